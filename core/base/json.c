@@ -1,0 +1,169 @@
+#include "base/json.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* jansson recurses to 2048 levels; a scan beforehand keeps ours. */
+static bool too_deep(const char *s, uint64_t len, unsigned depth)
+{
+    unsigned d = 0;
+    bool     str = false;
+    for (uint64_t i = 0; i < len; i++) {
+        char c = s[i];
+        if (str) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                str = false;
+        } else if (c == '"') {
+            str = true;
+        } else if (c == '{' || c == '[') {
+            if (++d > depth)
+                return true;
+        } else if ((c == '}' || c == ']') && d > 0) {
+            d--;
+        }
+    }
+    return false;
+}
+
+tsr_status tsr_json_parse(json_t **out, const char *name, const char *data, uint64_t len,
+                          unsigned depth, struct tsr_err *err)
+{
+    if (too_deep(data, len, depth))
+        return tsr_fail(err, TSR_E_INPUT, "%s: nested deeper than %u levels", name, depth);
+    json_error_t e;
+    json_t      *j = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    if (!j) {
+        if (json_error_code(&e) == json_error_out_of_memory)
+            return tsr_fail_nomem(err, len, name);
+        return tsr_fail(err, TSR_E_INPUT, "%s:%d:%d: not valid JSON: %s", name, e.line, e.column,
+                        e.text);
+    }
+    *out = j;
+    return TSR_OK;
+}
+
+tsr_status tsr_json_load(json_t **out, const char *path, uint64_t cap, unsigned depth,
+                         struct tsr_err *err)
+{
+    char    *data;
+    uint64_t len;
+    TSR_TRY(tsr_file_slurp(path, cap, &data, &len, err));
+    tsr_status st = tsr_json_parse(out, path, data, len, depth, err);
+    free(data);
+    return st;
+}
+
+/* The member, or NULL if absent or null; sets *st when it is required. */
+static json_t *member(const json_t *o, const char *name, const char *key, bool required,
+                      tsr_status *st, struct tsr_err *err)
+{
+    json_t *v = json_object_get(o, key);
+    *st = TSR_OK;
+    if (v && json_is_null(v))
+        v = NULL;
+    if (!v && required)
+        *st = tsr_fail(err, TSR_E_INPUT, "%s: \"%s\" is missing", name, key);
+    return v;
+}
+
+static tsr_status wrong(const json_t *v, const char *name, const char *key, const char *wanted,
+                        struct tsr_err *err)
+{
+    char  *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    size_t n = text ? strlen(text) : 0;
+    tsr_status st = tsr_fail(err, TSR_E_INPUT, "%s: \"%s\": %.60s%s is not %s", name, key,
+                             text ? text : "value", n > 60 ? "..." : "", wanted);
+    free(text);
+    return st;
+}
+
+tsr_status tsr_json_int(const json_t *o, const char *name, const char *key, bool required,
+                        int64_t lo, int64_t hi, int64_t *v, struct tsr_err *err)
+{
+    tsr_status st;
+    json_t    *m = member(o, name, key, required, &st, err);
+    if (!m)
+        return st;
+    int64_t i = 0;
+    bool    ok = json_is_integer(m);
+    if (ok) {
+        i = json_integer_value(m);
+    } else if (json_is_real(m)) { /* 4.0 is an integer that went through Python */
+        double d = json_real_value(m);
+        ok = d >= -9.0e15 && d <= 9.0e15 && d == floor(d);
+        i = ok ? (int64_t)d : 0;
+    }
+    if (!ok || i < lo || i > hi) {
+        char want[96];
+        (void)snprintf(want, sizeof want, "an integer from %lld to %lld", (long long)lo,
+                       (long long)hi);
+        return wrong(m, name, key, want, err);
+    }
+    *v = i;
+    return TSR_OK;
+}
+
+tsr_status tsr_json_real(const json_t *o, const char *name, const char *key, bool required,
+                         double lo, double hi, double *v, struct tsr_err *err)
+{
+    tsr_status st;
+    json_t    *m = member(o, name, key, required, &st, err);
+    if (!m)
+        return st;
+    double d = json_is_number(m) ? json_number_value(m) : (double)NAN;
+    if (!(d >= lo && d <= hi)) {
+        char want[96];
+        (void)snprintf(want, sizeof want, "a number from %g to %g", lo, hi);
+        return wrong(m, name, key, want, err);
+    }
+    *v = d;
+    return TSR_OK;
+}
+
+tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, bool required,
+                         bool *v, struct tsr_err *err)
+{
+    tsr_status st;
+    json_t    *m = member(o, name, key, required, &st, err);
+    if (!m)
+        return st;
+    if (!json_is_boolean(m))
+        return wrong(m, name, key, "true or false", err);
+    *v = json_is_true(m);
+    return TSR_OK;
+}
+
+tsr_status tsr_json_str(const json_t *o, const char *name, const char *key, bool required,
+                        const char **v, struct tsr_err *err)
+{
+    tsr_status st;
+    json_t    *m = member(o, name, key, required, &st, err);
+    if (!m)
+        return st;
+    if (!json_is_string(m))
+        return wrong(m, name, key, "a string", err);
+    if (strlen(json_string_value(m)) != json_string_length(m))
+        return wrong(m, name, key, "a string without NUL characters", err);
+    *v = json_string_value(m);
+    return TSR_OK;
+}
+
+tsr_status tsr_json_sub(const json_t *o, const char *name, const char *key, bool required,
+                        json_type type, json_t **v, struct tsr_err *err)
+{
+    tsr_status st;
+    json_t    *m = member(o, name, key, required, &st, err);
+    *v = NULL;
+    if (!m)
+        return st;
+    if (json_typeof(m) != type)
+        return wrong(m, name, key, type == JSON_OBJECT ? "an object" : "an array", err);
+    *v = m;
+    return TSR_OK;
+}

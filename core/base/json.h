@@ -1,0 +1,37 @@
+/* base/json.h - JSON files through jansson, with limits and with errors that name
+ * file, line and key.  Duplicate keys, deep nesting and non-UTF-8 are refused.
+ * Integers come through as 64-bit, never as doubles. */
+#ifndef TSR_BASE_JSON_H
+#define TSR_BASE_JSON_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* Parses a block.  name is for messages.  depth bounds nesting of arrays and objects.
+ * Returns a new reference. */
+tsr_status tsr_json_parse(json_t **out, const char *name, const char *data, uint64_t len,
+                          unsigned depth, struct tsr_err *err);
+/* Reads and parses a file of at most cap bytes. */
+tsr_status tsr_json_load(json_t **out, const char *path, uint64_t cap, unsigned depth,
+                         struct tsr_err *err);
+
+/* Typed members of an object.  A missing or null member leaves *v alone and is TSR_OK unless
+ * `required`; a wrong type or a value outside [lo,hi] is TSR_E_INPUT:
+ * "NAME: \"key\": 1.5 is not an integer from 1 to 64".  name is the file. */
+tsr_status tsr_json_int(const json_t *o, const char *name, const char *key, bool required,
+                        int64_t lo, int64_t hi, int64_t *v, struct tsr_err *err);
+/* Finite numbers only; integers are numbers. */
+tsr_status tsr_json_real(const json_t *o, const char *name, const char *key, bool required,
+                         double lo, double hi, double *v, struct tsr_err *err);
+tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, bool required,
+                         bool *v, struct tsr_err *err);
+/* Borrowed from o. */
+tsr_status tsr_json_str(const json_t *o, const char *name, const char *key, bool required,
+                        const char **v, struct tsr_err *err);
+/* An object or array member, borrowed; NULL if absent. type: JSON_OBJECT or JSON_ARRAY. */
+tsr_status tsr_json_sub(const json_t *o, const char *name, const char *key, bool required,
+                        json_type type, json_t **v, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,39 @@
+/* base/mem.h - checked sizes and allocation.  Sizes that come from outside are
+ * multiplied and added only through these. */
+#ifndef TSR_BASE_MEM_H
+#define TSR_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* *out = a op b; false on overflow, *out untouched by contract. */
+static inline bool tsr_mul(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool tsr_add(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* Memory for n elements of `size` bytes, zeroed; NULL when it does not exist or
+ * the product overflows.  n*size == 0 gives a pointer that free() takes. */
+void *tsr_new(uint64_t n, uint64_t size);
+
+/* As realloc for n elements; the old block survives a failure. */
+void *tsr_renew(void *p, uint64_t n, uint64_t size);
+
+/* Uninitialised, aligned to 64 bytes; free() releases it. */
+void *tsr_new_aligned(uint64_t n, uint64_t size);
+
+/* strdup/strndup that return NULL only when out of memory. */
+char *tsr_strdup(const char *s);
+char *tsr_strndup(const char *s, size_t n);
+
+/* "4.5 GiB", "17 B": for people.  Returns buf. */
+char *tsr_format_bytes(char *buf, size_t cap, uint64_t bytes);
+
+#define TSR_BYTES_TEXT 24
+
+#endif

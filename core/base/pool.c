@@ -1,0 +1,198 @@
+#include "base/pool.h"
+
+#include "base/mem.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* A parallel loop lasts microseconds in decode, so workers spin for a while before
+ * they sleep: about 50 us on current CPUs, then a futex wait. */
+#define SPIN_ROUNDS 4000
+
+struct tsr_pool {
+    pthread_mutex_t     lock;    /* guards job and sleeping                   */
+    pthread_cond_t      wake;
+    pthread_mutex_t     callers; /* one loop at a time                        */
+    _Atomic uint64_t    epoch;   /* counts loops; even when idle, odd in a loop */
+    _Atomic uint64_t    next;    /* first chunk nobody has taken              */
+    _Atomic unsigned    inside;  /* workers that may still touch the job      */
+    _Atomic tsr_status  status;
+    _Atomic int         stop;
+    uint64_t            n, grain, chunks;
+    tsr_status        (*body)(void *, uint64_t, uint64_t);
+    void               *arg;
+    unsigned            threads, started;
+    pthread_t          *ids;
+};
+
+static _Thread_local int in_loop;
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void run_chunks(struct tsr_pool *p)
+{
+    in_loop++;
+    for (;;) {
+        uint64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (i >= p->chunks || atomic_load_explicit(&p->status, memory_order_relaxed) != TSR_OK)
+            break;
+        uint64_t   begin = i * p->grain;
+        uint64_t   end = p->n - begin < p->grain ? p->n : begin + p->grain;
+        tsr_status st = p->body(p->arg, begin, end);
+        if (st != TSR_OK) {
+            tsr_status ok = TSR_OK;
+            atomic_compare_exchange_strong(&p->status, &ok, st);
+        }
+    }
+    in_loop--;
+}
+
+static void *worker(void *arg)
+{
+    struct tsr_pool *p = arg;
+    uint64_t         seen = 0;
+    for (;;) {
+        uint64_t e = atomic_load_explicit(&p->epoch, memory_order_acquire);
+        for (int i = 0; e == seen && i < SPIN_ROUNDS && !atomic_load(&p->stop); i++) {
+            relax();
+            e = atomic_load_explicit(&p->epoch, memory_order_acquire);
+        }
+        if (e == seen && !atomic_load(&p->stop)) {
+            pthread_mutex_lock(&p->lock);
+            while ((e = atomic_load(&p->epoch)) == seen && !atomic_load(&p->stop))
+                pthread_cond_wait(&p->wake, &p->lock);
+            pthread_mutex_unlock(&p->lock);
+        }
+        if (atomic_load(&p->stop))
+            return NULL;
+        seen = e;
+        if (e % 2 == 0)
+            continue;
+        /* Announce, then look again: the caller closes the loop (epoch even) and
+         * waits until nobody is inside, so a late worker never sees a dead job. */
+        atomic_fetch_add(&p->inside, 1);
+        if (atomic_load(&p->epoch) == e)
+            run_chunks(p);
+        atomic_fetch_sub(&p->inside, 1);
+    }
+}
+
+static unsigned usable_cpus(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    int n = CPU_COUNT(&set);
+    return n < 1 ? 1u : n > 256 ? 256u : (unsigned)n;
+}
+
+tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_err *err)
+{
+    if (threads == 0)
+        threads = usable_cpus();
+    if (threads > 256)
+        return tsr_fail(err, TSR_E_INPUT, "threads: %u is more than 256", threads);
+    struct tsr_pool *p = tsr_new(1, sizeof *p);
+    if (!p)
+        return tsr_fail_nomem(err, sizeof *p, "the thread pool");
+    p->ids = tsr_new(threads, sizeof *p->ids);
+    if (!p->ids) {
+        free(p);
+        return tsr_fail_nomem(err, threads * sizeof *p->ids, "the thread pool");
+    }
+    p->threads = threads;
+    (void)pthread_mutex_init(&p->lock, NULL);
+    (void)pthread_mutex_init(&p->callers, NULL);
+    (void)pthread_cond_init(&p->wake, NULL);
+    /* signals are the main thread's */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = 0;
+    for (unsigned i = 1; i < threads && rc == 0; i++) {
+        rc = pthread_create(&p->ids[p->started], NULL, worker, p);
+        if (rc == 0)
+            p->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0) {
+        unsigned got = p->started + 1;
+        tsr_pool_destroy(p);
+        return tsr_fail(err, TSR_E_NOMEM, "cannot start thread %u of %u; ask for fewer threads",
+                        got, threads);
+    }
+    *pool = p;
+    return TSR_OK;
+}
+
+void tsr_pool_destroy(struct tsr_pool *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->stop, 1);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+    for (unsigned i = 0; i < p->started; i++)
+        pthread_join(p->ids[i], NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->callers);
+    pthread_mutex_destroy(&p->lock);
+    free(p->ids);
+    free(p);
+}
+
+unsigned tsr_pool_threads(const struct tsr_pool *pool)
+{
+    return pool ? pool->threads : 1;
+}
+
+tsr_status tsr_pool_for(struct tsr_pool *p, uint64_t n, uint64_t grain,
+                        tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
+{
+    if (grain == 0)
+        grain = 1;
+    uint64_t chunks = n / grain + (n % grain != 0);
+    if (!p || p->threads == 1 || chunks <= 1 || in_loop) {
+        tsr_status st = TSR_OK;
+        in_loop++;
+        for (uint64_t i = 0; i < chunks && st == TSR_OK; i++) {
+            uint64_t begin = i * grain;
+            st = body(arg, begin, n - begin < grain ? n : begin + grain);
+        }
+        in_loop--;
+        return st;
+    }
+    pthread_mutex_lock(&p->callers);
+    p->n = n;
+    p->grain = grain;
+    p->chunks = chunks;
+    p->body = body;
+    p->arg = arg;
+    atomic_store(&p->status, TSR_OK);
+    atomic_store(&p->next, 0);
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->epoch, 1);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+    run_chunks(p);
+    atomic_fetch_add(&p->epoch, 1);
+    for (int i = 0; atomic_load(&p->inside) != 0; i++) {
+        relax();
+        if (i > SPIN_ROUNDS)
+            sched_yield(); /* more threads than CPUs: let the late one run */
+    }
+    tsr_status st = atomic_load(&p->status);
+    pthread_mutex_unlock(&p->callers);
+    return st;
+}

@@ -1,0 +1,125 @@
+/* config/config.h - YAML with a mark on every node, diagnostics with a caret, and option
+ * tables that check both the core's keys and a plugin's.
+ *
+ *   load -> (overrides) -> options_fill(table, node, struct) -> use the struct
+ *
+ * Every error of a file is collected; the caller prints them all and stops.
+ */
+#ifndef TSR_CONFIG_CONFIG_H
+#define TSR_CONFIG_CONFIG_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* ---- the tree ---------------------------------------------------------- */
+
+enum tsr_node_kind { TSR_NODE_NULL, TSR_NODE_SCALAR, TSR_NODE_LIST, TSR_NODE_MAP };
+
+/* Where a value came from: a file or a --set argument.  line and column count from 1. */
+struct tsr_mark {
+    const struct tsr_source *source;
+    uint32_t line, column, length;
+};
+
+struct tsr_node {
+    enum tsr_node_kind kind;
+    bool               quoted;     /* scalar: '...' or "..." or block, so always a string */
+    struct tsr_mark    mark;
+    const char        *text;       /* scalar */
+    uint64_t           n;          /* list: items; map: pairs */
+    struct tsr_node  **items;      /* list items, or map values */
+    struct tsr_node  **keys;       /* map keys (scalars), or NULL */
+};
+
+/* A parsed file with everything its nodes point to. */
+struct tsr_doc;
+
+/* ---- diagnostics ------------------------------------------------------- */
+
+/* Collects errors of a file.  Printed as
+ *   configs/a.yaml:14:5: error: unknown key 'quantiser' in step 'quantize'
+ *      14 |     quantiser: gptq
+ *         |     ^~~~~~~~~ did you mean 'quantizer'?                          */
+struct tsr_diag;
+tsr_status tsr_diag_create(struct tsr_diag **d, struct tsr_err *err);
+void       tsr_diag_destroy(struct tsr_diag *d);
+/* hint may be NULL.  Running out of memory is remembered and reported by tsr_diag_status(). */
+void tsr_diag_error(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
+                    const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void tsr_diag_warning(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
+                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+uint64_t   tsr_diag_errors(const struct tsr_diag *d);
+/* In file order, colour on request. */
+void       tsr_diag_print(const struct tsr_diag *d, FILE *to, bool colour);
+/* TSR_OK without errors, else TSR_E_INPUT with "N errors in FILE" (the first one's text when
+ * there is one), or TSR_E_NOMEM. */
+tsr_status tsr_diag_status(const struct tsr_diag *d, struct tsr_err *err);
+
+/* ---- loading ----------------------------------------------------------- */
+
+/* Parses a file: at most 1 MB, 100,000 nodes, depth 32, 1,000 alias expansions; tags, merge
+ * keys, duplicate keys and several documents are errors.  On success root is a map. */
+tsr_status tsr_doc_load(struct tsr_doc **doc, const char *path, struct tsr_diag *d,
+                        struct tsr_err *err);
+/* The same from memory; name stands for the file. */
+tsr_status tsr_doc_parse(struct tsr_doc **doc, const char *name, const char *text, uint64_t len,
+                         struct tsr_diag *d, struct tsr_err *err);
+void                   tsr_doc_destroy(struct tsr_doc *doc);
+const struct tsr_node *tsr_doc_root(const struct tsr_doc *doc);
+const char            *tsr_doc_path(const struct tsr_doc *doc);
+
+/* Applies "a.b=c" (rulings 3): the first part is a head key or the only pipeline step of that
+ * name, `step[2].key` picks the second of several (from 1).  The value is parsed as YAML.
+ * Its nodes get the origin "--set a.b=c". */
+tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment, struct tsr_diag *d,
+                       struct tsr_err *err);
+/* Deep copy of a node into doc (arms as overrides of a base job). */
+struct tsr_node *tsr_doc_copy(struct tsr_doc *doc, const struct tsr_node *n);
+
+/* Value of a key of a map, or NULL. */
+const struct tsr_node *tsr_node_get(const struct tsr_node *map, const char *key);
+/* Writes YAML that parses to the same tree; with origin, a comment behind each scalar. */
+void tsr_node_print(const struct tsr_node *n, FILE *to, bool origin);
+
+/* ---- options ----------------------------------------------------------- */
+
+/* The core's own option types, beyond plugin.h's five: a subtree handed through. */
+#define TSR_OPT_NODE 100u /* const struct tsr_node *, NULL when absent */
+#define TSR_OPTION_NODE(S, f, h)                                          \
+    { .name = #f, .help = h, .type = TSR_OPT_NODE,                        \
+      .offset = TSR_FIELD(S, f, const struct tsr_node *) }
+
+/* One table and the zeroed struct that it fills. */
+struct tsr_optset {
+    const struct tsr_option *options;
+    uint64_t                 n;
+    uint64_t                 stride;  /* sizeof(struct tsr_option) as its owner compiled it */
+    void                    *into;
+};
+
+/* Fills every set from one map (NULL: all defaults).  A key must be in exactly one set, or in
+ * `also` (NULL-terminated names handled by the caller, may be NULL).  what names the place in
+ * messages: "step 'quantize'".  Strings point into the doc.  Errors go to d. */
+void tsr_options_fill(const struct tsr_optset *sets, uint64_t n_sets, const char *const *also,
+                      const struct tsr_node *map, const char *what, struct tsr_diag *d);
+
+/* One value given as text (a command-line argument), checked by the same rules; the sentence
+ * starts with the option's name. */
+tsr_status tsr_option_set(const struct tsr_option *o, void *into, const char *text,
+                          struct tsr_err *err);
+/* Defaults of a table. */
+void tsr_options_defaults(const struct tsr_optset *set);
+
+/* "int 2..8, default 4 bits" */
+void tsr_option_describe(const struct tsr_option *o, char *buf, size_t cap);
+
+/* The nearest of n names within Damerau-Levenshtein distance 2 (1 for names of up to 3
+ * letters), or NULL. */
+const char *tsr_nearest(const char *word, const char *const *names, uint64_t n);
+
+/* "0-3,7" -> flags of n layers; TSR_E_INPUT naming the part that is wrong. */
+tsr_status tsr_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,109 @@
+/* model/model.h - a decoder-only language model as the engine sees it: numbers that
+ * describe the architecture, and views on weights in sealed memory.
+ *
+ * Every family becomes the same shape here: fused tensors are split into views (or, where
+ * rows are interleaved, copied once), names are canonical, absent parts are empty.
+ */
+#ifndef TSR_MODEL_MODEL_H
+#define TSR_MODEL_MODEL_H
+
+#include "base/err.h"
+#include "tessera/quantizer.h"
+
+#include <stdbool.h>
+
+struct tsr_tokenizer;
+
+#define TSR_MAX_EOS 16
+
+enum tsr_positions { TSR_POS_ROPE, TSR_POS_LEARNED, TSR_POS_ALIBI };
+enum tsr_rope_scaling { TSR_ROPE_NONE, TSR_ROPE_LINEAR, TSR_ROPE_LLAMA3, TSR_ROPE_LONG,
+                        TSR_ROPE_DYNAMIC_NTK, TSR_ROPE_YARN };
+/* Where the norms of a block sit: before each sub-layer; after the residual (OPT-350m); or
+ * both before and after each sub-layer, inside the residual (Gemma 2). */
+enum tsr_norm_place { TSR_NORM_BEFORE, TSR_NORM_AFTER, TSR_NORM_AROUND };
+
+struct tsr_rope {
+    double   theta;
+    uint32_t dim;                /* rotated part of a head, even */
+    enum tsr_rope_scaling scaling;
+    double   factor;
+    double   low_freq_factor, high_freq_factor;           /* llama3 */
+    double   beta_fast, beta_slow;                        /* yarn   */
+    uint64_t original_positions;
+    double   attention_factor;   /* multiplies cos and sin; 1 unless long or yarn */
+    float   *short_factor, *long_factor;                  /* [dim/2], long; owned */
+};
+
+struct tsr_hparams {
+    uint64_t vocab, hidden, layers, ffn, max_positions;
+    uint32_t heads, kv_heads, head_dim;
+    uint64_t embed_dim;          /* width of the embedding; != hidden for OPT-350m */
+    uint32_t norm;               /* TSR_NORM_RMS or TSR_NORM_LAYER */
+    float    norm_eps, norm_gain_offset;                  /* Gemma: gain + 1 */
+    enum tsr_norm_place norm_place;
+    bool     residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
+    enum tsr_positions positions;
+    struct tsr_rope rope;
+    uint64_t position_offset;    /* OPT: row = position + 2 */
+    uint32_t func;               /* TSR_FUNC_* of the feed-forward */
+    bool     gated;
+    float    attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
+    uint32_t *window;            /* [layers], 0: full attention; owned */
+    bool     tied;               /* head is the embedding */
+    int64_t  bos;                /* -1: none */
+    uint32_t eos[TSR_MAX_EOS], n_eos;
+};
+
+/* The linears of a decoder layer, canonical.  GATE is absent when not gated. */
+enum tsr_linear_id { TSR_Q, TSR_K, TSR_V, TSR_O, TSR_GATE, TSR_UP, TSR_DOWN, TSR_LINEARS };
+
+/* W [out, in] (a view; data NULL: absent) and bias [out] widened to F32, or NULL. */
+struct tsr_linear {
+    struct tsr_matrix w;         /* w.name: "model.layers.3.mlp.down_proj" */
+    const float      *bias;
+};
+
+/* gain/bias [hidden] widened to F32; gain NULL: absent. */
+struct tsr_norm {
+    const float *gain, *bias;
+};
+
+struct tsr_layer {
+    struct tsr_linear lin[TSR_LINEARS];
+    struct tsr_norm   attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND only.
+                        TSR_NORM_AFTER uses attn_in and ffn_in behind the residual */
+};
+
+struct tsr_model {
+    const char        *path;     /* as given */
+    const char        *family;   /* "llama", "opt", ... */
+    struct tsr_hparams hp;
+    struct tsr_matrix  embed;    /* [vocab, embed_dim] */
+    struct tsr_matrix  positions;/* [n, hidden], learned only */
+    struct tsr_norm    embed_norm, final_norm;
+    struct tsr_linear  project_in, project_out;
+    struct tsr_linear  head;     /* [vocab, embed_dim]; the embedding's data when tied */
+    struct tsr_layer  *layers;
+    uint64_t           parameters, bytes;  /* as stored; tied tensors once */
+    char               hash[48]; /* over config.json and every weight byte */
+    struct tsr_model_storage *storage;     /* owns all of the above */
+};
+
+/* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), or the name
+ * `@demo`.  Weights are read into sealed memory and every tensor is checked by name and shape;
+ * unknown architecture or tensor, missing tensor, wrong shape and malformed files are
+ * TSR_E_INPUT in one sentence.  headers_only: no weight is read, data pointers are NULL, hash
+ * covers config and headers.  [setup] */
+tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
+                          struct tsr_err *err);
+void       tsr_model_destroy(struct tsr_model *m);
+
+/* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name whatever the family. */
+const char *tsr_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
+
+/* The folder that a model argument stands for: itself, or for "@demo" the installed or built
+ * demo model.  Fresh memory; not found: the error lists both places. */
+tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);
+
+#endif

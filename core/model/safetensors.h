@@ -1,0 +1,59 @@
+/* model/safetensors.h - the safetensors container, read strictly and written aligned.
+ *
+ * Strict: header of at most 100 MB of plain JSON of depth 3, no duplicate key, offsets that
+ * cover the buffer exactly without hole or overlap, sizes that equal shape times dtype.
+ */
+#ifndef TSR_MODEL_SAFETENSORS_H
+#define TSR_MODEL_SAFETENSORS_H
+
+#include "base/err.h"
+#include "base/file.h"
+
+#include <stdbool.h>
+
+#define TSR_ST_MAX_RANK 8
+
+struct tsr_st_tensor {
+    const char *name;
+    char        dtype_name[12];  /* as written: "F32", "I64", "F8_E4M3" */
+    uint32_t    dtype;           /* TSR_* of plugin.h, 0 for one that we do not compute with */
+    uint32_t    rank;
+    uint64_t    shape[TSR_ST_MAX_RANK];
+    uint64_t    begin, end;      /* bytes, from the start of the data section */
+};
+
+/* A parsed header.  Tensors are sorted by name. */
+struct tsr_st {
+    struct tsr_file       file;
+    uint64_t              data_offset;  /* of the data section in the file */
+    uint64_t              n;
+    struct tsr_st_tensor *tensors;
+    uint64_t              n_meta;       /* __metadata__ */
+    char                **meta_keys, **meta_values;
+};
+
+tsr_status tsr_st_open(struct tsr_st *st, const char *path, struct tsr_err *err);
+void       tsr_st_close(struct tsr_st *st);
+const struct tsr_st_tensor *tsr_st_find(const struct tsr_st *st, const char *name);
+/* Reads one tensor's bytes into dst (end - begin bytes). */
+tsr_status tsr_st_read(const struct tsr_st *st, const struct tsr_st_tensor *t, void *dst,
+                       struct tsr_err *err);
+
+/* Header parser alone, for the fuzzer: data is the file's first bytes, file_size its length. */
+tsr_status tsr_st_parse(struct tsr_st *st, const char *name, const void *data, uint64_t bytes,
+                        uint64_t file_size, struct tsr_err *err);
+
+/* Writer: declare all tensors, begin, then put the bytes of each in the declared order.
+ * The data section starts at a multiple of 64. */
+struct tsr_st_out;
+tsr_status tsr_st_create(struct tsr_st_out **o, const char *path, struct tsr_err *err);
+tsr_status tsr_st_declare(struct tsr_st_out *o, const char *name, uint32_t dtype, uint32_t rank,
+                          const uint64_t *shape, struct tsr_err *err);
+tsr_status tsr_st_metadata(struct tsr_st_out *o, const char *key, const char *value,
+                           struct tsr_err *err);
+tsr_status tsr_st_begin(struct tsr_st_out *o, struct tsr_err *err);
+void       tsr_st_put(struct tsr_st_out *o, const void *data, uint64_t bytes);
+tsr_status tsr_st_commit(struct tsr_st_out *o, struct tsr_err *err); /* frees o, also on error */
+void       tsr_st_abort(struct tsr_st_out *o);                       /* NULL is fine */
+
+#endif

@@ -1,0 +1,64 @@
+/* model/tokenizer.h - text to ids and back, from tokenizer.json (+ tokenizer_config.json).
+ *
+ * Byte-level BPE, SentencePiece-type BPE with byte fallback, and Unigram, with the
+ * normalizers, pre-tokenizers, post-processors and decoders that the families use.
+ * A component or a regex feature that is not known is refused by name at load, never skipped.
+ */
+#ifndef TSR_MODEL_TOKENIZER_H
+#define TSR_MODEL_TOKENIZER_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+struct tsr_tokenizer;
+
+/* Growing list of ids or bytes; zero-initialise, free with *_free. */
+struct tsr_ids {
+    uint32_t *v;
+    uint64_t  n, cap;
+};
+struct tsr_text {
+    char    *v;                  /* NUL-terminated when n > 0 or after any append */
+    uint64_t n, cap;
+};
+void tsr_ids_free(struct tsr_ids *ids);
+void tsr_text_free(struct tsr_text *t);
+tsr_status tsr_ids_push(struct tsr_ids *ids, uint32_t id, struct tsr_err *err);
+tsr_status tsr_text_append(struct tsr_text *t, const char *s, uint64_t n, struct tsr_err *err);
+
+/* folder holds tokenizer.json.  A missing file is TSR_E_INPUT.  [setup] */
+tsr_status tsr_tokenizer_load(struct tsr_tokenizer **t, const char *folder, struct tsr_err *err);
+/* The same from JSON text; config may be NULL.  For tests and fuzzing. */
+tsr_status tsr_tokenizer_parse(struct tsr_tokenizer **t, const char *name, const char *json,
+                               uint64_t len, const char *config, uint64_t config_len,
+                               struct tsr_err *err);
+void       tsr_tokenizer_destroy(struct tsr_tokenizer *t);
+
+#define TSR_TOKENIZE_SPECIAL     1u /* add BOS/EOS as the template says                  */
+#define TSR_TOKENIZE_NO_SPECIALS 2u /* special strings inside the text are plain text    */
+
+/* Appends the ids of text (UTF-8; invalid bytes become U+FFFD as the reference does).
+ * A regex that hits its limit is TSR_E_INPUT, never "no match".  [any] */
+tsr_status tsr_tokenize(const struct tsr_tokenizer *t, const char *text, uint64_t len,
+                        unsigned flags, struct tsr_ids *ids, struct tsr_err *err);
+/* Appends the text of ids. */
+tsr_status tsr_detokenize(const struct tsr_tokenizer *t, const uint32_t *ids, uint64_t n,
+                          bool skip_special, struct tsr_text *text, struct tsr_err *err);
+
+/* Streaming: feed one id, get the text that is now certain.  Never half a character; the sum
+ * of all pieces and the final flush equals tsr_detokenize() of all ids. */
+struct tsr_stream;
+tsr_status tsr_stream_create(struct tsr_stream **s, const struct tsr_tokenizer *t,
+                             bool skip_special, struct tsr_err *err);
+tsr_status tsr_stream_push(struct tsr_stream *s, uint32_t id, struct tsr_text *out,
+                           struct tsr_err *err);
+tsr_status tsr_stream_flush(struct tsr_stream *s, struct tsr_text *out, struct tsr_err *err);
+void       tsr_stream_destroy(struct tsr_stream *s);
+
+uint64_t    tsr_tokenizer_size(const struct tsr_tokenizer *t);      /* 1 + the largest id */
+bool        tsr_tokenizer_is_special(const struct tsr_tokenizer *t, uint32_t id);
+int64_t     tsr_tokenizer_id(const struct tsr_tokenizer *t, const char *token); /* -1: none */
+const char *tsr_tokenizer_hash(const struct tsr_tokenizer *t);      /* of tokenizer.json */
+
+#endif

@@ -1,0 +1,69 @@
+/* plugin/registry.h - finds, checks, loads and names plugins; the host's services.
+ *
+ * Everything that a plugin provides is reached through here, also what ships with
+ * Tessera: the core knows no plugin by name.  Loaded files stay loaded.
+ *
+ *   registry -> add paths -> find(kind, name) -> create an instance -> use its table
+ */
+#ifndef TSR_PLUGIN_REGISTRY_H
+#define TSR_PLUGIN_REGISTRY_H
+
+#include "base/err.h"
+#include "base/pool.h"
+
+#include <stdbool.h>
+
+struct tsr_registry;
+
+/* pool (may be NULL) serves parallel_for and must outlive the registry.  [setup] */
+tsr_status tsr_registry_create(struct tsr_registry **r, struct tsr_pool *pool, struct tsr_err *err);
+void       tsr_registry_destroy(struct tsr_registry *r);
+
+/* A file or a folder that the user named (YAML plugins:, --plugin-path), searched in the
+ * order added and before the standard places (plugins/ beside the executable, then
+ * ../lib/tessera).  A path that does not exist is TSR_E_INPUT. */
+tsr_status tsr_registry_add_path(struct tsr_registry *r, const char *path, struct tsr_err *err);
+
+/* Reads every plugin in the paths; called by find() when needed.  A file that is no plugin
+ * is skipped with a debug line when it was found in a folder and is an error when it was
+ * named; a plugin that is refused is an error when named, else a warning that is also kept
+ * for find()'s message. */
+tsr_status tsr_registry_scan(struct tsr_registry *r, struct tsr_err *err);
+
+/* One loaded plugin. */
+struct tsr_plugin_info {
+    const struct tsr_plugin *plugin;
+    const char              *path;  /* real path */
+    char                     hash[48];
+};
+uint64_t tsr_registry_count(const struct tsr_registry *r);
+const struct tsr_plugin_info *tsr_registry_plugin(const struct tsr_registry *r, uint64_t i);
+
+/* A component as the registry keeps it: every table is a full-size copy, so later slots that
+ * an older plugin lacks are NULL and the core calls plain pointers. */
+struct tsr_found {
+    const struct tsr_plugin_info *info;
+    const struct tsr_component   *component;
+    const void                   *iface; /* struct tsr_quantizer_v1, ... by kind, full size */
+};
+
+/* name is "rtn" or "org.example.rtn/rtn".  Not found: TSR_E_INPUT with the nearest name, what
+ * was refused and why, and the folders searched. */
+tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const char *name,
+                             struct tsr_found *found, struct tsr_err *err);
+/* The i-th component over all plugins (scan() first); false past the end. */
+bool tsr_registry_component(const struct tsr_registry *r, uint64_t i, struct tsr_found *found);
+
+/* The table handed to create(); valid as long as the registry. */
+const struct tsr_host *tsr_registry_host(const struct tsr_registry *r);
+struct tsr_pool       *tsr_registry_pool(const struct tsr_registry *r);
+/* Bytes that plugins hold through host->alloc now, and the most they ever held. */
+void tsr_registry_memory(const struct tsr_registry *r, uint64_t *now, uint64_t *peak);
+
+/* The process-wide stop flag: set by Ctrl-C, seen by host->cancelled and by long loops. */
+void tsr_cancel(void);
+bool tsr_cancelled(void);
+/* Clears it; tests only. */
+void tsr_cancel_reset(void);
+
+#endif

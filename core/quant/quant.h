@@ -1,0 +1,75 @@
+/* quant/quant.h - runs quantizer plugins over a model's linears and keeps the result.
+ *
+ * A scheme says which plugin with which options quantizes which linear.  The result is an
+ * overlay: the model stays as it is, the engine takes packed weights where there are some.
+ */
+#ifndef TSR_QUANT_QUANT_H
+#define TSR_QUANT_QUANT_H
+
+#include "base/err.h"
+#include "model/model.h"
+#include "plugin/registry.h"
+
+/* One packed matrix, in the plain row-major layout of tessera/format.h.  If format.id is
+ * none of ours, dense holds the plugin's own dequantization. */
+struct tsr_packed {
+    struct tsr_format format;
+    uint64_t rows, cols;
+    void    *codes, *meta;       /* rows * stride bytes each; owned */
+    uint64_t code_stride, meta_stride;
+    float   *dense;              /* [rows, cols] or NULL; owned */
+    char    *plugin;             /* "rtn", for reports; owned */
+    char    *format_id;          /* what format.id points to; owned */
+    double   squared_error;      /* sum over (w - dequantized)^2 */
+};
+
+/* Bytes of codes and meta; bits per weight is 8*bytes/(rows*cols). */
+uint64_t tsr_packed_bytes(const struct tsr_packed *p);
+void     tsr_packed_destroy(struct tsr_packed *p); /* frees p too; NULL is fine */
+
+/* Packed weights of a model: NULL where the original stays. */
+struct tsr_overlay {
+    uint64_t            layers;
+    struct tsr_packed *(*lin)[TSR_LINEARS];  /* [layers] */
+    struct tsr_packed  *head;
+};
+tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err);
+void       tsr_overlay_destroy(struct tsr_overlay *o);
+/* Sizes of the decoder linears (and head if packed) under the overlay (NULL: original):
+ * weights counts elements, bytes what they take. */
+void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
+                      uint64_t *bytes);
+
+/* A created quantizer. */
+struct tsr_quantizer {
+    const struct tsr_quantizer_v1 *iface;
+    void       *self;
+    const char *name;
+};
+
+/* Quantizes one matrix: plan, allocate, prepare, quantize rows in parallel on the registry's
+ * pool, dequantize for the error.  stats may be NULL if the plan needs none. */
+tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,
+                               const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
+                               struct tsr_packed **out, struct tsr_err *err);
+/* Rows [first, first+rows) as F32, through the plugin or, for formats of ours, the core's
+ * reference decoder. */
+tsr_status tsr_packed_dequantize(const struct tsr_packed *p, const struct tsr_quantizer *q,
+                                 uint64_t first, uint64_t rows, float *dst, struct tsr_err *err);
+
+/* ---- calibration -------------------------------------------------------- */
+
+/* Statistics of the inputs of every linear.  Linears that share an input (q,k,v; gate,up)
+ * share an entry. */
+enum tsr_site { TSR_SITE_ATTN_IN, TSR_SITE_O_IN, TSR_SITE_FFN_IN, TSR_SITE_DOWN_IN, TSR_SITES };
+enum tsr_site tsr_linear_site(enum tsr_linear_id id);
+
+struct tsr_calibration {
+    uint64_t layers;
+    struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; arrays owned */
+    uint64_t sequences, tokens;
+    char     hash[48];           /* over model, text and options */
+};
+void tsr_calibration_destroy(struct tsr_calibration *c);
+
+#endif
