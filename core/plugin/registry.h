@@ -45,6 +45,7 @@ struct tsr_found {
     const struct tsr_plugin_info *info;
     const struct tsr_component   *component;
     const void                   *iface; /* struct tsr_quantizer_v1, ... by kind, full size */
+    const struct tsr_host        *host;  /* for create(): log lines carry the plugin's id    */
 };
 
 /* name is "rtn" or "org.example.rtn/rtn".  Not found: TSR_E_INPUT with the nearest name, what
@@ -54,7 +55,15 @@ tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const cha
 /* The i-th component over all plugins (scan() first); false past the end. */
 bool tsr_registry_component(const struct tsr_registry *r, uint64_t i, struct tsr_found *found);
 
-/* The table handed to create(); valid as long as the registry. */
+/* The i-th file that was refused so far, and the sentence; false past the end. */
+bool tsr_registry_refused(const struct tsr_registry *r, uint64_t i, const char **path,
+                          const char **why);
+
+/* The i-th folder or file that is searched; false past the end. */
+bool tsr_registry_place(const struct tsr_registry *r, uint64_t i, const char **path);
+
+/* A host table without a plugin's name in front of its log lines; valid, like those of
+ * tsr_found, as long as the registry. */
 const struct tsr_host *tsr_registry_host(const struct tsr_registry *r);
 struct tsr_pool       *tsr_registry_pool(const struct tsr_registry *r);
 /* Bytes that plugins hold through host->alloc now, and the most they ever held. */

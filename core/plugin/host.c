@@ -1,0 +1,99 @@
+#include "plugin/internal.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+
+static _Atomic int cancel_flag;
+
+void tsr_cancel(void)
+{
+    atomic_store(&cancel_flag, 1);
+}
+
+bool tsr_cancelled(void)
+{
+    return atomic_load_explicit(&cancel_flag, memory_order_relaxed) != 0;
+}
+
+void tsr_cancel_reset(void)
+{
+    atomic_store(&cancel_flag, 0);
+}
+
+static void host_log(void *ctx, int32_t level, const char *msg)
+{
+    const struct tsr_host_ctx *c = ctx;
+    if (level < TSR_LOG_DEBUG || level > TSR_LOG_WARN)
+        level = TSR_LOG_WARN;
+    tsr_logf(level, "%s%s%s", c->id ? c->id : "", c->id ? ": " : "", msg ? msg : "");
+}
+
+static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
+{
+    struct tsr_host_ctx *c = ctx;
+    if (align == 0 || (align & (align - 1)) != 0 || size > SIZE_MAX / 2 || align > SIZE_MAX / 2)
+        return NULL;
+    if (align < sizeof(void *))
+        align = sizeof(void *);
+    void *p = NULL;
+    if (posix_memalign(&p, align, size ? size : 1) != 0)
+        return NULL;
+    uint64_t now = atomic_fetch_add(&c->account->now, size) + size;
+    uint64_t peak = atomic_load(&c->account->peak);
+    while (now > peak && !atomic_compare_exchange_weak(&c->account->peak, &peak, now)) {
+    }
+    return p;
+}
+
+static void host_release(void *ctx, void *p, uint64_t size)
+{
+    struct tsr_host_ctx *c = ctx;
+    if (!p)
+        return;
+    atomic_fetch_sub(&c->account->now, size);
+    free(p);
+}
+
+static tsr_status host_parallel_for(void *ctx, uint64_t n, uint64_t grain,
+                                    tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
+{
+    const struct tsr_host_ctx *c = ctx;
+    if (!body)
+        return TSR_E_INVAL;
+    return tsr_pool_for(c->pool, n, grain, body, arg);
+}
+
+static int32_t host_cancelled(void *ctx)
+{
+    (void)ctx;
+    return tsr_cancelled();
+}
+
+/* Optional services have ids; none is offered in minor 0. */
+static const void *host_service(void *ctx, const char *id)
+{
+    (void)ctx;
+    (void)id;
+    return NULL;
+}
+
+void tsr_host_init(struct tsr_host_ctx *c, struct tsr_pool *pool, struct tsr_account *account,
+                   const char *id)
+{
+    c->host = (struct tsr_host){
+        .struct_size = sizeof c->host,
+        .abi_major = TSR_ABI_MAJOR,
+        .abi_minor = TSR_ABI_MINOR,
+        .ctx = c,
+        .log = host_log,
+        .alloc = host_alloc,
+        .release = host_release,
+        .parallel_for = host_parallel_for,
+        .cancelled = host_cancelled,
+        .service = host_service,
+    };
+    c->pool = pool;
+    c->account = account;
+    c->id = id;
+}

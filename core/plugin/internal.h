@@ -1,0 +1,69 @@
+/* plugin/internal.h - what the files of the registry share. */
+#ifndef TSR_PLUGIN_INTERNAL_H
+#define TSR_PLUGIN_INTERNAL_H
+
+#include "plugin/registry.h"
+
+#include <stdatomic.h>
+
+/* Bytes that plugins hold through their hosts, over all of them. */
+struct tsr_account {
+    _Atomic uint64_t now, peak;
+};
+
+/* One host table per plugin, so that its log lines carry its id. */
+struct tsr_host_ctx {
+    struct tsr_host     host;
+    struct tsr_pool    *pool;
+    struct tsr_account *account;
+    const char         *id; /* NULL: no prefix */
+};
+void tsr_host_init(struct tsr_host_ctx *c, struct tsr_pool *pool, struct tsr_account *account,
+                   const char *id);
+
+/* A checked component with full-size copies of its tables. */
+struct tsr_entry {
+    struct tsr_component component;
+    struct tsr_option   *options;
+    void                *iface;
+};
+
+struct tsr_loaded {
+    struct tsr_plugin_info info;
+    struct tsr_plugin      plugin; /* full-size copy */
+    struct tsr_host_ctx    host;
+    uint64_t               dev, ino;
+    char                  *path;
+    struct tsr_entry      *entries;
+    uint64_t               n;
+};
+
+/* Checks everything that can be checked without dlopen, then loads a file by its canonical path
+ * and checks the descriptor.  On success *out is fresh.  *is_plugin as in tsr_elf_probe(). */
+tsr_status tsr_plugin_load(struct tsr_loaded **out, const char *real, bool *is_plugin,
+                           struct tsr_err *err);
+void       tsr_loaded_free(struct tsr_loaded *l);
+
+/* The first 16 bytes: magic, struct_size, abi_major, abi_minor. */
+tsr_status tsr_check_head(const unsigned char *head, const char *path, struct tsr_err *err);
+
+/* Checks the mapped descriptor and its components without calling into them, and fills
+ * l->plugin, l->entries and l->n.  Components of unknown kinds are left out. */
+tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct tsr_loaded *l,
+                            struct tsr_err *err);
+
+/* An option table alone; where: "PATH: quantizer \"rtn\"". */
+tsr_status tsr_check_options(const struct tsr_component *c, const char *where,
+                             struct tsr_option **copy, struct tsr_err *err);
+
+/* The table type of a component kind. */
+struct tsr_kind {
+    const char *id;        /* "tessera.quantizer/1" */
+    const char *noun;      /* "quantizer"           */
+    uint64_t    size;      /* of the whole table; a plugin may end it behind the required slots */
+    const struct tsr_slot { uint64_t offset; const char *name; } *required;
+    uint64_t    n_required;
+};
+const struct tsr_kind *tsr_kind_find(const char *id);
+
+#endif

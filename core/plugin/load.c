@@ -1,0 +1,169 @@
+#include "plugin/internal.h"
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "plugin/elf.h"
+#include "plugin/fpmode.h"
+#include "plugin/trust.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SYMBOL "tsr_plugin_v1"
+#define PREFIX "tsr_plugin_v"
+
+/* Every file that dlopen() took, for the life of the process: plugins are never unloaded, and
+ * the C library knows each by the name /proc/self/fd/N, so N must not be used for another
+ * file.  A second registry gets the same verdict as the first. */
+struct mapped {
+    struct mapped *next;
+    struct tsr_file file; /* stays open */
+    void          *handle;
+    bool           changed_fp;
+};
+
+static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mapped  *mapped_all;
+
+static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_err *err)
+{
+    struct mapped *m = tsr_new(1, sizeof *m);
+    if (!m)
+        return tsr_fail_nomem(err, sizeof *m, f->path);
+    char name[64];
+    (void)snprintf(name, sizeof name, "/proc/self/fd/%d", f->fd);
+    struct tsr_fpmode before = tsr_fpmode_get();
+    m->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    struct tsr_fpmode after = tsr_fpmode_get();
+    m->changed_fp = !tsr_fpmode_equal(before, after);
+    if (m->changed_fp)
+        tsr_fpmode_set(before);
+    if (!m->handle) {
+        const char *why = dlerror();
+        free(m);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: cannot be loaded (%s); install what it needs or build it again", f->path,
+                        why ? why : "no reason given");
+    }
+    m->file = *f;
+    f->fd = -1;
+    f->path = NULL;
+    m->next = mapped_all;
+    mapped_all = m;
+    *out = m;
+    return TSR_OK;
+}
+
+/* Maps the opened file, or finds that it is mapped; takes the file over in the first case. */
+static tsr_status map_file(struct tsr_file *f, struct mapped **out, struct tsr_err *err)
+{
+    pthread_mutex_lock(&mapped_lock);
+    struct mapped *m = mapped_all;
+    while (m && !(m->file.dev == f->dev && m->file.ino == f->ino))
+        m = m->next;
+    tsr_status st = TSR_OK;
+    if (!m)
+        st = map_new(f, &m, err);
+    else if (m->file.mtime_ns != f->mtime_ns || m->file.size != f->size)
+        st = tsr_fail(err, TSR_E_INPUT, "%s: changed after it was loaded; start the program again",
+                      f->path);
+    pthread_mutex_unlock(&mapped_lock);
+    *out = m;
+    return st;
+}
+
+static tsr_status hash_open_file(const struct tsr_file *f, char *text, struct tsr_err *err)
+{
+    enum { CHUNK = 1 << 18 };
+    struct tsr_hasher *h = NULL;
+    char               digest[TSR_HASH_TEXT] = "";
+    void              *buf = tsr_new(1, CHUNK);
+    tsr_status         st = buf ? tsr_hasher_create(&h, err) : tsr_fail_nomem(err, CHUNK, f->path);
+    for (uint64_t at = 0; st == TSR_OK && at < f->size;) {
+        uint64_t n = f->size - at < CHUNK ? f->size - at : CHUNK;
+        st = tsr_file_read(f, at, buf, n, err);
+        if (st == TSR_OK)
+            tsr_hasher_update(h, buf, n);
+        at += n;
+    }
+    tsr_hasher_finish(h, digest);
+    free(buf);
+    memcpy(text, digest, sizeof digest);
+    return st;
+}
+
+static tsr_status load_open_file(struct tsr_loaded *l, struct tsr_file *f, bool *is_plugin,
+                                 struct tsr_err *err)
+{
+    const char           *path = l->path;
+    struct tsr_elf_plugin probe;
+    TSR_TRY(tsr_elf_probe(f, SYMBOL, PREFIX, &probe, is_plugin, err));
+    TSR_TRY(tsr_check_head(probe.head, path, err));
+    TSR_TRY(hash_open_file(f, l->info.hash, err));
+    TSR_TRY(tsr_file_unchanged(f, err));
+    l->dev = f->dev;
+    l->ino = f->ino;
+    struct mapped *m;
+    TSR_TRY(map_file(f, &m, err));
+    if (m->changed_fp)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: switched the processor's floating-point mode when it was loaded (flush to "
+                        "zero, as -ffast-math or -Ofast in the link command does), which would change "
+                        "every result; link it without them",
+                        path);
+    const struct tsr_plugin *p = dlsym(m->handle, SYMBOL);
+    if (!p)
+        return tsr_fail(err, TSR_E_INPUT, "%s: the loader does not find %s; build it again", path,
+                        SYMBOL);
+    if (memcmp(p, probe.head, sizeof probe.head) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: its descriptor in memory differs from the file's; plugin descriptors must be "
+                        "constant",
+                        path);
+    return tsr_check_plugin(p, path, l, err);
+}
+
+tsr_status tsr_plugin_load(struct tsr_loaded **out, const char *real, bool *is_plugin,
+                           struct tsr_err *err)
+{
+    *is_plugin = false;
+    struct tsr_file f;
+    TSR_TRY(tsr_file_open(&f, real, err));
+    struct tsr_loaded *l = tsr_new(1, sizeof *l);
+    if (l)
+        l->path = tsr_strdup(real);
+    tsr_status st = l && l->path ? TSR_OK : tsr_fail_nomem(err, sizeof *l, real);
+    if (st == TSR_OK) {
+        *is_plugin = true; /* a real path with wrong rights is refused, not skipped */
+        st = tsr_path_trusted(real, err);
+    }
+    if (st == TSR_OK)
+        st = load_open_file(l, &f, is_plugin, err);
+    tsr_file_close(&f);
+    if (st != TSR_OK) {
+        tsr_loaded_free(l);
+        return st;
+    }
+    l->info.plugin = &l->plugin;
+    l->info.path = l->path;
+    tsr_logf(TSR_LOG_DEBUG, "%s: plugin %s %s, %s", real, l->plugin.id, l->plugin.version,
+             l->info.hash);
+    *out = l;
+    return TSR_OK;
+}
+
+void tsr_loaded_free(struct tsr_loaded *l)
+{
+    if (!l)
+        return;
+    for (uint64_t i = 0; i < l->n; i++) {
+        free(l->entries[i].iface);
+        free(l->entries[i].options);
+    }
+    free(l->entries);
+    free(l->path);
+    free(l);
+}

@@ -1,0 +1,237 @@
+/* plain - the codec that sends numbers as they are: F32, or rounded to BF16 or F16.
+ *
+ * The wire is rows * cols elements, little-endian, no header.  f32 keeps every bit, NaN payloads
+ * too.  bf16 and f16 round to nearest, ties to even; NaN stays a (quiet) NaN of the same sign,
+ * infinities stay, and what is too large for f16 becomes an infinity. */
+#include "tessera/codec.h"
+
+#include <string.h>
+
+struct plain_opts {
+    int64_t dtype;
+};
+
+struct plain {
+    const struct tsr_host *host;
+    uint32_t               dtype;
+};
+
+static float bits_f32(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static uint32_t f32_bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static uint16_t f32_bf16(float f)
+{
+    uint32_t u = f32_bits(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+static uint16_t f32_f16(float f)
+{
+    uint32_t u = f32_bits(f), sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
+    if (mag > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (mag >> 13 & 0x3ffu));
+    if (mag >= 0x477ff000u) /* 65520 and above round to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (mag < 0x33000001u) /* at most half of the smallest subnormal */
+        return (uint16_t)sign;
+    uint32_t e = mag >> 23, m, shift;
+    if (e >= 113) { /* normal: re-bias, drop 13 bits; a carry moves into the exponent */
+        m = mag - (112u << 23);
+        shift = 13;
+    } else { /* subnormal: the hidden bit becomes visible */
+        m = (mag & 0x7fffffu) | 0x800000u;
+        shift = 126 - e;
+    }
+    uint32_t half = (1u << (shift - 1)) - 1 + (m >> shift & 1u);
+    return (uint16_t)(sign | (m + half) >> shift);
+}
+
+static float f16_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu;
+    if (e == 31)
+        return bits_f32(sign | 0x7f800000u | m << 13);
+    if (e != 0)
+        return bits_f32(sign | (e + 112u) << 23 | m << 13);
+    float v = (float)m * 0x1p-24f; /* exact */
+    return sign ? -v : v;
+}
+
+static uint64_t width(const struct plain *p)
+{
+    return p->dtype == TSR_F32 ? 4 : 2;
+}
+
+static tsr_status plain_create(const struct tsr_host *host, const void *opts, void **self,
+                               struct tsr_err *err)
+{
+    const struct plain_opts *o = opts;
+    struct plain            *p = host->alloc(host->ctx, sizeof *p, _Alignof(struct plain));
+    if (!p)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for codec plain", sizeof *p);
+    p->host = host;
+    p->dtype = (uint32_t)o->dtype;
+    *self = p;
+    return TSR_OK;
+}
+
+static void plain_destroy(void *self)
+{
+    struct plain *p = self;
+    if (p)
+        p->host->release(p->host->ctx, p, sizeof *p);
+}
+
+static uint32_t plain_exactness(const void *self)
+{
+    const struct plain *p = self;
+    return p->dtype == TSR_F32 ? TSR_CODEC_EXACT : TSR_CODEC_LOSSY;
+}
+
+static tsr_status plain_wire_bytes(const void *self, uint64_t rows, uint64_t cols, uint64_t *bytes,
+                                   struct tsr_err *err)
+{
+    uint64_t w = width(self);
+    if (rows && cols > UINT64_MAX / w / rows)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "plain: %llu x %llu elements are too many",
+                        (unsigned long long)rows, (unsigned long long)cols);
+    *bytes = rows * cols * w;
+    return TSR_OK;
+}
+
+/* Checks a message and gives its number of elements. */
+static tsr_status message(const struct plain *p, const struct tsr_codec_job *job, const void *data,
+                          uint64_t *n, struct tsr_err *err)
+{
+    uint64_t   bytes = 0;
+    tsr_status st = plain_wire_bytes(p, job->rows, job->cols, &bytes, err);
+    if (st != TSR_OK)
+        return st;
+    if (bytes != job->wire_bytes || (bytes && (!data || !job->wire)))
+        return tsr_fail(err, TSR_E_INVAL,
+                        "plain: site %u, source %u: %llu wire bytes were given for %llu x %llu, %llu "
+                        "are needed, with both buffers",
+                        job->site, job->source, (unsigned long long)job->wire_bytes,
+                        (unsigned long long)job->rows, (unsigned long long)job->cols,
+                        (unsigned long long)bytes);
+    *n = bytes / width(p);
+    return TSR_OK;
+}
+
+static tsr_status plain_encode(const void *self, const struct tsr_codec_job *job,
+                               struct tsr_err *err)
+{
+    const struct plain *p = self;
+    unsigned char      *wire = job->wire;
+    uint64_t            n;
+    tsr_status          st = message(p, job, job->src, &n, err);
+    if (st != TSR_OK || n == 0)
+        return st;
+    if (p->dtype == TSR_F32) {
+        memcpy(wire, job->src, n * 4);
+        return TSR_OK;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t h = p->dtype == TSR_BF16 ? f32_bf16(job->src[i]) : f32_f16(job->src[i]);
+        memcpy(wire + 2 * i, &h, 2);
+    }
+    return TSR_OK;
+}
+
+static float element(const struct plain *p, const unsigned char *wire, uint64_t i)
+{
+    if (p->dtype == TSR_F32) {
+        float f;
+        memcpy(&f, wire + 4 * i, 4);
+        return f;
+    }
+    uint16_t h;
+    memcpy(&h, wire + 2 * i, 2);
+    return p->dtype == TSR_BF16 ? bits_f32((uint32_t)h << 16) : f16_f32(h);
+}
+
+static tsr_status plain_decode(const void *self, const struct tsr_codec_job *job,
+                               struct tsr_err *err)
+{
+    const struct plain *p = self;
+    uint64_t            n;
+    tsr_status          st = message(p, job, job->dst, &n, err);
+    if (st != TSR_OK || n == 0)
+        return st;
+    if (p->dtype == TSR_F32) {
+        memcpy(job->dst, job->wire, n * 4);
+        return TSR_OK;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        job->dst[i] = element(p, job->wire, i);
+    return TSR_OK;
+}
+
+static tsr_status plain_decode_add(const void *self, const struct tsr_codec_job *job,
+                                   struct tsr_err *err)
+{
+    const struct plain *p = self;
+    uint64_t            n;
+    tsr_status          st = message(p, job, job->dst, &n, err);
+    for (uint64_t i = 0; st == TSR_OK && i < n; i++)
+        job->dst[i] = job->dst[i] + element(p, job->wire, i);
+    return st;
+}
+
+static const struct tsr_codec_v1 plain_iface = {
+    .struct_size = sizeof plain_iface,
+    .create = plain_create,
+    .destroy = plain_destroy,
+    .exactness = plain_exactness,
+    .wire_bytes = plain_wire_bytes,
+    .encode = plain_encode,
+    .decode = plain_decode,
+    .decode_add = plain_decode_add,
+};
+
+static const struct tsr_choice dtypes[] = {
+    { "f32", "as they are, exact", TSR_F32 },
+    { "bf16", "rounded to 8 significant bits, the range of f32", TSR_BF16 },
+    { "f16", "rounded to 11 significant bits, up to 65504", TSR_F16 },
+};
+
+static const struct tsr_option plain_options[] = {
+    TSR_OPTION_ENUM(struct plain_opts, dtype, TSR_F32, dtypes, "Element type on the wire."),
+};
+
+static const struct tsr_component plain_component = {
+    .struct_size = sizeof(struct tsr_component),
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_CODEC,
+    .name = "plain",
+    .summary = "Sends numbers as F32, BF16 or F16, without any coding.",
+    .iface = &plain_iface,
+    .options = plain_options,
+    .n_options = sizeof plain_options / sizeof plain_options[0],
+    .options_size = sizeof(struct plain_opts),
+};
+
+static const struct tsr_component *const components[] = { &plain_component };
+
+TSR_PLUGIN_SYMBOL(plain) = {
+    TSR_PLUGIN_HEADER,
+    .id = "org.tessera.plain",
+    .version = "0.1.0",
+    .license = "Apache-2.0",
+    .build = __VERSION__,
+    .components = components,
+    .n_components = 1,
+};
