@@ -1,0 +1,94 @@
+# shellcheck shell=bash
+# tests/faults/lib.sh - what the fault sweeps share: the commands that are swept, the verdict on
+# one run, the choice of samples.
+
+set -euo pipefail
+export LC_ALL=C
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck disable=SC2034 # read by the scripts that source this
+TESSERA=$(readlink -f "$1")
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+ALL=${TSR_TEST_ALL:-0}
+SEED=${TSR_TEST_SEED:-$((SRANDOM % 1000000))}
+MODEL=$ROOT/tests/golden/models/stories260k
+
+# Commands by name.  One thread, so that the n-th event is the same in every run.  Each writes its
+# result to stdout or below the folder it runs in.
+command_of() {
+    case $1 in
+    logits) echo "logits $MODEL --tokens 1,403,407 -o logits.safetensors --threads 1" ;;
+    generate) echo "generate $MODEL --prompt Once --max-tokens 4 --greedy --json --threads 1" ;;
+    tokenize) echo "tokenize $MODEL --jsonl" ;;
+    check) echo "config check $ROOT/configs/quickstart.yaml" ;;
+    run) echo "run $ROOT/tests/faults/job.yaml --out out --threads 1" ;;
+    *) echo "no such command: $1" >&2; return 1 ;;
+    esac
+}
+input_of() {
+    if [ "$1" = tokenize ]; then
+        printf '%s\n' '{"text": "Once upon a time", "special": true}' '{"ids": [1, 403]}'
+    fi
+}
+
+# What a run left, apart from times: stdout and the files that must be whole.  A job's results
+# hold seconds and dates, so of those files only that they are JSON counts.
+# result_of FOLDER: prints a digest.
+result_of() {
+    local f
+    (
+        cd "$1"
+        case $2 in
+        run)
+            for f in out/manifest.json out/results.json; do
+                jq -e 'type == "object"' "$f" >/dev/null 2>&1 && echo "$f whole"
+            done
+            find out -name '*.part' | sed 's/^/left: /'
+            jq -S '.. | objects | .perplexity? // empty' out/results.json 2>/dev/null || true
+            ;;
+        *)
+            cat stdout
+            [ ! -e logits.safetensors ] || sha256sum <logits.safetensors
+            ;;
+        esac
+    )
+}
+
+# samples COUNT HOW_MANY: that many of 1..COUNT, all if TSR_TEST_ALL or if there are fewer; the
+# first ten always.
+samples() {
+    awk -v n="$1" -v want="$2" -v seed="$SEED" -v all="$ALL" 'BEGIN {
+        srand(seed)
+        if (all || want >= n) { for (i = 1; i <= n; i++) print i; exit }
+        for (i = 1; i <= 10; i++) pick[i] = 1
+        for (k = 10; k < want; ) { i = 1 + int(rand() * n); if (!(i in pick)) { pick[i] = 1; k++ } }
+        for (i = 1; i <= n; i++) if (i in pick) print i
+    }'
+}
+
+# verdict FOLDER COMMAND RC CLEAN: says what is wrong with a run that met a fault, or nothing.
+# Documented codes only; 0 only with the clean result; else one sentence on stderr and no file
+# under its final name that is not whole.
+verdict() {
+    local dir=$1 name=$2 rc=$3 clean=$4 lines
+    case $rc in
+    0) [ "$(result_of "$dir" "$name")" = "$clean" ] || echo "exit 0 with another result" ;;
+    1 | 2 | 4 | 6)
+        lines=$(grep -c '^tessera: error: ' "$dir/stderr" || true)
+        [ "$lines" = 1 ] || echo "exit $rc with $lines sentences on stderr"
+        if grep -q 'bug' "$dir/stderr"; then echo "exit $rc but speaks of a bug"; fi
+        ;;
+    124 | 137) echo "hangs" ;;
+    *) echo "exit $rc" ;;
+    esac
+}
+
+# summary NAME RUNS CODES_FILE BAD_FILE
+summary() {
+    echo "$1: $2 runs, exit codes: $(sort "$3" | uniq -c | awk '{ printf "%s%s x%s", s, $2, $1; s = ", " }')"
+    if [ -s "$4" ]; then
+        head -n 20 "$4"
+        echo "$1: $(wc -l <"$4") of $2 runs are wrong"
+        return 1
+    fi
+}

@@ -1,0 +1,95 @@
+/* faults/mallocfail.c - preloaded (LD_PRELOAD): makes allocations of one program fail.
+ *
+ *   TSR_MF_PROGRAM  name of the program that counts; others of the process tree are left alone
+ *   TSR_MF_AT=N     the N-th allocation fails (from 1); 0 or absent: none
+ *   TSR_MF_FROM=1   the N-th and every later one
+ *   TSR_MF_COUNT=F  the number of allocations is written to the file F at exit
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* glibc's own, under names that nobody interposes */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t size);
+void *__libc_memalign(size_t align, size_t size);
+
+static atomic_ulong  count;
+static unsigned long at;
+static int           from, on;
+
+__attribute__((constructor)) static void start(void)
+{
+    const char *program = getenv("TSR_MF_PROGRAM");
+    const char *n = getenv("TSR_MF_AT");
+    if (!program || strcmp(program, program_invocation_short_name) != 0)
+        return;
+    at = n ? strtoul(n, NULL, 10) : 0;
+    from = getenv("TSR_MF_FROM") != NULL;
+    on = 1;
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    const char *path = getenv("TSR_MF_COUNT");
+    char        line[32];
+    if (!on || !path)
+        return;
+    int n = snprintf(line, sizeof line, "%lu\n", atomic_load(&count));
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd >= 0 && n > 0 && write(fd, line, (size_t)n) == n)
+        (void)close(fd);
+}
+
+static int fails(void)
+{
+    if (!on)
+        return 0;
+    unsigned long i = atomic_fetch_add(&count, 1) + 1;
+    if (i != at && !(from && at && i > at))
+        return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t size)
+{
+    return fails() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t size)
+{
+    return fails() ? NULL : __libc_realloc(p, size);
+}
+
+void *memalign(size_t align, size_t size)
+{
+    return fails() ? NULL : __libc_memalign(align, size);
+}
+
+void *aligned_alloc(size_t align, size_t size)
+{
+    return fails() ? NULL : __libc_memalign(align, size);
+}
+
+int posix_memalign(void **p, size_t align, size_t size)
+{
+    if (fails())
+        return ENOMEM;
+    void *got = __libc_memalign(align, size);
+    if (!got)
+        return ENOMEM;
+    *p = got;
+    return 0;
+}

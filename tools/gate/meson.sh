@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# tools/gate/meson.sh - the phases that build a folder with meson and run its tests.
+
+# Every report of a sanitizer ends the program; a huge size from a file is answered with NULL,
+# as the C library does.
+export ASAN_OPTIONS=allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+# meson_tests DIR LABEL [argument of meson test...]: runs them and takes over their results.
+meson_tests() {
+    local dir=$1 label=$2 log=$1/meson-logs/gate-$2 rc=0 status seconds name
+    shift 2
+    rm -f "$log.json"
+    meson test -C "$dir" --no-rebuild --num-processes "$(nproc)" --print-errorlogs \
+        --logbase "gate-$label" "$@" >"$dir/tessera-tests.log" 2>&1 || rc=$?
+    if [ ! -s "$log.json" ]; then
+        tail -n 40 "$dir/tessera-tests.log" >&2
+        result fail 0 "$label: no test ran"
+        return 0
+    fi
+    [ $rc = 0 ] || sed -n '/^―/,/^Ok:/p' "$dir/tessera-tests.log" | tail -n 200 >&2
+    while IFS=$'\t' read -r status seconds name; do
+        case $status in
+        OK | EXPECTEDFAIL) result pass "$seconds" "$label: $name" ;;
+        SKIP) result skip "$seconds" "$label: $name" ;;
+        *) result fail "$seconds" "$label: $name" "$status" ;;
+        esac
+    done < <(jq -r '[.result, .duration, .name] | @tsv' "$log.json")
+    # meson itself may have failed without naming a test
+    if [ $rc != 0 ] && ! grep -q "^fail.*	$label: " "$RESULTS"; then
+        tail -n 40 "$dir/tessera-tests.log" >&2
+        result fail 0 "$label: meson test"
+    fi
+}
+
+phase_release() {
+    configure_dir build "${RELEASE[@]}" -Dtests=true && compile_dir build || return 1
+    result pass 0 "release: gcc build without warnings"
+    meson_tests build release --no-suite faults
+}
+
+# clang builds everything here too; the fuzz targets share these objects.
+SANITIZE=(--buildtype=debugoptimized '-Db_sanitize=address,undefined' -Db_lundef=false
+    -Dfuzz=true)
+sanitize_build() {
+    CC=clang-14 configure_dir "$GATE/asan" "${SANITIZE[@]}" && compile_dir "$GATE/asan"
+}
+
+phase_sanitize() {
+    sanitize_build || return 1
+    result pass 0 "sanitize: clang build without warnings"
+    meson_tests "$GATE/asan" sanitize --no-suite faults --timeout-multiplier 4
+}
+
+# Names of the tests that run code in threads.
+THREADED='^(pool|engine|generate|logits|transport|comm|local|invariance)'
+phase_threads() {
+    local names
+    CC=clang-14 configure_dir "$GATE/tsan" --buildtype=debugoptimized -Db_sanitize=thread \
+        -Db_lundef=false || return 1
+    mapfile -t names < <(meson introspect --tests "$GATE/tsan" |
+        jq -r --arg re "$THREADED" '.[].name | select(test($re))')
+    [ ${#names[@]} -gt 0 ] || return 1
+    compile_dir "$GATE/tsan" || return 1
+    meson_tests "$GATE/tsan" threads --timeout-multiplier 6 "${names[@]}"
+}
+
+phase_faults() {
+    configure_dir build "${RELEASE[@]}" -Dtests=true && compile_dir build || return 1
+    if [ "$TSR_TEST_ALL" = 1 ]; then
+        meson_tests build faults --suite faults --timeout-multiplier 0
+    else
+        meson_tests build faults --suite faults
+    fi
+}

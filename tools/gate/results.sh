@@ -1,0 +1,53 @@
+# shellcheck shell=bash
+# tools/gate/results.sh - one line per test, and the summary.  A line is
+# pass|fail|skip <tab> seconds <tab> name.
+
+GATE=build-gate
+RESULTS=$GATE/results.tsv
+PHASE_TIMES=$GATE/phases
+
+results_start() {
+    mkdir -p "$GATE"
+    : >"$RESULTS"
+    : >"$PHASE_TIMES"
+    GATE_START=$(now)
+}
+
+# result pass|fail|skip SECONDS NAME [REASON]
+result() {
+    printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$RESULTS"
+    [ "$1" = pass ] || say "$1: $3${4:+: $4}"
+}
+
+# check NAME COMMAND...: one test that is a command; its output is shown if it fails.
+check() {
+    local name=$1 t0 out
+    shift
+    t0=$(now)
+    if out=$("$@" 2>&1); then
+        result pass "$(since "$t0")" "$name"
+    else
+        printf '%s\n' "$out" | tail -n 60 >&2
+        result fail "$(since "$t0")" "$name"
+    fi
+}
+
+results_end() {
+    local passed failed skipped
+    passed=$(grep -c '^pass' "$RESULTS" || true)
+    failed=$(grep -c '^fail' "$RESULTS" || true)
+    skipped=$(grep -c '^skip' "$RESULTS" || true)
+    echo "slowest tests:"
+    sort -t $'\t' -k2,2 -rn "$RESULTS" | head -n 10 |
+        awk -F '\t' '{ printf "  %8.1f s  %s\n", $2, $3 }'
+    echo "phases:"
+    awk '{ printf "  %8.1f s  %s\n", $1, $2 }' "$PHASE_TIMES"
+    echo "  $(since "$GATE_START") s in all"
+    awk -F '\t' '$1 == "fail" { print "failed: " $3 }' "$RESULTS"
+    if [ "$skipped" -gt 0 ]; then
+        awk -F '\t' '$1 == "skip" { print "skipped: " $3 }' "$RESULTS"
+        echo "$skipped skipped"
+    fi
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+}

@@ -1,0 +1,66 @@
+#!/bin/bash
+# tools/setup.sh SECTION... - installs the Debian packages of tools/packages.txt that are missing.
+# Sections: build (compiler and libraries), test (what the gate needs besides).
+# Needs nothing but dpkg and apt; uses sudo when not root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+[ $# -gt 0 ] || set -- build test
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "setup: this is not Debian; install the packages of tools/packages.txt by hand" >&2
+    exit 1
+fi
+
+wanted=()
+for section in "$@"; do
+    found=0
+    current=
+    while IFS= read -r line; do
+        line=${line%%#*}
+        line=${line//[[:space:]]/}
+        case $line in
+        '') ;;
+        '['*']')
+            current=${line:1:-1}
+            [ "$current" = "$section" ] && found=1
+            ;;
+        *) [ "$current" = "$section" ] && wanted+=("$line") ;;
+        esac
+    done <tools/packages.txt
+    if [ $found = 0 ]; then
+        echo "setup: no section [$section] in tools/packages.txt" >&2
+        exit 2
+    fi
+done
+
+missing=()
+for package in "${wanted[@]}"; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} = 0 ]; then
+    echo "setup: all ${#wanted[@]} packages are there, nothing installed" >&2
+    exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "setup: run as root: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    as_root=(sudo)
+fi
+echo "setup: installing ${missing[*]}" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" >"$log" 2>&1 && return
+    tail -n 20 "$log" >&2
+    echo "setup: apt-get $1 failed" >&2
+    exit 1
+}
+apt update
+apt install --no-install-recommends "${missing[@]}"
+echo "setup: ${#missing[@]} packages installed" >&2
