@@ -102,6 +102,16 @@ void       tsr_model_destroy(struct tsr_model *m);
 /* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name whatever the family. */
 const char *tsr_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
+/* The families that can be read, for people. */
+struct tsr_family {
+    const char *name;            /* "llama" */
+    const char *architecture;    /* as in config.json: "LlamaForCausalLM" */
+    const char *model_type;
+    const char *summary;         /* one line */
+};
+/* i-th family, or NULL behind the last. */
+const struct tsr_family *tsr_family_get(uint64_t i);
+
 /* The folder that a model argument stands for: itself, or for "@demo" the installed or built
  * demo model.  Fresh memory; not found: the error lists both places. */
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);

@@ -11,7 +11,11 @@
 
 #include <stdbool.h>
 
-#define TSR_ST_MAX_RANK 8
+#define TSR_ST_MAX_RANK    8
+#define TSR_ST_MAX_HEADER  100000000u
+#define TSR_ST_MAX_TENSORS 1000000u
+#define TSR_ST_MAX_NAME    1024u    /* bytes */
+#define TSR_ST_MAX_META    65536u   /* entries of __metadata__ */
 
 struct tsr_st_tensor {
     const char *name;
@@ -30,20 +34,24 @@ struct tsr_st {
     struct tsr_st_tensor *tensors;
     uint64_t              n_meta;       /* __metadata__ */
     char                **meta_keys, **meta_values;
+    char                 *text;         /* every string above lives here */
 };
 
 tsr_status tsr_st_open(struct tsr_st *st, const char *path, struct tsr_err *err);
+/* The same for a file that is open; takes it over, also on error. */
+tsr_status tsr_st_open_file(struct tsr_st *st, struct tsr_file *file, struct tsr_err *err);
 void       tsr_st_close(struct tsr_st *st);
 const struct tsr_st_tensor *tsr_st_find(const struct tsr_st *st, const char *name);
 /* Reads one tensor's bytes into dst (end - begin bytes). */
 tsr_status tsr_st_read(const struct tsr_st *st, const struct tsr_st_tensor *t, void *dst,
                        struct tsr_err *err);
 
-/* Header parser alone, for the fuzzer: data is the file's first bytes, file_size its length. */
+/* Header parser alone, also for the fuzzer: data is the file's first bytes, file_size its length.
+ * name is for messages.  st->file stays closed; tsr_st_close() frees the rest. */
 tsr_status tsr_st_parse(struct tsr_st *st, const char *name, const void *data, uint64_t bytes,
                         uint64_t file_size, struct tsr_err *err);
 
-/* Writer: declare all tensors, begin, then put the bytes of each in the declared order.
+/* Writer: metadata, then declare all tensors, begin, then put the bytes of each in the declared order.
  * The data section starts at a multiple of 64. */
 struct tsr_st_out;
 tsr_status tsr_st_create(struct tsr_st_out **o, const char *path, struct tsr_err *err);

@@ -1,0 +1,351 @@
+#include "model/bind.h"
+
+#include "base/f16.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_CAP (TSR_ST_MAX_NAME + 1)
+
+static tsr_status full_name(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                            const char *suffix, char name[NAME_CAP])
+{
+    const char *hash = strchr(r->name, '#');
+    const char *prefix = r->bare ? "" : b->prefix;
+    int n = hash ? snprintf(name, NAME_CAP, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name), r->name,
+                            (unsigned long long)layer, hash + 1, suffix)
+                 : snprintf(name, NAME_CAP, "%s%s%s", prefix, r->name, suffix);
+    return n > 0 && (unsigned)n < NAME_CAP ? TSR_OK
+                                           : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
+}
+
+static void print_shape(char *buf, size_t cap, uint32_t rank, const uint64_t *shape)
+{
+    size_t at = (size_t)snprintf(buf, cap, "[");
+    for (uint32_t d = 0; d < rank && at < cap; d++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s%llu", d ? ", " : "",
+                               (unsigned long long)shape[d]);
+    if (at < cap)
+        (void)snprintf(buf + at, cap - at, "]");
+}
+
+/* The stored tensor of that name, of a dtype that we compute with and of that shape. */
+static tsr_status find(struct tsr_binding *b, const char *name, uint32_t rank, const uint64_t *shape,
+                       struct tsr_stored **out)
+{
+    struct tsr_stored *e = tsr_shards_find(b->shards, name);
+    if (!e)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" is missing, which a %s model with this config.json has",
+                        b->folder, name, b->config->arch->family.name);
+    if (e->t->dtype != TSR_F32 && e->t->dtype != TSR_F16 && e->t->dtype != TSR_BF16)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" has dtype %s; F32, F16 and BF16 are supported",
+                        tsr_shards_path(b->shards, e), name, e->t->dtype_name);
+    bool same = e->t->rank == rank;
+    for (uint32_t d = 0; same && d < rank; d++)
+        same = e->t->shape[d] == shape[d];
+    if (!same) {
+        char has[200], want[200];
+        print_shape(has, sizeof has, e->t->rank, e->t->shape);
+        print_shape(want, sizeof want, rank, shape);
+        return tsr_fail(b->err, TSR_E_INPUT, "%s: tensor \"%s\" has shape %s; config.json asks for %s",
+                        tsr_shards_path(b->shards, e), name, has, want);
+    }
+    e->used = true;
+    *out = e;
+    return TSR_OK;
+}
+
+static tsr_status room(void **v, uint64_t n, uint64_t *cap, uint64_t size, struct tsr_err *err)
+{
+    if (n < *cap)
+        return TSR_OK;
+    uint64_t want = *cap ? *cap * 2 : 256;
+    void    *p = tsr_renew(*v, want, size);
+    if (!p)
+        return tsr_fail_nomem(err, want * size, "a model's plan");
+    *v = p;
+    *cap = want;
+    return TSR_OK;
+}
+
+static tsr_status add_load(struct tsr_binding *b, struct tsr_load l)
+{
+    TSR_TRY(room((void **)&b->loads, b->n_loads, &b->cap_loads, sizeof *b->loads, b->err));
+    b->loads[b->n_loads++] = l;
+    return TSR_OK;
+}
+
+static tsr_status add_patch(struct tsr_binding *b, struct tsr_patch p)
+{
+    TSR_TRY(room((void **)&b->patches, b->n_patches, &b->cap_patches, sizeof *b->patches, b->err));
+    b->patches[b->n_patches++] = p;
+    return TSR_OK;
+}
+
+static tsr_status too_large(struct tsr_binding *b)
+{
+    return tsr_fail(b->err, TSR_E_INPUT, "%s: the model has more than 2^64 bytes", b->folder);
+}
+
+/* Counts a tensor that is kept. */
+static void count(struct tsr_binding *b, const struct tsr_stored *e)
+{
+    b->model->parameters += (e->t->end - e->t->begin) / tsr_dtype_size(e->t->dtype);
+    b->model->bytes += e->t->end - e->t->begin;
+}
+
+/* Plans a vector of n floats (gain or bias) and returns its index. */
+static tsr_status plan_floats(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                              const char *suffix, uint64_t n, bool by_head, uint64_t *at)
+{
+    char               name[NAME_CAP];
+    struct tsr_stored *e;
+    TSR_TRY(full_name(b, r, layer, suffix, name));
+    TSR_TRY(find(b, name, 1, &n, &e));
+    *at = b->floats;
+    if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
+        return too_large(b);
+    count(b, e);
+    return add_load(b, (struct tsr_load){ .src = e, .at = *at, .widen = true, .by_head = by_head });
+}
+
+/* Plans a matrix and returns its first byte in sealed memory. */
+static tsr_status plan_matrix(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                              uint64_t rows, uint64_t cols, bool by_head, uint32_t *dtype,
+                              uint64_t *at)
+{
+    char               name[NAME_CAP];
+    struct tsr_stored *e;
+    const uint64_t     shape[2] = { rows, cols };
+    TSR_TRY(full_name(b, r, layer, ".weight", name));
+    TSR_TRY(find(b, name, 2, shape, &e));
+    *at = b->bytes;
+    *dtype = e->t->dtype;
+    if (!tsr_add(b->bytes, e->t->end - e->t->begin, &b->bytes) || !tsr_add(b->bytes, 63, &b->bytes))
+        return too_large(b);
+    b->bytes -= b->bytes % 64;
+    count(b, e);
+    return add_load(b, (struct tsr_load){ .src = e, .at = *at, .by_head = by_head });
+}
+
+/* A view on planned bytes. */
+static tsr_status set_matrix(struct tsr_binding *b, struct tsr_matrix *m, uint32_t dtype,
+                             uint64_t rows, uint64_t cols, uint64_t at)
+{
+    m->struct_size = sizeof *m;
+    m->dtype = dtype;
+    m->rows = rows;
+    m->cols = cols;
+    m->row_stride = cols * tsr_dtype_size(dtype);
+    return add_patch(b, (struct tsr_patch){ .data = &m->data, .at = at });
+}
+
+static tsr_status set_floats(struct tsr_binding *b, const float **p, uint64_t at)
+{
+    return add_patch(b, (struct tsr_patch){ .floats = p, .at = at });
+}
+
+static bool holds(const struct tsr_binding *b, uint32_t needs)
+{
+    return (needs & ~b->config->has) == 0;
+}
+
+static tsr_status bind_matrix(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                              struct tsr_matrix *m, uint64_t rows, uint64_t cols)
+{
+    uint64_t at;
+    uint32_t dtype;
+    TSR_TRY(plan_matrix(b, r, layer, rows, cols, false, &dtype, &at));
+    return set_matrix(b, m, dtype, rows, cols, at);
+}
+
+/* Several linears of one input in one tensor: a matrix and perhaps a bias, cut by rows. */
+static tsr_status bind_fused(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                             const enum tsr_linear_id *ids, const uint64_t *rows, unsigned n,
+                             uint64_t cols, bool by_head)
+{
+    struct tsr_layer *l = &b->model->layers[layer];
+    uint64_t          total = 0, at, bias_at = 0;
+    uint32_t          dtype;
+    bool              bias = holds(b, r->bias);
+    for (unsigned i = 0; i < n; i++)
+        total += rows[i];
+    TSR_TRY(plan_matrix(b, r, layer, total, cols, by_head, &dtype, &at));
+    if (bias)
+        TSR_TRY(plan_floats(b, r, layer, ".bias", total, by_head, &bias_at));
+    for (unsigned i = 0; i < n; i++) {
+        struct tsr_linear *lin = &l->lin[ids[i]];
+        TSR_TRY(set_matrix(b, &lin->w, dtype, rows[i], cols, at));
+        at += rows[i] * lin->w.row_stride;
+        if (bias)
+            TSR_TRY(set_floats(b, &lin->bias, bias_at));
+        bias_at += rows[i];
+    }
+    return TSR_OK;
+}
+
+static tsr_status bind_norm(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                            struct tsr_norm *norm)
+{
+    uint64_t at;
+    if (!holds(b, r->weight & ~TSR_HAS_AFFINE))
+        return TSR_OK;
+    if (!holds(b, r->weight)) { /* normalised, but without gain and bias: 1 and 0 */
+        TSR_TRY(set_floats(b, &norm->gain, b->ones));
+        return set_floats(b, &norm->bias, b->zeros);
+    }
+    TSR_TRY(plan_floats(b, r, layer, ".weight", b->config->hp.hidden, false, &at));
+    TSR_TRY(set_floats(b, &norm->gain, at));
+    if (!holds(b, r->bias))
+        return TSR_OK;
+    TSR_TRY(plan_floats(b, r, layer, ".bias", b->config->hp.hidden, false, &at));
+    return set_floats(b, &norm->bias, at);
+}
+
+static void linear_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
+                         uint64_t *cols)
+{
+    uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
+    *rows = id == TSR_Q ? q : id == TSR_K || id == TSR_V ? kv
+            : id == TSR_O || id == TSR_DOWN              ? hp->hidden
+                                                         : hp->ffn;
+    *cols = id == TSR_O ? q : id == TSR_DOWN ? hp->ffn : hp->hidden;
+}
+
+static tsr_status bind_linear(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
+{
+    struct tsr_linear *lin = &b->model->layers[layer].lin[r->lin];
+    uint64_t           rows, cols, at;
+    linear_shape(&b->config->hp, r->lin, &rows, &cols);
+    TSR_TRY(bind_matrix(b, r, layer, &lin->w, rows, cols));
+    if (!holds(b, r->bias))
+        return TSR_OK;
+    TSR_TRY(plan_floats(b, r, layer, ".bias", rows, false, &at));
+    return set_floats(b, &lin->bias, at);
+}
+
+static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
+{
+    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V }, gate_up[] = { TSR_GATE, TSR_UP };
+    const struct tsr_hparams *hp = &b->config->hp;
+    struct tsr_model         *m = b->model;
+    struct tsr_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
+    uint64_t                  rows[3], cols;
+    switch (r->part) {
+    case TSR_PART_EMBED_NORM: return bind_norm(b, r, 0, &m->embed_norm);
+    case TSR_PART_FINAL_NORM: return bind_norm(b, r, 0, &m->final_norm);
+    case TSR_PART_ATTN_IN: return bind_norm(b, r, layer, &l->attn_in);
+    case TSR_PART_ATTN_OUT: return bind_norm(b, r, layer, &l->attn_out);
+    case TSR_PART_FFN_IN: return bind_norm(b, r, layer, &l->ffn_in);
+    case TSR_PART_FFN_OUT: return bind_norm(b, r, layer, &l->ffn_out);
+    default: break;
+    }
+    if (!holds(b, r->weight))
+        return TSR_OK;
+    switch (r->part) {
+    case TSR_PART_EMBED: return bind_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
+    case TSR_PART_POSITIONS:
+        return bind_matrix(b, r, 0, &m->positions, hp->max_positions + hp->position_offset, hp->hidden);
+    case TSR_PART_PROJECT_IN:
+        return bind_matrix(b, r, 0, &m->project_in.w, hp->hidden, hp->embed_dim);
+    case TSR_PART_PROJECT_OUT:
+        return bind_matrix(b, r, 0, &m->project_out.w, hp->embed_dim, hp->hidden);
+    case TSR_PART_HEAD: return bind_matrix(b, r, 0, &m->head.w, hp->vocab, hp->embed_dim);
+    case TSR_PART_LINEAR: return bind_linear(b, r, layer);
+    case TSR_PART_QKV_ROWS: case TSR_PART_QKV_HEADS:
+        for (unsigned i = 0; i < 3; i++)
+            linear_shape(hp, qkv[i], &rows[i], &cols);
+        return bind_fused(b, r, layer, qkv, rows, 3, hp->hidden, r->part == TSR_PART_QKV_HEADS);
+    case TSR_PART_GATE_UP_ROWS:
+        rows[0] = rows[1] = hp->ffn;
+        return bind_fused(b, r, layer, gate_up, rows, 2, hp->hidden, false);
+    default: return tsr_fail(b->err, TSR_E_BUG, "role %s has no part", r->name);
+    }
+}
+
+/* The head is the embedding.  A stored copy of it is accepted if it is one. */
+static tsr_status bind_tied_head(struct tsr_binding *b)
+{
+    struct tsr_model *m = b->model;
+    uint64_t          embed_at = b->patches[0].at; /* the embedding is the first role of every row */
+    TSR_TRY(set_matrix(b, &m->head.w, m->embed.dtype, m->embed.rows, m->embed.cols, embed_at));
+    struct tsr_stored *e = tsr_shards_find(b->shards, "lm_head.weight");
+    if (!e)
+        return TSR_OK;
+    const uint64_t shape[2] = { m->embed.rows, m->embed.cols };
+    TSR_TRY(find(b, "lm_head.weight", 2, shape, &e));
+    if (e->t->dtype != m->embed.dtype)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: config.json ties the output head to the embedding, but "
+                        "\"lm_head.weight\" is stored with another dtype",
+                        tsr_shards_path(b->shards, e));
+    return add_load(b, (struct tsr_load){ .src = e, .at = embed_at, .compare = true });
+}
+
+/* The first prefix under which the embedding exists. */
+static void choose_prefix(struct tsr_binding *b)
+{
+    const struct tsr_arch *a = b->config->arch;
+    char                   name[NAME_CAP];
+    for (unsigned i = 0; i < 2; i++) {
+        b->prefix = a->prefixes[i];
+        if (full_name(b, &a->roles[0], 0, ".weight", name) == TSR_OK &&
+            tsr_shards_find(b->shards, name))
+            return;
+    }
+    b->prefix = a->prefixes[0];
+}
+
+static bool is_ignored(const struct tsr_binding *b, const char *name)
+{
+    size_t n = strlen(b->prefix);
+    if (strncmp(name, b->prefix, n) != 0)
+        return false;
+    for (const char *const *p = b->config->arch->ignored; *p; p++)
+        if (tsr_name_matches(*p, name + n))
+            return true;
+    return false;
+}
+
+static tsr_status check_unused(struct tsr_binding *b)
+{
+    for (uint64_t i = 0; i < b->shards->n; i++) {
+        const struct tsr_stored *e = &b->shards->tensors[i];
+        if (!e->used && !is_ignored(b, e->t->name))
+            return tsr_fail(b->err, TSR_E_INPUT,
+                            "%s: tensor \"%.200s\" is unknown: a %s model with this config.json has "
+                            "none of that name",
+                            tsr_shards_path(b->shards, e), e->t->name,
+                            b->config->arch->family.name);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_bind(struct tsr_binding *b)
+{
+    const struct tsr_arch *a = b->config->arch;
+    choose_prefix(b);
+    if (!(b->config->has & TSR_HAS_AFFINE)) {
+        uint64_t n = (b->config->hp.hidden + 15) / 16 * 16;
+        b->ones = 0;
+        b->zeros = n;
+        b->floats = 2 * n;
+    }
+    for (uint32_t i = 0; i < a->n_roles; i++) {
+        uint64_t n = strchr(a->roles[i].name, '#') ? b->config->hp.layers : 1;
+        for (uint64_t layer = 0; layer < n; layer++)
+            TSR_TRY(bind_role(b, &a->roles[i], layer));
+    }
+    if (b->config->hp.tied)
+        TSR_TRY(bind_tied_head(b));
+    return check_unused(b);
+}
+
+void tsr_binding_free(struct tsr_binding *b)
+{
+    free(b->loads);
+    free(b->patches);
+}

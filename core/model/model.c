@@ -1,0 +1,162 @@
+#include "model/model.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "model/bind.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG_CAP (UINT64_C(16) << 20)
+#define LINEAR_NAME_CAP 56 /* "model.layers.16383.self_attn.q_proj" fits */
+
+static const char *const linear_names[TSR_LINEARS] = {
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+};
+
+const char *tsr_linear_name(enum tsr_linear_id id)
+{
+    return (unsigned)id < TSR_LINEARS ? linear_names[id] : "?";
+}
+
+static tsr_status read_config(struct tsr_config *c, const char *folder, struct tsr_hasher *hash,
+                              struct tsr_err *err)
+{
+    char    *text, *path;
+    uint64_t len;
+    TSR_TRY(tsr_folder_slurp(folder, "config.json", CONFIG_CAP, &text, &len, &path, err));
+    tsr_hasher_update(hash, text, len);
+    tsr_status st = tsr_config_parse(c, path, text, len, err);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* generation_config.json may be absent. */
+static tsr_status read_generation(struct tsr_config *c, const char *folder, struct tsr_err *err)
+{
+    char *path = tsr_path_join(folder, "generation_config.json");
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    bool exists = tsr_path_exists(path);
+    free(path);
+    if (!exists)
+        return TSR_OK;
+    char    *text;
+    uint64_t len;
+    TSR_TRY(tsr_folder_slurp(folder, "generation_config.json", CONFIG_CAP, &text, &len, &path, err));
+    tsr_status st = tsr_generation_parse(c, path, text, len, err);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* Canonical names of all matrices. */
+static tsr_status name_parts(struct tsr_model *m, struct tsr_err *err)
+{
+    uint64_t layers = m->hp.layers;
+    char    *at = tsr_new(layers * TSR_LINEARS, LINEAR_NAME_CAP);
+    if (!at)
+        return tsr_fail_nomem(err, layers * TSR_LINEARS * LINEAR_NAME_CAP, "names");
+    m->storage->names = at;
+    for (uint64_t l = 0; l < layers; l++) {
+        for (unsigned i = 0; i < TSR_LINEARS; i++, at += LINEAR_NAME_CAP) {
+            (void)snprintf(at, LINEAR_NAME_CAP, "model.layers.%llu.%s.%s", (unsigned long long)l,
+                           i <= TSR_O ? "self_attn" : "mlp", linear_names[i]);
+            m->layers[l].lin[i].w.name = at;
+        }
+    }
+    m->embed.name = "model.embed_tokens";
+    m->positions.name = "model.embed_positions";
+    m->project_in.w.name = "model.project_in";
+    m->project_out.w.name = "model.project_out";
+    m->head.w.name = "lm_head";
+    return TSR_OK;
+}
+
+static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const char *folder,
+                             struct tsr_hasher *hash, bool headers_only, struct tsr_err *err)
+{
+    m->family = c->arch->family.name;
+    m->hp = c->hp;
+    memset(&c->hp, 0, sizeof c->hp); /* the model owns its arrays now */
+    m->layers = tsr_new(m->hp.layers, sizeof *m->layers);
+    if (!m->layers)
+        return tsr_fail_nomem(err, m->hp.layers * sizeof *m->layers, "layers");
+    TSR_TRY(name_parts(m, err));
+    struct tsr_shards shards;
+    TSR_TRY(tsr_shards_open(&shards, folder, err));
+    struct tsr_config  view = { c->arch, m->hp, c->has };
+    struct tsr_binding b = { .config = &view, .shards = &shards, .model = m, .folder = folder,
+                             .err = err };
+    tsr_status st = tsr_bind(&b);
+    if (st == TSR_OK)
+        st = tsr_weights_read(&b, m->storage, hash, headers_only);
+    tsr_binding_free(&b);
+    tsr_shards_close(&shards);
+    return st;
+}
+
+static tsr_status load(struct tsr_model *m, const char *folder, bool headers_only,
+                       struct tsr_err *err)
+{
+    struct tsr_hasher *hash;
+    struct tsr_config  c = { 0 };
+    if (!tsr_path_is_dir(folder))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is no folder; a model is a Hugging Face folder with "
+                        "config.json and safetensors, or @demo", folder);
+    TSR_TRY(tsr_hasher_create(&hash, err));
+    tsr_status st = read_config(&c, folder, hash, err);
+    if (st == TSR_OK)
+        st = read_generation(&c, folder, err);
+    if (st == TSR_OK)
+        st = load_parts(m, &c, folder, hash, headers_only, err);
+    tsr_config_free(&c);
+    tsr_hasher_finish(hash, m->hash);
+    return st;
+}
+
+tsr_status tsr_model_load(struct tsr_model **out, const char *path, bool headers_only,
+                          struct tsr_err *err)
+{
+    struct tsr_model *m = tsr_new(1, sizeof *m);
+    if (m)
+        m->storage = tsr_new(1, sizeof *m->storage);
+    if (!m || !m->storage) {
+        free(m);
+        return tsr_fail_nomem(err, sizeof *m, path);
+    }
+    m->storage->sealed.fd = -1;
+    char      *folder = NULL;
+    tsr_status st = TSR_OK;
+    m->path = m->storage->path = tsr_strdup(path);
+    if (!m->path)
+        st = tsr_fail_nomem(err, strlen(path), path);
+    if (st == TSR_OK)
+        st = tsr_model_resolve(path, &folder, err);
+    if (st == TSR_OK)
+        st = load(m, folder, headers_only, err);
+    free(folder);
+    if (st != TSR_OK) {
+        tsr_model_destroy(m);
+        return st;
+    }
+    *out = m;
+    return TSR_OK;
+}
+
+void tsr_model_destroy(struct tsr_model *m)
+{
+    if (!m)
+        return;
+    tsr_sealed_destroy(&m->storage->sealed);
+    free(m->storage->floats);
+    free(m->storage->names);
+    free(m->storage->path);
+    free(m->storage);
+    free(m->hp.window);
+    free(m->hp.rope.short_factor);
+    free(m->hp.rope.long_factor);
+    free(m->layers);
+    free(m);
+}

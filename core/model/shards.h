@@ -1,0 +1,39 @@
+/* model/shards.h - the safetensors files of a model folder as one sorted list of tensors.
+ * Private to core/model.
+ */
+#ifndef TSR_MODEL_SHARDS_H
+#define TSR_MODEL_SHARDS_H
+
+#include "model/safetensors.h"
+
+#define TSR_MAX_SHARDS 1000
+
+struct tsr_stored {
+    const struct tsr_st_tensor *t;
+    uint32_t                    file;
+    bool                        used;
+};
+
+struct tsr_shards {
+    struct tsr_st     *files;
+    uint32_t           n_files;
+    struct tsr_stored *tensors;  /* sorted by name, each name once */
+    uint64_t           n;
+};
+
+/* Opens model.safetensors, or the shards of model.safetensors.index.json, and checks that index
+ * and files name the same tensors. */
+tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err);
+void       tsr_shards_close(struct tsr_shards *s);
+struct tsr_stored *tsr_shards_find(const struct tsr_shards *s, const char *name);
+const char *tsr_shards_path(const struct tsr_shards *s, const struct tsr_stored *t);
+
+/* A file of a model folder.  A symbolic link may stay inside the folder, or lead to the blobs of
+ * the hub's cache when the folder is one of its snapshots. */
+tsr_status tsr_folder_open(struct tsr_file *f, const char *folder, const char *name,
+                           struct tsr_err *err);
+/* Its whole text, NUL-terminated, freed by the caller. */
+tsr_status tsr_folder_slurp(const char *folder, const char *name, uint64_t cap, char **text,
+                            uint64_t *len, char **path, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,156 @@
+/* Reads the planned tensors in the order of their names, so that the hash does not depend on
+ * how a checkpoint is cut into files. */
+#include "base/f16.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "model/bind.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK (UINT64_C(4) << 20)
+
+static int by_source(const void *a, const void *b)
+{
+    const struct tsr_load *x = a, *y = b;
+    return x->src < y->src ? -1 : x->src > y->src;
+}
+
+static int compare_last(const void *a, const void *b)
+{
+    const struct tsr_load *x = a, *y = b;
+    return x->compare != y->compare ? (x->compare ? 1 : -1) : by_source(a, b);
+}
+
+/* rows [head][3][dim] -> [3][head][dim], `row` bytes each */
+static void split_heads(unsigned char *dst, const unsigned char *src, uint64_t heads, uint64_t dim,
+                        uint64_t row)
+{
+    uint64_t block = dim * row;
+    for (uint64_t h = 0; h < heads; h++)
+        for (uint64_t part = 0; part < 3; part++)
+            memcpy(dst + (part * heads + h) * block, src + (h * 3 + part) * block, block);
+}
+
+static void hash_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t)
+{
+    tsr_hasher_update(hash, t->name, strlen(t->name) + 1);
+    tsr_hasher_update(hash, t->dtype_name, strlen(t->dtype_name) + 1);
+    tsr_hasher_update(hash, t->shape, t->rank * sizeof *t->shape);
+}
+
+/* Straight into its place, hashed while it is warm. */
+static tsr_status read_plain(const struct tsr_st *st, const struct tsr_st_tensor *t,
+                             unsigned char *dst, struct tsr_hasher *hash, struct tsr_err *err)
+{
+    for (uint64_t at = t->begin; at < t->end;) {
+        uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
+        TSR_TRY(tsr_file_read(&st->file, st->data_offset + at, dst, n, err));
+        tsr_hasher_update(hash, dst, n);
+        dst += n;
+        at += n;
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_compared(const struct tsr_st *st, const struct tsr_st_tensor *t,
+                                const unsigned char *with, struct tsr_err *err)
+{
+    unsigned char *buf = tsr_new(CHUNK, 1);
+    tsr_status     r = buf ? TSR_OK : tsr_fail_nomem(err, CHUNK, st->file.path);
+    for (uint64_t at = t->begin; r == TSR_OK && at < t->end;) {
+        uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
+        r = tsr_file_read(&st->file, st->data_offset + at, buf, n, err);
+        if (r == TSR_OK && memcmp(buf, with + (at - t->begin), n) != 0)
+            r = tsr_fail(err, TSR_E_INPUT,
+                         "%s: config.json ties the output head to the embedding, but \"%s\" differs "
+                         "from it; remove the tensor or set tie_word_embeddings to false",
+                         st->file.path, t->name);
+        at += n;
+    }
+    free(buf);
+    return r;
+}
+
+/* Through a buffer: what is widened or cut apart. */
+static tsr_status read_changed(struct tsr_binding *b, const struct tsr_load *l,
+                               struct tsr_model_storage *s, struct tsr_hasher *hash)
+{
+    const struct tsr_st        *st = &b->shards->files[l->src->file];
+    const struct tsr_st_tensor *t = l->src->t;
+    const struct tsr_hparams   *hp = &b->config->hp;
+    uint64_t                    bytes = t->end - t->begin, n = bytes / tsr_dtype_size(t->dtype);
+    unsigned char              *raw = tsr_new_aligned(bytes, 1);
+    if (!raw)
+        return tsr_fail_nomem(b->err, bytes, t->name);
+    float     *wide = NULL;
+    tsr_status r = read_plain(st, t, raw, hash, b->err);
+    if (r == TSR_OK && !l->widen) {
+        split_heads((unsigned char *)s->sealed.data + l->at, raw, hp->heads, hp->head_dim,
+                    bytes / t->shape[0]);
+    } else if (r == TSR_OK && !l->by_head) {
+        tsr_widen(s->floats + l->at, raw, t->dtype, n);
+    } else if (r == TSR_OK && !(wide = tsr_new(n, sizeof *wide))) {
+        r = tsr_fail_nomem(b->err, n * sizeof *wide, t->name);
+    } else if (r == TSR_OK) {
+        tsr_widen(wide, raw, t->dtype, n);
+        split_heads((unsigned char *)(s->floats + l->at), (const unsigned char *)wide, hp->heads,
+                    hp->head_dim, sizeof *wide);
+    }
+    free(wide);
+    free(raw);
+    return r;
+}
+
+static tsr_status read_all(struct tsr_binding *b, struct tsr_model_storage *s,
+                           struct tsr_hasher *hash)
+{
+    for (uint64_t i = 0; i < b->n_loads; i++) {
+        const struct tsr_load *l = &b->loads[i];
+        const struct tsr_st   *st = &b->shards->files[l->src->file];
+        unsigned char         *at = (unsigned char *)s->sealed.data + l->at;
+        if (l->compare) {
+            TSR_TRY(read_compared(st, l->src->t, at, b->err));
+            continue;
+        }
+        hash_label(hash, l->src->t);
+        TSR_TRY(l->widen || l->by_head ? read_changed(b, l, s, hash)
+                                       : read_plain(st, l->src->t, at, hash, b->err));
+    }
+    for (uint32_t i = 0; i < b->shards->n_files; i++)
+        TSR_TRY(tsr_file_unchanged(&b->shards->files[i].file, b->err));
+    return TSR_OK;
+}
+
+tsr_status tsr_weights_read(struct tsr_binding *b, struct tsr_model_storage *s,
+                            struct tsr_hasher *hash, bool headers_only)
+{
+    /* little-endian on disk and in the hash; so are the machines that this runs on */
+    qsort(b->loads, b->n_loads, sizeof *b->loads, compare_last);
+    if (headers_only) {
+        for (uint64_t i = 0; i < b->n_loads; i++)
+            if (!b->loads[i].compare)
+                hash_label(hash, b->loads[i].src->t);
+        return TSR_OK;
+    }
+    TSR_TRY(tsr_sealed_create(&s->sealed, b->bytes, "the model's weights", b->err));
+    s->floats = tsr_new_aligned(b->floats, sizeof *s->floats);
+    if (!s->floats)
+        return tsr_fail_nomem(b->err, b->floats * sizeof *s->floats, "norms and biases");
+    if (!(b->config->has & TSR_HAS_AFFINE)) {
+        for (uint64_t i = 0; i < b->config->hp.hidden; i++) {
+            s->floats[b->ones + i] = 1.0f;
+            s->floats[b->zeros + i] = 0.0f;
+        }
+    }
+    TSR_TRY(read_all(b, s, hash));
+    TSR_TRY(tsr_sealed_seal(&s->sealed, b->err));
+    for (uint64_t i = 0; i < b->n_patches; i++) {
+        const struct tsr_patch *p = &b->patches[i];
+        if (p->data)
+            *p->data = (unsigned char *)s->sealed.data + p->at;
+        else
+            *p->floats = s->floats + p->at;
+    }
+    return TSR_OK;
+}
