@@ -35,6 +35,9 @@ void       tsr_engine_destroy(struct tsr_engine *e);
 /* Bytes of weights and of cache on the device. */
 void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
 uint64_t tsr_engine_context(const struct tsr_engine *e);
+uint32_t tsr_engine_slots(const struct tsr_engine *e);
+uint64_t tsr_engine_vocab(const struct tsr_engine *e);
+const struct tsr_model *tsr_engine_model(const struct tsr_engine *e);
 const char *tsr_engine_device(const struct tsr_engine *e);
 
 /* One token of a batch.  Positions of a slot must follow on each other from 0; a slot is
@@ -70,11 +73,13 @@ struct tsr_sampling {
 };
 
 /* The next id from logits [vocab].  history: all ids so far, for the penalty.  Ties go to the
- * lowest id.  The same (seed, record, index) always draws the same number.  scratch: vocab
- * entries of 16 bytes, or NULL to allocate.  [any] */
+ * lowest id.  The same (seed, record, index) always draws the same number.  The steps are
+ * penalty, temperature, top-k, top-p, draw; with top_k the softmax is over the k best, and top-p
+ * keeps the fewest that hold top_p of it, at least one.  scratch: vocab entries of 16 bytes,
+ * aligned to 8, or NULL to allocate.  Values out of range are TSR_E_CONFIG.  [any] */
 tsr_status tsr_sample(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
                       const uint32_t *history, uint64_t n_history, uint64_t record,
-                      uint64_t index, uint32_t *id, struct tsr_err *err);
+                      uint64_t index, void *scratch, uint32_t *id, struct tsr_err *err);
 
 /* One request of tsr_generate(). */
 struct tsr_request {
@@ -97,7 +102,9 @@ struct tsr_generate_timing {
     uint64_t prefill_tokens, decode_tokens;
 };
 /* Runs all requests, as many at once as the engine has slots; a finished one's slot is
- * refilled at the next token.  timing may be NULL. */
+ * refilled at the next token.  An empty prompt, an id outside the vocabulary, and a request
+ * that does not fit the context are TSR_E_INPUT before anything runs.  All slots are empty
+ * afterwards.  timing may be NULL.  [worker] */
 tsr_status tsr_generate(struct tsr_engine *e, struct tsr_request *reqs, uint64_t n,
                         struct tsr_generate_timing *timing, struct tsr_err *err);
 

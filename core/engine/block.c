@@ -1,0 +1,136 @@
+/* One decoder layer: attention and feed-forward, with the norms where the family puts them. */
+#include "engine/internal.h"
+
+#include "base/mem.h"
+
+/* Hands the rows of x to the tap, if one is set. */
+static tsr_status tap(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                      const struct tsr_tensor *x, struct tsr_err *err)
+{
+    if (!e->tap)
+        return TSR_OK;
+    if (!e->tap_rows) {
+        uint64_t widest = e->h.cols, n;
+        if (e->a.cols > widest)
+            widest = e->a.cols;
+        if (e->up.cols > widest)
+            widest = e->up.cols;
+        if (!tsr_mul(widest, e->chunk, &n) || !(e->tap_rows = tsr_new_aligned(n, sizeof(float))))
+            return tsr_fail(err, TSR_E_NOMEM, "out of memory: rows for calibration");
+    }
+    TSR_TRY(tsr_device_sync(e->dev, err));
+    TSR_TRY(tsr_device_download(e->dev, x, e->tap_rows, err));
+    return e->tap(e->tap_ctx, layer, site, e->tap_rows, x->rows, x->cols, err);
+}
+
+static tsr_status rotate(struct tsr_engine *e, const struct tsr_tensor *t, uint32_t heads,
+                         struct tsr_err *err)
+{
+    struct tsr_op op = { .kind = TSR_OP_ROPE,
+                         .out = t,
+                         .in = { t, &e->feed.cosine, &e->feed.sine },
+                         .heads = heads,
+                         .head_dim = e->model->hp.head_dim,
+                         .rotary_dim = e->model->hp.rope.dim };
+    return tsr_device_run(e->dev, &op, NULL, err);
+}
+
+static tsr_status store(struct tsr_engine *e, const struct tsr_tensor *t,
+                        const struct tsr_tensor *cache, struct tsr_err *err)
+{
+    struct tsr_op op = { .kind = TSR_OP_KV_STORE,
+                         .out = cache,
+                         .in = { t, &e->feed.rows },
+                         .kv_heads = e->model->hp.kv_heads,
+                         .head_dim = e->model->hp.head_dim };
+    return tsr_device_run(e->dev, &op, NULL, err);
+}
+
+/* out = attention over the normed input in. */
+static tsr_status attention(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                            const struct tsr_tensor *out, struct tsr_err *err)
+{
+    const struct tsr_hparams   *hp = &e->model->hp;
+    const struct tsr_layer_dev *l = &e->layers[layer];
+    struct tsr_tensor q = tsr_rows(&e->q, 0, in->rows), k = tsr_rows(&e->k, 0, in->rows);
+    struct tsr_tensor v = tsr_rows(&e->v, 0, in->rows), a = tsr_rows(&e->a, 0, in->rows);
+
+    TSR_TRY(tap(e, layer, TSR_SITE_ATTN_IN, in, err));
+    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_Q], in, &q, err));
+    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_K], in, &k, err));
+    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_V], in, &v, err));
+    if (hp->positions == TSR_POS_ROPE) {
+        TSR_TRY(rotate(e, &q, hp->heads, err));
+        TSR_TRY(rotate(e, &k, hp->kv_heads, err));
+    }
+    TSR_TRY(store(e, &k, &l->k, err));
+    TSR_TRY(store(e, &v, &l->v, err));
+    struct tsr_op op = { .kind = TSR_OP_ATTENTION,
+                         .out = &a,
+                         .in = { &q, &l->k, &l->v, &e->feed.spans,
+                                 e->slopes.buffer ? &e->slopes : NULL },
+                         .heads = hp->heads,
+                         .kv_heads = hp->kv_heads,
+                         .head_dim = hp->head_dim,
+                         .window = hp->window ? hp->window[layer] : 0,
+                         .scale = hp->attn_scale,
+                         .softcap = hp->attn_softcap };
+    TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
+    TSR_TRY(tap(e, layer, TSR_SITE_O_IN, &a, err));
+    return tsr_run_linear(e, &l->lin[TSR_O], &a, out, err);
+}
+
+static tsr_status feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                               const struct tsr_tensor *out, struct tsr_err *err)
+{
+    const struct tsr_hparams   *hp = &e->model->hp;
+    const struct tsr_layer_dev *l = &e->layers[layer];
+    struct tsr_tensor up = tsr_rows(&e->up, 0, in->rows);
+    struct tsr_tensor gate = hp->gated ? tsr_rows(&e->gate, 0, in->rows) : up;
+
+    TSR_TRY(tap(e, layer, TSR_SITE_FFN_IN, in, err));
+    if (hp->gated)
+        TSR_TRY(tsr_run_linear(e, &l->lin[TSR_GATE], in, &gate, err));
+    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_UP], in, &up, err));
+    struct tsr_op op = { .kind = TSR_OP_ACT,
+                         .out = &gate,
+                         .in = { &gate, hp->gated ? &up : NULL },
+                         .func = hp->func };
+    TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
+    TSR_TRY(tap(e, layer, TSR_SITE_DOWN_IN, &gate, err));
+    return tsr_run_linear(e, &l->lin[TSR_DOWN], &gate, out, err);
+}
+
+typedef tsr_status (*sublayer)(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                               const struct tsr_tensor *out, struct tsr_err *err);
+
+/* A sub-layer in its residual:
+ *   BEFORE  h += f(norm(h)), or h = norm(h) + f(norm(h)) with residual_from_norm
+ *   AROUND  h += norm_out(f(norm(h)))
+ *   AFTER   h = norm(h + f(h))                                                        */
+static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sublayer f,
+                           const struct tsr_norm_dev *before, const struct tsr_norm_dev *behind,
+                           struct tsr_err *err)
+{
+    const struct tsr_hparams *hp = &e->model->hp;
+    struct tsr_tensor h = tsr_rows(&e->h, 0, n), x = tsr_rows(&e->x, 0, n);
+    struct tsr_tensor y = tsr_rows(&e->y, 0, n);
+
+    if (hp->norm_place == TSR_NORM_AFTER) {
+        TSR_TRY(f(e, layer, &h, &y, err));
+        TSR_TRY(tsr_run_add(e, &h, &y, &h, err));
+        return tsr_run_norm(e, before, &h, &h, err);
+    }
+    TSR_TRY(tsr_run_norm(e, before, &h, &x, err));
+    TSR_TRY(f(e, layer, &x, &y, err));
+    if (hp->norm_place == TSR_NORM_AROUND)
+        TSR_TRY(tsr_run_norm(e, behind, &y, &y, err));
+    return tsr_run_add(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
+}
+
+tsr_status tsr_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n, struct tsr_err *err)
+{
+    const struct tsr_layer_dev *l = &e->layers[layer];
+    TSR_TRY(residual(e, layer, n, attention, &l->attn_in, &l->attn_out, err));
+    return residual(e, layer, n, feed_forward, &l->ffn_in, &l->ffn_out, err);
+}

@@ -1,0 +1,65 @@
+/* engine/device.h - one created backend, what it holds, and what happens when it declines.
+ *
+ * A weight format that the device does not read goes there as its dequantized F32 matrix; an
+ * operation that it does not run is staged through host memory to the default backend.  Both
+ * are said in the log, once per kind.  Everything allocated here is freed with the device.
+ */
+#ifndef TSR_ENGINE_DEVICE_H
+#define TSR_ENGINE_DEVICE_H
+
+#include "base/err.h"
+#include "plugin/registry.h"
+#include "quant/quant.h"
+#include "tessera/backend.h"
+
+#define TSR_DEFAULT_BACKEND "cpu"
+
+struct tsr_device;
+
+/* A weight on a device. */
+struct tsr_weight {
+    void                  *handle;    /* of the device's backend */
+    void                  *fallback;  /* of the default backend, loaded when first needed */
+    struct tsr_weight_desc desc;      /* as in host memory, which outlives the device */
+    struct tsr_format      format;
+};
+
+/* name NULL: TSR_DEFAULT_BACKEND.  [setup] */
+tsr_status tsr_device_open(struct tsr_device **d, struct tsr_registry *r, const char *name,
+                           struct tsr_err *err);
+/* The same over a table and an instance of the caller's, which must outlive the device and are
+ * not destroyed with it: for tests.  [setup] */
+tsr_status tsr_device_wrap(struct tsr_device **d, struct tsr_registry *r,
+                           const struct tsr_backend_v1 *iface, void *self, struct tsr_err *err);
+void       tsr_device_close(struct tsr_device *d);
+
+const char *tsr_device_text(const struct tsr_device *d);   /* "cpu avx512 vnni" */
+/* Bytes of all tensors and of all weights. */
+void tsr_device_memory(const struct tsr_device *d, uint64_t *tensors, uint64_t *weights);
+
+/* A zeroed dense tensor; row_stride 0 means cols elements.  what is for messages. */
+tsr_status tsr_device_tensor(struct tsr_device *d, uint32_t dtype, uint64_t rows, uint64_t cols,
+                             uint64_t row_stride, const char *what, struct tsr_tensor *t,
+                             struct tsr_err *err);
+/* A [1,n] F32 tensor with these values. */
+tsr_status tsr_device_vector(struct tsr_device *d, const float *v, uint64_t n,
+                             struct tsr_tensor *t, struct tsr_err *err);
+/* w in its own dtype. */
+tsr_status tsr_device_weight(struct tsr_device *d, const struct tsr_matrix *w,
+                             struct tsr_weight **out, struct tsr_err *err);
+tsr_status tsr_device_packed(struct tsr_device *d, const char *name, const struct tsr_packed *p,
+                             struct tsr_weight **out, struct tsr_err *err);
+
+/* All rows of a dense tensor, from or to host memory; done on return.  Queued work that uses
+ * the tensor must have been waited for. */
+tsr_status tsr_device_upload(struct tsr_device *d, const struct tsr_tensor *t, const void *src,
+                             struct tsr_err *err);
+tsr_status tsr_device_download(struct tsr_device *d, const struct tsr_tensor *t, void *dst,
+                               struct tsr_err *err);
+tsr_status tsr_device_sync(struct tsr_device *d, struct tsr_err *err);
+
+/* Queues op; w (may be NULL) fills op->weight. */
+tsr_status tsr_device_run(struct tsr_device *d, struct tsr_op *op, struct tsr_weight *w,
+                          struct tsr_err *err);
+
+#endif

@@ -1,0 +1,184 @@
+/* An engine's life, and the accessors. */
+#include "engine/internal.h"
+
+#include "base/mem.h"
+#include "engine/rope.h"
+
+#include <stdlib.h>
+
+/* Positions per slot: as asked, at most what the model was made for.  ALiBi has no end. */
+static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct tsr_err *err)
+{
+    const struct tsr_hparams *hp = &e->model->hp;
+    e->context = asked ? asked : hp->max_positions;
+    if (e->context > hp->max_positions && hp->positions != TSR_POS_ALIBI)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: a context of %llu tokens is more than the model's %llu; shorten the "
+                        "prompt or ask for fewer tokens",
+                        e->model->path, (unsigned long long)asked,
+                        (unsigned long long)hp->max_positions);
+    if (e->context == 0 || e->context > UINT32_MAX - hp->position_offset)
+        return tsr_fail(err, TSR_E_INPUT, "%s: a context of %llu tokens cannot be held",
+                        e->model->path, (unsigned long long)e->context);
+    return TSR_OK;
+}
+
+static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
+{
+    const struct tsr_hparams *hp = &e->model->hp;
+    const struct {
+        struct tsr_tensor *t;
+        uint64_t           cols;
+    } plan[] = {
+        { &e->h, hp->hidden },
+        { &e->x, hp->hidden },
+        { &e->y, hp->hidden },
+        { &e->q, (uint64_t)hp->heads * hp->head_dim },
+        { &e->a, (uint64_t)hp->heads * hp->head_dim },
+        { &e->k, (uint64_t)hp->kv_heads * hp->head_dim },
+        { &e->v, (uint64_t)hp->kv_heads * hp->head_dim },
+        { &e->up, hp->ffn },
+        { &e->gate, hp->gated ? hp->ffn : 0 },
+        { &e->narrow, hp->embed_dim != hp->hidden ? hp->embed_dim : 0 },
+    };
+    for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
+        if (plan[i].cols)
+            TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, e->chunk, plan[i].cols, 0, "activations",
+                                      plan[i].t, err));
+    return tsr_device_tensor(e->dev, TSR_F32, e->head_rows, hp->vocab, 0, "logits", &e->logits,
+                             err);
+}
+
+static tsr_status alibi(struct tsr_engine *e, struct tsr_err *err)
+{
+    uint32_t heads = e->model->hp.heads;
+    float   *slopes = tsr_new(heads, sizeof *slopes);
+    if (!slopes)
+        return tsr_fail_nomem(err, heads * sizeof *slopes, "ALiBi slopes");
+    tsr_alibi_slopes(heads, slopes);
+    tsr_status st = tsr_device_vector(e->dev, slopes, heads, &e->slopes, err);
+    free(slopes);
+    return st;
+}
+
+static tsr_status build(struct tsr_engine *e, const struct tsr_overlay *o,
+                        const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    TSR_TRY(choose_context(e, opt->context, err));
+    e->chunk = opt->chunk ? opt->chunk : TSR_DEFAULT_CHUNK;
+    /* no batch is longer than all slots together */
+    if (e->chunk / e->n_slots >= e->context)
+        e->chunk = e->n_slots * e->context;
+    e->head_rows = e->chunk < TSR_HEAD_ROWS ? e->chunk : TSR_HEAD_ROWS;
+    e->slots = tsr_new(e->n_slots, sizeof *e->slots);
+    e->layers = tsr_new(e->model->hp.layers, sizeof *e->layers);
+    if (!e->slots || !e->layers)
+        return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
+    TSR_TRY(tsr_engine_load(e, o, opt->act, err));
+    TSR_TRY(tsr_cache_create(e, err));
+    TSR_TRY(tsr_feed_create(e, err));
+    if (e->model->hp.positions == TSR_POS_ALIBI)
+        TSR_TRY(alibi(e, err));
+    return activations(e, err);
+}
+
+tsr_status tsr_engine_create_on(struct tsr_engine **out, struct tsr_device *dev,
+                                const struct tsr_model *m, const struct tsr_overlay *o,
+                                const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
+        (opt->kv_dtype != TSR_F32 && opt->kv_dtype != TSR_F16 && opt->kv_dtype != TSR_I8))
+        return tsr_fail(err, TSR_E_INVAL, "engine options: slots, act or kv_dtype is not allowed");
+    struct tsr_engine *e = tsr_new(1, sizeof *e);
+    if (!e)
+        return tsr_fail_nomem(err, sizeof *e, "an engine");
+    e->model = m;
+    e->dev = dev;
+    e->kv_dtype = opt->kv_dtype;
+    e->n_slots = opt->slots;
+    tsr_status st = build(e, o, opt, err);
+    if (st != TSR_OK) {
+        tsr_engine_destroy(e);
+        return st;
+    }
+    *out = e;
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
+                             const struct tsr_model *m, const struct tsr_overlay *o,
+                             const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    struct tsr_device *dev = NULL;
+    TSR_TRY(tsr_device_open(&dev, r, opt->backend, err));
+    tsr_status st = tsr_engine_create_on(e, dev, m, o, opt, err);
+    if (st != TSR_OK) {
+        tsr_device_close(dev);
+        return st;
+    }
+    (*e)->owns_dev = true;
+    return TSR_OK;
+}
+
+void tsr_engine_destroy(struct tsr_engine *e)
+{
+    if (!e)
+        return;
+    if (e->owns_dev)
+        tsr_device_close(e->dev);
+    tsr_feed_destroy(&e->feed);
+    free(e->inv);
+    free(e->tap_rows);
+    free(e->slots);
+    free(e->layers);
+    free(e);
+}
+
+void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache)
+{
+    uint64_t tensors;
+    tsr_device_memory(e->dev, &tensors, weights);
+    *cache = e->cache_bytes;
+}
+
+uint64_t tsr_engine_context(const struct tsr_engine *e)
+{
+    return e->context;
+}
+
+uint32_t tsr_engine_slots(const struct tsr_engine *e)
+{
+    return e->n_slots;
+}
+
+uint64_t tsr_engine_vocab(const struct tsr_engine *e)
+{
+    return e->model->hp.vocab;
+}
+
+const struct tsr_model *tsr_engine_model(const struct tsr_engine *e)
+{
+    return e->model;
+}
+
+const char *tsr_engine_device(const struct tsr_engine *e)
+{
+    return tsr_device_text(e->dev);
+}
+
+uint64_t tsr_engine_length(const struct tsr_engine *e, uint32_t slot)
+{
+    return slot < e->n_slots ? e->slots[slot].length : 0;
+}
+
+void tsr_engine_reset(struct tsr_engine *e, uint32_t slot)
+{
+    if (slot < e->n_slots)
+        e->slots[slot].length = 0;
+}
+
+void tsr_engine_set_tap(struct tsr_engine *e, tsr_tap tap, void *ctx)
+{
+    e->tap = tap;
+    e->tap_ctx = ctx;
+}

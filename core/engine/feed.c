@@ -1,0 +1,114 @@
+/* What a chunk of tokens needs beside the weights, packed so that one copy takes it over. */
+#include "engine/internal.h"
+
+#include "base/mem.h"
+#include "engine/rope.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN 64u
+
+/* Half of the rotated part of a head; 0 without rotary positions. */
+static uint64_t half_dim(const struct tsr_engine *e)
+{
+    return e->model->hp.positions == TSR_POS_ROPE ? e->model->hp.rope.dim / 2 : 0;
+}
+
+/* The next view of rows x cols 4-byte elements behind *at. */
+static struct tsr_tensor carve(const struct tsr_feed *f, uint64_t *at, uint32_t dtype,
+                               uint64_t rows, uint64_t cols)
+{
+    struct tsr_tensor t = f->device;
+    t.dtype = dtype;
+    t.offset = *at;
+    t.rows = rows;
+    t.cols = cols;
+    t.row_stride = cols * 4;
+    *at += (rows * cols * 4 + ALIGN - 1) / ALIGN * ALIGN;
+    return t;
+}
+
+/* Lays the views out for n tokens; returns the bytes in use. */
+static uint64_t lay_out(const struct tsr_engine *e, struct tsr_feed *f, uint64_t n)
+{
+    uint64_t at = 0;
+    f->ids = carve(f, &at, TSR_U32, 1, n);
+    f->positions = carve(f, &at, TSR_U32, 1, n);
+    f->rows = carve(f, &at, TSR_U32, 1, n);
+    f->spans = carve(f, &at, TSR_U32, n, 2);
+    f->gather = carve(f, &at, TSR_U32, 1, n);
+    f->cosine = carve(f, &at, TSR_F32, n, half_dim(e));
+    f->sine = carve(f, &at, TSR_F32, n, half_dim(e));
+    return at;
+}
+
+tsr_status tsr_feed_create(struct tsr_engine *e, struct tsr_err *err)
+{
+    struct tsr_feed *f = &e->feed;
+    uint64_t         bytes = lay_out(e, f, e->chunk);
+    f->host = tsr_new_aligned(bytes, 1);
+    e->inv = tsr_new(half_dim(e) + 1, sizeof *e->inv);
+    if (!f->host || !e->inv)
+        return tsr_fail_nomem(err, bytes, "token positions");
+    memset(f->host, 0, bytes);
+    return tsr_device_tensor(e->dev, TSR_U8, 1, bytes, 0, "token positions", &f->device, err);
+}
+
+void tsr_feed_destroy(struct tsr_feed *f)
+{
+    free(f->host);
+}
+
+static uint32_t *host_u32(const struct tsr_feed *f, const struct tsr_tensor *t)
+{
+    return (uint32_t *)(void *)(f->host + t->offset);
+}
+
+/* Angles of one token.  A scaling that depends on the length of the sequence takes the length
+ * at the end of this call, as a reference forward over the same tokens would. */
+static void put_angles(struct tsr_engine *e, uint64_t i, uint64_t position, uint64_t length)
+{
+    const struct tsr_rope *r = &e->model->hp.rope;
+    struct tsr_feed       *f = &e->feed;
+    uint64_t               half = half_dim(e);
+    if (!half)
+        return;
+    if (!e->inv_known || (tsr_rope_varies(r) && e->inv_length != length)) {
+        tsr_rope_frequencies(r, length, e->inv);
+        e->inv_length = length;
+        e->inv_known = true;
+    }
+    tsr_rope_angles(r, e->inv, position, (float *)(void *)(f->host + f->cosine.offset) + i * half,
+                    (float *)(void *)(f->host + f->sine.offset) + i * half);
+}
+
+tsr_status tsr_feed_chunk(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                          uint64_t *wanted, struct tsr_err *err)
+{
+    struct tsr_feed *f = &e->feed;
+    uint64_t         bytes = lay_out(e, f, n);
+    uint32_t *ids = host_u32(f, &f->ids), *positions = host_u32(f, &f->positions);
+    uint32_t *rows = host_u32(f, &f->rows), *spans = host_u32(f, &f->spans);
+    uint32_t *gather = host_u32(f, &f->gather);
+
+    *wanted = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        struct tsr_slot *s = &e->slots[tokens[i].slot];
+        uint64_t         p = s->length++;
+        ids[i] = tokens[i].id;
+        positions[i] = (uint32_t)(p + e->model->hp.position_offset);
+        rows[i] = (uint32_t)tsr_cache_row(e, tokens[i].slot, p);
+        spans[2 * i] = (uint32_t)tsr_cache_row(e, tokens[i].slot, 0);
+        spans[2 * i + 1] = (uint32_t)p;
+        put_angles(e, i, p, s->final);
+        if (tokens[i].logits)
+            gather[(*wanted)++] = (uint32_t)i;
+    }
+    f->gather.cols = *wanted;
+    f->gather.row_stride = *wanted * 4;
+    struct tsr_tensor used = f->device;
+    used.cols = bytes;
+    used.row_stride = bytes;
+    return tsr_device_upload(e->dev, &used, f->host, err);
+}

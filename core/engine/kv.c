@@ -1,0 +1,35 @@
+/* The KV cache: for each layer one tensor of keys and one of values, a row per slot and
+ * position, laid out as tessera/backend.h says at KV_STORE. */
+#include "engine/internal.h"
+
+#include "base/mem.h"
+
+/* Columns and bytes of a row. */
+static uint64_t cache_cols(const struct tsr_engine *e)
+{
+    const struct tsr_hparams *hp = &e->model->hp;
+    uint64_t                  head = hp->head_dim;
+    if (e->kv_dtype == TSR_I8)
+        head += sizeof(float); /* the scale in front of the codes */
+    return hp->kv_heads * head;
+}
+
+tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
+{
+    uint64_t cols = cache_cols(e), rows, bytes;
+    uint64_t width = e->kv_dtype == TSR_F32 ? 4 : e->kv_dtype == TSR_F16 ? 2 : 1;
+    uint64_t stride = (cols * width + 15) / 16 * 16;
+    if (!tsr_mul(e->n_slots, e->context, &rows) || rows > UINT32_MAX ||
+        !tsr_mul(rows, stride, &bytes) || !tsr_mul(bytes, 2 * e->model->hp.layers, &bytes))
+        return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
+                        e->n_slots, (unsigned long long)e->context);
+    for (uint64_t i = 0; i < e->model->hp.layers; i++) {
+        struct tsr_layer_dev *l = &e->layers[i];
+        TSR_TRY(tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->k,
+                                  err));
+        TSR_TRY(tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->v,
+                                  err));
+    }
+    e->cache_bytes = bytes;
+    return TSR_OK;
+}
