@@ -2,7 +2,11 @@
  * --help, and fills the man pages, so they cannot disagree.
  *
  * A verb is one file cli/verb_<name>.c that defines `const struct tsr_verb tsr_verb_<name>`;
- * cli/main.c lists them.  stdout is data, stderr is talk.
+ * cli/verbs.c lists them.  stdout is data, stderr is talk.
+ *
+ * Common to every verb (cli/args.c): --json, --threads, --plugin-path, -q, -v, --color,
+ * --help; --set for verbs with `jobs`.  --a-b VALUE or --a-b=VALUE; BOOL: --flag, --no-flag;
+ * `output` is also -o.
  */
 #ifndef TSR_CLI_CLI_H
 #define TSR_CLI_CLI_H
@@ -18,11 +22,23 @@ struct tsr_cli {
     uint64_t n_plugin_paths;
     const char *const *sets;           /* --set a.b=c */
     uint64_t n_sets;
+    const struct tsr_verb *verb;       /* the one that runs */
     struct tsr_pool     *pool;
     struct tsr_registry *registry;
 };
 /* Pool and registry, made on first use; freed by main. */
 tsr_status tsr_cli_registry(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err);
+
+/* An option that may be given several times; its field is a struct tsr_strings.  Only for
+ * verbs, not for YAML. */
+#define TSR_OPT_REPEAT 101u
+struct tsr_strings {
+    const char **v;
+    uint64_t     n;
+};
+#define TSR_OPTION_REPEAT(S, f, u, h)                                     \
+    { .name = #f, .help = h, .unit = u, .type = TSR_OPT_REPEAT,           \
+      .offset = TSR_FIELD(S, f, struct tsr_strings) }
 
 struct tsr_verb {
     const char *name;                  /* "logits" */
@@ -36,7 +52,16 @@ struct tsr_verb {
      * code; the sentence in err is printed by main. */
     tsr_status (*run)(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err);
+    bool jobs;                         /* runs jobs: takes --set */
+    const struct tsr_step *step;       /* made from a step: further options are a plugin's, and
+                                        * opts is a struct tsr_strings of "key=value" */
 };
+
+/* The i-th verb, or NULL past the end: those of cli/verbs.c, then the steps that no verb of
+ * the same name stands for. */
+const struct tsr_verb *tsr_verb_at(uint64_t i);
+/* By name, or NULL with the nearest name in *near (may be NULL too). */
+const struct tsr_verb *tsr_verb_find(const char *name, const char **near);
 
 /* "1,5,9" -> ids; TSR_E_INPUT naming the item. Freed by the caller. */
 tsr_status tsr_cli_ids(const char *text, uint32_t **ids, uint64_t *n, struct tsr_err *err);
@@ -46,5 +71,9 @@ struct json_t;
 tsr_status tsr_cli_print_json(struct json_t *j, struct tsr_err *err);
 /* fflush(stdout) with its error. */
 tsr_status tsr_cli_flush(struct tsr_err *err);
+/* The reader of stdout went away (`| head`): nothing to complain about. */
+bool tsr_cli_stdout_gone(void);
+/* The whole program but for signals: parses, runs, prints errors; returns the exit code. */
+int tsr_cli_main(int argc, char **argv);
 
 #endif

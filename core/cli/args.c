@@ -1,0 +1,329 @@
+#include "cli/args.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "pipeline/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tsr_choice color_choices[] = {
+    { "auto", "when standard error is a terminal and NO_COLOR is not set", TSR_COLOR_AUTO },
+    { "always", "also into files and pipes", TSR_COLOR_ALWAYS },
+    { "never", "plain text", TSR_COLOR_NEVER },
+};
+
+const struct tsr_option tsr_common_options[] = {
+    TSR_OPTION_BOOL(struct tsr_common, json, 0, "print the result as JSON"),
+    TSR_OPTION_INT(struct tsr_common, threads, 0, 0, 256, NULL,
+                   "threads to work with; 0 takes every CPU of this process"),
+    TSR_OPTION_REPEAT(struct tsr_common, plugin_path, "PATH",
+                      "a plugin or a folder of plugins, searched first; may be repeated"),
+    TSR_OPTION_REPEAT(struct tsr_common, set, "KEY=VALUE",
+                      "override a key of the job, as in quantize.bits=3; may be repeated"),
+    TSR_OPTION_BOOL(struct tsr_common, quiet, 0, "no progress on standard error"),
+    TSR_OPTION_BOOL(struct tsr_common, verbose, 0, "say more; twice says most"),
+    TSR_OPTION_ENUM(struct tsr_common, color, TSR_COLOR_AUTO, color_choices, "colour of messages"),
+    TSR_OPTION_BOOL(struct tsr_common, help, 0, "print this and stop"),
+    TSR_OPTION_BOOL(struct tsr_common, help_all, 0, "the same with rarely used options"),
+    TSR_OPTION_BOOL(struct tsr_common, version, 0, "print name, version and ABI, and stop"),
+};
+const uint64_t tsr_n_common_options = sizeof tsr_common_options / sizeof *tsr_common_options;
+
+void tsr_option_flag(const char *name, char *buf, size_t cap)
+{
+    size_t i = 0;
+    for (; name[i] && i + 1 < cap; i++)
+        buf[i] = name[i] == '_' ? '-' : name[i];
+    buf[i] = '\0';
+}
+
+char tsr_option_short(const char *name)
+{
+    static const struct { const char *name; char letter; } shorts[] = {
+        { "output", 'o' }, { "quiet", 'q' }, { "verbose", 'v' }, { "help", 'h' },
+    };
+    for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++)
+        if (strcmp(shorts[i].name, name) == 0)
+            return shorts[i].letter;
+    return 0;
+}
+
+/* Where an option is declared and where its value goes. */
+struct target {
+    const struct tsr_option *option;
+    void *into;
+};
+
+/* Does flag, len letters with '-' between words, name the option? */
+static bool same_name(const char *name, const char *flag, size_t len)
+{
+    if (strlen(name) != len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if ((name[i] == '_' ? '-' : name[i]) != flag[i])
+            return false;
+    return true;
+}
+
+static bool search(const struct tsr_option *o, uint64_t n, void *into, const char *flag, size_t len,
+                   char letter, struct target *t)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (letter ? tsr_option_short(o[i].name) == letter : same_name(o[i].name, flag, len)) {
+            *t = (struct target){ &o[i], into };
+            return true;
+        }
+    return false;
+}
+
+/* The verb's own options first, then the common ones. */
+static bool lookup(struct tsr_args *a, const char *flag, size_t len, char letter, struct target *t)
+{
+    const struct tsr_verb *v = a->verb;
+    if (v && search(v->options, v->n_options, a->opts, flag, len, letter, t))
+        return true;
+    return search(tsr_common_options, tsr_n_common_options, &a->common, flag, len, letter, t);
+}
+
+static tsr_status unknown(const struct tsr_args *a, const char *flag, size_t len,
+                          struct tsr_err *err)
+{
+    char        names[128][40], word[40];
+    const char *list[128];
+    uint64_t    n = 0;
+    for (uint64_t i = 0; a->verb && i < a->verb->n_options && n < 100; i++, n++)
+        tsr_option_flag(a->verb->options[i].name, names[n], sizeof names[n]);
+    for (uint64_t i = 0; i < tsr_n_common_options; i++, n++)
+        tsr_option_flag(tsr_common_options[i].name, names[n], sizeof names[n]);
+    for (uint64_t i = 0; i < n; i++)
+        list[i] = names[i];
+    (void)snprintf(word, sizeof word, "%.*s", (int)(len < 39 ? len : 39), flag);
+    const char *near = tsr_nearest(word, list, n);
+    if (near)
+        return tsr_fail(err, TSR_E_INPUT, "unknown option --%.*s; did you mean --%s?", (int)len,
+                        flag, near);
+    return tsr_fail(err, TSR_E_INPUT, "unknown option --%.*s; 'tessera help%s%s' lists them",
+                    (int)len, flag, a->verb ? " " : "", a->verb ? a->verb->name : "");
+}
+
+static tsr_status append(struct tsr_strings *s, const char *text, struct tsr_err *err)
+{
+    const char **v = tsr_renew(s->v, s->n + 1, sizeof *v);
+    if (!v)
+        return tsr_fail_nomem(err, (s->n + 1) * sizeof *v, "the command line");
+    s->v = v;
+    v[s->n++] = text;
+    return TSR_OK;
+}
+
+static tsr_status store(const struct target *t, const char *text, struct tsr_err *err)
+{
+    const struct tsr_option *o = t->option;
+    char flag[80];
+    tsr_option_flag(o->name, flag, sizeof flag);
+    if (o->type == TSR_OPT_REPEAT)
+        return append((struct tsr_strings *)(void *)((char *)t->into + o->offset), text, err);
+    struct tsr_option named = *o;
+    char dashed[84];
+    (void)snprintf(dashed, sizeof dashed, "--%s", flag);
+    named.name = dashed;
+    if (o->replaced_by)
+        tsr_logf(TSR_LOG_WARN, "--%s is deprecated; use --%s", flag, o->replaced_by);
+    return tsr_option_set(&named, t->into, text, err);
+}
+
+static void store_bool(const struct target *t, bool on)
+{
+    int32_t v;
+    void   *at = (char *)t->into + t->option->offset;
+    memcpy(&v, at, sizeof v);
+    /* -v counts, everything else is 0 or 1 */
+    v = !on ? 0 : strcmp(t->option->name, "verbose") == 0 ? v + 1 : 1;
+    memcpy(at, &v, sizeof v);
+}
+
+/* Steps: any --key VALUE becomes "key=value" for the job; the step's table and the plugin's
+ * check it there, with the same words as for a file. */
+static tsr_status store_pair(struct tsr_args *a, const char *flag, size_t len, const char *value,
+                             struct tsr_err *err)
+{
+    uint64_t bytes = len + strlen(value) + 2;
+    char    *pair = tsr_new(bytes, 1);
+    if (!pair)
+        return tsr_fail_nomem(err, bytes, "the command line");
+    for (size_t i = 0; i < len; i++)
+        pair[i] = flag[i] == '-' ? '_' : flag[i];
+    (void)snprintf(pair + len, bytes - len, "=%s", value);
+    tsr_status st = append(a->opts, pair, err);
+    if (st != TSR_OK)
+        free(pair);
+    return st;
+}
+
+static tsr_status long_option(struct tsr_args *a, char **argv, int argc, int *i,
+                              struct tsr_err *err)
+{
+    const char   *flag = argv[*i] + 2, *value = strchr(flag, '=');
+    size_t        len = value ? (size_t)(value++ - flag) : strlen(flag);
+    struct target t = { 0 };
+    bool          step = a->verb && a->verb->step;
+    bool          own = step && search(a->verb->options, a->verb->n_options, NULL, flag, len, 0, &t);
+    if (!own && step)
+        (void)search(tsr_common_options, tsr_n_common_options, &a->common, flag, len, 0, &t);
+    if (!step && !lookup(a, flag, len, 0, &t)) {
+        if (len > 3 && strncmp(flag, "no-", 3) == 0 && lookup(a, flag + 3, len - 3, 0, &t) &&
+            t.option->type == TSR_OPT_BOOL) {
+            if (value)
+                return tsr_fail(err, TSR_E_INPUT, "--%.*s takes no value", (int)len, flag);
+            store_bool(&t, false);
+            return TSR_OK;
+        }
+        return unknown(a, flag, len, err);
+    }
+    if (t.option && t.option->type == TSR_OPT_BOOL && !(own && value)) {
+        if (value)
+            return tsr_fail(err, TSR_E_INPUT, "--%.*s takes no value; --no-%.*s switches it off",
+                            (int)len, flag, (int)len, flag);
+        if (own)
+            return store_pair(a, flag, len, "true", err);
+        store_bool(&t, true);
+        return TSR_OK;
+    }
+    if (!value) {
+        if (*i + 1 >= argc)
+            return tsr_fail(err, TSR_E_INPUT, "--%.*s needs a value", (int)len, flag);
+        value = argv[++*i];
+    }
+    if (own || (step && !t.option))
+        return store_pair(a, flag, len, value, err);
+    return store(&t, value, err);
+}
+
+static tsr_status short_options(struct tsr_args *a, char **argv, int argc, int *i,
+                                struct tsr_err *err)
+{
+    for (const char *s = argv[*i] + 1; *s; s++) {
+        struct target t;
+        if (!lookup(a, NULL, 0, *s, &t))
+            return tsr_fail(err, TSR_E_INPUT, "unknown option -%c; 'tessera help%s%s' lists them",
+                            *s, a->verb ? " " : "", a->verb ? a->verb->name : "");
+        if (t.option->type == TSR_OPT_BOOL) {
+            store_bool(&t, true);
+            continue;
+        }
+        if (!s[1] && *i + 1 >= argc)
+            return tsr_fail(err, TSR_E_INPUT, "-%c needs a value", *s);
+        return store(&t, s[1] ? s + 1 : argv[++*i], err);
+    }
+    return TSR_OK;
+}
+
+static tsr_status take_verb(struct tsr_args *a, const char *name, struct tsr_err *err)
+{
+    const char *near;
+    a->verb = tsr_verb_find(name, &near);
+    if (!a->verb && near)
+        return tsr_fail(err, TSR_E_INPUT, "unknown verb '%s'; did you mean '%s'?", name, near);
+    if (!a->verb)
+        return tsr_fail(err, TSR_E_INPUT, "unknown verb '%s'; 'tessera help' lists them", name);
+    uint64_t size = a->verb->step ? sizeof(struct tsr_strings) : a->verb->options_size;
+    a->opts = tsr_new(size ? size : 1, 1);
+    if (!a->opts)
+        return tsr_fail_nomem(err, size, "options");
+    if (!a->verb->step) {
+        struct tsr_optset set = { a->verb->options, a->verb->n_options, sizeof(struct tsr_option),
+                                  a->opts };
+        tsr_options_defaults(&set);
+    }
+    return TSR_OK;
+}
+
+/* Was the option given?  Required ones have no default, so a second look at argv decides. */
+static bool given(const struct tsr_option *o, int argc, char **argv)
+{
+    char letter = tsr_option_short(o->name);
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *s = argv[i];
+        if (s[0] != '-')
+            continue;
+        if (s[1] == '-' && same_name(o->name, s + 2, strcspn(s + 2, "=")))
+            return true;
+        if (letter && s[1] == letter)
+            return true;
+    }
+    return false;
+}
+
+static tsr_status check(const struct tsr_args *a, int argc, char **argv, struct tsr_err *err)
+{
+    const struct tsr_verb *v = a->verb;
+    if (a->n_args < v->min_args)
+        return tsr_fail(err, TSR_E_INPUT, "%s needs %s; 'tessera help %s' explains", v->name,
+                        v->args ? v->args : "an argument", v->name);
+    if (v->max_args >= 0 && a->n_args > v->max_args)
+        return tsr_fail(err, TSR_E_INPUT, "%s does not know what to do with '%s'; its form is: "
+                        "tessera %s%s%s", v->name, a->args[v->max_args], v->name,
+                        v->args && *v->args ? " " : "", v->args ? v->args : "");
+    if (a->common.set.n && !v->jobs)
+        return tsr_fail(err, TSR_E_INPUT, "--set overrides keys of a job; %s runs none", v->name);
+    for (uint64_t i = 0; !v->step && i < v->n_options; i++) {
+        char flag[80];
+        if (!(v->options[i].flags & TSR_OPT_REQUIRED) || given(&v->options[i], argc, argv))
+            continue;
+        tsr_option_flag(v->options[i].name, flag, sizeof flag);
+        return tsr_fail(err, TSR_E_INPUT, "%s needs --%s: %s", v->name, flag, v->options[i].help);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_args_parse(struct tsr_args *a, int argc, char **argv, struct tsr_err *err)
+{
+    memset(a, 0, sizeof *a);
+    struct tsr_optset common = { tsr_common_options, tsr_n_common_options,
+                                 sizeof(struct tsr_option), &a->common };
+    tsr_options_defaults(&common);
+    a->args = tsr_new((uint64_t)(argc > 0 ? argc : 1), sizeof *a->args);
+    if (!a->args)
+        return tsr_fail_nomem(err, (uint64_t)argc * sizeof *a->args, "the command line");
+    bool only_args = false;
+    for (int i = 1; i < argc; i++) {
+        char *s = argv[i];
+        if (!only_args && strcmp(s, "--") == 0)
+            only_args = true;
+        else if (!only_args && s[0] == '-' && s[1] == '-')
+            TSR_TRY(long_option(a, argv, argc, &i, err));
+        else if (!only_args && s[0] == '-' && s[1])
+            TSR_TRY(short_options(a, argv, argc, &i, err));
+        else if (!a->verb)
+            TSR_TRY(take_verb(a, s, err));
+        else
+            a->args[a->n_args++] = s;
+    }
+    if (!a->verb || a->common.help || a->common.help_all || a->common.version)
+        return TSR_OK;
+    return check(a, argc, argv, err);
+}
+
+void tsr_args_free(struct tsr_args *a)
+{
+    if (a->opts && a->verb && a->verb->step) {
+        struct tsr_strings *s = a->opts;
+        for (uint64_t i = 0; i < s->n; i++)
+            free((void *)(uintptr_t)s->v[i]);
+        free(s->v);
+    } else if (a->opts && a->verb) {
+        for (uint64_t i = 0; i < a->verb->n_options; i++) {
+            struct tsr_strings s;
+            if (a->verb->options[i].type != TSR_OPT_REPEAT)
+                continue;
+            memcpy(&s, (char *)a->opts + a->verb->options[i].offset, sizeof s);
+            free(s.v);
+        }
+    }
+    free(a->common.plugin_path.v);
+    free(a->common.set.v);
+    free(a->opts);
+    free(a->args);
+    memset(a, 0, sizeof *a);
+}

@@ -1,0 +1,395 @@
+#include "config/value.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bounds that stand for "none" on one side. */
+#define REAL_NO_LIMIT 1e300
+
+struct unit {
+    const char *name;
+    uint64_t    factor;
+};
+static const struct unit sizes[] = {
+    { "B", 1 },           { "bytes", 1 },
+    { "KiB", 1ull << 10 }, { "MiB", 1ull << 20 }, { "GiB", 1ull << 30 }, { "TiB", 1ull << 40 },
+    { "kB", 1000 },       { "MB", 1000000 },     { "GB", 1000000000 },
+};
+
+static uint64_t size_factor(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof sizes / sizeof *sizes; i++)
+        if (strcmp(sizes[i].name, name) == 0)
+            return sizes[i].factor;
+    return 0;
+}
+
+struct tsr_option tsr_option_at(const struct tsr_optset *set, uint64_t i)
+{
+    struct tsr_option o;
+    memset(&o, 0, sizeof o);
+    uint64_t n = set->stride < sizeof o ? set->stride : sizeof o;
+    memcpy(&o, (const char *)set->options + i * set->stride, n);
+    return o;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Length of a decimal number at s; 0 if there is none. */
+static size_t number_length(const char *s, bool real)
+{
+    size_t i = s[0] == '-' || s[0] == '+' ? 1 : 0, digits = 0;
+    for (; is_digit(s[i]); i++)
+        digits++;
+    if (!real)
+        return digits ? i : 0;
+    if (s[i] == '.')
+        for (i++; is_digit(s[i]); i++)
+            digits++;
+    if (!digits)
+        return 0;
+    if (s[i] == 'e' || s[i] == 'E') {
+        size_t j = i + 1;
+        if (s[j] == '-' || s[j] == '+')
+            j++;
+        if (is_digit(s[j])) {
+            while (is_digit(s[j]))
+                j++;
+            i = j;
+        }
+    }
+    return i;
+}
+
+static bool parse_int(const struct tsr_option *o, const char *text, int64_t *v)
+{
+    size_t n = number_length(text, false);
+    if (!n)
+        return false;
+    char *end;
+    errno = 0;
+    long long x = strtoll(text, &end, 10);
+    if (errno != 0 || end != text + n)
+        return false;
+    *v = x;
+    while (*end == ' ')
+        end++;
+    if (!*end)
+        return true;
+    /* "4 GiB" where the option counts in bytes, MiB, ... */
+    uint64_t from = size_factor(end), to = size_factor(o->unit);
+    int64_t  scaled;
+    if (!from || !to || __builtin_mul_overflow(x, (int64_t)from, &scaled) ||
+        scaled % (int64_t)to != 0)
+        return false;
+    *v = scaled / (int64_t)to;
+    return true;
+}
+
+static bool parse_real(const char *text, double *v)
+{
+    size_t n = number_length(text, true);
+    if (!n || text[n])
+        return false;
+    *v = strtod(text, NULL);
+    return isfinite(*v);
+}
+
+static bool truth_word(const char *text, bool *v)
+{
+    static const char *const yes[] = { "yes", "Yes", "YES", "on", "On", "ON", "y", "Y",
+                                       "True", "TRUE", "1" };
+    static const char *const no[] = { "no", "No", "NO", "off", "Off", "OFF", "n", "N",
+                                      "False", "FALSE", "0" };
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
+        if (strcmp(text, yes[i]) == 0)
+            return *v = true, true;
+        if (strcmp(text, no[i]) == 0)
+            return *v = false, true;
+    }
+    return false;
+}
+
+/* A plain scalar that a YAML reader may take for something else than its text. */
+static bool ambiguous(const char *text)
+{
+    static const char *const words[] = { "true", "false", "null", "~", "yes", "no", "on", "off",
+                                         "Yes", "No", "On", "Off", "YES", "NO", "ON", "OFF",
+                                         "True", "False", "TRUE", "FALSE", "Null", "NULL" };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return false;
+}
+
+static void put(char *buf, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void put(char *buf, size_t cap, const char *fmt, ...)
+{
+    size_t  n = strnlen(buf, cap);
+    va_list ap;
+    va_start(ap, fmt);
+    if (n < cap)
+        (void)vsnprintf(buf + n, cap - n, fmt, ap);
+    va_end(ap);
+}
+
+static void wanted_range(const struct tsr_option *o, char *buf, size_t cap)
+{
+    bool   lo, hi;
+    char   a[32], b[32];
+    if (o->type == TSR_OPT_INT) {
+        if (o->min.i == o->max.i)
+            return;
+        lo = o->min.i != INT64_MIN;
+        hi = o->max.i != INT64_MAX;
+        (void)snprintf(a, sizeof a, "%lld", (long long)o->min.i);
+        (void)snprintf(b, sizeof b, "%lld", (long long)o->max.i);
+    } else {
+        if (!(o->min.r < o->max.r))
+            return;
+        lo = o->min.r > -REAL_NO_LIMIT;
+        hi = o->max.r < REAL_NO_LIMIT;
+        (void)snprintf(a, sizeof a, "%g", o->min.r);
+        (void)snprintf(b, sizeof b, "%g", o->max.r);
+    }
+    if (lo && hi)
+        put(buf, cap, " from %s to %s", a, b);
+    else if (lo)
+        put(buf, cap, " of at least %s", a);
+    else if (hi)
+        put(buf, cap, " of at most %s", b);
+}
+
+void tsr_value_wanted(const struct tsr_option *o, char *buf, size_t cap)
+{
+    buf[0] = '\0';
+    switch (o->type) {
+    case TSR_OPT_BOOL:
+        put(buf, cap, "true or false");
+        break;
+    case TSR_OPT_INT:
+        put(buf, cap, "an integer");
+        wanted_range(o, buf, cap);
+        break;
+    case TSR_OPT_REAL:
+        put(buf, cap, "a number");
+        wanted_range(o, buf, cap);
+        break;
+    case TSR_OPT_ENUM:
+        if (o->n_choices > 1)
+            put(buf, cap, "one of ");
+        for (uint64_t i = 0; i < o->n_choices; i++)
+            put(buf, cap, "%s%s", i ? ", " : "", o->choices[i].name);
+        break;
+    case TSR_OPT_STRING:
+        put(buf, cap, "a string");
+        break;
+    default:
+        put(buf, cap, "a value");
+        break;
+    }
+}
+
+static bool parse_bool(const char *text, enum tsr_value_form form, void *into,
+                       char hint[TSR_VALUE_TEXT])
+{
+    int32_t v = strcmp(text, "true") == 0;
+    bool    guess;
+    if (form != TSR_FORM_QUOTED && (v || strcmp(text, "false") == 0)) {
+        memcpy(into, &v, sizeof v);
+        return true;
+    }
+    if (v || strcmp(text, "false") == 0)
+        put(hint, TSR_VALUE_TEXT, "write it without quotes");
+    else if (truth_word(text, &guess))
+        put(hint, TSR_VALUE_TEXT, "write %s", guess ? "true" : "false");
+    return false;
+}
+
+static bool parse_enum(const struct tsr_option *o, const char *text, void *into,
+                       char hint[TSR_VALUE_TEXT])
+{
+    const char *names[64];
+    uint64_t    n = 0;
+    for (uint64_t i = 0; i < o->n_choices; i++) {
+        if (strcmp(o->choices[i].name, text) == 0) {
+            memcpy(into, &o->choices[i].value, sizeof(int64_t));
+            return true;
+        }
+        if (n < 64)
+            names[n++] = o->choices[i].name;
+    }
+    const char *near = tsr_nearest(text, names, n);
+    if (near)
+        put(hint, TSR_VALUE_TEXT, "did you mean '%s'?", near);
+    return false;
+}
+
+/* Puts a value into msg so that it cannot spoil a terminal or a line. */
+static void put_text(char *buf, size_t cap, const char *text)
+{
+    put(buf, cap, "'");
+    for (size_t i = 0; text[i]; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (i == 60) {
+            put(buf, cap, "...");
+            break;
+        }
+        if (c < 0x20 || c == 0x7f)
+            put(buf, cap, "\\x%02x", c);
+        else
+            put(buf, cap, "%c", c);
+    }
+    put(buf, cap, "'");
+}
+
+bool tsr_value_parse(const struct tsr_option *o, const char *text, enum tsr_value_form form,
+                     void *into, char msg[TSR_VALUE_TEXT], char hint[TSR_VALUE_TEXT])
+{
+    msg[0] = hint[0] = '\0';
+    void *at = (char *)into + o->offset;
+    bool  ok = false;
+    if (form == TSR_FORM_QUOTED && (o->type == TSR_OPT_INT || o->type == TSR_OPT_REAL)) {
+        int64_t i;
+        double  r;
+        if (parse_int(o, text, &i) || parse_real(text, &r))
+            put(hint, TSR_VALUE_TEXT, "write it without quotes");
+    } else if (o->type == TSR_OPT_INT) {
+        int64_t v;
+        ok = parse_int(o, text, &v) && (o->min.i == o->max.i || (v >= o->min.i && v <= o->max.i));
+        if (ok)
+            memcpy(at, &v, sizeof v);
+    } else if (o->type == TSR_OPT_REAL) {
+        double v;
+        ok = parse_real(text, &v) &&
+             (!(o->min.r < o->max.r) || (v >= o->min.r && v <= o->max.r));
+        if (ok)
+            memcpy(at, &v, sizeof v);
+    } else if (o->type == TSR_OPT_BOOL) {
+        ok = parse_bool(text, form, at, hint);
+    } else if (o->type == TSR_OPT_ENUM) {
+        ok = parse_enum(o, text, at, hint);
+    } else if (o->type == TSR_OPT_STRING) {
+        ok = form != TSR_FORM_PLAIN || !ambiguous(text);
+        if (ok)
+            memcpy(at, &text, sizeof text);
+        else
+            put(hint, TSR_VALUE_TEXT, "write \"%s\" if you mean the word", text);
+    }
+    if (ok)
+        return true;
+    char want[TSR_VALUE_TEXT / 2];
+    tsr_value_wanted(o, want, sizeof want);
+    put(msg, TSR_VALUE_TEXT, "must be %s, not ", want);
+    put_text(msg, TSR_VALUE_TEXT, text);
+    return false;
+}
+
+tsr_status tsr_option_set(const struct tsr_option *o, void *into, const char *text,
+                          struct tsr_err *err)
+{
+    char msg[TSR_VALUE_TEXT], hint[TSR_VALUE_TEXT];
+    if (o->type == TSR_OPT_NODE)
+        return tsr_fail(err, TSR_E_INVAL, "option '%s' takes a YAML tree", o->name);
+    if (tsr_value_parse(o, text, TSR_FORM_ARGUMENT, into, msg, hint))
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT, "'%s' %s%s%s", o->name, msg, *hint ? "; " : "", hint);
+}
+
+void tsr_options_defaults(const struct tsr_optset *set)
+{
+    for (uint64_t i = 0; i < set->n; i++) {
+        struct tsr_option o = tsr_option_at(set, i);
+        char             *at = (char *)set->into + o.offset;
+        switch (o.type) {
+        case TSR_OPT_BOOL: {
+            int32_t v = o.def.i != 0;
+            memcpy(at, &v, sizeof v);
+            break;
+        }
+        case TSR_OPT_INT: case TSR_OPT_ENUM:
+            memcpy(at, &o.def.i, sizeof o.def.i);
+            break;
+        case TSR_OPT_REAL:
+            memcpy(at, &o.def.r, sizeof o.def.r);
+            break;
+        case TSR_OPT_STRING: {
+            const char *s = o.def.s ? o.def.s : "";
+            memcpy(at, &s, sizeof s);
+            break;
+        }
+        default: { /* pointers to trees and lists start out empty in the zeroed struct */
+            break;
+        }
+        }
+    }
+}
+
+void tsr_option_describe(const struct tsr_option *o, char *buf, size_t cap)
+{
+    const char *unit = o->unit ? o->unit : "";
+    const char *gap = o->unit ? " " : "";
+    char        def[64] = "";
+    buf[0] = '\0';
+    switch (o->type) {
+    case TSR_OPT_BOOL:
+        put(buf, cap, "true or false");
+        (void)snprintf(def, sizeof def, "%s", o->def.i ? "true" : "false");
+        break;
+    case TSR_OPT_INT:
+        put(buf, cap, "int");
+        if (o->min.i != o->max.i) {
+            if (o->max.i == INT64_MAX)
+                put(buf, cap, " >= %lld", (long long)o->min.i);
+            else if (o->min.i == INT64_MIN)
+                put(buf, cap, " <= %lld", (long long)o->max.i);
+            else
+                put(buf, cap, " %lld..%lld", (long long)o->min.i, (long long)o->max.i);
+        }
+        (void)snprintf(def, sizeof def, "%lld", (long long)o->def.i);
+        break;
+    case TSR_OPT_REAL:
+        put(buf, cap, "number");
+        if (o->min.r < o->max.r) {
+            if (o->max.r >= REAL_NO_LIMIT)
+                put(buf, cap, " >= %g", o->min.r);
+            else if (o->min.r <= -REAL_NO_LIMIT)
+                put(buf, cap, " <= %g", o->max.r);
+            else
+                put(buf, cap, " %g..%g", o->min.r, o->max.r);
+        }
+        (void)snprintf(def, sizeof def, "%g", o->def.r);
+        break;
+    case TSR_OPT_ENUM:
+        (void)snprintf(def, sizeof def, "%lld", (long long)o->def.i);
+        for (uint64_t i = 0; i < o->n_choices; i++) {
+            put(buf, cap, "%s%s", i ? "|" : "", o->choices[i].name);
+            if (o->choices[i].value == o->def.i)
+                (void)snprintf(def, sizeof def, "%s", o->choices[i].name);
+        }
+        break;
+    case TSR_OPT_STRING:
+        put(buf, cap, "string");
+        if (o->def.s && *o->def.s)
+            (void)snprintf(def, sizeof def, "%s", o->def.s);
+        break;
+    case TSR_OPT_NODE:
+        put(buf, cap, "mapping or list");
+        break;
+    default:
+        put(buf, cap, "repeatable");
+        break;
+    }
+    if (o->flags & TSR_OPT_REQUIRED)
+        put(buf, cap, "%s%s, required", gap, unit);
+    else if (*def)
+        put(buf, cap, ", default %s%s%s", def, gap, unit);
+    else
+        put(buf, cap, "%s%s", gap, unit);
+}
