@@ -21,7 +21,7 @@ phase_tidy() {
     configure_dir build "${RELEASE[@]}" -Dtests=true || return 1
     compile_dir build || return 1
     mkdir -p "$cache"
-    common=$({ clang-tidy-14 --version; cat .clang-tidy tools/gate/style.sh
+    common=$({ clang-tidy-14 --version; cat .clang-tidy tools/gate/analyzer.h
         find core kernels plugins -name '*.h' | sort | xargs cat; } | sha256sum)
     while IFS= read -r file; do
         n=$((n + 1))

@@ -1,0 +1,78 @@
+#!/bin/bash
+# tests/e2e/cli.sh TESSERA - rules that hold for every verb: data on stdout, talk on stderr, fixed
+# exit codes, help from the tables, JSON that parses.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+run --version
+ok "--version succeeds" test "$rc" = 0
+ok "--version is one line" test "$(wc -l <"$WORK/out")" = 1
+ok "--version names the program and the ABI" grep -qiE '^tessera [0-9]+\.[0-9]+\.[0-9]+.*abi' "$WORK/out"
+ok "--version says nothing on stderr" test ! -s "$WORK/err"
+
+# Every verb that the program lists has a help of its own.
+run --help
+ok "--help succeeds" test "$rc" = 0
+ok "--help says nothing on stderr" test ! -s "$WORK/err"
+cp "$WORK/out" "$WORK/help"
+for verb in run logits generate tokenize eval roundtrip plan bench inspect config; do
+    ok "--help lists $verb" grep -qE "^ +$verb( |$)" "$WORK/help"
+    start=${EPOCHREALTIME/./}
+    run "$verb" --help
+    micros=$((${EPOCHREALTIME/./} - start))
+    ok "$verb --help succeeds" test "$rc" = 0
+    ok "$verb --help says nothing on stderr" test ! -s "$WORK/err"
+    ok "$verb --help names the verb" grep -q "tessera $verb" "$WORK/out"
+    ok "$verb --help lists --json" grep -q -- '--json' "$WORK/out"
+    echo "$verb --help: $((micros / 1000)) ms"
+done
+
+# Usage errors: exit code 2, one sentence, the nearest name.
+fails "an unknown verb" 2 "did you mean.*generate" genrate
+fails "an unknown option" 2 "did you mean.*--tokens" logits "$STORIES" --tokns 1,2
+fails "a missing argument" 2 "MODEL" generate
+fails "a number out of range" 2 "max.tokens" generate "$STORIES" --prompt a --max-tokens -1
+fails "tokens that are none" 2 "tokens|2x" logits "$STORIES" --tokens 1,2x -o l.safetensors
+fails "a token past the vocabulary" 2 "99999999" logits "$STORIES" --tokens 99999999 -o l.safetensors
+fails "a folder that is not there" 2 "no-such" logits no-such --tokens 1 -o l.safetensors
+fails "an output folder that is not there" 2 "nowhere" logits "$STORIES" --tokens 1 \
+    -o nowhere/l.safetensors
+fails "a job that is not there" 2 "no-such" run no-such.yaml
+fails "an unknown plugin" 2 "nosuch" roundtrip nosuch in.safetensors -o o.safetensors
+fails "an unknown solver or file" 2 "no-such" plan --instance no-such.json --solver uniform --json
+ok "a failing command leaves no output" test ! -e "$WORK/l.safetensors"
+
+# Output that cannot be written is a failure, never silence.
+if [ -w /dev/full ]; then
+    rc=0
+    "$TESSERA" --help >/dev/full 2>"$WORK/err" || rc=$?
+    ok "a full disk behind stdout is exit code 4, got $rc" test "$rc" = 4
+fi
+
+# JSON on stdout is one value, and stays so when everything talks.
+run generate "$STORIES" --tokens 1 --max-tokens 8 --greedy --ignore-eos --json -v -v
+ok "generate --json -v -v succeeds" test "$rc" = 0
+ok "generate --json -v -v: stdout is JSON" json '(.tokens | length) == 8 and (.text | type) == "string"' "$WORK/out"
+ok "generate --json -v -v: talk is on stderr" test -s "$WORK/err"
+run generate "$STORIES" --tokens 1 --max-tokens 8 --greedy --ignore-eos --json --quiet
+ok "--quiet: nothing on stderr" test ! -s "$WORK/err"
+run logits "$STORIES" --tokens 1,5,9 -o l.safetensors --json
+ok "logits --json succeeds" test "$rc" = 0
+run inspect --json
+ok "inspect --json: stdout is JSON" json . "$WORK/out"
+run config schema
+ok "config schema: stdout is JSON" json 'type == "object"' "$WORK/out"
+
+# No escape sequences without a terminal.
+run logits "$STORIES" --tokns 1
+ok "no colour in a pipe" test "$(grep -c $'\033' "$WORK/err" || true)" = 0
+
+# Input that is no regular file must not hang.
+mkfifo "$WORK/fifo"
+fails "a FIFO as a job" 2 "fifo" run fifo
+mkdir "$WORK/model"
+cp "$STORIES"/*.json "$WORK/model/"
+mkfifo "$WORK/model/model.safetensors"
+fails "a FIFO as weights" 2 "model.safetensors" logits model --tokens 1 -o l.safetensors
+
+finish

@@ -1,0 +1,43 @@
+#!/bin/bash
+# tests/e2e/quickstart.sh TESSERA - configs/quickstart.yaml from a copy of configs/, into a folder of
+# its own: the table, the files of the job folder, the second run.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+start=$SECONDS
+run run "$ROOT/configs/quickstart.yaml" --out job
+ok "the job succeeds" test "$rc" = 0
+echo "quickstart: $((SECONDS - start)) s"
+cp "$WORK/out" "$WORK/table"
+
+for word in original int8 rtn4 bits bytes perplexity gptq-2048 KL top-1 prefill decode tokens/s; do
+    ok "the table has '$word'" grep -qi -- "$word" "$WORK/table"
+done
+ok "samples of all three" test "$(grep -c 'It was the best of times' "$WORK/table")" -ge 3
+
+ok "the manifest is JSON of ours" json '.format | startswith("tessera.manifest/")' "$WORK/job/manifest.json"
+ok "the manifest names its inputs by hash" json '[.. | strings | select(test("^xxh3:[0-9a-f]{32}$"))] | length > 1' \
+    "$WORK/job/manifest.json"
+ok "the results are JSON of ours" json '.format | startswith("tessera.results/")' "$WORK/job/results.json"
+# Perplexity of the original: transformers, float32, on the same text and protocol.
+ok "the original's perplexity is the reference's 49.4654" json \
+    '[.. | objects | .perplexity? | numbers] | any(. > 49.46535 and . < 49.46545)' "$WORK/job/results.json"
+ok "every number is finite" test "$(grep -ciE '\bnan\b|\binf' "$WORK/job/results.json" || true)" = 0
+ok "no half file is left" test -z "$(find "$WORK/job" -name '*.part')"
+[ ! -e "$ROOT/configs/quickstart.yaml" ] || ! grep -q 'report.html' "$ROOT/configs/quickstart.yaml" ||
+    ok "the report is there" test -s "$WORK/job/report.html"
+
+# The same command again says that all is done, and does nothing.
+before=$(cd "$WORK/job" && find . -type f -exec sha256sum {} + | sort)
+start=$SECONDS
+run run "$ROOT/configs/quickstart.yaml" --out job
+ok "the second run succeeds" test "$rc" = 0
+ok "the second run says that it is done" grep -qiE 'done|finished|complete' "$WORK/out" "$WORK/err"
+ok "the second run takes no time" test $((SECONDS - start)) -le 5
+ok "the second run leaves the folder as it was" test "$before" = \
+    "$(cd "$WORK/job" && find . -type f -exec sha256sum {} + | sort)"
+
+# Other options in the same folder are refused, with the key.
+fails "another seed in the same folder" 2 "seed" run "$ROOT/configs/quickstart.yaml" --out job --set seed=8
+
+finish
