@@ -1,0 +1,102 @@
+/* backend.h - the CPU device behind tessera/backend.h: buffers, weights, operations. */
+#ifndef TSR_CPU_BACKEND_H
+#define TSR_CPU_BACKEND_H
+
+#include "kernels.h"
+#include "tessera/backend.h"
+
+/* Where device memory comes from.  open() and close() bracket every access to it, so that an
+ * allocator may keep it unreadable in between. */
+struct tsr_cpu_memory {
+    void *(*get)(const struct tsr_host *host, uint64_t bytes); /* zeroed, aligned to 64, or NULL */
+    void (*put)(const struct tsr_host *host, void *p, uint64_t bytes);
+    void (*open)(void *p, uint64_t bytes);
+    void (*close)(void *p, uint64_t bytes);
+};
+/* Memory of the host's, always open. */
+extern const struct tsr_cpu_memory tsr_cpu_memory_plain;
+
+struct tsr_cpu_buffer {
+    uint8_t *data;
+    uint64_t bytes;
+};
+
+struct tsr_cpu {
+    const struct tsr_host        *host;
+    const struct tsr_cpu_kernels *k;
+    const struct tsr_cpu_memory  *mem;
+    const char *device;
+    uint8_t    *scratch;       /* of operations; grows */
+    uint64_t    scratch_bytes;
+};
+
+/* The table's functions. */
+tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memory *mem,
+                          void **self, struct tsr_err *err);
+void       tsr_cpu_destroy(void *self);
+tsr_status tsr_cpu_properties(const void *self, struct tsr_backend_props *p, struct tsr_err *err);
+tsr_status tsr_cpu_buffer_alloc(void *self, uint64_t bytes, void **buffer, struct tsr_err *err);
+void       tsr_cpu_buffer_free(void *self, void *buffer);
+tsr_status tsr_cpu_upload(void *self, void *buffer, uint64_t offset, const void *src,
+                          uint64_t bytes, struct tsr_err *err);
+tsr_status tsr_cpu_download(void *self, const void *buffer, uint64_t offset, void *dst,
+                            uint64_t bytes, struct tsr_err *err);
+tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *w, void **weight,
+                               struct tsr_err *err);
+void       tsr_cpu_weight_free(void *self, void *weight);
+uint64_t   tsr_cpu_weight_bytes(const void *self, const void *weight);
+tsr_status tsr_cpu_run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err);
+tsr_status tsr_cpu_sync(void *self, void *stream, struct tsr_err *err);
+const void *tsr_cpu_extension(const void *self, const char *id);
+
+/* Everything of the table but create. */
+#define TSR_CPU_TABLE                                                              \
+    .struct_size = sizeof(struct tsr_backend_v1), .destroy = tsr_cpu_destroy,      \
+    .properties = tsr_cpu_properties, .buffer_alloc = tsr_cpu_buffer_alloc,        \
+    .buffer_free = tsr_cpu_buffer_free, .upload = tsr_cpu_upload,                  \
+    .download = tsr_cpu_download, .weight_load = tsr_cpu_weight_load,              \
+    .weight_free = tsr_cpu_weight_free, .weight_bytes = tsr_cpu_weight_bytes,      \
+    .run = tsr_cpu_run, .sync = tsr_cpu_sync, .extension = tsr_cpu_extension
+
+/* ---- inside --------------------------------------------------------------- */
+
+static inline uint64_t cpu_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint64_t cpu_ceil(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* Kernels for TSR_ISA or for this machine. */
+tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, struct tsr_err *err);
+
+/* At least `bytes` of scratch, aligned to 64, until the next call. */
+tsr_status tsr_cpu_scratch(struct tsr_cpu *c, uint64_t bytes, uint8_t **p, struct tsr_err *err);
+
+/* As host->parallel_for, but inline when the whole is below `small` units of work. */
+tsr_status tsr_cpu_for(const struct tsr_cpu *c, uint64_t n, uint64_t unit,
+                       tsr_status (*body)(void *, uint64_t, uint64_t), void *arg);
+
+/* A checked view: rows start at p, stride bytes apart. */
+struct tsr_view {
+    uint8_t *p;
+    uint64_t stride, rows, cols;
+};
+/* t must be `dtype`; rows, cols: wanted, or 0 for any (> 0). */
+tsr_status tsr_cpu_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
+                        const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
+                        struct tsr_err *err);
+/* TSR_E_INVAL when out shares bytes with `in`, unless same is set and they are the same view. */
+tsr_status tsr_cpu_apart(const struct tsr_tensor *out, const struct tsr_tensor *in, int same,
+                         const char *op, struct tsr_err *err);
+
+tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
+tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
+tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
+tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
+/* One row of a weight, widened. */
+void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
+
+#endif

@@ -1,0 +1,200 @@
+/* k_elem.c - norms, rotary embedding, activations, residual and KV store. */
+#include <math.h>
+
+#include "k_decl.h"
+#include "k_math.h"
+#include "tessera/backend.h"
+
+INLINE uint64_t lanes(uint64_t n, uint64_t i)
+{
+    return n - i < 16 ? n - i : 16;
+}
+
+INLINE v16 func_of(v16 x, uint32_t func)
+{
+    v16 one = v_set1(1.0f), half = v_set1(0.5f);
+    switch (func) {
+    case TSR_FUNC_SILU:
+        return v_div(x, v_add(one, v_exp(v_neg(x))));
+    case TSR_FUNC_GELU_TANH: {
+        v16 x3 = v_mul(v_mul(x, x), x);
+        v16 u = v_mul(v_fma(x3, v_set1(0.044715f), x), v_set1(0.797884561f));
+        return v_mul(v_mul(half, x), v_add(one, v_tanh(u)));
+    }
+    case TSR_FUNC_GELU_ERF:
+        return v_mul(v_mul(half, x), v_add(one, v_erf(v_mul(x, v_set1(0.707106781f)))));
+    default: /* RELU; NaN stays */
+        return v_sel(v_lt(x, v_set1(0.0f)), v_set1(0.0f), x);
+    }
+}
+
+INLINE void act_loop(float *out, const float *a, const float *b, uint64_t n, uint32_t func)
+{
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      y = func_of(v_loadn(a + i, c), func);
+        if (b)
+            y = v_mul(y, v_loadn(b + i, c));
+        v_storen(out + i, y, c);
+    }
+}
+
+void K(act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func)
+{
+    switch (func) {
+    case TSR_FUNC_SILU: act_loop(out, a, b, n, TSR_FUNC_SILU); break;
+    case TSR_FUNC_GELU_TANH: act_loop(out, a, b, n, TSR_FUNC_GELU_TANH); break;
+    case TSR_FUNC_GELU_ERF: act_loop(out, a, b, n, TSR_FUNC_GELU_ERF); break;
+    default: act_loop(out, a, b, n, TSR_FUNC_RELU); break;
+    }
+}
+
+void K(math)(float *out, const float *x, uint64_t n, uint32_t which)
+{
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      v = v_loadn(x + i, c);
+        v_storen(out + i, which == 0 ? v_exp(v) : which == 1 ? v_tanh(v) : v_erf(v), c);
+    }
+}
+
+void K(add)(float *out, const float *a, const float *b, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v_storen(out + i, v_add(v_loadn(a + i, c), v_loadn(b + i, c)), c);
+    }
+}
+
+void K(scale)(float *out, const float *a, uint64_t n, float scale, float softcap)
+{
+    v16 s = v_set1(scale), cap = v_set1(softcap);
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      y = v_mul(v_loadn(a + i, c), s);
+        if (softcap > 0.0f)
+            y = v_mul(cap, v_tanh(v_div(y, cap)));
+        v_storen(out + i, y, c);
+    }
+}
+
+void K(norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
+             uint32_t kind, float eps, float gain_offset)
+{
+    v16   acc = v_set1(0.0f), off = v_set1(gain_offset);
+    float fn = (float)n, mean = 0.0f;
+    if (kind == TSR_NORM_LAYER) {
+        for (uint64_t i = 0; i < n; i += 16)
+            acc = v_add(acc, v_loadn(x + i, lanes(n, i)));
+        mean = v_tree16(acc) / fn;
+        acc = v_set1(0.0f);
+    }
+    v16 m = v_set1(mean);
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      d = v_loadn(x + i, c);
+        if (kind == TSR_NORM_LAYER)
+            d = v_keep(v_sub(d, m), c);
+        acc = v_fma(d, d, acc);
+    }
+    float var = v_tree16(acc) / fn;
+    float root = sqrtf(var + eps);
+    v16   r = v_set1(1.0f / root);
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      d = v_loadn(x + i, c), g = v_add(v_loadn(gain + i, c), off);
+        if (kind == TSR_NORM_LAYER)
+            d = v_sub(d, m);
+        v16 y = v_mul(v_mul(d, r), g);
+        if (bias)
+            y = v_add(y, v_loadn(bias + i, c));
+        v_storen(out + i, y, c);
+    }
+}
+
+void K(rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
+             uint32_t head_dim, uint32_t rotary_dim)
+{
+    uint64_t half = rotary_dim / 2;
+    for (uint32_t h = 0; h < heads; h++, x += head_dim, out += head_dim) {
+        for (uint64_t i = 0; i < half; i += 16) {
+            uint64_t n = lanes(half, i);
+            v16      a = v_loadn(x + i, n), b = v_loadn(x + half + i, n);
+            v16      c = v_loadn(cosine + i, n), s = v_loadn(sine + i, n);
+            v_storen(out + i, v_fma(a, c, v_neg(v_mul(b, s))), n);
+            v_storen(out + half + i, v_fma(b, c, v_mul(a, s)), n);
+        }
+        if (out != x && head_dim > rotary_dim)
+            memcpy(out + rotary_dim, x + rotary_dim, (size_t)(head_dim - rotary_dim) * 4);
+    }
+}
+
+float K(codes_i8)(int8_t *q, const float *x, uint64_t n)
+{
+    v16 top = v_set1(0.0f);
+    int finite = 1;
+    for (uint64_t i = 0; i < n; i += 16) {
+        v16 v = v_abs(v_loadn(x + i, lanes(n, i)));
+        finite &= v_all_finite(v);
+        top = v_max(v, top);
+    }
+    float amax = v_hmax(top), scale = amax / 127.0f, inv = 1.0f / scale;
+    if (!finite) {
+        memset(q, 0, n);
+        return NAN;
+    }
+    if (!(inv <= FLT_MAX)) { /* nothing there, or too small to divide by */
+        memset(q, 0, n);
+        return 0.0f;
+    }
+    v16 vi = v_set1(inv), lo = v_set1(-127.0f), hi = v_set1(127.0f);
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      v = v_rint(v_mul(v_loadn(x + i, c), vi));
+        int8_t   t[16];
+        v_store_i8(t, v_min(v_max(v, lo), hi));
+        memcpy(q + i, t, c);
+    }
+    return scale;
+}
+
+void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim)
+{
+    uint64_t n = (uint64_t)heads * head_dim;
+    uint8_t *p = row;
+    if (dtype == TSR_F32) {
+        memcpy(p, x, n * 4);
+        return;
+    }
+    if (dtype == TSR_F16) {
+        for (uint64_t i = 0; i < n; i += 16) {
+            uint16_t h[16];
+            uint64_t c = lanes(n, i);
+            v_store_f16(h, v_loadn(x + i, c));
+            memcpy(p + 2 * i, h, 2 * c);
+        }
+        return;
+    }
+    for (uint32_t h = 0; h < heads; h++, p += 4 + head_dim, x += head_dim) {
+        float s = K(codes_i8)((int8_t *)p + 4, x, head_dim);
+        memcpy(p, &s, 4);
+    }
+}
+
+void K(round_bf16)(float *out, const float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v_storen(out + i, v_round_bf16(v_loadn(x + i, c)), c);
+    }
+}
+
+void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, float *sa)
+{
+    uint64_t b = 0;
+    for (uint64_t s = 0; s < w->cols; s += w->seg) {
+        uint64_t end = w->cols - s < w->seg ? w->cols : s + w->seg;
+        for (uint64_t k = s; k < end; k += BLOCK)
+            sa[b++] = K(codes_i8)(q + k, x + k, end - k < BLOCK ? end - k : BLOCK);
+    }
+}

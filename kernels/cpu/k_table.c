@@ -1,0 +1,27 @@
+/* k_table.c - one instruction set's kernels as a table. */
+#include "k_decl.h"
+
+#define TABLE_(isa) tsr_cpu_kernels_##isa
+#define TABLE(isa) TABLE_(isa)
+#define TEXT_(s) #s
+#define TEXT(s) TEXT_(s)
+
+const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
+    .name = TEXT(ISA_NAME),
+    .tile = ISA_TOKENS,
+    .act = K(act),
+    .add = K(add),
+    .scale = K(scale),
+    .norm = K(norm),
+    .rope = K(rope),
+    .kv_store = K(kv_store),
+    .attention = K(attention),
+    .round_bf16 = K(round_bf16),
+    .quantize = K(quantize),
+    .linear = K(linear),
+    .linear_a8 = K(linear_a8),
+    .math = K(math),
+    .probe_read = K(probe_read),
+    .probe_fma = K(probe_fma),
+    .probe_dot = K(probe_dot),
+};

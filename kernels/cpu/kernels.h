@@ -1,0 +1,112 @@
+/* kernels.h - the functions that exist once per instruction set, and the layouts they read.
+ *
+ * A weight lies in panels of PANEL output rows, so that vector lanes are rows and no sum runs
+ * across lanes.  Rows past the end are zero.  docs/formats/cpu-panels.md draws the layouts.
+ */
+#ifndef TSR_CPU_KERNELS_H
+#define TSR_CPU_KERNELS_H
+
+#include <stdint.h>
+
+#define PANEL      32u  /* rows in a panel                              */
+#define SEGMENTS   8u   /* most segments of docs/decisions/numerics.md  */
+#define BLOCK      128u /* columns that share an activation scale       */
+#define DIRECT_MAX 4u   /* most tokens that the GEMV form takes         */
+#define TOKENS_MAX 96u  /* most tokens per call of linear and linear_a8 */
+
+enum tsr_cpu_layout {
+    W_F32,  /* [panel][k][32] F32                                        */
+    W_F16,  /* [panel][k][32] F16                                        */
+    W_BF16, /* [panel][k][32] BF16                                       */
+    W_I8,   /* [panel][k/4][2][16 rows][4 k] codes of one byte           */
+    W_I4    /* [panel][k/8][2][16 rows][4 k], low nibble k, high k+4     */
+};
+
+/* Columns of one weight group, one segment and one activation block. */
+struct tsr_cpu_run {
+    uint32_t k0, k1, group, block, segment;
+};
+
+struct tsr_cpu_weight {
+    enum tsr_cpu_layout layout;
+    uint32_t  scale_f16;    /* scales are F16, else F32                  */
+    uint64_t  rows, cols, panels;
+    uint64_t  seg, nseg;    /* columns of a segment; segments            */
+    uint64_t  nblocks;      /* activation blocks                         */
+    uint64_t  group, groups;
+    uint64_t  nruns;
+    struct tsr_cpu_run *runs;
+    uint32_t  aligned;      /* all runs begin on a step of the codes     */
+    uint32_t  mid;          /* the zero point where zeros is NULL        */
+    uint64_t  panel_bytes;  /* of codes                                  */
+    uint8_t  *codes, *scales, *zeros; /* scales, zeros: [panel][group][32] */
+    uint8_t  *data;         /* the allocation they lie in                */
+    uint64_t  data_bytes;
+};
+
+struct tsr_cpu_linear {
+    const struct tsr_cpu_weight *w;
+    uint64_t     tokens;
+    const float *x;         /* [tokens][ldx]                             */
+    uint64_t     ldx;
+    const float *xpack;     /* per tile of `tokens` (see tile): [k][tile]; or NULL */
+    const int8_t *q;        /* [tokens][ldq], zero past cols             */
+    uint64_t     ldq;       /* a multiple of 8                           */
+    const int8_t *qpack;    /* per tile: [k/4][tile][4]; or NULL         */
+    const float *sa;        /* [tokens][nblocks]                         */
+    const int32_t *sums;    /* [nruns][tokens] of q                      */
+    const float *bias;      /* [rows] or NULL                            */
+    float       *out;       /* [tokens][ldo]                             */
+    uint64_t     ldo;
+};
+
+struct tsr_cpu_attention {
+    const uint8_t *q, *k, *v; /* bytes; k and v at the cache's row 0      */
+    uint8_t       *out;
+    const uint8_t *spans;     /* per token: first row, position (U32 each) */
+    uint64_t       q_stride, k_stride, v_stride, out_stride, span_stride;
+    const float   *slopes;    /* [heads] or NULL                          */
+    uint32_t       dtype, heads, kv_heads, head_dim, window;
+    float          scale, softcap;
+};
+
+struct tsr_cpu_kernels {
+    const char *name;
+    uint32_t    tile;         /* tokens that share a tile in the GEMM form */
+    uint32_t    reserved;
+    /* n elements; b may be NULL; out may be a */
+    void (*act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
+    void (*add)(float *out, const float *a, const float *b, uint64_t n);
+    void (*scale)(float *out, const float *a, uint64_t n, float scale, float softcap);
+    /* one row of n; bias may be NULL; out may be x */
+    void (*norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
+                 uint32_t kind, float eps, float gain_offset);
+    /* one token; out may be x */
+    void (*rope)(float *out, const float *x, const float *cosine, const float *sine,
+                 uint32_t heads, uint32_t head_dim, uint32_t rotary_dim);
+    /* one cache row of `dtype` */
+    void (*kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
+    /* one token and KV head with all its query heads; scores: scratch of
+     * heads / kv_heads * (positions + 32) floats */
+    void (*attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
+                      float *scores);
+    /* n elements rounded to BF16 */
+    void (*round_bf16)(float *out, const float *x, uint64_t n);
+    /* one token's activations: q and one scale per block */
+    void (*quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, float *sa);
+    /* tokens [t0,t1) (t0 on a tile, at most TOKENS_MAX) of one panel */
+    void (*linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
+    void (*linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
+    /* math by itself, for tests: 0 exp, 1 tanh, 2 erf */
+    void (*math)(float *out, const float *x, uint64_t n, uint32_t which);
+    /* probes (tessera/draft/probe.h) */
+    uint64_t (*probe_read)(const void *p, uint64_t bytes, uint32_t shape);
+    float (*probe_fma)(uint64_t rounds);
+    int32_t (*probe_dot)(uint64_t rounds);
+};
+
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_scalar;
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_avx2;
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_avx512;
+
+#endif

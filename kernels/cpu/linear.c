@@ -1,0 +1,193 @@
+/* linear.c - LINEAR: prepares the activations once, then runs panels over the threads. */
+#include "backend.h"
+
+#include <string.h>
+
+struct job {
+    const struct tsr_cpu *c;
+    struct tsr_cpu_linear a;
+    uint64_t chunks, per_chunk; /* token chunks of a panel */
+    int      a8;
+    float   *x16;               /* a16: rounded activations */
+    float   *xpack;
+    int8_t  *q, *qpack;
+    float   *sa;
+    int32_t *sums;
+};
+
+static tsr_status round_rows(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    for (uint64_t t = begin; t < end; t++)
+        j->c->k->round_bf16(j->x16 + t * j->a.w->cols, j->a.x + t * j->a.ldx, j->a.w->cols);
+    return TSR_OK;
+}
+
+static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    uint64_t    tile = j->c->k->tile, cols = j->a.w->cols;
+    for (uint64_t b = begin; b < end; b++) {
+        uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
+        float   *dst = j->xpack + t0 * cols;
+        for (uint64_t t = 0; t < m; t++) {
+            const float *x = j->a.x + (t0 + t) * j->a.ldx;
+            for (uint64_t k = 0; k < cols; k++)
+                dst[k * m + t] = x[k];
+        }
+    }
+    return TSR_OK;
+}
+
+/* Codes, scales and sums per run of tokens [begin,end). */
+static tsr_status quantize_rows(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job                  *j = arg;
+    const struct tsr_cpu_weight *w = j->a.w;
+    for (uint64_t t = begin; t < end; t++) {
+        int8_t *q = j->q + t * j->a.ldq;
+        j->c->k->quantize(w, j->a.x + t * j->a.ldx, q, j->sa + t * w->nblocks);
+        memset(q + w->cols, 0, j->a.ldq - w->cols);
+        for (uint64_t r = 0; r < w->nruns; r++) {
+            int32_t s = 0;
+            for (uint32_t k = w->runs[r].k0; k < w->runs[r].k1; k++)
+                s += q[k];
+            j->sums[r * j->a.tokens + t] = s;
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    uint64_t    tile = j->c->k->tile, ldq = j->a.ldq;
+    for (uint64_t b = begin; b < end; b++) {
+        uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
+        int8_t  *dst = j->qpack + t0 * ldq;
+        for (uint64_t t = 0; t < m; t++) {
+            const int8_t *q = j->q + (t0 + t) * ldq;
+            for (uint64_t k = 0; k < ldq; k += 4)
+                memcpy(dst + k * m + 4 * t, q + k, 4);
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    for (uint64_t i = begin; i < end; i++) {
+        uint64_t panel = i / j->chunks, t0 = i % j->chunks * j->per_chunk;
+        uint64_t t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
+        if (j->a8)
+            j->c->k->linear_a8(&j->a, panel, t0, t1);
+        else
+            j->c->k->linear(&j->a, panel, t0, t1);
+    }
+    return TSR_OK;
+}
+
+/* Adds n * size bytes, rounded up to 64, to *total; the old total is the place. */
+static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
+{
+    uint64_t b;
+    *place = *total;
+    return !__builtin_mul_overflow(n, size, &b) && b < (UINT64_C(1) << 60) &&
+           !__builtin_add_overflow(*total, (b + 63) / 64 * 64, total);
+}
+
+static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = j->a.w;
+    uint64_t total = 0, q, qp, sa, sums, ldq = (w->cols + 7) / 8 * 8, T = j->a.tokens;
+    uint8_t *p;
+    if (!reserve(&total, T, ldq, &q) || !reserve(&total, tiled ? T : 0, ldq, &qp) ||
+        !reserve(&total, T, w->nblocks * 4, &sa) || !reserve(&total, T, w->nruns * 4, &sums))
+        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
+    tsr_status st = tsr_cpu_scratch(c, total, &p, err);
+    if (st != TSR_OK)
+        return st;
+    j->a.ldq = ldq;
+    j->a.q = j->q = (int8_t *)p + q;
+    j->a.sa = j->sa = (float *)(void *)(p + sa);
+    j->a.sums = j->sums = (int32_t *)(void *)(p + sums);
+    st = tsr_cpu_for(c, T, w->cols * 4, quantize_rows, j);
+    if (st != TSR_OK || !tiled)
+        return st;
+    j->a.qpack = j->qpack = (int8_t *)p + qp;
+    return tsr_cpu_for(c, cpu_ceil(T, c->k->tile), w->cols * c->k->tile, pack_codes, j);
+}
+
+static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, int tiled,
+                              struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = j->a.w;
+    uint64_t total = 0, x16, xp, T = j->a.tokens;
+    uint8_t *p = NULL;
+    if (!reserve(&total, act == TSR_ACT_A16 ? T : 0, w->cols * 4, &x16) ||
+        !reserve(&total, tiled ? T : 0, w->cols * 4, &xp))
+        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
+    if (total == 0)
+        return TSR_OK;
+    tsr_status st = tsr_cpu_scratch(c, total, &p, err);
+    if (st != TSR_OK)
+        return st;
+    if (act == TSR_ACT_A16) {
+        j->x16 = (float *)(void *)(p + x16);
+        st = tsr_cpu_for(c, T, w->cols * 4, round_rows, j);
+        if (st != TSR_OK)
+            return st;
+        j->a.x = j->x16;
+        j->a.ldx = w->cols;
+    }
+    if (tiled) {
+        j->a.xpack = j->xpack = (float *)(void *)(p + xp);
+        st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile), w->cols * c->k->tile * 4, pack_tiles, j);
+    }
+    return st;
+}
+
+tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = op->weight;
+    struct tsr_view out, x, bias = { 0 };
+    tsr_status      st;
+    if (!w)
+        return tsr_fail(err, TSR_E_INVAL, "LINEAR: the weight is NULL");
+    if (op->act > TSR_ACT_A8)
+        return tsr_fail(err, TSR_E_INVAL, "LINEAR: act %u is none of f32, a16, a8", op->act);
+    if ((st = tsr_cpu_view(&out, op->out, "LINEAR", "out", TSR_F32, 0, w->rows, err)) != TSR_OK ||
+        (st = tsr_cpu_view(&x, op->in[0], "LINEAR", "in", TSR_F32, out.rows, w->cols, err)) !=
+            TSR_OK ||
+        (st = tsr_cpu_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
+        return st;
+    if (op->in[1] &&
+        ((st = tsr_cpu_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->rows, err)) !=
+             TSR_OK ||
+         (st = tsr_cpu_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
+        return st;
+    struct job j = { .c = c };
+    int        packed = w->layout == W_I8 || w->layout == W_I4, tiled;
+    j.a.w = w;
+    j.a.tokens = out.rows;
+    j.a.x = (const float *)(const void *)x.p;
+    j.a.ldx = x.stride / 4;
+    j.a.bias = (const float *)(const void *)bias.p;
+    j.a.out = (float *)(void *)out.p;
+    j.a.ldo = out.stride / 4;
+    j.a8 = packed && op->act == TSR_ACT_A8;
+    if (j.a8) {
+        tiled = out.rows > DIRECT_MAX && w->aligned;
+        st = prepare_a8(c, &j, tiled, err);
+    } else {
+        tiled = out.rows > DIRECT_MAX || packed;
+        st = prepare_f32(c, &j, op->act == TSR_ACT_A16 ? TSR_ACT_A16 : TSR_ACT_F32, tiled, err);
+    }
+    if (st != TSR_OK)
+        return st;
+    j.per_chunk = TOKENS_MAX / c->k->tile * c->k->tile;
+    j.chunks = cpu_ceil(out.rows, j.per_chunk);
+    uint64_t work = w->panel_bytes + cpu_min(out.rows, j.per_chunk) * w->cols * (PANEL / 8);
+    return tsr_cpu_for(c, w->panels * j.chunks, work, panels, &j);
+}

@@ -1,0 +1,110 @@
+/* probe.c - "tessera.probe/1": times the probe kernels of the instance's instruction set. */
+#include "probe.h"
+
+#include <time.h>
+
+#include "backend.h"
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Keeps a value alive without storing it. */
+static inline void use(uint64_t v)
+{
+    __asm__ volatile("" : : "r"(v));
+}
+
+static tsr_status probe_read(void *self, const void *buffer, uint64_t offset, uint64_t bytes,
+                             uint32_t shape, struct tsr_probe_result *r, struct tsr_err *err)
+{
+    struct tsr_cpu              *c = self;
+    const struct tsr_cpu_buffer *b = buffer;
+    if (!b || offset > b->bytes || bytes > b->bytes - offset || bytes < 65536)
+        return tsr_fail(err, TSR_E_INVAL, "probe: %llu bytes at %llu do not lie inside the buffer, "
+                                          "or are fewer than 65536",
+                        (unsigned long long)bytes, (unsigned long long)offset);
+    double t = now();
+    use(c->k->probe_read(b->data + offset, bytes, shape));
+    r->seconds = now() - t;
+    uint64_t streams = UINT64_C(1) << (shape & 3);
+    r->work = (double)(bytes / streams / 256 * 256 * streams);
+    return TSR_OK;
+}
+
+static tsr_status probe_fma(void *self, double seconds, struct tsr_probe_result *r,
+                            struct tsr_err *err)
+{
+    struct tsr_cpu *c = self;
+    const uint64_t  rounds = 480000; /* a multiple of every chain count */
+    double          t = now(), work = 0;
+    (void)err;
+    do {
+        use((uint64_t)c->k->probe_fma(rounds));
+        work += (double)rounds * 16;
+    } while (now() - t < seconds);
+    r->seconds = now() - t;
+    r->work = work;
+    return TSR_OK;
+}
+
+static tsr_status probe_dot(void *self, double seconds, struct tsr_probe_result *r,
+                            struct tsr_err *err)
+{
+    struct tsr_cpu *c = self;
+    const uint64_t  rounds = 480000;
+    double          t = now(), work = 0;
+    (void)err;
+    do {
+        use((uint64_t)c->k->probe_dot(rounds));
+        work += (double)rounds * 64;
+    } while (now() - t < seconds);
+    r->seconds = now() - t;
+    r->work = work;
+    return TSR_OK;
+}
+
+static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_result *r,
+                              struct tsr_err *err)
+{
+    double   t = now(), work = 0;
+    uint64_t x = 1;
+    (void)self;
+    (void)err;
+    do {
+        for (int i = 0; i < 40000; i++) {
+#if defined(__x86_64__)
+            /* add with a register operand: one cycle, cannot be folded by renaming */
+            __asm__ volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
+                             "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0"
+                             : "+r"(x) : "r"(work > 1e300 ? x : UINT64_C(3)));
+#endif
+        }
+        work += 8.0 * 40000;
+    } while (now() - t < seconds);
+    r->seconds = now() - t;
+    r->work = work;
+    use(x);
+    return TSR_OK;
+}
+
+#define PROBE(f, d)                                                                      \
+    { .struct_size = sizeof(struct tsr_probe_v1), .read = probe_read, .fma = probe_fma,  \
+      .dot = probe_dot, .clock = probe_clock, .n_shapes = 4, .fma_per_cycle = f,         \
+      .dot_per_cycle = d }
+
+/* two 512-bit or two 256-bit FMAs a cycle; vpdpbusd likewise; AVX2 needs two vpmaddwd, two
+ * additions and two shifts or masks per 32 products; the scalar set has no fixed rate */
+static const struct tsr_probe_v1 probe_avx512 = PROBE(32, 128), probe_avx2 = PROBE(16, 0),
+                                 probe_scalar = PROBE(0, 0);
+
+const struct tsr_probe_v1 *tsr_cpu_probe(const void *self)
+{
+    const struct tsr_cpu *c = self;
+    return c->k == &tsr_cpu_kernels_avx512 ? &probe_avx512
+           : c->k == &tsr_cpu_kernels_avx2 ? &probe_avx2
+                                           : &probe_scalar;
+}

@@ -1,0 +1,310 @@
+/* simd_scalar.h - the 16-lane vector in plain C: the meaning of every operation that the other
+ * two headers spell in intrinsics.  Included by simd.h only. */
+#ifndef TSR_SIMD_SCALAR_H
+#define TSR_SIMD_SCALAR_H
+
+#include <math.h>
+
+typedef struct {
+    float f[16];
+} v16;
+typedef struct {
+    int32_t i[16];
+} i16v;
+typedef struct {
+    uint32_t m;
+} m16;
+
+#define EACH for (int l = 0; l < 16; l++)
+
+static inline v16 v_set1(float x)
+{
+    v16 r;
+    EACH r.f[l] = x;
+    return r;
+}
+static inline v16 v_load(const float *p)
+{
+    v16 r;
+    memcpy(r.f, p, sizeof r.f);
+    return r;
+}
+static inline void v_store(float *p, v16 v)
+{
+    memcpy(p, v.f, sizeof v.f);
+}
+/* The first n lanes; the others are +0. */
+static inline v16 v_loadn(const float *p, uint64_t n)
+{
+    v16 r = { { 0 } };
+    memcpy(r.f, p, n * 4);
+    return r;
+}
+static inline void v_storen(float *p, v16 v, uint64_t n)
+{
+    memcpy(p, v.f, n * 4);
+}
+static inline v16 v_keep(v16 v, uint64_t n)
+{
+    EACH v.f[l] = (uint64_t)l < n ? v.f[l] : 0.0f;
+    return v;
+}
+#define V_BINARY(name, expr)                   \
+    static inline v16 name(v16 a, v16 b)       \
+    {                                          \
+        v16 r;                                 \
+        EACH r.f[l] = (expr);                  \
+        return r;                              \
+    }
+V_BINARY(v_add, a.f[l] + b.f[l])
+V_BINARY(v_sub, a.f[l] - b.f[l])
+V_BINARY(v_mul, a.f[l] * b.f[l])
+V_BINARY(v_div, a.f[l] / b.f[l])
+V_BINARY(v_max, a.f[l] > b.f[l] ? a.f[l] : b.f[l])
+V_BINARY(v_min, a.f[l] < b.f[l] ? a.f[l] : b.f[l])
+V_BINARY(v_copysign, copysignf(a.f[l], b.f[l]))
+static inline v16 v_fma(v16 a, v16 b, v16 c)
+{
+    EACH c.f[l] = fmaf(a.f[l], b.f[l], c.f[l]);
+    return c;
+}
+static inline v16 v_neg(v16 a)
+{
+    EACH a.f[l] = -a.f[l];
+    return a;
+}
+static inline v16 v_abs(v16 a)
+{
+    EACH a.f[l] = fabsf(a.f[l]);
+    return a;
+}
+static inline v16 v_rint(v16 a)
+{
+    EACH a.f[l] = rintf(a.f[l]);
+    return a;
+}
+static inline m16 v_lt(v16 a, v16 b)
+{
+    m16 r = { 0 };
+    EACH r.m |= (uint32_t)(a.f[l] < b.f[l]) << l;
+    return r;
+}
+static inline m16 v_isnan(v16 a)
+{
+    m16 r = { 0 };
+    EACH r.m |= (uint32_t)(a.f[l] != a.f[l]) << l;
+    return r;
+}
+static inline v16 v_sel(m16 m, v16 a, v16 b)
+{
+    EACH b.f[l] = m.m >> l & 1u ? a.f[l] : b.f[l];
+    return b;
+}
+static inline int v_all_finite(v16 a)
+{
+    int ok = 1;
+    EACH ok &= fabsf(a.f[l]) <= FLT_MAX;
+    return ok;
+}
+/* 2^n for whole n in -126..127. */
+static inline v16 v_pow2(v16 n)
+{
+    EACH
+    {
+        uint32_t u = (uint32_t)((int32_t)n.f[l] + 127) << 23;
+        memcpy(&n.f[l], &u, 4);
+    }
+    return n;
+}
+static inline float v_tree16(v16 v)
+{
+    for (int h = 8; h; h /= 2)
+        for (int l = 0; l < h; l++)
+            v.f[l] += v.f[l + h];
+    return v.f[0];
+}
+/* lane j = tree16(a[j]) */
+static inline v16 v_tree16x16(const v16 a[16])
+{
+    v16 r;
+    EACH r.f[l] = v_tree16(a[l]);
+    return r;
+}
+static inline float v_hmax(v16 v)
+{
+    float m = v.f[0];
+    EACH m = v.f[l] > m ? v.f[l] : m;
+    return m;
+}
+static inline float half_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu, u;
+    float    f;
+    if (e == 31)
+        u = sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0);
+    else if (e != 0)
+        u = sign | (e + 112) << 23 | m << 13;
+    else {
+        f = (float)m * 0x1p-24f;
+        memcpy(&u, &f, 4);
+        u |= sign;
+    }
+    memcpy(&f, &u, 4);
+    return f;
+}
+static inline uint16_t f32_half(float f)
+{
+    uint32_t u, a;
+    memcpy(&u, &f, 4);
+    uint32_t sign = u >> 16 & 0x8000u;
+    a = u & 0x7fffffffu;
+    if (a > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
+    if (a >= 0x477ff000u) /* rounds to 65536 or above */
+        return (uint16_t)(sign | 0x7c00u);
+    if (a < 0x38800000u) { /* below 2^-14: the sum has its last bit at 2^-24 */
+        float t;
+        memcpy(&t, &a, 4);
+        t += 0.5f;
+        memcpy(&u, &t, 4);
+        return (uint16_t)(sign | (u - 0x3f000000u));
+    }
+    a += 0xfffu + (a >> 13 & 1u);
+    return (uint16_t)(sign | (a - 0x38000000u) >> 13);
+}
+static inline v16 v_load_f16(const void *p)
+{
+    v16 r;
+    EACH
+    {
+        uint16_t h;
+        memcpy(&h, (const char *)p + 2 * l, 2);
+        r.f[l] = half_f32(h);
+    }
+    return r;
+}
+static inline void v_store_f16(void *p, v16 v)
+{
+    EACH
+    {
+        uint16_t h = f32_half(v.f[l]);
+        memcpy((char *)p + 2 * l, &h, 2);
+    }
+}
+static inline v16 v_load_bf16(const void *p)
+{
+    v16 r;
+    EACH
+    {
+        uint16_t h;
+        memcpy(&h, (const char *)p + 2 * l, 2);
+        uint32_t u = (uint32_t)h << 16;
+        memcpy(&r.f[l], &u, 4);
+    }
+    return r;
+}
+static inline v16 v_load_i8(const void *p)
+{
+    v16 r;
+    EACH r.f[l] = (float)((const int8_t *)p)[l];
+    return r;
+}
+/* Whole values in -128..127. */
+static inline void v_store_i8(void *p, v16 v)
+{
+    EACH((int8_t *)p)[l] = (int8_t)(int32_t)v.f[l];
+}
+/* To the nearest BF16, ties to even; NaN stays NaN. */
+static inline v16 v_round_bf16(v16 v)
+{
+    EACH
+    {
+        uint32_t u;
+        memcpy(&u, &v.f[l], 4);
+        u = v.f[l] != v.f[l] ? (u | 0x400000u) & 0xffff0000u
+                             : (u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u;
+        memcpy(&v.f[l], &u, 4);
+    }
+    return v;
+}
+
+/* ---- integers: 16 lanes of 32 bits, or 16 x 4 bytes ------------------------ */
+
+static inline i16v vi_zero(void)
+{
+    i16v r = { { 0 } };
+    return r;
+}
+static inline i16v vi_set1(int32_t x)
+{
+    i16v r;
+    EACH r.i[l] = x;
+    return r;
+}
+static inline i16v vi_load(const void *p)
+{
+    i16v r;
+    memcpy(r.i, p, sizeof r.i);
+    return r;
+}
+static inline i16v vi_load_u8(const void *p)
+{
+    i16v r;
+    EACH r.i[l] = ((const uint8_t *)p)[l];
+    return r;
+}
+static inline i16v vi_nib_lo(i16v w)
+{
+    EACH w.i[l] &= 0x0f0f0f0f;
+    return w;
+}
+static inline i16v vi_nib_hi(i16v w)
+{
+    EACH w.i[l] = (int32_t)((uint32_t)w.i[l] >> 4 & 0x0f0f0f0fu);
+    return w;
+}
+/* Byte j of each lane. */
+static inline i16v vi_byte(i16v w, uint32_t j)
+{
+    EACH w.i[l] = (int32_t)((uint32_t)w.i[l] >> (8 * j) & 255u);
+    return w;
+}
+static inline v16 vi_cvt(i16v a)
+{
+    v16 r;
+    EACH r.f[l] = (float)a.i[l];
+    return r;
+}
+static inline i16v vi_add(i16v a, i16v b)
+{
+    EACH a.i[l] += b.i[l];
+    return a;
+}
+static inline i16v vi_sub(i16v a, i16v b)
+{
+    EACH a.i[l] -= b.i[l];
+    return a;
+}
+static inline i16v vi_mul(i16v a, i16v b)
+{
+    EACH a.i[l] *= b.i[l];
+    return a;
+}
+/* acc + sum of four products, bytes of w unsigned, bytes of q signed. */
+static inline i16v vi_dot4(i16v acc, i16v w, int32_t q)
+{
+    EACH for (int j = 0; j < 4; j++) acc.i[l] +=
+        (int32_t)((uint32_t)w.i[l] >> (8 * j) & 255u) * (int8_t)((uint32_t)q >> (8 * j));
+    return acc;
+}
+/* The same where every byte of w is at most 15. */
+static inline i16v vi_dot4_low(i16v acc, i16v w, int32_t q)
+{
+    return vi_dot4(acc, w, q);
+}
+static inline void v_prefetch(const void *p)
+{
+    __builtin_prefetch(p);
+}
+#undef EACH
+#endif

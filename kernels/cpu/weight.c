@@ -1,0 +1,248 @@
+/* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
+#include "backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t float_size(uint32_t dtype)
+{
+    return dtype == TSR_F32 ? 4 : 2;
+}
+
+static tsr_status refuse(struct tsr_err *err, const struct tsr_weight_desc *d, const char *why)
+{
+    return tsr_fail(err, TSR_E_INVAL, "weight '%s': %s", d->name ? d->name : "?", why);
+}
+
+/* What of the description is not allowed, or cannot be read here. */
+static tsr_status check(const struct tsr_weight_desc *d, struct tsr_err *err)
+{
+    const struct tsr_format *f = d->format;
+    if (!f || !f->id || !d->codes)
+        return refuse(err, d, "the format or the codes are missing");
+    if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
+        return refuse(err, d, "rows and columns must be 1 to 2^31");
+    if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
+        if (f->dtype != TSR_F32 && f->dtype != TSR_F16 && f->dtype != TSR_BF16)
+            return refuse(err, d, "elements must be F32, F16 or BF16");
+        if (d->code_stride < d->cols * float_size(f->dtype))
+            return refuse(err, d, "code_stride is shorter than a row");
+        return TSR_OK;
+    }
+    if (strcmp(f->id, TSR_FORMAT_INT) != 0)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "weight '%s': format '%s' is not read by the CPU "
+                                                "backend", d->name ? d->name : "?", f->id);
+    if (f->bits < 2 || f->bits > 8)
+        return refuse(err, d, "bits must be 2 to 8");
+    if (f->zero != TSR_ZERO_MID && f->zero != TSR_ZERO_STORED)
+        return refuse(err, d, "zero must be mid or stored");
+    if (f->scale_dtype != TSR_F16 && f->scale_dtype != TSR_F32)
+        return refuse(err, d, "scales must be F16 or F32");
+    if (!d->meta)
+        return refuse(err, d, "the scales are missing");
+    if (d->code_stride < tsr_format_int_code_bytes(f, d->cols) ||
+        d->meta_stride < tsr_format_int_meta_bytes(f, d->cols))
+        return refuse(err, d, "code_stride or meta_stride is shorter than a row");
+    return TSR_OK;
+}
+
+/* Fills w->runs when it is set, else counts. */
+static uint64_t cut_runs(struct tsr_cpu_weight *w)
+{
+    uint64_t n = 0, block = 0, step = w->layout == W_I4 ? 8 : 4;
+    int      aligned = 1;
+    for (uint64_t s = 0; s < w->nseg; s++) {
+        uint64_t end = cpu_min((s + 1) * w->seg, w->cols);
+        for (uint64_t b = s * w->seg; b < end; b += BLOCK, block++) {
+            uint64_t last = cpu_min(b + BLOCK, end);
+            for (uint64_t k = b; k < last; n++) {
+                uint64_t g = k / w->group, k1 = cpu_min((g + 1) * w->group, last);
+                if (w->runs)
+                    w->runs[n] = (struct tsr_cpu_run){ (uint32_t)k, (uint32_t)k1, (uint32_t)g,
+                                                       (uint32_t)block, (uint32_t)s };
+                aligned &= k % step == 0;
+                k = k1;
+            }
+        }
+    }
+    w->nblocks = block;
+    w->aligned = (uint32_t)aligned;
+    return n;
+}
+
+/* Sizes of everything; false on overflow. */
+static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
+{
+    const struct tsr_format *f = d->format;
+    uint64_t per_panel, scales = 0, zeros = 0, codes;
+    w->rows = d->rows;
+    w->cols = d->cols;
+    w->panels = cpu_ceil(d->rows, PANEL);
+    w->seg = 32 * cpu_ceil(d->cols, 256);
+    w->nseg = cpu_ceil(d->cols, w->seg);
+    w->group = d->cols;
+    w->groups = 1;
+    if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
+        w->layout = f->dtype == TSR_F32 ? W_F32 : f->dtype == TSR_F16 ? W_F16 : W_BF16;
+        per_panel = w->cols * PANEL * float_size(f->dtype);
+    } else {
+        w->layout = f->bits <= 4 ? W_I4 : W_I8;
+        w->group = f->group && f->group < d->cols ? f->group : d->cols;
+        w->groups = tsr_format_groups(f, d->cols);
+        w->mid = 1u << (f->bits - 1);
+        w->scale_f16 = f->scale_dtype == TSR_F16;
+        per_panel = cpu_ceil(w->cols, w->layout == W_I4 ? 8 : 4) * 128;
+        if (__builtin_mul_overflow(w->panels, w->groups * PANEL * (w->scale_f16 ? 2u : 4u), &scales))
+            return 0;
+        if (f->zero == TSR_ZERO_STORED)
+            zeros = w->panels * w->groups * PANEL;
+    }
+    w->panel_bytes = per_panel;
+    return !__builtin_mul_overflow(w->panels, per_panel, &codes) &&
+           !__builtin_add_overflow(codes, scales, &w->data_bytes) &&
+           !__builtin_add_overflow(w->data_bytes, zeros, &w->data_bytes) &&
+           w->data_bytes <= PTRDIFF_MAX;
+}
+
+static void place(struct tsr_cpu_weight *w, const struct tsr_format *f)
+{
+    uint64_t codes = w->panels * w->panel_bytes;
+    w->codes = w->data;
+    if (w->layout == W_I8 || w->layout == W_I4) {
+        w->scales = w->data + codes;
+        if (f->zero == TSR_ZERO_STORED)
+            w->zeros = w->scales + w->panels * w->groups * PANEL * (w->scale_f16 ? 2u : 4u);
+    }
+}
+
+struct fill {
+    struct tsr_cpu_weight        *w;
+    const struct tsr_weight_desc *d;
+};
+
+static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
+{
+    uint64_t       size = float_size(d->format->dtype), row0 = panel * PANEL;
+    uint64_t       n = cpu_min(w->rows - row0, PANEL);
+    uint8_t       *dst = w->codes + panel * w->panel_bytes;
+    const uint8_t *src = (const uint8_t *)d->codes + row0 * d->code_stride;
+    for (uint64_t k0 = 0; k0 < w->cols; k0 += 32) { /* blocks: both sides stay in cache lines */
+        uint64_t k1 = cpu_min(k0 + 32, w->cols);
+        for (uint64_t r = 0; r < n; r++) {
+            const uint8_t *p = src + r * d->code_stride;
+            if (size == 4)
+                for (uint64_t k = k0; k < k1; k++)
+                    memcpy(dst + (k * PANEL + r) * 4, p + 4 * k, 4);
+            else
+                for (uint64_t k = k0; k < k1; k++)
+                    memcpy(dst + (k * PANEL + r) * 2, p + 2 * k, 2);
+        }
+    }
+}
+
+/* Code k of a row's bit stream. */
+static uint32_t code_at(const uint8_t *row, uint64_t k, uint32_t bits)
+{
+    uint64_t at = k * bits;
+    uint32_t v = (uint32_t)(row[at / 8] >> (at % 8));
+    if (at % 8 + bits > 8)
+        v |= (uint32_t)row[at / 8 + 1] << (8 - at % 8);
+    return v & ((1u << bits) - 1u);
+}
+
+static void fill_codes(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
+{
+    const struct tsr_format *f = d->format;
+    uint64_t                 row0 = panel * PANEL, n = cpu_min(w->rows - row0, PANEL);
+    uint64_t                 ssize = w->scale_f16 ? 2 : 4;
+    uint8_t                 *dst = w->codes + panel * w->panel_bytes;
+    for (uint64_t k0 = 0; k0 < w->cols; k0 += 64)
+        for (uint64_t r = 0; r < n; r++) {
+            const uint8_t *p = (const uint8_t *)d->codes + (row0 + r) * d->code_stride;
+            uint64_t       k1 = cpu_min(k0 + 64, w->cols), lane = (r / 16) * 64 + (r % 16) * 4;
+            for (uint64_t k = k0; k < k1; k++) {
+                uint32_t v = f->bits == 8 ? p[k] : code_at(p, k, f->bits);
+                if (w->layout == W_I8)
+                    dst[k / 4 * 128 + lane + k % 4] = (uint8_t)v;
+                else
+                    dst[k / 8 * 128 + lane + k % 4] |= (uint8_t)(k & 4 ? v << 4 : v);
+            }
+        }
+    for (uint64_t r = 0; r < n; r++) {
+        const uint8_t *m = (const uint8_t *)d->meta + (row0 + r) * d->meta_stride;
+        for (uint64_t g = 0; g < w->groups; g++) {
+            uint64_t at = (panel * w->groups + g) * PANEL + r;
+            memcpy(w->scales + at * ssize, m + g * ssize, ssize);
+            if (w->zeros)
+                w->zeros[at] = m[w->groups * ssize + g];
+        }
+    }
+}
+
+static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct fill *f = arg;
+    for (uint64_t p = begin; p < end; p++)
+        if (f->w->layout == W_I8 || f->w->layout == W_I4)
+            fill_codes(f->w, f->d, p);
+        else
+            fill_float(f->w, f->d, p);
+    return TSR_OK;
+}
+
+tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *d, void **weight,
+                               struct tsr_err *err)
+{
+    struct tsr_cpu        *c = self;
+    const struct tsr_host *host = c->host;
+    tsr_status             st = check(d, err);
+    if (st != TSR_OK)
+        return st;
+    struct tsr_cpu_weight *w = host->alloc(host->ctx, sizeof *w, 64);
+    if (!w)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: a weight");
+    memset(w, 0, sizeof *w);
+    if (!plan(w, d)) {
+        host->release(host->ctx, w, sizeof *w);
+        return refuse(err, d, "it is larger than the address space");
+    }
+    w->nruns = cut_runs(w);
+    w->runs = host->alloc(host->ctx, w->nruns * sizeof *w->runs, 64);
+    w->data = w->runs ? c->mem->get(host, w->data_bytes) : NULL;
+    if (!w->data) {
+        host->release(host->ctx, w->runs, w->nruns * sizeof *w->runs);
+        unsigned long long need = w->data_bytes;
+        host->release(host->ctx, w, sizeof *w);
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for weight '%s'", need,
+                        d->name ? d->name : "?");
+    }
+    (void)cut_runs(w);
+    place(w, d->format);
+    struct fill f = { w, d };
+    c->mem->open(w->data, w->data_bytes);
+    st = tsr_cpu_for(c, w->panels, w->panel_bytes, fill_panels, &f);
+    c->mem->close(w->data, w->data_bytes);
+    if (st != TSR_OK) {
+        tsr_cpu_weight_free(c, w);
+        return tsr_fail(err, st, "weight '%s': loading was stopped", d->name ? d->name : "?");
+    }
+    *weight = w;
+    return TSR_OK;
+}
+
+void tsr_cpu_weight_free(void *self, void *weight)
+{
+    struct tsr_cpu        *c = self;
+    struct tsr_cpu_weight *w = weight;
+    if (!w)
+        return;
+    c->mem->put(c->host, w->data, w->data_bytes);
+    c->host->release(c->host->ctx, w->runs, w->nruns * sizeof *w->runs);
+    c->host->release(c->host->ctx, w, sizeof *w);
+}
+
+uint64_t tsr_cpu_weight_bytes(const void *self, const void *weight)
+{
+    (void)self;
+    return weight ? ((const struct tsr_cpu_weight *)weight)->data_bytes : 0;
+}
