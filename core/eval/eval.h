@@ -31,6 +31,9 @@ struct tsr_windows {
     char      text_hash[48];
     struct tsr_eval_options opt;
     const char *protocol_name;
+    const char *bos;             /* "once", "per window", "per document" or "none" */
+    uint64_t    window;          /* tokens in a full window */
+    uint64_t    scored;          /* positions that are scored, over all windows */
 };
 tsr_status tsr_windows_create(struct tsr_windows **w, const struct tsr_tokenizer *t,
                               const struct tsr_model *m, const char *text_path,
@@ -40,7 +43,8 @@ void       tsr_windows_destroy(struct tsr_windows *w);
 struct tsr_eval_result {
     double   perplexity;
     double   mean_nll;           /* per scored token */
-    uint64_t tokens;
+    uint64_t tokens;             /* the protocol's denominator */
+    uint64_t scored;
     double   word_perplexity, byte_perplexity, bits_per_byte; /* lm-eval */
     /* against a reference; NaN without one */
     double   kl_mean, kl_max, kl_p99, kl_median, top1;
@@ -49,9 +53,42 @@ struct tsr_eval_result {
 
 /* Evaluates `e`; with `reference` (may be NULL) runs both, window by window. */
 tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference,
-                        const struct tsr_windows *w, struct tsr_eval_result *out,
-                        struct tsr_err *err);
+                        struct tsr_pool *pool, const struct tsr_windows *w,
+                        struct tsr_eval_result *out, struct tsr_err *err);
+
+/* The same for several engines in step, so that the reference runs once: after return each arm
+ * has a result or its own failure, and one arm's failure does not stop the others (but the
+ * reference's does).  reference: index of the arm that the others are compared with, or n for
+ * none.  The arms' engines may be of different overlays, not of different vocabularies. */
+struct tsr_eval_arm {
+    const char             *name;
+    struct tsr_engine      *engine;
+    tsr_status              status;
+    struct tsr_errbuf       error;
+    struct tsr_eval_result  result;
+};
+tsr_status tsr_eval_arms(struct tsr_eval_arm *arms, uint64_t n, uint64_t reference,
+                         struct tsr_pool *pool, const struct tsr_windows *w, struct tsr_err *err);
 
 const char *tsr_protocol_name(enum tsr_protocol p); /* "gptq-2048" */
+
+/* The choices of the options `protocol` and `rows`, for tables. */
+extern const struct tsr_choice tsr_protocol_choices[3];
+extern const struct tsr_choice tsr_rows_choices[3];
+
+/* ---- parts, for tests ----------------------------------------------------- */
+
+/* lm-evaluation-harness's WikiText detokenizer on one page (UTF-8). */
+tsr_status tsr_wikitext_detokenize(const char *page, uint64_t len, struct tsr_text *out,
+                                   struct tsr_err *err);
+/* len(re.split(r"\s+", page)) as Python counts it. */
+uint64_t tsr_count_words(const char *page, uint64_t len);
+
+/* Negative log-likelihood of `label` under logits, and lse = log sum exp, in double. */
+double tsr_nll(const float *logits, uint64_t vocab, uint32_t label, double *lse);
+/* KL(p || q) of two rows of logits whose lse are known. */
+double tsr_kl(const float *p, double p_lse, const float *q, double q_lse, uint64_t vocab);
+/* Index of the largest, the lowest of equals. */
+uint64_t tsr_argmax(const float *logits, uint64_t vocab);
 
 #endif

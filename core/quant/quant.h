@@ -52,6 +52,25 @@ struct tsr_quantizer {
 tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,
                                const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
                                struct tsr_packed **out, struct tsr_err *err);
+/* The same inside an open prepare(): prepared is what iface->prepare() gave for the linears that
+ * share these stats, or NULL.  The caller checks the need. */
+tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quantizer *q,
+                                 const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
+                                 const void *prepared, struct tsr_packed **out,
+                                 struct tsr_err *err);
+/* TSR_E_INPUT naming the first of `need` that stats (may be NULL) lacks or that was taken over
+ * another number of columns.  name is the linear. */
+tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *stats, uint64_t cols,
+                                const char *plugin, const char *name, struct tsr_err *err);
+/* stats with everything that is not needed set to NULL, as a quantizer is to see it. */
+struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant_stats *stats);
+
+/* True for tessera.int/1 and tessera.float/1, which the reference decoder reads. */
+bool tsr_format_known(const struct tsr_format *f);
+/* Reference decoder of one row of a known format. */
+void tsr_format_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
+                           const void *meta, float *dst);
+
 /* Rows [first, first+rows) as F32, through the plugin or, for formats of ours, the core's
  * reference decoder. */
 tsr_status tsr_packed_dequantize(const struct tsr_packed *p, const struct tsr_quantizer *q,

@@ -1,0 +1,264 @@
+/* Runs engines over windows and scores the logits, a chunk of tokens at a time, so that a large
+ * vocabulary does not need a whole window of logits. */
+#include "eval/eval.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOGITS_BYTES (UINT64_C(64) << 20)
+
+/* What one arm has gathered; arrays over all scored positions. */
+struct tally {
+    double *nll, *kl;
+    uint8_t *same;
+    uint64_t n;
+};
+
+struct run {
+    struct tsr_eval_arm      *arms;
+    struct tally             *tally;
+    uint64_t                  n, reference, chunk, vocab;
+    struct tsr_pool          *pool;
+    const struct tsr_windows *w;
+    struct tsr_token         *tokens;
+    float                    *logits, *base;   /* of an arm and of the reference, [chunk, vocab] */
+    double                   *base_lse;        /* [chunk] */
+    const uint32_t           *labels;          /* of the chunk's scored positions */
+    uint64_t                  current;         /* arm in work */
+};
+
+static tsr_status score_rows(void *arg, uint64_t begin, uint64_t end)
+{
+    struct run   *run = arg;
+    struct tally *t = &run->tally[run->current];
+    bool          reference = run->current == run->reference;
+    const float  *all = reference ? run->base : run->logits;
+    for (uint64_t i = begin; i < end; i++) {
+        const float *row = all + i * run->vocab;
+        double       lse;
+        t->nll[t->n + i] = tsr_nll(row, run->vocab, run->labels[i], &lse);
+        if (reference) {
+            run->base_lse[i] = lse;
+        } else if (run->reference < run->n) {
+            const float *base = run->base + i * run->vocab;
+            t->kl[t->n + i] = tsr_kl(base, run->base_lse[i], row, lse, run->vocab);
+            t->same[t->n + i] = tsr_argmax(base, run->vocab) == tsr_argmax(row, run->vocab);
+        }
+    }
+    return TSR_OK;
+}
+
+/* Positions [at, at+n) of a window go in; those from `scored` on are scored. */
+static tsr_status run_chunk(struct run *run, uint64_t arm, uint64_t window, uint64_t at, uint64_t n,
+                            struct tsr_err *err)
+{
+    const struct tsr_windows *w = run->w;
+    const uint32_t           *ids = w->ids + w->start[window];
+    uint64_t first = w->score_from[window] - 1; /* its logits predict the first scored token */
+    uint64_t begin = at > first ? at : first, scored = at + n > begin ? at + n - begin : 0;
+    struct tally *t = &run->tally[arm];
+    float        *out = arm == run->reference ? run->base : run->logits;
+    for (uint64_t i = 0; i < n; i++)
+        run->tokens[i] = (struct tsr_token){ .id = ids[at + i], .logits = at + i >= begin };
+    TSR_TRY(tsr_engine_forward(run->arms[arm].engine, run->tokens, n, out, err));
+    run->labels = ids + begin + 1;
+    run->current = arm;
+    TSR_TRY(tsr_pool_for(run->pool, scored, 4, score_rows, run));
+    for (uint64_t i = 0; i < scored; i++)
+        if (!isfinite(t->nll[t->n + i]) || (t->kl && !isfinite(t->kl[t->n + i])))
+            return tsr_fail(err, TSR_E_NUMERIC, "position %llu: the likelihood of token %u is not "
+                            "finite", (unsigned long long)(begin + i), run->labels[i]);
+    t->n += scored;
+    return TSR_OK;
+}
+
+static tsr_status arm_failed(struct run *run, uint64_t arm, uint64_t window, tsr_status st)
+{
+    struct tsr_eval_arm *a = &run->arms[arm];
+    (void)tsr_err_prefix(&a->error.err, st, "%s: window %llu of %llu", a->name,
+                         (unsigned long long)(window + 1), (unsigned long long)run->w->n);
+    a->status = st;
+    return st;
+}
+
+/* All arms over one window.  Returns a failure only if nothing can go on. */
+static tsr_status run_window(struct run *run, uint64_t window, struct tsr_err *err)
+{
+    uint64_t n = run->w->start[window + 1] - run->w->start[window] - 1; /* the last is a label */
+    uint64_t first_arm = run->reference < run->n ? run->reference : 0;
+    for (uint64_t a = 0; a < run->n; a++)
+        if (run->arms[a].status == TSR_OK)
+            tsr_engine_reset(run->arms[a].engine, 0);
+    for (uint64_t at = 0; at < n; at += run->chunk) {
+        uint64_t len = n - at < run->chunk ? n - at : run->chunk;
+        for (uint64_t i = 0; i < run->n; i++) {
+            /* the reference first: the others are compared with its logits */
+            uint64_t a = i == 0 ? first_arm : i <= first_arm ? i - 1 : i;
+            if (run->arms[a].status != TSR_OK)
+                continue;
+            if (tsr_cancelled())
+                return tsr_fail(err, TSR_E_CANCELLED, "stopped in evaluation");
+            double     begin = tsr_now_s();
+            tsr_status st = run_chunk(run, a, window, at, len, &run->arms[a].error.err);
+            run->arms[a].result.seconds += tsr_now_s() - begin;
+            if (st == TSR_OK)
+                continue;
+            (void)arm_failed(run, a, window, st);
+            if (a == run->reference || st == TSR_E_CANCELLED)
+                return tsr_fail(err, st, "%s", run->arms[a].error.text);
+        }
+    }
+    return TSR_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void summarize_kl(struct tally *t, struct tsr_eval_result *r)
+{
+    double   sum = 0.0;
+    uint64_t same = 0;
+    for (uint64_t i = 0; i < t->n; i++) {
+        sum += t->kl[i];
+        same += t->same[i];
+    }
+    r->kl_mean = sum / (double)t->n;
+    r->top1 = (double)same / (double)t->n;
+    qsort(t->kl, t->n, sizeof *t->kl, by_value);
+    r->kl_max = t->kl[t->n - 1];
+    r->kl_median = t->kl[(t->n - 1) / 2];
+    r->kl_p99 = t->kl[(uint64_t)ceil(0.99 * (double)t->n) - 1];
+}
+
+static void summarize(const struct run *run, uint64_t arm)
+{
+    const struct tsr_windows *w = run->w;
+    struct tally             *t = &run->tally[arm];
+    struct tsr_eval_result   *r = &run->arms[arm].result;
+    double                    total = 0.0, sum = 0.0;
+    uint64_t                  at = 0;
+    for (uint64_t i = 0; i < w->n; i++) {
+        uint64_t n = w->start[i + 1] - w->start[i] - w->score_from[i];
+        double   s = 0.0;
+        for (uint64_t k = 0; k < n; k++)
+            s += t->nll[at + k];
+        at += n;
+        sum += s;
+        total += w->weight[i] * (s / (double)n);
+    }
+    r->mean_nll = sum / (double)t->n;
+    r->tokens = w->tokens;
+    r->scored = t->n;
+    r->perplexity = exp(total / (double)w->tokens);
+    r->kl_mean = r->kl_max = r->kl_p99 = r->kl_median = r->top1 = NAN;
+    r->word_perplexity = r->byte_perplexity = r->bits_per_byte = NAN;
+    if (w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT) {
+        r->word_perplexity = r->perplexity;
+        r->byte_perplexity = exp(sum / (double)w->bytes);
+        r->bits_per_byte = sum / ((double)w->bytes * log(2.0));
+    }
+    if (run->reference < run->n && arm != run->reference)
+        summarize_kl(t, r);
+}
+
+static tsr_status prepare(struct run *run, struct tsr_err *err)
+{
+    const struct tsr_windows *w = run->w;
+    uint64_t                  longest = 0;
+    run->vocab = tsr_engine_vocab(run->arms[0].engine);
+    for (uint64_t i = 0; i < w->n; i++)
+        longest = w->start[i + 1] - w->start[i] > longest ? w->start[i + 1] - w->start[i] : longest;
+    for (uint64_t a = 0; a < run->n; a++) {
+        run->arms[a].error = (struct tsr_errbuf)TSR_ERRBUF(run->arms[a].error);
+        run->arms[a].status = TSR_OK;
+        run->arms[a].result = (struct tsr_eval_result){ 0 };
+        if (tsr_engine_vocab(run->arms[a].engine) != run->vocab)
+            return tsr_fail(err, TSR_E_INPUT, "models with vocabularies of %llu and %llu cannot be "
+                            "compared", (unsigned long long)run->vocab,
+                            (unsigned long long)tsr_engine_vocab(run->arms[a].engine));
+        if (tsr_engine_context(run->arms[a].engine) < longest - 1)
+            return tsr_fail(err, TSR_E_BUG, "the engine holds %llu positions, a window has %llu",
+                            (unsigned long long)tsr_engine_context(run->arms[a].engine),
+                            (unsigned long long)longest);
+    }
+    run->chunk = LOGITS_BYTES / (run->vocab * sizeof(float));
+    run->chunk = run->chunk < 16 ? 16 : run->chunk > 512 ? 512 : run->chunk;
+    run->chunk = run->chunk < longest ? run->chunk : longest;
+    run->tokens = tsr_new(run->chunk, sizeof *run->tokens);
+    uint64_t cells;
+    if (tsr_mul(run->chunk, run->vocab, &cells)) {
+        run->logits = tsr_new_aligned(cells, sizeof *run->logits);
+        run->base = tsr_new_aligned(run->reference < run->n ? cells : 0, sizeof *run->base);
+    }
+    run->base_lse = tsr_new(run->chunk, sizeof *run->base_lse);
+    run->tally = tsr_new(run->n, sizeof *run->tally);
+    bool ok = run->tokens && run->logits && run->base && run->base_lse && run->tally;
+    for (uint64_t a = 0; ok && a < run->n; a++) {
+        struct tally *t = &run->tally[a];
+        bool          kl = run->reference < run->n && a != run->reference;
+        t->nll = tsr_new(w->scored, sizeof *t->nll);
+        t->kl = kl ? tsr_new(w->scored, sizeof *t->kl) : NULL;
+        t->same = kl ? tsr_new(w->scored, 1) : NULL;
+        ok = t->nll && (!kl || (t->kl && t->same));
+    }
+    return ok ? TSR_OK : tsr_fail_nomem(err, 2 * run->chunk * run->vocab * sizeof(float),
+                                        "the logits of an evaluation");
+}
+
+static void release(struct run *run)
+{
+    for (uint64_t a = 0; run->tally && a < run->n; a++) {
+        free(run->tally[a].nll);
+        free(run->tally[a].kl);
+        free(run->tally[a].same);
+    }
+    free(run->tally);
+    free(run->tokens);
+    free(run->logits);
+    free(run->base);
+    free(run->base_lse);
+}
+
+tsr_status tsr_eval_arms(struct tsr_eval_arm *arms, uint64_t n, uint64_t reference,
+                         struct tsr_pool *pool, const struct tsr_windows *w, struct tsr_err *err)
+{
+    struct run run = { .arms = arms, .n = n, .reference = reference, .pool = pool, .w = w };
+    tsr_status st = prepare(&run, err);
+    for (uint64_t i = 0; i < w->n && st == TSR_OK; i++) {
+        st = run_window(&run, i, err);
+        tsr_progress("eval", i + 1, w->n);
+    }
+    for (uint64_t a = 0; a < n && st == TSR_OK; a++)
+        if (arms[a].status == TSR_OK)
+            summarize(&run, a);
+    release(&run);
+    return st;
+}
+
+tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference,
+                        struct tsr_pool *pool, const struct tsr_windows *w,
+                        struct tsr_eval_result *out, struct tsr_err *err)
+{
+    struct tsr_eval_arm *arms = tsr_new(2, sizeof *arms);
+    if (!arms)
+        return tsr_fail_nomem(err, 2 * sizeof *arms, "an evaluation");
+    arms[0].name = "model";
+    arms[0].engine = e;
+    arms[1].name = "reference";
+    arms[1].engine = reference;
+    uint64_t   n = reference ? 2 : 1;
+    tsr_status st = tsr_eval_arms(arms, n, 1, pool, w, err);
+    if (st == TSR_OK && arms[0].status != TSR_OK)
+        st = tsr_fail(err, arms[0].status, "%s", arms[0].error.text);
+    *out = arms[0].result;
+    free(arms);
+    return st;
+}

@@ -1,0 +1,302 @@
+/* One matrix through a quantizer plugin: its plan is checked before memory is taken by it, runs
+ * of rows go to the pool, and what came out is read back before anyone uses it. */
+#include "base/f16.h"
+#include "base/mem.h"
+#include "quant/quant.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Runs start at multiples of this many units, so that their codes and meta stay aligned. */
+#define UNIT_STEP    64u
+#define RUN_WEIGHTS  (UINT64_C(1) << 16)
+#define MAX_SCRATCH  (UINT64_C(1) << 36)
+
+struct work {
+    const struct tsr_quantizer   *q;
+    const struct tsr_matrix      *w;
+    const struct tsr_quant_stats *stats;
+    const void                   *prepared;
+    struct tsr_quant_plan         plan;
+    struct tsr_packed            *p;
+    uint64_t                      unit;     /* rows in a unit */
+    double                       *row_error;
+    pthread_mutex_t               lock;     /* guards the three below */
+    uint64_t                      failed_at;
+    tsr_status                    failed;
+    struct tsr_err               *err;
+};
+
+/* Keeps the sentence of the earliest rows, whichever worker came first.  Runs are taken in
+ * ascending order, so that is the same one every time. */
+static tsr_status fail_run(struct work *k, uint64_t at, tsr_status st, const char *text)
+{
+    pthread_mutex_lock(&k->lock);
+    if (at < k->failed_at) {
+        k->failed_at = at;
+        k->failed = st;
+        (void)tsr_fail(k->err, st, "%s", text);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+/* Compares what the plugin says its bytes mean with the layout that it named, and sums the
+ * squared errors of each row. */
+static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const float *theirs,
+                            struct tsr_err *err)
+{
+    const struct tsr_packed *p = k->p;
+    uint64_t                 cols = p->cols;
+    float *ours = tsr_new_aligned(2 * cols, sizeof *ours), *w = ours + cols;
+    if (!ours)
+        return tsr_fail_nomem(err, 2 * cols * sizeof *ours, "a row of weights");
+    tsr_status st = TSR_OK;
+    for (uint64_t r = 0; r < rows && st == TSR_OK; r++) {
+        const float *got = theirs + r * cols;
+        uint64_t     row = first + r;
+        if (!p->dense) {
+            tsr_format_decode_row(&p->format, cols,
+                                  (const unsigned char *)p->codes + row * p->code_stride,
+                                  (const unsigned char *)p->meta + row * p->meta_stride, ours);
+            got = ours;
+        }
+        tsr_widen(w, (const unsigned char *)k->w->data + row * k->w->row_stride, k->w->dtype, cols);
+        double sum = 0.0;
+        for (uint64_t c = 0; c < cols && st == TSR_OK; c++) {
+            double d = (double)w[c] - (double)got[c];
+            sum += d * d;
+            if (!isfinite(got[c]))
+                st = tsr_fail(err, TSR_E_NUMERIC, "tensor '%s': row %llu column %llu became %g",
+                              k->w->name, (unsigned long long)row, (unsigned long long)c,
+                              (double)got[c]);
+            else if (got[c] != theirs[r * cols + c])
+                st = tsr_fail(err, TSR_E_UNSUPPORTED,
+                              "tensor '%s': row %llu column %llu: the plugin decodes its own bytes "
+                              "to %.9g, but by %s they are %.9g; the plugin is broken", k->w->name,
+                              (unsigned long long)row, (unsigned long long)c,
+                              (double)theirs[r * cols + c], p->format.id, (double)got[c]);
+        }
+        k->row_error[row] = sum;
+    }
+    free(ours);
+    return st;
+}
+
+static tsr_status run_rows(struct work *k, uint64_t begin, uint64_t end, struct tsr_err *err)
+{
+    const struct tsr_quantizer_v1 *f = k->q->iface;
+    uint64_t first = begin * k->unit, cols = k->w->cols;
+    uint64_t last = end * k->unit < k->w->rows ? end * k->unit : k->w->rows, rows = last - first;
+    void    *scratch = tsr_new_aligned(1, k->plan.scratch_bytes);
+    float   *dense = k->p->dense ? k->p->dense + first * cols
+                                 : tsr_new_aligned(rows * cols, sizeof *dense);
+    tsr_status st = TSR_OK;
+    if (!scratch || !dense)
+        st = tsr_fail_nomem(err, rows * cols * sizeof *dense + k->plan.scratch_bytes,
+                            "quantizer scratch memory");
+    struct tsr_matrix src = *k->w;
+    src.data = (unsigned char *)k->w->data + first * k->w->row_stride;
+    src.rows = rows;
+    struct tsr_quant_job job = { .struct_size = sizeof job,
+                                 .first_row = first,
+                                 .src = &src,
+                                 .codes = (unsigned char *)k->p->codes + begin * k->plan.code_bytes,
+                                 .meta = (unsigned char *)k->p->meta + begin * k->plan.meta_bytes,
+                                 .scratch = scratch,
+                                 .stats = k->stats,
+                                 .prepared = k->prepared };
+    if (st == TSR_OK)
+        st = f->quantize(k->q->self, &job, err);
+    if (st == TSR_OK) {
+        struct tsr_matrix dst = { .struct_size = sizeof dst, .dtype = TSR_F32, .name = k->w->name,
+                                  .data = dense, .rows = rows, .cols = cols,
+                                  .row_stride = cols * sizeof *dense };
+        job.src = NULL;
+        job.dst = &dst;
+        st = f->dequantize(k->q->self, &job, err);
+    }
+    if (st == TSR_OK)
+        st = check_run(k, first, rows, dense, err);
+    if (!k->p->dense)
+        free(dense);
+    free(scratch);
+    return st;
+}
+
+static tsr_status run_body(void *arg, uint64_t begin, uint64_t end)
+{
+    struct work      *k = arg;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = tsr_cancelled() ? tsr_fail(&e.err, TSR_E_CANCELLED, "stopped")
+                                           : run_rows(k, begin, end, &e.err);
+    return st == TSR_OK ? st : fail_run(k, begin, st, e.text);
+}
+
+/* What a plugin answers is outside input like any other: layout, sizes and runs must fit. */
+static tsr_status check_plan(const struct work *k, struct tsr_err *err)
+{
+    const struct tsr_quant_plan *pl = &k->plan;
+    const struct tsr_matrix     *w = k->w;
+    uint64_t                     units = (w->rows + k->unit - 1) / k->unit, bytes;
+    if (!pl->format.id || pl->format.id[0] == '\0' || strlen(pl->format.id) > 255)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "its plan for '%s' names no format", w->name);
+    if (!tsr_mul(units, pl->code_bytes, &bytes) || !tsr_mul(units, pl->meta_bytes, &bytes) ||
+        pl->scratch_bytes > MAX_SCRATCH)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "its plan for '%s' asks for %llu, %llu and %llu bytes of codes, meta and "
+                        "scratch", w->name, (unsigned long long)pl->code_bytes,
+                        (unsigned long long)pl->meta_bytes, (unsigned long long)pl->scratch_bytes);
+    if (!tsr_format_known(&pl->format)) {
+        if (strncmp(pl->format.id, "tessera.", 8) == 0)
+            return tsr_fail(err, TSR_E_UNSUPPORTED,
+                            "its plan for '%s' names format '%s' with parameters that this version "
+                            "does not know", w->name, pl->format.id);
+        return TSR_OK;
+    }
+    bool     ints = strcmp(pl->format.id, TSR_FORMAT_INT) == 0;
+    uint64_t code = ints ? tsr_format_int_code_bytes(&pl->format, w->cols)
+                         : w->cols * tsr_dtype_size(pl->format.dtype);
+    uint64_t meta = ints ? tsr_format_int_meta_bytes(&pl->format, w->cols) : 0;
+    if (pl->code_bytes != k->unit * code || pl->meta_bytes != k->unit * meta ||
+        w->rows % k->unit != 0)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "its plan for '%s' has units of %llu rows with %llu + %llu bytes, where %s "
+                        "has %llu + %llu a row and a whole number of units", w->name,
+                        (unsigned long long)k->unit, (unsigned long long)pl->code_bytes,
+                        (unsigned long long)pl->meta_bytes, pl->format.id,
+                        (unsigned long long)code, (unsigned long long)meta);
+    return TSR_OK;
+}
+
+static tsr_status allocate(struct work *k, struct tsr_err *err)
+{
+    const struct tsr_quant_plan *pl = &k->plan;
+    const struct tsr_matrix     *w = k->w;
+    uint64_t                     units = (w->rows + k->unit - 1) / k->unit, n = 0;
+    struct tsr_packed           *p = k->p = tsr_new(1, sizeof *p);
+    if (!p || !tsr_mul(w->rows, w->cols, &n))
+        return tsr_fail_nomem(err, sizeof *p, "packed weights");
+    p->rows = w->rows;
+    p->cols = w->cols;
+    p->format = pl->format;
+    p->codes = tsr_new_aligned(units, pl->code_bytes);
+    p->meta = tsr_new_aligned(units, pl->meta_bytes);
+    p->plugin = tsr_strdup(k->q->name);
+    p->format_id = tsr_strdup(pl->format.id);
+    p->format.id = p->format_id;
+    /* rows of a foreign format may share bytes within a unit, so strides are averages there */
+    p->code_stride = (units * pl->code_bytes + w->rows - 1) / w->rows;
+    p->meta_stride = (units * pl->meta_bytes + w->rows - 1) / w->rows;
+    if (!tsr_format_known(&pl->format)) {
+        p->dense = tsr_new_aligned(n, sizeof *p->dense);
+        if (!p->dense)
+            return tsr_fail_nomem(err, n * sizeof *p->dense, w->name);
+    }
+    k->row_error = tsr_new(w->rows, sizeof *k->row_error);
+    if (!p->codes || !p->meta || !p->plugin || !p->format_id || !k->row_error)
+        return tsr_fail_nomem(err, units * (pl->code_bytes + pl->meta_bytes), w->name);
+    return TSR_OK;
+}
+
+static tsr_status make_plan(struct work *k, struct tsr_err *err)
+{
+    k->plan = (struct tsr_quant_plan){ .struct_size = sizeof k->plan,
+                                       .format = { .struct_size = sizeof k->plan.format } };
+    struct tsr_matrix shape = *k->w;
+    shape.data = NULL;
+    TSR_TRY(k->q->iface->plan(k->q->self, &shape, &k->plan, err));
+    k->unit = k->plan.rows_per_unit ? k->plan.rows_per_unit : k->w->rows;
+    return check_plan(k, err);
+}
+
+static tsr_status quantize_widened(struct tsr_registry *r, struct work *k, struct tsr_err *err)
+{
+    TSR_TRY(make_plan(k, err));
+    TSR_TRY(allocate(k, err));
+    uint64_t units = (k->w->rows + k->unit - 1) / k->unit;
+    uint64_t grain = RUN_WEIGHTS / (k->unit * k->w->cols) + 1;
+    grain = (grain + UNIT_STEP - 1) / UNIT_STEP * UNIT_STEP;
+    (void)pthread_mutex_init(&k->lock, NULL);
+    k->failed_at = UINT64_MAX;
+    k->err = err;
+    tsr_status st = tsr_pool_for(tsr_registry_pool(r), units, grain, run_body, k);
+    (void)pthread_mutex_destroy(&k->lock);
+    if (st != TSR_OK)
+        return k->failed;
+    double sum = 0.0;
+    for (uint64_t i = 0; i < k->w->rows; i++)
+        sum += k->row_error[i];
+    k->p->squared_error = sum;
+    return TSR_OK;
+}
+
+/* A quantizer that does not read this dtype gets the same numbers as F32. */
+static tsr_status widen_for(const struct tsr_quantizer *q, const struct tsr_matrix *w,
+                            struct tsr_matrix *wide, struct tsr_err *err)
+{
+    *wide = *w;
+    if (w->dtype < 32 && q->iface->src_dtypes >> w->dtype & 1u)
+        return TSR_OK;
+    if (!(q->iface->src_dtypes >> TSR_F32 & 1u) || tsr_dtype_size(w->dtype) == 0)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "it does not read %s, the type of '%s'",
+                        tsr_dtype_name(w->dtype), w->name);
+    uint64_t n;
+    float   *data = tsr_mul(w->rows, w->cols, &n) ? tsr_new_aligned(n, sizeof *data) : NULL;
+    if (!data)
+        return tsr_fail_nomem(err, n * sizeof *data, w->name);
+    for (uint64_t i = 0; i < w->rows; i++)
+        tsr_widen(data + i * w->cols, (const unsigned char *)w->data + i * w->row_stride, w->dtype,
+                  w->cols);
+    wide->data = data;
+    wide->dtype = TSR_F32;
+    wide->row_stride = w->cols * sizeof *data;
+    return TSR_OK;
+}
+
+tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quantizer *q,
+                                 const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
+                                 const void *prepared, struct tsr_packed **out,
+                                 struct tsr_err *err)
+{
+    if (w->rows == 0 || w->cols == 0)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "tensor '%s' is empty", w->name);
+    struct tsr_matrix wide;
+    tsr_status        st = widen_for(q, w, &wide, err);
+    struct work k = { .q = q, .w = &wide, .stats = stats, .prepared = prepared };
+    if (st == TSR_OK)
+        st = quantize_widened(r, &k, err);
+    if (wide.data != w->data)
+        free(wide.data);
+    free(k.row_error);
+    if (st != TSR_OK) {
+        tsr_packed_destroy(k.p);
+        return tsr_err_prefix(err, st, "quantizer '%s'", q->name);
+    }
+    *out = k.p;
+    return TSR_OK;
+}
+
+tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,
+                               const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
+                               struct tsr_packed **out, struct tsr_err *err)
+{
+    struct work k = { .q = q, .w = w };
+    tsr_status  st = make_plan(&k, err);
+    if (st != TSR_OK)
+        return tsr_err_prefix(err, st, "quantizer '%s'", q->name);
+    TSR_TRY(tsr_quant_need_check(k.plan.need, stats, w->cols, q->name, w->name, err));
+    struct tsr_quant_stats seen = tsr_quant_stats_for(k.plan.need, stats);
+    void                  *prepared = NULL;
+    if (k.plan.need && q->iface->prepare) {
+        st = q->iface->prepare(q->self, &seen, &prepared, err);
+        if (st != TSR_OK)
+            return tsr_err_prefix(err, st, "quantizer '%s', tensor '%s'", q->name, w->name);
+    }
+    st = tsr_quantize_prepared(r, q, w, k.plan.need ? &seen : NULL, prepared, out, err);
+    if (prepared && q->iface->unprepare)
+        q->iface->unprepare(q->self, prepared);
+    return st;
+}

@@ -1,0 +1,92 @@
+/* Packed matrices and the overlay that holds those of a model. */
+#include "base/f16.h"
+#include "base/mem.h"
+#include "quant/quant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t tsr_packed_bytes(const struct tsr_packed *p)
+{
+    return p->rows * (p->code_stride + p->meta_stride);
+}
+
+void tsr_packed_destroy(struct tsr_packed *p)
+{
+    if (!p)
+        return;
+    free(p->codes);
+    free(p->meta);
+    free(p->dense);
+    free(p->plugin);
+    free(p->format_id);
+    free(p);
+}
+
+tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err)
+{
+    struct tsr_overlay *v = tsr_new(1, sizeof *v);
+    if (v)
+        v->lin = tsr_new(layers, sizeof *v->lin);
+    if (!v || !v->lin) {
+        free(v);
+        return tsr_fail_nomem(err, layers * sizeof *v->lin, "the list of packed weights");
+    }
+    v->layers = layers;
+    *o = v;
+    return TSR_OK;
+}
+
+void tsr_overlay_destroy(struct tsr_overlay *o)
+{
+    if (!o)
+        return;
+    for (uint64_t l = 0; l < o->layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++)
+            tsr_packed_destroy(o->lin[l][i]);
+    tsr_packed_destroy(o->head);
+    free(o->lin);
+    free(o);
+}
+
+static void add_size(const struct tsr_matrix *w, const struct tsr_packed *p, uint64_t *weights,
+                     uint64_t *bytes)
+{
+    if (w->rows == 0 || w->cols == 0)
+        return;
+    *weights += w->rows * w->cols;
+    *bytes += p ? tsr_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
+}
+
+void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
+                      uint64_t *bytes)
+{
+    *weights = *bytes = 0;
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++)
+            add_size(&m->layers[l].lin[i].w, o ? o->lin[l][i] : NULL, weights, bytes);
+    if (o && o->head)
+        add_size(&m->head.w, o->head, weights, bytes);
+}
+
+tsr_status tsr_packed_dequantize(const struct tsr_packed *p, const struct tsr_quantizer *q,
+                                 uint64_t first, uint64_t rows, float *dst, struct tsr_err *err)
+{
+    if (first > p->rows || rows > p->rows - first)
+        return tsr_fail(err, TSR_E_BUG, "rows %llu to %llu of a packed matrix of %llu",
+                        (unsigned long long)first, (unsigned long long)(first + rows),
+                        (unsigned long long)p->rows);
+    if (p->dense) {
+        memcpy(dst, p->dense + first * p->cols, rows * p->cols * sizeof *dst);
+        return TSR_OK;
+    }
+    if (!tsr_format_known(&p->format))
+        return tsr_fail(err, TSR_E_BUG, "a matrix packed by '%s' as '%s' has no dense form",
+                        q ? q->name : p->plugin, p->format.id);
+    for (uint64_t r = first; r < first + rows; r++)
+        tsr_format_decode_row(&p->format, p->cols,
+                              (const unsigned char *)p->codes + r * p->code_stride,
+                              (const unsigned char *)p->meta + r * p->meta_stride,
+                              dst + (r - first) * p->cols);
+    return TSR_OK;
+}

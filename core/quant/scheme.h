@@ -1,0 +1,41 @@
+/* quant/scheme.h - which plugin with which options quantizes which linear.
+ *
+ *   quantize:
+ *     use: rtn                 a plugin's name; its options stand beside it
+ *     bits: 4
+ *     rules:                   later rules win, option by option
+ *       - {layers: 4-27, bits: 3}
+ *       - {tensors: "*.down_proj", use: int8}
+ *       - {tensors: lm_head, keep: true}
+ *
+ * Names are the canonical ones of model.h.  The head is quantized only if a rule names it:
+ * `tensors: lm_head`.  A rule with another `use` starts from that plugin's own defaults.
+ */
+#ifndef TSR_QUANT_SCHEME_H
+#define TSR_QUANT_SCHEME_H
+
+#include "config/config.h"
+#include "quant/quant.h"
+
+struct tsr_scheme;
+
+/* Reads and checks a map; everything that is wrong with it goes to d, and *s is NULL if anything
+ * is.  The registry and the map's doc must outlive the scheme.  also: keys of the map that the
+ * caller handles, NULL-terminated, may be NULL.  what: "step 'quantize'". */
+tsr_status tsr_scheme_create(struct tsr_scheme **s, struct tsr_registry *r,
+                             const struct tsr_node *map, const char *const *also, const char *what,
+                             struct tsr_diag *d, struct tsr_err *err);
+void       tsr_scheme_destroy(struct tsr_scheme *s);
+
+/* Quantizes the linears of a model.  A rule that matches no linear is TSR_E_INPUT with its place;
+ * a statistic that a plugin needs and calibration (may be NULL) lacks likewise.  Linears of one
+ * site that share plugin and options share one prepare(). */
+tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
+                            const struct tsr_calibration *c, struct tsr_overlay **o,
+                            struct tsr_err *err);
+
+/* True if name matches pattern: '*' any run of characters, '?' one, '[a-c]' and '[!a-c]' sets.
+ * Takes time in the product of the lengths at most. */
+bool tsr_name_matches(const char *pattern, const char *name);
+
+#endif

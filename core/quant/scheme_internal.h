@@ -1,0 +1,40 @@
+/* quant/scheme_internal.h - shared by scheme.c (reading) and apply.c (running). */
+#ifndef TSR_QUANT_SCHEME_INTERNAL_H
+#define TSR_QUANT_SCHEME_INTERNAL_H
+
+#include "quant/scheme.h"
+
+/* Keys of a scheme and of a rule that are ours, beside the plugin's options. */
+struct scheme_keys {
+    const char            *use;
+    const struct tsr_node *rules;
+    int64_t                on_unsupported;
+};
+enum { UNSUPPORTED_STOP, UNSUPPORTED_KEEP };
+
+struct rule {
+    const struct tsr_node *node;
+    const char            *use, *layers, *tensors; /* "" when absent */
+    int32_t                keep;
+};
+
+struct tsr_scheme {
+    struct tsr_registry   *registry;
+    const struct tsr_node *map;
+    const char *const     *also;
+    const char            *what;
+    struct scheme_keys     keys;
+    struct rule           *rules;
+    uint64_t               n_rules;
+};
+
+/* The plugin and the options that hold when the flagged rules apply (flags NULL: none). */
+struct choice {
+    struct tsr_found found;
+    void            *options;    /* the plugin's struct; owned */
+};
+/* Wrong options go to d. */
+tsr_status scheme_choose(const struct tsr_scheme *s, const bool *flags, struct choice *c,
+                         struct tsr_diag *d, struct tsr_err *err);
+
+#endif

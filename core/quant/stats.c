@@ -1,0 +1,114 @@
+/* Statistics of a linear's inputs: who needs which, and who owns them. */
+#include "quant/quant.h"
+
+#include <stdlib.h>
+
+static const struct need {
+    uint64_t    bit;
+    const char *what;
+} needs[] = {
+    { TSR_NEED_HESSIAN, "the Hessian of the inputs" },
+    { TSR_NEED_ABSMAX, "the absolute maxima of the inputs" },
+    { TSR_NEED_MEAN, "the mean of the inputs" },
+    { TSR_NEED_VARIANCE, "the variance of the inputs" },
+    { TSR_NEED_MEAN_ABS, "the mean magnitude of the inputs" },
+    { TSR_NEED_SENSITIVITY, "the sensitivity of every weight" },
+    { TSR_NEED_INPUTS, "recorded inputs" },
+};
+
+static const float *array_of(const struct tsr_quant_stats *s, uint64_t bit)
+{
+    switch (bit) {
+    case TSR_NEED_HESSIAN:
+        return s->hessian;
+    case TSR_NEED_ABSMAX:
+        return s->absmax;
+    case TSR_NEED_MEAN:
+        return s->mean;
+    case TSR_NEED_VARIANCE:
+        return s->variance;
+    case TSR_NEED_MEAN_ABS:
+        return s->mean_abs;
+    case TSR_NEED_SENSITIVITY:
+        return s->sensitivity;
+    case TSR_NEED_INPUTS:
+        return s->inputs;
+    default:
+        return NULL;
+    }
+}
+
+tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *stats, uint64_t cols,
+                                const char *plugin, const char *name, struct tsr_err *err)
+{
+    const uint64_t collected = TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE |
+                               TSR_NEED_MEAN_ABS;
+    for (uint64_t i = 0; i < 64 && need >> i; i++) {
+        uint64_t bit = need & UINT64_C(1) << i;
+        if (bit == 0 || (stats && array_of(stats, bit)))
+            continue;
+        const char *what = "a statistic that this version does not know";
+        for (uint64_t n = 0; n < sizeof needs / sizeof *needs; n++)
+            if (needs[n].bit == bit)
+                what = needs[n].what;
+        if (stats || !(bit & collected))
+            return tsr_fail(err, TSR_E_INPUT, "quantizer '%s' needs %s for '%s', which %s", plugin,
+                            what, name, bit & collected ? "are not there"
+                                                        : "calibration does not collect");
+        return tsr_fail(err, TSR_E_INPUT,
+                        "quantizer '%s' needs %s for '%s'; put a calibrate step before it", plugin,
+                        what, name);
+    }
+    if (need && stats && stats->cols != cols)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "the statistics for '%s' have %llu columns, the weights %llu", name,
+                        (unsigned long long)stats->cols, (unsigned long long)cols);
+    return TSR_OK;
+}
+
+struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant_stats *stats)
+{
+    struct tsr_quant_stats s = { .struct_size = sizeof s };
+    if (!stats || need == 0)
+        return s;
+    s.cols = stats->cols;
+    s.tokens = stats->tokens;
+    s.hessian = need & TSR_NEED_HESSIAN ? stats->hessian : NULL;
+    s.absmax = need & TSR_NEED_ABSMAX ? stats->absmax : NULL;
+    s.mean = need & TSR_NEED_MEAN ? stats->mean : NULL;
+    s.variance = need & TSR_NEED_VARIANCE ? stats->variance : NULL;
+    s.mean_abs = need & TSR_NEED_MEAN_ABS ? stats->mean_abs : NULL;
+    s.sensitivity = need & TSR_NEED_SENSITIVITY ? stats->sensitivity : NULL;
+    s.inputs = need & TSR_NEED_INPUTS ? stats->inputs : NULL;
+    s.input_rows = s.inputs ? stats->input_rows : 0;
+    return s;
+}
+
+enum tsr_site tsr_linear_site(enum tsr_linear_id id)
+{
+    switch (id) {
+    case TSR_Q: case TSR_K: case TSR_V:
+        return TSR_SITE_ATTN_IN;
+    case TSR_O:
+        return TSR_SITE_O_IN;
+    case TSR_GATE: case TSR_UP:
+        return TSR_SITE_FFN_IN;
+    default:
+        return TSR_SITE_DOWN_IN;
+    }
+}
+
+void tsr_calibration_destroy(struct tsr_calibration *c)
+{
+    if (!c)
+        return;
+    for (uint64_t l = 0; c->site && l < c->layers; l++)
+        for (int s = 0; s < TSR_SITES; s++) {
+            free((void *)(uintptr_t)c->site[l][s].absmax);
+            free((void *)(uintptr_t)c->site[l][s].mean);
+            free((void *)(uintptr_t)c->site[l][s].variance);
+            free((void *)(uintptr_t)c->site[l][s].mean_abs);
+        }
+    free(c->site);
+    free(c);
+}
