@@ -83,7 +83,7 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, struct tsr_err *err)
 tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memory *mem,
                           void **self, struct tsr_err *err)
 {
-    const struct tsr_cpu_kernels *k;
+    const struct tsr_cpu_kernels *k = NULL;
     tsr_status st = tsr_cpu_pick(&k, err);
     if (st != TSR_OK)
         return st;

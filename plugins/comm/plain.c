@@ -167,7 +167,7 @@ static tsr_status plain_decode(const void *self, const struct tsr_codec_job *job
                                struct tsr_err *err)
 {
     const struct plain *p = self;
-    uint64_t            n;
+    uint64_t            n = 0;
     tsr_status          st = message(p, job, job->dst, &n, err);
     if (st != TSR_OK || n == 0)
         return st;
@@ -184,7 +184,7 @@ static tsr_status plain_decode_add(const void *self, const struct tsr_codec_job 
                                    struct tsr_err *err)
 {
     const struct plain *p = self;
-    uint64_t            n;
+    uint64_t            n = 0;
     tsr_status          st = message(p, job, job->dst, &n, err);
     for (uint64_t i = 0; st == TSR_OK && i < n; i++)
         job->dst[i] = job->dst[i] + element(p, job->wire, i);
