@@ -1,0 +1,333 @@
+/* LINEAR and EMBED: against plain loops that spell docs/decisions/numerics.md, to the bit, on
+ * every instruction set that this machine has; and against double precision. */
+#include "cpu_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* y[t][n] by the page: segments, chains of FMA, the tree, the bias. */
+static float page_f32(const float *x, const float *w, uint64_t K, float bias, int has_bias)
+{
+    uint64_t S = 32 * ((K + 255) / 256);
+    float    s[8] = { 0 };
+    for (uint64_t i = 0; i < 8; i++)
+        for (uint64_t k = i * S; k < (i + 1) * S && k < K; k++)
+            s[i] = fmaf(x[k], w[k], s[i]);
+    float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    return has_bias ? y + bias : y;
+}
+
+static uint32_t code_of(const struct wt *w, uint64_t r, uint64_t k)
+{
+    uint32_t v = 0;
+    for (uint32_t b = 0; b < w->format.bits; b++) {
+        uint64_t at = k * w->format.bits + b;
+        v |= (uint32_t)(w->codes[r * w->desc.code_stride + at / 8] >> (at % 8) & 1) << b;
+    }
+    return v;
+}
+
+/* Scale and zero point of row r, group g: the decoder's view of codes 0 and 1. */
+static void group_of(const struct wt *w, uint64_t r, uint64_t g, float *scale, int32_t *zero)
+{
+    const uint8_t *m = w->meta + r * w->desc.meta_stride;
+    uint64_t       groups = tsr_format_groups(&w->format, w->desc.cols);
+    uint64_t       size = w->format.scale_dtype == TSR_F32 ? 4 : 2;
+    if (size == 4)
+        memcpy(scale, m + 4 * g, 4);
+    else {
+        struct tsr_format f = { .id = TSR_FORMAT_FLOAT, .dtype = TSR_F16 };
+        assert_int_equal(tsr_ref_decode_row(&f, 1, m + 2 * g, NULL, scale), TSR_OK);
+    }
+    *zero = w->format.zero == TSR_ZERO_STORED ? m[groups * size + g] : 1 << (w->format.bits - 1);
+}
+
+static float page_a8(const float *x, const struct wt *w, uint64_t r, float bias, int has_bias)
+{
+    uint64_t K = w->desc.cols, S = 32 * ((K + 255) / 256);
+    uint64_t group = w->format.group ? w->format.group : K;
+    float    s[8] = { 0 };
+    for (uint64_t i = 0; i < 8; i++) {
+        uint64_t end = (i + 1) * S < K ? (i + 1) * S : K;
+        for (uint64_t b = i * S; b < end; b += 128) {
+            uint64_t last = b + 128 < end ? b + 128 : end;
+            float    amax = 0;
+            int      finite = 1;
+            for (uint64_t k = b; k < last; k++) {
+                amax = fabsf(x[k]) > amax ? fabsf(x[k]) : amax;
+                finite &= isfinite(x[k]) != 0;
+            }
+            float sa = amax / 127.0f, inv = 1.0f / sa;
+            int   none = !finite || !isfinite(inv);
+            if (none)
+                sa = finite ? 0.0f : NAN;
+            for (uint64_t k = b; k < last;) {
+                uint64_t g = k / group, k1 = (g + 1) * group < last ? (g + 1) * group : last;
+                float    sw;
+                int32_t  zero, sum = 0, qs = 0;
+                group_of(w, r, g, &sw, &zero);
+                for (; k < k1; k++) {
+                    float   q = none ? 0.0f : rintf(x[k] * inv);
+                    int32_t qi = (int32_t)(q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q);
+                    sum += (int32_t)code_of(w, r, k) * qi;
+                    qs += qi;
+                }
+                s[i] = fmaf((float)(sum - zero * qs), sw * sa, s[i]);
+            }
+        }
+    }
+    float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    return has_bias ? y + bias : y;
+}
+
+static float to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    u = (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static int same_bits(const float *a, const float *b, uint64_t n, const char *what)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        if (isnan(a[i]) && isnan(b[i]))
+            continue;
+        if (memcmp(&a[i], &b[i], 4) != 0) {
+            printf("%s: element %llu is %a, wanted %a\n", what, (unsigned long long)i,
+                   (double)a[i], (double)b[i]);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* One weight, T tokens, all acts, all instruction sets, against the page. */
+static void check_weight(const struct wt *w, uint64_t T, const float *x, int has_bias)
+{
+    uint64_t N = w->desc.rows, K = w->desc.cols;
+    float   *dense = wt_dense(w), *bias = rnd_new(N, 1.0f), *x16 = malloc(T * K * 4);
+    float   *want = malloc(T * N * 4);
+    int      packed = strcmp(w->format.id, TSR_FORMAT_INT) == 0;
+    assert_true(x16 && want);
+    for (uint64_t i = 0; i < T * K; i++)
+        x16[i] = isnan(x[i]) ? x[i] : to_bf16(x[i]);
+    for (uint32_t act = 0; act < 3; act++) {
+        for (uint64_t t = 0; t < T; t++)
+            for (uint64_t n = 0; n < N; n++)
+                want[t * N + n] = act == TSR_ACT_A8 && packed
+                                      ? page_a8(x + t * K, w, n, bias[n], has_bias)
+                                      : page_f32((act == TSR_ACT_A16 ? x16 : x) + t * K,
+                                                 dense + n * K, K, bias[n], has_bias);
+        for (int isa = 0; isa < ISAS; isa++) {
+            struct tsr_cpu *c = cpu_new(test_isas[isa]);
+            if (!c)
+                continue;
+            void *h = NULL;
+            assert_int_equal(tsr_cpu_weight_load(c, &w->desc, &h, NULL), TSR_OK);
+            struct tsr_tensor out = dev(c, NULL, TSR_F32, T, N, 12);
+            struct tsr_tensor in = dev(c, x, TSR_F32, T, K, 8);
+            struct tsr_tensor b = dev(c, bias, TSR_F32, 1, N, 0);
+            struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_LINEAR, .out = &out,
+                                 .in = { &in, has_bias ? &b : NULL }, .weight = h, .act = act };
+            run_ok(c, &op);
+            float *got = host_of(c, &out);
+            char   what[128];
+            snprintf(what, sizeof what, "%s act %u N %llu K %llu T %llu bits %u group %llu",
+                     test_isas[isa], act, (unsigned long long)N, (unsigned long long)K,
+                     (unsigned long long)T, w->format.bits, (unsigned long long)w->format.group);
+            assert_true(same_bits(got, want, T * N, what));
+            free(got);
+            undev(c, &out);
+            undev(c, &in);
+            undev(c, &b);
+            tsr_cpu_weight_free(c, h);
+            tsr_cpu_destroy(c);
+        }
+    }
+    free(dense);
+    free(bias);
+    free(x16);
+    free(want);
+    assert_int_equal(host_bytes, 0);
+}
+
+static const uint64_t some_k[] = { 1, 31, 32, 33, 48, 172, 255, 1100 };
+static const uint64_t some_n[] = { 1, 15, 16, 17, 33, 70 };
+static const uint64_t some_t[] = { 1, 2, 3, 4, 5, 13, 64 };
+#define PICK(a) a[rnd() % (sizeof a / sizeof *a)]
+
+static void linear_float_follows_the_page(void **state)
+{
+    (void)state;
+    static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_BF16 };
+    for (int i = 0; i < 24; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
+        wt_float(&w, N, K, dtypes[i % 3]);
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x, i % 2);
+        free(x);
+        wt_free(&w);
+    }
+}
+
+static void linear_int_follows_the_page(void **state)
+{
+    (void)state;
+    static const uint64_t groups[] = { 0, 1, 3, 4, 8, 31, 32, 64, 100, 128, 5000 };
+    for (int i = 0; i < 56; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
+        wt_int(&w, N, K, 2 + (uint32_t)i % 7, PICK(groups), rnd() & 1 ? TSR_F32 : TSR_F16,
+               rnd() & 1 ? TSR_ZERO_MID : TSR_ZERO_STORED);
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x, i % 2);
+        free(x);
+        wt_free(&w);
+    }
+}
+
+/* A wide row, so that blocks, segments and tiles are full. */
+static void linear_wide(void **state)
+{
+    (void)state;
+    struct wt w;
+    float    *x = rnd_new(13 * 4096, 1.0f);
+    wt_int(&w, 20, 4096, 4, 128, TSR_F16, TSR_ZERO_MID);
+    check_weight(&w, 13, x, 0);
+    wt_free(&w);
+    wt_int(&w, 20, 4096, 8, 0, TSR_F32, TSR_ZERO_STORED);
+    check_weight(&w, 13, x, 1);
+    wt_free(&w);
+    wt_float(&w, 20, 4096, TSR_BF16);
+    check_weight(&w, 13, x, 1);
+    wt_free(&w);
+    free(x);
+}
+
+static void strange_activations(void **state)
+{
+    (void)state;
+    struct wt w;
+    uint64_t  K = 700, T = 9;
+    float    *x = rnd_new(T * K, 1.0f);
+    memset(x, 0, K * 4);                              /* zeros */
+    for (uint64_t k = 0; k < K; k++)
+        x[K + k] *= 1e-38f;                           /* too small for 1/sa */
+    x[2 * K + 5] = NAN;
+    x[3 * K + 200] = INFINITY;
+    x[4 * K + 1] = 3e38f;
+    for (uint64_t k = 0; k < K; k++)
+        x[5 * K + k] = -0.0f;
+    wt_int(&w, 17, K, 8, 0, TSR_F32, TSR_ZERO_STORED);
+    check_weight(&w, T, x, 0);
+    wt_free(&w);
+    wt_int(&w, 17, K, 3, 64, TSR_F16, TSR_ZERO_MID);
+    check_weight(&w, T, x, 0);
+    wt_free(&w);
+    free(x);
+}
+
+/* The largest codes and activations: no step of the integer path may saturate. */
+static void extreme_codes(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 4; bits <= 8; bits += 4) {
+        struct wt w;
+        uint64_t  K = 512, T = 7;
+        float    *x = rnd_new(T * K, 1.0f);
+        for (uint64_t i = 0; i < T * K; i++)
+            x[i] = i / K % 2 ? 1.0f : -1.0f;
+        wt_int(&w, 18, K, bits, 0, TSR_F32, TSR_ZERO_STORED);
+        memset(w.codes, 0xff, 18 * w.desc.code_stride);
+        for (uint64_t r = 0; r < 18; r++)
+            w.meta[r * w.desc.meta_stride + 4] = 0;
+        check_weight(&w, T, x, 0);
+        wt_free(&w);
+        free(x);
+    }
+}
+
+/* Against double: the chain of K additions of rounded values errs by at most about K/8 ulp of
+ * the sum of magnitudes in each of 8 segments. */
+static void linear_is_near_double(void **state)
+{
+    (void)state;
+    struct wt w;
+    uint64_t  K = 2000, N = 40;
+    float    *x = rnd_new(K, 1.0f);
+    wt_float(&w, N, K, TSR_F32);
+    float *dense = wt_dense(&w);
+    for (uint64_t n = 0; n < N; n++) {
+        double y = 0, mag = 0;
+        for (uint64_t k = 0; k < K; k++) {
+            y += (double)x[k] * (double)dense[n * K + k];
+            mag += fabs((double)x[k] * (double)dense[n * K + k]);
+        }
+        double e = fabs((double)page_f32(x, dense + n * K, K, 0, 0) - y);
+        assert_true(e <= mag * (double)(K / 8 + 4) * 0x1p-24);
+    }
+    free(dense);
+    free(x);
+    wt_free(&w);
+}
+
+static void embed_takes_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = 70, T = 5;
+        if (i < 3)
+            wt_float(&w, N, K, i == 0 ? TSR_F32 : i == 1 ? TSR_F16 : TSR_BF16);
+        else
+            wt_int(&w, N, K, 2 + (uint32_t)i % 7, i % 2 ? 32 : 0, i % 3 ? TSR_F32 : TSR_F16,
+                   i % 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
+        float   *dense = wt_dense(&w);
+        uint32_t ids[5] = { 69, 0, 16, 31, 32 };
+        for (int isa = 0; isa < ISAS; isa++) {
+            struct tsr_cpu *c = cpu_new(test_isas[isa]);
+            if (!c)
+                continue;
+            void *h = NULL;
+            assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
+            struct tsr_tensor out = dev(c, NULL, TSR_F32, T, K, 4), in = dev(c, ids, TSR_U32, 1, T, 0);
+            float scale = i % 2 ? 1.0f : 3.3f;
+            struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_EMBED, .out = &out,
+                                 .in = { &in }, .weight = h, .scale = scale };
+            run_ok(c, &op);
+            float *got = host_of(c, &out);
+            for (uint64_t t = 0; t < T; t++)
+                for (uint64_t k = 0; k < K; k++)
+                    assert_true(got[t * K + k] == dense[ids[t] * K + k] * scale);
+            free(got);
+            ids[2] = 70;
+            assert_int_equal(tsr_cpu_upload(c, in.buffer, in.offset, ids, sizeof ids, NULL), TSR_OK);
+            assert_int_equal(tsr_cpu_run(c, NULL, &op, NULL), TSR_E_INVAL);
+            ids[2] = 16;
+            undev(c, &out);
+            undev(c, &in);
+            tsr_cpu_weight_free(c, h);
+            tsr_cpu_destroy(c);
+        }
+        free(dense);
+        wt_free(&w);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_float_follows_the_page),
+        cmocka_unit_test(linear_int_follows_the_page),
+        cmocka_unit_test(linear_wide),
+        cmocka_unit_test(strange_activations),
+        cmocka_unit_test(extreme_codes),
+        cmocka_unit_test(linear_is_near_double),
+        cmocka_unit_test(embed_takes_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
