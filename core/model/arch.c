@@ -102,7 +102,7 @@ static const char *const bloom_buffers[] = {
 
 static const struct tsr_arch table[] = {
     { .family = { "llama", "LlamaForCausalLM", "llama",
-                  "Llama 2 and 3 and what shares their shape; rope scaling linear, llama3, longrope" },
+                  "Llama 2 and 3 and what shares their shape, rope scaling included" },
       .base = "LlamaModel", .config = tsr_config_llama, .prefixes = { "model.", "" },
       .roles = llama_roles, .n_roles = COUNT(llama_roles), .ignored = rotary_buffers,
       .def = { .positions = 2048, .eps = 1e-6, .bos = 1, .eos = 2 } },
@@ -148,7 +148,7 @@ const struct tsr_family *tsr_family_get(uint64_t i)
     return i < COUNT(table) ? &table[i].family : NULL;
 }
 
-bool tsr_name_matches(const char *pattern, const char *name)
+bool tsr_tensor_name_matches(const char *pattern, const char *name)
 {
     for (; *pattern; pattern++) {
         if (*pattern == '#') {

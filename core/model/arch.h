@@ -81,9 +81,10 @@ tsr_status tsr_generation_parse(struct tsr_config *c, const char *name, const ch
                                 uint64_t len, struct tsr_err *err);
 void       tsr_config_free(struct tsr_config *c);
 
-/* Rotary embedding from both styles of config; hp->head_dim and max_positions are set. */
+/* Rotary embedding from both styles of config; hp->head_dim and max_positions are set.
+ * phi3: a part of the head may rotate, and only long rope scales. */
 tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp,
-                           bool partial_allowed);
+                           bool phi3);
 
 /* config callbacks of the rows */
 tsr_status tsr_config_llama(const struct tsr_config_source *s, struct tsr_config *c);
@@ -95,6 +96,6 @@ tsr_status tsr_config_opt(const struct tsr_config_source *s, struct tsr_config *
 tsr_status tsr_config_bloom(const struct tsr_config_source *s, struct tsr_config *c);
 
 /* True if name is pattern with a decimal number in place of '#'. */
-bool tsr_name_matches(const char *pattern, const char *name);
+bool tsr_tensor_name_matches(const char *pattern, const char *name);
 
 #endif

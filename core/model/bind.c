@@ -305,7 +305,7 @@ static bool is_ignored(const struct tsr_binding *b, const char *name)
     if (strncmp(name, b->prefix, n) != 0)
         return false;
     for (const char *const *p = b->config->arch->ignored; *p; p++)
-        if (tsr_name_matches(*p, name + n))
+        if (tsr_tensor_name_matches(*p, name + n))
             return true;
     return false;
 }

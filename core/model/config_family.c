@@ -115,7 +115,7 @@ static tsr_status get_window(const struct tsr_config_source *s, int64_t def, uin
 
 /* What Llama and its relatives have in common. */
 static tsr_status config_common(const struct tsr_config_source *s, struct tsr_config *c,
-                                const char *func_key, const char *func, bool partial_rope)
+                                const char *func_key, const char *func, bool phi3)
 {
     struct tsr_hparams *hp = &c->hp;
     uint64_t            heads = 0, kv, dim = (uint64_t)c->arch->def.head_dim;
@@ -140,7 +140,7 @@ static tsr_status config_common(const struct tsr_config_source *s, struct tsr_co
     hp->gated = true;
     TSR_TRY(get_func(s, func_key, func, &hp->func));
     TSR_TRY(new_windows(s, hp));
-    return tsr_config_rope(s, hp, partial_rope);
+    return tsr_config_rope(s, hp, phi3);
 }
 
 tsr_status tsr_config_llama(const struct tsr_config_source *s, struct tsr_config *c)

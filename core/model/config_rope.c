@@ -32,28 +32,28 @@ static tsr_status factors(const struct tsr_config_source *s, const json_t *o, co
 }
 
 static tsr_status original_positions(const struct tsr_config_source *s, const json_t *o,
-                                     const struct tsr_hparams *hp, int64_t *v)
+                                     struct tsr_rope *r)
 {
     static const char key[] = "original_max_position_embeddings";
-    *v = (int64_t)hp->max_positions;
-    TSR_TRY(tsr_json_int(o, s->name, key, false, 1, MAX_POSITIONS, v, s->err));
+    int64_t           v = 0;
+    TSR_TRY(tsr_json_int(o, s->name, key, false, 2, MAX_POSITIONS, &v, s->err));
     /* the top level wins, as in the reference */
-    return tsr_json_int(s->json, s->name, key, false, 1, MAX_POSITIONS, v, s->err);
+    TSR_TRY(tsr_json_int(s->json, s->name, key, v == 0, 2, MAX_POSITIONS, &v, s->err));
+    r->original_positions = (uint64_t)v;
+    return TSR_OK;
 }
 
 static tsr_status rope_llama3(const struct tsr_config_source *s, const json_t *o,
                               struct tsr_hparams *hp)
 {
     struct tsr_rope *r = &hp->rope;
-    int64_t          original;
     r->scaling = TSR_ROPE_LLAMA3;
     TSR_TRY(tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err));
     TSR_TRY(tsr_json_real(o, s->name, "low_freq_factor", true, 1e-6, 1e6, &r->low_freq_factor,
                           s->err));
     TSR_TRY(tsr_json_real(o, s->name, "high_freq_factor", true, 1e-6, 1e6, &r->high_freq_factor,
                           s->err));
-    TSR_TRY(original_positions(s, o, hp, &original));
-    r->original_positions = (uint64_t)original;
+    TSR_TRY(original_positions(s, o, r));
     if (!(r->high_freq_factor > r->low_freq_factor))
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: \"high_freq_factor\" %g must be above \"low_freq_factor\" %g", s->name,
@@ -65,26 +65,81 @@ static tsr_status rope_long(const struct tsr_config_source *s, const json_t *o,
                             struct tsr_hparams *hp)
 {
     struct tsr_rope *r = &hp->rope;
-    int64_t          original;
     r->scaling = TSR_ROPE_LONG;
-    TSR_TRY(original_positions(s, o, hp, &original));
-    r->original_positions = (uint64_t)original;
-    r->factor = (double)hp->max_positions / (double)original;
+    TSR_TRY(original_positions(s, o, r));
+    double original = (double)r->original_positions;
+    r->factor = (double)hp->max_positions / original;
     TSR_TRY(tsr_json_real(o, s->name, "factor", false, 1e-6, 1e6, &r->factor, s->err));
-    /* log(original) is 0 for 1; such a model does not exist */
-    if (r->factor > 1.0 && original < 2)
-        return tsr_fail(s->err, TSR_E_INPUT,
-                        "%s: \"original_max_position_embeddings\" must be at least 2", s->name);
-    r->attention_factor =
-        r->factor <= 1.0 ? 1.0 : sqrt(1.0 + log(r->factor) / log((double)original));
+    r->attention_factor = r->factor <= 1.0 ? 1.0 : sqrt(1.0 + log(r->factor) / log(original));
     TSR_TRY(tsr_json_real(o, s->name, "attention_factor", false, 1e-6, 1e6, &r->attention_factor,
                           s->err));
     TSR_TRY(factors(s, o, "short_factor", r->dim / 2, &r->short_factor));
     return factors(s, o, "long_factor", r->dim / 2, &r->long_factor);
 }
 
+static double yarn_scale(double factor, double mscale)
+{
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+static tsr_status rope_yarn(const struct tsr_config_source *s, const json_t *o,
+                            struct tsr_hparams *hp)
+{
+    struct tsr_rope *r = &hp->rope;
+    double           mscale = 0.0, all = 0.0;
+    bool             whole = true;
+    r->scaling = TSR_ROPE_YARN;
+    r->beta_fast = 32.0;
+    r->beta_slow = 1.0;
+    TSR_TRY(original_positions(s, o, r));
+    TSR_TRY(tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err));
+    TSR_TRY(tsr_json_real(o, s->name, "beta_fast", false, 1e-3, 1e6, &r->beta_fast, s->err));
+    TSR_TRY(tsr_json_real(o, s->name, "beta_slow", false, 1e-3, 1e6, &r->beta_slow, s->err));
+    TSR_TRY(tsr_json_real(o, s->name, "mscale", false, 0.0, 1e6, &mscale, s->err));
+    TSR_TRY(tsr_json_real(o, s->name, "mscale_all_dim", false, 0.0, 1e6, &all, s->err));
+    TSR_TRY(tsr_json_bool(o, s->name, "truncate", false, &whole, s->err));
+    if (!whole)
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: yarn with \"truncate\": false is not supported",
+                        s->name);
+    if (!(r->theta > 1.0))
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: yarn needs a \"rope_theta\" above 1", s->name);
+    r->attention_factor = mscale > 0.0 && all > 0.0
+                              ? yarn_scale(r->factor, mscale) / yarn_scale(r->factor, all)
+                              : yarn_scale(r->factor, 1.0);
+    return tsr_json_real(o, s->name, "attention_factor", false, 1e-6, 1e6, &r->attention_factor,
+                         s->err);
+}
+
+/* Dynamic NTK changes the base beyond max_position_embeddings, which stays the limit. */
+static tsr_status rope_dynamic(const struct tsr_config_source *s, const json_t *o,
+                               struct tsr_hparams *hp)
+{
+    struct tsr_rope *r = &hp->rope;
+    r->scaling = TSR_ROPE_DYNAMIC_NTK;
+    if (r->dim < 4)
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: dynamic rope needs at least 4 rotated values a head",
+                        s->name);
+    return tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err);
+}
+
+static tsr_status rope_linear(const struct tsr_config_source *s, const json_t *o,
+                              struct tsr_hparams *hp)
+{
+    hp->rope.scaling = TSR_ROPE_LINEAR;
+    return tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &hp->rope.factor, s->err);
+}
+
+static tsr_status rope_default(const struct tsr_config_source *s, const json_t *o,
+                               struct tsr_hparams *hp)
+{
+    (void)s;
+    (void)o;
+    hp->rope.scaling = TSR_ROPE_NONE;
+    return TSR_OK;
+}
+
 tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp,
-                           bool partial_allowed)
+                           bool phi3)
 {
     struct tsr_rope *r = &hp->rope;
     json_t          *o, *old;
@@ -100,7 +155,7 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
                           s->err));
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_parameters", false, JSON_OBJECT, &o, s->err));
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_scaling", false, JSON_OBJECT, &old, s->err));
-    if (!o)
+    if (old && json_object_size(old) > 0) /* where both stand, the older one wins, as in the reference */
         o = old;
     if (o) {
         if (json_object_get(o, "full_attention") || json_object_get(o, "sliding_attention"))
@@ -114,7 +169,7 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
             type = old_type;
         TSR_TRY(tsr_json_str(o, s->name, "rope_type", false, &type, s->err));
     }
-    if (partial != 1.0 && !partial_allowed)
+    if (partial != 1.0 && !phi3)
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: \"partial_rotary_factor\" %g is not supported for this family", s->name,
                         partial);
@@ -124,19 +179,20 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
                         "%s: %u of %u values of a head would rotate; the number must be even and "
                         "at least 2",
                         s->name, r->dim, hp->head_dim);
-    if (strcmp(type, "default") == 0)
-        return TSR_OK;
-    if (strcmp(type, "linear") == 0) {
-        r->scaling = TSR_ROPE_LINEAR;
-        return tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err);
-    }
-    if (strcmp(type, "llama3") == 0)
-        return rope_llama3(s, o, hp);
-    /* "su" is long rope's name in the first Phi-3 checkpoints */
-    if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)
-        return rope_long(s, o, hp);
-    return tsr_fail(s->err, TSR_E_INPUT,
-                    "%s: rope type \"%.40s\" is not supported; default, linear, llama3 and longrope "
-                    "are",
-                    s->name, type);
+    /* "su", and once "yarn", are names of long rope in the first Phi-3 checkpoints */
+    if (strcmp(type, "su") == 0 || (phi3 && strcmp(type, "yarn") == 0))
+        type = "longrope";
+    static const struct {
+        const char *name;
+        tsr_status (*read)(const struct tsr_config_source *, const json_t *, struct tsr_hparams *);
+    } known[] = {
+        { "default", rope_default },  { "longrope", rope_long }, { "linear", rope_linear },
+        { "dynamic", rope_dynamic },  { "yarn", rope_yarn },     { "llama3", rope_llama3 },
+    };
+    for (size_t i = 0; i < (phi3 ? 2 : sizeof known / sizeof *known); i++)
+        if (strcmp(type, known[i].name) == 0)
+            return known[i].read(s, o, hp);
+    return tsr_fail(s->err, TSR_E_INPUT, "%s: rope type \"%.40s\" is not supported%s", s->name, type,
+                    phi3 ? " for this family; default and longrope are"
+                         : "; default, linear, dynamic, yarn, llama3 and longrope are");
 }
