@@ -221,6 +221,10 @@ tsr_status tsr_writer_open(struct tsr_writer *w, const char *path, struct tsr_er
         if (fd >= 0)
             close(fd);
         tsr_status st = tsr_fail_errno(err, e, w->part, "create");
+        if (fd < 0) { /* what stands there is not ours to remove */
+            free(w->part);
+            w->part = NULL;
+        }
         tsr_writer_abort(w);
         return st;
     }
