@@ -1,0 +1,561 @@
+/* Model folders that are wrong in one way each: every one is refused as bad input, in a sentence
+ * that names the file or tensor, and leaves no descriptor open.  Each folder is made here from a
+ * tiny Llama that loads. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/model.h"
+#include "model/safetensors.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static char folder[64];
+
+#define SIZES "\"vocab_size\":8,\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_layers\":1,"
+#define HEADS "\"num_attention_heads\":2,\"num_key_value_heads\":1"
+#define ARCH  "\"architectures\":[\"LlamaForCausalLM\"],"
+#define GOOD  "{" ARCH SIZES HEADS "}"
+
+struct shape {
+    const char *name;
+    uint32_t    dtype, rank;
+    uint64_t    shape[2];
+};
+static const struct shape tiny[] = {
+    { "lm_head.weight", TSR_F32, 2, { 8, 4 } },
+    { "model.embed_tokens.weight", TSR_F32, 2, { 8, 4 } },
+    { "model.layers.0.input_layernorm.weight", TSR_F16, 1, { 4, 0 } },
+    { "model.layers.0.mlp.down_proj.weight", TSR_BF16, 2, { 4, 6 } },
+    { "model.layers.0.mlp.gate_proj.weight", TSR_F32, 2, { 6, 4 } },
+    { "model.layers.0.mlp.up_proj.weight", TSR_F32, 2, { 6, 4 } },
+    { "model.layers.0.post_attention_layernorm.weight", TSR_F32, 1, { 4, 0 } },
+    { "model.layers.0.self_attn.k_proj.weight", TSR_F32, 2, { 2, 4 } },
+    { "model.layers.0.self_attn.o_proj.weight", TSR_F32, 2, { 4, 4 } },
+    { "model.layers.0.self_attn.q_proj.weight", TSR_F32, 2, { 4, 4 } },
+    { "model.layers.0.self_attn.v_proj.weight", TSR_F32, 2, { 2, 4 } },
+    { "model.norm.weight", TSR_F32, 1, { 4, 0 } },
+};
+
+static char *at(const char *name)
+{
+    static char path[3][400];
+    static int  next;
+    char       *p = path[next++ % 3];
+    (void)snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static void put_bytes(const char *name, const void *data, size_t n)
+{
+    FILE *f = fopen(at(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void put(const char *name, const char *text)
+{
+    put_bytes(name, text, strlen(text));
+}
+
+static void put_tensors(const char *file, const struct shape *t, size_t n)
+{
+    struct tsr_errbuf  e = TSR_ERRBUF(e);
+    struct tsr_st_out *o;
+    uint64_t           bytes = 0;
+    static const char  zero[1024];
+    assert_int_equal(tsr_st_create(&o, at(file), &e.err), TSR_OK);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t b = t[i].dtype == TSR_F32 ? 4 : t[i].dtype == TSR_I8 ? 1 : 2;
+        for (uint32_t d = 0; d < t[i].rank; d++)
+            b *= t[i].shape[d];
+        bytes += b;
+        assert_int_equal(tsr_st_declare(o, t[i].name, t[i].dtype, t[i].rank, t[i].shape, &e.err),
+                         TSR_OK);
+    }
+    assert_int_equal(tsr_st_begin(o, &e.err), TSR_OK);
+    assert_in_range(bytes, 0, sizeof zero);
+    tsr_st_put(o, zero, bytes);
+    if (tsr_st_commit(o, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+}
+
+static void empty_folder(void)
+{
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            unlink(at(e->d_name)) != 0)
+            (void)rmdir(at(e->d_name));
+    closedir(d);
+}
+
+/* The folder as it should be. */
+static void make_good(void)
+{
+    empty_folder();
+    put("config.json", GOOD);
+    put_tensors("model.safetensors", tiny, COUNT(tiny));
+}
+
+static int open_descriptors(void)
+{
+    int  n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+static tsr_status load(struct tsr_errbuf *e)
+{
+    struct tsr_model *m = NULL;
+    int               before = open_descriptors();
+    tsr_status        st = tsr_model_load(&m, folder, false, &e->err);
+    tsr_model_destroy(m);
+    assert_int_equal(open_descriptors(), before);
+    return st;
+}
+
+static void expect_good(void)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (load(&e) != TSR_OK)
+        fail_msg("%s", e.text);
+}
+
+/* Refused, and the sentence holds both words. */
+static void expect_bad(const char *where, const char *says)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = load(&e);
+    if (st != TSR_E_INPUT)
+        fail_msg("status %d instead of a refusal with \"%s\"", st, says);
+    if (!strstr(e.text, where) || !strstr(e.text, says) || strchr(e.text, '\n'))
+        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", e.text, where, says);
+}
+
+static void test_good(void **state)
+{
+    (void)state;
+    make_good();
+    expect_good();
+    /* older files hold buffers that follow from config.json */
+    struct shape t[COUNT(tiny) + 1];
+    memcpy(t, tiny, sizeof tiny);
+    t[COUNT(tiny)] =
+        (struct shape){ "model.layers.0.self_attn.rotary_emb.inv_freq", TSR_F32, 1, { 1, 0 } };
+    put_tensors("model.safetensors", t, COUNT(t));
+    expect_good();
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *says;
+    } cases[] = {
+        { "", "not valid JSON" },
+        { "[]", "not a JSON object" },
+        { "{", "config.json:1:1" },
+        { "{}", "neither \"architectures\" nor \"model_type\"" },
+        { "{\"architectures\":[\"XForCausalLM\"]}", "architecture \"XForCausalLM\"" },
+        { "{\"architectures\":[\"XForCausalLM\"],\"model_type\":\"llama\"}", "LlamaForCausalLM" },
+        { "{\"model_type\":\"bert\"}", "model_type \"bert\"" },
+        { "{\"architectures\":[7]}", "architectures" },
+        { "{\"architectures\":\"LlamaForCausalLM\"}", "architectures" },
+        { "{" ARCH SIZES "\"a\":0}", "\"num_attention_heads\" is missing" },
+        { "{" ARCH HEADS "}", "\"vocab_size\" is missing" },
+        { "{" ARCH SIZES HEADS ",\"vocab_size\":9}", "not valid JSON" },
+        { "{" ARCH SIZES "\"num_attention_heads\":0}", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":-1}", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":1.5}", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":\"2\"}", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":1e400}", "config.json" },
+        { "{" ARCH SIZES "\"num_attention_heads\":99999999999999999999}", "config.json" },
+        { "{" ARCH SIZES "\"num_attention_heads\":3}", "not a multiple of 3" },
+        { "{" ARCH SIZES "\"num_attention_heads\":2,\"num_key_value_heads\":3}", "multiple" },
+        { "{" ARCH SIZES "\"num_attention_heads\":16384,\"head_dim\":4194304}", "wider" },
+        { "{" ARCH SIZES HEADS ",\"head_dim\":0}", "head_dim" },
+        { "{" ARCH SIZES HEADS ",\"head_dim\":3}", "even" },
+        { "{" ARCH SIZES HEADS ",\"rms_norm_eps\":-1}", "rms_norm_eps" },
+        { "{" ARCH SIZES HEADS ",\"rms_norm_eps\":\"x\"}", "rms_norm_eps" },
+        { "{" ARCH SIZES HEADS ",\"hidden_act\":\"quick_gelu\"}", "quick_gelu" },
+        { "{" ARCH SIZES HEADS ",\"hidden_act\":1}", "hidden_act" },
+        { "{" ARCH SIZES HEADS ",\"attention_bias\":1}", "attention_bias" },
+        { "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":\"no\"}", "tie_word_embeddings" },
+        { "{" ARCH SIZES HEADS ",\"rope_theta\":0}", "rope_theta" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":3}", "rope_scaling" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"mrope\"}}", "\"mrope\"" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"linear\"}}", "\"factor\" is missing" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,"
+          "\"low_freq_factor\":4,\"high_freq_factor\":1,\"original_max_position_embeddings\":8}}",
+          "high_freq_factor" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,"
+          "\"low_freq_factor\":1,\"high_freq_factor\":4}}",
+          "original_max_position_embeddings" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,2],"
+          "\"long_factor\":[1],\"original_max_position_embeddings\":8}}",
+          "\"short_factor\" has 2 entries" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
+          "\"long_factor\":[0],\"original_max_position_embeddings\":8}}",
+          "\"long_factor\"[0]" },
+        { "{" ARCH SIZES HEADS ",\"rope_parameters\":{\"full_attention\":{}}}", "per layer type" },
+        { "{" ARCH SIZES HEADS ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor" },
+        { "{" ARCH SIZES HEADS ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", "gptq" },
+        { "{" ARCH SIZES HEADS ",\"eos_token_id\":\"</s>\"}", "eos_token_id" },
+        { "{" ARCH SIZES HEADS ",\"eos_token_id\":[1,-2]}", "eos_token_id" },
+        { "{" ARCH SIZES HEADS
+          ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "17 ids" },
+        { "{" ARCH SIZES HEADS ",\"bos_token_id\":-5}", "bos_token_id" },
+        { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS ",\"layer_types\":[]}",
+          "0 entries for 1 layers" },
+        { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS ",\"layer_types\":[\"linear\"]}",
+          "layer_types" },
+        { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS
+          ",\"layer_types\":[\"sliding_attention\"]}", "sliding_window" },
+        { "{\"architectures\":[\"Phi3ForCausalLM\"]," SIZES HEADS
+          ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "\"linear\"" },
+        { "{\"architectures\":[\"OPTForCausalLM\"]," SIZES HEADS "}", "\"ffn_dim\" is missing" },
+        { "{\"architectures\":[\"BloomForCausalLM\"]," SIZES HEADS "}", "model.safetensors" },
+    };
+    make_good();
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        put("config.json", cases[i].config);
+        if (strcmp(cases[i].says, "model.safetensors") == 0)
+            expect_bad("word_embeddings.weight", "is missing");
+        else
+            expect_bad("config.json", cases[i].says);
+    }
+    char deep[300];
+    memset(deep, '[', sizeof deep);
+    put_bytes("config.json", deep, sizeof deep);
+    expect_bad("config.json", "nested deeper");
+    put("config.json", GOOD);
+    put("generation_config.json", "{\"eos_token_id\":{}}");
+    expect_bad("generation_config.json", "eos_token_id");
+    put("generation_config.json", "[");
+    expect_bad("generation_config.json", "not valid JSON");
+    put("generation_config.json", "[]");
+    expect_bad("generation_config.json", "not a JSON object");
+    make_good();
+    assert_int_equal(unlink(at("config.json")), 0);
+    expect_bad("config.json", "No such file");
+    assert_int_equal(mkdir(at("config.json"), 0700), 0);
+    expect_bad("config.json", "folder");
+}
+
+static void test_tensors(void **state)
+{
+    (void)state;
+    struct shape t[COUNT(tiny) + 1];
+    make_good();
+    for (size_t i = 0; i < COUNT(tiny); i++) { /* each one missing */
+        memcpy(t, tiny, sizeof tiny);
+        memmove(t + i, t + i + 1, (COUNT(tiny) - i - 1) * sizeof *t);
+        put_tensors("model.safetensors", t, COUNT(tiny) - 1);
+        expect_bad(tiny[i].name, "is missing");
+    }
+    for (size_t i = 0; i < COUNT(tiny); i++) { /* each one of another shape, rank or dtype */
+        memcpy(t, tiny, sizeof tiny);
+        t[i].shape[t[i].rank - 1]++;
+        put_tensors("model.safetensors", t, COUNT(tiny));
+        expect_bad(tiny[i].name, "has shape");
+        t[i] = tiny[i];
+        t[i].rank = 3 - t[i].rank;
+        t[i].shape[1] = 1;
+        put_tensors("model.safetensors", t, COUNT(tiny));
+        expect_bad(tiny[i].name, "has shape");
+        t[i] = tiny[i];
+        t[i].dtype = TSR_I8;
+        put_tensors("model.safetensors", t, COUNT(tiny));
+        expect_bad(tiny[i].name, "dtype I8");
+    }
+    static const char *const strangers[] = {
+        "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.0.self_attn.q_proj.qweight", "visual.patch.weight",
+        "model.layers.x.self_attn.rotary_emb.inv_freq",
+    };
+    memcpy(t, tiny, sizeof tiny);
+    for (size_t i = 0; i < COUNT(strangers); i++) {
+        t[COUNT(tiny)] = (struct shape){ strangers[i], TSR_F32, 1, { 4, 0 } };
+        put_tensors("model.safetensors", t, COUNT(t));
+        expect_bad(strangers[i], "is unknown");
+    }
+    /* tied: a stored head must be the embedding */
+    put_tensors("model.safetensors", tiny, COUNT(tiny));
+    put("config.json", "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":true}");
+    expect_good();
+    char    *text;
+    uint64_t n;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_st     st;
+    assert_int_equal(tsr_st_open(&st, at("model.safetensors"), &e.err), TSR_OK);
+    uint64_t head = st.data_offset + tsr_st_find(&st, "lm_head.weight")->end - 1;
+    tsr_st_close(&st);
+    assert_int_equal(tsr_file_slurp(at("model.safetensors"), 1 << 20, &text, &n, &e.err), TSR_OK);
+    text[head] ^= 1;
+    put_bytes("model.safetensors", text, n);
+    free(text);
+    expect_bad("lm_head.weight", "differs");
+}
+
+/* A header of our own with `section` zero bytes behind it. */
+static void put_header(const char *json, size_t n, size_t section)
+{
+    unsigned char *b = calloc(1, 8 + n + section);
+    assert_non_null(b);
+    for (int i = 0; i < 8; i++)
+        b[i] = (unsigned char)((uint64_t)n >> 8 * i);
+    memcpy(b + 8, json, n);
+    put_bytes("model.safetensors", b, 8 + n + section);
+    free(b);
+}
+
+static void test_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        size_t      section;
+        const char *says;
+    } cases[] = {
+        { "[]", 0, "does not start with '{'" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[4194305,4194305,211106198978564],"
+          "\"data_offsets\":[0,16]}}", 16, "2^64" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "cut off" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[1,9]}}", 9, "hole" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "follow" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "whole number" },
+        { "{\"w\":{\"dtype\":\"Q4\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown dtype" },
+        { "{\"__metadata__\":{\"format\":1}}", 0, "__metadata__" },
+    };
+    make_good();
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        put_header(cases[i].json, strlen(cases[i].json), cases[i].section);
+        expect_bad("model.safetensors", cases[i].says);
+    }
+    char *deep = malloc(1 << 20);
+    assert_non_null(deep);
+    memset(deep, '{', 1 << 20);
+    put_header(deep, 1 << 20, 0);
+    expect_bad("model.safetensors", "header byte 1");
+    memcpy(deep, "{\"w\":", 5);
+    memset(deep + 5, '[', (1 << 20) - 5);
+    put_header(deep, 1 << 20, 0);
+    expect_bad("model.safetensors", "describes a tensor");
+    free(deep);
+    /* appended zip, ELF or text: one byte is as bad as many */
+    make_good();
+    FILE *f = fopen(at("model.safetensors"), "ab");
+    assert_non_null(f);
+    assert_int_equal(fputs("PK\3\4", f) >= 0, 1);
+    assert_int_equal(fclose(f), 0);
+    expect_bad("model.safetensors", "follow behind the last tensor");
+}
+
+/* Every length but the right one. */
+static void test_truncation(void **state)
+{
+    (void)state;
+    make_good();
+    struct stat st;
+    assert_int_equal(stat(at("model.safetensors"), &st), 0);
+    off_t size = st.st_size;
+    for (off_t n = size - 1; n >= 0; n -= n > 64 && n < size - 64 ? 13 : 1) {
+        assert_int_equal(truncate(at("model.safetensors"), n), 0);
+        expect_bad("model.safetensors", n >= 8 ? "cut off" : "too short");
+    }
+    make_good();
+    assert_int_equal(truncate(at("model.safetensors"), size + 1), 0);
+    expect_bad("model.safetensors", "1 bytes follow");
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    make_good();
+    assert_int_equal(unlink(at("model.safetensors")), 0);
+    expect_bad(folder, "neither model.safetensors nor");
+    put("pytorch_model.bin", "x");
+    expect_bad(folder, "safetensors first");
+    assert_int_equal(unlink(at("pytorch_model.bin")), 0);
+    put("model.gguf", "GGUF");
+    expect_bad(folder, "GGUF");
+    put_tensors("model-00001-of-00002.safetensors", tiny, 1);
+    expect_bad(folder, "holds safetensors files");
+    /* what is no file */
+    assert_int_equal(mkfifo(at("model.safetensors"), 0600), 0);
+    expect_bad("model.safetensors", "FIFO");
+    assert_int_equal(unlink(at("model.safetensors")), 0);
+    assert_int_equal(mkdir(at("model.safetensors"), 0700), 0);
+    expect_bad("model.safetensors", "folder");
+    assert_int_equal(rmdir(at("model.safetensors")), 0);
+    assert_int_equal(symlink("/dev/zero", at("model.safetensors")), 0);
+    expect_bad("model.safetensors", "symbolic link out");
+    assert_int_equal(unlink(at("model.safetensors")), 0);
+    assert_int_equal(symlink("/etc/passwd", at("model.safetensors")), 0);
+    expect_bad("model.safetensors", "symbolic link out");
+    assert_int_equal(unlink(at("model.safetensors")), 0);
+    assert_int_equal(symlink("nowhere", at("model.safetensors")), 0);
+    expect_bad("model.safetensors", "model.safetensors");
+    assert_int_equal(unlink(at("model.safetensors")), 0);
+    put_tensors("weights", tiny, COUNT(tiny)); /* a link that stays inside is fine */
+    assert_int_equal(symlink("weights", at("model.safetensors")), 0);
+    expect_good();
+    struct tsr_model *m = NULL;
+    assert_int_equal(tsr_model_load(&m, at("config.json"), false, &e.err), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "is no folder"));
+}
+
+/* A snapshot of the hub's cache: the files are links to ../../blobs. */
+static void test_hub_cache(void **state)
+{
+    (void)state;
+    char              command[512];
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *m = NULL;
+    make_good();
+    (void)snprintf(command, sizeof command,
+                   "cd %s && mkdir -p hub/blobs hub/snapshots/abc hub/other/abc && "
+                   "mv config.json hub/blobs/c && mv model.safetensors hub/blobs/w && "
+                   "for d in snapshots other; do ln -s ../../blobs/c hub/$d/abc/config.json && "
+                   "ln -s ../../blobs/w hub/$d/abc/model.safetensors; done",
+                   folder);
+    assert_int_equal(system(command), 0);
+    if (tsr_model_load(&m, at("hub/snapshots/abc"), false, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    tsr_model_destroy(m);
+    assert_int_equal(tsr_model_load(&m, at("hub/other/abc"), false, &e.err), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "symbolic link out"));
+    (void)snprintf(command, sizeof command, "rm -r %s/hub", folder);
+    assert_int_equal(system(command), 0);
+}
+
+#define A "model-00001-of-00002.safetensors"
+#define B "model-00002-of-00002.safetensors"
+
+/* The index with one line replaced; the first `cut` tensors are in A. */
+static void put_index(size_t cut, size_t line, const char *name, const char *file)
+{
+    FILE *f = fopen(at("model.safetensors.index.json"), "w");
+    assert_non_null(f);
+    (void)fprintf(f, "{\"metadata\":{\"total_size\":1},\"weight_map\":{");
+    for (size_t i = 0; i < COUNT(tiny); i++)
+        (void)fprintf(f, "%s\"%s\":\"%s\"", i ? "," : "", i == line && name ? name : tiny[i].name,
+                      i == line && file ? file : i < cut ? A : B);
+    (void)fprintf(f, "}}");
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_shards(void **state)
+{
+    (void)state;
+    static const char index[] = "model.safetensors.index.json";
+    make_good();
+    assert_int_equal(unlink(at("model.safetensors")), 0);
+    put_tensors(A, tiny, 5);
+    put_tensors(B, tiny + 5, COUNT(tiny) - 5);
+    put_index(5, 99, NULL, NULL);
+    expect_good();
+    static const char *const outside[] = {
+        "../../etc/passwd", "/etc/passwd", "..", ".", "", "a/b.safetensors", "\\u0000",
+    };
+    for (size_t i = 0; i < COUNT(outside); i++) {
+        put_index(5, 2, NULL, outside[i]);
+        expect_bad(index, i == 6 ? "has no file name" : "leads out of the folder");
+    }
+    put_index(5, 2, NULL, "model-3.safetensors");
+    expect_bad("model-3.safetensors", "No such file");
+    put_index(5, 2, NULL, "config.json");
+    expect_bad("config.json", "header");
+    put_index(5, 2, NULL, B);
+    expect_bad(tiny[2].name, "as the index says");
+    put_index(5, 2, "other", NULL);
+    expect_bad("\"other\"", "as the index says");
+    put_index(5, 2, tiny[1].name, NULL);
+    expect_bad(index, "not valid JSON"); /* a key that stands twice */
+    put(index, "{}");
+    expect_bad(index, "weight_map");
+    put(index, "{\"weight_map\":{}}");
+    expect_bad(index, "empty");
+    put(index, "{\"weight_map\":{\"a\":1}}");
+    expect_bad(index, "has no file name");
+    put(index, "{\"weight_map\":[]}");
+    expect_bad(index, "weight_map");
+    put(index, "[]");
+    expect_bad(index, "not a JSON object");
+    put(index, "{\"weight_map\":{\"a\":[[[[1]]]]}}");
+    expect_bad(index, "nested deeper");
+    put(index, "{\"weight_map\":{\"lm_head.weight\":\"" A "\"}}");
+    expect_bad("model.embed_tokens.weight", "not in the index");
+    put_index(5, 99, NULL, NULL);
+    put_tensors(B, tiny + 4, COUNT(tiny) - 4);
+    expect_bad(tiny[4].name, "is in");
+    assert_int_equal(unlink(at(B)), 0);
+    expect_bad(B, "No such file");
+}
+
+/* Bit flips anywhere in the header: refused or harmless, never a crash. */
+static void test_flips(void **state)
+{
+    (void)state;
+    char             *text;
+    uint64_t          n, refused = 0;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    make_good();
+    assert_int_equal(tsr_file_slurp(at("model.safetensors"), 1 << 20, &text, &n, &e.err), TSR_OK);
+    uint64_t end = 8 + (unsigned char)text[0] + 256u * (unsigned char)text[1];
+    for (uint64_t i = 0; i < 400; i++) {
+        uint64_t bit = i * 7919 % (end * 8);
+        text[bit / 8] = (char)(text[bit / 8] ^ 1 << bit % 8);
+        put_bytes("model.safetensors", text, n);
+        tsr_status st = load(&e);
+        assert_true(st == TSR_OK || st == TSR_E_INPUT);
+        refused += st != TSR_OK;
+        text[bit / 8] = (char)(text[bit / 8] ^ 1 << bit % 8);
+    }
+    free(text);
+    /* only padding and __metadata__ may change unseen; this file has little of them */
+    assert_in_range(refused, 350, 400);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "/tmp/tessera-bad-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    empty_folder();
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),    cmocka_unit_test(test_config),
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_truncation), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_hub_cache), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_flips),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
