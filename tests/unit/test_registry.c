@@ -1,0 +1,489 @@
+/* The registry: what it loads, what it refuses and in which words, and that it refuses before
+ * code of the plugin runs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "plugin/elf.h"
+#include "plugin/fpmode.h"
+#include "plugin_open.h"
+#include "tessera/codec.h"
+#include "tessera/quantizer.h"
+
+#include <elf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FIXTURE(name) TSR_FIXTURES "/" name ".so"
+
+static char scratch[] = "/tmp/tessera-registry-XXXXXX";
+
+static struct tsr_registry *fresh(void)
+{
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = NULL;
+    assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
+    return r;
+}
+
+/* What is said about a file that the user named. */
+static tsr_status load(const char *path, struct tsr_errbuf *e)
+{
+    struct tsr_registry *r = fresh();
+    tsr_status           st = tsr_registry_add_path(r, path, &e->err);
+    if (st == TSR_OK)
+        st = tsr_registry_scan(r, &e->err);
+    tsr_registry_destroy(r);
+    return st;
+}
+
+static void refused(const char *path, const char *words)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = load(path, &e);
+    if (st != TSR_E_INPUT || !strstr(e.text, words) || !strstr(e.text, path) || strchr(e.text, '\n'))
+        fail_msg("%s: status %d, expected \"%s\", said: %s", path, st, words,
+                 st == TSR_OK ? "nothing" : e.text);
+}
+
+static char *read_all(const char *path, uint64_t *n)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char             *data = NULL;
+    assert_int_equal(tsr_file_slurp(path, 1 << 24, &data, n, &e.err), TSR_OK);
+    return data;
+}
+
+static const char *write_all(const char *name, const void *data, uint64_t n)
+{
+    static char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", scratch, name);
+    (void)unlink(path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+/* ---- refusals ---------------------------------------------------------------- */
+
+static void test_descriptor(void **state)
+{
+    (void)state;
+    refused(FIXTURE("bad_magic"), "starts with 3158585858585354, not with the magic number 314e474c50525354");
+    refused(FIXTURE("bad_major"), "built for ABI 2.3, this host offers 1.0 to 1.0; rebuild");
+    refused(FIXTURE("bad_size"), "descriptor says 64 bytes, ABI 1.0 needs at least 72");
+    refused(FIXTURE("bad_export"), "exports tsr_plugin_v2, this host needs tsr_plugin_v1 (ABI 1.0)");
+    refused(FIXTURE("no_export"), "does not export tsr_plugin_v1, so it is not a plugin");
+    refused(FIXTURE("bad_needs"), "needs ABI 1.5 or newer, this host offers 1.0");
+    refused(FIXTURE("bad_id"), "plugin id \"Fixture\" is not of the form \"org.example.name\"");
+    refused(FIXTURE("bad_version"), "leaves version NULL");
+    refused(FIXTURE("bad_license"), "leaves license NULL");
+}
+
+static void test_components(void **state)
+{
+    (void)state;
+    refused(FIXTURE("bad_list"), "component 0 of 1 is NULL");
+    refused(FIXTURE("bad_component"), "component 0 says 56 bytes, ABI 1.0 needs at least 64");
+    refused(FIXTURE("bad_kind"), "component 0 names no kind");
+    refused(FIXTURE("bad_name"), "quantizer 0 has the name \"Good one\"");
+    refused(FIXTURE("bad_summary"), "quantizer \"good\": summary is NULL");
+    refused(FIXTURE("bad_iface"), "quantizer \"good\": iface is NULL");
+    refused(FIXTURE("bad_table"), "its table says 40 bytes and ends before the required quantize()");
+    refused(FIXTURE("bad_slot"), "required function plan() is NULL");
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    refused(FIXTURE("bad_stride"), "option_stride is 64, ABI 1.0 needs at least 88");
+    refused(FIXTURE("bad_struct"), "option \"bits\": offset 0 with 8 bytes does not fit the option struct of 4");
+    refused(FIXTURE("huge_struct"), "in a struct of 1099511627776 bytes");
+    refused(FIXTURE("opt_twice"), "option \"bits\": is listed twice");
+    refused(FIXTURE("opt_overlap"), "option \"more\": overlaps option \"bits\"");
+    refused(FIXTURE("opt_offset"), "offset 18446744073709551612 with 8 bytes does not fit");
+    refused(FIXTURE("opt_align"), "offset 12 with 8 bytes does not fit");
+    refused(FIXTURE("opt_name"), "option 1 has the name \"Bits\"");
+    refused(FIXTURE("opt_help"), "option \"more\": help is NULL");
+    refused(FIXTURE("opt_type"), "option \"more\": has type 9");
+    refused(FIXTURE("opt_default"), "the default 9 is not between 1 and 8");
+    refused(FIXTURE("opt_range"), "its range 8 to 1 is empty");
+    refused(FIXTURE("opt_real"), "the default 2 is not between 0 and 1");
+    refused(FIXTURE("opt_nan"), "is not a number");
+    refused(FIXTURE("opt_bool"), "the default 2 is neither 0 nor 1");
+    refused(FIXTURE("opt_string"), "the default is NULL");
+    refused(FIXTURE("opt_choice"), "the default 3 is none of its choices");
+    refused(FIXTURE("opt_choices"), "has no choices");
+    refused(FIXTURE("opt_same"), "choice \"a\" is listed twice");
+}
+
+static void test_nothing_ran(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    (void)unlink(TSR_SENTINEL);
+    (void)unlink(TSR_SENTINEL "_run");
+    refused(FIXTURE("bad_magic"), "magic");
+    refused(FIXTURE("bad_major"), "ABI 2.3");
+    refused(FIXTURE("bad_size"), "bytes");
+    refused(FIXTURE("bad_export"), "tsr_plugin_v2");
+    refused(FIXTURE("no_export"), "not a plugin");
+    assert_false(tsr_path_exists(TSR_SENTINEL));
+    /* the trap works: a plugin that is taken does run its constructor */
+    assert_int_equal(load(FIXTURE("constructor"), &e), TSR_OK);
+    assert_true(tsr_path_exists(TSR_SENTINEL "_run"));
+    (void)unlink(TSR_SENTINEL "_run");
+}
+
+static void test_floating_point(void **state)
+{
+    (void)state;
+    struct tsr_fpmode before = tsr_fpmode_get();
+    const char       *words = "switched the processor's floating-point mode";
+#if defined(__x86_64__)
+    refused(FIXTURE("flush"), words);
+    refused(FIXTURE("flush"), "-ffast-math"); /* the second time nothing runs, the verdict stays */
+#endif
+#if TSR_FASTMATH
+    refused(FIXTURE("fastmath"), words);
+#endif
+    (void)words;
+    assert_true(tsr_fpmode_equal(before, tsr_fpmode_get()));
+    volatile float tiny = 1e-38f;
+    assert_true(tiny / 8 > 0); /* denormals live */
+}
+
+/* ---- files -------------------------------------------------------------------- */
+
+static void test_files(void **state)
+{
+    (void)state;
+    uint64_t n;
+    char    *so = read_all(FIXTURE("good"), &n);
+    refused(write_all("text.so", "hello, world, this is no plugin\n", 32), "is not an ELF shared object");
+    refused(write_all("empty.so", "", 0), "is not an ELF shared object (0 bytes)");
+    refused(write_all("head.so", so, 40), "ends inside the ELF header");
+    refused(write_all("half.so", so, n / 2), "truncated or damaged");
+    so[EI_CLASS] = ELFCLASS32;
+    refused(write_all("small.so", so, n), "is a 32-bit little-endian ELF file, this host needs 64-bit");
+    so[EI_CLASS] = ELFCLASS64;
+    so[EI_DATA] = ELFDATA2MSB;
+    refused(write_all("big.so", so, n), "is a 64-bit big-endian ELF file");
+    so[EI_DATA] = ELFDATA2LSB;
+    Elf64_Ehdr *h = (Elf64_Ehdr *)(void *)so;
+    h->e_machine = EM_RISCV;
+    refused(write_all("riscv.so", so, n), "is built for RISC-V (ELF machine 243)");
+    h->e_machine = ((Elf64_Ehdr *)(void *)so)->e_machine = 0;
+    refused(write_all("odd.so", so, n), "is built for another machine (ELF machine 0)");
+    free(so);
+    so = read_all(FIXTURE("good"), &n);
+    ((Elf64_Ehdr *)(void *)so)->e_type = ET_REL;
+    refused(write_all("object.so", so, n), "is an ELF file of type 1, not a shared object");
+    free(so);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    assert_int_equal(load("/nonexistent/x.so", &e), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "/nonexistent/x.so: plugin path cannot be used: No such file"));
+    assert_int_equal(load("/dev/null", &e), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "/dev/null: is a device or socket, not a regular file"));
+}
+
+/* Whatever the bytes are: a verdict, and nothing outside the file is read (with the sanitizers). */
+static void test_elf_damage(void **state)
+{
+    (void)state;
+    uint64_t       n;
+    unsigned char *so = (unsigned char *)read_all(FIXTURE("good"), &n);
+    uint32_t       random = 12345;
+    unsigned       taken = 0, turned_down = 0;
+    for (unsigned round = 0; round < 1500; round++) {
+        struct tsr_errbuf     e = TSR_ERRBUF(e);
+        struct tsr_elf_plugin p;
+        struct tsr_file       f;
+        bool                  is_plugin;
+        unsigned char        *bad = malloc(n);
+        assert_non_null(bad);
+        memcpy(bad, so, n);
+        for (unsigned i = 0; i < 1 + round % 4; i++) {
+            random = random * 1664525u + 1013904223u;
+            uint64_t at = (random >> 8) % (round % 3 ? 1024 : n);
+            bad[at] = (unsigned char)(random & 1 ? 0xff : random >> 1 & 1 ? 0 : random >> 16);
+        }
+        const char *path = write_all("fuzz.so", bad, round % 5 ? n : (random >> 4) % n);
+        assert_int_equal(tsr_file_open(&f, path, &e.err), TSR_OK);
+        if (tsr_elf_probe(&f, "tsr_plugin_v1", "tsr_plugin_v", &p, &is_plugin, &e.err) == TSR_OK)
+            taken++;
+        else
+            turned_down++;
+        tsr_file_close(&f);
+        free(bad);
+    }
+    assert_true(taken > 50 && turned_down > 200); /* both ways are walked */
+    free(so);
+}
+
+static void test_rights(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    uint64_t          n;
+    char             *so = read_all(FIXTURE("good"), &n);
+    const char       *path = write_all("mine.so", so, n);
+    assert_int_equal(load(path, &e), TSR_OK); /* below a sticky folder of root's: fine */
+    assert_int_equal(chmod(path, 0646), 0);
+    refused(path, "the file itself is writable by everybody (mode 0646)");
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_int_equal(chmod(scratch, 0777), 0);
+    refused(path, "is writable by everybody (mode 0777)");
+    refused(scratch, "the folder itself is writable by everybody");
+    assert_int_equal(chmod(scratch, 0700), 0);
+    if (geteuid() == 0) { /* only root can give files away */
+        assert_int_equal(chown(path, 12345, 12345), 0);
+        refused(path, "the file itself belongs to user 12345, it must belong to root or to you");
+    }
+    free(so);
+}
+
+/* ---- what works ----------------------------------------------------------------- */
+
+static void test_good(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = fresh();
+    struct tsr_found     f, again;
+    assert_int_equal(tsr_registry_add_path(r, FIXTURE("good"), &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_OK);
+    assert_string_equal(f.info->path, FIXTURE("good"));
+    assert_string_equal(f.info->plugin->id, "org.example.fixture");
+    assert_int_equal(strncmp(f.info->hash, "xxh3:", 5), 0);
+    assert_int_equal(f.component->n_options, 1);
+    const struct tsr_quantizer_v1 *q = f.iface;
+    void                          *self = NULL;
+    assert_int_equal(q->create(f.host, NULL, &self, &e.err), TSR_OK);
+    assert_non_null(q->prepare);
+    assert_null(q->extension);
+    q->destroy(self);
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &again, &e.err),
+                     TSR_OK);
+    assert_ptr_equal(again.iface, f.iface);
+    /* near names, other kinds, and other ids */
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "goood", &f, &e.err), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "no quantizer named \"goood\"; did you mean \"good\"?"));
+    assert_non_null(strstr(e.text, FIXTURE("good")));
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_CODEC, "good", &f, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixtures/good", &f, &e.err),
+                     TSR_E_INPUT);
+    tsr_registry_destroy(r);
+}
+
+static void test_versions(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_found  f;
+    static const char *const names[] = { FIXTURE("older"), FIXTURE("newer") };
+    for (int newer = 0; newer < 2; newer++) {
+        struct tsr_registry *r = fresh();
+        if (tsr_registry_add_path(r, names[newer], &e.err) != TSR_OK ||
+            tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+        const struct tsr_quantizer_v1 *q = f.iface;
+        void                          *self = NULL;
+        struct tsr_matrix              w = { .struct_size = sizeof w, .rows = 1, .cols = 42 };
+        struct tsr_quant_plan          p = { .struct_size = sizeof p };
+        assert_int_equal(q->struct_size, sizeof *q); /* full size, whatever came */
+        assert_true((q->prepare != NULL) == (newer == 1)); /* the older table ends before it */
+        assert_null(q->extension);
+        assert_int_equal(q->create(f.host, NULL, &self, &e.err), TSR_OK);
+        assert_int_equal(q->plan(self, &w, &p, &e.err), TSR_OK);
+        assert_int_equal(p.code_bytes, 42);
+        q->destroy(self);
+        assert_int_equal(f.component->option_stride, sizeof(struct tsr_option));
+        assert_string_equal(f.component->options[0].name, "bits");
+        tsr_registry_destroy(r);
+    }
+}
+
+static void test_same_names(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = fresh();
+    struct tsr_found     f;
+    assert_int_equal(tsr_registry_add_path(r, FIXTURE("good"), &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_add_path(r, FIXTURE("same_name"), &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, FIXTURE("good")));
+    assert_non_null(strstr(e.text, FIXTURE("same_name")));
+    assert_non_null(strstr(e.text, "write \"org.example.fixture/good\" or \"org.example.other/good\""));
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.other/good", &f, &e.err), TSR_OK);
+    assert_string_equal(f.info->path, FIXTURE("same_name"));
+    /* a third one with the id of the first cannot be told apart */
+    assert_int_equal(tsr_registry_add_path(r, FIXTURE("same_id"), &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &f, &e.err),
+                     TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "is in two different files"));
+    tsr_registry_destroy(r);
+}
+
+static void test_unknown_kind(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = fresh();
+    struct tsr_found     f;
+    assert_int_equal(tsr_registry_add_path(r, FIXTURE("unknown_kind"), &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_scan(r, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_count(r), 1);
+    assert_false(tsr_registry_component(r, 0, &f));
+    tsr_registry_destroy(r);
+}
+
+/* A folder: good ones load, others are kept for the message, copies and links count once. */
+static void test_folder(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = fresh();
+    struct tsr_found     f;
+    char                 dir[300], path[320], back[300];
+    uint64_t             n;
+    (void)snprintf(dir, sizeof dir, "%s/folder", scratch);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    char *so = read_all(FIXTURE("good"), &n);
+    (void)write_all("folder/a.so", so, n);
+    (void)write_all("folder/b.so", so, n);
+    (void)write_all("folder/notes.txt", "x", 1);
+    (void)write_all("folder/text.so", "x", 1);
+    (void)write_all("folder/half.so", so, n / 2);
+    free(so);
+    (void)snprintf(path, sizeof path, "%s/c.so", dir);
+    assert_int_equal(symlink("a.so", path), 0);
+    assert_int_equal(tsr_registry_add_path(r, dir, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_count(r), 1);
+    const char *bad, *why;
+    assert_true(tsr_registry_refused(r, 0, &bad, &why));
+    assert_non_null(strstr(bad, "half.so"));
+    assert_false(tsr_registry_refused(r, 1, &bad, &why)); /* text.so is no plugin and no matter */
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "other", &f, &e.err), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "half.so: "));
+    tsr_registry_destroy(r);
+    /* never the current folder */
+    r = fresh();
+    assert_non_null(getcwd(back, sizeof back));
+    assert_int_equal(chdir(dir), 0);
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_E_INPUT);
+    assert_int_equal(chdir(back), 0);
+    tsr_registry_destroy(r);
+}
+
+/* All that ships: found, told apart, each with what it exports. */
+static void test_in_tree(void **state)
+{
+    (void)state;
+    struct tsr_found     f;
+    struct tsr_registry *r = open_plugin(TSR_KIND_CODEC, "plain", &f);
+    for (uint64_t i = 0; tsr_registry_component(r, i, &f); i++) {
+        assert_int_equal(strncmp(f.info->plugin->id, "org.tessera.", 12), 0);
+        assert_true(strlen(f.component->summary) > 0);
+    }
+    const char *bad, *why;
+    assert_false(tsr_registry_refused(r, 0, &bad, &why));
+    tsr_registry_destroy(r);
+}
+
+/* ---- host services ---------------------------------------------------------------- */
+
+static tsr_status count(void *arg, uint64_t begin, uint64_t end)
+{
+    __atomic_fetch_add((uint64_t *)arg, end - begin, __ATOMIC_RELAXED);
+    return begin == 96 ? TSR_E_NUMERIC : TSR_OK;
+}
+
+static void test_host(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_pool     *pool = NULL;
+    struct tsr_registry *r = NULL;
+    assert_int_equal(tsr_pool_create(&pool, 3, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_create(&r, pool, &e.err), TSR_OK);
+    const struct tsr_host *h = tsr_registry_host(r);
+    uint64_t               now, peak, sum = 0;
+    assert_int_equal(h->struct_size, sizeof *h);
+    assert_int_equal(h->abi_major, 1);
+    for (uint64_t align = 1; align <= 4096; align *= 2) {
+        void *p = h->alloc(h->ctx, 100, align);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % align, 0);
+        memset(p, 1, 100);
+        tsr_registry_memory(r, &now, &peak);
+        assert_int_equal(now, 100);
+        h->release(h->ctx, p, 100);
+    }
+    void *a = h->alloc(h->ctx, 1000, 8), *b = h->alloc(h->ctx, 0, 8);
+    assert_true(a && b);
+    h->release(h->ctx, a, 1000);
+    h->release(h->ctx, b, 0);
+    h->release(h->ctx, NULL, 5);
+    tsr_registry_memory(r, &now, &peak);
+    assert_int_equal(now, 0);
+    assert_int_equal(peak, 1000);
+    assert_null(h->alloc(h->ctx, 8, 3));
+    assert_null(h->alloc(h->ctx, UINT64_MAX, 8));
+    assert_int_equal(h->parallel_for(h->ctx, 96, 8, count, &sum), TSR_OK);
+    assert_int_equal(sum, 96);
+    assert_int_equal(h->parallel_for(h->ctx, 104, 8, count, &sum), TSR_E_NUMERIC);
+    assert_int_equal(h->cancelled(h->ctx), 0);
+    tsr_cancel();
+    assert_int_not_equal(h->cancelled(h->ctx), 0);
+    tsr_cancel_reset();
+    assert_null(h->service(h->ctx, "tessera.cuda/1"));
+    tsr_registry_destroy(r);
+    tsr_pool_destroy(pool);
+}
+
+static int make_scratch(void **state)
+{
+    (void)state;
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int drop_scratch(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "folder/a.so", "folder/b.so", "folder/c.so", "folder/notes.txt", "folder/text.so",
+        "folder/half.so", "folder", "text.so", "empty.so", "head.so", "half.so", "small.so", "big.so",
+        "riscv.so", "odd.so", "object.so", "fuzz.so", "mine.so", "",
+    };
+    char path[300];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", scratch, names[i]);
+        (void)remove(path);
+    }
+    return tsr_path_exists(scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_ran), /* first: what is loaded once stays loaded */
+        cmocka_unit_test(test_descriptor),  cmocka_unit_test(test_components),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_floating_point),
+        cmocka_unit_test(test_files),       cmocka_unit_test(test_elf_damage),
+        cmocka_unit_test(test_rights),      cmocka_unit_test(test_good),
+        cmocka_unit_test(test_versions),    cmocka_unit_test(test_same_names),
+        cmocka_unit_test(test_unknown_kind), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_in_tree),     cmocka_unit_test(test_host),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
+}
