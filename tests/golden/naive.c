@@ -1,0 +1,421 @@
+#include "naive.h"
+
+#include "base/f16.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct buffer {
+    uint64_t bytes;
+    char    *data;
+};
+struct weight {
+    uint64_t rows, cols;
+    float   *w;
+};
+
+static tsr_status create(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err)
+{
+    (void)host;
+    (void)opts;
+    (void)self;
+    return tsr_fail(err, TSR_E_UNSUPPORTED, "naive: made by its test");
+}
+
+static void destroy(void *self)
+{
+    (void)self;
+}
+
+static tsr_status properties(const void *self, struct tsr_backend_props *p, struct tsr_err *err)
+{
+    (void)self;
+    (void)err;
+    p->device = "naive";
+    return TSR_OK;
+}
+
+static tsr_status buffer_alloc(void *self, uint64_t bytes, void **out, struct tsr_err *err)
+{
+    struct naive  *n = self;
+    struct buffer *b = malloc(sizeof *b);
+    char          *data = calloc(1, bytes);
+    if (!b || !data) {
+        free(b);
+        free(data);
+        return tsr_fail(err, TSR_E_NOMEM, "naive: no memory");
+    }
+    *b = (struct buffer){ bytes, data };
+    *out = b;
+    n->buffers++;
+    return TSR_OK;
+}
+
+static void buffer_free(void *self, void *buffer)
+{
+    struct naive  *n = self;
+    struct buffer *b = buffer;
+    if (!b)
+        return;
+    n->buffers--;
+    free(b->data);
+    free(b);
+}
+
+static tsr_status upload(void *self, void *buffer, uint64_t offset, const void *src,
+                         uint64_t bytes, struct tsr_err *err)
+{
+    struct buffer *b = buffer;
+    (void)self;
+    if (offset > b->bytes || bytes > b->bytes - offset)
+        return tsr_fail(err, TSR_E_INVAL, "naive: upload past the end");
+    memcpy(b->data + offset, src, bytes);
+    return TSR_OK;
+}
+
+static tsr_status download(void *self, const void *buffer, uint64_t offset, void *dst,
+                           uint64_t bytes, struct tsr_err *err)
+{
+    const struct buffer *b = buffer;
+    (void)self;
+    if (offset > b->bytes || bytes > b->bytes - offset)
+        return tsr_fail(err, TSR_E_INVAL, "naive: download past the end");
+    memcpy(dst, b->data + offset, bytes);
+    return TSR_OK;
+}
+
+static tsr_status weight_load(void *self, const struct tsr_weight_desc *d, void **out,
+                              struct tsr_err *err)
+{
+    struct naive *n = self;
+    if (strcmp(d->format->id, TSR_FORMAT_FLOAT) != 0)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "naive: reads floats only");
+    if (n->decline_dtypes >> d->format->dtype & 1)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "naive: told to decline");
+    struct weight *w = malloc(sizeof *w);
+    float         *data = malloc(d->rows * d->cols * sizeof *data);
+    if (!w || !data) {
+        free(w);
+        free(data);
+        return tsr_fail(err, TSR_E_NOMEM, "naive: no memory");
+    }
+    for (uint64_t r = 0; r < d->rows; r++)
+        tsr_widen(data + r * d->cols, (const char *)d->codes + r * d->code_stride,
+                  d->format->dtype, d->cols);
+    *w = (struct weight){ d->rows, d->cols, data };
+    *out = w;
+    n->weights++;
+    return TSR_OK;
+}
+
+static void weight_free(void *self, void *weight)
+{
+    struct naive  *n = self;
+    struct weight *w = weight;
+    if (!w)
+        return;
+    n->weights--;
+    free(w->w);
+    free(w);
+}
+
+static uint64_t weight_bytes(const void *self, const void *weight)
+{
+    const struct weight *w = weight;
+    (void)self;
+    return w->rows * w->cols * sizeof(float);
+}
+
+/* ---- operations --------------------------------------------------------- */
+
+static char *row(const struct tsr_tensor *t, uint64_t r)
+{
+    return ((struct buffer *)t->buffer)->data + t->offset + r * t->row_stride;
+}
+static float *f32(const struct tsr_tensor *t, uint64_t r)
+{
+    return (float *)(void *)row(t, r);
+}
+static uint32_t *u32(const struct tsr_tensor *t, uint64_t r)
+{
+    return (uint32_t *)(void *)row(t, r);
+}
+
+/* A tensor of this dtype and at least this shape that lies inside its buffer. */
+static bool is(const struct tsr_tensor *t, uint32_t dtype, uint64_t rows, uint64_t cols)
+{
+    uint64_t width = dtype == TSR_F16 ? 2 : dtype == TSR_I8 ? 1 : 4;
+    return t && t->struct_size >= sizeof *t && t->dtype == dtype && t->rows == rows &&
+           t->cols == cols && t->row_stride >= cols * width &&
+           t->offset + rows * t->row_stride <= ((struct buffer *)t->buffer)->bytes;
+}
+
+static bool linear(const struct tsr_op *op)
+{
+    const struct weight *w = op->weight;
+    uint64_t             n = op->out->rows;
+    if (!w || !is(op->in[0], TSR_F32, n, w->cols) || !is(op->out, TSR_F32, n, w->rows) ||
+        (op->in[1] && !is(op->in[1], TSR_F32, 1, w->rows)))
+        return false;
+    for (uint64_t t = 0; t < n; t++)
+        for (uint64_t r = 0; r < w->rows; r++) {
+            double sum = op->in[1] ? f32(op->in[1], 0)[r] : 0;
+            for (uint64_t k = 0; k < w->cols; k++)
+                sum += (double)f32(op->in[0], t)[k] * w->w[r * w->cols + k];
+            f32(op->out, t)[r] = (float)sum;
+        }
+    return true;
+}
+
+static bool embed(const struct tsr_op *op)
+{
+    const struct weight *w = op->weight;
+    uint64_t             n = op->out->rows;
+    if (!w || !is(op->in[0], TSR_U32, 1, n) || !is(op->out, TSR_F32, n, w->cols))
+        return false;
+    for (uint64_t t = 0; t < n; t++) {
+        uint32_t id = u32(op->in[0], 0)[t];
+        if (id >= w->rows)
+            return false;
+        for (uint64_t k = 0; k < w->cols; k++)
+            f32(op->out, t)[k] = w->w[id * w->cols + k] * op->scale;
+    }
+    return true;
+}
+
+static bool norm(const struct tsr_op *op)
+{
+    uint64_t n = op->out->rows, h = op->out->cols;
+    if (!is(op->in[0], TSR_F32, n, h) || !is(op->in[1], TSR_F32, 1, h) ||
+        (op->in[2] && !is(op->in[2], TSR_F32, 1, h)))
+        return false;
+    for (uint64_t t = 0; t < n; t++) {
+        const float *x = f32(op->in[0], t);
+        double       mean = 0, var = 0;
+        for (uint64_t i = 0; op->norm == TSR_NORM_LAYER && i < h; i++)
+            mean += (double)x[i] / (double)h;
+        for (uint64_t i = 0; i < h; i++)
+            var += (x[i] - mean) * (x[i] - mean) / (double)h;
+        double r = 1 / sqrt(var + (double)op->eps);
+        for (uint64_t i = 0; i < h; i++)
+            f32(op->out, t)[i] = (float)((x[i] - mean) * r *
+                                             ((double)f32(op->in[1], 0)[i] + op->gain_offset) +
+                                         (op->in[2] ? (double)f32(op->in[2], 0)[i] : 0));
+    }
+    return true;
+}
+
+static bool rope(const struct tsr_op *op)
+{
+    uint64_t n = op->out->rows, half = op->rotary_dim / 2, d = op->head_dim;
+    if (!is(op->out, TSR_F32, n, op->heads * d) || !is(op->in[0], TSR_F32, n, op->heads * d) ||
+        !is(op->in[1], TSR_F32, n, half) || !is(op->in[2], TSR_F32, n, half))
+        return false;
+    for (uint64_t t = 0; t < n; t++)
+        for (uint64_t h = 0; h < op->heads; h++) {
+            const float *x = f32(op->in[0], t) + h * d;
+            float       *y = f32(op->out, t) + h * d;
+            for (uint64_t i = 0; i < half; i++) {
+                double c = f32(op->in[1], t)[i], s = f32(op->in[2], t)[i];
+                double a = x[i], b = x[i + half];
+                y[i] = (float)(a * c - b * s);
+                y[i + half] = (float)(b * c + a * s);
+            }
+            if (x != y)
+                memcpy(y + 2 * half, x + 2 * half, (d - 2 * half) * sizeof *y);
+        }
+    return true;
+}
+
+/* Element d of a head in a cache row. */
+static double cached(const struct tsr_tensor *c, uint64_t r, uint64_t head, uint64_t d,
+                     uint64_t head_dim)
+{
+    const char *p = row(c, r);
+    if (c->dtype == TSR_F32)
+        return f32(c, r)[head * head_dim + d];
+    if (c->dtype == TSR_F16) {
+        uint16_t v;
+        memcpy(&v, p + 2 * (head * head_dim + d), 2);
+        return tsr_f16_f32(v);
+    }
+    float scale;
+    memcpy(&scale, p + head * (4 + head_dim), 4);
+    return (double)scale * ((const int8_t *)p)[head * (4 + head_dim) + 4 + d];
+}
+
+static bool is_cache(const struct tsr_tensor *c, const struct tsr_op *op)
+{
+    uint64_t cols = (uint64_t)op->kv_heads * (op->head_dim + (c->dtype == TSR_I8 ? 4 : 0));
+    return is(c, c->dtype, c->rows, cols);
+}
+
+static bool kv_store(const struct tsr_op *op)
+{
+    const struct tsr_tensor *in = op->in[0];
+    uint64_t                 n = in->rows, d = op->head_dim;
+    if (!is_cache(op->out, op) || !is(in, TSR_F32, n, op->kv_heads * d) ||
+        !is(op->in[1], TSR_U32, 1, n))
+        return false;
+    for (uint64_t t = 0; t < n; t++) {
+        uint64_t r = u32(op->in[1], 0)[t];
+        if (r >= op->out->rows)
+            return false;
+        for (uint64_t h = 0; h < op->kv_heads; h++) {
+            const float *x = f32(in, t) + h * d;
+            char        *p = row(op->out, r) + h * (4 + d);
+            float        amax = 0;
+            for (uint64_t i = 0; i < d; i++)
+                amax = fmaxf(amax, fabsf(x[i]));
+            float scale = amax / 127;
+            if (op->out->dtype == TSR_I8)
+                memcpy(p, &scale, 4);
+            for (uint64_t i = 0; i < d; i++) {
+                if (op->out->dtype == TSR_F32) {
+                    f32(op->out, r)[h * d + i] = x[i];
+                } else if (op->out->dtype == TSR_F16) {
+                    uint16_t v = tsr_f32_f16(x[i]);
+                    memcpy(row(op->out, r) + 2 * (h * d + i), &v, 2);
+                } else {
+                    p[4 + i] = scale > 0 ? (char)(int8_t)rintf(x[i] / scale) : 0;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+static bool attention(const struct tsr_op *op)
+{
+    uint64_t n = op->out->rows, d = op->head_dim;
+    if (!is(op->out, TSR_F32, n, op->heads * d) || !is(op->in[0], TSR_F32, n, op->heads * d) ||
+        !is_cache(op->in[1], op) || !is_cache(op->in[2], op) || !is(op->in[3], TSR_U32, n, 2) ||
+        (op->in[4] && !is(op->in[4], TSR_F32, 1, op->heads)))
+        return false;
+    double *s = malloc(op->in[1]->rows * sizeof *s);
+    if (!s)
+        return false;
+    for (uint64_t t = 0; t < n; t++)
+        for (uint64_t h = 0; h < op->heads; h++) {
+            uint64_t base = u32(op->in[3], t)[0], p = u32(op->in[3], t)[1];
+            uint64_t lo = op->window && p + 1 > op->window ? p + 1 - op->window : 0;
+            uint64_t g = h / (op->heads / op->kv_heads);
+            double   max = -HUGE_VAL, den = 0;
+            for (uint64_t j = lo; j <= p; j++) {
+                s[j] = 0;
+                for (uint64_t i = 0; i < d; i++)
+                    s[j] += f32(op->in[0], t)[h * d + i] * cached(op->in[1], base + j, g, i, d);
+                s[j] *= (double)op->scale;
+                if (op->softcap > 0)
+                    s[j] = op->softcap * tanh(s[j] / op->softcap);
+                if (op->in[4])
+                    s[j] += (double)f32(op->in[4], 0)[h] * ((double)j - (double)p);
+                max = fmax(max, s[j]);
+            }
+            for (uint64_t j = lo; j <= p; j++)
+                den += s[j] = exp(s[j] - max);
+            for (uint64_t i = 0; i < d; i++) {
+                double sum = 0;
+                for (uint64_t j = lo; j <= p; j++)
+                    sum += s[j] * cached(op->in[2], base + j, g, i, d);
+                f32(op->out, t)[h * d + i] = (float)(sum / den);
+            }
+        }
+    free(s);
+    return true;
+}
+
+static double func(uint32_t f, double x)
+{
+    switch (f) {
+    case TSR_FUNC_SILU:
+        return x / (1 + exp(-x));
+    case TSR_FUNC_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case TSR_FUNC_GELU_ERF:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    default:
+        return fmax(x, 0);
+    }
+}
+
+/* ACT, ADD and SCALE. */
+static bool elementwise(const struct tsr_op *op)
+{
+    uint64_t n = op->out->rows, c = op->out->cols;
+    if (!is(op->in[0], TSR_F32, n, c) || (op->in[1] && !is(op->in[1], TSR_F32, n, c)))
+        return false;
+    for (uint64_t t = 0; t < n; t++)
+        for (uint64_t i = 0; i < c; i++) {
+            double a = f32(op->in[0], t)[i], b = op->in[1] ? (double)f32(op->in[1], t)[i] : 1;
+            double y = a + b;
+            if (op->kind == TSR_OP_ACT)
+                y = func(op->func, a) * b;
+            if (op->kind == TSR_OP_SCALE) {
+                y = a * (double)op->scale;
+                if (op->softcap > 0)
+                    y = op->softcap * tanh(y / op->softcap);
+            }
+            f32(op->out, t)[i] = (float)y;
+        }
+    return true;
+}
+
+static bool gather(const struct tsr_op *op)
+{
+    uint64_t m = op->out->rows, h = op->out->cols;
+    if (!is(op->in[0], TSR_F32, op->in[0]->rows, h) || !is(op->in[1], TSR_U32, 1, m))
+        return false;
+    for (uint64_t i = 0; i < m; i++) {
+        uint32_t r = u32(op->in[1], 0)[i];
+        if (r >= op->in[0]->rows)
+            return false;
+        memcpy(f32(op->out, i), f32(op->in[0], r), h * sizeof(float));
+    }
+    return true;
+}
+
+static tsr_status run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err)
+{
+    static bool (*const table[])(const struct tsr_op *) = {
+        NULL,      linear,      embed,       norm,        rope,  kv_store,
+        attention, elementwise, elementwise, elementwise, gather
+    };
+    struct naive *n = self;
+    (void)stream;
+    if (op->kind == 0 || op->kind > TSR_OP_GATHER)
+        return tsr_fail(err, TSR_E_INVAL, "naive: operation %u", op->kind);
+    if (n->decline_ops >> op->kind & 1)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "naive: told to decline");
+    if (!is(op->out, op->out->dtype, op->out->rows, op->out->cols) || !table[op->kind](op))
+        return tsr_fail(err, TSR_E_INVAL, "naive: shapes of operation %u", op->kind);
+    n->runs[op->kind]++;
+    return TSR_OK;
+}
+
+static tsr_status sync(void *self, void *stream, struct tsr_err *err)
+{
+    (void)self;
+    (void)stream;
+    (void)err;
+    return TSR_OK;
+}
+
+const struct tsr_backend_v1 naive_backend = {
+    .struct_size = sizeof naive_backend,
+    .create = create,
+    .destroy = destroy,
+    .properties = properties,
+    .buffer_alloc = buffer_alloc,
+    .buffer_free = buffer_free,
+    .upload = upload,
+    .download = download,
+    .weight_load = weight_load,
+    .weight_free = weight_free,
+    .weight_bytes = weight_bytes,
+    .run = run,
+    .sync = sync,
+};

@@ -1,0 +1,18 @@
+/* naive.h - a backend written straight from tessera/backend.h, in double precision and as plain
+ * loops, that shares no line with kernels/.  It can be told to decline operations and formats,
+ * and it checks every shape that the engine hands it. */
+#ifndef TSR_TEST_NAIVE_H
+#define TSR_TEST_NAIVE_H
+
+#include "tessera/backend.h"
+
+struct naive {
+    uint32_t decline_ops;      /* bit per TSR_OP_* */
+    uint32_t decline_dtypes;   /* bit per dtype of tessera.float/1 */
+    uint32_t runs[16];         /* operations run, by kind */
+    uint32_t buffers, weights; /* alive now */
+};
+
+extern const struct tsr_backend_v1 naive_backend;
+
+#endif

@@ -1,0 +1,131 @@
+/* The engine on a plain backend in double precision, without kernels/: the golden models come
+ * out right, and what the backend declines is done by the default one. */
+#include "golden.h"
+#include "naive.h"
+
+#include "engine/internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* As in test_models.c. */
+#define TOLERANCE 5e-5
+
+struct rig {
+    struct tsr_pool     *pool;
+    struct tsr_registry *registry;
+};
+
+static int set_up(void **state)
+{
+    static struct rig rig;
+    rig.registry = golden_registry(1, &rig.pool);
+    *state = &rig;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *rig = *state;
+    golden_registry_close(rig->registry, rig->pool);
+    return 0;
+}
+
+/* The shortest and the longest case of a model on n, with a cache of kv. */
+static void check_on(struct rig *rig, struct naive *n, const char *name, uint32_t kv,
+                     double tolerance, bool generate)
+{
+    struct tsr_errbuf  err = TSR_ERRBUF(err);
+    struct tsr_device *dev = NULL;
+    struct tsr_engine *e = NULL;
+    struct golden      g;
+    golden_load(&g, name);
+    struct tsr_engine_options opt = { .kv_dtype = kv, .slots = 3, .chunk = 5 };
+    if (tsr_device_wrap(&dev, rig->registry, &naive_backend, n, &err.err) != TSR_OK ||
+        tsr_engine_create_on(&e, dev, g.model, NULL, &opt, &err.err) != TSR_OK)
+        fail_msg("%s", err.text);
+    for (uint64_t i = 0; i < g.n; i += g.n - 1) {
+        float *logits = golden_forward(e, g.cases[i].prompt, g.cases[i].n_prompt, false);
+        golden_compare(name, &g.cases[i], logits, g.model->hp.vocab, tolerance);
+        free(logits);
+    }
+    if (generate)
+        golden_generate(name, e, &g);
+    tsr_engine_destroy(e);
+    tsr_device_close(dev);
+    golden_free(&g);
+    assert_int_equal(n->buffers, 0);
+    assert_int_equal(n->weights, 0);
+}
+
+static void goldens_on_naive(void **state)
+{
+    for (size_t i = 0; golden_names[i]; i++) {
+        struct naive n = { 0 };
+        check_on(*state, &n, golden_names[i], TSR_F32, TOLERANCE, true);
+        for (uint32_t k = TSR_OP_LINEAR; k <= TSR_OP_ADD; k++)
+            if (k != TSR_OP_ROPE) /* BLOOM and OPT turn nothing */
+                assert_true(n.runs[k] > 0);
+    }
+}
+
+/* A narrow cache costs accuracy: F16 keeps 11 bits, int8 about 7, of keys and values. */
+static void narrow_caches(void **state)
+{
+    struct naive n = { 0 };
+    check_on(*state, &n, "llama3", TSR_F16, 2e-3, false);
+    check_on(*state, &n, "llama3", TSR_I8, 5e-2, false);
+    check_on(*state, &n, "bloom", TSR_I8, 5e-2, false);
+}
+
+static void declined_operations_run_elsewhere(void **state)
+{
+    static const char *const models[] = { "gemma2", "opt-350m-style", "bloom" };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct naive all = { .decline_ops = ~0u };
+        check_on(*state, &all, models[i], TSR_F32, TOLERANCE, true);
+        for (uint32_t k = 0; k < 16; k++)
+            assert_int_equal(all.runs[k], 0);
+        struct naive some = { .decline_ops = 1u << TSR_OP_ATTENTION | 1u << TSR_OP_KV_STORE };
+        check_on(*state, &some, models[i], TSR_F16, 2e-3, false);
+        assert_int_equal(some.runs[TSR_OP_ATTENTION], 0);
+        assert_true(some.runs[TSR_OP_LINEAR] > 0);
+    }
+}
+
+static void declined_formats_run_as_f32(void **state)
+{
+    struct naive n = { .decline_dtypes = 1u << TSR_F16 | 1u << TSR_BF16 };
+    check_on(*state, &n, "llama2", TSR_F32, TOLERANCE, true);
+    check_on(*state, &n, "phi3-longrope", TSR_F32, TOLERANCE, true);
+    struct naive none = { .decline_dtypes = ~0u }; /* F32 itself: an error that names the weight */
+    struct tsr_errbuf  err = TSR_ERRBUF(err);
+    struct tsr_device *dev = NULL;
+    struct tsr_engine *e = NULL;
+    struct golden      g;
+    golden_load(&g, "llama2");
+    struct tsr_engine_options opt = { .kv_dtype = TSR_F32, .slots = 1 };
+    struct rig *rig = *state;
+    assert_int_equal(tsr_device_wrap(&dev, rig->registry, &naive_backend, &none, &err.err), TSR_OK);
+    assert_int_equal(tsr_engine_create_on(&e, dev, g.model, NULL, &opt, &err.err),
+                     TSR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "embed"));
+    tsr_device_close(dev);
+    golden_free(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(goldens_on_naive),
+        cmocka_unit_test(narrow_caches),
+        cmocka_unit_test(declined_operations_run_elsewhere),
+        cmocka_unit_test(declined_formats_run_as_f32),
+    };
+    return cmocka_run_group_tests_name("engine", tests, set_up, tear_down);
+}
