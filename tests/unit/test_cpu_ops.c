@@ -1,0 +1,412 @@
+/* The row operations and attention: near double precision, and the same bytes on every
+ * instruction set.  Tolerances are in units of the result's own size; the reason stands
+ * beside each. */
+#include "cpu_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Runs op with F32 inputs on every instruction set; all results must be the same bytes.
+ * Returns the result (malloc'd). */
+struct input {
+    const void *data;
+    uint32_t    dtype;
+    uint64_t    rows, cols;
+};
+
+static float *run_all(struct tsr_op op, uint64_t rows, uint64_t cols, const struct input *in, int n,
+                      uint64_t pad)
+{
+    float *first = NULL;
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        if (!c)
+            continue;
+        struct tsr_tensor t[TSR_OP_INPUTS], out = dev(c, NULL, TSR_F32, rows, cols, pad);
+        op.struct_size = sizeof op;
+        op.out = &out;
+        for (int i = 0; i < n; i++)
+            if (in[i].data) {
+                t[i] = dev(c, in[i].data, in[i].dtype, in[i].rows, in[i].cols, i == 0 ? pad : 0);
+                op.in[i] = &t[i];
+            }
+        run_ok(c, &op);
+        float *got = host_of(c, &out);
+        if (first) {
+            if (memcmp(first, got, rows * cols * 4) != 0)
+                fail_msg("op %u: %s differs from scalar", op.kind, test_isas[isa]);
+            free(got);
+        } else {
+            first = got;
+        }
+        for (int i = 0; i < n; i++)
+            if (in[i].data)
+                undev(c, &t[i]);
+        undev(c, &out);
+        tsr_cpu_destroy(c);
+    }
+    assert_int_equal(host_bytes, 0);
+    return first;
+}
+
+static void near(double got, double want, double tol, const char *what)
+{
+    if (!(fabs(got - want) <= tol))
+        fail_msg("%s: %.9g, wanted %.9g within %.3g", what, got, want, tol);
+}
+
+static const uint64_t widths[] = { 1, 2, 15, 16, 17, 48, 172, 300, 1000 };
+
+static void norms(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 36; i++) {
+        uint64_t T = 1 + i % 3, n = widths[i % 9];
+        uint32_t kind = i % 2;
+        float   *x = rnd_new(T * n, 3.0f), *g = rnd_new(n, 1.0f), *b = rnd_new(n, 1.0f);
+        float    off = i % 4 == 0 ? 1.0f : 0.0f;
+        int      bias = i % 3 != 0;
+        struct tsr_op op = { .kind = TSR_OP_NORM, .norm = kind, .eps = 1e-5f, .gain_offset = off };
+        struct input in[] = { { x, TSR_F32, T, n }, { g, TSR_F32, 1, n }, { bias ? b : NULL, TSR_F32, 1, n } };
+        float *y = run_all(op, T, n, in, 3, 8);
+        for (uint64_t t = 0; t < T; t++) {
+            double mean = 0, ss = 0;
+            for (uint64_t k = 0; k < n && kind == TSR_NORM_LAYER; k++)
+                mean += (double)x[t * n + k] / (double)n;
+            for (uint64_t k = 0; k < n; k++)
+                ss += ((double)x[t * n + k] - mean) * ((double)x[t * n + k] - mean) / (double)n;
+            double r = 1 / sqrt(ss + (double)1e-5f);
+            /* sums of n/16 + 4 steps in F32; for one column the mean cancels all of x */
+            for (uint64_t k = 0; k < n; k++)
+                near((double)y[t * n + k],
+                     ((double)x[t * n + k] - mean) * r * ((double)g[k] + (double)off) +
+                         (bias ? (double)b[k] : 0),
+                     (double)(n / 16 + 16) * 0x1p-24 * (4 + 12 * r), "norm");
+        }
+        free(x);
+        free(g);
+        free(b);
+        free(y);
+    }
+}
+
+static void rope_turns(void **state)
+{
+    (void)state;
+    static const uint32_t dims[][3] = { { 1, 2, 2 }, { 2, 8, 8 }, { 3, 64, 64 }, { 2, 80, 32 },
+                                        { 4, 96, 96 }, { 1, 256, 128 }, { 2, 34, 34 } };
+    for (uint32_t i = 0; i < 7; i++) {
+        uint32_t heads = dims[i][0], dim = dims[i][1], rot = dims[i][2], half = rot / 2;
+        uint64_t T = 3, n = heads * dim;
+        float   *x = rnd_new(T * n, 1), *c = rnd_new(T * half, 1), *s = rnd_new(T * half, 1);
+        struct tsr_op op = { .kind = TSR_OP_ROPE, .heads = heads, .head_dim = dim, .rotary_dim = rot };
+        struct input in[] = { { x, TSR_F32, T, n }, { c, TSR_F32, T, half }, { s, TSR_F32, T, half } };
+        float *y = run_all(op, T, n, in, 3, 4);
+        for (uint64_t t = 0; t < T; t++)
+            for (uint32_t h = 0; h < heads; h++)
+                for (uint32_t d = 0; d < dim; d++) {
+                    const float *xh = x + t * n + h * dim;
+                    float        want = xh[d];
+                    if (d < half) /* the page, to the bit */
+                        want = fmaf(xh[d], c[t * half + d], -(xh[d + half] * s[t * half + d]));
+                    else if (d < rot)
+                        want = fmaf(xh[d], c[t * half + d - half],
+                                    xh[d - half] * s[t * half + d - half]);
+                    assert_true(y[t * n + h * dim + d] == want);
+                }
+        free(x);
+        free(c);
+        free(s);
+        free(y);
+    }
+}
+
+static double func_of(double x, uint32_t f)
+{
+    switch (f) {
+    case TSR_FUNC_SILU: return x / (1 + exp(-x));
+    case TSR_FUNC_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case TSR_FUNC_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
+    default: return x > 0 ? x : 0;
+    }
+}
+
+static void elementwise(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 18; i++) {
+        uint64_t T = 1 + i % 3, n = widths[i % 9];
+        float   *x = rnd_new(T * n, 8.0f), *b = rnd_new(T * n, 2.0f);
+        struct input in[] = { { x, TSR_F32, T, n }, { b, TSR_F32, T, n } };
+        for (uint32_t f = 0; f < 4; f++) {
+            struct tsr_op op = { .kind = TSR_OP_ACT, .func = f };
+            float *y = run_all(op, T, n, in, 2, 16), *z = run_all(op, T, n, in, 1, 0);
+            for (uint64_t k = 0; k < T * n; k++) {
+                double want = func_of((double)x[k], f);
+                /* a few ulp of x, which the functions multiply; the tail cancels 1 + erf */
+                near((double)z[k], want, 8 * 0x1p-24 * fabs((double)x[k]), "act");
+                assert_true(y[k] == z[k] * b[k]);
+            }
+            free(y);
+            free(z);
+        }
+        struct tsr_op add = { .kind = TSR_OP_ADD };
+        float *y = run_all(add, T, n, in, 2, 0);
+        for (uint64_t k = 0; k < T * n; k++)
+            assert_true(y[k] == x[k] + b[k]);
+        free(y);
+        struct tsr_op scale = { .kind = TSR_OP_SCALE, .scale = 0.3f };
+        y = run_all(scale, T, n, in, 1, 4);
+        for (uint64_t k = 0; k < T * n; k++)
+            assert_true(y[k] == x[k] * 0.3f);
+        free(y);
+        scale.softcap = 1.5f;
+        y = run_all(scale, T, n, in, 1, 4);
+        for (uint64_t k = 0; k < T * n; k++) /* a few ulp of the cap */
+            near((double)y[k], 1.5 * tanh((double)(x[k] * 0.3f) / 1.5), 1.5 * 6 * 0x1p-24, "softcap");
+        free(y);
+        free(x);
+        free(b);
+    }
+}
+
+static void gather_takes_rows(void **state)
+{
+    (void)state;
+    float   *x = rnd_new(7 * 33, 1);
+    uint32_t rows[4] = { 6, 0, 6, 3 };
+    struct input in[] = { { x, TSR_F32, 7, 33 }, { rows, TSR_U32, 1, 4 } };
+    struct tsr_op op = { .kind = TSR_OP_GATHER };
+    float *y = run_all(op, 4, 33, in, 2, 0);
+    for (int t = 0; t < 4; t++)
+        assert_memory_equal(y + t * 33, x + rows[t] * 33, 33 * 4);
+    free(x);
+    free(y);
+}
+
+/* ---- cache and attention ------------------------------------------------------ */
+
+struct shape {
+    uint32_t heads, kv_heads, dim, window;
+    uint64_t past, tokens;      /* the tokens stand behind `past` positions */
+    float    softcap;
+    int      alibi;
+};
+
+static uint64_t cache_cols(const struct shape *s, uint32_t dtype)
+{
+    return s->kv_heads * (s->dim + (dtype == TSR_I8 ? 4u : 0u));
+}
+
+/* What the cache keeps of x: exact, rounded to F16 or as codes. */
+static double kept(const float *x, uint64_t head, const struct shape *s, uint32_t d, uint32_t dtype)
+{
+    const float *h = x + head * s->dim;
+    if (dtype == TSR_F32)
+        return (double)h[d];
+    if (dtype == TSR_F16) { /* 11 bits, the last at 2^-24 at least */
+        int e;
+        (void)frexp((double)h[d], &e);
+        e = e < -13 ? -24 : e - 11;
+        return ldexp(rint(ldexp((double)h[d], -e)), e);
+    }
+    float amax = 0;
+    for (uint32_t i = 0; i < s->dim; i++)
+        amax = fabsf(h[i]) > amax ? fabsf(h[i]) : amax;
+    float sc = amax / 127.0f;
+    return sc > 0 ? (double)(rintf(h[d] * (1.0f / sc)) * sc) : 0.0;
+}
+
+static void attention_in_double(const struct shape *s, const float *q, const float *k,
+                                const float *v, const float *slopes, uint32_t dtype, uint64_t token,
+                                uint32_t head, double *out)
+{
+    uint64_t p = s->past + token, lo = s->window && p + 1 > s->window ? p + 1 - s->window : 0;
+    uint64_t kvh = head / (s->heads / s->kv_heads), kv = (uint64_t)s->kv_heads * s->dim;
+    double   m = -INFINITY, den = 0, *e = malloc((p + 1) * sizeof *e);
+    assert_non_null(e);
+    for (uint64_t j = lo; j <= p; j++) {
+        double dot = 0;
+        for (uint32_t d = 0; d < s->dim; d++)
+            dot += (double)q[(token * s->heads + head) * s->dim + d] * kept(k + j * kv, kvh, s, d, dtype);
+        dot *= (double)0.2f;
+        if (s->softcap > 0)
+            dot = (double)s->softcap * tanh(dot / (double)s->softcap);
+        if (s->alibi)
+            dot += (double)slopes[head] * ((double)j - (double)p);
+        e[j] = dot;
+        m = dot > m ? dot : m;
+    }
+    for (uint64_t j = lo; j <= p; j++)
+        den += e[j] = exp(e[j] - m);
+    for (uint32_t d = 0; d < s->dim; d++) {
+        double y = 0;
+        for (uint64_t j = lo; j <= p; j++)
+            y += e[j] * kept(v + j * kv, kvh, s, d, dtype);
+        out[d] = y / den;
+    }
+    free(e);
+}
+
+/* Stores all keys and values at rows row0.., then attends with all tokens at once and one by
+ * one: the same bytes.  Returns the result of one instruction set. */
+static float *attend_on(struct tsr_cpu *c, const struct shape *s, const float *q, const float *k,
+                        const float *v, const float *slopes, uint32_t dtype)
+{
+    enum { ROW0 = 5 };
+    uint64_t n = s->past + s->tokens, kv = (uint64_t)s->kv_heads * s->dim, H = (uint64_t)s->heads * s->dim;
+    struct tsr_tensor kc = dev(c, NULL, dtype, n + ROW0 + 2, cache_cols(s, dtype), 4);
+    struct tsr_tensor vc = dev(c, NULL, dtype, n + ROW0 + 2, cache_cols(s, dtype), 4);
+    struct tsr_tensor kt = dev(c, k, TSR_F32, n, kv, 0), vt = dev(c, v, TSR_F32, n, kv, 0);
+    uint32_t *rows = malloc(n * 4), *spans = malloc(s->tokens * 8);
+    assert_true(rows && spans);
+    for (uint64_t i = 0; i < n; i++)
+        rows[i] = (uint32_t)(i + ROW0);
+    for (uint64_t t = 0; t < s->tokens; t++) {
+        spans[2 * t] = ROW0;
+        spans[2 * t + 1] = (uint32_t)(s->past + t);
+    }
+    struct tsr_tensor rt = dev(c, rows, TSR_U32, 1, n, 0), st = dev(c, spans, TSR_U32, s->tokens, 2, 0);
+    struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_KV_STORE, .out = &kc,
+                         .in = { &kt, &rt }, .kv_heads = s->kv_heads, .head_dim = s->dim };
+    run_ok(c, &op);
+    op.out = &vc;
+    op.in[0] = &vt;
+    run_ok(c, &op);
+    struct tsr_tensor qt = dev(c, q, TSR_F32, s->tokens, H, 8), ot = dev(c, NULL, TSR_F32, s->tokens, H, 8);
+    struct tsr_tensor al = dev(c, slopes, TSR_F32, 1, s->heads, 0);
+    struct tsr_op at = { .struct_size = sizeof at, .kind = TSR_OP_ATTENTION, .out = &ot,
+                         .in = { &qt, &kc, &vc, &st, s->alibi ? &al : NULL }, .heads = s->heads,
+                         .kv_heads = s->kv_heads, .head_dim = s->dim, .window = s->window,
+                         .scale = 0.2f, .softcap = s->softcap };
+    run_ok(c, &at);
+    float *all = host_of(c, &ot);
+    for (uint64_t t = 0; t < s->tokens; t++) { /* a batch of one gives the same bytes */
+        struct tsr_tensor q1 = qt, o1 = ot, s1 = st;
+        q1.rows = o1.rows = s1.rows = 1;
+        q1.offset += t * qt.row_stride;
+        o1.offset += t * ot.row_stride;
+        s1.offset += t * st.row_stride;
+        struct tsr_op one = at;
+        one.out = &o1;
+        one.in[0] = &q1;
+        one.in[3] = &s1;
+        run_ok(c, &one);
+        float *got = host_of(c, &o1);
+        assert_memory_equal(got, all + t * H, H * 4);
+        free(got);
+    }
+    struct tsr_tensor *dead[] = { &kc, &vc, &kt, &vt, &rt, &st, &qt, &ot, &al };
+    for (size_t i = 0; i < sizeof dead / sizeof *dead; i++)
+        undev(c, dead[i]);
+    free(rows);
+    free(spans);
+    return all;
+}
+
+static void attention_is_near_double(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        { 1, 1, 16, 0, 0, 1, 0, 0 },     { 4, 2, 8, 0, 0, 9, 0, 0 },
+        { 2, 2, 80, 0, 40, 5, 0, 1 },    { 8, 2, 64, 100, 270, 3, 50, 0 },
+        { 3, 1, 33, 17, 0, 40, 0, 0 },   { 2, 1, 128, 0, 600, 2, 0, 0 },
+        { 2, 1, 256, 300, 700, 2, 30, 1 },
+    };
+    static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8 };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int dt = 0; dt < 3; dt++) {
+            const struct shape *s = &shapes[i];
+            uint64_t n = s->past + s->tokens, H = (uint64_t)s->heads * s->dim;
+            float *q = rnd_new(s->tokens * H, 1), *k = rnd_new(n * s->kv_heads * s->dim, 1);
+            float *v = rnd_new(n * s->kv_heads * s->dim, 1), *slopes = rnd_new(s->heads, 0.3f);
+            float *first = NULL;
+            for (int isa = 0; isa < ISAS; isa++) {
+                struct tsr_cpu *c = cpu_new(test_isas[isa]);
+                if (!c)
+                    continue;
+                float *y = attend_on(c, s, q, k, v, slopes, dtypes[dt]);
+                if (first) {
+                    if (memcmp(first, y, s->tokens * H * 4) != 0)
+                        fail_msg("shape %zu dtype %d: %s differs", i, dt, test_isas[isa]);
+                    free(y);
+                } else {
+                    first = y;
+                }
+                tsr_cpu_destroy(c);
+            }
+            double *want = malloc(s->dim * sizeof *want);
+            assert_non_null(want);
+            for (uint64_t t = 0; t < s->tokens; t++)
+                for (uint32_t h = 0; h < s->heads; h++) {
+                    attention_in_double(s, q, k, v, slopes, dtypes[dt], t, h, want);
+                    /* scores err by dim/16 + a few ulp of sums up to 0.2 dim / 3; outputs are
+                     * averages of values below 1 */
+                    for (uint32_t d = 0; d < s->dim; d++)
+                        near((double)first[t * H + h * s->dim + d], want[d],
+                             0x1p-24 * (64.0 + s->dim), "attention");
+                }
+            free(want);
+            free(first);
+            free(q);
+            free(k);
+            free(v);
+            free(slopes);
+            assert_int_equal(host_bytes, 0);
+        }
+}
+
+static void math_is_near_double(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    float *x = malloc(N * 4), *y = malloc(N * 4), *z = malloc(N * 4);
+    assert_true(x && y && z);
+    for (int i = 0; i < N; i++)
+        x[i] = i < N / 2 ? 110.0f * rnd_f32() : ldexpf(rnd_f32(), (int)(rnd() % 40) - 30);
+    static const float special[] = { 0.0f, -0.0f, INFINITY, -INFINITY, NAN, 88.8f, 88.72f, -103.9f,
+                                     -104.1f, -87.4f, 1e-45f, 0.625f, 0.92773f, 1e38f, -1e38f };
+    memcpy(x, special, sizeof special);
+    double worst[3] = { 0 };
+    for (uint32_t f = 0; f < 3; f++) {
+        tsr_cpu_kernels_scalar.math(y, x, N, f);
+        for (int isa = 1; isa < ISAS; isa++) {
+            struct tsr_cpu *c = cpu_new(test_isas[isa]);
+            if (!c)
+                continue;
+            c->k->math(z, x, N, f);
+            assert_memory_equal(y, z, N * 4);
+            tsr_cpu_destroy(c);
+        }
+        for (int i = 0; i < N; i++) {
+            double d = (double)x[i], want = f == 0 ? exp(d) : f == 1 ? tanh(d) : erf(d);
+            if (isnan(want)) {
+                assert_true(isnan(y[i]));
+                continue;
+            }
+            if (isinf((float)want) || want == 0) {
+                assert_true((double)y[i] == (double)(float)want);
+                continue;
+            }
+            int e;
+            (void)frexp(want, &e);
+            double ulp = ldexp(1.0, (e < -125 ? -125 : e) - 24), off = fabs((double)y[i] - want) / ulp;
+            worst[f] = off > worst[f] ? off : worst[f];
+        }
+    }
+    print_message("worst ulp: exp %.2f tanh %.2f erf %.2f\n", worst[0], worst[1], worst[2]);
+    assert_true(worst[0] <= 1.5 && worst[1] <= 2.5 && worst[2] <= 1.5);
+    free(x);
+    free(y);
+    free(z);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(math_is_near_double), cmocka_unit_test(norms),
+        cmocka_unit_test(rope_turns),          cmocka_unit_test(elementwise),
+        cmocka_unit_test(gather_takes_rows),   cmocka_unit_test(attention_is_near_double),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
