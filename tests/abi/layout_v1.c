@@ -1,0 +1,413 @@
+/* layout_v1.c - the frozen layout of ABI major 1: the place of every member of every public
+ * struct, and the value of every constant.  It compiles or it does not.
+ *
+ * Only lines for new members behind the last one may be added here; a line that has to be
+ * changed is a broken ABI (docs/abi.md).  Sizes are those of the newest minor. */
+#include "tessera/plugin.h"
+#include "tessera/format.h"
+#include "tessera/quantizer.h"
+#include "tessera/codec.h"
+#include "tessera/transport.h"
+#include "tessera/solver.h"
+#include "tessera/backend.h"
+
+#if defined(__cplusplus)
+#define CHECK static_assert
+#else
+#define CHECK _Static_assert
+#endif
+#define SIZE(type, n)       CHECK(sizeof(type) == (n), #type)
+#define AT(type, member, n) CHECK(offsetof(type, member) == (n), #type "." #member)
+#define IS(name, n)         CHECK((name) == (n), #name)
+
+CHECK(sizeof(void *) == 8 && sizeof(void (*)(void)) == 8, "64-bit");
+CHECK(sizeof(tsr_status) == 4 && sizeof(float) == 4 && sizeof(double) == 8, "plain types");
+#if defined(__BYTE_ORDER__)
+CHECK(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian");
+#endif
+
+/* tessera/plugin.h */
+SIZE(struct tsr_err, 16);
+AT(struct tsr_err, struct_size, 0);
+AT(struct tsr_err, cap, 4);
+AT(struct tsr_err, text, 8);
+SIZE(struct tsr_host, 64);
+AT(struct tsr_host, struct_size, 0);
+AT(struct tsr_host, abi_major, 4);
+AT(struct tsr_host, abi_minor, 6);
+AT(struct tsr_host, ctx, 8);
+AT(struct tsr_host, log, 16);
+AT(struct tsr_host, alloc, 24);
+AT(struct tsr_host, release, 32);
+AT(struct tsr_host, parallel_for, 40);
+AT(struct tsr_host, cancelled, 48);
+AT(struct tsr_host, service, 56);
+SIZE(struct tsr_choice, 24);
+AT(struct tsr_choice, name, 0);
+AT(struct tsr_choice, help, 8);
+AT(struct tsr_choice, value, 16);
+SIZE(union tsr_value, 8);
+AT(union tsr_value, i, 0);
+AT(union tsr_value, r, 0);
+AT(union tsr_value, s, 0);
+SIZE(struct tsr_option, 88);
+AT(struct tsr_option, name, 0);
+AT(struct tsr_option, help, 8);
+AT(struct tsr_option, unit, 16);
+AT(struct tsr_option, replaced_by, 24);
+AT(struct tsr_option, type, 32);
+AT(struct tsr_option, flags, 36);
+AT(struct tsr_option, offset, 40);
+AT(struct tsr_option, def, 48);
+AT(struct tsr_option, min, 56);
+AT(struct tsr_option, max, 64);
+AT(struct tsr_option, choices, 72);
+AT(struct tsr_option, n_choices, 80);
+SIZE(struct tsr_component, 64);
+AT(struct tsr_component, struct_size, 0);
+AT(struct tsr_component, option_stride, 4);
+AT(struct tsr_component, kind, 8);
+AT(struct tsr_component, name, 16);
+AT(struct tsr_component, summary, 24);
+AT(struct tsr_component, iface, 32);
+AT(struct tsr_component, options, 40);
+AT(struct tsr_component, n_options, 48);
+AT(struct tsr_component, options_size, 56);
+SIZE(struct tsr_plugin, 72);
+AT(struct tsr_plugin, magic, 0);
+AT(struct tsr_plugin, struct_size, 8);
+AT(struct tsr_plugin, abi_major, 12);
+AT(struct tsr_plugin, abi_minor, 14);
+AT(struct tsr_plugin, id, 16);
+AT(struct tsr_plugin, version, 24);
+AT(struct tsr_plugin, license, 32);
+AT(struct tsr_plugin, build, 40);
+AT(struct tsr_plugin, components, 48);
+AT(struct tsr_plugin, n_components, 56);
+AT(struct tsr_plugin, needs_minor, 64);
+AT(struct tsr_plugin, reserved, 68);
+
+/* tessera/format.h */
+SIZE(struct tsr_format, 40);
+AT(struct tsr_format, struct_size, 0);
+AT(struct tsr_format, dtype, 4);
+AT(struct tsr_format, id, 8);
+AT(struct tsr_format, bits, 16);
+AT(struct tsr_format, zero, 20);
+AT(struct tsr_format, group, 24);
+AT(struct tsr_format, scale_dtype, 32);
+AT(struct tsr_format, reserved, 36);
+
+/* tessera/quantizer.h */
+SIZE(struct tsr_matrix, 48);
+AT(struct tsr_matrix, struct_size, 0);
+AT(struct tsr_matrix, dtype, 4);
+AT(struct tsr_matrix, name, 8);
+AT(struct tsr_matrix, data, 16);
+AT(struct tsr_matrix, rows, 24);
+AT(struct tsr_matrix, cols, 32);
+AT(struct tsr_matrix, row_stride, 40);
+SIZE(struct tsr_quant_plan, 80);
+AT(struct tsr_quant_plan, struct_size, 0);
+AT(struct tsr_quant_plan, rows_per_unit, 4);
+AT(struct tsr_quant_plan, code_bytes, 8);
+AT(struct tsr_quant_plan, meta_bytes, 16);
+AT(struct tsr_quant_plan, scratch_bytes, 24);
+AT(struct tsr_quant_plan, need, 32);
+AT(struct tsr_quant_plan, format, 40);
+SIZE(struct tsr_quant_stats, 88);
+AT(struct tsr_quant_stats, struct_size, 0);
+AT(struct tsr_quant_stats, reserved, 4);
+AT(struct tsr_quant_stats, cols, 8);
+AT(struct tsr_quant_stats, tokens, 16);
+AT(struct tsr_quant_stats, hessian, 24);
+AT(struct tsr_quant_stats, absmax, 32);
+AT(struct tsr_quant_stats, mean, 40);
+AT(struct tsr_quant_stats, variance, 48);
+AT(struct tsr_quant_stats, mean_abs, 56);
+AT(struct tsr_quant_stats, sensitivity, 64);
+AT(struct tsr_quant_stats, inputs, 72);
+AT(struct tsr_quant_stats, input_rows, 80);
+SIZE(struct tsr_quant_job, 72);
+AT(struct tsr_quant_job, struct_size, 0);
+AT(struct tsr_quant_job, reserved, 4);
+AT(struct tsr_quant_job, first_row, 8);
+AT(struct tsr_quant_job, src, 16);
+AT(struct tsr_quant_job, dst, 24);
+AT(struct tsr_quant_job, codes, 32);
+AT(struct tsr_quant_job, meta, 40);
+AT(struct tsr_quant_job, scratch, 48);
+AT(struct tsr_quant_job, stats, 56);
+AT(struct tsr_quant_job, prepared, 64);
+SIZE(struct tsr_quantizer_v1, 80);
+AT(struct tsr_quantizer_v1, struct_size, 0);
+AT(struct tsr_quantizer_v1, src_dtypes, 4);
+AT(struct tsr_quantizer_v1, promises, 8);
+AT(struct tsr_quantizer_v1, create, 16);
+AT(struct tsr_quantizer_v1, destroy, 24);
+AT(struct tsr_quantizer_v1, plan, 32);
+AT(struct tsr_quantizer_v1, quantize, 40);
+AT(struct tsr_quantizer_v1, dequantize, 48);
+AT(struct tsr_quantizer_v1, prepare, 56);
+AT(struct tsr_quantizer_v1, unprepare, 64);
+AT(struct tsr_quantizer_v1, extension, 72);
+
+/* tessera/codec.h */
+SIZE(struct tsr_codec_job, 64);
+AT(struct tsr_codec_job, struct_size, 0);
+AT(struct tsr_codec_job, source, 4);
+AT(struct tsr_codec_job, site, 8);
+AT(struct tsr_codec_job, reserved, 12);
+AT(struct tsr_codec_job, rows, 16);
+AT(struct tsr_codec_job, cols, 24);
+AT(struct tsr_codec_job, src, 32);
+AT(struct tsr_codec_job, dst, 40);
+AT(struct tsr_codec_job, wire, 48);
+AT(struct tsr_codec_job, wire_bytes, 56);
+SIZE(struct tsr_codec_v1, 112);
+AT(struct tsr_codec_v1, struct_size, 0);
+AT(struct tsr_codec_v1, reserved, 4);
+AT(struct tsr_codec_v1, create, 8);
+AT(struct tsr_codec_v1, destroy, 16);
+AT(struct tsr_codec_v1, exactness, 24);
+AT(struct tsr_codec_v1, wire_bytes, 32);
+AT(struct tsr_codec_v1, encode, 40);
+AT(struct tsr_codec_v1, decode, 48);
+AT(struct tsr_codec_v1, decode_add, 56);
+AT(struct tsr_codec_v1, observe, 64);
+AT(struct tsr_codec_v1, freeze, 72);
+AT(struct tsr_codec_v1, state_bytes, 80);
+AT(struct tsr_codec_v1, save, 88);
+AT(struct tsr_codec_v1, load, 96);
+AT(struct tsr_codec_v1, extension, 104);
+
+/* tessera/transport.h */
+SIZE(struct tsr_transport_world, 32);
+AT(struct tsr_transport_world, struct_size, 0);
+AT(struct tsr_transport_world, rank, 4);
+AT(struct tsr_transport_world, ranks, 8);
+AT(struct tsr_transport_world, reserved, 12);
+AT(struct tsr_transport_world, shared, 16);
+AT(struct tsr_transport_world, shared_bytes, 24);
+SIZE(struct tsr_transport_v1, 96);
+AT(struct tsr_transport_v1, struct_size, 0);
+AT(struct tsr_transport_v1, reserved, 4);
+AT(struct tsr_transport_v1, world_bytes, 8);
+AT(struct tsr_transport_v1, create, 16);
+AT(struct tsr_transport_v1, destroy, 24);
+AT(struct tsr_transport_v1, send, 32);
+AT(struct tsr_transport_v1, recv, 40);
+AT(struct tsr_transport_v1, all_gather, 48);
+AT(struct tsr_transport_v1, all_to_all, 56);
+AT(struct tsr_transport_v1, test, 64);
+AT(struct tsr_transport_v1, wait, 72);
+AT(struct tsr_transport_v1, abort, 80);
+AT(struct tsr_transport_v1, extension, 88);
+
+/* tessera/solver.h */
+SIZE(struct tsr_solver_kind, 24);
+AT(struct tsr_solver_kind, struct_size, 0);
+AT(struct tsr_solver_kind, count, 4);
+AT(struct tsr_solver_kind, name, 8);
+AT(struct tsr_solver_kind, capacity_bytes, 16);
+SIZE(struct tsr_solver_option, 96);
+AT(struct tsr_solver_option, struct_size, 0);
+AT(struct tsr_solver_option, reserved, 4);
+AT(struct tsr_solver_option, prefill_mb, 8);
+AT(struct tsr_solver_option, decode_mb, 16);
+AT(struct tsr_solver_option, pre_ms, 24);
+AT(struct tsr_solver_option, dec_ms, 32);
+AT(struct tsr_solver_option, embed_pre_ms, 40);
+AT(struct tsr_solver_option, embed_dec_ms, 48);
+AT(struct tsr_solver_option, head_pre_ms, 56);
+AT(struct tsr_solver_option, head_dec_ms, 64);
+AT(struct tsr_solver_option, comm_pre_ms, 72);
+AT(struct tsr_solver_option, comm_dec_ms, 80);
+AT(struct tsr_solver_option, workspace_bytes, 88);
+SIZE(struct tsr_solver_instance, 200);
+AT(struct tsr_solver_instance, struct_size, 0);
+AT(struct tsr_solver_instance, objective, 4);
+AT(struct tsr_solver_instance, layers, 8);
+AT(struct tsr_solver_instance, classes, 16);
+AT(struct tsr_solver_instance, bits, 24);
+AT(struct tsr_solver_instance, n_kinds, 32);
+AT(struct tsr_solver_instance, n_options, 40);
+AT(struct tsr_solver_instance, layer_class, 48);
+AT(struct tsr_solver_instance, bit_names, 56);
+AT(struct tsr_solver_instance, layer_bytes, 64);
+AT(struct tsr_solver_instance, omega, 72);
+AT(struct tsr_solver_instance, theta, 80);
+AT(struct tsr_solver_instance, max_omega, 88);
+AT(struct tsr_solver_instance, batch, 96);
+AT(struct tsr_solver_instance, tokens, 104);
+AT(struct tsr_solver_instance, kinds, 112);
+AT(struct tsr_solver_instance, order, 120);
+AT(struct tsr_solver_instance, order_len, 128);
+AT(struct tsr_solver_instance, allow_unused, 136);
+AT(struct tsr_solver_instance, reserved, 140);
+AT(struct tsr_solver_instance, embed_bytes, 144);
+AT(struct tsr_solver_instance, head_bytes, 152);
+AT(struct tsr_solver_instance, options, 160);
+AT(struct tsr_solver_instance, gap, 168);
+AT(struct tsr_solver_instance, deadline_us, 176);
+AT(struct tsr_solver_instance, seed, 184);
+AT(struct tsr_solver_instance, cutoff, 192);
+SIZE(struct tsr_solver_solution, 96);
+AT(struct tsr_solver_solution, struct_size, 0);
+AT(struct tsr_solver_solution, status, 4);
+AT(struct tsr_solver_solution, objective, 8);
+AT(struct tsr_solver_solution, bound, 16);
+AT(struct tsr_solver_solution, option, 24);
+AT(struct tsr_solver_solution, stages, 32);
+AT(struct tsr_solver_solution, max_stages, 40);
+AT(struct tsr_solver_solution, stage_kind, 48);
+AT(struct tsr_solver_solution, stage_first, 56);
+AT(struct tsr_solver_solution, stage_count, 64);
+AT(struct tsr_solver_solution, layer_bits, 72);
+AT(struct tsr_solver_solution, reason, 80);
+AT(struct tsr_solver_solution, reason_cap, 88);
+SIZE(struct tsr_solver_v1, 48);
+AT(struct tsr_solver_v1, struct_size, 0);
+AT(struct tsr_solver_v1, reserved, 4);
+AT(struct tsr_solver_v1, supports, 8);
+AT(struct tsr_solver_v1, create, 16);
+AT(struct tsr_solver_v1, destroy, 24);
+AT(struct tsr_solver_v1, solve, 32);
+AT(struct tsr_solver_v1, extension, 40);
+
+/* tessera/backend.h */
+SIZE(struct tsr_tensor, 48);
+AT(struct tsr_tensor, struct_size, 0);
+AT(struct tsr_tensor, dtype, 4);
+AT(struct tsr_tensor, buffer, 8);
+AT(struct tsr_tensor, offset, 16);
+AT(struct tsr_tensor, rows, 24);
+AT(struct tsr_tensor, cols, 32);
+AT(struct tsr_tensor, row_stride, 40);
+SIZE(struct tsr_op, 112);
+AT(struct tsr_op, struct_size, 0);
+AT(struct tsr_op, kind, 4);
+AT(struct tsr_op, out, 8);
+AT(struct tsr_op, in, 16);
+AT(struct tsr_op, weight, 56);
+AT(struct tsr_op, act, 64);
+AT(struct tsr_op, norm, 68);
+AT(struct tsr_op, func, 72);
+AT(struct tsr_op, heads, 76);
+AT(struct tsr_op, kv_heads, 80);
+AT(struct tsr_op, head_dim, 84);
+AT(struct tsr_op, rotary_dim, 88);
+AT(struct tsr_op, window, 92);
+AT(struct tsr_op, eps, 96);
+AT(struct tsr_op, gain_offset, 100);
+AT(struct tsr_op, scale, 104);
+AT(struct tsr_op, softcap, 108);
+SIZE(struct tsr_weight_desc, 72);
+AT(struct tsr_weight_desc, struct_size, 0);
+AT(struct tsr_weight_desc, reserved, 4);
+AT(struct tsr_weight_desc, name, 8);
+AT(struct tsr_weight_desc, format, 16);
+AT(struct tsr_weight_desc, rows, 24);
+AT(struct tsr_weight_desc, cols, 32);
+AT(struct tsr_weight_desc, codes, 40);
+AT(struct tsr_weight_desc, meta, 48);
+AT(struct tsr_weight_desc, code_stride, 56);
+AT(struct tsr_weight_desc, meta_stride, 64);
+SIZE(struct tsr_backend_props, 32);
+AT(struct tsr_backend_props, struct_size, 0);
+AT(struct tsr_backend_props, deterministic, 4);
+AT(struct tsr_backend_props, device, 8);
+AT(struct tsr_backend_props, memory_bytes, 16);
+AT(struct tsr_backend_props, free_bytes, 24);
+SIZE(struct tsr_backend_v1, 112);
+AT(struct tsr_backend_v1, struct_size, 0);
+AT(struct tsr_backend_v1, reserved, 4);
+AT(struct tsr_backend_v1, create, 8);
+AT(struct tsr_backend_v1, destroy, 16);
+AT(struct tsr_backend_v1, properties, 24);
+AT(struct tsr_backend_v1, buffer_alloc, 32);
+AT(struct tsr_backend_v1, buffer_free, 40);
+AT(struct tsr_backend_v1, upload, 48);
+AT(struct tsr_backend_v1, download, 56);
+AT(struct tsr_backend_v1, weight_load, 64);
+AT(struct tsr_backend_v1, weight_free, 72);
+AT(struct tsr_backend_v1, weight_bytes, 80);
+AT(struct tsr_backend_v1, run, 88);
+AT(struct tsr_backend_v1, sync, 96);
+AT(struct tsr_backend_v1, extension, 104);
+
+/* constants */
+IS(TSR_ABI_MAJOR, 1);
+IS(TSR_PLUGIN_MAGIC, UINT64_C(0x314e474c50525354));
+IS(TSR_OK, 0);
+IS(TSR_E_INVAL, -1);
+IS(TSR_E_CONFIG, -2);
+IS(TSR_E_UNSUPPORTED, -3);
+IS(TSR_E_NOMEM, -4);
+IS(TSR_E_IO, -5);
+IS(TSR_E_DEVICE, -6);
+IS(TSR_E_NUMERIC, -7);
+IS(TSR_E_CANCELLED, -8);
+IS(TSR_LOG_DEBUG, 0);
+IS(TSR_LOG_INFO, 1);
+IS(TSR_LOG_WARN, 2);
+IS(TSR_OPT_BOOL, 1u);
+IS(TSR_OPT_INT, 2u);
+IS(TSR_OPT_REAL, 3u);
+IS(TSR_OPT_ENUM, 4u);
+IS(TSR_OPT_STRING, 5u);
+IS(TSR_OPT_REQUIRED, 1u);
+IS(TSR_OPT_ADVANCED, 2u);
+IS(TSR_F32, 1u);
+IS(TSR_F16, 2u);
+IS(TSR_BF16, 3u);
+IS(TSR_U8, 4u);
+IS(TSR_U32, 5u);
+IS(TSR_I8, 6u);
+IS(TSR_ZERO_MID, 0u);
+IS(TSR_ZERO_STORED, 1u);
+IS(TSR_NEED_HESSIAN, (UINT64_C(1) << 0));
+IS(TSR_NEED_ABSMAX, (UINT64_C(1) << 1));
+IS(TSR_NEED_MEAN, (UINT64_C(1) << 2));
+IS(TSR_NEED_VARIANCE, (UINT64_C(1) << 3));
+IS(TSR_NEED_MEAN_ABS, (UINT64_C(1) << 4));
+IS(TSR_NEED_SENSITIVITY, (UINT64_C(1) << 5));
+IS(TSR_NEED_INPUTS, (UINT64_C(1) << 6));
+IS(TSR_QUANT_DETERMINISTIC, (UINT64_C(1) << 0));
+IS(TSR_QUANT_IDEMPOTENT, (UINT64_C(1) << 1));
+IS(TSR_CODEC_EXACT, 0u);
+IS(TSR_CODEC_LOSSY, 1u);
+IS(TSR_OBJECTIVE_STEADY, 0u);
+IS(TSR_OBJECTIVE_PAPER, 1u);
+IS(TSR_SOLVER_CLASSES, (UINT64_C(1) << 0));
+IS(TSR_SOLVER_MAX_OMEGA, (UINT64_C(1) << 1));
+IS(TSR_SOLVER_LINKS, (UINT64_C(1) << 2));
+IS(TSR_SOLVER_USE_ALL, (UINT64_C(1) << 3));
+IS(TSR_SOLVER_FORBIDDEN, (UINT64_C(1) << 4));
+IS(TSR_SOLVER_WORKSPACE, (UINT64_C(1) << 5));
+IS(TSR_SOLVER_ENDS, (UINT64_C(1) << 6));
+IS(TSR_SOLVER_FIXED_ORDER, (UINT64_C(1) << 7));
+IS(TSR_SOLVED_OPTIMAL, 0u);
+IS(TSR_SOLVED_FEASIBLE, 1u);
+IS(TSR_SOLVED_INFEASIBLE, 2u);
+IS(TSR_SOLVED_UNKNOWN, 3u);
+IS(TSR_ACT_F32, 0u);
+IS(TSR_ACT_A16, 1u);
+IS(TSR_ACT_A8, 2u);
+IS(TSR_NORM_RMS, 0u);
+IS(TSR_NORM_LAYER, 1u);
+IS(TSR_FUNC_SILU, 0u);
+IS(TSR_FUNC_GELU_TANH, 1u);
+IS(TSR_FUNC_GELU_ERF, 2u);
+IS(TSR_FUNC_RELU, 3u);
+IS(TSR_OP_LINEAR, 1u);
+IS(TSR_OP_EMBED, 2u);
+IS(TSR_OP_NORM, 3u);
+IS(TSR_OP_ROPE, 4u);
+IS(TSR_OP_KV_STORE, 5u);
+IS(TSR_OP_ATTENTION, 6u);
+IS(TSR_OP_ACT, 7u);
+IS(TSR_OP_ADD, 8u);
+IS(TSR_OP_SCALE, 9u);
+IS(TSR_OP_GATHER, 10u);
+IS(TSR_OP_INPUTS, 5);
