@@ -1,0 +1,147 @@
+/* Every case of tests/golden/tokenizers: ids, ids with specials, text, random ids; and the
+ * streaming decoder gives the same bytes in whole characters. */
+#include "base/file.h"
+#include "base/json.h"
+#include "model/tokenizer.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define OK(e, call)                                         \
+    do {                                                    \
+        if ((call) != TSR_OK)                               \
+            fail_msg("%s: %s", #call, (e).text);            \
+    } while (0)
+
+static void list(const json_t *j, struct tsr_ids *ids)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    ids->n = 0;
+    for (size_t i = 0; i < json_array_size(j); i++)
+        OK(e, tsr_ids_push(ids, (uint32_t)json_integer_value(json_array_get(j, i)), &e.err));
+}
+
+static void same_ids(const char *what, const char *text, const struct tsr_ids *got,
+                     const struct tsr_ids *want)
+{
+    if (got->n != want->n || (want->n && memcmp(got->v, want->v, want->n * 4) != 0))
+        fail_msg("%s of \"%s\": %llu ids, wanted %llu", what, text, (unsigned long long)got->n,
+                 (unsigned long long)want->n);
+}
+
+static void same_text(const char *what, const struct tsr_text *got, const json_t *want)
+{
+    if (got->n != json_string_length(want) ||
+        (got->n && memcmp(got->v, json_string_value(want), got->n) != 0))
+        fail_msg("%s: \"%s\", wanted \"%s\"", what, got->v ? got->v : "", json_string_value(want));
+}
+
+/* Every piece is whole characters and the sum is the text. */
+static void stream(const struct tsr_tokenizer *t, const struct tsr_ids *ids, bool skip,
+                   const json_t *want)
+{
+    struct tsr_errbuf  e = TSR_ERRBUF(e);
+    struct tsr_stream *s = NULL;
+    struct tsr_text    sum = { 0 };
+    OK(e, tsr_stream_create(&s, t, skip, &e.err));
+    for (int round = 0; round < 2; round++) { /* a flushed stream starts afresh */
+        sum.n = 0;
+        for (uint64_t i = 0; i <= ids->n; i++) {
+            uint64_t from = sum.n;
+            if (i < ids->n)
+                OK(e, tsr_stream_push(s, ids->v[i], &sum, &e.err));
+            else
+                OK(e, tsr_stream_flush(s, &sum, &e.err));
+            if (sum.n > from)
+                assert_false(((unsigned char)sum.v[from] & 0xc0) == 0x80);
+        }
+        same_text("streamed", &sum, want);
+    }
+    tsr_stream_destroy(s);
+    tsr_text_free(&sum);
+}
+
+static void decode_case(const struct tsr_tokenizer *t, const struct tsr_ids *ids, bool skip,
+                        const json_t *want)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_text   text = { 0 };
+    OK(e, tsr_detokenize(t, ids->v, ids->n, skip, &text, &e.err));
+    same_text("decoded", &text, want);
+    tsr_text_free(&text);
+    stream(t, ids, skip, want);
+}
+
+static unsigned run_folder(const char *folder)
+{
+    struct tsr_errbuf     e = TSR_ERRBUF(e);
+    struct tsr_tokenizer *t = NULL;
+    json_t               *cases = NULL, *c;
+    size_t                i;
+    unsigned              n = 0;
+    char                 *path = tsr_path_join(folder, "cases.json");
+    struct tsr_ids        want = { 0 }, got = { 0 };
+    OK(e, tsr_json_load(&cases, path, 1 << 24, 16, &e.err));
+    OK(e, tsr_tokenizer_load(&t, folder, &e.err));
+    json_array_foreach(json_object_get(cases, "encode"), i, c) {
+        const json_t *text = json_object_get(c, "text");
+        const char   *s = json_string_value(text);
+        got.n = 0;
+        OK(e, tsr_tokenize(t, s, json_string_length(text), 0, &got, &e.err));
+        list(json_object_get(c, "ids"), &want);
+        same_ids(folder, s, &got, &want);
+        decode_case(t, &want, false, json_object_get(c, "decoded"));
+        got.n = 0;
+        OK(e, tsr_tokenize(t, s, json_string_length(text), TSR_TOKENIZE_SPECIAL, &got, &e.err));
+        list(json_object_get(c, "ids_with_special"), &want);
+        same_ids(folder, s, &got, &want);
+        decode_case(t, &want, true, json_object_get(c, "decoded_skip_special"));
+        n++;
+    }
+    json_array_foreach(json_object_get(cases, "decode_random_ids"), i, c) {
+        list(json_object_get(c, "ids"), &want);
+        decode_case(t, &want, json_is_true(json_object_get(c, "skip_special")),
+                    json_object_get(c, "decoded"));
+        n++;
+    }
+    json_decref(cases);
+    tsr_tokenizer_destroy(t);
+    tsr_ids_free(&want);
+    tsr_ids_free(&got);
+    free(path);
+    return n;
+}
+
+static void test_all(void **state)
+{
+    (void)state;
+    DIR           *d = opendir(TEST_GOLDEN "/tokenizers");
+    struct dirent *f;
+    unsigned       folders = 0, cases = 0;
+    assert_non_null(d);
+    while ((f = readdir(d)) != NULL) {
+        if (f->d_name[0] == '.')
+            continue;
+        char *path = tsr_path_join(TEST_GOLDEN "/tokenizers", f->d_name);
+        if (tsr_path_is_dir(path)) {
+            cases += run_folder(path);
+            folders++;
+        }
+        free(path);
+    }
+    (void)closedir(d);
+    assert_true(folders >= 11);
+    assert_true(cases >= 11 * 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_all) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
