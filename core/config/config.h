@@ -52,10 +52,19 @@ void tsr_diag_warning(struct tsr_diag *d, const struct tsr_mark *at, const char 
                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 uint64_t   tsr_diag_errors(const struct tsr_diag *d);
 /* In file order, colour on request. */
-void       tsr_diag_print(const struct tsr_diag *d, FILE *to, bool colour);
-/* TSR_OK without errors, else TSR_E_INPUT with "N errors in FILE" (the first one's text when
- * there is one), or TSR_E_NOMEM. */
+void       tsr_diag_print(struct tsr_diag *d, FILE *to, bool colour);
+/* TSR_OK without errors, else TSR_E_INPUT with "FILE: N errors" (place and text when there is
+ * one), or TSR_E_NOMEM. */
 tsr_status tsr_diag_status(const struct tsr_diag *d, struct tsr_err *err);
+
+/* One of them, in the order of printing; false past the end.  Strings live as long as d. */
+struct tsr_diag_item {
+    const char *file, *text, *hint; /* hint may be NULL */
+    const char *line_text;          /* the source line, or NULL */
+    uint32_t    line, column, length;
+    bool        warning, argument;  /* argument: file is "--set a.b=c", without line */
+};
+bool tsr_diag_at(struct tsr_diag *d, uint64_t i, struct tsr_diag_item *item);
 
 /* ---- loading ----------------------------------------------------------- */
 
@@ -75,6 +84,14 @@ const char            *tsr_doc_path(const struct tsr_doc *doc);
  * Its nodes get the origin "--set a.b=c". */
 tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment, struct tsr_diag *d,
                        struct tsr_err *err);
+/* The same with a name of the caller's for the origin: "--bits 3". */
+tsr_status tsr_doc_set_as(struct tsr_doc *doc, const char *origin, const char *assignment,
+                          struct tsr_diag *d, struct tsr_err *err);
+/* Puts the defaults of the tables' absent keys into a map of doc, with the origin "default", so
+ * that show and manifest hold every option.  After tsr_options_fill(). */
+struct tsr_optset;
+tsr_status tsr_doc_complete(struct tsr_doc *doc, const struct tsr_node *map,
+                            const struct tsr_optset *sets, uint64_t n_sets, struct tsr_err *err);
 /* Deep copy of a node into doc (arms as overrides of a base job). */
 struct tsr_node *tsr_doc_copy(struct tsr_doc *doc, const struct tsr_node *n);
 
@@ -82,6 +99,12 @@ struct tsr_node *tsr_doc_copy(struct tsr_doc *doc, const struct tsr_node *n);
 const struct tsr_node *tsr_node_get(const struct tsr_node *map, const char *key);
 /* Writes YAML that parses to the same tree; with origin, a comment behind each scalar. */
 void tsr_node_print(const struct tsr_node *n, FILE *to, bool origin);
+/* Plain scalars become null, booleans, integers and numbers where they read as such.  New
+ * reference, NULL when out of memory. */
+struct json_t;
+struct json_t *tsr_node_json(const struct tsr_node *n);
+/* "configs/a.yaml:14" or "--set a.b=c" or "default". */
+void tsr_mark_text(const struct tsr_mark *m, char *buf, size_t cap);
 
 /* ---- options ----------------------------------------------------------- */
 

@@ -1,0 +1,224 @@
+#include "config/doc.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK_BYTES 16384u
+
+struct block {
+    struct block *next;
+    uint64_t      cap;
+    _Alignas(16) unsigned char data[];
+};
+
+void *tsr_doc_alloc(struct tsr_doc *doc, uint64_t bytes)
+{
+    bytes = (bytes + 15) & ~UINT64_C(15);
+    if (!doc->blocks || doc->blocks->cap - doc->used < bytes) {
+        uint64_t      cap = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        struct block *b = tsr_new(1, sizeof *b + cap);
+        if (!b)
+            return NULL;
+        b->cap = cap;
+        b->next = doc->blocks;
+        doc->blocks = b;
+        doc->used = 0;
+    }
+    void *p = doc->blocks->data + doc->used;
+    doc->used += bytes;
+    return p;
+}
+
+char *tsr_doc_strndup(struct tsr_doc *doc, const char *s, uint64_t n)
+{
+    char *p = tsr_doc_alloc(doc, n + 1);
+    if (p)
+        memcpy(p, s, n);
+    return p;
+}
+
+struct tsr_source *tsr_doc_source(struct tsr_doc *doc, const char *name, const char *text,
+                                  uint64_t len, bool argument)
+{
+    struct tsr_source *s = tsr_doc_alloc(doc, sizeof *s);
+    if (!s)
+        return NULL;
+    s->name = tsr_doc_strndup(doc, name, strlen(name));
+    s->text = tsr_doc_strndup(doc, text, len);
+    if (!s->name || !s->text)
+        return NULL;
+    s->len = len;
+    s->argument = argument;
+    s->next = doc->sources;
+    doc->sources = s;
+    return s;
+}
+
+struct tsr_node *tsr_doc_node(struct tsr_doc *doc, enum tsr_node_kind kind,
+                              const struct tsr_mark *mark)
+{
+    struct tsr_node *n = tsr_doc_alloc(doc, sizeof *n);
+    if (!n)
+        return NULL;
+    n->kind = kind;
+    n->mark = *mark;
+    n->text = "";
+    return n;
+}
+
+/* Arrays grow by doubling inside the arena: room is there up to the next power of two. */
+static struct tsr_node **grow(struct tsr_doc *doc, struct tsr_node **v, uint64_t n)
+{
+    if (n != 0 && (n < 4 || (n & (n - 1)) != 0))
+        return v;
+    struct tsr_node **w = tsr_doc_alloc(doc, (n ? 2 * n : 4) * sizeof *w);
+    if (w && n)
+        memcpy(w, v, n * sizeof *w);
+    return w;
+}
+
+bool tsr_doc_put(struct tsr_doc *doc, struct tsr_node *into, struct tsr_node *key,
+                 struct tsr_node *value)
+{
+    for (uint64_t i = 0; key && i < into->n; i++)
+        if (strcmp(into->keys[i]->text, key->text) == 0) {
+            into->items[i] = value;
+            into->keys[i] = key;
+            return true;
+        }
+    struct tsr_node **items = grow(doc, into->items, into->n);
+    struct tsr_node **keys = key ? grow(doc, into->keys, into->n) : NULL;
+    if (!items || (key && !keys))
+        return false;
+    items[into->n] = value;
+    if (key)
+        keys[into->n] = key;
+    into->items = items;
+    into->keys = keys;
+    into->n++;
+    return true;
+}
+
+static tsr_status parse(struct tsr_doc *doc, const char *name, const char *text, uint64_t len,
+                        struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_source *s = tsr_doc_source(doc, name, text, len, false);
+    if (!s)
+        return tsr_fail_nomem(err, len, name);
+    doc->path = s->name;
+    uint64_t before = tsr_diag_errors(d);
+    struct tsr_node *root = NULL;
+    struct tsr_mark  top = { s, 1, 1, 1 };
+    if (tsr_yaml_check_text(s, d))
+        TSR_TRY(tsr_yaml_parse(doc, s, 0, &root, d, err));
+    if (tsr_diag_errors(d) == before && (!root || root->kind == TSR_NODE_NULL))
+        tsr_diag_error(d, &top, "a job begins with 'version: 1'", "the file is empty");
+    else if (root && root->kind != TSR_NODE_MAP)
+        tsr_diag_error(d, &root->mark, "a job begins with 'version: 1'",
+                       "the file must be a mapping of keys to values, not a %s",
+                       root->kind == TSR_NODE_LIST ? "list" : "single value");
+    if (tsr_diag_errors(d) != before)
+        return tsr_diag_status(d, err);
+    doc->root = root;
+    return TSR_OK;
+}
+
+tsr_status tsr_doc_parse(struct tsr_doc **out, const char *name, const char *text, uint64_t len,
+                         struct tsr_diag *d, struct tsr_err *err)
+{
+    *out = NULL;
+    if (len > TSR_YAML_BYTES)
+        return tsr_fail(err, TSR_E_INPUT, "%s: %llu bytes, more than the limit of %u", name,
+                        (unsigned long long)len, TSR_YAML_BYTES);
+    struct tsr_doc *doc = tsr_new(1, sizeof *doc);
+    if (!doc)
+        return tsr_fail_nomem(err, sizeof *doc, name);
+    tsr_status st = parse(doc, name, text, len, d, err);
+    if (st == TSR_OK)
+        *out = doc;
+    else
+        tsr_doc_destroy(doc);
+    return st;
+}
+
+tsr_status tsr_doc_load(struct tsr_doc **doc, const char *path, struct tsr_diag *d,
+                        struct tsr_err *err)
+{
+    char    *text;
+    uint64_t len;
+    *doc = NULL;
+    TSR_TRY(tsr_file_slurp(path, TSR_YAML_BYTES, &text, &len, err));
+    tsr_status st = tsr_doc_parse(doc, path, text, len, d, err);
+    free(text);
+    return st;
+}
+
+void tsr_doc_destroy(struct tsr_doc *doc)
+{
+    if (!doc)
+        return;
+    for (struct block *b = doc->blocks; b;) {
+        struct block *next = b->next;
+        free(b);
+        b = next;
+    }
+    free(doc);
+}
+
+const struct tsr_node *tsr_doc_root(const struct tsr_doc *doc)
+{
+    return doc->root;
+}
+
+const char *tsr_doc_path(const struct tsr_doc *doc)
+{
+    return doc->path;
+}
+
+const struct tsr_node *tsr_node_get(const struct tsr_node *map, const char *key)
+{
+    if (!map || map->kind != TSR_NODE_MAP)
+        return NULL;
+    for (uint64_t i = 0; i < map->n; i++)
+        if (strcmp(map->keys[i]->text, key) == 0)
+            return map->items[i];
+    return NULL;
+}
+
+static struct tsr_node *copy(struct tsr_doc *doc, const struct tsr_node *n, unsigned depth)
+{
+    if (depth == TSR_TREE_DEPTH || ++doc->nodes > TSR_YAML_NODES)
+        return NULL;
+    struct tsr_node *c = tsr_doc_node(doc, n->kind, &n->mark);
+    if (!c)
+        return NULL;
+    c->quoted = n->quoted;
+    c->text = tsr_doc_strndup(doc, n->text, strlen(n->text));
+    if (!c->text)
+        return NULL;
+    for (uint64_t i = 0; i < n->n; i++) {
+        struct tsr_node *key = NULL, *value = copy(doc, n->items[i], depth + 1);
+        if (n->keys && !(key = copy(doc, n->keys[i], depth + 1)))
+            return NULL;
+        /* keys are unique already: no search */
+        struct tsr_node **items = grow(doc, c->items, c->n);
+        struct tsr_node **keys = key ? grow(doc, c->keys, c->n) : NULL;
+        if (!value || !items || (key && !keys))
+            return NULL;
+        items[c->n] = value;
+        if (key)
+            keys[c->n] = key;
+        c->items = items;
+        c->keys = keys;
+        c->n++;
+    }
+    return c;
+}
+
+struct tsr_node *tsr_doc_copy(struct tsr_doc *doc, const struct tsr_node *n)
+{
+    return copy(doc, n, 0);
+}

@@ -1,0 +1,229 @@
+#include "config/doc.h"
+
+#include <string.h>
+
+#define MAX_PARTS 16u
+
+struct part {
+    const char *name; /* in the assignment */
+    size_t      len;
+    uint64_t    index; /* from 1; 0: none */
+    uint32_t    column;
+};
+
+struct override {
+    struct tsr_doc    *doc;
+    struct tsr_source *source;
+    struct tsr_diag   *d;
+    struct part        parts[MAX_PARTS];
+    uint64_t           n;
+    bool               nomem;
+};
+
+static void complain(struct override *o, const struct part *p, const char *hint, const char *what)
+{
+    struct tsr_mark m = { o->source, 1, p ? p->column : 1, p && p->len ? (uint32_t)p->len : 1 };
+    tsr_diag_error(o->d, &m, hint, "%s", what);
+}
+
+/* "quantize[2].rules[1].bits" up to '='. */
+static const char *split(struct override *o, const char *text)
+{
+    const char *s = text;
+    for (;;) {
+        struct part p = { s, 0, 0, (uint32_t)(s - text) + 1 };
+        if (o->n == MAX_PARTS) {
+            complain(o, &p, NULL, "more than 16 parts in the name of the key");
+            return NULL;
+        }
+        p.len = strcspn(s, ".[=");
+        if (p.len == 0) {
+            complain(o, &p, "write KEY=VALUE or STEP.KEY=VALUE", "the name of a key is missing");
+            return NULL;
+        }
+        s += p.len;
+        if (*s == '[') {
+            for (s++; *s >= '0' && *s <= '9' && p.index < 1000000; s++)
+                p.index = p.index * 10 + (uint64_t)(*s - '0');
+            if (*s != ']' || p.index == 0) {
+                complain(o, &p, "count from 1, as in quantize[2].bits=3",
+                         "the number in brackets is wrong");
+                return NULL;
+            }
+            s++;
+        }
+        o->parts[o->n++] = p;
+        if (*s == '=')
+            return s + 1;
+        if (*s != '.') {
+            complain(o, &p, "write KEY=VALUE or STEP.KEY=VALUE", "'=' and a value are missing");
+            return NULL;
+        }
+        s++;
+    }
+}
+
+static bool named(const struct tsr_node *n, const struct part *p)
+{
+    return strlen(n->text) == p->len && memcmp(n->text, p->name, p->len) == 0;
+}
+
+static struct tsr_node *get(const struct tsr_node *map, const struct part *p)
+{
+    for (uint64_t i = 0; map->kind == TSR_NODE_MAP && i < map->n; i++)
+        if (named(map->keys[i], p))
+            return map->items[i];
+    return NULL;
+}
+
+static struct tsr_node *make(struct override *o, enum tsr_node_kind kind, const struct part *p)
+{
+    struct tsr_mark  m = { o->source, 1, p->column, (uint32_t)p->len };
+    struct tsr_node *n = tsr_doc_node(o->doc, kind, &m);
+    if (n && kind == TSR_NODE_SCALAR)
+        n->text = tsr_doc_strndup(o->doc, p->name, p->len);
+    if (!n || !n->text)
+        o->nomem = true;
+    return o->nomem ? NULL : n;
+}
+
+/* The name of a step: `- name` or `- name: {...}`. */
+static const struct tsr_node *step_name(const struct tsr_node *item)
+{
+    if (item->kind == TSR_NODE_SCALAR)
+        return item;
+    return item->kind == TSR_NODE_MAP && item->n == 1 ? item->keys[0] : NULL;
+}
+
+/* How many steps have this name; *at is the wanted one's place in the list. */
+static uint64_t count_steps(const struct tsr_node *list, const struct part *p, uint64_t *at)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; list && list->kind == TSR_NODE_LIST && i < list->n; i++) {
+        const struct tsr_node *name = step_name(list->items[i]);
+        if (name && named(name, p) && (++n == p->index || (p->index == 0 && n == 1)))
+            *at = i;
+    }
+    return n;
+}
+
+/* Where a place holds its value, so that it can be replaced. */
+static struct tsr_node **step_value(struct override *o, struct tsr_node **item)
+{
+    if ((*item)->kind == TSR_NODE_MAP)
+        return &(*item)->items[0];
+    struct tsr_node *map = make(o, TSR_NODE_MAP, &o->parts[0]);
+    struct tsr_node *value = make(o, TSR_NODE_MAP, &o->parts[0]);
+    if (o->nomem || !tsr_doc_put(o->doc, map, *item, value)) {
+        o->nomem = true;
+        return NULL;
+    }
+    *item = map;
+    return &map->items[0];
+}
+
+/* The place named by a part below a node; made when absent. */
+static struct tsr_node **descend(struct override *o, struct tsr_node **at, const struct part *p)
+{
+    struct tsr_node *n = *at;
+    if (n->kind == TSR_NODE_NULL) {
+        n = make(o, TSR_NODE_MAP, p);
+        if (!n)
+            return NULL;
+        *at = n;
+    }
+    if (n->kind != TSR_NODE_MAP) {
+        complain(o, p, NULL, n->kind == TSR_NODE_LIST ? "this is a key below a list; pick an item, "
+                                                        "as in rules[1].bits=3"
+                                                      : "this is a key below a single value");
+        return NULL;
+    }
+    if (!get(n, p)) {
+        struct tsr_node *key = make(o, TSR_NODE_SCALAR, p), *value = make(o, TSR_NODE_NULL, p);
+        if (o->nomem || !tsr_doc_put(o->doc, n, key, value)) {
+            o->nomem = true;
+            return NULL;
+        }
+    }
+    uint64_t i = 0;
+    while (!named(n->keys[i], p))
+        i++;
+    if (!p->index)
+        return &n->items[i];
+    struct tsr_node *list = n->items[i];
+    if (list->kind != TSR_NODE_LIST || p->index > list->n) {
+        char what[120];
+        (void)snprintf(what, sizeof what, list->kind == TSR_NODE_LIST ? "the list has only %llu items"
+                                                                      : "this is no list",
+                       (unsigned long long)list->n);
+        complain(o, p, NULL, what);
+        return NULL;
+    }
+    return &list->items[p->index - 1];
+}
+
+/* Head key or step: the first part, see rulings on --set. */
+static struct tsr_node **first(struct override *o)
+{
+    const struct part     *p = &o->parts[0];
+    const struct tsr_node *root = o->doc->root, *list = tsr_node_get(root, "pipeline");
+    uint64_t               at = 0, n = count_steps(list, p, &at);
+    char                   what[200];
+    bool                   head = get(root, p) && (n == 0 || o->n == 1);
+    if (n == 0 || head)
+        return descend(o, &o->doc->root, p);
+    if (p->index == 0 && n > 1) {
+        (void)snprintf(what, sizeof what, "there are %llu steps '%.*s'", (unsigned long long)n,
+                       (int)(p->len < 60 ? p->len : 60), p->name);
+        complain(o, p, "pick one by number, as in quantize[2].bits=3", what);
+        return NULL;
+    }
+    if (p->index > n) {
+        (void)snprintf(what, sizeof what, "there is no step '%.*s' number %llu, only %llu",
+                       (int)(p->len < 60 ? p->len : 60), p->name, (unsigned long long)p->index,
+                       (unsigned long long)n);
+        complain(o, p, NULL, what);
+        return NULL;
+    }
+    return step_value(o, &list->items[at]);
+}
+
+tsr_status tsr_doc_set_as(struct tsr_doc *doc, const char *origin, const char *assignment,
+                          struct tsr_diag *d, struct tsr_err *err)
+{
+    uint64_t len = strlen(assignment);
+    if (len > TSR_YAML_BYTES)
+        return tsr_fail(err, TSR_E_INPUT, "%.60s: longer than 1 MiB", origin);
+    struct override o = { .doc = doc, .d = d };
+    o.source = tsr_doc_source(doc, origin, assignment, len, true);
+    if (!o.source)
+        return tsr_fail_nomem(err, len, "--set");
+    uint64_t before = tsr_diag_errors(d);
+    if (!tsr_yaml_check_text(o.source, d))
+        return tsr_diag_status(d, err);
+    const char      *text = split(&o, o.source->text);
+    struct tsr_node *value = NULL;
+    if (text)
+        TSR_TRY(tsr_yaml_parse(doc, o.source, (uint64_t)(text - o.source->text), &value, d, err));
+    if (tsr_diag_errors(d) != before)
+        return tsr_diag_status(d, err);
+    if (!value)
+        value = make(&o, TSR_NODE_NULL, &o.parts[o.n - 1]);
+    struct tsr_node **at = first(&o);
+    for (uint64_t i = 1; at && i < o.n; i++)
+        at = descend(&o, at, &o.parts[i]);
+    if (o.nomem || (!at && tsr_diag_errors(d) == before))
+        return tsr_fail_nomem(err, len, "--set");
+    if (!at)
+        return tsr_diag_status(d, err);
+    *at = value;
+    return TSR_OK;
+}
+
+tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment, struct tsr_diag *d,
+                       struct tsr_err *err)
+{
+    char origin[256];
+    (void)snprintf(origin, sizeof origin, "--set %.240s", assignment);
+    return tsr_doc_set_as(doc, origin, assignment, d, err);
+}
