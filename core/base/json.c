@@ -4,8 +4,86 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* jansson's lexer ignores that its buffer could not grow and then writes behind a shorter one.
+ * So while a text is parsed, an allocation that fails leaves the library by longjmp; its blocks
+ * are remembered here and freed.  They stay plain malloc() blocks. */
+struct guard {
+    jmp_buf  back;
+    void   **blocks;
+    uint64_t n, cap;
+};
+static _Thread_local struct guard *guard;
+
+static bool remember(struct guard *g, void *p)
+{
+    if (g->n == g->cap) {
+        uint64_t cap = g->cap ? g->cap * 2 : 256;
+        void   **b = tsr_renew(g->blocks, cap, sizeof *b);
+        if (!b)
+            return false;
+        g->blocks = b;
+        g->cap = cap;
+    }
+    g->blocks[g->n++] = p;
+    return true;
+}
+
+/* What is freed was mostly allocated last. */
+static void forget(struct guard *g, const void *p)
+{
+    for (uint64_t i = g->n; i-- > 0;) {
+        if (g->blocks[i] == p) {
+            g->blocks[i] = NULL;
+            break;
+        }
+    }
+    while (g->n > 0 && !g->blocks[g->n - 1])
+        g->n--;
+}
+
+static void *guarded_malloc(size_t n)
+{
+    void *p = malloc(n);
+    if (!guard || (p && remember(guard, p)))
+        return p;
+    free(p);
+    longjmp(guard->back, 1);
+}
+
+static void guarded_free(void *p)
+{
+    if (guard && p)
+        forget(guard, p);
+    free(p);
+}
+
+__attribute__((constructor)) static void install(void)
+{
+    json_set_alloc_funcs(guarded_malloc, guarded_free);
+}
+
+/* json_loadb(), or false when memory ran out. */
+static __attribute__((noinline)) bool load(json_t **j, const char *data, uint64_t len,
+                                           json_error_t *e)
+{
+    struct guard g = { .n = 0 };
+    if (setjmp(g.back) == 0) {
+        guard = &g;
+        *j = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, e);
+        guard = NULL;
+        free(g.blocks);
+        return true;
+    }
+    guard = NULL;
+    for (uint64_t i = 0; i < g.n; i++)
+        free(g.blocks[i]);
+    free(g.blocks);
+    return false;
+}
 
 /* jansson recurses to 2048 levels; a scan beforehand keeps ours. */
 static bool too_deep(const char *s, uint64_t len, unsigned depth)
@@ -37,10 +115,10 @@ tsr_status tsr_json_parse(json_t **out, const char *name, const char *data, uint
     if (too_deep(data, len, depth))
         return tsr_fail(err, TSR_E_INPUT, "%s: nested deeper than %u levels", name, depth);
     json_error_t e;
-    json_t      *j = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    json_t      *j = NULL;
+    if (!load(&j, data, len, &e))
+        return tsr_fail_nomem(err, len, name);
     if (!j) {
-        if (json_error_code(&e) == json_error_out_of_memory)
-            return tsr_fail_nomem(err, len, name);
         return tsr_fail(err, TSR_E_INPUT, "%s:%d:%d: not valid JSON: %s", name, e.line, e.column,
                         e.text);
     }
