@@ -228,26 +228,31 @@ static tsr_status open_indexed(struct tsr_shards *s, const char *folder, struct 
 }
 
 /* Whether folder has the name, as anything (a dangling link counts). */
-static bool has(const char *folder, const char *name)
+static tsr_status has(const char *folder, const char *name, bool *yes, struct tsr_err *err)
 {
     char       *p = tsr_path_join(folder, name);
     struct stat st;
-    bool        yes = p && lstat(p, &st) == 0;
+    if (!p)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    *yes = lstat(p, &st) == 0;
     free(p);
-    return yes;
+    return TSR_OK;
 }
 
 tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
+    bool       single, indexed;
     tsr_status st;
-    if (has(folder, "model.safetensors")) {
+    TSR_TRY(has(folder, "model.safetensors", &single, err));
+    TSR_TRY(has(folder, INDEX_NAME, &indexed, err));
+    if (single) {
         s->files = tsr_new(1, sizeof *s->files);
         st = s->files ? open_shard(s, folder, "model.safetensors", err)
                       : tsr_fail_nomem(err, sizeof *s->files, folder);
         if (st == TSR_OK)
             st = merge(s, err);
-    } else if (has(folder, INDEX_NAME)) {
+    } else if (indexed) {
         st = open_indexed(s, folder, err);
     } else {
         st = fail_absent(folder, err);

@@ -3,6 +3,7 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/arch.h"
 #include "model/model.h"
 #include "model/safetensors.h"
 #include "tessera/backend.h"
@@ -330,6 +331,90 @@ static void test_phi3(void **state)
     tsr_model_destroy(m);
 }
 
+/* A Llama config with more members. */
+static void parse(struct tsr_config *c, const char *architecture, const char *more)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              text[1024];
+    int               n = snprintf(text, sizeof text,
+                                   "{\"architectures\":[\"%s\"],\"vocab_size\":8,\"hidden_size\":64,"
+                                   "\"intermediate_size\":8,\"num_hidden_layers\":2,"
+                                   "\"num_attention_heads\":4,\"num_key_value_heads\":2%s}",
+                                   architecture, more);
+    if (tsr_config_parse(c, "config.json", text, (uint64_t)n, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+}
+
+static void test_rope(void **state)
+{
+    (void)state;
+    struct tsr_config     c;
+    const struct tsr_rope *r = &c.hp.rope;
+    static const char     llama[] = "LlamaForCausalLM";
+    parse(&c, llama, ",\"max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"yarn\","
+                     "\"factor\":4.0,\"original_max_position_embeddings\":1024}");
+    assert_int_equal(r->scaling, TSR_ROPE_YARN);
+    assert_true(r->beta_fast == 32.0 && r->beta_slow == 1.0 && r->factor == 4.0);
+    assert_true(fabs(r->attention_factor - (0.1 * log(4.0) + 1.0)) < 1e-12);
+    assert_int_equal(r->original_positions, 1024);
+    tsr_config_free(&c);
+    parse(&c, llama, ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":2,"
+                     "\"rope_theta\":5e5},\"max_position_embeddings\":99");
+    assert_int_equal(r->scaling, TSR_ROPE_DYNAMIC_NTK);
+    assert_true(r->theta == 5e5);
+    assert_int_equal(r->original_positions, 99);
+    tsr_config_free(&c);
+    /* where both styles stand, the older wins, as in the reference */
+    parse(&c, llama, ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":3},\"rope_theta\":7e4,"
+                     "\"rope_parameters\":{\"rope_type\":\"default\"}");
+    assert_int_equal(r->scaling, TSR_ROPE_LINEAR);
+    assert_true(r->factor == 3.0 && r->theta == 7e4);
+    tsr_config_free(&c);
+    /* Phi-3: "su" is long rope, a part of the head rotates, the top level's length wins */
+    parse(&c, "Phi3ForCausalLM",
+          ",\"partial_rotary_factor\":0.75,\"max_position_embeddings\":128,"
+          "\"original_max_position_embeddings\":16,\"rope_scaling\":{\"type\":\"su\","
+          "\"short_factor\":[1,1,1,1,1,1],\"long_factor\":[2,2,2,2,2,2.5],"
+          "\"original_max_position_embeddings\":32}");
+    assert_int_equal(r->scaling, TSR_ROPE_LONG);
+    assert_int_equal(r->dim, 12);
+    assert_int_equal(r->original_positions, 16);
+    assert_true(fabs(r->attention_factor - sqrt(1.75)) < 1e-12); /* 1 + ln 8 / ln 16 */
+    assert_true(r->long_factor[5] == 2.5f);
+    tsr_config_free(&c);
+}
+
+/* What the reference assumes for keys that a config leaves out or sets to null. */
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct tsr_config c;
+    parse(&c, "MistralForCausalLM", "");
+    assert_int_equal(c.hp.window[1], 4096);
+    assert_int_equal(c.hp.max_positions, 131072);
+    assert_false(c.hp.tied);
+    tsr_config_free(&c);
+    parse(&c, "MistralForCausalLM", ",\"sliding_window\":null,\"eos_token_id\":null");
+    assert_int_equal(c.hp.window[1], 0);
+    assert_int_equal(c.hp.n_eos, 0);
+    tsr_config_free(&c);
+    parse(&c, "Gemma2ForCausalLM", ",\"attn_logit_softcapping\":null");
+    assert_int_equal(c.hp.head_dim, 256);
+    assert_true(c.hp.tied && c.hp.attn_softcap == 0.0f && c.hp.logit_softcap == 30.0f);
+    assert_true(c.hp.attn_scale == 0.0625f);
+    assert_int_equal(c.hp.window[0], 4096);
+    assert_int_equal(c.hp.window[1], 0);
+    tsr_config_free(&c);
+    parse(&c, "Qwen2ForCausalLM", ",\"use_sliding_window\":true,\"max_window_layers\":1");
+    assert_int_equal(c.hp.window[0], 0);
+    assert_int_equal(c.hp.window[1], 4096);
+    assert_int_equal(c.hp.bos, -1);
+    tsr_config_free(&c);
+    parse(&c, "Qwen2ForCausalLM", ",\"sliding_window\":7,\"max_window_layers\":0");
+    assert_int_equal(c.hp.window[1], 0); /* not in use */
+    tsr_config_free(&c);
+}
+
 static void test_demo(void **state)
 {
     (void)state;
@@ -363,7 +448,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_load), cmocka_unit_test(test_llama), cmocka_unit_test(test_qwen2),
         cmocka_unit_test(test_gemma2),   cmocka_unit_test(test_opt),   cmocka_unit_test(test_bloom),
-        cmocka_unit_test(test_phi3),     cmocka_unit_test(test_demo),  cmocka_unit_test(test_families),
+        cmocka_unit_test(test_phi3),     cmocka_unit_test(test_rope),  cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_demo),     cmocka_unit_test(test_families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
