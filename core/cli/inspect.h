@@ -1,0 +1,27 @@
+/* cli/inspect.h - what `tessera inspect` knows, as JSON; the verb prints it. */
+#ifndef TSR_CLI_INSPECT_H
+#define TSR_CLI_INSPECT_H
+
+#include "plugin/registry.h"
+
+#include <jansson.h>
+
+/* Each gives a new reference, or TSR_E_NOMEM or another failure with its sentence. */
+
+/* [{kind, name, summary, id, version, abi, license, path, hash, build}], one per component. */
+tsr_status tsr_inspect_plugins(struct tsr_registry *r, json_t **out, struct tsr_err *err);
+/* [{path, why}] */
+tsr_status tsr_inspect_refused(struct tsr_registry *r, json_t **out, struct tsr_err *err);
+/* [{id, summary, page}] packed weight formats */
+tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err);
+/* [{name, architecture, summary}] model families */
+tsr_status tsr_inspect_models(json_t **out, struct tsr_err *err);
+/* [{backend, device, memory_bytes, free_bytes, deterministic}, or {backend, error}] */
+tsr_status tsr_inspect_devices(struct tsr_registry *r, json_t **out, struct tsr_err *err);
+
+/* As in tsr_inspect_plugins(), with options: [{name, type, help, text, ...}]. */
+tsr_status tsr_inspect_component(const struct tsr_found *f, json_t **out, struct tsr_err *err);
+/* A Hugging Face folder, without reading a weight. */
+tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err);
+
+#endif

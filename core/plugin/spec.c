@@ -1,0 +1,102 @@
+#include "plugin/spec.h"
+
+#include "base/mem.h"
+#include "config/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_OPTIONS 1024u /* what the registry takes */
+
+/* The component's struct with every default in it. */
+static tsr_status make_options(struct tsr_spec *s, struct tsr_err *err)
+{
+    const struct tsr_component *c = s->found.component;
+    s->options = tsr_new_aligned(1, c->options_size);
+    if (!s->options)
+        return tsr_fail_nomem(err, c->options_size, c->name);
+    memset(s->options, 0, c->options_size);
+    struct tsr_optset set = { c->options, c->n_options, c->option_stride, s->options };
+    tsr_options_defaults(&set);
+    return TSR_OK;
+}
+
+static tsr_status unknown(const struct tsr_component *c, const char *key, struct tsr_err *err)
+{
+    const char *names[MAX_OPTIONS];
+    for (uint64_t i = 0; i < c->n_options; i++)
+        names[i] = c->options[i].name;
+    const char *near = tsr_nearest(key, names, c->n_options);
+    return tsr_fail(err, TSR_E_INPUT, "%s has no option '%.80s'%s%s%s; `tessera inspect %s` lists them",
+                    c->name, key, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "",
+                    c->name);
+}
+
+static tsr_status check_required(const struct tsr_component *c, const bool *given,
+                                 struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < c->n_options; i++)
+        if ((c->options[i].flags & TSR_OPT_REQUIRED) && !given[i])
+            return tsr_fail(err, TSR_E_INPUT, "%s: option '%s' must be given, as %s:%s=VALUE", c->name,
+                            c->options[i].name, c->name, c->options[i].name);
+    return TSR_OK;
+}
+
+static tsr_status set_all(struct tsr_spec *s, char *list, struct tsr_err *err)
+{
+    const struct tsr_component *c = s->found.component;
+    bool                        given[MAX_OPTIONS] = { false };
+    while (list && *list) {
+        char *key = list, *comma = strchr(list, ','), *value;
+        if (comma)
+            *comma = '\0';
+        list = comma ? comma + 1 : NULL;
+        value = strchr(key, '=');
+        if (!value)
+            return tsr_fail(err, TSR_E_INPUT, "%s: '%.80s' is not of the form key=value", c->name, key);
+        *value++ = '\0';
+        uint64_t i = 0;
+        while (i < c->n_options && strcmp(c->options[i].name, key) != 0)
+            i++;
+        if (i == c->n_options)
+            return unknown(c, key, err);
+        if (given[i])
+            return tsr_fail(err, TSR_E_INPUT, "%s: option '%s' is given twice", c->name, key);
+        given[i] = true;
+        tsr_status st = tsr_option_set(&c->options[i], s->options, value, err);
+        if (st != TSR_OK)
+            return tsr_err_prefix(err, st, "%s", c->name);
+    }
+    return check_required(c, given, err);
+}
+
+tsr_status tsr_spec_open(struct tsr_spec *s, struct tsr_registry *r, const char *kind,
+                         const char *text, struct tsr_err *err)
+{
+    memset(s, 0, sizeof *s);
+    s->text = tsr_strdup(text);
+    if (!s->text)
+        return tsr_fail_nomem(err, strlen(text) + 1, "a plugin's options");
+    char *list = strchr(s->text, ':');
+    if (list)
+        *list++ = '\0';
+    TSR_TRY(tsr_registry_find(r, kind, s->text, &s->found, err));
+    TSR_TRY(make_options(s, err));
+    return set_all(s, list, err);
+}
+
+tsr_status tsr_spec_defaults(struct tsr_spec *s, const struct tsr_found *found,
+                             struct tsr_err *err)
+{
+    memset(s, 0, sizeof *s);
+    s->found = *found;
+    TSR_TRY(make_options(s, err));
+    return set_all(s, NULL, err);
+}
+
+void tsr_spec_close(struct tsr_spec *s)
+{
+    free(s->options);
+    free(s->text);
+    memset(s, 0, sizeof *s);
+}
