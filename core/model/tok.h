@@ -22,7 +22,11 @@
 #define TOK_MAX_ADDED    1024u         /* bytes of an added token                      */
 #define TOK_MAX_TEXT     (1u << 30)    /* bytes of a text                              */
 #define TOK_MAX_PARTS    64u           /* components of one kind                       */
-#define TOK_MATCH_LIMIT  1000000u      /* PCRE2 steps of one match                     */
+/* PCRE2 steps of one match: a fixed part, and one for each byte that a pattern may walk back
+ * over.  "\s*[\r\n]+" costs a step per space of a run, so that without the second part a
+ * megabyte of spaces would be refused by the patterns of real models. */
+#define TOK_MATCH_LIMIT  1000000u
+#define TOK_MATCH_PER_BYTE 8u
 #define TOK_DEPTH_LIMIT  10000u
 #define TOK_HEAP_LIMIT   (64u << 10)   /* KiB                                          */
 #define TOK_JIT_STACK    (1u << 20)

@@ -127,7 +127,6 @@ static tsr_status prepare(struct tok_ctx *c)
     if (!match)
         return tsr_fail_nomem(c->err, 1024, "a regex match");
     c->match = match;
-    (void)pcre2_set_match_limit(c->match_context, TOK_MATCH_LIMIT);
     (void)pcre2_set_depth_limit(c->match_context, TOK_DEPTH_LIMIT);
     (void)pcre2_set_heap_limit(c->match_context, TOK_HEAP_LIMIT);
     c->jit_stack = pcre2_jit_stack_create(32 << 10, TOK_JIT_STACK, NULL);
@@ -167,10 +166,13 @@ static tsr_status regex_spans(const struct tok_regex *re, struct tok_ctx *c, con
                               uint64_t n, struct tok_spans *out)
 {
     uint64_t from = 0, last = UINT64_MAX, done = 0;
+    TSR_TRY(prepare(c));
+    uint64_t limit = TOK_MATCH_LIMIT + n * TOK_MATCH_PER_BYTE;
+    (void)pcre2_set_match_limit(c->match_context,
+                                limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit);
     while (from <= n) {
         uint64_t at, end;
         bool     found;
-        TSR_TRY(prepare(c));
         TSR_TRY(search(re, c, s, n, from, &at, &end, &found));
         if (!found)
             break;

@@ -512,25 +512,6 @@ static tsr_status quantifier(struct syntax *x, bool *literal)
     return TSR_OK;
 }
 
-/* "\s*[\r\n]+" at the end of an alternative means: up to the last line end of a run of spaces.
- * The same without backtracking over the run, which would cost its length in steps. */
-static tsr_status line_ends(struct syntax *x, bool *done)
-{
-    static const char *const form[] = { "\\s*[\\r\\n]+", "\\s*[\\r\\n]" };
-    *done = false;
-    for (unsigned k = 0; k < 2 && x->depth == 0; k++) {
-        size_t len = strlen(form[k]);
-        if (x->n - x->i < len || memcmp(x->s + x->i, form[k], len) != 0 ||
-            !(x->i + len == x->n || x->s[x->i + len] == '|'))
-            continue;
-        x->i += len;
-        *done = true;
-        return put(x, "(?:[\\x{9}\\x{B}\\x{C}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}"
-                      "\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}]*+[\\r\\n]++)++");
-    }
-    return TSR_OK;
-}
-
 static tsr_status step(struct syntax *x)
 {
     char     c = x->s[x->i];
@@ -561,9 +542,7 @@ static tsr_status step(struct syntax *x)
     } else {
         x->atom = start;
         if (c == '\\') {
-            TSR_TRY(line_ends(x, &flag));
-            if (!flag)
-                TSR_TRY(escape(x));
+            TSR_TRY(escape(x));
         } else if (c == '[') {
             TSR_TRY(set_outside(x));
         } else if (c == '.') {
