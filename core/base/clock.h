@@ -6,7 +6,7 @@
 
 struct tsr_clock {
     void *ctx;
-    uint64_t (*now_us)(void *ctx);               /* monotonic */
+    uint64_t (*now_us)(void *ctx); /* monotonic */
     void (*sleep_us)(void *ctx, uint64_t us);
 };
 

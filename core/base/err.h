@@ -22,15 +22,17 @@ struct tsr_errbuf {
     struct tsr_err err;
     char           text[2048];
 };
-#define TSR_ERRBUF(v) { .err = { .struct_size = sizeof(struct tsr_err), \
-                                 .cap = sizeof((v).text), .text = (v).text } }
+#define TSR_ERRBUF(v)                                                                              \
+    {                                                                                              \
+        .err = {.struct_size = sizeof(struct tsr_err), .cap = sizeof((v).text), .text = (v).text } \
+    }
 
 /* Returns the status of a failing call from the calling function. */
-#define TSR_TRY(call)                    \
-    do {                                 \
-        tsr_status tsr_try_ = (call);    \
-        if (tsr_try_ != TSR_OK)          \
-            return tsr_try_;             \
+#define TSR_TRY(call)                                                                              \
+    do {                                                                                           \
+        tsr_status tsr_try_ = (call);                                                              \
+        if (tsr_try_ != TSR_OK)                                                                    \
+            return tsr_try_;                                                                       \
     } while (0)
 
 /* Puts "prefix: " in front of a sentence already in err; returns st. */

@@ -46,10 +46,17 @@ void tsr_widen(float *dst, const void *src, uint32_t dtype, uint64_t n)
 uint64_t tsr_dtype_size(uint32_t dtype)
 {
     switch (dtype) {
-    case TSR_F32: case TSR_U32: return 4;
-    case TSR_F16: case TSR_BF16: return 2;
-    case TSR_U8: case TSR_I8: return 1;
-    default: return 0;
+    case TSR_F32:
+    case TSR_U32:
+        return 4;
+    case TSR_F16:
+    case TSR_BF16:
+        return 2;
+    case TSR_U8:
+    case TSR_I8:
+        return 1;
+    default:
+        return 0;
     }
 }
 

@@ -55,19 +55,21 @@ tsr_status tsr_file_open_in(struct tsr_file *f, const char *dir, const char *nam
     f->fd = -1;
     f->path = NULL;
     if (*name == '\0' || strchr(name, '/') || strcmp(name, "..") == 0 || strcmp(name, ".") == 0)
-        return tsr_fail(err, TSR_E_INPUT, "%s: file name \"%s\" leads out of the folder", dir, name);
+        return tsr_fail(err, TSR_E_INPUT, "%s: file name \"%s\" leads out of the folder", dir,
+                        name);
     char *path = tsr_path_join(dir, name);
     if (!path)
         return tsr_fail_nomem(err, strlen(name), name);
     struct stat st;
     if (!follow && lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
         char *real = realpath(path, NULL), *base = realpath(dir, NULL);
-        bool  inside = real && base && strncmp(real, base, strlen(base)) == 0 &&
-                      real[strlen(base)] == '/';
+        bool  inside =
+            real && base && strncmp(real, base, strlen(base)) == 0 && real[strlen(base)] == '/';
         free(real);
         free(base);
         if (!inside) {
-            tsr_status s = tsr_fail(err, TSR_E_INPUT, "%s: is a symbolic link out of its folder", path);
+            tsr_status s =
+                tsr_fail(err, TSR_E_INPUT, "%s: is a symbolic link out of its folder", path);
             free(path);
             return s;
         }

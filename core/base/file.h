@@ -18,7 +18,7 @@ struct tsr_file {
     int      fd;
     uint64_t size;
     uint64_t dev, ino, mtime_ns;
-    char    *path;               /* for messages; owned */
+    char    *path; /* for messages; owned */
 };
 
 /* Opens a regular file.  [any] */
@@ -55,7 +55,7 @@ tsr_status tsr_make_dirs(const char *path, struct tsr_err *err);
 struct tsr_writer {
     FILE *file;
     char *path, *part;
-    int   error;                 /* first errno, 0 if none */
+    int   error; /* first errno, 0 if none */
 };
 tsr_status tsr_writer_open(struct tsr_writer *w, const char *path, struct tsr_err *err);
 void       tsr_writer_put(struct tsr_writer *w, const void *data, uint64_t bytes);
@@ -68,7 +68,7 @@ void       tsr_writer_abort(struct tsr_writer *w);
  * holder, also for other processes that get the fd. */
 struct tsr_sealed {
     int      fd;
-    void    *data;               /* writable until tsr_sealed_seal() */
+    void    *data; /* writable until tsr_sealed_seal() */
     uint64_t bytes;
 };
 tsr_status tsr_sealed_create(struct tsr_sealed *s, uint64_t bytes, const char *what,

@@ -153,8 +153,8 @@ static json_t *member(const json_t *o, const char *name, const char *key, bool r
 static tsr_status wrong(const json_t *v, const char *name, const char *key, const char *wanted,
                         struct tsr_err *err)
 {
-    char  *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    size_t n = text ? strlen(text) : 0;
+    char      *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    size_t     n = text ? strlen(text) : 0;
     tsr_status st = tsr_fail(err, TSR_E_INPUT, "%s: \"%s\": %.60s%s is not %s", name, key,
                              text ? text : "value", n > 60 ? "..." : "", wanted);
     free(text);
@@ -204,8 +204,8 @@ tsr_status tsr_json_real(const json_t *o, const char *name, const char *key, boo
     return TSR_OK;
 }
 
-tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, bool required,
-                         bool *v, struct tsr_err *err)
+tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, bool required, bool *v,
+                         struct tsr_err *err)
 {
     tsr_status st;
     json_t    *m = member(o, name, key, required, &st, err);

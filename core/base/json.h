@@ -25,8 +25,8 @@ tsr_status tsr_json_int(const json_t *o, const char *name, const char *key, bool
 /* Finite numbers only; integers are numbers. */
 tsr_status tsr_json_real(const json_t *o, const char *name, const char *key, bool required,
                          double lo, double hi, double *v, struct tsr_err *err);
-tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, bool required,
-                         bool *v, struct tsr_err *err);
+tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, bool required, bool *v,
+                         struct tsr_err *err);
 /* Borrowed from o. */
 tsr_status tsr_json_str(const json_t *o, const char *name, const char *key, bool required,
                         const char **v, struct tsr_err *err);

@@ -13,19 +13,19 @@
 #define SPIN_ROUNDS 4000
 
 struct tsr_pool {
-    pthread_mutex_t     lock;    /* guards job and sleeping                   */
-    pthread_cond_t      wake;
-    pthread_mutex_t     callers; /* one loop at a time                        */
-    _Atomic uint64_t    epoch;   /* counts loops; even when idle, odd in a loop */
-    _Atomic uint64_t    next;    /* first chunk nobody has taken              */
-    _Atomic unsigned    inside;  /* workers that may still touch the job      */
-    _Atomic tsr_status  status;
-    _Atomic int         stop;
-    uint64_t            n, grain, chunks;
-    tsr_status        (*body)(void *, uint64_t, uint64_t);
-    void               *arg;
-    unsigned            threads, started;
-    pthread_t          *ids;
+    pthread_mutex_t    lock; /* guards job and sleeping                   */
+    pthread_cond_t     wake;
+    pthread_mutex_t    callers; /* one loop at a time                        */
+    _Atomic uint64_t   epoch;   /* counts loops; even when idle, odd in a loop */
+    _Atomic uint64_t   next;    /* first chunk nobody has taken              */
+    _Atomic unsigned   inside;  /* workers that may still touch the job      */
+    _Atomic tsr_status status;
+    _Atomic int        stop;
+    uint64_t           n, grain, chunks;
+    tsr_status (*body)(void *, uint64_t, uint64_t);
+    void      *arg;
+    unsigned   threads, started;
+    pthread_t *ids;
 };
 
 static _Thread_local int in_loop;

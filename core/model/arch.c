@@ -7,6 +7,7 @@
 #define ALWAYS   TSR_HAS_ALWAYS
 #define NEVER    TSR_HAS_NEVER
 
+// clang-format off
 #define LINEAR(n, id, b)       { .name = (n), .part = TSR_PART_LINEAR, .lin = (id), .bias = (b) }
 #define NORM(n, p, w, b)       { .name = (n), .part = (p), .weight = (w), .bias = (b) }
 #define MATRIX(n, p, w, b)     { .name = (n), .part = (p), .weight = (w), .bias = (b) }
@@ -136,6 +137,8 @@ static const struct tsr_arch table[] = {
       .roles = phi3_roles, .n_roles = COUNT(phi3_roles), .ignored = rotary_buffers,
       .def = { .positions = 4096, .eps = 1e-5, .bos = 1, .eos = 32000 } },
 };
+
+// clang-format on
 
 const struct tsr_arch *tsr_arch_table(uint32_t *n)
 {

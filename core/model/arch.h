@@ -12,12 +12,14 @@
 
 /* What a stored tensor becomes.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
  * lie as [head][q,k,v][head_dim] and are copied apart. */
+// clang-format off
 enum tsr_part {
     TSR_PART_EMBED, TSR_PART_POSITIONS, TSR_PART_EMBED_NORM, TSR_PART_FINAL_NORM,
     TSR_PART_PROJECT_IN, TSR_PART_PROJECT_OUT, TSR_PART_HEAD,
     TSR_PART_LINEAR, TSR_PART_QKV_ROWS, TSR_PART_QKV_HEADS, TSR_PART_GATE_UP_ROWS,
     TSR_PART_ATTN_IN, TSR_PART_ATTN_OUT, TSR_PART_FFN_IN, TSR_PART_FFN_OUT
 };
+// clang-format on
 
 /* What this config has; a role's weight or bias exists when all its bits are set. */
 #define TSR_HAS_ALWAYS     0u
@@ -26,41 +28,41 @@ enum tsr_part {
 #define TSR_HAS_MLP_BIAS   4u
 #define TSR_HAS_FINAL_NORM 8u
 #define TSR_HAS_PROJECTION 16u
-#define TSR_HAS_AFFINE     32u          /* norms have gains and biases */
-#define TSR_HAS_HEAD       64u          /* the output head is stored, not tied */
+#define TSR_HAS_AFFINE     32u /* norms have gains and biases */
+#define TSR_HAS_HEAD       64u /* the output head is stored, not tied */
 #define TSR_HAS_NEVER      0x80000000u
 
 /* NAME.weight and NAME.bias; '#' in name stands for the layer's number. */
 struct tsr_role {
     const char        *name;
     enum tsr_part      part;
-    enum tsr_linear_id lin;             /* TSR_PART_LINEAR only */
-    uint32_t           weight, bias;    /* TSR_HAS_* that each needs */
-    bool               bare;            /* name stands without the prefix */
+    enum tsr_linear_id lin;          /* TSR_PART_LINEAR only */
+    uint32_t           weight, bias; /* TSR_HAS_* that each needs */
+    bool               bare;         /* name stands without the prefix */
 };
 
 struct tsr_config;
-struct tsr_config_source {              /* config.json while it is read */
+struct tsr_config_source { /* config.json while it is read */
     const json_t   *json;
-    const char     *name;               /* the file, for messages */
+    const char     *name; /* the file, for messages */
     struct tsr_err *err;
 };
 
 /* A row.  The defaults are what the reference implementation assumes for an absent key. */
 struct tsr_arch {
-    struct tsr_family      family;
-    const char            *base;        /* architecture of a checkpoint without head */
+    struct tsr_family family;
+    const char       *base; /* architecture of a checkpoint without head */
     tsr_status (*config)(const struct tsr_config_source *s, struct tsr_config *c);
     const char            *prefixes[2]; /* tried in order */
     const struct tsr_role *roles;
     uint32_t               n_roles;
-    const char *const     *ignored;     /* names, as in roles with suffix; NULL-terminated */
+    const char *const     *ignored; /* names, as in roles with suffix; NULL-terminated */
     struct {
-        int64_t kv_heads;               /* 0: as many as heads */
-        int64_t head_dim;               /* 0: hidden / heads */
-        int64_t positions, window;      /* window 0: none */
+        int64_t kv_heads;          /* 0: as many as heads */
+        int64_t head_dim;          /* 0: hidden / heads */
+        int64_t positions, window; /* window 0: none */
         double  eps;
-        int64_t bos, eos;               /* -1: none */
+        int64_t bos, eos; /* -1: none */
         bool    tied;
     } def;
 };
@@ -83,8 +85,7 @@ void       tsr_config_free(struct tsr_config *c);
 
 /* Rotary embedding from both styles of config; hp->head_dim and max_positions are set.
  * phi3: a part of the head may rotate, and only long rope scales. */
-tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp,
-                           bool phi3);
+tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp, bool phi3);
 
 /* config callbacks of the rows */
 tsr_status tsr_config_llama(const struct tsr_config_source *s, struct tsr_config *c);

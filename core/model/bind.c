@@ -13,9 +13,9 @@ static tsr_status full_name(struct tsr_binding *b, const struct tsr_role *r, uin
 {
     const char *hash = strchr(r->name, '#');
     const char *prefix = r->bare ? "" : b->prefix;
-    int n = hash ? snprintf(name, NAME_CAP, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name), r->name,
-                            (unsigned long long)layer, hash + 1, suffix)
-                 : snprintf(name, NAME_CAP, "%s%s%s", prefix, r->name, suffix);
+    int         n = hash ? snprintf(name, NAME_CAP, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name),
+                                    r->name, (unsigned long long)layer, hash + 1, suffix)
+                         : snprintf(name, NAME_CAP, "%s%s%s", prefix, r->name, suffix);
     return n > 0 && (unsigned)n < NAME_CAP ? TSR_OK
                                            : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
 }
@@ -31,8 +31,8 @@ static void print_shape(char *buf, size_t cap, uint32_t rank, const uint64_t *sh
 }
 
 /* The stored tensor of that name, of a dtype that we compute with and of that shape. */
-static tsr_status find(struct tsr_binding *b, const char *name, uint32_t rank, const uint64_t *shape,
-                       struct tsr_stored **out)
+static tsr_status find(struct tsr_binding *b, const char *name, uint32_t rank,
+                       const uint64_t *shape, struct tsr_stored **out)
 {
     struct tsr_stored *e = tsr_shards_find(b->shards, name);
     if (!e)
@@ -50,7 +50,8 @@ static tsr_status find(struct tsr_binding *b, const char *name, uint32_t rank, c
         char has[200], want[200];
         print_shape(has, sizeof has, e->t->rank, e->t->shape);
         print_shape(want, sizeof want, rank, shape);
-        return tsr_fail(b->err, TSR_E_INPUT, "%s: tensor \"%s\" has shape %s; config.json asks for %s",
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" has shape %s; config.json asks for %s",
                         tsr_shards_path(b->shards, e), name, has, want);
     }
     e->used = true;
@@ -209,9 +210,10 @@ static void linear_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, ui
                          uint64_t *cols)
 {
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
-    *rows = id == TSR_Q ? q : id == TSR_K || id == TSR_V ? kv
-            : id == TSR_O || id == TSR_DOWN              ? hp->hidden
-                                                         : hp->ffn;
+    *rows = id == TSR_Q                     ? q
+            : id == TSR_K || id == TSR_V    ? kv
+            : id == TSR_O || id == TSR_DOWN ? hp->hidden
+                                            : hp->ffn;
     *cols = id == TSR_O ? q : id == TSR_DOWN ? hp->ffn : hp->hidden;
 }
 
@@ -229,40 +231,54 @@ static tsr_status bind_linear(struct tsr_binding *b, const struct tsr_role *r, u
 
 static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
 {
-    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V }, gate_up[] = { TSR_GATE, TSR_UP };
+    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
+                                    gate_up[] = { TSR_GATE, TSR_UP };
     const struct tsr_hparams *hp = &b->config->hp;
     struct tsr_model         *m = b->model;
     struct tsr_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
     uint64_t                  rows[3], cols;
     switch (r->part) {
-    case TSR_PART_EMBED_NORM: return bind_norm(b, r, 0, &m->embed_norm);
-    case TSR_PART_FINAL_NORM: return bind_norm(b, r, 0, &m->final_norm);
-    case TSR_PART_ATTN_IN: return bind_norm(b, r, layer, &l->attn_in);
-    case TSR_PART_ATTN_OUT: return bind_norm(b, r, layer, &l->attn_out);
-    case TSR_PART_FFN_IN: return bind_norm(b, r, layer, &l->ffn_in);
-    case TSR_PART_FFN_OUT: return bind_norm(b, r, layer, &l->ffn_out);
-    default: break;
+    case TSR_PART_EMBED_NORM:
+        return bind_norm(b, r, 0, &m->embed_norm);
+    case TSR_PART_FINAL_NORM:
+        return bind_norm(b, r, 0, &m->final_norm);
+    case TSR_PART_ATTN_IN:
+        return bind_norm(b, r, layer, &l->attn_in);
+    case TSR_PART_ATTN_OUT:
+        return bind_norm(b, r, layer, &l->attn_out);
+    case TSR_PART_FFN_IN:
+        return bind_norm(b, r, layer, &l->ffn_in);
+    case TSR_PART_FFN_OUT:
+        return bind_norm(b, r, layer, &l->ffn_out);
+    default:
+        break;
     }
     if (!holds(b, r->weight))
         return TSR_OK;
     switch (r->part) {
-    case TSR_PART_EMBED: return bind_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
+    case TSR_PART_EMBED:
+        return bind_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
     case TSR_PART_POSITIONS:
-        return bind_matrix(b, r, 0, &m->positions, hp->max_positions + hp->position_offset, hp->hidden);
+        return bind_matrix(b, r, 0, &m->positions, hp->max_positions + hp->position_offset,
+                           hp->hidden);
     case TSR_PART_PROJECT_IN:
         return bind_matrix(b, r, 0, &m->project_in.w, hp->hidden, hp->embed_dim);
     case TSR_PART_PROJECT_OUT:
         return bind_matrix(b, r, 0, &m->project_out.w, hp->embed_dim, hp->hidden);
-    case TSR_PART_HEAD: return bind_matrix(b, r, 0, &m->head.w, hp->vocab, hp->embed_dim);
-    case TSR_PART_LINEAR: return bind_linear(b, r, layer);
-    case TSR_PART_QKV_ROWS: case TSR_PART_QKV_HEADS:
+    case TSR_PART_HEAD:
+        return bind_matrix(b, r, 0, &m->head.w, hp->vocab, hp->embed_dim);
+    case TSR_PART_LINEAR:
+        return bind_linear(b, r, layer);
+    case TSR_PART_QKV_ROWS:
+    case TSR_PART_QKV_HEADS:
         for (unsigned i = 0; i < 3; i++)
             linear_shape(hp, qkv[i], &rows[i], &cols);
         return bind_fused(b, r, layer, qkv, rows, 3, hp->hidden, r->part == TSR_PART_QKV_HEADS);
     case TSR_PART_GATE_UP_ROWS:
         rows[0] = rows[1] = hp->ffn;
         return bind_fused(b, r, layer, gate_up, rows, 2, hp->hidden, false);
-    default: return tsr_fail(b->err, TSR_E_BUG, "role %s has no part", r->name);
+    default:
+        return tsr_fail(b->err, TSR_E_BUG, "role %s has no part", r->name);
     }
 }
 
@@ -270,7 +286,7 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
 static tsr_status bind_tied_head(struct tsr_binding *b)
 {
     struct tsr_model *m = b->model;
-    uint64_t          embed_at = b->patches[0].at; /* the embedding is the first role of every row */
+    uint64_t embed_at = b->patches[0].at; /* the embedding is the first role of every row */
     TSR_TRY(set_matrix(b, &m->head.w, m->embed.dtype, m->embed.rows, m->embed.cols, embed_at));
     struct tsr_stored *e = tsr_shards_find(b->shards, "lm_head.weight");
     if (!e)
@@ -315,11 +331,11 @@ static tsr_status check_unused(struct tsr_binding *b)
     for (uint64_t i = 0; i < b->shards->n; i++) {
         const struct tsr_stored *e = &b->shards->tensors[i];
         if (!e->used && !is_ignored(b, e->t->name))
-            return tsr_fail(b->err, TSR_E_INPUT,
-                            "%s: tensor \"%.200s\" is unknown: a %s model with this config.json has "
-                            "none of that name",
-                            tsr_shards_path(b->shards, e), e->t->name,
-                            b->config->arch->family.name);
+            return tsr_fail(
+                b->err, TSR_E_INPUT,
+                "%s: tensor \"%.200s\" is unknown: a %s model with this config.json has "
+                "none of that name",
+                tsr_shards_path(b->shards, e), e->t->name, b->config->arch->family.name);
     }
     return TSR_OK;
 }

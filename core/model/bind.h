@@ -14,17 +14,17 @@
 /* One stored tensor to read. */
 struct tsr_load {
     struct tsr_stored *src;
-    uint64_t           at;       /* byte in the sealed memory, or index of a float */
-    bool               widen;    /* to floats */
-    bool               by_head;  /* rows [head][3][head_dim] go to [3][head][head_dim] */
-    bool               compare;  /* not kept: must equal what stands at `at` */
+    uint64_t           at;      /* byte in the sealed memory, or index of a float */
+    bool               widen;   /* to floats */
+    bool               by_head; /* rows [head][3][head_dim] go to [3][head][head_dim] */
+    bool               compare; /* not kept: must equal what stands at `at` */
 };
 
 /* One pointer to set when memory exists. */
 struct tsr_patch {
-    void         **data;         /* of a matrix, or NULL */
-    const float  **floats;
-    uint64_t       at;
+    void        **data; /* of a matrix, or NULL */
+    const float **floats;
+    uint64_t      at;
 };
 
 struct tsr_binding {
@@ -37,7 +37,7 @@ struct tsr_binding {
     struct tsr_patch        *patches;
     uint64_t                 n_patches, cap_patches;
     uint64_t                 bytes, floats;
-    uint64_t                 ones, zeros;  /* floats [hidden] for norms without gains */
+    uint64_t                 ones, zeros; /* floats [hidden] for norms without gains */
     struct tsr_err          *err;
 };
 

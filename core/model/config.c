@@ -52,10 +52,11 @@ static tsr_status refuse_quantized(const struct tsr_config_source *s)
     if (!q || json_is_null(q))
         return TSR_OK;
     const json_t *method = json_object_get(q, "quant_method");
-    return tsr_fail(s->err, TSR_E_INPUT,
-                    "%s: \"quantization_config\" (%.40s): the checkpoint is quantized already, which "
-                    "is not supported; use the original model's folder and quantize it here",
-                    s->name, json_is_string(method) ? json_string_value(method) : "no method named");
+    return tsr_fail(
+        s->err, TSR_E_INPUT,
+        "%s: \"quantization_config\" (%.40s): the checkpoint is quantized already, which "
+        "is not supported; use the original model's folder and quantize it here",
+        s->name, json_is_string(method) ? json_string_value(method) : "no method named");
 }
 
 /* An id, a list of ids, or null.  present tells null and absent apart from a value. */
@@ -66,15 +67,19 @@ static tsr_status read_eos(const struct tsr_config_source *s, struct tsr_hparams
         return TSR_OK;
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (n > TSR_MAX_EOS)
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: \"eos_token_id\" lists %zu ids, at most %d are "
-                        "supported", s->name, n, TSR_MAX_EOS);
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: \"eos_token_id\" lists %zu ids, at most %d are "
+                        "supported",
+                        s->name, n, TSR_MAX_EOS);
     hp->n_eos = 0;
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_is_array(v) ? json_array_get(v, i) : v;
         json_int_t    x = json_is_integer(id) ? json_integer_value(id) : -1;
         if (x < 0 || x > UINT32_MAX)
-            return tsr_fail(s->err, TSR_E_INPUT, "%s: \"eos_token_id\" is not a token id or a list of "
-                            "token ids", s->name);
+            return tsr_fail(s->err, TSR_E_INPUT,
+                            "%s: \"eos_token_id\" is not a token id or a list of "
+                            "token ids",
+                            s->name);
         hp->eos[hp->n_eos++] = (uint32_t)x;
     }
     return TSR_OK;
@@ -134,9 +139,9 @@ tsr_status tsr_generation_parse(struct tsr_config *c, const char *name, const ch
     json_t *j;
     TSR_TRY(tsr_json_parse(&j, name, json, len, CONFIG_DEPTH, err));
     struct tsr_config_source s = { j, name, err };
-    tsr_status st = json_is_object(j)
-                        ? read_specials(&s, &c->hp)
-                        : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", name);
+    tsr_status               st = json_is_object(j)
+                                      ? read_specials(&s, &c->hp)
+                                      : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", name);
     json_decref(j);
     return st;
 }

@@ -38,8 +38,8 @@ static tsr_status get_flag(const struct tsr_config_source *s, const char *key, b
     return tsr_json_bool(s->json, s->name, key, false, v, s->err);
 }
 
-static tsr_status get_float(const struct tsr_config_source *s, const char *key, double lo, double hi,
-                            double def, float *v)
+static tsr_status get_float(const struct tsr_config_source *s, const char *key, double lo,
+                            double hi, double def, float *v)
 {
     TSR_TRY(tsr_json_real(s->json, s->name, key, false, lo, hi, &def, s->err));
     *v = (float)def;
@@ -86,9 +86,9 @@ static tsr_status check_heads(const struct tsr_config_source *s, struct tsr_hpar
     if (dim == 0)
         dim = hp->hidden / heads;
     if (heads * dim > (uint64_t)MAX_WIDTH)
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: %llu heads of %llu are wider than the limit of %lld",
-                        s->name, (unsigned long long)heads, (unsigned long long)dim,
-                        (long long)MAX_WIDTH);
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: %llu heads of %llu are wider than the limit of %lld", s->name,
+                        (unsigned long long)heads, (unsigned long long)dim, (long long)MAX_WIDTH);
     hp->heads = (uint32_t)heads;
     hp->kv_heads = (uint32_t)kv;
     hp->head_dim = (uint32_t)dim;
@@ -108,7 +108,8 @@ static tsr_status get_window(const struct tsr_config_source *s, int64_t def, uin
     const json_t *v = json_object_get(s->json, "sliding_window");
     if (v && json_is_null(v))
         def = 0;
-    TSR_TRY(tsr_json_int(s->json, s->name, "sliding_window", false, 1, MAX_POSITIONS, &def, s->err));
+    TSR_TRY(
+        tsr_json_int(s->json, s->name, "sliding_window", false, 1, MAX_POSITIONS, &def, s->err));
     *window = (uint32_t)def;
     return TSR_OK;
 }
@@ -176,8 +177,8 @@ tsr_status tsr_config_phi3(const struct tsr_config_source *s, struct tsr_config 
 
 /* `layer_types` where it is given, else what `sliding` holds per layer. */
 static tsr_status layer_windows(const struct tsr_config_source *s, struct tsr_hparams *hp,
-                                uint32_t window, uint64_t (*is_sliding)(uint64_t layer, uint64_t arg),
-                                uint64_t arg)
+                                uint32_t window,
+                                uint64_t (*is_sliding)(uint64_t layer, uint64_t arg), uint64_t arg)
 {
     json_t *types;
     TSR_TRY(tsr_json_sub(s->json, s->name, "layer_types", false, JSON_ARRAY, &types, s->err));
@@ -195,9 +196,10 @@ static tsr_status layer_windows(const struct tsr_config_source *s, struct tsr_hp
                                 "sliding_attention",
                                 s->name, (unsigned long long)i);
             if (sliding && window == 0)
-                return tsr_fail(s->err, TSR_E_INPUT,
-                                "%s: \"layer_types\"[%llu] slides, but no \"sliding_window\" is in use",
-                                s->name, (unsigned long long)i);
+                return tsr_fail(
+                    s->err, TSR_E_INPUT,
+                    "%s: \"layer_types\"[%llu] slides, but no \"sliding_window\" is in use",
+                    s->name, (unsigned long long)i);
         }
         hp->window[i] = sliding ? window : 0;
     }
@@ -228,7 +230,8 @@ tsr_status tsr_config_qwen2(const struct tsr_config_source *s, struct tsr_config
     TSR_TRY(get_flag(s, "use_sliding_window", &use));
     if (use)
         TSR_TRY(get_window(s, c->arch->def.window, &window));
-    TSR_TRY(tsr_json_int(s->json, s->name, "max_window_layers", false, 0, MAX_LAYERS, &first, s->err));
+    TSR_TRY(
+        tsr_json_int(s->json, s->name, "max_window_layers", false, 0, MAX_LAYERS, &first, s->err));
     return layer_windows(s, &c->hp, window, from_layer, (uint64_t)first);
 }
 
@@ -253,8 +256,8 @@ tsr_status tsr_config_gemma2(const struct tsr_config_source *s, struct tsr_confi
     hp->attn_scale = (float)(1.0 / sqrt(scalar));
     const json_t *attn = json_object_get(s->json, "attn_logit_softcapping");
     const json_t *last = json_object_get(s->json, "final_logit_softcapping");
-    TSR_TRY(get_float(s, "attn_logit_softcapping", 1e-3, 1e9, attn && json_is_null(attn) ? 0.0 : 50.0,
-                      &hp->attn_softcap));
+    TSR_TRY(get_float(s, "attn_logit_softcapping", 1e-3, 1e9,
+                      attn && json_is_null(attn) ? 0.0 : 50.0, &hp->attn_softcap));
     TSR_TRY(get_float(s, "final_logit_softcapping", 1e-3, 1e9,
                       last && json_is_null(last) ? 0.0 : 30.0, &hp->logit_softcap));
     TSR_TRY(get_window(s, c->arch->def.window, &window));

@@ -24,8 +24,8 @@ static tsr_status factors(const struct tsr_config_source *s, const json_t *o, co
         const json_t *v = json_array_get(a, i);
         double        d = json_is_number(v) ? json_number_value(v) : (double)NAN;
         if (!(d > 1e-30 && d < 1e30))
-            return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\"[%llu] is not a positive number", s->name,
-                            key, (unsigned long long)i);
+            return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\"[%llu] is not a positive number",
+                            s->name, key, (unsigned long long)i);
         (*out)[i] = (float)d;
     }
     return TSR_OK;
@@ -49,8 +49,8 @@ static tsr_status rope_llama3(const struct tsr_config_source *s, const json_t *o
     struct tsr_rope *r = &hp->rope;
     r->scaling = TSR_ROPE_LLAMA3;
     TSR_TRY(tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err));
-    TSR_TRY(tsr_json_real(o, s->name, "low_freq_factor", true, 1e-6, 1e6, &r->low_freq_factor,
-                          s->err));
+    TSR_TRY(
+        tsr_json_real(o, s->name, "low_freq_factor", true, 1e-6, 1e6, &r->low_freq_factor, s->err));
     TSR_TRY(tsr_json_real(o, s->name, "high_freq_factor", true, 1e-6, 1e6, &r->high_freq_factor,
                           s->err));
     TSR_TRY(original_positions(s, o, r));
@@ -117,8 +117,8 @@ static tsr_status rope_dynamic(const struct tsr_config_source *s, const json_t *
     struct tsr_rope *r = &hp->rope;
     r->scaling = TSR_ROPE_DYNAMIC_NTK;
     if (r->dim < 4)
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: dynamic rope needs at least 4 rotated values a head",
-                        s->name);
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: dynamic rope needs at least 4 rotated values a head", s->name);
     return tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err);
 }
 
@@ -138,8 +138,7 @@ static tsr_status rope_default(const struct tsr_config_source *s, const json_t *
     return TSR_OK;
 }
 
-tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp,
-                           bool phi3)
+tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp, bool phi3)
 {
     struct tsr_rope *r = &hp->rope;
     json_t          *o, *old;
@@ -155,15 +154,16 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
                           s->err));
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_parameters", false, JSON_OBJECT, &o, s->err));
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_scaling", false, JSON_OBJECT, &old, s->err));
-    if (old && json_object_size(old) > 0) /* where both stand, the older one wins, as in the reference */
+    if (old &&
+        json_object_size(old) > 0) /* where both stand, the older one wins, as in the reference */
         o = old;
     if (o) {
         if (json_object_get(o, "full_attention") || json_object_get(o, "sliding_attention"))
             return tsr_fail(s->err, TSR_E_INPUT,
                             "%s: \"rope_parameters\" per layer type are not supported", s->name);
         TSR_TRY(tsr_json_real(o, s->name, "rope_theta", false, 1.0, 1e15, &r->theta, s->err));
-        TSR_TRY(tsr_json_real(o, s->name, "partial_rotary_factor", false, 0.0, 1.0, &partial,
-                              s->err));
+        TSR_TRY(
+            tsr_json_real(o, s->name, "partial_rotary_factor", false, 0.0, 1.0, &partial, s->err));
         TSR_TRY(tsr_json_str(o, s->name, "type", false, &old_type, s->err));
         if (old_type)
             type = old_type;
@@ -171,8 +171,8 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
     }
     if (partial != 1.0 && !phi3)
         return tsr_fail(s->err, TSR_E_INPUT,
-                        "%s: \"partial_rotary_factor\" %g is not supported for this family", s->name,
-                        partial);
+                        "%s: \"partial_rotary_factor\" %g is not supported for this family",
+                        s->name, partial);
     r->dim = (uint32_t)((double)hp->head_dim * partial);
     if (r->dim < 2 || r->dim % 2 != 0)
         return tsr_fail(s->err, TSR_E_INPUT,
@@ -186,13 +186,14 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
         const char *name;
         tsr_status (*read)(const struct tsr_config_source *, const json_t *, struct tsr_hparams *);
     } known[] = {
-        { "default", rope_default },  { "longrope", rope_long }, { "linear", rope_linear },
-        { "dynamic", rope_dynamic },  { "yarn", rope_yarn },     { "llama3", rope_llama3 },
+        { "default", rope_default }, { "longrope", rope_long }, { "linear", rope_linear },
+        { "dynamic", rope_dynamic }, { "yarn", rope_yarn },     { "llama3", rope_llama3 },
     };
     for (size_t i = 0; i < (phi3 ? 2 : sizeof known / sizeof *known); i++)
         if (strcmp(type, known[i].name) == 0)
             return known[i].read(s, o, hp);
-    return tsr_fail(s->err, TSR_E_INPUT, "%s: rope type \"%.40s\" is not supported%s", s->name, type,
+    return tsr_fail(s->err, TSR_E_INPUT, "%s: rope type \"%.40s\" is not supported%s", s->name,
+                    type,
                     phi3 ? " for this family; default and longrope are"
                          : "; default, linear, dynamic, yarn, llama3 and longrope are");
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_CAP (UINT64_C(16) << 20)
+#define CONFIG_CAP      (UINT64_C(16) << 20)
 #define LINEAR_NAME_CAP 56 /* "model.layers.16383.self_attn.q_proj" fits */
 
 static const char *const linear_names[TSR_LINEARS] = {
@@ -44,7 +44,8 @@ static tsr_status read_generation(struct tsr_config *c, const char *folder, stru
         return TSR_OK;
     char    *text;
     uint64_t len;
-    TSR_TRY(tsr_folder_slurp(folder, "generation_config.json", CONFIG_CAP, &text, &len, &path, err));
+    TSR_TRY(
+        tsr_folder_slurp(folder, "generation_config.json", CONFIG_CAP, &text, &len, &path, err));
     tsr_status st = tsr_generation_parse(c, path, text, len, err);
     free(text);
     free(path);
@@ -87,8 +88,9 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const ch
     struct tsr_shards shards;
     TSR_TRY(tsr_shards_open(&shards, folder, err));
     struct tsr_config  view = { c->arch, m->hp, c->has };
-    struct tsr_binding b = { .config = &view, .shards = &shards, .model = m, .folder = folder,
-                             .err = err };
+    struct tsr_binding b = {
+        .config = &view, .shards = &shards, .model = m, .folder = folder, .err = err
+    };
     tsr_status st = tsr_bind(&b);
     if (st == TSR_OK)
         st = tsr_weights_read(&b, m->storage, hash, headers_only);
@@ -103,8 +105,10 @@ static tsr_status load(struct tsr_model *m, const char *folder, bool headers_onl
     struct tsr_hasher *hash;
     struct tsr_config  c = { 0 };
     if (!tsr_path_is_dir(folder))
-        return tsr_fail(err, TSR_E_INPUT, "%s: is no folder; a model is a Hugging Face folder with "
-                        "config.json and safetensors, or @demo", folder);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: is no folder; a model is a Hugging Face folder with "
+                        "config.json and safetensors, or @demo",
+                        folder);
     TSR_TRY(tsr_hasher_create(&hash, err));
     tsr_status st = read_config(&c, folder, hash, err);
     if (st == TSR_OK)

@@ -17,42 +17,48 @@ struct tsr_tokenizer;
 #define TSR_MAX_EOS 16
 
 enum tsr_positions { TSR_POS_ROPE, TSR_POS_LEARNED, TSR_POS_ALIBI };
-enum tsr_rope_scaling { TSR_ROPE_NONE, TSR_ROPE_LINEAR, TSR_ROPE_LLAMA3, TSR_ROPE_LONG,
-                        TSR_ROPE_DYNAMIC_NTK, TSR_ROPE_YARN };
+enum tsr_rope_scaling {
+    TSR_ROPE_NONE,
+    TSR_ROPE_LINEAR,
+    TSR_ROPE_LLAMA3,
+    TSR_ROPE_LONG,
+    TSR_ROPE_DYNAMIC_NTK,
+    TSR_ROPE_YARN
+};
 /* Where the norms of a block sit: before each sub-layer; after the residual (OPT-350m); or
  * both before and after each sub-layer, inside the residual (Gemma 2). */
 enum tsr_norm_place { TSR_NORM_BEFORE, TSR_NORM_AFTER, TSR_NORM_AROUND };
 
 struct tsr_rope {
-    double   theta;
-    uint32_t dim;                /* rotated part of a head, even */
+    double                theta;
+    uint32_t              dim; /* rotated part of a head, even */
     enum tsr_rope_scaling scaling;
-    double   factor;
-    double   low_freq_factor, high_freq_factor;           /* llama3 */
-    double   beta_fast, beta_slow;                        /* yarn   */
-    uint64_t original_positions;
-    double   attention_factor;   /* multiplies cos and sin; 1 unless long or yarn */
-    float   *short_factor, *long_factor;                  /* [dim/2], long; owned */
+    double                factor;
+    double                low_freq_factor, high_freq_factor; /* llama3 */
+    double                beta_fast, beta_slow;              /* yarn   */
+    uint64_t              original_positions;
+    double                attention_factor; /* multiplies cos and sin; 1 unless long or yarn */
+    float                *short_factor, *long_factor; /* [dim/2], long; owned */
 };
 
 struct tsr_hparams {
-    uint64_t vocab, hidden, layers, ffn, max_positions;
-    uint32_t heads, kv_heads, head_dim;
-    uint64_t embed_dim;          /* width of the embedding; != hidden for OPT-350m */
-    uint32_t norm;               /* TSR_NORM_RMS or TSR_NORM_LAYER */
-    float    norm_eps, norm_gain_offset;                  /* Gemma: gain + 1 */
+    uint64_t            vocab, hidden, layers, ffn, max_positions;
+    uint32_t            heads, kv_heads, head_dim;
+    uint64_t            embed_dim; /* width of the embedding; != hidden for OPT-350m */
+    uint32_t            norm;      /* TSR_NORM_RMS or TSR_NORM_LAYER */
+    float               norm_eps, norm_gain_offset; /* Gemma: gain + 1 */
     enum tsr_norm_place norm_place;
-    bool     residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
-    enum tsr_positions positions;
-    struct tsr_rope rope;
-    uint64_t position_offset;    /* OPT: row = position + 2 */
-    uint32_t func;               /* TSR_FUNC_* of the feed-forward */
-    bool     gated;
-    float    attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
-    uint32_t *window;            /* [layers], 0: full attention; owned */
-    bool     tied;               /* head is the embedding */
-    int64_t  bos;                /* -1: none */
-    uint32_t eos[TSR_MAX_EOS], n_eos;
+    bool                residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
+    enum tsr_positions  positions;
+    struct tsr_rope     rope;
+    uint64_t            position_offset; /* OPT: row = position + 2 */
+    uint32_t            func;            /* TSR_FUNC_* of the feed-forward */
+    bool                gated;
+    float               attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
+    uint32_t           *window; /* [layers], 0: full attention; owned */
+    bool                tied;   /* head is the embedding */
+    int64_t             bos;    /* -1: none */
+    uint32_t            eos[TSR_MAX_EOS], n_eos;
 };
 
 /* The linears of a decoder layer, canonical.  GATE is absent when not gated. */
@@ -60,7 +66,7 @@ enum tsr_linear_id { TSR_Q, TSR_K, TSR_V, TSR_O, TSR_GATE, TSR_UP, TSR_DOWN, TSR
 
 /* W [out, in] (a view; data NULL: absent) and bias [out] widened to F32, or NULL. */
 struct tsr_linear {
-    struct tsr_matrix w;         /* w.name: "model.layers.3.mlp.down_proj" */
+    struct tsr_matrix w; /* w.name: "model.layers.3.mlp.down_proj" */
     const float      *bias;
 };
 
@@ -76,18 +82,18 @@ struct tsr_layer {
 };
 
 struct tsr_model {
-    const char        *path;     /* as given */
-    const char        *family;   /* "llama", "opt", ... */
-    struct tsr_hparams hp;
-    struct tsr_matrix  embed;    /* [vocab, embed_dim] */
-    struct tsr_matrix  positions;/* [n, hidden], learned only */
-    struct tsr_norm    embed_norm, final_norm;
-    struct tsr_linear  project_in, project_out;
-    struct tsr_linear  head;     /* [vocab, embed_dim]; the embedding's data when tied */
-    struct tsr_layer  *layers;
-    uint64_t           parameters, bytes;  /* as stored; tied tensors once */
-    char               hash[48]; /* over config.json and every weight byte */
-    struct tsr_model_storage *storage;     /* owns all of the above */
+    const char               *path;   /* as given */
+    const char               *family; /* "llama", "opt", ... */
+    struct tsr_hparams        hp;
+    struct tsr_matrix         embed;     /* [vocab, embed_dim] */
+    struct tsr_matrix         positions; /* [n, hidden], learned only */
+    struct tsr_norm           embed_norm, final_norm;
+    struct tsr_linear         project_in, project_out;
+    struct tsr_linear         head; /* [vocab, embed_dim]; the embedding's data when tied */
+    struct tsr_layer         *layers;
+    uint64_t                  parameters, bytes; /* as stored; tied tensors once */
+    char                      hash[48];          /* over config.json and every weight byte */
+    struct tsr_model_storage *storage;           /* owns all of the above */
 };
 
 /* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), or the name
@@ -104,10 +110,10 @@ const char *tsr_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
 /* The families that can be read, for people. */
 struct tsr_family {
-    const char *name;            /* "llama" */
-    const char *architecture;    /* as in config.json: "LlamaForCausalLM" */
+    const char *name;         /* "llama" */
+    const char *architecture; /* as in config.json: "LlamaForCausalLM" */
     const char *model_type;
-    const char *summary;         /* one line */
+    const char *summary; /* one line */
 };
 /* i-th family, or NULL behind the last. */
 const struct tsr_family *tsr_family_get(uint64_t i);

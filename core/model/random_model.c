@@ -135,8 +135,12 @@ static tsr_status check(struct maker *m)
         const char *name;
         uint64_t    v;
     } sizes[] = {
-        { "vocab", s->vocab }, { "hidden", s->hidden }, { "layers", s->layers },
-        { "ffn", s->ffn },     { "heads", s->heads },   { "kv_heads", s->kv_heads },
+        { "vocab", s->vocab },
+        { "hidden", s->hidden },
+        { "layers", s->layers },
+        { "ffn", s->ffn },
+        { "heads", s->heads },
+        { "kv_heads", s->kv_heads },
         { "max_positions", s->max_positions },
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -145,11 +149,12 @@ static tsr_status check(struct maker *m)
                             sizes[i].name, (unsigned long long)sizes[i].v,
                             (unsigned long long)MAX_SIZE);
     if (s->heads % s->kv_heads != 0 || (s->head_dim == 0 && s->hidden % s->heads != 0))
-        return tsr_fail(m->err, TSR_E_INPUT,
-                        "random model: %llu heads must divide into %llu key-value heads, and hidden "
-                        "size %llu into the heads",
-                        (unsigned long long)s->heads, (unsigned long long)s->kv_heads,
-                        (unsigned long long)s->hidden);
+        return tsr_fail(
+            m->err, TSR_E_INPUT,
+            "random model: %llu heads must divide into %llu key-value heads, and hidden "
+            "size %llu into the heads",
+            (unsigned long long)s->heads, (unsigned long long)s->kv_heads,
+            (unsigned long long)s->hidden);
     m->head_dim = s->head_dim ? s->head_dim : s->hidden / s->heads;
     if (m->head_dim % 2 != 0 || m->head_dim > MAX_SIZE || s->heads * m->head_dim > MAX_SIZE)
         return tsr_fail(m->err, TSR_E_INPUT,
@@ -160,8 +165,10 @@ static tsr_status check(struct maker *m)
     m->q = s->heads * m->head_dim;
     m->kv = s->kv_heads * m->head_dim;
     /* an upper bound of all elements, so that no product below overflows */
-    double total = (double)s->layers * ((double)m->q * 2 + (double)m->kv * 2 + (double)s->ffn * 3 + 2) *
-                       (double)s->hidden + (double)s->vocab * 2 * (double)s->hidden;
+    double total = (double)s->layers *
+                       ((double)m->q * 2 + (double)m->kv * 2 + (double)s->ffn * 3 + 2) *
+                       (double)s->hidden +
+                   (double)s->vocab * 2 * (double)s->hidden;
     if (!(total < 1e15))
         return tsr_fail(m->err, TSR_E_INPUT, "random model: more than 10^15 parameters");
     return TSR_OK;

@@ -12,8 +12,8 @@
 struct tsr_random_shape {
     uint64_t vocab, hidden, layers, ffn, max_positions;
     uint64_t heads, kv_heads;
-    uint64_t head_dim;           /* 0: hidden / heads */
-    uint32_t dtype;              /* TSR_F32, TSR_F16 or TSR_BF16, of the matrices; norms are F32 */
+    uint64_t head_dim; /* 0: hidden / heads */
+    uint32_t dtype;    /* TSR_F32, TSR_F16 or TSR_BF16, of the matrices; norms are F32 */
     bool     tied;
     uint64_t seed;
 };

@@ -31,8 +31,8 @@ static tsr_status find_demo(const char *exe_dir, char **folder, struct tsr_err *
         *folder = built;
         built = NULL;
     } else if (st == TSR_OK) {
-        st = tsr_fail(err, TSR_E_INPUT, "@demo: the demo model is neither in %s nor in %s", installed,
-                      built);
+        st = tsr_fail(err, TSR_E_INPUT, "@demo: the demo model is neither in %s nor in %s",
+                      installed, built);
     }
     free(built);
     free(installed);

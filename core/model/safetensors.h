@@ -14,27 +14,27 @@
 #define TSR_ST_MAX_RANK    8
 #define TSR_ST_MAX_HEADER  100000000u
 #define TSR_ST_MAX_TENSORS 1000000u
-#define TSR_ST_MAX_NAME    1024u    /* bytes */
-#define TSR_ST_MAX_META    65536u   /* entries of __metadata__ */
+#define TSR_ST_MAX_NAME    1024u  /* bytes */
+#define TSR_ST_MAX_META    65536u /* entries of __metadata__ */
 
 struct tsr_st_tensor {
     const char *name;
-    char        dtype_name[12];  /* as written: "F32", "I64", "F8_E4M3" */
-    uint32_t    dtype;           /* TSR_* of plugin.h, 0 for one that we do not compute with */
+    char        dtype_name[12]; /* as written: "F32", "I64", "F8_E4M3" */
+    uint32_t    dtype;          /* TSR_* of plugin.h, 0 for one that we do not compute with */
     uint32_t    rank;
     uint64_t    shape[TSR_ST_MAX_RANK];
-    uint64_t    begin, end;      /* bytes, from the start of the data section */
+    uint64_t    begin, end; /* bytes, from the start of the data section */
 };
 
 /* A parsed header.  Tensors are sorted by name. */
 struct tsr_st {
     struct tsr_file       file;
-    uint64_t              data_offset;  /* of the data section in the file */
+    uint64_t              data_offset; /* of the data section in the file */
     uint64_t              n;
     struct tsr_st_tensor *tensors;
-    uint64_t              n_meta;       /* __metadata__ */
+    uint64_t              n_meta; /* __metadata__ */
     char                **meta_keys, **meta_values;
-    char                 *text;         /* every string above lives here */
+    char                 *text; /* every string above lives here */
 };
 
 tsr_status tsr_st_open(struct tsr_st *st, const char *path, struct tsr_err *err);

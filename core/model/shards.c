@@ -90,9 +90,9 @@ static tsr_status fail_absent(const char *folder, struct tsr_err *err)
     if (d)
         closedir(d);
     if (shard)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: holds safetensors files, but neither model.safetensors nor " INDEX_NAME,
-                        folder);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: holds safetensors files, but neither model.safetensors nor " INDEX_NAME, folder);
     if (pickle)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: holds only PyTorch pickle files, which can run code when they are "
@@ -156,23 +156,25 @@ static uint32_t file_index(const char *const *names, uint32_t n, const char *nam
 
 /* Every tensor of the index is where it says. */
 static tsr_status check_index(const struct tsr_shards *s, json_t *map, const char *path,
-                              const char *const *names, struct tsr_err *err)
+                              const char *const *names, uint32_t n, struct tsr_err *err)
 {
     const char *key;
     json_t     *v;
-    json_object_foreach(map, key, v) {
-        uint32_t                 want = file_index(names, s->n_files, json_string_value(v));
+    json_object_foreach(map, key, v)
+    {
+        uint32_t                 want = file_index(names, n, json_string_value(v));
         const struct tsr_stored *t = tsr_shards_find(s, key);
         if (!t || t->file != want)
-            return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%.200s\" is not in %s as the index says",
-                            path, key, s->files[want].file.path);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: tensor \"%.200s\" is not in %s as the index says", path, key,
+                            s->files[want].file.path);
     }
     if (s->n == json_object_size(map))
         return TSR_OK;
     for (uint64_t i = 0; i < s->n; i++)
         if (!json_object_get(map, s->tensors[i].t->name))
-            return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%.200s\" of %s is not in the index", path,
-                            s->tensors[i].t->name, tsr_shards_path(s, &s->tensors[i]));
+            return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%.200s\" of %s is not in the index",
+                            path, s->tensors[i].t->name, tsr_shards_path(s, &s->tensors[i]));
     return TSR_OK;
 }
 
@@ -183,11 +185,12 @@ static tsr_status open_map(struct tsr_shards *s, const char *folder, json_t *map
     const char *key;
     json_t     *v;
     uint32_t    n = 0;
-    json_object_foreach(map, key, v) {
+    json_object_foreach(map, key, v)
+    {
         const char *name = json_string_value(v);
         if (!name || strlen(name) != json_string_length(v))
-            return tsr_fail(err, TSR_E_INPUT, "%s: \"weight_map\": \"%.200s\" has no file name", path,
-                            key);
+            return tsr_fail(err, TSR_E_INPUT, "%s: \"weight_map\": \"%.200s\" has no file name",
+                            path, key);
         if (file_index(names, n, name) < n)
             continue;
         if (n == TSR_MAX_SHARDS)
@@ -205,7 +208,7 @@ static tsr_status open_map(struct tsr_shards *s, const char *folder, json_t *map
             return tsr_err_prefix(err, st, "%s", path);
     }
     TSR_TRY(merge(s, err));
-    return check_index(s, map, path, names, err);
+    return check_index(s, map, path, names, n, err);
 }
 
 static tsr_status open_indexed(struct tsr_shards *s, const char *folder, struct tsr_err *err)

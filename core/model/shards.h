@@ -17,16 +17,16 @@ struct tsr_stored {
 struct tsr_shards {
     struct tsr_st     *files;
     uint32_t           n_files;
-    struct tsr_stored *tensors;  /* sorted by name, each name once */
+    struct tsr_stored *tensors; /* sorted by name, each name once */
     uint64_t           n;
 };
 
 /* Opens model.safetensors, or the shards of model.safetensors.index.json, and checks that index
  * and files name the same tensors. */
-tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err);
-void       tsr_shards_close(struct tsr_shards *s);
+tsr_status         tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err);
+void               tsr_shards_close(struct tsr_shards *s);
 struct tsr_stored *tsr_shards_find(const struct tsr_shards *s, const char *name);
-const char *tsr_shards_path(const struct tsr_shards *s, const struct tsr_stored *t);
+const char        *tsr_shards_path(const struct tsr_shards *s, const struct tsr_stored *t);
 
 /* A file of a model folder.  A symbolic link may stay inside the folder, or lead to the blobs of
  * the hub's cache when the folder is one of its snapshots. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+// clang-format off
 static const struct {
     const char *name;
     uint32_t    dtype, bits;
@@ -19,10 +20,11 @@ static const struct {
     { "F8_E5M2FNUZ", 0, 8 },  { "F6_E2M3", 0, 6 },      { "F6_E3M2", 0, 6 },
     { "F4", 0, 4 },
 };
+// clang-format on
 
 /* "FILE: tensor "NAME": ..." with a sentence of our own behind it. */
-#define TENSOR_FAIL(s, t, fmt, ...)                                                         \
-    tsr_fail((s)->err, TSR_E_INPUT, "%s: tensor \"%.200s\": " fmt, (s)->file, (t)->name,   \
+#define TENSOR_FAIL(s, t, fmt, ...)                                                                \
+    tsr_fail((s)->err, TSR_E_INPUT, "%s: tensor \"%.200s\": " fmt, (s)->file, (t)->name,           \
              __VA_ARGS__)
 
 static tsr_status parse_dtype(struct tsr_scan *s, struct tsr_st_tensor *t, uint32_t *bits)
@@ -123,7 +125,9 @@ static tsr_status parse_tensor(struct tsr_scan *s, struct tsr_st_tensor *t)
     }
     if (seen != ALL)
         return TENSOR_FAIL(s, t, "\"%s\" is missing",
-                           !(seen & DTYPE) ? "dtype" : !(seen & SHAPE) ? "shape" : "data_offsets");
+                           !(seen & DTYPE)   ? "dtype"
+                           : !(seen & SHAPE) ? "shape"
+                                             : "data_offsets");
     return check_size(s, t, bits);
 }
 
@@ -277,7 +281,8 @@ static tsr_status check_cover(struct tsr_scan *s, struct tsr_st *st, uint64_t se
                                "cut off or damaged, fetch it again",
                                (unsigned long long)t->end, (unsigned long long)section);
         if (t->begin != at)
-            return TENSOR_FAIL(s, t, "its data begin at byte %llu, %s the tensor before ends at %llu",
+            return TENSOR_FAIL(s, t,
+                               "its data begin at byte %llu, %s the tensor before ends at %llu",
                                (unsigned long long)t->begin,
                                t->begin < at ? "which overlaps:" : "which leaves a hole:",
                                (unsigned long long)at);
@@ -313,9 +318,8 @@ tsr_status tsr_st_parse(struct tsr_st *st, const char *name, const void *data, u
     const unsigned char *b = data;
     uint64_t             len = 0;
     if (bytes < 8 || file_size < 8)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: %llu bytes are too short for a safetensors file", name,
-                        (unsigned long long)(bytes < file_size ? bytes : file_size));
+        return tsr_fail(err, TSR_E_INPUT, "%s: %llu bytes are too short for a safetensors file",
+                        name, (unsigned long long)(bytes < file_size ? bytes : file_size));
     for (int i = 7; i >= 0; i--)
         len = len << 8 | b[i];
     if (len > TSR_ST_MAX_HEADER)

@@ -19,10 +19,10 @@ tsr_status tsr_st_open_file(struct tsr_st *st, struct tsr_file *file, struct tsr
     for (int i = 7; i >= 0; i--)
         len = len << 8 | word[i];
     /* a length that cannot be is left to the parser, which sees the first 8 bytes then */
-    uint64_t bytes = f.size < 8 ? f.size
+    uint64_t bytes = f.size < 8                                    ? f.size
                      : len > TSR_ST_MAX_HEADER || len > f.size - 8 ? 8
                                                                    : 8 + len;
-    char *head = NULL;
+    char    *head = NULL;
     if (r == TSR_OK && !(head = tsr_new(bytes, 1)))
         r = tsr_fail_nomem(err, bytes, f.path);
     if (r == TSR_OK)

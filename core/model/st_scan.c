@@ -33,8 +33,12 @@ tsr_status tsr_scan_char(struct tsr_scan *s, char c, const char *what)
 /* Bytes of the UTF-8 character at p, 0 if it is not one. */
 static unsigned utf8_length(const unsigned char *p, const unsigned char *end)
 {
-    unsigned n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3
-                 : p[0] < 0xf5 ? 4 : 0;
+    unsigned n = p[0] < 0x80   ? 1
+                 : p[0] < 0xc2 ? 0
+                 : p[0] < 0xe0 ? 2
+                 : p[0] < 0xf0 ? 3
+                 : p[0] < 0xf5 ? 4
+                               : 0;
     if (n == 0 || (uint64_t)(end - p) < n)
         return 0;
     for (unsigned i = 1; i < n; i++)

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 
 struct tsr_scan {
-    const char     *file;        /* for messages */
+    const char     *file; /* for messages */
     const char     *begin, *p, *end;
-    char           *text;        /* decoded strings go here; room for end - begin bytes */
+    char           *text; /* decoded strings go here; room for end - begin bytes */
     struct tsr_err *err;
 };
 
@@ -22,7 +22,7 @@ void       tsr_scan_space(struct tsr_scan *s);
 /* Takes c behind white space, or says what was wanted. */
 tsr_status tsr_scan_char(struct tsr_scan *s, char c, const char *what);
 /* Takes c if it is next. */
-bool       tsr_scan_if(struct tsr_scan *s, char c);
+bool tsr_scan_if(struct tsr_scan *s, char c);
 /* A string, decoded, checked as UTF-8, NUL-terminated, without NUL inside; *n its bytes. */
 tsr_status tsr_scan_string(struct tsr_scan *s, const char **v, uint64_t *n);
 /* A whole number of 0 to 2^64-1 without sign, fraction, exponent or leading zero. */

@@ -8,11 +8,11 @@
 
 struct tsr_st_out {
     struct tsr_writer w;
-    char             *header;    /* JSON so far, without the closing brace */
+    char             *header; /* JSON so far, without the closing brace */
     uint64_t          n, cap;
-    uint64_t          declared;  /* bytes of data */
+    uint64_t          declared; /* bytes of data */
     uint64_t          put;
-    char            **names;     /* to refuse a name that is declared twice */
+    char            **names; /* to refuse a name that is declared twice */
     uint64_t          n_names, cap_names;
     bool              meta, begun;
 };
@@ -86,7 +86,8 @@ tsr_status tsr_st_declare(struct tsr_st_out *o, const char *name, uint32_t dtype
                         name);
     for (uint32_t d = 0; d < rank; d++)
         if (!tsr_mul(bytes, shape[d], &bytes))
-            return tsr_fail(err, TSR_E_INVAL, "%s: tensor \"%.200s\" is too large", o->w.path, name);
+            return tsr_fail(err, TSR_E_INVAL, "%s: tensor \"%.200s\" is too large", o->w.path,
+                            name);
     if (!tsr_add(o->declared, bytes, &end) || end > INT64_MAX)
         return tsr_fail(err, TSR_E_INVAL, "%s: tensor \"%.200s\" is too large", o->w.path, name);
     if (o->n_names == o->cap_names) {

@@ -62,10 +62,11 @@ static tsr_status read_compared(const struct tsr_st *st, const struct tsr_st_ten
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
         r = tsr_file_read(&st->file, st->data_offset + at, buf, n, err);
         if (r == TSR_OK && memcmp(buf, with + (at - t->begin), n) != 0)
-            r = tsr_fail(err, TSR_E_INPUT,
-                         "%s: config.json ties the output head to the embedding, but \"%s\" differs "
-                         "from it; remove the tensor or set tie_word_embeddings to false",
-                         st->file.path, t->name);
+            r = tsr_fail(
+                err, TSR_E_INPUT,
+                "%s: config.json ties the output head to the embedding, but \"%s\" differs "
+                "from it; remove the tensor or set tie_word_embeddings to false",
+                st->file.path, t->name);
         at += n;
     }
     free(buf);

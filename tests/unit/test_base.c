@@ -155,8 +155,13 @@ static void test_philox(void **state)
         uint32_t want[4];
     } kat[] = {
         { 0, 0, 0, { 0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u } },
-        { UINT64_MAX, UINT64_MAX, UINT64_MAX, { 0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu } },
-        { 0x85a308d3243f6a88u, 0x0370734413198a2eu, 0x299f31d0a4093822u,
+        { UINT64_MAX,
+          UINT64_MAX,
+          UINT64_MAX,
+          { 0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu } },
+        { 0x85a308d3243f6a88u,
+          0x0370734413198a2eu,
+          0x299f31d0a4093822u,
           { 0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u } },
     };
     for (size_t i = 0; i < COUNT(kat); i++) {
@@ -491,15 +496,15 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f16_decode), cmocka_unit_test(test_f16_encode),
+        cmocka_unit_test(test_f16_decode),   cmocka_unit_test(test_f16_encode),
 #ifdef __FLT16_MAX__
         cmocka_unit_test(test_f16_compiler),
 #endif
-        cmocka_unit_test(test_bf16),       cmocka_unit_test(test_widen),
-        cmocka_unit_test(test_philox),     cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_mem),        cmocka_unit_test(test_writer),
-        cmocka_unit_test(test_files),      cmocka_unit_test(test_sealed),
-        cmocka_unit_test(test_hash),       cmocka_unit_test(test_json),
+        cmocka_unit_test(test_bf16),         cmocka_unit_test(test_widen),
+        cmocka_unit_test(test_philox),       cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_mem),          cmocka_unit_test(test_writer),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_hash),         cmocka_unit_test(test_json),
         cmocka_unit_test(test_err),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

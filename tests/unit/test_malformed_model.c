@@ -200,7 +200,8 @@ static void test_config(void **state)
         { "{" ARCH SIZES HEADS ",\"rope_theta\":0}", "rope_theta" },
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":3}", "rope_scaling" },
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"mrope\"}}", "\"mrope\"" },
-        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"linear\"}}", "\"factor\" is missing" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"linear\"}}",
+          "\"factor\" is missing" },
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,"
           "\"low_freq_factor\":4,\"high_freq_factor\":1,\"original_max_position_embeddings\":8}}",
           "high_freq_factor" },
@@ -218,17 +219,19 @@ static void test_config(void **state)
         { "{" ARCH SIZES HEADS ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", "gptq" },
         { "{" ARCH SIZES HEADS ",\"eos_token_id\":\"</s>\"}", "eos_token_id" },
         { "{" ARCH SIZES HEADS ",\"eos_token_id\":[1,-2]}", "eos_token_id" },
-        { "{" ARCH SIZES HEADS
-          ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "17 ids" },
+        { "{" ARCH SIZES HEADS ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}",
+          "17 ids" },
         { "{" ARCH SIZES HEADS ",\"bos_token_id\":-5}", "bos_token_id" },
         { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS ",\"layer_types\":[]}",
           "0 entries for 1 layers" },
         { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS ",\"layer_types\":[\"linear\"]}",
           "layer_types" },
         { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS
-          ",\"layer_types\":[\"sliding_attention\"]}", "sliding_window" },
+          ",\"layer_types\":[\"sliding_attention\"]}",
+          "sliding_window" },
         { "{\"architectures\":[\"Phi3ForCausalLM\"]," SIZES HEADS
-          ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "\"linear\"" },
+          ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+          "\"linear\"" },
         { "{\"architectures\":[\"OPTForCausalLM\"]," SIZES HEADS "}", "\"ffn_dim\" is missing" },
         { "{\"architectures\":[\"BloomForCausalLM\"]," SIZES HEADS "}", "model.safetensors" },
     };
@@ -285,8 +288,10 @@ static void test_tensors(void **state)
         expect_bad(tiny[i].name, "dtype I8");
     }
     static const char *const strangers[] = {
-        "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias",
-        "model.layers.0.self_attn.q_proj.qweight", "visual.patch.weight",
+        "model.layers.1.mlp.up_proj.weight",
+        "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.0.self_attn.q_proj.qweight",
+        "visual.patch.weight",
         "model.layers.x.self_attn.rotary_emb.inv_freq",
     };
     memcpy(t, tiny, sizeof tiny);
@@ -299,8 +304,8 @@ static void test_tensors(void **state)
     put_tensors("model.safetensors", tiny, COUNT(tiny));
     put("config.json", "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":true}");
     expect_good();
-    char    *text;
-    uint64_t n;
+    char             *text;
+    uint64_t          n;
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_st     st;
     assert_int_equal(tsr_st_open(&st, at("model.safetensors"), &e.err), TSR_OK);
@@ -335,7 +340,8 @@ static void test_headers(void **state)
     } cases[] = {
         { "[]", 0, "does not start with '{'" },
         { "{\"w\":{\"dtype\":\"F32\",\"shape\":[4194305,4194305,211106198978564],"
-          "\"data_offsets\":[0,16]}}", 16, "2^64" },
+          "\"data_offsets\":[0,16]}}",
+          16, "2^64" },
         { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "cut off" },
         { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[1,9]}}", 9, "hole" },
         { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "follow" },
@@ -457,7 +463,9 @@ static void put_index(size_t cut, size_t line, const char *name, const char *fil
     (void)fprintf(f, "{\"metadata\":{\"total_size\":1},\"weight_map\":{");
     for (size_t i = 0; i < COUNT(tiny); i++)
         (void)fprintf(f, "%s\"%s\":\"%s\"", i ? "," : "", i == line && name ? name : tiny[i].name,
-                      i == line && file ? file : i < cut ? A : B);
+                      i == line && file ? file
+                      : i < cut         ? A
+                                        : B);
     (void)fprintf(f, "}}");
     assert_int_equal(fclose(f), 0);
 }
@@ -551,10 +559,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),    cmocka_unit_test(test_config),
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_good),       cmocka_unit_test(test_config),
+        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_headers),
         cmocka_unit_test(test_truncation), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_hub_cache), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_hub_cache),  cmocka_unit_test(test_shards),
         cmocka_unit_test(test_flips),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

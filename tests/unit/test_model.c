@@ -35,8 +35,11 @@ static struct tsr_model *load(const char *name, bool headers_only)
 static float *stored(const char *model, const char *name, uint64_t *n)
 {
     static const char *const files[] = {
-        "model.safetensors", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-        "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+        "model.safetensors",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model-00001-of-00003.safetensors",
+        "model-00002-of-00003.safetensors",
         "model-00003-of-00003.safetensors",
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -181,8 +184,8 @@ static void test_llama(void **state)
     check_whole("llama2", &m->embed, "model.embed_tokens.weight");
     check_whole("llama2", &m->head.w, "lm_head.weight");
     check_whole("llama2", &m->layers[2].lin[TSR_DOWN].w, "model.layers.2.mlp.down_proj.weight");
-    check_vector("llama2", m->layers[1].ffn_in.gain, "model.layers.1.post_attention_layernorm.weight",
-                 64);
+    check_vector("llama2", m->layers[1].ffn_in.gain,
+                 "model.layers.1.post_attention_layernorm.weight", 64);
     assert_null(m->layers[0].lin[TSR_Q].bias);
     assert_null(m->final_norm.bias);
     assert_int_equal(m->hp.rope.scaling, TSR_ROPE_NONE);
@@ -216,8 +219,8 @@ static void test_qwen2(void **state)
 {
     (void)state;
     struct tsr_model *m = load("qwen2-untied", false);
-    check_vector("qwen2-untied", m->layers[3].lin[TSR_V].bias, "model.layers.3.self_attn.v_proj.bias",
-                 32);
+    check_vector("qwen2-untied", m->layers[3].lin[TSR_V].bias,
+                 "model.layers.3.self_attn.v_proj.bias", 32);
     assert_null(m->layers[3].lin[TSR_O].bias);
     assert_true(m->hp.rope.theta == 1000000.0);
     tsr_model_destroy(m);
@@ -252,7 +255,8 @@ static void test_opt(void **state)
     assert_int_equal(m->hp.norm, TSR_NORM_LAYER);
     assert_false(m->hp.gated);
     check_vector("opt", m->final_norm.bias, "model.decoder.final_layer_norm.bias", 64);
-    check_vector("opt", m->layers[2].ffn_in.bias, "model.decoder.layers.2.final_layer_norm.bias", 64);
+    check_vector("opt", m->layers[2].ffn_in.bias, "model.decoder.layers.2.final_layer_norm.bias",
+                 64);
     check_vector("opt", m->layers[2].lin[TSR_UP].bias, "model.decoder.layers.2.fc1.bias", 192);
     assert_null(m->project_in.w.data);
     tsr_model_destroy(m);
@@ -338,8 +342,8 @@ static void parse(struct tsr_config *c, const char *architecture, const char *mo
     char              text[1024];
     int               n = snprintf(text, sizeof text,
                                    "{\"architectures\":[\"%s\"],\"vocab_size\":8,\"hidden_size\":64,"
-                                   "\"intermediate_size\":8,\"num_hidden_layers\":2,"
-                                   "\"num_attention_heads\":4,\"num_key_value_heads\":2%s}",
+                                                 "\"intermediate_size\":8,\"num_hidden_layers\":2,"
+                                                 "\"num_attention_heads\":4,\"num_key_value_heads\":2%s}",
                                    architecture, more);
     if (tsr_config_parse(c, "config.json", text, (uint64_t)n, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
@@ -348,25 +352,28 @@ static void parse(struct tsr_config *c, const char *architecture, const char *mo
 static void test_rope(void **state)
 {
     (void)state;
-    struct tsr_config     c;
+    struct tsr_config      c;
     const struct tsr_rope *r = &c.hp.rope;
-    static const char     llama[] = "LlamaForCausalLM";
-    parse(&c, llama, ",\"max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"yarn\","
-                     "\"factor\":4.0,\"original_max_position_embeddings\":1024}");
+    static const char      llama[] = "LlamaForCausalLM";
+    parse(&c, llama,
+          ",\"max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"yarn\","
+          "\"factor\":4.0,\"original_max_position_embeddings\":1024}");
     assert_int_equal(r->scaling, TSR_ROPE_YARN);
     assert_true(r->beta_fast == 32.0 && r->beta_slow == 1.0 && r->factor == 4.0);
     assert_true(fabs(r->attention_factor - (0.1 * log(4.0) + 1.0)) < 1e-12);
     assert_int_equal(r->original_positions, 1024);
     tsr_config_free(&c);
-    parse(&c, llama, ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":2,"
-                     "\"rope_theta\":5e5},\"max_position_embeddings\":99");
+    parse(&c, llama,
+          ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":2,"
+          "\"rope_theta\":5e5},\"max_position_embeddings\":99");
     assert_int_equal(r->scaling, TSR_ROPE_DYNAMIC_NTK);
     assert_true(r->theta == 5e5);
     assert_int_equal(r->original_positions, 99);
     tsr_config_free(&c);
     /* where both styles stand, the older wins, as in the reference */
-    parse(&c, llama, ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":3},\"rope_theta\":7e4,"
-                     "\"rope_parameters\":{\"rope_type\":\"default\"}");
+    parse(&c, llama,
+          ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":3},\"rope_theta\":7e4,"
+          "\"rope_parameters\":{\"rope_type\":\"default\"}");
     assert_int_equal(r->scaling, TSR_ROPE_LINEAR);
     assert_true(r->factor == 3.0 && r->theta == 7e4);
     tsr_config_free(&c);
@@ -446,10 +453,12 @@ static void test_families(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_load), cmocka_unit_test(test_llama), cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_gemma2),   cmocka_unit_test(test_opt),   cmocka_unit_test(test_bloom),
-        cmocka_unit_test(test_phi3),     cmocka_unit_test(test_rope),  cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_demo),     cmocka_unit_test(test_families),
+        cmocka_unit_test(test_all_load), cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_qwen2),    cmocka_unit_test(test_gemma2),
+        cmocka_unit_test(test_opt),      cmocka_unit_test(test_bloom),
+        cmocka_unit_test(test_phi3),     cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_demo),
+        cmocka_unit_test(test_families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

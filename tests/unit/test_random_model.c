@@ -26,8 +26,15 @@ static const char *at(const char *name)
 }
 
 static const struct tsr_random_shape usual = {
-    .vocab = 300, .hidden = 96, .layers = 2, .ffn = 200, .max_positions = 64, .heads = 6,
-    .kv_heads = 2, .dtype = TSR_BF16, .seed = 1,
+    .vocab = 300,
+    .hidden = 96,
+    .layers = 2,
+    .ffn = 200,
+    .max_positions = 64,
+    .heads = 6,
+    .kv_heads = 2,
+    .dtype = TSR_BF16,
+    .seed = 1,
 };
 
 static void write_one(const struct tsr_random_shape *s, unsigned threads, char hash[TSR_HASH_TEXT])

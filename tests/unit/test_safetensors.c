@@ -56,8 +56,9 @@ static void accept(const char *json, uint64_t section, uint64_t tensors)
     tsr_st_close(&st);
 }
 
-#define T(name, dtype, shape, begin, end) \
-    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+#define T(name, dtype, shape, begin, end)                                                          \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end \
+    "]}"
 
 static void test_accepts(void **state)
 {
@@ -74,8 +75,9 @@ static void test_lengths(void **state)
     (void)state;
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_st     st;
-    const uint64_t    bad[] = { 1, 9, 100000000, 100000001, UINT64_C(1) << 63, UINT64_MAX,
-                                UINT64_MAX - 7 };
+    const uint64_t    bad[] = {
+           1, 9, 100000000, 100000001, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 7
+    };
     for (uint64_t n = 0; n < 8; n++)
         assert_int_equal(tsr_st_parse(&st, "a", "\1\0\0\0\0\0\0\0{", n, n, &e.err), TSR_E_INPUT);
     for (size_t i = 0; i < COUNT(bad); i++) {
@@ -185,8 +187,8 @@ static void test_limits(void **state)
     assert_non_null(json);
     for (int over = 0; over < 2; over++) {
         int n = (int)TSR_ST_MAX_NAME + over;
-        (void)snprintf(json, 4096, "{\"%0*d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
-                       n, 0);
+        (void)snprintf(json, 4096,
+                       "{\"%0*d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", n, 0);
         if (over)
             refuse(json, 0, "1025 bytes");
         else
@@ -269,8 +271,9 @@ static void test_round_trip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts), cmocka_unit_test(test_lengths), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_offsets), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_accepts),    cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_json),       cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_offsets),    cmocka_unit_test(test_limits),
         cmocka_unit_test(test_round_trip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
