@@ -45,7 +45,7 @@ for fault in "${faults[@]}"; do
         if [ "$rc" = 127 ] && grep -q 'error while loading shared libraries' "$dir/stderr"; then
             rc=loader
         else
-            verdict "$dir" "$NAME" "$rc" "$clean" | sed "s/^/$call $n $error: /" >>"$WORK/bad"
+            verdict "$dir" "$NAME" "$rc" "$clean" "1 2 4" | sed "s/^/$call $n $error: /" >>"$WORK/bad"
         fi
         rm -rf "$dir"
         runs=$((runs + 1))

@@ -66,20 +66,25 @@ samples() {
     }'
 }
 
-# verdict FOLDER COMMAND RC CLEAN: says what is wrong with a run that met a fault, or nothing.
-# Documented codes only; 0 only with the clean result; else one sentence on stderr and no file
-# under its final name that is not whole.
+# verdict FOLDER COMMAND RC CLEAN CODES: says what is wrong with a run that met a fault, or
+# nothing.  0 only with the clean result; else one of CODES with one sentence on stderr.
 verdict() {
     local dir=$1 name=$2 rc=$3 clean=$4 lines
-    case $rc in
-    0) [ "$(result_of "$dir" "$name")" = "$clean" ] || echo "exit 0 with another result" ;;
-    1 | 2 | 4 | 6)
+    case " $5 " in
+    *" $rc "*)
         lines=$(grep -c '^tessera: error: ' "$dir/stderr" || true)
         [ "$lines" = 1 ] || echo "exit $rc with $lines sentences on stderr"
-        if grep -q 'bug' "$dir/stderr"; then echo "exit $rc but speaks of a bug"; fi
+        if grep -q 'bug' "$dir/stderr"; then echo "exit $rc: $(tail -n 1 "$dir/stderr")"; fi
+        return
         ;;
+    esac
+    case $rc in
+    # the system's loader could not map a plugin: the plugin is named, and so is the reason
+    2) grep -q 'cannot be loaded.*cannot allocate' "$dir/stderr" ||
+        echo "exit 2: $(tail -n 1 "$dir/stderr" | cut -c 1-200)" ;;
+    0) [ "$(result_of "$dir" "$name")" = "$clean" ] || echo "exit 0 with another result" ;;
     124 | 137) echo "hangs" ;;
-    *) echo "exit $rc" ;;
+    *) echo "exit $rc: $(tail -n 1 "$dir/stderr" | cut -c 1-200)" ;;
     esac
 }
 

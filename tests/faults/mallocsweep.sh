@@ -37,8 +37,8 @@ for n in $(samples "$count" "$4"); do
             rc=$(attempt "$dir" TSR_MF_AT="$n" TSR_MF_FROM=1)
         fi
         echo "$rc" >>"$WORK/codes"
-        verdict "$dir" "$NAME" "$rc" "$clean" | sed "s/^/allocation $n, $mode: /" >>"$WORK/bad"
-        if [ -s "$dir/stderr" ] && [ "$rc" -gt 6 ]; then tail -n 3 "$dir/stderr" >>"$WORK/bad"; fi
+        # 4 is "out of memory or disk": nothing else may be blamed
+        verdict "$dir" "$NAME" "$rc" "$clean" 4 | sed "s/^/allocation $n, $mode: /" >>"$WORK/bad"
         rm -rf "$dir"
         runs=$((runs + 1))
     done
