@@ -103,16 +103,15 @@ void golden_free(struct golden *g)
     tsr_model_destroy(g->model);
 }
 
-struct tsr_registry *golden_registry(unsigned threads, struct tsr_pool **pool)
+struct tsr_registry *golden_registry(unsigned threads, const char *extra, struct tsr_pool **pool)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_registry *r = NULL;
     must(tsr_pool_create(pool, threads, &e.err), &e);
     must(tsr_registry_create(&r, *pool, &e.err), &e);
     must(tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), &e);
-#ifdef TSR_TEST_FIXTURES
-    must(tsr_registry_add_path(r, TSR_TEST_FIXTURES, &e.err), &e);
-#endif
+    if (extra)
+        must(tsr_registry_add_path(r, extra, &e.err), &e);
     return r;
 }
 

@@ -24,8 +24,9 @@ extern const char *const golden_names[];  /* NULL behind the last */
 void golden_load(struct golden *g, const char *name);
 void golden_free(struct golden *g);
 
-/* A registry over this build's plugins and fixtures, on a pool of `threads`. */
-struct tsr_registry *golden_registry(unsigned threads, struct tsr_pool **pool);
+/* A registry over this build's plugins, and the plugin file `extra` if not NULL, on a pool of
+ * `threads`. */
+struct tsr_registry *golden_registry(unsigned threads, const char *extra, struct tsr_pool **pool);
 void                 golden_registry_close(struct tsr_registry *r, struct tsr_pool *pool);
 
 struct tsr_engine *golden_engine(struct tsr_registry *r, const struct tsr_model *m,

@@ -1,6 +1,6 @@
-/* Every golden model, by the backend named on the command line: logits of the whole prompt and
- * token by token as recorded, greedy continuations equal, whatever the chunk size and however
- * the cases share the slots. */
+/* test_models [BACKEND [PLUGIN FILE]]: every golden model on that backend.  Logits of the whole
+ * prompt and token by token are as recorded, greedy continuations equal, whatever the chunk size
+ * and however the cases share the slots. */
 #include "golden.h"
 
 #include <setjmp.h>
@@ -15,7 +15,7 @@
  * in another order of additions over a few hundred columns stays well below this. */
 #define TOLERANCE 5e-5
 
-static const char *backend = "cpu";
+static const char *backend = "cpu", *plugin;
 
 static void check_model(struct tsr_registry *r, const char *name)
 {
@@ -61,7 +61,7 @@ static void check_model(struct tsr_registry *r, const char *name)
 static void models_as_recorded(void **state)
 {
     struct tsr_pool     *pool = NULL;
-    struct tsr_registry *r = golden_registry(2, &pool);
+    struct tsr_registry *r = golden_registry(2, plugin, &pool);
     (void)state;
     for (size_t i = 0; golden_names[i]; i++)
         check_model(r, golden_names[i]);
@@ -73,5 +73,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(models_as_recorded) };
     if (argc > 1)
         backend = argv[1];
+    if (argc > 2)
+        plugin = argv[2];
     return cmocka_run_group_tests_name(backend, tests, NULL, NULL);
 }
