@@ -8,11 +8,13 @@
 
 #include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -160,6 +162,47 @@ static void test_good(void **state)
         (struct shape){ "model.layers.0.self_attn.rotary_emb.inv_freq", TSR_F32, 1, { 1, 0 } };
     put_tensors("model.safetensors", t, COUNT(t));
     expect_good();
+}
+
+/* Spellings that are right too: tied without a head, names without prefix. */
+static void test_variants(void **state)
+{
+    (void)state;
+    static const struct shape opt[] = {
+        { "decoder.embed_positions.weight", TSR_F32, 2, { 10, 4 } },
+        { "decoder.embed_tokens.weight", TSR_F32, 2, { 8, 4 } },
+        { "decoder.layers.0.fc1.weight", TSR_F32, 2, { 6, 4 } },
+        { "decoder.layers.0.fc2.weight", TSR_F32, 2, { 4, 6 } },
+        { "decoder.layers.0.self_attn.k_proj.weight", TSR_F32, 2, { 4, 4 } },
+        { "decoder.layers.0.self_attn.out_proj.weight", TSR_F32, 2, { 4, 4 } },
+        { "decoder.layers.0.self_attn.q_proj.weight", TSR_F32, 2, { 4, 4 } },
+        { "decoder.layers.0.self_attn.v_proj.weight", TSR_F32, 2, { 4, 4 } },
+        { "decoder.version", TSR_F32, 1, { 1, 0 } },
+    };
+    struct shape      t[COUNT(tiny)];
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *m = NULL;
+    make_good();
+    memcpy(t, tiny, sizeof tiny);
+    for (size_t i = 1; i < COUNT(tiny); i++)
+        t[i].name += strlen("model.");
+    put_tensors("model.safetensors", t + 1, COUNT(tiny) - 1);
+    put("config.json", "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":true}");
+    expect_good();
+    /* OPT without biases and without gains: norms are gain 1 and bias 0, the final one too */
+    put_tensors("model.safetensors", opt, COUNT(opt));
+    put("config.json", "{\"model_type\":\"opt\"," SIZES "\"num_attention_heads\":2,\"ffn_dim\":6,"
+                       "\"max_position_embeddings\":8,\"enable_bias\":false,"
+                       "\"layer_norm_elementwise_affine\":false,\"activation_function\":\"gelu\"}");
+    if (tsr_model_load(&m, folder, false, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    const struct tsr_norm *norms[] = { &m->layers[0].attn_in, &m->layers[0].ffn_in,
+                                       &m->final_norm };
+    for (size_t i = 0; i < COUNT(norms); i++)
+        for (int k = 0; k < 4; k++)
+            assert_true(norms[i]->gain[k] == 1.0f && norms[i]->bias[k] == 0.0f);
+    assert_null(m->layers[0].lin[TSR_Q].bias);
+    tsr_model_destroy(m);
 }
 
 static void test_config(void **state)
@@ -542,6 +585,36 @@ static void test_flips(void **state)
     assert_in_range(refused, 350, 400);
 }
 
+/* A file that is cut and rewritten all the while: refused or whole, never a signal. */
+static void test_changing(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct stat       st;
+    make_good();
+    assert_int_equal(stat(at("model.safetensors"), &st), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char path[400];
+        (void)snprintf(path, sizeof path, "%s", at("model.safetensors"));
+        for (unsigned i = 0;; i++) {
+            if (truncate(path, (off_t)(i * 97 % (unsigned)st.st_size)) != 0 ||
+                truncate(path, st.st_size) != 0)
+                _exit(1);
+        }
+    }
+    assert_true(child > 0);
+    for (int i = 0; i < 200; i++) {
+        tsr_status r = load(&e);
+        if (r != TSR_OK && r != TSR_E_INPUT)
+            fail_msg("status %d: %s", r, e.text);
+    }
+    int how;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how)); /* it was at work to the end */
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -559,7 +632,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),       cmocka_unit_test(test_config),
+        cmocka_unit_test(test_good),       cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_changing),   cmocka_unit_test(test_config),
         cmocka_unit_test(test_tensors),    cmocka_unit_test(test_headers),
         cmocka_unit_test(test_truncation), cmocka_unit_test(test_places),
         cmocka_unit_test(test_hub_cache),  cmocka_unit_test(test_shards),
