@@ -263,12 +263,31 @@ static unsigned word_of(const char *x)
                                        : 0;
 }
 
+/* Whether a bare word is what a plugin is called, also where a folder has that name. */
+static tsr_status names_plugin(struct tsr_cli *c, const char *x, bool *yes, struct tsr_err *err)
+{
+    struct tsr_registry *r = NULL;
+    struct tsr_found     f;
+    *yes = false;
+    if (x[0] == '@' || strchr(x, '/'))
+        return TSR_OK;
+    TSR_TRY(tsr_cli_registry(c, &r, err));
+    TSR_TRY(tsr_registry_scan(r, err));
+    for (uint64_t i = 0; !*yes && tsr_registry_component(r, i, &f); i++)
+        *yes = answers(&f, x, NULL);
+    return TSR_OK;
+}
+
 static tsr_status collect(struct tsr_cli *c, const char *x, json_t *to, struct tsr_err *err)
 {
+    bool plugin_name;
     if (!x)
         return list(c, EVERYTHING, to, err);
     if (word_of(x))
         return list(c, word_of(x), to, err);
+    TSR_TRY(names_plugin(c, x, &plugin_name, err));
+    if (plugin_name)
+        return plugin(c, x, false, to, err);
     size_t n = strlen(x);
     if (x[0] == '@' || tsr_path_is_dir(x)) {
         json_t    *m = NULL;
@@ -332,7 +351,7 @@ const struct tsr_verb tsr_verb_inspect = {
     .max_args = 1,
     .details = "Without an argument lists everything, with the files that were refused and why. A plugin is "
                "named by its name, by kind:name (quantizer:rtn), by id/name, or by its file; a model by its "
-               "folder (write ./models for a folder of that name). No weight is read and no function of a "
+               "folder (write ./rtn for a folder with the name of a plugin). No weight is read and no function of a "
                "plugin is called, except that a device is asked what it is.",
     .run = run,
 };

@@ -49,6 +49,27 @@ static bool good_name(const char *s, const char *also)
     return n < MAX_NAME;
 }
 
+/* UTF-8 without control characters: it is printed and goes into reports. */
+static bool good_text(const char *s)
+{
+    if (!s)
+        return false;
+    for (const unsigned char *p = (const unsigned char *)s; *p;) {
+        unsigned more = *p < 0x80 ? 0 : *p >= 0xc2 && *p < 0xe0 ? 1 : *p >= 0xe0 && *p < 0xf0 ? 2
+                        : *p >= 0xf0 && *p < 0xf5 ? 3 : 9;
+        if (more == 9 || *p < 0x20 || *p == 0x7f)
+            return false;
+        /* overlong forms, surrogates, and what lies above U+10FFFF */
+        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
+            (*p == 0xf4 && p[1] > 0x8f))
+            return false;
+        for (p++; more; more--, p++)
+            if ((*p & 0xc0) != 0x80)
+                return false;
+    }
+    return true;
+}
+
 /* Copies a table that may be shorter (older) or longer (newer) than ours. */
 static void copy_table(void *dst, uint64_t dst_size, const void *src, uint64_t src_size)
 {
@@ -118,8 +139,9 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
                         MAX_NAME - 1);
     char where[1024];
     (void)snprintf(where, sizeof where, "%s: %s \"%s\"", path, k->noun, c->name);
-    if (!c->summary)
-        return tsr_fail(err, TSR_E_INPUT, "%s: summary is NULL; give one sentence", where);
+    if (!good_text(c->summary))
+        return tsr_fail(err, TSR_E_INPUT, "%s: summary is %s; give one sentence in UTF-8", where,
+                        c->summary ? "no clean text" : "NULL");
     struct tsr_entry *e = &l->entries[l->n];
     for (uint64_t j = 0; j < l->n; j++)
         if (strcmp(l->entries[j].component.kind, c->kind) == 0 &&
@@ -157,10 +179,13 @@ tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct
                         "%s: plugin id \"%.80s\" is not of the form \"org.example.name\" (at most %u "
                         "bytes); correct .id",
                         path, p->id ? p->id : "(NULL)", MAX_NAME - 1);
-    if (!p->version || !p->license || !p->build)
+    if (!good_text(p->version) || !good_text(p->license) || !good_text(p->build))
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: plugin %s leaves %s NULL; every text of the descriptor must be set", path,
-                        p->id, !p->version ? "version" : !p->license ? "license" : "build");
+                        "%s: plugin %s leaves %s NULL or fills it with what is no text; set it in UTF-8",
+                        path, p->id,
+                        !good_text(p->version)   ? "version"
+                        : !good_text(p->license) ? "license"
+                                                 : "build");
     if (!p->components || p->n_components == 0 || p->n_components > MAX_COMPONENTS)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: plugin %s has %llu components at %s, 1 to %u are needed; correct components "

@@ -95,6 +95,8 @@ static void test_components(void **state)
     refused(FIXTURE("bad_kind"), "component 0 names no kind");
     refused(FIXTURE("bad_name"), "quantizer 0 has the name \"Good one\"");
     refused(FIXTURE("bad_summary"), "quantizer \"good\": summary is NULL");
+    refused(FIXTURE("bad_text"), "quantizer \"good\": summary is no clean text");
+    refused(FIXTURE("bad_utf8"), "quantizer \"good\": summary is no clean text");
     refused(FIXTURE("bad_iface"), "quantizer \"good\": iface is NULL");
     refused(FIXTURE("bad_table"), "its table says 40 bytes and ends before the required quantize()");
     refused(FIXTURE("bad_slot"), "required function plan() is NULL");

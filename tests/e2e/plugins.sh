@@ -1,0 +1,94 @@
+#!/bin/bash
+# tests/e2e/plugins.sh TESSERA - inspect shows every plugin and why one was refused; a plugin built as
+# docs/abi.md says loads; an installed tree finds its own plugins; plan answers as its page says.
+# shellcheck source=tests/e2e/lib.sh
+# shellcheck disable=SC2016 # variables of jq
+. "$(dirname "$0")/lib.sh"
+umask 022
+BUILD=$(dirname "$TESSERA")
+
+# ---- what is there ------------------------------------------------------
+run inspect --json
+ok "inspect succeeds" test "$rc" = 0
+for pair in backend:cpu quantizer:rtn quantizer:int8 codec:plain transport:local solver:uniform; do
+    ok "inspect lists $pair" json --arg k "${pair%:*}" --arg n "${pair#*:}" \
+        'any(.plugins[]; .kind == $k and .name == $n and .abi == "1.0" and .license == "Apache-2.0")' \
+        "$WORK/out"
+done
+ok "no plugin of the build is refused" json '.refused == []' "$WORK/out"
+ok "formats are listed" json '[.formats[].id] | contains(["tessera.float/1", "tessera.int/1"])' "$WORK/out"
+ok "seven families are listed" json '.models | length == 7' "$WORK/out"
+ok "the CPU is a device" json 'any(.devices[]; .backend == "cpu" and .memory_bytes > 0)' "$WORK/out"
+for word in plugins formats models devices; do
+    run inspect "$word" --json
+    ok "inspect $word shows that alone" json --arg w "$word" \
+        '(keys - ["format", "refused"]) == [$w]' "$WORK/out"
+    run inspect "$word"
+    ok "inspect $word prints a table" test "$(wc -l <"$WORK/out")" -ge 2
+done
+
+# ---- one of them --------------------------------------------------------
+run inspect rtn --json
+ok "rtn: type, range, default and unit of bits" json '.components[0].options[]
+    | select(.name == "bits") | .type == "int" and .min == 2 and .max == 8 and .default == 4 and .unit == "bits"' \
+    "$WORK/out"
+run inspect codec:plain
+ok "codec:plain shows its choices" grep -q 'bf16 ' "$WORK/out"
+run inspect org.tessera.uniform/uniform --json
+ok "id/name works" json '.components | length == 1' "$WORK/out"
+run inspect "$BUILD/plugins/local.so" --json
+ok "a file works" json '.components[0].name == "local"' "$WORK/out"
+run inspect "$STORIES" --json
+ok "a model: numbers from its headers" json '.model.family == "llama" and .model.layers == 5 and
+    .model.vocab == 512 and .model.tokenizer.size == 512' "$WORK/out"
+fails "an unknown name" 2 "did you mean 'rtn'" inspect rtnn
+fails "a file that is no plugin" 2 "is not an ELF shared object" inspect "$ROOT/meson.build"
+fails "a file that is not there" 2 "No such file" inspect nowhere.so
+
+# ---- one built as docs/abi.md says -----------------------------------------
+mkdir "$WORK/mine"
+sed 's/org\.tessera\.plain/org.example.mine/; s/\.name = "plain"/.name = "mine"/' \
+    "$ROOT/plugins/comm/plain.c" >"$WORK/mine.c"
+build() {
+    cc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -I "$ROOT/core/include" \
+        "-Wl,--version-script=$ROOT/plugins/plugin.map" -Wl,-z,defs,-z,relro,-z,now "$1" -o "$2"
+}
+ok "the documented command builds a plugin" build "$WORK/mine.c" "$WORK/mine/mine.so"
+run inspect --plugin-path "$WORK/mine" mine --json
+ok "it is found by --plugin-path" json '.components[0].id == "org.example.mine"' "$WORK/out"
+run inspect --plugin-path "$WORK/mine/mine.so" mine
+ok "also when the file is named" test "$rc" = 0
+fails "not in the current folder" 2 "mine" inspect mine
+cp "$WORK/mine/mine.so" "$WORK/mine/open.so"
+echo >>"$WORK/mine/open.so" # other bytes, else it is the same plugin
+chmod o+w "$WORK/mine/open.so"
+run inspect --plugin-path "$WORK/mine" --json
+ok "a world-writable one is refused, with the reason" json \
+    'any(.refused[]; .path | endswith("/mine/open.so")) and any(.refused[]; .why | test("writable by everybody"))' \
+    "$WORK/out"
+ok "and told on stderr" grep -q 'warning: plugin refused: .*open.so' "$WORK/err"
+sed 's/org\.example\.mine/org.example.twin/' "$WORK/mine.c" >"$WORK/twin.c"
+mkdir "$WORK/twin"
+ok "a second one builds" build "$WORK/twin.c" "$WORK/twin/twin.so"
+run inspect --plugin-path "$WORK/mine/mine.so" --plugin-path "$WORK/twin" mine --json
+ok "both are shown" json '[.components[].id] | sort == ["org.example.mine", "org.example.twin"]' "$WORK/out"
+
+# ---- an installed tree --------------------------------------------------------
+mkdir -p "$WORK/usr/bin" "$WORK/usr/lib/tessera"
+cp "$TESSERA" "$WORK/usr/bin/tessera"
+cp "$BUILD/plugins/uniform.so" "$WORK/usr/lib/tessera/"
+"$WORK/usr/bin/tessera" inspect plugins --json >"$WORK/out" 2>"$WORK/err"
+ok "../lib/tessera beside the program" json '[.plugins[].name] == ["uniform"]' "$WORK/out"
+
+# ---- plan -----------------------------------------------------------------------
+PLANNER=$ROOT/tests/golden/planner
+run plan --instance "$PLANNER/example-steady.json" --solver uniform --json
+ok "plan: one solution as JSON" json '.format == "tessera.solution/1" and .objective == 24 and
+    ([.stages[].count] | add) == (.bits | length) and .bound <= .objective' "$WORK/out"
+run plan --instance "$PLANNER/infeasible-1.json" --json
+ok "plan: infeasible is exit code 3, got $rc" test "$rc" = 3
+ok "plan: infeasible has no plan" json '.status == "infeasible" and .objective == null and .bits == []' "$WORK/out"
+fails "plan: a file that is none" 2 "tessera.instance/1" plan --instance "$PLANNER/expected.json"
+fails "plan: an option that is none" 2 "did you mean 'labels'" plan \
+    --instance "$PLANNER/plain-1.json" --solver uniform:label=3
+finish
