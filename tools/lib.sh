@@ -15,6 +15,7 @@ now() { printf '%s' "${EPOCHREALTIME/,/.}"; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 
 # The build that users get: optimized, with line tables.
+# shellcheck disable=SC2034 # read by the scripts that source this
 RELEASE=(--buildtype=release -Ddebug=true)
 
 # configure_dir DIR [meson option...]: configures DIR, or adds options it was not given before.
