@@ -9,23 +9,22 @@
 #include <string.h>
 #include <unistd.h>
 
-tsr_status tsr_cli_registry(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err)
+tsr_status tsr_cli_registry_bare(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err)
 {
     if (!c->pool)
         TSR_TRY(tsr_pool_create(&c->pool, c->threads, err));
-    if (!c->registry) {
-        struct tsr_registry *made = NULL;
-        TSR_TRY(tsr_registry_create(&made, c->pool, err));
-        for (uint64_t i = 0; i < c->n_plugin_paths; i++) {
-            tsr_status st = tsr_registry_add_path(made, c->plugin_paths[i], err);
-            if (st != TSR_OK) {
-                tsr_registry_destroy(made);
-                return st;
-            }
-        }
-        c->registry = made;
-    }
+    if (!c->registry)
+        TSR_TRY(tsr_registry_create(&c->registry, c->pool, err));
     *r = c->registry;
+    return TSR_OK;
+}
+
+tsr_status tsr_cli_registry(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err)
+{
+    TSR_TRY(tsr_cli_registry_bare(c, r, err));
+    for (uint64_t i = 0; !c->paths_added && i < c->n_plugin_paths; i++)
+        TSR_TRY(tsr_registry_add_path(*r, c->plugin_paths[i], err));
+    c->paths_added = true;
     return TSR_OK;
 }
 

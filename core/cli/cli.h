@@ -25,7 +25,10 @@ struct tsr_cli {
     const struct tsr_verb *verb;       /* the one that runs */
     struct tsr_pool     *pool;
     struct tsr_registry *registry;
+    bool paths_added;                  /* --plugin-path is in the registry */
 };
+/* The registry before --plugin-path is in it: what a job names comes first. */
+tsr_status tsr_cli_registry_bare(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err);
 /* Pool and registry, made on first use; freed by main. */
 tsr_status tsr_cli_registry(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err);
 

@@ -1,9 +1,9 @@
 /* pipeline/pipeline.h - a job: a YAML file with a head and a list of steps run in order.
  *
- * Each step is one small file pipeline/step_<name>.c with a declared option table; job.c holds
- * the list and is the only place that loops over it.
+ * Each step is one small file pipeline/step_<name>.c with a declared option table; steps.c
+ * lists them, job.c is the only place that loops over a job's own.
  *
- *   load -> check every step (all errors at once) -> run the steps -> results.json, manifest
+ *   load -> plugins -> check every step (all errors at once) -> run -> results.json, manifest
  */
 #ifndef TSR_PIPELINE_PIPELINE_H
 #define TSR_PIPELINE_PIPELINE_H
@@ -31,6 +31,7 @@ struct tsr_job {
     struct tsr_overlay     *overlay;     /* made by `quantize`, or NULL: original weights */
     json_t                 *results;     /* object: step name -> what it found */
     json_t                 *manifest;    /* object: versions, hashes, seeds, options */
+    struct tsr_job_state   *state;       /* job.c's own */
 };
 
 struct tsr_step {
@@ -43,11 +44,54 @@ struct tsr_step {
                         struct tsr_diag *d, struct tsr_err *err);
     tsr_status (*run)(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                       struct tsr_err *err);
+    /* Prints the step's part of the results for people, when a finished job is asked for again.
+     * NULL: printed as indented keys and values. */
+    void (*print)(const json_t *result, FILE *to);
+    bool later;                          /* of use behind other steps only: no verb of its own */
 };
 extern const struct tsr_step *const tsr_steps[];
 extern const uint64_t tsr_n_steps;
 
-/* Input path of a step, relative to the YAML file; fresh memory. */
+/* How a job is asked for.  Everything is borrowed for as long as the job lives. */
+struct tsr_job_options {
+    const char        *out;              /* job folder; NULL: out/<file stem> */
+    const char *const *sets;             /* overrides "a.b=c" */
+    uint64_t           n_sets;
+    bool               json, quiet;
+    bool               again;            /* forget what an earlier run left in the folder */
+};
+
+/* Reads the file and applies the overrides.  Errors of the file go to d, and *job is then NULL or
+ * a job that tsr_job_check() finds more errors in; TSR_OK does not mean that d has none.  A file
+ * that cannot be read at all is TSR_E_INPUT with *job NULL. */
+tsr_status tsr_job_load(struct tsr_job **job, const char *path, const struct tsr_job_options *o,
+                        struct tsr_diag *d, struct tsr_err *err);
+/* A job of one step; pairs are "key=value", relative paths start at the current folder. */
+tsr_status tsr_job_make(struct tsr_job **job, const char *model, const struct tsr_step *step,
+                        const char *const *pairs, uint64_t n_pairs,
+                        const struct tsr_job_options *o, struct tsr_diag *d, struct tsr_err *err);
+void tsr_job_destroy(struct tsr_job *job);
+/* Adds the paths of `plugins:` to the registry. */
+tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
+                           struct tsr_err *err);
+/* Fills and checks every step, and puts the defaults into the doc. */
+tsr_status tsr_job_check(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
+                         struct tsr_err *err);
+/* Runs a checked job in its folder.  *done: the folder held the finished job already and nothing
+ * was run; job->results holds what it found.  Cancelled: TSR_E_CANCELLED, run again. */
+tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err);
+/* {"format": "tessera.results/1", "results": {...}}; new reference, NULL when out of memory. */
+json_t *tsr_job_results(const struct tsr_job *job);
+/* The results of a finished job, step by step. */
+void tsr_job_print(const struct tsr_job *job, FILE *to);
+
+/* The step of a name, or NULL. */
+const struct tsr_step *tsr_step_find(const char *name);
+/* The keys of the head, for the schema. */
+const struct tsr_option *tsr_job_head(uint64_t *n);
+
+/* Input path of a step, relative to the YAML file; fresh memory.  The file goes into the manifest
+ * with its hash. */
 char *tsr_job_input(const struct tsr_job *job, const char *path);
 /* Output path inside the job folder (or as given if absolute); fresh memory, folder made. */
 tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **full,

@@ -1,0 +1,24 @@
+/* cli/jobs.h - what verbs that take jobs share. */
+#ifndef TSR_CLI_JOBS_H
+#define TSR_CLI_JOBS_H
+
+#include "cli/cli.h"
+#include "pipeline/pipeline.h"
+
+/* Adds the job's plugins before those of the command line and checks every step. */
+tsr_status tsr_cli_check_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_diag *d,
+                             struct tsr_err *err);
+/* Prints diagnostics to stderr; TSR_E_INPUT "WHAT: N errors" if there are errors among them. */
+tsr_status tsr_cli_diag(const struct tsr_cli *c, struct tsr_diag *d, const char *what,
+                        struct tsr_err *err);
+
+/* Options of `run` that verbs made from steps have too, and their run(). */
+const struct tsr_option *tsr_cli_run_options(uint64_t *n);
+tsr_status tsr_cli_run_step(struct tsr_cli *c, const void *opts, char **args, int n_args,
+                            struct tsr_err *err);
+
+/* JSON Schema of the job, or of one step; new reference. */
+struct json_t *tsr_schema_job(void);
+struct json_t *tsr_schema_step(const struct tsr_step *step);
+
+#endif

@@ -1,0 +1,122 @@
+#include "base/log.h"
+#include "cli/jobs.h"
+
+#include <string.h>
+
+struct run_options {
+    const char *out;
+    int32_t     again;
+};
+
+static const struct tsr_option options[] = {
+    TSR_OPTION_STRING(struct run_options, out, "", "the job folder, instead of out/<file stem>"),
+    TSR_OPTION_BOOL(struct run_options, again, 0,
+                    "forget what an earlier run left in the job folder and start anew"),
+};
+
+/* Checked and free of errors, or TSR_E_INPUT with the diagnostics on stderr. */
+static tsr_status checked(struct tsr_cli *c, struct tsr_job *job, const char *what,
+                          struct tsr_diag *d, struct tsr_err *err)
+{
+    TSR_TRY(tsr_cli_check_job(c, job, d, err));
+    return tsr_cli_diag(c, d, what, err);
+}
+
+static tsr_status run_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_err *err)
+{
+    bool done;
+    TSR_TRY(tsr_job_run(job, &done, err));
+    if (done && !c->quiet)
+        (void)fprintf(stderr, "tessera: %s: all steps are done already; these are the results\n",
+                      job->out);
+    if (c->json)
+        return tsr_cli_print_json(tsr_job_results(job), err);
+    if (done)
+        tsr_job_print(job, stdout);
+    else if (!c->quiet)
+        (void)fprintf(stderr, "tessera: results are in %s\n", job->out);
+    return tsr_cli_flush(err);
+}
+
+static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
+                      struct tsr_err *err)
+{
+    const struct run_options *o = opts;
+    struct tsr_job_options    jo = { .out = *o->out ? o->out : NULL, .sets = c->sets,
+                                     .n_sets = c->n_sets, .json = c->json, .quiet = c->quiet,
+                                     .again = o->again != 0 };
+    struct tsr_diag *d = NULL;
+    struct tsr_job  *job = NULL;
+    (void)n_args;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = tsr_job_load(&job, args[0], &jo, d, err);
+    if (st == TSR_OK)
+        st = checked(c, job, args[0], d, err);
+    else if (tsr_diag_errors(d))
+        st = tsr_cli_diag(c, d, args[0], err);
+    if (st == TSR_OK)
+        st = run_job(c, job, err);
+    tsr_job_destroy(job);
+    tsr_diag_destroy(d);
+    return st;
+}
+
+const struct tsr_verb tsr_verb_run = {
+    .name = "run",
+    .summary = "runs a job: a YAML file with a model and a list of steps",
+    .args = "JOB.yaml",
+    .min_args = 1,
+    .max_args = 1,
+    .details = "All errors of the file are said before anything runs.  The job folder gets\n"
+               "manifest.json, results.json and what the steps write; the same command again\n"
+               "says that all is done, and a job that was interrupted is run again.",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct run_options),
+    .run = run,
+    .jobs = true,
+};
+
+/* ---- a step as a verb ----------------------------------------------------------- */
+
+const struct tsr_option *tsr_cli_run_options(uint64_t *n)
+{
+    *n = sizeof options / sizeof *options;
+    return options;
+}
+
+tsr_status tsr_cli_run_step(struct tsr_cli *c, const void *opts, char **args, int n_args,
+                            struct tsr_err *err)
+{
+    const struct tsr_strings *all = opts;
+    struct tsr_job_options    jo = { .sets = c->sets, .n_sets = c->n_sets, .json = c->json,
+                                     .quiet = c->quiet };
+    struct tsr_diag *d = NULL;
+    struct tsr_job  *job = NULL;
+    uint64_t         n = 0;
+    (void)n_args;
+    /* the folder's options are ours, the rest belongs to the step; order stays */
+    for (uint64_t i = 0; i < all->n; i++) {
+        const char *pair = all->v[i];
+        if (strncmp(pair, "out=", 4) == 0) {
+            jo.out = pair + 4;
+        } else if (strcmp(pair, "again=true") == 0) {
+            jo.again = true;
+        } else {
+            const char *kept = all->v[n];
+            all->v[n++] = pair;
+            all->v[i] = kept;
+        }
+    }
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = tsr_job_make(&job, args[0], c->verb->step, all->v, n, &jo, d, err);
+    if (st == TSR_OK)
+        st = checked(c, job, c->verb->name, d, err);
+    else if (tsr_diag_errors(d))
+        st = tsr_cli_diag(c, d, c->verb->name, err);
+    if (st == TSR_OK)
+        st = run_job(c, job, err);
+    tsr_job_destroy(job);
+    tsr_diag_destroy(d);
+    return st;
+}

@@ -1,0 +1,46 @@
+/* pipeline/job.h - what the files about jobs share. */
+#ifndef TSR_PIPELINE_JOB_H
+#define TSR_PIPELINE_JOB_H
+
+#include "pipeline/pipeline.h"
+
+struct tsr_job_head {
+    int64_t     version, seed;
+    const char *model;
+    const struct tsr_node *plugins, *pipeline;
+};
+
+/* One step of this job. */
+struct tsr_job_step {
+    const struct tsr_step *step;
+    const struct tsr_node *key, *node; /* the name, the map of options */
+    void                  *opts;
+};
+
+struct tsr_job_state {
+    struct tsr_job_options options;
+    struct tsr_job_head    head;
+    char                  *dir;        /* of the YAML file */
+    char                  *model;      /* what job->model_path points to */
+    struct tsr_job_step   *steps;
+    uint64_t               n;
+    char                 **inputs;     /* paths that steps read */
+    uint64_t               n_inputs;
+    bool                   inputs_lost; /* one could not be noted: out of memory */
+    int                    lock;       /* the locked job folder, or -1 */
+};
+
+/* job_folder.c: opens and locks the folder; TSR_E_INPUT names the keys in which the job that
+ * lives there differs.  *done: it is finished, job->results is loaded. */
+tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *err);
+void       tsr_job_folder_close(struct tsr_job *job);
+/* Writes manifest.json with what is known now; `final` adds hashes of all that took part. */
+tsr_status tsr_job_write_manifest(struct tsr_job *job, bool final, struct tsr_err *err);
+tsr_status tsr_job_write_results(struct tsr_job *job, struct tsr_err *err);
+
+/* manifest.c */
+tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, struct tsr_err *err);
+/* The dotted names of what differs, at most a line of them, in text; empty when nothing does. */
+void tsr_manifest_differences(const json_t *a, const json_t *b, char *text, size_t cap);
+
+#endif

@@ -1,0 +1,189 @@
+#include "pipeline/job.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Remembers an input for the manifest; once each. */
+static void note(struct tsr_job_state *s, const char *path)
+{
+    for (uint64_t i = 0; i < s->n_inputs; i++)
+        if (strcmp(s->inputs[i], path) == 0)
+            return;
+    char **v = tsr_renew(s->inputs, s->n_inputs + 1, sizeof *v);
+    char  *p = tsr_strdup(path);
+    if (v)
+        s->inputs = v;
+    if (!v || !p) {
+        free(p);
+        s->inputs_lost = true;
+        return;
+    }
+    s->inputs[s->n_inputs++] = p;
+}
+
+char *tsr_job_input(const struct tsr_job *job, const char *path)
+{
+    char *full = tsr_path_join(job->state->dir, path);
+    if (full)
+        note(job->state, full);
+    return full;
+}
+
+static bool leads_out(const char *path)
+{
+    for (const char *s = path; *s;) {
+        size_t n = strcspn(s, "/");
+        if (n == 2 && s[0] == '.' && s[1] == '.')
+            return true;
+        s += n;
+        s += *s == '/';
+    }
+    return false;
+}
+
+tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **full,
+                          struct tsr_err *err)
+{
+    if (!*path)
+        return tsr_fail(err, TSR_E_INPUT, "the name of an output file is empty");
+    if (*path != '/' && leads_out(path))
+        return tsr_fail(err, TSR_E_INPUT, "output '%s' leads out of the job folder; give an absolute "
+                        "path for that", path);
+    *full = tsr_path_join(job->out, path);
+    char *dir = *full ? tsr_path_dir(*full) : NULL;
+    tsr_status st = dir ? tsr_make_dirs(dir, err) : tsr_fail_nomem(err, strlen(path), path);
+    free(dir);
+    if (st != TSR_OK) {
+        free(*full);
+        *full = NULL;
+    }
+    return st;
+}
+
+static tsr_status load_tokenizer(struct tsr_job *job, struct tsr_err *err)
+{
+    char *folder = NULL;
+    TSR_TRY(tsr_model_resolve(job->model_path, &folder, err));
+    char      *file = tsr_path_join(folder, "tokenizer.json");
+    tsr_status st = file ? TSR_OK : tsr_fail_nomem(err, strlen(folder), "a path");
+    if (st == TSR_OK && tsr_path_exists(file))
+        st = tsr_tokenizer_load(&job->tokenizer, folder, err);
+    free(file);
+    free(folder);
+    return st;
+}
+
+tsr_status tsr_job_need_model(struct tsr_job *job, struct tsr_err *err)
+{
+    if (job->model)
+        return TSR_OK;
+    tsr_logf(TSR_LOG_INFO, "loading %s", job->model_path);
+    struct tsr_model *m = NULL;
+    TSR_TRY(tsr_model_load(&m, job->model_path, false, err));
+    tsr_status st = load_tokenizer(job, err);
+    if (st == TSR_OK)
+        job->model = m;
+    else
+        tsr_model_destroy(m);
+    return st;
+}
+
+static tsr_status run_steps(struct tsr_job *job, struct tsr_err *err)
+{
+    struct tsr_job_state *s = job->state;
+    for (uint64_t i = 0; i < s->n; i++) {
+        const struct tsr_job_step *step = &s->steps[i];
+        if (tsr_cancelled())
+            return tsr_fail(err, TSR_E_CANCELLED, "before step '%s'", step->step->name);
+        tsr_logf(TSR_LOG_INFO, "step %llu of %llu: %s", (unsigned long long)(i + 1),
+                 (unsigned long long)s->n, step->step->name);
+        tsr_status st = step->step->run(job, step->opts, step->node, err);
+        if (st == TSR_E_CANCELLED)
+            return tsr_fail(err, st, "in step '%s'", step->step->name);
+        if (st != TSR_OK) {
+            char place[300];
+            tsr_mark_text(&step->key->mark, place, sizeof place);
+            return tsr_err_prefix(err, st, "%s: step '%s'", place, step->step->name);
+        }
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err)
+{
+    *done = false;
+    TSR_TRY(tsr_job_folder_open(job, done, err));
+    if (*done)
+        return TSR_OK;
+    TSR_TRY(tsr_job_write_manifest(job, false, err));
+    TSR_TRY(run_steps(job, err));
+    TSR_TRY(tsr_job_write_manifest(job, true, err));
+    return tsr_job_write_results(job, err);
+}
+
+json_t *tsr_job_results(const struct tsr_job *job)
+{
+    return json_pack("{s:s, s:O}", "format", "tessera.results/1", "results", job->results);
+}
+
+/* ---- results for people ------------------------------------------------------- */
+
+static void print_value(const json_t *v, FILE *to, unsigned indent, unsigned depth);
+
+static void print_scalar(const json_t *v, FILE *to)
+{
+    if (json_is_string(v))
+        (void)fprintf(to, " %s\n", json_string_value(v));
+    else if (json_is_integer(v))
+        (void)fprintf(to, " %lld\n", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        (void)fprintf(to, " %.6g\n", json_real_value(v));
+    else
+        (void)fprintf(to, " %s\n", json_is_true(v) ? "true" : json_is_false(v) ? "false" : "-");
+}
+
+static void print_value(const json_t *v, FILE *to, unsigned indent, unsigned depth)
+{
+    const char *key;
+    json_t     *item;
+    size_t      i;
+    if (depth > 16)
+        return;
+    if (!json_is_object(v) && !json_is_array(v)) {
+        print_scalar(v, to);
+        return;
+    }
+    (void)fputc('\n', to);
+    if (json_is_object(v)) {
+        json_object_foreach((json_t *)(uintptr_t)v, key, item) {
+            (void)fprintf(to, "%*s%s:", (int)indent, "", key);
+            print_value(item, to, indent + 2, depth + 1);
+        }
+    } else {
+        json_array_foreach(v, i, item) {
+            (void)fprintf(to, "%*s-", (int)indent, "");
+            print_value(item, to, indent + 2, depth + 1);
+        }
+    }
+}
+
+void tsr_job_print(const struct tsr_job *job, FILE *to)
+{
+    const char *key;
+    json_t     *item;
+    json_object_foreach(job->results, key, item) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(key, "["), key);
+        const struct tsr_step *step = tsr_step_find(name);
+        if (step && step->print) {
+            step->print(item, to);
+        } else {
+            (void)fprintf(to, "%s:", key);
+            print_value(item, to, 2, 0);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+/* manifest.json: what a job was made of, in an order that repeats. */
+#include "pipeline/job.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "tessera/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Takes the reference. */
+static bool put(json_t *o, const char *key, json_t *v)
+{
+    return json_object_set_new(o, key, v) == 0;
+}
+
+/* Paths may hold bytes that JSON cannot. */
+static json_t *text(const char *s)
+{
+    json_t *j = json_string(s);
+    if (j)
+        return j;
+    char *plain = tsr_strdup(s);
+    for (char *p = plain; p && *p; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    j = plain ? json_string(plain) : NULL;
+    free(plain);
+    return j;
+}
+
+static json_t *plugins(const struct tsr_registry *r)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; list && i < tsr_registry_count(r); i++) {
+        const struct tsr_plugin_info *p = tsr_registry_plugin(r, i);
+        json_t *o = json_pack("{s:s, s:s, s:s}", "id", p->plugin->id, "version", p->plugin->version,
+                              "hash", p->hash);
+        if (json_array_append_new(list, o) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static tsr_status inputs(const struct tsr_job *job, json_t **out, struct tsr_err *err)
+{
+    const struct tsr_job_state *s = job->state;
+    json_t                     *list = json_array();
+    tsr_status                  st = list && !s->inputs_lost ? TSR_OK
+                                                              : tsr_fail_nomem(err, 64, "the manifest");
+    for (uint64_t i = 0; i < s->n_inputs && st == TSR_OK; i++) {
+        char hash[TSR_HASH_TEXT];
+        st = tsr_hash_file(s->inputs[i], hash, err);
+        if (st == TSR_OK && json_array_append_new(list, json_pack("{s:o, s:s}", "path",
+                                                                  text(s->inputs[i]), "hash",
+                                                                  hash)) != 0)
+            st = tsr_fail_nomem(err, 64, "the manifest");
+    }
+    if (st == TSR_OK)
+        *out = list;
+    else
+        json_decref(list);
+    return st;
+}
+
+/* The name that the default backend gives its device, or "" when there is none. */
+static void device(struct tsr_registry *r, char *buf, size_t cap)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_found  f;
+    void             *self = NULL, *opts;
+    buf[0] = '\0';
+    if (tsr_registry_find(r, TSR_KIND_BACKEND, "cpu", &f, &e.err) != TSR_OK)
+        return;
+    const struct tsr_backend_v1 *b = f.iface;
+    opts = tsr_new(f.component->options_size ? f.component->options_size : 1, 1);
+    if (!opts)
+        return;
+    struct tsr_optset set = { f.component->options, f.component->n_options,
+                              f.component->option_stride, opts };
+    tsr_options_defaults(&set);
+    if (b->create(tsr_registry_host(r), opts, &self, &e.err) == TSR_OK) {
+        struct tsr_backend_props p = { .struct_size = sizeof p };
+        if (b->properties(self, &p, &e.err) == TSR_OK && p.device)
+            (void)snprintf(buf, cap, "%s", p.device);
+        b->destroy(self);
+    }
+    free(opts);
+}
+
+static bool make_final(struct tsr_job *job, json_t *m)
+{
+    char    name[128];
+    json_t *machine, *model = json_pack("{s:o}", "path", text(job->model_path));
+    bool    ok = model != NULL;
+    if (job->model)
+        ok = ok && put(model, "family", json_string(job->model->family)) &&
+             put(model, "hash", json_string(job->model->hash));
+    if (job->tokenizer)
+        ok = ok && put(model, "tokenizer_hash", json_string(tsr_tokenizer_hash(job->tokenizer)));
+    ok = put(m, "model", model) && ok;
+    device(job->registry, name, sizeof name);
+    machine = json_pack("{s:s, s:i}", "device", name, "threads",
+                        (int)tsr_pool_threads(tsr_registry_pool(job->registry)));
+    ok = put(m, "machine", machine) && ok;
+    return put(m, "plugins", plugins(job->registry)) && ok;
+}
+
+tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, struct tsr_err *err)
+{
+    char    abi[16];
+    json_t *m = json_object(), *in = NULL;
+    (void)snprintf(abi, sizeof abi, "%d.%d", TSR_ABI_MAJOR, TSR_ABI_MINOR);
+    bool ok = put(m, "format", json_string("tessera.manifest/1")) &&
+              put(m, "version", json_string(TSR_VERSION)) && put(m, "abi", json_string(abi)) &&
+              put(m, "seed", json_integer((json_int_t)job->seed)) &&
+              put(m, "options", tsr_node_json(tsr_doc_root(job->doc)));
+    tsr_status st = ok && (!final || make_final(job, m)) ? TSR_OK
+                                                          : tsr_fail_nomem(err, 256, "the manifest");
+    if (st == TSR_OK && final) {
+        st = inputs(job, &in, err);
+        if (st == TSR_OK && !put(m, "inputs", in))
+            st = tsr_fail_nomem(err, 256, "the manifest");
+    }
+    if (st == TSR_OK)
+        st = json_object_update(m, job->manifest) == 0 ? TSR_OK
+                                                        : tsr_fail_nomem(err, 256, "the manifest");
+    if (st == TSR_OK)
+        *out = m;
+    else
+        json_decref(m);
+    return st;
+}
+
+/* ---- comparing ------------------------------------------------------------------ */
+
+struct differences {
+    char  *text;
+    size_t cap;
+    unsigned n;
+};
+
+static void add(struct differences *d, const char *name)
+{
+    size_t at = strlen(d->text);
+    if (d->n++ < 8 && at < d->cap)
+        (void)snprintf(d->text + at, d->cap - at, "%s%s", at ? ", " : "", name);
+    else if (d->n == 9 && at < d->cap)
+        (void)snprintf(d->text + at, d->cap - at, ", ...");
+}
+
+static void compare(struct differences *d, const json_t *a, const json_t *b, const char *name,
+                    unsigned depth)
+{
+    char        below[400];
+    const char *key;
+    json_t     *v;
+    size_t      i;
+    if (json_equal((json_t *)(uintptr_t)a, (json_t *)(uintptr_t)b))
+        return;
+    bool objects = json_is_object(a) && json_is_object(b);
+    bool lists = json_is_array(a) && json_is_array(b) && json_array_size(a) == json_array_size(b);
+    if ((!objects && !lists) || depth > 32) {
+        add(d, name);
+        return;
+    }
+    /* steps are named, not numbered: pipeline[1].quantize.bits reads as quantize.bits */
+    bool steps = lists && strcmp(name, "pipeline") == 0;
+    const char *dot = *name ? "." : "";
+    if (lists) {
+        json_array_foreach(a, i, v) {
+            if (steps)
+                below[0] = '\0';
+            else
+                (void)snprintf(below, sizeof below, "%.300s[%zu]", name, i + 1);
+            compare(d, v, json_array_get(b, i), below, depth + 1);
+        }
+        return;
+    }
+    json_object_foreach((json_t *)(uintptr_t)a, key, v) {
+        (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
+        compare(d, v, json_object_get(b, key), below, depth + 1);
+    }
+    json_object_foreach((json_t *)(uintptr_t)b, key, v) {
+        (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
+        if (!json_object_get(a, key))
+            add(d, below);
+    }
+}
+
+void tsr_manifest_differences(const json_t *a, const json_t *b, char *buf, size_t cap)
+{
+    struct differences d = { .text = buf, .cap = cap };
+    buf[0] = '\0';
+    compare(&d, json_object_get(a, "options"), json_object_get(b, "options"), "", 0);
+    if (!json_equal(json_object_get(a, "version"), json_object_get(b, "version")))
+        add(&d, "the version of Tessera");
+}
