@@ -104,6 +104,7 @@ struct tok_pattern {
     char             *text;
     uint64_t          n;
     struct tok_regex *regex;               /* NULL: literal text */
+    bool              empty;               /* the empty string   */
 };
 struct tok_span {
     uint64_t at, end;

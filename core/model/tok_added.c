@@ -178,8 +178,9 @@ tsr_status tok_added_split(const struct tsr_tokenizer *t, const struct tok_trie 
         if (done < start)
             TSR_TRY(tok_work_push(out, s + done, start - done, zero > done ? zero - done : 0, -1,
                                   err));
-        TSR_TRY(tok_work_push(out, "", 0, 0, a->id, err));
-        done = stop; /* spaces taken by rstrip may hold a token again, as in the reference */
+        if (start < stop) /* nothing is left of it where an rstrip before took its place */
+            TSR_TRY(tok_work_push(out, "", 0, 0, a->id, err));
+        done = stop; /* without lstrip it is found again in those spaces, as in the reference */
     }
     return tok_work_push(out, s + done, n - done, zero > done ? zero - done : 0, -1, err);
 }

@@ -48,6 +48,7 @@ tsr_status tok_load_pattern(struct tok_pattern *p, const char *name, const json_
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: \"pattern\" is neither {\"String\": ...} nor {\"Regex\": ...}", name);
     uint64_t n = json_string_length(v); /* an empty string matches between all characters */
+    p->empty = n == 0;
     return tok_pattern_init(p, name, json_string_value(v), n, !s || n == 0, err);
 }
 
@@ -173,7 +174,7 @@ static tsr_status load_model(struct tsr_tokenizer *t, const json_t *model, struc
 }
 
 /* Tokens by id.  An added token shows its normalized form, as the reference decodes it. */
-static tsr_status index_tokens(struct tsr_tokenizer *t, const json_t *model, struct tsr_err *err)
+static tsr_status index_tokens(struct tsr_tokenizer *t, struct tsr_err *err)
 {
     uint32_t max = t->model == TOK_UNIGRAM ? t->n_vocab : 0;
     for (uint32_t i = 0; i < t->vocab.n; i++)
@@ -197,7 +198,6 @@ static tsr_status index_tokens(struct tsr_tokenizer *t, const json_t *model, str
     if (t->model == TOK_UNIGRAM && t->vocab.n < t->n_vocab)
         return tsr_fail(err, TSR_E_INPUT, "%s: %u tokens of \"vocab\" are there twice", t->name,
                         t->n_vocab - t->vocab.n);
-    (void)model;
     for (uint32_t i = 0; i < t->n_added; i++) {
         const struct tok_added *a = &t->added[i];
         struct tok_token       *k = &t->token[a->id];
@@ -234,7 +234,7 @@ static tsr_status load(struct tsr_tokenizer *t, const json_t *j, struct tsr_err 
     TSR_TRY(tok_parts_load(&t->dec, t->name, "decoder", "decoders", dec, tok_dec_add, err));
     TSR_TRY(tsr_json_sub(j, t->name, "added_tokens", false, JSON_ARRAY, &added, err));
     TSR_TRY(tok_added_load(t, added, err));
-    TSR_TRY(index_tokens(t, model, err));
+    TSR_TRY(index_tokens(t, err));
     return tok_post_load(t, json_object_get(j, "post_processor"), err);
 }
 

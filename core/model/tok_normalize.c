@@ -27,6 +27,9 @@ tsr_status tok_norm_add(struct tok_part *p, const char *name, const char *type, 
     if (strcmp(type, "Replace") == 0) {
         p->kind = TOK_REPLACE;
         TSR_TRY(tok_load_pattern(&p->pattern, name, j, err));
+        if (p->pattern.empty)
+            return tsr_fail(err, TSR_E_INPUT, "%s: a Replace of the empty string is not supported",
+                            name);
         return tok_load_text(j, name, "content", &p->text, &p->n_text, err);
     }
     if (strcmp(type, "Prepend") == 0) {
@@ -94,7 +97,7 @@ static unsigned map_clean(uint32_t c, uint32_t out[3])
     if (c != '\t' && c != '\n' && c != '\r') {
         utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
         if (c == 0 || c == 0xfffd || k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF ||
-            k == UTF8PROC_CATEGORY_CN || k == UTF8PROC_CATEGORY_CO || k == UTF8PROC_CATEGORY_CS)
+            k == UTF8PROC_CATEGORY_CO || k == UTF8PROC_CATEGORY_CS)
             return 0;
     }
     out[0] = tok_is_space(c) ? ' ' : c;

@@ -14,7 +14,9 @@
 #define NOSPACE "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}" \
                 "\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}" \
                 "\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
-#define WORD    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"
+#define ALPHA   "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* Oniguruma's \w has the six numbers of Latin-1 besides; inside a set it has not. */
+#define WORD    ALPHA "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 #define HEX     "0-9a-fA-F"
 #define MAX_NEST 64
 
@@ -201,8 +203,8 @@ static tsr_status posix(struct syntax *x, struct set *s, bool *got)
     static const char *const name[][2] = {
         { "alpha", "\\p{Alphabetic}" }, { "digit", "\\p{Nd}" }, { "space", SPACE },
         { "upper", "\\p{Uppercase}" }, { "lower", "\\p{Lowercase}" }, { "cntrl", "\\p{Cc}" },
-        { "alnum", "\\p{Alphabetic}\\p{Nd}" }, { "xdigit", HEX }, { "word", WORD },
-        { "punct", "\\p{P}\\x{24}\\x{2B}\\x{3C}-\\x{3E}\\x{5E}\\x{60}\\x{7C}\\x{7E}" },
+        { "alnum", "\\p{Alphabetic}\\p{Nd}" }, { "xdigit", HEX }, { "word", ALPHA },
+        { "punct", "\\p{P}\\p{S}" },
         { "blank", "\\p{Zs}\\x{9}" },
     };
     *got = false;
@@ -227,8 +229,8 @@ static tsr_status set_escape(struct syntax *x, struct set *s)
     switch (x->s[x->i++]) {
     case 's': return add_text(x, &s->flat, SPACE);
     case 'S': return add_text(x, &s->flat, NOSPACE);
-    case 'w': return add_text(x, &s->flat, WORD);
-    case 'W': return add_text(x, &s->alts, "|[^" WORD "]");
+    case 'w': return add_text(x, &s->flat, ALPHA);
+    case 'W': return add_text(x, &s->alts, "|[^" ALPHA "]");
     case 'd': return add_text(x, &s->flat, "\\p{Nd}");
     case 'D': return add_text(x, &s->flat, "\\P{Nd}");
     case 'h': return add_text(x, &s->flat, HEX);
