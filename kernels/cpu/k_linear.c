@@ -1,6 +1,8 @@
 /* k_linear.c - LINEAR with F32 activations: chains of FMA, lanes are output rows. */
 #include "k_decl.h"
+#include "k_tile.h"
 
+#define AHEAD 4096u /* bytes between a prefetch and its use */
 #define COLS 256u /* columns widened at once: 32 KiB, so that they stay in the first cache */
 
 /* ---- widening: columns [k0,k1) of a panel to [k][PANEL] F32 ------------------ */
@@ -60,53 +62,43 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
  * w is [k][PANEL] F32, x is [k][m]. */
 INLINE void tile_packed(const int m, const float *w, const float *x, uint64_t n, float *acc)
 {
-    v16 c[ISA_TOKENS][ISA_VECS];
-    UNROLL
-    for (int t = 0; t < m; t++)
-        UNROLL
-        for (int v = 0; v < ISA_VECS; v++)
-            c[t][v] = v_load(acc + t * (int)PANEL + 16 * v);
-    for (uint64_t k = 0; k < n; k++, w += PANEL, x += m) {
-        v16 b[ISA_VECS];
-        UNROLL
-        for (int v = 0; v < ISA_VECS; v++)
-            b[v] = v_load(w + 16 * v);
-        UNROLL
-        for (int t = 0; t < m; t++) {
-            v16 xt = v_set1(x[t]);
-            UNROLL
-            for (int v = 0; v < ISA_VECS; v++)
-                c[t][v] = v_fma(xt, b[v], c[t][v]);
-        }
+#define TAKE(t)                                           \
+    v16 c##t##a = v_set1(0.0f);                           \
+    SECOND(v16 c##t##b = c##t##a;)                        \
+    if (t < m) {                                          \
+        c##t##a = v_load(acc + t * PANEL);                \
+        SECOND(c##t##b = v_load(acc + t * PANEL + 16);)   \
     }
-    UNROLL
-    for (int t = 0; t < m; t++)
-        UNROLL
-        for (int v = 0; v < ISA_VECS; v++)
-            v_store(acc + t * (int)PANEL + 16 * v, c[t][v]);
+#define STEP(t)                                           \
+    if (t < m) {                                          \
+        v16 xt = v_set1(x[t]);                            \
+        c##t##a = v_fma(xt, wa, c##t##a);                 \
+        SECOND(c##t##b = v_fma(xt, wb, c##t##b);)         \
+    }
+#define GIVE(t)                                           \
+    if (t < m) {                                          \
+        v_store(acc + t * PANEL, c##t##a);                \
+        SECOND(v_store(acc + t * PANEL + 16, c##t##b);)   \
+    }
+    TILE_EACH(TAKE)
+    for (uint64_t k = 0; k < n; k++, w += PANEL, x += m) {
+        v16 wa = v_load(w);
+        SECOND(v16 wb = v_load(w + 16);)
+        TILE_EACH(STEP)
+    }
+    TILE_EACH(GIVE)
+#undef TAKE
+#undef STEP
+#undef GIVE
 }
 
 static void tile_any(uint64_t m, const float *w, const float *x, uint64_t n, float *acc)
 {
-    for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS, w += 16 * ISA_VECS, acc += 16 * ISA_VECS)
-        switch (m) {
-#if ISA_TOKENS > 6
-        case 12: tile_packed(12, w, x, n, acc); break;
-        case 11: tile_packed(11, w, x, n, acc); break;
-        case 10: tile_packed(10, w, x, n, acc); break;
-        case 9: tile_packed(9, w, x, n, acc); break;
-        case 8: tile_packed(8, w, x, n, acc); break;
-        case 7: tile_packed(7, w, x, n, acc); break;
-#endif
-#if ISA_TOKENS > 4
-        case 6: tile_packed(6, w, x, n, acc); break;
-        case 5: tile_packed(5, w, x, n, acc); break;
-#endif
-        case 4: tile_packed(4, w, x, n, acc); break;
-        case 3: tile_packed(3, w, x, n, acc); break;
-        case 2: tile_packed(2, w, x, n, acc); break;
-        default: tile_packed(1, w, x, n, acc); break;
-        }
+    for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS, w += 16 * ISA_VECS, acc += 16 * ISA_VECS) {
+#define CALL(i) tile_packed(i, w, x, n, acc)
+        TILE_SWITCH(m, CALL)
+#undef CALL
+    }
 }
 
 /* ((s0+s1)+(s2+s3))+((s4+s5)+(s6+s7)), then the bias; seg is [SEGMENTS][stride]. */
@@ -159,30 +151,34 @@ INLINE void linear_few(const struct tsr_cpu_linear *a, uint64_t panel, enum tsr_
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint8_t *p = w->codes + panel * w->panel_bytes;
-    float seg[DIRECT_MAX][SEGMENTS][PANEL];
+    const float   *x = a->x;
+    float          seg[DIRECT_MAX][SEGMENTS][PANEL];
     for (uint64_t s = 0; s < w->nseg; s++) {
         uint64_t begin = s * w->seg, end = w->cols - begin < w->seg ? w->cols : begin + w->seg;
-        v16      c[DIRECT_MAX][2];
-        UNROLL
-        for (int t = 0; t < m; t++)
-            c[t][0] = c[t][1] = v_set1(0.0f);
+#define TAKE(t) v16 c##t##a = v_set1(0.0f), c##t##b = c##t##a;
+#define STEP(t)                                     \
+    if (t < m) {                                    \
+        v16 xt = v_set1(x[t * a->ldx + k]);         \
+        c##t##a = v_fma(xt, wa, c##t##a);           \
+        c##t##b = v_fma(xt, wb, c##t##b);           \
+    }
+#define GIVE(t)                                     \
+    if (t < m) {                                    \
+        v_store(seg[t][s], c##t##a);                \
+        v_store(seg[t][s] + 16, c##t##b);           \
+    }
+        FEW_EACH(TAKE)
         for (uint64_t k = begin; k < end; k++) {
-            v16 b0 = wide(kind, p, k, 0), b1 = wide(kind, p, k, 1);
-            v_prefetch(p + k * (kind == W_F32 ? 128 : 64) + 4096);
+            v16 wa = wide(kind, p, k, 0), wb = wide(kind, p, k, 1);
+            v_prefetch(p + k * (kind == W_F32 ? 128 : 64) + AHEAD);
             if (kind == W_F32)
-                v_prefetch(p + k * 128 + 4096 + 64);
-            UNROLL
-            for (int t = 0; t < m; t++) {
-                v16 xt = v_set1(a->x[(uint64_t)t * a->ldx + k]);
-                c[t][0] = v_fma(xt, b0, c[t][0]);
-                c[t][1] = v_fma(xt, b1, c[t][1]);
-            }
+                v_prefetch(p + k * 128 + AHEAD + 64);
+            FEW_EACH(STEP)
         }
-        UNROLL
-        for (int t = 0; t < m; t++) {
-            v_store(seg[t][s], c[t][0]);
-            v_store(seg[t][s] + 16, c[t][1]);
-        }
+        FEW_EACH(GIVE)
+#undef TAKE
+#undef STEP
+#undef GIVE
     }
     for (int t = 0; t < m; t++)
         finish(a, panel, (uint64_t)t, &seg[t][0][0], PANEL);
@@ -191,12 +187,9 @@ INLINE void linear_few(const struct tsr_cpu_linear *a, uint64_t panel, enum tsr_
 INLINE void linear_few_kind(const struct tsr_cpu_linear *a, uint64_t panel,
                             enum tsr_cpu_layout kind)
 {
-    switch (a->tokens) {
-    case 1: linear_few(a, panel, kind, 1); break;
-    case 2: linear_few(a, panel, kind, 2); break;
-    case 3: linear_few(a, panel, kind, 3); break;
-    default: linear_few(a, panel, kind, 4); break;
-    }
+#define CALL(i) linear_few(a, panel, kind, i)
+    FEW_SWITCH(a->tokens, CALL)
+#undef CALL
 }
 
 void K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)

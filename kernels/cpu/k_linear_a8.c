@@ -1,18 +1,14 @@
 /* k_linear_a8.c - LINEAR with int8 activations on packed integer weights: exact integer sums
  * per run, then one FMA by weight scale times activation scale. */
 #include "k_decl.h"
+#include "k_tile.h"
+
+#define AHEAD 4096u /* bytes between a prefetch and its use */
 
 INLINE v16 group_scale(const struct tsr_cpu_weight *w, uint64_t at)
 {
     return w->scale_f16 ? v_load_f16(w->scales + 2 * at)
                         : v_load((const float *)(const void *)w->scales + at);
-}
-
-INLINE int32_t get_i32(const int8_t *p)
-{
-    int32_t i;
-    memcpy(&i, p, 4);
-    return i;
 }
 
 /* acc = FMA((float)(I - zero * sum), scale * sa, acc) */
@@ -36,95 +32,88 @@ INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t half
     v_storen(a->out + token * a->ldo + row, y, n);
 }
 
-/* The integer sums of columns [k0,k1), both on a step of the codes or at the end of the row,
- * for m tokens: q is [tokens][ldq] from column k0. */
-INLINE void sums_direct(const int low, const int m, const uint8_t *codes, const int8_t *q,
-                        uint64_t ldq, uint64_t k0, uint64_t k1, i16v I[DIRECT_MAX][2])
+/* Adds the run u of m tokens to their chains acc[t][2].  q is [tokens][ldq] from column k0 of
+ * the weight, where a step of the codes begins; it ends at k1 or with zeros behind it. */
+INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t t0,
+                    const int8_t *q, uint64_t ldq, uint64_t k0, uint64_t k1, const int low,
+                    const int m, v16 acc[DIRECT_MAX][2])
 {
-    const uint64_t step = low ? 8 : 4;
-    i16v           J[DIRECT_MAX][2];
-    UNROLL
-    for (int t = 0; t < m; t++)
-        I[t][0] = I[t][1] = J[t][0] = J[t][1] = vi_zero();
-    const uint8_t *c = codes + k0 / step * 128;
-    for (uint64_t k = k0; k < k1; k += step, c += 128, q += step) {
-        i16v w0 = vi_load(c), w1 = vi_load(c + 64);
-        v_prefetch(c + 4096);
-        v_prefetch(c + 4096 + 64);
-        UNROLL
-        for (int t = 0; t < m; t++) {
-            int32_t x = get_i32(q + (uint64_t)t * ldq);
-            if (low) {
-                int32_t y = get_i32(q + (uint64_t)t * ldq + 4);
-                I[t][0] = vi_dot4_low(I[t][0], vi_nib_lo(w0), x);
-                I[t][1] = vi_dot4_low(I[t][1], vi_nib_lo(w1), x);
-                J[t][0] = vi_dot4_low(J[t][0], vi_nib_hi(w0), y);
-                J[t][1] = vi_dot4_low(J[t][1], vi_nib_hi(w1), y);
-            } else {
-                I[t][0] = vi_dot4(I[t][0], w0, x);
-                I[t][1] = vi_dot4(I[t][1], w1, x);
-            }
-        }
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_run    *u = &w->runs[r];
+    const uint64_t               step = low ? 8 : 4, at = (panel * w->groups + u->group) * PANEL;
+    const uint8_t *c = w->codes + panel * w->panel_bytes + k0 / step * 128;
+#define TAKE(t) i16v i##t##a = vi_zero(), i##t##b = i##t##a, j##t##a = i##t##a, j##t##b = i##t##a;
+#define STEP(t)                                                   \
+    if (t < m) {                                                  \
+        i16v x = vi_four(q + t * ldq);                            \
+        if (low) {                                                \
+            i16v y = vi_four(q + t * ldq + 4);                    \
+            i##t##a = vi_dot4_low(i##t##a, vi_nib_lo(wa), x);     \
+            i##t##b = vi_dot4_low(i##t##b, vi_nib_lo(wb), x);     \
+            j##t##a = vi_dot4_low(j##t##a, vi_nib_hi(wa), y);     \
+            j##t##b = vi_dot4_low(j##t##b, vi_nib_hi(wb), y);     \
+        } else {                                                  \
+            i##t##a = vi_dot4(i##t##a, wa, x);                    \
+            i##t##b = vi_dot4(i##t##b, wb, x);                    \
+        }                                                         \
     }
-    if (low)
-        UNROLL
-        for (int t = 0; t < m; t++) {
-            I[t][0] = vi_add(I[t][0], J[t][0]);
-            I[t][1] = vi_add(I[t][1], J[t][1]);
-        }
+#define GIVE(t)                                                                            \
+    if (t < m) {                                                                           \
+        int32_t qsum = a->sums[r * a->tokens + t0 + t];                                    \
+        float   sa = a->sa[(t0 + t) * w->nblocks + u->block];                              \
+        acc[t][0] = fold(acc[t][0], vi_add(i##t##a, j##t##a), za, qsum, sw, sa);           \
+        acc[t][1] = fold(acc[t][1], vi_add(i##t##b, j##t##b), zb, qsum, sv, sa);           \
+    }
+    FEW_EACH(TAKE)
+    for (uint64_t k = k0; k < k1; k += step, c += 128, q += step) {
+        i16v wa = vi_load(c), wb = vi_load(c + 64);
+        v_prefetch(c + AHEAD);
+        v_prefetch(c + AHEAD + 64);
+        FEW_EACH(STEP)
+    }
+    v16  sw = group_scale(w, at), sv = group_scale(w, at + 16);
+    i16v za = w->zeros ? vi_load_u8(w->zeros + at) : vi_set1((int32_t)w->mid);
+    i16v zb = w->zeros ? vi_load_u8(w->zeros + at + 16) : za;
+    FEW_EACH(GIVE)
+#undef TAKE
+#undef STEP
+#undef GIVE
 }
 
 /* A run that does not begin or end on a step: its activations are copied between zeros, which
  * add nothing. */
-INLINE void sums_ragged(const int low, const uint8_t *codes, const int8_t *q, uint64_t k0,
-                        uint64_t k1, i16v I[DIRECT_MAX][2])
+INLINE void ragged_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t token,
+                       const int low, v16 acc[DIRECT_MAX][2])
 {
-    const uint64_t step = low ? 8 : 4;
-    int8_t         t[BLOCK + 16] = { 0 };
-    uint64_t       from = k0 / step * step;
-    memcpy(t + (k0 - from), q + k0, k1 - k0);
-    sums_direct(low, 1, codes, t, 0, from, k1, I);
+    const struct tsr_cpu_run *u = &a->w->runs[r];
+    const uint64_t            step = low ? 8 : 4, from = u->k0 / step * step;
+    int8_t                    t[BLOCK + 16] = { 0 };
+    memcpy(t + (u->k0 - from), a->q + token * a->ldq + u->k0, u->k1 - u->k0);
+    few_run(a, panel, r, token, t, 0, from, u->k1, low, 1, acc);
 }
 
 INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, const int low,
                 const int m)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const uint8_t *codes = w->codes + panel * w->panel_bytes;
-    const uint64_t step = low ? 8 : 4;
-    v16            s[DIRECT_MAX][2][SEGMENTS];
+    v16                          s[DIRECT_MAX][2][SEGMENTS];
     for (int t = 0; t < m; t++)
         for (int i = 0; i < (int)SEGMENTS; i++)
             s[t][0][i] = s[t][1][i] = v_set1(0.0f);
     for (uint64_t r = 0; r < w->nruns;) {
         uint32_t seg = w->runs[r].segment;
         v16      acc[DIRECT_MAX][2];
-        UNROLL
         for (int t = 0; t < m; t++)
             acc[t][0] = acc[t][1] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++) {
             const struct tsr_cpu_run *u = &w->runs[r];
-            i16v          I[DIRECT_MAX][2];
-            const int8_t *q = a->q + t0 * a->ldq;
             if (w->aligned)
-                sums_direct(low, m, codes, q + u->k0, a->ldq, u->k0, u->k1, I);
+                few_run(a, panel, r, t0, a->q + t0 * a->ldq + u->k0, a->ldq, u->k0, u->k1, low, m,
+                        acc);
             else
-                UNROLL
                 for (int t = 0; t < m; t++)
-                    sums_ragged(low, codes, q + (uint64_t)t * a->ldq, u->k0, u->k1, &I[t]);
-            uint64_t at = (panel * w->groups + u->group) * PANEL;
-            UNROLL
-            for (int h = 0; h < 2; h++) {
-                v16  sw = group_scale(w, at + 16 * (uint64_t)h);
-                i16v z = w->zeros ? vi_load_u8(w->zeros + at + 16 * (uint64_t)h)
-                                  : vi_set1((int32_t)w->mid);
-                UNROLL
-                for (int t = 0; t < m; t++)
-                    acc[t][h] = fold(acc[t][h], I[t][h], z, a->sums[r * a->tokens + t0 + (uint64_t)t],
-                                     sw, a->sa[(t0 + (uint64_t)t) * w->nblocks + u->block]);
-            }
+                    ragged_run(a, panel, r, t0 + (uint64_t)t, low, &acc[t]);
         }
-        UNROLL
         for (int t = 0; t < m; t++) {
             s[t][0][seg] = acc[t][0];
             s[t][1][seg] = acc[t][1];
@@ -133,18 +122,14 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, con
     for (int t = 0; t < m; t++)
         for (int h = 0; h < 2; h++)
             finish(a, panel, (uint64_t)h, t0 + (uint64_t)t, s[t][h]);
-    (void)step;
 }
 
 INLINE void few_any(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t m,
                     const int low)
 {
-    switch (m) {
-    case 1: few(a, panel, t0, low, 1); break;
-    case 2: few(a, panel, t0, low, 2); break;
-    case 3: few(a, panel, t0, low, 3); break;
-    default: few(a, panel, t0, low, 4); break;
-    }
+#define CALL(i) few(a, panel, t0, low, i)
+    FEW_SWITCH(m, CALL)
+#undef CALL
 }
 
 /* One run for a tile of m tokens: q is [k/4][m][4] from column k0; acc [m][PANEL] goes on. */
@@ -152,74 +137,60 @@ INLINE void tile_run(const int low, const int m, const uint8_t *codes, const int
                      uint64_t k1, const int32_t *qsum, const float *sa, uint64_t lda, const v16 *sw,
                      const i16v *zero, float *acc)
 {
+#define TAKE(t)                                                                         \
+    i16v c##t##a = vi_zero();                                                           \
+    SECOND(i16v c##t##b = c##t##a;)
+#define STEP8(t)                                                                        \
+    if (t < m) {                                                                        \
+        i16v x = vi_four(q + 4 * t);                                                    \
+        c##t##a = vi_dot4(c##t##a, wa, x);                                              \
+        SECOND(c##t##b = vi_dot4(c##t##b, wb, x);)                                      \
+    }
+#define STEP4(t)                                                                        \
+    if (t < m) {                                                                        \
+        i16v x = vi_four(q + 4 * t);                                                    \
+        c##t##a = vi_dot4_low(c##t##a, la, x);                                          \
+        SECOND(c##t##b = vi_dot4_low(c##t##b, lb, x);)                                  \
+    }
+#define GIVE(t)                                                                         \
+    if (t < m) {                                                                        \
+        float *p = acc + t * PANEL, s = sa[t * lda];                                    \
+        v_store(p, fold(v_load(p), c##t##a, zero[0], qsum[t], sw[0], s));               \
+        SECOND(v_store(p + 16, fold(v_load(p + 16), c##t##b, zero[1], qsum[t], sw[1], s));) \
+    }
     const uint64_t step = low ? 8 : 4;
-    i16v           c[ISA_TOKENS][ISA_VECS];
-    UNROLL
-    for (int t = 0; t < m; t++)
-        UNROLL
-        for (int v = 0; v < ISA_VECS; v++)
-            c[t][v] = vi_zero();
+    TILE_EACH(TAKE)
     for (uint64_t k = k0; k < k1; k += step, codes += 128) {
-        i16v w[ISA_VECS];
-        UNROLL
-        for (int v = 0; v < ISA_VECS; v++)
-            w[v] = vi_load(codes + 64 * v);
+        i16v wa = vi_load(codes);
+        SECOND(i16v wb = vi_load(codes + 64);)
         if (!low) {
-            UNROLL
-            for (int t = 0; t < m; t++)
-                UNROLL
-                for (int v = 0; v < ISA_VECS; v++)
-                    c[t][v] = vi_dot4(c[t][v], w[v], get_i32(q + 4 * t));
+            TILE_EACH(STEP8)
             q += 4 * m;
             continue;
         }
-        UNROLL
-        for (int t = 0; t < m; t++)
-            UNROLL
-            for (int v = 0; v < ISA_VECS; v++)
-                c[t][v] = vi_dot4_low(c[t][v], vi_nib_lo(w[v]), get_i32(q + 4 * t));
+        i16v la = vi_nib_lo(wa);
+        SECOND(i16v lb = vi_nib_lo(wb);)
+        TILE_EACH(STEP4)
         q += 4 * m;
-        UNROLL
-        for (int t = 0; t < m; t++)
-            UNROLL
-            for (int v = 0; v < ISA_VECS; v++)
-                c[t][v] = vi_dot4_low(c[t][v], vi_nib_hi(w[v]), get_i32(q + 4 * t));
+        la = vi_nib_hi(wa);
+        SECOND(lb = vi_nib_hi(wb);)
+        TILE_EACH(STEP4)
         q += 4 * m;
     }
-    UNROLL
-    for (int t = 0; t < m; t++)
-        UNROLL
-        for (int v = 0; v < ISA_VECS; v++) {
-            float *p = acc + t * (int)PANEL + 16 * v;
-            v_store(p, fold(v_load(p), c[t][v], zero[v], qsum[t], sw[v], sa[(uint64_t)t * lda]));
-        }
+    TILE_EACH(GIVE)
+#undef TAKE
+#undef STEP8
+#undef STEP4
+#undef GIVE
 }
-
-#define TILE_CASE(n) \
-    case n: tile_run(low, n, codes, q, k0, k1, qsum, sa, lda, sw, zero, acc); break
 
 INLINE void tile_any(const int low, uint64_t m, const uint8_t *codes, const int8_t *q, uint64_t k0,
                      uint64_t k1, const int32_t *qsum, const float *sa, uint64_t lda, const v16 *sw,
                      const i16v *zero, float *acc)
 {
-    switch (m) {
-#if ISA_TOKENS > 6
-    TILE_CASE(12);
-    TILE_CASE(11);
-    TILE_CASE(10);
-    TILE_CASE(9);
-    TILE_CASE(8);
-    TILE_CASE(7);
-#endif
-#if ISA_TOKENS > 4
-    TILE_CASE(6);
-    TILE_CASE(5);
-#endif
-    TILE_CASE(4);
-    TILE_CASE(3);
-    TILE_CASE(2);
-    default: tile_run(low, 1, codes, q, k0, k1, qsum, sa, lda, sw, zero, acc); break;
-    }
+#define CALL(i) tile_run(low, i, codes, q, k0, k1, qsum, sa, lda, sw, zero, acc)
+    TILE_SWITCH(m, CALL)
+#undef CALL
 }
 
 INLINE void tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1,

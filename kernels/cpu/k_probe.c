@@ -53,14 +53,19 @@ float K(probe_fma)(uint64_t rounds)
 /* rounds * 16 lanes * 4 integer multiply-adds. */
 int32_t K(probe_dot)(uint64_t rounds)
 {
-    i16v c[CHAINS], w = vi_set1(0x01020304);
+    i16v                c[CHAINS], w = vi_set1(0x01020304);
+    static const int8_t q[4] = { 3, 2, -1, 1 };
     UNROLL
     for (int i = 0; i < CHAINS; i++)
         c[i] = vi_set1(i);
-    for (uint64_t r = 0; r < rounds; r += CHAINS)
+    for (uint64_t r = 0; r < rounds; r += CHAINS) {
+        i16v x = vi_opaque(vi_four(q));
         UNROLL
-        for (int i = 0; i < CHAINS; i++)
-            c[i] = vi_dot4(c[i], w, 0x01ff0203);
+        for (int i = 0; i < CHAINS; i++) {
+            w = vi_opaque(w);
+            c[i] = vi_dot4(c[i], w, x);
+        }
+    }
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         c[0] = vi_add(c[0], c[i]);

@@ -6,7 +6,7 @@
 struct job {
     const struct tsr_cpu *c;
     struct tsr_cpu_linear a;
-    uint64_t chunks, per_chunk; /* token chunks of a panel */
+    uint64_t per_chunk;         /* tokens that go through a panel together */
     int      a8;
     float   *x16;               /* a16: rounded activations */
     float   *xpack;
@@ -78,7 +78,8 @@ static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
 {
     struct job *j = arg;
     for (uint64_t i = begin; i < end; i++) {
-        uint64_t panel = i / j->chunks, t0 = i % j->chunks * j->per_chunk;
+        /* token chunks outside: their activations stay in a cache while the weights pass */
+        uint64_t panel = i % j->a.w->panels, t0 = i / j->a.w->panels * j->per_chunk;
         uint64_t t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
         if (j->a8)
             j->c->k->linear_a8(&j->a, panel, t0, t1);
@@ -187,7 +188,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     if (st != TSR_OK)
         return st;
     j.per_chunk = TOKENS_MAX / c->k->tile * c->k->tile;
-    j.chunks = cpu_ceil(out.rows, j.per_chunk);
+    uint64_t chunks = cpu_ceil(out.rows, j.per_chunk);
     uint64_t work = w->panel_bytes + cpu_min(out.rows, j.per_chunk) * w->cols * (PANEL / 8);
-    return tsr_cpu_for(c, w->panels * j.chunks, work, panels, &j);
+    return tsr_cpu_for(c, w->panels * chunks, work, panels, &j);
 }

@@ -71,19 +71,19 @@ static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_resul
                               struct tsr_err *err)
 {
     double   t = now(), work = 0;
-    uint64_t x = 1;
+    uint64_t x = 1, step = 3;
     (void)self;
     (void)err;
     do {
-        for (int i = 0; i < 40000; i++) {
-#if defined(__x86_64__)
-            /* add with a register operand: one cycle, cannot be folded by renaming */
+        for (int i = 0; i < 10000; i++) { /* each addition waits for the one before */
             __asm__ volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
+                             "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
+                             "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
                              "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0"
-                             : "+r"(x) : "r"(work > 1e300 ? x : UINT64_C(3)));
-#endif
+                             : "+r"(x)
+                             : "r"(step));
         }
-        work += 8.0 * 40000;
+        work += 16.0 * 10000;
     } while (now() - t < seconds);
     r->seconds = now() - t;
     r->work = work;

@@ -244,18 +244,28 @@ static inline __m256i vi_dot4_half(__m256i acc, __m256i w, __m256i qe, __m256i q
     __m256i o = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), qo);
     return _mm256_add_epi32(acc, _mm256_add_epi32(e, o));
 }
-static inline i16v vi_dot4(i16v acc, i16v w, int32_t q)
+static inline i16v vi_four(const void *q)
 {
-    __m256i v = _mm256_set1_epi32(q);
-    __m256i qe = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8), qo = _mm256_srai_epi16(v, 8);
+    int32_t i;
+    memcpy(&i, q, 4);
+    return vi_set1(i);
+}
+static inline i16v vi_dot4(i16v acc, i16v w, i16v q)
+{
+    __m256i qe = _mm256_srai_epi16(_mm256_slli_epi16(q.a, 8), 8), qo = _mm256_srai_epi16(q.a, 8);
     return vi_make(vi_dot4_half(acc.a, w.a, qe, qo), vi_dot4_half(acc.b, w.b, qe, qo));
 }
-static inline i16v vi_dot4_low(i16v acc, i16v w, int32_t q)
+static inline i16v vi_dot4_low(i16v acc, i16v w, i16v q)
 {
-    __m256i v = _mm256_set1_epi32(q), one = _mm256_set1_epi16(1);
-    __m256i a = _mm256_madd_epi16(_mm256_maddubs_epi16(w.a, v), one);
-    __m256i b = _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, v), one);
+    __m256i one = _mm256_set1_epi16(1);
+    __m256i a = _mm256_madd_epi16(_mm256_maddubs_epi16(w.a, q.a), one);
+    __m256i b = _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, q.b), one);
     return vi_make(_mm256_add_epi32(acc.a, a), _mm256_add_epi32(acc.b, b));
+}
+static inline i16v vi_opaque(i16v v)
+{
+    __asm__ volatile("" : "+x"(v.a), "+x"(v.b));
+    return v;
 }
 static inline void v_prefetch(const void *p)
 {

@@ -196,13 +196,29 @@ static inline i16v vi_mul(i16v a, i16v b)
 {
     return _mm512_mullo_epi32(a, b);
 }
-static inline i16v vi_dot4(i16v acc, i16v w, int32_t q)
+/* The four signed bytes at q in every lane. */
+static inline i16v vi_four(const void *q)
 {
-    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(q));
+    int32_t i;
+    memcpy(&i, q, 4);
+    return _mm512_set1_epi32(i);
 }
-static inline i16v vi_dot4_low(i16v acc, i16v w, int32_t q)
+/* In assembly, so that the accumulator stays in its register: gcc 12 copies it around the
+ * builtin. */
+static inline i16v vi_dot4(i16v acc, i16v w, i16v q)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(q));
+    return acc;
+}
+static inline i16v vi_dot4_low(i16v acc, i16v w, i16v q)
 {
     return vi_dot4(acc, w, q);
+}
+/* A register that the compiler knows nothing about: keeps probes honest. */
+static inline i16v vi_opaque(i16v v)
+{
+    __asm__ volatile("" : "+v"(v));
+    return v;
 }
 static inline void v_prefetch(const void *p)
 {

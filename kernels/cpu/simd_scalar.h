@@ -290,17 +290,28 @@ static inline i16v vi_mul(i16v a, i16v b)
     EACH a.i[l] *= b.i[l];
     return a;
 }
-/* acc + sum of four products, bytes of w unsigned, bytes of q signed. */
-static inline i16v vi_dot4(i16v acc, i16v w, int32_t q)
+/* The four signed bytes at q in every lane. */
+static inline i16v vi_four(const void *q)
+{
+    i16v r;
+    EACH memcpy(&r.i[l], q, 4);
+    return r;
+}
+/* acc + sum of four products: bytes of w, unsigned, by bytes of q, signed. */
+static inline i16v vi_dot4(i16v acc, i16v w, i16v q)
 {
     EACH for (int j = 0; j < 4; j++) acc.i[l] +=
-        (int32_t)((uint32_t)w.i[l] >> (8 * j) & 255u) * (int8_t)((uint32_t)q >> (8 * j));
+        (int32_t)((uint32_t)w.i[l] >> (8 * j) & 255u) * (int8_t)((uint32_t)q.i[l] >> (8 * j));
     return acc;
 }
 /* The same where every byte of w is at most 15. */
-static inline i16v vi_dot4_low(i16v acc, i16v w, int32_t q)
+static inline i16v vi_dot4_low(i16v acc, i16v w, i16v q)
 {
     return vi_dot4(acc, w, q);
+}
+static inline i16v vi_opaque(i16v v)
+{
+    return v;
 }
 static inline void v_prefetch(const void *p)
 {

@@ -1,0 +1,73 @@
+/* cli/bench.h - the parts of `tessera bench`: a device with its probes, and rows of results. */
+#ifndef TSR_CLI_BENCH_H
+#define TSR_CLI_BENCH_H
+
+#include "cli/cli.h"
+#include "tessera/backend.h"
+#include "tessera/draft/probe.h"
+
+/* What the user asked for. */
+struct bench_options {
+    const char *formats, *bits, *backend, *shape, *checkpoint, *quantizer;
+    int64_t     rows, cols, m, group, act, repeats, mib, output;
+    int64_t     prompt, tokens, kv;
+    int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
+    int64_t     seed;
+};
+
+#define BENCH_MD   0
+#define BENCH_CSV  1
+#define BENCH_JSON 2
+#define BENCH_ACT_AUTO 100 /* a8 for packed weights, f32 for others */
+
+/* One line of the result.  value and probe are in `unit`; share is the median over the rounds
+ * of value / probe of the same round. */
+struct bench_row {
+    char     what[16], format[16], act[8], unit[16];
+    uint64_t rows, cols, m;
+    double   value, best, probe, share;
+    double   rate;       /* probe / its instruction's rate; 0: no such rate */
+    double   milliseconds;
+};
+
+struct bench {
+    struct tsr_cli             *cli;
+    const struct bench_options *o;
+    const struct tsr_host      *host;
+    const struct tsr_backend_v1 *iface;
+    const struct tsr_probe_v1  *probe;   /* NULL: the backend has none */
+    void                       *self, *options;
+    uint32_t                    threads;
+    char                        device[96];
+    void                       *memory;  /* what the read probe reads */
+    uint64_t                    bytes;   /* of it */
+    uint32_t                    shape;   /* the best order of reading */
+    struct bench_row           *row;
+    uint64_t                    n_rows;
+};
+
+/* Opens the backend and its probe table.  [setup] */
+tsr_status bench_open(struct bench *b, struct tsr_cli *c, const struct bench_options *o,
+                      struct tsr_err *err);
+void       bench_close(struct bench *b);
+
+enum bench_probe { BENCH_READ, BENCH_FMA, BENCH_DOT, BENCH_CLOCK };
+/* All threads at once; units a second over all of them.  A backend without probes gives 0. */
+tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate,
+                         struct tsr_err *err);
+/* FMA or DOT as a share of what the instruction can do at the clock of the same moment. */
+double bench_instruction_rate(const struct bench *b, enum bench_probe which, double rate,
+                              double clock);
+/* Allocates the memory of the read probe and finds the best order. */
+tsr_status bench_prepare_read(struct bench *b, struct tsr_err *err);
+
+/* Appends a row; its median share and best come from n rounds. */
+tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err *err);
+double     bench_median(double *v, uint64_t n); /* sorts v */
+tsr_status bench_print(struct bench *b, struct tsr_err *err);
+
+tsr_status bench_gemv(struct bench *b, struct tsr_err *err);
+tsr_status bench_gemm(struct bench *b, struct tsr_err *err);
+tsr_status bench_e2e(struct bench *b, const char *model, struct tsr_err *err);
+
+#endif

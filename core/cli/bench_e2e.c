@@ -1,0 +1,324 @@
+/* bench e2e: a prompt and decode steps of a model, beside the probes in tokens a second. */
+#include "cli/bench.h"
+
+#include "base/clock.h"
+#include "base/f16.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "model/random_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Widths of well-known families. */
+static const struct {
+    const char             *name;
+    struct tsr_random_shape s;
+} shapes[] = {
+    { "tiny", { .vocab = 512, .hidden = 256, .layers = 4, .ffn = 704, .heads = 8, .kv_heads = 4 } },
+    { "1b", { .vocab = 32000, .hidden = 2048, .layers = 22, .ffn = 5632, .heads = 32, .kv_heads = 4 } },
+    { "8b", { .vocab = 128256, .hidden = 4096, .layers = 32, .ffn = 14336, .heads = 32, .kv_heads = 8 } },
+};
+
+static tsr_status pick_shape(const struct bench_options *o, struct tsr_random_shape *s,
+                             struct tsr_err *err)
+{
+    const char *name = *o->shape ? o->shape : "tiny";
+    size_t      i = 0, n = sizeof shapes / sizeof *shapes;
+    while (i < n && strcmp(shapes[i].name, name) != 0)
+        i++;
+    if (i == n)
+        return tsr_fail(err, TSR_E_INPUT, "--shape: '%s' is none of tiny, 1b, 8b", name);
+    *s = shapes[i].s;
+    s->dtype = TSR_BF16;
+    s->seed = (uint64_t)o->seed;
+    s->max_positions = (uint64_t)(o->prompt + o->tokens);
+    const struct {
+        int64_t   given;
+        uint64_t *into;
+    } own[] = { { o->hidden, &s->hidden }, { o->layers, &s->layers }, { o->ffn, &s->ffn },
+                { o->heads, &s->heads },   { o->kv_heads, &s->kv_heads }, { o->vocab, &s->vocab } };
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+        if (own[k].given)
+            *own[k].into = (uint64_t)own[k].given;
+    return TSR_OK;
+}
+
+/* The dtype that --formats asks for, if it is one of a checkpoint. */
+static tsr_status pick_dtype(const struct bench_options *o, struct tsr_random_shape *s,
+                             struct tsr_err *err)
+{
+    if (strchr(o->formats, ',')) /* the default list: the usual type of a checkpoint */
+        return TSR_OK;
+    if (strcmp(o->formats, "f32") == 0)
+        s->dtype = TSR_F32;
+    else if (strcmp(o->formats, "f16") == 0)
+        s->dtype = TSR_F16;
+    else if (strcmp(o->formats, "bf16") != 0)
+        return tsr_fail(err, TSR_E_INPUT, "--formats: a random model is f32, f16 or bf16, not '%s'; "
+                                          "--quantizer packs it", o->formats);
+    return TSR_OK;
+}
+
+static void remove_model(const char *folder)
+{
+    static const char *const files[] = { "config.json", "model.safetensors" };
+    for (size_t i = 0; i < 2; i++) {
+        char *p = tsr_path_join(folder, files[i]);
+        if (p)
+            (void)unlink(p);
+        free(p);
+    }
+    (void)rmdir(folder);
+}
+
+/* Loads MODEL, or writes a random one, loads it and removes it unless --checkpoint keeps it. */
+static tsr_status load(struct bench *b, const char *path, struct tsr_model **m, struct tsr_err *err)
+{
+    const struct bench_options *o = b->o;
+    char                        temp[] = "/tmp/tessera-bench-XXXXXX";
+    bool                        keep = *o->checkpoint != '\0';
+    struct tsr_random_shape     s;
+    if (path)
+        return tsr_model_load(m, path, false, err);
+    TSR_TRY(pick_shape(o, &s, err));
+    TSR_TRY(pick_dtype(o, &s, err));
+    if (!keep && !mkdtemp(temp))
+        return tsr_fail(err, TSR_E_IO, "%s: cannot make a folder for the random model", temp);
+    const char *folder = keep ? o->checkpoint : temp;
+    tsr_status  st = tsr_random_model_write(folder, &s, tsr_registry_pool(b->cli->registry), err);
+    if (st == TSR_OK)
+        st = tsr_model_load(m, folder, false, err);
+    if (!keep)
+        remove_model(folder);
+    return st;
+}
+
+/* ---- packed weights ------------------------------------------------------------ */
+
+static tsr_status open_quantizer(struct bench *b, struct tsr_quantizer *q, void **opts,
+                                 struct tsr_err *err)
+{
+    struct tsr_found f;
+    TSR_TRY(tsr_registry_find(b->cli->registry, TSR_KIND_QUANTIZER, b->o->quantizer, &f, err));
+    *opts = tsr_new(1, f.component->options_size ? f.component->options_size : 1);
+    if (!*opts)
+        return tsr_fail_nomem(err, f.component->options_size, "quantizer options");
+    struct tsr_optset set = { .options = f.component->options,
+                              .n = f.component->n_options,
+                              .stride = f.component->option_stride,
+                              .into = *opts };
+    if (set.n)
+        tsr_options_defaults(&set);
+    for (uint64_t i = 0; i < set.n && *b->o->bits; i++) {
+        const struct tsr_option *opt =
+            (const void *)((const char *)set.options + i * set.stride);
+        if (strcmp(opt->name, "bits") == 0)
+            TSR_TRY(tsr_option_set(opt, *opts, b->o->bits, err));
+    }
+    q->iface = f.iface;
+    q->name = f.component->name;
+    return q->iface->create(b->host, *opts, &q->self, err);
+}
+
+static tsr_status pack_all(struct bench *b, const struct tsr_model *m, const struct tsr_quantizer *q,
+                           struct tsr_overlay **o, struct tsr_err *err)
+{
+    TSR_TRY(tsr_overlay_create(o, m->hp.layers, err));
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_matrix *w = &m->layers[l].lin[i].w;
+            if (w->data)
+                TSR_TRY(tsr_quantize_matrix(b->cli->registry, q, w, NULL, &(*o)->lin[l][i], err));
+        }
+    return TSR_OK;
+}
+
+static tsr_status pack(struct bench *b, const struct tsr_model *m, struct tsr_overlay **o,
+                       struct tsr_err *err)
+{
+    struct tsr_quantizer q = { 0 };
+    void                *opts = NULL;
+    tsr_status           st = open_quantizer(b, &q, &opts, err);
+    if (st == TSR_OK)
+        st = pack_all(b, m, &q, o, err);
+    if (q.self)
+        q.iface->destroy(q.self);
+    free(opts);
+    return st;
+}
+
+/* ---- measuring ------------------------------------------------------------------- */
+
+struct e2e {
+    struct bench           *b;
+    const struct tsr_model *m;
+    struct tsr_engine      *e;
+    struct tsr_token       *tokens;
+    float                  *logits;
+    uint64_t                vocab;
+    double                  macs;  /* multiply-adds of the linears for one token */
+    double                  bytes; /* of weights that a decode step reads */
+};
+
+static tsr_status prefill(struct e2e *x, double *seconds, struct tsr_err *err)
+{
+    uint64_t n = (uint64_t)x->b->o->prompt;
+    for (uint64_t i = 0; i < n; i++)
+        x->tokens[i] = (struct tsr_token){ .id = (uint32_t)((i * 7919 + 3) % x->vocab),
+                                           .logits = i + 1 == n };
+    tsr_engine_reset(x->e, 0);
+    double t = tsr_now_s();
+    TSR_TRY(tsr_engine_forward(x->e, x->tokens, n, x->logits, err));
+    *seconds = tsr_now_s() - t;
+    return TSR_OK;
+}
+
+static tsr_status decode(struct e2e *x, double *seconds, struct tsr_err *err)
+{
+    uint64_t n = (uint64_t)x->b->o->tokens;
+    double   t = tsr_now_s();
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t best = 0;
+        for (uint64_t v = 1; v < x->vocab; v++)
+            best = x->logits[v] > x->logits[best] ? (uint32_t)v : best;
+        struct tsr_token next = { .id = best, .logits = true };
+        TSR_TRY(tsr_engine_forward(x->e, &next, 1, x->logits, err));
+        if (tsr_cancelled())
+            return tsr_fail(err, TSR_E_CANCELLED, "stopped");
+    }
+    *seconds = tsr_now_s() - t;
+    return TSR_OK;
+}
+
+struct series {
+    double *value, *share, *probe, *rate;
+};
+
+static void note(const struct series *s, uint64_t i, double value, double probe, double rate)
+{
+    s->value[i] = value;
+    s->probe[i] = probe;
+    s->share[i] = probe > 0 ? value / probe : 0;
+    s->rate[i] = rate;
+}
+
+static tsr_status add(struct e2e *x, const struct series *s, uint64_t n, const char *what,
+                      const char *format, const char *act, uint64_t m, struct tsr_err *err)
+{
+    struct bench_row row = { .rows = x->m->hp.hidden, .cols = x->m->hp.layers, .m = m };
+    (void)snprintf(row.what, sizeof row.what, "%s", what);
+    (void)snprintf(row.format, sizeof row.format, "%s", format);
+    (void)snprintf(row.act, sizeof row.act, "%s", act);
+    (void)snprintf(row.unit, sizeof row.unit, "tokens/s");
+    for (uint64_t i = 0; i < n; i++)
+        row.best = fmax(row.best, s->value[i]);
+    row.value = bench_median(s->value, n);
+    row.share = bench_median(s->share, n);
+    row.probe = bench_median(s->probe, n);
+    row.rate = bench_median(s->rate, n);
+    row.milliseconds = 1e3 / row.value;
+    return bench_add(x->b, &row, err);
+}
+
+static tsr_status rounds(struct e2e *x, const char *format, bool packed, uint32_t act,
+                         struct tsr_err *err)
+{
+    struct bench    *b = x->b;
+    uint64_t         max = (uint64_t)b->o->repeats, n = 0;
+    enum bench_probe which = packed && act == TSR_ACT_A8 ? BENCH_DOT : BENCH_FMA;
+    double          *v = tsr_new(8 * max, sizeof *v), start = tsr_now_s();
+    if (!v)
+        return tsr_fail_nomem(err, 8 * max * sizeof *v, "rounds");
+    struct series pre = { v, v + max, v + 2 * max, v + 3 * max };
+    struct series dec = { v + 4 * max, v + 5 * max, v + 6 * max, v + 7 * max };
+    tsr_status    st = TSR_OK;
+    do { /* as many rounds as fit into ten seconds, at least one */
+        double pre_s = 0, dec_s = 0, ops[2] = { 0 }, read[2] = { 0 }, clock[2] = { 0 };
+        if ((st = bench_measure(b, BENCH_CLOCK, &clock[0], err)) != TSR_OK ||
+            (st = bench_measure(b, which, &ops[0], err)) != TSR_OK ||
+            (st = prefill(x, &pre_s, err)) != TSR_OK ||
+            (st = bench_measure(b, which, &ops[1], err)) != TSR_OK ||
+            (st = bench_measure(b, BENCH_CLOCK, &clock[1], err)) != TSR_OK ||
+            (st = bench_measure(b, BENCH_READ, &read[0], err)) != TSR_OK ||
+            (st = decode(x, &dec_s, err)) != TSR_OK ||
+            (st = bench_measure(b, BENCH_READ, &read[1], err)) != TSR_OK)
+            break;
+        double top = fmax(ops[0], ops[1]);
+        note(&pre, n, (double)b->o->prompt / pre_s, top / x->macs,
+             bench_instruction_rate(b, which, top, fmax(clock[0], clock[1])));
+        note(&dec, n, (double)b->o->tokens / dec_s, 0.5 * (read[0] + read[1]) / x->bytes, 0);
+        n++;
+    } while (n < max && tsr_now_s() - start < 10.0);
+    const char *name = !packed || act == TSR_ACT_F32 ? "f32" : act == TSR_ACT_A16 ? "a16" : "a8";
+    if (st == TSR_OK)
+        st = add(x, &pre, n, "prefill", format, name, (uint64_t)b->o->prompt, err);
+    if (st == TSR_OK)
+        st = add(x, &dec, n, "decode", format, name, 1, err);
+    free(v);
+    return st;
+}
+
+/* Work of a token: every linear of every layer and the head. */
+static void count_work(struct e2e *x, uint64_t device_bytes)
+{
+    const struct tsr_model *m = x->m;
+    x->macs = (double)m->hp.vocab * (double)m->hp.embed_dim;
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_matrix *w = &m->layers[l].lin[i].w;
+            if (w->data)
+                x->macs += (double)w->rows * (double)w->cols;
+        }
+    x->bytes = (double)device_bytes;
+    if (!m->hp.tied) /* of an embedding of its own a step reads one row */
+        x->bytes -= (double)m->embed.rows * (double)m->embed.cols *
+                    (double)tsr_dtype_size(m->embed.dtype);
+}
+
+static tsr_status run_model(struct bench *b, const struct tsr_model *m, const struct tsr_overlay *o,
+                            struct tsr_err *err)
+{
+    uint32_t act = b->o->act == BENCH_ACT_AUTO ? TSR_ACT_A8 : (uint32_t)b->o->act;
+    struct e2e x = { .b = b, .m = m, .vocab = m->hp.vocab };
+    struct tsr_engine_options opt = { .backend = b->o->backend, .act = act,
+                                      .kv_dtype = (uint32_t)b->o->kv, .slots = 1,
+                                      .context = (uint64_t)(b->o->prompt + b->o->tokens) };
+    uint64_t weights, cache;
+    TSR_TRY(tsr_engine_create(&x.e, b->cli->registry, m, o, &opt, err));
+    tsr_engine_memory(x.e, &weights, &cache);
+    count_work(&x, weights);
+    tsr_logf(TSR_LOG_INFO, "%llu parameters, %.0f MB of weights and %.0f MB of cache on %s",
+             (unsigned long long)m->parameters, (double)weights * 1e-6, (double)cache * 1e-6,
+             tsr_engine_device(x.e));
+    x.tokens = tsr_new((uint64_t)b->o->prompt, sizeof *x.tokens);
+    x.logits = tsr_new(x.vocab, sizeof *x.logits);
+    tsr_status st = x.tokens && x.logits ? TSR_OK : tsr_fail_nomem(err, x.vocab * 4, "logits");
+    if (st == TSR_OK)
+        st = rounds(&x, o ? b->o->quantizer : m->embed.dtype == TSR_F32 ? "f32"
+                                          : m->embed.dtype == TSR_F16   ? "f16" : "bf16",
+                    o != NULL, act, err);
+    free(x.tokens);
+    free(x.logits);
+    tsr_engine_destroy(x.e);
+    return st;
+}
+
+tsr_status bench_e2e(struct bench *b, const char *path, struct tsr_err *err)
+{
+    struct tsr_model   *m = NULL;
+    struct tsr_overlay *o = NULL;
+    TSR_TRY(bench_prepare_read(b, err));
+    tsr_status st = load(b, path, &m, err);
+    if (st == TSR_OK && *b->o->quantizer)
+        st = pack(b, m, &o, err);
+    if (st == TSR_OK)
+        st = run_model(b, m, o, err);
+    tsr_overlay_destroy(o);
+    tsr_model_destroy(m);
+    return st;
+}

@@ -1,0 +1,93 @@
+/* tessera bench: kernels and whole models beside what the machine can do. */
+#include "cli/bench.h"
+
+#include <string.h>
+
+static const struct tsr_choice acts[] = {
+    { "auto", "a8 for packed weights, f32 for others", BENCH_ACT_AUTO },
+    { "f32", "activations as they are", TSR_ACT_F32 },
+    { "a16", "rounded to BF16", TSR_ACT_A16 },
+    { "a8", "int8 with a scale per block of columns", TSR_ACT_A8 },
+};
+static const struct tsr_choice outputs[] = {
+    { "md", "a Markdown table", BENCH_MD },
+    { "csv", "comma-separated", BENCH_CSV },
+    { "json", "a list of objects, as with --json", BENCH_JSON },
+};
+static const struct tsr_choice kvs[] = {
+    { "f32", "F32 cache", TSR_F32 },
+    { "f16", "F16 cache", TSR_F16 },
+    { "int8", "int8 cache, a scale per head and token", TSR_I8 },
+};
+
+#define S struct bench_options
+static const struct tsr_option options[] = {
+    TSR_OPTION_STRING(S, formats, "f32,f16,bf16,int8,int4",
+                      "weight formats, separated by commas: f32, f16, bf16, int2 to int8"),
+    TSR_OPTION_STRING(S, bits, "", "packed formats by their bits, as in 4,8; instead of --formats"),
+    TSR_OPTION_INT(S, group, 128, 0, 1 << 30, "columns", "columns that share a scale below 8 bits; 0: the row"),
+    TSR_OPTION_ENUM(S, act, BENCH_ACT_AUTO, acts, "how activations enter packed weights"),
+    TSR_OPTION_INT(S, rows, 4096, 1, 1 << 24, NULL, "output features"),
+    TSR_OPTION_INT(S, cols, 14336, 1, 1 << 24, NULL, "input features"),
+    TSR_OPTION_INT(S, m, 0, 0, 1 << 16, "tokens", "tokens at once; 0 is 1 for gemv and 512 for gemm"),
+    TSR_OPTION_INT(S, repeats, 7, 1, 10000, NULL, "rounds of probe, kernel, probe; the median is printed"),
+    TSR_OPTION_INT(S, mib, 640, 1, 1 << 20, "MiB", "weights in rotation, and memory of the read probe"),
+    TSR_OPTION_INT(S, prompt, 512, 1, 1 << 20, "tokens", "e2e: tokens of the prompt"),
+    TSR_OPTION_INT(S, tokens, 32, 1, 1 << 20, "tokens", "e2e: decode steps"),
+    TSR_OPTION_ENUM(S, kv, TSR_F32, kvs, "e2e: type of the KV cache"),
+    TSR_OPTION_STRING(S, shape, "", "e2e: a random model of a known shape instead of MODEL: tiny, 1b, 8b"),
+    TSR_OPTION_INT(S, hidden, 0, 0, 1 << 20, NULL, "e2e: hidden size of a random model"),
+    TSR_OPTION_INT(S, layers, 0, 0, 4096, NULL, "e2e: its layers"),
+    TSR_OPTION_INT(S, ffn, 0, 0, 1 << 22, NULL, "e2e: its feed-forward size"),
+    TSR_OPTION_INT(S, heads, 0, 0, 4096, NULL, "e2e: its heads"),
+    TSR_OPTION_INT(S, kv_heads, 0, 0, 4096, NULL, "e2e: its KV heads"),
+    TSR_OPTION_INT(S, vocab, 0, 0, 1 << 24, NULL, "e2e: its vocabulary"),
+    TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL, "e2e: seed of a random model"),
+    TSR_OPTION_STRING(S, checkpoint, "", "e2e: write the random model into this folder and keep it"),
+    TSR_OPTION_STRING(S, quantizer, "", "e2e: pack the linears with this plugin (with --bits, if it has them)"),
+    TSR_OPTION_STRING(S, backend, "cpu", "backend to measure"),
+    TSR_OPTION_ENUM(S, output, BENCH_MD, outputs, "form of the table"),
+};
+#undef S
+
+static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
+                      struct tsr_err *err)
+{
+    const struct bench_options *o = opts;
+    bool gemv = strcmp(args[0], "gemv") == 0, gemm = strcmp(args[0], "gemm") == 0;
+    bool e2e = strcmp(args[0], "e2e") == 0;
+    if (!gemv && !gemm && !e2e)
+        return tsr_fail(err, TSR_E_INPUT, "bench: '%s' is none of gemv, gemm, e2e", args[0]);
+    if (n_args > 1 && !e2e)
+        return tsr_fail(err, TSR_E_INPUT, "bench %s takes no MODEL; only e2e does", args[0]);
+    struct bench b;
+    tsr_status   st = bench_open(&b, c, o, err);
+    if (st == TSR_OK)
+        st = gemv   ? bench_gemv(&b, err)
+             : gemm ? bench_gemm(&b, err)
+                    : bench_e2e(&b, n_args > 1 ? args[1] : NULL, err);
+    if (st == TSR_OK)
+        st = bench_print(&b, err);
+    bench_close(&b);
+    return st;
+}
+
+const struct tsr_verb tsr_verb_bench = {
+    .name = "bench",
+    .summary = "measures kernels or a model beside what the machine can do",
+    .args = "gemv|gemm|e2e [MODEL]",
+    .min_args = 1,
+    .max_args = 2,
+    .details = "gemv: one token through weights that no cache holds, beside the rate at which the "
+               "memory can be read. gemm: many tokens, beside the multiply-adds that the "
+               "instruction set can do. e2e: a prompt and a few decode steps of MODEL (a Hugging "
+               "Face folder or @demo), or of random weights of any shape.\n"
+               "Every round measures probe, kernel, probe within the same second; `share` is the "
+               "median over the rounds of kernel over probe. An arithmetic probe counts only if "
+               "it reached 97 % of its instruction's rate at the clock measured beside it; else "
+               "the share is void: another process is using the cores.",
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .options_size = sizeof(struct bench_options),
+    .run = run,
+};
