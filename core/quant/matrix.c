@@ -110,6 +110,8 @@ static tsr_status run_rows(struct work *k, uint64_t begin, uint64_t end, struct 
                                  .prepared = k->prepared };
     if (st == TSR_OK)
         st = f->quantize(k->q->self, &job, err);
+    if (st == TSR_E_NUMERIC) /* weights or options of the user's that cannot work */
+        st = TSR_E_INPUT;
     if (st == TSR_OK) {
         struct tsr_matrix dst = { .struct_size = sizeof dst, .dtype = TSR_F32, .name = k->w->name,
                                   .data = dense, .rows = rows, .cols = cols,

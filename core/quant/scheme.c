@@ -135,7 +135,10 @@ static tsr_status fill(const struct tsr_scheme *s, struct choice *c, const struc
     struct tsr_optset set = { k->options, k->n_options, k->option_stride, c->options };
     char              what[128];
     (void)snprintf(what, sizeof what, "%s with quantizer '%s'", s->what, use);
-    tsr_options_fill(&set, 1, NULL, map, what, d);
+    /* ours are not in the map any more; naming them makes the hint for a misspelt one right */
+    static const char *const ours[] = { "use",    "rules",   "on_unsupported",
+                                        "layers", "tensors", "keep", NULL };
+    tsr_options_fill(&set, 1, ours, map, what, d);
     return TSR_OK;
 }
 

@@ -1,0 +1,101 @@
+/* eval: perplexity of the model as the steps before left it; with kl, also how far it is from the
+ * original. */
+#include "pipeline/step.h"
+
+#include <stdlib.h>
+
+struct eval_options {
+    struct tsr_eval_keys eval;
+    int32_t              kl;
+    int64_t              act;
+};
+
+#define S struct eval_options
+static const struct tsr_option options[] = {
+    TSR_EVAL_OPTIONS(S, eval),
+    TSR_OPTION_BOOL(S, kl, 0, "Also mean KL and top-1 agreement with the original weights."),
+    TSR_OPTION_ENUM(S, act, TSR_ACT_F32, tsr_act_choices, "How activations enter packed weights."),
+};
+#undef S
+
+static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
+                           const struct tsr_windows *w, struct tsr_eval_result *r,
+                           struct tsr_err *err)
+{
+    struct tsr_engine        *e = NULL, *reference = NULL;
+    struct tsr_engine_options eo = { .act = (uint32_t)o->act, .kv_dtype = TSR_F32, .slots = 1,
+                                     .context = w->window };
+    tsr_status st = tsr_engine_create(&e, job->registry, job->model, job->overlay, &eo, err);
+    if (st == TSR_OK && o->kl)
+        st = tsr_engine_create(&reference, job->registry, job->model, NULL, &eo, err);
+    if (st == TSR_OK)
+        st = tsr_eval_run(e, reference, tsr_registry_pool(job->registry), w, r, err);
+    tsr_engine_destroy(reference);
+    tsr_engine_destroy(e);
+    return st;
+}
+
+static void print(const json_t *r, FILE *to)
+{
+    const json_t *kl = json_object_get(r, "kl");
+    (void)fprintf(to, "perplexity %.6g  (%s on %s: %lld tokens, window %lld, BOS %s, act %s)\n",
+                  json_number_value(json_object_get(r, "perplexity")),
+                  json_string_value(json_object_get(r, "protocol")),
+                  json_string_value(json_object_get(r, "text")),
+                  (long long)json_integer_value(json_object_get(r, "tokens")),
+                  (long long)json_integer_value(json_object_get(r, "window")),
+                  json_string_value(json_object_get(r, "bos")),
+                  json_string_value(json_object_get(r, "act")));
+    if (kl)
+        (void)fprintf(to, "KL to the original: mean %.6g, max %.6g; same top-1 %.2f %%\n",
+                      json_number_value(json_object_get(kl, "mean")),
+                      json_number_value(json_object_get(kl, "max")),
+                      100 * json_number_value(json_object_get(r, "top1")));
+}
+
+static tsr_status report(struct tsr_job *job, const struct eval_options *o,
+                         const struct tsr_windows *w, const struct tsr_eval_result *r,
+                         struct tsr_err *err)
+{
+    json_t *j = tsr_windows_json(w, o->eval.text, job->tokenizer);
+    if (j && !(tsr_eval_result_put(j, w, r) &&
+               tsr_json_put_text(j, "act", tsr_act_name((uint32_t)o->act)) &&
+               tsr_json_put(j, "quantized", json_boolean(job->overlay != NULL)))) {
+        json_decref(j);
+        j = NULL;
+    }
+    if (j && !job->json)
+        print(j, stdout);
+    return tsr_step_result(job, "eval", j, err);
+}
+
+static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                      struct tsr_err *err)
+{
+    const struct eval_options *o = opts;
+    struct tsr_windows        *w = NULL;
+    struct tsr_eval_result     r;
+    (void)node;
+    TSR_TRY(tsr_step_need_tokenizer(job, "step 'eval'", err));
+    char *text = tsr_job_input(job, o->eval.text);
+    if (!text)
+        return tsr_fail_nomem(err, 0, "a path");
+    tsr_status st = tsr_eval_keys_windows(&o->eval, text, job->tokenizer, job->model, &w, err);
+    free(text);
+    if (st == TSR_OK)
+        st = evaluate(job, o, w, &r, err);
+    if (st == TSR_OK)
+        st = report(job, o, w, &r, err);
+    tsr_windows_destroy(w);
+    return st;
+}
+
+const struct tsr_step tsr_step_eval = {
+    .name = "eval",
+    .summary = "Measure perplexity by a named protocol",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct eval_options),
+    .run = run,
+    .print = print,
+};
