@@ -1,6 +1,7 @@
 /* tessera logits: the logits behind every token, as a safetensors file. */
 #include "cli/cli.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "model/safetensors.h"
@@ -127,6 +128,10 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         st = tsr_model_load(&m, args[0], false, err);
     if (st == TSR_OK)
         st = with_model(r, m, o, ids, n, err);
+    if (st == TSR_OK && c->json)
+        st = tsr_cli_print_json(json_pack("{s:s, s:I, s:I}", "output", o->output, "tokens",
+                                          (json_int_t)n, "vocabulary",
+                                          (json_int_t)m->hp.vocab), err);
     tsr_model_destroy(m);
     free(ids);
     return st;

@@ -20,6 +20,9 @@ static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct ts
     if (e->context == 0 || e->context > UINT32_MAX - hp->position_offset)
         return tsr_fail(err, TSR_E_INPUT, "%s: a context of %llu tokens cannot be held",
                         e->model->path, (unsigned long long)e->context);
+    if (e->n_slots > UINT32_MAX / e->context) /* cache rows are U32 */
+        return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
+                        e->n_slots, (unsigned long long)e->context);
     return TSR_OK;
 }
 

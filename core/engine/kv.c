@@ -19,8 +19,8 @@ tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
     uint64_t cols = cache_cols(e), rows, bytes;
     uint64_t width = e->kv_dtype == TSR_F32 ? 4 : e->kv_dtype == TSR_F16 ? 2 : 1;
     uint64_t stride = (cols * width + 15) / 16 * 16;
-    if (!tsr_mul(e->n_slots, e->context, &rows) || rows > UINT32_MAX ||
-        !tsr_mul(rows, stride, &bytes) || !tsr_mul(bytes, 2 * e->model->hp.layers, &bytes))
+    rows = e->n_slots * e->context; /* fits 32 bits */
+    if (!tsr_mul(rows, stride, &bytes) || !tsr_mul(bytes, 2 * e->model->hp.layers, &bytes))
         return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
                         e->n_slots, (unsigned long long)e->context);
     for (uint64_t i = 0; i < e->model->hp.layers; i++) {
