@@ -1,0 +1,29 @@
+#include "pipeline/pipeline.h"
+
+#include <string.h>
+
+/* One line per step, in the order of the documentation. */
+extern const struct tsr_step tsr_step_calibrate;
+extern const struct tsr_step tsr_step_quantize;
+extern const struct tsr_step tsr_step_eval;
+extern const struct tsr_step tsr_step_compare;
+extern const struct tsr_step tsr_step_generate;
+extern const struct tsr_step tsr_step_report;
+
+const struct tsr_step *const tsr_steps[] = {
+    &tsr_step_calibrate,
+    &tsr_step_quantize,
+    &tsr_step_eval,
+    &tsr_step_compare,
+    &tsr_step_generate,
+    &tsr_step_report,
+};
+const uint64_t tsr_n_steps = sizeof tsr_steps / sizeof *tsr_steps;
+
+const struct tsr_step *tsr_step_find(const char *name)
+{
+    for (uint64_t i = 0; i < tsr_n_steps; i++)
+        if (strcmp(tsr_steps[i]->name, name) == 0)
+            return tsr_steps[i];
+    return NULL;
+}
