@@ -1,0 +1,158 @@
+/* The vectors of kernels/formats/vectors through every reader of packed weights: the reference
+ * decoder, the core's, and a row out of the CPU backend's panels. */
+#include "cpu_fixture.h"
+
+#include <stdio.h>
+
+#include "quant/quant.h"
+
+static uint64_t unhex(const char *s, uint8_t *out, uint64_t cap)
+{
+    uint64_t n = 0;
+    for (; s[0] && s[1] && n < cap; s += 2, n++) {
+        unsigned v = 0;
+        assert_int_equal(sscanf(s, "%2x", &v), 1);
+        out[n] = (uint8_t)v;
+    }
+    return n;
+}
+
+static uint32_t dtype_of(const char *s)
+{
+    return strcmp(s, "f32") == 0 ? TSR_F32 : strcmp(s, "f16") == 0 ? TSR_F16 : TSR_BF16;
+}
+
+/* Values behind " : " of a line. */
+static uint64_t values(const char *line, float *v, uint64_t cap)
+{
+    const char *p = strstr(line, " : ");
+    uint64_t    n = 0;
+    assert_non_null(p);
+    for (p += 3; n < cap; n++) {
+        char *end;
+        v[n] = strtof(p, &end);
+        if (end == p)
+            break;
+        p = end;
+    }
+    return n;
+}
+
+static void same(const float *got, const float *want, uint64_t n, const char *who, const char *line)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &want[i], 4) != 0)
+            fail_msg("%s: value %llu is %a, wanted %a in: %s", who, (unsigned long long)i,
+                     (double)got[i], (double)want[i], line);
+}
+
+static void check(const struct tsr_format *f, uint64_t cols, const uint8_t *codes, uint64_t nc,
+                  const uint8_t *meta, uint64_t nm, const float *want, const char *line)
+{
+    float got[32];
+    assert_int_equal(tsr_ref_decode_row(f, cols, codes, meta, got), TSR_OK);
+    same(got, want, cols, "reference", line);
+    memset(got, 0, sizeof got);
+    tsr_format_decode_row(f, cols, codes, meta, got);
+    same(got, want, cols, "core", line);
+    struct tsr_cpu *c = cpu_new("scalar");
+    void           *h = NULL;
+    assert_non_null(c);
+    struct tsr_weight_desc d = { .struct_size = sizeof d, .name = "v", .format = f, .rows = 1,
+                                 .cols = cols, .codes = codes, .meta = meta, .code_stride = nc,
+                                 .meta_stride = nm };
+    assert_int_equal(tsr_cpu_weight_load(c, &d, &h, NULL), TSR_OK);
+    tsr_cpu_weight_row(h, 0, got);
+    same(got, want, cols, "panel", line);
+    tsr_cpu_weight_free(c, h);
+    tsr_cpu_destroy(c);
+}
+
+static FILE *vectors(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", FORMAT_VECTORS, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    return f;
+}
+
+static void float_vectors(void **state)
+{
+    (void)state;
+    FILE *f = vectors("float.txt");
+    char  line[512], dtype[8], hex[128];
+    int   rows = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (line[0] == '#')
+            continue;
+        uint8_t codes[64];
+        float   want[32];
+        assert_int_equal(sscanf(line, "%7s %127s :", dtype, hex), 2);
+        struct tsr_format fmt = { .struct_size = sizeof fmt, .id = TSR_FORMAT_FLOAT,
+                                  .dtype = dtype_of(dtype) };
+        uint64_t n = unhex(hex, codes, sizeof codes), k = values(line, want, 32);
+        assert_int_equal(n, k * (fmt.dtype == TSR_F32 ? 4 : 2));
+        check(&fmt, k, codes, n, NULL, 0, want, line);
+        rows++;
+    }
+    fclose(f);
+    assert_int_equal(rows, 3);
+}
+
+static void int_vectors(void **state)
+{
+    (void)state;
+    FILE    *f = vectors("int.txt");
+    char     line[512], dtype[8], zero[8], code_hex[128], meta_hex[128];
+    unsigned bits, group, cols;
+    int      rows = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (line[0] == '#')
+            continue;
+        uint8_t codes[64], meta[64];
+        float   want[32];
+        assert_int_equal(sscanf(line, "%u %u %7s %7s %u %127s %127s :", &bits, &group, dtype, zero,
+                                &cols, code_hex, meta_hex), 7);
+        struct tsr_format fmt = { .struct_size = sizeof fmt, .id = TSR_FORMAT_INT, .bits = bits,
+                                  .group = group, .scale_dtype = dtype_of(dtype),
+                                  .zero = strcmp(zero, "mid") == 0 ? TSR_ZERO_MID : TSR_ZERO_STORED };
+        uint64_t nc = unhex(code_hex, codes, sizeof codes), nm = unhex(meta_hex, meta, sizeof meta);
+        assert_int_equal(nc, tsr_format_int_code_bytes(&fmt, cols));
+        assert_int_equal(nm, tsr_format_int_meta_bytes(&fmt, cols));
+        assert_int_equal(values(line, want, 32), cols);
+        check(&fmt, cols, codes, nc, meta, nm, want, line);
+        rows++;
+    }
+    fclose(f);
+    assert_int_equal(rows, 5);
+}
+
+/* The core's decoder reads bits in words, the reference one by one: equal on random rows. */
+static void decoders_agree(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 400; i++) {
+        struct wt w;
+        uint64_t  cols = 1 + rnd() % 300;
+        wt_int(&w, 1, cols, 2 + i % 7, rnd() % 40, i & 8 ? TSR_F32 : TSR_F16,
+               i & 16 ? TSR_ZERO_MID : TSR_ZERO_STORED);
+        float *a = wt_dense(&w), *b = malloc(cols * 4);
+        assert_non_null(b);
+        tsr_format_decode_row(&w.format, cols, w.codes, w.meta, b);
+        assert_memory_equal(a, b, cols * 4);
+        free(a);
+        free(b);
+        wt_free(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float_vectors),
+        cmocka_unit_test(int_vectors),
+        cmocka_unit_test(decoders_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
