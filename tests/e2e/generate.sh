@@ -1,0 +1,58 @@
+#!/bin/bash
+# tests/e2e/generate.sh TESSERA - logits and generate on bundled models: the story to the letter,
+# the same bytes by every way to run, and what is refused.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+MODELS=$ROOT/tests/golden/models
+
+# What llama2.c's own test expects of this model, from the BOS token alone, 200 tokens.
+cat >"$WORK/story" <<'STORY'
+Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, red ball. She wanted to play with it, but it was too high.
+Lily's mom said, "Lily, let's go to the park." Lily was sad and didn't know what to do. She said, "I want to play with your ball, but I can't find it."
+Lily was sad and didn't know what to do. She said, "I'm sorry, Lily. I didn't know what to do."
+Lily didn't want to help her mom, so she
+STORY
+run generate "$STORIES" --tokens 1 --max-tokens 200 --greedy
+ok "the story is told to the letter" cmp "$WORK/out" "$WORK/story"
+run generate "$STORIES" --tokens 1 --max-tokens 200 --greedy --json --threads 1
+jq -j .text "$WORK/out" >"$WORK/text"
+printf '\n' >>"$WORK/text"
+ok "the same text with --json" cmp "$WORK/text" "$WORK/story"
+ok "200 tokens, the prompt not among them" json '(.tokens | length) == 200 and .tokens[0] != 1' "$WORK/out"
+ok "nothing but tokens and text" json 'keys == ["text", "tokens"]' "$WORK/out"
+
+# logits and logits --step: the same file, whatever the way.
+for model in llama3 gemma2 opt-350m-style bloom-6heads; do
+    run logits "$MODELS/$model" --tokens 1,5,9,200,31,7,7,8 -o whole.safetensors
+    ok "logits $model succeeds" test "$rc" = 0
+    run logits "$MODELS/$model" --tokens 1,5,9,200,31,7,7,8 -o step.safetensors --step --threads 1
+    ok "logits --step $model: the same bytes" cmp "$WORK/whole.safetensors" "$WORK/step.safetensors"
+    run logits "$MODELS/$model" --tokens 1,5,9,200,31,7,7,8 -o chunk.safetensors --chunk 3
+    ok "logits --chunk 3 $model: the same bytes" cmp "$WORK/whole.safetensors" "$WORK/chunk.safetensors"
+    TSR_ISA=scalar run logits "$MODELS/$model" --tokens 1,5,9,200,31,7,7,8 -o scalar.safetensors
+    ok "TSR_ISA=scalar $model: the same bytes" cmp "$WORK/whole.safetensors" "$WORK/scalar.safetensors"
+done
+run logits "$MODELS/llama3" --tokens 1,5,9 -o f32.safetensors
+run logits "$MODELS/llama3" --tokens 1,5,9 -o int8.safetensors --kv int8
+ok "--kv int8 is another arithmetic" test "$rc" = 0 -a -n "$(cmp "$WORK/f32.safetensors" "$WORK/int8.safetensors" 2>&1)"
+
+# Draws repeat under a seed and differ between seeds; a model without a tokenizer has no text.
+for seed in 1 1 2; do
+    run generate @demo --prompt "The President said that" --max-tokens 24 --seed $seed --top-p 0.9 --json
+    ok "generate with seed $seed succeeds" test "$rc" = 0
+    mv "$WORK/out" "$WORK/seed.$seed.$checks"
+done
+ok "a seed repeats" test "$(cat "$WORK"/seed.1.* | sort -u | wc -l)" = 1
+ok "another seed differs" test "$(cat "$WORK"/seed.* | sort -u | wc -l)" = 2
+run generate "$MODELS/llama3" --tokens 1,5 --max-tokens 4 --greedy --json
+ok "no tokenizer: text is null" json '.text == null and (.tokens | length) <= 4' "$WORK/out"
+
+fails "a token past the vocabulary" 2 "token id 320.*vocabulary of 320" generate "$MODELS/llama3" --tokens 1,320
+fails "no prompt" 2 "no prompt" generate "$STORIES"
+fails "two prompts" 2 "not both" generate "$STORIES" --tokens 1 --prompt a
+fails "a prompt longer than the context" 2 "context" generate "$STORIES" --tokens 1 --max-tokens 100000
+fails "text without a tokenizer" 2 "tokenizer.json" generate "$MODELS/llama3" --prompt hello
+fails "an unknown backend" 2 "abacus" logits "$STORIES" --tokens 1 -o l.safetensors --backend abacus
+ok "a failing command leaves no output" test ! -e "$WORK/l.safetensors"
+
+finish
