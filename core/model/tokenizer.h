@@ -3,6 +3,10 @@
  * Byte-level BPE, SentencePiece-type BPE with byte fallback, and Unigram, with the
  * normalizers, pre-tokenizers, post-processors and decoders that the families use.
  * A component or a regex feature that is not known is refused by name at load, never skipped.
+ * "truncation" and "padding" of the file are not applied: they belong to batches of a trainer.
+ * Where the file has no template, "add_bos_token" and "add_eos_token": true of
+ * tokenizer_config.json make one for the Llama, CodeLlama and Gemma classes; else the file's
+ * template alone decides.  Ids without a token decode to nothing.
  */
 #ifndef TSR_MODEL_TOKENIZER_H
 #define TSR_MODEL_TOKENIZER_H
