@@ -254,6 +254,14 @@ static void on_alias(struct parser *p, const yaml_event_t *e)
     }
 }
 
+static uint32_t characters(const char *s, uint64_t n)
+{
+    uint32_t c = 0;
+    for (uint64_t i = 0; i < n; i++)
+        c += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return c;
+}
+
 static void syntax_error(struct parser *p, const yaml_parser_t *y)
 {
     const char *problem = y->problem ? y->problem : "unreadable";
@@ -262,10 +270,17 @@ static void syntax_error(struct parser *p, const yaml_parser_t *y)
         return;
     }
     struct tsr_mark m = mark_at(p, &y->problem_mark, NULL);
-    const char     *s = p->source->text;
+    const char     *s = p->source->text, *start = s;
     uint32_t        line = 1;
     for (; *s && line < m.line; s++)
-        line += *s == '\n' || (*s == '\r' && s[1] != '\n');
+        if (*s == '\n' || (*s == '\r' && s[1] != '\n')) {
+            line++;
+            start = s + 1;
+        }
+    if (line < m.line) { /* libyaml ends every stream with a line break, the text does not */
+        m.line = line;
+        m.column = characters(start, (uint64_t)(s - start)) + 1;
+    }
     for (uint32_t col = 1; *s && col < m.column; col++)
         do
             s++;
@@ -305,14 +320,6 @@ static void on_event(struct parser *p, const yaml_event_t *e)
     default:
         break;
     }
-}
-
-static uint32_t characters(const char *s, uint64_t n)
-{
-    uint32_t c = 0;
-    for (uint64_t i = 0; i < n; i++)
-        c += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return c;
 }
 
 tsr_status tsr_yaml_parse(struct tsr_doc *doc, const struct tsr_source *source, uint64_t from,

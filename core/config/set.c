@@ -26,6 +26,16 @@ static void complain(struct override *o, const struct part *p, const char *hint,
     tsr_diag_error(o->d, &m, hint, "%s", what);
 }
 
+/* Letters, digits, '_', '-' and whatever is not ASCII. */
+static size_t name_length(const char *s)
+{
+    size_t n = 0;
+    while ((s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z') ||
+           (s[n] >= '0' && s[n] <= '9') || s[n] == '_' || s[n] == '-' || (unsigned char)s[n] >= 0x80)
+        n++;
+    return n;
+}
+
 /* "quantize[2].rules[1].bits" up to '='. */
 static const char *split(struct override *o, const char *text)
 {
@@ -36,7 +46,7 @@ static const char *split(struct override *o, const char *text)
             complain(o, &p, NULL, "more than 16 parts in the name of the key");
             return NULL;
         }
-        p.len = strcspn(s, ".[=");
+        p.len = name_length(s);
         if (p.len == 0) {
             complain(o, &p, "write KEY=VALUE or STEP.KEY=VALUE", "the name of a key is missing");
             return NULL;
@@ -56,7 +66,9 @@ static const char *split(struct override *o, const char *text)
         if (*s == '=')
             return s + 1;
         if (*s != '.') {
-            complain(o, &p, "write KEY=VALUE or STEP.KEY=VALUE", "'=' and a value are missing");
+            complain(o, &p, "write KEY=VALUE or STEP.KEY=VALUE",
+                     *s ? "a key is made of letters, digits, '_' and '-'"
+                        : "'=' and a value are missing");
             return NULL;
         }
         s++;

@@ -1,0 +1,234 @@
+/* The command line: forms of options, refusals, and that no two tables quarrel. */
+#include "cli/args.h"
+#include "cli/help.h"
+#include "pipeline/pipeline.h"
+
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct tsr_args   a;
+static struct tsr_errbuf e;
+
+static tsr_status parse(const char *line)
+{
+    static char text[512], *argv[64];
+    int         argc = 1;
+    (void)snprintf(text, sizeof text, "%s", line);
+    argv[0] = text + sizeof text - 1;
+    /* words are separated by '|', so that they may hold blanks */
+    for (char *s = text; s && *s;) {
+        argv[argc++] = s;
+        s = strchr(s, '|');
+        if (s)
+            *s++ = '\0';
+    }
+    e = (struct tsr_errbuf)TSR_ERRBUF(e);
+    return tsr_args_parse(&a, argc, argv, &e.err);
+}
+
+static void refused(const char *line, const char *words)
+{
+    tsr_status st = parse(line);
+    if (st != TSR_E_INPUT || !strstr(e.text, words))
+        print_error("%s: %d: %s\n", line, st, e.text);
+    assert_int_equal(st, TSR_E_INPUT);
+    assert_non_null(strstr(e.text, words));
+    tsr_args_free(&a);
+}
+
+static void accepted(const char *line)
+{
+    tsr_status st = parse(line);
+    if (st != TSR_OK)
+        print_error("%s: %s\n", line, e.text);
+    assert_int_equal(st, TSR_OK);
+}
+
+static void test_forms(void **state)
+{
+    (void)state;
+    accepted("");
+    assert_null(a.verb);
+    tsr_args_free(&a);
+    accepted("-vv|--json|run|--threads=3|--plugin-path|p q|--plugin-path=r|job.yaml|-q|--set|a.b=c|"
+             "--set=d=e|--out|x y");
+    assert_string_equal(a.verb->name, "run");
+    assert_int_equal(a.common.verbose, 2);
+    assert_int_equal(a.common.json, 1);
+    assert_int_equal(a.common.quiet, 1);
+    assert_int_equal(a.common.threads, 3);
+    assert_int_equal(a.common.plugin_path.n, 2);
+    assert_string_equal(a.common.plugin_path.v[0], "p q");
+    assert_string_equal(a.common.plugin_path.v[1], "r");
+    assert_int_equal(a.common.set.n, 2);
+    assert_string_equal(a.common.set.v[1], "d=e");
+    assert_int_equal(a.n_args, 1);
+    assert_string_equal(a.args[0], "job.yaml");
+    tsr_args_free(&a);
+    accepted("run|--json|--no-json|--|--odd.yaml");
+    assert_int_equal(a.common.json, 0);
+    assert_string_equal(a.args[0], "--odd.yaml");
+    tsr_args_free(&a);
+    accepted("config|check|-"); /* a lone dash is an argument */
+    assert_int_equal(a.n_args, 2);
+    tsr_args_free(&a);
+    accepted("run|--help"); /* without the argument that it needs */
+    assert_int_equal(a.common.help, 1);
+    tsr_args_free(&a);
+    accepted("run|j|--color|never|--threads|0");
+    assert_int_equal(a.common.color, TSR_COLOR_NEVER);
+    tsr_args_free(&a);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refused("rnu", "unknown verb 'rnu'; did you mean 'run'?");
+    refused("frobnicate", "'tessera help' lists them");
+    refused("run", "run needs JOB.yaml");
+    refused("run|a|b", "does not know what to do with 'b'");
+    refused("run|a|--thread|1", "did you mean --threads?");
+    refused("run|a|--xyzzy", "unknown option --xyzzy");
+    refused("run|a|-x", "unknown option -x");
+    refused("run|a|--threads", "--threads needs a value");
+    refused("run|a|--threads|many", "'--threads' must be an integer from 0 to 256, not 'many'");
+    refused("run|a|--threads=257", "from 0 to 256");
+    refused("run|a|--json=true", "--json takes no value");
+    refused("run|a|--no-json=1", "takes no value");
+    refused("run|a|--no-threads|1", "unknown option --no-threads");
+    refused("run|a|--color|blue", "one of auto, always, never");
+    refused("help|--set|a=b", "help runs none");
+    refused("--theads|1|run|a", "did you mean --threads?");
+}
+
+/* Steps without a verb of their own: everything that is not common goes to the job. */
+static void test_step_verb(void **state)
+{
+    const struct tsr_strings *s;
+    (void)state;
+    accepted("quantize|--use|rtn|m|--bits=3|--json|--on-unsupported=keep");
+    assert_non_null(a.verb->step);
+    assert_int_equal(a.common.json, 1);
+    assert_int_equal(a.n_args, 1);
+    s = a.opts;
+    assert_int_equal(s->n, 3);
+    assert_string_equal(s->v[0], "use=rtn");
+    assert_string_equal(s->v[1], "bits=3");
+    assert_string_equal(s->v[2], "on_unsupported=keep");
+    tsr_args_free(&a);
+    refused("quantize|m|--bits", "--bits needs a value");
+}
+
+static void test_ids(void **state)
+{
+    static const char *const bad[] = { "", "1,", ",1", "1,,2", "a", "1 2", "-1", "4294967296",
+                                       "1,2x", "0x1" };
+    uint32_t *ids;
+    uint64_t  n;
+    (void)state;
+    e = (struct tsr_errbuf)TSR_ERRBUF(e);
+    assert_int_equal(tsr_cli_ids("1, 5 ,4294967295", &ids, &n, &e.err), TSR_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[1], 5);
+    assert_true(ids[2] == UINT32_MAX);
+    free(ids);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(tsr_cli_ids(bad[i], &ids, &n, &e.err), TSR_E_INPUT);
+        assert_non_null(strstr(e.text, "item "));
+    }
+}
+
+static bool is_common(const char *name)
+{
+    for (uint64_t i = 0; i < tsr_n_common_options; i++)
+        if (strcmp(tsr_common_options[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What help promises: names, summaries and options of every verb are usable. */
+static void test_tables(void **state)
+{
+    const struct tsr_verb *v;
+    (void)state;
+    for (uint64_t i = 0; (v = tsr_verb_at(i)); i++) {
+        const char *near;
+        assert_ptr_equal(tsr_verb_find(v->name, &near), v);
+        assert_non_null(v->run);
+        assert_true(v->summary && *v->summary && v->summary[strlen(v->summary) - 1] != '.');
+        assert_true(v->min_args >= 0 && (v->max_args < 0 || v->max_args >= v->min_args));
+        for (uint64_t k = 0; k < v->n_options; k++) {
+            const struct tsr_option *o = &v->options[k];
+            if (is_common(o->name))
+                print_error("verb %s: option %s is everybody's\n", v->name, o->name);
+            assert_false(is_common(o->name));
+            assert_non_null(o->help);
+            for (const char *s = o->name; *s; s++)
+                assert_true(islower((unsigned char)*s) || isdigit((unsigned char)*s) || *s == '_');
+            for (uint64_t j = 0; j < k; j++)
+                assert_string_not_equal(o->name, v->options[j].name);
+            if (!v->step)
+                assert_true(o->offset + 4 <= v->options_size);
+        }
+    }
+    for (uint64_t i = 0; i < tsr_n_steps; i++)
+        assert_ptr_equal(tsr_step_find(tsr_steps[i]->name), tsr_steps[i]);
+}
+
+static char *text_of(void (*print)(const struct tsr_verb *v, FILE *to), const struct tsr_verb *v)
+{
+    char  *text = NULL;
+    size_t len = 0;
+    FILE  *m = open_memstream(&text, &len);
+    assert_non_null(m);
+    print(v, m);
+    assert_int_equal(fclose(m), 0);
+    return text;
+}
+
+static void print_help(const struct tsr_verb *v, FILE *to)
+{
+    tsr_help_verb(v, true, to);
+}
+
+/* Help and man page of a verb name every option of its table. */
+static void test_help(void **state)
+{
+    const struct tsr_verb *v;
+    (void)state;
+    for (uint64_t i = 0; (v = tsr_verb_at(i)); i++) {
+        char *help = text_of(print_help, v), *man = text_of(tsr_man_page, v);
+        assert_int_equal(strncmp(man, ".TH TESSERA", 11), 0);
+        for (uint64_t k = 0; k < v->n_options; k++) {
+            char flag[100], roff[200] = "", *r = roff;
+            tsr_option_flag(v->options[k].name, flag, sizeof flag);
+            assert_non_null(strstr(help, flag));
+            for (const char *s = flag; *s; s++) {
+                if (*s == '-')
+                    *r++ = '\\';
+                *r++ = *s;
+            }
+            assert_non_null(strstr(man, roff));
+        }
+        free(help);
+        free(man);
+    }
+    char *all = text_of(tsr_man_page, NULL);
+    assert_non_null(strstr(all, ".B run\n"));
+    free(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forms),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_step_verb), cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_tables), cmocka_unit_test(test_help),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
