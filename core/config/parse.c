@@ -165,9 +165,12 @@ static const char *keep(struct parser *p, const yaml_char_t *s)
 
 static void refuse_tag(struct parser *p, const struct tsr_mark *m, const yaml_char_t *tag)
 {
+    static const char core[] = "tag:yaml.org,2002:"; /* what libyaml makes of "!!" */
+    const char       *text = (const char *)tag;
+    bool              short_form = tag && strncmp(text, core, sizeof core - 1) == 0;
     if (tag)
-        tsr_diag_error(p->d, m, "remove the tag", "tags such as '%.60s' are not supported",
-                       (const char *)tag);
+        tsr_diag_error(p->d, m, "remove the tag", "tags such as '%s%.60s' are not supported",
+                       short_form ? "!!" : "", short_form ? text + sizeof core - 1 : text);
 }
 
 static void on_scalar(struct parser *p, const yaml_event_t *e)

@@ -88,8 +88,8 @@ static tsr_status set_up(struct tsr_job *job, const char *path, const struct tsr
     s->lock = -1;
     job->json = o->json;
     job->quiet = o->quiet;
-    if (!s->dir)
-        s->dir = tsr_path_dir(path);
+    if (!s->dir) /* a bare name needs no "./" in front of what stands beside it */
+        s->dir = strchr(path, '/') ? tsr_path_dir(path) : tsr_strdup("");
     job->out = o->out ? tsr_strdup(o->out) : default_out(path);
     job->results = json_object();
     job->manifest = json_object();

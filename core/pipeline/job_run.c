@@ -132,45 +132,6 @@ json_t *tsr_job_results(const struct tsr_job *job)
 
 /* ---- results for people ------------------------------------------------------- */
 
-static void print_value(const json_t *v, FILE *to, unsigned indent, unsigned depth);
-
-static void print_scalar(const json_t *v, FILE *to)
-{
-    if (json_is_string(v))
-        (void)fprintf(to, " %s\n", json_string_value(v));
-    else if (json_is_integer(v))
-        (void)fprintf(to, " %lld\n", (long long)json_integer_value(v));
-    else if (json_is_real(v))
-        (void)fprintf(to, " %.6g\n", json_real_value(v));
-    else
-        (void)fprintf(to, " %s\n", json_is_true(v) ? "true" : json_is_false(v) ? "false" : "-");
-}
-
-static void print_value(const json_t *v, FILE *to, unsigned indent, unsigned depth)
-{
-    const char *key;
-    json_t     *item;
-    size_t      i;
-    if (depth > 16)
-        return;
-    if (!json_is_object(v) && !json_is_array(v)) {
-        print_scalar(v, to);
-        return;
-    }
-    (void)fputc('\n', to);
-    if (json_is_object(v)) {
-        json_object_foreach((json_t *)(uintptr_t)v, key, item) {
-            (void)fprintf(to, "%*s%s:", (int)indent, "", key);
-            print_value(item, to, indent + 2, depth + 1);
-        }
-    } else {
-        json_array_foreach(v, i, item) {
-            (void)fprintf(to, "%*s-", (int)indent, "");
-            print_value(item, to, indent + 2, depth + 1);
-        }
-    }
-}
-
 void tsr_job_print(const struct tsr_job *job, FILE *to)
 {
     const char *key;
@@ -179,11 +140,7 @@ void tsr_job_print(const struct tsr_job *job, FILE *to)
         char name[64];
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(key, "["), key);
         const struct tsr_step *step = tsr_step_find(name);
-        if (step && step->print) {
+        if (step && step->print)
             step->print(item, to);
-        } else {
-            (void)fprintf(to, "%s:", key);
-            print_value(item, to, 2, 0);
-        }
     }
 }

@@ -44,8 +44,8 @@ struct tsr_step {
                         struct tsr_diag *d, struct tsr_err *err);
     tsr_status (*run)(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                       struct tsr_err *err);
-    /* Prints the step's part of the results for people, when a finished job is asked for again.
-     * NULL: printed as indented keys and values. */
+    /* Prints the step's part of the results as run() printed it, when a finished job is asked
+     * for again.  NULL: run() prints nothing. */
     void (*print)(const json_t *result, FILE *to);
     bool later;                          /* of use behind other steps only: no verb of its own */
 };
