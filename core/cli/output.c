@@ -30,15 +30,14 @@ tsr_status tsr_cli_print_json(json_t *j, struct tsr_err *err)
 {
     if (!j)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: the JSON result");
-    /* 17 digits: every double reads back as itself */
-    int bad = json_dumpf(j, stdout, JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+    /* whole or not at all; 17 digits: every double reads back as itself */
+    char *text = json_dumps(j, JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
     json_decref(j);
-    if (bad == 0)
-        (void)putchar('\n');
-    tsr_status st = tsr_cli_flush(err);
-    if (st == TSR_OK && bad != 0)
-        st = tsr_fail(err, TSR_E_IO, "standard output: cannot write the JSON result");
-    return st;
+    if (!text)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: the text of the JSON result");
+    (void)puts(text);
+    free(text);
+    return tsr_cli_flush(err);
 }
 
 tsr_status tsr_cli_ids(const char *text, uint32_t **ids, uint64_t *n, struct tsr_err *err)

@@ -14,7 +14,7 @@
 #define MAX_FILES 4096u /* in one folder */
 
 struct place {
-    char *path;  /* canonical */
+    char *path; /* canonical */
     bool  dir, named, done;
 };
 
@@ -23,19 +23,20 @@ struct refusal {
 };
 
 struct tsr_registry {
-    struct tsr_pool     *pool;
-    struct tsr_account   account;
-    struct tsr_host_ctx  host;
-    struct place        *places;
-    uint64_t             n_places;
-    struct tsr_loaded  **loaded;
-    uint64_t             n_loaded;
-    struct refusal      *refused;
-    uint64_t             n_refused;
-    bool                 standard; /* the standard places are in the list */
+    struct tsr_pool    *pool;
+    struct tsr_account  account;
+    struct tsr_host_ctx host;
+    struct place       *places;
+    uint64_t            n_places;
+    struct tsr_loaded **loaded;
+    uint64_t            n_loaded;
+    struct refusal     *refused;
+    uint64_t            n_refused;
+    bool                standard; /* the standard places are in the list */
 };
 
-tsr_status tsr_registry_create(struct tsr_registry **out, struct tsr_pool *pool, struct tsr_err *err)
+tsr_status tsr_registry_create(struct tsr_registry **out, struct tsr_pool *pool,
+                               struct tsr_err *err)
 {
     struct tsr_registry *r = tsr_new(1, sizeof *r);
     if (!r)
@@ -89,10 +90,11 @@ tsr_status tsr_registry_add_path(struct tsr_registry *r, const char *path, struc
     if (!real)
         return errno == ENOMEM
                    ? tsr_fail_nomem(err, strlen(path), path)
-                   : tsr_fail(err, TSR_E_INPUT,
-                              "%s: plugin path cannot be used: %s; name a plugin's .so file or a folder "
-                              "of them",
-                              path, strerror(errno));
+                   : tsr_fail(
+                         err, TSR_E_INPUT,
+                         "%s: plugin path cannot be used: %s; name a plugin's .so file or a folder "
+                         "of them",
+                         path, strerror(errno));
     bool dir = tsr_path_is_dir(real);
     return add_place(r, real, dir, true, err);
 }
@@ -117,6 +119,8 @@ static tsr_status add_standard(struct tsr_registry *r, struct tsr_err *err)
             break;
         }
         char *real = realpath(path, NULL);
+        if (!real && errno == ENOMEM) /* not the same as a folder that is not there */
+            st = tsr_fail_nomem(err, strlen(path), path);
         free(path);
         if (real && tsr_path_is_dir(real))
             st = add_place(r, real, true, false, err);
@@ -179,7 +183,8 @@ static tsr_status keep_loaded(struct tsr_registry *r, struct tsr_loaded *l, stru
     return TSR_OK;
 }
 
-static tsr_status scan_file(struct tsr_registry *r, const char *path, bool named, struct tsr_err *err)
+static tsr_status scan_file(struct tsr_registry *r, const char *path, bool named,
+                            struct tsr_err *err)
 {
     char *real = realpath(path, NULL);
     if (!real)
@@ -228,8 +233,9 @@ static tsr_status scan_folder(struct tsr_registry *r, const struct place *p, str
     if (n < 0)
         return tsr_fail_errno(err, errno, p->path, "read the plugin folder");
     if ((unsigned)n > MAX_FILES)
-        st = tsr_fail(err, TSR_E_INPUT, "%s: holds %d plugins, more than the limit of %u; name the files",
-                      p->path, n, MAX_FILES);
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s: holds %d plugins, more than the limit of %u; name the files", p->path, n,
+                      MAX_FILES);
     for (int i = 0; i < n; i++) {
         if (st == TSR_OK) {
             char *path = tsr_path_join(p->path, files[i]->d_name);
