@@ -188,7 +188,7 @@ static tsr_status scan_file(struct tsr_registry *r, const char *path, bool named
 {
     char *real = realpath(path, NULL);
     if (!real)
-        return named ? tsr_fail_errno(err, errno, path, "open") : TSR_OK;
+        return named || errno == ENOMEM ? tsr_fail_errno(err, errno, path, "open") : TSR_OK;
     if (have_file(r, real)) {
         free(real);
         return TSR_OK;
