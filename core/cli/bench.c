@@ -52,10 +52,10 @@ void bench_close(struct bench *b)
 /* ---- probes ------------------------------------------------------------------ */
 
 struct team {
-    struct bench    *b;
-    enum bench_probe which;
-    _Atomic uint32_t arrived;
-    double           rate[256];
+    struct bench     *b;
+    enum bench_probe  which;
+    _Atomic uint32_t  arrived;
+    double            rate[256];
     struct tsr_errbuf err;
 };
 
@@ -70,9 +70,12 @@ static tsr_status slice(struct team *t, uint64_t i, struct tsr_probe_result *r)
     switch (t->which) {
     case BENCH_READ:
         return p->read(t->b->self, t->b->memory, i * part, part, t->b->shape, r, err);
-    case BENCH_FMA: return p->fma(t->b->self, SLICE_S, r, err);
-    case BENCH_DOT: return p->dot(t->b->self, SLICE_S, r, err);
-    default: return p->clock(t->b->self, SLICE_S, r, err);
+    case BENCH_FMA:
+        return p->fma(t->b->self, SLICE_S, r, err);
+    case BENCH_DOT:
+        return p->dot(t->b->self, SLICE_S, r, err);
+    default:
+        return p->clock(t->b->self, SLICE_S, r, err);
     }
 }
 
@@ -98,8 +101,7 @@ static tsr_status member(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate,
-                         struct tsr_err *err)
+tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate, struct tsr_err *err)
 {
     struct team t = { .b = b, .which = which, .err = TSR_ERRBUF(t.err) };
     *rate = 0;
@@ -107,7 +109,8 @@ tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate,
         return TSR_OK;
     tsr_status st = b->host->parallel_for(b->host->ctx, b->threads, 1, member, &t);
     if (st != TSR_OK)
-        return tsr_fail(err, st, "probe: %s", t.err.text[0] ? t.err.text : "a thread did not start");
+        return tsr_fail(err, st, "probe: %s",
+                        t.err.text[0] ? t.err.text : "a thread did not start");
     for (uint32_t i = 0; i < b->threads; i++)
         *rate += t.rate[i];
     return TSR_OK;
@@ -116,7 +119,7 @@ tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate,
 double bench_instruction_rate(const struct bench *b, enum bench_probe which, double rate,
                               double clock)
 {
-    double per_cycle = !b->probe              ? 0
+    double per_cycle = !b->probe            ? 0
                        : which == BENCH_FMA ? b->probe->fma_per_cycle
                        : which == BENCH_DOT ? b->probe->dot_per_cycle
                                             : 0;
@@ -184,14 +187,14 @@ static tsr_status print_json(struct bench *b, struct tsr_err *err)
     json_t *rows = json_array();
     for (uint64_t i = 0; i < b->n_rows; i++) {
         const struct bench_row *r = &b->row[i];
-        json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, "
-                              "s:s, s:b}",
-                              "what", r->what, "format", r->format, "act", r->act, "device",
-                              b->device, "rows", (json_int_t)r->rows, "cols", (json_int_t)r->cols,
-                              "m", (json_int_t)r->m, "threads", (json_int_t)b->threads, "ms",
-                              r->milliseconds, "value", r->value, "best", r->best, "probe",
-                              r->probe, "probe_of_instruction", r->rate, "unit", r->unit, "counts",
-                              counts(r));
+        json_t                 *o =
+            json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, "
+                      "s:s, s:b}",
+                      "what", r->what, "format", r->format, "act", r->act, "device", b->device,
+                      "rows", (json_int_t)r->rows, "cols", (json_int_t)r->cols, "m",
+                      (json_int_t)r->m, "threads", (json_int_t)b->threads, "ms", r->milliseconds,
+                      "value", r->value, "best", r->best, "probe", r->probe, "probe_of_instruction",
+                      r->rate, "unit", r->unit, "counts", counts(r));
         if (o && counts(r))
             (void)json_object_set_new(o, "share", json_real(r->share));
         if (!o || json_array_append_new(rows, o) != 0) {
@@ -215,7 +218,7 @@ tsr_status bench_print(struct bench *b, struct tsr_err *err)
         puts("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|");
     for (uint64_t i = 0; i < b->n_rows; i++) {
         const struct bench_row *r = &b->row[i];
-        char share[24] = "void", rate[24] = "-";
+        char                    share[24] = "void", rate[24] = "-";
         if (r->probe <= 0)
             (void)snprintf(share, sizeof share, "-");
         else if (counts(r))

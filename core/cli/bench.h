@@ -15,9 +15,9 @@ struct bench_options {
     int64_t     seed;
 };
 
-#define BENCH_MD   0
-#define BENCH_CSV  1
-#define BENCH_JSON 2
+#define BENCH_MD       0
+#define BENCH_CSV      1
+#define BENCH_JSON     2
 #define BENCH_ACT_AUTO 100 /* a8 for packed weights, f32 for others */
 
 /* One line of the result.  value and probe are in `unit`; share is the median over the rounds
@@ -26,24 +26,24 @@ struct bench_row {
     char     what[16], format[16], act[8], unit[16];
     uint64_t rows, cols, m;
     double   value, best, probe, share;
-    double   rate;       /* probe / its instruction's rate; 0: no such rate */
+    double   rate; /* probe / its instruction's rate; 0: no such rate */
     double   milliseconds;
 };
 
 struct bench {
-    struct tsr_cli             *cli;
-    const struct bench_options *o;
-    const struct tsr_host      *host;
+    struct tsr_cli              *cli;
+    const struct bench_options  *o;
+    const struct tsr_host       *host;
     const struct tsr_backend_v1 *iface;
-    const struct tsr_probe_v1  *probe;   /* NULL: the backend has none */
-    void                       *self, *options;
-    uint32_t                    threads;
-    char                        device[96];
-    void                       *memory;  /* what the read probe reads */
-    uint64_t                    bytes;   /* of it */
-    uint32_t                    shape;   /* the best order of reading */
-    struct bench_row           *row;
-    uint64_t                    n_rows;
+    const struct tsr_probe_v1   *probe; /* NULL: the backend has none */
+    void                        *self, *options;
+    uint32_t                     threads;
+    char                         device[96];
+    void                        *memory; /* what the read probe reads */
+    uint64_t                     bytes;  /* of it */
+    uint32_t                     shape;  /* the best order of reading */
+    struct bench_row            *row;
+    uint64_t                     n_rows;
 };
 
 /* Opens the backend and its probe table.  [setup] */

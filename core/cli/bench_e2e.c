@@ -20,8 +20,10 @@ static const struct {
     struct tsr_random_shape s;
 } shapes[] = {
     { "tiny", { .vocab = 512, .hidden = 256, .layers = 4, .ffn = 704, .heads = 8, .kv_heads = 4 } },
-    { "1b", { .vocab = 32000, .hidden = 2048, .layers = 22, .ffn = 5632, .heads = 32, .kv_heads = 4 } },
-    { "8b", { .vocab = 128256, .hidden = 4096, .layers = 32, .ffn = 14336, .heads = 32, .kv_heads = 8 } },
+    { "1b",
+      { .vocab = 32000, .hidden = 2048, .layers = 22, .ffn = 5632, .heads = 32, .kv_heads = 4 } },
+    { "8b",
+      { .vocab = 128256, .hidden = 4096, .layers = 32, .ffn = 14336, .heads = 32, .kv_heads = 8 } },
 };
 
 static tsr_status pick_shape(const struct bench_options *o, struct tsr_random_shape *s,
@@ -40,7 +42,7 @@ static tsr_status pick_shape(const struct bench_options *o, struct tsr_random_sh
     const struct {
         int64_t   given;
         uint64_t *into;
-    } own[] = { { o->hidden, &s->hidden }, { o->layers, &s->layers }, { o->ffn, &s->ffn },
+    } own[] = { { o->hidden, &s->hidden }, { o->layers, &s->layers },     { o->ffn, &s->ffn },
                 { o->heads, &s->heads },   { o->kv_heads, &s->kv_heads }, { o->vocab, &s->vocab } };
     for (size_t k = 0; k < sizeof own / sizeof *own; k++)
         if (own[k].given)
@@ -59,8 +61,10 @@ static tsr_status pick_dtype(const struct bench_options *o, struct tsr_random_sh
     else if (strcmp(o->formats, "f16") == 0)
         s->dtype = TSR_F16;
     else if (strcmp(o->formats, "bf16") != 0)
-        return tsr_fail(err, TSR_E_INPUT, "--formats: a random model is f32, f16 or bf16, not '%s'; "
-                                          "--quantizer packs it", o->formats);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "--formats: a random model is f32, f16 or bf16, not '%s'; "
+                        "--quantizer packs it",
+                        o->formats);
     return TSR_OK;
 }
 
@@ -115,8 +119,7 @@ static tsr_status open_quantizer(struct bench *b, struct tsr_quantizer *q, void 
     if (set.n)
         tsr_options_defaults(&set);
     for (uint64_t i = 0; i < set.n && *b->o->bits; i++) {
-        const struct tsr_option *opt =
-            (const void *)((const char *)set.options + i * set.stride);
+        const struct tsr_option *opt = (const void *)((const char *)set.options + i * set.stride);
         if (strcmp(opt->name, "bits") == 0)
             TSR_TRY(tsr_option_set(opt, *opts, b->o->bits, err));
     }
@@ -125,8 +128,9 @@ static tsr_status open_quantizer(struct bench *b, struct tsr_quantizer *q, void 
     return q->iface->create(b->host, *opts, &q->self, err);
 }
 
-static tsr_status pack_all(struct bench *b, const struct tsr_model *m, const struct tsr_quantizer *q,
-                           struct tsr_overlay **o, struct tsr_err *err)
+static tsr_status pack_all(struct bench *b, const struct tsr_model *m,
+                           const struct tsr_quantizer *q, struct tsr_overlay **o,
+                           struct tsr_err *err)
 {
     TSR_TRY(tsr_overlay_create(o, m->hp.layers, err));
     for (uint64_t l = 0; l < m->hp.layers; l++)
@@ -169,8 +173,8 @@ static tsr_status prefill(struct e2e *x, double *seconds, struct tsr_err *err)
 {
     uint64_t n = (uint64_t)x->b->o->prompt;
     for (uint64_t i = 0; i < n; i++)
-        x->tokens[i] = (struct tsr_token){ .id = (uint32_t)((i * 7919 + 3) % x->vocab),
-                                           .logits = i + 1 == n };
+        x->tokens[i] =
+            (struct tsr_token){ .id = (uint32_t)((i * 7919 + 3) % x->vocab), .logits = i + 1 == n };
     tsr_engine_reset(x->e, 0);
     double t = tsr_now_s();
     TSR_TRY(tsr_engine_forward(x->e, x->tokens, n, x->logits, err));
@@ -276,19 +280,21 @@ static void count_work(struct e2e *x, uint64_t device_bytes)
         }
     x->bytes = (double)device_bytes;
     if (!m->hp.tied) /* of an embedding of its own a step reads one row */
-        x->bytes -= (double)m->embed.rows * (double)m->embed.cols *
-                    (double)tsr_dtype_size(m->embed.dtype);
+        x->bytes -=
+            (double)m->embed.rows * (double)m->embed.cols * (double)tsr_dtype_size(m->embed.dtype);
 }
 
 static tsr_status run_model(struct bench *b, const struct tsr_model *m, const struct tsr_overlay *o,
                             struct tsr_err *err)
 {
-    uint32_t act = b->o->act == BENCH_ACT_AUTO ? TSR_ACT_A8 : (uint32_t)b->o->act;
-    struct e2e x = { .b = b, .m = m, .vocab = m->hp.vocab };
-    struct tsr_engine_options opt = { .backend = b->o->backend, .act = act,
-                                      .kv_dtype = (uint32_t)b->o->kv, .slots = 1,
+    uint32_t                  act = b->o->act == BENCH_ACT_AUTO ? TSR_ACT_A8 : (uint32_t)b->o->act;
+    struct e2e                x = { .b = b, .m = m, .vocab = m->hp.vocab };
+    struct tsr_engine_options opt = { .backend = b->o->backend,
+                                      .act = act,
+                                      .kv_dtype = (uint32_t)b->o->kv,
+                                      .slots = 1,
                                       .context = (uint64_t)(b->o->prompt + b->o->tokens) };
-    uint64_t weights, cache;
+    uint64_t                  weights, cache;
     TSR_TRY(tsr_engine_create(&x.e, b->cli->registry, m, o, &opt, err));
     tsr_engine_memory(x.e, &weights, &cache);
     count_work(&x, weights);
@@ -299,8 +305,11 @@ static tsr_status run_model(struct bench *b, const struct tsr_model *m, const st
     x.logits = tsr_new(x.vocab, sizeof *x.logits);
     tsr_status st = x.tokens && x.logits ? TSR_OK : tsr_fail_nomem(err, x.vocab * 4, "logits");
     if (st == TSR_OK)
-        st = rounds(&x, o ? b->o->quantizer : m->embed.dtype == TSR_F32 ? "f32"
-                                          : m->embed.dtype == TSR_F16   ? "f16" : "bf16",
+        st = rounds(&x,
+                    o                           ? b->o->quantizer
+                    : m->embed.dtype == TSR_F32 ? "f32"
+                    : m->embed.dtype == TSR_F16 ? "f16"
+                                                : "bf16",
                     o != NULL, act, err);
     free(x.tokens);
     free(x.logits);

@@ -50,8 +50,8 @@ static tsr_status parse_kind(const char *s, size_t len, int64_t group, struct ki
 static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct tsr_err *err)
 {
     uint64_t rows = d->rows, cols = d->cols, x = 88172645463325252u, n, m = 0;
-    d->code_stride = k->packed ? tsr_format_int_code_bytes(&k->f, cols)
-                               : cols * tsr_dtype_size(k->f.dtype);
+    d->code_stride =
+        k->packed ? tsr_format_int_code_bytes(&k->f, cols) : cols * tsr_dtype_size(k->f.dtype);
     d->meta_stride = k->packed ? tsr_format_int_meta_bytes(&k->f, cols) : 0;
     if (!tsr_mul(rows, d->code_stride, &n) || !tsr_mul(rows, d->meta_stride, &m))
         return tsr_fail(err, TSR_E_INPUT, "--rows times --cols is too large");
@@ -87,7 +87,7 @@ static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct t
 
 struct work {
     void            **weights;
-    uint64_t          n, bytes;   /* weights, and bytes of each on the device */
+    uint64_t          n, bytes; /* weights, and bytes of each on the device */
     struct tsr_tensor in, out;
     uint32_t          act;
 };
@@ -107,8 +107,11 @@ static tsr_status tensor(struct bench *b, uint64_t rows, uint64_t cols, struct t
     uint64_t n;
     if (!tsr_mul(rows, cols, &n) || !tsr_mul(n, 4, &n))
         return tsr_fail(err, TSR_E_INPUT, "--m times --rows or --cols is too large");
-    *t = (struct tsr_tensor){ .struct_size = sizeof *t, .dtype = TSR_F32, .rows = rows,
-                              .cols = cols, .row_stride = cols * 4 };
+    *t = (struct tsr_tensor){ .struct_size = sizeof *t,
+                              .dtype = TSR_F32,
+                              .rows = rows,
+                              .cols = cols,
+                              .row_stride = cols * 4 };
     TSR_TRY(b->iface->buffer_alloc(b->self, n, &t->buffer, err));
     float *x = tsr_new(cols, 4);
     if (!x)
@@ -127,8 +130,11 @@ static tsr_status tensor(struct bench *b, uint64_t rows, uint64_t cols, struct t
 static tsr_status work_make(struct bench *b, const struct kind *k, uint64_t m, uint64_t rotate,
                             struct work *w, struct tsr_err *err)
 {
-    struct tsr_weight_desc d = { .struct_size = sizeof d, .name = "bench", .format = &k->f,
-                                 .rows = (uint64_t)b->o->rows, .cols = (uint64_t)b->o->cols };
+    struct tsr_weight_desc d = { .struct_size = sizeof d,
+                                 .name = "bench",
+                                 .format = &k->f,
+                                 .rows = (uint64_t)b->o->rows,
+                                 .cols = (uint64_t)b->o->cols };
     TSR_TRY(fill(k, &d, err));
     tsr_status st = TSR_OK;
     uint64_t   want = 1;
@@ -154,8 +160,12 @@ static tsr_status work_make(struct bench *b, const struct kind *k, uint64_t m, u
 
 static tsr_status linear(struct bench *b, const struct work *w, uint64_t i, struct tsr_err *err)
 {
-    struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_LINEAR, .out = &w->out,
-                         .in = { &w->in }, .weight = w->weights[i], .act = w->act };
+    struct tsr_op op = { .struct_size = sizeof op,
+                         .kind = TSR_OP_LINEAR,
+                         .out = &w->out,
+                         .in = { &w->in },
+                         .weight = w->weights[i],
+                         .act = w->act };
     return b->iface->run(b->self, NULL, &op, err);
 }
 
@@ -194,10 +204,12 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
                           const char *what, bool memory, struct tsr_err *err)
 {
     uint64_t         n = (uint64_t)b->o->repeats;
-    enum bench_probe which = memory ? BENCH_READ
-                             : k->packed && w->act == TSR_ACT_A8 ? BENCH_DOT : BENCH_FMA;
+    enum bench_probe which = memory                              ? BENCH_READ
+                             : k->packed && w->act == TSR_ACT_A8 ? BENCH_DOT
+                                                                 : BENCH_FMA;
     /* bytes a call for GEMV; operations (two for a multiply-add) a call for GEMM */
-    double  unit = memory ? (double)w->bytes : 2.0 * (double)m * (double)b->o->rows * (double)b->o->cols;
+    double unit =
+        memory ? (double)w->bytes : 2.0 * (double)m * (double)b->o->rows * (double)b->o->cols;
     double  probe_unit = memory ? 1 : 2;
     double *value = tsr_new(4 * n, sizeof *value), *share = value + n, *probe = share + n;
     if (!value)
@@ -217,13 +229,19 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
         rate[i] = bench_instruction_rate(b, which, p, r.clock);
     }
     if (st == TSR_OK) {
-        struct bench_row row = { .rows = (uint64_t)b->o->rows, .cols = (uint64_t)b->o->cols, .m = m };
+        struct bench_row row = { .rows = (uint64_t)b->o->rows,
+                                 .cols = (uint64_t)b->o->cols,
+                                 .m = m };
         (void)snprintf(row.what, sizeof row.what, "%s", what);
         (void)snprintf(row.format, sizeof row.format, "%s", k->name);
         (void)snprintf(row.act, sizeof row.act, "%s",
-                       w->act == TSR_ACT_A8 ? "a8" : w->act == TSR_ACT_A16 ? "a16" : "f32");
+                       w->act == TSR_ACT_A8    ? "a8"
+                       : w->act == TSR_ACT_A16 ? "a16"
+                                               : "f32");
         (void)snprintf(row.unit, sizeof row.unit, "%s",
-                       memory ? "GB/s" : which == BENCH_DOT ? "GOP/s" : "GFLOP/s");
+                       memory               ? "GB/s"
+                       : which == BENCH_DOT ? "GOP/s"
+                                            : "GFLOP/s");
         for (uint64_t i = 0; i < n; i++)
             row.best = fmax(row.best, value[i]);
         row.value = bench_median(value, n);
@@ -241,7 +259,9 @@ static tsr_status bench_kind(struct bench *b, const struct kind *k, uint64_t m, 
                              struct tsr_err *err)
 {
     struct work w = { 0 };
-    w.act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act : k->packed ? TSR_ACT_A8 : TSR_ACT_F32;
+    w.act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act
+            : k->packed                 ? TSR_ACT_A8
+                                        : TSR_ACT_F32;
     if (!k->packed && w.act == TSR_ACT_A8) /* dense weights under a8 run as f32: say what runs */
         w.act = TSR_ACT_F32;
     tsr_status st = work_make(b, k, m, memory ? (uint64_t)b->o->mib << 20 : 0, &w, err);
@@ -260,7 +280,8 @@ static tsr_status each_kind(struct bench *b, uint64_t m, bool memory, struct tsr
         size_t      len = strcspn(s, ",");
         char        name[24];
         struct kind k;
-        (void)snprintf(name, sizeof name, "%s%.*s", bits ? "int" : "", (int)(len < 16 ? len : 16), s);
+        (void)snprintf(name, sizeof name, "%s%.*s", bits ? "int" : "", (int)(len < 16 ? len : 16),
+                       s);
         TSR_TRY(parse_kind(name, strlen(name), b->o->group, &k, err));
         TSR_TRY(bench_kind(b, &k, m, memory, err));
         if (!s[len])

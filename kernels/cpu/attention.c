@@ -88,8 +88,8 @@ tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op, struc
 struct attend {
     const struct tsr_cpu    *c;
     struct tsr_cpu_attention a;
-    float   *scores;
-    uint64_t per_chunk, scores_each;
+    float                   *scores;
+    uint64_t                 per_chunk, scores_each;
 };
 
 static tsr_status attend_chunks(void *arg, uint64_t begin, uint64_t end)
@@ -109,8 +109,9 @@ static tsr_status check_spans(const struct tsr_view *spans, uint64_t tokens, uin
     for (uint64_t t = 0; t < tokens; t++) {
         uint64_t row = u32_at(spans, t, 0), p = u32_at(spans, t, 1);
         if (row >= rows || p >= rows - row)
-            return tsr_fail(err, TSR_E_INVAL, "ATTENTION: token %llu at position %llu from cache "
-                                              "row %llu is not inside %llu rows",
+            return tsr_fail(err, TSR_E_INVAL,
+                            "ATTENTION: token %llu at position %llu from cache "
+                            "row %llu is not inside %llu rows",
                             (unsigned long long)t, (unsigned long long)p, (unsigned long long)row,
                             (unsigned long long)rows);
         uint64_t n = window && p + 1 > window ? window : p + 1;
@@ -143,10 +144,9 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, stru
     for (int i = 0; i < 4; i++)
         if ((st = tsr_cpu_apart(op->out, op->in[i], 0, "ATTENTION", err)) != TSR_OK)
             return st;
-    if (op->in[4] &&
-        ((st = tsr_cpu_view(&slopes, op->in[4], "ATTENTION", "slopes", TSR_F32, 1, op->heads,
-                            err)) != TSR_OK ||
-         (st = tsr_cpu_apart(op->out, op->in[4], 0, "ATTENTION", err)) != TSR_OK))
+    if (op->in[4] && ((st = tsr_cpu_view(&slopes, op->in[4], "ATTENTION", "slopes", TSR_F32, 1,
+                                         op->heads, err)) != TSR_OK ||
+                      (st = tsr_cpu_apart(op->out, op->in[4], 0, "ATTENTION", err)) != TSR_OK))
         return st;
     if (op->in[1]->dtype != op->in[2]->dtype)
         return tsr_fail(err, TSR_E_INVAL, "ATTENTION: K and V caches have dtypes %u and %u",
@@ -155,13 +155,24 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, stru
     if (st != TSR_OK)
         return st;
     struct attend s = { .c = c };
-    s.a = (struct tsr_cpu_attention){
-        .q = q.p, .k = k.p, .v = v.p, .out = out.p, .spans = spans.p, .q_stride = q.stride,
-        .k_stride = k.stride, .v_stride = v.stride, .out_stride = out.stride,
-        .span_stride = spans.stride, .slopes = (const float *)(const void *)slopes.p,
-        .dtype = op->in[1]->dtype, .heads = op->heads, .kv_heads = op->kv_heads,
-        .head_dim = op->head_dim, .window = op->window, .scale = op->scale, .softcap = op->softcap
-    };
+    s.a = (struct tsr_cpu_attention){ .q = q.p,
+                                      .k = k.p,
+                                      .v = v.p,
+                                      .out = out.p,
+                                      .spans = spans.p,
+                                      .q_stride = q.stride,
+                                      .k_stride = k.stride,
+                                      .v_stride = v.stride,
+                                      .out_stride = out.stride,
+                                      .span_stride = spans.stride,
+                                      .slopes = (const float *)(const void *)slopes.p,
+                                      .dtype = op->in[1]->dtype,
+                                      .heads = op->heads,
+                                      .kv_heads = op->kv_heads,
+                                      .head_dim = op->head_dim,
+                                      .window = op->window,
+                                      .scale = op->scale,
+                                      .softcap = op->softcap };
     uint64_t tasks = out.rows * op->kv_heads, share = op->heads / op->kv_heads, bytes;
     uint64_t work = sum / out.rows * op->head_dim * share * 2 + 64;
     s.per_chunk = cpu_ceil(tasks, ATTEND_CHUNKS);

@@ -72,15 +72,17 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, struct tsr_err *err)
     }
     if (strcmp(want, "avx2") == 0) {
         if (!has_avx2())
-            return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=avx2: this CPU lacks AVX2, FMA or F16C; "
-                                               "unset it or use scalar");
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "TSR_ISA=avx2: this CPU lacks AVX2, FMA or F16C; "
+                            "unset it or use scalar");
         *k = &tsr_cpu_kernels_avx2;
         return TSR_OK;
     }
     if (strcmp(want, "avx512") == 0) {
         if (!has_avx512())
-            return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=avx512: this CPU lacks AVX-512 F, BW, VL, "
-                                               "DQ or VNNI; unset it or use avx2");
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "TSR_ISA=avx512: this CPU lacks AVX-512 F, BW, VL, "
+                            "DQ or VNNI; unset it or use avx2");
         *k = &tsr_cpu_kernels_avx512;
         return TSR_OK;
     }
@@ -91,12 +93,13 @@ tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memo
                           void **self, struct tsr_err *err)
 {
     const struct tsr_cpu_kernels *k = NULL;
-    tsr_status st = tsr_cpu_pick(&k, err);
+    tsr_status                    st = tsr_cpu_pick(&k, err);
     if (st != TSR_OK)
         return st;
     struct tsr_cpu *c = host->alloc(host->ctx, sizeof *c, 64);
     if (!c)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for the CPU backend", sizeof *c);
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for the CPU backend",
+                        sizeof *c);
     *c = (struct tsr_cpu){ .host = host, .k = k, .mem = mem };
     c->device = k == &tsr_cpu_kernels_avx512 ? "cpu avx512 vnni"
                 : k == &tsr_cpu_kernels_avx2 ? "cpu avx2"
@@ -174,7 +177,7 @@ tsr_status tsr_cpu_upload(void *self, void *buffer, uint64_t offset, const void 
 {
     struct tsr_cpu        *c = self;
     struct tsr_cpu_buffer *b = buffer;
-    tsr_status st = check_range(b, offset, bytes, "upload", err);
+    tsr_status             st = check_range(b, offset, bytes, "upload", err);
     if (st != TSR_OK || bytes == 0)
         return st;
     c->mem->open(b->data, b->bytes);
@@ -188,7 +191,7 @@ tsr_status tsr_cpu_download(void *self, const void *buffer, uint64_t offset, voi
 {
     struct tsr_cpu              *c = self;
     const struct tsr_cpu_buffer *b = buffer;
-    tsr_status st = check_range(b, offset, bytes, "download", err);
+    tsr_status                   st = check_range(b, offset, bytes, "download", err);
     if (st != TSR_OK || bytes == 0)
         return st;
     c->mem->open(b->data, b->bytes);

@@ -25,38 +25,38 @@ struct tsr_cpu {
     const struct tsr_host        *host;
     const struct tsr_cpu_kernels *k;
     const struct tsr_cpu_memory  *mem;
-    const char *device;
-    uint8_t    *scratch;       /* of operations; grows */
-    uint64_t    scratch_bytes;
+    const char                   *device;
+    uint8_t                      *scratch; /* of operations; grows */
+    uint64_t                      scratch_bytes;
 };
 
 /* The table's functions. */
-tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memory *mem,
-                          void **self, struct tsr_err *err);
-void       tsr_cpu_destroy(void *self);
-tsr_status tsr_cpu_properties(const void *self, struct tsr_backend_props *p, struct tsr_err *err);
-tsr_status tsr_cpu_buffer_alloc(void *self, uint64_t bytes, void **buffer, struct tsr_err *err);
-void       tsr_cpu_buffer_free(void *self, void *buffer);
-tsr_status tsr_cpu_upload(void *self, void *buffer, uint64_t offset, const void *src,
-                          uint64_t bytes, struct tsr_err *err);
-tsr_status tsr_cpu_download(void *self, const void *buffer, uint64_t offset, void *dst,
-                            uint64_t bytes, struct tsr_err *err);
-tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *w, void **weight,
-                               struct tsr_err *err);
-void       tsr_cpu_weight_free(void *self, void *weight);
-uint64_t   tsr_cpu_weight_bytes(const void *self, const void *weight);
-tsr_status tsr_cpu_run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err);
-tsr_status tsr_cpu_sync(void *self, void *stream, struct tsr_err *err);
+tsr_status  tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memory *mem,
+                           void **self, struct tsr_err *err);
+void        tsr_cpu_destroy(void *self);
+tsr_status  tsr_cpu_properties(const void *self, struct tsr_backend_props *p, struct tsr_err *err);
+tsr_status  tsr_cpu_buffer_alloc(void *self, uint64_t bytes, void **buffer, struct tsr_err *err);
+void        tsr_cpu_buffer_free(void *self, void *buffer);
+tsr_status  tsr_cpu_upload(void *self, void *buffer, uint64_t offset, const void *src,
+                           uint64_t bytes, struct tsr_err *err);
+tsr_status  tsr_cpu_download(void *self, const void *buffer, uint64_t offset, void *dst,
+                             uint64_t bytes, struct tsr_err *err);
+tsr_status  tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *w, void **weight,
+                                struct tsr_err *err);
+void        tsr_cpu_weight_free(void *self, void *weight);
+uint64_t    tsr_cpu_weight_bytes(const void *self, const void *weight);
+tsr_status  tsr_cpu_run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err);
+tsr_status  tsr_cpu_sync(void *self, void *stream, struct tsr_err *err);
 const void *tsr_cpu_extension(const void *self, const char *id);
 
 /* Everything of the table but create. */
-#define TSR_CPU_TABLE                                                              \
-    .struct_size = sizeof(struct tsr_backend_v1), .destroy = tsr_cpu_destroy,      \
-    .properties = tsr_cpu_properties, .buffer_alloc = tsr_cpu_buffer_alloc,        \
-    .buffer_free = tsr_cpu_buffer_free, .upload = tsr_cpu_upload,                  \
-    .download = tsr_cpu_download, .weight_load = tsr_cpu_weight_load,              \
-    .weight_free = tsr_cpu_weight_free, .weight_bytes = tsr_cpu_weight_bytes,      \
-    .run = tsr_cpu_run, .sync = tsr_cpu_sync, .extension = tsr_cpu_extension
+#define TSR_CPU_TABLE                                                                              \
+    .struct_size = sizeof(struct tsr_backend_v1), .destroy = tsr_cpu_destroy,                      \
+    .properties = tsr_cpu_properties, .buffer_alloc = tsr_cpu_buffer_alloc,                        \
+    .buffer_free = tsr_cpu_buffer_free, .upload = tsr_cpu_upload, .download = tsr_cpu_download,    \
+    .weight_load = tsr_cpu_weight_load, .weight_free = tsr_cpu_weight_free,                        \
+    .weight_bytes = tsr_cpu_weight_bytes, .run = tsr_cpu_run, .sync = tsr_cpu_sync,                \
+    .extension = tsr_cpu_extension
 
 /* ---- inside --------------------------------------------------------------- */
 

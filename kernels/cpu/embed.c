@@ -96,7 +96,8 @@ tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct t
     tsr_status   st;
     if (!e.w)
         return tsr_fail(err, TSR_E_INVAL, "EMBED: the weight is NULL");
-    if ((st = tsr_cpu_view(&e.out, op->out, "EMBED", "out", TSR_F32, 0, e.w->cols, err)) != TSR_OK ||
+    if ((st = tsr_cpu_view(&e.out, op->out, "EMBED", "out", TSR_F32, 0, e.w->cols, err)) !=
+            TSR_OK ||
         (st = tsr_cpu_view(&e.ids, op->in[0], "EMBED", "ids", TSR_U32, 1, e.out.rows, err)) !=
             TSR_OK ||
         (st = tsr_cpu_apart(op->out, op->in[0], 0, "EMBED", err)) != TSR_OK)

@@ -54,8 +54,9 @@ INLINE v16 head_scale(const uint8_t *head, uint32_t dtype)
 
 INLINE uint64_t head_bytes(uint32_t dtype, uint32_t dim)
 {
-    return dtype == TSR_F32 ? 4u * (uint64_t)dim : dtype == TSR_F16 ? 2u * (uint64_t)dim
-                                                                   : 4u + (uint64_t)dim;
+    return dtype == TSR_F32   ? 4u * (uint64_t)dim
+           : dtype == TSR_F16 ? 2u * (uint64_t)dim
+                              : 4u + (uint64_t)dim;
 }
 
 /* q.k of one key, before its tree. */
@@ -76,7 +77,7 @@ INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const
                       int alibi, float *s)
 {
     static const float lane[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
-    v16 vs = v_set1(a->scale), cap = v_set1(a->softcap), iota = v_load(lane);
+    v16                vs = v_set1(a->scale), cap = v_set1(a->softcap), iota = v_load(lane);
     for (uint64_t j0 = base; j0 <= p; j0 += 16) {
         v16      t[16];
         uint64_t first = j0 < lo ? lo - j0 : 0, end = p + 1 - j0 < 16 ? p + 1 - j0 : 16;
@@ -88,8 +89,8 @@ INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const
         if (a->softcap > 0.0f)
             v = v_mul(cap, v_tanh(v_div(v, cap)));
         if (alibi)
-            v = v_add(v, v_mul(v_set1(slope),
-                               v_add(v_set1((float)((int64_t)j0 - (int64_t)p)), iota)));
+            v = v_add(v,
+                      v_mul(v_set1(slope), v_add(v_set1((float)((int64_t)j0 - (int64_t)p)), iota)));
         v_store(s + (j0 - base), v);
         for (uint64_t j = 0; j < 16; j++)
             if (j < first || j >= end)
@@ -119,8 +120,9 @@ INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const
             v16            w = v_set1(e[b - base]), s = head_scale(head, dtype);
             UNROLL
             for (int i = 0; i < nv; i++)
-                acc[i] = v_fma(w, cached(head, dtype, d + 16 * (uint64_t)i,
-                                         i + 1 < nv ? 16 : tail, s), acc[i]);
+                acc[i] =
+                    v_fma(w, cached(head, dtype, d + 16 * (uint64_t)i, i + 1 < nv ? 16 : tail, s),
+                          acc[i]);
         }
         UNROLL
         for (int i = 0; i < nv; i++)
@@ -137,18 +139,18 @@ INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t k
                    uint32_t dtype, float *scores)
 {
     const uint8_t *span = a->spans + token * a->span_stride;
-    uint64_t row = get_u32(span), p = get_u32(span + 4);
-    uint64_t lo = a->window && p + 1 > a->window ? p + 1 - a->window : 0;
-    uint64_t base = lo & ~UINT64_C(15), n = (p - base) / 16 * 16 + 16, dim = a->head_dim;
-    uint32_t share = a->heads / a->kv_heads;
-    uint64_t at = kv_head * head_bytes(dtype, a->head_dim);
+    uint64_t       row = get_u32(span), p = get_u32(span + 4);
+    uint64_t       lo = a->window && p + 1 > a->window ? p + 1 - a->window : 0;
+    uint64_t       base = lo & ~UINT64_C(15), n = (p - base) / 16 * 16 + 16, dim = a->head_dim;
+    uint32_t       share = a->heads / a->kv_heads;
+    uint64_t       at = kv_head * head_bytes(dtype, a->head_dim);
     const uint8_t *k = a->k + row * a->k_stride + at, *v = a->v + row * a->v_stride + at;
     for (uint32_t g = 0; g < share; g++) {
         uint64_t       h = (uint64_t)kv_head * share + g;
         const uint8_t *q = a->q + token * a->q_stride + h * dim * 4;
         uint8_t       *out = a->out + token * a->out_stride + h * dim * 4;
-        scores_of(a, q, k, base, lo, p, dtype, a->slopes ? a->slopes[h] : 0.0f,
-                  a->slopes != NULL, scores);
+        scores_of(a, q, k, base, lo, p, dtype, a->slopes ? a->slopes[h] : 0.0f, a->slopes != NULL,
+                  scores);
         v16 m = v_load(scores), den = v_set1(0.0f);
         for (uint64_t j = 16; j < n; j += 16)
             m = v_max(m, v_load(scores + j));

@@ -42,10 +42,18 @@ INLINE void act_loop(float *out, const float *a, const float *b, uint64_t n, uin
 void K(act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func)
 {
     switch (func) {
-    case TSR_FUNC_SILU: act_loop(out, a, b, n, TSR_FUNC_SILU); break;
-    case TSR_FUNC_GELU_TANH: act_loop(out, a, b, n, TSR_FUNC_GELU_TANH); break;
-    case TSR_FUNC_GELU_ERF: act_loop(out, a, b, n, TSR_FUNC_GELU_ERF); break;
-    default: act_loop(out, a, b, n, TSR_FUNC_RELU); break;
+    case TSR_FUNC_SILU:
+        act_loop(out, a, b, n, TSR_FUNC_SILU);
+        break;
+    case TSR_FUNC_GELU_TANH:
+        act_loop(out, a, b, n, TSR_FUNC_GELU_TANH);
+        break;
+    case TSR_FUNC_GELU_ERF:
+        act_loop(out, a, b, n, TSR_FUNC_GELU_ERF);
+        break;
+    default:
+        act_loop(out, a, b, n, TSR_FUNC_RELU);
+        break;
     }
 }
 

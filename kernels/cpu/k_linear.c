@@ -3,7 +3,7 @@
 #include "k_tile.h"
 
 #define AHEAD 4096u /* bytes between a prefetch and its use */
-#define COLS 256u /* columns widened at once: 32 KiB, so that they stay in the first cache */
+#define COLS  256u  /* columns widened at once: 32 KiB, so that they stay in the first cache */
 
 /* ---- widening: columns [k0,k1) of a panel to [k][PANEL] F32 ------------------ */
 
@@ -62,23 +62,23 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
  * w is [k][PANEL] F32, x is [k][m]. */
 INLINE void tile_packed(const int m, const float *w, const float *x, uint64_t n, float *acc)
 {
-#define TAKE(t)                                           \
-    v16 c##t##a = v_set1(0.0f);                           \
-    SECOND(v16 c##t##b = c##t##a;)                        \
-    if (t < m) {                                          \
-        c##t##a = v_load(acc + t * PANEL);                \
-        SECOND(c##t##b = v_load(acc + t * PANEL + 16);)   \
+#define TAKE(t)                                                                                    \
+    v16 c##t##a = v_set1(0.0f);                                                                    \
+    SECOND(v16 c##t##b = c##t##a;)                                                                 \
+    if (t < m) {                                                                                   \
+        c##t##a = v_load(acc + t * PANEL);                                                         \
+        SECOND(c##t##b = v_load(acc + t * PANEL + 16);)                                            \
     }
-#define STEP(t)                                           \
-    if (t < m) {                                          \
-        v16 xt = v_set1(x[t]);                            \
-        c##t##a = v_fma(xt, wa, c##t##a);                 \
-        SECOND(c##t##b = v_fma(xt, wb, c##t##b);)         \
+#define STEP(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        v16 xt = v_set1(x[t]);                                                                     \
+        c##t##a = v_fma(xt, wa, c##t##a);                                                          \
+        SECOND(c##t##b = v_fma(xt, wb, c##t##b);)                                                  \
     }
-#define GIVE(t)                                           \
-    if (t < m) {                                          \
-        v_store(acc + t * PANEL, c##t##a);                \
-        SECOND(v_store(acc + t * PANEL + 16, c##t##b);)   \
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        v_store(acc + t * PANEL, c##t##a);                                                         \
+        SECOND(v_store(acc + t * PANEL + 16, c##t##b);)                                            \
     }
     TILE_EACH(TAKE)
     for (uint64_t k = 0; k < n; k++, w += PANEL, x += m) {
@@ -124,7 +124,7 @@ INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t toke
 static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
-    float seg[SEGMENTS][TOKENS_MAX][PANEL], block[COLS * PANEL];
+    float                        seg[SEGMENTS][TOKENS_MAX][PANEL], block[COLS * PANEL];
     for (uint64_t s = 0; s < w->nseg; s++) {
         memset(seg[s], 0, (t1 - t0) * sizeof seg[s][0]);
         uint64_t begin = s * w->seg, end = w->cols - begin < w->seg ? w->cols : begin + w->seg;
@@ -150,22 +150,22 @@ INLINE void linear_few(const struct tsr_cpu_linear *a, uint64_t panel, enum tsr_
                        const int m)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const uint8_t *p = w->codes + panel * w->panel_bytes;
-    const float   *x = a->x;
-    float          seg[DIRECT_MAX][SEGMENTS][PANEL];
+    const uint8_t               *p = w->codes + panel * w->panel_bytes;
+    const float                 *x = a->x;
+    float                        seg[DIRECT_MAX][SEGMENTS][PANEL];
     for (uint64_t s = 0; s < w->nseg; s++) {
         uint64_t begin = s * w->seg, end = w->cols - begin < w->seg ? w->cols : begin + w->seg;
 #define TAKE(t) v16 c##t##a = v_set1(0.0f), c##t##b = c##t##a;
-#define STEP(t)                                     \
-    if (t < m) {                                    \
-        v16 xt = v_set1(x[t * a->ldx + k]);         \
-        c##t##a = v_fma(xt, wa, c##t##a);           \
-        c##t##b = v_fma(xt, wb, c##t##b);           \
+#define STEP(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        v16 xt = v_set1(x[t * a->ldx + k]);                                                        \
+        c##t##a = v_fma(xt, wa, c##t##a);                                                          \
+        c##t##b = v_fma(xt, wb, c##t##b);                                                          \
     }
-#define GIVE(t)                                     \
-    if (t < m) {                                    \
-        v_store(seg[t][s], c##t##a);                \
-        v_store(seg[t][s] + 16, c##t##b);           \
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        v_store(seg[t][s], c##t##a);                                                               \
+        v_store(seg[t][s] + 16, c##t##b);                                                          \
     }
         FEW_EACH(TAKE)
         for (uint64_t k = begin; k < end; k++) {

@@ -41,28 +41,28 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
     const uint64_t               step = low ? 8 : 4, at = (panel * w->groups + u->group) * PANEL;
-    const uint8_t *c = w->codes + panel * w->panel_bytes + k0 / step * 128;
+    const uint8_t               *c = w->codes + panel * w->panel_bytes + k0 / step * 128;
 #define TAKE(t) i16v i##t##a = vi_zero(), i##t##b = i##t##a, j##t##a = i##t##a, j##t##b = i##t##a;
-#define STEP(t)                                                   \
-    if (t < m) {                                                  \
-        i16v x = vi_four(q + t * ldq);                            \
-        if (low) {                                                \
-            i16v y = vi_four(q + t * ldq + 4);                    \
-            i##t##a = vi_dot4_low(i##t##a, vi_nib_lo(wa), x);     \
-            i##t##b = vi_dot4_low(i##t##b, vi_nib_lo(wb), x);     \
-            j##t##a = vi_dot4_low(j##t##a, vi_nib_hi(wa), y);     \
-            j##t##b = vi_dot4_low(j##t##b, vi_nib_hi(wb), y);     \
-        } else {                                                  \
-            i##t##a = vi_dot4(i##t##a, wa, x);                    \
-            i##t##b = vi_dot4(i##t##b, wb, x);                    \
-        }                                                         \
+#define STEP(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        i16v x = vi_four(q + t * ldq);                                                             \
+        if (low) {                                                                                 \
+            i16v y = vi_four(q + t * ldq + 4);                                                     \
+            i##t##a = vi_dot4_low(i##t##a, vi_nib_lo(wa), x);                                      \
+            i##t##b = vi_dot4_low(i##t##b, vi_nib_lo(wb), x);                                      \
+            j##t##a = vi_dot4_low(j##t##a, vi_nib_hi(wa), y);                                      \
+            j##t##b = vi_dot4_low(j##t##b, vi_nib_hi(wb), y);                                      \
+        } else {                                                                                   \
+            i##t##a = vi_dot4(i##t##a, wa, x);                                                     \
+            i##t##b = vi_dot4(i##t##b, wb, x);                                                     \
+        }                                                                                          \
     }
-#define GIVE(t)                                                                            \
-    if (t < m) {                                                                           \
-        int32_t qsum = a->sums[r * a->tokens + t0 + t];                                    \
-        float   sa = a->sa[(t0 + t) * w->nblocks + u->block];                              \
-        acc[t][0] = fold(acc[t][0], vi_add(i##t##a, j##t##a), za, qsum, sw, sa);           \
-        acc[t][1] = fold(acc[t][1], vi_add(i##t##b, j##t##b), zb, qsum, sv, sa);           \
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        int32_t qsum = a->sums[r * a->tokens + t0 + t];                                            \
+        float   sa = a->sa[(t0 + t) * w->nblocks + u->block];                                      \
+        acc[t][0] = fold(acc[t][0], vi_add(i##t##a, j##t##a), za, qsum, sw, sa);                   \
+        acc[t][1] = fold(acc[t][1], vi_add(i##t##b, j##t##b), zb, qsum, sv, sa);                   \
     }
     FEW_EACH(TAKE)
     for (uint64_t k = k0; k < k1; k += step, c += 128, q += step) {
@@ -125,8 +125,7 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, con
 }
 
 INLINE void few_any(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t m,
-                    const int low)
-{
+                    const int low){
 #define CALL(i) few(a, panel, t0, low, i)
     FEW_SWITCH(m, CALL)
 #undef CALL
@@ -137,26 +136,26 @@ INLINE void tile_run(const int low, const int m, const uint8_t *codes, const int
                      uint64_t k1, const int32_t *qsum, const float *sa, uint64_t lda, const v16 *sw,
                      const i16v *zero, float *acc)
 {
-#define TAKE(t)                                                                         \
-    i16v c##t##a = vi_zero();                                                           \
+#define TAKE(t)                                                                                    \
+    i16v c##t##a = vi_zero();                                                                      \
     SECOND(i16v c##t##b = c##t##a;)
-#define STEP8(t)                                                                        \
-    if (t < m) {                                                                        \
-        i16v x = vi_four(q + 4 * t);                                                    \
-        c##t##a = vi_dot4(c##t##a, wa, x);                                              \
-        SECOND(c##t##b = vi_dot4(c##t##b, wb, x);)                                      \
+#define STEP8(t)                                                                                   \
+    if (t < m) {                                                                                   \
+        i16v x = vi_four(q + 4 * t);                                                               \
+        c##t##a = vi_dot4(c##t##a, wa, x);                                                         \
+        SECOND(c##t##b = vi_dot4(c##t##b, wb, x);)                                                 \
     }
-#define STEP4(t)                                                                        \
-    if (t < m) {                                                                        \
-        i16v x = vi_four(q + 4 * t);                                                    \
-        c##t##a = vi_dot4_low(c##t##a, la, x);                                          \
-        SECOND(c##t##b = vi_dot4_low(c##t##b, lb, x);)                                  \
+#define STEP4(t)                                                                                   \
+    if (t < m) {                                                                                   \
+        i16v x = vi_four(q + 4 * t);                                                               \
+        c##t##a = vi_dot4_low(c##t##a, la, x);                                                     \
+        SECOND(c##t##b = vi_dot4_low(c##t##b, lb, x);)                                             \
     }
-#define GIVE(t)                                                                         \
-    if (t < m) {                                                                        \
-        float *p = acc + t * PANEL, s = sa[t * lda];                                    \
-        v_store(p, fold(v_load(p), c##t##a, zero[0], qsum[t], sw[0], s));               \
-        SECOND(v_store(p + 16, fold(v_load(p + 16), c##t##b, zero[1], qsum[t], sw[1], s));) \
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        float *p = acc + t * PANEL, s = sa[t * lda];                                               \
+        v_store(p, fold(v_load(p), c##t##a, zero[0], qsum[t], sw[0], s));                          \
+        SECOND(v_store(p + 16, fold(v_load(p + 16), c##t##b, zero[1], qsum[t], sw[1], s));)        \
     }
     const uint64_t step = low ? 8 : 4;
     TILE_EACH(TAKE)
@@ -186,8 +185,7 @@ INLINE void tile_run(const int low, const int m, const uint8_t *codes, const int
 
 INLINE void tile_any(const int low, uint64_t m, const uint8_t *codes, const int8_t *q, uint64_t k0,
                      uint64_t k1, const int32_t *qsum, const float *sa, uint64_t lda, const v16 *sw,
-                     const i16v *zero, float *acc)
-{
+                     const i16v *zero, float *acc){
 #define CALL(i) tile_run(low, i, codes, q, k0, k1, qsum, sa, lda, sw, zero, acc)
     TILE_SWITCH(m, CALL)
 #undef CALL
@@ -197,28 +195,28 @@ INLINE void tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, u
                   const int low)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const uint64_t step = low ? 8 : 4, kp = (w->cols + 7) / 8 * 8;
-    float seg[SEGMENTS][TOKENS_MAX][PANEL];
+    const uint64_t               step = low ? 8 : 4, kp = (w->cols + 7) / 8 * 8;
+    float                        seg[SEGMENTS][TOKENS_MAX][PANEL];
     for (uint64_t i = 0; i < SEGMENTS; i++)
         memset(seg[i], 0, (t1 - t0) * sizeof seg[i][0]);
     for (uint64_t r = 0; r < w->nruns; r++) {
         const struct tsr_cpu_run *u = &w->runs[r];
-        const uint8_t *codes = w->codes + panel * w->panel_bytes + u->k0 / step * 128;
-        uint64_t       at = (panel * w->groups + u->group) * PANEL;
+        const uint8_t            *codes = w->codes + panel * w->panel_bytes + u->k0 / step * 128;
+        uint64_t                  at = (panel * w->groups + u->group) * PANEL;
         for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS) {
             v16  sw[ISA_VECS];
             i16v zero[ISA_VECS];
             UNROLL
             for (uint64_t i = 0; i < ISA_VECS; i++) {
                 sw[i] = group_scale(w, at + 16 * (v + i));
-                zero[i] = w->zeros ? vi_load_u8(w->zeros + at + 16 * (v + i))
-                                   : vi_set1((int32_t)w->mid);
+                zero[i] =
+                    w->zeros ? vi_load_u8(w->zeros + at + 16 * (v + i)) : vi_set1((int32_t)w->mid);
             }
             for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
                 uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
                 tile_any(low, m, codes + 64 * v, a->qpack + t * kp + u->k0 * m, u->k0, u->k1,
-                         a->sums + r * a->tokens + t, a->sa + t * w->nblocks + u->block,
-                         w->nblocks, sw, zero, &seg[u->segment][t - t0][16 * v]);
+                         a->sums + r * a->tokens + t, a->sa + t * w->nblocks + u->block, w->nblocks,
+                         sw, zero, &seg[u->segment][t - t0][16 * v]);
             }
         }
     }

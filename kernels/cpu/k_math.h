@@ -11,8 +11,8 @@ INLINE v16 v_exp(v16 x)
 {
     v16 c = v_min(v_max(x, v_set1(-105.0f)), v_set1(89.0f));
     v16 n = v_rint(v_mul(c, v_set1(0x1.715476p+0f)));
-    v16 r = v_fma(n, v_set1(-0x1.62e400p-1f), c);  /* ln2 to 13 bits: exact product */
-    r = v_fma(n, v_set1(-0x1.7f7d1cp-20f), r);     /* the rest */
+    v16 r = v_fma(n, v_set1(-0x1.62e400p-1f), c); /* ln2 to 13 bits: exact product */
+    r = v_fma(n, v_set1(-0x1.7f7d1cp-20f), r);    /* the rest */
     v16 p = v_set1(0x1.a01a02p-13f);
     p = v_fma(p, r, v_set1(0x1.6c16c2p-10f));
     p = v_fma(p, r, v_set1(0x1.111112p-7f));

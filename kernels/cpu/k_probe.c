@@ -26,11 +26,11 @@ uint64_t K(probe_read)(const void *p, uint64_t bytes, uint32_t shape)
 }
 
 #if TSR_SIMD == 2
-#  define CHAINS 6 /* each is two registers; 16 exist */
+#define CHAINS 6 /* each is two registers; 16 exist */
 #elif TSR_SIMD == 512
-#  define CHAINS 16
+#define CHAINS 16
 #else
-#  define CHAINS 1
+#define CHAINS 1
 #endif
 
 /* rounds * PROBE_CHAINS FMAs of 16 lanes. */
@@ -42,8 +42,8 @@ float K(probe_fma)(uint64_t rounds)
         c[i] = v_set1((float)i);
     for (uint64_t r = 0; r < rounds; r += CHAINS)
         UNROLL
-        for (int i = 0; i < CHAINS; i++)
-            c[i] = v_fma(c[i], a, b);
+    for (int i = 0; i < CHAINS; i++)
+        c[i] = v_fma(c[i], a, b);
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         c[0] = v_add(c[0], c[i]);

@@ -2,9 +2,9 @@
 #include "k_decl.h"
 
 #define TABLE_(isa) tsr_cpu_kernels_##isa
-#define TABLE(isa) TABLE_(isa)
-#define TEXT_(s) #s
-#define TEXT(s) TEXT_(s)
+#define TABLE(isa)  TABLE_(isa)
+#define TEXT_(s)    #s
+#define TEXT(s)     TEXT_(s)
 
 const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .name = TEXT(ISA_NAME),

@@ -9,47 +9,52 @@
 #include "simd.h"
 
 #if ISA_VECS == 2
-#  define SECOND(x) x
+#define SECOND(x) x
 #else
-#  define SECOND(x)
+#define SECOND(x)
 #endif
 
 #define FEW_EACH(X) X(0) X(1) X(2) X(3)
 #if ISA_TOKENS == 12
-#  define TILE_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define TILE_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #elif ISA_TOKENS == 6
-#  define TILE_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#define TILE_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5)
 #else
-#  define TILE_EACH(X) X(0) X(1) X(2) X(3)
+#define TILE_EACH(X) X(0) X(1) X(2) X(3)
 #endif
 
 /* switch cases that call f(m) for m = 2.. of the tile, the default being 1 */
-#define TILE_CASE(n, f) case n: f(n); break;
+#define TILE_CASE(n, f)                                                                            \
+    case n:                                                                                        \
+        f(n);                                                                                      \
+        break;
 #if ISA_TOKENS == 12
-#  define TILE_SWITCH(m, f)                                                               \
-      switch (m) {                                                                        \
-      TILE_CASE(12, f) TILE_CASE(11, f) TILE_CASE(10, f) TILE_CASE(9, f) TILE_CASE(8, f)  \
-      TILE_CASE(7, f) TILE_CASE(6, f) TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f)     \
-      TILE_CASE(2, f)                                                                     \
-      default: f(1); break;                                                               \
-      }
+#define TILE_SWITCH(m, f)                                                                          \
+    switch (m) {                                                                                   \
+        TILE_CASE(12, f)                                                                           \
+        TILE_CASE(11, f) TILE_CASE(10, f) TILE_CASE(9, f) TILE_CASE(8, f) TILE_CASE(7, f)          \
+            TILE_CASE(6, f) TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f)                        \
+                TILE_CASE(2, f) default : f(1);                                                    \
+        break;                                                                                     \
+    }
 #elif ISA_TOKENS == 6
-#  define TILE_SWITCH(m, f)                                                               \
-      switch (m) {                                                                        \
-      TILE_CASE(6, f) TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f)     \
-      default: f(1); break;                                                               \
-      }
+#define TILE_SWITCH(m, f)                                                                          \
+    switch (m) {                                                                                   \
+        TILE_CASE(6, f)                                                                            \
+        TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);            \
+        break;                                                                                     \
+    }
 #else
-#  define TILE_SWITCH(m, f)                                                               \
-      switch (m) {                                                                        \
-      TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f)                                     \
-      default: f(1); break;                                                               \
-      }
+#define TILE_SWITCH(m, f)                                                                          \
+    switch (m) {                                                                                   \
+        TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);                            \
+        break;                                                                                     \
+    }
 #endif
-#define FEW_SWITCH(m, f)                                                                  \
-    switch (m) {                                                                          \
-    TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f)                                       \
-    default: f(1); break;                                                                 \
+#define FEW_SWITCH(m, f)                                                                           \
+    switch (m) {                                                                                   \
+        TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);                            \
+        break;                                                                                     \
     }
 
 #endif

@@ -29,50 +29,50 @@ struct tsr_cpu_run {
 
 struct tsr_cpu_weight {
     enum tsr_cpu_layout layout;
-    uint32_t  scale_f16;    /* scales are F16, else F32                  */
-    uint64_t  rows, cols, panels;
-    uint64_t  seg, nseg;    /* columns of a segment; segments            */
-    uint64_t  nblocks;      /* activation blocks                         */
-    uint64_t  group, groups;
-    uint64_t  nruns;
+    uint32_t            scale_f16; /* scales are F16, else F32                  */
+    uint64_t            rows, cols, panels;
+    uint64_t            seg, nseg; /* columns of a segment; segments            */
+    uint64_t            nblocks;   /* activation blocks                         */
+    uint64_t            group, groups;
+    uint64_t            nruns;
     struct tsr_cpu_run *runs;
-    uint32_t  aligned;      /* all runs begin on a step of the codes     */
-    uint32_t  mid;          /* the zero point where zeros is NULL        */
-    uint64_t  panel_bytes;  /* of codes                                  */
-    uint8_t  *codes, *scales, *zeros; /* scales, zeros: [panel][group][32] */
-    uint8_t  *data;         /* the allocation they lie in                */
-    uint64_t  data_bytes;
+    uint32_t            aligned;                /* all runs begin on a step of the codes     */
+    uint32_t            mid;                    /* the zero point where zeros is NULL        */
+    uint64_t            panel_bytes;            /* of codes                                  */
+    uint8_t            *codes, *scales, *zeros; /* scales, zeros: [panel][group][32] */
+    uint8_t            *data;                   /* the allocation they lie in                */
+    uint64_t            data_bytes;
 };
 
 struct tsr_cpu_linear {
     const struct tsr_cpu_weight *w;
-    uint64_t     tokens;
-    const float *x;         /* [tokens][ldx]                             */
-    uint64_t     ldx;
-    const float *xpack;     /* per tile of `tokens` (see tile): [k][tile]; or NULL */
-    const int8_t *q;        /* [tokens][ldq], zero past cols             */
-    uint64_t     ldq;       /* a multiple of 8                           */
-    const int8_t *qpack;    /* per tile: [k/4][tile][4]; or NULL         */
-    const float *sa;        /* [tokens][nblocks]                         */
-    const int32_t *sums;    /* [nruns][tokens] of q                      */
-    const float *bias;      /* [rows] or NULL                            */
-    float       *out;       /* [tokens][ldo]                             */
-    uint64_t     ldo;
+    uint64_t                     tokens;
+    const float                 *x; /* [tokens][ldx]                             */
+    uint64_t                     ldx;
+    const float                 *xpack; /* per tile of `tokens` (see tile): [k][tile]; or NULL */
+    const int8_t                *q;     /* [tokens][ldq], zero past cols             */
+    uint64_t                     ldq;   /* a multiple of 8                           */
+    const int8_t                *qpack; /* per tile: [k/4][tile][4]; or NULL         */
+    const float                 *sa;    /* [tokens][nblocks]                         */
+    const int32_t               *sums;  /* [nruns][tokens] of q                      */
+    const float                 *bias;  /* [rows] or NULL                            */
+    float                       *out;   /* [tokens][ldo]                             */
+    uint64_t                     ldo;
 };
 
 struct tsr_cpu_attention {
     const uint8_t *q, *k, *v; /* bytes; k and v at the cache's row 0      */
     uint8_t       *out;
-    const uint8_t *spans;     /* per token: first row, position (U32 each) */
+    const uint8_t *spans; /* per token: first row, position (U32 each) */
     uint64_t       q_stride, k_stride, v_stride, out_stride, span_stride;
-    const float   *slopes;    /* [heads] or NULL                          */
+    const float   *slopes; /* [heads] or NULL                          */
     uint32_t       dtype, heads, kv_heads, head_dim, window;
     float          scale, softcap;
 };
 
 struct tsr_cpu_kernels {
     const char *name;
-    uint32_t    tile;         /* tokens that share a tile in the GEMM form */
+    uint32_t    tile; /* tokens that share a tile in the GEMM form */
     uint32_t    reserved;
     /* n elements; b may be NULL; out may be a */
     void (*act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
@@ -82,8 +82,8 @@ struct tsr_cpu_kernels {
     void (*norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
                  uint32_t kind, float eps, float gain_offset);
     /* one token; out may be x */
-    void (*rope)(float *out, const float *x, const float *cosine, const float *sine,
-                 uint32_t heads, uint32_t head_dim, uint32_t rotary_dim);
+    void (*rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
+                 uint32_t head_dim, uint32_t rotary_dim);
     /* one cache row of `dtype` */
     void (*kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
     /* one token and KV head with all its query heads; scores: scratch of

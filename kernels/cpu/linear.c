@@ -6,13 +6,13 @@
 struct job {
     const struct tsr_cpu *c;
     struct tsr_cpu_linear a;
-    uint64_t per_chunk;         /* tokens that go through a panel together */
-    int      a8;
-    float   *x16;               /* a16: rounded activations */
-    float   *xpack;
-    int8_t  *q, *qpack;
-    float   *sa;
-    int32_t *sums;
+    uint64_t              per_chunk; /* tokens that go through a panel together */
+    int                   a8;
+    float                *x16; /* a16: rounded activations */
+    float                *xpack;
+    int8_t               *q, *qpack;
+    float                *sa;
+    int32_t              *sums;
 };
 
 static tsr_status round_rows(void *arg, uint64_t begin, uint64_t end)
@@ -124,8 +124,8 @@ static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, in
                               struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = j->a.w;
-    uint64_t total = 0, x16, xp, T = j->a.tokens;
-    uint8_t *p = NULL;
+    uint64_t                     total = 0, x16, xp, T = j->a.tokens;
+    uint8_t                     *p = NULL;
     if (!reserve(&total, act == TSR_ACT_A16 ? T : 0, w->cols * 4, &x16) ||
         !reserve(&total, tiled ? T : 0, w->cols * 4, &xp))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
@@ -152,8 +152,8 @@ static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, in
 tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = op->weight;
-    struct tsr_view out, x, bias = { 0 };
-    tsr_status      st;
+    struct tsr_view              out, x, bias = { 0 };
+    tsr_status                   st;
     if (!w)
         return tsr_fail(err, TSR_E_INVAL, "LINEAR: the weight is NULL");
     if (op->act > TSR_ACT_A8)
@@ -163,10 +163,9 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
             TSR_OK ||
         (st = tsr_cpu_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
         return st;
-    if (op->in[1] &&
-        ((st = tsr_cpu_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->rows, err)) !=
-             TSR_OK ||
-         (st = tsr_cpu_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
+    if (op->in[1] && ((st = tsr_cpu_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->rows,
+                                         err)) != TSR_OK ||
+                      (st = tsr_cpu_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
         return st;
     struct job j = { .c = c };
     int        packed = w->layout == W_I8 || w->layout == W_I4, tiled;

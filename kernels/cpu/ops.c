@@ -15,7 +15,7 @@ tsr_status tsr_cpu_view(struct tsr_view *v, const struct tsr_tensor *t, const ch
     if (!t || !t->buffer)
         return tsr_fail(err, TSR_E_INVAL, "%s: %s is missing", op, what);
     const struct tsr_cpu_buffer *b = t->buffer;
-    uint64_t size = dtype_size(dtype), row, span;
+    uint64_t                     size = dtype_size(dtype), row, span;
     if (t->dtype != dtype)
         return tsr_fail(err, TSR_E_INVAL, "%s: %s has dtype %u, wanted %u", op, what, t->dtype,
                         dtype);
@@ -47,7 +47,8 @@ tsr_status tsr_cpu_apart(const struct tsr_tensor *out, const struct tsr_tensor *
         return TSR_OK;
     uint64_t so = out->row_stride, si = in->row_stride;
     uint64_t wo = out->cols * dtype_size(out->dtype), wi = in->cols * dtype_size(in->dtype);
-    uint64_t eo = out->offset + (out->rows - 1) * so + wo, ei = in->offset + (in->rows - 1) * si + wi;
+    uint64_t eo = out->offset + (out->rows - 1) * so + wo,
+             ei = in->offset + (in->rows - 1) * si + wi;
     if (out->rows == 1)
         eo = out->offset + wo;
     if (in->rows == 1)
@@ -176,8 +177,8 @@ static tsr_status run_rope(struct rows *r, struct tsr_err *err)
 static tsr_status run_second(struct rows *r, const char *name, int may_be_out, struct tsr_err *err)
 {
     const struct tsr_op *op = r->op;
-    tsr_status st = tsr_cpu_view(&r->b, op->in[1], name, "in1", TSR_F32, r->out.rows, r->out.cols,
-                                 err);
+    tsr_status           st =
+        tsr_cpu_view(&r->b, op->in[1], name, "in1", TSR_F32, r->out.rows, r->out.cols, err);
     return st != TSR_OK ? st : tsr_cpu_apart(op->out, op->in[1], may_be_out, name, err);
 }
 
@@ -203,12 +204,14 @@ static tsr_status run_gather(struct tsr_cpu *c, const struct tsr_op *op, struct 
 /* out and in0 of one shape, in place allowed. */
 static tsr_status run_rows(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
 {
-    static const char *const name[] = { [TSR_OP_NORM] = "NORM", [TSR_OP_ROPE] = "ROPE",
-                                        [TSR_OP_ACT] = "ACT", [TSR_OP_ADD] = "ADD",
+    static const char *const name[] = { [TSR_OP_NORM] = "NORM",
+                                        [TSR_OP_ROPE] = "ROPE",
+                                        [TSR_OP_ACT] = "ACT",
+                                        [TSR_OP_ADD] = "ADD",
                                         [TSR_OP_SCALE] = "SCALE" };
-    struct rows r = { .c = c, .op = op };
-    const char *n = name[op->kind];
-    tsr_status  st;
+    struct rows              r = { .c = c, .op = op };
+    const char              *n = name[op->kind];
+    tsr_status               st;
     if ((st = tsr_cpu_view(&r.out, op->out, n, "out", TSR_F32, 0, 0, err)) != TSR_OK ||
         (st = tsr_cpu_view(&r.a, op->in[0], n, "in0", TSR_F32, r.out.rows, r.out.cols, err)) !=
             TSR_OK ||
@@ -234,16 +237,22 @@ static tsr_status run_rows(struct tsr_cpu *c, const struct tsr_op *op, struct ts
 static tsr_status dispatch(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
 {
     switch (op->kind) {
-    case TSR_OP_LINEAR: return tsr_cpu_linear_op(c, op, err);
-    case TSR_OP_EMBED: return tsr_cpu_embed_op(c, op, err);
-    case TSR_OP_KV_STORE: return tsr_cpu_kv_store_op(c, op, err);
-    case TSR_OP_ATTENTION: return tsr_cpu_attention_op(c, op, err);
-    case TSR_OP_GATHER: return run_gather(c, op, err);
+    case TSR_OP_LINEAR:
+        return tsr_cpu_linear_op(c, op, err);
+    case TSR_OP_EMBED:
+        return tsr_cpu_embed_op(c, op, err);
+    case TSR_OP_KV_STORE:
+        return tsr_cpu_kv_store_op(c, op, err);
+    case TSR_OP_ATTENTION:
+        return tsr_cpu_attention_op(c, op, err);
+    case TSR_OP_GATHER:
+        return run_gather(c, op, err);
     case TSR_OP_NORM:
     case TSR_OP_ROPE:
     case TSR_OP_ACT:
     case TSR_OP_ADD:
-    case TSR_OP_SCALE: return run_rows(c, op, err);
+    case TSR_OP_SCALE:
+        return run_rows(c, op, err);
     default:
         return tsr_fail(err, TSR_E_UNSUPPORTED, "operation %u is not known to the CPU backend",
                         op->kind);

@@ -22,11 +22,6 @@ static const struct tsr_component component = {
 static const struct tsr_component *const components[] = { &component };
 
 TSR_PLUGIN_SYMBOL(cpu) = {
-    TSR_PLUGIN_HEADER,
-    .id = "org.tessera.cpu",
-    .version = "0.1.0",
-    .license = "Apache-2.0",
-    .build = __VERSION__,
-    .components = components,
-    .n_components = 1,
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.cpu",  .version = "0.1.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components, .n_components = 1,
 };

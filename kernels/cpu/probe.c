@@ -24,8 +24,9 @@ static tsr_status probe_read(void *self, const void *buffer, uint64_t offset, ui
     struct tsr_cpu              *c = self;
     const struct tsr_cpu_buffer *b = buffer;
     if (!b || offset > b->bytes || bytes > b->bytes - offset || bytes < 65536)
-        return tsr_fail(err, TSR_E_INVAL, "probe: %llu bytes at %llu do not lie inside the buffer, "
-                                          "or are fewer than 65536",
+        return tsr_fail(err, TSR_E_INVAL,
+                        "probe: %llu bytes at %llu do not lie inside the buffer, "
+                        "or are fewer than 65536",
                         (unsigned long long)bytes, (unsigned long long)offset);
     double t = now();
     use(c->k->probe_read(b->data + offset, bytes, shape));
@@ -91,10 +92,12 @@ static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_resul
     return TSR_OK;
 }
 
-#define PROBE(f, d)                                                                      \
-    { .struct_size = sizeof(struct tsr_probe_v1), .read = probe_read, .fma = probe_fma,  \
-      .dot = probe_dot, .clock = probe_clock, .n_shapes = 4, .fma_per_cycle = f,         \
-      .dot_per_cycle = d }
+#define PROBE(f, d)                                                                                \
+    {                                                                                              \
+        .struct_size = sizeof(struct tsr_probe_v1), .read = probe_read, .fma = probe_fma,          \
+        .dot = probe_dot, .clock = probe_clock, .n_shapes = 4, .fma_per_cycle = f,                 \
+        .dot_per_cycle = d                                                                         \
+    }
 
 /* two 512-bit or two 256-bit FMAs a cycle; vpdpbusd likewise; AVX2 needs two vpmaddwd, two
  * additions and two shifts or masks per 32 products; the scalar set has no fixed rate */

@@ -9,34 +9,34 @@
 #include <string.h>
 
 #if TSR_SIMD == 512
-#  include "simd_avx512.h"
-#  define ISA_NAME avx512
-#  define ISA_VECS 2   /* vectors of rows in a GEMM tile */
-#  define ISA_TOKENS 12 /* tokens in a GEMM tile */
+#include "simd_avx512.h"
+#define ISA_NAME   avx512
+#define ISA_VECS   2  /* vectors of rows in a GEMM tile */
+#define ISA_TOKENS 12 /* tokens in a GEMM tile */
 #elif TSR_SIMD == 2
-#  include "simd_avx2.h"
-#  define ISA_NAME avx2
-#  define ISA_VECS 1
-#  define ISA_TOKENS 6
+#include "simd_avx2.h"
+#define ISA_NAME   avx2
+#define ISA_VECS   1
+#define ISA_TOKENS 6
 #else
-#  include "simd_scalar.h"
-#  define ISA_NAME scalar
-#  define ISA_VECS 1
-#  define ISA_TOKENS 4
+#include "simd_scalar.h"
+#define ISA_NAME   scalar
+#define ISA_VECS   1
+#define ISA_TOKENS 4
 #endif
 
 /* K(norm) is tsr_k_norm_avx512 and so on. */
 #define ISA_JOIN_(a, b) tsr_k_##a##_##b
-#define ISA_JOIN(a, b) ISA_JOIN_(a, b)
-#define K(name) ISA_JOIN(name, ISA_NAME)
+#define ISA_JOIN(a, b)  ISA_JOIN_(a, b)
+#define K(name)         ISA_JOIN(name, ISA_NAME)
 
 #define INLINE static inline __attribute__((always_inline))
 
 /* Loops over a tile must become straight code, else the tile lives in memory. */
 #if defined(__clang__)
-#  define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("unroll")
 #else
-#  define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 #endif

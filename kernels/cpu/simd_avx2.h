@@ -59,10 +59,10 @@ static inline v16 v_keep(v16 v, uint64_t n)
     return v_make(_mm256_and_ps(v.a, _mm256_castsi256_ps(m.a)),
                   _mm256_and_ps(v.b, _mm256_castsi256_ps(m.b)));
 }
-#define V_BINARY(name, op)                               \
-    static inline v16 name(v16 x, v16 y)                 \
-    {                                                    \
-        return v_make(op(x.a, y.a), op(x.b, y.b));       \
+#define V_BINARY(name, op)                                                                         \
+    static inline v16 name(v16 x, v16 y)                                                           \
+    {                                                                                              \
+        return v_make(op(x.a, y.a), op(x.b, y.b));                                                 \
     }
 V_BINARY(v_add, _mm256_add_ps)
 V_BINARY(v_sub, _mm256_sub_ps)
@@ -228,10 +228,10 @@ static inline v16 vi_cvt(i16v x)
 {
     return v_make(_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b));
 }
-#define VI_BINARY(name, op)                              \
-    static inline i16v name(i16v x, i16v y)              \
-    {                                                    \
-        return vi_make(op(x.a, y.a), op(x.b, y.b));      \
+#define VI_BINARY(name, op)                                                                        \
+    static inline i16v name(i16v x, i16v y)                                                        \
+    {                                                                                              \
+        return vi_make(op(x.a, y.a), op(x.b, y.b));                                                \
     }
 VI_BINARY(vi_add, _mm256_add_epi32)
 VI_BINARY(vi_sub, _mm256_sub_epi32)

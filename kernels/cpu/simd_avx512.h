@@ -37,10 +37,10 @@ static inline v16 v_keep(v16 v, uint64_t n)
 {
     return _mm512_maskz_mov_ps(v_first(n), v);
 }
-#define V_BINARY(name, op)                  \
-    static inline v16 name(v16 x, v16 y)    \
-    {                                       \
-        return op(x, y);                    \
+#define V_BINARY(name, op)                                                                         \
+    static inline v16 name(v16 x, v16 y)                                                           \
+    {                                                                                              \
+        return op(x, y);                                                                           \
     }
 V_BINARY(v_add, _mm512_add_ps)
 V_BINARY(v_sub, _mm512_sub_ps)
@@ -110,8 +110,7 @@ static inline v16 v_tree16x16(const v16 a[16])
     for (int j = 0; j < 2; j++) /* in each quarter: two of j, two of j+2 */
         d[j] = _mm512_add_ps(_mm512_shuffle_ps(q[j], q[j + 2], 0x44),
                              _mm512_shuffle_ps(q[j], q[j + 2], 0xee));
-    v16 s = _mm512_add_ps(_mm512_shuffle_ps(d[0], d[1], 0x88),
-                          _mm512_shuffle_ps(d[0], d[1], 0xdd));
+    v16 s = _mm512_add_ps(_mm512_shuffle_ps(d[0], d[1], 0x88), _mm512_shuffle_ps(d[0], d[1], 0xdd));
     /* quarter c holds vectors base, base+2, base+1, base+3 of base = 0, 8, 4, 12 */
     const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
     return _mm512_permutexvar_ps(order, s);

@@ -19,7 +19,7 @@ typedef struct {
 
 static inline v16 v_set1(float x)
 {
-    v16 r;
+    v16  r;
     EACH r.f[l] = x;
     return r;
 }
@@ -49,12 +49,12 @@ static inline v16 v_keep(v16 v, uint64_t n)
     EACH v.f[l] = (uint64_t)l < n ? v.f[l] : 0.0f;
     return v;
 }
-#define V_BINARY(name, expr)                   \
-    static inline v16 name(v16 a, v16 b)       \
-    {                                          \
-        v16 r;                                 \
-        EACH r.f[l] = (expr);                  \
-        return r;                              \
+#define V_BINARY(name, expr)                                                                       \
+    static inline v16 name(v16 a, v16 b)                                                           \
+    {                                                                                              \
+        v16  r;                                                                                    \
+        EACH r.f[l] = (expr);                                                                      \
+        return r;                                                                                  \
     }
 V_BINARY(v_add, a.f[l] + b.f[l])
 V_BINARY(v_sub, a.f[l] - b.f[l])
@@ -85,13 +85,13 @@ static inline v16 v_rint(v16 a)
 }
 static inline m16 v_lt(v16 a, v16 b)
 {
-    m16 r = { 0 };
+    m16  r = { 0 };
     EACH r.m |= (uint32_t)(a.f[l] < b.f[l]) << l;
     return r;
 }
 static inline m16 v_isnan(v16 a)
 {
-    m16 r = { 0 };
+    m16  r = { 0 };
     EACH r.m |= (uint32_t)(a.f[l] != a.f[l]) << l;
     return r;
 }
@@ -102,7 +102,7 @@ static inline v16 v_sel(m16 m, v16 a, v16 b)
 }
 static inline int v_all_finite(v16 a)
 {
-    int ok = 1;
+    int  ok = 1;
     EACH ok &= fabsf(a.f[l]) <= FLT_MAX;
     return ok;
 }
@@ -126,14 +126,14 @@ static inline float v_tree16(v16 v)
 /* lane j = tree16(a[j]) */
 static inline v16 v_tree16x16(const v16 a[16])
 {
-    v16 r;
+    v16  r;
     EACH r.f[l] = v_tree16(a[l]);
     return r;
 }
 static inline float v_hmax(v16 v)
 {
     float m = v.f[0];
-    EACH m = v.f[l] > m ? v.f[l] : m;
+    EACH  m = v.f[l] > m ? v.f[l] : m;
     return m;
 }
 static inline float half_f32(uint16_t h)
@@ -205,7 +205,7 @@ static inline v16 v_load_bf16(const void *p)
 }
 static inline v16 v_load_i8(const void *p)
 {
-    v16 r;
+    v16  r;
     EACH r.f[l] = (float)((const int8_t *)p)[l];
     return r;
 }
@@ -271,7 +271,7 @@ static inline i16v vi_byte(i16v w, uint32_t j)
 }
 static inline v16 vi_cvt(i16v a)
 {
-    v16 r;
+    v16  r;
     EACH r.f[l] = (float)a.i[l];
     return r;
 }

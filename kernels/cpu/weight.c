@@ -30,8 +30,10 @@ static tsr_status check(const struct tsr_weight_desc *d, struct tsr_err *err)
         return TSR_OK;
     }
     if (strcmp(f->id, TSR_FORMAT_INT) != 0)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "weight '%s': format '%s' is not read by the CPU "
-                                                "backend", d->name ? d->name : "?", f->id);
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "weight '%s': format '%s' is not read by the CPU "
+                        "backend",
+                        d->name ? d->name : "?", f->id);
     if (f->bits < 2 || f->bits > 8)
         return refuse(err, d, "bits must be 2 to 8");
     if (f->zero != TSR_ZERO_MID && f->zero != TSR_ZERO_STORED)
@@ -74,7 +76,7 @@ static uint64_t cut_runs(struct tsr_cpu_weight *w)
 static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
 {
     const struct tsr_format *f = d->format;
-    uint64_t per_panel, scales = 0, zeros = 0, codes;
+    uint64_t                 per_panel, scales = 0, zeros = 0, codes;
     w->rows = d->rows;
     w->cols = d->cols;
     w->panels = cpu_ceil(d->rows, PANEL);
@@ -92,7 +94,8 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
         w->mid = 1u << (f->bits - 1);
         w->scale_f16 = f->scale_dtype == TSR_F16;
         per_panel = cpu_ceil(w->cols, w->layout == W_I4 ? 8 : 4) * 128;
-        if (__builtin_mul_overflow(w->panels, w->groups * PANEL * (w->scale_f16 ? 2u : 4u), &scales))
+        if (__builtin_mul_overflow(w->panels, w->groups * PANEL * (w->scale_f16 ? 2u : 4u),
+                                   &scales))
             return 0;
         if (f->zero == TSR_ZERO_STORED)
             zeros = w->panels * w->groups * PANEL;

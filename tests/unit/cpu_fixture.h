@@ -52,10 +52,12 @@ static tsr_status host_for(void *ctx, uint64_t n, uint64_t grain,
     }
     return TSR_OK;
 }
-static const struct tsr_host test_host = {
-    .struct_size = sizeof(struct tsr_host), .abi_major = 1, .log = host_log, .alloc = host_alloc,
-    .release = host_release, .parallel_for = host_for
-};
+static const struct tsr_host test_host = { .struct_size = sizeof(struct tsr_host),
+                                           .abi_major = 1,
+                                           .log = host_log,
+                                           .alloc = host_alloc,
+                                           .release = host_release,
+                                           .parallel_for = host_for };
 
 /* ---- random numbers ---------------------------------------------------------- */
 
@@ -85,8 +87,8 @@ static inline float *rnd_new(uint64_t n, float scale)
 
 static inline struct tsr_cpu *cpu_new(const char *isa)
 {
-    void *self = NULL;
-    char  text[256] = "";
+    void          *self = NULL;
+    char           text[256] = "";
     struct tsr_err err = { sizeof err, sizeof text, text };
     setenv("TSR_ISA", isa, 1);
     if (tsr_cpu_create(&test_host, &tsr_cpu_memory_plain, &self, &err) != TSR_OK)
@@ -98,10 +100,14 @@ static inline struct tsr_cpu *cpu_new(const char *isa)
 static inline struct tsr_tensor dev(struct tsr_cpu *c, const void *data, uint32_t dtype,
                                     uint64_t rows, uint64_t cols, uint64_t pad)
 {
-    uint64_t size = dtype == TSR_F32 || dtype == TSR_U32 ? 4 : dtype == TSR_I8 ? 1 : 2;
-    struct tsr_tensor t = { .struct_size = sizeof t, .dtype = dtype, .offset = 64, .rows = rows,
-                            .cols = cols, .row_stride = cols * size + pad };
-    uint64_t bytes = 64 + rows * t.row_stride;
+    uint64_t          size = dtype == TSR_F32 || dtype == TSR_U32 ? 4 : dtype == TSR_I8 ? 1 : 2;
+    struct tsr_tensor t = { .struct_size = sizeof t,
+                            .dtype = dtype,
+                            .offset = 64,
+                            .rows = rows,
+                            .cols = cols,
+                            .row_stride = cols * size + pad };
+    uint64_t          bytes = 64 + rows * t.row_stride;
     assert_int_equal(tsr_cpu_buffer_alloc(c, bytes, &t.buffer, NULL), TSR_OK);
     for (uint64_t r = 0; data && r < rows; r++)
         assert_int_equal(tsr_cpu_upload(c, t.buffer, 64 + r * t.row_stride,
@@ -156,8 +162,11 @@ static inline void wt_int(struct wt *w, uint64_t rows, uint64_t cols, uint32_t b
                           uint32_t scale_dtype, uint32_t zero)
 {
     *w = (struct wt){ 0 };
-    w->format = (struct tsr_format){ .struct_size = sizeof w->format, .id = TSR_FORMAT_INT,
-                                     .bits = bits, .zero = zero, .group = group,
+    w->format = (struct tsr_format){ .struct_size = sizeof w->format,
+                                     .id = TSR_FORMAT_INT,
+                                     .bits = bits,
+                                     .zero = zero,
+                                     .group = group,
                                      .scale_dtype = scale_dtype };
     uint64_t cb = tsr_format_int_code_bytes(&w->format, cols) + 1;
     uint64_t mb = tsr_format_int_meta_bytes(&w->format, cols) + 4;
@@ -179,16 +188,22 @@ static inline void wt_int(struct wt *w, uint64_t rows, uint64_t cols, uint32_t b
             if (zero == TSR_ZERO_STORED)
                 m[groups * (scale_dtype == TSR_F32 ? 4 : 2) + g] = (uint8_t)(rnd() % (1u << bits));
         }
-    w->desc = (struct tsr_weight_desc){ .struct_size = sizeof w->desc, .name = "w",
-                                        .format = &w->format, .rows = rows, .cols = cols,
-                                        .codes = w->codes, .meta = w->meta, .code_stride = cb,
+    w->desc = (struct tsr_weight_desc){ .struct_size = sizeof w->desc,
+                                        .name = "w",
+                                        .format = &w->format,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .codes = w->codes,
+                                        .meta = w->meta,
+                                        .code_stride = cb,
                                         .meta_stride = mb };
 }
 
 static inline void wt_float(struct wt *w, uint64_t rows, uint64_t cols, uint32_t dtype)
 {
     *w = (struct wt){ 0 };
-    w->format = (struct tsr_format){ .struct_size = sizeof w->format, .id = TSR_FORMAT_FLOAT,
+    w->format = (struct tsr_format){ .struct_size = sizeof w->format,
+                                     .id = TSR_FORMAT_FLOAT,
                                      .dtype = dtype };
     uint64_t size = dtype == TSR_F32 ? 4 : 2;
     w->codes = malloc(rows * cols * size);
@@ -205,9 +220,13 @@ static inline void wt_float(struct wt *w, uint64_t rows, uint64_t cols, uint32_t
         else
             memcpy(w->codes + 2 * i, &h, 2);
     }
-    w->desc = (struct tsr_weight_desc){ .struct_size = sizeof w->desc, .name = "w",
-                                        .format = &w->format, .rows = rows, .cols = cols,
-                                        .codes = w->codes, .code_stride = cols * size };
+    w->desc = (struct tsr_weight_desc){ .struct_size = sizeof w->desc,
+                                        .name = "w",
+                                        .format = &w->format,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .codes = w->codes,
+                                        .code_stride = cols * size };
 }
 
 /* The dequantized matrix [rows][cols], by the reference decoder. */

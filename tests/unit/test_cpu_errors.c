@@ -73,9 +73,11 @@ static void buffers(void **state)
 static void views(void **state)
 {
     (void)state;
-    struct tsr_tensor a = dev(c, NULL, TSR_F32, 3, 20, 0), b = dev(c, NULL, TSR_F32, 3, 20, 0), x = b;
-    struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_SCALE, .out = &a, .in = { &x },
-                         .scale = 2 };
+    struct tsr_tensor a = dev(c, NULL, TSR_F32, 3, 20, 0), b = dev(c, NULL, TSR_F32, 3, 20, 0),
+                      x = b;
+    struct tsr_op op = {
+        .struct_size = sizeof op, .kind = TSR_OP_SCALE, .out = &a, .in = { &x }, .scale = 2
+    };
     run_ok(c, &op);
     x.rows = 4;
     refused(&op, "in0");
@@ -109,17 +111,20 @@ static void views(void **state)
 static void in_place_and_overlap(void **state)
 {
     (void)state;
-    float *data = rnd_new(3 * 60, 1.0f);
+    float            *data = rnd_new(3 * 60, 1.0f);
     struct tsr_tensor m = dev(c, data, TSR_F32, 3, 60, 0), l = m, r = m, s = m;
     l.cols = r.cols = s.cols = 20; /* column slices of one matrix */
     r.offset += 80;
     s.offset += 40;
-    struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_ADD, .out = &l, .in = { &l, &r } };
+    struct tsr_op op = {
+        .struct_size = sizeof op, .kind = TSR_OP_ADD, .out = &l, .in = { &l, &r }
+    };
     run_ok(c, &op); /* in place, and beside each other */
     float *got = host_of(c, &m);
     for (int t = 0; t < 3; t++)
         for (int k = 0; k < 60; k++)
-            assert_true(got[t * 60 + k] == data[t * 60 + k] + (k < 20 ? data[t * 60 + k + 20] : 0.0f));
+            assert_true(got[t * 60 + k] ==
+                        data[t * 60 + k] + (k < 20 ? data[t * 60 + k + 20] : 0.0f));
     free(got);
     op.in[1] = &s;
     refused(&op, "overlaps");
@@ -128,8 +133,9 @@ static void in_place_and_overlap(void **state)
     refused(&op, "overlaps");
     struct tsr_tensor g = l;
     g.rows = 1;
-    struct tsr_op norm = { .struct_size = sizeof norm, .kind = TSR_OP_NORM, .out = &l,
-                           .in = { &l, &g }, .eps = 1e-5f };
+    struct tsr_op norm = {
+        .struct_size = sizeof norm, .kind = TSR_OP_NORM, .out = &l, .in = { &l, &g }, .eps = 1e-5f
+    };
     refused(&norm, "overlaps");
     undev(c, &m);
     free(data);
@@ -140,8 +146,13 @@ static void shapes_of_operations(void **state)
     (void)state;
     struct tsr_tensor x = dev(c, NULL, TSR_F32, 2, 24, 0), y = dev(c, NULL, TSR_F32, 2, 24, 0);
     struct tsr_tensor cs = dev(c, NULL, TSR_F32, 2, 3, 0), sn = dev(c, NULL, TSR_F32, 2, 3, 0);
-    struct tsr_op rope = { .struct_size = sizeof rope, .kind = TSR_OP_ROPE, .out = &y,
-                           .in = { &x, &cs, &sn }, .heads = 3, .head_dim = 8, .rotary_dim = 6 };
+    struct tsr_op     rope = { .struct_size = sizeof rope,
+                               .kind = TSR_OP_ROPE,
+                               .out = &y,
+                               .in = { &x, &cs, &sn },
+                               .heads = 3,
+                               .head_dim = 8,
+                               .rotary_dim = 6 };
     run_ok(c, &rope);
     rope.rotary_dim = 5;
     refused(&rope, "rotary_dim");
@@ -151,20 +162,25 @@ static void shapes_of_operations(void **state)
     refused(&rope, "cos");
     rope.rotary_dim = 6, rope.heads = 4;
     refused(&rope, "columns");
-    struct tsr_op act = { .struct_size = sizeof act, .kind = TSR_OP_ACT, .out = &y, .in = { &x },
-                          .func = 9 };
+    struct tsr_op act = {
+        .struct_size = sizeof act, .kind = TSR_OP_ACT, .out = &y, .in = { &x }, .func = 9
+    };
     refused(&act, "func");
-    struct tsr_op norm = { .struct_size = sizeof norm, .kind = TSR_OP_NORM, .out = &y, .in = { &x },
-                           .norm = 2 };
+    struct tsr_op norm = {
+        .struct_size = sizeof norm, .kind = TSR_OP_NORM, .out = &y, .in = { &x }, .norm = 2
+    };
     refused(&norm, "norm");
     norm.norm = 0;
     refused(&norm, "gain");
-    uint32_t rows[2] = { 1, 2 };
+    uint32_t          rows[2] = { 1, 2 };
     struct tsr_tensor ids = dev(c, rows, TSR_U32, 1, 2, 0);
-    struct tsr_op gather = { .struct_size = sizeof gather, .kind = TSR_OP_GATHER, .out = &y,
-                             .in = { &x, &ids } };
+    struct tsr_op     gather = {
+            .struct_size = sizeof gather, .kind = TSR_OP_GATHER, .out = &y, .in = { &x, &ids }
+    };
     refused(&gather, "row 2");
-    struct tsr_op lin = { .struct_size = sizeof lin, .kind = TSR_OP_LINEAR, .out = &y, .in = { &x } };
+    struct tsr_op lin = {
+        .struct_size = sizeof lin, .kind = TSR_OP_LINEAR, .out = &y, .in = { &x }
+    };
     refused(&lin, "weight");
     struct wt w;
     void     *h = NULL;
@@ -185,21 +201,30 @@ static void shapes_of_operations(void **state)
 static void cache_ranges(void **state)
 {
     (void)state;
-    uint32_t rows[2] = { 3, 4 }, spans[4] = { 0, 3, 1, 2 };
+    uint32_t          rows[2] = { 3, 4 }, spans[4] = { 0, 3, 1, 2 };
     struct tsr_tensor k = dev(c, NULL, TSR_F32, 4, 16, 0), v = dev(c, NULL, TSR_F32, 4, 16, 0);
     struct tsr_tensor x = dev(c, NULL, TSR_F32, 2, 16, 0), y = dev(c, NULL, TSR_F32, 2, 32, 0);
     struct tsr_tensor q = dev(c, NULL, TSR_F32, 2, 32, 0), r = dev(c, rows, TSR_U32, 1, 2, 0);
     struct tsr_tensor s = dev(c, spans, TSR_U32, 2, 2, 0);
-    struct tsr_op st = { .struct_size = sizeof st, .kind = TSR_OP_KV_STORE, .out = &k,
-                         .in = { &x, &r }, .kv_heads = 2, .head_dim = 8 };
+    struct tsr_op     st = { .struct_size = sizeof st,
+                             .kind = TSR_OP_KV_STORE,
+                             .out = &k,
+                             .in = { &x, &r },
+                             .kv_heads = 2,
+                             .head_dim = 8 };
     refused(&st, "row 4");
     rows[1] = 2;
     assert_int_equal(tsr_cpu_upload(c, r.buffer, r.offset, rows, sizeof rows, NULL), TSR_OK);
     run_ok(c, &st);
     st.kv_heads = 0;
     refused(&st, "kv_heads");
-    struct tsr_op at = { .struct_size = sizeof at, .kind = TSR_OP_ATTENTION, .out = &y,
-                         .in = { &q, &k, &v, &s }, .heads = 4, .kv_heads = 2, .head_dim = 8,
+    struct tsr_op at = { .struct_size = sizeof at,
+                         .kind = TSR_OP_ATTENTION,
+                         .out = &y,
+                         .in = { &q, &k, &v, &s },
+                         .heads = 4,
+                         .kv_heads = 2,
+                         .head_dim = 8,
                          .scale = 1 };
     run_ok(c, &at);
     at.heads = 3;
@@ -225,13 +250,13 @@ static void weights_refused(void **state)
     struct tsr_weight_desc d = w.desc;
     struct tsr_format      f = w.format;
     d.format = &f;
-#define BAD(change, status, part)                                        \
-    do {                                                                 \
-        d = w.desc, f = w.format, d.format = &f;                         \
-        change;                                                          \
-        assert_int_equal(tsr_cpu_weight_load(c, &d, &h, &err), status);  \
-        if (!strstr(text, part))                                         \
-            fail_msg("'%s' does not say '%s'", text, part);              \
+#define BAD(change, status, part)                                                                  \
+    do {                                                                                           \
+        d = w.desc, f = w.format, d.format = &f;                                                   \
+        change;                                                                                    \
+        assert_int_equal(tsr_cpu_weight_load(c, &d, &h, &err), status);                            \
+        if (!strstr(text, part))                                                                   \
+            fail_msg("'%s' does not say '%s'", text, part);                                        \
     } while (0)
     BAD(f.bits = 1, TSR_E_INVAL, "bits");
     BAD(f.bits = 9, TSR_E_INVAL, "bits");
@@ -254,9 +279,12 @@ static void weights_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(isa_names),            cmocka_unit_test(buffers),
-        cmocka_unit_test(views),                cmocka_unit_test(in_place_and_overlap),
-        cmocka_unit_test(shapes_of_operations), cmocka_unit_test(cache_ranges),
+        cmocka_unit_test(isa_names),
+        cmocka_unit_test(buffers),
+        cmocka_unit_test(views),
+        cmocka_unit_test(in_place_and_overlap),
+        cmocka_unit_test(shapes_of_operations),
+        cmocka_unit_test(cache_ranges),
         cmocka_unit_test(weights_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

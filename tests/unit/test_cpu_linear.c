@@ -95,8 +95,8 @@ static int same_bits(const float *a, const float *b, uint64_t n, const char *wha
         if (isnan(a[i]) && isnan(b[i]))
             continue;
         if (memcmp(&a[i], &b[i], 4) != 0) {
-            printf("%s: element %llu is %a, wanted %a\n", what, (unsigned long long)i,
-                   (double)a[i], (double)b[i]);
+            printf("%s: element %llu is %a, wanted %a\n", what, (unsigned long long)i, (double)a[i],
+                   (double)b[i]);
             return 0;
         }
     }
@@ -129,8 +129,12 @@ static void check_weight(const struct wt *w, uint64_t T, const float *x, int has
             struct tsr_tensor out = dev(c, NULL, TSR_F32, T, N, 12);
             struct tsr_tensor in = dev(c, x, TSR_F32, T, K, 8);
             struct tsr_tensor b = dev(c, bias, TSR_F32, 1, N, 0);
-            struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_LINEAR, .out = &out,
-                                 .in = { &in, has_bias ? &b : NULL }, .weight = h, .act = act };
+            struct tsr_op     op = { .struct_size = sizeof op,
+                                     .kind = TSR_OP_LINEAR,
+                                     .out = &out,
+                                     .in = { &in, has_bias ? &b : NULL },
+                                     .weight = h,
+                                     .act = act };
             run_ok(c, &op);
             float *got = host_of(c, &out);
             char   what[128];
@@ -213,9 +217,9 @@ static void strange_activations(void **state)
     struct wt w;
     uint64_t  K = 700, T = 9;
     float    *x = rnd_new(T * K, 1.0f);
-    memset(x, 0, K * 4);                              /* zeros */
+    memset(x, 0, K * 4); /* zeros */
     for (uint64_t k = 0; k < K; k++)
-        x[K + k] *= 1e-38f;                           /* too small for 1/sa */
+        x[K + k] *= 1e-38f; /* too small for 1/sa */
     x[2 * K + 5] = NAN;
     x[3 * K + 200] = INFINITY;
     x[4 * K + 1] = 3e38f;
@@ -293,10 +297,15 @@ static void embed_takes_rows(void **state)
                 continue;
             void *h = NULL;
             assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
-            struct tsr_tensor out = dev(c, NULL, TSR_F32, T, K, 4), in = dev(c, ids, TSR_U32, 1, T, 0);
-            float scale = i % 2 ? 1.0f : 3.3f;
-            struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_EMBED, .out = &out,
-                                 .in = { &in }, .weight = h, .scale = scale };
+            struct tsr_tensor out = dev(c, NULL, TSR_F32, T, K, 4),
+                              in = dev(c, ids, TSR_U32, 1, T, 0);
+            float         scale = i % 2 ? 1.0f : 3.3f;
+            struct tsr_op op = { .struct_size = sizeof op,
+                                 .kind = TSR_OP_EMBED,
+                                 .out = &out,
+                                 .in = { &in },
+                                 .weight = h,
+                                 .scale = scale };
             run_ok(c, &op);
             float *got = host_of(c, &out);
             for (uint64_t t = 0; t < T; t++)
@@ -304,7 +313,8 @@ static void embed_takes_rows(void **state)
                     assert_true(got[t * K + k] == dense[ids[t] * K + k] * scale);
             free(got);
             ids[2] = 70;
-            assert_int_equal(tsr_cpu_upload(c, in.buffer, in.offset, ids, sizeof ids, NULL), TSR_OK);
+            assert_int_equal(tsr_cpu_upload(c, in.buffer, in.offset, ids, sizeof ids, NULL),
+                             TSR_OK);
             assert_int_equal(tsr_cpu_run(c, NULL, &op, NULL), TSR_E_INVAL);
             ids[2] = 16;
             undev(c, &out);

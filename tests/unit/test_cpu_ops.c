@@ -61,14 +61,16 @@ static void norms(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 36; i++) {
-        uint64_t T = 1 + i % 3, n = widths[i % 9];
-        uint32_t kind = i % 2;
-        float   *x = rnd_new(T * n, 3.0f), *g = rnd_new(n, 1.0f), *b = rnd_new(n, 1.0f);
-        float    off = i % 4 == 0 ? 1.0f : 0.0f;
-        int      bias = i % 3 != 0;
+        uint64_t      T = 1 + i % 3, n = widths[i % 9];
+        uint32_t      kind = i % 2;
+        float        *x = rnd_new(T * n, 3.0f), *g = rnd_new(n, 1.0f), *b = rnd_new(n, 1.0f);
+        float         off = i % 4 == 0 ? 1.0f : 0.0f;
+        int           bias = i % 3 != 0;
         struct tsr_op op = { .kind = TSR_OP_NORM, .norm = kind, .eps = 1e-5f, .gain_offset = off };
-        struct input in[] = { { x, TSR_F32, T, n }, { g, TSR_F32, 1, n }, { bias ? b : NULL, TSR_F32, 1, n } };
-        float *y = run_all(op, T, n, in, 3, 8);
+        struct input  in[] = { { x, TSR_F32, T, n },
+                               { g, TSR_F32, 1, n },
+                               { bias ? b : NULL, TSR_F32, 1, n } };
+        float        *y = run_all(op, T, n, in, 3, 8);
         for (uint64_t t = 0; t < T; t++) {
             double mean = 0, ss = 0;
             for (uint64_t k = 0; k < n && kind == TSR_NORM_LAYER; k++)
@@ -93,15 +95,20 @@ static void norms(void **state)
 static void rope_turns(void **state)
 {
     (void)state;
-    static const uint32_t dims[][3] = { { 1, 2, 2 }, { 2, 8, 8 }, { 3, 64, 64 }, { 2, 80, 32 },
-                                        { 4, 96, 96 }, { 1, 256, 128 }, { 2, 34, 34 } };
+    static const uint32_t dims[][3] = { { 1, 2, 2 },   { 2, 8, 8 },   { 3, 64, 64 },
+                                        { 2, 80, 32 }, { 4, 96, 96 }, { 1, 256, 128 },
+                                        { 2, 34, 34 } };
     for (uint32_t i = 0; i < 7; i++) {
-        uint32_t heads = dims[i][0], dim = dims[i][1], rot = dims[i][2], half = rot / 2;
-        uint64_t T = 3, n = heads * dim;
-        float   *x = rnd_new(T * n, 1), *c = rnd_new(T * half, 1), *s = rnd_new(T * half, 1);
-        struct tsr_op op = { .kind = TSR_OP_ROPE, .heads = heads, .head_dim = dim, .rotary_dim = rot };
-        struct input in[] = { { x, TSR_F32, T, n }, { c, TSR_F32, T, half }, { s, TSR_F32, T, half } };
-        float *y = run_all(op, T, n, in, 3, 4);
+        uint32_t      heads = dims[i][0], dim = dims[i][1], rot = dims[i][2], half = rot / 2;
+        uint64_t      T = 3, n = heads * dim;
+        float        *x = rnd_new(T * n, 1), *c = rnd_new(T * half, 1), *s = rnd_new(T * half, 1);
+        struct tsr_op op = {
+            .kind = TSR_OP_ROPE, .heads = heads, .head_dim = dim, .rotary_dim = rot
+        };
+        struct input in[] = { { x, TSR_F32, T, n },
+                              { c, TSR_F32, T, half },
+                              { s, TSR_F32, T, half } };
+        float       *y = run_all(op, T, n, in, 3, 4);
         for (uint64_t t = 0; t < T; t++)
             for (uint32_t h = 0; h < heads; h++)
                 for (uint32_t d = 0; d < dim; d++) {
@@ -124,10 +131,14 @@ static void rope_turns(void **state)
 static double func_of(double x, uint32_t f)
 {
     switch (f) {
-    case TSR_FUNC_SILU: return x / (1 + exp(-x));
-    case TSR_FUNC_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case TSR_FUNC_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
-    default: return x > 0 ? x : 0;
+    case TSR_FUNC_SILU:
+        return x / (1 + exp(-x));
+    case TSR_FUNC_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case TSR_FUNC_GELU_ERF:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    default:
+        return x > 0 ? x : 0;
     }
 }
 
@@ -135,12 +146,12 @@ static void elementwise(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 18; i++) {
-        uint64_t T = 1 + i % 3, n = widths[i % 9];
-        float   *x = rnd_new(T * n, 8.0f), *b = rnd_new(T * n, 2.0f);
+        uint64_t     T = 1 + i % 3, n = widths[i % 9];
+        float       *x = rnd_new(T * n, 8.0f), *b = rnd_new(T * n, 2.0f);
         struct input in[] = { { x, TSR_F32, T, n }, { b, TSR_F32, T, n } };
         for (uint32_t f = 0; f < 4; f++) {
             struct tsr_op op = { .kind = TSR_OP_ACT, .func = f };
-            float *y = run_all(op, T, n, in, 2, 16), *z = run_all(op, T, n, in, 1, 0);
+            float        *y = run_all(op, T, n, in, 2, 16), *z = run_all(op, T, n, in, 1, 0);
             for (uint64_t k = 0; k < T * n; k++) {
                 double want = func_of((double)x[k], f);
                 /* a few ulp of x, which the functions multiply; the tail cancels 1 + erf */
@@ -151,7 +162,7 @@ static void elementwise(void **state)
             free(z);
         }
         struct tsr_op add = { .kind = TSR_OP_ADD };
-        float *y = run_all(add, T, n, in, 2, 0);
+        float        *y = run_all(add, T, n, in, 2, 0);
         for (uint64_t k = 0; k < T * n; k++)
             assert_true(y[k] == x[k] + b[k]);
         free(y);
@@ -163,7 +174,8 @@ static void elementwise(void **state)
         scale.softcap = 1.5f;
         y = run_all(scale, T, n, in, 1, 4);
         for (uint64_t k = 0; k < T * n; k++) /* a few ulp of the cap */
-            near((double)y[k], 1.5 * tanh((double)(x[k] * 0.3f) / 1.5), 1.5 * 6 * 0x1p-24, "softcap");
+            near((double)y[k], 1.5 * tanh((double)(x[k] * 0.3f) / 1.5), 1.5 * 6 * 0x1p-24,
+                 "softcap");
         free(y);
         free(x);
         free(b);
@@ -173,11 +185,11 @@ static void elementwise(void **state)
 static void gather_takes_rows(void **state)
 {
     (void)state;
-    float   *x = rnd_new(7 * 33, 1);
-    uint32_t rows[4] = { 6, 0, 6, 3 };
-    struct input in[] = { { x, TSR_F32, 7, 33 }, { rows, TSR_U32, 1, 4 } };
+    float        *x = rnd_new(7 * 33, 1);
+    uint32_t      rows[4] = { 6, 0, 6, 3 };
+    struct input  in[] = { { x, TSR_F32, 7, 33 }, { rows, TSR_U32, 1, 4 } };
     struct tsr_op op = { .kind = TSR_OP_GATHER };
-    float *y = run_all(op, 4, 33, in, 2, 0);
+    float        *y = run_all(op, 4, 33, in, 2, 0);
     for (int t = 0; t < 4; t++)
         assert_memory_equal(y + t * 33, x + rows[t] * 33, 33 * 4);
     free(x);
@@ -188,7 +200,7 @@ static void gather_takes_rows(void **state)
 
 struct shape {
     uint32_t heads, kv_heads, dim, window;
-    uint64_t past, tokens;      /* the tokens stand behind `past` positions */
+    uint64_t past, tokens; /* the tokens stand behind `past` positions */
     float    softcap;
     int      alibi;
 };
@@ -228,7 +240,8 @@ static void attention_in_double(const struct shape *s, const float *q, const flo
     for (uint64_t j = lo; j <= p; j++) {
         double dot = 0;
         for (uint32_t d = 0; d < s->dim; d++)
-            dot += (double)q[(token * s->heads + head) * s->dim + d] * kept(k + j * kv, kvh, s, d, dtype);
+            dot += (double)q[(token * s->heads + head) * s->dim + d] *
+                   kept(k + j * kv, kvh, s, d, dtype);
         dot *= (double)0.2f;
         if (s->softcap > 0)
             dot = (double)s->softcap * tanh(dot / (double)s->softcap);
@@ -254,11 +267,12 @@ static float *attend_on(struct tsr_cpu *c, const struct shape *s, const float *q
                         const float *v, const float *slopes, uint32_t dtype)
 {
     enum { ROW0 = 5 };
-    uint64_t n = s->past + s->tokens, kv = (uint64_t)s->kv_heads * s->dim, H = (uint64_t)s->heads * s->dim;
+    uint64_t n = s->past + s->tokens, kv = (uint64_t)s->kv_heads * s->dim,
+             H = (uint64_t)s->heads * s->dim;
     struct tsr_tensor kc = dev(c, NULL, dtype, n + ROW0 + 2, cache_cols(s, dtype), 4);
     struct tsr_tensor vc = dev(c, NULL, dtype, n + ROW0 + 2, cache_cols(s, dtype), 4);
     struct tsr_tensor kt = dev(c, k, TSR_F32, n, kv, 0), vt = dev(c, v, TSR_F32, n, kv, 0);
-    uint32_t *rows = malloc(n * 4), *spans = malloc(s->tokens * 8);
+    uint32_t         *rows = malloc(n * 4), *spans = malloc(s->tokens * 8);
     assert_true(rows && spans);
     for (uint64_t i = 0; i < n; i++)
         rows[i] = (uint32_t)(i + ROW0);
@@ -266,19 +280,31 @@ static float *attend_on(struct tsr_cpu *c, const struct shape *s, const float *q
         spans[2 * t] = ROW0;
         spans[2 * t + 1] = (uint32_t)(s->past + t);
     }
-    struct tsr_tensor rt = dev(c, rows, TSR_U32, 1, n, 0), st = dev(c, spans, TSR_U32, s->tokens, 2, 0);
-    struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_KV_STORE, .out = &kc,
-                         .in = { &kt, &rt }, .kv_heads = s->kv_heads, .head_dim = s->dim };
+    struct tsr_tensor rt = dev(c, rows, TSR_U32, 1, n, 0),
+                      st = dev(c, spans, TSR_U32, s->tokens, 2, 0);
+    struct tsr_op op = { .struct_size = sizeof op,
+                         .kind = TSR_OP_KV_STORE,
+                         .out = &kc,
+                         .in = { &kt, &rt },
+                         .kv_heads = s->kv_heads,
+                         .head_dim = s->dim };
     run_ok(c, &op);
     op.out = &vc;
     op.in[0] = &vt;
     run_ok(c, &op);
-    struct tsr_tensor qt = dev(c, q, TSR_F32, s->tokens, H, 8), ot = dev(c, NULL, TSR_F32, s->tokens, H, 8);
+    struct tsr_tensor qt = dev(c, q, TSR_F32, s->tokens, H, 8),
+                      ot = dev(c, NULL, TSR_F32, s->tokens, H, 8);
     struct tsr_tensor al = dev(c, slopes, TSR_F32, 1, s->heads, 0);
-    struct tsr_op at = { .struct_size = sizeof at, .kind = TSR_OP_ATTENTION, .out = &ot,
-                         .in = { &qt, &kc, &vc, &st, s->alibi ? &al : NULL }, .heads = s->heads,
-                         .kv_heads = s->kv_heads, .head_dim = s->dim, .window = s->window,
-                         .scale = 0.2f, .softcap = s->softcap };
+    struct tsr_op     at = { .struct_size = sizeof at,
+                             .kind = TSR_OP_ATTENTION,
+                             .out = &ot,
+                             .in = { &qt, &kc, &vc, &st, s->alibi ? &al : NULL },
+                             .heads = s->heads,
+                             .kv_heads = s->kv_heads,
+                             .head_dim = s->dim,
+                             .window = s->window,
+                             .scale = 0.2f,
+                             .softcap = s->softcap };
     run_ok(c, &at);
     float *all = host_of(c, &ot);
     for (uint64_t t = 0; t < s->tokens; t++) { /* a batch of one gives the same bytes */
@@ -308,16 +334,16 @@ static void attention_is_near_double(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        { 1, 1, 16, 0, 0, 1, 0, 0 },     { 4, 2, 8, 0, 0, 9, 0, 0 },
-        { 2, 2, 80, 0, 40, 5, 0, 1 },    { 8, 2, 64, 100, 270, 3, 50, 0 },
-        { 3, 1, 33, 17, 0, 40, 0, 0 },   { 2, 1, 128, 0, 600, 2, 0, 0 },
+        { 1, 1, 16, 0, 0, 1, 0, 0 },       { 4, 2, 8, 0, 0, 9, 0, 0 },
+        { 2, 2, 80, 0, 40, 5, 0, 1 },      { 8, 2, 64, 100, 270, 3, 50, 0 },
+        { 3, 1, 33, 17, 0, 40, 0, 0 },     { 2, 1, 128, 0, 600, 2, 0, 0 },
         { 2, 1, 256, 300, 700, 2, 30, 1 },
     };
     static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int dt = 0; dt < 3; dt++) {
             const struct shape *s = &shapes[i];
-            uint64_t n = s->past + s->tokens, H = (uint64_t)s->heads * s->dim;
+            uint64_t            n = s->past + s->tokens, H = (uint64_t)s->heads * s->dim;
             float *q = rnd_new(s->tokens * H, 1), *k = rnd_new(n * s->kv_heads * s->dim, 1);
             float *v = rnd_new(n * s->kv_heads * s->dim, 1), *slopes = rnd_new(s->heads, 0.3f);
             float *first = NULL;
@@ -364,8 +390,9 @@ static void math_is_near_double(void **state)
     assert_true(x && y && z);
     for (int i = 0; i < N; i++)
         x[i] = i < N / 2 ? 110.0f * rnd_f32() : ldexpf(rnd_f32(), (int)(rnd() % 40) - 30);
-    static const float special[] = { 0.0f, -0.0f, INFINITY, -INFINITY, NAN, 88.8f, 88.72f, -103.9f,
-                                     -104.1f, -87.4f, 1e-45f, 0.625f, 0.92773f, 1e38f, -1e38f };
+    static const float special[] = { 0.0f,   -0.0f,  INFINITY, -INFINITY, NAN,
+                                     88.8f,  88.72f, -103.9f,  -104.1f,   -87.4f,
+                                     1e-45f, 0.625f, 0.92773f, 1e38f,     -1e38f };
     memcpy(x, special, sizeof special);
     double worst[3] = { 0 };
     for (uint32_t f = 0; f < 3; f++) {
@@ -390,7 +417,8 @@ static void math_is_near_double(void **state)
             }
             int e;
             (void)frexp(want, &e);
-            double ulp = ldexp(1.0, (e < -125 ? -125 : e) - 24), off = fabs((double)y[i] - want) / ulp;
+            double ulp = ldexp(1.0, (e < -125 ? -125 : e) - 24),
+                   off = fabs((double)y[i] - want) / ulp;
             worst[f] = off > worst[f] ? off : worst[f];
         }
     }

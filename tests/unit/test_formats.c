@@ -58,8 +58,14 @@ static void check(const struct tsr_format *f, uint64_t cols, const uint8_t *code
     struct tsr_cpu *c = cpu_new("scalar");
     void           *h = NULL;
     assert_non_null(c);
-    struct tsr_weight_desc d = { .struct_size = sizeof d, .name = "v", .format = f, .rows = 1,
-                                 .cols = cols, .codes = codes, .meta = meta, .code_stride = nc,
+    struct tsr_weight_desc d = { .struct_size = sizeof d,
+                                 .name = "v",
+                                 .format = f,
+                                 .rows = 1,
+                                 .cols = cols,
+                                 .codes = codes,
+                                 .meta = meta,
+                                 .code_stride = nc,
                                  .meta_stride = nm };
     assert_int_equal(tsr_cpu_weight_load(c, &d, &h, NULL), TSR_OK);
     tsr_cpu_weight_row(h, 0, got);
@@ -89,9 +95,10 @@ static void float_vectors(void **state)
         uint8_t codes[64];
         float   want[32];
         assert_int_equal(sscanf(line, "%7s %127s :", dtype, hex), 2);
-        struct tsr_format fmt = { .struct_size = sizeof fmt, .id = TSR_FORMAT_FLOAT,
+        struct tsr_format fmt = { .struct_size = sizeof fmt,
+                                  .id = TSR_FORMAT_FLOAT,
                                   .dtype = dtype_of(dtype) };
-        uint64_t n = unhex(hex, codes, sizeof codes), k = values(line, want, 32);
+        uint64_t          n = unhex(hex, codes, sizeof codes), k = values(line, want, 32);
         assert_int_equal(n, k * (fmt.dtype == TSR_F32 ? 4 : 2));
         check(&fmt, k, codes, n, NULL, 0, want, line);
         rows++;
@@ -113,10 +120,15 @@ static void int_vectors(void **state)
         uint8_t codes[64], meta[64];
         float   want[32];
         assert_int_equal(sscanf(line, "%u %u %7s %7s %u %127s %127s :", &bits, &group, dtype, zero,
-                                &cols, code_hex, meta_hex), 7);
-        struct tsr_format fmt = { .struct_size = sizeof fmt, .id = TSR_FORMAT_INT, .bits = bits,
-                                  .group = group, .scale_dtype = dtype_of(dtype),
-                                  .zero = strcmp(zero, "mid") == 0 ? TSR_ZERO_MID : TSR_ZERO_STORED };
+                                &cols, code_hex, meta_hex),
+                         7);
+        struct tsr_format fmt = { .struct_size = sizeof fmt,
+                                  .id = TSR_FORMAT_INT,
+                                  .bits = bits,
+                                  .group = group,
+                                  .scale_dtype = dtype_of(dtype),
+                                  .zero =
+                                      strcmp(zero, "mid") == 0 ? TSR_ZERO_MID : TSR_ZERO_STORED };
         uint64_t nc = unhex(code_hex, codes, sizeof codes), nm = unhex(meta_hex, meta, sizeof meta);
         assert_int_equal(nc, tsr_format_int_code_bytes(&fmt, cols));
         assert_int_equal(nm, tsr_format_int_meta_bytes(&fmt, cols));
