@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const suffixes[] = { ".hessian", ".absmax", ".mean", ".var", ".mean_abs",
-                                        ".sensitivity", ".inputs", ".calibration" };
+static const char *const suffixes[] = { ".hessian",  ".absmax",      ".mean",   ".var",
+                                        ".mean_abs", ".sensitivity", ".inputs", ".calibration" };
 
 /* ---- opening ----------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ static tsr_status unknown_key(const struct tsr_component *c, const char *key, st
         names[i] = option_at(c, i)->name;
     const char *near = tsr_nearest(key, names, c->n_options);
     tsr_status  st = tsr_fail(err, TSR_E_INPUT, "'%s' has no option '%s'%s%s%s", c->name, key,
-                              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     free(names);
     return st;
 }
@@ -120,8 +120,9 @@ static tsr_status list_items(struct roundtrip *rt, const char *path, struct tsr_
         if (t->dtype != TSR_F32 && t->dtype != TSR_F16 && t->dtype != TSR_BF16)
             return tsr_fail(err, TSR_E_INPUT, "%s: tensor '%s' is %s; F32, F16 or BF16 was wanted",
                             path, t->name, t->dtype_name);
-        rt->items[rt->n++] = (struct roundtrip_item){ .name = t->name, .tensor = t,
-                                                      .rows = t->shape[0], .cols = t->shape[1] };
+        rt->items[rt->n++] = (struct roundtrip_item){
+            .name = t->name, .tensor = t, .rows = t->shape[0], .cols = t->shape[1]
+        };
     }
     if (rt->n == 0)
         return tsr_fail(err, TSR_E_INPUT, "%s holds no 2-D tensor", path);
@@ -177,7 +178,7 @@ static tsr_status read_floats(const struct roundtrip *rt, const struct tsr_st_te
     return st;
 }
 
-static const struct tsr_st_tensor *beside(const struct roundtrip *rt,
+static const struct tsr_st_tensor *beside(const struct roundtrip      *rt,
                                           const struct roundtrip_item *it, const char *suffix)
 {
     char name[TSR_ST_MAX_NAME + 32];
@@ -198,9 +199,9 @@ static tsr_status read_beside(const struct roundtrip *rt, const struct roundtrip
     uint64_t n = vector ? 1 : t->rank == 2 ? t->shape[0] : 0;
     uint64_t cols = t->rank ? t->shape[t->rank - 1] : 0;
     if (n == 0 || cols != it->cols || (rows && n != rows))
-        return tsr_fail(err, TSR_E_INPUT, "tensor '%s' has another shape than %s%llu x %llu", t->name,
-                        rows ? "" : "any number of rows, ", (unsigned long long)(rows ? rows : n),
-                        (unsigned long long)it->cols);
+        return tsr_fail(err, TSR_E_INPUT, "tensor '%s' has another shape than %s%llu x %llu",
+                        t->name, rows ? "" : "any number of rows, ",
+                        (unsigned long long)(rows ? rows : n), (unsigned long long)it->cols);
     TSR_TRY(read_floats(rt, t, &v, err));
     *out = v;
     if (got)
@@ -210,8 +211,8 @@ static tsr_status read_beside(const struct roundtrip *rt, const struct roundtrip
 
 static void stats_free(struct tsr_quant_stats *s)
 {
-    const float *const all[] = { s->hessian, s->absmax, s->mean, s->variance, s->mean_abs,
-                                 s->sensitivity, s->inputs };
+    const float *const all[] = { s->hessian,  s->absmax,      s->mean,  s->variance,
+                                 s->mean_abs, s->sensitivity, s->inputs };
     for (uint64_t i = 0; i < sizeof all / sizeof *all; i++)
         free((void *)(uintptr_t)all[i]);
 }
@@ -257,8 +258,10 @@ static tsr_status check_beside(const struct tsr_quantizer *q, const struct tsr_m
                  { TSR_NEED_INPUTS, s->inputs, "inputs" } };
     for (uint64_t i = 0; i < sizeof need / sizeof *need; i++)
         if (p.need & need[i].bit && !need[i].have)
-            return tsr_fail(err, TSR_E_INPUT, "quantizer '%s' needs a tensor '%s.%s' in the input "
-                            "file", q->name, w->name, need[i].suffix);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "quantizer '%s' needs a tensor '%s.%s' in the input "
+                            "file",
+                            q->name, w->name, need[i].suffix);
     return TSR_OK;
 }
 
@@ -268,8 +271,12 @@ static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it,
     struct tsr_quantizer   q = { rt->found.iface, NULL, rt->found.component->name };
     struct tsr_quant_stats s;
     struct tsr_packed     *p = NULL;
-    struct tsr_matrix      m = { .struct_size = sizeof m, .dtype = TSR_F32, .name = it->name,
-                                 .data = w, .rows = it->rows, .cols = it->cols,
+    struct tsr_matrix      m = { .struct_size = sizeof m,
+                                 .dtype = TSR_F32,
+                                 .name = it->name,
+                                 .data = w,
+                                 .rows = it->rows,
+                                 .cols = it->cols,
                                  .row_stride = it->cols * sizeof *w };
     TSR_TRY(q.iface->create(tsr_registry_host(rt->registry), rt->options, &q.self, err));
     tsr_status st = read_stats(rt, it, &s, err);
@@ -299,11 +306,14 @@ static tsr_status calibrate_codec(struct roundtrip *rt, const struct roundtrip_i
         return TSR_OK;
     tsr_status st = TSR_OK;
     if (!f->observe || !f->freeze)
-        st = tsr_fail(err, TSR_E_INPUT, "'%s.calibration' is there, but codec '%s' has no "
-                      "calibration", it->name, rt->found.component->name);
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "'%s.calibration' is there, but codec '%s' has no "
+                      "calibration",
+                      it->name, rt->found.component->name);
     for (uint64_t r = 0; r < n && st == TSR_OK; r++) {
-        struct tsr_codec_job job = { .struct_size = sizeof job, .rows = 1, .cols = it->cols,
-                                     .src = rows + r * it->cols };
+        struct tsr_codec_job job = {
+            .struct_size = sizeof job, .rows = 1, .cols = it->cols, .src = rows + r * it->cols
+        };
         st = f->observe(self, &job, err);
     }
     if (st == TSR_OK)
@@ -322,8 +332,12 @@ static tsr_status code_rows(const struct roundtrip_item *it, const struct tsr_co
         return tsr_fail_nomem(err, *bytes, "a message");
     tsr_status st = TSR_OK;
     for (uint64_t r = 0; r < it->rows && st == TSR_OK; r++) {
-        struct tsr_codec_job job = { .struct_size = sizeof job, .rows = 1, .cols = it->cols,
-                                     .src = x + r * it->cols, .wire = wire, .wire_bytes = *bytes };
+        struct tsr_codec_job job = { .struct_size = sizeof job,
+                                     .rows = 1,
+                                     .cols = it->cols,
+                                     .src = x + r * it->cols,
+                                     .wire = wire,
+                                     .wire_bytes = *bytes };
         st = f->encode(self, &job, err);
         job.src = NULL;
         job.dst = out + r * it->cols;
@@ -363,10 +377,10 @@ static tsr_status run_item(struct roundtrip *rt, struct roundtrip_item *it, stru
         return tsr_fail(err, TSR_E_INPUT, "tensor '%s' is empty", it->name);
     TSR_TRY(read_floats(rt, it->tensor, &w, err));
     out = tsr_mul(it->rows, it->cols, &n) ? tsr_new_aligned(n, sizeof *out) : NULL;
-    tsr_status st = !out      ? tsr_fail_nomem(err, n * sizeof *out, it->name)
+    tsr_status st = !out        ? tsr_fail_nomem(err, n * sizeof *out, it->name)
                     : rt->codec ? code_item(rt, it, w, out, err)
                                 : quantize_item(rt, it, w, out, err);
-    double error = 0.0, norm = 0.0;
+    double     error = 0.0, norm = 0.0;
     for (uint64_t i = 0; st == TSR_OK && i < n; i++) {
         double d = (double)w[i] - (double)out[i];
         error += d * d;

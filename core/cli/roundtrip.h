@@ -9,22 +9,22 @@
 #include "tessera/quantizer.h"
 
 struct roundtrip_item {
-    const char *name;            /* borrowed from the input's header */
+    const char                 *name; /* borrowed from the input's header */
     const struct tsr_st_tensor *tensor;
-    uint64_t    rows, cols;
-    double      bits, squared_error, relative_error;
-    char        format[64];      /* "" for a codec */
+    uint64_t                    rows, cols;
+    double                      bits, squared_error, relative_error;
+    char                        format[64]; /* "" for a codec */
 };
 
 struct roundtrip {
     struct tsr_registry   *registry;
     bool                   codec;
     struct tsr_found       found;
-    void                  *options;  /* the component's struct; strings point into spec */
+    void                  *options; /* the component's struct; strings point into spec */
     char                  *spec;
     struct tsr_st          in;
     bool                   in_open;
-    struct roundtrip_item *items;    /* the 2-D tensors that are not statistics */
+    struct roundtrip_item *items; /* the 2-D tensors that are not statistics */
     uint64_t               n;
 };
 

@@ -67,17 +67,22 @@ static tsr_status load_reference(struct call *c, struct tsr_err *err)
     TSR_TRY(tsr_model_load(&c->reference, path, false, err));
     TSR_TRY(load_tokenizer(&c->reference_tokenizer, path, true, err));
     if (c->reference->hp.vocab != c->model->hp.vocab)
-        return tsr_fail(err, TSR_E_INPUT, "%s has a vocabulary of %llu, %s of %llu; they cannot be "
-                        "compared", path, (unsigned long long)c->reference->hp.vocab, c->path,
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s has a vocabulary of %llu, %s of %llu; they cannot be "
+                        "compared",
+                        path, (unsigned long long)c->reference->hp.vocab, c->path,
                         (unsigned long long)c->model->hp.vocab);
-    if (c->reference_tokenizer && strcmp(tsr_tokenizer_hash(c->reference_tokenizer),
-                                         tsr_tokenizer_hash(c->tokenizer)) != 0)
-        return tsr_fail(err, TSR_E_INPUT, "%s and %s have different tokenizers; KL needs the same "
-                        "tokens", path, c->path);
+    if (c->reference_tokenizer &&
+        strcmp(tsr_tokenizer_hash(c->reference_tokenizer), tsr_tokenizer_hash(c->tokenizer)) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s and %s have different tokenizers; KL needs the same "
+                        "tokens",
+                        path, c->path);
     if (c->windows->window > c->reference->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT, "%s has %llu positions, fewer than the window of %llu; "
-                        "give --window", path,
-                        (unsigned long long)c->reference->hp.max_positions,
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s has %llu positions, fewer than the window of %llu; "
+                        "give --window",
+                        path, (unsigned long long)c->reference->hp.max_positions,
                         (unsigned long long)c->windows->window);
     return TSR_OK;
 }
@@ -87,8 +92,8 @@ static tsr_status evaluate(struct call *c, struct tsr_err *err)
     const struct eval_options *o = c->o;
     TSR_TRY(tsr_model_load(&c->model, c->path, false, err));
     TSR_TRY(load_tokenizer(&c->tokenizer, c->path, false, err));
-    TSR_TRY(tsr_eval_keys_windows(&o->eval, o->eval.text, c->tokenizer, c->model, &c->windows,
-                                  err));
+    TSR_TRY(
+        tsr_eval_keys_windows(&o->eval, o->eval.text, c->tokenizer, c->model, &c->windows, err));
     struct tsr_engine_options eo = { .backend = o->backend,
                                      .act = (uint32_t)o->act,
                                      .kv_dtype = (uint32_t)o->kv,
@@ -107,7 +112,7 @@ static tsr_status evaluate(struct call *c, struct tsr_err *err)
 static tsr_status print_json(const struct call *c, struct tsr_err *err)
 {
     json_t *j = tsr_windows_json(c->windows, c->o->eval.text, c->tokenizer);
-    bool ok = j && tsr_eval_result_put(j, c->windows, &c->result) &&
+    bool    ok = j && tsr_eval_result_put(j, c->windows, &c->result) &&
               tsr_json_put_text(j, "model", c->path) &&
               tsr_json_put_text(j, "model_hash", c->model->hash) &&
               tsr_json_put_text(j, "act", tsr_act_name((uint32_t)c->o->act)) &&
@@ -126,7 +131,7 @@ static tsr_status print_text(const struct call *c, struct tsr_err *err)
 {
     const struct tsr_windows     *w = c->windows;
     const struct tsr_eval_result *r = &c->result;
-    bool words = w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT;
+    bool                          words = w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT;
     (void)printf("perplexity %.6g  (%s on %s: %llu %s, %llu windows of %llu, BOS %s)\n",
                  r->perplexity, w->protocol_name, c->o->eval.text, (unsigned long long)r->tokens,
                  words ? "words" : "tokens", (unsigned long long)w->n,

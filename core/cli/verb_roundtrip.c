@@ -24,8 +24,10 @@ static const struct tsr_choice kinds[] = {
 
 #define S struct roundtrip_options
 static const struct tsr_option options[] = {
-    { .name = "output", .help = "File to write: each matrix as F32 under its name.",
-      .type = TSR_OPT_STRING, .flags = TSR_OPT_REQUIRED,
+    { .name = "output",
+      .help = "File to write: each matrix as F32 under its name.",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
       .offset = TSR_FIELD(S, output, const char *) },
     TSR_OPTION_ENUM(S, kind, KIND_QUANTIZER, kinds, "What PLUGIN is."),
 };
@@ -45,8 +47,7 @@ static bool put_tensor(json_t *list, const struct roundtrip_item *it)
 static tsr_status print_result(struct tsr_cli *c, const struct roundtrip *rt, struct tsr_err *err)
 {
     if (!c->json) {
-        (void)printf("%-10s %10s %12s %12s  tensor\n", "rows", "cols", "bits/weight",
-                     "rel. error");
+        (void)printf("%-10s %10s %12s %12s  tensor\n", "rows", "cols", "bits/weight", "rel. error");
         for (uint64_t i = 0; i < rt->n; i++)
             (void)printf("%-10llu %10llu %12.4g %12.4g  %s\n",
                          (unsigned long long)rt->items[i].rows,
@@ -73,7 +74,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                       struct tsr_err *err)
 {
     const struct roundtrip_options *o = opts;
-    struct roundtrip rt = { .codec = o->kind == KIND_CODEC };
+    struct roundtrip                rt = { .codec = o->kind == KIND_CODEC };
     (void)n_args;
     TSR_TRY(tsr_cli_registry(c, &rt.registry, err));
     tsr_status st = roundtrip_open(&rt, args[0], args[1], err);

@@ -14,7 +14,7 @@
 
 /* What one arm has gathered; arrays over all scored positions. */
 struct tally {
-    double *nll, *kl;
+    double  *nll, *kl;
     uint8_t *same;
     uint64_t n;
 };
@@ -26,10 +26,10 @@ struct run {
     struct tsr_pool          *pool;
     const struct tsr_windows *w;
     struct tsr_token         *tokens;
-    float                    *logits, *base;   /* of an arm and of the reference, [chunk, vocab] */
-    double                   *base_lse;        /* [chunk] */
-    const uint32_t           *labels;          /* of the chunk's scored positions */
-    uint64_t                  current;         /* arm in work */
+    float                    *logits, *base; /* of an arm and of the reference, [chunk, vocab] */
+    double                   *base_lse;      /* [chunk] */
+    const uint32_t           *labels;        /* of the chunk's scored positions */
+    uint64_t                  current;       /* arm in work */
 };
 
 static tsr_status score_rows(void *arg, uint64_t begin, uint64_t end)
@@ -59,8 +59,8 @@ static tsr_status run_chunk(struct run *run, uint64_t arm, uint64_t window, uint
 {
     const struct tsr_windows *w = run->w;
     const uint32_t           *ids = w->ids + w->start[window];
-    uint64_t first = w->score_from[window] - 1; /* its logits predict the first scored token */
-    uint64_t begin = at > first ? at : first, scored = at + n > begin ? at + n - begin : 0;
+    uint64_t      first = w->score_from[window] - 1; /* its logits predict the first scored token */
+    uint64_t      begin = at > first ? at : first, scored = at + n > begin ? at + n - begin : 0;
     struct tally *t = &run->tally[arm];
     float        *out = arm == run->reference ? run->base : run->logits;
     for (uint64_t i = 0; i < n; i++)
@@ -71,8 +71,10 @@ static tsr_status run_chunk(struct run *run, uint64_t arm, uint64_t window, uint
     TSR_TRY(tsr_pool_for(run->pool, scored, 4, score_rows, run));
     for (uint64_t i = 0; i < scored; i++)
         if (!isfinite(t->nll[t->n + i]) || (t->kl && !isfinite(t->kl[t->n + i])))
-            return tsr_fail(err, TSR_E_NUMERIC, "position %llu: the likelihood of token %u is not "
-                            "finite", (unsigned long long)(begin + i), run->labels[i]);
+            return tsr_fail(err, TSR_E_NUMERIC,
+                            "position %llu: the likelihood of token %u is not "
+                            "finite",
+                            (unsigned long long)(begin + i), run->labels[i]);
     t->n += scored;
     return TSR_OK;
 }
@@ -181,8 +183,10 @@ static tsr_status prepare(struct run *run, struct tsr_err *err)
         run->arms[a].status = TSR_OK;
         run->arms[a].result = (struct tsr_eval_result){ 0 };
         if (tsr_engine_vocab(run->arms[a].engine) != run->vocab)
-            return tsr_fail(err, TSR_E_INPUT, "models with vocabularies of %llu and %llu cannot be "
-                            "compared", (unsigned long long)run->vocab,
+            return tsr_fail(err, TSR_E_INPUT,
+                            "models with vocabularies of %llu and %llu cannot be "
+                            "compared",
+                            (unsigned long long)run->vocab,
                             (unsigned long long)tsr_engine_vocab(run->arms[a].engine));
         if (tsr_engine_context(run->arms[a].engine) < longest - 1)
             return tsr_fail(err, TSR_E_BUG, "the engine holds %llu positions, a window has %llu",
@@ -209,8 +213,9 @@ static tsr_status prepare(struct run *run, struct tsr_err *err)
         t->same = kl ? tsr_new(w->scored, 1) : NULL;
         ok = t->nll && (!kl || (t->kl && t->same));
     }
-    return ok ? TSR_OK : tsr_fail_nomem(err, 2 * run->chunk * run->vocab * sizeof(float),
-                                        "the logits of an evaluation");
+    return ok ? TSR_OK
+              : tsr_fail_nomem(err, 2 * run->chunk * run->vocab * sizeof(float),
+                               "the logits of an evaluation");
 }
 
 static void release(struct run *run)
@@ -243,9 +248,9 @@ tsr_status tsr_eval_arms(struct tsr_eval_arm *arms, uint64_t n, uint64_t referen
     return st;
 }
 
-tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference,
-                        struct tsr_pool *pool, const struct tsr_windows *w,
-                        struct tsr_eval_result *out, struct tsr_err *err)
+tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, struct tsr_pool *pool,
+                        const struct tsr_windows *w, struct tsr_eval_result *out,
+                        struct tsr_err *err)
 {
     struct tsr_eval_arm *arms = tsr_new(2, sizeof *arms);
     if (!arms)

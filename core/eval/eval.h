@@ -13,27 +13,27 @@ enum tsr_rows { TSR_ROWS_FILE, TSR_ROWS_LINES, TSR_ROWS_JSONL };
 struct tsr_eval_options {
     enum tsr_protocol protocol;
     enum tsr_rows     rows;
-    const char       *join;      /* between rows; NULL: "\n\n" */
-    uint64_t          window;    /* 0: the protocol's, at most the context */
+    const char       *join;        /* between rows; NULL: "\n\n" */
+    uint64_t          window;      /* 0: the protocol's, at most the context */
     uint64_t          max_windows; /* 0: all */
 };
 
 /* The text cut into the protocol's windows; made once, so that all arms of a comparison see
  * the same tokens.  scored[i] says from which token of the window on positions count. */
 struct tsr_windows {
-    uint32_t *ids;               /* all windows behind each other */
-    uint64_t *start;             /* [n+1] offsets into ids */
-    uint64_t *score_from;        /* [n] first predicted position that is scored */
-    double   *weight;            /* [n] how the protocol weighs the window's mean, see eval.c */
-    uint64_t  n;
-    uint64_t  tokens;            /* the protocol's own denominator */
-    uint64_t  words, bytes;      /* lm-eval only */
-    char      text_hash[48];
+    uint32_t               *ids;        /* all windows behind each other */
+    uint64_t               *start;      /* [n+1] offsets into ids */
+    uint64_t               *score_from; /* [n] first predicted position that is scored */
+    double                 *weight; /* [n] how the protocol weighs the window's mean, see eval.c */
+    uint64_t                n;
+    uint64_t                tokens;       /* the protocol's own denominator */
+    uint64_t                words, bytes; /* lm-eval only */
+    char                    text_hash[48];
     struct tsr_eval_options opt;
-    const char *protocol_name;
-    const char *bos;             /* "once", "per window", "per document" or "none" */
-    uint64_t    window;          /* tokens in a full window */
-    uint64_t    scored;          /* positions that are scored, over all windows */
+    const char             *protocol_name;
+    const char             *bos;    /* "once", "per window", "per document" or "none" */
+    uint64_t                window; /* tokens in a full window */
+    uint64_t                scored; /* positions that are scored, over all windows */
 };
 tsr_status tsr_windows_create(struct tsr_windows **w, const struct tsr_tokenizer *t,
                               const struct tsr_model *m, const char *text_path,
@@ -42,30 +42,30 @@ void       tsr_windows_destroy(struct tsr_windows *w);
 
 struct tsr_eval_result {
     double   perplexity;
-    double   mean_nll;           /* per scored token */
-    uint64_t tokens;             /* the protocol's denominator */
+    double   mean_nll; /* per scored token */
+    uint64_t tokens;   /* the protocol's denominator */
     uint64_t scored;
     double   word_perplexity, byte_perplexity, bits_per_byte; /* lm-eval */
     /* against a reference; NaN without one */
-    double   kl_mean, kl_max, kl_p99, kl_median, top1;
-    double   seconds;
+    double kl_mean, kl_max, kl_p99, kl_median, top1;
+    double seconds;
 };
 
 /* Evaluates `e`; with `reference` (may be NULL) runs both, window by window. */
-tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference,
-                        struct tsr_pool *pool, const struct tsr_windows *w,
-                        struct tsr_eval_result *out, struct tsr_err *err);
+tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, struct tsr_pool *pool,
+                        const struct tsr_windows *w, struct tsr_eval_result *out,
+                        struct tsr_err *err);
 
 /* The same for several engines in step, so that the reference runs once: after return each arm
  * has a result or its own failure, and one arm's failure does not stop the others (but the
  * reference's does).  reference: index of the arm that the others are compared with, or n for
  * none.  The arms' engines may be of different overlays, not of different vocabularies. */
 struct tsr_eval_arm {
-    const char             *name;
-    struct tsr_engine      *engine;
-    tsr_status              status;
-    struct tsr_errbuf       error;
-    struct tsr_eval_result  result;
+    const char            *name;
+    struct tsr_engine     *engine;
+    tsr_status             status;
+    struct tsr_errbuf      error;
+    struct tsr_eval_result result;
 };
 tsr_status tsr_eval_arms(struct tsr_eval_arm *arms, uint64_t n, uint64_t reference,
                          struct tsr_pool *pool, const struct tsr_windows *w, struct tsr_err *err);

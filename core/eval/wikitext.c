@@ -9,8 +9,9 @@
 #include <string.h>
 
 /* What \s means for Python's str; PCRE2's set differs in U+001C..1F and U+180E. */
-#define SPACE "[\\x09-\\x0d\\x1c-\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}" \
-              "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}]"
+#define SPACE                                                                                      \
+    "[\\x09-\\x0d\\x1c-\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"                            \
+    "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}]"
 
 struct change {
     const char *from, *to;
@@ -77,10 +78,10 @@ static tsr_status substitute(const struct tsr_text *in, const struct change *c, 
         if (!buf)
             return tsr_fail_nomem(err, cap, "a text");
         n = cap;
-        int rc = pcre2_substitute(code, (PCRE2_SPTR8)(in->v ? in->v : ""), in->n, 0,
-                                  PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_OVERFLOW_LENGTH, NULL,
-                                  NULL, (PCRE2_SPTR8)c->to, PCRE2_ZERO_TERMINATED,
-                                  (PCRE2_UCHAR8 *)buf, &n);
+        int rc =
+            pcre2_substitute(code, (PCRE2_SPTR8)(in->v ? in->v : ""), in->n, 0,
+                             PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_OVERFLOW_LENGTH, NULL, NULL,
+                             (PCRE2_SPTR8)c->to, PCRE2_ZERO_TERMINATED, (PCRE2_UCHAR8 *)buf, &n);
         if (rc == PCRE2_ERROR_NOMEMORY && attempt == 0 && n > cap) {
             cap = n;
             free(buf);
@@ -99,8 +100,8 @@ static tsr_status change(const struct tsr_text *in, const struct change *c, stru
         return replace(in, c, out, err);
     int         rc;
     PCRE2_SIZE  at;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR8)c->from, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &rc,
-                                     &at, NULL);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR8)c->from, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &rc, &at, NULL);
     if (!code)
         return regex_fail(rc, err);
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without JIT it is only slower */

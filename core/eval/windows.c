@@ -104,8 +104,8 @@ static bool blank(const char *s, uint64_t n)
 static tsr_status json_row(const struct rows *r, const char *line, uint64_t n, struct tsr_text *row,
                            struct tsr_err *err)
 {
-    char        name[4200];
-    json_t     *j, *v;
+    char    name[4200];
+    json_t *j, *v;
     (void)snprintf(name, sizeof name, "%.4096s:%llu", r->path, (unsigned long long)r->line);
     TSR_TRY(tsr_json_parse(&j, name, line, n, JSON_DEPTH, err));
     tsr_status st;
@@ -185,9 +185,10 @@ static tsr_status cut(struct build *b, struct tsr_ids *ids, struct tsr_err *err)
     bool                bos = b->m->hp.bos >= 0 && ids->n && ids->v[0] == (uint32_t)b->m->hp.bos;
     w->bos = !bos ? "none" : llama ? "per window" : "once";
     if (ids->n < n)
-        return tsr_fail(err, TSR_E_INPUT, "%s has %llu tokens, fewer than one window of %llu; give "
-                        "a longer text or a smaller window", b->path, (unsigned long long)ids->n,
-                        (unsigned long long)n);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s has %llu tokens, fewer than one window of %llu; give "
+                        "a longer text or a smaller window",
+                        b->path, (unsigned long long)ids->n, (unsigned long long)n);
     for (uint64_t i = 0; i + n <= ids->n && !full(b); i += n) {
         uint64_t from = llama ? n / 2 + 1 : 1;
         if (llama && bos)
@@ -227,7 +228,8 @@ static tsr_status roll(struct build *b, const struct tsr_ids *ids, struct tsr_er
         uint64_t take = n - done < max ? n - done : max, end = done + take;
         /* inputs are ids[begin .. end), targets ids[done+1 .. end] */
         uint64_t begin = end > max ? end - max : 0;
-        TSR_TRY(add_window(b, ids->v + begin, end + 1 - begin, done + 1 - begin, (double)take, err));
+        TSR_TRY(
+            add_window(b, ids->v + begin, end + 1 - begin, done + 1 - begin, (double)take, err));
         done = end;
     }
     return TSR_OK;
@@ -241,8 +243,10 @@ static tsr_status by_document(struct build *b, struct rows *rows, struct tsr_err
     bool                      more = true;
     tsr_status                st = TSR_OK;
     if (hp->bos < 0 && hp->n_eos == 0)
-        return tsr_fail(err, TSR_E_INPUT, "lm-eval-wikitext needs a BOS or EOS token before the "
-                        "first word, and model '%s' names neither", b->m->path);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "lm-eval-wikitext needs a BOS or EOS token before the "
+                        "first word, and model '%s' names neither",
+                        b->m->path);
     b->w->bos = "per document";
     while (st == TSR_OK && !full(b)) {
         st = next_row(rows, &row, &more, err);
@@ -273,22 +277,26 @@ static tsr_status by_document(struct build *b, struct rows *rows, struct tsr_err
 
 static tsr_status build(struct build *b, struct tsr_err *err)
 {
-    char      *text;
-    uint64_t   bytes;
+    char               *text;
+    uint64_t            bytes;
     struct tsr_windows *w = b->w;
     TSR_TRY(tsr_file_slurp(b->path, MAX_TEXT, &text, &bytes, err));
     tsr_hash_bytes(text, bytes, w->text_hash);
-    struct rows rows = { .path = b->path, .p = text, .end = text + bytes, .kind = w->opt.rows,
+    struct rows rows = { .path = b->path,
+                         .p = text,
+                         .end = text + bytes,
+                         .kind = w->opt.rows,
                          .keep_newline = strcmp(w->opt.join, "\n\n") == 0 };
-    tsr_status st = w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT ? by_document(b, &rows, err)
-                                                                : by_joined_text(b, &rows, err);
+    tsr_status  st = w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT ? by_document(b, &rows, err)
+                                                                 : by_joined_text(b, &rows, err);
     free(text);
     w->ids = b->ids.v;
     for (uint64_t i = 0; st == TSR_OK && i < b->ids.n; i++)
         if (w->ids[i] >= b->m->hp.vocab)
-            st = tsr_fail(err, TSR_E_INPUT, "%s: the tokenizer gives id %u, but the model has a "
-                          "vocabulary of %llu", b->path, w->ids[i],
-                          (unsigned long long)b->m->hp.vocab);
+            st = tsr_fail(err, TSR_E_INPUT,
+                          "%s: the tokenizer gives id %u, but the model has a "
+                          "vocabulary of %llu",
+                          b->path, w->ids[i], (unsigned long long)b->m->hp.vocab);
     return st;
 }
 

@@ -17,19 +17,19 @@ struct speed_keys {
 
 /* One column of numbers.  Arm 0 is the original. */
 struct compare_arm {
-    const char         *name;
+    const char            *name;
     const struct tsr_node *quantize; /* NULL: the original */
-    struct tsr_overlay *overlay;     /* owned */
-    struct tsr_engine  *engine;      /* of the measurement in work; owned */
-    tsr_status          status;      /* the first thing that failed in this arm */
-    struct tsr_errbuf   error;
-    uint64_t            bytes;
-    double              bits;
-    bool                has_eval, has_speed;
+    struct tsr_overlay    *overlay;  /* owned */
+    struct tsr_engine     *engine;   /* of the measurement in work; owned */
+    tsr_status             status;   /* the first thing that failed in this arm */
+    struct tsr_errbuf      error;
+    uint64_t               bytes;
+    double                 bits;
+    bool                   has_eval, has_speed;
     struct tsr_eval_result eval;
-    double             *prefill, *decode; /* [repeats] tokens/s */
-    double              prefill_median, decode_median;
-    json_t             *texts;       /* samples; owned */
+    double                *prefill, *decode; /* [repeats] tokens/s */
+    double                 prefill_median, decode_median;
+    json_t                *texts; /* samples; owned */
 };
 
 struct compare {

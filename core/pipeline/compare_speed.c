@@ -39,10 +39,12 @@ static double median(double *v, uint64_t n)
 
 static tsr_status start(struct compare *c, struct compare_arm *a, struct tsr_err *err)
 {
-    struct tsr_engine_options eo = { .act = (uint32_t)c->speed.act, .kv_dtype = TSR_F32, .slots = 1,
-                                     .context = (uint64_t)(c->speed.prompt + c->speed.generate) +
-                                                1 };
-    uint64_t n = (uint64_t)c->speed.repeats;
+    struct tsr_engine_options eo = { .act = (uint32_t)c->speed.act,
+                                     .kv_dtype = TSR_F32,
+                                     .slots = 1,
+                                     .context =
+                                         (uint64_t)(c->speed.prompt + c->speed.generate) + 1 };
+    uint64_t                  n = (uint64_t)c->speed.repeats;
     a->prefill = tsr_new(n, sizeof *a->prefill);
     a->decode = tsr_new(n, sizeof *a->decode);
     if (!a->prefill || !a->decode)
@@ -86,16 +88,17 @@ tsr_status compare_speed(struct compare *c, struct tsr_err *err)
 {
     uint64_t need = (uint64_t)(c->speed.prompt + c->speed.generate) + 1;
     if (need > c->job->model->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT, "speed: prompt %lld and generate %lld do not fit the "
-                        "model's %llu positions", (long long)c->speed.prompt,
-                        (long long)c->speed.generate,
+        return tsr_fail(err, TSR_E_INPUT,
+                        "speed: prompt %lld and generate %lld do not fit the "
+                        "model's %llu positions",
+                        (long long)c->speed.prompt, (long long)c->speed.generate,
                         (unsigned long long)c->job->model->hp.max_positions);
-    uint32_t *prompt = tsr_new((uint64_t)c->speed.prompt, sizeof *prompt);
-    uint32_t *out = tsr_new((uint64_t)c->speed.generate + 1, sizeof *out);
+    uint32_t  *prompt = tsr_new((uint64_t)c->speed.prompt, sizeof *prompt);
+    uint32_t  *out = tsr_new((uint64_t)c->speed.generate + 1, sizeof *out);
     tsr_status st = prompt && out ? TSR_OK : tsr_fail_nomem(err, need * 4, "a prompt");
     for (int64_t i = 0; st == TSR_OK && i < c->speed.prompt; i++)
-        prompt[i] = (uint32_t)(tsr_uniform(c->job->seed, 1, (uint64_t)i) *
-                               (double)c->job->model->hp.vocab);
+        prompt[i] =
+            (uint32_t)(tsr_uniform(c->job->seed, 1, (uint64_t)i) * (double)c->job->model->hp.vocab);
     if (st == TSR_OK)
         st = rounds(c, prompt, out, err);
     free(prompt);

@@ -7,9 +7,10 @@
 static bool put_speed(json_t *j, const struct compare *c, const struct compare_arm *a)
 {
     json_t *s = json_object(), *prefill = json_array(), *decode = json_array();
-    bool    ok = tsr_json_put_real(s, "prefill_tokens_per_s", a->prefill_median) &&
-              tsr_json_put_real(s, "decode_tokens_per_s", a->decode_median) &&
-              tsr_json_put_text(s, "act", a->overlay ? tsr_act_name((uint32_t)c->speed.act) : "f32");
+    bool    ok =
+        tsr_json_put_real(s, "prefill_tokens_per_s", a->prefill_median) &&
+        tsr_json_put_real(s, "decode_tokens_per_s", a->decode_median) &&
+        tsr_json_put_text(s, "act", a->overlay ? tsr_act_name((uint32_t)c->speed.act) : "f32");
     for (int64_t i = 0; ok && i < c->speed.repeats; i++)
         ok = json_array_append_new(prefill, json_real(a->prefill[i])) == 0 &&
              json_array_append_new(decode, json_real(a->decode[i])) == 0;
@@ -42,7 +43,7 @@ static json_t *arm_json(const struct compare *c, const struct compare_arm *a)
 static bool put_perplexity_of(json_t *j, const struct compare *c)
 {
     json_t *o = tsr_windows_json(c->windows, c->eval.text, c->job->tokenizer);
-    bool ok = o && tsr_json_put_int(o, "tokens", c->windows->tokens) &&
+    bool    ok = o && tsr_json_put_int(o, "tokens", c->windows->tokens) &&
               tsr_json_put_text(o, "act", "f32") && tsr_json_put_text(o, "device", c->device) &&
               tsr_json_put(o, "kl", json_boolean(c->measure.kl));
     return tsr_json_put(j, "perplexity_of", o) && ok;
@@ -51,20 +52,19 @@ static bool put_perplexity_of(json_t *j, const struct compare *c)
 static bool put_speed_of(json_t *j, const struct compare *c)
 {
     json_t *o = json_object();
-    bool ok = tsr_json_put_int(o, "prompt", (uint64_t)c->speed.prompt) &&
+    bool    ok = tsr_json_put_int(o, "prompt", (uint64_t)c->speed.prompt) &&
               tsr_json_put_int(o, "generate", (uint64_t)c->speed.generate) &&
               tsr_json_put_int(o, "repeats", (uint64_t)c->speed.repeats) &&
               tsr_json_put_text(o, "act", tsr_act_name((uint32_t)c->speed.act)) &&
               tsr_json_put_text(o, "device", c->device) &&
-              tsr_json_put_int(o, "threads",
-                               tsr_pool_threads(tsr_registry_pool(c->job->registry)));
+              tsr_json_put_int(o, "threads", tsr_pool_threads(tsr_registry_pool(c->job->registry)));
     return tsr_json_put(j, "speed_of", o) && ok;
 }
 
 static bool put_samples_of(json_t *j, const struct compare *c)
 {
     json_t *o = json_object();
-    bool ok = tsr_json_put_real(o, "temperature", c->sample.temperature) &&
+    bool    ok = tsr_json_put_real(o, "temperature", c->sample.temperature) &&
               tsr_json_put_int(o, "seed", c->job->seed) &&
               tsr_json_put_text(o, "act", tsr_act_name((uint32_t)c->sample.act));
     return tsr_json_put(j, "samples_of", o) && ok;
@@ -186,7 +186,8 @@ static void print_notes(const json_t *r, FILE *to)
                                                              : "");
     }
     if (s)
-        (void)fprintf(to, "speed:       one sequence, prompt %llu, generate %llu, median of %llu "
+        (void)fprintf(to,
+                      "speed:       one sequence, prompt %llu, generate %llu, median of %llu "
                       "interleaved runs, act %s on packed weights, %llu threads, %s\n",
                       (unsigned long long)int_of(s, "prompt"),
                       (unsigned long long)int_of(s, "generate"),
@@ -205,7 +206,8 @@ static void print_samples(const json_t *r, FILE *to)
                   text_of(of, "act"));
     for (size_t i = 0; i < n; i++) {
         (void)fprintf(to, "\n");
-        json_array_foreach(arms, k, a) {
+        json_array_foreach(arms, k, a)
+        {
             const json_t *t = json_array_get(json_object_get(a, "samples"), i);
             if (t)
                 (void)fprintf(to, "[%s] %s%s\n", text_of(a, "name"), text_of(t, "prompt"),
@@ -219,13 +221,13 @@ void compare_print(const json_t *r, FILE *to)
     const json_t *arms = json_object_get(r, "arms"), *a;
     int           name = 8;
     size_t        i;
-    json_array_foreach(arms, i, a) {
+    json_array_foreach(arms, i, a)
+    {
         int n = (int)strnlen(text_of(a, "name"), 60);
         name = n > name ? n : name;
     }
     print_head(r, name, to);
-    json_array_foreach(arms, i, a)
-        print_arm(r, a, name, to);
+    json_array_foreach(arms, i, a) print_arm(r, a, name, to);
     print_notes(r, to);
     print_samples(r, to);
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 
 struct batch {
-    struct tsr_ids     *ids;     /* [n] */
-    struct tsr_request *reqs;    /* [n] */
+    struct tsr_ids     *ids;  /* [n] */
+    struct tsr_request *reqs; /* [n] */
     uint64_t            n;
 };
 
@@ -73,8 +73,9 @@ static tsr_status run_batch(struct tsr_job *job, const struct tsr_overlay *overl
                             uint32_t act, uint64_t context, struct tsr_err *err)
 {
     struct tsr_engine        *e = NULL;
-    struct tsr_engine_options eo = { .act = act, .kv_dtype = TSR_F32, .context = context,
-                                     .slots = b->n < 8 ? (uint32_t)b->n : 8 };
+    struct tsr_engine_options eo = {
+        .act = act, .kv_dtype = TSR_F32, .context = context, .slots = b->n < 8 ? (uint32_t)b->n : 8
+    };
     TSR_TRY(tsr_engine_create(&e, job->registry, job->model, overlay, &eo, err));
     tsr_status st = tsr_generate(e, b->reqs, b->n, NULL, err);
     tsr_engine_destroy(e);
@@ -92,9 +93,11 @@ tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_overlay *overl
     tsr_status st = batch_fill(&b, job, prompts, k, seed, &longest, err);
     uint64_t   context = longest + (uint64_t)k->max_tokens;
     if (st == TSR_OK && context > job->model->hp.max_positions)
-        st = tsr_fail(err, TSR_E_INPUT, "a prompt of %llu tokens and max_tokens %lld do not fit the "
-                      "model's %llu positions", (unsigned long long)longest,
-                      (long long)k->max_tokens, (unsigned long long)job->model->hp.max_positions);
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "a prompt of %llu tokens and max_tokens %lld do not fit the "
+                      "model's %llu positions",
+                      (unsigned long long)longest, (long long)k->max_tokens,
+                      (unsigned long long)job->model->hp.max_positions);
     if (st == TSR_OK)
         st = run_batch(job, overlay, &b, (uint32_t)k->act, context, err);
     for (uint64_t i = 0; i < b.n && st == TSR_OK; i++)

@@ -88,7 +88,7 @@ tsr_status tsr_eval_keys_windows(const struct tsr_eval_keys *k, const char *path
                                   .join = join,
                                   .window = (uint64_t)k->window,
                                   .max_windows = (uint64_t)k->max_windows };
-    tsr_status st = tsr_windows_create(w, t, m, path, &o, err);
+    tsr_status              st = tsr_windows_create(w, t, m, path, &o, err);
     free(join);
     return st;
 }
@@ -111,7 +111,8 @@ json_t *tsr_windows_json(const struct tsr_windows *w, const char *text,
 bool tsr_eval_result_put(json_t *o, const struct tsr_windows *w, const struct tsr_eval_result *r)
 {
     bool ok = tsr_json_put_real(o, "perplexity", r->perplexity) &&
-              tsr_json_put_int(o, "tokens", r->tokens) && tsr_json_put_int(o, "scored", r->scored) &&
+              tsr_json_put_int(o, "tokens", r->tokens) &&
+              tsr_json_put_int(o, "scored", r->scored) &&
               tsr_json_put_real(o, "mean_nll", r->mean_nll);
     if (w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT)
         ok = ok && tsr_json_put_real(o, "word_perplexity", r->word_perplexity) &&

@@ -21,7 +21,7 @@ bool tsr_json_put_text(json_t *object, const char *key, const char *value); /* N
 
 /* "f32", "a16", "a8". */
 extern const struct tsr_choice tsr_act_choices[3];
-const char *tsr_act_name(uint32_t act);
+const char                    *tsr_act_name(uint32_t act);
 
 /* Checks that a node is a list of strings; wrong nodes go to d.  NULL is fine. */
 void tsr_check_strings(const struct tsr_node *list, const char *what, struct tsr_diag *d);
@@ -31,25 +31,46 @@ struct tsr_eval_keys {
     const char *text, *join;
     int64_t     protocol, rows, window, max_windows;
 };
-#define TSR_EVAL_OPTIONS(S, k)                                                                  \
-    { .name = "text", .help = "File to measure on.", .type = TSR_OPT_STRING,                    \
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(S, k.text, const char *),                  \
-      .def = { .s = "" } },                                                                     \
-    { .name = "protocol", .help = "How perplexity is taken; no number is given without it.",    \
-      .type = TSR_OPT_ENUM, .offset = TSR_FIELD(S, k.protocol, int64_t),                        \
-      .def = { .i = TSR_PPL_GPTQ_2048 }, .choices = tsr_protocol_choices, .n_choices = 3 },     \
-    { .name = "rows", .help = "What a row of the text is.", .type = TSR_OPT_ENUM,               \
-      .offset = TSR_FIELD(S, k.rows, int64_t), .def = { .i = TSR_ROWS_FILE },                   \
-      .choices = tsr_rows_choices, .n_choices = 3 },                                            \
-    { .name = "join", .help = "Text between rows; \\n, \\t and \\\\ are understood.",           \
-      .type = TSR_OPT_STRING, .offset = TSR_FIELD(S, k.join, const char *),                     \
-      .def = { .s = "\\n\\n" } },                                                               \
-    { .name = "window", .help = "Tokens in a window; 0: the protocol's, at most the model's.",  \
-      .unit = "tokens", .type = TSR_OPT_INT, .offset = TSR_FIELD(S, k.window, int64_t),         \
-      .min = { .i = 0 }, .max = { .i = 1 << 30 } },                                             \
-    { .name = "max_windows", .help = "Stop after this many windows; 0: all.",                   \
-      .unit = "windows", .type = TSR_OPT_INT, .offset = TSR_FIELD(S, k.max_windows, int64_t),   \
-      .min = { .i = 0 }, .max = { .i = 1 << 30 } }
+#define TSR_EVAL_OPTIONS(S, k)                                                                     \
+    { .name = "text",                                                                              \
+      .help = "File to measure on.",                                                               \
+      .type = TSR_OPT_STRING,                                                                      \
+      .flags = TSR_OPT_REQUIRED,                                                                   \
+      .offset = TSR_FIELD(S, k.text, const char *),                                                \
+      .def = { .s = "" } },                                                                        \
+        { .name = "protocol",                                                                      \
+          .help = "How perplexity is taken; no number is given without it.",                       \
+          .type = TSR_OPT_ENUM,                                                                    \
+          .offset = TSR_FIELD(S, k.protocol, int64_t),                                             \
+          .def = { .i = TSR_PPL_GPTQ_2048 },                                                       \
+          .choices = tsr_protocol_choices,                                                         \
+          .n_choices = 3 },                                                                        \
+        { .name = "rows",                                                                          \
+          .help = "What a row of the text is.",                                                    \
+          .type = TSR_OPT_ENUM,                                                                    \
+          .offset = TSR_FIELD(S, k.rows, int64_t),                                                 \
+          .def = { .i = TSR_ROWS_FILE },                                                           \
+          .choices = tsr_rows_choices,                                                             \
+          .n_choices = 3 },                                                                        \
+        { .name = "join",                                                                          \
+          .help = "Text between rows; \\n, \\t and \\\\ are understood.",                          \
+          .type = TSR_OPT_STRING,                                                                  \
+          .offset = TSR_FIELD(S, k.join, const char *),                                            \
+          .def = { .s = "\\n\\n" } },                                                              \
+        { .name = "window",                                                                        \
+          .help = "Tokens in a window; 0: the protocol's, at most the model's.",                   \
+          .unit = "tokens",                                                                        \
+          .type = TSR_OPT_INT,                                                                     \
+          .offset = TSR_FIELD(S, k.window, int64_t),                                               \
+          .min = { .i = 0 },                                                                       \
+          .max = { .i = 1 << 30 } },                                                               \
+    {                                                                                              \
+        .name = "max_windows", .help = "Stop after this many windows; 0: all.", .unit = "windows", \
+        .type = TSR_OPT_INT, .offset = TSR_FIELD(S, k.max_windows, int64_t), .min = { .i = 0 },    \
+        .max = {                                                                                   \
+            .i = 1 << 30                                                                           \
+        }                                                                                          \
+    }
 
 /* Cuts `path` into windows for the model. */
 tsr_status tsr_eval_keys_windows(const struct tsr_eval_keys *k, const char *path,

@@ -11,8 +11,12 @@ struct calibrate_options {
 
 #define S struct calibrate_options
 static const struct tsr_option options[] = {
-    { .name = "text", .help = "File to calibrate on.", .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(S, text, const char *), .def = { .s = "" } },
+    { .name = "text",
+      .help = "File to calibrate on.",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(S, text, const char *),
+      .def = { .s = "" } },
     TSR_OPTION_INT(S, samples, 128, 1, 1000000, NULL, "Sequences taken from the text."),
     TSR_OPTION_INT(S, seqlen, 0, 0, 1 << 30, "tokens",
                    "Tokens in each; 0: 2048, at most the model's maximum."),
@@ -46,7 +50,9 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     struct tsr_calibrate_options co = {
         .text = text,
         .samples = (uint64_t)o->samples,
-        .seqlen = o->seqlen ? (uint64_t)o->seqlen : max < 2048 ? max : 2048,
+        .seqlen = o->seqlen    ? (uint64_t)o->seqlen
+                  : max < 2048 ? max
+                               : 2048,
         .seed = o->seed < 0 ? job->seed : (uint64_t)o->seed,
     };
     tsr_status st = tsr_calibrate(&c, job->registry, job->model, job->tokenizer, &co, err);

@@ -10,9 +10,11 @@
 
 #define ORIGINAL "original"
 
-#define NODE_REQUIRED(S, f, h)                                                              \
-    { .name = #f, .help = h, .type = TSR_OPT_NODE, .flags = TSR_OPT_REQUIRED,               \
-      .offset = TSR_FIELD(S, f, const struct tsr_node *) }
+#define NODE_REQUIRED(S, f, h)                                                                     \
+    {                                                                                              \
+        .name = #f, .help = h, .type = TSR_OPT_NODE, .flags = TSR_OPT_REQUIRED,                    \
+        .offset = TSR_FIELD(S, f, const struct tsr_node *)                                         \
+    }
 
 static const struct tsr_option options[] = {
     NODE_REQUIRED(struct compare_keys, arms, "A map: arm: {quantize: {use: ...}}."),
@@ -50,10 +52,11 @@ static const struct tsr_option arm_options[] = {
     NODE_REQUIRED(struct arm_keys, quantize, "A scheme: {use: rtn, bits: 4}."),
 };
 
-#define FILL(table, into_, map, what, d)                                                     \
-    do {                                                                                     \
-        struct tsr_optset set_ = { table, sizeof(table) / sizeof *(table), sizeof *(table), into_ }; \
-        tsr_options_fill(&set_, 1, NULL, map, what, d);                                      \
+#define FILL(table, into_, map, what, d)                                                           \
+    do {                                                                                           \
+        struct tsr_optset set_ = { table, sizeof(table) / sizeof *(table), sizeof *(table),        \
+                                   into_ };                                                        \
+        tsr_options_fill(&set_, 1, NULL, map, what, d);                                            \
     } while (0)
 
 /* ---- reading ----------------------------------------------------------------------- */
@@ -96,7 +99,8 @@ static tsr_status read_arms(struct compare *c, struct tsr_diag *d, struct tsr_er
         c->arms[i + 1].name = map->keys[i]->text;
         arm_what(what, map->keys[i]->text);
         if (strcmp(map->keys[i]->text, ORIGINAL) == 0)
-            tsr_diag_error(d, &map->keys[i]->mark, NULL, "arm '" ORIGINAL "' is always there: the "
+            tsr_diag_error(d, &map->keys[i]->mark, NULL,
+                           "arm '" ORIGINAL "' is always there: the "
                            "model as it is; choose another name");
         FILL(arm_options, &k, map->items[i], what, d);
         c->arms[i + 1].quantize = k.quantize;
@@ -199,16 +203,17 @@ static tsr_status quantize(struct compare *c, struct tsr_err *err)
 
 static tsr_status evaluate_arms(struct compare *c, struct tsr_eval_arm *list, struct tsr_err *err)
 {
-    struct tsr_engine_options eo = { .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1,
-                                     .context = c->windows->window };
-    uint64_t                  n = 0;
+    struct tsr_engine_options eo = {
+        .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1, .context = c->windows->window
+    };
+    uint64_t n = 0;
     for (uint64_t i = 0; i < c->n; i++) {
         struct compare_arm *a = &c->arms[i];
         struct tsr_errbuf   e = TSR_ERRBUF(e);
         if (a->status != TSR_OK)
             continue;
-        tsr_status st = tsr_engine_create(&a->engine, c->job->registry, c->job->model, a->overlay,
-                                          &eo, &e.err);
+        tsr_status st =
+            tsr_engine_create(&a->engine, c->job->registry, c->job->model, a->overlay, &eo, &e.err);
         if (st == TSR_OK)
             list[n++] = (struct tsr_eval_arm){ .name = a->name, .engine = a->engine };
         else if (i == 0)
@@ -237,7 +242,7 @@ static tsr_status evaluate_arms(struct compare *c, struct tsr_eval_arm *list, st
 static tsr_status evaluate(struct compare *c, struct tsr_err *err)
 {
     TSR_TRY(tsr_step_need_tokenizer(c->job, "perplexity", err));
-    char *text = tsr_job_input(c->job, c->eval.text);
+    char                *text = tsr_job_input(c->job, c->eval.text);
     struct tsr_eval_arm *list = tsr_new(c->n, sizeof *list);
     tsr_status st = text && list ? TSR_OK : tsr_fail_nomem(err, c->n * sizeof *list, "arms");
     if (st == TSR_OK)

@@ -23,8 +23,9 @@ static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
                            struct tsr_err *err)
 {
     struct tsr_engine        *e = NULL, *reference = NULL;
-    struct tsr_engine_options eo = { .act = (uint32_t)o->act, .kv_dtype = TSR_F32, .slots = 1,
-                                     .context = w->window };
+    struct tsr_engine_options eo = {
+        .act = (uint32_t)o->act, .kv_dtype = TSR_F32, .slots = 1, .context = w->window
+    };
     tsr_status st = tsr_engine_create(&e, job->registry, job->model, job->overlay, &eo, err);
     if (st == TSR_OK && o->kl)
         st = tsr_engine_create(&reference, job->registry, job->model, NULL, &eo, err);

@@ -9,8 +9,11 @@ struct generate_options {
 
 #define S struct generate_options
 static const struct tsr_option options[] = {
-    { .name = "prompts", .help = "List of texts to continue.", .type = TSR_OPT_NODE,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(S, prompts, const struct tsr_node *) },
+    { .name = "prompts",
+      .help = "List of texts to continue.",
+      .type = TSR_OPT_NODE,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(S, prompts, const struct tsr_node *) },
     TSR_SAMPLE_OPTIONS(S, sample),
     TSR_OPTION_INT(S, seed, -1, -1, INT64_MAX, NULL, "Seed of the draws; -1: the job's."),
 };
@@ -31,9 +34,9 @@ static void print(const json_t *r, FILE *to)
 {
     const json_t *t;
     size_t        i;
-    json_array_foreach(json_object_get(r, "samples"), i, t)
-        (void)fprintf(to, "%s%s\n", json_string_value(json_object_get(t, "prompt")),
-                      json_string_value(json_object_get(t, "text")));
+    json_array_foreach(json_object_get(r, "samples"), i, t)(void)
+        fprintf(to, "%s%s\n", json_string_value(json_object_get(t, "prompt")),
+                json_string_value(json_object_get(t, "text")));
 }
 
 static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,

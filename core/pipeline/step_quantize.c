@@ -2,7 +2,6 @@
 #include "pipeline/step.h"
 #include "quant/scheme.h"
 
-
 #define WHAT "step 'quantize'"
 
 static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
@@ -20,10 +19,11 @@ static bool put_linear(json_t *list, const struct tsr_matrix *w, const struct ts
     if (!p)
         return true;
     json_t *j = json_object();
-    bool    ok = tsr_json_put_text(j, "name", w->name) && tsr_json_put_text(j, "plugin", p->plugin) &&
+    bool ok = tsr_json_put_text(j, "name", w->name) && tsr_json_put_text(j, "plugin", p->plugin) &&
               tsr_json_put_text(j, "format", p->format_id) &&
-              tsr_json_put_real(j, "bits_per_weight", 8.0 * (double)tsr_packed_bytes(p) /
-                                                          ((double)p->rows * (double)p->cols)) &&
+              tsr_json_put_real(j, "bits_per_weight",
+                                8.0 * (double)tsr_packed_bytes(p) /
+                                    ((double)p->rows * (double)p->cols)) &&
               tsr_json_put_real(j, "squared_error", p->squared_error);
     return json_array_append_new(list, j) == 0 && ok;
 }

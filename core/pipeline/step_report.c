@@ -11,16 +11,21 @@ struct report_options {
 };
 
 static const struct tsr_option options[] = {
-    { .name = "html", .help = "File to write, in the job folder.", .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(struct report_options, html, const char *),
+    { .name = "html",
+      .help = "File to write, in the job folder.",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(struct report_options, html, const char *),
       .def = { .s = "" } },
 };
 
 #define MAX_DEPTH 16u
 
 static const char style[] =
-    ":root{color-scheme:light dark;--fg:#1b1f24;--bg:#fff;--line:#d0d7de;--dim:#57606a;--bad:#b00020}"
-    "@media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#0d1117;--line:#30363d;--dim:#8d96a0;"
+    ":root{color-scheme:light "
+    "dark;--fg:#1b1f24;--bg:#fff;--line:#d0d7de;--dim:#57606a;--bad:#b00020}"
+    "@media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#0d1117;--line:#30363d;--dim:#"
+    "8d96a0;"
     "--bad:#ff7b72}}"
     "body{font:16px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:72rem;"
     "margin:2rem auto;padding:0 1rem}"
@@ -93,7 +98,8 @@ static void put_facts(struct tsr_writer *w, const char *title, const json_t *o)
     if (!o)
         return;
     tsr_writer_printf(w, "<p class=dim>%s", title);
-    json_object_foreach((json_t *)(uintptr_t)o, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)o, key, v)
+    {
         tsr_writer_printf(w, " &middot; ");
         put_text(w, key);
         tsr_writer_printf(w, " ");
@@ -112,11 +118,13 @@ static void put_samples(struct tsr_writer *w, const json_t *arms)
     const json_t *a;
     size_t        k, n = json_array_size(json_object_get(json_array_get(arms, 0), "samples"));
     for (size_t i = 0; i < n; i++) {
-        const json_t *first = json_array_get(json_object_get(json_array_get(arms, 0), "samples"), i);
+        const json_t *first =
+            json_array_get(json_object_get(json_array_get(arms, 0), "samples"), i);
         tsr_writer_printf(w, "<h3>");
         put_text(w, text_of(first, "prompt"));
         tsr_writer_printf(w, "</h3>\n<table>");
-        json_array_foreach(arms, k, a) {
+        json_array_foreach(arms, k, a)
+        {
             const json_t *t = json_array_get(json_object_get(a, "samples"), i);
             if (!t)
                 continue;
@@ -143,8 +151,7 @@ static void put_compare(struct tsr_writer *w, const json_t *r)
     if (json_object_get(r, "speed_of"))
         tsr_writer_printf(w, "<th>prefill<br>tokens/s</th><th>decode<br>tokens/s</th>");
     tsr_writer_printf(w, "</tr>\n");
-    json_array_foreach(arms, i, a)
-        put_arm(w, r, a);
+    json_array_foreach(arms, i, a) put_arm(w, r, a);
     tsr_writer_printf(w, "</table>\n");
     put_facts(w, "perplexity", p);
     put_facts(w, "speed (median, interleaved; act for packed weights)",
@@ -164,7 +171,8 @@ static void put_value(struct tsr_writer *w, const json_t *v, unsigned depth)
         return;
     if (json_is_object(v)) {
         tsr_writer_printf(w, "<table>");
-        json_object_foreach((json_t *)(uintptr_t)v, key, item) {
+        json_object_foreach((json_t *)(uintptr_t)v, key, item)
+        {
             tsr_writer_printf(w, "<tr><td>");
             put_text(w, key);
             tsr_writer_printf(w, "</td><td class=text>");
@@ -173,8 +181,7 @@ static void put_value(struct tsr_writer *w, const json_t *v, unsigned depth)
         }
         tsr_writer_printf(w, "</table>");
     } else if (json_is_array(v)) {
-        json_array_foreach(v, i, item)
-            put_value(w, item, depth + 1);
+        json_array_foreach(v, i, item) put_value(w, item, depth + 1);
     } else if (json_is_string(v)) {
         put_text(w, json_string_value(v));
     } else if (json_is_integer(v)) {
@@ -203,7 +210,8 @@ static void put_page(struct tsr_writer *w, const struct tsr_job *job)
                           job->model->family, (unsigned long long)job->model->parameters,
                           job->model->hash);
     tsr_writer_printf(w, "</p>\n");
-    json_object_foreach(job->results, key, v) {
+    json_object_foreach(job->results, key, v)
+    {
         tsr_writer_printf(w, "<h2>");
         put_text(w, key);
         tsr_writer_printf(w, "</h2>\n");

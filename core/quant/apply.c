@@ -12,7 +12,7 @@
 
 /* A plugin with one set of options, alive while the scheme runs. */
 struct instance {
-    bool                *flags;  /* [n_rules] that lead here; owned */
+    bool                *flags; /* [n_rules] that lead here; owned */
     struct choice        choice;
     struct tsr_quantizer q;
 };
@@ -25,9 +25,9 @@ struct apply {
     struct tsr_overlay           *o;
     struct instance              *instances;
     uint64_t                      n_instances, cap;
-    bool                        **layers;    /* [n_rules] -> [layers], or NULL: all */
-    uint64_t                     *matches;   /* [n_rules] */
-    bool                         *flags;     /* [n_rules] scratch */
+    bool                        **layers;  /* [n_rules] -> [layers], or NULL: all */
+    uint64_t                     *matches; /* [n_rules] */
+    bool                         *flags;   /* [n_rules] scratch */
     uint64_t                      done, total;
 };
 
@@ -132,7 +132,7 @@ static tsr_status plan_need(const struct instance *in, const struct tsr_matrix *
 {
     struct tsr_quant_plan p = { .struct_size = sizeof p,
                                 .format = { .struct_size = sizeof p.format } };
-    struct tsr_matrix shape = *w;
+    struct tsr_matrix     shape = *w;
     shape.data = NULL;
     tsr_status st = in->q.iface->plan(in->q.self, &shape, &p, err);
     *need = p.need;

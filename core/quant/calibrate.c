@@ -84,10 +84,10 @@ static tsr_status collect(struct tsr_calibration **out, struct run *run,
     for (uint64_t l = 0; l < run->layers; l++)
         for (int s = 0; s < TSR_SITES; s++) {
             const struct tsr_moments *sum = &run->site[l][s];
-            tsr_status st = sum->rows == c->tokens
-                                ? tsr_moments_finish(sum, &c->site[l][s], err)
-                                : tsr_fail(err, TSR_E_BUG, "layer %llu site %d saw %llu tokens",
-                                           (unsigned long long)l, s, (unsigned long long)sum->rows);
+            tsr_status                st = sum->rows == c->tokens
+                                               ? tsr_moments_finish(sum, &c->site[l][s], err)
+                                               : tsr_fail(err, TSR_E_BUG, "layer %llu site %d saw %llu tokens",
+                                                          (unsigned long long)l, s, (unsigned long long)sum->rows);
             if (st != TSR_OK) {
                 tsr_calibration_destroy(c);
                 return st;
@@ -120,12 +120,13 @@ static tsr_status calibrate_ids(struct tsr_calibration **out, struct tsr_registr
     if (ids->n < opt->seqlen)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s has %llu tokens, fewer than seqlen %llu; give a longer text or a "
-                        "smaller seqlen", opt->text, (unsigned long long)ids->n,
-                        (unsigned long long)opt->seqlen);
-    struct tsr_engine_options eo = { .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1,
-                                     .context = opt->seqlen };
-    struct tsr_engine        *e;
-    struct run run = { .registry = r, .layers = m->hp.layers };
+                        "smaller seqlen",
+                        opt->text, (unsigned long long)ids->n, (unsigned long long)opt->seqlen);
+    struct tsr_engine_options eo = {
+        .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1, .context = opt->seqlen
+    };
+    struct tsr_engine *e;
+    struct run         run = { .registry = r, .layers = m->hp.layers };
     run.site = tsr_new(run.layers, sizeof *run.site);
     if (!run.site)
         return tsr_fail_nomem(err, run.layers * sizeof *run.site, "calibration");
@@ -154,9 +155,10 @@ tsr_status tsr_calibrate(struct tsr_calibration **c, struct tsr_registry *r,
     if (opt->samples == 0 || opt->seqlen == 0)
         return tsr_fail(err, TSR_E_INPUT, "calibrate: samples and seqlen must be 1 or more");
     if (opt->seqlen > m->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT, "calibrate: seqlen %llu is more than the model's %llu "
-                        "positions", (unsigned long long)opt->seqlen,
-                        (unsigned long long)m->hp.max_positions);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "calibrate: seqlen %llu is more than the model's %llu "
+                        "positions",
+                        (unsigned long long)opt->seqlen, (unsigned long long)m->hp.max_positions);
     TSR_TRY(tsr_file_slurp(opt->text, MAX_TEXT, &text, &bytes, err));
     tsr_status st = tsr_tokenize(t, text, bytes, TSR_TOKENIZE_SPECIAL, &ids, err);
     if (st == TSR_OK)

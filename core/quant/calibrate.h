@@ -7,7 +7,7 @@
 #include "quant/quant.h"
 
 struct tsr_calibrate_options {
-    const char *text;            /* path */
+    const char *text; /* path */
     uint64_t    samples, seqlen, seed;
 };
 

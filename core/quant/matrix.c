@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* Runs start at multiples of this many units, so that their codes and meta stay aligned. */
-#define UNIT_STEP    64u
-#define RUN_WEIGHTS  (UINT64_C(1) << 16)
-#define MAX_SCRATCH  (UINT64_C(1) << 36)
+#define UNIT_STEP   64u
+#define RUN_WEIGHTS (UINT64_C(1) << 16)
+#define MAX_SCRATCH (UINT64_C(1) << 36)
 
 struct work {
     const struct tsr_quantizer   *q;
@@ -21,9 +21,9 @@ struct work {
     const void                   *prepared;
     struct tsr_quant_plan         plan;
     struct tsr_packed            *p;
-    uint64_t                      unit;     /* rows in a unit */
+    uint64_t                      unit; /* rows in a unit */
     double                       *row_error;
-    pthread_mutex_t               lock;     /* guards the three below */
+    pthread_mutex_t               lock; /* guards the three below */
     uint64_t                      failed_at;
     tsr_status                    failed;
     struct tsr_err               *err;
@@ -50,7 +50,7 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
 {
     const struct tsr_packed *p = k->p;
     uint64_t                 cols = p->cols;
-    float *ours = tsr_new_aligned(2 * cols, sizeof *ours), *w = ours + cols;
+    float                   *ours = tsr_new_aligned(2 * cols, sizeof *ours), *w = ours + cols;
     if (!ours)
         return tsr_fail_nomem(err, 2 * cols * sizeof *ours, "a row of weights");
     tsr_status st = TSR_OK;
@@ -75,8 +75,8 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
             else if (got[c] != theirs[r * cols + c])
                 st = tsr_fail(err, TSR_E_UNSUPPORTED,
                               "tensor '%s': row %llu column %llu: the plugin decodes its own bytes "
-                              "to %.9g, but by %s they are %.9g; the plugin is broken", k->w->name,
-                              (unsigned long long)row, (unsigned long long)c,
+                              "to %.9g, but by %s they are %.9g; the plugin is broken",
+                              k->w->name, (unsigned long long)row, (unsigned long long)c,
                               (double)theirs[r * cols + c], p->format.id, (double)got[c]);
         }
         k->row_error[row] = sum;
@@ -88,11 +88,11 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
 static tsr_status run_rows(struct work *k, uint64_t begin, uint64_t end, struct tsr_err *err)
 {
     const struct tsr_quantizer_v1 *f = k->q->iface;
-    uint64_t first = begin * k->unit, cols = k->w->cols;
+    uint64_t                       first = begin * k->unit, cols = k->w->cols;
     uint64_t last = end * k->unit < k->w->rows ? end * k->unit : k->w->rows, rows = last - first;
     void    *scratch = tsr_new_aligned(1, k->plan.scratch_bytes);
-    float   *dense = k->p->dense ? k->p->dense + first * cols
-                                 : tsr_new_aligned(rows * cols, sizeof *dense);
+    float   *dense =
+        k->p->dense ? k->p->dense + first * cols : tsr_new_aligned(rows * cols, sizeof *dense);
     tsr_status st = TSR_OK;
     if (!scratch || !dense)
         st = tsr_fail_nomem(err, rows * cols * sizeof *dense + k->plan.scratch_bytes,
@@ -113,8 +113,12 @@ static tsr_status run_rows(struct work *k, uint64_t begin, uint64_t end, struct 
     if (st == TSR_E_NUMERIC) /* weights or options of the user's that cannot work */
         st = TSR_E_INPUT;
     if (st == TSR_OK) {
-        struct tsr_matrix dst = { .struct_size = sizeof dst, .dtype = TSR_F32, .name = k->w->name,
-                                  .data = dense, .rows = rows, .cols = cols,
+        struct tsr_matrix dst = { .struct_size = sizeof dst,
+                                  .dtype = TSR_F32,
+                                  .name = k->w->name,
+                                  .data = dense,
+                                  .rows = rows,
+                                  .cols = cols,
                                   .row_stride = cols * sizeof *dense };
         job.src = NULL;
         job.dst = &dst;
@@ -149,13 +153,15 @@ static tsr_status check_plan(const struct work *k, struct tsr_err *err)
         pl->scratch_bytes > MAX_SCRATCH)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "its plan for '%s' asks for %llu, %llu and %llu bytes of codes, meta and "
-                        "scratch", w->name, (unsigned long long)pl->code_bytes,
+                        "scratch",
+                        w->name, (unsigned long long)pl->code_bytes,
                         (unsigned long long)pl->meta_bytes, (unsigned long long)pl->scratch_bytes);
     if (!tsr_format_known(&pl->format)) {
         if (strncmp(pl->format.id, "tessera.", 8) == 0)
             return tsr_fail(err, TSR_E_UNSUPPORTED,
                             "its plan for '%s' names format '%s' with parameters that this version "
-                            "does not know", w->name, pl->format.id);
+                            "does not know",
+                            w->name, pl->format.id);
         return TSR_OK;
     }
     bool     ints = strcmp(pl->format.id, TSR_FORMAT_INT) == 0;
@@ -166,10 +172,10 @@ static tsr_status check_plan(const struct work *k, struct tsr_err *err)
         w->rows % k->unit != 0)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "its plan for '%s' has units of %llu rows with %llu + %llu bytes, where %s "
-                        "has %llu + %llu a row and a whole number of units", w->name,
-                        (unsigned long long)k->unit, (unsigned long long)pl->code_bytes,
-                        (unsigned long long)pl->meta_bytes, pl->format.id,
-                        (unsigned long long)code, (unsigned long long)meta);
+                        "has %llu + %llu a row and a whole number of units",
+                        w->name, (unsigned long long)k->unit, (unsigned long long)pl->code_bytes,
+                        (unsigned long long)pl->meta_bytes, pl->format.id, (unsigned long long)code,
+                        (unsigned long long)meta);
     return TSR_OK;
 }
 
@@ -260,14 +266,13 @@ static tsr_status widen_for(const struct tsr_quantizer *q, const struct tsr_matr
 
 tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quantizer *q,
                                  const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
-                                 const void *prepared, struct tsr_packed **out,
-                                 struct tsr_err *err)
+                                 const void *prepared, struct tsr_packed **out, struct tsr_err *err)
 {
     if (w->rows == 0 || w->cols == 0)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "tensor '%s' is empty", w->name);
     struct tsr_matrix wide;
     tsr_status        st = widen_for(q, w, &wide, err);
-    struct work k = { .q = q, .w = &wide, .stats = stats, .prepared = prepared };
+    struct work       k = { .q = q, .w = &wide, .stats = stats, .prepared = prepared };
     if (st == TSR_OK)
         st = quantize_widened(r, &k, err);
     if (wide.data != w->data)

@@ -14,13 +14,13 @@
  * none of ours, dense holds the plugin's own dequantization. */
 struct tsr_packed {
     struct tsr_format format;
-    uint64_t rows, cols;
-    void    *codes, *meta;       /* rows * stride bytes each; owned */
-    uint64_t code_stride, meta_stride;
-    float   *dense;              /* [rows, cols] or NULL; owned */
-    char    *plugin;             /* "rtn", for reports; owned */
-    char    *format_id;          /* what format.id points to; owned */
-    double   squared_error;      /* sum over (w - dequantized)^2 */
+    uint64_t          rows, cols;
+    void             *codes, *meta; /* rows * stride bytes each; owned */
+    uint64_t          code_stride, meta_stride;
+    float            *dense;         /* [rows, cols] or NULL; owned */
+    char             *plugin;        /* "rtn", for reports; owned */
+    char             *format_id;     /* what format.id points to; owned */
+    double            squared_error; /* sum over (w - dequantized)^2 */
 };
 
 /* Bytes of codes and meta; bits per weight is 8*bytes/(rows*cols). */
@@ -29,9 +29,9 @@ void     tsr_packed_destroy(struct tsr_packed *p); /* frees p too; NULL is fine 
 
 /* Packed weights of a model: NULL where the original stays. */
 struct tsr_overlay {
-    uint64_t            layers;
-    struct tsr_packed *(*lin)[TSR_LINEARS];  /* [layers] */
-    struct tsr_packed  *head;
+    uint64_t layers;
+    struct tsr_packed *(*lin)[TSR_LINEARS]; /* [layers] */
+    struct tsr_packed *head;
 };
 tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err);
 void       tsr_overlay_destroy(struct tsr_overlay *o);
@@ -43,8 +43,8 @@ void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, ui
 /* A created quantizer. */
 struct tsr_quantizer {
     const struct tsr_quantizer_v1 *iface;
-    void       *self;
-    const char *name;
+    void                          *self;
+    const char                    *name;
 };
 
 /* Quantizes one matrix: plan, allocate, prepare, quantize rows in parallel on the registry's
@@ -87,7 +87,7 @@ struct tsr_calibration {
     uint64_t layers;
     struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; arrays owned */
     uint64_t sequences, tokens;
-    char     hash[48];           /* over model, text and options */
+    char     hash[48]; /* over model, text and options */
 };
 void tsr_calibration_destroy(struct tsr_calibration *c);
 

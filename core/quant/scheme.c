@@ -15,8 +15,11 @@ static const struct tsr_choice unsupported_choices[] = {
     { "keep", "keep the original weights of that linear", UNSUPPORTED_KEEP },
 };
 static const struct tsr_option scheme_options[] = {
-    { .name = "use", .help = "The quantizer plugin.", .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(struct scheme_keys, use, const char *),
+    { .name = "use",
+      .help = "The quantizer plugin.",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(struct scheme_keys, use, const char *),
       .def = { .s = "" } },
     TSR_OPTION_NODE(struct scheme_keys, rules, "Exceptions by layer or name; later ones win."),
     TSR_OPTION_ENUM(struct scheme_keys, on_unsupported, UNSUPPORTED_STOP, unsupported_choices,
@@ -77,8 +80,9 @@ static tsr_status merged_put(struct merged *m, struct tsr_node *key, struct tsr_
 }
 
 /* Adds the keys of `from` that are not in our table nor the caller's. */
-static tsr_status merge(struct merged *m, const struct tsr_node *from, const struct tsr_option *ours,
-                        uint64_t n_ours, const char *const *also, struct tsr_err *err)
+static tsr_status merge(struct merged *m, const struct tsr_node *from,
+                        const struct tsr_option *ours, uint64_t n_ours, const char *const *also,
+                        struct tsr_err *err)
 {
     for (uint64_t i = 0; i < from->n; i++) {
         const char *key = from->keys[i]->text;
@@ -118,7 +122,7 @@ static tsr_status fill(const struct tsr_scheme *s, struct choice *c, const struc
                        const char *use, struct tsr_diag *d, struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    tsr_status        st = tsr_registry_find(s->registry, TSR_KIND_QUANTIZER, use, &c->found, &e.err);
+    tsr_status st = tsr_registry_find(s->registry, TSR_KIND_QUANTIZER, use, &c->found, &e.err);
     if (st == TSR_E_INPUT) {
         const struct tsr_node *at = tsr_node_get(s->map, "use");
         tsr_diag_error(d, at && strcmp(use, s->keys.use) == 0 ? &at->mark : &map->mark, NULL, "%s",
@@ -136,8 +140,8 @@ static tsr_status fill(const struct tsr_scheme *s, struct choice *c, const struc
     char              what[128];
     (void)snprintf(what, sizeof what, "%s with quantizer '%s'", s->what, use);
     /* ours are not in the map any more; naming them makes the hint for a misspelt one right */
-    static const char *const ours[] = { "use",    "rules",   "on_unsupported",
-                                        "layers", "tensors", "keep", NULL };
+    static const char *const ours[] = { "use",  "rules", "on_unsupported", "layers", "tensors",
+                                        "keep", NULL };
     tsr_options_fill(&set, 1, ours, map, what, d);
     return TSR_OK;
 }

@@ -31,7 +31,7 @@ struct tsr_scheme {
 /* The plugin and the options that hold when the flagged rules apply (flags NULL: none). */
 struct choice {
     struct tsr_found found;
-    void            *options;    /* the plugin's struct; owned */
+    void            *options; /* the plugin's struct; owned */
 };
 /* Wrong options go to d. */
 tsr_status scheme_choose(const struct tsr_scheme *s, const bool *flags, struct choice *c,

@@ -41,8 +41,8 @@ static const float *array_of(const struct tsr_quant_stats *s, uint64_t bit)
 tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *stats, uint64_t cols,
                                 const char *plugin, const char *name, struct tsr_err *err)
 {
-    const uint64_t collected = TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE |
-                               TSR_NEED_MEAN_ABS;
+    const uint64_t collected =
+        TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE | TSR_NEED_MEAN_ABS;
     for (uint64_t i = 0; i < 64 && need >> i; i++) {
         uint64_t bit = need & UINT64_C(1) << i;
         if (bit == 0 || (stats && array_of(stats, bit)))
@@ -53,8 +53,8 @@ tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *sta
                 what = needs[n].what;
         if (stats || !(bit & collected))
             return tsr_fail(err, TSR_E_INPUT, "quantizer '%s' needs %s for '%s', which %s", plugin,
-                            what, name, bit & collected ? "are not there"
-                                                        : "calibration does not collect");
+                            what, name,
+                            bit & collected ? "are not there" : "calibration does not collect");
         return tsr_fail(err, TSR_E_INPUT,
                         "quantizer '%s' needs %s for '%s'; put a calibrate step before it", plugin,
                         what, name);
@@ -87,11 +87,14 @@ struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant
 enum tsr_site tsr_linear_site(enum tsr_linear_id id)
 {
     switch (id) {
-    case TSR_Q: case TSR_K: case TSR_V:
+    case TSR_Q:
+    case TSR_K:
+    case TSR_V:
         return TSR_SITE_ATTN_IN;
     case TSR_O:
         return TSR_SITE_O_IN;
-    case TSR_GATE: case TSR_UP:
+    case TSR_GATE:
+    case TSR_UP:
         return TSR_SITE_FFN_IN;
     default:
         return TSR_SITE_DOWN_IN;

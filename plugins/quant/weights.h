@@ -77,13 +77,14 @@ static inline void wt_row(float *dst, const struct tsr_matrix *w, uint64_t r)
 
 /* TSR_OK if a widened row is finite, else the sentence that names row and column. */
 static inline tsr_status wt_check(const struct tsr_matrix *w, const float *row, uint64_t n_row,
-                                 struct tsr_err *err)
+                                  struct tsr_err *err)
 {
     for (uint64_t k = 0; k < w->cols; k++)
         if (!isfinite(row[k]))
             return tsr_fail(err, TSR_E_NUMERIC,
                             "tensor '%s': row %llu column %llu is %s; only finite weights can be "
-                            "quantized", w->name ? w->name : "?", (unsigned long long)n_row,
+                            "quantized",
+                            w->name ? w->name : "?", (unsigned long long)n_row,
                             (unsigned long long)k, isnan(row[k]) ? "NaN" : "infinite");
     return TSR_OK;
 }
@@ -150,8 +151,8 @@ static inline void wt_unpack(uint8_t *codes, const unsigned char *src, uint64_t 
 
 /* One row of tessera.int/1 back to F32; codes is scratch for cols bytes. */
 static inline void wt_decode_row(float *dst, const unsigned char *code_row,
-                                const unsigned char *meta_row, const struct tsr_format *f,
-                                uint64_t cols, uint8_t *codes)
+                                 const unsigned char *meta_row, const struct tsr_format *f,
+                                 uint64_t cols, uint8_t *codes)
 {
     uint64_t groups = tsr_format_groups(f, cols);
     uint64_t width = groups == 1 ? cols : f->group;

@@ -136,8 +136,12 @@ static struct result quantize(const struct options *o, const struct tsr_matrix *
     assert_true(codes && meta && scratch);
     memset(codes, 0xa5, w->rows * plan.code_bytes);
     memset(meta, 0xa5, w->rows * plan.meta_bytes);
-    struct tsr_quant_job job = { .struct_size = sizeof job, .first_row = first_row, .src = w,
-                                 .codes = codes, .meta = meta, .scratch = scratch };
+    struct tsr_quant_job job = { .struct_size = sizeof job,
+                                 .first_row = first_row,
+                                 .src = w,
+                                 .codes = codes,
+                                 .meta = meta,
+                                 .scratch = scratch };
     r.status = rtn()->quantize(self, &job, &r.err.err);
     if (r.status == TSR_OK) {
         r.codes = tsr_new(w->rows, w->cols);
@@ -189,29 +193,31 @@ static bool listed(const json_t *c, const char *key, uint64_t row, uint64_t g)
 {
     size_t  i;
     json_t *item;
-    json_array_foreach(json_object_get(c, key), i, item)
-        if ((uint64_t)json_integer_value(json_array_get(item, 0)) == row &&
-            (uint64_t)json_integer_value(json_array_get(item, 1)) == g)
-            return true;
+    json_array_foreach(json_object_get(c, key), i,
+                       item) if ((uint64_t)json_integer_value(json_array_get(item, 0)) == row &&
+                                 (uint64_t)json_integer_value(json_array_get(item, 1)) ==
+                                     g) return true;
     return false;
 }
 
 static void check_case(const struct tsr_st *st, const json_t *c)
 {
-    const char    *name = json_string_value(json_object_get(c, "name"));
-    const char    *convention = json_string_value(json_object_get(c, "convention"));
-    struct options o = { .bits = json_integer_value(json_object_get(c, "bits")),
-                         .group = json_integer_value(json_object_get(c, "group")),
-                         .symmetric = strstr(convention, "_sym") != NULL,
-                         .mse = strstr(convention, "_mse") != NULL,
-                         .range = convention[1] == 'p' ? GPTQ : convention[1] == 'w' ? AWQ : ABSMAX,
-                         .scale = TSR_F32 };
-    uint64_t n, n_codes, n_scales, n_zeros;
-    float   *w = tensor(st, json_string_value(json_object_get(c, "tensor")), &n);
-    int32_t *codes = tensor(st, json_string_value(json_object_get(c, "codes")), &n_codes);
-    float   *scale = tensor(st, json_string_value(json_object_get(c, "scale")), &n_scales);
-    float   *zero = tensor(st, json_string_value(json_object_get(c, "zero")), &n_zeros);
-    uint64_t cols = 256, rows = n / cols, groups = n_scales / rows;
+    const char       *name = json_string_value(json_object_get(c, "name"));
+    const char       *convention = json_string_value(json_object_get(c, "convention"));
+    struct options    o = { .bits = json_integer_value(json_object_get(c, "bits")),
+                            .group = json_integer_value(json_object_get(c, "group")),
+                            .symmetric = strstr(convention, "_sym") != NULL,
+                            .mse = strstr(convention, "_mse") != NULL,
+                            .range = convention[1] == 'p'   ? GPTQ
+                                     : convention[1] == 'w' ? AWQ
+                                                            : ABSMAX,
+                            .scale = TSR_F32 };
+    uint64_t          n, n_codes, n_scales, n_zeros;
+    float            *w = tensor(st, json_string_value(json_object_get(c, "tensor")), &n);
+    int32_t          *codes = tensor(st, json_string_value(json_object_get(c, "codes")), &n_codes);
+    float            *scale = tensor(st, json_string_value(json_object_get(c, "scale")), &n_scales);
+    float            *zero = tensor(st, json_string_value(json_object_get(c, "zero")), &n_zeros);
+    uint64_t          cols = 256, rows = n / cols, groups = n_scales / rows;
     struct tsr_matrix m = matrix(w, rows, cols);
     struct result     r = quantize(&o, &m, 0);
     if (r.status != TSR_OK)
@@ -220,7 +226,7 @@ static void check_case(const struct tsr_st *st, const json_t *c)
     assert_int_equal(r.groups, groups);
     int mid = 1 << (o.bits - 1);
     for (uint64_t i = 0; i < rows * groups; i++) {
-        uint64_t row = i / groups, g = i % groups, width = cols / groups;
+        uint64_t       row = i / groups, g = i % groups, width = cols / groups;
         const uint8_t *got = r.codes + row * cols + g * width;
         const int32_t *want = codes + row * cols + g * width;
         if (listed(c, "saturating_one_sided_groups", row, g)) {
@@ -261,8 +267,7 @@ static void test_recorded(void **state)
         fail_msg("%s", e.text);
     size_t  i;
     json_t *c;
-    json_array_foreach(json_object_get(index, "cases"), i, c)
-        check_case(&st, c);
+    json_array_foreach(json_object_get(index, "cases"), i, c) check_case(&st, c);
     assert_int_equal(i, 76);
     json_decref(index);
     tsr_st_close(&st);
@@ -349,7 +354,8 @@ static void test_error_bound(void **state)
         w[i] = noise(i);
     for (int64_t bits = 2; bits <= 8; bits++)
         for (int variant = 0; variant < 8; variant++) {
-            struct options o = { .bits = bits, .group = variant & 1 ? 10 : -1,
+            struct options o = { .bits = bits,
+                                 .group = variant & 1 ? 10 : -1,
                                  .symmetric = variant >> 1 & 1,
                                  .scale = variant & 4 ? TSR_F16 : TSR_F32 };
             struct result  r = quantize(&o, &m, 0);
@@ -457,9 +463,9 @@ static void test_stochastic(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),     cmocka_unit_test(test_options_layout),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_error_bound),
-        cmocka_unit_test(test_half_inputs),  cmocka_unit_test(test_half_scales),
+        cmocka_unit_test(test_recorded),    cmocka_unit_test(test_options_layout),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_error_bound),
+        cmocka_unit_test(test_half_inputs), cmocka_unit_test(test_half_scales),
         cmocka_unit_test(test_stochastic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

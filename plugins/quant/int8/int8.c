@@ -11,15 +11,15 @@ struct int8_options {
 
 struct int8 {
     const struct tsr_host *host;
-    int      clip;
-    uint32_t scale_dtype;
+    int                    clip;
+    uint32_t               scale_dtype;
 };
 
 /* Ratios 1, 0.99, ... 0.50 of the row's largest |w|. */
 #define LADDER 51
 
 static tsr_status int8_create(const struct tsr_host *host, const void *opts, void **self,
-                             struct tsr_err *err)
+                              struct tsr_err *err)
 {
     const struct int8_options *o = opts;
     struct int8               *q = host->alloc(host->ctx, sizeof *q, 16);
@@ -47,7 +47,7 @@ static struct tsr_format int8_format(const struct int8 *q)
 }
 
 static tsr_status int8_plan(const void *self, const struct tsr_matrix *w,
-                           struct tsr_quant_plan *plan, struct tsr_err *err)
+                            struct tsr_quant_plan *plan, struct tsr_err *err)
 {
     const struct int8 *q = self;
     if (w->rows == 0 || w->cols == 0 || w->cols > UINT64_C(1) << 40)
@@ -109,18 +109,19 @@ static tsr_status check_maxima(const struct tsr_quant_job *job, struct tsr_err *
         if (!isfinite(s->absmax[k]) || s->absmax[k] < 0.0f)
             return tsr_fail(err, TSR_E_NUMERIC,
                             "tensor '%s': the input maximum of column %llu is %g, not a finite "
-                            "number from 0", name, (unsigned long long)k, (double)s->absmax[k]);
+                            "number from 0",
+                            name, (unsigned long long)k, (double)s->absmax[k]);
     return TSR_OK;
 }
 
 static tsr_status int8_quantize(const void *self, const struct tsr_quant_job *job,
-                               struct tsr_err *err)
+                                struct tsr_err *err)
 {
     const struct int8       *q = self;
     const struct tsr_matrix *w = job->src;
     struct tsr_format        f = int8_format(q);
-    uint64_t meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
-    float   *row = job->scratch;
+    uint64_t                 meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    float                   *row = job->scratch;
     if (q->clip) {
         tsr_status st = check_maxima(job, err);
         if (st != TSR_OK)
@@ -151,11 +152,11 @@ static tsr_status int8_quantize(const void *self, const struct tsr_quant_job *jo
 }
 
 static tsr_status int8_dequantize(const void *self, const struct tsr_quant_job *job,
-                                 struct tsr_err *err)
+                                  struct tsr_err *err)
 {
     const struct int8 *q = self;
     struct tsr_format  f = int8_format(q);
-    uint64_t cols = job->dst->cols, meta_bytes = tsr_format_int_meta_bytes(&f, cols);
+    uint64_t           cols = job->dst->cols, meta_bytes = tsr_format_int_meta_bytes(&f, cols);
     (void)err;
     for (uint64_t r = 0; r < job->dst->rows; r++)
         wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
@@ -201,12 +202,6 @@ static const struct tsr_component component = {
 static const struct tsr_component *const components[] = { &component };
 
 TSR_PLUGIN_SYMBOL(int8) = {
-    TSR_PLUGIN_HEADER,
-    .id = "org.tessera.int8",
-    .version = "1.0.0",
-    .license = "Apache-2.0",
-    .build = __VERSION__,
-    .components = components,
-    .n_components = 1,
-    .needs_minor = 0,
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.int8", .version = "1.0.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components, .n_components = 1,  .needs_minor = 0,
 };

@@ -19,11 +19,11 @@ enum { ROUND_NEAREST, ROUND_STOCHASTIC };
 
 struct rtn {
     const struct tsr_host *host;
-    uint32_t bits, scale_dtype;
-    uint64_t group;              /* 0: the whole row */
-    int      symmetric, mse, stochastic;
-    int64_t  range;
-    uint64_t seed;
+    uint32_t               bits, scale_dtype;
+    uint64_t               group; /* 0: the whole row */
+    int                    symmetric, mse, stochastic;
+    int64_t                range;
+    uint64_t               seed;
 };
 
 /* How the weights of one group become codes: code = clamp(round(w/scale) + zero, lo, hi). */
@@ -33,7 +33,7 @@ struct params {
 };
 
 static tsr_status rtn_create(const struct tsr_host *host, const void *opts, void **self,
-                            struct tsr_err *err)
+                             struct tsr_err *err)
 {
     const struct rtn_options *o = opts;
     if (o->group == 0)
@@ -72,7 +72,7 @@ static struct tsr_format rtn_format(const struct rtn *q)
 }
 
 static tsr_status rtn_plan(const void *self, const struct tsr_matrix *w,
-                          struct tsr_quant_plan *plan, struct tsr_err *err)
+                           struct tsr_quant_plan *plan, struct tsr_err *err)
 {
     const struct rtn *q = self;
     if (w->rows == 0 || w->cols == 0 || w->cols > UINT64_C(1) << 40)
@@ -202,7 +202,7 @@ static struct params find_params(const struct rtn *q, const float *w, uint64_t n
 }
 
 static tsr_status scale_refused(const struct rtn *q, const struct tsr_matrix *w, uint64_t row,
-                               uint64_t g, struct tsr_err *err)
+                                uint64_t g, struct tsr_err *err)
 {
     return tsr_fail(err, TSR_E_NUMERIC,
                     "tensor '%s': row %llu group %llu: the scale is not a normal %s number%s",
@@ -212,13 +212,13 @@ static tsr_status scale_refused(const struct rtn *q, const struct tsr_matrix *w,
 }
 
 static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job,
-                              struct tsr_err *err)
+                               struct tsr_err *err)
 {
     const struct rtn        *q = self;
     const struct tsr_matrix *w = job->src;
     struct tsr_format        f = rtn_format(q);
-    uint64_t code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    uint64_t meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    uint64_t                 code_bytes = tsr_format_int_code_bytes(&f, w->cols);
+    uint64_t                 meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
     uint64_t groups = tsr_format_groups(&f, w->cols), width = groups == 1 ? w->cols : f.group;
     uint64_t zeros = groups * (q->scale_dtype == TSR_F32 ? 4u : 2u);
     float   *row = job->scratch;
@@ -252,12 +252,12 @@ static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job
 }
 
 static tsr_status rtn_dequantize(const void *self, const struct tsr_quant_job *job,
-                                struct tsr_err *err)
+                                 struct tsr_err *err)
 {
     const struct rtn *q = self;
     struct tsr_format f = rtn_format(q);
-    uint64_t code_bytes = tsr_format_int_code_bytes(&f, job->dst->cols);
-    uint64_t meta_bytes = tsr_format_int_meta_bytes(&f, job->dst->cols);
+    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, job->dst->cols);
+    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, job->dst->cols);
     (void)err;
     for (uint64_t r = 0; r < job->dst->rows; r++)
         wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
@@ -295,8 +295,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(struct rtn_options, scale, TSR_F16, scale_choices, "Type of the scales."),
     TSR_OPTION_ENUM(struct rtn_options, rounding, ROUND_NEAREST, rounding_choices,
                     "How a weight becomes a code."),
-    TSR_OPTION_INT(struct rtn_options, seed, 0, 0, INT64_MAX, NULL,
-                   "Seed of stochastic rounding."),
+    TSR_OPTION_INT(struct rtn_options, seed, 0, 0, INT64_MAX, NULL, "Seed of stochastic rounding."),
 };
 
 static const struct tsr_quantizer_v1 table = {
@@ -325,12 +324,6 @@ static const struct tsr_component component = {
 static const struct tsr_component *const components[] = { &component };
 
 TSR_PLUGIN_SYMBOL(rtn) = {
-    TSR_PLUGIN_HEADER,
-    .id = "org.tessera.rtn",
-    .version = "1.0.0",
-    .license = "Apache-2.0",
-    .build = __VERSION__,
-    .components = components,
-    .n_components = 1,
-    .needs_minor = 0,
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.rtn",  .version = "1.0.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components, .n_components = 1,  .needs_minor = 0,
 };

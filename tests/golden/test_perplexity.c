@@ -1,0 +1,89 @@
+/* The whole held-out text through both protocols: what transformers in F32 gives on the same
+ * windows (49.4654 and 50.1676), and round to nearest at 8 to 2 bits. */
+#include "config/config.h"
+#include "eval/eval.h"
+#include "quant/scheme.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEMO TSR_SOURCE_ROOT "/configs/demo"
+
+static struct tsr_model     *model;
+static struct tsr_tokenizer *tokenizer;
+static struct tsr_registry  *registry;
+static struct tsr_pool      *pool;
+
+static struct tsr_overlay *quantized(const char *yaml)
+{
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    struct tsr_doc     *doc = NULL;
+    struct tsr_diag    *d = NULL;
+    struct tsr_scheme  *s = NULL;
+    struct tsr_overlay *o = NULL;
+    if (tsr_diag_create(&d, &e.err) != TSR_OK ||
+        tsr_doc_parse(&doc, "scheme", yaml, strlen(yaml), d, &e.err) != TSR_OK ||
+        tsr_scheme_create(&s, registry, tsr_doc_root(doc), NULL, "scheme", d, &e.err) != TSR_OK ||
+        tsr_diag_status(d, &e.err) != TSR_OK ||
+        tsr_scheme_apply(s, registry, model, NULL, &o, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    tsr_scheme_destroy(s);
+    tsr_doc_destroy(doc);
+    tsr_diag_destroy(d);
+    return o;
+}
+
+static double perplexity(const char *scheme, enum tsr_protocol protocol)
+{
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_windows       *w = NULL;
+    struct tsr_engine        *g = NULL;
+    struct tsr_eval_result    r;
+    struct tsr_eval_options   eo = { .protocol = protocol };
+    struct tsr_engine_options go = { .slots = 1, .kv_dtype = TSR_F32 };
+    struct tsr_overlay       *o = scheme ? quantized(scheme) : NULL;
+    if (tsr_windows_create(&w, tokenizer, model, DEMO "/held-out.txt", &eo, &e.err) != TSR_OK ||
+        tsr_engine_create(&g, registry, model, o, &go, &e.err) != TSR_OK ||
+        tsr_eval_run(g, NULL, pool, w, &r, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    tsr_engine_destroy(g);
+    tsr_overlay_destroy(o);
+    tsr_windows_destroy(w);
+    return r.perplexity;
+}
+
+static void test_held_out(void **state)
+{
+    (void)state;
+    /* the recorded values have four decimals */
+    assert_true(fabs(perplexity(NULL, TSR_PPL_GPTQ_2048) - 49.4654) <= 0.00005);
+    assert_true(fabs(perplexity(NULL, TSR_PPL_LLAMACPP_512) - 50.1676) <= 0.00005);
+    /* recorded with three: F32 scales, asymmetric, groups of 128 */
+    double p = perplexity("{use: rtn, bits: 3, group: 128, scale: f32}", TSR_PPL_GPTQ_2048);
+    assert_true(fabs(p - 56.636) <= 0.0005);
+}
+
+int main(void)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (tsr_pool_create(&pool, 0, &e.err) != TSR_OK ||
+        tsr_registry_create(&registry, pool, &e.err) != TSR_OK ||
+        tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_model_load(&model, DEMO, false, &e.err) != TSR_OK ||
+        tsr_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
+        print_error("%s\n", e.text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_held_out) };
+    int                     rc = cmocka_run_group_tests(tests, NULL, NULL);
+    tsr_tokenizer_destroy(tokenizer);
+    tsr_model_destroy(model);
+    tsr_registry_destroy(registry);
+    tsr_pool_destroy(pool);
+    return rc;
+}
