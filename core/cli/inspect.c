@@ -84,7 +84,8 @@ static json_t *option_json(const struct tsr_option *o)
                           types[o->type <= TSR_OPT_STRING ? o->type : 0], "help", o->help, "unit",
                           o->unit, "required", required, "advanced",
                           (o->flags & TSR_OPT_ADVANCED) != 0, "text", text);
-    ok = j && json_object_set_new(j, "default", required ? json_null() : value_json(o, &o->def)) == 0;
+    ok = j &&
+         json_object_set_new(j, "default", required ? json_null() : value_json(o, &o->def)) == 0;
     bool bounded = (o->type == TSR_OPT_INT && o->min.i != o->max.i) ||
                    (o->type == TSR_OPT_REAL && o->min.r < o->max.r);
     if (ok && bounded)
@@ -94,8 +95,8 @@ static json_t *option_json(const struct tsr_option *o)
         ok = json_object_set_new(j, "replaced_by", json_string(o->replaced_by)) == 0;
     json_t *choices = ok && o->type == TSR_OPT_ENUM ? json_array() : NULL;
     for (uint64_t i = 0; choices && ok && i < o->n_choices; i++)
-        ok = json_array_append_new(choices, json_pack("{s:s, s:s?}", "name", o->choices[i].name, "help",
-                                                      o->choices[i].help)) == 0;
+        ok = json_array_append_new(choices, json_pack("{s:s, s:s?}", "name", o->choices[i].name,
+                                                      "help", o->choices[i].help)) == 0;
     if (ok && o->type == TSR_OPT_ENUM)
         ok = json_object_set_new(j, "choices", choices) == 0;
     if (ok)
@@ -121,9 +122,10 @@ tsr_status tsr_inspect_component(const struct tsr_found *f, json_t **out, struct
 
 tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err)
 {
-    *out = json_pack("[{s:s, s:s}, {s:s, s:s}]", "id", TSR_FORMAT_FLOAT, "summary",
-                     "F32, F16 or BF16 elements", "id", TSR_FORMAT_INT, "summary",
-                     "2 to 8 bits an element, a scale (F16 or F32) per group or row, optional zero points");
+    *out = json_pack(
+        "[{s:s, s:s}, {s:s, s:s}]", "id", TSR_FORMAT_FLOAT, "summary", "F32, F16 or BF16 elements",
+        "id", TSR_FORMAT_INT, "summary",
+        "2 to 8 bits an element, a scale (F16 or F32) per group or row, optional zero points");
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, "the list of formats");
 }
 
@@ -133,8 +135,9 @@ tsr_status tsr_inspect_models(json_t **out, struct tsr_err *err)
     json_t                  *all = json_array();
     bool                     ok = all != NULL;
     for (uint64_t i = 0; ok && (f = tsr_family_get(i)); i++)
-        ok = json_array_append_new(all, json_pack("{s:s, s:s, s:s}", "name", f->name, "architecture",
-                                                  f->architecture, "summary", f->summary)) == 0;
+        ok =
+            json_array_append_new(all, json_pack("{s:s, s:s, s:s}", "name", f->name, "architecture",
+                                                 f->architecture, "summary", f->summary)) == 0;
     *out = all;
     return ok ? TSR_OK : tsr_fail_nomem(err, 0, "the list of model families");
 }
@@ -186,8 +189,8 @@ tsr_status tsr_inspect_devices(struct tsr_registry *r, json_t **out, struct tsr_
 
 static json_t *tensor_json(const char *name, const struct tsr_matrix *w)
 {
-    return json_pack("{s:s, s:s, s:[I, I]}", "name", name, "dtype", tsr_dtype_name(w->dtype), "shape",
-                     (json_int_t)w->rows, (json_int_t)w->cols);
+    return json_pack("{s:s, s:s, s:[I, I]}", "name", name, "dtype", tsr_dtype_name(w->dtype),
+                     "shape", (json_int_t)w->rows, (json_int_t)w->cols);
 }
 
 /* Embedding, the linears of the first layer, head. */
@@ -197,7 +200,8 @@ static bool add_shapes(const struct tsr_model *m, json_t *to)
     for (int i = 0; ok && i < TSR_LINEARS && m->hp.layers > 0; i++) {
         const struct tsr_linear *l = &m->layers[0].lin[i];
         if (l->w.rows)
-            ok = json_array_append_new(to, tensor_json(tsr_linear_name((enum tsr_linear_id)i), &l->w)) == 0;
+            ok = json_array_append_new(to, tensor_json(tsr_linear_name((enum tsr_linear_id)i),
+                                                       &l->w)) == 0;
     }
     if (ok && !m->hp.tied && m->head.w.rows)
         ok = json_array_append_new(to, tensor_json("head", &m->head.w)) == 0;
@@ -240,14 +244,14 @@ tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err
         return st;
     }
     const struct tsr_hparams *h = &m->hp;
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:s, s:o}",
-                          "path", m->path, "family", m->family, "layers", (json_int_t)h->layers,
-                          "hidden", (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads",
-                          (json_int_t)h->heads, "kv_heads", (json_int_t)h->kv_heads, "head_dim",
-                          (json_int_t)h->head_dim, "vocab", (json_int_t)h->vocab, "max_positions",
-                          (json_int_t)h->max_positions, "tied", h->tied, "parameters",
-                          (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes, "hash", m->hash,
-                          "tokenizer", tokenizer);
+    json_t                   *j =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:s, s:o}",
+                  "path", m->path, "family", m->family, "layers", (json_int_t)h->layers, "hidden",
+                  (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads", (json_int_t)h->heads,
+                  "kv_heads", (json_int_t)h->kv_heads, "head_dim", (json_int_t)h->head_dim, "vocab",
+                  (json_int_t)h->vocab, "max_positions", (json_int_t)h->max_positions, "tied",
+                  h->tied, "parameters", (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes,
+                  "hash", m->hash, "tokenizer", tokenizer);
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
     json_decref(shapes);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "model/model.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,16 +31,14 @@ static void print_table(const json_t *rows, const char *const *keys, const char 
     const json_t *row;
     for (unsigned k = 0; k < n; k++) {
         width[k] = strlen(heads[k]);
-        json_array_foreach(rows, i, row)
-            if (strlen(text_of(row, keys[k])) > width[k])
-                width[k] = strlen(text_of(row, keys[k]));
+        json_array_foreach(rows, i, row) if (strlen(text_of(row, keys[k])) > width[k]) width[k] =
+            strlen(text_of(row, keys[k]));
     }
     for (unsigned k = 0; k < n; k++)
         (void)printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, heads[k], k + 1 < n ? "  " : "\n");
-    json_array_foreach(rows, i, row)
-        for (unsigned k = 0; k < n; k++)
-            (void)printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, text_of(row, keys[k]),
-                         k + 1 < n ? "  " : "\n");
+    json_array_foreach(rows, i, row) for (unsigned k = 0; k < n; k++)(void)
+        printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, text_of(row, keys[k]),
+               k + 1 < n ? "  " : "\n");
 }
 
 static void print_plugins(const json_t *plugins, const json_t *refused)
@@ -49,13 +48,13 @@ static void print_plugins(const json_t *plugins, const json_t *refused)
     size_t                   i;
     const json_t            *row;
     print_table(plugins, keys, heads, 6);
-    json_array_foreach(refused, i, row)
-        (void)printf("refused: %s\n", text_of(row, "why"));
+    json_array_foreach(refused, i, row)(void) printf("refused: %s\n", text_of(row, "why"));
 }
 
 static void print_formats(const json_t *formats)
 {
-    static const char *const keys[] = { "id", "summary" }, *const heads[] = { "format", "what it holds" };
+    static const char *const keys[] = { "id", "summary" }, *const heads[] = { "format",
+                                                                              "what it holds" };
     print_table(formats, keys, heads, 2);
 }
 
@@ -72,7 +71,8 @@ static void print_devices(const json_t *devices)
     const json_t *d;
     char          total[TSR_BYTES_TEXT], room[TSR_BYTES_TEXT];
     (void)printf("backend  device\n");
-    json_array_foreach(devices, i, d) {
+    json_array_foreach(devices, i, d)
+    {
         if (json_object_get(d, "error"))
             (void)printf("%-7s  not usable: %s\n", text_of(d, "backend"), text_of(d, "error"));
         else
@@ -94,8 +94,8 @@ static void print_option(const json_t *o)
     (void)printf("  %-12s %s\n", "", text_of(o, "help"));
     if (*text_of(o, "replaced_by"))
         (void)printf("  %-12s deprecated: %s\n", "", text_of(o, "replaced_by"));
-    json_array_foreach(json_object_get(o, "choices"), i, c)
-        (void)printf("  %-12s   %-8s %s\n", "", text_of(c, "name"), text_of(c, "help"));
+    json_array_foreach(json_object_get(o, "choices"), i, c)(void)
+        printf("  %-12s   %-8s %s\n", "", text_of(c, "name"), text_of(c, "help"));
 }
 
 static void print_component(const json_t *p)
@@ -109,8 +109,7 @@ static void print_component(const json_t *p)
     (void)printf("  %s\n  %s\n", text_of(p, "path"), text_of(p, "hash"));
     if (json_array_size(json_object_get(p, "options")))
         (void)printf("options:\n");
-    json_array_foreach(json_object_get(p, "options"), i, o)
-        print_option(o);
+    json_array_foreach(json_object_get(p, "options"), i, o) print_option(o);
 }
 
 static void print_model(const json_t *m)
@@ -118,12 +117,13 @@ static void print_model(const json_t *m)
     size_t        i;
     const json_t *t;
     char          bytes[TSR_BYTES_TEXT];
-    (void)printf("%s  %s, %lld layers, %lld parameters, %s\n", text_of(m, "path"), text_of(m, "family"),
-                 int_of(m, "layers"), int_of(m, "parameters"),
+    (void)printf("%s  %s, %lld layers, %lld parameters, %s\n", text_of(m, "path"),
+                 text_of(m, "family"), int_of(m, "layers"), int_of(m, "parameters"),
                  tsr_format_bytes(bytes, sizeof bytes, (uint64_t)int_of(m, "bytes")));
-    (void)printf("  hidden %lld, feed-forward %lld, heads %lld (%lld for keys and values) of %lld\n",
-                 int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
-                 int_of(m, "head_dim"));
+    (void)
+        printf("  hidden %lld, feed-forward %lld, heads %lld (%lld for keys and values) of %lld\n",
+               int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
+               int_of(m, "head_dim"));
     (void)printf("  vocabulary %lld, at most %lld positions%s\n", int_of(m, "vocab"),
                  int_of(m, "max_positions"),
                  json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");
@@ -135,7 +135,8 @@ static void print_model(const json_t *m)
     else
         (void)printf("  tokenizer of %lld ids\n", int_of(tok, "size"));
     (void)printf("  %s\ntensors (the first layer's):\n", text_of(m, "hash"));
-    json_array_foreach(json_object_get(m, "tensors"), i, t) {
+    json_array_foreach(json_object_get(m, "tensors"), i, t)
+    {
         const json_t *shape = json_object_get(t, "shape");
         (void)printf("  %-12s %-5s %lld x %lld\n", text_of(t, "name"), text_of(t, "dtype"),
                      (long long)json_integer_value(json_array_get(shape, 0)),
@@ -216,20 +217,26 @@ static tsr_status not_known(struct tsr_registry *r, const char *x, struct tsr_er
     for (uint64_t i = 0; n < 256 && tsr_registry_component(r, i, &f); i++)
         names[n++] = f.component->name;
     const char *near = tsr_nearest(x, names, n);
-    return tsr_fail(err, TSR_E_INPUT,
-                    "%s: is no plugin, plugin file or model folder%s%s%s; `tessera inspect` lists what there "
-                    "is",
-                    x, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return tsr_fail(
+        err, TSR_E_INPUT,
+        "%s: is no plugin, plugin file or model folder%s%s%s; `tessera inspect` lists what there "
+        "is",
+        x, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 /* "components": all that answer to x. */
-static tsr_status plugin(struct tsr_cli *c, const char *x, bool file, json_t *to, struct tsr_err *err)
+static tsr_status plugin(struct tsr_cli *c, const char *x, bool file, json_t *to,
+                         struct tsr_err *err)
 {
     struct tsr_registry *r = NULL;
     struct tsr_found     f;
     json_t              *all = json_array();
     char                *real = file ? realpath(x, NULL) : NULL;
-    tsr_status           st = all ? tsr_cli_registry(c, &r, err) : tsr_fail_nomem(err, 0, x);
+    tsr_status           st = TSR_OK;
+    if (!all || (file && !real && errno == ENOMEM))
+        st = tsr_fail_nomem(err, 0, x);
+    if (st == TSR_OK)
+        st = tsr_cli_registry(c, &r, err);
     if (st == TSR_OK && file)
         st = tsr_registry_add_path(r, x, err);
     if (st == TSR_OK)
@@ -246,11 +253,13 @@ static tsr_status plugin(struct tsr_cli *c, const char *x, bool file, json_t *to
     }
     free(real);
     if (st == TSR_OK && json_array_size(all) == 0)
-        st = file ? tsr_fail(err, TSR_E_INPUT,
-                             "%s: holds nothing that this host knows, or only what another file with the "
-                             "same bytes holds too",
-                             x)
-                  : not_known(r, x, err);
+        st = file
+                 ? tsr_fail(
+                       err, TSR_E_INPUT,
+                       "%s: holds nothing that this host knows, or only what another file with the "
+                       "same bytes holds too",
+                       x)
+                 : not_known(r, x, err);
     return put(to, "components", st, all, err);
 }
 
@@ -318,7 +327,8 @@ static void print_text(const json_t *j)
         (void)printf("%s", gap);
         print_devices(v);
     }
-    json_array_foreach(json_object_get(j, "components"), i, v) {
+    json_array_foreach(json_object_get(j, "components"), i, v)
+    {
         (void)printf("%s", i ? "\n" : "");
         print_component(v);
     }
@@ -349,9 +359,12 @@ const struct tsr_verb tsr_verb_inspect = {
     .args = "[plugins|formats|models|devices|PLUGIN|FILE.so|MODEL]",
     .min_args = 0,
     .max_args = 1,
-    .details = "Without an argument lists everything, with the files that were refused and why. A plugin is "
-               "named by its name, by kind:name (quantizer:rtn), by id/name, or by its file; a model by its "
-               "folder (write ./rtn for a folder with the name of a plugin). No weight is read and no function of a "
+    .details = "Without an argument lists everything, with the files that were refused and why. A "
+               "plugin is "
+               "named by its name, by kind:name (quantizer:rtn), by id/name, or by its file; a "
+               "model by its "
+               "folder (write ./rtn for a folder with the name of a plugin). No weight is read and "
+               "no function of a "
                "plugin is called, except that a device is asked what it is.",
     .run = run,
 };

@@ -16,11 +16,15 @@ struct plan_options {
 
 #define S struct plan_options
 static const struct tsr_option options[] = {
-    { .name = "instance", .help = "problem file, tessera.instance/1", .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(S, instance, const char *) },
+    { .name = "instance",
+      .help = "problem file, tessera.instance/1",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(S, instance, const char *) },
     TSR_OPTION_STRING(S, solver, "uniform", "solver, with its options as NAME:key=value,..."),
     TSR_OPTION_REAL(S, gap, 1e-4, 0.0, 1.0, NULL, "relative gap at which a plan counts as optimal"),
-    TSR_OPTION_REAL(S, time_limit, 0.0, 0.0, 1e6, "s", "stop with the best plan so far; 0: no limit"),
+    TSR_OPTION_REAL(S, time_limit, 0.0, 0.0, 1e6, "s",
+                    "stop with the best plan so far; 0: no limit"),
     TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL, "seed of solvers that draw"),
 };
 #undef S
@@ -43,8 +47,9 @@ static void print_plan(const struct tsr_instance *inst, const struct tsr_solver_
 {
     const struct tsr_solver_instance *in = &inst->in;
     const struct tsr_solver_option   *o = in->options[s->option];
-    (void)printf("%s plan by %s in %.3f s: %.6g ms", s->status == TSR_SOLVED_OPTIMAL ? "optimal" : "feasible",
-                 solver, time_s, s->objective);
+    (void)printf("%s plan by %s in %.3f s: %.6g ms",
+                 s->status == TSR_SOLVED_OPTIMAL ? "optimal" : "feasible", solver, time_s,
+                 s->objective);
     if (s->bound > -1e300)
         (void)printf(", no plan is below %.6g ms", s->bound);
     (void)printf("\nmicro-batches: prefill %llu, decode %llu\n", (unsigned long long)o->prefill_mb,
@@ -71,10 +76,11 @@ static tsr_status report(const struct tsr_cli *c, const struct tsr_instance *ins
     if (s->status == TSR_SOLVED_INFEASIBLE)
         return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s", s->reason);
     if (!plan) /* neither is a failure of the input */
-        return tsr_fail(err, TSR_E_NUMERIC,
-                        "solver \"%s\" found no plan, and no proof that none exists; try another solver or "
-                        "a longer --time-limit",
-                        solver);
+        return tsr_fail(
+            err, TSR_E_NUMERIC,
+            "solver \"%s\" found no plan, and no proof that none exists; try another solver or "
+            "a longer --time-limit",
+            solver);
     return TSR_OK;
 }
 
@@ -121,9 +127,10 @@ const struct tsr_verb tsr_verb_plan = {
     .args = "",
     .min_args = 0,
     .max_args = 0,
-    .details = "Reads a raw problem (docs/formats/instance.md), solves it with a solver plugin, checks "
-               "the plan and recomputes its objective. With --json the solution is one object of "
-               "tessera.solution/1. Exit code 3: it is proved that no plan exists.",
+    .details =
+        "Reads a raw problem (docs/formats/instance.md), solves it with a solver plugin, checks "
+        "the plan and recomputes its objective. With --json the solution is one object of "
+        "tessera.solution/1. Exit code 3: it is proved that no plan exists.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .options_size = sizeof(struct plan_options),

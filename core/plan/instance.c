@@ -154,8 +154,8 @@ static tsr_status read_head(struct reader *r, const json_t *o)
         return tsr_fail(r->err, TSR_E_INPUT, "%s: is not a JSON object", r->name);
     TSR_TRY(tsr_json_str(o, r->name, "format", true, &format, r->err));
     if (strcmp(format, "tessera.instance/1") != 0)
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: \"format\" is \"%.60s\", not \"tessera.instance/1\"",
-                        r->name, format);
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: \"format\" is \"%.60s\", not \"tessera.instance/1\"", r->name, format);
     TSR_TRY(tsr_json_str(o, r->name, "name", false, &name, r->err));
     TSR_TRY(tsr_json_str(o, r->name, "objective", true, &objective, r->err));
     if (strcmp(objective, "steady") == 0)
@@ -163,8 +163,9 @@ static tsr_status read_head(struct reader *r, const json_t *o)
     else if (strcmp(objective, "paper") == 0)
         in->objective = TSR_OBJECTIVE_PAPER;
     else
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: \"objective\" is \"%.60s\", not \"steady\" or \"paper\"",
-                        r->name, objective);
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: \"objective\" is \"%.60s\", not \"steady\" or \"paper\"", r->name,
+                        objective);
     TSR_TRY(tsr_json_int(o, r->name, "layers", true, 1, MAX_LAYERS, &layers, r->err));
     TSR_TRY(tsr_json_int(o, r->name, "batch", true, 1, MAX_INT, &batch, r->err));
     TSR_TRY(tsr_json_int(o, r->name, "tokens", true, 1, MAX_INT, &tokens, r->err));
@@ -294,8 +295,9 @@ static tsr_status read_order(struct reader *r, const json_t *o)
         order[p.at[0]] = (uint32_t)k;
         if (++seen[k] > in->kinds[k]->count)
             return tsr_fail(r->err, TSR_E_INPUT,
-                            "%s: order[%llu] names kind %llu once more than its count of %u", r->name,
-                            (unsigned long long)p.at[0], (unsigned long long)k, in->kinds[k]->count);
+                            "%s: order[%llu] names kind %llu once more than its count of %u",
+                            r->name, (unsigned long long)p.at[0], (unsigned long long)k,
+                            in->kinds[k]->count);
     }
     in->order = order;
     in->order_len = r->inst->devices;
@@ -306,10 +308,10 @@ static tsr_status read_option(struct reader *r, const json_t *j, uint64_t i,
                               struct tsr_solver_option *o)
 {
     const struct tsr_solver_instance *in = &r->inst->in;
-    const uint64_t kcq[3] = { in->n_kinds, in->classes, in->bits };
-    const uint64_t kk[2] = { in->n_kinds, in->n_kinds };
-    char           prefix[40], where[512];
-    int64_t        pre = 0, dec = 0;
+    const uint64_t                    kcq[3] = { in->n_kinds, in->classes, in->bits };
+    const uint64_t                    kk[2] = { in->n_kinds, in->n_kinds };
+    char                              prefix[40], where[512];
+    int64_t                           pre = 0, dec = 0;
     (void)snprintf(prefix, sizeof prefix, "options[%llu].", (unsigned long long)i);
     (void)snprintf(where, sizeof where, "%.440s: options[%llu]", r->name, (unsigned long long)i);
     if (!json_is_object(j))
@@ -320,12 +322,12 @@ static tsr_status read_option(struct reader *r, const json_t *j, uint64_t i,
     o->prefill_mb = (uint64_t)pre;
     o->decode_mb = (uint64_t)dec;
     const struct {
-        const char   *key;
-        bool          required;
-        enum entry    type;
-        unsigned      depth;
+        const char     *key;
+        bool            required;
+        enum entry      type;
+        unsigned        depth;
         const uint64_t *dims;
-        const double **to;
+        const double  **to;
     } tables[] = {
         { "pre_ms", true, REAL_OR_NULL, 3, kcq, &o->pre_ms },
         { "dec_ms", true, REAL_OR_NULL, 3, kcq, &o->dec_ms },
@@ -413,11 +415,18 @@ static uint64_t features(const struct tsr_solver_instance *in)
 
 char *tsr_solver_parts(uint64_t mask, char *buf, size_t cap)
 {
-    static const struct { uint64_t bit; const char *name; } parts[] = {
-        { TSR_SOLVER_CLASSES, "several layer classes" }, { TSR_SOLVER_MAX_OMEGA, "max_omega" },
-        { TSR_SOLVER_LINKS, "links" },                   { TSR_SOLVER_USE_ALL, "allow_unused: false" },
-        { TSR_SOLVER_FORBIDDEN, "forbidden entries" },   { TSR_SOLVER_WORKSPACE, "workspace" },
-        { TSR_SOLVER_ENDS, "embedding and head" },       { TSR_SOLVER_FIXED_ORDER, "a fixed order" },
+    static const struct {
+        uint64_t    bit;
+        const char *name;
+    } parts[] = {
+        { TSR_SOLVER_CLASSES, "several layer classes" },
+        { TSR_SOLVER_MAX_OMEGA, "max_omega" },
+        { TSR_SOLVER_LINKS, "links" },
+        { TSR_SOLVER_USE_ALL, "allow_unused: false" },
+        { TSR_SOLVER_FORBIDDEN, "forbidden entries" },
+        { TSR_SOLVER_WORKSPACE, "workspace" },
+        { TSR_SOLVER_ENDS, "embedding and head" },
+        { TSR_SOLVER_FIXED_ORDER, "a fixed order" },
     };
     size_t n = 0;
     buf[0] = '\0';

@@ -7,11 +7,11 @@
 #include "tessera/solver.h"
 
 struct tsr_instance {
-    struct tsr_solver_instance in;     /* tables belong to the instance */
-    char                      *name;   /* "" if the file has none */
-    uint64_t                   devices;/* sum of the counts */
+    struct tsr_solver_instance in;       /* tables belong to the instance */
+    char                      *name;     /* "" if the file has none */
+    uint64_t                   devices;  /* sum of the counts */
     uint64_t                   features; /* TSR_SOLVER_* parts that it uses */
-    struct tsr_instance_block *blocks; /* owns the tables */
+    struct tsr_instance_block *blocks;   /* owns the tables */
 };
 
 /* Reads and checks a file of at most 256 MiB; what is wrong is TSR_E_INPUT with its place. */

@@ -63,8 +63,8 @@ static tsr_status check_devices(const struct tsr_solver_instance *in,
 
 /* Rules 3 and 4, and the stage's times. */
 static tsr_status stage_times(const struct tsr_solver_instance *in,
-                              const struct tsr_solver_solution *s, uint64_t i, double *pre, double *dec,
-                              struct tsr_err *err)
+                              const struct tsr_solver_solution *s, uint64_t i, double *pre,
+                              double *dec, struct tsr_err *err)
 {
     const struct tsr_solver_option *o = in->options[s->option];
     uint64_t                        k = s->stage_kind[i], bytes = o->workspace_bytes[k];
@@ -74,7 +74,8 @@ static tsr_status stage_times(const struct tsr_solver_instance *in,
     bool fits = tsr_add(bytes, i == 0 ? in->embed_bytes : 0, &bytes) &&
                 tsr_add(bytes, last ? in->head_bytes : 0, &bytes);
     for (uint64_t l = s->stage_first[i]; fits && l < s->stage_first[i] + s->stage_count[i]; l++) {
-        uint64_t c = in->layer_class[l], q = s->layer_bits[l], e = (k * in->classes + c) * in->bits + q;
+        uint64_t c = in->layer_class[l], q = s->layer_bits[l],
+                 e = (k * in->classes + c) * in->bits + q;
         if (isnan(o->pre_ms[e]) || isnan(o->dec_ms[e]))
             return NOT("layer %llu: kind %llu cannot run bit candidate %llu", U(l), U(k), U(q));
         *pre += o->pre_ms[e];
@@ -118,7 +119,8 @@ tsr_status tsr_plan_evaluate(const struct tsr_solver_instance *in,
     double mu_pre = ceil((double)in->batch / (double)o->prefill_mb);
     double mu_dec = ceil((double)in->batch / (double)o->decode_mb);
     if (in->objective == TSR_OBJECTIVE_PAPER) {
-        *objective = (mu_pre - 1) * p + (mu_dec - 1) * steps * d + sum_pre + sum_dec + in->theta * w;
+        *objective =
+            (mu_pre - 1) * p + (mu_dec - 1) * steps * d + sum_pre + sum_dec + in->theta * w;
     } else {
         double r = sum_dec + link_dec, decode = 0;
         if (in->tokens > 1)

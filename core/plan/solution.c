@@ -13,8 +13,8 @@ tsr_status tsr_solution_create(struct tsr_solver_solution **out, const struct ts
 {
     /* both numbers are bounded by the reader */
     uint64_t n = inst->devices;
-    uint64_t bytes = sizeof(struct tsr_solver_solution) + n * (8 + 8 + 4) + inst->in.layers * 4 +
-                     REASON_CAP;
+    uint64_t bytes =
+        sizeof(struct tsr_solver_solution) + n * (8 + 8 + 4) + inst->in.layers * 4 + REASON_CAP;
     struct tsr_solver_solution *s = tsr_new(bytes, 1);
     if (!s)
         return tsr_fail_nomem(err, bytes, "a solution");
@@ -62,7 +62,9 @@ json_t *tsr_solution_json(const struct tsr_instance *inst, const struct tsr_solv
     ok = put(o, "status", json_string(status_names[s->status])) && ok;
     ok = put(o, "objective", plan ? real_or_null(s->objective) : json_null()) && ok;
     /* an infeasible instance has no optimum, so no bound either */
-    ok = put(o, "bound", s->status == TSR_SOLVED_INFEASIBLE ? json_null() : real_or_null(s->bound)) && ok;
+    ok = put(o, "bound",
+             s->status == TSR_SOLVED_INFEASIBLE ? json_null() : real_or_null(s->bound)) &&
+         ok;
     ok = put(o, "option", plan ? json_integer((json_int_t)s->option) : json_null()) && ok;
     ok = put(o, "stages", stages) && ok;
     ok = put(o, "bits", bits) && ok;

@@ -9,7 +9,8 @@
 /* "solver "x" returned a wrong plan: ..." */
 static tsr_status wrong(const struct tsr_found *f, struct tsr_err *err, const char *why)
 {
-    return tsr_fail(err, TSR_E_INPUT, "solver \"%s\" (%s) returned a wrong answer: %s; report it to its author",
+    return tsr_fail(err, TSR_E_INPUT,
+                    "solver \"%s\" (%s) returned a wrong answer: %s; report it to its author",
                     f->component->name, f->info->path, why);
 }
 
@@ -38,7 +39,8 @@ static tsr_status check_claims(const struct tsr_instance *inst, const struct tsr
         return wrong(f, err, why.text);
     }
     double gap = inst->in.gap * fabs(mine);
-    if (s->bound > mine + band || (s->status == TSR_SOLVED_OPTIMAL && !(mine - s->bound <= gap + band))) {
+    if (s->bound > mine + band ||
+        (s->status == TSR_SOLVED_OPTIMAL && !(mine - s->bound <= gap + band))) {
         (void)snprintf(why.text, sizeof why.text, "status %s with objective %.9g and bound %.9g",
                        s->status == TSR_SOLVED_OPTIMAL ? "optimal" : "feasible", mine, s->bound);
         return wrong(f, err, why.text);
@@ -54,8 +56,9 @@ tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_foun
     uint64_t                    missing = inst->features & ~t->supports;
     char                        parts[256];
     if (missing)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "solver \"%s\" does not support %s; choose another one",
-                        f->component->name, tsr_solver_parts(missing, parts, sizeof parts));
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "solver \"%s\" does not support %s; choose another one", f->component->name,
+                        tsr_solver_parts(missing, parts, sizeof parts));
     void      *self = NULL;
     tsr_status st = t->create(f->host, opts, &self, err);
     if (st != TSR_OK)

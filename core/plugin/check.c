@@ -20,20 +20,23 @@ tsr_status tsr_check_head(const unsigned char *head, const char *path, struct ts
     memcpy(&size, head + 8, sizeof size);
     memcpy(version, head + 12, sizeof version);
     if (magic != TSR_PLUGIN_MAGIC)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: plugin descriptor starts with %016llx, not with the magic number %016llx; "
-                        "fill it with TSR_PLUGIN_HEADER",
-                        path, (unsigned long long)magic, (unsigned long long)TSR_PLUGIN_MAGIC);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: plugin descriptor starts with %016llx, not with the magic number %016llx; "
+            "fill it with TSR_PLUGIN_HEADER",
+            path, (unsigned long long)magic, (unsigned long long)TSR_PLUGIN_MAGIC);
     if (version[0] != TSR_ABI_MAJOR)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: built for ABI %u.%u, this host offers %d.0 to %d.%d; rebuild it with this "
-                        "host's headers",
-                        path, version[0], version[1], TSR_ABI_MAJOR, TSR_ABI_MAJOR, TSR_ABI_MINOR);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: built for ABI %u.%u, this host offers %d.0 to %d.%d; rebuild it with this "
+            "host's headers",
+            path, version[0], version[1], TSR_ABI_MAJOR, TSR_ABI_MAJOR, TSR_ABI_MINOR);
     if (size < sizeof(struct tsr_plugin))
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: plugin descriptor says %u bytes, ABI %d.0 needs at least %zu; fill it with "
-                        "TSR_PLUGIN_HEADER",
-                        path, size, TSR_ABI_MAJOR, sizeof(struct tsr_plugin));
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: plugin descriptor says %u bytes, ABI %d.0 needs at least %zu; fill it with "
+            "TSR_PLUGIN_HEADER",
+            path, size, TSR_ABI_MAJOR, sizeof(struct tsr_plugin));
     return TSR_OK;
 }
 
@@ -55,13 +58,16 @@ static bool good_text(const char *s)
     if (!s)
         return false;
     for (const unsigned char *p = (const unsigned char *)s; *p;) {
-        unsigned more = *p < 0x80 ? 0 : *p >= 0xc2 && *p < 0xe0 ? 1 : *p >= 0xe0 && *p < 0xf0 ? 2
-                        : *p >= 0xf0 && *p < 0xf5 ? 3 : 9;
+        unsigned more = *p < 0x80                 ? 0
+                        : *p >= 0xc2 && *p < 0xe0 ? 1
+                        : *p >= 0xe0 && *p < 0xf0 ? 2
+                        : *p >= 0xf0 && *p < 0xf5 ? 3
+                                                  : 9;
         if (more == 9 || *p < 0x20 || *p == 0x7f)
             return false;
         /* overlong forms, surrogates, and what lies above U+10FFFF */
-        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
-            (*p == 0xf4 && p[1] > 0x8f))
+        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
+            (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
             return false;
         for (p++; more; more--, p++)
             if ((*p & 0xc0) != 0x80)
@@ -91,15 +97,16 @@ static tsr_status check_iface(const struct tsr_kind *k, const struct tsr_compone
         const struct tsr_slot *s = &k->required[i];
         const void            *fn = NULL;
         if (size < s->offset + sizeof fn)
-            return tsr_fail(err, TSR_E_INPUT,
-                            "%s: its table says %u bytes and ends before the required %s(), this host "
-                            "needs %llu; set struct_size to the table's sizeof",
-                            where, size, s->name, (unsigned long long)k->size);
+            return tsr_fail(
+                err, TSR_E_INPUT,
+                "%s: its table says %u bytes and ends before the required %s(), this host "
+                "needs %llu; set struct_size to the table's sizeof",
+                where, size, s->name, (unsigned long long)k->size);
         memcpy(&fn, (const char *)c->iface + s->offset, sizeof fn);
         if (!fn)
             return tsr_fail(err, TSR_E_INPUT,
-                            "%s: required function %s() is NULL; a %s must provide it", where, s->name,
-                            k->noun);
+                            "%s: required function %s() is NULL; a %s must provide it", where,
+                            s->name, k->noun);
     }
     void *t = tsr_new(1, k->size);
     if (!t)
@@ -114,17 +121,20 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
                                   struct tsr_loaded *l, struct tsr_err *err)
 {
     if (!c)
-        return tsr_fail(err, TSR_E_INPUT, "%s: component %llu of %llu is NULL; correct n_components",
-                        path, (unsigned long long)i, (unsigned long long)p->n_components);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: component %llu of %llu is NULL; correct n_components", path,
+                        (unsigned long long)i, (unsigned long long)p->n_components);
     if (c->struct_size < sizeof *c)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: component %llu says %u bytes, ABI %d.0 needs at least %zu; set struct_size "
-                        "to sizeof(struct tsr_component)",
-                        path, (unsigned long long)i, c->struct_size, TSR_ABI_MAJOR, sizeof *c);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: component %llu says %u bytes, ABI %d.0 needs at least %zu; set struct_size "
+            "to sizeof(struct tsr_component)",
+            path, (unsigned long long)i, c->struct_size, TSR_ABI_MAJOR, sizeof *c);
     if (!c->kind || !*c->kind)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: component %llu names no kind; give one such as \"tessera.quantizer/1\"",
-                        path, (unsigned long long)i);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: component %llu names no kind; give one such as \"tessera.quantizer/1\"", path,
+            (unsigned long long)i);
     const struct tsr_kind *k = tsr_kind_find(c->kind);
     if (!k) {
         tsr_logf(TSR_LOG_DEBUG, "%s: component %llu (%s) skipped: unknown kind \"%s\"", path,
@@ -132,11 +142,11 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
         return TSR_OK;
     }
     if (!good_name(c->name, "_-"))
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: %s %llu has the name \"%.80s\", names are lower-case letters, digits, '_' and "
-                        "'-', start with a letter and have at most %u bytes; rename it",
-                        path, k->noun, (unsigned long long)i, c->name ? c->name : "(NULL)",
-                        MAX_NAME - 1);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: %s %llu has the name \"%.80s\", names are lower-case letters, digits, '_' and "
+            "'-', start with a letter and have at most %u bytes; rename it",
+            path, k->noun, (unsigned long long)i, c->name ? c->name : "(NULL)", MAX_NAME - 1);
     char where[1024];
     (void)snprintf(where, sizeof where, "%s: %s \"%s\"", path, k->noun, c->name);
     if (!good_text(c->summary))
@@ -146,7 +156,8 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
     for (uint64_t j = 0; j < l->n; j++)
         if (strcmp(l->entries[j].component.kind, c->kind) == 0 &&
             strcmp(l->entries[j].component.name, c->name) == 0)
-            return tsr_fail(err, TSR_E_INPUT, "%s: appears twice in this plugin; rename one", where);
+            return tsr_fail(err, TSR_E_INPUT, "%s: appears twice in this plugin; rename one",
+                            where);
     tsr_status st = check_iface(k, c, where, &e->iface, err);
     if (st == TSR_OK)
         st = tsr_check_options(c, where, &e->options, err);
@@ -170,28 +181,32 @@ tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct
     memcpy(head, p, sizeof head);
     TSR_TRY(tsr_check_head(head, path, err));
     if (p->needs_minor > TSR_ABI_MINOR)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: needs ABI %d.%u or newer, this host offers %d.%d; update tessera or use an "
-                        "older version of the plugin",
-                        path, TSR_ABI_MAJOR, p->needs_minor, TSR_ABI_MAJOR, TSR_ABI_MINOR);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: needs ABI %d.%u or newer, this host offers %d.%d; update tessera or use an "
+            "older version of the plugin",
+            path, TSR_ABI_MAJOR, p->needs_minor, TSR_ABI_MAJOR, TSR_ABI_MINOR);
     if (!good_name(p->id, ".-_") || !strchr(p->id, '.'))
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: plugin id \"%.80s\" is not of the form \"org.example.name\" (at most %u "
-                        "bytes); correct .id",
-                        path, p->id ? p->id : "(NULL)", MAX_NAME - 1);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: plugin id \"%.80s\" is not of the form \"org.example.name\" (at most %u "
+            "bytes); correct .id",
+            path, p->id ? p->id : "(NULL)", MAX_NAME - 1);
     if (!good_text(p->version) || !good_text(p->license) || !good_text(p->build))
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: plugin %s leaves %s NULL or fills it with what is no text; set it in UTF-8",
-                        path, p->id,
-                        !good_text(p->version)   ? "version"
-                        : !good_text(p->license) ? "license"
-                                                 : "build");
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: plugin %s leaves %s NULL or fills it with what is no text; set it in UTF-8", path,
+            p->id,
+            !good_text(p->version)   ? "version"
+            : !good_text(p->license) ? "license"
+                                     : "build");
     if (!p->components || p->n_components == 0 || p->n_components > MAX_COMPONENTS)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: plugin %s has %llu components at %s, 1 to %u are needed; correct components "
-                        "and n_components",
-                        path, p->id, (unsigned long long)p->n_components,
-                        p->components ? "an address" : "NULL", MAX_COMPONENTS);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: plugin %s has %llu components at %s, 1 to %u are needed; correct components "
+            "and n_components",
+            path, p->id, (unsigned long long)p->n_components, p->components ? "an address" : "NULL",
+            MAX_COMPONENTS);
     l->entries = tsr_new(p->n_components, sizeof *l->entries);
     if (!l->entries)
         return tsr_fail_nomem(err, p->n_components * sizeof *l->entries, path);

@@ -32,13 +32,20 @@ struct elf {
 static const char *machine_name(unsigned m)
 {
     switch (m) {
-    case EM_386:     return "32-bit x86";
-    case EM_X86_64:  return "x86-64";
-    case EM_ARM:     return "32-bit ARM";
-    case EM_AARCH64: return "aarch64";
-    case EM_RISCV:   return "RISC-V";
-    case EM_PPC64:   return "ppc64";
-    default:         return "another machine";
+    case EM_386:
+        return "32-bit x86";
+    case EM_X86_64:
+        return "x86-64";
+    case EM_ARM:
+        return "32-bit ARM";
+    case EM_AARCH64:
+        return "aarch64";
+    case EM_RISCV:
+        return "RISC-V";
+    case EM_PPC64:
+        return "ppc64";
+    default:
+        return "another machine";
     }
 }
 
@@ -85,8 +92,8 @@ static tsr_status read_headers(struct elf *e, bool *is_plugin)
     const char   *path = e->file->path;
     if (e->file->size < sizeof ident)
         return tsr_fail(e->err, TSR_E_INPUT,
-                        "%s: is not an ELF shared object (%llu bytes); name a plugin's .so file", path,
-                        (unsigned long long)e->file->size);
+                        "%s: is not an ELF shared object (%llu bytes); name a plugin's .so file",
+                        path, (unsigned long long)e->file->size);
     TSR_TRY(tsr_file_read(e->file, 0, ident, sizeof ident, e->err));
     if (memcmp(ident, ELFMAG, SELFMAG) != 0)
         return tsr_fail(e->err, TSR_E_INPUT,
@@ -107,9 +114,10 @@ static tsr_status read_headers(struct elf *e, bool *is_plugin)
                         path, machine_name(h.e_machine), h.e_machine, machine_name(HOST_MACHINE));
     if (h.e_type != ET_DYN) {
         *is_plugin = false;
-        return tsr_fail(e->err, TSR_E_INPUT,
-                        "%s: is an ELF file of type %u, not a shared object; name a plugin's .so file",
-                        path, h.e_type);
+        return tsr_fail(
+            e->err, TSR_E_INPUT,
+            "%s: is an ELF file of type %u, not a shared object; name a plugin's .so file", path,
+            h.e_type);
     }
     if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > MAX_PHDRS)
         return broken(e, "has no usable program headers");
@@ -141,13 +149,26 @@ static tsr_status read_dynamic(struct elf *e)
         TSR_TRY(read_image(e, d->p_vaddr + i * sizeof dyn, &dyn, sizeof dyn,
                            "ends inside the dynamic section"));
         switch (dyn.d_tag) {
-        case DT_NULL:     i = n; break;
-        case DT_SYMTAB:   e->symtab = dyn.d_un.d_ptr; break;
-        case DT_STRTAB:   e->strtab = dyn.d_un.d_ptr; break;
-        case DT_STRSZ:    e->strsz = dyn.d_un.d_val; break;
-        case DT_HASH:     e->hash = dyn.d_un.d_ptr; break;
-        case DT_GNU_HASH: e->gnu_hash = dyn.d_un.d_ptr; break;
-        default:          break;
+        case DT_NULL:
+            i = n;
+            break;
+        case DT_SYMTAB:
+            e->symtab = dyn.d_un.d_ptr;
+            break;
+        case DT_STRTAB:
+            e->strtab = dyn.d_un.d_ptr;
+            break;
+        case DT_STRSZ:
+            e->strsz = dyn.d_un.d_val;
+            break;
+        case DT_HASH:
+            e->hash = dyn.d_un.d_ptr;
+            break;
+        case DT_GNU_HASH:
+            e->gnu_hash = dyn.d_un.d_ptr;
+            break;
+        default:
+            break;
         }
     }
     return TSR_OK;
@@ -232,10 +253,11 @@ static tsr_status find_symbol(struct elf *e, const char *symbol, const char *pre
     }
     *is_plugin = other != NULL;
     if (other)
-        return tsr_fail(e->err, TSR_E_INPUT,
-                        "%s: exports %.40s, this host needs %s (ABI %d.%d); rebuild the plugin with "
-                        "this host's headers",
-                        e->file->path, other, symbol, TSR_ABI_MAJOR, TSR_ABI_MINOR);
+        return tsr_fail(
+            e->err, TSR_E_INPUT,
+            "%s: exports %.40s, this host needs %s (ABI %d.%d); rebuild the plugin with "
+            "this host's headers",
+            e->file->path, other, symbol, TSR_ABI_MAJOR, TSR_ABI_MINOR);
     return tsr_fail(e->err, TSR_E_INPUT,
                     "%s: does not export %s, so it is not a plugin; name a plugin's .so file",
                     e->file->path, symbol);

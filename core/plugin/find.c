@@ -34,11 +34,11 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *t, const char
 static tsr_status not_found(const struct tsr_registry *r, const char *kind, const char *name,
                             struct tsr_err *err)
 {
-    char              buf[1800];
-    struct text       t = { buf, sizeof buf };
-    struct tsr_found  f;
-    uint64_t          n = 0;
-    const char       *path, *why;
+    char             buf[1800];
+    struct text      t = { buf, sizeof buf };
+    struct tsr_found f;
+    uint64_t         n = 0;
+    const char      *path, *why;
     buf[0] = '\0';
     put(&t, "no %s named \"%.80s\"", noun_of(kind), name);
     while (tsr_registry_component(r, n, &f))
@@ -60,8 +60,9 @@ static tsr_status not_found(const struct tsr_registry *r, const char *kind, cons
     for (uint64_t i = 0; tsr_registry_place(r, i, &path); i++)
         put(&t, "%s %s", i ? "," : "", path);
     if (!tsr_registry_place(r, 0, &path))
-        put(&t, " nowhere, since neither plugins/ beside the program nor ../lib/tessera exists; use "
-                "--plugin-path");
+        put(&t,
+            " nowhere, since neither plugins/ beside the program nor ../lib/tessera exists; use "
+            "--plugin-path");
     for (uint64_t i = 0; tsr_registry_refused(r, i, &path, &why); i++)
         put(&t, "; refused: %s", why);
     return tsr_fail(err, TSR_E_INPUT, "%s", buf);
@@ -71,10 +72,10 @@ tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const cha
                              struct tsr_found *found, struct tsr_err *err)
 {
     TSR_TRY(tsr_registry_scan(r, err));
-    const char *slash = strrchr(name, '/');
-    const char *base = slash ? slash + 1 : name;
-    size_t      id_len = slash ? (size_t)(slash - name) : 0;
-    bool        have = false;
+    const char      *slash = strrchr(name, '/');
+    const char      *base = slash ? slash + 1 : name;
+    size_t           id_len = slash ? (size_t)(slash - name) : 0;
+    bool             have = false;
     struct tsr_found f;
     for (uint64_t i = 0; tsr_registry_component(r, i, &f); i++) {
         const char *id = f.info->plugin->id;

@@ -58,11 +58,14 @@ tsr_status tsr_check_options(const struct tsr_component *c, const char *where,
 
 /* The table type of a component kind. */
 struct tsr_kind {
-    const char *id;        /* "tessera.quantizer/1" */
-    const char *noun;      /* "quantizer"           */
-    uint64_t    size;      /* of the whole table; a plugin may end it behind the required slots */
-    const struct tsr_slot { uint64_t offset; const char *name; } *required;
-    uint64_t    n_required;
+    const char *id;   /* "tessera.quantizer/1" */
+    const char *noun; /* "quantizer"           */
+    uint64_t    size; /* of the whole table; a plugin may end it behind the required slots */
+    const struct tsr_slot {
+        uint64_t    offset;
+        const char *name;
+    } * required;
+    uint64_t n_required;
 };
 const struct tsr_kind *tsr_kind_find(const char *id);
 

@@ -8,28 +8,46 @@
 
 #include <string.h>
 
-#define Q(m) { offsetof(struct tsr_quantizer_v1, m), #m }
-#define C(m) { offsetof(struct tsr_codec_v1, m), #m }
-#define T(m) { offsetof(struct tsr_transport_v1, m), #m }
-#define S(m) { offsetof(struct tsr_solver_v1, m), #m }
-#define B(m) { offsetof(struct tsr_backend_v1, m), #m }
+#define Q(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_quantizer_v1, m), #m                                                   \
+    }
+#define C(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_codec_v1, m), #m                                                       \
+    }
+#define T(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_transport_v1, m), #m                                                   \
+    }
+#define S(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_solver_v1, m), #m                                                      \
+    }
+#define B(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_backend_v1, m), #m                                                     \
+    }
 
 static const struct tsr_slot quantizer_slots[] = { Q(create), Q(destroy), Q(plan), Q(quantize),
                                                    Q(dequantize) };
 static const struct tsr_slot codec_slots[] = { C(create), C(destroy), C(exactness), C(wire_bytes),
-                                               C(encode), C(decode), C(decode_add) };
-static const struct tsr_slot transport_slots[] = { T(world_bytes), T(create), T(destroy), T(send),
-                                                   T(recv), T(all_gather), T(all_to_all), T(test),
-                                                   T(wait), T(abort) };
+                                               C(encode), C(decode),  C(decode_add) };
+static const struct tsr_slot transport_slots[] = { T(world_bytes), T(create), T(destroy),
+                                                   T(send),        T(recv),   T(all_gather),
+                                                   T(all_to_all),  T(test),   T(wait),
+                                                   T(abort) };
 static const struct tsr_slot solver_slots[] = { S(create), S(destroy), S(solve) };
-static const struct tsr_slot backend_slots[] = { B(create), B(destroy), B(properties),
+static const struct tsr_slot backend_slots[] = { B(create),       B(destroy),     B(properties),
                                                  B(buffer_alloc), B(buffer_free), B(upload),
-                                                 B(download), B(weight_load), B(weight_free),
-                                                 B(weight_bytes), B(run), B(sync) };
+                                                 B(download),     B(weight_load), B(weight_free),
+                                                 B(weight_bytes), B(run),         B(sync) };
 
 /* The last required slot of each list is also the one that lies last in its table. */
-#define KIND(kind, word, type, slots)                                                  \
-    { kind, word, sizeof(type), slots, sizeof(slots) / sizeof((slots)[0]) }
+#define KIND(kind, word, type, slots)                                                              \
+    {                                                                                              \
+        kind, word, sizeof(type), slots, sizeof(slots) / sizeof((slots)[0])                        \
+    }
 
 static const struct tsr_kind kinds[] = {
     KIND(TSR_KIND_QUANTIZER, "quantizer", struct tsr_quantizer_v1, quantizer_slots),

@@ -19,10 +19,10 @@
  * the C library knows each by the name /proc/self/fd/N, so N must not be used for another
  * file.  A second registry gets the same verdict as the first. */
 struct mapped {
-    struct mapped *next;
+    struct mapped  *next;
     struct tsr_file file; /* stays open */
-    void          *handle;
-    bool           changed_fp;
+    void           *handle;
+    bool            changed_fp;
 };
 
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,8 +45,8 @@ static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_er
         const char *why = dlerror();
         free(m);
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: cannot be loaded (%s); install what it needs or build it again", f->path,
-                        why ? why : "no reason given");
+                        "%s: cannot be loaded (%s); install what it needs or build it again",
+                        f->path, why ? why : "no reason given");
     }
     m->file = *f;
     f->fd = -1;
@@ -109,20 +109,22 @@ static tsr_status load_open_file(struct tsr_loaded *l, struct tsr_file *f, bool 
     struct mapped *m;
     TSR_TRY(map_file(f, &m, err));
     if (m->changed_fp)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: switched the processor's floating-point mode when it was loaded (flush to "
-                        "zero, as -ffast-math or -Ofast in the link command does), which would change "
-                        "every result; link it without them",
-                        path);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: switched the processor's floating-point mode when it was loaded (flush to "
+            "zero, as -ffast-math or -Ofast in the link command does), which would change "
+            "every result; link it without them",
+            path);
     const struct tsr_plugin *p = dlsym(m->handle, SYMBOL);
     if (!p)
         return tsr_fail(err, TSR_E_INPUT, "%s: the loader does not find %s; build it again", path,
                         SYMBOL);
     if (memcmp(p, probe.head, sizeof probe.head) != 0)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: its descriptor in memory differs from the file's; plugin descriptors must be "
-                        "constant",
-                        path);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: its descriptor in memory differs from the file's; plugin descriptors must be "
+            "constant",
+            path);
     return tsr_check_plugin(p, path, l, err);
 }
 

@@ -33,10 +33,10 @@ tsr_status tsr_registry_scan(struct tsr_registry *r, struct tsr_err *err);
 /* One loaded plugin. */
 struct tsr_plugin_info {
     const struct tsr_plugin *plugin;
-    const char              *path;  /* real path */
+    const char              *path; /* real path */
     char                     hash[48];
 };
-uint64_t tsr_registry_count(const struct tsr_registry *r);
+uint64_t                      tsr_registry_count(const struct tsr_registry *r);
 const struct tsr_plugin_info *tsr_registry_plugin(const struct tsr_registry *r, uint64_t i);
 
 /* A component as the registry keeps it: every table is a full-size copy, so later slots that

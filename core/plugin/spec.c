@@ -27,9 +27,9 @@ static tsr_status unknown(const struct tsr_component *c, const char *key, struct
     for (uint64_t i = 0; i < c->n_options; i++)
         names[i] = c->options[i].name;
     const char *near = tsr_nearest(key, names, c->n_options);
-    return tsr_fail(err, TSR_E_INPUT, "%s has no option '%.80s'%s%s%s; `tessera inspect %s` lists them",
-                    c->name, key, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "",
-                    c->name);
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s has no option '%.80s'%s%s%s; `tessera inspect %s` lists them", c->name, key,
+                    near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", c->name);
 }
 
 static tsr_status check_required(const struct tsr_component *c, const bool *given,
@@ -37,8 +37,8 @@ static tsr_status check_required(const struct tsr_component *c, const bool *give
 {
     for (uint64_t i = 0; i < c->n_options; i++)
         if ((c->options[i].flags & TSR_OPT_REQUIRED) && !given[i])
-            return tsr_fail(err, TSR_E_INPUT, "%s: option '%s' must be given, as %s:%s=VALUE", c->name,
-                            c->options[i].name, c->name, c->options[i].name);
+            return tsr_fail(err, TSR_E_INPUT, "%s: option '%s' must be given, as %s:%s=VALUE",
+                            c->name, c->options[i].name, c->name, c->options[i].name);
     return TSR_OK;
 }
 
@@ -53,7 +53,8 @@ static tsr_status set_all(struct tsr_spec *s, char *list, struct tsr_err *err)
         list = comma ? comma + 1 : NULL;
         value = strchr(key, '=');
         if (!value)
-            return tsr_fail(err, TSR_E_INPUT, "%s: '%.80s' is not of the form key=value", c->name, key);
+            return tsr_fail(err, TSR_E_INPUT, "%s: '%.80s' is not of the form key=value", c->name,
+                            key);
         *value++ = '\0';
         uint64_t i = 0;
         while (i < c->n_options && strcmp(c->options[i].name, key) != 0)
@@ -85,8 +86,7 @@ tsr_status tsr_spec_open(struct tsr_spec *s, struct tsr_registry *r, const char 
     return set_all(s, list, err);
 }
 
-tsr_status tsr_spec_defaults(struct tsr_spec *s, const struct tsr_found *found,
-                             struct tsr_err *err)
+tsr_status tsr_spec_defaults(struct tsr_spec *s, const struct tsr_found *found, struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
     s->found = *found;

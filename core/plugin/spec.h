@@ -5,7 +5,7 @@
 #include "plugin/registry.h"
 
 struct tsr_spec {
-    char            *text;    /* option strings point into it */
+    char            *text; /* option strings point into it */
     struct tsr_found found;
     void            *options; /* the component's struct, filled */
 };

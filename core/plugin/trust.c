@@ -30,10 +30,11 @@ static tsr_status check_one(const char *part, const char *whole, bool last, cons
     const char *what = S_ISDIR(st.st_mode) ? "folder" : "file";
     bool        sticky = !last && S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX) && st.st_uid == 0;
     if ((st.st_mode & S_IWOTH) && !sticky)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: the %s %s is writable by everybody (mode %04o), so anybody could put code "
-                        "into this program; run 'chmod o-w %s' or move the plugin",
-                        whole, what, last ? "itself" : part, (unsigned)(st.st_mode & 07777), part);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: the %s %s is writable by everybody (mode %04o), so anybody could put code "
+            "into this program; run 'chmod o-w %s' or move the plugin",
+            whole, what, last ? "itself" : part, (unsigned)(st.st_mode & 07777), part);
     if (st.st_uid == 0 || st.st_uid == geteuid() || (exe_stat && st.st_uid == exe_stat->st_uid))
         return TSR_OK;
     if (S_ISDIR(st.st_mode) && above(part, exe))

@@ -13,10 +13,11 @@
 /* Start with 0; the result of one call continues in the next. */
 static inline uint32_t crc32c_portable(uint32_t crc, const void *data, size_t n)
 {
-    static const uint32_t half[16] = { /* one nibble at a time, reflected 0x82f63b78 */
-        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362,
-        0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab,
-        0xe330a81a, 0xf36e6f75,
+    static const uint32_t half[16] = {
+        /* one nibble at a time, reflected 0x82f63b78 */
+        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,
+        0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
+        0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
     };
     const unsigned char *p = data;
     crc = ~crc;
@@ -29,8 +30,8 @@ static inline uint32_t crc32c_portable(uint32_t crc, const void *data, size_t n)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static inline uint32_t crc32c_sse42(uint32_t crc, const void *data,
-                                                                     size_t n)
+__attribute__((target("sse4.2"))) static inline uint32_t crc32c_sse42(uint32_t    crc,
+                                                                      const void *data, size_t n)
 {
     const unsigned char *p = data;
     uint64_t             c = (uint32_t)~crc;

@@ -17,7 +17,7 @@
 #define MAX_REQUESTS 256u        /* outstanding; beyond that: "ask again" */
 #define MAX_BYTES    (UINT64_C(1) << 62)
 #define SPIN_ROUNDS  64
-#define NAP_US       20000u      /* longest sleep before looking for a cancellation */
+#define NAP_US       20000u /* longest sleep before looking for a cancellation */
 
 enum { KIND_MESSAGE = 1, KIND_GATHER = 2, KIND_ALL_TO_ALL = 3 };
 
@@ -25,7 +25,7 @@ struct frame {
     uint32_t magic;
     uint16_t kind, from;
     uint64_t sequence, bytes;
-    uint32_t to, crc;            /* of the 28 bytes before */
+    uint32_t to, crc; /* of the 28 bytes before */
 };
 
 struct local_opts {
@@ -35,21 +35,21 @@ struct local_opts {
 struct request;
 
 struct part {
-    struct part    *next;        /* in its direction's queue */
+    struct part    *next; /* in its direction's queue */
     struct request *owner;
     uint32_t        peer;
     uint16_t        kind;
     bool            out, done;
     unsigned char  *buf;
-    uint64_t        bytes, at;   /* at: of head, payload and CRC together */
+    uint64_t        bytes, at; /* at: of head, payload and CRC together */
     uint32_t        crc;
     unsigned char   head[sizeof(struct frame)], tail[4];
 };
 
 struct request {
     struct request *prev, *next;
-    uint64_t        bytes;       /* of this allocation */
-    uint32_t        n, open;     /* parts, and those not done */
+    uint64_t        bytes;   /* of this allocation */
+    uint32_t        n, open; /* parts, and those not done */
     tsr_status      status;
     char            why[256];
     struct part     part[];
@@ -114,7 +114,8 @@ static bool check_head(const struct local *s, struct part *p)
 {
     struct frame f;
     memcpy(&f, p->head, sizeof f);
-    if (f.magic != FRAME_MAGIC || f.crc != crc32c(s->fast_crc, 0, p->head, offsetof(struct frame, crc)) ||
+    if (f.magic != FRAME_MAGIC ||
+        f.crc != crc32c(s->fast_crc, 0, p->head, offsetof(struct frame, crc)) ||
         f.from != p->peer || f.to != s->rank || f.sequence != s->in[p->peer].sequence) {
         fail_request(p->owner, TSR_E_DEVICE,
                      "local: rank %u received a damaged frame from rank %u (message %llu)", s->rank,
@@ -123,11 +124,12 @@ static bool check_head(const struct local *s, struct part *p)
     }
     if (f.kind != p->kind || f.bytes != p->bytes) {
         static const char *const names[] = { "nothing", "a message", "all_gather", "all_to_all" };
-        fail_request(p->owner, TSR_E_INVAL,
-                     "local: rank %u started %s of %llu bytes where rank %u sent %s of %llu; all ranks "
-                     "must start the same operations in the same order",
-                     s->rank, names[p->kind], (unsigned long long)p->bytes, p->peer,
-                     names[f.kind <= KIND_ALL_TO_ALL ? f.kind : 0], (unsigned long long)f.bytes);
+        fail_request(
+            p->owner, TSR_E_INVAL,
+            "local: rank %u started %s of %llu bytes where rank %u sent %s of %llu; all ranks "
+            "must start the same operations in the same order",
+            s->rank, names[p->kind], (unsigned long long)p->bytes, p->peer,
+            names[f.kind <= KIND_ALL_TO_ALL ? f.kind : 0], (unsigned long long)f.bytes);
         return false;
     }
     return true;
@@ -172,9 +174,10 @@ static bool moved_on(struct local *s, struct part *p, const unsigned char *from,
         memcpy(p->tail, &p->crc, sizeof p->crc);
     if (!p->out && p->at == head + p->bytes + sizeof p->tail &&
         memcmp(p->tail, &p->crc, sizeof p->crc) != 0) {
-        fail_request(p->owner, TSR_E_DEVICE,
-                     "local: rank %u received damaged bytes from rank %u (message %llu, CRC differs)",
-                     s->rank, p->peer, (unsigned long long)s->in[p->peer].sequence);
+        fail_request(
+            p->owner, TSR_E_DEVICE,
+            "local: rank %u received damaged bytes from rank %u (message %llu, CRC differs)",
+            s->rank, p->peer, (unsigned long long)s->in[p->peer].sequence);
         return false;
     }
     return true;
@@ -190,11 +193,12 @@ static bool pump_part(struct local *s, struct lane *l, struct part *p)
     while (p->at < end) {
         uint64_t       left, moved;
         unsigned char *at = piece(p, &left);
-        bool ok = p->out ? local_ring_put(l->ring, s->capacity, &l->at, at, left, &moved)
-                         : local_ring_take(l->ring, s->capacity, &l->at, at, left, &moved);
+        bool           ok = p->out ? local_ring_put(l->ring, s->capacity, &l->at, at, left, &moved)
+                                   : local_ring_take(l->ring, s->capacity, &l->at, at, left, &moved);
         if (!ok) {
             fail_request(p->owner, TSR_E_DEVICE,
-                         "local: the ring between rank %u and rank %u is damaged", s->rank, p->peer);
+                         "local: the ring between rank %u and rank %u is damaged", s->rank,
+                         p->peer);
             l->broken = true;
             return true;
         }
@@ -214,9 +218,9 @@ static bool pump_part(struct local *s, struct lane *l, struct part *p)
         return true;
     }
     if (gone) { /* seen before the last look at the ring, so nothing more will come */
-        fail_request(p->owner, TSR_E_DEVICE, "local: rank %u has left the group with %llu of %llu bytes %s",
-                     p->peer, (unsigned long long)p->at, (unsigned long long)end,
-                     p->out ? "taken" : "sent");
+        fail_request(p->owner, TSR_E_DEVICE,
+                     "local: rank %u has left the group with %llu of %llu bytes %s", p->peer,
+                     (unsigned long long)p->at, (unsigned long long)end, p->out ? "taken" : "sent");
         l->broken = true;
         return true;
     }
@@ -229,8 +233,8 @@ static void pump_lane(struct local *s, struct lane *l)
         struct part *p = l->first;
         if (l->broken)
             fail_request(p->owner, TSR_E_DEVICE,
-                         "local: an earlier message between rank %u and rank %u has failed", s->rank,
-                         p->peer);
+                         "local: an earlier message between rank %u and rank %u has failed",
+                         s->rank, p->peer);
         else if (!pump_part(s, l, p))
             return;
         l->first = p->next;
@@ -307,16 +311,18 @@ static tsr_status local_create(const struct tsr_host *host, const void *opts,
                         world->rank, world->ranks, LOCAL_MAX_RANKS);
     if (!world->shared || (uintptr_t)world->shared % 8 != 0 ||
         world->shared_bytes < local_world_bytes(world->ranks, capacity))
-        return tsr_fail(err, TSR_E_INVAL, "local: %llu shared bytes at %p, %llu aligned to 8 are needed",
+        return tsr_fail(err, TSR_E_INVAL,
+                        "local: %llu shared bytes at %p, %llu aligned to 8 are needed",
                         (unsigned long long)world->shared_bytes, world->shared,
                         (unsigned long long)local_world_bytes(world->ranks, capacity));
     struct local_world *w = world->shared;
     if (!atomic_compare_exchange_strong(&w->capacity, &seen, capacity) && seen != capacity)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "local: rank %u has ring: %lld KiB, another rank has %llu; all ranks need the "
-                        "same options",
-                        world->rank, (long long)o->ring, (unsigned long long)(seen / 1024));
-    uint64_t      bytes = sizeof(struct local) + 2 * world->ranks * sizeof(struct lane);
+        return tsr_fail(
+            err, TSR_E_CONFIG,
+            "local: rank %u has ring: %lld KiB, another rank has %llu; all ranks need the "
+            "same options",
+            world->rank, (long long)o->ring, (unsigned long long)(seen / 1024));
+    uint64_t      bytes = sizeof(struct local) + UINT64_C(2) * world->ranks * sizeof(struct lane);
     struct local *s = host->alloc(host->ctx, bytes, _Alignof(struct local));
     if (!s)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for transport local",
@@ -363,7 +369,8 @@ static tsr_status new_request(struct local *s, void *stream, uint32_t parts, uin
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "local: carries host memory only, the stream must be NULL");
     if (bytes > MAX_BYTES / s->ranks)
-        return tsr_fail(err, TSR_E_INVAL, "local: %llu bytes are too many", (unsigned long long)bytes);
+        return tsr_fail(err, TSR_E_INVAL, "local: %llu bytes are too many",
+                        (unsigned long long)bytes);
     uint32_t by = atomic_load(&s->world->aborted);
     if (by)
         return tsr_fail(err, TSR_E_CANCELLED, "local: rank %u aborted the group", by - 1);
@@ -372,7 +379,8 @@ static tsr_status new_request(struct local *s, void *stream, uint32_t parts, uin
     uint64_t        size = sizeof(struct request) + parts * sizeof(struct part);
     struct request *r = s->host->alloc(s->host->ctx, size, _Alignof(struct request));
     if (!r)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for a request of transport local",
+        return tsr_fail(err, TSR_E_NOMEM,
+                        "out of memory: %llu bytes for a request of transport local",
                         (unsigned long long)size);
     memset(r, 0, size);
     r->bytes = size;
@@ -410,7 +418,8 @@ static tsr_status one(struct local *s, void *stream, bool out, uint32_t peer, co
     struct request *r;
     *request = NULL;
     if (peer >= s->ranks)
-        return tsr_fail(err, TSR_E_INVAL, "local: rank %u is not one of the %u ranks", peer, s->ranks);
+        return tsr_fail(err, TSR_E_INVAL, "local: rank %u is not one of the %u ranks", peer,
+                        s->ranks);
     tsr_status st = new_request(s, stream, 1, bytes, &r, err);
     if (st != TSR_OK || !r)
         return st;
@@ -499,7 +508,8 @@ static tsr_status local_test(void *self, void *request, int32_t *done, struct ts
     return st;
 }
 
-static tsr_status late(struct local *s, struct request *r, uint64_t deadline_us, struct tsr_err *err)
+static tsr_status late(struct local *s, struct request *r, uint64_t deadline_us,
+                       struct tsr_err *err)
 {
     char     who[160] = "";
     size_t   n = 0;
@@ -517,11 +527,12 @@ static tsr_status late(struct local *s, struct request *r, uint64_t deadline_us,
         if (waits && n + 16 < sizeof who)
             n += (size_t)snprintf(who + n, sizeof who - n, "%s%u", n ? ", " : "", rank);
     }
-    tsr_status st = tsr_fail(err, TSR_E_DEVICE,
-                             "local: rank %u waited %llu us for rank %s (%llu of %llu bytes moved); it "
-                             "is late or has died",
-                             s->rank, (unsigned long long)deadline_us, who,
-                             (unsigned long long)(got < want ? got : want), (unsigned long long)want);
+    tsr_status st =
+        tsr_fail(err, TSR_E_DEVICE,
+                 "local: rank %u waited %llu us for rank %s (%llu of %llu bytes moved); it "
+                 "is late or has died",
+                 s->rank, (unsigned long long)deadline_us, who,
+                 (unsigned long long)(got < want ? got : want), (unsigned long long)want);
     release_request(s, r);
     return st;
 }
@@ -604,11 +615,6 @@ static const struct tsr_component local_component = {
 static const struct tsr_component *const components[] = { &local_component };
 
 TSR_PLUGIN_SYMBOL(local) = {
-    TSR_PLUGIN_HEADER,
-    .id = "org.tessera.local",
-    .version = "0.1.0",
-    .license = "Apache-2.0",
-    .build = __VERSION__,
-    .components = components,
-    .n_components = 1,
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.local", .version = "0.1.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components,  .n_components = 1,
 };

@@ -14,7 +14,7 @@
 #define LOCAL_MAX_RANKS 1024u
 
 struct local_world {
-    _Atomic uint32_t aborted;  /* 1 + the rank that aborted the group */
+    _Atomic uint32_t aborted; /* 1 + the rank that aborted the group */
     uint32_t         pad0;
     _Atomic uint64_t capacity; /* bytes of a ring, set by whoever comes first */
     unsigned char    pad[48];
@@ -22,16 +22,16 @@ struct local_world {
 
 /* Where a rank sleeps. */
 struct local_bell {
-    _Atomic uint32_t count;    /* futex: grows with every event for this rank */
+    _Atomic uint32_t count; /* futex: grows with every event for this rank */
     _Atomic uint32_t sleeping;
-    _Atomic uint32_t left;     /* the rank has left; its rings hold its last bytes */
+    _Atomic uint32_t left; /* the rank has left; its rings hold its last bytes */
     unsigned char    pad[52];
 };
 
 struct local_ring {
-    _Atomic uint64_t written;  /* all bytes ever written */
+    _Atomic uint64_t written; /* all bytes ever written */
     unsigned char    pad0[56];
-    _Atomic uint64_t taken;    /* all bytes ever read */
+    _Atomic uint64_t taken; /* all bytes ever read */
     unsigned char    pad1[56];
     /* capacity bytes follow */
 };

@@ -121,12 +121,13 @@ static tsr_status message(const struct plain *p, const struct tsr_codec_job *job
     if (st != TSR_OK)
         return st;
     if (bytes != job->wire_bytes || (bytes && (!data || !job->wire)))
-        return tsr_fail(err, TSR_E_INVAL,
-                        "plain: site %u, source %u: %llu wire bytes were given for %llu x %llu, %llu "
-                        "are needed, with both buffers",
-                        job->site, job->source, (unsigned long long)job->wire_bytes,
-                        (unsigned long long)job->rows, (unsigned long long)job->cols,
-                        (unsigned long long)bytes);
+        return tsr_fail(
+            err, TSR_E_INVAL,
+            "plain: site %u, source %u: %llu wire bytes were given for %llu x %llu, %llu "
+            "are needed, with both buffers",
+            job->site, job->source, (unsigned long long)job->wire_bytes,
+            (unsigned long long)job->rows, (unsigned long long)job->cols,
+            (unsigned long long)bytes);
     *n = bytes / width(p);
     return TSR_OK;
 }
@@ -227,11 +228,6 @@ static const struct tsr_component plain_component = {
 static const struct tsr_component *const components[] = { &plain_component };
 
 TSR_PLUGIN_SYMBOL(plain) = {
-    TSR_PLUGIN_HEADER,
-    .id = "org.tessera.plain",
-    .version = "0.1.0",
-    .license = "Apache-2.0",
-    .build = __VERSION__,
-    .components = components,
-    .n_components = 1,
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.plain", .version = "0.1.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components,  .n_components = 1,
 };

@@ -25,8 +25,8 @@ struct uniform {
 
 struct label {
     double   pre, dec, max_pre, max_dec;
-    double   least;              /* no completion costs less */
-    uint32_t parent;             /* slot; meaningless in the root */
+    double   least;  /* no completion costs less */
+    uint32_t parent; /* slot; meaningless in the root */
     uint32_t pad;
 };
 
@@ -35,20 +35,20 @@ struct search {
     const struct tsr_solver_instance *in;
     struct tsr_solver_solution       *out;
     const struct tsr_solver_option   *o;
-    uint64_t K, L, q;
-    const uint32_t *order;       /* NULL: free */
-    uint64_t        order_len, devices;
-    uint64_t        places, cap; /* device states; labels per state */
-    uint64_t       *radix;       /* [K] free order: weight of a kind's digit */
+    uint64_t                          K, L, q;
+    const uint32_t                   *order; /* NULL: free */
+    uint64_t                          order_len, devices;
+    uint64_t                          places, cap; /* device states; labels per state */
+    uint64_t                         *radix;       /* [K] free order: weight of a kind's digit */
     /* prefix sums over the layers, [K][L+1]; rest: least time of layers l.. */
-    double   *pre, *dec, *rest_pre, *rest_dec;
-    uint64_t *bytes, *bad;       /* [L+1], [K][L+1] */
-    struct label *labels;        /* [places * (L+1) * K * cap] */
-    uint32_t     *n;             /* labels in a state */
-    double   fixed, mu_pre, mu_dec, steps; /* theta * omega; counts; n - 1 */
-    double   best;
-    uint64_t end_us;
-    bool     exact;              /* nothing was cut off */
+    double       *pre, *dec, *rest_pre, *rest_dec;
+    uint64_t     *bytes, *bad;                  /* [L+1], [K][L+1] */
+    struct label *labels;                       /* [places * (L+1) * K * cap] */
+    uint32_t     *n;                            /* labels in a state */
+    double        fixed, mu_pre, mu_dec, steps; /* theta * omega; counts; n - 1 */
+    double        best;
+    uint64_t      end_us;
+    bool          exact; /* nothing was cut off */
 };
 
 static uint64_t now_us(void)
@@ -137,7 +137,8 @@ static double option_bound(struct search *s, const char **why)
         *why = "the smallest layers need more memory than all devices have";
         return INFINITY;
     }
-    if (s->in->max_omega >= 0 && omega > (s->in->max_omega + 1e-9 * fmax(1, s->in->max_omega)) * (1 + 1e-12)) {
+    if (s->in->max_omega >= 0 &&
+        omega > (s->in->max_omega + 1e-9 * fmax(1, s->in->max_omega)) * (1 + 1e-12)) {
         *why = "max_omega is below the smallest possible sum of omega";
         return INFINITY;
     }
@@ -221,7 +222,8 @@ static void insert(struct search *s, uint64_t state, struct label v)
 }
 
 /* Writes the plan that ends with block [first, L) on `kind` behind the label in `parent`. */
-static void record(struct search *s, uint64_t option, uint64_t kind, uint64_t first, uint64_t parent)
+static void record(struct search *s, uint64_t option, uint64_t kind, uint64_t first,
+                   uint64_t parent)
 {
     struct tsr_solver_solution *out = s->out;
     uint64_t                    n = 0, end = s->L;
@@ -256,13 +258,15 @@ static void record(struct search *s, uint64_t option, uint64_t kind, uint64_t fi
 static void extend(struct search *s, uint64_t option, uint64_t state, uint64_t k, uint64_t place)
 {
     const struct tsr_solver_instance *in = s->in;
-    uint64_t L1 = s->L + 1, l = state / s->K % L1, last = state % s->K, ws = s->o->workspace_bytes[k];
-    bool     root = l == 0, paper = in->objective == TSR_OBJECTIVE_PAPER;
-    double   link_pre = root ? 0 : s->o->comm_pre_ms[last * s->K + k];
-    double   link_dec = root ? 0 : s->o->comm_dec_ms[last * s->K + k];
+    uint64_t                          L1 = s->L + 1, l = state / s->K % L1, last = state % s->K,
+             ws = s->o->workspace_bytes[k];
+    bool   root = l == 0, paper = in->objective == TSR_OBJECTIVE_PAPER;
+    double link_pre = root ? 0 : s->o->comm_pre_ms[last * s->K + k];
+    double link_dec = root ? 0 : s->o->comm_dec_ms[last * s->K + k];
     for (uint64_t to = l + 1; to <= s->L; to++) {
         bool     end = to == s->L;
-        uint64_t need = add_sat(add_sat(s->bytes[to] - s->bytes[l], ws), root ? in->embed_bytes : 0);
+        uint64_t need =
+            add_sat(add_sat(s->bytes[to] - s->bytes[l], ws), root ? in->embed_bytes : 0);
         if (s->bytes[to] == UINT64_MAX || need > in->kinds[k]->capacity_bytes ||
             s->bad[k * L1 + to] != s->bad[k * L1 + l])
             return;
@@ -280,9 +284,12 @@ static void extend(struct search *s, uint64_t option, uint64_t state, uint64_t k
             struct label        v = { a->pre + pre + (paper ? 0 : link_pre),
                                       a->dec + dec + (paper ? 0 : link_dec),
                                       fmax(a->max_pre, fmax(pre, link_pre)),
-                                      fmax(a->max_dec, fmax(dec, link_dec)), 0, (uint32_t)slot, 0 };
-            v.least = s->fixed + cost(s, v.pre + s->rest_pre[to], v.dec + s->rest_dec[to], v.max_pre,
-                                      v.max_dec);
+                                      fmax(a->max_dec, fmax(dec, link_dec)),
+                                      0,
+                                      (uint32_t)slot,
+                                      0 };
+            v.least = s->fixed + cost(s, v.pre + s->rest_pre[to], v.dec + s->rest_dec[to],
+                                      v.max_pre, v.max_dec);
             if (!(v.least < s->best))
                 continue;
             if (end) {
@@ -379,8 +386,8 @@ static void answer(struct search *s, double bound, const char *why)
         if (whole && s->best > bound)
             out->bound = s->best;
         out->objective = s->best;
-        out->status = s->best - out->bound <= s->in->gap * s->best ? TSR_SOLVED_OPTIMAL
-                                                                   : TSR_SOLVED_FEASIBLE;
+        out->status =
+            s->best - out->bound <= s->in->gap * s->best ? TSR_SOLVED_OPTIMAL : TSR_SOLVED_FEASIBLE;
         return;
     }
     out->status = TSR_SOLVED_UNKNOWN;
@@ -425,13 +432,21 @@ static tsr_status uniform_solve(void *self, const struct tsr_solver_instance *in
 {
     struct uniform *u = self;
     uint64_t        start = now_us(), L1 = in->layers + 1, K = in->n_kinds, devices = 0;
-    struct search   s = { .host = u->host, .in = in, .out = out, .K = K, .L = in->layers,
-                          .order = in->order, .order_len = in->order_len, .exact = true };
+    struct search   s = { .host = u->host,
+                          .in = in,
+                          .out = out,
+                          .K = K,
+                          .L = in->layers,
+                          .order = in->order,
+                          .order_len = in->order_len,
+                          .exact = true };
     s.end_us = in->deadline_us ? add_sat(start, in->deadline_us) : 0;
     for (uint64_t k = 0; k < K; k++)
         devices += in->kinds[k]->count;
     s.devices = devices;
-    if (L1 * K > MAX_SLOTS)
+    if (K == 0 || in->layers == 0 || in->n_options == 0)
+        return tsr_fail(err, TSR_E_INVAL, "uniform: the instance has no layers, kinds or options");
+    if (L1 > MAX_SLOTS / K)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "uniform: %llu layers on %llu kinds are too many",
                         (unsigned long long)in->layers, (unsigned long long)K);
     /* small tables first, since they decide how large the big one is */
@@ -519,11 +534,6 @@ static const struct tsr_component uniform_component = {
 static const struct tsr_component *const components[] = { &uniform_component };
 
 TSR_PLUGIN_SYMBOL(uniform) = {
-    TSR_PLUGIN_HEADER,
-    .id = "org.tessera.uniform",
-    .version = "0.1.0",
-    .license = "Apache-2.0",
-    .build = __VERSION__,
-    .components = components,
-    .n_components = 1,
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.uniform", .version = "0.1.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components,    .n_components = 1,
 };

@@ -3,13 +3,13 @@
  *
  * Only lines for new members behind the last one may be added here; a line that has to be
  * changed is a broken ABI (docs/abi.md).  Sizes are those of the newest minor. */
-#include "tessera/plugin.h"
-#include "tessera/format.h"
-#include "tessera/quantizer.h"
-#include "tessera/codec.h"
-#include "tessera/transport.h"
-#include "tessera/solver.h"
 #include "tessera/backend.h"
+#include "tessera/codec.h"
+#include "tessera/format.h"
+#include "tessera/plugin.h"
+#include "tessera/quantizer.h"
+#include "tessera/solver.h"
+#include "tessera/transport.h"
 
 #if defined(__cplusplus)
 #define CHECK static_assert

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "base/f16.h"
@@ -19,17 +20,23 @@ static const struct tsr_codec_v1 *codec;
 static void *make(int64_t dtype)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct { int64_t dtype; } opts = { dtype };
+    struct {
+        int64_t dtype;
+    } opts = { dtype };
     void *self = NULL;
     assert_int_equal(codec->create(found.host, &opts, &self, &e.err), TSR_OK);
     return self;
 }
 
-static struct tsr_codec_job job_of(uint64_t rows, uint64_t cols, const float *src, float *dst, void *wire,
-                                   uint64_t bytes)
+static struct tsr_codec_job job_of(uint64_t rows, uint64_t cols, const float *src, float *dst,
+                                   void *wire, uint64_t bytes)
 {
-    return (struct tsr_codec_job){ .struct_size = sizeof(struct tsr_codec_job), .rows = rows,
-                                   .cols = cols, .src = src, .dst = dst, .wire = wire,
+    return (struct tsr_codec_job){ .struct_size = sizeof(struct tsr_codec_job),
+                                   .rows = rows,
+                                   .cols = cols,
+                                   .src = src,
+                                   .dst = dst,
+                                   .wire = wire,
                                    .wire_bytes = bytes };
 }
 
@@ -75,11 +82,12 @@ static void test_exact(void **state)
     (void)state;
     struct tsr_errbuf e = TSR_ERRBUF(e);
     void             *self = make(TSR_F32);
-    uint32_t          bits[9] = { 0, 0x80000000u, 1, 0x7f800000u, 0xff800000u, 0x7fc00001u, 0x7f800001u,
-                                  0xffabcdefu, 0x3f800001u }, back[9];
-    float             src[9], dst[9];
-    unsigned char     wire[37] = { 0 };
-    uint64_t          n = 0;
+    uint32_t          bits[9] = { 0,           0x80000000u, 1,           0x7f800000u, 0xff800000u,
+                                  0x7fc00001u, 0x7f800001u, 0xffabcdefu, 0x3f800001u },
+             back[9];
+    float         src[9], dst[9];
+    unsigned char wire[37] = { 0 };
+    uint64_t      n = 0;
     assert_int_equal(codec->exactness(self), TSR_CODEC_EXACT);
     assert_int_equal(codec->wire_bytes(self, 3, 3, &n, &e.err), TSR_OK);
     assert_int_equal(n, 36);
@@ -138,7 +146,10 @@ static void test_bf16(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     void             *self = make(TSR_BF16);
     /* by hand: 1, ties to even both ways, above a tie, carry into the exponent, overflow, NaN */
-    static const struct { uint32_t f; uint16_t b; } cases[] = {
+    static const struct {
+        uint32_t f;
+        uint16_t b;
+    } cases[] = {
         { 0x3f800000u, 0x3f80 }, { 0x3f808000u, 0x3f80 }, { 0x3f818000u, 0x3f82 },
         { 0x3f808001u, 0x3f81 }, { 0x3fffffffu, 0x4000 }, { 0x7f7fffffu, 0x7f80 },
         { 0x7f800001u, 0x7fc0 }, { 0xff800000u, 0xff80 }, { 0x80000001u, 0x8000 },
@@ -225,7 +236,7 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact), cmocka_unit_test(test_f16), cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_exact), cmocka_unit_test(test_f16),      cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_add),   cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "plan/instance.h"
@@ -64,7 +65,11 @@ static void set_plan(struct tsr_solver_solution *s, uint32_t bit)
 static void test_example(void **state)
 {
     (void)state;
-    static const struct { const char *objective; uint32_t bit; double want; } cases[] = {
+    static const struct {
+        const char *objective;
+        uint32_t    bit;
+        double      want;
+    } cases[] = {
         { "paper", 1, 22 }, { "steady", 1, 24 }, { "paper", 0, 25 }, { "steady", 0, 26 }
     };
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -87,12 +92,12 @@ static void test_rules(void **state)
     struct tsr_instance        *inst = parse_example("steady");
     struct tsr_solver_solution *s = plan_of(inst);
     double                      v;
-#define REFUSED(change, want_status, words)                                   \
-    do {                                                                      \
-        set_plan(s, 1);                                                       \
-        change;                                                               \
-        assert_int_equal(tsr_plan_evaluate(&inst->in, s, &v, &e.err), want_status); \
-        assert_non_null(strstr(e.text, words));                               \
+#define REFUSED(change, want_status, words)                                                        \
+    do {                                                                                           \
+        set_plan(s, 1);                                                                            \
+        change;                                                                                    \
+        assert_int_equal(tsr_plan_evaluate(&inst->in, s, &v, &e.err), want_status);                \
+        assert_non_null(strstr(e.text, words));                                                    \
     } while (0)
     REFUSED(s->option = 1, TSR_E_INPUT, "option 1 of 1");
     REFUSED(s->stages = 0, TSR_E_INPUT, "0 stages");
@@ -123,11 +128,14 @@ static void test_rules(void **state)
 static void test_malformed(void **state)
 {
     (void)state;
-    static const struct { const char *from, *to, *text; } cases[] = {
+    static const struct {
+        const char *from, *to, *text;
+    } cases[] = {
         { "tessera.instance/1", "tessera.instance/2", "\"format\" is \"tessera.instance/2\"" },
         { "\"steady\"", "\"fast\"", "\"objective\" is \"fast\", not \"steady\" or \"paper\"" },
         { "\"layers\":2", "\"layers\":0", "\"layers\": 0 is not" },
-        { "\"layers\":2", "\"layers\":3", "omega is a list of another length, a list of 3 is needed" },
+        { "\"layers\":2", "\"layers\":3",
+          "omega is a list of another length, a list of 3 is needed" },
         { "\"layers\":2,", "", "layers" },
         { "\"bits\":[\"4\",\"16\"]", "\"bits\":[]", "bits is empty" },
         { "\"bits\":[\"4\",\"16\"]", "\"bits\":[\"4\",16]", "bits[1] is not a string" },
@@ -143,18 +151,27 @@ static void test_malformed(void **state)
         { "\"kinds\":[", "\"kinds\":[7,", "kinds[0] is not an object" },
         { "\"count\":1", "\"count\":0", "kinds[0]: \"count\": 0" },
         { "\"options\":[", "\"options\":[[],", "options[0] is not an object" },
-        { "\"options\":", "\"order\":[0,0],\"options\":", "order[1] names kind 0 once more than its count of 1" },
-        { "\"options\":", "\"order\":[0,2],\"options\":", "order[1] is not an integer from 0 to 1" },
-        { "\"options\":", "\"order\":[0],\"options\":", "order is a list of another length, a list of 2" },
-        { "\"options\":", "\"order\":\"any\",\"options\":", "order is neither \"free\" nor a list" },
-        { "\"options\":", "\"layer_class\":[0,1],\"options\":", "layer_class[1] is not an integer from 0 to 0" },
+        { "\"options\":", "\"order\":[0,0],\"options\":",
+          "order[1] names kind 0 once more than its count of 1" },
+        { "\"options\":", "\"order\":[0,2],\"options\":",
+          "order[1] is not an integer from 0 to 1" },
+        { "\"options\":", "\"order\":[0],\"options\":",
+          "order is a list of another length, a list of 2" },
+        { "\"options\":", "\"order\":\"any\",\"options\":",
+          "order is neither \"free\" nor a list" },
+        { "\"options\":", "\"layer_class\":[0,1],\"options\":",
+          "layer_class[1] is not an integer from 0 to 0" },
         { "\"prefill_mb\":2", "\"prefill_mb\":3", "options[0]: \"prefill_mb\": 3" },
         { "\"decode_mb\":2", "\"decode_mb\":5", "options[0]: \"decode_mb\": 5" },
-        { "[[4,6]]", "[[4,\"6\"]]", "options[0].pre_ms[0][0][1] is not a number of at least 0 or null" },
-        { "[[1,2]]", "[[1,2],[1,2]]", "options[0].dec_ms[0] is a list of another length, a list of 1" },
+        { "[[4,6]]", "[[4,\"6\"]]",
+          "options[0].pre_ms[0][0][1] is not a number of at least 0 or null" },
+        { "[[1,2]]", "[[1,2],[1,2]]",
+          "options[0].dec_ms[0] is a list of another length, a list of 1" },
         { "\"pre_ms\"", "\"pro_ms\"", "options[0].pre_ms is missing" },
-        { "\"pre_ms\"", "\"workspace_bytes\":[1],\"pre_ms\"", "options[0].workspace_bytes is a list of another" },
-        { "\"pre_ms\"", "\"comm_pre_ms\":[[0,0],[0,null]],\"pre_ms\"", "options[0].comm_pre_ms[1][1]" },
+        { "\"pre_ms\"", "\"workspace_bytes\":[1],\"pre_ms\"",
+          "options[0].workspace_bytes is a list of another" },
+        { "\"pre_ms\"", "\"comm_pre_ms\":[[0,0],[0,null]],\"pre_ms\"",
+          "options[0].comm_pre_ms[1][1]" },
         { "\"theta\":10", "\"theta\":10,\"theta\":10", "theta" },
     };
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -180,7 +197,9 @@ static void test_malformed(void **state)
 
 static struct tsr_registry *registry;
 static struct tsr_found     uniform;
-static struct { int64_t labels; } opts = { 32 };
+static struct {
+    int64_t labels;
+} opts = { 32 };
 
 struct search {
     const struct tsr_instance  *inst;
@@ -255,8 +274,8 @@ static void check_golden(const char *name, const json_t *want, unsigned *exhaust
     double band = 1e-4 * fabs(best) + 1e-6;
     bool   plan = s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE;
     if (plan && !(feasible && s->objective >= best - band && s->bound <= best + band))
-        fail_msg("%s: objective %.9g, bound %.9g, the optimum is %.9g", name, s->objective, s->bound,
-                 best);
+        fail_msg("%s: objective %.9g, bound %.9g, the optimum is %.9g", name, s->objective,
+                 s->bound, best);
     if (s->status == TSR_SOLVED_OPTIMAL && !(fabs(s->objective - best) <= band))
         fail_msg("%s: %.9g is called optimal, the optimum is %.9g", name, s->objective, best);
     if (s->status == TSR_SOLVED_INFEASIBLE && feasible)
@@ -270,8 +289,8 @@ static void check_golden(const char *name, const json_t *want, unsigned *exhaust
     if (inst->in.layers <= 7) { /* and the partition is the best one for one bit */
         double one = brute(inst, true);
         if (plan ? !(fabs(one - s->objective) <= 1e-9 * one) : one != INFINITY)
-            fail_msg("%s: uniform gives %.12g (plan: %d), the best is %.12g", name, s->objective, plan,
-                     one);
+            fail_msg("%s: uniform gives %.12g (plan: %d), the best is %.12g", name, s->objective,
+                     plan, one);
     }
     json_t *j = tsr_solution_json(inst, s, "uniform", 0.5);
     assert_non_null(j);
@@ -293,8 +312,7 @@ static void test_golden(void **state)
         fail_msg("%s", e.text);
     json_t *instances = json_object_get(all, "instances");
     assert_int_equal(json_object_size(instances), 76);
-    json_object_foreach(instances, name, one)
-        check_golden(name, one, &exhausted);
+    json_object_foreach(instances, name, one) check_golden(name, one, &exhausted);
     assert_true(exhausted >= 10); /* this part tests nothing if the tiny instances go away */
     json_decref(all);
 }
@@ -314,7 +332,8 @@ static void test_proofs(void **state)
     char                 text[1024];
     struct tsr_instance *inst;
     (void)snprintf(text, sizeof text, example, "steady");
-    memcpy(strstr(text, "300}"), "  9}", 4); /* kind a holds nothing, b one layer of 16 or three of 4 */
+    memcpy(strstr(text, "300}"), "  9}",
+           4); /* kind a holds nothing, b one layer of 16 or three of 4 */
     inst = parse(text);
     struct tsr_solver_solution *s = solve(inst);
     assert_int_equal(s->stages, 1);
@@ -370,10 +389,10 @@ static void test_unsupported(void **state)
 }
 
 /* A solver that lies is found out. */
-static uint32_t lie_status;
-static double   lie_objective, lie_bound;
-static tsr_status lie(void *self, const struct tsr_solver_instance *in, struct tsr_solver_solution *s,
-                      struct tsr_err *err)
+static uint32_t   lie_status;
+static double     lie_objective, lie_bound;
+static tsr_status lie(void *self, const struct tsr_solver_instance *in,
+                      struct tsr_solver_solution *s, struct tsr_err *err)
 {
     (void)self;
     (void)in;
@@ -393,7 +412,11 @@ static void test_lies(void **state)
     struct tsr_solver_solution *s = plan_of(inst);
     struct tsr_solver_v1        liar = *(const struct tsr_solver_v1 *)uniform.iface;
     struct tsr_found            f = uniform;
-    static const struct { uint32_t status; double objective, bound; const char *text; } lies[] = {
+    static const struct {
+        uint32_t    status;
+        double      objective, bound;
+        const char *text;
+    } lies[] = {
         { TSR_SOLVED_FEASIBLE, 24, -INFINITY, NULL },
         { TSR_SOLVED_OPTIMAL, 24, 24, NULL },
         { TSR_SOLVED_FEASIBLE, 23.99, -INFINITY, "objective 23.99, from the tables it is 24" },
@@ -439,9 +462,9 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_example),     cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_malformed),   cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_proofs),      cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_example),   cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_malformed), cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_proofs),    cmocka_unit_test(test_unsupported),
         cmocka_unit_test(test_lies),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "base/file.h"
@@ -46,7 +47,8 @@ static void refused(const char *path, const char *words)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     tsr_status        st = load(path, &e);
-    if (st != TSR_E_INPUT || !strstr(e.text, words) || !strstr(e.text, path) || strchr(e.text, '\n'))
+    if (st != TSR_E_INPUT || !strstr(e.text, words) || !strstr(e.text, path) ||
+        strchr(e.text, '\n'))
         fail_msg("%s: status %d, expected \"%s\", said: %s", path, st, words,
                  st == TSR_OK ? "nothing" : e.text);
 }
@@ -76,10 +78,12 @@ static const char *write_all(const char *name, const void *data, uint64_t n)
 static void test_descriptor(void **state)
 {
     (void)state;
-    refused(FIXTURE("bad_magic"), "starts with 3158585858585354, not with the magic number 314e474c50525354");
+    refused(FIXTURE("bad_magic"),
+            "starts with 3158585858585354, not with the magic number 314e474c50525354");
     refused(FIXTURE("bad_major"), "built for ABI 2.3, this host offers 1.0 to 1.0; rebuild");
     refused(FIXTURE("bad_size"), "descriptor says 64 bytes, ABI 1.0 needs at least 72");
-    refused(FIXTURE("bad_export"), "exports tsr_plugin_v2, this host needs tsr_plugin_v1 (ABI 1.0)");
+    refused(FIXTURE("bad_export"),
+            "exports tsr_plugin_v2, this host needs tsr_plugin_v1 (ABI 1.0)");
     refused(FIXTURE("no_export"), "does not export tsr_plugin_v1, so it is not a plugin");
     refused(FIXTURE("bad_needs"), "needs ABI 1.5 or newer, this host offers 1.0");
     refused(FIXTURE("bad_id"), "plugin id \"Fixture\" is not of the form \"org.example.name\"");
@@ -98,7 +102,8 @@ static void test_components(void **state)
     refused(FIXTURE("bad_text"), "quantizer \"good\": summary is no clean text");
     refused(FIXTURE("bad_utf8"), "quantizer \"good\": summary is no clean text");
     refused(FIXTURE("bad_iface"), "quantizer \"good\": iface is NULL");
-    refused(FIXTURE("bad_table"), "its table says 40 bytes and ends before the required quantize()");
+    refused(FIXTURE("bad_table"),
+            "its table says 40 bytes and ends before the required quantize()");
     refused(FIXTURE("bad_slot"), "required function plan() is NULL");
 }
 
@@ -106,7 +111,8 @@ static void test_options(void **state)
 {
     (void)state;
     refused(FIXTURE("bad_stride"), "option_stride is 64, ABI 1.0 needs at least 88");
-    refused(FIXTURE("bad_struct"), "option \"bits\": offset 0 with 8 bytes does not fit the option struct of 4");
+    refused(FIXTURE("bad_struct"),
+            "option \"bits\": offset 0 with 8 bytes does not fit the option struct of 4");
     refused(FIXTURE("huge_struct"), "in a struct of 1099511627776 bytes");
     refused(FIXTURE("opt_twice"), "option \"bits\": is listed twice");
     refused(FIXTURE("opt_overlap"), "option \"more\": overlaps option \"bits\"");
@@ -169,12 +175,14 @@ static void test_files(void **state)
     (void)state;
     uint64_t n;
     char    *so = read_all(FIXTURE("good"), &n);
-    refused(write_all("text.so", "hello, world, this is no plugin\n", 32), "is not an ELF shared object");
+    refused(write_all("text.so", "hello, world, this is no plugin\n", 32),
+            "is not an ELF shared object");
     refused(write_all("empty.so", "", 0), "is not an ELF shared object (0 bytes)");
     refused(write_all("head.so", so, 40), "ends inside the ELF header");
     refused(write_all("half.so", so, n / 2), "truncated or damaged");
     so[EI_CLASS] = ELFCLASS32;
-    refused(write_all("small.so", so, n), "is a 32-bit little-endian ELF file, this host needs 64-bit");
+    refused(write_all("small.so", so, n),
+            "is a 32-bit little-endian ELF file, this host needs 64-bit");
     so[EI_CLASS] = ELFCLASS64;
     so[EI_DATA] = ELFDATA2MSB;
     refused(write_all("big.so", so, n), "is a 64-bit big-endian ELF file");
@@ -272,7 +280,8 @@ static void test_good(void **state)
     assert_non_null(q->prepare);
     assert_null(q->extension);
     q->destroy(self);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &again, &e.err),
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &again,
+                                       &e.err),
                      TSR_OK);
     assert_ptr_equal(again.iface, f.iface);
     /* near names, other kinds, and other ids */
@@ -280,7 +289,8 @@ static void test_good(void **state)
     assert_non_null(strstr(e.text, "no quantizer named \"goood\"; did you mean \"good\"?"));
     assert_non_null(strstr(e.text, FIXTURE("good")));
     assert_int_equal(tsr_registry_find(r, TSR_KIND_CODEC, "good", &f, &e.err), TSR_E_INPUT);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixtures/good", &f, &e.err),
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixtures/good", &f,
+                                       &e.err),
                      TSR_E_INPUT);
     tsr_registry_destroy(r);
 }
@@ -288,8 +298,8 @@ static void test_good(void **state)
 static void test_versions(void **state)
 {
     (void)state;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_found  f;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_found         f;
     static const char *const names[] = { FIXTURE("older"), FIXTURE("newer") };
     for (int newer = 0; newer < 2; newer++) {
         struct tsr_registry *r = fresh();
@@ -300,7 +310,7 @@ static void test_versions(void **state)
         void                          *self = NULL;
         struct tsr_matrix              w = { .struct_size = sizeof w, .rows = 1, .cols = 42 };
         struct tsr_quant_plan          p = { .struct_size = sizeof p };
-        assert_int_equal(q->struct_size, sizeof *q); /* full size, whatever came */
+        assert_int_equal(q->struct_size, sizeof *q);       /* full size, whatever came */
         assert_true((q->prepare != NULL) == (newer == 1)); /* the older table ends before it */
         assert_null(q->extension);
         assert_int_equal(q->create(f.host, NULL, &self, &e.err), TSR_OK);
@@ -324,12 +334,15 @@ static void test_same_names(void **state)
     assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, FIXTURE("good")));
     assert_non_null(strstr(e.text, FIXTURE("same_name")));
-    assert_non_null(strstr(e.text, "write \"org.example.fixture/good\" or \"org.example.other/good\""));
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.other/good", &f, &e.err), TSR_OK);
+    assert_non_null(
+        strstr(e.text, "write \"org.example.fixture/good\" or \"org.example.other/good\""));
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.other/good", &f, &e.err),
+                     TSR_OK);
     assert_string_equal(f.info->path, FIXTURE("same_name"));
     /* a third one with the id of the first cannot be told apart */
     assert_int_equal(tsr_registry_add_path(r, FIXTURE("same_id"), &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &f, &e.err),
+    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &f,
+                                       &e.err),
                      TSR_E_INPUT);
     assert_non_null(strstr(e.text, "is in two different files"));
     tsr_registry_destroy(r);
@@ -463,9 +476,25 @@ static int drop_scratch(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "folder/a.so", "folder/b.so", "folder/c.so", "folder/notes.txt", "folder/text.so",
-        "folder/half.so", "folder", "text.so", "empty.so", "head.so", "half.so", "small.so", "big.so",
-        "riscv.so", "odd.so", "object.so", "fuzz.so", "mine.so", "",
+        "folder/a.so",
+        "folder/b.so",
+        "folder/c.so",
+        "folder/notes.txt",
+        "folder/text.so",
+        "folder/half.so",
+        "folder",
+        "text.so",
+        "empty.so",
+        "head.so",
+        "half.so",
+        "small.so",
+        "big.so",
+        "riscv.so",
+        "odd.so",
+        "object.so",
+        "fuzz.so",
+        "mine.so",
+        "",
     };
     char path[300];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -479,13 +508,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_ran), /* first: what is loaded once stays loaded */
-        cmocka_unit_test(test_descriptor),  cmocka_unit_test(test_components),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_floating_point),
-        cmocka_unit_test(test_files),       cmocka_unit_test(test_elf_damage),
-        cmocka_unit_test(test_rights),      cmocka_unit_test(test_good),
-        cmocka_unit_test(test_versions),    cmocka_unit_test(test_same_names),
+        cmocka_unit_test(test_descriptor),   cmocka_unit_test(test_components),
+        cmocka_unit_test(test_options),      cmocka_unit_test(test_floating_point),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_elf_damage),
+        cmocka_unit_test(test_rights),       cmocka_unit_test(test_good),
+        cmocka_unit_test(test_versions),     cmocka_unit_test(test_same_names),
         cmocka_unit_test(test_unknown_kind), cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_in_tree),     cmocka_unit_test(test_host),
+        cmocka_unit_test(test_in_tree),      cmocka_unit_test(test_host),
     };
     return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
 }

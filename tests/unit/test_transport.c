@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "base/clock.h"
@@ -18,13 +19,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LONG_US 20000000u /* far above what a test takes, so that only a hang reaches it */
+#define LONG_US   20000000u /* far above what a test takes, so that only a hang reaches it */
 #define MAX_RANKS 8
 
 static struct tsr_registry           *registry;
 static struct tsr_found               found;
 static const struct tsr_transport_v1 *local;
-static const struct { int64_t ring; } opts = { 1 }; /* 1 KiB: most messages are larger */
+static const struct {
+    int64_t ring;
+} opts = { 1 }; /* 1 KiB: most messages are larger */
 
 /* ---- a group ----------------------------------------------------------- */
 
@@ -50,9 +53,12 @@ static void free_group(struct group *g)
 static void *join(const struct group *g, uint32_t rank)
 {
     struct tsr_errbuf          e = TSR_ERRBUF(e);
-    struct tsr_transport_world w = { .struct_size = sizeof w, .rank = rank, .ranks = g->ranks,
-                                     .shared = g->shared, .shared_bytes = g->bytes };
-    void *self = NULL;
+    struct tsr_transport_world w = { .struct_size = sizeof w,
+                                     .rank = rank,
+                                     .ranks = g->ranks,
+                                     .shared = g->shared,
+                                     .shared_bytes = g->bytes };
+    void                      *self = NULL;
     return local->create(found.host, &opts, &w, &self, &e.err) == TSR_OK ? self : NULL;
 }
 
@@ -66,12 +72,12 @@ static unsigned char pattern(uint32_t from, uint32_t to, uint64_t n, uint64_t i)
 
 static const uint64_t sizes[] = { 0, 1, 7, 1000, 1024, 1025, 20011 };
 
-#define CHECK(c)                                                              \
-    do {                                                                      \
-        if (!(c)) {                                                           \
-            (void)fprintf(stderr, "rank %u: line %d: %s: %s\n", rank, __LINE__, #c, e.text); \
-            return false;                                                     \
-        }                                                                     \
+#define CHECK(c)                                                                                   \
+    do {                                                                                           \
+        if (!(c)) {                                                                                \
+            (void)fprintf(stderr, "rank %u: line %d: %s: %s\n", rank, __LINE__, #c, e.text);       \
+            return false;                                                                          \
+        }                                                                                          \
     } while (0)
 
 static bool gathers(void *self, uint32_t rank, uint32_t ranks, uint64_t bytes, uint64_t n,
@@ -119,12 +125,13 @@ static bool messages(void *self, uint32_t rank, uint32_t ranks, uint64_t bytes, 
             unsigned char *o = out + (r * 3 + n) * bytes;
             for (uint64_t i = 0; i < bytes; i++)
                 o[i] = pattern(rank, r, n, i);
-            CHECK(local->send(self, NULL, r, o, bytes, &q[0][r][n], &e.err) == TSR_OK && q[0][r][n]);
+            CHECK(local->send(self, NULL, r, o, bytes, &q[0][r][n], &e.err) == TSR_OK &&
+                  q[0][r][n]);
         }
     for (uint32_t r = 0; r < ranks; r++)
         for (uint64_t n = 0; n < 3; n++)
-            CHECK(local->recv(self, NULL, r, in + (r * 3 + n) * bytes, bytes, &q[1][r][n], &e.err) ==
-                      TSR_OK &&
+            CHECK(local->recv(self, NULL, r, in + (r * 3 + n) * bytes, bytes, &q[1][r][n],
+                              &e.err) == TSR_OK &&
                   q[1][r][n]);
     for (uint32_t r = ranks; r-- > 0;)
         for (uint64_t n = 0; n < 3; n++) {
@@ -325,7 +332,8 @@ static void test_mismatch(void **state)
     assert_int_equal(local->send(b, NULL, 0, "abcd", 4, &s, &e.err), TSR_OK);
     assert_int_equal(local->recv(a, NULL, 1, got, 8, &q, &e.err), TSR_OK);
     assert_int_equal(local->wait(a, q, LONG_US, &e.err), TSR_E_INVAL);
-    assert_non_null(strstr(e.text, "rank 0 started a message of 8 bytes where rank 1 sent a message of 4"));
+    assert_non_null(
+        strstr(e.text, "rank 0 started a message of 8 bytes where rank 1 sent a message of 4"));
     local->destroy(a);
     local->destroy(b);
     free_group(&g);
@@ -368,8 +376,9 @@ static void test_refusals(void **state)
     (void)state;
     struct tsr_errbuf          e = TSR_ERRBUF(e);
     struct group               g = make_group(2);
-    struct tsr_transport_world w = { .struct_size = sizeof w, .rank = 2, .ranks = 2,
-                                     .shared = g.shared, .shared_bytes = g.bytes };
+    struct tsr_transport_world w = {
+        .struct_size = sizeof w, .rank = 2, .ranks = 2, .shared = g.shared, .shared_bytes = g.bytes
+    };
     void *self = NULL, *q = NULL;
     char  buf[1] = "";
     assert_int_equal(local->create(found.host, &opts, &w, &self, &e.err), TSR_E_CONFIG);
@@ -380,8 +389,10 @@ static void test_refusals(void **state)
     assert_null(self);
     self = join(&g, 0);
     assert_non_null(self);
-    const struct { int64_t ring; } other = { 2 };
-    void                          *peer = NULL;
+    const struct {
+        int64_t ring;
+    } other = { 2 };
+    void *peer = NULL;
     w.rank = 1;
     w.shared_bytes = 1 << 20;
     assert_int_equal(local->create(found.host, &other, &w, &peer, &e.err), TSR_E_CONFIG);
@@ -425,7 +436,8 @@ static void test_crc(void **state)
         uint32_t want = crc32c_portable(0, data, n);
         assert_int_equal(crc32c(crc32c_fast_here(), 0, data, n), want);
         assert_int_equal(crc32c(crc32c_fast_here(), crc32c(false, 0, data, n / 3), data + n / 3,
-                                n - n / 3), want);
+                                n - n / 3),
+                         want);
     }
 }
 
@@ -448,11 +460,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes), /* forks, so before any thread exists */
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_late_large), cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_leaver),    cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_damage),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cancelled), cmocka_unit_test(test_crc),
+        cmocka_unit_test(test_leaver),     cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_damage),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancelled),  cmocka_unit_test(test_crc),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

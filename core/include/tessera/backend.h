@@ -87,34 +87,34 @@ struct tsr_tensor {
 #define TSR_OP_INPUTS 5
 
 struct tsr_op {
-    uint32_t struct_size;
-    uint32_t kind;                         /* TSR_OP_*                     */
+    uint32_t                 struct_size;
+    uint32_t                 kind; /* TSR_OP_*                     */
     const struct tsr_tensor *out;
     const struct tsr_tensor *in[TSR_OP_INPUTS];
-    const void *weight;                    /* handle of weight_load()      */
-    uint32_t act, norm, func, heads, kv_heads, head_dim, rotary_dim, window;
-    float    eps, gain_offset, scale, softcap;
+    const void              *weight; /* handle of weight_load()      */
+    uint32_t                 act, norm, func, heads, kv_heads, head_dim, rotary_dim, window;
+    float                    eps, gain_offset, scale, softcap;
 };
 
 /* A weight matrix in host memory, in a plain row-major layout of format.h.
  * Borrowed for the call. */
 struct tsr_weight_desc {
-    uint32_t    struct_size;
-    uint32_t    reserved;
-    const char *name;                      /* for messages                 */
+    uint32_t                 struct_size;
+    uint32_t                 reserved;
+    const char              *name; /* for messages                 */
     const struct tsr_format *format;
-    uint64_t    rows, cols;                /* N out features, K in features */
-    const void *codes;                     /* rows * code_stride bytes     */
-    const void *meta;                      /* rows * meta_stride bytes, or NULL */
-    uint64_t    code_stride, meta_stride;
+    uint64_t                 rows, cols; /* N out features, K in features */
+    const void              *codes;      /* rows * code_stride bytes     */
+    const void              *meta;       /* rows * meta_stride bytes, or NULL */
+    uint64_t                 code_stride, meta_stride;
 };
 
 struct tsr_backend_props {
     uint32_t    struct_size;
-    uint32_t    deterministic;  /* 1: keeps docs/decisions/numerics.md     */
-    const char *device;         /* "cpu avx512 vnni", "NVIDIA H200"; static */
-    uint64_t    memory_bytes;   /* of the device                           */
-    uint64_t    free_bytes;     /* now                                     */
+    uint32_t    deterministic; /* 1: keeps docs/decisions/numerics.md     */
+    const char *device;        /* "cpu avx512 vnni", "NVIDIA H200"; static */
+    uint64_t    memory_bytes;  /* of the device                           */
+    uint64_t    free_bytes;    /* now                                     */
 };
 
 struct tsr_backend_v1 {
@@ -122,41 +122,38 @@ struct tsr_backend_v1 {
     uint32_t reserved;
 
     /* Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM, TSR_E_DEVICE.  [setup] */
-    tsr_status (*create)(const struct tsr_host *host, const void *opts,
-                        void **self, struct tsr_err *err);
-    void (*destroy)(void *self);                              /* [setup] */
+    tsr_status (*create)(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err);
+    void (*destroy)(void *self); /* [setup] */
 
     /* The caller sets struct_size.  [any] */
-    tsr_status (*properties)(const void *self, struct tsr_backend_props *p,
-                            struct tsr_err *err);
+    tsr_status (*properties)(const void *self, struct tsr_backend_props *p, struct tsr_err *err);
 
     /* Device memory of `bytes` bytes, zeroed, aligned to 64.  The handle is
      * valid until buffer_free(), which accepts NULL.  [worker] */
-    tsr_status (*buffer_alloc)(void *self, uint64_t bytes, void **buffer,
-                              struct tsr_err *err);
+    tsr_status (*buffer_alloc)(void *self, uint64_t bytes, void **buffer, struct tsr_err *err);
     void (*buffer_free)(void *self, void *buffer);
 
     /* Copies between host memory and a buffer; done on return.  A range that
      * does not lie inside the buffer is TSR_E_INVAL.  [worker] */
-    tsr_status (*upload)(void *self, void *buffer, uint64_t offset,
-                        const void *src, uint64_t bytes, struct tsr_err *err);
-    tsr_status (*download)(void *self, const void *buffer, uint64_t offset,
-                          void *dst, uint64_t bytes, struct tsr_err *err);
+    tsr_status (*upload)(void *self, void *buffer, uint64_t offset, const void *src, uint64_t bytes,
+                         struct tsr_err *err);
+    tsr_status (*download)(void *self, const void *buffer, uint64_t offset, void *dst,
+                           uint64_t bytes, struct tsr_err *err);
 
     /* Takes a weight matrix into device memory, in whatever layout suits the
      * kernels.  TSR_E_UNSUPPORTED for a format that it does not read: the host
      * then hands it the dequantized F32 matrix and says so.  The handle is
      * valid until weight_free(), which accepts NULL.  [worker] */
-    tsr_status (*weight_load)(void *self, const struct tsr_weight_desc *w,
-                             void **weight, struct tsr_err *err);
+    tsr_status (*weight_load)(void *self, const struct tsr_weight_desc *w, void **weight,
+                              struct tsr_err *err);
     void (*weight_free)(void *self, void *weight);
     uint64_t (*weight_bytes)(const void *self, const void *weight); /* [any] */
 
     /* Queues one operation on a stream (NULL: the default one).
      * TSR_E_UNSUPPORTED: the host runs it on the CPU and says so.
      * TSR_E_INVAL: a shape or dtype that the list above does not allow.  [worker] */
-    tsr_status (*run)(void *self, void *stream, const struct tsr_op *op,
-                     struct tsr_err *err);
+    tsr_status (*run)(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err);
 
     /* Waits for the stream.  [worker] */
     tsr_status (*sync)(void *self, void *stream, struct tsr_err *err);

@@ -24,14 +24,14 @@ extern "C" {
 /* One message: rows x cols, where it comes from and which exchange it is of. */
 struct tsr_codec_job {
     uint32_t     struct_size;
-    uint32_t     source;      /* rank in the group that encoded it          */
-    uint32_t     site;        /* which exchange: 2*layer (attention), +1 (MLP) */
-    uint32_t     reserved;    /* zero                                       */
+    uint32_t     source;   /* rank in the group that encoded it          */
+    uint32_t     site;     /* which exchange: 2*layer (attention), +1 (MLP) */
+    uint32_t     reserved; /* zero                                       */
     uint64_t     rows, cols;
-    const float *src;         /* encode(), observe(): [rows, cols] dense    */
-    float       *dst;         /* decode(): written; decode_add(): added to  */
-    void        *wire;        /* wire_bytes; encode() writes every byte     */
-    uint64_t     wire_bytes;  /* as the codec answered                      */
+    const float *src;        /* encode(), observe(): [rows, cols] dense    */
+    float       *dst;        /* decode(): written; decode_add(): added to  */
+    void        *wire;       /* wire_bytes; encode() writes every byte     */
+    uint64_t     wire_bytes; /* as the codec answered                      */
 };
 
 struct tsr_codec_v1 {
@@ -39,8 +39,8 @@ struct tsr_codec_v1 {
     uint32_t reserved;
 
     /* Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM.  [setup] */
-    tsr_status (*create)(const struct tsr_host *host, const void *opts,
-                        void **self, struct tsr_err *err);
+    tsr_status (*create)(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err);
     void (*destroy)(void *self);
 
     /* TSR_CODEC_EXACT or TSR_CODEC_LOSSY, a function of the options.  [any] */
@@ -48,18 +48,16 @@ struct tsr_codec_v1 {
 
     /* Bytes of a message of this shape.  TSR_E_UNSUPPORTED with the reason for
      * a shape that it cannot carry.  [any] */
-    tsr_status (*wire_bytes)(const void *self, uint64_t rows, uint64_t cols,
-                            uint64_t *bytes, struct tsr_err *err);
+    tsr_status (*wire_bytes)(const void *self, uint64_t rows, uint64_t cols, uint64_t *bytes,
+                             struct tsr_err *err);
 
     /* Every rank that decodes the same bytes gets the same floats.  NaN and
      * Inf: as the codec's page says, never undefined.  [any] */
-    tsr_status (*encode)(const void *self, const struct tsr_codec_job *job,
-                        struct tsr_err *err);
-    tsr_status (*decode)(const void *self, const struct tsr_codec_job *job,
-                        struct tsr_err *err);
+    tsr_status (*encode)(const void *self, const struct tsr_codec_job *job, struct tsr_err *err);
+    tsr_status (*decode)(const void *self, const struct tsr_codec_job *job, struct tsr_err *err);
     /* dst[i] = dst[i] + decoded[i], one F32 addition each.  [any] */
     tsr_status (*decode_add)(const void *self, const struct tsr_codec_job *job,
-                            struct tsr_err *err);
+                             struct tsr_err *err);
 
     /* Calibration; all NULL for a codec without any.  observe() sees messages,
      * freeze() ends it; save() writes state_bytes() bytes, load() takes them

@@ -21,25 +21,23 @@
 extern "C" {
 #endif
 
-#define TSR_ABI_MAJOR 1
-#define TSR_ABI_MINOR 0
+#define TSR_ABI_MAJOR    1
+#define TSR_ABI_MINOR    0
 #define TSR_PLUGIN_MAGIC UINT64_C(0x314e474c50525354) /* "TSRPLGN1", LE */
 
 /* True when table p is new enough to contain member m and m is set.
  * The size test comes first, so a short (older) table is never over-read. */
-#define TSR_HAS(type, p, m)                                              \
-    ((p)->struct_size >= offsetof(type, m) + sizeof((p)->m) && (p)->m)
+#define TSR_HAS(type, p, m) ((p)->struct_size >= offsetof(type, m) + sizeof((p)->m) && (p)->m)
 
 /* Stores into an out-struct only when the caller's copy has room for m.
  * Needed for members added after minor 0. */
-#define TSR_SET(type, p, m, v)                                           \
-    ((p)->struct_size >= offsetof(type, m) + sizeof((p)->m)             \
-         ? (void)((p)->m = (v)) : (void)0)
+#define TSR_SET(type, p, m, v)                                                                     \
+    ((p)->struct_size >= offsetof(type, m) + sizeof((p)->m) ? (void)((p)->m = (v)) : (void)0)
 
 /* ---- status and error text -------------------------------------------- */
 
 typedef int32_t tsr_status;
-#define TSR_OK             0
+#define TSR_OK            0
 #define TSR_E_INVAL       (-1) /* caller broke the contract                  */
 #define TSR_E_CONFIG      (-2) /* the user's options cannot work             */
 #define TSR_E_UNSUPPORTED (-3) /* well-formed, but not by this plugin        */
@@ -53,7 +51,7 @@ typedef int32_t tsr_status;
  * allowed.  Written only when the function returns a negative status. */
 struct tsr_err {
     uint32_t struct_size;
-    uint32_t cap;             /* bytes at text, including the NUL */
+    uint32_t cap; /* bytes at text, including the NUL */
     char    *text;
 };
 
@@ -61,8 +59,8 @@ struct tsr_err {
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4), unused))
 #endif
-static inline tsr_status tsr_fail(struct tsr_err *err, tsr_status st,
-                                const char *fmt, ...)
+static inline tsr_status
+tsr_fail(struct tsr_err *err, tsr_status st, const char *fmt, ...)
 {
     if (err && err->cap) {
         va_list ap;
@@ -82,7 +80,7 @@ static inline tsr_status tsr_fail(struct tsr_err *err, tsr_status st,
 struct tsr_host {
     uint32_t struct_size;
     uint16_t abi_major, abi_minor;
-    void    *ctx;             /* host's; plugins pass it back untouched */
+    void    *ctx; /* host's; plugins pass it back untouched */
 
     /* One line, no newline; copied before return.  [any] */
     void (*log)(void *ctx, int32_t level, const char *msg);
@@ -97,9 +95,8 @@ struct tsr_host {
      * Chunk borders depend only on (n, grain).  Plugins start no threads of
      * their own.  [worker] */
     tsr_status (*parallel_for)(void *ctx, uint64_t n, uint64_t grain,
-                              tsr_status (*body)(void *arg, uint64_t begin,
-                                                uint64_t end),
-                              void *arg);
+                               tsr_status (*body)(void *arg, uint64_t begin, uint64_t end),
+                               void *arg);
 
     /* Nonzero when the user has asked to stop.  Poll it; return
      * TSR_E_CANCELLED within about 100 ms.  [any] */
@@ -112,30 +109,38 @@ struct tsr_host {
 
 /* ---- options ---------------------------------------------------------- */
 
-#define TSR_OPT_BOOL   1u      /* int32_t, 0 or 1                      */
-#define TSR_OPT_INT    2u      /* int64_t                              */
-#define TSR_OPT_REAL   3u      /* double                               */
-#define TSR_OPT_ENUM   4u      /* int64_t, one of values[]             */
-#define TSR_OPT_STRING 5u      /* const char *, host-owned, never NULL */
+#define TSR_OPT_BOOL   1u /* int32_t, 0 or 1                      */
+#define TSR_OPT_INT    2u /* int64_t                              */
+#define TSR_OPT_REAL   3u /* double                               */
+#define TSR_OPT_ENUM   4u /* int64_t, one of values[]             */
+#define TSR_OPT_STRING 5u /* const char *, host-owned, never NULL */
 
-#define TSR_OPT_REQUIRED 1u    /* no default; YAML must give it        */
-#define TSR_OPT_ADVANCED 2u    /* hidden from --help, shown by --help-all */
+#define TSR_OPT_REQUIRED 1u /* no default; YAML must give it        */
+#define TSR_OPT_ADVANCED 2u /* hidden from --help, shown by --help-all */
 
-struct tsr_choice { const char *name; const char *help; int64_t value; };
-union tsr_value { int64_t i; double r; const char *s; };
+struct tsr_choice {
+    const char *name;
+    const char *help;
+    int64_t     value;
+};
+union tsr_value {
+    int64_t     i;
+    double      r;
+    const char *s;
+};
 
 /* One YAML key.  The host validates, then stores the value at offset in a
  * zeroed block of options_size bytes that it owns (see tsr_component). */
 struct tsr_option {
-    const char *name;         /* [a-z][a-z0-9_]*, unique in the component */
-    const char *help;         /* one sentence for --help                  */
-    const char *unit;         /* "bits", "MiB", ... or NULL               */
-    const char *replaced_by;  /* non-NULL: deprecated, warn and say this  */
-    uint32_t    type, flags;
-    uint64_t    offset;
-    union tsr_value def, min, max; /* min==max: unbounded; ints stay ints  */
+    const char              *name;        /* [a-z][a-z0-9_]*, unique in the component */
+    const char              *help;        /* one sentence for --help                  */
+    const char              *unit;        /* "bits", "MiB", ... or NULL               */
+    const char              *replaced_by; /* non-NULL: deprecated, warn and say this  */
+    uint32_t                 type, flags;
+    uint64_t                 offset;
+    union tsr_value          def, min, max; /* min==max: unbounded; ints stay ints  */
     const struct tsr_choice *choices;
-    uint64_t    n_choices;
+    uint64_t                 n_choices;
 };
 
 /* ---- plugin descriptor ------------------------------------------------ */
@@ -143,69 +148,80 @@ struct tsr_option {
 /* One thing that YAML can name.  Pure data: listing, validating and --help
  * run no plugin code. */
 struct tsr_component {
-    uint32_t    struct_size;
-    uint32_t    option_stride;   /* sizeof(struct tsr_option) as compiled  */
-    const char *kind;            /* "tessera.quantizer/1"                      */
-    const char *name;            /* "rtn"                                 */
-    const char *summary;         /* one sentence                          */
-    const void *iface;           /* the table that kind names             */
+    uint32_t                 struct_size;
+    uint32_t                 option_stride; /* sizeof(struct tsr_option) as compiled  */
+    const char              *kind;          /* "tessera.quantizer/1"                      */
+    const char              *name;          /* "rtn"                                 */
+    const char              *summary;       /* one sentence                          */
+    const void              *iface;         /* the table that kind names             */
     const struct tsr_option *options;
-    uint64_t    n_options;
-    uint64_t    options_size;    /* bytes of the plugin's option struct   */
+    uint64_t                 n_options;
+    uint64_t                 options_size; /* bytes of the plugin's option struct   */
 };
 
 /* The only symbol a plugin exports.  The first 16 bytes never change, in
  * any major version: read them, then decide whether to read further. */
 struct tsr_plugin {
-    uint64_t    magic;           /* TSR_PLUGIN_MAGIC                       */
-    uint32_t    struct_size;
-    uint16_t    abi_major, abi_minor; /* of the headers it was built with */
-    const char *id;              /* reverse DNS: "org.example.rtn"        */
-    const char *version;         /* the plugin's own, semver              */
-    const char *license;         /* SPDX expression                       */
-    const char *build;           /* compiler, flags, CUDA; for bug reports */
+    uint64_t                           magic; /* TSR_PLUGIN_MAGIC                       */
+    uint32_t                           struct_size;
+    uint16_t                           abi_major, abi_minor; /* of the headers it was built with */
+    const char                        *id;      /* reverse DNS: "org.example.rtn"        */
+    const char                        *version; /* the plugin's own, semver              */
+    const char                        *license; /* SPDX expression                       */
+    const char                        *build;   /* compiler, flags, CUDA; for bug reports */
     const struct tsr_component *const *components;
-    uint64_t    n_components;
-    uint32_t    needs_minor;     /* oldest host minor it can run on       */
-    uint32_t    reserved;        /* zero                                  */
+    uint64_t                           n_components;
+    uint32_t                           needs_minor; /* oldest host minor it can run on       */
+    uint32_t                           reserved;    /* zero                                  */
 };
 
 /* Write the descriptor in a .c file, also when the plugin is CUDA or C++:
  * neither accepts C99 designated initialisers everywhere. */
-#if defined(TSR_BUILTIN)          /* linked into the host, e.g. for tests  */
-#  define TSR_PLUGIN_SYMBOL(name) const struct tsr_plugin tsr_builtin_##name
+#if defined(TSR_BUILTIN) /* linked into the host, e.g. for tests  */
+#define TSR_PLUGIN_SYMBOL(name) const struct tsr_plugin tsr_builtin_##name
 #else
-#  define TSR_PLUGIN_SYMBOL(name)                                          \
-    __attribute__((visibility("default")))                                \
-    extern const struct tsr_plugin tsr_plugin_v1;                           \
-    const struct tsr_plugin tsr_plugin_v1
+#define TSR_PLUGIN_SYMBOL(name)                                                                    \
+    __attribute__((visibility("default"))) extern const struct tsr_plugin tsr_plugin_v1;           \
+    const struct tsr_plugin                                               tsr_plugin_v1
 #endif
 
-#define TSR_PLUGIN_HEADER                                                  \
-    TSR_PLUGIN_MAGIC, sizeof(struct tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_MINOR
+#define TSR_PLUGIN_HEADER TSR_PLUGIN_MAGIC, sizeof(struct tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_MINOR
 
 /* offsetof that fails to compile when the field has the wrong C type. */
-#define TSR_FIELD(S, f, ctype)                                             \
-    (offsetof(S, f) + 0 * sizeof(0 ? &((S *)0)->f : (ctype *)0))
+#define TSR_FIELD(S, f, ctype) (offsetof(S, f) + 0 * sizeof(0 ? &((S *)0)->f : (ctype *)0))
 
-#define TSR_OPTION_INT(S, f, d, lo, hi, u, h)                              \
-    { .name = #f, .help = h, .unit = u, .type = TSR_OPT_INT,               \
-      .offset = TSR_FIELD(S, f, int64_t),                                  \
-      .def = { .i = d }, .min = { .i = lo }, .max = { .i = hi } }
-#define TSR_OPTION_BOOL(S, f, d, h)                                        \
-    { .name = #f, .help = h, .type = TSR_OPT_BOOL,                         \
-      .offset = TSR_FIELD(S, f, int32_t), .def = { .i = d } }
-#define TSR_OPTION_REAL(S, f, d, lo, hi, u, h)                             \
-    { .name = #f, .help = h, .unit = u, .type = TSR_OPT_REAL,              \
-      .offset = TSR_FIELD(S, f, double),                                   \
-      .def = { .r = d }, .min = { .r = lo }, .max = { .r = hi } }
-#define TSR_OPTION_ENUM(S, f, d, table, h)                                 \
-    { .name = #f, .help = h, .type = TSR_OPT_ENUM,                         \
-      .offset = TSR_FIELD(S, f, int64_t), .def = { .i = d },               \
-      .choices = table, .n_choices = sizeof(table) / sizeof(table[0]) }
-#define TSR_OPTION_STRING(S, f, d, h)                                      \
-    { .name = #f, .help = h, .type = TSR_OPT_STRING,                       \
-      .offset = TSR_FIELD(S, f, const char *), .def = { .s = d } }
+#define TSR_OPTION_INT(S, f, d, lo, hi, u, h)                                                      \
+    {                                                                                              \
+        .name = #f, .help = h, .unit = u, .type = TSR_OPT_INT, .offset = TSR_FIELD(S, f, int64_t), \
+        .def = { .i = d }, .min = { .i = lo }, .max = {                                            \
+            .i = hi                                                                                \
+        }                                                                                          \
+    }
+#define TSR_OPTION_BOOL(S, f, d, h)                                                                \
+    {                                                                                              \
+        .name = #f, .help = h, .type = TSR_OPT_BOOL, .offset = TSR_FIELD(S, f, int32_t), .def = {  \
+            .i = d                                                                                 \
+        }                                                                                          \
+    }
+#define TSR_OPTION_REAL(S, f, d, lo, hi, u, h)                                                     \
+    {                                                                                              \
+        .name = #f, .help = h, .unit = u, .type = TSR_OPT_REAL, .offset = TSR_FIELD(S, f, double), \
+        .def = { .r = d }, .min = { .r = lo }, .max = {                                            \
+            .r = hi                                                                                \
+        }                                                                                          \
+    }
+#define TSR_OPTION_ENUM(S, f, d, table, h)                                                         \
+    {                                                                                              \
+        .name = #f, .help = h, .type = TSR_OPT_ENUM, .offset = TSR_FIELD(S, f, int64_t),           \
+        .def = { .i = d }, .choices = table, .n_choices = sizeof(table) / sizeof(table[0])         \
+    }
+#define TSR_OPTION_STRING(S, f, d, h)                                                              \
+    {                                                                                              \
+        .name = #f, .help = h, .type = TSR_OPT_STRING, .offset = TSR_FIELD(S, f, const char *),    \
+        .def = {                                                                                   \
+            .s = d                                                                                 \
+        }                                                                                          \
+    }
 
 /* ---- dtypes ------------------------------------------------------------ */
 

@@ -28,24 +28,24 @@ extern "C" {
 struct tsr_matrix {
     uint32_t    struct_size;
     uint32_t    dtype;
-    const char *name;            /* for messages: "layers.3.mlp.down_proj" */
+    const char *name; /* for messages: "layers.3.mlp.down_proj" */
     void       *data;
     uint64_t    rows, cols;
-    uint64_t    row_stride;      /* bytes between rows                    */
+    uint64_t    row_stride; /* bytes between rows                    */
 };
 
 /* Answer to "what would you make of this tensor?".  The host zeroes it and
  * sets struct_size; the plugin fills what fits.  The sizes depend on shape,
  * dtype and options, never on values. */
 struct tsr_quant_plan {
-    uint32_t    struct_size;
-    uint32_t    rows_per_unit;   /* quantize() may be called on any run of
+    uint32_t          struct_size;
+    uint32_t          rows_per_unit; /* quantize() may be called on any run of
                                   * whole units; 0: whole tensor only     */
-    uint64_t    code_bytes;      /* per unit                              */
-    uint64_t    meta_bytes;      /* per unit: scales, zeros, codebooks    */
-    uint64_t    scratch_bytes;   /* per concurrent quantize() call        */
-    uint64_t    need;            /* TSR_NEED_* inputs beyond the weights  */
-    struct tsr_format format;    /* layout written; struct_size is set by
+    uint64_t          code_bytes;    /* per unit                              */
+    uint64_t          meta_bytes;    /* per unit: scales, zeros, codebooks    */
+    uint64_t          scratch_bytes; /* per concurrent quantize() call        */
+    uint64_t          need;          /* TSR_NEED_* inputs beyond the weights  */
+    struct tsr_format format;        /* layout written; struct_size is set by
                                   * the host to what it reads             */
 };
 
@@ -63,48 +63,49 @@ struct tsr_quant_stats {
     uint32_t     struct_size;
     uint32_t     reserved;
     uint64_t     cols;
-    uint64_t     tokens;         /* that the statistics were taken over    */
-    const float *hessian;        /* [cols, cols]                           */
-    const float *absmax;         /* [cols]                                 */
-    const float *mean;           /* [cols]                                 */
-    const float *variance;       /* [cols]                                 */
-    const float *mean_abs;       /* [cols]                                 */
-    const float *sensitivity;    /* [rows, cols] of the whole tensor       */
-    const float *inputs;         /* [input_rows, cols]                     */
+    uint64_t     tokens;      /* that the statistics were taken over    */
+    const float *hessian;     /* [cols, cols]                           */
+    const float *absmax;      /* [cols]                                 */
+    const float *mean;        /* [cols]                                 */
+    const float *variance;    /* [cols]                                 */
+    const float *mean_abs;    /* [cols]                                 */
+    const float *sensitivity; /* [rows, cols] of the whole tensor       */
+    const float *inputs;      /* [input_rows, cols]                     */
     uint64_t     input_rows;
 };
 
 /* One run of units.  Buffers are 64-byte aligned and do not overlap. */
 struct tsr_quant_job {
-    uint32_t    struct_size;
-    uint32_t    reserved;        /* zero                                  */
-    uint64_t    first_row;       /* of this run, within the whole tensor  */
-    const struct tsr_matrix *src; /* the run only; NULL in dequantize()    */
-    struct tsr_matrix *dst;       /* dequantize(): the run, F32; else NULL */
-    void       *codes;           /* units * code_bytes                    */
-    void       *meta;            /* units * meta_bytes                    */
-    void       *scratch;         /* scratch_bytes, uninitialised          */
-    const struct tsr_quant_stats *stats; /* NULL if need was 0            */
-    const void *prepared;        /* from prepare(), or NULL               */
+    uint32_t                      struct_size;
+    uint32_t                      reserved;  /* zero                                  */
+    uint64_t                      first_row; /* of this run, within the whole tensor  */
+    const struct tsr_matrix      *src;       /* the run only; NULL in dequantize()    */
+    struct tsr_matrix            *dst;       /* dequantize(): the run, F32; else NULL */
+    void                         *codes;     /* units * code_bytes                    */
+    void                         *meta;      /* units * meta_bytes                    */
+    void                         *scratch;   /* scratch_bytes, uninitialised          */
+    const struct tsr_quant_stats *stats;     /* NULL if need was 0            */
+    const void                   *prepared;  /* from prepare(), or NULL               */
 };
 
 /* Behaviour the plugin promises; tessera plugin check tests each one. */
-#define TSR_QUANT_DETERMINISTIC (UINT64_C(1) << 0) /* same input, same bytes,
+#define TSR_QUANT_DETERMINISTIC                                                                    \
+    (UINT64_C(1) << 0)                          /* same input, same bytes,
                                   * however rows are split among workers  */
-#define TSR_QUANT_IDEMPOTENT    (UINT64_C(1) << 1) /* Q(D(Q(w))) == Q(w)   */
+#define TSR_QUANT_IDEMPOTENT (UINT64_C(1) << 1) /* Q(D(Q(w))) == Q(w)   */
 
 struct tsr_quantizer_v1 {
     uint32_t struct_size;
-    uint32_t src_dtypes;         /* bit (1u << TSR_F16) etc.               */
-    uint64_t promises;           /* TSR_QUANT_*                            */
+    uint32_t src_dtypes; /* bit (1u << TSR_F16) etc.               */
+    uint64_t promises;   /* TSR_QUANT_*                            */
 
     /* Makes an instance.  opts points at the option struct that the
      * component's table describes, already range-checked; this is the place
      * for checks across options.  On failure *self is untouched and nothing
      * is leaked.
      * Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM, TSR_E_DEVICE.  [setup] */
-    tsr_status (*create)(const struct tsr_host *host, const void *opts,
-                        void **self, struct tsr_err *err);
+    tsr_status (*create)(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err);
 
     /* Frees an instance.  NULL is allowed.  Cannot fail.  [setup] */
     void (*destroy)(void *self);
@@ -113,8 +114,8 @@ struct tsr_quantizer_v1 {
      * read.  Pure: same answer for the same shape, dtype and options.
      * Returns TSR_OK, or TSR_E_UNSUPPORTED with the reason: the host then
      * keeps that tensor in its source dtype or stops, as YAML says.  [any] */
-    tsr_status (*plan)(const void *self, const struct tsr_matrix *w,
-                      struct tsr_quant_plan *plan, struct tsr_err *err);
+    tsr_status (*plan)(const void *self, const struct tsr_matrix *w, struct tsr_quant_plan *plan,
+                       struct tsr_err *err);
 
     /* Packs one run.  Writes every byte of codes and meta, reads and writes
      * nothing outside the job.  Non-finite weights: TSR_E_NUMERIC, naming
@@ -123,20 +124,19 @@ struct tsr_quantizer_v1 {
      * may run on several workers at once on one instance, on disjoint runs:
      * it must not write to *self.
      * Returns TSR_OK, TSR_E_NUMERIC, TSR_E_CANCELLED, TSR_E_DEVICE.  [any] */
-    tsr_status (*quantize)(const void *self, const struct tsr_quant_job *job,
-                          struct tsr_err *err);
+    tsr_status (*quantize)(const void *self, const struct tsr_quant_job *job, struct tsr_err *err);
 
     /* Reference inverse into job->dst (f32).  Slow is fine, wrong is not:
      * kernels are tested against it.  [any] */
     tsr_status (*dequantize)(const void *self, const struct tsr_quant_job *job,
-                            struct tsr_err *err);
+                             struct tsr_err *err);
 
     /* Optional pair; may be NULL.  prepare() does once what every tensor with
      * this input shares (a Cholesky factor); *prepared is read by quantize(),
      * possibly from several workers, until unprepare().
      * Returns TSR_OK, TSR_E_NUMERIC, TSR_E_NOMEM, TSR_E_CANCELLED.  [setup] */
-    tsr_status (*prepare)(void *self, const struct tsr_quant_stats *stats,
-                         void **prepared, struct tsr_err *err);
+    tsr_status (*prepare)(void *self, const struct tsr_quant_stats *stats, void **prepared,
+                          struct tsr_err *err);
     void (*unprepare)(void *self, void *prepared);
 
     /* Optional; may be NULL.  Extra table by id, or NULL if unknown.  [any] */

@@ -23,7 +23,7 @@ extern "C" {
 struct tsr_transport_world {
     uint32_t struct_size;
     uint32_t rank, ranks;
-    uint32_t reserved;       /* zero */
+    uint32_t reserved; /* zero */
     void    *shared;
     uint64_t shared_bytes;
 };
@@ -39,29 +39,27 @@ struct tsr_transport_v1 {
      * wait for the others.
      * Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM, TSR_E_DEVICE.  [setup] */
     tsr_status (*create)(const struct tsr_host *host, const void *opts,
-                        const struct tsr_transport_world *world,
-                        void **self, struct tsr_err *err);
+                         const struct tsr_transport_world *world, void **self, struct tsr_err *err);
     void (*destroy)(void *self);
 
     /* Start an operation.  Buffers stay untouched by the caller until it is
      * done.  *request NULL with TSR_OK: no room now, ask again.
      * all_gather: `bytes` from each rank, recv holds ranks * bytes in rank order.
      * all_to_all: block i of send (`bytes` each) goes to rank i.  [worker] */
-    tsr_status (*send)(void *self, void *stream, uint32_t to, const void *buf,
-                      uint64_t bytes, void **request, struct tsr_err *err);
-    tsr_status (*recv)(void *self, void *stream, uint32_t from, void *buf,
-                      uint64_t bytes, void **request, struct tsr_err *err);
-    tsr_status (*all_gather)(void *self, void *stream, const void *send, void *recv,
-                            uint64_t bytes, void **request, struct tsr_err *err);
-    tsr_status (*all_to_all)(void *self, void *stream, const void *send, void *recv,
-                            uint64_t bytes, void **request, struct tsr_err *err);
+    tsr_status (*send)(void *self, void *stream, uint32_t to, const void *buf, uint64_t bytes,
+                       void **request, struct tsr_err *err);
+    tsr_status (*recv)(void *self, void *stream, uint32_t from, void *buf, uint64_t bytes,
+                       void **request, struct tsr_err *err);
+    tsr_status (*all_gather)(void *self, void *stream, const void *send, void *recv, uint64_t bytes,
+                             void **request, struct tsr_err *err);
+    tsr_status (*all_to_all)(void *self, void *stream, const void *send, void *recv, uint64_t bytes,
+                             void **request, struct tsr_err *err);
 
     /* Progress.  test() sets *done; wait() returns TSR_E_DEVICE, naming the
      * rank that is late, once deadline_us microseconds have passed.  A request
      * is released when it is done or has failed.  [worker] */
     tsr_status (*test)(void *self, void *request, int32_t *done, struct tsr_err *err);
-    tsr_status (*wait)(void *self, void *request, uint64_t deadline_us,
-                      struct tsr_err *err);
+    tsr_status (*wait)(void *self, void *request, uint64_t deadline_us, struct tsr_err *err);
 
     /* Makes every operation of every rank of the group fail soon with
      * TSR_E_CANCELLED.  [any] */
