@@ -8,6 +8,7 @@
 #include "plugin/trust.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,9 @@ static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_er
     if (!m->handle) {
         const char *why = dlerror();
         free(m);
+        /* the loader tells the reason in words only */
+        if (why && strstr(why, strerror(ENOMEM)))
+            return tsr_fail(err, TSR_E_NOMEM, "%s: out of memory while loading (%s)", f->path, why);
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: cannot be loaded (%s); install what it needs or build it again",
                         f->path, why ? why : "no reason given");
