@@ -39,7 +39,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, max_tokens, 64, 0, INT64_C(1) << 31, "tokens", "most new tokens"),
     TSR_OPTION_BOOL(S, greedy, 0, "take the best token each time; the same as --temperature 0"),
     TSR_OPTION_BOOL(S, ignore_eos, 0, "go on behind an end-of-sequence token"),
-    TSR_OPTION_REAL(S, temperature, 1.0, 0.0, 100.0, NULL, "flattens (above 1) or sharpens (below 1) the distribution"),
+    TSR_OPTION_REAL(S, temperature, 1.0, 0.0, 100.0, NULL,
+                    "flattens (above 1) or sharpens (below 1) the distribution"),
     TSR_OPTION_INT(S, top_k, 0, 0, INT64_C(1) << 31, "tokens",
                    "draw from the k best tokens only; 0 takes all"),
     TSR_OPTION_REAL(S, top_p, 1.0, 1e-9, 1.0, NULL,
@@ -66,10 +67,10 @@ struct generation {
     uint32_t                      *tokens;
     uint64_t                       n_tokens;
     /* text as it comes, without --json */
-    struct tsr_stream             *stream;
-    struct tsr_text                piece;
-    tsr_status                     failed;    /* of printing; the sentence is in err */
-    struct tsr_err                *err;
+    struct tsr_stream *stream;
+    struct tsr_text    piece;
+    tsr_status         failed; /* of printing; the sentence is in err */
+    struct tsr_err    *err;
 };
 
 /* The tokenizer of the model's folder.  It may be missing unless text has to be read. */
@@ -141,8 +142,8 @@ static tsr_status end_stream(struct generation *g)
 static tsr_status print_result(struct generation *g, struct tsr_err *err)
 {
     struct tsr_text text = { 0 };
-    json_t *out = json_object(), *ids = json_array(), *string = NULL;
-    tsr_status st = TSR_OK;
+    json_t         *out = json_object(), *ids = json_array(), *string = NULL;
+    tsr_status      st = TSR_OK;
     for (uint64_t i = 0; i < g->n_tokens; i++)
         (void)json_array_append_new(ids, json_integer(g->tokens[i]));
     if (g->tokenizer) {
@@ -166,16 +167,16 @@ static tsr_status print_result(struct generation *g, struct tsr_err *err)
 static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct tsr_err *err)
 {
     const struct generate_options *o = g->o;
-    struct tsr_request q = { .prompt = g->prompt.v,
-                             .n_prompt = g->prompt.n,
-                             .max_tokens = (uint64_t)o->max_tokens,
-                             .ignore_eos = o->ignore_eos != 0,
-                             .sampling = { .temperature = o->greedy ? 0 : o->temperature,
-                                           .top_k = (uint64_t)o->top_k,
-                                           .top_p = o->top_p,
-                                           .repetition_penalty = o->repetition_penalty,
-                                           .seed = (uint64_t)o->seed },
-                             .tokens = g->tokens };
+    struct tsr_request             q = { .prompt = g->prompt.v,
+                                         .n_prompt = g->prompt.n,
+                                         .max_tokens = (uint64_t)o->max_tokens,
+                                         .ignore_eos = o->ignore_eos != 0,
+                                         .sampling = { .temperature = o->greedy ? 0 : o->temperature,
+                                                       .top_k = (uint64_t)o->top_k,
+                                                       .top_p = o->top_p,
+                                                       .repetition_penalty = o->repetition_penalty,
+                                                       .seed = (uint64_t)o->seed },
+                                         .tokens = g->tokens };
     g->err = err;
     if (!g->json) {
         q.on_token = on_token;
@@ -187,8 +188,8 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
     TSR_TRY(tsr_generate(e, &q, 1, &t, err));
     g->n_tokens = q.n_tokens;
     tsr_logf(TSR_LOG_INFO, "%llu prompt tokens in %.3f s, %llu decode steps in %.3f s on %s",
-             (unsigned long long)t.prefill_tokens, t.prefill_s,
-             (unsigned long long)t.decode_tokens, t.decode_s, tsr_engine_device(e));
+             (unsigned long long)t.prefill_tokens, t.prefill_s, (unsigned long long)t.decode_tokens,
+             t.decode_s, tsr_engine_device(e));
     return g->json ? print_result(g, err) : end_stream(g);
 }
 

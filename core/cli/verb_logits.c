@@ -29,10 +29,15 @@ static const struct tsr_choice kvs[] = {
 
 #define S struct logits_options
 static const struct tsr_option options[] = {
-    { .name = "tokens", .help = "token ids, separated by commas", .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(S, tokens, const char *) },
-    { .name = "output", .help = "file to write: F32 tensor 'logits' of [tokens, vocabulary]",
-      .type = TSR_OPT_STRING, .flags = TSR_OPT_REQUIRED,
+    { .name = "tokens",
+      .help = "token ids, separated by commas",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(S, tokens, const char *) },
+    { .name = "output",
+      .help = "file to write: F32 tensor 'logits' of [tokens, vocabulary]",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
       .offset = TSR_FIELD(S, output, const char *) },
     TSR_OPTION_BOOL(S, step, 0, "feed one token at a time through the cache"),
     TSR_OPTION_ENUM(S, act, TSR_ACT_F32, acts, "how activations enter packed weights"),
@@ -130,8 +135,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         st = with_model(r, m, o, ids, n, err);
     if (st == TSR_OK && c->json)
         st = tsr_cli_print_json(json_pack("{s:s, s:I, s:I}", "output", o->output, "tokens",
-                                          (json_int_t)n, "vocabulary",
-                                          (json_int_t)m->hp.vocab), err);
+                                          (json_int_t)n, "vocabulary", (json_int_t)m->hp.vocab),
+                                err);
     tsr_model_destroy(m);
     free(ids);
     return st;

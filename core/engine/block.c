@@ -52,8 +52,8 @@ static tsr_status attention(struct tsr_engine *e, uint64_t layer, const struct t
 {
     const struct tsr_hparams   *hp = &e->model->hp;
     const struct tsr_layer_dev *l = &e->layers[layer];
-    struct tsr_tensor q = tsr_rows(&e->q, 0, in->rows), k = tsr_rows(&e->k, 0, in->rows);
-    struct tsr_tensor v = tsr_rows(&e->v, 0, in->rows), a = tsr_rows(&e->a, 0, in->rows);
+    struct tsr_tensor           q = tsr_rows(&e->q, 0, in->rows), k = tsr_rows(&e->k, 0, in->rows);
+    struct tsr_tensor           v = tsr_rows(&e->v, 0, in->rows), a = tsr_rows(&e->a, 0, in->rows);
 
     TSR_TRY(tap(e, layer, TSR_SITE_ATTN_IN, in, err));
     TSR_TRY(tsr_run_linear(e, &l->lin[TSR_Q], in, &q, err));
@@ -85,17 +85,16 @@ static tsr_status feed_forward(struct tsr_engine *e, uint64_t layer, const struc
 {
     const struct tsr_hparams   *hp = &e->model->hp;
     const struct tsr_layer_dev *l = &e->layers[layer];
-    struct tsr_tensor up = tsr_rows(&e->up, 0, in->rows);
-    struct tsr_tensor gate = hp->gated ? tsr_rows(&e->gate, 0, in->rows) : up;
+    struct tsr_tensor           up = tsr_rows(&e->up, 0, in->rows);
+    struct tsr_tensor           gate = hp->gated ? tsr_rows(&e->gate, 0, in->rows) : up;
 
     TSR_TRY(tap(e, layer, TSR_SITE_FFN_IN, in, err));
     if (hp->gated)
         TSR_TRY(tsr_run_linear(e, &l->lin[TSR_GATE], in, &gate, err));
     TSR_TRY(tsr_run_linear(e, &l->lin[TSR_UP], in, &up, err));
-    struct tsr_op op = { .kind = TSR_OP_ACT,
-                         .out = &gate,
-                         .in = { &gate, hp->gated ? &up : NULL },
-                         .func = hp->func };
+    struct tsr_op op = {
+        .kind = TSR_OP_ACT, .out = &gate, .in = { &gate, hp->gated ? &up : NULL }, .func = hp->func
+    };
     TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
     TSR_TRY(tap(e, layer, TSR_SITE_DOWN_IN, &gate, err));
     return tsr_run_linear(e, &l->lin[TSR_DOWN], &gate, out, err);
@@ -113,8 +112,8 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
                            struct tsr_err *err)
 {
     const struct tsr_hparams *hp = &e->model->hp;
-    struct tsr_tensor h = tsr_rows(&e->h, 0, n), x = tsr_rows(&e->x, 0, n);
-    struct tsr_tensor y = tsr_rows(&e->y, 0, n);
+    struct tsr_tensor         h = tsr_rows(&e->h, 0, n), x = tsr_rows(&e->x, 0, n);
+    struct tsr_tensor         y = tsr_rows(&e->y, 0, n);
 
     if (hp->norm_place == TSR_NORM_AFTER) {
         TSR_TRY(f(e, layer, &h, &y, err));

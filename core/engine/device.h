@@ -14,14 +14,29 @@
 
 #define TSR_DEFAULT_BACKEND "cpu"
 
-struct tsr_device;
-
 /* A weight on a device. */
 struct tsr_weight {
-    void                  *handle;    /* of the device's backend */
-    void                  *fallback;  /* of the default backend, loaded when first needed */
-    struct tsr_weight_desc desc;      /* as in host memory, which outlives the device */
+    void                  *handle;   /* of the device's backend */
+    void                  *fallback; /* of the default backend, loaded when first needed */
+    struct tsr_weight_desc desc;     /* as in host memory, which outlives the device */
     struct tsr_format      format;
+};
+
+struct tsr_device {
+    const struct tsr_backend_v1 *iface;
+    void                        *self;
+    bool                         owns_self;
+    void                        *options; /* what create() was given */
+    struct tsr_registry         *registry;
+    struct tsr_device           *fallback; /* opened when first needed */
+    char                         text[96];
+    void                       **buffers;
+    uint64_t                     n_buffers, cap_buffers;
+    struct tsr_weight          **weights;
+    uint64_t                     n_weights, cap_weights;
+    uint64_t                     tensor_bytes;
+    uint32_t                     said_ops;     /* bit per TSR_OP_* */
+    uint32_t                     said_formats; /* bit per dtype, or 8 + bits */
 };
 
 /* name NULL: TSR_DEFAULT_BACKEND.  [setup] */
@@ -33,7 +48,9 @@ tsr_status tsr_device_wrap(struct tsr_device **d, struct tsr_registry *r,
                            const struct tsr_backend_v1 *iface, void *self, struct tsr_err *err);
 void       tsr_device_close(struct tsr_device *d);
 
-const char *tsr_device_text(const struct tsr_device *d);   /* "cpu avx512 vnni" */
+const char *tsr_device_text(const struct tsr_device *d); /* "cpu avx512 vnni" */
+/* Bytes of an element, also of the integer dtypes. */
+uint64_t tsr_element_size(uint32_t dtype);
 /* Bytes of all tensors and of all weights. */
 void tsr_device_memory(const struct tsr_device *d, uint64_t *tensors, uint64_t *weights);
 
@@ -42,8 +59,8 @@ tsr_status tsr_device_tensor(struct tsr_device *d, uint32_t dtype, uint64_t rows
                              uint64_t row_stride, const char *what, struct tsr_tensor *t,
                              struct tsr_err *err);
 /* A [1,n] F32 tensor with these values. */
-tsr_status tsr_device_vector(struct tsr_device *d, const float *v, uint64_t n,
-                             struct tsr_tensor *t, struct tsr_err *err);
+tsr_status tsr_device_vector(struct tsr_device *d, const float *v, uint64_t n, struct tsr_tensor *t,
+                             struct tsr_err *err);
 /* w in its own dtype. */
 tsr_status tsr_device_weight(struct tsr_device *d, const struct tsr_matrix *w,
                              struct tsr_weight **out, struct tsr_err *err);

@@ -18,12 +18,12 @@
 struct tsr_engine;
 
 struct tsr_engine_options {
-    const char *backend;         /* component name; NULL: "cpu" */
-    uint32_t    act;             /* TSR_ACT_* for packed weights; others use F32 */
-    uint32_t    kv_dtype;        /* TSR_F32, TSR_F16 or TSR_I8 */
-    uint32_t    slots;           /* sequences resident at once, >= 1 */
-    uint64_t    context;         /* positions per slot; 0: the model's maximum */
-    uint64_t    chunk;           /* most tokens per forward; longer batches are cut; 0: 512 */
+    const char *backend;  /* component name; NULL: "cpu" */
+    uint32_t    act;      /* TSR_ACT_* for packed weights; others use F32 */
+    uint32_t    kv_dtype; /* TSR_F32, TSR_F16 or TSR_I8 */
+    uint32_t    slots;    /* sequences resident at once, >= 1 */
+    uint64_t    context;  /* positions per slot; 0: the model's maximum */
+    uint64_t    chunk;    /* most tokens per forward; longer batches are cut; 0: 512 */
 };
 
 /* The model and overlay must outlive the engine.  [setup] */
@@ -33,19 +33,19 @@ tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
 void       tsr_engine_destroy(struct tsr_engine *e);
 
 /* Bytes of weights and of cache on the device. */
-void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
+void     tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
 uint64_t tsr_engine_context(const struct tsr_engine *e);
 uint32_t tsr_engine_slots(const struct tsr_engine *e);
 uint64_t tsr_engine_vocab(const struct tsr_engine *e);
 const struct tsr_model *tsr_engine_model(const struct tsr_engine *e);
-const char *tsr_engine_device(const struct tsr_engine *e);
+const char             *tsr_engine_device(const struct tsr_engine *e);
 
 /* One token of a batch.  Positions of a slot must follow on each other from 0; a slot is
  * emptied by tsr_engine_reset(). */
 struct tsr_token {
     uint32_t id;
     uint32_t slot;
-    bool     logits;             /* wanted for this token */
+    bool     logits; /* wanted for this token */
 };
 
 /* Runs n tokens; logits [wanted, vocab] F32, in order, into host memory.  Tokens of one slot
@@ -53,8 +53,8 @@ struct tsr_token {
  * slot and position.  After an error the slots of the batch must be reset.  [worker] */
 tsr_status tsr_engine_forward(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                               float *logits, struct tsr_err *err);
-uint64_t tsr_engine_length(const struct tsr_engine *e, uint32_t slot);
-void     tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
+uint64_t   tsr_engine_length(const struct tsr_engine *e, uint32_t slot);
+void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
 
 /* Sees the input of every linear site of every layer during forward: x is [n, cols] F32 in
  * host memory, rows of `tokens[first..]`.  NULL ends it. */
@@ -78,24 +78,24 @@ struct tsr_sampling {
  * keeps the fewest that hold top_p of it, at least one.  scratch: vocab entries of 16 bytes,
  * aligned to 8, or NULL to allocate.  Values out of range are TSR_E_CONFIG.  [any] */
 tsr_status tsr_sample(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
-                      const uint32_t *history, uint64_t n_history, uint64_t record,
-                      uint64_t index, void *scratch, uint32_t *id, struct tsr_err *err);
+                      const uint32_t *history, uint64_t n_history, uint64_t record, uint64_t index,
+                      void *scratch, uint32_t *id, struct tsr_err *err);
 
 /* One request of tsr_generate(). */
 struct tsr_request {
-    const uint32_t *prompt;
-    uint64_t        n_prompt;
-    uint64_t        max_tokens;
-    bool            ignore_eos;
-    uint64_t        record;      /* number for the random stream */
+    const uint32_t     *prompt;
+    uint64_t            n_prompt;
+    uint64_t            max_tokens;
+    bool                ignore_eos;
+    uint64_t            record; /* number for the random stream */
     struct tsr_sampling sampling;
     /* Called for each new token; a non-OK status stops this request.  May be NULL. */
     tsr_status (*on_token)(void *ctx, uint64_t request, uint32_t id);
-    void    *ctx;
+    void *ctx;
     /* out */
-    uint32_t *tokens;            /* [max_tokens], caller's */
+    uint32_t *tokens; /* [max_tokens], caller's */
     uint64_t  n_tokens;
-    bool      stopped;           /* an end-of-sequence token ended it (not in tokens) */
+    bool      stopped; /* an end-of-sequence token ended it (not in tokens) */
 };
 struct tsr_generate_timing {
     double   prefill_s, decode_s;

@@ -88,9 +88,9 @@ tsr_status tsr_feed_chunk(struct tsr_engine *e, const struct tsr_token *tokens, 
 {
     struct tsr_feed *f = &e->feed;
     uint64_t         bytes = lay_out(e, f, n);
-    uint32_t *ids = host_u32(f, &f->ids), *positions = host_u32(f, &f->positions);
-    uint32_t *rows = host_u32(f, &f->rows), *spans = host_u32(f, &f->spans);
-    uint32_t *gather = host_u32(f, &f->gather);
+    uint32_t        *ids = host_u32(f, &f->ids), *positions = host_u32(f, &f->positions);
+    uint32_t        *rows = host_u32(f, &f->rows), *spans = host_u32(f, &f->spans);
+    uint32_t        *gather = host_u32(f, &f->gather);
 
     *wanted = 0;
     for (uint64_t i = 0; i < n; i++) {

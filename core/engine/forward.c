@@ -30,7 +30,7 @@ static tsr_status check_batch(struct tsr_engine *e, const struct tsr_token *t, u
 static tsr_status embed(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
 {
     const struct tsr_hparams *hp = &e->model->hp;
-    struct tsr_tensor h = tsr_rows(&e->h, 0, n), x = tsr_rows(&e->x, 0, n);
+    struct tsr_tensor         h = tsr_rows(&e->h, 0, n), x = tsr_rows(&e->x, 0, n);
     if (e->project_in.w) {
         struct tsr_tensor narrow = tsr_rows(&e->narrow, 0, n);
         TSR_TRY(tsr_run_embed(e, e->embed, &e->feed.ids, hp->embed_scale, &narrow, err));
@@ -105,7 +105,7 @@ static tsr_status head(struct tsr_engine *e, const struct tsr_token *tokens, uin
                        uint64_t wanted, float *logits, struct tsr_err *err)
 {
     for (uint64_t first = 0; first < wanted; first += e->head_rows) {
-        uint64_t m = wanted - first < e->head_rows ? wanted - first : e->head_rows;
+        uint64_t          m = wanted - first < e->head_rows ? wanted - first : e->head_rows;
         struct tsr_tensor src;
         if (wanted == n) {
             src = tsr_rows(&e->h, first, m);

@@ -11,27 +11,27 @@
 #define IDLE UINT64_MAX
 
 struct lane {
-    uint64_t  request;           /* index, or IDLE */
-    uint32_t *history;           /* prompt and new tokens; only with a repetition penalty */
+    uint64_t  request; /* index, or IDLE */
+    uint32_t *history; /* prompt and new tokens; only with a repetition penalty */
     uint64_t  n_history;
 };
 
 struct run {
-    struct tsr_engine  *e;
-    struct tsr_request *reqs;
-    uint64_t            n, next; /* requests, and the first that has no slot yet */
-    uint64_t            vocab;
-    uint32_t            n_lanes;
-    struct lane        *lanes;   /* one per slot */
-    struct tsr_token   *batch;
-    uint64_t            batch_cap;
-    float              *logits;  /* [n_lanes, vocab] */
-    void               *scratch; /* of tsr_sample() */
+    struct tsr_engine         *e;
+    struct tsr_request        *reqs;
+    uint64_t                   n, next; /* requests, and the first that has no slot yet */
+    uint64_t                   vocab;
+    uint32_t                   n_lanes;
+    struct lane               *lanes; /* one per slot */
+    struct tsr_token          *batch;
+    uint64_t                   batch_cap;
+    float                     *logits;  /* [n_lanes, vocab] */
+    void                      *scratch; /* of tsr_sample() */
     struct tsr_generate_timing time;
 };
 
-static tsr_status check_request(const struct tsr_engine *e, const struct tsr_request *q,
-                                uint64_t i, struct tsr_err *err)
+static tsr_status check_request(const struct tsr_engine *e, const struct tsr_request *q, uint64_t i,
+                                struct tsr_err *err)
 {
     uint64_t vocab = tsr_engine_vocab(e), total;
     if (q->n_prompt == 0)
@@ -41,8 +41,7 @@ static tsr_status check_request(const struct tsr_engine *e, const struct tsr_req
         if (q->prompt[k] >= vocab)
             return tsr_fail(err, TSR_E_INPUT,
                             "token id %u is outside the vocabulary of %llu (ids 0 to %llu)",
-                            q->prompt[k], (unsigned long long)vocab,
-                            (unsigned long long)vocab - 1);
+                            q->prompt[k], (unsigned long long)vocab, (unsigned long long)vocab - 1);
     /* the last new token is never fed */
     if (!tsr_add(q->n_prompt, q->max_tokens ? q->max_tokens - 1 : 0, &total) ||
         total > tsr_engine_context(e))
@@ -149,9 +148,8 @@ static tsr_status prefill(struct run *r, uint64_t *fed, struct tsr_err *err)
         const struct tsr_request *q = &r->reqs[l->request];
         TSR_TRY(reserve(r, n + q->n_prompt, err));
         for (uint64_t k = 0; k < q->n_prompt; k++)
-            r->batch[n++] = (struct tsr_token){ .id = q->prompt[k],
-                                                .slot = s,
-                                                .logits = k + 1 == q->n_prompt };
+            r->batch[n++] =
+                (struct tsr_token){ .id = q->prompt[k], .slot = s, .logits = k + 1 == q->n_prompt };
     }
     *fed = n;
     return n ? step(r, n, err) : TSR_OK;
@@ -166,9 +164,8 @@ static tsr_status decode(struct run *r, uint64_t *fed, struct tsr_err *err)
         if (r->lanes[s].request == IDLE)
             continue;
         const struct tsr_request *q = &r->reqs[r->lanes[s].request];
-        r->batch[n++] = (struct tsr_token){ .id = q->tokens[q->n_tokens - 1],
-                                            .slot = s,
-                                            .logits = true };
+        r->batch[n++] =
+            (struct tsr_token){ .id = q->tokens[q->n_tokens - 1], .slot = s, .logits = true };
     }
     *fed = n;
     return n ? step(r, n, err) : TSR_OK;

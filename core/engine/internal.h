@@ -20,48 +20,48 @@ struct tsr_linear_dev {
 struct tsr_layer_dev {
     struct tsr_linear_dev lin[TSR_LINEARS];
     struct tsr_norm_dev   attn_in, attn_out, ffn_in, ffn_out;
-    struct tsr_tensor     k, v;  /* caches: row slot * context + position */
+    struct tsr_tensor     k, v; /* caches: row slot * context + position */
 };
 
 /* Per-chunk numbers that travel to the device in one piece: offsets into one buffer. */
 struct tsr_feed {
     char             *host;
-    struct tsr_tensor device;    /* [1, capacity] bytes */
+    struct tsr_tensor device; /* [1, capacity] bytes */
     /* views of the chunk at hand */
     struct tsr_tensor ids, positions, rows, spans, gather, cosine, sine;
 };
 
 struct tsr_slot {
-    uint64_t length;             /* positions in the cache */
-    uint64_t final;              /* length when the current call is done */
+    uint64_t length; /* positions in the cache */
+    uint64_t final;  /* length when the current call is done */
 };
 
 struct tsr_engine {
-    const struct tsr_model  *model;
-    struct tsr_device       *dev;
-    bool                     owns_dev;
-    uint64_t                 context, chunk, head_rows;
-    uint32_t                 kv_dtype;
-    uint64_t                 cache_bytes;
-    struct tsr_slot         *slots;
-    uint32_t                 n_slots;
+    const struct tsr_model *model;
+    struct tsr_device      *dev;
+    bool                    owns_dev;
+    uint64_t                context, chunk, head_rows;
+    uint32_t                kv_dtype;
+    uint64_t                cache_bytes;
+    struct tsr_slot        *slots;
+    uint32_t                n_slots;
 
-    struct tsr_weight       *embed, *positions;
-    struct tsr_norm_dev      embed_norm, final_norm;
-    struct tsr_linear_dev    project_in, project_out, head;
-    struct tsr_layer_dev    *layers;
-    struct tsr_tensor        slopes;       /* ALiBi, or buffer NULL */
+    struct tsr_weight    *embed, *positions;
+    struct tsr_norm_dev   embed_norm, final_norm;
+    struct tsr_linear_dev project_in, project_out, head;
+    struct tsr_layer_dev *layers;
+    struct tsr_tensor     slopes; /* ALiBi, or buffer NULL */
 
     /* activations, `chunk` rows each */
-    struct tsr_tensor        h, x, y, q, k, v, a, gate, up, narrow, logits;
-    struct tsr_feed          feed;
-    double                  *inv;          /* frequencies [dim/2] for inv_length */
-    uint64_t                 inv_length;
-    bool                     inv_known;
+    struct tsr_tensor h, x, y, q, k, v, a, gate, up, narrow, logits;
+    struct tsr_feed   feed;
+    double           *inv; /* frequencies [dim/2] for inv_length */
+    uint64_t          inv_length;
+    bool              inv_known;
 
-    tsr_tap                  tap;
-    void                    *tap_ctx;
-    float                   *tap_rows;     /* made at the first tapped chunk */
+    tsr_tap tap;
+    void   *tap_ctx;
+    float  *tap_rows; /* made at the first tapped chunk */
 };
 
 /* An engine on a device of the caller's, which must outlive it: for tests. */
@@ -74,7 +74,7 @@ tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, ui
                            struct tsr_err *err);
 
 /* kv.c: caches of all layers, and where a token's row is. */
-tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err);
+tsr_status             tsr_cache_create(struct tsr_engine *e, struct tsr_err *err);
 static inline uint64_t tsr_cache_row(const struct tsr_engine *e, uint32_t slot, uint64_t position)
 {
     return (uint64_t)slot * e->context + position;
@@ -93,9 +93,9 @@ tsr_status tsr_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n, struc
 
 /* ops.c: single operations over n rows. */
 struct tsr_tensor tsr_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n);
-tsr_status tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
-                          const struct tsr_tensor *in, const struct tsr_tensor *out,
-                          struct tsr_err *err);
+tsr_status        tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
+                                 const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                 struct tsr_err *err);
 tsr_status tsr_run_embed(struct tsr_engine *e, struct tsr_weight *w, const struct tsr_tensor *ids,
                          float scale, const struct tsr_tensor *out, struct tsr_err *err);
 tsr_status tsr_run_norm(struct tsr_engine *e, const struct tsr_norm_dev *norm,

@@ -25,10 +25,10 @@ tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
                         e->n_slots, (unsigned long long)e->context);
     for (uint64_t i = 0; i < e->model->hp.layers; i++) {
         struct tsr_layer_dev *l = &e->layers[i];
-        TSR_TRY(tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->k,
-                                  err));
-        TSR_TRY(tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->v,
-                                  err));
+        TSR_TRY(
+            tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->k, err));
+        TSR_TRY(
+            tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->v, err));
     }
     e->cache_bytes = bytes;
     return TSR_OK;

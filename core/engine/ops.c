@@ -18,10 +18,9 @@ tsr_status tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
                           const struct tsr_tensor *in, const struct tsr_tensor *out,
                           struct tsr_err *err)
 {
-    struct tsr_op op = { .kind = TSR_OP_LINEAR,
-                         .out = out,
-                         .in = { in, or_null(&l->bias) },
-                         .act = l->act };
+    struct tsr_op op = {
+        .kind = TSR_OP_LINEAR, .out = out, .in = { in, or_null(&l->bias) }, .act = l->act
+    };
     return tsr_device_run(e->dev, &op, l->w, err);
 }
 
@@ -37,12 +36,12 @@ tsr_status tsr_run_norm(struct tsr_engine *e, const struct tsr_norm_dev *norm,
                         struct tsr_err *err)
 {
     const struct tsr_hparams *hp = &e->model->hp;
-    struct tsr_op op = { .kind = TSR_OP_NORM,
-                         .out = out,
-                         .in = { in, &norm->gain, or_null(&norm->bias) },
-                         .norm = hp->norm,
-                         .eps = hp->norm_eps,
-                         .gain_offset = hp->norm_gain_offset };
+    struct tsr_op             op = { .kind = TSR_OP_NORM,
+                                     .out = out,
+                                     .in = { in, &norm->gain, or_null(&norm->bias) },
+                                     .norm = hp->norm,
+                                     .eps = hp->norm_eps,
+                                     .gain_offset = hp->norm_gain_offset };
     return tsr_device_run(e->dev, &op, NULL, err);
 }
 

@@ -93,8 +93,8 @@ void tsr_alibi_slopes(uint32_t heads, float *slopes)
     /* The first power-of-two many heads take 2^(-8i/closest); the others the odd steps of the
      * next finer ladder. */
     for (uint32_t i = 0; i < heads; i++) {
-        double step = i < closest ? 8.0 * (i + 1) / closest
-                                  : 4.0 * (2.0 * (i - closest) + 1) / closest;
+        double step =
+            i < closest ? 8.0 * (i + 1) / closest : 4.0 * (2.0 * (i - closest) + 1) / closest;
         slopes[i] = (float)exp2(-step);
     }
 }

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 struct candidate {
-    double   weight;             /* exp((logit - max) / temperature) */
-    float    logit;              /* behind the penalty */
+    double   weight; /* exp((logit - max) / temperature) */
+    float    logit;  /* behind the penalty */
     uint32_t id;
 };
 _Static_assert(sizeof(struct candidate) == 16, "scratch of tsr_sample is 16 bytes an entry");
@@ -65,8 +65,8 @@ static const struct candidate *pop(struct candidate *c, uint64_t *n)
 }
 
 /* One draw.  c is a heap of vocab candidates with weights; sum is that of all of them. */
-static uint32_t draw(struct candidate *c, uint64_t vocab, double sum,
-                     const struct tsr_sampling *s, double u)
+static uint32_t draw(struct candidate *c, uint64_t vocab, double sum, const struct tsr_sampling *s,
+                     double u)
 {
     uint64_t left = vocab, keep = s->top_k && s->top_k < vocab ? s->top_k : vocab;
     uint64_t taken = 0;
@@ -126,8 +126,7 @@ static uint32_t best_id(const float *logits, uint64_t vocab)
 
 /* scratch: room for vocab candidates. */
 static uint32_t choose(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
-                       const uint32_t *history, uint64_t n_history, double u,
-                       struct candidate *c)
+                       const uint32_t *history, uint64_t n_history, double u, struct candidate *c)
 {
     fill(c, logits, vocab, s->repetition_penalty, history, n_history);
     const struct candidate *top = c;
@@ -147,8 +146,8 @@ static uint32_t choose(const float *logits, uint64_t vocab, const struct tsr_sam
 }
 
 tsr_status tsr_sample(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
-                      const uint32_t *history, uint64_t n_history, uint64_t record,
-                      uint64_t index, void *scratch, uint32_t *id, struct tsr_err *err)
+                      const uint32_t *history, uint64_t n_history, uint64_t record, uint64_t index,
+                      void *scratch, uint32_t *id, struct tsr_err *err)
 {
     TSR_TRY(check(vocab, s, err));
     if (s->temperature == 0 && s->repetition_penalty == 1) {

@@ -16,9 +16,9 @@
 #define MODELS TSR_SOURCE_ROOT "/tests/golden/models/"
 
 const char *const golden_names[] = {
-    "bloom",   "bloom-6heads",     "gemma2", "llama-linear-rope-bias", "llama2",
-    "llama3",  "mistral",          "opt",    "mistral-nowindow",       "opt-350m-style",
-    "phi3",    "phi3-longrope",    "qwen2",  "qwen2-untied",           NULL,
+    "bloom",  "bloom-6heads",  "gemma2", "llama-linear-rope-bias", "llama2",
+    "llama3", "mistral",       "opt",    "mistral-nowindow",       "opt-350m-style",
+    "phi3",   "phi3-longrope", "qwen2",  "qwen2-untied",           NULL,
 };
 
 /* As "fails the test with the sentence", for calls that return a status. */

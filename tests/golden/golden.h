@@ -9,8 +9,8 @@ struct golden_case {
     uint32_t *prompt, *greedy;
     uint64_t  n_prompt, n_greedy;
     bool      whole_prompt_only;
-    float    *logits;            /* [n_prompt, vocab], recorded */
-    double    range;             /* max - min of them */
+    float    *logits; /* [n_prompt, vocab], recorded */
+    double    range;  /* max - min of them */
 };
 struct golden {
     struct tsr_model   *model;
@@ -18,7 +18,7 @@ struct golden {
     uint64_t            n;
 };
 
-extern const char *const golden_names[];  /* NULL behind the last */
+extern const char *const golden_names[]; /* NULL behind the last */
 
 /* Fail the running test on any error. */
 void golden_load(struct golden *g, const char *name);

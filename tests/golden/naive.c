@@ -65,8 +65,8 @@ static void buffer_free(void *self, void *buffer)
     free(b);
 }
 
-static tsr_status upload(void *self, void *buffer, uint64_t offset, const void *src,
-                         uint64_t bytes, struct tsr_err *err)
+static tsr_status upload(void *self, void *buffer, uint64_t offset, const void *src, uint64_t bytes,
+                         struct tsr_err *err)
 {
     struct buffer *b = buffer;
     (void)self;
@@ -103,8 +103,8 @@ static tsr_status weight_load(void *self, const struct tsr_weight_desc *d, void 
         return tsr_fail(err, TSR_E_NOMEM, "naive: no memory");
     }
     for (uint64_t r = 0; r < d->rows; r++)
-        tsr_widen(data + r * d->cols, (const char *)d->codes + r * d->code_stride,
-                  d->format->dtype, d->cols);
+        tsr_widen(data + r * d->cols, (const char *)d->codes + r * d->code_stride, d->format->dtype,
+                  d->cols);
     *w = (struct weight){ d->rows, d->cols, data };
     *out = w;
     n->weights++;
@@ -201,9 +201,9 @@ static bool norm(const struct tsr_op *op)
             var += (x[i] - mean) * (x[i] - mean) / (double)h;
         double r = 1 / sqrt(var + (double)op->eps);
         for (uint64_t i = 0; i < h; i++)
-            f32(op->out, t)[i] = (float)((x[i] - mean) * r *
-                                             ((double)f32(op->in[1], 0)[i] + op->gain_offset) +
-                                         (op->in[2] ? (double)f32(op->in[2], 0)[i] : 0));
+            f32(op->out, t)[i] =
+                (float)((x[i] - mean) * r * ((double)f32(op->in[1], 0)[i] + op->gain_offset) +
+                        (op->in[2] ? (double)f32(op->in[2], 0)[i] : 0));
     }
     return true;
 }
@@ -380,10 +380,10 @@ static bool gather(const struct tsr_op *op)
 
 static tsr_status run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err)
 {
-    static bool (*const table[])(const struct tsr_op *) = {
-        NULL,      linear,      embed,       norm,        rope,  kv_store,
-        attention, elementwise, elementwise, elementwise, gather
-    };
+    static bool (*const table[])(const struct tsr_op *) = { NULL,        linear,      embed,
+                                                            norm,        rope,        kv_store,
+                                                            attention,   elementwise, elementwise,
+                                                            elementwise, gather };
     struct naive *n = self;
     (void)stream;
     if (op->kind == 0 || op->kind > TSR_OP_GATHER)

@@ -112,7 +112,7 @@ static void declined_formats_run_as_f32(void **state)
     struct golden      g;
     golden_load(&g, "llama2");
     struct tsr_engine_options opt = { .kv_dtype = TSR_F32, .slots = 1 };
-    struct rig *rig = *state;
+    struct rig               *rig = *state;
     assert_int_equal(tsr_device_wrap(&dev, rig->registry, &naive_backend, &none, &err.err), TSR_OK);
     assert_int_equal(tsr_engine_create_on(&e, dev, g.model, NULL, &opt, &err.err),
                      TSR_E_UNSUPPORTED);

@@ -14,7 +14,7 @@
 
 static struct tsr_pool     *pool;
 static struct tsr_registry *registry;
-static struct golden        g;   /* llama3 */
+static struct golden        g; /* llama3 */
 
 static int set_up(void **state)
 {
@@ -45,9 +45,9 @@ static void bad_batches(void **state)
     struct tsr_errbuf  err = TSR_ERRBUF(err);
     struct tsr_engine *e = golden_engine(registry, g.model, NULL,
                                          (struct tsr_engine_options){ .slots = 2, .context = 3 });
-    uint64_t         vocab = tsr_engine_vocab(e);
-    float           *logits = calloc(8 * vocab, sizeof *logits);
-    struct tsr_token t[5] = { { .id = 1, .slot = 0, .logits = true } };
+    uint64_t           vocab = tsr_engine_vocab(e);
+    float             *logits = calloc(8 * vocab, sizeof *logits);
+    struct tsr_token   t[5] = { { .id = 1, .slot = 0, .logits = true } };
     (void)state;
     assert_non_null(logits);
     t[0].id = (uint32_t)vocab;
@@ -111,10 +111,11 @@ static void non_finite_logits_are_named(void **state)
     p->dense = calloc(w->rows * w->cols, sizeof(float));
     p->dense[3] = NAN;
     o->lin[0][TSR_DOWN] = p;
-    struct tsr_engine *e = golden_engine(registry, g.model, o,
-                                         (struct tsr_engine_options){ .slots = 3 });
+    struct tsr_engine *e =
+        golden_engine(registry, g.model, o, (struct tsr_engine_options){ .slots = 3 });
     float           *logits = calloc(tsr_engine_vocab(e), sizeof *logits);
-    struct tsr_token t[3] = { { .id = 1, .slot = 2 }, { .id = 1, .slot = 1 },
+    struct tsr_token t[3] = { { .id = 1, .slot = 2 },
+                              { .id = 1, .slot = 1 },
                               { .id = 2, .slot = 2, .logits = true } };
     refused(tsr_engine_forward(e, t, 3, logits, &err.err), TSR_E_NUMERIC, &err,
             "sequence 2 at position 1");
@@ -127,7 +128,7 @@ static void non_finite_logits_are_named(void **state)
 
 struct seen {
     uint64_t rows[8][TSR_SITES];
-    float   *x[8][TSR_SITES];    /* all rows so far */
+    float   *x[8][TSR_SITES]; /* all rows so far */
     uint64_t cols[TSR_SITES];
     bool     stop;
 };
@@ -150,8 +151,8 @@ static tsr_status look(void *ctx, uint64_t layer, enum tsr_site site, const floa
 static void tap_run(uint64_t chunk, struct seen *s)
 {
     const struct golden_case *c = &g.cases[g.n - 1];
-    struct tsr_engine *e = golden_engine(registry, g.model, NULL,
-                                         (struct tsr_engine_options){ .chunk = chunk });
+    struct tsr_engine        *e =
+        golden_engine(registry, g.model, NULL, (struct tsr_engine_options){ .chunk = chunk });
     tsr_engine_set_tap(e, look, s);
     free(golden_forward(e, c->prompt, c->n_prompt, false));
     tsr_engine_set_tap(e, NULL, NULL);
@@ -220,8 +221,11 @@ static void a_tap_can_stop(void **state)
 
 static struct tsr_request request(const struct golden_case *c, uint32_t *tokens, uint64_t max)
 {
-    return (struct tsr_request){ .prompt = c->prompt, .n_prompt = c->n_prompt, .max_tokens = max,
-                                 .ignore_eos = true, .tokens = tokens,
+    return (struct tsr_request){ .prompt = c->prompt,
+                                 .n_prompt = c->n_prompt,
+                                 .max_tokens = max,
+                                 .ignore_eos = true,
+                                 .tokens = tokens,
                                  .sampling = { .top_p = 1, .repetition_penalty = 1 } };
 }
 
@@ -236,12 +240,12 @@ static tsr_status stop_at_three(void *ctx, uint64_t r, uint32_t id)
 static void requests_end(void **state)
 {
     struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_engine *e = golden_engine(registry, g.model, NULL,
-                                         (struct tsr_engine_options){ .slots = 2 });
+    struct tsr_engine *e =
+        golden_engine(registry, g.model, NULL, (struct tsr_engine_options){ .slots = 2 });
     const struct golden_case *c = &g.cases[1];
-    struct tsr_hparams *hp = &g.model->hp;
-    uint32_t            tokens[5][24], eos = hp->eos[0], n_eos = hp->n_eos;
-    uint64_t            calls = 0;
+    struct tsr_hparams       *hp = &g.model->hp;
+    uint32_t                  tokens[5][24], eos = hp->eos[0], n_eos = hp->n_eos;
+    uint64_t                  calls = 0;
     (void)state;
     assert_true(n_eos >= 1);
     uint64_t at = 4; /* the token that is made the end, where it comes first */
@@ -280,8 +284,8 @@ static void bad_requests(void **state)
     struct tsr_errbuf  err = TSR_ERRBUF(err);
     uint32_t           tokens[64], wrong[] = { 1, 320 };
     struct golden_case c = { .prompt = wrong, .n_prompt = 0 };
-    struct tsr_engine *e = golden_engine(registry, g.model, NULL,
-                                         (struct tsr_engine_options){ .context = 10 });
+    struct tsr_engine *e =
+        golden_engine(registry, g.model, NULL, (struct tsr_engine_options){ .context = 10 });
     (void)state;
     struct tsr_request q = request(&c, tokens, 4);
     refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "prompt 1 is empty");
@@ -308,8 +312,8 @@ static void bad_requests(void **state)
 
 static void memory_is_counted(void **state)
 {
-    struct tsr_engine *e = golden_engine(registry, g.model, NULL,
-                                         (struct tsr_engine_options){ .slots = 3, .context = 10 });
+    struct tsr_engine        *e = golden_engine(registry, g.model, NULL,
+                                                (struct tsr_engine_options){ .slots = 3, .context = 10 });
     const struct tsr_hparams *hp = &g.model->hp;
     uint64_t                  weights, cache;
     (void)state;

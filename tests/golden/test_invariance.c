@@ -14,28 +14,28 @@
 #include <cmocka.h>
 
 #define SEQUENCES 4
-#define NEW       5    /* tokens generated behind each prompt */
+#define NEW       5 /* tokens generated behind each prompt */
 #define LONGEST   17
 #define ROOM      (LONGEST + NEW)
 
 /* How a generation is run. */
 struct way {
-    const char *isa;             /* TSR_ISA; NULL: the best of this machine */
+    const char *isa; /* TSR_ISA; NULL: the best of this machine */
     unsigned    threads;
-    bool        mixed;           /* all sequences in shuffled batches, else each alone */
+    bool        mixed; /* all sequences in shuffled batches, else each alone */
     uint64_t    chunk;
 };
 static const struct way reference = { NULL, 1, false, 0 };
 static const struct way ways[] = {
-    { "avx2", 1, true, 0 }, { "avx2", 7, false, 1 },  { "scalar", 2, true, 3 },
-    { "scalar", 7, false, 0 }, { NULL, 2, true, 1 },  { NULL, 7, true, 5 },
+    { "avx2", 1, true, 0 },    { "avx2", 7, false, 1 }, { "scalar", 2, true, 3 },
+    { "scalar", 7, false, 0 }, { NULL, 2, true, 1 },    { NULL, 7, true, 5 },
     { NULL, 1, false, 3 },
 };
 
 /* What came out. */
 struct trace {
     uint64_t vocab;
-    float   *logits;             /* [SEQUENCES, ROOM, vocab] */
+    float   *logits; /* [SEQUENCES, ROOM, vocab] */
     uint32_t ids[SEQUENCES][ROOM];
 };
 
@@ -76,7 +76,8 @@ static void take(struct trace *t, int seq, uint64_t position, const float *logit
         return;
     struct tsr_sampling greedy = { .top_p = 1, .repetition_penalty = 1 };
     assert_int_equal(tsr_sample(logits, t->vocab, &greedy, NULL, 0, 0, 0, NULL,
-                                &t->ids[seq][position + 1], NULL), TSR_OK);
+                                &t->ids[seq][position + 1], NULL),
+                     TSR_OK);
 }
 
 /* Runs rounds of batches until every sequence has all its tokens.  Each round a sequence gives
@@ -143,11 +144,9 @@ static bool generate(const struct tsr_model *m, const struct tsr_overlay *o, uin
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_engine        *e = NULL;
-    struct tsr_engine_options opt = { .act = act,
-                                      .kv_dtype = kv,
-                                      .slots = w->mixed ? 5 : 1,
-                                      .context = 64,
-                                      .chunk = w->chunk };
+    struct tsr_engine_options opt = {
+        .act = act, .kv_dtype = kv, .slots = w->mixed ? 5 : 1, .context = 64, .chunk = w->chunk
+    };
     if (w->isa)
         (void)setenv("TSR_ISA", w->isa, 1);
     tsr_status st = tsr_engine_create(&e, registries[w->threads], m, o, &opt, &err.err);
@@ -182,9 +181,10 @@ static void check(const char *what, const struct tsr_model *m, const struct tsr_
             for (uint64_t p = 0; p < prompt_length[s] + NEW - 1; p++)
                 if (memcmp(row(&want, s, p), row(&got, s, p), want.vocab * sizeof(float)) != 0)
                     fail_msg("%s, act %u, cache %u: %s, %u threads, %s, chunk %llu gives other "
-                             "logits for sequence %d at position %llu", what, act, kv,
-                             w->isa ? w->isa : "native", w->threads, w->mixed ? "mixed" : "alone",
-                             (unsigned long long)w->chunk, s, (unsigned long long)p);
+                             "logits for sequence %d at position %llu",
+                             what, act, kv, w->isa ? w->isa : "native", w->threads,
+                             w->mixed ? "mixed" : "alone", (unsigned long long)w->chunk, s,
+                             (unsigned long long)p);
         assert_memory_equal(want.ids, got.ids, sizeof want.ids);
         free(got.logits);
     }
@@ -226,8 +226,8 @@ static struct tsr_overlay *pack(const struct tsr_model *m, const char *plugin, c
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int k = 0; k < TSR_LINEARS; k++)
             if (m->layers[l].lin[k].w.data &&
-                tsr_quantize_matrix(r, &q, &m->layers[l].lin[k].w, NULL, &o->lin[l][k],
-                                    &err.err) != TSR_OK)
+                tsr_quantize_matrix(r, &q, &m->layers[l].lin[k].w, NULL, &o->lin[l][k], &err.err) !=
+                    TSR_OK)
                 fail_msg("%s", err.text);
     if (tsr_quantize_matrix(r, &q, &m->head.w, NULL, &o->head, &err.err) != TSR_OK)
         fail_msg("%s", err.text);
@@ -325,8 +325,10 @@ static void draws_do_not_see_the_batch(void **state)
                                          .n_prompt = g.cases[i % g.n].n_prompt,
                                          .max_tokens = 24 - 3 * i,
                                          .record = i,
-                                         .sampling = { .temperature = 0.9, .top_k = 40,
-                                                       .top_p = 0.95, .repetition_penalty = 1.2,
+                                         .sampling = { .temperature = 0.9,
+                                                       .top_k = 40,
+                                                       .top_p = 0.95,
+                                                       .repetition_penalty = 1.2,
                                                        .seed = 5 },
                                          .tokens = tokens[w][i] };
         memset(tokens[w], 0, sizeof tokens[w]);

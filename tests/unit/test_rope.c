@@ -36,9 +36,14 @@ static void plain_and_linear(void **state)
 /* Llama 3.1's own numbers: theta 500000, head of 128, factor 8, 1 and 4, 8192 positions. */
 static void llama3(void **state)
 {
-    struct tsr_rope r = { .theta = 500000, .dim = 128, .scaling = TSR_ROPE_LLAMA3, .factor = 8,
-                          .low_freq_factor = 1, .high_freq_factor = 4,
-                          .original_positions = 8192, .attention_factor = 1 };
+    struct tsr_rope r = { .theta = 500000,
+                          .dim = 128,
+                          .scaling = TSR_ROPE_LLAMA3,
+                          .factor = 8,
+                          .low_freq_factor = 1,
+                          .high_freq_factor = 4,
+                          .original_positions = 8192,
+                          .attention_factor = 1 };
     double          inv[64];
     int             kept = 0, divided = 0, blended = 0;
     (void)state;
@@ -66,9 +71,13 @@ static void llama3(void **state)
 static void longrope_takes_factors_by_length(void **state)
 {
     float           narrow[2] = { 1, 1.5f }, wide[2] = { 2, 8 };
-    struct tsr_rope r = { .theta = 100, .dim = 4, .scaling = TSR_ROPE_LONG,
-                          .original_positions = 32, .attention_factor = 1.25,
-                          .short_factor = narrow, .long_factor = wide };
+    struct tsr_rope r = { .theta = 100,
+                          .dim = 4,
+                          .scaling = TSR_ROPE_LONG,
+                          .original_positions = 32,
+                          .attention_factor = 1.25,
+                          .short_factor = narrow,
+                          .long_factor = wide };
     double          inv[2];
     float           c[2], s[2];
     (void)state;
@@ -100,8 +109,13 @@ static void far_positions_keep_their_angle(void **state)
  * 64 ln(2048 / (beta 2 pi)) / (2 ln 10000) are 8.06 and 20.1, so the ramp runs from 8 to 21. */
 static void yarn(void **state)
 {
-    struct tsr_rope r = { .theta = 10000, .dim = 64, .scaling = TSR_ROPE_YARN, .factor = 4,
-                          .beta_fast = 32, .beta_slow = 1, .original_positions = 2048,
+    struct tsr_rope r = { .theta = 10000,
+                          .dim = 64,
+                          .scaling = TSR_ROPE_YARN,
+                          .factor = 4,
+                          .beta_fast = 32,
+                          .beta_slow = 1,
+                          .original_positions = 2048,
                           .attention_factor = 1 };
     double          inv[32];
     (void)state;
@@ -115,8 +129,12 @@ static void yarn(void **state)
 
 static void dynamic_ntk(void **state)
 {
-    struct tsr_rope r = { .theta = 10000, .dim = 8, .scaling = TSR_ROPE_DYNAMIC_NTK, .factor = 2,
-                          .original_positions = 100, .attention_factor = 1 };
+    struct tsr_rope r = { .theta = 10000,
+                          .dim = 8,
+                          .scaling = TSR_ROPE_DYNAMIC_NTK,
+                          .factor = 2,
+                          .original_positions = 100,
+                          .attention_factor = 1 };
     double          inv[4];
     (void)state;
     tsr_rope_frequencies(&r, 100, inv);

@@ -47,7 +47,7 @@ static void penalty(void **state)
     const float    negative[] = { -1, -1.5f };
     const uint32_t zero[] = { 0 };
     assert_int_equal(one(negative, 2, &s, zero, 1, 0, 0), 1); /* -2 < -1.5 */
-    s.repetition_penalty = 0.5; /* below 1 it rewards */
+    s.repetition_penalty = 0.5;                               /* below 1 it rewards */
     const uint32_t last[] = { 3 };
     assert_int_equal(one(logits, 4, &s, last, 1, 0, 0), 0); /* 3.8 < 4 */
     s.repetition_penalty = 0.4;
@@ -167,8 +167,9 @@ static void agrees_with_a_sort(void **state)
     (void)state;
     for (uint64_t i = 0; i < N; i++)
         l[i] = (float)floor(8 * tsr_normal(3, 0, i)) / 8; /* with many ties */
-    struct tsr_sampling s = { .temperature = 0.7, .top_k = 50, .top_p = 0.9,
-                              .repetition_penalty = 1, .seed = 9 };
+    struct tsr_sampling s = {
+        .temperature = 0.7, .top_k = 50, .top_p = 0.9, .repetition_penalty = 1, .seed = 9
+    };
     for (uint64_t i = 0; i < 200; i++) {
         uint32_t order[50];
         bool     used[N] = { false };
@@ -200,8 +201,8 @@ static void agrees_with_a_sort(void **state)
 
 static void bad_settings_are_refused(void **state)
 {
-    const float l[] = { 0, 1 };
-    uint32_t    id;
+    const float                      l[] = { 0, 1 };
+    uint32_t                         id;
     static const struct tsr_sampling bad[] = {
         { .temperature = -1, .top_p = 1, .repetition_penalty = 1 },
         { .temperature = 1, .top_p = 0, .repetition_penalty = 1 },

@@ -1,0 +1,116 @@
+/* Operations: on the device, or, where it declines, staged to the default backend. */
+#include "engine/device.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const op_name[] = { "?",         "linear", "embed", "norm",  "rope",  "kv_store",
+                                       "attention", "act",    "add",   "scale", "gather" };
+
+static tsr_status open_fallback(struct tsr_device *d, const char *what, const char *why,
+                                struct tsr_err *err)
+{
+    if (!d->fallback)
+        TSR_TRY(tsr_device_open(&d->fallback, d->registry, NULL, err));
+    if (d->fallback->iface->run == d->iface->run)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "%s cannot run %s: %s", d->text, what, why);
+    return TSR_OK;
+}
+
+/* Bytes from a tensor's first element to its last. */
+static uint64_t tensor_span(const struct tsr_tensor *t)
+{
+    return t->rows ? (t->rows - 1) * t->row_stride + t->cols * tsr_element_size(t->dtype) : 0;
+}
+
+/* A tensor of the device, copied to the fallback.  Filled also for an output, since an
+ * operation may leave parts of it (cache rows, gaps between rows) as they are. */
+static tsr_status stage_in(struct tsr_device *d, const struct tsr_tensor *t,
+                           struct tsr_tensor *staged, void **host, struct tsr_err *err)
+{
+    struct tsr_device *f = d->fallback;
+    uint64_t           bytes = tensor_span(t);
+    *staged = *t;
+    staged->offset = 0;
+    staged->buffer = NULL;
+    *host = tsr_new_aligned(bytes ? bytes : 1, 1);
+    if (!*host)
+        return tsr_fail_nomem(err, bytes, "staging an operation");
+    TSR_TRY(f->iface->buffer_alloc(f->self, bytes ? bytes : 1, &staged->buffer, err));
+    if (!bytes)
+        return TSR_OK;
+    TSR_TRY(d->iface->download(d->self, t->buffer, t->offset, *host, bytes, err));
+    return f->iface->upload(f->self, staged->buffer, 0, *host, bytes, err);
+}
+
+static bool same_view(const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+    return a->buffer == b->buffer && a->offset == b->offset && a->rows == b->rows &&
+           a->cols == b->cols && a->row_stride == b->row_stride;
+}
+
+/* Runs op on the fallback with all its tensors staged; slot TSR_OP_INPUTS is the output. */
+static tsr_status run_staged(struct tsr_device *d, const struct tsr_op *op, struct tsr_weight *w,
+                             struct tsr_err *err)
+{
+    struct tsr_device       *f = d->fallback;
+    struct tsr_tensor        staged[TSR_OP_INPUTS + 1];
+    void                    *host[TSR_OP_INPUTS + 1] = { 0 };
+    struct tsr_op            copy = *op;
+    const struct tsr_tensor *out = op->out;
+
+    memset(staged, 0, sizeof staged);
+    if (w && !w->fallback)
+        TSR_TRY(f->iface->weight_load(f->self, &w->desc, &w->fallback, err));
+    copy.weight = w ? w->fallback : NULL;
+    TSR_TRY(tsr_device_sync(d, err));
+    tsr_status st = stage_in(d, out, &staged[TSR_OP_INPUTS], &host[TSR_OP_INPUTS], err);
+    copy.out = &staged[TSR_OP_INPUTS];
+    for (int i = 0; i < TSR_OP_INPUTS && st == TSR_OK; i++) {
+        if (!op->in[i])
+            continue;
+        if (same_view(op->in[i], out)) { /* in place there, in place here */
+            copy.in[i] = copy.out;
+            continue;
+        }
+        st = stage_in(d, op->in[i], &staged[i], &host[i], err);
+        copy.in[i] = &staged[i];
+    }
+    uint64_t bytes = tensor_span(out);
+    if (st == TSR_OK)
+        st = f->iface->run(f->self, NULL, &copy, err);
+    if (st == TSR_OK)
+        st = f->iface->sync(f->self, NULL, err);
+    if (st == TSR_OK && bytes)
+        st = f->iface->download(f->self, copy.out->buffer, 0, host[TSR_OP_INPUTS], bytes, err);
+    if (st == TSR_OK && bytes)
+        st = d->iface->upload(d->self, out->buffer, out->offset, host[TSR_OP_INPUTS], bytes, err);
+    for (int i = 0; i <= TSR_OP_INPUTS; i++) {
+        f->iface->buffer_free(f->self, staged[i].buffer);
+        free(host[i]);
+    }
+    return st;
+}
+
+tsr_status tsr_device_run(struct tsr_device *d, struct tsr_op *op, struct tsr_weight *w,
+                          struct tsr_err *err)
+{
+    op->struct_size = sizeof *op;
+    op->weight = w ? w->handle : NULL;
+    tsr_status st = d->iface->run(d->self, NULL, op, err);
+    if (st != TSR_E_UNSUPPORTED)
+        return st;
+    const char *name = op->kind < sizeof op_name / sizeof op_name[0] ? op_name[op->kind] : "?";
+    char        why[256];
+    (void)snprintf(why, sizeof why, "%s", err && err->cap ? err->text : "no reason given");
+    TSR_TRY(open_fallback(d, name, why, err));
+    if (!(d->said_ops & (1u << (op->kind % 32)))) {
+        d->said_ops |= 1u << (op->kind % 32);
+        tsr_logf(TSR_LOG_WARN, "%s does not run '%s' (%s): it runs on %s, with copies", d->text,
+                 name, why, d->fallback->text);
+    }
+    return run_staged(d, op, w, err);
+}
