@@ -44,6 +44,7 @@ static bool put_perplexity_of(json_t *j, const struct compare *c)
 {
     json_t *o = tsr_windows_json(c->windows, c->eval.text, c->job->tokenizer);
     bool    ok = o && tsr_json_put_int(o, "tokens", c->windows->tokens) &&
+              tsr_json_put_text(o, "counted", c->windows->words ? "words" : "tokens") &&
               tsr_json_put_text(o, "act", "f32") && tsr_json_put_text(o, "device", c->device) &&
               tsr_json_put(o, "kl", json_boolean(c->measure.kl));
     return tsr_json_put(j, "perplexity_of", o) && ok;
@@ -179,8 +180,8 @@ static void print_notes(const json_t *r, FILE *to)
                   text);
     if (p) {
         grouped(text, int_of(p, "tokens"));
-        (void)fprintf(to, "perplexity:  %s on %s, %s tokens, window %llu, BOS %s, act %s%s\n",
-                      text_of(p, "protocol"), text_of(p, "text"), text,
+        (void)fprintf(to, "perplexity:  %s on %s, %s %s, window %llu, BOS %s, act %s%s\n",
+                      text_of(p, "protocol"), text_of(p, "text"), text, text_of(p, "counted"),
                       (unsigned long long)int_of(p, "window"), text_of(p, "bos"), text_of(p, "act"),
                       json_is_true(json_object_get(p, "kl")) ? "; KL and top-1 against 'original'"
                                                              : "");

@@ -39,11 +39,12 @@ static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
 static void print(const json_t *r, FILE *to)
 {
     const json_t *kl = json_object_get(r, "kl");
-    (void)fprintf(to, "perplexity %.6g  (%s on %s: %lld tokens, window %lld, BOS %s, act %s)\n",
+    (void)fprintf(to, "perplexity %.6g  (%s on %s: %lld %s, window %lld, BOS %s, act %s)\n",
                   json_number_value(json_object_get(r, "perplexity")),
                   json_string_value(json_object_get(r, "protocol")),
                   json_string_value(json_object_get(r, "text")),
                   (long long)json_integer_value(json_object_get(r, "tokens")),
+                  json_object_get(r, "words") ? "words" : "tokens",
                   (long long)json_integer_value(json_object_get(r, "window")),
                   json_string_value(json_object_get(r, "bos")),
                   json_string_value(json_object_get(r, "act")));

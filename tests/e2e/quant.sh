@@ -1,0 +1,108 @@
+#!/bin/bash
+# tests/e2e/quant.sh TESSERA - roundtrip, eval and the steps around quantization as a user calls them.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+
+# safetensors FILE HEADER BYTES: a file with this JSON header and, as printf escapes, these bytes.
+safetensors() {
+    local n=${#2}
+    # shellcheck disable=SC2059
+    printf "\\x$(printf %02x $((n % 256)))\\x$(printf %02x $((n / 256)))\0\0\0\0\0\0" >"$WORK/$1"
+    printf '%s' "$2" >>"$WORK/$1"
+    printf '%b' "$3" >>"$WORK/$1"
+}
+zero='\0\0\0\0' one='\0\0\0200\077' two='\0\0\0\0100' three='\0\0\0100\0100' minus='\0\0\0200\0277'
+nan='\0\0\0300\0177'
+
+# 2-bit codes hold 0..3 and -1..2 exactly, so the data comes back byte for byte.
+rows="$zero$one$two$three$minus$zero$one$two"
+safetensors in.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]}}' "$rows"
+run roundtrip rtn:bits=2,group=-1,scale=f32 in.st -o out.st --json
+ok "roundtrip succeeds" test "$rc" = 0
+ok "the data comes back" cmp <(tail -c 32 "$WORK/in.st") <(tail -c 32 "$WORK/out.st")
+# a row: 1 byte of codes, a scale of 4, a zero point of 1, padded to 8: 72 bits for 4 weights
+ok "bits and error per tensor" json '.tensors.w.bits_per_weight == 18 and .tensors.w.squared_error == 0' "$WORK/out"
+run roundtrip rtn:bits=2,group=-1,scale=f32,symmetric=true in.st -o out.st --json
+ok "another option, another result" json '.tensors.w.bits_per_weight == 10 and .tensors.w.squared_error > 0' "$WORK/out"
+run roundtrip plain in.st -o out.st --kind codec --json
+ok "roundtrip of a codec succeeds" test "$rc" = 0
+ok "plain f32 loses nothing" json '.tensors.w.bits_per_weight == 32 and .tensors.w.squared_error == 0' "$WORK/out"
+
+fails "a missing statistic" 2 "'w.absmax'" roundtrip int8 in.st -o new.st
+safetensors stat.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"w.absmax":{"dtype":"F32","shape":[4],"data_offsets":[32,48]}}' \
+    "$rows$one$one$one$one"
+run roundtrip int8 stat.st -o out.st --json
+ok "a statistic beside its tensor is used and not quantized" json '.tensors | keys == ["w"]' "$WORK/out"
+safetensors bad.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"w.absmax":{"dtype":"F32","shape":[2],"data_offsets":[32,40]}}' \
+    "$rows$one$one"
+fails "a statistic of another shape" 2 "w.absmax" roundtrip int8 bad.st -o new.st
+safetensors nan.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]}}' "$zero$one$two$three$one$one$nan$one"
+fails "a weight that is not finite" 2 "row 1 column 2" roundtrip rtn nan.st -o new.st
+safetensors int.st '{"w":{"dtype":"I32","shape":[2,4],"data_offsets":[0,32]}}' "$rows"
+fails "integers" 2 "I32" roundtrip rtn int.st -o new.st
+safetensors flat.st '{"w":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}' "$rows"
+fails "no matrix" 2 "no 2-D tensor" roundtrip rtn flat.st -o new.st
+fails "an unknown plugin" 2 "rtn" roundtrip rtm in.st -o new.st
+fails "a codec is no quantizer" 2 "plain" roundtrip plain in.st -o new.st
+fails "an unknown option" 2 "did you mean 'bits'" roundtrip rtn:bit=3 in.st -o new.st
+fails "an option out of range" 2 "bits" roundtrip rtn:bits=9 in.st -o new.st
+fails "an option twice" 2 "twice" roundtrip rtn:bits=3,bits=4 in.st -o new.st
+fails "no value" 2 "key=value" roundtrip rtn:bits in.st -o new.st
+ok "a failing command leaves no output" test ! -e "$WORK/new.st"
+
+# eval
+run eval @demo --text "$DEMO/held-out.txt" --protocol llamacpp-512 --max-windows 2 --json --against @demo
+ok "eval succeeds" test "$rc" = 0
+ok "a number comes with its protocol and text" json \
+    '.protocol == "llamacpp-512" and .tokens == 510 and .window == 512 and .bos == "per window"
+     and (.text_hash | startswith("xxh3:")) and .perplexity > 1' "$WORK/out"
+ok "a model does not differ from itself" json '.kl.mean == 0 and .kl.max == 0 and .top1 == 1' "$WORK/out"
+fails "an unknown protocol" 2 "gptq-2048" eval @demo --text "$DEMO/held-out.txt" --protocol gptq-2049
+fails "no such text" 2 "missing.txt" eval @demo --text missing.txt
+fails "a text too short" 2 "fewer than one window" eval @demo --text "$DEMO/config.json"
+fails "another vocabulary" 2 "vocabulary" eval @demo --text "$DEMO/held-out.txt" --against "$STORIES"
+
+# A comparison in which two arms cannot work: they say why, the others go on.
+cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: "@demo"
+pipeline:
+  - compare:
+      arms:
+        uncalibrated: {quantize: {use: int8}}
+        three: {quantize: {use: rtn, bits: 3, rules: [{layers: 0-1, bits: 5}, {tensors: lm_head, bits: 8}]}}
+        nowhere: {quantize: {use: rtn, rules: [{tensors: "*.dwn_proj", bits: 3}]}}
+      measure:
+        perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, max_windows: 2}
+        speed: {prompt: 16, generate: 4, repeats: 2}
+      samples: ["Once <b>"]
+  - quantize: {use: rtn, bits: 4}
+  - generate: {prompts: ["She was"], max_tokens: 4}
+  - report: {html: pages/report.html}
+JOB
+run run job.yaml --out job
+ok "the job succeeds" test "$rc" = 0
+cp "$WORK/out" "$WORK/first"
+ok "an arm says why it failed" grep -q '^uncalibrated *failed: .*calibrate' "$WORK/first"
+ok "with the place in the file" grep -q '^nowhere *failed: job.yaml:8:' "$WORK/first"
+ok "the others go on" grep -qE '^three +[0-9.]+ ' "$WORK/first"
+ok "failures are in the results" json \
+    '[.results.compare.arms[] | select(.failed) | .name] == ["uncalibrated", "nowhere"]' "$WORK/job/results.json"
+ok "the sum of the rules" json \
+    '.results.compare.arms[2] | .bits_per_weight > 4.2 and .bits_per_weight < 5.2 and .kl.mean > 0' "$WORK/job/results.json"
+ok "the page needs nothing else" test -s "$WORK/job/pages/report.html" -a \
+    "$(grep -cE 'src=|href=|https?:' "$WORK/job/pages/report.html" || true)" = 0
+ok "the page quotes" grep -q 'Once &lt;b&gt;' "$WORK/job/pages/report.html"
+run run job.yaml --out job
+ok "a finished job tells the same" test -z "$(diff "$WORK/first" "$WORK/out" | grep '^<' || true)"
+
+# Everything wrong with a scheme is said before anything runs.
+sed -i 's/bits: 4/bits: 1/; s/layers: 0-1, bits: 5/layers: 0-1, bots: 5/' "$WORK/job.yaml"
+run run job.yaml --out other
+ok "a wrong scheme: exit code 2, got $rc" test "$rc" = 2
+ok "the rule's place" grep -q '^job.yaml:7:.*bots' "$WORK/err"
+ok "the step's place" grep -q "^job.yaml:13:.*'bits'" "$WORK/err"
+ok "nothing ran" test ! -e "$WORK/other/results.json"
+
+finish
