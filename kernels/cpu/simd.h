@@ -25,18 +25,33 @@
 #define ISA_TOKENS 4
 #endif
 
+/* Tile sizes change no result.  Builds with sanitizers take small tiles: what is inlined into
+ * the large ones takes their compiler minutes. */
+#if defined(TSR_SMALL_TILES)
+#undef ISA_VECS
+#undef ISA_TOKENS
+#define ISA_VECS   1
+#define ISA_TOKENS 4
+#endif
+
 /* K(norm) is tsr_k_norm_avx512 and so on. */
 #define ISA_JOIN_(a, b) tsr_k_##a##_##b
 #define ISA_JOIN(a, b)  ISA_JOIN_(a, b)
 #define K(name)         ISA_JOIN(name, ISA_NAME)
 
+#if TSR_SIMD == 0
+/* The scalar twin is there to be right: unrolled tiles of sixteen-lane loops would win it
+ * little and cost the compiler minutes. */
+#define INLINE static inline
+#define UNROLL
+#else
 #define INLINE static inline __attribute__((always_inline))
-
 /* Loops over a tile must become straight code, else the tile lives in memory. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 #endif
 
 #endif
