@@ -40,8 +40,14 @@ void tsr_option_flag(const char *name, char *buf, size_t cap)
 
 char tsr_option_short(const char *name)
 {
-    static const struct { const char *name; char letter; } shorts[] = {
-        { "output", 'o' }, { "quiet", 'q' }, { "verbose", 'v' }, { "help", 'h' },
+    static const struct {
+        const char *name;
+        char        letter;
+    } shorts[] = {
+        { "output", 'o' },
+        { "quiet", 'q' },
+        { "verbose", 'v' },
+        { "help", 'h' },
     };
     for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++)
         if (strcmp(shorts[i].name, name) == 0)
@@ -52,7 +58,7 @@ char tsr_option_short(const char *name)
 /* Where an option is declared and where its value goes. */
 struct target {
     const struct tsr_option *option;
-    void *into;
+    void                    *into;
 };
 
 /* Does flag, len letters with '-' between words, name the option? */
@@ -120,12 +126,12 @@ static tsr_status append(struct tsr_strings *s, const char *text, struct tsr_err
 static tsr_status store(const struct target *t, const char *text, struct tsr_err *err)
 {
     const struct tsr_option *o = t->option;
-    char flag[80];
+    char                     flag[80];
     tsr_option_flag(o->name, flag, sizeof flag);
     if (o->type == TSR_OPT_REPEAT)
         return append((struct tsr_strings *)(void *)((char *)t->into + o->offset), text, err);
     struct tsr_option named = *o;
-    char dashed[84];
+    char              dashed[84];
     (void)snprintf(dashed, sizeof dashed, "--%s", flag);
     named.name = dashed;
     if (o->replaced_by)
@@ -168,7 +174,7 @@ static tsr_status long_option(struct tsr_args *a, char **argv, int argc, int *i,
     size_t        len = value ? (size_t)(value++ - flag) : strlen(flag);
     struct target t = { 0 };
     bool          step = a->verb && a->verb->step;
-    bool          own = step && search(a->verb->options, a->verb->n_options, NULL, flag, len, 0, &t);
+    bool own = step && search(a->verb->options, a->verb->n_options, NULL, flag, len, 0, &t);
     if (!own && step)
         (void)search(tsr_common_options, tsr_n_common_options, &a->common, flag, len, 0, &t);
     if (!step && !lookup(a, flag, len, 0, &t)) {
@@ -197,6 +203,8 @@ static tsr_status long_option(struct tsr_args *a, char **argv, int argc, int *i,
     }
     if (own || (step && !t.option))
         return store_pair(a, flag, len, value, err);
+    if (!t.option)
+        return unknown(a, flag, len, err);
     return store(&t, value, err);
 }
 
@@ -262,9 +270,11 @@ static tsr_status check(const struct tsr_args *a, int argc, char **argv, struct 
         return tsr_fail(err, TSR_E_INPUT, "%s needs %s; 'tessera help %s' explains", v->name,
                         v->args ? v->args : "an argument", v->name);
     if (v->max_args >= 0 && a->n_args > v->max_args)
-        return tsr_fail(err, TSR_E_INPUT, "%s does not know what to do with '%s'; its form is: "
-                        "tessera %s%s%s", v->name, a->args[v->max_args], v->name,
-                        v->args && *v->args ? " " : "", v->args ? v->args : "");
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s does not know what to do with '%s'; its form is: "
+                        "tessera %s%s%s",
+                        v->name, a->args[v->max_args], v->name, v->args && *v->args ? " " : "",
+                        v->args ? v->args : "");
     if (a->common.set.n && !v->jobs)
         return tsr_fail(err, TSR_E_INPUT, "--set overrides keys of a job; %s runs none", v->name);
     for (uint64_t i = 0; !v->step && i < v->n_options; i++) {

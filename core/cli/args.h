@@ -8,19 +8,19 @@ enum tsr_color { TSR_COLOR_AUTO, TSR_COLOR_ALWAYS, TSR_COLOR_NEVER };
 
 /* Options of every verb. */
 struct tsr_common {
-    int32_t json, quiet, verbose, help, help_all, version;
-    int64_t threads, color;
+    int32_t            json, quiet, verbose, help, help_all, version;
+    int64_t            threads, color;
     struct tsr_strings plugin_path, set;
 };
 extern const struct tsr_option tsr_common_options[];
-extern const uint64_t tsr_n_common_options;
+extern const uint64_t          tsr_n_common_options;
 
 struct tsr_args {
-    struct tsr_common common;
-    const struct tsr_verb *verb;  /* NULL: the line names none */
-    void   *opts;                 /* options_size bytes, or a struct tsr_strings of a step */
-    char  **args;                 /* what is no option; points into argv */
-    int     n_args;
+    struct tsr_common      common;
+    const struct tsr_verb *verb; /* NULL: the line names none */
+    void                  *opts; /* options_size bytes, or a struct tsr_strings of a step */
+    char                 **args; /* what is no option; points into argv */
+    int                    n_args;
 };
 
 /* Parses argv[1..].  On an error too, tsr_args_free() must be called; common.json holds what

@@ -47,7 +47,8 @@ static tsr_status set_log(const struct tsr_common *o, struct tsr_err *err)
             if (strcmp(env, names[i]) == 0)
                 level = i;
         if (level < 0)
-            return tsr_fail(err, TSR_E_INPUT, "TSR_LOG is '%s'; it must be debug, info or warn", env);
+            return tsr_fail(err, TSR_E_INPUT, "TSR_LOG is '%s'; it must be debug, info or warn",
+                            env);
     }
     if (o->verbose)
         level = o->verbose > 1 ? TSR_LOG_DEBUG : TSR_LOG_INFO;
@@ -101,6 +102,7 @@ int tsr_cli_main(int argc, char **argv)
                       *e.text ? ": " : "", e.text);
     else if (st != TSR_OK && !tsr_cli_stdout_gone())
         (void)fprintf(stderr, "tessera: %serror:%s %s\n", colour ? "\033[1;31m" : "",
-                      colour ? "\033[0m" : "", *e.text ? e.text : "failed without a reason (a bug)");
+                      colour ? "\033[0m" : "",
+                      *e.text ? e.text : "failed without a reason (a bug)");
     return tsr_exit_code(st);
 }

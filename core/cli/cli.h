@@ -16,16 +16,16 @@
 
 /* What every verb can reach.  Created lazily: --help touches no plugin and starts no thread. */
 struct tsr_cli {
-    bool     json, quiet, colour;
-    uint32_t threads;                  /* 0: all CPUs */
-    const char *const *plugin_paths;
-    uint64_t n_plugin_paths;
-    const char *const *sets;           /* --set a.b=c */
-    uint64_t n_sets;
-    const struct tsr_verb *verb;       /* the one that runs */
-    struct tsr_pool     *pool;
-    struct tsr_registry *registry;
-    bool paths_added;                  /* --plugin-path is in the registry */
+    bool                   json, quiet, colour;
+    uint32_t               threads; /* 0: all CPUs */
+    const char *const     *plugin_paths;
+    uint64_t               n_plugin_paths;
+    const char *const     *sets; /* --set a.b=c */
+    uint64_t               n_sets;
+    const struct tsr_verb *verb; /* the one that runs */
+    struct tsr_pool       *pool;
+    struct tsr_registry   *registry;
+    bool                   paths_added; /* --plugin-path is in the registry */
 };
 /* The registry before --plugin-path is in it: what a job names comes first. */
 tsr_status tsr_cli_registry_bare(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err);
@@ -39,24 +39,26 @@ struct tsr_strings {
     const char **v;
     uint64_t     n;
 };
-#define TSR_OPTION_REPEAT(S, f, u, h)                                     \
-    { .name = #f, .help = h, .unit = u, .type = TSR_OPT_REPEAT,           \
-      .offset = TSR_FIELD(S, f, struct tsr_strings) }
+#define TSR_OPTION_REPEAT(S, f, u, h)                                                              \
+    {                                                                                              \
+        .name = #f, .help = h, .unit = u, .type = TSR_OPT_REPEAT,                                  \
+        .offset = TSR_FIELD(S, f, struct tsr_strings)                                              \
+    }
 
 struct tsr_verb {
-    const char *name;                  /* "logits" */
-    const char *summary;               /* one line */
-    const char *args;                  /* "MODEL", "PLUGIN[:key=value,...] IN.safetensors" */
-    int         min_args, max_args;    /* max < 0: any number */
-    const char *details;               /* paragraphs for --help and the man page, or NULL */
-    const struct tsr_option *options;  /* names with '_' appear as --a-b; BOOL takes no value */
-    uint64_t    n_options, options_size;
+    const char              *name;    /* "logits" */
+    const char              *summary; /* one line */
+    const char              *args;    /* "MODEL", "PLUGIN[:key=value,...] IN.safetensors" */
+    int                      min_args, max_args; /* max < 0: any number */
+    const char              *details; /* paragraphs for --help and the man page, or NULL */
+    const struct tsr_option *options; /* names with '_' appear as --a-b; BOOL takes no value */
+    uint64_t                 n_options, options_size;
     /* opts: the filled struct.  Prints data to stdout; returns the status that becomes the exit
      * code; the sentence in err is printed by main. */
     tsr_status (*run)(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err);
-    bool jobs;                         /* runs jobs: takes --set */
-    const struct tsr_step *step;       /* made from a step: further options are a plugin's, and
+    bool                   jobs; /* runs jobs: takes --set */
+    const struct tsr_step *step; /* made from a step: further options are a plugin's, and
                                         * opts is a struct tsr_strings of "key=value" */
 };
 

@@ -205,7 +205,8 @@ void tsr_man_page(const struct tsr_verb *v, FILE *to)
 {
     (void)fprintf(to, ".TH TESSERA%s%s 1 \"\" \"%s\"\n.SH NAME\ntessera%s%s \\- ", v ? "\\-" : "",
                   v ? v->name : "", tsr_version_line(), v ? "\\-" : "", v ? v->name : "");
-    roff(to, v ? v->summary : "plans, quantizes and runs language models on the machines there are");
+    roff(to,
+         v ? v->summary : "plans, quantizes and runs language models on the machines there are");
     (void)fputs("\n.SH SYNOPSIS\n.B tessera ", to);
     roff(to, v ? v->name : "VERB");
     (void)fputs("\n[OPTION...] ", to);
@@ -233,10 +234,15 @@ void tsr_man_page(const struct tsr_verb *v, FILE *to)
     roff_options(to, tsr_common_options, tsr_n_common_options, v);
     (void)fputs(".SH EXIT STATUS\n", to);
     static const char *const codes[][2] = {
-        { "0", "ok" }, { "1", "the run failed" }, { "2", "bad input or usage" },
-        { "3", "infeasible, or does not fit" }, { "4", "out of memory or disk" },
-        { "5", "fail_if holds" }, { "6", "device, transport or peer" },
-        { "70", "a bug of Tessera" }, { "75", "interrupted; the same command goes on" },
+        { "0", "ok" },
+        { "1", "the run failed" },
+        { "2", "bad input or usage" },
+        { "3", "infeasible, or does not fit" },
+        { "4", "out of memory or disk" },
+        { "5", "fail_if holds" },
+        { "6", "device, transport or peer" },
+        { "70", "a bug of Tessera" },
+        { "75", "interrupted; the same command goes on" },
         { "130", "interrupted twice" },
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)

@@ -50,7 +50,7 @@ tsr_status tsr_cli_ids(const char *text, uint32_t **ids, uint64_t *n, struct tsr
         return tsr_fail_nomem(err, count * sizeof *v, "token ids");
     const char *s = text;
     for (uint64_t i = 0; i < count; i++) {
-        size_t len = strcspn(s, ",");
+        size_t      len = strcspn(s, ",");
         const char *p = s, *end = s + len;
         while (p < end && *p == ' ')
             p++;
@@ -65,9 +65,10 @@ tsr_status tsr_cli_ids(const char *text, uint32_t **ids, uint64_t *n, struct tsr
         }
         if (!ok) {
             free(v);
-            return tsr_fail(err, TSR_E_INPUT, "item %llu of the token list, '%.*s', is not a token "
-                            "id; write ids as 1,5,9", (unsigned long long)(i + 1),
-                            (int)(len < 40 ? len : 40), s);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "item %llu of the token list, '%.*s', is not a token "
+                            "id; write ids as 1,5,9",
+                            (unsigned long long)(i + 1), (int)(len < 40 ? len : 40), s);
         }
         v[i] = (uint32_t)x;
         s += len + 1;

@@ -43,8 +43,11 @@ static json_t *default_of(const struct tsr_option *o)
 
 static json_t *option_schema(const struct tsr_option *o)
 {
-    static const struct { uint32_t type; const char *name; } types[] = {
-        { TSR_OPT_BOOL, "boolean" }, { TSR_OPT_INT, "integer" }, { TSR_OPT_REAL, "number" },
+    static const struct {
+        uint32_t    type;
+        const char *name;
+    } types[] = {
+        { TSR_OPT_BOOL, "boolean" }, { TSR_OPT_INT, "integer" },   { TSR_OPT_REAL, "number" },
         { TSR_OPT_ENUM, "string" },  { TSR_OPT_STRING, "string" },
     };
     json_t *j = json_object();
@@ -108,10 +111,10 @@ static json_t *steps_schema(void)
     for (uint64_t i = 0; ok && i < tsr_n_steps; i++) {
         const struct tsr_step *s = tsr_steps[i];
         ok = json_array_append_new(names, json_string(s->name)) == 0 &&
-             json_array_append_new(any, json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object",
-                                                  "properties", s->name, tsr_schema_step(s),
-                                                  "required", s->name, "additionalProperties",
-                                                  0)) == 0;
+             json_array_append_new(any,
+                                   json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object",
+                                             "properties", s->name, tsr_schema_step(s), "required",
+                                             s->name, "additionalProperties", 0)) == 0;
     }
     if (!ok || json_array_append_new(any, json_pack("{s:o}", "enum", names)) != 0) {
         json_decref(any);
@@ -122,11 +125,11 @@ static json_t *steps_schema(void)
 
 json_t *tsr_schema_job(void)
 {
-    uint64_t n;
+    uint64_t                 n;
     const struct tsr_option *head = tsr_job_head(&n);
-    json_t  *j = table_schema(head, n, false);
-    json_t  *props = json_object_get(j, "properties");
-    bool     ok = j && put(json_object_get(props, "version"), "const", json_integer(1)) &&
+    json_t                  *j = table_schema(head, n, false);
+    json_t                  *props = json_object_get(j, "properties");
+    bool ok = j && put(json_object_get(props, "version"), "const", json_integer(1)) &&
               put(props, "pipeline", steps_schema()) &&
               put(j, "$schema", json_string("https://json-schema.org/draft/2020-12/schema")) &&
               put(j, "title", json_string("Tessera job"));

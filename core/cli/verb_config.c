@@ -16,7 +16,8 @@ static const struct tsr_choice formats[] = {
     { "github", "annotations of GitHub Actions on standard output", FORMAT_GITHUB },
 };
 static const struct tsr_option options[] = {
-    TSR_OPTION_ENUM(struct config_options, format, FORMAT_TEXT, formats, "check: form of the errors"),
+    TSR_OPTION_ENUM(struct config_options, format, FORMAT_TEXT, formats,
+                    "check: form of the errors"),
     TSR_OPTION_BOOL(struct config_options, origin, 0, "show: where each value comes from"),
 };
 
@@ -175,7 +176,7 @@ static tsr_status schema(const char *name, struct tsr_err *err)
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
-    static const char *const what[] = { "check", "show", "schema" };
+    static const char *const     what[] = { "check", "show", "schema" };
     const struct config_options *o = opts;
     if (strcmp(args[0], "check") == 0) {
         if (n_args < 2)
@@ -189,7 +190,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     }
     if (strcmp(args[0], "schema") == 0) {
         if (n_args > 2)
-            return tsr_fail(err, TSR_E_INPUT, "config schema takes one name, not '%s' too", args[2]);
+            return tsr_fail(err, TSR_E_INPUT, "config schema takes one name, not '%s' too",
+                            args[2]);
         return schema(n_args == 2 ? args[1] : NULL, err);
     }
     const char *near = tsr_nearest(args[0], what, 3);

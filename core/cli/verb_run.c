@@ -42,11 +42,14 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                       struct tsr_err *err)
 {
     const struct run_options *o = opts;
-    struct tsr_job_options    jo = { .out = *o->out ? o->out : NULL, .sets = c->sets,
-                                     .n_sets = c->n_sets, .json = c->json, .quiet = c->quiet,
+    struct tsr_job_options    jo = { .out = *o->out ? o->out : NULL,
+                                     .sets = c->sets,
+                                     .n_sets = c->n_sets,
+                                     .json = c->json,
+                                     .quiet = c->quiet,
                                      .again = o->again != 0 };
-    struct tsr_diag *d = NULL;
-    struct tsr_job  *job = NULL;
+    struct tsr_diag          *d = NULL;
+    struct tsr_job           *job = NULL;
     (void)n_args;
     TSR_TRY(tsr_diag_create(&d, err));
     tsr_status st = tsr_job_load(&job, args[0], &jo, d, err);
@@ -89,8 +92,9 @@ tsr_status tsr_cli_run_step(struct tsr_cli *c, const void *opts, char **args, in
                             struct tsr_err *err)
 {
     const struct tsr_strings *all = opts;
-    struct tsr_job_options    jo = { .sets = c->sets, .n_sets = c->n_sets, .json = c->json,
-                                     .quiet = c->quiet };
+    struct tsr_job_options    jo = {
+           .sets = c->sets, .n_sets = c->n_sets, .json = c->json, .quiet = c->quiet
+    };
     struct tsr_diag *d = NULL;
     struct tsr_job  *job = NULL;
     uint64_t         n = 0;

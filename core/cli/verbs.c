@@ -16,17 +16,9 @@ extern const struct tsr_verb tsr_verb_eval;
 extern const struct tsr_verb tsr_verb_roundtrip;
 
 static const struct tsr_verb *const verbs[] = {
-    &tsr_verb_help,
-    &tsr_verb_run,
-    &tsr_verb_config,
-    &tsr_verb_bench,
-    &tsr_verb_generate,
-    &tsr_verb_logits,
-    &tsr_verb_tokenize,
-    &tsr_verb_inspect,
-    &tsr_verb_plan,
-    &tsr_verb_eval,
-    &tsr_verb_roundtrip,
+    &tsr_verb_help,     &tsr_verb_run,    &tsr_verb_config,    &tsr_verb_bench,
+    &tsr_verb_generate, &tsr_verb_logits, &tsr_verb_tokenize,  &tsr_verb_inspect,
+    &tsr_verb_plan,     &tsr_verb_eval,   &tsr_verb_roundtrip,
 };
 
 #define N_VERBS     (sizeof verbs / sizeof *verbs)
@@ -61,8 +53,9 @@ static void make_verb(const struct tsr_step *step)
         .args = "MODEL",
         .min_args = 1,
         .max_args = 1,
-        .details = step->open ? "A job of this one step.  Further --key VALUE are options of the plugin."
-                              : "A job of this one step.",
+        .details = step->open
+                       ? "A job of this one step.  Further --key VALUE are options of the plugin."
+                       : "A job of this one step.",
         .options = o,
         .n_options = n,
         .run = tsr_cli_run_step,

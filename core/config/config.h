@@ -20,17 +20,17 @@ enum tsr_node_kind { TSR_NODE_NULL, TSR_NODE_SCALAR, TSR_NODE_LIST, TSR_NODE_MAP
 /* Where a value came from: a file or a --set argument.  line and column count from 1. */
 struct tsr_mark {
     const struct tsr_source *source;
-    uint32_t line, column, length;
+    uint32_t                 line, column, length;
 };
 
 struct tsr_node {
     enum tsr_node_kind kind;
-    bool               quoted;     /* scalar: '...' or "..." or block, so always a string */
+    bool               quoted; /* scalar: '...' or "..." or block, so always a string */
     struct tsr_mark    mark;
-    const char        *text;       /* scalar */
-    uint64_t           n;          /* list: items; map: pairs */
-    struct tsr_node  **items;      /* list items, or map values */
-    struct tsr_node  **keys;       /* map keys (scalars), or NULL */
+    const char        *text;  /* scalar */
+    uint64_t           n;     /* list: items; map: pairs */
+    struct tsr_node  **items; /* list items, or map values */
+    struct tsr_node  **keys;  /* map keys (scalars), or NULL */
 };
 
 /* A parsed file with everything its nodes point to. */
@@ -46,13 +46,13 @@ struct tsr_diag;
 tsr_status tsr_diag_create(struct tsr_diag **d, struct tsr_err *err);
 void       tsr_diag_destroy(struct tsr_diag *d);
 /* hint may be NULL.  Running out of memory is remembered and reported by tsr_diag_status(). */
-void tsr_diag_error(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
-                    const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-void tsr_diag_warning(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
-                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-uint64_t   tsr_diag_errors(const struct tsr_diag *d);
+void     tsr_diag_error(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
+                        const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void     tsr_diag_warning(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
+                          const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+uint64_t tsr_diag_errors(const struct tsr_diag *d);
 /* In file order, colour on request. */
-void       tsr_diag_print(struct tsr_diag *d, FILE *to, bool colour);
+void tsr_diag_print(struct tsr_diag *d, FILE *to, bool colour);
 /* TSR_OK without errors, else TSR_E_INPUT with "FILE: N errors" (place and text when there is
  * one), or TSR_E_NOMEM. */
 tsr_status tsr_diag_status(const struct tsr_diag *d, struct tsr_err *err);
@@ -62,7 +62,7 @@ struct tsr_diag_item {
     const char *file, *text, *hint; /* hint may be NULL */
     const char *line_text;          /* the source line, or NULL */
     uint32_t    line, column, length;
-    bool        warning, argument;  /* argument: file is "--set a.b=c", without line */
+    bool        warning, argument; /* argument: file is "--set a.b=c", without line */
 };
 bool tsr_diag_at(struct tsr_diag *d, uint64_t i, struct tsr_diag_item *item);
 
@@ -75,7 +75,7 @@ tsr_status tsr_doc_load(struct tsr_doc **doc, const char *path, struct tsr_diag 
 /* The same from memory; name stands for the file. */
 tsr_status tsr_doc_parse(struct tsr_doc **doc, const char *name, const char *text, uint64_t len,
                          struct tsr_diag *d, struct tsr_err *err);
-void                   tsr_doc_destroy(struct tsr_doc *doc);
+void       tsr_doc_destroy(struct tsr_doc *doc);
 const struct tsr_node *tsr_doc_root(const struct tsr_doc *doc);
 const char            *tsr_doc_path(const struct tsr_doc *doc);
 
@@ -110,15 +110,17 @@ void tsr_mark_text(const struct tsr_mark *m, char *buf, size_t cap);
 
 /* The core's own option types, beyond plugin.h's five: a subtree handed through. */
 #define TSR_OPT_NODE 100u /* const struct tsr_node *, NULL when absent */
-#define TSR_OPTION_NODE(S, f, h)                                          \
-    { .name = #f, .help = h, .type = TSR_OPT_NODE,                        \
-      .offset = TSR_FIELD(S, f, const struct tsr_node *) }
+#define TSR_OPTION_NODE(S, f, h)                                                                   \
+    {                                                                                              \
+        .name = #f, .help = h, .type = TSR_OPT_NODE,                                               \
+        .offset = TSR_FIELD(S, f, const struct tsr_node *)                                         \
+    }
 
 /* One table and the zeroed struct that it fills. */
 struct tsr_optset {
     const struct tsr_option *options;
     uint64_t                 n;
-    uint64_t                 stride;  /* sizeof(struct tsr_option) as its owner compiled it */
+    uint64_t                 stride; /* sizeof(struct tsr_option) as its owner compiled it */
     void                    *into;
 };
 

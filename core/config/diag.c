@@ -6,14 +6,14 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define MAX_KEPT 200u /* errors beyond are only counted */
+#define MAX_KEPT         200u /* errors beyond are only counted */
 #define LINE_MAX_COLUMNS 100u
 
 /* Owns copies of everything, so that it can be printed when the doc is gone. */
 struct item {
     struct tsr_diag_item view;
-    char    *file, *text, *hint, *line;
-    uint64_t order; /* files in order of first mention */
+    char                *file, *text, *hint, *line;
+    uint64_t             order; /* files in order of first mention */
 };
 
 struct tsr_diag {
@@ -102,9 +102,15 @@ static void record(struct tsr_diag *d, const struct tsr_mark *at, const char *hi
         return;
     }
     it->view = (struct tsr_diag_item){
-        .file = it->file, .text = it->text, .hint = it->hint, .line_text = it->line,
-        .line = s ? at->line : 0, .column = s ? at->column : 0, .length = s ? at->length : 0,
-        .warning = warning, .argument = s && s->argument,
+        .file = it->file,
+        .text = it->text,
+        .hint = it->hint,
+        .line_text = it->line,
+        .line = s ? at->line : 0,
+        .column = s ? at->column : 0,
+        .length = s ? at->length : 0,
+        .warning = warning,
+        .argument = s && s->argument,
     };
     it->order = d->n;
     for (uint64_t i = 0; i < d->n; i++)
@@ -172,8 +178,8 @@ bool tsr_diag_at(struct tsr_diag *d, uint64_t i, struct tsr_diag_item *item)
 /* One character of a line; what could move the cursor becomes '?'. */
 static size_t show(FILE *to, const char *s, int *width)
 {
-    utf8proc_int32_t   c;
-    utf8proc_ssize_t   n = utf8proc_iterate((const utf8proc_uint8_t *)s, -1, &c);
+    utf8proc_int32_t c;
+    utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)s, -1, &c);
     *width = 1;
     if (n <= 0 || c < 0x20 || c == 0x7f || (c >= 0x80 && c < 0xa0)) {
         if (to)
@@ -243,15 +249,15 @@ tsr_status tsr_diag_status(const struct tsr_diag *d, struct tsr_err *err)
     if (!first)
         return tsr_fail(err, TSR_E_INPUT, "%llu errors", (unsigned long long)d->errors);
     const struct tsr_diag_item *v = &first->view;
-    const char *semi = v->hint ? "; " : "", *hint = v->hint ? v->hint : "";
+    const char                 *semi = v->hint ? "; " : "", *hint = v->hint ? v->hint : "";
     if (d->errors > 1)
         return tsr_fail(err, TSR_E_INPUT, "%s: %llu errors", *v->file ? v->file : "options",
                         (unsigned long long)d->errors);
     if (!v->line_text || v->argument)
         return tsr_fail(err, TSR_E_INPUT, "%s%s%s%s%s", v->file, *v->file ? ": " : "", v->text,
                         semi, hint);
-    return tsr_fail(err, TSR_E_INPUT, "%s:%u:%u: %s%s%s", v->file, v->line, v->column, v->text, semi,
-                    hint);
+    return tsr_fail(err, TSR_E_INPUT, "%s:%u:%u: %s%s%s", v->file, v->line, v->column, v->text,
+                    semi, hint);
 }
 
 void tsr_mark_text(const struct tsr_mark *m, char *buf, size_t cap)

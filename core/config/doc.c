@@ -109,7 +109,7 @@ static tsr_status parse(struct tsr_doc *doc, const char *name, const char *text,
     if (!s)
         return tsr_fail_nomem(err, len, name);
     doc->path = s->name;
-    uint64_t before = tsr_diag_errors(d);
+    uint64_t         before = tsr_diag_errors(d);
     struct tsr_node *root = NULL;
     struct tsr_mark  top = { s, 1, 1, 1 };
     if (tsr_yaml_check_text(s, d))

@@ -10,11 +10,11 @@
 #define TSR_YAML_ALIASES 1000u
 #define TSR_YAML_KEY     1000u /* bytes; libyaml reads no longer ones back */
 /* Overrides may hang a tree of full depth below a path: nothing is ever deeper. */
-#define TSR_TREE_DEPTH   64u
+#define TSR_TREE_DEPTH 64u
 
 /* Where text came from.  Lives in its doc. */
 struct tsr_source {
-    const char        *name;     /* path, "--set a.b=c" or "default" */
+    const char        *name; /* path, "--set a.b=c" or "default" */
     const char        *text;
     uint64_t           len;
     bool               argument; /* no file: places are said without line */
@@ -32,12 +32,12 @@ struct tsr_doc {
 };
 
 /* Zeroed memory that lives as long as the doc; NULL when there is none. */
-void *tsr_doc_alloc(struct tsr_doc *doc, uint64_t bytes);
-char *tsr_doc_strndup(struct tsr_doc *doc, const char *s, uint64_t n);
+void              *tsr_doc_alloc(struct tsr_doc *doc, uint64_t bytes);
+char              *tsr_doc_strndup(struct tsr_doc *doc, const char *s, uint64_t n);
 struct tsr_source *tsr_doc_source(struct tsr_doc *doc, const char *name, const char *text,
                                   uint64_t len, bool argument);
-struct tsr_node *tsr_doc_node(struct tsr_doc *doc, enum tsr_node_kind kind,
-                              const struct tsr_mark *mark);
+struct tsr_node   *tsr_doc_node(struct tsr_doc *doc, enum tsr_node_kind kind,
+                                const struct tsr_mark *mark);
 /* Adds a pair to a map or, with key NULL, an item to a list; replaces the value of a key that
  * is there.  False when out of memory. */
 bool tsr_doc_put(struct tsr_doc *doc, struct tsr_node *into, struct tsr_node *key,

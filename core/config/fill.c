@@ -94,10 +94,12 @@ void tsr_options_fill(const struct tsr_optset *sets, uint64_t n_sets, const char
                 unknown(sets, n_sets, also, key, what, d);
             continue;
         }
-        if (listed(also, key->text) || (s + 1 < n_sets && find(sets + s + 1, n_sets - s - 1,
-                                                               key->text, &t, &other))) {
-            tsr_diag_error(d, &key->mark, NULL, "key '%s' in %s means two things: the plugin's "
-                           "option and one of Tessera's own", o.name, what);
+        if (listed(also, key->text) ||
+            (s + 1 < n_sets && find(sets + s + 1, n_sets - s - 1, key->text, &t, &other))) {
+            tsr_diag_error(d, &key->mark, NULL,
+                           "key '%s' in %s means two things: the plugin's "
+                           "option and one of Tessera's own",
+                           o.name, what);
             continue;
         }
         fill_one(&sets[s], &o, key, map->items[i], what, d);

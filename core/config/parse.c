@@ -22,7 +22,7 @@ struct parser {
     struct tsr_doc          *doc;
     const struct tsr_source *source;
     struct tsr_diag         *d;
-    uint32_t                 column0;   /* of line 1: where an argument's value begins */
+    uint32_t                 column0; /* of line 1: where an argument's value begins */
     struct frame             stack[TSR_YAML_DEPTH];
     unsigned                 depth;
     struct anchor           *anchors;
@@ -99,9 +99,9 @@ static void complete(struct parser *p, struct tsr_node *n)
         return;
     }
     /* straight append: a search for the key would make a large map quadratic */
-    struct tsr_node  list = { .kind = TSR_NODE_LIST, .n = f->node->n, .items = f->node->items };
-    struct tsr_node  keys = { .kind = TSR_NODE_LIST, .n = f->node->n, .items = f->node->keys };
-    bool ok = tsr_doc_put(p->doc, &list, NULL, n) &&
+    struct tsr_node list = { .kind = TSR_NODE_LIST, .n = f->node->n, .items = f->node->items };
+    struct tsr_node keys = { .kind = TSR_NODE_LIST, .n = f->node->n, .items = f->node->keys };
+    bool            ok = tsr_doc_put(p->doc, &list, NULL, n) &&
               (!f->key || tsr_doc_put(p->doc, &keys, NULL, f->key));
     if (!ok) {
         p->nomem = true;
@@ -116,7 +116,7 @@ static void complete(struct parser *p, struct tsr_node *n)
 static int by_text(const void *a, const void *b)
 {
     const struct tsr_node *x = *(struct tsr_node *const *)a, *y = *(struct tsr_node *const *)b;
-    int c = strcmp(x->text, y->text);
+    int                    c = strcmp(x->text, y->text);
     if (c != 0)
         return c;
     if (x->mark.line != y->mark.line)
@@ -137,8 +137,9 @@ static void check_duplicates(struct parser *p, const struct tsr_node *map)
     qsort(sorted, map->n, sizeof *sorted, by_text);
     for (uint64_t i = 1; i < map->n; i++)
         if (strcmp(sorted[i]->text, sorted[i - 1]->text) == 0)
-            tsr_diag_error(p->d, &sorted[i]->mark, "remove one", "key '%.60s' is already on line %u",
-                           sorted[i]->text, sorted[i - 1]->mark.line);
+            tsr_diag_error(p->d, &sorted[i]->mark, "remove one",
+                           "key '%.60s' is already on line %u", sorted[i]->text,
+                           sorted[i - 1]->mark.line);
     free(sorted);
 }
 
@@ -175,10 +176,10 @@ static void refuse_tag(struct parser *p, const struct tsr_mark *m, const yaml_ch
 
 static void on_scalar(struct parser *p, const yaml_event_t *e)
 {
-    struct tsr_mark  m = mark_at(p, &e->start_mark, &e->end_mark);
-    const char      *text = (const char *)e->data.scalar.value;
-    bool             quoted = e->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-    bool             null = !quoted && (!*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
+    struct tsr_mark m = mark_at(p, &e->start_mark, &e->end_mark);
+    const char     *text = (const char *)e->data.scalar.value;
+    bool            quoted = e->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    bool null = !quoted && (!*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
     struct tsr_node *n = new_node(p, null ? TSR_NODE_NULL : TSR_NODE_SCALAR, &m);
     const char      *anchor = keep(p, e->data.scalar.anchor);
     refuse_tag(p, &m, e->data.scalar.tag);
@@ -218,6 +219,8 @@ static void on_start(struct parser *p, const yaml_event_t *e)
 
 static void on_end(struct parser *p)
 {
+    if (p->depth == 0 || !p->stack[p->depth - 1].node)
+        return; /* libyaml closes only what is open */
     struct frame f = p->stack[--p->depth];
     if (f.node->kind == TSR_NODE_MAP)
         check_duplicates(p, f.node);
@@ -292,8 +295,8 @@ static void syntax_error(struct parser *p, const yaml_parser_t *y)
     if (*s == '\t' && strstr(problem, "cannot start any token"))
         tsr_diag_error(p->d, &m, "indent with spaces", "a tab where YAML wants spaces");
     else if (y->context && y->context_mark.line != y->problem_mark.line)
-        tsr_diag_error(p->d, &m, NULL, "not valid YAML: %s, %s from line %zu on", problem, y->context,
-                       y->context_mark.line + 1);
+        tsr_diag_error(p->d, &m, NULL, "not valid YAML: %s, %s from line %zu on", problem,
+                       y->context, y->context_mark.line + 1);
     else if (y->context)
         tsr_diag_error(p->d, &m, NULL, "not valid YAML: %s, %s", problem, y->context);
     else
@@ -311,10 +314,12 @@ static void on_event(struct parser *p, const yaml_event_t *e)
     case YAML_SCALAR_EVENT:
         on_scalar(p, e);
         break;
-    case YAML_SEQUENCE_START_EVENT: case YAML_MAPPING_START_EVENT:
+    case YAML_SEQUENCE_START_EVENT:
+    case YAML_MAPPING_START_EVENT:
         on_start(p, e);
         break;
-    case YAML_SEQUENCE_END_EVENT: case YAML_MAPPING_END_EVENT:
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
         on_end(p);
         break;
     case YAML_ALIAS_EVENT:
@@ -328,14 +333,16 @@ static void on_event(struct parser *p, const yaml_event_t *e)
 tsr_status tsr_yaml_parse(struct tsr_doc *doc, const struct tsr_source *source, uint64_t from,
                           struct tsr_node **root, struct tsr_diag *d, struct tsr_err *err)
 {
-    struct parser p = { .doc = doc, .source = source, .d = d,
-                        .column0 = characters(source->text, from) };
+    struct parser p = {
+        .doc = doc, .source = source, .d = d, .column0 = characters(source->text, from)
+    };
     yaml_parser_t y;
     *root = NULL;
     if (!yaml_parser_initialize(&y))
         return tsr_fail_nomem(err, sizeof y, source->name);
     yaml_parser_set_encoding(&y, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&y, (const unsigned char *)source->text + from, source->len - from);
+    yaml_parser_set_input_string(&y, (const unsigned char *)source->text + from,
+                                 source->len - from);
     for (bool end = false; !end && !p.failed && !p.nomem;) {
         yaml_event_t e;
         if (!yaml_parser_parse(&y, &e)) {

@@ -40,8 +40,8 @@ static void scalar(const struct tsr_node *n, FILE *to)
 {
     if (n->quoted || strpbrk(n->text, "\n\t#:") || strchr("-?!&*|>%@`[]{},\"'", n->text[0])) {
         /* numbers such as -1 stay what they are */
-        bool number = !n->quoted && n->text[0] == '-' && strspn(n->text + 1, "0123456789.eE+-") ==
-                                                            strlen(n->text + 1) && n->text[1];
+        bool number = !n->quoted && n->text[0] == '-' &&
+                      strspn(n->text + 1, "0123456789.eE+-") == strlen(n->text + 1) && n->text[1];
         if (!number) {
             quoted(n->text, to);
             return;
@@ -89,7 +89,10 @@ static void value(const struct tsr_node *n, FILE *to, bool origin, unsigned inde
         if (n->kind == TSR_NODE_SCALAR)
             scalar(n, to);
         else
-            (void)fputs(n->kind == TSR_NODE_NULL ? "null" : n->kind == TSR_NODE_LIST ? "[]" : "{}", to);
+            (void)fputs(n->kind == TSR_NODE_NULL   ? "null"
+                        : n->kind == TSR_NODE_LIST ? "[]"
+                                                   : "{}",
+                        to);
         origin_of(n, to, origin);
     } else if (n->kind == TSR_NODE_MAP) {
         (void)fputc(inline_map ? ' ' : '\n', to);

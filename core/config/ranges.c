@@ -32,7 +32,7 @@ tsr_status tsr_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_e
     for (;;) {
         skip(&s);
         const char *part = s;
-        uint64_t    a, b;
+        uint64_t    a = 0, b;
         bool        ok = take(&s, &a);
         b = a;
         skip(&s);

@@ -31,7 +31,8 @@ static size_t name_length(const char *s)
 {
     size_t n = 0;
     while ((s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z') ||
-           (s[n] >= '0' && s[n] <= '9') || s[n] == '_' || s[n] == '-' || (unsigned char)s[n] >= 0x80)
+           (s[n] >= '0' && s[n] <= '9') || s[n] == '_' || s[n] == '-' ||
+           (unsigned char)s[n] >= 0x80)
         n++;
     return n;
 }
@@ -145,9 +146,10 @@ static struct tsr_node **descend(struct override *o, struct tsr_node **at, const
         *at = n;
     }
     if (n->kind != TSR_NODE_MAP) {
-        complain(o, p, NULL, n->kind == TSR_NODE_LIST ? "this is a key below a list; pick an item, "
-                                                        "as in rules[1].bits=3"
-                                                      : "this is a key below a single value");
+        complain(o, p, NULL,
+                 n->kind == TSR_NODE_LIST ? "this is a key below a list; pick an item, "
+                                            "as in rules[1].bits=3"
+                                          : "this is a key below a single value");
         return NULL;
     }
     if (!get(n, p)) {
@@ -165,8 +167,9 @@ static struct tsr_node **descend(struct override *o, struct tsr_node **at, const
     struct tsr_node *list = n->items[i];
     if (list->kind != TSR_NODE_LIST || p->index > list->n) {
         char what[120];
-        (void)snprintf(what, sizeof what, list->kind == TSR_NODE_LIST ? "the list has only %llu items"
-                                                                      : "this is no list",
+        (void)snprintf(what, sizeof what,
+                       list->kind == TSR_NODE_LIST ? "the list has only %llu items"
+                                                   : "this is no list",
                        (unsigned long long)list->n);
         complain(o, p, NULL, what);
         return NULL;
@@ -182,7 +185,7 @@ static struct tsr_node **first(struct override *o)
     uint64_t               at = 0, n = count_steps(list, p, &at);
     char                   what[200];
     bool                   head = get(root, p) && (n == 0 || o->n == 1);
-    if (n == 0 || head)
+    if (n == 0 || head || !list)
         return descend(o, &o->doc->root, p);
     if (p->index == 0 && n > 1) {
         (void)snprintf(what, sizeof what, "there are %llu steps '%.*s'", (unsigned long long)n,
@@ -217,7 +220,7 @@ tsr_status tsr_doc_set_as(struct tsr_doc *doc, const char *origin, const char *a
     struct tsr_node *value = NULL;
     if (text)
         TSR_TRY(tsr_yaml_parse(doc, o.source, (uint64_t)(text - o.source->text), &value, d, err));
-    if (tsr_diag_errors(d) != before)
+    if (!text || tsr_diag_errors(d) != before)
         return tsr_diag_status(d, err);
     if (!value)
         value = make(&o, TSR_NODE_NULL, &o.parts[o.n - 1]);

@@ -9,7 +9,7 @@ static bool refuse(const struct tsr_source *s, uint64_t at, struct tsr_diag *d, 
     struct tsr_mark m = { s, 1, 1, 1 };
     for (uint64_t i = 0; i < at; i++) {
         unsigned char c = (unsigned char)s->text[i];
-        bool crlf = c == '\r' && i + 1 < s->len && s->text[i + 1] == '\n';
+        bool          crlf = c == '\r' && i + 1 < s->len && s->text[i + 1] == '\n';
         if (c == '\n' || (c == '\r' && !crlf)) {
             m.line++;
             m.column = 1;

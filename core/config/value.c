@@ -14,9 +14,15 @@ struct unit {
     uint64_t    factor;
 };
 static const struct unit sizes[] = {
-    { "B", 1 },           { "bytes", 1 },
-    { "KiB", 1ull << 10 }, { "MiB", 1ull << 20 }, { "GiB", 1ull << 30 }, { "TiB", 1ull << 40 },
-    { "kB", 1000 },       { "MB", 1000000 },     { "GB", 1000000000 },
+    { "B", 1 },
+    { "bytes", 1 },
+    { "KiB", 1ull << 10 },
+    { "MiB", 1ull << 20 },
+    { "GiB", 1ull << 30 },
+    { "TiB", 1ull << 40 },
+    { "kB", 1000 },
+    { "MB", 1000000 },
+    { "GB", 1000000000 },
 };
 
 static uint64_t size_factor(const char *name)
@@ -103,10 +109,10 @@ static bool parse_real(const char *text, double *v)
 
 static bool truth_word(const char *text, bool *v)
 {
-    static const char *const yes[] = { "yes", "Yes", "YES", "on", "On", "ON", "y", "Y",
-                                       "True", "TRUE", "1" };
-    static const char *const no[] = { "no", "No", "NO", "off", "Off", "OFF", "n", "N",
-                                      "False", "FALSE", "0" };
+    static const char *const yes[] = { "yes", "Yes", "YES",  "on",   "On", "ON",
+                                       "y",   "Y",   "True", "TRUE", "1" };
+    static const char *const no[] = { "no", "No", "NO",    "off",   "Off", "OFF",
+                                      "n",  "N",  "False", "FALSE", "0" };
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
         if (strcmp(text, yes[i]) == 0)
             return *v = true, true;
@@ -119,9 +125,10 @@ static bool truth_word(const char *text, bool *v)
 /* A plain scalar that a YAML reader may take for something else than its text. */
 static bool ambiguous(const char *text)
 {
-    static const char *const words[] = { "true", "false", "null", "~", "yes", "no", "on", "off",
-                                         "Yes", "No", "On", "Off", "YES", "NO", "ON", "OFF",
-                                         "True", "False", "TRUE", "FALSE", "Null", "NULL" };
+    static const char *const words[] = { "true", "false", "null", "~",   "yes",  "no",
+                                         "on",   "off",   "Yes",  "No",  "On",   "Off",
+                                         "YES",  "NO",    "ON",   "OFF", "True", "False",
+                                         "TRUE", "FALSE", "Null", "NULL" };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(text, words[i]) == 0)
             return true;
@@ -141,8 +148,8 @@ static void put(char *buf, size_t cap, const char *fmt, ...)
 
 static void wanted_range(const struct tsr_option *o, char *buf, size_t cap)
 {
-    bool   lo, hi;
-    char   a[32], b[32];
+    bool lo, hi;
+    char a[32], b[32];
     if (o->type == TSR_OPT_INT) {
         if (o->min.i == o->max.i)
             return;
@@ -267,8 +274,7 @@ bool tsr_value_parse(const struct tsr_option *o, const char *text, enum tsr_valu
             memcpy(at, &v, sizeof v);
     } else if (o->type == TSR_OPT_REAL) {
         double v;
-        ok = parse_real(text, &v) &&
-             (!(o->min.r < o->max.r) || (v >= o->min.r && v <= o->max.r));
+        ok = parse_real(text, &v) && (!(o->min.r < o->max.r) || (v >= o->min.r && v <= o->max.r));
         if (ok)
             memcpy(at, &v, sizeof v);
     } else if (o->type == TSR_OPT_BOOL) {
@@ -313,7 +319,8 @@ void tsr_options_defaults(const struct tsr_optset *set)
             memcpy(at, &v, sizeof v);
             break;
         }
-        case TSR_OPT_INT: case TSR_OPT_ENUM:
+        case TSR_OPT_INT:
+        case TSR_OPT_ENUM:
             memcpy(at, &o.def.i, sizeof o.def.i);
             break;
         case TSR_OPT_REAL:

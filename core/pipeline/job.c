@@ -8,15 +8,23 @@
 #include <unistd.h>
 
 static const struct tsr_option head_options[] = {
-    { .name = "version", .help = "Version of the job format: 1.", .type = TSR_OPT_INT,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(struct tsr_job_head, version, int64_t) },
-    { .name = "model", .help = "A Hugging Face folder, or @demo.", .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED, .offset = TSR_FIELD(struct tsr_job_head, model, const char *),
+    { .name = "version",
+      .help = "Version of the job format: 1.",
+      .type = TSR_OPT_INT,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(struct tsr_job_head, version, int64_t) },
+    { .name = "model",
+      .help = "A Hugging Face folder, or @demo.",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(struct tsr_job_head, model, const char *),
       .def = { .s = "" } },
     TSR_OPTION_INT(struct tsr_job_head, seed, 0, 0, INT64_MAX, NULL,
                    "Seed of everything that is drawn."),
     TSR_OPTION_NODE(struct tsr_job_head, plugins, "Plugins or folders of plugins, searched first."),
-    { .name = "pipeline", .help = "The steps, run in order.", .type = TSR_OPT_NODE,
+    { .name = "pipeline",
+      .help = "The steps, run in order.",
+      .type = TSR_OPT_NODE,
       .flags = TSR_OPT_REQUIRED,
       .offset = TSR_FIELD(struct tsr_job_head, pipeline, const struct tsr_node *) },
 };
@@ -48,14 +56,16 @@ static void check_head(struct tsr_job *job, struct tsr_diag *d)
 {
     struct tsr_job_state  *s = job->state;
     const struct tsr_node *root = tsr_doc_root(job->doc), *node;
-    struct tsr_optset set = { head_options, sizeof head_options / sizeof *head_options,
-                              sizeof *head_options, &s->head };
-    uint64_t before = tsr_diag_errors(d);
+    struct tsr_optset      set = { head_options, sizeof head_options / sizeof *head_options,
+                                   sizeof *head_options, &s->head };
+    uint64_t               before = tsr_diag_errors(d);
     tsr_options_fill(&set, 1, NULL, root, "the job", d);
     if ((node = tsr_node_get(root, "version")) && node->kind == TSR_NODE_SCALAR &&
         tsr_diag_errors(d) == before && s->head.version != 1)
-        tsr_diag_error(d, &node->mark, NULL, "version %lld of the job format is not known; this "
-                       "Tessera reads version 1", (long long)s->head.version);
+        tsr_diag_error(d, &node->mark, NULL,
+                       "version %lld of the job format is not known; this "
+                       "Tessera reads version 1",
+                       (long long)s->head.version);
     job->seed = (uint64_t)s->head.seed;
 }
 
@@ -70,8 +80,10 @@ static tsr_status place_model(struct tsr_job *job, struct tsr_diag *d, struct ts
         return tsr_fail_nomem(err, strlen(name), "the model's path");
     job->model_path = s->model;
     if (node && *name && *name != '@' && !tsr_path_exists(s->model))
-        tsr_diag_error(d, &node->mark, "paths are relative to the job file", "there is no model at "
-                       "'%s'", s->model);
+        tsr_diag_error(d, &node->mark, "paths are relative to the job file",
+                       "there is no model at "
+                       "'%s'",
+                       s->model);
     return TSR_OK;
 }
 
@@ -156,20 +168,22 @@ static tsr_status set_pair(struct tsr_job *job, const struct tsr_step *step, con
 }
 
 tsr_status tsr_job_make(struct tsr_job **out, const char *model, const struct tsr_step *step,
-                        const char *const *pairs, uint64_t n_pairs,
-                        const struct tsr_job_options *o, struct tsr_diag *d, struct tsr_err *err)
+                        const char *const *pairs, uint64_t n_pairs, const struct tsr_job_options *o,
+                        struct tsr_diag *d, struct tsr_err *err)
 {
     struct tsr_job *job;
     char            text[256];
     *out = NULL;
     TSR_TRY(create(&job, err));
-    int        n = snprintf(text, sizeof text, "version: 1\nmodel: \"\"\npipeline: [%s: {}]\n", step->name);
+    int n =
+        snprintf(text, sizeof text, "version: 1\nmodel: \"\"\npipeline: [%s: {}]\n", step->name);
     tsr_status st = tsr_doc_parse(&job->doc, step->name, text, (uint64_t)n, d, err);
     for (uint64_t i = 0; i < n_pairs && st == TSR_OK; i++)
         st = set_pair(job, step, pairs[i], d, err);
     if (st == TSR_OK) {
         /* the model is text, not YAML: put in as it is */
-        struct tsr_node *node = (struct tsr_node *)(uintptr_t)tsr_node_get(tsr_doc_root(job->doc), "model");
+        struct tsr_node *node =
+            (struct tsr_node *)(uintptr_t)tsr_node_get(tsr_doc_root(job->doc), "model");
         node->text = model;
         node->quoted = true;
         job->state->dir = tsr_strdup("");
@@ -337,13 +351,14 @@ static tsr_status check_step(struct tsr_job *job, struct tsr_job_step *s, struct
     free(also);
     if (step->check && (tsr_diag_errors(d) == before || s->node->kind == TSR_NODE_MAP)) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
-        tsr_status st = step->check(job, s->opts, s->node, d, &e.err);
+        tsr_status        st = step->check(job, s->opts, s->node, d, &e.err);
         if (st == TSR_E_INPUT || st == TSR_E_CONFIG || st == TSR_E_UNSUPPORTED)
             tsr_diag_error(d, &s->key->mark, NULL, "%s", e.text);
         else if (st != TSR_OK)
             return tsr_fail(err, st, "%s: %s", what, e.text);
     }
-    return tsr_diag_errors(d) == before ? tsr_doc_complete(job->doc, s->node, &set, 1, err) : TSR_OK;
+    return tsr_diag_errors(d) == before ? tsr_doc_complete(job->doc, s->node, &set, 1, err)
+                                        : TSR_OK;
 }
 
 tsr_status tsr_job_check(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
@@ -357,8 +372,10 @@ tsr_status tsr_job_check(struct tsr_job *job, struct tsr_registry *r, struct tsr
     if (!list)
         return TSR_OK;
     if (list->kind != TSR_NODE_LIST || list->n == 0) {
-        tsr_diag_error(d, &list->mark, "write '- calibrate: {text: FILE}' and so on, one below the "
-                       "other", "'pipeline' must be a list of steps");
+        tsr_diag_error(d, &list->mark,
+                       "write '- calibrate: {text: FILE}' and so on, one below the "
+                       "other",
+                       "'pipeline' must be a list of steps");
         return TSR_OK;
     }
     s->steps = tsr_new(list->n, sizeof *s->steps);

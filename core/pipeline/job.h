@@ -5,8 +5,8 @@
 #include "pipeline/pipeline.h"
 
 struct tsr_job_head {
-    int64_t     version, seed;
-    const char *model;
+    int64_t                version, seed;
+    const char            *model;
     const struct tsr_node *plugins, *pipeline;
 };
 
@@ -20,14 +20,14 @@ struct tsr_job_step {
 struct tsr_job_state {
     struct tsr_job_options options;
     struct tsr_job_head    head;
-    char                  *dir;        /* of the YAML file */
-    char                  *model;      /* what job->model_path points to */
+    char                  *dir;   /* of the YAML file */
+    char                  *model; /* what job->model_path points to */
     struct tsr_job_step   *steps;
     uint64_t               n;
-    char                 **inputs;     /* paths that steps read */
+    char                 **inputs; /* paths that steps read */
     uint64_t               n_inputs;
     bool                   inputs_lost; /* one could not be noted: out of memory */
-    int                    lock;       /* the locked job folder, or -1 */
+    int                    lock;        /* the locked job folder, or -1 */
 };
 
 /* job_folder.c: opens and locks the folder; TSR_E_INPUT names the keys in which the job that

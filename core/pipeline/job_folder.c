@@ -31,8 +31,8 @@ static tsr_status load(const struct tsr_job *job, const char *name, json_t **out
     char *path;
     *out = NULL;
     TSR_TRY(in_folder(job, name, &path, err));
-    tsr_status st = tsr_path_exists(path) ? tsr_json_load(out, path, MAX_BYTES, MAX_DEPTH, err)
-                                           : TSR_OK;
+    tsr_status st =
+        tsr_path_exists(path) ? tsr_json_load(out, path, MAX_BYTES, MAX_DEPTH, err) : TSR_OK;
     if (st == TSR_OK && *out && !json_is_object(*out)) {
         json_decref(*out);
         *out = NULL;
@@ -76,8 +76,10 @@ static tsr_status check_foreign(const struct tsr_job *job, struct tsr_err *err)
         size_t n = strlen(e->d_name);
         bool   part = n > 5 && strcmp(e->d_name + n - 5, ".part") == 0;
         if (e->d_name[0] != '.' && !part)
-            st = tsr_fail(err, TSR_E_INPUT, "%s: holds '%s' but no manifest.json of a job; name "
-                          "another folder with --out", job->out, e->d_name);
+            st = tsr_fail(err, TSR_E_INPUT,
+                          "%s: holds '%s' but no manifest.json of a job; name "
+                          "another folder with --out",
+                          job->out, e->d_name);
     }
     (void)closedir(dir);
     return st;
@@ -90,8 +92,10 @@ static tsr_status lock(struct tsr_job *job, struct tsr_err *err)
         return tsr_fail_errno(err, errno, job->out, "open");
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         (void)close(fd);
-        return tsr_fail(err, TSR_E_INPUT, "%s: another tessera works in this folder; wait for it or "
-                        "name another with --out", job->out);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: another tessera works in this folder; wait for it or "
+                        "name another with --out",
+                        job->out);
     }
     /* a file system without locks is no reason to refuse */
     job->state->lock = fd;
@@ -109,8 +113,10 @@ void tsr_job_folder_close(struct tsr_job *job)
 
 static tsr_status changed(const struct tsr_job *job, struct tsr_err *err, const char *what)
 {
-    return tsr_fail(err, TSR_E_INPUT, "%s: was made with another %s; name another folder with --out, "
-                    "or start anew with --again", job->out, what);
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: was made with another %s; name another folder with --out, "
+                    "or start anew with --again",
+                    job->out, what);
 }
 
 /* Plugins that took part must be the same files still. */
@@ -118,7 +124,8 @@ static tsr_status check_plugins(const struct tsr_job *job, const json_t *old, st
 {
     size_t  i;
     json_t *p;
-    json_array_foreach(json_object_get(old, "plugins"), i, p) {
+    json_array_foreach(json_object_get(old, "plugins"), i, p)
+    {
         const char *id = json_string_value(json_object_get(p, "id"));
         const char *hash = json_string_value(json_object_get(p, "hash"));
         char        what[200];
@@ -137,7 +144,8 @@ static tsr_status check_inputs(const struct tsr_job *job, const json_t *old, str
 {
     size_t  i;
     json_t *p;
-    json_array_foreach(json_object_get(old, "inputs"), i, p) {
+    json_array_foreach(json_object_get(old, "inputs"), i, p)
+    {
         const char *path = json_string_value(json_object_get(p, "path"));
         const char *hash = json_string_value(json_object_get(p, "hash"));
         char        now[TSR_HASH_TEXT], what[400];
@@ -223,8 +231,9 @@ static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path;
         TSR_TRY(in_folder(job, names[i], &path, err));
-        tsr_status st = unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove")
-                                                             : TSR_OK;
+        tsr_status st = unlink(path) != 0 && errno != ENOENT
+                            ? tsr_fail_errno(err, errno, path, "remove")
+                            : TSR_OK;
         free(path);
         TSR_TRY(st);
     }
@@ -246,8 +255,10 @@ tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *
     } else if (st == TSR_OK) {
         tsr_manifest_differences(old, now, keys, sizeof keys);
         if (*keys)
-            st = tsr_fail(err, TSR_E_INPUT, "%s: holds a job with other options (%s); name another "
-                          "folder with --out, or start anew with --again", job->out, keys);
+            st = tsr_fail(err, TSR_E_INPUT,
+                          "%s: holds a job with other options (%s); name another "
+                          "folder with --out, or start anew with --again",
+                          job->out, keys);
         else
             st = check_done(job, old, done, err);
     }

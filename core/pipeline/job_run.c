@@ -51,10 +51,12 @@ tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **fu
     if (!*path)
         return tsr_fail(err, TSR_E_INPUT, "the name of an output file is empty");
     if (*path != '/' && leads_out(path))
-        return tsr_fail(err, TSR_E_INPUT, "output '%s' leads out of the job folder; give an absolute "
-                        "path for that", path);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "output '%s' leads out of the job folder; give an absolute "
+                        "path for that",
+                        path);
     *full = tsr_path_join(job->out, path);
-    char *dir = *full ? tsr_path_dir(*full) : NULL;
+    char      *dir = *full ? tsr_path_dir(*full) : NULL;
     tsr_status st = dir ? tsr_make_dirs(dir, err) : tsr_fail_nomem(err, strlen(path), path);
     free(dir);
     if (st != TSR_OK) {
@@ -99,7 +101,7 @@ static tsr_status run_steps(struct tsr_job *job, struct tsr_err *err)
         const struct tsr_job_step *step = &s->steps[i];
         if (tsr_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "before step '%s'", step->step->name);
-        tsr_logf(TSR_LOG_INFO, "step %llu of %llu: %s", (unsigned long long)(i + 1),
+        tsr_logf(TSR_LOG_INFO, "step %llu of %llu: %s", (unsigned long long)i + 1,
                  (unsigned long long)s->n, step->step->name);
         tsr_status st = step->step->run(job, step->opts, step->node, err);
         if (st == TSR_E_CANCELLED)
@@ -136,7 +138,8 @@ void tsr_job_print(const struct tsr_job *job, FILE *to)
 {
     const char *key;
     json_t     *item;
-    json_object_foreach(job->results, key, item) {
+    json_object_foreach(job->results, key, item)
+    {
         char name[64];
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(key, "["), key);
         const struct tsr_step *step = tsr_step_find(name);

@@ -48,14 +48,13 @@ static tsr_status inputs(const struct tsr_job *job, json_t **out, struct tsr_err
 {
     const struct tsr_job_state *s = job->state;
     json_t                     *list = json_array();
-    tsr_status                  st = list && !s->inputs_lost ? TSR_OK
-                                                              : tsr_fail_nomem(err, 64, "the manifest");
+    tsr_status st = list && !s->inputs_lost ? TSR_OK : tsr_fail_nomem(err, 64, "the manifest");
     for (uint64_t i = 0; i < s->n_inputs && st == TSR_OK; i++) {
         char hash[TSR_HASH_TEXT];
         st = tsr_hash_file(s->inputs[i], hash, err);
-        if (st == TSR_OK && json_array_append_new(list, json_pack("{s:o, s:s}", "path",
-                                                                  text(s->inputs[i]), "hash",
-                                                                  hash)) != 0)
+        if (st == TSR_OK &&
+            json_array_append_new(list, json_pack("{s:o, s:s}", "path", text(s->inputs[i]), "hash",
+                                                  hash)) != 0)
             st = tsr_fail_nomem(err, 64, "the manifest");
     }
     if (st == TSR_OK)
@@ -117,8 +116,8 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
               put(m, "version", json_string(TSR_VERSION)) && put(m, "abi", json_string(abi)) &&
               put(m, "seed", json_integer((json_int_t)job->seed)) &&
               put(m, "options", tsr_node_json(tsr_doc_root(job->doc)));
-    tsr_status st = ok && (!final || make_final(job, m)) ? TSR_OK
-                                                          : tsr_fail_nomem(err, 256, "the manifest");
+    tsr_status st =
+        ok && (!final || make_final(job, m)) ? TSR_OK : tsr_fail_nomem(err, 256, "the manifest");
     if (st == TSR_OK && final) {
         st = inputs(job, &in, err);
         if (st == TSR_OK && !put(m, "inputs", in))
@@ -126,7 +125,7 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
     }
     if (st == TSR_OK)
         st = json_object_update(m, job->manifest) == 0 ? TSR_OK
-                                                        : tsr_fail_nomem(err, 256, "the manifest");
+                                                       : tsr_fail_nomem(err, 256, "the manifest");
     if (st == TSR_OK)
         *out = m;
     else
@@ -137,8 +136,8 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
 /* ---- comparing ------------------------------------------------------------------ */
 
 struct differences {
-    char  *text;
-    size_t cap;
+    char    *text;
+    size_t   cap;
     unsigned n;
 };
 
@@ -167,10 +166,11 @@ static void compare(struct differences *d, const json_t *a, const json_t *b, con
         return;
     }
     /* steps are named, not numbered: pipeline[1].quantize.bits reads as quantize.bits */
-    bool steps = lists && strcmp(name, "pipeline") == 0;
+    bool        steps = lists && strcmp(name, "pipeline") == 0;
     const char *dot = *name ? "." : "";
     if (lists) {
-        json_array_foreach(a, i, v) {
+        json_array_foreach(a, i, v)
+        {
             if (steps)
                 below[0] = '\0';
             else
@@ -179,11 +179,13 @@ static void compare(struct differences *d, const json_t *a, const json_t *b, con
         }
         return;
     }
-    json_object_foreach((json_t *)(uintptr_t)a, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)a, key, v)
+    {
         (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
         compare(d, v, json_object_get(b, key), below, depth + 1);
     }
-    json_object_foreach((json_t *)(uintptr_t)b, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)b, key, v)
+    {
         (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
         if (!json_object_get(a, key))
             add(d, below);

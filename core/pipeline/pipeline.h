@@ -21,9 +21,9 @@
 struct tsr_job {
     struct tsr_registry    *registry;
     struct tsr_doc         *doc;
-    const char             *model_path;  /* relative to the file already applied */
+    const char             *model_path; /* relative to the file already applied */
     uint64_t                seed;
-    char                   *out;         /* job folder */
+    char                   *out; /* job folder */
     bool                    json, quiet;
     struct tsr_model       *model;       /* loaded before the first step that needs it */
     struct tsr_tokenizer   *tokenizer;   /* NULL: the model has none */
@@ -35,10 +35,10 @@ struct tsr_job {
 };
 
 struct tsr_step {
-    const char *name, *summary;
+    const char              *name, *summary;
     const struct tsr_option *options;
-    uint64_t    n_options, options_size;
-    bool        open;                    /* further keys are a plugin's; check() looks at them */
+    uint64_t                 n_options, options_size;
+    bool                     open; /* further keys are a plugin's; check() looks at them */
     /* Everything that can be said without running.  May be NULL.  opts filled, node the map. */
     tsr_status (*check)(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                         struct tsr_diag *d, struct tsr_err *err);
@@ -47,18 +47,18 @@ struct tsr_step {
     /* Prints the step's part of the results as run() printed it, when a finished job is asked
      * for again.  NULL: run() prints nothing. */
     void (*print)(const json_t *result, FILE *to);
-    bool later;                          /* of use behind other steps only: no verb of its own */
+    bool later; /* of use behind other steps only: no verb of its own */
 };
 extern const struct tsr_step *const tsr_steps[];
-extern const uint64_t tsr_n_steps;
+extern const uint64_t               tsr_n_steps;
 
 /* How a job is asked for.  Everything is borrowed for as long as the job lives. */
 struct tsr_job_options {
-    const char        *out;              /* job folder; NULL: out/<file stem> */
-    const char *const *sets;             /* overrides "a.b=c" */
+    const char        *out;  /* job folder; NULL: out/<file stem> */
+    const char *const *sets; /* overrides "a.b=c" */
     uint64_t           n_sets;
     bool               json, quiet;
-    bool               again;            /* forget what an earlier run left in the folder */
+    bool               again; /* forget what an earlier run left in the folder */
 };
 
 /* Reads the file and applies the overrides.  Errors of the file go to d, and *job is then NULL or
@@ -68,9 +68,9 @@ tsr_status tsr_job_load(struct tsr_job **job, const char *path, const struct tsr
                         struct tsr_diag *d, struct tsr_err *err);
 /* A job of one step; pairs are "key=value", relative paths start at the current folder. */
 tsr_status tsr_job_make(struct tsr_job **job, const char *model, const struct tsr_step *step,
-                        const char *const *pairs, uint64_t n_pairs,
-                        const struct tsr_job_options *o, struct tsr_diag *d, struct tsr_err *err);
-void tsr_job_destroy(struct tsr_job *job);
+                        const char *const *pairs, uint64_t n_pairs, const struct tsr_job_options *o,
+                        struct tsr_diag *d, struct tsr_err *err);
+void       tsr_job_destroy(struct tsr_job *job);
 /* Adds the paths of `plugins:` to the registry. */
 tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
                            struct tsr_err *err);

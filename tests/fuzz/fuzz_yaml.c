@@ -16,10 +16,10 @@ static void must(int holds)
 }
 
 struct opts {
-    int64_t     version, seed, rounding;
-    double      ratio;
-    int32_t     flag;
-    const char *model;
+    int64_t                version, seed, rounding;
+    double                 ratio;
+    int32_t                flag;
+    const char            *model;
     const struct tsr_node *pipeline;
 };
 static const struct tsr_choice roundings[] = { { "even", NULL, 0 }, { "zero", NULL, 1 } };
@@ -88,7 +88,8 @@ static void round_trip(const struct tsr_node *root)
 
 static void override(struct tsr_diag *d, const uint8_t *data, size_t size)
 {
-    static const char base[] = "version: 1\npipeline: [a, {b: {c: [1, {d: 2}]}}, {b: {}}, {e: ~}]\n";
+    static const char base[] =
+        "version: 1\npipeline: [a, {b: {c: [1, {d: 2}]}}, {b: {}}, {e: ~}]\n";
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_doc   *doc = NULL;
     char             *text = strndup((const char *)data, size);

@@ -8,7 +8,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include <cmocka.h> /* after what it needs */
 
 static struct tsr_args   a;
 static struct tsr_errbuf e;
@@ -125,10 +126,10 @@ static void test_step_verb(void **state)
 
 static void test_ids(void **state)
 {
-    static const char *const bad[] = { "", "1,", ",1", "1,,2", "a", "1 2", "-1", "4294967296",
-                                       "1,2x", "0x1" };
-    uint32_t *ids;
-    uint64_t  n;
+    static const char *const bad[] = { "",    "1,", ",1",         "1,,2", "a",
+                                       "1 2", "-1", "4294967296", "1,2x", "0x1" };
+    uint32_t                *ids;
+    uint64_t                 n;
     (void)state;
     e = (struct tsr_errbuf)TSR_ERRBUF(e);
     assert_int_equal(tsr_cli_ids("1, 5 ,4294967295", &ids, &n, &e.err), TSR_OK);
@@ -226,9 +227,9 @@ static void test_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_forms),     cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_step_verb), cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_tables), cmocka_unit_test(test_help),
+        cmocka_unit_test(test_tables),    cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

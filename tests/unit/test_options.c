@@ -5,14 +5,15 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include <cmocka.h> /* after what it needs */
 
 enum { EVEN, ZERO };
 struct opts {
-    int64_t     bits, rounding, limit, any;
-    double      ratio;
-    int32_t     flag;
-    const char *name, *must;
+    int64_t                bits, rounding, limit, any;
+    double                 ratio;
+    int32_t                flag;
+    const char            *name, *must;
     const struct tsr_node *tree;
 };
 static const struct tsr_choice roundings[] = { { "even", NULL, EVEN }, { "zero", NULL, ZERO } };
@@ -24,7 +25,10 @@ static const struct tsr_option table[] = {
     TSR_OPTION_REAL(struct opts, ratio, 0.5, 0.0, 1.0, NULL, "part"),
     TSR_OPTION_BOOL(struct opts, flag, 1, "switch"),
     TSR_OPTION_STRING(struct opts, name, NULL, "word"),
-    { .name = "must", .help = "needed", .type = TSR_OPT_STRING, .flags = TSR_OPT_REQUIRED,
+    { .name = "must",
+      .help = "needed",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_REQUIRED,
       .offset = TSR_FIELD(struct opts, must, const char *) },
     TSR_OPTION_NODE(struct opts, tree, "anything"),
 };
@@ -91,7 +95,9 @@ static void test_values(void **state)
 
 static void test_refusals(void **state)
 {
-    static const struct { const char *yaml, *text, *hint; } cases[] = {
+    static const struct {
+        const char *yaml, *text, *hint;
+    } cases[] = {
         { "bits: 9", "'bits' must be an integer from 2 to 8, not '9'", NULL },
         { "bits: 1", "'bits' must be an integer from 2 to 8, not '1'", NULL },
         { "bits: 4.0", "an integer", NULL },
@@ -186,13 +192,13 @@ static void test_two_sets(void **state)
         { TSR_OPTION_INT(struct plug, group, 64, 1, 128, NULL, "columns"), { 1, 2, 3 } },
         { TSR_OPTION_INT(struct plug, bits, 4, 2, 8, NULL, "width"), { 1, 2, 3 } },
     };
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_diag     *d;
-    struct tsr_doc      *doc;
-    struct tsr_diag_item v;
-    struct own           o = { 0 };
-    struct plug          p = { 0 };
-    static const char    yaml[] = "use: rtn\nbits: 3\nrules: []\n", clash[] = "group: 2\n";
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_diag         *d;
+    struct tsr_doc          *doc;
+    struct tsr_diag_item     v;
+    struct own               o = { 0 };
+    struct plug              p = { 0 };
+    static const char        yaml[] = "use: rtn\nbits: 3\nrules: []\n", clash[] = "group: 2\n";
     static const char *const also[] = { "rules", NULL };
     (void)state;
     assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
@@ -261,9 +267,15 @@ static void test_set_text(void **state)
 static void test_describe(void **state)
 {
     static const char *const want[] = {
-        "int 2..8, default 4 bits", "even|zero, default zero", "int >= 1, default 1 MiB",
-        "int, default -3", "number 0..1, default 0.5", "true or false, default true", "string",
-        "string, required", "mapping or list",
+        "int 2..8, default 4 bits",
+        "even|zero, default zero",
+        "int >= 1, default 1 MiB",
+        "int, default -3",
+        "number 0..1, default 0.5",
+        "true or false, default true",
+        "string",
+        "string, required",
+        "mapping or list",
     };
     char buf[100];
     (void)state;
@@ -278,11 +290,21 @@ static void test_describe(void **state)
 static void test_nearest(void **state)
 {
     static const char *const names[] = { "quantize", "eval", "group", "run", "on" };
-    static const struct { const char *word, *near; } cases[] = {
-        { "quantise", "quantize" }, { "quantzie", "quantize" }, { "evla", "eval" },
-        { "gruop", "group" },       { "grp", NULL },            { "rn", "run" },
-        { "ran", "run" },           { "rnu", "run" },           { "xyz", NULL },
-        { "", NULL },               { "quantization", NULL },   { "a", NULL },
+    static const struct {
+        const char *word, *near;
+    } cases[] = {
+        { "quantise", "quantize" },
+        { "quantzie", "quantize" },
+        { "evla", "eval" },
+        { "gruop", "group" },
+        { "grp", NULL },
+        { "rn", "run" },
+        { "ran", "run" },
+        { "rnu", "run" },
+        { "xyz", NULL },
+        { "", NULL },
+        { "quantization", NULL },
+        { "a", NULL },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -296,12 +318,16 @@ static void test_nearest(void **state)
 
 static void test_ranges(void **state)
 {
-    static const struct { const char *text, *layers; } good[] = {
-        { "0", "1000000000" },   { "0-3,7", "1111000100" }, { "9", "0000000001" },
+    static const struct {
+        const char *text, *layers;
+    } good[] = {
+        { "0", "1000000000" },          { "0-3,7", "1111000100" }, { "9", "0000000001" },
         { " 1 - 2 , 4", "0110100000" }, { "1,1-1", "0100000000" },
     };
-    static const char *const bad[] = { "",  "a",  "1-",  "-1", "3-1", "10", "0-10", "1,,2", "1;2",
-                                       "1-2-3", "99999999999999999999", "1," };
+    static const char *const bad[] = {
+        "",  "a", "1-", "-1", "3-1", "10", "0-10", "1,,2", "1;2", "1-2-3", "99999999999999999999",
+        "1,"
+    };
     struct tsr_errbuf e = TSR_ERRBUF(e);
     bool              in[10];
     (void)state;
@@ -320,11 +346,11 @@ static void test_ranges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_values),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_required_and_all_at_once),
-        cmocka_unit_test(test_two_sets),  cmocka_unit_test(test_complete),
-        cmocka_unit_test(test_set_text),  cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_nearest),   cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_values),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_required_and_all_at_once),
+        cmocka_unit_test(test_two_sets), cmocka_unit_test(test_complete),
+        cmocka_unit_test(test_set_text), cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
+
+#include <cmocka.h> /* after what it needs */
 
 struct fixture {
     struct tsr_diag  *d;
@@ -71,7 +72,8 @@ static void bad(const char *text, uint32_t line, uint32_t column, const char *wo
 static void test_tree(void **state)
 {
     struct fixture         f;
-    const struct tsr_node *n, *root = good(&f, "a: 1\nb: \"2\"\nc: [x, 'y', ~]\nd:\n  e: |\n    t\nf:\n");
+    const struct tsr_node *n,
+        *root = good(&f, "a: 1\nb: \"2\"\nc: [x, 'y', ~]\nd:\n  e: |\n    t\nf:\n");
     (void)state;
     assert_int_equal(root->kind, TSR_NODE_MAP);
     assert_int_equal(root->n, 5);
@@ -125,8 +127,12 @@ static void test_refusals(void **state)
     bad("a:\n\tb: 1\n", 2, 1, "tab");
     bad("a: [1, 2\n", 2, 1, "not valid YAML");
     bad("a: b: c\n", 1, 5, "not valid YAML");
-    bad("\xef\xbb\xbf" "a: 1\n", 1, 1, "byte order mark");
-    bad("\xff\xfe" "a", 1, 1, "UTF-16");
+    bad("\xef\xbb\xbf"
+        "a: 1\n",
+        1, 1, "byte order mark");
+    bad("\xff\xfe"
+        "a",
+        1, 1, "UTF-16");
     bad("a: 1\nb: \xff\n", 2, 4, "0xff");
     bad("a: 1\nb: \xed\xa0\x80\n", 2, 4, "not UTF-8"); /* a lone surrogate */
     bad_n("a: 1\nb: \0\n", 10, 2, 4, "NUL");
@@ -254,12 +260,13 @@ static char *printed(const struct tsr_node *n, bool origin)
 
 static void test_print_reads_back(void **state)
 {
-    static const char text[] =
-        "version: 1\nmap: {a: -1.5e3, b: [], c: {}, d: ~}\n"
-        "strings: [\"true\", '#x', \"a: b\", \"\\x01\\n\\t\\\"\", - x, http://a.b/c, \"\", \"\\u2028\","
-        " \"\\x85\", \"\\ufeff\"]\n"
-        "lists: [[1, [2]], [{x: 1, y: [z]}]]\nblock: |\n  two\n  lines\n'quoted key': \"caf\xc3\xa9\"\n";
-    struct fixture f, g;
+    static const char text[] = "version: 1\nmap: {a: -1.5e3, b: [], c: {}, d: ~}\n"
+                               "strings: [\"true\", '#x', \"a: b\", \"\\x01\\n\\t\\\"\", - x, "
+                               "http://a.b/c, \"\", \"\\u2028\","
+                               " \"\\x85\", \"\\ufeff\"]\n"
+                               "lists: [[1, [2]], [{x: 1, y: [z]}]]\nblock: |\n  two\n  "
+                               "lines\n'quoted key': \"caf\xc3\xa9\"\n";
+    struct fixture    f, g;
     (void)state;
     parse(&f, text);
     /* "- x" in a flow list is no plain scalar */
@@ -286,7 +293,8 @@ static void test_print_reads_back(void **state)
 static void test_json_types(void **state)
 {
     struct fixture f;
-    json_t *j = tsr_node_json(good(&f, "a: [1, -2, 1.5, 1e3, true, 'true', yes, ~, 9223372036854775808, 0x10]\n"));
+    json_t        *j = tsr_node_json(
+               good(&f, "a: [1, -2, 1.5, 1e3, true, 'true', yes, ~, 9223372036854775808, 0x10]\n"));
     json_t *want = json_pack("{s:[i,i,f,f,b,s,s,n,f,s]}", "a", 1, -2, 1.5, 1000.0, 1, "true", "yes",
                              9223372036854775808.0, "0x10");
     (void)state;
@@ -315,8 +323,15 @@ static void test_set(void **state)
     (void)state;
     good(&f, job);
     static const char *const sets[] = {
-        "seed=8", "name=new", "quantize[2].bits=3", "quantize[1].rules[2].bits=8", "eval.text=\"b\"",
-        "eval.deep.er={x: [1]}", "report.html=r.html", "empty.k=1", "eval.e=",
+        "seed=8",
+        "name=new",
+        "quantize[2].bits=3",
+        "quantize[1].rules[2].bits=8",
+        "eval.text=\"b\"",
+        "eval.deep.er={x: [1]}",
+        "report.html=r.html",
+        "empty.k=1",
+        "eval.e=",
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         assert_int_equal(tsr_doc_set(f.doc, sets[i], f.d, &f.e.err), TSR_OK);
@@ -342,7 +357,10 @@ static void test_set(void **state)
 
 static void test_set_refusals(void **state)
 {
-    static const struct { const char *set, *words; uint32_t column; } cases[] = {
+    static const struct {
+        const char *set, *words;
+        uint32_t    column;
+    } cases[] = {
         { "quantize.bits=3", "2 steps 'quantize'", 1 },
         { "quantize[3].bits=3", "number 3, only 2", 1 },
         { "quantize[0].bits=3", "number in brackets", 1 },
