@@ -165,12 +165,13 @@ static struct tsr_node **descend(struct override *o, struct tsr_node **at, const
     if (!p->index)
         return &n->items[i];
     struct tsr_node *list = n->items[i];
-    if (list->kind != TSR_NODE_LIST || p->index > list->n) {
+    bool             is_list = list && list->kind == TSR_NODE_LIST;
+    uint64_t         n_items = is_list ? list->n : 0;
+    if (p->index > n_items) {
         char what[120];
         (void)snprintf(what, sizeof what,
-                       list->kind == TSR_NODE_LIST ? "the list has only %llu items"
-                                                   : "this is no list",
-                       (unsigned long long)list->n);
+                       is_list ? "the list has only %llu items" : "this is no list",
+                       (unsigned long long)n_items);
         complain(o, p, NULL, what);
         return NULL;
     }
