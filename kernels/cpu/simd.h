@@ -39,9 +39,9 @@
 #define ISA_JOIN(a, b)  ISA_JOIN_(a, b)
 #define K(name)         ISA_JOIN(name, ISA_NAME)
 
-#if TSR_SIMD == 0
-/* The scalar twin is there to be right: unrolled tiles of sixteen-lane loops would win it
- * little and cost the compiler minutes. */
+#if TSR_SIMD == 0 || defined(TSR_SMALL_TILES)
+/* The scalar twin and builds with sanitizers are there to be right: unrolled tiles would win
+ * them little and cost the compiler minutes. */
 #define INLINE static inline
 #define UNROLL
 #else
