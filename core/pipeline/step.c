@@ -58,7 +58,7 @@ void tsr_check_strings(const struct tsr_node *list, const char *what, struct tsr
     for (uint64_t i = 0; i < list->n; i++)
         if (list->items[i]->kind != TSR_NODE_SCALAR)
             tsr_diag_error(d, &list->items[i]->mark, NULL, "item %llu of %s is not a string",
-                           (unsigned long long)(i + 1), what);
+                           (unsigned long long)i + 1, what);
 }
 
 /* \n, \t and \\ as a shell or a YAML plain scalar hands them over. */

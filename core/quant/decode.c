@@ -39,7 +39,7 @@ void tsr_format_decode_row(const struct tsr_format *f, uint64_t cols, const void
     uint32_t             acc = 0, have = 0, mask = (1u << f->bits) - 1;
     for (uint64_t g = 0; g < groups; g++) {
         float    scale = scale_at(m, g, f->scale_dtype);
-        int      zero = f->zero == TSR_ZERO_STORED ? zeros[g] : 1 << (f->bits - 1);
+        int      zero = f->zero == TSR_ZERO_STORED ? zeros[g] : (1 << f->bits) / 2;
         uint64_t end = g + 1 == groups ? cols : (g + 1) * width;
         for (uint64_t k = g * width; k < end; k++) {
             if (have < f->bits) {
