@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 tsr_status bench_open(struct bench *b, struct tsr_cli *c, const struct bench_options *o,
                       struct tsr_err *err)
@@ -116,6 +117,13 @@ tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate, 
     return TSR_OK;
 }
 
+double bench_cpu_s(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 double bench_instruction_rate(const struct bench *b, enum bench_probe which, double rate,
                               double clock)
 {
@@ -176,10 +184,11 @@ tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err 
     return TSR_OK;
 }
 
-/* A row counts when its probe reached its instruction's rate, or has none to reach. */
+/* A row counts when its probe reached its instruction's rate, or has none to reach, and the
+ * threads had their cores for themselves while the kernel ran. */
 static bool counts(const struct bench_row *r)
 {
-    return r->probe > 0 && (r->rate == 0 || r->rate >= 0.97);
+    return r->probe > 0 && (r->rate == 0 || r->rate >= 0.97) && r->busy >= 0.9;
 }
 
 static tsr_status print_json(struct bench *b, struct tsr_err *err)
@@ -189,7 +198,7 @@ static tsr_status print_json(struct bench *b, struct tsr_err *err)
         const struct bench_row *r = &b->row[i];
         json_t                 *o =
             json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, "
-                      "s:s, s:b}",
+                      "s:f, s:s, s:b}",
                       "what", r->what, "format", r->format, "act", r->act, "device", b->device,
                       "rows", (json_int_t)r->rows, "cols", (json_int_t)r->cols, "m",
                       (json_int_t)r->m, "threads", (json_int_t)b->threads, "ms", r->milliseconds,
@@ -212,10 +221,10 @@ tsr_status bench_print(struct bench *b, struct tsr_err *err)
     bool        md = b->o->output == BENCH_MD;
     const char *bar = md ? " | " : ",", *edge = md ? "| " : "", *close = md ? " |" : "";
     printf("%swhat%sformat%sact%srows%scols%sm%sthreads%sms%svalue%sbest%sprobe%sunit%sshare%s"
-           "probe_of_instruction%s\n",
-           edge, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, close);
+           "probe_of_instruction%sbusy%s\n",
+           edge, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, close);
     if (md)
-        puts("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|");
+        puts("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|");
     for (uint64_t i = 0; i < b->n_rows; i++) {
         const struct bench_row *r = &b->row[i];
         char                    share[24] = "void", rate[24] = "-";
@@ -225,11 +234,11 @@ tsr_status bench_print(struct bench *b, struct tsr_err *err)
             (void)snprintf(share, sizeof share, "%.1f%%", 100 * r->share);
         if (r->rate > 0)
             (void)snprintf(rate, sizeof rate, "%.1f%%", 100 * r->rate);
-        printf("%s%s%s%s%s%s%s%llu%s%llu%s%llu%s%u%s%.3f%s%.2f%s%.2f%s%.2f%s%s%s%s%s%s%s\n", edge,
-               r->what, bar, r->format, bar, r->act, bar, (unsigned long long)r->rows, bar,
+        printf("%s%s%s%s%s%s%s%llu%s%llu%s%llu%s%u%s%.3f%s%.2f%s%.2f%s%.2f%s%s%s%s%s%s%s%.0f%%%s\n",
+               edge, r->what, bar, r->format, bar, r->act, bar, (unsigned long long)r->rows, bar,
                (unsigned long long)r->cols, bar, (unsigned long long)r->m, bar, b->threads, bar,
                r->milliseconds, bar, r->value, bar, r->best, bar, r->probe, bar, r->unit, bar,
-               share, bar, rate, close);
+               share, bar, rate, bar, 100 * r->busy, close);
     }
     if (md)
         printf("\n%s\n", b->device);

@@ -27,6 +27,7 @@ struct bench_row {
     uint64_t rows, cols, m;
     double   value, best, probe, share;
     double   rate; /* probe / its instruction's rate; 0: no such rate */
+    double   busy; /* CPU time over threads times wall time: low when others had the cores */
     double   milliseconds;
 };
 
@@ -55,6 +56,8 @@ enum bench_probe { BENCH_READ, BENCH_FMA, BENCH_DOT, BENCH_CLOCK };
 /* All threads at once; units a second over all of them.  A backend without probes gives 0. */
 tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate,
                          struct tsr_err *err);
+/* CPU seconds of the process so far. */
+double bench_cpu_s(void);
 /* FMA or DOT as a share of what the instruction can do at the clock of the same moment. */
 double bench_instruction_rate(const struct bench *b, enum bench_probe which, double rate,
                               double clock);

@@ -169,23 +169,24 @@ struct e2e {
     double                  bytes; /* of weights that a decode step reads */
 };
 
-static tsr_status prefill(struct e2e *x, double *seconds, struct tsr_err *err)
+static tsr_status prefill(struct e2e *x, double *seconds, double *cpu, struct tsr_err *err)
 {
     uint64_t n = (uint64_t)x->b->o->prompt;
     for (uint64_t i = 0; i < n; i++)
         x->tokens[i] =
             (struct tsr_token){ .id = (uint32_t)((i * 7919 + 3) % x->vocab), .logits = i + 1 == n };
     tsr_engine_reset(x->e, 0);
-    double t = tsr_now_s();
+    double t = tsr_now_s(), c = bench_cpu_s();
     TSR_TRY(tsr_engine_forward(x->e, x->tokens, n, x->logits, err));
     *seconds = tsr_now_s() - t;
+    *cpu = bench_cpu_s() - c;
     return TSR_OK;
 }
 
-static tsr_status decode(struct e2e *x, double *seconds, struct tsr_err *err)
+static tsr_status decode(struct e2e *x, double *seconds, double *cpu, struct tsr_err *err)
 {
     uint64_t n = (uint64_t)x->b->o->tokens;
-    double   t = tsr_now_s();
+    double   t = tsr_now_s(), c = bench_cpu_s();
     for (uint64_t i = 0; i < n; i++) {
         uint32_t best = 0;
         for (uint64_t v = 1; v < x->vocab; v++)
@@ -196,19 +197,22 @@ static tsr_status decode(struct e2e *x, double *seconds, struct tsr_err *err)
             return tsr_fail(err, TSR_E_CANCELLED, "stopped");
     }
     *seconds = tsr_now_s() - t;
+    *cpu = bench_cpu_s() - c;
     return TSR_OK;
 }
 
 struct series {
-    double *value, *share, *probe, *rate;
+    double *value, *share, *probe, *rate, *busy;
 };
 
-static void note(const struct series *s, uint64_t i, double value, double probe, double rate)
+static void note(const struct series *s, uint64_t i, double value, double probe, double rate,
+                 double busy)
 {
     s->value[i] = value;
     s->probe[i] = probe;
     s->share[i] = probe > 0 ? value / probe : 0;
     s->rate[i] = rate;
+    s->busy[i] = busy;
 }
 
 static tsr_status add(struct e2e *x, const struct series *s, uint64_t n, const char *what,
@@ -225,6 +229,7 @@ static tsr_status add(struct e2e *x, const struct series *s, uint64_t n, const c
     row.share = bench_median(s->share, n);
     row.probe = bench_median(s->probe, n);
     row.rate = bench_median(s->rate, n);
+    row.busy = bench_median(s->busy, n);
     row.milliseconds = 1e3 / row.value;
     return bench_add(x->b, &row, err);
 }
@@ -235,27 +240,30 @@ static tsr_status rounds(struct e2e *x, const char *format, bool packed, uint32_
     struct bench    *b = x->b;
     uint64_t         max = (uint64_t)b->o->repeats, n = 0;
     enum bench_probe which = packed && act == TSR_ACT_A8 ? BENCH_DOT : BENCH_FMA;
-    double          *v = tsr_new(8 * max, sizeof *v), start = tsr_now_s();
+    double          *v = tsr_new(10 * max, sizeof *v), start = tsr_now_s();
     if (!v)
-        return tsr_fail_nomem(err, 8 * max * sizeof *v, "rounds");
-    struct series pre = { v, v + max, v + 2 * max, v + 3 * max };
-    struct series dec = { v + 4 * max, v + 5 * max, v + 6 * max, v + 7 * max };
+        return tsr_fail_nomem(err, 10 * max * sizeof *v, "rounds");
+    struct series pre = { v, v + max, v + 2 * max, v + 3 * max, v + 4 * max };
+    struct series dec = { v + 5 * max, v + 6 * max, v + 7 * max, v + 8 * max, v + 9 * max };
     tsr_status    st = TSR_OK;
     do { /* as many rounds as fit into ten seconds, at least one */
-        double pre_s = 0, dec_s = 0, ops[2] = { 0 }, read[2] = { 0 }, clock[2] = { 0 };
+        double pre_s = 0, dec_s = 0, pre_cpu = 0, dec_cpu = 0, ops[2] = { 0 }, read[2] = { 0 },
+               clock[2] = { 0 };
         if ((st = bench_measure(b, BENCH_CLOCK, &clock[0], err)) != TSR_OK ||
             (st = bench_measure(b, which, &ops[0], err)) != TSR_OK ||
-            (st = prefill(x, &pre_s, err)) != TSR_OK ||
+            (st = prefill(x, &pre_s, &pre_cpu, err)) != TSR_OK ||
             (st = bench_measure(b, which, &ops[1], err)) != TSR_OK ||
             (st = bench_measure(b, BENCH_CLOCK, &clock[1], err)) != TSR_OK ||
             (st = bench_measure(b, BENCH_READ, &read[0], err)) != TSR_OK ||
-            (st = decode(x, &dec_s, err)) != TSR_OK ||
+            (st = decode(x, &dec_s, &dec_cpu, err)) != TSR_OK ||
             (st = bench_measure(b, BENCH_READ, &read[1], err)) != TSR_OK)
             break;
         double top = fmax(ops[0], ops[1]);
         note(&pre, n, (double)b->o->prompt / pre_s, top / x->macs,
-             bench_instruction_rate(b, which, top, fmax(clock[0], clock[1])));
-        note(&dec, n, (double)b->o->tokens / dec_s, 0.5 * (read[0] + read[1]) / x->bytes, 0);
+             bench_instruction_rate(b, which, top, fmax(clock[0], clock[1])),
+             pre_cpu / (pre_s * b->threads));
+        note(&dec, n, (double)b->o->tokens / dec_s, 0.5 * (read[0] + read[1]) / x->bytes, 0,
+             dec_cpu / (dec_s * b->threads));
         n++;
     } while (n < max && tsr_now_s() - start < 10.0);
     const char *name = !packed || act == TSR_ACT_F32 ? "f32" : act == TSR_ACT_A16 ? "a16" : "a8";

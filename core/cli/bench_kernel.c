@@ -172,6 +172,7 @@ static tsr_status linear(struct bench *b, const struct work *w, uint64_t i, stru
 /* probe, kernel, probe; the kernel for about 25 ms, or once. */
 struct round {
     double before, after, clock, seconds; /* seconds of one call */
+    double busy;                          /* CPU time over threads times wall time */
 };
 
 static tsr_status one_round(struct bench *b, const struct work *w, enum bench_probe which,
@@ -183,6 +184,7 @@ static tsr_status one_round(struct bench *b, const struct work *w, enum bench_pr
     if (which != BENCH_READ)
         TSR_TRY(bench_measure(b, BENCH_CLOCK, &r->clock, err));
     TSR_TRY(bench_measure(b, which, &r->before, err));
+    double cpu = bench_cpu_s();
     t0 = tsr_now_s();
     do {
         for (uint64_t i = 0; i < w->n; i++, calls++)
@@ -191,6 +193,7 @@ static tsr_status one_round(struct bench *b, const struct work *w, enum bench_pr
         dt = tsr_now_s() - t0;
     } while (dt < 0.025);
     r->seconds = dt / (double)calls;
+    r->busy = (bench_cpu_s() - cpu) / (dt * b->threads);
     TSR_TRY(bench_measure(b, which, &r->after, err));
     if (which != BENCH_READ) { /* the slower machine of the two moments had this clock */
         double clock;
@@ -211,10 +214,10 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
     double unit =
         memory ? (double)w->bytes : 2.0 * (double)m * (double)b->o->rows * (double)b->o->cols;
     double  probe_unit = memory ? 1 : 2;
-    double *value = tsr_new(4 * n, sizeof *value), *share = value + n, *probe = share + n;
+    double *value = tsr_new(5 * n, sizeof *value), *share = value + n, *probe = share + n;
     if (!value)
-        return tsr_fail_nomem(err, 4 * n * sizeof *value, "rounds");
-    double    *rate = probe + n;
+        return tsr_fail_nomem(err, 5 * n * sizeof *value, "rounds");
+    double    *rate = probe + n, *busy = rate + n;
     tsr_status st = linear(b, w, 0, err);
     for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
         struct round r;
@@ -226,6 +229,7 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
         double p = memory ? 0.5 * (r.before + r.after) : fmax(r.before, r.after);
         probe[i] = p * probe_unit * 1e-9;
         share[i] = probe[i] > 0 ? value[i] / probe[i] : 0;
+        busy[i] = r.busy;
         rate[i] = bench_instruction_rate(b, which, p, r.clock);
     }
     if (st == TSR_OK) {
@@ -248,6 +252,7 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
         row.share = bench_median(share, n);
         row.probe = bench_median(probe, n);
         row.rate = bench_median(rate, n);
+        row.busy = bench_median(busy, n);
         row.milliseconds = unit / row.value * 1e-6;
         st = bench_add(b, &row, err);
     }

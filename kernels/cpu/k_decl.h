@@ -18,8 +18,10 @@ void     K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_
                   float *scores);
 void     K(round_bf16)(float *out, const float *x, uint64_t n);
 void     K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, float *sa);
-void     K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
-void     K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
+void     K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+               uint64_t t1);
+void     K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                  uint64_t t1);
 void     K(math)(float *out, const float *x, uint64_t n, uint32_t which);
 uint64_t K(probe_read)(const void *p, uint64_t bytes, uint32_t shape);
 float    K(probe_fma)(uint64_t rounds);

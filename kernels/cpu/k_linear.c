@@ -101,48 +101,78 @@ static void tile_any(uint64_t m, const float *w, const float *x, uint64_t n, flo
     }
 }
 
-/* ((s0+s1)+(s2+s3))+((s4+s5)+(s6+s7)), then the bias; seg is [SEGMENTS][stride]. */
-INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token, const float *seg,
-                   uint64_t stride)
+/* Adds the bias and stores 16 rows of one token, fewer at the end of the matrix. */
+INLINE void put(const struct tsr_cpu_linear *a, uint64_t row, uint64_t token, v16 y)
+{
+    if (row >= a->w->rows)
+        return;
+    uint64_t n = a->w->rows - row < 16 ? a->w->rows - row : 16;
+    if (a->bias)
+        y = v_add(y, v_loadn(a->bias + row, n));
+    v_storen(a->out + token * a->ldo + row, y, n);
+}
+
+/* ((s0+s1)+(s2+s3))+((s4+s5)+(s6+s7)); seg is [SEGMENTS][PANEL]. */
+INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token, const float *seg)
 {
     for (uint64_t half = 0; half < 2; half++) {
-        uint64_t row = panel * PANEL + 16 * half;
-        if (row >= a->w->rows)
-            return;
-        uint64_t n = a->w->rows - row < 16 ? a->w->rows - row : 16;
-        v16      s[SEGMENTS];
+        v16 s[SEGMENTS];
         for (uint64_t i = 0; i < SEGMENTS; i++)
-            s[i] = i < a->w->nseg ? v_load(seg + i * stride + 16 * half) : v_set1(0.0f);
-        v16 y = v_add(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])),
-                      v_add(v_add(s[4], s[5]), v_add(s[6], s[7])));
-        if (a->bias)
-            y = v_add(y, v_loadn(a->bias + row, n));
-        v_storen(a->out + token * a->ldo + row, y, n);
+            s[i] = i < a->w->nseg ? v_load(seg + i * PANEL + 16 * half) : v_set1(0.0f);
+        put(a, panel * PANEL + 16 * half, token,
+            v_add(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])),
+                  v_add(v_add(s[4], s[5]), v_add(s[6], s[7]))));
     }
 }
 
-static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)
+/* Segment s of eight is done for one vector of rows: the tree as a binary counter, part[i]
+ * holding sums of 2^i segments.  Returns the whole sum after the last. */
+INLINE v16 tree_add(uint64_t s, v16 c, float part[3][GROUP][TOKENS_MAX][PANEL], uint64_t p,
+                    uint64_t t, uint64_t lane)
+{
+    uint64_t level = 0;
+    for (; s & 1; s >>= 1, level++)
+        c = v_add(v_load(&part[level][p][t][lane]), c);
+    if (level < 3)
+        v_store(&part[level][p][t][lane], c);
+    return c;
+}
+
+/* np panels at once, so that the activations of a block of columns are used np times from a
+ * near cache. */
+static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                         uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
-    float                        seg[SEGMENTS][TOKENS_MAX][PANEL], block[COLS * PANEL];
-    for (uint64_t s = 0; s < w->nseg; s++) {
-        memset(seg[s], 0, (t1 - t0) * sizeof seg[s][0]);
-        uint64_t begin = s * w->seg, end = w->cols - begin < w->seg ? w->cols : begin + w->seg;
+    float cur[GROUP][TOKENS_MAX][PANEL], part[3][GROUP][TOKENS_MAX][PANEL], block[COLS * PANEL];
+    for (uint64_t s = 0; s < SEGMENTS; s++) {
+        uint64_t begin = s * w->seg, end = begin + w->seg < w->cols ? begin + w->seg : w->cols;
+        for (uint64_t p = 0; p < np; p++)
+            memset(cur[p], 0, (t1 - t0) * sizeof cur[p][0]);
         for (uint64_t k = begin; k < end; k += COLS) {
-            uint64_t     n = end - k < COLS ? end - k : COLS;
-            const float *b = block;
-            if (w->layout == W_F32)
-                b = (const float *)(const void *)(w->codes + panel * w->panel_bytes) + k * PANEL;
-            else
-                widen(w, panel, k, k + n, block);
-            for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
-                uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
-                tile_any(m, b, a->xpack + t * w->cols + k * m, n, seg[s][t - t0]);
+            uint64_t n = end - k < COLS ? end - k : COLS;
+            for (uint64_t p = 0; p < np; p++) {
+                const uint8_t *codes = w->codes + (panel + p) * w->panel_bytes;
+                const float   *b = block;
+                if (w->layout == W_F32)
+                    b = (const float *)(const void *)codes + k * PANEL;
+                else
+                    widen(w, panel + p, k, k + n, block);
+                for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
+                    uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
+                    tile_any(m, b, a->xpack + t * w->cols + k * m, n, cur[p][t - t0]);
+                }
             }
         }
+        for (uint64_t p = 0; p < np; p++)
+            for (uint64_t t = t0; t < t1; t++)
+                for (uint64_t half = 0; half < 2; half++) {
+                    v16 c = v_load(&cur[p][t - t0][16 * half]);
+                    c = tree_add(s, c, part, p, t - t0, 16 * half);
+                    if (s + 1 == SEGMENTS)
+                        put(a, (panel + p) * PANEL + 16 * half, t, c);
+                }
     }
-    for (uint64_t t = t0; t < t1; t++)
-        finish(a, panel, t, &seg[0][t - t0][0], TOKENS_MAX * PANEL);
 }
 
 /* Few tokens: the weights are read once, widened in registers. */
@@ -181,7 +211,7 @@ INLINE void linear_few(const struct tsr_cpu_linear *a, uint64_t panel, enum tsr_
 #undef GIVE
     }
     for (int t = 0; t < m; t++)
-        finish(a, panel, (uint64_t)t, &seg[t][0][0], PANEL);
+        finish(a, panel, (uint64_t)t, &seg[t][0][0]);
 }
 
 INLINE void linear_few_kind(const struct tsr_cpu_linear *a, uint64_t panel,
@@ -192,14 +222,18 @@ INLINE void linear_few_kind(const struct tsr_cpu_linear *a, uint64_t panel,
 #undef CALL
 }
 
-void K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)
+void K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+               uint64_t t1)
 {
-    if (a->xpack)
-        linear_tiles(a, panel, t0, t1);
-    else if (a->w->layout == W_F32)
-        linear_few_kind(a, panel, W_F32);
-    else if (a->w->layout == W_BF16)
-        linear_few_kind(a, panel, W_BF16);
-    else
-        linear_few_kind(a, panel, W_F16);
+    if (a->xpack) {
+        linear_tiles(a, panel, np, t0, t1);
+        return;
+    }
+    for (uint64_t p = panel; p < panel + np; p++)
+        if (a->w->layout == W_F32)
+            linear_few_kind(a, p, W_F32);
+        else if (a->w->layout == W_BF16)
+            linear_few_kind(a, p, W_BF16);
+        else
+            linear_few_kind(a, p, W_F16);
 }

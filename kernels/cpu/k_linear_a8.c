@@ -229,21 +229,24 @@ INLINE void tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, u
         }
 }
 
-void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)
+void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                  uint64_t t1)
 {
     const int low = a->w->layout == W_I4;
-    if (a->qpack) {
-        if (low)
-            tiles(a, panel, t0, t1, 1);
-        else
-            tiles(a, panel, t0, t1, 0);
-        return;
-    }
-    for (uint64_t t = t0; t < t1; t += DIRECT_MAX) {
-        uint64_t m = t1 - t < DIRECT_MAX ? t1 - t : DIRECT_MAX;
-        if (low)
-            few_any(a, panel, t, m, 1);
-        else
-            few_any(a, panel, t, m, 0);
+    for (uint64_t p = panel; p < panel + np; p++) {
+        if (a->qpack) {
+            if (low)
+                tiles(a, p, t0, t1, 1);
+            else
+                tiles(a, p, t0, t1, 0);
+            continue;
+        }
+        for (uint64_t t = t0; t < t1; t += DIRECT_MAX) {
+            uint64_t m = t1 - t < DIRECT_MAX ? t1 - t : DIRECT_MAX;
+            if (low)
+                few_any(a, p, t, m, 1);
+            else
+                few_any(a, p, t, m, 0);
+        }
     }
 }

@@ -32,9 +32,9 @@
 #define TILE_SWITCH(m, f)                                                                          \
     switch (m) {                                                                                   \
         TILE_CASE(12, f)                                                                           \
-        TILE_CASE(11, f) TILE_CASE(10, f) TILE_CASE(9, f) TILE_CASE(8, f) TILE_CASE(7, f)          \
-            TILE_CASE(6, f) TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f)                        \
-                TILE_CASE(2, f) default : f(1);                                                    \
+        TILE_CASE(11, f)                                                                           \
+        TILE_CASE(10, f) TILE_CASE(9, f) TILE_CASE(8, f) TILE_CASE(7, f) TILE_CASE(6, f)           \
+            TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);        \
         break;                                                                                     \
     }
 #elif ISA_TOKENS == 6

@@ -13,6 +13,7 @@
 #define BLOCK      128u /* columns that share an activation scale       */
 #define DIRECT_MAX 4u   /* most tokens that the GEMV form takes         */
 #define TOKENS_MAX 96u  /* most tokens per call of linear and linear_a8 */
+#define GROUP      4u   /* most panels per call */
 
 enum tsr_cpu_layout {
     W_F32,  /* [panel][k][32] F32                                        */
@@ -94,9 +95,11 @@ struct tsr_cpu_kernels {
     void (*round_bf16)(float *out, const float *x, uint64_t n);
     /* one token's activations: q and one scale per block */
     void (*quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, float *sa);
-    /* tokens [t0,t1) (t0 on a tile, at most TOKENS_MAX) of one panel */
-    void (*linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
-    void (*linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
+    /* tokens [t0,t1) (t0 on a tile, at most TOKENS_MAX) of np panels (at most GROUP) */
+    void (*linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                   uint64_t t1);
+    void (*linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                      uint64_t t1);
     /* math by itself, for tests: 0 exp, 1 tanh, 2 erf */
     void (*math)(float *out, const float *x, uint64_t n, uint32_t which);
     /* probes (tessera/draft/probe.h) */

@@ -6,6 +6,7 @@
 struct job {
     const struct tsr_cpu *c;
     struct tsr_cpu_linear a;
+    uint64_t              group;     /* panels that go together */
     uint64_t              per_chunk; /* tokens that go through a panel together */
     int                   a8;
     float                *x16; /* a16: rounded activations */
@@ -77,14 +78,16 @@ static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
 static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
 {
     struct job *j = arg;
+    uint64_t    groups = cpu_ceil(j->a.w->panels, j->group);
     for (uint64_t i = begin; i < end; i++) {
         /* token chunks outside: their activations stay in a cache while the weights pass */
-        uint64_t panel = i % j->a.w->panels, t0 = i / j->a.w->panels * j->per_chunk;
+        uint64_t panel = i % groups * j->group, t0 = i / groups * j->per_chunk;
+        uint64_t np = cpu_min(j->group, j->a.w->panels - panel);
         uint64_t t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
         if (j->a8)
-            j->c->k->linear_a8(&j->a, panel, t0, t1);
+            j->c->k->linear_a8(&j->a, panel, np, t0, t1);
         else
-            j->c->k->linear(&j->a, panel, t0, t1);
+            j->c->k->linear(&j->a, panel, np, t0, t1);
     }
     return TSR_OK;
 }
@@ -188,6 +191,8 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
         return st;
     j.per_chunk = TOKENS_MAX / c->k->tile * c->k->tile;
     uint64_t chunks = cpu_ceil(out.rows, j.per_chunk);
+    /* groups of panels only where enough work is left for the threads */
+    j.group = tiled && w->panels * chunks >= 32 * GROUP ? GROUP : 1;
     uint64_t work = w->panel_bytes + cpu_min(out.rows, j.per_chunk) * w->cols * (PANEL / 8);
-    return tsr_cpu_for(c, w->panels * chunks, work, panels, &j);
+    return tsr_cpu_for(c, cpu_ceil(w->panels, j.group) * chunks, work * j.group, panels, &j);
 }
