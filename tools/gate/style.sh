@@ -33,7 +33,7 @@ phase_tidy() {
         else
             todo+=("$key $file")
         fi
-    done < <(jq -r '.[].file' "$db" | sed -n 's|^\.\./\(\(core\|kernels\|plugins\)/.*\)|\1|p' |
+    done < <(jq -r '.[].file' "$db" | sed -nE 's#^\.\./((core|kernels|plugins)/.*)#\1#p' |
         sort -u)
     [ $n -gt 0 ] || return 1
     say "tidy: $n files, ${#todo[@]} of them new or changed"
