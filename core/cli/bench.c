@@ -203,7 +203,7 @@ static tsr_status print_json(struct bench *b, struct tsr_err *err)
                       "rows", (json_int_t)r->rows, "cols", (json_int_t)r->cols, "m",
                       (json_int_t)r->m, "threads", (json_int_t)b->threads, "ms", r->milliseconds,
                       "value", r->value, "best", r->best, "probe", r->probe, "probe_of_instruction",
-                      r->rate, "unit", r->unit, "counts", counts(r));
+                      r->rate, "busy", r->busy, "unit", r->unit, "counts", counts(r));
         if (o && counts(r))
             (void)json_object_set_new(o, "share", json_real(r->share));
         if (!o || json_array_append_new(rows, o) != 0) {

@@ -23,37 +23,59 @@
 #define TILE_EACH(X) X(0) X(1) X(2) X(3)
 #endif
 
-/* switch cases that call f(m) for m = 2.. of the tile, the default being 1 */
+/* TILE_SWITCH(m, f) calls f(m) with a constant, FEW_SWITCH for the GEMV form. */
 #define TILE_CASE(n, f)                                                                            \
     case n:                                                                                        \
         f(n);                                                                                      \
-        break;
+        break
 #if ISA_TOKENS == 12
 #define TILE_SWITCH(m, f)                                                                          \
     switch (m) {                                                                                   \
-        TILE_CASE(12, f)                                                                           \
-        TILE_CASE(11, f)                                                                           \
-        TILE_CASE(10, f) TILE_CASE(9, f) TILE_CASE(8, f) TILE_CASE(7, f) TILE_CASE(6, f)           \
-            TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);        \
+        TILE_CASE(12, f);                                                                          \
+        TILE_CASE(11, f);                                                                          \
+        TILE_CASE(10, f);                                                                          \
+        TILE_CASE(9, f);                                                                           \
+        TILE_CASE(8, f);                                                                           \
+        TILE_CASE(7, f);                                                                           \
+        TILE_CASE(6, f);                                                                           \
+        TILE_CASE(5, f);                                                                           \
+        TILE_CASE(4, f);                                                                           \
+        TILE_CASE(3, f);                                                                           \
+        TILE_CASE(2, f);                                                                           \
+    default:                                                                                       \
+        f(1);                                                                                      \
         break;                                                                                     \
     }
 #elif ISA_TOKENS == 6
 #define TILE_SWITCH(m, f)                                                                          \
     switch (m) {                                                                                   \
-        TILE_CASE(6, f)                                                                            \
-        TILE_CASE(5, f) TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);            \
+        TILE_CASE(6, f);                                                                           \
+        TILE_CASE(5, f);                                                                           \
+        TILE_CASE(4, f);                                                                           \
+        TILE_CASE(3, f);                                                                           \
+        TILE_CASE(2, f);                                                                           \
+    default:                                                                                       \
+        f(1);                                                                                      \
         break;                                                                                     \
     }
 #else
 #define TILE_SWITCH(m, f)                                                                          \
     switch (m) {                                                                                   \
-        TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);                            \
+        TILE_CASE(4, f);                                                                           \
+        TILE_CASE(3, f);                                                                           \
+        TILE_CASE(2, f);                                                                           \
+    default:                                                                                       \
+        f(1);                                                                                      \
         break;                                                                                     \
     }
 #endif
 #define FEW_SWITCH(m, f)                                                                           \
     switch (m) {                                                                                   \
-        TILE_CASE(4, f) TILE_CASE(3, f) TILE_CASE(2, f) default : f(1);                            \
+        TILE_CASE(4, f);                                                                           \
+        TILE_CASE(3, f);                                                                           \
+        TILE_CASE(2, f);                                                                           \
+    default:                                                                                       \
+        f(1);                                                                                      \
         break;                                                                                     \
     }
 
