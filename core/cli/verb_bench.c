@@ -85,14 +85,17 @@ const struct tsr_verb tsr_verb_bench = {
     .args = "gemv|gemm|e2e [MODEL]",
     .min_args = 1,
     .max_args = 2,
-    .details = "gemv: one token through weights that no cache holds, beside the rate at which the "
-               "memory can be read. gemm: many tokens, beside the multiply-adds that the "
-               "instruction set can do. e2e: a prompt and a few decode steps of MODEL (a Hugging "
-               "Face folder or @demo), or of random weights of any shape.\n"
-               "Every round measures probe, kernel, probe within the same second; `share` is the "
-               "median over the rounds of kernel over probe. An arithmetic probe counts only if "
-               "it reached 97 % of its instruction's rate at the clock measured beside it; else "
-               "the share is void: another process is using the cores.",
+    .details =
+        "gemv: one token through weights that no cache holds, beside the rate at which the "
+        "memory can be read. gemm: many tokens, beside the multiply-adds that the "
+        "instruction set can do. e2e: a prompt and a few decode steps of MODEL (a Hugging "
+        "Face folder or @demo), or of random weights of any shape.\n"
+        "Every round measures probe, kernel, probe within the same second; `share` is the "
+        "median over the rounds of kernel over probe. An arithmetic probe counts only if "
+        "it reached 97 % of its instruction's rate at the clock measured beside it, and `busy` is "
+        "at "
+        "least 90 %; else the share is void: another process is using the cores. For e2e, rows is "
+        "the hidden size and cols the number of layers.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .options_size = sizeof(struct bench_options),
