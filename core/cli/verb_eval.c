@@ -167,7 +167,7 @@ static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_
 
 const struct tsr_verb tsr_verb_eval = {
     .name = "eval",
-    .summary = "Measure perplexity by a named protocol",
+    .summary = "measures perplexity by a named protocol",
     .args = "MODEL",
     .min_args = 1,
     .max_args = 1,

@@ -31,14 +31,16 @@ static void print_table(const json_t *rows, const char *const *keys, const char 
     const json_t *row;
     for (unsigned k = 0; k < n; k++) {
         width[k] = strlen(heads[k]);
-        json_array_foreach(rows, i, row) if (strlen(text_of(row, keys[k])) > width[k]) width[k] =
-            strlen(text_of(row, keys[k]));
+        json_array_foreach (rows, i, row)
+            if (strlen(text_of(row, keys[k])) > width[k])
+                width[k] = strlen(text_of(row, keys[k]));
     }
     for (unsigned k = 0; k < n; k++)
         (void)printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, heads[k], k + 1 < n ? "  " : "\n");
-    json_array_foreach(rows, i, row) for (unsigned k = 0; k < n; k++)(void)
-        printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, text_of(row, keys[k]),
-               k + 1 < n ? "  " : "\n");
+    json_array_foreach (rows, i, row)
+        for (unsigned k = 0; k < n; k++)
+            (void)printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, text_of(row, keys[k]),
+                         k + 1 < n ? "  " : "\n");
 }
 
 static void print_plugins(const json_t *plugins, const json_t *refused)
@@ -48,7 +50,8 @@ static void print_plugins(const json_t *plugins, const json_t *refused)
     size_t                   i;
     const json_t            *row;
     print_table(plugins, keys, heads, 6);
-    json_array_foreach(refused, i, row)(void) printf("refused: %s\n", text_of(row, "why"));
+    json_array_foreach (refused, i, row)
+        (void)printf("refused: %s\n", text_of(row, "why"));
 }
 
 static void print_formats(const json_t *formats)
@@ -71,8 +74,7 @@ static void print_devices(const json_t *devices)
     const json_t *d;
     char          total[TSR_BYTES_TEXT], room[TSR_BYTES_TEXT];
     (void)printf("backend  device\n");
-    json_array_foreach(devices, i, d)
-    {
+    json_array_foreach (devices, i, d) {
         if (json_object_get(d, "error"))
             (void)printf("%-7s  not usable: %s\n", text_of(d, "backend"), text_of(d, "error"));
         else
@@ -94,8 +96,8 @@ static void print_option(const json_t *o)
     (void)printf("  %-12s %s\n", "", text_of(o, "help"));
     if (*text_of(o, "replaced_by"))
         (void)printf("  %-12s deprecated: %s\n", "", text_of(o, "replaced_by"));
-    json_array_foreach(json_object_get(o, "choices"), i, c)(void)
-        printf("  %-12s   %-8s %s\n", "", text_of(c, "name"), text_of(c, "help"));
+    json_array_foreach (json_object_get(o, "choices"), i, c)
+        (void)printf("  %-12s   %-8s %s\n", "", text_of(c, "name"), text_of(c, "help"));
 }
 
 static void print_component(const json_t *p)
@@ -109,7 +111,8 @@ static void print_component(const json_t *p)
     (void)printf("  %s\n  %s\n", text_of(p, "path"), text_of(p, "hash"));
     if (json_array_size(json_object_get(p, "options")))
         (void)printf("options:\n");
-    json_array_foreach(json_object_get(p, "options"), i, o) print_option(o);
+    json_array_foreach (json_object_get(p, "options"), i, o)
+        print_option(o);
 }
 
 static void print_model(const json_t *m)
@@ -135,8 +138,7 @@ static void print_model(const json_t *m)
     else
         (void)printf("  tokenizer of %lld ids\n", int_of(tok, "size"));
     (void)printf("  %s\ntensors (the first layer's):\n", text_of(m, "hash"));
-    json_array_foreach(json_object_get(m, "tensors"), i, t)
-    {
+    json_array_foreach (json_object_get(m, "tensors"), i, t) {
         const json_t *shape = json_object_get(t, "shape");
         (void)printf("  %-12s %-5s %lld x %lld\n", text_of(t, "name"), text_of(t, "dtype"),
                      (long long)json_integer_value(json_array_get(shape, 0)),
@@ -327,8 +329,7 @@ static void print_text(const json_t *j)
         (void)printf("%s", gap);
         print_devices(v);
     }
-    json_array_foreach(json_object_get(j, "components"), i, v)
-    {
+    json_array_foreach (json_object_get(j, "components"), i, v) {
         (void)printf("%s", i ? "\n" : "");
         print_component(v);
     }
@@ -355,7 +356,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_inspect;
 const struct tsr_verb tsr_verb_inspect = {
     .name = "inspect",
-    .summary = "list plugins, formats, model families and devices, or show one in detail",
+    .summary = "lists plugins, formats, model families and devices, or shows one in detail",
     .args = "[plugins|formats|models|devices|PLUGIN|FILE.so|MODEL]",
     .min_args = 0,
     .max_args = 1,

@@ -123,7 +123,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_plan;
 const struct tsr_verb tsr_verb_plan = {
     .name = "plan",
-    .summary = "choose bits and places of layers for a planning problem",
+    .summary = "chooses bits and places of layers for a planning problem",
     .args = "",
     .min_args = 0,
     .max_args = 0,

@@ -88,7 +88,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 
 const struct tsr_verb tsr_verb_roundtrip = {
     .name = "roundtrip",
-    .summary = "Send tensors through a quantizer or codec and back",
+    .summary = "sends tensors through a quantizer or codec and back",
     .args = "PLUGIN[:key=value,...] IN.safetensors",
     .min_args = 2,
     .max_args = 2,

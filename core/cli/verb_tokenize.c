@@ -56,17 +56,19 @@ static tsr_status read_line(FILE *in, struct tsr_text *line, bool *got, bool *to
 static tsr_status known_keys(const json_t *j, const char *name, struct tsr_err *err)
 {
     static const char *const keys[] = { "text", "special", "ids", "skip_special" };
-    const char *key;
-    json_t     *v;
+    const char              *key;
+    json_t                  *v;
     if (!json_is_object(j))
         return tsr_fail(err, TSR_E_INPUT, "%s: not a JSON object", name);
-    json_object_foreach((json_t *)j, key, v) {
+    json_object_foreach ((json_t *)j, key, v) {
         bool known = false;
         for (unsigned i = 0; i < 4; i++)
             known = known || strcmp(key, keys[i]) == 0;
         if (!known)
-            return tsr_fail(err, TSR_E_INPUT, "%s: unknown key \"%.40s\"; text, special, ids and "
-                            "skip_special are known", name, key);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: unknown key \"%.40s\"; text, special, ids and "
+                            "skip_special are known",
+                            name, key);
     }
     if (!json_object_get(j, "text") == !json_object_get(j, "ids"))
         return tsr_fail(err, TSR_E_INPUT, "%s: give either \"text\" or \"ids\"", name);
@@ -179,8 +181,10 @@ static tsr_status run_lines(const struct tsr_tokenizer *t, struct tsr_err *err)
     }
     tsr_text_free(&line);
     if (st == TSR_OK && bad)
-        st = tsr_fail(err, TSR_E_INPUT, "standard input: %llu of %llu lines could not be used; "
-                      "their answers say why", (unsigned long long)bad, (unsigned long long)n);
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "standard input: %llu of %llu lines could not be used; "
+                      "their answers say why",
+                      (unsigned long long)bad, (unsigned long long)n);
     return st;
 }
 
@@ -190,8 +194,8 @@ static tsr_status run_text(struct tsr_cli *c, const struct tsr_tokenizer *t,
                            const struct tokenize_options *o, struct tsr_err *err)
 {
     struct tsr_ids ids = { 0 };
-    tsr_status st = tsr_tokenize(t, o->text, strlen(o->text),
-                                 o->special ? TSR_TOKENIZE_SPECIAL : 0, &ids, err);
+    tsr_status     st =
+        tsr_tokenize(t, o->text, strlen(o->text), o->special ? TSR_TOKENIZE_SPECIAL : 0, &ids, err);
     if (st == TSR_OK && c->json) {
         st = tsr_cli_print_json(ids_object(&ids), err);
     } else if (st == TSR_OK) {
@@ -223,7 +227,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 
 const struct tsr_verb tsr_verb_tokenize = {
     .name = "tokenize",
-    .summary = "turn text into token ids and back",
+    .summary = "turns text into token ids and back",
     .args = "MODEL",
     .min_args = 1,
     .max_args = 1,

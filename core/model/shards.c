@@ -160,8 +160,7 @@ static tsr_status check_index(const struct tsr_shards *s, json_t *map, const cha
 {
     const char *key;
     json_t     *v;
-    json_object_foreach(map, key, v)
-    {
+    json_object_foreach (map, key, v) {
         uint32_t                 want = file_index(names, n, json_string_value(v));
         const struct tsr_stored *t = tsr_shards_find(s, key);
         if (!t || t->file != want)
@@ -185,8 +184,7 @@ static tsr_status open_map(struct tsr_shards *s, const char *folder, json_t *map
     const char *key;
     json_t     *v;
     uint32_t    n = 0;
-    json_object_foreach(map, key, v)
-    {
+    json_object_foreach (map, key, v) {
         const char *name = json_string_value(v);
         if (!name || strlen(name) != json_string_length(v))
             return tsr_fail(err, TSR_E_INPUT, "%s: \"weight_map\": \"%.200s\" has no file name",

@@ -15,27 +15,27 @@
 #include "base/mem.h"
 #include "model/tokenizer.h"
 
-#define TOK_MAX_FILE     (256ull << 20)
-#define TOK_MAX_DEPTH    32u
-#define TOK_MAX_IDS      (4u << 20)    /* ids are below this                           */
-#define TOK_MAX_REGEX    (16u << 10)   /* bytes of a pattern, and four times translated */
-#define TOK_MAX_ADDED    1024u         /* bytes of an added token                      */
-#define TOK_MAX_TEXT     (1u << 30)    /* bytes of a text                              */
-#define TOK_MAX_PARTS    64u           /* components of one kind                       */
+#define TOK_MAX_FILE  (256ull << 20)
+#define TOK_MAX_DEPTH 32u
+#define TOK_MAX_IDS   (4u << 20)  /* ids are below this                           */
+#define TOK_MAX_REGEX (16u << 10) /* bytes of a pattern, and four times translated */
+#define TOK_MAX_ADDED 1024u       /* bytes of an added token                      */
+#define TOK_MAX_TEXT  (1u << 30)  /* bytes of a text                              */
+#define TOK_MAX_PARTS 64u         /* components of one kind                       */
 /* PCRE2 steps of one match: a fixed part, and one for each byte that a pattern may walk back
  * over.  "\s*[\r\n]+" costs a step per space of a run, so that without the second part a
  * megabyte of spaces would be refused by the patterns of real models. */
-#define TOK_MATCH_LIMIT  1000000u
+#define TOK_MATCH_LIMIT    1000000u
 #define TOK_MATCH_PER_BYTE 8u
-#define TOK_DEPTH_LIMIT  10000u
-#define TOK_HEAP_LIMIT   (64u << 10)   /* KiB                                          */
-#define TOK_JIT_STACK    (1u << 20)
+#define TOK_DEPTH_LIMIT    10000u
+#define TOK_HEAP_LIMIT     (64u << 10) /* KiB                                          */
+#define TOK_JIT_STACK      (1u << 20)
 
 /* ---- tok_map.c --------------------------------------------------------- */
 
 struct tok_entry {
     uint64_t at;
-    uint32_t len, value, tag;              /* tag: upper half of the hash */
+    uint32_t len, value, tag; /* tag: upper half of the hash */
 };
 /* Strings to numbers; a second put of a key replaces its value. */
 struct tok_strmap {
@@ -43,7 +43,7 @@ struct tok_strmap {
     uint64_t          n_bytes, cap_bytes;
     struct tok_entry *entry;
     uint32_t          n, cap;
-    uint32_t         *slot;                /* entry + 1, 0: free */
+    uint32_t         *slot; /* entry + 1, 0: free */
     uint64_t          mask;
 };
 /* Returns the index of the entry through *at if at is given. */
@@ -63,37 +63,37 @@ void       tok_map_free(struct tok_map *m);
 
 /* Prefix tree over bytes; node 0 is the root. */
 struct tok_trie {
-    struct tok_map edges;                  /* node << 8 | byte -> node */
-    int32_t       *value;                  /* per node, -1: none       */
+    struct tok_map edges; /* node << 8 | byte -> node */
+    int32_t       *value; /* per node, -1: none       */
     uint32_t       n, cap;
-    bool           first[256];             /* a key starts with it     */
+    bool           first[256]; /* a key starts with it     */
 };
-tsr_status tok_trie_put(struct tok_trie *t, const char *s, uint64_t n, int32_t value,
-                        int32_t *old, struct tsr_err *err);
+tsr_status tok_trie_put(struct tok_trie *t, const char *s, uint64_t n, int32_t value, int32_t *old,
+                        struct tsr_err *err);
 /* Child of node by byte, 0 if there is none. */
-uint32_t   tok_trie_step(const struct tok_trie *t, uint32_t node, unsigned char byte);
-void       tok_trie_free(struct tok_trie *t);
+uint32_t tok_trie_step(const struct tok_trie *t, uint32_t node, unsigned char byte);
+void     tok_trie_free(struct tok_trie *t);
 
 /* ---- tok_text.c -------------------------------------------------------- */
 
 /* One code point of valid UTF-8 (n > 0); its bytes through *len. */
-uint32_t tok_char(const char *s, uint64_t n, unsigned *len);
-unsigned tok_put_char(char out[4], uint32_t c);
+uint32_t   tok_char(const char *s, uint64_t n, unsigned *len);
+unsigned   tok_put_char(char out[4], uint32_t c);
 tsr_status tok_append_char(struct tsr_text *t, uint32_t c, struct tsr_err *err);
-bool     tok_valid(const char *s, uint64_t n);
+bool       tok_valid(const char *s, uint64_t n);
 /* Bytes of the valid or invalid sequence at s and whether it is valid; *open is set when more
  * bytes could make it valid.  Invalid sequences are maximal subparts (Unicode 3.9, U+FFFD). */
 unsigned tok_sequence(const char *s, uint64_t n, bool *valid, bool *open);
 /* Appends s with U+FFFD for every invalid sequence. */
 tsr_status tok_append_lossy(struct tsr_text *t, const char *s, uint64_t n, struct tsr_err *err);
 
-bool tok_is_space(uint32_t c);             /* White_Space               */
-bool tok_is_word(uint32_t c);              /* \w of UTS 18              */
-bool tok_is_numeric(uint32_t c);           /* Nd, Nl, No                */
-bool tok_is_punct(uint32_t c);             /* P* and ASCII punctuation  */
-bool tok_is_mark(uint32_t c);              /* M*                        */
-uint32_t tok_byte_char(unsigned char b);   /* GPT-2's alphabet          */
-int      tok_char_byte(uint32_t c);        /* -1: not in it             */
+bool     tok_is_space(uint32_t c);       /* White_Space               */
+bool     tok_is_word(uint32_t c);        /* \w of UTS 18              */
+bool     tok_is_numeric(uint32_t c);     /* Nd, Nl, No                */
+bool     tok_is_punct(uint32_t c);       /* P* and ASCII punctuation  */
+bool     tok_is_mark(uint32_t c);        /* M*                        */
+uint32_t tok_byte_char(unsigned char b); /* GPT-2's alphabet          */
+int      tok_char_byte(uint32_t c);      /* -1: not in it             */
 
 /* ---- tok_regex.c, tok_syntax.c ----------------------------------------- */
 
@@ -103,8 +103,8 @@ struct tok_regex;
 struct tok_pattern {
     char             *text;
     uint64_t          n;
-    struct tok_regex *regex;               /* NULL: literal text */
-    bool              empty;               /* the empty string   */
+    struct tok_regex *regex; /* NULL: literal text */
+    bool              empty; /* the empty string   */
 };
 struct tok_span {
     uint64_t at, end;
@@ -130,30 +130,55 @@ tsr_status tok_syntax(struct tsr_text *out, const char *name, const char *patter
 
 enum tok_kind {
     /* normalizers */
-    TOK_NFC, TOK_NFD, TOK_NFKC, TOK_NFKD, TOK_LOWER, TOK_STRIP_ACCENTS, TOK_STRIP, TOK_REPLACE,
-    TOK_PREPEND, TOK_CHARSMAP, TOK_BYTES, TOK_NMT, TOK_BERT,
+    TOK_NFC,
+    TOK_NFD,
+    TOK_NFKC,
+    TOK_NFKD,
+    TOK_LOWER,
+    TOK_STRIP_ACCENTS,
+    TOK_STRIP,
+    TOK_REPLACE,
+    TOK_PREPEND,
+    TOK_CHARSMAP,
+    TOK_BYTES,
+    TOK_NMT,
+    TOK_BERT,
     /* pre-tokenizers */
-    TOK_BYTE_LEVEL, TOK_SPLIT, TOK_METASPACE, TOK_WHITESPACE, TOK_WHITESPACE_SPLIT, TOK_DIGITS,
-    TOK_PUNCTUATION, TOK_DELIMITER, TOK_BERT_SPLIT, TOK_FIXED,
+    TOK_BYTE_LEVEL,
+    TOK_SPLIT,
+    TOK_METASPACE,
+    TOK_WHITESPACE,
+    TOK_WHITESPACE_SPLIT,
+    TOK_DIGITS,
+    TOK_PUNCTUATION,
+    TOK_DELIMITER,
+    TOK_BERT_SPLIT,
+    TOK_FIXED,
     /* decoders, besides BYTE_LEVEL, METASPACE, STRIP and REPLACE */
-    TOK_BYTE_FALLBACK, TOK_FUSE,
+    TOK_BYTE_FALLBACK,
+    TOK_FUSE,
 };
-enum tok_behavior { TOK_REMOVED, TOK_ISOLATED, TOK_MERGED_PREVIOUS, TOK_MERGED_NEXT,
-                    TOK_CONTIGUOUS };
+enum tok_behavior {
+    TOK_REMOVED,
+    TOK_ISOLATED,
+    TOK_MERGED_PREVIOUS,
+    TOK_MERGED_NEXT,
+    TOK_CONTIGUOUS
+};
 enum tok_scheme { TOK_ALWAYS, TOK_FIRST, TOK_NEVER };
 
 struct tok_charsmap;
 struct tok_part {
-    enum tok_kind       kind;
-    struct tok_pattern  pattern;
-    char               *text;              /* content, prepend, replacement */
-    uint64_t            n_text;
-    uint32_t            c;                 /* a character                   */
-    enum tok_behavior   behavior;
-    enum tok_scheme     scheme;
-    bool                invert, prefix_space, use_regex, split, left, right;
-    bool                clean, chinese, accents, lower;
-    uint64_t            start, stop;
+    enum tok_kind        kind;
+    struct tok_pattern   pattern;
+    char                *text; /* content, prepend, replacement */
+    uint64_t             n_text;
+    uint32_t             c; /* a character                   */
+    enum tok_behavior    behavior;
+    enum tok_scheme      scheme;
+    bool                 invert, prefix_space, use_regex, split, left, right;
+    bool                 clean, chinese, accents, lower;
+    uint64_t             start, stop;
     struct tok_charsmap *map;
 };
 struct tok_parts {
@@ -161,13 +186,12 @@ struct tok_parts {
     uint32_t         n, cap;
 };
 /* Walks an object or a (nested) Sequence and calls add() for each component in order. */
-tsr_status tok_parts_load(struct tok_parts *p, const char *name, const char *key,
-                          const char *list, const json_t *j,
+tsr_status tok_parts_load(struct tok_parts *p, const char *name, const char *key, const char *list,
+                          const json_t *j,
                           tsr_status (*add)(struct tok_part *part, const char *name,
-                                            const char *type, const json_t *j,
-                                            struct tsr_err *err),
+                                            const char *type, const json_t *j, struct tsr_err *err),
                           struct tsr_err *err);
-void tok_parts_free(struct tok_parts *p);
+void       tok_parts_free(struct tok_parts *p);
 /* {"String": s} or {"Regex": r} */
 tsr_status tok_load_pattern(struct tok_pattern *p, const char *name, const json_t *j,
                             struct tsr_err *err);
@@ -203,7 +227,7 @@ tsr_status tok_charsmap_run(const struct tok_charsmap *m, struct tok_string *s,
 
 struct tok_piece {
     uint64_t at, len, zero;
-    int64_t  id;                           /* a token already, or -1 */
+    int64_t  id; /* a token already, or -1 */
 };
 struct tok_work {
     struct tsr_text   text;
@@ -247,10 +271,10 @@ void tok_ctx_init(struct tok_ctx *c, const struct tsr_tokenizer *t, uint64_t tex
 void tok_ctx_free(struct tok_ctx *c);
 
 struct tok_bpe {
-    struct tok_map merges;                 /* left << 32 | right -> rank << 32 | id */
+    struct tok_map merges; /* left << 32 | right -> rank << 32 | id */
     char          *unk, *prefix, *suffix;
     uint64_t       n_prefix, n_suffix;
-    int64_t        unk_id;                 /* -1: not in the vocabulary */
+    int64_t        unk_id; /* -1: not in the vocabulary */
     bool           fuse_unk, ignore_merges;
 };
 struct tok_unigram {
@@ -269,7 +293,7 @@ tsr_status tok_unigram_encode(struct tok_ctx *c, const char *s, uint64_t n, stru
 struct tok_added {
     char    *content;
     uint64_t n;
-    char    *normal;                       /* its normalized form if that differs, or NULL */
+    char    *normal; /* its normalized form if that differs, or NULL */
     uint64_t n_normal;
     uint32_t id;
     bool     single_word, lstrip, rstrip, normalized, special;
@@ -282,7 +306,7 @@ tsr_status tok_added_split(const struct tsr_tokenizer *t, const struct tok_trie 
 
 /* ---- template, decoders, the whole ------------------------------------- */
 
-struct tok_slot {                          /* the text (n == 0 and text) or ids of the template */
+struct tok_slot { /* the text (n == 0 and text) or ids of the template */
     bool     text;
     uint32_t first, n;
 };
@@ -299,8 +323,8 @@ tsr_status tok_post_run(const struct tok_template *p, const struct tsr_ids *text
                         struct tsr_ids *ids, struct tsr_err *err);
 void       tok_template_free(struct tok_template *p);
 
-struct tok_token {                         /* by id */
-    const char *s;                         /* borrowed; NULL: no such id */
+struct tok_token { /* by id */
+    const char *s; /* borrowed; NULL: no such id */
     uint64_t    n;
     bool        special, skip;
 };
@@ -318,17 +342,17 @@ struct tsr_tokenizer {
     char                hash[TSR_HASH_TEXT];
     enum tok_model      model;
     struct tok_strmap   vocab;
-    uint32_t            n_vocab;           /* as the reference counts it */
+    uint32_t            n_vocab; /* as the reference counts it */
     bool                byte_fallback;
-    int32_t             byte_id[256];      /* -1: none */
+    int32_t             byte_id[256]; /* -1: none */
     struct tok_bpe      bpe;
     struct tok_unigram  unigram;
     struct tok_token   *token;
     uint32_t            n_token;
     struct tok_added   *added;
     uint32_t            n_added;
-    struct tok_strmap   added_map;         /* content -> index in added */
-    struct tok_trie     plain, normal;     /* added tokens in raw and in normalized text */
+    struct tok_strmap   added_map;     /* content -> index in added */
+    struct tok_trie     plain, normal; /* added tokens in raw and in normalized text */
     struct tok_parts    norm, pre, dec;
     bool                has_dec;
     struct tok_template post;

@@ -35,9 +35,10 @@ static tsr_status load_one(struct tsr_tokenizer *t, const json_t *j, size_t i, u
     TSR_TRY(tok_load_text(j, t->name, "content", &a->content, &a->n, err));
     t->n_added++; /* its strings are freed with the list from here on */
     if (a->n == 0 || a->n > TOK_MAX_ADDED)
-        return tsr_fail(err, TSR_E_INPUT, "%s: the added token with id %lld has %llu bytes instead "
-                        "of 1 to %u", t->name, (long long)id, (unsigned long long)a->n,
-                        TOK_MAX_ADDED);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the added token with id %lld has %llu bytes instead "
+                        "of 1 to %u",
+                        t->name, (long long)id, (unsigned long long)a->n, TOK_MAX_ADDED);
     a->normalized = true;
     TSR_TRY(tsr_json_bool(j, t->name, "single_word", false, &a->single_word, err));
     TSR_TRY(tsr_json_bool(j, t->name, "lstrip", false, &a->lstrip, err));
@@ -76,17 +77,21 @@ tsr_status tok_added_load(struct tsr_tokenizer *t, const json_t *list, struct ts
         TSR_TRY(load_one(t, json_array_get(list, i), i, &next, err));
     for (uint32_t i = 0; i < t->n_added; i++) {
         const struct tok_added *a = &t->added[i];
-        const char *s = a->normal ? a->normal : a->content;
-        uint64_t    len = a->normal ? a->n_normal : a->n;
-        int32_t     old;
+        const char             *s = a->normal ? a->normal : a->content;
+        uint64_t                len = a->normal ? a->n_normal : a->n;
+        int32_t                 old;
         if (len == 0 || len > 16 * TOK_MAX_ADDED)
-            return tsr_fail(err, TSR_E_INPUT, "%s: the normalizer leaves %llu bytes of the added "
-                            "token \"%.80s\"", t->name, (unsigned long long)len, a->content);
-        TSR_TRY(tok_trie_put(a->normalized ? &t->normal : &t->plain, s, len, (int32_t)i, &old,
-                             err));
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: the normalizer leaves %llu bytes of the added "
+                            "token \"%.80s\"",
+                            t->name, (unsigned long long)len, a->content);
+        TSR_TRY(
+            tok_trie_put(a->normalized ? &t->normal : &t->plain, s, len, (int32_t)i, &old, err));
         if (old >= 0)
-            return tsr_fail(err, TSR_E_INPUT, "%s: the added tokens \"%.80s\" and \"%.80s\" are "
-                            "the same once normalized", t->name, t->added[old].content, a->content);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: the added tokens \"%.80s\" and \"%.80s\" are "
+                            "the same once normalized",
+                            t->name, t->added[old].content, a->content);
     }
     return TSR_OK;
 }
@@ -176,8 +181,8 @@ tsr_status tok_added_split(const struct tsr_tokenizer *t, const struct tok_trie 
         if (a->rstrip)
             stop = spaces_after(s, n, stop);
         if (done < start)
-            TSR_TRY(tok_work_push(out, s + done, start - done, zero > done ? zero - done : 0, -1,
-                                  err));
+            TSR_TRY(
+                tok_work_push(out, s + done, start - done, zero > done ? zero - done : 0, -1, err));
         if (start < stop) /* nothing is left of it where an rstrip before took its place */
             TSR_TRY(tok_work_push(out, "", 0, 0, a->id, err));
         done = stop; /* without lstrip it is found again in those spaces, as in the reference */

@@ -8,13 +8,15 @@
 static tsr_status bad_token(struct tsr_tokenizer *t, uint64_t rank, const char *s, uint64_t n,
                             struct tsr_err *err)
 {
-    return tsr_fail(err, TSR_E_INPUT, "%s: merge %llu needs the token \"%.*s\", which is not in "
-                    "the vocabulary", t->name, (unsigned long long)rank, n > 80 ? 80 : (int)n, s);
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: merge %llu needs the token \"%.*s\", which is not in "
+                    "the vocabulary",
+                    t->name, (unsigned long long)rank, n > 80 ? 80 : (int)n, s);
 }
 
 /* The two halves of "a b" or ["a","b"]. */
-static tsr_status halves(struct tsr_tokenizer *t, const json_t *m, uint64_t rank,
-                         const char *s[2], uint64_t n[2], struct tsr_err *err)
+static tsr_status halves(struct tsr_tokenizer *t, const json_t *m, uint64_t rank, const char *s[2],
+                         uint64_t n[2], struct tsr_err *err)
 {
     if (json_is_string(m)) {
         const char *text = json_string_value(m);
@@ -56,8 +58,10 @@ static tsr_status load_merge(struct tsr_tokenizer *t, const json_t *m, uint64_t 
             return bad_token(t, rank, s[i], n[i], err);
     }
     if (n[1] < t->bpe.n_prefix)
-        return tsr_fail(err, TSR_E_INPUT, "%s: the right half of merge %llu is shorter than "
-                        "\"continuing_subword_prefix\"", t->name, (unsigned long long)rank);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the right half of merge %llu is shorter than "
+                        "\"continuing_subword_prefix\"",
+                        t->name, (unsigned long long)rank);
     joined->n = 0;
     TSR_TRY(tsr_text_append(joined, s[0], n[0], err));
     TSR_TRY(tsr_text_append(joined, s[1] + t->bpe.n_prefix, n[1] - t->bpe.n_prefix, err));
@@ -74,16 +78,18 @@ static tsr_status load_fields(struct tsr_tokenizer *t, const json_t *model, stru
     uint64_t n;
     TSR_TRY(tsr_json_real(model, t->name, "dropout", false, 0.0, 1.0, &dropout, err));
     if (dropout > 0)
-        return tsr_fail(err, TSR_E_INPUT, "%s: \"dropout\" is %g; only a tokenizer without dropout "
-                        "gives the same ids twice, so set it to null", t->name, dropout);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"dropout\" is %g; only a tokenizer without dropout "
+                        "gives the same ids twice, so set it to null",
+                        t->name, dropout);
     TSR_TRY(tsr_json_bool(model, t->name, "fuse_unk", false, &t->bpe.fuse_unk, err));
     TSR_TRY(tsr_json_bool(model, t->name, "byte_fallback", false, &t->byte_fallback, err));
     TSR_TRY(tsr_json_bool(model, t->name, "ignore_merges", false, &t->bpe.ignore_merges, err));
     TSR_TRY(tok_load_text(model, t->name, "?unk_token", &t->bpe.unk, &n, err));
     TSR_TRY(tok_load_text(model, t->name, "?continuing_subword_prefix", &t->bpe.prefix,
                           &t->bpe.n_prefix, err));
-    TSR_TRY(tok_load_text(model, t->name, "?end_of_word_suffix", &t->bpe.suffix,
-                          &t->bpe.n_suffix, err));
+    TSR_TRY(tok_load_text(model, t->name, "?end_of_word_suffix", &t->bpe.suffix, &t->bpe.n_suffix,
+                          err));
     t->bpe.unk_id = t->bpe.unk ? tok_strmap_get(&t->vocab, t->bpe.unk, n) : -1;
     return TSR_OK;
 }
@@ -97,11 +103,13 @@ tsr_status tok_bpe_load(struct tsr_tokenizer *t, const json_t *model, struct tsr
     if (json_object_size(vocab) >= TOK_MAX_IDS)
         return tsr_fail(err, TSR_E_INPUT, "%s: the vocabulary has %zu tokens, more than %u",
                         t->name, json_object_size(vocab), TOK_MAX_IDS - 1);
-    json_object_foreach(vocab, key, id) {
+    json_object_foreach (vocab, key, id) {
         int64_t v = json_is_integer(id) ? json_integer_value(id) : -1;
         if (v < 0 || v >= TOK_MAX_IDS)
-            return tsr_fail(err, TSR_E_INPUT, "%s: the id of token \"%.80s\" is not an integer "
-                            "from 0 to %u", t->name, key, TOK_MAX_IDS - 1);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: the id of token \"%.80s\" is not an integer "
+                            "from 0 to %u",
+                            t->name, key, TOK_MAX_IDS - 1);
         TSR_TRY(tok_strmap_put(&t->vocab, key, strlen(key), (uint32_t)v, NULL, err));
     }
     t->n_vocab = t->vocab.n;
@@ -213,7 +221,7 @@ static tsr_status merge_all(struct tok_ctx *c)
 static tsr_status letter(struct tok_ctx *c, const char **s, uint64_t *n, bool first, bool last)
 {
     const struct tok_bpe *b = &c->t->bpe;
-    bool prefix = !first && b->prefix, suffix = last && b->suffix;
+    bool                  prefix = !first && b->prefix, suffix = last && b->suffix;
     if (!prefix && !suffix)
         return TSR_OK;
     c->scratch.n = 0;
@@ -243,7 +251,7 @@ static tsr_status fall_back(struct tok_ctx *c, const char *s, uint64_t n, bool *
 static tsr_status split_word(struct tok_ctx *c, const char *word, uint64_t n)
 {
     const struct tok_bpe *b = &c->t->bpe;
-    uint64_t unk = 0; /* bytes of a pending unknown token, 0: none */
+    uint64_t              unk = 0; /* bytes of a pending unknown token, 0: none */
     c->n_symbol = 0;
     for (uint64_t i = 0; i < n;) {
         unsigned len;
@@ -266,8 +274,10 @@ static tsr_status split_word(struct tok_ctx *c, const char *word, uint64_t n)
         if (done || !b->unk)
             continue;
         if (b->unk_id < 0)
-            return tsr_fail(c->err, TSR_E_INPUT, "%s: the text has an unknown character and the "
-                            "\"unk_token\" %s is not in the vocabulary", c->name, b->unk);
+            return tsr_fail(c->err, TSR_E_INPUT,
+                            "%s: the text has an unknown character and the "
+                            "\"unk_token\" %s is not in the vocabulary",
+                            c->name, b->unk);
         if (unk && !b->fuse_unk) {
             TSR_TRY(add_symbol(c, (uint32_t)b->unk_id, unk));
             unk = 0;

@@ -130,8 +130,8 @@ static bool look_up(const struct tok_charsmap *m, const char *s, uint64_t n, con
     return false;
 }
 
-static tsr_status one(const struct tok_charsmap *m, struct tsr_text *out, const char *s,
-                      uint64_t n, struct tsr_err *err)
+static tsr_status one(const struct tok_charsmap *m, struct tsr_text *out, const char *s, uint64_t n,
+                      struct tsr_err *err)
 {
     const char *to;
     uint64_t    len;
@@ -149,8 +149,7 @@ static tsr_status one(const struct tok_charsmap *m, struct tsr_text *out, const 
     return TSR_OK;
 }
 
-tsr_status tok_charsmap_run(const struct tok_charsmap *m, struct tok_string *s,
-                            struct tsr_err *err)
+tsr_status tok_charsmap_run(const struct tok_charsmap *m, struct tok_string *s, struct tsr_err *err)
 {
     struct tsr_text  out = { 0 };
     tsr_status       st = TSR_OK;
@@ -160,9 +159,9 @@ tsr_status tok_charsmap_run(const struct tok_charsmap *m, struct tok_string *s,
     for (uint64_t i = 0; i <= s->t.n && st == TSR_OK;) {
         unsigned len = 1;
         uint32_t c = i < s->t.n ? tok_char(s->t.v + i, s->t.n - i, &len) : 0;
-        bool     brk = i == s->t.n || (i > 0 && utf8proc_grapheme_break_stateful(
-                                                    (utf8proc_int32_t)before,
-                                                    (utf8proc_int32_t)c, &state));
+        bool     brk =
+            i == s->t.n || (i > 0 && utf8proc_grapheme_break_stateful((utf8proc_int32_t)before,
+                                                                      (utf8proc_int32_t)c, &state));
         if (brk && i > from) {
             st = one(m, &out, s->t.v + from, i - from, err);
             if (from < s->zero)

@@ -83,7 +83,7 @@ static void strip(const struct tok_part *p, const char *s, uint64_t *at, uint64_
             break;
         *at += len;
     }
-    for (uint64_t i = 0; i < p->stop && *end > *at; i++) {
+    for (uint64_t i = 0; i<p->stop && * end> * at; i++) {
         uint64_t k = *end - 1;
         while (k > *at && ((unsigned char)s[k] & 0xc0) == 0x80)
             k--;
@@ -129,7 +129,7 @@ tsr_status tok_dec_token(const struct tok_part *p, struct tok_ctx *c, bool first
 
 struct list {
     struct tsr_text  text;
-    struct tok_spans item;       /* at, end in text */
+    struct tok_spans item; /* at, end in text */
 };
 
 static void list_free(struct list *l)

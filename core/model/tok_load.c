@@ -56,9 +56,9 @@ tsr_status tok_load_metaspace(struct tok_part *p, const char *name, const json_t
                               struct tsr_err *err)
 {
     static const char *const schemes[] = { "always", "first", "never" };
-    const char *scheme = NULL;
-    bool        prefix = true, known = false;
-    char        b[4];
+    const char              *scheme = NULL;
+    bool                     prefix = true, known = false;
+    char                     b[4];
     p->split = true;
     p->scheme = TOK_ALWAYS;
     TSR_TRY(tok_load_char(j, name, "replacement", &p->c, err));
@@ -72,11 +72,15 @@ tsr_status tok_load_metaspace(struct tok_part *p, const char *name, const json_t
         }
     }
     if (scheme && !known)
-        return tsr_fail(err, TSR_E_INPUT, "%s: \"prepend_scheme\": \"%.40s\" is not always, first "
-                        "or never", name, scheme);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"prepend_scheme\": \"%.40s\" is not always, first "
+                        "or never",
+                        name, scheme);
     if (!prefix && scheme && p->scheme != TOK_NEVER)
-        return tsr_fail(err, TSR_E_INPUT, "%s: \"add_prefix_space\" is false and "
-                        "\"prepend_scheme\" is \"%s\"", name, scheme);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"add_prefix_space\" is false and "
+                        "\"prepend_scheme\" is \"%s\"",
+                        name, scheme);
     if (!prefix)
         p->scheme = TOK_NEVER;
     p->n_text = tok_put_char(b, p->c);
@@ -123,8 +127,8 @@ static tsr_status parts_walk(struct tok_parts *p, const char *name, const char *
     return add(&p->v[p->n++], name, type, j, err); /* freed with the rest when it fails */
 }
 
-tsr_status tok_parts_load(struct tok_parts *p, const char *name, const char *key,
-                          const char *list, const json_t *j, part_add add, struct tsr_err *err)
+tsr_status tok_parts_load(struct tok_parts *p, const char *name, const char *key, const char *list,
+                          const json_t *j, part_add add, struct tsr_err *err)
 {
     return !j || json_is_null(j) ? TSR_OK : parts_walk(p, name, key, list, j, add, 0, err);
 }
@@ -155,8 +159,10 @@ static tsr_status load_model(struct tsr_tokenizer *t, const json_t *model, struc
         t->model = TOK_UNIGRAM;
         TSR_TRY(tok_unigram_load(t, model, err));
     } else {
-        return tsr_fail(err, TSR_E_INPUT, "%s: the tokenizer model \"%s\" is not supported; "
-                        "BPE and Unigram are", t->name, type);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the tokenizer model \"%s\" is not supported; "
+                        "BPE and Unigram are",
+                        t->name, type);
     }
     unsigned missing = 0;
     for (unsigned b = 0; b < 256; b++) {
@@ -168,8 +174,10 @@ static tsr_status load_model(struct tsr_tokenizer *t, const json_t *model, struc
     }
     bool unk = t->model == TOK_BPE ? t->bpe.unk != NULL : t->unigram.unk_id >= 0;
     if (t->byte_fallback && missing && !unk)
-        return tsr_fail(err, TSR_E_INPUT, "%s: \"byte_fallback\" is set, %u of the tokens <0x00> "
-                        "to <0xFF> are missing, and there is no unknown token", t->name, missing);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"byte_fallback\" is set, %u of the tokens <0x00> "
+                        "to <0xFF> are missing, and there is no unknown token",
+                        t->name, missing);
     return TSR_OK;
 }
 
@@ -189,9 +197,11 @@ static tsr_status index_tokens(struct tsr_tokenizer *t, struct tsr_err *err)
         const struct tok_entry *e = &t->vocab.entry[i];
         struct tok_token       *k = &t->token[e->value];
         if (k->s)
-            return tsr_fail(err, TSR_E_INPUT, "%s: the tokens \"%.80s\" and \"%.*s\" have the same "
-                            "id %u", t->name, k->s, e->len > 80 ? 80 : (int)e->len,
-                            t->vocab.bytes + e->at, e->value);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: the tokens \"%.80s\" and \"%.*s\" have the same "
+                            "id %u",
+                            t->name, k->s, e->len > 80 ? 80 : (int)e->len, t->vocab.bytes + e->at,
+                            e->value);
         k->s = t->vocab.bytes + e->at;
         k->n = e->len;
     }
@@ -221,8 +231,8 @@ static tsr_status load(struct tsr_tokenizer *t, const json_t *j, struct tsr_err 
         return tsr_fail(err, TSR_E_INPUT, "%s: not a JSON object", t->name);
     TSR_TRY(tsr_json_str(j, t->name, "version", false, &version, err));
     if (version && strcmp(version, "1.0") != 0)
-        return tsr_fail(err, TSR_E_INPUT, "%s: \"version\" is \"%.20s\"; \"1.0\" is known",
-                        t->name, version);
+        return tsr_fail(err, TSR_E_INPUT, "%s: \"version\" is \"%.20s\"; \"1.0\" is known", t->name,
+                        version);
     TSR_TRY(tsr_json_sub(j, t->name, "model", true, JSON_OBJECT, &model, err));
     TSR_TRY(load_model(t, model, err));
     TSR_TRY(tok_parts_load(&t->norm, t->name, "normalizer", "normalizers",

@@ -16,7 +16,7 @@ static tsr_status strmap_rehash(struct tok_strmap *m, struct tsr_err *err)
         return tsr_fail_nomem(err, size * sizeof *slot, "a vocabulary");
     for (uint32_t i = 0; i < m->n; i++) {
         const struct tok_entry *e = &m->entry[i];
-        uint64_t h = XXH3_64bits(m->bytes + e->at, e->len);
+        uint64_t                h = XXH3_64bits(m->bytes + e->at, e->len);
         while (slot[h & (size - 1)])
             h++;
         slot[h & (size - 1)] = i + 1;
@@ -186,8 +186,8 @@ uint32_t tok_trie_step(const struct tok_trie *t, uint32_t node, unsigned char by
     return tok_map_get(&t->edges, (uint64_t)node << 8 | byte, &child) ? (uint32_t)child : 0;
 }
 
-tsr_status tok_trie_put(struct tok_trie *t, const char *s, uint64_t n, int32_t value,
-                        int32_t *old, struct tsr_err *err)
+tsr_status tok_trie_put(struct tok_trie *t, const char *s, uint64_t n, int32_t value, int32_t *old,
+                        struct tsr_err *err)
 {
     uint32_t node = 0;
     if (!t->n)

@@ -8,10 +8,13 @@
 tsr_status tok_norm_add(struct tok_part *p, const char *name, const char *type, const json_t *j,
                         struct tsr_err *err)
 {
-    static const struct { const char *type; enum tok_kind kind; } plain[] = {
-        { "NFC", TOK_NFC }, { "NFD", TOK_NFD }, { "NFKC", TOK_NFKC }, { "NFKD", TOK_NFKD },
-        { "Lowercase", TOK_LOWER }, { "StripAccents", TOK_STRIP_ACCENTS }, { "Nmt", TOK_NMT },
-        { "ByteLevel", TOK_BYTES },
+    static const struct {
+        const char   *type;
+        enum tok_kind kind;
+    } plain[] = {
+        { "NFC", TOK_NFC },   { "NFD", TOK_NFD },         { "NFKC", TOK_NFKC },
+        { "NFKD", TOK_NFKD }, { "Lowercase", TOK_LOWER }, { "StripAccents", TOK_STRIP_ACCENTS },
+        { "Nmt", TOK_NMT },   { "ByteLevel", TOK_BYTES },
     };
     for (unsigned i = 0; i < sizeof plain / sizeof *plain; i++) {
         if (strcmp(type, plain[i].type) == 0) {
@@ -48,8 +51,7 @@ tsr_status tok_norm_add(struct tok_part *p, const char *name, const char *type, 
         p->accents = p->lower;
         return tsr_json_bool(j, name, "strip_accents", false, &p->accents, err);
     }
-    return tsr_fail(err, TSR_E_INPUT, "%s: the normalizer \"%s\" is not supported", name,
-                    type);
+    return tsr_fail(err, TSR_E_INPUT, "%s: the normalizer \"%s\" is not supported", name, type);
 }
 
 /* ---- character by character -------------------------------------------- */
@@ -190,7 +192,7 @@ static tsr_status replace(const struct tok_part *p, struct tok_ctx *c, struct to
 {
     struct tsr_text out = { 0 };
     uint64_t        zero = 0;
-    tsr_status st = tok_pattern_spans(&p->pattern, c, s->t.v ? s->t.v : "", s->t.n, &c->spans);
+    tsr_status      st = tok_pattern_spans(&p->pattern, c, s->t.v ? s->t.v : "", s->t.n, &c->spans);
     for (uint64_t i = 0; i < c->spans.n && st == TSR_OK; i++) {
         const struct tok_span *a = &c->spans.v[i];
         if (a->match) /* the new text counts as the last of the old characters */
@@ -246,7 +248,10 @@ static tsr_status bert(const struct tok_part *p, struct tok_string *s, struct ts
 static tsr_status run(const struct tok_part *p, struct tok_ctx *c, struct tok_string *s)
 {
     switch (p->kind) {
-    case TOK_NFC: case TOK_NFD: case TOK_NFKC: case TOK_NFKD:
+    case TOK_NFC:
+    case TOK_NFD:
+    case TOK_NFKC:
+    case TOK_NFKD:
         return tok_unicode(s, p->kind, c->err);
     case TOK_LOWER:
         return map_chars(s, map_lower, c->err);
@@ -277,8 +282,10 @@ tsr_status tok_normalize(const struct tok_parts *p, struct tok_ctx *c, struct to
     for (uint32_t i = 0; i < p->n; i++) {
         TSR_TRY(run(&p->v[i], c, s));
         if (s->t.n > TOK_MAX_TEXT)
-            return tsr_fail(c->err, TSR_E_INPUT, "%s: the normalizers make the text longer than "
-                            "%u bytes", c->name, TOK_MAX_TEXT);
+            return tsr_fail(c->err, TSR_E_INPUT,
+                            "%s: the normalizers make the text longer than "
+                            "%u bytes",
+                            c->name, TOK_MAX_TEXT);
     }
     return TSR_OK;
 }

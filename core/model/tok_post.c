@@ -24,8 +24,10 @@ static tsr_status add_slot(struct tok_template *p, bool text, uint32_t n_ids, st
 static tsr_status push_id(struct tsr_tokenizer *t, int64_t id, struct tsr_err *err)
 {
     if (id < 0 || id >= TOK_MAX_IDS)
-        return tsr_fail(err, TSR_E_INPUT, "%s: the post-processor uses the id %lld, which is not "
-                        "from 0 to %u", t->name, (long long)id, TOK_MAX_IDS - 1);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the post-processor uses the id %lld, which is not "
+                        "from 0 to %u",
+                        t->name, (long long)id, TOK_MAX_IDS - 1);
     return tsr_ids_push(&t->post.ids, (uint32_t)id, err);
 }
 
@@ -37,8 +39,10 @@ static tsr_status special(struct tsr_tokenizer *t, const json_t *piece, const js
     TSR_TRY(tsr_json_str(piece, t->name, "id", true, &id, err));
     const json_t *tok = json_object_get(specials, id);
     if (!json_is_object(tok))
-        return tsr_fail(err, TSR_E_INPUT, "%s: the template uses \"%.80s\", which is not in its "
-                        "\"special_tokens\"", t->name, id);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the template uses \"%.80s\", which is not in its "
+                        "\"special_tokens\"",
+                        t->name, id);
     TSR_TRY(tsr_json_sub(tok, t->name, "ids", true, JSON_ARRAY, &ids, err));
     size_t n = json_array_size(ids);
     if (n > 1024)
@@ -66,14 +70,18 @@ static tsr_status load_template(struct tsr_tokenizer *t, const json_t *j, struct
             const char *id = NULL;
             TSR_TRY(tsr_json_str(seq, t->name, "id", true, &id, err));
             if (strcmp(id, "A") != 0)
-                return tsr_fail(err, TSR_E_INPUT, "%s: the template of a single text uses the "
-                                "sequence \"%.20s\"; only \"A\" exists", t->name, id);
+                return tsr_fail(err, TSR_E_INPUT,
+                                "%s: the template of a single text uses the "
+                                "sequence \"%.20s\"; only \"A\" exists",
+                                t->name, id);
             TSR_TRY(add_slot(&t->post, true, 0, err));
         } else if (tok) {
             TSR_TRY(special(t, tok, specials, err));
         } else {
-            return tsr_fail(err, TSR_E_INPUT, "%s: piece %zu of the template is neither Sequence "
-                            "nor SpecialToken", t->name, i);
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: piece %zu of the template is neither Sequence "
+                            "nor SpecialToken",
+                            t->name, i);
         }
     }
     return TSR_OK;
@@ -108,11 +116,13 @@ static tsr_status load(struct tsr_tokenizer *t, const json_t *j, unsigned depth,
         return TSR_OK;
     bool template = strcmp(type, "TemplateProcessing") == 0;
     if (!template && strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0)
-        return tsr_fail(err, TSR_E_INPUT, "%s: the post-processor \"%s\" is not supported",
-                        t->name, type);
+        return tsr_fail(err, TSR_E_INPUT, "%s: the post-processor \"%s\" is not supported", t->name,
+                        type);
     if (t->post.set)
-        return tsr_fail(err, TSR_E_INPUT, "%s: a second post-processor that adds tokens "
-                        "(%s) is not supported", t->name, type);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: a second post-processor that adds tokens "
+                        "(%s) is not supported",
+                        t->name, type);
     t->post.set = true;
     if (template)
         return load_template(t, j, err);
@@ -149,7 +159,7 @@ static tsr_status config_token(struct tsr_tokenizer *t, const char *name, const 
 tsr_status tok_post_config(struct tsr_tokenizer *t, const char *name, const json_t *config,
                            struct tsr_err *err)
 {
-    bool        bos = false, eos = false;
+    bool bos = false, eos = false;
     const char *class = NULL;
     if (!json_is_object(config))
         return tsr_fail(err, TSR_E_INPUT, "%s: not a JSON object", name);

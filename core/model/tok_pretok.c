@@ -12,7 +12,7 @@ static tsr_status load_behavior(struct tok_part *p, const char *name, const json
 {
     static const char *const names[] = { "Removed", "Isolated", "MergedWithPrevious",
                                          "MergedWithNext", "Contiguous" };
-    const char *s = NULL;
+    const char              *s = NULL;
     p->behavior = TOK_ISOLATED;
     TSR_TRY(tsr_json_str(j, name, "behavior", required, &s, err));
     if (!s)
@@ -81,8 +81,7 @@ tsr_status tok_pre_add(struct tok_part *p, const char *name, const char *type, c
         p->start = (uint64_t)n;
         return TSR_OK;
     }
-    return tsr_fail(err, TSR_E_INPUT, "%s: the pre-tokenizer \"%s\" is not supported", name,
-                    type);
+    return tsr_fail(err, TSR_E_INPUT, "%s: the pre-tokenizer \"%s\" is not supported", name, type);
 }
 
 /* ---- pieces ------------------------------------------------------------ */
@@ -154,8 +153,7 @@ static void join(struct tok_spans *sp, enum tok_behavior b)
     }
     for (uint64_t i = 0; i < sp->n; i++) {
         bool m = v[i].match;
-        bool glue = b == TOK_CONTIGUOUS ? m == before
-                                        : b == TOK_MERGED_PREVIOUS && m && !before;
+        bool glue = b == TOK_CONTIGUOUS ? m == before : b == TOK_MERGED_PREVIOUS && m && !before;
         if (glue && k > 0)
             v[k - 1].end = v[i].end;
         else

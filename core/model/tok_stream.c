@@ -8,18 +8,18 @@
 
 struct tsr_stream {
     const struct tsr_tokenizer *t;
-    bool             skip_special, whole;  /* whole: everything at the flush */
-    struct tsr_ids   ids;                  /* only for whole                 */
-    uint32_t         n_before, fallback, n_after; /* parts before and after byte fallback */
-    bool             has_fallback, byte_level, fused;
-    const struct tok_part *last;           /* the strip behind Fuse, or NULL */
-    bool            *seen;                 /* per part: its first token has passed */
-    bool             any;                  /* a token has passed (join without decoder) */
-    struct tsr_text  bytes;                /* byte tokens of a run */
-    struct tsr_text  tail;                 /* byte level: an incomplete character */
-    struct tsr_text  held;                 /* last: characters it may still cut at the end */
-    uint64_t         cut;                  /* last: characters that may still go at the start */
-    struct tsr_text  a, b;
+    bool                        skip_special, whole;    /* whole: everything at the flush */
+    struct tsr_ids              ids;                    /* only for whole                 */
+    uint32_t               n_before, fallback, n_after; /* parts before and after byte fallback */
+    bool                   has_fallback, byte_level, fused;
+    const struct tok_part *last;  /* the strip behind Fuse, or NULL */
+    bool                  *seen;  /* per part: its first token has passed */
+    bool                   any;   /* a token has passed (join without decoder) */
+    struct tsr_text        bytes; /* byte tokens of a run */
+    struct tsr_text        tail;  /* byte level: an incomplete character */
+    struct tsr_text        held;  /* last: characters it may still cut at the end */
+    uint64_t               cut;   /* last: characters that may still go at the start */
+    struct tsr_text        a, b;
 };
 
 static bool single(const struct tok_part *p)
@@ -159,8 +159,7 @@ static tsr_status pass(struct tsr_stream *s, struct tok_ctx *c, uint32_t from, u
     TSR_TRY(tsr_text_append(result, v, n, c->err));
     for (uint32_t i = from; i < to; i++) {
         c->scratch.n = 0;
-        TSR_TRY(tok_dec_token(&s->t->dec.v[i], c, !s->seen[i], result->v, result->n,
-                              &c->scratch));
+        TSR_TRY(tok_dec_token(&s->t->dec.v[i], c, !s->seen[i], result->v, result->n, &c->scratch));
         s->seen[i] = true;
         result->n = 0;
         TSR_TRY(tsr_text_append(result, c->scratch.v ? c->scratch.v : "", c->scratch.n, c->err));

@@ -9,27 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPACE   "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}" \
-                "\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
-#define NOSPACE "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}" \
-                "\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}" \
-                "\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
-#define ALPHA   "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define SPACE                                                                                      \
+    "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}"                      \
+    "\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define NOSPACE                                                                                    \
+    "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}"                   \
+    "\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}"                 \
+    "\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
+#define ALPHA "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 /* Oniguruma's \w has the six numbers of Latin-1 besides; inside a set it has not. */
-#define WORD    ALPHA "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
-#define HEX     "0-9a-fA-F"
+#define WORD     ALPHA "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+#define HEX      "0-9a-fA-F"
 #define MAX_NEST 64
 
 struct group {
-    uint64_t at;                 /* in out */
-    unsigned closes;             /* isolated options opened inside it */
+    uint64_t at;     /* in out */
+    unsigned closes; /* isolated options opened inside it */
 };
 
 struct syntax {
     const char      *s, *name;
     uint64_t         n, i;
     struct tsr_text *out;
-    uint64_t         atom;       /* start of the last atom in out, or none */
+    uint64_t         atom; /* start of the last atom in out, or none */
     bool             quantified;
     struct group     group[MAX_NEST + 1];
     unsigned         depth, classes;
@@ -91,14 +93,32 @@ static bool compiles(const char *pattern)
 static tsr_status property(struct syntax *x, bool negated, struct tsr_text *out)
 {
     static const char *const category[][2] = {
-        { "Letter", "L" }, { "Mark", "M" }, { "Number", "N" }, { "Punctuation", "P" },
-        { "Symbol", "S" }, { "Separator", "Z" }, { "Other", "C" }, { "Uppercase_Letter", "Lu" },
-        { "Lowercase_Letter", "Ll" }, { "Titlecase_Letter", "Lt" }, { "Modifier_Letter", "Lm" },
-        { "Other_Letter", "Lo" }, { "Nonspacing_Mark", "Mn" }, { "Spacing_Mark", "Mc" },
-        { "Enclosing_Mark", "Me" }, { "Decimal_Number", "Nd" }, { "Letter_Number", "Nl" },
-        { "Other_Number", "No" }, { "Space_Separator", "Zs" }, { "Digit", "Nd" },
-        { "Punct", "P" }, { "Alpha", "Alphabetic" }, { "Upper", "Uppercase" },
-        { "Lower", "Lowercase" }, { "Control", "Cc" }, { "Format", "Cf" },
+        { "Letter", "L" },
+        { "Mark", "M" },
+        { "Number", "N" },
+        { "Punctuation", "P" },
+        { "Symbol", "S" },
+        { "Separator", "Z" },
+        { "Other", "C" },
+        { "Uppercase_Letter", "Lu" },
+        { "Lowercase_Letter", "Ll" },
+        { "Titlecase_Letter", "Lt" },
+        { "Modifier_Letter", "Lm" },
+        { "Other_Letter", "Lo" },
+        { "Nonspacing_Mark", "Mn" },
+        { "Spacing_Mark", "Mc" },
+        { "Enclosing_Mark", "Me" },
+        { "Decimal_Number", "Nd" },
+        { "Letter_Number", "Nl" },
+        { "Other_Number", "No" },
+        { "Space_Separator", "Zs" },
+        { "Digit", "Nd" },
+        { "Punct", "P" },
+        { "Alpha", "Alphabetic" },
+        { "Upper", "Uppercase" },
+        { "Lower", "Lowercase" },
+        { "Control", "Cc" },
+        { "Format", "Cf" },
         { "Space", "White_Space" },
     };
     char name[48], probe[80];
@@ -133,7 +153,7 @@ static tsr_status property(struct syntax *x, bool negated, struct tsr_text *out)
 static tsr_status escape_char(struct syntax *x, uint32_t *c, bool *got)
 {
     static const char from[] = "nrtfvae", to[] = "\n\r\t\f\v\a\x1b";
-    unsigned len;
+    unsigned          len;
     *got = true;
     *c = tok_char(x->s + x->i, x->n - x->i, &len);
     const char *simple = *c && *c < 0x80 ? strchr(from, (int)*c) : NULL;
@@ -155,7 +175,8 @@ static tsr_status escape_char(struct syntax *x, uint32_t *c, bool *got)
         *c = v;
         if (v >= 0x80)
             return refuse(x, "an octal byte");
-    } else if (*c >= 0x80 || !((*c >= '0' && *c <= '9') || ((*c | 32) >= 'a' && (*c | 32) <= 'z'))) {
+    } else if (*c >= 0x80 ||
+               !((*c >= '0' && *c <= '9') || ((*c | 32) >= 'a' && (*c | 32) <= 'z'))) {
         x->i += len;
     } else {
         *got = false;
@@ -166,9 +187,9 @@ static tsr_status escape_char(struct syntax *x, uint32_t *c, bool *got)
 /* ---- sets -------------------------------------------------------------- */
 
 struct set {
-    struct tsr_text flat;        /* inside of a PCRE2 class          */
-    struct tsr_text alts;        /* "|expr" for what does not fit in */
-    struct tsr_text ands;        /* "(?=expr)" of operands before && */
+    struct tsr_text flat; /* inside of a PCRE2 class          */
+    struct tsr_text alts; /* "|expr" for what does not fit in */
+    struct tsr_text ands; /* "(?=expr)" of operands before && */
 };
 
 static tsr_status add_text(struct syntax *x, struct tsr_text *t, const char *s)
@@ -187,7 +208,7 @@ static tsr_status operand(struct syntax *x, struct set *s, struct tsr_text *out)
         return add_text(x, out, "]");
     }
     TSR_TRY(add_text(x, out, "(?:"));
-    uint64_t skip = 1;           /* the first bar */
+    uint64_t skip = 1; /* the first bar */
     if (s->flat.n) {
         TSR_TRY(add_text(x, out, "["));
         TSR_TRY(tsr_text_append(out, s->flat.v, s->flat.n, x->err));
@@ -201,9 +222,15 @@ static tsr_status operand(struct syntax *x, struct set *s, struct tsr_text *out)
 static tsr_status posix(struct syntax *x, struct set *s, bool *got)
 {
     static const char *const name[][2] = {
-        { "alpha", "\\p{Alphabetic}" }, { "digit", "\\p{Nd}" }, { "space", SPACE },
-        { "upper", "\\p{Uppercase}" }, { "lower", "\\p{Lowercase}" }, { "cntrl", "\\p{Cc}" },
-        { "alnum", "\\p{Alphabetic}\\p{Nd}" }, { "xdigit", HEX }, { "word", ALPHA },
+        { "alpha", "\\p{Alphabetic}" },
+        { "digit", "\\p{Nd}" },
+        { "space", SPACE },
+        { "upper", "\\p{Uppercase}" },
+        { "lower", "\\p{Lowercase}" },
+        { "cntrl", "\\p{Cc}" },
+        { "alnum", "\\p{Alphabetic}\\p{Nd}" },
+        { "xdigit", HEX },
+        { "word", ALPHA },
         { "punct", "\\p{P}\\p{S}" },
         { "blank", "\\p{Zs}\\x{9}" },
     };
@@ -227,17 +254,28 @@ static tsr_status posix(struct syntax *x, struct set *s, bool *got)
 static tsr_status set_escape(struct syntax *x, struct set *s)
 {
     switch (x->s[x->i++]) {
-    case 's': return add_text(x, &s->flat, SPACE);
-    case 'S': return add_text(x, &s->flat, NOSPACE);
-    case 'w': return add_text(x, &s->flat, ALPHA);
-    case 'W': return add_text(x, &s->alts, "|[^" ALPHA "]");
-    case 'd': return add_text(x, &s->flat, "\\p{Nd}");
-    case 'D': return add_text(x, &s->flat, "\\P{Nd}");
-    case 'h': return add_text(x, &s->flat, HEX);
-    case 'H': return add_text(x, &s->alts, "|[^" HEX "]");
-    case 'p': return property(x, false, &s->flat);
-    case 'P': return property(x, true, &s->flat);
-    case 'b': return add_text(x, &s->flat, "\\x{8}");
+    case 's':
+        return add_text(x, &s->flat, SPACE);
+    case 'S':
+        return add_text(x, &s->flat, NOSPACE);
+    case 'w':
+        return add_text(x, &s->flat, ALPHA);
+    case 'W':
+        return add_text(x, &s->alts, "|[^" ALPHA "]");
+    case 'd':
+        return add_text(x, &s->flat, "\\p{Nd}");
+    case 'D':
+        return add_text(x, &s->flat, "\\P{Nd}");
+    case 'h':
+        return add_text(x, &s->flat, HEX);
+    case 'H':
+        return add_text(x, &s->alts, "|[^" HEX "]");
+    case 'p':
+        return property(x, false, &s->flat);
+    case 'P':
+        return property(x, true, &s->flat);
+    case 'b':
+        return add_text(x, &s->flat, "\\x{8}");
     default:
         x->i--;
         return refuse(x, "this escape inside a set");
@@ -387,21 +425,36 @@ static tsr_status escape(struct syntax *x)
         return put_code(x->out, c, x->err);
     char e = x->s[x->i++];
     switch (e) {
-    case 's': return put(x, "[" SPACE "]");
-    case 'S': return put(x, "[^" SPACE "]");
-    case 'w': return put(x, "[" WORD "]");
-    case 'W': return put(x, "[^" WORD "]");
-    case 'd': return put(x, "\\p{Nd}");
-    case 'D': return put(x, "\\P{Nd}");
-    case 'h': return put(x, "[" HEX "]");
-    case 'H': return put(x, "[^" HEX "]");
-    case 'p': return property(x, false, x->out);
-    case 'P': return property(x, true, x->out);
+    case 's':
+        return put(x, "[" SPACE "]");
+    case 'S':
+        return put(x, "[^" SPACE "]");
+    case 'w':
+        return put(x, "[" WORD "]");
+    case 'W':
+        return put(x, "[^" WORD "]");
+    case 'd':
+        return put(x, "\\p{Nd}");
+    case 'D':
+        return put(x, "\\P{Nd}");
+    case 'h':
+        return put(x, "[" HEX "]");
+    case 'H':
+        return put(x, "[^" HEX "]");
+    case 'p':
+        return property(x, false, x->out);
+    case 'P':
+        return property(x, true, x->out);
     case 'b':
         return put(x, "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))");
     case 'B':
         return put(x, "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))");
-    case 'A': case 'z': case 'Z': case 'G': case 'R': case 'X':
+    case 'A':
+    case 'z':
+    case 'Z':
+    case 'G':
+    case 'R':
+    case 'X':
         return tsr_text_append(x->out, x->s + x->i - 2, 2, x->err);
     default:
         if (e >= '1' && e <= '9' && (x->i >= x->n || x->s[x->i] < '0' || x->s[x->i] > '9'))
@@ -507,7 +560,7 @@ static tsr_status quantifier(struct syntax *x, bool *literal)
     char next = x->i < x->n ? x->s[x->i] : '\0';
     if (next == '?' && brace && !strchr(text, ',')) /* {n}? is an optional {n} */
         return TSR_OK;
-    if (next == '?' || (next == '+' && !brace)) {   /* {n,m}+ repeats, it is not possessive */
+    if (next == '?' || (next == '+' && !brace)) { /* {n,m}+ repeats, it is not possessive */
         x->i++;
         return put(x, next == '?' ? "?" : "+");
     }
@@ -563,8 +616,9 @@ static tsr_status step(struct syntax *x)
 tsr_status tok_syntax(struct tsr_text *out, const char *name, const char *pattern, uint64_t n,
                       struct tsr_err *err)
 {
-    struct syntax x = { .s = pattern, .n = n, .name = name, .out = out, .atom = NO_ATOM,
-                        .err = err };
+    struct syntax x = {
+        .s = pattern, .n = n, .name = name, .out = out, .atom = NO_ATOM, .err = err
+    };
     while (x.i < x.n)
         TSR_TRY(step(&x));
     if (x.depth)

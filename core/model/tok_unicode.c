@@ -90,7 +90,7 @@ tsr_status tok_unicode(struct tok_string *s, enum tok_kind form, struct tsr_err 
         return TSR_OK;
     struct points   p = { 0 };
     struct tsr_text out = { 0 };
-    tsr_status st = decompose(&p, &s->t, form == TOK_NFKC || form == TOK_NFKD, err);
+    tsr_status      st = decompose(&p, &s->t, form == TOK_NFKC || form == TOK_NFKD, err);
     if (st == TSR_OK)
         st = order(&p, err);
     if (st == TSR_OK && (form == TOK_NFC || form == TOK_NFKC)) {

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNKNOWN_PENALTY 10.0   /* SentencePiece's kUnkPenalty */
+#define UNKNOWN_PENALTY 10.0 /* SentencePiece's kUnkPenalty */
 
 struct tok_best {
     double  score;
-    int64_t from;              /* start of the token that ends here, -1: none */
+    int64_t from; /* start of the token that ends here, -1: none */
     int64_t id;
 };
 
@@ -79,8 +79,10 @@ static tsr_status viterbi(struct tok_ctx *c, const char *s, uint64_t n)
         if (!single) {
             struct tok_best *b = &best[i + len];
             if ((b->from < 0 || u->unk_score + here > b->score) && u->unk_id < 0)
-                return tsr_fail(c->err, TSR_E_INPUT, "%s: the text has an unknown character and "
-                                "the tokenizer has no \"unk_id\"", c->name);
+                return tsr_fail(c->err, TSR_E_INPUT,
+                                "%s: the text has an unknown character and "
+                                "the tokenizer has no \"unk_id\"",
+                                c->name);
             offer(b, u->unk_score + here, i, u->unk_id);
         }
         i += len;

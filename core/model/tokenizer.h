@@ -23,11 +23,11 @@ struct tsr_ids {
     uint64_t  n, cap;
 };
 struct tsr_text {
-    char    *v;                  /* NUL-terminated when n > 0 or after any append */
+    char    *v; /* NUL-terminated when n > 0 or after any append */
     uint64_t n, cap;
 };
-void tsr_ids_free(struct tsr_ids *ids);
-void tsr_text_free(struct tsr_text *t);
+void       tsr_ids_free(struct tsr_ids *ids);
+void       tsr_text_free(struct tsr_text *t);
 tsr_status tsr_ids_push(struct tsr_ids *ids, uint32_t id, struct tsr_err *err);
 tsr_status tsr_text_append(struct tsr_text *t, const char *s, uint64_t n, struct tsr_err *err);
 
@@ -60,9 +60,9 @@ tsr_status tsr_stream_push(struct tsr_stream *s, uint32_t id, struct tsr_text *o
 tsr_status tsr_stream_flush(struct tsr_stream *s, struct tsr_text *out, struct tsr_err *err);
 void       tsr_stream_destroy(struct tsr_stream *s);
 
-uint64_t    tsr_tokenizer_size(const struct tsr_tokenizer *t);      /* 1 + the largest id */
+uint64_t    tsr_tokenizer_size(const struct tsr_tokenizer *t); /* 1 + the largest id */
 bool        tsr_tokenizer_is_special(const struct tsr_tokenizer *t, uint32_t id);
 int64_t     tsr_tokenizer_id(const struct tsr_tokenizer *t, const char *token); /* -1: none */
-const char *tsr_tokenizer_hash(const struct tsr_tokenizer *t);      /* of tokenizer.json */
+const char *tsr_tokenizer_hash(const struct tsr_tokenizer *t); /* of tokenizer.json */
 
 #endif

@@ -207,8 +207,7 @@ static void print_samples(const json_t *r, FILE *to)
                   text_of(of, "act"));
     for (size_t i = 0; i < n; i++) {
         (void)fprintf(to, "\n");
-        json_array_foreach(arms, k, a)
-        {
+        json_array_foreach (arms, k, a) {
             const json_t *t = json_array_get(json_object_get(a, "samples"), i);
             if (t)
                 (void)fprintf(to, "[%s] %s%s\n", text_of(a, "name"), text_of(t, "prompt"),
@@ -222,13 +221,13 @@ void compare_print(const json_t *r, FILE *to)
     const json_t *arms = json_object_get(r, "arms"), *a;
     int           name = 8;
     size_t        i;
-    json_array_foreach(arms, i, a)
-    {
+    json_array_foreach (arms, i, a) {
         int n = (int)strnlen(text_of(a, "name"), 60);
         name = n > name ? n : name;
     }
     print_head(r, name, to);
-    json_array_foreach(arms, i, a) print_arm(r, a, name, to);
+    json_array_foreach (arms, i, a)
+        print_arm(r, a, name, to);
     print_notes(r, to);
     print_samples(r, to);
 }

@@ -124,8 +124,7 @@ static tsr_status check_plugins(const struct tsr_job *job, const json_t *old, st
 {
     size_t  i;
     json_t *p;
-    json_array_foreach(json_object_get(old, "plugins"), i, p)
-    {
+    json_array_foreach (json_object_get(old, "plugins"), i, p) {
         const char *id = json_string_value(json_object_get(p, "id"));
         const char *hash = json_string_value(json_object_get(p, "hash"));
         char        what[200];
@@ -144,8 +143,7 @@ static tsr_status check_inputs(const struct tsr_job *job, const json_t *old, str
 {
     size_t  i;
     json_t *p;
-    json_array_foreach(json_object_get(old, "inputs"), i, p)
-    {
+    json_array_foreach (json_object_get(old, "inputs"), i, p) {
         const char *path = json_string_value(json_object_get(p, "path"));
         const char *hash = json_string_value(json_object_get(p, "hash"));
         char        now[TSR_HASH_TEXT], what[400];
@@ -240,28 +238,38 @@ static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* What to do with the folder of an earlier job: take its results, refuse, or start anew.  A job
+ * that never came to results may be mended and run again in its place. */
+static tsr_status reopen(struct tsr_job *job, const json_t *old, const json_t *now, bool *done,
+                         struct tsr_err *err)
+{
+    char  keys[600];
+    char *results;
+    TSR_TRY(in_folder(job, "results.json", &results, err));
+    bool finished = tsr_path_exists(results);
+    free(results);
+    tsr_manifest_differences(old, now, keys, sizeof keys);
+    if (job->state->options.again || (*keys && !finished))
+        return forget(job, err);
+    if (*keys)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: holds a job with other options (%s); name another "
+                        "folder with --out, or start anew with --again",
+                        job->out, keys);
+    return check_done(job, old, done, err);
+}
+
 tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *err)
 {
     json_t *old, *now = NULL;
-    char    keys[600];
     TSR_TRY(tsr_make_dirs(job->out, err));
     TSR_TRY(lock(job, err));
     TSR_TRY(load(job, "manifest.json", &old, err));
     if (!old)
         return check_foreign(job, err);
     tsr_status st = tsr_manifest_make(job, false, &now, err);
-    if (st == TSR_OK && job->state->options.again) {
-        st = forget(job, err);
-    } else if (st == TSR_OK) {
-        tsr_manifest_differences(old, now, keys, sizeof keys);
-        if (*keys)
-            st = tsr_fail(err, TSR_E_INPUT,
-                          "%s: holds a job with other options (%s); name another "
-                          "folder with --out, or start anew with --again",
-                          job->out, keys);
-        else
-            st = check_done(job, old, done, err);
-    }
+    if (st == TSR_OK)
+        st = reopen(job, old, now, done, err);
     json_decref(old);
     json_decref(now);
     return st;

@@ -138,8 +138,7 @@ void tsr_job_print(const struct tsr_job *job, FILE *to)
 {
     const char *key;
     json_t     *item;
-    json_object_foreach(job->results, key, item)
-    {
+    json_object_foreach (job->results, key, item) {
         char name[64];
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(key, "["), key);
         const struct tsr_step *step = tsr_step_find(name);

@@ -169,8 +169,7 @@ static void compare(struct differences *d, const json_t *a, const json_t *b, con
     bool        steps = lists && strcmp(name, "pipeline") == 0;
     const char *dot = *name ? "." : "";
     if (lists) {
-        json_array_foreach(a, i, v)
-        {
+        json_array_foreach (a, i, v) {
             if (steps)
                 below[0] = '\0';
             else
@@ -179,13 +178,11 @@ static void compare(struct differences *d, const json_t *a, const json_t *b, con
         }
         return;
     }
-    json_object_foreach((json_t *)(uintptr_t)a, key, v)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)a, key, v) {
         (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
         compare(d, v, json_object_get(b, key), below, depth + 1);
     }
-    json_object_foreach((json_t *)(uintptr_t)b, key, v)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)b, key, v) {
         (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
         if (!json_object_get(a, key))
             add(d, below);

@@ -1,5 +1,6 @@
 #include "pipeline/step.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -128,4 +129,17 @@ bool tsr_eval_result_put(json_t *o, const struct tsr_windows *w, const struct ts
         ok = ok && tsr_json_put_real(o, "top1", r->top1);
     }
     return ok && tsr_json_put_real(o, "seconds", r->seconds);
+}
+
+void tsr_check_input(const struct tsr_job *job, const struct tsr_node *map, const char *key,
+                     struct tsr_diag *d)
+{
+    const struct tsr_node *n = map && map->kind == TSR_NODE_MAP ? tsr_node_get(map, key) : NULL;
+    if (!n || n->kind != TSR_NODE_SCALAR || !*n->text)
+        return;
+    char *path = tsr_job_input(job, n->text);
+    if (path && !tsr_path_exists(path))
+        tsr_diag_error(d, &n->mark, "paths are relative to the job file", "no such file: '%s'",
+                       path);
+    free(path);
 }

@@ -26,6 +26,10 @@ const char                    *tsr_act_name(uint32_t act);
 /* Checks that a node is a list of strings; wrong nodes go to d.  NULL is fine. */
 void tsr_check_strings(const struct tsr_node *list, const char *what, struct tsr_diag *d);
 
+/* Checks that the file named by `key` of a step's map exists; said at its place if not. */
+void tsr_check_input(const struct tsr_job *job, const struct tsr_node *map, const char *key,
+                     struct tsr_diag *d);
+
 /* Options of an evaluation, shared by the steps eval and compare. */
 struct tsr_eval_keys {
     const char *text, *join;

@@ -64,12 +64,22 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     return tsr_step_result(job, "calibrate", result(o, c, co.seed), err);
 }
 
+static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                        struct tsr_diag *d, struct tsr_err *err)
+{
+    (void)opts;
+    (void)err;
+    tsr_check_input(job, node, "text", d);
+    return TSR_OK;
+}
+
 const struct tsr_step tsr_step_calibrate = {
     .name = "calibrate",
-    .summary = "Collect statistics of the inputs of every linear",
+    .summary = "collects statistics of the inputs of every linear",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct calibrate_options),
+    .check = check,
     .run = run,
     .later = true, /* what it makes is for the steps behind it */
 };

@@ -137,6 +137,7 @@ static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_
     struct compare c = { 0 };
     (void)node;
     tsr_status st = read_all(&c, job, opts, d, err);
+    tsr_check_input(job, c.measure.perplexity, "text", d);
     for (uint64_t i = 1; i < c.n && st == TSR_OK; i++) {
         struct tsr_scheme *s = NULL;
         char               what[96];
@@ -312,7 +313,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 
 const struct tsr_step tsr_step_compare = {
     .name = "compare",
-    .summary = "Measure quantized arms beside the original, in one table",
+    .summary = "measures quantized arms beside the original, in one table",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct compare_keys),

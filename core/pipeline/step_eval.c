@@ -92,12 +92,22 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     return st;
 }
 
+static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                        struct tsr_diag *d, struct tsr_err *err)
+{
+    (void)opts;
+    (void)err;
+    tsr_check_input(job, node, "text", d);
+    return TSR_OK;
+}
+
 const struct tsr_step tsr_step_eval = {
     .name = "eval",
-    .summary = "Measure perplexity by a named protocol",
+    .summary = "measures perplexity by a named protocol",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct eval_options),
+    .check = check,
     .run = run,
     .print = print,
 };

@@ -34,9 +34,9 @@ static void print(const json_t *r, FILE *to)
 {
     const json_t *t;
     size_t        i;
-    json_array_foreach(json_object_get(r, "samples"), i, t)(void)
-        fprintf(to, "%s%s\n", json_string_value(json_object_get(t, "prompt")),
-                json_string_value(json_object_get(t, "text")));
+    json_array_foreach (json_object_get(r, "samples"), i, t)
+        (void)fprintf(to, "%s%s\n", json_string_value(json_object_get(t, "prompt")),
+                      json_string_value(json_object_get(t, "text")));
 }
 
 static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
@@ -65,7 +65,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 
 const struct tsr_step tsr_step_generate = {
     .name = "generate",
-    .summary = "Continue prompts",
+    .summary = "continues prompts",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct generate_options),

@@ -1,5 +1,7 @@
 /* quantize: packs the model's linears by a scheme; later steps run the packed weights. */
 #include "pipeline/step.h"
+
+#include "base/f16.h"
 #include "quant/scheme.h"
 
 #define WHAT "step 'quantize'"
@@ -32,6 +34,8 @@ static json_t *result(const struct tsr_model *m, const struct tsr_overlay *o)
 {
     uint64_t weights, bytes, original;
     tsr_overlay_size(m, NULL, &weights, &original);
+    if (o->head)
+        original += m->head.w.rows * m->head.w.cols * tsr_dtype_size(m->head.w.dtype);
     tsr_overlay_size(m, o, &weights, &bytes);
     json_t *j = json_object(), *list = json_array();
     bool    ok = tsr_json_put_int(j, "weights", weights) && tsr_json_put_int(j, "bytes", bytes) &&
@@ -85,7 +89,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 
 const struct tsr_step tsr_step_quantize = {
     .name = "quantize",
-    .summary = "Pack the model's weights by a plugin and rules",
+    .summary = "packs the model's weights by a plugin and rules",
     .open = true,
     .check = check,
     .run = run,

@@ -98,8 +98,7 @@ static void put_facts(struct tsr_writer *w, const char *title, const json_t *o)
     if (!o)
         return;
     tsr_writer_printf(w, "<p class=dim>%s", title);
-    json_object_foreach((json_t *)(uintptr_t)o, key, v)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)o, key, v) {
         tsr_writer_printf(w, " &middot; ");
         put_text(w, key);
         tsr_writer_printf(w, " ");
@@ -123,8 +122,7 @@ static void put_samples(struct tsr_writer *w, const json_t *arms)
         tsr_writer_printf(w, "<h3>");
         put_text(w, text_of(first, "prompt"));
         tsr_writer_printf(w, "</h3>\n<table>");
-        json_array_foreach(arms, k, a)
-        {
+        json_array_foreach (arms, k, a) {
             const json_t *t = json_array_get(json_object_get(a, "samples"), i);
             if (!t)
                 continue;
@@ -151,7 +149,8 @@ static void put_compare(struct tsr_writer *w, const json_t *r)
     if (json_object_get(r, "speed_of"))
         tsr_writer_printf(w, "<th>prefill<br>tokens/s</th><th>decode<br>tokens/s</th>");
     tsr_writer_printf(w, "</tr>\n");
-    json_array_foreach(arms, i, a) put_arm(w, r, a);
+    json_array_foreach (arms, i, a)
+        put_arm(w, r, a);
     tsr_writer_printf(w, "</table>\n");
     put_facts(w, "perplexity", p);
     put_facts(w, "speed (median, interleaved; act for packed weights)",
@@ -171,8 +170,7 @@ static void put_value(struct tsr_writer *w, const json_t *v, unsigned depth)
         return;
     if (json_is_object(v)) {
         tsr_writer_printf(w, "<table>");
-        json_object_foreach((json_t *)(uintptr_t)v, key, item)
-        {
+        json_object_foreach ((json_t *)(uintptr_t)v, key, item) {
             tsr_writer_printf(w, "<tr><td>");
             put_text(w, key);
             tsr_writer_printf(w, "</td><td class=text>");
@@ -181,7 +179,8 @@ static void put_value(struct tsr_writer *w, const json_t *v, unsigned depth)
         }
         tsr_writer_printf(w, "</table>");
     } else if (json_is_array(v)) {
-        json_array_foreach(v, i, item) put_value(w, item, depth + 1);
+        json_array_foreach (v, i, item)
+            put_value(w, item, depth + 1);
     } else if (json_is_string(v)) {
         put_text(w, json_string_value(v));
     } else if (json_is_integer(v)) {
@@ -210,8 +209,7 @@ static void put_page(struct tsr_writer *w, const struct tsr_job *job)
                           job->model->family, (unsigned long long)job->model->parameters,
                           job->model->hash);
     tsr_writer_printf(w, "</p>\n");
-    json_object_foreach(job->results, key, v)
-    {
+    json_object_foreach (job->results, key, v) {
         tsr_writer_printf(w, "<h2>");
         put_text(w, key);
         tsr_writer_printf(w, "</h2>\n");
@@ -261,7 +259,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 
 const struct tsr_step tsr_step_report = {
     .name = "report",
-    .summary = "Write what the steps before found as an HTML page",
+    .summary = "writes what the steps before found as an HTML page",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct report_options),

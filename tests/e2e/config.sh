@@ -127,7 +127,11 @@ rc=0
 ok "Ctrl-C: exit code 75, got $rc" test "$rc" = 75
 ok "Ctrl-C: says so" grep -q 'interrupted' "$WORK/err"
 ok "Ctrl-C: no results" test ! -e "$WORK/long/results.json"
+# Nothing was finished there, so a mended job may take the folder; then it is taken.
 run run long.yaml --out long --set calibrate.samples=2
+ok "a job that never finished may be mended" test "$rc" = 0
+ok "... and has its results" test -e "$WORK/long/results.json"
+run run long.yaml --out long --set calibrate.samples=3
 ok "another number of samples is another job" test "$rc" = 2
 
 finish

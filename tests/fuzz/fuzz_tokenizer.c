@@ -13,19 +13,22 @@ static const char bytes_json[] =
     "\"rstrip\":true},{\"id\":8,\"content\":\"ab \",\"single_word\":true}],"
     "\"normalizer\":{\"type\":\"NFC\"},"
     "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":"
-    "{\"Regex\":\"(?i:'s|'t)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|\\\\s*[\\\\r\\\\n]+|"
+    "{\"Regex\":\"(?i:'s|'t)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|\\\\s*["
+    "\\\\r\\\\n]+|"
     "\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
     "\"add_prefix_space\":true,\"use_regex\":false}]},"
     "\"decoder\":{\"type\":\"ByteLevel\"},"
     "\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,"
-    "\"\\u0120\":3,\"\\u0120a\":4,\"\\u00c3\":5,\"\\u00a9\":6},\"merges\":[\"a b\",\"\\u0120 a\"]}}";
+    "\"\\u0120\":3,\"\\u0120a\":4,\"\\u00c3\":5,\"\\u00a9\":6},\"merges\":[\"a b\",\"\\u0120 "
+    "a\"]}}";
 static const char spiece_json[] =
     "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":"
     "\"Lowercase\"},{\"type\":\"Prepend\",\"prepend\":\"\\u2581\"},{\"type\":\"Replace\","
     "\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}]},"
     "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"prepend_scheme\":"
     "\"first\",\"split\":true},"
-    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+    "\"String\":"
     "\"\\u2581\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":"
     "\"Strip\",\"content\":\" \",\"start\":1,\"stop\":2}]},"
     "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],"
@@ -76,10 +79,10 @@ static void both_ways(const struct tsr_tokenizer *t, const char *text, uint64_t 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char     text[] = "<s> ab\xc3\xa9 12\n  \xe2\x96\x81 a<0x41>\xff\xf0\x9f\x98\x80 ";
+    static const char text[] = "<s> ab\xc3\xa9 12\n  \xe2\x96\x81 a<0x41>\xff\xf0\x9f\x98\x80 ";
     static struct tsr_tokenizer *fixed[2];
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_tokenizer *t = NULL;
+    struct tsr_errbuf            e = TSR_ERRBUF(e);
+    struct tsr_tokenizer        *t = NULL;
     if (!fixed[0]) {
         must(tsr_tokenizer_parse(&fixed[0], "bytes", bytes_json, sizeof bytes_json - 1, NULL, 0,
                                  &e.err) == TSR_OK);

@@ -312,7 +312,8 @@ static void test_golden(void **state)
         fail_msg("%s", e.text);
     json_t *instances = json_object_get(all, "instances");
     assert_int_equal(json_object_size(instances), 76);
-    json_object_foreach(instances, name, one) check_golden(name, one, &exhausted);
+    json_object_foreach (instances, name, one)
+        check_golden(name, one, &exhausted);
     assert_true(exhausted >= 10); /* this part tests nothing if the tiny instances go away */
     json_decref(all);
 }

@@ -193,10 +193,10 @@ static bool listed(const json_t *c, const char *key, uint64_t row, uint64_t g)
 {
     size_t  i;
     json_t *item;
-    json_array_foreach(json_object_get(c, key), i,
-                       item) if ((uint64_t)json_integer_value(json_array_get(item, 0)) == row &&
-                                 (uint64_t)json_integer_value(json_array_get(item, 1)) ==
-                                     g) return true;
+    json_array_foreach (json_object_get(c, key), i, item)
+        if ((uint64_t)json_integer_value(json_array_get(item, 0)) == row &&
+            (uint64_t)json_integer_value(json_array_get(item, 1)) == g)
+            return true;
     return false;
 }
 
@@ -267,7 +267,8 @@ static void test_recorded(void **state)
         fail_msg("%s", e.text);
     size_t  i;
     json_t *c;
-    json_array_foreach(json_object_get(index, "cases"), i, c) check_case(&st, c);
+    json_array_foreach (json_object_get(index, "cases"), i, c)
+        check_case(&st, c);
     assert_int_equal(i, 76);
     json_decref(index);
     tsr_st_close(&st);

@@ -12,13 +12,13 @@
 
 #include <cmocka.h>
 
-#define OK(e, call)                                         \
-    do {                                                    \
-        if ((call) != TSR_OK)                               \
-            fail_msg("%s: %s", #call, (e).text);            \
+#define OK(e, call)                                                                                \
+    do {                                                                                           \
+        if ((call) != TSR_OK)                                                                      \
+            fail_msg("%s: %s", #call, (e).text);                                                   \
     } while (0)
 
-#define BPE(fields, vocab, merges) \
+#define BPE(fields, vocab, merges)                                                                 \
     "\"model\":{\"type\":\"BPE\"," fields "\"vocab\":{" vocab "},\"merges\":[" merges "]}"
 #define AB BPE("", "\"a\":0,\"b\":1,\"ab\":2", "\"a b\"")
 
@@ -49,8 +49,8 @@ static void refused(const char *json, const char *word)
     tsr_tokenizer_destroy(t);
 }
 
-static void check_ids(const struct tsr_tokenizer *t, const char *text, uint64_t len,
-                      unsigned flags, const char *want)
+static void check_ids(const struct tsr_tokenizer *t, const char *text, uint64_t len, unsigned flags,
+                      const char *want)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_ids    ids = { 0 };
@@ -96,7 +96,8 @@ static void malformed(void **state)
     refused("{\"decoder\":{\"type\":\"WordPiece\"}," AB "}", "WordPiece");
     refused("{\"post_processor\":{\"type\":\"Magic\"}," AB "}", "Magic");
     refused("{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
-            "{\"id\":\"<s>\"}}],\"special_tokens\":{}}," AB "}", "special_tokens");
+            "{\"id\":\"<s>\"}}],\"special_tokens\":{}}," AB "}",
+            "special_tokens");
     refused("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}," AB "}",
             "precompiled_charsmap");
     refused("{\"model\":{\"type\":\"Unigram\",\"unk_id\":5,\"vocab\":[[\"a\",0.0]]}}", "unk_id");
@@ -107,8 +108,9 @@ static void malformed(void **state)
     refused(deep, "nested");
 }
 
-#define SPLIT(re) "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" re \
-                  "\"},\"behavior\":\"Isolated\",\"invert\":false}," AB "}"
+#define SPLIT(re)                                                                                  \
+    "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" re                          \
+    "\"},\"behavior\":\"Isolated\",\"invert\":false}," AB "}"
 
 static void regexes(void **state)
 {
@@ -137,8 +139,8 @@ static void limits(void **state)
 {
     (void)state;
     static const char *const bad[] = { SPLIT("(a+)+$"), SPLIT("(?:(a)|b)*c"), SPLIT("(a|a)*d") };
-    uint64_t n = 1 << 20;
-    char    *text = malloc(n);
+    uint64_t                 n = 1 << 20;
+    char                    *text = malloc(n);
     assert_non_null(text);
     memset(text, 'a', n);
     text[n - 1] = 'b';
@@ -150,7 +152,7 @@ static void limits(void **state)
         assert_int_equal(tsr_tokenize(t, text, n, 0, &ids, &e.err), TSR_E_INPUT);
         assert_non_null(strstr(e.text, "TOKENIZER_LIMIT"));
         assert_true(cpu_us() - start < 10000000); /* under a second without sanitizers */
-        check_ids(t, "ab", 2, 0, "2");                /* others go on */
+        check_ids(t, "ab", 2, 0, "2");            /* others go on */
         tsr_ids_free(&ids);
         tsr_tokenizer_destroy(t);
     }
@@ -166,11 +168,20 @@ static void bytes(void **state)
     struct tsr_text       text = { 0 };
     OK(e, tsr_tokenizer_load(&t, TEST_GOLDEN "/tokenizers/gpt2", &e.err));
     /* invalid bytes read as U+FFFD, NUL as itself, lone surrogates as three of them */
-    static const struct { const char *in; uint64_t n; const char *out; uint64_t m; } c[] = {
-        { "", 0, "", 0 }, { "\0", 1, "\0", 1 }, { "a\0b", 3, "a\0b", 3 },
-        { "\xff", 1, "\xef\xbf\xbd", 3 }, { "\xe2\x82", 2, "\xef\xbf\xbd", 3 },
+    static const struct {
+        const char *in;
+        uint64_t    n;
+        const char *out;
+        uint64_t    m;
+    } c[] = {
+        { "", 0, "", 0 },
+        { "\0", 1, "\0", 1 },
+        { "a\0b", 3, "a\0b", 3 },
+        { "\xff", 1, "\xef\xbf\xbd", 3 },
+        { "\xe2\x82", 2, "\xef\xbf\xbd", 3 },
         { "\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 9 },
-        { "\xf0\x9f\x98", 3, "\xef\xbf\xbd", 3 }, { "\xc0\x80", 2, "\xef\xbf\xbd\xef\xbf\xbd", 6 },
+        { "\xf0\x9f\x98", 3, "\xef\xbf\xbd", 3 },
+        { "\xc0\x80", 2, "\xef\xbf\xbd\xef\xbf\xbd", 6 },
     };
     for (unsigned i = 0; i < sizeof c / sizeof *c; i++) {
         ids.n = text.n = 0;
@@ -200,8 +211,8 @@ static void specials(void **state)
         "{\"id\":4,\"content\":\"bb\",\"normalized\":false,\"single_word\":true}],"
         "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
         "\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":"
-        "{\"<s>\":{\"id\":\"<s>\",\"ids\":[3],\"tokens\":[\"<s>\"]}}},"
-        BPE("\"unk_token\":\"a\",", "\"a\":0,\"b\":1,\"ab\":2", "[\"a\",\"b\"]") "}");
+        "{\"<s>\":{\"id\":\"<s>\",\"ids\":[3],\"tokens\":[\"<s>\"]}}}," BPE(
+            "\"unk_token\":\"a\",", "\"a\":0,\"b\":1,\"ab\":2", "[\"a\",\"b\"]") "}");
     check_ids(t, "<s>  ab", 7, 0, "3 2");
     check_ids(t, "<s>  ab", 7, TSR_TOKENIZE_SPECIAL, "3 3 2");
     check_ids(t, "<s>b", 4, TSR_TOKENIZE_NO_SPECIALS, "0 0 2"); /* the third unknown merges */
@@ -224,14 +235,15 @@ static void config(void **state)
                                 "\"bos_token\":{\"content\":\"b\"}}";
     static const char bad[] = "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
                               "\"bos_token\":\"zz\"}";
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_tokenizer *t = NULL;
     OK(e, tsr_tokenizer_parse(&t, "t", json, sizeof json - 1, llama, sizeof llama - 1, &e.err));
     check_ids(t, "ab", 2, TSR_TOKENIZE_SPECIAL, "1 2");
     check_ids(t, "ab", 2, 0, "2");
     tsr_tokenizer_destroy(t);
     assert_int_equal(tsr_tokenizer_parse(&t, "t", json, sizeof json - 1, bad, sizeof bad - 1,
-                                         &e.err), TSR_E_INPUT);
+                                         &e.err),
+                     TSR_E_INPUT);
 }
 
 /* Four times the text takes at most about four times as long: eight allows for noise. */
@@ -271,8 +283,8 @@ static void linear(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(malformed), cmocka_unit_test(regexes), cmocka_unit_test(limits),
-        cmocka_unit_test(bytes), cmocka_unit_test(specials), cmocka_unit_test(config),
+        cmocka_unit_test(malformed), cmocka_unit_test(regexes),  cmocka_unit_test(limits),
+        cmocka_unit_test(bytes),     cmocka_unit_test(specials), cmocka_unit_test(config),
         cmocka_unit_test(linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,10 +13,10 @@
 
 #include <cmocka.h>
 
-#define OK(e, call)                                         \
-    do {                                                    \
-        if ((call) != TSR_OK)                               \
-            fail_msg("%s: %s", #call, (e).text);            \
+#define OK(e, call)                                                                                \
+    do {                                                                                           \
+        if ((call) != TSR_OK)                                                                      \
+            fail_msg("%s: %s", #call, (e).text);                                                   \
     } while (0)
 
 static void list(const json_t *j, struct tsr_ids *ids)
@@ -89,7 +89,7 @@ static unsigned run_folder(const char *folder)
     struct tsr_ids        want = { 0 }, got = { 0 };
     OK(e, tsr_json_load(&cases, path, 1 << 24, 16, &e.err));
     OK(e, tsr_tokenizer_load(&t, folder, &e.err));
-    json_array_foreach(json_object_get(cases, "encode"), i, c) {
+    json_array_foreach (json_object_get(cases, "encode"), i, c) {
         const json_t *text = json_object_get(c, "text");
         const char   *s = json_string_value(text);
         got.n = 0;
@@ -104,7 +104,7 @@ static unsigned run_folder(const char *folder)
         decode_case(t, &want, true, json_object_get(c, "decoded_skip_special"));
         n++;
     }
-    json_array_foreach(json_object_get(cases, "decode_random_ids"), i, c) {
+    json_array_foreach (json_object_get(cases, "decode_random_ids"), i, c) {
         list(json_object_get(c, "ids"), &want);
         decode_case(t, &want, json_is_true(json_object_get(c, "skip_special")),
                     json_object_get(c, "decoded"));

@@ -7,7 +7,7 @@
 
 #if __has_include("base/err.h")
 #include "base/err.h"
-#define tsr_fail_nomem(...) ((void)tsr_fail_nomem(__VA_ARGS__), TSR_E_NOMEM)
-#define tsr_fail_errno(...) ((void)tsr_fail_errno(__VA_ARGS__), TSR_E_IO)
+#define tsr_fail_nomem(...)          ((void)tsr_fail_nomem(__VA_ARGS__), TSR_E_NOMEM)
+#define tsr_fail_errno(...)          ((void)tsr_fail_errno(__VA_ARGS__), TSR_E_IO)
 #define tsr_err_prefix(err, st, ...) ((void)tsr_err_prefix(err, st, __VA_ARGS__), (st))
 #endif
