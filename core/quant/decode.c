@@ -1,5 +1,5 @@
-/* The reference decoder of the packed layouts of tessera/format.h: one row at a time, bit by
- * bit.  Kernels and plugins are tested against it. */
+/* The core's decoder of the packed layouts of tessera/format.h, a row at a time; held to the
+ * reference in kernels/formats/ by a test. */
 #include "base/f16.h"
 #include "quant/quant.h"
 
