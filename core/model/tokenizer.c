@@ -66,7 +66,7 @@ static tsr_status encode(const struct tsr_tokenizer *t, struct tok_ctx *c, const
         TSR_TRY(tok_pretokenize(&t->pre.v[i], c, &w[at], &w[at ^ 1]));
     for (uint64_t i = 0; i < w[at].n; i++) {
         const struct tok_piece *a = &w[at].v[i];
-        const char             *s = w[at].text.v + a->at;
+        const char             *s = w[at].text.v ? w[at].text.v + a->at : ""; /* no text at all */
         if (a->id >= 0)
             TSR_TRY(tsr_ids_push(ids, (uint32_t)a->id, c->err));
         else if (a->len > TOK_MAX_TEXT)

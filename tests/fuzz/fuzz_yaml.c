@@ -92,7 +92,11 @@ static void override(struct tsr_diag *d, const uint8_t *data, size_t size)
         "version: 1\npipeline: [a, {b: {c: [1, {d: 2}]}}, {b: {}}, {e: ~}]\n";
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_doc   *doc = NULL;
-    char             *text = strndup((const char *)data, size);
+    char             *text = malloc(size + 1);
+    if (text && size)
+        memcpy(text, data, size);
+    if (text)
+        text[size] = '\0';
     if (text && tsr_doc_parse(&doc, "base", base, sizeof base - 1, d, &e.err) == TSR_OK &&
         tsr_doc_set(doc, text, d, &e.err) == TSR_OK)
         round_trip(tsr_doc_root(doc));
