@@ -49,12 +49,12 @@ static tsr_status parse_kind(const char *s, size_t len, int64_t group, struct ki
 /* Random bytes that are sane weights of the format. */
 static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct tsr_err *err)
 {
-    uint64_t rows = d->rows, cols = d->cols, x = 88172645463325252u, n, m = 0;
+    uint64_t rows = d->rows, cols = d->cols, x = 88172645463325252u, n = 0, m = 0;
     d->code_stride =
         k->packed ? tsr_format_int_code_bytes(&k->f, cols) : cols * tsr_dtype_size(k->f.dtype);
     d->meta_stride = k->packed ? tsr_format_int_meta_bytes(&k->f, cols) : 0;
-    if (!tsr_mul(rows, d->code_stride, &n) || !tsr_mul(rows, d->meta_stride, &m))
-        return tsr_fail(err, TSR_E_INPUT, "--rows times --cols is too large");
+    if (!tsr_mul(rows, d->code_stride, &n) || n == 0 || !tsr_mul(rows, d->meta_stride, &m))
+        return tsr_fail(err, TSR_E_INPUT, "--rows times --cols is zero or too large");
     uint8_t *codes = tsr_new(n, 1), *meta = tsr_new(m, 1);
     d->codes = codes;
     d->meta = k->packed ? meta : NULL;

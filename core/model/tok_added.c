@@ -80,7 +80,7 @@ tsr_status tok_added_load(struct tsr_tokenizer *t, const json_t *list, struct ts
         const char             *s = a->normal ? a->normal : a->content;
         uint64_t                len = a->normal ? a->n_normal : a->n;
         int32_t                 old;
-        if (len == 0 || len > 16 * TOK_MAX_ADDED)
+        if (len == 0 || len > UINT64_C(16) * TOK_MAX_ADDED)
             return tsr_fail(err, TSR_E_INPUT,
                             "%s: the normalizer leaves %llu bytes of the added "
                             "token \"%.80s\"",

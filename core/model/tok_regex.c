@@ -33,7 +33,7 @@ static tsr_status compile(pcre2_code **out, const char *name, const char *s, uin
 {
     struct tsr_text text = { 0 };
     tsr_status      st = tok_syntax(&text, name, s, n, err);
-    if (st == TSR_OK && text.n > 4 * TOK_MAX_REGEX)
+    if (st == TSR_OK && text.n > UINT64_C(4) * TOK_MAX_REGEX)
         st = tsr_fail(err, TSR_E_INPUT, "%s: a regex is too large once its sets are written out",
                       name);
     pcre2_compile_context *cc = st == TSR_OK ? pcre2_compile_context_create(NULL) : NULL;

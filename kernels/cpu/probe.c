@@ -32,7 +32,8 @@ static tsr_status probe_read(void *self, const void *buffer, uint64_t offset, ui
     use(c->k->probe_read(b->data + offset, bytes, shape));
     r->seconds = now() - t;
     uint64_t streams = UINT64_C(1) << (shape & 3);
-    r->work = (double)(bytes / streams / 256 * 256 * streams);
+    uint64_t read = bytes / streams / 256 * 256 * streams; /* whole blocks of every stream */
+    r->work = (double)read;
     return TSR_OK;
 }
 

@@ -116,6 +116,7 @@ ok "quantize as a verb: 3 bits" json '.results.quantize.bits_per_weight | . > 3 
 fails "a plugin's option, misspelt" 2 "did you mean 'bits'" quantize m --use rtn --bitz 3 --out q2
 
 # Ctrl-C: the first ends the run cleanly with 75, and the same command goes on.
+# --foreground: without it timeout signals the child and its group, which may count as twice.
 cat >"$WORK/long.yaml" <<'END'
 version: 1
 model: m
@@ -123,7 +124,7 @@ pipeline:
   - calibrate: {text: t.txt, samples: 100000, seqlen: 64}
 END
 rc=0
-(cd "$WORK" && exec timeout --preserve-status -s INT 1 "$TESSERA" run long.yaml --out long) >"$WORK/out" 2>"$WORK/err" || rc=$?
+(cd "$WORK" && exec timeout --foreground --preserve-status -s INT 1 "$TESSERA" run long.yaml --out long) >"$WORK/out" 2>"$WORK/err" || rc=$?
 ok "Ctrl-C: exit code 75, got $rc" test "$rc" = 75
 ok "Ctrl-C: says so" grep -q 'interrupted' "$WORK/err"
 ok "Ctrl-C: no results" test ! -e "$WORK/long/results.json"
