@@ -10,8 +10,7 @@ static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_
                         struct tsr_diag *d, struct tsr_err *err)
 {
     struct tsr_scheme *s = NULL;
-    (void)opts;
-    TSR_TRY(tsr_scheme_create(&s, job->registry, node, NULL, WHAT, d, err));
+    TSR_TRY(tsr_scheme_create(&s, job->registry, node, opts, WHAT, d, err));
     tsr_scheme_destroy(s);
     return TSR_OK;
 }
@@ -67,10 +66,9 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     struct tsr_diag    *d = NULL;
     struct tsr_scheme  *s = NULL;
     struct tsr_overlay *o = NULL;
-    (void)opts;
     TSR_TRY(tsr_job_need_model(job, err));
     TSR_TRY(tsr_diag_create(&d, err));
-    tsr_status st = tsr_scheme_create(&s, job->registry, node, NULL, WHAT, d, err);
+    tsr_status st = tsr_scheme_create(&s, job->registry, node, opts, WHAT, d, err);
     if (st == TSR_OK)
         st = tsr_diag_status(d, err);
     tsr_diag_destroy(d);
@@ -90,6 +88,9 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 const struct tsr_step tsr_step_quantize = {
     .name = "quantize",
     .summary = "packs the model's weights by a plugin and rules",
+    .options = tsr_scheme_options,
+    .n_options = TSR_SCHEME_OPTIONS,
+    .options_size = sizeof(struct tsr_scheme_keys),
     .open = true,
     .check = check,
     .run = run,

@@ -14,15 +14,15 @@ static const struct tsr_choice unsupported_choices[] = {
     { "error", "stop", UNSUPPORTED_STOP },
     { "keep", "keep the original weights of that linear", UNSUPPORTED_KEEP },
 };
-static const struct tsr_option scheme_options[] = {
+const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS] = {
     { .name = "use",
       .help = "The quantizer plugin.",
       .type = TSR_OPT_STRING,
       .flags = TSR_OPT_REQUIRED,
-      .offset = TSR_FIELD(struct scheme_keys, use, const char *),
+      .offset = TSR_FIELD(struct tsr_scheme_keys, use, const char *),
       .def = { .s = "" } },
-    TSR_OPTION_NODE(struct scheme_keys, rules, "Exceptions by layer or name; later ones win."),
-    TSR_OPTION_ENUM(struct scheme_keys, on_unsupported, UNSUPPORTED_STOP, unsupported_choices,
+    TSR_OPTION_NODE(struct tsr_scheme_keys, rules, "Exceptions by layer or name; later ones win."),
+    TSR_OPTION_ENUM(struct tsr_scheme_keys, on_unsupported, UNSUPPORTED_STOP, unsupported_choices,
                     "What to do with a linear that the plugin cannot quantize."),
 };
 static const struct tsr_option rule_options[] = {
@@ -79,17 +79,13 @@ static tsr_status merged_put(struct merged *m, struct tsr_node *key, struct tsr_
     return TSR_OK;
 }
 
-/* Adds the keys of `from` that are not in our table nor the caller's. */
+/* Adds the keys of `from` that are not in our table. */
 static tsr_status merge(struct merged *m, const struct tsr_node *from,
-                        const struct tsr_option *ours, uint64_t n_ours, const char *const *also,
-                        struct tsr_err *err)
+                        const struct tsr_option *ours, uint64_t n_ours, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < from->n; i++) {
         const char *key = from->keys[i]->text;
-        bool        skip = in_table(ours, n_ours, key);
-        for (uint64_t a = 0; also && also[a]; a++)
-            skip |= strcmp(also[a], key) == 0;
-        if (!skip)
+        if (!in_table(ours, n_ours, key))
             TSR_TRY(merged_put(m, from->keys[i], from->items[i], err));
     }
     return TSR_OK;
@@ -100,7 +96,7 @@ static tsr_status merge_rules(const struct tsr_scheme *s, const bool *flags, str
 {
     *use = s->keys.use;
     m->node.mark = s->map->mark;
-    TSR_TRY(merge(m, s->map, scheme_options, N_OPTIONS(scheme_options), s->also, err));
+    TSR_TRY(merge(m, s->map, tsr_scheme_options, TSR_SCHEME_OPTIONS, err));
     for (uint64_t i = 0; flags && i < s->n_rules; i++) {
         const struct rule *r = &s->rules[i];
         if (!flags[i])
@@ -110,7 +106,7 @@ static tsr_status merge_rules(const struct tsr_scheme *s, const bool *flags, str
             m->node.n = 0;
         }
         m->node.mark = r->node->mark;
-        TSR_TRY(merge(m, r->node, rule_options, N_OPTIONS(rule_options), NULL, err));
+        TSR_TRY(merge(m, r->node, rule_options, N_OPTIONS(rule_options), err));
     }
     m->node.kind = TSR_NODE_MAP;
     m->node.keys = m->keys;
@@ -247,26 +243,35 @@ static tsr_status check_rules(const struct tsr_scheme *s, struct tsr_diag *d, st
     return st;
 }
 
-static tsr_status read_scheme(struct tsr_scheme *s, struct tsr_diag *d, struct tsr_err *err)
+static void fill_keys(struct tsr_scheme *s, struct tsr_diag *d)
 {
-    uint64_t before = tsr_diag_errors(d);
-    /* our keys first, from a map that holds only those */
+    /* from a map that holds only ours: the others are the plugin's */
     struct tsr_node  ours = *s->map;
-    struct tsr_node *keys[N_OPTIONS(scheme_options)], *items[N_OPTIONS(scheme_options)];
+    struct tsr_node *keys[TSR_SCHEME_OPTIONS], *items[TSR_SCHEME_OPTIONS];
     ours.keys = keys;
     ours.items = items;
     ours.n = 0;
-    for (uint64_t i = 0; i < s->map->n && ours.n < N_OPTIONS(scheme_options); i++)
-        if (in_table(scheme_options, N_OPTIONS(scheme_options), s->map->keys[i]->text)) {
+    for (uint64_t i = 0; i < s->map->n && ours.n < TSR_SCHEME_OPTIONS; i++)
+        if (in_table(tsr_scheme_options, TSR_SCHEME_OPTIONS, s->map->keys[i]->text)) {
             keys[ours.n] = s->map->keys[i];
             items[ours.n++] = s->map->items[i];
         }
-    struct tsr_optset set = { scheme_options, N_OPTIONS(scheme_options), sizeof *scheme_options,
+    struct tsr_optset set = { tsr_scheme_options, TSR_SCHEME_OPTIONS, sizeof *tsr_scheme_options,
                               &s->keys };
     tsr_options_fill(&set, 1, NULL, &ours, s->what, d);
+}
+
+static tsr_status read_scheme(struct tsr_scheme *s, const struct tsr_scheme_keys *given,
+                              struct tsr_diag *d, struct tsr_err *err)
+{
+    uint64_t before = tsr_diag_errors(d);
+    if (given)
+        s->keys = *given;
+    else
+        fill_keys(s, d);
     TSR_TRY(read_rules(s, d, err));
-    if (tsr_diag_errors(d) != before)
-        return TSR_OK;
+    if (tsr_diag_errors(d) != before || !s->keys.use || !s->keys.use[0])
+        return TSR_OK; /* whoever filled the keys has said that `use` is missing */
     const struct tsr_node *use = tsr_node_get(s->map, "use");
     TSR_TRY(check_choice(s, NULL, use ? &use->mark : &s->map->mark, d, err));
     /* a rule is checked on top of the base, so that what the base has wrong is said once */
@@ -274,8 +279,8 @@ static tsr_status read_scheme(struct tsr_scheme *s, struct tsr_diag *d, struct t
 }
 
 tsr_status tsr_scheme_create(struct tsr_scheme **out, struct tsr_registry *r,
-                             const struct tsr_node *map, const char *const *also, const char *what,
-                             struct tsr_diag *d, struct tsr_err *err)
+                             const struct tsr_node *map, const struct tsr_scheme_keys *keys,
+                             const char *what, struct tsr_diag *d, struct tsr_err *err)
 {
     *out = NULL;
     if (map->kind != TSR_NODE_MAP) {
@@ -285,9 +290,9 @@ tsr_status tsr_scheme_create(struct tsr_scheme **out, struct tsr_registry *r,
     struct tsr_scheme *s = tsr_new(1, sizeof *s);
     if (!s)
         return tsr_fail_nomem(err, sizeof *s, what);
-    *s = (struct tsr_scheme){ .registry = r, .map = map, .also = also, .what = what };
+    *s = (struct tsr_scheme){ .registry = r, .map = map, .what = what };
     uint64_t   before = tsr_diag_errors(d);
-    tsr_status st = read_scheme(s, d, err);
+    tsr_status st = read_scheme(s, keys, d, err);
     if (st != TSR_OK || tsr_diag_errors(d) != before) {
         tsr_scheme_destroy(s);
         return st;

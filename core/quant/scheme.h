@@ -19,12 +19,21 @@
 
 struct tsr_scheme;
 
+/* The keys of a scheme that are ours, beside the plugin's options. */
+struct tsr_scheme_keys {
+    const char            *use;
+    const struct tsr_node *rules;
+    int64_t                on_unsupported;
+};
+#define TSR_SCHEME_OPTIONS 3
+extern const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS];
+
 /* Reads and checks a map; everything that is wrong with it goes to d, and *s is NULL if anything
- * is.  The registry and the map's doc must outlive the scheme.  also: keys of the map that the
- * caller handles, NULL-terminated, may be NULL.  what: "step 'quantize'". */
+ * is.  The registry and the map's doc must outlive the scheme.  keys: what the caller has filled
+ * by tsr_scheme_options, or NULL to fill them here.  what: "step 'quantize'". */
 tsr_status tsr_scheme_create(struct tsr_scheme **s, struct tsr_registry *r,
-                             const struct tsr_node *map, const char *const *also, const char *what,
-                             struct tsr_diag *d, struct tsr_err *err);
+                             const struct tsr_node *map, const struct tsr_scheme_keys *keys,
+                             const char *what, struct tsr_diag *d, struct tsr_err *err);
 void       tsr_scheme_destroy(struct tsr_scheme *s);
 
 /* Quantizes the linears of a model.  A rule that matches no linear is TSR_E_INPUT with its place;

@@ -4,14 +4,9 @@
 
 #include "quant/scheme.h"
 
-/* Keys of a scheme and of a rule that are ours, beside the plugin's options. */
-struct scheme_keys {
-    const char            *use;
-    const struct tsr_node *rules;
-    int64_t                on_unsupported;
-};
 enum { UNSUPPORTED_STOP, UNSUPPORTED_KEEP };
 
+/* Keys of a rule that are ours. */
 struct rule {
     const struct tsr_node *node;
     const char            *use, *layers, *tensors; /* "" when absent */
@@ -21,9 +16,8 @@ struct rule {
 struct tsr_scheme {
     struct tsr_registry   *registry;
     const struct tsr_node *map;
-    const char *const     *also;
     const char            *what;
-    struct scheme_keys     keys;
+    struct tsr_scheme_keys keys;
     struct rule           *rules;
     uint64_t               n_rules;
 };
