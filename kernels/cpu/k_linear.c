@@ -175,39 +175,61 @@ static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_
     }
 }
 
-/* Few tokens: the weights are read once, widened in registers. */
+/* Few tokens: the weights are read once, widened in registers.  Two segments go side by side, so
+ * that twice as many chains hide the latency of the FMA. */
 INLINE void linear_few(const struct tsr_cpu_linear *a, uint64_t panel, enum tsr_cpu_layout kind,
                        const int m)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const uint8_t               *p = w->codes + panel * w->panel_bytes;
-    const float                 *x = a->x;
-    float                        seg[DIRECT_MAX][SEGMENTS][PANEL];
-    for (uint64_t s = 0; s < w->nseg; s++) {
-        uint64_t begin = s * w->seg, end = w->cols - begin < w->seg ? w->cols : begin + w->seg;
-#define TAKE(t) v16 c##t##a = v_set1(0.0f), c##t##b = c##t##a;
+    const uint64_t               bytes = kind == W_F32 ? 128 : 64; /* of a column */
+    const uint8_t               *codes = w->codes + panel * w->panel_bytes;
+    float                        seg[DIRECT_MAX][SEGMENTS + 1][PANEL];
+    for (uint64_t s = 0; s < w->nseg; s += 2) {
+        uint64_t       k0 = s * w->seg, k1 = k0 + w->seg;
+        uint64_t       n0 = w->cols - k0 < w->seg ? w->cols - k0 : w->seg;
+        uint64_t       n1 = w->cols > k1 ? w->cols - k1 < w->seg ? w->cols - k1 : w->seg : 0;
+        const float   *x = a->x + k0;
+        const uint8_t *p = codes + k0 * bytes, *q = p + w->seg * bytes;
+#define TAKE(t) v16 c##t##a = v_set1(0.0f), c##t##b = c##t##a, d##t##a = c##t##a, d##t##b = c##t##a;
 #define STEP(t)                                                                                    \
     if (t < m) {                                                                                   \
         v16 xt = v_set1(x[t * a->ldx + k]);                                                        \
         c##t##a = v_fma(xt, wa, c##t##a);                                                          \
         c##t##b = v_fma(xt, wb, c##t##b);                                                          \
     }
+#define STEP2(t)                                                                                   \
+    if (t < m) {                                                                                   \
+        v16 xt = v_set1(x[t * a->ldx + k + w->seg]);                                               \
+        d##t##a = v_fma(xt, ya, d##t##a);                                                          \
+        d##t##b = v_fma(xt, yb, d##t##b);                                                          \
+    }
 #define GIVE(t)                                                                                    \
     if (t < m) {                                                                                   \
         v_store(seg[t][s], c##t##a);                                                               \
         v_store(seg[t][s] + 16, c##t##b);                                                          \
+        v_store(seg[t][s + 1], d##t##a);                                                           \
+        v_store(seg[t][s + 1] + 16, d##t##b);                                                      \
     }
         FEW_EACH(TAKE)
-        for (uint64_t k = begin; k < end; k++) {
+        uint64_t k = 0;
+        for (; k < n1; k++) {
             v16 wa = wide(kind, p, k, 0), wb = wide(kind, p, k, 1);
-            v_prefetch(p + k * (kind == W_F32 ? 128 : 64) + AHEAD);
-            if (kind == W_F32)
-                v_prefetch(p + k * 128 + AHEAD + 64);
+            v16 ya = wide(kind, q, k, 0), yb = wide(kind, q, k, 1);
+            for (uint64_t line = 0; line < bytes; line += 64) {
+                v_prefetch(p + k * bytes + AHEAD + line);
+                v_prefetch(q + k * bytes + AHEAD + line);
+            }
+            FEW_EACH(STEP)
+            FEW_EACH(STEP2)
+        }
+        for (; k < n0; k++) { /* the other segment is shorter or empty */
+            v16 wa = wide(kind, p, k, 0), wb = wide(kind, p, k, 1);
             FEW_EACH(STEP)
         }
         FEW_EACH(GIVE)
 #undef TAKE
 #undef STEP
+#undef STEP2
 #undef GIVE
     }
     for (int t = 0; t < m; t++)
