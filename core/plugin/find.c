@@ -83,7 +83,7 @@ tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const cha
             continue;
         if (slash && (strlen(id) != id_len || memcmp(id, name, id_len) != 0))
             continue;
-        if (have && slash)
+        if (have && (slash || strcmp(found->info->plugin->id, id) == 0))
             return tsr_fail(err, TSR_E_INPUT,
                             "%s \"%s\" is in two different files, %s and %s; remove one of them",
                             noun_of(kind), name, found->info->path, f.info->path);
