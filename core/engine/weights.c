@@ -3,9 +3,13 @@
 
 #include <string.h>
 
+/* folded: takes the place of n where it has a gain; may be NULL. */
 static tsr_status load_norm(struct tsr_engine *e, const struct tsr_norm *n,
-                            struct tsr_norm_dev *out, struct tsr_err *err)
+                            const struct tsr_norm *folded, struct tsr_norm_dev *out,
+                            struct tsr_err *err)
 {
+    if (folded && folded->gain)
+        n = folded;
     uint64_t width = e->model->hp.hidden;
     if (n->gain)
         TSR_TRY(tsr_device_vector(e->dev, n->gain, width, &out->gain, err));
@@ -45,10 +49,11 @@ static tsr_status load_layer(struct tsr_engine *e, const struct tsr_overlay *o, 
     struct tsr_layer_dev   *d = &e->layers[i];
     for (int k = 0; k < TSR_LINEARS; k++)
         TSR_TRY(load_linear(e, &l->lin[k], o ? o->lin[i][k] : NULL, act, &d->lin[k], err));
-    TSR_TRY(load_norm(e, &l->attn_in, &d->attn_in, err));
-    TSR_TRY(load_norm(e, &l->attn_out, &d->attn_out, err));
-    TSR_TRY(load_norm(e, &l->ffn_in, &d->ffn_in, err));
-    return load_norm(e, &l->ffn_out, &d->ffn_out, err);
+    const struct tsr_norm *f = o && o->norm ? o->norm[i] : NULL;
+    TSR_TRY(load_norm(e, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL, &d->attn_in, err));
+    TSR_TRY(load_norm(e, &l->attn_out, NULL, &d->attn_out, err));
+    TSR_TRY(load_norm(e, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL, &d->ffn_in, err));
+    return load_norm(e, &l->ffn_out, NULL, &d->ffn_out, err);
 }
 
 tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
@@ -63,8 +68,8 @@ tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, ui
     TSR_TRY(tsr_device_weight(e->dev, &m->embed, &e->embed, err));
     if (m->hp.positions == TSR_POS_LEARNED)
         TSR_TRY(tsr_device_weight(e->dev, &m->positions, &e->positions, err));
-    TSR_TRY(load_norm(e, &m->embed_norm, &e->embed_norm, err));
-    TSR_TRY(load_norm(e, &m->final_norm, &e->final_norm, err));
+    TSR_TRY(load_norm(e, &m->embed_norm, NULL, &e->embed_norm, err));
+    TSR_TRY(load_norm(e, &m->final_norm, NULL, &e->final_norm, err));
     TSR_TRY(load_linear(e, &m->project_in, NULL, act, &e->project_in, err));
     TSR_TRY(load_linear(e, &m->project_out, NULL, act, &e->project_out, err));
     for (uint64_t i = 0; i < m->hp.layers; i++)

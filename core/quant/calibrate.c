@@ -16,6 +16,7 @@ struct run {
     struct tsr_registry *registry;
     uint64_t             layers;
     struct tsr_moments (*site)[TSR_SITES];
+    uint32_t *ids; /* [samples][seqlen] */
 };
 
 static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
@@ -46,7 +47,7 @@ static tsr_status run_sample(struct tsr_engine *e, const uint32_t *ids, uint64_t
 
 static tsr_status run_samples(struct tsr_engine *e, const struct tsr_ids *ids,
                               const struct tsr_model *m, const struct tsr_calibrate_options *opt,
-                              struct tsr_err *err)
+                              uint32_t *chosen, struct tsr_err *err)
 {
     struct tsr_token *tokens = tsr_new(opt->seqlen, sizeof *tokens);
     float            *logits = tsr_new(m->hp.vocab, sizeof *logits);
@@ -60,6 +61,7 @@ static tsr_status run_samples(struct tsr_engine *e, const struct tsr_ids *ids,
             break;
         }
         uint64_t at = (uint64_t)(tsr_uniform(opt->seed, 0, i) * (double)places);
+        memcpy(chosen + i * opt->seqlen, ids->v + at, opt->seqlen * sizeof *chosen);
         st = run_sample(e, ids->v + at, opt->seqlen, tokens, logits, err);
         tsr_progress("calibrate", i + 1, opt->samples);
     }
@@ -80,6 +82,7 @@ static tsr_status collect(struct tsr_calibration **out, struct run *run,
     }
     c->layers = run->layers;
     c->sequences = opt->samples;
+    c->seqlen = opt->seqlen;
     c->tokens = opt->samples * opt->seqlen;
     for (uint64_t l = 0; l < run->layers; l++)
         for (int s = 0; s < TSR_SITES; s++) {
@@ -93,6 +96,8 @@ static tsr_status collect(struct tsr_calibration **out, struct run *run,
                 return st;
             }
         }
+    c->ids = run->ids;
+    run->ids = NULL;
     *out = c;
     return TSR_OK;
 }
@@ -127,13 +132,18 @@ static tsr_status calibrate_ids(struct tsr_calibration **out, struct tsr_registr
     };
     struct tsr_engine *e;
     struct run         run = { .registry = r, .layers = m->hp.layers };
+    uint64_t           n = 0;
     run.site = tsr_new(run.layers, sizeof *run.site);
-    if (!run.site)
-        return tsr_fail_nomem(err, run.layers * sizeof *run.site, "calibration");
+    run.ids = tsr_mul(opt->samples, opt->seqlen, &n) ? tsr_new(n, sizeof *run.ids) : NULL;
+    if (!run.site || !run.ids) {
+        free(run.site);
+        free(run.ids);
+        return tsr_fail_nomem(err, run.layers * sizeof *run.site + n * 4, "calibration");
+    }
     tsr_status st = tsr_engine_create(&e, r, m, NULL, &eo, err);
     if (st == TSR_OK) {
         tsr_engine_set_tap(e, tap, &run);
-        st = run_samples(e, ids, m, opt, err);
+        st = run_samples(e, ids, m, opt, run.ids, err);
         tsr_engine_destroy(e);
     }
     if (st == TSR_OK)
@@ -142,6 +152,7 @@ static tsr_status calibrate_ids(struct tsr_calibration **out, struct tsr_registr
         for (int s = 0; s < TSR_SITES; s++)
             tsr_moments_free(&run.site[l][s]);
     free(run.site);
+    free(run.ids);
     return st;
 }
 

@@ -26,9 +26,15 @@ void tsr_packed_destroy(struct tsr_packed *p)
 tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err)
 {
     struct tsr_overlay *v = tsr_new(1, sizeof *v);
-    if (v)
+    if (v) {
         v->lin = tsr_new(layers, sizeof *v->lin);
-    if (!v || !v->lin) {
+        v->norm = tsr_new(layers, sizeof *v->norm);
+    }
+    if (!v || !v->lin || !v->norm) {
+        if (v) {
+            free(v->lin);
+            free(v->norm);
+        }
         free(v);
         return tsr_fail_nomem(err, layers * sizeof *v->lin, "the list of packed weights");
     }
@@ -41,10 +47,16 @@ void tsr_overlay_destroy(struct tsr_overlay *o)
 {
     if (!o)
         return;
-    for (uint64_t l = 0; l < o->layers; l++)
+    for (uint64_t l = 0; l < o->layers; l++) {
         for (int i = 0; i < TSR_LINEARS; i++)
             tsr_packed_destroy(o->lin[l][i]);
+        for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+            free((void *)(uintptr_t)o->norm[l][i].gain);
+            free((void *)(uintptr_t)o->norm[l][i].bias);
+        }
+    }
     tsr_packed_destroy(o->head);
+    free(o->norm);
     free(o->lin);
     free(o);
 }

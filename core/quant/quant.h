@@ -27,11 +27,16 @@ struct tsr_packed {
 uint64_t tsr_packed_bytes(const struct tsr_packed *p);
 void     tsr_packed_destroy(struct tsr_packed *p); /* frees p too; NULL is fine */
 
+/* Norms of a layer that take a folded scale (quantizer_block.h). */
+enum tsr_overlay_norm { TSR_OVERLAY_ATTN_IN, TSR_OVERLAY_FFN_IN, TSR_OVERLAY_NORMS };
+
 /* Packed weights of a model: NULL where the original stays. */
 struct tsr_overlay {
     uint64_t layers;
     struct tsr_packed *(*lin)[TSR_LINEARS]; /* [layers] */
     struct tsr_packed *head;
+    struct tsr_norm (
+        *norm)[TSR_OVERLAY_NORMS]; /* [layers]; arrays [hidden] owned, NULL: original */
 };
 tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err);
 void       tsr_overlay_destroy(struct tsr_overlay *o);
@@ -83,11 +88,14 @@ tsr_status tsr_packed_dequantize(const struct tsr_packed *p, const struct tsr_qu
 enum tsr_site { TSR_SITE_ATTN_IN, TSR_SITE_O_IN, TSR_SITE_FFN_IN, TSR_SITE_DOWN_IN, TSR_SITES };
 enum tsr_site tsr_linear_site(enum tsr_linear_id id);
 
+/* The moments (absmax, mean, variance, mean |x|) of all layers are resident; Hessians and
+ * recorded inputs, which are large, are asked for layer by layer. */
 struct tsr_calibration {
     uint64_t layers;
-    struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; arrays owned */
-    uint64_t sequences, tokens;
-    char     hash[48]; /* over model, text and options */
+    struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; moments only; arrays owned */
+    uint64_t  sequences, seqlen, tokens;
+    uint32_t *ids;      /* [sequences][seqlen]: what was run; owned */
+    char      hash[48]; /* over model, text and options */
 };
 void tsr_calibration_destroy(struct tsr_calibration *c);
 

@@ -113,5 +113,6 @@ void tsr_calibration_destroy(struct tsr_calibration *c)
             free((void *)(uintptr_t)c->site[l][s].mean_abs);
         }
     free(c->site);
+    free(c->ids);
     free(c);
 }

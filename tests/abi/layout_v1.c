@@ -6,8 +6,10 @@
 #include "tessera/backend.h"
 #include "tessera/codec.h"
 #include "tessera/format.h"
+#include "tessera/linalg.h"
 #include "tessera/plugin.h"
 #include "tessera/quantizer.h"
+#include "tessera/quantizer_block.h"
 #include "tessera/solver.h"
 #include "tessera/transport.h"
 
@@ -88,7 +90,7 @@ AT(struct tsr_plugin, needs_minor, 64);
 AT(struct tsr_plugin, reserved, 68);
 
 /* tessera/format.h */
-SIZE(struct tsr_format, 40);
+SIZE(struct tsr_format, 72);
 AT(struct tsr_format, struct_size, 0);
 AT(struct tsr_format, dtype, 4);
 AT(struct tsr_format, id, 8);
@@ -97,6 +99,47 @@ AT(struct tsr_format, zero, 20);
 AT(struct tsr_format, group, 24);
 AT(struct tsr_format, scale_dtype, 32);
 AT(struct tsr_format, reserved, 36);
+AT(struct tsr_format, element, 40);
+AT(struct tsr_format, scale_bits, 44);
+AT(struct tsr_format, outliers, 48);
+AT(struct tsr_format, act8, 56);
+AT(struct tsr_format, act8_threshold, 64);
+IS(TSR_MX_FP4_E2M1, 0x201);
+IS(TSR_MX_INT(4), 3);
+IS(TSR_ACT8_BLOCKS, 0);
+IS(TSR_ACT8_LLM, 1);
+
+/* tessera/linalg.h */
+SIZE(struct tsr_linalg_v1, 56);
+AT(struct tsr_linalg_v1, struct_size, 0);
+AT(struct tsr_linalg_v1, ctx, 8);
+AT(struct tsr_linalg_v1, syrk, 16);
+AT(struct tsr_linalg_v1, gemm, 24);
+AT(struct tsr_linalg_v1, cholesky, 32);
+AT(struct tsr_linalg_v1, cholesky_inverse, 40);
+AT(struct tsr_linalg_v1, largest_eigenvalue, 48);
+
+/* tessera/quantizer_block.h */
+SIZE(struct tsr_block_site, 48);
+AT(struct tsr_block_site, producer, 4);
+AT(struct tsr_block_site, name, 8);
+AT(struct tsr_block_site, cols, 16);
+AT(struct tsr_block_site, n_linears, 24);
+AT(struct tsr_block_site, linears, 32);
+AT(struct tsr_block_site, stats, 40);
+SIZE(struct tsr_block_choice, 24);
+AT(struct tsr_block_choice, scale, 8);
+AT(struct tsr_block_choice, clip, 16);
+SIZE(struct tsr_block, 48);
+AT(struct tsr_block, name, 8);
+AT(struct tsr_block, n_sites, 16);
+AT(struct tsr_block, sites, 24);
+AT(struct tsr_block, ctx, 32);
+AT(struct tsr_block, loss, 40);
+SIZE(struct tsr_quantizer_block_v1, 32);
+AT(struct tsr_quantizer_block_v1, block_need, 8);
+AT(struct tsr_quantizer_block_v1, clip_group, 16);
+AT(struct tsr_quantizer_block_v1, search, 24);
 
 /* tessera/quantizer.h */
 SIZE(struct tsr_matrix, 48);
@@ -107,7 +150,7 @@ AT(struct tsr_matrix, data, 16);
 AT(struct tsr_matrix, rows, 24);
 AT(struct tsr_matrix, cols, 32);
 AT(struct tsr_matrix, row_stride, 40);
-SIZE(struct tsr_quant_plan, 80);
+SIZE(struct tsr_quant_plan, 112);
 AT(struct tsr_quant_plan, struct_size, 0);
 AT(struct tsr_quant_plan, rows_per_unit, 4);
 AT(struct tsr_quant_plan, code_bytes, 8);

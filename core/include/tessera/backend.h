@@ -36,7 +36,7 @@ struct tsr_tensor {
 /* How activations enter a LINEAR (docs/decisions/numerics.md). */
 #define TSR_ACT_F32 0u
 #define TSR_ACT_A16 1u /* rounded to BF16                              */
-#define TSR_ACT_A8  2u /* int8, one scale per block of columns         */
+#define TSR_ACT_A8  2u /* int8, scales as the weight's format says (act8) */
 
 #define TSR_NORM_RMS   0u
 #define TSR_NORM_LAYER 1u

@@ -1,0 +1,50 @@
+/* engine/stream.h - the forward pass one decoder layer at a time, over many sequences.
+ *
+ *   h = embed(ids);  for every layer: open it, run every h through it;  logits = head(h)
+ *
+ * Calibration, layer-wise quantizers and block searches work this way: one layer's weights are
+ * on the device at any time, hidden states are the caller's, in host memory.  The operations are
+ * those of tsr_engine_forward(), so hidden states and logits are the same bytes.
+ */
+#ifndef TSR_ENGINE_STREAM_H
+#define TSR_ENGINE_STREAM_H
+
+#include "engine/engine.h"
+
+struct tsr_stream;
+
+/* longest: tokens of the longest sequence that will be run.  act as in the engine's options.  The
+ * model must outlive the stream.  [setup] */
+tsr_status tsr_stream_create(struct tsr_stream **s, struct tsr_registry *r,
+                             const struct tsr_model *m, uint64_t longest, uint32_t act,
+                             struct tsr_err *err);
+void       tsr_stream_destroy(struct tsr_stream *s);
+
+/* Hidden states [n, hidden] behind the embedding of one sequence of ids. */
+tsr_status tsr_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t n, float *h,
+                            struct tsr_err *err);
+/* Puts a layer on the device in place of the one before: packed linears and norms of o (NULL:
+ * the original), else the model's. */
+tsr_status tsr_stream_open_layer(struct tsr_stream *s, uint64_t layer, const struct tsr_overlay *o,
+                                 struct tsr_err *err);
+/* Replaces one linear of the open layer by an F32 matrix of the same shape; NULL: the one that
+ * open_layer() put there. */
+tsr_status tsr_stream_set_linear(struct tsr_stream *s, enum tsr_linear_id id,
+                                 const struct tsr_matrix *w, struct tsr_err *err);
+/* The open layer over one sequence; out [n, hidden] may be h.  The tap of set_tap() sees the
+ * input of every site, as in engine.h. */
+tsr_status tsr_stream_run(struct tsr_stream *s, const float *h, uint64_t n, float *out,
+                          struct tsr_err *err);
+/* One half alone, without norm and residual: x [n, hidden], the input of q, k, v (attention) or
+ * of gate and up (feed-forward), to the output of o or down. */
+enum tsr_stream_part { TSR_PART_ATTENTION, TSR_PART_FEED_FORWARD };
+tsr_status tsr_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part, const float *x,
+                               uint64_t n, float *out, struct tsr_err *err);
+void       tsr_stream_set_tap(struct tsr_stream *s, tsr_tap tap, void *ctx);
+/* Logits [n, vocab] of hidden rows [n, hidden] behind the last layer. */
+tsr_status tsr_stream_head(struct tsr_stream *s, const float *h, uint64_t n, float *logits,
+                           struct tsr_err *err);
+/* Bytes on the device with the largest layer open. */
+uint64_t tsr_stream_memory(const struct tsr_stream *s);
+
+#endif
