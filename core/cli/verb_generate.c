@@ -67,10 +67,10 @@ struct generation {
     uint32_t                      *tokens;
     uint64_t                       n_tokens;
     /* text as it comes, without --json */
-    struct tsr_stream *stream;
-    struct tsr_text    piece;
-    tsr_status         failed; /* of printing; the sentence is in err */
-    struct tsr_err    *err;
+    struct tsr_detok *stream;
+    struct tsr_text   piece;
+    tsr_status        failed; /* of printing; the sentence is in err */
+    struct tsr_err   *err;
 };
 
 /* The tokenizer of the model's folder.  It may be missing unless text has to be read. */
@@ -118,7 +118,7 @@ static tsr_status on_token(void *ctx, uint64_t request, uint32_t id)
     struct generation *g = ctx;
     (void)request;
     if (g->stream) {
-        g->failed = tsr_stream_push(g->stream, id, &g->piece, g->err);
+        g->failed = tsr_detok_push(g->stream, id, &g->piece, g->err);
     } else {
         char number[16];
         int  n = snprintf(number, sizeof number, "%u\n", id);
@@ -133,7 +133,7 @@ static tsr_status end_stream(struct generation *g)
 {
     TSR_TRY(g->failed);
     if (g->stream) {
-        TSR_TRY(tsr_stream_flush(g->stream, &g->piece, g->err));
+        TSR_TRY(tsr_detok_flush(g->stream, &g->piece, g->err));
         TSR_TRY(tsr_text_append(&g->piece, "\n", 1, g->err));
     }
     return print_piece(g);
@@ -182,7 +182,7 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
         q.on_token = on_token;
         q.ctx = g;
         if (g->tokenizer)
-            TSR_TRY(tsr_stream_create(&g->stream, g->tokenizer, true, err));
+            TSR_TRY(tsr_detok_create(&g->stream, g->tokenizer, true, err));
     }
     struct tsr_generate_timing t;
     TSR_TRY(tsr_generate(e, &q, 1, &t, err));
@@ -230,7 +230,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         st = tsr_model_load(&g.model, args[0], false, err);
     if (st == TSR_OK)
         st = generate(&g, r, err);
-    tsr_stream_destroy(g.stream);
+    tsr_detok_destroy(g.stream);
     tsr_text_free(&g.piece);
     tsr_ids_free(&g.prompt);
     free(g.tokens);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct tsr_stream {
+struct tsr_detok {
     const struct tsr_tokenizer *t;
     bool                        skip_special, whole;    /* whole: everything at the flush */
     struct tsr_ids              ids;                    /* only for whole                 */
@@ -28,7 +28,7 @@ static bool single(const struct tok_part *p)
 }
 
 /* [single]* [ByteFallback]? [single]* ([ByteLevel | Fuse] [Fuse]* [Strip]?)? */
-static void plan(struct tsr_stream *s)
+static void plan(struct tsr_detok *s)
 {
     const struct tok_parts *d = &s->t->dec;
     uint32_t                i = 0;
@@ -56,11 +56,11 @@ static void plan(struct tsr_stream *s)
     s->whole = i < d->n;
 }
 
-tsr_status tsr_stream_create(struct tsr_stream **out, const struct tsr_tokenizer *t,
-                             bool skip_special, struct tsr_err *err)
+tsr_status tsr_detok_create(struct tsr_detok **out, const struct tsr_tokenizer *t,
+                            bool skip_special, struct tsr_err *err)
 {
-    struct tsr_stream *s = tsr_new(1, sizeof *s);
-    bool              *seen = tsr_new(t->dec.n + 1, sizeof *seen);
+    struct tsr_detok *s = tsr_new(1, sizeof *s);
+    bool             *seen = tsr_new(t->dec.n + 1, sizeof *seen);
     if (!s || !seen) {
         free(s);
         free(seen);
@@ -74,7 +74,7 @@ tsr_status tsr_stream_create(struct tsr_stream **out, const struct tsr_tokenizer
     return TSR_OK;
 }
 
-void tsr_stream_destroy(struct tsr_stream *s)
+void tsr_detok_destroy(struct tsr_detok *s)
 {
     if (!s)
         return;
@@ -89,7 +89,7 @@ void tsr_stream_destroy(struct tsr_stream *s)
 }
 
 /* The trailing characters of held that a strip at the end could take, in bytes. */
-static uint64_t at_risk(const struct tsr_stream *s)
+static uint64_t at_risk(const struct tsr_detok *s)
 {
     uint64_t end = s->held.n;
     unsigned len;
@@ -105,7 +105,7 @@ static uint64_t at_risk(const struct tsr_stream *s)
 }
 
 /* Whole characters of the joined text, through the last strip. */
-static tsr_status emit(struct tsr_stream *s, const char *v, uint64_t n, struct tsr_text *out,
+static tsr_status emit(struct tsr_detok *s, const char *v, uint64_t n, struct tsr_text *out,
                        struct tsr_err *err)
 {
     if (!s->last)
@@ -131,7 +131,7 @@ static tsr_status emit(struct tsr_stream *s, const char *v, uint64_t n, struct t
 }
 
 /* Bytes of the byte level: complete characters go on, an open one waits. */
-static tsr_status emit_bytes(struct tsr_stream *s, bool flush, struct tsr_text *out,
+static tsr_status emit_bytes(struct tsr_detok *s, bool flush, struct tsr_text *out,
                              struct tsr_err *err)
 {
     uint64_t i = 0;
@@ -152,7 +152,7 @@ static tsr_status emit_bytes(struct tsr_stream *s, bool flush, struct tsr_text *
 }
 
 /* One string through the parts [from, to) and out. */
-static tsr_status pass(struct tsr_stream *s, struct tok_ctx *c, uint32_t from, uint32_t to,
+static tsr_status pass(struct tsr_detok *s, struct tok_ctx *c, uint32_t from, uint32_t to,
                        const char *v, uint64_t n, struct tsr_text *result)
 {
     result->n = 0;
@@ -167,7 +167,7 @@ static tsr_status pass(struct tsr_stream *s, struct tok_ctx *c, uint32_t from, u
     return TSR_OK;
 }
 
-static tsr_status after(struct tsr_stream *s, struct tok_ctx *c, const char *v, uint64_t n,
+static tsr_status after(struct tsr_detok *s, struct tok_ctx *c, const char *v, uint64_t n,
                         struct tsr_text *out)
 {
     TSR_TRY(pass(s, c, s->fallback, s->n_after, v, n, &s->b));
@@ -178,7 +178,7 @@ static tsr_status after(struct tsr_stream *s, struct tok_ctx *c, const char *v, 
 }
 
 /* The end of a run of byte tokens: their text, or one U+FFFD for each. */
-static tsr_status end_run(struct tsr_stream *s, struct tok_ctx *c, struct tsr_text *out)
+static tsr_status end_run(struct tsr_detok *s, struct tok_ctx *c, struct tsr_text *out)
 {
     uint64_t n = s->bytes.n;
     if (n == 0)
@@ -191,7 +191,7 @@ static tsr_status end_run(struct tsr_stream *s, struct tok_ctx *c, struct tsr_te
     return TSR_OK;
 }
 
-static tsr_status push_token(struct tsr_stream *s, struct tok_ctx *c, const struct tok_token *k,
+static tsr_status push_token(struct tsr_detok *s, struct tok_ctx *c, const struct tok_token *k,
                              struct tsr_text *out)
 {
     if (!s->t->has_dec && s->any)
@@ -208,8 +208,8 @@ static tsr_status push_token(struct tsr_stream *s, struct tok_ctx *c, const stru
     return after(s, c, s->a.v, s->a.n, out);
 }
 
-tsr_status tsr_stream_push(struct tsr_stream *s, uint32_t id, struct tsr_text *out,
-                           struct tsr_err *err)
+tsr_status tsr_detok_push(struct tsr_detok *s, uint32_t id, struct tsr_text *out,
+                          struct tsr_err *err)
 {
     const struct tok_token *k = id < s->t->n_token ? &s->t->token[id] : NULL;
     if (!k || !k->s || (s->skip_special && k->skip))
@@ -223,7 +223,7 @@ tsr_status tsr_stream_push(struct tsr_stream *s, uint32_t id, struct tsr_text *o
     return st;
 }
 
-tsr_status tsr_stream_flush(struct tsr_stream *s, struct tsr_text *out, struct tsr_err *err)
+tsr_status tsr_detok_flush(struct tsr_detok *s, struct tsr_text *out, struct tsr_err *err)
 {
     if (s->whole) {
         TSR_TRY(tsr_detokenize(s->t, s->ids.v, s->ids.n, s->skip_special, out, err));

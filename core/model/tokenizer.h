@@ -52,13 +52,13 @@ tsr_status tsr_detokenize(const struct tsr_tokenizer *t, const uint32_t *ids, ui
 
 /* Streaming: feed one id, get the text that is now certain.  Never half a character; the sum
  * of all pieces and the final flush equals tsr_detokenize() of all ids. */
-struct tsr_stream;
-tsr_status tsr_stream_create(struct tsr_stream **s, const struct tsr_tokenizer *t,
-                             bool skip_special, struct tsr_err *err);
-tsr_status tsr_stream_push(struct tsr_stream *s, uint32_t id, struct tsr_text *out,
-                           struct tsr_err *err);
-tsr_status tsr_stream_flush(struct tsr_stream *s, struct tsr_text *out, struct tsr_err *err);
-void       tsr_stream_destroy(struct tsr_stream *s);
+struct tsr_detok;
+tsr_status tsr_detok_create(struct tsr_detok **s, const struct tsr_tokenizer *t, bool skip_special,
+                            struct tsr_err *err);
+tsr_status tsr_detok_push(struct tsr_detok *s, uint32_t id, struct tsr_text *out,
+                          struct tsr_err *err);
+tsr_status tsr_detok_flush(struct tsr_detok *s, struct tsr_text *out, struct tsr_err *err);
+void       tsr_detok_destroy(struct tsr_detok *s);
 
 uint64_t    tsr_tokenizer_size(const struct tsr_tokenizer *t); /* 1 + the largest id */
 bool        tsr_tokenizer_is_special(const struct tsr_tokenizer *t, uint32_t id);

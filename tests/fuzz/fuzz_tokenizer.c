@@ -44,17 +44,17 @@ static void must(int holds)
 /* Decodes ids at once and one by one. */
 static void decode(const struct tsr_tokenizer *t, const struct tsr_ids *ids)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_text    all = { 0 }, sum = { 0 };
-    struct tsr_stream *s = NULL;
-    tsr_status         st = tsr_detokenize(t, ids->v, ids->n, true, &all, &e.err);
-    if (st == TSR_OK && tsr_stream_create(&s, t, true, &e.err) == TSR_OK) {
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_text   all = { 0 }, sum = { 0 };
+    struct tsr_detok *s = NULL;
+    tsr_status        st = tsr_detokenize(t, ids->v, ids->n, true, &all, &e.err);
+    if (st == TSR_OK && tsr_detok_create(&s, t, true, &e.err) == TSR_OK) {
         for (uint64_t i = 0; i < ids->n && st == TSR_OK; i++)
-            st = tsr_stream_push(s, ids->v[i], &sum, &e.err);
+            st = tsr_detok_push(s, ids->v[i], &sum, &e.err);
         if (st == TSR_OK)
-            st = tsr_stream_flush(s, &sum, &e.err);
+            st = tsr_detok_flush(s, &sum, &e.err);
         must(st != TSR_OK || (all.n == sum.n && (!all.n || memcmp(all.v, sum.v, all.n) == 0)));
-        tsr_stream_destroy(s);
+        tsr_detok_destroy(s);
     }
     must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
     tsr_text_free(&all);

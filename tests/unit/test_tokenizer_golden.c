@@ -46,24 +46,24 @@ static void same_text(const char *what, const struct tsr_text *got, const json_t
 static void stream(const struct tsr_tokenizer *t, const struct tsr_ids *ids, bool skip,
                    const json_t *want)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_stream *s = NULL;
-    struct tsr_text    sum = { 0 };
-    OK(e, tsr_stream_create(&s, t, skip, &e.err));
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_detok *s = NULL;
+    struct tsr_text   sum = { 0 };
+    OK(e, tsr_detok_create(&s, t, skip, &e.err));
     for (int round = 0; round < 2; round++) { /* a flushed stream starts afresh */
         sum.n = 0;
         for (uint64_t i = 0; i <= ids->n; i++) {
             uint64_t from = sum.n;
             if (i < ids->n)
-                OK(e, tsr_stream_push(s, ids->v[i], &sum, &e.err));
+                OK(e, tsr_detok_push(s, ids->v[i], &sum, &e.err));
             else
-                OK(e, tsr_stream_flush(s, &sum, &e.err));
+                OK(e, tsr_detok_flush(s, &sum, &e.err));
             if (sum.n > from)
                 assert_false(((unsigned char)sum.v[from] & 0xc0) == 0x80);
         }
         same_text("streamed", &sum, want);
     }
-    tsr_stream_destroy(s);
+    tsr_detok_destroy(s);
     tsr_text_free(&sum);
 }
 
