@@ -217,6 +217,19 @@ struct tok_string {
     struct tsr_text t;
     uint64_t        zero;
 };
+/* The string becomes *out, unless st says that making it failed; out is used up.  Returns st. */
+static inline tsr_status tok_become(struct tok_string *s, struct tsr_text *out, uint64_t zero,
+                                    tsr_status st)
+{
+    if (st != TSR_OK) {
+        tsr_text_free(out);
+        return st;
+    }
+    tsr_text_free(&s->t);
+    s->t = *out;
+    s->zero = zero;
+    return TSR_OK;
+}
 tsr_status tok_normalize(const struct tok_parts *p, struct tok_ctx *c, struct tok_string *s);
 tsr_status tok_unicode(struct tok_string *s, enum tok_kind form, struct tsr_err *err);
 tsr_status tok_charsmap_load(struct tok_charsmap **m, const char *name, const json_t *j,

@@ -171,12 +171,5 @@ tsr_status tok_charsmap_run(const struct tok_charsmap *m, struct tok_string *s, 
         before = c;
         i += len;
     }
-    if (st != TSR_OK) {
-        tsr_text_free(&out);
-        return st;
-    }
-    tsr_text_free(&s->t);
-    s->t = out;
-    s->zero = zero;
-    return TSR_OK;
+    return tok_become(s, &out, zero, st);
 }

@@ -133,14 +133,7 @@ static tsr_status map_chars(struct tok_string *s, char_map map, struct tsr_err *
         if (i <= s->zero)
             zero = out.n;
     }
-    if (st != TSR_OK) {
-        tsr_text_free(&out);
-        return st;
-    }
-    tsr_text_free(&s->t);
-    s->t = out;
-    s->zero = zero;
-    return TSR_OK;
+    return tok_become(s, &out, zero, st);
 }
 
 /* ---- the rest ---------------------------------------------------------- */
@@ -149,19 +142,13 @@ static tsr_status to_bytes(struct tok_string *s, struct tsr_err *err)
 {
     struct tsr_text out = { 0 };
     uint64_t        zero = 0;
-    for (uint64_t i = 0; i < s->t.n; i++) {
-        tsr_status st = tok_append_char(&out, tok_byte_char((unsigned char)s->t.v[i]), err);
-        if (st != TSR_OK) {
-            tsr_text_free(&out);
-            return st;
-        }
+    tsr_status      st = TSR_OK;
+    for (uint64_t i = 0; i < s->t.n && st == TSR_OK; i++) {
+        st = tok_append_char(&out, tok_byte_char((unsigned char)s->t.v[i]), err);
         if (i < s->zero)
             zero = out.n;
     }
-    tsr_text_free(&s->t);
-    s->t = out;
-    s->zero = zero;
-    return TSR_OK;
+    return tok_become(s, &out, zero, st);
 }
 
 static void strip(struct tok_string *s, bool left, bool right)
@@ -204,14 +191,7 @@ static tsr_status replace(const struct tok_part *p, struct tok_ctx *c, struct to
         else if (!a->match && a->at < s->zero)
             zero = out.n - (a->end - s->zero);
     }
-    if (st != TSR_OK) {
-        tsr_text_free(&out);
-        return st;
-    }
-    tsr_text_free(&s->t);
-    s->t = out;
-    s->zero = zero;
-    return TSR_OK;
+    return tok_become(s, &out, zero, st);
 }
 
 static tsr_status prepend(const struct tok_part *p, struct tok_string *s, struct tsr_err *err)
