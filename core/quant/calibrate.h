@@ -2,23 +2,69 @@
 #ifndef TSR_QUANT_CALIBRATE_H
 #define TSR_QUANT_CALIBRATE_H
 
-#include "engine/engine.h"
+#include "engine/stream.h"
 #include "model/tokenizer.h"
 #include "quant/quant.h"
+
+#define TSR_INPUT_ROWS 2048 /* recorded per site when nothing is said */
 
 struct tsr_calibrate_options {
     const char *text; /* path */
     uint64_t    samples, seqlen, seed;
+    uint64_t    input_rows; /* most recorded rows of a site (TSR_NEED_INPUTS); 0: TSR_INPUT_ROWS */
+    uint64_t    need;   /* TSR_NEED_* that tsr_calibration_layer() will be asked for: Hessians and
+                           inputs among them go to `folder` in the same pass */
+    const char *folder; /* one file per layer is kept here and read again when it is of the same
+                           model, text and options (docs/formats/calibration.md); NULL: none */
+    bool        defer;  /* only choose the sequences: no pass over the model, no resident moments,
+                           everything comes from tsr_calibration_layer() when asked */
 };
 
 /* The file is tokenized as a whole (with the tokenizer's special tokens); `samples` runs of
  * `seqlen` tokens are taken from it at places that the seed draws, and run through the model in
- * F32.  Keeps absmax, mean, variance and mean |x| per column, summed in double in token order, so
- * that the result is a function of model, text and options alone.  A text with fewer than
- * seqlen tokens is TSR_E_INPUT. */
+ * F32, layer by layer: one layer's weights are on the device at a time, the hidden states of all
+ * runs are in host memory (4 * samples * seqlen * hidden bytes; a log line at -v says how much).
+ * Sums are in double in token order, so that the result is a function of model, text and options
+ * alone.  A text with fewer than seqlen tokens is TSR_E_INPUT.  Registry and model must outlive
+ * the calibration.  [setup] */
 tsr_status tsr_calibrate(struct tsr_calibration **c, struct tsr_registry *r,
                          const struct tsr_model *m, const struct tsr_tokenizer *t,
                          const struct tsr_calibrate_options *opt, struct tsr_err *err);
+
+/* Statistics of the inputs of all sites of one layer; arrays owned. */
+struct tsr_layer_stats {
+    struct tsr_quant_stats site[TSR_SITES];
+    uint64_t               sequence; /* rows of `inputs` that are one sequence, in order */
+};
+void tsr_layer_stats_free(struct tsr_layer_stats *s);
+
+/* What `need` (TSR_NEED_*) names of one layer; the rest of each site is NULL.
+ *
+ *   before NULL     inputs as the original model makes them; stored files serve where they fit
+ *   before given    the layers in front run as the overlay has them (layers it lacks: original),
+ *                   the layer itself is the original; nothing is stored.  Until the next call
+ *                   only layers from this one on may change in it
+ *
+ * hessian is 2 * mean over sequences of X^T X, F32, [cols, cols].  inputs are the first whole
+ * sequences that fit into input_rows, at least one; row i belongs to sequence i / sequence.
+ * Layers asked for in ascending order cost one pass over the model in all; going back, or to
+ * another overlay, begins at the embedding again.  TSR_NEED_SENSITIVITY is TSR_E_INPUT: it needs
+ * gradients.  [setup] */
+tsr_status tsr_calibration_layer(struct tsr_calibration *c, uint64_t layer, uint64_t need,
+                                 const struct tsr_overlay *before, struct tsr_layer_stats *out,
+                                 struct tsr_err *err);
+
+/* The calibration's stream (sequences of at most seqlen tokens) with the original of one layer
+ * open, to run parts of it.  Borrowed until the next call on c; the linears that the caller sets
+ * in it are forgotten then.  [setup] */
+tsr_status tsr_calibration_stream(struct tsr_calibration *c, uint64_t layer, struct tsr_stream **s,
+                                  struct tsr_err *err);
+
+/* Bytes that a calibration takes beside the model: hidden states, device, and one layer's
+ * statistics for this need.  A bound that holds before anything runs. */
+tsr_status tsr_calibration_memory(const struct tsr_model             *m,
+                                  const struct tsr_calibrate_options *opt, uint64_t need,
+                                  uint64_t *bytes, struct tsr_err *err);
 
 /* The sums behind the statistics of one site; for tests and for other ways to feed them. */
 struct tsr_moments {
