@@ -47,8 +47,8 @@ static tsr_status store(struct tsr_engine *e, const struct tsr_tensor *t,
 }
 
 /* out = attention over the normed input in. */
-static tsr_status attention(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
-                            const struct tsr_tensor *out, struct tsr_err *err)
+tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                               const struct tsr_tensor *out, struct tsr_err *err)
 {
     const struct tsr_hparams   *hp = &e->model->hp;
     const struct tsr_layer_dev *l = &e->layers[layer];
@@ -80,8 +80,8 @@ static tsr_status attention(struct tsr_engine *e, uint64_t layer, const struct t
     return tsr_run_linear(e, &l->lin[TSR_O], &a, out, err);
 }
 
-static tsr_status feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
-                               const struct tsr_tensor *out, struct tsr_err *err)
+tsr_status tsr_block_feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                                  const struct tsr_tensor *out, struct tsr_err *err)
 {
     const struct tsr_hparams   *hp = &e->model->hp;
     const struct tsr_layer_dev *l = &e->layers[layer];
@@ -130,6 +130,6 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
 tsr_status tsr_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n, struct tsr_err *err)
 {
     const struct tsr_layer_dev *l = &e->layers[layer];
-    TSR_TRY(residual(e, layer, n, attention, &l->attn_in, &l->attn_out, err));
-    return residual(e, layer, n, feed_forward, &l->ffn_in, &l->ffn_out, err);
+    TSR_TRY(residual(e, layer, n, tsr_block_attention, &l->attn_in, &l->attn_out, err));
+    return residual(e, layer, n, tsr_block_feed_forward, &l->ffn_in, &l->ffn_out, err);
 }

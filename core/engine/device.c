@@ -68,17 +68,20 @@ tsr_status tsr_device_open(struct tsr_device **out, struct tsr_registry *r, cons
     return TSR_OK;
 }
 
+static void free_weight(struct tsr_device *d, struct tsr_weight *w)
+{
+    d->iface->weight_free(d->self, w->handle);
+    if (w->fallback)
+        d->fallback->iface->weight_free(d->fallback->self, w->fallback);
+    free(w);
+}
+
 void tsr_device_close(struct tsr_device *d)
 {
     if (!d)
         return;
-    for (uint64_t i = 0; i < d->n_weights; i++) {
-        struct tsr_weight *w = d->weights[i];
-        d->iface->weight_free(d->self, w->handle);
-        if (w->fallback)
-            d->fallback->iface->weight_free(d->fallback->self, w->fallback);
-        free(w);
-    }
+    for (uint64_t i = 0; i < d->n_weights; i++)
+        free_weight(d, d->weights[i]);
     for (uint64_t i = 0; i < d->n_buffers; i++)
         d->iface->buffer_free(d->self, d->buffers[i]);
     tsr_device_close(d->fallback);
@@ -159,6 +162,18 @@ tsr_status tsr_device_vector(struct tsr_device *d, const float *v, uint64_t n, s
 {
     TSR_TRY(tsr_device_tensor(d, TSR_F32, 1, n, 0, "a norm or bias", t, err));
     return tsr_device_upload(d, t, v, err);
+}
+
+void tsr_device_drop_tensor(struct tsr_device *d, struct tsr_tensor *t)
+{
+    for (uint64_t i = d->n_buffers; t->buffer && i-- > 0;) /* what goes came last, as a rule */
+        if (d->buffers[i] == t->buffer) {
+            d->iface->buffer_free(d->self, t->buffer);
+            d->tensor_bytes -= t->rows * t->row_stride;
+            d->buffers[i] = d->buffers[--d->n_buffers];
+            break;
+        }
+    *t = (struct tsr_tensor){ 0 };
 }
 
 tsr_status tsr_device_upload(struct tsr_device *d, const struct tsr_tensor *t, const void *src,
@@ -306,4 +321,14 @@ tsr_status tsr_device_packed(struct tsr_device *d, const char *name, const struc
         .format = p->format,
     };
     return add_weight(d, &w, p, out, err);
+}
+
+void tsr_device_drop_weight(struct tsr_device *d, struct tsr_weight *w)
+{
+    for (uint64_t i = d->n_weights; w && i-- > 0;)
+        if (d->weights[i] == w) {
+            free_weight(d, w);
+            d->weights[i] = d->weights[--d->n_weights];
+            return;
+        }
 }

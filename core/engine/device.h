@@ -67,6 +67,11 @@ tsr_status tsr_device_weight(struct tsr_device *d, const struct tsr_matrix *w,
 tsr_status tsr_device_packed(struct tsr_device *d, const char *name, const struct tsr_packed *p,
                              struct tsr_weight **out, struct tsr_err *err);
 
+/* Frees a tensor as tsr_device_tensor() made it, or a weight, before the device is closed.  Queued
+ * work that uses it must have been waited for.  An empty tensor and NULL are fine. */
+void tsr_device_drop_tensor(struct tsr_device *d, struct tsr_tensor *t);
+void tsr_device_drop_weight(struct tsr_device *d, struct tsr_weight *w);
+
 /* All rows of a dense tensor, from or to host memory; done on return.  Queued work that uses
  * the tensor must have been waited for. */
 tsr_status tsr_device_upload(struct tsr_device *d, const struct tsr_tensor *t, const void *src,

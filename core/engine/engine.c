@@ -77,7 +77,8 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_overlay *o,
     e->layers = tsr_new(e->model->hp.layers, sizeof *e->layers);
     if (!e->slots || !e->layers)
         return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
-    TSR_TRY(tsr_engine_load(e, o, opt->act, err));
+    if (!e->streamed)
+        TSR_TRY(tsr_engine_load(e, o, opt->act, err));
     TSR_TRY(tsr_cache_create(e, err));
     TSR_TRY(tsr_feed_create(e, err));
     if (e->model->hp.positions == TSR_POS_ALIBI)
@@ -85,9 +86,9 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_overlay *o,
     return activations(e, err);
 }
 
-tsr_status tsr_engine_create_on(struct tsr_engine **out, struct tsr_device *dev,
-                                const struct tsr_model *m, const struct tsr_overlay *o,
-                                const struct tsr_engine_options *opt, struct tsr_err *err)
+static tsr_status create(struct tsr_engine **out, struct tsr_device *dev, bool streamed,
+                         const struct tsr_model *m, const struct tsr_overlay *o,
+                         const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
         (opt->kv_dtype != TSR_F32 && opt->kv_dtype != TSR_F16 && opt->kv_dtype != TSR_I8))
@@ -99,6 +100,7 @@ tsr_status tsr_engine_create_on(struct tsr_engine **out, struct tsr_device *dev,
     e->dev = dev;
     e->kv_dtype = opt->kv_dtype;
     e->n_slots = opt->slots;
+    e->streamed = streamed;
     tsr_status st = build(e, o, opt, err);
     if (st != TSR_OK) {
         tsr_engine_destroy(e);
@@ -108,19 +110,40 @@ tsr_status tsr_engine_create_on(struct tsr_engine **out, struct tsr_device *dev,
     return TSR_OK;
 }
 
-tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
-                             const struct tsr_model *m, const struct tsr_overlay *o,
-                             const struct tsr_engine_options *opt, struct tsr_err *err)
+tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_device *dev,
+                                const struct tsr_model *m, const struct tsr_overlay *o,
+                                const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    return create(e, dev, false, m, o, opt, err);
+}
+
+static tsr_status create_owning(struct tsr_engine **e, struct tsr_registry *r, bool streamed,
+                                const struct tsr_model *m, const struct tsr_overlay *o,
+                                const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     struct tsr_device *dev = NULL;
     TSR_TRY(tsr_device_open(&dev, r, opt->backend, err));
-    tsr_status st = tsr_engine_create_on(e, dev, m, o, opt, err);
+    tsr_status st = create(e, dev, streamed, m, o, opt, err);
     if (st != TSR_OK) {
         tsr_device_close(dev);
         return st;
     }
     (*e)->owns_dev = true;
     return TSR_OK;
+}
+
+tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
+                             const struct tsr_model *m, const struct tsr_overlay *o,
+                             const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    return create_owning(e, r, false, m, o, opt, err);
+}
+
+tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,
+                                      const struct tsr_model          *m,
+                                      const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    return create_owning(e, r, true, m, NULL, opt, err);
 }
 
 void tsr_engine_destroy(struct tsr_engine *e)

@@ -27,7 +27,7 @@ static tsr_status check_batch(struct tsr_engine *e, const struct tsr_token *t, u
     return TSR_OK;
 }
 
-static tsr_status embed(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
+tsr_status tsr_run_embedding(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
 {
     const struct tsr_hparams *hp = &e->model->hp;
     struct tsr_tensor         h = tsr_rows(&e->h, 0, n), x = tsr_rows(&e->x, 0, n);
@@ -45,9 +45,8 @@ static tsr_status embed(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
     return e->embed_norm.gain.buffer ? tsr_run_norm(e, &e->embed_norm, &h, &h, err) : TSR_OK;
 }
 
-/* Logits of the hidden rows src, into host memory. */
-static tsr_status head_rows(struct tsr_engine *e, struct tsr_tensor src, float *logits,
-                            struct tsr_err *err)
+tsr_status tsr_run_head(struct tsr_engine *e, struct tsr_tensor src, float *logits,
+                        struct tsr_err *err)
 {
     const struct tsr_hparams *hp = &e->model->hp;
     struct tsr_tensor y = tsr_rows(&e->y, 0, src.rows), out = tsr_rows(&e->logits, 0, src.rows);
@@ -73,7 +72,7 @@ static tsr_status head_rows(struct tsr_engine *e, struct tsr_tensor src, float *
     return tsr_device_download(e->dev, &out, logits, err);
 }
 
-static bool all_finite(const float *v, uint64_t n)
+bool tsr_all_finite(const float *v, uint64_t n)
 {
     /* x - x is 0 for a finite x and NaN else; one sum instead of n branches */
     float sum = 0;
@@ -88,7 +87,7 @@ static tsr_status check_logits(const struct tsr_engine *e, const struct tsr_toke
 {
     uint64_t vocab = e->model->hp.vocab;
     for (uint64_t i = 0; i < n; i++, logits += vocab) {
-        if (all_finite(logits, vocab))
+        if (tsr_all_finite(logits, vocab))
             continue;
         uint32_t at, spans[2];
         memcpy(&at, f->host + f->gather.offset + (first + i) * sizeof at, sizeof at);
@@ -118,7 +117,7 @@ static tsr_status head(struct tsr_engine *e, const struct tsr_token *tokens, uin
             struct tsr_op op = { .kind = TSR_OP_GATHER, .out = &src, .in = { &h, &ids } };
             TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
         }
-        TSR_TRY(head_rows(e, src, logits, err));
+        TSR_TRY(tsr_run_head(e, src, logits, err));
         TSR_TRY(check_logits(e, tokens, &e->feed, first, m, logits, err));
         logits += m * e->model->hp.vocab;
     }
@@ -134,7 +133,7 @@ tsr_status tsr_engine_forward(struct tsr_engine *e, const struct tsr_token *toke
         if (tsr_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
         TSR_TRY(tsr_feed_chunk(e, tokens + first, m, &wanted, err));
-        TSR_TRY(embed(e, m, err));
+        TSR_TRY(tsr_run_embedding(e, m, err));
         for (uint64_t i = 0; i < e->model->hp.layers; i++)
             TSR_TRY(tsr_block_run(e, i, m, err));
         TSR_TRY(head(e, tokens + first, m, wanted, logits, err));

@@ -43,6 +43,7 @@ struct tsr_engine {
     uint64_t                context, chunk, head_rows;
     uint32_t                kv_dtype;
     uint64_t                cache_bytes;
+    bool                    streamed; /* stream.c: one layer at a time, one cache for all */
     struct tsr_slot        *slots;
     uint32_t                n_slots;
 
@@ -69,9 +70,24 @@ tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_device *dev,
                                 const struct tsr_model *m, const struct tsr_overlay *o,
                                 const struct tsr_engine_options *opt, struct tsr_err *err);
 
-/* weights.c: everything of the model onto the device. */
+/* An engine for stream.c: one slot, and nothing of the model on the device yet. */
+tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,
+                                      const struct tsr_model          *m,
+                                      const struct tsr_engine_options *opt, struct tsr_err *err);
+
+/* weights.c: everything of the model onto the device, or a part of it.  What a failing part has
+ * loaded stays until it is dropped. */
 tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
                            struct tsr_err *err);
+tsr_status tsr_engine_load_embed(struct tsr_engine *e, struct tsr_err *err);
+tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
+                                 uint32_t act, struct tsr_err *err);
+tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
+                                struct tsr_err *err);
+/* Frees a part again; one that is not there is fine. */
+void tsr_engine_drop_embed(struct tsr_engine *e);
+void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i);
+void tsr_engine_drop_head(struct tsr_engine *e);
 
 /* kv.c: caches of all layers, and where a token's row is. */
 tsr_status             tsr_cache_create(struct tsr_engine *e, struct tsr_err *err);
@@ -88,8 +104,20 @@ void       tsr_feed_destroy(struct tsr_feed *f);
 tsr_status tsr_feed_chunk(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                           uint64_t *wanted, struct tsr_err *err);
 
+/* forward.c: the ends of the model.  Hidden states of the n ids in the feed into e->h; logits of
+ * at most head_rows hidden rows (e->h or e->x) into host memory. */
+tsr_status tsr_run_embedding(struct tsr_engine *e, uint64_t n, struct tsr_err *err);
+tsr_status tsr_run_head(struct tsr_engine *e, struct tsr_tensor src, float *logits,
+                        struct tsr_err *err);
+bool       tsr_all_finite(const float *v, uint64_t n);
+
 /* block.c: one decoder layer over e->h; n tokens. */
 tsr_status tsr_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n, struct tsr_err *err);
+/* Its halves alone: from the normed input to the output of o or down. */
+tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                               const struct tsr_tensor *out, struct tsr_err *err);
+tsr_status tsr_block_feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                                  const struct tsr_tensor *out, struct tsr_err *err);
 
 /* ops.c: single operations over n rows. */
 struct tsr_tensor tsr_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n);

@@ -20,11 +20,17 @@ tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
     uint64_t width = e->kv_dtype == TSR_F32 ? 4 : e->kv_dtype == TSR_F16 ? 2 : 1;
     uint64_t stride = (cols * width + 15) / 16 * 16;
     rows = e->n_slots * e->context; /* fits 32 bits */
-    if (!tsr_mul(rows, stride, &bytes) || !tsr_mul(bytes, 2 * e->model->hp.layers, &bytes))
+    if (!tsr_mul(rows, stride, &bytes) ||
+        !tsr_mul(bytes, 2 * (e->streamed ? 1 : e->model->hp.layers), &bytes))
         return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
                         e->n_slots, (unsigned long long)e->context);
     for (uint64_t i = 0; i < e->model->hp.layers; i++) {
         struct tsr_layer_dev *l = &e->layers[i];
+        if (e->streamed && i > 0) { /* a layer's run begins with an empty cache */
+            l->k = e->layers[0].k;
+            l->v = e->layers[0].v;
+            continue;
+        }
         TSR_TRY(
             tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->k, err));
         TSR_TRY(

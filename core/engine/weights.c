@@ -42,8 +42,8 @@ static tsr_status load_linear(struct tsr_engine *e, const struct tsr_linear *l,
     return TSR_OK;
 }
 
-static tsr_status load_layer(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
-                             uint32_t act, struct tsr_err *err)
+tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
+                                 uint32_t act, struct tsr_err *err)
 {
     const struct tsr_layer *l = &e->model->layers[i];
     struct tsr_layer_dev   *d = &e->layers[i];
@@ -56,8 +56,8 @@ static tsr_status load_layer(struct tsr_engine *e, const struct tsr_overlay *o, 
     return load_norm(e, &l->ffn_out, NULL, &d->ffn_out, err);
 }
 
-tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
-                           struct tsr_err *err)
+static tsr_status check(const struct tsr_engine *e, const struct tsr_overlay *o,
+                        struct tsr_err *err)
 {
     const struct tsr_model *m = e->model;
     if (!m->embed.data)
@@ -65,19 +65,85 @@ tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, ui
     if (o && o->layers != m->hp.layers)
         return tsr_fail(err, TSR_E_INVAL, "packed weights for %llu layers, the model has %llu",
                         (unsigned long long)o->layers, (unsigned long long)m->hp.layers);
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_load_embed(struct tsr_engine *e, struct tsr_err *err)
+{
+    const struct tsr_model *m = e->model;
+    TSR_TRY(check(e, NULL, err));
     TSR_TRY(tsr_device_weight(e->dev, &m->embed, &e->embed, err));
     if (m->hp.positions == TSR_POS_LEARNED)
         TSR_TRY(tsr_device_weight(e->dev, &m->positions, &e->positions, err));
     TSR_TRY(load_norm(e, &m->embed_norm, NULL, &e->embed_norm, err));
+    return load_linear(e, &m->project_in, NULL, TSR_ACT_F32, &e->project_in, err);
+}
+
+tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
+                                struct tsr_err *err)
+{
+    const struct tsr_model *m = e->model;
+    TSR_TRY(check(e, o, err));
     TSR_TRY(load_norm(e, &m->final_norm, NULL, &e->final_norm, err));
-    TSR_TRY(load_linear(e, &m->project_in, NULL, act, &e->project_in, err));
     TSR_TRY(load_linear(e, &m->project_out, NULL, act, &e->project_out, err));
-    for (uint64_t i = 0; i < m->hp.layers; i++)
-        TSR_TRY(load_layer(e, o, i, act, err));
-    if (m->hp.tied && !(o && o->head)) {
+    if (m->hp.tied && !(o && o->head) && e->embed) {
         e->head.w = e->embed; /* one copy serves both ends */
         e->head.act = TSR_ACT_F32;
         return TSR_OK;
     }
     return load_linear(e, &m->head, o ? o->head : NULL, act, &e->head, err);
+}
+
+tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
+                           struct tsr_err *err)
+{
+    TSR_TRY(check(e, o, err));
+    TSR_TRY(tsr_engine_load_embed(e, err));
+    for (uint64_t i = 0; i < e->model->hp.layers; i++)
+        TSR_TRY(tsr_engine_load_layer(e, o, i, act, err));
+    return tsr_engine_load_head(e, o, act, err);
+}
+
+static void drop_norm(struct tsr_engine *e, struct tsr_norm_dev *n)
+{
+    tsr_device_drop_tensor(e->dev, &n->gain);
+    tsr_device_drop_tensor(e->dev, &n->bias);
+}
+
+static void drop_linear(struct tsr_engine *e, struct tsr_linear_dev *l)
+{
+    tsr_device_drop_weight(e->dev, l->w);
+    tsr_device_drop_tensor(e->dev, &l->bias);
+    *l = (struct tsr_linear_dev){ 0 };
+}
+
+void tsr_engine_drop_embed(struct tsr_engine *e)
+{
+    tsr_device_drop_weight(e->dev, e->embed);
+    tsr_device_drop_weight(e->dev, e->positions);
+    if (e->head.w == e->embed)
+        e->head.w = NULL;
+    e->embed = e->positions = NULL;
+    drop_norm(e, &e->embed_norm);
+    drop_linear(e, &e->project_in);
+}
+
+void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i)
+{
+    struct tsr_layer_dev *d = &e->layers[i];
+    for (int k = 0; k < TSR_LINEARS; k++)
+        drop_linear(e, &d->lin[k]);
+    drop_norm(e, &d->attn_in);
+    drop_norm(e, &d->attn_out);
+    drop_norm(e, &d->ffn_in);
+    drop_norm(e, &d->ffn_out);
+}
+
+void tsr_engine_drop_head(struct tsr_engine *e)
+{
+    drop_norm(e, &e->final_norm);
+    drop_linear(e, &e->project_out);
+    if (e->head.w == e->embed)
+        e->head.w = NULL;
+    drop_linear(e, &e->head);
 }
