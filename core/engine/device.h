@@ -12,8 +12,6 @@
 #include "quant/quant.h"
 #include "tessera/backend.h"
 
-#define TSR_DEFAULT_BACKEND "cpu"
-
 /* A weight on a device. */
 struct tsr_weight {
     void                  *handle;   /* of the device's backend */

@@ -70,16 +70,14 @@ static int32_t host_cancelled(void *ctx)
     return tsr_cancelled();
 }
 
-/* Optional services have ids; none is offered in minor 0. */
 static const void *host_service(void *ctx, const char *id)
 {
-    (void)ctx;
-    (void)id;
-    return NULL;
+    const struct tsr_host_ctx *c = ctx;
+    return tsr_services_find(c->services, id);
 }
 
 void tsr_host_init(struct tsr_host_ctx *c, struct tsr_pool *pool, struct tsr_account *account,
-                   const char *id)
+                   struct tsr_services *services, const char *id)
 {
     c->host = (struct tsr_host){
         .struct_size = sizeof c->host,
@@ -95,5 +93,6 @@ void tsr_host_init(struct tsr_host_ctx *c, struct tsr_pool *pool, struct tsr_acc
     };
     c->pool = pool;
     c->account = account;
+    c->services = services;
     c->id = id;
 }

@@ -4,6 +4,7 @@
 
 #include "plugin/registry.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* Bytes that plugins hold through their hosts, over all of them. */
@@ -11,15 +12,30 @@ struct tsr_account {
     _Atomic uint64_t now, peak;
 };
 
+/* What host->service finds; made at first use from the default backend. */
+struct tsr_services {
+    pthread_mutex_t              lock; /* guards the rest */
+    struct tsr_registry         *registry;
+    bool                         tried;
+    const struct tsr_backend_v1 *backend; /* NULL: none was made */
+    void                        *self, *options;
+    const void                  *linalg; /* struct tsr_linalg_v1, or NULL */
+};
+void tsr_services_init(struct tsr_services *s, struct tsr_registry *r);
+void tsr_services_free(struct tsr_services *s);
+/* The table, or NULL; why there is none goes to the log, once.  [any] */
+const void *tsr_services_find(struct tsr_services *s, const char *id);
+
 /* One host table per plugin, so that its log lines carry its id. */
 struct tsr_host_ctx {
-    struct tsr_host     host;
-    struct tsr_pool    *pool;
-    struct tsr_account *account;
-    const char         *id; /* NULL: no prefix */
+    struct tsr_host      host;
+    struct tsr_pool     *pool;
+    struct tsr_account  *account;
+    struct tsr_services *services;
+    const char          *id; /* NULL: no prefix */
 };
 void tsr_host_init(struct tsr_host_ctx *c, struct tsr_pool *pool, struct tsr_account *account,
-                   const char *id);
+                   struct tsr_services *services, const char *id);
 
 /* A checked component with full-size copies of its tables. */
 struct tsr_entry {

@@ -26,6 +26,7 @@ struct tsr_registry {
     struct tsr_pool    *pool;
     struct tsr_account  account;
     struct tsr_host_ctx host;
+    struct tsr_services services;
     struct place       *places;
     uint64_t            n_places;
     struct tsr_loaded **loaded;
@@ -42,7 +43,8 @@ tsr_status tsr_registry_create(struct tsr_registry **out, struct tsr_pool *pool,
     if (!r)
         return tsr_fail_nomem(err, sizeof *r, "the plugin registry");
     r->pool = pool;
-    tsr_host_init(&r->host, pool, &r->account, NULL);
+    tsr_services_init(&r->services, r);
+    tsr_host_init(&r->host, pool, &r->account, &r->services, NULL);
     *out = r;
     return TSR_OK;
 }
@@ -51,6 +53,7 @@ void tsr_registry_destroy(struct tsr_registry *r)
 {
     if (!r)
         return;
+    tsr_services_free(&r->services);
     for (uint64_t i = 0; i < r->n_places; i++)
         free(r->places[i].path);
     for (uint64_t i = 0; i < r->n_loaded; i++)
@@ -178,7 +181,7 @@ static tsr_status keep_loaded(struct tsr_registry *r, struct tsr_loaded *l, stru
         return tsr_fail_nomem(err, sizeof *v, "a plugin");
     }
     r->loaded = v;
-    tsr_host_init(&l->host, r->pool, &r->account, l->plugin.id);
+    tsr_host_init(&l->host, r->pool, &r->account, &r->services, l->plugin.id);
     v[r->n_loaded++] = l;
     return TSR_OK;
 }

@@ -15,6 +15,9 @@
 
 struct tsr_registry;
 
+/* The backend that is used where none is named, and that serves host->service. */
+#define TSR_DEFAULT_BACKEND "cpu"
+
 /* pool (may be NULL) serves parallel_for and must outlive the registry.  [setup] */
 tsr_status tsr_registry_create(struct tsr_registry **r, struct tsr_pool *pool, struct tsr_err *err);
 void       tsr_registry_destroy(struct tsr_registry *r);

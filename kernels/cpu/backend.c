@@ -104,6 +104,7 @@ tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memo
     c->device = k == &tsr_cpu_kernels_avx512 ? "cpu avx512 vnni"
                 : k == &tsr_cpu_kernels_avx2 ? "cpu avx2"
                                              : "cpu scalar";
+    tsr_cpu_linalg_init(c);
     *self = c;
     return TSR_OK;
 }
@@ -114,6 +115,7 @@ void tsr_cpu_destroy(void *self)
     if (!c)
         return;
     const struct tsr_host *host = c->host;
+    tsr_cpu_linalg_free(c);
     host->release(host->ctx, c->scratch, c->scratch_bytes);
     host->release(host->ctx, c, sizeof *c);
 }
@@ -210,7 +212,9 @@ tsr_status tsr_cpu_sync(void *self, void *stream, struct tsr_err *err)
 
 const void *tsr_cpu_extension(const void *self, const char *id)
 {
-    return strcmp(id, TSR_PROBE_EXTENSION) == 0 ? tsr_cpu_probe(self) : NULL;
+    return strcmp(id, TSR_PROBE_EXTENSION) == 0 ? tsr_cpu_probe(self)
+           : strcmp(id, TSR_LINALG) == 0        ? tsr_cpu_linalg(self)
+                                                : NULL;
 }
 
 tsr_status tsr_cpu_scratch(struct tsr_cpu *c, uint64_t bytes, uint8_t **p, struct tsr_err *err)

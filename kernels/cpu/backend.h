@@ -3,6 +3,7 @@
 #define TSR_CPU_BACKEND_H
 
 #include "kernels.h"
+#include "linalg.h"
 #include "tessera/backend.h"
 
 /* Where device memory comes from.  open() and close() bracket every access to it, so that an
@@ -28,6 +29,7 @@ struct tsr_cpu {
     const char                   *device;
     uint8_t                      *scratch; /* of operations; grows */
     uint64_t                      scratch_bytes;
+    struct tsr_cpu_linalg         linalg;
 };
 
 /* The table's functions. */

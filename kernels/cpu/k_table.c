@@ -1,14 +1,18 @@
 /* k_table.c - one instruction set's kernels as a table. */
 #include "k_decl.h"
+#include "linalg.h"
 
-#define TABLE_(isa) tsr_cpu_kernels_##isa
-#define TABLE(isa)  TABLE_(isa)
-#define TEXT_(s)    #s
-#define TEXT(s)     TEXT_(s)
+#define TABLE_(isa)  tsr_cpu_kernels_##isa
+#define TABLE(isa)   TABLE_(isa)
+#define LINALG_(isa) tsr_cpu_linalg_##isa
+#define LINALG(isa)  LINALG_(isa)
+#define TEXT_(s)     #s
+#define TEXT(s)      TEXT_(s)
 
 const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .name = TEXT(ISA_NAME),
     .tile = ISA_TOKENS,
+    .linalg = &LINALG(ISA_NAME),
     .act = K(act),
     .add = K(add),
     .scale = K(scale),

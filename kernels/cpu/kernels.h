@@ -72,9 +72,10 @@ struct tsr_cpu_attention {
 };
 
 struct tsr_cpu_kernels {
-    const char *name;
-    uint32_t    tile; /* tokens that share a tile in the GEMM form */
-    uint32_t    reserved;
+    const char                          *name;
+    const struct tsr_cpu_linalg_kernels *linalg; /* linalg.h */
+    uint32_t                             tile;   /* tokens that share a tile in the GEMM form */
+    uint32_t                             reserved;
     /* n elements; b may be NULL; out may be a */
     void (*act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
     void (*add)(float *out, const float *a, const float *b, uint64_t n);

@@ -52,12 +52,20 @@ static tsr_status host_for(void *ctx, uint64_t n, uint64_t grain,
     }
     return TSR_OK;
 }
+static int32_t host_stop; /* what cancelled() says */
+
+static int32_t host_cancelled(void *ctx)
+{
+    (void)ctx;
+    return host_stop;
+}
 static const struct tsr_host test_host = { .struct_size = sizeof(struct tsr_host),
                                            .abi_major = 1,
                                            .log = host_log,
                                            .alloc = host_alloc,
                                            .release = host_release,
-                                           .parallel_for = host_for };
+                                           .parallel_for = host_for,
+                                           .cancelled = host_cancelled };
 
 /* ---- random numbers ---------------------------------------------------------- */
 

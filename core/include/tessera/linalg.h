@@ -5,7 +5,10 @@
  * its CPU backend.  Matrices are row-major with a stride in elements.  Every element is one
  * chain of fused multiply-adds in ascending order of the summed index (docs/decisions/numerics.md),
  * so results are the same bytes for any number of threads and any instruction set.  Work is
- * spread over host->parallel_for().  All functions poll host->cancelled().  [worker]
+ * spread over host->parallel_for(); from inside a loop of it, a call runs on its thread alone.
+ * All functions poll host->cancelled(): TSR_E_CANCELLED, outputs are garbage then.  A matrix that
+ * is NULL or whose rows overlap is TSR_E_INVAL; a size of 0 does nothing.  Outputs share no
+ * element with inputs.  [any]
  */
 #ifndef TSR_LINALG_H
 #define TSR_LINALG_H
@@ -34,11 +37,12 @@ struct tsr_linalg_v1 {
      * positive: TSR_E_NUMERIC, its index in *pivot, A is garbage. */
     tsr_status (*cholesky)(void *ctx, uint64_t n, float *a, uint64_t lda, uint64_t *pivot,
                            struct tsr_err *err);
-    /* The inverse of A = L L^T from L, in place, as a full symmetric matrix. */
+    /* The inverse of A = L L^T from L (finite), in place, as a full symmetric matrix. */
     tsr_status (*cholesky_inverse)(void *ctx, uint64_t n, float *l, uint64_t ldl,
                                    struct tsr_err *err);
     /* The largest eigenvalue of a symmetric A by power iteration: at most `steps` steps, stops
-     * when it changes by less than tolerance (relative). */
+     * when it changes by at most tolerance (relative).  What it finds is the largest magnitude,
+     * which for a matrix without negative eigenvalues is the same.  NaN or Inf: TSR_E_NUMERIC. */
     tsr_status (*largest_eigenvalue)(void *ctx, uint64_t n, const float *a, uint64_t lda,
                                      uint64_t steps, double tolerance, double *value,
                                      struct tsr_err *err);

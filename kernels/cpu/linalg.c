@@ -1,0 +1,293 @@
+/* linalg.c - "tessera.linalg/1": the table, its checks, and the multiplication. */
+#include "linalg.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "backend.h"
+
+#define ROWS_MAX    192u                 /* rows of a block of C; with KC columns in L2 */
+#define COLS_MAX    256u                 /* columns of a block of C */
+#define PACK_FLOATS (UINT64_C(8) << 20)  /* packed at once, where KC columns are not more */
+#define CACHE_MAX   (UINT64_C(64) << 20) /* bytes of scratch that are kept */
+#define HEADER      16u                  /* floats in front of scratch */
+
+/* ---- scratch --------------------------------------------------------------- */
+
+float *la_take(struct tsr_cpu *c, uint64_t floats)
+{
+    uint64_t bytes, have;
+    if (__builtin_add_overflow(floats, HEADER, &bytes) || __builtin_mul_overflow(bytes, 4, &bytes))
+        return NULL;
+    void *p = atomic_exchange(&c->linalg.cache, NULL);
+    if (p) {
+        memcpy(&have, p, sizeof have);
+        if (have >= bytes)
+            return (float *)p + HEADER;
+        c->host->release(c->host->ctx, p, have);
+    }
+    p = c->host->alloc(c->host->ctx, bytes, 64);
+    if (!p)
+        return NULL;
+    memcpy(p, &bytes, sizeof bytes);
+    return (float *)p + HEADER;
+}
+
+void la_give(struct tsr_cpu *c, float *scratch)
+{
+    if (!scratch)
+        return;
+    uint64_t bytes;
+    void    *p = scratch - HEADER, *none = NULL;
+    memcpy(&bytes, p, sizeof bytes);
+    if (bytes > CACHE_MAX || !atomic_compare_exchange_strong(&c->linalg.cache, &none, p))
+        c->host->release(c->host->ctx, p, bytes);
+}
+
+tsr_status la_status(tsr_status st, struct tsr_err *err)
+{
+    return st == TSR_E_CANCELLED ? tsr_fail(err, st, "linear algebra: stopped") : st;
+}
+
+/* ---- multiplication -------------------------------------------------------- */
+
+struct run {
+    struct tsr_cpu       *c;
+    const struct la_gemm *g;
+    uint64_t              k0, k1;     /* columns that are packed now */
+    uint64_t              mpan, npan; /* panels of A and B */
+    uint64_t              brow, bcol; /* panels in a block of C */
+    uint64_t              jblocks;
+    float                *a, *b; /* [block of KC][panel][k][mr or nr] */
+};
+
+/* Panel p of one factor, columns [k0,k1) of k: dst [k][width], zero past the end.  Element (i,k)
+ * is src[i*si + k*sk]. */
+static void pack_panel(float *dst, const float *src, uint64_t si, uint64_t sk, uint64_t first,
+                       uint64_t count, uint64_t width, uint64_t k0, uint64_t k1)
+{
+    uint64_t n = cpu_min(width, count - first);
+    src += first * si;
+    if (si == 1) {
+        for (uint64_t k = k0; k < k1; k++, dst += width) {
+            memcpy(dst, src + k * sk, n * sizeof *dst);
+            for (uint64_t i = n; i < width; i++)
+                dst[i] = 0.0f;
+        }
+        return;
+    }
+    for (uint64_t i = 0; i < width; i++)
+        for (uint64_t k = k0; k < k1; k++)
+            dst[(k - k0) * width + i] = i < n ? src[i * si + k * sk] : 0.0f;
+}
+
+/* Panels of A, then of B. */
+static tsr_status pack(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct run     *r = arg;
+    const struct la_gemm *g = r->g;
+    uint64_t              mr = r->c->k->linalg->mr, nr = r->c->k->linalg->nr;
+    if (r->c->host->cancelled(r->c->host->ctx))
+        return TSR_E_CANCELLED;
+    for (uint64_t p = begin; p < end; p++)
+        for (uint64_t k = r->k0; k < r->k1; k += LA_KC) {
+            uint64_t k1 = cpu_min(k + LA_KC, r->k1), at = k - r->k0, n = k1 - k;
+            if (p < r->mpan) {
+                float *dst = r->a + (at * r->mpan + p * n) * mr;
+                pack_panel(dst, g->a, g->ai, g->ak, p * mr, g->m, mr, k, k1);
+                for (uint64_t i = 0; g->alpha != 1.0f && i < n * mr; i++)
+                    dst[i] *= g->alpha;
+            } else {
+                uint64_t q = p - r->mpan;
+                pack_panel(r->b + (at * r->npan + q * n) * nr, g->b, g->bj, g->bk, q * nr, g->n, nr,
+                           k, k1);
+            }
+        }
+    return TSR_OK;
+}
+
+/* Tile at panel i of A and j of B, n steps; one at the edge goes through a copy. */
+static void one_tile(const struct run *r, uint64_t i, uint64_t j, const float *a, const float *b,
+                     uint64_t n)
+{
+    const struct tsr_cpu_linalg_kernels *k = r->c->k->linalg;
+    const struct la_gemm                *g = r->g;
+    uint64_t row = i * k->mr, col = j * k->nr, m = cpu_min(k->mr, g->m - row);
+    uint64_t w = cpu_min(k->nr, g->n - col);
+    float   *c = g->c + row * g->ldc + col;
+    if (m == k->mr && w == k->nr) {
+        k->tile(a, b, n, c, g->ldc);
+        return;
+    }
+    float edge[16 * 32] = { 0 };
+    for (uint64_t x = 0; x < m; x++)
+        memcpy(edge + x * k->nr, c + x * g->ldc, w * sizeof *c);
+    k->tile(a, b, n, edge, k->nr);
+    for (uint64_t x = 0; x < m; x++)
+        memcpy(c + x * g->ldc, edge + x * k->nr, w * sizeof *c);
+}
+
+/* Blocks of C: all steps of k that are packed, so that the block stays in the cache. */
+static tsr_status blocks(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct run     *r = arg;
+    const struct la_gemm *g = r->g;
+    uint64_t              mr = r->c->k->linalg->mr, nr = r->c->k->linalg->nr;
+    for (uint64_t t = begin; t < end; t++) {
+        uint64_t i0 = t / r->jblocks * r->brow, i1 = cpu_min(i0 + r->brow, r->mpan);
+        uint64_t j0 = t % r->jblocks * r->bcol, j1 = cpu_min(j0 + r->bcol, r->npan);
+        if (g->lower && i1 * mr <= j0 * nr)
+            continue;
+        for (uint64_t k = r->k0; k < r->k1; k += LA_KC) {
+            uint64_t at = k - r->k0, n = cpu_min(LA_KC, r->k1 - k);
+            if (g->b_lower && k + n <= j0 * nr)
+                continue;
+            if (r->c->host->cancelled(r->c->host->ctx))
+                return TSR_E_CANCELLED;
+            for (uint64_t j = j0; j < j1; j++)
+                for (uint64_t i = i0; i < i1; i++)
+                    if (!g->lower || (i + 1) * mr > j * nr)
+                        one_tile(r, i, j, r->a + (at * r->mpan + i * n) * mr,
+                                 r->b + (at * r->npan + j * n) * nr, n);
+        }
+    }
+    return TSR_OK;
+}
+
+tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *err)
+{
+    if (g->m == 0 || g->n == 0 || g->k == 0)
+        return TSR_OK;
+    uint64_t   mr = c->k->linalg->mr, nr = c->k->linalg->nr, floats;
+    struct run r = { .c = c, .g = g, .mpan = cpu_ceil(g->m, mr), .npan = cpu_ceil(g->n, nr) };
+    uint64_t   width = r.mpan * mr + r.npan * nr;
+    /* as many columns of k as PACK_FLOATS hold, in whole blocks */
+    uint64_t step = PACK_FLOATS / LA_KC / width * LA_KC;
+    step = cpu_min(step > LA_KC ? step : LA_KC, g->k);
+    if (__builtin_mul_overflow(width, step, &floats))
+        return tsr_fail(err, TSR_E_NOMEM, "linear algebra: the factors are larger than the memory");
+    r.a = la_take(c, floats);
+    if (!r.a)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for linear algebra",
+                        (unsigned long long)floats * 4);
+    r.b = r.a + step * r.mpan * mr;
+    r.brow = ROWS_MAX / mr;
+    r.bcol = COLS_MAX / nr;
+    r.jblocks = cpu_ceil(r.npan, r.bcol);
+    uint64_t   tasks = cpu_ceil(r.mpan, r.brow) * r.jblocks;
+    tsr_status st = TSR_OK;
+    for (; r.k0 < g->k && st == TSR_OK; r.k0 = r.k1) {
+        r.k1 = r.k0 + cpu_min(step, g->k - r.k0);
+        uint64_t n = r.k1 - r.k0;
+        st = tsr_cpu_for(c, r.mpan + r.npan, n * nr * 4, pack, &r);
+        if (st == TSR_OK)
+            st = tsr_cpu_for(c, tasks, n * cpu_min(ROWS_MAX, g->m) * cpu_min(COLS_MAX, g->n) / 4,
+                             blocks, &r);
+    }
+    la_give(c, r.a);
+    return la_status(st, err);
+}
+
+/* ---- the table's functions ------------------------------------------------- */
+
+tsr_status la_check(const char *what, const void *p, uint64_t rows, uint64_t cols, uint64_t ld,
+                    struct tsr_err *err)
+{
+    uint64_t n;
+    if (rows == 0 || cols == 0)
+        return TSR_OK;
+    if (!p)
+        return tsr_fail(err, TSR_E_INVAL, "%s is NULL", what);
+    if (rows > 1 && ld < cols)
+        return tsr_fail(err, TSR_E_INVAL, "%s has rows of %llu elements %llu apart", what,
+                        (unsigned long long)cols, (unsigned long long)ld);
+    /* a PACK_FLOATS-th of what 64 bits count, so that sizes made of it cannot overflow */
+    if (cols > UINT32_MAX || rows > UINT32_MAX || __builtin_mul_overflow(rows, ld, &n) ||
+        n > PTRDIFF_MAX / sizeof(float))
+        return tsr_fail(err, TSR_E_INVAL, "%s is %llu by %llu: too large", what,
+                        (unsigned long long)rows, (unsigned long long)cols);
+    return TSR_OK;
+}
+
+struct mirror {
+    float   *a;
+    uint64_t n, lda;
+};
+
+#define MIRROR 64u /* a square of so many rows stays in L1 */
+
+static tsr_status mirror_rows(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct mirror *m = arg;
+    for (uint64_t b = begin; b < end; b++)
+        for (uint64_t j0 = 0; j0 <= b * MIRROR; j0 += MIRROR)
+            for (uint64_t i = b * MIRROR; i < cpu_min((b + 1) * MIRROR, m->n); i++)
+                for (uint64_t j = j0; j < cpu_min(j0 + MIRROR, i); j++)
+                    m->a[j * m->lda + i] = m->a[i * m->lda + j];
+    return TSR_OK;
+}
+
+tsr_status la_mirror(struct tsr_cpu *c, uint64_t n, float *a, uint64_t lda)
+{
+    struct mirror m = { a, n, lda };
+    return tsr_cpu_for(c, cpu_ceil(n, MIRROR), n * MIRROR * 4, mirror_rows, &m);
+}
+
+static tsr_status syrk(void *ctx, uint64_t n, uint64_t rows, float alpha, const float *x,
+                       uint64_t ldx, float *c, uint64_t ldc, struct tsr_err *err)
+{
+    tsr_status st = la_check("syrk: X", x, rows, n, ldx, err);
+    if (st == TSR_OK)
+        st = la_check("syrk: C", c, n, n, ldc, err);
+    if (st != TSR_OK || n == 0)
+        return st;
+    struct la_gemm g = { n, n, rows, alpha, x, 1, ldx, x, ldx, 1, c, ldc, .lower = 1 };
+    st = la_gemm(ctx, &g, err);
+    return st == TSR_OK ? la_mirror(ctx, n, c, ldc) : st;
+}
+
+static tsr_status gemm(void *ctx, uint64_t m, uint64_t n, uint64_t k, float alpha, const float *a,
+                       uint64_t lda, const float *b, uint64_t ldb, int32_t b_transposed, float *c,
+                       uint64_t ldc, struct tsr_err *err)
+{
+    tsr_status st = la_check("gemm: A", a, m, k, lda, err);
+    if (st == TSR_OK)
+        st = la_check("gemm: B", b, b_transposed ? n : k, b_transposed ? k : n, ldb, err);
+    if (st == TSR_OK)
+        st = la_check("gemm: C", c, m, n, ldc, err);
+    if (st != TSR_OK)
+        return st;
+    struct la_gemm g = { m, n, k, alpha, a, lda, 1, b, ldb, 1, c, ldc, 0, 0 };
+    if (b_transposed) {
+        g.bk = 1;
+        g.bj = ldb;
+    }
+    return la_gemm(ctx, &g, err);
+}
+
+void tsr_cpu_linalg_init(struct tsr_cpu *c)
+{
+    c->linalg.table = (struct tsr_linalg_v1){ .struct_size = sizeof c->linalg.table,
+                                              .ctx = c,
+                                              .syrk = syrk,
+                                              .gemm = gemm,
+                                              .cholesky = tsr_cpu_cholesky,
+                                              .cholesky_inverse = tsr_cpu_cholesky_inverse,
+                                              .largest_eigenvalue = tsr_cpu_largest_eigenvalue };
+}
+
+void tsr_cpu_linalg_free(struct tsr_cpu *c)
+{
+    void *p = atomic_exchange(&c->linalg.cache, NULL);
+    if (p) {
+        uint64_t bytes;
+        memcpy(&bytes, p, sizeof bytes);
+        c->host->release(c->host->ctx, p, bytes);
+    }
+}
+
+const void *tsr_cpu_linalg(const void *self)
+{
+    const struct tsr_cpu *c = self;
+    return &c->linalg.table;
+}

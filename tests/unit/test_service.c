@@ -1,0 +1,81 @@
+/* host->service: the default backend's linear algebra reaches plugins, from any thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plugin_open.h"
+#include "tessera/linalg.h"
+
+#define CALLS 64
+
+struct caller {
+    const struct tsr_host *host;
+    const void            *table[CALLS];
+    float                  c[CALLS][9];
+};
+
+static const float x[6] = { 1, 2, 3, 4, 5, 6 };
+
+static tsr_status call(void *arg, uint64_t begin, uint64_t end)
+{
+    struct caller *k = arg;
+    for (uint64_t i = begin; i < end; i++) {
+        const struct tsr_linalg_v1 *l = k->table[i] = k->host->service(k->host->ctx, TSR_LINALG);
+        if (!l || l->syrk(l->ctx, 3, 2, 1.0f, x, 3, k->c[i], 3, NULL) != TSR_OK)
+            return TSR_E_DEVICE;
+    }
+    return TSR_OK;
+}
+
+static void test_linalg(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_pool     *pool = NULL;
+    struct tsr_registry *r = NULL;
+    struct caller        k = { 0 };
+    assert_int_equal(tsr_pool_create(&pool, 4, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_create(&r, pool, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_scan(r, &e.err), TSR_OK);
+    k.host = tsr_registry_host(r);
+    assert_int_equal(k.host->parallel_for(k.host->ctx, CALLS, 1, call, &k), TSR_OK);
+    static const float want[9] = { 17, 22, 27, 22, 29, 36, 27, 36, 45 };
+    for (int i = 0; i < CALLS; i++) {
+        assert_non_null(k.table[i]);
+        assert_ptr_equal(k.table[i], k.table[0]);
+        assert_memory_equal(k.c[i], want, sizeof want);
+    }
+    /* every plugin's host finds the same */
+    struct tsr_found f;
+    assert_int_equal(tsr_registry_find(r, "tessera.quantizer/1", "rtn", &f, &e.err), TSR_OK);
+    assert_ptr_equal(f.host->service(f.host->ctx, TSR_LINALG), k.table[0]);
+    assert_null(f.host->service(f.host->ctx, "tessera.linalg/2"));
+    assert_null(f.host->service(f.host->ctx, NULL));
+    tsr_registry_destroy(r);
+    tsr_pool_destroy(pool);
+}
+
+/* Without a backend there is no service, and no crash. */
+static void test_none(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = NULL;
+    assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
+    const struct tsr_host *h = tsr_registry_host(r);
+    assert_null(h->service(h->ctx, TSR_LINALG));
+    assert_null(h->service(h->ctx, TSR_LINALG));
+    tsr_registry_destroy(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_linalg),
+                                        cmocka_unit_test(test_none) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
