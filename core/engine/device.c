@@ -220,19 +220,19 @@ static tsr_status widen_weight(const struct tsr_weight_desc *w, const struct tsr
     return TSR_OK;
 }
 
+/* Once for each layout and width. */
 static void say_format(struct tsr_device *d, const struct tsr_format *f, const char *why)
 {
-    bool     is_int = strcmp(f->id, TSR_FORMAT_INT) == 0;
-    uint32_t bit = 1u << (is_int ? 8 + f->bits % 16 : f->dtype % 8);
-    if (d->said_formats & bit)
+    char     name[64];
+    uint32_t bit = strcmp(f->id, TSR_FORMAT_FLOAT) == 0 ? f->dtype
+                   : strcmp(f->id, TSR_FORMAT_INT) == 0 ? 6 + f->bits
+                   : strcmp(f->id, TSR_FORMAT_LUT) == 0 ? 14 + f->bits
+                                                        : 22 + f->bits;
+    if (d->said_formats >> bit % 32 & 1u)
         return;
-    d->said_formats |= bit;
-    if (is_int)
-        tsr_logf(TSR_LOG_WARN, "%s does not read %s with %u bits (%s): such weights run as F32",
-                 d->text, f->id, f->bits, why);
-    else
-        tsr_logf(TSR_LOG_WARN, "%s does not read %s weights (%s): they run as F32", d->text,
-                 tsr_dtype_name(f->dtype), why);
+    d->said_formats |= 1u << bit % 32;
+    tsr_format_name(f, name, sizeof name);
+    tsr_logf(TSR_LOG_WARN, "%s does not read %s (%s): such weights run as F32", d->text, name, why);
 }
 
 /* Loads w->desc; where the device declines the format, its F32 matrix. */

@@ -34,7 +34,7 @@ struct tsr_device {
     uint64_t                     n_weights, cap_weights;
     uint64_t                     tensor_bytes;
     uint32_t                     said_ops;     /* bit per TSR_OP_* */
-    uint32_t                     said_formats; /* bit per dtype, or 8 + bits */
+    uint32_t                     said_formats; /* bit per layout and width */
 };
 
 /* name NULL: TSR_DEFAULT_BACKEND.  [setup] */

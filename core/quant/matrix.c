@@ -58,6 +58,15 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
         const float *got = theirs + r * cols;
         uint64_t     row = first + r;
         if (!p->dense) {
+            const char *wrong =
+                tsr_format_row_check(&p->format, cols,
+                                     (const unsigned char *)p->meta + row * p->meta_stride);
+            if (wrong) {
+                st = tsr_fail(err, TSR_E_UNSUPPORTED,
+                              "tensor '%s': row %llu as %s: %s; the plugin is broken", k->w->name,
+                              (unsigned long long)row, p->format.id, wrong);
+                break;
+            }
             tsr_format_decode_row(&p->format, cols,
                                   (const unsigned char *)p->codes + row * p->code_stride,
                                   (const unsigned char *)p->meta + row * p->meta_stride, ours);
@@ -164,10 +173,12 @@ static tsr_status check_plan(const struct work *k, struct tsr_err *err)
                             w->name, pl->format.id);
         return TSR_OK;
     }
-    bool     ints = strcmp(pl->format.id, TSR_FORMAT_INT) == 0;
-    uint64_t code = ints ? tsr_format_int_code_bytes(&pl->format, w->cols)
-                         : w->cols * tsr_dtype_size(pl->format.dtype);
-    uint64_t meta = ints ? tsr_format_int_meta_bytes(&pl->format, w->cols) : 0;
+    if (!tsr_format_fits(&pl->format, w->cols))
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "its plan for '%s' has %llu outliers in rows of %llu columns", w->name,
+                        (unsigned long long)pl->format.outliers, (unsigned long long)w->cols);
+    uint64_t code = tsr_format_code_bytes(&pl->format, w->cols);
+    uint64_t meta = tsr_format_meta_bytes(&pl->format, w->cols);
     if (pl->code_bytes != k->unit * code || pl->meta_bytes != k->unit * meta ||
         w->rows % k->unit != 0)
         return tsr_fail(err, TSR_E_UNSUPPORTED,

@@ -70,11 +70,21 @@ tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *sta
 /* stats with everything that is not needed set to NULL, as a quantizer is to see it. */
 struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant_stats *stats);
 
-/* True for tessera.int/1 and tessera.float/1, which the reference decoder reads. */
+/* True for a format of tessera/format.h whose parameters are allowed.  The functions below take
+ * known formats only. */
 bool tsr_format_known(const struct tsr_format *f);
-/* Reference decoder of one row of a known format. */
+/* False where rows of cols columns cannot have it: more outliers than columns. */
+bool tsr_format_fits(const struct tsr_format *f, uint64_t cols);
+/* Bytes of one row; the format fits cols. */
+uint64_t tsr_format_code_bytes(const struct tsr_format *f, uint64_t cols);
+uint64_t tsr_format_meta_bytes(const struct tsr_format *f, uint64_t cols);
+/* What is wrong with a row's meta, or NULL. */
+const char *tsr_format_row_check(const struct tsr_format *f, uint64_t cols, const void *meta);
+/* Decoder of one row. */
 void tsr_format_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
                            const void *meta, float *dst);
+/* "tessera.mx/1 with fp4_e2m1": for people. */
+void tsr_format_name(const struct tsr_format *f, char *buf, size_t cap);
 
 /* Rows [first, first+rows) as F32, through the plugin or, for formats of ours, the core's
  * reference decoder. */

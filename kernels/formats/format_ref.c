@@ -42,33 +42,125 @@ static float float_at(const uint8_t *p, uint32_t dtype, uint64_t i)
     return f16_value(get_le(p + 2 * i, 2));
 }
 
-tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
-                              const void *meta, float *dst)
+/* Code k of a row's bit stream, one bit after the other. */
+static uint32_t code_at(const uint8_t *codes, uint64_t k, uint32_t bits)
 {
-    const uint8_t *c = codes, *m = meta;
-    if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
-        if (f->dtype != TSR_F32 && f->dtype != TSR_F16 && f->dtype != TSR_BF16)
-            return TSR_E_UNSUPPORTED;
-        for (uint64_t k = 0; k < cols; k++)
-            dst[k] = float_at(c, f->dtype, k);
-        return TSR_OK;
+    uint32_t code = 0;
+    for (uint32_t b = 0; b < bits; b++) {
+        uint64_t at = k * bits + b;
+        code |= (uint32_t)(codes[at / 8] >> (at % 8) & 1) << b;
     }
-    if (strcmp(f->id, TSR_FORMAT_INT) != 0 || f->bits < 2 || f->bits > 8 ||
-        (f->scale_dtype != TSR_F16 && f->scale_dtype != TSR_F32) || f->zero > TSR_ZERO_STORED)
+    return code;
+}
+
+static int is_scale_dtype(uint32_t dtype)
+{
+    return dtype == TSR_F16 || dtype == TSR_F32;
+}
+
+static tsr_status decode_float(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
+                               float *dst)
+{
+    if (f->dtype != TSR_F32 && f->dtype != TSR_F16 && f->dtype != TSR_BF16)
+        return TSR_E_UNSUPPORTED;
+    for (uint64_t k = 0; k < cols; k++)
+        dst[k] = float_at(codes, f->dtype, k);
+    return TSR_OK;
+}
+
+static tsr_status decode_int(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
+                             const uint8_t *meta, float *dst)
+{
+    if (f->bits < 2 || f->bits > 8 || !is_scale_dtype(f->scale_dtype) || f->zero > TSR_ZERO_STORED)
         return TSR_E_UNSUPPORTED;
     uint64_t groups = tsr_format_groups(f, cols);
     for (uint64_t k = 0; k < cols; k++) {
-        int32_t code = 0;
-        for (uint32_t b = 0; b < f->bits; b++) {
-            uint64_t at = k * f->bits + b;
-            code |= (int32_t)(c[at / 8] >> (at % 8) & 1) << b;
-        }
         uint64_t g = f->group ? k / f->group : 0;
-        float    scale = float_at(m, f->scale_dtype, g);
+        float    scale = float_at(meta, f->scale_dtype, g);
         int32_t  zero = 1 << (f->bits - 1);
         if (f->zero == TSR_ZERO_STORED)
-            zero = m[groups * (f->scale_dtype == TSR_F32 ? 4 : 2) + g];
-        dst[k] = (float)(code - zero) * scale;
+            zero = meta[groups * (f->scale_dtype == TSR_F32 ? 4 : 2) + g];
+        dst[k] = (float)((int32_t)code_at(codes, k, f->bits) - zero) * scale;
     }
     return TSR_OK;
+}
+
+static tsr_status decode_lut(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
+                             const uint8_t *meta, float *dst)
+{
+    if (f->bits < 2 || f->bits > 8 || !is_scale_dtype(f->scale_dtype) || f->outliers > cols)
+        return TSR_E_UNSUPPORTED;
+    uint64_t       entries = UINT64_C(1) << f->bits, size = f->scale_dtype == TSR_F32 ? 4 : 2;
+    uint64_t       values = (entries + f->outliers) * size;
+    const uint8_t *columns = meta + (values + 3) / 4 * 4;
+    for (uint64_t k = 0; k < cols; k++)
+        dst[k] = float_at(meta, f->scale_dtype, code_at(codes, k, f->bits));
+    for (uint64_t i = 0; i < f->outliers; i++) {
+        uint32_t column = get_le(columns + 4 * i, 4);
+        if (column >= cols || (i > 0 && column <= get_le(columns + 4 * (i - 1), 4)))
+            return TSR_E_INVAL;
+        dst[column] = float_at(meta, f->scale_dtype, entries + i);
+    }
+    return TSR_OK;
+}
+
+/* The element's own value, before the scale of its block. */
+static float mx_element(uint32_t element, uint32_t code)
+{
+    int      ebits = (int)(element >> 8), mbits = (int)(element & 255);
+    uint32_t magnitude = code & ((1u << (ebits + mbits)) - 1u);
+    int      e = (int)(magnitude >> mbits), m = (int)(magnitude & ((1u << mbits) - 1u));
+    float    v;
+    if (ebits == 0) /* one bit before the point */
+        v = ldexpf((float)magnitude, 1 - mbits);
+    else if (element == TSR_MX_FP8_E4M3 && magnitude == 127)
+        v = NAN;
+    else if (element == TSR_MX_FP8_E5M2 && e == 31)
+        v = m ? NAN : INFINITY;
+    else {
+        int bias = (1 << (ebits - 1)) - 1;
+        v = e ? ldexpf((float)((1 << mbits) + m), e - bias - mbits)
+              : ldexpf((float)m, 1 - bias - mbits);
+    }
+    return code >> (ebits + mbits) & 1 ? -v : v;
+}
+
+static int mx_known(uint32_t element)
+{
+    static const uint32_t floats[] = { TSR_MX_FP8_E4M3, TSR_MX_FP8_E5M2, TSR_MX_FP6_E3M2,
+                                       TSR_MX_FP6_E2M3, TSR_MX_FP5_E3M1, TSR_MX_FP5_E2M2,
+                                       TSR_MX_FP5_E1M3, TSR_MX_FP4_E2M1, TSR_MX_FP4_E1M2,
+                                       TSR_MX_FP3_E1M1 };
+    for (unsigned i = 0; i < sizeof floats / sizeof *floats; i++)
+        if (element == floats[i])
+            return 1;
+    return element >= TSR_MX_INT(2) && element <= TSR_MX_INT(8);
+}
+
+static tsr_status decode_mx(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
+                            const uint8_t *meta, float *dst)
+{
+    if (!mx_known(f->element) || f->bits != 1 + (f->element >> 8) + (f->element & 255) ||
+        f->scale_bits < 4 || f->scale_bits > 8)
+        return TSR_E_UNSUPPORTED;
+    int lim = (1 << (f->scale_bits - 1)) - 1;
+    for (uint64_t k = 0; k < cols; k++) {
+        int   scale = meta[f->group ? k / f->group : 0];
+        float v = mx_element(f->element, code_at(codes, k, f->bits));
+        dst[k] = scale > 2 * lim ? NAN : ldexpf(v, scale - lim);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
+                              const void *meta, float *dst)
+{
+    if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0)
+        return decode_float(f, cols, codes, dst);
+    if (strcmp(f->id, TSR_FORMAT_INT) == 0)
+        return decode_int(f, cols, codes, meta, dst);
+    if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
+        return decode_lut(f, cols, codes, meta, dst);
+    return strcmp(f->id, TSR_FORMAT_MX) == 0 ? decode_mx(f, cols, codes, meta, dst)
+                                             : TSR_E_UNSUPPORTED;
 }

@@ -8,7 +8,8 @@
 #include "tessera/format.h"
 
 /* One row of cols weights as F32.  Returns TSR_E_UNSUPPORTED for a format that is none of
- * tessera.int/1 and tessera.float/1, or whose parameters they do not allow. */
+ * tessera.float/1, int/1, lut/1 and mx/1, or whose parameters they do not allow; TSR_E_INVAL for
+ * a row of lut/1 whose outlier columns do not ascend within the row. */
 tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
                               const void *meta, float *dst);
 

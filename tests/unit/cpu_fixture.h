@@ -207,6 +207,84 @@ static inline void wt_int(struct wt *w, uint64_t rows, uint64_t cols, uint32_t b
                                         .meta_stride = mb };
 }
 
+/* The same for tessera.mx/1: mostly scales near 1, sometimes any byte. */
+static inline void wt_mx(struct wt *w, uint64_t rows, uint64_t cols, uint32_t element,
+                         uint64_t group, uint32_t scale_bits)
+{
+    *w = (struct wt){ 0 };
+    w->format = (struct tsr_format){ .struct_size = sizeof w->format,
+                                     .id = TSR_FORMAT_MX,
+                                     .bits = 1 + (element >> 8) + (element & 255),
+                                     .element = element,
+                                     .group = group,
+                                     .scale_bits = scale_bits };
+    uint64_t cb = tsr_format_int_code_bytes(&w->format, cols) + 1;
+    uint64_t mb = tsr_format_mx_meta_bytes(&w->format, cols) + 4;
+    uint32_t lim = (1u << (scale_bits - 1)) - 1u;
+    w->codes = malloc(rows * cb);
+    w->meta = malloc(rows * mb);
+    assert_true(w->codes && w->meta);
+    for (uint64_t i = 0; i < rows * cb; i++)
+        w->codes[i] = (uint8_t)rnd();
+    for (uint64_t i = 0; i < rows * mb; i++)
+        w->meta[i] = (uint8_t)(rnd() % 512 ? lim - 4 + rnd() % 8 : rnd());
+    w->desc = (struct tsr_weight_desc){ .struct_size = sizeof w->desc,
+                                        .name = "w",
+                                        .format = &w->format,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .codes = w->codes,
+                                        .meta = w->meta,
+                                        .code_stride = cb,
+                                        .meta_stride = mb };
+}
+
+/* The same for tessera.lut/1. */
+static inline void wt_lut(struct wt *w, uint64_t rows, uint64_t cols, uint32_t bits,
+                          uint64_t outliers, uint32_t dtype)
+{
+    *w = (struct wt){ 0 };
+    w->format = (struct tsr_format){ .struct_size = sizeof w->format,
+                                     .id = TSR_FORMAT_LUT,
+                                     .bits = bits,
+                                     .outliers = outliers,
+                                     .scale_dtype = dtype };
+    uint64_t cb = tsr_format_int_code_bytes(&w->format, cols) + 1;
+    uint64_t mb = tsr_format_lut_meta_bytes(&w->format) + 4;
+    uint64_t values = (UINT64_C(1) << bits) + outliers, size = dtype == TSR_F32 ? 4 : 2;
+    w->codes = malloc(rows * cb);
+    w->meta = calloc(rows, mb);
+    assert_true(w->codes && w->meta && outliers <= cols);
+    for (uint64_t i = 0; i < rows * cb; i++)
+        w->codes[i] = (uint8_t)rnd();
+    for (uint64_t r = 0; r < rows; r++) {
+        uint8_t *m = w->meta + r * mb, *columns = m + (values * size + 3) / 4 * 4;
+        uint64_t left = outliers;
+        for (uint64_t i = 0; i < values; i++) {
+            float    v = 0.1f * rnd_f32();
+            uint16_t h = (uint16_t)((rnd() & 0x8000) | (0x2000 + rnd() % 0xc00));
+            if (dtype == TSR_F32)
+                memcpy(m + 4 * i, &v, 4);
+            else
+                memcpy(m + 2 * i, &h, 2);
+        }
+        for (uint32_t k = 0; k < cols && left; k++) /* each set of columns alike */
+            if (rnd() % (cols - k) < left) {
+                memcpy(columns + 4 * (outliers - left), &k, 4);
+                left--;
+            }
+    }
+    w->desc = (struct tsr_weight_desc){ .struct_size = sizeof w->desc,
+                                        .name = "w",
+                                        .format = &w->format,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .codes = w->codes,
+                                        .meta = w->meta,
+                                        .code_stride = cb,
+                                        .meta_stride = mb };
+}
+
 static inline void wt_float(struct wt *w, uint64_t rows, uint64_t cols, uint32_t dtype)
 {
     *w = (struct wt){ 0 };
