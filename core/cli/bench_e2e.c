@@ -283,7 +283,7 @@ static void count_work(struct e2e *x, uint64_t device_bytes)
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
             const struct tsr_matrix *w = &m->layers[l].lin[i].w;
-            if (w->data)
+            if (w->rows)
                 x->macs += (double)w->rows * (double)w->cols;
         }
     x->bytes = (double)device_bytes;

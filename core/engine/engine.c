@@ -152,6 +152,9 @@ void tsr_engine_destroy(struct tsr_engine *e)
         return;
     if (e->owns_dev)
         tsr_device_close(e->dev);
+    for (uint64_t i = 0; e->layers && i < e->model->hp.layers; i++)
+        if (e->layers[i].open)
+            tsr_model_close_layer(e->model, i);
     tsr_feed_destroy(&e->feed);
     free(e->inv);
     free(e->tap_rows);

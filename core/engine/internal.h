@@ -21,6 +21,7 @@ struct tsr_layer_dev {
     struct tsr_linear_dev lin[TSR_LINEARS];
     struct tsr_norm_dev   attn_in, attn_out, ffn_in, ffn_out;
     struct tsr_tensor     k, v; /* caches: row slot * context + position */
+    bool                  open; /* the model's layer is held in memory */
 };
 
 /* Per-chunk numbers that travel to the device in one piece: offsets into one buffer. */

@@ -23,8 +23,10 @@ static tsr_status load_linear(struct tsr_engine *e, const struct tsr_linear *l,
                               const struct tsr_packed *p, uint32_t act, struct tsr_linear_dev *out,
                               struct tsr_err *err)
 {
-    if (!l->w.data)
+    if (l->w.rows == 0)
         return TSR_OK;
+    if (!p && !l->w.data)
+        return tsr_fail(err, TSR_E_INVAL, "%s: its weights are not in memory", l->w.name);
     out->act = TSR_ACT_F32;
     if (p) {
         if (p->rows != l->w.rows || p->cols != l->w.cols)
@@ -47,6 +49,9 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay 
 {
     const struct tsr_layer *l = &e->model->layers[i];
     struct tsr_layer_dev   *d = &e->layers[i];
+    o = o ? o : e->model->packed;
+    TSR_TRY(tsr_model_open_layer(e->model, i, err));
+    d->open = true;
     for (int k = 0; k < TSR_LINEARS; k++)
         TSR_TRY(load_linear(e, &l->lin[k], o ? o->lin[i][k] : NULL, act, &d->lin[k], err));
     const struct tsr_norm *f = o && o->norm ? o->norm[i] : NULL;
@@ -83,6 +88,7 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *
                                 struct tsr_err *err)
 {
     const struct tsr_model *m = e->model;
+    o = o ? o : m->packed;
     TSR_TRY(check(e, o, err));
     TSR_TRY(load_norm(e, &m->final_norm, NULL, &e->final_norm, err));
     TSR_TRY(load_linear(e, &m->project_out, NULL, act, &e->project_out, err));
@@ -137,6 +143,9 @@ void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i)
     drop_norm(e, &d->attn_out);
     drop_norm(e, &d->ffn_in);
     drop_norm(e, &d->ffn_out);
+    if (d->open)
+        tsr_model_close_layer(e->model, i);
+    d->open = false;
 }
 
 void tsr_engine_drop_head(struct tsr_engine *e)

@@ -2,6 +2,7 @@
 
 #include "base/f16.h"
 #include "base/mem.h"
+#include "quant/quant.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +114,13 @@ static tsr_status plan_floats(struct tsr_binding *b, const struct tsr_role *r, u
     return add_load(b, (struct tsr_load){ .src = e, .at = *at, .widen = true, .by_head = by_head });
 }
 
-/* Plans a matrix and returns its first byte in sealed memory. */
+/* Matrices of decoder layers may be read one layer at a time. */
+static bool is_layered(const struct tsr_binding *b, const struct tsr_role *r)
+{
+    return b->layer_bytes && strchr(r->name, '#');
+}
+
+/* Plans a matrix and returns its first byte in sealed memory, or in its layer's. */
 static tsr_status plan_matrix(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
                               uint64_t rows, uint64_t cols, bool by_head, uint32_t *dtype,
                               uint64_t *at)
@@ -123,25 +130,71 @@ static tsr_status plan_matrix(struct tsr_binding *b, const struct tsr_role *r, u
     const uint64_t     shape[2] = { rows, cols };
     TSR_TRY(full_name(b, r, layer, ".weight", name));
     TSR_TRY(find(b, name, 2, shape, &e));
-    *at = b->bytes;
+    bool      layered = is_layered(b, r);
+    uint64_t *total = layered ? &b->layer_bytes[layer] : &b->bytes;
+    *at = *total;
     *dtype = e->t->dtype;
-    if (!tsr_add(b->bytes, e->t->end - e->t->begin, &b->bytes) || !tsr_add(b->bytes, 63, &b->bytes))
+    if (!tsr_add(*total, e->t->end - e->t->begin, total) || !tsr_add(*total, 63, total))
         return too_large(b);
-    b->bytes -= b->bytes % 64;
+    *total -= *total % 64;
     count(b, e);
-    return add_load(b, (struct tsr_load){ .src = e, .at = *at, .by_head = by_head });
+    return add_load(
+        b, (struct tsr_load){
+               .src = e, .at = *at, .by_head = by_head, .layered = layered, .layer = layer });
 }
 
-/* A view on planned bytes. */
-static tsr_status set_matrix(struct tsr_binding *b, struct tsr_matrix *m, uint32_t dtype,
-                             uint64_t rows, uint64_t cols, uint64_t at)
+static void set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols)
 {
     m->struct_size = sizeof *m;
     m->dtype = dtype;
     m->rows = rows;
     m->cols = cols;
     m->row_stride = cols * tsr_dtype_size(dtype);
-    return add_patch(b, (struct tsr_patch){ .data = &m->data, .at = at });
+}
+
+/* A view on planned bytes. */
+static tsr_status set_matrix(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                             struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols,
+                             uint64_t at)
+{
+    set_shape(m, dtype, rows, cols);
+    return add_patch(b, (struct tsr_patch){ .data = &m->data,
+                                            .at = at,
+                                            .layered = r && is_layered(b, r),
+                                            .layer = layer });
+}
+
+/* A matrix without stored tensor: its weights are packed. */
+static tsr_status set_packed(struct tsr_binding *b, struct tsr_matrix *m,
+                             const struct tsr_packed *p, uint64_t rows, uint64_t cols)
+{
+    if (p->rows != rows || p->cols != cols)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: \"%s\" is packed with shape [%llu, %llu]; config.json asks for "
+                        "[%llu, %llu]",
+                        b->folder, m->name, (unsigned long long)p->rows,
+                        (unsigned long long)p->cols, (unsigned long long)rows,
+                        (unsigned long long)cols);
+    set_shape(m, p->source_dtype, rows, cols);
+    return TSR_OK;
+}
+
+static const struct tsr_packed *packed_of(const struct tsr_binding *b, uint64_t layer,
+                                          enum tsr_linear_id id)
+{
+    return b->packed ? b->packed->lin[layer][id] : NULL;
+}
+
+/* What is stored of packed weights is not looked for; in a file that should not have it, it is
+ * an unknown tensor like any other. */
+static tsr_status leave(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
+{
+    char name[NAME_CAP];
+    TSR_TRY(full_name(b, r, layer, ".weight", name));
+    struct tsr_stored *e = b->spare ? tsr_shards_find(b->shards, name) : NULL;
+    if (e)
+        e->used = true;
+    return TSR_OK;
 }
 
 static tsr_status set_floats(struct tsr_binding *b, const float **p, uint64_t at)
@@ -160,7 +213,7 @@ static tsr_status bind_matrix(struct tsr_binding *b, const struct tsr_role *r, u
     uint64_t at;
     uint32_t dtype;
     TSR_TRY(plan_matrix(b, r, layer, rows, cols, false, &dtype, &at));
-    return set_matrix(b, m, dtype, rows, cols, at);
+    return set_matrix(b, r, layer, m, dtype, rows, cols, at);
 }
 
 /* Several linears of one input in one tensor: a matrix and perhaps a bias, cut by rows. */
@@ -169,18 +222,27 @@ static tsr_status bind_fused(struct tsr_binding *b, const struct tsr_role *r, ui
                              uint64_t cols, bool by_head)
 {
     struct tsr_layer *l = &b->model->layers[layer];
-    uint64_t          total = 0, at, bias_at = 0;
-    uint32_t          dtype;
-    bool              bias = holds(b, r->bias);
-    for (unsigned i = 0; i < n; i++)
+    uint64_t          total = 0, at = 0, bias_at = 0;
+    uint32_t          dtype = 0;
+    bool              bias = holds(b, r->bias), packed = true;
+    for (unsigned i = 0; i < n; i++) {
         total += rows[i];
-    TSR_TRY(plan_matrix(b, r, layer, total, cols, by_head, &dtype, &at));
+        packed = packed && packed_of(b, layer, ids[i]);
+    }
+    if (packed) /* all of them: the tensor is not needed */
+        TSR_TRY(leave(b, r, layer));
+    else
+        TSR_TRY(plan_matrix(b, r, layer, total, cols, by_head, &dtype, &at));
     if (bias)
         TSR_TRY(plan_floats(b, r, layer, ".bias", total, by_head, &bias_at));
     for (unsigned i = 0; i < n; i++) {
-        struct tsr_linear *lin = &l->lin[ids[i]];
-        TSR_TRY(set_matrix(b, &lin->w, dtype, rows[i], cols, at));
-        at += rows[i] * lin->w.row_stride;
+        struct tsr_linear       *lin = &l->lin[ids[i]];
+        const struct tsr_packed *p = packed_of(b, layer, ids[i]);
+        if (p)
+            TSR_TRY(set_packed(b, &lin->w, p, rows[i], cols));
+        else
+            TSR_TRY(set_matrix(b, r, layer, &lin->w, dtype, rows[i], cols, at));
+        at += packed ? 0 : rows[i] * cols * tsr_dtype_size(dtype);
         if (bias)
             TSR_TRY(set_floats(b, &lin->bias, bias_at));
         bias_at += rows[i];
@@ -219,10 +281,16 @@ static void linear_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, ui
 
 static tsr_status bind_linear(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
 {
-    struct tsr_linear *lin = &b->model->layers[layer].lin[r->lin];
-    uint64_t           rows, cols, at;
+    struct tsr_linear       *lin = &b->model->layers[layer].lin[r->lin];
+    const struct tsr_packed *p = packed_of(b, layer, r->lin);
+    uint64_t                 rows, cols, at;
     linear_shape(&b->config->hp, r->lin, &rows, &cols);
-    TSR_TRY(bind_matrix(b, r, layer, &lin->w, rows, cols));
+    if (p) {
+        TSR_TRY(set_packed(b, &lin->w, p, rows, cols));
+        TSR_TRY(leave(b, r, layer));
+    } else {
+        TSR_TRY(bind_matrix(b, r, layer, &lin->w, rows, cols));
+    }
     if (!holds(b, r->bias))
         return TSR_OK;
     TSR_TRY(plan_floats(b, r, layer, ".bias", rows, false, &at));
@@ -266,7 +334,10 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
     case TSR_PART_PROJECT_OUT:
         return bind_matrix(b, r, 0, &m->project_out.w, hp->embed_dim, hp->hidden);
     case TSR_PART_HEAD:
-        return bind_matrix(b, r, 0, &m->head.w, hp->vocab, hp->embed_dim);
+        if (!b->packed || !b->packed->head)
+            return bind_matrix(b, r, 0, &m->head.w, hp->vocab, hp->embed_dim);
+        TSR_TRY(leave(b, r, 0));
+        return set_packed(b, &m->head.w, b->packed->head, hp->vocab, hp->embed_dim);
     case TSR_PART_LINEAR:
         return bind_linear(b, r, layer);
     case TSR_PART_QKV_ROWS:
@@ -287,7 +358,12 @@ static tsr_status bind_tied_head(struct tsr_binding *b)
 {
     struct tsr_model *m = b->model;
     uint64_t embed_at = b->patches[0].at; /* the embedding is the first role of every row */
-    TSR_TRY(set_matrix(b, &m->head.w, m->embed.dtype, m->embed.rows, m->embed.cols, embed_at));
+    TSR_TRY(
+        set_matrix(b, NULL, 0, &m->head.w, m->embed.dtype, m->embed.rows, m->embed.cols, embed_at));
+    if (b->packed && b->packed->head) {
+        struct tsr_matrix shape = { .name = m->head.w.name };
+        TSR_TRY(set_packed(b, &shape, b->packed->head, m->embed.rows, m->embed.cols));
+    }
     struct tsr_stored *e = tsr_shards_find(b->shards, "lm_head.weight");
     if (!e)
         return TSR_OK;

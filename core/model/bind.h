@@ -18,6 +18,8 @@ struct tsr_load {
     bool               widen;   /* to floats */
     bool               by_head; /* rows [head][3][head_dim] go to [3][head][head_dim] */
     bool               compare; /* not kept: must equal what stands at `at` */
+    bool               layered; /* at counts from the start of layer's own memory */
+    uint64_t           layer;
 };
 
 /* One pointer to set when memory exists. */
@@ -25,32 +27,66 @@ struct tsr_patch {
     void        **data; /* of a matrix, or NULL */
     const float **floats;
     uint64_t      at;
+    bool          layered;
+    uint64_t      layer;
 };
 
 struct tsr_binding {
-    const struct tsr_config *config;
-    struct tsr_shards       *shards;
-    struct tsr_model        *model;
-    const char              *folder, *prefix;
-    struct tsr_load         *loads;
-    uint64_t                 n_loads, cap_loads;
-    struct tsr_patch        *patches;
-    uint64_t                 n_patches, cap_patches;
-    uint64_t                 bytes, floats;
-    uint64_t                 ones, zeros; /* floats [hidden] for norms without gains */
-    struct tsr_err          *err;
+    const struct tsr_config  *config;
+    struct tsr_shards        *shards;
+    struct tsr_model         *model;
+    const char               *folder, *prefix;
+    struct tsr_load          *loads;
+    uint64_t                  n_loads, cap_loads;
+    struct tsr_patch         *patches;
+    uint64_t                  n_patches, cap_patches;
+    uint64_t                  bytes, floats;
+    uint64_t                 *layer_bytes; /* [layers]: matrices of a layer lie apart; or NULL */
+    const struct tsr_overlay *packed;      /* these linears need no stored tensor; may be NULL */
+    bool                      spare;       /* a stored tensor of a packed linear is left alone */
+    uint64_t                  ones, zeros; /* floats [hidden] for norms without gains */
+    struct tsr_err           *err;
 };
 
 /* Plans the whole model; m->layers exists.  Free with tsr_binding_free(). */
 tsr_status tsr_bind(struct tsr_binding *b);
 void       tsr_binding_free(struct tsr_binding *b);
 
-/* Memory of a loaded model. */
-struct tsr_model_storage {
-    struct tsr_sealed sealed;
-    float            *floats;
-    char             *names, *path;
+/* What of a layer is read when the layer is opened. */
+struct tsr_layer_storage {
+    void    *data; /* NULL: closed */
+    uint64_t bytes, opens;
+    uint64_t first_load, n_loads, first_patch, n_patches;
 };
+
+/* Memory of a loaded model, and the files that it came from. */
+struct tsr_model_storage {
+    struct tsr_sealed         sealed;
+    float                    *floats;
+    char                     *names, *path, *folder;
+    const struct tsr_arch    *arch;
+    uint32_t                  has;
+    struct tsr_shards         shards; /* open but for headers_only */
+    struct tsr_layer_storage *layers; /* [layers], or NULL: all in memory */
+    struct tsr_load          *loads;  /* of layers, sorted by layer */
+    struct tsr_patch         *patches;
+    bool                      is_packed; /* a tessera.packed/1 folder */
+    char                      kept[TSR_HASH_TEXT], index[TSR_HASH_TEXT];
+};
+
+/* One tensor to dst, hashed (hash may be NULL), through a buffer where it is to change; floats is
+ * where a widened one goes. */
+tsr_status tsr_load_tensor(const struct tsr_shards *s, const struct tsr_load *l,
+                           const struct tsr_hparams *hp, void *dst, float *floats,
+                           struct tsr_hasher *hash, struct tsr_err *err);
+void       tsr_load_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t);
+/* Bytes of a tensor to the hash, and to a file if there is one. */
+tsr_status tsr_load_pass(const struct tsr_st *st, const struct tsr_st_tensor *t,
+                         struct tsr_hasher *hash, struct tsr_st_out *to, struct tsr_err *err);
+
+/* Hands what was planned for layers to the storage.  layered.c */
+tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s);
+void       tsr_layers_free(struct tsr_model_storage *s, uint64_t layers);
 
 /* Reads every planned tensor, hashes, seals, and sets the pointers; with headers_only hashes
  * names, dtypes and shapes and reads nothing. */

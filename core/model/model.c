@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/bind.h"
+#include "quant/packed_model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,9 +76,23 @@ static tsr_status name_parts(struct tsr_model *m, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const char *folder,
-                             struct tsr_hasher *hash, bool headers_only, struct tsr_err *err)
+enum residence { WHOLE, HEADERS, STREAMED };
+
+static tsr_status read_parts(struct tsr_binding *b, struct tsr_hasher *hash, enum residence how)
 {
+    struct tsr_model *m = b->model;
+    tsr_status        st = tsr_bind(b);
+    if (st == TSR_OK)
+        st = tsr_weights_read(b, m->storage, hash, how == HEADERS);
+    if (st == TSR_OK && how == STREAMED)
+        st = tsr_layers_take(b, m->storage);
+    return st;
+}
+
+static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const char *folder,
+                             struct tsr_hasher *hash, enum residence how, struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
     m->family = c->arch->family.name;
     m->hp = c->hp;
     memset(&c->hp, 0, sizeof c->hp); /* the model owns its arrays now */
@@ -85,21 +100,50 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const ch
     if (!m->layers)
         return tsr_fail_nomem(err, m->hp.layers * sizeof *m->layers, "layers");
     TSR_TRY(name_parts(m, err));
-    struct tsr_shards shards;
-    TSR_TRY(tsr_shards_open(&shards, folder, err));
+    s->arch = c->arch;
+    s->has = c->has;
+    s->folder = tsr_strdup(folder);
+    if (!s->folder)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    if (s->is_packed) {
+        TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS, s->kept, s->index, err));
+        TSR_TRY(tsr_shards_open_file(&s->shards, folder, TSR_PACKED_KEPT, err));
+        how = how == HEADERS ? HEADERS : WHOLE;
+    } else {
+        TSR_TRY(tsr_shards_open(&s->shards, folder, err));
+    }
     struct tsr_config  view = { c->arch, m->hp, c->has };
-    struct tsr_binding b = {
-        .config = &view, .shards = &shards, .model = m, .folder = folder, .err = err
-    };
-    tsr_status st = tsr_bind(&b);
-    if (st == TSR_OK)
-        st = tsr_weights_read(&b, m->storage, hash, headers_only);
+    struct tsr_binding b = { .config = &view,
+                             .shards = &s->shards,
+                             .model = m,
+                             .folder = folder,
+                             .packed = m->packed,
+                             .err = err };
+    if (how == STREAMED && !(b.layer_bytes = tsr_new(m->hp.layers, sizeof *b.layer_bytes)))
+        return tsr_fail_nomem(err, m->hp.layers * sizeof *b.layer_bytes, "layers");
+    tsr_status st = read_parts(&b, hash, how);
+    free(b.layer_bytes);
     tsr_binding_free(&b);
-    tsr_shards_close(&shards);
+    if (how == HEADERS)
+        tsr_shards_close(&s->shards);
     return st;
 }
 
-static tsr_status load(struct tsr_model *m, const char *folder, bool headers_only,
+/* A packed model is what its index says, which names the hash of every part. */
+static tsr_status check_packed(struct tsr_model *m, enum residence how, struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    if (how != HEADERS && strcmp(m->hash, s->kept) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: config.json and " TSR_PACKED_KEPT
+                        " are not those that " TSR_PACKED_INDEX
+                        " has the hash of; a file is damaged or from elsewhere",
+                        s->folder);
+    memcpy(m->hash, s->index, sizeof s->index);
+    return TSR_OK;
+}
+
+static tsr_status load(struct tsr_model *m, const char *folder, enum residence how,
                        struct tsr_err *err)
 {
     struct tsr_hasher *hash;
@@ -109,18 +153,19 @@ static tsr_status load(struct tsr_model *m, const char *folder, bool headers_onl
                         "%s: is no folder; a model is a Hugging Face folder with "
                         "config.json and safetensors, or @demo",
                         folder);
+    TSR_TRY(tsr_packed_model_find(folder, &m->storage->is_packed, err));
     TSR_TRY(tsr_hasher_create(&hash, err));
     tsr_status st = read_config(&c, folder, hash, err);
     if (st == TSR_OK)
         st = read_generation(&c, folder, err);
     if (st == TSR_OK)
-        st = load_parts(m, &c, folder, hash, headers_only, err);
+        st = load_parts(m, &c, folder, hash, how, err);
     tsr_config_free(&c);
     tsr_hasher_finish(hash, m->hash);
-    return st;
+    return st == TSR_OK && m->packed ? check_packed(m, how, err) : st;
 }
 
-tsr_status tsr_model_load(struct tsr_model **out, const char *path, bool headers_only,
+static tsr_status load_as(struct tsr_model **out, const char *path, enum residence how,
                           struct tsr_err *err)
 {
     struct tsr_model *m = tsr_new(1, sizeof *m);
@@ -139,7 +184,7 @@ tsr_status tsr_model_load(struct tsr_model **out, const char *path, bool headers
     if (st == TSR_OK)
         st = tsr_model_resolve(path, &folder, err);
     if (st == TSR_OK)
-        st = load(m, folder, headers_only, err);
+        st = load(m, folder, how, err);
     free(folder);
     if (st != TSR_OK) {
         tsr_model_destroy(m);
@@ -149,14 +194,29 @@ tsr_status tsr_model_load(struct tsr_model **out, const char *path, bool headers
     return TSR_OK;
 }
 
+tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
+                          struct tsr_err *err)
+{
+    return load_as(m, path, headers_only ? HEADERS : WHOLE, err);
+}
+
+tsr_status tsr_model_load_streamed(struct tsr_model **m, const char *path, struct tsr_err *err)
+{
+    return load_as(m, path, STREAMED, err);
+}
+
 void tsr_model_destroy(struct tsr_model *m)
 {
     if (!m)
         return;
     tsr_sealed_destroy(&m->storage->sealed);
+    tsr_layers_free(m->storage, m->hp.layers);
+    tsr_shards_close(&m->storage->shards);
+    tsr_overlay_destroy(m->packed);
     free(m->storage->floats);
     free(m->storage->names);
     free(m->storage->path);
+    free(m->storage->folder);
     free(m->storage);
     free(m->hp.window);
     free(m->hp.rope.short_factor);

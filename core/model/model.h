@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 struct tsr_tokenizer;
+struct tsr_overlay;
 
 #define TSR_MAX_EOS 16
 
@@ -64,7 +65,8 @@ struct tsr_hparams {
 /* The linears of a decoder layer, canonical.  GATE is absent when not gated. */
 enum tsr_linear_id { TSR_Q, TSR_K, TSR_V, TSR_O, TSR_GATE, TSR_UP, TSR_DOWN, TSR_LINEARS };
 
-/* W [out, in] (a view; data NULL: absent) and bias [out] widened to F32, or NULL. */
+/* W [out, in] (a view; rows 0: absent) and bias [out] widened to F32, or NULL.  data is NULL where
+ * the weights are packed (model.packed) or not in memory (headers only, a layer not open). */
 struct tsr_linear {
     struct tsr_matrix w; /* w.name: "model.layers.3.mlp.down_proj" */
     const float      *bias;
@@ -93,7 +95,8 @@ struct tsr_model {
     struct tsr_layer         *layers;
     uint64_t                  parameters, bytes; /* as stored; tied tensors once */
     char                      hash[48];          /* over config.json and every weight byte */
-    struct tsr_model_storage *storage;           /* owns all of the above */
+    struct tsr_overlay       *packed;  /* of a tessera.packed/1 folder, else NULL; owned */
+    struct tsr_model_storage *storage; /* owns all of the above */
 };
 
 /* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), or the name
@@ -103,7 +106,24 @@ struct tsr_model {
  * covers config and headers.  [setup] */
 tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
                           struct tsr_err *err);
+/* The same, but the matrices of the decoder layers are read only to hash them; a layer's are in
+ * memory while it is open.  A packed model is read whole.  [setup] */
+tsr_status tsr_model_load_streamed(struct tsr_model **m, const char *path, struct tsr_err *err);
 void       tsr_model_destroy(struct tsr_model *m);
+
+/* Reads a layer's matrices into memory of its own, and sets their data; every open needs a close,
+ * the last one frees.  Nothing to do for a model that is read whole.  A file that changed since
+ * the model was loaded is TSR_E_INPUT.  [setup] */
+tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struct tsr_err *err);
+void       tsr_model_close_layer(const struct tsr_model *m, uint64_t layer);
+/* Bytes that open_layer() takes for a layer; 0 for a model that is read whole. */
+uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer);
+
+/* Copies the stored tensors that a model with the packed weights `o` still needs, as they are
+ * stored and under their names, into a safetensors file at path; kept gets the hash over
+ * config.json and them, as model.hash is over all.  [setup] */
+tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overlay *o,
+                               const char *path, char kept[48], struct tsr_err *err);
 
 /* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name whatever the family. */
 const char *tsr_linear_name(enum tsr_linear_id id); /* "q_proj", ... */

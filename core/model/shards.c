@@ -240,6 +240,20 @@ static tsr_status has(const char *folder, const char *name, bool *yes, struct ts
     return TSR_OK;
 }
 
+tsr_status tsr_shards_open_file(struct tsr_shards *s, const char *folder, const char *name,
+                                struct tsr_err *err)
+{
+    memset(s, 0, sizeof *s);
+    s->files = tsr_new(1, sizeof *s->files);
+    tsr_status st =
+        s->files ? open_shard(s, folder, name, err) : tsr_fail_nomem(err, sizeof *s->files, folder);
+    if (st == TSR_OK)
+        st = merge(s, err);
+    if (st != TSR_OK)
+        tsr_shards_close(s);
+    return st;
+}
+
 tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
@@ -248,11 +262,7 @@ tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_
     TSR_TRY(has(folder, "model.safetensors", &single, err));
     TSR_TRY(has(folder, INDEX_NAME, &indexed, err));
     if (single) {
-        s->files = tsr_new(1, sizeof *s->files);
-        st = s->files ? open_shard(s, folder, "model.safetensors", err)
-                      : tsr_fail_nomem(err, sizeof *s->files, folder);
-        if (st == TSR_OK)
-            st = merge(s, err);
+        st = tsr_shards_open_file(s, folder, "model.safetensors", err);
     } else if (indexed) {
         st = open_indexed(s, folder, err);
     } else {

@@ -23,7 +23,10 @@ struct tsr_shards {
 
 /* Opens model.safetensors, or the shards of model.safetensors.index.json, and checks that index
  * and files name the same tensors. */
-tsr_status         tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err);
+tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err);
+/* One file of the folder. */
+tsr_status         tsr_shards_open_file(struct tsr_shards *s, const char *folder, const char *name,
+                                        struct tsr_err *err);
 void               tsr_shards_close(struct tsr_shards *s);
 struct tsr_stored *tsr_shards_find(const struct tsr_shards *s, const char *name);
 const char        *tsr_shards_path(const struct tsr_shards *s, const struct tsr_stored *t);

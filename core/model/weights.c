@@ -32,7 +32,7 @@ static void split_heads(unsigned char *dst, const unsigned char *src, uint64_t h
             memcpy(dst + (part * heads + h) * block, src + (h * 3 + part) * block, block);
 }
 
-static void hash_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t)
+void tsr_load_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t)
 {
     tsr_hasher_update(hash, t->name, strlen(t->name) + 1);
     tsr_hasher_update(hash, t->dtype_name, strlen(t->dtype_name) + 1);
@@ -46,7 +46,8 @@ static tsr_status read_plain(const struct tsr_st *st, const struct tsr_st_tensor
     for (uint64_t at = t->begin; at < t->end;) {
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
         TSR_TRY(tsr_file_read(&st->file, st->data_offset + at, dst, n, err));
-        tsr_hasher_update(hash, dst, n);
+        if (hash)
+            tsr_hasher_update(hash, dst, n);
         dst += n;
         at += n;
     }
@@ -73,34 +74,61 @@ static tsr_status read_compared(const struct tsr_st *st, const struct tsr_st_ten
     return r;
 }
 
-/* Through a buffer: what is widened or cut apart. */
-static tsr_status read_changed(struct tsr_binding *b, const struct tsr_load *l,
-                               struct tsr_model_storage *s, struct tsr_hasher *hash)
+tsr_status tsr_load_pass(const struct tsr_st *st, const struct tsr_st_tensor *t,
+                         struct tsr_hasher *hash, struct tsr_st_out *to, struct tsr_err *err)
 {
-    const struct tsr_st        *st = &b->shards->files[l->src->file];
+    unsigned char *buf = tsr_new(CHUNK, 1);
+    tsr_status     r = buf ? TSR_OK : tsr_fail_nomem(err, CHUNK, st->file.path);
+    for (uint64_t at = t->begin; r == TSR_OK && at < t->end;) {
+        uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
+        r = tsr_file_read(&st->file, st->data_offset + at, buf, n, err);
+        if (r == TSR_OK) {
+            tsr_hasher_update(hash, buf, n);
+            if (to)
+                tsr_st_put(to, buf, n);
+        }
+        at += n;
+    }
+    free(buf);
+    return r;
+}
+
+/* Through a buffer: what is widened or cut apart. */
+static tsr_status read_changed(const struct tsr_st *st, const struct tsr_load *l,
+                               const struct tsr_hparams *hp, void *dst, float *floats,
+                               struct tsr_hasher *hash, struct tsr_err *err)
+{
     const struct tsr_st_tensor *t = l->src->t;
-    const struct tsr_hparams   *hp = &b->config->hp;
     uint64_t                    bytes = t->end - t->begin, n = bytes / tsr_dtype_size(t->dtype);
     unsigned char              *raw = tsr_new_aligned(bytes, 1);
     if (!raw)
-        return tsr_fail_nomem(b->err, bytes, t->name);
+        return tsr_fail_nomem(err, bytes, t->name);
     float     *wide = NULL;
-    tsr_status r = read_plain(st, t, raw, hash, b->err);
+    tsr_status r = read_plain(st, t, raw, hash, err);
     if (r == TSR_OK && !l->widen) {
-        split_heads((unsigned char *)s->sealed.data + l->at, raw, hp->heads, hp->head_dim,
-                    bytes / t->shape[0]);
+        split_heads(dst, raw, hp->heads, hp->head_dim, bytes / t->shape[0]);
     } else if (r == TSR_OK && !l->by_head) {
-        tsr_widen(s->floats + l->at, raw, t->dtype, n);
+        tsr_widen(floats, raw, t->dtype, n);
     } else if (r == TSR_OK && !(wide = tsr_new(n, sizeof *wide))) {
-        r = tsr_fail_nomem(b->err, n * sizeof *wide, t->name);
+        r = tsr_fail_nomem(err, n * sizeof *wide, t->name);
     } else if (r == TSR_OK) {
         tsr_widen(wide, raw, t->dtype, n);
-        split_heads((unsigned char *)(s->floats + l->at), (const unsigned char *)wide, hp->heads,
-                    hp->head_dim, sizeof *wide);
+        split_heads((unsigned char *)floats, (const unsigned char *)wide, hp->heads, hp->head_dim,
+                    sizeof *wide);
     }
     free(wide);
     free(raw);
     return r;
+}
+
+tsr_status tsr_load_tensor(const struct tsr_shards *s, const struct tsr_load *l,
+                           const struct tsr_hparams *hp, void *dst, float *floats,
+                           struct tsr_hasher *hash, struct tsr_err *err)
+{
+    const struct tsr_st *st = &s->files[l->src->file];
+    if (l->widen || l->by_head)
+        return read_changed(st, l, hp, dst, floats, hash, err);
+    return read_plain(st, l->src->t, dst, hash, err);
 }
 
 static tsr_status read_all(struct tsr_binding *b, struct tsr_model_storage *s,
@@ -109,14 +137,17 @@ static tsr_status read_all(struct tsr_binding *b, struct tsr_model_storage *s,
     for (uint64_t i = 0; i < b->n_loads; i++) {
         const struct tsr_load *l = &b->loads[i];
         const struct tsr_st   *st = &b->shards->files[l->src->file];
-        unsigned char         *at = (unsigned char *)s->sealed.data + l->at;
+        unsigned char         *at = (unsigned char *)s->sealed.data + (l->widen ? 0 : l->at);
         if (l->compare) {
             TSR_TRY(read_compared(st, l->src->t, at, b->err));
             continue;
         }
-        hash_label(hash, l->src->t);
-        TSR_TRY(l->widen || l->by_head ? read_changed(b, l, s, hash)
-                                       : read_plain(st, l->src->t, at, hash, b->err));
+        tsr_load_label(hash, l->src->t);
+        if (l->layered)
+            TSR_TRY(tsr_load_pass(st, l->src->t, hash, NULL, b->err));
+        else
+            TSR_TRY(tsr_load_tensor(b->shards, l, &b->config->hp, at,
+                                    l->widen ? s->floats + l->at : NULL, hash, b->err));
     }
     for (uint32_t i = 0; i < b->shards->n_files; i++)
         TSR_TRY(tsr_file_unchanged(&b->shards->files[i].file, b->err));
@@ -131,7 +162,7 @@ tsr_status tsr_weights_read(struct tsr_binding *b, struct tsr_model_storage *s,
     if (headers_only) {
         for (uint64_t i = 0; i < b->n_loads; i++)
             if (!b->loads[i].compare)
-                hash_label(hash, b->loads[i].src->t);
+                tsr_load_label(hash, b->loads[i].src->t);
         return TSR_OK;
     }
     TSR_TRY(tsr_sealed_create(&s->sealed, b->bytes, "the model's weights", b->err));
@@ -148,6 +179,8 @@ tsr_status tsr_weights_read(struct tsr_binding *b, struct tsr_model_storage *s,
     TSR_TRY(tsr_sealed_seal(&s->sealed, b->err));
     for (uint64_t i = 0; i < b->n_patches; i++) {
         const struct tsr_patch *p = &b->patches[i];
+        if (p->layered)
+            continue;
         if (p->data)
             *p->data = (unsigned char *)s->sealed.data + p->at;
         else

@@ -281,6 +281,11 @@ tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quanti
 {
     if (w->rows == 0 || w->cols == 0)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "tensor '%s' is empty", w->name);
+    if (!w->data)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "'%s' has no full-precision weights: the model is packed already; quantize "
+                        "the original",
+                        w->name);
     struct tsr_matrix wide;
     tsr_status        st = widen_for(q, w, &wide, err);
     struct work       k = { .q = q, .w = &wide, .stats = stats, .prepared = prepared };
@@ -293,6 +298,7 @@ tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quanti
         tsr_packed_destroy(k.p);
         return tsr_err_prefix(err, st, "quantizer '%s'", q->name);
     }
+    k.p->source_dtype = w->dtype;
     *out = k.p;
     return TSR_OK;
 }

@@ -10,17 +10,27 @@
 #include "model/model.h"
 #include "plugin/registry.h"
 
+/* How a matrix was packed; NAN: not known. */
+struct tsr_pack_report {
+    double   seconds;
+    double   loss, rtn_loss; /* e H e^T of the plugin, and of rounding to nearest */
+    double   damping;        /* used, in units of the Hessian's mean diagonal */
+    uint64_t retries;        /* of the damping */
+};
+
 /* One packed matrix, in the plain row-major layout of tessera/format.h.  If format.id is
  * none of ours, dense holds the plugin's own dequantization. */
 struct tsr_packed {
-    struct tsr_format format;
-    uint64_t          rows, cols;
-    void             *codes, *meta; /* rows * stride bytes each; owned */
-    uint64_t          code_stride, meta_stride;
-    float            *dense;         /* [rows, cols] or NULL; owned */
-    char             *plugin;        /* "rtn", for reports; owned */
-    char             *format_id;     /* what format.id points to; owned */
-    double            squared_error; /* sum over (w - dequantized)^2 */
+    struct tsr_format      format;
+    uint64_t               rows, cols;
+    void                  *codes, *meta; /* rows * stride bytes each; owned */
+    uint64_t               code_stride, meta_stride;
+    float                 *dense;         /* [rows, cols] or NULL; owned */
+    char                  *plugin;        /* "rtn", for reports; owned */
+    char                  *format_id;     /* what format.id points to; owned */
+    double                 squared_error; /* sum over (w - dequantized)^2 */
+    uint32_t               source_dtype;  /* of the matrix that was packed */
+    struct tsr_pack_report report;
 };
 
 /* Bytes of codes and meta; bits per weight is 8*bytes/(rows*cols). */

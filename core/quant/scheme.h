@@ -40,8 +40,7 @@ void       tsr_scheme_destroy(struct tsr_scheme *s);
  * a statistic that a plugin needs and calibration (may be NULL) lacks likewise.  Linears of one
  * site that share plugin and options share one prepare(). */
 tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
-                            const struct tsr_calibration *c, struct tsr_overlay **o,
-                            struct tsr_err *err);
+                            struct tsr_calibration *c, struct tsr_overlay **o, struct tsr_err *err);
 
 /* True if name matches pattern: '*' any run of characters, '?' one, '[a-c]' and '[!a-c]' sets.
  * Takes time in the product of the lengths at most. */

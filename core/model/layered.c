@@ -1,0 +1,231 @@
+/* Decoder layers that are in memory only while they are open, and the copy of what a packed model
+ * keeps. */
+#include "base/mem.h"
+#include "model/bind.h"
+#include "quant/quant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int load_by_layer(const void *a, const void *b)
+{
+    const struct tsr_load *x = a, *y = b;
+    if (x->layer != y->layer)
+        return x->layer < y->layer ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int patch_by_layer(const void *a, const void *b)
+{
+    const struct tsr_patch *x = a, *y = b;
+    if (x->layer != y->layer)
+        return x->layer < y->layer ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Keeps what belongs to layers, at the front of both lists. */
+static void front(struct tsr_binding *b, uint64_t *loads, uint64_t *patches)
+{
+    *loads = *patches = 0;
+    for (uint64_t i = 0; i < b->n_loads; i++)
+        if (b->loads[i].layered)
+            b->loads[(*loads)++] = b->loads[i];
+    for (uint64_t i = 0; i < b->n_patches; i++)
+        if (b->patches[i].layered)
+            b->patches[(*patches)++] = b->patches[i];
+    if (*loads)
+        qsort(b->loads, *loads, sizeof *b->loads, load_by_layer);
+    if (*patches)
+        qsort(b->patches, *patches, sizeof *b->patches, patch_by_layer);
+}
+
+tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s)
+{
+    uint64_t layers = b->config->hp.layers, loads, patches, l = 0, p = 0;
+    s->layers = tsr_new(layers, sizeof *s->layers);
+    if (!s->layers)
+        return tsr_fail_nomem(b->err, layers * sizeof *s->layers, "layers");
+    front(b, &loads, &patches);
+    for (uint64_t i = 0; i < layers; i++) {
+        struct tsr_layer_storage *y = &s->layers[i];
+        y->bytes = b->layer_bytes[i];
+        y->first_load = l;
+        y->first_patch = p;
+        while (l < loads && b->loads[l].layer == i)
+            l++;
+        while (p < patches && b->patches[p].layer == i)
+            p++;
+        y->n_loads = l - y->first_load;
+        y->n_patches = p - y->first_patch;
+    }
+    s->loads = b->loads;
+    s->patches = b->patches;
+    b->loads = NULL;
+    b->patches = NULL;
+    b->n_loads = b->n_patches = 0;
+    return TSR_OK;
+}
+
+void tsr_layers_free(struct tsr_model_storage *s, uint64_t layers)
+{
+    for (uint64_t i = 0; s->layers && i < layers; i++)
+        free(s->layers[i].data);
+    free(s->layers);
+    free(s->loads);
+    free(s->patches);
+}
+
+static void set_data(const struct tsr_model_storage *s, const struct tsr_layer_storage *y)
+{
+    for (uint64_t i = 0; i < y->n_patches; i++) {
+        const struct tsr_patch *p = &s->patches[y->first_patch + i];
+        *p->data = y->data ? (unsigned char *)y->data + p->at : NULL;
+    }
+}
+
+static tsr_status read_layer(const struct tsr_model *m, struct tsr_layer_storage *y,
+                             struct tsr_err *err)
+{
+    const struct tsr_model_storage *s = m->storage;
+    y->data = tsr_new_aligned(y->bytes, 1);
+    if (!y->data)
+        return tsr_fail_nomem(err, y->bytes, "a layer's weights");
+    for (uint64_t i = 0; i < y->n_loads; i++) {
+        const struct tsr_load *l = &s->loads[y->first_load + i];
+        TSR_TRY(tsr_load_tensor(&s->shards, l, &m->hp, (unsigned char *)y->data + l->at, NULL, NULL,
+                                err));
+        TSR_TRY(tsr_file_unchanged(&s->shards.files[l->src->file].file, err));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
+{
+    if (!m->storage || !m->storage->layers)
+        return TSR_OK;
+    struct tsr_layer_storage *y = &m->storage->layers[layer];
+    if (y->opens == 0) {
+        tsr_status st = read_layer(m, y, err);
+        if (st != TSR_OK) {
+            free(y->data);
+            y->data = NULL;
+            return st;
+        }
+        set_data(m->storage, y);
+    }
+    y->opens++;
+    return TSR_OK;
+}
+
+void tsr_model_close_layer(const struct tsr_model *m, uint64_t layer)
+{
+    if (!m->storage || !m->storage->layers)
+        return;
+    struct tsr_layer_storage *y = &m->storage->layers[layer];
+    if (y->opens == 0 || --y->opens > 0)
+        return;
+    free(y->data);
+    y->data = NULL;
+    set_data(m->storage, y);
+}
+
+uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer)
+{
+    return m->storage && m->storage->layers ? m->storage->layers[layer].bytes : 0;
+}
+
+/* ---- what a packed model keeps ------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    const struct tsr_load *x = a, *y = b;
+    return strcmp(x->src->t->name, y->src->t->name);
+}
+
+static tsr_status hash_config(const char *folder, struct tsr_hasher *h, struct tsr_err *err)
+{
+    char    *text, *path;
+    uint64_t len;
+    TSR_TRY(tsr_folder_slurp(folder, "config.json", UINT64_C(16) << 20, &text, &len, &path, err));
+    tsr_hasher_update(h, text, len);
+    free(text);
+    free(path);
+    return TSR_OK;
+}
+
+static tsr_status copy(const struct tsr_binding *b, struct tsr_st_out *o, struct tsr_hasher *h)
+{
+    TSR_TRY(tsr_st_metadata(o, "format", "tessera.packed/1 kept", b->err));
+    for (uint64_t i = 0; i < b->n_loads; i++) {
+        const struct tsr_st_tensor *t = b->loads[i].src->t;
+        TSR_TRY(tsr_st_declare(o, t->name, t->dtype, t->rank, t->shape, b->err));
+    }
+    TSR_TRY(tsr_st_begin(o, b->err));
+    for (uint64_t i = 0; i < b->n_loads; i++) {
+        const struct tsr_stored *e = b->loads[i].src;
+        tsr_load_label(h, e->t);
+        TSR_TRY(tsr_load_pass(&b->shards->files[e->file], e->t, h, o, b->err));
+    }
+    for (uint32_t i = 0; i < b->shards->n_files; i++)
+        TSR_TRY(tsr_file_unchanged(&b->shards->files[i].file, b->err));
+    return TSR_OK;
+}
+
+/* Binds again, now without what is packed: the plan is the list of what is kept. */
+static tsr_status plan_kept(struct tsr_binding *b)
+{
+    for (uint64_t i = 0; i < b->shards->n; i++)
+        b->shards->tensors[i].used = false;
+    TSR_TRY(tsr_bind(b));
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < b->n_loads; i++)
+        if (!b->loads[i].compare)
+            b->loads[n++] = b->loads[i];
+    b->n_loads = n;
+    qsort(b->loads, n, sizeof *b->loads, by_name);
+    return TSR_OK;
+}
+
+static tsr_status copy_to(struct tsr_binding *b, const char *path, char kept[48])
+{
+    struct tsr_hasher *h;
+    struct tsr_st_out *o = NULL;
+    TSR_TRY(tsr_hasher_create(&h, b->err));
+    tsr_status st = hash_config(b->folder, h, b->err);
+    if (st == TSR_OK)
+        st = tsr_st_create(&o, path, b->err);
+    if (st == TSR_OK)
+        st = copy(b, o, h);
+    tsr_hasher_finish(h, kept);
+    if (st == TSR_OK)
+        return tsr_st_commit(o, b->err);
+    tsr_st_abort(o);
+    return st;
+}
+
+tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overlay *o,
+                               const char *path, char kept[48], struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    if (!s || s->shards.n_files == 0)
+        return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
+    struct tsr_config view = { s->arch, m->hp, s->has };
+    struct tsr_model  scratch = *m; /* takes the plan's pointers in place of m */
+    scratch.layers = tsr_new(m->hp.layers, sizeof *scratch.layers);
+    if (!scratch.layers)
+        return tsr_fail_nomem(err, m->hp.layers * sizeof *scratch.layers, "layers");
+    memcpy(scratch.layers, m->layers, m->hp.layers * sizeof *m->layers);
+    struct tsr_binding b = { .config = &view,
+                             .shards = &s->shards,
+                             .model = &scratch,
+                             .folder = s->folder,
+                             .packed = o,
+                             .spare = true,
+                             .err = err };
+    tsr_status         st = plan_kept(&b);
+    if (st == TSR_OK)
+        st = copy_to(&b, path, kept);
+    tsr_binding_free(&b);
+    free(scratch.layers);
+    return st;
+}

@@ -1,0 +1,351 @@
+/* A scheme at work: finds the rules of every linear, makes one plugin instance for each distinct
+ * choice, and quantizes a layer site by site so that linears with one input share one prepare(). */
+#include "quant/scheme_run.h"
+#include "scheme_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD_NAME "lm_head"
+
+/* A plugin with one set of options, alive while the scheme runs. */
+struct instance {
+    bool                *flags; /* [n_rules] that lead here; owned */
+    struct choice        choice;
+    struct tsr_quantizer q;
+};
+
+struct tsr_scheme_run {
+    const struct tsr_scheme *s;
+    struct tsr_registry     *registry;
+    const struct tsr_model  *m;
+    struct instance         *instances;
+    uint64_t                 n_instances, cap;
+    bool                   **layers;  /* [n_rules] -> [layers], or NULL: all */
+    uint64_t                *matches; /* [n_rules] */
+    bool                    *flags;   /* [n_rules] scratch */
+    uint64_t                 done, total;
+};
+
+/* One layer while it is quantized. */
+struct layer_work {
+    struct tsr_scheme_run        *a;
+    uint64_t                      layer;
+    const struct tsr_layer_stats *stats; /* or NULL */
+    struct tsr_overlay           *o;
+    const struct tsr_matrix      *w[TSR_LINEARS]; /* what is packed; rows 0: absent */
+};
+
+/* A sentence with the place of a rule. */
+static tsr_status rule_error(const struct rule *r, struct tsr_err *err, const char *fmt,
+                             const char *text)
+{
+    struct tsr_diag *d;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_diag_error(d, &r->node->mark, NULL, fmt, text);
+    tsr_status st = tsr_diag_status(d, err);
+    tsr_diag_destroy(d);
+    return st;
+}
+
+static tsr_status read_layers(struct tsr_scheme_run *a, struct tsr_err *err)
+{
+    uint64_t n = a->s->n_rules, layers = a->m->hp.layers;
+    a->layers = tsr_new(n, sizeof *a->layers);
+    a->matches = tsr_new(n, sizeof *a->matches);
+    a->flags = tsr_new(n, sizeof *a->flags);
+    if (!a->layers || !a->matches || !a->flags)
+        return tsr_fail_nomem(err, n * 24, "the rules of a scheme");
+    for (uint64_t i = 0; i < n; i++) {
+        const struct rule *r = &a->s->rules[i];
+        struct tsr_errbuf  e = TSR_ERRBUF(e);
+        if (!r->layers[0])
+            continue;
+        a->layers[i] = tsr_new(layers, sizeof **a->layers);
+        if (!a->layers[i])
+            return tsr_fail_nomem(err, layers, "the rules of a scheme");
+        tsr_status st = tsr_parse_ranges(r->layers, layers, a->layers[i], &e.err);
+        if (st == TSR_E_INPUT)
+            return rule_error(r, err, "layers: %s", e.text);
+        if (st != TSR_OK)
+            return tsr_fail(err, st, "%s", e.text);
+    }
+    return TSR_OK;
+}
+
+/* Flags the rules that hold for a linear; layer is the model's number of layers for the head.
+ * Returns false if the linear stays as it is. */
+static bool rules_of(struct tsr_scheme_run *a, uint64_t layer, const char *name)
+{
+    bool head = layer == a->m->hp.layers, quantize = !head;
+    for (uint64_t i = 0; i < a->s->n_rules; i++) {
+        const struct rule *r = &a->s->rules[i];
+        bool               hit = !r->tensors[0] || tsr_name_matches(r->tensors, name);
+        if (a->layers[i])
+            hit = hit && !head && a->layers[i][layer];
+        a->flags[i] = hit;
+        if (!hit)
+            continue;
+        a->matches[i]++;
+        if (r->keep)
+            quantize = false;
+        else if (!head || strcmp(r->tensors, HEAD_NAME) == 0)
+            quantize = true; /* a later rule takes an earlier keep back */
+    }
+    return quantize;
+}
+
+static tsr_status find_instance(struct tsr_scheme_run *a, uint64_t *index, struct tsr_err *err)
+{
+    uint64_t n = a->s->n_rules;
+    for (*index = 0; *index < a->n_instances; ++*index)
+        if (memcmp(a->instances[*index].flags, a->flags, n * sizeof *a->flags) == 0)
+            return TSR_OK;
+    if (a->n_instances == a->cap) {
+        uint64_t         cap = a->cap ? 2 * a->cap : 8;
+        struct instance *v = tsr_renew(a->instances, cap, sizeof *v);
+        if (!v)
+            return tsr_fail_nomem(err, cap * sizeof *v, "quantizers");
+        a->instances = v;
+        a->cap = cap;
+    }
+    struct instance *in = &a->instances[a->n_instances];
+    *in = (struct instance){ .flags = tsr_new(n, sizeof *in->flags) };
+    if (!in->flags)
+        return tsr_fail_nomem(err, n, "quantizers");
+    a->n_instances++; /* from here on freed with the rest */
+    memcpy(in->flags, a->flags, n * sizeof *a->flags);
+    struct tsr_diag *d;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = scheme_choose(a->s, in->flags, &in->choice, d, err);
+    if (st == TSR_OK)
+        st = tsr_diag_status(d, err);
+    tsr_diag_destroy(d);
+    if (st != TSR_OK)
+        return st;
+    const struct tsr_quantizer_v1 *q = in->choice.found.iface;
+    void                          *self = NULL;
+    st = q->create(tsr_registry_host(a->registry), in->choice.options, &self, err);
+    if (st != TSR_OK)
+        return tsr_err_prefix(err, st, "quantizer '%s'", in->choice.found.component->name);
+    in->q = (struct tsr_quantizer){ q, self, in->choice.found.component->name };
+    return TSR_OK;
+}
+
+static tsr_status plan_need(const struct instance *in, const struct tsr_matrix *w, uint64_t *need,
+                            struct tsr_err *err)
+{
+    struct tsr_quant_plan p = { .struct_size = sizeof p,
+                                .format = { .struct_size = sizeof p.format } };
+    struct tsr_matrix     shape = *w;
+    shape.data = NULL;
+    tsr_status st = in->q.iface->plan(in->q.self, &shape, &p, err);
+    *need = p.need;
+    return st;
+}
+
+/* A linear of a site together with who quantizes it. */
+struct item {
+    enum tsr_linear_id id;
+    bool               quantize;
+    uint64_t           instance, need;
+};
+
+/* TSR_E_UNSUPPORTED keeps the original where the scheme says so. */
+static tsr_status or_keep(const struct tsr_scheme_run *a, tsr_status st, const char *name,
+                          struct tsr_err *err)
+{
+    if (st != TSR_E_UNSUPPORTED || a->s->keys.on_unsupported != UNSUPPORTED_KEEP)
+        return st;
+    tsr_logf(TSR_LOG_WARN, "%s keeps its original weights: %s", name,
+             err && err->cap ? err->text : "not supported");
+    return TSR_OK;
+}
+
+/* The linears of a site that one instance packs, from `first` on. */
+static tsr_status quantize_shared(struct layer_work *k, struct item *items, int n, int first,
+                                  struct tsr_err *err)
+{
+    struct tsr_scheme_run        *a = k->a;
+    struct instance              *in = &a->instances[items[first].instance];
+    const struct tsr_quant_stats *all =
+        k->stats ? &k->stats->site[tsr_linear_site(items[first].id)] : NULL;
+    const struct tsr_matrix *w = k->w[items[first].id];
+    uint64_t                 need = 0, share = 0;
+    for (int i = first; i < n; i++)
+        if (items[i].quantize && items[i].instance == items[first].instance) {
+            need |= items[i].need;
+            share++;
+        }
+    TSR_TRY(tsr_quant_need_check(need, all, w->cols, in->q.name, w->name, err));
+    struct tsr_quant_stats seen = tsr_quant_stats_for(need, all);
+    void                  *prepared = NULL;
+    tsr_status             st = TSR_OK;
+    double                 start = tsr_now_s(), shared;
+    if (need && in->q.iface->prepare)
+        st = in->q.iface->prepare(in->q.self, &seen, &prepared, err);
+    if (st != TSR_OK)
+        return tsr_err_prefix(err, st, "quantizer '%s', inputs of '%s'", in->q.name, w->name);
+    shared = (tsr_now_s() - start) / (double)share;
+    for (int i = first; i < n && st == TSR_OK; i++) {
+        if (!items[i].quantize || items[i].instance != items[first].instance)
+            continue;
+        struct tsr_packed **p = &k->o->lin[k->layer][items[i].id];
+        w = k->w[items[i].id];
+        start = tsr_now_s();
+        st = tsr_quantize_prepared(a->registry, &in->q, w, items[i].need ? &seen : NULL, prepared,
+                                   p, err);
+        if (st == TSR_OK)
+            (*p)->report.seconds = tsr_now_s() - start + shared;
+        st = or_keep(a, st, w->name, err);
+        if (i != first)
+            items[i].quantize = false;
+        tsr_progress("quantize", ++a->done, a->total);
+    }
+    items[first].quantize = false;
+    if (prepared && in->q.iface->unprepare)
+        in->q.iface->unprepare(in->q.self, prepared);
+    return st;
+}
+
+/* Who quantizes a linear and what for; *it is left alone where nobody does. */
+static tsr_status choose(struct tsr_scheme_run *a, uint64_t layer, enum tsr_linear_id id,
+                         const struct tsr_matrix *w, struct item *it, struct tsr_err *err)
+{
+    struct item new = { .id = id };
+    if (!rules_of(a, layer, w->name))
+        return TSR_OK;
+    TSR_TRY(find_instance(a, &new.instance, err));
+    tsr_status st = plan_need(&a->instances[new.instance], w, &new.need, err);
+    new.quantize = st == TSR_OK;
+    *it = new;
+    st = or_keep(a, st, w->name, err);
+    if (st != TSR_OK)
+        return tsr_err_prefix(err, st, "quantizer '%s'", a->instances[new.instance].q.name);
+    return TSR_OK;
+}
+
+static tsr_status quantize_site(struct layer_work *k, enum tsr_site site, struct tsr_err *err)
+{
+    struct item items[TSR_LINEARS] = { 0 };
+    int         n = 0;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        if (tsr_linear_site((enum tsr_linear_id)i) != site || k->w[i]->rows == 0)
+            continue;
+        TSR_TRY(choose(k->a, k->layer, (enum tsr_linear_id)i, k->w[i], &items[n], err));
+        n += items[n].quantize;
+    }
+    for (int i = 0; i < n; i++)
+        if (items[i].quantize)
+            TSR_TRY(quantize_shared(k, items, n, i, err));
+    return TSR_OK;
+}
+
+tsr_status tsr_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
+                            const struct tsr_layer_stats *stats, struct tsr_overlay *o,
+                            struct tsr_err *err)
+{
+    struct layer_work k = { .a = a, .layer = layer, .stats = stats, .o = o };
+    TSR_TRY(tsr_model_open_layer(a->m, layer, err));
+    tsr_status st = TSR_OK;
+    for (int i = 0; i < TSR_LINEARS; i++)
+        k.w[i] = &a->m->layers[layer].lin[i].w;
+    for (int site = 0; site < TSR_SITES && st == TSR_OK; site++)
+        st = quantize_site(&k, (enum tsr_site)site, err);
+    tsr_model_close_layer(a->m, layer);
+    return st;
+}
+
+tsr_status tsr_scheme_need(struct tsr_scheme_run *a, uint64_t layer, uint64_t *need,
+                           struct tsr_err *err)
+{
+    *need = 0;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_matrix *w = &a->m->layers[layer].lin[i].w;
+        struct item              it = { 0 };
+        if (w->rows)
+            TSR_TRY(choose(a, layer, (enum tsr_linear_id)i, w, &it, err));
+        *need |= it.quantize ? it.need : 0;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_scheme_head(struct tsr_scheme_run *a, struct tsr_overlay *o, struct tsr_err *err)
+{
+    if (!tsr_scheme_takes_head(a))
+        return TSR_OK;
+    uint64_t index;
+    double   start = tsr_now_s();
+    TSR_TRY(find_instance(a, &index, err));
+    tsr_status st = tsr_quantize_matrix(a->registry, &a->instances[index].q, &a->m->head.w, NULL,
+                                        &o->head, err);
+    if (st == TSR_OK)
+        o->head->report.seconds = tsr_now_s() - start;
+    return or_keep(a, st, HEAD_NAME, err);
+}
+
+bool tsr_scheme_takes_head(struct tsr_scheme_run *a)
+{
+    return rules_of(a, a->m->hp.layers, HEAD_NAME);
+}
+
+/* ---- life ----------------------------------------------------------------------- */
+
+/* One pass over the names before any work: a rule that matches nothing is a typing error. */
+static tsr_status check_matches(struct tsr_scheme_run *a, struct tsr_err *err)
+{
+    for (uint64_t l = 0; l < a->m->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++)
+            if (a->m->layers[l].lin[i].w.rows && rules_of(a, l, a->m->layers[l].lin[i].w.name))
+                a->total++;
+    (void)rules_of(a, a->m->hp.layers, HEAD_NAME);
+    for (uint64_t i = 0; i < a->s->n_rules; i++)
+        if (a->matches[i] == 0)
+            return rule_error(&a->s->rules[i], err, "this rule matches no linear of model '%s'",
+                              a->m->path);
+    return TSR_OK;
+}
+
+tsr_status tsr_scheme_open(struct tsr_scheme_run **out, const struct tsr_scheme *s,
+                           struct tsr_registry *r, const struct tsr_model *m, struct tsr_err *err)
+{
+    if (m->packed)
+        return tsr_fail(err, TSR_E_INPUT, "%s is packed already; quantize the original", m->path);
+    struct tsr_scheme_run *a = tsr_new(1, sizeof *a);
+    if (!a)
+        return tsr_fail_nomem(err, sizeof *a, "a scheme");
+    *a = (struct tsr_scheme_run){ .s = s, .registry = r, .m = m };
+    tsr_status st = read_layers(a, err);
+    if (st == TSR_OK)
+        st = check_matches(a, err);
+    if (st != TSR_OK) {
+        tsr_scheme_close(a);
+        return st;
+    }
+    *out = a;
+    return TSR_OK;
+}
+
+void tsr_scheme_close(struct tsr_scheme_run *a)
+{
+    if (!a)
+        return;
+    for (uint64_t i = 0; i < a->n_instances; i++) {
+        struct instance *in = &a->instances[i];
+        if (in->q.iface)
+            in->q.iface->destroy(in->q.self);
+        free(in->choice.options);
+        free(in->flags);
+    }
+    free(a->instances);
+    for (uint64_t i = 0; a->layers && i < a->s->n_rules; i++)
+        free(a->layers[i]);
+    free(a->layers);
+    free(a->matches);
+    free(a->flags);
+    free(a);
+}

@@ -1,0 +1,33 @@
+/* quant/scheme_run.h - a scheme at work on a model, one decoder layer at a time.
+ *
+ *   open -> for every layer: need -> (statistics) -> layer;  head -> close
+ *
+ * Plugin instances live from open to close.  Nothing of a layer is kept but what goes into the
+ * overlay.
+ */
+#ifndef TSR_QUANT_SCHEME_RUN_H
+#define TSR_QUANT_SCHEME_RUN_H
+
+#include "quant/calibrate.h"
+#include "quant/scheme.h"
+
+struct tsr_scheme_run;
+
+/* A rule that matches no linear is TSR_E_INPUT with its place.  All must outlive the run.  [setup] */
+tsr_status tsr_scheme_open(struct tsr_scheme_run **run, const struct tsr_scheme *s,
+                           struct tsr_registry *r, const struct tsr_model *m, struct tsr_err *err);
+void       tsr_scheme_close(struct tsr_scheme_run *run);
+
+/* TSR_NEED_* that the plugins of a layer ask for. */
+tsr_status tsr_scheme_need(struct tsr_scheme_run *run, uint64_t layer, uint64_t *need,
+                           struct tsr_err *err);
+/* Packs the linears of a layer into o, which has none of it yet.  stats may be NULL where need is
+ * 0.  The model's layer is open while this runs.  After an error o holds what was done. */
+tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer,
+                            const struct tsr_layer_stats *stats, struct tsr_overlay *o,
+                            struct tsr_err *err);
+/* The output head, where a rule names it. */
+bool       tsr_scheme_takes_head(struct tsr_scheme_run *run);
+tsr_status tsr_scheme_head(struct tsr_scheme_run *run, struct tsr_overlay *o, struct tsr_err *err);
+
+#endif
