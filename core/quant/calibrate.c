@@ -1,4 +1,4 @@
-/* Calibration: sampled runs of a text through the model, with a tap on every linear's input. */
+/* Calibration: which runs of a text, and the statistics of all layers that stay in memory. */
 #include "quant/calibrate.h"
 
 #include "base/file.h"
@@ -6,157 +6,216 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "calibrate_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_TEXT (UINT64_C(1) << 32)
 
-struct run {
-    struct tsr_registry *registry;
-    uint64_t             layers;
-    struct tsr_moments (*site)[TSR_SITES];
-    uint32_t *ids; /* [samples][seqlen] */
-};
-
-static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
-                      uint64_t cols, struct tsr_err *err)
+void tsr_calibration_destroy(struct tsr_calibration *c)
 {
-    struct run         *run = ctx;
-    struct tsr_moments *s = &run->site[layer][site];
-    if (s->cols == 0)
-        TSR_TRY(tsr_moments_create(s, cols, err));
-    if (s->cols != cols)
-        return tsr_fail(err, TSR_E_BUG, "layer %llu site %d changed its width from %llu to %llu",
-                        (unsigned long long)layer, (int)site, (unsigned long long)s->cols,
-                        (unsigned long long)cols);
-    tsr_status st = tsr_moments_add(s, tsr_registry_pool(run->registry), x, n, err);
-    if (st != TSR_OK)
-        return tsr_err_prefix(err, st, "calibration, layer %llu", (unsigned long long)layer);
-    return TSR_OK;
-}
-
-static tsr_status run_sample(struct tsr_engine *e, const uint32_t *ids, uint64_t n,
-                             struct tsr_token *tokens, float *logits, struct tsr_err *err)
-{
-    for (uint64_t i = 0; i < n; i++)
-        tokens[i] = (struct tsr_token){ .id = ids[i], .slot = 0, .logits = i + 1 == n };
-    tsr_engine_reset(e, 0);
-    return tsr_engine_forward(e, tokens, n, logits, err);
-}
-
-static tsr_status run_samples(struct tsr_engine *e, const struct tsr_ids *ids,
-                              const struct tsr_model *m, const struct tsr_calibrate_options *opt,
-                              uint32_t *chosen, struct tsr_err *err)
-{
-    struct tsr_token *tokens = tsr_new(opt->seqlen, sizeof *tokens);
-    float            *logits = tsr_new(m->hp.vocab, sizeof *logits);
-    tsr_status        st = TSR_OK;
-    if (!tokens || !logits)
-        st = tsr_fail_nomem(err, m->hp.vocab * sizeof *logits, "calibration");
-    uint64_t places = ids->n - opt->seqlen + 1;
-    for (uint64_t i = 0; i < opt->samples && st == TSR_OK; i++) {
-        if (tsr_cancelled()) {
-            st = tsr_fail(err, TSR_E_CANCELLED, "stopped in calibration");
-            break;
-        }
-        uint64_t at = (uint64_t)(tsr_uniform(opt->seed, 0, i) * (double)places);
-        memcpy(chosen + i * opt->seqlen, ids->v + at, opt->seqlen * sizeof *chosen);
-        st = run_sample(e, ids->v + at, opt->seqlen, tokens, logits, err);
-        tsr_progress("calibrate", i + 1, opt->samples);
-    }
-    free(tokens);
-    free(logits);
-    return st;
-}
-
-static tsr_status collect(struct tsr_calibration **out, struct run *run,
-                          const struct tsr_calibrate_options *opt, struct tsr_err *err)
-{
-    struct tsr_calibration *c = tsr_new(1, sizeof *c);
-    if (c)
-        c->site = tsr_new(run->layers, sizeof *c->site);
-    if (!c || !c->site) {
-        free(c);
-        return tsr_fail_nomem(err, run->layers * sizeof *c->site, "calibration");
-    }
-    c->layers = run->layers;
-    c->sequences = opt->samples;
-    c->seqlen = opt->seqlen;
-    c->tokens = opt->samples * opt->seqlen;
-    for (uint64_t l = 0; l < run->layers; l++)
+    if (!c)
+        return;
+    for (uint64_t l = 0; c->site && l < c->layers; l++)
         for (int s = 0; s < TSR_SITES; s++) {
-            const struct tsr_moments *sum = &run->site[l][s];
-            tsr_status                st = sum->rows == c->tokens
-                                               ? tsr_moments_finish(sum, &c->site[l][s], err)
-                                               : tsr_fail(err, TSR_E_BUG, "layer %llu site %d saw %llu tokens",
-                                                          (unsigned long long)l, s, (unsigned long long)sum->rows);
-            if (st != TSR_OK) {
-                tsr_calibration_destroy(c);
-                return st;
-            }
+            free((void *)(uintptr_t)c->site[l][s].absmax);
+            free((void *)(uintptr_t)c->site[l][s].mean);
+            free((void *)(uintptr_t)c->site[l][s].variance);
+            free((void *)(uintptr_t)c->site[l][s].mean_abs);
         }
-    c->ids = run->ids;
-    run->ids = NULL;
-    *out = c;
-    return TSR_OK;
+    tsr_source_free(c->source);
+    free(c->site);
+    free(c->ids);
+    free(c);
 }
 
-static tsr_status hash_of(struct tsr_calibration *c, const struct tsr_model *m, const char *text,
-                          uint64_t bytes, const struct tsr_calibrate_options *opt,
+/* What a stored file has to agree with.  The tokens stand for text and tokenizer. */
+static tsr_status hash_of(struct tsr_calibration *c, const struct tsr_model *m, uint64_t seed,
                           struct tsr_err *err)
 {
     struct tsr_hasher *h;
     char               head[256];
     TSR_TRY(tsr_hasher_create(&h, err));
     int n = snprintf(head, sizeof head, "tessera.calibration/1 %s %llu %llu %llu ", m->hash,
-                     (unsigned long long)opt->samples, (unsigned long long)opt->seqlen,
-                     (unsigned long long)opt->seed);
+                     (unsigned long long)c->sequences, (unsigned long long)c->seqlen,
+                     (unsigned long long)seed);
     tsr_hasher_update(h, head, (uint64_t)n);
-    tsr_hasher_update(h, text, bytes);
+    tsr_hasher_update(h, c->ids, c->tokens * sizeof *c->ids);
     tsr_hasher_finish(h, c->hash);
     return TSR_OK;
 }
 
-static tsr_status calibrate_ids(struct tsr_calibration **out, struct tsr_registry *r,
-                                const struct tsr_model *m, const struct tsr_ids *ids,
-                                const struct tsr_calibrate_options *opt, struct tsr_err *err)
+/* Runs of seqlen tokens at places that the seed draws. */
+static void draw(struct tsr_calibration *c, const struct tsr_ids *ids, uint64_t seed)
+{
+    uint64_t places = ids->n - c->seqlen + 1;
+    for (uint64_t i = 0; i < c->sequences; i++) {
+        uint64_t at = (uint64_t)(tsr_uniform(seed, 0, i) * (double)places);
+        memcpy(c->ids + i * c->seqlen, ids->v + at, c->seqlen * sizeof *c->ids);
+    }
+}
+
+static tsr_status choose(struct tsr_calibration *c, struct tsr_registry *r,
+                         const struct tsr_model *m, const struct tsr_ids *ids,
+                         const struct tsr_calibrate_options *opt, struct tsr_err *err)
 {
     if (ids->n < opt->seqlen)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s has %llu tokens, fewer than seqlen %llu; give a longer text or a "
                         "smaller seqlen",
                         opt->text, (unsigned long long)ids->n, (unsigned long long)opt->seqlen);
-    struct tsr_engine_options eo = {
-        .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1, .context = opt->seqlen
-    };
-    struct tsr_engine *e;
-    struct run         run = { .registry = r, .layers = m->hp.layers };
-    uint64_t           n = 0;
-    run.site = tsr_new(run.layers, sizeof *run.site);
-    run.ids = tsr_mul(opt->samples, opt->seqlen, &n) ? tsr_new(n, sizeof *run.ids) : NULL;
-    if (!run.site || !run.ids) {
-        free(run.site);
-        free(run.ids);
-        return tsr_fail_nomem(err, run.layers * sizeof *run.site + n * 4, "calibration");
-    }
-    tsr_status st = tsr_engine_create(&e, r, m, NULL, &eo, err);
-    if (st == TSR_OK) {
-        tsr_engine_set_tap(e, tap, &run);
-        st = run_samples(e, ids, m, opt, run.ids, err);
-        tsr_engine_destroy(e);
-    }
-    if (st == TSR_OK)
-        st = collect(out, &run, opt, err);
-    for (uint64_t l = 0; l < run.layers; l++)
-        for (int s = 0; s < TSR_SITES; s++)
-            tsr_moments_free(&run.site[l][s]);
-    free(run.site);
-    free(run.ids);
-    return st;
+    struct tsr_calibration_source *s = c->source = tsr_new(1, sizeof *s);
+    bool                           fits = tsr_mul(opt->samples, opt->seqlen, &c->tokens);
+    c->layers = m->hp.layers;
+    c->sequences = opt->samples;
+    c->seqlen = opt->seqlen;
+    c->ids = fits ? tsr_new(c->tokens, sizeof *c->ids) : NULL;
+    if (!opt->defer)
+        c->site = tsr_new(c->layers, sizeof *c->site);
+    if (!s || !c->ids || (!opt->defer && !c->site))
+        return tsr_fail_nomem(err, c->tokens * sizeof *c->ids, "calibration");
+    uint64_t rows = opt->input_rows ? opt->input_rows : TSR_INPUT_ROWS;
+    *s = (struct tsr_calibration_source){ .registry = r,
+                                          .model = m,
+                                          .want = opt->need & TSR_COLLECTED };
+    s->keep = rows / c->seqlen ? rows / c->seqlen : 1;
+    if (s->keep > c->sequences)
+        s->keep = c->sequences;
+    if (opt->folder && !(s->folder = tsr_strdup(opt->folder)))
+        return tsr_fail_nomem(err, strlen(opt->folder), "a path");
+    draw(c, ids, opt->seed);
+    return hash_of(c, m, opt->seed, err);
 }
 
-tsr_status tsr_calibrate(struct tsr_calibration **c, struct tsr_registry *r,
+/* need of a layer of the original model, from the folder or collected.  A file that lacks some of
+ * `must` is made again, with what it had and what is wanted later. */
+static tsr_status of_original(struct tsr_calibration *c, uint64_t layer, uint64_t need,
+                              uint64_t must, struct tsr_layer_stats *out, struct tsr_err *err)
+{
+    const struct tsr_calibration_source *s = c->source;
+    uint64_t                             have = 0;
+    if (s->folder) {
+        must |= need;
+        TSR_TRY(tsr_calibration_file_read(c, layer, need, must, &have, out, err));
+        if (have && (have & must) == must)
+            return TSR_OK;
+        must |= have | TSR_MOMENTS | s->want;
+    } else {
+        must = need;
+    }
+    TSR_TRY(tsr_collect_layer(c, layer, must, NULL, out, err));
+    tsr_status st = s->folder ? tsr_calibration_file_write(c, layer, out, err) : TSR_OK;
+    if (st != TSR_OK) {
+        tsr_layer_stats_free(out);
+        return st;
+    }
+    tsr_layer_stats_limit(out, need);
+    return TSR_OK;
+}
+
+/* Moments of all layers, and with a folder the rest of what is wanted, layer by layer. */
+static tsr_status all_layers(struct tsr_calibration *c, struct tsr_err *err)
+{
+    for (uint64_t l = 0; l < c->layers; l++) {
+        struct tsr_layer_stats s;
+        /* what is wanted later is kept in the folder; without one it would be thrown away */
+        TSR_TRY(of_original(c, l, TSR_MOMENTS, c->source->want, &s, err));
+        tsr_layer_stats_limit(&s, TSR_MOMENTS);
+        memcpy(c->site[l], s.site, sizeof s.site);
+        tsr_progress("calibrate", l + 1, c->layers);
+    }
+    tsr_source_rest(c->source);
+    return TSR_OK;
+}
+
+/* A copy of the resident moments that need names. */
+static tsr_status copy_moments(const struct tsr_calibration *c, uint64_t layer, uint64_t need,
+                               struct tsr_layer_stats *out, struct tsr_err *err)
+{
+    *out = (struct tsr_layer_stats){ .sequence = c->seqlen };
+    for (int i = 0; i < TSR_SITES; i++) {
+        struct tsr_quant_stats *to = &out->site[i],
+                               from = tsr_quant_stats_for(need, &c->site[layer][i]);
+        const float *const *source[] = { &from.absmax, &from.mean, &from.variance, &from.mean_abs };
+        const float       **target[] = { &to->absmax, &to->mean, &to->variance, &to->mean_abs };
+        to->struct_size = sizeof *to;
+        to->cols = c->site[layer][i].cols;
+        to->tokens = c->site[layer][i].tokens;
+        for (int k = 0; k < 4; k++) {
+            if (!*source[k])
+                continue;
+            float *copy = tsr_new(to->cols, sizeof *copy);
+            if (!copy) {
+                tsr_layer_stats_free(out);
+                return tsr_fail_nomem(err, to->cols * sizeof *copy, "statistics of the inputs");
+            }
+            memcpy(copy, *source[k], to->cols * sizeof *copy);
+            *target[k] = copy;
+        }
+    }
+    return TSR_OK;
+}
+
+static bool resident(const struct tsr_calibration *c, uint64_t layer)
+{
+    return c->site && c->site[layer][0].absmax;
+}
+
+tsr_status tsr_calibration_layer(struct tsr_calibration *c, uint64_t layer, uint64_t need,
+                                 const struct tsr_overlay *before, struct tsr_layer_stats *out,
+                                 struct tsr_err *err)
+{
+    if (layer >= c->layers)
+        return tsr_fail(err, TSR_E_INVAL, "layer %llu, the calibration has %llu",
+                        (unsigned long long)layer, (unsigned long long)c->layers);
+    if (need & TSR_NEED_SENSITIVITY)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "the sensitivity of every weight needs gradients, which calibration does "
+                        "not compute");
+    if (need & ~TSR_COLLECTED)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "statistics 0x%llx are asked for, which this version does not know",
+                        (unsigned long long)(need & ~TSR_COLLECTED));
+    if (!before && !(need & ~TSR_MOMENTS) && resident(c, layer))
+        return copy_moments(c, layer, need, out, err);
+    if (!c->source)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "this calibration holds the moments of the inputs and nothing else");
+    if (!before)
+        return of_original(c, layer, need, 0, out, err);
+    TSR_TRY(tsr_collect_layer(c, layer, need, before, out, err));
+    tsr_layer_stats_limit(out, need);
+    return TSR_OK;
+}
+
+tsr_status tsr_calibration_memory(const struct tsr_model             *m,
+                                  const struct tsr_calibrate_options *opt, uint64_t need,
+                                  uint64_t *bytes, struct tsr_err *err)
+{
+    uint64_t rows = opt->input_rows ? opt->input_rows : TSR_INPUT_ROWS, widest = m->hp.hidden;
+    uint64_t tokens, n, total;
+    TSR_TRY(tsr_stream_estimate(m, opt->seqlen, &total, err));
+    rows = rows > opt->seqlen ? rows : opt->seqlen;
+    bool ok = tsr_mul(opt->samples, opt->seqlen, &tokens) && tsr_add(tokens, opt->seqlen, &n) &&
+              tsr_mul(n, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total) &&
+              tsr_add(total, tokens * sizeof(uint32_t), &total);
+    for (int i = 0; i < TSR_SITES && ok; i++) {
+        uint64_t cols = tsr_site_cols(m, (enum tsr_site)i);
+        widest = cols > widest ? cols : widest;
+        ok = tsr_mul(cols, 28 + 16, &n) && tsr_add(total, n, &total); /* sums and results */
+        if (need & TSR_NEED_HESSIAN)
+            ok = ok && tsr_mul(cols, cols * sizeof(float), &n) && tsr_add(total, n, &total);
+        if (need & TSR_NEED_INPUTS)
+            ok = ok && tsr_mul(cols, rows * sizeof(float), &n) && tsr_add(total, n, &total);
+    }
+    /* the rows that the tap sees */
+    ok = ok && tsr_mul(widest, (opt->seqlen < 512 ? opt->seqlen : 512) * sizeof(float), &n) &&
+         tsr_add(total, n, bytes);
+    return ok ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "the sizes of a calibration overflow");
+}
+
+tsr_status tsr_calibrate(struct tsr_calibration **out, struct tsr_registry *r,
                          const struct tsr_model *m, const struct tsr_tokenizer *t,
                          const struct tsr_calibrate_options *opt, struct tsr_err *err)
 {
@@ -170,18 +229,27 @@ tsr_status tsr_calibrate(struct tsr_calibration **c, struct tsr_registry *r,
                         "calibrate: seqlen %llu is more than the model's %llu "
                         "positions",
                         (unsigned long long)opt->seqlen, (unsigned long long)m->hp.max_positions);
-    TSR_TRY(tsr_file_slurp(opt->text, MAX_TEXT, &text, &bytes, err));
-    tsr_status st = tsr_tokenize(t, text, bytes, TSR_TOKENIZE_SPECIAL, &ids, err);
-    if (st == TSR_OK)
-        st = calibrate_ids(c, r, m, &ids, opt, err);
-    else
-        st = tsr_err_prefix(err, st, "%s", opt->text);
+    struct tsr_calibration *c = tsr_new(1, sizeof *c);
+    if (!c)
+        return tsr_fail_nomem(err, sizeof *c, "calibration");
+    tsr_status st = tsr_file_slurp(opt->text, MAX_TEXT, &text, &bytes, err);
     if (st == TSR_OK) {
-        st = hash_of(*c, m, text, bytes, opt, err);
+        st = tsr_tokenize(t, text, bytes, TSR_TOKENIZE_SPECIAL, &ids, err);
+        free(text);
         if (st != TSR_OK)
-            tsr_calibration_destroy(*c);
+            st = tsr_err_prefix(err, st, "%s", opt->text);
     }
+    if (st == TSR_OK)
+        st = choose(c, r, m, &ids, opt, err);
     tsr_ids_free(&ids);
-    free(text);
-    return st;
+    if (st == TSR_OK && opt->folder)
+        st = tsr_make_dirs(opt->folder, err);
+    if (st == TSR_OK && !opt->defer)
+        st = all_layers(c, err);
+    if (st != TSR_OK) {
+        tsr_calibration_destroy(c);
+        return st;
+    }
+    *out = c;
+    return TSR_OK;
 }

@@ -109,13 +109,15 @@ enum tsr_site { TSR_SITE_ATTN_IN, TSR_SITE_O_IN, TSR_SITE_FFN_IN, TSR_SITE_DOWN_
 enum tsr_site tsr_linear_site(enum tsr_linear_id id);
 
 /* The moments (absmax, mean, variance, mean |x|) of all layers are resident; Hessians and
- * recorded inputs, which are large, are asked for layer by layer. */
+ * recorded inputs, which are large, are asked for layer by layer (calibrate.h). */
 struct tsr_calibration {
     uint64_t layers;
-    struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; moments only; arrays owned */
-    uint64_t  sequences, seqlen, tokens;
-    uint32_t *ids;      /* [sequences][seqlen]: what was run; owned */
-    char      hash[48]; /* over model, text and options */
+    struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; moments only; arrays owned; NULL when
+                                                * all was deferred */
+    uint64_t                       sequences, seqlen, tokens;
+    uint32_t                      *ids;      /* [sequences][seqlen]: what was run; owned */
+    char                           hash[48]; /* over model, tokens and options */
+    struct tsr_calibration_source *source;   /* calibrate.c's own; NULL: nothing but the moments */
 };
 void tsr_calibration_destroy(struct tsr_calibration *c);
 

@@ -1,8 +1,6 @@
 /* Statistics of a linear's inputs: who needs which, and who owns them. */
 #include "quant/quant.h"
 
-#include <stdlib.h>
-
 static const struct need {
     uint64_t    bit;
     const char *what;
@@ -41,8 +39,8 @@ static const float *array_of(const struct tsr_quant_stats *s, uint64_t bit)
 tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *stats, uint64_t cols,
                                 const char *plugin, const char *name, struct tsr_err *err)
 {
-    const uint64_t collected =
-        TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE | TSR_NEED_MEAN_ABS;
+    const uint64_t collected = TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE |
+                               TSR_NEED_MEAN_ABS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS;
     for (uint64_t i = 0; i < 64 && need >> i; i++) {
         uint64_t bit = need & UINT64_C(1) << i;
         if (bit == 0 || (stats && array_of(stats, bit)))
@@ -54,7 +52,7 @@ tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *sta
         if (stats || !(bit & collected))
             return tsr_fail(err, TSR_E_INPUT, "quantizer '%s' needs %s for '%s', which %s", plugin,
                             what, name,
-                            bit & collected ? "are not there" : "calibration does not collect");
+                            bit & collected ? "was not collected" : "calibration does not collect");
         return tsr_fail(err, TSR_E_INPUT,
                         "quantizer '%s' needs %s for '%s'; put a calibrate step before it", plugin,
                         what, name);
@@ -99,20 +97,4 @@ enum tsr_site tsr_linear_site(enum tsr_linear_id id)
     default:
         return TSR_SITE_DOWN_IN;
     }
-}
-
-void tsr_calibration_destroy(struct tsr_calibration *c)
-{
-    if (!c)
-        return;
-    for (uint64_t l = 0; c->site && l < c->layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
-            free((void *)(uintptr_t)c->site[l][s].absmax);
-            free((void *)(uintptr_t)c->site[l][s].mean);
-            free((void *)(uintptr_t)c->site[l][s].variance);
-            free((void *)(uintptr_t)c->site[l][s].mean_abs);
-        }
-    free(c->site);
-    free(c->ids);
-    free(c);
 }

@@ -250,6 +250,9 @@ static void test_needs(void **state)
     assert_int_equal(tsr_quant_need_check(TSR_NEED_MEAN, &s, 5, "p", "x", &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "4 columns"));
     assert_int_equal(tsr_quant_need_check(TSR_NEED_HESSIAN, &s, 4, "p", "x", &e.err), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "Hessian"));
+    assert_int_equal(tsr_quant_need_check(TSR_NEED_SENSITIVITY, &s, 4, "p", "x", &e.err),
+                     TSR_E_INPUT);
     assert_non_null(strstr(e.text, "does not collect"));
     assert_int_equal(tsr_quant_need_check(UINT64_C(1) << 40, &s, 4, "p", "x", &e.err), TSR_E_INPUT);
     struct tsr_quant_stats seen = tsr_quant_stats_for(TSR_NEED_ABSMAX, &s);

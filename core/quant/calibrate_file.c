@@ -1,0 +1,270 @@
+/* What is kept of one layer: a safetensors file of its own, docs/formats/calibration.md. */
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "calibrate_internal.h"
+#include "model/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMAT "tessera.calibration/1"
+#define PARTS  6
+
+static const char *const site_name[TSR_SITES] = { "attn_in", "o_in", "ffn_in", "down_in" };
+
+/* One array of one site. */
+struct part {
+    uint64_t     bit;
+    const char  *name;
+    const float *data;
+    uint64_t     rows; /* 0: a vector */
+};
+
+static void parts_of(const struct tsr_quant_stats *s, struct part p[PARTS])
+{
+    p[0] = (struct part){ TSR_NEED_ABSMAX, "absmax", s->absmax, 0 };
+    p[1] = (struct part){ TSR_NEED_MEAN, "mean", s->mean, 0 };
+    p[2] = (struct part){ TSR_NEED_VARIANCE, "variance", s->variance, 0 };
+    p[3] = (struct part){ TSR_NEED_MEAN_ABS, "mean_abs", s->mean_abs, 0 };
+    p[4] = (struct part){ TSR_NEED_HESSIAN, "hessian", s->hessian, s->cols };
+    p[5] = (struct part){ TSR_NEED_INPUTS, "inputs", s->inputs, s->input_rows };
+}
+
+static void tensor_name(char *out, size_t cap, int site, const char *part)
+{
+    (void)snprintf(out, cap, "%s.%s", site_name[site], part);
+}
+
+static tsr_status file_path(const struct tsr_calibration *c, uint64_t layer, char **path,
+                            struct tsr_err *err)
+{
+    char name[48];
+    (void)snprintf(name, sizeof name, "layer-%05llu.safetensors", (unsigned long long)layer);
+    *path = tsr_path_join(c->source->folder, name);
+    return *path ? TSR_OK : tsr_fail_nomem(err, sizeof name, "a path");
+}
+
+/* ---- writing ------------------------------------------------------------- */
+
+/* Bytes of a part. */
+static uint64_t part_bytes(const struct part *p, uint64_t cols)
+{
+    return (p->rows ? p->rows : 1) * cols * sizeof(float); /* it is in memory, so it fits */
+}
+
+static tsr_status put_number(struct tsr_st_out *o, const char *key, uint64_t v, struct tsr_err *err)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)v);
+    return tsr_st_metadata(o, key, text, err);
+}
+
+static tsr_status put_head(struct tsr_st_out *o, const struct tsr_calibration *c, uint64_t layer,
+                           const struct tsr_layer_stats *s, struct tsr_err *err)
+{
+    struct part p[PARTS];
+    TSR_TRY(tsr_st_metadata(o, "format", FORMAT, err));
+    TSR_TRY(tsr_st_metadata(o, "fingerprint", c->hash, err));
+    TSR_TRY(put_number(o, "layer", layer, err));
+    TSR_TRY(put_number(o, "sequences", c->sequences, err));
+    TSR_TRY(put_number(o, "seqlen", c->seqlen, err));
+    for (int i = 0; i < TSR_SITES; i++) {
+        parts_of(&s->site[i], p);
+        for (int k = 0; k < PARTS; k++) {
+            char name[40], content[TSR_HASH_TEXT];
+            if (!p[k].data)
+                continue;
+            tensor_name(name, sizeof name, i, p[k].name);
+            tsr_hash_bytes(p[k].data, part_bytes(&p[k], s->site[i].cols), content);
+            TSR_TRY(tsr_st_metadata(o, name, content, err));
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status put_all(struct tsr_st_out *o, const struct tsr_layer_stats *s,
+                          struct tsr_err *err)
+{
+    struct part p[PARTS];
+    for (int pass = 0; pass < 2; pass++) { /* declarations, then bytes */
+        for (int i = 0; i < TSR_SITES; i++) {
+            uint64_t cols = s->site[i].cols;
+            parts_of(&s->site[i], p);
+            for (int k = 0; k < PARTS; k++) {
+                uint64_t shape[2] = { p[k].rows ? p[k].rows : cols, cols };
+                char     name[40];
+                if (!p[k].data)
+                    continue;
+                tensor_name(name, sizeof name, i, p[k].name);
+                if (pass == 0)
+                    TSR_TRY(tsr_st_declare(o, name, TSR_F32, p[k].rows ? 2 : 1, shape, err));
+                else
+                    tsr_st_put(o, p[k].data, part_bytes(&p[k], cols));
+            }
+        }
+        if (pass == 0)
+            TSR_TRY(tsr_st_begin(o, err));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_calibration_file_write(const struct tsr_calibration *c, uint64_t layer,
+                                      const struct tsr_layer_stats *s, struct tsr_err *err)
+{
+    struct tsr_st_out *o = NULL;
+    char              *path;
+    TSR_TRY(file_path(c, layer, &path, err));
+    tsr_status st = tsr_st_create(&o, path, err);
+    free(path);
+    if (st != TSR_OK)
+        return st;
+    st = put_head(o, c, layer, s, err);
+    if (st == TSR_OK)
+        st = put_all(o, s, err);
+    if (st == TSR_OK)
+        return tsr_st_commit(o, err);
+    tsr_st_abort(o);
+    return st;
+}
+
+/* ---- reading ------------------------------------------------------------- */
+
+static const char *meta(const struct tsr_st *st, const char *key)
+{
+    for (uint64_t i = 0; i < st->n_meta; i++)
+        if (strcmp(st->meta_keys[i], key) == 0)
+            return st->meta_values[i];
+    return "";
+}
+
+static bool is_number(const char *text, uint64_t v)
+{
+    char want[24];
+    (void)snprintf(want, sizeof want, "%llu", (unsigned long long)v);
+    return strcmp(text, want) == 0;
+}
+
+/* The stored tensor of a part if it has the shape that this calibration gives it. */
+static const struct tsr_st_tensor *find_part(const struct tsr_st          *st,
+                                             const struct tsr_calibration *c, int site,
+                                             const struct part *p)
+{
+    uint64_t cols = tsr_site_cols(c->source->model, (enum tsr_site)site);
+    uint64_t rows = p->bit == TSR_NEED_HESSIAN  ? cols
+                    : p->bit == TSR_NEED_INPUTS ? c->source->keep * c->seqlen
+                                                : 0;
+    char     name[40];
+    tensor_name(name, sizeof name, site, p->name);
+    const struct tsr_st_tensor *t = tsr_st_find(st, name);
+    if (!t || t->dtype != TSR_F32 || t->rank != (rows ? 2 : 1) || t->shape[t->rank - 1] != cols ||
+        (rows && t->shape[0] != rows))
+        return NULL;
+    return t;
+}
+
+/* TSR_NEED_* that all sites have in the shape that fits. */
+static uint64_t stored_needs(const struct tsr_st *st, const struct tsr_calibration *c)
+{
+    struct part                  p[PARTS];
+    const struct tsr_quant_stats none = { 0 };
+    uint64_t                     have = 0;
+    parts_of(&none, p);
+    for (int k = 0; k < PARTS; k++) {
+        bool all = true;
+        for (int i = 0; i < TSR_SITES; i++)
+            all = all && find_part(st, c, i, &p[k]);
+        have |= all ? p[k].bit : 0;
+    }
+    return have;
+}
+
+/* The bytes of a tensor, which must be those that were written. */
+static tsr_status read_part(const struct tsr_st *st, const struct tsr_st_tensor *t,
+                            const float **out, struct tsr_err *err)
+{
+    uint64_t bytes = t->end - t->begin;
+    char     content[TSR_HASH_TEXT];
+    float   *data = tsr_new_aligned(bytes, 1);
+    if (!data)
+        return tsr_fail_nomem(err, bytes, t->name);
+    tsr_status rc = tsr_st_read(st, t, data, err);
+    if (rc == TSR_OK) {
+        tsr_hash_bytes(data, bytes, content);
+        if (strcmp(content, meta(st, t->name)) != 0)
+            rc = tsr_fail(err, TSR_E_INPUT,
+                          "%s: the bytes of '%s' are not those that were written; delete the file "
+                          "and run again",
+                          st->file.path, t->name);
+    }
+    if (rc != TSR_OK) {
+        free(data);
+        return rc;
+    }
+    *out = data;
+    return TSR_OK;
+}
+
+static tsr_status read_site(const struct tsr_st *st, const struct tsr_calibration *c, int site,
+                            uint64_t need, struct tsr_quant_stats *q, struct tsr_err *err)
+{
+    struct part   p[PARTS];
+    const float **target[PARTS] = { &q->absmax,   &q->mean,    &q->variance,
+                                    &q->mean_abs, &q->hessian, &q->inputs };
+    parts_of(q, p);
+    q->struct_size = sizeof *q;
+    q->cols = tsr_site_cols(c->source->model, (enum tsr_site)site);
+    q->tokens = c->tokens;
+    for (int k = 0; k < PARTS; k++) {
+        const struct tsr_st_tensor *t = find_part(st, c, site, &p[k]);
+        if (!t || !(need & p[k].bit))
+            continue;
+        TSR_TRY(read_part(st, t, target[k], err));
+        if (p[k].bit == TSR_NEED_INPUTS)
+            q->input_rows = t->shape[0];
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_all(const struct tsr_st *st, const struct tsr_calibration *c, uint64_t need,
+                           struct tsr_layer_stats *out, struct tsr_err *err)
+{
+    tsr_status rc = TSR_OK;
+    *out = (struct tsr_layer_stats){ .sequence = c->seqlen };
+    for (int i = 0; i < TSR_SITES && rc == TSR_OK; i++)
+        rc = read_site(st, c, i, need, &out->site[i], err);
+    if (rc != TSR_OK)
+        tsr_layer_stats_free(out);
+    return rc;
+}
+
+tsr_status tsr_calibration_file_read(const struct tsr_calibration *c, uint64_t layer, uint64_t need,
+                                     uint64_t must, uint64_t *have, struct tsr_layer_stats *out,
+                                     struct tsr_err *err)
+{
+    struct tsr_st st;
+    char         *path;
+    *have = 0;
+    TSR_TRY(file_path(c, layer, &path, err));
+    if (!tsr_path_exists(path)) {
+        free(path);
+        return TSR_OK;
+    }
+    tsr_status rc = tsr_st_open(&st, path, err);
+    free(path);
+    if (rc != TSR_OK)
+        return rc;
+    if (strcmp(meta(&st, "format"), FORMAT) != 0)
+        rc = tsr_fail(err, TSR_E_INPUT, "%s: is not a %s file; name another folder with --out",
+                      st.file.path, FORMAT);
+    else if (strcmp(meta(&st, "fingerprint"), c->hash) == 0 && is_number(meta(&st, "layer"), layer))
+        *have = stored_needs(&st, c);
+    else
+        tsr_logf(TSR_LOG_INFO, "%s is of another model, text or options; it is made again",
+                 st.file.path);
+    if (rc == TSR_OK && *have && (*have & must) == must)
+        rc = read_all(&st, c, need, out, err);
+    tsr_st_close(&st);
+    return rc;
+}

@@ -1,0 +1,282 @@
+/* Statistics of one layer: the hidden states of all sequences through it, with a tap on the input
+ * of every linear. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "calibrate_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Sums of one layer while it runs. */
+struct collect {
+    const struct tsr_calibration  *c;
+    struct tsr_calibration_source *s;
+    uint64_t                       need;
+    uint64_t                       sequence; /* that runs now */
+    struct tsr_moments             sums[TSR_SITES];
+    float                         *hessian[TSR_SITES], *inputs[TSR_SITES];
+};
+
+uint64_t tsr_site_cols(const struct tsr_model *m, enum tsr_site site)
+{
+    switch (site) {
+    case TSR_SITE_O_IN:
+        return (uint64_t)m->hp.heads * m->hp.head_dim;
+    case TSR_SITE_DOWN_IN:
+        return m->hp.ffn;
+    default:
+        return m->hp.hidden;
+    }
+}
+
+static void free_const(const float **p)
+{
+    free((void *)(uintptr_t)*p);
+    *p = NULL;
+}
+
+void tsr_layer_stats_limit(struct tsr_layer_stats *s, uint64_t need)
+{
+    for (int i = 0; i < TSR_SITES; i++) {
+        struct tsr_quant_stats *q = &s->site[i];
+        const struct {
+            uint64_t      bit;
+            const float **array;
+        } parts[] = {
+            { TSR_NEED_HESSIAN, &q->hessian },   { TSR_NEED_ABSMAX, &q->absmax },
+            { TSR_NEED_MEAN, &q->mean },         { TSR_NEED_VARIANCE, &q->variance },
+            { TSR_NEED_MEAN_ABS, &q->mean_abs }, { TSR_NEED_INPUTS, &q->inputs },
+        };
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+            if (!(need & parts[k].bit))
+                free_const(parts[k].array);
+        if (!q->inputs)
+            q->input_rows = 0;
+    }
+}
+
+void tsr_layer_stats_free(struct tsr_layer_stats *s)
+{
+    tsr_layer_stats_limit(s, 0);
+    *s = (struct tsr_layer_stats){ 0 };
+}
+
+void tsr_source_rest(struct tsr_calibration_source *s)
+{
+    tsr_stream_destroy(s->stream);
+    free(s->h);
+    free(s->after);
+    s->stream = NULL;
+    s->h = s->after = NULL;
+    s->started = false;
+}
+
+void tsr_source_free(struct tsr_calibration_source *s)
+{
+    if (!s)
+        return;
+    tsr_source_rest(s);
+    free(s->folder);
+    free(s);
+}
+
+/* ---- sums ---------------------------------------------------------------- */
+
+static tsr_status find_linalg(struct tsr_calibration_source *s, struct tsr_err *err)
+{
+    const struct tsr_host *host = tsr_registry_host(s->registry);
+    if (!s->linalg)
+        s->linalg = host->service ? host->service(host->ctx, TSR_LINALG) : NULL;
+    if (!s->linalg || !s->linalg->syrk)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "calibration needs the service %s for Hessians, and the default backend "
+                        "does not offer it",
+                        TSR_LINALG);
+    return TSR_OK;
+}
+
+static tsr_status begin(struct collect *k, struct tsr_err *err)
+{
+    for (int i = 0; i < TSR_SITES; i++) {
+        uint64_t cols = tsr_site_cols(k->s->model, (enum tsr_site)i), n = 0;
+        TSR_TRY(tsr_moments_create(&k->sums[i], cols, err));
+        if (k->need & TSR_NEED_HESSIAN) {
+            k->hessian[i] = tsr_mul(cols, cols, &n) ? tsr_new_aligned(n, sizeof(float)) : NULL;
+            if (!k->hessian[i])
+                return tsr_fail_nomem(err, n * sizeof(float), "a Hessian");
+            memset(k->hessian[i], 0, n * sizeof(float));
+        }
+        if (k->need & TSR_NEED_INPUTS) {
+            bool fits = tsr_mul(k->s->keep * k->c->seqlen, cols, &n);
+            k->inputs[i] = fits ? tsr_new_aligned(n, sizeof(float)) : NULL;
+            if (!k->inputs[i])
+                return tsr_fail_nomem(err, n * sizeof(float), "recorded inputs");
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
+                      uint64_t cols, struct tsr_err *err)
+{
+    struct collect     *k = ctx;
+    struct tsr_moments *sum = &k->sums[site];
+    if (sum->cols != cols)
+        return tsr_fail(err, TSR_E_BUG, "layer %llu site %d is %llu wide instead of %llu",
+                        (unsigned long long)layer, (int)site, (unsigned long long)cols,
+                        (unsigned long long)sum->cols);
+    if (k->inputs[site] && k->sequence < k->s->keep)
+        memcpy(k->inputs[site] + sum->rows * cols, x, n * cols * sizeof *x);
+    tsr_status st = tsr_moments_add(sum, tsr_registry_pool(k->s->registry), x, n, err);
+    if (st == TSR_OK && k->hessian[site])
+        st = k->s->linalg->syrk(k->s->linalg->ctx, cols, n, (float)(2.0 / (double)k->c->sequences),
+                                x, cols, k->hessian[site], cols, err);
+    return st == TSR_OK
+               ? st
+               : tsr_err_prefix(err, st, "calibration, layer %llu", (unsigned long long)layer);
+}
+
+/* The sums become statistics; the arrays move to out. */
+static tsr_status finish(struct collect *k, struct tsr_layer_stats *out, struct tsr_err *err)
+{
+    for (int i = 0; i < TSR_SITES; i++) {
+        if (k->sums[i].rows != k->c->tokens)
+            return tsr_fail(err, TSR_E_BUG, "site %d saw %llu tokens of %llu", i,
+                            (unsigned long long)k->sums[i].rows, (unsigned long long)k->c->tokens);
+        TSR_TRY(tsr_moments_finish(&k->sums[i], &out->site[i], err));
+        out->site[i].hessian = k->hessian[i];
+        out->site[i].inputs = k->inputs[i];
+        out->site[i].input_rows = k->inputs[i] ? k->s->keep * k->c->seqlen : 0;
+        k->hessian[i] = k->inputs[i] = NULL;
+    }
+    out->sequence = k->c->seqlen;
+    return TSR_OK;
+}
+
+static void collect_free(struct collect *k)
+{
+    for (int i = 0; i < TSR_SITES; i++) {
+        tsr_moments_free(&k->sums[i]);
+        free(k->hessian[i]);
+        free(k->inputs[i]);
+    }
+}
+
+/* ---- hidden states ------------------------------------------------------- */
+
+static void say_memory(const struct tsr_calibration *c, uint64_t hidden)
+{
+    char a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
+    tsr_logf(TSR_LOG_INFO,
+             "calibration: hidden states of %llu sequences of %llu tokens take %s, the device "
+             "at most %s",
+             (unsigned long long)c->sequences, (unsigned long long)c->seqlen,
+             tsr_format_bytes(a, sizeof a, hidden),
+             tsr_format_bytes(b, sizeof b, tsr_stream_memory(c->source->stream)));
+}
+
+static tsr_status need_stream(struct tsr_calibration *c, struct tsr_err *err)
+{
+    struct tsr_calibration_source *s = c->source;
+    if (s->stream)
+        return TSR_OK;
+    return tsr_stream_create(&s->stream, s->registry, s->model, c->seqlen, TSR_ACT_F32, err);
+}
+
+/* Hidden states behind the embedding. */
+static tsr_status start(struct tsr_calibration *c, const struct tsr_overlay *before,
+                        struct tsr_err *err)
+{
+    struct tsr_calibration_source *s = c->source;
+    uint64_t                       step = c->seqlen * s->model->hp.hidden, n = 0;
+    TSR_TRY(need_stream(c, err));
+    if (!s->h) {
+        bool fits = tsr_mul(c->tokens, s->model->hp.hidden, &n);
+        s->h = fits ? tsr_new_aligned(n, sizeof *s->h) : NULL;
+        s->after = tsr_new_aligned(step, sizeof *s->after);
+        if (!s->h || !s->after)
+            return tsr_fail_nomem(err, n * sizeof *s->h, "hidden states of the calibration");
+    }
+    s->started = false;
+    for (uint64_t i = 0; i < c->sequences; i++)
+        TSR_TRY(
+            tsr_stream_embed(s->stream, c->ids + i * c->seqlen, c->seqlen, s->h + i * step, err));
+    say_memory(c, n * sizeof *s->h);
+    s->started = true;
+    s->at = 0;
+    s->before = before;
+    return TSR_OK;
+}
+
+/* h through layer `at`.  A failure leaves h half moved: the next call starts again. */
+static tsr_status advance(struct tsr_calibration *c, struct tsr_err *err)
+{
+    struct tsr_calibration_source *s = c->source;
+    uint64_t                       step = c->seqlen * s->model->hp.hidden;
+    TSR_TRY(tsr_stream_open_layer(s->stream, s->at, s->before, err));
+    s->started = false;
+    for (uint64_t i = 0; i < c->sequences; i++)
+        TSR_TRY(tsr_stream_run(s->stream, s->h + i * step, c->seqlen, s->h + i * step, err));
+    s->started = true;
+    s->at++;
+    return TSR_OK;
+}
+
+/* The open layer over all sequences under the tap.  Where it is the layer that the next one
+ * follows, h moves on. */
+static tsr_status run_tapped(struct tsr_calibration *c, struct collect *k, bool move,
+                             struct tsr_err *err)
+{
+    struct tsr_calibration_source *s = c->source;
+    uint64_t                       step = c->seqlen * s->model->hp.hidden;
+    tsr_status                     st = TSR_OK;
+    if (move)
+        s->started = false;
+    tsr_stream_set_tap(s->stream, tap, k);
+    for (; k->sequence < c->sequences && st == TSR_OK; k->sequence++) {
+        float *h = s->h + k->sequence * step;
+        st = tsr_stream_run(s->stream, h, c->seqlen, move ? h : s->after, err);
+    }
+    tsr_stream_set_tap(s->stream, NULL, NULL);
+    if (move && st == TSR_OK) {
+        s->started = true;
+        s->at++;
+    }
+    return st;
+}
+
+tsr_status tsr_collect_layer(struct tsr_calibration *c, uint64_t layer, uint64_t need,
+                             const struct tsr_overlay *before, struct tsr_layer_stats *out,
+                             struct tsr_err *err)
+{
+    struct tsr_calibration_source *s = c->source;
+    if (need & TSR_NEED_HESSIAN)
+        TSR_TRY(find_linalg(s, err));
+    if (!s->started || s->at > layer || s->before != before)
+        TSR_TRY(start(c, before, err));
+    while (s->at < layer)
+        TSR_TRY(advance(c, err));
+    TSR_TRY(tsr_stream_open_layer(s->stream, layer, NULL, err));
+    struct collect k = { .c = c, .s = s, .need = need };
+    tsr_status     st = begin(&k, err);
+    if (st == TSR_OK)
+        st = run_tapped(c, &k, before == NULL, err);
+    *out = (struct tsr_layer_stats){ 0 };
+    if (st == TSR_OK)
+        st = finish(&k, out, err);
+    collect_free(&k);
+    if (st != TSR_OK)
+        tsr_layer_stats_free(out);
+    return st;
+}
+
+tsr_status tsr_calibration_stream(struct tsr_calibration *c, uint64_t layer, struct tsr_stream **s,
+                                  struct tsr_err *err)
+{
+    if (!c->source)
+        return tsr_fail(err, TSR_E_INVAL, "this calibration holds no model");
+    TSR_TRY(need_stream(c, err));
+    TSR_TRY(tsr_stream_open_layer(c->source->stream, layer, NULL, err));
+    *s = c->source->stream;
+    return TSR_OK;
+}
