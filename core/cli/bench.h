@@ -8,7 +8,7 @@
 
 /* What the user asked for. */
 struct bench_options {
-    const char *formats, *bits, *backend, *shape, *checkpoint, *quantizer;
+    const char *formats, *bits, *backend, *shape, *checkpoint, *quantizer, *head;
     int64_t     rows, cols, m, group, act, repeats, mib, output;
     int64_t     prompt, tokens, kv;
     int64_t     hidden, layers, ffn, heads, kv_heads, vocab;

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "model/random_model.h"
+#include "plugin/spec.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -104,55 +105,38 @@ static tsr_status load(struct bench *b, const char *path, struct tsr_model **m, 
 
 /* ---- packed weights ------------------------------------------------------------ */
 
-static tsr_status open_quantizer(struct bench *b, struct tsr_quantizer *q, void **opts,
-                                 struct tsr_err *err)
-{
-    struct tsr_found f;
-    TSR_TRY(tsr_registry_find(b->cli->registry, TSR_KIND_QUANTIZER, b->o->quantizer, &f, err));
-    *opts = tsr_new(1, f.component->options_size ? f.component->options_size : 1);
-    if (!*opts)
-        return tsr_fail_nomem(err, f.component->options_size, "quantizer options");
-    struct tsr_optset set = { .options = f.component->options,
-                              .n = f.component->n_options,
-                              .stride = f.component->option_stride,
-                              .into = *opts };
-    if (set.n)
-        tsr_options_defaults(&set);
-    for (uint64_t i = 0; i < set.n && *b->o->bits; i++) {
-        const struct tsr_option *opt = (const void *)((const char *)set.options + i * set.stride);
-        if (strcmp(opt->name, "bits") == 0)
-            TSR_TRY(tsr_option_set(opt, *opts, b->o->bits, err));
-    }
-    q->iface = f.iface;
-    q->name = f.component->name;
-    return q->iface->create(b->host, *opts, &q->self, err);
-}
-
 static tsr_status pack_all(struct bench *b, const struct tsr_model *m,
-                           const struct tsr_quantizer *q, struct tsr_overlay **o,
+                           const struct tsr_quantizer *q, struct tsr_overlay *o,
                            struct tsr_err *err)
 {
-    TSR_TRY(tsr_overlay_create(o, m->hp.layers, err));
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
             const struct tsr_matrix *w = &m->layers[l].lin[i].w;
             if (w->data)
-                TSR_TRY(tsr_quantize_matrix(b->cli->registry, q, w, NULL, &(*o)->lin[l][i], err));
+                TSR_TRY(tsr_quantize_matrix(b->cli->registry, q, w, NULL, &o->lin[l][i], err));
         }
     return TSR_OK;
 }
 
-static tsr_status pack(struct bench *b, const struct tsr_model *m, struct tsr_overlay **o,
-                       struct tsr_err *err)
+/* The head too if --head names a quantizer. */
+static tsr_status pack(struct bench *b, const struct tsr_model *m, const char *text, bool head,
+                       struct tsr_overlay *o, struct tsr_err *err)
 {
     struct tsr_quantizer q = { 0 };
-    void                *opts = NULL;
-    tsr_status           st = open_quantizer(b, &q, &opts, err);
-    if (st == TSR_OK)
+    struct tsr_spec      spec = { 0 };
+    tsr_status           st = tsr_spec_open(&spec, b->cli->registry, TSR_KIND_QUANTIZER, text, err);
+    if (st == TSR_OK) {
+        q.iface = spec.found.iface;
+        q.name = spec.found.component->name;
+        st = q.iface->create(b->host, spec.options, &q.self, err);
+    }
+    if (st == TSR_OK && head)
+        st = tsr_quantize_matrix(b->cli->registry, &q, &m->head.w, NULL, &o->head, err);
+    else if (st == TSR_OK)
         st = pack_all(b, m, &q, o, err);
     if (q.self)
         q.iface->destroy(q.self);
-    free(opts);
+    tsr_spec_close(&spec);
     return st;
 }
 
@@ -314,7 +298,7 @@ static tsr_status run_model(struct bench *b, const struct tsr_model *m, const st
     tsr_status st = x.tokens && x.logits ? TSR_OK : tsr_fail_nomem(err, x.vocab * 4, "logits");
     if (st == TSR_OK)
         st = rounds(&x,
-                    o                           ? b->o->quantizer
+                    *b->o->quantizer            ? b->o->quantizer
                     : m->embed.dtype == TSR_F32 ? "f32"
                     : m->embed.dtype == TSR_F16 ? "f16"
                                                 : "bf16",
@@ -331,8 +315,12 @@ tsr_status bench_e2e(struct bench *b, const char *path, struct tsr_err *err)
     struct tsr_overlay *o = NULL;
     TSR_TRY(bench_prepare_read(b, err));
     tsr_status st = load(b, path, &m, err);
+    if (st == TSR_OK && (*b->o->quantizer || *b->o->head))
+        st = tsr_overlay_create(&o, m->hp.layers, err);
     if (st == TSR_OK && *b->o->quantizer)
-        st = pack(b, m, &o, err);
+        st = pack(b, m, b->o->quantizer, false, o, err);
+    if (st == TSR_OK && *b->o->head)
+        st = pack(b, m, b->o->head, true, o, err);
     if (st == TSR_OK)
         st = run_model(b, m, o, err);
     tsr_overlay_destroy(o);

@@ -130,7 +130,7 @@ static tsr_status check_beside(const struct tsr_quantizer *q, const struct tsr_m
 static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it, float *w,
                                 float *out, struct tsr_err *err)
 {
-    struct tsr_quantizer   q = { rt->found.iface, NULL, rt->found.component->name };
+    struct tsr_quantizer   q = { rt->spec.found.iface, NULL, rt->spec.found.component->name };
     struct tsr_quant_stats s;
     struct tsr_packed     *p = NULL;
     struct tsr_matrix      m = { .struct_size = sizeof m,
@@ -140,7 +140,7 @@ static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it,
                                  .rows = it->rows,
                                  .cols = it->cols,
                                  .row_stride = it->cols * sizeof *w };
-    TSR_TRY(q.iface->create(tsr_registry_host(rt->registry), rt->options, &q.self, err));
+    TSR_TRY(q.iface->create(tsr_registry_host(rt->registry), rt->spec.options, &q.self, err));
     tsr_status st = read_stats(rt, it, &s, err);
     if (st == TSR_OK)
         st = check_beside(&q, &m, &s, err);
@@ -171,7 +171,7 @@ static tsr_status calibrate_codec(struct roundtrip *rt, const struct roundtrip_i
         st = tsr_fail(err, TSR_E_INPUT,
                       "'%s.calibration' is there, but codec '%s' has no "
                       "calibration",
-                      it->name, rt->found.component->name);
+                      it->name, rt->spec.found.component->name);
     for (uint64_t r = 0; r < n && st == TSR_OK; r++) {
         struct tsr_codec_job job = {
             .struct_size = sizeof job, .rows = 1, .cols = it->cols, .src = rows + r * it->cols
@@ -215,16 +215,16 @@ static tsr_status code_rows(const struct roundtrip_item *it, const struct tsr_co
 static tsr_status code_item(struct roundtrip *rt, struct roundtrip_item *it, const float *x,
                             float *out, struct tsr_err *err)
 {
-    const struct tsr_codec_v1 *f = rt->found.iface;
+    const struct tsr_codec_v1 *f = rt->spec.found.iface;
     void                      *self = NULL;
     uint64_t                   bytes = 0;
-    TSR_TRY(f->create(tsr_registry_host(rt->registry), rt->options, &self, err));
+    TSR_TRY(f->create(tsr_registry_host(rt->registry), rt->spec.options, &self, err));
     tsr_status st = calibrate_codec(rt, it, f, self, err);
     if (st == TSR_OK)
         st = code_rows(it, f, self, x, out, &bytes, err);
     f->destroy(self);
     if (st != TSR_OK)
-        return tsr_err_prefix(err, st, "codec '%s', tensor '%s'", rt->found.component->name,
+        return tsr_err_prefix(err, st, "codec '%s', tensor '%s'", rt->spec.found.component->name,
                               it->name);
     it->bits = 8.0 * (double)bytes / (double)it->cols;
     return TSR_OK;

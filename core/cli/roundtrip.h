@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 #include "model/safetensors.h"
-#include "plugin/registry.h"
+#include "plugin/spec.h"
 #include "tessera/codec.h"
 #include "tessera/quantizer.h"
 
@@ -19,9 +19,7 @@ struct roundtrip_item {
 struct roundtrip {
     struct tsr_registry   *registry;
     bool                   codec;
-    struct tsr_found       found;
-    void                  *options; /* the component's struct; strings point into spec */
-    char                  *spec;
+    struct tsr_spec        spec;
     struct tsr_st          in;
     bool                   in_open;
     struct roundtrip_item *items; /* the 2-D tensors that are not statistics */

@@ -56,9 +56,9 @@ static tsr_status print_result(struct tsr_cli *c, const struct roundtrip *rt, st
         return tsr_cli_flush(err);
     }
     json_t *j = json_object(), *list = json_object();
-    bool    ok = tsr_json_put_text(j, "plugin", rt->found.component->name) &&
-              tsr_json_put_text(j, "plugin_id", rt->found.info->plugin->id) &&
-              tsr_json_put_text(j, "plugin_version", rt->found.info->plugin->version) &&
+    bool    ok = tsr_json_put_text(j, "plugin", rt->spec.found.component->name) &&
+              tsr_json_put_text(j, "plugin_id", rt->spec.found.info->plugin->id) &&
+              tsr_json_put_text(j, "plugin_version", rt->spec.found.info->plugin->version) &&
               tsr_json_put_text(j, "kind", rt->codec ? "codec" : "quantizer");
     for (uint64_t i = 0; ok && i < rt->n; i++)
         ok = put_tensor(list, &rt->items[i]);

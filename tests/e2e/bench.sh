@@ -16,8 +16,8 @@ ok "gemm says what ran" grep -q '^gemm,int3,a16,64,320,7,' "$WORK/out"
 run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4
 ok "e2e runs a random model" test "$rc" = 0
 ok "e2e prints prefill and decode" test "$(grep -cE '^\| (prefill|decode) ' "$WORK/out")" = 2
-run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4 --quantizer rtn \
-    --bits 3 --checkpoint "$WORK/random" --json
+run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4 --quantizer rtn:bits=3 \
+    --checkpoint "$WORK/random" --json
 ok "e2e packs it" test "$rc" = 0
 ok "e2e with packed weights takes a8" jq -e 'all(.[]; .act == "a8")' "$WORK/out"
 ok "--checkpoint keeps the model" test -s "$WORK/random/model.safetensors"
