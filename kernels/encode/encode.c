@@ -1,0 +1,95 @@
+/* encode.c - elements, checks and the choice of an instruction set. */
+#include <cpuid.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel.h"
+
+struct tsr_encode_element tsr_encode_element(uint32_t element)
+{
+    int32_t                   e = (int32_t)(element >> 8), m = (int32_t)(element & 0xffu);
+    struct tsr_encode_element r = { .bits = tsr_encode_mx_bits(element) };
+    r.sign = r.bits - 1;
+    r.max = (1u << r.sign) - 1;
+    r.mant = e ? m : m - 1; /* 1.xxx: one bit of an integer stands before the point */
+    if (e) {
+        r.emin = 2 - (1 << (e - 1));
+        r.emax = 1 << (e - 1);
+    }
+    if (element == TSR_MX_FP8_E4M3)
+        r.max = 0x7e; /* 448; 0x7f is NaN */
+    if (element == TSR_MX_FP8_E5M2) {
+        r.max = 0x7b; /* 57344; above lie Inf and NaN */
+        r.emax = 15;
+    }
+    return r;
+}
+
+static int known(uint32_t element)
+{
+    static const uint32_t floats[] = { TSR_MX_FP8_E4M3, TSR_MX_FP8_E5M2, TSR_MX_FP6_E3M2,
+                                       TSR_MX_FP6_E2M3, TSR_MX_FP5_E3M1, TSR_MX_FP5_E2M2,
+                                       TSR_MX_FP5_E1M3, TSR_MX_FP4_E2M1, TSR_MX_FP4_E1M2,
+                                       TSR_MX_FP3_E1M1 };
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
+        if (floats[i] == element)
+            return 1;
+    return element >= TSR_MX_INT(2) && element <= TSR_MX_INT(8);
+}
+
+tsr_status tsr_encode_mx_check(const struct tsr_encode_mx *spec, struct tsr_err *err)
+{
+    if (!known(spec->element))
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "element with %u exponent and %u mantissa bits: none of those that "
+                        "tessera.mx/1 has",
+                        spec->element >> 8, spec->element & 0xffu);
+    if (spec->scale_bits < 4 || spec->scale_bits > 8)
+        return tsr_fail(err, TSR_E_CONFIG, "scale_bits: %u is not between 4 and 8",
+                        spec->scale_bits);
+    if (spec->rounding > TSR_ENCODE_FLOOR)
+        return tsr_fail(err, TSR_E_CONFIG, "rounding: %u is none of nearest, even, floor",
+                        spec->rounding);
+    return TSR_OK;
+}
+
+/* clang 14 knows no "f16c"; that the system saves the registers is what "avx2" tells. */
+static int has_avx2(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static int has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err)
+{
+    static const struct {
+        const struct tsr_encode *e;
+        int (*has)(void);
+    } sets[] = { { &tsr_encode_avx512, has_avx512 }, { &tsr_encode_avx2, has_avx2 } };
+    const char *want = getenv("TSR_ISA");
+    __builtin_cpu_init();
+    for (size_t i = 0; i < 2; i++) {
+        int asked = want && strcmp(want, sets[i].e->name) == 0, has = sets[i].has();
+        if (asked && !has)
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "TSR_ISA=%s: this CPU lacks instructions of it; unset TSR_ISA or use "
+                            "scalar",
+                            want);
+        if (asked || ((!want || !*want) && has)) {
+            *e = sets[i].e;
+            return TSR_OK;
+        }
+    }
+    if (want && *want && strcmp(want, "scalar") != 0)
+        return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2 or avx512",
+                        want);
+    *e = &tsr_encode_scalar;
+    return TSR_OK;
+}

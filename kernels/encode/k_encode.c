@@ -1,0 +1,255 @@
+/* k_encode.c - the encoders; compiled once per instruction set (ENCODE_SIMD 0, 2 or 512).
+ * MX codes come from the bits of the exact x / 2^S. */
+#include <string.h>
+
+#include "k_pack.h"
+#include "kernel.h"
+
+#define SIGN  0x80000000u
+#define INF   0x7f800000u
+#define CHUNK 512u /* codes that wait as bytes until they are packed; a multiple of 8 */
+
+/* The bits of max |x|: NaN and Inf are those from INF on. */
+static uint32_t amax_bits(const float *x, uint64_t n)
+{
+    uint32_t m = 0;
+    uint64_t i = 0;
+#if ENCODE_SIMD == 512
+    __m512i v = _mm512_setzero_si512(), abs = _mm512_set1_epi32(0x7fffffff);
+    for (; i + 16 <= n; i += 16)
+        v = _mm512_max_epu32(v, _mm512_and_si512(_mm512_loadu_si512(x + i), abs));
+    m = _mm512_reduce_max_epu32(v);
+#endif
+    for (; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, x + i, 4);
+        u &= ~SIGN;
+        m = u > m ? u : m;
+    }
+    return m;
+}
+
+/* 2^n, n from -127 (a subnormal) to 127. */
+static inline float pow2(int32_t n)
+{
+    uint32_t u = n > -127 ? (uint32_t)(n + 127) << 23 : 0x400000u;
+    float    f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* ---- MX -------------------------------------------------------------------- */
+
+struct mx {
+    struct tsr_encode_element el;
+    int32_t                   lim;
+    uint32_t                  rounding;
+};
+
+/* The block's scale byte. */
+static inline uint8_t mx_scale(const struct mx *m, uint32_t amax)
+{
+    /* a subnormal's is less, but the clamp is at -127 or above */
+    int32_t s = (int32_t)(amax >> 23) - 127 - m->el.emax;
+    s = s < -m->lim ? -m->lim : s;
+    return (uint8_t)(amax >= INF || s > m->lim ? 2 * m->lim + 1 : s + m->lim);
+}
+
+/* One code; up: 2^-S, so that the product is exact (or far below half a step).  Written without
+ * branches, for the compiler's vectors. */
+static inline uint32_t mx_code(const struct mx *m, float x, float up, uint32_t rounding)
+{
+    uint32_t u;
+    x *= up;
+    memcpy(&u, &x, 4);
+    uint32_t a = u & ~SIGN, f = a >> 23, frac = (a & 0x7fffffu) | 0x800000u;
+    int32_t  e = (int32_t)f - 127 - m->el.emin; /* above emin; a subnormal's is far below */
+    int32_t  sh = 23 - m->el.mant - (e < 0 ? e : 0);
+    uint32_t shift = (uint32_t)(sh > 31 ? 31 : sh); /* frac is below 2^24: 25 and more give 0 */
+    uint32_t half = 1u << (shift - 1), add = half;
+    if (rounding == TSR_ENCODE_EVEN)
+        add = half - 1 + (frac >> shift & 1);
+    if (rounding == TSR_ENCODE_FLOOR)
+        add = 0;
+    uint32_t k = ((frac + add) >> shift) + ((uint32_t)(e < 0 ? 0 : e) << m->el.mant);
+    k = k > m->el.max ? m->el.max : k;
+    return k | (k ? u >> 31 << m->el.sign : 0u);
+}
+
+static inline void mx_codes_any(const struct mx *m, const float *x, uint64_t n, float up,
+                                uint32_t rounding, uint8_t *codes)
+{
+    for (uint64_t i = 0; i < n; i++)
+        codes[i] = (uint8_t)mx_code(m, x[i], up, rounding);
+}
+
+#if ENCODE_SIMD == 512
+/* As mx_code, 16 at once. */
+static inline __m512i mx_code16(const struct mx *m, const float *x, float up, uint32_t rounding)
+{
+    const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
+    __m512i       u = _mm512_castps_si512(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(up)));
+    __m512i       a = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
+    /* (u & 0x7fffff) | 0x800000 */
+    __m512i frac = _mm512_ternarylogic_epi32(u, _mm512_set1_epi32(0x7fffff),
+                                             _mm512_set1_epi32(0x800000), 0xea);
+    __m512i e = _mm512_sub_epi32(_mm512_srli_epi32(a, 23), _mm512_set1_epi32(127 + m->el.emin));
+    __m512i shift = _mm512_sub_epi32(_mm512_set1_epi32(23 - m->el.mant), _mm512_min_epi32(e, zero));
+    __m512i k; /* shifts of 32 and more give 0 */
+    if (rounding == TSR_ENCODE_FLOOR) {
+        k = _mm512_srlv_epi32(frac, shift);
+    } else {
+        __m512i half = _mm512_sllv_epi32(one, _mm512_sub_epi32(shift, one)), add = half;
+        if (rounding == TSR_ENCODE_EVEN)
+            add = _mm512_add_epi32(_mm512_sub_epi32(half, one),
+                                   _mm512_and_si512(_mm512_srlv_epi32(frac, shift), one));
+        k = _mm512_srlv_epi32(_mm512_add_epi32(frac, add), shift);
+    }
+    __m512i base =
+        _mm512_sll_epi32(_mm512_max_epi32(e, zero), _mm_cvtsi32_si128((int32_t)m->el.mant));
+    k = _mm512_min_epu32(_mm512_add_epi32(k, base), _mm512_set1_epi32((int32_t)m->el.max));
+    __mmask16 minus = _mm512_mask_test_epi32_mask(_mm512_movepi32_mask(u), k, k);
+    return _mm512_mask_or_epi32(k, minus, k, _mm512_set1_epi32((int32_t)(1u << m->el.sign)));
+}
+
+static inline void mx_codes_r(const struct mx *m, const float *x, uint64_t n, float up,
+                              uint32_t rounding, uint8_t *codes)
+{
+    uint64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm_storeu_si128((__m128i *)(void *)(codes + i),
+                         _mm512_cvtepi32_epi8(mx_code16(m, x + i, up, rounding)));
+    mx_codes_any(m, x + i, n - i, up, rounding, codes + i);
+}
+#else
+#define mx_codes_r mx_codes_any
+#endif
+
+/* The compiler sees the rounding as a constant. */
+static void mx_codes(const struct mx *m, const float *x, uint64_t n, float up, uint8_t *codes)
+{
+    if (m->rounding == TSR_ENCODE_EVEN)
+        mx_codes_r(m, x, n, up, TSR_ENCODE_EVEN, codes);
+    else if (m->rounding == TSR_ENCODE_NEAREST)
+        mx_codes_r(m, x, n, up, TSR_ENCODE_NEAREST, codes);
+    else
+        mx_codes_r(m, x, n, up, TSR_ENCODE_FLOOR, codes);
+}
+
+static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const float *x,
+                       uint8_t *codes, uint8_t *scales)
+{
+    struct mx m = { tsr_encode_element(spec->element), (1 << (spec->scale_bits - 1)) - 1,
+                    spec->rounding };
+    uint64_t  block = spec->block ? spec->block : cols, bad = TSR_ENCODE_NONE, at = 0;
+    uint64_t  end = 0, b = 0; /* of the current block; the next block */
+    float     up = 0;
+    int       none = 0; /* the block is NaN */
+    for (; at < cols; at += CHUNK) {
+        uint8_t  bytes[CHUNK];
+        uint64_t stop = at + CHUNK < cols ? at + CHUNK : cols;
+        for (uint64_t k = at; k < stop;) {
+            if (k == end) {
+                uint64_t n = cols - k < block ? cols - k : block;
+                scales[b] = mx_scale(&m, amax_bits(x + k, n));
+                none = scales[b] == 2 * m.lim + 1;
+                up = pow2(m.lim - scales[b]);
+                bad = none && bad == TSR_ENCODE_NONE ? b : bad;
+                end = k + n;
+                b++;
+            }
+            uint64_t n = (end < stop ? end : stop) - k;
+            if (none)
+                memset(bytes + (k - at), 0, n);
+            else
+                mx_codes(&m, x + k, n, up, bytes + (k - at));
+            k += n;
+        }
+        pack_codes(codes + at / 8 * m.el.bits, bytes, stop - at, m.el.bits);
+    }
+    return bad;
+}
+
+/* ---- int4 ------------------------------------------------------------------ */
+
+#define MAGIC 12582912.0f /* 1.5 * 2^23: adding it leaves rint() in the low bits */
+
+/* |x * inv| is at most 8: codes 0 to 15. */
+static void int4_codes(const float *x, uint64_t n, float inv, uint8_t *codes)
+{
+    uint64_t i = 0;
+#if ENCODE_SIMD == 512
+    const __m512i low = _mm512_set1_epi32(-8), high = _mm512_set1_epi32(7);
+    for (; i + 16 <= n; i += 16) {
+        __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inv)));
+        q = _mm512_sub_epi32(_mm512_min_epi32(_mm512_max_epi32(q, low), high), low);
+        _mm_storeu_si128((__m128i *)(void *)(codes + i), _mm512_cvtepi32_epi8(q));
+    }
+#endif
+    for (; i < n; i++) {
+        float   y = x[i] * inv + MAGIC;
+        int32_t q;
+        memcpy(&q, &y, 4);
+        q -= 0x4b400000;
+        q = q < -8 ? -8 : q > 7 ? 7 : q;
+        codes[i] = (uint8_t)(q + 8);
+    }
+}
+
+/* Scale of a group as F16 bits, its reciprocal in *inv; 0 for one that encodes nothing. */
+static uint16_t int4_scale(uint32_t amax, float *inv)
+{
+    float    a;
+    uint16_t h = 0x7e00;
+    *inv = 0.0f;
+    if (amax >= INF)
+        return h;
+    memcpy(&a, &amax, 4);
+    h = f32_f16(a / 7.0f);
+    if (h >= 0x7c00)
+        return 0x7e00;
+    float r = 1.0f / f16_f32(h);
+    if (!(r <= 3.402823466e38f))
+        return 0;
+    *inv = r;
+    return h;
+}
+
+static uint64_t int4_row(uint64_t group, uint64_t cols, const float *x, uint8_t *codes,
+                         uint16_t *scales)
+{
+    uint64_t bad = TSR_ENCODE_NONE, end = 0, g = 0;
+    float    inv = 0;
+    if (group == 0)
+        group = cols;
+    for (uint64_t at = 0; at < cols; at += CHUNK) {
+        uint8_t  bytes[CHUNK];
+        uint64_t stop = at + CHUNK < cols ? at + CHUNK : cols;
+        for (uint64_t k = at; k < stop;) {
+            if (k == end) {
+                uint64_t n = cols - k < group ? cols - k : group;
+                scales[g] = int4_scale(amax_bits(x + k, n), &inv);
+                bad = scales[g] == 0x7e00 && bad == TSR_ENCODE_NONE ? g : bad;
+                end = k + n;
+                g++;
+            }
+            uint64_t n = (end < stop ? end : stop) - k;
+            if (inv == 0.0f)
+                memset(bytes + (k - at), 8, n);
+            else
+                int4_codes(x + k, n, inv, bytes + (k - at));
+            k += n;
+        }
+        pack_codes(codes + at / 2, bytes, stop - at, 4);
+    }
+    return bad;
+}
+
+#define TABLE_(isa) tsr_encode_##isa
+#define TABLE(isa)  TABLE_(isa)
+#define TEXT_(s)    #s
+#define TEXT(s)     TEXT_(s)
+
+const struct tsr_encode TABLE(ENCODE_NAME) = { .name = TEXT(ENCODE_NAME),
+                                               .mx_row = mx_row,
+                                               .int4_row = int4_row };

@@ -1,0 +1,94 @@
+/* k_pack.h - codes of one byte to a bit stream, and F16.  Included by k_encode.c only. */
+#ifndef TSR_ENCODE_K_PACK_H
+#define TSR_ENCODE_K_PACK_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if ENCODE_SIMD == 512
+#include <immintrin.h>
+#define ENCODE_NAME avx512
+#elif ENCODE_SIMD == 2
+#include <immintrin.h>
+#define ENCODE_NAME avx2
+#else
+#define ENCODE_NAME scalar
+#endif
+
+/* Eight codes, one a byte, to 8 * bits bits at the low end. */
+static inline uint64_t squeeze8(uint64_t x, uint32_t bits)
+{
+    const uint64_t m8 = UINT64_C(0x00ff00ff00ff00ff), m16 = UINT64_C(0x0000ffff0000ffff);
+    x = (x & m8) | (x >> 8 & m8) << bits;
+    x = (x & m16) | (x >> 16 & m16) << 2 * bits;
+    return (x & 0xffffffffu) | x >> 32 << 4 * bits;
+}
+
+/* n codes (up to 512) to ceil(n * bits / 8) bytes. */
+static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, uint32_t bits)
+{
+    uint64_t i = 0, x;
+    if (bits == 8) {
+        memcpy(dst, codes, n);
+        return;
+    }
+#if ENCODE_SIMD == 512
+    if (bits == 4) /* a * 1 + b * 16 per pair of bytes */
+        for (; i + 64 <= n; i += 64) {
+            __m512i v = _mm512_loadu_si512(codes + i);
+            v = _mm512_maddubs_epi16(v, _mm512_set1_epi16(0x1001));
+            _mm256_storeu_si256((__m256i *)(void *)(dst + i / 2), _mm512_cvtepi16_epi8(v));
+        }
+#endif
+    for (; i + 8 <= n; i += 8) {
+        memcpy(&x, codes + i, 8);
+        x = squeeze8(x, bits);
+        for (uint32_t b = 0; b < bits; b++)
+            dst[i / 8 * bits + b] = (uint8_t)(x >> 8 * b);
+    }
+    if (i < n) {
+        x = 0;
+        memcpy(&x, codes + i, n - i);
+        x = squeeze8(x, bits);
+        for (uint32_t b = 0; b < ((n - i) * bits + 7) / 8; b++)
+            dst[i / 8 * bits + b] = (uint8_t)(x >> 8 * b);
+    }
+}
+
+#if ENCODE_SIMD
+static inline uint16_t f32_f16(float f)
+{
+    return (uint16_t)_cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT);
+}
+static inline float f16_f32(uint16_t h)
+{
+    return _cvtsh_ss(h);
+}
+#else
+/* f is finite and not negative. */
+static inline uint16_t f32_f16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if (u >= 0x477ff000u) /* rounds to 2^16 */
+        return 0x7c00;
+    if (u < 0x38800000u) { /* subnormal: units of 2^-24, rounded by the addition */
+        f += 0.5f;
+        memcpy(&u, &f, 4);
+        return (uint16_t)(u - 0x3f000000u);
+    }
+    u += 0xfffu + (u >> 13 & 1);
+    return (uint16_t)((u >> 13) - (112u << 10));
+}
+static inline float f16_f32(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 13;
+    float    f;
+    if (h < 0x0400u) /* units of 2^-24 */
+        return (float)h * 0x1p-24f;
+    u += 112u << 23;
+    memcpy(&f, &u, 4);
+    return f;
+}
+#endif
+#endif

@@ -1,0 +1,370 @@
+/* Encoders: to the bit against the rule in exact double arithmetic, on every instruction set,
+ * for every element, scale width, rounding and block. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "encode.h"
+#include "format_ref.h"
+
+static const char *const isas[] = { "scalar", "avx2", "avx512" };
+
+static const struct tsr_encode *enc[3];
+
+static const uint32_t elements[] = {
+    TSR_MX_FP8_E4M3, TSR_MX_FP8_E5M2, TSR_MX_FP6_E3M2, TSR_MX_FP6_E2M3, TSR_MX_FP5_E3M1,
+    TSR_MX_FP5_E2M2, TSR_MX_FP5_E1M3, TSR_MX_FP4_E2M1, TSR_MX_FP4_E1M2, TSR_MX_FP3_E1M1,
+    TSR_MX_INT(2),   TSR_MX_INT(3),   TSR_MX_INT(4),   TSR_MX_INT(5),   TSR_MX_INT(6),
+    TSR_MX_INT(7),   TSR_MX_INT(8),
+};
+#define ELEMENTS (sizeof elements / sizeof elements[0])
+
+static int setup(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        setenv("TSR_ISA", isas[i], 1);
+        if (tsr_encode_pick(&enc[i], NULL) != TSR_OK)
+            enc[i] = NULL;
+        else if (strcmp(enc[i]->name, isas[i]) != 0)
+            return -1;
+    }
+    return enc[0] ? 0 : -1;
+}
+
+static uint64_t state_ = 88172645463325252u;
+static uint64_t rnd(void)
+{
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_;
+}
+
+/* ---- the rule, in double ------------------------------------------------------------ */
+
+static double element_max(uint32_t el, double *step, int *emin, int *mant, int *emax)
+{
+    int e = (int)(el >> 8), m = (int)(el & 0xff);
+    if (e == 0) {
+        *emin = *emax = 0;
+        *mant = m - 1;
+        *step = ldexp(1, -(m - 1));
+        return (ldexp(1, m) - 1) * *step;
+    }
+    *emin = 2 - (1 << (e - 1));
+    *emax = el == TSR_MX_FP8_E5M2 ? 15 : 1 << (e - 1);
+    *mant = m;
+    *step = ldexp(1, *emin - m);
+    if (el == TSR_MX_FP8_E4M3)
+        return 448;
+    return ldexp(2 - ldexp(1, -m), *emax);
+}
+
+static double round_by(double v, uint32_t rounding)
+{
+    if (rounding == TSR_ENCODE_FLOOR)
+        return floor(v);
+    if (rounding == TSR_ENCODE_NEAREST)
+        return floor(v + 0.5); /* exact: v has few bits */
+    double f = floor(v);
+    return v - f > 0.5 || (v - f == 0.5 && fmod(f, 2) == 1) ? f + 1 : f;
+}
+
+/* The element's value of a positive a = |x| / 2^S. */
+static double round_element(double a, uint32_t el, uint32_t rounding)
+{
+    double step;
+    int    emin, mant, emax, e = 0;
+    double top = element_max(el, &step, &emin, &mant, &emax);
+    if (a == 0)
+        return 0;
+    (void)frexp(a, &e);
+    e = e - 1 > emin && el >> 8 ? e - 1 : emin;
+    step = ldexp(1, e - mant);
+    /* what is too small for v to keep its bits is below every half step */
+    return fmin(round_by(a / step, rounding) * step, top);
+}
+
+/* Checks one block's codes and scale by decoding them. */
+static void check_block(const struct tsr_encode_mx *spec, const float *x, uint64_t n,
+                        const uint32_t *code, uint8_t scale)
+{
+    int    lim = (1 << (spec->scale_bits - 1)) - 1, finite = 1, emin, mant, emax, s = -1000;
+    double amax = 0, step;
+    (void)element_max(spec->element, &step, &emin, &mant, &emax);
+    for (uint64_t i = 0; i < n; i++) {
+        finite &= isfinite(x[i]) != 0;
+        amax = fmax(amax, fabs((double)x[i]));
+    }
+    if (finite && amax > 0) {
+        (void)frexp(amax, &s);
+        s = s - 1 - emax;
+    }
+    s = s < -lim ? -lim : s;
+    if (!finite || s > lim) {
+        assert_int_equal(scale, 2 * lim + 1);
+        for (uint64_t i = 0; i < n; i++)
+            assert_int_equal(code[i], 0);
+        return;
+    }
+    assert_int_equal(scale, s + lim);
+    uint32_t bits = tsr_encode_mx_bits(spec->element);
+    for (uint64_t i = 0; i < n; i++) {
+        double   want = round_element(ldexp(fabs((double)x[i]), -s), spec->element, spec->rounding);
+        uint32_t mag = code[i] & ((1u << (bits - 1)) - 1), neg = code[i] >> (bits - 1);
+        int      f = (int)(mag >> mant);
+        double   got =
+            spec->element >> 8 && f > 0
+                  ? ldexp((double)(mag & ((1u << mant) - 1)) + ldexp(1, mant), emin + f - 1 - mant)
+                  : (double)mag * step;
+        if (got != want || neg != (x[i] < 0 && want > 0))
+            fail_msg("%u/%u rounding %u: %a / 2^%d gave code %u = %g, wanted %g",
+                     spec->element >> 8, spec->element & 0xff, spec->rounding, (double)x[i], s,
+                     code[i], got, want);
+    }
+}
+
+static uint32_t code_at(const uint8_t *codes, uint64_t i, uint32_t bits)
+{
+    uint32_t v = 0;
+    for (uint64_t b = 0; b < bits; b++)
+        v |= (uint32_t)(codes[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b;
+    return v;
+}
+
+/* One row on every instruction set; codes and scales sit between marks. */
+static void check_row(const struct tsr_encode_mx *spec, uint64_t cols, const float *x)
+{
+    uint32_t  bits = tsr_encode_mx_bits(spec->element);
+    uint64_t  block = spec->block ? spec->block : cols, blocks = (cols + block - 1) / block;
+    uint64_t  nc = (cols * bits + 7) / 8, bad = TSR_ENCODE_NONE;
+    uint8_t  *codes = malloc(nc + 16), *scales = malloc(blocks + 16), *first = malloc(nc + blocks);
+    uint32_t *code = malloc(cols * sizeof *code);
+    assert_true(codes && scales && first && code);
+    assert_int_equal(tsr_encode_mx_check(spec, NULL), TSR_OK);
+    for (int i = 0; i < 3; i++) {
+        if (!enc[i])
+            continue;
+        memset(codes, 0xa5, nc + 16);
+        memset(scales, 0xa5, blocks + 16);
+        uint64_t b = enc[i]->mx_row(spec, cols, x, codes + 8, scales + 8);
+        for (int j = 0; j < 8; j++)
+            assert_true(codes[j] == 0xa5 && codes[8 + nc + (uint64_t)j] == 0xa5 &&
+                        scales[j] == 0xa5 && scales[8 + blocks + (uint64_t)j] == 0xa5);
+        if (i > 0) {
+            assert_memory_equal(codes + 8, first, nc);
+            assert_memory_equal(scales + 8, first + nc, blocks);
+            assert_true(b == bad);
+            continue;
+        }
+        bad = b;
+        memcpy(first, codes + 8, nc);
+        memcpy(first + nc, scales + 8, blocks);
+        for (uint64_t k = 0; k < cols; k++)
+            code[k] = code_at(codes + 8, k, bits);
+        assert_int_equal((uint8_t)(codes[8 + nc - 1] >> 1 >> ((cols * bits - 1) % 8)), 0);
+        uint64_t nan = TSR_ENCODE_NONE;
+        for (uint64_t g = blocks; g-- > 0;) {
+            uint64_t k = g * block, n = cols - k < block ? cols - k : block;
+            check_block(spec, x + k, n, code + k, scales[8 + g]);
+            if (scales[8 + g] == (1 << spec->scale_bits) - 1)
+                nan = g;
+        }
+        assert_true(bad == nan);
+    }
+    free(codes);
+    free(scales);
+    free(first);
+    free(code);
+}
+
+/* Numbers where rounding is hard: random, near every half step, tiny, huge, subnormal. */
+static float hard(uint64_t kind)
+{
+    float    f;
+    uint32_t u = (uint32_t)rnd();
+    switch (kind % 6) {
+    case 0: /* any finite bits */
+        u = (u >> 23 & 255) == 255 ? u & ~0x40000000u : u;
+        memcpy(&f, &u, 4);
+        return f;
+    case 1: /* few bits: ties */
+        f = ldexpf((float)(int32_t)(u % 513) - 256.0f, (int)(rnd() % 12) - 10);
+        return f;
+    case 2: /* a tie's neighbour */
+        f = ldexpf((float)(u % 513), (int)(rnd() % 12) - 10);
+        return rnd() % 2 ? nextafterf(f, INFINITY) : nextafterf(f, 0);
+    case 3:
+        return ldexpf((float)(int32_t)u, -31);
+    case 4:
+        return rnd() % 2 ? 0.0f : -0.0f;
+    default: /* subnormal */
+        u &= 0x807fffffu;
+        memcpy(&f, &u, 4);
+        return f;
+    }
+}
+
+static void test_mx(void **state)
+{
+    (void)state;
+    static const uint64_t blocks[] = { 1, 3, 8, 16, 32, 33, 100, 0 };
+    float                 x[1200];
+    for (uint64_t e = 0; e < ELEMENTS; e++)
+        for (uint32_t sb = 4; sb <= 8; sb++)
+            for (uint32_t r = 0; r < 3; r++)
+                for (uint64_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+                    struct tsr_encode_mx spec = { elements[e], sb, r, 0, blocks[b] };
+                    uint64_t             cols = 1 + rnd() % 90, kind = rnd();
+                    if (b % 4 == 3) /* more than one chunk */
+                        cols += 1000;
+                    for (uint64_t i = 0; i < cols; i++)
+                        x[i] = hard(kind % 2 ? 1 + rnd() % 4 : rnd());
+                    check_row(&spec, cols, x);
+                }
+}
+
+/* Every half step of every element and both neighbours, at scale 0. */
+static void test_half_steps(void **state)
+{
+    (void)state;
+    for (uint64_t e = 0; e < ELEMENTS; e++)
+        for (uint32_t r = 0; r < 3; r++) {
+            struct tsr_encode_mx spec = { elements[e], 8, r, 0, 0 };
+            double               step, top;
+            int                  emin, mant, emax;
+            float                x[4 + 6 * 256 * 4] = { 0 };
+            uint64_t             n = 0;
+            top = element_max(elements[e], &step, &emin, &mant, &emax);
+            for (int k = emin; k <= emax; k++)
+                for (int q = k == emin ? 0 : 2 << mant; q <= 4 << mant; q++) {
+                    float f = (float)ldexp(q, k - mant - 1);
+                    x[n++] = f;
+                    x[n++] = nextafterf(-f, 0);
+                    x[n++] = nextafterf(f, INFINITY);
+                    assert_true(n + 4 < sizeof x / sizeof x[0]);
+                }
+            /* the block's scale is 1, whatever the values above do */
+            for (uint64_t i = 0; i < n; i++)
+                if (fabs((double)x[i]) >= ldexp(1, emax + 1))
+                    x[i] = (float)top;
+            check_row(&spec, n, x);
+        }
+}
+
+static void test_special(void **state)
+{
+    (void)state;
+    static const float odd[] = { NAN, INFINITY, -INFINITY, FLT_MAX };
+    float              x[100];
+    for (uint64_t e = 0; e < ELEMENTS; e++)
+        for (uint64_t v = 0; v < 4; v++) {
+            struct tsr_encode_mx spec = { elements[e], v == 3 ? 5 : 8, 1, 0, 32 };
+            for (int i = 0; i < 100; i++)
+                x[i] = (float)i * 0.125f;
+            x[32 + 5 * v] = odd[v];
+            check_row(&spec, 100, x);
+            uint8_t codes[100], scales[4];
+            assert_true(enc[0]->mx_row(&spec, 100, x, codes, scales) == 1);
+        }
+}
+
+/* ---- int4 ---------------------------------------------------------------------------- */
+
+static void test_int4(void **state)
+{
+    (void)state;
+    static const uint64_t groups[] = { 1, 7, 32, 128, 0 };
+    float                 x[1200], back[1200];
+    for (int round = 0; round < 400; round++) {
+        uint64_t group = groups[rnd() % 5], cols = 1 + rnd() % 1200;
+        uint64_t g = group ? group : cols, n = (cols + g - 1) / g, want = TSR_ENCODE_NONE;
+        int      mode = round % 4;
+        for (uint64_t i = 0; i < cols; i++)
+            x[i] = mode == 3 ? hard(rnd()) : ldexpf((float)(int32_t)rnd(), mode - 33);
+        if (round % 7 == 0)
+            x[rnd() % cols] = NAN;
+        uint8_t  first[600] = { 0 }, codes[600] = { 0 };
+        uint16_t first_s[1200], scales[1200];
+        for (int i = 0; i < 3; i++) {
+            if (!enc[i])
+                continue;
+            uint64_t bad =
+                enc[i]->int4_row(group, cols, x, i ? codes : first, i ? scales : first_s);
+            if (i) {
+                assert_memory_equal(codes, first, (cols + 1) / 2);
+                assert_memory_equal(scales, first_s, n * 2);
+            }
+            for (uint64_t b = n; b-- > 0 && i == 0;)
+                if (first_s[b] == 0x7e00)
+                    want = b;
+            assert_true(bad == want);
+        }
+        /* the decoder's F16, so that no conversion is its own judge */
+        struct tsr_format f = { .id = TSR_FORMAT_FLOAT, .dtype = TSR_F16 };
+        assert_int_equal(tsr_ref_decode_row(&f, n, first_s, NULL, back), TSR_OK);
+        for (uint64_t k = 0; k < cols; k++) {
+            float    amax = 0, s = back[k / g];
+            uint32_t c = first[k / 2] >> (k % 2 * 4) & 15;
+            int      finite = 1;
+            for (uint64_t j = k / g * g; j < cols && j < (k / g + 1) * g; j++) {
+                amax = fmaxf(amax, fabsf(x[j]));
+                finite &= isfinite(x[j]) != 0;
+            }
+            if (!finite || amax / 7.0f >= 65520.0f) {
+                assert_true(isnan(s) && c == 8);
+                continue;
+            }
+            /* F16's step at s, or its smallest; the scale lies within half of it */
+            double ulp =
+                fmax(ldexp(1, -24), ldexp(1, (int)floor(log2(fmax((double)s, 1e-9))) - 10));
+            assert_true(fabs((double)s - (double)(amax / 7.0f)) <= ulp / 2);
+            float inv = 1.0f / s;
+            float q = isfinite(inv) ? rintf(x[k] * inv) : 0.0f;
+            q = fminf(fmaxf(q, -8.0f), 7.0f);
+            assert_int_equal(c, (int)q + 8);
+        }
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    char                     text[256] = "";
+    struct tsr_err           err = { sizeof err, sizeof text, text };
+    const struct tsr_encode *e = NULL;
+    struct tsr_encode_mx     s = { TSR_MX_ELEMENT(5, 5), 8, 0, 0, 32 };
+    assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
+    assert_non_null(strstr(text, "5 exponent"));
+    s.element = TSR_MX_FP4_E2M1;
+    s.scale_bits = 3;
+    assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
+    s.scale_bits = 9;
+    assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
+    s.scale_bits = 8;
+    s.rounding = 3;
+    assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
+    setenv("TSR_ISA", "sse9", 1);
+    assert_int_equal(tsr_encode_pick(&e, &err), TSR_E_CONFIG);
+    assert_non_null(strstr(text, "sse9"));
+    unsetenv("TSR_ISA");
+    assert_int_equal(tsr_encode_pick(&e, &err), TSR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mx),       cmocka_unit_test(test_half_steps),
+        cmocka_unit_test(test_special),  cmocka_unit_test(test_int4),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
