@@ -44,6 +44,9 @@ struct tsr_step {
                         struct tsr_diag *d, struct tsr_err *err);
     tsr_status (*run)(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                       struct tsr_err *err);
+    /* TSR_NEED_* that run() will ask job->calibration for.  NULL: none.  The model is loaded. */
+    tsr_status (*need)(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                       uint64_t *need, struct tsr_err *err);
     /* Prints the step's part of the results as run() printed it, when a finished job is asked
      * for again.  NULL: run() prints nothing. */
     void (*print)(const json_t *result, FILE *to);

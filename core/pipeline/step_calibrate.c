@@ -1,4 +1,5 @@
 /* calibrate: runs the original model over text and keeps statistics of every linear's inputs. */
+#include "pipeline/job.h"
 #include "pipeline/step.h"
 #include "quant/calibrate.h"
 
@@ -6,8 +7,10 @@
 
 struct calibrate_options {
     const char *text;
-    int64_t     samples, seqlen, seed;
+    int64_t     samples, seqlen, seed, input_rows;
 };
+
+extern const struct tsr_step tsr_step_calibrate;
 
 #define S struct calibrate_options
 static const struct tsr_option options[] = {
@@ -21,8 +24,47 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, seqlen, 0, 0, 1 << 30, "tokens",
                    "Tokens in each; 0: 2048, at most the model's maximum."),
     TSR_OPTION_INT(S, seed, -1, -1, INT64_MAX, NULL, "Draws the places; -1: the job's seed."),
+    TSR_OPTION_INT(S, input_rows, TSR_INPUT_ROWS, 1, 1 << 30, "tokens",
+                   "Most tokens whose inputs are recorded for plugins that ask; whole sequences."),
 };
 #undef S
+
+/* What the steps behind this one will ask for. */
+static tsr_status later_needs(struct tsr_job *job, const struct tsr_node *node, uint64_t *need,
+                              struct tsr_err *err)
+{
+    const struct tsr_job_state *s = job->state;
+    bool                        behind = false;
+    *need = 0;
+    for (uint64_t i = 0; i < s->n; i++) {
+        const struct tsr_job_step *step = &s->steps[i];
+        uint64_t                   one = 0;
+        if (behind && step->step == &tsr_step_calibrate)
+            break; /* from there on another calibration counts */
+        if (behind && step->step->need) {
+            tsr_status st = step->step->need(job, step->opts, step->node, &one, err);
+            if (st != TSR_OK)
+                return tsr_err_prefix(err, st, "for step '%s'", step->step->name);
+        }
+        *need |= one;
+        behind = behind || step->node == node;
+    }
+    return TSR_OK;
+}
+
+/* "calibration" in the job folder, "calibration-2" for the second such step, and so on. */
+static tsr_status folder_of(const struct tsr_job *job, const struct tsr_node *node, char **folder,
+                            struct tsr_err *err)
+{
+    const struct tsr_job_state *s = job->state;
+    uint64_t                    nth = 1;
+    char                        name[40] = "calibration";
+    for (uint64_t i = 0; i < s->n && s->steps[i].node != node; i++)
+        nth += s->steps[i].step == &tsr_step_calibrate;
+    if (nth > 1)
+        (void)snprintf(name, sizeof name, "calibration-%llu", (unsigned long long)nth);
+    return tsr_job_output(job, name, folder, err);
+}
 
 static json_t *result(const struct calibrate_options *o, const struct tsr_calibration *c,
                       uint64_t seed)
@@ -41,12 +83,16 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 {
     const struct calibrate_options *o = opts;
     struct tsr_calibration         *c = NULL;
-    (void)node;
     TSR_TRY(tsr_step_need_tokenizer(job, "step 'calibrate'", err));
-    uint64_t max = job->model->hp.max_positions;
-    char    *text = tsr_job_input(job, o->text);
-    if (!text)
+    uint64_t max = job->model->hp.max_positions, need;
+    char    *folder = NULL;
+    TSR_TRY(later_needs(job, node, &need, err));
+    TSR_TRY(folder_of(job, node, &folder, err));
+    char *text = tsr_job_input(job, o->text);
+    if (!text) {
+        free(folder);
         return tsr_fail_nomem(err, 0, "a path");
+    }
     struct tsr_calibrate_options co = {
         .text = text,
         .samples = (uint64_t)o->samples,
@@ -54,9 +100,13 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
                   : max < 2048 ? max
                                : 2048,
         .seed = o->seed < 0 ? job->seed : (uint64_t)o->seed,
+        .input_rows = (uint64_t)o->input_rows,
+        .need = need,
+        .folder = folder,
     };
     tsr_status st = tsr_calibrate(&c, job->registry, job->model, job->tokenizer, &co, err);
     free(text);
+    free(folder);
     if (st != TSR_OK)
         return st;
     tsr_calibration_destroy(job->calibration);

@@ -165,17 +165,25 @@ tsr_status compare_arm_failed(struct compare_arm *a, tsr_status st, const char *
     return TSR_OK;
 }
 
-static tsr_status quantize_arm(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+static tsr_status make_scheme(struct compare *c, const struct compare_arm *a, struct tsr_scheme **s,
+                              struct tsr_err *err)
 {
-    struct tsr_diag   *d = NULL;
-    struct tsr_scheme *s = NULL;
-    char               what[96];
+    struct tsr_diag *d = NULL;
+    char             what[96];
     arm_what(what, a->name);
+    *s = NULL;
     TSR_TRY(tsr_diag_create(&d, err));
-    tsr_status st = tsr_scheme_create(&s, c->job->registry, a->quantize, NULL, what, d, err);
+    tsr_status st = tsr_scheme_create(s, c->job->registry, a->quantize, NULL, what, d, err);
     if (st == TSR_OK)
         st = tsr_diag_status(d, err);
     tsr_diag_destroy(d);
+    return st;
+}
+
+static tsr_status quantize_arm(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+{
+    struct tsr_scheme *s;
+    tsr_status         st = make_scheme(c, a, &s, err);
     if (st == TSR_OK)
         st = tsr_scheme_apply(s, c->job->registry, c->job->model, c->job->calibration, &a->overlay,
                               err);
@@ -294,6 +302,33 @@ static tsr_status run_all(struct compare *c, struct tsr_err *err)
     return tsr_step_result(c->job, "compare", j, err);
 }
 
+/* What all arms together need.  An arm that cannot work says so in its turn. */
+static tsr_status need(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                       uint64_t *need, struct tsr_err *err)
+{
+    struct compare   c = { 0 };
+    struct tsr_diag *d = NULL;
+    (void)node;
+    *need = 0;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = read_all(&c, job, opts, d, err);
+    tsr_diag_destroy(d);
+    for (uint64_t i = 1; i < c.n && st == TSR_OK; i++) {
+        struct tsr_errbuf  e = TSR_ERRBUF(e);
+        struct tsr_scheme *s;
+        uint64_t           one = 0;
+        tsr_status         arm = make_scheme(&c, &c.arms[i], &s, &e.err);
+        if (arm == TSR_OK)
+            arm = tsr_scheme_needs(s, job->registry, job->model, &one, &e.err);
+        tsr_scheme_destroy(s);
+        *need |= one;
+        if (arm == TSR_E_NOMEM)
+            st = tsr_fail(err, arm, "%s", e.text);
+    }
+    release(&c);
+    return st;
+}
+
 static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                       struct tsr_err *err)
 {
@@ -319,5 +354,6 @@ const struct tsr_step tsr_step_compare = {
     .options_size = sizeof(struct compare_keys),
     .check = check,
     .run = run,
+    .need = need,
     .print = compare_print,
 };

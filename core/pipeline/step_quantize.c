@@ -85,6 +85,22 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     return tsr_step_result(job, "quantize", j, err);
 }
 
+static tsr_status need(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                       uint64_t *need, struct tsr_err *err)
+{
+    struct tsr_diag   *d = NULL;
+    struct tsr_scheme *s = NULL;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = tsr_scheme_create(&s, job->registry, node, opts, WHAT, d, err);
+    if (st == TSR_OK)
+        st = tsr_diag_status(d, err);
+    tsr_diag_destroy(d);
+    if (st == TSR_OK)
+        st = tsr_scheme_needs(s, job->registry, job->model, need, err);
+    tsr_scheme_destroy(s);
+    return st;
+}
+
 const struct tsr_step tsr_step_quantize = {
     .name = "quantize",
     .summary = "packs the model's weights by a plugin and rules",
@@ -94,5 +110,6 @@ const struct tsr_step tsr_step_quantize = {
     .open = true,
     .check = check,
     .run = run,
+    .need = need,
     .print = print,
 };

@@ -1,8 +1,6 @@
 /* A scheme over a whole model, in memory. */
 #include "quant/scheme_run.h"
 
-#include <string.h>
-
 static tsr_status layer(struct tsr_scheme_run *run, uint64_t l, struct tsr_calibration *c,
                         struct tsr_overlay *o, struct tsr_err *err)
 {
@@ -10,8 +8,10 @@ static tsr_status layer(struct tsr_scheme_run *run, uint64_t l, struct tsr_calib
     uint64_t               need;
     TSR_TRY(tsr_scheme_need(run, l, &need, err));
     if (need && c)
-        memcpy(stats.site, c->site[l], sizeof stats.site);
-    return tsr_scheme_layer(run, l, need && c ? &stats : NULL, o, err);
+        TSR_TRY(tsr_calibration_layer(c, l, need, NULL, &stats, err));
+    tsr_status st = tsr_scheme_layer(run, l, need && c ? &stats : NULL, o, err);
+    tsr_layer_stats_free(&stats);
+    return st;
 }
 
 tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
@@ -36,4 +36,20 @@ tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const 
     }
     *out = o;
     return TSR_OK;
+}
+
+tsr_status tsr_scheme_needs(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
+                            uint64_t *need, struct tsr_err *err)
+{
+    struct tsr_scheme_run *run = NULL;
+    *need = 0;
+    TSR_TRY(tsr_scheme_open(&run, s, r, m, err));
+    tsr_status st = TSR_OK;
+    for (uint64_t l = 0; l < m->hp.layers && st == TSR_OK; l++) {
+        uint64_t one = 0;
+        st = tsr_scheme_need(run, l, &one, err);
+        *need |= one;
+    }
+    tsr_scheme_close(run);
+    return st;
 }

@@ -164,15 +164,17 @@ static void collect_free(struct collect *k)
 
 /* ---- hidden states ------------------------------------------------------- */
 
-static void say_memory(const struct tsr_calibration *c, uint64_t hidden)
+static tsr_status say_memory(const struct tsr_calibration *c, uint64_t hidden, struct tsr_err *err)
 {
-    char a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
+    char     a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
+    uint64_t device;
+    TSR_TRY(tsr_stream_estimate(c->source->model, c->seqlen, &device, err));
     tsr_logf(TSR_LOG_INFO,
              "calibration: hidden states of %llu sequences of %llu tokens take %s, the device "
              "at most %s",
              (unsigned long long)c->sequences, (unsigned long long)c->seqlen,
-             tsr_format_bytes(a, sizeof a, hidden),
-             tsr_format_bytes(b, sizeof b, tsr_stream_memory(c->source->stream)));
+             tsr_format_bytes(a, sizeof a, hidden), tsr_format_bytes(b, sizeof b, device));
+    return TSR_OK;
 }
 
 static tsr_status need_stream(struct tsr_calibration *c, struct tsr_err *err)
@@ -196,12 +198,12 @@ static tsr_status start(struct tsr_calibration *c, const struct tsr_overlay *bef
         s->after = tsr_new_aligned(step, sizeof *s->after);
         if (!s->h || !s->after)
             return tsr_fail_nomem(err, n * sizeof *s->h, "hidden states of the calibration");
+        TSR_TRY(say_memory(c, n * sizeof *s->h, err));
     }
     s->started = false;
     for (uint64_t i = 0; i < c->sequences; i++)
         TSR_TRY(
             tsr_stream_embed(s->stream, c->ids + i * c->seqlen, c->seqlen, s->h + i * step, err));
-    say_memory(c, n * sizeof *s->h);
     s->started = true;
     s->at = 0;
     s->before = before;

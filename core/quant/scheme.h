@@ -42,6 +42,11 @@ void       tsr_scheme_destroy(struct tsr_scheme *s);
 tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
                             struct tsr_calibration *c, struct tsr_overlay **o, struct tsr_err *err);
 
+/* All TSR_NEED_* that tsr_scheme_apply() will ask for.  A rule that matches no linear is
+ * TSR_E_INPUT here already. */
+tsr_status tsr_scheme_needs(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
+                            uint64_t *need, struct tsr_err *err);
+
 /* True if name matches pattern: '*' any run of characters, '?' one, '[a-c]' and '[!a-c]' sets.
  * Takes time in the product of the lengths at most. */
 bool tsr_name_matches(const char *pattern, const char *name);
