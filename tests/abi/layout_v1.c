@@ -120,13 +120,15 @@ AT(struct tsr_linalg_v1, cholesky_inverse, 40);
 AT(struct tsr_linalg_v1, largest_eigenvalue, 48);
 
 /* tessera/quantizer_block.h */
-SIZE(struct tsr_block_site, 48);
+SIZE(struct tsr_block_site, 64);
 AT(struct tsr_block_site, producer, 4);
 AT(struct tsr_block_site, name, 8);
 AT(struct tsr_block_site, cols, 16);
 AT(struct tsr_block_site, n_linears, 24);
 AT(struct tsr_block_site, linears, 32);
 AT(struct tsr_block_site, stats, 40);
+AT(struct tsr_block_site, producer_site, 48);
+AT(struct tsr_block_site, producer_linear, 56);
 SIZE(struct tsr_block_choice, 24);
 AT(struct tsr_block_choice, scale, 8);
 AT(struct tsr_block_choice, clip, 16);

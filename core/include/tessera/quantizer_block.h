@@ -31,8 +31,12 @@ struct tsr_block_site {
     const char                     *name;     /* "attn_in", "o_in", "ffn_in", "down_in"       */
     uint64_t                        cols;
     uint64_t                        n_linears;
-    const struct tsr_matrix *const *linears; /* F32, original values, [rows, cols] each     */
+    const struct tsr_matrix *const *linears; /* F32, original values, [rows, cols] each;
+                                              * names end in the canonical "q_proj", ...     */
     const struct tsr_quant_stats   *stats;   /* what block_need() asked for                  */
+    /* LINEAR: sites[producer_site]->linears[producer_linear] makes this input; row k of it is
+     * divided by scale[k], after its columns were multiplied by its own site's scale. */
+    uint64_t producer_site, producer_linear;
 };
 
 /* The plugin's answer for one site.  The host allocates; scale is filled with 1, clip with
@@ -41,8 +45,8 @@ struct tsr_block_choice {
     uint32_t      struct_size;
     uint32_t      reserved;
     float        *scale; /* [cols], positive and finite                                */
-    float *const *clip;  /* [n_linears][rows * groups]: |w * scale| <= clip, by group of
-                          * clip_group() columns                                       */
+    float *const *clip;  /* [n_linears][rows * groups]: |w| <= clip once all scales are
+                          * applied, by group of clip_group() columns                  */
 };
 
 struct tsr_block {
@@ -64,7 +68,7 @@ struct tsr_block {
 struct tsr_quantizer_block_v1 {
     uint32_t struct_size;
     uint32_t reserved;
-    /* TSR_NEED_* of the sites' statistics.  [any] */
+    /* TSR_NEED_* of the sites' statistics; loss() works on TSR_NEED_INPUTS.  [any] */
     uint64_t (*block_need)(const void *self);
     /* Columns that share a clip, 0: the whole row.  [any] */
     uint64_t (*clip_group)(const void *self, uint64_t cols);

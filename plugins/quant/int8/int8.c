@@ -1,18 +1,20 @@
-/* int8 - one signed 8-bit code per weight, one scale per row.  The scale is chosen with the
- * calibrated maxima: among a fixed ladder of clip ratios the one with the smallest
- * sum_k absmax_k^2 (w_k - w^_k)^2, which bounds the output error over inputs inside those
- * maxima column by column.  See README.md for what that is good for. */
-#include "../weights.h"
+/* int8 - one signed 8-bit code per weight, one scale per row.  Three ways to get there:
+ *
+ *   plain   the row's scale is chosen with the calibrated maxima: among a fixed ladder of clip
+ *           ratios the one with the smallest sum_k absmax_k^2 (w_k - w^_k)^2, which bounds the
+ *           output error over inputs inside those maxima column by column
+ *   llm     LLM.int8 (Dettmers et al., 2022): the row's largest |w|; under `act: a8` inputs of
+ *           `threshold` and more stay F32
+ *   smooth  SmoothQuant (smooth.c): the row's largest |w| after the norms' scales moved in
+ *
+ * See README.md for what each is good for. */
+#include "int8.h"
 
 struct int8_options {
+    int64_t mode;
     int32_t clip;
     int64_t scale;
-};
-
-struct int8 {
-    const struct tsr_host *host;
-    int                    clip;
-    uint32_t               scale_dtype;
+    double  threshold, alpha;
 };
 
 /* Ratios 1, 0.99, ... 0.50 of the row's largest |w|. */
@@ -25,7 +27,12 @@ static tsr_status int8_create(const struct tsr_host *host, const void *opts, voi
     struct int8               *q = host->alloc(host->ctx, sizeof *q, 16);
     if (!q)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for int8", sizeof *q);
-    *q = (struct int8){ .host = host, .clip = o->clip, .scale_dtype = (uint32_t)o->scale };
+    *q = (struct int8){ .host = host,
+                        .mode = o->mode,
+                        .clip = o->clip && o->mode == MODE_PLAIN,
+                        .scale_dtype = (uint32_t)o->scale,
+                        .threshold = o->threshold,
+                        .alpha = o->alpha };
     *self = q;
     return TSR_OK;
 }
@@ -43,7 +50,9 @@ static struct tsr_format int8_format(const struct int8 *q)
                                 .bits = 8,
                                 .zero = TSR_ZERO_MID,
                                 .group = 0,
-                                .scale_dtype = q->scale_dtype };
+                                .scale_dtype = q->scale_dtype,
+                                .act8 = q->mode == MODE_LLM ? TSR_ACT8_LLM : TSR_ACT8_BLOCKS,
+                                .act8_threshold = q->mode == MODE_LLM ? q->threshold : 0.0 };
 }
 
 static tsr_status int8_plan(const void *self, const struct tsr_matrix *w,
@@ -64,6 +73,15 @@ static tsr_status int8_plan(const void *self, const struct tsr_matrix *w,
     return TSR_OK;
 }
 
+/* The largest magnitude of a row. */
+static float row_largest(const float *w, uint64_t n)
+{
+    float largest = 0.0f;
+    for (uint64_t k = 0; k < n; k++)
+        largest = wt_max(largest, fabsf(w[k]));
+    return largest;
+}
+
 static float code_of(float w, float scale)
 {
     return wt_min(wt_max(rintf(w / scale), -127.0f), 127.0f);
@@ -72,9 +90,7 @@ static float code_of(float w, float scale)
 /* The scale of a row; 0 where its type cannot hold one.  absmax NULL: no clip search. */
 static float row_scale(const struct int8 *q, const float *w, uint64_t n, const float *absmax)
 {
-    float largest = 0.0f;
-    for (uint64_t k = 0; k < n; k++)
-        largest = wt_max(largest, fabsf(w[k]));
+    float largest = row_largest(w, n);
     if (largest == 0.0f)
         return 1.0f; /* any scale decodes zero codes to 0 */
     float full = wt_scale_round(largest / 127.0f, q->scale_dtype);
@@ -97,6 +113,19 @@ static float row_scale(const struct int8 *q, const float *w, uint64_t n, const f
         }
     }
     return best;
+}
+
+/* Codes of a row by its scale.  LLM.int8's code multiplies by 127 * (1/largest), two roundings, which
+ * is another number than the quotient at near-ties; an F16 scale is its own number and divides. */
+static void row_codes(const struct int8 *q, const float *w, uint64_t n, float scale,
+                      unsigned char *codes)
+{
+    float largest = row_largest(w, n), inverse = 127.0f * (1.0f / largest);
+    int   multiply =
+        q->mode == MODE_LLM && q->scale_dtype == TSR_F32 && largest > 0.0f && isfinite(inverse);
+    for (uint64_t k = 0; k < n; k++)
+        codes[k] =
+            (unsigned char)(128 + (int)(multiply ? rintf(w[k] * inverse) : code_of(w[k], scale)));
 }
 
 static tsr_status check_maxima(const struct tsr_quant_job *job, struct tsr_err *err)
@@ -145,8 +174,7 @@ static tsr_status int8_quantize(const void *self, const struct tsr_quant_job *jo
                             q->scale_dtype == TSR_F16 ? "; use scale: f32" : "");
         memset(meta, 0, meta_bytes);
         wt_scale_put(meta, 0, q->scale_dtype, scale);
-        for (uint64_t k = 0; k < w->cols; k++)
-            codes[k] = (unsigned char)((int)code_of(row[k], scale) + 128);
+        row_codes(q, row, w->cols, scale, codes);
     }
     return TSR_OK;
 }
@@ -165,15 +193,32 @@ static tsr_status int8_dequantize(const void *self, const struct tsr_quant_job *
     return TSR_OK;
 }
 
+static const void *int8_extension(const void *self, const char *id)
+{
+    const struct int8 *q = self;
+    return q->mode == MODE_SMOOTH && strcmp(id, TSR_QUANTIZER_BLOCK) == 0 ? &int8_smooth : NULL;
+}
+
+static const struct tsr_choice mode_choices[] = {
+    { "plain", "weights only; scales by the calibrated input maxima", MODE_PLAIN },
+    { "llm", "LLM.int8: under act a8 large inputs are kept in F32", MODE_LLM },
+    { "smooth", "SmoothQuant: large inputs are moved into the weights first", MODE_SMOOTH },
+};
 static const struct tsr_choice scale_choices[] = {
     { "f16", "2 bytes a row; a scale must be a normal F16 number", TSR_F16 },
     { "f32", "4 bytes a row", TSR_F32 },
 };
 
 static const struct tsr_option options[] = {
+    TSR_OPTION_ENUM(struct int8_options, mode, MODE_PLAIN, mode_choices,
+                    "How weights and inputs become 8 bits."),
     TSR_OPTION_BOOL(struct int8_options, clip, 1,
-                    "Choose each row's clip with the calibrated input maxima; false: none."),
+                    "plain: choose each row's clip with the calibrated input maxima; false: none."),
     TSR_OPTION_ENUM(struct int8_options, scale, TSR_F16, scale_choices, "Type of the scales."),
+    TSR_OPTION_REAL(struct int8_options, threshold, 6.0, 0.0, 1e30, NULL,
+                    "llm: inputs of this magnitude and more stay F32; 0: none do."),
+    TSR_OPTION_REAL(struct int8_options, alpha, 0.5, 0.0, 1.0, NULL,
+                    "smooth: how much of an outlier moves into the weights."),
 };
 
 static const struct tsr_quantizer_v1 table = {
@@ -185,6 +230,7 @@ static const struct tsr_quantizer_v1 table = {
     .plan = int8_plan,
     .quantize = int8_quantize,
     .dequantize = int8_dequantize,
+    .extension = int8_extension,
 };
 
 static const struct tsr_component component = {
@@ -192,7 +238,7 @@ static const struct tsr_component component = {
     .option_stride = sizeof(struct tsr_option),
     .kind = TSR_KIND_QUANTIZER,
     .name = "int8",
-    .summary = "8 bits per weight, one scale per row, clipped with the calibrated input maxima.",
+    .summary = "8 bits per weight, one scale per row: plain, LLM.int8 or SmoothQuant.",
     .iface = &table,
     .options = options,
     .n_options = sizeof options / sizeof *options,

@@ -1,0 +1,212 @@
+/* Folding of scales: into the columns of a site's linears, the rows of the linear or the norm that
+ * makes the site's input, and the statistics of that input.  Clips come last. */
+#include "block_internal.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void tsr_block_fold_free(struct tsr_block_fold *f)
+{
+    for (int i = 0; i < TSR_LINEARS; i++)
+        free(f->lin[i].data);
+    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+        free((void *)(uintptr_t)f->norm[i].gain);
+        free((void *)(uintptr_t)f->norm[i].bias);
+    }
+    for (int i = 0; i < TSR_SITES; i++)
+        free(f->scale[i]);
+    *f = (struct tsr_block_fold){ 0 };
+}
+
+/* ---- weights -------------------------------------------------------------- */
+
+static float *row_of(const struct tsr_matrix *w, uint64_t r)
+{
+    return (float *)w->data + r * w->cols;
+}
+
+static void scale_columns(const struct tsr_matrix *w, const float *scale)
+{
+    for (uint64_t r = 0; r < w->rows; r++)
+        for (uint64_t c = 0; c < w->cols; c++)
+            row_of(w, r)[c] *= scale[c];
+}
+
+static void divide_rows(const struct tsr_matrix *w, const float *scale)
+{
+    for (uint64_t r = 0; r < w->rows; r++)
+        for (uint64_t c = 0; c < w->cols; c++)
+            row_of(w, r)[c] /= scale[r];
+}
+
+static void clamp(const struct tsr_matrix *w, const float *clip, uint64_t group)
+{
+    uint64_t width = group && group < w->cols ? group : w->cols;
+    uint64_t groups = w->cols / width + (w->cols % width != 0);
+    for (uint64_t r = 0; r < w->rows; r++) {
+        float *row = row_of(w, r);
+        for (uint64_t c = 0; c < w->cols; c++) {
+            float limit = clip[r * groups + c / width];
+            row[c] = row[c] > limit ? limit : row[c] < -limit ? -limit : row[c];
+        }
+    }
+}
+
+static tsr_status check_finite(const struct tsr_matrix *w, struct tsr_err *err)
+{
+    for (uint64_t r = 0; r < w->rows; r++)
+        for (uint64_t c = 0; c < w->cols; c++)
+            if (!isfinite(row_of(w, r)[c]))
+                return tsr_fail(err, TSR_E_INPUT,
+                                "tensor '%s': row %llu column %llu is %g with the searched scales",
+                                w->name, (unsigned long long)r, (unsigned long long)c,
+                                (double)row_of(w, r)[c]);
+    return TSR_OK;
+}
+
+/* ---- norms ---------------------------------------------------------------- */
+
+/* v / scale as fresh memory, for a gain that is used as v + offset. */
+static tsr_status divided(const float *v, const float *scale, uint64_t n, double offset,
+                          const char *what, uint64_t layer, float **out, struct tsr_err *err)
+{
+    float *d = tsr_new(n, sizeof *d);
+    if (!d)
+        return tsr_fail_nomem(err, n * sizeof *d, "a folded norm");
+    *out = d; /* freed with the fold */
+    for (uint64_t i = 0; i < n; i++) {
+        d[i] = (float)(((double)v[i] + offset) / (double)scale[i] - offset);
+        if (!isfinite(d[i]))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "layer %llu: the %s of channel %llu is %g with the searched scales",
+                            (unsigned long long)layer, what, (unsigned long long)i, (double)d[i]);
+    }
+    return TSR_OK;
+}
+
+static tsr_status fold_norm(const struct block_view *v, enum tsr_site site, const float *scale,
+                            struct tsr_block_fold *f, struct tsr_err *err)
+{
+    const struct tsr_layer *l = &v->job->model->layers[v->job->layer];
+    bool                    attention = site == TSR_SITE_ATTN_IN;
+    const struct tsr_norm  *n = attention ? &l->attn_in : &l->ffn_in;
+    struct tsr_norm        *out = &f->norm[attention ? TSR_OVERLAY_ATTN_IN : TSR_OVERLAY_FFN_IN];
+    uint64_t                hidden = v->job->model->hp.hidden;
+    float                  *gain = NULL, *bias = NULL;
+    tsr_status st = divided(n->gain, scale, hidden, (double)v->job->model->hp.norm_gain_offset,
+                            "norm gain", v->job->layer, &gain, err);
+    if (st == TSR_OK && n->bias)
+        st = divided(n->bias, scale, hidden, 0.0, "norm bias", v->job->layer, &bias, err);
+    out->gain = gain;
+    out->bias = bias;
+    return st;
+}
+
+/* ---- all of it -------------------------------------------------------------- */
+
+static bool all_ones(const float *v, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (v[i] != 1.0f)
+            return false;
+    return true;
+}
+
+tsr_status block_fold(struct block_view *v, struct tsr_block_fold *f, struct tsr_err *err)
+{
+    for (uint64_t s = 0; s < v->n; s++)
+        for (uint64_t i = 0; i < v->site[s].n_linears; i++)
+            scale_columns(v->list[s][i], v->choice[s].scale);
+    for (uint64_t s = 0; s < v->n; s++) {
+        const struct tsr_block_site *site = &v->site[s];
+        if (site->producer == TSR_PRODUCER_LINEAR)
+            divide_rows(v->list[site->producer_site][site->producer_linear], v->choice[s].scale);
+    }
+    for (uint64_t s = 0; s < v->n; s++)
+        for (uint64_t i = 0; i < v->site[s].n_linears; i++) {
+            const struct tsr_matrix *w = v->list[s][i];
+            clamp(w, v->clip[s][i], v->table->clip_group(v->q->self, w->cols));
+            TSR_TRY(check_finite(w, err));
+        }
+    for (uint64_t s = 0; s < v->n; s++) {
+        if (all_ones(v->choice[s].scale, v->site[s].cols))
+            continue;
+        if (v->site[s].producer == TSR_PRODUCER_NORM)
+            TSR_TRY(fold_norm(v, v->id[s], v->choice[s].scale, f, err));
+        f->scale[v->id[s]] = v->choice[s].scale;
+        v->choice[s].scale = NULL;
+    }
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (v->wide[i].data) {
+            f->lin[i] = v->wide[i];
+            v->wide[i].data = NULL;
+        }
+    return TSR_OK;
+}
+
+/* ---- statistics -------------------------------------------------------------- */
+
+void tsr_block_stats_free(struct tsr_quant_stats *s)
+{
+    free((void *)(uintptr_t)s->hessian);
+    free((void *)(uintptr_t)s->absmax);
+    free((void *)(uintptr_t)s->mean);
+    free((void *)(uintptr_t)s->variance);
+    free((void *)(uintptr_t)s->mean_abs);
+    free((void *)(uintptr_t)s->inputs);
+    *s = (struct tsr_quant_stats){ .struct_size = sizeof *s };
+}
+
+/* rows of v, each element divided by its column's scale, `power` times, and, if by_row, by its
+ * row's; NULL stays NULL. */
+static tsr_status divide(const float **out, const float *v, uint64_t rows, uint64_t cols,
+                         const float *scale, int power, bool by_row, struct tsr_err *err)
+{
+    uint64_t n;
+    *out = NULL;
+    if (!v)
+        return TSR_OK;
+    float *d = tsr_mul(rows, cols, &n) ? tsr_new_aligned(n, sizeof *d) : NULL;
+    if (!d)
+        return tsr_fail_nomem(err, rows * cols * sizeof *d, "statistics of scaled inputs");
+    *out = d;
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t c = 0; c < cols; c++) {
+            double x = (double)v[r * cols + c];
+            for (int i = 0; i < power; i++)
+                x /= (double)scale[c];
+            d[r * cols + c] = (float)(by_row ? x / (double)scale[r] : x);
+        }
+    return TSR_OK;
+}
+
+tsr_status tsr_block_stats(const struct tsr_block_fold *f, enum tsr_site site,
+                           const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
+                           bool *owned, struct tsr_err *err)
+{
+    const float *s = f->scale[site];
+    uint64_t     n = in->cols;
+    *out = *in;
+    *owned = s != NULL;
+    if (!s)
+        return TSR_OK;
+    out->sensitivity = NULL;
+    out->hessian = out->absmax = out->mean = out->variance = out->mean_abs = out->inputs = NULL;
+    tsr_status st = divide(&out->hessian, in->hessian, n, n, s, 1, true, err);
+    if (st == TSR_OK)
+        st = divide(&out->absmax, in->absmax, 1, n, s, 1, false, err);
+    if (st == TSR_OK)
+        st = divide(&out->mean, in->mean, 1, n, s, 1, false, err);
+    if (st == TSR_OK)
+        st = divide(&out->variance, in->variance, 1, n, s, 2, false, err);
+    if (st == TSR_OK)
+        st = divide(&out->mean_abs, in->mean_abs, 1, n, s, 1, false, err);
+    if (st == TSR_OK)
+        st = divide(&out->inputs, in->inputs, in->input_rows, n, s, 1, false, err);
+    if (st != TSR_OK)
+        tsr_block_stats_free(out);
+    return st;
+}

@@ -1,0 +1,236 @@
+/* awq - activation-aware weight quantization: columns that see large inputs are scaled up before
+ * rounding and their inputs down, ranges are clipped by what that does to the output.  The
+ * searches look at a whole block (search.c, clip.c); what is packed here are plain groups with
+ * a scale and a zero point.  See README.md. */
+#include "awq.h"
+
+struct awq_options {
+    int64_t bits, group;
+    int32_t clip;
+    int64_t scale;
+};
+
+void *awq_alloc(const struct awq *q, uint64_t n, uint64_t size)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes))
+        return NULL;
+    return q->host->alloc(q->host->ctx, bytes, 64);
+}
+
+void awq_release(const struct awq *q, void *p, uint64_t n, uint64_t size)
+{
+    if (p)
+        q->host->release(q->host->ctx, p, n * size);
+}
+
+static tsr_status awq_create(const struct tsr_host *host, const void *opts, void **self,
+                             struct tsr_err *err)
+{
+    const struct awq_options *o = opts;
+    if (o->group == 0)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "group: 0 columns share no scale; use -1 for the whole row, or 1 or more");
+    struct awq *q = host->alloc(host->ctx, sizeof *q, 16);
+    if (!q)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for awq", sizeof *q);
+    *q = (struct awq){ .host = host,
+                       .bits = (uint32_t)o->bits,
+                       .scale_dtype = (uint32_t)o->scale,
+                       .group = o->group < 0 ? 0 : (uint64_t)o->group,
+                       .clip = o->clip };
+    *self = q;
+    return TSR_OK;
+}
+
+static void awq_destroy(void *self)
+{
+    struct awq *q = self;
+    if (q)
+        q->host->release(q->host->ctx, q, sizeof *q);
+}
+
+static struct tsr_format awq_format(const struct awq *q)
+{
+    return (struct tsr_format){ .id = TSR_FORMAT_INT,
+                                .bits = q->bits,
+                                .zero = TSR_ZERO_STORED,
+                                .group = q->group,
+                                .scale_dtype = q->scale_dtype };
+}
+
+static tsr_status awq_plan(const void *self, const struct tsr_matrix *w,
+                           struct tsr_quant_plan *plan, struct tsr_err *err)
+{
+    const struct awq *q = self;
+    if (w->rows == 0 || w->cols == 0 || w->cols > UINT64_C(1) << 40)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "a matrix of %llu x %llu cannot be quantized",
+                        (unsigned long long)w->rows, (unsigned long long)w->cols);
+    struct tsr_format f = awq_format(q);
+    f.struct_size = plan->format.struct_size;
+    plan->format = f;
+    plan->rows_per_unit = 1;
+    plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
+    plan->meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    plan->scratch_bytes = w->cols * (sizeof(float) + 1); /* a widened row and its codes */
+    plan->need = 0;
+    return TSR_OK;
+}
+
+static tsr_status awq_quantize(const void *self, const struct tsr_quant_job *job,
+                               struct tsr_err *err)
+{
+    const struct awq        *q = self;
+    const struct tsr_matrix *w = job->src;
+    struct tsr_format        f = awq_format(q);
+    uint64_t                 code_bytes = tsr_format_int_code_bytes(&f, w->cols);
+    uint64_t                 meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    uint64_t                 groups = awq_groups(q, w->cols);
+    uint64_t                 zeros = groups * (q->scale_dtype == TSR_F32 ? 4u : 2u);
+    float                   *row = job->scratch;
+    uint8_t                 *codes = (uint8_t *)(row + w->cols);
+    for (uint64_t r = 0; r < w->rows; r++) {
+        if (q->host->cancelled(q->host->ctx))
+            return tsr_fail(err, TSR_E_CANCELLED, "stopped");
+        unsigned char *meta = (unsigned char *)job->meta + r * meta_bytes;
+        wt_row(row, w, r);
+        tsr_status st = wt_check(w, row, job->first_row + r, err);
+        if (st != TSR_OK)
+            return st;
+        memset(meta, 0, meta_bytes);
+        for (uint64_t g = 0; g < groups; g++) {
+            struct awq_span   s = awq_span_of(q, w->cols, g);
+            struct awq_params p = awq_params_of(q, row + s.begin, s.end - s.begin);
+            if (p.scale == 0.0f)
+                return tsr_fail(
+                    err, TSR_E_NUMERIC,
+                    "tensor '%s': row %llu group %llu: the scale is not a normal %s number%s",
+                    w->name ? w->name : "?", (unsigned long long)(job->first_row + r),
+                    (unsigned long long)g, q->scale_dtype == TSR_F16 ? "F16" : "F32",
+                    q->scale_dtype == TSR_F16 ? "; use scale: f32" : "");
+            wt_scale_put(meta, g, q->scale_dtype, p.scale);
+            meta[zeros + g] = (unsigned char)p.zero;
+            for (uint64_t k = s.begin; k < s.end; k++)
+                codes[k] = (uint8_t)awq_code(q, &p, row[k]);
+        }
+        wt_pack((unsigned char *)job->codes + r * code_bytes, codes, w->cols, q->bits);
+    }
+    return TSR_OK;
+}
+
+static tsr_status awq_dequantize(const void *self, const struct tsr_quant_job *job,
+                                 struct tsr_err *err)
+{
+    const struct awq *q = self;
+    struct tsr_format f = awq_format(q);
+    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, job->dst->cols);
+    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, job->dst->cols);
+    (void)err;
+    for (uint64_t r = 0; r < job->dst->rows; r++)
+        wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
+                      (const unsigned char *)job->codes + r * code_bytes,
+                      (const unsigned char *)job->meta + r * meta_bytes, &f, job->dst->cols,
+                      job->scratch);
+    return TSR_OK;
+}
+
+/* ---- the block ------------------------------------------------------------ */
+
+static uint64_t awq_block_need(const void *self)
+{
+    (void)self;
+    return TSR_NEED_MEAN_ABS | TSR_NEED_INPUTS;
+}
+
+static uint64_t awq_clip_group(const void *self, uint64_t cols)
+{
+    const struct awq *q = self;
+    (void)cols;
+    return q->group;
+}
+
+static tsr_status check_weights(const struct tsr_block_site *s, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < s->n_linears; i++)
+        for (uint64_t r = 0; r < s->linears[i]->rows; r++) {
+            tsr_status st = wt_check(s->linears[i], awq_row(s->linears[i], r), r, err);
+            if (st != TSR_OK)
+                return st;
+        }
+    return TSR_OK;
+}
+
+/* Every scale is found on the original block, every clip with all scales applied. */
+static tsr_status awq_search(const void *self, const struct tsr_block *b,
+                             struct tsr_block_choice *const *choices, struct tsr_err *err)
+{
+    const struct awq *q = self;
+    tsr_status        st = TSR_OK;
+    for (uint64_t i = 0; i < b->n_sites && st == TSR_OK; i++)
+        st = check_weights(b->sites[i], err);
+    for (uint64_t i = 0; i < b->n_sites && st == TSR_OK; i++)
+        st = awq_search_scale(q, b, i, choices[i], err);
+    for (uint64_t i = 0; q->clip && i < b->n_sites && st == TSR_OK; i++)
+        st = awq_search_clip(q, b, i, choices, err);
+    return st;
+}
+
+static const struct tsr_quantizer_block_v1 block_table = {
+    .struct_size = sizeof block_table,
+    .block_need = awq_block_need,
+    .clip_group = awq_clip_group,
+    .search = awq_search,
+};
+
+static const void *awq_extension(const void *self, const char *id)
+{
+    (void)self;
+    return strcmp(id, TSR_QUANTIZER_BLOCK) == 0 ? &block_table : NULL;
+}
+
+/* ---- description ----------------------------------------------------------- */
+
+static const struct tsr_choice scale_choices[] = {
+    { "f16", "2 bytes a group; a scale must be a normal F16 number", TSR_F16 },
+    { "f32", "4 bytes a group", TSR_F32 },
+};
+
+static const struct tsr_option options[] = {
+    TSR_OPTION_INT(struct awq_options, bits, 4, 2, 8, "bits", "Width of a code."),
+    TSR_OPTION_INT(struct awq_options, group, 128, -1, INT64_C(1) << 40, "columns",
+                   "Columns that share a scale; -1: the whole row."),
+    TSR_OPTION_BOOL(struct awq_options, clip, 1,
+                    "Search each group's range for the smallest change of the output."),
+    TSR_OPTION_ENUM(struct awq_options, scale, TSR_F16, scale_choices, "Type of the scales."),
+};
+
+static const struct tsr_quantizer_v1 table = {
+    .struct_size = sizeof(struct tsr_quantizer_v1),
+    .src_dtypes = 1u << TSR_F32 | 1u << TSR_F16 | 1u << TSR_BF16,
+    .promises = TSR_QUANT_DETERMINISTIC,
+    .create = awq_create,
+    .destroy = awq_destroy,
+    .plan = awq_plan,
+    .quantize = awq_quantize,
+    .dequantize = awq_dequantize,
+    .extension = awq_extension,
+};
+
+static const struct tsr_component component = {
+    .struct_size = sizeof(struct tsr_component),
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_QUANTIZER,
+    .name = "awq",
+    .summary = "Activation-aware scales and clips found per block, then groups of 2 to 8 bits.",
+    .iface = &table,
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct awq_options),
+};
+
+static const struct tsr_component *const components[] = { &component };
+
+TSR_PLUGIN_SYMBOL(awq) = {
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.awq",  .version = "1.0.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components, .n_components = 1,  .needs_minor = 0,
+};
