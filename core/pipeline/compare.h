@@ -9,7 +9,7 @@ struct compare_keys {
 };
 struct measure_keys {
     const struct tsr_node *perplexity, *speed;
-    int32_t                kl;
+    int32_t                kl, a8;
 };
 struct speed_keys {
     int64_t prompt, generate, repeats, act;
@@ -18,15 +18,16 @@ struct speed_keys {
 /* One column of numbers.  Arm 0 is the original. */
 struct compare_arm {
     const char            *name;
-    const struct tsr_node *quantize; /* NULL: the original */
-    struct tsr_overlay    *overlay;  /* owned */
-    struct tsr_engine     *engine;   /* of the measurement in work; owned */
-    tsr_status             status;   /* the first thing that failed in this arm */
+    const struct tsr_node *quantize;  /* NULL: the original */
+    struct tsr_overlay    *overlay;   /* owned */
+    struct tsr_engine     *engine;    /* of the measurement in work; owned */
+    struct tsr_engine     *engine_a8; /* the same under act a8, with measure.a8; owned */
+    tsr_status             status;    /* the first thing that failed in this arm */
     struct tsr_errbuf      error;
     uint64_t               bytes;
     double                 bits;
-    bool                   has_eval, has_speed;
-    struct tsr_eval_result eval;
+    bool                   has_eval, has_a8, has_speed;
+    struct tsr_eval_result eval, a8;
     double                *prefill, *decode; /* [repeats] tokens/s */
     double                 prefill_median, decode_median;
     json_t                *texts; /* samples; owned */

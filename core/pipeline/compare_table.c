@@ -30,6 +30,11 @@ static json_t *arm_json(const struct compare *c, const struct compare_arm *a)
              tsr_json_put_real(j, "bits_per_weight", a->bits);
     if (a->has_eval)
         ok = ok && tsr_eval_result_put(j, c->windows, &a->eval);
+    if (a->has_a8) {
+        json_t *a8 = json_object();
+        ok = tsr_eval_result_put(a8, c->windows, &a->a8) && ok;
+        ok = tsr_json_put(j, "a8", a8) && ok;
+    }
     if (a->has_speed)
         ok = ok && put_speed(j, c, a);
     if (a->texts && json_array_size(a->texts))
@@ -46,7 +51,8 @@ static bool put_perplexity_of(json_t *j, const struct compare *c)
     bool    ok = o && tsr_json_put_int(o, "tokens", c->windows->tokens) &&
               tsr_json_put_text(o, "counted", c->windows->words ? "words" : "tokens") &&
               tsr_json_put_text(o, "act", "f32") && tsr_json_put_text(o, "device", c->device) &&
-              tsr_json_put(o, "kl", json_boolean(c->measure.kl));
+              tsr_json_put(o, "kl", json_boolean(c->measure.kl)) &&
+              tsr_json_put(o, "a8", json_boolean(c->measure.a8));
     return tsr_json_put(j, "perplexity_of", o) && ok;
 }
 
@@ -132,6 +138,11 @@ static void cell(FILE *to, int width, int digits, double v, const char *unit)
     (void)fprintf(to, "  %*s", width, text);
 }
 
+static bool has_a8(const json_t *r)
+{
+    return json_is_true(json_object_get(json_object_get(r, "perplexity_of"), "a8"));
+}
+
 static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
 {
     char bytes[32];
@@ -146,6 +157,8 @@ static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
         cell(to, 16, 4, real_of(a, "perplexity"), "");
         cell(to, 9, 6, real_of(json_object_get(a, "kl"), "mean"), "");
         cell(to, 9, 2, 100 * real_of(a, "top1"), " %");
+        if (has_a8(r))
+            cell(to, 10, 4, real_of(json_object_get(a, "a8"), "perplexity"), "");
     }
     if (json_object_get(r, "speed_of")) {
         const json_t *s = json_object_get(a, "speed");
@@ -161,11 +174,15 @@ static void print_head(const json_t *r, int name, FILE *to)
     (void)fprintf(to, "%-*s  %10s  %12s", name, "", "bits per", "");
     if (p)
         (void)fprintf(to, "  %16s  %9s  %9s", "perplexity", "mean KL", "top-1");
+    if (has_a8(r))
+        (void)fprintf(to, "  %10s", "perplexity");
     if (s)
         (void)fprintf(to, "  %9s  %9s", "prefill", "decode");
     (void)fprintf(to, "\n%-*s  %10s  %12s", name, "arm", "weight", "bytes");
     if (p)
         (void)fprintf(to, "  %16s  %9s  %9s", text_of(p, "protocol"), "(nats)", "agreement");
+    if (has_a8(r))
+        (void)fprintf(to, "  %10s", "act a8");
     if (s)
         (void)fprintf(to, "  %9s  %9s", "tokens/s", "tokens/s");
     (void)fprintf(to, "\n");

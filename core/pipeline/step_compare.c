@@ -27,6 +27,8 @@ static const struct tsr_option measure_options[] = {
     TSR_OPTION_NODE(struct measure_keys, speed, "prompt, generate, repeats, act."),
     TSR_OPTION_BOOL(struct measure_keys, kl, 1,
                     "With perplexity: mean KL and top-1 agreement with the original."),
+    TSR_OPTION_BOOL(struct measure_keys, a8, 0,
+                    "With perplexity: also with int8 activations, for packed arms."),
 };
 static const struct tsr_option speed_options[] = {
     TSR_OPTION_INT(struct speed_keys, prompt, 256, 1, 1 << 20, "tokens", "Tokens of prefill."),
@@ -117,11 +119,18 @@ static tsr_status read_all(struct compare *c, struct tsr_job *job, const struct 
     return read_arms(c, d, err);
 }
 
+static void stop_engines(struct compare_arm *a)
+{
+    tsr_engine_destroy(a->engine);
+    tsr_engine_destroy(a->engine_a8);
+    a->engine = a->engine_a8 = NULL;
+}
+
 static void release(struct compare *c)
 {
     for (uint64_t i = 0; i < c->n; i++) {
         struct compare_arm *a = &c->arms[i];
-        tsr_engine_destroy(a->engine);
+        stop_engines(a);
         tsr_overlay_destroy(a->overlay);
         json_decref(a->texts);
         free(a->prefill);
@@ -210,40 +219,58 @@ static tsr_status quantize(struct compare *c, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status evaluate_arms(struct compare *c, struct tsr_eval_arm *list, struct tsr_err *err)
+/* An engine for the arm's evaluation, and its place in the list. */
+static tsr_status list_arm(struct compare *c, struct compare_arm *a, uint32_t act,
+                           struct tsr_engine **e, struct tsr_eval_arm *list, uint64_t *n,
+                           struct tsr_err *err)
 {
     struct tsr_engine_options eo = {
-        .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1, .context = c->windows->window
+        .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = c->windows->window
     };
+    TSR_TRY(tsr_engine_create(e, c->job->registry, c->job->model, a->overlay, &eo, err));
+    list[(*n)++] = (struct tsr_eval_arm){ .name = a->name, .engine = *e };
+    return TSR_OK;
+}
+
+/* What the list found for an engine, if the arm has it; the first failure is the arm's. */
+static tsr_status take(struct compare_arm *a, const struct tsr_engine *e,
+                       const struct tsr_eval_arm **next, struct tsr_eval_result *result, bool *has,
+                       struct tsr_err *err)
+{
+    if (!e)
+        return TSR_OK;
+    const struct tsr_eval_arm *found = (*next)++;
+    if (found->status != TSR_OK)
+        return compare_arm_failed(a, found->status, found->error.text, err);
+    *result = found->result;
+    *has = true;
+    return TSR_OK;
+}
+
+static tsr_status evaluate_arms(struct compare *c, struct tsr_eval_arm *list, struct tsr_err *err)
+{
     uint64_t n = 0;
     for (uint64_t i = 0; i < c->n; i++) {
         struct compare_arm *a = &c->arms[i];
         struct tsr_errbuf   e = TSR_ERRBUF(e);
         if (a->status != TSR_OK)
             continue;
-        tsr_status st =
-            tsr_engine_create(&a->engine, c->job->registry, c->job->model, a->overlay, &eo, &e.err);
-        if (st == TSR_OK)
-            list[n++] = (struct tsr_eval_arm){ .name = a->name, .engine = a->engine };
-        else if (i == 0)
+        tsr_status st = list_arm(c, a, TSR_ACT_F32, &a->engine, list, &n, &e.err);
+        if (st == TSR_OK && a->overlay && c->measure.a8)
+            st = list_arm(c, a, TSR_ACT_A8, &a->engine_a8, list, &n, &e.err);
+        if (st != TSR_OK && i == 0)
             return tsr_fail(err, st, "%s", e.text);
-        else
+        if (st != TSR_OK)
             TSR_TRY(compare_arm_failed(a, st, e.text, err));
     }
     (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(c->arms[0].engine));
     TSR_TRY(tsr_eval_arms(list, n, c->measure.kl ? 0 : n, tsr_registry_pool(c->job->registry),
                           c->windows, err));
-    for (uint64_t i = 0, k = 0; i < c->n; i++) {
+    const struct tsr_eval_arm *next = list;
+    for (uint64_t i = 0; i < c->n; i++) {
         struct compare_arm *a = &c->arms[i];
-        if (!a->engine)
-            continue;
-        if (list[k].status == TSR_OK) {
-            a->eval = list[k].result;
-            a->has_eval = true;
-        } else {
-            TSR_TRY(compare_arm_failed(a, list[k].status, list[k].error.text, err));
-        }
-        k++;
+        TSR_TRY(take(a, a->engine, &next, &a->eval, &a->has_eval, err));
+        TSR_TRY(take(a, a->engine_a8, &next, &a->a8, &a->has_a8, err));
     }
     return TSR_OK;
 }
@@ -252,7 +279,7 @@ static tsr_status evaluate(struct compare *c, struct tsr_err *err)
 {
     TSR_TRY(tsr_step_need_tokenizer(c->job, "perplexity", err));
     char                *text = tsr_job_input(c->job, c->eval.text);
-    struct tsr_eval_arm *list = tsr_new(c->n, sizeof *list);
+    struct tsr_eval_arm *list = tsr_new(2 * c->n, sizeof *list);
     tsr_status st = text && list ? TSR_OK : tsr_fail_nomem(err, c->n * sizeof *list, "arms");
     if (st == TSR_OK)
         st = tsr_eval_keys_windows(&c->eval, text, c->job->tokenizer, c->job->model, &c->windows,
@@ -261,10 +288,8 @@ static tsr_status evaluate(struct compare *c, struct tsr_err *err)
         st = evaluate_arms(c, list, err);
     free(text);
     free(list);
-    for (uint64_t i = 0; i < c->n; i++) {
-        tsr_engine_destroy(c->arms[i].engine);
-        c->arms[i].engine = NULL;
-    }
+    for (uint64_t i = 0; i < c->n; i++)
+        stop_engines(&c->arms[i]);
     return st;
 }
 

@@ -65,13 +65,18 @@ static void put_cell(struct tsr_writer *w, const json_t *v, int digits, double f
 
 /* ---- compare ---------------------------------------------------------------- */
 
+static bool has_a8(const json_t *r)
+{
+    return json_is_true(json_object_get(json_object_get(r, "perplexity_of"), "a8"));
+}
+
 static void put_arm(struct tsr_writer *w, const json_t *r, const json_t *a)
 {
     tsr_writer_printf(w, "<tr><td>");
     put_text(w, text_of(a, "name"));
     tsr_writer_printf(w, "</td>");
     if (json_object_get(a, "failed")) {
-        tsr_writer_printf(w, "<td class='text bad' colspan=7>failed: ");
+        tsr_writer_printf(w, "<td class='text bad' colspan=8>failed: ");
         put_text(w, text_of(a, "failed"));
         tsr_writer_printf(w, "</td></tr>\n");
         return;
@@ -82,6 +87,8 @@ static void put_arm(struct tsr_writer *w, const json_t *r, const json_t *a)
         put_cell(w, json_object_get(a, "perplexity"), 4, 1);
         put_cell(w, json_object_get(json_object_get(a, "kl"), "mean"), 6, 1);
         put_cell(w, json_object_get(a, "top1"), 2, 100);
+        if (has_a8(r))
+            put_cell(w, json_object_get(json_object_get(a, "a8"), "perplexity"), 4, 1);
     }
     if (json_object_get(r, "speed_of")) {
         const json_t *s = json_object_get(a, "speed");
@@ -145,7 +152,8 @@ static void put_compare(struct tsr_writer *w, const json_t *r)
     if (p) {
         tsr_writer_printf(w, "<th>perplexity<br>");
         put_text(w, text_of(p, "protocol"));
-        tsr_writer_printf(w, "</th><th>mean KL<br>(nats)</th><th>top-1<br>agreement, %%</th>");
+        tsr_writer_printf(w, "</th><th>mean KL<br>(nats)</th><th>top-1<br>agreement, %%</th>%s",
+                          has_a8(r) ? "<th>perplexity<br>act a8</th>" : "");
     }
     if (json_object_get(r, "speed_of"))
         tsr_writer_printf(w, "<th>prefill<br>tokens/s</th><th>decode<br>tokens/s</th>");
