@@ -1,7 +1,7 @@
 /* rtn - round to nearest: every group of a row gets a scale (and a zero point) from its own
  * weights, every weight the nearest code.  The conventions for the range and the order of the
  * F32 operations are those of GPTQ's quantizer, of AWQ's and of absmax; see README.md. */
-#include "../weights.h"
+#include "../ranges.h"
 
 struct rtn_options {
     int64_t bits, group;
@@ -9,27 +9,14 @@ struct rtn_options {
     int64_t range, scale, rounding, seed;
 };
 
-enum { RANGE_GPTQ, RANGE_AWQ, RANGE_ABSMAX };
 enum { ROUND_NEAREST, ROUND_STOCHASTIC };
-
-#define MSE_TRIALS 80
-#define MSE_GRID   100.0
-#define MSE_POWER  2.4
-#define TINY_RANGE 1e-5f /* AWQ and absmax clamp their range here */
 
 struct rtn {
     const struct tsr_host *host;
-    uint32_t               bits, scale_dtype;
+    struct wt_rule         rule;
     uint64_t               group; /* 0: the whole row */
-    int                    symmetric, mse, stochastic;
-    int64_t                range;
+    int                    stochastic;
     uint64_t               seed;
-};
-
-/* How the weights of one group become codes: code = clamp(round(w/scale) + zero, lo, hi). */
-struct params {
-    float scale;
-    int   zero, lo, hi;
 };
 
 static tsr_status rtn_create(const struct tsr_host *host, const void *opts, void **self,
@@ -43,13 +30,13 @@ static tsr_status rtn_create(const struct tsr_host *host, const void *opts, void
     if (!q)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for rtn", sizeof *q);
     *q = (struct rtn){ .host = host,
-                       .bits = (uint32_t)o->bits,
-                       .scale_dtype = (uint32_t)o->scale,
+                       .rule = { .bits = (uint32_t)o->bits,
+                                 .scale_dtype = (uint32_t)o->scale,
+                                 .symmetric = o->symmetric || o->range == WT_RANGE_ABSMAX,
+                                 .mse = o->mse,
+                                 .range = o->range },
                        .group = o->group < 0 ? 0 : (uint64_t)o->group,
-                       .symmetric = o->symmetric || o->range == RANGE_ABSMAX,
-                       .mse = o->mse,
                        .stochastic = o->rounding == ROUND_STOCHASTIC,
-                       .range = o->range,
                        .seed = (uint64_t)o->seed };
     *self = q;
     return TSR_OK;
@@ -65,10 +52,10 @@ static void rtn_destroy(void *self)
 static struct tsr_format rtn_format(const struct rtn *q)
 {
     return (struct tsr_format){ .id = TSR_FORMAT_INT,
-                                .bits = q->bits,
-                                .zero = q->symmetric ? TSR_ZERO_MID : TSR_ZERO_STORED,
+                                .bits = q->rule.bits,
+                                .zero = q->rule.symmetric ? TSR_ZERO_MID : TSR_ZERO_STORED,
                                 .group = q->group,
-                                .scale_dtype = q->scale_dtype };
+                                .scale_dtype = q->rule.scale_dtype };
 }
 
 static tsr_status rtn_plan(const void *self, const struct tsr_matrix *w,
@@ -87,37 +74,6 @@ static tsr_status rtn_plan(const void *self, const struct tsr_matrix *w,
     plan->scratch_bytes = w->cols * (sizeof(float) + 1); /* a widened row and its codes */
     plan->need = 0;
     return TSR_OK;
-}
-
-/* Scale and zero point for a group whose range is lo..hi; scale 0 where the scale's type
- * cannot hold it. */
-static struct params params_of_range(const struct rtn *q, float lo, float hi)
-{
-    int           maxq = (1 << q->bits) - 1, mid = 1 << (q->bits - 1);
-    struct params p = { .lo = 0, .hi = maxq, .zero = mid };
-    float         scale;
-    if (q->range == RANGE_GPTQ)
-        scale = (hi - lo) / (float)maxq;
-    else if (!q->symmetric)
-        scale = wt_max(hi - lo, TINY_RANGE) / (float)maxq;
-    else
-        scale = wt_max(hi, TINY_RANGE) / (float)(mid - 1);
-    p.scale = wt_scale_round(scale, q->scale_dtype);
-    if (q->range == RANGE_ABSMAX)
-        p.lo = 1;
-    if (q->symmetric || p.scale == 0.0f)
-        return p;
-    float zero = q->range == RANGE_GPTQ ? rintf(-lo / p.scale) : -rintf(lo / p.scale);
-    p.zero = (int)wt_min(wt_max(zero, 0.0f), (float)maxq);
-    return p;
-}
-
-/* The quotient fits no int when the range does not contain the weights (AWQ), so it is
- * clamped as a float first; every clamped value gives the same code. */
-static int code_nearest(const struct params *p, float w)
-{
-    float c = rintf(wt_min(wt_max(w / p->scale, -1024.0f), 1024.0f)) + (float)p->zero;
-    return (int)wt_min(wt_max(c, (float)p->lo), (float)p->hi);
 }
 
 /* Philox 4x32-10, Salmon et al., SC 2011: uniform in [0,1) for (seed, row, column). */
@@ -140,75 +96,12 @@ static float uniform(uint64_t seed, uint64_t row, uint64_t col)
 }
 
 /* Rounds up with the probability of the fraction, so that the mean over seeds is w. */
-static int code_stochastic(const struct params *p, float w, float u)
+static int code_stochastic(const struct wt_params *p, float w, float u)
 {
     float x = wt_min(wt_max(w / p->scale, -1024.0f), 1024.0f);
     float down = floorf(x);
     float c = (x - down > u ? down + 1.0f : down) + (float)p->zero;
     return (int)wt_min(wt_max(c, (float)p->lo), (float)p->hi);
-}
-
-/* GPTQ's clip search: both ends shrink by 1 % of the range per trial; the first of the
- * smallest sum |w - w^|^2.4 wins.  Rounding is to nearest here, whatever it is later. */
-static struct params mse_search(const struct rtn *q, const float *w, uint64_t n, float lo, float hi)
-{
-    struct params best = params_of_range(q, lo, hi);
-    double        least = INFINITY;
-    for (int i = 0; i < MSE_TRIALS; i++) {
-        float         shrink = (float)(1.0 - i / MSE_GRID);
-        struct params p = params_of_range(q, shrink * lo, shrink * hi);
-        if (p.scale == 0.0f)
-            continue;
-        double error = 0.0;
-        for (uint64_t k = 0; k < n && error < least; k++) {
-            float d = p.scale * (float)(code_nearest(&p, w[k]) - p.zero) - w[k];
-            error += pow(fabs((double)d), MSE_POWER);
-        }
-        if (error < least) {
-            least = error;
-            best = p;
-        }
-    }
-    return best;
-}
-
-/* Parameters of one group; scale 0 when its type cannot hold it. */
-static struct params find_params(const struct rtn *q, const float *w, uint64_t n)
-{
-    float lo = w[0], hi = w[0];
-    for (uint64_t k = 1; k < n; k++) {
-        lo = wt_min(lo, w[k]);
-        hi = wt_max(hi, w[k]);
-    }
-    if (q->range == RANGE_GPTQ) {
-        lo = wt_min(lo, 0.0f);
-        hi = wt_max(hi, 0.0f);
-    }
-    if (q->symmetric) {
-        hi = wt_max(-lo, hi); /* two-sided also where no weight is negative */
-        lo = -hi;
-    }
-    if (q->range == RANGE_GPTQ) {
-        /* Nothing but zeros, or so close to it that the step is below the smallest F32:
-         * GPTQ's range for zeros, in which all of it takes the zero code. */
-        float steps = (float)((1 << q->bits) - 1);
-        if (hi == lo || (hi - lo) / steps == 0.0f) {
-            lo = -1.0f;
-            hi = 1.0f;
-            return params_of_range(q, lo, hi);
-        }
-    }
-    return q->mse ? mse_search(q, w, n, lo, hi) : params_of_range(q, lo, hi);
-}
-
-static tsr_status scale_refused(const struct rtn *q, const struct tsr_matrix *w, uint64_t row,
-                                uint64_t g, struct tsr_err *err)
-{
-    return tsr_fail(err, TSR_E_NUMERIC,
-                    "tensor '%s': row %llu group %llu: the scale is not a normal %s number%s",
-                    w->name ? w->name : "?", (unsigned long long)row, (unsigned long long)g,
-                    q->scale_dtype == TSR_F16 ? "F16" : "F32",
-                    q->scale_dtype == TSR_F16 ? "; use scale: f32" : "");
 }
 
 static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job,
@@ -220,7 +113,7 @@ static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job
     uint64_t                 code_bytes = tsr_format_int_code_bytes(&f, w->cols);
     uint64_t                 meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
     uint64_t groups = tsr_format_groups(&f, w->cols), width = groups == 1 ? w->cols : f.group;
-    uint64_t zeros = groups * (q->scale_dtype == TSR_F32 ? 4u : 2u);
+    uint64_t zeros = groups * (q->rule.scale_dtype == TSR_F32 ? 4u : 2u);
     float   *row = job->scratch;
     uint8_t *codes = (uint8_t *)(row + w->cols);
     for (uint64_t r = 0; r < w->rows; r++) {
@@ -234,19 +127,19 @@ static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job
             return st;
         memset(meta, 0, meta_bytes);
         for (uint64_t g = 0; g < groups; g++) {
-            uint64_t      begin = g * width, end = g + 1 == groups ? w->cols : begin + width;
-            struct params p = find_params(q, row + begin, end - begin);
+            uint64_t         begin = g * width, end = g + 1 == groups ? w->cols : begin + width;
+            struct wt_params p = wt_find_params(&q->rule, row + begin, end - begin);
             if (p.scale == 0.0f)
-                return scale_refused(q, w, n_row, g, err);
-            wt_scale_put(meta, g, q->scale_dtype, p.scale);
-            if (!q->symmetric)
+                return wt_scale_refused(q->rule.scale_dtype, w, n_row, g, err);
+            wt_scale_put(meta, g, q->rule.scale_dtype, p.scale);
+            if (!q->rule.symmetric)
                 meta[zeros + g] = (unsigned char)p.zero;
             for (uint64_t k = begin; k < end; k++)
                 codes[k] = (uint8_t)(q->stochastic
                                          ? code_stochastic(&p, row[k], uniform(q->seed, n_row, k))
-                                         : code_nearest(&p, row[k]));
+                                         : wt_code_nearest(&p, row[k]));
         }
-        wt_pack((unsigned char *)job->codes + r * code_bytes, codes, w->cols, q->bits);
+        wt_pack((unsigned char *)job->codes + r * code_bytes, codes, w->cols, q->rule.bits);
     }
     return TSR_OK;
 }
@@ -268,9 +161,10 @@ static tsr_status rtn_dequantize(const void *self, const struct tsr_quant_job *j
 }
 
 static const struct tsr_choice range_choices[] = {
-    { "gptq", "0 is always inside the range; asymmetric or symmetric as GPTQ's code", RANGE_GPTQ },
-    { "awq", "smallest to largest weight, zero point clamped, as AWQ's code", RANGE_AWQ },
-    { "absmax", "symmetric, step = largest |w| / (2^(bits-1)-1)", RANGE_ABSMAX },
+    { "gptq", "0 is always inside the range; asymmetric or symmetric as GPTQ's code",
+      WT_RANGE_GPTQ },
+    { "awq", "smallest to largest weight, zero point clamped, as AWQ's code", WT_RANGE_AWQ },
+    { "absmax", "symmetric, step = largest |w| / (2^(bits-1)-1)", WT_RANGE_ABSMAX },
 };
 static const struct tsr_choice scale_choices[] = {
     { "f16", "2 bytes a group; a scale must be a normal F16 number", TSR_F16 },
@@ -288,7 +182,7 @@ static const struct tsr_option options[] = {
                    "Columns that share a scale; -1: the whole row."),
     TSR_OPTION_BOOL(struct rtn_options, symmetric, 0,
                     "Range -m..m without a stored zero point (absmax always is)."),
-    TSR_OPTION_ENUM(struct rtn_options, range, RANGE_GPTQ, range_choices,
+    TSR_OPTION_ENUM(struct rtn_options, range, WT_RANGE_GPTQ, range_choices,
                     "How a group's range is found."),
     TSR_OPTION_BOOL(struct rtn_options, mse, 0,
                     "Search the clipped range with the smallest sum |w - w^|^2.4, 80 trials."),
