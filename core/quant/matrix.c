@@ -3,6 +3,7 @@
 #include "base/f16.h"
 #include "base/mem.h"
 #include "quant/quant.h"
+#include "tessera/quantizer_report.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -15,18 +16,20 @@
 #define MAX_SCRATCH (UINT64_C(1) << 36)
 
 struct work {
-    const struct tsr_quantizer   *q;
-    const struct tsr_matrix      *w;
-    const struct tsr_quant_stats *stats;
-    const void                   *prepared;
-    struct tsr_quant_plan         plan;
-    struct tsr_packed            *p;
-    uint64_t                      unit; /* rows in a unit */
-    double                       *row_error;
-    pthread_mutex_t               lock; /* guards the three below */
-    uint64_t                      failed_at;
-    tsr_status                    failed;
-    struct tsr_err               *err;
+    const struct tsr_quantizer           *q;
+    const struct tsr_matrix              *w;
+    const struct tsr_quant_stats         *stats;
+    const void                           *prepared;
+    struct tsr_quant_plan                 plan;
+    struct tsr_packed                    *p;
+    uint64_t                              unit; /* rows in a unit */
+    double                               *row_error;
+    const struct tsr_quantizer_report_v1 *report;   /* NULL: the plugin has none */
+    double                               *row_loss; /* [2][rows]: loss, rtn's loss */
+    pthread_mutex_t                       lock;     /* guards the three below */
+    uint64_t                              failed_at;
+    tsr_status                            failed;
+    struct tsr_err                       *err;
 };
 
 /* Keeps the sentence of the earliest rows, whichever worker came first.  Runs are taken in
@@ -117,7 +120,10 @@ static tsr_status run_rows(struct work *k, uint64_t begin, uint64_t end, struct 
                                  .scratch = scratch,
                                  .stats = k->stats,
                                  .prepared = k->prepared };
-    if (st == TSR_OK)
+    if (st == TSR_OK && k->report)
+        st = k->report->quantize(k->q->self, &job, k->row_loss + first,
+                                 k->row_loss + k->w->rows + first, err);
+    else if (st == TSR_OK)
         st = f->quantize(k->q->self, &job, err);
     if (st == TSR_E_NUMERIC) /* weights or options of the user's that cannot work */
         st = TSR_E_INPUT;
@@ -214,8 +220,12 @@ static tsr_status allocate(struct work *k, struct tsr_err *err)
         if (!p->dense)
             return tsr_fail_nomem(err, n * sizeof *p->dense, w->name);
     }
+    p->report =
+        (struct tsr_pack_report){ .seconds = NAN, .loss = NAN, .rtn_loss = NAN, .damping = NAN };
     k->row_error = tsr_new(w->rows, sizeof *k->row_error);
-    if (!p->codes || !p->meta || !p->plugin || !p->format_id || !k->row_error)
+    k->row_loss = k->report ? tsr_new(w->rows, 2 * sizeof *k->row_loss) : NULL;
+    if (!p->codes || !p->meta || !p->plugin || !p->format_id || !k->row_error ||
+        (k->report && !k->row_loss))
         return tsr_fail_nomem(err, units * (pl->code_bytes + pl->meta_bytes), w->name);
     return TSR_OK;
 }
@@ -229,6 +239,35 @@ static tsr_status make_plan(struct work *k, struct tsr_err *err)
     TSR_TRY(k->q->iface->plan(k->q->self, &shape, &k->plan, err));
     k->unit = k->plan.rows_per_unit ? k->plan.rows_per_unit : k->w->rows;
     return check_plan(k, err);
+}
+
+static double sum_of(const double *v, uint64_t n)
+{
+    double sum = 0.0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += v[i];
+    return sum;
+}
+
+/* What the plugin tells of its work; rows are added in order. */
+static void read_report(const struct work *k)
+{
+    struct tsr_quant_prepare_report pr = { .struct_size = sizeof pr };
+    struct tsr_pack_report         *to = &k->p->report;
+    to->loss = sum_of(k->row_loss, k->w->rows);
+    to->rtn_loss = sum_of(k->row_loss + k->w->rows, k->w->rows);
+    if (!k->prepared || !TSR_HAS(struct tsr_quantizer_report_v1, k->report, prepared))
+        return;
+    k->report->prepared(k->q->self, k->prepared, &pr);
+    to->damping = pr.damping;
+    to->retries = pr.retries;
+}
+
+static const struct tsr_quantizer_report_v1 *report_table(const struct tsr_quantizer *q)
+{
+    const struct tsr_quantizer_report_v1 *t =
+        q->iface->extension ? q->iface->extension(q->self, TSR_QUANTIZER_REPORT) : NULL;
+    return t && TSR_HAS(struct tsr_quantizer_report_v1, t, quantize) ? t : NULL;
 }
 
 static tsr_status quantize_widened(struct tsr_registry *r, struct work *k, struct tsr_err *err)
@@ -245,10 +284,9 @@ static tsr_status quantize_widened(struct tsr_registry *r, struct work *k, struc
     (void)pthread_mutex_destroy(&k->lock);
     if (st != TSR_OK)
         return k->failed;
-    double sum = 0.0;
-    for (uint64_t i = 0; i < k->w->rows; i++)
-        sum += k->row_error[i];
-    k->p->squared_error = sum;
+    k->p->squared_error = sum_of(k->row_error, k->w->rows);
+    if (k->report)
+        read_report(k);
     return TSR_OK;
 }
 
@@ -288,12 +326,15 @@ tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quanti
                         w->name);
     struct tsr_matrix wide;
     tsr_status        st = widen_for(q, w, &wide, err);
-    struct work       k = { .q = q, .w = &wide, .stats = stats, .prepared = prepared };
+    struct work       k = {
+              .q = q, .w = &wide, .stats = stats, .prepared = prepared, .report = report_table(q)
+    };
     if (st == TSR_OK)
         st = quantize_widened(r, &k, err);
     if (wide.data != w->data)
         free(wide.data);
     free(k.row_error);
+    free(k.row_loss);
     if (st != TSR_OK) {
         tsr_packed_destroy(k.p);
         return tsr_err_prefix(err, st, "quantizer '%s'", q->name);
@@ -316,6 +357,8 @@ tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantize
     void                  *prepared = NULL;
     if (k.plan.need && q->iface->prepare) {
         st = q->iface->prepare(q->self, &seen, &prepared, err);
+        if (st == TSR_E_NUMERIC) /* statistics of the user's that cannot work */
+            st = TSR_E_INPUT;
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "quantizer '%s', tensor '%s'", q->name, w->name);
     }

@@ -188,6 +188,8 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
     double                 start = tsr_now_s(), shared;
     if (need && in->q.iface->prepare)
         st = in->q.iface->prepare(in->q.self, &seen, &prepared, err);
+    if (st == TSR_E_NUMERIC) /* statistics that cannot work */
+        st = TSR_E_INPUT;
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "quantizer '%s', inputs of '%s'", in->q.name, w->name);
     shared = (tsr_now_s() - start) / (double)share;

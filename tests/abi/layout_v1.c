@@ -10,6 +10,7 @@
 #include "tessera/plugin.h"
 #include "tessera/quantizer.h"
 #include "tessera/quantizer_block.h"
+#include "tessera/quantizer_report.h"
 #include "tessera/solver.h"
 #include "tessera/transport.h"
 
@@ -142,6 +143,16 @@ SIZE(struct tsr_quantizer_block_v1, 32);
 AT(struct tsr_quantizer_block_v1, block_need, 8);
 AT(struct tsr_quantizer_block_v1, clip_group, 16);
 AT(struct tsr_quantizer_block_v1, search, 24);
+
+/* tessera/quantizer_report.h */
+SIZE(struct tsr_quant_prepare_report, 24);
+AT(struct tsr_quant_prepare_report, struct_size, 0);
+AT(struct tsr_quant_prepare_report, damping, 8);
+AT(struct tsr_quant_prepare_report, retries, 16);
+SIZE(struct tsr_quantizer_report_v1, 24);
+AT(struct tsr_quantizer_report_v1, struct_size, 0);
+AT(struct tsr_quantizer_report_v1, quantize, 8);
+AT(struct tsr_quantizer_report_v1, prepared, 16);
 
 /* tessera/quantizer.h */
 SIZE(struct tsr_matrix, 48);
