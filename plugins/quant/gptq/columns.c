@@ -1,0 +1,105 @@
+/* columns.c - the pass of GPTQ over the columns of a tile, in blocks.
+ *
+ * With L the factor of site.c and e the error of place j divided by L_jj, every later place i
+ * takes w_i -= e * L_ij.  Inside a block this is done at once; what the block does to the places
+ * behind it is one product of matrices. */
+#include "gptq.h"
+
+/* The factor's diagonal block, transposed, so that a column's reach is contiguous. */
+static void copy_triangle(struct gptq_tile *t, uint64_t begin, uint64_t n)
+{
+    const float *l = t->site->factor + begin * t->cols + begin;
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j <= i; j++)
+            t->tri[j * n + i] = l[i * t->cols + j];
+}
+
+static void spread(float *restrict to, const float *restrict error, float by)
+{
+    for (uint32_t r = 0; r < GPTQ_LANES; r++)
+        to[r] = to[r] - error[r] * by;
+}
+
+/* Quantizes the column at place begin + j and spreads its error over the rest of the block. */
+static tsr_status column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64_t n,
+                         struct tsr_err *err)
+{
+    uint64_t k = t->site->order[begin + j], g = k / t->width;
+    float    code[GPTQ_LANES], value[GPTQ_LANES], maxq = (float)((1 << t->q->rule.bits) - 1);
+    float   *u = t->e + (begin + j) * GPTQ_LANES, *e = t->side + j * GPTQ_LANES;
+    if (t->q->dynamic && k % t->width == 0) {
+        tsr_status st = gptq_params_dynamic(t, g, err);
+        if (st != TSR_OK)
+            return st;
+    }
+    gptq_round(code, value, u, gptq_at(t->scale, g), gptq_at(t->zero, g), maxq);
+    const float *l = t->tri + j * n;
+    for (uint32_t r = 0; r < GPTQ_LANES; r++) {
+        t->codes[k * GPTQ_LANES + r] = (uint8_t)code[r];
+        e[r] = (u[r] - value[r]) / l[j];
+    }
+    for (uint64_t i = j + 1; i < n; i++)
+        spread(t->e + (begin + i) * GPTQ_LANES, e, l[i]);
+    return TSR_OK;
+}
+
+/* An error that left F32 shows in its block: infinity times 0 is NaN. */
+static int all_finite(const float *v, uint64_t n)
+{
+    float sum = 0.0f;
+    for (uint64_t i = 0; i < n; i++)
+        sum += v[i] * 0.0f;
+    return sum == 0.0f;
+}
+
+static tsr_status block(struct gptq_tile *t, uint64_t begin, uint64_t n, struct tsr_err *err)
+{
+    const struct tsr_linalg_v1 *la = t->site->la;
+    uint64_t                    end = begin + n;
+    copy_triangle(t, begin, n);
+    for (uint64_t j = 0; j < n; j++) {
+        tsr_status st = column(t, begin, j, n, err);
+        if (st != TSR_OK)
+            return st;
+    }
+    if (!all_finite(t->side, n * GPTQ_LANES))
+        return tsr_fail(
+            err, TSR_E_NUMERIC,
+            "tensor '%s': rows %llu to %llu: the spread errors leave F32; a larger damp "
+            "helps",
+            t->src->name ? t->src->name : "?", (unsigned long long)t->n_row,
+            (unsigned long long)(t->n_row + t->rows - 1));
+    if (end == t->cols)
+        return TSR_OK;
+    return la->gemm(la->ctx, t->cols - end, t->rows, n, -1.0f,
+                    t->site->factor + end * t->cols + begin, t->cols, t->side, GPTQ_LANES, 0,
+                    t->e + end * GPTQ_LANES, GPTQ_LANES, err);
+}
+
+/* w - w^ in natural order. */
+static void errors(struct gptq_tile *t)
+{
+    for (uint64_t k = 0; k < t->cols; k++) {
+        const float *w = gptq_at(t->w, k), *scale = gptq_at(t->scale, k / t->width);
+        const float *zero = gptq_at(t->zero, k / t->width);
+        float       *e = t->e + k * GPTQ_LANES;
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            e[r] = w[r] - ((float)t->codes[k * GPTQ_LANES + r] - zero[r]) * scale[r];
+    }
+}
+
+tsr_status gptq_columns(struct gptq_tile *t, struct tsr_err *err)
+{
+    const struct tsr_host *host = t->q->host;
+    for (uint64_t i = 0; i < t->cols; i++)
+        memcpy(t->e + i * GPTQ_LANES, gptq_at(t->w, t->site->order[i]), GPTQ_LANES * sizeof *t->e);
+    for (uint64_t begin = 0; begin < t->cols; begin += t->q->block) {
+        if (host->cancelled(host->ctx))
+            return tsr_fail(err, TSR_E_CANCELLED, "stopped");
+        tsr_status st = block(t, begin, gptq_min(t->q->block, t->cols - begin), err);
+        if (st != TSR_OK)
+            return st;
+    }
+    errors(t);
+    return TSR_OK;
+}

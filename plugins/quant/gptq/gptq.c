@@ -1,0 +1,327 @@
+/* gptq - the component: options, sizes, and a run of rows as tiles.  See README.md. */
+#include "gptq.h"
+
+struct gptq_options {
+    int64_t bits, group;
+    int32_t symmetric, mse, act_order, static_groups;
+    double  damp;
+    int64_t scale, params, refine, block;
+};
+
+static tsr_status check_options(const struct gptq_options *o, struct tsr_err *err)
+{
+    if (o->group == 0)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "group: 0 columns share no scale; use -1 for the whole row, or 1 or more");
+    if (o->params == GPTQ_PARAMS_RANGE && o->group > 0 && o->act_order && !o->static_groups)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "act_order with params: range would find a group's range in the middle of "
+                        "its columns; add static_groups: true, or use params: weighted");
+    return TSR_OK;
+}
+
+static tsr_status gptq_create(const struct tsr_host *host, const void *opts, void **self,
+                              struct tsr_err *err)
+{
+    const struct gptq_options *o = opts;
+    tsr_status                 st = check_options(o, err);
+    if (st != TSR_OK)
+        return st;
+    struct gptq *q = host->alloc(host->ctx, sizeof *q, 16);
+    if (!q)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for gptq", sizeof *q);
+    int weighted = o->params == GPTQ_PARAMS_AUTO ? o->group > 0 && !o->static_groups
+                                                 : o->params == GPTQ_PARAMS_WEIGHTED;
+    *q = (struct gptq){ .host = host,
+                        .rule = { .bits = (uint32_t)o->bits,
+                                  .scale_dtype = (uint32_t)o->scale,
+                                  .symmetric = o->symmetric,
+                                  .mse = o->mse,
+                                  .range = WT_RANGE_GPTQ },
+                        .group = o->group < 0 ? 0 : (uint64_t)o->group,
+                        .weighted = weighted,
+                        .dynamic = !weighted && o->group > 0 && !o->static_groups,
+                        .act_order = o->act_order,
+                        .damp = o->damp,
+                        .refine = (uint64_t)o->refine,
+                        .block = (uint64_t)o->block };
+    if (weighted && o->mse)
+        host->log(host->ctx, TSR_LOG_INFO,
+                  "the weighted search of scales takes the place of mse; params: range has mse");
+    *self = q;
+    return TSR_OK;
+}
+
+static void gptq_destroy(void *self)
+{
+    struct gptq *q = self;
+    if (q)
+        q->host->release(q->host->ctx, q, sizeof *q);
+}
+
+static struct tsr_format gptq_format(const struct gptq *q)
+{
+    return (struct tsr_format){ .id = TSR_FORMAT_INT,
+                                .bits = q->rule.bits,
+                                .zero = q->rule.symmetric ? TSR_ZERO_MID : TSR_ZERO_STORED,
+                                .group = q->group,
+                                .scale_dtype = q->rule.scale_dtype };
+}
+
+/* ---- scratch ------------------------------------------------------------------------- */
+
+/* Gives the tile its arrays one behind the other; returns the bytes.  base may be NULL. */
+static uint64_t lay_out(struct gptq_tile *t, unsigned char *base)
+{
+    uint64_t       lanes = GPTQ_LANES, at = 0, block = t->q->block;
+    const uint64_t size[] = { t->cols * lanes * 4,   t->cols * lanes * 4, t->groups * lanes * 4,
+                              t->groups * lanes * 4, block * lanes * 4,   block * block * 4,
+                              t->cols * 4,           t->cols * lanes,     t->cols };
+    void          *part[sizeof size / sizeof *size];
+    for (uint64_t i = 0; i < sizeof size / sizeof *size; i++) {
+        part[i] = base ? base + at : NULL;
+        at += (size[i] + 63) / 64 * 64;
+    }
+    t->w = part[0];
+    t->e = part[1];
+    t->scale = part[2];
+    t->zero = part[3];
+    t->side = part[4];
+    t->tri = part[5];
+    t->row = part[6];
+    t->codes = part[7];
+    t->out = part[8];
+    return at;
+}
+
+static struct gptq_tile tile_of(const struct gptq *q, uint64_t cols)
+{
+    struct tsr_format f = gptq_format(q);
+    uint64_t          groups = tsr_format_groups(&f, cols);
+    return (struct gptq_tile){
+        .q = q, .cols = cols, .groups = groups, .width = groups == 1 ? cols : f.group
+    };
+}
+
+static tsr_status gptq_plan(const void *self, const struct tsr_matrix *w,
+                            struct tsr_quant_plan *plan, struct tsr_err *err)
+{
+    const struct gptq *q = self;
+    if (w->rows == 0 || w->cols == 0 || w->cols > UINT64_C(1) << 24)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "a matrix of %llu x %llu cannot be quantized by its Hessian",
+                        (unsigned long long)w->rows, (unsigned long long)w->cols);
+    struct tsr_format f = gptq_format(q);
+    struct gptq_tile  t = tile_of(q, w->cols);
+    f.struct_size = plan->format.struct_size;
+    plan->format = f;
+    plan->rows_per_unit = 1;
+    plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
+    plan->meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    plan->scratch_bytes = lay_out(&t, NULL);
+    plan->need = TSR_NEED_HESSIAN;
+    return TSR_OK;
+}
+
+/* ---- a run of rows --------------------------------------------------------------------- */
+
+static tsr_status gptq_prepare(void *self, const struct tsr_quant_stats *stats, void **prepared,
+                               struct tsr_err *err)
+{
+    struct gptq_site *s = NULL;
+    tsr_status        st = gptq_site_create(self, stats, &s, err);
+    if (st == TSR_OK)
+        *prepared = s;
+    return st;
+}
+
+static void gptq_unprepare(void *self, void *prepared)
+{
+    gptq_site_destroy(self, prepared);
+}
+
+/* Row `lane` of the tile into its bytes. */
+static void pack(const struct gptq_tile *t, const struct tsr_format *f, uint64_t lane,
+                 unsigned char *codes, unsigned char *meta)
+{
+    uint64_t zeros = t->groups * (f->scale_dtype == TSR_F32 ? 4u : 2u);
+    memset(meta, 0, tsr_format_int_meta_bytes(f, t->cols));
+    for (uint64_t g = 0; g < t->groups; g++) {
+        wt_scale_put(meta, g, f->scale_dtype, t->scale[g * GPTQ_LANES + lane]);
+        if (f->zero == TSR_ZERO_STORED)
+            meta[zeros + g] = (unsigned char)t->zero[g * GPTQ_LANES + lane];
+    }
+    for (uint64_t k = 0; k < t->cols; k++)
+        t->out[k] = t->codes[k * GPTQ_LANES + lane];
+    wt_pack(codes, t->out, t->cols, f->bits);
+}
+
+static tsr_status quantize_tile(struct gptq_tile *t, double *loss, double *rtn_loss,
+                                struct tsr_err *err)
+{
+    tsr_status st = gptq_load(t, err);
+    if (st == TSR_OK && t->q->weighted)
+        st = gptq_params_weighted(t, err);
+    if (st == TSR_OK)
+        st = gptq_columns(t, err);
+    if (st == TSR_OK)
+        st = gptq_refine(t, err);
+    if (st == TSR_OK && loss)
+        st = gptq_loss(t, loss, err);
+    if (st == TSR_OK && rtn_loss) {
+        gptq_nearest(t);
+        st = gptq_loss(t, rtn_loss, err);
+    }
+    return st;
+}
+
+static tsr_status quantize_reporting(const void *self, const struct tsr_quant_job *job,
+                                     double *loss, double *rtn_loss, struct tsr_err *err)
+{
+    const struct gptq       *q = self;
+    const struct gptq_site  *s = job->prepared;
+    const struct tsr_matrix *w = job->src;
+    if (!s || !job->stats || !job->stats->hessian || s->cols != w->cols)
+        return tsr_fail(err, TSR_E_INVAL, "gptq was prepared for other inputs");
+    struct gptq_tile  t = tile_of(q, w->cols);
+    struct tsr_format f = gptq_format(q);
+    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, w->cols);
+    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    t.site = s;
+    t.hessian = job->stats->hessian;
+    t.src = w;
+    (void)lay_out(&t, job->scratch);
+    for (t.first = 0; t.first < w->rows; t.first += GPTQ_LANES) {
+        t.rows = gptq_min(GPTQ_LANES, w->rows - t.first);
+        t.n_row = job->first_row + t.first;
+        tsr_status st = quantize_tile(&t, loss ? loss + t.first : NULL,
+                                      rtn_loss ? rtn_loss + t.first : NULL, err);
+        if (st != TSR_OK)
+            return st;
+        for (uint64_t lane = 0; lane < t.rows; lane++)
+            pack(&t, &f, lane, (unsigned char *)job->codes + (t.first + lane) * code_bytes,
+                 (unsigned char *)job->meta + (t.first + lane) * meta_bytes);
+    }
+    return TSR_OK;
+}
+
+static tsr_status gptq_quantize(const void *self, const struct tsr_quant_job *job,
+                                struct tsr_err *err)
+{
+    return quantize_reporting(self, job, NULL, NULL, err);
+}
+
+static tsr_status gptq_dequantize(const void *self, const struct tsr_quant_job *job,
+                                  struct tsr_err *err)
+{
+    const struct gptq *q = self;
+    struct tsr_format  f = gptq_format(q);
+    uint64_t           code_bytes = tsr_format_int_code_bytes(&f, job->dst->cols);
+    uint64_t           meta_bytes = tsr_format_int_meta_bytes(&f, job->dst->cols);
+    (void)err;
+    for (uint64_t r = 0; r < job->dst->rows; r++)
+        wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
+                      (const unsigned char *)job->codes + r * code_bytes,
+                      (const unsigned char *)job->meta + r * meta_bytes, &f, job->dst->cols,
+                      job->scratch);
+    return TSR_OK;
+}
+
+static void report_prepared(const void *self, const void *prepared,
+                            struct tsr_quant_prepare_report *out)
+{
+    const struct gptq_site *s = prepared;
+    (void)self;
+    out->damping = s->damping;
+    out->retries = s->retries;
+}
+
+static const struct tsr_quantizer_report_v1 report = {
+    .struct_size = sizeof report,
+    .quantize = quantize_reporting,
+    .prepared = report_prepared,
+};
+
+static const void *gptq_extension(const void *self, const char *id)
+{
+    (void)self;
+    return strcmp(id, TSR_QUANTIZER_REPORT) == 0 ? &report : NULL;
+}
+
+/* ---- descriptor ------------------------------------------------------------------------ */
+
+static const struct tsr_choice scale_choices[] = {
+    { "f16", "2 bytes a group; a scale must be a normal F16 number", TSR_F16 },
+    { "f32", "4 bytes a group", TSR_F32 },
+};
+static const struct tsr_choice params_choices[] = {
+    { "auto", "weighted for groups that are not static, else range", GPTQ_PARAMS_AUTO },
+    { "range", "from the range of the weights, as GPTQ's code", GPTQ_PARAMS_RANGE },
+    { "weighted", "the clipped range with the least error, columns weighted by 1/(H^-1)_kk",
+      GPTQ_PARAMS_WEIGHTED },
+};
+
+static const struct tsr_option options[] = {
+    TSR_OPTION_INT(struct gptq_options, bits, 4, 2, 8, "bits", "Width of a code."),
+    TSR_OPTION_INT(struct gptq_options, group, 128, -1, INT64_C(1) << 40, "columns",
+                   "Columns that share a scale; -1: the whole row."),
+    TSR_OPTION_BOOL(struct gptq_options, symmetric, 0, "Range -m..m without a stored zero point."),
+    TSR_OPTION_BOOL(struct gptq_options, mse, 0,
+                    "With params by range: search the clipped range with the smallest sum "
+                    "|w - w^|^2.4, 80 trials."),
+    TSR_OPTION_BOOL(struct gptq_options, act_order, 0,
+                    "Quantize columns in descending order of the Hessian's diagonal."),
+    TSR_OPTION_BOOL(struct gptq_options, static_groups, 0,
+                    "With params by range: ranges of the original weights, not of those that carry "
+                    "the errors of earlier columns."),
+    TSR_OPTION_REAL(struct gptq_options, damp, 0.01, 0.0, 100.0, NULL,
+                    "Added to the Hessian's diagonal, in units of its mean; doubled until it can "
+                    "be factored."),
+    TSR_OPTION_ENUM(struct gptq_options, scale, TSR_F16, scale_choices, "Type of the scales."),
+    TSR_OPTION_ENUM(struct gptq_options, params, GPTQ_PARAMS_AUTO, params_choices,
+                    "How scales and zero points are found."),
+    TSR_OPTION_INT(struct gptq_options, refine, 1, 0, 100, "sweeps",
+                   "Sweeps of coordinate descent over the codes afterwards; 0: GPTQ as published."),
+    { .name = "block",
+      .help = "Columns that are quantized before their errors are spread over the rest.",
+      .unit = "columns",
+      .type = TSR_OPT_INT,
+      .flags = TSR_OPT_ADVANCED,
+      .offset = TSR_FIELD(struct gptq_options, block, int64_t),
+      .def = { .i = 128 },
+      .min = { .i = 16 },
+      .max = { .i = 1024 } },
+};
+
+static const struct tsr_quantizer_v1 table = {
+    .struct_size = sizeof(struct tsr_quantizer_v1),
+    .src_dtypes = 1u << TSR_F32 | 1u << TSR_F16 | 1u << TSR_BF16,
+    .promises = TSR_QUANT_DETERMINISTIC,
+    .create = gptq_create,
+    .destroy = gptq_destroy,
+    .plan = gptq_plan,
+    .quantize = gptq_quantize,
+    .dequantize = gptq_dequantize,
+    .prepare = gptq_prepare,
+    .unprepare = gptq_unprepare,
+    .extension = gptq_extension,
+};
+
+static const struct tsr_component component = {
+    .struct_size = sizeof(struct tsr_component),
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_QUANTIZER,
+    .name = "gptq",
+    .summary = "GPTQ: rounding errors spread by the inputs' Hessian, 2 to 8 bits.",
+    .iface = &table,
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct gptq_options),
+};
+
+static const struct tsr_component *const components[] = { &component };
+
+TSR_PLUGIN_SYMBOL(gptq) = {
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.gptq", .version = "1.0.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components, .n_components = 1,  .needs_minor = 0,
+};

@@ -1,0 +1,113 @@
+/* gptq.h - what the files of the gptq plugin share.
+ *
+ * Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
+ * Transformers", ICLR 2023: columns are quantized one after the other, and the error of each is
+ * spread over the columns that are still to come, by the inverse of the inputs' Hessian.
+ *
+ * A run of rows is worked on in tiles of GPTQ_LANES rows that stand transposed, [column][lane], so
+ * that a step over one column is one vector operation over rows, and what a block of columns does to
+ * the rest is one matrix product.  Rows never meet, so tiles and runs do not show in the bytes.
+ */
+#ifndef TSR_GPTQ_H
+#define TSR_GPTQ_H
+
+#include "../ranges.h"
+
+#include <tessera/linalg.h>
+#include <tessera/quantizer_report.h>
+
+#define GPTQ_LANES 64u
+
+enum { GPTQ_PARAMS_AUTO, GPTQ_PARAMS_RANGE, GPTQ_PARAMS_WEIGHTED };
+
+struct gptq {
+    const struct tsr_host *host;
+    struct wt_rule         rule;
+    uint64_t               group;    /* 0: the whole row                                      */
+    int                    weighted; /* parameters by the importance of the columns           */
+    int                    dynamic;  /* parameters when the group's first column is reached   */
+    int                    act_order;
+    double                 damp;
+    uint64_t               refine, block;
+};
+
+/* What the linears of one site share. */
+struct gptq_site {
+    const struct tsr_linalg_v1 *la;
+    uint64_t                    cols, bytes; /* bytes: of this struct and its arrays, one block */
+    float                       ridge;       /* added to the diagonal                           */
+    double                      damping;     /* ridge / mean of the diagonal                    */
+    uint64_t                    retries;
+    float                      *factor; /* [cols, cols] L: H^-1 = L L^T, columns in `order`      */
+    float                      *weight; /* [cols] 1 / (H^-1)_kk, 0 for a dead column             */
+    uint64_t                   *order;  /* [cols] column at each place                           */
+};
+
+/* A tile of at most GPTQ_LANES rows; arrays lie in the job's scratch.  Lanes without a row hold
+ * zeros and a scale of 1. */
+struct gptq_tile {
+    const struct gptq       *q;
+    const struct gptq_site  *site;
+    const float             *hessian;
+    const struct tsr_matrix *src;
+    uint64_t                 first, rows, n_row; /* first row in src; row in the tensor      */
+    uint64_t                 cols, groups, width;
+    float                   *w;     /* [cols][lane] weights, dead columns 0                   */
+    float                   *e;     /* [cols][lane] work, then the error w - w^               */
+    uint8_t                 *codes; /* [cols][lane]                                           */
+    float                   *scale; /* [groups][lane]                                         */
+    float                   *zero;  /* [groups][lane]                                         */
+    float                   *side;  /* [block][lane] errors or gradients of a block           */
+    float                   *tri;   /* [block][block] diagonal block of the factor, transposed */
+    float                   *row;   /* [cols]                                                 */
+    uint8_t                 *out;   /* [cols]                                                 */
+};
+
+static inline const float *gptq_at(const float *a, uint64_t k)
+{
+    return a + k * GPTQ_LANES;
+}
+
+/* Codes of one column over all lanes, as floats, and their values: the same operations as
+ * wt_code_nearest(), and a NaN becomes a code too (its loss is NaN, which is refused). */
+static inline void gptq_round(float *restrict code, float *restrict value, const float *restrict t,
+                              const float *restrict scale, const float *restrict zero, float maxq)
+{
+    for (uint32_t r = 0; r < GPTQ_LANES; r++) {
+        float x = t[r] / scale[r];
+        x = x > -1024.0f ? x : -1024.0f;
+        x = x < 1024.0f ? x : 1024.0f;
+        x = (x + 0x1.8p23f) - 0x1.8p23f; /* to the nearest whole number, ties to even */
+        x = x + zero[r];
+        x = x > 0.0f ? x : 0.0f;
+        x = x < maxq ? x : maxq;
+        code[r] = x;
+        value[r] = (x - zero[r]) * scale[r];
+    }
+}
+
+/* site.c: prepare() and its inverse */
+tsr_status gptq_site_create(const struct gptq *q, const struct tsr_quant_stats *stats,
+                            struct gptq_site **out, struct tsr_err *err);
+void       gptq_site_destroy(const struct gptq *q, struct gptq_site *s);
+
+/* params.c: scales and zero points */
+tsr_status gptq_load(struct gptq_tile *t, struct tsr_err *err);
+tsr_status gptq_params_weighted(struct gptq_tile *t, struct tsr_err *err);
+/* Group g from the columns of t->e as they are now (natural order). */
+tsr_status gptq_params_dynamic(struct gptq_tile *t, uint64_t g, struct tsr_err *err);
+
+/* columns.c: the pass over the columns; leaves codes, and w - w^ in t->e */
+tsr_status gptq_columns(struct gptq_tile *t, struct tsr_err *err);
+/* refine.c: sweeps of coordinate descent over the codes */
+tsr_status gptq_refine(struct gptq_tile *t, struct tsr_err *err);
+/* loss.c: e H e^T of every lane for the errors in t->e; rounding to nearest in place of ours */
+tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err);
+void       gptq_nearest(struct gptq_tile *t);
+
+static inline uint64_t gptq_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* loss.c - what a tile's errors cost under the Hessian as it was given, and what rounding to
+ * nearest would cost. */
+#include "gptq.h"
+
+/* e H e^T from the lower half of H: for each block of columns, twice what stands before it. */
+tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err)
+{
+    const struct tsr_linalg_v1 *la = t->site->la;
+    for (uint64_t r = 0; r < t->rows; r++)
+        loss[r] = 0.0;
+    for (uint64_t begin = 0; begin < t->cols; begin += t->q->block) {
+        uint64_t     n = gptq_min(t->q->block, t->cols - begin);
+        const float *h = t->hessian + begin * t->cols;
+        tsr_status   st = TSR_OK;
+        memset(t->side, 0, n * GPTQ_LANES * sizeof *t->side);
+        if (begin)
+            st = la->gemm(la->ctx, n, t->rows, begin, 2.0f, h, t->cols, t->e, GPTQ_LANES, 0,
+                          t->side, GPTQ_LANES, err);
+        if (st == TSR_OK)
+            st = la->gemm(la->ctx, n, t->rows, n, 1.0f, h + begin, t->cols,
+                          t->e + begin * GPTQ_LANES, GPTQ_LANES, 0, t->side, GPTQ_LANES, err);
+        if (st != TSR_OK)
+            return st;
+        for (uint64_t k = 0; k < n; k++)
+            for (uint64_t r = 0; r < t->rows; r++)
+                loss[r] += (double)t->side[k * GPTQ_LANES + r] *
+                           (double)t->e[(begin + k) * GPTQ_LANES + r];
+    }
+    return TSR_OK;
+}
+
+/* The errors of rtn with the same bits, groups, symmetry, search and type of scales; NaN for a
+ * group that it would refuse. */
+void gptq_nearest(struct gptq_tile *t)
+{
+    for (uint64_t lane = 0; lane < t->rows; lane++) {
+        wt_row(t->row, t->src, t->first + lane);
+        for (uint64_t g = 0; g < t->groups; g++) {
+            uint64_t         begin = g * t->width;
+            uint64_t         end = g + 1 == t->groups ? t->cols : begin + t->width;
+            struct wt_params p = wt_find_params(&t->q->rule, t->row + begin, end - begin);
+            for (uint64_t k = begin; k < end; k++)
+                t->e[k * GPTQ_LANES + lane] =
+                    p.scale == 0.0f
+                        ? NAN
+                        : t->row[k] - (float)(wt_code_nearest(&p, t->row[k]) - p.zero) * p.scale;
+        }
+    }
+}
