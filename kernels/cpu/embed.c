@@ -1,5 +1,6 @@
 /* embed.c - single rows out of panels: EMBED. */
 #include "backend.h"
+#include "codes.h"
 
 #include <string.h>
 
@@ -34,7 +35,7 @@ static float half_at(const uint8_t *p, int bf16)
 
 void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out)
 {
-    uint64_t       panel = row / PANEL, r = row % PANEL, lane = r / 16 * 64 + r % 16 * 4;
+    uint64_t       panel = row / PANEL, r = row % PANEL;
     const uint8_t *p = w->codes + panel * w->panel_bytes;
     if (w->layout == W_F32) {
         for (uint64_t k = 0; k < w->cols; k++)
@@ -56,9 +57,7 @@ void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out
         else
             memcpy(&scale, w->scales + 4 * at, 4);
         for (; k < end; k++) {
-            int32_t code = w->layout == W_I8 ? p[k / 4 * 128 + lane + k % 4]
-                           : k & 4           ? p[k / 8 * 128 + lane + k % 4] >> 4
-                                             : p[k / 8 * 128 + lane + k % 4] & 15;
+            int32_t code = (int32_t)cpu_code_get(w->layout, p, r, k);
             out[k] = (float)(code - zero) * scale;
         }
     }

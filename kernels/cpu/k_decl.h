@@ -6,26 +6,31 @@
 #include "kernels.h"
 #include "simd.h"
 
-void     K(act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
-void     K(add)(float *out, const float *a, const float *b, uint64_t n);
-void     K(scale)(float *out, const float *a, uint64_t n, float scale, float softcap);
-void     K(norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
+void K(act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
+void K(add)(float *out, const float *a, const float *b, uint64_t n);
+void K(scale)(float *out, const float *a, uint64_t n, float scale, float softcap);
+void K(norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
              uint32_t kind, float eps, float gain_offset);
-void     K(rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
+void K(rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
              uint32_t head_dim, uint32_t rotary_dim);
-void     K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
-void     K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
+void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
+void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
                   float *scores);
-void     K(round_bf16)(float *out, const float *x, uint64_t n);
-void     K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, float *sa);
-void     K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+void K(round_bf16)(float *out, const float *x, uint64_t n);
+void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq, float *sa,
+                 int32_t *sums, uint64_t stride);
+void K(pack_q)(int8_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, uint64_t m);
+void K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                uint64_t t1);
-void     K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1);
-void     K(math)(float *out, const float *x, uint64_t n, uint32_t which);
+void K(math)(float *out, const float *x, uint64_t n, uint32_t which);
 uint64_t K(probe_read)(const void *p, uint64_t bytes, uint32_t shape);
 float    K(probe_fma)(uint64_t rounds);
 int32_t  K(probe_dot)(uint64_t rounds);
+
+/* linear_a8 for one panel and activations that are not packed. */
+void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
 
 /* Codes of x by one scale amax/127: returns the scale; q may be up to 15 lanes past n. */
 float K(codes_i8)(int8_t *q, const float *x, uint64_t n);

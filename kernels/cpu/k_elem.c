@@ -139,14 +139,23 @@ void K(rope)(float *out, const float *x, const float *cosine, const float *sine,
 
 float K(codes_i8)(int8_t *q, const float *x, uint64_t n)
 {
-    v16 top = v_set1(0.0f);
-    int finite = 1;
-    for (uint64_t i = 0; i < n; i += 16) {
-        v16 v = v_abs(v_loadn(x + i, lanes(n, i)));
-        finite &= v_all_finite(v);
-        top = v_max(v, top);
+    /* x * 0 is NaN for what is not finite, and its sums stay so */
+    v16      zero = v_set1(0.0f), top = zero, bad = zero, top2 = zero, bad2 = zero;
+    uint64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        v16 v = v_load(x + i), u = v_load(x + i + 16);
+        bad = v_fma(v, zero, bad);
+        bad2 = v_fma(u, zero, bad2);
+        top = v_max(v_abs(v), top);
+        top2 = v_max(v_abs(u), top2);
     }
-    float amax = v_hmax(top), scale = amax / 127.0f, inv = 1.0f / scale;
+    for (; i < n; i += 16) {
+        v16 v = v_loadn(x + i, lanes(n, i));
+        bad = v_fma(v, zero, bad);
+        top = v_max(v_abs(v), top);
+    }
+    int   finite = v_all_finite(v_add(bad, bad2));
+    float amax = v_hmax(v_max(top, top2)), scale = amax / 127.0f, inv = 1.0f / scale;
     if (!finite) {
         memset(q, 0, n);
         return NAN;
@@ -156,12 +165,12 @@ float K(codes_i8)(int8_t *q, const float *x, uint64_t n)
         return 0.0f;
     }
     v16 vi = v_set1(inv), lo = v_set1(-127.0f), hi = v_set1(127.0f);
-    for (uint64_t i = 0; i < n; i += 16) {
-        uint64_t c = lanes(n, i);
-        v16      v = v_rint(v_mul(v_loadn(x + i, c), vi));
-        int8_t   t[16];
-        v_store_i8(t, v_min(v_max(v, lo), hi));
-        memcpy(q + i, t, c);
+    for (i = 0; i + 16 <= n; i += 16)
+        v_store_i8(q + i, v_min(v_max(v_rint(v_mul(v_load(x + i), vi)), lo), hi));
+    if (i < n) {
+        int8_t t[16];
+        v_store_i8(t, v_min(v_max(v_rint(v_mul(v_loadn(x + i, n - i), vi)), lo), hi));
+        memcpy(q + i, t, n - i);
     }
     return scale;
 }
@@ -197,12 +206,40 @@ void K(round_bf16)(float *out, const float *x, uint64_t n)
     }
 }
 
-void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, float *sa)
+void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq, float *sa,
+                 int32_t *sums, uint64_t stride)
 {
-    uint64_t b = 0;
+    const int32_t factor = w->zeros ? -1 : -(int32_t)w->mid;
+    uint64_t      b = 0;
     for (uint64_t s = 0; s < w->cols; s += w->seg) {
         uint64_t end = w->cols - s < w->seg ? w->cols : s + w->seg;
         for (uint64_t k = s; k < end; k += BLOCK)
-            sa[b++] = K(codes_i8)(q + k, x + k, end - k < BLOCK ? end - k : BLOCK);
+            sa[b++ * stride] = K(codes_i8)(q + k, x + k, end - k < BLOCK ? end - k : BLOCK);
     }
+    memset(q + w->cols, 0, ldq - w->cols);
+    for (uint64_t r = 0; r < w->nruns; r++) {
+        const int8_t *p = q + w->runs[r].k0;
+        uint32_t      n = w->runs[r].k1 - w->runs[r].k0;
+        int32_t       sum = 0;
+        for (uint32_t k = 0; k < n; k++)
+            sum += p[k];
+        sums[r * stride] = factor * sum;
+    }
+}
+
+INLINE void pack_any(int8_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, const uint64_t m)
+{
+    for (uint64_t k = 0; k < n; k += 4, dst += 4 * m) {
+        UNROLL
+        for (uint64_t t = 0; t < m; t++)
+            memcpy(dst + 4 * t, q + t * ldq + k, 4);
+    }
+}
+
+void K(pack_q)(int8_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, uint64_t m)
+{
+    if (m == ISA_TOKENS8)
+        pack_any(dst, q, ldq, n, ISA_TOKENS8);
+    else
+        pack_any(dst, q, ldq, n, m);
 }

@@ -1,4 +1,5 @@
 /* k_linear.c - LINEAR with F32 activations: chains of FMA, lanes are output rows. */
+#include "k_codes.h"
 #include "k_decl.h"
 #include "k_tile.h"
 
@@ -15,29 +16,35 @@ INLINE v16 wide(enum tsr_cpu_layout kind, const uint8_t *panel, uint64_t k, uint
     return kind == W_BF16 ? v_load_bf16(panel + 2 * i) : v_load_f16(panel + 2 * i);
 }
 
-INLINE v16 group_scale(const struct tsr_cpu_weight *w, uint64_t at)
+/* One column of 16 rows: code j of four. */
+INLINE void widen_one(i16v four, uint32_t j, i16v zero, v16 scale, float *dst)
 {
-    return w->scale_f16 ? v_load_f16(w->scales + 2 * at)
-                        : v_load((const float *)(const void *)w->scales + at);
+    v_store(dst, v_mul(vi_cvt(vi_sub(vi_byte(four, j), zero)), scale));
 }
 
 INLINE void widen_codes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t k0,
-                        uint64_t k1, const int low, float *dst)
+                        uint64_t k1, const enum tsr_cpu_layout l, float *dst)
 {
-    const uint8_t *codes = w->codes + panel * w->panel_bytes + 64 * half;
-    const uint64_t step = low ? 8 : 4;
+    const uint64_t step = cpu_step(l), unit = cpu_unit(l);
+    const uint8_t *codes = w->codes + panel * w->panel_bytes + unit * half;
+    dst += 16 * half;
     for (uint64_t k = k0; k < k1;) {
         uint64_t g = k / w->group, end = (g + 1) * w->group < k1 ? (g + 1) * w->group : k1;
         uint64_t at = (panel * w->groups + g) * PANEL + 16 * half;
         v16      scale = group_scale(w, at);
         i16v     zero = w->zeros ? vi_load_u8(w->zeros + at) : vi_set1((int32_t)w->mid);
-        for (; k < end; k++) {
-            i16v v = vi_load(codes + k / step * 128);
-            if (low)
-                v = k & 4 ? vi_nib_hi(v) : vi_nib_lo(v);
-            v = vi_sub(vi_byte(v, (uint32_t)(k & 3)), zero);
-            v_store(dst + (k - k0) * PANEL + 16 * half, v_mul(vi_cvt(v), scale));
+        for (; k < end && k % 4 != 0; k++, dst += PANEL)
+            widen_one(code_four(l, codes + k / step * 2 * unit, (int)(k % step / 4)),
+                      (uint32_t)(k % 4), zero, scale, dst);
+        for (; k + 4 <= end; k += 4, dst += 4 * PANEL) {
+            i16v v = code_four(l, codes + k / step * 2 * unit, (int)(k % step / 4));
+            UNROLL
+            for (uint32_t j = 0; j < 4; j++)
+                widen_one(v, j, zero, scale, dst + j * PANEL);
         }
+        for (; k < end; k++, dst += PANEL)
+            widen_one(code_four(l, codes + k / step * 2 * unit, (int)(k % step / 4)),
+                      (uint32_t)(k % 4), zero, scale, dst);
     }
 }
 
@@ -45,15 +52,24 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
                   float *dst)
 {
     const uint8_t *p = w->codes + panel * w->panel_bytes;
-    for (uint64_t half = 0; half < 2; half++) {
-        if (w->layout == W_I8)
-            widen_codes(w, panel, half, k0, k1, 0, dst);
-        else if (w->layout == W_I4)
-            widen_codes(w, panel, half, k0, k1, 1, dst);
-        else
+    for (uint64_t half = 0; half < 2; half++)
+        switch (w->layout) {
+        case W_I8:
+            widen_codes(w, panel, half, k0, k1, W_I8, dst);
+            break;
+        case W_I4:
+            widen_codes(w, panel, half, k0, k1, W_I4, dst);
+            break;
+        case W_I3:
+            widen_codes(w, panel, half, k0, k1, W_I3, dst);
+            break;
+        case W_I2:
+            widen_codes(w, panel, half, k0, k1, W_I2, dst);
+            break;
+        default:
             for (uint64_t k = k0; k < k1; k++)
                 v_store(dst + (k - k0) * PANEL + 16 * half, wide(w->layout, p, k, half));
-    }
+        }
 }
 
 /* ---- tiles ----------------------------------------------------------------- */

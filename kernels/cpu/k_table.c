@@ -12,6 +12,7 @@
 const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .name = TEXT(ISA_NAME),
     .tile = ISA_TOKENS,
+    .tile8 = ISA_TOKENS8,
     .linalg = &LINALG(ISA_NAME),
     .act = K(act),
     .add = K(add),
@@ -22,6 +23,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .attention = K(attention),
     .round_bf16 = K(round_bf16),
     .quantize = K(quantize),
+    .pack_q = K(pack_q),
     .linear = K(linear),
     .linear_a8 = K(linear_a8),
     .math = K(math),

@@ -23,6 +23,13 @@
 #define TILE_EACH(X) X(0) X(1) X(2) X(3)
 #endif
 
+/* Tiles of int8 activations. */
+#if ISA_TOKENS8 == 8
+#define TILE8_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#else
+#define TILE8_EACH TILE_EACH
+#endif
+
 /* TILE_SWITCH(m, f) calls f(m) with a constant, FEW_SWITCH for the GEMV form. */
 #define TILE_CASE(n, f)                                                                            \
     case n:                                                                                        \
@@ -68,6 +75,23 @@
         f(1);                                                                                      \
         break;                                                                                     \
     }
+#endif
+#if ISA_TOKENS8 == 8
+#define TILE8_SWITCH(m, f)                                                                         \
+    switch (m) {                                                                                   \
+        TILE_CASE(8, f);                                                                           \
+        TILE_CASE(7, f);                                                                           \
+        TILE_CASE(6, f);                                                                           \
+        TILE_CASE(5, f);                                                                           \
+        TILE_CASE(4, f);                                                                           \
+        TILE_CASE(3, f);                                                                           \
+        TILE_CASE(2, f);                                                                           \
+    default:                                                                                       \
+        f(1);                                                                                      \
+        break;                                                                                     \
+    }
+#else
+#define TILE8_SWITCH TILE_SWITCH
 #endif
 #define FEW_SWITCH(m, f)                                                                           \
     switch (m) {                                                                                   \

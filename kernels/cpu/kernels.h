@@ -14,14 +14,33 @@
 #define DIRECT_MAX 4u   /* most tokens that the GEMV form takes         */
 #define TOKENS_MAX 96u  /* most tokens per call of linear and linear_a8 */
 #define GROUP      4u   /* most panels per call */
+#define PAD        32u  /* int8 activations are padded with zeros to this many columns */
 
 enum tsr_cpu_layout {
     W_F32,  /* [panel][k][32] F32                                        */
     W_F16,  /* [panel][k][32] F16                                        */
     W_BF16, /* [panel][k][32] BF16                                       */
-    W_I8,   /* [panel][k/4][2][16 rows][4 k] codes of one byte           */
-    W_I4    /* [panel][k/8][2][16 rows][4 k], low nibble k, high k+4     */
+    /* packed codes: [panel][k/step][2][vectors][16 rows][4 k], see k_codes.h */
+    W_I8, /* step  4, 1 vector: one byte each                          */
+    W_I4, /* step  8, 1 vector: low nibble k, high nibble k+4          */
+    W_I3, /* step 32, 3 vectors                                        */
+    W_I2  /* step 16, 1 vector: two bits of k, k+4, k+8, k+12          */
 };
+
+/* Codes of one byte or less with a scale per group. */
+static inline int cpu_packed(enum tsr_cpu_layout l)
+{
+    return l >= W_I8 && l <= W_I2;
+}
+/* Columns that lie together, and the bytes of 16 rows of them. */
+static inline uint32_t cpu_step(enum tsr_cpu_layout l)
+{
+    return l == W_I8 ? 4 : l == W_I4 ? 8 : l == W_I3 ? 32 : 16;
+}
+static inline uint32_t cpu_unit(enum tsr_cpu_layout l)
+{
+    return l == W_I3 ? 192 : 64;
+}
 
 /* Columns of one weight group, one segment and one activation block. */
 struct tsr_cpu_run {
@@ -52,13 +71,14 @@ struct tsr_cpu_linear {
     uint64_t                     ldx;
     const float                 *xpack; /* per tile of `tokens` (see tile): [k][tile]; or NULL */
     const int8_t                *q;     /* [tokens][ldq], zero past cols             */
-    uint64_t                     ldq;   /* a multiple of 8                           */
-    const int8_t                *qpack; /* per tile: [k/4][tile][4]; or NULL         */
-    const float                 *sa;    /* [tokens][nblocks]                         */
-    const int32_t               *sums;  /* [nruns][tokens] of q                      */
-    const float                 *bias;  /* [rows] or NULL                            */
-    float                       *out;   /* [tokens][ldo]                             */
-    uint64_t                     ldo;
+    uint64_t                     ldq;   /* a multiple of PAD                         */
+    /* per TOKENS_MAX tokens, segment and tile8: [k/4][tokens of the tile][4]; or NULL */
+    const int8_t  *qpack;
+    const float   *sa;   /* [nblocks][tokens]                         */
+    const int32_t *sums; /* [nruns][tokens]: minus the sum of q, times mid without zeros */
+    const float   *bias; /* [rows] or NULL                            */
+    float         *out;  /* [tokens][ldo]                             */
+    uint64_t       ldo;
 };
 
 struct tsr_cpu_attention {
@@ -75,7 +95,7 @@ struct tsr_cpu_kernels {
     const char                          *name;
     const struct tsr_cpu_linalg_kernels *linalg; /* linalg.h */
     uint32_t                             tile;   /* tokens that share a tile in the GEMM form */
-    uint32_t                             reserved;
+    uint32_t                             tile8;  /* the same for int8 activations */
     /* n elements; b may be NULL; out may be a */
     void (*act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
     void (*add)(float *out, const float *a, const float *b, uint64_t n);
@@ -94,8 +114,12 @@ struct tsr_cpu_kernels {
                       float *scores);
     /* n elements rounded to BF16 */
     void (*round_bf16)(float *out, const float *x, uint64_t n);
-    /* one token's activations: q and one scale per block */
-    void (*quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, float *sa);
+    /* one token's activations: q with its padding, one scale per block and one sum per run, as
+     * tsr_cpu_linear describes them, `stride` elements apart */
+    void (*quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq,
+                     float *sa, int32_t *sums, uint64_t stride);
+    /* m tokens of q, ldq apart, n columns (a multiple of 4), to [n/4][m][4] */
+    void (*pack_q)(int8_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, uint64_t m);
     /* tokens [t0,t1) (t0 on a tile, at most TOKENS_MAX) of np panels (at most GROUP) */
     void (*linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                    uint64_t t1);

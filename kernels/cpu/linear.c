@@ -43,33 +43,25 @@ static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
 /* Codes, scales and sums per run of tokens [begin,end). */
 static tsr_status quantize_rows(void *arg, uint64_t begin, uint64_t end)
 {
-    struct job                  *j = arg;
-    const struct tsr_cpu_weight *w = j->a.w;
-    for (uint64_t t = begin; t < end; t++) {
-        int8_t *q = j->q + t * j->a.ldq;
-        j->c->k->quantize(w, j->a.x + t * j->a.ldx, q, j->sa + t * w->nblocks);
-        memset(q + w->cols, 0, j->a.ldq - w->cols);
-        for (uint64_t r = 0; r < w->nruns; r++) {
-            int32_t s = 0;
-            for (uint32_t k = w->runs[r].k0; k < w->runs[r].k1; k++)
-                s += q[k];
-            j->sums[r * j->a.tokens + t] = s;
-        }
-    }
+    struct job *j = arg;
+    for (uint64_t t = begin; t < end; t++)
+        j->c->k->quantize(j->a.w, j->a.x + t * j->a.ldx, j->q + t * j->a.ldq, j->a.ldq, j->sa + t,
+                          j->sums + t, j->a.tokens);
     return TSR_OK;
 }
 
+/* Tiles [begin,end), each by segments. */
 static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
 {
     struct job *j = arg;
-    uint64_t    tile = j->c->k->tile, ldq = j->a.ldq;
+    uint64_t    tile = j->c->k->tile8, ldq = j->a.ldq, seg = j->a.w->seg;
     for (uint64_t b = begin; b < end; b++) {
-        uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
-        int8_t  *dst = j->qpack + t0 * ldq;
-        for (uint64_t t = 0; t < m; t++) {
-            const int8_t *q = j->q + (t0 + t) * ldq;
-            for (uint64_t k = 0; k < ldq; k += 4)
-                memcpy(dst + k * m + 4 * t, q + k, 4);
+        uint64_t t = b * tile, m = cpu_min(tile, j->a.tokens - t), t0 = t - t % j->per_chunk;
+        uint64_t chunk = cpu_min(j->per_chunk, j->a.tokens - t0);
+        for (uint64_t k = 0; k < ldq; k += seg) {
+            uint64_t n = cpu_min(seg, ldq - k);
+            j->c->k->pack_q(j->qpack + t0 * ldq + k * chunk + (t - t0) * n, j->q + t * ldq + k, ldq,
+                            n, m);
         }
     }
     return TSR_OK;
@@ -104,7 +96,7 @@ static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
 static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = j->a.w;
-    uint64_t total = 0, q, qp, sa, sums, ldq = (w->cols + 7) / 8 * 8, T = j->a.tokens;
+    uint64_t total = 0, q, qp, sa, sums, ldq = cpu_ceil(w->cols, PAD) * PAD, T = j->a.tokens;
     uint8_t *p;
     if (!reserve(&total, T, ldq, &q) || !reserve(&total, tiled ? T : 0, ldq, &qp) ||
         !reserve(&total, T, w->nblocks * 4, &sa) || !reserve(&total, T, w->nruns * 4, &sums))
@@ -120,7 +112,7 @@ static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct
     if (st != TSR_OK || !tiled)
         return st;
     j->a.qpack = j->qpack = (int8_t *)p + qp;
-    return tsr_cpu_for(c, cpu_ceil(T, c->k->tile), w->cols * c->k->tile, pack_codes, j);
+    return tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_codes, j);
 }
 
 static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, int tiled,
@@ -171,7 +163,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
                       (st = tsr_cpu_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
         return st;
     struct job j = { .c = c };
-    int        packed = w->layout == W_I8 || w->layout == W_I4, tiled;
+    int        packed = cpu_packed(w->layout), tiled;
     j.a.w = w;
     j.a.tokens = out.rows;
     j.a.x = (const float *)(const void *)x.p;
@@ -180,6 +172,8 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     j.a.out = (float *)(void *)out.p;
     j.a.ldo = out.stride / 4;
     j.a8 = packed && op->act == TSR_ACT_A8;
+    uint64_t tile = j.a8 ? c->k->tile8 : c->k->tile;
+    j.per_chunk = TOKENS_MAX / tile * tile;
     if (j.a8) {
         tiled = out.rows > DIRECT_MAX && w->aligned;
         st = prepare_a8(c, &j, tiled, err);
@@ -189,7 +183,6 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     }
     if (st != TSR_OK)
         return st;
-    j.per_chunk = TOKENS_MAX / c->k->tile * c->k->tile;
     uint64_t chunks = cpu_ceil(out.rows, j.per_chunk);
     /* groups of panels only where enough work is left for the threads */
     j.group = tiled && w->panels * chunks >= 32 * GROUP ? GROUP : 1;

@@ -10,19 +10,22 @@
 
 #if TSR_SIMD == 512
 #include "simd_avx512.h"
-#define ISA_NAME   avx512
-#define ISA_VECS   2  /* vectors of rows in a GEMM tile */
-#define ISA_TOKENS 12 /* tokens in a GEMM tile */
+#define ISA_NAME    avx512
+#define ISA_VECS    2  /* vectors of rows in a GEMM tile */
+#define ISA_TOKENS  12 /* tokens in a GEMM tile */
+#define ISA_TOKENS8 8  /* the same for int8 activations */
 #elif TSR_SIMD == 2
 #include "simd_avx2.h"
-#define ISA_NAME   avx2
-#define ISA_VECS   1
-#define ISA_TOKENS 6
+#define ISA_NAME    avx2
+#define ISA_VECS    1
+#define ISA_TOKENS  6
+#define ISA_TOKENS8 6
 #else
 #include "simd_scalar.h"
-#define ISA_NAME   scalar
-#define ISA_VECS   1
-#define ISA_TOKENS 4
+#define ISA_NAME    scalar
+#define ISA_VECS    1
+#define ISA_TOKENS  4
+#define ISA_TOKENS8 4
 #endif
 
 /* Tile sizes change no result.  Builds with sanitizers take small tiles: what is inlined into
@@ -30,8 +33,10 @@
 #if defined(TSR_SMALL_TILES)
 #undef ISA_VECS
 #undef ISA_TOKENS
-#define ISA_VECS   1
-#define ISA_TOKENS 4
+#undef ISA_TOKENS8
+#define ISA_VECS    1
+#define ISA_TOKENS  4
+#define ISA_TOKENS8 4
 #endif
 
 /* K(norm) is tsr_k_norm_avx512 and so on. */

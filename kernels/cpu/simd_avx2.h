@@ -206,16 +206,20 @@ static inline i16v vi_load_u8(const void *p)
     __m128i q = _mm_loadu_si128(p);
     return vi_make(_mm256_cvtepu8_epi32(q), _mm256_cvtepu8_epi32(_mm_srli_si128(q, 8)));
 }
-static inline i16v vi_nib_lo(i16v w)
+/* Vector arithmetic of the compiler: an intrinsic would want the shift as an immediate. */
+typedef uint16_t   u16x16 __attribute__((vector_size(32)));
+static inline i16v vi_bits(i16v w, int shift, int mask)
 {
-    __m256i m = _mm256_set1_epi8(15);
+    __m256i m = _mm256_set1_epi8((char)mask);
+    if (shift) {
+        w.a = (__m256i)((u16x16)w.a >> shift);
+        w.b = (__m256i)((u16x16)w.b >> shift);
+    }
     return vi_make(_mm256_and_si256(w.a, m), _mm256_and_si256(w.b, m));
 }
-static inline i16v vi_nib_hi(i16v w)
+static inline i16v vi_or(i16v a, i16v b)
 {
-    __m256i m = _mm256_set1_epi8(15);
-    return vi_make(_mm256_and_si256(_mm256_srli_epi16(w.a, 4), m),
-                   _mm256_and_si256(_mm256_srli_epi16(w.b, 4), m));
+    return vi_make(_mm256_or_si256(a.a, b.a), _mm256_or_si256(a.b, b.b));
 }
 static inline i16v vi_byte(i16v w, uint32_t j)
 {
@@ -267,8 +271,13 @@ static inline i16v vi_opaque(i16v v)
     __asm__ volatile("" : "+x"(v.a), "+x"(v.b));
     return v;
 }
+/* In assembly: gcc 12 drops a loop in which it sees nothing but prefetches. */
 static inline void v_prefetch(const void *p)
 {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
+    __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));
+}
+static inline void v_prefetch_l2(const void *p)
+{
+    __asm__ volatile("prefetcht1 %0" : : "m"(*(const char *)p));
 }
 #endif

@@ -166,13 +166,17 @@ static inline i16v vi_load_u8(const void *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(p));
 }
-static inline i16v vi_nib_lo(i16v w)
+/* Vector arithmetic of the compiler: an intrinsic would want the shift as an immediate. */
+typedef uint16_t   u16x32 __attribute__((vector_size(64)));
+static inline i16v vi_bits(i16v w, int shift, int mask)
 {
-    return _mm512_and_si512(w, _mm512_set1_epi8(15));
+    if (shift)
+        w = (i16v)((u16x32)w >> shift);
+    return _mm512_and_si512(w, _mm512_set1_epi8((char)mask));
 }
-static inline i16v vi_nib_hi(i16v w)
+static inline i16v vi_or(i16v a, i16v b)
 {
-    return _mm512_and_si512(_mm512_srli_epi16(w, 4), _mm512_set1_epi8(15));
+    return _mm512_or_si512(a, b);
 }
 static inline i16v vi_byte(i16v w, uint32_t j)
 {
@@ -219,8 +223,13 @@ static inline i16v vi_opaque(i16v v)
     __asm__ volatile("" : "+v"(v));
     return v;
 }
+/* In assembly: gcc 12 drops a loop in which it sees nothing but prefetches. */
 static inline void v_prefetch(const void *p)
 {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
+    __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));
+}
+static inline void v_prefetch_l2(const void *p)
+{
+    __asm__ volatile("prefetcht1 %0" : : "m"(*(const char *)p));
 }
 #endif

@@ -253,15 +253,16 @@ static inline i16v vi_load_u8(const void *p)
     EACH r.i[l] = ((const uint8_t *)p)[l];
     return r;
 }
-static inline i16v vi_nib_lo(i16v w)
+/* (byte >> shift) & mask of every byte; the mask has no bit that the byte beside could reach. */
+static inline i16v vi_bits(i16v w, int shift, int mask)
 {
-    EACH w.i[l] &= 0x0f0f0f0f;
+    EACH w.i[l] = (int32_t)((uint32_t)w.i[l] >> shift & (uint32_t)mask * 0x01010101u);
     return w;
 }
-static inline i16v vi_nib_hi(i16v w)
+static inline i16v vi_or(i16v a, i16v b)
 {
-    EACH w.i[l] = (int32_t)((uint32_t)w.i[l] >> 4 & 0x0f0f0f0fu);
-    return w;
+    EACH a.i[l] |= b.i[l];
+    return a;
 }
 /* Byte j of each lane. */
 static inline i16v vi_byte(i16v w, uint32_t j)
@@ -316,6 +317,11 @@ static inline i16v vi_opaque(i16v v)
 static inline void v_prefetch(const void *p)
 {
     __builtin_prefetch(p);
+}
+/* Into the second cache. */
+static inline void v_prefetch_l2(const void *p)
+{
+    __builtin_prefetch(p, 0, 2);
 }
 #undef EACH
 #endif

@@ -1,5 +1,6 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
 #include "backend.h"
+#include "codes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static tsr_status check(const struct tsr_weight_desc *d, struct tsr_err *err)
 /* Fills w->runs when it is set, else counts. */
 static uint64_t cut_runs(struct tsr_cpu_weight *w)
 {
-    uint64_t n = 0, block = 0, step = w->layout == W_I4 ? 8 : 4;
+    uint64_t n = 0, block = 0, step = cpu_step(w->layout);
     int      aligned = 1;
     for (uint64_t s = 0; s < w->nseg; s++) {
         uint64_t end = cpu_min((s + 1) * w->seg, w->cols);
@@ -72,6 +73,16 @@ static uint64_t cut_runs(struct tsr_cpu_weight *w)
     return n;
 }
 
+/* 2 and 3 bits lie together in 16 and 32 columns; where a group begins inside of them, a wider
+ * layout of smaller steps is faster. */
+static enum tsr_cpu_layout packed_layout(uint32_t bits, uint64_t group, uint64_t groups)
+{
+    enum tsr_cpu_layout l = bits == 2 ? W_I2 : bits == 3 ? W_I3 : bits == 4 ? W_I4 : W_I8;
+    if (bits < 4 && groups > 1 && group % cpu_step(l) != 0)
+        return W_I4;
+    return l;
+}
+
 /* Sizes of everything; false on overflow. */
 static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
 {
@@ -88,12 +99,12 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
         w->layout = f->dtype == TSR_F32 ? W_F32 : f->dtype == TSR_F16 ? W_F16 : W_BF16;
         per_panel = w->cols * PANEL * float_size(f->dtype);
     } else {
-        w->layout = f->bits <= 4 ? W_I4 : W_I8;
         w->group = f->group && f->group < d->cols ? f->group : d->cols;
         w->groups = tsr_format_groups(f, d->cols);
+        w->layout = packed_layout(f->bits, w->group, w->groups);
         w->mid = 1u << (f->bits - 1);
         w->scale_f16 = f->scale_dtype == TSR_F16;
-        per_panel = cpu_ceil(w->cols, w->layout == W_I4 ? 8 : 4) * 128;
+        per_panel = cpu_ceil(w->cols, cpu_step(w->layout)) * 2 * cpu_unit(w->layout);
         if (__builtin_mul_overflow(w->panels, w->groups * PANEL * (w->scale_f16 ? 2u : 4u),
                                    &scales))
             return 0;
@@ -111,7 +122,7 @@ static void place(struct tsr_cpu_weight *w, const struct tsr_format *f)
 {
     uint64_t codes = w->panels * w->panel_bytes;
     w->codes = w->data;
-    if (w->layout == W_I8 || w->layout == W_I4) {
+    if (cpu_packed(w->layout)) {
         w->scales = w->data + codes;
         if (f->zero == TSR_ZERO_STORED)
             w->zeros = w->scales + w->panels * w->groups * PANEL * (w->scale_f16 ? 2u : 4u);
@@ -143,33 +154,36 @@ static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d
     }
 }
 
-/* Code k of a row's bit stream. */
-static uint32_t code_at(const uint8_t *row, uint64_t k, uint32_t bits)
+#define CODES 64u /* unpacked at once: whole steps of every layout, whole bytes of every width */
+
+/* n codes of a row's bit stream that begins at p and has `left` bytes, zeros behind them. */
+static void unpack(const uint8_t *p, uint64_t left, uint64_t n, uint32_t bits, uint8_t out[CODES])
 {
-    uint64_t at = k * bits;
-    uint32_t v = (uint32_t)(row[at / 8] >> (at % 8));
-    if (at % 8 + bits > 8)
-        v |= (uint32_t)row[at / 8 + 1] << (8 - at % 8);
-    return v & ((1u << bits) - 1u);
+    memset(out, 0, CODES);
+    for (uint64_t i = 0; i < n; i += 8) { /* eight codes are `bits` bytes */
+        uint64_t v = 0, used = cpu_min(i / 8 * bits, left);
+        memcpy(&v, p + used, left - used >= 8 ? 8 : left - used);
+        for (uint64_t c = 0; c < 8; c++)
+            out[i + c] = (uint8_t)(v >> (c * bits) & ((1u << bits) - 1u));
+    }
+    memset(out + n, 0, CODES - n);
 }
 
 static void fill_codes(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
 {
     const struct tsr_format *f = d->format;
     uint64_t                 row0 = panel * PANEL, n = cpu_min(w->rows - row0, PANEL);
-    uint64_t                 ssize = w->scale_f16 ? 2 : 4;
-    uint8_t                 *dst = w->codes + panel * w->panel_bytes;
-    for (uint64_t k0 = 0; k0 < w->cols; k0 += 64)
+    uint64_t                 ssize = w->scale_f16 ? 2 : 4, bytes = (w->cols * f->bits + 7) / 8;
+    const uint64_t           step = cpu_step(w->layout), unit = cpu_unit(w->layout);
+    uint8_t                 *dst = w->codes + panel * w->panel_bytes, code[CODES];
+    for (uint64_t k0 = 0; k0 < w->cols; k0 += CODES)
         for (uint64_t r = 0; r < n; r++) {
             const uint8_t *p = (const uint8_t *)d->codes + (row0 + r) * d->code_stride;
-            uint64_t       k1 = cpu_min(k0 + 64, w->cols), lane = (r / 16) * 64 + (r % 16) * 4;
-            for (uint64_t k = k0; k < k1; k++) {
-                uint32_t v = f->bits == 8 ? p[k] : code_at(p, k, f->bits);
-                if (w->layout == W_I8)
-                    dst[k / 4 * 128 + lane + k % 4] = (uint8_t)v;
-                else
-                    dst[k / 8 * 128 + lane + k % 4] |= (uint8_t)(k & 4 ? v << 4 : v);
-            }
+            uint64_t       at = k0 / 8 * f->bits, columns = cpu_min(CODES, w->cols - k0);
+            unpack(p + at, bytes - at, columns, f->bits, code);
+            for (uint64_t k = 0; k < columns; k += step)
+                cpu_codes_put(w->layout, dst + ((k0 + k) / step * 2 + r / 16) * unit + r % 16 * 4,
+                              code + k);
         }
     for (uint64_t r = 0; r < n; r++) {
         const uint8_t *m = (const uint8_t *)d->meta + (row0 + r) * d->meta_stride;
@@ -186,7 +200,7 @@ static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
 {
     const struct fill *f = arg;
     for (uint64_t p = begin; p < end; p++)
-        if (f->w->layout == W_I8 || f->w->layout == W_I4)
+        if (cpu_packed(f->w->layout))
             fill_codes(f->w, f->d, p);
         else
             fill_float(f->w, f->d, p);

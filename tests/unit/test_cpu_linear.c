@@ -159,7 +159,7 @@ static void check_weight(const struct wt *w, uint64_t T, const float *x, int has
 
 static const uint64_t some_k[] = { 1, 31, 32, 33, 48, 172, 255, 1100 };
 static const uint64_t some_n[] = { 1, 15, 16, 17, 33, 70 };
-static const uint64_t some_t[] = { 1, 2, 3, 4, 5, 13, 64 };
+static const uint64_t some_t[] = { 1, 2, 3, 4, 5, 8, 13, 64, 101 };
 #define PICK(a) a[rnd() % (sizeof a / sizeof *a)]
 
 static void linear_float_follows_the_page(void **state)
@@ -180,7 +180,7 @@ static void linear_float_follows_the_page(void **state)
 static void linear_int_follows_the_page(void **state)
 {
     (void)state;
-    static const uint64_t groups[] = { 0, 1, 3, 4, 8, 31, 32, 64, 100, 128, 5000 };
+    static const uint64_t groups[] = { 0, 1, 3, 4, 8, 16, 31, 32, 64, 96, 100, 128, 5000 };
     for (int i = 0; i < 56; i++) {
         struct wt w;
         uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
@@ -205,10 +205,35 @@ static void linear_wide(void **state)
     wt_int(&w, 20, 4096, 8, 0, TSR_F32, TSR_ZERO_STORED);
     check_weight(&w, 13, x, 1);
     wt_free(&w);
+    wt_int(&w, 33, 4096, 3, 128, TSR_F16, TSR_ZERO_STORED);
+    check_weight(&w, 4, x, 1);
+    wt_free(&w);
+    wt_int(&w, 20, 4096, 2, 32, TSR_F16, TSR_ZERO_MID);
+    check_weight(&w, 13, x, 0);
+    wt_free(&w);
     wt_float(&w, 20, 4096, TSR_BF16);
     check_weight(&w, 13, x, 1);
     wt_free(&w);
     free(x);
+}
+
+/* 2 and 3 bits take what they say; whole panels and steps, no scale stored for a tail. */
+static void few_bits_take_few_bytes(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 2; bits <= 4; bits++) {
+        struct wt       w;
+        void           *h = NULL;
+        struct tsr_cpu *c = cpu_new("scalar");
+        assert_non_null(c);
+        wt_int(&w, 64, 1024, bits, 128, TSR_F16, TSR_ZERO_MID);
+        assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
+        assert_int_equal(tsr_cpu_weight_bytes(c, h), 64 * 1024 * bits / 8 + 64 * 8 * 2);
+        tsr_cpu_weight_free(c, h);
+        tsr_cpu_destroy(c);
+        wt_free(&w);
+    }
+    assert_int_equal(host_bytes, 0);
 }
 
 static void strange_activations(void **state)
@@ -238,7 +263,7 @@ static void strange_activations(void **state)
 static void extreme_codes(void **state)
 {
     (void)state;
-    for (uint32_t bits = 4; bits <= 8; bits += 4) {
+    for (uint32_t bits = 2; bits <= 8; bits++) {
         struct wt w;
         uint64_t  K = 512, T = 7;
         float    *x = rnd_new(T * K, 1.0f);
@@ -334,6 +359,7 @@ int main(void)
         cmocka_unit_test(linear_float_follows_the_page),
         cmocka_unit_test(linear_int_follows_the_page),
         cmocka_unit_test(linear_wide),
+        cmocka_unit_test(few_bits_take_few_bytes),
         cmocka_unit_test(strange_activations),
         cmocka_unit_test(extreme_codes),
         cmocka_unit_test(linear_is_near_double),

@@ -1,0 +1,200 @@
+/* k_few_a8.c - LINEAR with int8 activations, a few tokens: each weight is read once and used for
+ * all of them.  Exact integer sums per run, then one FMA by weight scale times activation
+ * scale (docs/decisions/numerics.md). */
+#include "k_codes.h"
+#include "k_decl.h"
+#include "k_tile.h"
+
+#define AHEAD        8192u /* bytes between a prefetch of codes and their use */
+#define GROUPS_AHEAD 8u    /* the same for scales, in groups */
+
+INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t half, uint64_t token,
+                   const v16 s[SEGMENTS])
+{
+    uint64_t row = panel * PANEL + 16 * half;
+    if (row >= a->w->rows)
+        return;
+    uint64_t n = a->w->rows - row < 16 ? a->w->rows - row : 16;
+    v16      y = v_add(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])),
+                       v_add(v_add(s[4], s[5]), v_add(s[6], s[7])));
+    if (a->bias)
+        y = v_add(y, v_loadn(a->bias + row, n));
+    v_storen(a->out + token * a->ldo + row, y, n);
+}
+
+/* Scales lie apart from the codes; the machine's own prefetch is slow to see their rhythm. */
+INLINE void prefetch_scales(const struct tsr_cpu_weight *w, uint64_t at)
+{
+    at += GROUPS_AHEAD * PANEL;
+    if (w->scale_f16) {
+        v_prefetch(w->scales + 2 * at);
+    } else {
+        v_prefetch(w->scales + 4 * at);
+        v_prefetch(w->scales + 4 * at + 64);
+    }
+    if (w->zeros)
+        v_prefetch(w->zeros + at);
+}
+
+/* Adds the run r of m tokens to their chains acc[t][2].  q is [tokens][ldq] from column k0 of
+ * the weight, where a step of the codes begins; it ends at k1 or with zeros behind it. */
+INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t t0,
+                    const int8_t *q, uint64_t ldq, uint64_t k0, uint64_t k1,
+                    const enum tsr_cpu_layout l, const int m, v16 acc[DIRECT_MAX][2])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_run    *u = &w->runs[r];
+    const uint64_t               step = cpu_step(l), unit = cpu_unit(l);
+    const uint64_t               at = (panel * w->groups + u->group) * PANEL;
+    const uint8_t               *c = w->codes + panel * w->panel_bytes + k0 / step * 2 * unit;
+    const int32_t               *sums = a->sums + r * a->tokens + t0;
+    const float                 *sa = a->sa + u->block * a->tokens + t0;
+    i16v za = vi_set1(1), zb = za; /* the sums have the zero point in them unless it is stored */
+    if (w->zeros) {
+        za = vi_load_u8(w->zeros + at);
+        zb = vi_load_u8(w->zeros + at + 16);
+    }
+    prefetch_scales(w, at);
+/* With few tokens two sums a row, so that as many chains hide the latency of the product. */
+#define TAKE(t)                                                                                    \
+    i16v i##t##a = vi_zero(), i##t##b = i##t##a, j##t##a = i##t##a, j##t##b = i##t##a;             \
+    if (t < m) {                                                                                   \
+        i##t##a = i##t##b = vi_set1(sums[t]);                                                      \
+        if (w->zeros) {                                                                            \
+            i##t##a = vi_mul(i##t##a, za);                                                         \
+            i##t##b = vi_mul(i##t##b, zb);                                                         \
+        }                                                                                          \
+    }
+#define STEP(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        i16v x = vi_four(q + t * ldq + 4 * j);                                                     \
+        if (m <= 2 && j % 2 == 1) {                                                                \
+            j##t##a = DOT(j##t##a, wa, x);                                                         \
+            j##t##b = DOT(j##t##b, wb, x);                                                         \
+        } else {                                                                                   \
+            i##t##a = DOT(i##t##a, wa, x);                                                         \
+            i##t##b = DOT(i##t##b, wb, x);                                                         \
+        }                                                                                          \
+    }
+#define DOT(acc, w, x) (l == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        v16 s = v_set1(sa[t]);                                                                     \
+        if (m <= 2) {                                                                              \
+            i##t##a = vi_add(i##t##a, j##t##a);                                                    \
+            i##t##b = vi_add(i##t##b, j##t##b);                                                    \
+        }                                                                                          \
+        acc[t][0] = v_fma(vi_cvt(i##t##a), v_mul(sw, s), acc[t][0]);                               \
+        acc[t][1] = v_fma(vi_cvt(i##t##b), v_mul(sv, s), acc[t][1]);                               \
+    }
+    FEW_EACH(TAKE)
+    for (uint64_t k = k0; k < k1; k += step, c += 2 * unit, q += step) {
+        UNROLL
+        for (uint64_t line = 0; line < 2 * unit; line += 64)
+            v_prefetch(c + AHEAD + line);
+        UNROLL
+        for (int j = 0; j < (int)step / 4; j++) {
+            i16v wa = code_four(l, c, j), wb = code_four(l, c + unit, j);
+            FEW_EACH(STEP)
+        }
+    }
+    v16 sw = group_scale(w, at), sv = group_scale(w, at + 16);
+    FEW_EACH(GIVE)
+#undef TAKE
+#undef STEP
+#undef DOT
+#undef GIVE
+}
+
+/* A run that does not begin or end on a step: its activations are copied between zeros, which
+ * add nothing. */
+INLINE void ragged_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t token,
+                       const enum tsr_cpu_layout l, v16 acc[DIRECT_MAX][2])
+{
+    const struct tsr_cpu_run *u = &a->w->runs[r];
+    const uint64_t            from = u->k0 / cpu_step(l) * cpu_step(l);
+    int8_t                    t[BLOCK + 2 * PAD] = { 0 };
+    memcpy(t + (u->k0 - from), a->q + token * a->ldq + u->k0, u->k1 - u->k0);
+    few_run(a, panel, r, token, t, 0, from, u->k1, l, 1, acc);
+}
+
+INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
+                const enum tsr_cpu_layout l, const int aligned, const int m)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    v16                          s[DIRECT_MAX][2][SEGMENTS];
+    for (int t = 0; t < m; t++)
+        for (int i = 0; i < (int)SEGMENTS; i++)
+            s[t][0][i] = s[t][1][i] = v_set1(0.0f);
+    for (uint64_t r = 0; r < w->nruns;) {
+        uint32_t seg = w->runs[r].segment;
+        v16      acc[DIRECT_MAX][2];
+        for (int t = 0; t < m; t++)
+            acc[t][0] = acc[t][1] = v_set1(0.0f);
+        for (; r < w->nruns && w->runs[r].segment == seg; r++) {
+            const struct tsr_cpu_run *u = &w->runs[r];
+            if (aligned)
+                few_run(a, panel, r, t0, a->q + t0 * a->ldq + u->k0, a->ldq, u->k0, u->k1, l, m,
+                        acc);
+            else
+                ragged_run(a, panel, r, t0, l, acc);
+        }
+        for (int t = 0; t < m; t++) {
+            s[t][0][seg] = acc[t][0];
+            s[t][1][seg] = acc[t][1];
+        }
+    }
+    for (int t = 0; t < m; t++)
+        for (int h = 0; h < 2; h++)
+            finish(a, panel, (uint64_t)h, t0 + (uint64_t)t, s[t][h]);
+}
+
+/* One function per layout: what they keep on the stack is touched by none of the others. */
+#define FEW(l)                                                                                     \
+    static void few_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t m)   \
+    {                                                                                              \
+        FEW_SWITCH(m, FEW_##l)                                                                     \
+    }
+#define FEW_W_I8(i) few(a, panel, t0, W_I8, 1, i)
+#define FEW_W_I4(i) few(a, panel, t0, W_I4, 1, i)
+#define FEW_W_I3(i) few(a, panel, t0, W_I3, 1, i)
+#define FEW_W_I2(i) few(a, panel, t0, W_I2, 1, i)
+FEW(W_I8)
+FEW(W_I4)
+FEW(W_I3)
+FEW(W_I2)
+
+/* Layouts of more columns a step are taken only where groups end on steps. */
+static void few_ragged(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token)
+{
+    if (a->w->layout == W_I4)
+        few(a, panel, token, W_I4, 0, 1);
+    else
+        few(a, panel, token, W_I8, 0, 1);
+}
+
+void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)
+{
+    for (uint64_t t = t0; t < t1;) {
+        uint64_t m = t1 - t < DIRECT_MAX ? t1 - t : DIRECT_MAX;
+        if (!a->w->aligned) {
+            few_ragged(a, panel, t++);
+            continue;
+        }
+        switch (a->w->layout) {
+        case W_I4:
+            few_W_I4(a, panel, t, m);
+            break;
+        case W_I3:
+            few_W_I3(a, panel, t, m);
+            break;
+        case W_I2:
+            few_W_I2(a, panel, t, m);
+            break;
+        default:
+            few_W_I8(a, panel, t, m);
+            break;
+        }
+        t += m;
+    }
+}
