@@ -77,6 +77,8 @@ tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quanti
  * another number of columns.  name is the linear. */
 tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *stats, uint64_t cols,
                                 const char *plugin, const char *name, struct tsr_err *err);
+/* What to collect for a plan's need: of TSR_NEED_IF_THERE what calibration can give. */
+uint64_t tsr_quant_need_collect(uint64_t need);
 /* stats with everything that is not needed set to NULL, as a quantizer is to see it. */
 struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant_stats *stats);
 

@@ -271,7 +271,7 @@ tsr_status tsr_scheme_need(struct tsr_scheme_run *a, uint64_t layer, uint64_t *n
         struct item              it = { 0 };
         if (w->rows)
             TSR_TRY(choose(a, layer, (enum tsr_linear_id)i, w, &it, err));
-        *need |= it.quantize ? it.need : 0;
+        *need |= it.quantize ? tsr_quant_need_collect(it.need) : 0;
     }
     return TSR_OK;
 }

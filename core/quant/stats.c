@@ -36,12 +36,18 @@ static const float *array_of(const struct tsr_quant_stats *s, uint64_t bit)
     }
 }
 
+static const uint64_t collected = TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE |
+                                  TSR_NEED_MEAN_ABS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS;
+
+uint64_t tsr_quant_need_collect(uint64_t need)
+{
+    return (need & UINT32_MAX) | (need >> 32 & collected);
+}
+
 tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *stats, uint64_t cols,
                                 const char *plugin, const char *name, struct tsr_err *err)
 {
-    const uint64_t collected = TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE |
-                               TSR_NEED_MEAN_ABS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS;
-    for (uint64_t i = 0; i < 64 && need >> i; i++) {
+    for (uint64_t i = 0; i < 32; i++) { /* above: welcome, not needed */
         uint64_t bit = need & UINT64_C(1) << i;
         if (bit == 0 || (stats && array_of(stats, bit)))
             continue;
@@ -69,6 +75,7 @@ struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant
     struct tsr_quant_stats s = { .struct_size = sizeof s };
     if (!stats || need == 0)
         return s;
+    need |= need >> 32; /* TSR_NEED_IF_THERE */
     s.cols = stats->cols;
     s.tokens = stats->tokens;
     s.hessian = need & TSR_NEED_HESSIAN ? stats->hessian : NULL;

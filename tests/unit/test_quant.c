@@ -254,9 +254,18 @@ static void test_needs(void **state)
     assert_int_equal(tsr_quant_need_check(TSR_NEED_SENSITIVITY, &s, 4, "p", "x", &e.err),
                      TSR_E_INPUT);
     assert_non_null(strstr(e.text, "does not collect"));
-    assert_int_equal(tsr_quant_need_check(UINT64_C(1) << 40, &s, 4, "p", "x", &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_quant_need_check(UINT64_C(1) << 20, &s, 4, "p", "x", &e.err), TSR_E_INPUT);
     struct tsr_quant_stats seen = tsr_quant_stats_for(TSR_NEED_ABSMAX, &s);
     assert_true(seen.absmax == v && seen.mean == NULL); /* exactly what was asked for */
+    /* what is welcome is handed on where it is there, and nothing is refused without it */
+    uint64_t welcome = TSR_NEED_IF_THERE(TSR_NEED_MEAN | TSR_NEED_SENSITIVITY);
+    assert_int_equal(tsr_quant_need_check(welcome, &s, 4, "p", "x", &e.err), TSR_OK);
+    assert_int_equal(tsr_quant_need_check(welcome, NULL, 4, "p", "x", &e.err), TSR_OK);
+    assert_int_equal(tsr_quant_need_check(welcome, &s, 5, "p", "x", &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_quant_need_collect(welcome | TSR_NEED_ABSMAX),
+                     TSR_NEED_MEAN | TSR_NEED_ABSMAX);
+    seen = tsr_quant_stats_for(welcome, &s);
+    assert_true(seen.mean == v && seen.absmax == NULL && seen.sensitivity == NULL);
 }
 
 /* ---- the plugins that ship ------------------------------------------------------------ */

@@ -59,6 +59,10 @@ struct tsr_quant_plan {
 #define TSR_NEED_SENSITIVITY (UINT64_C(1) << 5) /* [rows, cols], per weight */
 #define TSR_NEED_INPUTS      (UINT64_C(1) << 6) /* recorded rows of X       */
 
+/* In tsr_quant_plan.need: statistics that are used where the host has them and NULL where it has
+ * not.  What to do then is the plugin's to decide. */
+#define TSR_NEED_IF_THERE(need) ((need) << 32)
+
 struct tsr_quant_stats {
     uint32_t     struct_size;
     uint32_t     reserved;
