@@ -93,7 +93,7 @@ static void mx_table(const struct tsr_format *f, float *table)
         if (f->element == TSR_MX_FP8_E5M2 && m >= 0x7c)
             v = m == 0x7c ? INFINITY : NAN;
         table[m] = v;
-        table[n + m] = -v;
+        table[n + m] = 0.0f - v; /* a zero has no sign */
     }
 }
 

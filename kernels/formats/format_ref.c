@@ -122,7 +122,7 @@ static float mx_element(uint32_t element, uint32_t code)
         v = e ? ldexpf((float)((1 << mbits) + m), e - bias - mbits)
               : ldexpf((float)m, 1 - bias - mbits);
     }
-    return code >> (ebits + mbits) & 1 ? -v : v;
+    return v != 0.0f && code >> (ebits + mbits) & 1 ? -v : v;
 }
 
 static int mx_known(uint32_t element)
