@@ -98,6 +98,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
 tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
 tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
 tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
+float      tsr_cpu_f16(uint16_t h); /* F16 widened */
 /* One row of a weight, widened. */
 void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
 

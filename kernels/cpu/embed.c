@@ -1,10 +1,11 @@
 /* embed.c - single rows out of panels: EMBED. */
 #include "backend.h"
 #include "codes.h"
+#include "weight_extra.h"
 
 #include <string.h>
 
-static float f16_f32(uint16_t h)
+float tsr_cpu_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu, u;
     float    f;
@@ -26,7 +27,7 @@ static float half_at(const uint8_t *p, int bf16)
     uint16_t h;
     memcpy(&h, p, 2);
     if (!bf16)
-        return f16_f32(h);
+        return tsr_cpu_f16(h);
     uint32_t u = (uint32_t)h << 16;
     float    f;
     memcpy(&f, &u, 4);
@@ -37,6 +38,10 @@ void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out
 {
     uint64_t       panel = row / PANEL, r = row % PANEL;
     const uint8_t *p = w->codes + panel * w->panel_bytes;
+    if (w->layout >= W_TAB) {
+        tsr_cpu_extra_row(w, row, out);
+        return;
+    }
     if (w->layout == W_F32) {
         for (uint64_t k = 0; k < w->cols; k++)
             memcpy(&out[k], p + (k * PANEL + r) * 4, 4);

@@ -35,4 +35,15 @@ void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint
 /* Codes of x by one scale amax/127: returns the scale; q may be up to 15 lanes past n. */
 float K(codes_i8)(int8_t *q, const float *x, uint64_t n);
 
+/* extra.h */
+struct tsr_cpu_linear8;
+void     K(widen_extra)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                    float *dst);
+void     K(table_prepare)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq,
+                      float *sa, int32_t *sums, uint64_t stride);
+void     K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
+uint64_t K(llm_prepare)(const float *x, uint64_t cols, float threshold, int8_t *q, uint64_t ldq,
+                        float *sa, int32_t *sum, uint32_t *found);
+void     K(llm_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
+
 #endif

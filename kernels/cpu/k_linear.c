@@ -52,6 +52,10 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
                   float *dst)
 {
     const uint8_t *p = w->codes + panel * w->panel_bytes;
+    if (w->layout >= W_TAB) {
+        K(widen_extra)(w, panel, k0, k1, dst);
+        return;
+    }
     for (uint64_t half = 0; half < 2; half++)
         switch (w->layout) {
         case W_I8:

@@ -6,6 +6,8 @@
 #define TABLE(isa)   TABLE_(isa)
 #define LINALG_(isa) tsr_cpu_linalg_##isa
 #define LINALG(isa)  LINALG_(isa)
+#define EXTRA_(isa)  tsr_cpu_extra_##isa
+#define EXTRA(isa)   EXTRA_(isa)
 #define TEXT_(s)     #s
 #define TEXT(s)      TEXT_(s)
 
@@ -14,6 +16,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .tile = ISA_TOKENS,
     .tile8 = ISA_TOKENS8,
     .linalg = &LINALG(ISA_NAME),
+    .extra = &EXTRA(ISA_NAME),
     .act = K(act),
     .add = K(add),
     .scale = K(scale),

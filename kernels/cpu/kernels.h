@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "extra.h"
+
 #define PANEL      32u  /* rows in a panel                              */
 #define SEGMENTS   8u   /* most segments of docs/decisions/numerics.md  */
 #define BLOCK      128u /* columns that share an activation scale       */
@@ -21,10 +23,12 @@ enum tsr_cpu_layout {
     W_F16,  /* [panel][k][32] F16                                        */
     W_BF16, /* [panel][k][32] BF16                                       */
     /* packed codes: [panel][k/step][2][vectors][16 rows][4 k], see k_codes.h */
-    W_I8, /* step  4, 1 vector: one byte each                          */
-    W_I4, /* step  8, 1 vector: low nibble k, high nibble k+4          */
-    W_I3, /* step 32, 3 vectors                                        */
-    W_I2  /* step 16, 1 vector: two bits of k, k+4, k+8, k+12          */
+    W_I8,  /* step  4, 1 vector: one byte each                          */
+    W_I4,  /* step  8, 1 vector: low nibble k, high nibble k+4          */
+    W_I3,  /* step 32, 3 vectors                                        */
+    W_I2,  /* step 16, 1 vector: two bits of k, k+4, k+8, k+12          */
+    W_TAB, /* codes that are looked up, extra.h                         */
+    W_FPX  /* [panel][k][32] small floats of one byte                   */
 };
 
 /* Codes of one byte or less with a scale per group. */
@@ -62,6 +66,8 @@ struct tsr_cpu_weight {
     uint8_t            *codes, *scales, *zeros; /* scales, zeros: [panel][group][32] */
     uint8_t            *data;                   /* the allocation they lie in                */
     uint64_t            data_bytes;
+
+    struct tsr_cpu_extra extra; /* extra.h; zero for the rest */
 };
 
 struct tsr_cpu_linear {
@@ -94,6 +100,7 @@ struct tsr_cpu_attention {
 struct tsr_cpu_kernels {
     const char                          *name;
     const struct tsr_cpu_linalg_kernels *linalg; /* linalg.h */
+    const struct tsr_cpu_extra_kernels  *extra;  /* extra.h */
     uint32_t                             tile;   /* tokens that share a tile in the GEMM form */
     uint32_t                             tile8;  /* the same for int8 activations */
     /* n elements; b may be NULL; out may be a */

@@ -1,5 +1,6 @@
 /* linear.c - LINEAR: prepares the activations once, then runs panels over the threads. */
 #include "backend.h"
+#include "weight_extra.h"
 
 #include <string.h>
 
@@ -163,7 +164,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
                       (st = tsr_cpu_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
         return st;
     struct job j = { .c = c };
-    int        packed = cpu_packed(w->layout), tiled;
+    int        packed = w->layout >= W_I8, tiled;
     j.a.w = w;
     j.a.tokens = out.rows;
     j.a.x = (const float *)(const void *)x.p;
@@ -171,7 +172,10 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     j.a.bias = (const float *)(const void *)bias.p;
     j.a.out = (float *)(void *)out.p;
     j.a.ldo = out.stride / 4;
-    j.a8 = packed && op->act == TSR_ACT_A8;
+    uint32_t act = tsr_cpu_extra_act(w, op->act);
+    if (tsr_cpu_extra_runs(w, act))
+        return tsr_cpu_linear_extra(c, &j.a, err);
+    j.a8 = packed && act == TSR_ACT_A8;
     uint64_t tile = j.a8 ? c->k->tile8 : c->k->tile;
     j.per_chunk = TOKENS_MAX / tile * tile;
     if (j.a8) {
@@ -179,7 +183,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
         st = prepare_a8(c, &j, tiled, err);
     } else {
         tiled = out.rows > DIRECT_MAX || packed;
-        st = prepare_f32(c, &j, op->act == TSR_ACT_A16 ? TSR_ACT_A16 : TSR_ACT_F32, tiled, err);
+        st = prepare_f32(c, &j, act == TSR_ACT_A16 ? TSR_ACT_A16 : TSR_ACT_F32, tiled, err);
     }
     if (st != TSR_OK)
         return st;

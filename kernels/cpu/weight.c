@@ -1,6 +1,7 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
 #include "backend.h"
 #include "codes.h"
+#include "weight_extra.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,8 @@ static tsr_status check(const struct tsr_weight_desc *d, struct tsr_err *err)
         return refuse(err, d, "scales must be F16 or F32");
     if (!d->meta)
         return refuse(err, d, "the scales are missing");
+    if (tsr_cpu_extra_wrong(f))
+        return refuse(err, d, tsr_cpu_extra_wrong(f));
     if (d->code_stride < tsr_format_int_code_bytes(f, d->cols) ||
         d->meta_stride < tsr_format_int_meta_bytes(f, d->cols))
         return refuse(err, d, "code_stride or meta_stride is shorter than a row");
@@ -212,7 +215,9 @@ tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *d, void
 {
     struct tsr_cpu        *c = self;
     const struct tsr_host *host = c->host;
-    tsr_status             st = check(d, err);
+    if (tsr_cpu_extra_takes(d))
+        return tsr_cpu_extra_load(c, d, weight, err);
+    tsr_status st = check(d, err);
     if (st != TSR_OK)
         return st;
     struct tsr_cpu_weight *w = host->alloc(host->ctx, sizeof *w, 64);
@@ -235,6 +240,7 @@ tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *d, void
     }
     (void)cut_runs(w);
     place(w, d->format);
+    tsr_cpu_extra_int(w, d->format);
     struct fill f = { w, d };
     c->mem->open(w->data, w->data_bytes);
     st = tsr_cpu_for(c, w->panels, w->panel_bytes, fill_panels, &f);

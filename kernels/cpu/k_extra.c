@@ -1,0 +1,150 @@
+/* k_extra.c - panels of looked-up and of small-float weights to F32, [k][PANEL]; and the table of
+ * the kernels of extra.h. */
+#include <math.h>
+
+#include "extra.h"
+#include "k_decl.h"
+#include "simd_bytes.h"
+
+/* ---- W_TAB ------------------------------------------------------------------- */
+
+/* 16 columns of 16 rows, from nibbles.  codes: the step's 512 bytes. */
+INLINE void widen_nibbles(const struct tsr_cpu_weight *w, uint64_t row0, const uint8_t *codes,
+                          uint64_t half, const int high, v16 a[16])
+{
+    const struct tsr_cpu_extra *e = &w->extra;
+    for (uint64_t r = 0; r < 16; r++) {
+        const float *table = e->table + (e->shared ? 0 : (row0 + r) * 16);
+        a[r] = v_lookup16(table, codes + (half * 4 + r % 4) * 64 + r / 4 * 16, high);
+    }
+    v_transpose16(a);
+}
+
+static void widen_table4(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                         float *dst)
+{
+    const uint8_t *codes = w->codes + panel * w->panel_bytes;
+    for (uint64_t k = k0; k < k1; k += 16)
+        for (uint64_t half = 0; half < 2; half++) {
+            const uint8_t *p = codes + k / TABLE_STEP * 512;
+            uint64_t       n = k1 - k < 16 ? k1 - k : 16, last = UINT64_MAX;
+            v16            a[16], scale = v_set1(1.0f);
+            if (k % TABLE_STEP)
+                widen_nibbles(w, panel * PANEL + 16 * half, p, half, 1, a);
+            else
+                widen_nibbles(w, panel * PANEL + 16 * half, p, half, 0, a);
+            for (uint64_t c = 0; c < n; c++) {
+                v16 v = a[c];
+                if (w->extra.shared) {
+                    uint64_t g = (k + c) / w->group;
+                    if (g != last)
+                        scale = v_load_bf16(w->scales +
+                                            2 * ((panel * w->groups + g) * PANEL + 16 * half));
+                    last = g;
+                    v = v_mul(v, scale);
+                }
+                v_store(dst + (k + c - k0) * PANEL + 16 * half, v);
+            }
+        }
+}
+
+/* Codes of a byte: [k/16][8][4 rows][16]. */
+static void widen_table8(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                         float *dst)
+{
+    for (uint64_t r = 0; r < PANEL; r++) {
+        const float   *table = w->extra.table + (panel * PANEL + r) * 256;
+        const uint8_t *p =
+            w->codes + panel * w->panel_bytes + (r / 16 * 4 + r % 4) * 64 + r % 16 / 4 * 16;
+        for (uint64_t k = k0; k < k1; k++)
+            dst[(k - k0) * PANEL + r] = table[p[k / 16 * 512 + k % 16]];
+    }
+}
+
+static void put_outliers(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                         float *dst)
+{
+    const struct tsr_cpu_extra *e = &w->extra;
+    for (uint64_t r = 0; r < PANEL; r++) {
+        uint64_t        row = panel * PANEL + r;
+        const uint32_t *column = e->column + row * e->outliers;
+        const uint32_t *first = e->first + row * (SEGMENTS + 1);
+        for (uint64_t i = first[k0 / w->seg]; i < first[SEGMENTS] && column[i] < k1; i++)
+            if (column[i] >= k0)
+                dst[(column[i] - k0) * PANEL + r] = e->value[row * e->outliers + i];
+    }
+}
+
+/* ---- W_FPX ------------------------------------------------------------------- */
+
+/* Exponent and mantissa, put where F32 has them, are the value divided by a power of two, also for
+ * the denormals.  [k][32 rows] bytes; scales BF16. */
+INLINE void widen_floats(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t k0,
+                         uint64_t k1, const int ebits, const int mbits, float *dst)
+{
+    const uint8_t *codes = w->codes + panel * w->panel_bytes + 16 * half;
+    const uint32_t up = (uint32_t)(23 - mbits);
+    const int32_t  magnitude = (1 << (ebits + mbits)) - 1;
+    const v16      one = v_set1(ldexpf(1.0f, 127 - ((1 << (ebits - 1)) - 1)));
+    /* the largest number, and what the code behind it means */
+    const v16 top = v_set1(ebits == 4 ? 448.0f : 57344.0f);
+    const v16 next = v_set1(65536.0f), infinite = v_set1(INFINITY), nan = v_set1(NAN);
+    for (uint64_t k = k0; k < k1;) {
+        uint64_t g = k / w->group, end = (g + 1) * w->group < k1 ? (g + 1) * w->group : k1;
+        v16      scale = v_load_bf16(w->scales + 2 * ((panel * w->groups + g) * PANEL + 16 * half));
+        for (; k < end; k++) {
+            i16v code = vi_load_u8(codes + k * PANEL), m = vi_and(code, magnitude);
+            v16  v = v_mul(vi_bits_f32(vi_shl(m, up)), one);
+            if (ebits == 4)
+                v = v_sel(v_lt(top, v), nan, v);
+            if (ebits == 5)
+                v = v_sel(v_lt(top, v), v_sel(v_lt(next, v), nan, infinite), v);
+            /* a zero has no sign: 0 - 0 is +0 */
+            v16 sign =
+                vi_bits_f32(vi_shl(vi_and(code, magnitude + 1), 31u - (uint32_t)(ebits + mbits)));
+            v = v_sel(v_lt(v_copysign(v_set1(1.0f), sign), v_set1(0.0f)), v_sub(v_set1(0.0f), v),
+                      v);
+            v_store(dst + (k - k0) * PANEL + 16 * half, v_mul(v, scale));
+        }
+    }
+}
+
+static void widen_fpx(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                      float *dst)
+{
+    for (uint64_t half = 0; half < 2; half++)
+        if (w->extra.ebits == 5)
+            widen_floats(w, panel, half, k0, k1, 5, 2, dst);
+        else if (w->extra.ebits == 4)
+            widen_floats(w, panel, half, k0, k1, 4, 3, dst);
+        else if (w->extra.mbits == 2)
+            widen_floats(w, panel, half, k0, k1, 3, 2, dst);
+        else
+            widen_floats(w, panel, half, k0, k1, 3, 1, dst);
+}
+
+void K(widen_extra)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                    float *dst)
+{
+    if (w->layout == W_FPX) {
+        widen_fpx(w, panel, k0, k1, dst);
+        return;
+    }
+    if (w->extra.byte_codes)
+        widen_table8(w, panel, k0, k1, dst);
+    else
+        widen_table4(w, panel, k0, k1, dst);
+    if (w->extra.outliers)
+        put_outliers(w, panel, k0, k1, dst);
+}
+
+#define EXTRA_(isa) tsr_cpu_extra_##isa
+#define EXTRA(isa)  EXTRA_(isa)
+
+const struct tsr_cpu_extra_kernels EXTRA(ISA_NAME) = {
+    .widen = K(widen_extra),
+    .table_prepare = K(table_prepare),
+    .table_a8 = K(table_a8),
+    .llm_prepare = K(llm_prepare),
+    .llm_a8 = K(llm_a8),
+};

@@ -1,0 +1,168 @@
+/* k_table_a8.c - LINEAR with int8 activations on weights that are looked up: a block of codes
+ * becomes bytes in the first cache, then integer sums and one FMA a run, as for integer weights. */
+#include "extra.h"
+#include "k_decl.h"
+#include "simd_bytes.h"
+
+#include "k_tile_i8.h"
+
+void K(table_prepare)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq,
+                      float *sa, int32_t *sums, uint64_t stride)
+{
+    uint64_t b = 0;
+    for (uint64_t s = 0; s < w->cols; s += w->seg) {
+        uint64_t end = w->cols - s < w->seg ? w->cols : s + w->seg;
+        for (uint64_t k = s; k < end; k += BLOCK)
+            sa[b++ * stride] = K(codes_i8)(q + k, x + k, end - k < BLOCK ? end - k : BLOCK);
+    }
+    memset(q + w->cols, 0, ldq - w->cols);
+    for (uint64_t r = 0; r < w->nruns; r++) {
+        int32_t sum = 0;
+        for (uint32_t k = w->runs[r].k0; k < w->runs[r].k1; k++)
+            sum += q[k];
+        sums[r * stride] = -128 * sum;
+    }
+}
+
+/* Columns [k0,k1), at most BLOCK and from a step on, to [k/4][2][16 rows][4 k]. */
+static void expand_nibbles(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                           uint8_t *dst)
+{
+    const struct tsr_cpu_extra *e = &w->extra;
+    const uint8_t              *p = w->codes + panel * w->panel_bytes + k0 / TABLE_STEP * 512;
+    const uint8_t              *t8 = e->table8 + (e->shared ? 0 : panel * 512);
+    for (uint64_t half = 0; half < 2; half++) {
+        i16v t[4];
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            t[i] = vi_load(t8 + (e->shared ? 0 : half * 256 + 64 * (uint64_t)i));
+        const uint8_t *s = p + 256 * half;
+        uint8_t       *d = dst + 64 * half;
+        for (uint64_t k = k0; k < k1; k += TABLE_STEP, s += 512, d += 1024) {
+            i16v lo[4], hi[4];
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                i16v c = vi_load(s + 64 * i);
+                lo[i] = vb_lookup(t[i], vb_nibble(c, 0));
+                hi[i] = vb_lookup(t[i], vb_nibble(c, 1));
+            }
+            v_prefetch(s + 4096);
+            v_prefetch(s + 4096 + 64);
+            v_prefetch(s + 4096 + 128);
+            v_prefetch(s + 4096 + 192);
+            vb_transpose4(lo);
+            vb_transpose4(hi);
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                vb_store(d + 128 * i, lo[i]);
+                vb_store(d + 512 + 128 * i, hi[i]);
+            }
+        }
+    }
+}
+
+static void expand_bytes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                         uint8_t *dst)
+{
+    for (uint64_t r = 0; r < PANEL; r++) {
+        const uint8_t *t = w->extra.table8 + (panel * PANEL + r) * 256;
+        const uint8_t *p =
+            w->codes + panel * w->panel_bytes + (r / 16 * 4 + r % 4) * 64 + r % 16 / 4 * 16;
+        uint8_t *d = dst + r / 16 * 64 + r % 16 * 4;
+        for (uint64_t k = k0; k < k1; k++)
+            d[(k - k0) / 4 * 128 + (k - k0) % 4] = t[p[k / 16 * 512 + k % 16]];
+    }
+}
+
+/* acc = FMA((float)I, fl(sw * sa), acc) for m tokens. */
+INLINE void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t r, uint64_t t,
+                     uint64_t m, int32_t sum[][PANEL], float acc[][PANEL])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_run    *u = &w->runs[r];
+    uint64_t                     at = (panel * w->groups + u->group) * PANEL;
+    for (uint64_t half = 0; half < 2; half++) {
+        const uint8_t *s = w->scales;
+        v16            sw = w->extra.shared ? v_load_bf16(s + 2 * (at + 16 * half))
+                                            : v_load((const float *)(const void *)s + at + 16 * half);
+        for (uint64_t i = 0; i < m; i++) {
+            v16    sa = v_set1(a->sa[u->block * a->tokens + t + i]);
+            i16v   n = vi_add(vi_load(&sum[i][16 * half]), vi_set1(a->sums[r * a->tokens + t + i]));
+            float *p = &acc[i][16 * half];
+            v_store(p, v_fma(vi_cvt(n), v_mul(sw, sa), v_load(p)));
+        }
+    }
+}
+
+/* Adds to a segment's sums what its outliers say: o = FMA(x[k], d, o) from +0, acc + o. */
+static void add_outliers(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t s, uint64_t t0,
+                         uint64_t t1, float acc[][PANEL])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_extra  *e = &w->extra;
+    const uint64_t               chunk = t0 / TOKENS_MAX * TOKENS_MAX;
+    const uint64_t mc = a->tokens - chunk < TOKENS_MAX ? a->tokens - chunk : TOKENS_MAX;
+    const float   *xt = a->xt + chunk * w->cols + (t0 - chunk);
+    for (uint64_t r = 0; r < PANEL; r++) {
+        uint64_t        row = panel * PANEL + r;
+        const uint32_t *first = e->first + row * (SEGMENTS + 1);
+        const uint32_t *column = e->column + row * e->outliers;
+        const float    *delta = e->delta + row * e->outliers;
+        for (uint64_t t = 0; t < t1 - t0; t += 16) {
+            uint64_t m = t1 - t0 - t < 16 ? t1 - t0 - t : 16;
+            if (m == 1) { /* decode: the same chain without the vector */
+                float o = 0.0f;
+                for (uint32_t i = first[s]; i < first[s + 1]; i++)
+                    o = __builtin_fmaf(xt[column[i] * mc + t], delta[i], o);
+                acc[t][r] += o;
+                continue;
+            }
+            float o[16];
+            v16   sum = v_set1(0.0f);
+            for (uint32_t i = first[s]; i < first[s + 1]; i++)
+                sum = v_fma(v_loadn(xt + column[i] * mc + t, m), v_set1(delta[i]), sum);
+            v_store(o, sum);
+            for (uint64_t i = 0; i < m; i++)
+                acc[t + i][r] += o[i];
+        }
+    }
+}
+
+void K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    float                        seg[SEGMENTS][TOKENS_MAX][PANEL];
+    int32_t                      sum[ISA_TOKENS][PANEL];
+    uint8_t                      bytes[BLOCK * PANEL] __attribute__((aligned(64)));
+    for (uint64_t i = 0; i < SEGMENTS; i++)
+        memset(seg[i], 0, (t1 - t0) * sizeof seg[i][0]);
+    for (uint64_t r = 0; r < w->nruns;) {
+        uint64_t last = r;
+        while (last + 1 < w->nruns && w->runs[last + 1].block == w->runs[r].block)
+            last++;
+        const uint64_t k0 = w->runs[r].k0;
+        if (w->extra.byte_codes)
+            expand_bytes(w, panel, k0, w->runs[last].k1, bytes);
+        else
+            expand_nibbles(w, panel, k0, w->runs[last].k1, bytes);
+        for (; r <= last; r++) {
+            const struct tsr_cpu_run *u = &w->runs[r];
+            for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
+                uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
+                i8_tile_any(0, m, bytes + (u->k0 - k0) * PANEL, a->q + t * a->ldq + u->k0 * m,
+                            (u->k1 - u->k0 + 3) / 4, &sum[0][0]);
+                fold_run(a, panel, r, t, m, sum, &seg[u->segment][t - t0]);
+            }
+        }
+    }
+    if (w->extra.outliers)
+        for (uint64_t s = 0; s < w->nseg; s++)
+            add_outliers(a, panel, s, t0, t1, seg[s]);
+    for (uint64_t t = t0; t < t1; t++)
+        for (uint64_t h = 0; h < 2; h++) {
+            v16 s[SEGMENTS];
+            for (uint64_t i = 0; i < SEGMENTS; i++)
+                s[i] = v_load(&seg[i][t - t0][16 * h]);
+            i8_put(a, panel * PANEL + 16 * h, t, i8_tree(s));
+        }
+}

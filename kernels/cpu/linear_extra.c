@@ -1,0 +1,150 @@
+/* linear_extra.c - LINEAR under a8 for weights that are looked up and for LLM.int8: prepares the
+ * activations once, then runs panels over the threads. */
+#include <string.h>
+
+#include "weight_extra.h"
+
+struct job {
+    const struct tsr_cpu  *c;
+    struct tsr_cpu_linear8 a;
+    uint64_t               per_chunk;
+    int8_t                *rows, *q; /* codes by token, and by tile */
+    float                 *sa, *xt;
+    int32_t               *sums;
+    uint32_t              *found;
+    uint64_t              *nfound;
+};
+
+uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act)
+{
+    int none = w->layout == W_FPX || (w->extra.llm && w->cols > LLM_COLS_MAX);
+    return none && act == TSR_ACT_A8 ? TSR_ACT_F32 : act;
+}
+
+int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act)
+{
+    return (w->layout == W_TAB || w->extra.llm) && act == TSR_ACT_A8;
+}
+
+static tsr_status prepare_rows(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job                         *j = arg;
+    const struct tsr_cpu_weight        *w = j->a.w;
+    const struct tsr_cpu_extra_kernels *k = j->c->k->extra;
+    for (uint64_t t = begin; t < end; t++) {
+        const float *x = j->a.x + t * j->a.ldx;
+        int8_t      *q = j->rows + t * j->a.ldq;
+        if (w->extra.llm)
+            j->nfound[t] = k->llm_prepare(x, w->cols, w->extra.threshold, q, j->a.ldq, j->sa + t,
+                                          j->sums + t, j->found + t * w->cols);
+        else
+            k->table_prepare(w, x, q, j->a.ldq, j->sa + t, j->sums + t, j->a.tokens);
+    }
+    return TSR_OK;
+}
+
+static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    uint64_t    tile = j->c->k->tile, ldq = j->a.ldq;
+    for (uint64_t b = begin; b < end; b++) {
+        uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
+        int8_t  *dst = j->q + t0 * ldq;
+        for (uint64_t t = 0; t < m; t++) {
+            const int8_t *q = j->rows + (t0 + t) * ldq;
+            for (uint64_t k = 0; k < ldq; k += 4)
+                memcpy(dst + k * m + 4 * t, q + k, 4);
+        }
+    }
+    return TSR_OK;
+}
+
+/* Activations by columns, for outliers: chunks [begin,end). */
+static tsr_status transpose(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    uint64_t    cols = j->a.w->cols;
+    for (uint64_t b = begin; b < end; b++) {
+        uint64_t t0 = b * TOKENS_MAX, m = cpu_min(TOKENS_MAX, j->a.tokens - t0);
+        float   *dst = j->xt + t0 * cols;
+        for (uint64_t t = 0; t < m; t++)
+            for (uint64_t k = 0; k < cols; k++)
+                dst[k * m + t] = j->a.x[(t0 + t) * j->a.ldx + k];
+    }
+    return TSR_OK;
+}
+
+static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    uint64_t    n = j->a.w->panels;
+    for (uint64_t i = begin; i < end; i++) {
+        uint64_t t0 = i / n * j->per_chunk, t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
+        if (j->a.w->extra.llm)
+            j->c->k->extra->llm_a8(&j->a, i % n, t0, t1);
+        else
+            j->c->k->extra->table_a8(&j->a, i % n, t0, t1);
+    }
+    return TSR_OK;
+}
+
+/* Adds n * size bytes, rounded up to 64, to *total; the old total is the place. */
+static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
+{
+    uint64_t b;
+    *place = *total;
+    return !__builtin_mul_overflow(n, size, &b) && b < (UINT64_C(1) << 60) &&
+           !__builtin_add_overflow(*total, (b + 63) / 64 * 64, total);
+}
+
+static tsr_status prepare(struct tsr_cpu *c, struct job *j, struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = j->a.w;
+    uint64_t                     T = j->a.tokens, total = 0, rows, q, sa, sums, xt, found, nfound;
+    uint64_t                     ldq = cpu_ceil(w->cols, 32) * 32, llm = w->extra.llm ? T : 0;
+    uint8_t                     *p;
+    if (!reserve(&total, T, ldq, &rows) || !reserve(&total, T, ldq, &q) ||
+        !reserve(&total, T, (llm ? 1 : w->nblocks) * 4, &sa) ||
+        !reserve(&total, T, (llm ? 1 : w->nruns) * 4, &sums) ||
+        !reserve(&total, w->extra.outliers ? T : 0, w->cols * 4, &xt) ||
+        !reserve(&total, llm, w->cols * 4, &found) || !reserve(&total, llm, 8, &nfound))
+        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
+    tsr_status st = tsr_cpu_scratch(c, total, &p, err);
+    if (st != TSR_OK)
+        return st;
+    j->a.ldq = ldq;
+    j->rows = (int8_t *)p + rows;
+    j->a.q = j->q = (int8_t *)p + q;
+    j->a.sa = j->sa = (float *)(void *)(p + sa);
+    j->a.sums = j->sums = (int32_t *)(void *)(p + sums);
+    j->a.found = j->found = (uint32_t *)(void *)(p + found);
+    j->a.nfound = j->nfound = (uint64_t *)(void *)(p + nfound);
+    if ((st = tsr_cpu_for(c, T, w->cols * 4, prepare_rows, j)) != TSR_OK ||
+        (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile), w->cols * c->k->tile, pack_tiles, j)) !=
+            TSR_OK ||
+        !w->extra.outliers)
+        return st;
+    j->a.xt = j->xt = (float *)(void *)(p + xt);
+    return tsr_cpu_for(c, cpu_ceil(T, TOKENS_MAX), w->cols * TOKENS_MAX * 4, transpose, j);
+}
+
+tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
+                                struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    struct job                   j = { .c = c };
+    j.a = (struct tsr_cpu_linear8){ .w = w,
+                                    .tokens = a->tokens,
+                                    .x = a->x,
+                                    .ldx = a->ldx,
+                                    .bias = a->bias,
+                                    .out = a->out,
+                                    .ldo = a->ldo };
+    tsr_status st = prepare(c, &j, err);
+    if (st != TSR_OK)
+        return st;
+    /* chunks of the transposed activations are TOKENS_MAX, which every tile divides */
+    j.per_chunk = TOKENS_MAX;
+    uint64_t work = w->panel_bytes + cpu_min(a->tokens, TOKENS_MAX) * w->cols * (PANEL / 8);
+    return tsr_cpu_for(c, w->panels * cpu_ceil(a->tokens, TOKENS_MAX), work, panels, &j);
+}

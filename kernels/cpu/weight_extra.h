@@ -1,0 +1,26 @@
+/* weight_extra.h - the weights of extra.h, for weight.c, linear.c and embed.c. */
+#ifndef TSR_CPU_WEIGHT_EXTRA_H
+#define TSR_CPU_WEIGHT_EXTRA_H
+
+#include "backend.h"
+
+/* True for tessera.lut/1 and tessera.mx/1, which tsr_cpu_extra_load() loads. */
+int        tsr_cpu_extra_takes(const struct tsr_weight_desc *d);
+tsr_status tsr_cpu_extra_load(struct tsr_cpu *c, const struct tsr_weight_desc *d, void **weight,
+                              struct tsr_err *err);
+/* What is wrong with the LLM.int8 part of an int format, or NULL; and its part of a weight. */
+const char *tsr_cpu_extra_wrong(const struct tsr_format *f);
+void        tsr_cpu_extra_int(struct tsr_cpu_weight *w, const struct tsr_format *f);
+/* One row of W_TAB or W_FPX as F32. */
+void tsr_cpu_extra_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
+
+/* The act that a weight of extra.h runs with when `act` is asked for: a8 becomes f32 where the
+ * format has no integers. */
+uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act);
+/* True where tsr_cpu_linear_extra() runs this act. */
+int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act);
+/* LINEAR of them: a has weight, tokens, x, bias and out. */
+tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
+                                struct tsr_err *err);
+
+#endif

@@ -1,0 +1,586 @@
+/* LINEAR and EMBED on tessera.lut/1, tessera.mx/1 and LLM.int8 weights: against plain loops that spell
+ * docs/decisions/numerics.md, to the bit, on every instruction set that this machine has. */
+#include "cpu_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- the page -------------------------------------------------------------------- */
+
+static uint64_t segment(uint64_t K)
+{
+    return 32 * ((K + 255) / 256);
+}
+
+static float tree(const float s[8])
+{
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+static float page_f32(const float *x, const float *w, uint64_t K)
+{
+    float s[8] = { 0 };
+    for (uint64_t k = 0; k < K; k++) {
+        float *a = &s[k / segment(K)];
+        *a = fmaf(x[k], w[k], *a);
+    }
+    return tree(s);
+}
+
+static float to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    u = (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* n values to codes by one scale amax/127. */
+static float round_i8(const float *x, uint64_t n, int32_t *q)
+{
+    float amax = 0;
+    int   finite = 1;
+    for (uint64_t k = 0; k < n; k++) {
+        amax = fabsf(x[k]) > amax ? fabsf(x[k]) : amax;
+        finite &= isfinite(x[k]) != 0;
+        q[k] = 0;
+    }
+    float scale = amax / 127.0f, inv = 1.0f / scale;
+    if (!finite)
+        return NAN;
+    if (!isfinite(inv))
+        return 0;
+    for (uint64_t k = 0; k < n; k++) {
+        float v = rintf(x[k] * inv);
+        q[k] = (int32_t)(v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v);
+    }
+    return scale;
+}
+
+/* One row of the format as integers t[k], a scale per group of columns, and what outliers add. */
+struct row {
+    int32_t  *t;
+    float    *sw; /* [K] */
+    float    *d;  /* [K], 0 where there is no outlier */
+    uint8_t  *out;
+    int       outliers;
+    uint64_t *group; /* [K] */
+};
+
+static uint32_t code_of(const struct wt *w, uint64_t r, uint64_t k)
+{
+    uint32_t v = 0;
+    for (uint32_t b = 0; b < w->format.bits; b++) {
+        uint64_t at = k * w->format.bits + b;
+        v |= (uint32_t)(w->codes[r * w->desc.code_stride + at / 8] >> (at % 8) & 1) << b;
+    }
+    return v;
+}
+
+/* 2^-unit divides every value of the element, and the quotients are at most 127: or 99. */
+static int unit_of(const struct tsr_format *f)
+{
+    uint8_t           lim = (uint8_t)((1 << (f->scale_bits - 1)) - 1);
+    float             least = INFINITY, most = 0;
+    struct tsr_format one = *f;
+    one.group = 0;
+    for (uint32_t c = 0; c < 1u << f->bits; c++) {
+        uint8_t code = (uint8_t)c;
+        float   v;
+        assert_int_equal(tsr_ref_decode_row(&one, 1, &code, &lim, &v), TSR_OK);
+        if (!isfinite(v))
+            return 99;
+        v = fabsf(v);
+        if (v > 0 && v < least)
+            least = v;
+        most = v > most ? v : most;
+    }
+    /* the smallest step is the smallest value */
+    return most / least <= 127 ? -ilogbf(least) : 99;
+}
+
+static void row_of(const struct wt *w, uint64_t r, struct row *o)
+{
+    uint64_t                 K = w->desc.cols;
+    const struct tsr_format *f = &w->format;
+    const uint8_t           *m = w->meta + r * w->desc.meta_stride;
+    o->t = calloc(K, sizeof *o->t);
+    o->sw = calloc(K, 4);
+    o->d = calloc(K, 4);
+    o->out = calloc(K, 1);
+    o->group = calloc(K, 8);
+    o->outliers = 0;
+    assert_true(o->t && o->sw && o->d && o->out && o->group);
+    if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
+        int               unit = unit_of(f), lim = (1 << (f->scale_bits - 1)) - 1;
+        struct tsr_format one = *f;
+        one.group = 0;
+        for (uint64_t k = 0; k < K; k++) {
+            uint8_t code = (uint8_t)code_of(w, r, k), mid = (uint8_t)lim;
+            float   v;
+            o->group[k] = f->group ? k / f->group : 0;
+            uint8_t s = m[o->group[k]];
+            assert_int_equal(tsr_ref_decode_row(&one, 1, &code, &mid, &v), TSR_OK);
+            o->t[k] = (int32_t)ldexpf(v, unit);
+            o->sw[k] = s > 2 * lim ? NAN : ldexpf(1.0f, s - lim - unit);
+        }
+        return;
+    }
+    uint64_t          n = UINT64_C(1) << f->bits, size = f->scale_dtype == TSR_F32 ? 4 : 2;
+    float             table[256], values[64];
+    int32_t           t[256];
+    struct tsr_format e = { .id = TSR_FORMAT_FLOAT, .dtype = f->scale_dtype };
+    assert_int_equal(tsr_ref_decode_row(&e, n, m, NULL, table), TSR_OK);
+    assert_int_equal(tsr_ref_decode_row(&e, f->outliers, m + n * size, NULL, values), TSR_OK);
+    float    sw = round_i8(table, n, t);
+    uint32_t zero = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (abs(t[i]) < abs(t[zero]))
+            zero = i;
+    for (uint64_t k = 0; k < K; k++) {
+        o->t[k] = t[code_of(w, r, k)];
+        o->sw[k] = sw;
+    }
+    for (uint64_t i = 0; i < f->outliers; i++) {
+        uint32_t c;
+        memcpy(&c, m + tsr_format_lut_meta_bytes(f) - 4 * (f->outliers - i), 4);
+        o->t[c] = t[zero];
+        o->d[c] = values[i] - (float)t[zero] * sw;
+        o->out[c] = 1;
+        o->outliers = 1;
+    }
+}
+
+static void row_free(struct row *o)
+{
+    free(o->t);
+    free(o->sw);
+    free(o->d);
+    free(o->out);
+    free(o->group);
+}
+
+static float page_a8(const float *x, const struct row *w, uint64_t K)
+{
+    uint64_t S = segment(K);
+    float    s[8] = { 0 };
+    for (uint64_t i = 0; i * S < K; i++) {
+        uint64_t end = (i + 1) * S < K ? (i + 1) * S : K;
+        for (uint64_t b = i * S; b < end; b += 128) {
+            uint64_t last = b + 128 < end ? b + 128 : end;
+            int32_t  q[128];
+            float    sa = round_i8(x + b, last - b, q);
+            for (uint64_t k = b; k < last;) {
+                int32_t  sum = 0;
+                uint64_t g = w->group[k];
+                float    sw = w->sw[k];
+                for (; k < last && w->group[k] == g; k++)
+                    sum += w->t[k] * q[k - b];
+                s[i] = fmaf((float)sum, sw * sa, s[i]);
+            }
+        }
+        if (w->outliers) {
+            float o = 0;
+            for (uint64_t k = i * S; k < end; k++)
+                if (w->out[k])
+                    o = fmaf(x[k], w->d[k], o);
+            s[i] += o;
+        }
+    }
+    return tree(s);
+}
+
+static float page_llm(const float *x, const struct wt *w, uint64_t r, const float *dense)
+{
+    uint64_t K = w->desc.cols;
+    float    s[8] = { 0 }, amax = 0, threshold = (float)w->format.act8_threshold, sw;
+    int32_t  sum = 0;
+    int      any = 0;
+    for (uint64_t k = 0; k < K; k++) {
+        int big = threshold > 0 && fabsf(x[k]) >= threshold;
+        if (!isfinite(x[k]))
+            return NAN;
+        if (big) {
+            s[k / segment(K)] = fmaf(x[k], dense[k], s[k / segment(K)]);
+            any = 1;
+        } else if (fabsf(x[k]) > amax)
+            amax = fabsf(x[k]);
+    }
+    float inv = 127.0f * (1.0f / amax), sa = isfinite(inv) ? amax / 127.0f : 0;
+    for (uint64_t k = 0; k < K && isfinite(inv); k++)
+        if (!(threshold > 0 && fabsf(x[k]) >= threshold))
+            sum += ((int32_t)code_of(w, r, k) - 128) * (int32_t)rintf(x[k] * inv);
+    struct tsr_format f = { .id = TSR_FORMAT_FLOAT, .dtype = w->format.scale_dtype };
+    assert_int_equal(tsr_ref_decode_row(&f, 1, w->meta + r * w->desc.meta_stride, NULL, &sw),
+                     TSR_OK);
+    float y = (float)sum * (sw * sa);
+    return any ? y + tree(s) : y;
+}
+
+/* ---- one weight, all acts, all instruction sets --------------------------------------- */
+
+static void same_bits(const float *a, const float *b, uint64_t n, const char *what)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], 4) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            fail_msg("%s: element %llu is %a, wanted %a", what, (unsigned long long)i, (double)a[i],
+                     (double)b[i]);
+}
+
+/* LINEAR of T tokens in one call, into got [T][N]. */
+static void run_linear(struct tsr_cpu *c, void *h, const struct wt *w, uint64_t T, const float *x,
+                       const float *bias, uint32_t act, float *got)
+{
+    uint64_t          N = w->desc.rows, K = w->desc.cols;
+    struct tsr_tensor out = dev(c, NULL, TSR_F32, T, N, 12), in = dev(c, x, TSR_F32, T, K, 8);
+    struct tsr_tensor b = dev(c, bias, TSR_F32, 1, N, 0);
+    struct tsr_op     op = { .struct_size = sizeof op,
+                             .kind = TSR_OP_LINEAR,
+                             .out = &out,
+                             .in = { &in, bias ? &b : NULL },
+                             .weight = h,
+                             .act = act };
+    run_ok(c, &op);
+    float *p = host_of(c, &out);
+    memcpy(got, p, T * N * 4);
+    free(p);
+    undev(c, &out);
+    undev(c, &in);
+    undev(c, &b);
+}
+
+static void check_weight(const struct wt *w, uint64_t T, const float *x)
+{
+    uint64_t N = w->desc.rows, K = w->desc.cols;
+    float   *dense = wt_dense(w), *bias = rnd_new(N, 1.0f);
+    float   *want = malloc(3 * T * N * 4), *got = malloc(T * N * 4), *x16 = malloc(T * K * 4);
+    int      llm = w->format.act8 == TSR_ACT8_LLM, int8 = 1;
+    assert_true(want && got && x16);
+    for (uint64_t i = 0; i < T * K; i++)
+        x16[i] = isnan(x[i]) ? x[i] : to_bf16(x[i]);
+    if (strcmp(w->format.id, TSR_FORMAT_MX) == 0)
+        int8 = unit_of(&w->format) != 99;
+    for (uint64_t n = 0; n < N; n++) {
+        struct row row = { 0 };
+        if (int8 && !llm)
+            row_of(w, n, &row);
+        for (uint64_t t = 0; t < T; t++) {
+            float f32 = page_f32(x + t * K, dense + n * K, K);
+            float a8 = llm    ? page_llm(x + t * K, w, n, dense + n * K)
+                       : int8 ? page_a8(x + t * K, &row, K)
+                              : f32;
+            want[t * N + n] = f32 + bias[n];
+            want[(T + t) * N + n] = page_f32(x16 + t * K, dense + n * K, K) + bias[n];
+            want[(2 * T + t) * N + n] = a8 + bias[n];
+        }
+        row_free(&row);
+    }
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        void           *h = NULL;
+        char            text[256] = "", what[160];
+        struct tsr_err  err = { sizeof err, sizeof text, text };
+        if (!c)
+            continue;
+        if (tsr_cpu_weight_load(c, &w->desc, &h, &err) != TSR_OK)
+            fail_msg("%s", text);
+        for (uint32_t act = 0; act < 3; act++) {
+            snprintf(what, sizeof what, "%s act %u %s element %x bits %u N %llu K %llu T %llu",
+                     test_isas[isa], act, w->format.id, w->format.element, w->format.bits,
+                     (unsigned long long)N, (unsigned long long)K, (unsigned long long)T);
+            run_linear(c, h, w, T, x, bias, act, got);
+            same_bits(got, want + act * T * N, T * N, what);
+            /* the last token alone: what stands beside it changes nothing */
+            run_linear(c, h, w, 1, x + (T - 1) * K, bias, act, got);
+            same_bits(got, want + (act * T + T - 1) * N, N, what);
+        }
+        tsr_cpu_weight_free(c, h);
+        tsr_cpu_destroy(c);
+    }
+    free(dense);
+    free(bias);
+    free(want);
+    free(got);
+    free(x16);
+    assert_int_equal(host_bytes, 0);
+}
+
+static const uint64_t some_k[] = { 1, 3, 31, 32, 33, 48, 172, 255, 300, 1100 };
+static const uint64_t some_n[] = { 1, 15, 16, 17, 33, 70 };
+static const uint64_t some_t[] = { 1, 2, 4, 5, 13, 100 };
+#define PICK(a) a[rnd() % (sizeof a / sizeof *a)]
+
+static const uint32_t elements[] = {
+    TSR_MX_FP8_E4M3, TSR_MX_FP8_E5M2, TSR_MX_FP6_E3M2, TSR_MX_FP6_E2M3, TSR_MX_FP5_E3M1,
+    TSR_MX_FP5_E2M2, TSR_MX_FP5_E1M3, TSR_MX_FP4_E2M1, TSR_MX_FP4_E1M2, TSR_MX_FP3_E1M1,
+    TSR_MX_INT(2),   TSR_MX_INT(3),   TSR_MX_INT(4),   TSR_MX_INT(5),   TSR_MX_INT(6),
+    TSR_MX_INT(7),   TSR_MX_INT(8),   TSR_MX_FP4_E2M1,
+};
+#define ELEMENTS (sizeof elements / sizeof *elements)
+
+static void mx_follows_the_page(void **state)
+{
+    (void)state;
+    static const uint64_t groups[] = { 0, 1, 3, 4, 8, 16, 31, 32, 64, 100, 128, 5000 };
+    for (size_t i = 0; i < 3 * ELEMENTS; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
+        wt_mx(&w, N, K, elements[i % ELEMENTS], PICK(groups), 4 + (uint32_t)rnd() % 5);
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x);
+        free(x);
+        wt_free(&w);
+    }
+}
+
+static void lut_follows_the_page(void **state)
+{
+    (void)state;
+    static const uint64_t outliers[] = { 0, 0, 1, 2, 9, 40 };
+    for (uint32_t i = 0; i < 49; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t), n = PICK(outliers);
+        wt_lut(&w, N, K, 2 + i % 7, n < K ? n : K, i & 1 ? TSR_F32 : TSR_F16);
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x);
+        free(x);
+        wt_free(&w);
+    }
+}
+
+static void wt_llm(struct wt *w, uint64_t N, uint64_t K, uint32_t scale_dtype, double threshold)
+{
+    wt_int(w, N, K, 8, 0, scale_dtype, TSR_ZERO_MID);
+    w->format.act8 = TSR_ACT8_LLM;
+    w->format.act8_threshold = threshold;
+}
+
+static void llm_follows_the_page(void **state)
+{
+    (void)state;
+    static const double thresholds[] = { 0, 1.5, 1.9, 0.25, 100 };
+    for (int i = 0; i < 20; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
+        wt_llm(&w, N, K, i & 1 ? TSR_F32 : TSR_F16, PICK(thresholds));
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x);
+        free(x);
+        wt_free(&w);
+    }
+}
+
+/* Full blocks, segments and tiles. */
+static void wide(void **state)
+{
+    (void)state;
+    struct wt w;
+    float    *x = rnd_new(13 * 4096, 1.0f);
+    wt_mx(&w, 20, 4096, TSR_MX_FP4_E2M1, 32, 8);
+    check_weight(&w, 13, x);
+    wt_free(&w);
+    wt_lut(&w, 20, 4096, 3, 18, TSR_F32);
+    check_weight(&w, 13, x);
+    wt_free(&w);
+    wt_llm(&w, 20, 4096, TSR_F32, 0.9);
+    check_weight(&w, 13, x);
+    wt_free(&w);
+    free(x);
+}
+
+static void strange_activations(void **state)
+{
+    (void)state;
+    struct wt w;
+    uint64_t  K = 700, T = 9;
+    float    *x = rnd_new(T * K, 1.0f);
+    memset(x, 0, K * 4); /* zeros */
+    for (uint64_t k = 0; k < K; k++)
+        x[K + k] *= 1e-38f; /* too small to divide by */
+    x[2 * K + 5] = NAN;
+    x[3 * K + 200] = INFINITY;
+    x[4 * K + 1] = 3e38f;
+    for (uint64_t k = 0; k < K; k++)
+        x[5 * K + k] = -0.0f;
+    wt_mx(&w, 17, K, TSR_MX_FP4_E2M1, 16, 8);
+    check_weight(&w, T, x);
+    wt_free(&w);
+    wt_lut(&w, 17, K, 4, 0, TSR_F16);
+    check_weight(&w, T, x);
+    memset(w.meta, 0, 32); /* a row of zeros */
+    w.meta[w.desc.meta_stride] = 0;
+    w.meta[w.desc.meta_stride + 1] = 0x7e; /* NaN in a table */
+    check_weight(&w, T, x);
+    wt_free(&w);
+    wt_llm(&w, 17, K, TSR_F32, 0.5);
+    check_weight(&w, T, x);
+    wt_free(&w);
+    free(x);
+}
+
+/* The largest codes and activations over the longest rows: nothing may overflow or saturate. */
+static void extremes(void **state)
+{
+    (void)state;
+    struct wt w;
+    uint64_t  K = 65536, T = 5;
+    float    *x = malloc(T * K * 4);
+    assert_non_null(x);
+    for (uint64_t i = 0; i < T * K; i++)
+        x[i] = i / K % 2 ? 1.0f : -1.0f;
+    wt_llm(&w, 2, K, TSR_F32, 0);
+    memset(w.codes, 0xff, 2 * w.desc.code_stride);
+    memset(w.codes, 0x00, w.desc.code_stride);
+    check_weight(&w, T, x);
+    wt_free(&w);
+    wt_lut(&w, 2, 512, 4, 0, TSR_F32);
+    memset(w.codes, 0xff, 2 * w.desc.code_stride);
+    for (uint64_t r = 0; r < 2; r++)
+        for (uint64_t i = 0; i < 16; i++) {
+            float v = r ? -1.0f : 1.0f;
+            memcpy(w.meta + r * w.desc.meta_stride + 4 * i, &v, 4);
+        }
+    check_weight(&w, T, x);
+    wt_free(&w);
+    free(x);
+}
+
+/* A row that LLM.int8 cannot sum in 32 bits runs with F32 activations. */
+static void llm_of_a_long_row(void **state)
+{
+    (void)state;
+    struct wt w;
+    uint64_t  K = 65537;
+    float    *x = rnd_new(K, 1.0f), got[2], want[1];
+    wt_llm(&w, 1, K, TSR_F32, 0);
+    float          *dense = wt_dense(&w);
+    struct tsr_cpu *c = cpu_new("scalar");
+    void           *h = NULL;
+    assert_non_null(c);
+    assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
+    run_linear(c, h, &w, 1, x, NULL, TSR_ACT_A8, got);
+    want[0] = page_f32(x, dense, K);
+    same_bits(got, want, 1, "long row");
+    tsr_cpu_weight_free(c, h);
+    tsr_cpu_destroy(c);
+    free(dense);
+    free(x);
+    wt_free(&w);
+}
+
+static void embed_takes_rows(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 24; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = 70;
+        if (i % 3 == 0)
+            wt_lut(&w, N, K, 2 + i / 3 % 7, K < 5 ? 1 : 5, i & 1 ? TSR_F32 : TSR_F16);
+        else
+            wt_mx(&w, N, K, elements[i % ELEMENTS], 1 + rnd() % 40, 8);
+        float          *dense = wt_dense(&w);
+        uint32_t        ids[5] = { 69, 0, 16, 31, 32 };
+        struct tsr_cpu *c = cpu_new("scalar");
+        void           *h = NULL;
+        assert_non_null(c);
+        assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
+        struct tsr_tensor out = dev(c, NULL, TSR_F32, 5, K, 4), in = dev(c, ids, TSR_U32, 1, 5, 0);
+        struct tsr_op     op = { .struct_size = sizeof op,
+                                 .kind = TSR_OP_EMBED,
+                                 .out = &out,
+                                 .in = { &in },
+                                 .weight = h,
+                                 .scale = 1 };
+        run_ok(c, &op);
+        float *got = host_of(c, &out);
+        for (uint64_t t = 0; t < 5; t++)
+            same_bits(got + t * K, dense + ids[t] * K, K, "embed");
+        free(got);
+        undev(c, &out);
+        undev(c, &in);
+        tsr_cpu_weight_free(c, h);
+        tsr_cpu_destroy(c);
+        free(dense);
+        wt_free(&w);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
+static void refused(struct wt *w, const char *says)
+{
+    char            text[256] = "";
+    struct tsr_err  err = { sizeof err, sizeof text, text };
+    void           *h = NULL;
+    struct tsr_cpu *c = cpu_new("scalar");
+    assert_non_null(c);
+    assert_int_equal(tsr_cpu_weight_load(c, &w->desc, &h, &err), TSR_E_INVAL);
+    assert_null(h);
+    if (!strstr(text, says))
+        fail_msg("'%s' does not say '%s'", text, says);
+    tsr_cpu_destroy(c);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct wt w;
+    wt_mx(&w, 3, 40, TSR_MX_FP4_E2M1, 8, 8);
+    w.format.bits = 5;
+    refused(&w, "element and bits");
+    w.format.bits = 4;
+    w.format.scale_bits = 3;
+    refused(&w, "scale_bits");
+    w.format.scale_bits = 8;
+    w.desc.meta_stride = 4;
+    refused(&w, "stride");
+    w.desc.meta_stride = 9;
+    w.format.act8 = TSR_ACT8_LLM;
+    refused(&w, "act8");
+    w.format.act8 = 0;
+    w.format.struct_size = 40;
+    refused(&w, "struct_size");
+    wt_free(&w);
+    wt_lut(&w, 3, 40, 4, 2, TSR_F16);
+    w.format.outliers = 41;
+    refused(&w, "more outliers than columns");
+    w.format.outliers = 2;
+    uint8_t *columns =
+        w.meta + w.desc.meta_stride + tsr_format_lut_meta_bytes(&w.format) - 8; /* of row 1 */
+    memset(columns, 0, 8);
+    refused(&w, "row 1");
+    columns[0] = 40;
+    refused(&w, "row 1");
+    w.format.scale_dtype = TSR_BF16;
+    refused(&w, "tables");
+    w.format.scale_dtype = TSR_F16;
+    w.desc.meta = NULL;
+    refused(&w, "missing");
+    wt_free(&w);
+    wt_llm(&w, 3, 40, TSR_F16, -1);
+    refused(&w, "threshold");
+    w.format.act8_threshold = 6;
+    w.format.bits = 4;
+    refused(&w, "8 bits");
+    w.format.bits = 8;
+    w.format.act8 = 7;
+    refused(&w, "act8");
+    wt_free(&w);
+    assert_int_equal(host_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mx_follows_the_page),
+        cmocka_unit_test(lut_follows_the_page),
+        cmocka_unit_test(llm_follows_the_page),
+        cmocka_unit_test(wide),
+        cmocka_unit_test(strange_activations),
+        cmocka_unit_test(extremes),
+        cmocka_unit_test(llm_of_a_long_row),
+        cmocka_unit_test(embed_takes_rows),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
