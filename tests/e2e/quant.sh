@@ -29,6 +29,25 @@ run roundtrip plain in.st -o out.st --kind codec --json
 ok "roundtrip of a codec succeeds" test "$rc" = 0
 ok "plain f32 loses nothing" json '.tensors.w.bits_per_weight == 32 and .tensors.w.squared_error == 0' "$WORK/out"
 
+# MXFP4 holds these numbers too; a row: 2 bytes of codes, a scale padded to 4
+run roundtrip mx in.st -o out.st --json
+ok "mx holds what its elements hold" cmp <(tail -c 32 "$WORK/in.st") <(tail -c 32 "$WORK/out.st")
+ok "mx: codes and scales" json '.tensors.w.bits_per_weight == 12 and .tensors.w.format == "tessera.mx/1"' "$WORK/out"
+safetensors large.st '{"w":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]}}' '\0\0\0\0177'"$one$two$three"
+fails "a scale that does not fit" 2 "row 0 block 0" roundtrip mx:scale_bits=4 large.st -o new.st
+run roundtrip mx:scale_bits=4,on_overflow=nan large.st -o out.st --json
+ok "or a NaN block where that was asked for" json '.tensors.w.squared_error == null' "$WORK/out"
+fails "an element that is none" 2 "fp4_e2m1" roundtrip mx:element=fp4_e2m2 in.st -o new.st
+
+# four values fit a table of four; a row: 1 byte of codes, 4 entries of 2
+fails "squeeze wants to know what an error costs" 2 "calibrate" roundtrip squeeze in.st -o new.st
+run roundtrip squeeze:bits=2,sensitivity=none,count_zeros=true in.st -o out.st --json
+ok "squeeze holds as many values as its table" cmp <(tail -c 32 "$WORK/in.st") <(tail -c 32 "$WORK/out.st")
+ok "squeeze: codes and table" json '.tensors.w.bits_per_weight == 18 and .tensors.w.format == "tessera.lut/1"' "$WORK/out"
+safetensors costs.st '{"w":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]},"w.sensitivity":{"dtype":"F32","shape":[1,4],"data_offsets":[16,32]}}' \
+    "$one$two$three$minus$one$one$zero$minus"
+fails "a sensitivity below 0" 2 "row 0 column 3" roundtrip squeeze costs.st -o new.st
+
 fails "a missing statistic" 2 "'w.absmax'" roundtrip int8 in.st -o new.st
 safetensors stat.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"w.absmax":{"dtype":"F32","shape":[4],"data_offsets":[32,48]}}' \
     "$rows$one$one$one$one"
