@@ -50,6 +50,9 @@ tsr_status tsr_encode_mx_check(const struct tsr_encode_mx *spec, struct tsr_err 
     if (spec->rounding > TSR_ENCODE_FLOOR)
         return tsr_fail(err, TSR_E_CONFIG, "rounding: %u is none of nearest, even, floor",
                         spec->rounding);
+    if (spec->scale_rule > TSR_ENCODE_SCALE_CEIL)
+        return tsr_fail(err, TSR_E_CONFIG, "scale_rule: %u is none of floor, even, ceil",
+                        spec->scale_rule);
     return TSR_OK;
 }
 

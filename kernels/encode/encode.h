@@ -17,6 +17,14 @@
 #define TSR_ENCODE_EVEN    1u /* half to even        */
 #define TSR_ENCODE_FLOOR   2u /* toward zero         */
 
+/* How a block's scale follows from A, its largest magnitude; emax is the exponent of the element's
+ * largest number. */
+#define TSR_ENCODE_SCALE_FLOOR 0u /* floor(log2 A) - emax                                */
+#define TSR_ENCODE_SCALE_EVEN                                                                      \
+    1u                           /* the same of A rounded to the element's mantissa, a half
+                                   * upwards (compressed-tensors, Quark)                 */
+#define TSR_ENCODE_SCALE_CEIL 2u /* the smallest at which A is not above the largest number */
+
 #define TSR_ENCODE_NONE UINT64_MAX
 
 /* How a row becomes tessera.mx/1. */
@@ -24,7 +32,7 @@ struct tsr_encode_mx {
     uint32_t element;    /* TSR_MX_*: an element of docs/formats/mx.md   */
     uint32_t scale_bits; /* 4..8                                         */
     uint32_t rounding;   /* TSR_ENCODE_*                                 */
-    uint32_t reserved;   /* zero                                         */
+    uint32_t scale_rule; /* TSR_ENCODE_SCALE_*                           */
     uint64_t block;      /* columns that share a scale; 0: the whole row */
 };
 
@@ -33,7 +41,7 @@ struct tsr_encode {
 
     /* One row of `cols` columns: codes take ceil(cols * bits / 8) bytes, a little-endian bit
      * stream padded with zero bits; scales one byte per block, biased by lim.  Per block with
-     * A = max |x|: S = floor(log2 A) - emax, at least -lim; the element next to x / 2^S by the
+     * A = max |x|: S = floor(log2 A) - emax, or by another rule, at least -lim; the element next to x / 2^S by the
      * rounding, at most the largest; zero is positive.  S above lim, NaN or Inf in the block:
      * scale 2*lim+1 and codes 0.  OCP MX 1.0 section 6.3; rounding and the narrow scales as
      * microxcaling has them.  Returns the first such block, or TSR_ENCODE_NONE.  [any] */

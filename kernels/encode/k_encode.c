@@ -43,14 +43,25 @@ static inline float pow2(int32_t n)
 struct mx {
     struct tsr_encode_element el;
     int32_t                   lim;
-    uint32_t                  rounding;
+    uint32_t                  rounding, scale_rule;
 };
+
+/* 1 where the rule takes the next power of two above floor(log2 A). */
+static int32_t scale_step(const struct mx *m, uint32_t fraction)
+{
+    uint32_t mask = (1u << m->el.mant) - 1;
+    if (m->scale_rule == TSR_ENCODE_SCALE_EVEN)
+        return fraction + (1u << (22 - m->el.mant)) > 0x7fffffu;
+    return fraction > (m->el.max & mask) << (23 - m->el.mant);
+}
 
 /* The block's scale byte. */
 static inline uint8_t mx_scale(const struct mx *m, uint32_t amax)
 {
     /* a subnormal's is less, but the clamp is at -127 or above */
     int32_t s = (int32_t)(amax >> 23) - 127 - m->el.emax;
+    if (m->scale_rule != TSR_ENCODE_SCALE_FLOOR && amax >= 0x400000u) /* from 2^-127 on */
+        s += scale_step(m, (amax > 0x7fffffu ? amax : 2 * amax) & 0x7fffffu);
     s = s < -m->lim ? -m->lim : s;
     return (uint8_t)(amax >= INF || s > m->lim ? 2 * m->lim + 1 : s + m->lim);
 }
@@ -140,7 +151,7 @@ static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const fl
                        uint8_t *codes, uint8_t *scales)
 {
     struct mx m = { tsr_encode_element(spec->element), (1 << (spec->scale_bits - 1)) - 1,
-                    spec->rounding };
+                    spec->rounding, spec->scale_rule };
     uint64_t  block = spec->block ? spec->block : cols, bad = TSR_ENCODE_NONE, at = 0;
     uint64_t  end = 0, b = 0; /* of the current block; the next block */
     float     up = 0;

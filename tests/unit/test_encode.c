@@ -352,6 +352,10 @@ static void test_refusals(void **state)
     s.scale_bits = 8;
     s.rounding = 3;
     assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
+    s.rounding = 0;
+    s.scale_rule = 3;
+    assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
+    assert_non_null(strstr(text, "scale_rule"));
     setenv("TSR_ISA", "sse9", 1);
     assert_int_equal(tsr_encode_pick(&e, &err), TSR_E_CONFIG);
     assert_non_null(strstr(text, "sse9"));

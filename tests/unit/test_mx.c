@@ -222,6 +222,48 @@ static void test_scale_rules(void **state)
     }
 }
 
+/* Every element by the rules' own words in double, from subnormal weights to the largest F32. */
+static void test_scale_search(void **state)
+{
+    (void)state;
+    static const char *const rules[] = { "floor", "even", "ceil" };
+    for (unsigned t = 0; t < N_ELEMENTS * 3 * 600; t++) {
+        const struct element *e = &elements[t % N_ELEMENTS];
+        int                   rule = (int)(t / N_ELEMENTS % 3), want = -127;
+        double                a = 1.0 + fabs((double)fixture_noise(t));
+        if (t % 5 == 0) /* the border of ceil, or just beside it */
+            a = ldexp(e->max, -e->emax) + (double)((int)(t % 3) - 1) * 0x1p-23;
+        if (t % 5 == 1) /* the border of even */
+            a = 2.0 - ldexp(1.0, 1 - e->mbits) + (double)((int)(t % 3) - 1) * 0x1p-23;
+        float  w[2] = { 0.0f, (float)ldexp(a, (int)(t / 7 % 278) - 150) };
+        double largest = (double)w[1], unit;
+        int    exponent;
+        char   text[80];
+        if (!isfinite(w[1]) || w[1] == 0.0f)
+            continue;
+        (void)frexp(largest, &exponent);
+        exponent--;
+        if (rule == 1) {
+            unit = ldexp(1.0, exponent - (e->mbits - 2));
+            largest = floor(largest / unit + 0.5) * unit;
+            (void)frexp(largest, &exponent);
+            exponent--;
+        }
+        want = exponent - e->emax > want ? exponent - e->emax : want;
+        for (want = rule == 2 ? -127 : want; rule == 2 && ldexp(e->max, want) < largest;)
+            want++;
+        (void)snprintf(text, sizeof text, "element=%s,on_overflow=nan,scale_rule=%s", e->name,
+                       rules[rule]);
+        struct tsr_matrix m = f32_matrix(w, 1, 2);
+        struct made       q = quantize(PLUGIN, text, &m, NULL);
+        assert_int_equal(q.status, TSR_OK);
+        if (q.meta[0] != want + 127)
+            fail_msg("%s %s: %a takes 2^%d, wanted 2^%d", e->name, rules[rule], (double)w[1],
+                     q.meta[0] - 127, want);
+        made_free(&q);
+    }
+}
+
 static void test_scale_range(void **state)
 {
     (void)state;
@@ -361,9 +403,13 @@ static void test_same_grids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),    cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_scale_rules), cmocka_unit_test(test_scale_range),
-        cmocka_unit_test(test_layout),      cmocka_unit_test(test_same_grids),
+        cmocka_unit_test(test_recorded),     cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_scale_rules),  cmocka_unit_test(test_scale_range),
+        cmocka_unit_test(test_layout),       cmocka_unit_test(test_same_grids),
+        cmocka_unit_test(test_scale_search),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    setenv("TSR_ISA", "scalar", 1);
+    int wrong = cmocka_run_group_tests_name("scalar", tests, NULL, NULL);
+    unsetenv("TSR_ISA"); /* what this machine has */
+    return wrong + cmocka_run_group_tests_name("this machine", tests, NULL, NULL);
 }

@@ -3,22 +3,21 @@
  * that follow its rule).  See README.md. */
 #include "../weights.h"
 
-#include "element.h"
+#include "encode.h"
 
 struct mx_options {
     int64_t element, block, scale_bits, rounding, scale_rule, on_overflow;
 };
 
-enum { RULE_FLOOR, RULE_EVEN, RULE_CEIL };
 enum { OVERFLOW_ERROR, OVERFLOW_NAN };
 
 struct mx {
-    const struct tsr_host *host;
-    uint32_t               element, scale_bits;
-    uint64_t               block;
-    int                    rounding, rule, nan_blocks;
-    int                    limit; /* of the shared exponent, both ways */
-    struct mx_element      e;
+    const struct tsr_host   *host;
+    const struct tsr_encode *encode;
+    struct tsr_encode_mx     spec;
+    uint32_t                 bits; /* of a code */
+    int                      nan_blocks;
+    int                      limit; /* of the shared exponent, both ways */
 };
 
 static tsr_status mx_create(const struct tsr_host *host, const void *opts, void **self,
@@ -29,14 +28,21 @@ static tsr_status mx_create(const struct tsr_host *host, const void *opts, void 
     if (!q)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for mx", sizeof *q);
     *q = (struct mx){ .host = host,
-                      .element = (uint32_t)o->element,
-                      .scale_bits = (uint32_t)o->scale_bits,
-                      .block = (uint64_t)o->block,
-                      .rounding = (int)o->rounding,
-                      .rule = (int)o->scale_rule,
+                      .spec = { .element = (uint32_t)o->element,
+                                .scale_bits = (uint32_t)o->scale_bits,
+                                .rounding = (uint32_t)o->rounding,
+                                .scale_rule = (uint32_t)o->scale_rule,
+                                .block = (uint64_t)o->block },
+                      .bits = tsr_encode_mx_bits((uint32_t)o->element),
                       .nan_blocks = o->on_overflow == OVERFLOW_NAN,
-                      .limit = (1 << (o->scale_bits - 1)) - 1,
-                      .e = mx_element_of((uint32_t)o->element) };
+                      .limit = (1 << (o->scale_bits - 1)) - 1 };
+    tsr_status st = tsr_encode_pick(&q->encode, err);
+    if (st == TSR_OK)
+        st = tsr_encode_mx_check(&q->spec, err);
+    if (st != TSR_OK) {
+        host->release(host->ctx, q, sizeof *q);
+        return st;
+    }
     *self = q;
     return TSR_OK;
 }
@@ -51,10 +57,10 @@ static void mx_destroy(void *self)
 static struct tsr_format mx_format(const struct mx *q)
 {
     return (struct tsr_format){ .id = TSR_FORMAT_MX,
-                                .bits = q->e.bits,
-                                .group = q->block,
-                                .element = q->element,
-                                .scale_bits = q->scale_bits };
+                                .bits = q->bits,
+                                .group = q->spec.block,
+                                .element = q->spec.element,
+                                .scale_bits = q->spec.scale_bits };
 }
 
 static tsr_status mx_plan(const void *self, const struct tsr_matrix *w, struct tsr_quant_plan *plan,
@@ -75,61 +81,18 @@ static tsr_status mx_plan(const void *self, const struct tsr_matrix *w, struct t
     return TSR_OK;
 }
 
-/* The shared exponent of a block whose largest magnitude is `largest`, finite. */
-static int block_scale(const struct mx *q, float largest)
+static tsr_status refuse(const struct mx *q, const struct tsr_matrix *w, const float *row,
+                         uint64_t n_row, uint64_t block, struct tsr_err *err)
 {
-    uint32_t m, top = q->e.largest;
-    if (largest == 0.0f)
-        return -q->limit;
-    int exponent = mx_exponent(largest, &m);
-    int scale = exponent - q->e.emax;
-    if (q->rule == RULE_EVEN) { /* rounded to the element's mantissa first, a half upwards */
-        if (m + (1u << (22 - q->e.mantissa)) >= 1u << 24)
-            scale++;
-    } else if (q->rule == RULE_CEIL) { /* up where the largest element would be exceeded */
-        float    max = mx_value(&q->e, top);
-        uint32_t mm;
-        (void)mx_exponent(max, &mm);
-        if (m > mm)
-            scale++;
-    }
-    return scale < -q->limit ? -q->limit : scale;
-}
-
-static tsr_status refuse(const struct mx *q, const struct tsr_matrix *w, uint64_t row,
-                         uint64_t group, int scale, struct tsr_err *err)
-{
-    return tsr_fail(err, TSR_E_NUMERIC,
-                    "tensor '%s': row %llu block %llu needs the scale 2^%d, the largest of "
-                    "%u-bit scales is 2^%d; use more scale_bits, or on_overflow: nan",
-                    w->name ? w->name : "?", (unsigned long long)row, (unsigned long long)group,
-                    scale, q->scale_bits, q->limit);
-}
-
-/* Codes of n weights; *stored is the biased scale.  Returns the scale that did not fit, else
- * INT32_MIN. */
-static int encode_block(const struct mx *q, const float *w, uint64_t n, uint8_t *codes,
-                        unsigned char *stored)
-{
+    uint64_t begin = block * q->spec.block, end = begin + q->spec.block;
     float    largest = 0.0f;
-    int      finite = 1;
-    uint32_t sign = 1u << (q->e.bits - 1);
-    for (uint64_t k = 0; k < n; k++) {
-        finite &= isfinite(w[k]) != 0;
-        largest = wt_max(largest, fabsf(w[k]));
-    }
-    int scale = finite ? block_scale(q, largest) : 0;
-    if (!finite || scale > q->limit) {
-        *stored = (unsigned char)(2 * q->limit + 1);
-        memset(codes, 0, n);
-        return finite ? scale : INT32_MIN;
-    }
-    *stored = (unsigned char)(scale + q->limit);
-    for (uint64_t k = 0; k < n; k++) {
-        uint32_t c = mx_code(&q->e, w[k], scale, q->rounding);
-        codes[k] = (uint8_t)(c && w[k] < 0.0f ? c | sign : c); /* zeros have no sign */
-    }
-    return INT32_MIN;
+    for (uint64_t k = begin; k < end && k < w->cols; k++)
+        largest = wt_max(largest, fabsf(row[k]));
+    return tsr_fail(err, TSR_E_NUMERIC,
+                    "tensor '%s': row %llu block %llu: its largest weight, %g, needs a scale above "
+                    "2^%d, the largest of %u bits; use more scale_bits, or on_overflow: nan",
+                    w->name ? w->name : "?", (unsigned long long)n_row, (unsigned long long)block,
+                    (double)largest, q->limit, q->spec.scale_bits);
 }
 
 static tsr_status mx_quantize(const void *self, const struct tsr_quant_job *job,
@@ -141,25 +104,36 @@ static tsr_status mx_quantize(const void *self, const struct tsr_quant_job *job,
     uint64_t                 code_bytes = tsr_format_int_code_bytes(&f, w->cols);
     uint64_t                 meta_bytes = tsr_format_mx_meta_bytes(&f, w->cols);
     float                   *row = job->scratch;
-    uint8_t                 *codes = (uint8_t *)(row + w->cols);
     for (uint64_t r = 0; r < w->rows; r++) {
+        unsigned char *codes = (unsigned char *)job->codes + r * code_bytes;
+        unsigned char *meta = (unsigned char *)job->meta + r * meta_bytes;
         if (q->host->cancelled(q->host->ctx))
             return tsr_fail(err, TSR_E_CANCELLED, "stopped");
-        unsigned char *meta = (unsigned char *)job->meta + r * meta_bytes;
         wt_row(row, w, r);
         tsr_status st = q->nan_blocks ? TSR_OK : wt_check(w, row, job->first_row + r, err);
         if (st != TSR_OK)
             return st;
         memset(meta, 0, meta_bytes);
-        for (uint64_t g = 0, k = 0; k < w->cols; g++, k += q->block) {
-            uint64_t n = w->cols - k < q->block ? w->cols - k : q->block;
-            int      over = encode_block(q, row + k, n, codes + k, meta + g);
-            if (over != INT32_MIN && !q->nan_blocks)
-                return refuse(q, w, job->first_row + r, g, over, err);
-        }
-        wt_pack((unsigned char *)job->codes + r * code_bytes, codes, w->cols, q->e.bits);
+        uint64_t over = q->encode->mx_row(&q->spec, w->cols, row, codes, meta);
+        if (over != TSR_ENCODE_NONE && !q->nan_blocks)
+            return refuse(q, w, row, job->first_row + r, over, err);
     }
     return TSR_OK;
+}
+
+/* The magnitude of a code (without its sign) before the block's scale. */
+static float mx_value(uint32_t element, uint32_t code)
+{
+    int      ebits = (int)(element >> 8), mantissa = (int)(element & 255), exponent = 0;
+    uint32_t steps = code;
+    if (ebits == 0) { /* 1.xxx */
+        mantissa--;
+    } else {
+        uint32_t field = code >> mantissa, one = 1u << mantissa;
+        exponent = 2 - (1 << (ebits - 1)) + (field ? (int)field - 1 : 0);
+        steps = (code & (one - 1)) | (field ? one : 0);
+    }
+    return (float)steps * wt_bits_f32((uint32_t)(127 + exponent - mantissa) << 23);
 }
 
 /* 2^e for -127 <= e <= 127. */
@@ -176,18 +150,18 @@ static tsr_status mx_dequantize(const void *self, const struct tsr_quant_job *jo
     uint64_t          cols = job->dst->cols;
     uint64_t          code_bytes = tsr_format_int_code_bytes(&f, cols);
     uint64_t          meta_bytes = tsr_format_mx_meta_bytes(&f, cols);
-    uint32_t          sign = 1u << (q->e.bits - 1);
+    uint32_t          sign = 1u << (q->bits - 1);
     float             value[256] = { 0 };
     uint8_t          *codes = job->scratch;
     (void)err;
     for (uint32_t c = 0; c < 2 * sign; c++)
-        value[c] = c & sign ? -mx_value(&q->e, c ^ sign) : mx_value(&q->e, c);
+        value[c] = c & sign ? -mx_value(q->spec.element, c ^ sign) : mx_value(q->spec.element, c);
     for (uint64_t r = 0; r < job->dst->rows; r++) {
         const unsigned char *meta = (const unsigned char *)job->meta + r * meta_bytes;
         float *dst = (float *)(void *)((char *)job->dst->data + r * job->dst->row_stride);
-        wt_unpack(codes, (const unsigned char *)job->codes + r * code_bytes, cols, q->e.bits);
+        wt_unpack(codes, (const unsigned char *)job->codes + r * code_bytes, cols, q->bits);
         for (uint64_t k = 0; k < cols; k++) {
-            int stored = meta[k / q->block];
+            int stored = meta[k / q->spec.block];
             dst[k] =
                 stored > 2 * q->limit ? NAN : value[codes[k]] * power_of_two(stored - q->limit);
         }
@@ -214,15 +188,16 @@ static const struct tsr_choice element_choices[] = {
     { "int2", "sign and 1", TSR_MX_INT(2) },
 };
 static const struct tsr_choice rounding_choices[] = {
-    { "even", "nearest, a half to the even code", MX_EVEN },
-    { "nearest", "nearest, a half away from zero", MX_NEAREST },
-    { "floor", "toward zero", MX_FLOOR },
+    { "even", "nearest, a half to the even code", TSR_ENCODE_EVEN },
+    { "nearest", "nearest, a half away from zero", TSR_ENCODE_NEAREST },
+    { "floor", "toward zero", TSR_ENCODE_FLOOR },
 };
 static const struct tsr_choice rule_choices[] = {
     { "floor", "the exponent of the block's largest weight; what is above the grid saturates",
-      RULE_FLOOR },
-    { "even", "the same after rounding that weight to the element's mantissa", RULE_EVEN },
-    { "ceil", "the smallest scale at which nothing saturates", RULE_CEIL },
+      TSR_ENCODE_SCALE_FLOOR },
+    { "even", "the same after rounding that weight to the element's mantissa",
+      TSR_ENCODE_SCALE_EVEN },
+    { "ceil", "the smallest scale at which nothing saturates", TSR_ENCODE_SCALE_CEIL },
 };
 static const struct tsr_choice overflow_choices[] = {
     { "error", "stop with row and block", OVERFLOW_ERROR },
@@ -235,9 +210,9 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(struct mx_options, block, 32, 1, 4096, "columns", "Columns that share a scale."),
     TSR_OPTION_INT(struct mx_options, scale_bits, 8, 4, 8, "bits",
                    "Width of the shared exponent: 8 is E8M0, 4 is E4M0; stored in a byte."),
-    TSR_OPTION_ENUM(struct mx_options, rounding, MX_EVEN, rounding_choices,
+    TSR_OPTION_ENUM(struct mx_options, rounding, TSR_ENCODE_EVEN, rounding_choices,
                     "How a weight becomes an element."),
-    TSR_OPTION_ENUM(struct mx_options, scale_rule, RULE_FLOOR, rule_choices,
+    TSR_OPTION_ENUM(struct mx_options, scale_rule, TSR_ENCODE_SCALE_FLOOR, rule_choices,
                     "How a block's scale is found."),
     TSR_OPTION_ENUM(struct mx_options, on_overflow, OVERFLOW_ERROR, overflow_choices,
                     "What to do with a scale above scale_bits."),
