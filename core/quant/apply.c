@@ -9,7 +9,7 @@ static tsr_status layer(struct tsr_scheme_run *run, uint64_t l, struct tsr_calib
     TSR_TRY(tsr_scheme_need(run, l, &need, err));
     if (need && c)
         TSR_TRY(tsr_calibration_layer(c, l, need, NULL, &stats, err));
-    tsr_status st = tsr_scheme_layer(run, l, need && c ? &stats : NULL, o, err);
+    tsr_status st = tsr_scheme_layer(run, l, c, need && c ? &stats : NULL, o, err);
     tsr_layer_stats_free(&stats);
     return st;
 }

@@ -46,11 +46,11 @@ tsr_status tsr_block_search(const struct tsr_block_job *job, struct tsr_block_fo
                             struct tsr_err *err);
 
 /* The statistics of a site's inputs once they are divided by its scale: fresh arrays for what `in`
- * has (not sensitivity, which is of the weights), or `in` itself.  owned: to be freed by
- * tsr_block_stats_free(). */
+ * has (not sensitivity, which is of the weights), to be freed by tsr_block_stats_free(); where
+ * f->scale[site] is NULL, `in` itself. */
 tsr_status tsr_block_stats(const struct tsr_block_fold *f, enum tsr_site site,
                            const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
-                           bool *owned, struct tsr_err *err);
+                           struct tsr_err *err);
 void       tsr_block_stats_free(struct tsr_quant_stats *s);
 
 #endif

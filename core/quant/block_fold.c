@@ -185,12 +185,11 @@ static tsr_status divide(const float **out, const float *v, uint64_t rows, uint6
 
 tsr_status tsr_block_stats(const struct tsr_block_fold *f, enum tsr_site site,
                            const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
-                           bool *owned, struct tsr_err *err)
+                           struct tsr_err *err)
 {
     const float *s = f->scale[site];
     uint64_t     n = in->cols;
     *out = *in;
-    *owned = s != NULL;
     if (!s)
         return TSR_OK;
     out->sensitivity = NULL;

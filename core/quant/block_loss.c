@@ -29,7 +29,7 @@ static tsr_status run(const struct block_view *v, int half, float *out, struct t
 static tsr_status check_inputs(const struct block_view *v, int half, struct tsr_err *err)
 {
     const struct tsr_quant_stats *in = &v->job->stats[parts[half].input];
-    if (in->inputs && in->input_rows > 0 && v->job->sequence > 0 &&
+    if (v->job->stream && in->inputs && in->input_rows > 0 && v->job->sequence > 0 &&
         in->cols == v->job->model->hp.hidden)
         return TSR_OK;
     return tsr_fail(err, TSR_E_INPUT,

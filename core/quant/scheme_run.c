@@ -1,6 +1,7 @@
 /* A scheme at work: finds the rules of every linear, makes one plugin instance for each distinct
  * choice, and quantizes a layer site by site so that linears with one input share one prepare(). */
 #include "quant/scheme_run.h"
+#include "quant/block.h"
 #include "scheme_internal.h"
 
 #include "base/clock.h"
@@ -201,9 +202,12 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
         start = tsr_now_s();
         st = tsr_quantize_prepared(a->registry, &in->q, w, items[i].need ? &seen : NULL, prepared,
                                    p, err);
-        if (st == TSR_OK)
+        if (st == TSR_OK) {
             (*p)->report.seconds = tsr_now_s() - start + shared;
-        st = or_keep(a, st, w->name, err);
+            (*p)->source_dtype = a->m->layers[k->layer].lin[items[i].id].w.dtype;
+        } else if (w == &a->m->layers[k->layer].lin[items[i].id].w) {
+            st = or_keep(a, st, w->name, err); /* a folded norm fits no original */
+        }
         if (i != first)
             items[i].quantize = false;
         tsr_progress("quantize", ++a->done, a->total);
@@ -247,17 +251,77 @@ static tsr_status quantize_site(struct layer_work *k, enum tsr_site site, struct
     return TSR_OK;
 }
 
-tsr_status tsr_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
+/* Who quantizes each linear of a layer (NULL: nobody), and what all of that asks for. */
+static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
+                                const struct tsr_quantizer *q[TSR_LINEARS], uint64_t *need,
+                                bool *search, struct tsr_err *err)
+{
+    struct item items[TSR_LINEARS] = { 0 };
+    *need = 0;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_matrix *w = &a->m->layers[layer].lin[i].w;
+        if (w->rows)
+            TSR_TRY(choose(a, layer, (enum tsr_linear_id)i, w, &items[i], err));
+    }
+    for (int i = 0; i < TSR_LINEARS; i++) { /* the list of instances grows no more */
+        q[i] = items[i].quantize ? &a->instances[items[i].instance].q : NULL;
+        *need |= items[i].quantize ? items[i].need : 0;
+    }
+    *need |= tsr_block_need(q, search);
+    return TSR_OK;
+}
+
+/* Lets block searches choose scales and clips: the folded norms go into the overlay, the folded
+ * weights and statistics take the place of the originals. */
+static tsr_status fold_layer(struct layer_work *k, struct tsr_calibration *c,
+                             struct tsr_block_fold *f, struct tsr_layer_stats *folded,
+                             struct tsr_err *err)
+{
+    uint64_t             need;
+    bool                 search;
+    struct tsr_block_job job = { .model = k->a->m,
+                                 .layer = k->layer,
+                                 .stats = k->stats ? k->stats->site : NULL,
+                                 .sequence = k->stats ? k->stats->sequence : 0 };
+    TSR_TRY(quantizers_of(k->a, k->layer, job.q, &need, &search, err));
+    if (!search)
+        return TSR_OK;
+    if (c && need & TSR_NEED_INPUTS)
+        TSR_TRY(tsr_calibration_stream(c, k->layer, &job.stream, err));
+    TSR_TRY(tsr_block_search(&job, f, err));
+    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+        k->o->norm[k->layer][i] = f->norm[i];
+        f->norm[i] = (struct tsr_norm){ 0 };
+    }
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (f->lin[i].data)
+            k->w[i] = &f->lin[i];
+    if (!k->stats)
+        return TSR_OK;
+    folded->sequence = k->stats->sequence;
+    for (int i = 0; i < TSR_SITES; i++)
+        TSR_TRY(tsr_block_stats(f, (enum tsr_site)i, &k->stats->site[i], &folded->site[i], err));
+    k->stats = folded;
+    return TSR_OK;
+}
+
+tsr_status tsr_scheme_layer(struct tsr_scheme_run *a, uint64_t layer, struct tsr_calibration *c,
                             const struct tsr_layer_stats *stats, struct tsr_overlay *o,
                             struct tsr_err *err)
 {
-    struct layer_work k = { .a = a, .layer = layer, .stats = stats, .o = o };
+    struct layer_work      k = { .a = a, .layer = layer, .stats = stats, .o = o };
+    struct tsr_block_fold  fold = { 0 };
+    struct tsr_layer_stats folded = { 0 };
     TSR_TRY(tsr_model_open_layer(a->m, layer, err));
-    tsr_status st = TSR_OK;
     for (int i = 0; i < TSR_LINEARS; i++)
         k.w[i] = &a->m->layers[layer].lin[i].w;
+    tsr_status st = fold_layer(&k, c, &fold, &folded, err);
     for (int site = 0; site < TSR_SITES && st == TSR_OK; site++)
         st = quantize_site(&k, (enum tsr_site)site, err);
+    for (int i = 0; i < TSR_SITES; i++)
+        if (fold.scale[i])
+            tsr_block_stats_free(&folded.site[i]);
+    tsr_block_fold_free(&fold);
     tsr_model_close_layer(a->m, layer);
     return st;
 }
@@ -265,15 +329,9 @@ tsr_status tsr_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
 tsr_status tsr_scheme_need(struct tsr_scheme_run *a, uint64_t layer, uint64_t *need,
                            struct tsr_err *err)
 {
-    *need = 0;
-    for (int i = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_matrix *w = &a->m->layers[layer].lin[i].w;
-        struct item              it = { 0 };
-        if (w->rows)
-            TSR_TRY(choose(a, layer, (enum tsr_linear_id)i, w, &it, err));
-        *need |= it.quantize ? tsr_quant_need_collect(it.need) : 0;
-    }
-    return TSR_OK;
+    const struct tsr_quantizer *q[TSR_LINEARS];
+    bool                        search;
+    return quantizers_of(a, layer, q, need, &search, err);
 }
 
 tsr_status tsr_scheme_head(struct tsr_scheme_run *a, struct tsr_overlay *o, struct tsr_err *err)

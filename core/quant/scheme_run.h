@@ -21,9 +21,10 @@ void       tsr_scheme_close(struct tsr_scheme_run *run);
 /* TSR_NEED_* that the plugins of a layer ask for. */
 tsr_status tsr_scheme_need(struct tsr_scheme_run *run, uint64_t layer, uint64_t *need,
                            struct tsr_err *err);
-/* Packs the linears of a layer into o, which has none of it yet.  stats may be NULL where need is
- * 0.  The model's layer is open while this runs.  After an error o holds what was done. */
-tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer,
+/* Packs the linears of a layer into o, which has none of it yet, after the block searches of
+ * quantizers that have one (block.h), whose norms go into o as well.  stats may be NULL where need
+ * is 0; c, which made them, runs the layer for a search's loss and may be NULL otherwise.  The model's layer is open while this runs.  After an error o holds what was done. */
+tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct tsr_calibration *c,
                             const struct tsr_layer_stats *stats, struct tsr_overlay *o,
                             struct tsr_err *err);
 /* The output head, where a rule names it. */
