@@ -71,6 +71,8 @@ tsr_status bench_print(struct bench *b, struct tsr_err *err);
 
 tsr_status bench_gemv(struct bench *b, struct tsr_err *err);
 tsr_status bench_gemm(struct bench *b, struct tsr_err *err);
+tsr_status bench_linalg(struct bench *b, bool cholesky, struct tsr_err *err);
+tsr_status bench_encode(struct bench *b, struct tsr_err *err);
 tsr_status bench_e2e(struct bench *b, const char *model, struct tsr_err *err);
 
 #endif

@@ -31,7 +31,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, rows, 4096, 1, 1 << 24, NULL, "output features"),
     TSR_OPTION_INT(S, cols, 14336, 1, 1 << 24, NULL, "input features"),
     TSR_OPTION_INT(S, m, 0, 0, 1 << 16, "tokens",
-                   "tokens at once; 0 is 1 for gemv and 512 for gemm"),
+                   "tokens at once; 0 is 1 for gemv, 512 for gemm, 2048 for syrk"),
     TSR_OPTION_INT(S, repeats, 7, 1, 10000, NULL,
                    "rounds of probe, kernel, probe; the median is printed"),
     TSR_OPTION_INT(S, mib, 640, 1, 1 << 20, "MiB",
@@ -62,18 +62,23 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                       struct tsr_err *err)
 {
     const struct bench_options *o = opts;
-    bool gemv = strcmp(args[0], "gemv") == 0, gemm = strcmp(args[0], "gemm") == 0;
-    bool e2e = strcmp(args[0], "e2e") == 0;
-    if (!gemv && !gemm && !e2e)
-        return tsr_fail(err, TSR_E_INPUT, "bench: '%s' is none of gemv, gemm, e2e", args[0]);
-    if (n_args > 1 && !e2e)
+    static const char *const    whats[] = { "gemv", "gemm", "syrk", "cholesky", "encode", "e2e" };
+    uint64_t                    what = 0, n = sizeof whats / sizeof whats[0];
+    while (what < n && strcmp(args[0], whats[what]) != 0)
+        what++;
+    if (what == n)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "bench: '%s' is none of gemv, gemm, syrk, cholesky, encode, e2e", args[0]);
+    if (n_args > 1 && what != 5)
         return tsr_fail(err, TSR_E_INPUT, "bench %s takes no MODEL; only e2e does", args[0]);
     struct bench b;
     tsr_status   st = bench_open(&b, c, o, err);
     if (st == TSR_OK)
-        st = gemv   ? bench_gemv(&b, err)
-             : gemm ? bench_gemm(&b, err)
-                    : bench_e2e(&b, n_args > 1 ? args[1] : NULL, err);
+        st = what == 0   ? bench_gemv(&b, err)
+             : what == 1 ? bench_gemm(&b, err)
+             : what <= 3 ? bench_linalg(&b, what == 3, err)
+             : what == 4 ? bench_encode(&b, err)
+                         : bench_e2e(&b, n_args > 1 ? args[1] : NULL, err);
     if (st == TSR_OK)
         st = bench_print(&b, err);
     bench_close(&b);
@@ -83,13 +88,16 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_bench = {
     .name = "bench",
     .summary = "measures kernels or a model beside what the machine can do",
-    .args = "gemv|gemm|e2e [MODEL]",
+    .args = "gemv|gemm|syrk|cholesky|encode|e2e [MODEL]",
     .min_args = 1,
     .max_args = 2,
     .details =
         "gemv: one token through weights that no cache holds, beside the rate at which the "
         "memory can be read. gemm: many tokens, beside the multiply-adds that the "
-        "instruction set can do. e2e: a prompt and a few decode steps of MODEL (a Hugging "
+        "instruction set can do. syrk and cholesky: X^T X of --m rows (2048), and the factor, of "
+        "--rows columns, beside the FMA probe. encode: F32 in the first cache to wire formats, on "
+        "one core, beside its clock, so that share is elements a cycle. e2e: a prompt and a few "
+        "decode steps of MODEL (a Hugging "
         "Face folder or @demo), or of random weights of any shape.\n"
         "Every round measures probe, kernel, probe within the same second; `share` is the "
         "median over the rounds of kernel over probe. An arithmetic probe counts only if "

@@ -1,8 +1,10 @@
 /* probe.c - "tessera.probe/1": times the probe kernels of the instance's instruction set. */
 #include "probe.h"
 
+#include <string.h>
 #include <time.h>
 
+#include "../encode/encode.h"
 #include "backend.h"
 
 static double now(void)
@@ -93,11 +95,46 @@ static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_resul
     return TSR_OK;
 }
 
+#define ENCODE_COLS 4096u
+
+static tsr_status probe_encode(void *self, const struct tsr_format *f, double seconds,
+                               struct tsr_probe_result *r, struct tsr_err *err)
+{
+    const struct tsr_encode *e = NULL;
+    struct tsr_encode_mx     mx = { f->element, f->scale_bits, TSR_ENCODE_EVEN, 0, f->group };
+    int                      is_mx = strcmp(f->id, TSR_FORMAT_MX) == 0;
+    tsr_status               st = tsr_encode_pick(&e, err);
+    (void)self;
+    if (st == TSR_OK && is_mx)
+        st = tsr_encode_mx_check(&mx, err);
+    else if (st == TSR_OK && (strcmp(f->id, TSR_FORMAT_INT) != 0 || f->bits != 4))
+        st = tsr_fail(err, TSR_E_UNSUPPORTED, "%s of %u bits has no encoder", f->id, f->bits);
+    if (st != TSR_OK)
+        return st;
+    float    x[ENCODE_COLS];
+    uint8_t  codes[ENCODE_COLS], bytes[ENCODE_COLS];
+    uint16_t halves[ENCODE_COLS];
+    for (uint32_t i = 0; i < ENCODE_COLS; i++)
+        x[i] = (float)((int32_t)(i * 7919 % 2001) - 1000) * 1e-3f;
+    double t = now(), work = 0;
+    do {
+        for (int i = 0; i < 50; i++) {
+            use(is_mx ? e->mx_row(&mx, ENCODE_COLS, x, codes, bytes)
+                      : e->int4_row(f->group, ENCODE_COLS, x, codes, halves));
+            use(codes[0]);
+        }
+        work += 50.0 * ENCODE_COLS;
+    } while (now() - t < seconds);
+    r->seconds = now() - t;
+    r->work = work;
+    return TSR_OK;
+}
+
 #define PROBE(f, d)                                                                                \
     {                                                                                              \
         .struct_size = sizeof(struct tsr_probe_v1), .read = probe_read, .fma = probe_fma,          \
         .dot = probe_dot, .clock = probe_clock, .n_shapes = 4, .fma_per_cycle = f,                 \
-        .dot_per_cycle = d                                                                         \
+        .dot_per_cycle = d, .encode = probe_encode                                                 \
     }
 
 /* two 512-bit or two 256-bit FMAs a cycle; vpdpbusd likewise; AVX2 needs two vpmaddwd, two

@@ -21,7 +21,13 @@ run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4 
 ok "e2e packs it" test "$rc" = 0
 ok "e2e with packed weights takes a8" jq -e 'all(.[]; .act == "a8")' "$WORK/out"
 ok "--checkpoint keeps the model" test -s "$WORK/random/model.safetensors"
-fails "an unknown bench" 2 "gemv, gemm, e2e" bench gemx
+run bench syrk "${small[@]}" --m 9 --json
+ok "syrk runs" jq -e 'length == 1 and all(.[]; .what == "syrk" and .value > 0 and .m == 9)' "$WORK/out"
+run bench cholesky "${small[@]}" --json
+ok "cholesky runs" jq -e 'length == 1 and all(.[]; .value > 0 and .probe > 0)' "$WORK/out"
+run bench encode --repeats 1 --json
+ok "encode runs" jq -e 'length > 8 and all(.[]; .value > 0 and .threads == 1)' "$WORK/out"
+fails "an unknown bench" 2 "gemv, gemm, syrk, cholesky, encode, e2e" bench gemx
 fails "an unknown format" 2 "int9" bench gemv --formats int9
 fails "an unknown shape" 2 "tiny, 1b, 8b" bench e2e --shape 2b
 TSR_ISA=neon fails "an unknown instruction set" 2 "TSR_ISA=neon" bench gemv "${small[@]}"

@@ -37,6 +37,10 @@ struct tsr_probe_v1 {
                         struct tsr_err *err);
     uint64_t n_shapes;
     double   fma_per_cycle, dot_per_cycle; /* what the instruction set can do at most */
+    /* Encodes rows of F32 that lie in the first cache as `format` (mx with rounding to even, or
+     * int of 4 bits): elements in about `seconds`.  TSR_E_UNSUPPORTED for others. */
+    tsr_status (*encode)(void *self, const struct tsr_format *format, double seconds,
+                         struct tsr_probe_result *r, struct tsr_err *err);
 };
 
 #ifdef __cplusplus
