@@ -24,6 +24,8 @@
 #define SECOND(x)
 #endif
 
+#define PACK_COLS 16u
+
 /* Accumulators are scalars by name: compilers keep arrays in memory. */
 static void tile(const float *a, const float *b, uint64_t n, float *c, uint64_t ldc)
 {
@@ -51,14 +53,152 @@ static void tile(const float *a, const float *b, uint64_t n, float *c, uint64_t 
 #undef GIVE
 }
 
+/* Element (i,k) is src[i + k * sk]: rows of the panel lie side by side. */
+INLINE void pack_along(float *dst, const uint64_t width, const float *src, uint64_t sk, uint64_t m,
+                       uint64_t n, v16 alpha)
+{
+    for (uint64_t k = 0; k < n; k++, src += sk, dst += width)
+        for (uint64_t i = 0; i < width; i += 16) {
+            uint64_t in = m > i ? m - i : 0, out = width - i;
+            v16      v = in >= 16 ? v_load(src + i) : v_loadn(src + i, in);
+            if (out >= 16)
+                v_store(dst + i, v_mul(v, alpha));
+            else
+                v_storen(dst + i, v_mul(v_keep(v, out), alpha), out);
+        }
+}
+
+/* Four rows of src to four columns of dst, n columns of src. */
+INLINE void pack4(float *dst, const uint64_t width, const float *src, uint64_t si, uint64_t n,
+                  float alpha)
+{
+    uint64_t k = 0;
+#if TSR_SIMD != 0
+    const __m128 f = _mm_set1_ps(alpha);
+    for (; k + 4 <= n; k += 4, dst += 4 * width) {
+        __m128 a = _mm_mul_ps(_mm_loadu_ps(src + k), f);
+        __m128 b = _mm_mul_ps(_mm_loadu_ps(src + si + k), f);
+        __m128 c = _mm_mul_ps(_mm_loadu_ps(src + 2 * si + k), f);
+        __m128 d = _mm_mul_ps(_mm_loadu_ps(src + 3 * si + k), f);
+        _MM_TRANSPOSE4_PS(a, b, c, d);
+        _mm_storeu_ps(dst, a);
+        _mm_storeu_ps(dst + width, b);
+        _mm_storeu_ps(dst + 2 * width, c);
+        _mm_storeu_ps(dst + 3 * width, d);
+    }
+#endif
+    for (; k < n; k++, dst += width)
+        for (uint64_t i = 0; i < 4; i++)
+            dst[i] = src[i * si + k] * alpha;
+}
+
+/* Element (i,k) is src[i * si + k]. */
+INLINE void pack_across(float *dst, const uint64_t width, const float *src, uint64_t si, uint64_t m,
+                        uint64_t n, float alpha)
+{
+    uint64_t i = 0;
+    for (; i + 4 <= width && i + 4 <= m; i += 4)
+        pack4(dst + i, width, src + i * si, si, n, alpha);
+    for (; i < width; i++)
+        for (uint64_t k = 0; k < n; k++)
+            dst[k * width + i] = i < m ? src[i * si + k] * alpha : 0.0f;
+}
+
+INLINE void pack_panels(float *dst, uint64_t step, const uint64_t width, const float *src,
+                        uint64_t si, uint64_t sk, uint64_t count, uint64_t n, float alpha)
+{
+    for (uint64_t i = 0; i < count; i += width, dst += step) {
+        uint64_t m = count - i < width ? count - i : width;
+        if (si == 1)
+            pack_along(dst, width, src + i, sk, m, n, v_set1(alpha));
+        else
+            pack_across(dst, width, src + i * si, si, m, n, alpha);
+    }
+}
+
+static void pack(float *dst, uint64_t step, int which, const float *src, uint64_t si, uint64_t sk,
+                 uint64_t count, uint64_t n, float alpha)
+{
+    /* few columns at a time, so that rows that lie far apart cost few pages */
+    for (uint64_t k = 0; k < n; k += PACK_COLS) {
+        uint64_t w = n - k < PACK_COLS ? n - k : PACK_COLS;
+        if (which == 0)
+            pack_panels(dst + k * MR, step, MR, src + k * sk, si, sk, count, w, alpha);
+        else
+            pack_panels(dst + k * 16 * VR, step, 16 * VR, src + k * sk, si, sk, count, w, alpha);
+    }
+}
+
+/* L X = X for 32 columns of X: four rows are solved, then taken from those below. */
 static void forward(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx)
 {
-    for (uint64_t k = 0; k < n; k++) {
-        v16 xk = v_div(v_load(x + k * ldx), v_set1(l[k * ldl + k]));
-        v_store(x + k * ldx, xk);
-        xk = v_neg(xk);
-        for (uint64_t i = k + 1; i < n; i++)
-            v_store(x + i * ldx, v_fma(xk, v_set1(l[i * ldl + k]), v_load(x + i * ldx)));
+    for (uint64_t k = 0; k < n; k += 4) {
+        uint64_t w = n - k < 4 ? n - k : 4;
+        v16      a[4], b[4];
+        for (uint64_t i = 0; i < w; i++) {
+            float       *xi = x + (k + i) * ldx;
+            const float *li = l + (k + i) * ldl + k;
+            v16          d = v_set1(li[i]), c0 = v_load(xi), c1 = v_load(xi + 16);
+            for (uint64_t j = 0; j < i; j++) {
+                v16 f = v_set1(li[j]);
+                c0 = v_fma(a[j], f, c0);
+                c1 = v_fma(b[j], f, c1);
+            }
+            c0 = v_div(c0, d);
+            c1 = v_div(c1, d);
+            v_store(xi, c0);
+            v_store(xi + 16, c1);
+            a[i] = v_neg(c0);
+            b[i] = v_neg(c1);
+        }
+        for (uint64_t i = k + 4; i < n; i++) {
+            float       *xi = x + i * ldx;
+            const float *li = l + i * ldl + k;
+            v16          c0 = v_load(xi), c1 = v_load(xi + 16);
+            for (uint64_t j = 0; j < 4; j++) {
+                v16 f = v_set1(li[j]);
+                c0 = v_fma(a[j], f, c0);
+                c1 = v_fma(b[j], f, c1);
+            }
+            v_store(xi, c0);
+            v_store(xi + 16, c1);
+        }
+    }
+}
+
+static void solve_left(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
+                       uint64_t cols)
+{
+    float t[LA_SOLVE * 32];
+    for (uint64_t j = 0; j < cols; j += 32) {
+        uint64_t w = cols - j < 32 ? cols - j : 32;
+        if (w == 32) {
+            forward(l, ldl, n, x + j, ldx);
+            continue;
+        }
+        memset(t, 0, sizeof t);
+        for (uint64_t i = 0; i < n; i++)
+            memcpy(t + i * 32, x + i * ldx + j, w * sizeof *x);
+        forward(l, ldl, n, t, 32);
+        for (uint64_t i = 0; i < n; i++)
+            memcpy(x + i * ldx + j, t + i * 32, w * sizeof *x);
+    }
+}
+
+static void solve_right(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
+                        uint64_t rows)
+{
+    float t[LA_SOLVE * 32];
+    for (uint64_t i = 0; i < rows; i += 32, x += 32 * ldx) {
+        uint64_t m = rows - i < 32 ? rows - i : 32;
+        pack_across(t, 32, x, ldx, m, n, 1.0f);
+        forward(l, ldl, n, t, 32);
+        uint64_t j = 0;
+        for (; j + 4 <= n; j += 4)
+            pack4(x + j, ldx, t + j * 32, 32, m, 1.0f);
+        for (; j < n; j++)
+            for (uint64_t k = 0; k < m; k++)
+                x[k * ldx + j] = t[j * 32 + k];
     }
 }
 
@@ -94,7 +234,9 @@ const struct tsr_cpu_linalg_kernels TABLE(ISA_NAME) = {
     .mr = MR,
     .nr = 16 * VR,
     .tile = tile,
-    .forward = forward,
+    .pack = pack,
+    .solve_left = solve_left,
+    .solve_right = solve_right,
     .factor = factor,
     .symv = symv,
 };

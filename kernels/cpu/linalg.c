@@ -9,6 +9,7 @@
 #define ROWS_MAX    192u                 /* rows of a block of C; with KC columns in L2 */
 #define COLS_MAX    256u                 /* columns of a block of C */
 #define PACK_FLOATS (UINT64_C(8) << 20)  /* packed at once, where KC columns are not more */
+#define PACK_PANELS 16u                  /* that are packed together */
 #define CACHE_MAX   (UINT64_C(64) << 20) /* bytes of scratch that are kept */
 #define HEADER      16u                  /* floats in front of scratch */
 
@@ -61,47 +62,28 @@ struct run {
     float                *a, *b; /* [block of KC][panel][k][mr or nr] */
 };
 
-/* Panel p of one factor, columns [k0,k1) of k: dst [k][width], zero past the end.  Element (i,k)
- * is src[i*si + k*sk]. */
-static void pack_panel(float *dst, const float *src, uint64_t si, uint64_t sk, uint64_t first,
-                       uint64_t count, uint64_t width, uint64_t k0, uint64_t k1)
-{
-    uint64_t n = cpu_min(width, count - first);
-    src += first * si;
-    if (si == 1) {
-        for (uint64_t k = k0; k < k1; k++, dst += width) {
-            memcpy(dst, src + k * sk, n * sizeof *dst);
-            for (uint64_t i = n; i < width; i++)
-                dst[i] = 0.0f;
-        }
-        return;
-    }
-    for (uint64_t i = 0; i < width; i++)
-        for (uint64_t k = k0; k < k1; k++)
-            dst[(k - k0) * width + i] = i < n ? src[i * si + k * sk] : 0.0f;
-}
-
-/* Panels of A, then of B. */
+/* Groups of PACK_PANELS panels of A, then of B. */
 static tsr_status pack(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct run     *r = arg;
-    const struct la_gemm *g = r->g;
-    uint64_t              mr = r->c->k->linalg->mr, nr = r->c->k->linalg->nr;
+    const struct run                    *r = arg;
+    const struct la_gemm                *g = r->g;
+    const struct tsr_cpu_linalg_kernels *kn = r->c->k->linalg;
+    uint64_t                             groups = cpu_ceil(r->mpan, PACK_PANELS);
     if (r->c->host->cancelled(r->c->host->ctx))
         return TSR_E_CANCELLED;
     for (uint64_t p = begin; p < end; p++)
         for (uint64_t k = r->k0; k < r->k1; k += LA_KC) {
-            uint64_t k1 = cpu_min(k + LA_KC, r->k1), at = k - r->k0, n = k1 - k;
-            if (p < r->mpan) {
-                float *dst = r->a + (at * r->mpan + p * n) * mr;
-                pack_panel(dst, g->a, g->ai, g->ak, p * mr, g->m, mr, k, k1);
-                for (uint64_t i = 0; g->alpha != 1.0f && i < n * mr; i++)
-                    dst[i] *= g->alpha;
-            } else {
-                uint64_t q = p - r->mpan;
-                pack_panel(r->b + (at * r->npan + q * n) * nr, g->b, g->bj, g->bk, q * nr, g->n, nr,
-                           k, k1);
-            }
+            uint64_t n = cpu_min(LA_KC, r->k1 - k), at = k - r->k0;
+            int      which = p >= groups;
+            uint64_t q = (p - (which ? groups : 0)) * PACK_PANELS;
+            uint64_t width = which ? kn->nr : kn->mr, first = q * width;
+            uint64_t count = cpu_min(PACK_PANELS * width, (which ? g->n : g->m) - first);
+            if (which)
+                kn->pack(r->b + (at * r->npan + q * n) * width, n * width, 1,
+                         g->b + first * g->bj + k * g->bk, g->bj, g->bk, count, n, 1.0f);
+            else
+                kn->pack(r->a + (at * r->mpan + q * n) * width, n * width, 0,
+                         g->a + first * g->ai + k * g->ak, g->ai, g->ak, count, n, g->alpha);
         }
     return TSR_OK;
 }
@@ -127,6 +109,19 @@ static void one_tile(const struct run *r, uint64_t i, uint64_t j, const float *a
         memcpy(c + x * g->ldc, edge + x * k->nr, w * sizeof *c);
 }
 
+/* Asks for the lines of a tile that comes next. */
+static void fetch_tile(const struct run *r, uint64_t i, uint64_t j)
+{
+    const struct tsr_cpu_linalg_kernels *k = r->c->k->linalg;
+    const struct la_gemm                *g = r->g;
+    uint64_t                             row = i * k->mr, col = j * k->nr;
+    if (col >= g->n)
+        return;
+    for (uint64_t x = row; x < cpu_min(row + k->mr, g->m); x++)
+        for (uint64_t y = col; y < cpu_min(col + k->nr, g->n); y += 16)
+            __builtin_prefetch(g->c + x * g->ldc + y, 1);
+}
+
 /* Blocks of C: all steps of k that are packed, so that the block stays in the cache. */
 static tsr_status blocks(void *arg, uint64_t begin, uint64_t end)
 {
@@ -145,10 +140,14 @@ static tsr_status blocks(void *arg, uint64_t begin, uint64_t end)
             if (r->c->host->cancelled(r->c->host->ctx))
                 return TSR_E_CANCELLED;
             for (uint64_t j = j0; j < j1; j++)
-                for (uint64_t i = i0; i < i1; i++)
-                    if (!g->lower || (i + 1) * mr > j * nr)
-                        one_tile(r, i, j, r->a + (at * r->mpan + i * n) * mr,
-                                 r->b + (at * r->npan + j * n) * nr, n);
+                for (uint64_t i = i0; i < i1; i++) {
+                    if (g->lower && (i + 1) * mr <= j * nr)
+                        continue;
+                    if (k == r->k0)
+                        fetch_tile(r, i + 1 < i1 ? i + 1 : i0, i + 1 < i1 ? j : j + 1);
+                    one_tile(r, i, j, r->a + (at * r->mpan + i * n) * mr,
+                             r->b + (at * r->npan + j * n) * nr, n);
+                }
         }
     }
     return TSR_OK;
@@ -179,7 +178,8 @@ tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *e
     for (; r.k0 < g->k && st == TSR_OK; r.k0 = r.k1) {
         r.k1 = r.k0 + cpu_min(step, g->k - r.k0);
         uint64_t n = r.k1 - r.k0;
-        st = tsr_cpu_for(c, r.mpan + r.npan, n * nr * 4, pack, &r);
+        st = tsr_cpu_for(c, cpu_ceil(r.mpan, PACK_PANELS) + cpu_ceil(r.npan, PACK_PANELS),
+                         n * nr * PACK_PANELS * 4, pack, &r);
         if (st == TSR_OK)
             st = tsr_cpu_for(c, tasks, n * cpu_min(ROWS_MAX, g->m) * cpu_min(COLS_MAX, g->n) / 4,
                              blocks, &r);
@@ -214,16 +214,25 @@ struct mirror {
     uint64_t n, lda;
 };
 
-#define MIRROR 64u /* a square of so many rows stays in L1 */
+#define MIRROR 16u /* a line of the cache: what is read and written is used whole */
 
 static tsr_status mirror_rows(void *arg, uint64_t begin, uint64_t end)
 {
     const struct mirror *m = arg;
-    for (uint64_t b = begin; b < end; b++)
-        for (uint64_t j0 = 0; j0 <= b * MIRROR; j0 += MIRROR)
-            for (uint64_t i = b * MIRROR; i < cpu_min((b + 1) * MIRROR, m->n); i++)
-                for (uint64_t j = j0; j < cpu_min(j0 + MIRROR, i); j++)
-                    m->a[j * m->lda + i] = m->a[i * m->lda + j];
+    float                t[MIRROR][MIRROR];
+    for (uint64_t b = begin * MIRROR; b < cpu_min(end * MIRROR, m->n); b += MIRROR) {
+        uint64_t rows = cpu_min(MIRROR, m->n - b);
+        for (uint64_t j0 = 0; j0 < b; j0 += MIRROR) {
+            for (uint64_t i = 0; i < rows; i++)
+                for (uint64_t j = 0; j < MIRROR; j++)
+                    t[j][i] = m->a[(b + i) * m->lda + j0 + j];
+            for (uint64_t j = 0; j < MIRROR; j++)
+                memcpy(m->a + (j0 + j) * m->lda + b, t[j], rows * sizeof t[j][0]);
+        }
+        for (uint64_t i = b; i < b + rows; i++)
+            for (uint64_t j = b; j < i; j++)
+                m->a[j * m->lda + i] = m->a[i * m->lda + j];
+    }
     return TSR_OK;
 }
 

@@ -18,8 +18,16 @@ struct tsr_cpu_linalg_kernels {
     uint32_t mr, nr; /* rows and columns of a tile of C */
     /* C [mr,nr] = FMA chains over n steps: a [n][mr], b [n][nr], packed. */
     void (*tile)(const float *a, const float *b, uint64_t n, float *c, uint64_t ldc);
-    /* X = L^-1 X in place: L [n,n] lower, X [n][16], a multiple of 16 columns wide, ldx apart. */
-    void (*forward)(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx);
+    /* alpha times [count, n] at src, rows si or columns sk apart and the other 1, as panels
+     * [n][width], step apart; zero past the end.  width is mr or nr, as which says. */
+    void (*pack)(float *dst, uint64_t step, int which, const float *src, uint64_t si, uint64_t sk,
+                 uint64_t count, uint64_t n, float alpha);
+    /* X = L^-1 X in place: L [n,n] lower, n up to LA_SOLVE, X [n, cols]. */
+    void (*solve_left)(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
+                       uint64_t cols);
+    /* X = X L^-T in place: X [rows, n]. */
+    void (*solve_right)(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
+                        uint64_t rows);
     /* A [n,n] = L L^T in the lower triangle; returns the first bad pivot, or n. */
     uint64_t (*factor)(float *a, uint64_t lda, uint64_t n);
     /* y [n] = FMA chains over rows of A [rows, n] with v [rows]. */
