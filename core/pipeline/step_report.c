@@ -1,5 +1,6 @@
 /* report: what the steps before found, as one HTML page that needs nothing else. */
 #include "base/file.h"
+#include "pipeline/indicators.h"
 #include "pipeline/step.h"
 
 #include <math.h>
@@ -224,6 +225,8 @@ static void put_page(struct tsr_writer *w, const struct tsr_job *job)
         tsr_writer_printf(w, "</h2>\n");
         if (strncmp(key, "compare", 7) == 0)
             put_compare(w, v);
+        else if (strncmp(key, "indicators", 10) == 0)
+            tsr_indicators_html(v, w);
         else
             put_value(w, v, 0);
     }

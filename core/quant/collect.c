@@ -1,5 +1,6 @@
 /* Statistics of one layer: the hidden states of all sequences through it, with a tap on the input
  * of every linear. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "calibrate_internal.h"
@@ -9,12 +10,13 @@
 
 /* Sums of one layer while it runs. */
 struct collect {
-    const struct tsr_calibration  *c;
+    struct tsr_calibration        *c;
     struct tsr_calibration_source *s;
     uint64_t                       need;
     uint64_t                       sequence; /* that runs now */
     struct tsr_moments             sums[TSR_SITES];
     float                         *hessian[TSR_SITES], *inputs[TSR_SITES];
+    double                         syrk_seconds;
 };
 
 uint64_t tsr_site_cols(const struct tsr_model *m, enum tsr_site site)
@@ -128,9 +130,12 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
     if (k->inputs[site] && k->sequence < k->s->keep)
         memcpy(k->inputs[site] + sum->rows * cols, x, n * cols * sizeof *x);
     tsr_status st = tsr_moments_add(sum, tsr_registry_pool(k->s->registry), x, n, err);
-    if (st == TSR_OK && k->hessian[site])
+    if (st == TSR_OK && k->hessian[site]) {
+        double start = tsr_now_s();
         st = k->s->linalg->syrk(k->s->linalg->ctx, cols, n, (float)(2.0 / (double)k->c->sequences),
                                 x, cols, k->hessian[site], cols, err);
+        k->syrk_seconds += tsr_now_s() - start;
+    }
     return st == TSR_OK
                ? st
                : tsr_err_prefix(err, st, "calibration, layer %llu", (unsigned long long)layer);
@@ -254,6 +259,7 @@ tsr_status tsr_collect_layer(struct tsr_calibration *c, uint64_t layer, uint64_t
     struct tsr_calibration_source *s = c->source;
     if (need & TSR_NEED_HESSIAN)
         TSR_TRY(find_linalg(s, err));
+    double begun = tsr_now_s();
     if (!s->started || s->at > layer || s->before != before)
         TSR_TRY(start(c, before, err));
     while (s->at < layer)
@@ -267,6 +273,8 @@ tsr_status tsr_collect_layer(struct tsr_calibration *c, uint64_t layer, uint64_t
     if (st == TSR_OK)
         st = finish(&k, out, err);
     collect_free(&k);
+    c->hessian_seconds += k.syrk_seconds;
+    c->run_seconds += tsr_now_s() - begun - k.syrk_seconds;
     if (st != TSR_OK)
         tsr_layer_stats_free(out);
     return st;

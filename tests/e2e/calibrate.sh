@@ -1,0 +1,74 @@
+#!/bin/bash
+# tests/e2e/calibrate.sh TESSERA - calibration that is kept, taken up again and refused when damaged;
+# indicators as a step and as a verb.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+TEXT=$ROOT/tests/golden/models/README.md
+
+cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - calibrate: {text: $TEXT, samples: 3, seqlen: 24}
+  - indicators: {bits: "3,8,16", sequences: 2, quantize: {use: rtn, group: 32}}
+  - quantize: {use: gptq, bits: 4, group: 32}
+  - report: {html: report.html}
+JOB
+run run job.yaml --out job
+ok "the job succeeds, got $rc" test "$rc" = 0
+ok "a table of indicators" grep -qE '^variance_stochastic +[0-9.e+-]+ +-?[01]\.[0-9]+' "$WORK/out"
+ok "a file for each layer" test "$(cd "$WORK/job/calibration" && echo layer-*)" = \
+    "layer-00000.safetensors layer-00001.safetensors layer-00002.safetensors layer-00003.safetensors layer-00004.safetensors"
+ok "with the Hessians that later steps need" grep -qa '"down_in.hessian"' "$WORK/job/calibration/layer-00003.safetensors"
+ok "and no inputs" test -z "$(grep -a '"down_in.inputs"' "$WORK/job/calibration/layer-00003.safetensors" || true)"
+ok "the indicators' file" json '.format == "tessera.indicators/1" and .layers == 5 and .bits == [3, 8, 16]
+    and [.tables[].name] == ["variance", "variance_stochastic", "hessian", "random", "measured"]
+    and ([.tables[].omega | length] | unique) == [5] and ([.tables[].omega[][2]] | unique) == [0]
+    and ([.tables[] | select(.name != "measured") | .omega[] | .[0] > .[1]] | all)
+    and (.tables[2].tau.all | . >= -1 and . <= 1) and .tables[2].tau.by_bits[2] == null
+    and .tables[2].quantizer == {use: "rtn", group: 32}' "$WORK/job/indicators.json"
+ok "the ranks are on the page" grep -q 'Kendall tau' "$WORK/job/report.html"
+
+# Killed in the middle: what is there is used, what is not is made, and nothing changes.
+cp -r "$WORK/job" "$WORK/cut"
+rm "$WORK/cut/results.json" "$WORK/cut/calibration/"layer-0000[2-4]* "$WORK/cut/indicators.json"
+echo torn >"$WORK/cut/calibration/layer-00002.safetensors.part"
+run run job.yaml --out cut
+ok "a cut job goes on, got $rc" test "$rc" = 0
+for f in "$WORK/job/calibration/"*; do
+    ok "the same bytes: $(basename "$f")" cmp -s "$f" "$WORK/cut/calibration/$(basename "$f")"
+done
+omegas='[.tables[] | [.name, .omega, .loss]]'
+ok "the same indicators" test "$(jq -c "$omegas" "$WORK/job/indicators.json")" = \
+    "$(jq -c "$omegas" "$WORK/cut/indicators.json")"
+packed='.results.quantize | [.bytes, .bits_per_weight, [.linears[].squared_error]]'
+ok "the same weights" test "$(jq -c "$packed" "$WORK/job/results.json")" = "$(jq -c "$packed" "$WORK/cut/results.json")"
+
+# A file that is not what was written is refused, not used.
+rm "$WORK/cut/results.json"
+printf 'x' | dd of="$WORK/cut/calibration/layer-00001.safetensors" bs=1 conv=notrunc status=none \
+    seek=$(($(stat -c %s "$WORK/cut/calibration/layer-00001.safetensors") - 9))
+fails "damage" 2 'layer-00001.safetensors.*delete the file and run again' run job.yaml --out cut -q
+rm "$WORK/cut/calibration/layer-00001.safetensors"
+run run job.yaml --out cut
+ok "it is made again, got $rc" test "$rc" = 0
+ok "with the same bytes" cmp "$WORK/job/calibration/layer-00001.safetensors" "$WORK/cut/calibration/layer-00001.safetensors"
+
+# The verb.
+run indicators "$STORIES" --text "$TEXT" --samples 2 --seqlen 16 --bits 4,16 --measured=false --out verb --json
+ok "the verb succeeds, got $rc" test "$rc" = 0
+ok "without what was not wanted" json '[.results.indicators.tables[].name] ==
+    ["variance", "variance_stochastic", "hessian", "random"]' "$WORK/out"
+fails "no inputs" 2 'calibrate step' indicators "$STORIES" --out none
+bits() { fails "bits $1" 2 '1 error' indicators "$STORIES" --text "$TEXT" --bits "$1" --out none; }
+bits 4,3
+bits 9
+bits 3,
+bits 2,3,4,5,6,7,8,16,17
+ok "with a hint" grep -q 'write bits: "3,4,8,16"' "$WORK/err"
+fails "no such quantizer" 2 '1 error' indicators "$STORIES" --text "$TEXT" --quantize '{use: rtm}' --out none
+ok "named" grep -q "rtm" "$WORK/err"
+fails "no text" 2 '' indicators "$STORIES" --text missing.txt --out none
+ok "no folder is left behind" test ! -e "$WORK/none/indicators.json"
+
+finish
