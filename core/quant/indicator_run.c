@@ -179,7 +179,7 @@ static tsr_status pack(struct run *r, uint64_t layer, const struct tsr_layer_sta
         if (!r->scheme[b])
             continue;
         TSR_TRY(tsr_overlay_create(&r->o[b], r->m->hp.layers, err));
-        tsr_status st = tsr_scheme_layer(r->scheme[b], layer, s, r->o[b], err);
+        tsr_status st = tsr_scheme_layer(r->scheme[b], layer, r->c, s, r->o[b], err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "%u bits", r->opt->bits[b]);
     }
