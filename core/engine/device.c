@@ -296,10 +296,23 @@ tsr_status tsr_device_weight(struct tsr_device *d, const struct tsr_matrix *m,
     return add_weight(d, &w, NULL, out, err);
 }
 
+/* A layout that is none of ours, once for each. */
+static void say_foreign(struct tsr_device *d, const struct tsr_packed *p)
+{
+    if (strcmp(d->said_foreign, p->format.id) == 0)
+        return;
+    (void)snprintf(d->said_foreign, sizeof d->said_foreign, "%s", p->format.id);
+    tsr_logf(TSR_LOG_WARN,
+             "%s does not read %s, the format of quantizer '%s': such weights run as F32, as its "
+             "dequantize gives them",
+             d->text, p->format.id, p->plugin);
+}
+
 tsr_status tsr_device_packed(struct tsr_device *d, const char *name, const struct tsr_packed *p,
                              struct tsr_weight **out, struct tsr_err *err)
 {
     if (p->dense) { /* a layout of the plugin's own: what it decodes to */
+        say_foreign(d, p);
         struct tsr_matrix m = { .struct_size = sizeof m,
                                 .dtype = TSR_F32,
                                 .name = name,

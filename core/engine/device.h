@@ -33,8 +33,9 @@ struct tsr_device {
     struct tsr_weight          **weights;
     uint64_t                     n_weights, cap_weights;
     uint64_t                     tensor_bytes;
-    uint32_t                     said_ops;     /* bit per TSR_OP_* */
-    uint32_t                     said_formats; /* bit per layout and width */
+    uint32_t                     said_ops;          /* bit per TSR_OP_* */
+    char                         said_foreign[256]; /* the last layout of a plugin's own */
+    uint32_t                     said_formats;      /* bit per layout and width */
 };
 
 /* name NULL: TSR_DEFAULT_BACKEND.  [setup] */

@@ -170,6 +170,12 @@ void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *
     *cache = e->cache_bytes;
 }
 
+void tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3])
+{
+    for (int i = 0; i < 3; i++)
+        linears[i] = e->ran[i];
+}
+
 uint64_t tsr_engine_context(const struct tsr_engine *e)
 {
     return e->context;

@@ -33,10 +33,12 @@ tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
 void       tsr_engine_destroy(struct tsr_engine *e);
 
 /* Bytes of weights and of cache on the device. */
-void     tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
-uint64_t tsr_engine_context(const struct tsr_engine *e);
-uint32_t tsr_engine_slots(const struct tsr_engine *e);
-uint64_t tsr_engine_vocab(const struct tsr_engine *e);
+void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
+/* How many packed linears run with each TSR_ACT_*: formats without integers take F32 under a8. */
+void                    tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3]);
+uint64_t                tsr_engine_context(const struct tsr_engine *e);
+uint32_t                tsr_engine_slots(const struct tsr_engine *e);
+uint64_t                tsr_engine_vocab(const struct tsr_engine *e);
 const struct tsr_model *tsr_engine_model(const struct tsr_engine *e);
 const char             *tsr_engine_device(const struct tsr_engine *e);
 

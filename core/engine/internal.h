@@ -61,6 +61,9 @@ struct tsr_engine {
     uint64_t          inv_length;
     bool              inv_known;
 
+    uint64_t ran[3];   /* packed linears by TSR_ACT_* */
+    uint64_t said_act; /* bit per element that has no int8 form */
+
     tsr_tap tap;
     void   *tap_ctx;
     float  *tap_rows; /* made at the first tapped chunk */

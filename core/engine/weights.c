@@ -1,7 +1,7 @@
 /* The model and its overlay, onto the device. */
 #include "engine/internal.h"
 
-#include <string.h>
+#include "base/log.h"
 
 /* folded: takes the place of n where it has a gain; may be NULL. */
 static tsr_status load_norm(struct tsr_engine *e, const struct tsr_norm *n,
@@ -16,6 +16,26 @@ static tsr_status load_norm(struct tsr_engine *e, const struct tsr_norm *n,
     if (n->bias)
         TSR_TRY(tsr_device_vector(e->dev, n->bias, width, &out->bias, err));
     return TSR_OK;
+}
+
+/* How activations enter a packed weight when `act` is asked for.  A layout of the plugin's own is
+ * there as F32; some of ours have no integers. */
+static uint32_t packed_act(struct tsr_engine *e, const struct tsr_packed *p, uint32_t act)
+{
+    char     name[64];
+    uint64_t bit = UINT64_C(1) << (p->format.element % 61);
+    if (p->dense)
+        return TSR_ACT_F32;
+    if (act != TSR_ACT_A8 || tsr_format_a8(&p->format, p->cols))
+        return act;
+    if (!(e->said_act & bit)) {
+        tsr_format_name(&p->format, name, sizeof name);
+        tsr_logf(TSR_LOG_WARN, "%s has no int8 form%s: under act a8 it runs with F32 activations",
+                 name,
+                 p->format.act8 == TSR_ACT8_LLM ? " for rows of more than 65536 columns" : "");
+        e->said_act |= bit;
+    }
+    return TSR_ACT_F32;
 }
 
 /* act: for a packed weight; a dense one is F32 by definition. */
@@ -33,8 +53,8 @@ static tsr_status load_linear(struct tsr_engine *e, const struct tsr_linear *l,
             return tsr_fail(err, TSR_E_INVAL, "%s: packed as %llux%llu, the model has %llux%llu",
                             l->w.name, (unsigned long long)p->rows, (unsigned long long)p->cols,
                             (unsigned long long)l->w.rows, (unsigned long long)l->w.cols);
-        if (!p->dense && strcmp(p->format.id, TSR_FORMAT_INT) == 0)
-            out->act = act;
+        out->act = packed_act(e, p, act);
+        e->ran[out->act]++;
         TSR_TRY(tsr_device_packed(e->dev, l->w.name, p, &out->w, err));
     } else {
         TSR_TRY(tsr_device_weight(e->dev, &l->w, &out->w, err));

@@ -16,7 +16,7 @@ for pair in backend:cpu quantizer:rtn quantizer:int8 quantizer:squeeze quantizer
         "$WORK/out"
 done
 ok "no plugin of the build is refused" json '.refused == []' "$WORK/out"
-ok "formats are listed" json '[.formats[].id] | contains(["tessera.float/1", "tessera.int/1"])' "$WORK/out"
+ok "formats are listed" json '[.formats[].id] | contains(["tessera.float/1", "tessera.int/1", "tessera.lut/1", "tessera.mx/1"])' "$WORK/out"
 ok "seven families are listed" json '.models | length == 7' "$WORK/out"
 ok "the CPU is a device" json 'any(.devices[]; .backend == "cpu" and .memory_bytes > 0)' "$WORK/out"
 for word in plugins formats models devices; do
