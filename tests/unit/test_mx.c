@@ -227,7 +227,7 @@ static void test_scale_search(void **state)
 {
     (void)state;
     static const char *const rules[] = { "floor", "even", "ceil" };
-    for (unsigned t = 0; t < N_ELEMENTS * 3 * 600; t++) {
+    for (unsigned t = 0; t < N_ELEMENTS * 3 * 150; t++) {
         const struct element *e = &elements[t % N_ELEMENTS];
         int                   rule = (int)(t / N_ELEMENTS % 3), want = -127;
         double                a = 1.0 + fabs((double)fixture_noise(t));
