@@ -267,7 +267,7 @@ static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
         q[i] = items[i].quantize ? &a->instances[items[i].instance].q : NULL;
         *need |= items[i].quantize ? items[i].need : 0;
     }
-    *need |= tsr_block_need(q, search);
+    *need = tsr_quant_need_collect(*need) | tsr_block_need(q, search);
     return TSR_OK;
 }
 

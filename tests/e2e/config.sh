@@ -10,6 +10,12 @@ cp "$BAD"/*.yaml "$WORK/"
 ln -s "$STORIES" "$WORK/m"
 printf 'Once upon a time there was a little girl.%.0s\n' {1..200} >"$WORK/t.txt"
 
+# The examples that ship are good ones.
+for file in "$ROOT"/configs/*.yaml; do
+    run config check "$file"
+    ok "$(basename "$file") is a good job file" test "$rc" = 0
+done
+
 # Every file of bad-yaml is refused with exactly the words of its .expected, quickly.
 for file in "$BAD"/*.yaml; do
     name=$(basename "$file" .yaml)

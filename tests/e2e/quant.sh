@@ -116,6 +116,31 @@ ok "the page quotes" grep -q 'Once &lt;b&gt;' "$WORK/job/pages/report.html"
 run run job.yaml --out job
 ok "a finished job tells the same" test -z "$(diff "$WORK/first" "$WORK/out" | grep '^<' || true)"
 
+# Tables take the cost of an error from the calibration; block formats need none.
+cat >"$WORK/tables.yaml" <<JOB
+version: 1
+model: "$STORIES"
+pipeline:
+  - calibrate: {text: $DEMO/calibration.txt, samples: 4, seqlen: 64}
+  - compare:
+      arms:
+        flat: {quantize: {use: squeeze, bits: 3, scale: f32, sensitivity: none}}
+        costs: {quantize: {use: squeeze, bits: 3, scale: f32}}
+        outliers: {quantize: {use: squeeze, bits: 3, scale: f32, outliers: 0.05}}
+        blocks: {quantize: {use: mx, element: fp6_e2m3}}
+      measure:
+        perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, max_windows: 1}
+JOB
+run run tables.yaml --out tables
+ok "the job with tables succeeds" test "$rc" = 0
+arms='.results.compare.arms | map({(.name): .}) | add |'
+ok "no arm fails" json '[.results.compare.arms[] | select(.failed)] == []' "$WORK/tables/results.json"
+ok "costs are used" json "$arms .flat.kl.mean != .costs.kl.mean and .flat.kl.mean > 0 and .costs.kl.mean > 0" "$WORK/tables/results.json"
+ok "outliers cost bits and lower the error" json \
+    "$arms .outliers.bits_per_weight > .costs.bits_per_weight + 2 and .outliers.kl.mean < .costs.kl.mean" "$WORK/tables/results.json"
+ok "six bits and a scale for 32" json "$arms .blocks.bits_per_weight >= 6.25 and .blocks.kl.mean < .costs.kl.mean" "$WORK/tables/results.json"
+fails "tables without calibration" 2 "calibrate" quantize "$STORIES" --use squeeze --out uncalibrated
+
 # Everything wrong with a scheme is said before anything runs.
 sed -i 's/bits: 4/bits: 1/; s/layers: 0-1, bits: 5/layers: 0-1, bots: 5/' "$WORK/job.yaml"
 run run job.yaml --out other
