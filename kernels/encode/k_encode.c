@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "k_pack.h"
+#if ENCODE_SIMD == 512
+#include "k_mx512.h"
+#endif
 #include "kernel.h"
 
 #define SIGN  0x80000000u
@@ -94,57 +97,15 @@ static inline void mx_codes_any(const struct mx *m, const float *x, uint64_t n, 
         codes[i] = (uint8_t)mx_code(m, x[i], up, rounding);
 }
 
-#if ENCODE_SIMD == 512
-/* As mx_code, 16 at once. */
-static inline __m512i mx_code16(const struct mx *m, const float *x, float up, uint32_t rounding)
-{
-    const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
-    __m512i       u = _mm512_castps_si512(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(up)));
-    __m512i       a = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
-    /* (u & 0x7fffff) | 0x800000 */
-    __m512i frac = _mm512_ternarylogic_epi32(u, _mm512_set1_epi32(0x7fffff),
-                                             _mm512_set1_epi32(0x800000), 0xea);
-    __m512i e = _mm512_sub_epi32(_mm512_srli_epi32(a, 23), _mm512_set1_epi32(127 + m->el.emin));
-    __m512i shift = _mm512_sub_epi32(_mm512_set1_epi32(23 - m->el.mant), _mm512_min_epi32(e, zero));
-    __m512i k; /* shifts of 32 and more give 0 */
-    if (rounding == TSR_ENCODE_FLOOR) {
-        k = _mm512_srlv_epi32(frac, shift);
-    } else {
-        __m512i half = _mm512_sllv_epi32(one, _mm512_sub_epi32(shift, one)), add = half;
-        if (rounding == TSR_ENCODE_EVEN)
-            add = _mm512_add_epi32(_mm512_sub_epi32(half, one),
-                                   _mm512_and_si512(_mm512_srlv_epi32(frac, shift), one));
-        k = _mm512_srlv_epi32(_mm512_add_epi32(frac, add), shift);
-    }
-    __m512i base =
-        _mm512_sll_epi32(_mm512_max_epi32(e, zero), _mm_cvtsi32_si128((int32_t)m->el.mant));
-    k = _mm512_min_epu32(_mm512_add_epi32(k, base), _mm512_set1_epi32((int32_t)m->el.max));
-    __mmask16 minus = _mm512_mask_test_epi32_mask(_mm512_movepi32_mask(u), k, k);
-    return _mm512_mask_or_epi32(k, minus, k, _mm512_set1_epi32((int32_t)(1u << m->el.sign)));
-}
-
-static inline void mx_codes_r(const struct mx *m, const float *x, uint64_t n, float up,
-                              uint32_t rounding, uint8_t *codes)
-{
-    uint64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        _mm_storeu_si128((__m128i *)(void *)(codes + i),
-                         _mm512_cvtepi32_epi8(mx_code16(m, x + i, up, rounding)));
-    mx_codes_any(m, x + i, n - i, up, rounding, codes + i);
-}
-#else
-#define mx_codes_r mx_codes_any
-#endif
-
 /* The compiler sees the rounding as a constant. */
 static void mx_codes(const struct mx *m, const float *x, uint64_t n, float up, uint8_t *codes)
 {
     if (m->rounding == TSR_ENCODE_EVEN)
-        mx_codes_r(m, x, n, up, TSR_ENCODE_EVEN, codes);
+        mx_codes_any(m, x, n, up, TSR_ENCODE_EVEN, codes);
     else if (m->rounding == TSR_ENCODE_NEAREST)
-        mx_codes_r(m, x, n, up, TSR_ENCODE_NEAREST, codes);
+        mx_codes_any(m, x, n, up, TSR_ENCODE_NEAREST, codes);
     else
-        mx_codes_r(m, x, n, up, TSR_ENCODE_FLOOR, codes);
+        mx_codes_any(m, x, n, up, TSR_ENCODE_FLOOR, codes);
 }
 
 static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const float *x,
@@ -159,7 +120,17 @@ static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const fl
     for (; at < cols; at += CHUNK) {
         uint8_t  bytes[CHUNK];
         uint64_t stop = at + CHUNK < cols ? at + CHUNK : cols;
-        for (uint64_t k = at; k < stop;) {
+        uint64_t k = at;
+#if ENCODE_SIMD == 512
+        if (k == end) {
+            uint64_t n =
+                mx_blocks512(&m.el, m.lim, m.rounding, block, x + k, stop - k, bytes, scales + b);
+            b += n / block;
+            k += n;
+            end = k;
+        }
+#endif
+        while (k < stop) {
             if (k == end) {
                 uint64_t n = cols - k < block ? cols - k : block;
                 scales[b] = mx_scale(&m, amax_bits(x + k, n));
@@ -176,7 +147,7 @@ static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const fl
                 mx_codes(&m, x + k, n, up, bytes + (k - at));
             k += n;
         }
-        pack_codes(codes + at / 8 * m.el.bits, bytes, stop - at, m.el.bits);
+        pack_codes(codes + at / 8 * m.el.bits, bytes, stop - at, cols - stop, m.el.bits);
     }
     return bad;
 }
@@ -251,7 +222,7 @@ static uint64_t int4_row(uint64_t group, uint64_t cols, const float *x, uint8_t 
                 int4_codes(x + k, n, inv, bytes + (k - at));
             k += n;
         }
-        pack_codes(codes + at / 2, bytes, stop - at, 4);
+        pack_codes(codes + at / 2, bytes, stop - at, cols - stop, 4);
     }
     return bad;
 }

@@ -24,8 +24,10 @@ static inline uint64_t squeeze8(uint64_t x, uint32_t bits)
     return (x & 0xffffffffu) | x >> 32 << 4 * bits;
 }
 
-/* n codes (up to 512) to ceil(n * bits / 8) bytes. */
-static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, uint32_t bits)
+/* n codes to ceil(n * bits / 8) bytes; `more` codes of the row come later, so that their bytes
+ * may be written before. */
+static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, uint64_t more,
+                              uint32_t bits)
 {
     uint64_t i = 0, x;
     if (bits == 8) {
@@ -40,6 +42,27 @@ static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, ui
             _mm256_storeu_si256((__m256i *)(void *)(dst + i / 2), _mm512_cvtepi16_epi8(v));
         }
 #endif
+    /* eight bytes are written where fewer count: up to six, 24 codes, beyond; 2^7
+     * does not fit a signed byte */
+    for (; bits < 7 && i + 64 <= n && i + 64 + 24 <= n + more; i += 64) {
+        uint64_t t[8];
+#if ENCODE_SIMD == 512
+        /* pairs, fours, eights: a + b * 2^bits and so on */
+        __m512i v = _mm512_loadu_si512(codes + i);
+        v = _mm512_maddubs_epi16(v, _mm512_set1_epi16((int16_t)(1 << (8 + bits) | 1)));
+        v = _mm512_madd_epi16(v, _mm512_set1_epi32(1 << (16 + 2 * bits) | 1));
+        __m512i high =
+            _mm512_sll_epi64(_mm512_srli_epi64(v, 32), _mm_cvtsi32_si128((int)(4 * bits)));
+        v = _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi64(0xffffffff)), high);
+        _mm512_storeu_si512(t, v);
+#else
+        memcpy(t, codes + i, sizeof t);
+        for (int j = 0; j < 8; j++)
+            t[j] = squeeze8(t[j], bits);
+#endif
+        for (uint64_t j = 0; j < 8; j++)
+            memcpy(dst + (i / 8 + j) * bits, t + j, 8);
+    }
     for (; i + 8 <= n; i += 8) {
         memcpy(&x, codes + i, 8);
         x = squeeze8(x, bits);
@@ -83,7 +106,7 @@ static inline uint16_t f32_f16(float f)
 static inline float f16_f32(uint16_t h)
 {
     uint32_t u = (uint32_t)h << 13;
-    float    f;
+    float f;
     if (h < 0x0400u) /* units of 2^-24 */
         return (float)h * 0x1p-24f;
     u += 112u << 23;
