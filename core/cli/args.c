@@ -44,10 +44,7 @@ char tsr_option_short(const char *name)
         const char *name;
         char        letter;
     } shorts[] = {
-        { "output", 'o' },
-        { "quiet", 'q' },
-        { "verbose", 'v' },
-        { "help", 'h' },
+        { "output", 'o' }, { "out", 'o' }, { "quiet", 'q' }, { "verbose", 'v' }, { "help", 'h' },
     };
     for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++)
         if (strcmp(shorts[i].name, name) == 0)
@@ -222,7 +219,10 @@ static tsr_status short_options(struct tsr_args *a, char **argv, int argc, int *
         }
         if (!s[1] && *i + 1 >= argc)
             return tsr_fail(err, TSR_E_INPUT, "-%c needs a value", *s);
-        return store(&t, s[1] ? s + 1 : argv[++*i], err);
+        const char *value = s[1] ? s + 1 : argv[++*i];
+        if (a->verb && a->verb->step && t.into == a->opts)
+            return store_pair(a, t.option->name, strlen(t.option->name), value, err);
+        return store(&t, value, err);
     }
     return TSR_OK;
 }

@@ -6,7 +6,7 @@
  *
  * Common to every verb (cli/args.c): --json, --threads, --plugin-path, -q, -v, --color,
  * --help; --set for verbs with `jobs`.  --a-b VALUE or --a-b=VALUE; BOOL: --flag, --no-flag;
- * `output` is also -o.
+ * `output` and `out` are also -o.
  */
 #ifndef TSR_CLI_CLI_H
 #define TSR_CLI_CLI_H

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "model/tokenizer.h"
 #include "plugin/spec.h"
+#include "quant/packed_model.h"
 #include "tessera/backend.h"
 
 #include <stdlib.h>
@@ -191,24 +192,37 @@ tsr_status tsr_inspect_devices(struct tsr_registry *r, json_t **out, struct tsr_
 
 /* ---- a model ---------------------------------------------------------------- */
 
-static json_t *tensor_json(const char *name, const struct tsr_matrix *w)
+/* dtype: as it is stored, or was before it was packed. */
+static json_t *tensor_json(const char *name, const struct tsr_matrix *w, const struct tsr_packed *p)
 {
-    return json_pack("{s:s, s:s, s:[I, I]}", "name", name, "dtype", tsr_dtype_name(w->dtype),
-                     "shape", (json_int_t)w->rows, (json_int_t)w->cols);
+    char    format[300] = "";
+    json_t *j = json_pack("{s:s, s:s, s:[I, I]}", "name", name, "dtype", tsr_dtype_name(w->dtype),
+                          "shape", (json_int_t)w->rows, (json_int_t)w->cols);
+    if (j && p && tsr_format_known(&p->format))
+        tsr_format_name(&p->format, format, sizeof format);
+    else if (j && p)
+        (void)snprintf(format, sizeof format, "%s", p->format_id);
+    if (*format && json_object_set_new(j, "format", json_string(format)) != 0) {
+        json_decref(j);
+        return NULL;
+    }
+    return j;
 }
 
 /* Embedding, the linears of the first layer, head. */
 static bool add_shapes(const struct tsr_model *m, json_t *to)
 {
-    bool ok = json_array_append_new(to, tensor_json("embedding", &m->embed)) == 0;
+    bool ok = json_array_append_new(to, tensor_json("embedding", &m->embed, NULL)) == 0;
     for (int i = 0; ok && i < TSR_LINEARS && m->hp.layers > 0; i++) {
         const struct tsr_linear *l = &m->layers[0].lin[i];
         if (l->w.rows)
-            ok = json_array_append_new(to, tensor_json(tsr_linear_name((enum tsr_linear_id)i),
-                                                       &l->w)) == 0;
+            ok = json_array_append_new(to,
+                                       tensor_json(tsr_linear_name((enum tsr_linear_id)i), &l->w,
+                                                   m->packed ? m->packed->lin[0][i] : NULL)) == 0;
     }
-    if (ok && !m->hp.tied && m->head.w.rows)
-        ok = json_array_append_new(to, tensor_json("head", &m->head.w)) == 0;
+    const struct tsr_packed *head = m->packed ? m->packed->head : NULL;
+    if (ok && m->head.w.rows && (!m->hp.tied || head))
+        ok = json_array_append_new(to, tensor_json("head", &m->head.w, head)) == 0;
     return ok;
 }
 
@@ -258,6 +272,8 @@ tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err
                   "hash", m->hash, "tokenizer", tokenizer);
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
+    if (ok && m->packed)
+        ok = json_object_set_new(j, "packed", json_string(TSR_PACKED_FORMAT)) == 0;
     json_decref(shapes);
     tsr_model_destroy(m);
     *out = j;

@@ -12,6 +12,9 @@ tsr_status tsr_cli_check_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_
 tsr_status tsr_cli_diag(const struct tsr_cli *c, struct tsr_diag *d, const char *what,
                         struct tsr_err *err);
 
+/* Runs a checked job and prints what it found. */
+tsr_status tsr_cli_run_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_err *err);
+
 /* Options of `run` that verbs made from steps have too, and their run(). */
 const struct tsr_option *tsr_cli_run_options(uint64_t *n);
 tsr_status tsr_cli_run_step(struct tsr_cli *c, const void *opts, char **args, int n_args,

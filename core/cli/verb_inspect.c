@@ -137,12 +137,15 @@ static void print_model(const json_t *m)
         (void)printf("  tokenizer: %s\n", text_of(tok, "error"));
     else
         (void)printf("  tokenizer of %lld ids\n", int_of(tok, "size"));
+    if (*text_of(m, "packed"))
+        (void)printf("  packed, %s\n", text_of(m, "packed"));
     (void)printf("  %s\ntensors (the first layer's):\n", text_of(m, "hash"));
     json_array_foreach (json_object_get(m, "tensors"), i, t) {
         const json_t *shape = json_object_get(t, "shape");
-        (void)printf("  %-12s %-5s %lld x %lld\n", text_of(t, "name"), text_of(t, "dtype"),
+        (void)printf("  %-12s %-5s %lld x %lld%s%s\n", text_of(t, "name"), text_of(t, "dtype"),
                      (long long)json_integer_value(json_array_get(shape, 0)),
-                     (long long)json_integer_value(json_array_get(shape, 1)));
+                     (long long)json_integer_value(json_array_get(shape, 1)),
+                     *text_of(t, "format") ? " packed as " : "", text_of(t, "format"));
     }
 }
 

@@ -22,7 +22,7 @@ static tsr_status checked(struct tsr_cli *c, struct tsr_job *job, const char *wh
     return tsr_cli_diag(c, d, what, err);
 }
 
-static tsr_status run_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_err *err)
+tsr_status tsr_cli_run_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_err *err)
 {
     bool done;
     TSR_TRY(tsr_job_run(job, &done, err));
@@ -58,7 +58,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     else if (tsr_diag_errors(d))
         st = tsr_cli_diag(c, d, args[0], err);
     if (st == TSR_OK)
-        st = run_job(c, job, err);
+        st = tsr_cli_run_job(c, job, err);
     tsr_job_destroy(job);
     tsr_diag_destroy(d);
     return st;
@@ -119,7 +119,7 @@ tsr_status tsr_cli_run_step(struct tsr_cli *c, const void *opts, char **args, in
     else if (tsr_diag_errors(d))
         st = tsr_cli_diag(c, d, c->verb->name, err);
     if (st == TSR_OK)
-        st = run_job(c, job, err);
+        st = tsr_cli_run_job(c, job, err);
     tsr_job_destroy(job);
     tsr_diag_destroy(d);
     return st;

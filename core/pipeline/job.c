@@ -167,19 +167,24 @@ static tsr_status set_pair(struct tsr_job *job, const struct tsr_step *step, con
     return st == TSR_E_INPUT ? TSR_OK : st;
 }
 
-tsr_status tsr_job_make(struct tsr_job **out, const char *model, const struct tsr_step *step,
-                        const char *const *pairs, uint64_t n_pairs, const struct tsr_job_options *o,
-                        struct tsr_diag *d, struct tsr_err *err)
+tsr_status tsr_job_make_steps(struct tsr_job **out, const char *model,
+                              const struct tsr_step *const *steps, uint64_t n_steps,
+                              const struct tsr_step_pair *pairs, uint64_t n_pairs,
+                              const struct tsr_job_options *o, struct tsr_diag *d,
+                              struct tsr_err *err)
 {
-    struct tsr_job *job;
-    char            text[256];
+    struct tsr_job        *job;
+    const struct tsr_step *step = steps[n_steps - 1]; /* whose name the job goes by */
+    char                   text[512];
+    int                    n = 0;
     *out = NULL;
     TSR_TRY(create(&job, err));
-    int n =
-        snprintf(text, sizeof text, "version: 1\nmodel: \"\"\npipeline: [%s: {}]\n", step->name);
+    n = snprintf(text, sizeof text, "version: 1\nmodel: \"\"\npipeline:\n");
+    for (uint64_t i = 0; i < n_steps && n < 400; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "  - %.60s: {}\n", steps[i]->name);
     tsr_status st = tsr_doc_parse(&job->doc, step->name, text, (uint64_t)n, d, err);
     for (uint64_t i = 0; i < n_pairs && st == TSR_OK; i++)
-        st = set_pair(job, step, pairs[i], d, err);
+        st = set_pair(job, pairs[i].step, pairs[i].text, d, err);
     if (st == TSR_OK) {
         /* the model is text, not YAML: put in as it is */
         struct tsr_node *node =
@@ -194,6 +199,21 @@ tsr_status tsr_job_make(struct tsr_job **out, const char *model, const struct ts
         return TSR_OK;
     }
     tsr_job_destroy(job);
+    return st;
+}
+
+tsr_status tsr_job_make(struct tsr_job **out, const char *model, const struct tsr_step *step,
+                        const char *const *pairs, uint64_t n_pairs, const struct tsr_job_options *o,
+                        struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_step_pair *p = tsr_new(n_pairs, sizeof *p);
+    *out = NULL;
+    if (!p)
+        return tsr_fail_nomem(err, n_pairs * sizeof *p, "options");
+    for (uint64_t i = 0; i < n_pairs; i++)
+        p[i] = (struct tsr_step_pair){ step, pairs[i] };
+    tsr_status st = tsr_job_make_steps(out, model, &step, 1, p, n_pairs, o, d, err);
+    free(p);
     return st;
 }
 

@@ -79,13 +79,25 @@ static tsr_status load_tokenizer(struct tsr_job *job, struct tsr_err *err)
     return st;
 }
 
+bool tsr_job_streams(const struct tsr_job *job)
+{
+    const struct tsr_job_state *s = job->state;
+    for (uint64_t i = 0; i < s->n; i++)
+        if (!s->steps[i].step->streams)
+            return false;
+    return s->n > 0;
+}
+
 tsr_status tsr_job_need_model(struct tsr_job *job, struct tsr_err *err)
 {
     if (job->model)
         return TSR_OK;
     tsr_logf(TSR_LOG_INFO, "loading %s", job->model_path);
     struct tsr_model *m = NULL;
-    TSR_TRY(tsr_model_load(&m, job->model_path, false, err));
+    if (tsr_job_streams(job))
+        TSR_TRY(tsr_model_load_streamed(&m, job->model_path, err));
+    else
+        TSR_TRY(tsr_model_load(&m, job->model_path, false, err));
     tsr_status st = load_tokenizer(job, err);
     if (st == TSR_OK)
         job->model = m;

@@ -50,6 +50,7 @@ struct tsr_step {
     /* Prints the step's part of the results as run() printed it, when a finished job is asked
      * for again.  NULL: run() prints nothing. */
     void (*print)(const json_t *result, FILE *to);
+    bool streams; /* asks for the weights of one layer at a time */
     bool later; /* of use behind other steps only: no verb of its own */
 };
 extern const struct tsr_step *const tsr_steps[];
@@ -73,6 +74,16 @@ tsr_status tsr_job_load(struct tsr_job **job, const char *path, const struct tsr
 tsr_status tsr_job_make(struct tsr_job **job, const char *model, const struct tsr_step *step,
                         const char *const *pairs, uint64_t n_pairs, const struct tsr_job_options *o,
                         struct tsr_diag *d, struct tsr_err *err);
+/* The same of several steps, in order; each pair is for one of them. */
+struct tsr_step_pair {
+    const struct tsr_step *step;
+    const char            *text; /* "key=value" */
+};
+tsr_status tsr_job_make_steps(struct tsr_job **job, const char *model,
+                              const struct tsr_step *const *steps, uint64_t n_steps,
+                              const struct tsr_step_pair *pairs, uint64_t n_pairs,
+                              const struct tsr_job_options *o, struct tsr_diag *d,
+                              struct tsr_err *err);
 void       tsr_job_destroy(struct tsr_job *job);
 /* Adds the paths of `plugins:` to the registry. */
 tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
@@ -99,7 +110,9 @@ char *tsr_job_input(const struct tsr_job *job, const char *path);
 /* Output path inside the job folder (or as given if absolute); fresh memory, folder made. */
 tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **full,
                           struct tsr_err *err);
-/* Loads model and tokenizer if they are not loaded. */
+/* Loads model and tokenizer if they are not loaded.  A job of nothing but steps that stream gets a
+ * model whose layers are in memory one at a time. */
 tsr_status tsr_job_need_model(struct tsr_job *job, struct tsr_err *err);
+bool       tsr_job_streams(const struct tsr_job *job);
 
 #endif

@@ -1,5 +1,6 @@
 /* calibrate: runs the original model over text and keeps statistics of every linear's inputs. */
 #include "pipeline/job.h"
+#include "pipeline/quantize.h"
 #include "pipeline/step.h"
 #include "quant/calibrate.h"
 
@@ -78,33 +79,44 @@ static json_t *result(const struct calibrate_options *o, const struct tsr_calibr
     return NULL;
 }
 
-static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
-                      struct tsr_err *err)
+tsr_status tsr_calibrate_step_options(struct tsr_job *job, const void *opts,
+                                      struct tsr_calibrate_options *out, char **text,
+                                      struct tsr_err *err)
 {
     const struct calibrate_options *o = opts;
-    struct tsr_calibration         *c = NULL;
     TSR_TRY(tsr_step_need_tokenizer(job, "step 'calibrate'", err));
-    uint64_t max = job->model->hp.max_positions, need;
-    char    *folder = NULL;
-    TSR_TRY(later_needs(job, node, &need, err));
-    TSR_TRY(folder_of(job, node, &folder, err));
-    char *text = tsr_job_input(job, o->text);
-    if (!text) {
-        free(folder);
+    uint64_t max = job->model->hp.max_positions;
+    *text = tsr_job_input(job, o->text);
+    if (!*text)
         return tsr_fail_nomem(err, 0, "a path");
-    }
-    struct tsr_calibrate_options co = {
-        .text = text,
+    *out = (struct tsr_calibrate_options){
+        .text = *text,
         .samples = (uint64_t)o->samples,
         .seqlen = o->seqlen    ? (uint64_t)o->seqlen
                   : max < 2048 ? max
                                : 2048,
         .seed = o->seed < 0 ? job->seed : (uint64_t)o->seed,
         .input_rows = (uint64_t)o->input_rows,
-        .need = need,
-        .folder = folder,
     };
-    tsr_status st = tsr_calibrate(&c, job->registry, job->model, job->tokenizer, &co, err);
+    return TSR_OK;
+}
+
+static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                      struct tsr_err *err)
+{
+    const struct calibrate_options *o = opts;
+    struct tsr_calibration         *c = NULL;
+    struct tsr_calibrate_options    co;
+    char                           *folder = NULL, *text = NULL;
+    uint64_t                        need;
+    TSR_TRY(tsr_step_need_tokenizer(job, "step 'calibrate'", err));
+    TSR_TRY(later_needs(job, node, &need, err));
+    TSR_TRY(folder_of(job, node, &folder, err));
+    tsr_status st = tsr_calibrate_step_options(job, opts, &co, &text, err);
+    co.need = need;
+    co.folder = folder;
+    if (st == TSR_OK)
+        st = tsr_calibrate(&c, job->registry, job->model, job->tokenizer, &co, err);
     free(text);
     free(folder);
     if (st != TSR_OK)
@@ -131,5 +143,6 @@ const struct tsr_step tsr_step_calibrate = {
     .options_size = sizeof(struct calibrate_options),
     .check = check,
     .run = run,
+    .streams = true,
     .later = true, /* what it makes is for the steps behind it */
 };

@@ -1,18 +1,91 @@
 /* quantize: packs the model's linears by a scheme; later steps run the packed weights. */
+#include "pipeline/job.h"
+#include "pipeline/quantize.h"
 #include "pipeline/step.h"
 
 #include "base/f16.h"
-#include "quant/scheme.h"
+#include "base/mem.h"
+#include "quant/quantize.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #define WHAT "step 'quantize'"
+
+extern const struct tsr_step tsr_step_quantize;
+
+static const struct tsr_option options[] = {
+    TSR_SCHEME_OPTION_LIST(struct tsr_quantize_keys, scheme.),
+    TSR_OPTION_STRING(struct tsr_quantize_keys, to, "",
+                      "Folder in the job folder for the packed model; by default packed, packed-2, "
+                      "and so on."),
+};
+
+/* The step's map without the keys that are not the scheme's; borrows from it. */
+struct view {
+    struct tsr_node   node;
+    struct tsr_node **keys, **items;
+};
+
+static tsr_status view_make(struct view *v, const struct tsr_node *node, struct tsr_err *err)
+{
+    *v = (struct view){ .node = *node };
+    if (node->kind != TSR_NODE_MAP)
+        return TSR_OK;
+    v->keys = tsr_new(node->n, sizeof(struct tsr_node *));
+    v->items = tsr_new(node->n, sizeof(struct tsr_node *));
+    if (!v->keys || !v->items) {
+        free(v->keys);
+        free(v->items);
+        return tsr_fail_nomem(err, node->n * 16, WHAT);
+    }
+    v->node.keys = v->keys;
+    v->node.items = v->items;
+    v->node.n = 0;
+    for (uint64_t i = 0; i < node->n; i++) {
+        if (strcmp(node->keys[i]->text, "to") == 0)
+            continue;
+        v->keys[v->node.n] = node->keys[i];
+        v->items[v->node.n++] = node->items[i];
+    }
+    return TSR_OK;
+}
+
+static void view_free(struct view *v)
+{
+    free(v->keys);
+    free(v->items);
+}
 
 static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                         struct tsr_diag *d, struct tsr_err *err)
 {
-    struct tsr_scheme *s = NULL;
-    TSR_TRY(tsr_scheme_create(&s, job->registry, node, opts, WHAT, d, err));
+    const struct tsr_quantize_keys *o = opts;
+    struct tsr_scheme              *s = NULL;
+    struct view                     v;
+    TSR_TRY(view_make(&v, node, err));
+    tsr_status st = tsr_scheme_create(&s, job->registry, &v.node, &o->scheme, WHAT, d, err);
     tsr_scheme_destroy(s);
-    return TSR_OK;
+    view_free(&v);
+    return st;
+}
+
+/* The scheme of a checked step; v must outlive it. */
+static tsr_status scheme_of(struct tsr_job *job, const struct tsr_quantize_keys *o,
+                            const struct tsr_node *node, struct view *v, struct tsr_scheme **s,
+                            struct tsr_err *err)
+{
+    struct tsr_diag *d = NULL;
+    TSR_TRY(view_make(v, node, err));
+    tsr_status st = tsr_diag_create(&d, err);
+    if (st == TSR_OK)
+        st = tsr_scheme_create(s, job->registry, &v->node, &o->scheme, WHAT, d, err);
+    if (st == TSR_OK)
+        st = tsr_diag_status(d, err);
+    tsr_diag_destroy(d);
+    if (st != TSR_OK)
+        view_free(v);
+    return st;
 }
 
 static bool put_linear(json_t *list, const struct tsr_matrix *w, const struct tsr_packed *p)
@@ -25,11 +98,17 @@ static bool put_linear(json_t *list, const struct tsr_matrix *w, const struct ts
               tsr_json_put_real(j, "bits_per_weight",
                                 8.0 * (double)tsr_packed_bytes(p) /
                                     ((double)p->rows * (double)p->cols)) &&
-              tsr_json_put_real(j, "squared_error", p->squared_error);
+              tsr_json_put_real(j, "squared_error", p->squared_error) &&
+              tsr_json_put_real(j, "loss", p->report.loss) &&
+              tsr_json_put_real(j, "rtn_loss", p->report.rtn_loss) &&
+              tsr_json_put_real(j, "damping", p->report.damping) &&
+              tsr_json_put_int(j, "damping_retries", p->report.retries) &&
+              tsr_json_put_real(j, "seconds", p->report.seconds);
     return json_array_append_new(list, j) == 0 && ok;
 }
 
-static json_t *result(const struct tsr_model *m, const struct tsr_overlay *o)
+static json_t *result(const struct tsr_model *m, const struct tsr_overlay *o, const char *folder,
+                      uint64_t done)
 {
     uint64_t weights, bytes, original;
     tsr_overlay_size(m, NULL, &weights, &original);
@@ -39,7 +118,10 @@ static json_t *result(const struct tsr_model *m, const struct tsr_overlay *o)
     json_t *j = json_object(), *list = json_array();
     bool    ok = tsr_json_put_int(j, "weights", weights) && tsr_json_put_int(j, "bytes", bytes) &&
               tsr_json_put_int(j, "original_bytes", original) &&
-              tsr_json_put_real(j, "bits_per_weight", 8.0 * (double)bytes / (double)weights);
+              tsr_json_put_real(j, "bits_per_weight", 8.0 * (double)bytes / (double)weights) &&
+              tsr_json_put_text(j, "packed_model", folder) &&
+              tsr_json_put_int(j, "layers_resumed", done) &&
+              tsr_json_put_int(j, "peak_memory_bytes", tsr_memory_peak());
     for (uint64_t l = 0; l < o->layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++)
             ok = ok && put_linear(list, &m->layers[l].lin[i].w, o->lin[l][i]);
@@ -60,26 +142,61 @@ static void print(const json_t *r, FILE *to)
                   (long long)json_integer_value(json_object_get(r, "original_bytes")));
 }
 
+/* "packed" for the first such step, "packed-2" for the second, and so on. */
+static tsr_status folder_of(const struct tsr_job *job, const struct tsr_quantize_keys *o,
+                            const struct tsr_node *node, char **folder, struct tsr_err *err)
+{
+    const struct tsr_job_state *s = job->state;
+    uint64_t                    nth = 1;
+    char                        name[40] = "packed";
+    if (*o->to)
+        return tsr_job_output(job, o->to, folder, err);
+    for (uint64_t i = 0; i < s->n && s->steps[i].node != node; i++)
+        nth += s->steps[i].step == &tsr_step_quantize;
+    if (nth > 1)
+        (void)snprintf(name, sizeof name, "packed-%llu", (unsigned long long)nth);
+    return tsr_job_output(job, name, folder, err);
+}
+
+static tsr_status quantize(struct tsr_job *job, const struct tsr_quantize_keys *o,
+                           const struct tsr_node *node, const char *folder, uint64_t *done,
+                           struct tsr_overlay **overlay, struct tsr_err *err)
+{
+    struct view        v;
+    struct tsr_scheme *s = NULL;
+    TSR_TRY(scheme_of(job, o, node, &v, &s, err));
+    struct tsr_quantize_options qo = { .folder = folder,
+                                       .options = &v.node,
+                                       .calibration = job->calibration,
+                                       .again = job->state->options.again,
+                                       .drop = tsr_job_streams(job) };
+    tsr_status st = tsr_quantize_model(s, job->registry, job->model, &qo, overlay, done, err);
+    tsr_scheme_destroy(s);
+    view_free(&v);
+    return st;
+}
+
 static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                       struct tsr_err *err)
 {
-    struct tsr_diag    *d = NULL;
-    struct tsr_scheme  *s = NULL;
     struct tsr_overlay *o = NULL;
+    char               *folder = NULL;
+    uint64_t            done = 0;
     TSR_TRY(tsr_job_need_model(job, err));
-    TSR_TRY(tsr_diag_create(&d, err));
-    tsr_status st = tsr_scheme_create(&s, job->registry, node, opts, WHAT, d, err);
-    if (st == TSR_OK)
-        st = tsr_diag_status(d, err);
-    tsr_diag_destroy(d);
-    if (st == TSR_OK)
-        st = tsr_scheme_apply(s, job->registry, job->model, job->calibration, &o, err);
-    tsr_scheme_destroy(s);
-    if (st != TSR_OK)
+    TSR_TRY(folder_of(job, opts, node, &folder, err));
+    tsr_status st = quantize(job, opts, node, folder, &done, &o, err);
+    if (st != TSR_OK) {
+        free(folder);
         return st;
+    }
+    json_t *j = result(job->model, o, folder, done);
+    free(folder);
     tsr_overlay_destroy(job->overlay);
     job->overlay = o;
-    json_t *j = result(job->model, o);
+    if (tsr_job_streams(job)) { /* descriptions alone, which nobody can run */
+        tsr_overlay_destroy(o);
+        job->overlay = NULL;
+    }
     if (j && !job->json)
         print(j, stdout);
     return tsr_step_result(job, "quantize", j, err);
@@ -88,28 +205,68 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 static tsr_status need(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                        uint64_t *need, struct tsr_err *err)
 {
-    struct tsr_diag   *d = NULL;
+    struct view        v;
     struct tsr_scheme *s = NULL;
-    TSR_TRY(tsr_diag_create(&d, err));
-    tsr_status st = tsr_scheme_create(&s, job->registry, node, opts, WHAT, d, err);
-    if (st == TSR_OK)
-        st = tsr_diag_status(d, err);
-    tsr_diag_destroy(d);
-    if (st == TSR_OK)
-        st = tsr_scheme_needs(s, job->registry, job->model, need, err);
+    TSR_TRY(scheme_of(job, opts, node, &v, &s, err));
+    tsr_status st = tsr_scheme_needs(s, job->registry, job->model, need, err);
     tsr_scheme_destroy(s);
+    view_free(&v);
     return st;
+}
+
+/* ---- the statement ------------------------------------------------------------------ */
+
+static tsr_status state(struct tsr_job *job, const struct tsr_job_step *step,
+                        const struct tsr_job_step *before, struct tsr_quantize_memory *out,
+                        struct tsr_err *err)
+{
+    struct view                  v;
+    struct tsr_scheme           *s = NULL;
+    struct tsr_calibration      *c = NULL;
+    struct tsr_calibrate_options co;
+    char                        *text = NULL;
+    TSR_TRY(scheme_of(job, step->opts, step->node, &v, &s, err));
+    tsr_status st = TSR_OK;
+    if (before) {
+        st = tsr_calibrate_step_options(job, before->opts, &co, &text, err);
+        co.defer = true;
+        if (st == TSR_OK)
+            st = tsr_calibrate(&c, job->registry, job->model, job->tokenizer, &co, err);
+    }
+    if (st == TSR_OK)
+        st = tsr_quantize_memory(s, job->registry, job->model, before ? &co : NULL, out, err);
+    tsr_calibration_destroy(c);
+    free(text);
+    tsr_scheme_destroy(s);
+    view_free(&v);
+    return st;
+}
+
+tsr_status tsr_quantize_statement(struct tsr_job *job, struct tsr_quantize_memory *out,
+                                  struct tsr_err *err)
+{
+    const struct tsr_job_step *before = NULL;
+    TSR_TRY(tsr_job_need_model(job, err));
+    for (uint64_t i = 0; i < job->state->n; i++) {
+        const struct tsr_job_step *step = &job->state->steps[i];
+        if (step->step == &tsr_step_quantize)
+            return state(job, step, before, out, err);
+        if (strcmp(step->step->name, "calibrate") == 0)
+            before = step;
+    }
+    return tsr_fail(err, TSR_E_INVAL, "the job has no quantize step");
 }
 
 const struct tsr_step tsr_step_quantize = {
     .name = "quantize",
-    .summary = "packs the model's weights by a plugin and rules",
-    .options = tsr_scheme_options,
-    .n_options = TSR_SCHEME_OPTIONS,
-    .options_size = sizeof(struct tsr_scheme_keys),
+    .summary = "packs the model's weights by a plugin and rules, and stores the packed model",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct tsr_quantize_keys),
     .open = true,
     .check = check,
     .run = run,
     .need = need,
     .print = print,
+    .streams = true,
 };

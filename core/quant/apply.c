@@ -1,14 +1,15 @@
 /* A scheme over a whole model, in memory. */
 #include "quant/scheme_run.h"
+#include "scheme_internal.h"
 
 static tsr_status layer(struct tsr_scheme_run *run, uint64_t l, struct tsr_calibration *c,
-                        struct tsr_overlay *o, struct tsr_err *err)
+                        bool sequential, struct tsr_overlay *o, struct tsr_err *err)
 {
     struct tsr_layer_stats stats = { 0 };
     uint64_t               need;
     TSR_TRY(tsr_scheme_need(run, l, &need, err));
     if (need && c)
-        TSR_TRY(tsr_calibration_layer(c, l, need, NULL, &stats, err));
+        TSR_TRY(tsr_calibration_layer(c, l, need, sequential ? o : NULL, &stats, err));
     tsr_status st = tsr_scheme_layer(run, l, c, need && c ? &stats : NULL, o, err);
     tsr_layer_stats_free(&stats);
     return st;
@@ -26,7 +27,7 @@ tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const 
     TSR_TRY(tsr_scheme_open(&run, s, r, m, err));
     tsr_status st = tsr_overlay_create(&o, m->hp.layers, err);
     for (uint64_t l = 0; l < m->hp.layers && st == TSR_OK; l++)
-        st = layer(run, l, c, o, err);
+        st = layer(run, l, c, s->keys.sequential != 0, o, err);
     if (st == TSR_OK)
         st = tsr_scheme_head(run, o, err);
     tsr_scheme_close(run);

@@ -20,6 +20,11 @@ static bool put_int(json_t *j, const char *key, uint64_t v)
     return put(j, key, json_integer((json_int_t)v));
 }
 
+static bool put_known(json_t *j, const char *key, double v)
+{
+    return !isfinite(v) || put(j, key, json_real(v));
+}
+
 static bool put_format(json_t *j, const struct tsr_format *f)
 {
     bool ok = put(j, "format", json_string(f->id));
@@ -53,6 +58,10 @@ tsr_status tsr_packed_describe(const struct tsr_packed *p, char **text, struct t
               put(j, "source", json_string(tsr_dtype_name(p->source_dtype))) &&
               put(j, "plugin", json_string(p->plugin)) &&
               put(j, "squared_error", json_real(p->squared_error));
+    ok = ok && put_known(j, "loss", p->report.loss) &&
+         put_known(j, "rtn_loss", p->report.rtn_loss) && put_known(j, "damping", p->report.damping);
+    if (ok && p->report.retries)
+        ok = put_int(j, "retries", p->report.retries);
     if (ok && p->dense) /* what they took where they were made */
         ok = put_int(j, "code_bytes", p->code_stride) && put_int(j, "meta_bytes", p->meta_stride);
     *text = ok ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
@@ -137,6 +146,19 @@ static tsr_status get_format(const json_t *j, const char *name, struct tsr_forma
     return get_act8(j, name, f, err);
 }
 
+static tsr_status get_report(struct tsr_pack_report *r, const char *name, const json_t *j,
+                             struct tsr_err *err)
+{
+    int64_t retries = 0;
+    *r = (struct tsr_pack_report){ .seconds = NAN, .loss = NAN, .rtn_loss = NAN, .damping = NAN };
+    TSR_TRY(tsr_json_real(j, name, "loss", false, -HUGE_VAL, HUGE_VAL, &r->loss, err));
+    TSR_TRY(tsr_json_real(j, name, "rtn_loss", false, -HUGE_VAL, HUGE_VAL, &r->rtn_loss, err));
+    TSR_TRY(tsr_json_real(j, name, "damping", false, 0.0, HUGE_VAL, &r->damping, err));
+    TSR_TRY(tsr_json_int(j, name, "retries", false, 0, INT64_MAX, &retries, err));
+    r->retries = (uint64_t)retries;
+    return TSR_OK;
+}
+
 static tsr_status understand(struct tsr_packed *p, const char *name, const json_t *j,
                              struct tsr_err *err)
 {
@@ -146,6 +168,7 @@ static tsr_status understand(struct tsr_packed *p, const char *name, const json_
     TSR_TRY(get_int(j, name, "cols", 1, MAX_COLS, &p->cols, err));
     TSR_TRY(get_dtype(j, name, "source", true, &p->source_dtype, err));
     TSR_TRY(tsr_json_real(j, name, "squared_error", true, 0.0, HUGE_VAL, &p->squared_error, err));
+    TSR_TRY(get_report(&p->report, name, j, err));
     if (strlen(id) == 0 || strlen(id) > 255)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"format\" is not a format id", name);
     p->format_id = tsr_strdup(id);
@@ -162,6 +185,8 @@ static tsr_status understand(struct tsr_packed *p, const char *name, const json_
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: format \"%s\" with these parameters is not known to this version",
                         name, id);
+    p->code_stride = tsr_format_code_bytes(&p->format, p->cols);
+    p->meta_stride = tsr_format_meta_bytes(&p->format, p->cols);
     return TSR_OK;
 }
 

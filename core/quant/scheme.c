@@ -10,20 +10,12 @@
 
 #define MAX_RULES 1000
 
-static const struct tsr_choice unsupported_choices[] = {
+const struct tsr_choice tsr_unsupported_choices[2] = {
     { "error", "stop", UNSUPPORTED_STOP },
     { "keep", "keep the original weights of that linear", UNSUPPORTED_KEEP },
 };
 const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS] = {
-    { .name = "use",
-      .help = "The quantizer plugin.",
-      .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED,
-      .offset = TSR_FIELD(struct tsr_scheme_keys, use, const char *),
-      .def = { .s = "" } },
-    TSR_OPTION_NODE(struct tsr_scheme_keys, rules, "Exceptions by layer or name; later ones win."),
-    TSR_OPTION_ENUM(struct tsr_scheme_keys, on_unsupported, UNSUPPORTED_STOP, unsupported_choices,
-                    "What to do with a linear that the plugin cannot quantize."),
+    TSR_SCHEME_OPTION_LIST(struct tsr_scheme_keys, ),
 };
 static const struct tsr_option rule_options[] = {
     TSR_OPTION_STRING(struct rule, use, "", "Another plugin for these linears."),
@@ -136,8 +128,8 @@ static tsr_status fill(const struct tsr_scheme *s, struct choice *c, const struc
     char              what[128];
     (void)snprintf(what, sizeof what, "%s with quantizer '%s'", s->what, use);
     /* ours are not in the map any more; naming them makes the hint for a misspelt one right */
-    static const char *const ours[] = { "use",  "rules", "on_unsupported", "layers", "tensors",
-                                        "keep", NULL };
+    static const char *const ours[] = { "use",    "rules",   "on_unsupported", "sequential",
+                                        "layers", "tensors", "keep",           NULL };
     tsr_options_fill(&set, 1, ours, map, what, d);
     return TSR_OK;
 }

@@ -3,6 +3,7 @@
  *   quantize:
  *     use: rtn                 a plugin's name; its options stand beside it
  *     bits: 4
+ *     sequential: true         statistics with the packed layers in front, not the original ones
  *     rules:                   later rules win, option by option
  *       - {layers: 4-27, bits: 3}
  *       - {tensors: "*.down_proj", use: int8}
@@ -24,9 +25,34 @@ struct tsr_scheme_keys {
     const char            *use;
     const struct tsr_node *rules;
     int64_t                on_unsupported;
+    int32_t                sequential;
 };
-#define TSR_SCHEME_OPTIONS 3
+#define TSR_SCHEME_OPTIONS 4
 extern const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS];
+/* The same for a struct S that begins with the keys. */
+extern const struct tsr_choice tsr_unsupported_choices[2];
+#define TSR_SCHEME_OPTION_LIST(S, k)                                                               \
+    { .name = "use",                                                                               \
+      .help = "The quantizer plugin.",                                                             \
+      .type = TSR_OPT_STRING,                                                                      \
+      .flags = TSR_OPT_REQUIRED,                                                                   \
+      .offset = TSR_FIELD(S, k use, const char *),                                                 \
+      .def = { .s = "" } },                                                                        \
+        { .name = "rules",                                                                         \
+          .help = "Exceptions by layer or name; later ones win.",                                  \
+          .type = TSR_OPT_NODE,                                                                    \
+          .offset = TSR_FIELD(S, k rules, const struct tsr_node *) },                              \
+        { .name = "on_unsupported",                                                                \
+          .help = "What to do with a linear that the plugin cannot quantize.",                     \
+          .type = TSR_OPT_ENUM,                                                                    \
+          .offset = TSR_FIELD(S, k on_unsupported, int64_t),                                       \
+          .choices = tsr_unsupported_choices,                                                      \
+          .n_choices = 2 },                                                                        \
+    {                                                                                              \
+        .name = "sequential",                                                                      \
+        .help = "Take a layer's statistics behind the already quantized layers.",                  \
+        .type = TSR_OPT_BOOL, .offset = TSR_FIELD(S, k sequential, int32_t)                        \
+    }
 
 /* Reads and checks a map; everything that is wrong with it goes to d, and *s is NULL if anything
  * is.  The registry and the map's doc must outlive the scheme.  keys: what the caller has filled

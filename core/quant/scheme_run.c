@@ -348,6 +348,27 @@ tsr_status tsr_scheme_head(struct tsr_scheme_run *a, struct tsr_overlay *o, stru
     return or_keep(a, st, HEAD_NAME, err);
 }
 
+tsr_status tsr_scheme_plan(struct tsr_scheme_run *a, uint64_t layer, enum tsr_linear_id id,
+                           const struct tsr_quantizer **q, struct tsr_quant_plan *plan,
+                           struct tsr_err *err)
+{
+    bool              head = layer == a->m->hp.layers;
+    struct tsr_matrix w = head ? a->m->head.w : a->m->layers[layer].lin[id].w;
+    uint64_t          index;
+    *q = NULL;
+    w.data = NULL;
+    if (w.rows == 0 || !rules_of(a, layer, head ? HEAD_NAME : w.name))
+        return TSR_OK;
+    TSR_TRY(find_instance(a, &index, err));
+    *plan = (struct tsr_quant_plan){ .struct_size = sizeof *plan,
+                                     .format = { .struct_size = sizeof plan->format } };
+    const struct tsr_quantizer *found = &a->instances[index].q;
+    tsr_status                  st = found->iface->plan(found->self, &w, plan, err);
+    if (st == TSR_OK)
+        *q = found;
+    return or_keep(a, st, w.name, err);
+}
+
 bool tsr_scheme_takes_head(struct tsr_scheme_run *a)
 {
     return rules_of(a, a->m->hp.layers, HEAD_NAME);

@@ -21,9 +21,15 @@ void       tsr_scheme_close(struct tsr_scheme_run *run);
 /* TSR_NEED_* that the plugins of a layer ask for. */
 tsr_status tsr_scheme_need(struct tsr_scheme_run *run, uint64_t layer, uint64_t *need,
                            struct tsr_err *err);
+/* Who packs a linear, and how it lays it out; *q is NULL where the linear stays as it is.
+ * layer == m->hp.layers: the head, whatever id.  Borrowed from the run. */
+tsr_status tsr_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_linear_id id,
+                           const struct tsr_quantizer **q, struct tsr_quant_plan *plan,
+                           struct tsr_err *err);
 /* Packs the linears of a layer into o, which has none of it yet, after the block searches of
  * quantizers that have one (block.h), whose norms go into o as well.  stats may be NULL where need
- * is 0; c, which made them, runs the layer for a search's loss and may be NULL otherwise.  The model's layer is open while this runs.  After an error o holds what was done. */
+ * is 0; c, which made them, runs the layer for a search's loss and may be NULL otherwise.  The
+ * model's layer is open while this runs.  After an error o holds what was done. */
 tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct tsr_calibration *c,
                             const struct tsr_layer_stats *stats, struct tsr_overlay *o,
                             struct tsr_err *err);

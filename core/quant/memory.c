@@ -1,0 +1,178 @@
+/* What a quantization takes at most, before it runs: docs/decisions/memory.md. */
+#include "base/f16.h"
+#include "base/mem.h"
+#include "quant/calibrate_internal.h"
+#include "quant/quantize.h"
+#include "scheme_internal.h"
+#include "tessera/quantizer_block.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define RUN_WEIGHTS (UINT64_C(1) << 16) /* as matrix.c cuts runs of rows */
+#define UNIT_STEP   64u
+#define STACK       (UINT64_C(1) << 18) /* of a worker, and what its allocator keeps */
+#define IO          (UINT64_C(8) << 20) /* buffers of files, JSON, lists */
+
+uint64_t tsr_memory_now(void)
+{
+    unsigned long long pages = 0, resident = 0;
+    FILE              *f = fopen("/proc/self/statm", "re");
+    if (f) {
+        char line[256];
+        if (fgets(line, sizeof line, f)) {
+            char *end;
+            pages = strtoull(line, &end, 10);
+            resident = strtoull(end, NULL, 10);
+        }
+        (void)fclose(f);
+    }
+    return pages ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+uint64_t tsr_memory_peak(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+/* Sums that stay at the largest number instead of wrapping. */
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    uint64_t r;
+    return tsr_add(a, b, &r) ? r : UINT64_MAX;
+}
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t r;
+    return tsr_mul(a, b, &r) ? r : UINT64_MAX;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+struct sizes {
+    struct tsr_scheme_run  *run;
+    const struct tsr_model *m;
+    uint64_t                threads;
+    uint64_t                need;   /* of all layers */
+    bool                    blocks; /* a plugin searches whole blocks */
+    uint64_t                layer;  /* the largest: weights as they are stored */
+    uint64_t                work;   /* largest beside it: packing one layer */
+};
+
+/* One linear while it is packed; *packed is what stays of it until the layer is written. */
+static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *packed, uint64_t *work,
+                         struct tsr_err *err)
+{
+    const struct tsr_quantizer *q;
+    struct tsr_quant_plan       p;
+    const struct tsr_matrix    *w =
+        layer == z->m->hp.layers ? &z->m->head.w : &z->m->layers[layer].lin[id].w;
+    *packed = *work = 0;
+    TSR_TRY(tsr_scheme_plan(z->run, layer, (enum tsr_linear_id)id, &q, &p, err));
+    if (!q)
+        return TSR_OK;
+    uint64_t unit = p.rows_per_unit ? p.rows_per_unit : w->rows;
+    uint64_t units = (w->rows + unit - 1) / unit, dense = times(times(w->rows, w->cols), 4);
+    uint64_t rows = larger(RUN_WEIGHTS / w->cols + 1, times(unit, UNIT_STEP)) + UNIT_STEP;
+    uint64_t run = plus(times(times(rows < w->rows ? rows : w->rows, w->cols), 4), p.scratch_bytes);
+    *packed = times(units, plus(p.code_bytes, p.meta_bytes));
+    if (!tsr_format_known(&p.format))
+        *packed = plus(*packed, dense);
+    *work = times(z->threads, plus(run, times(w->cols, 8)));
+    if (!(w->dtype < 32 && q->iface->src_dtypes >> w->dtype & 1u))
+        *work = plus(*work, dense);                     /* a widened copy */
+    if (p.need & TSR_NEED_HESSIAN && q->iface->prepare) /* its factor, and one to work in */
+        *work = plus(*work, times(times(w->cols, w->cols), 8));
+    z->need |= p.need;
+    z->blocks =
+        z->blocks || (q->iface->extension && q->iface->extension(q->self, TSR_QUANTIZER_BLOCK));
+    return TSR_OK;
+}
+
+static tsr_status layers(struct sizes *z, struct tsr_err *err)
+{
+    for (uint64_t l = 0; l <= z->m->hp.layers; l++) {
+        bool     head = l == z->m->hp.layers;
+        uint64_t packed = 0, work = 0, stored = head ? 0 : tsr_model_layer_bytes(z->m, l);
+        for (int i = 0; i < (head ? 1 : TSR_LINEARS); i++) {
+            uint64_t p, w;
+            TSR_TRY(linear(z, l, i, &p, &w, err));
+            packed = plus(packed, p);
+            work = larger(work, w);
+        }
+        z->layer = larger(z->layer, stored);
+        z->work = larger(z->work, plus(packed, work));
+    }
+    return TSR_OK;
+}
+
+/* Statistics of one layer, and the moments of all. */
+static uint64_t statistics(const struct sizes *z, const struct tsr_calibrate_options *c)
+{
+    uint64_t rows = larger(c->input_rows ? c->input_rows : TSR_INPUT_ROWS, c->seqlen), n = 0;
+    for (int i = 0; i < TSR_SITES; i++) {
+        uint64_t cols = tsr_site_cols(z->m, (enum tsr_site)i);
+        n = plus(n, times(cols, times(16, z->m->hp.layers + 1)));
+        if (z->need & TSR_NEED_HESSIAN)
+            n = plus(n, times(times(cols, cols), 4));
+        if (z->need & TSR_NEED_INPUTS)
+            n = plus(n, times(times(cols, rows), 4));
+    }
+    return n;
+}
+
+/* What a block search holds: the stream with one layer, the layer as F32 scaled, searched and
+ * packed from, and one half's activations. */
+static tsr_status block_search(const struct sizes *z, const struct tsr_calibrate_options *c,
+                               uint64_t *bytes, struct tsr_err *err)
+{
+    uint64_t stream, weights = 0;
+    TSR_TRY(tsr_stream_estimate(z->m, c->seqlen, &stream, err));
+    for (int i = 0; i < TSR_LINEARS; i++)
+        weights =
+            plus(weights, times(z->m->layers[0].lin[i].w.rows, z->m->layers[0].lin[i].w.cols));
+    *bytes = plus(stream, times(weights, 12));
+    return TSR_OK;
+}
+
+static tsr_status phases(struct sizes *z, const struct tsr_calibrate_options *c, bool sequential,
+                         struct tsr_quantize_memory *out, struct tsr_err *err)
+{
+    uint64_t common = plus(IO, times(z->threads, STACK)), search = 0, run = 0;
+    TSR_TRY(layers(z, err));
+    if (c) {
+        TSR_TRY(tsr_calibration_memory(z->m, c, z->need, &run, err));
+        if (z->blocks)
+            TSR_TRY(block_search(z, c, &search, err));
+        out->calibrate = plus(plus(run, z->layer), common);
+    }
+    uint64_t stats = c ? statistics(z, c) : 0;
+    out->quantize = plus(plus(z->layer, z->work), plus(plus(stats, search), common));
+    if (sequential) /* hidden states and stream stay, statistics are counted among them */
+        out->quantize = plus(out->quantize, run);
+    out->finish = common;
+    out->peak =
+        larger(tsr_memory_peak(),
+               plus(out->process, larger(out->calibrate, larger(out->quantize, out->finish))));
+    return TSR_OK;
+}
+
+tsr_status tsr_quantize_memory(const struct tsr_scheme *s, struct tsr_registry *r,
+                               const struct tsr_model             *m,
+                               const struct tsr_calibrate_options *calibrate,
+                               struct tsr_quantize_memory *out, struct tsr_err *err)
+{
+    struct sizes z = { .m = m, .threads = tsr_pool_threads(tsr_registry_pool(r)) };
+    *out = (struct tsr_quantize_memory){ .process = tsr_memory_now() };
+    TSR_TRY(tsr_scheme_open(&z.run, s, r, m, err));
+    tsr_status st = phases(&z, calibrate, s->keys.sequential != 0, out, err);
+    tsr_scheme_close(z.run);
+    return st;
+}

@@ -1,0 +1,176 @@
+/* A model, layer by layer, into a folder. */
+#include "quant/quantize.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "scheme_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct work {
+    const struct tsr_quantize_options *opt;
+    const struct tsr_model            *m;
+    struct tsr_scheme_run             *run;
+    struct tsr_overlay                *o;
+    bool                               sequential;
+    uint64_t                           done;
+    char                               print[TSR_HASH_TEXT]; /* hash of the fingerprint */
+};
+
+static tsr_status is_there(const struct work *k, uint64_t layer, bool *there, struct tsr_err *err)
+{
+    char name[TSR_PACKED_LAYER_NAME];
+    tsr_packed_layer_name(layer, k->m->hp.layers, name);
+    char *path = tsr_path_join(k->opt->folder, name);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(k->opt->folder), name);
+    *there = tsr_path_exists(path);
+    free(path);
+    return TSR_OK;
+}
+
+static void strip(struct tsr_packed *p)
+{
+    if (!p)
+        return;
+    free(p->codes);
+    free(p->meta);
+    free(p->dense);
+    p->codes = p->meta = NULL;
+    p->dense = NULL;
+}
+
+/* Leaves the descriptions of a layer. */
+static void drop(struct work *k, uint64_t layer)
+{
+    for (int i = 0; i < TSR_LINEARS; i++)
+        strip(k->o->lin[layer][i]);
+    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+        free((void *)(uintptr_t)k->o->norm[layer][i].gain);
+        free((void *)(uintptr_t)k->o->norm[layer][i].bias);
+        k->o->norm[layer][i] = (struct tsr_norm){ 0 };
+    }
+}
+
+/* A layer that was done before.  Its bytes are needed where later layers run behind it. */
+static tsr_status take(struct work *k, uint64_t layer, struct tsr_err *err)
+{
+    bool headers = k->opt->drop && (!k->sequential || layer == k->m->hp.layers);
+    k->done++;
+    TSR_TRY(tsr_packed_layer_read(k->opt->folder, k->m, layer, headers, NULL, k->print, k->o, err));
+    return tsr_journal_read(k->opt->folder, k->m, layer, k->o, err);
+}
+
+static tsr_status store(const struct work *k, uint64_t layer, struct tsr_err *err)
+{
+    TSR_TRY(tsr_journal_write(k->opt->folder, k->m, layer, k->o, err));
+    return tsr_packed_layer_write(k->opt->folder, k->m, layer, k->o, k->print, err);
+}
+
+/* Statistics for a layer.  In a sequential run they are taken behind the packed layers before it;
+ * that also moves the hidden states on, so it is asked for every layer. */
+static tsr_status statistics(struct work *k, uint64_t layer, uint64_t need,
+                             struct tsr_layer_stats *stats, struct tsr_err *err)
+{
+    struct tsr_calibration *c = k->opt->calibration;
+    if (!c || (need == 0 && !k->sequential))
+        return TSR_OK;
+    return tsr_calibration_layer(c, layer, need, k->sequential ? k->o : NULL, stats, err);
+}
+
+static tsr_status do_layer(struct work *k, uint64_t layer, struct tsr_err *err)
+{
+    struct tsr_layer_stats stats = { 0 };
+    uint64_t               need = 0;
+    bool                   there;
+    if (tsr_cancelled())
+        return tsr_fail(err, TSR_E_CANCELLED, "before layer %llu", (unsigned long long)layer);
+    TSR_TRY(is_there(k, layer, &there, err));
+    if (!there)
+        TSR_TRY(tsr_scheme_need(k->run, layer, &need, err));
+    TSR_TRY(statistics(k, layer, need, &stats, err));
+    if (k->opt->drop && k->sequential && layer > 0)
+        drop(k, layer - 1); /* the hidden states are past it */
+    tsr_status st = there ? take(k, layer, err)
+                          : tsr_scheme_layer(k->run, layer, k->opt->calibration,
+                                             stats.sequence ? &stats : NULL, k->o, err);
+    tsr_layer_stats_free(&stats);
+    if (st == TSR_OK && !there)
+        st = store(k, layer, err);
+    if (k->opt->drop && !k->sequential)
+        drop(k, layer);
+    return st;
+}
+
+static tsr_status do_head(struct work *k, struct tsr_err *err)
+{
+    uint64_t layers = k->m->hp.layers;
+    bool     there;
+    if (!tsr_scheme_takes_head(k->run))
+        return TSR_OK;
+    TSR_TRY(is_there(k, layers, &there, err));
+    if (there)
+        return take(k, layers, err);
+    TSR_TRY(tsr_scheme_head(k->run, k->o, err));
+    if (!k->o->head) /* not supported, and kept */
+        return TSR_OK;
+    TSR_TRY(store(k, layers, err));
+    if (k->opt->drop)
+        strip(k->o->head);
+    return TSR_OK;
+}
+
+static tsr_status do_all(struct work *k, struct tsr_err *err)
+{
+    uint64_t layers = k->m->hp.layers;
+    for (uint64_t l = 0; l < layers; l++)
+        TSR_TRY(do_layer(k, l, err));
+    if (k->opt->drop && k->sequential && layers)
+        drop(k, layers - 1);
+    TSR_TRY(do_head(k, err));
+    if (k->done)
+        tsr_logf(TSR_LOG_INFO, "%s: %llu of %llu layers were there already", k->opt->folder,
+                 (unsigned long long)k->done, (unsigned long long)layers);
+    return tsr_packed_model_finish(k->opt->folder, k->m, k->o, err);
+}
+
+static tsr_status open_folder(struct work *k, const struct tsr_scheme *s, struct tsr_registry *r,
+                              struct tsr_err *err)
+{
+    const struct tsr_quantize_options *opt = k->opt;
+    json_t                            *print = NULL;
+    TSR_TRY(tsr_make_dirs(opt->folder, err));
+    if (opt->again)
+        TSR_TRY(tsr_packed_model_forget(opt->folder, k->m, err));
+    TSR_TRY(tsr_fingerprint_make(s, r, k->m, opt->calibration, opt->options, &print, err));
+    tsr_status st = tsr_fingerprint_open(opt->folder, print, k->print, err);
+    json_decref(print);
+    return st;
+}
+
+tsr_status tsr_quantize_model(const struct tsr_scheme *s, struct tsr_registry *r,
+                              const struct tsr_model *m, const struct tsr_quantize_options *opt,
+                              struct tsr_overlay **o, uint64_t *done, struct tsr_err *err)
+{
+    struct work k = { .opt = opt, .m = m, .sequential = s->keys.sequential != 0 };
+    if (opt->calibration && opt->calibration->layers != m->hp.layers)
+        return tsr_fail(err, TSR_E_INPUT, "the calibration is of %llu layers, the model has %llu",
+                        (unsigned long long)opt->calibration->layers,
+                        (unsigned long long)m->hp.layers);
+    TSR_TRY(tsr_scheme_open(&k.run, s, r, m, err));
+    tsr_status st = open_folder(&k, s, r, err);
+    if (st == TSR_OK)
+        st = tsr_overlay_create(&k.o, m->hp.layers, err);
+    if (st == TSR_OK)
+        st = do_all(&k, err);
+    tsr_scheme_close(k.run);
+    if (st != TSR_OK) {
+        tsr_overlay_destroy(k.o);
+        return st;
+    }
+    *o = k.o;
+    *done = k.done;
+    return TSR_OK;
+}

@@ -1,0 +1,242 @@
+/* What a run is of, so that another one can go on with it; and its journal. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "quant/quantize.h"
+#include "scheme_internal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FORMAT   "tessera.fingerprint/1"
+#define JOURNAL  "tessera.journal/1"
+#define FILE_CAP (UINT64_C(16) << 20)
+#define DEPTH    40u
+
+static bool put(json_t *o, const char *key, json_t *v)
+{
+    return json_object_set_new(o, key, v) == 0;
+}
+
+/* The files of the plugins that take part. */
+static tsr_status put_plugin(struct tsr_registry *r, const char *use, json_t *to,
+                             struct tsr_err *err)
+{
+    struct tsr_found f;
+    TSR_TRY(tsr_registry_find(r, TSR_KIND_QUANTIZER, use, &f, err));
+    return put(to, f.info->plugin->id, json_string(f.info->hash)) ? TSR_OK
+                                                                  : tsr_fail_nomem(err, 64, use);
+}
+
+static tsr_status put_plugins(const struct tsr_scheme *s, struct tsr_registry *r, json_t *to,
+                              struct tsr_err *err)
+{
+    TSR_TRY(put_plugin(r, s->keys.use, to, err));
+    for (uint64_t i = 0; i < s->n_rules; i++)
+        if (s->rules[i].use[0])
+            TSR_TRY(put_plugin(r, s->rules[i].use, to, err));
+    return TSR_OK;
+}
+
+tsr_status tsr_fingerprint_make(const struct tsr_scheme *s, struct tsr_registry *r,
+                                const struct tsr_model *m, const struct tsr_calibration *c,
+                                const struct tsr_node *options, json_t **out, struct tsr_err *err)
+{
+    json_t    *j = json_object(), *plugins = json_object();
+    tsr_status st =
+        j && plugins ? put_plugins(s, r, plugins, err) : tsr_fail_nomem(err, 256, "a fingerprint");
+    if (st == TSR_OK &&
+        !(put(j, "format", json_string(FORMAT)) && put(j, "version", json_string(TSR_VERSION)) &&
+          put(j, "model", json_string(m->hash)) &&
+          put(j, "calibration", c ? json_string(c->hash) : json_null()) &&
+          put(j, "options", tsr_node_json(options)) && json_object_set(j, "plugins", plugins) == 0))
+        st = tsr_fail_nomem(err, 256, "a fingerprint");
+    json_decref(plugins);
+    if (st == TSR_OK)
+        *out = j;
+    else
+        json_decref(j);
+    return st;
+}
+
+/* ---- comparing -------------------------------------------------------------------- */
+
+static void add(char *text, size_t cap, const char *name)
+{
+    size_t at = strlen(text);
+    if (at + strlen(name) + 8 < cap)
+        (void)snprintf(text + at, cap - at, "%s%s", at ? ", " : "", name);
+}
+
+/* Members that one has and the other has not, or has otherwise. */
+static void differ(const json_t *a, const json_t *b, const char *skip, char *text, size_t cap)
+{
+    const char *key;
+    json_t     *v;
+    json_object_foreach ((json_t *)(uintptr_t)a, key, v)
+        if (strcmp(key, skip) != 0 && !json_equal(v, json_object_get(b, key)))
+            add(text, cap, key);
+    json_object_foreach ((json_t *)(uintptr_t)b, key, v)
+        if (strcmp(key, skip) != 0 && !json_object_get(a, key))
+            add(text, cap, key);
+}
+
+void tsr_fingerprint_differences(const json_t *a, const json_t *b, char *text, size_t cap)
+{
+    text[0] = '\0';
+    differ(json_object_get(a, "options"), json_object_get(b, "options"), "", text, cap);
+    differ(a, b, "options", text, cap);
+    if (!*text && !json_equal((json_t *)(uintptr_t)a, (json_t *)(uintptr_t)b))
+        add(text, cap, "options");
+}
+
+static tsr_status write_json(const char *path, const json_t *j, struct tsr_err *err)
+{
+    struct tsr_writer w;
+    char             *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    tsr_status        st = text ? tsr_writer_open(&w, path, err) : tsr_fail_nomem(err, 256, path);
+    if (st == TSR_OK) {
+        tsr_writer_put(&w, text, strlen(text));
+        st = tsr_writer_commit(&w, err);
+    }
+    free(text);
+    return st;
+}
+
+static tsr_status compare(const char *folder, const char *path, const json_t *print,
+                          struct tsr_err *err)
+{
+    char    keys[600];
+    json_t *old = NULL;
+    TSR_TRY(tsr_json_load(&old, path, FILE_CAP, DEPTH, err));
+    tsr_fingerprint_differences(old, print, keys, sizeof keys);
+    json_decref(old);
+    if (*keys)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: holds a quantization of other things (%s); name another folder, or "
+                        "start anew with --again",
+                        folder, keys);
+    return TSR_OK;
+}
+
+tsr_status tsr_fingerprint_open(const char *folder, const json_t *print, char hash[TSR_HASH_TEXT],
+                                struct tsr_err *err)
+{
+    char *path = tsr_path_join(folder, TSR_PACKED_FINGERPRINT);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    tsr_status st =
+        tsr_path_exists(path) ? compare(folder, path, print, err) : write_json(path, print, err);
+    free(path);
+    if (st != TSR_OK)
+        return st;
+    char *text = json_dumps(print, JSON_SORT_KEYS | JSON_COMPACT);
+    if (!text)
+        return tsr_fail_nomem(err, 256, folder);
+    tsr_hash_bytes(text, strlen(text), hash);
+    free(text);
+    return TSR_OK;
+}
+
+static tsr_status forget(const char *folder, const char *name, struct tsr_err *err)
+{
+    char *path = tsr_path_join(folder, name);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    tsr_status st =
+        unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove") : TSR_OK;
+    free(path);
+    return st;
+}
+
+tsr_status tsr_packed_model_forget(const char *folder, const struct tsr_model *m,
+                                   struct tsr_err *err)
+{
+    char name[TSR_PACKED_LAYER_NAME];
+    TSR_TRY(forget(folder, TSR_PACKED_INDEX, err));
+    for (uint64_t l = 0; l <= m->hp.layers; l++) {
+        tsr_packed_layer_name(l, m->hp.layers, name);
+        TSR_TRY(forget(folder, name, err));
+    }
+    TSR_TRY(forget(folder, TSR_PACKED_KEPT, err));
+    return forget(folder, TSR_PACKED_FINGERPRINT, err);
+}
+
+/* ---- the journal -------------------------------------------------------------------- */
+
+static tsr_status journal_path(const char *folder, uint64_t layer, bool make, char **path,
+                               struct tsr_err *err)
+{
+    char  name[48];
+    char *dir = tsr_path_join(folder, "journal");
+    if (!dir)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    tsr_status st = make ? tsr_make_dirs(dir, err) : TSR_OK;
+    (void)snprintf(name, sizeof name, "layer-%05llu.json", (unsigned long long)layer);
+    *path = st == TSR_OK ? tsr_path_join(dir, name) : NULL;
+    free(dir);
+    return st == TSR_OK && !*path ? tsr_fail_nomem(err, strlen(folder), folder) : st;
+}
+
+/* The packed matrices of a layer and their names; layer == m->hp.layers: the head. */
+static struct tsr_packed *packed_at(const struct tsr_model *m, const struct tsr_overlay *o,
+                                    uint64_t layer, int i, const char **name)
+{
+    if (layer == m->hp.layers) {
+        *name = m->head.w.name;
+        return i == 0 ? o->head : NULL;
+    }
+    *name = m->layers[layer].lin[i].w.name;
+    return o->lin[layer][i];
+}
+
+tsr_status tsr_journal_write(const char *folder, const struct tsr_model *m, uint64_t layer,
+                             const struct tsr_overlay *o, struct tsr_err *err)
+{
+    char   *path;
+    json_t *seconds = json_object();
+    json_t *j = json_pack("{s:s, s:o}", "format", JOURNAL, "seconds", seconds);
+    bool    ok = j != NULL;
+    for (int i = 0; i < TSR_LINEARS && ok; i++) {
+        const char              *name;
+        const struct tsr_packed *p = packed_at(m, o, layer, i, &name);
+        if (p && isfinite(p->report.seconds))
+            ok = put(seconds, name, json_real(p->report.seconds));
+    }
+    tsr_status st = ok ? journal_path(folder, layer, true, &path, err)
+                       : tsr_fail_nomem(err, 256, "the journal");
+    if (st == TSR_OK) {
+        st = write_json(path, j, err);
+        free(path);
+    }
+    json_decref(j);
+    return st;
+}
+
+tsr_status tsr_journal_read(const char *folder, const struct tsr_model *m, uint64_t layer,
+                            struct tsr_overlay *o, struct tsr_err *err)
+{
+    char   *path;
+    json_t *j = NULL, *seconds = NULL;
+    TSR_TRY(journal_path(folder, layer, false, &path, err));
+    tsr_status st = TSR_OK;
+    if (tsr_path_exists(path))
+        st = tsr_json_load(&j, path, FILE_CAP, DEPTH, err);
+    if (st == TSR_OK && j)
+        st = json_is_object(j) ? tsr_json_sub(j, path, "seconds", true, JSON_OBJECT, &seconds, err)
+                               : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", path);
+    for (int i = 0; i < TSR_LINEARS && st == TSR_OK; i++) {
+        const char        *name;
+        struct tsr_packed *p = packed_at(m, o, layer, i, &name);
+        if (!p)
+            continue;
+        p->report.seconds = NAN;
+        if (seconds)
+            st = tsr_json_real(seconds, path, name, false, 0.0, 1e15, &p->report.seconds, err);
+    }
+    json_decref(j);
+    free(path);
+    return st;
+}

@@ -1,0 +1,141 @@
+#!/bin/bash
+# tests/e2e/packed.sh TESSERA - tessera quantize: a packed model, its resumption and its memory.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+EVAL=(--text "$DEMO/held-out.txt" --protocol llamacpp-512 --max-windows 2)
+
+# same A B: the packed models are the same bytes.
+same() {
+    local f
+    for f in "$WORK/$1"/*.safetensors "$WORK/$1"/{packed,fingerprint,config,tokenizer}.json; do
+        cmp "$f" "$WORK/$2/${f##*/}" || return 1
+    done
+    [ "$(find "$WORK/$1" -name '*.safetensors' | wc -l)" = "$(find "$WORK/$2" -name '*.safetensors' | wc -l)" ]
+}
+
+# ---- a model that loads --------------------------------------------------------------------
+run quantize @demo --use rtn --bits 4 -o q4 --json
+ok "quantize succeeds" test "$rc" = 0
+ok "every linear is told of" json '.results.quantize | (.linears | length) == 42 and .bits_per_weight < 4.5 and .layers_resumed == 0' "$WORK/out"
+ok "nothing is left half done" test -z "$(find "$WORK/q4" -name '*.part')"
+cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: "@demo"
+pipeline:
+  - quantize: {use: rtn, bits: 4}
+  - eval: {text: $DEMO/held-out.txt, protocol: llamacpp-512, max_windows: 2, act: f32}
+JOB
+run run job.yaml --out job --json
+ok "the job succeeds" test "$rc" = 0
+want=$(jq '.results.eval.perplexity' "$WORK/out")
+ok "a job stores the packed model too" same q4 job/packed
+run eval q4 "${EVAL[@]}" --json --against @demo
+ok "the packed model is evaluated" test "$rc" = 0
+ok "to the same number as in the job" json --argjson want "$want" '.perplexity == $want and .kl.mean > 0' "$WORK/out"
+run logits q4 --tokens 1,5,9 -o l.st
+ok "logits of it" test "$rc" = 0
+run logits q4 --tokens 1,5,9 -o l2.st --step
+ok "step by step the same" cmp "$WORK/l.st" "$WORK/l2.st"
+run generate q4 --tokens 1,5,9 --max-tokens 4 --greedy --ignore-eos --json
+ok "generation" json '.tokens | length == 4' "$WORK/out"
+run inspect q4 --json
+ok "inspect shows the format" json '.model.packed == "tessera.packed/1" and (.model.tensors[1].format == "tessera.int/1 with 4 bits")' "$WORK/out"
+fails "packing twice" 2 "packed already" quantize q4 --use rtn -o q44
+run quantize @demo --use rtn --bits 4 -o q4
+ok "the same command again says that all is done" grep -q 'done already' "$WORK/err"
+
+# rules: mixed bits, a kept linear, a packed head
+cat >"$WORK/mixed.yaml" <<JOB
+version: 1
+model: "@demo"
+pipeline:
+  - quantize:
+      use: rtn
+      bits: 3
+      to: mixed
+      rules: [{layers: 0, bits: 8}, {tensors: "*.o_proj", keep: true}, {tensors: lm_head, bits: 4}]
+  - eval: {text: $DEMO/held-out.txt, protocol: llamacpp-512, max_windows: 2, act: f32}
+JOB
+run run mixed.yaml --out mixed --json
+want=$(jq '.results.eval.perplexity' "$WORK/out")
+run eval mixed/mixed "${EVAL[@]}" --json
+ok "mixed bits, kept linears and a packed head come back" json --argjson want "$want" '.perplexity == $want' "$WORK/out"
+
+# ---- what is wrong is said ------------------------------------------------------------------
+fails "no folder" 2 "-o OUT" quantize @demo --use rtn
+fails "no calibration" 2 "calibrate" quantize @demo --use int8 -o q8
+fails "samples without a text" 2 "--text" quantize @demo --use rtn --samples 4 -o q9
+fails "other options" 2 "bits" quantize @demo --use rtn --bits 3 -o q4
+cp -r "$WORK/q4" "$WORK/bad"
+printf '\001' | dd of="$WORK/bad/layer-00002.safetensors" bs=1 seek=100000 conv=notrunc 2>/dev/null
+fails "a flipped bit in a layer" 2 "layer-00002.safetensors.*damaged" eval bad "${EVAL[@]}"
+cp "$WORK/q4/layer-00001.safetensors" "$WORK/bad/layer-00002.safetensors"
+fails "a layer of another place" 2 "layer-00002.safetensors" eval bad "${EVAL[@]}"
+truncate -s 1000 "$WORK/bad/layer-00002.safetensors"
+fails "a layer cut off" 2 "layer-00002.safetensors" eval bad "${EVAL[@]}"
+rm "$WORK/bad/layer-00002.safetensors"
+fails "a layer missing" 2 "layer-00002.safetensors" eval bad "${EVAL[@]}"
+cp "$WORK/q4/layer-00002.safetensors" "$WORK/bad/"
+sed -i 's/"rms_norm_eps": [0-9.e-]*/"rms_norm_eps": 0.5/' "$WORK/bad/config.json"
+fails "another config" 2 "config.json" eval bad "${EVAL[@]}"
+cp "$WORK/q4/config.json" "$WORK/bad/"
+sed -i 's/packed\/1/packed\/7/' "$WORK/bad/packed.json"
+fails "another version" 2 "packed.json.*packed/7" eval bad "${EVAL[@]}"
+echo '{' >"$WORK/bad/packed.json"
+fails "a broken index" 2 "packed.json" eval bad "${EVAL[@]}"
+rm "$WORK/bad/packed.json"
+fails "a model that is not finished" 2 "not finished" eval bad "${EVAL[@]}"
+
+# ---- killed and run again --------------------------------------------------------------------
+# With calibration, so that its files are cut off too.  Delays spread over the whole run.
+QUANTIZE=(quantize @demo --use int8 --text "$DEMO/calibration.txt" --samples 8 --seqlen 64)
+begin=$(date +%s%N)
+run "${QUANTIZE[@]}" -o whole
+ok "with calibration" test "$rc" = 0
+span=$((($(date +%s%N) - begin) / 1000000))
+killed=0
+moments=(2 5 8)
+[ -z "${TSR_TEST_ALL:-}" ] || moments=(1 2 3 4 5 6 7 8 9)
+for i in "${moments[@]}"; do
+    for hit in 1 2; do # twice each, so that a resumed run is killed too
+        (cd "$WORK" && exec "$TESSERA" "${QUANTIZE[@]}" -o "cut$i" >/dev/null 2>&1 </dev/null) &
+        pid=$!
+        sleep "$(printf '%d.%03d' $((span * i / 10 / 1000)) $((span * i / 10 % 1000)))"
+        kill -9 "$pid" 2>/dev/null && killed=$((killed + hit))
+        wait "$pid" 2>/dev/null || true
+    done
+    run "${QUANTIZE[@]}" -o "cut$i"
+    ok "after a kill at $i/10 of $span ms the run goes on" test "$rc" = 0
+    ok "to the same bytes ($i/10)" same whole "cut$i"
+done
+ok "some were killed: $killed" test "$killed" -ge 1
+
+# Exactly between layers: what a kill leaves when two layers are done.
+cp -r "$WORK/whole" "$WORK/two"
+rm "$WORK"/two/{results,packed}.json "$WORK"/two/kept.safetensors "$WORK"/two/layer-0000[2-5].safetensors
+head -c 4000 "$WORK/whole/layer-00002.safetensors" >"$WORK/two/layer-00002.safetensors.part"
+run "${QUANTIZE[@]}" -o two --json
+ok "two layers are taken over" json '.results.quantize | .layers_resumed == 2 and (.linears | length == 42 and all(.seconds >= 0))' "$WORK/out"
+ok "and the bytes are the same" same whole two
+rm "$WORK"/two/{results,packed}.json
+fails "a folder of another text" 2 "calibration" quantize @demo --use int8 --text "$DEMO/held-out.txt" --samples 8 --seqlen 64 -o two
+fails "a folder of other options" 2 "holds" quantize @demo --use int8 --text "$DEMO/calibration.txt" --samples 8 --seqlen 64 --sequential -o two
+run quantize @demo --use int8 --text "$DEMO/held-out.txt" --samples 8 --seqlen 64 -o two --again
+ok "--again starts anew" test "$rc" = 0
+ok "with other bytes" test "$(jq -r .calibration "$WORK/two/fingerprint.json")" != "$(jq -r .calibration "$WORK/whole/fingerprint.json")"
+
+# ---- sequential ------------------------------------------------------------------------------
+run "${QUANTIZE[@]}" --sequential -o seq
+ok "sequential" test "$rc" = 0
+cp -r "$WORK/seq" "$WORK/seq3"
+rm "$WORK"/seq3/{results,packed}.json "$WORK"/seq3/layer-0000[3-5].safetensors
+run "${QUANTIZE[@]}" --sequential -o seq3
+ok "sequential resumes" test "$rc" = 0
+ok "to the same bytes" same seq seq3
+
+# ---- memory ----------------------------------------------------------------------------------
+run "${QUANTIZE[@]}" --dry-run --json
+ok "the statement" json '.memory | .peak >= .process and .quantize > 0 and .calibrate > 0' "$WORK/out"
+ok "a dry run leaves nothing" test ! -e "$WORK/out/quantize"
+finish
