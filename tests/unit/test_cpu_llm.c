@@ -1,0 +1,153 @@
+/* LLM.int8 as the CPU backend runs it, against recorded runs of bitsandbytes' CPU operators.  A row is
+ * its own here, so only cases whose rows do not change each other can be compared: one row, or no
+ * outlier. */
+#include "cpu_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/f16.h"
+#include "base/json.h"
+#include "model/safetensors.h"
+
+static struct tsr_st st;
+
+static const struct tsr_st_tensor *info(const json_t *c, const char *key)
+{
+    const char *name = json_string_value(json_object_get(c, key));
+    if (!name)
+        return NULL;
+    const struct tsr_st_tensor *t = tsr_st_find(&st, name);
+    assert_non_null(t);
+    return t;
+}
+
+/* Elements as F32 (or as they are for I32); NULL if the case has none. */
+static void *tensor(const json_t *c, const char *key, uint64_t *n)
+{
+    const struct tsr_st_tensor *t = info(c, key);
+    if (!t)
+        return NULL;
+    uint64_t bytes = t->end - t->begin;
+    void    *raw = malloc(bytes);
+    assert_non_null(raw);
+    assert_int_equal(tsr_st_read(&st, t, raw, NULL), TSR_OK);
+    if (strcmp(t->dtype_name, "I32") == 0) {
+        *n = bytes / 4;
+        return raw;
+    }
+    *n = bytes / tsr_dtype_size(t->dtype);
+    float *wide = malloc(*n * 4);
+    assert_non_null(wide);
+    tsr_widen(wide, raw, t->dtype, *n);
+    free(raw);
+    return wide;
+}
+
+static void one_case(const json_t *c)
+{
+    const struct tsr_st_tensor *w = info(c, "W"), *xs = info(c, "X");
+    uint64_t          N = w->shape[0], K = w->shape[1], T = xs->shape[0], nx, nb, ny, ns, n0;
+    const char       *name = json_string_value(json_object_get(c, "name"));
+    float            *x = tensor(c, "X", &nx), *bias = tensor(c, "bias", &n0);
+    float            *scb = tensor(c, "SCB", &ns);
+    float            *y64 = tensor(c, "output_float64_rounded_to_F32", &ny);
+    int32_t          *cb = tensor(c, "CB", &nb);
+    uint8_t          *codes = malloc(N * K);
+    struct tsr_format f = {
+        .struct_size = sizeof f,
+        .id = TSR_FORMAT_INT,
+        .bits = 8,
+        .zero = TSR_ZERO_MID,
+        .scale_dtype = TSR_F32,
+        .act8 = TSR_ACT8_LLM,
+        .act8_threshold = json_number_value(json_object_get(c, "threshold")),
+    };
+    assert_true(codes && nx == T * K && nb == N * K && ns == N && ny == T * N);
+    for (uint64_t i = 0; i < N * K; i++)
+        codes[i] = (uint8_t)(cb[i] + 128);
+    for (uint64_t i = 0; i < N; i++)
+        scb[i] /= 127.0f;
+    /* The recorded float64 output differs from F32 by a few roundings: of an exact integer times
+     * scales, of the outliers' sum, of the bias: 2^-21 of the largest. */
+    double top = 0;
+    for (uint64_t i = 0; i < T * N; i++)
+        top = fmax(top, fabs((double)y64[i]));
+    double tolerance = top * 0x1p-21;
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu        *dut = cpu_new(test_isas[isa]);
+        void                  *h = NULL;
+        struct tsr_weight_desc d = { .struct_size = sizeof d,
+                                     .name = name,
+                                     .format = &f,
+                                     .rows = N,
+                                     .cols = K,
+                                     .codes = codes,
+                                     .meta = scb,
+                                     .code_stride = K,
+                                     .meta_stride = 4 };
+        if (!dut)
+            continue;
+        assert_int_equal(tsr_cpu_weight_load(dut, &d, &h, NULL), TSR_OK);
+        struct tsr_tensor out = dev(dut, NULL, TSR_F32, T, N, 0),
+                          in = dev(dut, x, TSR_F32, T, K, 0);
+        struct tsr_tensor b = dev(dut, bias, TSR_F32, 1, N, 0);
+        struct tsr_op     op = { .struct_size = sizeof op,
+                                 .kind = TSR_OP_LINEAR,
+                                 .out = &out,
+                                 .in = { &in, bias ? &b : NULL },
+                                 .weight = h,
+                                 .act = TSR_ACT_A8 };
+        run_ok(dut, &op);
+        float *got = host_of(dut, &out);
+        double worst = 0;
+        for (uint64_t i = 0; i < T * N; i++) {
+            double e = fabs((double)got[i] - (double)y64[i]);
+            if (!(e <= tolerance))
+                fail_msg("%s on %s: output %llu is %g, recorded %g", name, test_isas[isa],
+                         (unsigned long long)i, (double)got[i], (double)y64[i]);
+            worst = fmax(worst, e);
+        }
+        print_message("%s on %s: %g of %g\n", name, test_isas[isa], worst, tolerance);
+        free(got);
+        undev(dut, &out);
+        undev(dut, &in);
+        undev(dut, &b);
+        tsr_cpu_weight_free(dut, h);
+        tsr_cpu_destroy(dut);
+    }
+    free(x);
+    free(bias);
+    free(scb);
+    free(y64);
+    free(cb);
+    free(codes);
+}
+
+static void recorded_runs(void **state)
+{
+    (void)state;
+    json_t *root = NULL;
+    int     n = 0;
+    assert_int_equal(tsr_json_load(&root, TEST_GOLDEN "/quant/int8.json", 1 << 20, 8, NULL),
+                     TSR_OK);
+    assert_int_equal(tsr_st_open(&st, TEST_GOLDEN "/quant/int8.safetensors", NULL), TSR_OK);
+    const json_t *cases = json_object_get(root, "cases");
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *c = json_array_get(cases, i);
+        if (info(c, "X")->shape[0] == 1 ||
+            json_array_size(json_object_get(c, "outlier_columns")) == 0) {
+            one_case(c);
+            n++;
+        }
+    }
+    assert_int_equal(n, 3);
+    tsr_st_close(&st);
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(recorded_runs) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
