@@ -69,6 +69,13 @@ tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err 
 double     bench_median(double *v, uint64_t n); /* sorts v */
 tsr_status bench_print(struct bench *b, struct tsr_err *err);
 
+/* lut2 to lut8, lut2o (with 0.5 % outliers), an MX element (blocks of 32; mxint2 to mxint8) or llm8;
+ * false for another name. */
+bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f);
+/* Sane meta for lut and mx: rows of `stride` bytes. */
+void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t stride, uint64_t cols,
+                       uint8_t *meta);
+
 tsr_status bench_gemv(struct bench *b, struct tsr_err *err);
 tsr_status bench_gemm(struct bench *b, struct tsr_err *err);
 tsr_status bench_linalg(struct bench *b, bool cholesky, struct tsr_err *err);

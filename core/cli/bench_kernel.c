@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/f16.h"
 #include "base/mem.h"
+#include "quant/quant.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -17,8 +18,8 @@ struct kind {
     bool              packed;
 };
 
-static tsr_status parse_kind(const char *s, size_t len, int64_t group, struct kind *k,
-                             struct tsr_err *err)
+static tsr_status parse_kind(const char *s, size_t len, int64_t group, uint64_t cols,
+                             struct kind *k, struct tsr_err *err)
 {
     static const struct {
         const char *name;
@@ -41,18 +42,24 @@ static tsr_status parse_kind(const char *s, size_t len, int64_t group, struct ki
             k->f.group = k->f.bits == 8 ? 0 : (uint64_t)group;
             return TSR_OK;
         }
+        if (bench_format_parse(k->name, cols, &k->f)) {
+            k->packed = true;
+            return TSR_OK;
+        }
     }
-    return tsr_fail(err, TSR_E_INPUT, "--formats: '%.*s' is none of f32, f16, bf16, int2 to int8",
-                    (int)(len < 40 ? len : 40), s);
+    return tsr_fail(
+        err, TSR_E_INPUT,
+        "--formats: '%.*s' is none of f32, f16, bf16, int2 to int8, lut2 to lut8, lut2o "
+        "to lut8o, llm8, fp4_e2m1 and its kin, mxint2 to mxint8",
+        (int)(len < 40 ? len : 40), s);
 }
 
 /* Random bytes that are sane weights of the format. */
 static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct tsr_err *err)
 {
     uint64_t rows = d->rows, cols = d->cols, x = 88172645463325252u, n = 0, m = 0;
-    d->code_stride =
-        k->packed ? tsr_format_int_code_bytes(&k->f, cols) : cols * tsr_dtype_size(k->f.dtype);
-    d->meta_stride = k->packed ? tsr_format_int_meta_bytes(&k->f, cols) : 0;
+    d->code_stride = tsr_format_code_bytes(&k->f, cols);
+    d->meta_stride = tsr_format_meta_bytes(&k->f, cols);
     if (!tsr_mul(rows, d->code_stride, &n) || n == 0 || !tsr_mul(rows, d->meta_stride, &m))
         return tsr_fail(err, TSR_E_INPUT, "--rows times --cols is zero or too large");
     uint8_t *codes = tsr_new(n, 1), *meta = tsr_new(m, 1);
@@ -76,7 +83,10 @@ static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct t
         else
             memcpy(codes + 2 * i, &h, 2);
     }
-    for (uint64_t i = 0; k->packed && i + 1 < m; i += 2) { /* F16 scales near 0.001 */
+    const bool ints = strcmp(k->f.id, TSR_FORMAT_INT) == 0;
+    if (k->packed && !ints)
+        bench_format_fill(&k->f, rows, d->meta_stride, cols, meta);
+    for (uint64_t i = 0; ints && i + 1 < m; i += 2) { /* F16 scales near 0.001 */
         uint16_t h = (uint16_t)(0x1400u + (i & 0xffu));
         memcpy(meta + i, &h, 2);
     }
@@ -267,7 +277,8 @@ static tsr_status bench_kind(struct bench *b, const struct kind *k, uint64_t m, 
     w.act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act
             : k->packed                 ? TSR_ACT_A8
                                         : TSR_ACT_F32;
-    if (!k->packed && w.act == TSR_ACT_A8) /* dense weights under a8 run as f32: say what runs */
+    /* weights without an int8 form run as f32 under a8: say what runs */
+    if (w.act == TSR_ACT_A8 && !tsr_format_a8(&k->f, (uint64_t)b->o->cols))
         w.act = TSR_ACT_F32;
     tsr_status st = work_make(b, k, m, memory ? (uint64_t)b->o->mib << 20 : 0, &w, err);
     if (st == TSR_OK)
@@ -287,7 +298,7 @@ static tsr_status each_kind(struct bench *b, uint64_t m, bool memory, struct tsr
         struct kind k;
         (void)snprintf(name, sizeof name, "%s%.*s", bits ? "int" : "", (int)(len < 16 ? len : 16),
                        s);
-        TSR_TRY(parse_kind(name, strlen(name), b->o->group, &k, err));
+        TSR_TRY(parse_kind(name, strlen(name), b->o->group, (uint64_t)b->o->cols, &k, err));
         TSR_TRY(bench_kind(b, &k, m, memory, err));
         if (!s[len])
             return TSR_OK;
