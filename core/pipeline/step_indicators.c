@@ -220,7 +220,7 @@ static tsr_status need(struct tsr_job *job, const void *opts, const struct tsr_n
                        uint64_t *need, struct tsr_err *err)
 {
     const struct indicators_options *o = opts;
-    struct widths                   *w;
+    struct widths                   *w = NULL;
     *need = 0;
     if (o->text[0])
         return TSR_OK; /* a calibration of its own */
@@ -314,7 +314,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 {
     const struct indicators_options *o = opts;
     struct tsr_calibration          *c = NULL;
-    struct widths                   *w;
+    struct widths                   *w = NULL;
     uint64_t                         seed = o->seed < 0 ? job->seed : (uint64_t)o->seed;
     TSR_TRY(tsr_job_need_model(job, err));
     if (!o->text[0] && !job->calibration)

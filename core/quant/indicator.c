@@ -124,7 +124,7 @@ double tsr_kendall_tau(const double *a, const double *b, uint64_t n)
     for (uint64_t i = 0; i < n; i++)
         for (uint64_t k = 0; k < i; k++) {
             int x = (a[i] > a[k]) - (a[i] < a[k]), y = (b[i] > b[k]) - (b[i] < b[k]);
-            score += x * y;
+            score += (int64_t)x * y;
             untied_a += x != 0;
             untied_b += y != 0;
         }

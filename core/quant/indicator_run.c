@@ -82,11 +82,6 @@ static tsr_status set_up(struct run *r, struct tsr_err *err)
         if (packs(r, b))
             TSR_TRY(tsr_scheme_open(&r->scheme[b], r->opt->schemes[b], r->registry, r->m, err));
     r->linalg = host->service ? host->service(host->ctx, TSR_LINALG) : NULL;
-    if (HAS(t, TSR_IND_HESSIAN) && !r->linalg)
-        return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "the indicator 'hessian' needs the service %s, and the default backend "
-                        "does not offer it",
-                        TSR_LINALG);
     if (!HAS(t, TSR_IND_MEASURED))
         return TSR_OK;
     double start = tsr_now_s();
@@ -132,6 +127,11 @@ static tsr_status hessian(struct run *r, uint64_t layer, const struct tsr_layer_
                           struct tsr_err *err)
 {
     double start = tsr_now_s(), lambda[TSR_SITES];
+    if (!r->linalg || !r->linalg->largest_eigenvalue)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "the indicator 'hessian' needs the service %s, and the default backend "
+                        "does not offer it",
+                        TSR_LINALG);
     for (int i = 0; i < TSR_SITES; i++) {
         const struct tsr_quant_stats *q = &s->site[i];
         tsr_status                    st =
