@@ -273,6 +273,8 @@ tsr_status tsr_collect_layer(struct tsr_calibration *c, uint64_t layer, uint64_t
     if (st == TSR_OK)
         st = finish(&k, out, err);
     collect_free(&k);
+    if (s->at == c->layers)
+        tsr_source_rest(s); /* the pass is over */
     c->hessian_seconds += k.syrk_seconds;
     c->run_seconds += tsr_now_s() - begun - k.syrk_seconds;
     if (st != TSR_OK)
