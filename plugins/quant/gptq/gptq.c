@@ -269,7 +269,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(struct gptq_options, mse, 0,
                     "With params by range: search the clipped range with the smallest sum "
                     "|w - w^|^2.4, 80 trials."),
-    TSR_OPTION_BOOL(struct gptq_options, act_order, 0,
+    TSR_OPTION_BOOL(struct gptq_options, act_order, 1,
                     "Quantize columns in descending order of the Hessian's diagonal."),
     TSR_OPTION_BOOL(struct gptq_options, static_groups, 0,
                     "With params by range: ranges of the original weights, not of those that carry "

@@ -1,0 +1,67 @@
+#!/bin/bash
+# tests/e2e/gptq.sh TESSERA [small] - gptq on the demo model: better than rounding to nearest at 4 and
+# 3 bits, and the same weights for any number of threads.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+
+# Every figure here is a function of model, texts and options alone, so a fixed part of the text
+# does; TSR_TEST_ALL takes all of it.
+windows=6
+[ "${2:-}" != small ] || windows=1
+[ -z "${TSR_TEST_ALL:-}" ] || windows=1000
+arms=''
+for bits in 3 4; do
+    for group in 64 128; do
+        for use in rtn gptq; do
+            arms+="        $use-$bits-$group: {quantize: {use: $use, bits: $bits, group: $group}}"$'\n'
+        done
+    done
+done
+cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: "@demo"
+pipeline:
+  - calibrate: {text: $DEMO/calibration.txt, samples: 32, seqlen: 256}
+  - compare:
+      arms:
+$arms      measure:
+        perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, max_windows: $windows}
+JOB
+run run job.yaml --out job
+ok "the comparison succeeds, got $rc" test "$rc" = 0
+better='. as $r | [3, 4] | all(. as $b | [64, 128] | all(. as $g |
+    [$r.results.compare.arms[] | {(.name): .}] | add |
+    (.["gptq-\($b)-\($g)"] | what) < (.["rtn-\($b)-\($g)"] | what)))'
+ok "nearer to the original than rtn at every width" json "def what: .kl.mean; $better" "$WORK/job/results.json"
+[ $windows = 1 ] ||
+    ok "lower perplexity than rtn at every width" json "def what: .perplexity; $better" "$WORK/job/results.json"
+
+# One thread or three: the same weights.
+cat >"$WORK/pack.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - calibrate: {text: $DEMO/calibration.txt, samples: 4, seqlen: 64}
+  - quantize: {use: gptq, bits: 3, group: 32, rules: [{tensors: "*.v_proj", act_order: false}]}
+JOB
+for threads in 1 3; do
+    run run pack.yaml --out "pack$threads" --threads $threads
+    ok "with $threads threads it succeeds, got $rc" test "$rc" = 0
+done
+ok "threads do not show" diff -rq "$WORK/pack1/packed" "$WORK/pack3/packed"
+ok "every linear costs less than rounding to nearest" json \
+    '.results.quantize.linears | length == 35 and all(.loss < .rtn_loss and .loss > 0 and .damping == 0.01)' \
+    "$WORK/pack1/results.json"
+
+# What cannot work is one sentence.
+cat >"$WORK/none.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - quantize: {use: gptq, bits: 3}
+JOB
+fails "no calibration" 2 "Hessian.*calibrat" run none.yaml --out none -q
+sed -i 's/bits: 3/bits: 3, params: range/' "$WORK/none.yaml"
+fails "a range in the middle of a group" 2 "static_groups: true" run none.yaml --out none -q
+finish
