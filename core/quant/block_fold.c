@@ -44,6 +44,8 @@ static void divide_rows(const struct tsr_matrix *w, const float *scale)
 
 static void clamp(const struct tsr_matrix *w, const float *clip, uint64_t group)
 {
+    if (w->cols == 0)
+        return;
     uint64_t width = group && group < w->cols ? group : w->cols;
     uint64_t groups = w->cols / width + (w->cols % width != 0);
     for (uint64_t r = 0; r < w->rows; r++) {

@@ -102,7 +102,7 @@ static void decode_mx(const struct tsr_format *f, uint64_t cols, const unsigned 
 {
     uint64_t      groups = tsr_format_groups(f, cols), width = groups == 1 ? cols : f->group;
     int           lim = (1 << (f->scale_bits - 1)) - 1;
-    float         table[256];
+    float         table[256] = { 0 }; /* also where a code is wider than its element */
     struct reader in = { .p = codes, .bits = f->bits };
     mx_table(f, table);
     for (uint64_t g = 0; g < groups; g++) {

@@ -37,7 +37,7 @@ ok "nearer to the original than rtn at every width" json "def what: .kl.mean; $b
 [ $windows = 1 ] ||
     ok "lower perplexity than rtn at every width" json "def what: .perplexity; $better" "$WORK/job/results.json"
 
-# One thread or three: the same weights.
+# One thread or three: the same weights (the journal beside them has the seconds).
 cat >"$WORK/pack.yaml" <<JOB
 version: 1
 model: $STORIES
@@ -49,7 +49,7 @@ for threads in 1 3; do
     run run pack.yaml --out "pack$threads" --threads $threads
     ok "with $threads threads it succeeds, got $rc" test "$rc" = 0
 done
-ok "threads do not show" diff -rq "$WORK/pack1/packed" "$WORK/pack3/packed"
+ok "threads do not show" diff -rq -x journal "$WORK/pack1/packed" "$WORK/pack3/packed"
 ok "every linear costs less than rounding to nearest" json \
     '.results.quantize.linears | length == 35 and all(.loss < .rtn_loss and .loss > 0 and .damping == 0.01)' \
     "$WORK/pack1/results.json"
