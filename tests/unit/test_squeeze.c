@@ -452,6 +452,35 @@ static void test_outliers(void **state)
     }
 }
 
+/* Weights and sensitivities over the whole range of F32, subnormals included: sums and quotients
+ * of the program stay numbers, and every weight still takes its nearest entry. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    enum { COLS = 60 };
+    for (uint64_t t = 0; t < 200; t++) {
+        float w[COLS], s[COLS];
+        char  text[80];
+        for (uint64_t i = 0; i < COLS; i++) {
+            uint64_t at = 40000 + t * COLS + i;
+            w[i] = ldexpf(fixture_noise(at), (int)(128.0f * fixture_noise(at + 77777)));
+            s[i] = ldexpf(fabsf(fixture_noise(at + 7)), (int)(149.0f * fixture_noise(at + 99999)));
+            s[i] = isfinite(s[i]) ? s[i] : 1.0f;
+        }
+        struct tsr_matrix      m = f32_matrix(w, 1, COLS);
+        struct tsr_quant_stats stats = given(s, COLS);
+        (void)snprintf(text, sizeof text, "bits=%d,scale=f32,outliers=%s", (int)(2 + t % 5),
+                       t % 2 ? "0.1" : "0");
+        struct made q = quantize(PLUGIN, text, &m, &stats);
+        if (q.status != TSR_OK)
+            fail_msg("%s", q.err.text);
+        (void)check_row(&q, w, 0, COLS);
+        for (uint64_t i = 0; i < COLS; i++)
+            assert_true(isfinite(q.dense[i]));
+        made_free(&q);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -533,7 +562,7 @@ int main(void)
         cmocka_unit_test(test_exhaustive),  cmocka_unit_test(test_layout),
         cmocka_unit_test(test_sensitivity), cmocka_unit_test(test_zeros),
         cmocka_unit_test(test_outliers),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_half_inputs),
+        cmocka_unit_test(test_half_inputs), cmocka_unit_test(test_extremes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

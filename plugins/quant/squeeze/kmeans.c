@@ -153,14 +153,17 @@ static void layer(struct kmeans *p, uint32_t j)
         }
 }
 
+/* Between the first and the last of the run whatever rounding does, so that centres ascend. */
 static double mean(const struct kmeans *p, uint64_t begin, uint64_t end)
 {
     double s0 = 0.0, s1 = 0.0;
     for (uint64_t i = begin; i < end; i++) {
         s0 += p->w[i];
-        s1 += p->w[i] * (p->x[i] - p->x[begin]);
+        s1 += p->w[i] * p->x[i];
     }
-    return p->x[begin] + s1 / s0;
+    double c = s1 / s0;
+    c = c > p->x[begin] ? c : p->x[begin];
+    return c < p->x[end - 1] ? c : p->x[end - 1];
 }
 
 uint32_t kmeans_solve(struct kmeans *p, double *centre, int32_t (*stop)(void *arg), void *arg)

@@ -111,7 +111,8 @@ static int mark(struct row *r, const float *key)
 /* Place of the nearest entry, the upper one of two as near; from is a place at or below it. */
 static uint32_t nearest(const double *entry, uint32_t n, uint32_t from, double w)
 {
-    while (from + 1 < n && fabs(entry[from + 1] - w) <= fabs(entry[from] - w))
+    /* by the middle, not by distances: those of a far w are all the same number */
+    while (from + 1 < n && w >= 0.5 * (entry[from] + entry[from + 1]))
         from++;
     return from;
 }
