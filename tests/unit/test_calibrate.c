@@ -262,6 +262,35 @@ static void same_whatever_the_way(void **state)
     tsr_calibration_destroy(b);
 }
 
+/* A model whose layers are in memory only while they are open: the same, and at most one is open. */
+static void a_model_read_layer_by_layer(void **state)
+{
+    (void)state;
+    struct tsr_errbuf            err = TSR_ERRBUF(err);
+    struct tsr_calibrate_options o = options();
+    struct tsr_model            *streamed = NULL;
+    struct tsr_calibration      *a = calibrate(0, &o), *b = NULL;
+    OK(tsr_model_load_streamed(&streamed, DEMO, &err.err));
+    o.defer = true;
+    OK(tsr_calibrate(&b, registry[1], streamed, tokenizer, &o, &err.err));
+    assert_string_equal(a->hash, b->hash);
+    for (uint64_t l = 0; l < a->layers; l += 2) {
+        struct tsr_layer_stats x, y;
+        OK(tsr_calibration_layer(a, l, ALL, NULL, &x, &err.err));
+        OK(tsr_calibration_layer(b, l, ALL, NULL, &y, &err.err));
+        check_same(&x, &y);
+        tsr_layer_stats_free(&x);
+        tsr_layer_stats_free(&y);
+        for (uint64_t k = 0; k < a->layers; k++)
+            assert_true(k == l || !streamed->layers[k].lin[TSR_Q].w.data);
+    }
+    tsr_calibration_destroy(b);
+    for (uint64_t k = 0; k < a->layers; k++)
+        assert_null(streamed->layers[k].lin[TSR_Q].w.data);
+    tsr_calibration_destroy(a);
+    tsr_model_destroy(streamed);
+}
+
 /* ---- quantized layers in front ---------------------------------------------------------------- */
 
 static void pack(struct tsr_overlay *o, uint64_t layer)
@@ -501,7 +530,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_engine_s_inputs),       cmocka_unit_test(same_whatever_the_way),
         cmocka_unit_test(quantized_layers_in_front), cmocka_unit_test(stored_files),
-        cmocka_unit_test(memory_is_stated),
+        cmocka_unit_test(memory_is_stated),          cmocka_unit_test(a_model_read_layer_by_layer),
     };
     return cmocka_run_group_tests_name("calibrate", tests, setup, teardown);
 }
