@@ -174,6 +174,15 @@ static tsr_status long_option(struct tsr_args *a, char **argv, int argc, int *i,
     bool own = step && search(a->verb->options, a->verb->n_options, NULL, flag, len, 0, &t);
     if (!own && step)
         (void)search(tsr_common_options, tsr_n_common_options, &a->common, flag, len, 0, &t);
+    if (step && !t.option && len > 3 && strncmp(flag, "no-", 3) == 0 &&
+        search(a->verb->options, a->verb->n_options, NULL, flag + 3, len - 3, 0, &t)) {
+        if (t.option->type == TSR_OPT_BOOL) {
+            if (value)
+                return tsr_fail(err, TSR_E_INPUT, "--%.*s takes no value", (int)len, flag);
+            return store_pair(a, flag + 3, len - 3, "false", err);
+        }
+        t = (struct target){ 0 }; /* a plugin's, by that name */
+    }
     if (!step && !lookup(a, flag, len, 0, &t)) {
         if (len > 3 && strncmp(flag, "no-", 3) == 0 && lookup(a, flag + 3, len - 3, 0, &t) &&
             t.option->type == TSR_OPT_BOOL) {

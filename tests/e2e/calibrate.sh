@@ -55,7 +55,7 @@ ok "it is made again, got $rc" test "$rc" = 0
 ok "with the same bytes" cmp "$WORK/job/calibration/layer-00001.safetensors" "$WORK/cut/calibration/layer-00001.safetensors"
 
 # The verb.
-run indicators "$STORIES" --text "$TEXT" --samples 2 --seqlen 16 --bits 4,16 --measured=false --out verb --json
+run indicators "$STORIES" --text "$TEXT" --samples 2 --seqlen 16 --bits 4,16 --no-measured --out verb --json
 ok "the verb succeeds, got $rc" test "$rc" = 0
 ok "without what was not wanted" json '[.results.indicators.tables[].name] ==
     ["variance", "variance_stochastic", "hessian", "random"]' "$WORK/out"
