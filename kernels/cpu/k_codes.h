@@ -5,20 +5,49 @@
 #include "kernels.h"
 #include "simd.h"
 
-/* Columns 4j to 4j+3 of the step whose 16 rows begin at c, one byte each. */
-INLINE i16v code_four(const enum tsr_cpu_layout l, const uint8_t *c, const int j)
+/* The vectors of 16 rows of a step; only W_I3 has b and c. */
+struct code_step {
+    i16v a, b, c;
+};
+
+INLINE struct code_step code_load(const enum tsr_cpu_layout l, const uint8_t *p)
+{
+    struct code_step s;
+    s.a = s.b = s.c = vi_load(p);
+    if (l == W_I3) {
+        s.b = vi_load(p + 64);
+        s.c = vi_load(p + 128);
+    }
+    return s;
+}
+
+/* The same, in registers: else the compiler reads a vector again for each use of it, and with few
+ * tokens the loads are what runs out first. */
+INLINE struct code_step code_take(const enum tsr_cpu_layout l, const uint8_t *p)
+{
+    struct code_step s = code_load(l, p);
+    s.a = vi_opaque(s.a);
+    if (l == W_I3) {
+        s.b = vi_opaque(s.b);
+        s.c = vi_opaque(s.c);
+    }
+    return s;
+}
+
+/* Columns 4j to 4j+3 of the step, one byte each. */
+INLINE i16v code_four(const enum tsr_cpu_layout l, const struct code_step *s, const int j)
 {
     switch (l) {
     case W_I4:
-        return vi_bits(vi_load(c), 4 * j, 15);
+        return vi_bits(s->a, 4 * j, 15);
     case W_I2:
-        return vi_bits(vi_load(c), 2 * j, 3);
+        return vi_bits(s->a, 2 * j, 3);
     case W_I3: /* three vectors of two whole codes each; 6 and 7 are in the bits left over */
         if (j < 6)
-            return vi_bits(vi_load(c + 64 * (j / 2)), j % 2 * 3, 7);
-        return vi_or(vi_bits(vi_load(c + 64 * (j - 6)), 6, 3), vi_bits(vi_load(c + 128), j - 2, 4));
+            return vi_bits(j < 2 ? s->a : j < 4 ? s->b : s->c, j % 2 * 3, 7);
+        return vi_or(vi_bits(j == 6 ? s->a : s->b, 6, 3), vi_bits(s->c, j - 2, 4));
     default:
-        return vi_load(c);
+        return s->a;
     }
 }
 

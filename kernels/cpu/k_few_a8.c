@@ -55,9 +55,10 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         zb = vi_load_u8(w->zeros + at + 16);
     }
     prefetch_scales(w, at);
-/* With few tokens two sums a row, so that as many chains hide the latency of the product. */
+/* Several sums a row, so that as many chains hide the latency of the product. */
 #define TAKE(t)                                                                                    \
-    i16v i##t##a = vi_zero(), i##t##b = i##t##a, j##t##a = i##t##a, j##t##b = i##t##a;             \
+    i16v i##t##a = vi_zero(), i##t##b = vi_zero(), j##t##a = vi_zero(), j##t##b = vi_zero(),       \
+         g##t##a = vi_zero(), g##t##b = vi_zero(), h##t##a = vi_zero(), h##t##b = vi_zero();       \
     if (t < m) {                                                                                   \
         i##t##a = i##t##b = vi_set1(sums[t]);                                                      \
         if (w->zeros) {                                                                            \
@@ -65,44 +66,71 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
             i##t##b = vi_mul(i##t##b, zb);                                                         \
         }                                                                                          \
     }
-#define STEP(t)                                                                                    \
+#define DOT(acc, w, x) (l == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
+#define ADD(s, t)                                                                                  \
+    do {                                                                                           \
+        s##t##a = DOT(s##t##a, wa, x);                                                             \
+        s##t##b = DOT(s##t##b, wb, x);                                                             \
+    } while (0)
+#define FOUR(t)                                                                                    \
     if (t < m) {                                                                                   \
         i16v x = vi_four(q + t * ldq + 4 * j);                                                     \
-        if (m <= 2 && j % 2 == 1) {                                                                \
-            j##t##a = DOT(j##t##a, wa, x);                                                         \
-            j##t##b = DOT(j##t##b, wb, x);                                                         \
-        } else {                                                                                   \
-            i##t##a = DOT(i##t##a, wa, x);                                                         \
-            i##t##b = DOT(i##t##b, wb, x);                                                         \
-        }                                                                                          \
+        if (f % sets == 0)                                                                         \
+            ADD(i, t);                                                                             \
+        else if (f % sets == 1)                                                                    \
+            ADD(j, t);                                                                             \
+        else if (f % sets == 2)                                                                    \
+            ADD(g, t);                                                                             \
+        else                                                                                       \
+            ADD(h, t);                                                                             \
     }
-#define DOT(acc, w, x) (l == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
+/* One step, the u-th of those together. */
+#define STEP(u)                                                                                    \
+    do {                                                                                           \
+        UNROLL                                                                                     \
+        for (uint64_t line = 0; line < 2 * unit; line += 64)                                       \
+            v_prefetch(c + AHEAD + line);                                                          \
+        struct code_step ca = take ? code_take(l, c) : code_load(l, c);                            \
+        struct code_step cb = take ? code_take(l, c + unit) : code_load(l, c + unit);              \
+        UNROLL                                                                                     \
+        for (int j = 0; j < fours; j++) {                                                          \
+            const int f = (u)*fours + j;                                                           \
+            i16v      wa = code_four(l, &ca, j), wb = code_four(l, &cb, j);                        \
+            FEW_EACH(FOUR)                                                                         \
+        }                                                                                          \
+        k += step, c += 2 * unit, q += step;                                                       \
+    } while (0)
 #define GIVE(t)                                                                                    \
     if (t < m) {                                                                                   \
         v16 s = v_set1(sa[t]);                                                                     \
-        if (m <= 2) {                                                                              \
-            i##t##a = vi_add(i##t##a, j##t##a);                                                    \
-            i##t##b = vi_add(i##t##b, j##t##b);                                                    \
-        }                                                                                          \
+        i##t##a = vi_add(vi_add(i##t##a, g##t##a), vi_add(j##t##a, h##t##a));                      \
+        i##t##b = vi_add(vi_add(i##t##b, g##t##b), vi_add(j##t##b, h##t##b));                      \
         acc[t][0] = v_fma(vi_cvt(i##t##a), v_mul(sw, s), acc[t][0]);                               \
         acc[t][1] = v_fma(vi_cvt(i##t##b), v_mul(sv, s), acc[t][1]);                               \
     }
+    const int fours = (int)step / 4, sets = m == 1 ? 4 : 2;
+    /* more tokens need the registers; 4 and 8 bits use a vector but once or twice */
+    const int take = m <= 2 && (l == W_I2 || l == W_I3);
+    uint64_t  k = k0;
     FEW_EACH(TAKE)
-    for (uint64_t k = k0; k < k1; k += step, c += 2 * unit, q += step) {
-        UNROLL
-        for (uint64_t line = 0; line < 2 * unit; line += 64)
-            v_prefetch(c + AHEAD + line);
-        UNROLL
-        for (int j = 0; j < (int)step / 4; j++) {
-            i16v wa = code_four(l, c, j), wb = code_four(l, c + unit, j);
-            FEW_EACH(STEP)
+    if (fours < sets) /* steps together, so that each set has its turn */
+        while (k + 4 * (uint64_t)(sets - fours) < k1) {
+            STEP(0);
+            STEP(1);
+            if (2 * fours < sets) {
+                STEP(2);
+                STEP(3);
+            }
         }
-    }
+    while (k < k1)
+        STEP(0);
     v16 sw = group_scale(w, at), sv = group_scale(w, at + 16);
     FEW_EACH(GIVE)
 #undef TAKE
-#undef STEP
 #undef DOT
+#undef ADD
+#undef FOUR
+#undef STEP
 #undef GIVE
 }
 

@@ -16,6 +16,14 @@ INLINE v16 wide(enum tsr_cpu_layout kind, const uint8_t *panel, uint64_t k, uint
     return kind == W_BF16 ? v_load_bf16(panel + 2 * i) : v_load_f16(panel + 2 * i);
 }
 
+/* The four of column k. */
+INLINE i16v four_at(const enum tsr_cpu_layout l, const uint8_t *codes, uint64_t k)
+{
+    const uint64_t   step = cpu_step(l), j = k % step / 4;
+    struct code_step s = code_load(l, codes + k / step * 2 * cpu_unit(l));
+    return code_four(l, &s, (int)j);
+}
+
 /* One column of 16 rows: code j of four. */
 INLINE void widen_one(i16v four, uint32_t j, i16v zero, v16 scale, float *dst)
 {
@@ -25,8 +33,7 @@ INLINE void widen_one(i16v four, uint32_t j, i16v zero, v16 scale, float *dst)
 INLINE void widen_codes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t k0,
                         uint64_t k1, const enum tsr_cpu_layout l, float *dst)
 {
-    const uint64_t step = cpu_step(l), unit = cpu_unit(l);
-    const uint8_t *codes = w->codes + panel * w->panel_bytes + unit * half;
+    const uint8_t *codes = w->codes + panel * w->panel_bytes + cpu_unit(l) * half;
     dst += 16 * half;
     for (uint64_t k = k0; k < k1;) {
         uint64_t g = k / w->group, end = (g + 1) * w->group < k1 ? (g + 1) * w->group : k1;
@@ -34,17 +41,15 @@ INLINE void widen_codes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t
         v16      scale = group_scale(w, at);
         i16v     zero = w->zeros ? vi_load_u8(w->zeros + at) : vi_set1((int32_t)w->mid);
         for (; k < end && k % 4 != 0; k++, dst += PANEL)
-            widen_one(code_four(l, codes + k / step * 2 * unit, (int)(k % step / 4)),
-                      (uint32_t)(k % 4), zero, scale, dst);
+            widen_one(four_at(l, codes, k), (uint32_t)(k % 4), zero, scale, dst);
         for (; k + 4 <= end; k += 4, dst += 4 * PANEL) {
-            i16v v = code_four(l, codes + k / step * 2 * unit, (int)(k % step / 4));
+            i16v v = four_at(l, codes, k);
             UNROLL
             for (uint32_t j = 0; j < 4; j++)
                 widen_one(v, j, zero, scale, dst + j * PANEL);
         }
         for (; k < end; k++, dst += PANEL)
-            widen_one(code_four(l, codes + k / step * 2 * unit, (int)(k % step / 4)),
-                      (uint32_t)(k % 4), zero, scale, dst);
+            widen_one(four_at(l, codes, k), (uint32_t)(k % 4), zero, scale, dst);
     }
 }
 
@@ -164,7 +169,9 @@ static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_
                          uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
-    float cur[GROUP][TOKENS_MAX][PANEL], part[3][GROUP][TOKENS_MAX][PANEL], block[COLS * PANEL];
+    /* no vector of them may lie across two cache lines */
+    _Alignas(64) float cur[GROUP][TOKENS_MAX][PANEL], part[3][GROUP][TOKENS_MAX][PANEL];
+    _Alignas(64) float block[COLS * PANEL];
     for (uint64_t s = 0; s < SEGMENTS; s++) {
         uint64_t begin = s * w->seg, end = begin + w->seg < w->cols ? begin + w->seg : w->cols;
         for (uint64_t p = 0; p < np; p++)
@@ -203,7 +210,7 @@ INLINE void linear_few(const struct tsr_cpu_linear *a, uint64_t panel, enum tsr_
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               bytes = kind == W_F32 ? 128 : 64; /* of a column */
     const uint8_t               *codes = w->codes + panel * w->panel_bytes;
-    float                        seg[DIRECT_MAX][SEGMENTS + 1][PANEL];
+    _Alignas(64) float           seg[DIRECT_MAX][SEGMENTS + 1][PANEL];
     for (uint64_t s = 0; s < w->nseg; s += 2) {
         uint64_t       k0 = s * w->seg, k1 = k0 + w->seg;
         uint64_t       n0 = w->cols - k0 < w->seg ? w->cols - k0 : w->seg;

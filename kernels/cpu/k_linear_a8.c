@@ -84,10 +84,12 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
             UNROLL
             for (uint64_t line = 0; line < 2 * unit; line += 64, ahead += stride)
                 v_prefetch_l2(ahead);
+            struct code_step ca = code_load(l, c);
+            SECOND(struct code_step cb = code_load(l, c + unit);)
             UNROLL
             for (int j = 0; j < (int)step / 4; j++, q += 4 * m) {
-                i16v wa = code_four(l, c, j);
-                SECOND(i16v wb = code_four(l, c + unit, j);)
+                i16v wa = code_four(l, &ca, j);
+                SECOND(i16v wb = code_four(l, &cb, j);)
                 TILE8_EACH(STEP)
             }
         }
