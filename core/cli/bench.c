@@ -21,15 +21,8 @@ tsr_status bench_open(struct bench *b, struct tsr_cli *c, const struct bench_opt
     TSR_TRY(tsr_registry_find(r, TSR_KIND_BACKEND, o->backend, &f, err));
     b->host = tsr_registry_host(r);
     b->threads = tsr_pool_threads(tsr_registry_pool(r));
-    b->options = tsr_new(1, f.component->options_size ? f.component->options_size : 1);
-    if (!b->options)
-        return tsr_fail_nomem(err, f.component->options_size, "backend options");
-    struct tsr_optset set = { .options = f.component->options,
-                              .n = f.component->n_options,
-                              .stride = f.component->option_stride,
-                              .into = b->options };
-    if (set.n)
-        tsr_options_defaults(&set);
+    tsr_registry_set_numerics(r, (uint32_t)o->numerics);
+    TSR_TRY(tsr_backend_options(r, f.component, &b->options, err));
     const struct tsr_backend_v1 *iface = f.iface;
     TSR_TRY(iface->create(b->host, b->options, &b->self, err));
     b->iface = iface;
@@ -73,6 +66,8 @@ static tsr_status slice(struct team *t, uint64_t i, struct tsr_probe_result *r)
         return p->read(t->b->self, t->b->memory, i * part, part, t->b->shape, r, err);
     case BENCH_FMA:
         return p->fma(t->b->self, SLICE_S, r, err);
+    case BENCH_BF16:
+        return p->bf16(t->b->self, SLICE_S, r, err);
     case BENCH_DOT:
         return p->dot(t->b->self, SLICE_S, r, err);
     default:
@@ -124,13 +119,20 @@ double bench_cpu_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+bool bench_has_bf16(const struct bench *b)
+{
+    return b->probe && TSR_HAS(struct tsr_probe_v1, b->probe, bf16) &&
+           b->probe->struct_size >= sizeof *b->probe && b->probe->bf16_per_cycle > 0;
+}
+
 double bench_instruction_rate(const struct bench *b, enum bench_probe which, double rate,
                               double clock)
 {
-    double per_cycle = !b->probe            ? 0
-                       : which == BENCH_FMA ? b->probe->fma_per_cycle
-                       : which == BENCH_DOT ? b->probe->dot_per_cycle
-                                            : 0;
+    double per_cycle = !b->probe             ? 0
+                       : which == BENCH_FMA  ? b->probe->fma_per_cycle
+                       : which == BENCH_DOT  ? b->probe->dot_per_cycle
+                       : which == BENCH_BF16 ? b->probe->bf16_per_cycle
+                                             : 0;
     return per_cycle > 0 && clock > 0 ? rate / (per_cycle * clock) : 0;
 }
 

@@ -12,7 +12,7 @@ struct bench_options {
     int64_t     rows, cols, m, group, act, repeats, mib, output;
     int64_t     prompt, tokens, kv;
     int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
-    int64_t     seed;
+    int64_t     seed, numerics;
 };
 
 #define BENCH_MD       0
@@ -52,13 +52,15 @@ tsr_status bench_open(struct bench *b, struct tsr_cli *c, const struct bench_opt
                       struct tsr_err *err);
 void       bench_close(struct bench *b);
 
-enum bench_probe { BENCH_READ, BENCH_FMA, BENCH_DOT, BENCH_CLOCK };
+enum bench_probe { BENCH_READ, BENCH_FMA, BENCH_DOT, BENCH_BF16, BENCH_CLOCK };
 /* All threads at once; units a second over all of them.  A backend without probes gives 0. */
 tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate,
                          struct tsr_err *err);
 /* CPU seconds of the process so far. */
 double bench_cpu_s(void);
-/* FMA or DOT as a share of what the instruction can do at the clock of the same moment. */
+/* BF16 weights run on BF16 products (numerics: fast). */
+bool bench_has_bf16(const struct bench *b);
+/* FMA, DOT or BF16 as a share of what the instruction can do at the clock of the same moment. */
 double bench_instruction_rate(const struct bench *b, enum bench_probe which, double rate,
                               double clock);
 /* Allocates the memory of the read probe and finds the best order. */

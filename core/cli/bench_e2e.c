@@ -223,7 +223,9 @@ static tsr_status rounds(struct e2e *x, const char *format, bool packed, uint32_
 {
     struct bench    *b = x->b;
     uint64_t         max = (uint64_t)b->o->repeats, n = 0;
-    enum bench_probe which = packed && act == TSR_ACT_A8 ? BENCH_DOT : BENCH_FMA;
+    enum bench_probe which = packed && act == TSR_ACT_A8    ? BENCH_DOT
+                             : !packed && bench_has_bf16(b) ? BENCH_BF16
+                                                            : BENCH_FMA;
     double          *v = tsr_new(10 * max, sizeof *v), start = tsr_now_s();
     if (!v)
         return tsr_fail_nomem(err, 10 * max * sizeof *v, "rounds");

@@ -217,8 +217,10 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
                           const char *what, bool memory, struct tsr_err *err)
 {
     uint64_t         n = (uint64_t)b->o->repeats;
+    bool             fast = m > 4 && strcmp(k->name, "bf16") == 0 && bench_has_bf16(b);
     enum bench_probe which = memory                              ? BENCH_READ
                              : k->packed && w->act == TSR_ACT_A8 ? BENCH_DOT
+                             : fast                              ? BENCH_BF16
                                                                  : BENCH_FMA;
     /* bytes a call for GEMV; operations (two for a multiply-add) a call for GEMM */
     double unit =
@@ -249,7 +251,8 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
         (void)snprintf(row.what, sizeof row.what, "%s", what);
         (void)snprintf(row.format, sizeof row.format, "%s", k->name);
         (void)snprintf(row.act, sizeof row.act, "%s",
-                       w->act == TSR_ACT_A8    ? "a8"
+                       fast                    ? "bf16"
+                       : w->act == TSR_ACT_A8  ? "a8"
                        : w->act == TSR_ACT_A16 ? "a16"
                                                : "f32");
         (void)snprintf(row.unit, sizeof row.unit, "%s",

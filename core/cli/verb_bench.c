@@ -55,6 +55,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, quantizer, "",
                       "e2e: pack the linears with this plugin, as in rtn:bits=4,group=64"),
     TSR_OPTION_STRING(S, head, "", "e2e: pack the head with this plugin; without it, it stays"),
+    TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
+                    "fast: BF16 weights times BF16 activations"),
     TSR_OPTION_STRING(S, backend, "cpu", "backend to measure"),
     TSR_OPTION_ENUM(S, output, BENCH_MD, outputs, "form of the table"),
 };

@@ -12,7 +12,7 @@
 struct eval_options {
     struct tsr_eval_keys eval;
     const char          *against, *backend;
-    int64_t              act, kv, chunk;
+    int64_t              act, kv, chunk, numerics;
 };
 
 static const struct tsr_choice kvs[] = {
@@ -29,6 +29,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(S, kv, TSR_F32, kvs, "Type of the KV cache."),
     TSR_OPTION_INT(S, chunk, 0, 0, 1 << 20, "tokens",
                    "Most tokens in one pass; 0 takes the engine's choice."),
+    TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
+                    "Whether instructions that only some machines have may run."),
     TSR_OPTION_STRING(S, backend, "cpu", "Backend that runs the models."),
 };
 #undef S
@@ -151,6 +153,8 @@ static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_
     struct call c = { .o = opts, .path = args[0] };
     (void)n_args;
     tsr_status st = tsr_cli_registry(cli, &c.registry, err);
+    if (st == TSR_OK)
+        tsr_registry_set_numerics(c.registry, (uint32_t)c.o->numerics);
     if (st == TSR_OK)
         st = evaluate(&c, err);
     if (st == TSR_OK)

@@ -18,7 +18,7 @@ struct generate_options {
     int32_t     greedy, ignore_eos;
     double      temperature, top_p, repetition_penalty;
     int64_t     top_k, seed;
-    int64_t     act, kv, chunk;
+    int64_t     act, kv, chunk, numerics;
 };
 
 static const struct tsr_choice acts[] = {
@@ -53,6 +53,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(S, kv, TSR_F32, kvs, "type of the KV cache"),
     TSR_OPTION_INT(S, chunk, 0, 0, 1 << 20, "tokens",
                    "most tokens in one pass; 0 takes the engine's choice"),
+    TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
+                    "whether instructions that only some machines have may run"),
     TSR_OPTION_STRING(S, backend, "cpu", "backend that runs the model"),
 };
 #undef S
@@ -226,6 +228,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         st = read_prompt(&g, err);
     if (st == TSR_OK)
         st = tsr_cli_registry(c, &r, err);
+    if (st == TSR_OK)
+        tsr_registry_set_numerics(r, (uint32_t)g.o->numerics);
     if (st == TSR_OK)
         st = tsr_model_load(&g.model, args[0], false, err);
     if (st == TSR_OK)

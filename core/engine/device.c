@@ -30,20 +30,6 @@ tsr_status tsr_device_wrap(struct tsr_device **out, struct tsr_registry *r,
     return TSR_OK;
 }
 
-/* The options of a component, all at their defaults. */
-static tsr_status default_options(const struct tsr_component *c, void **block, struct tsr_err *err)
-{
-    *block = tsr_new(1, c->options_size ? c->options_size : 1);
-    if (!*block)
-        return tsr_fail_nomem(err, c->options_size, "backend options");
-    struct tsr_optset set = {
-        .options = c->options, .n = c->n_options, .stride = c->option_stride, .into = *block
-    };
-    if (c->n_options)
-        tsr_options_defaults(&set);
-    return TSR_OK;
-}
-
 tsr_status tsr_device_open(struct tsr_device **out, struct tsr_registry *r, const char *name,
                            struct tsr_err *err)
 {
@@ -51,7 +37,7 @@ tsr_status tsr_device_open(struct tsr_device **out, struct tsr_registry *r, cons
     void            *options = NULL, *self = NULL;
     TSR_TRY(tsr_registry_find(r, TSR_KIND_BACKEND, name ? name : TSR_DEFAULT_BACKEND, &found, err));
     const struct tsr_backend_v1 *iface = found.iface;
-    TSR_TRY(default_options(found.component, &options, err));
+    TSR_TRY(tsr_backend_options(r, found.component, &options, err));
     tsr_status st = iface->create(tsr_registry_host(r), options, &self, err);
     if (st != TSR_OK) {
         free(options);

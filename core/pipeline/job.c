@@ -21,6 +21,8 @@ static const struct tsr_option head_options[] = {
       .def = { .s = "" } },
     TSR_OPTION_INT(struct tsr_job_head, seed, 0, 0, INT64_MAX, NULL,
                    "Seed of everything that is drawn."),
+    TSR_OPTION_ENUM(struct tsr_job_head, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
+                    "Whether instructions that only some machines have may run."),
     TSR_OPTION_NODE(struct tsr_job_head, plugins, "Plugins or folders of plugins, searched first."),
     { .name = "pipeline",
       .help = "The steps, run in order.",

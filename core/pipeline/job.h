@@ -5,7 +5,7 @@
 #include "pipeline/pipeline.h"
 
 struct tsr_job_head {
-    int64_t                version, seed;
+    int64_t                version, seed, numerics;
     const char            *model;
     const struct tsr_node *plugins, *pipeline;
 };

@@ -130,6 +130,7 @@ static tsr_status run_steps(struct tsr_job *job, struct tsr_err *err)
 tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err)
 {
     *done = false;
+    tsr_registry_set_numerics(job->registry, (uint32_t)job->state->head.numerics);
     TSR_TRY(tsr_job_folder_open(job, done, err));
     if (*done)
         return TSR_OK;

@@ -33,6 +33,7 @@ struct tsr_registry {
     uint64_t            n_loaded;
     struct refusal     *refused;
     uint64_t            n_refused;
+    uint32_t            numerics;
     bool                standard; /* the standard places are in the list */
 };
 
@@ -315,6 +316,16 @@ bool tsr_registry_place(const struct tsr_registry *r, uint64_t i, const char **p
 const struct tsr_host *tsr_registry_host(const struct tsr_registry *r)
 {
     return &r->host.host;
+}
+
+void tsr_registry_set_numerics(struct tsr_registry *r, uint32_t numerics)
+{
+    r->numerics = numerics;
+}
+
+uint32_t tsr_registry_numerics(const struct tsr_registry *r)
+{
+    return r->numerics;
 }
 
 struct tsr_pool *tsr_registry_pool(const struct tsr_registry *r)

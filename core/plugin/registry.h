@@ -72,6 +72,18 @@ struct tsr_pool       *tsr_registry_pool(const struct tsr_registry *r);
 /* Bytes that plugins hold through host->alloc now, and the most they ever held. */
 void tsr_registry_memory(const struct tsr_registry *r, uint64_t *now, uint64_t *peak);
 
+/* `numerics` of every backend that is made from now on; exact at first.  [setup] */
+#define TSR_NUMERICS_EXACT 0u /* docs/decisions/numerics.md, to the bit */
+#define TSR_NUMERICS_FAST  1u /* also instructions without a portable twin */
+extern const struct tsr_choice tsr_numerics_choices[2];
+void                           tsr_registry_set_numerics(struct tsr_registry *r, uint32_t numerics);
+uint32_t                       tsr_registry_numerics(const struct tsr_registry *r);
+
+/* What create() of a backend is given: defaults and the registry's numerics; free() takes it.
+ * TSR_E_CONFIG for fast when the backend does not have it. */
+tsr_status tsr_backend_options(const struct tsr_registry *r, const struct tsr_component *c,
+                               void **block, struct tsr_err *err);
+
 /* The process-wide stop flag: set by Ctrl-C, seen by host->cancelled and by long loops. */
 void tsr_cancel(void);
 bool tsr_cancelled(void);

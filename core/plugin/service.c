@@ -2,8 +2,6 @@
 #include "plugin/internal.h"
 
 #include "base/log.h"
-#include "base/mem.h"
-#include "config/config.h"
 #include "tessera/backend.h"
 #include "tessera/linalg.h"
 
@@ -29,15 +27,7 @@ static tsr_status open_backend(struct tsr_services *s, struct tsr_err *err)
     struct tsr_found f;
     TSR_TRY(tsr_registry_find(s->registry, TSR_KIND_BACKEND, TSR_DEFAULT_BACKEND, &f, err));
     const struct tsr_backend_v1 *iface = f.iface;
-    s->options = tsr_new(1, f.component->options_size ? f.component->options_size : 1);
-    if (!s->options)
-        return tsr_fail_nomem(err, f.component->options_size, "backend options");
-    struct tsr_optset set = { .options = f.component->options,
-                              .n = f.component->n_options,
-                              .stride = f.component->option_stride,
-                              .into = s->options };
-    if (set.n)
-        tsr_options_defaults(&set);
+    TSR_TRY(tsr_backend_options(s->registry, f.component, &s->options, err));
     TSR_TRY(iface->create(tsr_registry_host(s->registry), s->options, &s->self, err));
     s->backend = iface;
     s->linalg = iface->extension ? iface->extension(s->self, TSR_LINALG) : NULL;

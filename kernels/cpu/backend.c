@@ -126,7 +126,7 @@ tsr_status tsr_cpu_properties(const void *self, struct tsr_backend_props *p, str
     struct sysinfo        s;
     if (sysinfo(&s) != 0)
         return tsr_fail(err, TSR_E_DEVICE, "cannot read the size of the memory");
-    p->deterministic = 1;
+    p->deterministic = c->bf16 == NULL;
     p->device = c->device;
     p->memory_bytes = (uint64_t)s.totalram * s.mem_unit;
     p->free_bytes = ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;

@@ -2,6 +2,7 @@
 #ifndef TSR_CPU_BACKEND_H
 #define TSR_CPU_BACKEND_H
 
+#include "bf16.h"
 #include "kernels.h"
 #include "linalg.h"
 #include "tessera/backend.h"
@@ -23,13 +24,14 @@ struct tsr_cpu_buffer {
 };
 
 struct tsr_cpu {
-    const struct tsr_host        *host;
-    const struct tsr_cpu_kernels *k;
-    const struct tsr_cpu_memory  *mem;
-    const char                   *device;
-    uint8_t                      *scratch; /* of operations; grows */
-    uint64_t                      scratch_bytes;
-    struct tsr_cpu_linalg         linalg;
+    const struct tsr_host             *host;
+    const struct tsr_cpu_kernels      *k;
+    const struct tsr_cpu_memory       *mem;
+    const char                        *device;
+    const struct tsr_cpu_bf16_kernels *bf16;    /* numerics: fast; else NULL */
+    uint8_t                           *scratch; /* of operations; grows */
+    uint64_t                           scratch_bytes;
+    struct tsr_cpu_linalg              linalg;
 };
 
 /* The table's functions. */

@@ -175,6 +175,8 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     uint32_t act = tsr_cpu_extra_act(w, op->act);
     if (tsr_cpu_extra_runs(w, act))
         return tsr_cpu_linear_extra(c, &j.a, err);
+    if (c->bf16 && w->layout == W_BF16 && out.rows > DIRECT_MAX)
+        return tsr_cpu_linear_bf16(c, &j.a, err);
     j.a8 = packed && act == TSR_ACT_A8;
     uint64_t tile = j.a8 ? c->k->tile8 : c->k->tile;
     j.per_chunk = TOKENS_MAX / tile * tile;

@@ -95,6 +95,23 @@ static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_resul
     return TSR_OK;
 }
 
+static tsr_status probe_bf16(void *self, double seconds, struct tsr_probe_result *r,
+                             struct tsr_err *err)
+{
+    struct tsr_cpu *c = self;
+    const uint64_t  rounds = 480000;
+    double          t = now(), work = 0;
+    if (!c->bf16)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "probe: BF16 products need numerics: fast");
+    do {
+        use((uint64_t)c->bf16->probe(rounds));
+        work += (double)rounds * 32;
+    } while (now() - t < seconds);
+    r->seconds = now() - t;
+    r->work = work;
+    return TSR_OK;
+}
+
 #define ENCODE_COLS 4096u
 
 static tsr_status probe_encode(void *self, const struct tsr_format *f, double seconds,
@@ -130,21 +147,24 @@ static tsr_status probe_encode(void *self, const struct tsr_format *f, double se
     return TSR_OK;
 }
 
-#define PROBE(f, d)                                                                                \
+#define PROBE(f, d, b)                                                                             \
     {                                                                                              \
         .struct_size = sizeof(struct tsr_probe_v1), .read = probe_read, .fma = probe_fma,          \
         .dot = probe_dot, .clock = probe_clock, .n_shapes = 4, .fma_per_cycle = f,                 \
-        .dot_per_cycle = d, .encode = probe_encode                                                 \
+        .dot_per_cycle = d, .encode = probe_encode, .bf16 = probe_bf16, .bf16_per_cycle = b        \
     }
 
-/* two 512-bit or two 256-bit FMAs a cycle; vpdpbusd likewise; AVX2 needs two vpmaddwd, two
- * additions and two shifts or masks per 32 products; the scalar set has no fixed rate */
-static const struct tsr_probe_v1 probe_avx512 = PROBE(32, 128), probe_avx2 = PROBE(16, 0),
-                                 probe_scalar = PROBE(0, 0);
+/* two 512-bit or two 256-bit FMAs a cycle; vpdpbusd and vdpbf16ps likewise; AVX2 needs two
+ * vpmaddwd, two additions and two shifts or masks per 32 products; the scalar set has no fixed
+ * rate */
+static const struct tsr_probe_v1 probe_avx512 = PROBE(32, 128, 0), probe_fast = PROBE(32, 128, 64),
+                                 probe_avx2 = PROBE(16, 0, 0), probe_scalar = PROBE(0, 0, 0);
 
 const struct tsr_probe_v1 *tsr_cpu_probe(const void *self)
 {
     const struct tsr_cpu *c = self;
+    if (c->bf16)
+        return &probe_fast;
     return c->k == &tsr_cpu_kernels_avx512 ? &probe_avx512
            : c->k == &tsr_cpu_kernels_avx2 ? &probe_avx2
                                            : &probe_scalar;

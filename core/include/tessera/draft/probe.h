@@ -41,6 +41,10 @@ struct tsr_probe_v1 {
      * int of 4 bits): elements in about `seconds`.  TSR_E_UNSUPPORTED for others. */
     tsr_status (*encode)(void *self, const struct tsr_format *format, double seconds,
                          struct tsr_probe_result *r, struct tsr_err *err);
+    /* BF16 by BF16 multiply-adds into F32 for about `seconds`; TSR_E_UNSUPPORTED where LINEAR
+     * uses none (numerics: exact).  bf16_per_cycle is 0 then. */
+    tsr_status (*bf16)(void *self, double seconds, struct tsr_probe_result *r, struct tsr_err *err);
+    double bf16_per_cycle;
 };
 
 #ifdef __cplusplus

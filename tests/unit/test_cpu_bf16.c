@@ -1,0 +1,147 @@
+/* LINEAR under numerics: fast: near double precision, the same for any split over threads, and
+ * refused where it cannot be. */
+#include "cpu_fixture.h"
+
+#include <math.h>
+
+static float to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    u = (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* The fast instance, or NULL on a machine without the instruction, which must say so. */
+static struct tsr_cpu *fast_new(void)
+{
+    char            text[256] = "";
+    struct tsr_err  err = { sizeof err, sizeof text, text };
+    struct tsr_cpu *c = cpu_new("avx512");
+    if (!c)
+        return NULL;
+    tsr_status st = tsr_cpu_set_fast(c, &err);
+    if (st == TSR_OK)
+        return c;
+    assert_int_equal(st, TSR_E_CONFIG);
+    assert_non_null(strstr(text, "AVX512-BF16"));
+    tsr_cpu_destroy(c);
+    return NULL;
+}
+
+static float *product(struct tsr_cpu *c, const struct wt *w, uint64_t T, const float *x,
+                      const float *bias)
+{
+    void             *handle = NULL;
+    struct tsr_tensor in = dev(c, x, TSR_F32, T, w->desc.cols, 12);
+    struct tsr_tensor out = dev(c, NULL, TSR_F32, T, w->desc.rows, 4);
+    struct tsr_tensor b = dev(c, bias, TSR_F32, 1, w->desc.rows, 0);
+    struct tsr_op     op = { .struct_size = sizeof op,
+                             .kind = TSR_OP_LINEAR,
+                             .out = &out,
+                             .in = { &in, &b },
+                             .act = TSR_ACT_F32 };
+    assert_int_equal(tsr_cpu_weight_load(c, &w->desc, &handle, NULL), TSR_OK);
+    op.weight = handle;
+    run_ok(c, &op);
+    float *y = host_of(c, &out);
+    tsr_cpu_weight_free(c, handle);
+    undev(c, &in);
+    undev(c, &out);
+    undev(c, &b);
+    return y;
+}
+
+static void one(struct tsr_cpu *c, uint64_t T, uint64_t N, uint64_t K)
+{
+    struct wt w;
+    wt_float(&w, N, K, TSR_BF16);
+    float *x = rnd_new(T * K, 1.0f), *bias = rnd_new(N, 1.0f), *dense = wt_dense(&w);
+    float *y = product(c, &w, T, x, bias);
+    for (uint64_t t = 0; t < T; t++)
+        for (uint64_t n = 0; n < N; n++) {
+            double s = bias[n], mass = fabs(s);
+            for (uint64_t k = 0; k < K; k++) {
+                double p = (double)to_bf16(x[t * K + k]) * (double)dense[n * K + k];
+                s += p;
+                mass += fabs(p);
+            }
+            /* K roundings of sums no larger than mass, each of half a unit, and one for safety */
+            if (!(fabs((double)y[t * N + n] - s) <= (double)(K + 1) * 0x1p-24 * mass))
+                fail_msg("T %llu N %llu K %llu: (%llu,%llu) is %.9g, wanted %.9g",
+                         (unsigned long long)T, (unsigned long long)N, (unsigned long long)K,
+                         (unsigned long long)t, (unsigned long long)n, (double)y[t * N + n], s);
+        }
+    free(x);
+    free(bias);
+    free(dense);
+    free(y);
+    wt_free(&w);
+}
+
+static void test_near(void **state)
+{
+    (void)state;
+    struct tsr_cpu *c = fast_new();
+    if (!c)
+        skip();
+    static const uint64_t T[] = { 5, 7, 12, 13, 40, 193, 205 }, N[] = { 1, 15, 32, 33, 100 };
+    static const uint64_t K[] = { 1, 2, 31, 33, 255, 257, 600 };
+    for (int i = 0; i < 20; i++)
+        one(c, T[rnd() % 7], N[rnd() % 5], K[rnd() % 7]);
+    one(c, 205, 100, 257);
+    tsr_cpu_destroy(c);
+}
+
+/* Four tokens and fewer, and weights that are not BF16, keep the exact bytes. */
+static void test_exact_rest(void **state)
+{
+    (void)state;
+    struct tsr_cpu *c = fast_new(), *e = cpu_new("avx512");
+    if (!c) {
+        tsr_cpu_destroy(e);
+        skip();
+    }
+    static const uint32_t types[] = { TSR_BF16, TSR_F16, TSR_F32 };
+    for (int i = 0; i < 3; i++) {
+        struct wt w;
+        uint64_t  T = i == 0 ? 4 : 9, N = 50, K = 300;
+        wt_float(&w, N, K, types[i]);
+        float *x = rnd_new(T * K, 1.0f), *bias = rnd_new(N, 1.0f);
+        float *a = product(c, &w, T, x, bias), *b = product(e, &w, T, x, bias);
+        assert_memory_equal(a, b, T * N * 4);
+        free(x);
+        free(bias);
+        free(a);
+        free(b);
+        wt_free(&w);
+    }
+    struct tsr_backend_props p = { .struct_size = sizeof p };
+    assert_int_equal(tsr_cpu_properties(c, &p, NULL), TSR_OK);
+    assert_int_equal(p.deterministic, 0);
+    assert_int_equal(tsr_cpu_properties(e, &p, NULL), TSR_OK);
+    assert_int_equal(p.deterministic, 1);
+    tsr_cpu_destroy(c);
+    tsr_cpu_destroy(e);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    char            text[256] = "";
+    struct tsr_err  err = { sizeof err, sizeof text, text };
+    struct tsr_cpu *c = cpu_new("scalar");
+    assert_int_equal(tsr_cpu_set_fast(c, &err), TSR_E_CONFIG);
+    assert_non_null(strstr(text, "numerics: fast"));
+    tsr_cpu_destroy(c);
+    assert_int_equal(host_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_near),
+                                        cmocka_unit_test(test_exact_rest),
+                                        cmocka_unit_test(test_refused) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
