@@ -27,6 +27,7 @@ struct tsr_cpu_extra {
     const float    *value;  /* [row][outliers] */
     const float    *delta;  /* [row][outliers]: value minus what the integer sum counts there */
     const uint32_t *first;  /* [row][SEGMENTS + 1]: the outliers of a segment */
+    const uint8_t  *where;  /* [row][outliers]: the segment of each */
     /* W_FPX */
     uint32_t ebits, mbits;
     /* int of 8 bits */

@@ -78,33 +78,30 @@ static void put_outliers(const struct tsr_cpu_weight *w, uint64_t panel, uint64_
 /* ---- W_FPX ------------------------------------------------------------------- */
 
 /* Exponent and mantissa, put where F32 has them, are the value divided by a power of two, also for
- * the denormals.  [k][32 rows] bytes; scales BF16. */
+ * the denormals.  [k][32 rows] bytes, the sign on top; scales BF16. */
 INLINE void widen_floats(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t k0,
-                         uint64_t k1, const int ebits, const int mbits, float *dst)
+                         uint64_t k1, const int ebits, float *dst)
 {
     const uint8_t *codes = w->codes + panel * w->panel_bytes + 16 * half;
-    const uint32_t up = (uint32_t)(23 - mbits);
-    const int32_t  magnitude = (1 << (ebits + mbits)) - 1;
+    const uint32_t up = (uint32_t)(16 + ebits); /* mantissas fill a byte: 7 - ebits bits */
+    const int32_t  keep = INT32_MIN | 127 << up;
     const v16      one = v_set1(ldexpf(1.0f, 127 - ((1 << (ebits - 1)) - 1)));
     /* the largest number, and what the code behind it means */
-    const v16 top = v_set1(ebits == 4 ? 448.0f : 57344.0f);
-    const v16 next = v_set1(65536.0f), infinite = v_set1(INFINITY), nan = v_set1(NAN);
+    const v16 top = v_set1(ebits == 4 ? 448.0f : 57344.0f), next = v_set1(65536.0f);
+    const v16 infinite = v_set1(INFINITY), nan = v_set1(NAN), zero = v_set1(0.0f);
     for (uint64_t k = k0; k < k1;) {
         uint64_t g = k / w->group, end = (g + 1) * w->group < k1 ? (g + 1) * w->group : k1;
         v16      scale = v_load_bf16(w->scales + 2 * ((panel * w->groups + g) * PANEL + 16 * half));
         for (; k < end; k++) {
-            i16v code = vi_load_u8(codes + k * PANEL), m = vi_and(code, magnitude);
-            v16  v = v_mul(vi_bits_f32(vi_shl(m, up)), one);
+            i16v bits = vi_and(vi_shl(vi_load_i8(codes + k * PANEL), up), keep);
+            v16  v = v_mul(vi_bits_f32(bits), one);
             if (ebits == 4)
-                v = v_sel(v_lt(top, v), nan, v);
+                v = v_sel(v_lt(top, v_abs(v)), nan, v);
             if (ebits == 5)
-                v = v_sel(v_lt(top, v), v_sel(v_lt(next, v), nan, infinite), v);
-            /* a zero has no sign: 0 - 0 is +0 */
-            v16 sign =
-                vi_bits_f32(vi_shl(vi_and(code, magnitude + 1), 31u - (uint32_t)(ebits + mbits)));
-            v = v_sel(v_lt(v_copysign(v_set1(1.0f), sign), v_set1(0.0f)), v_sub(v_set1(0.0f), v),
-                      v);
-            v_store(dst + (k - k0) * PANEL + 16 * half, v_mul(v, scale));
+                v = v_sel(v_lt(top, v_abs(v)),
+                          v_sel(v_lt(next, v_abs(v)), nan, v_copysign(infinite, v)), v);
+            v = v_mul(v_add(v, zero), scale); /* -0 + 0 is +0: a zero has no sign */
+            v_store(dst + (k - k0) * PANEL + 16 * half, v);
         }
     }
 }
@@ -114,13 +111,11 @@ static void widen_fpx(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k
 {
     for (uint64_t half = 0; half < 2; half++)
         if (w->extra.ebits == 5)
-            widen_floats(w, panel, half, k0, k1, 5, 2, dst);
+            widen_floats(w, panel, half, k0, k1, 5, dst);
         else if (w->extra.ebits == 4)
-            widen_floats(w, panel, half, k0, k1, 4, 3, dst);
-        else if (w->extra.mbits == 2)
-            widen_floats(w, panel, half, k0, k1, 3, 2, dst);
+            widen_floats(w, panel, half, k0, k1, 4, dst);
         else
-            widen_floats(w, panel, half, k0, k1, 3, 1, dst);
+            widen_floats(w, panel, half, k0, k1, 3, dst);
 }
 
 void K(widen_extra)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,

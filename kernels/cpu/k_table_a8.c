@@ -94,38 +94,72 @@ INLINE void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t r
     }
 }
 
-/* Adds to a segment's sums what its outliers say: o = FMA(x[k], d, o) from +0, acc + o. */
-static void add_outliers(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t s, uint64_t t0,
-                         uint64_t t1, float acc[][PANEL])
+/* Adds to the segments' sums what a panel's outliers say: o = FMA(x[k], d, o) from +0, acc + o.  The
+ * loops over a row's outliers have one length, whatever segments they lie in: branches that can be
+ * foreseen. */
+static void outliers_of_one(const struct tsr_cpu_linear8 *a, uint64_t panel, const float *x,
+                            float seg[][TOKENS_MAX][PANEL], uint64_t t)
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_extra  *e = &w->extra;
-    const uint64_t               chunk = t0 / TOKENS_MAX * TOKENS_MAX;
-    const uint64_t mc = a->tokens - chunk < TOKENS_MAX ? a->tokens - chunk : TOKENS_MAX;
-    const float   *xt = a->xt + chunk * w->cols + (t0 - chunk);
+    const uint64_t               n = e->outliers, row = panel * PANEL;
+    float                        o[SEGMENTS][PANEL] = { { 0 } };
     for (uint64_t r = 0; r < PANEL; r++) {
-        uint64_t        row = panel * PANEL + r;
-        const uint32_t *first = e->first + row * (SEGMENTS + 1);
-        const uint32_t *column = e->column + row * e->outliers;
-        const float    *delta = e->delta + row * e->outliers;
-        for (uint64_t t = 0; t < t1 - t0; t += 16) {
-            uint64_t m = t1 - t0 - t < 16 ? t1 - t0 - t : 16;
-            if (m == 1) { /* decode: the same chain without the vector */
-                float o = 0.0f;
-                for (uint32_t i = first[s]; i < first[s + 1]; i++)
-                    o = __builtin_fmaf(xt[column[i] * mc + t], delta[i], o);
-                acc[t][r] += o;
-                continue;
+        const uint32_t *column = e->column + (row + r) * n;
+        const float    *delta = e->delta + (row + r) * n;
+        const uint8_t  *where = e->where + (row + r) * n;
+        for (uint64_t i = 0; i < n; i++)
+            o[where[i]][r] = __builtin_fmaf(x[column[i]], delta[i], o[where[i]][r]);
+    }
+    for (uint64_t s = 0; s < w->nseg; s++)
+        for (uint64_t h = 0; h < PANEL; h += 16)
+            v_store(&seg[s][t][h], v_add(v_load(&seg[s][t][h]), v_load(&o[s][h])));
+}
+
+/* m tokens, at most 16: lanes are tokens until the sums are whole.  xt is [k][stride]. */
+static void outliers_of_many(const struct tsr_cpu_linear8 *a, uint64_t panel, const float *xt,
+                             uint64_t stride, uint64_t m, float seg[][TOKENS_MAX][PANEL],
+                             uint64_t t)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_extra  *e = &w->extra;
+    const uint64_t               n = e->outliers;
+    for (uint64_t h = 0; h < PANEL; h += 16) {
+        v16 o[SEGMENTS][16];
+        for (uint64_t s = 0; s < w->nseg; s++)
+            for (uint64_t r = 0; r < 16; r++)
+                o[s][r] = v_set1(0.0f);
+        for (uint64_t r = 0; r < 16; r++) {
+            const uint64_t  at = (panel * PANEL + h + r) * n;
+            const uint32_t *column = e->column + at;
+            for (uint64_t i = 0; i < n; i++) {
+                v16 *c = &o[e->where[at + i]][r];
+                *c = v_fma(v_loadn(xt + column[i] * stride, m), v_set1(e->delta[at + i]), *c);
             }
-            float o[16];
-            v16   sum = v_set1(0.0f);
-            for (uint32_t i = first[s]; i < first[s + 1]; i++)
-                sum = v_fma(v_loadn(xt + column[i] * mc + t, m), v_set1(delta[i]), sum);
-            v_store(o, sum);
-            for (uint64_t i = 0; i < m; i++)
-                acc[t + i][r] += o[i];
+        }
+        for (uint64_t s = 0; s < w->nseg; s++) {
+            v_transpose16(o[s]);
+            for (uint64_t i = 0; i < m; i++) {
+                float *p = &seg[s][t + i][h];
+                v_store(p, v_add(v_load(p), o[s][i]));
+            }
         }
     }
+}
+
+static void add_outliers(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
+                         float seg[][TOKENS_MAX][PANEL])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const uint64_t               chunk = t0 / TOKENS_MAX * TOKENS_MAX;
+    const uint64_t stride = a->tokens - chunk < TOKENS_MAX ? a->tokens - chunk : TOKENS_MAX;
+    const float   *xt = a->xt + chunk * w->cols + (t0 - chunk);
+    if (a->tokens == 1) {
+        outliers_of_one(a, panel, xt, seg, 0);
+        return;
+    }
+    for (uint64_t t = 0; t < t1 - t0; t += 16)
+        outliers_of_many(a, panel, xt + t, stride, t1 - t0 - t < 16 ? t1 - t0 - t : 16, seg, t);
 }
 
 void K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1)
@@ -156,8 +190,7 @@ void K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, u
         }
     }
     if (w->extra.outliers)
-        for (uint64_t s = 0; s < w->nseg; s++)
-            add_outliers(a, panel, s, t0, t1, seg[s]);
+        add_outliers(a, panel, t0, t1, seg);
     for (uint64_t t = t0; t < t1; t++)
         for (uint64_t h = 0; h < 2; h++) {
             v16 s[SEGMENTS];

@@ -66,6 +66,11 @@ static inline i16v vi_shl(i16v v, uint32_t n)
 {
     return _mm512_sll_epi32(v, _mm_cvtsi32_si128((int32_t)n));
 }
+/* 16 signed bytes. */
+static inline i16v vi_load_i8(const void *p)
+{
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+}
 static inline i16v vi_and(i16v v, int32_t mask)
 {
     return _mm512_and_si512(v, _mm512_set1_epi32(mask));
@@ -161,6 +166,11 @@ static inline i16v vi_shl(i16v v, uint32_t n)
     __m128i s = _mm_cvtsi32_si128((int32_t)n);
     return vi_make(_mm256_sll_epi32(v.a, s), _mm256_sll_epi32(v.b, s));
 }
+static inline i16v vi_load_i8(const void *p)
+{
+    __m128i q = _mm_loadu_si128(p);
+    return vi_make(_mm256_cvtepi8_epi32(q), _mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)));
+}
 static inline i16v vi_and(i16v v, int32_t mask)
 {
     __m256i m = _mm256_set1_epi32(mask);
@@ -223,6 +233,13 @@ static inline i16v vi_shl(i16v v, uint32_t n)
 {
     for (int l = 0; l < 16; l++)
         v.i[l] = (int32_t)((uint32_t)v.i[l] << n);
+    return v;
+}
+static inline i16v vi_load_i8(const void *p)
+{
+    i16v v;
+    for (int l = 0; l < 16; l++)
+        v.i[l] = ((const int8_t *)p)[l];
     return v;
 }
 static inline i16v vi_and(i16v v, int32_t mask)

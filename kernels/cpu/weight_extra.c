@@ -255,7 +255,7 @@ static int take(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
 }
 
 struct place {
-    uint64_t codes, scales, table, table8, column, value, delta, first;
+    uint64_t codes, scales, table, table8, column, value, delta, first, where;
 };
 
 static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struct place *p)
@@ -293,7 +293,8 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
         !take(&total, rows * 4, e->outliers, &p->column) ||
         !take(&total, rows * 4, e->outliers, &p->value) ||
         !take(&total, rows * 4, e->outliers, &p->delta) ||
-        !take(&total, e->outliers ? rows : 0, (SEGMENTS + 1) * 4, &p->first) || total > PTRDIFF_MAX)
+        !take(&total, e->outliers ? rows : 0, (SEGMENTS + 1) * 4, &p->first) ||
+        !take(&total, rows, e->outliers, &p->where) || total > PTRDIFF_MAX)
         return 0;
     w->data_bytes = total;
     return 1;
@@ -408,6 +409,7 @@ static void fill_lut_row(const struct fill *a, uint64_t row)
             value[i] = entry(f, meta, n + i);
             delta[i] = value[i] - (float)t[zero] * sw;
             code_set(w, row, column[i], zero);
+            w->data[a->p.where + row * e->outliers + i] = (uint8_t)(s - 1);
         }
         first[s] = i;
     }
@@ -420,8 +422,9 @@ static void fill_mx_row(const struct fill *a, uint64_t row)
     const uint8_t           *scales = (const uint8_t *)a->d->meta + row * a->d->meta_stride;
     const uint8_t           *codes = (const uint8_t *)a->d->codes + row * a->d->code_stride;
     int                      unit = w->layout == W_TAB ? mx_unit(f->element) : 0;
+    uint32_t                 up = w->layout == W_FPX ? 8 - f->bits : 0; /* the sign on top */
     for (uint64_t k = 0; k < w->cols; k++)
-        code_set(w, row, k, code_at(codes, k, f->bits));
+        code_set(w, row, k, code_at(codes, k, f->bits) << up);
     for (uint64_t g = 0; g < w->groups; g++) {
         float    s = mx_scale(f, scales[g], unit);
         uint32_t u;
@@ -489,6 +492,7 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
     w->extra.value = (const float *)(void *)(w->data + f.p.value);
     w->extra.delta = (const float *)(void *)(w->data + f.p.delta);
     w->extra.first = (const uint32_t *)(void *)(w->data + f.p.first);
+    w->extra.where = w->data + f.p.where;
     c->mem->open(w->data, w->data_bytes);
     if (w->extra.shared)
         fill_shared(w, &f.p);
@@ -554,7 +558,9 @@ void tsr_cpu_extra_row(const struct tsr_cpu_weight *w, uint64_t row, float *out)
         memcpy(&h, w->scales + 2 * at, 2);
         uint32_t u = (uint32_t)h << 16;
         memcpy(&scale, &u, 4);
-        out[k] = (e->shared ? e->table[code] : fpx_value(e->ebits, e->mbits, code)) * scale;
+        out[k] = (e->shared ? e->table[code]
+                            : fpx_value(e->ebits, e->mbits, code >> (7 - e->ebits - e->mbits))) *
+                 scale;
     }
     for (uint64_t i = 0; i < e->outliers; i++)
         out[e->column[row * e->outliers + i]] = e->value[row * e->outliers + i];

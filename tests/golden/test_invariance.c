@@ -206,8 +206,8 @@ static void set_option(const struct tsr_component *c, void *block, const char *n
 }
 
 /* All linears and the head through a quantizer. */
-static struct tsr_overlay *pack(const struct tsr_model *m, const char *plugin, const char *bits,
-                                const char *group)
+static struct tsr_overlay *pack(const struct tsr_model *m, const char *plugin, const char *key,
+                                const char *value, const char *key2, const char *value2)
 {
     struct tsr_errbuf    err = TSR_ERRBUF(err);
     struct tsr_registry *r = registries[2];
@@ -218,8 +218,8 @@ static struct tsr_overlay *pack(const struct tsr_model *m, const char *plugin, c
     struct tsr_optset set = { f.component->options, f.component->n_options,
                               f.component->option_stride, block };
     tsr_options_defaults(&set);
-    set_option(f.component, block, "bits", bits);
-    set_option(f.component, block, "group", group);
+    set_option(f.component, block, key, value);
+    set_option(f.component, block, key2, value2);
     struct tsr_quantizer q = { .iface = f.iface, .name = plugin };
     assert_int_equal(q.iface->create(tsr_registry_host(r), block, &q.self, &err.err), TSR_OK);
     assert_int_equal(tsr_overlay_create(&o, m->hp.layers, &err.err), TSR_OK);
@@ -239,8 +239,9 @@ static struct tsr_overlay *pack(const struct tsr_model *m, const char *plugin, c
 static void check_model(const char *name, const struct tsr_model *m)
 {
     static const uint32_t caches[] = { TSR_F32, TSR_F16, TSR_I8 };
-    struct tsr_overlay   *w4 = pack(m, "rtn", "4", "128");
-    struct tsr_overlay   *w3 = pack(m, "rtn", "3", "48"); /* groups cut blocks and segments */
+    struct tsr_overlay   *w4 = pack(m, "rtn", "bits", "4", "group", "128");
+    struct tsr_overlay   *w3 =
+        pack(m, "rtn", "bits", "3", "group", "48"); /* groups cut blocks and segments */
     for (size_t i = 0; i < 3; i++)
         check(name, m, NULL, TSR_ACT_F32, caches[i]);
     check(name, m, w4, TSR_ACT_F32, TSR_F32);
@@ -251,6 +252,21 @@ static void check_model(const char *name, const struct tsr_model *m)
     tsr_overlay_destroy(w4);
 }
 
+/* Tables with outliers, MX and LLM.int8, whose outliers are a token's own. */
+static void check_formats(const char *name, const struct tsr_model *m)
+{
+    struct tsr_overlay *lut = pack(m, "squeeze", "sensitivity", "none", "outliers", "0.01");
+    struct tsr_overlay *mx = pack(m, "mx", "element", "fp4_e2m1", "block", "16");
+    struct tsr_overlay *llm = pack(m, "int8", "mode", "llm", "threshold", "1");
+    check(name, m, lut, TSR_ACT_F32, TSR_F32);
+    check(name, m, lut, TSR_ACT_A8, TSR_F32);
+    check(name, m, mx, TSR_ACT_A8, TSR_F32);
+    check(name, m, llm, TSR_ACT_A8, TSR_F32);
+    tsr_overlay_destroy(lut);
+    tsr_overlay_destroy(mx);
+    tsr_overlay_destroy(llm);
+}
+
 static void on_golden(void **state)
 {
     static const char *const names[] = { "gemma2", "bloom-6heads" };
@@ -259,6 +275,7 @@ static void on_golden(void **state)
         struct golden g;
         golden_load(&g, names[i]);
         check_model(names[i], g.model);
+        check_formats(names[i], g.model);
         golden_free(&g);
     }
 }
@@ -283,7 +300,7 @@ static void packed_equals_dequantized(void **state)
     struct trace      packed, dense;
     (void)state;
     golden_load(&g, "llama3");
-    struct tsr_overlay *o = pack(g.model, "rtn", "4", "32");
+    struct tsr_overlay *o = pack(g.model, "rtn", "bits", "4", "group", "32");
     assert_true(generate(g.model, o, TSR_ACT_F32, TSR_F32, &reference, 0, &packed));
     for (uint64_t l = 0; l <= g.model->hp.layers; l++)
         for (int k = 0; k < TSR_LINEARS; k++) {
