@@ -76,8 +76,12 @@ void K(llm_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uin
         uint64_t k0 = s * w->seg, n = w->cols - k0 < w->seg ? w->cols - k0 : w->seg;
         for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
             uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
-            i8_tile_any(1, m, w->codes + panel * w->panel_bytes + k0 * PANEL,
-                        a->q + t * a->ldq + k0 * m, (n + 3) / 4, &sum[t - t0][0]);
+            for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS) {
+                const uint8_t *codes = w->codes + panel * w->panel_bytes + k0 * PANEL + 64 * v;
+#define CALL(i) i8_sums(i, codes, a->q + t * a->ldq + k0 * m, (n + 3) / 4, &sum[t - t0][16 * v])
+                TILE_SWITCH(m, CALL)
+#undef CALL
+            }
         }
     }
     for (uint64_t half = 0; half < 2; half++) {

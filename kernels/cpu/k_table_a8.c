@@ -74,25 +74,118 @@ static void expand_bytes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_
     }
 }
 
-/* acc = FMA((float)I, fl(sw * sa), acc) for m tokens. */
-INLINE void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t r, uint64_t t,
-                     uint64_t m, int32_t sum[][PANEL], float acc[][PANEL])
+/* One run, expanded to `bytes`, for all tokens of the chunk. */
+static void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t r,
+                     const uint8_t *bytes, uint64_t t0, uint64_t t1, float acc[][PANEL])
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
+    const uint64_t               steps = (u->k1 - u->k0 + 3) / 4;
     uint64_t                     at = (panel * w->groups + u->group) * PANEL;
-    for (uint64_t half = 0; half < 2; half++) {
-        const uint8_t *s = w->scales;
-        v16            sw = w->extra.shared ? v_load_bf16(s + 2 * (at + 16 * half))
-                                            : v_load((const float *)(const void *)s + at + 16 * half);
-        for (uint64_t i = 0; i < m; i++) {
-            v16    sa = v_set1(a->sa[u->block * a->tokens + t + i]);
-            i16v   n = vi_add(vi_load(&sum[i][16 * half]), vi_set1(a->sums[r * a->tokens + t + i]));
-            float *p = &acc[i][16 * half];
-            v_store(p, v_fma(vi_cvt(n), v_mul(sw, sa), v_load(p)));
+    for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS, at += 16 * ISA_VECS) {
+        v16 sw[ISA_VECS];
+        UNROLL
+        for (uint64_t i = 0; i < ISA_VECS; i++)
+            sw[i] = w->extra.shared ? v_load_bf16(w->scales + 2 * (at + 16 * i))
+                                    : v_load((const float *)(const void *)w->scales + at + 16 * i);
+        for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
+            const uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
+            const int8_t  *q = a->q + t * a->ldq + u->k0 * m;
+            const int32_t *start = a->sums + r * a->tokens + t;
+            const float   *sa = a->sa + u->block * a->tokens + t;
+            float         *to = &acc[t - t0][16 * v];
+#define CALL(i) i8_run(i, bytes + 64 * v, q, steps, start, sa, sw, to)
+            TILE_SWITCH(m, CALL)
+#undef CALL
         }
     }
 }
+
+/* One run of m tokens for 16 rows, looked up and multiplied in registers: q is [k/4][m][4], the run
+ * begins on a step, and what lies behind its end has zeros in q. */
+INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half, uint64_t r,
+                    const i16v table[4], const int m, float acc[][PANEL])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_run    *u = &w->runs[r];
+    const uint8_t *p = w->codes + panel * w->panel_bytes + u->k0 / TABLE_STEP * 512 + 256 * half;
+    const int8_t  *q = a->q + u->k0 * (uint64_t)m;
+    uint64_t       at = (panel * w->groups + u->group) * PANEL + 16 * half;
+#define TAKE(t)                                                                                    \
+    i16v c##t = t < m ? vi_set1(a->sums[r * a->tokens + t]) : vi_zero(), d##t = vi_zero();
+#define STEP(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        c##t = vi_dot4(c##t, lo[i], vi_four(q + 4 * (i * m + t)));                                 \
+        d##t = vi_dot4(d##t, hi[i], vi_four(q + 4 * ((4 + i) * m + t)));                           \
+    }
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        v16 s = v_mul(sw, v_set1(a->sa[u->block * a->tokens + t]));                                \
+        v_store(acc[t] + 16 * half,                                                                \
+                v_fma(vi_cvt(vi_add(c##t, d##t)), s, v_load(acc[t] + 16 * half)));                 \
+    }
+    FEW_EACH(TAKE)
+    for (uint64_t k = u->k0; k < u->k1; k += TABLE_STEP, p += 512, q += TABLE_STEP * (uint32_t)m) {
+        i16v lo[4], hi[4];
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            i16v codes = vi_load(p + 64 * i);
+            v_prefetch(p + 64 * i + 4096);
+            lo[i] = vb_lookup(table[i], vb_nibble(codes, 0));
+            hi[i] = vb_lookup(table[i], vb_nibble(codes, 1));
+        }
+        vb_transpose4(lo);
+        vb_transpose4(hi);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            FEW_EACH(STEP)
+        }
+    }
+    v16 sw = w->extra.shared ? v_load_bf16(w->scales + 2 * at)
+                             : v_load((const float *)(const void *)w->scales + at);
+    FEW_EACH(GIVE)
+#undef TAKE
+#undef STEP
+#undef GIVE
+}
+
+INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int m,
+                float seg[][TOKENS_MAX][PANEL])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const uint8_t               *t8 = w->extra.table8 + (w->extra.shared ? 0 : panel * 512);
+    /* the halves of a run one after the other: their bytes lie in turns */
+    for (uint64_t r = 0; r < w->nruns; r++)
+        for (uint64_t half = 0; half < 2; half++) {
+            i16v table[4];
+            UNROLL
+            for (int i = 0; i < 4; i++)
+                table[i] = vi_load(t8 + (w->extra.shared ? 0 : half * 256 + 64 * (uint64_t)i));
+            few_run(a, panel, half, r, table, m, seg[w->runs[r].segment]);
+        }
+}
+
+static void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
+                 float seg[][TOKENS_MAX][PANEL])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    uint8_t                      bytes[BLOCK * PANEL] __attribute__((aligned(64)));
+    for (uint64_t r = 0; r < w->nruns;) {
+        uint64_t last = r;
+        while (last + 1 < w->nruns && w->runs[last + 1].block == w->runs[r].block)
+            last++;
+        const uint64_t k0 = w->runs[r].k0;
+        if (w->extra.byte_codes)
+            expand_bytes(w, panel, k0, w->runs[last].k1, bytes);
+        else
+            expand_nibbles(w, panel, k0, w->runs[last].k1, bytes);
+        for (; r <= last; r++)
+            fold_run(a, panel, r, bytes + (w->runs[r].k0 - k0) * PANEL, t0, t1,
+                     seg[w->runs[r].segment]);
+    }
+}
+
+#define AHEAD_ROWS 2u
 
 /* Adds to the segments' sums what a panel's outliers say: o = FMA(x[k], d, o) from +0, acc + o.  The
  * loops over a row's outliers have one length, whatever segments they lie in: branches that can be
@@ -132,7 +225,9 @@ static void outliers_of_many(const struct tsr_cpu_linear8 *a, uint64_t panel, co
         for (uint64_t r = 0; r < 16; r++) {
             const uint64_t  at = (panel * PANEL + h + r) * n;
             const uint32_t *column = e->column + at;
-            for (uint64_t i = 0; i < n; i++) {
+            for (uint64_t i = 0; i < n; i++) { /* some rows ahead, into the first cache */
+                if (at + i + AHEAD_ROWS * n < w->panels * PANEL * n)
+                    v_prefetch(xt + column[i + AHEAD_ROWS * n] * stride);
                 v16 *c = &o[e->where[at + i]][r];
                 *c = v_fma(v_loadn(xt + column[i] * stride, m), v_set1(e->delta[at + i]), *c);
             }
@@ -166,28 +261,14 @@ void K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, u
 {
     const struct tsr_cpu_weight *w = a->w;
     float                        seg[SEGMENTS][TOKENS_MAX][PANEL];
-    int32_t                      sum[ISA_TOKENS][PANEL];
-    uint8_t                      bytes[BLOCK * PANEL] __attribute__((aligned(64)));
     for (uint64_t i = 0; i < SEGMENTS; i++)
         memset(seg[i], 0, (t1 - t0) * sizeof seg[i][0]);
-    for (uint64_t r = 0; r < w->nruns;) {
-        uint64_t last = r;
-        while (last + 1 < w->nruns && w->runs[last + 1].block == w->runs[r].block)
-            last++;
-        const uint64_t k0 = w->runs[r].k0;
-        if (w->extra.byte_codes)
-            expand_bytes(w, panel, k0, w->runs[last].k1, bytes);
-        else
-            expand_nibbles(w, panel, k0, w->runs[last].k1, bytes);
-        for (; r <= last; r++) {
-            const struct tsr_cpu_run *u = &w->runs[r];
-            for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
-                uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
-                i8_tile_any(0, m, bytes + (u->k0 - k0) * PANEL, a->q + t * a->ldq + u->k0 * m,
-                            (u->k1 - u->k0 + 3) / 4, &sum[0][0]);
-                fold_run(a, panel, r, t, m, sum, &seg[u->segment][t - t0]);
-            }
-        }
+    if (a->tokens <= DIRECT_MAX && w->aligned && !w->extra.byte_codes) {
+#define CALL(i) few(a, panel, i, seg)
+        FEW_SWITCH(a->tokens, CALL)
+#undef CALL
+    } else {
+        many(a, panel, t0, t1, seg);
     }
     if (w->extra.outliers)
         add_outliers(a, panel, t0, t1, seg);

@@ -6,50 +6,62 @@
 #include "k_decl.h"
 #include "k_tile.h"
 
-/* acc[t][PANEL] = sum over 4 * steps columns of code * q for m tokens and ISA_VECS vectors of rows,
- * added to what stands there if `more`.  q is [steps][m][4]. */
-INLINE void i8_tile(const int more, const int m, const uint8_t *codes, const int8_t *q,
-                    uint64_t steps, int32_t *acc)
-{
-#define TAKE(t)                                                                                    \
-    i16v c##t##a = vi_zero();                                                                      \
-    SECOND(i16v c##t##b = c##t##a;)                                                                \
-    if (more && t < m) {                                                                           \
-        c##t##a = vi_load(acc + t * PANEL);                                                        \
-        SECOND(c##t##b = vi_load(acc + t * PANEL + 16);)                                           \
-    }
-#define STEP(t)                                                                                    \
+#define I8_STEP(t)                                                                                 \
     if (t < m) {                                                                                   \
         i16v x = vi_four(q + 4 * t);                                                               \
         c##t##a = vi_dot4(c##t##a, wa, x);                                                         \
         SECOND(c##t##b = vi_dot4(c##t##b, wb, x);)                                                 \
     }
+#define I8_STEPS                                                                                   \
+    for (uint64_t i = 0; i < steps; i++, codes += 128, q += 4 * m) {                               \
+        i16v wa = vi_load(codes);                                                                  \
+        SECOND(i16v wb = vi_load(codes + 64);)                                                     \
+        TILE_EACH(I8_STEP)                                                                         \
+    }
+
+/* sum[t][PANEL] += sum over 4 * steps columns of code * q, for m tokens and ISA_VECS vectors of rows.
+ * q is [steps][m][4]. */
+INLINE void i8_sums(const int m, const uint8_t *codes, const int8_t *q, uint64_t steps,
+                    int32_t *sum)
+{
+#define TAKE(t)                                                                                    \
+    i16v c##t##a = vi_zero();                                                                      \
+    SECOND(i16v c##t##b = c##t##a;)                                                                \
+    if (t < m) {                                                                                   \
+        c##t##a = vi_load(sum + t * PANEL);                                                        \
+        SECOND(c##t##b = vi_load(sum + t * PANEL + 16);)                                           \
+    }
 #define GIVE(t)                                                                                    \
     if (t < m) {                                                                                   \
-        vb_store(acc + t * PANEL, c##t##a);                                                        \
-        SECOND(vb_store(acc + t * PANEL + 16, c##t##b);)                                           \
+        vb_store(sum + t * PANEL, c##t##a);                                                        \
+        SECOND(vb_store(sum + t * PANEL + 16, c##t##b);)                                           \
     }
     TILE_EACH(TAKE)
-    for (uint64_t i = 0; i < steps; i++, codes += 128, q += 4 * m) {
-        i16v wa = vi_load(codes);
-        SECOND(i16v wb = vi_load(codes + 64);)
-        TILE_EACH(STEP)
-    }
+    I8_STEPS
     TILE_EACH(GIVE)
 #undef TAKE
-#undef STEP
 #undef GIVE
 }
 
-INLINE void i8_tile_any(const int more, uint64_t m, const uint8_t *codes, const int8_t *q,
-                        uint64_t steps, int32_t *acc)
+/* acc[t][PANEL] = FMA((float)I, fl(sw * sa[t]), acc[t]) with I = start[t] + sum of code * q. */
+INLINE void i8_run(const int m, const uint8_t *codes, const int8_t *q, uint64_t steps,
+                   const int32_t *start, const float *sa, const v16 *sw, float *acc)
 {
-#define CALL(i) i8_tile(more, i, codes, q, steps, acc)
-    for (uint64_t v = 0; v < PANEL / 16;
-         v += ISA_VECS, codes += 64 * ISA_VECS, acc += 16 * ISA_VECS) {
-        TILE_SWITCH(m, CALL)
+#define TAKE(t)                                                                                    \
+    i16v c##t##a = t < m ? vi_set1(start[t]) : vi_zero();                                          \
+    SECOND(i16v c##t##b = c##t##a;)
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        float *p = acc + t * PANEL;                                                                \
+        v16    s = v_set1(sa[t]);                                                                  \
+        v_store(p, v_fma(vi_cvt(c##t##a), v_mul(sw[0], s), v_load(p)));                            \
+        SECOND(v_store(p + 16, v_fma(vi_cvt(c##t##b), v_mul(sw[1], s), v_load(p + 16)));)          \
     }
-#undef CALL
+    TILE_EACH(TAKE)
+    I8_STEPS
+    TILE_EACH(GIVE)
+#undef TAKE
+#undef GIVE
 }
 
 /* ((s0+s1)+(s2+s3))+((s4+s5)+(s6+s7)) */

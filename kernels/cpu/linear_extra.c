@@ -49,12 +49,7 @@ static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
     uint64_t    tile = j->c->k->tile, ldq = j->a.ldq;
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
-        int8_t  *dst = j->q + t0 * ldq;
-        for (uint64_t t = 0; t < m; t++) {
-            const int8_t *q = j->rows + (t0 + t) * ldq;
-            for (uint64_t k = 0; k < ldq; k += 4)
-                memcpy(dst + k * m + 4 * t, q + k, 4);
-        }
+        j->c->k->pack_q(j->q + t0 * ldq, j->rows + t0 * ldq, ldq, ldq, m);
     }
     return TSR_OK;
 }
@@ -67,9 +62,10 @@ static tsr_status transpose(void *arg, uint64_t begin, uint64_t end)
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t0 = b * TOKENS_MAX, m = cpu_min(TOKENS_MAX, j->a.tokens - t0);
         float   *dst = j->xt + t0 * cols;
-        for (uint64_t t = 0; t < m; t++)
-            for (uint64_t k = 0; k < cols; k++)
-                dst[k * m + t] = j->a.x[(t0 + t) * j->a.ldx + k];
+        for (uint64_t k0 = 0; k0 < cols; k0 += 16) /* both sides stay in the first cache */
+            for (uint64_t t = 0; t < m; t++)
+                for (uint64_t k = k0; k < cpu_min(k0 + 16, cols); k++)
+                    dst[k * m + t] = j->a.x[(t0 + t) * j->a.ldx + k];
     }
     return TSR_OK;
 }

@@ -271,7 +271,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
     w->group = !lut && f->group && f->group < d->cols ? f->group : d->cols;
     w->groups = lut ? 1 : tsr_format_groups(f, d->cols);
     w->layout = lut || f->element == TSR_MX_FP4_E2M1 ? W_TAB : W_FPX;
-    w->aligned = 1;
+    w->aligned = w->groups == 1 || w->group % TABLE_STEP == 0;
     uint64_t rows = w->panels * PANEL, total = 0;
     if (w->layout == W_FPX) {
         e->ebits = f->element >> 8;
