@@ -17,6 +17,7 @@
 
 /* One layer as the scheme quantizes it. */
 struct tsr_block_job {
+    struct tsr_registry          *registry;
     const struct tsr_model       *model;
     uint64_t                      layer;
     const struct tsr_quantizer   *q[TSR_LINEARS]; /* NULL: stays; one instance, one pointer */

@@ -1,11 +1,15 @@
-/* The loss of a block search: the layer's own half over the recorded inputs, with some linears
- * replaced, against the original.  The output of o is that of the attention and the output of
- * down that of the feed-forward, so both halves serve two sites each. */
+/* The loss of a block search: for q, k, v and gate, up the layer's own half over the recorded
+ * inputs, with some linears replaced, against the original; for o and down, whose own output
+ * counts, the product of the inputs and the change of the weights. */
 #include "block_internal.h"
 
 #include "base/mem.h"
+#include "tessera/linalg.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define STEP UINT64_C(512) /* rows of inputs at a time */
 
 static const struct part {
     enum tsr_stream_part part;
@@ -26,11 +30,10 @@ static tsr_status run(const struct block_view *v, int half, float *out, struct t
     return TSR_OK;
 }
 
-static tsr_status check_inputs(const struct block_view *v, int half, struct tsr_err *err)
+static tsr_status check_inputs(const struct block_view *v, enum tsr_site site, struct tsr_err *err)
 {
-    const struct tsr_quant_stats *in = &v->job->stats[parts[half].input];
-    if (v->job->stream && in->inputs && in->input_rows > 0 && v->job->sequence > 0 &&
-        in->cols == v->job->model->hp.hidden)
+    const struct tsr_quant_stats *in = v->job->stats ? &v->job->stats[site] : NULL;
+    if (v->job->stream && in && in->inputs && in->input_rows > 0 && v->job->sequence > 0)
         return TSR_OK;
     return tsr_fail(err, TSR_E_INPUT,
                     "layer %llu: the loss of a block search needs recorded inputs, which the "
@@ -66,16 +69,12 @@ static tsr_status replaced(struct block_view *v, uint64_t site, int half, float 
     return st;
 }
 
-tsr_status block_loss(void *ctx, uint64_t site, const struct tsr_matrix *const *linears,
-                      double *mse, struct tsr_err *err)
+static tsr_status loss_of_half(struct block_view *v, uint64_t site, int half,
+                               const struct tsr_matrix *const *linears, double *mse,
+                               struct tsr_err *err)
 {
-    struct block_view *v = ctx;
-    uint64_t           n;
-    if (site >= v->n)
-        return tsr_fail(err, TSR_E_INVAL, "a loss of site %llu, the block shows %llu",
-                        (unsigned long long)site, (unsigned long long)v->n);
-    int half = v->id[site] == TSR_SITE_ATTN_IN || v->id[site] == TSR_SITE_O_IN ? 0 : 1;
-    TSR_TRY(check_inputs(v, half, err));
+    uint64_t n;
+    TSR_TRY(check_inputs(v, parts[half].input, err));
     if (!tsr_mul(v->job->stats[parts[half].input].input_rows, v->job->model->hp.hidden, &n))
         return tsr_fail(err, TSR_E_NOMEM, "the sizes of a layer's outputs overflow");
     TSR_TRY(need_original(v, half, n, err));
@@ -91,4 +90,64 @@ tsr_status block_loss(void *ctx, uint64_t site, const struct tsr_matrix *const *
     *mse = sum / (double)n;
     free(out);
     return st;
+}
+
+/* Sum of (x dW^T)^2 over the inputs; y has room for STEP rows. */
+static tsr_status square_change(const struct block_view *v, const struct tsr_quant_stats *in,
+                                uint64_t rows, const float *dw, float *y, double *sum,
+                                struct tsr_err *err)
+{
+    const struct tsr_host      *host = tsr_registry_host(v->job->registry);
+    const struct tsr_linalg_v1 *la = host->service(host->ctx, TSR_LINALG);
+    if (!la)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "no backend offers " TSR_LINALG);
+    *sum = 0.0;
+    for (uint64_t first = 0; first < in->input_rows; first += STEP) {
+        uint64_t left = in->input_rows - first, n = left < STEP ? left : STEP;
+        memset(y, 0, n * rows * sizeof *y);
+        TSR_TRY(la->gemm(la->ctx, n, rows, in->cols, 1.0f, in->inputs + first * in->cols, in->cols,
+                         dw, in->cols, 1, y, rows, err));
+        for (uint64_t i = 0; i < n * rows; i++)
+            *sum += (double)y[i] * (double)y[i];
+    }
+    return TSR_OK;
+}
+
+static tsr_status loss_of_linear(struct block_view *v, uint64_t site,
+                                 const struct tsr_matrix *linear, double *mse, struct tsr_err *err)
+{
+    const struct tsr_quant_stats *in = &v->job->stats[v->id[site]];
+    const struct tsr_matrix      *w = v->list[site][0];
+    uint64_t                      size, step;
+    TSR_TRY(check_inputs(v, v->id[site], err));
+    if (!tsr_mul(w->rows, w->cols, &size) || !tsr_mul(w->rows, STEP, &step))
+        return tsr_fail(err, TSR_E_NOMEM, "the sizes of '%s' overflow", w->name);
+    float     *dw = tsr_new_aligned(size, sizeof *dw), *y = tsr_new_aligned(step, sizeof *y);
+    double     sum = 0.0;
+    tsr_status st = dw && y ? TSR_OK : tsr_fail_nomem(err, size * sizeof *dw, w->name);
+    for (uint64_t r = 0; r < w->rows && st == TSR_OK; r++) {
+        const float *was = (const float *)w->data + r * w->cols;
+        const float *is =
+            (const float *)(const void *)((const char *)linear->data + r * linear->row_stride);
+        for (uint64_t c = 0; c < w->cols; c++)
+            dw[r * w->cols + c] = is[c] - was[c];
+    }
+    if (st == TSR_OK)
+        st = square_change(v, in, w->rows, dw, y, &sum, err);
+    *mse = sum / (double)in->input_rows / (double)w->rows;
+    free(dw);
+    free(y);
+    return st;
+}
+
+tsr_status block_loss(void *ctx, uint64_t site, const struct tsr_matrix *const *linears,
+                      double *mse, struct tsr_err *err)
+{
+    struct block_view *v = ctx;
+    if (site >= v->n)
+        return tsr_fail(err, TSR_E_INVAL, "a loss of site %llu, the block shows %llu",
+                        (unsigned long long)site, (unsigned long long)v->n);
+    if (v->id[site] == TSR_SITE_O_IN || v->id[site] == TSR_SITE_DOWN_IN)
+        return loss_of_linear(v, site, linears[0], mse, err);
+    return loss_of_half(v, site, v->id[site] == TSR_SITE_FFN_IN, linears, mse, err);
 }

@@ -279,7 +279,8 @@ static tsr_status fold_layer(struct layer_work *k, struct tsr_calibration *c,
 {
     uint64_t             need;
     bool                 search;
-    struct tsr_block_job job = { .model = k->a->m,
+    struct tsr_block_job job = { .registry = k->a->registry,
+                                 .model = k->a->m,
                                  .layer = k->layer,
                                  .stats = k->stats ? k->stats->site : NULL,
                                  .sequence = k->stats ? k->stats->sequence : 0 };

@@ -255,9 +255,12 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
         OK(tsr_stream_run(l->s, l->h + i * LENGTH * m->hp.hidden, LENGTH, out, &err.err));
     tsr_stream_set_tap(l->s, NULL, NULL);
     free(out);
-    l->job = (struct tsr_block_job){
-        .model = m, .layer = at, .stats = l->stats, .sequence = LENGTH, .stream = l->s
-    };
+    l->job = (struct tsr_block_job){ .registry = registry,
+                                     .model = m,
+                                     .layer = at,
+                                     .stats = l->stats,
+                                     .sequence = LENGTH,
+                                     .stream = l->s };
     for (int i = 0; i < TSR_LINEARS; i++)
         l->job.q[i] = m->layers[at].lin[i].w.data ? &q : NULL;
 }
