@@ -7,12 +7,12 @@ DEMO=$ROOT/configs/demo
 
 # Every figure here is a function of model, texts and options alone, so a fixed part of the text
 # does; TSR_TEST_ALL takes all of it.
-windows=6
-[ "${2:-}" != small ] || windows=1
+windows=6 samples=32 groups='64 128'
+[ "${2:-}" != small ] || windows=1 samples=8 groups=128
 [ -z "${TSR_TEST_ALL:-}" ] || windows=1000
 arms=''
 for bits in 3 4; do
-    for group in 64 128; do
+    for group in $groups; do
         for use in rtn gptq; do
             arms+="        $use-$bits-$group: {quantize: {use: $use, bits: $bits, group: $group}}"$'\n'
         done
@@ -22,7 +22,7 @@ cat >"$WORK/job.yaml" <<JOB
 version: 1
 model: "@demo"
 pipeline:
-  - calibrate: {text: $DEMO/calibration.txt, samples: 32, seqlen: 256}
+  - calibrate: {text: $DEMO/calibration.txt, samples: $samples, seqlen: 256}
   - compare:
       arms:
 $arms      measure:
@@ -30,7 +30,7 @@ $arms      measure:
 JOB
 run run job.yaml --out job
 ok "the comparison succeeds, got $rc" test "$rc" = 0
-better='. as $r | [3, 4] | all(. as $b | [64, 128] | all(. as $g |
+better='. as $r | [3, 4] | all(. as $b | ['${groups/ /,}'] | all(. as $g |
     [$r.results.compare.arms[] | {(.name): .}] | add |
     (.["gptq-\($b)-\($g)"] | what) < (.["rtn-\($b)-\($g)"] | what)))'
 ok "nearer to the original than rtn at every width" json "def what: .kl.mean; $better" "$WORK/job/results.json"
