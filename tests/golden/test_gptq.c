@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "model/safetensors.h"
 #include "quant/quant.h"
+#include "tessera/linalg.h"
 #include "tessera/quantizer_report.h"
 
 #include <math.h>
@@ -544,6 +545,79 @@ static void test_no_hessian(void **state)
     f->destroy(q.self);
 }
 
+/* ---- a host that cannot ----------------------------------------------------------------- */
+
+static int  allocations; /* that succeed from now on */
+static long held;
+
+static void *scarce_alloc(void *ctx, uint64_t size, uint64_t align)
+{
+    (void)ctx;
+    void *p = allocations-- > 0 ? aligned_alloc(align, (size + align - 1) / align * align) : NULL;
+    held += p != NULL;
+    return p;
+}
+
+static void scarce_release(void *ctx, void *p, uint64_t size)
+{
+    (void)ctx;
+    (void)size;
+    held -= p != NULL;
+    free(p);
+}
+
+static int32_t stopped(void *ctx)
+{
+    (void)ctx;
+    return 1;
+}
+
+static const void *no_service(void *ctx, const char *id)
+{
+    (void)ctx;
+    (void)id;
+    return NULL;
+}
+
+static void test_host_that_cannot(void **state)
+{
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    const struct tsr_quantizer_v1 *f = found.iface;
+    const struct tsr_host         *real = tsr_registry_host(registry);
+    struct tsr_host                host = *real;
+    struct options                 o = defaults();
+    struct problem                 p = named_case("22_D_b4_g64_asym");
+    struct tsr_quant_stats         s = { .struct_size = sizeof s, .cols = p.cols, .hessian = p.h };
+    void                          *self = NULL, *prepared = NULL;
+    (void)state;
+    host.alloc = scarce_alloc;
+    host.release = scarce_release;
+    assert_int_equal(f->create(&host, &o, &self, &e.err), TSR_E_NOMEM);
+    for (int n = 0; n < 2; n++) { /* the site, the rows that are inverted at once */
+        allocations = 1;
+        must(f->create(&host, &o, &self, &e.err), &e);
+        allocations = n;
+        assert_int_equal(f->prepare(self, &s, &prepared, &e.err), TSR_E_NOMEM);
+        assert_null(prepared);
+        f->destroy(self);
+        assert_int_equal(held, 0);
+    }
+    allocations = 1;
+    host.service = no_service;
+    must(f->create(&host, &o, &self, &e.err), &e);
+    assert_int_equal(f->prepare(self, &s, &prepared, &e.err), TSR_E_DEVICE);
+    assert_non_null(strstr(e.text, TSR_LINALG));
+    f->destroy(self);
+    allocations = 3;
+    host.service = real->service;
+    host.cancelled = stopped;
+    must(f->create(&host, &o, &self, &e.err), &e);
+    assert_int_equal(f->prepare(self, &s, &prepared, &e.err), TSR_E_CANCELLED);
+    f->destroy(self);
+    assert_int_equal(held, 0);
+    close_case(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_damping),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_hessian),
+        cmocka_unit_test(test_host_that_cannot),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -16,7 +16,8 @@
 #include <tessera/linalg.h>
 #include <tessera/quantizer_report.h>
 
-#define GPTQ_LANES 64u
+#define GPTQ_LANES  64u
+#define GPTQ_SQUARE 64u /* rows and columns of a matrix that lie in a cache together */
 
 enum { GPTQ_PARAMS_AUTO, GPTQ_PARAMS_RANGE, GPTQ_PARAMS_WEIGHTED };
 
@@ -90,6 +91,9 @@ static inline void gptq_round(float *restrict code, float *restrict value, const
 tsr_status gptq_site_create(const struct gptq *q, const struct tsr_quant_stats *stats,
                             struct gptq_site **out, struct tsr_err *err);
 void       gptq_site_destroy(const struct gptq *q, struct gptq_site *s);
+
+/* factor.c: s->factor holds the damped Hessian in reversed order; L in its place */
+tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *s, struct tsr_err *err);
 
 /* params.c: scales and zero points */
 tsr_status gptq_load(struct gptq_tile *t, struct tsr_err *err);

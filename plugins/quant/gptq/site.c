@@ -1,4 +1,4 @@
-/* site.c - once per set of linears with one input: the Hessian damped, inverted and factored. */
+/* site.c - once per set of linears with one input: the Hessian checked, damped and factored. */
 #include "gptq.h"
 
 #define MAX_RETRIES   40u
@@ -39,7 +39,22 @@ static tsr_status allocate(const struct gptq *q, uint64_t cols, struct gptq_site
     return TSR_OK;
 }
 
-/* The statistics come from outside: finite, not negative on the diagonal, symmetric. */
+static tsr_status check_pair(const float *h, uint64_t n, uint64_t i, uint64_t j,
+                             struct tsr_err *err)
+{
+    float a = h[i * n + j], b = h[j * n + i];
+    float room = ASYMMETRY * sqrtf(h[i * n + i]) * sqrtf(h[j * n + j]);
+    if (fabsf(a - b) <= room && isfinite(a))
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_NUMERIC,
+                    "the Hessian is %g at (%llu, %llu) and %g at (%llu, %llu); it must be finite "
+                    "and symmetric",
+                    (double)a, (unsigned long long)i, (unsigned long long)j, (double)b,
+                    (unsigned long long)j, (unsigned long long)i);
+}
+
+/* The statistics come from outside: finite, not negative on the diagonal, symmetric.  In squares,
+ * so that both halves come from a cache. */
 static tsr_status check(const float *h, uint64_t n, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -49,18 +64,14 @@ static tsr_status check(const float *h, uint64_t n, struct tsr_err *err)
                             "the Hessian's diagonal is %g at column %llu; it must be finite and "
                             "not negative",
                             (double)d, (unsigned long long)i);
-        for (uint64_t j = 0; j < i; j++) {
-            float a = h[i * n + j], b = h[j * n + i];
-            float room = ASYMMETRY * sqrtf(d) * sqrtf(h[j * n + j]);
-            if (!(fabsf(a - b) <= room) || !isfinite(a))
-                return tsr_fail(err, TSR_E_NUMERIC,
-                                "the Hessian is %g at (%llu, %llu) and %g at (%llu, %llu); it must "
-                                "be finite and symmetric",
-                                (double)a, (unsigned long long)i, (unsigned long long)j, (double)b,
-                                (unsigned long long)j, (unsigned long long)i);
-        }
     }
-    return TSR_OK;
+    tsr_status st = TSR_OK;
+    for (uint64_t p = 0; p < n; p += GPTQ_SQUARE)
+        for (uint64_t q = 0; q <= p; q += GPTQ_SQUARE)
+            for (uint64_t i = p; i < gptq_min(p + GPTQ_SQUARE, n); i++)
+                for (uint64_t j = q; j < gptq_min(q + GPTQ_SQUARE, i) && st == TSR_OK; j++)
+                    st = check_pair(h, n, i, j, err);
+    return st;
 }
 
 /* A column without inputs counts as 1 on the diagonal, in the mean and in the order. */
@@ -101,38 +112,44 @@ static void sort_columns(const float *h, uint64_t n, uint64_t *v)
     }
 }
 
-/* The damped Hessian, its columns and rows in s->order, into s->factor. */
+/* The damped Hessian into s->factor, its columns and rows in s->order from behind. */
 static void fill(struct gptq_site *s, const float *h)
 {
     uint64_t n = s->cols;
     for (uint64_t i = 0; i < n; i++) {
-        const float *from = h + s->order[i] * n;
+        uint64_t     row = s->order[n - 1 - i];
+        const float *from = h + row * n;
         float       *to = s->factor + i * n;
         for (uint64_t j = 0; j < n; j++)
-            to[j] = from[s->order[j]];
-        to[i] = diagonal(h, n, s->order[i]) + s->ridge;
+            to[j] = from[s->order[n - 1 - j]];
+        to[i] = diagonal(h, n, row) + s->ridge;
     }
 }
 
-/* H -> H^-1 -> L with H^-1 = L L^T, in place.  TSR_E_NUMERIC where F32 does not carry it. */
-static tsr_status factorize(struct gptq_site *s, const float *h, struct tsr_err *err)
+/* 1 / (H^-1)_kk, the diagonal from the rows of L.  TSR_E_NUMERIC where F32 does not carry it. */
+static tsr_status weigh(struct gptq_site *s, const float *h, struct tsr_err *err)
 {
-    const struct tsr_linalg_v1 *la = s->la;
-    uint64_t                    n = s->cols, pivot = 0;
-    fill(s, h);
-    tsr_status st = la->cholesky(la->ctx, n, s->factor, n, &pivot, err);
-    if (st == TSR_OK)
-        st = la->cholesky_inverse(la->ctx, n, s->factor, n, err);
-    if (st != TSR_OK)
-        return st;
+    uint64_t n = s->cols;
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t k = s->order[i];
-        float    v = s->factor[i * n + i];
-        if (!(v > 0.0f) || !isfinite(v))
-            return tsr_fail(err, TSR_E_NUMERIC, "the inverse has %g on its diagonal", (double)v);
-        s->weight[k] = h[k * n + k] == 0.0f ? 0.0f : 1.0f / v;
+        const float *l = s->factor + i * n;
+        uint64_t     k = s->order[i];
+        double       sum = 0.0;
+        for (uint64_t j = 0; j <= i; j++)
+            sum += (double)l[j] * (double)l[j];
+        float v = (float)(1.0 / sum);
+        if (!(v > 0.0f) || !isfinite(v) || !(l[i] > 0.0f))
+            return tsr_fail(err, TSR_E_NUMERIC, "the inverse has %g on its diagonal", sum);
+        s->weight[k] = h[k * n + k] == 0.0f ? 0.0f : v;
     }
-    return la->cholesky(la->ctx, n, s->factor, n, &pivot, err);
+    return TSR_OK;
+}
+
+static tsr_status factorize(const struct gptq *q, struct gptq_site *s, const float *h,
+                            struct tsr_err *err)
+{
+    fill(s, h);
+    tsr_status st = gptq_factorize(q, s, err);
+    return st == TSR_OK ? weigh(s, h, err) : st;
 }
 
 static tsr_status damped(const struct gptq *q, struct gptq_site *s, const float *h,
@@ -145,7 +162,7 @@ static tsr_status damped(const struct gptq *q, struct gptq_site *s, const float 
     s->damping = q->damp;
     for (;;) {
         s->ridge = (float)(s->damping * mean);
-        tsr_status st = factorize(s, h, err);
+        tsr_status st = factorize(q, s, h, err);
         if (st != TSR_E_NUMERIC)
             return st;
         if (s->retries == MAX_RETRIES)
