@@ -159,15 +159,24 @@ static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d
 
 #define CODES 64u /* unpacked at once: whole steps of every layout, whole bytes of every width */
 
-/* n codes of a row's bit stream that begins at p and has `left` bytes, zeros behind them. */
+/* n codes of a row's bit stream that begins at p and has `left` bytes, zeros behind them.  Eight
+ * codes at once: two fours apart to 32 bits each, then twos to 16, then ones to 8. */
 static void unpack(const uint8_t *p, uint64_t left, uint64_t n, uint32_t bits, uint8_t out[CODES])
 {
-    memset(out, 0, CODES);
-    for (uint64_t i = 0; i < n; i += 8) { /* eight codes are `bits` bytes */
-        uint64_t v = 0, used = cpu_min(i / 8 * bits, left);
-        memcpy(&v, p + used, left - used >= 8 ? 8 : left - used);
-        for (uint64_t c = 0; c < 8; c++)
-            out[i + c] = (uint8_t)(v >> (c * bits) & ((1u << bits) - 1u));
+    const uint64_t one = (UINT64_C(1) << bits) - 1, two = (UINT64_C(1) << 2 * bits) - 1,
+                   four = (UINT64_C(1) << 4 * bits) - 1;
+    const uint64_t ones = one * UINT64_C(0x0001000100010001),
+                   twos = two * UINT64_C(0x0000000100000001);
+    for (uint64_t i = 0; i < n; i += 8) {
+        uint64_t v = 0, used = i / 8 * bits; /* eight codes are `bits` bytes */
+        if (left >= used + 8)
+            memcpy(&v, p + used, 8);
+        else
+            memcpy(&v, p + used, left - used);
+        v = (v & four) | (v >> 4 * bits & four) << 32;
+        v = (v & twos) | (v >> 2 * bits & twos) << 16;
+        v = (v & ones) | (v >> bits & ones) << 8;
+        memcpy(out + i, &v, 8);
     }
     memset(out + n, 0, CODES - n);
 }
