@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "pipeline/quantize.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,10 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     struct tsr_diag       *d = NULL;
     struct tsr_job        *job = NULL;
     (void)n_args;
+    /* glibc would raise these with every large block that is freed, up to 64 MiB that are kept:
+     * what a layer gave back is to be gone, or the statement of memory would not hold */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 4 << 20);
     TSR_TRY(sort(&q, opts, err));
     struct tsr_job_options jo = { .out = q.out,
                                   .sets = c->sets,
