@@ -164,6 +164,13 @@ static tsr_status store_pair(struct tsr_args *a, const char *flag, size_t len, c
     return st;
 }
 
+/* "--bits", "-o"; not "-1". */
+static bool is_option(const char *arg)
+{
+    char c = arg[0] == '-' ? arg[1] : '\0';
+    return c == '-' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 static tsr_status long_option(struct tsr_args *a, char **argv, int argc, int *i,
                               struct tsr_err *err)
 {
@@ -202,6 +209,9 @@ static tsr_status long_option(struct tsr_args *a, char **argv, int argc, int *i,
         store_bool(&t, true);
         return TSR_OK;
     }
+    /* a plugin's switch cannot be told from its options that take a value: --act-order --bits 3 */
+    if (!value && step && !t.option && (*i + 1 >= argc || is_option(argv[*i + 1])))
+        return store_pair(a, flag, len, "true", err);
     if (!value) {
         if (*i + 1 >= argc)
             return tsr_fail(err, TSR_E_INPUT, "--%.*s needs a value", (int)len, flag);

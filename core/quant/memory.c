@@ -13,8 +13,10 @@
 
 #define RUN_WEIGHTS (UINT64_C(1) << 16) /* as matrix.c cuts runs of rows */
 #define UNIT_STEP   64u
-#define STACK       (UINT64_C(1) << 18) /* of a worker, and what its allocator keeps */
-#define IO          (UINT64_C(8) << 20) /* buffers of files, JSON, lists */
+#define STACK       (UINT64_C(1) << 18)  /* of a worker, and what its allocator keeps */
+#define IO          (UINT64_C(8) << 20)  /* buffers of files, JSON, lists */
+#define PACKS       (UINT64_C(32) << 20) /* most that linear algebra packs at once, ... */
+#define PACK_DEPTH  1024u                /* ... but never fewer columns than this */
 
 uint64_t tsr_memory_now(void)
 {
@@ -113,6 +115,21 @@ static tsr_status layers(struct sizes *z, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* Both factors of a product of [cols, depth], packed by the linear algebra service, which keeps its
+ * scratch: none where nobody asks for a Hessian. */
+static uint64_t packs(const struct sizes *z, uint64_t depth)
+{
+    uint64_t widest = 0;
+    for (int i = 0; i < TSR_SITES; i++)
+        widest = larger(widest, tsr_site_cols(z->m, (enum tsr_site)i));
+    if (!(z->need & TSR_NEED_HESSIAN))
+        return 0;
+    uint64_t column = times(2 * (widest + 128), 4);
+    uint64_t all = times(column, larger(depth, widest)), part = times(column, PACK_DEPTH);
+    part = larger(part, PACKS);
+    return all < part ? all : part;
+}
+
 /* Statistics of one layer, and the moments of all. */
 static uint64_t statistics(const struct sizes *z, const struct tsr_calibrate_options *c)
 {
@@ -151,7 +168,8 @@ static tsr_status phases(struct sizes *z, const struct tsr_calibrate_options *c,
         TSR_TRY(tsr_calibration_memory(z->m, c, z->need, &run, err));
         if (z->blocks)
             TSR_TRY(block_search(z, c, &search, err));
-        out->calibrate = plus(plus(run, z->layer), common);
+        out->calibrate = plus(plus(run, z->layer), plus(packs(z, c->seqlen), common));
+        search = plus(search, packs(z, c->seqlen));
     }
     uint64_t stats = c ? statistics(z, c) : 0;
     out->quantize = plus(plus(z->layer, z->work), plus(plus(stats, search), common));

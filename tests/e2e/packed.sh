@@ -134,6 +134,21 @@ run "${QUANTIZE[@]}" --sequential -o seq3
 ok "sequential resumes" test "$rc" = 0
 ok "to the same bytes" same seq seq3
 
+# ---- second order ----------------------------------------------------------------------------
+GPTQ=(quantize @demo --use gptq --bits 3 --act-order --group -1 --text "$DEMO/calibration.txt" --samples 8 --seqlen 64)
+run "${GPTQ[@]}" -o gptq --json
+ok "gptq" test "$rc" = 0
+ok "loss, rtn's loss, damping and seconds of every linear" json \
+    '.results.quantize.linears | length == 42 and all(.loss > 0 and .loss < .rtn_loss and .damping > 0 and .seconds > 0)' "$WORK/out"
+cp "$WORK/out" "$WORK/told"
+cp -r "$WORK/gptq" "$WORK/gptq2"
+rm "$WORK"/gptq2/{results,packed}.json "$WORK"/gptq2/layer-0000[4-5].safetensors
+run "${GPTQ[@]}" -o gptq2 --json
+ok "gptq resumes" test "$rc" = 0
+ok "to the same bytes" same gptq gptq2
+ok "and tells the same of what was done before" test \
+    "$(jq -c '[.results.quantize.linears[:28][]]' "$WORK/told")" = "$(jq -c '[.results.quantize.linears[:28][]]' "$WORK/out")"
+
 # ---- memory ----------------------------------------------------------------------------------
 run "${QUANTIZE[@]}" --dry-run --json
 ok "the statement" json '.memory | .peak >= .process and .quantize > 0 and .calibrate > 0' "$WORK/out"
