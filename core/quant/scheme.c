@@ -125,7 +125,7 @@ static tsr_status fill(const struct tsr_scheme *s, struct choice *c, const struc
         return tsr_fail_nomem(err, k->options_size, use);
     memset(c->options, 0, k->options_size);
     struct tsr_optset set = { k->options, k->n_options, k->option_stride, c->options };
-    char              what[128];
+    char              what[160];
     (void)snprintf(what, sizeof what, "%s with quantizer '%s'", s->what, use);
     /* ours are not in the map any more; naming them makes the hint for a misspelt one right */
     static const char *const ours[] = { "use",    "rules",   "on_unsupported", "sequential",
@@ -282,7 +282,8 @@ tsr_status tsr_scheme_create(struct tsr_scheme **out, struct tsr_registry *r,
     struct tsr_scheme *s = tsr_new(1, sizeof *s);
     if (!s)
         return tsr_fail_nomem(err, sizeof *s, what);
-    *s = (struct tsr_scheme){ .registry = r, .map = map, .what = what };
+    *s = (struct tsr_scheme){ .registry = r, .map = map };
+    (void)snprintf(s->what, sizeof s->what, "%s", what);
     uint64_t   before = tsr_diag_errors(d);
     tsr_status st = read_scheme(s, keys, d, err);
     if (st != TSR_OK || tsr_diag_errors(d) != before) {

@@ -16,7 +16,7 @@ struct rule {
 struct tsr_scheme {
     struct tsr_registry   *registry;
     const struct tsr_node *map;
-    const char            *what;
+    char                   what[112]; /* in front of messages: "step 'quantize'" */
     struct tsr_scheme_keys keys;
     struct rule           *rules;
     uint64_t               n_rules;
