@@ -39,7 +39,7 @@ struct tsr_cpu_extra {
 struct tsr_cpu_linear8 {
     const struct tsr_cpu_weight *w;
     uint64_t                     tokens;
-    const int8_t                *q; /* per tile of `tile` tokens: [ldq/4][tokens of it][4] */
+    const int8_t                *q; /* per tile of `tile8` tokens: [ldq/4][tokens of it][4] */
     uint64_t                     ldq;
     const float                 *sa;   /* [nblocks][tokens]; LLM: [tokens], NaN: x is not finite */
     const int32_t               *sums; /* [nruns][tokens]: -128 * sum of q; LLM: [tokens] */

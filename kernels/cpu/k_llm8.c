@@ -74,12 +74,12 @@ void K(llm_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uin
     memset(sum, 0, (t1 - t0) * sizeof sum[0]);
     for (uint64_t s = 0; s < w->nseg; s++) {
         uint64_t k0 = s * w->seg, n = w->cols - k0 < w->seg ? w->cols - k0 : w->seg;
-        for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
-            uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
+        for (uint64_t t = t0; t < t1; t += ISA_TOKENS8) {
+            uint64_t m = a->tokens - t < ISA_TOKENS8 ? a->tokens - t : ISA_TOKENS8;
             for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS) {
                 const uint8_t *codes = w->codes + panel * w->panel_bytes + k0 * PANEL + 64 * v;
 #define CALL(i) i8_sums(i, codes, a->q + t * a->ldq + k0 * m, (n + 3) / 4, &sum[t - t0][16 * v])
-                TILE_SWITCH(m, CALL)
+                TILE8_SWITCH(m, CALL)
 #undef CALL
             }
         }

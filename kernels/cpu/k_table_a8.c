@@ -74,6 +74,17 @@ static void expand_bytes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_
     }
 }
 
+/* Sums of a panel by segment and token. */
+struct sums {
+    float (*v)[PANEL];
+    uint64_t tokens;
+};
+
+INLINE float (*sums_of(struct sums s, uint64_t segment))[PANEL]
+{
+    return s.v + segment * s.tokens;
+}
+
 /* One run, expanded to `bytes`, for all tokens of the chunk. */
 static void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t r,
                      const uint8_t *bytes, uint64_t t0, uint64_t t1, float acc[][PANEL])
@@ -88,14 +99,14 @@ static void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t r
         for (uint64_t i = 0; i < ISA_VECS; i++)
             sw[i] = w->extra.shared ? v_load_bf16(w->scales + 2 * (at + 16 * i))
                                     : v_load((const float *)(const void *)w->scales + at + 16 * i);
-        for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
-            const uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
+        for (uint64_t t = t0; t < t1; t += ISA_TOKENS8) {
+            const uint64_t m = a->tokens - t < ISA_TOKENS8 ? a->tokens - t : ISA_TOKENS8;
             const int8_t  *q = a->q + t * a->ldq + u->k0 * m;
             const int32_t *start = a->sums + r * a->tokens + t;
             const float   *sa = a->sa + u->block * a->tokens + t;
             float         *to = &acc[t - t0][16 * v];
 #define CALL(i) i8_run(i, bytes + 64 * v, q, steps, start, sa, sw, to)
-            TILE_SWITCH(m, CALL)
+            TILE8_SWITCH(m, CALL)
 #undef CALL
         }
     }
@@ -149,8 +160,7 @@ INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t ha
 #undef GIVE
 }
 
-INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int m,
-                float seg[][TOKENS_MAX][PANEL])
+INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int m, struct sums seg)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint8_t               *t8 = w->extra.table8 + (w->extra.shared ? 0 : panel * 512);
@@ -161,12 +171,12 @@ INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int m,
             UNROLL
             for (int i = 0; i < 4; i++)
                 table[i] = vi_load(t8 + (w->extra.shared ? 0 : half * 256 + 64 * (uint64_t)i));
-            few_run(a, panel, half, r, table, m, seg[w->runs[r].segment]);
+            few_run(a, panel, half, r, table, m, sums_of(seg, w->runs[r].segment));
         }
 }
 
 static void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
-                 float seg[][TOKENS_MAX][PANEL])
+                 struct sums seg)
 {
     const struct tsr_cpu_weight *w = a->w;
     uint8_t                      bytes[BLOCK * PANEL] __attribute__((aligned(64)));
@@ -181,7 +191,7 @@ static void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, u
             expand_nibbles(w, panel, k0, w->runs[last].k1, bytes);
         for (; r <= last; r++)
             fold_run(a, panel, r, bytes + (w->runs[r].k0 - k0) * PANEL, t0, t1,
-                     seg[w->runs[r].segment]);
+                     sums_of(seg, w->runs[r].segment));
     }
 }
 
@@ -191,7 +201,7 @@ static void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, u
  * loops over a row's outliers have one length, whatever segments they lie in: branches that can be
  * foreseen. */
 static void outliers_of_one(const struct tsr_cpu_linear8 *a, uint64_t panel, const float *x,
-                            float seg[][TOKENS_MAX][PANEL], uint64_t t)
+                            struct sums seg, uint64_t t)
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_extra  *e = &w->extra;
@@ -206,13 +216,13 @@ static void outliers_of_one(const struct tsr_cpu_linear8 *a, uint64_t panel, con
     }
     for (uint64_t s = 0; s < w->nseg; s++)
         for (uint64_t h = 0; h < PANEL; h += 16)
-            v_store(&seg[s][t][h], v_add(v_load(&seg[s][t][h]), v_load(&o[s][h])));
+            v_store(&sums_of(seg, s)[t][h],
+                    v_add(v_load(&sums_of(seg, s)[t][h]), v_load(&o[s][h])));
 }
 
 /* m tokens, at most 16: lanes are tokens until the sums are whole.  xt is [k][stride]. */
 static void outliers_of_many(const struct tsr_cpu_linear8 *a, uint64_t panel, const float *xt,
-                             uint64_t stride, uint64_t m, float seg[][TOKENS_MAX][PANEL],
-                             uint64_t t)
+                             uint64_t stride, uint64_t m, struct sums seg, uint64_t t)
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_extra  *e = &w->extra;
@@ -235,7 +245,7 @@ static void outliers_of_many(const struct tsr_cpu_linear8 *a, uint64_t panel, co
         for (uint64_t s = 0; s < w->nseg; s++) {
             v_transpose16(o[s]);
             for (uint64_t i = 0; i < m; i++) {
-                float *p = &seg[s][t + i][h];
+                float *p = &sums_of(seg, s)[t + i][h];
                 v_store(p, v_add(v_load(p), o[s][i]));
             }
         }
@@ -243,7 +253,7 @@ static void outliers_of_many(const struct tsr_cpu_linear8 *a, uint64_t panel, co
 }
 
 static void add_outliers(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
-                         float seg[][TOKENS_MAX][PANEL])
+                         struct sums seg)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               chunk = t0 / TOKENS_MAX * TOKENS_MAX;
@@ -257,26 +267,47 @@ static void add_outliers(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64
         outliers_of_many(a, panel, xt + t, stride, t1 - t0 - t < 16 ? t1 - t0 - t : 16, seg, t);
 }
 
-void K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1)
+/* Outliers, the tree and the bias. */
+static void finish(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
+                   struct sums seg)
 {
-    const struct tsr_cpu_weight *w = a->w;
-    float                        seg[SEGMENTS][TOKENS_MAX][PANEL];
-    for (uint64_t i = 0; i < SEGMENTS; i++)
-        memset(seg[i], 0, (t1 - t0) * sizeof seg[i][0]);
-    if (a->tokens <= DIRECT_MAX && w->aligned && !w->extra.byte_codes) {
-#define CALL(i) few(a, panel, i, seg)
-        FEW_SWITCH(a->tokens, CALL)
-#undef CALL
-    } else {
-        many(a, panel, t0, t1, seg);
-    }
-    if (w->extra.outliers)
+    if (a->w->extra.outliers)
         add_outliers(a, panel, t0, t1, seg);
     for (uint64_t t = t0; t < t1; t++)
         for (uint64_t h = 0; h < 2; h++) {
             v16 s[SEGMENTS];
             for (uint64_t i = 0; i < SEGMENTS; i++)
-                s[i] = v_load(&seg[i][t - t0][16 * h]);
+                s[i] = v_load(&sums_of(seg, i)[t - t0][16 * h]);
             i8_put(a, panel * PANEL + 16 * h, t, i8_tree(s));
         }
+}
+
+/* A large frame is touched page by page on entry: decode has its own. */
+static __attribute__((noinline)) void large(const struct tsr_cpu_linear8 *a, uint64_t panel,
+                                            uint64_t t0, uint64_t t1)
+{
+    float             v[SEGMENTS * TOKENS_MAX][PANEL];
+    const struct sums seg = { v, t1 - t0 };
+    memset(v, 0, SEGMENTS * (t1 - t0) * sizeof v[0]);
+    many(a, panel, t0, t1, seg);
+    finish(a, panel, t0, t1, seg);
+}
+
+static __attribute__((noinline)) void small(const struct tsr_cpu_linear8 *a, uint64_t panel)
+{
+    float             v[SEGMENTS * DIRECT_MAX][PANEL];
+    const struct sums seg = { v, a->tokens };
+    memset(v, 0, SEGMENTS * a->tokens * sizeof v[0]);
+#define CALL(i) few(a, panel, i, seg)
+    FEW_SWITCH(a->tokens, CALL)
+#undef CALL
+    finish(a, panel, 0, a->tokens, seg);
+}
+
+void K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1)
+{
+    if (a->tokens <= DIRECT_MAX && a->w->aligned && !a->w->extra.byte_codes)
+        small(a, panel);
+    else
+        large(a, panel, t0, t1);
 }

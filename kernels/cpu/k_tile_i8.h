@@ -16,7 +16,7 @@
     for (uint64_t i = 0; i < steps; i++, codes += 128, q += 4 * m) {                               \
         i16v wa = vi_load(codes);                                                                  \
         SECOND(i16v wb = vi_load(codes + 64);)                                                     \
-        TILE_EACH(I8_STEP)                                                                         \
+        TILE8_EACH(I8_STEP)                                                                        \
     }
 
 /* sum[t][PANEL] += sum over 4 * steps columns of code * q, for m tokens and ISA_VECS vectors of rows.
@@ -36,9 +36,9 @@ INLINE void i8_sums(const int m, const uint8_t *codes, const int8_t *q, uint64_t
         vb_store(sum + t * PANEL, c##t##a);                                                        \
         SECOND(vb_store(sum + t * PANEL + 16, c##t##b);)                                           \
     }
-    TILE_EACH(TAKE)
+    TILE8_EACH(TAKE)
     I8_STEPS
-    TILE_EACH(GIVE)
+    TILE8_EACH(GIVE)
 #undef TAKE
 #undef GIVE
 }
@@ -57,9 +57,9 @@ INLINE void i8_run(const int m, const uint8_t *codes, const int8_t *q, uint64_t 
         v_store(p, v_fma(vi_cvt(c##t##a), v_mul(sw[0], s), v_load(p)));                            \
         SECOND(v_store(p + 16, v_fma(vi_cvt(c##t##b), v_mul(sw[1], s), v_load(p + 16)));)          \
     }
-    TILE_EACH(TAKE)
+    TILE8_EACH(TAKE)
     I8_STEPS
-    TILE_EACH(GIVE)
+    TILE8_EACH(GIVE)
 #undef TAKE
 #undef GIVE
 }

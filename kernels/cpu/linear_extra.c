@@ -46,7 +46,7 @@ static tsr_status prepare_rows(void *arg, uint64_t begin, uint64_t end)
 static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
 {
     struct job *j = arg;
-    uint64_t    tile = j->c->k->tile, ldq = j->a.ldq;
+    uint64_t    tile = j->c->k->tile8, ldq = j->a.ldq;
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
         j->c->k->pack_q(j->q + t0 * ldq, j->rows + t0 * ldq, ldq, ldq, m);
@@ -116,7 +116,7 @@ static tsr_status prepare(struct tsr_cpu *c, struct job *j, struct tsr_err *err)
     j->a.found = j->found = (uint32_t *)(void *)(p + found);
     j->a.nfound = j->nfound = (uint64_t *)(void *)(p + nfound);
     if ((st = tsr_cpu_for(c, T, w->cols * 4, prepare_rows, j)) != TSR_OK ||
-        (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile), w->cols * c->k->tile, pack_tiles, j)) !=
+        (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_tiles, j)) !=
             TSR_OK ||
         !w->extra.outliers)
         return st;

@@ -239,7 +239,7 @@ static inline i16v vi_load_i8(const void *p)
 {
     i16v v;
     for (int l = 0; l < 16; l++)
-        v.i[l] = ((const int8_t *)p)[l];
+        v.i[l] = (int32_t)(((const uint8_t *)p)[l] ^ 128u) - 128;
     return v;
 }
 static inline i16v vi_and(i16v v, int32_t mask)
