@@ -217,6 +217,22 @@ static void linear_wide(void **state)
     free(x);
 }
 
+/* More tokens than go through a panel together, segments and rows with tails. */
+static void linear_many_tokens(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = { 2, 3, 4, 8 };
+    float                *x = rnd_new(101 * 500, 1.0f);
+    for (int i = 0; i < 4; i++) {
+        struct wt w;
+        wt_int(&w, 35, 500, bits[i], i % 2 ? 64 : 0, TSR_F16,
+               i < 2 ? TSR_ZERO_MID : TSR_ZERO_STORED);
+        check_weight(&w, 101, x, i % 2);
+        wt_free(&w);
+    }
+    free(x);
+}
+
 /* 2 and 3 bits take what they say; whole panels and steps, no scale stored for a tail. */
 static void few_bits_take_few_bytes(void **state)
 {
@@ -359,6 +375,7 @@ int main(void)
         cmocka_unit_test(linear_float_follows_the_page),
         cmocka_unit_test(linear_int_follows_the_page),
         cmocka_unit_test(linear_wide),
+        cmocka_unit_test(linear_many_tokens),
         cmocka_unit_test(few_bits_take_few_bytes),
         cmocka_unit_test(strange_activations),
         cmocka_unit_test(extreme_codes),
