@@ -24,6 +24,8 @@
 #define SECOND(x)
 #endif
 
+_Static_assert(LA_SOLVE == 32, "small triangles take two vectors");
+
 #define PACK_COLS 16u
 
 /* Accumulators are scalars by name: compilers keep arrays in memory. */
@@ -202,21 +204,33 @@ static void solve_right(const float *l, uint64_t ldl, uint64_t n, float *x, uint
     }
 }
 
+/* On columns of L that lie along lanes; what is above the diagonal is computed and not used. */
 static uint64_t factor(float *a, uint64_t lda, uint64_t n)
 {
-    for (uint64_t k = 0; k < n; k++) {
-        float d = a[k * lda + k];
+    float    t[LA_SOLVE][LA_SOLVE] = { { 0 } };
+    uint64_t k = 0;
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j <= i; j++)
+            t[j][i] = a[i * lda + j];
+    for (; k < n; k++) {
+        float d = t[k][k];
         if (!(d > 0.0f && d <= FLT_MAX))
-            return k;
+            break;
         d = sqrtf(d);
-        a[k * lda + k] = d;
-        for (uint64_t i = k + 1; i < n; i++)
-            a[i * lda + k] /= d;
-        for (uint64_t i = k + 1; i < n; i++)
-            for (uint64_t j = k + 1; j <= i; j++)
-                a[i * lda + j] = fmaf(-a[i * lda + k], a[j * lda + k], a[i * lda + j]);
+        v16 lo = v_div(v_load(t[k]), v_set1(d)), hi = v_div(v_load(t[k] + 16), v_set1(d));
+        v_store(t[k], lo);
+        v_store(t[k] + 16, hi);
+        t[k][k] = d;
+        for (uint64_t j = k + 1; j < n; j++) {
+            v16 f = v_set1(-t[k][j]);
+            v_store(t[j], v_fma(f, lo, v_load(t[j])));
+            v_store(t[j] + 16, v_fma(f, hi, v_load(t[j] + 16)));
+        }
     }
-    return n;
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j <= i; j++)
+            a[i * lda + j] = t[j][i];
+    return k;
 }
 
 static void symv(const float *a, uint64_t lda, uint64_t rows, uint64_t n, const double *v,
