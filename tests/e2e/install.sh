@@ -12,7 +12,7 @@ ok "one program" test -x "$TESSERA"
 ok "the demo model" test -s "$prefix/share/tessera/demo/model.safetensors"
 ok "the SDK header" test -s "$prefix/include/tessera/plugin.h"
 ok "a man page" grep -q '^\.TH' "$prefix/share/man/man1/tessera-run.1"
-for plugin in cpu int8 local mx plain rtn squeeze uniform; do
+for plugin in awq cpu int8 local mx plain rtn squeeze uniform; do
     ok "plugin $plugin" test -s "$prefix/lib/tessera/$plugin.so"
 done
 

@@ -10,7 +10,7 @@ BUILD=$(dirname "$TESSERA")
 # ---- what is there ------------------------------------------------------
 run inspect --json
 ok "inspect succeeds" test "$rc" = 0
-for pair in backend:cpu quantizer:rtn quantizer:int8 quantizer:squeeze quantizer:mx codec:plain transport:local solver:uniform; do
+for pair in backend:cpu quantizer:rtn quantizer:int8 quantizer:awq quantizer:squeeze quantizer:mx codec:plain transport:local solver:uniform; do
     ok "inspect lists $pair" json --arg k "${pair%:*}" --arg n "${pair#*:}" \
         'any(.plugins[]; .kind == $k and .name == $n and .abi == "1.0" and .license == "Apache-2.0")' \
         "$WORK/out"

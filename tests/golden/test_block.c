@@ -92,7 +92,7 @@ static double loss_of(const struct tsr_block *b, uint64_t site, const double *ti
 {
     struct tsr_errbuf        err = TSR_ERRBUF(err);
     struct tsr_matrix        m[TSR_LINEARS];
-    const struct tsr_matrix *list[TSR_LINEARS];
+    const struct tsr_matrix *list[TSR_LINEARS] = { NULL };
     double                   mse = NAN;
     for (uint64_t i = 0; i < b->sites[site]->n_linears; i++) {
         m[i] = copy_of(b->sites[site]->linears[i], times[i], add[i]);
@@ -128,7 +128,7 @@ static void near(const char *what, double got, double want, double tolerance)
 static void check_losses(const struct tsr_block *b)
 {
     const double one[3] = { 1, 1, 1 }, none[3] = { 0 }, some[3] = { 0, 0, 0.01 };
-    const double opposite[3] = { 2, 0.5, 1 }, add = 0.01;
+    const double opposite[3] = { 2, 0.5, 1 }, add[3] = { 0.01 }, up[3] = { 0, 0.01 };
     assert_int_equal(b->n_sites, TSR_SITES);
     for (uint64_t s = 0; s < TSR_SITES; s++)
         assert_true(loss_of(b, s, one, none) == 0.0);
@@ -136,9 +136,9 @@ static void check_losses(const struct tsr_block *b)
     /* powers of two in q and k cancel in their product without any rounding */
     assert_true(loss_of(b, 0, opposite, none) == 0.0);
     /* o and down are judged by their own output: F32 weights against doubles */
-    near("o", loss_of(b, 1, one, &add), direct_loss(b->sites[1], add), 1e-4);
-    near("down", loss_of(b, 3, one, &add), direct_loss(b->sites[3], add), 1e-4);
-    assert_true(loss_of(b, 2, one, some + 1) > 0.0);
+    near("o", loss_of(b, 1, one, add), direct_loss(b->sites[1], add[0]), 1e-4);
+    near("down", loss_of(b, 3, one, add), direct_loss(b->sites[3], add[0]), 1e-4);
+    assert_true(loss_of(b, 2, one, up) > 0.0);
     /* and the original is back in place afterwards */
     assert_true(loss_of(b, 0, one, none) == 0.0);
 }
@@ -220,7 +220,7 @@ static tsr_status record(void *ctx, uint64_t layer, enum tsr_site site, const fl
     (void)layer;
     (void)err;
     if (!s->inputs) {
-        s->inputs = tsr_new(SEQS * LENGTH * cols, sizeof(float));
+        s->inputs = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * cols, sizeof(float));
         s->absmax = tsr_new(cols, sizeof(float)); /* present, not asked for */
         s->cols = cols;
     }
@@ -239,7 +239,7 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
     const struct tsr_model     *m = l->g.model;
     static struct tsr_quantizer q;
     q = (struct tsr_quantizer){ &fake_table, (void *)(uintptr_t)f, "fake" };
-    l->h = tsr_new(SEQS * LENGTH * m->hp.hidden, sizeof(float));
+    l->h = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * m->hp.hidden, sizeof(float));
     assert_non_null(l->h);
     OK(tsr_stream_create(&l->s, registry, m, LENGTH, TSR_ACT_F32, &err.err));
     for (uint64_t i = 0; i < SEQS; i++) {
@@ -278,7 +278,7 @@ static float *run_all(struct layer *l)
 {
     struct tsr_errbuf err = TSR_ERRBUF(err);
     uint64_t          hidden = l->g.model->hp.hidden;
-    float            *out = tsr_new(SEQS * LENGTH * hidden, sizeof *out);
+    float            *out = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * hidden, sizeof *out);
     assert_non_null(out);
     for (uint64_t i = 0; i < SEQS; i++)
         OK(tsr_stream_run(l->s, l->h + i * LENGTH * hidden, LENGTH, out + i * LENGTH * hidden,
@@ -336,7 +336,7 @@ static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_SI
     assert_int_equal(fold.norm[1].gain != NULL, want[2] == NORM);
     float *out = run_folded(&l, &fold);
     double worst = 0.0, size = 0.0, moved = 0.0;
-    for (uint64_t i = 0; i < SEQS * LENGTH * l.g.model->hp.hidden; i++) {
+    for (uint64_t i = 0; i < (uint64_t)SEQS * (uint64_t)LENGTH * l.g.model->hp.hidden; i++) {
         worst = fmax(worst, fabs((double)out[i] - (double)original[i]));
         size = fmax(size, fabs((double)original[i]));
         moved += out[i] != original[i];
@@ -398,7 +398,8 @@ static void foreign_linears(void **state)
     assert_null(fold.lin[TSR_V].data);
     assert_null(fold.lin[TSR_UP].data);
     float *out = run_folded(&l, &fold);
-    assert_memory_equal(out, original, SEQS * LENGTH * l.g.model->hp.hidden * sizeof *out);
+    assert_memory_equal(out, original,
+                        (uint64_t)SEQS * (uint64_t)LENGTH * l.g.model->hp.hidden * sizeof *out);
     free(out);
     free(original);
     tsr_block_fold_free(&fold);

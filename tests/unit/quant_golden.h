@@ -63,8 +63,10 @@ static inline void *golden_tensor(const struct golden *g, const char *name, uint
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
     const struct tsr_st_tensor *t = tsr_st_find(&g->st, name);
-    if (!t)
+    if (!t) {
         fail_msg("no tensor '%s'", name);
+        return NULL;
+    }
     uint64_t size = t->dtype ? tsr_dtype_size(t->dtype) : 0;
     if (size == 0)
         size = 4; /* I32 */
@@ -185,8 +187,11 @@ static inline tsr_status golden_quantize(const struct tsr_quantizer_v1 *q, void 
     *codes = tsr_new(w->rows, plan->code_bytes);
     *meta = tsr_new(w->rows, plan->meta_bytes);
     void *scratch = tsr_new_aligned(1, plan->scratch_bytes);
-    assert_true(*codes && *meta && scratch);
-    memset(*codes, 0xa5, w->rows * plan->code_bytes);
+    if (!*codes || !*meta || !scratch) {
+        free(scratch);
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory in a test");
+    }
+    memset(*codes, 0xa5, w->rows * plan->code_bytes); /* every byte must be written */
     memset(*meta, 0xa5, w->rows * plan->meta_bytes);
     struct tsr_quant_job job = {
         .struct_size = sizeof job, .src = w, .codes = *codes, .meta = *meta, .scratch = scratch

@@ -18,7 +18,7 @@ struct options {
 #define HEAD   16
 #define SEQS   8
 #define LENGTH 64
-#define TOKENS (SEQS * LENGTH)
+#define TOKENS 512 /* of all sequences */
 #define RATIOS 20
 
 enum { Q, K, V, O, GATE, UP, DOWN, LINEARS };
@@ -61,7 +61,8 @@ static void rotate(double *v)
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < HEAD / 2; i++) {
                 double  angle = t * pow(10000.0, -2.0 * i / HEAD), c = cos(angle), s = sin(angle);
-                double *a = v + t * HIDDEN + h * HEAD + i, *b = a + HEAD / 2, x = *a, y = *b;
+                double *a = v + (uint64_t)t * HIDDEN + (uint64_t)h * HEAD + i, *b = a + HEAD / 2,
+                       x = *a, y = *b;
                 *a = x * c - y * s;
                 *b = y * c + x * s;
             }
@@ -94,7 +95,8 @@ static void attend(const double *q, const double *k, const double *v, double *ou
 static void attention(float *const w[LINEARS], const double *x, double *out)
 {
     static double q[LENGTH * HIDDEN], k[LENGTH * HIDDEN], v[LENGTH * HIDDEN], a[LENGTH * HIDDEN];
-    for (int s = 0; s < SEQS; s++, x += LENGTH * HIDDEN, out += LENGTH * HIDDEN) {
+    for (int s = 0; s < SEQS;
+         s++, x += (uint64_t)LENGTH * HIDDEN, out += (uint64_t)LENGTH * HIDDEN) {
         linear(w[Q], x, q, LENGTH, HIDDEN, HIDDEN);
         linear(w[K], x, k, LENGTH, HIDDEN, HIDDEN);
         linear(w[V], x, v, LENGTH, HIDDEN, HIDDEN);
@@ -150,7 +152,7 @@ static void inspect(const struct block *b, int site, float *const w[LINEARS], do
 {
     static double x[TOKENS * FFN];
     uint64_t      cols = cols_of[first_of[site]];
-    for (uint64_t i = 0; i < TOKENS * cols; i++)
+    for (uint64_t i = 0; i < (uint64_t)TOKENS * cols; i++)
         x[i] = (double)b->feat[site][i];
     if (site == ATTN_IN)
         attention(w, x, out);
@@ -191,7 +193,7 @@ static void block_open(struct block *b)
                                               "feat.mlp.gate_proj", "feat.mlp.down_proj" };
     char                     name[80];
     golden_open(&b->g, "awq");
-    b->x = golden_tensor(&b->g, "X", TOKENS * HIDDEN);
+    b->x = golden_tensor(&b->g, "X", (uint64_t)TOKENS * HIDDEN);
     for (int i = 0; i < 2; i++)
         b->norm[i] = golden_tensor(&b->g, norms[i], HIDDEN);
     for (int i = 0; i < LINEARS; i++) {
@@ -200,8 +202,8 @@ static void block_open(struct block *b)
         b->m[i] = golden_matrix(names[i], b->w[i], rows_of[i], cols_of[i]);
     }
     for (int s = 0; s < SITES; s++) {
-        b->feat[s] = golden_tensor(&b->g, feats[s], TOKENS * cols_of[first_of[s]]);
-        b->original[s] = tsr_new(TOKENS * HIDDEN, sizeof(double));
+        b->feat[s] = golden_tensor(&b->g, feats[s], (uint64_t)TOKENS * cols_of[first_of[s]]);
+        b->original[s] = tsr_new((uint64_t)TOKENS * HIDDEN, sizeof(double));
         assert_non_null(b->original[s]);
         inspect(b, s, b->w, b->original[s]);
     }
@@ -414,7 +416,7 @@ static void check_clips(const struct block *b, const json_t *c, uint64_t group)
         float   *by =
             golden_tensor(&b->g, golden_str(json_array_get(sets, (size_t)s), "scales"), cols);
         memcpy(v.choice[s].scale, by, cols * sizeof *by);
-        for (uint64_t k = 0; k < TOKENS * cols; k++)
+        for (uint64_t k = 0; k < (uint64_t)TOKENS * cols; k++)
             scaled.feat[s][k] /= by[k % cols];
         v.site[s].producer = TSR_PRODUCER_NONE;
         free(by);

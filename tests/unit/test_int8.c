@@ -256,7 +256,7 @@ static void run_8bit(void *self, const struct layer *l, float *x, float *token_s
         struct tsr_matrix     m = golden_matrix("w", l->w[i], rows_of[i], COLS);
         struct tsr_quant_plan plan;
         unsigned char        *codes, *meta;
-        float                 dense[48 * COLS];
+        float                 dense[48 * COLS] = { 0 };
         if (golden_quantize(int8(), self, &m, &plan, &codes, &meta, dense, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
         assert_true(plan.need == 0 && plan.format.act8 == TSR_ACT8_BLOCKS);
@@ -329,10 +329,11 @@ static void check_smooth(const struct golden *g, const json_t *c)
     float             token_scale[TOKENS], row_scale[OUT];
     void             *self = create(&o);
     layer_read(&l, g, c);
-    float *hidden = golden_tensor(g, golden_str(c, "hidden"), TOKENS * COLS);
-    float *exact = golden_tensor(g, golden_str(c, "out_fp32"), TOKENS * OUT);
-    float *want = golden_tensor(g, golden_str(c, "out_w8a8"), TOKENS * OUT);
-    float *want_plain = golden_tensor(g, golden_str(c, "out_w8a8_unsmoothed"), TOKENS * OUT);
+    float *hidden = golden_tensor(g, golden_str(c, "hidden"), (uint64_t)TOKENS * COLS);
+    float *exact = golden_tensor(g, golden_str(c, "out_fp32"), (uint64_t)TOKENS * OUT);
+    float *want = golden_tensor(g, golden_str(c, "out_w8a8"), (uint64_t)TOKENS * OUT);
+    float *want_plain =
+        golden_tensor(g, golden_str(c, "out_w8a8_unsmoothed"), (uint64_t)TOKENS * OUT);
 
     run_norm(hidden, l.gain, l.shift, eps, x);
     run_8bit(self, &l, x, token_scale, row_scale, plain);

@@ -93,8 +93,9 @@ static tsr_status awq_quantize(const void *self, const struct tsr_quant_job *job
         if (q->host->cancelled(q->host->ctx))
             return tsr_fail(err, TSR_E_CANCELLED, "stopped");
         unsigned char *meta = (unsigned char *)job->meta + r * meta_bytes;
+        uint64_t       n_row = job->first_row + r;
         wt_row(row, w, r);
-        tsr_status st = wt_check(w, row, job->first_row + r, err);
+        tsr_status st = wt_check(w, row, n_row, err);
         if (st != TSR_OK)
             return st;
         memset(meta, 0, meta_bytes);
@@ -105,8 +106,8 @@ static tsr_status awq_quantize(const void *self, const struct tsr_quant_job *job
                 return tsr_fail(
                     err, TSR_E_NUMERIC,
                     "tensor '%s': row %llu group %llu: the scale is not a normal %s number%s",
-                    w->name ? w->name : "?", (unsigned long long)(job->first_row + r),
-                    (unsigned long long)g, q->scale_dtype == TSR_F16 ? "F16" : "F32",
+                    w->name ? w->name : "?", (unsigned long long)n_row, (unsigned long long)g,
+                    q->scale_dtype == TSR_F16 ? "F16" : "F32",
                     q->scale_dtype == TSR_F16 ? "; use scale: f32" : "");
             wt_scale_put(meta, g, q->scale_dtype, p.scale);
             meta[zeros + g] = (unsigned char)p.zero;
