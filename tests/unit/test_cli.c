@@ -121,7 +121,7 @@ static void test_step_verb(void **state)
     assert_string_equal(s->v[1], "bits=3");
     assert_string_equal(s->v[2], "on_unsupported=keep");
     tsr_args_free(&a);
-    refused("quantize|m|--bits", "--bits needs a value");
+    refused("quantize|m|--use", "--use needs a value");
 }
 
 static void test_ids(void **state)
