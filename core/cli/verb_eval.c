@@ -113,11 +113,13 @@ static tsr_status evaluate(struct call *c, struct tsr_err *err)
 
 static tsr_status print_json(const struct call *c, struct tsr_err *err)
 {
-    json_t *j = tsr_windows_json(c->windows, c->o->eval.text, c->tokenizer);
-    bool    ok = j && tsr_eval_result_put(j, c->windows, &c->result) &&
+    json_t  *j = tsr_windows_json(c->windows, c->o->eval.text, c->tokenizer);
+    uint64_t ran[3];
+    tsr_engine_acts(c->engine, ran);
+    bool ok = j && tsr_eval_result_put(j, c->windows, &c->result) &&
               tsr_json_put_text(j, "model", c->path) &&
               tsr_json_put_text(j, "model_hash", c->model->hash) &&
-              tsr_json_put_text(j, "act", tsr_act_name((uint32_t)c->o->act)) &&
+              tsr_json_put_act(j, (uint32_t)c->o->act, ran) &&
               tsr_json_put_text(j, "device", tsr_engine_device(c->engine));
     if (ok && c->reference)
         ok = tsr_json_put_text(j, "against", c->o->against) &&

@@ -18,6 +18,14 @@ const char *tsr_act_name(uint32_t act)
     return act < 3 ? tsr_act_choices[act].name : "?";
 }
 
+bool tsr_json_put_act(json_t *object, uint32_t act, const uint64_t ran[3])
+{
+    return tsr_json_put_text(object, "act", tsr_act_name(act)) &&
+           tsr_json_put(object, "packed_linears",
+                        json_pack("{s:I, s:I, s:I}", "f32", (json_int_t)ran[TSR_ACT_F32], "a16",
+                                  (json_int_t)ran[TSR_ACT_A16], "a8", (json_int_t)ran[TSR_ACT_A8]));
+}
+
 bool tsr_json_put(json_t *object, const char *key, json_t *value)
 {
     return json_object_set_new(object, key, value) == 0;

@@ -22,6 +22,8 @@ bool tsr_json_put_text(json_t *object, const char *key, const char *value); /* N
 /* "f32", "a16", "a8". */
 extern const struct tsr_choice tsr_act_choices[3];
 const char                    *tsr_act_name(uint32_t act);
+/* "act", which was asked for, and "packed_linears", how many ran with each (tsr_engine_acts). */
+bool tsr_json_put_act(json_t *object, uint32_t act, const uint64_t ran[3]);
 
 /* Checks that a node is a list of strings; wrong nodes go to d.  NULL is fine. */
 void tsr_check_strings(const struct tsr_node *list, const char *what, struct tsr_diag *d);

@@ -3,6 +3,7 @@
 #include "pipeline/step.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct eval_options {
     struct tsr_eval_keys eval;
@@ -19,7 +20,7 @@ static const struct tsr_option options[] = {
 #undef S
 
 static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
-                           const struct tsr_windows *w, struct tsr_eval_result *r,
+                           const struct tsr_windows *w, struct tsr_eval_result *r, uint64_t ran[3],
                            struct tsr_err *err)
 {
     struct tsr_engine        *e = NULL, *reference = NULL;
@@ -30,6 +31,8 @@ static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
     if (st == TSR_OK && o->kl)
         st = tsr_engine_create(&reference, job->registry, job->model, NULL, &eo, err);
     if (st == TSR_OK)
+        tsr_engine_acts(e, ran);
+    if (st == TSR_OK)
         st = tsr_eval_run(e, reference, tsr_registry_pool(job->registry), w, r, err);
     tsr_engine_destroy(reference);
     tsr_engine_destroy(e);
@@ -38,16 +41,20 @@ static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
 
 static void print(const json_t *r, FILE *to)
 {
-    const json_t *kl = json_object_get(r, "kl");
-    (void)fprintf(to, "perplexity %.6g  (%s on %s: %lld %s, window %lld, BOS %s, act %s)\n",
+    const json_t *kl = json_object_get(r, "kl"), *ran = json_object_get(r, "packed_linears");
+    const char   *act = json_string_value(json_object_get(r, "act"));
+    long long     f32 = json_integer_value(json_object_get(ran, "f32"));
+    char          also[64] = "";
+    if (act && strcmp(act, "f32") != 0 && f32 > 0) /* formats that have nothing else */
+        (void)snprintf(also, sizeof also, ", f32 on %lld packed linears", f32);
+    (void)fprintf(to, "perplexity %.6g  (%s on %s: %lld %s, window %lld, BOS %s, act %s%s)\n",
                   json_number_value(json_object_get(r, "perplexity")),
                   json_string_value(json_object_get(r, "protocol")),
                   json_string_value(json_object_get(r, "text")),
                   (long long)json_integer_value(json_object_get(r, "tokens")),
                   json_object_get(r, "words") ? "words" : "tokens",
                   (long long)json_integer_value(json_object_get(r, "window")),
-                  json_string_value(json_object_get(r, "bos")),
-                  json_string_value(json_object_get(r, "act")));
+                  json_string_value(json_object_get(r, "bos")), act, also);
     if (kl)
         (void)fprintf(to, "KL to the original: mean %.6g, max %.6g; same top-1 %.2f %%\n",
                       json_number_value(json_object_get(kl, "mean")),
@@ -57,11 +64,10 @@ static void print(const json_t *r, FILE *to)
 
 static tsr_status report(struct tsr_job *job, const struct eval_options *o,
                          const struct tsr_windows *w, const struct tsr_eval_result *r,
-                         struct tsr_err *err)
+                         const uint64_t ran[3], struct tsr_err *err)
 {
     json_t *j = tsr_windows_json(w, o->eval.text, job->tokenizer);
-    if (j && !(tsr_eval_result_put(j, w, r) &&
-               tsr_json_put_text(j, "act", tsr_act_name((uint32_t)o->act)) &&
+    if (j && !(tsr_eval_result_put(j, w, r) && tsr_json_put_act(j, (uint32_t)o->act, ran) &&
                tsr_json_put(j, "quantized", json_boolean(job->overlay != NULL)))) {
         json_decref(j);
         j = NULL;
@@ -77,6 +83,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     const struct eval_options *o = opts;
     struct tsr_windows        *w = NULL;
     struct tsr_eval_result     r;
+    uint64_t                   ran[3] = { 0 };
     (void)node;
     TSR_TRY(tsr_step_need_tokenizer(job, "step 'eval'", err));
     char *text = tsr_job_input(job, o->eval.text);
@@ -85,9 +92,9 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     tsr_status st = tsr_eval_keys_windows(&o->eval, text, job->tokenizer, job->model, &w, err);
     free(text);
     if (st == TSR_OK)
-        st = evaluate(job, o, w, &r, err);
+        st = evaluate(job, o, w, &r, ran, err);
     if (st == TSR_OK)
-        st = report(job, o, w, &r, err);
+        st = report(job, o, w, &r, ran, err);
     tsr_windows_destroy(w);
     return st;
 }

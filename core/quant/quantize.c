@@ -84,7 +84,7 @@ static tsr_status do_layer(struct work *k, uint64_t layer, struct tsr_err *err)
 {
     struct tsr_layer_stats stats = { 0 };
     uint64_t               need = 0;
-    bool                   there;
+    bool                   there = false;
     if (tsr_cancelled())
         return tsr_fail(err, TSR_E_CANCELLED, "before layer %llu", (unsigned long long)layer);
     TSR_TRY(is_there(k, layer, &there, err));
@@ -107,7 +107,7 @@ static tsr_status do_layer(struct work *k, uint64_t layer, struct tsr_err *err)
 static tsr_status do_head(struct work *k, struct tsr_err *err)
 {
     uint64_t layers = k->m->hp.layers;
-    bool     there;
+    bool     there = false;
     if (!tsr_scheme_takes_head(k->run))
         return TSR_OK;
     TSR_TRY(is_there(k, layers, &there, err));

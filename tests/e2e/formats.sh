@@ -30,6 +30,7 @@ both() {
     a=$(perplexity "$1" eval) b=$(perplexity "$1" 'eval[2]')
     ok "$1: int8 activations run ($a, $b)" test "$a" != "$b"
     ok "$1: and cost little ($a, $b)" near "$a" "$b"
+    ok "$1: in every linear" json '.results["eval[2]"].packed_linears | .f32 == 0 and .a8 > 0' "$WORK/$1/results.json"
     ok "$1: nothing is warned about" test "$(grep -c warning: "$WORK/err")" = 0
 }
 
@@ -43,6 +44,9 @@ job float '{use: mx, element: fp8_e4m3}'
 ok "FP8 runs, got $rc" test "$rc" = 0
 ok "FP8 with int8 activations: the log says what runs" grep -q "fp8_e4m3 has no int8 form.*F32" "$WORK/err"
 ok "which is the same" test "$(perplexity float eval)" = "$(perplexity float 'eval[2]')"
+
+ok "the results count it" json '.results["eval[2]"] | .act == "a8" and .packed_linears.f32 > 0 and .packed_linears.a8 == 0' "$WORK/float/results.json"
+ok "and so does the line" grep -q 'act a8, f32 on [0-9]* packed linears' "$WORK/out"
 
 job fp4 '{use: mx, element: fp4_e2m1, block: 32}' --threads 1
 ok "MXFP4 runs, got $rc" test "$rc" = 0

@@ -94,7 +94,7 @@ static double loss_of(const struct tsr_block *b, uint64_t site, const double *ti
     struct tsr_matrix        m[TSR_LINEARS];
     const struct tsr_matrix *list[TSR_LINEARS] = { NULL };
     double                   mse = NAN;
-    for (uint64_t i = 0; i < b->sites[site]->n_linears; i++) {
+    for (uint64_t i = 0; i < b->sites[site]->n_linears && i < 3; i++) {
         m[i] = copy_of(b->sites[site]->linears[i], times[i], add[i]);
         list[i] = &m[i];
     }
