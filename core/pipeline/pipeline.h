@@ -51,7 +51,7 @@ struct tsr_step {
      * for again.  NULL: run() prints nothing. */
     void (*print)(const json_t *result, FILE *to);
     bool streams; /* asks for the weights of one layer at a time */
-    bool later; /* of use behind other steps only: no verb of its own */
+    bool later;   /* of use behind other steps only: no verb of its own */
 };
 extern const struct tsr_step *const tsr_steps[];
 extern const uint64_t               tsr_n_steps;
