@@ -80,12 +80,12 @@ static void test_descriptor(void **state)
     (void)state;
     refused(FIXTURE("bad_magic"),
             "starts with 3158585858585354, not with the magic number 314e474c50525354");
-    refused(FIXTURE("bad_major"), "built for ABI 2.3, this host offers 1.0 to 1.0; rebuild");
+    refused(FIXTURE("bad_major"), "built for ABI 2.3, this host offers 1.0 to 1.1; rebuild");
     refused(FIXTURE("bad_size"), "descriptor says 64 bytes, ABI 1.0 needs at least 72");
     refused(FIXTURE("bad_export"),
-            "exports tsr_plugin_v2, this host needs tsr_plugin_v1 (ABI 1.0)");
+            "exports tsr_plugin_v2, this host needs tsr_plugin_v1 (ABI 1.1)");
     refused(FIXTURE("no_export"), "does not export tsr_plugin_v1, so it is not a plugin");
-    refused(FIXTURE("bad_needs"), "needs ABI 1.5 or newer, this host offers 1.0");
+    refused(FIXTURE("bad_needs"), "needs ABI 1.5 or newer, this host offers 1.1");
     refused(FIXTURE("bad_id"), "plugin id \"Fixture\" is not of the form \"org.example.name\"");
     refused(FIXTURE("bad_version"), "leaves version NULL");
     refused(FIXTURE("bad_license"), "leaves license NULL");

@@ -373,6 +373,54 @@ static void test_error_bound(void **state)
         }
 }
 
+/* The promise to the host, where one is made: on noise, and on rows made so that both ends of
+ * the range round outwards. */
+static void test_promised_error(void **state)
+{
+    (void)state;
+    enum { ROWS = 40, COLS = 33 };
+    float             w[ROWS * COLS];
+    struct tsr_matrix m = matrix(w, ROWS, COLS);
+    unsigned          promised = 0;
+    for (uint64_t r = 0; r < ROWS; r++)
+        for (uint64_t k = 0; k < COLS; k++)
+            w[r * COLS + k] = noise(r * COLS + k) * (r % 2 ? 1.0f : (float)(r + 1));
+    for (uint64_t r = 1; r < ROWS; r += 2) { /* -lo/scale and hi/scale end in a half */
+        w[r * COLS] = -((float)r + 0.5f) / 63.0f;
+        w[r * COLS + 1] = (63.0f - (float)r - 0.5f) / 63.0f;
+    }
+    for (int64_t bits = 2; bits <= 8; bits++)
+        for (int variant = 0; variant < 48; variant++) {
+            struct options    o = { .bits = bits,
+                                    .group = variant & 1 ? 10 : -1,
+                                    .symmetric = variant >> 1 & 1,
+                                    .scale = variant & 4 ? TSR_F16 : TSR_F32,
+                                    .rounding = variant >> 3 & 1,
+                                    .range = variant / 16 };
+            struct tsr_errbuf e = TSR_ERRBUF(e);
+            void             *self = NULL;
+            assert_int_equal(rtn()->create(&host, &o, &self, &e.err), TSR_OK);
+            double steps = rtn()->max_error_steps(self);
+            rtn()->destroy(self);
+            assert_true(steps == 0.0 || (steps >= 0.5 && steps <= 1.0));
+            if (o.scale == TSR_F32 || o.range == AWQ) {
+                assert_true(steps == 0.0);
+                continue;
+            }
+            assert_true(steps > 0.0);
+            promised++;
+            struct result r = quantize(&o, &m, 0);
+            assert_int_equal(r.status, TSR_OK);
+            for (uint64_t i = 0; i < ROWS * COLS; i++) {
+                uint64_t g = i / COLS * r.groups + (variant & 1 ? i % COLS / 10 : 0);
+                double   error = fabs((double)r.dense[i] - (double)w[i]);
+                assert_true(error <= (steps + 0x1p-12) * (double)r.scale[g]);
+            }
+            result_free(&r);
+        }
+    assert_int_equal(promised, 7 * 16);
+}
+
 static void test_half_inputs(void **state)
 {
     (void)state;
@@ -467,7 +515,7 @@ int main(void)
         cmocka_unit_test(test_recorded),    cmocka_unit_test(test_options_layout),
         cmocka_unit_test(test_refusals),    cmocka_unit_test(test_error_bound),
         cmocka_unit_test(test_half_inputs), cmocka_unit_test(test_half_scales),
-        cmocka_unit_test(test_stochastic),
+        cmocka_unit_test(test_stochastic),  cmocka_unit_test(test_promised_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

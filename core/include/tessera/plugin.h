@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TSR_ABI_MAJOR    1
-#define TSR_ABI_MINOR    0
+#define TSR_ABI_MINOR    1
 #define TSR_PLUGIN_MAGIC UINT64_C(0x314e474c50525354) /* "TSRPLGN1", LE */
 
 /* True when table p is new enough to contain member m and m is set.

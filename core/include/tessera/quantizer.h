@@ -146,7 +146,17 @@ struct tsr_quantizer_v1 {
     /* Optional; may be NULL.  Extra table by id, or NULL if unknown.  [any] */
     const void *(*extension)(const void *self, const char *id);
 
-    /* ABI minor 0 ends here.  Append only, 8-byte members only. */
+    /* ABI minor 0 ends here. */
+
+    /* Optional; may be NULL.  A promise about this instance's options: every weight of a run that
+     * quantize() answered with TSR_OK decodes to within so many steps of its value; 0: no promise.
+     * A step is the distance between the two neighbouring values of the weight's group that it
+     * lies between, beyond the outermost the distance of the last two; for tessera.int/1 that is
+     * the group's scale.  A layout of the plugin's own has no steps: 0.  Readers allow 2^-12 of a
+     * step for arithmetic in F32.  [any] */
+    double (*max_error_steps)(const void *self);
+
+    /* ABI minor 1 ends here.  Append only, 8-byte members only. */
 };
 
 #ifdef __cplusplus

@@ -160,6 +160,17 @@ static tsr_status rtn_dequantize(const void *self, const struct tsr_quant_job *j
     return TSR_OK;
 }
 
+/* Where the range holds every weight, only the rounding of the scale can push one out of the
+ * codes: a normal F16 is off by up to 2^-11, and the range's end by that share of its 2^bits-1
+ * steps.  F32 scales may be subnormal, where rounding costs any number of steps. */
+static double rtn_max_error_steps(const void *self)
+{
+    const struct rtn *q = self;
+    if (q->rule.mse || q->rule.range == WT_RANGE_AWQ || q->rule.scale_dtype != TSR_F16)
+        return 0.0;
+    return q->stochastic ? 1.0 : 0.5 + ((1 << q->rule.bits) - 1) * 0x1p-11;
+}
+
 static const struct tsr_choice range_choices[] = {
     { "gptq", "0 is always inside the range; asymmetric or symmetric as GPTQ's code",
       WT_RANGE_GPTQ },
@@ -201,6 +212,7 @@ static const struct tsr_quantizer_v1 table = {
     .plan = rtn_plan,
     .quantize = rtn_quantize,
     .dequantize = rtn_dequantize,
+    .max_error_steps = rtn_max_error_steps,
 };
 
 static const struct tsr_component component = {

@@ -1,0 +1,124 @@
+/* tessera/format.h - packed weight layouts: the contract between quantizers
+ * and backends.
+ *
+ * A layout is an id plus the parameters below.  A quantizer names the layout
+ * that it writes, always the plain row-major one; a backend names what it
+ * reads and may repack at load.  Every row is self-contained, so rows can be
+ * produced, split and moved independently.  docs/formats/ has a page for each
+ * id, kernels/formats/ a reference decoder and vectors.
+ *
+ * tessera.float/1   cols elements of `dtype`; no meta.
+ * tessera.int/1     w[r][k] = (code[r][k] - zero[r][g]) * scale[r][g], g = k / group.
+ *                   codes: unsigned, `bits` wide, one little-endian bit stream per
+ *                   row (bit 0 of byte 0 first), row padded with zero bits to a byte.
+ *                   meta per row: G = ceil(cols/group) scales of scale_dtype, then,
+ *                   if zero == TSR_ZERO_STORED, G zero points of one byte; padded
+ *                   with zero bytes to a multiple of 4.  Else zero = 2^(bits-1).
+ *                   group 0 means the whole row.  The product is rounded to F32 once.
+ * tessera.lut/1     w[r][k] = table[r][code[r][k]], then w[r][col] = value for the row's
+ *                   outliers.  codes as in int.  meta per row: 2^bits table entries of
+ *                   scale_dtype; `outliers` values of scale_dtype; padded with zero bytes to
+ *                   a multiple of 4; `outliers` columns U32, strictly ascending.  outliers is
+ *                   at most cols.
+ * tessera.mx/1      w[r][k] = element(code[r][k]) * 2^(scale[r][g] - lim), g = k / group,
+ *                   lim = 2^(scale_bits-1) - 1.  codes as in int; a code is sign (top bit),
+ *                   exponent, mantissa of `element`, or sign and magnitude for the integers,
+ *                   whose value is 1.xxx.  meta per row: one byte of biased scale per block;
+ *                   2*lim+1 is NaN; padded with zero bytes to a multiple of 4.
+ *                   docs/formats/mx.md has the tables (OCP MX 1.0, extended).
+ */
+#ifndef TSR_FORMAT_H
+#define TSR_FORMAT_H
+
+#include "tessera/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TSR_FORMAT_FLOAT "tessera.float/1"
+#define TSR_FORMAT_INT   "tessera.int/1"
+#define TSR_FORMAT_LUT   "tessera.lut/1"
+#define TSR_FORMAT_MX    "tessera.mx/1"
+
+#define TSR_ZERO_MID    0u /* implicit zero point 2^(bits-1)               */
+#define TSR_ZERO_STORED 1u /* one byte per group behind the scales          */
+
+/* MX elements by stored exponent and mantissa bits; 0 exponent bits: sign-magnitude integer. */
+#define TSR_MX_ELEMENT(exponent, mantissa) ((uint32_t)(exponent) << 8 | (uint32_t)(mantissa))
+#define TSR_MX_FP8_E4M3                    TSR_MX_ELEMENT(4, 3)
+#define TSR_MX_FP8_E5M2                    TSR_MX_ELEMENT(5, 2)
+#define TSR_MX_FP6_E3M2                    TSR_MX_ELEMENT(3, 2)
+#define TSR_MX_FP6_E2M3                    TSR_MX_ELEMENT(2, 3)
+#define TSR_MX_FP5_E3M1                    TSR_MX_ELEMENT(3, 1)
+#define TSR_MX_FP5_E2M2                    TSR_MX_ELEMENT(2, 2)
+#define TSR_MX_FP5_E1M3                    TSR_MX_ELEMENT(1, 3)
+#define TSR_MX_FP4_E2M1                    TSR_MX_ELEMENT(2, 1)
+#define TSR_MX_FP4_E1M2                    TSR_MX_ELEMENT(1, 2)
+#define TSR_MX_FP3_E1M1                    TSR_MX_ELEMENT(1, 1)
+#define TSR_MX_INT(bits)                   TSR_MX_ELEMENT(0, (bits)-1)
+
+/* What `act: a8` means for these weights: a scale per block of columns, or LLM.int8's product
+ * (one scale per token; elements of act8_threshold and more in F32; int of 8 bits, group 0 and
+ * implicit zero point only). */
+#define TSR_ACT8_BLOCKS UINT64_C(0)
+#define TSR_ACT8_LLM    UINT64_C(1)
+
+/* Grows at its end only; other structs hold it as their last member or by pointer. */
+struct tsr_format {
+    uint32_t    struct_size;
+    uint32_t    dtype;          /* float: TSR_F32, TSR_F16 or TSR_BF16        */
+    const char *id;             /* one of the ids above, or a plugin's own    */
+    uint32_t    bits;           /* of a code: int 2..8, lut 2..8, mx 2..8     */
+    uint32_t    zero;           /* int: TSR_ZERO_*                            */
+    uint64_t    group;          /* int, mx: columns that share a scale; 0: row */
+    uint32_t    scale_dtype;    /* int scales, lut entries: TSR_F16, TSR_F32  */
+    uint32_t    reserved;       /* zero                                       */
+    uint32_t    element;        /* mx: TSR_MX_*                               */
+    uint32_t    scale_bits;     /* mx: 4..8                                   */
+    uint64_t    outliers;       /* lut: per row, stored beside the codes      */
+    uint64_t    act8;           /* TSR_ACT8_*                                 */
+    double      act8_threshold; /* LLM: magnitude from which x stays F32   */
+};
+
+/* Groups in a row of cols columns. */
+static inline uint64_t tsr_format_groups(const struct tsr_format *f, uint64_t cols)
+{
+    if (f->group == 0 || f->group >= cols)
+        return 1;
+    return cols / f->group + (cols % f->group != 0);
+}
+
+/* Bytes of codes in one row of tessera.int/1, lut/1 and mx/1.  cols is below 2^58. */
+static inline uint64_t tsr_format_int_code_bytes(const struct tsr_format *f, uint64_t cols)
+{
+    return (cols * f->bits + 7) / 8;
+}
+
+/* Bytes of meta in one row of tessera.int/1. */
+static inline uint64_t tsr_format_int_meta_bytes(const struct tsr_format *f, uint64_t cols)
+{
+    uint64_t g = tsr_format_groups(f, cols);
+    uint64_t n = g * (f->scale_dtype == TSR_F32 ? 4u : 2u);
+    if (f->zero == TSR_ZERO_STORED)
+        n += g;
+    return (n + 3) / 4 * 4;
+}
+
+/* Bytes of meta in one row of tessera.lut/1.  outliers is below 2^32. */
+static inline uint64_t tsr_format_lut_meta_bytes(const struct tsr_format *f)
+{
+    uint64_t size = f->scale_dtype == TSR_F32 ? 4u : 2u;
+    return (((UINT64_C(1) << f->bits) + f->outliers) * size + 3) / 4 * 4 + f->outliers * 4u;
+}
+
+/* Bytes of meta in one row of tessera.mx/1. */
+static inline uint64_t tsr_format_mx_meta_bytes(const struct tsr_format *f, uint64_t cols)
+{
+    return (tsr_format_groups(f, cols) + 3) / 4 * 4;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
