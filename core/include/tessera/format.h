@@ -32,6 +32,8 @@
 
 #include "tessera/plugin.h"
 
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -80,6 +82,15 @@ struct tsr_format {
     uint64_t    act8;           /* TSR_ACT8_*                                 */
     double      act8_threshold; /* LLM: magnitude from which x stays F32   */
 };
+
+/* Writes a layout into one that belongs to the host (tsr_quant_plan.format): not with =, which
+ * would write past the end of what an older host has. */
+static inline void tsr_format_store(struct tsr_format *to, const struct tsr_format *from)
+{
+    uint32_t size = to->struct_size;
+    memcpy(to, from, size < sizeof *from ? size : sizeof *from);
+    to->struct_size = size;
+}
 
 /* Groups in a row of cols columns. */
 static inline uint64_t tsr_format_groups(const struct tsr_format *f, uint64_t cols)

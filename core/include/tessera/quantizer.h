@@ -45,8 +45,8 @@ struct tsr_quant_plan {
     uint64_t          meta_bytes;    /* per unit: scales, zeros, codebooks    */
     uint64_t          scratch_bytes; /* per concurrent quantize() call        */
     uint64_t          need;          /* TSR_NEED_* inputs beyond the weights  */
-    struct tsr_format format;        /* layout written; struct_size is set by
-                                  * the host to what it reads             */
+    struct tsr_format format;        /* layout written, by tsr_format_store(); struct_size
+                                  * is set by the host to what it reads   */
 };
 
 /* Statistics of the inputs X [tokens, cols] of a linear.  A quantizer gets

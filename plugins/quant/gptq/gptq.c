@@ -113,8 +113,7 @@ static tsr_status gptq_plan(const void *self, const struct tsr_matrix *w,
                         (unsigned long long)w->rows, (unsigned long long)w->cols);
     struct tsr_format f = gptq_format(q);
     struct gptq_tile  t = tile_of(q, w->cols);
-    f.struct_size = plan->format.struct_size;
-    plan->format = f;
+    tsr_format_store(&plan->format, &f);
     plan->rows_per_unit = 1;
     plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
     plan->meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);

@@ -63,8 +63,7 @@ static tsr_status int8_plan(const void *self, const struct tsr_matrix *w,
         return tsr_fail(err, TSR_E_UNSUPPORTED, "a matrix of %llu x %llu cannot be quantized",
                         (unsigned long long)w->rows, (unsigned long long)w->cols);
     struct tsr_format f = int8_format(q);
-    f.struct_size = plan->format.struct_size;
-    plan->format = f;
+    tsr_format_store(&plan->format, &f);
     plan->rows_per_unit = 1;
     plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
     plan->meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
