@@ -1,0 +1,243 @@
+/* Promises: whoever makes none of them has nothing to keep. */
+#include "conformance/quantizer.h"
+
+#include "base/mem.h"
+#include "quant/quant.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS 64u
+#define COLS 160u
+
+static void promised(struct tsr_case *c, uint64_t bit, const char *name)
+{
+    if (!(tsr_quant_iface(c)->promises & bit))
+        tsr_rule_skip(c, "it does not promise to be %s", name);
+}
+
+static struct tsr_quant_try usual(struct tsr_case *c)
+{
+    void                *self = tsr_quant_make(c);
+    struct tsr_quant_try t = {
+        .w = tsr_quant_matrix(c, tsr_quant_rows(c, self, ROWS, COLS), COLS, c->seed),
+        .no_decode = true,
+    };
+    tsr_quant_destroy(c, self);
+    return t;
+}
+
+/* ---- deterministic -------------------------------------------------------------------------------- */
+
+void tsr_quant_rows_split(struct tsr_case *c)
+{
+    static const uint64_t runs[] = { 1, 3, 7, 32 };
+    promised(c, TSR_QUANT_DETERMINISTIC, "deterministic");
+    struct tsr_quant_try whole = usual(c);
+    void                *self = tsr_quant_must(c, &whole);
+    if (whole.units < 2)
+        tsr_rule_skip(c, "it takes whole tensors only");
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct tsr_errbuf    e = TSR_ERRBUF(e);
+        struct tsr_quant_try t = whole;
+        char                 when[64];
+        t.run_units = runs[i];
+        tsr_status st = tsr_quant_run(c, self, &t, &e.err);
+        if (st != TSR_OK)
+            tsr_rule_fail(c, "in runs of %llu units the answer is %s: %s",
+                          (unsigned long long)runs[i], tsr_status_name(st), e.text);
+        (void)snprintf(when, sizeof when, "in runs of %llu units", (unsigned long long)runs[i]);
+        tsr_quant_same(c, &whole, &t, when);
+    }
+}
+
+/* The units of one tensor, on as many threads as the host has. */
+struct shared {
+    struct tsr_case            *c;
+    void                       *self;
+    const struct tsr_quant_try *whole;
+    const void                 *prepared;
+    unsigned char              *codes, *meta;
+    _Atomic int32_t             failed;
+};
+
+static tsr_status one_unit(void *arg, uint64_t begin, uint64_t end)
+{
+    struct shared              *s = arg;
+    const struct tsr_quant_try *t = s->whole;
+    tsr_status                  st = TSR_OK;
+    for (uint64_t u = begin; u < end && st == TSR_OK; u++) {
+        uint64_t          first = u * t->rows_per_unit, last = first + t->rows_per_unit;
+        struct tsr_matrix src = t->w;
+        src.data = (char *)t->w.data + first * t->w.row_stride;
+        src.rows = (last < t->w.rows ? last : t->w.rows) - first;
+        struct tsr_quant_job job = {
+            .struct_size = sizeof job,
+            .first_row = first,
+            .src = &src,
+            .codes = tsr_roomy("codes", t->plan.code_bytes, 0),
+            .meta = tsr_roomy("meta", t->plan.meta_bytes, 0),
+            .scratch = tsr_roomy("scratch", t->plan.scratch_bytes, 0xA5),
+            .stats = t->plan.need ? &t->stats : NULL,
+            .prepared = s->prepared,
+        };
+        st = tsr_quant_iface(s->c)->quantize(s->self, &job, NULL);
+        memcpy(s->codes + u * t->plan.code_bytes, job.codes, t->plan.code_bytes);
+        memcpy(s->meta + u * t->plan.meta_bytes, job.meta, t->plan.meta_bytes);
+        tsr_guarded_free(job.codes);
+        tsr_guarded_free(job.meta);
+        tsr_guarded_free(job.scratch);
+    }
+    return st;
+}
+
+static void with_workers(struct tsr_case *c, void *self, const struct tsr_quant_try *whole,
+                         uint32_t workers)
+{
+    const struct tsr_quantizer_v1 *q = tsr_quant_iface(c);
+    struct tsr_quant_try           t = *whole;
+    struct shared                  s = { .c = c, .self = self, .whole = whole };
+    void                          *prepared = NULL;
+    char                           when[64];
+    t.codes = s.codes = tsr_rule_memory(c, whole->code_bytes);
+    t.meta = s.meta = tsr_rule_memory(c, whole->meta_bytes);
+    c->host->workers = workers;
+    tsr_status st = TSR_OK;
+    if (whole->plan.need && q->prepare)
+        st = q->prepare(self, &whole->stats, &prepared, NULL);
+    s.prepared = prepared;
+    if (st == TSR_OK)
+        st = c->host->table.parallel_for(c->host->table.ctx, whole->units, 1, one_unit, &s);
+    (void)snprintf(when, sizeof when, "with %u workers", workers);
+    if (st != TSR_OK)
+        tsr_rule_fail(c, "%s the answer is %s", when, tsr_status_name(st));
+    tsr_quant_same(c, whole, &t, when);
+    if (prepared && q->unprepare)
+        q->unprepare(self, prepared);
+}
+
+void tsr_quant_deterministic(struct tsr_case *c)
+{
+    promised(c, TSR_QUANT_DETERMINISTIC, "deterministic");
+    struct tsr_quant_try whole = usual(c);
+    void                *self = tsr_quant_must(c, &whole);
+    for (int i = 0; i < 4; i++) { /* the same call again, by this instance and by a fresh one */
+        struct tsr_quant_try again = whole;
+        (void)tsr_quant_run(c, i % 2 ? self : tsr_quant_make(c), &again, NULL);
+        tsr_quant_same(c, &whole, &again, "the next time");
+    }
+    if (whole.units < 2)
+        return;
+    for (uint32_t i = 0; i < 3; i++)
+        with_workers(c, self, &whole, 7);
+}
+
+/* ---- idempotent ------------------------------------------------------------------------------------ */
+
+void tsr_quant_idempotent(struct tsr_case *c)
+{
+    promised(c, TSR_QUANT_IDEMPOTENT, "idempotent");
+    struct tsr_quant_try a = usual(c), b;
+    a.no_decode = false;
+    void *self = tsr_quant_must(c, &a);
+    b = a;
+    b.w.data = a.dense;
+    b.w.row_stride = a.w.cols * sizeof(float);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = tsr_quant_run(c, self, &b, &e.err);
+    if (st != TSR_OK)
+        tsr_rule_fail(c, "what it decoded is answered with %s: %s", tsr_status_name(st), e.text);
+    tsr_quant_same(c, &a, &b, "from what it decoded");
+}
+
+/* ---- the largest error -------------------------------------------------------------------------------- */
+
+#define ARITHMETIC 0x1p-12 /* of a step, for what F32 rounds: quantizer.h */
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* values[code][column]: what each code would decode to everywhere, by a row's meta. */
+static void values_of(const struct tsr_format *f, const unsigned char *meta, uint64_t cols,
+                      unsigned char *codes, float *values)
+{
+    uint64_t bytes = tsr_format_code_bytes(f, cols);
+    for (uint32_t code = 0; code < 1u << f->bits; code++) {
+        memset(codes, 0, bytes);
+        for (uint64_t bit = 0; bit < cols * f->bits; bit++)
+            codes[bit / 8] |= (unsigned char)((code >> bit % f->bits & 1u) << bit % 8);
+        tsr_format_decode_row(f, cols, codes, meta, values + code * cols);
+    }
+}
+
+/* The step at w by the words of max_error_steps(); 0 where a column has one value only, as that of
+ * an outlier stored beside the codes. */
+static double step_at(const float *values, uint32_t n_codes, uint64_t cols, uint64_t k, double w)
+{
+    float    v[256];
+    uint32_t n = 0, all = 0, i = 1;
+    for (uint32_t code = 0; code < n_codes; code++)
+        if (isfinite(values[code * cols + k]))
+            v[all++] = values[code * cols + k];
+    qsort(v, all, sizeof *v, by_value);
+    for (uint32_t j = 0; j < all; j++) /* +0 and -0, a table with an entry twice */
+        if (n == 0 || v[j] > v[n - 1])
+            v[n++] = v[j];
+    if (n < 2)
+        return 0.0;
+    while (i + 1 < n && w > (double)v[i])
+        i++;
+    return (double)v[i] - (double)v[i - 1];
+}
+
+static void check_row(struct tsr_case *c, const struct tsr_quant_try *t, uint64_t r,
+                      const float *values, double most)
+{
+    uint64_t cols = t->w.cols;
+    for (uint64_t k = 0; k < cols; k++) {
+        double w = tsr_quant_row(&t->w, r)[k], d = t->dense[r * cols + k];
+        double step = step_at(values, 1u << t->plan.format.bits, cols, k, w);
+        if (step > 0.0 && !(fabs(w - d) <= (most + ARITHMETIC) * step))
+            tsr_rule_fail(c,
+                          "w[%llu][%llu] = %g decodes to %g, %.4f steps of %g off; it promises %g",
+                          (unsigned long long)r, (unsigned long long)k, w, d, fabs(w - d) / step,
+                          step, most);
+    }
+}
+
+static double promise(struct tsr_case *c, const void *self)
+{
+    const struct tsr_quantizer_v1 *q = tsr_quant_iface(c);
+    double                         most = q->max_error_steps ? q->max_error_steps(self) : 0.0;
+    if (most == 0.0)
+        tsr_rule_skip(c, "it promises no largest error");
+    if (!(most > 0.0 && isfinite(most)))
+        tsr_rule_fail(c, "max_error_steps() says %g; it is 0 or a positive number", most);
+    return most;
+}
+
+void tsr_quant_error_steps(struct tsr_case *c)
+{
+    struct tsr_quant_try t = usual(c);
+    t.no_decode = false;
+    void  *self = tsr_quant_must(c, &t);
+    double most = promise(c, self);
+    if (!tsr_format_known(&t.plan.format) || strcmp(t.plan.format.id, TSR_FORMAT_FLOAT) == 0)
+        tsr_rule_fail(c, "it promises %g steps in the layout %s, which has none", most,
+                      t.plan.format.id ? t.plan.format.id : "NULL");
+    uint64_t       n = t.w.cols << t.plan.format.bits;
+    uint64_t       meta = tsr_format_meta_bytes(&t.plan.format, t.w.cols);
+    unsigned char *codes = tsr_rule_memory(c, tsr_format_code_bytes(&t.plan.format, t.w.cols));
+    float         *values = tsr_rule_memory(c, n * sizeof *values);
+    if (t.meta_bytes != meta * t.w.rows)
+        tsr_rule_skip(c, "its bytes are not those of the layout; format-size says it");
+    for (uint64_t r = 0; r < t.w.rows; r++) {
+        values_of(&t.plan.format, t.meta + r * meta, t.w.cols, codes, values);
+        check_row(c, &t, r, values, most);
+    }
+}

@@ -1,0 +1,46 @@
+/* Verdicts for people and for programs. */
+#include "conformance/internal.h"
+
+#include <jansson.h>
+
+const char *tsr_verdict_name(enum tsr_verdict v)
+{
+    static const char *const names[] = {
+        "passed", "warning", "failed", "skipped", "crashed", "hung"
+    };
+    return (unsigned)v < sizeof names / sizeof *names ? names[v] : "unknown";
+}
+
+void tsr_check_print(const struct tsr_check_result *r, FILE *to)
+{
+    (void)fprintf(to, "%-8s %s%s%s", tsr_verdict_name(r->verdict),
+                  r->component ? r->component : "file", ": ", r->rule->name);
+    if (r->text)
+        (void)fprintf(to, ": %s", r->text);
+    (void)fputc('\n', to);
+    if (r->verdict != TSR_PASS && r->verdict != TSR_SKIP)
+        (void)fprintf(to, "         the rule: %s\n", r->rule->text);
+}
+
+static json_t *result_json(const struct tsr_check_result *r)
+{
+    return json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:f}", "rule", r->rule->name, "component",
+                     r->component, "verdict", tsr_verdict_name(r->verdict), "text", r->text,
+                     "wants", r->rule->text, "seconds", r->seconds);
+}
+
+json_t *tsr_check_json(const struct tsr_check_report *r)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; list && i < r->n; i++)
+        if (json_array_append_new(list, result_json(&r->results[i])) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    if (!list)
+        return NULL;
+    return json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:I}", "format", "tessera.check/1", "plugin",
+                     r->path, "rules", list, "passed", (json_int_t)r->passed, "failed",
+                     (json_int_t)r->failed, "warnings", (json_int_t)r->warned, "skipped",
+                     (json_int_t)r->skipped);
+}
