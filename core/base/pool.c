@@ -47,7 +47,7 @@ static uint64_t take_chunks(struct tsr_pool *p, uint64_t *first)
     do {
         if (i >= p->chunks)
             return 0;
-        n = (p->chunks - i) / (2 * p->threads);
+        n = (p->chunks - i) / p->threads / 2;
         n = n ? n : 1;
     } while (!atomic_compare_exchange_weak_explicit(&p->next, &i, i + n, memory_order_relaxed,
                                                     memory_order_relaxed));
