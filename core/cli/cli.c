@@ -104,5 +104,5 @@ int tsr_cli_main(int argc, char **argv)
         (void)fprintf(stderr, "tessera: %serror:%s %s\n", colour ? "\033[1;31m" : "",
                       colour ? "\033[0m" : "",
                       *e.text ? e.text : "failed without a reason (a bug)");
-    return tsr_exit_code(st);
+    return st == TSR_OK && c.no ? 1 : tsr_exit_code(st);
 }

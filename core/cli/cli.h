@@ -17,6 +17,7 @@
 /* What every verb can reach.  Created lazily: --help touches no plugin and starts no thread. */
 struct tsr_cli {
     bool                   json, quiet, colour;
+    bool                   no;      /* set by a verb that answers no: exit code 1, no sentence */
     uint32_t               threads; /* 0: all CPUs */
     const char *const     *plugin_paths;
     uint64_t               n_plugin_paths;

@@ -19,9 +19,14 @@ tsr_status tsr_inspect_models(json_t **out, struct tsr_err *err);
 /* [{backend, device, memory_bytes, free_bytes, deterministic}, or {backend, error}] */
 tsr_status tsr_inspect_devices(struct tsr_registry *r, json_t **out, struct tsr_err *err);
 
-/* As in tsr_inspect_plugins(), with options: [{name, type, help, text, ...}]. */
+/* As in tsr_inspect_plugins(), with needs_abi, libraries, what cli/inspect_facts.h says, and
+ * options: [{name, type, help, text, ...}]. */
 tsr_status tsr_inspect_component(const struct tsr_found *f, json_t **out, struct tsr_err *err);
 /* A Hugging Face folder, without reading a weight. */
 tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err);
+
+/* All of it as text on stdout: {plugins, refused, formats, models, devices, components, model},
+ * each if it is there. */
+void tsr_inspect_print(const json_t *j);
 
 #endif

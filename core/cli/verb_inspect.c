@@ -1,153 +1,17 @@
 /* tessera inspect: plugins, formats, model families, devices, and one of them in detail. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "cli/inspect_probe.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/model.h"
+#include "plugin/semver.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static long long int_of(const json_t *o, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(o, key));
-}
-
-/* ---- lists ----------------------------------------------------------------- */
-
-/* Columns as wide as their longest text; the last one is not padded. */
-static void print_table(const json_t *rows, const char *const *keys, const char *const *heads,
-                        unsigned n)
-{
-    size_t        width[8] = { 0 }, i;
-    const json_t *row;
-    for (unsigned k = 0; k < n; k++) {
-        width[k] = strlen(heads[k]);
-        json_array_foreach (rows, i, row)
-            if (strlen(text_of(row, keys[k])) > width[k])
-                width[k] = strlen(text_of(row, keys[k]));
-    }
-    for (unsigned k = 0; k < n; k++)
-        (void)printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, heads[k], k + 1 < n ? "  " : "\n");
-    json_array_foreach (rows, i, row)
-        for (unsigned k = 0; k < n; k++)
-            (void)printf("%-*s%s", k + 1 < n ? (int)width[k] : 0, text_of(row, keys[k]),
-                         k + 1 < n ? "  " : "\n");
-}
-
-static void print_plugins(const json_t *plugins, const json_t *refused)
-{
-    static const char *const keys[] = { "kind", "name", "version", "abi", "license", "path" };
-    static const char *const heads[] = { "kind", "name", "version", "abi", "license", "path" };
-    size_t                   i;
-    const json_t            *row;
-    print_table(plugins, keys, heads, 6);
-    json_array_foreach (refused, i, row)
-        (void)printf("refused: %s\n", text_of(row, "why"));
-}
-
-static void print_formats(const json_t *formats)
-{
-    static const char *const keys[] = { "id", "summary" }, *const heads[] = { "format",
-                                                                              "what it holds" };
-    print_table(formats, keys, heads, 2);
-}
-
-static void print_models(const json_t *models)
-{
-    static const char *const keys[] = { "name", "architecture", "summary" };
-    static const char *const heads[] = { "family", "architecture", "what it is" };
-    print_table(models, keys, heads, 3);
-}
-
-static void print_devices(const json_t *devices)
-{
-    size_t        i;
-    const json_t *d;
-    char          total[TSR_BYTES_TEXT], room[TSR_BYTES_TEXT];
-    (void)printf("backend  device\n");
-    json_array_foreach (devices, i, d) {
-        if (json_object_get(d, "error"))
-            (void)printf("%-7s  not usable: %s\n", text_of(d, "backend"), text_of(d, "error"));
-        else
-            (void)printf("%-7s  %s, %s, %s free%s\n", text_of(d, "backend"), text_of(d, "device"),
-                         tsr_format_bytes(total, sizeof total, (uint64_t)int_of(d, "memory_bytes")),
-                         tsr_format_bytes(room, sizeof room, (uint64_t)int_of(d, "free_bytes")),
-                         json_is_true(json_object_get(d, "deterministic")) ? ", reproducible" : "");
-    }
-}
-
-/* ---- details ---------------------------------------------------------------- */
-
-static void print_option(const json_t *o)
-{
-    size_t        i;
-    const json_t *c;
-    (void)printf("  %-12s %s%s\n", text_of(o, "name"), text_of(o, "text"),
-                 json_is_true(json_object_get(o, "advanced")) ? " (advanced)" : "");
-    (void)printf("  %-12s %s\n", "", text_of(o, "help"));
-    if (*text_of(o, "replaced_by"))
-        (void)printf("  %-12s deprecated: %s\n", "", text_of(o, "replaced_by"));
-    json_array_foreach (json_object_get(o, "choices"), i, c)
-        (void)printf("  %-12s   %-8s %s\n", "", text_of(c, "name"), text_of(c, "help"));
-}
-
-static void print_component(const json_t *p)
-{
-    size_t        i;
-    const json_t *o;
-    (void)printf("%s  %s  %s %s\n", text_of(p, "name"), text_of(p, "summary"), text_of(p, "id"),
-                 text_of(p, "version"));
-    (void)printf("  kind %s, ABI %s, %s, built with %s\n", text_of(p, "kind"), text_of(p, "abi"),
-                 text_of(p, "license"), text_of(p, "build"));
-    (void)printf("  %s\n  %s\n", text_of(p, "path"), text_of(p, "hash"));
-    if (json_array_size(json_object_get(p, "options")))
-        (void)printf("options:\n");
-    json_array_foreach (json_object_get(p, "options"), i, o)
-        print_option(o);
-}
-
-static void print_model(const json_t *m)
-{
-    size_t        i;
-    const json_t *t;
-    char          bytes[TSR_BYTES_TEXT];
-    (void)printf("%s  %s, %lld layers, %lld parameters, %s\n", text_of(m, "path"),
-                 text_of(m, "family"), int_of(m, "layers"), int_of(m, "parameters"),
-                 tsr_format_bytes(bytes, sizeof bytes, (uint64_t)int_of(m, "bytes")));
-    (void)
-        printf("  hidden %lld, feed-forward %lld, heads %lld (%lld for keys and values) of %lld\n",
-               int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
-               int_of(m, "head_dim"));
-    (void)printf("  vocabulary %lld, at most %lld positions%s\n", int_of(m, "vocab"),
-                 int_of(m, "max_positions"),
-                 json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");
-    const json_t *tok = json_object_get(m, "tokenizer");
-    if (json_is_null(tok))
-        (void)printf("  no tokenizer.json\n");
-    else if (json_object_get(tok, "error"))
-        (void)printf("  tokenizer: %s\n", text_of(tok, "error"));
-    else
-        (void)printf("  tokenizer of %lld ids\n", int_of(tok, "size"));
-    if (*text_of(m, "packed"))
-        (void)printf("  packed, %s\n", text_of(m, "packed"));
-    (void)printf("  %s\ntensors (the first layer's):\n", text_of(m, "hash"));
-    json_array_foreach (json_object_get(m, "tensors"), i, t) {
-        const json_t *shape = json_object_get(t, "shape");
-        (void)printf("  %-12s %-5s %lld x %lld%s%s\n", text_of(t, "name"), text_of(t, "dtype"),
-                     (long long)json_integer_value(json_array_get(shape, 0)),
-                     (long long)json_integer_value(json_array_get(shape, 1)),
-                     *text_of(t, "format") ? " packed as " : "", text_of(t, "format"));
-    }
-}
 
 /* ---- what is asked for -------------------------------------------------------- */
 
@@ -229,45 +93,6 @@ static tsr_status not_known(struct tsr_registry *r, const char *x, struct tsr_er
         x, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-/* "components": all that answer to x. */
-static tsr_status plugin(struct tsr_cli *c, const char *x, bool file, json_t *to,
-                         struct tsr_err *err)
-{
-    struct tsr_registry *r = NULL;
-    struct tsr_found     f;
-    json_t              *all = json_array();
-    char                *real = file ? realpath(x, NULL) : NULL;
-    tsr_status           st = TSR_OK;
-    if (!all || (file && !real && errno == ENOMEM))
-        st = tsr_fail_nomem(err, 0, x);
-    if (st == TSR_OK)
-        st = tsr_cli_registry(c, &r, err);
-    if (st == TSR_OK && file)
-        st = tsr_registry_add_path(r, x, err);
-    if (st == TSR_OK)
-        st = tsr_registry_scan(r, err);
-    for (uint64_t i = 0; st == TSR_OK && tsr_registry_component(r, i, &f); i++) {
-        json_t *one = NULL;
-        if (!answers(&f, x, real))
-            continue;
-        st = tsr_inspect_component(&f, &one, err);
-        if (st != TSR_OK)
-            json_decref(one);
-        else if (json_array_append_new(all, one) != 0)
-            st = tsr_fail_nomem(err, 0, x);
-    }
-    free(real);
-    if (st == TSR_OK && json_array_size(all) == 0)
-        st = file
-                 ? tsr_fail(
-                       err, TSR_E_INPUT,
-                       "%s: holds nothing that this host knows, or only what another file with the "
-                       "same bytes holds too",
-                       x)
-                 : not_known(r, x, err);
-    return put(to, "components", st, all, err);
-}
-
 static unsigned word_of(const char *x)
 {
     return strcmp(x, "plugins") == 0   ? PLUGINS
@@ -292,66 +117,225 @@ static tsr_status names_plugin(struct tsr_cli *c, const char *x, bool *yes, stru
     return TSR_OK;
 }
 
-static tsr_status collect(struct tsr_cli *c, const char *x, json_t *to, struct tsr_err *err)
+/* What x means: all but a model have the registry at hand. */
+struct target {
+    struct tsr_registry *r;
+    char                *real; /* a plugin's file, or NULL: a name */
+    bool                 model;
+};
+
+static void close_target(struct target *t)
 {
-    bool plugin_name;
-    if (!x)
-        return list(c, EVERYTHING, to, err);
-    if (word_of(x))
-        return list(c, word_of(x), to, err);
-    TSR_TRY(names_plugin(c, x, &plugin_name, err));
-    if (plugin_name)
-        return plugin(c, x, false, to, err);
-    size_t n = strlen(x);
-    if (x[0] == '@' || tsr_path_is_dir(x)) {
-        json_t    *m = NULL;
-        tsr_status st = tsr_inspect_model(x, &m, err);
-        return put(to, "model", st, m, err);
-    }
-    return plugin(c, x, tsr_path_exists(x) || (n > 3 && strcmp(x + n - 3, ".so") == 0), to, err);
+    free(t->real);
 }
 
-static void print_text(const json_t *j)
+/* A name goes before a file, a folder is a model. */
+static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t,
+                              struct tsr_err *err)
 {
-    const char   *gap = "";
-    const json_t *v;
-    size_t        i;
-    if ((v = json_object_get(j, "plugins"))) {
-        print_plugins(v, json_object_get(j, "refused"));
-        gap = "\n";
+    size_t n = strlen(x);
+    bool   name = false;
+    *t = (struct target){ 0 };
+    TSR_TRY(names_plugin(c, x, &name, err));
+    t->model = !name && (x[0] == '@' || tsr_path_is_dir(x));
+    if (t->model)
+        return TSR_OK;
+    bool file = !name && (tsr_path_exists(x) || (n > 3 && strcmp(x + n - 3, ".so") == 0));
+    TSR_TRY(tsr_cli_registry(c, &t->r, err));
+    if (file) {
+        t->real = realpath(x, NULL);
+        if (!t->real && errno == ENOMEM)
+            return tsr_fail_nomem(err, n, x);
+        TSR_TRY(tsr_registry_add_path(t->r, x, err));
     }
-    if ((v = json_object_get(j, "formats"))) {
-        (void)printf("%s", gap);
-        print_formats(v);
-    }
-    if ((v = json_object_get(j, "models"))) {
-        (void)printf("%s", gap);
-        print_models(v);
-    }
-    if ((v = json_object_get(j, "devices"))) {
-        (void)printf("%s", gap);
-        print_devices(v);
-    }
-    json_array_foreach (json_object_get(j, "components"), i, v) {
-        (void)printf("%s", i ? "\n" : "");
-        print_component(v);
-    }
-    if ((v = json_object_get(j, "model")))
-        print_model(v);
+    return tsr_registry_scan(t->r, err);
 }
+
+static bool nth_answer(const struct target *t, const char *x, uint64_t n, struct tsr_found *f)
+{
+    for (uint64_t i = 0; tsr_registry_component(t->r, i, f); i++)
+        if (answers(f, x, t->real) && n-- == 0)
+            return true;
+    return false;
+}
+
+/* For a child process: tsr_inspect_nth. */
+static tsr_status nth(struct tsr_cli *c, const char *x, uint64_t i, struct tsr_found *f, bool *have,
+                      struct tsr_err *err)
+{
+    struct target t;
+    tsr_status    st = open_target(c, x, &t, err);
+    *have = st == TSR_OK && !t.model && nth_answer(&t, x, i, f);
+    close_target(&t);
+    return st;
+}
+
+/* What the code of each says, in order: before this process has a registry. */
+static tsr_status probe(struct tsr_cli *c, const char *x, json_t *to, struct tsr_err *err)
+{
+    for (uint64_t i = 0;; i++) {
+        json_t *one = NULL;
+        TSR_TRY(tsr_inspect_probe(c, nth, x, i, &one, err));
+        if (!one)
+            return TSR_OK;
+        if (json_array_append_new(to, one) != 0)
+            return tsr_fail_nomem(err, 0, x);
+    }
+}
+
+/* "components": all that answer to x, with what their code said of them (probes may be NULL). */
+static tsr_status components(const struct target *t, const char *x, const json_t *probes,
+                             json_t *to, struct tsr_err *err)
+{
+    struct tsr_found f;
+    json_t          *all = json_array();
+    tsr_status       st = all ? TSR_OK : tsr_fail_nomem(err, 0, x);
+    for (uint64_t i = 0; st == TSR_OK && nth_answer(t, x, i, &f); i++) {
+        json_t *one = NULL, *said = json_array_get(probes, i);
+        st = tsr_inspect_component(&f, &one, err);
+        if (st == TSR_OK && said && json_object_set(one, "probe", said) != 0)
+            st = tsr_fail_nomem(err, 0, x);
+        if (st != TSR_OK)
+            json_decref(one);
+        else if (json_array_append_new(all, one) != 0)
+            st = tsr_fail_nomem(err, 0, x);
+    }
+    if (st == TSR_OK && json_array_size(all) == 0)
+        st = t->real
+                 ? tsr_fail(
+                       err, TSR_E_INPUT,
+                       "%s: holds nothing that this host knows, or only what another file with the "
+                       "same bytes holds too",
+                       x)
+                 : not_known(t->r, x, err);
+    return put(to, "components", st, all, err);
+}
+
+static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, json_t *to,
+                      struct tsr_err *err)
+{
+    struct target t;
+    json_t       *m = NULL;
+    tsr_status    st = open_target(c, x, &t, err);
+    if (st == TSR_OK && t.model) {
+        st = tsr_inspect_model(x, &m, err);
+        st = put(to, "model", st, m, err);
+    } else if (st == TSR_OK) {
+        st = components(&t, x, probes, to, err);
+    }
+    close_target(&t);
+    return st;
+}
+
+static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, json_t *to,
+                          struct tsr_err *err)
+{
+    unsigned what = x ? word_of(x) : EVERYTHING;
+    if (what && ask)
+        return tsr_fail(err, TSR_E_INPUT, "--probe asks one plugin; name it");
+    if (what)
+        return list(c, what, to, err);
+    json_t    *probes = ask ? json_array() : NULL;
+    tsr_status st = ask && !probes ? tsr_fail_nomem(err, 0, x) : TSR_OK;
+    if (st == TSR_OK && ask)
+        st = probe(c, x, probes, err);
+    if (st == TSR_OK)
+        st = one(c, x, probes, to, err);
+    if (st == TSR_OK && ask && json_object_get(to, "model"))
+        st = tsr_fail(err, TSR_E_INPUT, "%s: is a model; --probe asks a plugin", x);
+    json_decref(probes);
+    return st;
+}
+
+/* ---- yes or no ---------------------------------------------------------------- */
+
+/* Whether one of what was found is of that version; why gets what there is instead. */
+static tsr_status recent(const json_t *found, const char *version, bool *yes, struct tsr_err *why,
+                         struct tsr_err *err)
+{
+    size_t        i;
+    const json_t *p, *all = json_object_get(found, "components");
+    *yes = false;
+    if (!all)
+        return tsr_fail(err, TSR_E_INPUT, "--atleast-version compares plugins; name one");
+    json_array_foreach (all, i, p) {
+        const char *v = json_string_value(json_object_get(p, "version"));
+        if (!tsr_semver_valid(v))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: its version '%s' is not of the form 1.2.3 and compares with none",
+                            json_string_value(json_object_get(p, "path")), v);
+        *yes = *yes || tsr_semver_compare(v, version) >= 0;
+        (void)tsr_fail(why, 0, "%s is of version %s", json_string_value(json_object_get(p, "path")),
+                       v);
+    }
+    return TSR_OK;
+}
+
+/* --exists and --atleast-version: the exit code is the answer. */
+static tsr_status answer(struct tsr_cli *c, const char *x, const char *version, json_t *j,
+                         struct tsr_err *err)
+{
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    bool              yes = true;
+    tsr_status        st = collect(c, x, false, j, &why.err);
+    if (st != TSR_OK && st != TSR_E_INPUT)
+        return tsr_fail(err, st, "%s", why.text);
+    if (st == TSR_E_INPUT)
+        yes = false;
+    else if (*version)
+        TSR_TRY(recent(j, version, &yes, &why.err, err));
+    c->no = !yes;
+    if (c->json)
+        return tsr_cli_print_json(json_pack("{s:s, s:s, s:b, s:s*}", "format", "tessera.inspect/1",
+                                            "name", x, "exists", yes, "reason",
+                                            yes ? NULL : why.text),
+                                  err);
+    if (!yes)
+        tsr_logf(TSR_LOG_INFO, "%s", why.text);
+    return TSR_OK;
+}
+
+/* ---- the verb ------------------------------------------------------------------- */
+
+struct inspect_options {
+    int32_t     exists, probe;
+    const char *atleast_version;
+};
+
+static const struct tsr_option options[] = {
+    TSR_OPTION_BOOL(
+        struct inspect_options, probe, 0,
+        "make an instance of the plugin with default options in a child process and ask "
+        "it what it needs"),
+    TSR_OPTION_BOOL(struct inspect_options, exists, 0,
+                    "print nothing; exit code 0 if there is such a thing, 1 if not"),
+    TSR_OPTION_STRING(struct inspect_options, atleast_version, "",
+                      "the same for a plugin of this version or a newer one, such as 1.2"),
+};
 
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
-    (void)opts;
+    const struct inspect_options *o = opts;
+    const char                   *x = n_args ? args[0] : NULL;
+    bool                          ask = o->exists || *o->atleast_version;
+    if (ask && !x)
+        return tsr_fail(err, TSR_E_INPUT, "--exists and --atleast-version ask about one name");
+    if (*o->atleast_version && !tsr_semver_valid_short(o->atleast_version))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "--atleast-version: '%s' is no version; 1, 1.2 or 1.2.3 is wanted",
+                        o->atleast_version);
+    if (ask && o->probe)
+        return tsr_fail(err, TSR_E_INPUT, "--probe prints and --exists does not; leave one out");
     json_t *j = json_pack("{s:s}", "format", "tessera.inspect/1");
     if (!j)
         return tsr_fail_nomem(err, 0, "the answer");
-    tsr_status st = collect(c, n_args ? args[0] : NULL, j, err);
-    if (st == TSR_OK && c->json)
+    tsr_status st =
+        ask ? answer(c, x, o->atleast_version, j, err) : collect(c, x, o->probe != 0, j, err);
+    if (st == TSR_OK && !ask && c->json)
         return tsr_cli_print_json(j, err);
-    if (st == TSR_OK)
-        print_text(j);
+    if (st == TSR_OK && !ask)
+        tsr_inspect_print(j);
     json_decref(j);
     return st;
 }
@@ -363,12 +347,16 @@ const struct tsr_verb tsr_verb_inspect = {
     .args = "[plugins|formats|models|devices|PLUGIN|FILE.so|MODEL]",
     .min_args = 0,
     .max_args = 1,
-    .details = "Without an argument lists everything, with the files that were refused and why. A "
-               "plugin is "
-               "named by its name, by kind:name (quantizer:rtn), by id/name, or by its file; a "
-               "model by its "
-               "folder (write ./rtn for a folder with the name of a plugin). No weight is read and "
-               "no function of a "
-               "plugin is called, except that a device is asked what it is.",
+    .details =
+        "Without an argument lists everything, with the files that were refused and why. A plugin "
+        "is\nnamed by its name, by kind:name (quantizer:rtn), by id/name, or by its file; a model "
+        "by its folder\n(write ./rtn for a folder with the name of a plugin).\n\n"
+        "No weight is read and no function of a plugin is called, except that a device is asked "
+        "what it is.\nWhich statistics a quantizer needs depends on shape and options, so only its "
+        "code knows: --probe\nruns it, on its own, and tells also how it ended if it did not "
+        "answer.",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct inspect_options),
     .run = run,
 };

@@ -8,6 +8,7 @@
 
 #define MAX_PHDRS   512u
 #define MAX_DYNAMIC 4096u
+#define MAX_NAME    4096u
 #define MAX_TABLE   (UINT64_C(64) << 20) /* symbols or names; far above any real plugin */
 
 #if defined(__x86_64__)
@@ -27,6 +28,8 @@ struct elf {
     Elf64_Sym             *sym;
     uint64_t               n_sym;
     char                  *str;
+    uint64_t              *needed; /* where in str the names of libraries begin */
+    uint64_t               n_needed;
 };
 
 static const char *machine_name(unsigned m)
@@ -128,6 +131,16 @@ static tsr_status read_headers(struct elf *e, bool *is_plugin)
     return read_at(e, h.e_phoff, e->ph, e->n_ph * sizeof *e->ph, "ends inside the program headers");
 }
 
+static tsr_status add_needed(struct elf *e, uint64_t at)
+{
+    uint64_t *v = tsr_renew(e->needed, e->n_needed + 1, sizeof *v);
+    if (!v)
+        return tsr_fail_nomem(e->err, sizeof *v, e->file->path);
+    e->needed = v;
+    v[e->n_needed++] = at;
+    return TSR_OK;
+}
+
 static tsr_status read_dynamic(struct elf *e)
 {
     const Elf64_Phdr *d = NULL;
@@ -151,6 +164,9 @@ static tsr_status read_dynamic(struct elf *e)
         switch (dyn.d_tag) {
         case DT_NULL:
             i = n;
+            break;
+        case DT_NEEDED:
+            TSR_TRY(add_needed(e, dyn.d_un.d_val));
             break;
         case DT_SYMTAB:
             e->symtab = dyn.d_un.d_ptr;
@@ -263,20 +279,68 @@ static tsr_status find_symbol(struct elf *e, const char *symbol, const char *pre
                     e->file->path, symbol);
 }
 
+/* Pointers, then the names behind them. */
+static tsr_status copy_needed(const struct elf *e, char ***names, struct tsr_err *err)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < e->n_needed; i++) {
+        if (e->needed[i] >= e->strsz)
+            return broken(e, "names a library outside its names");
+        size_t n = strlen(e->str + e->needed[i]);
+        if (n > MAX_NAME)
+            return broken(e, "names a library by more than 4096 bytes");
+        bytes += sizeof(char *) + n + 1;
+    }
+    char **v = tsr_new(1, bytes);
+    if (!v)
+        return tsr_fail_nomem(err, bytes, e->file->path);
+    char *at = (char *)(v + e->n_needed);
+    for (uint64_t i = 0; i < e->n_needed; i++) {
+        v[i] = at;
+        for (const char *from = e->str + e->needed[i]; *from; from++)
+            *at++ = *from >= ' ' && *from <= '~' ? *from : '?';
+        *at++ = '\0';
+    }
+    *names = v;
+    return TSR_OK;
+}
+
+static tsr_status read_all(struct elf *e, bool *is_plugin)
+{
+    TSR_TRY(read_headers(e, is_plugin));
+    TSR_TRY(read_dynamic(e));
+    return read_symbols(e);
+}
+
+static void elf_free(struct elf *e)
+{
+    free(e->ph);
+    free(e->sym);
+    free(e->str);
+    free(e->needed);
+}
+
+tsr_status tsr_elf_libraries(const struct tsr_file *f, char ***names, uint64_t *n,
+                             struct tsr_err *err)
+{
+    struct elf e = { .file = f, .err = err };
+    bool       is_plugin;
+    tsr_status st = read_all(&e, &is_plugin);
+    if (st == TSR_OK)
+        st = copy_needed(&e, names, err);
+    *n = e.n_needed;
+    elf_free(&e);
+    return st;
+}
+
 tsr_status tsr_elf_probe(const struct tsr_file *f, const char *symbol, const char *prefix,
                          struct tsr_elf_plugin *out, bool *is_plugin, struct tsr_err *err)
 {
     struct elf e = { .file = f, .err = err };
     *is_plugin = false;
-    tsr_status st = read_headers(&e, is_plugin);
-    if (st == TSR_OK)
-        st = read_dynamic(&e);
-    if (st == TSR_OK)
-        st = read_symbols(&e);
+    tsr_status st = read_all(&e, is_plugin);
     if (st == TSR_OK)
         st = find_symbol(&e, symbol, prefix, out, is_plugin);
-    free(e.ph);
-    free(e.sym);
-    free(e.str);
+    elf_free(&e);
     return st;
 }

@@ -20,4 +20,9 @@ struct tsr_elf_plugin {
 tsr_status tsr_elf_probe(const struct tsr_file *f, const char *symbol, const char *prefix,
                          struct tsr_elf_plugin *out, bool *is_plugin, struct tsr_err *err);
 
+/* The libraries that the file asks the loader for, in its order, as printable ASCII ('?' for the
+ * rest).  One block, freed by the caller with free(). */
+tsr_status tsr_elf_libraries(const struct tsr_file *f, char ***names, uint64_t *n,
+                             struct tsr_err *err);
+
 #endif
