@@ -3,10 +3,12 @@
 
 #include <string.h>
 
-extern const struct tsr_kind_rules tsr_quantizer_rules;
+extern const struct tsr_kind_rules tsr_quantizer_rules, tsr_codec_rules, tsr_transport_rules,
+    tsr_solver_rules, tsr_backend_rules;
 
 const struct tsr_kind_rules *const tsr_kind_rules[] = {
-    &tsr_quantizer_rules,
+    &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules,
+    &tsr_solver_rules,    &tsr_backend_rules,
 };
 const uint64_t tsr_n_kind_rules = sizeof tsr_kind_rules / sizeof *tsr_kind_rules;
 
