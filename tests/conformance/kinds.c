@@ -1,0 +1,264 @@
+/* The rules of codecs, transports, solvers and backends: the plugins of the tree keep them, and
+ * each plugin with one fault (tests/fixtures/bad_*.c) breaks exactly the rule that is about it.
+ *
+ * One of some faults, by TSR_TEST_SEED, meets all rules of its kind; the others meet their own.
+ * With TSR_TEST_ALL=1 all faults meet all rules, those of every kind too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "conformance/rule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- plugins that are good -------------------------------------------------- */
+
+static void keeps(const char *path, const char *component, const char *only, const char *set)
+{
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_check_report  r;
+    struct tsr_check_options o = {
+        .only = only, .component = component, .sets = &set, .n_sets = set ? 1 : 0, .seed = 1
+    };
+    if (tsr_check_run(&r, path, &o, NULL, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    assert_true(r.n > 5);
+    for (uint64_t i = 0; i < r.n; i++)
+        if (r.results[i].verdict != TSR_PASS && r.results[i].verdict != TSR_SKIP)
+            fail_msg("%s %s: %s %s: %s", path, set ? set : "",
+                     tsr_verdict_name(r.results[i].verdict), r.results[i].rule->name,
+                     r.results[i].text);
+    assert_true(r.failed == 0 && r.passed > 0);
+    tsr_check_report_free(&r);
+}
+
+static void test_codec(void **state)
+{
+    (void)state;
+    keeps(TSR_TEST_PLUGINS "/plain.so", NULL, NULL, NULL);
+    keeps(TSR_TEST_PLUGINS "/plain.so", NULL, "codec-*", "dtype=bf16");
+    keeps(TSR_TEST_PLUGINS "/plain.so", NULL, "codec-*", "dtype=f16");
+    keeps(TSR_FIXTURES "/bad_codec.so", "bad", "codec-*", NULL);
+    keeps(TSR_FIXTURES "/bad_codec.so", "calibrated", "codec-*", NULL);
+}
+
+static void test_transport(void **state)
+{
+    (void)state;
+    keeps(TSR_TEST_PLUGINS "/local.so", NULL, NULL, NULL);
+    keeps(TSR_FIXTURES "/bad_transport.so", NULL, "transport-*", NULL);
+}
+
+static void test_solver(void **state)
+{
+    (void)state;
+    keeps(TSR_TEST_PLUGINS "/uniform.so", NULL, NULL, NULL);
+    keeps(TSR_FIXTURES "/bad_solver.so", "bad", "solver-*", NULL);
+}
+
+static void test_backend(void **state)
+{
+    (void)state;
+    keeps(TSR_TEST_PLUGINS "/cpu.so", NULL, NULL, NULL);
+    keeps(TSR_FIXTURES "/vault.so", NULL, NULL, NULL);
+    keeps(TSR_FIXTURES "/bad_backend.so", NULL, "backend-*", NULL);
+}
+
+/* ---- plugins with one fault ----------------------------------------------------- */
+
+static bool     all_of_them;
+static uint64_t seed = 1;
+
+/* The rule of fault "state_exact" of a codec is "codec-state-exact". */
+static void rule_of(char *rule, size_t cap, const char *noun, const char *fault)
+{
+    (void)snprintf(rule, cap, "%s-%s", noun, fault);
+    for (char *p = rule; *p; p++)
+        if (*p == '_')
+            *p = '-';
+}
+
+static void breaks(const char *noun, const char *component, const char *fault, const char *rule,
+                   const char *only)
+{
+    char                     path[512], set[64];
+    const char              *sets[] = { set };
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_check_report  r;
+    struct tsr_check_options o = {
+        .only = only, .component = component, .sets = sets, .n_sets = 1, .seed = 1
+    };
+    (void)snprintf(path, sizeof path, "%s/bad_%s.so", TSR_FIXTURES, noun);
+    (void)snprintf(set, sizeof set, "fault=%s", fault);
+    if (tsr_check_run(&r, path, &o, NULL, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    bool found = false;
+    for (uint64_t i = 0; i < r.n; i++) {
+        const struct tsr_check_result *x = &r.results[i];
+        bool ok = x->verdict == TSR_PASS || x->verdict == TSR_SKIP || x->verdict == TSR_WARN;
+        if (strcmp(x->rule->name, rule) == 0) {
+            found = true;
+            if (x->verdict != TSR_FAILED && x->verdict != TSR_CRASHED)
+                fail_msg("fault %s of the %s does not break %s: %s %s", fault, noun, rule,
+                         tsr_verdict_name(x->verdict), x->text ? x->text : "");
+            if (!x->text || !*x->text)
+                fail_msg("%s says nothing about what it found", rule);
+        } else if (!ok) {
+            fail_msg("fault %s of the %s breaks %s too: %s", fault, noun, x->rule->name,
+                     x->text ? x->text : "");
+        }
+    }
+    if (!found)
+        fail_msg("there is no rule %s for fault %s of the %s", rule, fault, noun);
+    tsr_check_report_free(&r);
+}
+
+/* True for the faults that meet all rules this time. */
+static bool chosen(uint64_t i, uint64_t one_of)
+{
+    return all_of_them || (i * 7 + seed) % one_of == 0;
+}
+
+/* Rules that wait for five seconds before they call it a hang; one of the two will do. */
+static bool slow(const char *fault)
+{
+    return strcmp(fault, "create") == 0 || strcmp(fault, "start_returns") == 0;
+}
+
+static void each_fault(const char *noun, const char *const *faults, uint64_t n, uint64_t one_of)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        char        rule[96], kind[32];
+        const char *component = strncmp(faults[i], "state_", 6) == 0 ? "calibrated" : "bad";
+        rule_of(rule, sizeof rule, noun, faults[i]);
+        if (slow(faults[i]) && !all_of_them && ((uint64_t)faults[i][0] + seed) % 2)
+            continue;
+        (void)snprintf(kind, sizeof kind, "%s-*", noun);
+        breaks(noun, component, faults[i], rule,
+               all_of_them         ? NULL
+               : chosen(i, one_of) ? kind
+                                   : rule);
+    }
+}
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Every rule of a kind has its fault; two need a table of their own instead of an option. */
+static void complete(const char *noun, const char *const *faults, uint64_t n, const char *other)
+{
+    const struct tsr_rule *rule;
+    const char            *kind;
+    for (uint64_t i = 0; tsr_check_rule_at(i, &rule, &kind); i++) {
+        char name[96];
+        bool found = other && strcmp(rule->name, other) == 0;
+        for (uint64_t k = 0; k < n; k++) {
+            rule_of(name, sizeof name, noun, faults[k]);
+            found |= strcmp(name, rule->name) == 0;
+        }
+        if (kind && strcmp(kind, noun) == 0 && !found)
+            fail_msg("no plugin breaks %s", rule->name);
+    }
+}
+
+static void test_bad_codec(void **state)
+{
+    (void)state;
+    static const char *const faults[] = { "exactness",     "wire_bytes",      "huge_shape",
+                                          "encode_writes", "decode_writes",   "inputs_untouched",
+                                          "repeats",       "ranks_identical", "threads",
+                                          "exact",         "nonfinite",       "tails",
+                                          "decode_add",    "state_exact",     "state_loads",
+                                          "state_damaged" };
+    complete("codec", faults, COUNT(faults), "codec-calibration-whole");
+    each_fault("codec", faults, COUNT(faults), 2);
+    breaks("codec", "half", "none", "codec-calibration-whole", "codec-*");
+}
+
+static void test_bad_transport(void **state)
+{
+    (void)state;
+    static const char *const faults[] = { "create",        "sums",  "all_to_all", "messages",
+                                          "sizes",         "order", "two_groups", "processes",
+                                          "start_returns", "test",  "deadline",   "peer_leaves",
+                                          "peer_dies",     "abort" };
+    complete("transport", faults, COUNT(faults), NULL);
+    each_fault("transport", faults, COUNT(faults), 7);
+}
+
+static void test_bad_solver(void **state)
+{
+    (void)state;
+    static const char *const faults[] = { "status",
+                                          "finds_plan",
+                                          "constraints",
+                                          "objective",
+                                          "bound",
+                                          "optimal",
+                                          "infeasible",
+                                          "reason",
+                                          "feasible",
+                                          "cutoff",
+                                          "deadline",
+                                          "repeats",
+                                          "instance_untouched",
+                                          "writes" };
+    complete("solver", faults, COUNT(faults), "solver-unsupported");
+    each_fault("solver", faults, COUNT(faults), 7);
+    breaks("solver", "unsupported", "none", "solver-unsupported",
+           all_of_them ? NULL : "solver-unsupported");
+}
+
+static void test_bad_backend(void **state)
+{
+    (void)state;
+    static const char *const faults[] = { "properties",
+                                          "buffers_zeroed",
+                                          "copies",
+                                          "ranges",
+                                          "free_null",
+                                          "weight_formats",
+                                          "unknown_format",
+                                          "weights_borrowed",
+                                          "weight_bytes",
+                                          "linear",
+                                          "linear_act",
+                                          "embed",
+                                          "norm",
+                                          "rope",
+                                          "kv_store",
+                                          "attention",
+                                          "act",
+                                          "add",
+                                          "scale",
+                                          "gather",
+                                          "writes",
+                                          "in_place",
+                                          "order",
+                                          "unknown_op",
+                                          "shapes",
+                                          "repeats",
+                                          "numerics" };
+    complete("backend", faults, COUNT(faults), NULL);
+    each_fault("backend", faults, COUNT(faults), 9);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_codec),      cmocka_unit_test(test_transport),
+        cmocka_unit_test(test_solver),     cmocka_unit_test(test_backend),
+        cmocka_unit_test(test_bad_codec),  cmocka_unit_test(test_bad_transport),
+        cmocka_unit_test(test_bad_solver), cmocka_unit_test(test_bad_backend),
+    };
+    const char *all = getenv("TSR_TEST_ALL"), *s = getenv("TSR_TEST_SEED");
+    all_of_them = all && *all == '1';
+    seed = s ? strtoull(s, NULL, 10) : 1;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("conformance of the kinds", tests, NULL, NULL);
+}
