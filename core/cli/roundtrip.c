@@ -100,11 +100,8 @@ static tsr_status read_stats(const struct roundtrip *rt, const struct roundtrip_
 static tsr_status check_beside(const struct tsr_quantizer *q, const struct tsr_matrix *w,
                                const struct tsr_quant_stats *s, struct tsr_err *err)
 {
-    struct tsr_quant_plan p = { .struct_size = sizeof p,
-                                .format = { .struct_size = sizeof p.format } };
-    struct tsr_matrix     shape = *w;
-    shape.data = NULL;
-    tsr_status st = q->iface->plan(q->self, &shape, &p, err);
+    struct tsr_quant_plan p;
+    tsr_status            st = tsr_quantizer_plan(q, w, &p, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "quantizer '%s', tensor '%s'", q->name, w->name);
     const struct {

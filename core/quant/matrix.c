@@ -233,13 +233,39 @@ static tsr_status allocate(struct work *k, struct tsr_err *err)
     return TSR_OK;
 }
 
+bool tsr_quantizer_reads(const struct tsr_quantizer *q, uint32_t dtype)
+{
+    return dtype < 32 && q->iface->src_dtypes >> dtype & 1u;
+}
+
+static tsr_status check_dtype(const struct tsr_quantizer *q, const struct tsr_matrix *w,
+                              struct tsr_err *err)
+{
+    if (tsr_quantizer_reads(q, w->dtype) ||
+        (tsr_quantizer_reads(q, TSR_F32) && tsr_dtype_size(w->dtype) != 0))
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_UNSUPPORTED, "it does not read %s, the type of '%s'",
+                    tsr_dtype_name(w->dtype), w->name);
+}
+
+tsr_status tsr_quantizer_plan(const struct tsr_quantizer *q, const struct tsr_matrix *w,
+                              struct tsr_quant_plan *plan, struct tsr_err *err)
+{
+    struct tsr_matrix shape = *w;
+    shape.data = NULL;
+    *plan = (struct tsr_quant_plan){ .struct_size = sizeof *plan,
+                                     .format = { .struct_size = sizeof plan->format } };
+    TSR_TRY(check_dtype(q, w, err));
+    if (!tsr_quantizer_reads(q, w->dtype)) {
+        shape.dtype = TSR_F32;
+        shape.row_stride = w->cols * sizeof(float);
+    }
+    return q->iface->plan(q->self, &shape, plan, err);
+}
+
 static tsr_status make_plan(struct work *k, struct tsr_err *err)
 {
-    k->plan = (struct tsr_quant_plan){ .struct_size = sizeof k->plan,
-                                       .format = { .struct_size = sizeof k->plan.format } };
-    struct tsr_matrix shape = *k->w;
-    shape.data = NULL;
-    TSR_TRY(k->q->iface->plan(k->q->self, &shape, &k->plan, err));
+    TSR_TRY(tsr_quantizer_plan(k->q, k->w, &k->plan, err));
     k->unit = k->plan.rows_per_unit ? k->plan.rows_per_unit : k->w->rows;
     return check_plan(k, err);
 }
@@ -298,11 +324,9 @@ static tsr_status widen_for(const struct tsr_quantizer *q, const struct tsr_matr
                             struct tsr_matrix *wide, struct tsr_err *err)
 {
     *wide = *w;
-    if (w->dtype < 32 && q->iface->src_dtypes >> w->dtype & 1u)
+    TSR_TRY(check_dtype(q, w, err));
+    if (tsr_quantizer_reads(q, w->dtype))
         return TSR_OK;
-    if (!(q->iface->src_dtypes >> TSR_F32 & 1u) || tsr_dtype_size(w->dtype) == 0)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "it does not read %s, the type of '%s'",
-                        tsr_dtype_name(w->dtype), w->name);
     uint64_t n;
     float   *data = tsr_mul(w->rows, w->cols, &n) ? tsr_new_aligned(n, sizeof *data) : NULL;
     if (!data)

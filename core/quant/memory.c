@@ -88,7 +88,7 @@ static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *pack
     if (!tsr_format_known(&p.format))
         *packed = plus(*packed, dense);
     *work = times(z->threads, plus(run, times(w->cols, 8)));
-    if (!(w->dtype < 32 && q->iface->src_dtypes >> w->dtype & 1u))
+    if (!tsr_quantizer_reads(q, w->dtype))
         *work = plus(*work, dense);                     /* a widened copy */
     if (p.need & TSR_NEED_HESSIAN && q->iface->prepare) /* its factor, and one to work in */
         *work = plus(*work, times(times(w->cols, w->cols), 8));

@@ -62,6 +62,12 @@ struct tsr_quantizer {
     const char                    *name;
 };
 
+/* False: quantize() gets tensors of this dtype as F32. */
+bool tsr_quantizer_reads(const struct tsr_quantizer *q, uint32_t dtype);
+/* The plan for a tensor like w (its data is not read) as quantize() would get it.
+ * TSR_E_UNSUPPORTED with the reason. */
+tsr_status tsr_quantizer_plan(const struct tsr_quantizer *q, const struct tsr_matrix *w,
+                              struct tsr_quant_plan *plan, struct tsr_err *err);
 /* Quantizes one matrix: plan, allocate, prepare, quantize rows in parallel on the registry's
  * pool, dequantize for the error.  stats may be NULL if the plan needs none. */
 tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,

@@ -140,11 +140,8 @@ static tsr_status find_instance(struct tsr_scheme_run *a, uint64_t *index, struc
 static tsr_status plan_need(const struct instance *in, const struct tsr_matrix *w, uint64_t *need,
                             struct tsr_err *err)
 {
-    struct tsr_quant_plan p = { .struct_size = sizeof p,
-                                .format = { .struct_size = sizeof p.format } };
-    struct tsr_matrix     shape = *w;
-    shape.data = NULL;
-    tsr_status st = in->q.iface->plan(in->q.self, &shape, &p, err);
+    struct tsr_quant_plan p;
+    tsr_status            st = tsr_quantizer_plan(&in->q, w, &p, err);
     *need = p.need;
     return st;
 }
@@ -357,14 +354,11 @@ tsr_status tsr_scheme_plan(struct tsr_scheme_run *a, uint64_t layer, enum tsr_li
     struct tsr_matrix w = head ? a->m->head.w : a->m->layers[layer].lin[id].w;
     uint64_t          index;
     *q = NULL;
-    w.data = NULL;
     if (w.rows == 0 || !rules_of(a, layer, head ? HEAD_NAME : w.name))
         return TSR_OK;
     TSR_TRY(find_instance(a, &index, err));
-    *plan = (struct tsr_quant_plan){ .struct_size = sizeof *plan,
-                                     .format = { .struct_size = sizeof plan->format } };
     const struct tsr_quantizer *found = &a->instances[index].q;
-    tsr_status                  st = found->iface->plan(found->self, &w, plan, err);
+    tsr_status                  st = tsr_quantizer_plan(found, &w, plan, err);
     if (st == TSR_OK)
         *q = found;
     return or_keep(a, st, w.name, err);

@@ -100,7 +100,7 @@ struct tsr_quant_job {
 
 struct tsr_quantizer_v1 {
     uint32_t struct_size;
-    uint32_t src_dtypes; /* bit (1u << TSR_F16) etc.               */
+    uint32_t src_dtypes; /* bit (1u << TSR_F16) etc.; tensors of others come as F32 */
     uint64_t promises;   /* TSR_QUANT_*                            */
 
     /* Makes an instance.  opts points at the option struct that the
