@@ -11,6 +11,16 @@
 #define MAX_COMPONENTS 1024u
 #define MAX_NAME       64u
 
+tsr_status tsr_check_whole(uint32_t size, const char *where, const char *what, struct tsr_err *err)
+{
+    if (size % 8 == 0)
+        return TSR_OK;
+    return tsr_fail(
+        err, TSR_E_INPUT,
+        "%s: %s says %u bytes, a size is a multiple of 8; set it to the struct's sizeof", where,
+        what, size);
+}
+
 tsr_status tsr_check_head(const unsigned char *head, const char *path, struct tsr_err *err)
 {
     uint64_t magic;
@@ -37,7 +47,7 @@ tsr_status tsr_check_head(const unsigned char *head, const char *path, struct ts
             "%s: plugin descriptor says %u bytes, ABI %d.0 needs at least %zu; fill it with "
             "TSR_PLUGIN_HEADER",
             path, size, TSR_ABI_MAJOR, sizeof(struct tsr_plugin));
-    return TSR_OK;
+    return tsr_check_whole(size, path, "plugin descriptor", err);
 }
 
 /* [a-z][a-z0-9]* with the characters of `also` inside, at most MAX_NAME - 1 bytes. */
@@ -93,6 +103,7 @@ static tsr_status check_iface(const struct tsr_kind *k, const struct tsr_compone
                         k->noun);
     uint32_t size;
     memcpy(&size, c->iface, sizeof size);
+    TSR_TRY(tsr_check_whole(size, where, "its table", err));
     for (uint64_t i = 0; i < k->n_required; i++) {
         const struct tsr_slot *s = &k->required[i];
         const void            *fn = NULL;
@@ -130,6 +141,9 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
             "%s: component %llu says %u bytes, ABI %d.0 needs at least %zu; set struct_size "
             "to sizeof(struct tsr_component)",
             path, (unsigned long long)i, c->struct_size, TSR_ABI_MAJOR, sizeof *c);
+    char which[64];
+    (void)snprintf(which, sizeof which, "component %llu", (unsigned long long)i);
+    TSR_TRY(tsr_check_whole(c->struct_size, path, which, err));
     if (!c->kind || !*c->kind)
         return tsr_fail(
             err, TSR_E_INPUT,

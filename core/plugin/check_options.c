@@ -161,6 +161,7 @@ tsr_status tsr_check_options(const struct tsr_component *c, const char *where,
             "%s: option_stride is %u, ABI %d.0 needs at least %zu; set it to sizeof(struct "
             "tsr_option)",
             where, c->option_stride, TSR_ABI_MAJOR, sizeof(struct tsr_option));
+    TSR_TRY(tsr_check_whole(c->option_stride, where, "option_stride", err));
     struct tsr_option *all = tsr_new(c->n_options, sizeof *all);
     if (!all)
         return tsr_fail_nomem(err, c->n_options * sizeof *all, where);

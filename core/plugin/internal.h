@@ -63,6 +63,9 @@ void       tsr_loaded_free(struct tsr_loaded *l);
 /* The first 16 bytes: magic, struct_size, abi_major, abi_minor. */
 tsr_status tsr_check_head(const unsigned char *head, const char *path, struct tsr_err *err);
 
+/* Sizes and strides of the ABI: structs grow by 8 bytes, so another size is no struct's end. */
+tsr_status tsr_check_whole(uint32_t size, const char *where, const char *what, struct tsr_err *err);
+
 /* Checks the mapped descriptor and its components without calling into them, and fills
  * l->plugin, l->entries and l->n.  Components of unknown kinds are left out. */
 tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct tsr_loaded *l,

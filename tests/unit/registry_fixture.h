@@ -1,0 +1,65 @@
+/* registry_fixture.h - what the registry says about a file: one sentence that names it. */
+#ifndef TSR_TEST_REGISTRY_FIXTURE_H
+#define TSR_TEST_REGISTRY_FIXTURE_H
+
+#include "base/file.h"
+#include "plugin/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FIXTURE(name) TSR_FIXTURES "/" name ".so"
+
+static char scratch[] = "/tmp/tessera-registry-XXXXXX"; /* main() makes the folder of it */
+
+static inline struct tsr_registry *fresh(void)
+{
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = NULL;
+    assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
+    return r;
+}
+
+/* What is said about a file that the user named. */
+static inline tsr_status load(const char *path, struct tsr_errbuf *e)
+{
+    struct tsr_registry *r = fresh();
+    tsr_status           st = tsr_registry_add_path(r, path, &e->err);
+    if (st == TSR_OK)
+        st = tsr_registry_scan(r, &e->err);
+    tsr_registry_destroy(r);
+    return st;
+}
+
+static inline void refused(const char *path, const char *words)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = load(path, &e);
+    if (st != TSR_E_INPUT || !strstr(e.text, words) || !strstr(e.text, path) ||
+        strchr(e.text, '\n'))
+        fail_msg("%s: status %d, expected \"%s\", said: %s", path, st, words,
+                 st == TSR_OK ? "nothing" : e.text);
+}
+
+static inline char *read_all(const char *path, uint64_t *n)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char             *data = NULL;
+    assert_int_equal(tsr_file_slurp(path, 1 << 24, &data, n, &e.err), TSR_OK);
+    return data;
+}
+
+static inline const char *write_all(const char *name, const void *data, uint64_t n)
+{
+    static char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", scratch, name);
+    (void)unlink(path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+#endif
