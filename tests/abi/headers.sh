@@ -1,6 +1,6 @@
 #!/bin/bash
 # Every SDK header compiles alone, without a warning, as C and as C++, and so does the frozen
-# layout.   headers.sh SOURCE_ROOT
+# layout; with nvcc too where that is installed.   headers.sh SOURCE_ROOT
 set -u
 root=$1
 failed=0
@@ -8,34 +8,66 @@ ran=0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-compile() { # compiler language standard source
+for compiler in gcc g++ clang-14 clang++-14; do
+    command -v "$compiler" >/dev/null ||
+        { echo "$compiler is not installed; run tools/setup.sh test"; exit 1; }
+done
+
+# verdict WHAT SOURCE COMMAND...
+verdict() {
+    local what=$1 source=$2
+    shift 2
     ran=$((ran + 1))
-    if ! "$1" -x "$2" -std="$3" -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only \
-        -I"$root/core/include" "$4" 2>"$tmp/log"; then
-        echo "$(head -1 "$4" | cut -c1-60): $1 -std=$3:"
+    if ! "$@" "$source" >"$tmp/log" 2>&1; then
+        echo "$(head -1 "$source" | cut -c1-60): $what:"
         head -5 "$tmp/log"
         failed=$((failed + 1))
     fi
 }
 
-for header in "$root"/core/include/tessera/*.h; do
-    name=$(basename "$header" .h)
-    echo "#include \"tessera/$name.h\"" >"$tmp/$name.c"
+compile() { # compiler language standard source
+    verdict "$1 -std=$3" "$4" "$1" -x "$2" -std="$3" -Wall -Wextra -Wpedantic -Wconversion -Werror \
+        -fsyntax-only -I"$root/core/include"
+}
+
+sources=0
+for header in "$root"/core/include/tessera/*.h "$root"/core/include/tessera/draft/*.h; do
+    name=${header#"$root/core/include/"}
+    echo "#include \"$name\"" >"$tmp/$(basename "$name" .h).c"
+    echo "#include \"$name\"" >>"$tmp/all.cu"
+    sources=$((sources + 1))
 done
 cp "$root/tests/abi/layout_v1.c" "$tmp/layout.c"
+cat "$tmp/layout.c" >>"$tmp/all.cu"
 
 for source in "$tmp"/*.c; do
-    for cc in gcc clang-14; do
-        command -v "$cc" >/dev/null || continue
-        compile "$cc" c c11 "$source"
-        compile "$cc" c c17 "$source"
+    for standard in c11 c17; do
+        compile gcc c $standard "$source"
+        compile clang-14 c $standard "$source"
     done
-    for cxx in g++ clang++-14; do
-        command -v "$cxx" >/dev/null || continue
-        compile "$cxx" c++ c++11 "$source"
-        compile "$cxx" c++ c++20 "$source"
+    for standard in c++11 c++20; do
+        compile g++ c++ $standard "$source"
+        compile clang++-14 c++ $standard "$source"
     done
 done
+[ "$ran" = $((8 * (sources + 1))) ] || failed=$((failed + 1))
+
+# The layout is that of aarch64 too; of its C library the headers need these.
+mkdir "$tmp/libc"
+echo '#include <stdarg.h>
+#include <stddef.h>
+int vsnprintf(char *, size_t, const char *, va_list);' >"$tmp/libc/stdio.h"
+echo '#include <stddef.h>
+void *memcpy(void *, const void *, size_t);' >"$tmp/libc/string.h"
+verdict "clang-14 for aarch64" "$tmp/layout.c" clang-14 --target=aarch64-linux-gnu -std=c11 \
+    -ffreestanding -nostdlibinc -isystem "$tmp/libc" -Wall -Wextra -Werror -fsyntax-only \
+    -I"$root/core/include"
+
+if command -v nvcc >/dev/null; then
+    verdict nvcc "$tmp/all.cu" nvcc -std=c++17 -Werror all-warnings -I"$root/core/include" -c \
+        -o "$tmp/all.o"
+else
+    echo "nvcc is not installed: no compilation as CUDA"
+fi
 echo "$ran compilations, $failed failed"
-# gcc is always there: two standards of eight sources are the least
-[ "$failed" -eq 0 ] && [ "$ran" -ge 16 ]
+[ "$failed" -eq 0 ] && [ "$sources" -ge 10 ]

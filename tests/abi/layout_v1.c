@@ -2,7 +2,8 @@
  * struct, and the value of every constant.  It compiles or it does not.
  *
  * Only lines for new members behind the last one may be added here; a line that has to be
- * changed is a broken ABI (docs/abi.md).  Sizes are those of the newest minor. */
+ * changed is a broken ABI (docs/abi.md), but for a SIZE, which is that of the newest minor.
+ * tests/abi/coverage.sh finds what has no line, headers-1.N/layout_v1.c what was changed. */
 #include "tessera/backend.h"
 #include "tessera/codec.h"
 #include "tessera/format.h"
@@ -22,6 +23,7 @@
 #define SIZE(type, n)       CHECK(sizeof(type) == (n), #type)
 #define AT(type, member, n) CHECK(offsetof(type, member) == (n), #type "." #member)
 #define IS(name, n)         CHECK((name) == (n), #name)
+#define TEXT(name, s)       CHECK(__builtin_strcmp(name, s) == 0, #name)
 
 CHECK(sizeof(void *) == 8 && sizeof(void (*)(void)) == 8, "64-bit");
 CHECK(sizeof(tsr_status) == 4 && sizeof(float) == 4 && sizeof(double) == 8, "plain types");
@@ -105,7 +107,16 @@ AT(struct tsr_format, scale_bits, 44);
 AT(struct tsr_format, outliers, 48);
 AT(struct tsr_format, act8, 56);
 AT(struct tsr_format, act8_threshold, 64);
+IS(TSR_MX_FP8_E4M3, 0x403);
+IS(TSR_MX_FP8_E5M2, 0x502);
+IS(TSR_MX_FP6_E3M2, 0x302);
+IS(TSR_MX_FP6_E2M3, 0x203);
+IS(TSR_MX_FP5_E3M1, 0x301);
+IS(TSR_MX_FP5_E2M2, 0x202);
+IS(TSR_MX_FP5_E1M3, 0x103);
 IS(TSR_MX_FP4_E2M1, 0x201);
+IS(TSR_MX_FP4_E1M2, 0x102);
+IS(TSR_MX_FP3_E1M1, 0x101);
 IS(TSR_MX_INT(4), 3);
 IS(TSR_ACT8_BLOCKS, 0);
 IS(TSR_ACT8_LLM, 1);
@@ -113,6 +124,7 @@ IS(TSR_ACT8_LLM, 1);
 /* tessera/linalg.h */
 SIZE(struct tsr_linalg_v1, 56);
 AT(struct tsr_linalg_v1, struct_size, 0);
+AT(struct tsr_linalg_v1, reserved, 4);
 AT(struct tsr_linalg_v1, ctx, 8);
 AT(struct tsr_linalg_v1, syrk, 16);
 AT(struct tsr_linalg_v1, gemm, 24);
@@ -122,6 +134,7 @@ AT(struct tsr_linalg_v1, largest_eigenvalue, 48);
 
 /* tessera/quantizer_block.h */
 SIZE(struct tsr_block_site, 64);
+AT(struct tsr_block_site, struct_size, 0);
 AT(struct tsr_block_site, producer, 4);
 AT(struct tsr_block_site, name, 8);
 AT(struct tsr_block_site, cols, 16);
@@ -131,15 +144,21 @@ AT(struct tsr_block_site, stats, 40);
 AT(struct tsr_block_site, producer_site, 48);
 AT(struct tsr_block_site, producer_linear, 56);
 SIZE(struct tsr_block_choice, 24);
+AT(struct tsr_block_choice, struct_size, 0);
+AT(struct tsr_block_choice, reserved, 4);
 AT(struct tsr_block_choice, scale, 8);
 AT(struct tsr_block_choice, clip, 16);
 SIZE(struct tsr_block, 48);
+AT(struct tsr_block, struct_size, 0);
+AT(struct tsr_block, reserved, 4);
 AT(struct tsr_block, name, 8);
 AT(struct tsr_block, n_sites, 16);
 AT(struct tsr_block, sites, 24);
 AT(struct tsr_block, ctx, 32);
 AT(struct tsr_block, loss, 40);
 SIZE(struct tsr_quantizer_block_v1, 32);
+AT(struct tsr_quantizer_block_v1, struct_size, 0);
+AT(struct tsr_quantizer_block_v1, reserved, 4);
 AT(struct tsr_quantizer_block_v1, block_need, 8);
 AT(struct tsr_quantizer_block_v1, clip_group, 16);
 AT(struct tsr_quantizer_block_v1, search, 24);
@@ -147,10 +166,12 @@ AT(struct tsr_quantizer_block_v1, search, 24);
 /* tessera/quantizer_report.h */
 SIZE(struct tsr_quant_prepare_report, 24);
 AT(struct tsr_quant_prepare_report, struct_size, 0);
+AT(struct tsr_quant_prepare_report, reserved, 4);
 AT(struct tsr_quant_prepare_report, damping, 8);
 AT(struct tsr_quant_prepare_report, retries, 16);
 SIZE(struct tsr_quantizer_report_v1, 24);
 AT(struct tsr_quantizer_report_v1, struct_size, 0);
+AT(struct tsr_quantizer_report_v1, reserved, 4);
 AT(struct tsr_quantizer_report_v1, quantize, 8);
 AT(struct tsr_quantizer_report_v1, prepared, 16);
 
@@ -432,6 +453,9 @@ IS(TSR_NEED_SENSITIVITY, (UINT64_C(1) << 5));
 IS(TSR_NEED_INPUTS, (UINT64_C(1) << 6));
 IS(TSR_QUANT_DETERMINISTIC, (UINT64_C(1) << 0));
 IS(TSR_QUANT_IDEMPOTENT, (UINT64_C(1) << 1));
+IS(TSR_PRODUCER_NONE, 0u);
+IS(TSR_PRODUCER_NORM, 1u);
+IS(TSR_PRODUCER_LINEAR, 2u);
 IS(TSR_CODEC_EXACT, 0u);
 IS(TSR_CODEC_LOSSY, 1u);
 IS(TSR_OBJECTIVE_STEADY, 0u);
@@ -468,3 +492,15 @@ IS(TSR_OP_ADD, 8u);
 IS(TSR_OP_SCALE, 9u);
 IS(TSR_OP_GATHER, 10u);
 IS(TSR_OP_INPUTS, 5);
+TEXT(TSR_KIND_QUANTIZER, "tessera.quantizer/1");
+TEXT(TSR_KIND_CODEC, "tessera.codec/1");
+TEXT(TSR_KIND_TRANSPORT, "tessera.transport/1");
+TEXT(TSR_KIND_SOLVER, "tessera.solver/1");
+TEXT(TSR_KIND_BACKEND, "tessera.backend/1");
+TEXT(TSR_QUANTIZER_BLOCK, "tessera.quantizer.block/1");
+TEXT(TSR_QUANTIZER_REPORT, "tessera.quantizer.report/1");
+TEXT(TSR_LINALG, "tessera.linalg/1");
+TEXT(TSR_FORMAT_FLOAT, "tessera.float/1");
+TEXT(TSR_FORMAT_INT, "tessera.int/1");
+TEXT(TSR_FORMAT_LUT, "tessera.lut/1");
+TEXT(TSR_FORMAT_MX, "tessera.mx/1");
