@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/e2e/outside.sh TESSERA - plugins from outside: one in C and one in C++, built with gcc and with
-# clang from an installed prefix and nothing else, and a job with both.
+# clang from an installed prefix and nothing else; each keeps every rule, and a job runs with both.
 # shellcheck source=tests/e2e/lib.sh
 # shellcheck disable=SC2016 # variables of jq
 . "$(dirname "$0")/lib.sh"
@@ -30,6 +30,8 @@ for cc in gcc clang-14; do
         so=$WORK/$cc/$plugin.so
         ok "$cc: $plugin exports one symbol" test "$(nm -D --defined-only "$so" | awk '{print $NF}')" = tsr_plugin_v1
         ok "$cc: $plugin asks for nothing of ours" test -z "$(nm -D --undefined-only "$so" | grep -i 'tsr_\|tessera')"
+        run plugin check "$so" --json
+        ok "$cc: $plugin keeps every rule" json '.failed == 0 and .passed > 50' "$WORK/out"
         run inspect "$so" --probe --json
         ok "$cc: $plugin loads and answers" json --arg n "${plugin/_/-}" '.components[0] |
             .name == $n and .abi == "1.1" and .probe.packs_as != null and .probe.needs == []' "$WORK/out"

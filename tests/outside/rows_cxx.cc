@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace {
@@ -27,12 +28,13 @@ public:
     const tsr_host   *host() const { return host_; }
     const tsr_format &format() const { return format_; }
 
-    float scale(const float *x, uint64_t cols) const
+    float scale(const float *x, uint64_t cols, uint64_t row) const
     {
         float largest = 0;
         for (uint64_t k = 0; k < cols; k++) {
             if (!std::isfinite(x[k]))
-                throw std::domain_error("holds a value that is not finite");
+                throw std::domain_error("row " + std::to_string(row) + ", column " +
+                                        std::to_string(k) + " is not finite");
             largest = std::max(largest, std::fabs(x[k]));
         }
         return std::max(largest / (middle() - 1), FLT_MIN);
@@ -130,7 +132,7 @@ tsr_status rows_quantize(const void *self, const tsr_quant_job *job, tsr_err *er
             const float *x = static_cast<const float *>(static_cast<const void *>(row));
             if (q->host()->cancelled(q->host()->ctx))
                 return tsr_fail(err, TSR_E_CANCELLED, "stopped");
-            const float scale = q->scale(x, w->cols);
+            const float scale = q->scale(x, w->cols, job->first_row + r);
             std::memcpy(static_cast<char *>(job->meta) + r * sizeof scale, &scale, sizeof scale);
             q->encode(x, w->cols, scale, static_cast<uint8_t *>(job->codes) + r * bytes);
         }
