@@ -1,5 +1,6 @@
 /* What the descriptor says about itself. */
 #include "conformance/any.h"
+#include "plugin/semver.h"
 
 #include <string.h>
 
@@ -8,47 +9,9 @@ static bool alnum(char ch)
     return (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
 }
 
-/* ---- semantic versions ------------------------------------------------------------------ */
-
-/* A number without leading zeros. */
-static const char *number(const char *s)
-{
-    size_t n = strspn(s, "0123456789");
-    return n == 0 || (n > 1 && *s == '0') ? NULL : s + n;
-}
-
-/* Identifiers between dots; numeric: those of digits only have no leading zero. */
-static const char *identifiers(const char *s, bool numeric)
-{
-    for (;; s++) {
-        size_t n = 0;
-        while (alnum(s[n]) || s[n] == '-')
-            n++;
-        if (n == 0 || (numeric && n > 1 && *s == '0' && strspn(s, "0123456789") >= n))
-            return NULL;
-        s += n;
-        if (*s != '.')
-            return s;
-    }
-}
-
-static bool semver(const char *s)
-{
-    for (int i = 0; i < 3; i++) {
-        s = number(s);
-        if (!s || (i < 2 && *s++ != '.'))
-            return false;
-    }
-    if (*s == '-' && !(s = identifiers(s + 1, true)))
-        return false;
-    if (*s == '+' && !(s = identifiers(s + 1, false)))
-        return false;
-    return *s == '\0';
-}
-
 void tsr_any_semver(struct tsr_case *c)
 {
-    if (!semver(c->plugin->version))
+    if (!tsr_semver_valid(c->plugin->version))
         tsr_rule_fail(c, "its version is \"%.80s\"; write MAJOR.MINOR.PATCH", c->plugin->version);
 }
 
