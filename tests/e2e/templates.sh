@@ -1,0 +1,142 @@
+#!/bin/bash
+# tests/e2e/templates.sh TESSERA - `plugin new` writes folders that build without warnings, in C and in
+# C++, by make and by meson, with gcc and clang, and what they build does its work: as the bundled
+# plugin does that computes the same.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+umask 022
+: "${TSR_TEST_ALL:=0}"
+RANDOM=${TSR_TEST_SEED:-1}
+
+# What an installed tree says of itself, said of the build tree.
+mkdir "$WORK/pc"
+export PKG_CONFIG_PATH=$WORK/pc
+cat >"$WORK/pc/tessera.pc" <<END
+includedir=$ROOT/core/include
+tessera=$TESSERA
+ldflags=-Wl,--version-script=$ROOT/plugins/plugin.map -Wl,-z,defs -Wl,-z,relro -Wl,-z,now
+Name: tessera
+Description: Headers for plugins
+Version: 1
+Cflags: -I\${includedir}
+END
+
+# ---- what is refused --------------------------------------------------------------
+fails "no kind" 2 "needs a kind" plugin new
+fails "no name" 2 "needs a kind .* and a name" plugin new codec
+fails "one word too many" 2 "needs a kind .* and a name" plugin new codec a b
+fails "an unknown kind" 2 "did you mean 'codec'" plugin new codecs mine
+fails "an unknown subcommand" 2 "did you mean 'new'" plugin nwe codec mine
+for name in Mine 2fast a-b a.b '' _x ../x 'a b' "$(printf 'a%.0s' {1..49})"; do
+    fails "the name '$name'" 2 "cannot be a plugin's" plugin new codec "$name"
+done
+fails "a name of meson's" 2 "taken by meson" plugin new codec test
+fails "an id without a dot" 2 "not of the form" plugin new codec mine --id mine
+fails "an id with a blank" 2 "not of the form" plugin new codec mine --id 'org.example a'
+fails "no license" 2 "SPDX" plugin new codec mine --license ''
+fails "a license that would leave its string" 2 "SPDX" plugin new codec mine --license 'a"b'
+fails "a folder in a folder that is not there" 2 "No such file" plugin new codec mine --dir nowhere/mine
+ok "nothing was written" test -z "$(find "$WORK" -name '*mine*')"
+mkdir "$WORK/mine"
+fails "a folder that is there, though empty" 2 "nothing is written over" plugin new codec mine
+ok "it stays as it was" test -z "$(ls -A "$WORK/mine")"
+rmdir "$WORK/mine"
+echo kept >"$WORK/mine"
+fails "a file of that name" 2 "nothing is written over" plugin new codec mine
+ok "the file stays as it was" grep -q '^kept$' "$WORK/mine"
+mkdir "$WORK/closed"
+chmod 555 "$WORK/closed"
+if ! touch "$WORK/closed/x" 2>"$WORK/err"; then # root may write everywhere
+    fails "a folder that may not be written" 2 "Permission denied" plugin new codec mine --dir closed/mine
+fi
+
+# ---- what is written -----------------------------------------------------------------
+run plugin new quantizer named --dir "$WORK/else where" --id org.acme.named --license 'GPL-2.0-only OR MIT' --json
+ok "--dir, --id and --license" test "$rc" = 0
+ok "--json lists the folder" json --arg d "$WORK/else where" \
+    '.folder == $d and .files == ["Makefile", "meson.build", "named.c"]' "$WORK/out"
+ok "id and license are in it" grep -q '"org.acme.named".*"GPL-2.0-only OR MIT"' "$WORK/else where/named.c"
+ok "no placeholder is left" test -z "$(grep -rE '@[A-Z]+@' "$WORK/else where")"
+ok "nothing else was written" test -z "$(find "$WORK" -name '.*' -type d)"
+
+# ---- each kind in each language ----------------------------------------------------------
+declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300)
+compilers=("gcc g++" "clang-14 clang++-14")
+
+by_make() {
+    local cc cxx
+    read -r cc cxx <<<"$2"
+    make -s -B -C "$WORK/$1" CC="$cc" CXX="$cxx" CFLAGS="-O2 -Wall -Wextra -Werror" >"$WORK/log" 2>&1 ||
+        { cat "$WORK/log"; return 1; }
+}
+
+by_meson() {
+    local cc cxx
+    read -r cc cxx <<<"$2"
+    rm -rf "$WORK/$1/b"
+    { CC=$cc CXX=$cxx meson setup "$WORK/$1/b" "$WORK/$1" -Dwerror=true &&
+        ninja -C "$WORK/$1/b" && cp "$WORK/$1/b/$1.so" "$WORK/$1/"; } >"$WORK/log" 2>&1 ||
+        { cat "$WORK/log"; return 1; }
+}
+
+passes() { make -s -C "$WORK/$1" check >"$WORK/err" 2>&1; }
+
+n=0
+picked=$((RANDOM % 10))
+for kind in quantizer codec solver transport backend; do
+    for lang in c cxx; do
+        name=${kind}_$lang
+        flag=()
+        [ $lang = c ] || flag=(--cxx)
+        run plugin new "$kind" "$name" "${flag[@]}"
+        ok "$name is written" test "$rc" = 0
+        ok "$name: fewer than ${most[$kind]} lines in all its files" \
+            test "$(cat "$WORK/$name"/* | wc -l)" -lt "${most[$kind]}"
+        if [ "$TSR_TEST_ALL" = 1 ]; then
+            for cc in "${compilers[@]}"; do
+                ok "$name: meson with $cc" by_meson "$name" "$cc"
+                ok "$name: make with $cc" by_make "$name" "$cc"
+            done
+        else
+            ok "$name: make" by_make "$name" "${compilers[RANDOM % 2]}"
+            [ $n != $picked ] || ok "$name: meson" by_meson "$name" "${compilers[RANDOM % 2]}"
+        fi
+        ok "$name: one symbol is exported" \
+            test "$(nm -D --defined-only "$WORK/$name/$name.so" | awk '{print $3}')" = tsr_plugin_v1
+        run inspect "$WORK/$name/$name.so" --json
+        ok "$name: loads as what it is" json --arg k "$kind" --arg n "$name" \
+            '.components[0] | .kind == $k and .name == $n and .id == "org.example." + $n' "$WORK/out"
+        ok "$name: make check" passes "$name"
+        n=$((n + 1))
+    done
+done
+
+# ---- they do their work ------------------------------------------------------------------
+DEMO=$ROOT/configs/demo/model.safetensors
+same() { cmp "$WORK/$1" "$WORK/$2"; }
+bits=$((2 + RANDOM % 7))
+run roundtrip "rtn:bits=$bits,range=absmax,scale=f32" "$DEMO" -o rtn.st
+run roundtrip plain:dtype=bf16 --kind codec "$DEMO" -o plain.st
+run logits @demo --tokens 1,5,9 -o cpu.st
+for lang in c cxx; do
+    run roundtrip "quantizer_$lang:bits=$bits" --plugin-path "$WORK/quantizer_$lang/quantizer_$lang.so" "$DEMO" -o q.st
+    ok "quantizer_$lang packs as rtn does by the largest weight, $bits bits" same rtn.st q.st
+    run roundtrip "codec_$lang" --kind codec --plugin-path "$WORK/codec_$lang/codec_$lang.so" "$DEMO" -o c.st
+    ok "codec_$lang codes as plain does with bf16" same plain.st c.st
+    run logits @demo --tokens 1,5,9 -o b.st --backend "backend_$lang" --plugin-path "$WORK/backend_$lang/backend_$lang.so"
+    ok "backend_$lang gives the bytes of the CPU backend" same cpu.st b.st
+    ok "backend_$lang declines what it lacks" grep -q "backend_$lang plain.* does not run 'norm'" "$WORK/err"
+    ok "backend_$lang runs what it has" test "$(grep -c "does not run '\(linear\|add\|embed\)'" "$WORK/err")" = 0
+done
+for instance in "$ROOT"/tests/golden/planner/{comm,fixed,classes}-*.json; do
+    id=$(basename "$instance" .json)
+    for lang in c cxx; do
+        run plan --instance "$instance" --solver "solver_$lang" --plugin-path "$WORK/solver_$lang/solver_$lang.so" --json
+        # the program has recomputed the objective and checked every rule
+        ok "solver_$lang on $id: a plan, not below the optimum" json \
+            --argjson best "$(jq --arg n "$id" '.instances[$n].objective' "$ROOT/tests/golden/planner/expected.json")" \
+            '.status == "feasible" and .objective >= $best * (1 - 1e-6)' "$WORK/out"
+    done
+done
+
+finish
