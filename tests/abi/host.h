@@ -26,6 +26,24 @@ bool        use_backend(struct user *u, const void *iface);
 const void *backend_service(const char *id);
 void        backend_close(void);
 
+#define SAY(u, words) ((u)->wrong = (words), false)
+
+static inline float noise(uint64_t i)
+{
+    uint64_t z = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    return (float)(int32_t)(z >> 32) * 0x1p-31f;
+}
+
+/* Bytes behind a struct that a plugin fills, all 0xcd before. */
+static inline bool untouched(const unsigned char *behind, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (behind[i] != 0xcd)
+            return false;
+    return true;
+}
+
 /* The size of the kind's table in these headers and its function above; false: unknown. */
 struct kind {
     const char *id;

@@ -1,24 +1,14 @@
-/* host_kinds.c - work for one component of each kind, and what must come out. */
+/* host_kinds.c - work for one component of each kind but backends, and what must come out. */
 #include "host.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tessera/backend.h>
 #include <tessera/codec.h>
 #include <tessera/quantizer.h>
 #include <tessera/solver.h>
 #include <tessera/transport.h>
 #include <time.h>
-
-#define SAY(u, words) ((u)->wrong = (words), false)
-
-static float noise(uint64_t i)
-{
-    uint64_t z = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    return (float)(int32_t)(z >> 32) * 0x1p-31f;
-}
 
 /* ---- quantizer ------------------------------------------------------------------------ */
 
@@ -48,7 +38,7 @@ static void fill_stats(struct tsr_quant_stats *s, uint64_t need)
     s->input_rows = s->inputs ? 4 : 0;
 }
 
-/* The plan is longer than ours where the plugin knows more: nothing of that may be written. */
+/* Longer than ours where the plugin knows more: nothing of that may be written. */
 struct guarded_plan {
     struct tsr_quant_plan plan;
     unsigned char         behind[128];
@@ -63,9 +53,8 @@ static bool run_quantizer(struct user *u, const struct tsr_quantizer_v1 *q, void
     g.plan.format.struct_size = sizeof g.plan.format;
     if (q->plan(self, w, &g.plan, &u->err) != TSR_OK)
         return SAY(u, "plan() failed");
-    for (size_t i = 0; i < sizeof g.behind; i++)
-        if (g.behind[i] != 0xcd)
-            return SAY(u, "plan() wrote behind the host's struct");
+    if (!untouched(g.behind, sizeof g.behind))
+        return SAY(u, "plan() wrote behind the host's struct");
     if (!g.plan.format.id || g.plan.code_bytes == 0)
         return SAY(u, "plan() gave no format");
     fill_stats(&stats, g.plan.need);
@@ -316,86 +305,4 @@ bool use_solver(struct user *u, const void *iface)
     return out.objective >= 4 && out.objective <= 8 && out.bound <= out.objective
                ? true
                : SAY(u, "solve() returned another objective than the plan's");
-}
-
-/* ---- backend ----------------------------------------------------------------------------------- */
-
-static const struct tsr_backend_v1 *kept;
-static struct tsr_backend_v1        kept_table;
-static void                        *kept_self, *kept_options;
-
-static bool run_backend(struct user *u, const struct tsr_backend_v1 *b, void *self)
-{
-    enum { N = 16 };
-    float                    x[2 * N], sum[2 * N];
-    struct tsr_backend_props p = { .struct_size = sizeof p };
-    void                    *buffer = NULL;
-    for (uint64_t i = 0; i < 2 * N; i++)
-        x[i] = noise(i);
-    if (b->properties(self, &p, &u->err) != TSR_OK || !p.device)
-        return SAY(u, "properties() failed");
-    if (b->buffer_alloc(self, sizeof x, &buffer, &u->err) != TSR_OK)
-        return SAY(u, "buffer_alloc() failed");
-    struct tsr_tensor one = { .struct_size = sizeof one,
-                              .dtype = TSR_F32,
-                              .buffer = buffer,
-                              .rows = 1,
-                              .cols = N,
-                              .row_stride = N * 4 };
-    struct tsr_tensor two = one;
-    two.offset = N * 4;
-    struct tsr_op op = {
-        .struct_size = sizeof op, .kind = TSR_OP_ADD, .out = &two, .in = { &one, &two }
-    };
-    bool ok = b->upload(self, buffer, 0, x, sizeof x, &u->err) == TSR_OK &&
-              b->run(self, NULL, &op, &u->err) == TSR_OK &&
-              b->sync(self, NULL, &u->err) == TSR_OK &&
-              b->download(self, buffer, 0, sum, sizeof sum, &u->err) == TSR_OK;
-    if (!ok)
-        u->wrong = "ADD failed";
-    for (uint64_t i = 0; ok && i < N; i++)
-        if (!(sum[N + i] == x[i] + x[N + i]))
-            ok = SAY(u, "ADD gave another sum");
-    b->buffer_free(self, buffer);
-    return ok;
-}
-
-bool use_backend(struct user *u, const void *iface)
-{
-    backend_close();
-    memcpy(&kept_table, iface, sizeof kept_table);
-    kept_options = u->options;
-    if (kept_table.create(u->host, u->options, &kept_self, &u->err) != TSR_OK)
-        return SAY(u, "create() failed");
-    kept = &kept_table;
-    return run_backend(u, kept, kept_self);
-}
-
-const void *backend_service(const char *id)
-{
-    return kept && kept->extension ? kept->extension(kept_self, id) : NULL;
-}
-
-void backend_close(void)
-{
-    if (kept)
-        kept->destroy(kept_self);
-    free(kept_options);
-    kept_options = NULL;
-    kept = NULL;
-}
-
-const struct kind *kind_find(const char *id)
-{
-    static const struct kind kinds[] = {
-        { TSR_KIND_QUANTIZER, sizeof(struct tsr_quantizer_v1), use_quantizer },
-        { TSR_KIND_CODEC, sizeof(struct tsr_codec_v1), use_codec },
-        { TSR_KIND_TRANSPORT, sizeof(struct tsr_transport_v1), use_transport },
-        { TSR_KIND_SOLVER, sizeof(struct tsr_solver_v1), use_solver },
-        { TSR_KIND_BACKEND, sizeof(struct tsr_backend_v1), use_backend },
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(kinds[i].id, id) == 0)
-            return &kinds[i];
-    return NULL;
 }

@@ -1,5 +1,5 @@
 /* backend.c - a backend in the words of ABI minor 0: memory and ADD, the rest is declined.  Built
- * against the headers of every minor. */
+ * against the headers of every minor; a later one adds a use of what came with it. */
 #include <string.h>
 #include <tessera/backend.h>
 
@@ -14,6 +14,10 @@ static tsr_status create(const struct tsr_host *host, const void *opts, void **s
 {
     (void)opts;
     (void)err;
+#if defined(TSR_TEST_LATER) /* an older host ends before this member, whatever lies behind it */
+    if (!TSR_HAS(struct tsr_host, host, later) != (host->abi_minor < TSR_ABI_MINOR))
+        return tsr_fail(err, TSR_E_INVAL, "TSR_HAS sees a member that the host does not have");
+#endif
     *self = (void *)(uintptr_t)host; /* all the state that there is */
     return TSR_OK;
 }
@@ -30,6 +34,9 @@ static tsr_status properties(const void *self, struct tsr_backend_props *p, stru
     p->deterministic = 1;
     p->device = "memory";
     p->memory_bytes = p->free_bytes = UINT64_C(1) << 30;
+#if defined(TSR_TEST_LATER) /* written only where the host has room for it */
+    TSR_SET(struct tsr_backend_props, p, later, 1);
+#endif
     return TSR_OK;
 }
 
