@@ -39,7 +39,7 @@ void tsr_codec_rule_repeats(struct tsr_case *c)
     tsr_codec_some(c, carried);
 }
 
-/* Eight ranks: eight instances, each with a history and a buffer of its own. */
+/* Eight ranks: eight instances, each with a history of its own. */
 void tsr_codec_rule_ranks(struct tsr_case *c)
 {
     uint64_t carried = 0;
@@ -57,7 +57,7 @@ void tsr_codec_rule_ranks(struct tsr_case *c)
             void *self = tsr_codec_made(c, k);
             for (uint64_t before = 0; before < rank % 3; before++)
                 tsr_codec_encode(c, self, r, k, tsr_codec_message(c, 70 + rank, r, k), other, n);
-            memset(y, (int)rank * 31, size);
+            memset(y, 0, size); /* what is not written is another rule's */
             tsr_codec_decode(c, self, r, k, wire, n, y);
             uint64_t at = tsr_rule_differ(first, y, size) / 4;
             if (at < r * k)
@@ -78,14 +78,13 @@ void tsr_codec_rule_ranks(struct tsr_case *c)
 #define T_COLS  1009u
 
 struct share {
-    struct tsr_case   *c;
-    const void        *self;
-    pthread_barrier_t *start;
-    uint64_t           bytes;
-    float             *x, *want;
-    unsigned char     *wire, *alone;
-    float             *y;
-    uint64_t           wrong; /* turns that gave something else */
+    const struct tsr_codec_v1 *t;
+    const void                *self;
+    pthread_barrier_t         *start;
+    struct tsr_codec_job       in, out; /* encode(), decode() */
+    float                     *want;
+    unsigned char             *alone;
+    uint64_t                   wrong; /* turns that gave something else */
 };
 
 static void *take_turns(void *arg)
@@ -93,10 +92,11 @@ static void *take_turns(void *arg)
     struct share *s = arg;
     for (uint64_t i = 0; i < TURNS; i++) {
         (void)pthread_barrier_wait(s->start);
-        tsr_codec_encode(s->c, s->self, T_ROWS, T_COLS, s->x, s->wire, s->bytes);
-        bool same = memcmp(s->wire, s->alone, s->bytes) == 0;
-        tsr_codec_decode(s->c, s->self, T_ROWS, T_COLS, s->alone, s->bytes, s->y);
-        s->wrong += !same || memcmp(s->y, s->want, T_ROWS * T_COLS * 4) != 0;
+        bool same = s->t->encode(s->self, &s->in, NULL) == TSR_OK &&
+                    memcmp(s->in.wire, s->alone, s->in.wire_bytes) == 0;
+        same &= s->t->decode(s->self, &s->out, NULL) == TSR_OK &&
+                memcmp(s->out.dst, s->want, T_ROWS * T_COLS * 4) == 0;
+        s->wrong += !same;
     }
     return NULL;
 }
@@ -113,16 +113,25 @@ void tsr_codec_rule_threads(struct tsr_case *c)
     if (pthread_barrier_init(&start, NULL, THREADS) != 0)
         tsr_rule_skip(c, "no barrier could be made");
     for (uint64_t i = 0; i < THREADS; i++) {
-        share[i] = (struct share){ .c = c,
+        float               *x = tsr_codec_message(c, 40 + i, T_ROWS, T_COLS);
+        struct tsr_codec_job j = { .struct_size = sizeof j,
+                                   .source = 1,
+                                   .site = 2,
+                                   .rows = T_ROWS,
+                                   .cols = T_COLS,
+                                   .wire_bytes = n };
+        share[i] = (struct share){ .t = table(c),
                                    .self = self,
                                    .start = &start,
-                                   .bytes = n,
-                                   .x = tsr_codec_message(c, 40 + i, T_ROWS, T_COLS),
+                                   .in = j,
+                                   .out = j,
                                    .want = tsr_rule_room(size),
-                                   .y = tsr_rule_room(size),
-                                   .wire = tsr_rule_room(n),
                                    .alone = tsr_rule_room(n) };
-        tsr_codec_encode(c, self, T_ROWS, T_COLS, share[i].x, share[i].alone, n);
+        share[i].in.src = x;
+        share[i].in.wire = tsr_rule_room(n);
+        share[i].out.dst = tsr_rule_room(size);
+        share[i].out.wire = share[i].alone;
+        tsr_codec_encode(c, self, T_ROWS, T_COLS, x, share[i].alone, n);
         tsr_codec_decode(c, self, T_ROWS, T_COLS, share[i].alone, n, share[i].want);
     }
     for (uint64_t i = 0; i < THREADS; i++)

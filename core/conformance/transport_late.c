@@ -30,6 +30,39 @@ static bool names_rank(const char *text, uint32_t rank)
     return false;
 }
 
+/* A thread that fails the rule when the call in front of it has not returned in time. */
+struct watch {
+    struct tsr_case *c;
+    const char      *what;
+    atomic_bool      over;
+    pthread_t        id;
+};
+
+static void *look(void *arg)
+{
+    struct watch *w = arg;
+    for (uint64_t start = tsr_now_us(); !atomic_load(&w->over); (void)usleep(2000))
+        if (tsr_now_us() - start > GRACE_US)
+            tsr_rule_fail(w->c, "%s has not returned after %llu us", w->what, U(GRACE_US));
+    return NULL;
+}
+
+static void watch_begin(struct watch *w, struct tsr_case *c, const char *what)
+{
+    tsr_group_forked(c);
+    w->c = c;
+    w->what = what;
+    atomic_init(&w->over, false);
+    if (pthread_create(&w->id, NULL, look, w) != 0)
+        tsr_rule_skip(c, "no thread could be started");
+}
+
+static void watch_end(struct watch *w)
+{
+    atomic_store(&w->over, true);
+    (void)pthread_join(w->id, NULL);
+}
+
 /* ---- late ----------------------------------------------------------------- */
 
 /* All of 3 ranks are there; rank 2 does nothing.  Everything on one thread. */
@@ -41,6 +74,8 @@ void tsr_transport_rule_deadline(struct tsr_case *c)
     for (uint32_t r = 0; r < 3; r++)
         self[r] = tsr_group_join(&g, r);
     unsigned char *buf = tsr_rule_room(3 * BIG), *in = tsr_rule_room(3 * BIG);
+    struct watch   w;
+    watch_begin(&w, c, "wait() with a deadline, three times for a rank that is late,");
     for (uint32_t i = 0; i < 3; i++) {
         /* each on a rank of its own history: rank 1 has only the collective in flight */
         uint32_t    rank = i == 2 ? 1 : 0;
@@ -158,39 +193,6 @@ void tsr_transport_rule_abort(struct tsr_case *c)
 }
 
 /* ---- nothing blocks but wait() ---------------------------------------------------- */
-
-/* A thread that fails the rule when the call in front of it has not returned in time. */
-struct watch {
-    struct tsr_case *c;
-    const char      *what;
-    atomic_bool      over;
-    pthread_t        id;
-};
-
-static void *look(void *arg)
-{
-    struct watch *w = arg;
-    for (uint64_t start = tsr_now_us(); !atomic_load(&w->over); (void)usleep(2000))
-        if (tsr_now_us() - start > GRACE_US)
-            tsr_rule_fail(w->c, "%s has not returned after %llu us", w->what, U(GRACE_US));
-    return NULL;
-}
-
-static void watch_begin(struct watch *w, struct tsr_case *c, const char *what)
-{
-    tsr_group_forked(c);
-    w->c = c;
-    w->what = what;
-    atomic_init(&w->over, false);
-    if (pthread_create(&w->id, NULL, look, w) != 0)
-        tsr_rule_skip(c, "no thread could be started");
-}
-
-static void watch_end(struct watch *w)
-{
-    atomic_store(&w->over, true);
-    (void)pthread_join(w->id, NULL);
-}
 
 void tsr_transport_rule_create(struct tsr_case *c)
 {
