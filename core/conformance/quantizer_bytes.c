@@ -175,26 +175,34 @@ void tsr_quant_dtypes(struct tsr_case *c)
 
 /* ---- instances ---------------------------------------------------------------------------------- */
 
+struct beside {
+    void                       *self; /* made before all others */
+    const struct tsr_quant_try *alone;
+};
+static struct beside beside;
+
+/* One more instance, which stays; then the first one again. */
 static void another(struct tsr_case *c, const char *what)
 {
-    void *self = NULL;
-    (void)what;
-    (void)tsr_quant_create(c, &self, NULL); /* and it stays: nothing of it may matter */
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_quant_try t = *beside.alone;
+    void                *other = NULL;
+    char                 when[360];
+    (void)snprintf(when, sizeof when, "beside an instance with %s", what);
+    (void)tsr_quant_create(c, &other, NULL);
+    tsr_status st = tsr_quant_run(c, beside.self, &t, &e.err);
+    if (st != TSR_OK)
+        tsr_rule_fail(c, "%s it answers %s: %s", when, tsr_status_name(st), e.text);
+    tsr_quant_same(c, beside.alone, &t, when);
 }
 
 void tsr_quant_instances(struct tsr_case *c)
 {
-    struct tsr_quant_try a = usual(c), b = a;
-    a.no_decode = b.no_decode = true;
-    (void)tsr_quant_must(c, &a);
-    void             *self = tsr_quant_make(c);
-    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_quant_try a = usual(c);
+    a.no_decode = true;
+    beside.self = tsr_quant_must(c, &a);
+    beside.alone = &a;
     tsr_any_each_boundary(c, another);
-    tsr_status st = tsr_quant_run(c, self, &b, &e.err);
-    if (st != TSR_OK)
-        tsr_rule_fail(c, "beside instances with other options it answers %s: %s",
-                      tsr_status_name(st), e.text);
-    tsr_quant_same(c, &a, &b, "beside instances with other options");
 }
 
 /* q, k and v: other weights, the same inputs. */

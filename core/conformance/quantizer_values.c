@@ -146,7 +146,7 @@ void tsr_quant_denormal_rows(struct tsr_case *c)
 
 static float wide(uint64_t row, uint64_t col)
 {
-    double size = col % 40 == 3 ? 1e30 : 1e-30;
+    double size = col % 20 == 3 ? 1e30 : 1e-30;
     return (float)(size * tsr_normal(5, row, col));
 }
 

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# cli.sh TESSERA FOLDER PLUGINS - `tessera plugin check` as a program: exit codes, choice of rules,
+# and what becomes of a plugin that crashes, hangs or ends the process.
+set -euo pipefail
+tessera=$1 bad=$2 plugins=$3
+out=$(mktemp) err=$(mktemp)
+trap 'rm -f "$out" "$err"' EXIT
+
+fail() {
+    echo "cli.sh: $1" >&2
+    cat "$out" "$err" >&2
+    exit 1
+}
+# check STATUS WORDS ARGUMENTS...: the exit status, and words of stdout or stderr.
+check() {
+    local want=$1 words=$2 rc=0
+    shift 2
+    "$tessera" plugin check "$@" >"$out" 2>"$err" </dev/null || rc=$?
+    [ "$rc" = "$want" ] || fail "plugin check $*: exit status $rc, not $want"
+    grep -qF -- "$words" "$out" "$err" || fail "plugin check $*: does not say '$words'"
+}
+
+check 0 '0 failed' "$plugins/rtn.so" --only 'plan-*'
+check 0 'quantizer rtn: plan-pure' "$plugins/rtn.so" --only plan-pure
+grep -q plan-answers "$out" && fail "--only plan-pure ran plan-answers"
+check 0 'plan-answers' "$plugins/rtn.so" --only 'plan-*' --skip plan-pure
+grep -q plan-pure "$out" && fail "--skip plan-pure did not"
+check 0 '"tessera.check/1"' "$plugins/rtn.so" --only semver --json
+check 0 'one-symbol' --list
+check 0 '"wants"' --list --json
+check 0 'works' "$plugins/rtn.so" --only works --in-process
+check 0 'works' "$plugins/rtn.so" --only works --set bits=8 --set group=-1
+check 1 'the rule:' "$bad/bad_leaks.so" --only leaks
+check 1 'breaks 1 rule of docs/abi.md' "$bad/bad_leaks.so" --only leaks
+check 1 'are not released' "$bad/bad_leaks.so" --only leaks --in-process
+
+# a warning is no failure
+check 0 'warning' "$bad/bad_unloads.so" --only unloads
+
+# what the process does is seen from outside
+check 1 'exit status 0' "$bad/bad_exits.so" --only works
+check 1 'within 1 seconds' "$bad/bad_hangs.so" --only works --limit 1
+check 1 'byte 5121 of codes, which has 5120' "$bad/bad_writes-exactly.so" --only writes-exactly
+# ... and the other rules go on
+check 1 'hung     quantizer sinner: leaks' "$bad/bad_hangs.so" --only '[ls]*s' --limit 1
+grep -q 'passed   file: loads' "$out" || fail "a hang stopped the rules that do not call the plugin"
+
+# mistakes of the caller's
+check 2 'plugin check needs one FILE' --json
+check 2 'takes no FILE' --list "$plugins/rtn.so"
+check 2 'no rule has such a name' "$plugins/rtn.so" --only none-of-them
+check 2 'name it with --only' "$plugins/rtn.so" --in-process
+check 2 'has no component' "$plugins/rtn.so" --component gptq
+check 2 'no component of' "$plugins/rtn.so" --set width=3
+check 2 'bits' "$plugins/rtn.so" --set bits=99
+check 2 'key=value' "$plugins/rtn.so" --set bits
+check 2 'nothing.so' "$plugins/nothing.so"
+# a file that is no plugin has a verdict
+check 1 'failed   file: loads' "$0"
