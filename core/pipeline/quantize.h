@@ -7,7 +7,7 @@
 
 struct tsr_quantize_keys {
     struct tsr_scheme_keys scheme; /* first: the scheme's own table fills it too */
-    const char            *to;
+    const char            *to, *plan;
 };
 
 /* What the quantize step of a checked job would take at most.  Loads the model as the job would,

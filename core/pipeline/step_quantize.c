@@ -1,6 +1,7 @@
 /* quantize: packs the model's linears by a scheme; later steps run the packed weights. */
 #include "pipeline/job.h"
 #include "pipeline/quantize.h"
+#include "pipeline/quantize_plan.h"
 #include "pipeline/step.h"
 
 #include "base/f16.h"
@@ -19,52 +20,88 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(struct tsr_quantize_keys, to, "",
                       "Folder in the job folder for the packed model; by default packed, packed-2, "
                       "and so on."),
+    TSR_OPTION_STRING(struct tsr_quantize_keys, plan, "",
+                      "A plan file, which says what each layer takes; rules come after it."),
 };
 
-/* The step's map without the keys that are not the scheme's; borrows from it. */
+/* The step's map without the keys that are not the scheme's, and with the plan's rules in front of
+ * its own; borrows from it. */
 struct view {
-    struct tsr_node   node;
-    struct tsr_node **keys, **items;
+    struct tsr_node        node;
+    struct tsr_node      **keys, **items;
+    struct tsr_scheme_keys scheme;
+    struct tsr_plan_rules  plan;
+    struct tsr_node        rules_key;
 };
 
-static tsr_status view_make(struct view *v, const struct tsr_node *node, struct tsr_err *err)
+static void view_free(struct view *v)
 {
-    *v = (struct view){ .node = *node };
+    tsr_plan_rules_free(&v->plan);
+    free(v->keys);
+    free(v->items);
+}
+
+static tsr_status view_plan(struct view *v, const struct tsr_job *job,
+                            const struct tsr_quantize_keys *o, const struct tsr_node *node,
+                            struct tsr_diag *d, struct tsr_err *err)
+{
+    const struct tsr_node *at = tsr_node_get(node, "plan");
+    if (!*o->plan || (o->scheme.rules && o->scheme.rules->kind != TSR_NODE_LIST &&
+                      o->scheme.rules->kind != TSR_NODE_NULL))
+        return TSR_OK; /* rules that are no list are the scheme's to refuse */
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    uint64_t          before = tsr_diag_errors(d);
+    char             *path = tsr_job_input(job, o->plan);
+    tsr_status        st = path ? tsr_plan_rules_load(&v->plan, path, o->scheme.rules, d, &e.err)
+                                : tsr_fail_nomem(&e.err, strlen(o->plan), WHAT);
+    free(path);
+    if (st == TSR_E_INPUT)
+        tsr_diag_error(d, at ? &at->mark : &node->mark, "paths are relative to the job file", "%s",
+                       e.text);
+    else if (st != TSR_OK)
+        return tsr_fail(err, st, "%s", e.text);
+    if (tsr_diag_errors(d) != before)
+        return TSR_OK;
+    v->rules_key = (struct tsr_node){ .kind = TSR_NODE_SCALAR, .text = "rules" };
+    v->keys[v->node.n] = &v->rules_key;
+    v->items[v->node.n++] = &v->plan.list;
+    v->scheme.rules = &v->plan.list;
+    return TSR_OK;
+}
+
+static tsr_status view_make(struct view *v, const struct tsr_job *job,
+                            const struct tsr_quantize_keys *o, const struct tsr_node *node,
+                            struct tsr_diag *d, struct tsr_err *err)
+{
+    *v = (struct view){ .node = *node, .scheme = o->scheme };
     if (node->kind != TSR_NODE_MAP)
         return TSR_OK;
-    v->keys = tsr_new(node->n, sizeof(struct tsr_node *));
-    v->items = tsr_new(node->n, sizeof(struct tsr_node *));
-    if (!v->keys || !v->items) {
-        free(v->keys);
-        free(v->items);
+    v->keys = tsr_new(node->n + 1, sizeof(struct tsr_node *));
+    v->items = tsr_new(node->n + 1, sizeof(struct tsr_node *));
+    if (!v->keys || !v->items)
         return tsr_fail_nomem(err, node->n * 16, WHAT);
-    }
     v->node.keys = v->keys;
     v->node.items = v->items;
     v->node.n = 0;
     for (uint64_t i = 0; i < node->n; i++) {
-        if (strcmp(node->keys[i]->text, "to") == 0)
+        const char *key = node->keys[i]->text;
+        if (strcmp(key, "to") == 0 || strcmp(key, "plan") == 0 ||
+            (*o->plan && strcmp(key, "rules") == 0))
             continue;
         v->keys[v->node.n] = node->keys[i];
         v->items[v->node.n++] = node->items[i];
     }
-    return TSR_OK;
-}
-
-static void view_free(struct view *v)
-{
-    free(v->keys);
-    free(v->items);
+    return view_plan(v, job, o, node, d, err);
 }
 
 static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                         struct tsr_diag *d, struct tsr_err *err)
 {
-    const struct tsr_quantize_keys *o = opts;
-    struct tsr_scheme              *s = NULL;
-    struct view                     v;
-    TSR_TRY(view_make(&v, node, err));
-    tsr_status st = tsr_scheme_create(&s, job->registry, &v.node, &o->scheme, WHAT, d, err);
+    struct tsr_scheme *s = NULL;
+    struct view        v;
+    tsr_status         st = view_make(&v, job, opts, node, d, err);
+    if (st == TSR_OK)
+        st = tsr_scheme_create(&s, job->registry, &v.node, &v.scheme, WHAT, d, err);
     tsr_scheme_destroy(s);
     view_free(&v);
     return st;
@@ -76,13 +113,19 @@ static tsr_status scheme_of(struct tsr_job *job, const struct tsr_quantize_keys 
                             struct tsr_err *err)
 {
     struct tsr_diag *d = NULL;
-    TSR_TRY(view_make(v, node, err));
-    tsr_status st = tsr_diag_create(&d, err);
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = view_make(v, job, o, node, d, err);
     if (st == TSR_OK)
-        st = tsr_scheme_create(s, job->registry, &v->node, &o->scheme, WHAT, d, err);
+        st = tsr_scheme_create(s, job->registry, &v->node, &v->scheme, WHAT, d, err);
     if (st == TSR_OK)
         st = tsr_diag_status(d, err);
+    if (st == TSR_OK && *o->plan)
+        st = tsr_plan_rules_fit(&v->plan, job->model, err);
     tsr_diag_destroy(d);
+    if (st != TSR_OK) {
+        tsr_scheme_destroy(*s);
+        *s = NULL;
+    }
     if (st != TSR_OK)
         view_free(v);
     return st;
