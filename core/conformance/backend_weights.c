@@ -192,7 +192,7 @@ void tsr_backend_rule_formats(struct tsr_case *c)
             }
     f = (struct tsr_format){ .struct_size = sizeof f, .id = TSR_FORMAT_LUT };
     for (f.bits = 2; f.bits <= 8; f.bits++) {
-        f.outliers = f.bits % 3 * 2;
+        f.outliers = UINT64_C(2) * (f.bits % 3);
         f.scale_dtype = f.bits % 2 ? TSR_F16 : TSR_F32;
         read += check_format(&d, &f);
     }
@@ -238,7 +238,7 @@ void tsr_backend_rule_borrowed(struct tsr_case *c)
     memset((void *)(uintptr_t)w.codes, 0, w.rows * w.code_stride); /* of tsr_weight_random() */
     if (!read_back(&d, weight, 6, 70, &got))
         tsr_rule_skip(c, "the backend declines LINEAR, so its weights cannot be read");
-    for (uint64_t i = 0; i < 6 * 70; i++) {
+    for (uint64_t i = 0; i < UINT64_C(6) * 70; i++) {
         double a = got[i % 70 * 6 + i / 70], b = want[i];
         if (!(fabs(a - b) <= d.eps * fabs(b)))
             tsr_rule_fail(c,

@@ -163,8 +163,9 @@ static void rule_repeats(struct tsr_case *c)
         tsr_solver_answer(c, p, &b);
         bool same = a.s.status == b.s.status;
         if (same && a.s.status <= TSR_SOLVED_FEASIBLE)
-            same = memcmp(&a.s.objective, &b.s.objective, 8) == 0 && a.s.option == b.s.option &&
-                   a.s.stages == b.s.stages && a.s.stages <= p->devices &&
+            same = tsr_rule_differ(&a.s.objective, &b.s.objective, 8) == 8 &&
+                   a.s.option == b.s.option && a.s.stages == b.s.stages &&
+                   a.s.stages <= p->devices &&
                    memcmp(a.s.stage_kind, b.s.stage_kind, 4 * a.s.stages) == 0 &&
                    memcmp(a.s.stage_first, b.s.stage_first, 8 * a.s.stages) == 0 &&
                    memcmp(a.s.layer_bits, b.s.layer_bits, 4 * p->in.layers) == 0;

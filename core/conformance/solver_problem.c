@@ -128,16 +128,16 @@ static void devices(struct tsr_problem *p, uint64_t k, uint32_t count, uint64_t 
 /* A fixed order: kinds in turn while they last. */
 static void set_order(struct tsr_problem *p, struct dice *d)
 {
-    uint32_t left[TSR_PROBLEM_KINDS];
+    uint32_t left[TSR_PROBLEM_KINDS] = { 0 };
     uint64_t k = below(d, p->in.n_kinds);
     for (uint64_t i = 0; i < p->in.n_kinds; i++)
         left[i] = p->kind[i].count;
     for (uint64_t i = 0; i < p->devices; i++) {
         while (left[k] == 0)
-            k = (k + 1) % p->in.n_kinds;
+            k = k + 1 < p->in.n_kinds ? k + 1 : 0;
         p->order[i] = (uint32_t)k;
         left[k]--;
-        k = (k + 1) % p->in.n_kinds;
+        k = k + 1 < p->in.n_kinds ? k + 1 : 0;
     }
     p->in.order_len = p->devices;
 }

@@ -11,12 +11,12 @@
 
 /* ---- sums ---------------------------------------------------------------------- */
 
-#define NUMBERS 1031u /* a prime: no ring or packet divides it */
+#define NUMBERS UINT64_C(1031) /* a prime: no ring or packet divides it */
 
 /* Whole numbers below 2^24: their sums are exact in F32. */
 static float number(uint32_t rank, uint64_t i)
 {
-    return (float)((rank + 1) * 1000 + i % 977);
+    return (float)((rank + UINT64_C(1)) * 1000 + i % 977);
 }
 
 static void sum(const struct tsr_group *g, uint32_t rank, void *self)
