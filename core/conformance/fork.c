@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 #define DEFAULT_LIMIT 20u
 #define QUOTED        160u /* bytes of what the child wrote that are shown */
@@ -86,6 +87,18 @@ static void follow(struct outcome *o, pid_t pid, int fd, uint32_t limit_s)
     }
 }
 
+/* A plugin's words may be cut in the middle of a character, or be none. */
+static void clean(char *text)
+{
+    for (utf8proc_uint8_t *p = (utf8proc_uint8_t *)text; *p;) {
+        utf8proc_int32_t ch;
+        utf8proc_ssize_t n = utf8proc_iterate(p, -1, &ch);
+        if (n < 1)
+            *p = '?';
+        p += n < 1 ? 1 : n;
+    }
+}
+
 /* What the child left on its streams, behind the sentence. */
 static void quote(struct tsr_rule_run *r, int streams)
 {
@@ -122,6 +135,7 @@ static void judge(struct tsr_rule_run *r, struct outcome *o, uint32_t limit_s, i
     }
     if (r->verdict == TSR_CRASHED)
         quote(r, streams);
+    clean(r->text);
 }
 
 tsr_status tsr_rule_fork(struct tsr_rule_run *r, void (*f)(struct tsr_rule_run *), uint32_t limit_s,

@@ -63,6 +63,12 @@ static const struct tsr_rule rules[] = {
       tsr_quant_idempotent },
     { "error-steps", "No weight decodes to a value further off than max_error_steps() promises.", 0,
       0, tsr_quant_error_steps },
+    { "block-answers",
+      "search() of a block answers with positive scales, 1 where nothing takes one, and clips from "
+      "0.",
+      0, 0, tsr_quant_block_answers },
+    { "block-writes", "search() of a block writes its scales and clips and nothing else.", 0, 0,
+      tsr_quant_block_writes },
 };
 
 const struct tsr_kind_rules tsr_quantizer_rules = {

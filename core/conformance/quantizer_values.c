@@ -34,6 +34,13 @@ static bool names(const char *text, uint64_t n)
     return false;
 }
 
+/* An MX block has a NaN of its own, which a plugin may offer. */
+static bool became_nan(const struct tsr_quant_try *t, uint64_t row, uint64_t col)
+{
+    return t->plan.format.id && strcmp(t->plan.format.id, TSR_FORMAT_MX) == 0 && t->decoded &&
+           isnan(t->dense[row * t->w.cols + col]);
+}
+
 void tsr_quant_non_finite(struct tsr_case *c)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
@@ -43,11 +50,12 @@ void tsr_quant_non_finite(struct tsr_case *c)
         struct tsr_quant_try t = usual(c, COLS);
         void                *self = tsr_quant_make(c);
         t.first_row = first;
-        t.no_decode = true;
         tsr_quant_row(&t.w, row)[col] = bad[i];
         tsr_status st = tsr_quant_run(c, self, &t, &e.err);
         if (t.plan.rows_per_unit == 0)
             tsr_rule_skip(c, "it takes whole tensors only"); /* whose first row is 0 */
+        if (st == TSR_OK && became_nan(&t, row, col))
+            continue;
         if (st != TSR_E_NUMERIC)
             tsr_rule_fail(c, "w[%llu][%llu] = %g is answered with %s",
                           (unsigned long long)(first + row), (unsigned long long)col,
