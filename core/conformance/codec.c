@@ -77,11 +77,12 @@ void tsr_codec_some(struct tsr_case *c, uint64_t carried)
         tsr_rule_skip(c, "the codec carries none of the shapes that were tried");
 }
 
-static struct tsr_codec_job job_of(uint64_t rows, uint64_t cols, void *wire, uint64_t bytes)
+/* Sites and sources take turns with the shapes. */
+struct tsr_codec_job tsr_codec_job_of(uint64_t rows, uint64_t cols, void *wire, uint64_t bytes)
 {
     return (struct tsr_codec_job){ .struct_size = sizeof(struct tsr_codec_job),
-                                   .source = 1,
-                                   .site = 2,
+                                   .source = (uint32_t)(rows % 2),
+                                   .site = (uint32_t)(cols % TSR_CODEC_SITES),
                                    .rows = rows,
                                    .cols = cols,
                                    .wire = wire,
@@ -92,7 +93,7 @@ static void encode(struct tsr_case *c, const void *self, uint64_t rows, uint64_t
                    const float *x, void *wire, uint64_t bytes)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_codec_job j = job_of(rows, cols, wire, bytes);
+    struct tsr_codec_job j = tsr_codec_job_of(rows, cols, wire, bytes);
     j.src = x;
     tsr_rule_ok(c, table(c)->encode(self, &j, &e.err), &e, "encode() of %llu x %llu", U(rows),
                 U(cols));
@@ -102,7 +103,7 @@ static void decode(struct tsr_case *c, const void *self, uint64_t rows, uint64_t
                    uint64_t bytes, float *dst)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_codec_job j = job_of(rows, cols, wire, bytes);
+    struct tsr_codec_job j = tsr_codec_job_of(rows, cols, wire, bytes);
     j.dst = dst;
     tsr_rule_ok(c, table(c)->decode(self, &j, &e.err), &e, "decode() of %llu x %llu", U(rows),
                 U(cols));
@@ -296,7 +297,7 @@ static tsr_status traffic(struct tsr_case *c, const void *self, bool long_run, s
         return st;
     float               *x = tsr_rule_room(rows * cols * sizeof *x);
     void                *wire = tsr_rule_room(bytes);
-    struct tsr_codec_job j = job_of(rows, cols, wire, bytes);
+    struct tsr_codec_job j = tsr_codec_job_of(rows, cols, wire, bytes);
     tsr_rule_normal(c, 1, x, long_run ? 1000 : rows * cols);
     j.src = x;
     if (long_run)

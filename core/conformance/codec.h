@@ -26,6 +26,9 @@ void tsr_codec_some(struct tsr_case *c, uint64_t carried);
 /* The message of a shape: normal numbers. */
 float *tsr_codec_message(struct tsr_case *c, uint64_t stream, uint64_t rows, uint64_t cols);
 
+/* The message of a shape, without its numbers. */
+struct tsr_codec_job tsr_codec_job_of(uint64_t rows, uint64_t cols, void *wire, uint64_t bytes);
+
 /* Encodes a copy of x into `wire`, decodes a copy of `wire` into `dst`; a refusal fails the rule. */
 void tsr_codec_encode(struct tsr_case *c, const void *self, uint64_t rows, uint64_t cols,
                       const float *x, void *wire, uint64_t bytes);

@@ -115,12 +115,7 @@ void tsr_codec_rule_threads(struct tsr_case *c)
         tsr_rule_skip(c, "no barrier could be made");
     for (uint64_t i = 0; i < THREADS; i++) {
         float               *x = tsr_codec_message(c, 40 + i, T_ROWS, T_COLS);
-        struct tsr_codec_job j = { .struct_size = sizeof j,
-                                   .source = 1,
-                                   .site = 2,
-                                   .rows = T_ROWS,
-                                   .cols = T_COLS,
-                                   .wire_bytes = n };
+        struct tsr_codec_job j = tsr_codec_job_of(T_ROWS, T_COLS, NULL, n);
         share[i] = (struct share){ .t = table(c),
                                    .self = self,
                                    .start = &start,
@@ -209,15 +204,9 @@ void tsr_codec_rule_nonfinite(struct tsr_case *c)
             struct tsr_errbuf e = TSR_ERRBUF(e);
             for (uint64_t i = 0; i < r * k; i += many ? 1 : 77)
                 x[i] = bad[kind];
-            struct tsr_codec_job j = { .struct_size = sizeof j,
-                                       .source = 1,
-                                       .site = 2,
-                                       .rows = r,
-                                       .cols = k,
-                                       .src = x,
-                                       .wire = wire,
-                                       .wire_bytes = n };
-            tsr_status           st = table(c)->encode(self, &j, &e.err);
+            struct tsr_codec_job j = tsr_codec_job_of(r, k, wire, n);
+            j.src = x;
+            tsr_status st = table(c)->encode(self, &j, &e.err);
             if (st != TSR_OK) {
                 tsr_rule_refused(c, st, TSR_E_NUMERIC, &e, "encode() of a message with %f",
                                  (double)bad[kind]);
@@ -284,14 +273,8 @@ void tsr_codec_rule_decode_add(struct tsr_case *c)
         tsr_codec_encode(c, self, r, k, tsr_codec_message(c, i, r, k), wire, n);
         tsr_codec_decode(c, self, r, k, wire, n, y);
         memcpy(sum, before, size);
-        struct tsr_codec_job j = { .struct_size = sizeof j,
-                                   .source = 1,
-                                   .site = 2,
-                                   .rows = r,
-                                   .cols = k,
-                                   .dst = sum,
-                                   .wire = wire,
-                                   .wire_bytes = n };
+        struct tsr_codec_job j = tsr_codec_job_of(r, k, wire, n);
+        j.dst = sum;
         tsr_rule_ok(c, table(c)->decode_add(self, &j, &e.err), &e, "decode_add() of %llu x %llu",
                     U(r), U(k));
         if (!tsr_guarded_intact(sum))

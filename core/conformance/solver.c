@@ -71,6 +71,8 @@ static void answer(struct tsr_case *c, const struct tsr_problem *p, struct tsr_a
     *copy = *p;
     tsr_problem_link(copy);
     tsr_answer_make(a, p, guarded);
+    if (guarded)
+        a->s.reason_cap = 5; /* of the longest reason a piece */
     tsr_rule_ok(c, table(c)->create(c->host->give, c->options, &self, &e.err), &e, "create()");
     tsr_rule_ok(c, solve(table(c), self, copy, a, &e.err), &e,
                 "solve() of %llu layers, %llu kinds, %llu bits", U(p->in.layers), U(p->in.n_kinds),
@@ -318,7 +320,8 @@ static const struct tsr_rule rules[] = {
       .limit_s = 60,
       .run = rule_untouched },
     { .name = "solver-writes",
-      .text = "solve() writes only the entries that the host's arrays have.",
+      .text = "solve() writes only the entries that the host's arrays have, and reason_cap bytes "
+              "of reason.",
       .limit_s = 60,
       .run = rule_writes },
 };

@@ -284,7 +284,7 @@ static const struct tsr_rule rules[] = {
       .run = tsr_transport_rule_create },
     { .name = "transport-sums",
       .text = "all_gather() gives every rank the same bytes in rank order, so that sums are the "
-              "same over 2 to 8 ranks.",
+              "same over 1 to 8 ranks.",
       .limit_s = 60,
       .run = tsr_transport_rule_sums },
     { .name = "transport-all-to-all",
@@ -296,8 +296,8 @@ static const struct tsr_rule rules[] = {
       .limit_s = 60,
       .run = tsr_transport_rule_messages },
     { .name = "transport-sizes",
-      .text = "Messages of 0, 1 and a prime number of bytes arrive as they are, and nothing is "
-              "written beside them.",
+      .text = "Messages of 0, 1 and a prime number of bytes arrive as they are, nothing is written "
+              "beside them, and what is sent stays as it was.",
       .limit_s = 60,
       .run = tsr_transport_rule_sizes },
     { .name = "transport-order",
@@ -326,7 +326,8 @@ static const struct tsr_rule rules[] = {
       .text = "An operation with a rank that has left the group is TSR_E_DEVICE, never done.",
       .run = tsr_transport_rule_peer_leaves },
     { .name = "transport-peer-dies",
-      .text = "An operation with a rank whose process was killed is TSR_E_DEVICE by its deadline.",
+      .text = "An operation with a rank whose process was killed is TSR_E_DEVICE by its deadline, "
+              "unless all bytes had been taken.",
       .run = tsr_transport_rule_peer_dies },
     { .name = "transport-abort",
       .text = "abort() makes every operation of every rank fail soon with TSR_E_CANCELLED.",

@@ -43,7 +43,7 @@ static void sum(const struct tsr_group *g, uint32_t rank, void *self)
 
 void tsr_transport_rule_sums(struct tsr_case *c)
 {
-    for (uint32_t ranks = 2; ranks <= TSR_GROUP_MAX; ranks++) {
+    for (uint32_t ranks = 1; ranks <= TSR_GROUP_MAX; ranks++) {
         struct tsr_group g;
         tsr_group_make(&g, c, ranks);
         tsr_group_run(&g, sum);
@@ -119,12 +119,15 @@ static void every_size(const struct tsr_group *g, uint32_t rank, void *self)
         tsr_group_wait(g, self, rank, tsr_group_collect(g, self, rank, true, out, in, n));
         for (uint32_t r = 0; r < g->ranks; r++)
             tsr_group_check(g, rank, in + r * n, r, rank, i, n, "all_to_all()");
+        for (uint32_t r = 0; r < g->ranks; r++)
+            tsr_group_check(g, rank, out + r * n, rank, r, i, n, "what all_to_all() sent");
         if (!tsr_guarded_intact(in) || !tsr_guarded_intact(out))
             tsr_rule_fail(g->c, "a collective of %llu bytes writes beyond its buffer", U(n));
         unsigned char *one = tsr_guarded("the message", n, 0xee);
         if (rank == 0) {
             tsr_group_fill(one, 0, 1, i, n);
             tsr_group_wait(g, self, rank, tsr_group_send(g, self, rank, 1, one, n));
+            tsr_group_check(g, rank, one, 0, 1, i, n, "what send() sent");
         } else if (rank == 1) {
             tsr_group_wait(g, self, rank, tsr_group_recv(g, self, rank, 0, one, n));
             tsr_group_check(g, rank, one, 0, 1, i, n, "a message");

@@ -79,7 +79,9 @@ static void rule_of(char *rule, size_t cap, const char *noun, const char *fault)
 {
     static const char *const second[][2] = { { "encode_skips", "encode_writes" },
                                              { "decode_skips", "decode_writes" },
-                                             { "never", "deadline" } };
+                                             { "never", "deadline" },
+                                             { "send_written", "sizes" },
+                                             { "reason_long", "writes" } };
     for (size_t i = 0; i < sizeof second / sizeof second[0]; i++)
         if (strcmp(fault, second[i][0]) == 0)
             fault = second[i][1];
@@ -193,10 +195,11 @@ static void test_bad_codec(void **state)
 static void test_bad_transport(void **state)
 {
     (void)state;
-    static const char *const faults[] = { "create",        "sums",  "all_to_all", "messages",
-                                          "sizes",         "order", "two_groups", "processes",
-                                          "start_returns", "test",  "deadline",   "peer_leaves",
-                                          "peer_dies",     "abort" };
+    static const char *const faults[] = { "create",        "sums",       "all_to_all",
+                                          "messages",      "sizes",      "send_written",
+                                          "order",         "two_groups", "processes",
+                                          "start_returns", "test",       "deadline",
+                                          "peer_leaves",   "peer_dies",  "abort" };
     complete("transport", faults, COUNT(faults), NULL);
     each_fault("transport", faults, COUNT(faults), 7);
 }
@@ -217,7 +220,8 @@ static void test_bad_solver(void **state)
                                           "deadline",
                                           "repeats",
                                           "instance_untouched",
-                                          "writes" };
+                                          "writes",
+                                          "reason_long" };
     complete("solver", faults, COUNT(faults), "solver-unsupported");
     each_fault("solver", faults, COUNT(faults), 7);
     breaks("solver", "unsupported", "none", "solver-unsupported",
