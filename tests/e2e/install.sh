@@ -17,6 +17,7 @@ ok "the demo model" test -s "$prefix/share/tessera/demo/model.safetensors"
 ok "the SDK's headers" diff -r "$ROOT/core/include/tessera" "$prefix/include/tessera"
 ok "the rules of the plugin ABI" test -s "$prefix/share/doc/tessera/abi.md"
 ok "the pages of the packed formats" test -s "$prefix/share/doc/tessera/formats/int.md"
+ok "the templates" diff -r "$ROOT/tools/templates" "$prefix/share/tessera/templates"
 ok "the version script" test -s "$prefix/share/tessera/plugin.map"
 ok "nothing is writable by everybody" test -z "$(find "$prefix" ! -type l -perm -o+w)"
 for plugin in "$BUILD"/plugins/*.so; do
@@ -46,6 +47,10 @@ works_from() {
     run inspect @demo --json
     mv "$WORK/tokenizer.json" "$2/share/tessera/demo/tokenizer.json"
     ok "$1: @demo is the installed one" json '.model.layers > 0 and .model.tokenizer == null' "$WORK/out"
+    echo "# $1" >>"$2/share/tessera/templates/common/c/Makefile"
+    rm -rf "$WORK/mine"
+    run plugin new codec mine
+    ok "$1: the template is the installed one" grep -qx "# $1" "$WORK/mine/Makefile"
 }
 works_from "installed" "$prefix"
 mkdir "$WORK/elsewhere"
@@ -69,6 +74,7 @@ ok "tessera.pc is found" pc --exists
 ok "its version is the program's" grep -q "^tessera $(pc --modversion) (ABI $(pc --variable=abi) " <<<"$version"
 ok "its plugins are the program's" test "$(at plugindir)" = "$(readlink -f "$prefix/lib/tessera")"
 ok "it names the program" test "$(at tessera)" = "$(readlink -f "$TESSERA")"
+ok "it names the templates" test "$(at templatedir)" = "$(readlink -f "$prefix/share/tessera/templates")"
 ok "it names the version script" test -s "$(at plugin_map)"
 
 # ---- uninstalling -----------------------------------------------------------------
@@ -77,9 +83,9 @@ mkdir -p "$WORK/root/usr/local/bin" "$WORK/root/usr/local/share/man/man1"
 echo other >"$WORK/root/usr/local/share/man/man1/other.1"
 listing "$WORK/root" >"$WORK/before"
 install_into "$WORK/root"
-listing "$WORK/root" >"$WORK/installed"
-ok "installing adds to it" test "$(wc -l <"$WORK/installed")" -gt $(($(wc -l <"$WORK/before") + 50))
-ninja -C "$BUILD" uninstall >"$WORK/log" 2>&1 || { cat "$WORK/log"; exit 1; }
+listing "$WORK/root" >"$WORK/full"
+ok "installing adds to it" test "$(wc -l <"$WORK/full")" -gt $(($(wc -l <"$WORK/before") + 50))
+uninstall_last
 listing "$WORK/root" >"$WORK/after"
 ok "uninstalling leaves nothing" diff "$WORK/before" "$WORK/after"
 

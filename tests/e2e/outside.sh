@@ -76,6 +76,15 @@ for cc in gcc clang-14; do
     done
 done
 
+# ---- what `plugin new` writes, in an empty folder -------------------------------------
+run plugin new quantizer fresh --cxx
+ok "plugin new works from the prefix" test "$rc" = 0
+make -s -C "$WORK/fresh" check >"$WORK/err" 2>&1 || made=no
+ok "make check builds it and it keeps every rule" test "${made:-yes}" = yes
+{ meson setup "$WORK/fresh/build" "$WORK/fresh" && meson test -C "$WORK/fresh/build"; } \
+    >"$WORK/err" 2>&1 || tested=no
+ok "so does meson test" test "${tested:-yes}" = yes
+
 # ---- as a user puts them in place ---------------------------------------------------
 cp "$WORK/gcc/rows_c.so" "$(pkg-config --variable=plugindir tessera)/"
 run inspect rows-c --json
