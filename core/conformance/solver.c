@@ -174,7 +174,7 @@ static void rule_repeats(struct tsr_case *c)
         if (!same)
             tsr_rule_fail(c,
                           "problem %llu with seed %llu has another answer the next time: status "
-                          "%u with %.9g, then status %u with %.9g",
+                          "%u with %.17g, then status %u with %.17g",
                           U(i), U(p->in.seed), a.s.status, a.s.objective, b.s.status,
                           b.s.objective);
     }

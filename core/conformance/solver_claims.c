@@ -95,15 +95,23 @@ void tsr_solver_rule_optimal(struct tsr_case *c)
 
 /* ---- problems without a plan ------------------------------------------------- */
 
-/* Ways to leave no plan; false where the solver lacks the part that it takes. */
+static const char *const ways[] = { "no layer fits on a device",
+                                    "all devices together are too small",
+                                    "max_omega is out of reach",
+                                    "every entry of dec_ms is forbidden",
+                                    "more devices than layers, and all must be used",
+                                    "no device has room beside the workspace" };
+#define WAYS (sizeof ways / sizeof ways[0])
+
+/* Leaves no plan; false where the solver lacks the part that this takes. */
 static bool spoil(struct tsr_problem *p, uint64_t way, uint64_t have)
 {
     switch (way) {
-    case 0: /* no layer fits anywhere */
+    case 0:
         for (uint64_t k = 0; k < p->in.n_kinds; k++)
             p->kind[k].capacity_bytes = 1;
         return true;
-    case 1: /* all devices together are too small */
+    case 1:
         for (uint64_t k = 0; k < p->in.n_kinds; k++)
             p->kind[k].capacity_bytes = 12;
         for (uint64_t i = 0; i < p->in.classes * p->in.bits; i++)
@@ -128,8 +136,6 @@ static bool spoil(struct tsr_problem *p, uint64_t way, uint64_t have)
         return (have & TSR_SOLVER_WORKSPACE) != 0;
     }
 }
-#define WAYS 6u
-
 static void look_at_infeasible(struct tsr_case *c, void (*look)(struct tsr_case *c, uint64_t i,
                                                                 const struct tsr_answer *a))
 {
@@ -147,8 +153,8 @@ static void look_at_infeasible(struct tsr_case *c, void (*look)(struct tsr_case 
 static void no_plan(struct tsr_case *c, uint64_t i, const struct tsr_answer *a)
 {
     if (a->s.status <= TSR_SOLVED_FEASIBLE)
-        tsr_rule_fail(c, "problem %llu has no plan, and gets one with status %u", U(i),
-                      a->s.status);
+        tsr_rule_fail(c, "problem %llu has no plan (%s), and gets one with status %u", U(i),
+                      ways[i % WAYS], a->s.status);
 }
 
 static void has_reason(struct tsr_case *c, uint64_t i, const struct tsr_answer *a)
