@@ -2,12 +2,16 @@
 #include "base/mem.h"
 #include "base/share.h"
 #include "model/model.h"
+#include "quant/packed_model.h"
 
 #include <string.h>
 
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err)
 {
     if (path[0] != '@') {
+        bool packed;
+        TSR_TRY(
+            tsr_packed_model_find(path, &packed, err)); /* an unfinished one has no tokenizer yet */
         *folder = tsr_strdup(path);
         return *folder ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
     }

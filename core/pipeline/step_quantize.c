@@ -192,6 +192,10 @@ static tsr_status folder_of(const struct tsr_job *job, const struct tsr_quantize
     const struct tsr_job_state *s = job->state;
     uint64_t                    nth = 1;
     char                        name[40] = "packed";
+    if (strcmp(o->to, ".") == 0) {
+        *folder = tsr_strdup(job->out);
+        return *folder ? TSR_OK : tsr_fail_nomem(err, strlen(job->out), job->out);
+    }
     if (*o->to)
         return tsr_job_output(job, o->to, folder, err);
     for (uint64_t i = 0; i < s->n && s->steps[i].node != node; i++)

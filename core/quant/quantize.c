@@ -142,7 +142,9 @@ static tsr_status open_folder(struct work *k, const struct tsr_scheme *s, struct
     const struct tsr_quantize_options *opt = k->opt;
     json_t                            *print = NULL;
     TSR_TRY(tsr_make_dirs(opt->folder, err));
-    if (opt->again)
+    bool begun = false; /* what stopped before its first layer leaves nothing to go on with */
+    TSR_TRY(tsr_packed_model_begun(opt->folder, k->m, &begun, err));
+    if (opt->again || !begun)
         TSR_TRY(tsr_packed_model_forget(opt->folder, k->m, err));
     TSR_TRY(tsr_fingerprint_make(s, r, k->m, opt->calibration, opt->options, &print, err));
     tsr_status st = tsr_fingerprint_open(opt->folder, print, k->print, err);

@@ -39,6 +39,9 @@ void tsr_fingerprint_differences(const json_t *a, const json_t *b, char *text, s
 /* Writes it into the folder, or compares it with the one that is there.  hash: of its text. */
 tsr_status tsr_fingerprint_open(const char *folder, const json_t *print, char hash[TSR_HASH_TEXT],
                                 struct tsr_err *err);
+/* Whether a run has left a layer in its folder. */
+tsr_status tsr_packed_model_begun(const char *folder, const struct tsr_model *m, bool *begun,
+                                  struct tsr_err *err);
 /* Removes what a run leaves in its folder. */
 tsr_status tsr_packed_model_forget(const char *folder, const struct tsr_model *m,
                                    struct tsr_err *err);

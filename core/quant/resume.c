@@ -151,6 +151,22 @@ static tsr_status forget(const char *folder, const char *name, struct tsr_err *e
     return st;
 }
 
+tsr_status tsr_packed_model_begun(const char *folder, const struct tsr_model *m, bool *begun,
+                                  struct tsr_err *err)
+{
+    char name[TSR_PACKED_LAYER_NAME];
+    *begun = false;
+    for (uint64_t l = 0; l <= m->hp.layers && !*begun; l++) {
+        tsr_packed_layer_name(l, m->hp.layers, name);
+        char *path = tsr_path_join(folder, name);
+        if (!path)
+            return tsr_fail_nomem(err, strlen(folder), folder);
+        *begun = tsr_path_exists(path);
+        free(path);
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_packed_model_forget(const char *folder, const struct tsr_model *m,
                                    struct tsr_err *err)
 {

@@ -60,8 +60,9 @@ tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *sta
                             what, name,
                             bit & collected ? "was not collected" : "calibration does not collect");
         return tsr_fail(err, TSR_E_INPUT,
-                        "quantizer '%s' needs %s for '%s'; put a calibrate step before it", plugin,
-                        what, name);
+                        "quantizer '%s' needs %s for '%s'; put a calibrate step before it (the "
+                        "verb: --text FILE)",
+                        plugin, what, name);
     }
     if (need && stats && stats->cols != cols)
         return tsr_fail(err, TSR_E_INPUT,

@@ -65,6 +65,8 @@ ok "mixed bits, kept linears and a packed head come back" json --argjson want "$
 # ---- what is wrong is said ------------------------------------------------------------------
 fails "no folder" 2 "-o OUT" quantize @demo --use rtn
 fails "no calibration" 2 "calibrate" quantize @demo --use int8 -o q8
+run quantize @demo --use rtn --bits 8 -o q8
+ok "what stopped before its first layer is not in the way, got $rc" test "$rc" = 0
 fails "samples without a text" 2 "--text" quantize @demo --use rtn --samples 4 -o q9
 fails "other options" 2 "bits" quantize @demo --use rtn --bits 3 -o q4
 cp -r "$WORK/q4" "$WORK/bad"
@@ -86,6 +88,8 @@ echo '{' >"$WORK/bad/packed.json"
 fails "a broken index" 2 "packed.json" eval bad "${EVAL[@]}"
 rm "$WORK/bad/packed.json"
 fails "a model that is not finished" 2 "not finished" eval bad "${EVAL[@]}"
+rm "$WORK/bad/tokenizer.json"
+fails "nor begun with its tokenizer" 2 "not finished" generate bad --prompt "It was"
 
 # ---- killed and run again --------------------------------------------------------------------
 # With calibration, so that its files are cut off too.  Delays spread over the whole run.
