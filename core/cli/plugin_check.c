@@ -1,9 +1,11 @@
 #include "cli/plugin_check.h"
 
+#include "cli/plugin_report.h"
 #include "conformance/conformance.h"
 #include "conformance/rule.h"
 
 #include <jansson.h>
+#include <string.h>
 
 static bool add_rule(json_t *list, const struct tsr_rule *rule, const char *kind)
 {
@@ -34,19 +36,81 @@ static tsr_status list_rules(struct tsr_cli *c, struct tsr_err *err)
     return tsr_cli_print_json(list, err);
 }
 
-static tsr_status say(struct tsr_cli *c, const struct tsr_check_report *r, struct tsr_err *err)
+/* ---- the bundled model --------------------------------------------------------------- */
+
+static bool put_figures(json_t *list, const char *component, const struct tsr_model_report *m)
 {
+    json_t *j =
+        *m->failed
+            ? json_pack("{s:s, s:s}", "component", component, "failed", m->failed)
+            : json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "component",
+                        component, "model", "@demo", "bits_per_weight", m->bits, "perplexity",
+                        m->perplexity, "original_perplexity", m->original, "kl_mean", m->kl, "top1",
+                        m->top1, "prefill_tokens_per_s", m->prefill,
+                        "original_prefill_tokens_per_s", m->prefill_was, "decode_tokens_per_s",
+                        m->decode, "original_decode_tokens_per_s", m->decode_was);
+    return json_array_append_new(list, j) == 0;
+}
+
+static void print_figures(const char *component, const struct tsr_model_report *m)
+{
+    if (*m->failed) {
+        (void)printf("model    %s: not measured: %s\n", component, m->failed);
+        return;
+    }
+    (void)printf(
+        "model    %s on @demo: %.2f bits a weight; perplexity %.4g, of the original %.4g; "
+        "KL %.3g, the same first token %.1f %%; tokens a second %.0f and %.0f one by one, of "
+        "the original %.0f and %.0f\n",
+        component, m->bits, m->perplexity, m->original, m->kl, 100 * m->top1, m->prefill, m->decode,
+        m->prefill_was, m->decode_was);
+}
+
+/* Every quantizer of the file that was checked; list (JSON) or lines on stdout. */
+static tsr_status tell_figures(struct tsr_cli *c, const struct tsr_check_report *r, json_t *list,
+                               struct tsr_err *err)
+{
+    static const char noun[] = "quantizer ";
+    const char       *last = NULL;
+    for (uint64_t i = 0; i < r->n; i++) {
+        const char             *component = r->results[i].component;
+        struct tsr_model_report m;
+        if (!component || strncmp(component, noun, sizeof noun - 1) != 0 ||
+            (last && strcmp(last, component) == 0))
+            continue;
+        last = component;
+        TSR_TRY(tsr_plugin_report(c, r->path, r->id, component + sizeof noun - 1, &m, err));
+        if (!list)
+            print_figures(component, &m);
+        else if (!put_figures(list, component, &m))
+            return tsr_fail(err, TSR_E_NOMEM, "out of memory: the figures of a model");
+    }
+    return TSR_OK;
+}
+
+/* ---- the verdict ------------------------------------------------------------------------ */
+
+static tsr_status say(struct tsr_cli *c, const struct tsr_check_report *r, bool model,
+                      struct tsr_err *err)
+{
+    json_t    *j = c->json ? tsr_check_json(r) : NULL, *list = json_array();
+    tsr_status st =
+        list && (j || !c->json) ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "out of memory: a report");
+    if (st == TSR_OK && model)
+        st = tell_figures(c, r, c->json ? list : NULL, err);
+    if (st == TSR_OK && c->json && model && json_object_set(j, "models", list) != 0)
+        st = tsr_fail(err, TSR_E_NOMEM, "out of memory: a report");
+    json_decref(list);
+    if (st != TSR_OK) {
+        json_decref(j);
+        return st;
+    }
     if (c->json)
-        TSR_TRY(tsr_cli_print_json(tsr_check_json(r), err));
-    else
-        (void)printf("%s: %llu passed, %llu failed, %llu warnings, %llu skipped\n", r->path,
-                     (unsigned long long)r->passed, (unsigned long long)r->failed,
-                     (unsigned long long)r->warned, (unsigned long long)r->skipped);
-    TSR_TRY(tsr_cli_flush(err));
-    if (r->failed == 0)
-        return TSR_OK;
-    return tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of docs/abi.md", r->path,
-                    (unsigned long long)r->failed, r->failed == 1 ? "" : "s");
+        return tsr_cli_print_json(j, err);
+    (void)printf("%s: %llu passed, %llu failed, %llu warnings, %llu skipped\n", r->path,
+                 (unsigned long long)r->passed, (unsigned long long)r->failed,
+                 (unsigned long long)r->warned, (unsigned long long)r->skipped);
+    return tsr_cli_flush(err);
 }
 
 tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check *o, char **args,
@@ -67,8 +131,13 @@ tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check
                                     .in_process = o->in_process != 0 };
     struct tsr_check_report  r;
     tsr_status st = tsr_check_run(&r, args[0], &co, c->json || c->quiet ? NULL : stdout, err);
+    /* figures of a quantizer that breaks its rules, or of which not all were asked, mean little */
+    bool model = o->model && !co.only && !co.skip;
     if (st == TSR_OK)
-        st = say(c, &r, err);
+        st = say(c, &r, model && r.failed == 0, err);
+    if (st == TSR_OK && r.failed)
+        st = tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of docs/abi.md", r.path,
+                      (unsigned long long)r.failed, r.failed == 1 ? "" : "s");
     tsr_check_report_free(&r);
     return st;
 }

@@ -31,6 +31,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, limit, 0, 0, 86400, "s", "check: time of one rule; 0: each has its own"),
     TSR_OPTION_BOOL(S, in_process, 0,
                     "check: no process of its own for the one rule, for a debugger"),
+    TSR_OPTION_BOOL(S, model, 1, "check: do not measure a quantizer on the bundled model"),
     TSR_OPTION_BOOL(S, list, 0, "check: print the rules and what they want"),
 #undef S
 };

@@ -260,7 +260,8 @@ void tsr_describe_here(struct tsr_rule_run *r)
 {
     settle(r);
     struct tsr_loaded *l = load(r);
-    size_t             at = 0;
+    size_t             at = strlen(l->plugin.id) + 1;
+    (void)snprintf(r->text, sizeof r->text, "%s\n", l->plugin.id); /* of at most 63 bytes */
     for (uint64_t i = 0; i < l->n; i++) {
         r->c.component = &l->entries[i].component;
         if (!r->c.o->component || strcmp(r->c.o->component, r->c.component->name) == 0)

@@ -43,7 +43,7 @@ struct tsr_check_result {
 };
 
 struct tsr_check_report {
-    char                    *path;
+    char                    *path, *id; /* id: the plugin's, NULL where it does not load */
     struct tsr_check_result *results;
     uint64_t                 n, passed, failed, warned, skipped;
 };

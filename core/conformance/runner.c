@@ -129,8 +129,13 @@ static tsr_status check_sets(const struct check *k, const bool *taken, struct ts
 
 static tsr_status read_parts(struct check *k, char *text, bool *taken, struct tsr_err *err)
 {
-    char *line_end, *line = text;
+    char *line_end = strchr(text, '\n'), *line = line_end + 1;
     bool  found = !k->o->component;
+    if (!line_end)
+        return tsr_fail(err, TSR_E_BUG, "a list of components without the plugin's id");
+    k->report->id = tsr_strndup(text, (size_t)(line_end - text));
+    if (!k->report->id)
+        return tsr_fail_nomem(err, strlen(text), "a plugin's id");
     for (uint64_t index = 0; (line_end = strchr(line, '\n')); line = line_end + 1, index++) {
         char *name = strchr(line, '\t'), *sets = name ? strchr(name + 1, '\t') : NULL;
         if (!sets)
@@ -239,6 +244,7 @@ void tsr_check_report_free(struct tsr_check_report *r)
         free(r->results[i].text);
     }
     free(r->results);
+    free(r->id);
     free(r->path);
     memset(r, 0, sizeof *r);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# cli.sh TESSERA FOLDER PLUGINS - `tessera plugin check` as a program: exit codes, choice of rules,
+# cli.sh TESSERA FOLDER PLUGINS FOREIGN.so - `tessera plugin check` as a program: exit codes, choice of rules,
 # and what becomes of a plugin that crashes, hangs or ends the process.
 set -euo pipefail
-tessera=$1 bad=$2 plugins=$3
+tessera=$1 bad=$2 plugins=$3 foreign=$4
 out=$(mktemp) err=$(mktemp)
 trap 'rm -f "$out" "$err"' EXIT
 
@@ -33,6 +33,12 @@ check 0 'works' "$plugins/rtn.so" --only works --set bits=8 --set group=-1
 check 1 'the rule:' "$bad/bad_leaks.so" --only leaks
 check 1 'breaks 1 rule of docs/abi.md' "$bad/bad_leaks.so" --only leaks
 check 1 'are not released' "$bad/bad_leaks.so" --only leaks --in-process
+
+# a layout of the plugin's own
+check 0 '0 failed' "$foreign" --no-model
+
+# what a quantizer does to the bundled model is told, and is no verdict
+check 0 'quantizer rtn on @demo: 4.24 bits a weight; perplexity' "$plugins/rtn.so" --limit 60
 
 # a warning is no failure
 check 0 'warning' "$bad/bad_unloads.so" --only unloads
