@@ -126,7 +126,7 @@ static tsr_status ask_backend(const struct tsr_found *f, const void *opts, json_
     return st;
 }
 
-json_t *tsr_inspect_ask(const struct tsr_found *f)
+tsr_status tsr_inspect_ask(const struct tsr_found *f, json_t **out, struct tsr_err *err)
 {
     static const struct {
         const char *kind;
@@ -139,13 +139,17 @@ json_t *tsr_inspect_ask(const struct tsr_found *f)
     };
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_spec   spec;
-    json_t           *out = NULL;
-    tsr_status        st = tsr_spec_defaults(&spec, f, &e.err);
+    *out = NULL;
+    tsr_status st = tsr_spec_defaults(&spec, f, &e.err);
     for (size_t i = 0; st == TSR_OK && i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].kind, f->component->kind) == 0)
-            st = kinds[i].ask(f, spec.options, &out, &e.err);
+            st = kinds[i].ask(f, spec.options, out, &e.err);
     tsr_spec_close(&spec);
-    if (st == TSR_OK)
-        return out;
-    return json_pack("{s:s}", "error", *e.text ? e.text : "it failed without a sentence");
+    if (st == TSR_E_NOMEM) /* no answer, and none of the plugin's */
+        return tsr_fail(err, st, "%s", e.text);
+    if (st != TSR_OK)
+        *out = json_pack("{s:s}", "error", *e.text ? e.text : "it failed without a sentence");
+    if (!*out) /* strings that are no UTF-8, numbers that are none */
+        *out = json_pack("{s:s}", "error", "it answers with what cannot be printed");
+    return *out ? TSR_OK : tsr_fail_nomem(err, 0, "a plugin's answer");
 }

@@ -17,40 +17,33 @@
 #define MAX_REPLY (1 << 20)
 
 /* What the child found, as its exit status; anything else is an end that it did not choose. */
-enum { ANSWERED = 0, NO_SUCH = 10, FAILED = 11 };
+enum { ANSWERED = 0, NO_SUCH = 10, FAILED = 11, NO_MEMORY = 12 };
 
 /* Everything that a plugin could spoil happens here.  The reply: nothing, or a newline once the
- * component is found and then its answer, or the sentence why it was not found. */
+ * component is found and then its answer; or the sentence why there is none. */
 static int child_run(struct tsr_cli *c, tsr_inspect_nth nth, const char *name, uint64_t i, FILE *to)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_found  f;
     int32_t           level = tsr_log_level();
-    int               code = ANSWERED;
+    json_t           *j = NULL;
     bool              have = false;
     tsr_log_set_level(TSR_LOG_WARN + 1); /* what is refused is said by the parent */
     tsr_status st = nth(c, name, i, &f, &have, &e.err);
     tsr_log_set_level(level);
-    if (st != TSR_OK) {
-        (void)fprintf(to, "%s", e.text);
-        code = FAILED;
-    } else if (!have) {
-        code = NO_SUCH;
-    } else {
+    if (st == TSR_OK && have) {
         (void)fputc('\n', to);
         (void)fflush(to);
-        json_t *j = tsr_inspect_ask(&f);
-        if (!j) /* strings that are no UTF-8, numbers that are none, or no memory */
-            j = json_pack("{s:s}", "error", "it answers with what cannot be printed");
-        if (!j || json_dumpf(j, to, JSON_COMPACT) != 0)
-            code = FAILED;
-        json_decref(j);
+        st = tsr_inspect_ask(&f, &j, &e.err);
     }
-    if (fflush(to) != 0)
-        code = FAILED;
+    if (st != TSR_OK)
+        (void)fprintf(to, "%s", e.text);
+    else if (j && json_dumpf(j, to, JSON_COMPACT) != 0)
+        st = TSR_E_NOMEM;
+    json_decref(j);
     tsr_registry_destroy(c->registry);
     tsr_pool_destroy(c->pool);
-    return code;
+    return st == TSR_E_NOMEM ? NO_MEMORY : st != TSR_OK ? FAILED : have ? ANSWERED : NO_SUCH;
 }
 
 /* A plugin's own output must not end up between the lines of ours. */
@@ -58,10 +51,12 @@ __attribute__((noreturn)) static void child(struct tsr_cli *c, tsr_inspect_nth n
                                             const char *name, uint64_t i, int fd)
 {
     FILE *to = fdopen(fd, "w");
-    if (!to || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
-        _exit(FAILED);
+    if (!to)
+        _exit(NO_MEMORY);
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
     int code = child_run(c, nth, name, i, to);
-    (void)fclose(to);
+    if (fclose(to) != 0)
+        code = NO_MEMORY; /* the parent has half of it */
     _exit(code);
 }
 
@@ -103,16 +98,24 @@ static tsr_status verdict(const char *name, int status, bool in_time, const char
                           json_t **out, struct tsr_err *err)
 {
     char why[160];
-    bool found = n > 0 && reply[0] == '\n', ended = in_time && WIFEXITED(status);
-    if (ended && !found && WEXITSTATUS(status) == NO_SUCH)
+    bool found = n > 0 && reply[0] == '\n';
+    int  code = in_time && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (code == NO_SUCH && !found)
         return TSR_OK;
-    if (ended && !found && n > 0 && WEXITSTATUS(status) == FAILED)
+    if (code == FAILED && !found && n > 0)
         return tsr_fail(err, TSR_E_INPUT, "%.*s", (int)n, reply);
+    reply += found;
+    n -= found;
+    if (code == NO_MEMORY && n > 0)
+        return tsr_fail(err, TSR_E_NOMEM, "%.*s", (int)n, reply);
+    if (code == NO_MEMORY)
+        return tsr_fail_nomem(err, 0, "a plugin's answer");
     ending(why, sizeof why, in_time, status);
     if (!found) /* while it was loaded */
         return tsr_fail(err, TSR_E_INPUT, "%s: %s; its constructors must do nothing", name, why);
-    if (!ended || WEXITSTATUS(status) != ANSWERED || !(*out = json_loadb(reply, n, 0, NULL)))
-        *out = json_pack("{s:s}", "error", why);
+    /* a plugin that ends the process itself leaves nothing behind the newline */
+    *out = code == ANSWERED && n > 0 ? json_loadb(reply, n, 0, NULL)
+                                     : json_pack("{s:s}", "error", why);
     return *out ? TSR_OK : tsr_fail_nomem(err, n, "a plugin's answer");
 }
 

@@ -11,8 +11,8 @@ typedef tsr_status (*tsr_inspect_nth)(struct tsr_cli *c, const char *name, uint6
                                       struct tsr_found *f, bool *have, struct tsr_err *err);
 
 /* Makes an instance with default options, asks it about a sample and ends it: a new object by
- * kind, or {error} with the plugin's sentence.  A JSON value or NULL when out of memory. */
-json_t *tsr_inspect_ask(const struct tsr_found *f);
+ * kind, or {error} with the plugin's sentence.  TSR_E_NOMEM also when the plugin says so. */
+tsr_status tsr_inspect_ask(const struct tsr_found *f, json_t **out, struct tsr_err *err);
 
 /* tsr_inspect_ask() of nth(name, i) in a child process, so that what goes wrong there stays there:
  * {error} then tells the signal or that it took too long.  *out NULL: there is no i-th one.

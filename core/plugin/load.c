@@ -45,8 +45,8 @@ static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_er
     if (!m->handle) {
         const char *why = dlerror();
         free(m);
-        /* the loader tells the reason in words only */
-        if (why && strstr(why, strerror(ENOMEM)))
+        /* the loader tells the reason in words only, with none to spare in its own */
+        if (why && (strstr(why, strerror(ENOMEM)) || strstr(why, "out of memory")))
             return tsr_fail(err, TSR_E_NOMEM, "%s: out of memory while loading (%s)", f->path, why);
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: cannot be loaded (%s); install what it needs or build it again",

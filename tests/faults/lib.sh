@@ -20,6 +20,7 @@ command_of() {
     logits) echo "logits $MODEL --tokens 1,403,407 -o logits.safetensors --threads 1" ;;
     generate) echo "generate $MODEL --prompt Once --max-tokens 4 --greedy --json --threads 1" ;;
     tokenize) echo "tokenize $MODEL --jsonl" ;;
+    inspect) echo "inspect $(dirname "$TESSERA")/plugins/awq.so --probe --json --threads 1" ;;
     check) echo "config check $ROOT/configs/quickstart.yaml" ;;
     run) echo "run $ROOT/tests/faults/job.yaml --out out --threads 1" ;;
     *) echo "no such command: $1" >&2; return 1 ;;
