@@ -223,24 +223,23 @@ static tsr_status move_in(const char *from, const char *to, struct tsr_err *err)
     return rename(from, to) == 0 ? TSR_OK : tsr_fail_errno(err, errno, to, "create folder");
 }
 
+/* Without memory of its own: that may be what there was none of. */
 static void remove_all(const char *folder, const struct tsr_new_files *f)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        char *path = tsr_path_join(folder, f->names[i]);
-        if (path)
-            (void)unlink(path);
-        free(path);
-    }
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < f->n && fd >= 0; i++)
+        (void)unlinkat(fd, f->names[i], 0);
+    if (fd >= 0)
+        (void)close(fd);
     (void)rmdir(folder);
 }
 
-/* "parent/.base.PID": beside the place that it will take, so on the same file system. */
+/* A hidden name beside the place that the folder will take, so on the same file system. */
 static char *hidden_name(const char *folder)
 {
-    char       *dir = tsr_path_dir(folder), *path = NULL, base[300];
-    const char *slash = strrchr(folder, '/');
-    int n = snprintf(base, sizeof base, ".%s.%ld", slash ? slash + 1 : folder, (long)getpid());
-    if (dir && n > 0 && (size_t)n < sizeof base)
+    char *dir = tsr_path_dir(folder), *path = NULL, base[64];
+    (void)snprintf(base, sizeof base, ".plugin-new.%ld", (long)getpid());
+    if (dir)
         path = tsr_path_join(dir, base);
     free(dir);
     return path;

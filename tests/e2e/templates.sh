@@ -75,7 +75,7 @@ by_meson() {
     read -r cc cxx <<<"$2"
     rm -rf "$WORK/$1/b"
     { CC=$cc CXX=$cxx meson setup "$WORK/$1/b" "$WORK/$1" -Dwerror=true &&
-        ninja -C "$WORK/$1/b" && cp "$WORK/$1/b/$1.so" "$WORK/$1/"; } >"$WORK/log" 2>&1 ||
+        ninja -C "$WORK/$1/b" && meson test -C "$WORK/$1/b" && cp "$WORK/$1/b/$1.so" "$WORK/$1/"; } >"$WORK/log" 2>&1 ||
         { cat "$WORK/log"; return 1; }
 }
 

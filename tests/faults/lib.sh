@@ -22,6 +22,7 @@ command_of() {
     tokenize) echo "tokenize $MODEL --jsonl" ;;
     inspect) echo "inspect $(dirname "$TESSERA")/plugins/awq.so --probe --json --threads 1" ;;
     check) echo "config check $ROOT/configs/quickstart.yaml" ;;
+    new) echo "plugin new solver mine" ;;
     run) echo "run $ROOT/tests/faults/job.yaml --out out --threads 1" ;;
     *) echo "no such command: $1" >&2; return 1 ;;
     esac
@@ -46,6 +47,10 @@ result_of() {
             done
             find out -name '*.part' | sed 's/^/left: /'
             jq -S '.. | objects | .perplexity? // empty' out/results.json 2>/dev/null || true
+            ;;
+        new)
+            cat stdout
+            cat mine/*
             ;;
         *)
             cat stdout
@@ -75,6 +80,12 @@ verdict() {
     *" $rc "*)
         lines=$(grep -c '^tessera: error: ' "$dir/stderr" || true)
         [ "$lines" = 1 ] || echo "exit $rc with $lines sentences on stderr"
+        if [ "$name" = new ]; then # whole (it was stdout that failed) or not at all
+            find "$dir" -mindepth 1 -maxdepth 1 ! -name stdout ! -name stderr ! -name mine \
+                -printf "exit $rc, left: %f\n"
+            [ ! -e "$dir/mine" ] || [ "$(cat "$dir"/mine/*)" = "$(grep -v '^mine/' <<<"$clean")" ] ||
+                echo "exit $rc with a folder that is not whole"
+        fi
         if grep -q 'bug' "$dir/stderr"; then echo "exit $rc: $(tail -n 1 "$dir/stderr")"; fi
         return
         ;;
