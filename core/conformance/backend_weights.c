@@ -260,9 +260,9 @@ void tsr_backend_rule_weight_bytes(struct tsr_case *c)
         tsr_weight_random(c, 603, &f, rows, cols, &w);
         if (!tsr_weight_load(&d, &w, &weight))
             tsr_rule_skip(c, "the backend does not read F32");
-        /* padded to tiles and no more, narrowed to a byte and no less */
+        /* narrowed to a byte and no less; padded to tiles or pages of 2 MiB and no more */
         uint64_t n = d.t->weight_bytes(d.self, weight);
-        if (n < rows * cols || n > 1024 * rows * cols)
+        if (n < rows * cols || n > UINT64_C(8) << 20)
             tsr_rule_fail(c, "weight_bytes() of %llu x %llu in F32 is %llu", U(rows), U(cols),
                           U(n));
     }

@@ -228,31 +228,54 @@ void tsr_codec_rule_nonfinite(struct tsr_case *c)
         }
 }
 
+/* What a message of ones comes back as; false when the codec does not carry the shape. */
+static bool ones(struct tsr_case *c, uint64_t rows, uint64_t cols, float *y)
+{
+    void    *self = tsr_codec_made(c, cols);
+    uint64_t n;
+    bool     carried = tsr_codec_bytes(c, self, rows, cols, &n);
+    if (carried) {
+        float *x = tsr_rule_room(rows * cols * sizeof *x);
+        void  *wire = tsr_rule_room(n);
+        for (uint64_t i = 0; i < rows * cols; i++)
+            x[i] = 1;
+        tsr_codec_encode(c, self, rows, cols, x, wire, n);
+        tsr_codec_decode(c, self, rows, cols, wire, n, y);
+        tsr_guarded_free(x);
+        tsr_guarded_free(wire);
+    }
+    table(c)->destroy(self);
+    return carried;
+}
+
 /* With all numbers alike a code of even one bit can tell them from zero: what comes back as less
  * than a half was not carried. */
+static bool is_one(float y)
+{
+    return fabsf(y - 1) < 0.5f;
+}
+
 void tsr_codec_rule_tails(struct tsr_case *c)
 {
-    uint64_t carried = 0;
+    const uint64_t r = 3, whole = 256;
+    float         *y = tsr_rule_room(r * 512 * sizeof *y);
+    uint64_t       carried = 0, good = 0;
+    if (ones(c, r, whole, y))
+        for (uint64_t i = 0; i < r * whole; i++)
+            good += is_one(y[i]);
+    if (good < r * whole)
+        tsr_rule_skip(c, "%llu of %llu ones in rows of 256 come back: the codec leaves numbers out",
+                      U(good), U(r * whole));
     for (uint64_t k = 1; k <= 300; k += k < 70 ? 1 : 23) {
-        const uint64_t r = 3;
-        uint64_t       n, size = r * k * 4;
-        void          *self = tsr_codec_made(c, k);
-        if (!tsr_codec_bytes(c, self, r, k, &n))
+        if (!ones(c, r, k, y))
             continue;
         carried++;
-        float *x = tsr_rule_room(size), *y = tsr_rule_room(size);
-        void  *wire = tsr_rule_room(n);
         for (uint64_t i = 0; i < r * k; i++)
-            x[i] = 1;
-        tsr_codec_encode(c, self, r, k, x, wire, n);
-        tsr_codec_decode(c, self, r, k, wire, n, y);
-        for (uint64_t i = 0; i < r * k; i++)
-            if (!(fabsf(y[i] - 1) < 0.5f))
+            if (!is_one(y[i]))
                 tsr_rule_fail(c,
                               "in a message of %llu x %llu ones row %llu, column %llu comes "
                               "back as %.9g",
                               U(r), U(k), U(i / k), U(i % k), (double)y[i]);
-        table(c)->destroy(self);
     }
     tsr_codec_some(c, carried);
 }
