@@ -1,0 +1,239 @@
+#include "eval/statistics.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POWER 0.8 /* of the smallest detectable difference */
+
+/* ---- distributions ------------------------------------------------------------------ */
+
+/* The continued fraction of the incomplete beta function, by Lentz's method. */
+static double beta_fraction(double a, double b, double x)
+{
+    const double tiny = 1e-300;
+    double       c = 1.0, d = 1.0 - (a + b) * x / (a + 1.0);
+    d = 1.0 / (fabs(d) < tiny ? tiny : d);
+    double h = d;
+    for (int m = 1; m < 10000; m++) {
+        for (int half = 0; half < 2; half++) {
+            double k = m, up;
+            if (half == 0)
+                up = k * (b - k) * x / ((a + 2 * k - 1) * (a + 2 * k));
+            else
+                up = -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + 2 * k + 1));
+            d = 1.0 + up * d;
+            c = 1.0 + up / c;
+            d = 1.0 / (fabs(d) < tiny ? tiny : d);
+            c = fabs(c) < tiny ? tiny : c;
+            h *= d * c;
+            if (half == 1 && fabs(d * c - 1.0) < 1e-16)
+                return h;
+        }
+    }
+    return h;
+}
+
+/* Regularized incomplete beta function; 1 - x is given apart, since it may be tiny. */
+static double beta_inc(double a, double b, double x, double one_minus_x)
+{
+    if (x <= 0.0 || one_minus_x <= 0.0)
+        return x <= 0.0 ? 0.0 : 1.0;
+    double front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(one_minus_x));
+    if (x < (a + 1.0) / (a + b + 2.0))
+        return front * beta_fraction(a, b, x) / a;
+    return 1.0 - front * beta_fraction(b, a, one_minus_x) / b;
+}
+
+double tsr_t_two_sided(double t, double df)
+{
+    if (isnan(t) || isnan(df) || !(df > 0.0))
+        return NAN;
+    if (isinf(t))
+        return 0.0;
+    if (isinf(df))
+        return erfc(fabs(t) * 0.70710678118654752440);
+    double t2 = t * t;
+    return beta_inc(0.5 * df, 0.5, df / (df + t2), t2 / (df + t2));
+}
+
+double tsr_t_cdf(double t, double df)
+{
+    double tail = 0.5 * tsr_t_two_sided(t, df);
+    return t > 0.0 ? 1.0 - tail : tail;
+}
+
+double tsr_t_quantile(double p, double df)
+{
+    if (!(p > 0.0 && p < 1.0) || !(df > 0.0))
+        return NAN;
+    double tail = p < 0.5 ? 2 * p : 2 * (1 - p), low = 0.0, high = 1.0;
+    while (tsr_t_two_sided(high, df) > tail && high < 1e300)
+        high *= 2;
+    for (int i = 0; i < 200 && low < high; i++) { /* until the halves meet */
+        double mid = low + 0.5 * (high - low);
+        if (mid <= low || mid >= high)
+            break;
+        if (tsr_t_two_sided(mid, df) > tail)
+            low = mid;
+        else
+            high = mid;
+    }
+    return p < 0.5 ? -high : high;
+}
+
+/* ---- paired differences --------------------------------------------------------------- */
+
+void tsr_paired_difference(const double *d, const uint64_t *start, uint64_t clusters, double alpha,
+                           struct tsr_difference *out)
+{
+    double   sum = 0.0, squares = 0.0, between = 0.0;
+    uint64_t n = 0, g = 0;
+    for (uint64_t c = 0; c < clusters; c++) {
+        for (uint64_t i = start[c]; i < start[c + 1]; i++)
+            sum += d[i];
+        n += start[c + 1] - start[c];
+        g += start[c + 1] > start[c];
+    }
+    double mean = n ? sum / (double)n : NAN;
+    for (uint64_t c = 0; c < clusters; c++) {
+        double inside = 0.0;
+        for (uint64_t i = start[c]; i < start[c + 1]; i++) {
+            inside += d[i] - mean;
+            squares += (d[i] - mean) * (d[i] - mean);
+        }
+        between += inside * inside;
+    }
+    double N = (double)n, G = (double)g, df = G - 1;
+    *out = (struct tsr_difference){ .mean = mean, .n = n, .clusters = g };
+    out->naive_se = n > 1 ? sqrt(squares / (N - 1) / N) : NAN;
+    out->se = g > 1 ? sqrt(between * G / (G - 1)) / N : NAN;
+    if (g < 2) {
+        out->low = out->high = out->p = out->detectable = NAN;
+        return;
+    }
+    double t = tsr_t_quantile(1 - alpha / 2, df);
+    out->low = mean - t * out->se;
+    out->high = mean + t * out->se;
+    out->detectable = (t + tsr_t_quantile(POWER, df)) * out->se;
+    if (out->se > 0.0)
+        out->p = tsr_t_two_sided(mean / out->se, df);
+    else /* no spread at all: the same everywhere, or another constant */
+        out->p = mean == 0.0 ? 1.0 : 0.0;
+}
+
+/* ---- the bootstrap --------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double tsr_median(double *v, uint64_t n)
+{
+    if (n == 0)
+        return NAN;
+    qsort(v, n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+double tsr_percentile(const double *v, uint64_t n, double q)
+{
+    double at = ceil(q * (double)n);
+    if (n == 0 || isnan(q))
+        return NAN;
+    return v[at < 1.0 ? 0 : at > (double)n ? n - 1 : (uint64_t)at - 1];
+}
+
+/* Four indices below n at a time: 32 random bits by n, without division. */
+struct picker {
+    uint64_t seed, draw, at;
+    uint32_t bits[4];
+};
+
+static uint64_t pick(struct picker *p, uint64_t n)
+{
+    if (p->at % 4 == 0)
+        tsr_philox(p->bits, p->at / 4, p->draw, p->seed);
+    return (uint64_t)p->bits[p->at++ % 4] * n >> 32;
+}
+
+static void take_interval(double *sorted, uint64_t draws, double alpha, double *low, double *high)
+{
+    qsort(sorted, draws, sizeof *sorted, by_value);
+    *low = tsr_percentile(sorted, draws, alpha / 2);
+    *high = tsr_percentile(sorted, draws, 1 - alpha / 2);
+}
+
+void tsr_bootstrap_mean(const double *v, uint64_t n, uint64_t draws, uint64_t seed, double alpha,
+                        double *sorted, double *low, double *high)
+{
+    for (uint64_t b = 0; b < draws; b++) {
+        struct picker p = { .seed = seed, .draw = b };
+        double        sum = 0.0;
+        for (uint64_t i = 0; i < n; i++)
+            sum += v[pick(&p, n)];
+        sorted[b] = sum / (double)n;
+    }
+    take_interval(sorted, draws, alpha, low, high);
+}
+
+void tsr_bootstrap_median(const double *v, uint64_t n, uint64_t draws, uint64_t seed, double alpha,
+                          double *sorted, double *picked, double *low, double *high)
+{
+    for (uint64_t b = 0; b < draws; b++) {
+        struct picker p = { .seed = seed, .draw = b };
+        for (uint64_t i = 0; i < n; i++)
+            picked[i] = v[pick(&p, n)];
+        sorted[b] = tsr_median(picked, n);
+    }
+    take_interval(sorted, draws, alpha, low, high);
+}
+
+/* ---- tests and proportions --------------------------------------------------------------- */
+
+void tsr_holm(const double *p, uint64_t n, double *adjusted, uint64_t *order)
+{
+    for (uint64_t i = 0; i < n; i++) { /* by insertion: arms are few; a NaN goes to the end */
+        uint64_t at = i;
+        for (; at > 0 && (p[i] < p[order[at - 1]] || isnan(p[order[at - 1]])); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    double most = 0.0;
+    for (uint64_t k = 0; k < n; k++) {
+        double v = p[order[k]] * (double)(n - k);
+        most = v > most ? v : most;
+        adjusted[order[k]] = isnan(v) ? NAN : most < 1.0 ? most : 1.0;
+    }
+}
+
+double tsr_mcnemar(uint64_t b, uint64_t c)
+{
+    uint64_t n = b + c, few = b < c ? b : c;
+    double   sum = 0.0, N = (double)n;
+    if (2 * few == n)
+        return 1.0;
+    for (uint64_t i = 0; i <= few; i++) {
+        double k = (double)i;
+        sum += exp(lgamma(N + 1) - lgamma(k + 1) - lgamma(N - k + 1) - N * 0.69314718055994530942);
+    }
+    return sum < 0.5 ? 2 * sum : 1.0;
+}
+
+void tsr_wilson(uint64_t k, uint64_t n, double alpha, double *low, double *high)
+{
+    if (n == 0) {
+        *low = 0.0;
+        *high = 1.0;
+        return;
+    }
+    double z = tsr_t_quantile(1 - alpha / 2, INFINITY), N = (double)n, share = (double)k / N;
+    double middle = share + z * z / (2 * N), down = 1 + z * z / N;
+    double half = z * sqrt(share * (1 - share) / N + z * z / (4 * N * N));
+    *low = k == 0 ? 0.0 : (middle - half) / down;
+    *high = k == n ? 1.0 : (middle + half) / down;
+}
