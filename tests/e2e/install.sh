@@ -16,7 +16,14 @@ ok "nothing outside the prefix" test -z "$(find "$WORK/root" -type f ! -path "$p
 ok "the demo model" test -s "$prefix/share/tessera/demo/model.safetensors"
 ok "the SDK's headers" diff -r "$ROOT/core/include/tessera" "$prefix/include/tessera"
 ok "the rules of the plugin ABI" test -s "$prefix/share/doc/tessera/abi.md"
-ok "the pages of the packed formats" test -s "$prefix/share/doc/tessera/formats/int.md"
+ok "the page on writing a plugin" test -s "$prefix/share/doc/tessera/writing-a-plugin.md"
+ok "the examples of that page" test -s "$prefix/share/tessera/examples/clip.c"
+# Links between pages hold there too; the job files of the guide lie in share/tessera.
+while IFS=: read -r page link; do
+    target=$(dirname "$page")/${link%%#*}
+    target=${target/doc\/tessera\/..\/configs/tessera}
+    ok "${page##*/} links to $link" test -e "$target"
+done < <(grep -roE '\]\([^)#:]+[^):]*\)' "$prefix/share/doc/tessera" | sed 's/:](/:/; s/)$//')
 ok "the templates" diff -r "$ROOT/tools/templates" "$prefix/share/tessera/templates"
 ok "the version script" test -s "$prefix/share/tessera/plugin.map"
 ok "nothing is writable by everybody" test -z "$(find "$prefix" ! -type l -perm -o+w)"
@@ -75,6 +82,7 @@ ok "its version is the program's" grep -q "^tessera $(pc --modversion) (ABI $(pc
 ok "its plugins are the program's" test "$(at plugindir)" = "$(readlink -f "$prefix/lib/tessera")"
 ok "it names the program" test "$(at tessera)" = "$(readlink -f "$TESSERA")"
 ok "it names the templates" test "$(at templatedir)" = "$(readlink -f "$prefix/share/tessera/templates")"
+ok "it names the examples" test "$(at exampledir)" = "$(readlink -f "$prefix/share/tessera/examples")"
 ok "it names the version script" test -s "$(at plugin_map)"
 
 # ---- uninstalling -----------------------------------------------------------------
