@@ -57,12 +57,12 @@ bool tsr_trial_make(struct tsr_device *d, struct tsr_trial *t, uint32_t op, uint
 /* False when the device declines. */
 bool tsr_trial_run(struct tsr_device *d, struct tsr_trial *t);
 /* The numbers in out, also those of a cache of F16 or I8. */
-void tsr_trial_values(struct tsr_device *d, const struct tsr_trial *t, const void *rows, double *v);
+void        tsr_trial_values(const struct tsr_trial *t, const void *rows, double *v);
 const char *tsr_op_name(uint32_t op);
 
 /* backend_reference.c: fills want and room, in double. */
 void tsr_trial_reference(struct tsr_device *d, struct tsr_trial *t);
-/* Head `h`, element d of row r of a cache as its numbers, [rows][kv_heads * head_dim]. */
+/* A cache of that dtype from, and as, its numbers [rows][kv_heads * head_dim]. */
 void tsr_cache_encode(uint32_t dtype, uint64_t rows, uint32_t kv_heads, uint32_t head_dim,
                       const float *x, void *cache);
 void tsr_cache_decode(uint32_t dtype, uint64_t rows, uint32_t kv_heads, uint32_t head_dim,

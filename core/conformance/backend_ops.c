@@ -1,6 +1,8 @@
 /* Backends: the rules about operations. */
 #include "conformance/backend.h"
 
+#include "base/f16.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +18,7 @@ static void declined(struct tsr_case *c, uint32_t op)
 static void compare(struct tsr_device *d, struct tsr_trial *t)
 {
     double *got = tsr_rule_memory(d->c, t->n * sizeof *got);
-    tsr_trial_values(d, t, tsr_grid_rows(d, &t->out), got);
+    tsr_trial_values(t, tsr_grid_rows(d, &t->out), got);
     for (uint64_t i = 0; i < t->n; i++)
         if (!(fabs(got[i] - t->want[i]) <= t->room[i]))
             tsr_rule_fail(d->c, "%s: number %llu of the output is %.9g, wanted %.9g +- %.2g",
@@ -130,18 +132,18 @@ void tsr_backend_rule_writes(struct tsr_case *c)
 /* The same operation once more, on threads; what its own result is matters to other rules. */
 static void again(struct tsr_device *d, struct tsr_trial *t, uint64_t variant)
 {
-    uint64_t         n = t->out.t.rows * t->out.t.row_stride;
-    struct tsr_trial u;
-    const char      *first = tsr_grid_rows(d, &t->out);
-    n = n / t->out.t.row_stride * (t->out.t.row_stride - 64);
+    const struct tsr_tensor *out = &t->out.t;
+    uint64_t                 n = out->rows * out->cols * tsr_dtype_size(out->dtype);
+    struct tsr_trial         u;
+    const char              *first = tsr_grid_rows(d, &t->out);
     for (uint32_t i = 0; i < 3; i++) {
         d->c->host->workers = i == 0 ? 1 : 4;
         if (!tsr_trial_make(d, &u, t->op.kind, variant) || !tsr_trial_run(d, &u))
             tsr_rule_fail(d->c, "%s is declined the second time", t->what);
         uint64_t at = tsr_rule_differ(first, tsr_grid_rows(d, &u.out), n);
         if (at < n)
-            tsr_rule_fail(d->c, "%s gives another byte %llu the next time, with %u threads",
-                          t->what, U(at), d->c->host->workers);
+            tsr_rule_fail(d->c, "%s gives another byte %llu the next time, with %u thread%s",
+                          t->what, U(at), d->c->host->workers, d->c->host->workers == 1 ? "" : "s");
     }
     d->c->host->workers = 1;
 }

@@ -272,9 +272,8 @@ bool tsr_trial_run(struct tsr_device *d, struct tsr_trial *t)
     return true;
 }
 
-void tsr_trial_values(struct tsr_device *d, const struct tsr_trial *t, const void *rows, double *v)
+void tsr_trial_values(const struct tsr_trial *t, const void *rows, double *v)
 {
-    (void)d;
     if (t->op.kind == TSR_OP_KV_STORE) {
         tsr_cache_decode(t->out.t.dtype, t->out.t.rows, t->op.kv_heads, t->op.head_dim, rows, v);
         return;
