@@ -240,11 +240,13 @@ tsr_status tsr_plugin_report(const struct tsr_cli *c, const char *path, const ch
         (void)snprintf(r->failed, sizeof r->failed, "%s", e.text);
         return TSR_OK;
     }
+    tsr_status st = TSR_OK;
     k.folder = tsr_strdup(P_tmpdir "/tessera-check-XXXXXX");
-    tsr_status st = k.folder ? TSR_OK : tsr_fail_nomem(err, 64, "a temporary folder");
-    if (st == TSR_OK && !mkdtemp(k.folder)) {
+    if (!k.folder) {
+        st = tsr_fail_nomem(err, sizeof P_tmpdir, "a temporary folder");
+    } else if (!mkdtemp(k.folder)) {
         st = tsr_fail_errno(err, errno, k.folder, "make the folder");
-    } else if (st == TSR_OK) {
+    } else {
         st = measure(&k, err);
         (void)nftw(k.folder, forget, 8, FTW_DEPTH | FTW_PHYS);
     }

@@ -284,9 +284,10 @@ static tsr_status exercise_long(struct tsr_case *c, void *self, struct tsr_err *
         double   factor = seconds > 0.0 ? LONG_SECONDS / seconds * 1.2 : 8.0;
         uint64_t more = factor >= 8.0 ? rows * 8 : (uint64_t)((double)rows * fmax(factor, 2.0));
         rows = tsr_quant_rows(c, self, more < most ? more : most, LONG_COLS);
-        float *data = tsr_rule_memory(c, rows * LONG_COLS * sizeof *data);
+        uint64_t had = w.rows ? w.rows : 1;
+        float   *data = tsr_rule_memory(c, rows * LONG_COLS * sizeof *data);
         for (uint64_t r = 0; r < rows; r++) /* the first rows again and again */
-            memcpy(data + r * LONG_COLS, tsr_quant_row(&w, r % w.rows), LONG_COLS * sizeof *data);
+            memcpy(data + r * LONG_COLS, tsr_quant_row(&w, r % had), LONG_COLS * sizeof *data);
         w.data = data;
         w.rows = rows;
     }

@@ -29,8 +29,9 @@ static float *hessian(struct tsr_case *c, uint64_t n)
 {
     float *h = tsr_rule_memory(c, n * n * sizeof *h);
     for (uint64_t i = 0; i < n; i++) {
-        double rho = 1.0;
-        for (uint64_t j = i; j < n; j++, rho *= RHO) {
+        double rho = 1.0 / RHO;
+        for (uint64_t j = i; j < n; j++) {
+            rho *= RHO;
             h[i * n + j] = (float)(2.0 * deviation(i) * deviation(j) * rho);
             h[j * n + i] = h[i * n + j];
         }

@@ -45,6 +45,7 @@ void tsr_quant_non_finite(struct tsr_case *c)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
     const uint64_t     first = 4096, row = 11, col = 137; /* of a run in the middle of a tensor */
+    const uint64_t     whole = first + row;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct tsr_errbuf    e = TSR_ERRBUF(e);
         struct tsr_quant_try t = usual(c, COLS);
@@ -57,13 +58,12 @@ void tsr_quant_non_finite(struct tsr_case *c)
         if (st == TSR_OK && became_nan(&t, row, col))
             continue;
         if (st != TSR_E_NUMERIC)
-            tsr_rule_fail(c, "w[%llu][%llu] = %g is answered with %s",
-                          (unsigned long long)(first + row), (unsigned long long)col,
-                          (double)bad[i], tsr_status_name(st));
-        if (*e.text && (!names(e.text, first + row) || !names(e.text, col)))
+            tsr_rule_fail(c, "w[%llu][%llu] = %g is answered with %s", (unsigned long long)whole,
+                          (unsigned long long)col, (double)bad[i], tsr_status_name(st));
+        if (*e.text && (!names(e.text, whole) || !names(e.text, col)))
             tsr_rule_fail(c, "w[%llu][%llu] = %g, but its text does not name row and column: %s",
-                          (unsigned long long)(first + row), (unsigned long long)col,
-                          (double)bad[i], e.text);
+                          (unsigned long long)whole, (unsigned long long)col, (double)bad[i],
+                          e.text);
         tsr_quant_destroy(c, self);
     }
 }
