@@ -19,6 +19,7 @@ void tsr_any_loads(struct tsr_case *c)
     if (l->n == 0)
         tsr_rule_fail(c, "%s: none of its %llu components is of a kind that this host knows",
                       c->path, (unsigned long long)l->plugin.n_components);
+    tsr_loaded_free(l);
 }
 
 static void *must_open(struct tsr_case *c)

@@ -80,12 +80,26 @@ _Noreturn void tsr_rule_skip(struct tsr_case *c, const char *fmt, ...)
     end(r, TSR_SKIP);
 }
 
+/* Without a process of its own what a rule leaves behind stays in sight, so that a leak detector
+ * speaks of the plugin alone. */
+static void keep(const struct tsr_case *c, void *p)
+{
+    static void   **kept;
+    static uint64_t n;
+    void          **more = c->o && c->o->in_process ? tsr_renew(kept, n + 1, sizeof *more) : NULL;
+    if (!more)
+        return;
+    kept = more;
+    kept[n++] = p;
+}
+
 void *tsr_rule_memory(struct tsr_case *c, uint64_t bytes)
 {
     void *p = tsr_new_aligned(1, bytes ? bytes : 1);
     if (!p)
         tsr_rule_skip(c, "this machine has no %llu bytes for the check", (unsigned long long)bytes);
     memset(p, 0, bytes ? bytes : 1);
+    keep(c, p);
     return p;
 }
 
@@ -223,6 +237,7 @@ static struct tsr_loaded *load(struct tsr_rule_run *r)
     bool               is_plugin;
     if (tsr_plugin_load(&l, r->c.path, &is_plugin, &e.err) != TSR_OK)
         tsr_rule_fail(&r->c, "%s", e.text);
+    keep(&r->c, l);
     return l;
 }
 

@@ -121,7 +121,9 @@ static tsr_status run_units(struct tsr_case *c, void *self, struct tsr_quant_try
     };
     if (t->read_only)
         tsr_test_host_protect(c->host, true);
-    tsr_status st = q->quantize(self, &job, err);
+    tsr_status st = t->report
+                        ? t->report->quantize(self, &job, t->loss + first, t->rtn_loss + first, err)
+                        : q->quantize(self, &job, err);
     if (t->read_only)
         tsr_test_host_protect(c->host, false);
     if (t->guard && st == TSR_OK)

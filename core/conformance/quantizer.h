@@ -3,7 +3,7 @@
 #define TSR_CONFORMANCE_QUANTIZER_H
 
 #include "conformance/any.h"
-#include "tessera/quantizer.h"
+#include "tessera/quantizer_report.h"
 
 /* What to do, and what came of it.  Buffers are the rule's for the life of its process. */
 struct tsr_quant_try {
@@ -16,9 +16,12 @@ struct tsr_quant_try {
     bool              refuse_extra; /* TSR_NEED_IF_THERE statistics are not there */
     bool              read_only;    /* what the plugin holds is protected in quantize() */
     const void       *prepared;     /* of a prepare() that is open; NULL: there is one for this */
-    unsigned char     fill, scratch_fill; /* of codes and meta, of scratch */
-    bool              no_decode;          /* stop after quantize() */
-    bool              timed;              /* tsr_test_host_start() once nothing but calls is left */
+    /* not NULL: its quantize() in place of the quantizer's, into these (one number a row) */
+    const struct tsr_quantizer_report_v1 *report;
+    double                               *loss, *rtn_loss;
+    unsigned char                         fill, scratch_fill; /* of codes and meta, of scratch */
+    bool                                  no_decode;          /* stop after quantize() */
+    bool timed; /* tsr_test_host_start() once nothing but calls is left */
     /* out */
     struct tsr_quant_plan  plan;
     struct tsr_quant_stats stats;
@@ -99,6 +102,7 @@ void tsr_quant_block_writes(struct tsr_case *c);
 /* quantizer_promises.c */
 void tsr_quant_rows_split(struct tsr_case *c);
 void tsr_quant_deterministic(struct tsr_case *c);
+void tsr_quant_report_same(struct tsr_case *c);
 void tsr_quant_idempotent(struct tsr_case *c);
 void tsr_quant_error_steps(struct tsr_case *c);
 

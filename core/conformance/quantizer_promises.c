@@ -134,6 +134,36 @@ void tsr_quant_deterministic(struct tsr_case *c)
         with_workers(c, self, &whole, 7);
 }
 
+/* ---- the report ------------------------------------------------------------------------------------ */
+
+/* The host calls the quantize() of this table in place of the other. */
+void tsr_quant_report_same(struct tsr_case *c)
+{
+    struct tsr_quant_try a = usual(c), b = a;
+    void                *self = tsr_quant_must(c, &a);
+    b.report = tsr_quant_extension(c, self, TSR_QUANTIZER_REPORT);
+    if (!b.report)
+        tsr_rule_skip(c, "it reports nothing of its work");
+    if (!b.report->quantize)
+        tsr_rule_fail(c, "quantize() of its table %s is NULL", TSR_QUANTIZER_REPORT);
+    b.loss = tsr_rule_memory(c, b.w.rows * sizeof *b.loss);
+    b.rtn_loss = tsr_rule_memory(c, b.w.rows * sizeof *b.rtn_loss);
+    for (uint64_t r = 0; r < b.w.rows; r++)
+        b.loss[r] = b.rtn_loss[r] = -1.0;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = tsr_quant_run(c, self, &b, &e.err);
+    if (st != TSR_OK)
+        tsr_rule_fail(c, "with a report the answer is %s: %s", tsr_status_name(st), e.text);
+    tsr_quant_same(c, &a, &b, "with a report");
+    for (uint64_t r = 0; r < b.w.rows; r++) {
+        if (!(b.loss[r] >= 0.0 && isfinite(b.loss[r])))
+            tsr_rule_fail(c, "the loss of row %llu is %g", (unsigned long long)r, b.loss[r]);
+        if (!(b.rtn_loss[r] >= 0.0 || isnan(b.rtn_loss[r])))
+            tsr_rule_fail(c, "the loss of row %llu by rounding to nearest is %g",
+                          (unsigned long long)r, b.rtn_loss[r]);
+    }
+}
+
 /* ---- idempotent ------------------------------------------------------------------------------------ */
 
 void tsr_quant_idempotent(struct tsr_case *c)
