@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/abi/versions.sh TESSERA OLDER.so NEWER.so - the program quantizes a model with a plugin that was
-# built with the headers of ABI 1.0, and with one built with those of a later minor: a whole job each.
+# built with the headers of ABI 1.0, and with one built with those of a later minor: a whole job each;
+# and the conformance tester takes both.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/../e2e/lib.sh"
 DEMO=$ROOT/configs/demo
@@ -24,6 +25,13 @@ JOB
     ok "$1: with its format" json '.results.quantize.linears[0].format | test("int8|tessera.int/1")' "$WORK/$1/results.json"
     ok "$1: nothing is warned about" test "$(grep -c warning: "$WORK/err")" = 0
 }
+# The tester takes them as well; what a table lacks is not asked for.
+for so in "$2" "$3"; do
+    so=$(readlink -f "$so")
+    run plugin check --no-model "$so"
+    ok "every rule holds for $(basename "$so")" test "$rc" = 0
+    ok "the promise that 1.0 has no place for is passed over" grep -q 'skipped .*error-steps' "$WORK/out"
+done
 perplexity() { jq -r '.results.eval.perplexity' "$WORK/$1/results.json"; }
 
 job older "$2" 0

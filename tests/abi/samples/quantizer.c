@@ -42,8 +42,8 @@ static tsr_status plan(const void *self, const struct tsr_matrix *w, struct tsr_
                        struct tsr_err *err)
 {
     (void)self;
-    if (w->dtype != TSR_F32)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not F32", w->name);
+    if (w->dtype != TSR_F32 || w->rows == 0 || w->cols == 0 || w->cols > UINT64_C(1) << 40)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not F32, or of no size", w->name);
     p->rows_per_unit = 1;
     p->code_bytes = w->cols;
     p->meta_bytes = 4;
