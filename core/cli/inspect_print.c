@@ -176,8 +176,8 @@ static void print_component(const json_t *p)
         print_probe(probe);
     else if (quantizer)
         (void)printf("  %-12s only its code knows: --probe asks it\n", "needs");
-    (void)printf("  %-12s %s\n", "options",
-                 json_array_size(json_object_get(p, "options")) ? "" : "none");
+    (void)printf("  options%s\n",
+                 json_array_size(json_object_get(p, "options")) ? "" : "      none");
     json_array_foreach (json_object_get(p, "options"), i, o)
         print_option(o);
 }

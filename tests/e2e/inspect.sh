@@ -23,7 +23,7 @@ for so in "$BUILD"/plugins/*.so; do
         "$(readelf -d "$so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort)" = \
         "$(jq -r '.components[0].libraries[]' "$WORK/out" | sort)"
     run inspect "$so"
-    for word in "^Plugin org\\.tessera\\.$name\$" '^  license +Apache-2.0$' '^  hash +xxh3:' '^  libraries +' '^  options'; do
+    for word in "^Plugin org\\.tessera\\.$name\$" '^  license +Apache-2.0$' '^  hash +xxh3:' '^  libraries +' '^  options( +none)?$'; do
         ok "$name: the text has '$word'" grep -qE -- "$word" "$WORK/out"
     done
     run inspect "$so" --probe --json
