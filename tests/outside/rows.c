@@ -138,6 +138,6 @@ static const struct tsr_component component = {
 static const struct tsr_component *const components[] = { &component };
 
 TSR_PLUGIN_SYMBOL(rows_c) = {
-    TSR_PLUGIN_HEADER,    .id = "org.example.rows-c",  .version = "1.2.0", .license = "MIT",
-    .build = __VERSION__, .components = components, .n_components = 1,
+    TSR_PLUGIN_HEADER,    .id = "org.example.rows-c", .version = "1.2.0", .license = "MIT",
+    .build = __VERSION__, .components = components,   .n_components = 1,
 };

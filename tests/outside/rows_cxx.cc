@@ -11,11 +11,12 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace
+{
 
 class Rows
 {
-public:
+  public:
     Rows(const tsr_host *host, uint32_t bits) : host_(host), format_()
     {
         format_.struct_size = sizeof format_;
@@ -25,8 +26,14 @@ public:
         format_.scale_dtype = TSR_F32;
     }
 
-    const tsr_host   *host() const { return host_; }
-    const tsr_format &format() const { return format_; }
+    const tsr_host *host() const
+    {
+        return host_;
+    }
+    const tsr_format &format() const
+    {
+        return format_;
+    }
 
     float scale(const float *x, uint64_t cols, uint64_t row) const
     {
@@ -64,8 +71,11 @@ public:
         }
     }
 
-private:
-    float middle() const { return static_cast<float>(1u << (format_.bits - 1)); }
+  private:
+    float middle() const
+    {
+        return static_cast<float>(1u << (format_.bits - 1));
+    }
 
     const tsr_host *host_;
     tsr_format      format_;
