@@ -37,8 +37,28 @@ for header in "$root"/core/include/tessera/*.h "$root"/core/include/tessera/draf
     echo "#include \"$name\"" >>"$tmp/all.cu"
     sources=$((sources + 1))
 done
+# What a plugin in C++ uses too; the macros of descriptors are for .c files.
+cat >"$tmp/macros.c" <<'C'
+#include "tessera/backend.h"
+#include "tessera/quantizer.h"
+double macros(const struct tsr_quantizer_v1 *q, struct tsr_backend_props *p,
+              struct tsr_quant_plan *plan, struct tsr_err *err);
+double macros(const struct tsr_quantizer_v1 *q, struct tsr_backend_props *p,
+              struct tsr_quant_plan *plan, struct tsr_err *err)
+{
+    struct tsr_format f = plan->format;
+    f.element = TSR_MX_INT(4);
+    tsr_format_store(&plan->format, &f);
+    plan->need = TSR_NEED_IF_THERE(TSR_NEED_MEAN);
+    TSR_SET(struct tsr_backend_props, p, free_bytes, tsr_format_mx_meta_bytes(&f, 100));
+    if (tsr_fail(err, TSR_E_CONFIG, "%d", 1) == TSR_OK)
+        return 0;
+    return TSR_HAS(struct tsr_quantizer_v1, q, max_error_steps) ? q->max_error_steps(NULL) : 0;
+}
+C
+sources=$((sources + 1))
 cp "$root/tests/abi/layout_v1.c" "$tmp/layout.c"
-cat "$tmp/layout.c" >>"$tmp/all.cu"
+cat "$tmp/macros.c" "$tmp/layout.c" >>"$tmp/all.cu"
 
 for source in "$tmp"/*.c; do
     for standard in c11 c17; do
