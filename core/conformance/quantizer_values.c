@@ -41,31 +41,35 @@ static bool became_nan(const struct tsr_quant_try *t, uint64_t row, uint64_t col
            isnan(t->dense[row * t->w.cols + col]);
 }
 
+static void one_non_finite(struct tsr_case *c, float bad, uint64_t first)
+{
+    const uint64_t       row = 11, col = 137, whole = first + row;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_quant_try t = usual(c, COLS);
+    void                *self = tsr_quant_make(c);
+    t.first_row = first;
+    tsr_quant_row(&t.w, row)[col] = bad;
+    tsr_status st = tsr_quant_run(c, self, &t, &e.err);
+    if (st == TSR_OK && became_nan(&t, row, col))
+        return;
+    if (st != TSR_E_NUMERIC)
+        tsr_rule_fail(c, "w[%llu][%llu] = %g is answered with %s", (unsigned long long)whole,
+                      (unsigned long long)col, (double)bad, tsr_status_name(st));
+    if (*e.text && (!names(e.text, whole) || !names(e.text, col)))
+        tsr_rule_fail(c, "w[%llu][%llu] = %g, but its text does not name row and column: %s",
+                      (unsigned long long)whole, (unsigned long long)col, (double)bad, e.text);
+    tsr_quant_destroy(c, self);
+}
+
 void tsr_quant_non_finite(struct tsr_case *c)
 {
-    static const float bad[] = { NAN, INFINITY, -INFINITY };
-    const uint64_t     first = 4096, row = 11, col = 137; /* of a run in the middle of a tensor */
-    const uint64_t     whole = first + row;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct tsr_errbuf    e = TSR_ERRBUF(e);
-        struct tsr_quant_try t = usual(c, COLS);
-        void                *self = tsr_quant_make(c);
-        t.first_row = first;
-        tsr_quant_row(&t.w, row)[col] = bad[i];
-        tsr_status st = tsr_quant_run(c, self, &t, &e.err);
-        if (t.plan.rows_per_unit == 0)
-            tsr_rule_skip(c, "it takes whole tensors only"); /* whose first row is 0 */
-        if (st == TSR_OK && became_nan(&t, row, col))
-            continue;
-        if (st != TSR_E_NUMERIC)
-            tsr_rule_fail(c, "w[%llu][%llu] = %g is answered with %s", (unsigned long long)whole,
-                          (unsigned long long)col, (double)bad[i], tsr_status_name(st));
-        if (*e.text && (!names(e.text, whole) || !names(e.text, col)))
-            tsr_rule_fail(c, "w[%llu][%llu] = %g, but its text does not name row and column: %s",
-                          (unsigned long long)whole, (unsigned long long)col, (double)bad[i],
-                          e.text);
-        tsr_quant_destroy(c, self);
-    }
+    struct tsr_quant_try t = usual(c, COLS);
+    (void)tsr_quant_must(c, &t);
+    /* in the middle of a tensor, where its parts may come alone */
+    uint64_t first = t.plan.rows_per_unit ? 4096 / t.plan.rows_per_unit * t.plan.rows_per_unit : 0;
+    one_non_finite(c, NAN, first);
+    one_non_finite(c, INFINITY, first);
+    one_non_finite(c, -INFINITY, first);
 }
 
 /* ---- rows of one kind ---------------------------------------------------------------------------- */
@@ -76,6 +80,7 @@ static tsr_status with_rows(struct tsr_case *c, struct tsr_quant_try            
                             float (*f)(uint64_t row, uint64_t col), struct tsr_errbuf *e)
 {
     *t = usual(c, COLS);
+    (void)tsr_quant_must(c, t); /* who refuses any weights says nothing about these */
     for (uint64_t r = 1; r < t->w.rows; r += 2)
         for (uint64_t k = 0; k < t->w.cols; k++)
             tsr_quant_row(&t->w, r)[k] = f(r, k);
@@ -211,6 +216,8 @@ static void one_width(struct tsr_case *c, uint64_t cols)
 void tsr_quant_odd_columns(struct tsr_case *c)
 {
     static const uint64_t widths[] = { 1, 2, 3, 5, 7, 9, 31, 33, 63, 65, 127, 129, 255, 257 };
+    struct tsr_quant_try  even = usual(c, COLS);
+    (void)tsr_quant_must(c, &even);
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         one_width(c, widths[i]);
     for (uint64_t i = 0; i < 6; i++)
