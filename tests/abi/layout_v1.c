@@ -4,16 +4,16 @@
  * Only lines for new members behind the last one may be added here; a line that has to be
  * changed is a broken ABI (docs/abi.md), but for a SIZE, which is that of the newest minor.
  * tests/abi/coverage.sh finds what has no line, headers-1.N/layout_v1.c what was changed. */
-#include "tessera/backend.h"
-#include "tessera/codec.h"
-#include "tessera/format.h"
-#include "tessera/linalg.h"
-#include "tessera/plugin.h"
-#include "tessera/quantizer.h"
-#include "tessera/quantizer_block.h"
-#include "tessera/quantizer_report.h"
-#include "tessera/solver.h"
-#include "tessera/transport.h"
+#include <tessera/backend.h>
+#include <tessera/codec.h>
+#include <tessera/format.h>
+#include <tessera/linalg.h>
+#include <tessera/plugin.h>
+#include <tessera/quantizer.h>
+#include <tessera/quantizer_block.h>
+#include <tessera/quantizer_report.h>
+#include <tessera/solver.h>
+#include <tessera/transport.h>
 
 #if defined(__cplusplus)
 #define CHECK static_assert

@@ -1,15 +1,15 @@
 /* layout_v1.c - the layout of ABI 1.0 as it was.  Headers of every later minor of major 1 compile
  * with it: structs may be longer, no member may be elsewhere.  Not one line may be changed. */
-#include "tessera/backend.h"
-#include "tessera/codec.h"
-#include "tessera/format.h"
-#include "tessera/linalg.h"
-#include "tessera/plugin.h"
-#include "tessera/quantizer.h"
-#include "tessera/quantizer_block.h"
-#include "tessera/quantizer_report.h"
-#include "tessera/solver.h"
-#include "tessera/transport.h"
+#include <tessera/backend.h>
+#include <tessera/codec.h>
+#include <tessera/format.h>
+#include <tessera/linalg.h>
+#include <tessera/plugin.h>
+#include <tessera/quantizer.h>
+#include <tessera/quantizer_block.h>
+#include <tessera/quantizer_report.h>
+#include <tessera/solver.h>
+#include <tessera/transport.h>
 
 #if defined(__cplusplus)
 #define CHECK static_assert
@@ -25,6 +25,10 @@ CHECK(sizeof(void *) == 8 && sizeof(void (*)(void)) == 8, "64-bit");
 CHECK(sizeof(tsr_status) == 4 && sizeof(float) == 4 && sizeof(double) == 8, "plain types");
 #if defined(__BYTE_ORDER__)
 CHECK(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian");
+#endif
+
+#if defined(TSR_TEST_MINOR) /* of the headers that were meant: those beside this file are near */
+CHECK(TSR_ABI_MINOR == TSR_TEST_MINOR, "the headers of another minor");
 #endif
 
 /* tessera/plugin.h */
