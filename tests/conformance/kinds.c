@@ -80,6 +80,7 @@ static void rule_of(char *rule, size_t cap, const char *noun, const char *fault)
     static const char *const second[][2] = { { "encode_skips", "encode_writes" },
                                              { "decode_skips", "decode_writes" },
                                              { "never", "deadline" },
+                                             { "claims_optimal", "optimal" },
                                              { "send_written", "sizes" },
                                              { "reason_long", "writes" } };
     for (size_t i = 0; i < sizeof second / sizeof second[0]; i++)
@@ -207,21 +208,11 @@ static void test_bad_transport(void **state)
 static void test_bad_solver(void **state)
 {
     (void)state;
-    static const char *const faults[] = { "status",
-                                          "finds_plan",
-                                          "constraints",
-                                          "objective",
-                                          "bound",
-                                          "optimal",
-                                          "infeasible",
-                                          "reason",
-                                          "feasible",
-                                          "cutoff",
-                                          "deadline",
-                                          "repeats",
-                                          "instance_untouched",
-                                          "writes",
-                                          "reason_long" };
+    static const char *const faults[] = {
+        "status",         "finds_plan",         "constraints", "objective",  "bound",  "optimal",
+        "claims_optimal", "infeasible",         "reason",      "feasible",   "cutoff", "deadline",
+        "repeats",        "instance_untouched", "writes",      "reason_long"
+    };
     complete("solver", faults, COUNT(faults), "solver-unsupported");
     each_fault("solver", faults, COUNT(faults), 7);
     breaks("solver", "unsupported", "none", "solver-unsupported",
