@@ -30,7 +30,8 @@ static bool names_rank(const char *text, uint32_t rank)
     return false;
 }
 
-/* A thread that fails the rule when the call in front of it has not returned in time. */
+/* A thread that fails the rule when the call in front of it has not returned in time; without a
+ * `what` it skips it. */
 struct watch {
     struct tsr_case *c;
     const char      *what;
@@ -41,9 +42,13 @@ struct watch {
 static void *look(void *arg)
 {
     struct watch *w = arg;
-    for (uint64_t start = tsr_now_us(); !atomic_load(&w->over); (void)usleep(2000))
-        if (tsr_now_us() - start > GRACE_US)
-            tsr_rule_fail(w->c, "%s has not returned after %llu us", w->what, U(GRACE_US));
+    for (uint64_t start = tsr_now_us(); !atomic_load(&w->over); (void)usleep(2000)) {
+        if (tsr_now_us() - start <= GRACE_US)
+            continue;
+        if (!w->what)
+            tsr_rule_skip(w->c, "wait() keeps no deadline at all, which is transport-deadline's");
+        tsr_rule_fail(w->c, "%s has not returned after %llu us", w->what, U(GRACE_US));
+    }
     return NULL;
 }
 
@@ -104,16 +109,36 @@ void tsr_transport_rule_deadline(struct tsr_case *c)
 
 /* ---- leaves and dies --------------------------------------------------------- */
 
+/* Without any deadline the rules below would only say so once more. */
+static void need_deadline(struct tsr_case *c)
+{
+    struct tsr_group g;
+    struct watch     w;
+    tsr_group_make(&g, c, 2);
+    void *self = tsr_group_join(&g, 0), *peer = tsr_group_join(&g, 1);
+    void *q = tsr_group_recv(&g, self, 0, 1, tsr_rule_room(64), 64);
+    watch_begin(&w, c, NULL);
+    (void)g.t->wait(self, q, DEADLINE_US / 4, NULL);
+    watch_end(&w);
+    g.t->destroy(peer);
+    g.t->destroy(self);
+    tsr_group_free(&g);
+}
+
 void tsr_transport_rule_peer_leaves(struct tsr_case *c)
 {
     struct tsr_group g;
+    struct watch     w;
+    need_deadline(c);
     tsr_group_make(&g, c, 2);
     void             *self = tsr_group_join(&g, 0), *peer = tsr_group_join(&g, 1);
     unsigned char    *in = tsr_rule_room(BIG);
     struct tsr_errbuf e = TSR_ERRBUF(e);
     void             *q = tsr_group_recv(&g, self, 0, 1, in, BIG);
     g.t->destroy(peer);
+    watch_begin(&w, c, "wait() for a rank that has left the group");
     tsr_status st = g.t->wait(self, q, DEADLINE_US, &e.err);
+    watch_end(&w);
     tsr_rule_refused(c, st, TSR_E_DEVICE, &e, "wait() for a rank that has left the group");
 }
 
@@ -121,7 +146,8 @@ void tsr_transport_rule_peer_leaves(struct tsr_case *c)
 void tsr_transport_rule_peer_dies(struct tsr_case *c)
 {
     struct tsr_group g;
-    tsr_group_forked(c);
+    struct watch     w;
+    need_deadline(c);
     tsr_group_make(&g, c, 2);
     if (g.bytes == 0)
         tsr_rule_skip(c, "world_bytes() is 0: the ranks do not meet through memory");
@@ -132,30 +158,27 @@ void tsr_transport_rule_peer_dies(struct tsr_case *c)
         unsigned char *out = tsr_rule_room(BIG);
         tsr_group_fill(out, 1, 0, 3, BIG);
         void *self = tsr_group_join(&g, 1), *q = NULL;
+        (void)alarm(3); /* also where send() waits for the peer */
         (void)g.t->send(self, NULL, 0, out, BIG, &q, NULL);
         (void)raise(SIGKILL);
         _exit(1);
     }
     int status;
     (void)waitpid(pid, &status, 0);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+    if (!WIFSIGNALED(status))
         tsr_rule_fail(c, "rank 1 could not start a send of %llu bytes", U(BIG));
     void             *self = tsr_group_join(&g, 0);
     struct tsr_errbuf e = TSR_ERRBUF(e);
     unsigned char    *in = tsr_rule_room(BIG);
     void             *q = tsr_group_recv(&g, self, 0, 1, in, BIG);
-    uint64_t          start = tsr_now_us();
-    tsr_status        st = g.t->wait(self, q, DEADLINE_US, &e.err);
+    watch_begin(&w, c, "wait() for a rank whose process was killed");
+    tsr_status st = g.t->wait(self, q, DEADLINE_US, &e.err);
+    watch_end(&w);
     if (st == TSR_OK) /* then the transport had taken all of it in time */
         tsr_group_check(&g, 0, in, 1, 0, 3, BIG,
                         "the message of a rank that was killed, said done,");
     else
         tsr_rule_refused(c, st, TSR_E_DEVICE, &e, "wait() for a rank whose process was killed");
-    if (tsr_now_us() - start > DEADLINE_US + GRACE_US)
-        tsr_rule_fail(c,
-                      "wait() for a rank whose process was killed returned after %llu us, its "
-                      "deadline was %llu",
-                      U(tsr_now_us() - start), U(DEADLINE_US));
 }
 
 /* ---- abort -------------------------------------------------------------------- */
