@@ -10,6 +10,8 @@ void tsr_any_one_symbol(struct tsr_case *c);
 void tsr_any_no_host_symbols(struct tsr_case *c);
 void tsr_any_load_100(struct tsr_case *c);
 void tsr_any_unloads(struct tsr_case *c);
+/* dlopen(); a file that the host would not open, or that the loader does not take, is a skip. */
+void *tsr_any_open(struct tsr_case *c);
 /* any_constructors.c */
 void tsr_any_no_constructors(struct tsr_case *c);
 /* any_text.c: what the descriptor says */

@@ -3,6 +3,7 @@
 
 #include "plugin/elf.h"
 #include "plugin/internal.h"
+#include "plugin/trust.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -23,8 +24,11 @@ void tsr_any_loads(struct tsr_case *c)
     tsr_loaded_free(l);
 }
 
-static void *must_open(struct tsr_case *c)
+void *tsr_any_open(struct tsr_case *c)
 {
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (tsr_path_trusted(c->path, &e.err) != TSR_OK) /* nothing of it is to run, here neither */
+        tsr_rule_skip(c, "the host does not take a file from there; `loads` says why");
     void *h = dlopen(c->path, RTLD_NOW | RTLD_LOCAL);
     if (!h) {
         const char *why = dlerror();
@@ -60,7 +64,7 @@ static struct symbols symbols_of(struct tsr_case *c)
     struct symbols   s = { 0 };
     struct link_map *map = NULL;
     const uint32_t  *hash = NULL, *gnu = NULL;
-    if (dlinfo(must_open(c), RTLD_DI_LINKMAP, &map) != 0 || !map)
+    if (dlinfo(tsr_any_open(c), RTLD_DI_LINKMAP, &map) != 0 || !map)
         tsr_rule_skip(c, "the loader does not show its dynamic section");
     for (const Elf64_Dyn *d = map->l_ld; d->d_tag != DT_NULL; d++) {
         const void *p = (const void *)(uintptr_t)d->d_un.d_ptr;
@@ -140,7 +144,7 @@ void tsr_any_load_100(struct tsr_case *c)
 {
     unsigned char first[TSR_PLUGIN_HEAD] = { 0 }, now[TSR_PLUGIN_HEAD];
     for (int i = 0; i < 100; i++) {
-        void       *h = i == 0 ? must_open(c) : dlopen(c->path, RTLD_NOW | RTLD_LOCAL);
+        void       *h = i == 0 ? tsr_any_open(c) : dlopen(c->path, RTLD_NOW | RTLD_LOCAL);
         const void *p = h ? dlsym(h, "tsr_plugin_v1") : NULL;
         const char *why = p ? NULL : dlerror();
         if (!p && i == 0)
@@ -174,7 +178,7 @@ static bool is_mapped(const char *path)
 
 void tsr_any_unloads(struct tsr_case *c)
 {
-    void *h = must_open(c);
+    void *h = tsr_any_open(c);
     if (!is_mapped(c->path))
         tsr_rule_skip(c, "this system does not show what is mapped");
     (void)dlclose(h);

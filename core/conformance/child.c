@@ -168,12 +168,13 @@ uint64_t tsr_child_output(void)
 /* Only in a child of ours; in process, the debugger has the signals and the streams. */
 static void settle(struct tsr_rule_run *r)
 {
-    struct rlimit none = { 0, 0 };
+    struct rlimit none = { 0, 0 }, large = { 1 << 30, 1 << 30 };
     current = r;
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)setrlimit(RLIMIT_CORE, &none);
-    (void)signal(SIGINT, SIG_IGN); /* the parent's to decide */
+    (void)setrlimit(RLIMIT_FSIZE, &large); /* what it writes to our streams is memory */
+    (void)signal(SIGINT, SIG_IGN);         /* the parent's to decide */
     int far = fcntl(r->fd, F_DUPFD_CLOEXEC, FAR_FD);
     if (far >= 0) {
         (void)close(r->fd);

@@ -4,7 +4,8 @@
 set -euo pipefail
 tessera=$1 bad=$2 plugins=$3 foreign=$4 size=$5
 out=$(mktemp) err=$(mktemp)
-trap 'rm -f "$out" "$err"' EXIT
+folder=$(mktemp -d)
+trap 'rm -rf "$out" "$err" "$folder"' EXIT
 
 fail() {
     echo "cli.sh: $1" >&2
@@ -62,5 +63,10 @@ check 2 'no component of' "$plugins/rtn.so" --set width=3
 check 2 'bits' "$plugins/rtn.so" --set bits=99
 check 2 'key=value' "$plugins/rtn.so" --set bits
 check 2 'nothing.so' "$plugins/nothing.so"
+# a file that anybody may write is not even loaded
+cp "$bad/bad_none.so" "$folder/open.so"
+chmod o+w "$folder/open.so"
+check 1 'writable by everybody' "$folder/open.so"
+grep -q 'skipped  file: no-constructors' "$out" || fail "a file that the host does not trust was loaded"
 # a file that is no plugin has a verdict
 check 1 'failed   file: loads' "$0"
