@@ -79,7 +79,7 @@ by_meson() {
         { cat "$WORK/log"; return 1; }
 }
 
-passes() { make -s -C "$WORK/$1" check >"$WORK/err" 2>&1; }
+passes() { make -s -C "$WORK/$1" check CHECKFLAGS=--no-model >"$WORK/err" 2>&1; }
 
 n=0
 picked=$((RANDOM % 10))

@@ -12,7 +12,7 @@ BUILT=$(readlink -f "$2")
 # ---- the three ------------------------------------------------------------------
 for name in clip rows8 descent; do
     ok "$name: 150 lines at most" test "$(wc -l <"$ROOT/plugins/tutorial/$name.c")" -le 150
-    run plugin check "$BUILT/$name.so"
+    run plugin check --no-model "$BUILT/$name.so"
     ok "$name keeps the rules" test "$rc" = 0
 done
 MODEL=$STORIES/model.safetensors
@@ -41,6 +41,7 @@ ok "descent: a part that it lacks is refused" test "$rc" = 2
 # ---- the page ----------------------------------------------------------------------
 ok "the page quotes the files as they are" "$ROOT/tools/docs" --check >"$WORK/err"
 install_into "$WORK/root"
+export CHECKFLAGS=--no-model # a reader sees that too, and waits for it
 export PATH=$prefix/bin:$PATH PKG_CONFIG_PATH=$prefix/share/pkgconfig
 PAGE=$prefix/share/doc/tessera/writing-a-plugin.md
 for name in clip rows8 descent; do
@@ -68,7 +69,7 @@ block() {
             ok "the promise is what is broken, and nothing else" \
                 test "$(grep -o '^FAILED.*: error-steps\|^failed.*: error-steps' "$WORK/log" | wc -l)" = 1
             # "take out the function and its place in the table"
-            sed -i '/^\/\* A promise/,/^$/d; s/ \.max_error_steps = max_error_steps,//' clip.c
+            sed -i '/^static double max_error_steps/,/^$/d; s/ \.max_error_steps = max_error_steps,//' clip.c
         fi
         ;;
     yaml*) cp "$2" "${kind#yaml }" ;;

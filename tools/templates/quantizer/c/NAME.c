@@ -108,8 +108,7 @@ static tsr_status dequantize(const void *self, const struct tsr_quant_job *job, 
     return TSR_OK;
 }
 
-/* A promise, as .promises are: the conformance tester holds you to it. */
-static double max_error_steps(const void *self) { (void)self; return 0.5; }
+static double max_error_steps(const void *self) { (void)self; return 0.5; } /* a promise, too */
 
 static const struct tsr_quantizer_v1 table = {
     .struct_size = sizeof table, .src_dtypes = 1u << TSR_F32, .promises = TSR_QUANT_DETERMINISTIC,
