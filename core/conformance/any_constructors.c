@@ -81,18 +81,25 @@ static bool toolchains(const char *name)
 void tsr_any_no_constructors(struct tsr_case *c)
 {
     struct link_map *map = NULL;
-    uint64_t         array = 0, bytes = 0;
+    uint64_t         array = 0, bytes = 0, init = 0;
     if (dlinfo(tsr_any_open(c), RTLD_DI_LINKMAP, &map) != 0 || !map)
         tsr_rule_skip(c, "the loader does not show its dynamic section");
     for (const Elf64_Dyn *d = map->l_ld; d->d_tag != DT_NULL; d++) {
         if (d->d_tag == DT_INIT_ARRAY)
             array = d->d_un.d_ptr;
+        else if (d->d_tag == DT_INIT)
+            init = d->d_un.d_ptr;
         else if (d->d_tag == DT_INIT_ARRAYSZ)
             bytes = d->d_un.d_val;
     }
+    struct names s = read_names(c);
+    const char  *first = init ? name_of(&s, init) : NULL;
+    if (first && strcmp(first, "_init") != 0)
+        tsr_rule_fail(c,
+                      "%.80s() runs when the file is loaded (-Wl,-init); do its work in create()",
+                      first);
     if (!array)
         return;
-    struct names     s = read_names(c);
     const uintptr_t *f = (const uintptr_t *)(map->l_addr + array);
     uint64_t         n = bytes / sizeof *f;
     for (uint64_t i = 0; i < n; i++) {

@@ -176,6 +176,26 @@ static tsr_status decode(struct tsr_case *c, void *self, struct tsr_quant_try *t
     return st;
 }
 
+static void guard_vector(const float **v, const char *name, uint64_t n)
+{
+    float *g = *v ? tsr_guarded(name, n * sizeof *g, 0) : NULL;
+    if (g)
+        memcpy(g, *v, n * sizeof *g);
+    *v = g;
+}
+
+/* What is only read lies between inaccessible pages too. */
+static void guard_stats(struct tsr_quant_stats *s, uint64_t rows)
+{
+    guard_vector(&s->hessian, "the Hessian", s->cols * s->cols);
+    guard_vector(&s->absmax, "absmax", s->cols);
+    guard_vector(&s->mean, "mean", s->cols);
+    guard_vector(&s->variance, "variance", s->cols);
+    guard_vector(&s->mean_abs, "mean_abs", s->cols);
+    guard_vector(&s->sensitivity, "the sensitivity", rows * s->cols);
+    guard_vector(&s->inputs, "the recorded inputs", s->input_rows * s->cols);
+}
+
 static tsr_status all_units(struct tsr_case *c, void *self, struct tsr_quant_try *t,
                             const void *prepared, struct tsr_err *err)
 {
@@ -202,6 +222,8 @@ tsr_status tsr_quant_run(struct tsr_case *c, void *self, struct tsr_quant_try *t
     if (!t->refuse_extra)
         need |= need >> 32;
     tsr_quant_stats_make(c, &t->stats, need & UINT32_MAX, t->first_row + t->w.rows, t->w.cols);
+    if (t->guard)
+        guard_stats(&t->stats, t->first_row + t->w.rows);
     t->codes = tsr_rule_memory(c, t->code_bytes);
     t->meta = tsr_rule_memory(c, t->meta_bytes);
     if (t->timed)
