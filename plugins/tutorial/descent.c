@@ -1,5 +1,5 @@
-/* descent - from an even plan in the smallest bits, takes every change that helps, of the bits of a
- * layer, a border between stages or the micro-batches.  docs/formats/instance.md has the rules. */
+/* descent - from an even plan in each bit candidate, with each micro-batch option, takes each change
+ * that helps, of a layer's bits or of a border.  docs/formats/instance.md has the rules. */
 #include <math.h>
 #include <tessera/solver.h>
 #include <time.h>
@@ -35,18 +35,15 @@ static double cost(const struct tsr_solver_instance *in, const struct tsr_solver
         for (uint64_t n = p->stage_count[i]; n > 0; n--, l++) {
             uint64_t c = in->layer_class[l], q = p->layer_bits[l];
             uint64_t e = (k * in->classes + c) * in->bits + q;
-            pre += o->pre_ms[e];
-            dec += o->dec_ms[e];
+            pre += o->pre_ms[e], dec += o->dec_ms[e];
             off += isnan(o->pre_ms[e] + o->dec_ms[e]) ? 1e18 : 0; /* forbidden */
             need += in->layer_bytes[c * in->bits + q];
             omega += in->omega[l * in->bits + q];
         }
         off += fmax(0, (double)need - (double)in->kinds[k]->capacity_bytes);
         double link_pre = i ? o->comm_pre_ms[link] : 0, link_dec = i ? o->comm_dec_ms[link] : 0;
-        sum_pre += pre, links_pre += link_pre;
-        sum_dec += dec, links_dec += link_dec;
-        P = fmax(P, fmax(pre, link_pre));
-        D = fmax(D, fmax(dec, link_dec));
+        sum_pre += pre, sum_dec += dec, links_pre += link_pre, links_dec += link_dec;
+        P = fmax(P, fmax(pre, link_pre)), D = fmax(D, fmax(dec, link_dec));
         last = k;
     }
     off += in->max_omega >= 0 ? fmax(0, omega - in->max_omega * (1 + 1e-9)) : 0;
@@ -59,25 +56,20 @@ static double cost(const struct tsr_solver_instance *in, const struct tsr_solver
     return fill + (steps > 0 ? decode : 0) + in->theta * omega;
 }
 
-/* Every layer in its smallest bits, and to each device its share, by capacity, of what is left. */
-static void begin(const struct tsr_solver_instance *in, struct tsr_solver_solution *p)
+/* The same bits for all layers, and to each device its share, by capacity, of what is left. */
+static void begin(const struct tsr_solver_instance *in, struct tsr_solver_solution *p, uint64_t at)
 {
-    double   left = 0;
-    uint64_t l = 0;
-    for (uint64_t i = 0; i < in->layers; i++) {
-        const uint64_t *bytes = in->layer_bytes + in->layer_class[i] * in->bits;
-        p->layer_bits[i] = 0;
-        for (uint32_t q = 1; q < in->bits; q++)
-            p->layer_bits[i] = bytes[q] < bytes[p->layer_bits[i]] ? q : p->layer_bits[i];
-    }
+    double left = 0;
+    for (uint64_t l = 0; l < in->layers; l++)
+        p->layer_bits[l] = (uint32_t)(at % in->bits);
     for (uint64_t k = 0; k < in->n_kinds; k++)
         left += in->kinds[k]->count * (1 + (double)in->kinds[k]->capacity_bytes);
-    p->option = p->stages = 0;
-    for (uint32_t k = 0; k < in->n_kinds; k++)
+    p->option = at / in->bits, p->stages = 0;
+    for (uint64_t k = 0, l = 0; k < in->n_kinds; k++)
         for (uint32_t i = 0; i < in->kinds[k]->count && l < in->layers; i++) {
             double   room = 1 + (double)in->kinds[k]->capacity_bytes;
             uint64_t n = (uint64_t)ceil((double)(in->layers - l) * fmin(1, room / left));
-            p->stage_kind[p->stages] = k;
+            p->stage_kind[p->stages] = (uint32_t)k;
             p->stage_first[p->stages] = l;
             p->stage_count[p->stages++] = n;
             left -= room, l += n;
@@ -92,44 +84,52 @@ static void shift(struct tsr_solver_solution *p, uint64_t i, uint64_t up)
     p->stage_count[i + 1] -= by;
 }
 
+/* Changes the plan as long as that helps. */
+static tsr_status descend(const struct tsr_host *host, const struct tsr_solver_instance *in,
+                          double end_us, struct tsr_solver_solution *p)
+{
+    uint64_t bits = in->layers * in->bits, n = bits + 2 * (p->stages - 1), m = 0;
+    p->objective = cost(in, p);
+    for (uint64_t idle = 0; idle < n && now_us() < end_us; idle++, m = (m + 1) % n) {
+        uint64_t l = m / in->bits, i = (m - bits) / 2, up = (m - bits) % 2;
+        uint32_t before = m < bits ? p->layer_bits[l] : 0;
+        if (host->cancelled(host->ctx))
+            return TSR_E_CANCELLED;
+        if (m < bits)
+            p->layer_bits[l] = (uint32_t)(m % in->bits);
+        else if (p->stage_count[i + up] == 1)
+            continue;
+        else
+            shift(p, i, up);
+        double now = cost(in, p);
+        if (now < p->objective)
+            p->objective = now, idle = 0;
+        else if (m < bits)
+            p->layer_bits[l] = before;
+        else
+            shift(p, i, !up);
+    }
+    return TSR_OK;
+}
+
 static tsr_status solve(void *self, const struct tsr_solver_instance *in,
                         struct tsr_solver_solution *out, struct tsr_err *err)
 {
-    const struct tsr_host *host = self;
+    double   end = in->deadline_us ? now_us() + 0.9 * (double)in->deadline_us : INFINITY;
+    double   best = INFINITY;
+    uint64_t starts = in->n_options * in->bits, at = 0;
     if (in->order || !in->allow_unused) /* as .supports says; a part is never just ignored */
         return tsr_fail(err, TSR_E_UNSUPPORTED, "descent: no fixed order, no use of every device");
-    double end = in->deadline_us ? now_us() + 0.9 * (double)in->deadline_us : INFINITY;
-    begin(in, out);
-    double   best = cost(in, out);
-    uint64_t bits = in->layers * in->bits, borders = bits + 2 * (out->stages - 1);
-    uint64_t n = borders + in->n_options, m = 0; /* changes, and the next one to try */
-    for (uint64_t idle = 0; idle < n && now_us() < end; idle++, m = (m + 1) % n) {
-        uint64_t l = m / in->bits, i = (m - bits) / 2, up = (m - bits) % 2, option = out->option;
-        uint32_t before = m < bits ? out->layer_bits[l] : 0;
-        if (host->cancelled(host->ctx))
+    for (uint64_t i = 0; i <= starts; i++) { /* in the end the best one once more */
+        begin(in, out, i < starts ? i : at);
+        if (descend(self, in, end, out) != TSR_OK)
             return tsr_fail(err, TSR_E_CANCELLED, "stopped");
-        if (m < bits)
-            out->layer_bits[l] = (uint32_t)(m % in->bits);
-        else if (m >= borders)
-            out->option = m - borders;
-        else if (out->stage_count[i + up] == 1)
-            continue;
-        else
-            shift(out, i, up);
-        double now = cost(in, out);
-        if (now < best) {
-            best = now, idle = 0;
-        } else if (m < bits) {
-            out->layer_bits[l] = before;
-        } else if (m >= borders) {
-            out->option = option;
-        } else {
-            shift(out, i, !up);
-        }
+        at = out->objective < best ? i : at;
+        best = fmin(best, out->objective);
     }
-    out->objective = best;
     out->bound = -INFINITY; /* optimal or infeasible would take a proof */
-    out->status = best < fmin(in->cutoff, 1e100) ? TSR_SOLVED_FEASIBLE : TSR_SOLVED_UNKNOWN;
+    out->status =
+        out->objective < fmin(in->cutoff, 1e100) ? TSR_SOLVED_FEASIBLE : TSR_SOLVED_UNKNOWN;
     return TSR_OK;
 }
 

@@ -116,9 +116,16 @@ static tsr_status unpack(const void *self, const struct tsr_codec_job *job, int 
     return st;
 }
 
-static tsr_status decode(const void *self, const struct tsr_codec_job *job, struct tsr_err *err) { return unpack(self, job, 0, err); }
+static tsr_status decode(const void *self, const struct tsr_codec_job *job, struct tsr_err *err)
+{
+    return unpack(self, job, 0, err);
+}
 
-static tsr_status decode_add(const void *self, const struct tsr_codec_job *job, struct tsr_err *err) { return unpack(self, job, 1, err); }
+static tsr_status decode_add(const void *self, const struct tsr_codec_job *job,
+                             struct tsr_err *err)
+{
+    return unpack(self, job, 1, err);
+}
 
 static const struct tsr_codec_v1 table = {
     .struct_size = sizeof table, .create = create, .destroy = destroy, .exactness = exactness,
