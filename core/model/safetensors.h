@@ -26,9 +26,19 @@ struct tsr_st_tensor {
     uint64_t    begin, end; /* bytes, from the start of the data section */
 };
 
+/* Makes the bytes of tensors that do not stand in the file as they are listed (importers).  Reads
+ * [at, at+bytes) of a tensor, in any order; one thread at a time. */
+struct tsr_st_reader {
+    tsr_status (*read)(void *self, const struct tsr_st_tensor *t, uint64_t at, uint64_t bytes,
+                       void *dst, struct tsr_err *err);
+    void (*close)(void *self); /* by tsr_st_close() */
+    void *self;
+};
+
 /* A parsed header.  Tensors are sorted by name. */
 struct tsr_st {
     struct tsr_file       file;
+    struct tsr_st_reader  reader;      /* .read NULL: tensors stand in the file */
     uint64_t              data_offset; /* of the data section in the file */
     uint64_t              n;
     struct tsr_st_tensor *tensors;
@@ -42,6 +52,9 @@ tsr_status tsr_st_open(struct tsr_st *st, const char *path, struct tsr_err *err)
 tsr_status tsr_st_open_file(struct tsr_st *st, struct tsr_file *file, struct tsr_err *err);
 void       tsr_st_close(struct tsr_st *st);
 const struct tsr_st_tensor *tsr_st_find(const struct tsr_st *st, const char *name);
+/* Reads [at, at+bytes) of one tensor. */
+tsr_status tsr_st_read_part(const struct tsr_st *st, const struct tsr_st_tensor *t, uint64_t at,
+                            uint64_t bytes, void *dst, struct tsr_err *err);
 /* Reads one tensor's bytes into dst (end - begin bytes). */
 tsr_status tsr_st_read(const struct tsr_st *st, const struct tsr_st_tensor *t, void *dst,
                        struct tsr_err *err);

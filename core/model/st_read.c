@@ -53,6 +53,8 @@ tsr_status tsr_st_open(struct tsr_st *st, const char *path, struct tsr_err *err)
 
 void tsr_st_close(struct tsr_st *st)
 {
+    if (st->reader.close)
+        st->reader.close(st->reader.self);
     tsr_file_close(&st->file);
     free(st->tensors);
     free(st->meta_keys);
@@ -78,8 +80,16 @@ const struct tsr_st_tensor *tsr_st_find(const struct tsr_st *st, const char *nam
     return NULL;
 }
 
+tsr_status tsr_st_read_part(const struct tsr_st *st, const struct tsr_st_tensor *t, uint64_t at,
+                            uint64_t bytes, void *dst, struct tsr_err *err)
+{
+    if (st->reader.read)
+        return st->reader.read(st->reader.self, t, at, bytes, dst, err);
+    return tsr_file_read(&st->file, st->data_offset + t->begin + at, dst, bytes, err);
+}
+
 tsr_status tsr_st_read(const struct tsr_st *st, const struct tsr_st_tensor *t, void *dst,
                        struct tsr_err *err)
 {
-    return tsr_file_read(&st->file, st->data_offset + t->begin, dst, t->end - t->begin, err);
+    return tsr_st_read_part(st, t, 0, t->end - t->begin, dst, err);
 }

@@ -45,7 +45,7 @@ static tsr_status read_plain(const struct tsr_st *st, const struct tsr_st_tensor
 {
     for (uint64_t at = t->begin; at < t->end;) {
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
-        TSR_TRY(tsr_file_read(&st->file, st->data_offset + at, dst, n, err));
+        TSR_TRY(tsr_st_read_part(st, t, at - t->begin, n, dst, err));
         if (hash)
             tsr_hasher_update(hash, dst, n);
         dst += n;
@@ -61,7 +61,7 @@ static tsr_status read_compared(const struct tsr_st *st, const struct tsr_st_ten
     tsr_status     r = buf ? TSR_OK : tsr_fail_nomem(err, CHUNK, st->file.path);
     for (uint64_t at = t->begin; r == TSR_OK && at < t->end;) {
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
-        r = tsr_file_read(&st->file, st->data_offset + at, buf, n, err);
+        r = tsr_st_read_part(st, t, at - t->begin, n, buf, err);
         if (r == TSR_OK && memcmp(buf, with + (at - t->begin), n) != 0)
             r = tsr_fail(
                 err, TSR_E_INPUT,
@@ -81,7 +81,7 @@ tsr_status tsr_load_pass(const struct tsr_st *st, const struct tsr_st_tensor *t,
     tsr_status     r = buf ? TSR_OK : tsr_fail_nomem(err, CHUNK, st->file.path);
     for (uint64_t at = t->begin; r == TSR_OK && at < t->end;) {
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
-        r = tsr_file_read(&st->file, st->data_offset + at, buf, n, err);
+        r = tsr_st_read_part(st, t, at - t->begin, n, buf, err);
         if (r == TSR_OK) {
             tsr_hasher_update(hash, buf, n);
             if (to)
