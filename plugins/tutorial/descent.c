@@ -1,5 +1,5 @@
-/* descent - from an even plan in each bit candidate, with each micro-batch option, takes each change
- * that helps, of a layer's bits or of a border.  docs/formats/instance.md has the rules. */
+/* descent - from an even plan in each bit candidate and micro-batch option, takes each change that
+ * helps, of a layer's bits or of a border.  docs/formats/instance.md has the rules. */
 #include <math.h>
 #include <tessera/solver.h>
 #include <time.h>

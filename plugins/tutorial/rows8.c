@@ -38,7 +38,10 @@ static uint32_t exactness(const void *self)
     return TSR_CODEC_LOSSY;
 }
 
-static uint64_t blocks_of(const struct codec *c, uint64_t cols) { return cols / c->block + (cols % c->block != 0); }
+static uint64_t blocks_of(const struct codec *c, uint64_t cols)
+{
+    return cols / c->block + (cols % c->block != 0);
+}
 
 static tsr_status wire_bytes(const void *self, uint64_t rows, uint64_t cols, uint64_t *bytes,
                              struct tsr_err *err)

@@ -33,9 +33,9 @@ static uint32_t kind_of(const tsr_solver_instance *in, uint64_t device)
 static double place(const tsr_solver_instance *in, const tsr_solver_option *o,
                     uint64_t q, double *limit, tsr_solver_solution *out)
 {
-    double steps = double(in->tokens) - 1, n_pre = std::ceil(double(in->batch) / double(o->prefill_mb));
-    double n_dec = std::ceil(double(in->batch) / double(o->decode_mb)), busiest = 0, omega = 0;
-    double sum_pre = 0, sum_dec = 0, links_pre = 0, links_dec = 0, P = 0, D = 0;
+    double steps = double(in->tokens) - 1, batch = double(in->batch), busiest = 0, omega = 0;
+    double n_pre = std::ceil(batch / double(o->prefill_mb)), links_pre = 0, sum_pre = 0, P = 0;
+    double n_dec = std::ceil(batch / double(o->decode_mb)), links_dec = 0, sum_dec = 0, D = 0;
     uint64_t l = 0, L = in->layers, devices = out->max_stages;
     out->stages = 0;
     for (uint64_t i = 0; i < devices && l < L; i++) {
@@ -89,13 +89,13 @@ static tsr_status solve(void *self, const tsr_solver_instance *in,
     out->status = TSR_SOLVED_UNKNOWN; /* infeasible and optimal would take a proof */
     out->bound = -INFINITY;
     for (uint64_t i = 0; i < in->n_options * in->bits; i++)
-        for (double limit = INFINITY, objective = 0, used; objective < INFINITY && now_us() < end;) {
+        for (double limit = INFINITY, value = 0, used; value < INFINITY && now_us() < end;) {
             used = limit;
-            objective = place(in, in->options[i / in->bits], i % in->bits, &limit, out);
+            value = place(in, in->options[i / in->bits], i % in->bits, &limit, out);
             if (host->cancelled(host->ctx))
                 return tsr_fail(err, TSR_E_CANCELLED, "stopped");
-            if (objective < best) {
-                best = objective, best_limit = used, best_at = i;
+            if (value < best) {
+                best = value, best_limit = used, best_at = i;
                 out->status = TSR_SOLVED_FEASIBLE;
             }
         }
