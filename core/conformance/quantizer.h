@@ -99,6 +99,7 @@ void tsr_quant_needs_optional(struct tsr_case *c);
 /* quantizer_block.c */
 void tsr_quant_block_answers(struct tsr_case *c);
 void tsr_quant_block_writes(struct tsr_case *c);
+void tsr_quant_block_cancel(struct tsr_case *c);
 /* quantizer_promises.c */
 void tsr_quant_rows_split(struct tsr_case *c);
 void tsr_quant_deterministic(struct tsr_case *c);

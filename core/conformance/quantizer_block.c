@@ -4,11 +4,14 @@
 #include "tessera/quantizer_block.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #define HIDDEN  96u
 #define INNER   64u
 #define SITES   3
+#define LOSS_MS 30u
 #define LINEARS 3
 
 /* attn_in (no producer): q, k, v; ffn_in (a norm): gate, up; down_in (up): down. */
@@ -23,6 +26,8 @@ static const struct {
 };
 
 struct block {
+    struct tsr_test_host                *slow;  /* loss() takes LOSS_MS and asks to stop; or NULL */
+    uint64_t                             calls; /* of loss() */
     const struct tsr_quantizer_block_v1 *table;
     struct tsr_matrix                    w[SITES][LINEARS];
     const struct tsr_matrix             *list[SITES][LINEARS];
@@ -36,11 +41,27 @@ struct block {
     char                                 names[SITES][LINEARS][64];
 };
 
+/* The user stops in the first loss() of a search; that one and those after it take their time. */
+static void stop_slowly(struct tsr_test_host *h)
+{
+    struct timespec t;
+    uint64_t        now, until = 0;
+    if (!atomic_exchange(&h->cancel, 1)) {
+        h->cancel_after_ms = 1; /* for the clock of tsr_test_host_late_ms() */
+        tsr_test_host_start(h);
+    }
+    do {
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        now = (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+        until = until ? until : now + LOSS_MS;
+    } while (now < until);
+}
+
 /* Mean squared change of the linears' own outputs over the recorded inputs. */
 static tsr_status loss(void *ctx, uint64_t site, const struct tsr_matrix *const *linears,
                        double *mse, struct tsr_err *err)
 {
-    const struct block           *b = ctx;
+    struct block                 *b = ctx;
     const struct tsr_quant_stats *s = site < SITES ? &b->stats[site] : NULL;
     double                        sum = 0.0;
     if (!s || !s->inputs)
@@ -56,6 +77,9 @@ static tsr_status loss(void *ctx, uint64_t site, const struct tsr_matrix *const 
                 sum += d * d;
             }
         }
+    b->calls++;
+    if (b->slow)
+        stop_slowly(b->slow);
     *mse = sum / (double)(s->input_rows * layout[site].rows * layout[site].n);
     return TSR_OK;
 }
@@ -98,12 +122,13 @@ static void make_site(struct tsr_case *c, struct block *b, const void *self, uin
     b->choices[s] = &b->choice[s];
 }
 
-/* search() of a block that is the same each time. */
-static struct block *searched(struct tsr_case *c, bool guard)
+/* search() of a block that is the same each time, and its status.  self is destroyed. */
+static struct block *search(struct tsr_case *c, bool guard, bool stop, tsr_status *status,
+                            struct tsr_err *err)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct block     *b = tsr_rule_memory(c, sizeof *b);
-    void             *self = tsr_quant_make(c);
+    struct block *b = tsr_rule_memory(c, sizeof *b);
+    void         *self = tsr_quant_make(c);
+    b->slow = stop ? c->host : NULL;
     b->table = tsr_quant_extension(c, self, TSR_QUANTIZER_BLOCK);
     if (!b->table)
         tsr_rule_skip(c, "it looks at no block with these options");
@@ -117,10 +142,18 @@ static struct block *searched(struct tsr_case *c, bool guard)
                                .sites = b->sites,
                                .ctx = b,
                                .loss = loss };
-    tsr_status       st = b->table->search(self, &block, b->choices, &e.err);
+    *status = b->table->search(self, &block, b->choices, err);
+    tsr_quant_destroy(c, self);
+    return b;
+}
+
+static const struct block *searched(struct tsr_case *c, bool guard)
+{
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    tsr_status          st;
+    const struct block *b = search(c, guard, false, &st, &e.err);
     if (st != TSR_OK)
         tsr_rule_fail(c, "search() answers %s: %s", tsr_status_name(st), e.text);
-    tsr_quant_destroy(c, self);
     return b;
 }
 
@@ -165,4 +198,22 @@ void tsr_quant_block_writes(struct tsr_case *c)
             memcmp(fresh.inputs, b->stats[s].inputs, fresh.input_rows * cols * sizeof(float)) != 0)
             tsr_rule_fail(c, "search() changed the recorded inputs of site %s", layout[s].name);
     }
+}
+
+void tsr_quant_block_cancel(struct tsr_case *c)
+{
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    tsr_status          st;
+    const struct block *b = search(c, false, true, &st, &e.err);
+    double              late = tsr_test_host_late_ms(c->host);
+    if (b->calls == 0)
+        tsr_rule_skip(c, "its search asks for no loss");
+    if (!(late <= 200.0 + LOSS_MS)) /* the loss() in which the user stopped is not the plugin's */
+        tsr_rule_fail(c,
+                      "its search went on for %.0f ms of processor time and %llu calls of loss() "
+                      "after the user had asked to stop, and answered %s",
+                      late, (unsigned long long)b->calls, tsr_status_name(st));
+    if (st != TSR_OK && st != TSR_E_CANCELLED)
+        tsr_rule_fail(c, "when it was stopped it answered %s instead of TSR_E_CANCELLED: %s",
+                      tsr_status_name(st), e.text);
 }

@@ -72,6 +72,8 @@ static const struct tsr_rule rules[] = {
       0, 0, tsr_quant_block_answers },
     { "block-writes", "search() of a block writes its scales and clips and nothing else.", 0, 0,
       tsr_quant_block_writes },
+    { "block-cancel", "search() of a block returns within 200 ms after host->cancelled() says so.",
+      0, 60, tsr_quant_block_cancel },
 };
 
 const struct tsr_kind_rules tsr_quantizer_rules = {
