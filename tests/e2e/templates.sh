@@ -6,7 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 umask 022
 : "${TSR_TEST_ALL:=0}"
-RANDOM=${TSR_TEST_SEED:-1}
+SEED=${TSR_TEST_SEED:-$((SRANDOM % 1000000))}
+RANDOM=$SEED
 
 # What an installed tree says of itself, said of the build tree.
 mkdir "$WORK/pc"
@@ -139,4 +140,5 @@ for instance in "$ROOT"/tests/golden/planner/{comm,fixed,classes}-*.json; do
     done
 done
 
+echo "seed $SEED"
 finish
