@@ -31,26 +31,44 @@ static struct tsr_quant_try usual(struct tsr_case *c)
 
 /* ---- deterministic -------------------------------------------------------------------------------- */
 
-void tsr_quant_rows_split(struct tsr_case *c)
+static bool any_split;
+
+static void split_with(struct tsr_case *c, const char *what)
 {
-    static const uint64_t runs[] = { 1, 3, 7, 32 };
-    promised(c, TSR_QUANT_DETERMINISTIC, "deterministic");
-    struct tsr_quant_try whole = usual(c);
-    void                *self = tsr_quant_must(c, &whole);
-    if (whole.units < 2)
-        tsr_rule_skip(c, "it takes whole tensors only");
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    static const uint64_t runs[] = { 3, 1, 7, 32 };
+    /* with the options as they are; one way of splitting for each of their boundaries */
+    size_t               n = any_split ? 1 : sizeof runs / sizeof *runs;
+    struct tsr_quant_try whole = { .no_decode = true };
+    void                *self = NULL;
+    if (tsr_quant_create(c, &self, NULL) != TSR_OK)
+        return;
+    whole.w = tsr_quant_matrix(c, tsr_quant_rows(c, self, ROWS, COLS), COLS, c->seed);
+    if (tsr_quant_run(c, self, &whole, NULL) != TSR_OK || whole.units < 2)
+        return;
+    any_split = true;
+    for (size_t i = 0; i < n; i++) {
         struct tsr_errbuf    e = TSR_ERRBUF(e);
         struct tsr_quant_try t = whole;
-        char                 when[64];
+        char                 when[400];
         t.run_units = runs[i];
         tsr_status st = tsr_quant_run(c, self, &t, &e.err);
+        (void)snprintf(when, sizeof when, "with %s, in runs of %llu units,", what,
+                       (unsigned long long)runs[i]);
         if (st != TSR_OK)
-            tsr_rule_fail(c, "in runs of %llu units the answer is %s: %s",
-                          (unsigned long long)runs[i], tsr_status_name(st), e.text);
-        (void)snprintf(when, sizeof when, "in runs of %llu units", (unsigned long long)runs[i]);
+            tsr_rule_fail(c, "%s the answer is %s: %s", when, tsr_status_name(st), e.text);
         tsr_quant_same(c, &whole, &t, when);
     }
+    tsr_quant_destroy(c, self);
+}
+
+/* Promised by the table, so for all options. */
+void tsr_quant_rows_split(struct tsr_case *c)
+{
+    promised(c, TSR_QUANT_DETERMINISTIC, "deterministic");
+    split_with(c, "its options");
+    tsr_any_each_boundary(c, split_with);
+    if (!any_split)
+        tsr_rule_skip(c, "it takes whole tensors only, or none");
 }
 
 /* The units of one tensor, on as many threads as the host has. */
@@ -166,20 +184,35 @@ void tsr_quant_report_same(struct tsr_case *c)
 
 /* ---- idempotent ------------------------------------------------------------------------------------ */
 
-void tsr_quant_idempotent(struct tsr_case *c)
+static void idempotent_with(struct tsr_case *c, const char *what)
 {
-    promised(c, TSR_QUANT_IDEMPOTENT, "idempotent");
-    struct tsr_quant_try a = usual(c), b;
-    a.no_decode = false;
-    void *self = tsr_quant_must(c, &a);
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_quant_try a, b;
+    void                *self = NULL;
+    char                 when[360];
+    if (tsr_quant_create(c, &self, NULL) != TSR_OK)
+        return;
+    a = (struct tsr_quant_try){ .w = tsr_quant_matrix(c, tsr_quant_rows(c, self, ROWS, COLS), COLS,
+                                                      c->seed) };
+    if (tsr_quant_run(c, self, &a, NULL) != TSR_OK)
+        return; /* the promise is about bytes */
     b = a;
     b.w.data = a.dense;
     b.w.row_stride = a.w.cols * sizeof(float);
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    tsr_status        st = tsr_quant_run(c, self, &b, &e.err);
+    tsr_status st = tsr_quant_run(c, self, &b, &e.err);
+    (void)snprintf(when, sizeof when, "with %s, from what it decoded,", what);
     if (st != TSR_OK)
-        tsr_rule_fail(c, "what it decoded is answered with %s: %s", tsr_status_name(st), e.text);
-    tsr_quant_same(c, &a, &b, "from what it decoded");
+        tsr_rule_fail(c, "%s the answer is %s: %s", when, tsr_status_name(st), e.text);
+    tsr_quant_same(c, &a, &b, when);
+    tsr_quant_destroy(c, self);
+}
+
+/* Promised by the table, so for all options. */
+void tsr_quant_idempotent(struct tsr_case *c)
+{
+    promised(c, TSR_QUANT_IDEMPOTENT, "idempotent");
+    idempotent_with(c, "its options");
+    tsr_any_each_boundary(c, idempotent_with);
 }
 
 /* ---- the largest error -------------------------------------------------------------------------------- */
@@ -226,7 +259,7 @@ static double step_at(const float *values, uint32_t n_codes, uint64_t cols, uint
 }
 
 static void check_row(struct tsr_case *c, const struct tsr_quant_try *t, uint64_t r,
-                      const float *values, double most)
+                      const float *values, double most, const char *what)
 {
     uint64_t cols = t->w.cols;
     for (uint64_t k = 0; k < cols; k++) {
@@ -234,40 +267,69 @@ static void check_row(struct tsr_case *c, const struct tsr_quant_try *t, uint64_
         double step = step_at(values, 1u << t->plan.format.bits, cols, k, w);
         if (step > 0.0 && !(fabs(w - d) <= (most + ARITHMETIC) * step))
             tsr_rule_fail(c,
-                          "w[%llu][%llu] = %g decodes to %g, %.4f steps of %g off; it promises %g",
-                          (unsigned long long)r, (unsigned long long)k, w, d, fabs(w - d) / step,
-                          step, most);
+                          "with %s w[%llu][%llu] = %g decodes to %g, %.4f steps of %g off; it "
+                          "promises %g",
+                          what, (unsigned long long)r, (unsigned long long)k, w, d,
+                          fabs(w - d) / step, step, most);
     }
 }
 
-static double promise(struct tsr_case *c, const void *self)
+/* 0: none. */
+static double promise(struct tsr_case *c, const void *self, const char *what)
 {
     const struct tsr_quantizer_v1 *q = tsr_quant_iface(c);
     double                         most = q->max_error_steps ? q->max_error_steps(self) : 0.0;
-    if (most == 0.0)
-        tsr_rule_skip(c, "it promises no largest error");
-    if (!(most > 0.0 && isfinite(most)))
-        tsr_rule_fail(c, "max_error_steps() says %g; it is 0 or a positive number", most);
+    if (!(most >= 0.0 && isfinite(most)))
+        tsr_rule_fail(c, "with %s max_error_steps() says %g; it is 0 or a positive number", what,
+                      most);
     return most;
+}
+
+/* Rows of four sizes, so that no scale fits all. */
+static struct tsr_matrix sizes(struct tsr_case *c, struct tsr_matrix w)
+{
+    struct tsr_matrix v = tsr_quant_matrix(c, w.rows, w.cols, c->seed + 2);
+    for (uint64_t r = 0; r < v.rows; r++)
+        for (uint64_t k = 0; k < v.cols; k++)
+            tsr_quant_row(&v, r)[k] *= (float)(1u << 2 * (r % 4));
+    return v;
+}
+
+static bool any_promise;
+
+static void steps_with(struct tsr_case *c, const char *what)
+{
+    void *self = NULL;
+    if (tsr_quant_create(c, &self, NULL) != TSR_OK)
+        return;
+    double               most = promise(c, self, what);
+    struct tsr_quant_try t = { .w = { .rows = tsr_quant_rows(c, self, ROWS, COLS), .cols = COLS } };
+    if (most == 0.0)
+        return;
+    any_promise = true;
+    t.w = sizes(c, t.w);
+    if (tsr_quant_run(c, self, &t, NULL) != TSR_OK)
+        return; /* it is about what was answered with TSR_OK */
+    const struct tsr_format *f = &t.plan.format;
+    if (!tsr_format_known(f) || strcmp(f->id, TSR_FORMAT_FLOAT) == 0)
+        tsr_rule_fail(c, "with %s it promises %g steps in the layout %s, which has none", what,
+                      most, f->id ? f->id : "NULL");
+    uint64_t meta = tsr_format_meta_bytes(f, t.w.cols);
+    if (t.meta_bytes != meta * t.w.rows)
+        tsr_rule_skip(c, "its bytes are not those of the layout; format-size says it");
+    unsigned char *codes = tsr_rule_memory(c, tsr_format_code_bytes(f, t.w.cols));
+    float         *values = tsr_rule_memory(c, (t.w.cols << f->bits) * sizeof *values);
+    for (uint64_t r = 0; r < t.w.rows; r++) {
+        values_of(f, t.meta + r * meta, t.w.cols, codes, values);
+        check_row(c, &t, r, values, most, what);
+    }
+    tsr_quant_destroy(c, self);
 }
 
 void tsr_quant_error_steps(struct tsr_case *c)
 {
-    struct tsr_quant_try t = usual(c);
-    t.no_decode = false;
-    void  *self = tsr_quant_must(c, &t);
-    double most = promise(c, self);
-    if (!tsr_format_known(&t.plan.format) || strcmp(t.plan.format.id, TSR_FORMAT_FLOAT) == 0)
-        tsr_rule_fail(c, "it promises %g steps in the layout %s, which has none", most,
-                      t.plan.format.id ? t.plan.format.id : "NULL");
-    uint64_t       n = t.w.cols << t.plan.format.bits;
-    uint64_t       meta = tsr_format_meta_bytes(&t.plan.format, t.w.cols);
-    unsigned char *codes = tsr_rule_memory(c, tsr_format_code_bytes(&t.plan.format, t.w.cols));
-    float         *values = tsr_rule_memory(c, n * sizeof *values);
-    if (t.meta_bytes != meta * t.w.rows)
-        tsr_rule_skip(c, "its bytes are not those of the layout; format-size says it");
-    for (uint64_t r = 0; r < t.w.rows; r++) {
-        values_of(&t.plan.format, t.meta + r * meta, t.w.cols, codes, values);
-        check_row(c, &t, r, values, most);
-    }
+    steps_with(c, "its options");
+    tsr_any_each_boundary(c, steps_with);
+    if (!any_promise)
+        tsr_rule_skip(c, "it promises no largest error");
 }
