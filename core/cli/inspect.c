@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "model/gguf.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
 #include "plugin/spec.h"
@@ -125,14 +126,9 @@ static tsr_status tokenizer_json(const char *path, json_t **out, struct tsr_err 
 {
     char *folder = NULL;
     TSR_TRY(tsr_model_resolve(path, &folder, err));
-    char *file = tsr_path_join(folder, "tokenizer.json");
-    if (!file) {
-        free(folder);
-        return tsr_fail_nomem(err, strlen(path), path);
-    }
     struct tsr_errbuf     e = TSR_ERRBUF(e);
     struct tsr_tokenizer *t = NULL;
-    if (!tsr_path_exists(file))
+    if (!tsr_tokenizer_there(folder))
         *out = json_null();
     else if (tsr_tokenizer_load(&t, folder, &e.err) != TSR_OK)
         *out = json_pack("{s:s}", "error", e.text);
@@ -140,7 +136,6 @@ static tsr_status tokenizer_json(const char *path, json_t **out, struct tsr_err 
         *out = json_pack("{s:I, s:s}", "size", (json_int_t)tsr_tokenizer_size(t), "hash",
                          tsr_tokenizer_hash(t));
     tsr_tokenizer_destroy(t);
-    free(file);
     free(folder);
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, path);
 }
@@ -167,7 +162,9 @@ tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
     if (ok && m->packed)
-        ok = json_object_set_new(j, "packed", json_string(TSR_PACKED_FORMAT)) == 0;
+        ok = json_object_set_new(j, "packed",
+                                 json_string(tsr_gguf_is(m->path) ? "GGUF" : TSR_PACKED_FORMAT)) ==
+             0;
     json_decref(shapes);
     tsr_model_destroy(m);
     *out = j;

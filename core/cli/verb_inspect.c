@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/gguf.h"
 #include "model/model.h"
 #include "plugin/semver.h"
 
@@ -88,7 +89,7 @@ static tsr_status not_known(struct tsr_registry *r, const char *x, struct tsr_er
     const char *near = tsr_nearest(x, names, n);
     return tsr_fail(
         err, TSR_E_INPUT,
-        "%s: is no plugin, plugin file or model folder%s%s%s; `tessera inspect` lists what there "
+        "%s: is no plugin, plugin file or model%s%s%s; `tessera inspect` lists what there "
         "is",
         x, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
@@ -129,7 +130,7 @@ static void close_target(struct target *t)
     free(t->real);
 }
 
-/* A name goes before a file, a folder is a model. */
+/* A name goes before a file, a folder or a GGUF file is a model. */
 static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t,
                               struct tsr_err *err)
 {
@@ -137,7 +138,7 @@ static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t
     bool   name = false;
     *t = (struct target){ 0 };
     TSR_TRY(names_plugin(c, x, &name, err));
-    t->model = !name && (x[0] == '@' || tsr_path_is_dir(x));
+    t->model = !name && (x[0] == '@' || tsr_path_is_dir(x) || tsr_gguf_is(x));
     if (t->model)
         return TSR_OK;
     bool file = !name && (tsr_path_exists(x) || (n > 3 && strcmp(x + n - 3, ".so") == 0));

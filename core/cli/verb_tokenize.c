@@ -232,7 +232,7 @@ const struct tsr_verb tsr_verb_tokenize = {
     .min_args = 1,
     .max_args = 1,
     .details =
-        "MODEL is a folder with tokenizer.json.\n\n"
+        "MODEL is a folder with tokenizer.json, or a GGUF file.\n\n"
         "With --jsonl each line of standard input, of at most 16 MiB, is a JSON object, and each "
         "gets one line on standard output, in the same order:\n"
         "  {\"text\": \"...\", \"special\": true} gives {\"ids\": [...]}\n"

@@ -38,8 +38,8 @@ static tsr_status find(struct tsr_binding *b, const char *name, uint32_t rank,
     struct tsr_stored *e = tsr_shards_find(b->shards, name);
     if (!e)
         return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: tensor \"%s\" is missing, which a %s model with this config.json has",
-                        b->folder, name, b->config->arch->family.name);
+                        "%s: tensor \"%s\" is missing, which a %s model has as %s describes it",
+                        b->folder, name, b->config->arch->family.name, b->says);
     if (e->t->dtype != TSR_F32 && e->t->dtype != TSR_F16 && e->t->dtype != TSR_BF16)
         return tsr_fail(b->err, TSR_E_INPUT,
                         "%s: tensor \"%s\" has dtype %s; F32, F16 and BF16 are supported",
@@ -51,9 +51,8 @@ static tsr_status find(struct tsr_binding *b, const char *name, uint32_t rank,
         char has[200], want[200];
         print_shape(has, sizeof has, e->t->rank, e->t->shape);
         print_shape(want, sizeof want, rank, shape);
-        return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: tensor \"%s\" has shape %s; config.json asks for %s",
-                        tsr_shards_path(b->shards, e), name, has, want);
+        return tsr_fail(b->err, TSR_E_INPUT, "%s: tensor \"%s\" has shape %s; %s asks for %s",
+                        tsr_shards_path(b->shards, e), name, has, b->says, want);
     }
     e->used = true;
     *out = e;
@@ -170,10 +169,9 @@ static tsr_status set_packed(struct tsr_binding *b, struct tsr_matrix *m,
 {
     if (p->rows != rows || p->cols != cols)
         return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: \"%s\" is packed with shape [%llu, %llu]; config.json asks for "
-                        "[%llu, %llu]",
+                        "%s: \"%s\" is packed with shape [%llu, %llu]; %s asks for [%llu, %llu]",
                         b->folder, m->name, (unsigned long long)p->rows,
-                        (unsigned long long)p->cols, (unsigned long long)rows,
+                        (unsigned long long)p->cols, b->says, (unsigned long long)rows,
                         (unsigned long long)cols);
     set_shape(m, p->source_dtype, rows, cols);
     return TSR_OK;
@@ -409,9 +407,9 @@ static tsr_status check_unused(struct tsr_binding *b)
         if (!e->used && !is_ignored(b, e->t->name))
             return tsr_fail(
                 b->err, TSR_E_INPUT,
-                "%s: tensor \"%.200s\" is unknown: a %s model with this config.json has "
-                "none of that name",
-                tsr_shards_path(b->shards, e), e->t->name, b->config->arch->family.name);
+                "%s: tensor \"%.200s\" is unknown: a %s model has none of that name as %s "
+                "describes it",
+                tsr_shards_path(b->shards, e), e->t->name, b->config->arch->family.name, b->says);
     }
     return TSR_OK;
 }

@@ -36,6 +36,7 @@ struct tsr_binding {
     struct tsr_shards        *shards;
     struct tsr_model         *model;
     const char               *folder, *prefix;
+    const char               *says; /* what asks for shapes: "config.json" or "its metadata" */
     struct tsr_load          *loads;
     uint64_t                  n_loads, cap_loads;
     struct tsr_patch         *patches;
@@ -64,6 +65,8 @@ struct tsr_model_storage {
     struct tsr_sealed         sealed;
     float                    *floats;
     char                     *names, *path, *folder;
+    char                     *config; /* of a GGUF file: what its metadata say; else NULL */
+    uint64_t                  config_len;
     const struct tsr_arch    *arch;
     uint32_t                  has;
     struct tsr_shards         shards; /* open but for headers_only */

@@ -142,14 +142,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->src->t->name, y->src->t->name);
 }
 
-static tsr_status hash_config(const char *folder, struct tsr_hasher *h, struct tsr_err *err)
+static tsr_status hash_config(const struct tsr_model *m, struct tsr_hasher *h, struct tsr_err *err)
 {
-    char    *text, *path;
-    uint64_t len;
-    TSR_TRY(tsr_folder_slurp(folder, "config.json", UINT64_C(16) << 20, &text, &len, &path, err));
+    char    *text = NULL;
+    uint64_t len = 0;
+    TSR_TRY(tsr_model_text(m, "config.json", &text, &len, err));
+    if (!text)
+        return tsr_fail(err, TSR_E_INPUT, "%s: config.json is not there any more", m->path);
     tsr_hasher_update(h, text, len);
     free(text);
-    free(path);
     return TSR_OK;
 }
 
@@ -191,7 +192,7 @@ static tsr_status copy_to(struct tsr_binding *b, const char *path, char kept[48]
     struct tsr_hasher *h;
     struct tsr_st_out *o = NULL;
     TSR_TRY(tsr_hasher_create(&h, b->err));
-    tsr_status st = hash_config(b->folder, h, b->err);
+    tsr_status st = hash_config(b->model, h, b->err);
     if (st == TSR_OK)
         st = tsr_st_create(&o, path, b->err);
     if (st == TSR_OK)
@@ -219,6 +220,7 @@ tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overl
                              .shards = &s->shards,
                              .model = &scratch,
                              .folder = s->folder,
+                             .says = s->config ? "its metadata" : "config.json",
                              .packed = o,
                              .spare = true,
                              .err = err };

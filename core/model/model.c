@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/bind.h"
+#include "model/gguf.h"
 #include "quant/packed_model.h"
 
 #include <stdlib.h>
@@ -89,8 +90,10 @@ static tsr_status read_parts(struct tsr_binding *b, struct tsr_hasher *hash, enu
     return st;
 }
 
+/* g: the GGUF file that is read in place of a folder, or NULL; it is taken over. */
 static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const char *folder,
-                             struct tsr_hasher *hash, enum residence how, struct tsr_err *err)
+                             struct tsr_gguf *g, struct tsr_hasher *hash, enum residence how,
+                             struct tsr_err *err)
 {
     struct tsr_model_storage *s = m->storage;
     m->family = c->arch->family.name;
@@ -105,19 +108,25 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const ch
     s->folder = tsr_strdup(folder);
     if (!s->folder)
         return tsr_fail_nomem(err, strlen(folder), folder);
-    if (s->is_packed) {
+    if (g) {
+        TSR_TRY(tsr_gguf_shards(&s->shards, g, m->family, &m->hp, err));
+        TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash, err));
+    } else if (s->is_packed) {
         TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS, s->kept, s->index, err));
         TSR_TRY(tsr_shards_open_file(&s->shards, folder, TSR_PACKED_KEPT, err));
-        how = how == HEADERS ? HEADERS : WHOLE;
     } else {
         TSR_TRY(tsr_shards_open(&s->shards, folder, err));
     }
+    if (m->packed && how == STREAMED)
+        how = WHOLE;
     struct tsr_config  view = { c->arch, m->hp, c->has };
     struct tsr_binding b = { .config = &view,
                              .shards = &s->shards,
                              .model = m,
                              .folder = folder,
+                             .says = g ? "its metadata" : "config.json",
                              .packed = m->packed,
+                             .spare = g != NULL,
                              .err = err };
     if (how == STREAMED && !(b.layer_bytes = tsr_new(m->hp.layers, sizeof *b.layer_bytes)))
         return tsr_fail_nomem(err, m->hp.layers * sizeof *b.layer_bytes, "layers");
@@ -143,15 +152,41 @@ static tsr_status check_packed(struct tsr_model *m, enum residence how, struct t
     return TSR_OK;
 }
 
+static tsr_status load_gguf(struct tsr_model *m, const char *path, enum residence how,
+                            struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    struct tsr_config         c = { 0 };
+    struct tsr_hasher        *hash;
+    struct tsr_gguf           g;
+    TSR_TRY(tsr_hasher_create(&hash, err));
+    tsr_status st = tsr_gguf_open(&g, path, err);
+    if (st == TSR_OK) {
+        st = tsr_gguf_config(&g, &s->config, &s->config_len, err);
+        if (st == TSR_OK)
+            st = tsr_config_parse(&c, path, s->config, s->config_len, err);
+        if (st == TSR_OK) {
+            tsr_hasher_update(hash, s->config, s->config_len);
+            st = load_parts(m, &c, path, &g, hash, how, err);
+        }
+        tsr_gguf_close(&g);
+    }
+    tsr_config_free(&c);
+    tsr_hasher_finish(hash, m->hash);
+    return st;
+}
+
 static tsr_status load(struct tsr_model *m, const char *folder, enum residence how,
                        struct tsr_err *err)
 {
     struct tsr_hasher *hash;
     struct tsr_config  c = { 0 };
+    if (tsr_gguf_is(folder))
+        return load_gguf(m, folder, how, err);
     if (!tsr_path_is_dir(folder))
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: is no folder; a model is a Hugging Face folder with "
-                        "config.json and safetensors, or @demo",
+                        "%s: is no folder and no GGUF file; a model is a Hugging Face folder with "
+                        "config.json and safetensors, a GGUF file, or @demo",
                         folder);
     TSR_TRY(tsr_packed_model_find(folder, &m->storage->is_packed, err));
     TSR_TRY(tsr_hasher_create(&hash, err));
@@ -159,7 +194,7 @@ static tsr_status load(struct tsr_model *m, const char *folder, enum residence h
     if (st == TSR_OK)
         st = read_generation(&c, folder, err);
     if (st == TSR_OK)
-        st = load_parts(m, &c, folder, hash, how, err);
+        st = load_parts(m, &c, folder, NULL, hash, how, err);
     tsr_config_free(&c);
     tsr_hasher_finish(hash, m->hash);
     return st == TSR_OK && m->packed ? check_packed(m, how, err) : st;
@@ -217,10 +252,52 @@ void tsr_model_destroy(struct tsr_model *m)
     free(m->storage->names);
     free(m->storage->path);
     free(m->storage->folder);
+    free(m->storage->config);
     free(m->storage);
     free(m->hp.window);
     free(m->hp.rope.short_factor);
     free(m->hp.rope.long_factor);
     free(m->layers);
     free(m);
+}
+
+/* The tokenizer of a GGUF file. */
+static tsr_status gguf_text(const struct tsr_model_storage *s, const char *name, char **text,
+                            uint64_t *len, struct tsr_err *err)
+{
+    if (strcmp(name, "config.json") == 0) {
+        *text = tsr_strdup(s->config);
+        *len = s->config_len;
+        return *text ? TSR_OK : tsr_fail_nomem(err, s->config_len, s->folder);
+    }
+    if (strcmp(name, "tokenizer.json") != 0)
+        return TSR_OK;
+    struct tsr_gguf g;
+    TSR_TRY(tsr_gguf_open(&g, s->folder, err));
+    tsr_status st =
+        tsr_gguf_key(&g, TSR_GGUF_TOKENIZER) ? tsr_gguf_tokenizer(&g, text, len, err) : TSR_OK;
+    tsr_gguf_close(&g);
+    return st;
+}
+
+tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
+                          struct tsr_err *err)
+{
+    const struct tsr_model_storage *s = m->storage;
+    *text = NULL;
+    *len = 0;
+    if (!s || !s->folder)
+        return TSR_OK;
+    if (s->config)
+        return gguf_text(s, name, text, len, err);
+    char *path = tsr_path_join(s->folder, name);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(s->folder), s->folder);
+    bool exists = tsr_path_exists(path);
+    free(path);
+    if (!exists)
+        return TSR_OK;
+    TSR_TRY(tsr_folder_slurp(s->folder, name, UINT64_C(1) << 30, text, len, &path, err));
+    free(path);
+    return TSR_OK;
 }

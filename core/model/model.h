@@ -99,8 +99,9 @@ struct tsr_model {
     struct tsr_model_storage *storage; /* owns all of the above */
 };
 
-/* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), or the name
- * `@demo`.  Weights are read into sealed memory and every tensor is checked by name and shape;
+/* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), a GGUF file, or
+ * the name `@demo`.  Of a GGUF file, what one of our layouts holds to the last bit becomes
+ * model.packed and other quantized tensors are widened to F32.  Weights are read into sealed memory and every tensor is checked by name and shape;
  * unknown architecture or tensor, missing tensor, wrong shape and malformed files are
  * TSR_E_INPUT in one sentence.  headers_only: no weight is read, data pointers are NULL, hash
  * covers config and headers.  [setup] */
@@ -125,6 +126,11 @@ uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer);
 tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overlay *o,
                                const char *path, char kept[48], struct tsr_err *err);
 
+/* A text that comes with the model, as "config.json" or "tokenizer.json": of the folder, or what the
+ * metadata of a GGUF file say.  Fresh memory; NULL where there is none.  [setup] */
+tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
+                          struct tsr_err *err);
+
 /* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name whatever the family. */
 const char *tsr_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
@@ -138,7 +144,7 @@ struct tsr_family {
 /* i-th family, or NULL behind the last. */
 const struct tsr_family *tsr_family_get(uint64_t i);
 
-/* The folder that a model argument stands for: itself, or for "@demo" the installed or built
+/* The folder or file that a model argument stands for: itself, or for "@demo" the installed or built
  * demo model.  Fresh memory; not found: the error lists both places. */
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);
 

@@ -101,7 +101,7 @@ static tsr_status fail_absent(const char *folder, struct tsr_err *err)
                         folder);
     if (gguf)
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: holds a GGUF file; a Hugging Face folder with safetensors is needed",
+                        "%s: holds a GGUF file; name that file itself as the model",
                         folder);
     return tsr_fail(err, TSR_E_INPUT, "%s: neither model.safetensors nor " INDEX_NAME " is there",
                     folder);

@@ -2,6 +2,7 @@
 #include "model/tok.h"
 
 #include "base/file.h"
+#include "model/gguf.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -303,8 +304,40 @@ static tsr_status load_files(struct tsr_tokenizer **t, const char *path, const c
     return st;
 }
 
+static tsr_status load_gguf(struct tsr_tokenizer **t, const char *path, struct tsr_err *err)
+{
+    struct tsr_gguf g;
+    char           *text = NULL;
+    uint64_t        len = 0;
+    TSR_TRY(tsr_gguf_open(&g, path, err));
+    tsr_status st = tsr_gguf_tokenizer(&g, &text, &len, err);
+    tsr_gguf_close(&g);
+    if (st == TSR_OK)
+        st = tsr_tokenizer_parse(t, path, text, len, NULL, 0, err);
+    free(text);
+    return st;
+}
+
+bool tsr_tokenizer_there(const char *folder)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_gguf   g;
+    bool              there;
+    if (tsr_gguf_is(folder)) {
+        there = tsr_gguf_open(&g, folder, &e.err) == TSR_OK && tsr_gguf_key(&g, TSR_GGUF_TOKENIZER);
+        tsr_gguf_close(&g);
+        return there;
+    }
+    char *file = tsr_path_join(folder, "tokenizer.json");
+    there = file && tsr_path_exists(file);
+    free(file);
+    return there;
+}
+
 tsr_status tsr_tokenizer_load(struct tsr_tokenizer **t, const char *folder, struct tsr_err *err)
 {
+    if (tsr_gguf_is(folder))
+        return load_gguf(t, folder, err);
     char      *path = tsr_path_join(folder, "tokenizer.json");
     char      *config = tsr_path_join(folder, "tokenizer_config.json");
     tsr_status st = path && config ? load_files(t, path, config, err)

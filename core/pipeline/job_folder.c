@@ -174,8 +174,8 @@ static bool model_touched(const char *folder, const char *results)
     if (stat(results, &then) != 0)
         return true;
     DIR *dir = opendir(folder);
-    if (!dir)
-        return true;
+    if (!dir) /* a model may be one file */
+        return stat(folder, &now) != 0 || newer(&now, &then);
     for (struct dirent *e; !touched && (e = readdir(dir));) {
         if (e->d_name[0] == '.')
             continue;

@@ -70,11 +70,9 @@ static tsr_status load_tokenizer(struct tsr_job *job, struct tsr_err *err)
 {
     char *folder = NULL;
     TSR_TRY(tsr_model_resolve(job->model_path, &folder, err));
-    char      *file = tsr_path_join(folder, "tokenizer.json");
-    tsr_status st = file ? TSR_OK : tsr_fail_nomem(err, strlen(folder), "a path");
-    if (st == TSR_OK && tsr_path_exists(file))
+    tsr_status st = TSR_OK;
+    if (tsr_tokenizer_there(folder))
         st = tsr_tokenizer_load(&job->tokenizer, folder, err);
-    free(file);
     free(folder);
     return st;
 }

@@ -141,21 +141,15 @@ static tsr_status put_file(const char *folder, const char *name, const char *tex
     return tsr_writer_commit(&w, err);
 }
 
-/* A file of the original, as it is; one that is not there is not needed. */
-static tsr_status copy_file(const char *from, const char *to, const char *name, struct tsr_err *err)
+/* A text of the original, as it is; one that is not there is not needed. */
+static tsr_status copy_text(const struct tsr_model *m, const char *to, const char *name,
+                            struct tsr_err *err)
 {
-    char *path = tsr_path_join(from, name), *text;
-    if (!path)
-        return tsr_fail_nomem(err, strlen(from), from);
-    bool exists = tsr_path_exists(path);
-    free(path);
-    if (!exists)
-        return TSR_OK;
+    char    *text;
     uint64_t len;
-    TSR_TRY(tsr_folder_slurp(from, name, UINT64_C(1) << 30, &text, &len, &path, err));
-    tsr_status st = put_file(to, name, text, len, err);
+    TSR_TRY(tsr_model_text(m, name, &text, &len, err));
+    tsr_status st = text ? put_file(to, name, text, len, err) : TSR_OK;
     free(text);
-    free(path);
     return st;
 }
 
@@ -199,12 +193,10 @@ tsr_status tsr_packed_model_finish(const char *folder, const struct tsr_model *m
 {
     static const char *const files[] = { "config.json", "generation_config.json", "tokenizer.json",
                                          "tokenizer_config.json" };
-    char                     kept[TSR_HASH_TEXT + 10], *from;
-    TSR_TRY(tsr_model_resolve(m->path, &from, err));
-    tsr_status st = TSR_OK;
+    char                     kept[TSR_HASH_TEXT + 10];
+    tsr_status               st = TSR_OK;
     for (size_t i = 0; i < sizeof files / sizeof *files && st == TSR_OK; i++)
-        st = copy_file(from, folder, files[i], err);
-    free(from);
+        st = copy_text(m, folder, files[i], err);
     TSR_TRY(st);
     char *path = tsr_path_join(folder, TSR_PACKED_KEPT);
     if (!path)

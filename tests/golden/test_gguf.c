@@ -1,0 +1,87 @@
+/* GGUF files that llama.cpp wrote: the logits and rows that its own decoder and transformers gave,
+ * and which matrices run packed. */
+#include "checkpoint.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct {
+    const char *name;
+    uint32_t    packed; /* of the first layer's linears, how many */
+    uint32_t    bits;   /* of the first of them, and its group */
+    uint64_t    group;
+    const char *format;
+} cases[] = {
+    { "gguf-f32", 0, 0, 0, NULL },
+    { "gguf-f16", 0, 0, 0, NULL },
+    { "gguf-bf16", 0, 0, 0, NULL },
+    { "gguf-q8_0", 7, 8, 32, TSR_FORMAT_INT },
+    { "gguf-q4_0", 7, 4, 32, TSR_FORMAT_INT },
+    { "gguf-q4_1", 0, 0, 0, NULL },
+    { "gguf-q5_0", 7, 5, 32, TSR_FORMAT_INT },
+    { "gguf-q5_1", 0, 0, 0, NULL },
+    { "gguf-q2_k", 2, 3, 16, TSR_FORMAT_INT },   /* attn_output and ffn_down are Q3_K */
+    { "gguf-q3_k_m", 4, 3, 16, TSR_FORMAT_INT }, /* but attn_v, attn_output and ffn_down */
+    { "gguf-q4_k_m", 2, 6, 16, TSR_FORMAT_INT }, /* attn_v and ffn_down are Q6_K */
+    { "gguf-q6_k", 7, 6, 16, TSR_FORMAT_INT },
+    { "gguf-mxfp4", 7, 4, 32, TSR_FORMAT_MX },
+};
+
+static void check_layer(const char *name, size_t i, const struct tsr_model *m)
+{
+    uint32_t n = 0;
+    for (int k = 0; k < TSR_LINEARS; k++) {
+        const struct tsr_packed *p = m->packed ? m->packed->lin[0][k] : NULL;
+        if (!p)
+            continue;
+        if (n++ > 0)
+            continue;
+        assert_string_equal(p->format.id, cases[i].format);
+        assert_int_equal(p->format.bits, cases[i].bits);
+        assert_int_equal(p->format.group, cases[i].group);
+    }
+    if (n != cases[i].packed)
+        fail_msg("%s: %u matrices of the first layer are packed, not %u", name, n, cases[i].packed);
+}
+
+static void as_recorded(void **state)
+{
+    struct tsr_pool     *pool = NULL;
+    struct tsr_registry *r = golden_registry(2, NULL, &pool);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        struct tsr_model *m = NULL, *head = NULL, *streamed = NULL;
+        struct checkpoint c;
+        char              path[512];
+        (void)snprintf(path, sizeof path, CHECKPOINTS "%s/model.gguf", cases[i].name);
+        checkpoint_load(&c, cases[i].name);
+        if (tsr_model_load(&m, path, false, &e.err) != TSR_OK ||
+            tsr_model_load(&head, path, true, &e.err) != TSR_OK ||
+            tsr_model_load_streamed(&streamed, path, &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+        check_layer(cases[i].name, i, m);
+        checkpoint_check_rows(cases[i].name, m, &c);
+        checkpoint_check_logits(cases[i].name, r, m, &c);
+        checkpoint_check_logits(cases[i].name, r, streamed, &c);
+        assert_string_equal(m->hash, streamed->hash);
+        assert_int_equal(m->parameters, head->parameters);
+        assert_int_equal(m->bytes, head->bytes);
+        tsr_model_destroy(m);
+        tsr_model_destroy(head);
+        tsr_model_destroy(streamed);
+        checkpoint_free(&c);
+    }
+    golden_registry_close(r, pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(as_recorded) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
