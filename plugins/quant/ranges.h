@@ -117,7 +117,10 @@ static inline struct wt_params wt_find_params(const struct wt_rule *q, const flo
     wt_find_range(q, w, n, &lo, &hi);
     if (wt_range_vanishes(q, lo, hi))
         return wt_params_of_range(q, -1.0f, 1.0f);
-    return q->mse ? wt_mse_search(q, w, n, lo, hi) : wt_params_of_range(q, lo, hi);
+    struct wt_params p = q->mse ? wt_mse_search(q, w, n, lo, hi) : wt_params_of_range(q, lo, hi);
+    if (p.scale == 0.0f && lo == 0.0f && hi == 0.0f) /* zeros alone: any scale is right */
+        return wt_params_of_range(q, -1.0f, 1.0f);
+    return p;
 }
 
 /* The sentence for a scale of 0. */
