@@ -39,19 +39,35 @@ static inline void relax(void)
 #endif
 }
 
+/* Takes the next chunks of the loop: a half of a thread's share of what is left, so that a thread
+ * walks through memory in order for long and the last ones are short.  0: nothing is left. */
+static uint64_t take_chunks(struct tsr_pool *p, uint64_t *first)
+{
+    uint64_t i = atomic_load_explicit(&p->next, memory_order_relaxed), n;
+    do {
+        if (i >= p->chunks)
+            return 0;
+        n = (p->chunks - i) / p->threads / 2;
+        n = n ? n : 1;
+    } while (!atomic_compare_exchange_weak_explicit(&p->next, &i, i + n, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    *first = i;
+    return n;
+}
+
 static void run_chunks(struct tsr_pool *p)
 {
+    uint64_t i, n;
     in_loop++;
-    for (;;) {
-        uint64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (i >= p->chunks || atomic_load_explicit(&p->status, memory_order_relaxed) != TSR_OK)
-            break;
-        uint64_t   begin = i * p->grain;
-        uint64_t   end = p->n - begin < p->grain ? p->n : begin + p->grain;
-        tsr_status st = p->body(p->arg, begin, end);
-        if (st != TSR_OK) {
-            tsr_status ok = TSR_OK;
-            atomic_compare_exchange_strong(&p->status, &ok, st);
+    while ((n = take_chunks(p, &i)) != 0) {
+        for (; n && atomic_load_explicit(&p->status, memory_order_relaxed) == TSR_OK; i++, n--) {
+            uint64_t   begin = i * p->grain;
+            uint64_t   end = p->n - begin < p->grain ? p->n : begin + p->grain;
+            tsr_status st = p->body(p->arg, begin, end);
+            if (st != TSR_OK) {
+                tsr_status ok = TSR_OK;
+                atomic_compare_exchange_strong(&p->status, &ok, st);
+            }
         }
     }
     in_loop--;

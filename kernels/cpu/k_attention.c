@@ -1,4 +1,5 @@
-/* k_attention.c - one token against the cache, for the query heads that share a KV head. */
+/* k_attention.c - one token against the cache, for the query heads that share a KV head.  What is
+ * read of the cache serves several of them at once. */
 #include <math.h>
 
 #include "k_decl.h"
@@ -6,6 +7,12 @@
 #include "tessera/plugin.h"
 
 #define AT_BLOCK 256u /* positions in a chain of the output */
+#define COLUMNS  4    /* vectors of the output side by side */
+
+/* The positions that a token attends to: lo..p, from the border of 16 at `base` on; n scores. */
+struct reach {
+    uint64_t base, lo, p, n;
+};
 
 INLINE uint64_t lanes(uint64_t n, uint64_t i)
 {
@@ -59,114 +66,198 @@ INLINE uint64_t head_bytes(uint32_t dtype, uint32_t dim)
                               : 4u + (uint64_t)dim;
 }
 
-/* q.k of one key, before its tree. */
-INLINE v16 dot_lanes(const uint8_t *q, const uint8_t *head, uint32_t dtype, uint32_t dim)
+/* Keys and query heads whose products are summed side by side: each key that was read serves all of
+ * the heads, each query all of the keys. */
+#if ISA_VECS == 2
+#define KEYS  4
+#define HEADS 4
+#else
+#define KEYS  2
+#define HEADS 2
+#endif
+
+/* q.k of nk keys from `key` on and nh query heads from q on, before their trees: t[16 * head + key]. */
+INLINE void dots(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
+                 const uint32_t dtype, const int nh, const int nk, v16 *t)
 {
-    v16 acc = v_set1(0.0f), s = head_scale(head, dtype);
+    v16      acc[HEADS][KEYS], s[KEYS];
+    uint64_t dim = a->head_dim;
+    UNROLL
+    for (int j = 0; j < nk; j++) {
+        s[j] = head_scale(key + (uint64_t)j * a->k_stride, dtype);
+        UNROLL
+        for (int h = 0; h < nh; h++)
+            acc[h][j] = v_set1(0.0f);
+    }
     for (uint64_t d = 0; d < dim; d += 16) {
         uint64_t n = lanes(dim, d);
-        acc = v_fma(cached(q, TSR_F32, d, n, s), cached(head, dtype, d, n, s), acc);
+        v16      k[KEYS];
+        UNROLL
+        for (int j = 0; j < nk; j++)
+            k[j] = cached(key + (uint64_t)j * a->k_stride, dtype, d, n, s[j]);
+        UNROLL
+        for (int h = 0; h < nh; h++) {
+            v16 x = cached(q + (uint64_t)h * dim * 4, TSR_F32, d, n, s[0]);
+            UNROLL
+            for (int j = 0; j < nk; j++)
+                acc[h][j] = v_fma(x, k[j], acc[h][j]);
+        }
     }
-    return acc;
+    UNROLL
+    for (int h = 0; h < nh; h++) {
+        UNROLL
+        for (int j = 0; j < nk; j++)
+            t[16 * h + j] = acc[h][j];
+    }
 }
 
-/* Scores of positions first..last (both on 16-borders from `base`) into s[j - base]; those
- * outside lo..p are -inf. */
+/* Sixteen keys from `key` on, of which first..end-1 count; the others give zeros. */
+INLINE void sixteen_keys(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
+                         uint64_t first, uint64_t end, const uint32_t dtype, const int nh, v16 *t)
+{
+    for (uint64_t j = 0; j < 16; j += KEYS) {
+        if (j >= first && j + KEYS <= end) {
+            dots(a, q, key + j * a->k_stride, dtype, nh, KEYS, t + j);
+            continue;
+        }
+        for (uint64_t i = j; i < j + KEYS; i++) {
+            if (i >= first && i < end)
+                dots(a, q, key + i * a->k_stride, dtype, nh, 1, t + i);
+            else
+                for (int h = 0; h < nh; h++)
+                    t[16 * (uint64_t)h + i] = v_set1(0.0f);
+        }
+    }
+}
+
+/* Scores of nh heads and positions base..p into s[head * n + position - base]; those outside lo..p
+ * are -inf.  base lies on a border of 16. */
 INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
-                      uint64_t base, uint64_t lo, uint64_t p, uint32_t dtype, float slope,
-                      int alibi, float *s)
+                      const struct reach *r, const uint32_t dtype, const float *slopes,
+                      const int nh, float *s)
 {
     static const float lane[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     v16                vs = v_set1(a->scale), cap = v_set1(a->softcap), iota = v_load(lane);
-    for (uint64_t j0 = base; j0 <= p; j0 += 16) {
-        v16      t[16];
-        uint64_t first = j0 < lo ? lo - j0 : 0, end = p + 1 - j0 < 16 ? p + 1 - j0 : 16;
-        for (uint64_t j = 0; j < 16; j++)
-            t[j] = j < first || j >= end
-                       ? v_set1(0.0f)
-                       : dot_lanes(q, k + (j0 + j) * a->k_stride, dtype, a->head_dim);
-        v16 v = v_mul(v_tree16x16(t), vs);
-        if (a->softcap > 0.0f)
-            v = v_mul(cap, v_tanh(v_div(v, cap)));
-        if (alibi)
-            v = v_add(v,
-                      v_mul(v_set1(slope), v_add(v_set1((float)((int64_t)j0 - (int64_t)p)), iota)));
-        v_store(s + (j0 - base), v);
-        for (uint64_t j = 0; j < 16; j++)
-            if (j < first || j >= end)
-                s[j0 - base + j] = -INFINITY;
+    for (uint64_t j0 = r->base; j0 <= r->p; j0 += 16) {
+        v16      t[HEADS * 16];
+        uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
+        sixteen_keys(a, q, k + j0 * a->k_stride, first, end, dtype, nh, t);
+        for (int h = 0; h < nh; h++) {
+            float *to = s + (uint64_t)h * r->n + (j0 - r->base);
+            v16    v = v_mul(v_tree16x16(t + 16 * (uint64_t)h), vs);
+            if (a->softcap > 0.0f)
+                v = v_mul(cap, v_tanh(v_div(v, cap)));
+            if (slopes)
+                v = v_add(v, v_mul(v_set1(slopes[h]),
+                                   v_add(v_set1((float)((int64_t)j0 - (int64_t)r->p)), iota)));
+            v_store(to, v);
+            for (uint64_t j = 0; j < 16; j++)
+                if (j < first || j >= end)
+                    to[j] = -INFINITY;
+        }
     }
 }
 
-/* Columns d.. of nv vectors of the output of one query head. */
-INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const float *e,
-                      uint64_t base, uint64_t lo, uint64_t p, uint32_t dtype, uint64_t d,
-                      const int nv, uint64_t tail, v16 den, uint8_t *out)
+/* exp(s - max) in place; returns their sum in every lane. */
+INLINE v16 softmax(float *s, uint64_t n)
 {
-    v16 total[4];
+    v16 m = v_load(s), den = v_set1(0.0f);
+    for (uint64_t j = 16; j < n; j += 16)
+        m = v_max(m, v_load(s + j));
+    m = v_set1(v_hmax(m));
+    for (uint64_t j = 0; j < n; j += 16) {
+        v16 e = v_exp(v_sub(v_load(s + j), m));
+        v_store(s + j, e);
+        den = v_add(den, e);
+    }
+    return v_set1(v_tree16(den));
+}
+
+/* Columns d.. of nv vectors of the output of nh query heads. */
+INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const float *e,
+                      const struct reach *r, const uint32_t dtype, uint64_t d, const int nh,
+                      const int nv, uint64_t tail, const v16 *den, uint8_t *out)
+{
+    v16 total[HEADS][COLUMNS];
     UNROLL
-    for (int i = 0; i < nv; i++)
-        total[i] = v_set1(0.0f);
-    for (uint64_t b = lo; b <= p;) {
-        uint64_t end = (b / AT_BLOCK + 1) * AT_BLOCK;
-        if (end > p + 1)
-            end = p + 1;
-        v16 acc[4];
+    for (int h = 0; h < nh; h++) {
         UNROLL
         for (int i = 0; i < nv; i++)
-            acc[i] = v_set1(0.0f);
-        for (; b < end; b++) {
-            const uint8_t *head = v + b * a->v_stride;
-            v16            w = v_set1(e[b - base]), s = head_scale(head, dtype);
+            total[h][i] = v_set1(0.0f);
+    }
+    for (uint64_t b = r->lo; b <= r->p;) {
+        uint64_t end = (b / AT_BLOCK + 1) * AT_BLOCK;
+        if (end > r->p + 1)
+            end = r->p + 1;
+        v16 acc[HEADS][COLUMNS];
+        UNROLL
+        for (int h = 0; h < nh; h++) {
             UNROLL
             for (int i = 0; i < nv; i++)
-                acc[i] =
-                    v_fma(w, cached(head, dtype, d + 16 * (uint64_t)i, i + 1 < nv ? 16 : tail, s),
-                          acc[i]);
+                acc[h][i] = v_set1(0.0f);
+        }
+        for (; b < end; b++) {
+            const uint8_t *head = v + b * a->v_stride;
+            v16            s = head_scale(head, dtype), x[COLUMNS];
+            UNROLL
+            for (int i = 0; i < nv; i++)
+                x[i] = cached(head, dtype, d + 16 * (uint64_t)i, i + 1 < nv ? 16 : tail, s);
+            UNROLL
+            for (int h = 0; h < nh; h++) {
+                v16 w = v_set1(e[(uint64_t)h * r->n + (b - r->base)]);
+                UNROLL
+                for (int i = 0; i < nv; i++)
+                    acc[h][i] = v_fma(w, x[i], acc[h][i]);
+            }
         }
         UNROLL
-        for (int i = 0; i < nv; i++)
-            total[i] = v_add(total[i], acc[i]);
+        for (int h = 0; h < nh; h++) {
+            UNROLL
+            for (int i = 0; i < nv; i++)
+                total[h][i] = v_add(total[h][i], acc[h][i]);
+        }
     }
-    for (int i = 0; i < nv; i++) {
-        float t[16];
-        v_store(t, v_div(total[i], den));
-        memcpy(out + 4 * (d + 16 * (uint64_t)i), t, 4 * (i + 1 < nv ? 16 : tail));
-    }
+    for (int h = 0; h < nh; h++)
+        for (int i = 0; i < nv; i++) {
+            float t[16];
+            v_store(t, v_div(total[h][i], den[h]));
+            memcpy(out + 4 * ((uint64_t)h * a->head_dim + d + 16 * (uint64_t)i), t,
+                   4 * (i + 1 < nv ? 16 : tail));
+        }
+}
+
+/* nh query heads from the h-th on. */
+INLINE void heads_of(const struct tsr_cpu_attention *a, uint64_t token, uint64_t h,
+                     const uint8_t *k, const uint8_t *v, const struct reach *r,
+                     const uint32_t dtype, const int nh, float *scores)
+{
+    uint64_t       dim = a->head_dim, d = 0;
+    const uint8_t *q = a->q + token * a->q_stride + h * dim * 4;
+    uint8_t       *out = a->out + token * a->out_stride + h * dim * 4;
+    v16            den[HEADS];
+    scores_of(a, q, k, r, dtype, a->slopes ? a->slopes + h : NULL, nh, scores);
+    for (int i = 0; i < nh; i++)
+        den[i] = softmax(scores + (uint64_t)i * r->n, r->n);
+    for (; d + 16 * COLUMNS <= dim; d += 16 * COLUMNS)
+        values_of(a, v, scores, r, dtype, d, nh, COLUMNS, 16, den, out);
+    for (; d < dim; d += 16)
+        values_of(a, v, scores, r, dtype, d, nh, 1, lanes(dim, d), den, out);
 }
 
 INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
-                   uint32_t dtype, float *scores)
+                   const uint32_t dtype, float *scores)
 {
     const uint8_t *span = a->spans + token * a->span_stride;
     uint64_t       row = get_u32(span), p = get_u32(span + 4);
     uint64_t       lo = a->window && p + 1 > a->window ? p + 1 - a->window : 0;
-    uint64_t       base = lo & ~UINT64_C(15), n = (p - base) / 16 * 16 + 16, dim = a->head_dim;
-    uint32_t       share = a->heads / a->kv_heads;
-    uint64_t       at = kv_head * head_bytes(dtype, a->head_dim);
+    uint64_t       base = lo & ~UINT64_C(15), at = kv_head * head_bytes(dtype, a->head_dim);
+    struct reach   r = { base, lo, p, (p - base) / 16 * 16 + 16 };
     const uint8_t *k = a->k + row * a->k_stride + at, *v = a->v + row * a->v_stride + at;
-    for (uint32_t g = 0; g < share; g++) {
-        uint64_t       h = (uint64_t)kv_head * share + g;
-        const uint8_t *q = a->q + token * a->q_stride + h * dim * 4;
-        uint8_t       *out = a->out + token * a->out_stride + h * dim * 4;
-        scores_of(a, q, k, base, lo, p, dtype, a->slopes ? a->slopes[h] : 0.0f, a->slopes != NULL,
-                  scores);
-        v16 m = v_load(scores), den = v_set1(0.0f);
-        for (uint64_t j = 16; j < n; j += 16)
-            m = v_max(m, v_load(scores + j));
-        m = v_set1(v_hmax(m));
-        for (uint64_t j = 0; j < n; j += 16) {
-            v16 e = v_exp(v_sub(v_load(scores + j), m));
-            v_store(scores + j, e);
-            den = v_add(den, e);
-        }
-        den = v_set1(v_tree16(den));
-        uint64_t d = 0;
-        for (; d + 64 <= dim; d += 64)
-            values_of(a, v, scores, base, lo, p, dtype, d, 4, 16, den, out);
-        for (; d < dim; d += 16)
-            values_of(a, v, scores, base, lo, p, dtype, d, 1, lanes(dim, d), den, out);
-    }
+    uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, end = h + share;
+    for (; h + HEADS <= end; h += HEADS)
+        heads_of(a, token, h, k, v, &r, dtype, HEADS, scores);
+    for (; h < end; h++)
+        heads_of(a, token, h, k, v, &r, dtype, 1, scores);
 }
 
 void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,

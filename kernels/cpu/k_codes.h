@@ -21,19 +21,6 @@ INLINE struct code_step code_load(const enum tsr_cpu_layout l, const uint8_t *p)
     return s;
 }
 
-/* The same, in registers: else the compiler reads a vector again for each use of it, and with few
- * tokens the loads are what runs out first. */
-INLINE struct code_step code_take(const enum tsr_cpu_layout l, const uint8_t *p)
-{
-    struct code_step s = code_load(l, p);
-    s.a = vi_opaque(s.a);
-    if (l == W_I3) {
-        s.b = vi_opaque(s.b);
-        s.c = vi_opaque(s.c);
-    }
-    return s;
-}
-
 /* Columns 4j to 4j+3 of the step, one byte each. */
 INLINE i16v code_four(const enum tsr_cpu_layout l, const struct code_step *s, const int j)
 {

@@ -29,8 +29,9 @@ uint64_t K(probe_read)(const void *p, uint64_t bytes, uint32_t shape);
 float    K(probe_fma)(uint64_t rounds);
 int32_t  K(probe_dot)(uint64_t rounds);
 
-/* linear_a8 for one panel and activations that are not packed. */
-void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1);
+/* linear_a8 for activations that are not packed. */
+void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+               uint64_t t1);
 
 /* Codes of x by one scale amax/127: returns the scale; q may be up to 15 lanes past n. */
 float K(codes_i8)(int8_t *q, const float *x, uint64_t n);

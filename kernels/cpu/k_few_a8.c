@@ -5,8 +5,10 @@
 #include "k_decl.h"
 #include "k_tile.h"
 
-#define AHEAD        8192u /* bytes between a prefetch of codes and their use */
+#define AHEAD        3072u /* bytes between a prefetch of codes and their use */
 #define GROUPS_AHEAD 8u    /* the same for scales, in groups */
+
+#define DOT(l, acc, w, x) ((l) == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
 
 INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t half, uint64_t token,
                    const v16 s[SEGMENTS])
@@ -66,11 +68,10 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
             i##t##b = vi_mul(i##t##b, zb);                                                         \
         }                                                                                          \
     }
-#define DOT(acc, w, x) (l == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
 #define ADD(s, t)                                                                                  \
     do {                                                                                           \
-        s##t##a = DOT(s##t##a, wa, x);                                                             \
-        s##t##b = DOT(s##t##b, wb, x);                                                             \
+        s##t##a = DOT(l, s##t##a, wa, x);                                                          \
+        s##t##b = DOT(l, s##t##b, wb, x);                                                          \
     } while (0)
 #define FOUR(t)                                                                                    \
     if (t < m) {                                                                                   \
@@ -90,8 +91,7 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         UNROLL                                                                                     \
         for (uint64_t line = 0; line < 2 * unit; line += 64)                                       \
             v_prefetch(c + AHEAD + line);                                                          \
-        struct code_step ca = take ? code_take(l, c) : code_load(l, c);                            \
-        struct code_step cb = take ? code_take(l, c + unit) : code_load(l, c + unit);              \
+        struct code_step ca = code_load(l, c), cb = code_load(l, c + unit);                        \
         UNROLL                                                                                     \
         for (int j = 0; j < fours; j++) {                                                          \
             const int f = (u)*fours + j;                                                           \
@@ -109,8 +109,6 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         acc[t][1] = v_fma(vi_cvt(i##t##b), v_mul(sv, s), acc[t][1]);                               \
     }
     const int fours = (int)step / 4, sets = m == 1 ? 4 : 2;
-    /* more tokens need the registers; 4 and 8 bits use a vector but once or twice */
-    const int take = m <= 2 && (l == W_I2 || l == W_I3);
     uint64_t  k = k0;
     FEW_EACH(TAKE)
     if (fours < sets) /* steps together, so that each set has its turn */
@@ -127,7 +125,6 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
     v16 sw = group_scale(w, at), sv = group_scale(w, at + 16);
     FEW_EACH(GIVE)
 #undef TAKE
-#undef DOT
 #undef ADD
 #undef FOUR
 #undef STEP
@@ -177,11 +174,95 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
             finish(a, panel, (uint64_t)h, t0 + (uint64_t)t, s[t][h]);
 }
 
+/* The run r of one token through two panels side by side: two streams from memory in flight, and
+ * each four of activations is spread once for both. */
+INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t token,
+                     const enum tsr_cpu_layout l, v16 acc[2][2])
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_run    *u = &w->runs[r];
+    const uint64_t               step = cpu_step(l), unit = cpu_unit(l);
+    const uint64_t               at = (panel * w->groups + u->group) * PANEL;
+    const uint64_t               next = w->groups * PANEL;
+    const uint8_t               *c = w->codes + panel * w->panel_bytes + u->k0 / step * 2 * unit;
+    const uint8_t               *d = c + w->panel_bytes;
+    const int8_t                *q = a->q + token * a->ldq + u->k0;
+    const int32_t                sum = a->sums[r * a->tokens + token];
+    i16v                         i[2][2][2]; /* panel, half, and two chains for each */
+    prefetch_scales(w, at);
+    prefetch_scales(w, at + next);
+    UNROLL
+    for (int p = 0; p < 2; p++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            i[p][h][0] = vi_set1(sum);
+            i[p][h][1] = vi_zero();
+            if (w->zeros)
+                i[p][h][0] = vi_mul(i[p][h][0],
+                                    vi_load_u8(w->zeros + at + (p ? next : 0) + 16 * (uint64_t)h));
+        }
+    }
+    const int fours = (int)step / 4;
+    for (uint64_t k = u->k0; k < u->k1; k += step, c += 2 * unit, d += 2 * unit, q += step) {
+        UNROLL
+        for (uint64_t line = 0; line < 2 * unit; line += 64) {
+            v_prefetch(c + AHEAD + line);
+            v_prefetch(d + AHEAD + line);
+        }
+        struct code_step ca = code_load(l, c), cb = code_load(l, c + unit);
+        struct code_step da = code_load(l, d), db = code_load(l, d + unit);
+        UNROLL
+        for (int f = 0; f < fours; f++) {
+            i16v x = vi_four(q + 4 * f);
+            i[0][0][f % 2] = DOT(l, i[0][0][f % 2], code_four(l, &ca, f), x);
+            i[0][1][f % 2] = DOT(l, i[0][1][f % 2], code_four(l, &cb, f), x);
+            i[1][0][f % 2] = DOT(l, i[1][0][f % 2], code_four(l, &da, f), x);
+            i[1][1][f % 2] = DOT(l, i[1][1][f % 2], code_four(l, &db, f), x);
+        }
+    }
+    v16 s = v_set1(a->sa[u->block * a->tokens + token]);
+    UNROLL
+    for (int p = 0; p < 2; p++) {
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            v16 scale = group_scale(w, at + (p ? next : 0) + 16 * (uint64_t)h);
+            acc[p][h] = v_fma(vi_cvt(vi_add(i[p][h][0], i[p][h][1])), v_mul(scale, s), acc[p][h]);
+        }
+    }
+}
+
+INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token,
+                 const enum tsr_cpu_layout l)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    v16                          s[2][2][SEGMENTS];
+    for (int i = 0; i < (int)SEGMENTS; i++)
+        s[0][0][i] = s[0][1][i] = s[1][0][i] = s[1][1][i] = v_set1(0.0f);
+    for (uint64_t r = 0; r < w->nruns;) {
+        uint32_t seg = w->runs[r].segment;
+        v16      acc[2][2];
+        acc[0][0] = acc[0][1] = acc[1][0] = acc[1][1] = v_set1(0.0f);
+        for (; r < w->nruns && w->runs[r].segment == seg; r++)
+            pair_run(a, panel, r, token, l, acc);
+        for (int p = 0; p < 2; p++) {
+            s[p][0][seg] = acc[p][0];
+            s[p][1][seg] = acc[p][1];
+        }
+    }
+    for (uint64_t p = 0; p < 2; p++)
+        for (uint64_t h = 0; h < 2; h++)
+            finish(a, panel + p, h, token, s[p][h]);
+}
+
 /* One function per layout: what they keep on the stack is touched by none of the others. */
 #define FEW(l)                                                                                     \
     static void few_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t m)   \
     {                                                                                              \
         FEW_SWITCH(m, FEW_##l)                                                                     \
+    }                                                                                              \
+    static void pair_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token)           \
+    {                                                                                              \
+        pair(a, panel, token, l);                                                                  \
     }
 #define FEW_W_I8(i) few(a, panel, t0, W_I8, 1, i)
 #define FEW_W_I4(i) few(a, panel, t0, W_I4, 1, i)
@@ -201,7 +282,25 @@ static void few_ragged(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t 
         few(a, panel, token, W_I8, 0, 1);
 }
 
-void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)
+static void two_panels(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token)
+{
+    switch (a->w->layout) {
+    case W_I4:
+        pair_W_I4(a, panel, token);
+        break;
+    case W_I3:
+        pair_W_I3(a, panel, token);
+        break;
+    case W_I2:
+        pair_W_I2(a, panel, token);
+        break;
+    default:
+        pair_W_I8(a, panel, token);
+        break;
+    }
+}
+
+static void one_panel(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t t1)
 {
     for (uint64_t t = t0; t < t1;) {
         uint64_t m = t1 - t < DIRECT_MAX ? t1 - t : DIRECT_MAX;
@@ -225,4 +324,15 @@ void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint
         }
         t += m;
     }
+}
+
+void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+               uint64_t t1)
+{
+    uint64_t p = panel, end = panel + np;
+    if (t1 - t0 == 1 && a->w->aligned)
+        for (; p + 2 <= end; p += 2)
+            two_panels(a, p, t0);
+    for (; p < end; p++)
+        one_panel(a, p, t0, t1);
 }

@@ -171,10 +171,12 @@ TILES(W_I2)
 void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1)
 {
+    if (!a->qpack) {
+        K(few_a8)(a, panel, np, t0, t1);
+        return;
+    }
     for (uint64_t p = panel; p < panel + np; p++)
-        if (!a->qpack)
-            K(few_a8)(a, p, t0, t1);
-        else if (a->w->layout == W_I4)
+        if (a->w->layout == W_I4)
             tiles_W_I4(a, p, t0, t1);
         else if (a->w->layout == W_I3)
             tiles_W_I3(a, p, t0, t1);

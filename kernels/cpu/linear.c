@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define PAIRS_FROM 16u /* pairs of panels that one token needs: fewer are too uneven for threads */
+
 struct job {
     const struct tsr_cpu *c;
     struct tsr_cpu_linear a;
@@ -191,7 +193,9 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
         return st;
     uint64_t chunks = cpu_ceil(out.rows, j.per_chunk);
     /* groups of panels only where enough work is left for the threads */
-    j.group = tiled && w->panels * chunks >= 32 * GROUP ? GROUP : 1;
+    j.group = tiled && w->panels * chunks >= 32 * GROUP              ? GROUP
+              : j.a8 && out.rows == 1 && w->panels >= PAIRS_FROM * 2 ? 2
+                                                                     : 1;
     uint64_t work = w->panel_bytes + cpu_min(out.rows, j.per_chunk) * w->cols * (PANEL / 8);
     return tsr_cpu_for(c, cpu_ceil(w->panels, j.group) * chunks, work * j.group, panels, &j);
 }

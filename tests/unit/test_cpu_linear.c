@@ -233,6 +233,22 @@ static void linear_many_tokens(void **state)
     free(x);
 }
 
+/* Enough rows that one token goes through two panels at a time; the last panel is alone and short. */
+static void linear_panels_in_pairs(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = { 2, 3, 4, 8 };
+    float                *x = rnd_new(300, 1.0f);
+    for (int i = 0; i < 4; i++) {
+        struct wt w;
+        wt_int(&w, 34 * 32 + 5, 300, bits[i], i % 2 ? 0 : 64, i % 2 ? TSR_F32 : TSR_F16,
+               i < 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
+        check_weight(&w, 1, x, i % 2);
+        wt_free(&w);
+    }
+    free(x);
+}
+
 /* 2 and 3 bits take what they say; whole panels and steps, no scale stored for a tail. */
 static void few_bits_take_few_bytes(void **state)
 {
@@ -376,6 +392,7 @@ int main(void)
         cmocka_unit_test(linear_int_follows_the_page),
         cmocka_unit_test(linear_wide),
         cmocka_unit_test(linear_many_tokens),
+        cmocka_unit_test(linear_panels_in_pairs),
         cmocka_unit_test(few_bits_take_few_bytes),
         cmocka_unit_test(strange_activations),
         cmocka_unit_test(extreme_codes),
