@@ -245,3 +245,44 @@ tsr_status tsr_json_sub(const json_t *o, const char *name, const char *key, bool
     *v = m;
     return TSR_OK;
 }
+
+struct dump {
+    char    *text;
+    uint64_t n, cap;
+    bool     failed; /* jansson does not look at every answer */
+};
+
+static int dump_more(const char *s, size_t n, void *data)
+{
+    struct dump *d = data;
+    if (!d->failed && d->cap - d->n <= n) {
+        uint64_t cap = d->cap ? d->cap * 2 : 4096;
+        while (cap - d->n <= n)
+            cap *= 2;
+        char *text = tsr_renew(d->text, cap, 1);
+        d->failed = !text;
+        if (text) {
+            d->text = text;
+            d->cap = cap;
+        }
+    }
+    if (d->failed)
+        return -1;
+    memcpy(d->text + d->n, s, n);
+    d->n += n;
+    return 0;
+}
+
+tsr_status tsr_json_text(const json_t *j, size_t flags, char **text, uint64_t *len,
+                         struct tsr_err *err)
+{
+    struct dump d = { 0 };
+    if (json_dump_callback(j, dump_more, &d, flags) != 0 || d.failed || d.n == 0) {
+        free(d.text);
+        return tsr_fail_nomem(err, d.cap * 2, "a JSON text");
+    }
+    d.text[d.n] = '\0';
+    *text = d.text;
+    *len = d.n;
+    return TSR_OK;
+}

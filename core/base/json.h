@@ -17,6 +17,11 @@ tsr_status tsr_json_parse(json_t **out, const char *name, const char *data, uint
 tsr_status tsr_json_load(json_t **out, const char *path, uint64_t cap, unsigned depth,
                          struct tsr_err *err);
 
+/* A value as text, in fresh memory, with flags of jansson.  Unlike json_dumps(), which may leave a key
+ * out when memory runs out, it fails then. */
+tsr_status tsr_json_text(const json_t *j, size_t flags, char **text, uint64_t *len,
+                         struct tsr_err *err);
+
 /* Typed members of an object.  A missing or null member leaves *v alone and is TSR_OK unless
  * `required`; a wrong type or a value outside [lo,hi] is TSR_E_INPUT:
  * "NAME: \"key\": 1.5 is not an integer from 1 to 64".  name is the file. */

@@ -3,7 +3,7 @@
  *   header, metadata, tensor list   gguf_parse.c, gguf_open.c
  *   block types                     gguf_types.c, gguf_dequant.c, gguf_pack.c
  *   metadata -> config.json         gguf_config.c
- *   metadata -> tokenizer.json      gguf_tokenizer.c, gguf_merges.c
+ *   metadata -> tokenizer.json      gguf_tokenizer.c, gguf_spm.c, gguf_bpe.c, gguf_merges.c
  *   tensors -> a model's            gguf_names.c, gguf_source.c, gguf_model.c
  *
  * Private to core/model, the exporter and tests.

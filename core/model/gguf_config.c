@@ -391,11 +391,8 @@ tsr_status tsr_gguf_config(const struct tsr_gguf *g, char **text, uint64_t *len,
     TSR_TRY(tsr_gguf_str(g, "general.architecture", true, &arch, err));
     struct out o = { .g = g, .arch = arch, .j = json_object(), .err = err };
     tsr_status st = o.j ? fill(&o) : tsr_fail_nomem(err, 64, g->path);
-    *text = st == TSR_OK ? json_dumps(o.j, JSON_INDENT(2)) : NULL;
-    if (st == TSR_OK && !*text)
-        st = tsr_fail_nomem(err, 4096, g->path);
     if (st == TSR_OK)
-        *len = strlen(*text);
+        st = tsr_json_text(o.j, JSON_INDENT(2), text, len, err);
     json_decref(o.j);
     free(arch);
     return st;

@@ -4,22 +4,25 @@
 #include "model/gguf.h"
 #include "model/tok.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define FIRST_READ (UINT64_C(1) << 20)
 
 bool tsr_gguf_is(const char *path)
 {
-    struct tsr_file   f;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    unsigned char     magic[4] = { 0 };
-    if (tsr_path_is_dir(path) || tsr_file_open(&f, path, &e.err) != TSR_OK)
+    struct stat   st;
+    unsigned char magic[4] = { 0 };
+    int           fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
         return false;
-    bool is = f.size >= 4 && tsr_file_read(&f, 0, magic, 4, &e.err) == TSR_OK &&
+    bool is = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && pread(fd, magic, 4, 0) == 4 &&
               memcmp(magic, "GGUF", 4) == 0;
-    tsr_file_close(&f);
+    (void)close(fd);
     return is;
 }
 

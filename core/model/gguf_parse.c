@@ -96,7 +96,7 @@ static tsr_status skip_values(struct in *r, const char *key, uint32_t type, uint
     if (n > left / each)
         return tsr_fail(r->err, TSR_E_INPUT,
                         "%s: byte %llu: \"%.80s\" is said to have %llu items, more than fit into "
-                        "the file",
+                        "the file; it is damaged or cut off",
                         r->name, (unsigned long long)r->at, key, (unsigned long long)n);
     if (type != TSR_GGUF_STRING) {
         (void)take(r, n * each);

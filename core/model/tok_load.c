@@ -324,12 +324,13 @@ bool tsr_tokenizer_there(const char *folder)
     struct tsr_gguf   g;
     bool              there;
     if (tsr_gguf_is(folder)) {
-        there = tsr_gguf_open(&g, folder, &e.err) == TSR_OK && tsr_gguf_key(&g, TSR_GGUF_TOKENIZER);
+        /* what cannot be read is for the loader to say */
+        there = tsr_gguf_open(&g, folder, &e.err) != TSR_OK || tsr_gguf_key(&g, TSR_GGUF_TOKENIZER);
         tsr_gguf_close(&g);
         return there;
     }
     char *file = tsr_path_join(folder, "tokenizer.json");
-    there = file && tsr_path_exists(file);
+    there = !file || tsr_path_exists(file);
     free(file);
     return there;
 }

@@ -1,6 +1,7 @@
 /* Every allocation of a load fails, once and with all after it: the answer is TSR_E_NOMEM, and no
  * memory (under ASan) or descriptor is left.  Linked with --wrap for the four functions below. */
 #include "model/model.h"
+#include "model/tokenizer.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -84,6 +85,27 @@ static void sweep(const char *path)
     }
 }
 
+/* A tokenizer from metadata takes thousands: every one at first, then samples. */
+static void sweep_tokenizer(const char *path)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    for (long n = 0;; n += 1 + n / 16) {
+        struct tsr_tokenizer *t = NULL;
+        calls = 0;
+        fail_at = n;
+        tsr_status st = tsr_tokenizer_load(&t, path, &e.err);
+        bool       reached = calls > n;
+        fail_at = -1;
+        tsr_tokenizer_destroy(t);
+        if (!reached) {
+            assert_int_equal(st, TSR_OK);
+            return;
+        }
+        if (st != TSR_E_NOMEM)
+            fail_msg("%s, allocation %ld: status %d, %s", path, n, st, e.text);
+    }
+}
+
 static void test_load(void **state)
 {
     (void)state;
@@ -92,7 +114,10 @@ static void test_load(void **state)
         sweep(GOLDEN "bloom-6heads");  /* shards, rows cut by head, widened biases */
         sweep(GOLDEN "phi3-longrope"); /* rope factors */
         sweep(GOLDEN "opt-350m-style");
+        sweep(GOLDEN "../checkpoints/gguf-q2_k/model.gguf"); /* packed and widened */
         sweep("@demo");
+        sweep_tokenizer(GOLDEN "../gguf/spm-plain.gguf");
+        sweep_tokenizer(GOLDEN "../gguf/llama3.gguf");
     }
 }
 

@@ -1,0 +1,509 @@
+/* GGUF files that are wrong in one way each: refused as bad input, in a sentence that says what.
+ * Each is made here from a tiny Llama that loads. */
+#include "model/gguf.h"
+#include "model/model.h"
+#include "model/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define CAP 8192
+
+static char path[64] = "/tmp/test_gguf_bad.XXXXXX";
+
+/* A file while it is written.  What a case changes is set before make(). */
+struct file {
+    unsigned char b[CAP];
+    size_t        n;
+};
+
+struct key {
+    const char *name;
+    uint32_t    type;
+    uint64_t    value; /* bits */
+    const char *text;  /* of a string */
+};
+struct tensor {
+    const char *name;
+    uint32_t    rank, type;
+    uint64_t    dims[4], offset;
+};
+
+static struct {
+    uint32_t      version;
+    uint64_t      n_keys, n_tensors; /* as the header says; 0: as there are */
+    struct key    keys[24];
+    struct tensor tensors[24];
+    unsigned      have_keys, have_tensors;
+    size_t        cut; /* bytes less at the end */
+    bool          keep_offsets;
+} m;
+
+static void put(struct file *f, uint64_t v, unsigned n)
+{
+    assert_true(f->n + n <= CAP);
+    for (unsigned i = 0; i < n; i++)
+        f->b[f->n++] = (unsigned char)(v >> 8 * i);
+}
+
+static void put_text(struct file *f, const char *s)
+{
+    put(f, strlen(s), 8);
+    assert_true(f->n + strlen(s) <= CAP);
+    memcpy(f->b + f->n, s, strlen(s));
+    f->n += strlen(s);
+}
+
+static uint64_t f32(float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
+
+static void add_key(const char *name, uint32_t type, uint64_t value, const char *text)
+{
+    m.keys[m.have_keys++] = (struct key){ name, type, value, text };
+}
+
+static void add_tensor(const char *name, uint32_t type, uint64_t rows, uint64_t cols)
+{
+    struct tensor *t = &m.tensors[m.have_tensors++];
+    *t =
+        (struct tensor){ .name = name, .rank = rows ? 2 : 1, .type = type, .dims = { cols, rows } };
+}
+
+/* A Llama of one layer, 32 wide, one head; every test starts from it. */
+static void good(void)
+{
+    memset(&m, 0, sizeof m);
+    m.version = 3;
+    add_key("general.architecture", TSR_GGUF_STRING, 0, "llama");
+    add_key("llama.block_count", TSR_GGUF_U32, 1, NULL);
+    add_key("llama.context_length", TSR_GGUF_U32, 64, NULL);
+    add_key("llama.embedding_length", TSR_GGUF_U32, 32, NULL);
+    add_key("llama.feed_forward_length", TSR_GGUF_U32, 32, NULL);
+    add_key("llama.attention.head_count", TSR_GGUF_U32, 1, NULL);
+    add_key("llama.attention.layer_norm_rms_epsilon", TSR_GGUF_F32, f32(1e-5f), NULL);
+    add_tensor("token_embd.weight", TSR_GGUF_T_F32, 8, 32);
+    add_tensor("output_norm.weight", TSR_GGUF_T_F32, 0, 32);
+    add_tensor("blk.0.attn_norm.weight", TSR_GGUF_T_F32, 0, 32);
+    add_tensor("blk.0.attn_q.weight", TSR_GGUF_T_Q4_0, 32, 32);
+    add_tensor("blk.0.attn_k.weight", TSR_GGUF_T_Q8_0, 32, 32);
+    add_tensor("blk.0.attn_v.weight", TSR_GGUF_T_Q4_1, 32, 32);
+    add_tensor("blk.0.attn_output.weight", TSR_GGUF_T_MXFP4, 32, 32);
+    add_tensor("blk.0.ffn_norm.weight", TSR_GGUF_T_F32, 0, 32);
+    add_tensor("blk.0.ffn_gate.weight", TSR_GGUF_T_F16, 32, 32);
+    add_tensor("blk.0.ffn_up.weight", TSR_GGUF_T_BF16, 32, 32);
+    add_tensor("blk.0.ffn_down.weight", TSR_GGUF_T_IQ4_NL, 32, 32);
+}
+
+static struct key *key(const char *name)
+{
+    for (unsigned i = 0; i < m.have_keys; i++)
+        if (strcmp(m.keys[i].name, name) == 0)
+            return &m.keys[i];
+    fail_msg("no key %s", name);
+    return NULL;
+}
+
+static struct tensor *tensor(const char *name)
+{
+    for (unsigned i = 0; i < m.have_tensors; i++)
+        if (strcmp(m.tensors[i].name, name) == 0)
+            return &m.tensors[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+static uint64_t size_of(const struct tensor *t)
+{
+    uint32_t n, bytes;
+    uint64_t all = t->dims[0];
+    for (uint32_t d = 1; d < t->rank && d < 4; d++)
+        all *= t->dims[d];
+    return tsr_gguf_block(t->type, &n, &bytes) ? all / n * bytes : 32;
+}
+
+/* Fills in the offsets, returns the data's bytes. */
+static uint64_t place(void)
+{
+    uint64_t at = 0;
+    for (unsigned i = 0; i < m.have_tensors; i++) {
+        if (!m.keep_offsets)
+            m.tensors[i].offset = at;
+        at += (size_of(&m.tensors[i]) + 31) / 32 * 32;
+    }
+    return at;
+}
+
+static void header(struct file *f)
+{
+    f->n = 0;
+    put(f, 0x46554747, 4);
+    put(f, m.version, 4);
+    put(f, m.n_tensors ? m.n_tensors : m.have_tensors, 8);
+    put(f, m.n_keys ? m.n_keys : m.have_keys, 8);
+    for (unsigned i = 0; i < m.have_keys; i++) {
+        const struct key *k = &m.keys[i];
+        put_text(f, k->name);
+        put(f, k->type, 4);
+        if (k->type == TSR_GGUF_STRING)
+            put_text(f, k->text);
+        else
+            put(f, k->value,
+                k->type == TSR_GGUF_BOOL || k->type == TSR_GGUF_U8 ? 1
+                : k->type == TSR_GGUF_U16                          ? 2
+                : k->type >= TSR_GGUF_U64                          ? 8
+                                                                   : 4);
+    }
+    for (unsigned i = 0; i < m.have_tensors; i++) {
+        const struct tensor *t = &m.tensors[i];
+        put_text(f, t->name);
+        put(f, t->rank, 4);
+        for (uint32_t d = 0; d < t->rank && d < 4; d++)
+            put(f, t->dims[d], 8);
+        put(f, t->type, 4);
+        put(f, t->offset, 8);
+    }
+    while (f->n % 32)
+        put(f, 0, 1);
+}
+
+/* Writes the file; byte `at` of the data (if below its size) becomes `value`. */
+static void make(uint64_t at, unsigned char value)
+{
+    static struct file f;
+    uint64_t           bytes = place();
+    header(&f);
+    unsigned char *data = calloc(bytes + 1, 1);
+    assert_non_null(data);
+    if (at < bytes)
+        data[at] = value;
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    uint64_t all = f.n + bytes - m.cut;
+    assert_int_equal(fwrite(f.b, 1, f.n < all ? f.n : all, out), f.n < all ? f.n : all);
+    if (all > f.n)
+        assert_int_equal(fwrite(data, 1, all - f.n, out), all - f.n);
+    assert_int_equal(fclose(out), 0);
+    free(data);
+}
+
+static void refused(const char *file, const char *part)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *model = NULL;
+    tsr_status        st = tsr_model_load(&model, file, false, &e.err);
+    tsr_model_destroy(model);
+    if (st != TSR_E_INPUT)
+        fail_msg("status %d, not bad input, where \"%s\" was to be said: %s", st, part, e.text);
+    if (!strstr(e.text, part) || !strstr(e.text, file))
+        fail_msg("\"%s\" does not say \"%s\" of %s", e.text, part, file);
+}
+
+static void bad(const char *part)
+{
+    make(UINT64_MAX, 0);
+    refused(path, part);
+}
+
+static void the_good_one_loads(void **state)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *model = NULL;
+    (void)state;
+    good();
+    make(UINT64_MAX, 0);
+    if (tsr_model_load(&model, path, false, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    assert_true(model->hp.tied);
+    assert_non_null(model->packed);
+    assert_non_null(model->packed->lin[0][TSR_DOWN]);
+    assert_int_equal(model->packed->lin[0][TSR_DOWN]->format.bits, 8);
+    assert_null(model->packed->lin[0][TSR_V]);
+    tsr_model_destroy(model);
+}
+
+static void headers(void **state)
+{
+    (void)state;
+    good();
+    m.version = 1;
+    bad("version 1");
+    good();
+    m.version = 2;
+    bad("version 2");
+    good();
+    m.version = 0x03000000;
+    bad("big-endian");
+    good();
+    m.version = 0;
+    bad("version 0");
+    good();
+    m.n_keys = UINT64_MAX;
+    bad("limits");
+    good();
+    m.n_tensors = 900000;
+    bad("more than fit");
+    good();
+    m.n_tensors = m.have_tensors + 1; /* then the data are read as a tensor */
+    bad("name of a tensor");
+    good();
+    add_key("split.count", TSR_GGUF_U16, 3, NULL);
+    bad("one of 3 parts");
+    good();
+    add_key("general.alignment", TSR_GGUF_U32, 24, NULL);
+    bad("no power of two");
+    good();
+    add_key("general.alignment", TSR_GGUF_U32, 0, NULL);
+    bad("general.alignment");
+    good();
+    add_key("general.alignment", TSR_GGUF_U32, 64, NULL);
+    bad("is wanted"); /* offsets that are multiples of 32 */
+    good();
+    add_key("llama.block_count", TSR_GGUF_U32, 1, NULL);
+    bad("twice");
+    good();
+    add_key("", TSR_GGUF_U32, 1, NULL);
+    bad("name of a key has 0 bytes");
+    good();
+    add_key("a\x80", TSR_GGUF_U32, 1, NULL);
+    bad("no printable ASCII");
+    good();
+    add_key("x", 77, 0, NULL);
+    bad("type 77");
+    good();
+    key("llama.block_count")->type = TSR_GGUF_F32;
+    bad("not an integer");
+    good();
+    key("llama.attention.layer_norm_rms_epsilon")->value = 0x7fc00000; /* NaN */
+    bad("not a number");
+    good();
+    key("llama.embedding_length")->name = "llama.embedding_width";
+    bad("\"llama.embedding_length\" is missing");
+    good();
+    key("general.architecture")->text = "falcon";
+    bad("\"falcon\" is not supported");
+    good();
+    key("general.architecture")->text = "\xff";
+    bad("not a string of UTF-8");
+    good();
+    add_key("llama.expert_count", TSR_GGUF_U32, 8, NULL);
+    bad("llama.expert_count");
+    good();
+    add_key("llama.rope.scaling.type", TSR_GGUF_STRING, 0, "longrope");
+    bad("rope.scaling.type");
+    good();
+    add_key("llama.rope.dimension_count", TSR_GGUF_U32, 64, NULL);
+    bad("rope.dimension_count");
+    good();
+    add_key("llama.attention.value_length", TSR_GGUF_U32, 64, NULL);
+    bad("only equal lengths");
+}
+
+static void lists(void **state)
+{
+    (void)state;
+    good();
+    tensor("blk.0.attn_q.weight")->name = "blk.0.attn_k.weight";
+    bad("twice");
+    good();
+    tensor("blk.0.attn_q.weight")->name = "blk.0.attn_w.weight";
+    bad("\"blk.0.attn_w.weight\" is unknown");
+    good();
+    tensor("blk.0.attn_q.weight")->name = "blk.00.attn_q.weight";
+    bad("is unknown");
+    good();
+    tensor("blk.0.ffn_up.weight")->name = "blk.1.ffn_up.weight";
+    bad("up_proj");
+    good();
+    tensor("blk.0.attn_q.weight")->type = 16;
+    bad("IQ2_XXS, which is not read");
+    good();
+    tensor("blk.0.attn_q.weight")->type = 4000000000u;
+    bad("which is not read");
+    good();
+    tensor("blk.0.attn_q.weight")->dims[0] = 48;
+    bad("no multiple of the 32");
+    good();
+    tensor("blk.0.ffn_gate.weight")->dims[0] = 48;
+    bad("gate_proj");
+    good();
+    tensor("blk.0.attn_q.weight")->dims[1] = 64;
+    bad("q_proj");
+    good();
+    tensor("blk.0.attn_q.weight")->dims[1] = 31;
+    bad("cannot share");
+    good();
+    tensor("token_embd.weight")->rank = 0;
+    bad("0 dimensions");
+    good();
+    tensor("token_embd.weight")->rank = 5;
+    bad("5 dimensions");
+    good();
+    tensor("blk.0.attn_norm.weight")->type = TSR_GGUF_T_Q8_0;
+    bad("quantized vector");
+    good();
+    (void)place();
+    m.keep_offsets = true;
+    tensor("blk.0.attn_k.weight")->offset += 32;
+    bad("is wanted");
+    good();
+    (void)place();
+    m.keep_offsets = true;
+    tensor("blk.0.attn_k.weight")->offset = UINT64_MAX - 31;
+    bad("is wanted");
+    good();
+    m.cut = 33;
+    bad("cut off");
+}
+
+/* Sizes that overflow: the file is made by hand, since its data cannot be. */
+static void huge(void **state)
+{
+    static struct file f;
+    struct tsr_errbuf  e = TSR_ERRBUF(e);
+    struct tsr_gguf    g;
+    bool               more;
+    (void)state;
+    static const uint64_t dims[][2] = {
+        { UINT64_C(1) << 62, 4 }, { UINT64_C(1) << 40, UINT64_C(1) << 40 }, { 0, 4 }, { 4, 0 }
+    };
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        good();
+        (void)place();
+        m.tensors[0].dims[0] = dims[i][0];
+        m.tensors[0].dims[1] = dims[i][1];
+        header(&f);
+        assert_int_equal(tsr_gguf_parse(&g, "f", f.b, f.n, UINT64_C(1) << 40, &more, &e.err),
+                         TSR_E_INPUT);
+        assert_non_null(strstr(e.text, "token_embd.weight"));
+        tsr_gguf_close(&g);
+    }
+}
+
+/* Scales that are no numbers, and a block scale that stands for none. */
+static void values(void **state)
+{
+    static const struct {
+        const char *tensor;
+        uint64_t    byte; /* of it */
+        uint8_t     value;
+    } cases[] = {
+        { "blk.0.attn_q.weight", 1, 0x7c },      /* F16 infinity */
+        { "blk.0.attn_k.weight", 34 + 1, 0x7c }, /* in the second row */
+        { "blk.0.attn_v.weight", 3, 0xfc },      /* a minimum, widened */
+        { "blk.0.attn_output.weight", 17, 255 }, { "blk.0.ffn_down.weight", 1, 0x7e },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        good();
+        (void)place();
+        make(tensor(cases[i].tensor)->offset + cases[i].byte, cases[i].value);
+        refused(path, cases[i].tensor);
+        refused(path, "damaged");
+    }
+}
+
+/* Every length and every changed byte of a header is read or refused, and nothing else. */
+static void any_header(void **state)
+{
+    static struct file f;
+    (void)state;
+    good();
+    uint64_t data = place();
+    header(&f);
+    for (size_t n = 0; n < f.n + 8; n++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        struct tsr_gguf   g;
+        bool              more;
+        size_t            bytes = n < f.n ? n : f.n;
+        tsr_status        st = tsr_gguf_parse(&g, "f", f.b, bytes, bytes, &more, &e.err);
+        assert_int_equal(st, TSR_E_INPUT);
+        assert_false(more);
+        tsr_gguf_close(&g);
+    }
+    for (size_t i = 0; i < f.n * 8; i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        struct tsr_gguf   g;
+        bool              more;
+        char             *text = NULL;
+        uint64_t          len;
+        f.b[i / 8] ^= (unsigned char)(1u << i % 8);
+        tsr_status st = tsr_gguf_parse(&g, "f", f.b, f.n, f.n + data, &more, &e.err);
+        assert_true(st == TSR_OK || st == TSR_E_INPUT);
+        if (st == TSR_OK && !more) {
+            st = tsr_gguf_config(&g, &text, &len, &e.err);
+            assert_true(st == TSR_OK || st == TSR_E_INPUT);
+            free(text);
+        }
+        tsr_gguf_close(&g);
+        f.b[i / 8] ^= (unsigned char)(1u << i % 8);
+    }
+}
+
+static void tokenizers(void **state)
+{
+    static const struct {
+        const char *model, *pre, *part;
+    } cases[] = { { NULL, NULL, "\"tokenizer.ggml.model\" is missing" },
+                  { "bert", NULL, "\"bert\" is not supported" },
+                  { "llama", NULL, "\"tokenizer.ggml.tokens\" is missing" },
+                  { "gpt2", NULL, "is missing, so it is not known" },
+                  { "gpt2", "kimi-k2", "\"kimi-k2\", so it is not known" },
+                  { "gpt2", "qwen2", "\"tokenizer.ggml.tokens\" is missing" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_errbuf     e = TSR_ERRBUF(e);
+        struct tsr_tokenizer *t = NULL;
+        good();
+        if (cases[i].model)
+            add_key("tokenizer.ggml.model", TSR_GGUF_STRING, 0, cases[i].model);
+        if (cases[i].pre)
+            add_key("tokenizer.ggml.pre", TSR_GGUF_STRING, 0, cases[i].pre);
+        make(UINT64_MAX, 0);
+        assert_int_equal(tsr_tokenizer_there(path), cases[i].model != NULL);
+        assert_int_equal(tsr_tokenizer_load(&t, path, &e.err), TSR_E_INPUT);
+        if (!strstr(e.text, cases[i].part))
+            fail_msg("\"%s\" does not say \"%s\"", e.text, cases[i].part);
+    }
+}
+
+static void no_file(void **state)
+{
+    (void)state;
+    refused("/dev/null", "no folder and no GGUF file");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fputs("GGML", f) >= 0, 1);
+    assert_int_equal(fclose(f), 0);
+    refused(path, "no folder and no GGUF file");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_good_one_loads),
+        cmocka_unit_test(headers),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(huge),
+        cmocka_unit_test(values),
+        cmocka_unit_test(any_header),
+        cmocka_unit_test(tokenizers),
+        cmocka_unit_test(no_file),
+    };
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return 1;
+    (void)close(fd);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)unlink(path);
+    return failed;
+}
