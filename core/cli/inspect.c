@@ -4,11 +4,10 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config/config.h"
-#include "model/gguf.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
 #include "plugin/spec.h"
-#include "quant/packed_model.h"
+#include "quant/quant.h"
 #include "tessera/backend.h"
 
 #include <stdlib.h>
@@ -162,9 +161,7 @@ tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
     if (ok && m->packed)
-        ok = json_object_set_new(j, "packed",
-                                 json_string(tsr_gguf_is(m->path) ? "GGUF" : TSR_PACKED_FORMAT)) ==
-             0;
+        ok = json_object_set_new(j, "packed", json_string(m->packed_as)) == 0;
     json_decref(shapes);
     tsr_model_destroy(m);
     *out = j;

@@ -71,6 +71,7 @@ struct tsr_config {
     const struct tsr_arch *arch;
     struct tsr_hparams     hp;
     uint32_t               has;
+    json_t                *quantization; /* quantization_config, or NULL; owned */
 };
 
 const struct tsr_arch *tsr_arch_table(uint32_t *n);

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_CAP (TSR_ST_MAX_NAME + 1)
+#define NAME_CAP TSR_BIND_NAME
 
-static tsr_status full_name(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                            const char *suffix, char name[NAME_CAP])
+tsr_status tsr_bind_name(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                         const char *suffix, char name[NAME_CAP])
 {
     const char *hash = strchr(r->name, '#');
     const char *prefix = r->bare ? "" : b->prefix;
@@ -104,7 +104,7 @@ static tsr_status plan_floats(struct tsr_binding *b, const struct tsr_role *r, u
 {
     char               name[NAME_CAP];
     struct tsr_stored *e;
-    TSR_TRY(full_name(b, r, layer, suffix, name));
+    TSR_TRY(tsr_bind_name(b, r, layer, suffix, name));
     TSR_TRY(find(b, name, 1, &n, &e));
     *at = b->floats;
     if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
@@ -127,7 +127,7 @@ static tsr_status plan_matrix(struct tsr_binding *b, const struct tsr_role *r, u
     char               name[NAME_CAP];
     struct tsr_stored *e;
     const uint64_t     shape[2] = { rows, cols };
-    TSR_TRY(full_name(b, r, layer, ".weight", name));
+    TSR_TRY(tsr_bind_name(b, r, layer, ".weight", name));
     TSR_TRY(find(b, name, 2, shape, &e));
     bool      layered = is_layered(b, r);
     uint64_t *total = layered ? &b->layer_bytes[layer] : &b->bytes;
@@ -188,7 +188,7 @@ static const struct tsr_packed *packed_of(const struct tsr_binding *b, uint64_t 
 static tsr_status leave(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
 {
     char name[NAME_CAP];
-    TSR_TRY(full_name(b, r, layer, ".weight", name));
+    TSR_TRY(tsr_bind_name(b, r, layer, ".weight", name));
     struct tsr_stored *e = b->spare ? tsr_shards_find(b->shards, name) : NULL;
     if (e)
         e->used = true;
@@ -200,7 +200,7 @@ static tsr_status set_floats(struct tsr_binding *b, const float **p, uint64_t at
     return add_patch(b, (struct tsr_patch){ .floats = p, .at = at });
 }
 
-static bool holds(const struct tsr_binding *b, uint32_t needs)
+bool tsr_bind_holds(const struct tsr_binding *b, uint32_t needs)
 {
     return (needs & ~b->config->has) == 0;
 }
@@ -222,7 +222,7 @@ static tsr_status bind_fused(struct tsr_binding *b, const struct tsr_role *r, ui
     struct tsr_layer *l = &b->model->layers[layer];
     uint64_t          total = 0, at = 0, bias_at = 0;
     uint32_t          dtype = 0;
-    bool              bias = holds(b, r->bias), packed = true;
+    bool              bias = tsr_bind_holds(b, r->bias), packed = true;
     for (unsigned i = 0; i < n; i++) {
         total += rows[i];
         packed = packed && packed_of(b, layer, ids[i]);
@@ -252,22 +252,22 @@ static tsr_status bind_norm(struct tsr_binding *b, const struct tsr_role *r, uin
                             struct tsr_norm *norm)
 {
     uint64_t at;
-    if (!holds(b, r->weight & ~TSR_HAS_AFFINE))
+    if (!tsr_bind_holds(b, r->weight & ~TSR_HAS_AFFINE))
         return TSR_OK;
-    if (!holds(b, r->weight)) { /* normalised, but without gain and bias: 1 and 0 */
+    if (!tsr_bind_holds(b, r->weight)) { /* normalised, but without gain and bias: 1 and 0 */
         TSR_TRY(set_floats(b, &norm->gain, b->ones));
         return set_floats(b, &norm->bias, b->zeros);
     }
     TSR_TRY(plan_floats(b, r, layer, ".weight", b->config->hp.hidden, false, &at));
     TSR_TRY(set_floats(b, &norm->gain, at));
-    if (!holds(b, r->bias))
+    if (!tsr_bind_holds(b, r->bias))
         return TSR_OK;
     TSR_TRY(plan_floats(b, r, layer, ".bias", b->config->hp.hidden, false, &at));
     return set_floats(b, &norm->bias, at);
 }
 
-static void linear_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
-                         uint64_t *cols)
+void tsr_bind_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
+                    uint64_t *cols)
 {
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
     *rows = id == TSR_Q                     ? q
@@ -282,14 +282,14 @@ static tsr_status bind_linear(struct tsr_binding *b, const struct tsr_role *r, u
     struct tsr_linear       *lin = &b->model->layers[layer].lin[r->lin];
     const struct tsr_packed *p = packed_of(b, layer, r->lin);
     uint64_t                 rows, cols, at;
-    linear_shape(&b->config->hp, r->lin, &rows, &cols);
+    tsr_bind_shape(&b->config->hp, r->lin, &rows, &cols);
     if (p) {
         TSR_TRY(set_packed(b, &lin->w, p, rows, cols));
         TSR_TRY(leave(b, r, layer));
     } else {
         TSR_TRY(bind_matrix(b, r, layer, &lin->w, rows, cols));
     }
-    if (!holds(b, r->bias))
+    if (!tsr_bind_holds(b, r->bias))
         return TSR_OK;
     TSR_TRY(plan_floats(b, r, layer, ".bias", rows, false, &at));
     return set_floats(b, &lin->bias, at);
@@ -319,7 +319,7 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
     default:
         break;
     }
-    if (!holds(b, r->weight))
+    if (!tsr_bind_holds(b, r->weight))
         return TSR_OK;
     switch (r->part) {
     case TSR_PART_EMBED:
@@ -341,7 +341,7 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
     case TSR_PART_QKV_ROWS:
     case TSR_PART_QKV_HEADS:
         for (unsigned i = 0; i < 3; i++)
-            linear_shape(hp, qkv[i], &rows[i], &cols);
+            tsr_bind_shape(hp, qkv[i], &rows[i], &cols);
         return bind_fused(b, r, layer, qkv, rows, 3, hp->hidden, r->part == TSR_PART_QKV_HEADS);
     case TSR_PART_GATE_UP_ROWS:
         rows[0] = rows[1] = hp->ffn;
@@ -376,13 +376,13 @@ static tsr_status bind_tied_head(struct tsr_binding *b)
 }
 
 /* The first prefix under which the embedding exists. */
-static void choose_prefix(struct tsr_binding *b)
+void tsr_bind_prefix(struct tsr_binding *b)
 {
     const struct tsr_arch *a = b->config->arch;
     char                   name[NAME_CAP];
     for (unsigned i = 0; i < 2; i++) {
         b->prefix = a->prefixes[i];
-        if (full_name(b, &a->roles[0], 0, ".weight", name) == TSR_OK &&
+        if (tsr_bind_name(b, &a->roles[0], 0, ".weight", name) == TSR_OK &&
             tsr_shards_find(b->shards, name))
             return;
     }
@@ -404,7 +404,7 @@ static tsr_status check_unused(struct tsr_binding *b)
 {
     for (uint64_t i = 0; i < b->shards->n; i++) {
         const struct tsr_stored *e = &b->shards->tensors[i];
-        if (!e->used && !is_ignored(b, e->t->name))
+        if (!e->used && !e->imported && !is_ignored(b, e->t->name))
             return tsr_fail(
                 b->err, TSR_E_INPUT,
                 "%s: tensor \"%.200s\" is unknown: a %s model has none of that name as %s "
@@ -417,7 +417,7 @@ static tsr_status check_unused(struct tsr_binding *b)
 tsr_status tsr_bind(struct tsr_binding *b)
 {
     const struct tsr_arch *a = b->config->arch;
-    choose_prefix(b);
+    tsr_bind_prefix(b);
     if (!(b->config->has & TSR_HAS_AFFINE)) {
         uint64_t n = (b->config->hp.hidden + 15) / 16 * 16;
         b->ones = 0;

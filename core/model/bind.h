@@ -49,6 +49,17 @@ struct tsr_binding {
     struct tsr_err           *err;
 };
 
+#define TSR_BIND_NAME (TSR_ST_MAX_NAME + 1)
+
+/* What importers ask for before anything is bound: the prefix under which the names stand, the
+ * name of a role's tensor, whether this config has it, the shape of a linear. */
+void       tsr_bind_prefix(struct tsr_binding *b);
+tsr_status tsr_bind_name(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
+                         const char *suffix, char name[TSR_BIND_NAME]);
+bool       tsr_bind_holds(const struct tsr_binding *b, uint32_t needs);
+void       tsr_bind_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
+                          uint64_t *cols);
+
 /* Plans the whole model; m->layers exists.  Free with tsr_binding_free(). */
 tsr_status tsr_bind(struct tsr_binding *b);
 void       tsr_binding_free(struct tsr_binding *b);

@@ -46,17 +46,16 @@ static tsr_status find_arch(const struct tsr_config_source *s, const struct tsr_
                     name ? "architecture" : "model_type", name ? name : type, known);
 }
 
-static tsr_status refuse_quantized(const struct tsr_config_source *s)
+static tsr_status keep_quantization(const struct tsr_config_source *s, struct tsr_config *c)
 {
-    const json_t *q = json_object_get(s->json, "quantization_config");
+    json_t *q = json_object_get(s->json, "quantization_config");
     if (!q || json_is_null(q))
         return TSR_OK;
-    const json_t *method = json_object_get(q, "quant_method");
-    return tsr_fail(
-        s->err, TSR_E_INPUT,
-        "%s: \"quantization_config\" (%.40s): the checkpoint is quantized already, which "
-        "is not supported; use the original model's folder and quantize it here",
-        s->name, json_is_string(method) ? json_string_value(method) : "no method named");
+    if (!json_is_object(q))
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: \"quantization_config\" is not an object",
+                        s->name);
+    c->quantization = json_incref(q);
+    return TSR_OK;
 }
 
 /* An id, a list of ids, or null.  present tells null and absent apart from a value. */
@@ -102,7 +101,7 @@ static tsr_status parse(const struct tsr_config_source *s, struct tsr_config *c)
     if (!json_is_object(s->json))
         return tsr_fail(s->err, TSR_E_INPUT, "%s: is not a JSON object", s->name);
     TSR_TRY(find_arch(s, &c->arch));
-    TSR_TRY(refuse_quantized(s));
+    TSR_TRY(keep_quantization(s, c));
     struct tsr_hparams *hp = &c->hp;
     hp->tied = c->arch->def.tied;
     hp->embed_scale = hp->logit_scale = 1.0f;
@@ -151,5 +150,6 @@ void tsr_config_free(struct tsr_config *c)
     free(c->hp.window);
     free(c->hp.rope.short_factor);
     free(c->hp.rope.long_factor);
+    json_decref(c->quantization);
     memset(c, 0, sizeof *c);
 }

@@ -210,7 +210,7 @@ tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overl
     struct tsr_model_storage *s = m->storage;
     if (!s || s->shards.n_files == 0)
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
-    struct tsr_config view = { s->arch, m->hp, s->has };
+    struct tsr_config view = { s->arch, m->hp, s->has, NULL };
     struct tsr_model  scratch = *m; /* takes the plan's pointers in place of m */
     scratch.layers = tsr_new(m->hp.layers, sizeof *scratch.layers);
     if (!scratch.layers)

@@ -2,8 +2,8 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/bind.h"
 #include "model/gguf.h"
+#include "model/import.h"
 #include "quant/packed_model.h"
 
 #include <stdlib.h>
@@ -111,23 +111,27 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const ch
     if (g) {
         TSR_TRY(tsr_gguf_shards(&s->shards, g, m->family, &m->hp, err));
         TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash, err));
+        m->packed_as = m->packed ? "GGUF" : NULL;
     } else if (s->is_packed) {
         TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS, s->kept, s->index, err));
         TSR_TRY(tsr_shards_open_file(&s->shards, folder, TSR_PACKED_KEPT, err));
+        m->packed_as = TSR_PACKED_FORMAT;
     } else {
         TSR_TRY(tsr_shards_open(&s->shards, folder, err));
     }
-    if (m->packed && how == STREAMED)
-        how = WHOLE;
-    struct tsr_config  view = { c->arch, m->hp, c->has };
+    struct tsr_config  view = { c->arch, m->hp, c->has, c->quantization };
     struct tsr_binding b = { .config = &view,
                              .shards = &s->shards,
                              .model = m,
                              .folder = folder,
                              .says = g ? "its metadata" : "config.json",
-                             .packed = m->packed,
                              .spare = g != NULL,
                              .err = err };
+    if (!g && !s->is_packed)
+        TSR_TRY(tsr_import_model(&b, hash, how == HEADERS));
+    if (m->packed && how == STREAMED) /* packed weights are in memory whole */
+        how = WHOLE;
+    b.packed = m->packed;
     if (how == STREAMED && !(b.layer_bytes = tsr_new(m->hp.layers, sizeof *b.layer_bytes)))
         return tsr_fail_nomem(err, m->hp.layers * sizeof *b.layer_bytes, "layers");
     tsr_status st = read_parts(&b, hash, how);
@@ -197,7 +201,7 @@ static tsr_status load(struct tsr_model *m, const char *folder, enum residence h
         st = load_parts(m, &c, folder, NULL, hash, how, err);
     tsr_config_free(&c);
     tsr_hasher_finish(hash, m->hash);
-    return st == TSR_OK && m->packed ? check_packed(m, how, err) : st;
+    return st == TSR_OK && m->storage->is_packed ? check_packed(m, how, err) : st;
 }
 
 static tsr_status load_as(struct tsr_model **out, const char *path, enum residence how,

@@ -95,8 +95,10 @@ struct tsr_model {
     struct tsr_layer         *layers;
     uint64_t                  parameters, bytes; /* as stored; tied tensors once */
     char                      hash[48];          /* over config.json and every weight byte */
-    struct tsr_overlay       *packed;  /* of a tessera.packed/1 folder, else NULL; owned */
-    struct tsr_model_storage *storage; /* owns all of the above */
+    struct tsr_overlay       *packed;    /* of a tessera.packed/1 folder or of a checkpoint that
+                                          another program quantized, else NULL; owned */
+    const char               *packed_as; /* "tessera.packed/1", "gptq", ...; NULL: none packed */
+    struct tsr_model_storage *storage;   /* owns all of the above */
 };
 
 /* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), a GGUF file, or

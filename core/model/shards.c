@@ -133,7 +133,7 @@ static tsr_status merge(struct tsr_shards *s, struct tsr_err *err)
         return tsr_fail_nomem(err, n * sizeof *s->tensors, "the list of tensors");
     for (uint32_t i = 0; i < s->n_files; i++)
         for (uint64_t k = 0; k < s->files[i].n; k++)
-            s->tensors[at++] = (struct tsr_stored){ &s->files[i].tensors[k], i, false };
+            s->tensors[at++] = (struct tsr_stored){ .t = &s->files[i].tensors[k], .file = i };
     s->n = n;
     if (n)
         qsort(s->tensors, n, sizeof *s->tensors, by_name);

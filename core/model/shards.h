@@ -12,6 +12,7 @@ struct tsr_stored {
     const struct tsr_st_tensor *t;
     uint32_t                    file;
     bool                        used;
+    bool                        imported; /* became packed weights (import.h) */
 };
 
 struct tsr_shards {

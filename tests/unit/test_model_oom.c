@@ -12,7 +12,8 @@
 
 #include <cmocka.h>
 
-#define GOLDEN TSR_SOURCE_ROOT "/tests/golden/models/"
+#define GOLDEN      TSR_SOURCE_ROOT "/tests/golden/models/"
+#define CHECKPOINTS TSR_SOURCE_ROOT "/tests/golden/checkpoints/"
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -118,6 +119,9 @@ static void test_load(void **state)
         sweep("@demo");
         sweep_tokenizer(GOLDEN "../gguf/spm-plain.gguf");
         sweep_tokenizer(GOLDEN "../gguf/llama3.gguf");
+        sweep(CHECKPOINTS "gptq4-v1-asym-zero0");
+        sweep(CHECKPOINTS "bnb-nf4"); /* packed and widened */
+        sweep(CHECKPOINTS "ct-nvfp4");
     }
 }
 

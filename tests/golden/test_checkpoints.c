@@ -1,0 +1,288 @@
+/* Checkpoints that other programs quantized (checkpoints/README.md): they load, their weights are
+ * those of their writer's own dequantizer, they run packed where a layout of ours holds them, and
+ * their logits are as recorded. */
+#include "golden.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "model/import.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CHECKPOINTS TSR_SOURCE_ROOT "/tests/golden/checkpoints/"
+
+/* F32 in another order of additions: the recorded logits repeat to 7e-6 in F64, and ours differ
+ * from the recorded ones by up to 2e-5. */
+#define TOLERANCE 2e-4
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != TSR_OK)                                                                      \
+            fail_msg("%s: %s: %s", name, #call, e.text);                                           \
+    } while (0)
+
+/* What a linear became: what stands in the table is tsr_format_name(), or "" for stored as is. */
+struct expectation {
+    const char *folder, *q, *o; /* formats of layer 0's q_proj and o_proj */
+    uint64_t    group;          /* of q_proj */
+    uint32_t    scales;         /* dtype, int only */
+    bool        stored_zero;
+    const char *logits; /* in expected.safetensors */
+    double      rows;   /* how far dequantized rows may be off, as a part of the value; 0: equal */
+};
+static const struct expectation table[] = {
+    { "gptq2-g64", "tessera.int/1 with 2 bits", NULL, 64, TSR_F16, false, "logits", 0 },
+    { "gptq3-g128", "tessera.int/1 with 3 bits", NULL, 0, TSR_F16, false, "logits", 0 },
+    { "gptq4-g128", "tessera.int/1 with 4 bits", NULL, 0, TSR_F16, false, "logits", 0 },
+    /* the inputs of q_proj are one group, in whatever order; those of o_proj are in order too */
+    { "gptq4-g128-actorder", "tessera.int/1 with 4 bits", "?", 0, TSR_F16, false, "logits", 0 },
+    { "gptq4-v1-asym-g32", "tessera.int/1 with 4 bits", NULL, 32, TSR_F16, true, "logits", 0 },
+    { "gptq4-v1-asym-zero0", "tessera.int/1 with 4 bits", NULL, 32, TSR_F16, true, "logits", 0 },
+    { "gptq4-v2-asym-g64", "tessera.int/1 with 4 bits", NULL, 64, TSR_F16, true, "logits", 0 },
+    { "gptq8-g32", "tessera.int/1 with 8 bits", NULL, 32, TSR_F16, false, "logits", 0 },
+    { "awq4-g128-gptqmodel", "tessera.int/1 with 4 bits", NULL, 0, TSR_F16, true, "logits", 0 },
+    { "awq4-g64-autoawq", "tessera.int/1 with 4 bits", NULL, 64, TSR_F16, true, "logits", 0 },
+    /* the package multiplies by 1/127 after the row's maximum, we divide that before: two roundings
+     * against two, each half an ulp */
+    { "bnb-int8", "tessera.int/1 with 8 bits", NULL, 0, TSR_F32, false, "logits_definition",
+      4 * 0x1p-24 },
+    /* a row of 64 is a block; one of 128 is two */
+    { "bnb-nf4", "tessera.lut/1 with 4 bits", "tessera.float/1 F32", 0, 0, false, "logits", 0 },
+    { "ct-fp8-channel", "tessera.lut/1 with 8 bits", NULL, 0, 0, false, "logits", 0 },
+    { "ct-mxfp4", "tessera.mx/1 with fp4_e2m1", NULL, 32, 0, false, "logits", 0 },
+    /* the package rounds the weights to BF16 */
+    { "ct-nvfp4", "tessera.int/1 with 5 bits", NULL, 16, TSR_F32, false, "logits_definition",
+      0x1p-8 },
+    { "ct-w3a16-g32", "tessera.int/1 with 3 bits", NULL, 32, TSR_F16, false, "logits", 0 },
+    { "ct-w4a16-g128-sym", "tessera.int/1 with 4 bits", NULL, 0, TSR_F32, false, "logits", 0 },
+    { "ct-w4a16-g64-actorder", "tessera.float/1 F32", NULL, 0, 0, false, "logits", 0 },
+    { "ct-w4a16-g64-asym", "tessera.int/1 with 4 bits", NULL, 64, TSR_F16, true, "logits", 0 },
+    { "ct-w8a8-int-channel", "tessera.int/1 with 8 bits", NULL, 0, TSR_F32, false, "logits", 0 },
+    { "hf-bf16-sharded", "", NULL, 0, 0, false, "logits", 0 },
+    { "hf-f16", "", NULL, 0, 0, false, "logits", 0 },
+};
+
+struct recorded {
+    struct tsr_st st;
+    uint32_t     *prompt;
+    uint64_t      n;
+};
+
+static float *floats(const struct recorded *c, const char *name, const char *tensor, uint64_t n)
+{
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    const struct tsr_st_tensor *t = tsr_st_find(&c->st, tensor);
+    float                      *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    if (!t || t->end - t->begin != n * sizeof *v)
+        fail_msg("%s: no %s of %d floats is recorded", name, tensor, (int)n);
+    OK(tsr_st_read(&c->st, t, v, &e.err));
+    return v;
+}
+
+static void read_recorded(struct recorded *c, const char *name)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              path[512];
+    json_t           *root = NULL;
+    (void)snprintf(path, sizeof path, CHECKPOINTS "%s/expected.safetensors", name);
+    OK(tsr_st_open(&c->st, path, &e.err));
+    (void)snprintf(path, sizeof path, CHECKPOINTS "%s/case.json", name);
+    OK(tsr_json_load(&root, path, 1 << 20, 16, &e.err));
+    const json_t *ids = json_object_get(root, "prompt");
+    c->n = json_array_size(ids);
+    c->prompt = calloc(c->n + 1, sizeof *c->prompt);
+    assert_non_null(c->prompt);
+    for (uint64_t i = 0; i < c->n; i++)
+        c->prompt[i] = (uint32_t)json_integer_value(json_array_get(ids, i));
+    json_decref(root);
+}
+
+static void recorded_free(struct recorded *c)
+{
+    tsr_st_close(&c->st);
+    free(c->prompt);
+}
+
+static void compare_logits(const char *name, const float *got, const float *want, uint64_t n,
+                           uint64_t vocab)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t best = 0, second = 1, ours = 0;
+        for (uint64_t k = 0; k < vocab; k++) {
+            double off = fabs((double)got[i * vocab + k] - (double)want[i * vocab + k]);
+            if (!(off <= TOLERANCE))
+                fail_msg("%s: position %d, id %d is %.9g, recorded %.9g", name, (int)i, (int)k,
+                         (double)got[i * vocab + k], (double)want[i * vocab + k]);
+            ours = got[i * vocab + k] > got[i * vocab + ours] ? k : ours;
+            best = want[i * vocab + k] > want[i * vocab + best] ? k : best;
+        }
+        second = best == 0;
+        for (uint64_t k = 0; k < vocab; k++)
+            if (k != best && want[i * vocab + k] > want[i * vocab + second])
+                second = k;
+        if (want[i * vocab + best] - want[i * vocab + second] > 2 * TOLERANCE)
+            assert_int_equal(ours, best);
+    }
+}
+
+/* The first 8 rows of one matrix as its writer dequantizes it. */
+static void compare_rows(const struct tsr_packed *p, const struct recorded *c,
+                         const struct expectation *x)
+{
+    const char       *name = x->folder;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    uint64_t          n = 8 * p->cols;
+    float            *got = malloc(n * sizeof *got);
+    float *want = floats(c, name, "dequant_rows_0_to_7.model.layers.0.self_attn.k_proj.weight", n);
+    assert_non_null(got);
+    OK(tsr_packed_dequantize(p, NULL, 0, 8, got, &e.err));
+    for (uint64_t i = 0; i < n; i++) {
+        double off = fabs((double)got[i] - (double)want[i]);
+        if (!(off <= x->rows * fabs((double)want[i])))
+            fail_msg("%s: k_proj row %d column %d is %.9g, its writer says %.9g", name,
+                     (int)(i / p->cols), (int)(i % p->cols), (double)got[i], (double)want[i]);
+    }
+    free(got);
+    free(want);
+}
+
+static void check_format(const char *name, const struct tsr_packed *p, const char *want)
+{
+    char format[64] = "";
+    if (strcmp(want, "?") == 0)
+        return;
+    if (p)
+        tsr_format_name(&p->format, format, sizeof format);
+    assert_true((p != NULL) == (*want != '\0'));
+    if (strcmp(format, want) != 0)
+        fail_msg("%s: stored as %s, not %s", name, format, want);
+}
+
+static void check_formats(const struct tsr_model *m, const struct expectation *x)
+{
+    const struct tsr_packed *q = m->packed ? m->packed->lin[0][TSR_Q] : NULL;
+    check_format(x->folder, q, x->q);
+    check_format(x->folder, m->packed ? m->packed->lin[0][TSR_O] : NULL, x->o ? x->o : x->q);
+    assert_true((m->packed_as != NULL) == (q != NULL));
+    if (!q)
+        return;
+    assert_int_equal(q->format.group, x->group);
+    assert_int_equal(q->format.zero, x->stored_zero ? TSR_ZERO_STORED : TSR_ZERO_MID);
+    if (strcmp(q->format.id, TSR_FORMAT_INT) == 0)
+        assert_int_equal(q->format.scale_dtype, x->scales);
+}
+
+/* Headers alone say the same formats and sizes. */
+static void check_headers(const char *name, const struct tsr_model *m, const char *path)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *h = NULL;
+    OK(tsr_model_load(&h, path, true, &e.err));
+    assert_int_equal(h->parameters, m->parameters);
+    assert_int_equal(h->bytes, m->bytes);
+    for (uint64_t l = 0; m->packed && l < m->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_packed *a = m->packed->lin[l][i], *b = h->packed->lin[l][i];
+            assert_null(b->codes);
+            assert_string_equal(a->format.id, b->format.id);
+            assert_int_equal(a->format.bits, b->format.bits);
+            assert_int_equal(a->format.group, b->format.group);
+            assert_int_equal(a->format.zero, b->format.zero);
+            assert_int_equal(a->code_stride, b->code_stride);
+            assert_int_equal(a->meta_stride, b->meta_stride);
+        }
+    tsr_model_destroy(h);
+}
+
+static void check(struct tsr_registry *r, const struct expectation *x)
+{
+    const char       *name = x->folder;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *m = NULL;
+    struct recorded   c = { 0 };
+    char              path[512];
+    (void)snprintf(path, sizeof path, CHECKPOINTS "%s", name);
+    read_recorded(&c, name);
+    OK(tsr_model_load(&m, path, false, &e.err));
+    check_formats(m, x);
+    if (m->packed)
+        compare_rows(m->packed->lin[0][TSR_K], &c, x);
+    check_headers(name, m, path);
+    struct tsr_engine_options opt = { .backend = "cpu" };
+    struct tsr_engine        *engine = golden_engine(r, m, NULL, opt);
+    float                    *want = floats(&c, name, x->logits, c.n * m->hp.vocab);
+    float                    *got = golden_forward(engine, c.prompt, c.n, false);
+    compare_logits(name, got, want, c.n, m->hp.vocab);
+    free(got);
+    free(want);
+    tsr_engine_destroy(engine);
+    tsr_model_destroy(m);
+    recorded_free(&c);
+}
+
+static void checkpoints_as_recorded(void **state)
+{
+    struct tsr_pool     *pool = NULL;
+    struct tsr_registry *r = golden_registry(2, NULL, &pool);
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        check(r, &table[i]);
+    golden_registry_close(r, pool);
+}
+
+/* gpt-oss: tensors without a model, experts one below the other. */
+static void gpt_oss_tensors(void **state)
+{
+    static const struct {
+        const char *tensor;
+        uint64_t    rows, cols;
+    } all[] = { { "model.layers.0.mlp.experts.down_proj", 48, 96 },
+                { "model.layers.0.mlp.experts.gate_up_proj", 192, 64 },
+                { "model.layers.1.mlp.experts.down_proj", 16, 64 } };
+    const char       *name = "mxfp4-gptoss-tensors";
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_shards shards;
+    struct tsr_import im;
+    struct recorded   c = { 0 };
+    json_t           *config = json_pack("{s:s}", "quant_method", "mxfp4");
+    (void)state;
+    read_recorded(&c, name);
+    OK(tsr_shards_open_file(&shards, CHECKPOINTS "mxfp4-gptoss-tensors", "model.safetensors",
+                            &e.err));
+    OK(tsr_import_open(&im, config, name, &shards, &e.err));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        uint64_t           n = all[i].rows * all[i].cols;
+        struct tsr_packed *p = NULL;
+        float             *got = malloc(n * sizeof *got);
+        float             *want = floats(&c, name, all[i].tensor, n);
+        assert_non_null(got);
+        OK(tsr_import_linear(&im, all[i].tensor, all[i].rows, all[i].cols, &p));
+        assert_non_null(p);
+        check_format(name, p, "tessera.mx/1 with fp4_e2m1");
+        OK(tsr_packed_dequantize(p, NULL, 0, p->rows, got, &e.err));
+        for (uint64_t k = 0; k < n; k++)
+            assert_true(got[k] == want[k]);
+        tsr_packed_destroy(p);
+        free(got);
+        free(want);
+    }
+    tsr_import_close(&im);
+    tsr_shards_close(&shards);
+    json_decref(config);
+    recorded_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(checkpoints_as_recorded),
+                                        cmocka_unit_test(gpt_oss_tensors) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/* Every family with quantized linears: fused ones are cut as dense ones are, names and prefixes are
+ * found, biases of zeros that the family does not have are left.  Each golden model is written twice:
+ * as a compressed-tensors int8 checkpoint, and with what that means as dense weights. */
+#include "golden.h"
+
+#include "base/f16.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "model/shards.h"
+
+#include <ftw.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MODELS TSR_SOURCE_ROOT "/tests/golden/models/"
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != TSR_OK)                                                                      \
+            fail_msg("%s: %s: %s", name, #call, e.text);                                           \
+    } while (0)
+
+static const char config[] = "{\"quant_method\":\"compressed-tensors\",\"quantization_status\":"
+                             "\"compressed\",\"config_groups\":{\"a\":{\"targets\":[\"Linear\"],"
+                             "\"weights\":{\"num_bits\":8,\"strategy\":\"channel\"}}}}";
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *w)
+{
+    (void)st;
+    (void)flag;
+    (void)w;
+    return remove(path);
+}
+
+static bool is_linear(const struct tsr_st_tensor *t)
+{
+    return t->rank == 2 && (strstr(t->name, "layers.") || strstr(t->name, "h.")) &&
+           !strstr(t->name, "embed") && !strstr(t->name, "lm_head");
+}
+
+/* "x.weight" -> "x.SUFFIX" */
+static const char *beside(const char *weight, const char *suffix)
+{
+    static char buf[TSR_ST_MAX_NAME + 64];
+    (void)snprintf(buf, sizeof buf, "%.*s%s", (int)(strlen(weight) - strlen("weight")), weight,
+                   suffix);
+    return buf;
+}
+
+struct both {
+    struct tsr_st_out *quantized, *dense;
+};
+
+/* Codes and scales of a row: any will do, as long as every row has others. */
+static void put_linear(struct both *b, const struct tsr_st_tensor *t, const float *w, bool bias)
+{
+    uint64_t n = t->shape[0] * t->shape[1];
+    int8_t  *q = malloc(n);
+    float   *scale = malloc(t->shape[0] * sizeof *scale), *back = malloc(n * sizeof *back);
+    assert_non_null(q);
+    assert_non_null(scale);
+    assert_non_null(back);
+    for (uint64_t r = 0; r < t->shape[0]; r++) {
+        float most = 0x1p-20f;
+        for (uint64_t k = 0; k < t->shape[1]; k++)
+            most = fmaxf(most, fabsf(w[r * t->shape[1] + k]));
+        scale[r] = most / 127;
+        for (uint64_t k = 0; k < t->shape[1]; k++) {
+            uint64_t i = r * t->shape[1] + k;
+            q[i] = (int8_t)lrintf(w[i] / scale[r]);
+            back[i] = (float)q[i] * scale[r];
+        }
+    }
+    tsr_st_put(b->quantized, q, n);
+    tsr_st_put(b->quantized, scale, t->shape[0] * sizeof *scale);
+    if (bias) {
+        memset(scale, 0, t->shape[0] * sizeof *scale);
+        tsr_st_put(b->quantized, scale, t->shape[0] * sizeof *scale);
+    }
+    tsr_st_put(b->dense, back, n * sizeof *back);
+    free(q);
+    free(scale);
+    free(back);
+}
+
+static void declare(const char *name, struct both *b, const struct tsr_st_tensor *t, bool bias)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    const uint64_t    one_each[2] = { t->shape[0], 1 };
+    uint32_t          dtype = is_linear(t) ? TSR_F32 : t->dtype;
+    OK(tsr_st_declare(b->dense, t->name, dtype, t->rank, t->shape, &e.err));
+    OK(tsr_st_declare(b->quantized, t->name, is_linear(t) ? TSR_I8 : t->dtype, t->rank, t->shape,
+                      &e.err));
+    if (is_linear(t))
+        OK(tsr_st_declare(b->quantized, beside(t->name, "weight_scale"), TSR_F32, 2, one_each,
+                          &e.err));
+    if (bias)
+        OK(tsr_st_declare(b->quantized, beside(t->name, "bias"), TSR_F32, 1, t->shape, &e.err));
+}
+
+static void put(const char *name, struct both *b, const struct tsr_shards *s,
+                const struct tsr_stored *x, bool bias)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    uint64_t          bytes = x->t->end - x->t->begin, n = bytes / tsr_dtype_size(x->t->dtype);
+    void             *raw = malloc(bytes);
+    float            *w = malloc(n * sizeof *w);
+    assert_non_null(raw);
+    assert_non_null(w);
+    OK(tsr_st_read(&s->files[x->file], x->t, raw, &e.err));
+    tsr_widen(w, raw, x->t->dtype, n);
+    if (is_linear(x->t)) {
+        put_linear(b, x->t, w, bias);
+    } else {
+        tsr_st_put(b->quantized, raw, bytes);
+        tsr_st_put(b->dense, raw, bytes);
+    }
+    free(raw);
+    free(w);
+}
+
+/* The first linear that has no bias gets one of zeros, as early writers gave to all. */
+static bool gets_bias(const struct tsr_shards *s, uint64_t i)
+{
+    for (uint64_t k = 0; k <= i; k++)
+        if (is_linear(s->tensors[k].t) &&
+            !tsr_shards_find(s, beside(s->tensors[k].t->name, "bias")))
+            return k == i;
+    return false;
+}
+
+static void write_config(const char *name, const char *folder, bool quantized)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              path[512];
+    json_t           *j = NULL, *q = json_loads(config, 0, NULL);
+    (void)snprintf(path, sizeof path, MODELS "%s/config.json", name);
+    OK(tsr_json_load(&j, path, 1 << 20, 16, &e.err));
+    assert_non_null(q);
+    if (quantized)
+        assert_int_equal(json_object_set(j, "quantization_config", q), 0);
+    (void)snprintf(path, sizeof path, "%s/config.json", folder);
+    assert_int_equal(json_dump_file(j, path, 0), 0);
+    json_decref(j);
+    json_decref(q);
+}
+
+static void write_both(const char *name, const char *quantized, const char *dense)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_shards s;
+    struct both       b = { 0 };
+    char              path[512];
+    (void)snprintf(path, sizeof path, MODELS "%s", name);
+    OK(tsr_shards_open(&s, path, &e.err));
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", quantized);
+    OK(tsr_st_create(&b.quantized, path, &e.err));
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", dense);
+    OK(tsr_st_create(&b.dense, path, &e.err));
+    for (uint64_t i = 0; i < s.n; i++)
+        declare(name, &b, s.tensors[i].t, gets_bias(&s, i));
+    OK(tsr_st_begin(b.quantized, &e.err));
+    OK(tsr_st_begin(b.dense, &e.err));
+    for (uint64_t i = 0; i < s.n; i++)
+        put(name, &b, &s, &s.tensors[i], gets_bias(&s, i));
+    OK(tsr_st_commit(b.quantized, &e.err));
+    OK(tsr_st_commit(b.dense, &e.err));
+    tsr_shards_close(&s);
+    write_config(name, quantized, true);
+    write_config(name, dense, false);
+}
+
+static void compare_linear(const char *name, const struct tsr_packed *p, const struct tsr_linear *a,
+                           const struct tsr_linear *b)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    assert_int_equal(a->w.rows, b->w.rows);
+    assert_int_equal(a->w.cols, b->w.cols);
+    assert_true((a->bias != NULL) == (b->bias != NULL));
+    assert_true((p != NULL) == (b->w.rows != 0));
+    if (!p)
+        return;
+    size_t bytes = p->rows * p->cols * sizeof(float);
+    float *got = malloc(bytes);
+    assert_non_null(got);
+    OK(tsr_packed_dequantize(p, NULL, 0, p->rows, got, &e.err));
+    if (memcmp(got, b->w.data, bytes) != 0)
+        fail_msg("%s: %s is not what was stored", name, a->w.name);
+    if (a->bias && memcmp(a->bias, b->bias, p->rows * sizeof(float)) != 0)
+        fail_msg("%s: %s has another bias", name, a->w.name);
+    free(got);
+}
+
+static void check_family(const char *name)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              quantized[] = "/tmp/tessera-import-XXXXXX";
+    char              dense[] = "/tmp/tessera-import-XXXXXX";
+    struct tsr_model *a = NULL, *b = NULL;
+    assert_non_null(mkdtemp(quantized));
+    assert_non_null(mkdtemp(dense));
+    write_both(name, quantized, dense);
+    OK(tsr_model_load(&a, quantized, false, &e.err));
+    OK(tsr_model_load(&b, dense, false, &e.err));
+    assert_non_null(a->packed);
+    assert_int_equal(a->parameters, b->parameters);
+    for (uint64_t l = 0; l < a->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++)
+            compare_linear(name, a->packed->lin[l][i], &a->layers[l].lin[i], &b->layers[l].lin[i]);
+    tsr_model_destroy(a);
+    tsr_model_destroy(b);
+    (void)nftw(quantized, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    (void)nftw(dense, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void families(void **state)
+{
+    (void)state;
+    for (size_t i = 0; golden_names[i]; i++)
+        check_family(golden_names[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(families) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
