@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "model/arch.h"
 #include "model/shards.h"
+#include "quant/packed_model.h"
 
 /* One stored tensor to read. */
 struct tsr_load {
@@ -85,6 +86,7 @@ struct tsr_model_storage {
     struct tsr_load          *loads;  /* of layers, sorted by layer */
     struct tsr_patch         *patches;
     bool                      is_packed; /* a tessera.packed/1 folder */
+    struct tsr_packed_stream  stream;    /* of one whose layers are read when they are opened */
     char                      kept[TSR_HASH_TEXT], index[TSR_HASH_TEXT];
 };
 

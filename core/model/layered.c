@@ -101,6 +101,8 @@ static tsr_status read_layer(const struct tsr_model *m, struct tsr_layer_storage
 
 tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
 {
+    if (m->storage && m->storage->stream.opens)
+        return tsr_packed_stream_open(&m->storage->stream, m->storage->folder, m, layer, err);
     if (!m->storage || !m->storage->layers)
         return TSR_OK;
     struct tsr_layer_storage *y = &m->storage->layers[layer];
@@ -119,6 +121,10 @@ tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struc
 
 void tsr_model_close_layer(const struct tsr_model *m, uint64_t layer)
 {
+    if (m->storage && m->storage->stream.opens) {
+        tsr_packed_stream_close(&m->storage->stream, m, layer);
+        return;
+    }
     if (!m->storage || !m->storage->layers)
         return;
     struct tsr_layer_storage *y = &m->storage->layers[layer];

@@ -113,7 +113,8 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const ch
         TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash, err));
         m->packed_as = m->packed ? "GGUF" : NULL;
     } else if (s->is_packed) {
-        TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS, s->kept, s->index, err));
+        TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS,
+                                      how == STREAMED ? &s->stream : NULL, s->kept, s->index, err));
         TSR_TRY(tsr_shards_open_file(&s->shards, folder, TSR_PACKED_KEPT, err));
         m->packed_as = TSR_PACKED_FORMAT;
     } else {
@@ -250,6 +251,7 @@ void tsr_model_destroy(struct tsr_model *m)
         return;
     tsr_sealed_destroy(&m->storage->sealed);
     tsr_layers_free(m->storage, m->hp.layers);
+    tsr_packed_stream_free(&m->storage->stream);
     tsr_shards_close(&m->storage->shards);
     tsr_overlay_destroy(m->packed);
     free(m->storage->floats);

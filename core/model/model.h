@@ -110,7 +110,8 @@ struct tsr_model {
 tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
                           struct tsr_err *err);
 /* The same, but the matrices of the decoder layers are read only to hash them; a layer's are in
- * memory while it is open.  A packed model is read whole.  [setup] */
+ * memory while it is open.  So are the packed weights of a tessera.packed/1
+ * folder; other packed models are read whole.  [setup] */
 tsr_status tsr_model_load_streamed(struct tsr_model **m, const char *path, struct tsr_err *err);
 void       tsr_model_destroy(struct tsr_model *m);
 

@@ -31,9 +31,22 @@ tsr_status tsr_packed_model_find(const char *folder, bool *is, struct tsr_err *e
 /* Reads index and layers into m->packed; m has hparams and the names of its linears.  Checks the
  * hash of every file that it reads.  headers_only: shapes and formats alone.  kept: hash over
  * config.json and the kept tensors that the index has; hash: of the model as a whole. */
+struct tsr_packed_stream;
 tsr_status tsr_packed_model_read(const char *folder, struct tsr_model *m, bool headers_only,
-                                 char kept[TSR_HASH_TEXT], char hash[TSR_HASH_TEXT],
-                                 struct tsr_err *err);
+                                 struct tsr_packed_stream *stream, char kept[TSR_HASH_TEXT],
+                                 char hash[TSR_HASH_TEXT], struct tsr_err *err);
+
+/* Layers that are in memory while they are open; else m->packed has their shapes and formats and
+ * no folded norms.  The head stays.  stream NULL above: all is read. */
+struct tsr_packed_stream {
+    char (*hash)[TSR_HASH_TEXT]; /* [layers] of the files */
+    uint64_t *opens;             /* [layers] */
+};
+tsr_status tsr_packed_stream_open(struct tsr_packed_stream *s, const char *folder,
+                                  const struct tsr_model *m, uint64_t layer, struct tsr_err *err);
+void       tsr_packed_stream_close(struct tsr_packed_stream *s, const struct tsr_model *m,
+                                   uint64_t layer);
+void       tsr_packed_stream_free(struct tsr_packed_stream *s);
 /* One layer's file (layer == m->hp.layers: the head's) into an overlay.  hash: what the file must
  * have, or NULL.  fingerprint: what its metadata must say, or NULL. */
 tsr_status tsr_packed_layer_read(const char *folder, const struct tsr_model *m, uint64_t layer,

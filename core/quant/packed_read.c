@@ -352,8 +352,9 @@ static void count(struct tsr_model *m, const struct tsr_packed *p)
     m->bytes += p ? tsr_packed_bytes(p) : 0;
 }
 
+/* headers_only is about all of it, streamed about the layers. */
 static tsr_status read_layers(const char *folder, struct tsr_model *m,
-                              const struct tsr_packed_index *x, bool headers_only,
+                              const struct tsr_packed_index *x, bool headers_only, bool streamed,
                               struct tsr_err *err)
 {
     if (x->layers != m->hp.layers)
@@ -362,8 +363,8 @@ static tsr_status read_layers(const char *folder, struct tsr_model *m,
                         (unsigned long long)x->layers, (unsigned long long)m->hp.layers);
     TSR_TRY(tsr_overlay_create(&m->packed, m->hp.layers, err));
     for (uint64_t l = 0; l < x->layers; l++)
-        TSR_TRY(
-            tsr_packed_layer_read(folder, m, l, headers_only, x->layer[l], NULL, m->packed, err));
+        TSR_TRY(tsr_packed_layer_read(folder, m, l, headers_only || streamed, x->layer[l], NULL,
+                                      m->packed, err));
     if (*x->head)
         TSR_TRY(tsr_packed_layer_read(folder, m, x->layers, headers_only, x->head, NULL, m->packed,
                                       err));
@@ -375,8 +376,8 @@ static tsr_status read_layers(const char *folder, struct tsr_model *m,
 }
 
 tsr_status tsr_packed_model_read(const char *folder, struct tsr_model *m, bool headers_only,
-                                 char kept[TSR_HASH_TEXT], char hash[TSR_HASH_TEXT],
-                                 struct tsr_err *err)
+                                 struct tsr_packed_stream *stream, char kept[TSR_HASH_TEXT],
+                                 char hash[TSR_HASH_TEXT], struct tsr_err *err)
 {
     char                   *text, *path;
     uint64_t                len;
@@ -389,7 +390,65 @@ tsr_status tsr_packed_model_read(const char *folder, struct tsr_model *m, bool h
     if (st != TSR_OK)
         return st;
     memcpy(kept, x.kept, TSR_HASH_TEXT);
-    st = read_layers(folder, m, &x, headers_only, err);
+    st = read_layers(folder, m, &x, headers_only, stream != NULL, err);
+    if (st == TSR_OK && stream) {
+        stream->opens = tsr_new(x.layers, sizeof *stream->opens);
+        if (!stream->opens)
+            st = tsr_fail_nomem(err, x.layers * sizeof *stream->opens, folder);
+        stream->hash = x.layer;
+        x.layer = NULL;
+    }
     tsr_packed_index_free(&x);
     return st;
+}
+
+/* ---- one layer at a time --------------------------------------------------------------- */
+
+static void drop_layer(const struct tsr_model *m, uint64_t layer, bool descriptions)
+{
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct tsr_packed **p = &m->packed->lin[layer][i];
+        if (!*p)
+            continue;
+        free((*p)->codes);
+        free((*p)->meta);
+        free((*p)->dense);
+        (*p)->codes = (*p)->meta = NULL;
+        (*p)->dense = NULL;
+        if (descriptions) {
+            tsr_packed_destroy(*p);
+            *p = NULL;
+        }
+    }
+    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+        struct tsr_norm *n = &m->packed->norm[layer][i];
+        free((void *)(uintptr_t)n->gain);
+        free((void *)(uintptr_t)n->bias);
+        *n = (struct tsr_norm){ 0 };
+    }
+}
+
+tsr_status tsr_packed_stream_open(struct tsr_packed_stream *s, const char *folder,
+                                  const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
+{
+    if (s->opens[layer] == 0) {
+        drop_layer(m, layer, true);
+        TSR_TRY(
+            tsr_packed_layer_read(folder, m, layer, false, s->hash[layer], NULL, m->packed, err));
+    }
+    s->opens[layer]++;
+    return TSR_OK;
+}
+
+void tsr_packed_stream_close(struct tsr_packed_stream *s, const struct tsr_model *m, uint64_t layer)
+{
+    if (s->opens[layer] > 0 && --s->opens[layer] == 0)
+        drop_layer(m, layer, false);
+}
+
+void tsr_packed_stream_free(struct tsr_packed_stream *s)
+{
+    free(s->opens);
+    free(s->hash);
+    *s = (struct tsr_packed_stream){ 0 };
 }
