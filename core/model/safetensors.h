@@ -70,6 +70,10 @@ struct tsr_st_out;
 tsr_status tsr_st_create(struct tsr_st_out **o, const char *path, struct tsr_err *err);
 tsr_status tsr_st_declare(struct tsr_st_out *o, const char *name, uint32_t dtype, uint32_t rank,
                           const uint64_t *shape, struct tsr_err *err);
+/* The same for a dtype that we do not compute with: "I32", of `size` bytes. */
+tsr_status tsr_st_declare_as(struct tsr_st_out *o, const char *name, const char *dtype,
+                             uint64_t size, uint32_t rank, const uint64_t *shape,
+                             struct tsr_err *err);
 tsr_status tsr_st_metadata(struct tsr_st_out *o, const char *key, const char *value,
                            struct tsr_err *err);
 tsr_status tsr_st_begin(struct tsr_st_out *o, struct tsr_err *err);

@@ -79,7 +79,15 @@ static int compare_names(const void *a, const void *b)
 tsr_status tsr_st_declare(struct tsr_st_out *o, const char *name, uint32_t dtype, uint32_t rank,
                           const uint64_t *shape, struct tsr_err *err)
 {
-    uint64_t bytes = tsr_dtype_size(dtype), end, len = strlen(name);
+    return tsr_st_declare_as(o, name, tsr_dtype_name(dtype), tsr_dtype_size(dtype), rank, shape,
+                             err);
+}
+
+tsr_status tsr_st_declare_as(struct tsr_st_out *o, const char *name, const char *dtype,
+                             uint64_t size, uint32_t rank, const uint64_t *shape,
+                             struct tsr_err *err)
+{
+    uint64_t bytes = size, end, len = strlen(name);
     if (o->begun || bytes == 0 || rank > TSR_ST_MAX_RANK || len == 0 || len > TSR_ST_MAX_NAME ||
         strcmp(name, "__metadata__") == 0 || o->n_names == TSR_ST_MAX_TENSORS)
         return tsr_fail(err, TSR_E_INVAL, "%s: tensor \"%.200s\" cannot be declared", o->w.path,
@@ -105,7 +113,7 @@ tsr_status tsr_st_declare(struct tsr_st_out *o, const char *name, uint32_t dtype
     char text[96];
     TSR_TRY(append_text(o, o->n > 1 ? "," : "", err));
     TSR_TRY(append_string(o, name, err));
-    (void)snprintf(text, sizeof text, ":{\"dtype\":\"%s\",\"shape\":[", tsr_dtype_name(dtype));
+    (void)snprintf(text, sizeof text, ":{\"dtype\":\"%.12s\",\"shape\":[", dtype);
     TSR_TRY(append_text(o, text, err));
     for (uint32_t d = 0; d < rank; d++) {
         (void)snprintf(text, sizeof text, "%s%llu", d ? "," : "", (unsigned long long)shape[d]);

@@ -226,6 +226,7 @@ void tsr_job_destroy(struct tsr_job *job)
     struct tsr_job_state *s = job->state;
     tsr_job_folder_close(job);
     tsr_overlay_destroy(job->overlay);
+    free(job->packed);
     tsr_calibration_destroy(job->calibration);
     tsr_tokenizer_destroy(job->tokenizer);
     tsr_model_destroy(job->model);

@@ -29,6 +29,7 @@ struct tsr_job {
     struct tsr_tokenizer   *tokenizer;   /* NULL: the model has none */
     struct tsr_calibration *calibration; /* made by `calibrate`, or NULL */
     struct tsr_overlay     *overlay;     /* made by `quantize`, or NULL: original weights */
+    char                   *packed;      /* folder where `quantize` stored it, or NULL */
     json_t                 *results;     /* object: step name -> what it found */
     json_t                 *manifest;    /* object: versions, hashes, seeds, options */
     struct tsr_job_state   *state;       /* job.c's own */

@@ -237,9 +237,10 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
         return st;
     }
     json_t *j = result(job->model, o, folder, done);
-    free(folder);
     tsr_overlay_destroy(job->overlay);
     job->overlay = o;
+    free(job->packed);
+    job->packed = folder;
     if (tsr_job_streams(job)) { /* descriptions alone, which nobody can run */
         tsr_overlay_destroy(o);
         job->overlay = NULL;

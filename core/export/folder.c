@@ -1,0 +1,135 @@
+/* The folder of an export: built beside its place, moved there when it is whole. */
+#include "export/internal.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Removes the files of a folder of ours; one that holds a folder is not ours. */
+static tsr_status empty(const char *path, struct tsr_err *err)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return tsr_fail_errno(err, errno, path, "open");
+    tsr_status     st = TSR_OK;
+    struct dirent *e;
+    while (st == TSR_OK && (e = readdir(dir))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (unlinkat(dirfd(dir), e->d_name, 0) != 0)
+            st = tsr_fail(err, TSR_E_INPUT,
+                          "%s: holds '%s', which no export left there; move the folder away", path,
+                          e->d_name);
+    }
+    (void)closedir(dir);
+    return st;
+}
+
+tsr_status tsr_export_folder_begin(const char *path, bool replace, char **part, struct tsr_err *err)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    *part = NULL;
+    if (tsr_path_exists(path) && !replace)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: exists already; remove it, or name another place for the export",
+                        path);
+    char *p = tsr_new(n + 6, 1);
+    if (!p)
+        return tsr_fail_nomem(err, n + 6, path);
+    memcpy(p, path, n);
+    memcpy(p + n, ".part", 6);
+    tsr_status st = tsr_path_exists(p) ? empty(p, err) : tsr_make_dirs(p, err);
+    if (st != TSR_OK) {
+        free(p);
+        return st;
+    }
+    *part = p;
+    return TSR_OK;
+}
+
+tsr_status tsr_export_folder_end(const char *path, const char *part, bool replace,
+                                 struct tsr_err *err)
+{
+    if (replace && tsr_path_is_dir(path))
+        TSR_TRY(empty(path, err)); /* rename() replaces an empty folder */
+    if (rename(part, path) != 0)
+        return tsr_fail_errno(err, errno, path, "give the export its name");
+    return TSR_OK;
+}
+
+tsr_status tsr_export_put_json(const char *folder, const char *name, const json_t *j,
+                               struct tsr_err *err)
+{
+    struct tsr_writer w;
+    char             *path = tsr_path_join(folder, name);
+    char             *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    tsr_status        st =
+        path && text ? tsr_writer_open(&w, path, err) : tsr_fail_nomem(err, strlen(folder), name);
+    if (st == TSR_OK) {
+        tsr_writer_put(&w, text, strlen(text));
+        tsr_writer_put(&w, "\n", 1);
+        st = tsr_writer_commit(&w, err);
+    }
+    free(text);
+    free(path);
+    return st;
+}
+
+static const char *torch_name(uint32_t dtype)
+{
+    return dtype == TSR_F16 ? "float16" : dtype == TSR_BF16 ? "bfloat16" : "float32";
+}
+
+static const struct tsr_family *family_of(const struct tsr_model *m)
+{
+    const struct tsr_family *f;
+    for (uint64_t i = 0; (f = tsr_family_get(i)); i++)
+        if (strcmp(f->name, m->family) == 0)
+            return f;
+    return NULL;
+}
+
+/* The model's config.json with what the export changed. */
+static tsr_status edit(struct tsr_export *x, json_t *c, json_t *quantization)
+{
+    const struct tsr_family *f = family_of(x->m);
+    const char              *key = json_object_get(c, "dtype") ? "dtype" : "torch_dtype";
+    (void)json_object_del(c, "quantization_config");
+    bool ok = f && json_object_set_new(c, key, json_string(torch_name(x->dtype))) == 0 &&
+              json_object_set_new(c, "architectures", json_pack("[s]", f->architecture)) == 0;
+    /* a packed head is no longer the embedding */
+    const struct tsr_overlay *o = x->o ? x->o : x->m->packed;
+    if (ok && x->m->hp.tied && o && o->head)
+        ok = json_object_set_new(c, "tie_word_embeddings", json_false()) == 0;
+    if (ok && quantization)
+        ok = json_object_set(c, "quantization_config", quantization) == 0;
+    return ok ? TSR_OK : tsr_fail_nomem(x->err, 256, "config.json");
+}
+
+tsr_status tsr_export_put_texts(struct tsr_export *x, const char *folder)
+{
+    json_t *c = NULL, *q = NULL;
+    bool    tokenizer;
+    TSR_TRY(tsr_model_config_json(x->m, &c, x->err));
+    tsr_status st = x->kind->config ? x->kind->config(x, &q) : TSR_OK;
+    if (st == TSR_OK)
+        st = edit(x, c, q);
+    if (st == TSR_OK && x->kind->files)
+        st = x->kind->files(x, q, folder);
+    if (st == TSR_OK)
+        st = tsr_model_copy_texts(x->m, folder, &tokenizer, x->err);
+    if (st == TSR_OK)
+        st = tsr_export_put_json(folder, "config.json", c, x->err);
+    json_decref(c);
+    json_decref(q);
+    return st;
+}

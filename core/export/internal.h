@@ -1,0 +1,128 @@
+/* export/internal.h - what the files of core/export share. */
+#ifndef TSR_EXPORT_INTERNAL_H
+#define TSR_EXPORT_INTERNAL_H
+
+#include "export/export.h"
+#include "model/stored.h"
+
+/* ---- a matrix, whatever it is stored as (module.c) ----------------------------------- */
+
+enum tsr_module_form {
+    TSR_FORM_DENSE, /* F32, F16 or BF16 */
+    TSR_FORM_INT,   /* every piece tessera.int/1 of one kind */
+    TSR_FORM_MX,    /* every piece tessera.mx/1 of one kind */
+    TSR_FORM_OTHER  /* packed otherwise, or pieces of several kinds */
+};
+struct tsr_module {
+    const struct tsr_stored_view *v;
+    enum tsr_module_form          form;
+    struct tsr_format             f;      /* int, mx; group 0 where one group is a whole row */
+    uint64_t                      groups; /* of a row */
+    uint32_t                      dtype;  /* dense: of every piece; F32 where they differ */
+};
+void tsr_module_of(struct tsr_module *m, const struct tsr_stored_view *v);
+/* Codes (a bit stream) and meta of row r; int and mx. */
+const unsigned char *tsr_module_codes(const struct tsr_module *m, uint64_t r);
+const unsigned char *tsr_module_meta(const struct tsr_module *m, uint64_t r);
+/* Scale of a group and its zero point, 2^(bits-1) where none is stored; int. */
+float    tsr_module_scale(const struct tsr_module *m, uint64_t r, uint64_t g);
+unsigned tsr_module_zero(const struct tsr_module *m, uint64_t r, uint64_t g);
+/* Row r as F32, [cols]. */
+void tsr_module_row(const struct tsr_module *m, uint64_t r, float *dst);
+/* The narrowest of F16, BF16, F32 (in this order of preference) that holds every scale. */
+uint32_t tsr_module_scale_dtype(const struct tsr_module *m);
+/* A field of a little-endian bit stream. */
+unsigned tsr_bits_get(const unsigned char *stream, uint64_t at, unsigned bits);
+void     tsr_bits_put(unsigned char *stream, uint64_t at, unsigned bits, unsigned value);
+/* One value to F32, F16 or BF16 at dst; false if it is finite and became infinite. *inexact counts
+ * values that changed. */
+bool tsr_export_put(void *dst, uint32_t dtype, float value, uint64_t *inexact);
+
+/* ---- a folder of safetensors (shards.c) ---------------------------------------------- */
+
+#define TSR_EXPORT_OUTS 5
+
+/* One tensor that a module becomes. */
+struct tsr_export_out {
+    const char *suffix; /* "qweight" */
+    const char *dtype;  /* "I32" */
+    uint32_t    size;   /* of an element */
+    uint32_t    rank;
+    uint64_t    shape[2];
+};
+
+struct tsr_export;
+struct tsr_export_kind {
+    const char *name;
+    /* Makes x->own; may be NULL. */
+    tsr_status (*open)(struct tsr_export *x);
+    /* Looks at every tensor, with its layer in memory, before anything is written; may be NULL. */
+    tsr_status (*look)(struct tsr_export *x, const struct tsr_stored_view *v);
+    /* What was seen has to be writable; may be NULL. */
+    tsr_status (*decide)(struct tsr_export *x);
+    /* The matrix of a linear or the head as tensors; n = 0: as it is. */
+    tsr_status (*plan)(struct tsr_export *x, const struct tsr_module *m,
+                       struct tsr_export_out out[TSR_EXPORT_OUTS], unsigned *n);
+    /* Bytes of one of them. */
+    tsr_status (*fill)(struct tsr_export *x, const struct tsr_module *m,
+                       const struct tsr_export_out *out, unsigned char *dst);
+    /* quantization_config; NULL: none. */
+    tsr_status (*config)(struct tsr_export *x, json_t **config);
+    /* Further files of the folder; may be NULL. */
+    tsr_status (*files)(struct tsr_export *x, const json_t *config, const char *folder);
+    void (*free_own)(void *own);
+};
+extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct;
+
+struct tsr_export {
+    const struct tsr_model          *m;
+    const struct tsr_overlay        *o;
+    const struct tsr_export_options *opt;
+    const struct tsr_export_kind    *kind;
+    struct tsr_export_report        *report;
+    const char                      *path;  /* the final name, for messages */
+    uint32_t                         dtype; /* of what stays 16-bit, or F32 */
+    void                            *own;
+    struct tsr_err                  *err;
+};
+
+/* Writes the tensors into folder. */
+tsr_status tsr_export_tensors(struct tsr_export *x, const char *folder);
+/* A linear of a model whose other linears are quantized, which stays as it is. */
+bool tsr_export_is_linear(const struct tsr_stored_view *v);
+
+/* The whole of a gguf export. */
+tsr_status tsr_export_gguf(struct tsr_export *x);
+
+/* A list of module names with what the configuration says of each. */
+struct tsr_export_rule {
+    char     module[TSR_STORED_MODULE];
+    bool     packed, mx, head;
+    uint32_t bits, zero;
+    uint64_t group; /* 0: row */
+};
+struct tsr_export_rules {
+    struct tsr_export_rule *v;
+    uint64_t                n, cap;
+};
+tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
+                               const struct tsr_module *m, bool packed);
+bool       tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
+/* The kind of rule that most packed modules have, or NULL if none is packed. */
+const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r);
+
+/* ---- files (folder.c) ---------------------------------------------------------------- */
+
+/* PATH.part, empty: what an interrupted run left there is removed. */
+tsr_status tsr_export_folder_begin(const char *path, bool replace, char **part,
+                                   struct tsr_err *err);
+/* Gives it its final name. */
+tsr_status tsr_export_folder_end(const char *path, const char *part, bool replace,
+                                 struct tsr_err *err);
+/* A JSON file; takes no reference. */
+tsr_status tsr_export_put_json(const char *folder, const char *name, const json_t *j,
+                               struct tsr_err *err);
+/* config.json, tokenizer and the rest of the folder. */
+tsr_status tsr_export_put_texts(struct tsr_export *x, const char *folder);
+
+#endif

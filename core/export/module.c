@@ -1,0 +1,147 @@
+/* A matrix of the model, row by row, whatever it is stored as. */
+#include "export/internal.h"
+
+#include "base/f16.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
+{
+    return strcmp(a->id, b->id) == 0 && a->bits == b->bits && a->zero == b->zero &&
+           a->group == b->group && a->scale_dtype == b->scale_dtype && a->element == b->element &&
+           a->scale_bits == b->scale_bits;
+}
+
+/* A packed matrix that holds plain numbers. */
+static uint32_t plain_dtype(const struct tsr_packed *p)
+{
+    return p->dense ? TSR_F32 : strcmp(p->format.id, TSR_FORMAT_FLOAT) == 0 ? p->format.dtype : 0;
+}
+
+static void dense(struct tsr_module *m)
+{
+    const struct tsr_stored_view *v = m->v;
+    m->form = TSR_FORM_DENSE;
+    for (unsigned i = 0; i < v->n; i++) {
+        uint32_t d = v->packed[i] ? plain_dtype(v->packed[i]) : v->w[i]->dtype;
+        if (d == 0)
+            m->form = TSR_FORM_OTHER;
+        m->dtype = i == 0 || m->dtype == d ? d : TSR_F32;
+    }
+}
+
+void tsr_module_of(struct tsr_module *m, const struct tsr_stored_view *v)
+{
+    memset(m, 0, sizeof *m);
+    m->v = v;
+    if (v->kind == TSR_STORED_VECTOR) {
+        m->dtype = TSR_F32;
+        return;
+    }
+    const struct tsr_packed *p = v->packed[0];
+    bool                     alike = p && plain_dtype(p) == 0;
+    for (unsigned i = 1; i < v->n; i++)
+        alike = alike && v->packed[i] && same_format(&p->format, &v->packed[i]->format);
+    if (!alike) {
+        dense(m);
+        return;
+    }
+    m->f = p->format;
+    m->form = strcmp(p->format.id, TSR_FORMAT_INT) == 0  ? TSR_FORM_INT
+              : strcmp(p->format.id, TSR_FORMAT_MX) == 0 ? TSR_FORM_MX
+                                                         : TSR_FORM_OTHER;
+    if (m->f.group >= v->cols)
+        m->f.group = 0;
+    m->groups = tsr_format_groups(&m->f, v->cols);
+}
+
+const unsigned char *tsr_module_codes(const struct tsr_module *m, uint64_t r)
+{
+    unsigned i;
+    tsr_stored_row(m->v, r, &i, &r);
+    const struct tsr_packed *p = m->v->packed[i];
+    return (const unsigned char *)p->codes + r * p->code_stride;
+}
+
+const unsigned char *tsr_module_meta(const struct tsr_module *m, uint64_t r)
+{
+    unsigned i;
+    tsr_stored_row(m->v, r, &i, &r);
+    const struct tsr_packed *p = m->v->packed[i];
+    return (const unsigned char *)p->meta + r * p->meta_stride;
+}
+
+float tsr_module_scale(const struct tsr_module *m, uint64_t r, uint64_t g)
+{
+    const unsigned char *meta = tsr_module_meta(m, r);
+    float                s;
+    tsr_widen(&s, meta + g * tsr_dtype_size(m->f.scale_dtype), m->f.scale_dtype, 1);
+    return s;
+}
+
+unsigned tsr_module_zero(const struct tsr_module *m, uint64_t r, uint64_t g)
+{
+    if (m->f.zero != TSR_ZERO_STORED)
+        return 1u << (m->f.bits - 1);
+    return tsr_module_meta(m, r)[m->groups * tsr_dtype_size(m->f.scale_dtype) + g];
+}
+
+void tsr_module_row(const struct tsr_module *m, uint64_t r, float *dst)
+{
+    unsigned i;
+    tsr_stored_row(m->v, r, &i, &r);
+    const struct tsr_packed *p = m->v->packed[i];
+    const struct tsr_matrix *w = m->v->w[i];
+    if (!p)
+        tsr_widen(dst, (const unsigned char *)w->data + r * w->row_stride, w->dtype, w->cols);
+    else if (p->dense)
+        memcpy(dst, p->dense + r * p->cols, p->cols * sizeof *dst);
+    else
+        tsr_format_decode_row(&p->format, p->cols,
+                              (const unsigned char *)p->codes + r * p->code_stride,
+                              (const unsigned char *)p->meta + r * p->meta_stride, dst);
+}
+
+uint32_t tsr_module_scale_dtype(const struct tsr_module *m)
+{
+    bool f16 = true, bf16 = true;
+    if (m->f.scale_dtype == TSR_F16)
+        return TSR_F16;
+    for (uint64_t r = 0; r < m->v->rows && (f16 || bf16); r++) {
+        for (uint64_t g = 0; g < m->groups; g++) {
+            float s = tsr_module_scale(m, r, g);
+            f16 = f16 && tsr_f16_f32(tsr_f32_f16(s)) == s;
+            bf16 = bf16 && tsr_bf16_f32(tsr_f32_bf16(s)) == s;
+        }
+    }
+    return f16 ? TSR_F16 : bf16 ? TSR_BF16 : TSR_F32;
+}
+
+unsigned tsr_bits_get(const unsigned char *stream, uint64_t at, unsigned bits)
+{
+    unsigned v = stream[at / 8] >> at % 8;
+    if (at % 8 + bits > 8)
+        v |= (unsigned)stream[at / 8 + 1] << (8 - at % 8);
+    return v & ((1u << bits) - 1);
+}
+
+void tsr_bits_put(unsigned char *stream, uint64_t at, unsigned bits, unsigned value)
+{
+    stream[at / 8] = (unsigned char)(stream[at / 8] | value << at % 8);
+    if (at % 8 + bits > 8)
+        stream[at / 8 + 1] = (unsigned char)(stream[at / 8 + 1] | value >> (8 - at % 8));
+}
+
+bool tsr_export_put(void *dst, uint32_t dtype, float value, uint64_t *inexact)
+{
+    if (dtype == TSR_F32) {
+        memcpy(dst, &value, sizeof value);
+        return true;
+    }
+    uint16_t h = dtype == TSR_F16 ? tsr_f32_f16(value) : tsr_f32_bf16(value);
+    float    back = dtype == TSR_F16 ? tsr_f16_f32(h) : tsr_bf16_f32(h);
+    *inexact += tsr_f32_bits(back) != tsr_f32_bits(value);
+    memcpy(dst, &h, sizeof h);
+    return isfinite(back) || !isfinite(value);
+}

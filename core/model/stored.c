@@ -1,0 +1,257 @@
+/* From parts back to the stored tensors: the walk over the family's roles that bind.c does, the
+ * other way round. */
+#include "model/stored.h"
+
+#include "base/mem.h"
+#include "model/bind.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct walk {
+    const struct tsr_model   *m;
+    const struct tsr_overlay *o;
+    const struct tsr_arch    *arch;
+    uint32_t                  has;
+    tsr_stored_visit          visit;
+    void                     *ctx;
+    struct tsr_err           *err;
+};
+
+void tsr_stored_row(const struct tsr_stored_view *v, uint64_t r, unsigned *piece, uint64_t *row)
+{
+    if (v->by_head) {
+        uint64_t head = r / (v->n * v->dim), in = r % (v->n * v->dim);
+        *piece = (unsigned)(in / v->dim);
+        *row = head * v->dim + in % v->dim;
+        return;
+    }
+    unsigned p = 0;
+    while (p + 1 < v->n && r >= v->piece_rows[p])
+        r -= v->piece_rows[p++];
+    *piece = p;
+    *row = r;
+}
+
+static bool holds(const struct walk *w, uint32_t needs)
+{
+    return (needs & ~w->has) == 0;
+}
+
+static tsr_status begin(const struct walk *w, const struct tsr_role *r, uint64_t layer,
+                        struct tsr_stored_view *v)
+{
+    const char *hash = strchr(r->name, '#');
+    const char *prefix = r->bare ? "" : w->arch->prefixes[0];
+    int         n = hash ? snprintf(v->module, sizeof v->module, "%s%.*s%llu%s", prefix,
+                                    (int)(hash - r->name), r->name, (unsigned long long)layer, hash + 1)
+                         : snprintf(v->module, sizeof v->module, "%s%s", prefix, r->name);
+    v->layer = hash ? layer : w->m->hp.layers;
+    v->suffix = "weight";
+    v->n = 1;
+    return n > 0 && (unsigned)n < sizeof v->module
+               ? TSR_OK
+               : tsr_fail(w->err, TSR_E_BUG, "tensor name too long");
+}
+
+static void add(struct tsr_stored_view *v, unsigned i, const struct tsr_matrix *m,
+                const struct tsr_packed *p)
+{
+    v->w[i] = m;
+    v->packed[i] = p;
+    v->piece_rows[i] = m->rows;
+    v->rows += m->rows;
+    v->cols = m->cols;
+}
+
+static tsr_status vector(const struct walk *w, struct tsr_stored_view *v, const char *suffix,
+                         const float *values, uint64_t n)
+{
+    v->kind = TSR_STORED_VECTOR;
+    v->suffix = suffix;
+    v->values[0] = values;
+    v->rows = v->piece_rows[0] = n;
+    v->cols = 1;
+    return w->visit(w->ctx, v, w->err);
+}
+
+static tsr_status norm(const struct walk *w, const struct tsr_role *r, uint64_t layer,
+                       const struct tsr_norm *n, const struct tsr_norm *folded)
+{
+    struct tsr_stored_view v = { .norm = true };
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    if (folded && folded->gain)
+        n = folded;
+    TSR_TRY(begin(w, r, layer, &v));
+    TSR_TRY(vector(w, &v, "weight", n->gain, w->m->hp.hidden));
+    return holds(w, r->bias) ? vector(w, &v, "bias", n->bias, w->m->hp.hidden) : TSR_OK;
+}
+
+static tsr_status matrix(const struct walk *w, const struct tsr_role *r, const struct tsr_matrix *m,
+                         const struct tsr_packed *p)
+{
+    struct tsr_stored_view v = { .kind = r->part == TSR_PART_HEAD ? TSR_STORED_HEAD
+                                                                  : TSR_STORED_MATRIX };
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    TSR_TRY(begin(w, r, 0, &v));
+    add(&v, 0, m, p);
+    return w->visit(w->ctx, &v, w->err);
+}
+
+static tsr_status linears(const struct walk *w, const struct tsr_role *r, uint64_t layer,
+                          const enum tsr_linear_id *ids, unsigned n)
+{
+    struct tsr_stored_view  v = { .kind = TSR_STORED_LINEAR, .id = ids[0] };
+    const struct tsr_layer *l = &w->m->layers[layer];
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    TSR_TRY(begin(w, r, layer, &v));
+    v.n = n;
+    v.by_head = r->part == TSR_PART_QKV_HEADS;
+    v.dim = w->m->hp.head_dim;
+    for (unsigned i = 0; i < n; i++)
+        add(&v, i, &l->lin[ids[i]].w, w->o ? w->o->lin[layer][ids[i]] : NULL);
+    TSR_TRY(w->visit(w->ctx, &v, w->err));
+    if (!holds(w, r->bias))
+        return TSR_OK;
+    v.kind = TSR_STORED_VECTOR;
+    v.suffix = "bias";
+    v.cols = 1;
+    for (unsigned i = 0; i < n; i++) {
+        v.w[i] = NULL;
+        v.packed[i] = NULL;
+        v.values[i] = l->lin[ids[i]].bias;
+    }
+    return w->visit(w->ctx, &v, w->err);
+}
+
+static tsr_status role(const struct walk *w, const struct tsr_role *r, uint64_t layer)
+{
+    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
+                                    gate_up[] = { TSR_GATE, TSR_UP };
+    const struct tsr_model *m = w->m;
+    const struct tsr_layer *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
+    const struct tsr_norm  *f = l && w->o && w->o->norm ? w->o->norm[layer] : NULL;
+    switch (r->part) {
+    case TSR_PART_EMBED:
+        return matrix(w, r, &m->embed, NULL);
+    case TSR_PART_POSITIONS:
+        return matrix(w, r, &m->positions, NULL);
+    case TSR_PART_PROJECT_IN:
+        return matrix(w, r, &m->project_in.w, NULL);
+    case TSR_PART_PROJECT_OUT:
+        return matrix(w, r, &m->project_out.w, NULL);
+    case TSR_PART_HEAD:
+        if (m->hp.tied && w->o && w->o->head) {
+            struct tsr_role untied = *r;
+            untied.weight = TSR_HAS_ALWAYS;
+            return matrix(w, &untied, &m->head.w, w->o->head);
+        }
+        return matrix(w, r, &m->head.w, w->o ? w->o->head : NULL);
+    case TSR_PART_EMBED_NORM:
+        return norm(w, r, 0, &m->embed_norm, NULL);
+    case TSR_PART_FINAL_NORM:
+        return norm(w, r, 0, &m->final_norm, NULL);
+    case TSR_PART_ATTN_IN:
+        return norm(w, r, layer, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL);
+    case TSR_PART_ATTN_OUT:
+        return norm(w, r, layer, &l->attn_out, NULL);
+    case TSR_PART_FFN_IN:
+        return norm(w, r, layer, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL);
+    case TSR_PART_FFN_OUT:
+        return norm(w, r, layer, &l->ffn_out, NULL);
+    case TSR_PART_LINEAR:
+        return linears(w, r, layer, &r->lin, 1);
+    case TSR_PART_QKV_ROWS:
+    case TSR_PART_QKV_HEADS:
+        return linears(w, r, layer, qkv, 3);
+    case TSR_PART_GATE_UP_ROWS:
+        return linears(w, r, layer, gate_up, 2);
+    default:
+        return tsr_fail(w->err, TSR_E_BUG, "role %s has no part", r->name);
+    }
+}
+
+/* All roles of a layer, or (layer == the number of layers) those of none. */
+static tsr_status roles(const struct walk *w, uint64_t layer)
+{
+    for (uint32_t i = 0; i < w->arch->n_roles; i++) {
+        const struct tsr_role *r = &w->arch->roles[i];
+        if ((strchr(r->name, '#') != NULL) == (layer < w->m->hp.layers))
+            TSR_TRY(role(w, r, layer));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_overlay *o, bool open,
+                           tsr_stored_visit visit, void *ctx, struct tsr_err *err)
+{
+    struct walk w = { .m = m,
+                      .o = o ? o : m->packed,
+                      .arch = m->storage->arch,
+                      .has = m->storage->has,
+                      .visit = visit,
+                      .ctx = ctx,
+                      .err = err };
+    TSR_TRY(roles(&w, m->hp.layers));
+    for (uint64_t l = 0; l < m->hp.layers; l++) {
+        if (open)
+            TSR_TRY(tsr_model_open_layer(m, l, err));
+        tsr_status st = roles(&w, l);
+        if (open)
+            tsr_model_close_layer(m, l);
+        TSR_TRY(st);
+    }
+    return TSR_OK;
+}
+
+/* ---- texts ------------------------------------------------------------------------- */
+
+tsr_status tsr_model_config_json(const struct tsr_model *m, json_t **config, struct tsr_err *err)
+{
+    char    *text;
+    uint64_t len;
+    TSR_TRY(tsr_model_text(m, "config.json", &text, &len, err));
+    if (!text)
+        return tsr_fail(err, TSR_E_INPUT, "%s: has no config.json", m->path);
+    tsr_status st = tsr_json_parse(config, "config.json", text, len, 64, err);
+    free(text);
+    return st;
+}
+
+static tsr_status put(const char *folder, const char *name, const char *text, uint64_t len,
+                      struct tsr_err *err)
+{
+    struct tsr_writer w;
+    char             *path = tsr_path_join(folder, name);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    tsr_status st = tsr_writer_open(&w, path, err);
+    free(path);
+    TSR_TRY(st);
+    tsr_writer_put(&w, text, len);
+    return tsr_writer_commit(&w, err);
+}
+
+tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, bool *tokenizer,
+                                struct tsr_err *err)
+{
+    static const char *const names[] = { "tokenizer.json", "tokenizer_config.json",
+                                         "special_tokens_map.json", "chat_template.jinja",
+                                         "generation_config.json" };
+    *tokenizer = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char    *text;
+        uint64_t len;
+        TSR_TRY(tsr_model_text(m, names[i], &text, &len, err));
+        if (!text)
+            continue;
+        tsr_status st = put(folder, names[i], text, len, err);
+        free(text);
+        TSR_TRY(st);
+        *tokenizer = *tokenizer || i == 0;
+    }
+    return TSR_OK;
+}
