@@ -72,6 +72,8 @@ static tsr_status look(struct tsr_export *x, const struct tsr_stored_view *v)
 static tsr_status decide(struct tsr_export *x)
 {
     struct ct *c = x->own;
+    tsr_export_rules_merge(&c->rules,
+                           false); /* one scale a row of 8 bits has a layout of its own */
     if (!tsr_export_rule_common(&c->rules))
         return tsr_fail(x->err, TSR_E_INPUT,
                         "%s: no linear of %s is quantized; quantize it first (tessera quantize), "
@@ -84,7 +86,6 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_module *m,
                        struct tsr_export_out out[TSR_EXPORT_OUTS], unsigned *n)
 {
     uint64_t rows = m->v->rows, cols = m->v->cols, bits = m->f.bits;
-    (void)x;
     *n = 0;
     if (m->form == TSR_FORM_DENSE)
         return TSR_OK;
@@ -95,7 +96,7 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_module *m,
         *n = 2;
         return TSR_OK;
     }
-    uint32_t scale = tsr_module_scale_dtype(m);
+    uint32_t scale = tsr_module_scale_dtype(m, x->dtype);
     out[0] = (struct tsr_export_out){ "weight_scale",
                                       tsr_dtype_name(scale),
                                       (uint32_t)tsr_dtype_size(scale),

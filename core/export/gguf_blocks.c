@@ -148,7 +148,7 @@ bool tsr_gguf_holds(uint32_t type, const struct tsr_module *m)
     if (m->form == TSR_FORM_MX)
         return type == TSR_GGUF_OUT_MXFP4 && holds_mx(m);
     if (m->form != TSR_FORM_INT || type == TSR_GGUF_OUT_MXFP4 ||
-        tsr_module_scale_dtype(m) != TSR_F16)
+        tsr_module_scale_dtype(m, TSR_F16) != TSR_F16)
         return false;
     int lo = type == TSR_GGUF_OUT_Q4_0 ? -8 : -128, hi = type == TSR_GGUF_OUT_Q4_0 ? 7 : 127;
     if (m->f.zero != TSR_ZERO_STORED)

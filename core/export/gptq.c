@@ -48,7 +48,7 @@ static tsr_status look(struct tsr_export *x, const struct tsr_stored_view *v)
     bool packed = m.form != TSR_FORM_DENSE;
     if (packed)
         TSR_TRY(check(x, &m));
-    if (packed && tsr_module_scale_dtype(&m) == TSR_F32)
+    if (packed && tsr_module_scale_dtype(&m, TSR_F16) == TSR_F32)
         return refuse(x, &m, "a scale has more than 16 bits; quantize with scale: f16");
     g->v2 = g->v2 || (packed && m.f.zero == TSR_ZERO_STORED);
     g->head = g->head || (packed && v->kind == TSR_STORED_HEAD);
@@ -58,6 +58,7 @@ static tsr_status look(struct tsr_export *x, const struct tsr_stored_view *v)
 static tsr_status decide(struct tsr_export *x)
 {
     struct gptq *g = x->own;
+    tsr_export_rules_merge(&g->rules, true);
     if (!tsr_export_rule_common(&g->rules))
         return tsr_fail(x->err, TSR_E_INPUT,
                         "%s: no linear of %s is quantized; quantize it first (tessera quantize), "
@@ -74,7 +75,7 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_module *m,
     *n = 0;
     if (m->form == TSR_FORM_DENSE)
         return TSR_OK;
-    uint32_t scale = tsr_module_scale_dtype(m);
+    uint32_t scale = tsr_module_scale_dtype(m, TSR_F16);
     out[0] = (struct tsr_export_out){ "qweight", "I32", 4, 2, { cols * bits / 32, rows } };
     out[1] = (struct tsr_export_out){ "qzeros", "I32", 4, 2, { m->groups, rows * bits / 32 } };
     out[2] = (struct tsr_export_out){ "scales", tsr_dtype_name(scale), 2, 2, { m->groups, rows } };

@@ -29,8 +29,9 @@ float    tsr_module_scale(const struct tsr_module *m, uint64_t r, uint64_t g);
 unsigned tsr_module_zero(const struct tsr_module *m, uint64_t r, uint64_t g);
 /* Row r as F32, [cols]. */
 void tsr_module_row(const struct tsr_module *m, uint64_t r, float *dst);
-/* The narrowest of F16, BF16, F32 (in this order of preference) that holds every scale. */
-uint32_t tsr_module_scale_dtype(const struct tsr_module *m);
+/* A dtype that holds every scale: their own if that is F16, else `first` (F16 or BF16), the other of
+ * the two, or F32. */
+uint32_t tsr_module_scale_dtype(const struct tsr_module *m, uint32_t first);
 /* A field of a little-endian bit stream. */
 unsigned tsr_bits_get(const unsigned char *stream, uint64_t at, unsigned bits);
 void     tsr_bits_put(unsigned char *stream, uint64_t at, unsigned bits, unsigned value);
@@ -100,6 +101,7 @@ struct tsr_export_rule {
     bool     packed, mx, head;
     uint32_t bits, zero;
     uint64_t group; /* 0: row */
+    uint64_t cols;
 };
 struct tsr_export_rules {
     struct tsr_export_rule *v;
@@ -107,7 +109,10 @@ struct tsr_export_rules {
 };
 tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
                                const struct tsr_module *m, bool packed);
-bool       tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
+/* A scale for each row of `cols` is one for each group of `cols` where others have such groups, so
+ * that one rule says it of both; of 8 bits only where eight is set. */
+void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight);
+bool tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
 /* The kind of rule that most packed modules have, or NULL if none is packed. */
 const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r);
 

@@ -103,7 +103,7 @@ void tsr_module_row(const struct tsr_module *m, uint64_t r, float *dst)
                               (const unsigned char *)p->meta + r * p->meta_stride, dst);
 }
 
-uint32_t tsr_module_scale_dtype(const struct tsr_module *m)
+uint32_t tsr_module_scale_dtype(const struct tsr_module *m, uint32_t first)
 {
     bool f16 = true, bf16 = true;
     if (m->f.scale_dtype == TSR_F16)
@@ -115,6 +115,8 @@ uint32_t tsr_module_scale_dtype(const struct tsr_module *m)
             bf16 = bf16 && tsr_bf16_f32(tsr_f32_bf16(s)) == s;
         }
     }
+    if (first == TSR_BF16 && bf16)
+        return TSR_BF16;
     return f16 ? TSR_F16 : bf16 ? TSR_BF16 : TSR_F32;
 }
 

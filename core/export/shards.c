@@ -71,8 +71,7 @@ static tsr_status outs_of(struct pass *p, const struct tsr_module *m,
 static tsr_status add(struct pass *p, const struct tsr_stored_view *v,
                       const struct tsr_export_out *o)
 {
-    uint64_t bytes = o->size,
-             limit = p->x->opt->shard_bytes ? p->x->opt->shard_bytes : SHARD_BYTES;
+    uint64_t bytes = o->size, limit = p->x->opt->shard_bytes ? p->x->opt->shard_bytes : SHARD_BYTES;
     for (uint32_t d = 0; d < o->rank; d++)
         if (!tsr_mul(bytes, o->shape[d], &bytes))
             return tsr_fail(p->x->err, TSR_E_INPUT, "%s: \"%s.%s\" is too large", p->x->path,
@@ -303,9 +302,25 @@ tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
         n->mx = m->form == TSR_FORM_MX;
         n->bits = m->f.bits;
         n->zero = n->mx ? 0 : m->f.zero;
-        n->group = m->f.group;
+        n->group = n->mx ? 32 : m->f.group;
+        n->cols = m->v->cols;
     }
     return TSR_OK;
+}
+
+void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight)
+{
+    for (uint64_t i = 0; i < r->n; i++) {
+        struct tsr_export_rule *a = &r->v[i];
+        if (!a->packed || a->group != 0 || (a->bits == 8 && !eight))
+            continue;
+        for (uint64_t k = 0; k < r->n && a->group == 0; k++) {
+            const struct tsr_export_rule *b = &r->v[k];
+            if (b->packed && b->group == a->cols && b->bits == a->bits && b->zero == a->zero &&
+                b->mx == a->mx)
+                a->group = a->cols;
+        }
+    }
 }
 
 bool tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b)
