@@ -41,6 +41,18 @@ tsr_status tsr_inspect_models(json_t **out, struct tsr_err *err)
     return ok ? TSR_OK : tsr_fail_nomem(err, 0, "the list of model families");
 }
 
+tsr_status tsr_inspect_checkpoints(json_t **out, struct tsr_err *err)
+{
+    const char *method, *summary;
+    json_t     *all = json_array();
+    bool        ok = all != NULL;
+    for (uint64_t i = 0; ok && (method = tsr_checkpoint_get(i, &summary)); i++)
+        ok = json_array_append_new(all, json_pack("{s:s, s:s}", "name", method, "summary",
+                                                  summary)) == 0;
+    *out = all;
+    return ok ? TSR_OK : tsr_fail_nomem(err, 0, "the list of checkpoints");
+}
+
 /* One backend with its default options; what it says when it cannot start is data here. */
 static tsr_status device_json(const struct tsr_found *f, json_t **out, struct tsr_err *err)
 {

@@ -16,6 +16,8 @@ tsr_status tsr_inspect_refused(struct tsr_registry *r, json_t **out, struct tsr_
 tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err);
 /* [{name, architecture, summary}] model families */
 tsr_status tsr_inspect_models(json_t **out, struct tsr_err *err);
+/* [{name, summary}] quantized checkpoints of other programs */
+tsr_status tsr_inspect_checkpoints(json_t **out, struct tsr_err *err);
 /* [{backend, device, memory_bytes, free_bytes, deterministic}, or {backend, error}] */
 tsr_status tsr_inspect_devices(struct tsr_registry *r, json_t **out, struct tsr_err *err);
 

@@ -63,6 +63,14 @@ static void print_models(const json_t *models)
     print_table(models, keys, heads, 3);
 }
 
+static void print_checkpoints(const json_t *checkpoints)
+{
+    static const char *const keys[] = { "name", "summary" };
+    static const char *const heads[] = { "quantized by", "what is read" };
+    (void)printf("\n");
+    print_table(checkpoints, keys, heads, 2);
+}
+
 static void print_devices(const json_t *devices)
 {
     size_t        i;
@@ -247,6 +255,7 @@ void tsr_inspect_print(const json_t *j)
     if ((v = json_object_get(j, "models"))) {
         (void)printf("%s", gap);
         print_models(v);
+        print_checkpoints(json_object_get(j, "checkpoints"));
     }
     if ((v = json_object_get(j, "devices"))) {
         (void)printf("%s", gap);

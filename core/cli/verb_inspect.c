@@ -50,6 +50,8 @@ static tsr_status list(struct tsr_cli *c, unsigned what, json_t *to, struct tsr_
     if (what & MODELS) {
         st = tsr_inspect_models(&v, err);
         TSR_TRY(put(to, "models", st, v, err));
+        st = tsr_inspect_checkpoints(&v, err);
+        TSR_TRY(put(to, "checkpoints", st, v, err));
     }
     if (what & DEVICES) {
         st = tsr_inspect_devices(r, &v, err);

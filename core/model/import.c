@@ -16,9 +16,12 @@ static const struct tsr_importer *const table[] = { &tsr_importer_gptq, &tsr_imp
                                                     &tsr_importer_mxfp4 };
 #define N_TABLE (sizeof table / sizeof *table)
 
-const struct tsr_importer *tsr_importer_get(uint64_t i)
+const char *tsr_checkpoint_get(uint64_t i, const char **summary)
 {
-    return i < N_TABLE ? table[i] : NULL;
+    if (i >= N_TABLE)
+        return NULL;
+    *summary = table[i]->summary;
+    return table[i]->method;
 }
 
 static tsr_status unknown_method(const char *file, const char *method, struct tsr_err *err)

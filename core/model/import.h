@@ -55,8 +55,6 @@ tsr_status tsr_import_linear(struct tsr_import *im, const char *name, uint64_t r
                              struct tsr_packed **out);
 /* Says what was widened and why, in a line each, and frees. */
 void tsr_import_close(struct tsr_import *im);
-/* The i-th writer, or NULL behind the last. */
-const struct tsr_importer *tsr_importer_get(uint64_t i);
 
 /* The quantized linears of a folder into m->packed, which stays NULL if there is no
  * quantization_config in c or quantize_config.json in the folder.  b has config, shards, model,

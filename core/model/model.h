@@ -147,6 +147,10 @@ struct tsr_family {
 /* i-th family, or NULL behind the last. */
 const struct tsr_family *tsr_family_get(uint64_t i);
 
+/* i-th quant_method of checkpoints by other programs that can be read, and what is read of it, for
+ * people; NULL behind the last. */
+const char *tsr_checkpoint_get(uint64_t i, const char **summary);
+
 /* The folder or file that a model argument stands for: itself, or for "@demo" the installed or built
  * demo model.  Fresh memory; not found: the error lists both places. */
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);

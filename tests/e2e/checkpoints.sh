@@ -17,6 +17,9 @@ ok "and of another writer" json '.model.packed == "compressed-tensors" and .mode
 run inspect "$CHECKPOINTS/hf-f16" --json
 ok "nothing is packed in a plain folder" json '.model | has("packed") | not' "$WORK/out"
 
+run inspect models
+ok "inspect lists the writers" grep -q '^compressed-tensors  ' "$WORK/out"
+
 run logits "$CHECKPOINTS/gptq4-g128" --tokens $IDS -o want.st
 ok "logits" test "$rc" = 0
 ok "nothing is widened" test "$(grep -c widened "$WORK/err")" = 0

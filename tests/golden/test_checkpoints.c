@@ -6,13 +6,16 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/import.h"
+#include "quant/packed_model.h"
 
+#include <ftw.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -280,9 +283,130 @@ static void gpt_oss_tensors(void **state)
     recorded_free(&c);
 }
 
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *w)
+{
+    (void)st;
+    (void)flag;
+    (void)w;
+    return remove(path);
+}
+
+static void same_packed(const char *name, const struct tsr_model *a, const struct tsr_model *b)
+{
+    for (uint64_t l = 0; l < a->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_packed *x = a->packed->lin[l][i], *y = b->packed->lin[l][i];
+            assert_string_equal(x->format.id, y->format.id);
+            assert_int_equal(x->code_stride, y->code_stride);
+            assert_int_equal(x->meta_stride, y->meta_stride);
+            if (memcmp(x->codes, y->codes, x->rows * x->code_stride) != 0 ||
+                (x->meta && memcmp(x->meta, y->meta, x->rows * x->meta_stride) != 0))
+                fail_msg("%s: %s has other bytes", name, a->layers[l].lin[i].w.name);
+        }
+}
+
+/* Name and shape of a tensor of ct-mxfp4 as gpt-oss would have it. */
+static uint32_t gpt_oss_shape(const struct tsr_st_tensor *t, char *to, size_t cap,
+                              uint64_t shape[TSR_ST_MAX_RANK])
+{
+    static const char *const suffixes[][2] = { { ".weight_packed", "_blocks" },
+                                               { ".weight_scale", "_scales" } };
+    memcpy(shape, t->shape, sizeof t->shape);
+    (void)snprintf(to, cap, "%s", t->name);
+    for (int i = 0; i < 2; i++) {
+        const char *at = strstr(t->name, suffixes[i][0]);
+        if (!at)
+            continue;
+        (void)snprintf(to, cap, "%.*s%s", (int)(at - t->name), t->name, suffixes[i][1]);
+        if (i == 0) {
+            shape[1] = t->shape[1] / 16;
+            shape[2] = 16;
+            return 3;
+        }
+    }
+    return t->rank;
+}
+
+/* ct-mxfp4 under the names and shapes of gpt-oss is the same model. */
+static void gpt_oss_model(void **state)
+{
+    const char        *name = "ct-mxfp4";
+    struct tsr_errbuf  e = TSR_ERRBUF(e);
+    char               folder[] = "/tmp/tessera-gptoss-XXXXXX", path[512], to[TSR_ST_MAX_NAME + 1];
+    uint64_t           shape[TSR_ST_MAX_RANK];
+    struct tsr_st_out *o = NULL;
+    struct tsr_shards  s;
+    struct tsr_model  *a = NULL, *b = NULL;
+    json_t            *config = NULL;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    OK(tsr_shards_open(&s, CHECKPOINTS "ct-mxfp4", &e.err));
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    OK(tsr_st_create(&o, path, &e.err));
+    for (uint64_t i = 0; i < s.n; i++) {
+        uint32_t rank = gpt_oss_shape(s.tensors[i].t, to, sizeof to, shape);
+        OK(tsr_st_declare(o, to, s.tensors[i].t->dtype, rank, shape, &e.err));
+    }
+    OK(tsr_st_begin(o, &e.err));
+    for (uint64_t i = 0; i < s.n; i++) {
+        const struct tsr_st_tensor *t = s.tensors[i].t;
+        void                       *raw = malloc(t->end - t->begin);
+        assert_non_null(raw);
+        OK(tsr_st_read(&s.files[s.tensors[i].file], t, raw, &e.err));
+        tsr_st_put(o, raw, t->end - t->begin);
+        free(raw);
+    }
+    OK(tsr_st_commit(o, &e.err));
+    tsr_shards_close(&s);
+    OK(tsr_json_load(&config, CHECKPOINTS "ct-mxfp4/config.json", 1 << 20, 16, &e.err));
+    assert_int_equal(json_object_set_new(config, "quantization_config",
+                                         json_pack("{s:s}", "quant_method", "mxfp4")),
+                     0);
+    (void)snprintf(path, sizeof path, "%s/config.json", folder);
+    assert_int_equal(json_dump_file(config, path, 0), 0);
+    json_decref(config);
+    OK(tsr_model_load(&a, CHECKPOINTS "ct-mxfp4", false, &e.err));
+    OK(tsr_model_load(&b, folder, false, &e.err));
+    same_packed(name, a, b);
+    tsr_model_destroy(a);
+    tsr_model_destroy(b);
+    (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* What was read can be stored as a packed model of ours, which is the same model. */
+static void stored_as_packed(void **state)
+{
+    static const char *const names[] = { "gptq4-v1-asym-zero0", "bnb-int8", "bnb-nf4",
+                                         "ct-fp8-channel",      "ct-mxfp4", "gptq4-g128-actorder" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char       *name = names[i];
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        char              folder[] = "/tmp/tessera-stored-XXXXXX", path[512];
+        struct tsr_model *a = NULL, *b = NULL;
+        assert_non_null(mkdtemp(folder));
+        (void)snprintf(path, sizeof path, CHECKPOINTS "%s", name);
+        OK(tsr_model_load(&a, path, false, &e.err));
+        for (uint64_t l = 0; l < a->hp.layers; l++)
+            OK(tsr_packed_layer_write(folder, a, l, a->packed, "test", &e.err));
+        OK(tsr_packed_model_finish(folder, a, a->packed, &e.err));
+        OK(tsr_model_load(&b, folder, false, &e.err));
+        assert_string_equal(b->packed_as, TSR_PACKED_FORMAT);
+        assert_int_equal(a->parameters, b->parameters);
+        same_packed(name, a, b);
+        tsr_model_destroy(a);
+        tsr_model_destroy(b);
+        (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(checkpoints_as_recorded),
-                                        cmocka_unit_test(gpt_oss_tensors) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checkpoints_as_recorded),
+        cmocka_unit_test(gpt_oss_tensors),
+        cmocka_unit_test(gpt_oss_model),
+        cmocka_unit_test(stored_as_packed),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
