@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "eval/kld.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,9 +15,9 @@
 
 /* What one arm has gathered; arrays over all scored positions. */
 struct tally {
-    double  *nll, *kl;
-    uint8_t *same;
-    uint64_t n;
+    double                *nll, *kl;
+    struct tsr_eval_trace *at;
+    uint64_t               n;
 };
 
 struct run {
@@ -37,19 +38,46 @@ static tsr_status score_rows(void *arg, uint64_t begin, uint64_t end)
     struct run   *run = arg;
     struct tally *t = &run->tally[run->current];
     bool          reference = run->current == run->reference;
+    bool          file = run->reference < run->n && run->arms[run->reference].base;
     const float  *all = reference ? run->base : run->logits;
     for (uint64_t i = begin; i < end; i++) {
         const float *row = all + i * run->vocab;
         double       lse;
-        t->nll[t->n + i] = tsr_nll(row, run->vocab, run->labels[i], &lse);
+        if (reference && file) { /* log-probabilities already, which do not add up to quite 1 */
+            t->nll[t->n + i] = -(double)row[run->labels[i]];
+            lse = 0.0;
+        } else {
+            t->nll[t->n + i] = tsr_nll(row, run->vocab, run->labels[i], &lse);
+        }
+        t->at->nll[t->n + i] = (float)t->nll[t->n + i];
+        t->at->top1[t->n + i] = (uint32_t)tsr_argmax(row, run->vocab);
         if (reference) {
             run->base_lse[i] = lse;
         } else if (run->reference < run->n) {
             const float *base = run->base + i * run->vocab;
-            t->kl[t->n + i] = tsr_kl(base, run->base_lse[i], row, lse, run->vocab);
-            t->same[t->n + i] = tsr_argmax(base, run->vocab) == tsr_argmax(row, run->vocab);
+            t->kl[t->n + i] = file ? tsr_kld_divergence(base, row, lse, run->vocab)
+                                   : tsr_kl(base, run->base_lse[i], row, lse, run->vocab);
+            t->at->kl[t->n + i] = (float)t->kl[t->n + i];
         }
     }
+    return TSR_OK;
+}
+
+/* Logits of the chunk's scored positions: the engine's, or the file's. */
+static tsr_status get_logits(struct run *run, uint64_t arm, uint64_t window, uint64_t at,
+                             uint64_t n, uint64_t begin, uint64_t scored, struct tsr_err *err)
+{
+    const uint32_t      *ids = run->w->ids + run->w->start[window];
+    struct tsr_eval_arm *a = &run->arms[arm];
+    uint64_t             row = begin - (run->w->score_from[window] - 1);
+    float               *out = arm == run->reference ? run->base : run->logits;
+    if (!a->engine)
+        return tsr_kld_read(a->base, window, row, scored, out, err);
+    for (uint64_t i = 0; i < n; i++)
+        run->tokens[i] = (struct tsr_token){ .id = ids[at + i], .logits = at + i >= begin };
+    TSR_TRY(tsr_engine_forward(a->engine, run->tokens, n, out, err));
+    for (uint64_t i = 0; a->save && i < scored; i++)
+        tsr_kld_put(a->save, out + i * run->vocab);
     return TSR_OK;
 }
 
@@ -62,10 +90,7 @@ static tsr_status run_chunk(struct run *run, uint64_t arm, uint64_t window, uint
     uint64_t      first = w->score_from[window] - 1; /* its logits predict the first scored token */
     uint64_t      begin = at > first ? at : first, scored = at + n > begin ? at + n - begin : 0;
     struct tally *t = &run->tally[arm];
-    float        *out = arm == run->reference ? run->base : run->logits;
-    for (uint64_t i = 0; i < n; i++)
-        run->tokens[i] = (struct tsr_token){ .id = ids[at + i], .logits = at + i >= begin };
-    TSR_TRY(tsr_engine_forward(run->arms[arm].engine, run->tokens, n, out, err));
+    TSR_TRY(get_logits(run, arm, window, at, n, begin, scored, err));
     run->labels = ids + begin + 1;
     run->current = arm;
     TSR_TRY(tsr_pool_for(run->pool, scored, 4, score_rows, run));
@@ -94,7 +119,7 @@ static tsr_status run_window(struct run *run, uint64_t window, struct tsr_err *e
     uint64_t n = run->w->start[window + 1] - run->w->start[window] - 1; /* the last is a label */
     uint64_t first_arm = run->reference < run->n ? run->reference : 0;
     for (uint64_t a = 0; a < run->n; a++)
-        if (run->arms[a].status == TSR_OK)
+        if (run->arms[a].status == TSR_OK && run->arms[a].engine)
             tsr_engine_reset(run->arms[a].engine, 0);
     for (uint64_t at = 0; at < n; at += run->chunk) {
         uint64_t len = n - at < run->chunk ? n - at : run->chunk;
@@ -124,13 +149,14 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void summarize_kl(struct tally *t, struct tsr_eval_result *r)
+static void summarize_kl(struct tally *t, const struct tsr_eval_trace *reference,
+                         struct tsr_eval_result *r)
 {
     double   sum = 0.0;
     uint64_t same = 0;
     for (uint64_t i = 0; i < t->n; i++) {
         sum += t->kl[i];
-        same += t->same[i];
+        same += t->at->top1[i] == reference->top1[i];
     }
     r->kl_mean = sum / (double)t->n;
     r->top1 = (double)same / (double)t->n;
@@ -168,27 +194,33 @@ static void summarize(const struct run *run, uint64_t arm)
         r->bits_per_byte = sum / ((double)w->bytes * log(2.0));
     }
     if (run->reference < run->n && arm != run->reference)
-        summarize_kl(t, r);
+        summarize_kl(t, &run->arms[run->reference].at, r);
+}
+
+static uint64_t vocab_of(const struct tsr_eval_arm *a)
+{
+    return a->engine ? tsr_engine_vocab(a->engine) : tsr_kld_vocab(a->base);
 }
 
 static tsr_status prepare(struct run *run, struct tsr_err *err)
 {
     const struct tsr_windows *w = run->w;
     uint64_t                  longest = 0;
-    run->vocab = tsr_engine_vocab(run->arms[0].engine);
+    run->vocab = vocab_of(&run->arms[0]);
     for (uint64_t i = 0; i < w->n; i++)
         longest = w->start[i + 1] - w->start[i] > longest ? w->start[i + 1] - w->start[i] : longest;
     for (uint64_t a = 0; a < run->n; a++) {
         run->arms[a].error = (struct tsr_errbuf)TSR_ERRBUF(run->arms[a].error);
         run->arms[a].status = TSR_OK;
         run->arms[a].result = (struct tsr_eval_result){ 0 };
-        if (tsr_engine_vocab(run->arms[a].engine) != run->vocab)
+        run->arms[a].at = (struct tsr_eval_trace){ 0 };
+        if (vocab_of(&run->arms[a]) != run->vocab)
             return tsr_fail(err, TSR_E_INPUT,
                             "models with vocabularies of %llu and %llu cannot be "
                             "compared",
                             (unsigned long long)run->vocab,
-                            (unsigned long long)tsr_engine_vocab(run->arms[a].engine));
-        if (tsr_engine_context(run->arms[a].engine) < longest - 1)
+                            (unsigned long long)vocab_of(&run->arms[a]));
+        if (run->arms[a].engine && tsr_engine_context(run->arms[a].engine) < longest - 1)
             return tsr_fail(err, TSR_E_BUG, "the engine holds %llu positions, a window has %llu",
                             (unsigned long long)tsr_engine_context(run->arms[a].engine),
                             (unsigned long long)longest);
@@ -208,10 +240,11 @@ static tsr_status prepare(struct run *run, struct tsr_err *err)
     for (uint64_t a = 0; ok && a < run->n; a++) {
         struct tally *t = &run->tally[a];
         bool          kl = run->reference < run->n && a != run->reference;
+        t->at = &run->arms[a].at;
+        TSR_TRY(tsr_eval_trace_create(t->at, w->scored, kl, err));
         t->nll = tsr_new(w->scored, sizeof *t->nll);
         t->kl = kl ? tsr_new(w->scored, sizeof *t->kl) : NULL;
-        t->same = kl ? tsr_new(w->scored, 1) : NULL;
-        ok = t->nll && (!kl || (t->kl && t->same));
+        ok = t->nll && (!kl || t->kl);
     }
     return ok ? TSR_OK
               : tsr_fail_nomem(err, 2 * run->chunk * run->vocab * sizeof(float),
@@ -223,7 +256,6 @@ static void release(struct run *run)
     for (uint64_t a = 0; run->tally && a < run->n; a++) {
         free(run->tally[a].nll);
         free(run->tally[a].kl);
-        free(run->tally[a].same);
     }
     free(run->tally);
     free(run->tokens);
@@ -244,8 +276,31 @@ tsr_status tsr_eval_arms(struct tsr_eval_arm *arms, uint64_t n, uint64_t referen
     for (uint64_t a = 0; a < n && st == TSR_OK; a++)
         if (arms[a].status == TSR_OK)
             summarize(&run, a);
+    for (uint64_t a = 0; a < n; a++)
+        if (st != TSR_OK || arms[a].status != TSR_OK)
+            tsr_eval_trace_free(&arms[a].at);
     release(&run);
     return st;
+}
+
+tsr_status tsr_eval_trace_create(struct tsr_eval_trace *p, uint64_t n, bool kl, struct tsr_err *err)
+{
+    *p = (struct tsr_eval_trace){ .nll = tsr_new(n, sizeof *p->nll),
+                                  .top1 = tsr_new(n, sizeof *p->top1),
+                                  .kl = kl ? tsr_new(n, sizeof *p->kl) : NULL,
+                                  .n = n };
+    if (p->nll && p->top1 && (!kl || p->kl))
+        return TSR_OK;
+    tsr_eval_trace_free(p);
+    return tsr_fail_nomem(err, n * (kl ? 12 : 8), "what an evaluation found at every token");
+}
+
+void tsr_eval_trace_free(struct tsr_eval_trace *p)
+{
+    free(p->nll);
+    free(p->kl);
+    free(p->top1);
+    *p = (struct tsr_eval_trace){ 0 };
 }
 
 tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, struct tsr_pool *pool,
@@ -264,6 +319,8 @@ tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, stru
     if (st == TSR_OK && arms[0].status != TSR_OK)
         st = tsr_fail(err, arms[0].status, "%s", arms[0].error.text);
     *out = arms[0].result;
+    tsr_eval_trace_free(&arms[0].at);
+    tsr_eval_trace_free(&arms[1].at);
     free(arms);
     return st;
 }

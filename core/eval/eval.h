@@ -7,6 +7,8 @@
 #include "engine/engine.h"
 #include "model/tokenizer.h"
 
+#include <stdbool.h>
+
 enum tsr_protocol { TSR_PPL_GPTQ_2048, TSR_PPL_LLAMACPP_512, TSR_PPL_LM_EVAL_WIKITEXT };
 enum tsr_rows { TSR_ROWS_FILE, TSR_ROWS_LINES, TSR_ROWS_JSONL };
 
@@ -51,6 +53,18 @@ struct tsr_eval_result {
     double seconds;
 };
 
+/* What an arm did at every scored position, window after window: what paired differences are taken
+ * of.  Log-likelihoods and divergences are of order 1 with a spread of their own; F32 keeps seven
+ * digits of each. */
+struct tsr_eval_trace {
+    float    *nll, *kl; /* [n]; kl NULL without a reference */
+    uint32_t *top1;     /* [n] the token that the arm ranks first */
+    uint64_t  n;
+};
+tsr_status tsr_eval_trace_create(struct tsr_eval_trace *p, uint64_t n, bool kl,
+                                 struct tsr_err *err);
+void       tsr_eval_trace_free(struct tsr_eval_trace *p);
+
 /* Evaluates `e`; with `reference` (may be NULL) runs both, window by window. */
 tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, struct tsr_pool *pool,
                         const struct tsr_windows *w, struct tsr_eval_result *out,
@@ -59,13 +73,20 @@ tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, stru
 /* The same for several engines in step, so that the reference runs once: after return each arm
  * has a result or its own failure, and one arm's failure does not stop the others (but the
  * reference's does).  reference: index of the arm that the others are compared with, or n for
- * none.  The arms' engines may be of different overlays, not of different vocabularies. */
+ * none.  The arms' engines may be of different models and overlays, not of different vocabularies.
+ * The reference may be a .kld file instead of an engine; then w must be of that file, and only the
+ * likelihoods and first choices of the file are its result. */
+struct tsr_kld;
+struct tsr_kld_out;
 struct tsr_eval_arm {
     const char            *name;
-    struct tsr_engine     *engine;
+    struct tsr_engine     *engine; /* NULL: base */
+    const struct tsr_kld  *base;
+    struct tsr_kld_out    *save; /* of the reference: takes its rows; or NULL */
     tsr_status             status;
     struct tsr_errbuf      error;
     struct tsr_eval_result result;
+    struct tsr_eval_trace  at; /* out; the caller frees */
 };
 tsr_status tsr_eval_arms(struct tsr_eval_arm *arms, uint64_t n, uint64_t reference,
                          struct tsr_pool *pool, const struct tsr_windows *w, struct tsr_err *err);

@@ -413,6 +413,16 @@ static void test_arms(void **state)
     assert_int_equal(arms[2].status, TSR_OK);
     assert_true(arms[2].result.kl_mean == 0.0);
     assert_true(arms[2].result.perplexity == arms[0].result.perplexity);
+    assert_true(arms[2].at.n == w->scored && arms[1].at.n == 0);
+    double sum = 0.0;
+    for (uint64_t i = 0; i < w->scored; i++) {
+        sum += (double)arms[2].at.nll[i];
+        assert_true(arms[2].at.kl[i] == 0.0f && arms[2].at.top1[i] == arms[0].at.top1[i]);
+    }
+    /* each rounded to F32 */
+    assert_true(fabs(sum / (double)w->scored - arms[2].result.mean_nll) < 1e-6);
+    for (int i = 0; i < 3; i++)
+        tsr_eval_trace_free(&arms[i].at);
     /* the reference's failure ends it */
     calls = 0;
     assert_int_equal(tsr_eval_arms(arms, 3, 1, pool, w, &e.err), TSR_E_NUMERIC);
