@@ -3,15 +3,20 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "pipeline/step.h"
+#include "eval/choices.h"
+#include "eval/kld.h"
+#include "eval/paired.h"
+#include "pipeline/compare.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define ALPHA 0.05
+
 struct eval_options {
     struct tsr_eval_keys eval;
-    const char          *against, *backend;
+    const char          *against, *backend, *choices, *save_kld;
     int64_t              act, kv, chunk, numerics;
 };
 
@@ -23,8 +28,14 @@ static const struct tsr_choice kvs[] = {
 
 #define S struct eval_options
 static const struct tsr_option options[] = {
-    TSR_EVAL_OPTIONS(S, eval),
-    TSR_OPTION_STRING(S, against, "", "A model to compare with on the same tokens: KL and top-1."),
+    TSR_EVAL_OPTIONS_TEXT(S, eval, 0),
+    TSR_OPTION_STRING(S, against, "",
+                      "A model, or a .kld file of llama-perplexity, to compare with on the same "
+                      "tokens: KL and top-1."),
+    TSR_OPTION_STRING(S, choices, "",
+                      "Multiple-choice questions (JSON Lines) instead of a text: accuracy."),
+    TSR_OPTION_STRING(S, save_kld, "",
+                      "Write the model's log-probabilities as a .kld file; llamacpp-512 alone."),
     TSR_OPTION_ENUM(S, act, TSR_ACT_F32, tsr_act_choices, "How activations enter packed weights."),
     TSR_OPTION_ENUM(S, kv, TSR_F32, kvs, "Type of the KV cache."),
     TSR_OPTION_INT(S, chunk, 0, 0, 1 << 20, "tokens",
@@ -44,7 +55,11 @@ struct call {
     struct tsr_tokenizer      *tokenizer, *reference_tokenizer;
     struct tsr_windows        *windows;
     struct tsr_engine         *engine, *reference_engine;
+    struct tsr_kld            *base;
+    struct tsr_choices        *choices;
+    struct tsr_choice_marks    marks, reference_marks;
     struct tsr_eval_result     result;
+    struct tsr_paired          paired; /* with a reference */
 };
 
 static tsr_status load_tokenizer(struct tsr_tokenizer **t, const char *model, bool optional,
@@ -52,13 +67,9 @@ static tsr_status load_tokenizer(struct tsr_tokenizer **t, const char *model, bo
 {
     char *folder = NULL;
     TSR_TRY(tsr_model_resolve(model, &folder, err));
-    char      *file = tsr_path_join(folder, "tokenizer.json");
     tsr_status st = TSR_OK;
-    if (!file)
-        st = tsr_fail_nomem(err, strlen(folder), "a path");
-    else if (!optional || tsr_path_exists(file))
+    if (!optional || tsr_tokenizer_there(folder))
         st = tsr_tokenizer_load(t, folder, err);
-    free(file);
     free(folder);
     return st;
 }
@@ -80,7 +91,7 @@ static tsr_status load_reference(struct call *c, struct tsr_err *err)
                         "%s and %s have different tokenizers; KL needs the same "
                         "tokens",
                         path, c->path);
-    if (c->windows->window > c->reference->hp.max_positions)
+    if (c->windows && c->windows->window > c->reference->hp.max_positions)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s has %llu positions, fewer than the window of %llu; "
                         "give --window",
@@ -89,34 +100,162 @@ static tsr_status load_reference(struct call *c, struct tsr_err *err)
     return TSR_OK;
 }
 
+static bool is_kld(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 4 && strcmp(path + n - 4, ".kld") == 0;
+}
+
+/* The text of a base file, under BOS where the tokenizer puts one. */
+static tsr_status base_windows(struct call *c, struct tsr_err *err)
+{
+    struct tsr_ids ids = { 0 };
+    const char    *path = c->o->against;
+    TSR_TRY(tsr_kld_open(&c->base, path, err));
+    if (c->base->vocab != c->model->hp.vocab)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s has a vocabulary of %llu, %s of %llu; they cannot be compared", path,
+                        (unsigned long long)c->base->vocab, c->path,
+                        (unsigned long long)c->model->hp.vocab);
+    if (c->base->context > c->model->hp.max_positions)
+        return tsr_fail(err, TSR_E_INPUT, "%s has chunks of %llu tokens, %s has %llu positions",
+                        path, (unsigned long long)c->base->context, c->path,
+                        (unsigned long long)c->model->hp.max_positions);
+    TSR_TRY(tsr_tokenize(c->tokenizer, "", 0, TSR_TOKENIZE_SPECIAL, &ids, err));
+    bool bos = c->model->hp.bos >= 0 && ids.n && ids.v[0] == (uint32_t)c->model->hp.bos;
+    tsr_ids_free(&ids);
+    return tsr_kld_windows(c->base, bos ? c->model->hp.bos : -1, (uint64_t)c->o->eval.max_windows,
+                           &c->windows, err);
+}
+
+static struct tsr_engine_options engine_options(const struct call *c, uint64_t context)
+{
+    return (struct tsr_engine_options){ .backend = c->o->backend,
+                                        .act = (uint32_t)c->o->act,
+                                        .kv_dtype = (uint32_t)c->o->kv,
+                                        .slots = 1,
+                                        .context = context,
+                                        .chunk = (uint64_t)c->o->chunk };
+}
+
+/* The model beside the reference, whichever that is, and into a base file if one is wanted. */
+static tsr_status run_arms(struct call *c, struct tsr_err *err)
+{
+    struct tsr_eval_arm *arms = tsr_new(2, sizeof *arms);
+    struct tsr_kld_out  *save = NULL;
+    uint64_t             n = c->base || c->reference_engine ? 2 : 1;
+    if (!arms)
+        return tsr_fail_nomem(err, 2 * sizeof *arms, "an evaluation");
+    tsr_status st = TSR_OK;
+    if (*c->o->save_kld)
+        st = tsr_kld_create(&save, c->o->save_kld, c->windows, c->model->hp.vocab, err);
+    arms[0] = (struct tsr_eval_arm){ .name = "model", .engine = c->engine, .save = save };
+    arms[1] = (struct tsr_eval_arm){ .name = c->o->against,
+                                     .engine = c->reference_engine,
+                                     .base = c->base };
+    if (st == TSR_OK)
+        st = tsr_eval_arms(arms, n, 1, tsr_registry_pool(c->registry), c->windows, err);
+    if (st == TSR_OK && arms[0].status != TSR_OK)
+        st = tsr_fail(err, arms[0].status, "%s", arms[0].error.text);
+    c->result = arms[0].result;
+    if (st == TSR_OK && n == 2)
+        st = tsr_paired_measure(&c->paired, c->windows, &arms[0].at, &arms[1].at, ALPHA, err);
+    tsr_eval_trace_free(&arms[0].at);
+    tsr_eval_trace_free(&arms[1].at);
+    free(arms);
+    if (st == TSR_OK && save)
+        return tsr_kld_commit(save, err);
+    tsr_kld_abort(save);
+    return st;
+}
+
 static tsr_status evaluate(struct call *c, struct tsr_err *err)
 {
     const struct eval_options *o = c->o;
+    if (!*o->eval.text && !is_kld(o->against))
+        return tsr_fail(err, TSR_E_INPUT, "--text FILE is missing: what to measure on");
+    if (*o->eval.text && is_kld(o->against))
+        return tsr_fail(err, TSR_E_INPUT, "%s brings its own text; leave --text out", o->against);
     TSR_TRY(tsr_model_load(&c->model, c->path, false, err));
     TSR_TRY(load_tokenizer(&c->tokenizer, c->path, false, err));
-    TSR_TRY(
-        tsr_eval_keys_windows(&o->eval, o->eval.text, c->tokenizer, c->model, &c->windows, err));
-    struct tsr_engine_options eo = { .backend = o->backend,
-                                     .act = (uint32_t)o->act,
-                                     .kv_dtype = (uint32_t)o->kv,
-                                     .slots = 1,
-                                     .context = c->windows->window,
-                                     .chunk = (uint64_t)o->chunk };
-    if (*o->against)
+    if (is_kld(o->against))
+        TSR_TRY(base_windows(c, err));
+    else
+        TSR_TRY(tsr_eval_keys_windows(&o->eval, o->eval.text, c->tokenizer, c->model, &c->windows,
+                                      err));
+    struct tsr_engine_options eo = engine_options(c, c->windows->window);
+    if (*o->against && !c->base)
         TSR_TRY(load_reference(c, err));
     TSR_TRY(tsr_engine_create(&c->engine, c->registry, c->model, NULL, &eo, err));
     if (c->reference)
         TSR_TRY(tsr_engine_create(&c->reference_engine, c->registry, c->reference, NULL, &eo, err));
-    return tsr_eval_run(c->engine, c->reference_engine, tsr_registry_pool(c->registry), c->windows,
-                        &c->result, err);
+    return run_arms(c, err);
+}
+
+/* ---- multiple choice ---------------------------------------------------------------------- */
+
+static tsr_status answer(struct call *c, struct tsr_engine **e, const struct tsr_model *m,
+                         struct tsr_choice_marks *marks, struct tsr_err *err)
+{
+    uint64_t context;
+    TSR_TRY(tsr_choices_context(c->choices, c->tokenizer, m->hp.max_positions, &context, err));
+    struct tsr_engine_options eo = engine_options(c, context);
+    TSR_TRY(tsr_engine_create(e, c->registry, m, NULL, &eo, err));
+    return tsr_choices_score(*e, c->tokenizer, c->choices, marks, err);
+}
+
+static tsr_status ask(struct call *c, struct tsr_err *err)
+{
+    const struct eval_options *o = c->o;
+    if (*o->eval.text || *o->save_kld || is_kld(o->against))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "--choices is about questions; ask for the text in a call of its own");
+    TSR_TRY(tsr_choices_load(&c->choices, o->choices, err));
+    TSR_TRY(tsr_model_load(&c->model, c->path, false, err));
+    TSR_TRY(load_tokenizer(&c->tokenizer, c->path, false, err));
+    if (*o->against)
+        TSR_TRY(load_reference(c, err));
+    TSR_TRY(answer(c, &c->engine, c->model, &c->marks, err));
+    return c->reference ? answer(c, &c->reference_engine, c->reference, &c->reference_marks, err)
+                        : TSR_OK;
+}
+
+static bool put_questions(json_t *j, const struct call *c)
+{
+    json_t *o = tsr_choices_json(&c->marks, c->reference ? &c->reference_marks : NULL, ALPHA);
+    bool    ok = tsr_json_put_text(o, "file", c->o->choices) &&
+              tsr_json_put_text(o, "file_hash", c->choices->hash);
+    return tsr_json_put(j, "choices", o) && ok;
+}
+
+static tsr_status print_questions(const struct call *c, struct tsr_err *err)
+{
+    double   low, high;
+    uint64_t only, others;
+    tsr_wilson(c->marks.right, c->marks.n, ALPHA, &low, &high);
+    (void)printf("accuracy %.2f %% [%.2f, %.2f]: %llu of %llu questions; by length %.2f %%\n",
+                 100 * (double)c->marks.right / (double)c->marks.n, 100 * low, 100 * high,
+                 (unsigned long long)c->marks.right, (unsigned long long)c->marks.n,
+                 100 * (double)c->marks.right_normalized / (double)c->marks.n);
+    if (c->reference) {
+        tsr_marks_discordant(c->marks.marks, c->reference_marks.marks, &only, &others);
+        (void)printf("%s: %.2f %%; only %s is right in %llu, only %s in %llu; McNemar p %.3g\n",
+                     c->o->against,
+                     100 * (double)c->reference_marks.right / (double)c->reference_marks.n, c->path,
+                     (unsigned long long)only, c->o->against, (unsigned long long)others,
+                     tsr_mcnemar(only, others));
+    }
+    return tsr_cli_flush(err);
 }
 
 static tsr_status print_json(const struct call *c, struct tsr_err *err)
 {
-    json_t  *j = tsr_windows_json(c->windows, c->o->eval.text, c->tokenizer);
-    uint64_t ran[3];
+    const char *text = c->base ? c->o->against : c->o->eval.text;
+    json_t     *j = c->choices ? json_object() : tsr_windows_json(c->windows, text, c->tokenizer);
+    uint64_t    ran[3];
     tsr_engine_acts(c->engine, ran);
-    bool ok = j && tsr_eval_result_put(j, c->windows, &c->result) &&
+    bool ok = j &&
+              (c->choices ? put_questions(j, c) : tsr_eval_result_put(j, c->windows, &c->result)) &&
               tsr_json_put_text(j, "model", c->path) &&
               tsr_json_put_text(j, "model_hash", c->model->hash) &&
               tsr_json_put_act(j, (uint32_t)c->o->act, ran) &&
@@ -124,6 +263,11 @@ static tsr_status print_json(const struct call *c, struct tsr_err *err)
     if (ok && c->reference)
         ok = tsr_json_put_text(j, "against", c->o->against) &&
              tsr_json_put_text(j, "against_hash", c->reference->hash);
+    else if (ok && c->base)
+        ok = tsr_json_put_text(j, "against", c->o->against) &&
+             tsr_json_put_text(j, "against_hash", c->base->hash);
+    if (ok && !c->choices && (c->reference || c->base))
+        ok = tsr_json_put_difference(j, "delta", &c->paired.delta);
     if (!ok) {
         json_decref(j);
         j = NULL;
@@ -137,9 +281,9 @@ static tsr_status print_text(const struct call *c, struct tsr_err *err)
     const struct tsr_eval_result *r = &c->result;
     bool                          words = w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT;
     (void)printf("perplexity %.6g  (%s on %s: %llu %s, %llu windows of %llu, BOS %s)\n",
-                 r->perplexity, w->protocol_name, c->o->eval.text, (unsigned long long)r->tokens,
-                 words ? "words" : "tokens", (unsigned long long)w->n,
-                 (unsigned long long)w->window, w->bos);
+                 r->perplexity, w->protocol_name, c->base ? c->o->against : c->o->eval.text,
+                 (unsigned long long)r->tokens, words ? "words" : "tokens",
+                 (unsigned long long)w->n, (unsigned long long)w->window, w->bos);
     if (words)
         (void)printf("byte perplexity %.6g, bits per byte %.6g\n", r->byte_perplexity,
                      r->bits_per_byte);
@@ -158,9 +302,15 @@ static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_
     if (st == TSR_OK)
         tsr_registry_set_numerics(c.registry, (uint32_t)c.o->numerics);
     if (st == TSR_OK)
-        st = evaluate(&c, err);
-    if (st == TSR_OK)
-        st = cli->json ? print_json(&c, err) : print_text(&c, err);
+        st = *c.o->choices ? ask(&c, err) : evaluate(&c, err);
+    if (st == TSR_OK && cli->json)
+        st = print_json(&c, err);
+    else if (st == TSR_OK)
+        st = c.choices ? print_questions(&c, err) : print_text(&c, err);
+    tsr_choice_marks_free(&c.marks);
+    tsr_choice_marks_free(&c.reference_marks);
+    tsr_choices_destroy(c.choices);
+    tsr_kld_close(c.base);
     tsr_engine_destroy(c.reference_engine);
     tsr_engine_destroy(c.engine);
     tsr_windows_destroy(c.windows);
@@ -187,7 +337,12 @@ const struct tsr_verb tsr_verb_eval = {
         "default join a row keeps its newline (as WikiText-2 has it), with another it does not "
         "(PTB: --join \" \"). --rows jsonl reads \"text\" of each line.\n"
         "--against MODEL runs a second model over the same tokens and gives the mean KL divergence "
-        "from it and how often both rank the same token first.",
+        "from it and how often both rank the same token first; a .kld file is such a model's "
+        "log-probabilities with their text, as llama-perplexity writes and --save-kld too.\n"
+        "--choices FILE asks multiple-choice questions instead, {\"context\", \"choices\", "
+        "\"answer\"} a line: the likeliest choice behind the context is the model's; with "
+        "--against "
+        "both are asked and compared by McNemar's exact test.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .options_size = sizeof(struct eval_options),

@@ -30,12 +30,14 @@ tsr_status tsr_cli_run_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_er
         (void)fprintf(stderr, "tessera: %s: all steps are done already; these are the results\n",
                       job->out);
     if (c->json)
-        return tsr_cli_print_json(tsr_job_results(job), err);
-    if (done)
+        TSR_TRY(tsr_cli_print_json(tsr_job_results(job), err));
+    else if (done)
         tsr_job_print(job, stdout);
     else if (!c->quiet)
         (void)fprintf(stderr, "tessera: results are in %s\n", job->out);
-    return tsr_cli_flush(err);
+    if (!c->json)
+        TSR_TRY(tsr_cli_flush(err));
+    return tsr_job_gate(job, err);
 }
 
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,

@@ -16,13 +16,14 @@ extern const struct tsr_verb tsr_verb_eval;
 extern const struct tsr_verb tsr_verb_roundtrip;
 extern const struct tsr_verb tsr_verb_quantize;
 extern const struct tsr_verb tsr_verb_convert;
+extern const struct tsr_verb tsr_verb_compare;
 extern const struct tsr_verb tsr_verb_plugin;
 
 static const struct tsr_verb *const verbs[] = {
-    &tsr_verb_help,     &tsr_verb_run,    &tsr_verb_config,    &tsr_verb_bench,
-    &tsr_verb_generate, &tsr_verb_logits, &tsr_verb_tokenize,  &tsr_verb_inspect,
-    &tsr_verb_plan,     &tsr_verb_eval,   &tsr_verb_roundtrip, &tsr_verb_quantize,
-    &tsr_verb_convert,  &tsr_verb_plugin,
+    &tsr_verb_help,     &tsr_verb_run,     &tsr_verb_config,    &tsr_verb_bench,
+    &tsr_verb_generate, &tsr_verb_logits,  &tsr_verb_tokenize,  &tsr_verb_inspect,
+    &tsr_verb_plan,     &tsr_verb_eval,    &tsr_verb_roundtrip, &tsr_verb_quantize,
+    &tsr_verb_convert,  &tsr_verb_compare, &tsr_verb_plugin,
 };
 
 #define N_VERBS     (sizeof verbs / sizeof *verbs)

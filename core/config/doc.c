@@ -160,6 +160,7 @@ void tsr_doc_destroy(struct tsr_doc *doc)
 {
     if (!doc)
         return;
+    tsr_doc_destroy(doc->also);
     for (struct block *b = doc->blocks; b;) {
         struct block *next = b->next;
         free(b);

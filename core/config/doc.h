@@ -29,6 +29,7 @@ struct tsr_doc {
     struct tsr_node   *root;
     const char        *path;
     uint64_t           nodes, aliases;
+    struct tsr_doc    *also; /* a document whose nodes this one has taken over; owned */
 };
 
 /* Zeroed memory that lives as long as the doc; NULL when there is none. */

@@ -1,36 +1,69 @@
-/* pipeline/compare.h - parts of the step `compare`: its options and arms, speed, the table. */
+/* pipeline/compare.h - parts of the step `compare`.
+ *
+ *   compare_arms.c    what an arm is, and what it runs
+ *   compare_eval.c    arms beside the reference on the same tokens, a few at a time
+ *   compare_speed.c   throughput, interleaved
+ *   compare_keep.c    what a finished arm leaves, so that it is not run again
+ *   compare_stats.c   differences, intervals, verdicts, pairs
+ *   compare_gate.c    fail_if
+ *   compare_json.c, compare_table.c   the result, and its table for people
+ *   compare_file.c    a comparison file (base and arms) as a job
+ */
 #ifndef TSR_PIPELINE_COMPARE_H
 #define TSR_PIPELINE_COMPARE_H
 
+#include "eval/choices.h"
+#include "eval/kld.h"
+#include "eval/paired.h"
+#include "pipeline/quantize_plan.h"
 #include "pipeline/sample.h"
 
+#define TSR_COMPARE_DRAWS 10000u /* of a bootstrap */
+
 struct compare_keys {
-    const struct tsr_node *arms, *measure, *samples, *sampling;
+    const struct tsr_node *quantize, *arms, *measure, *pairs, *fail_if, *samples, *sampling;
+    double                 alpha;
+    int64_t                together;
 };
 struct measure_keys {
     const struct tsr_node *perplexity, *speed;
+    const char            *base, *save_base, *choices;
     int32_t                kl, a8;
 };
 struct speed_keys {
     int64_t prompt, generate, repeats, act;
 };
 
+/* Median of an arm's rates over the original's of the same rounds. */
+struct compare_ratio {
+    double median, low, high;
+};
+
+enum compare_kind { COMPARE_ORIGINAL, COMPARE_QUANTIZE, COMPARE_PLAN, COMPARE_MODEL };
+
 /* One column of numbers.  Arm 0 is the original. */
 struct compare_arm {
     const char            *name;
-    const struct tsr_node *quantize;  /* NULL: the original */
-    struct tsr_overlay    *overlay;   /* owned */
-    struct tsr_engine     *engine;    /* of the measurement in work; owned */
+    enum compare_kind      kind;
+    const struct tsr_mark *mark;
+    const char            *path;     /* COMPARE_MODEL: as written */
+    struct tsr_node       *quantize; /* the scheme's map, in the job's document; plan still in it */
+    struct tsr_model      *own;      /* COMPARE_MODEL, while it is loaded; owned */
+    struct tsr_overlay    *overlay;  /* owned */
+    bool                   ready;    /* own or overlay are there, or nothing is needed */
+    struct tsr_engine     *engine;   /* of the measurement in work; owned */
     struct tsr_engine     *engine_a8; /* the same under act a8, with measure.a8; owned */
     tsr_status             status;    /* the first thing that failed in this arm */
     struct tsr_errbuf      error;
-    uint64_t               bytes;
-    double                 bits;
-    bool                   has_eval, has_a8, has_speed;
-    struct tsr_eval_result eval, a8;
+    json_t                *of;   /* what its result was made of; owned */
+    json_t                *json; /* its result so far; owned; NULL: not evaluated yet */
+    struct tsr_eval_trace  at;
+    bool                   has_paired, has_speed;
+    struct tsr_paired      paired;
+    double                 p_holm;
     double                *prefill, *decode; /* [repeats] tokens/s */
     double                 prefill_median, decode_median;
-    json_t                *texts; /* samples; owned */
+    struct compare_ratio   prefill_ratio, decode_ratio;
 };
 
 struct compare {
@@ -45,19 +78,83 @@ struct compare {
     uint64_t               n;
     uint64_t               weights;
     struct tsr_windows    *windows;
+    struct tsr_choices    *choices; /* measure.choices; owned */
+    struct tsr_kld        *base;    /* measure.base; owned */
+    struct tsr_eval_trace  base_at; /* of base; owned */
+    char                  *folder;  /* for what finished arms leave; owned */
     char                   device[128];
 };
 
+/* ---- arms ------------------------------------------------------------------------- */
+
+/* Reads `arms`; what is wrong goes to d. */
+tsr_status compare_read_arms(struct compare *c, struct tsr_diag *d, struct tsr_err *err);
+/* Everything that can be said of an arm without running it. */
+tsr_status compare_check_arm(struct compare *c, const struct compare_arm *a, struct tsr_diag *d,
+                             struct tsr_err *err);
+/* TSR_NEED_* of an arm. */
+tsr_status compare_arm_need(struct compare *c, const struct compare_arm *a, uint64_t *need,
+                            struct tsr_err *err);
+/* a->of: the same of two runs means the same numbers.  A model on disk is loaded for it. */
+tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_err *err);
+/* Quantizes or loads, so that compare_arm_model() and the overlay can be run. */
+tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct tsr_err *err);
+void       compare_arm_release(struct compare_arm *a);
+const struct tsr_model   *compare_arm_model(const struct compare *c, const struct compare_arm *a);
+const struct tsr_overlay *compare_arm_overlay(const struct compare *c, const struct compare_arm *a);
 /* Puts the failure into the arm, once.  TSR_E_CANCELLED and TSR_E_NOMEM are handed back in err,
  * since nothing can go on after them. */
 tsr_status compare_arm_failed(struct compare_arm *a, tsr_status st, const char *text,
                               struct tsr_err *err);
 
+/* ---- measuring -------------------------------------------------------------------- */
+
+/* Text or base file into c->windows. */
+tsr_status compare_windows(struct compare *c, struct tsr_err *err);
+/* The file of questions into c->choices. */
+tsr_status compare_questions(struct compare *c, struct tsr_err *err);
+/* Quantizes, evaluates and samples every arm that has no result yet. */
+tsr_status compare_run_arms(struct compare *c, struct tsr_err *err);
 /* Prefill and decode speed of every arm that still stands, interleaved, medians. */
 tsr_status compare_speed(struct compare *c, struct tsr_err *err);
+/* Differences of every arm from the reference, corrected over all of them. */
+tsr_status compare_stats(struct compare *c, struct tsr_err *err);
+/* What the others are compared with; NULL where there is none. */
+const struct tsr_eval_trace *compare_reference(const struct compare *c);
+const char                  *compare_reference_name(const struct compare *c);
 
-/* The result, and its table for people. */
+/* ---- what finished arms leave (compare_keep.c) ------------------------------------- */
+
+/* Sets c->folder; with again, what is there is forgotten. */
+tsr_status compare_keep_open(struct compare *c, struct tsr_err *err);
+/* Takes an arm's result where it was made of the same things. */
+tsr_status compare_keep_load(struct compare *c, struct compare_arm *a, struct tsr_err *err);
+tsr_status compare_keep_store(const struct compare *c, const struct compare_arm *a,
+                              struct tsr_err *err);
+
+/* ---- the result -------------------------------------------------------------------- */
+
 json_t *compare_json(const struct compare *c);
-void    compare_print(const json_t *result, FILE *to);
+/* What of an arm is known once it was evaluated. */
+json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
+                         const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
+                         json_t *texts, json_t *questions);
+/* Adds differences, speed and verdict. */
+bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a);
+/* The list `pairs`; NULL when out of memory. */
+tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err);
+bool       tsr_json_put_difference(json_t *o, const char *key, const struct tsr_difference *d);
+void       compare_print(const json_t *result, FILE *to);
+/* Accuracy with its interval; with b the questions that only one has right, and their test.  NULL
+ * when out of memory. */
+json_t *tsr_choices_json(const struct tsr_choice_marks *a, const struct tsr_choice_marks *b,
+                         double alpha);
+
+/* ---- fail_if ----------------------------------------------------------------------- */
+
+/* Checks `fail_if` and `pairs` against the arms. */
+void compare_check_gate(const struct compare *c, struct tsr_diag *d);
+/* Puts result.gate. */
+bool compare_put_gate(json_t *result, const struct compare *c);
 
 #endif

@@ -4,7 +4,9 @@
 #include "base/rng.h"
 #include "pipeline/compare.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static tsr_status measure(struct compare *c, struct compare_arm *a, const uint32_t *prompt,
                           uint32_t *out, int64_t round, struct tsr_err *err)
@@ -25,18 +27,6 @@ static tsr_status measure(struct compare *c, struct compare_arm *a, const uint32
     return TSR_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *v, uint64_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 static tsr_status start(struct compare *c, struct compare_arm *a, struct tsr_err *err)
 {
     struct tsr_engine_options eo = { .act = (uint32_t)c->speed.act,
@@ -49,7 +39,9 @@ static tsr_status start(struct compare *c, struct compare_arm *a, struct tsr_err
     a->decode = tsr_new(n, sizeof *a->decode);
     if (!a->prefill || !a->decode)
         return tsr_fail_nomem(err, n * sizeof *a->decode, "timings");
-    TSR_TRY(tsr_engine_create(&a->engine, c->job->registry, c->job->model, a->overlay, &eo, err));
+    TSR_TRY(compare_arm_ready(c, a, err)); /* not, where an earlier run has evaluated it */
+    TSR_TRY(tsr_engine_create(&a->engine, c->job->registry, compare_arm_model(c, a), a->overlay,
+                              &eo, err));
     (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(a->engine));
     return TSR_OK;
 }
@@ -73,15 +65,64 @@ static tsr_status rounds(struct compare *c, const uint32_t *prompt, uint32_t *ou
         }
     for (uint64_t i = 0; i < c->n; i++) {
         struct compare_arm *a = &c->arms[i];
-        tsr_engine_destroy(a->engine);
-        a->engine = NULL;
         if (a->status != TSR_OK)
             continue;
-        a->prefill_median = median(a->prefill, (uint64_t)c->speed.repeats);
-        a->decode_median = median(a->decode, (uint64_t)c->speed.repeats);
         a->has_speed = true;
     }
     return TSR_OK;
+}
+
+/* ---- medians and ratios ------------------------------------------------------------------ */
+
+/* Room for a bootstrap of `n` repeats. */
+struct room {
+    double  *v, *picked, *sorted;
+    uint64_t n;
+};
+
+static double median_of(struct room *r, const double *v)
+{
+    memcpy(r->v, v, r->n * sizeof *v);
+    return tsr_median(r->v, r->n);
+}
+
+/* Rates of the same round over each other: what slows a round slows both. */
+static void ratio_of(const struct compare *c, struct room *r, const double *arm,
+                     const double *original, struct compare_ratio *out)
+{
+    *out = (struct compare_ratio){ NAN, NAN, NAN };
+    for (uint64_t i = 0; i < r->n; i++) {
+        r->v[i] = arm[i] / original[i];
+        if (!isfinite(r->v[i]))
+            return; /* a clock that saw no time pass */
+    }
+    tsr_bootstrap_median(r->v, r->n, TSR_COMPARE_DRAWS, c->job->seed, c->keys.alpha, r->sorted,
+                         r->picked, &out->low, &out->high);
+    out->median = tsr_median(r->v, r->n);
+}
+
+static tsr_status summarize(struct compare *c, struct tsr_err *err)
+{
+    uint64_t    n = (uint64_t)c->speed.repeats;
+    struct room r = { tsr_new(n, sizeof(double)), tsr_new(n, sizeof(double)),
+                      tsr_new(TSR_COMPARE_DRAWS, sizeof(double)), n };
+    bool        ok = r.v && r.picked && r.sorted;
+    for (uint64_t i = 0; ok && i < c->n; i++) {
+        struct compare_arm *a = &c->arms[i], *o = &c->arms[0];
+        if (!a->has_speed)
+            continue;
+        a->prefill_median = median_of(&r, a->prefill);
+        a->decode_median = median_of(&r, a->decode);
+        a->prefill_ratio = a->decode_ratio = (struct compare_ratio){ NAN, NAN, NAN };
+        if (i && o->has_speed) {
+            ratio_of(c, &r, a->prefill, o->prefill, &a->prefill_ratio);
+            ratio_of(c, &r, a->decode, o->decode, &a->decode_ratio);
+        }
+    }
+    free(r.v);
+    free(r.picked);
+    free(r.sorted);
+    return ok ? TSR_OK : tsr_fail_nomem(err, TSR_COMPARE_DRAWS * 8, "ratios of speed");
 }
 
 tsr_status compare_speed(struct compare *c, struct tsr_err *err)
@@ -101,6 +142,12 @@ tsr_status compare_speed(struct compare *c, struct tsr_err *err)
             (uint32_t)(tsr_uniform(c->job->seed, 1, (uint64_t)i) * (double)c->job->model->hp.vocab);
     if (st == TSR_OK)
         st = rounds(c, prompt, out, err);
+    if (st == TSR_OK)
+        st = summarize(c, err);
+    for (uint64_t i = 0; i < c->n; i++) {
+        tsr_engine_destroy(c->arms[i].engine);
+        c->arms[i].engine = NULL;
+    }
     free(prompt);
     free(out);
     return st;

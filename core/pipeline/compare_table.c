@@ -1,100 +1,8 @@
-/* What a comparison found, as JSON and as a table. */
+/* What a comparison found, as a table. */
 #include "pipeline/compare.h"
 
 #include <math.h>
 #include <string.h>
-
-static bool put_speed(json_t *j, const struct compare *c, const struct compare_arm *a)
-{
-    json_t *s = json_object(), *prefill = json_array(), *decode = json_array();
-    bool    ok =
-        tsr_json_put_real(s, "prefill_tokens_per_s", a->prefill_median) &&
-        tsr_json_put_real(s, "decode_tokens_per_s", a->decode_median) &&
-        tsr_json_put_text(s, "act", a->overlay ? tsr_act_name((uint32_t)c->speed.act) : "f32");
-    for (int64_t i = 0; ok && i < c->speed.repeats; i++)
-        ok = json_array_append_new(prefill, json_real(a->prefill[i])) == 0 &&
-             json_array_append_new(decode, json_real(a->decode[i])) == 0;
-    ok = tsr_json_put(s, "prefill_runs", prefill) && ok;
-    ok = tsr_json_put(s, "decode_runs", decode) && ok;
-    return tsr_json_put(j, "speed", s) && ok;
-}
-
-static json_t *arm_json(const struct compare *c, const struct compare_arm *a)
-{
-    json_t *j = json_object();
-    bool    ok = tsr_json_put_text(j, "name", a->name);
-    if (a->status != TSR_OK)
-        ok = ok && tsr_json_put_text(j, "failed", a->error.text);
-    if (a->bytes)
-        ok = ok && tsr_json_put_int(j, "bytes", a->bytes) &&
-             tsr_json_put_real(j, "bits_per_weight", a->bits);
-    if (a->has_eval)
-        ok = ok && tsr_eval_result_put(j, c->windows, &a->eval);
-    if (a->has_a8) {
-        json_t *a8 = json_object();
-        ok = tsr_eval_result_put(a8, c->windows, &a->a8) && ok;
-        ok = tsr_json_put(j, "a8", a8) && ok;
-    }
-    if (a->has_speed)
-        ok = ok && put_speed(j, c, a);
-    if (a->texts && json_array_size(a->texts))
-        ok = ok && json_object_set(j, "samples", a->texts) == 0;
-    if (ok)
-        return j;
-    json_decref(j);
-    return NULL;
-}
-
-static bool put_perplexity_of(json_t *j, const struct compare *c)
-{
-    json_t *o = tsr_windows_json(c->windows, c->eval.text, c->job->tokenizer);
-    bool    ok = o && tsr_json_put_int(o, "tokens", c->windows->tokens) &&
-              tsr_json_put_text(o, "counted", c->windows->words ? "words" : "tokens") &&
-              tsr_json_put_text(o, "act", "f32") && tsr_json_put_text(o, "device", c->device) &&
-              tsr_json_put(o, "kl", json_boolean(c->measure.kl)) &&
-              tsr_json_put(o, "a8", json_boolean(c->measure.a8));
-    return tsr_json_put(j, "perplexity_of", o) && ok;
-}
-
-static bool put_speed_of(json_t *j, const struct compare *c)
-{
-    json_t *o = json_object();
-    bool    ok = tsr_json_put_int(o, "prompt", (uint64_t)c->speed.prompt) &&
-              tsr_json_put_int(o, "generate", (uint64_t)c->speed.generate) &&
-              tsr_json_put_int(o, "repeats", (uint64_t)c->speed.repeats) &&
-              tsr_json_put_text(o, "act", tsr_act_name((uint32_t)c->speed.act)) &&
-              tsr_json_put_text(o, "device", c->device) &&
-              tsr_json_put_int(o, "threads", tsr_pool_threads(tsr_registry_pool(c->job->registry)));
-    return tsr_json_put(j, "speed_of", o) && ok;
-}
-
-static bool put_samples_of(json_t *j, const struct compare *c)
-{
-    json_t *o = json_object();
-    bool    ok = tsr_json_put_real(o, "temperature", c->sample.temperature) &&
-              tsr_json_put_int(o, "seed", c->job->seed) &&
-              tsr_json_put_text(o, "act", tsr_act_name((uint32_t)c->sample.act));
-    return tsr_json_put(j, "samples_of", o) && ok;
-}
-
-json_t *compare_json(const struct compare *c)
-{
-    json_t *j = json_object(), *arms = json_array();
-    bool    ok = tsr_json_put_int(j, "weights", c->weights);
-    if (c->do_eval)
-        ok = ok && put_perplexity_of(j, c);
-    if (c->do_speed)
-        ok = ok && put_speed_of(j, c);
-    if (c->keys.samples)
-        ok = ok && put_samples_of(j, c);
-    for (uint64_t i = 0; ok && i < c->n; i++)
-        ok = json_array_append_new(arms, arm_json(c, &c->arms[i])) == 0;
-    ok = tsr_json_put(j, "arms", arms) && ok;
-    if (ok)
-        return j;
-    json_decref(j);
-    return NULL;
-}
 
 /* ---- for people: printed from the result, so that a finished job prints the same -------- */
 
@@ -195,13 +103,14 @@ static void print_notes(const json_t *r, FILE *to)
     grouped(text, int_of(r, "weights"));
     (void)fprintf(to, "\nbits, bytes: the %s weights of the decoder's linears, with their scales\n",
                   text);
+    bool kl = json_is_true(json_object_get(p, "kl"));
     if (p) {
         grouped(text, int_of(p, "tokens"));
-        (void)fprintf(to, "perplexity:  %s on %s, %s %s, window %llu, BOS %s, act %s%s\n",
+        (void)fprintf(to, "perplexity:  %s on %s, %s %s, window %llu, BOS %s, act %s%s%s%s\n",
                       text_of(p, "protocol"), text_of(p, "text"), text, text_of(p, "counted"),
                       (unsigned long long)int_of(p, "window"), text_of(p, "bos"), text_of(p, "act"),
-                      json_is_true(json_object_get(p, "kl")) ? "; KL and top-1 against 'original'"
-                                                             : "");
+                      kl ? "; KL and top-1 against '" : "", kl ? text_of(r, "reference") : "",
+                      kl ? "'" : "");
     }
     if (s)
         (void)fprintf(to,
@@ -233,6 +142,101 @@ static void print_samples(const json_t *r, FILE *to)
     }
 }
 
+/* ---- differences ------------------------------------------------------------------------ */
+
+static void print_differences(const json_t *r, int name, FILE *to)
+{
+    const json_t *arms = json_object_get(r, "arms"), *a;
+    bool          head = false;
+    size_t        i;
+    json_array_foreach (arms, i, a) {
+        const json_t *d = json_object_get(a, "delta"), *kl = json_object_get(a, "kl");
+        char          text[96] = "-", interval[96] = "-";
+        if (!d)
+            continue;
+        if (!head)
+            (void)fprintf(to, "\n%-*s  %30s  %9s  %21s  %9s  %9s\n", name, "against the reference",
+                          name > 21 ? "" : "ln perplexity, interval", "p (Holm)", "KL mean +- SE",
+                          "KL 99.9 %", "label p");
+        head = true;
+        if (isfinite(real_of(d, "low")))
+            (void)snprintf(text, sizeof text, "%+.5f [%+.5f, %+.5f]", real_of(d, "mean"),
+                           real_of(d, "low"), real_of(d, "high"));
+        else
+            (void)snprintf(text, sizeof text, "%+.5f", real_of(d, "mean"));
+        if (isfinite(real_of(kl, "mean")))
+            (void)snprintf(interval, sizeof interval, "%.6f +- %.6f", real_of(kl, "mean"),
+                           real_of(kl, "se"));
+        (void)fprintf(to, "%-*s  %30s", name, text_of(a, "name"), text);
+        if (isfinite(real_of(d, "p_holm")))
+            (void)fprintf(to, "  %9.2g", real_of(d, "p_holm"));
+        else
+            (void)fprintf(to, "  %9s", "-");
+        (void)fprintf(to, "  %21s", interval);
+        cell(to, 9, 4, real_of(json_object_get(kl, "percentiles"), "99.9"), "");
+        cell(to, 9, 5, real_of(json_object_get(a, "delta_p"), "mean"), "");
+        (void)fprintf(to, "\n");
+    }
+}
+
+static void print_verdicts(const json_t *r, int name, FILE *to)
+{
+    const json_t *a, *p;
+    size_t        i;
+    bool          some = false;
+    json_array_foreach (json_object_get(r, "arms"), i, a) {
+        const char *text = text_of(json_object_get(a, "verdict"), "text");
+        if (!*text)
+            continue;
+        (void)fprintf(to, "%s%-*s  %s\n", some ? "" : "\n", name, text_of(a, "name"), text);
+        some = true;
+    }
+    json_array_foreach (json_object_get(r, "pairs"), i, p)
+        (void)fprintf(to, "%s against %s  %s\n", text_of(p, "arm"), text_of(p, "against"),
+                      json_object_get(p, "failed")
+                          ? text_of(p, "failed")
+                          : text_of(json_object_get(p, "verdict"), "text"));
+    if (some && json_object_get(r, "perplexity_of"))
+        (void)
+            fprintf(to,
+                    "verdicts:    intervals and tests by windows, %g %%, corrected over the arms; "
+                    "they are about this text\n",
+                    100 * (1 - real_of(r, "alpha")));
+}
+
+static void print_answers(const json_t *r, int name, FILE *to)
+{
+    const json_t *of = json_object_get(r, "choices_of"), *a;
+    size_t        i;
+    if (of)
+        (void)fprintf(to,
+                      "\nchoices:     %s, %llu questions, by likelihood; McNemar's exact test\n",
+                      text_of(of, "file"), (unsigned long long)int_of(of, "questions"));
+    json_array_foreach (json_object_get(r, "arms"), i, a) {
+        const json_t *c = json_object_get(a, "choices");
+        if (!c)
+            continue;
+        (void)fprintf(to, "%-*s  %6.2f %% [%.2f, %.2f]", name, text_of(a, "name"),
+                      100 * real_of(c, "accuracy"), 100 * real_of(c, "low"),
+                      100 * real_of(c, "high"));
+        if (json_object_get(c, "p"))
+            (void)fprintf(to, "  only this arm right: %llu, only the original: %llu, p %.2g",
+                          (unsigned long long)int_of(c, "only_arm"),
+                          (unsigned long long)int_of(c, "only_reference"), real_of(c, "p"));
+        (void)fprintf(to, "\n");
+    }
+}
+
+static void print_gate(const json_t *r, FILE *to)
+{
+    const json_t *g;
+    size_t        i;
+    json_array_foreach (json_object_get(json_object_get(r, "gate"), "fail_if"), i, g)
+        (void)fprintf(to, "fail_if:     %s: %s%s\n", text_of(g, "expression"),
+                      json_is_true(json_object_get(g, "holds")) ? "holds, arm " : "does not hold",
+                      json_is_true(json_object_get(g, "holds")) ? text_of(g, "arm") : "");
+}
+
 void compare_print(const json_t *r, FILE *to)
 {
     const json_t *arms = json_object_get(r, "arms"), *a;
@@ -246,5 +250,9 @@ void compare_print(const json_t *r, FILE *to)
     json_array_foreach (arms, i, a)
         print_arm(r, a, name, to);
     print_notes(r, to);
+    print_differences(r, name, to);
+    print_verdicts(r, name, to);
+    print_answers(r, name, to);
+    print_gate(r, to);
     print_samples(r, to);
 }

@@ -134,6 +134,8 @@ tsr_status tsr_job_load(struct tsr_job **out, const char *path, const struct tsr
     *out = NULL;
     TSR_TRY(create(&job, err));
     tsr_status st = tsr_doc_load(&job->doc, path, d, err);
+    if (st == TSR_OK && tsr_compare_file_is(tsr_doc_root(job->doc)))
+        st = tsr_compare_file_expand(job->doc, path, d, err);
     if (st == TSR_OK)
         st = set_up(job, path, o, d, err);
     if (st == TSR_OK) {

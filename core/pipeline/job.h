@@ -30,6 +30,12 @@ struct tsr_job_state {
     int                    lock;        /* the locked job folder, or -1 */
 };
 
+/* compare_file.c: whether a file is a comparison, and its root as the job that it stands for; what
+ * is wrong with it goes to d. */
+bool       tsr_compare_file_is(const struct tsr_node *root);
+tsr_status tsr_compare_file_expand(struct tsr_doc *doc, const char *path, struct tsr_diag *d,
+                                   struct tsr_err *err);
+
 /* job_folder.c: opens and locks the folder; TSR_E_INPUT names the keys in which the job that
  * lives there differs.  *done: it is finished, job->results is loaded. */
 tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *err);

@@ -66,13 +66,14 @@ tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **fu
     return st;
 }
 
-static tsr_status load_tokenizer(struct tsr_job *job, struct tsr_err *err)
+tsr_status tsr_job_load_tokenizer(struct tsr_tokenizer **t, const char *model, struct tsr_err *err)
 {
     char *folder = NULL;
-    TSR_TRY(tsr_model_resolve(job->model_path, &folder, err));
+    *t = NULL;
+    TSR_TRY(tsr_model_resolve(model, &folder, err));
     tsr_status st = TSR_OK;
     if (tsr_tokenizer_there(folder))
-        st = tsr_tokenizer_load(&job->tokenizer, folder, err);
+        st = tsr_tokenizer_load(t, folder, err);
     free(folder);
     return st;
 }
@@ -96,7 +97,7 @@ tsr_status tsr_job_need_model(struct tsr_job *job, struct tsr_err *err)
         TSR_TRY(tsr_model_load_streamed(&m, job->model_path, err));
     else
         TSR_TRY(tsr_model_load(&m, job->model_path, false, err));
-    tsr_status st = load_tokenizer(job, err);
+    tsr_status st = tsr_job_load_tokenizer(&job->tokenizer, job->model_path, err);
     if (st == TSR_OK)
         job->model = m;
     else
@@ -141,6 +142,29 @@ tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err)
 json_t *tsr_job_results(const struct tsr_job *job)
 {
     return json_pack("{s:s, s:O}", "format", "tessera.results/1", "results", job->results);
+}
+
+tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err)
+{
+    const char *key;
+    json_t     *item, *one;
+    size_t      i;
+    json_object_foreach (job->results, key, item) {
+        json_array_foreach (json_object_get(json_object_get(item, "gate"), "fail_if"), i, one) {
+            const char   *text = json_string_value(json_object_get(one, "expression"));
+            const char   *arm = json_string_value(json_object_get(one, "arm"));
+            const json_t *v = json_object_get(one, "value");
+            if (!json_is_true(json_object_get(one, "holds")))
+                continue;
+            if (!json_is_number(v))
+                return tsr_fail(err, TSR_E_GATE,
+                                "fail_if: \"%s\" could not be measured for arm '%s'",
+                                text ? text : "", arm ? arm : "");
+            return tsr_fail(err, TSR_E_GATE, "fail_if: \"%s\" holds: arm '%s' has %.6g",
+                            text ? text : "", arm ? arm : "", json_number_value(v));
+        }
+    }
+    return TSR_OK;
 }
 
 /* ---- results for people ------------------------------------------------------- */

@@ -100,6 +100,9 @@ json_t *tsr_job_results(const struct tsr_job *job);
 /* The results of a finished job, step by step. */
 void tsr_job_print(const struct tsr_job *job, FILE *to);
 
+/* TSR_E_GATE with a sentence where a fail_if of a finished job holds. */
+tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err);
+
 /* The step of a name, or NULL. */
 const struct tsr_step *tsr_step_find(const char *name);
 /* The keys of the head, for the schema. */
@@ -115,5 +118,7 @@ tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **fu
  * model whose layers are in memory one at a time. */
 tsr_status tsr_job_need_model(struct tsr_job *job, struct tsr_err *err);
 bool       tsr_job_streams(const struct tsr_job *job);
+/* The tokenizer of a model argument; *t is NULL where the model has none. */
+tsr_status tsr_job_load_tokenizer(struct tsr_tokenizer **t, const char *model, struct tsr_err *err);
 
 #endif

@@ -69,22 +69,24 @@ static tsr_status put_text(struct tsr_job *job, const struct tsr_request *r, con
     return ok ? TSR_OK : tsr_fail_nomem(err, 0, "the results");
 }
 
-static tsr_status run_batch(struct tsr_job *job, const struct tsr_overlay *overlay, struct batch *b,
-                            uint32_t act, uint64_t context, struct tsr_err *err)
+static tsr_status run_batch(struct tsr_job *job, const struct tsr_model *model,
+                            const struct tsr_overlay *overlay, struct batch *b, uint32_t act,
+                            uint64_t context, struct tsr_err *err)
 {
     struct tsr_engine        *e = NULL;
     struct tsr_engine_options eo = {
         .act = act, .kv_dtype = TSR_F32, .context = context, .slots = b->n < 8 ? (uint32_t)b->n : 8
     };
-    TSR_TRY(tsr_engine_create(&e, job->registry, job->model, overlay, &eo, err));
+    TSR_TRY(tsr_engine_create(&e, job->registry, model, overlay, &eo, err));
     tsr_status st = tsr_generate(e, b->reqs, b->n, NULL, err);
     tsr_engine_destroy(e);
     return st;
 }
 
-tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_overlay *overlay,
-                            const struct tsr_node *prompts, const struct tsr_sample_keys *k,
-                            uint64_t seed, json_t *texts, struct tsr_err *err)
+tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
+                            const struct tsr_overlay *overlay, const struct tsr_node *prompts,
+                            const struct tsr_sample_keys *k, uint64_t seed, json_t *texts,
+                            struct tsr_err *err)
 {
     struct batch b = { 0 };
     uint64_t     longest = 0;
@@ -92,14 +94,14 @@ tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_overlay *overl
         return TSR_OK;
     tsr_status st = batch_fill(&b, job, prompts, k, seed, &longest, err);
     uint64_t   context = longest + (uint64_t)k->max_tokens;
-    if (st == TSR_OK && context > job->model->hp.max_positions)
+    if (st == TSR_OK && context > model->hp.max_positions)
         st = tsr_fail(err, TSR_E_INPUT,
                       "a prompt of %llu tokens and max_tokens %lld do not fit the "
                       "model's %llu positions",
                       (unsigned long long)longest, (long long)k->max_tokens,
-                      (unsigned long long)job->model->hp.max_positions);
+                      (unsigned long long)model->hp.max_positions);
     if (st == TSR_OK)
-        st = run_batch(job, overlay, &b, (uint32_t)k->act, context, err);
+        st = run_batch(job, model, overlay, &b, (uint32_t)k->act, context, err);
     for (uint64_t i = 0; i < b.n && st == TSR_OK; i++)
         st = put_text(job, &b.reqs[i], prompts->items[i]->text, texts, err);
     batch_free(&b);

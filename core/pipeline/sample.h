@@ -51,10 +51,12 @@ struct tsr_sample_keys {
         .choices = tsr_act_choices, .n_choices = 3                                                 \
     }
 
-/* Continues each prompt (a list node of strings) with the model under the overlay; texts gets one
+/* Continues each prompt (a list node of strings) with a model of the job's tokenizer under the
+ * overlay; texts gets one
  * {"prompt", "text", "tokens", "stopped"} for each. */
-tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_overlay *overlay,
-                            const struct tsr_node *prompts, const struct tsr_sample_keys *k,
-                            uint64_t seed, json_t *texts, struct tsr_err *err);
+tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
+                            const struct tsr_overlay *overlay, const struct tsr_node *prompts,
+                            const struct tsr_sample_keys *k, uint64_t seed, json_t *texts,
+                            struct tsr_err *err);
 
 #endif

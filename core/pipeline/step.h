@@ -37,11 +37,13 @@ struct tsr_eval_keys {
     const char *text, *join;
     int64_t     protocol, rows, window, max_windows;
 };
-#define TSR_EVAL_OPTIONS(S, k)                                                                     \
+#define TSR_EVAL_OPTIONS(S, k) TSR_EVAL_OPTIONS_TEXT(S, k, TSR_OPT_REQUIRED)
+/* text_flags: 0 where the text may be missing. */
+#define TSR_EVAL_OPTIONS_TEXT(S, k, text_flags)                                                    \
     { .name = "text",                                                                              \
       .help = "File to measure on.",                                                               \
       .type = TSR_OPT_STRING,                                                                      \
-      .flags = TSR_OPT_REQUIRED,                                                                   \
+      .flags = text_flags,                                                                         \
       .offset = TSR_FIELD(S, k.text, const char *),                                                \
       .def = { .s = "" } },                                                                        \
         { .name = "protocol",                                                                      \

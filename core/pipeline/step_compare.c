@@ -1,14 +1,10 @@
 /* compare: the original and any number of quantized arms on the same text, prompts and machine,
- * in one table.  An arm that fails is reported as failed and the others go on. */
-#include "base/log.h"
-#include "base/mem.h"
+ * in one table, with what can be said of their differences.  An arm that fails is reported as failed
+ * and the others go on; one that was finished by a run that was interrupted is not run again. */
 #include "pipeline/compare.h"
-#include "quant/scheme.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define ORIGINAL "original"
 
 #define NODE_REQUIRED(S, f, h)                                                                     \
     {                                                                                              \
@@ -17,14 +13,38 @@
     }
 
 static const struct tsr_option options[] = {
-    NODE_REQUIRED(struct compare_keys, arms, "A map: arm: {quantize: {use: ...}}."),
+    NODE_REQUIRED(struct compare_keys, arms,
+                  "A map: arm: {quantize: {use: ...}}, {model: FOLDER}, {plan: FILE} or "
+                  "{set: {quantize.KEY: VALUE}}."),
+    TSR_OPTION_NODE(struct compare_keys, quantize,
+                    "The scheme that arms without one of their own change."),
     TSR_OPTION_NODE(struct compare_keys, measure, "What to measure: perplexity, kl, speed."),
+    TSR_OPTION_NODE(struct compare_keys, pairs, "Arms to compare with each other: [[a, b], ...]."),
+    TSR_OPTION_NODE(struct compare_keys, fail_if,
+                    "What must not hold: \"kl.mean > 0.05\", or a list; exit code 5."),
+    { .name = "alpha",
+      .help = "1 - confidence of the intervals, and the level of the verdicts.",
+      .type = TSR_OPT_REAL,
+      .offset = TSR_FIELD(struct compare_keys, alpha, double),
+      .def = { .r = 0.05 },
+      .min = { .r = 1e-6 },
+      .max = { .r = 0.5 } },
+    TSR_OPTION_INT(struct compare_keys, together, 2, 1, 1000, "arms",
+                   "Arms in memory at once beside the original, which is run again for each "
+                   "so many."),
     TSR_OPTION_NODE(struct compare_keys, samples, "List of texts that every arm continues."),
     TSR_OPTION_NODE(struct compare_keys, sampling, "How: max_tokens, temperature, ..."),
 };
 static const struct tsr_option measure_options[] = {
     TSR_OPTION_NODE(struct measure_keys, perplexity, "text, protocol, rows, join, window."),
     TSR_OPTION_NODE(struct measure_keys, speed, "prompt, generate, repeats, act."),
+    TSR_OPTION_STRING(
+        struct measure_keys, choices, "",
+        "Multiple-choice questions, JSON Lines: accuracy, compared by McNemar's test."),
+    TSR_OPTION_STRING(struct measure_keys, base, "",
+                      "A .kld file of llama-perplexity: its text, and its model as the reference."),
+    TSR_OPTION_STRING(struct measure_keys, save_base, "",
+                      "Write the original's log-probabilities as such a file; llamacpp-512 alone."),
     TSR_OPTION_BOOL(struct measure_keys, kl, 1,
                     "With perplexity: mean KL and top-1 agreement with the original."),
     TSR_OPTION_BOOL(struct measure_keys, a8, 0,
@@ -47,13 +67,6 @@ struct sample_keys_only {
 static const struct tsr_option sample_options[] = {
     TSR_SAMPLE_OPTIONS(struct sample_keys_only, sample),
 };
-struct arm_keys {
-    const struct tsr_node *quantize;
-};
-static const struct tsr_option arm_options[] = {
-    NODE_REQUIRED(struct arm_keys, quantize, "A scheme: {use: rtn, bits: 4}."),
-};
-
 #define FILL(table, into_, map, what, d)                                                           \
     do {                                                                                           \
         struct tsr_optset set_ = { table, sizeof(table) / sizeof *(table), sizeof *(table),        \
@@ -63,51 +76,36 @@ static const struct tsr_option arm_options[] = {
 
 /* ---- reading ----------------------------------------------------------------------- */
 
+static void base_without(const struct measure_keys *m, const struct tsr_node *node,
+                         struct tsr_diag *d)
+{
+    const struct tsr_node *base = tsr_node_get(node, "base");
+    if (base && *m->base && m->perplexity)
+        tsr_diag_error(d, &base->mark, "leave one of them out",
+                       "'base' brings its own text; it cannot stand beside 'perplexity'");
+    if (base && *m->base && *m->save_base)
+        tsr_diag_error(d, &base->mark, "leave one of them out",
+                       "'save_base' is about the original as the reference, and 'base' takes its "
+                       "place");
+}
+
 static void read_measure(struct compare *c, struct tsr_diag *d)
 {
+    const struct tsr_node *save =
+        c->keys.measure ? tsr_node_get(c->keys.measure, "save_base") : NULL;
     FILL(measure_options, &c->measure, c->keys.measure, "'measure'", d);
-    c->do_eval = c->measure.perplexity != NULL;
+    base_without(&c->measure, c->keys.measure, d);
+    c->do_eval = c->measure.perplexity != NULL || *c->measure.base;
     c->do_speed = c->measure.speed != NULL;
-    if (c->do_eval)
+    if (c->measure.perplexity)
         FILL(eval_options, &c->eval, c->measure.perplexity, "'perplexity'", d);
+    if (save && *c->measure.save_base && c->eval.protocol != TSR_PPL_LLAMACPP_512)
+        tsr_diag_error(d, &save->mark, "protocol: llamacpp-512",
+                       "'save_base' writes a file that holds windows as llamacpp-512 scores them");
     if (c->do_speed)
         FILL(speed_options, &c->speed, c->measure.speed, "'speed'", d);
     FILL(sample_options, &c->sample, c->keys.sampling, "'sampling'", d);
     tsr_check_strings(c->keys.samples, "samples", d);
-}
-
-static void arm_what(char what[96], const char *name)
-{
-    (void)snprintf(what, 96, "arm '%.60s'", name);
-}
-
-static tsr_status read_arms(struct compare *c, struct tsr_diag *d, struct tsr_err *err)
-{
-    const struct tsr_node *map = c->keys.arms;
-    uint64_t               n = map && map->kind == TSR_NODE_MAP ? map->n : 0;
-    if (map && map->kind != TSR_NODE_MAP)
-        tsr_diag_error(d, &map->mark, "write arms: {name: {quantize: {use: rtn}}}",
-                       "'arms' is not a map");
-    c->arms = tsr_new(n + 1, sizeof *c->arms);
-    if (!c->arms)
-        return tsr_fail_nomem(err, (n + 1) * sizeof *c->arms, "arms");
-    c->n = n + 1;
-    for (uint64_t i = 0; i < c->n; i++)
-        c->arms[i].error = (struct tsr_errbuf)TSR_ERRBUF(c->arms[i].error);
-    c->arms[0].name = ORIGINAL;
-    for (uint64_t i = 0; i < n; i++) {
-        struct arm_keys k = { 0 };
-        char            what[96];
-        c->arms[i + 1].name = map->keys[i]->text;
-        arm_what(what, map->keys[i]->text);
-        if (strcmp(map->keys[i]->text, ORIGINAL) == 0)
-            tsr_diag_error(d, &map->keys[i]->mark, NULL,
-                           "arm '" ORIGINAL "' is always there: the "
-                           "model as it is; choose another name");
-        FILL(arm_options, &k, map->items[i], what, d);
-        c->arms[i + 1].quantize = k.quantize;
-    }
-    return TSR_OK;
 }
 
 static tsr_status read_all(struct compare *c, struct tsr_job *job, const struct compare_keys *k,
@@ -116,27 +114,27 @@ static tsr_status read_all(struct compare *c, struct tsr_job *job, const struct 
     c->job = job;
     c->keys = *k;
     read_measure(c, d);
-    return read_arms(c, d, err);
-}
-
-static void stop_engines(struct compare_arm *a)
-{
-    tsr_engine_destroy(a->engine);
-    tsr_engine_destroy(a->engine_a8);
-    a->engine = a->engine_a8 = NULL;
+    TSR_TRY(compare_read_arms(c, d, err));
+    compare_check_gate(c, d);
+    return TSR_OK;
 }
 
 static void release(struct compare *c)
 {
     for (uint64_t i = 0; i < c->n; i++) {
         struct compare_arm *a = &c->arms[i];
-        stop_engines(a);
-        tsr_overlay_destroy(a->overlay);
-        json_decref(a->texts);
+        compare_arm_release(a);
+        tsr_eval_trace_free(&a->at);
+        json_decref(a->of);
+        json_decref(a->json);
         free(a->prefill);
         free(a->decode);
     }
+    tsr_eval_trace_free(&c->base_at);
     tsr_windows_destroy(c->windows);
+    tsr_kld_close(c->base);
+    tsr_choices_destroy(c->choices);
+    free(c->folder);
     free(c->arms);
 }
 
@@ -147,184 +145,52 @@ static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_
     (void)node;
     tsr_status st = read_all(&c, job, opts, d, err);
     tsr_check_input(job, c.measure.perplexity, "text", d);
-    for (uint64_t i = 1; i < c.n && st == TSR_OK; i++) {
-        struct tsr_scheme *s = NULL;
-        char               what[96];
-        arm_what(what, c.arms[i].name);
-        if (c.arms[i].quantize)
-            st = tsr_scheme_create(&s, job->registry, c.arms[i].quantize, NULL, what, d, err);
-        tsr_scheme_destroy(s);
-    }
+    tsr_check_input(job, c.keys.measure, "base", d);
+    tsr_check_input(job, c.keys.measure, "choices", d);
+    for (uint64_t i = 1; i < c.n && st == TSR_OK; i++)
+        st = compare_check_arm(&c, &c.arms[i], d, err);
     release(&c);
     return st;
 }
 
 /* ---- running ------------------------------------------------------------------------ */
 
-tsr_status compare_arm_failed(struct compare_arm *a, tsr_status st, const char *text,
-                              struct tsr_err *err)
+static tsr_status result(struct compare *c, struct tsr_err *err)
 {
-    if (st == TSR_E_CANCELLED || st == TSR_E_NOMEM)
-        return tsr_fail(err, st, "arm '%s': %s", a->name, text);
-    if (a->status == TSR_OK) {
-        a->status = st;
-        (void)tsr_fail(&a->error.err, st, "%s", text);
-        tsr_logf(TSR_LOG_WARN, "arm '%s' failed: %s", a->name, text);
+    json_t    *j = compare_json(c), *pairs = NULL;
+    tsr_status st = j ? TSR_OK : tsr_fail_nomem(err, 256, "the results");
+    if (st == TSR_OK && c->keys.pairs) {
+        st = compare_pairs_json(c, &pairs, err);
+        if (!tsr_json_put(j, "pairs", pairs) && st == TSR_OK)
+            st = tsr_fail_nomem(err, 256, "the results");
     }
-    return TSR_OK;
-}
-
-static tsr_status make_scheme(struct compare *c, const struct compare_arm *a, struct tsr_scheme **s,
-                              struct tsr_err *err)
-{
-    struct tsr_diag *d = NULL;
-    char             what[96];
-    arm_what(what, a->name);
-    *s = NULL;
-    TSR_TRY(tsr_diag_create(&d, err));
-    tsr_status st = tsr_scheme_create(s, c->job->registry, a->quantize, NULL, what, d, err);
-    if (st == TSR_OK)
-        st = tsr_diag_status(d, err);
-    tsr_diag_destroy(d);
-    return st;
-}
-
-static tsr_status quantize_arm(struct compare *c, struct compare_arm *a, struct tsr_err *err)
-{
-    struct tsr_scheme *s;
-    tsr_status         st = make_scheme(c, a, &s, err);
-    if (st == TSR_OK)
-        st = tsr_scheme_apply(s, c->job->registry, c->job->model, c->job->calibration, &a->overlay,
-                              err);
-    tsr_scheme_destroy(s);
-    return st;
-}
-
-static tsr_status quantize(struct compare *c, struct tsr_err *err)
-{
-    for (uint64_t i = 0; i < c->n; i++) {
-        struct compare_arm *a = &c->arms[i];
-        struct tsr_errbuf   e = TSR_ERRBUF(e);
-        uint64_t            weights;
-        tsr_status          st = a->quantize ? quantize_arm(c, a, &e.err) : TSR_OK;
-        if (st != TSR_OK) {
-            TSR_TRY(compare_arm_failed(a, st, e.text, err));
-            continue;
-        }
-        tsr_overlay_size(c->job->model, a->overlay, &weights, &a->bytes);
-        a->bits = 8.0 * (double)a->bytes / (double)weights;
-        if (i == 0)
-            c->weights = weights;
+    if (st == TSR_OK && !compare_put_gate(j, c))
+        st = tsr_fail_nomem(err, 256, "the results");
+    if (st != TSR_OK) {
+        json_decref(j);
+        return st;
     }
-    return TSR_OK;
-}
-
-/* An engine for the arm's evaluation, and its place in the list. */
-static tsr_status list_arm(struct compare *c, struct compare_arm *a, uint32_t act,
-                           struct tsr_engine **e, struct tsr_eval_arm *list, uint64_t *n,
-                           struct tsr_err *err)
-{
-    struct tsr_engine_options eo = {
-        .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = c->windows->window
-    };
-    TSR_TRY(tsr_engine_create(e, c->job->registry, c->job->model, a->overlay, &eo, err));
-    list[(*n)++] = (struct tsr_eval_arm){ .name = a->name, .engine = *e };
-    return TSR_OK;
-}
-
-/* What the list found for an engine, if the arm has it; the first failure is the arm's. */
-static tsr_status take(struct compare_arm *a, const struct tsr_engine *e,
-                       const struct tsr_eval_arm **next, struct tsr_eval_result *result, bool *has,
-                       struct tsr_err *err)
-{
-    if (!e)
-        return TSR_OK;
-    const struct tsr_eval_arm *found = (*next)++;
-    if (found->status != TSR_OK)
-        return compare_arm_failed(a, found->status, found->error.text, err);
-    *result = found->result;
-    *has = true;
-    return TSR_OK;
-}
-
-static tsr_status evaluate_arms(struct compare *c, struct tsr_eval_arm *list, struct tsr_err *err)
-{
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < c->n; i++) {
-        struct compare_arm *a = &c->arms[i];
-        struct tsr_errbuf   e = TSR_ERRBUF(e);
-        if (a->status != TSR_OK)
-            continue;
-        tsr_status st = list_arm(c, a, TSR_ACT_F32, &a->engine, list, &n, &e.err);
-        if (st == TSR_OK && a->overlay && c->measure.a8)
-            st = list_arm(c, a, TSR_ACT_A8, &a->engine_a8, list, &n, &e.err);
-        if (st != TSR_OK && i == 0)
-            return tsr_fail(err, st, "%s", e.text);
-        if (st != TSR_OK)
-            TSR_TRY(compare_arm_failed(a, st, e.text, err));
-    }
-    (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(c->arms[0].engine));
-    TSR_TRY(tsr_eval_arms(list, n, c->measure.kl ? 0 : n, tsr_registry_pool(c->job->registry),
-                          c->windows, err));
-    const struct tsr_eval_arm *next = list;
-    for (uint64_t i = 0; i < c->n; i++) {
-        struct compare_arm *a = &c->arms[i];
-        TSR_TRY(take(a, a->engine, &next, &a->eval, &a->has_eval, err));
-        TSR_TRY(take(a, a->engine_a8, &next, &a->a8, &a->has_a8, err));
-    }
-    return TSR_OK;
-}
-
-static tsr_status evaluate(struct compare *c, struct tsr_err *err)
-{
-    TSR_TRY(tsr_step_need_tokenizer(c->job, "perplexity", err));
-    char                *text = tsr_job_input(c->job, c->eval.text);
-    struct tsr_eval_arm *list = tsr_new(2 * c->n, sizeof *list);
-    tsr_status st = text && list ? TSR_OK : tsr_fail_nomem(err, c->n * sizeof *list, "arms");
-    if (st == TSR_OK)
-        st = tsr_eval_keys_windows(&c->eval, text, c->job->tokenizer, c->job->model, &c->windows,
-                                   err);
-    if (st == TSR_OK)
-        st = evaluate_arms(c, list, err);
-    free(text);
-    free(list);
-    for (uint64_t i = 0; i < c->n; i++)
-        stop_engines(&c->arms[i]);
-    return st;
-}
-
-static tsr_status sample(struct compare *c, struct tsr_err *err)
-{
-    TSR_TRY(tsr_step_need_tokenizer(c->job, "samples", err));
-    for (uint64_t i = 0; i < c->n; i++) {
-        struct compare_arm *a = &c->arms[i];
-        struct tsr_errbuf   e = TSR_ERRBUF(e);
-        if (a->status != TSR_OK)
-            continue;
-        a->texts = json_array();
-        tsr_status st = a->texts ? tsr_sample_texts(c->job, a->overlay, c->keys.samples, &c->sample,
-                                                    c->job->seed, a->texts, &e.err)
-                                 : tsr_fail_nomem(&e.err, 0, "samples");
-        if (st != TSR_OK)
-            TSR_TRY(compare_arm_failed(a, st, e.text, err));
-    }
-    return TSR_OK;
+    if (!c->job->json)
+        compare_print(j, stdout);
+    return tsr_step_result(c->job, "compare", j, err);
 }
 
 static tsr_status run_all(struct compare *c, struct tsr_err *err)
 {
+    uint64_t bytes;
     TSR_TRY(tsr_job_need_model(c->job, err));
-    TSR_TRY(quantize(c, err));
+    TSR_TRY(compare_keep_open(c, err));
+    tsr_overlay_size(c->job->model, NULL, &c->weights, &bytes);
     if (c->do_eval)
-        TSR_TRY(evaluate(c, err));
+        TSR_TRY(compare_windows(c, err));
+    if (*c->measure.choices)
+        TSR_TRY(compare_questions(c, err));
+    TSR_TRY(compare_run_arms(c, err));
+    if (c->do_eval)
+        TSR_TRY(compare_stats(c, err));
     if (c->do_speed)
         TSR_TRY(compare_speed(c, err));
-    if (c->keys.samples)
-        TSR_TRY(sample(c, err));
-    json_t *j = compare_json(c);
-    if (j && !c->job->json)
-        compare_print(j, stdout);
-    return tsr_step_result(c->job, "compare", j, err);
+    return result(c, err);
 }
 
 /* What all arms together need.  An arm that cannot work says so in its turn. */
@@ -339,13 +205,9 @@ static tsr_status need(struct tsr_job *job, const void *opts, const struct tsr_n
     tsr_status st = read_all(&c, job, opts, d, err);
     tsr_diag_destroy(d);
     for (uint64_t i = 1; i < c.n && st == TSR_OK; i++) {
-        struct tsr_errbuf  e = TSR_ERRBUF(e);
-        struct tsr_scheme *s;
-        uint64_t           one = 0;
-        tsr_status         arm = make_scheme(&c, &c.arms[i], &s, &e.err);
-        if (arm == TSR_OK)
-            arm = tsr_scheme_needs(s, job->registry, job->model, &one, &e.err);
-        tsr_scheme_destroy(s);
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        uint64_t          one = 0;
+        tsr_status        arm = compare_arm_need(&c, &c.arms[i], &one, &e.err);
         *need |= one;
         if (arm == TSR_E_NOMEM)
             st = tsr_fail(err, arm, "%s", e.text);

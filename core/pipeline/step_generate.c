@@ -52,7 +52,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
         json_decref(j);
         return tsr_fail_nomem(err, 0, "the results");
     }
-    tsr_status st = tsr_sample_texts(job, job->overlay, o->prompts, &o->sample,
+    tsr_status st = tsr_sample_texts(job, job->model, job->overlay, o->prompts, &o->sample,
                                      o->seed < 0 ? job->seed : (uint64_t)o->seed, texts, err);
     if (st != TSR_OK) {
         json_decref(j);

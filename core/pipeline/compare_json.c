@@ -1,0 +1,147 @@
+/* What a comparison found, as JSON (docs/formats/results.md). */
+#include "base/f16.h"
+#include "pipeline/compare.h"
+
+#include <string.h>
+
+static const char *const kinds[] = { "original", "quantize", "plan", "model" };
+
+/* Bits per weight of each decoder layer, with scales. */
+static json_t *layer_bits(const struct tsr_model *m, const struct tsr_overlay *o)
+{
+    json_t *list = json_array();
+    bool    ok = true;
+    for (uint64_t l = 0; ok && l < m->hp.layers; l++) {
+        uint64_t weights = 0, bytes = 0;
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_matrix *w = &m->layers[l].lin[i].w;
+            const struct tsr_packed *p = o ? o->lin[l][i] : NULL;
+            weights += w->rows * w->cols;
+            bytes += p ? tsr_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
+        }
+        ok = json_array_append_new(list, json_real(8.0 * (double)bytes / (double)weights)) == 0;
+    }
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static bool put_size(json_t *j, const struct compare *c, const struct compare_arm *a)
+{
+    const struct tsr_model *m = compare_arm_model(c, a);
+    uint64_t                weights, bytes;
+    tsr_overlay_size(m, compare_arm_overlay(c, a), &weights, &bytes);
+    return tsr_json_put_int(j, "bytes", bytes) &&
+           tsr_json_put_real(j, "bits_per_weight", 8.0 * (double)bytes / (double)weights) &&
+           tsr_json_put(j, "layer_bits", layer_bits(m, compare_arm_overlay(c, a)));
+}
+
+json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
+                         const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
+                         json_t *texts, json_t *questions)
+{
+    json_t *j = json_object();
+    bool    ok = tsr_json_put_text(j, "name", a->name) &&
+              tsr_json_put_text(j, "kind", kinds[a->kind]) && put_size(j, c, a);
+    if (a->kind == COMPARE_MODEL)
+        ok = ok && tsr_json_put_text(j, "model", a->path) &&
+             tsr_json_put_text(j, "model_hash", a->own->hash);
+    if (r)
+        ok = ok && tsr_eval_result_put(j, c->windows, r);
+    if (a8) {
+        json_t *o = json_object();
+        ok = tsr_eval_result_put(o, c->windows, a8) && ok;
+        ok = tsr_json_put(j, "a8", o) && ok;
+    }
+    if (json_array_size(texts))
+        ok = ok && json_object_set(j, "samples", texts) == 0;
+    if (questions)
+        ok = ok && json_object_set(j, "choices", questions) == 0;
+    json_decref(texts);
+    json_decref(questions);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+static json_t *arm_json(const struct compare *c, const struct compare_arm *a)
+{
+    json_t *j = a->json ? json_copy(a->json) : json_object();
+    bool ok = tsr_json_put_text(j, "name", a->name) && tsr_json_put_text(j, "kind", kinds[a->kind]);
+    if (a->status != TSR_OK)
+        ok = ok && tsr_json_put_text(j, "failed", a->error.text);
+    else
+        ok = ok && compare_put_stats(j, c, a);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+static bool put_perplexity_of(json_t *j, const struct compare *c)
+{
+    json_t *o =
+        tsr_windows_json(c->windows, c->base ? c->measure.base : c->eval.text, c->job->tokenizer);
+    bool ok = o && tsr_json_put_int(o, "tokens", c->windows->tokens) &&
+              tsr_json_put_int(o, "scored", c->windows->scored) &&
+              tsr_json_put_text(o, "counted", c->windows->words ? "words" : "tokens") &&
+              tsr_json_put_text(o, "act", "f32") && tsr_json_put_text(o, "device", c->device) &&
+              tsr_json_put(o, "kl", json_boolean(c->measure.kl || c->base)) &&
+              tsr_json_put(o, "a8", json_boolean(c->measure.a8));
+    return tsr_json_put(j, "perplexity_of", o) && ok;
+}
+
+static bool put_speed_of(json_t *j, const struct compare *c)
+{
+    json_t *o = json_object();
+    bool    ok = tsr_json_put_int(o, "prompt", (uint64_t)c->speed.prompt) &&
+              tsr_json_put_int(o, "generate", (uint64_t)c->speed.generate) &&
+              tsr_json_put_int(o, "repeats", (uint64_t)c->speed.repeats) &&
+              tsr_json_put_text(o, "act", tsr_act_name((uint32_t)c->speed.act)) &&
+              tsr_json_put_text(o, "device", c->device) &&
+              tsr_json_put_int(o, "threads", tsr_pool_threads(tsr_registry_pool(c->job->registry)));
+    return tsr_json_put(j, "speed_of", o) && ok;
+}
+
+static bool put_samples_of(json_t *j, const struct compare *c)
+{
+    json_t *o = json_object();
+    bool    ok = tsr_json_put_real(o, "temperature", c->sample.temperature) &&
+              tsr_json_put_int(o, "seed", c->job->seed) &&
+              tsr_json_put_text(o, "act", tsr_act_name((uint32_t)c->sample.act));
+    return tsr_json_put(j, "samples_of", o) && ok;
+}
+
+static bool put_choices_of(json_t *j, const struct compare *c)
+{
+    json_t *o = json_object();
+    bool    ok = tsr_json_put_text(o, "file", c->measure.choices) &&
+              tsr_json_put_text(o, "file_hash", c->choices->hash) &&
+              tsr_json_put_int(o, "questions", c->choices->n);
+    return tsr_json_put(j, "choices_of", o) && ok;
+}
+
+json_t *compare_json(const struct compare *c)
+{
+    json_t *j = json_object(), *arms = json_array();
+    bool    ok = tsr_json_put_int(j, "weights", c->weights) &&
+              tsr_json_put_real(j, "alpha", c->keys.alpha) &&
+              tsr_json_put_text(j, "reference", compare_reference_name(c));
+    if (c->do_eval)
+        ok = ok && put_perplexity_of(j, c);
+    if (c->do_speed)
+        ok = ok && put_speed_of(j, c);
+    if (c->choices)
+        ok = ok && put_choices_of(j, c);
+    if (c->keys.samples)
+        ok = ok && put_samples_of(j, c);
+    for (uint64_t i = 0; ok && i < c->n; i++)
+        ok = json_array_append_new(arms, arm_json(c, &c->arms[i])) == 0;
+    ok = tsr_json_put(j, "arms", arms) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}

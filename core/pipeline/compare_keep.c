@@ -1,0 +1,188 @@
+/* What a finished arm leaves in the job folder: compare/NAME.json with its result and what it was
+ * made of, and compare/NAME.safetensors with what was found at every token.  The JSON is written
+ * last and holds the other's hash, so an arm is finished or it is not. */
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/safetensors.h"
+#include "pipeline/compare.h"
+#include "pipeline/job.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FORMAT    "tessera.arm/1"
+#define MAX_BYTES (64u << 20)
+#define MAX_DEPTH 64u
+
+tsr_status compare_keep_open(struct compare *c, struct tsr_err *err)
+{
+    unsigned nth = 1;
+    char     key[40] = "compare";
+    while (json_object_get(c->job->results, key))
+        (void)snprintf(key, sizeof key, "compare[%u]", ++nth);
+    (void)snprintf(key, sizeof key, nth > 1 ? "compare-%u" : "compare", nth);
+    c->folder = tsr_path_join(c->job->out, key);
+    return c->folder ? tsr_make_dirs(c->folder, err) : tsr_fail_nomem(err, 64, "a path");
+}
+
+static char *path_of(const struct compare *c, const struct compare_arm *a, const char *end)
+{
+    char name[96];
+    (void)snprintf(name, sizeof name, "%.60s%s", a->name, end);
+    return tsr_path_join(c->folder, name);
+}
+
+/* ---- traces ------------------------------------------------------------------------- */
+
+static tsr_status write_trace(const char *path, const struct tsr_eval_trace *t, struct tsr_err *err)
+{
+    struct tsr_st_out *o;
+    TSR_TRY(tsr_st_create(&o, path, err));
+    tsr_status st = tsr_st_declare(o, "nll", TSR_F32, 1, &t->n, err);
+    if (st == TSR_OK)
+        st = tsr_st_declare(o, "top1", TSR_U32, 1, &t->n, err);
+    if (st == TSR_OK && t->kl)
+        st = tsr_st_declare(o, "kl", TSR_F32, 1, &t->n, err);
+    if (st == TSR_OK)
+        st = tsr_st_begin(o, err);
+    if (st != TSR_OK) {
+        tsr_st_abort(o);
+        return st;
+    }
+    tsr_st_put(o, t->nll, 4 * t->n);
+    tsr_st_put(o, t->top1, 4 * t->n);
+    if (t->kl)
+        tsr_st_put(o, t->kl, 4 * t->n);
+    return tsr_st_commit(o, err);
+}
+
+static tsr_status read_one(const struct tsr_st *st, const char *name, uint32_t dtype, uint64_t n,
+                           void *into, struct tsr_err *err)
+{
+    const struct tsr_st_tensor *t = tsr_st_find(st, name);
+    if (!t || t->dtype != dtype || t->rank != 1 || t->shape[0] != n)
+        return tsr_fail(err, TSR_E_INPUT, "%s: '%s' does not have %llu numbers", st->file.path,
+                        name, (unsigned long long)n);
+    return tsr_st_read(st, t, into, err);
+}
+
+static tsr_status read_trace(const char *path, uint64_t n, bool kl, struct tsr_eval_trace *t,
+                             struct tsr_err *err)
+{
+    struct tsr_st f;
+    TSR_TRY(tsr_st_open(&f, path, err));
+    tsr_status st = tsr_eval_trace_create(t, n, kl, err);
+    if (st == TSR_OK)
+        st = read_one(&f, "nll", TSR_F32, n, t->nll, err);
+    if (st == TSR_OK)
+        st = read_one(&f, "top1", TSR_U32, n, t->top1, err);
+    if (st == TSR_OK && kl)
+        st = read_one(&f, "kl", TSR_F32, n, t->kl, err);
+    tsr_st_close(&f);
+    if (st != TSR_OK)
+        tsr_eval_trace_free(t);
+    return st;
+}
+
+/* ---- arms --------------------------------------------------------------------------- */
+
+static tsr_status store_json(const char *path, const json_t *j, struct tsr_err *err)
+{
+    struct tsr_writer w;
+    char             *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    if (!text)
+        return tsr_fail_nomem(err, 256, path);
+    tsr_status st = tsr_writer_open(&w, path, err);
+    if (st == TSR_OK) {
+        tsr_writer_put(&w, text, strlen(text));
+        tsr_writer_put(&w, "\n", 1);
+        st = tsr_writer_commit(&w, err);
+    }
+    free(text);
+    return st;
+}
+
+tsr_status compare_keep_store(const struct compare *c, const struct compare_arm *a,
+                              struct tsr_err *err)
+{
+    char       hash[TSR_HASH_TEXT] = "";
+    char      *json = path_of(c, a, ".json"), *trace = path_of(c, a, ".safetensors");
+    tsr_status st = json && trace ? TSR_OK : tsr_fail_nomem(err, 128, "a path");
+    if (st == TSR_OK && a->at.n)
+        st = write_trace(trace, &a->at, err);
+    if (st == TSR_OK && a->at.n)
+        st = tsr_hash_file(trace, hash, err);
+    if (st == TSR_OK) {
+        json_t *j = json_pack("{s:s, s:s, s:O, s:O, s:s}", "format", FORMAT, "trace", hash, "of",
+                              a->of, "result", a->json, "device", c->device);
+        st = j ? store_json(json, j, err) : tsr_fail_nomem(err, 256, json);
+        json_decref(j);
+    }
+    free(json);
+    free(trace);
+    return st;
+}
+
+/* A file that cannot be used is one that is not there: the arm is run, and it is said why. */
+static tsr_status take(struct compare *c, struct compare_arm *a, const json_t *j, const char *trace,
+                       struct tsr_err *err)
+{
+    char        now[TSR_HASH_TEXT] = "";
+    const char *hash = json_string_value(json_object_get(j, "trace"));
+    const char *device = json_string_value(json_object_get(j, "device"));
+    json_t     *result = json_object_get(j, "result");
+    bool        kl = json_object_get(result, "kl") != NULL;
+    if (!json_equal(json_object_get(j, "of"), a->of))
+        return tsr_fail(err, TSR_E_INPUT, "other options, model, text or plugins");
+    if (!json_is_object(result) || !hash || !device || (c->windows && !*hash))
+        return tsr_fail(err, TSR_E_INPUT, "it is not whole");
+    if (*hash) {
+        TSR_TRY(tsr_hash_file(trace, now, err));
+        if (strcmp(now, hash) != 0)
+            return tsr_fail(err, TSR_E_INPUT, "%s is not what was written", trace);
+        if (!c->windows)
+            return tsr_fail(err, TSR_E_INPUT, "it was evaluated");
+        TSR_TRY(read_trace(trace, c->windows->scored, kl, &a->at, err));
+    }
+    a->json = json_incref(result);
+    if (!*c->device)
+        (void)snprintf(c->device, sizeof c->device, "%s", device);
+    return TSR_OK;
+}
+
+static tsr_status forget(const char *path, struct tsr_err *err)
+{
+    return unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove")
+                                                : TSR_OK;
+}
+
+tsr_status compare_keep_load(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    json_t           *j = NULL;
+    char             *json = path_of(c, a, ".json"), *trace = path_of(c, a, ".safetensors");
+    tsr_status        st = json && trace ? TSR_OK : tsr_fail_nomem(err, 128, "a path");
+    if (st == TSR_OK && c->job->state->options.again)
+        st = forget(json, err);
+    if (st == TSR_OK && tsr_path_exists(json)) {
+        tsr_status kept = tsr_json_load(&j, json, MAX_BYTES, MAX_DEPTH, &e.err);
+        if (kept == TSR_OK)
+            kept = take(c, a, j, trace, &e.err);
+        if (kept == TSR_E_NOMEM)
+            st = tsr_fail(err, kept, "%s", e.text);
+        else if (kept != TSR_OK)
+            tsr_logf(TSR_LOG_INFO, "arm '%s' is run anew: %s: %s", a->name, json, e.text);
+        else
+            tsr_logf(TSR_LOG_INFO, "arm '%s' was finished by an earlier run", a->name);
+    }
+    json_decref(j);
+    free(json);
+    free(trace);
+    return st;
+}

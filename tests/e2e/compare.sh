@@ -1,0 +1,193 @@
+#!/bin/bash
+# tests/e2e/compare.sh TESSERA - comparisons as a user runs them: a file with a base and arms of every
+# kind, fail_if, interruption, .kld files, multiple choice.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+arms='.results.compare.arms | map({(.name): .}) | add |'
+
+mkdir "$WORK/ab"
+cat >"$WORK/base.yaml" <<JOB
+version: 1
+model: "$STORIES"
+seed: 3
+pipeline:
+  - quantize: {use: rtn, bits: 4, group: 32, to: elsewhere}
+  - eval: {text: $DEMO/held-out.txt}
+JOB
+cat >"$WORK/plan.yaml" <<PLAN
+format: tessera.plan/1
+layers: 5
+stages:
+  - layers: 0-4
+    schemes: [{layers: 0-4, bits: 8}]
+PLAN
+cat >"$WORK/ab/ab.yaml" <<JOB
+version: 1
+base: ../base.yaml
+arms:
+  two: {quantize.bits: 2}
+  same: {set: {}}
+  three: {set: {quantize.bits: 3}}
+  disk: {model: ../packed}
+  planned: {plan: ../plan.yaml}
+  other: {quantize: {use: mx}}
+  nowhere: {quantize.rules: [{tensors: "*.dwn_proj", bits: 3}]}
+measure:
+  perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 12}
+  speed: {prompt: 8, generate: 4, repeats: 3}
+pairs: [[two, three], [disk, same]]
+samples: ["Once upon"]
+sampling: {max_tokens: 4}
+fail_if: ["kl.mean < 0", "two/three.delta.low <= 0", "same.top1 < 0.5"]
+JOB
+run quantize "$STORIES" --use rtn --bits 4 --group 32 -o packed
+ok "a model on disk" test "$rc" = 0
+run compare ab/ab.yaml --out job
+ok "an arm that failed does not pass fail_if: exit code 5, got $rc" test "$rc" = 5
+ok "it is said why" grep -q 'kl.mean < 0.*could not be measured.*nowhere' "$WORK/err"
+results=$WORK/job/results.json
+ok "an arm that failed is reported" json "$arms .nowhere.failed | test(\"ab.yaml:10.*no linear\")" "$results"
+ok "the others are not" json '[.results.compare.arms[] | select(.failed)] | length == 1' "$results"
+ok "a plan is followed" json "$arms .planned.bits_per_weight > 8 and .planned.bits_per_weight < 9.1" "$results"
+ok "an override is followed" json "$arms .three.bits_per_weight < .same.bits_per_weight" "$results"
+ok "a model on disk gives the numbers of the same scheme" json \
+    "$arms .disk.perplexity == .same.perplexity and .disk.kl == .same.kl and .disk.bytes == .same.bytes" "$results"
+ok "a pair that does not differ" json \
+    '.results.compare.pairs[1] | .delta.mean == 0 and .delta.p == 1 and .verdict.quality == "indistinguishable"' "$results"
+ok "every window has the same tokens: the difference is that of the logarithms" json \
+    "$arms (.three.perplexity / .original.perplexity | log) as \$d | (.three.delta.mean - \$d) | fabs < 1e-6" "$results"
+ok "intervals are around their means" json \
+    '[.results.compare.arms[] | select(.delta) | .delta, .kl | .low <= .mean and .mean <= .high and .se > 0] | all and length == 12' "$results"
+ok "corrected over the arms" json '[.results.compare.arms[] | select(.delta) | .delta.p_holm >= .delta.p] | all' "$results"
+ok "percentiles rise" json \
+    '[.results.compare.arms[] | select(.kl) | .kl | [.min, (.percentiles | .["1"], .["5"], .["10"], .["50"], .["90"], .["95"], .["99"], .["99.9"]), .max] | . == sort] | all' "$results"
+ok "every token is in the histogram" json \
+    '[.results.compare.arms[] | select(.kl) | (.kl.histogram.counts | add) == .scored] | all' "$results"
+ok "two bits are worse" json "$arms .two.verdict.quality == \"worse\" and .two.delta.low > 0" "$results"
+ok "speed over the original's" json \
+    '[.results.compare.arms[] | select(.delta) | .speed.decode_ratio | .low <= .median and .median <= .high and .low > 0] | all' "$results"
+ok "layers have their bits" json '[.results.compare.arms[] | select(.layer_bits) | .layer_bits | length == 5] | all' "$results"
+ok "every arm has its text" json "$arms .three.samples[0].prompt == \"Once upon\"" "$results"
+ok "the table says it in words" grep -qE '^two +worse: perplexity \+' "$WORK/out"
+ok "every number is finite" test "$(grep -ciE '(: |, |\[)-?(nan|inf|infinity)\b' "$results" || true)" = 0
+run compare ab/ab.yaml --out job --json
+ok "a finished comparison still does not pass, got $rc" test "$rc" = 5
+ok "and says what it found" json '.results.compare.gate.fail_if | map(.holds) == [true, false, false]' "$WORK/out"
+
+# Interrupted: what is finished is not run again, and the numbers are those of a run that nobody
+# disturbed.  The first time killed, the second time without the table.
+cat >"$WORK/long.yaml" <<JOB
+version: 1
+base: base.yaml
+together: 1
+arms: {a: {quantize.bits: 3}, b: {quantize.bits: 5}, c: {quantize.bits: 6}}
+measure:
+  perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 128, max_windows: 60}
+fail_if: c.kl.mean > 10
+JOB
+run compare long.yaml --out whole
+ok "fail_if does not hold: exit code 0, got $rc" test "$rc" = 0
+(cd "$WORK" && exec "$TESSERA" compare long.yaml --out broken >/dev/null 2>&1) &
+pid=$!
+for ((i = 0; i < 600; i++)); do
+    [ -e "$WORK/broken/compare/a.json" ] && break
+    sleep 0.05
+done
+kill -9 $pid 2>/dev/null || true
+wait $pid 2>/dev/null || true
+rm -f "$WORK/broken/results.json" "$WORK/broken/compare/c.json"
+before=$(stat -c %Y.%i "$WORK/broken/compare/a.json")
+run compare long.yaml --out broken -v
+ok "it goes on" test "$rc" = 0
+ok "a finished arm is not run again" grep -q "'a' was finished by an earlier run" "$WORK/err"
+ok "its file is the same" test "$before" = "$(stat -c %Y.%i "$WORK/broken/compare/a.json")"
+ok "the numbers are the same" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
+    <(jq 'del(.. | .seconds?)' "$WORK/broken/results.json")
+rm "$WORK/broken/results.json"
+printf x | dd of="$WORK/broken/compare/b.safetensors" bs=1 seek=400 conv=notrunc 2>/dev/null
+run compare long.yaml --out broken -v
+ok "an arm whose file is damaged is run anew" grep -q "'b' is run anew" "$WORK/err"
+ok "and gives the same" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
+    <(jq 'del(.. | .seconds?)' "$WORK/broken/results.json")
+run compare long.yaml --out broken --again --set compare.measure.perplexity.max_windows=2
+ok "anew with other options" test "$rc" = 0
+run run long.yaml --out one --set compare.measure.perplexity.max_windows=1
+ok "one window decides nothing" json \
+    '[.results.compare.arms[] | select(.delta) | .verdict.quality == "undecided" and .delta.low == null] | all and length == 3' "$WORK/one/results.json"
+
+# What is wrong with a comparison is said before anything runs, each at its place.
+cat >"$WORK/bad.yaml" <<JOB
+version: 1
+base: base.yaml
+arms:
+  a: {quantize.bits: 9}
+  b: {calibrate.samples: 3}
+  c: {model: packed, quantize: {use: rtn}}
+  d: {modle: packed}
+  e.f: {model: absent}
+measure: {perplexity: {text: $DEMO/held-out.txt}}
+pairs: [[a, z]]
+fail_if: ["kl.maen > 3", "kl.mean = 3", "a/b.delta.low > 0"]
+aims: {}
+JOB
+run compare bad.yaml --out bad
+ok "exit code 2, got $rc" test "$rc" = 2
+for said in "4:.*'bits'" "5:.*calibrate" "6:.*beside 'model'" "7:.*modle" "8:.*e.f" "8:.*absent" "10:.*'z'" \
+    "11:.*kl.maen" "11:.*comparison" "11:.*pair" "12:.*aims"; do
+    ok "says $said" grep -qE "^bad.yaml:$said" "$WORK/err"
+done
+ok "nothing ran" test ! -e "$WORK/bad"
+printf 'version: 1\nbase: absent.yaml\narms: {a: {set: {}}}\n' >"$WORK/orphan.yaml"
+fails "no base" 2 "absent.yaml" compare orphan.yaml
+printf 'version: 1\nbase: long.yaml\narms: {a: {set: {}}}\n' >"$WORK/nested.yaml"
+fails "a base that is a comparison" 2 "must be a job" compare nested.yaml
+
+# Base files of llama-perplexity
+text=(--text "$DEMO/held-out.txt" --protocol llamacpp-512 --window 64 --max-windows 6)
+run eval "$STORIES" "${text[@]}" --save-kld base.kld --json
+ok "a base file is written" test "$rc" = 0
+cp "$WORK/out" "$WORK/plain"
+# 8 + 12, 6 windows of 64 tokens, rows of 512 + 4 words
+ok "as long as its header says" test "$(stat -c %s "$WORK/base.kld")" = $((20 + 6 * 64 * 4 + 6 * 31 * 2 * 516))
+run eval "$STORIES" --against base.kld --json
+ok "it is read" test "$rc" = 0
+ok "a model does not differ from its own file by more than 16 bits do" json --slurpfile p "$WORK/plain" \
+    '(.kl.mean | fabs) < 1e-5 and .kl.max < 3e-4 and .top1 > 0.98 and .perplexity == $p[0].perplexity and (.delta.mean | fabs) < 1e-3' "$WORK/out"
+cat >"$WORK/kld.yaml" <<JOB
+version: 1
+base: base.yaml
+arms: {a: {quantize.bits: 4}}
+measure: {base: base.kld}
+JOB
+run compare kld.yaml --out kld
+ok "a comparison takes it as its reference" json \
+    ".results.compare.reference == \"base.kld\" and ($arms .original.kl.mean < 1e-5 and .a.kl.mean > .original.kl.mean)" "$WORK/kld/results.json"
+head -c 5000 "$WORK/base.kld" >"$WORK/short.kld"
+fails "a file that ends early" 2 "5000 bytes" eval "$STORIES" --against short.kld
+fails "another vocabulary" 2 "vocabulary of 512" eval @demo --against base.kld
+printf '_logitz_' >"$WORK/no.kld"
+fails "no such file" 2 "llama-perplexity" eval "$STORIES" --against no.kld
+fails "another protocol" 2 "llamacpp-512" eval "$STORIES" --text "$DEMO/held-out.txt" --save-kld new.kld
+ok "no half file" test ! -e "$WORK/new.kld" -a ! -e "$WORK/new.kld.part"
+
+# Multiple choice: what the model has written itself is likelier than what it has not.
+run generate "$STORIES" --prompt "Once upon a time" --max-tokens 6 --greedy --json
+said=$(jq -r .text "$WORK/out")
+jq -nc --arg s "$said" '{context: "Once upon a time", choices: ["; zq xk vj wq 7", $s], answer: 1}' >"$WORK/q.jsonl"
+jq -nc --arg s "$said" '{question: "Once upon a time", choices: [$s, "; zq xk vj wq 7"], gold: "B"}' >>"$WORK/q.jsonl"
+run eval "$STORIES" --choices q.jsonl --against packed --json
+ok "questions are asked" test "$rc" = 0
+ok "one of two" json '.choices | .right == 1 and .questions == 2 and .accuracy == 0.5 and .low < 0.1 and .high > 0.9
+    and .p == 1 and .only_arm == 0 and .only_reference == 0 and .normalized.right == 1' "$WORK/out"
+run eval "$STORIES" --choices q.jsonl
+ok "for people" grep -q '^accuracy 50.00 %.*1 of 2' "$WORK/out"
+echo '{"context": "a", "choices": ["b"], "answer": 0}' >"$WORK/q1.jsonl"
+fails "one choice" 2 "q1.jsonl:1.*at least two" eval "$STORIES" --choices q1.jsonl
+printf '\n{"context": "a", "choices": ["b", "c"], "answer": 2}\n' >"$WORK/q2.jsonl"
+fails "no such answer" 2 "q2.jsonl:2.*from 0 to 1" eval "$STORIES" --choices q2.jsonl
+fails "text and questions" 2 "choices" eval "$STORIES" --choices q.jsonl --text q.jsonl
+: >"$WORK/q3.jsonl"
+fails "no question" 2 "holds no question" eval "$STORIES" --choices q3.jsonl
+
+finish
