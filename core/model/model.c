@@ -21,6 +21,22 @@ const char *tsr_linear_name(enum tsr_linear_id id)
     return (unsigned)id < TSR_LINEARS ? linear_names[id] : "?";
 }
 
+/* Neither config nor weights: the sentence about the weights knows what to do. */
+static tsr_status check_anything(const char *folder, struct tsr_err *err)
+{
+    static const char *const names[] = { "config.json", "model.safetensors",
+                                         "model.safetensors.index.json" };
+    bool                     any = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !any; i++) {
+        char *path = tsr_path_join(folder, names[i]);
+        if (!path)
+            return tsr_fail_nomem(err, strlen(folder), folder);
+        any = tsr_path_exists(path);
+        free(path);
+    }
+    return any ? TSR_OK : tsr_shards_absent(folder, err);
+}
+
 static tsr_status read_config(struct tsr_config *c, const char *folder, struct tsr_hasher *hash,
                               struct tsr_err *err)
 {
@@ -193,6 +209,7 @@ static tsr_status load(struct tsr_model *m, const char *folder, enum residence h
                         "%s: is no folder and no GGUF file; a model is a Hugging Face folder with "
                         "config.json and safetensors, a GGUF file, or @demo",
                         folder);
+    TSR_TRY(check_anything(folder, err));
     TSR_TRY(tsr_packed_model_find(folder, &m->storage->is_packed, err));
     TSR_TRY(tsr_hasher_create(&hash, err));
     tsr_status st = read_config(&c, folder, hash, err);

@@ -76,7 +76,7 @@ tsr_status tsr_folder_slurp(const char *folder, const char *name, uint64_t cap, 
 }
 
 /* No safetensors: what lies there instead decides the hint. */
-static tsr_status fail_absent(const char *folder, struct tsr_err *err)
+tsr_status tsr_shards_absent(const char *folder, struct tsr_err *err)
 {
     bool pickle = false, gguf = false, shard = false;
     DIR *d = opendir(folder);
@@ -101,8 +101,7 @@ static tsr_status fail_absent(const char *folder, struct tsr_err *err)
                         folder);
     if (gguf)
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: holds a GGUF file; name that file itself as the model",
-                        folder);
+                        "%s: holds a GGUF file; name that file itself as the model", folder);
     return tsr_fail(err, TSR_E_INPUT, "%s: neither model.safetensors nor " INDEX_NAME " is there",
                     folder);
 }
@@ -266,7 +265,7 @@ tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_
     } else if (indexed) {
         st = open_indexed(s, folder, err);
     } else {
-        st = fail_absent(folder, err);
+        st = tsr_shards_absent(folder, err);
     }
     if (st != TSR_OK)
         tsr_shards_close(s);

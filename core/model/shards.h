@@ -25,6 +25,8 @@ struct tsr_shards {
 /* Opens model.safetensors, or the shards of model.safetensors.index.json, and checks that index
  * and files name the same tensors. */
 tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err);
+/* TSR_E_INPUT that says what the folder holds in place of safetensors. */
+tsr_status tsr_shards_absent(const char *folder, struct tsr_err *err);
 /* One file of the folder. */
 tsr_status         tsr_shards_open_file(struct tsr_shards *s, const char *folder, const char *name,
                                         struct tsr_err *err);

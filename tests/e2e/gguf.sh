@@ -44,6 +44,5 @@ fails "cut off" 2 "cut.gguf: .*tokenizer.ggml.scores.* cut off" logits cut.gguf 
 fails "inspect of it" 2 "cut off" inspect cut.gguf
 mkdir "$WORK/folder"
 cp "$Q" "$WORK/folder/m.gguf"
-printf '{}' >"$WORK/folder/config.json"
-fails "a folder with it" 2 "architectures|GGUF" logits folder --tokens 1 -o x.st
+fails "a folder with it" 2 "folder: holds a GGUF file; name that file itself" logits folder --tokens 1 -o x.st
 finish
