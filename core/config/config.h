@@ -144,7 +144,8 @@ void tsr_option_describe(const struct tsr_option *o, char *buf, size_t cap);
  * letters), or NULL. */
 const char *tsr_nearest(const char *word, const char *const *names, uint64_t n);
 
-/* "0-3,7" -> flags of n layers; TSR_E_INPUT naming the part that is wrong. */
+/* "0-3,7" or, in percent of the depth and rounded to whole layers, "0%-33%" -> flags of n layers;
+ * TSR_E_INPUT naming the part that is wrong. */
 tsr_status tsr_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_err *err);
 
 #endif

@@ -25,39 +25,72 @@ static void skip(const char **s)
         (*s)++;
 }
 
+/* One part: "3", "0-3" or, of the model's depth, "33%-67%". */
+struct range {
+    uint64_t a, b; /* the last is in it; of a share: percent */
+    bool     share;
+};
+
+static bool take_part(const char **s, struct range *r)
+{
+    *r = (struct range){ 0 };
+    skip(s);
+    if (!take(s, &r->a))
+        return false;
+    r->b = r->a;
+    r->share = **s == '%';
+    *s += r->share;
+    skip(s);
+    if (**s != '-')
+        return !r->share;
+    ++*s;
+    skip(s);
+    if (!take(s, &r->b) || (**s == '%') != r->share)
+        return false;
+    *s += r->share;
+    skip(s);
+    return true;
+}
+
+/* The nearest border between two layers. */
+static uint64_t border(uint64_t percent, uint64_t n)
+{
+    return (n * percent + 50) / 100;
+}
+
 tsr_status tsr_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_err *err)
 {
     memset(in, 0, n * sizeof *in);
     const char *s = text;
-    for (;;) {
+    for (;; s++) {
+        struct range r;
         skip(&s);
         const char *part = s;
-        uint64_t    a = 0, b;
-        bool        ok = take(&s, &a);
-        b = a;
-        skip(&s);
-        if (ok && *s == '-') {
-            s++;
-            skip(&s);
-            ok = take(&s, &b);
-            skip(&s);
-        }
-        size_t len = strcspn(part, ",");
+        bool        ok = take_part(&s, &r);
+        size_t      len = strcspn(part, ",");
         if (len > 40)
             len = 40;
         if (!ok || (*s && *s != ','))
             return tsr_fail(err, TSR_E_INPUT,
-                            "\"%s\": \"%.*s\" is not a layer or a range such as 0-3", text,
-                            (int)len, part);
-        if (a > b)
+                            "\"%s\": \"%.*s\" is not a layer, a range such as 0-3 or a share such "
+                            "as 0%%-33%%",
+                            text, (int)len, part);
+        if (r.a > r.b)
             return tsr_fail(err, TSR_E_INPUT, "\"%s\": %.*s runs backwards", text, (int)len, part);
-        if (b >= n)
+        if (r.share && r.b > 100)
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\": %.*s is more than all layers", text,
+                            (int)len, part);
+        if (r.share && border(r.a, n) == border(r.b, n))
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\": no layer of %llu lies in %.*s", text,
+                            (unsigned long long)n, (int)len, part);
+        uint64_t first = r.share ? border(r.a, n) : r.a;
+        uint64_t last = r.share ? border(r.b, n) - 1 : r.b;
+        if (last >= n)
             return tsr_fail(err, TSR_E_INPUT, "\"%s\": there is no layer %llu, the last is %llu",
-                            text, (unsigned long long)b, (unsigned long long)(n ? n - 1 : 0));
-        for (uint64_t i = a; i <= b; i++)
+                            text, (unsigned long long)last, (unsigned long long)(n ? n - 1 : 0));
+        for (uint64_t i = first; i <= last; i++)
             in[i] = true;
         if (!*s)
             return TSR_OK;
-        s++;
     }
 }
