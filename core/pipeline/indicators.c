@@ -23,6 +23,23 @@ static void format(char *out, size_t cap, const json_t *v, const char *how)
         (void)snprintf(out, cap, "-");
 }
 
+/* "plan-variance.yaml  4 4 8 3 3 4" */
+static void print_plans(const json_t *plans, FILE *to)
+{
+    const json_t *p, *v;
+    size_t        i, l;
+    if (!plans)
+        return;
+    (void)fprintf(to, "\nwidths of the layers at %.4g bits on average\n",
+                  json_number_value(get(plans, "budget")));
+    json_array_foreach (get(plans, "of"), i, p) {
+        (void)fprintf(to, "%-20s", name_of(p));
+        json_array_foreach (get(p, "bits"), l, v)
+            (void)fprintf(to, " %2lld", (long long)json_integer_value(v));
+        (void)fprintf(to, "  %s\n", json_string_value(get(p, "file")));
+    }
+}
+
 void tsr_indicators_print(const json_t *r, FILE *to)
 {
     const json_t *bits = get(r, "bits"), *tables = get(r, "tables"), *t, *v;
@@ -49,67 +66,5 @@ void tsr_indicators_print(const json_t *r, FILE *to)
         }
         (void)fprintf(to, "\n");
     }
-}
-
-static void html_cell(struct tsr_writer *w, const json_t *v, const char *how)
-{
-    char cell[48];
-    format(cell, sizeof cell, v, how);
-    tsr_writer_printf(w, "<td>%s</td>", cell);
-}
-
-static void html_summary(const json_t *r, struct tsr_writer *w)
-{
-    const json_t *bits = get(r, "bits"), *t, *v;
-    size_t        i, b;
-    tsr_writer_printf(w, "<table><tr><th>indicator</th><th>seconds</th>"
-                         "<th>Kendall tau with<br>measured: all</th>");
-    json_array_foreach (bits, b, v)
-        if (json_integer_value(v) < 16)
-            tsr_writer_printf(w, "<th>layers at<br>%lld bits</th>",
-                              (long long)json_integer_value(v));
-    tsr_writer_printf(w, "</tr>\n");
-    json_array_foreach (get(r, "tables"), i, t) {
-        const json_t *tau = get(t, "tau");
-        tsr_writer_printf(w, "<tr><td>%s</td>", name_of(t)); /* names are ours */
-        html_cell(w, get(t, "seconds"), "%.3g");
-        html_cell(w, get(tau, "all"), "%.3f");
-        for (b = 0; b < json_array_size(bits); b++)
-            if (json_integer_value(json_array_get(bits, b)) < 16)
-                html_cell(w, json_array_get(get(tau, "by_bits"), b), "%.3f");
-        tsr_writer_printf(w, "</tr>\n");
-    }
-    tsr_writer_printf(w, "</table>\n");
-}
-
-/* Layers down, indicators and widths across. */
-static void html_values(const json_t *r, struct tsr_writer *w)
-{
-    const json_t *bits = get(r, "bits"), *t, *v;
-    size_t        i, b, layers = (size_t)json_integer_value(get(r, "layers"));
-    tsr_writer_printf(w, "<table><tr><th>layer</th>");
-    json_array_foreach (get(r, "tables"), i, t)
-        json_array_foreach (bits, b, v)
-            if (json_integer_value(v) < 16)
-                tsr_writer_printf(w, "<th>%s<br>%lld bits</th>", name_of(t),
-                                  (long long)json_integer_value(v));
-    tsr_writer_printf(w, "</tr>\n");
-    for (size_t l = 0; l < layers; l++) {
-        tsr_writer_printf(w, "<tr><td>%zu</td>", l);
-        json_array_foreach (get(r, "tables"), i, t)
-            json_array_foreach (bits, b, v)
-                if (json_integer_value(v) < 16)
-                    html_cell(w, json_array_get(json_array_get(get(t, "omega"), l), b), "%.4g");
-        tsr_writer_printf(w, "</tr>\n");
-    }
-    tsr_writer_printf(w, "</table>\n");
-}
-
-void tsr_indicators_html(const json_t *r, struct tsr_writer *w)
-{
-    html_summary(r, w);
-    tsr_writer_printf(w, "<p class=dim>Tau-b of each indicator against the increase of the loss "
-                         "that was measured with one layer quantized at a time: over all layers "
-                         "and widths, and over the layers at one width.</p>\n");
-    html_values(r, w);
+    print_plans(get(r, "plans"), to);
 }

@@ -1,14 +1,18 @@
-/* pipeline/indicators.h - the result of the step `indicators` for people. */
+/* pipeline/indicators.h - the result of the step `indicators`: for people, and as plans. */
 #ifndef TSR_PIPELINE_INDICATORS_H
 #define TSR_PIPELINE_INDICATORS_H
 
-#include "base/file.h"
+#include "pipeline/pipeline.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 /* r: a tessera.indicators/1 object. */
 void tsr_indicators_print(const json_t *r, FILE *to);
-void tsr_indicators_html(const json_t *r, struct tsr_writer *w);
+
+/* Writes plan-NAME.yaml into the job folder for each table: the widths with the smallest sum of
+ * the indicator whose mean is at most `budget`.  Adds "plans" to the object.  TSR_E_INFEASIBLE when
+ * the budget is below the narrowest width.  The model is loaded. */
+tsr_status tsr_indicator_plans_write(struct tsr_job *job, json_t *indicators, double budget,
+                                     struct tsr_err *err);
 
 #endif

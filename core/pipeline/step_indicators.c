@@ -14,6 +14,7 @@
 struct indicators_options {
     const char            *text, *bits;
     int64_t                samples, seqlen, seed, sequences, step;
+    double                 budget;
     int32_t                symmetric, hessian, measured;
     const struct tsr_node *quantize;
 };
@@ -34,6 +35,9 @@ static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(S, symmetric, 0, "A symmetric step for the variance indicators."),
     TSR_OPTION_BOOL(S, hessian, 1, "Make the Hessian indicator."),
     TSR_OPTION_BOOL(S, measured, 1, "Measure the loss with one layer quantized at a time."),
+    TSR_OPTION_REAL(S, budget, 0, 0, 16, "bits",
+                    "Write for each indicator the plan with its smallest sum at this mean width; "
+                    "0: none."),
     TSR_OPTION_INT(S, sequences, 16, 0, 1000000, NULL,
                    "Sequences of the calibration that losses are measured on; 0: all."),
     TSR_OPTION_INT(S, samples, 128, 1, 1000000, NULL, "With text: sequences taken from it."),
@@ -300,6 +304,8 @@ static tsr_status run_with(struct tsr_job *job, const struct indicators_options 
     if (!j)
         return tsr_fail_nomem(err, 0, "the indicators");
     tsr_status st = write_file(job, j, err);
+    if (st == TSR_OK && o->budget > 0)
+        st = tsr_indicator_plans_write(job, j, o->budget, err);
     if (st != TSR_OK || !tsr_json_put_text(j, "file", FILENAME)) {
         json_decref(j);
         return st != TSR_OK ? st : tsr_fail_nomem(err, 0, "the indicators");

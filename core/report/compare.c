@@ -1,0 +1,259 @@
+/* The section of a comparison: its table, verdicts, pairs, conditions, plots and samples.  A column
+ * is there when some arm has what it shows. */
+#include "report/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+struct columns {
+    bool perplexity, delta, kl, top1, delta_p, a8, speed, choices;
+};
+
+static struct columns columns_of(const json_t *arms)
+{
+    return (struct columns){ .perplexity = report_any(arms, "perplexity"),
+                             .delta = report_any(arms, "delta"),
+                             .kl = report_any(arms, "kl"),
+                             .top1 = report_any(arms, "top1"),
+                             .delta_p = report_any(arms, "delta_p"),
+                             .a8 = report_any(arms, "a8"),
+                             .speed = report_any(arms, "speed"),
+                             .choices = report_any(arms, "choices") };
+}
+
+static void put_head(struct tsr_writer *w, const json_t *r, const struct columns *c)
+{
+    tsr_writer_printf(w, "<table><tr><th>arm</th><th>bits per<br>weight</th><th>bytes</th>");
+    if (c->perplexity) {
+        tsr_writer_printf(w, "<th>perplexity<br>");
+        report_text(w, report_str(report_get(r, "perplexity_of"), "protocol"));
+        tsr_writer_printf(w, "</th>");
+    }
+    tsr_writer_printf(w, "%s%s%s%s%s",
+                      c->delta ? "<th>log-perplexity<br>difference</th><th>p<br>(Holm)</th>" : "",
+                      c->kl ? "<th>mean KL<br>(nats)</th>" : "",
+                      c->top1 ? "<th>top-1<br>agreement, %</th>" : "",
+                      c->delta_p ? "<th>RMS change<br>of p(token), %</th>" : "",
+                      c->a8 ? "<th>perplexity<br>act a8</th>" : "");
+    if (c->choices)
+        tsr_writer_printf(w, "<th>choices<br>right, %%</th><th>p<br>(McNemar)</th>");
+    if (c->speed)
+        tsr_writer_printf(w, "<th>prefill<br>tokens/s</th><th>decode<br>tokens/s</th>");
+    tsr_writer_printf(w, "</tr>\n");
+}
+
+/* "+0.0312" over "[0.0293, 0.0331]" */
+static void put_interval(struct tsr_writer *w, const json_t *d, const char *mean, double factor,
+                         int digits, bool sign)
+{
+    char   a[REPORT_NUMBER], b[REPORT_NUMBER], c[REPORT_NUMBER];
+    double low = factor * report_real(d, "low"), high = factor * report_real(d, "high");
+    tsr_writer_printf(w, "<td>%s", report_fixed(a, factor * report_real(d, mean), digits, sign));
+    if (isfinite(low) && isfinite(high))
+        tsr_writer_printf(w, "<br><span class=\"dim\">[%s, %s]</span>",
+                          report_fixed(b, low, digits, sign), report_fixed(c, high, digits, sign));
+    tsr_writer_printf(w, "</td>");
+}
+
+/* A p value of a thousandth and less in powers of ten. */
+static void put_p(struct tsr_writer *w, double p)
+{
+    char text[REPORT_NUMBER];
+    tsr_writer_printf(w, "<td%s>%s</td>", isfinite(p) ? "" : " class=\"dim\"",
+                      isfinite(p) && p < 1e-12 ? "&lt; 10\xe2\x81\xbb\xc2\xb9\xc2\xb2"
+                                               : report_short(text, p));
+}
+
+static void put_kl(struct tsr_writer *w, const json_t *kl)
+{
+    char   text[REPORT_NUMBER];
+    double se = report_real(kl, "se");
+    tsr_writer_printf(w, "<td>%s", report_fixed(text, report_real(kl, "mean"), 6, false));
+    if (isfinite(se))
+        tsr_writer_printf(w, "<br><span class=\"dim\">&plusmn; %s</span>",
+                          report_fixed(text, se, 6, false));
+    tsr_writer_printf(w, "</td>");
+}
+
+static void put_speed(struct tsr_writer *w, const json_t *s, const char *phase)
+{
+    char key[48], text[REPORT_NUMBER];
+    (void)snprintf(key, sizeof key, "%s_tokens_per_s", phase);
+    tsr_writer_printf(w, "<td>%s", report_fixed(text, report_real(s, key), 0, false));
+    (void)snprintf(key, sizeof key, "%s_ratio", phase);
+    if (isfinite(report_real(report_get(s, key), "median")))
+        tsr_writer_printf(w, "<br><span class=\"dim\">&times;%s</span>",
+                          report_fixed(text, report_real(report_get(s, key), "median"), 2, false));
+    tsr_writer_printf(w, "</td>");
+}
+
+static void put_figures(struct tsr_writer *w, const struct columns *c, const json_t *a)
+{
+    report_cell(w, report_real(a, "bits_per_weight"), 2);
+    report_cell(w, report_real(a, "bytes"), 0);
+    if (c->perplexity)
+        report_cell(w, report_real(a, "perplexity"), 4);
+    if (c->delta) {
+        put_interval(w, report_get(a, "delta"), "mean", 1, 5, true);
+        put_p(w, report_real(report_get(a, "delta"), "p_holm"));
+    }
+    if (c->kl)
+        put_kl(w, report_get(a, "kl"));
+    if (c->top1)
+        report_cell(w, 100 * report_real(a, "top1"), 2);
+    if (c->delta_p)
+        report_cell(w, 100 * report_real(report_get(a, "delta_p"), "rms"), 3);
+    if (c->a8)
+        report_cell(w, report_real(report_get(a, "a8"), "perplexity"), 4);
+    if (c->choices) {
+        put_interval(w, report_get(a, "choices"), "accuracy", 100, 1, false);
+        put_p(w, report_real(report_get(a, "choices"), "p"));
+    }
+    if (c->speed) {
+        put_speed(w, report_get(a, "speed"), "prefill");
+        put_speed(w, report_get(a, "speed"), "decode");
+    }
+}
+
+static void put_arm(struct tsr_writer *w, const struct columns *c, const json_t *a)
+{
+    tsr_writer_printf(w, "<tr><td>");
+    report_text(w, report_str(a, "name"));
+    tsr_writer_printf(w, "</td>");
+    if (report_get(a, "failed")) {
+        tsr_writer_printf(w, "<td class=\"text bad\" colspan=\"14\">failed: ");
+        report_text(w, report_str(a, "failed"));
+        tsr_writer_printf(w, "</td></tr>\n");
+        return;
+    }
+    put_figures(w, c, a);
+    tsr_writer_printf(w, "</tr>\n");
+}
+
+/* ---- verdicts, pairs, conditions --------------------------------------------------------- */
+
+static const char *colour(const char *quality)
+{
+    return strcmp(quality, "worse") == 0 ? "bad" : strcmp(quality, "better") == 0 ? "good" : "dim";
+}
+
+static void put_verdict(struct tsr_writer *w, const char *name, const char *against,
+                        const json_t *verdict)
+{
+    const char *quality = report_str(verdict, "quality");
+    tsr_writer_printf(w, "<tr><td>");
+    report_text(w, name);
+    if (*against) {
+        tsr_writer_printf(w, " <span class=\"dim\">against</span> ");
+        report_text(w, against);
+    }
+    tsr_writer_printf(w, "</td><td class=\"text %s\">", colour(quality));
+    report_text(w, quality);
+    tsr_writer_printf(w, "</td><td class=\"text\">");
+    report_text(w, report_str(verdict, "text"));
+    tsr_writer_printf(w, "</td></tr>\n");
+}
+
+static void put_verdicts(struct tsr_writer *w, const json_t *r)
+{
+    const json_t *arms = report_get(r, "arms"), *pairs = report_get(r, "pairs"), *a;
+    size_t        i;
+    if (!report_any(arms, "verdict") && !report_any(pairs, "verdict"))
+        return;
+    tsr_writer_printf(w, "<h3>Verdicts</h3>\n<table>");
+    json_array_foreach (arms, i, a)
+        if (report_get(a, "verdict"))
+            put_verdict(w, report_str(a, "name"), "", report_get(a, "verdict"));
+    json_array_foreach (pairs, i, a)
+        if (report_get(a, "verdict"))
+            put_verdict(w, report_str(a, "arm"), report_str(a, "against"),
+                        report_get(a, "verdict"));
+    tsr_writer_printf(w, "</table>\n");
+}
+
+static void put_gate(struct tsr_writer *w, const json_t *gate)
+{
+    const json_t *g;
+    size_t        i;
+    if (json_array_size(gate) == 0)
+        return;
+    tsr_writer_printf(w, "<h3>Conditions</h3>\n<table>");
+    json_array_foreach (gate, i, g) {
+        bool holds = json_is_true(report_get(g, "holds"));
+        tsr_writer_printf(w, "<tr><td>fail if <code>");
+        report_text(w, report_str(g, "expression"));
+        tsr_writer_printf(w, "</code></td><td class=\"text %s\">%s</td><td class=\"text\">",
+                          holds ? "bad" : "dim", holds ? "it holds" : "it does not");
+        report_text(w, report_str(g, "arm"));
+        char text[REPORT_NUMBER];
+        if (isfinite(report_real(g, "value")))
+            tsr_writer_printf(w, " %s", report_short(text, report_real(g, "value")));
+        tsr_writer_printf(w, "</td></tr>\n");
+    }
+    tsr_writer_printf(w, "</table>\n");
+}
+
+/* ---- samples ------------------------------------------------------------------------------ */
+
+static void put_samples(struct tsr_writer *w, const json_t *arms)
+{
+    const json_t *a, *first = report_get(json_array_get(arms, 0), "samples");
+    size_t        k;
+    for (size_t i = 0; i < json_array_size(first); i++) {
+        tsr_writer_printf(w, "<h3>");
+        report_text(w, report_str(json_array_get(first, i), "prompt"));
+        tsr_writer_printf(w, "</h3>\n<table>");
+        json_array_foreach (arms, k, a) {
+            const json_t *t = json_array_get(report_get(a, "samples"), i);
+            if (!t)
+                continue;
+            tsr_writer_printf(w, "<tr><td>");
+            report_text(w, report_str(a, "name"));
+            tsr_writer_printf(w, "</td><td class=\"text\">");
+            report_text(w, report_str(t, "text"));
+            tsr_writer_printf(w, "</td></tr>\n");
+        }
+        tsr_writer_printf(w, "</table>\n");
+    }
+}
+
+static void put_note(struct tsr_writer *w, const json_t *r, const struct columns *c)
+{
+    double alpha = report_real(r, "alpha");
+    if (!c->delta || !isfinite(alpha))
+        return;
+    tsr_writer_printf(w, "<p class=\"dim\">Differences are against ");
+    report_text(w, report_str(r, "reference"));
+    tsr_writer_printf(w,
+                      ", token by token; intervals hold %g %%, p is corrected over the arms by "
+                      "Holm's method. Both take the windows of the text as what is independent, "
+                      "not the tokens.</p>\n",
+                      100 * (1 - alpha));
+}
+
+void report_compare(struct tsr_writer *w, const json_t *r)
+{
+    const json_t  *arms = report_get(r, "arms"), *a;
+    struct columns c = columns_of(arms);
+    size_t         i;
+    put_head(w, r, &c);
+    json_array_foreach (arms, i, a)
+        put_arm(w, &c, a);
+    tsr_writer_printf(w, "</table>\n");
+    put_note(w, r, &c);
+    put_verdicts(w, r);
+    put_gate(w, report_get(r, "gate"));
+    tsr_writer_printf(w, "<div class=\"plots\">\n");
+    report_plot_quality(w, r, REPORT_KL);
+    report_plot_quality(w, r, REPORT_DELTA);
+    report_plot_spread(w, r);
+    report_plot_speed(w, r, "prefill", "Prefill, tokens per second");
+    report_plot_speed(w, r, "decode", "Decode, tokens per second");
+    tsr_writer_printf(w, "</div>\n");
+    report_facts(w, "perplexity", report_get(r, "perplexity_of"));
+    report_facts(w, "speed (median, interleaved; act for packed weights)",
+                 report_get(r, "speed_of"));
+    report_facts(w, "choices", report_get(r, "choices_of"));
+    report_facts(w, "samples", report_get(r, "samples_of"));
+    put_samples(w, arms);
+}

@@ -1,0 +1,104 @@
+/* report/internal.h - parts of the report: reading results, text, axes, plots. */
+#ifndef TSR_REPORT_INTERNAL_H
+#define TSR_REPORT_INTERNAL_H
+
+#include "report/report.h"
+
+#include <stdbool.h>
+
+/* ---- reading: whatever is missing or of another type reads as nothing ------------------- */
+
+const json_t *report_get(const json_t *o, const char *key);
+double        report_real(const json_t *o, const char *key); /* NaN: no finite number */
+const char   *report_str(const json_t *o, const char *key);  /* "": no string */
+/* Some item of the list has this member, not null. */
+bool report_any(const json_t *list, const char *key);
+/* "compare", "compare[2]", ... */
+bool report_is_step(const char *key, const char *step);
+
+/* ---- text ------------------------------------------------------------------------------ */
+
+void report_text(struct tsr_writer *w, const char *s); /* escaped */
+
+#define REPORT_NUMBER 48
+/* `digits` behind the point, a minus sign that is one, "+" if `sign`; an en dash for NaN. */
+const char *report_fixed(char out[REPORT_NUMBER], double v, int digits, bool sign);
+/* Three significant digits, powers of ten as such: 0.0123, 1.2e-7 as 1.2 x 10^-7. */
+const char *report_short(char out[REPORT_NUMBER], double v);
+void        report_grouped(char out[REPORT_NUMBER], uint64_t v); /* 1,234,567 */
+/* A table cell; a dash where there is no number. */
+void report_cell(struct tsr_writer *w, double v, int digits);
+/* Any value as nested tables. */
+void report_value(struct tsr_writer *w, const json_t *v, unsigned depth);
+/* "title . key value . key value" of an object of scalars; NULL: nothing. */
+void report_facts(struct tsr_writer *w, const char *title, const json_t *o);
+
+/* ---- axes ------------------------------------------------------------------------------ */
+
+struct report_axis {
+    double low, high; /* data */
+    double from, to;  /* user units of the drawing */
+    bool   log;
+};
+/* Finite ends with room around [low, high], which may be one point; log: low > 0. */
+void report_axis_fit(struct report_axis *a, double low, double high, bool log, double from,
+                     double to);
+/* Never outside [from, to]; NaN goes to `from`. */
+double report_axis_at(const struct report_axis *a, double v);
+
+#define REPORT_TICKS 16u
+/* At most about `want` round values inside the axis, ascending; returns how many. */
+unsigned report_axis_ticks(const struct report_axis *a, unsigned want, double tick[REPORT_TICKS]);
+void     report_axis_label(char out[REPORT_NUMBER], const struct report_axis *a, const double *tick,
+                           unsigned n, unsigned i);
+
+/* ---- drawing --------------------------------------------------------------------------- */
+
+#define REPORT_WIDTH 440.0 /* of every drawing, in user units */
+#define REPORT_EM    12.0  /* size of its text */
+
+void report_figure_open(struct tsr_writer *w, double height, const char *title);
+/* note: what the marks are; NULL: nothing. */
+void report_figure_close(struct tsr_writer *w, const char *note);
+
+enum report_anchor { REPORT_START, REPORT_MIDDLE, REPORT_END };
+void report_label(struct tsr_writer *w, double x, double y, enum report_anchor anchor,
+                  const char *cls, const char *text);
+void report_line(struct tsr_writer *w, const char *cls, double x1, double y1, double x2, double y2);
+/* Lines at the ticks with their numbers: across for x, from below; for y, from the left. */
+void report_grid_x(struct tsr_writer *w, const struct report_axis *x, unsigned want, double top,
+                   double bottom);
+void report_grid_y(struct tsr_writer *w, const struct report_axis *y, unsigned want, double left,
+                   double right);
+/* About how wide a text is, and the text cut to that width with an ellipsis. */
+double report_text_width(const char *s);
+void   report_text_cut(char *out, size_t cap, const char *s, double width);
+
+struct report_box {
+    double x1, y1, x2, y2;
+};
+/* Places a label beside (x, y) where it meets no box of taken[*n] and stays in `frame`; adds its
+ * box.  false: there is no such place.  taken has room for one more. */
+bool report_place(struct report_box *taken, uint64_t *n, const struct report_box *frame, double x,
+                  double y, const char *text, double *at_x, double *at_y,
+                  enum report_anchor *anchor);
+
+/* ---- plots: each writes a figure, or nothing where the results do not have what it shows --- */
+
+enum report_quality { REPORT_KL, REPORT_DELTA };
+void report_plot_quality(struct tsr_writer *w, const json_t *compare, enum report_quality what);
+void report_plot_spread(struct tsr_writer *w, const json_t *compare);
+void report_plot_speed(struct tsr_writer *w, const json_t *compare, const char *phase,
+                       const char *title);
+/* One table of indicators: layers across, a panel for each width. */
+void report_plot_indicator(struct tsr_writer *w, const json_t *indicators, const json_t *table);
+/* Bits of each layer in every arm and quantize step of the results in which layers differ. */
+void report_plot_bits(struct tsr_writer *w, const json_t *results);
+
+/* ---- sections --------------------------------------------------------------------------- */
+
+void report_compare(struct tsr_writer *w, const json_t *compare);
+void report_claims(struct tsr_writer *w, const json_t *claims);
+void report_indicators(struct tsr_writer *w, const json_t *indicators);
+
+#endif

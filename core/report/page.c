@@ -1,0 +1,80 @@
+/* The page: its style, its head, and a section for each step. */
+#include "report/internal.h"
+
+static const char style[] =
+    ":root{color-scheme:light dark;--fg:#1b1f24;--bg:#fff;--line:#d0d7de;--dim:#57606a;"
+    "--bad:#b00020;--good:#116329;--mark:#0b62c4;--other:#b45309}\n"
+    "@media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#0d1117;--line:#30363d;"
+    "--dim:#9aa4af;--bad:#ff7b72;--good:#56d364;--mark:#58a6ff;--other:#f0a04b}}\n"
+    "h1,p{overflow-wrap:anywhere}\n"
+    "body{font:16px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);"
+    "max-width:72rem;margin:2rem auto;padding:0 1rem}\n"
+    "h2{margin-top:2.5rem;border-bottom:1px solid var(--line)}\n"
+    "table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto;"
+    "font-size:.85rem}\n"
+    "th,td{border-bottom:1px solid var(--line);padding:.3rem .6rem;text-align:right;"
+    "font-variant-numeric:tabular-nums;vertical-align:top}\n"
+    "td{white-space:nowrap}td.text{white-space:normal}\n"
+    "th:first-child,td:first-child{text-align:left}\n"
+    ".dim{color:var(--dim)}.bad{color:var(--bad)}.good{color:var(--good)}\n"
+    "p.dim{font-size:.85rem}td.text{text-align:left}code{font-family:ui-monospace,monospace}\n"
+    ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));"
+    "gap:1rem 2rem}\n"
+    "figure{margin:1rem 0;max-width:38rem}figcaption{font-weight:600;margin-bottom:.4rem}\n"
+    "figure p{margin:.3rem 0}svg{width:100%;height:auto;display:block}\n"
+    "svg text{font:12px system-ui,sans-serif;fill:var(--fg)}\n"
+    "svg text.tick{font-size:11px;fill:var(--dim);font-variant-numeric:tabular-nums}\n"
+    "svg text.cell{font-size:11px}svg text.dimmed{fill:var(--dim)}\n"
+    ".grid{stroke:var(--line);stroke-width:.6}.zero{stroke:var(--dim);stroke-width:1}\n"
+    ".bar{stroke:var(--dim);stroke-width:1.2}.middle{stroke:var(--mark);stroke-width:2}\n"
+    ".front{fill:none;stroke:var(--mark);stroke-width:1.2;stroke-dasharray:4 3}\n"
+    ".mark,.fill{fill:var(--mark)}.below{fill:var(--other)}\n"
+    ".beaten{fill:var(--bg);stroke:var(--dim);stroke-width:1.4}\n"
+    ".box{fill:var(--mark);fill-opacity:.28}.run{fill:var(--fg);fill-opacity:.55}\n"
+    "@media print{figure,table{break-inside:avoid}}\n";
+
+static void put_head(struct tsr_writer *w, const struct tsr_report_head *head)
+{
+    tsr_writer_printf(w, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+                         "<title>Tessera: ");
+    report_text(w, head->model);
+    tsr_writer_printf(w, "</title><style>\n%s</style></head><body>\n<h1>", style);
+    report_text(w, head->model);
+    tsr_writer_printf(w, "</h1>\n<p class=\"dim\">Tessera %s &middot; seed %llu", TSR_VERSION,
+                      (unsigned long long)head->seed);
+    if (head->hash) {
+        char parameters[REPORT_NUMBER];
+        report_grouped(parameters, head->parameters);
+        tsr_writer_printf(w, " &middot; ");
+        report_text(w, head->family);
+        tsr_writer_printf(w, ", %s parameters &middot; <code>", parameters);
+        report_text(w, head->hash);
+        tsr_writer_printf(w, "</code>");
+    }
+    tsr_writer_printf(w, "</p>\n");
+}
+
+void tsr_report_page(struct tsr_writer *w, const struct tsr_report_head *head,
+                     const json_t *results)
+{
+    const char *key;
+    json_t     *v;
+    put_head(w, head);
+    json_object_foreach ((json_t *)(uintptr_t)results, key, v) {
+        tsr_writer_printf(w, "<h2>");
+        report_text(w, key);
+        tsr_writer_printf(w, "</h2>\n");
+        if (report_is_step(key, "compare"))
+            report_compare(w, v);
+        else if (report_is_step(key, "claims"))
+            report_claims(w, v);
+        else if (report_is_step(key, "indicators"))
+            report_indicators(w, v);
+        else
+            report_value(w, v, 0);
+    }
+    tsr_writer_printf(w, "<div class=\"plots\">\n");
+    report_plot_bits(w, results);
+    tsr_writer_printf(w, "</div>\n</body></html>\n");
+}
