@@ -85,8 +85,13 @@ static tsr_status load_reference(struct call *c, struct tsr_err *err)
                         "compared",
                         path, (unsigned long long)c->reference->hp.vocab, c->path,
                         (unsigned long long)c->model->hp.vocab);
-    if (c->reference_tokenizer &&
-        strcmp(tsr_tokenizer_hash(c->reference_tokenizer), tsr_tokenizer_hash(c->tokenizer)) != 0)
+    bool agree = true;
+    if (c->reference_tokenizer && c->windows)
+        TSR_TRY(tsr_windows_agree(c->windows, c->tokenizer, c->reference_tokenizer, &agree, err));
+    else if (c->reference_tokenizer)
+        agree = strcmp(tsr_tokenizer_hash(c->reference_tokenizer),
+                       tsr_tokenizer_hash(c->tokenizer)) == 0;
+    if (!agree)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s and %s have different tokenizers; KL needs the same "
                         "tokens",

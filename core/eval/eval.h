@@ -41,6 +41,10 @@ tsr_status tsr_windows_create(struct tsr_windows **w, const struct tsr_tokenizer
                               const struct tsr_model *m, const char *text_path,
                               const struct tsr_eval_options *opt, struct tsr_err *err);
 void       tsr_windows_destroy(struct tsr_windows *w);
+/* Whether the windows' tokens mean the same text to both: a model's tokenizer and the one in a GGUF
+ * file made of it are not the same bytes, and yet the same tokens. */
+tsr_status tsr_windows_agree(const struct tsr_windows *w, const struct tsr_tokenizer *a,
+                             const struct tsr_tokenizer *b, bool *agree, struct tsr_err *err);
 
 struct tsr_eval_result {
     double   perplexity;

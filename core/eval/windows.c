@@ -336,6 +336,31 @@ tsr_status tsr_windows_create(struct tsr_windows **out, const struct tsr_tokeniz
     return TSR_OK;
 }
 
+tsr_status tsr_windows_agree(const struct tsr_windows *w, const struct tsr_tokenizer *a,
+                             const struct tsr_tokenizer *b, bool *agree, struct tsr_err *err)
+{
+    struct tsr_text x = { 0 }, y = { 0 };
+    tsr_status      st = TSR_OK;
+    *agree = strcmp(tsr_tokenizer_hash(a), tsr_tokenizer_hash(b)) == 0;
+    if (*agree)
+        return TSR_OK;
+    *agree = true;
+    for (uint64_t i = 0; i < w->n && *agree && st == TSR_OK; i++) {
+        const uint32_t *ids = w->ids + w->start[i];
+        uint64_t        n = w->start[i + 1] - w->start[i];
+        x.n = y.n = 0;
+        for (uint64_t k = 0; k < n; k++)
+            *agree = *agree && ids[k] < tsr_tokenizer_size(b);
+        st = *agree ? tsr_detokenize(a, ids, n, true, &x, err) : TSR_OK;
+        if (st == TSR_OK && *agree)
+            st = tsr_detokenize(b, ids, n, true, &y, err);
+        *agree = *agree && x.n == y.n && (x.n == 0 || memcmp(x.v, y.v, x.n) == 0);
+    }
+    tsr_text_free(&x);
+    tsr_text_free(&y);
+    return st;
+}
+
 void tsr_windows_destroy(struct tsr_windows *w)
 {
     if (!w)

@@ -344,8 +344,12 @@ static tsr_status check_tokenizer(const struct compare *c, const char *path, str
     struct tsr_tokenizer *t = NULL;
     TSR_TRY(tsr_job_load_tokenizer(&t, path, err));
     tsr_status st = TSR_OK;
-    if (t && c->job->tokenizer &&
-        strcmp(tsr_tokenizer_hash(t), tsr_tokenizer_hash(c->job->tokenizer)) != 0)
+    bool       agree = true;
+    if (t && c->job->tokenizer && c->windows)
+        st = tsr_windows_agree(c->windows, c->job->tokenizer, t, &agree, err);
+    else if (t && c->job->tokenizer)
+        agree = strcmp(tsr_tokenizer_hash(t), tsr_tokenizer_hash(c->job->tokenizer)) == 0;
+    if (st == TSR_OK && !agree)
         st = tsr_fail(err, TSR_E_INPUT,
                       "%s has another tokenizer than %s; arms are compared on the same tokens",
                       path, c->job->model_path);

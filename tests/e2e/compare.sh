@@ -6,12 +6,14 @@
 DEMO=$ROOT/configs/demo
 arms='.results.compare.arms | map({(.name): .}) | add |'
 
-mkdir "$WORK/ab"
+mkdir "$WORK/ab" "$WORK/texts"
+head -c 20000 "$DEMO/calibration.txt" >"$WORK/texts/calibration.txt"
 cat >"$WORK/base.yaml" <<JOB
 version: 1
 model: "$STORIES"
 seed: 3
 pipeline:
+  - calibrate: {text: texts/calibration.txt, samples: 4, seqlen: 64}
   - quantize: {use: rtn, bits: 4, group: 32, to: elsewhere}
   - eval: {text: $DEMO/held-out.txt}
 JOB
@@ -31,7 +33,7 @@ arms:
   three: {set: {quantize.bits: 3}}
   disk: {model: ../packed}
   planned: {plan: ../plan.yaml}
-  other: {quantize: {use: mx}}
+  other: {quantize: {use: gptq, bits: 3, group: 32}}
   nowhere: {quantize.rules: [{tensors: "*.dwn_proj", bits: 3}]}
 measure:
   perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 12}
@@ -64,6 +66,7 @@ ok "percentiles rise" json \
     '[.results.compare.arms[] | select(.kl) | .kl | [.min, (.percentiles | .["1"], .["5"], .["10"], .["50"], .["90"], .["95"], .["99"], .["99.9"]), .max] | . == sort] | all' "$results"
 ok "every token is in the histogram" json \
     '[.results.compare.arms[] | select(.kl) | (.kl.histogram.counts | add) == .scored] | all' "$results"
+ok "statistics of the base's calibration are used" json "$arms .other.kl.mean < .three.kl.mean" "$results"
 ok "two bits are worse" json "$arms .two.verdict.quality == \"worse\" and .two.delta.low > 0" "$results"
 ok "speed over the original's" json \
     '[.results.compare.arms[] | select(.delta) | .speed.decode_ratio | .low <= .median and .median <= .high and .low > 0] | all' "$results"
@@ -83,7 +86,7 @@ base: base.yaml
 together: 1
 arms: {a: {quantize.bits: 3}, b: {quantize.bits: 5}, c: {quantize.bits: 6}}
 measure:
-  perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 128, max_windows: 60}
+  perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 128, max_windows: 30}
 fail_if: c.kl.mean > 10
 JOB
 run compare long.yaml --out whole
@@ -154,6 +157,22 @@ run eval "$STORIES" --against base.kld --json
 ok "it is read" test "$rc" = 0
 ok "a model does not differ from its own file by more than 16 bits do" json --slurpfile p "$WORK/plain" \
     '(.kl.mean | fabs) < 1e-5 and .kl.max < 3e-4 and .top1 > 0.98 and .perplexity == $p[0].perplexity and (.delta.mean | fabs) < 1e-3' "$WORK/out"
+# One that llama-perplexity wrote; it printed 33.7378 and keeps its cache in F16 (tests/golden/kld)
+run eval @demo --against "$ROOT/tests/golden/kld/demo-16.kld" --json
+ok "llama.cpp's file has llama.cpp's perplexity" json \
+    '(.perplexity / 33.7378 - 1 | fabs) < 3e-4 and (.kl.mean | fabs) < 5e-5 and .kl.max < 5e-4 and .tokens == 14' "$WORK/out"
+head -c 3000 "$DEMO/held-out.txt" >"$WORK/first.txt"
+run eval @demo --text first.txt --protocol llamacpp-512 --window 16 --max-windows 2 --save-kld ours.kld --json
+# 20 bytes of header; of the tokens all but the first of each window, which is BOS already in ours
+ok "ours begins alike" cmp <(head -c 20 "$WORK/ours.kld") <(head -c 20 "$ROOT/tests/golden/kld/demo-16.kld")
+for at in 24 88; do
+    ok "and has the same tokens at byte $at" cmp <(tail -c +$((at + 1)) "$WORK/ours.kld" | head -c 60) \
+        <(tail -c +$((at + 1)) "$ROOT/tests/golden/kld/demo-16.kld" | head -c 60)
+done
+ok "and is as long" test "$(stat -c %s "$WORK/ours.kld")" = "$(stat -c %s "$ROOT/tests/golden/kld/demo-16.kld")"
+run convert @demo -o demo.gguf --to gguf
+run eval @demo --text first.txt --protocol llamacpp-512 --window 16 --max-windows 2 --against demo.gguf --json
+ok "a tokenizer in another file that means the same is the same" json '.kl.max == 0 and .top1 == 1' "$WORK/out"
 cat >"$WORK/kld.yaml" <<JOB
 version: 1
 base: base.yaml
