@@ -152,7 +152,7 @@ static bool integer(const struct tsr_gguf *g, const struct tsr_gguf_key *k, int6
         *v = p[0];
         return true;
     case TSR_GGUF_I8:
-        *v = (int8_t)p[0];
+        *v = p[0] < 128 ? (int64_t)p[0] : (int64_t)p[0] - 256;
         return true;
     case TSR_GGUF_U16:
         *v = (int64_t)number(p, 2);

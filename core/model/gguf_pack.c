@@ -49,8 +49,8 @@ static unsigned char *put_codes(unsigned char *p, const unsigned char *codes, un
         return p + n;
     }
     if (bits == 4) {
-        for (unsigned i = 0; i < n / 2; i++)
-            p[i] = (unsigned char)(codes[2 * i] | codes[2 * i + 1] << 4);
+        for (unsigned i = 0; i < n; i += 2)
+            p[i / 2] = (unsigned char)(codes[i] | codes[i + 1] << 4);
         return p + n / 2;
     }
     uint64_t acc;

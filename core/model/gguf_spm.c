@@ -105,16 +105,17 @@ static tsr_status put_charsmap(struct tsr_gguf_make *k, json_t *norm)
                                                           : tsr_fail_nomem(k->err, 64, m->name);
 }
 
+static json_t *replace(const char *pattern, const char *by)
+{
+    return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "Regex", pattern,
+                     "content", by);
+}
+
+/* Spaces alone: other white space stays, at the ends too. */
 static tsr_status put_extra_spaces(struct tsr_gguf_make *k, json_t *norm)
 {
-    json_t *strip =
-        json_pack("{s:s, s:b, s:b}", "type", "Strip", "strip_left", 1, "strip_right", 1);
-    json_t *replace = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "Regex",
-                                " {2,}", "content", " ");
-    bool    ok = strip && replace;
-    ok = ok && json_array_append(norm, replace) == 0 && json_array_append(norm, strip) == 0;
-    json_decref(strip);
-    json_decref(replace);
+    bool ok = json_array_append_new(norm, replace(" {2,}", " ")) == 0 &&
+              json_array_append_new(norm, replace("\\A +| +\\z", "")) == 0;
     return ok ? TSR_OK : tsr_fail_nomem(k->err, 64, "a normalizer");
 }
 
