@@ -183,7 +183,7 @@ static void print_component(const json_t *p)
     if (probe)
         print_probe(probe);
     else if (quantizer)
-        (void)printf("  %-12s only its code knows: --probe asks it\n", "needs");
+        (void)printf("  %-12s not stated in the file; --probe asks the plugin\n", "needs");
     (void)printf("  options%s\n",
                  json_array_size(json_object_get(p, "options")) ? "" : "      none");
     json_array_foreach (json_object_get(p, "options"), i, o)

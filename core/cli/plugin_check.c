@@ -136,8 +136,8 @@ tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check
     if (st == TSR_OK)
         st = say(c, &r, model && r.failed == 0, err);
     if (st == TSR_OK && r.failed)
-        st = tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of docs/abi.md", r.path,
-                      (unsigned long long)r.failed, r.failed == 1 ? "" : "s");
+        st = tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of the plugin interface (abi.md)",
+                      r.path, (unsigned long long)r.failed, r.failed == 1 ? "" : "s");
     tsr_check_report_free(&r);
     return st;
 }

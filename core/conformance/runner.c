@@ -197,20 +197,44 @@ static tsr_status check_only(const struct check *k, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* The rule after which nothing else has a meaning: one plain life of the component ended its
+ * process, and every other rule would tell of that again. */
+static bool no_life(const struct check *k)
+{
+    const struct tsr_check_result *last =
+        k->report->n ? &k->report->results[k->report->n - 1] : NULL;
+    return last && strcmp(last->rule->name, "works") == 0 &&
+           (last->verdict == TSR_CRASHED || last->verdict == TSR_HUNG);
+}
+
+static tsr_status run_part(struct check *k, const struct part *part, struct tsr_err *err)
+{
+    uint64_t before = k->report->n;
+    for (uint64_t i = 0; i < tsr_n_any_rules; i++) {
+        if (tsr_any_rules[i].flags & TSR_RULE_FILE)
+            continue;
+        TSR_TRY(run_rule(k, &tsr_any_rules[i], part, err));
+        if (k->report->n == before || !no_life(k))
+            continue;
+        if (k->progress)
+            (void)fprintf(k->progress, "         the other rules of %s wait until it works\n",
+                          part->text);
+        return TSR_OK;
+    }
+    for (uint64_t i = 0; i < part->kind->n_rules; i++)
+        TSR_TRY(run_rule(k, &part->kind->rules[i], part, err));
+    return TSR_OK;
+}
+
 static tsr_status run_all(struct check *k, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < tsr_n_any_rules; i++)
         if (tsr_any_rules[i].flags & TSR_RULE_FILE &&
             (k->loads || tsr_any_rules[i].flags & TSR_RULE_RAW))
             TSR_TRY(run_rule(k, &tsr_any_rules[i], NULL, err));
-    for (uint64_t p = 0; p < k->n_parts; p++) {
-        const struct part *part = &k->parts[p];
-        for (uint64_t i = 0; part->kind && i < tsr_n_any_rules; i++)
-            if (!(tsr_any_rules[i].flags & TSR_RULE_FILE))
-                TSR_TRY(run_rule(k, &tsr_any_rules[i], part, err));
-        for (uint64_t i = 0; part->kind && i < part->kind->n_rules; i++)
-            TSR_TRY(run_rule(k, &part->kind->rules[i], part, err));
-    }
+    for (uint64_t p = 0; p < k->n_parts; p++)
+        if (k->parts[p].kind)
+            TSR_TRY(run_part(k, &k->parts[p], err));
     return TSR_OK;
 }
 

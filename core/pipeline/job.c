@@ -262,6 +262,8 @@ static tsr_status add_plugin(struct tsr_job *job, struct tsr_registry *r, const 
     if (!path)
         return tsr_fail_nomem(err, strlen(n->text), "a plugin's path");
     tsr_status st = tsr_registry_add_path(r, path, &e.err);
+    if (st == TSR_OK) /* also read here, so that what is wrong with it is said at its place */
+        st = tsr_registry_scan_path(r, path, &e.err);
     free(path);
     if (st == TSR_E_INPUT) {
         tsr_diag_error(d, &n->mark, NULL, "%s", e.text);

@@ -265,6 +265,23 @@ tsr_status tsr_registry_scan(struct tsr_registry *r, struct tsr_err *err)
     return TSR_OK;
 }
 
+tsr_status tsr_registry_scan_path(struct tsr_registry *r, const char *path, struct tsr_err *err)
+{
+    char *real = realpath(path, NULL);
+    if (!real)
+        return tsr_fail_errno(err, errno, path, "open");
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < r->n_places; i++) {
+        struct place *p = &r->places[i];
+        if (p->done || strcmp(p->path, real) != 0)
+            continue;
+        st = p->dir ? scan_folder(r, p, err) : scan_file(r, p->path, true, err);
+        p->done = true;
+    }
+    free(real);
+    return st;
+}
+
 static void fill_found(const struct tsr_loaded *l, uint64_t i, struct tsr_found *f)
 {
     f->info = &l->info;

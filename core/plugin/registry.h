@@ -27,6 +27,10 @@ void       tsr_registry_destroy(struct tsr_registry *r);
  * ../lib/tessera).  A path that does not exist is TSR_E_INPUT. */
 tsr_status tsr_registry_add_path(struct tsr_registry *r, const char *path, struct tsr_err *err);
 
+/* Reads the plugins of one path that was added, now.  A file that is refused is forgotten, so that
+ * its error comes once. */
+tsr_status tsr_registry_scan_path(struct tsr_registry *r, const char *path, struct tsr_err *err);
+
 /* Reads every plugin in the paths; called by find() when needed.  A file that is no plugin
  * is skipped with a debug line when it was found in a folder and is an error when it was
  * named; a plugin that is refused is an error when named, else a warning that is also kept

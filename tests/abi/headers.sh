@@ -72,6 +72,26 @@ for source in "$tmp"/*.c; do
 done
 [ "$ran" = $((8 * (sources + 1))) ] || failed=$((failed + 1))
 
+# An option whose field has another type does not compile.
+cat >"$tmp/option" <<'C'
+#include "tessera/plugin.h"
+struct o { int64_t n; double r; int32_t b; const char *s; };
+const struct tsr_option table[] = { TSR_OPTION_INT(struct o, n, 1, 0, 2, NULL, "."),
+    TSR_OPTION_REAL(struct o, r, 1, 0, 2, NULL, "."), TSR_OPTION_BOOL(struct o, b, 0, "."),
+    TSR_OPTION_STRING(struct o, s, "", ".") };
+C
+for edit in '' 's/struct o, n/struct o, r/' 's/struct o, r/struct o, n/' 's/struct o, b/struct o, n/' 's/struct o, s/struct o, r/'; do
+    sed "$edit" "$tmp/option" >"$tmp/field.c"
+    for compiler in gcc clang-14; do
+        ran=$((ran + 1)) status=0
+        "$compiler" -std=c11 -fsyntax-only -I"$root/core/include" "$tmp/field.c" 2>/dev/null || status=1
+        if [ $status != "$([ -z "$edit" ] && echo 0 || echo 1)" ]; then
+            echo "$compiler: options with '$edit': compiling ends with $status"
+            failed=$((failed + 1))
+        fi
+    done
+done
+
 # The layout is that of aarch64 too; of its C library the headers need these.
 mkdir "$tmp/libc"
 echo '#include <stdarg.h>

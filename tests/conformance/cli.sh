@@ -32,7 +32,7 @@ check 0 '"wants"' --list --json
 check 0 'works' "$plugins/rtn.so" --only works --in-process
 check 0 'works' "$plugins/rtn.so" --only works --set bits=8 --set group=-1
 check 1 'the rule:' "$bad/bad_leaks.so" --only leaks
-check 1 'breaks 1 rule of docs/abi.md' "$bad/bad_leaks.so" --only leaks
+check 1 'breaks 1 rule of the plugin interface' "$bad/bad_leaks.so" --only leaks
 check 1 'are not released' "$bad/bad_leaks.so" --only leaks --in-process
 
 # a layout of the plugin's own

@@ -73,6 +73,15 @@ ok "a second one builds" build "$WORK/twin.c" "$WORK/twin/twin.so"
 run inspect --plugin-path "$WORK/mine/mine.so" --plugin-path "$WORK/twin" mine --json
 ok "both are shown" json '[.components[].id] | sort == ["org.example.mine", "org.example.twin"]' "$WORK/out"
 
+# In a job it is said once, where it stands.
+echo text >"$WORK/no.so"
+printf '%s\n' 'version: 1' 'model: "@demo"' 'plugins: [no.so]' 'pipeline:' '  - quantize: {use: rtn}' \
+    '  - quantize: {use: rtn, bits: 3}' >"$WORK/job.yaml"
+run config check job.yaml
+ok "a bad plugin of a job: exit code 2, got $rc" test "$rc" = 2
+ok "at its place" grep -q '^job.yaml:3:11: error: .*no.so: is not an ELF' "$WORK/err"
+ok "and nowhere else" test "$(grep -c ': error: .*no.so' "$WORK/err")" = 1
+
 # ---- an installed tree --------------------------------------------------------
 mkdir -p "$WORK/usr/bin" "$WORK/usr/lib/tessera"
 cp "$TESSERA" "$WORK/usr/bin/tessera"

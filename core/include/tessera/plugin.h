@@ -187,8 +187,12 @@ struct tsr_plugin {
 
 #define TSR_PLUGIN_HEADER TSR_PLUGIN_MAGIC, sizeof(struct tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_MINOR
 
-/* offsetof that fails to compile when the field has the wrong C type. */
+/* offsetof that fails to compile when the field has the wrong type. */
+#ifdef __cplusplus
 #define TSR_FIELD(S, f, ctype) (offsetof(S, f) + 0 * sizeof(0 ? &((S *)0)->f : (ctype *)0))
+#else
+#define TSR_FIELD(S, f, ctype) (offsetof(S, f) + 0 * sizeof(_Generic(&((S *)0)->f, ctype * : 1)))
+#endif
 
 #define TSR_OPTION_INT(S, f, d, lo, hi, u, h)                                                      \
     {                                                                                              \
