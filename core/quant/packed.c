@@ -95,10 +95,10 @@ tsr_status tsr_packed_dequantize(const struct tsr_packed *p, const struct tsr_qu
     if (!tsr_format_known(&p->format))
         return tsr_fail(err, TSR_E_BUG, "a matrix packed by '%s' as '%s' has no dense form",
                         q ? q->name : p->plugin, p->format.id);
+    const unsigned char *meta = p->meta; /* NULL: the format has none */
     for (uint64_t r = first; r < first + rows; r++)
         tsr_format_decode_row(&p->format, p->cols,
                               (const unsigned char *)p->codes + r * p->code_stride,
-                              (const unsigned char *)p->meta + r * p->meta_stride,
-                              dst + (r - first) * p->cols);
+                              meta ? meta + r * p->meta_stride : NULL, dst + (r - first) * p->cols);
     return TSR_OK;
 }

@@ -40,11 +40,11 @@ static void check(const struct tsr_packed *p, bool headers_only)
     must(p->code_stride == tsr_format_code_bytes(&p->format, p->cols));
     must(p->meta_stride == tsr_format_meta_bytes(&p->format, p->cols));
     for (uint64_t r = 0; !headers_only && r < p->rows; r++) {
-        const unsigned char *meta = (const unsigned char *)p->meta + r * p->meta_stride;
-        must(!p->meta_stride || !tsr_format_row_check(&p->format, p->cols, meta));
+        const unsigned char *meta =
+            p->meta ? (const unsigned char *)p->meta + r * p->meta_stride : NULL;
+        must(!meta || !tsr_format_row_check(&p->format, p->cols, meta));
         tsr_format_decode_row(&p->format, p->cols,
-                              (const unsigned char *)p->codes + r * p->code_stride,
-                              p->meta_stride ? meta : NULL, row);
+                              (const unsigned char *)p->codes + r * p->code_stride, meta, row);
         for (uint64_t k = 0; k < p->cols; k++)
             must(!isnan(row[k]));
     }

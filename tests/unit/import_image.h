@@ -57,7 +57,7 @@ static inline void image_add(struct image *m, const char *name, const char *dtyp
 
 /* The same element everywhere; bits as they are stored. */
 static inline void image_fill(struct image *m, const char *name, const char *dtype, uint64_t rows,
-                              uint64_t cols, uint32_t bits)
+                              uint64_t cols, uint64_t bits)
 {
     static unsigned char buf[IMAGE_CAP];
     uint64_t             size = image_item(dtype), n = (rows ? rows : 1) * (cols ? cols : 1);
