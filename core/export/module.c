@@ -69,7 +69,7 @@ const unsigned char *tsr_module_meta(const struct tsr_module *m, uint64_t r)
     unsigned i;
     tsr_stored_row(m->v, r, &i, &r);
     const struct tsr_packed *p = m->v->packed[i];
-    return (const unsigned char *)p->meta + r * p->meta_stride;
+    return p->meta ? (const unsigned char *)p->meta + r * p->meta_stride : NULL;
 }
 
 float tsr_module_scale(const struct tsr_module *m, uint64_t r, uint64_t g)
@@ -100,7 +100,8 @@ void tsr_module_row(const struct tsr_module *m, uint64_t r, float *dst)
     else
         tsr_format_decode_row(&p->format, p->cols,
                               (const unsigned char *)p->codes + r * p->code_stride,
-                              (const unsigned char *)p->meta + r * p->meta_stride, dst);
+                              p->meta ? (const unsigned char *)p->meta + r * p->meta_stride : NULL,
+                              dst);
 }
 
 uint32_t tsr_module_scale_dtype(const struct tsr_module *m, uint32_t first)
