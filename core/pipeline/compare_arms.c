@@ -357,6 +357,25 @@ static tsr_status check_tokenizer(const struct compare *c, const char *path, str
     return st;
 }
 
+/* For the manifest: a finished job looks whether its models are the same still. */
+static tsr_status note_model(struct compare *c, const char *path, const char *hash,
+                             struct tsr_err *err)
+{
+    json_t *list = json_object_get(c->job->manifest, "models"), *one, *v;
+    size_t  i;
+    if (!list && tsr_json_put(c->job->manifest, "models", json_array()))
+        list = json_object_get(c->job->manifest, "models");
+    json_array_foreach (list, i, v) {
+        const char *known = json_string_value(json_object_get(v, "path"));
+        if (known && strcmp(known, path) == 0)
+            return TSR_OK;
+    }
+    one = json_object();
+    bool ok = tsr_json_put_text(one, "path", path) && tsr_json_put_text(one, "hash", hash);
+    ok = json_array_append_new(list, one) == 0 && ok;
+    return ok ? TSR_OK : tsr_fail_nomem(err, 64, "the manifest");
+}
+
 static tsr_status load_model(struct compare *c, struct compare_arm *a, struct tsr_err *err)
 {
     char *path = model_path(c, a);
@@ -371,6 +390,8 @@ static tsr_status load_model(struct compare *c, struct compare_arm *a, struct ts
                       (unsigned long long)c->job->model->hp.vocab);
     if (st == TSR_OK)
         st = check_tokenizer(c, path, err);
+    if (st == TSR_OK)
+        st = note_model(c, path, a->own->hash, err);
     free(path);
     return st;
 }

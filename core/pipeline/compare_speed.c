@@ -122,7 +122,7 @@ static tsr_status summarize(struct compare *c, struct tsr_err *err)
     free(r.v);
     free(r.picked);
     free(r.sorted);
-    return ok ? TSR_OK : tsr_fail_nomem(err, TSR_COMPARE_DRAWS * 8, "ratios of speed");
+    return ok ? TSR_OK : tsr_fail_nomem(err, (uint64_t)TSR_COMPARE_DRAWS * 8, "ratios of speed");
 }
 
 tsr_status compare_speed(struct compare *c, struct tsr_err *err)

@@ -203,6 +203,34 @@ static tsr_status check_model(struct tsr_job *job, const json_t *old, struct tsr
     return st;
 }
 
+/* Of models beside the job's own, which a comparison has as arms. */
+static tsr_status check_models(const struct tsr_job *job, const json_t *old, struct tsr_err *err)
+{
+    char      *results = NULL;
+    size_t     i;
+    json_t    *one;
+    tsr_status st = in_folder(job, "results.json", &results, err);
+    json_array_foreach (json_object_get(old, "models"), i, one) {
+        const char       *path = json_string_value(json_object_get(one, "path"));
+        const char       *hash = json_string_value(json_object_get(one, "hash"));
+        struct tsr_model *m = NULL;
+        char             *folder = NULL, what[400];
+        if (st != TSR_OK || !path || !hash)
+            continue;
+        st = tsr_model_resolve(path, &folder, err);
+        if (st == TSR_OK && model_touched(folder, results))
+            st = tsr_model_load(&m, path, false, err);
+        if (m && strcmp(m->hash, hash) != 0) {
+            (void)snprintf(what, sizeof what, "model at %.350s", path);
+            st = changed(job, err, what);
+        }
+        tsr_model_destroy(m);
+        free(folder);
+    }
+    free(results);
+    return st;
+}
+
 static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
                              struct tsr_err *err)
 {
@@ -219,6 +247,7 @@ static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
     TSR_TRY(check_plugins(job, old, err));
     TSR_TRY(check_inputs(job, old, err));
     TSR_TRY(check_model(job, old, err));
+    TSR_TRY(check_models(job, old, err));
     *done = true;
     return TSR_OK;
 }

@@ -78,6 +78,9 @@ run compare ab/ab.yaml --out job --json
 ok "a finished comparison still does not pass, got $rc" test "$rc" = 5
 ok "and says what it found" json '.results.compare.gate.fail_if | map(.holds) == [true, false, false]' "$WORK/out"
 
+run quantize "$STORIES" --use rtn --bits 5 --group 32 -o packed --again
+fails "a model on disk that is another by now" 2 "another model at .*packed" compare ab/ab.yaml --out job
+
 # Interrupted: what is finished is not run again, and the numbers are those of a run that nobody
 # disturbed.  The first time killed, the second time without the table.
 cat >"$WORK/long.yaml" <<JOB
