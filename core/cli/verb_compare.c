@@ -107,7 +107,7 @@ static const struct tsr_option options[] = {
       .help = "Arms in memory at once beside the original.",
       .unit = "arms",
       .type = TSR_OPT_INT,
-      .def = { .i = 2 },
+      .def = { .i = 1 },
       .min = { .i = 1 },
       .max = { .i = 1000 } },
     NODE("samples", "List of texts that every arm continues."),

@@ -29,7 +29,7 @@ static const struct tsr_option options[] = {
       .def = { .r = 0.05 },
       .min = { .r = 1e-6 },
       .max = { .r = 0.5 } },
-    TSR_OPTION_INT(struct compare_keys, together, 2, 1, 1000, "arms",
+    TSR_OPTION_INT(struct compare_keys, together, 1, 1, 1000, "arms",
                    "Arms in memory at once beside the original, which is run again for each "
                    "so many."),
     TSR_OPTION_NODE(struct compare_keys, samples, "List of texts that every arm continues."),
