@@ -59,6 +59,9 @@ static const struct expectation table[] = {
     /* a row of 64 is a block; one of 128 is two */
     { "bnb-nf4", "tessera.lut/1 with 4 bits", "tessera.float/1 F32", 0, 0, false, "logits", 0 },
     { "ct-fp8-channel", "tessera.lut/1 with 8 bits", NULL, 0, 0, false, "logits", 0 },
+    /* four groups: patterns go before classes */
+    { "ct-mixed", "tessera.int/1 with 4 bits", "tessera.lut/1 with 8 bits", 32, TSR_F32, true,
+      "logits", 0 },
     { "ct-mxfp4", "tessera.mx/1 with fp4_e2m1", NULL, 32, 0, false, "logits", 0 },
     /* the package rounds the weights to BF16 */
     { "ct-nvfp4", "tessera.int/1 with 5 bits", NULL, 16, TSR_F32, false, "logits_definition",
