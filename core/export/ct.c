@@ -4,6 +4,7 @@
 #include "export/internal.h"
 
 #include "base/f16.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -257,6 +258,11 @@ static tsr_status config(struct tsr_export *x, json_t **out)
     bool        ok = groups && ignore && put_groups(x->own, groups, ignore, &format);
     if (ok && x->m->hp.tied)
         ok = json_array_append_new(ignore, json_string("lm_head")) == 0;
+    if (ok && json_object_size(groups) > 1)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: several widths are several config groups; transformers 5.23 takes one for "
+                 "all linears, compressed-tensors itself reads them",
+                 x->path);
     if (ok)
         *out =
             json_pack("{s:s, s:s, s:s, s:O, s:O, s:n, s:n}", "quant_method", "compressed-tensors",

@@ -1,13 +1,13 @@
 """compare.py KIND EXPORT WANT IDS TOLERANCE [PROGRAM]: logits of an export by the program that owns
 the format, beside ours (WANT, of `tessera logits` on the source).  Largest difference on stdout;
 exit 1 if it exceeds the tolerance."""
+import glob
 import os
 import subprocess
 import sys
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 
@@ -31,12 +31,51 @@ def hf(path, ids, _):
 
 
 def ct(path, ids, _):
-    """transformers loads the folder; compressed-tensors decompresses each module in float32."""
+    """compressed-tensors decompresses every module that its matcher finds, scales widened to
+    float32; transformers runs the weights."""
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationConfig
+    from compressed_tensors.utils import is_match
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(path)
+    quantization = QuantizationConfig.model_validate(config.quantization_config)
+    del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    stored = {}
+    for file in glob.glob(os.path.join(path, "*.safetensors")):
+        stored.update(load_file(file))
+    state = {}
+    for name, module in model.named_modules():
+        for scheme in quantization.config_groups.values():
+            if not isinstance(module, torch.nn.Linear) or not is_match(
+                    name, module, scheme.targets, quantization.ignore):
+                continue
+            own = {k[len(name) + 1:]: stored.pop(k) for k in list(stored)
+                   if k.rsplit(".", 1)[0] == name}
+            if own["weight_scale"].is_floating_point():
+                own["weight_scale"] = own["weight_scale"].float()
+            kind = BaseCompressor.get_value_from_registry(scheme.format or quantization.format)
+            state[name + ".weight"] = kind.decompress(own, scheme)["weight"].float()
+            if "bias" in own:
+                state[name + ".bias"] = own["bias"].float()
+    if not state:
+        sys.exit("compressed-tensors found no quantized module")
+    state.update({k: v.float() for k, v in stored.items()})
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if unexpected or [m for m in missing if m != "lm_head.weight"]:
+        sys.exit(f"missing {missing}, unexpected {unexpected}")
+    model.tie_weights()
+    return forward(model, ids)
+
+
+def ct_load(path, ids, _):
+    """The folder through transformers alone, which multiplies in the dtype of the scales."""
     from transformers import AutoModelForCausalLM, CompressedTensorsConfig
 
     model = AutoModelForCausalLM.from_pretrained(
         path, dtype=torch.float32, attn_implementation="eager",
-        quantization_config=CompressedTensorsConfig(run_compressed=False))
+        quantization_config=CompressedTensorsConfig(dequantize=True))
     return forward(model.float(), ids)
 
 
@@ -52,7 +91,7 @@ def main():
     ids = [int(i) for i in ids.split(",")]
     sys.path.insert(0, os.path.dirname(__file__))
     want = load_file(want_path)["logits"].numpy()
-    run = {"llama": llama, "hf": hf, "ct": ct, "gptq": gptq}[kind]
+    run = {"llama": llama, "hf": hf, "ct": ct, "ct-load": ct_load, "gptq": gptq}[kind]
     got = run(path, ids, sys.argv[6] if len(sys.argv) > 6 else None)
     if got.shape != want.shape:
         sys.exit(f"shape {got.shape}, not {want.shape}")

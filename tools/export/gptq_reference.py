@@ -12,7 +12,8 @@ def model(path):
     from gptqmodel.nn_modules.qlinear import BaseQuantLinear
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    loaded = GPTQModel.load(path, backend=BACKEND.TORCH, device="cpu")
+    loaded = GPTQModel.load(path, backend=BACKEND.TORCH, device="cpu",
+                            dtype=torch.float16)  # that of the scales: another would round them
     state = {}
     for file in glob.glob(os.path.join(path, "*.safetensors")):
         for name, t in load_file(file).items():

@@ -10,7 +10,6 @@ int main(int argc, char **argv)
         return 2;
     int                       n = argc - 3;
     struct llama_model_params mp = llama_model_default_params();
-    mp.use_mmap = false;
     struct llama_model *model = llama_model_load_from_file(argv[1], mp);
     if (!model)
         return 1;
