@@ -8,13 +8,15 @@ extern const struct tsr_step tsr_step_indicators;
 extern const struct tsr_step tsr_step_quantize;
 extern const struct tsr_step tsr_step_eval;
 extern const struct tsr_step tsr_step_compare;
+extern const struct tsr_step tsr_step_claims;
 extern const struct tsr_step tsr_step_generate;
 extern const struct tsr_step tsr_step_export;
 extern const struct tsr_step tsr_step_report;
 
 const struct tsr_step *const tsr_steps[] = {
-    &tsr_step_calibrate, &tsr_step_indicators, &tsr_step_quantize, &tsr_step_eval,
-    &tsr_step_compare,   &tsr_step_generate,   &tsr_step_export,   &tsr_step_report,
+    &tsr_step_calibrate, &tsr_step_indicators, &tsr_step_quantize,
+    &tsr_step_eval,      &tsr_step_compare,    &tsr_step_claims,
+    &tsr_step_generate,  &tsr_step_export,     &tsr_step_report,
 };
 const uint64_t tsr_n_steps = sizeof tsr_steps / sizeof *tsr_steps;
 
