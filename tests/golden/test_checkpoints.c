@@ -58,6 +58,8 @@ static const struct expectation table[] = {
       4 * 0x1p-24 },
     /* a row of 64 is a block; one of 128 is two */
     { "bnb-nf4", "tessera.lut/1 with 4 bits", "tessera.float/1 F32", 0, 0, false, "logits", 0 },
+    { "bnb-fp4-nested", "tessera.lut/1 with 4 bits", "tessera.float/1 F32", 0, 0, false, "logits",
+      0 },
     { "ct-fp8-channel", "tessera.lut/1 with 8 bits", NULL, 0, 0, false, "logits", 0 },
     /* four groups: patterns go before classes */
     { "ct-mixed", "tessera.int/1 with 4 bits", "tessera.lut/1 with 8 bits", 32, TSR_F32, true,
