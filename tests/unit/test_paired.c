@@ -251,13 +251,16 @@ static void test_questions(void **state)
     static const char text[] = "{\"context\": \"The sky is\", \"choices\": [\"blue\", \" red\"], "
                                "\"answer\": 1}\n\n{\"query\": \"Q: \", \"choices\": [\"a\", \"b\", "
                                "\"c\"], \"gold\": \"C\"}";
-    static const char *const bad[] = { "[]", "{}", "{\"context\": \"a\", \"choices\": [\"b\", 3]}",
-                                       "{\"context\": \"a\", \"choices\": [\"b\", \"c\"]}",
-                                       "{\"context\": \"a\", \"choices\": [\"b\", \"c\"], "
-                                       "\"answer\": -1}" };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_choices      *c = NULL;
-    uint64_t                 only_a, only_b;
+    static const char *const bad[] = {
+        "[]",
+        "{}",
+        "{\"context\": \"a\", \"choices\": [\"b\", 3]}",
+        "{\"context\": \"a\", \"choices\": [\"b\", \"c\"]}",
+        "{\"context\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": -1}",
+    };
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    struct tsr_choices *c = NULL;
+    uint64_t            only_a, only_b;
     if (tsr_choices_parse(&c, "q", text, sizeof text - 1, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(c->n, 2);
