@@ -25,6 +25,7 @@ static const char style[] =
     "svg text{font:12px system-ui,sans-serif;fill:var(--fg)}\n"
     "svg text.tick{font-size:11px;fill:var(--dim);font-variant-numeric:tabular-nums}\n"
     "svg text.cell{font-size:11px}svg text.dimmed{fill:var(--dim)}\n"
+    "svg text.name{stroke:var(--bg);stroke-width:3px;paint-order:stroke}\n"
     ".grid{stroke:var(--line);stroke-width:.6}.zero{stroke:var(--dim);stroke-width:1}\n"
     ".bar{stroke:var(--dim);stroke-width:1.2}.middle{stroke:var(--mark);stroke-width:2}\n"
     ".front{fill:none;stroke:var(--mark);stroke-width:1.2;stroke-dasharray:4 3}\n"
