@@ -140,17 +140,17 @@ static json_int_t group_size(const struct tsr_export_rule *r)
 /* "+:^model\.layers\.0\.mlp\.up_proj$" */
 static void pattern(const struct tsr_export_rule *r, char sign, char text[2 * TSR_STORED_MODULE])
 {
-    char *p = text;
-    *p++ = sign;
-    *p++ = ':';
-    *p++ = '^';
-    for (const char *s = r->module; *s && p < text + 2 * TSR_STORED_MODULE - 4; s++) {
+    size_t n = 0, room = sizeof r->module * 2 - 4; /* for an escape and the end */
+    text[n++] = sign;
+    text[n++] = ':';
+    text[n++] = '^';
+    for (const char *s = r->module; *s && n < room; s++) {
         if (*s == '.')
-            *p++ = '\\';
-        *p++ = *s;
+            text[n++] = '\\';
+        text[n++] = *s;
     }
-    *p++ = '$';
-    *p = '\0';
+    text[n++] = '$';
+    text[n] = '\0';
 }
 
 static json_t *dynamic(const struct gptq *g, const struct tsr_export_rule *base)

@@ -132,8 +132,9 @@ static tsr_status role(const struct walk *w, const struct tsr_role *r, uint64_t 
     static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
                                     gate_up[] = { TSR_GATE, TSR_UP };
     const struct tsr_model *m = w->m;
-    const struct tsr_layer *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
-    const struct tsr_norm  *f = l && w->o && w->o->norm ? w->o->norm[layer] : NULL;
+    bool                    inside = layer < m->hp.layers;
+    const struct tsr_layer *l = &m->layers[inside ? layer : 0]; /* there is at least one */
+    const struct tsr_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
     switch (r->part) {
     case TSR_PART_EMBED:
         return matrix(w, r, &m->embed, NULL);
