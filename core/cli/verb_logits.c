@@ -148,7 +148,8 @@ const struct tsr_verb tsr_verb_logits = {
     .args = "MODEL",
     .min_args = 1,
     .max_args = 1,
-    .details = "Runs the token ids through MODEL (a Hugging Face folder, a GGUF file or @demo) and writes the "
+    .details = "Runs the token ids through MODEL (a Hugging Face folder, a GGUF file or @demo) and "
+               "writes the "
                "F32 tensor 'logits' of shape [tokens, vocabulary] to a safetensors file. "
                "Arithmetic is F32 on exactly widened weights. --step gives the same bytes, one "
                "token at a time (long rope excepted: its factors follow the length so far).",
