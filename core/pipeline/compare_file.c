@@ -20,7 +20,7 @@
 static const char *const head_keys[] = { "version", "model", "seed", "numerics", "plugins" };
 static const char *const step_keys[] = { "quantize", "arms",     "measure", "pairs",   "fail_if",
                                          "alpha",    "together", "samples", "sampling" };
-static const char *const own_keys[] = { "base", "calibrate" };
+static const char *const own_keys[] = { "base", "calibrate", "claims" };
 #define N(list) (sizeof(list) / sizeof *(list))
 
 struct expansion {
@@ -180,12 +180,15 @@ static struct tsr_node *expand(struct expansion *x)
     struct tsr_node       *root = make(x, TSR_NODE_MAP, ""), *list = make(x, TSR_NODE_LIST, "");
     struct tsr_node       *report = make(x, TSR_NODE_MAP, "");
     const struct tsr_node *own = tsr_node_get(x->file, "calibrate");
+    const struct tsr_node *claims = tsr_node_get(x->file, "claims");
     struct tsr_node       *calibrate = own ? copy(x, own) : take_step(x, "calibrate", "text");
     check_keys(x);
     put_head(x, root);
     if (calibrate)
         put_step(x, list, "calibrate", calibrate);
     put_step(x, list, "compare", compare_step(x));
+    if (claims)
+        put_step(x, list, "claims", copy(x, claims));
     put(x, report, "html", make(x, TSR_NODE_SCALAR, "report.html"));
     put_step(x, list, "report", report);
     put(x, root, "pipeline", list);
