@@ -259,7 +259,7 @@ static tsr_status read_four(struct tsr_import *im, const char *name, struct four
 {
     const uint64_t     sixteen = 16;
     uint64_t           elements;
-    struct state       s;
+    struct state       s = { .block = 2 }; /* the least that read_state() takes */
     struct tsr_stored *w = tsr_import_find(im, name, "weight"), *map;
     if (!tsr_mul(f->rows, f->cols, &elements) || w->t->end - w->t->begin != (elements + 1) / 2)
         return tsr_import_fail(im, w, "has %llu bytes; config.json asks for %llu with 4 bits",

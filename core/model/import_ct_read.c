@@ -184,7 +184,8 @@ static tsr_status widen_zeros(struct tsr_import *im, struct tsr_ct_linear *l, st
     TSR_TRY(tsr_import_bytes(im, e, (void **)&raw));
     tsr_status st = TSR_OK;
     for (uint64_t i = 0; st == TSR_OK && i < l->rows * l->groups; i++) {
-        int v = raw[stored_row(l, i / l->groups) * l->groups + i % l->groups];
+        int8_t one = raw[stored_row(l, i / l->groups) * l->groups + i % l->groups];
+        int    v = (int)one;
         if (v < -half || v >= half)
             st = tsr_import_fail(im, e, "has the zero point %d, outside of %u bits", v, l->s->bits);
         l->zeros[i] = (uint8_t)(v + half);
@@ -254,7 +255,7 @@ tsr_status tsr_ct_check_shape(struct tsr_import *im, const struct tsr_ct_linear 
     TSR_TRY(tsr_import_need(im, l->name, "weight_shape", "I64 I32", 1, &two, &e));
     TSR_TRY(tsr_import_bytes(im, e, &raw));
     int64_t v[2];
-    for (unsigned i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         int32_t narrow;
         memcpy(&narrow, (char *)raw + 4 * i, 4);
         v[i] = narrow;

@@ -381,8 +381,10 @@ static void watch_mean(struct tsr_import *im, const struct scheme *s, const stru
         for (uint64_t w = 0; w < p->height; w++)
             column[w] = p->words[w * p->rows + n];
         tsr_import_unpack(column, 0, (uint32_t)s->bits, cols, codes);
-        for (uint64_t k = 0; k < cols; k++)
-            g->sum += (double)codes[k] - (double)p->zeros[n * groups + k / group];
+        for (uint64_t k = 0; k < cols; k++) {
+            uint64_t at = n * groups + k / group;
+            g->sum += (double)codes[k] - (double)p->zeros[at];
+        }
         g->n += cols;
     }
     double mean = g->sum / (double)g->n;
