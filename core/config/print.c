@@ -50,11 +50,26 @@ static void scalar(const struct tsr_node *n, FILE *to)
     (void)fputs(n->text, to);
 }
 
+/* Drops the part of a character at the end of a text that was cut off. */
+static void end_whole(char *text)
+{
+    size_t n = strlen(text), lead = n;
+    while (lead && ((unsigned char)text[lead - 1] & 0xc0) == 0x80)
+        lead--;
+    if (!lead)
+        return;
+    unsigned char c = (unsigned char)text[lead - 1];
+    size_t        whole = c < 0x80 ? 1u : c < 0xe0 ? 2u : c < 0xf0 ? 3u : 4u;
+    if (n - (lead - 1) < whole)
+        text[lead - 1] = '\0';
+}
+
 static void origin_of(const struct tsr_node *n, FILE *to, bool origin)
 {
     if (origin) {
         char text[300];
         tsr_mark_text(&n->mark, text, sizeof text);
+        end_whole(text);
         for (char *c = text; *c; c++)
             if ((unsigned char)*c < 0x20)
                 *c = ' ';

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# tools/gate/fuzz.sh - libFuzzer targets: tests/fuzz/fuzz_NAME.c with the corpus tests/fuzz/corpus/NAME.
+# tools/gate/fuzz.sh - libFuzzer targets: fuzz_NAME of tests/fuzz/meson.build with the corpus
+# tests/fuzz/corpus/NAME.
 
-fuzz_names() { find tests/fuzz -maxdepth 1 -name 'fuzz_*.c' -printf '%f\n' |
-    sed 's/^fuzz_\(.*\)\.c$/\1/' | sort; }
+fuzz_names() { find tests/fuzz/corpus -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort; }
 
 # fuzz_one NAME SECONDS: new inputs go to build-gate/fuzz/NAME, the corpus in the tree stays.
 # Fails on a crash, leak, sanitizer report, an input of more than 10 s or 2 GB.
