@@ -13,13 +13,12 @@ tsr_status tsr_err_prefix(struct tsr_err *err, tsr_status st, const char *fmt, .
         n = sizeof old - 1;
     memcpy(old, err->text, n);
     old[n] = '\0';
+    char    where[sizeof old];
     va_list ap;
     va_start(ap, fmt);
-    int w = vsnprintf(err->text, err->cap, fmt, ap);
+    (void)vsnprintf(where, sizeof where, fmt, ap);
     va_end(ap);
-    if (w >= 0 && (uint32_t)w < err->cap)
-        (void)snprintf(err->text + w, err->cap - (uint32_t)w, ": %s", old);
-    return st;
+    return tsr_fail(err, st, "%s: %s", where, old);
 }
 
 tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *path, const char *op)

@@ -150,7 +150,33 @@ tsr_status tsr_file_slurp(const char *path, uint64_t cap, char **data, uint64_t 
 bool tsr_path_exists(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0;
+    if (stat(path, &st) == 0)
+        return true;
+    switch (errno) {
+    case ENOENT:
+    case ENOTDIR:
+    case ENAMETOOLONG:
+        return false;
+    default:
+        return true;
+    }
+}
+
+bool tsr_file_begins(const char *path, const char *magic, uint64_t bytes)
+{
+    struct stat st;
+    char        have[16];
+    if (!tsr_path_exists(path) || bytes > sizeof have)
+        return false;
+    if (stat(path, &st) != 0)
+        return true;
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < bytes)
+        return false;
+    int     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t got = fd >= 0 ? pread(fd, have, bytes, 0) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+    return got < 0 || ((uint64_t)got == bytes && memcmp(have, magic, bytes) == 0);
 }
 
 bool tsr_path_is_dir(const char *path)
@@ -207,22 +233,28 @@ tsr_status tsr_make_dirs(const char *path, struct tsr_err *err)
 
 tsr_status tsr_writer_open(struct tsr_writer *w, const char *path, struct tsr_err *err)
 {
+    struct stat s;
+    bool        in_place = stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
     memset(w, 0, sizeof *w);
     w->path = tsr_strdup(path);
-    w->part = tsr_new(strlen(path) + 6, 1);
-    if (!w->path || !w->part) {
+    if (w->path && !in_place)
+        w->part = tsr_new(strlen(path) + 6, 1);
+    if (!w->path || (!w->part && !in_place)) {
         tsr_writer_abort(w);
         return tsr_fail_nomem(err, strlen(path), path);
     }
-    (void)sprintf(w->part, "%s.part", path);
-    int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (w->part)
+        (void)sprintf(w->part, "%s.part", path);
+    int fd = in_place ? open(path, O_WRONLY | O_CLOEXEC)
+                      : open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd >= 0)
         w->file = fdopen(fd, "w");
     if (!w->file) {
         int e = errno;
         if (fd >= 0)
             close(fd);
-        tsr_status st = tsr_fail_errno(err, e, w->part, "create");
+        tsr_status st = in_place ? tsr_fail_errno(err, e, path, "open")
+                                 : tsr_fail_errno(err, e, w->part, "create");
         if (fd < 0) { /* what stands there is not ours to remove */
             free(w->part);
             w->part = NULL;
@@ -278,9 +310,9 @@ tsr_status tsr_writer_commit(struct tsr_writer *w, struct tsr_err *err)
     if (fclose(w->file) != 0 && !e)
         e = errno;
     w->file = NULL;
-    if (!e && rename(w->part, w->path) != 0)
+    if (!e && w->part && rename(w->part, w->path) != 0)
         e = errno;
-    if (!e)
+    if (!e && w->part)
         e = sync_dir(w->path);
     tsr_status st = e ? tsr_fail_errno(err, e, w->path, "write") : TSR_OK;
     if (!e) {
@@ -300,6 +332,25 @@ void tsr_writer_abort(struct tsr_writer *w)
     free(w->part);
     free(w->path);
     memset(w, 0, sizeof *w);
+}
+
+tsr_status tsr_file_store(const char *path, const void *data, uint64_t bytes, struct tsr_err *err)
+{
+    struct tsr_writer w;
+    TSR_TRY(tsr_writer_open(&w, path, err));
+    tsr_writer_put(&w, data, bytes);
+    return tsr_writer_commit(&w, err);
+}
+
+tsr_status tsr_file_store_in(const char *folder, const char *name, const void *data, uint64_t bytes,
+                             struct tsr_err *err)
+{
+    char *path = tsr_path_join(folder, name);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    tsr_status st = tsr_file_store(path, data, bytes, err);
+    free(path);
+    return st;
 }
 
 tsr_status tsr_sealed_create(struct tsr_sealed *s, uint64_t bytes, const char *what,

@@ -40,7 +40,11 @@ void       tsr_file_close(struct tsr_file *f);
 tsr_status tsr_file_slurp(const char *path, uint64_t cap, char **data, uint64_t *len,
                           struct tsr_err *err);
 
+/* False where there is certainly nothing.  What cannot be looked at (EACCES, EIO, no memory) counts as there:
+ * who opens it then hears why, and nothing is left out without a word. */
 bool tsr_path_exists(const char *path);
+/* Whether a regular file begins with these bytes, 16 at most.  One that cannot be read does, for the same reason. */
+bool tsr_file_begins(const char *path, const char *magic, uint64_t bytes);
 bool tsr_path_is_dir(const char *path);
 /* dir + "/" + name in fresh memory; name alone if it is absolute or dir is NULL or "". */
 char *tsr_path_join(const char *dir, const char *name);
@@ -49,13 +53,14 @@ char *tsr_path_dir(const char *path);
 /* mkdir -p */
 tsr_status tsr_make_dirs(const char *path, struct tsr_err *err);
 
-/* Writer: PATH.part until commit.  Errors are sticky; commit reports the first.
+/* Writer: PATH.part until commit; a device or a pipe, such as /dev/null, is written as it is and stays
+ * what it is.  Errors are sticky; commit reports the first.
  *   tsr_writer_open(&w, path, err);  tsr_writer_put(&w, p, n); ... tsr_writer_commit(&w, err);
  * tsr_writer_abort() removes the part file; it is a no-op after commit. */
 struct tsr_writer {
     FILE *file;
-    char *path, *part;
-    int   error; /* first errno, 0 if none */
+    char *path, *part; /* part NULL: written in place */
+    int   error;       /* first errno, 0 if none */
 };
 tsr_status tsr_writer_open(struct tsr_writer *w, const char *path, struct tsr_err *err);
 void       tsr_writer_put(struct tsr_writer *w, const void *data, uint64_t bytes);
@@ -63,6 +68,10 @@ void       tsr_writer_printf(struct tsr_writer *w, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 tsr_status tsr_writer_commit(struct tsr_writer *w, struct tsr_err *err);
 void       tsr_writer_abort(struct tsr_writer *w);
+/* A whole file by one call, of a path or of a name in a folder. */
+tsr_status tsr_file_store(const char *path, const void *data, uint64_t bytes, struct tsr_err *err);
+tsr_status tsr_file_store_in(const char *folder, const char *name, const void *data, uint64_t bytes,
+                             struct tsr_err *err);
 
 /* Read-only memory of `bytes` bytes in a sealed memfd: filled once, then immutable for every
  * holder, also for other processes that get the fd. */

@@ -286,3 +286,14 @@ tsr_status tsr_json_text(const json_t *j, size_t flags, char **text, uint64_t *l
     *len = d.n;
     return TSR_OK;
 }
+
+tsr_status tsr_json_store(const char *path, const json_t *j, size_t flags, struct tsr_err *err)
+{
+    char    *text = NULL;
+    uint64_t len = 0;
+    TSR_TRY(tsr_json_text(j, flags, &text, &len, err));
+    text[len] = '\n'; /* in the place of the terminator */
+    tsr_status st = tsr_file_store(path, text, len + 1, err);
+    free(text);
+    return st;
+}

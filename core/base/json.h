@@ -21,6 +21,8 @@ tsr_status tsr_json_load(json_t **out, const char *path, uint64_t cap, unsigned 
  * out when memory runs out, it fails then. */
 tsr_status tsr_json_text(const json_t *j, size_t flags, char **text, uint64_t *len,
                          struct tsr_err *err);
+/* The text and a newline as a file, whole or not at all. */
+tsr_status tsr_json_store(const char *path, const json_t *j, size_t flags, struct tsr_err *err);
 
 /* Typed members of an object.  A missing or null member leaves *v alone and is TSR_OK unless
  * `required`; a wrong type or a value outside [lo,hi] is TSR_E_INPUT:

@@ -3,6 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define LARGE_PAGE (UINT64_C(2) << 20)
+#define LARGE                                                                                      \
+    (UINT64_C(32) << 20) /* below it malloc() may cut the block out of a heap that stays */
 
 void *tsr_new(uint64_t n, uint64_t size)
 {
@@ -26,6 +31,16 @@ void *tsr_new_aligned(uint64_t n, uint64_t size)
     if (!tsr_mul(n, size, &bytes) || bytes > PTRDIFF_MAX - 64)
         return NULL;
     return aligned_alloc(64, (bytes / 64 + 1) * 64);
+}
+
+void *tsr_new_large(uint64_t bytes)
+{
+    if (bytes < LARGE || bytes > PTRDIFF_MAX - LARGE_PAGE)
+        return tsr_new_aligned(bytes, 1);
+    void *p = aligned_alloc(LARGE_PAGE, (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE);
+    if (p) /* a hint: without it the first touch takes longer */
+        (void)madvise(p, bytes / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
+    return p;
 }
 
 char *tsr_strndup(const char *s, size_t n)

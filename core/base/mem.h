@@ -27,6 +27,9 @@ void *tsr_renew(void *p, uint64_t n, uint64_t size);
 /* Uninitialised, aligned to 64 bytes; free() releases it. */
 void *tsr_new_aligned(uint64_t n, uint64_t size);
 
+/* The same; from 32 MiB on in pages of 2 MiB where the system has them. */
+void *tsr_new_large(uint64_t bytes);
+
 /* strdup/strndup that return NULL only when out of memory. */
 char *tsr_strdup(const char *s);
 char *tsr_strndup(const char *s, size_t n);

@@ -13,12 +13,13 @@
 #define SPIN_ROUNDS 4000
 
 struct tsr_pool {
-    pthread_mutex_t    lock; /* guards job and sleeping                   */
-    pthread_cond_t     wake;
-    pthread_mutex_t    callers; /* one loop at a time                        */
-    _Atomic uint64_t   epoch;   /* counts loops; even when idle, odd in a loop */
-    _Atomic uint64_t   next;    /* first chunk nobody has taken              */
-    _Atomic unsigned   inside;  /* workers that may still touch the job      */
+    pthread_mutex_t    lock;       /* guards job and sleeping                   */
+    pthread_cond_t     wake, left; /* left: nobody is inside                 */
+    pthread_mutex_t    callers;    /* one loop at a time                        */
+    _Atomic uint64_t   epoch;      /* counts loops; even when idle, odd in a loop */
+    _Atomic uint64_t   next;       /* first chunk nobody has taken              */
+    _Atomic unsigned   inside;     /* workers that may still touch the job      */
+    _Atomic int        waits;      /* the caller sleeps until nobody is inside  */
     _Atomic tsr_status status;
     _Atomic int        stop;
     uint64_t           n, grain, chunks;
@@ -28,7 +29,13 @@ struct tsr_pool {
     pthread_t *ids;
 };
 
-static _Thread_local int in_loop;
+static _Thread_local int  in_loop;
+static _Thread_local bool shuns;
+
+void tsr_pool_shun(bool on)
+{
+    shuns = on;
+}
 
 static inline void relax(void)
 {
@@ -73,6 +80,32 @@ static void run_chunks(struct tsr_pool *p)
     in_loop--;
 }
 
+/* A caller that sleeps has stored `waits` before it read `inside`. */
+static void leave(struct tsr_pool *p)
+{
+    if (atomic_fetch_sub(&p->inside, 1) != 1 || !atomic_load(&p->waits))
+        return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->left);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Until the last worker is done with the job.  It is late where there are more threads than CPUs: who
+ * sleeps then leaves a CPU to whoever the worker shares its own with. */
+static void wait_for_workers(struct tsr_pool *p)
+{
+    for (int i = 0; i < SPIN_ROUNDS && atomic_load(&p->inside) != 0; i++)
+        relax();
+    if (atomic_load(&p->inside) == 0)
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->waits, 1);
+    while (atomic_load(&p->inside) != 0)
+        pthread_cond_wait(&p->left, &p->lock);
+    atomic_store(&p->waits, 0);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void *worker(void *arg)
 {
     struct tsr_pool *p = arg;
@@ -99,7 +132,7 @@ static void *worker(void *arg)
         atomic_fetch_add(&p->inside, 1);
         if (atomic_load(&p->epoch) == e)
             run_chunks(p);
-        atomic_fetch_sub(&p->inside, 1);
+        leave(p);
     }
 }
 
@@ -130,6 +163,7 @@ tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_
     (void)pthread_mutex_init(&p->lock, NULL);
     (void)pthread_mutex_init(&p->callers, NULL);
     (void)pthread_cond_init(&p->wake, NULL);
+    (void)pthread_cond_init(&p->left, NULL);
     /* signals are the main thread's */
     sigset_t all, old;
     sigfillset(&all);
@@ -162,6 +196,7 @@ void tsr_pool_destroy(struct tsr_pool *p)
     for (unsigned i = 0; i < p->started; i++)
         pthread_join(p->ids[i], NULL);
     pthread_cond_destroy(&p->wake);
+    pthread_cond_destroy(&p->left);
     pthread_mutex_destroy(&p->callers);
     pthread_mutex_destroy(&p->lock);
     free(p->ids);
@@ -173,41 +208,50 @@ unsigned tsr_pool_threads(const struct tsr_pool *pool)
     return pool ? pool->threads : 1;
 }
 
+/* Chunks [first, first + count) on the caller's thread. */
+static tsr_status run_here(uint64_t n, uint64_t grain, uint64_t first, uint64_t count,
+                           tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
+{
+    tsr_status st = TSR_OK;
+    in_loop++;
+    for (uint64_t i = first; i < first + count && st == TSR_OK; i++) {
+        uint64_t begin = i * grain;
+        st = body(arg, begin, n - begin < grain ? n : begin + grain);
+    }
+    in_loop--;
+    return st;
+}
+
 tsr_status tsr_pool_for(struct tsr_pool *p, uint64_t n, uint64_t grain,
                         tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
 {
     if (grain == 0)
         grain = 1;
     uint64_t chunks = n / grain + (n % grain != 0);
-    if (!p || p->threads == 1 || chunks <= 1 || in_loop) {
-        tsr_status st = TSR_OK;
-        in_loop++;
-        for (uint64_t i = 0; i < chunks && st == TSR_OK; i++) {
-            uint64_t begin = i * grain;
-            st = body(arg, begin, n - begin < grain ? n : begin + grain);
-        }
-        in_loop--;
-        return st;
+    if (!p || p->threads == 1 || chunks <= 1 || in_loop || shuns)
+        return run_here(n, grain, 0, chunks, body, arg);
+    /* While another caller has the workers this one does its chunks itself: waiting for the lock could
+     * take as long as the other goes on, who takes it again before this one wakes. */
+    uint64_t done = 0;
+    while (pthread_mutex_trylock(&p->callers) != 0) {
+        tsr_status st = run_here(n, grain, done, 1, body, arg);
+        if (st != TSR_OK || ++done == chunks)
+            return st;
     }
-    pthread_mutex_lock(&p->callers);
     p->n = n;
     p->grain = grain;
     p->chunks = chunks;
     p->body = body;
     p->arg = arg;
     atomic_store(&p->status, TSR_OK);
-    atomic_store(&p->next, 0);
+    atomic_store(&p->next, done);
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->epoch, 1);
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
     run_chunks(p);
     atomic_fetch_add(&p->epoch, 1);
-    for (int i = 0; atomic_load(&p->inside) != 0; i++) {
-        relax();
-        if (i > SPIN_ROUNDS)
-            sched_yield(); /* more threads than CPUs: let the late one run */
-    }
+    wait_for_workers(p);
     tsr_status st = atomic_load(&p->status);
     pthread_mutex_unlock(&p->callers);
     return st;

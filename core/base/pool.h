@@ -5,6 +5,8 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
+
 struct tsr_pool;
 
 /* threads: 1..256; 0 means the CPUs that this process may use.  [setup] */
@@ -18,5 +20,9 @@ unsigned   tsr_pool_threads(const struct tsr_pool *pool);
  * calling thread alone.  A NULL pool runs everything on the caller.  [any] */
 tsr_status tsr_pool_for(struct tsr_pool *pool, uint64_t n, uint64_t grain,
                         tsr_status (*body)(void *arg, uint64_t begin, uint64_t end), void *arg);
+
+/* While on, the calling thread does its loops itself: for work beside a caller who has more use for the
+ * workers.  [any] */
+void tsr_pool_shun(bool on);
 
 #endif

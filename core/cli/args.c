@@ -44,7 +44,8 @@ char tsr_option_short(const char *name)
         const char *name;
         char        letter;
     } shorts[] = {
-        { "output", 'o' }, { "out", 'o' }, { "quiet", 'q' }, { "verbose", 'v' }, { "help", 'h' },
+        { "input", 'i' }, { "output", 'o' },  { "out", 'o' },
+        { "quiet", 'q' }, { "verbose", 'v' }, { "help", 'h' },
     };
     for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++)
         if (strcmp(shorts[i].name, name) == 0)

@@ -15,16 +15,14 @@ tsr_status bench_open(struct bench *b, struct tsr_cli *c, const struct bench_opt
                       struct tsr_err *err)
 {
     struct tsr_registry *r;
-    struct tsr_found     f;
     *b = (struct bench){ .cli = c, .o = o };
     TSR_TRY(tsr_cli_registry(c, &r, err));
-    TSR_TRY(tsr_registry_find(r, TSR_KIND_BACKEND, o->backend, &f, err));
     b->host = tsr_registry_host(r);
     b->threads = tsr_pool_threads(tsr_registry_pool(r));
     tsr_registry_set_numerics(r, (uint32_t)o->numerics);
-    TSR_TRY(tsr_backend_options(r, f.component, &b->options, err));
-    const struct tsr_backend_v1 *iface = f.iface;
-    TSR_TRY(iface->create(b->host, b->options, &b->self, err));
+    TSR_TRY(tsr_spec_backend(&b->spec, r, o->backend, tsr_registry_numerics(r), err));
+    const struct tsr_backend_v1 *iface = b->spec.found.iface;
+    TSR_TRY(tsr_spec_backend_create(&b->spec, r, &b->self, err));
     b->iface = iface;
     struct tsr_backend_props p = { .struct_size = sizeof p };
     TSR_TRY(iface->properties(b->self, &p, err));
@@ -39,7 +37,7 @@ void bench_close(struct bench *b)
         b->iface->buffer_free(b->self, b->memory);
         b->iface->destroy(b->self);
     }
-    free(b->options);
+    tsr_spec_close(&b->spec);
     free(b->row);
 }
 

@@ -3,16 +3,22 @@
 #define TSR_CLI_BENCH_H
 
 #include "cli/cli.h"
+#include "plugin/spec.h"
 #include "tessera/backend.h"
 #include "tessera/draft/probe.h"
 
 /* What the user asked for. */
 struct bench_options {
     const char *formats, *bits, *backend, *shape, *checkpoint, *quantizer, *head;
-    int64_t     rows, cols, m, group, act, repeats, mib, output;
+    int64_t     rows, cols, m, group, act, segment, repeats, mib, output;
     int64_t     prompt, tokens, kv;
     int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
     int64_t     seed, numerics;
+    const char *channels;
+    int64_t     residual;
+    const char *solver, *transport, *codecs, *sizes, *link;
+    int64_t     ranks;
+    double      gap, time_limit;
 };
 
 #define BENCH_MD       0
@@ -37,7 +43,8 @@ struct bench {
     const struct tsr_host       *host;
     const struct tsr_backend_v1 *iface;
     const struct tsr_probe_v1   *probe; /* NULL: the backend has none */
-    void                        *self, *options;
+    struct tsr_spec              spec;
+    void                        *self;
     uint32_t                     threads;
     char                         device[96];
     void                        *memory; /* what the read probe reads */
@@ -78,10 +85,47 @@ bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f);
 void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t stride, uint64_t cols,
                        uint8_t *meta);
 
+/* LINEAR over weights in rotation; zeroed before. */
+struct bench_work {
+    void            **weights;
+    uint64_t          n, bytes; /* weights, and bytes of each on the device */
+    struct tsr_tensor in, out;
+    uint32_t          act;
+};
+/* --rows by --cols of a format by name, at least `rotate` bytes of it; m tokens. */
+tsr_status bench_work_named(struct bench *b, const char *format, uint64_t m, uint64_t rotate,
+                            struct bench_work *w, struct tsr_err *err);
+tsr_status bench_work_linear(struct bench *b, const struct bench_work *w, uint64_t i,
+                             struct tsr_err *err);
+void       bench_work_free(struct bench *b, struct bench_work *w);
+
 tsr_status bench_gemv(struct bench *b, struct tsr_err *err);
 tsr_status bench_gemm(struct bench *b, struct tsr_err *err);
 tsr_status bench_linalg(struct bench *b, bool cholesky, struct tsr_err *err);
+/* One token through --formats with residuals of --residual bits on top, per k of --channels; with a
+ * model (or --shape) through all of it, packed by --quantizer. */
+#define BENCH_DEC_QUANTIZER "rtn:bits=3" /* where none is given */
+tsr_status bench_dec(struct bench *b, const char *model, struct tsr_err *err);
+tsr_status bench_dec_model(struct bench *b, const char *path, const uint32_t *k, uint32_t n,
+                           struct tsr_err *err);
+/* Memory for residuals in large pages, as a mapped file is that was read from the disk (base/map.c), or
+ * NULL; any codes and scales (NULL for 16 bits). */
+void *bench_large_pages(uint64_t bytes);
+void  bench_fill_residuals(unsigned char *codes, uint64_t bytes, uint16_t *scales, uint64_t outputs,
+                           uint32_t bits);
 tsr_status bench_encode(struct bench *b, struct tsr_err *err);
+/* path: a prepacked file.  Rows: rows is the bytes that the first token reads; value is them over the
+ * seconds from the file's name to its logits; probe of "file" is reading them once, of
+ * "cpu" the same in processor time of all threads, of "memory" the read probe.  busy is that of the reading. */
+tsr_status bench_load(struct bench *b, const char *path, struct tsr_err *err);
 tsr_status bench_e2e(struct bench *b, const char *model, struct tsr_err *err);
+/* MODEL or a random one of --shape, and its linears packed by `quantizer` and its head by --head, as far as
+ * those are not "" (else *o stays NULL); both are the caller's, also behind an error. */
+struct tsr_model;
+struct tsr_overlay;
+tsr_status bench_model_open(struct bench *b, const char *path, const char *quantizer,
+                            struct tsr_model **m, struct tsr_overlay **o, struct tsr_err *err);
+/* Bytes of weights that a decode step reads, of device_bytes. */
+double bench_step_bytes(const struct tsr_model *m, uint64_t device_bytes);
 
 #endif

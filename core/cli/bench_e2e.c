@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "model/random_model.h"
 #include "plugin/spec.h"
+#include "quant/quant.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static tsr_status pick_shape(const struct bench_options *o, struct tsr_random_sh
     *s = shapes[i].s;
     s->dtype = TSR_BF16;
     s->seed = (uint64_t)o->seed;
-    s->max_positions = (uint64_t)(o->prompt + o->tokens);
+    s->max_positions = (uint64_t)(o->prompt + 2 * o->tokens + 1); /* dec: steps with and without */
     const struct {
         int64_t   given;
         uint64_t *into;
@@ -261,6 +262,15 @@ static tsr_status rounds(struct e2e *x, const char *format, bool packed, uint32_
     return st;
 }
 
+double bench_step_bytes(const struct tsr_model *m, uint64_t device_bytes)
+{
+    double bytes = (double)device_bytes;
+    if (!m->hp.tied) /* of an embedding of its own a step reads one row */
+        bytes -=
+            (double)m->embed.rows * (double)m->embed.cols * (double)tsr_dtype_size(m->embed.dtype);
+    return bytes;
+}
+
 /* Work of a token: every linear of every layer and the head. */
 static void count_work(struct e2e *x, uint64_t device_bytes)
 {
@@ -272,10 +282,7 @@ static void count_work(struct e2e *x, uint64_t device_bytes)
             if (w->rows)
                 x->macs += (double)w->rows * (double)w->cols;
         }
-    x->bytes = (double)device_bytes;
-    if (!m->hp.tied) /* of an embedding of its own a step reads one row */
-        x->bytes -=
-            (double)m->embed.rows * (double)m->embed.cols * (double)tsr_dtype_size(m->embed.dtype);
+    x->bytes = bench_step_bytes(m, device_bytes);
 }
 
 static tsr_status run_model(struct bench *b, const struct tsr_model *m, const struct tsr_overlay *o,
@@ -311,18 +318,23 @@ static tsr_status run_model(struct bench *b, const struct tsr_model *m, const st
     return st;
 }
 
+tsr_status bench_model_open(struct bench *b, const char *path, const char *quantizer,
+                            struct tsr_model **m, struct tsr_overlay **o, struct tsr_err *err)
+{
+    TSR_TRY(load(b, path, m, err));
+    if (*quantizer || *b->o->head)
+        TSR_TRY(tsr_overlay_create(o, (*m)->hp.layers, err));
+    if (*quantizer)
+        TSR_TRY(pack(b, *m, quantizer, false, *o, err));
+    return *b->o->head ? pack(b, *m, b->o->head, true, *o, err) : TSR_OK;
+}
+
 tsr_status bench_e2e(struct bench *b, const char *path, struct tsr_err *err)
 {
     struct tsr_model   *m = NULL;
     struct tsr_overlay *o = NULL;
     TSR_TRY(bench_prepare_read(b, err));
-    tsr_status st = load(b, path, &m, err);
-    if (st == TSR_OK && (*b->o->quantizer || *b->o->head))
-        st = tsr_overlay_create(&o, m->hp.layers, err);
-    if (st == TSR_OK && *b->o->quantizer)
-        st = pack(b, m, b->o->quantizer, false, o, err);
-    if (st == TSR_OK && *b->o->head)
-        st = pack(b, m, b->o->head, true, o, err);
+    tsr_status st = bench_model_open(b, path, b->o->quantizer, &m, &o, err);
     if (st == TSR_OK)
         st = run_model(b, m, o, err);
     tsr_overlay_destroy(o);

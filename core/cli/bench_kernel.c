@@ -95,14 +95,7 @@ static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct t
     return TSR_OK;
 }
 
-struct work {
-    void            **weights;
-    uint64_t          n, bytes; /* weights, and bytes of each on the device */
-    struct tsr_tensor in, out;
-    uint32_t          act;
-};
-
-static void work_free(struct bench *b, struct work *w)
+void bench_work_free(struct bench *b, struct bench_work *w)
 {
     for (uint64_t i = 0; i < w->n; i++)
         b->iface->weight_free(b->self, w->weights[i]);
@@ -138,13 +131,20 @@ static tsr_status tensor(struct bench *b, uint64_t rows, uint64_t cols, struct t
 
 /* At least `rotate` bytes of weights on the device, all alike. */
 static tsr_status work_make(struct bench *b, const struct kind *k, uint64_t m, uint64_t rotate,
-                            struct work *w, struct tsr_err *err)
+                            struct bench_work *w, struct tsr_err *err)
 {
     struct tsr_weight_desc d = { .struct_size = sizeof d,
                                  .name = "bench",
                                  .format = &k->f,
                                  .rows = (uint64_t)b->o->rows,
-                                 .cols = (uint64_t)b->o->cols };
+                                 .cols = (uint64_t)b->o->cols,
+                                 .segment = (uint64_t)b->o->segment };
+    if (d.segment % 32 != 0 || (d.segment > 0 && (d.cols - 1) / d.segment >= 8))
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "--segment %llu: give a multiple of 32 that cuts %llu columns into at most 8 "
+            "segments, or 0",
+            (unsigned long long)d.segment, (unsigned long long)d.cols);
     TSR_TRY(fill(k, &d, err));
     tsr_status st = TSR_OK;
     uint64_t   want = 1;
@@ -168,7 +168,8 @@ static tsr_status work_make(struct bench *b, const struct kind *k, uint64_t m, u
     return st;
 }
 
-static tsr_status linear(struct bench *b, const struct work *w, uint64_t i, struct tsr_err *err)
+tsr_status bench_work_linear(struct bench *b, const struct bench_work *w, uint64_t i,
+                             struct tsr_err *err)
 {
     struct tsr_op op = { .struct_size = sizeof op,
                          .kind = TSR_OP_LINEAR,
@@ -185,7 +186,7 @@ struct round {
     double busy;                          /* CPU time over threads times wall time */
 };
 
-static tsr_status one_round(struct bench *b, const struct work *w, enum bench_probe which,
+static tsr_status one_round(struct bench *b, const struct bench_work *w, enum bench_probe which,
                             struct round *r, struct tsr_err *err)
 {
     double   t0, dt;
@@ -198,7 +199,7 @@ static tsr_status one_round(struct bench *b, const struct work *w, enum bench_pr
     t0 = tsr_now_s();
     do {
         for (uint64_t i = 0; i < w->n; i++, calls++)
-            TSR_TRY(linear(b, w, i, err));
+            TSR_TRY(bench_work_linear(b, w, i, err));
         TSR_TRY(b->iface->sync(b->self, NULL, err));
         dt = tsr_now_s() - t0;
     } while (dt < 0.025);
@@ -213,7 +214,7 @@ static tsr_status one_round(struct bench *b, const struct work *w, enum bench_pr
     return tsr_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "stopped") : TSR_OK;
 }
 
-static tsr_status measure(struct bench *b, const struct kind *k, struct work *w, uint64_t m,
+static tsr_status measure(struct bench *b, const struct kind *k, struct bench_work *w, uint64_t m,
                           const char *what, bool memory, struct tsr_err *err)
 {
     uint64_t         n = (uint64_t)b->o->repeats;
@@ -230,7 +231,7 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
     if (!value)
         return tsr_fail_nomem(err, 5 * n * sizeof *value, "rounds");
     double    *rate = probe + n, *busy = rate + n;
-    tsr_status st = linear(b, w, 0, err);
+    tsr_status st = bench_work_linear(b, w, 0, err);
     for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
         struct round r;
         st = one_round(b, w, which, &r, err);
@@ -273,10 +274,23 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct work *w,
     return st;
 }
 
+tsr_status bench_work_named(struct bench *b, const char *format, uint64_t m, uint64_t rotate,
+                            struct bench_work *w, struct tsr_err *err)
+{
+    struct kind k;
+    TSR_TRY(parse_kind(format, strlen(format), b->o->group, (uint64_t)b->o->cols, &k, err));
+    w->act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act
+             : k.packed                  ? TSR_ACT_A8
+                                         : TSR_ACT_F32;
+    if (w->act == TSR_ACT_A8 && !tsr_format_a8(&k.f, (uint64_t)b->o->cols))
+        w->act = TSR_ACT_F32;
+    return work_make(b, &k, m, rotate, w, err);
+}
+
 static tsr_status bench_kind(struct bench *b, const struct kind *k, uint64_t m, bool memory,
                              struct tsr_err *err)
 {
-    struct work w = { 0 };
+    struct bench_work w = { 0 };
     w.act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act
             : k->packed                 ? TSR_ACT_A8
                                         : TSR_ACT_F32;
@@ -286,7 +300,7 @@ static tsr_status bench_kind(struct bench *b, const struct kind *k, uint64_t m, 
     tsr_status st = work_make(b, k, m, memory ? (uint64_t)b->o->mib << 20 : 0, &w, err);
     if (st == TSR_OK)
         st = measure(b, k, &w, m, memory ? "gemv" : "gemm", memory, err);
-    work_free(b, &w);
+    bench_work_free(b, &w);
     return st;
 }
 

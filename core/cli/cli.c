@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/args.h"
 #include "cli/help.h"
+#include "cli/supervise.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +90,7 @@ int tsr_cli_main(int argc, char **argv)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_args   a;
-    struct tsr_cli    c = { 0 };
+    struct tsr_cli    c = { .argc = argc, .argv = argv };
     tsr_status        st = tsr_args_parse(&a, argc, argv, &e.err);
     if (st == TSR_OK)
         st = run(&a, &c, &e.err);
@@ -104,5 +105,11 @@ int tsr_cli_main(int argc, char **argv)
         (void)fprintf(stderr, "tessera: %serror:%s %s\n", colour ? "\033[1;31m" : "",
                       colour ? "\033[0m" : "",
                       *e.text ? e.text : "failed without a reason (a bug)");
-    return st == TSR_OK && c.no ? 1 : tsr_exit_code(st);
+    int code = st == TSR_OK && c.ended ? c.code : st == TSR_OK && c.no ? 1 : tsr_exit_code(st);
+    tsr_cli_tell_code(code);
+    if (c.hard) {
+        (void)fflush(NULL);
+        _exit(code);
+    }
+    return code;
 }

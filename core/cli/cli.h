@@ -6,7 +6,7 @@
  *
  * Common to every verb (cli/args.c): --json, --threads, --plugin-path, -q, -v, --color,
  * --help; --set for verbs with `jobs`.  --a-b VALUE or --a-b=VALUE; BOOL: --flag, --no-flag;
- * `output` and `out` are also -o.
+ * `output` and `out` are also -o, `input` -i.
  */
 #ifndef TSR_CLI_CLI_H
 #define TSR_CLI_CLI_H
@@ -17,7 +17,13 @@
 /* What every verb can reach.  Created lazily: --help touches no plugin and starts no thread. */
 struct tsr_cli {
     bool                   json, quiet, colour;
-    bool                   no;      /* set by a verb that answers no: exit code 1, no sentence */
+    bool                   no;    /* set by a verb that answers no: exit code 1, no sentence */
+    bool                   ended; /* a worker process ran the verb: `code` is its exit code */
+    int                    code;
+    int                    argc; /* of the program */
+    char                 **argv;
+    const char            *mpirun;  /* words for mpirun, which is the worker; NULL: none */
+    bool                   hard;    /* leave at once: whom MPI would wait for may be gone */
     uint32_t               threads; /* 0: all CPUs */
     const char *const     *plugin_paths;
     uint64_t               n_plugin_paths;

@@ -35,7 +35,7 @@ static void option_form(const struct tsr_option *o, char *buf, size_t cap)
         value = " NAME";
         break;
     case TSR_OPT_STRING:
-        value = strcmp(o->name, "output") == 0 ? " FILE" : " TEXT";
+        value = strcmp(o->name, "output") == 0 || strcmp(o->name, "input") == 0 ? " FILE" : " TEXT";
         break;
     case TSR_OPT_NODE:
         value = " YAML";

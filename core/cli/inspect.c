@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "model/model.h"
+#include "model/prepacked.h"
 #include "model/tokenizer.h"
 #include "plugin/spec.h"
 #include "quant/quant.h"
@@ -118,7 +119,8 @@ static json_t *tensor_json(const char *name, const struct tsr_matrix *w, const s
 /* Embedding, the linears of the first layer, head. */
 static bool add_shapes(const struct tsr_model *m, json_t *to)
 {
-    bool ok = json_array_append_new(to, tensor_json("embedding", &m->embed, NULL)) == 0;
+    bool ok = json_array_append_new(to, tensor_json("embedding", &m->embed,
+                                                    m->packed ? m->packed->embed : NULL)) == 0;
     for (int i = 0; ok && i < TSR_LINEARS && m->hp.layers > 0; i++) {
         const struct tsr_linear *l = &m->layers[0].lin[i];
         if (l->w.rows)
@@ -151,12 +153,33 @@ static tsr_status tokenizer_json(const char *path, json_t **out, struct tsr_err 
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, path);
 }
 
-tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err)
+/* How a prepacked file lays its weights out, and what it was made of. */
+static bool add_prepacked(const struct tsr_prepacked *p, bool verified, json_t *to)
+{
+    json_t *j = json_pack("{s:s, s:I, s:s*, s:s, s:I}", "layout", p->layout, "revision",
+                          (json_int_t)p->revision, "target", p->target, "source", p->source,
+                          "file_bytes", (json_int_t)p->bytes);
+    if (j && verified && json_object_set_new(j, "verified", json_true()) != 0) {
+        json_decref(j);
+        return false;
+    }
+    return json_object_set_new(to, "prepacked", j) == 0;
+}
+
+tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct tsr_err *err)
 {
     struct tsr_model *m = NULL;
     json_t           *tokenizer = NULL;
     TSR_TRY(tsr_model_load(&m, path, true, err));
-    tsr_status st = tokenizer_json(path, &tokenizer, err);
+    tsr_status st = TSR_OK;
+    if (verify)
+        st = m->prepacked ? tsr_prepacked_verify(m->prepacked, NULL, err)
+                          : tsr_fail(err, TSR_E_INPUT,
+                                     "%s: --verify reads prepacked files, which have a hash of "
+                                     "every part; other models are checked when they are loaded",
+                                     path);
+    if (st == TSR_OK)
+        st = tokenizer_json(path, &tokenizer, err);
     if (st != TSR_OK) {
         tsr_model_destroy(m);
         return st;
@@ -174,6 +197,8 @@ tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
     if (ok && m->packed)
         ok = json_object_set_new(j, "packed", json_string(m->packed_as)) == 0;
+    if (ok && m->prepacked)
+        ok = add_prepacked(m->prepacked, verify, j);
     json_decref(shapes);
     tsr_model_destroy(m);
     *out = j;

@@ -24,8 +24,9 @@ tsr_status tsr_inspect_devices(struct tsr_registry *r, json_t **out, struct tsr_
 /* As in tsr_inspect_plugins(), with needs_abi, libraries, what cli/inspect_facts.h says, and
  * options: [{name, type, help, text, ...}]. */
 tsr_status tsr_inspect_component(const struct tsr_found *f, json_t **out, struct tsr_err *err);
-/* A Hugging Face folder, without reading a weight. */
-tsr_status tsr_inspect_model(const char *path, json_t **out, struct tsr_err *err);
+/* A model, without reading a weight.  verify: of a prepacked file every byte is read and compared with
+ * its hashes. */
+tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct tsr_err *err);
 
 /* All of it as text on stdout: {plugins, refused, formats, models, devices, components, model},
  * each if it is there. */

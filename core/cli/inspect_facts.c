@@ -68,6 +68,7 @@ static const struct tsr_flag_name support_names[] = {
     { TSR_SOLVER_LINKS, "links" },         { TSR_SOLVER_USE_ALL, "use_all" },
     { TSR_SOLVER_FORBIDDEN, "forbidden" }, { TSR_SOLVER_WORKSPACE, "workspace" },
     { TSR_SOLVER_ENDS, "ends" },           { TSR_SOLVER_FIXED_ORDER, "fixed_order" },
+    { TSR_SOLVER_ISOLATED, "isolated" },
 };
 
 #define FLAGS(flags, names) tsr_inspect_flags(flags, names, sizeof(names) / sizeof((names)[0]))

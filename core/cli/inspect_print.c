@@ -230,6 +230,13 @@ static void print_model(const json_t *m)
         (void)printf("  tokenizer of %lld ids\n", int_of(tok, "size"));
     if (*text_of(m, "packed"))
         (void)printf("  packed, %s\n", text_of(m, "packed"));
+    const json_t *p = json_object_get(m, "prepacked");
+    if (p)
+        (void)printf("  prepacked as %s revision %lld%s%s, from %s%s\n", text_of(p, "layout"),
+                     (long long)json_integer_value(json_object_get(p, "revision")),
+                     *text_of(p, "target") ? " for " : "", text_of(p, "target"),
+                     text_of(p, "source"),
+                     json_is_true(json_object_get(p, "verified")) ? "; every byte as written" : "");
     (void)printf("  %s\ntensors (the first layer's):\n", text_of(m, "hash"));
     json_array_foreach (json_object_get(m, "tensors"), i, t) {
         const json_t *shape = json_object_get(t, "shape");

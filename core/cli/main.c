@@ -1,20 +1,75 @@
 /* The executable: signals and file descriptors; the rest is cli.c. */
 #include "cli/cli.h"
 
+#include "base/map.h"
+#include "comm/probe.h"
+
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stops;
+static bool                  launched; /* by mpirun, which signals twice and kills by itself */
 
 /* The first Ctrl-C asks for a clean end, the second one does not ask. */
 static void on_stop(int sig)
 {
     (void)sig;
-    if (stops++)
+    if (stops++ && !launched)
         _exit(130);
     tsr_cancel();
+}
+
+/* Text into a line that is written at once: nothing here may allocate or lock. */
+struct line {
+    char   text[4096];
+    size_t n;
+};
+
+static void say(struct line *l, const char *s)
+{
+    while (*s && l->n < sizeof l->text)
+        l->text[l->n++] = *s++;
+}
+
+static void say_number(struct line *l, uint64_t v)
+{
+    char   digits[24];
+    size_t n = sizeof digits;
+    digits[--n] = '\0';
+    do
+        digits[--n] = (char)('0' + v % 10);
+    while ((v /= 10) > 0);
+    say(l, digits + n);
+}
+
+/* A mapped file that is gone from under the program is named; any other fault is a bug of ours and
+ * goes its usual way. */
+static void on_bus(int sig, siginfo_t *info, void *context)
+{
+    static atomic_flag   said = ATOMIC_FLAG_INIT;
+    struct tsr_map_place place;
+    struct line          l = { .n = 0 };
+    (void)context;
+    if (info->si_code <= 0 || !tsr_map_find(info->si_addr, &place)) {
+        (void)signal(sig, SIG_DFL);
+        (void)raise(sig); /* on return */
+        return;
+    }
+    while (atomic_flag_test_and_set(&said)) /* another thread is saying it, and ends the process */
+        (void)pause();
+    say(&l, "tessera: error: ");
+    say(&l, place.path);
+    say(&l, ": byte ");
+    say_number(&l, place.byte);
+    say(&l, place.shorter
+                ? " is gone: the file was cut while it was in use; convert the model again, "
+                  "and write a new file instead of changing one\n"
+                : " cannot be read: its disk or network failed while it was in use\n");
+    (void)!write(STDERR_FILENO, l.text, l.n);
+    _exit(place.shorter ? 2 : 1);
 }
 
 /* A program started without stdin, stdout or stderr must not find its first data file there. */
@@ -30,8 +85,10 @@ static void keep_standard_fds(void)
 
 int main(int argc, char **argv)
 {
-    struct sigaction stop, ignore;
+    struct sigaction stop, ignore, bus;
+    uint32_t         rank, ranks;
     keep_standard_fds();
+    launched = tsr_comm_launched(&rank, &ranks);
     memset(&stop, 0, sizeof stop);
     memset(&ignore, 0, sizeof ignore);
     stop.sa_handler = on_stop;
@@ -39,6 +96,12 @@ int main(int argc, char **argv)
     ignore.sa_handler = SIG_IGN;
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGTERM, &stop, NULL);
+    (void)sigaction(SIGUSR1, &stop, NULL); /* of a batch system, before the time is over */
     (void)sigaction(SIGPIPE, &ignore, NULL);
+    (void)sigaction(SIGXFSZ, &ignore, NULL); /* the write that goes too far says so */
+    memset(&bus, 0, sizeof bus);
+    bus.sa_sigaction = on_bus;
+    bus.sa_flags = SA_SIGINFO;
+    (void)sigaction(SIGBUS, &bus, NULL);
     return tsr_cli_main(argc, argv);
 }

@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -31,10 +32,11 @@ tsr_status tsr_cli_print_json(json_t *j, struct tsr_err *err)
     if (!j)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: the JSON result");
     /* whole or not at all; 17 digits: every double reads back as itself */
-    char *text = json_dumps(j, JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+    char      *text = NULL;
+    uint64_t   len = 0;
+    tsr_status st = tsr_json_text(j, JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY, &text, &len, err);
     json_decref(j);
-    if (!text)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: the text of the JSON result");
+    TSR_TRY(st);
     (void)puts(text);
     free(text);
     return tsr_cli_flush(err);

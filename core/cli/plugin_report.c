@@ -31,22 +31,6 @@ struct work {
 
 /* ---- the job ---------------------------------------------------------------------- */
 
-static tsr_status put_file(const char *folder, const char *name, const char *data, uint64_t bytes,
-                           struct tsr_err *err)
-{
-    struct tsr_writer w;
-    char             *path = tsr_path_join(folder, name);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), name);
-    tsr_status st = tsr_writer_open(&w, path, err);
-    if (st == TSR_OK) {
-        tsr_writer_put(&w, data, bytes);
-        st = tsr_writer_commit(&w, err);
-    }
-    free(path);
-    return st;
-}
-
 /* The first lines of the text that the model has not seen. */
 static tsr_status put_text(const struct work *k, struct tsr_err *err)
 {
@@ -59,7 +43,7 @@ static tsr_status put_text(const struct work *k, struct tsr_err *err)
         n = n < TEXT_BYTES ? n : TEXT_BYTES;
         while (n > 0 && data[n - 1] != '\n')
             n--;
-        st = put_file(k->folder, "text.txt", data, n, err);
+        st = tsr_file_store_in(k->folder, "text.txt", data, n, err);
     }
     free(data);
     free(path);
@@ -79,7 +63,7 @@ static tsr_status put_job(const struct work *k, struct tsr_err *err)
         "plugin", "quantize", "use", use, "measure", "perplexity", "text", "text.txt", "protocol",
         "llamacpp-512", "kl", 1, "speed", "prompt", 128, "generate", 32, "repeats", 3);
     char      *text = j && calibration ? json_dumps(j, 0) : NULL;
-    tsr_status st = text ? put_file(k->folder, "job.yaml", text, strlen(text), err)
+    tsr_status st = text ? tsr_file_store_in(k->folder, "job.yaml", text, strlen(text), err)
                          : tsr_fail(err, TSR_E_NOMEM, "out of memory: a job");
     free(text);
     free(calibration);

@@ -144,7 +144,7 @@ static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it,
     if (st == TSR_OK)
         st = tsr_quantize_matrix(rt->registry, &q, &m, &s, &p, err);
     if (st == TSR_OK)
-        st = tsr_packed_dequantize(p, &q, 0, it->rows, out, err);
+        st = tsr_packed_dequantize(p, 0, it->rows, out, err);
     if (st == TSR_OK) {
         it->bits = 8.0 * (double)tsr_packed_bytes(p) / ((double)it->rows * (double)it->cols);
         (void)snprintf(it->format, sizeof it->format, "%s", p->format_id);

@@ -6,7 +6,9 @@
 #include "eval/choices.h"
 #include "eval/kld.h"
 #include "eval/paired.h"
+#include "pipeline/codecs.h"
 #include "pipeline/compare.h"
+#include "pipeline/compensating.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +18,10 @@
 
 struct eval_options {
     struct tsr_eval_keys eval;
-    const char          *against, *backend, *choices, *save_kld;
-    int64_t              act, kv, chunk, numerics;
+    const char          *against, *backend, *choices, *save_kld, *codec, *codec_state;
+    int64_t              act, kv, chunk, numerics, simulate_tp, algorithm, gpu_layers;
+
+    struct tsr_compensate_keys compensation;
 };
 
 static const struct tsr_choice kvs[] = {
@@ -42,7 +46,22 @@ static const struct tsr_option options[] = {
                    "Most tokens in one pass; 0 takes the engine's choice."),
     TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
                     "Whether instructions that only some machines have may run."),
-    TSR_OPTION_STRING(S, backend, "cpu", "Backend that runs the models."),
+    TSR_OPTION_STRING(S, backend, "cpu",
+                      "Backend that runs the models; auto: cuda if it has a device."),
+    TSR_OPTION_INT(
+        S, gpu_layers, -1, -1, 1 << 20, "layers",
+        "How many layers the backend runs, from the first; the others and the head run on "
+        "the CPU; -1: all."),
+    TSR_COMPENSATE_OPTIONS(S, compensation, TSR_POSITIONS_ALL),
+    TSR_OPTION_INT(S, simulate_tp, 0, 0, TSR_SPLIT_MAX, "ranks",
+                   "Split every row-parallel linear as so many ranks would; 0: none."),
+    TSR_OPTION_STRING(S, codec, "",
+                      "What partial sums of simulated ranks travel as, with options: "
+                      "mx:block=16; default plain F32."),
+    TSR_OPTION_ENUM(S, algorithm, TSR_COMM_ALL_GATHER, tsr_algorithm_choices,
+                    "How simulated ranks add their partial sums."),
+    TSR_OPTION_STRING(S, codec_state, "",
+                      "Calibration of the codec, as a job's `calibrate: {codecs: ...}` wrote it."),
 };
 #undef S
 
@@ -55,8 +74,11 @@ struct call {
     struct tsr_tokenizer      *tokenizer, *reference_tokenizer;
     struct tsr_windows        *windows;
     struct tsr_engine         *engine, *reference_engine;
+    struct tsr_compensating    compensating; /* of the model, not of the reference */
     struct tsr_kld            *base;
     struct tsr_choices        *choices;
+    struct tsr_codec_file     *codec_file;
+    struct tsr_tp             *tp; /* simulated ranks of the model, not of the reference */
     struct tsr_choice_marks    marks, reference_marks;
     struct tsr_eval_result     result;
     struct tsr_paired          paired; /* with a reference */
@@ -140,7 +162,8 @@ static struct tsr_engine_options engine_options(const struct call *c, uint64_t c
                                         .kv_dtype = (uint32_t)c->o->kv,
                                         .slots = 1,
                                         .context = context,
-                                        .chunk = (uint64_t)c->o->chunk };
+                                        .chunk = (uint64_t)c->o->chunk,
+                                        .on_backend = (uint64_t)(c->o->gpu_layers + 1) };
 }
 
 /* The model beside the reference, whichever that is, and into a base file if one is wanted. */
@@ -174,6 +197,48 @@ static tsr_status run_arms(struct call *c, struct tsr_err *err)
     return st;
 }
 
+/* The simulated ranks that were asked for, once the model is there. */
+static tsr_status simulate(struct call *c, struct tsr_err *err)
+{
+    const struct eval_options *o = c->o;
+    struct tsr_tp_options      to = { .ranks = (uint32_t)o->simulate_tp,
+                                      .codec = o->codec,
+                                      .algorithm = (enum tsr_comm_algorithm)o->algorithm };
+    if (o->simulate_tp == 0 && (*o->codec || *o->codec_state))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "--codec is for simulated ranks: give --simulate-tp 2 to %u",
+                        TSR_SPLIT_MAX);
+    if (o->simulate_tp == 0)
+        return TSR_OK;
+    if (*o->codec_state) {
+        struct tsr_codec_key key = {
+            .ranks = to.ranks, .algorithm = to.algorithm, .codec = o->codec, .act = (uint32_t)o->act
+        };
+        TSR_TRY(tsr_codec_key_model(&key, c->model, NULL, err));
+        TSR_TRY(tsr_codec_file_load(&c->codec_file, o->codec_state, &key, err));
+        to.states = c->codec_file->states;
+        to.n_states = c->codec_file->n;
+    }
+    TSR_TRY(tsr_tp_open(&c->tp, c->registry, &to, err));
+    if (tsr_tp_needs(c->tp))
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "codec '%s' has to be calibrated: give --codec-state FILE, which a job with "
+            "`calibrate: {codecs: ...}` writes",
+            o->codec);
+    return TSR_OK;
+}
+
+/* The model's own engine, with what is compensated and the ranks that it stands for. */
+static tsr_status model_engine(struct call *c, struct tsr_engine_options eo, struct tsr_err *err)
+{
+    TSR_TRY(simulate(c, err));
+    eo.split = c->tp ? tsr_tp_split(c->tp) : NULL;
+    TSR_TRY(tsr_compensating_open(&c->compensating, &c->o->compensation, NULL, NULL, c->model, 0,
+                                  &eo.compensate, err));
+    return tsr_engine_create(&c->engine, c->registry, c->model, NULL, &eo, err);
+}
+
 static tsr_status evaluate(struct call *c, struct tsr_err *err)
 {
     const struct eval_options *o = c->o;
@@ -191,7 +256,7 @@ static tsr_status evaluate(struct call *c, struct tsr_err *err)
     struct tsr_engine_options eo = engine_options(c, c->windows->window);
     if (*o->against && !c->base)
         TSR_TRY(load_reference(c, err));
-    TSR_TRY(tsr_engine_create(&c->engine, c->registry, c->model, NULL, &eo, err));
+    TSR_TRY(model_engine(c, eo, err));
     if (c->reference)
         TSR_TRY(tsr_engine_create(&c->reference_engine, c->registry, c->reference, NULL, &eo, err));
     return run_arms(c, err);
@@ -205,7 +270,10 @@ static tsr_status answer(struct call *c, struct tsr_engine **e, const struct tsr
     uint64_t context;
     TSR_TRY(tsr_choices_context(c->choices, c->tokenizer, m->hp.max_positions, &context, err));
     struct tsr_engine_options eo = engine_options(c, context);
-    TSR_TRY(tsr_engine_create(e, c->registry, m, NULL, &eo, err));
+    if (e == &c->engine)
+        TSR_TRY(model_engine(c, eo, err));
+    else
+        TSR_TRY(tsr_engine_create(e, c->registry, m, NULL, &eo, err));
     return tsr_choices_score(*e, c->tokenizer, c->choices, marks, err);
 }
 
@@ -264,7 +332,10 @@ static tsr_status print_json(const struct call *c, struct tsr_err *err)
               tsr_json_put_text(j, "model", c->path) &&
               tsr_json_put_text(j, "model_hash", c->model->hash) &&
               tsr_json_put_act(j, (uint32_t)c->o->act, ran) &&
+              tsr_compensating_put(j, &c->o->compensation, &c->compensating, c->engine) &&
               tsr_json_put_text(j, "device", tsr_engine_device(c->engine));
+    if (ok && c->tp)
+        ok = tsr_json_put(j, "simulated", tsr_tp_json(c->tp, c->model));
     if (ok && c->reference)
         ok = tsr_json_put_text(j, "against", c->o->against) &&
              tsr_json_put_text(j, "against_hash", c->reference->hash);
@@ -289,6 +360,10 @@ static tsr_status print_text(const struct call *c, struct tsr_err *err)
                  r->perplexity, w->protocol_name, c->base ? c->o->against : c->o->eval.text,
                  (unsigned long long)r->tokens, words ? "words" : "tokens",
                  (unsigned long long)w->n, (unsigned long long)w->window, w->bos);
+    if (c->tp)
+        (void)printf("%u ranks, simulated: %s sums by codec %s, %.4g bits a number\n",
+                     tsr_tp_ranks(c->tp), tsr_tp_algorithm(c->tp), tsr_tp_codec(c->tp),
+                     tsr_tp_bits(c->tp, w->window, c->model->hp.hidden));
     if (words)
         (void)printf("byte perplexity %.6g, bits per byte %.6g\n", r->byte_perplexity,
                      r->bits_per_byte);
@@ -318,6 +393,9 @@ static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_
     tsr_kld_close(c.base);
     tsr_engine_destroy(c.reference_engine);
     tsr_engine_destroy(c.engine);
+    tsr_compensating_close(&c.compensating);
+    tsr_tp_close(c.tp);
+    tsr_codec_file_free(c.codec_file);
     tsr_windows_destroy(c.windows);
     tsr_tokenizer_destroy(c.reference_tokenizer);
     tsr_tokenizer_destroy(c.tokenizer);
@@ -347,7 +425,10 @@ const struct tsr_verb tsr_verb_eval = {
         "--choices FILE asks multiple-choice questions instead, {\"context\", \"choices\", "
         "\"answer\"} a line: the likeliest choice behind the context is the model's; with "
         "--against "
-        "both are asked and compared by McNemar's exact test.",
+        "both are asked and compared by McNemar's exact test.\n"
+        "--simulate-tp N splits o and down of every layer into the columns of N ranks inside this "
+        "process and adds what they give through --codec, as the ranks would: the same bytes where "
+        "N ranks can share the model. The reference is not split.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .options_size = sizeof(struct eval_options),

@@ -6,19 +6,23 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "model/tokenizer.h"
+#include "model/chat.h"
+#include "pipeline/compensating.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct generate_options {
-    const char *tokens, *prompt;
+    const char *tokens, *prompt, *system;
     const char *backend;
+    int64_t     gpu_layers;
     int64_t     max_tokens;
-    int32_t     greedy, ignore_eos;
+    int32_t     greedy, ignore_eos, chat;
     double      temperature, top_p, repetition_penalty;
     int64_t     top_k, seed;
     int64_t     act, kv, chunk, numerics;
+
+    struct tsr_compensate_keys compensation;
 };
 
 static const struct tsr_choice acts[] = {
@@ -36,6 +40,9 @@ static const struct tsr_choice kvs[] = {
 static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, tokens, "", "token ids of the prompt, separated by commas"),
     TSR_OPTION_STRING(S, prompt, "", "text of the prompt"),
+    TSR_OPTION_BOOL(S, chat, 0,
+                    "the prompt is a user's message; it is put into the model's chat template"),
+    TSR_OPTION_STRING(S, system, "", "with --chat: a system message in front of it"),
     TSR_OPTION_INT(S, max_tokens, 64, 0, INT64_C(1) << 31, "tokens", "most new tokens"),
     TSR_OPTION_BOOL(S, greedy, 0, "take the best token each time; the same as --temperature 0"),
     TSR_OPTION_BOOL(S, ignore_eos, 0, "go on behind an end-of-sequence token"),
@@ -55,7 +62,13 @@ static const struct tsr_option options[] = {
                    "most tokens in one pass; 0 takes the engine's choice"),
     TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
                     "whether instructions that only some machines have may run"),
-    TSR_OPTION_STRING(S, backend, "cpu", "backend that runs the model"),
+    TSR_OPTION_STRING(S, backend, "cpu",
+                      "backend that runs the model; auto: cuda if it has a device"),
+    TSR_OPTION_INT(
+        S, gpu_layers, -1, -1, 1 << 20, "layers",
+        "how many layers the backend runs, from the first; the others and the head run on "
+        "the CPU; -1: all"),
+    TSR_COMPENSATE_OPTIONS(S, compensation, TSR_POSITIONS_DECODE),
 };
 #undef S
 
@@ -65,6 +78,7 @@ struct generation {
     bool                           json;
     struct tsr_model              *model;
     struct tsr_tokenizer          *tokenizer; /* NULL: the folder has none */
+    struct tsr_chat               *chat;      /* with --chat */
     struct tsr_ids                 prompt;
     uint32_t                      *tokens;
     uint64_t                       n_tokens;
@@ -86,9 +100,21 @@ static tsr_status load_tokenizer(struct generation *g, const char *model, struct
         st = tsr_fail_nomem(err, strlen(folder), "a path");
     else if (tsr_path_exists(file) || *g->o->prompt)
         st = tsr_tokenizer_load(&g->tokenizer, folder, err);
+    if (st == TSR_OK && g->o->chat)
+        st = tsr_chat_load(&g->chat, folder, g->tokenizer, err);
     free(file);
     free(folder);
     return st;
+}
+
+/* Special strings in what is typed are plain text, as in a batch. */
+static tsr_status read_chat(struct generation *g, struct tsr_err *err)
+{
+    const struct generate_options *o = g->o;
+    struct tsr_chat_message        m[2] = { { "system", o->system, strlen(o->system) },
+                                            { "user", o->prompt, strlen(o->prompt) } };
+    uint64_t                       first = *o->system ? 0 : 1;
+    return tsr_chat_render(g->chat, m + first, 2 - first, false, &g->prompt, err);
 }
 
 static tsr_status read_prompt(struct generation *g, struct tsr_err *err)
@@ -96,7 +122,9 @@ static tsr_status read_prompt(struct generation *g, struct tsr_err *err)
     const struct generate_options *o = g->o;
     if (!*o->prompt && !*o->tokens)
         return tsr_fail(err, TSR_E_INPUT, "there is no prompt; give --tokens or --prompt");
-    if (*o->prompt)
+    if (o->chat)
+        TSR_TRY(read_chat(g, err));
+    else if (*o->prompt)
         TSR_TRY(tsr_tokenize(g->tokenizer, o->prompt, strlen(o->prompt), TSR_TOKENIZE_SPECIAL,
                              &g->prompt, err));
     else
@@ -205,13 +233,20 @@ static tsr_status generate(struct generation *g, struct tsr_registry *r, struct 
                                            .kv_dtype = (uint32_t)o->kv,
                                            .slots = 1,
                                            .context = g->prompt.n + (max ? max - 1 : 0),
-                                           .chunk = (uint64_t)o->chunk };
+                                           .chunk = (uint64_t)o->chunk,
+                                           .on_backend = (uint64_t)(o->gpu_layers + 1) };
     g->tokens = tsr_new(max, sizeof *g->tokens);
     if (!g->tokens)
         return tsr_fail_nomem(err, max * sizeof *g->tokens, "new tokens");
-    TSR_TRY(tsr_engine_create(&e, r, g->model, NULL, &opt, err));
-    tsr_status st = run_request(g, e, err);
+    struct tsr_compensating c = { 0 };
+    tsr_status              st = tsr_compensating_open(&c, &o->compensation, NULL, NULL, g->model,
+                                                       (uint64_t)o->seed, &opt.compensate, err);
+    if (st == TSR_OK)
+        st = tsr_engine_create(&e, r, g->model, NULL, &opt, err);
+    if (st == TSR_OK)
+        st = run_request(g, e, err);
     tsr_engine_destroy(e);
+    tsr_compensating_close(&c);
     return st;
 }
 
@@ -223,6 +258,10 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     (void)n_args;
     if (*g.o->tokens && *g.o->prompt)
         return tsr_fail(err, TSR_E_INPUT, "give --tokens or --prompt, not both");
+    if (g.o->chat && !*g.o->prompt)
+        return tsr_fail(err, TSR_E_INPUT, "--chat wants the message as --prompt");
+    if (*g.o->system && !g.o->chat)
+        return tsr_fail(err, TSR_E_INPUT, "--system wants --chat");
     tsr_status st = load_tokenizer(&g, args[0], err);
     if (st == TSR_OK)
         st = read_prompt(&g, err);
@@ -238,6 +277,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     tsr_text_free(&g.piece);
     tsr_ids_free(&g.prompt);
     free(g.tokens);
+    tsr_chat_destroy(g.chat);
     tsr_tokenizer_destroy(g.tokenizer);
     tsr_model_destroy(g.model);
     return st;

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "model/gguf.h"
 #include "model/model.h"
+#include "model/prepacked.h"
 #include "plugin/semver.h"
 
 #include <errno.h>
@@ -117,7 +118,7 @@ static tsr_status names_plugin(struct tsr_cli *c, const char *x, bool *yes, stru
     TSR_TRY(tsr_registry_scan(r, err));
     for (uint64_t i = 0; !*yes && tsr_registry_component(r, i, &f); i++)
         *yes = answers(&f, x, NULL);
-    return TSR_OK;
+    return *yes ? TSR_OK : tsr_registry_ask(r, x, yes, err);
 }
 
 /* What x means: all but a model have the registry at hand. */
@@ -140,7 +141,8 @@ static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t
     bool   name = false;
     *t = (struct target){ 0 };
     TSR_TRY(names_plugin(c, x, &name, err));
-    t->model = !name && (x[0] == '@' || tsr_path_is_dir(x) || tsr_gguf_is(x));
+    t->model =
+        !name && (x[0] == '@' || tsr_path_is_dir(x) || tsr_gguf_is(x) || tsr_prepacked_is(x));
     if (t->model)
         return TSR_OK;
     bool file = !name && (tsr_path_exists(x) || (n > 3 && strcmp(x + n - 3, ".so") == 0));
@@ -214,15 +216,17 @@ static tsr_status components(const struct target *t, const char *x, const json_t
     return put(to, "components", st, all, err);
 }
 
-static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, json_t *to,
-                      struct tsr_err *err)
+static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bool verify,
+                      json_t *to, struct tsr_err *err)
 {
     struct target t;
     json_t       *m = NULL;
     tsr_status    st = open_target(c, x, &t, err);
     if (st == TSR_OK && t.model) {
-        st = tsr_inspect_model(x, &m, err);
+        st = tsr_inspect_model(x, verify, &m, err);
         st = put(to, "model", st, m, err);
+    } else if (st == TSR_OK && verify) {
+        st = tsr_fail(err, TSR_E_INPUT, "%s: is a plugin; --verify reads a prepacked file", x);
     } else if (st == TSR_OK) {
         st = components(&t, x, probes, to, err);
     }
@@ -230,12 +234,14 @@ static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, js
     return st;
 }
 
-static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, json_t *to,
+static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, bool verify, json_t *to,
                           struct tsr_err *err)
 {
     unsigned what = x ? word_of(x) : EVERYTHING;
     if (what && ask)
         return tsr_fail(err, TSR_E_INPUT, "--probe asks one plugin; name it");
+    if (what && verify)
+        return tsr_fail(err, TSR_E_INPUT, "--verify reads one prepacked file; name it");
     if (what)
         return list(c, what, to, err);
     json_t    *probes = ask ? json_array() : NULL;
@@ -243,7 +249,7 @@ static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, json_t *to
     if (st == TSR_OK && ask)
         st = probe(c, x, probes, err);
     if (st == TSR_OK)
-        st = one(c, x, probes, to, err);
+        st = one(c, x, probes, verify, to, err);
     if (st == TSR_OK && ask && json_object_get(to, "model"))
         st = tsr_fail(err, TSR_E_INPUT, "%s: is a model; --probe asks a plugin", x);
     json_decref(probes);
@@ -280,7 +286,7 @@ static tsr_status answer(struct tsr_cli *c, const char *x, const char *version, 
 {
     struct tsr_errbuf why = TSR_ERRBUF(why);
     bool              yes = true;
-    tsr_status        st = collect(c, x, false, j, &why.err);
+    tsr_status        st = collect(c, x, false, false, j, &why.err);
     if (st != TSR_OK && st != TSR_E_INPUT)
         return tsr_fail(err, st, "%s", why.text);
     if (st == TSR_E_INPUT)
@@ -301,7 +307,7 @@ static tsr_status answer(struct tsr_cli *c, const char *x, const char *version, 
 /* ---- the verb ------------------------------------------------------------------- */
 
 struct inspect_options {
-    int32_t     exists, probe;
+    int32_t     exists, probe, verify;
     const char *atleast_version;
 };
 
@@ -310,6 +316,8 @@ static const struct tsr_option options[] = {
         struct inspect_options, probe, 0,
         "make an instance of the plugin with default options in a child process and ask "
         "it what it needs"),
+    TSR_OPTION_BOOL(struct inspect_options, verify, 0,
+                    "read a prepacked file whole and compare every part with its hash"),
     TSR_OPTION_BOOL(struct inspect_options, exists, 0,
                     "print nothing; exit code 0 if there is such a thing, 1 if not"),
     TSR_OPTION_STRING(struct inspect_options, atleast_version, "",
@@ -333,8 +341,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     json_t *j = json_pack("{s:s}", "format", "tessera.inspect/1");
     if (!j)
         return tsr_fail_nomem(err, 0, "the answer");
-    tsr_status st =
-        ask ? answer(c, x, o->atleast_version, j, err) : collect(c, x, o->probe != 0, j, err);
+    tsr_status st = ask ? answer(c, x, o->atleast_version, j, err)
+                        : collect(c, x, o->probe != 0, o->verify != 0, j, err);
     if (st == TSR_OK && !ask && c->json)
         return tsr_cli_print_json(j, err);
     if (st == TSR_OK && !ask)
@@ -354,7 +362,8 @@ const struct tsr_verb tsr_verb_inspect = {
         "Without an argument lists everything, with the files that were refused and why. A plugin "
         "is\nnamed by its name, by kind:name (quantizer:rtn), by id/name, or by its file; a model "
         "by its folder\n(write ./rtn for a folder with the name of a plugin).\n\n"
-        "No weight is read and no function of a plugin is called, except that a device is asked "
+        "No weight is read (but for --verify) and no function of a plugin is called, except that a "
+        "device is asked "
         "what it is.\nWhich statistics a quantizer needs depends on shape and options, so only its "
         "code knows: --probe\nruns it, on its own, and tells also how it ended if it did not "
         "answer.",

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "model/safetensors.h"
+#include "pipeline/compensating.h"
 
 #include <stdlib.h>
 
@@ -12,8 +13,11 @@ struct logits_options {
     const char *tokens;
     const char *output;
     const char *backend;
+    int64_t     gpu_layers;
     int32_t     step;
     int64_t     act, kv, chunk;
+
+    struct tsr_compensate_keys compensation;
 };
 
 static const struct tsr_choice acts[] = {
@@ -44,7 +48,13 @@ static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(S, kv, TSR_F32, kvs, "type of the KV cache"),
     TSR_OPTION_INT(S, chunk, 0, 0, 1 << 20, "tokens",
                    "most tokens in one pass; 0 takes the engine's choice"),
-    TSR_OPTION_STRING(S, backend, "cpu", "backend that runs the model"),
+    TSR_OPTION_STRING(S, backend, "cpu",
+                      "backend that runs the model; auto: cuda if it has a device"),
+    TSR_OPTION_INT(
+        S, gpu_layers, -1, -1, 1 << 20, "layers",
+        "how many layers the backend runs, from the first; the others and the head run on "
+        "the CPU; -1: all"),
+    TSR_COMPENSATE_OPTIONS(S, compensation, TSR_POSITIONS_ALL),
 };
 #undef S
 
@@ -109,10 +119,17 @@ static tsr_status with_model(struct tsr_registry *r, const struct tsr_model *m,
                                       .kv_dtype = (uint32_t)o->kv,
                                       .slots = 1,
                                       .context = n,
-                                      .chunk = (uint64_t)o->chunk };
-    TSR_TRY(tsr_engine_create(&e, r, m, NULL, &opt, err));
-    tsr_status st = with_engine(e, o, ids, n, err);
+                                      .chunk = (uint64_t)o->chunk,
+                                      .on_backend = (uint64_t)(o->gpu_layers + 1) };
+    struct tsr_compensating   c = { 0 };
+    tsr_status                st =
+        tsr_compensating_open(&c, &o->compensation, NULL, NULL, m, 0, &opt.compensate, err);
+    if (st == TSR_OK)
+        st = tsr_engine_create(&e, r, m, NULL, &opt, err);
+    if (st == TSR_OK)
+        st = with_engine(e, o, ids, n, err);
     tsr_engine_destroy(e);
+    tsr_compensating_close(&c);
     return st;
 }
 

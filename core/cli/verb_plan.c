@@ -1,138 +1,177 @@
-/* tessera plan: solves a planning problem given as tables. */
-#include "cli/cli.h"
+/* tessera plan: sorts its options and takes the form that they make. */
+#include "cli/plan_verb.h"
 
-#include "base/clock.h"
-#include "plan/instance.h"
-#include "plan/objective.h"
-#include "plugin/spec.h"
+#include "base/mem.h"
+#include "pipeline/planning_options.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-struct plan_options {
-    const char *instance, *solver;
-    double      gap, time_limit;
-    int64_t     seed;
+extern const struct tsr_step tsr_step_plan;
+
+static const struct tsr_choice exports[] = {
+    { "none", "the table", TSR_PLAN_EXPORT_NONE },
+    { "vllm", "VLLM_PP_LAYER_PARTITION and bits of each layer", TSR_PLAN_EXPORT_VLLM },
+    { "llamacpp", "--tensor-split and --tensor-type of llama.cpp", TSR_PLAN_EXPORT_LLAMACPP },
 };
 
-#define S struct plan_options
-static const struct tsr_option options[] = {
-    { .name = "instance",
-      .help = "problem file, tessera.instance/1",
-      .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED,
-      .offset = TSR_FIELD(S, instance, const char *) },
-    TSR_OPTION_STRING(S, solver, "uniform", "solver, with its options as NAME:key=value,..."),
-    TSR_OPTION_REAL(S, gap, 1e-4, 0.0, 1.0, NULL, "relative gap at which a plan counts as optimal"),
-    TSR_OPTION_REAL(S, time_limit, 0.0, 0.0, 1e6, "s",
-                    "stop with the best plan so far; 0: no limit"),
-    TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL, "seed of solvers that draw"),
+#define S struct tsr_plan_call
+// clang-format off
+#define OWN_OPTIONS \
+    TSR_OPTION_STRING(S, instance, "", "A raw problem instead of a job, tessera.instance/1."), \
+    TSR_OPTION_STRING(S, output, "", "The plan file; by default plan.yaml in the job's folder."), \
+    TSR_OPTION_STRING(S, cluster, "", "With a model instead of a job: the machines."), \
+    { .name = "workload", \
+      .help = "With a model: the work, {prompt: 512, generate: 100, batch: 32}.", \
+      .type = TSR_OPT_STRING, \
+      .offset = TSR_FIELD(S, workload, const char *), \
+      .def = { .s = "" } }, \
+    TSR_OPTION_STRING(S, check, "", "A plan file that is checked and priced instead of a search."), \
+    TSR_OPTION_BOOL(S, explain, 0, \
+                    "Also what binds, and what 4 GiB or a device more would buy, each solved again."), \
+    TSR_OPTION_BOOL(S, diff, 0, "Two plan files: what differs."), \
+    { .name = "export", \
+      .help = "The plan for another program, on standard output.", \
+      .type = TSR_OPT_ENUM, \
+      .offset = TSR_FIELD(S, export_to, int64_t), \
+      .choices = exports, \
+      .n_choices = 3 }, \
+    TSR_OPTION_BOOL(S, simulate, 0, "Also plays the plan, micro-batch by micro-batch."), \
+    TSR_OPTION_STRING(S, gantt, "", "The plan played, as a picture: FILE.svg.")
+// clang-format on
+static const struct tsr_option own[] = { OWN_OPTIONS };
+/* What the raw form reads of the options that both have. */
+static const struct tsr_option raw[] = {
+    TSR_OPTION_STRING(S, solver, "exact", "solver"),
+    TSR_OPTION_REAL(S, gap, 1e-4, 0.0, 1.0, NULL, "gap"),
+    TSR_OPTION_REAL(S, time_limit, 0.0, 0.0, 1e6, "s", "limit"),
+    TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL, "seed"),
 };
+static const struct tsr_option all_options[] = { OWN_OPTIONS, TSR_PLAN_OPTION_LIST };
 #undef S
+#define COUNT(t) (sizeof(t) / sizeof *(t))
 
-/* "16 x 12, 8 x 4": runs of equal bits of a stage. */
-static void print_bits(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,
-                       uint64_t stage)
+static const struct tsr_option *find(const struct tsr_option *t, size_t n, const char *pair)
 {
-    uint64_t end = s->stage_first[stage] + s->stage_count[stage];
-    for (uint64_t l = s->stage_first[stage], n; l < end; l += n) {
-        for (n = 1; l + n < end && s->layer_bits[l + n] == s->layer_bits[l]; n++) {
-        }
-        (void)printf("%s%s x %llu", l == s->stage_first[stage] ? "" : ", ",
-                     in->bit_names[s->layer_bits[l]], (unsigned long long)n);
-    }
+    size_t len = strcspn(pair, "=");
+    for (size_t i = 0; i < n; i++)
+        if (strlen(t[i].name) == len && strncmp(t[i].name, pair, len) == 0)
+            return &t[i];
+    return NULL;
 }
 
-static void print_plan(const struct tsr_instance *inst, const struct tsr_solver_solution *s,
-                       const char *solver, double time_s)
+/* Stores "key=value" with the words that the command line has for it. */
+static tsr_status store(const struct tsr_option *o, struct tsr_plan_call *call, const char *pair,
+                        struct tsr_err *err)
 {
-    const struct tsr_solver_instance *in = &inst->in;
-    const struct tsr_solver_option   *o = in->options[s->option];
-    (void)printf("%s plan by %s in %.3f s: %.6g ms",
-                 s->status == TSR_SOLVED_OPTIMAL ? "optimal" : "feasible", solver, time_s,
-                 s->objective);
-    if (s->bound > -1e300)
-        (void)printf(", no plan is below %.6g ms", s->bound);
-    (void)printf("\nmicro-batches: prefill %llu, decode %llu\n", (unsigned long long)o->prefill_mb,
-                 (unsigned long long)o->decode_mb);
-    for (uint64_t i = 0; i < s->stages; i++) {
-        (void)printf("stage %llu  %-16s layers %llu-%llu  bits ", (unsigned long long)i,
-                     in->kinds[s->stage_kind[i]]->name, (unsigned long long)s->stage_first[i],
-                     (unsigned long long)(s->stage_first[i] + s->stage_count[i] - 1));
-        print_bits(in, s, i);
-        (void)printf("\n");
-    }
+    struct tsr_option named = *o;
+    char              flag[80];
+    (void)snprintf(flag, sizeof flag, "--%s", o->name);
+    for (char *s = flag; *s; s++)
+        *s = *s == '_' ? '-' : *s;
+    named.name = flag;
+    return tsr_option_set(&named, call, pair + strcspn(pair, "=") + 1, err);
 }
 
-static tsr_status report(const struct tsr_cli *c, const struct tsr_instance *inst,
-                         const struct tsr_solver_solution *s, const struct tsr_spec *spec,
-                         double time_s, struct tsr_err *err)
+/* Nothing of the raw form is a plugin's, so what is left over is a mistake. */
+static tsr_status stray(const char *pair, struct tsr_err *err)
 {
-    const char *solver = spec->found.component->name;
-    bool        plan = s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE;
-    if (c->json)
-        TSR_TRY(tsr_cli_print_json(tsr_solution_json(inst, s, solver, time_s), err));
-    else if (plan)
-        print_plan(inst, s, solver, time_s);
-    if (s->status == TSR_SOLVED_INFEASIBLE)
-        return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s", s->reason);
-    if (!plan) /* neither is a failure of the input */
-        return tsr_fail(
-            err, TSR_E_NUMERIC,
-            "solver \"%s\" found no plan, and no proof that none exists; try another solver or "
-            "a longer --time-limit",
-            solver);
+    const char *names[COUNT(own) + COUNT(raw)];
+    char        key[64];
+    uint64_t    n = 0;
+    for (size_t i = 0; i < COUNT(own); i++)
+        names[n++] = own[i].name;
+    for (size_t i = 0; i < COUNT(raw); i++)
+        names[n++] = raw[i].name;
+    (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(pair, "="), pair);
+    const char *near = tsr_nearest(key, names, n);
+    for (char *s = key; *s; s++)
+        *s = *s == '_' ? '-' : *s;
+    if (near)
+        return tsr_fail(err, TSR_E_INPUT, "unknown option --%s; did you mean --%s?", key, near);
+    return tsr_fail(err, TSR_E_INPUT, "--%s has no meaning with --instance or --diff", key);
+}
+
+static tsr_status sort(struct tsr_plan_call *call, const struct tsr_strings *all,
+                       struct tsr_err *err)
+{
+    struct tsr_optset sets[] = { { own, COUNT(own), sizeof *own, call },
+                                 { raw, COUNT(raw), sizeof *raw, call } };
+    tsr_options_defaults(&sets[0]);
+    tsr_options_defaults(&sets[1]);
+    call->pairs = tsr_new(all->n, sizeof *call->pairs);
+    if (!call->pairs)
+        return tsr_fail_nomem(err, all->n * sizeof *call->pairs, "options");
+    for (uint64_t i = 0; i < all->n; i++) {
+        const struct tsr_option *o = find(own, COUNT(own), all->v[i]);
+        if (o)
+            TSR_TRY(store(o, call, all->v[i], err));
+        else
+            call->pairs[call->n_pairs++] = (struct tsr_step_pair){ &tsr_step_plan, all->v[i] };
+    }
     return TSR_OK;
 }
 
-static tsr_status solve(const struct tsr_cli *c, const struct plan_options *o,
-                        struct tsr_instance *inst, const struct tsr_spec *spec, struct tsr_err *err)
+static tsr_status raw_form(struct tsr_cli *c, struct tsr_plan_call *call, struct tsr_err *err)
 {
-    struct tsr_solver_solution *s = NULL;
-    inst->in.gap = o->gap;
-    inst->in.deadline_us = (uint64_t)(o->time_limit * 1e6);
-    inst->in.seed = (uint64_t)o->seed;
-    TSR_TRY(tsr_solution_create(&s, inst, err));
-    double     start = tsr_now_s();
-    tsr_status st = tsr_plan_solve(inst, &spec->found, spec->options, s, err);
-    if (st == TSR_OK)
-        st = report(c, inst, s, spec, tsr_now_s() - start, err);
-    free(s);
-    return st;
+    for (uint64_t i = 0; i < call->n_pairs; i++) {
+        const struct tsr_option *o = find(raw, COUNT(raw), call->pairs[i].text);
+        TSR_TRY(o ? store(o, call, call->pairs[i].text, err) : stray(call->pairs[i].text, err));
+    }
+    return tsr_cli_plan_instance(c, call, err);
+}
+
+static tsr_status form(struct tsr_cli *c, struct tsr_plan_call *call, char **args, int n,
+                       struct tsr_err *err)
+{
+    if (*call->instance) {
+        if (n)
+            return tsr_fail(err, TSR_E_INPUT, "--instance is a problem by itself; leave '%s' out",
+                            args[0]);
+        return raw_form(c, call, err);
+    }
+    if (call->diff) {
+        if (n != 2)
+            return tsr_fail(err, TSR_E_INPUT, "--diff needs two plan files");
+        return tsr_cli_plan_diff(c, args[0], args[1], err);
+    }
+    if (n != 1)
+        return tsr_fail(err, TSR_E_INPUT, "plan needs %s; 'tessera help plan' explains",
+                        n ? "one JOB.yaml or MODEL" : "JOB.yaml, a MODEL or --instance FILE");
+    return tsr_cli_plan_job(c, call, args[0], err);
 }
 
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
-    const struct plan_options *o = opts;
-    struct tsr_registry       *r = NULL;
-    struct tsr_instance       *inst = NULL;
-    struct tsr_spec            spec = { 0 };
-    (void)args;
-    (void)n_args;
-    TSR_TRY(tsr_instance_load(&inst, o->instance, err));
-    tsr_status st = tsr_cli_registry(c, &r, err);
+    struct tsr_plan_call call = { 0 };
+    tsr_status           st = sort(&call, opts, err);
     if (st == TSR_OK)
-        st = tsr_spec_open(&spec, r, TSR_KIND_SOLVER, o->solver, err);
-    if (st == TSR_OK)
-        st = solve(c, o, inst, &spec, err);
-    tsr_spec_close(&spec);
-    tsr_instance_destroy(inst);
+        st = form(c, &call, args, n_args, err);
+    free(call.pairs);
     return st;
 }
 
-const struct tsr_verb tsr_verb_plan;
 const struct tsr_verb tsr_verb_plan = {
     .name = "plan",
-    .summary = "chooses bits and places of layers for a planning problem",
-    .args = "",
+    .summary = "plans bits, places and micro-batches of a model on the machines there are",
+    .args = "[JOB.yaml | MODEL]",
     .min_args = 0,
-    .max_args = 0,
+    .max_args = 2,
     .details =
-        "Reads a raw problem (docs/formats/instance.md), solves it with a solver plugin, checks "
-        "the plan and recomputes its objective. With --json the solution is one object of "
-        "tessera.solution/1. Exit code 3: it is proved that no plan exists.",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
-    .options_size = sizeof(struct plan_options),
+        "Takes the step 'plan' of a job, with its model, cluster and workload, or a MODEL with\n"
+        "--cluster and --workload.  Reads headers only; config.json alone is a model too.\n"
+        "Writes the plan (docs/formats/plan.md) and says what it comes to: layers, bits, bytes "
+        "and\n"
+        "times of each device, latency, quality, the bound that the solver proved, the same work\n"
+        "under other policies, why nothing wider, and what else would fit.\n"
+        "--check PLAN prices a plan that was written or edited by hand; --diff A B compares two.\n"
+        "--instance FILE solves a raw problem (docs/formats/instance.md), without a time limit\n"
+        "unless one is given; with --json the solution is one object of tessera.solution/1.\n"
+        "Exit code 3: it is proved that no plan exists; the sentence says what would help.",
+    .options = all_options,
+    .n_options = sizeof all_options / sizeof *all_options,
     .run = run,
+    .jobs = true,
+    .step = &tsr_step_plan,
 };

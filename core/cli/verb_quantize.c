@@ -116,9 +116,10 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     struct tsr_job        *job = NULL;
     (void)n_args;
     /* glibc would raise these with every large block that is freed, up to 64 MiB that are kept:
-     * what a layer gave back is to be gone, or the statement of memory would not hold */
-    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
-    (void)mallopt(M_TRIM_THRESHOLD, 4 << 20);
+     * what a layer gave back is to be gone, or the statement of memory would not hold.  Its first
+     * values, now fixed: every arena keeps freed blocks below them (docs/decisions/memory.md). */
+    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    (void)mallopt(M_TRIM_THRESHOLD, 128 << 10);
     TSR_TRY(sort(&q, opts, err));
     struct tsr_job_options jo = { .out = q.out,
                                   .sets = c->sets,

@@ -1,10 +1,12 @@
 #include "base/log.h"
 #include "cli/jobs.h"
+#include "cli/ranked.h"
+#include "cli/supervise.h"
 
 #include <string.h>
 
 struct run_options {
-    const char *out;
+    const char *out, *mpirun;
     int32_t     again;
 };
 
@@ -12,6 +14,10 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(struct run_options, out, "", "the job folder, instead of out/<file stem>"),
     TSR_OPTION_BOOL(struct run_options, again, 0,
                     "forget what an earlier run left in the job folder and start anew"),
+    TSR_OPTION_STRING(
+        struct run_options, mpirun, "",
+        "of a job with the step run: start its ranks by mpirun with these words, as in "
+        "\"-n 4 --hostfile hosts\", and again where they end too early"),
 };
 
 /* Checked and free of errors, or TSR_E_INPUT with the diagnostics on stderr. */
@@ -54,12 +60,24 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     struct tsr_job           *job = NULL;
     (void)n_args;
     TSR_TRY(tsr_diag_create(&d, err));
+    jo.launched = tsr_cli_launched();
     tsr_status st = tsr_job_load(&job, args[0], &jo, d, err);
-    if (st == TSR_OK)
+    bool       worker = true, batch = st == TSR_OK && tsr_job_has_step(job, "run");
+    c->mpirun = *o->mpirun ? o->mpirun : NULL;
+    if (batch && jo.launched) {
+        st = tsr_cli_check_job(c, job, d, err);
+        st = tsr_cli_ranked(c, job, d, args[0], st, err);
+        tsr_job_destroy(job);
+        tsr_diag_destroy(d);
+        return st;
+    }
+    if (batch) /* there are no threads yet */
+        st = tsr_cli_supervise(c, &worker, err);
+    if (st == TSR_OK && worker)
         st = checked(c, job, args[0], d, err);
-    else if (tsr_diag_errors(d))
+    else if (st != TSR_OK && tsr_diag_errors(d))
         st = tsr_cli_diag(c, d, args[0], err);
-    if (st == TSR_OK)
+    if (st == TSR_OK && worker)
         st = tsr_cli_run_job(c, job, err);
     tsr_job_destroy(job);
     tsr_diag_destroy(d);
@@ -86,7 +104,7 @@ const struct tsr_verb tsr_verb_run = {
 
 const struct tsr_option *tsr_cli_run_options(uint64_t *n)
 {
-    *n = sizeof options / sizeof *options;
+    *n = 2; /* the folder's */
     return options;
 }
 

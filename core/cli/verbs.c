@@ -5,6 +5,8 @@
 /* One line per verb, in the order of `tessera help`. */
 extern const struct tsr_verb tsr_verb_help;
 extern const struct tsr_verb tsr_verb_run;
+extern const struct tsr_verb tsr_verb_batch;
+extern const struct tsr_verb tsr_verb_journal;
 extern const struct tsr_verb tsr_verb_config;
 extern const struct tsr_verb tsr_verb_bench;
 extern const struct tsr_verb tsr_verb_generate;
@@ -13,17 +15,23 @@ extern const struct tsr_verb tsr_verb_tokenize;
 extern const struct tsr_verb tsr_verb_inspect;
 extern const struct tsr_verb tsr_verb_plan;
 extern const struct tsr_verb tsr_verb_eval;
+extern const struct tsr_verb tsr_verb_search_codec;
 extern const struct tsr_verb tsr_verb_roundtrip;
 extern const struct tsr_verb tsr_verb_quantize;
 extern const struct tsr_verb tsr_verb_convert;
 extern const struct tsr_verb tsr_verb_compare;
+extern const struct tsr_verb tsr_verb_plant;
 extern const struct tsr_verb tsr_verb_plugin;
+extern const struct tsr_verb tsr_verb_profile;
+extern const struct tsr_verb tsr_verb_doctor;
 
 static const struct tsr_verb *const verbs[] = {
-    &tsr_verb_help,     &tsr_verb_run,     &tsr_verb_config,    &tsr_verb_bench,
-    &tsr_verb_generate, &tsr_verb_logits,  &tsr_verb_tokenize,  &tsr_verb_inspect,
-    &tsr_verb_plan,     &tsr_verb_eval,    &tsr_verb_roundtrip, &tsr_verb_quantize,
-    &tsr_verb_convert,  &tsr_verb_compare, &tsr_verb_plugin,
+    &tsr_verb_help,         &tsr_verb_run,      &tsr_verb_config,   &tsr_verb_bench,
+    &tsr_verb_batch,        &tsr_verb_journal,  &tsr_verb_generate, &tsr_verb_logits,
+    &tsr_verb_tokenize,     &tsr_verb_inspect,  &tsr_verb_plan,     &tsr_verb_eval,
+    &tsr_verb_roundtrip,    &tsr_verb_quantize, &tsr_verb_convert,  &tsr_verb_compare,
+    &tsr_verb_plant,        &tsr_verb_plugin,   &tsr_verb_profile,  &tsr_verb_doctor,
+    &tsr_verb_search_codec,
 };
 
 #define N_VERBS     (sizeof verbs / sizeof *verbs)

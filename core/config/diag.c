@@ -91,6 +91,9 @@ static void record(struct tsr_diag *d, const struct tsr_mark *at, const char *hi
     if (!it)
         return;
     (void)vsnprintf(text, sizeof text, fmt, ap);
+    for (char *c = text; *c; c++) /* a quoted value may hold any; the sentence is one line */
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
     const struct tsr_source *s = at ? at->source : NULL;
     it->text = tsr_strdup(text);
     it->file = tsr_strdup(s ? s->name : "");

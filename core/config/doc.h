@@ -53,4 +53,7 @@ tsr_status tsr_yaml_parse(struct tsr_doc *doc, const struct tsr_source *source, 
  * that are no UTF-8.  False with one error in d. */
 bool tsr_yaml_check_text(const struct tsr_source *source, struct tsr_diag *d);
 
+/* Lists and mappings inside each other, 0 for a scalar; at most `bound` are looked at. */
+unsigned tsr_node_height(const struct tsr_node *n, unsigned bound);
+
 #endif

@@ -58,11 +58,11 @@ static bool remember(struct parser *p, const char *name, struct tsr_node *n)
     return true;
 }
 
-static unsigned height(const struct tsr_node *n, unsigned bound)
+unsigned tsr_node_height(const struct tsr_node *n, unsigned bound)
 {
     unsigned most = 0;
     for (uint64_t i = 0; bound > 0 && i < n->n; i++) {
-        unsigned h = height(n->items[i], bound - 1);
+        unsigned h = tsr_node_height(n->items[i], bound - 1);
         most = h > most ? h : most;
     }
     return n->kind == TSR_NODE_LIST || n->kind == TSR_NODE_MAP ? most + 1 : 0;
@@ -247,7 +247,7 @@ static void on_alias(struct parser *p, const yaml_event_t *e)
         p->failed = true;
     } else if (++p->doc->aliases > TSR_YAML_ALIASES) {
         stop(p, &m, NULL, "more than 1,000 aliases");
-    } else if (p->depth + height(a->node, TSR_YAML_DEPTH) > TSR_YAML_DEPTH) {
+    } else if (p->depth + tsr_node_height(a->node, TSR_YAML_DEPTH) > TSR_YAML_DEPTH) {
         stop(p, &m, NULL, "nested deeper than 32 levels through this alias");
     } else {
         struct tsr_node *n = tsr_doc_copy(p->doc, a->node);

@@ -27,6 +27,9 @@ static void quoted(const char *s, FILE *to)
         } else if (c == 0xef && (unsigned char)s[1] == 0xbb && (unsigned char)s[2] == 0xbf) {
             (void)fputs("\\ufeff", to);
             s += 2;
+        } else if (c == 0xef && (unsigned char)s[1] == 0xbf && (unsigned char)s[2] >= 0xbe) {
+            (void)fprintf(to, "\\uff%02x", (unsigned char)s[2] + 0x40); /* U+FFFE, U+FFFF */
+            s += 2;
         } else {
             (void)fputc(c, to);
         }

@@ -232,7 +232,13 @@ tsr_status tsr_doc_set_as(struct tsr_doc *doc, const char *origin, const char *a
         return tsr_fail_nomem(err, len, "--set");
     if (!at)
         return tsr_diag_status(d, err);
+    struct tsr_node *old = *at;
     *at = value;
+    if (tsr_node_height(tsr_doc_root(doc), TSR_TREE_DEPTH) > TSR_YAML_DEPTH) {
+        *at = old;
+        complain(&o, &o.parts[o.n - 1], NULL, "nested deeper than 32 levels with this value");
+        return tsr_diag_status(d, err);
+    }
     return TSR_OK;
 }
 

@@ -40,7 +40,7 @@ bool tsr_yaml_check_text(const struct tsr_source *s, struct tsr_diag *d)
         if (c == 0)
             return refuse(s, i, d, "is this a text file?", "a NUL byte");
         if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7f && c < 0xa0) ||
-            c == 0x2028 || c == 0x2029 || c == 0xfeff) {
+            c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff) {
             (void)snprintf(what, sizeof what, "character U+%04X cannot stand in YAML as it is",
                            (unsigned)c);
             return refuse(s, i, d, "write it as an escape in double quotes", what);

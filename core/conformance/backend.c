@@ -1,5 +1,6 @@
 /* Backends: a device, the rules about its memory, and the table of all. */
 #include "conformance/backend.h"
+#include "conformance/wire.h"
 
 #include "base/f16.h"
 
@@ -324,11 +325,37 @@ static const struct tsr_rule rules[] = {
     { .name = "backend-weight-bytes",
       .text = "weight_bytes() of a loaded matrix is more than zero and of its size.",
       .run = tsr_backend_rule_weight_bytes },
+    { .name = "backend-layout",
+      .text =
+          "weight_layout() states one id and revision, and sizes and alignments; the same weight "
+          "has the same bytes each time.",
+      .run = tsr_backend_rule_layout },
+    { .name = "backend-layout-borrow",
+      .text =
+          "A weight over the bytes of weight_read() gives what the loaded one gives, to the bit, "
+          "and does not write to them.",
+      .run = tsr_backend_rule_layout_borrow },
+    { .name = "backend-layout-ranges",
+      .text = "A range outside of a weight's bytes, and bytes of another length, are TSR_E_INVAL.",
+      .run = tsr_backend_rule_layout_ranges },
+    { .name = "backend-codec",
+      .text = "Messages that are coded on the device hold the numbers that the wire's description "
+              "makes, and are decoded and added to the bit, on a stream, or the wire is declined.",
+      .run = tsr_backend_rule_codec },
+    { .name = "backend-codec-ranges",
+      .text =
+          "A message or a view that does not lie inside its buffer is TSR_E_INVAL, a wire of an "
+          "unknown kind TSR_E_UNSUPPORTED.",
+      .run = tsr_backend_rule_codec_ranges },
     OPERATION("linear", "LINEAR", tsr_backend_rule_linear),
     { .name = "backend-linear-act",
       .text = "LINEAR with act a16 or a8 differs from f32 by the rounding of the activations only, "
               "or is declined.",
       .run = tsr_backend_rule_act },
+    { .name = "backend-segments",
+      .text = "Parts of a matrix that was cut at its segments add up to the whole's LINEAR, to the "
+              "bit, where the backend says deterministic.",
+      .run = tsr_backend_rule_segments },
     OPERATION("embed", "EMBED", tsr_backend_rule_embed),
     OPERATION("norm", "NORM", tsr_backend_rule_norm),
     OPERATION("rope", "ROPE", tsr_backend_rule_rope),

@@ -82,6 +82,11 @@ void   tsr_backend_rule_borrowed(struct tsr_case *c);
 void   tsr_backend_rule_weight_bytes(struct tsr_case *c);
 void   tsr_backend_rule_act(struct tsr_case *c);
 
+/* backend_layout.c */
+void tsr_backend_rule_layout(struct tsr_case *c);
+void tsr_backend_rule_layout_borrow(struct tsr_case *c);
+void tsr_backend_rule_layout_ranges(struct tsr_case *c);
+
 /* backend_ops.c */
 void tsr_backend_rule_linear(struct tsr_case *c);
 void tsr_backend_rule_embed(struct tsr_case *c);
@@ -99,6 +104,9 @@ void tsr_backend_rule_repeats(struct tsr_case *c);
 void tsr_backend_rule_order(struct tsr_case *c);
 void tsr_backend_rule_unknown_op(struct tsr_case *c);
 void tsr_backend_rule_shapes(struct tsr_case *c);
+
+/* backend_segments.c */
+void tsr_backend_rule_segments(struct tsr_case *c);
 
 /* backend_exact.c */
 void tsr_backend_rule_numerics(struct tsr_case *c);

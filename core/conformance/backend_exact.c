@@ -28,7 +28,7 @@ static float linear(const float *x, const float *w, uint64_t K, const float *bia
     float    s[8] = { 0 };
     for (uint64_t k = 0; k < K; k++)
         s[k / S] = fmaf(x[k], w[k], s[k / S]);
-    float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])) + 0.0f;
     return bias ? y + *bias : y;
 }
 

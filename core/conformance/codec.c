@@ -1,5 +1,6 @@
 /* Codecs: the life of one, the rules about bytes, and the table of all. */
 #include "conformance/codec.h"
+#include "conformance/wire.h"
 
 #include <string.h>
 
@@ -34,6 +35,10 @@ static tsr_status calibrate(struct tsr_case *c, void *self, uint64_t cols, struc
     for (uint32_t site = 0; st == TSR_OK && site < TSR_CODEC_SITES; site++)
         for (uint32_t source = 0; st == TSR_OK && source < 2; source++) {
             tsr_rule_normal(c, 900 + 2 * site + source, x, rows * cols);
+            for (uint64_t i = 0; i < cols; i++) { /* every feature has seen what messages hold */
+                x[i] = 3;
+                x[cols + i] = -3;
+            }
             struct tsr_codec_job j = { .struct_size = sizeof j,
                                        .source = source,
                                        .site = site,
@@ -368,9 +373,18 @@ static const struct tsr_rule rules[] = {
       .text = "Rows that no block divides are carried to their end: ones come back nearer to one "
               "than to zero.",
       .run = tsr_codec_rule_tails },
+    { .name = "codec-damaged",
+      .text =
+          "Bytes that no encode() wrote decode to the same numbers each time or are TSR_E_INVAL, "
+          "and nothing beside the message is written.",
+      .run = tsr_codec_rule_damaged },
     { .name = "codec-decode-add",
       .text = "decode_add() is one F32 addition of what decode() gives, to the bit.",
       .run = tsr_codec_rule_decode_add },
+    { .name = "codec-wire",
+      .text = "A wire that is described as plain data makes the numbers of encode()'s bytes that "
+              "decode() makes, and carries numbers as encode() does.",
+      .run = tsr_codec_rule_wire },
     { .name = "codec-calibration-whole",
       .text = "observe, freeze, state_bytes, save and load are all there, or all NULL.",
       .run = tsr_codec_rule_calibration_whole },

@@ -48,5 +48,6 @@ void tsr_codec_rule_decode_add(struct tsr_case *c);
 void tsr_codec_rule_repeats(struct tsr_case *c);
 void tsr_codec_rule_ranks(struct tsr_case *c);
 void tsr_codec_rule_threads(struct tsr_case *c);
+void tsr_codec_rule_damaged(struct tsr_case *c);
 
 #endif

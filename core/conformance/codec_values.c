@@ -314,3 +314,41 @@ void tsr_codec_rule_decode_add(struct tsr_case *c)
     }
     tsr_codec_some(c, carried);
 }
+
+/* All bits set, none, and random bytes, in place of a message. */
+void tsr_codec_rule_damaged(struct tsr_case *c)
+{
+    const uint64_t r = 3, k = 130, size = r * k * 4;
+    void          *self = tsr_codec_made(c, k);
+    uint64_t       n;
+    if (!tsr_codec_bytes(c, self, r, k, &n) || n == 0)
+        tsr_codec_some(c, 0);
+    for (uint64_t kind = 0; kind < 40; kind++) {
+        struct tsr_errbuf    e = TSR_ERRBUF(e);
+        unsigned char       *wire = tsr_guarded("the wire", n, kind ? 0x00 : 0xff);
+        float               *y = tsr_guarded("the message", size, 0);
+        float               *again = tsr_guarded("the message", size, 0xff);
+        struct tsr_codec_job j = tsr_codec_job_of(r, k, wire, n);
+        for (uint64_t i = 0; kind > 1 && i < n; i++)
+            wire[i] = (unsigned char)tsr_rule_below(c, 700 + kind, i, 256);
+        j.dst = y;
+        tsr_status st = table(c)->decode(self, &j, &e.err);
+        j.dst = again;
+        tsr_status next = table(c)->decode(self, &j, NULL);
+        if (st != TSR_OK)
+            tsr_rule_refused(c, st, TSR_E_INVAL, &e, "decode() of bytes that no encode() wrote");
+        if (!tsr_guarded_intact(y) || !tsr_guarded_intact(again))
+            tsr_rule_fail(c, "decode() of bytes that no encode() wrote writes beyond its numbers");
+        if (st != next || (st == TSR_OK && tsr_rule_differ(y, again, size) < size))
+            tsr_rule_fail(c, "decode() of bytes that no encode() wrote gives something else the "
+                             "next time");
+        j.dst = y;
+        (void)table(c)->decode_add(self, &j, NULL);
+        if (!tsr_guarded_intact(y))
+            tsr_rule_fail(c, "decode_add() of bytes that no encode() wrote writes beyond its "
+                             "numbers");
+        tsr_guarded_free(wire);
+        tsr_guarded_free(y);
+        tsr_guarded_free(again);
+    }
+}

@@ -198,13 +198,14 @@ static tsr_status check_only(const struct check *k, struct tsr_err *err)
 }
 
 /* The rule after which nothing else has a meaning: one plain life of the component ended its
- * process, and every other rule would tell of that again. */
+ * process, or its device is not here, and every other rule would tell of that again. */
 static bool no_life(const struct check *k)
 {
     const struct tsr_check_result *last =
         k->report->n ? &k->report->results[k->report->n - 1] : NULL;
     return last && strcmp(last->rule->name, "works") == 0 &&
-           (last->verdict == TSR_CRASHED || last->verdict == TSR_HUNG);
+           (last->verdict == TSR_CRASHED || last->verdict == TSR_HUNG ||
+            (last->verdict == TSR_SKIP && strstr(last->text, "TSR_E_DEVICE")));
 }
 
 static tsr_status run_part(struct check *k, const struct part *part, struct tsr_err *err)

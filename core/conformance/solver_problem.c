@@ -101,7 +101,8 @@ static void fill(struct tsr_problem *p, struct dice *d, uint64_t parts)
     in->allow_unused = 1;
     in->gap = 1e-4;
     in->seed = 7;
-    in->deadline_us = 5000000; /* no small problem needs it */
+    in->deadline_us =
+        60000000; /* no small problem needs it, and the limit of the rule comes before */
     in->cutoff = INFINITY;
     for (uint64_t l = 0; l < in->layers; l++)
         p->layer_class[l] = (uint32_t)below(d, in->classes);

@@ -58,8 +58,11 @@ void *tsr_group_join(const struct tsr_group *g, uint32_t rank)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     void             *self = NULL;
-    tsr_rule_ok(g->c, join(g, rank, &self, &e.err), &e, "create() of rank %u of %u", rank,
-                g->ranks);
+    tsr_status        st = join(g, rank, &self, &e.err);
+    /* ranks that share nothing of ours find each other by a launcher, which is not here */
+    if (st == TSR_E_CONFIG && g->bytes == 0)
+        tsr_rule_skip(g->c, "create() answers TSR_E_CONFIG: %s", e.text);
+    tsr_rule_ok(g->c, st, &e, "create() of rank %u of %u", rank, g->ranks);
     return self;
 }
 

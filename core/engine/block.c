@@ -1,5 +1,5 @@
 /* One decoder layer: attention and feed-forward, with the norms where the family puts them. */
-#include "engine/internal.h"
+#include "engine/split.h"
 
 #include "base/mem.h"
 
@@ -41,9 +41,51 @@ static tsr_status store(struct tsr_engine *e, const struct tsr_tensor *t,
     struct tsr_op op = { .kind = TSR_OP_KV_STORE,
                          .out = cache,
                          .in = { t, &e->feed.rows },
-                         .kv_heads = e->model->hp.kv_heads,
+                         .kv_heads = e->share.kv_heads,
                          .head_dim = e->model->hp.head_dim };
     return tsr_device_run(e->dev, &op, NULL, err);
+}
+
+/* The other ranks' parts are added on the device; *done false: they are not. */
+static tsr_status sum_there(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                            const struct tsr_tensor *out, bool *done, struct tsr_err *err)
+{
+    const struct tsr_tensor *bias = &e->layers[layer].lin[id].behind;
+    *done = false;
+    if (!e->tp.sum_on)
+        return TSR_OK;
+    TSR_TRY(e->tp.sum_on(e->tp.ctx, (uint32_t)(2 * layer + (id == TSR_DOWN)), e->dev->iface,
+                         e->dev->self, out, done, err));
+    for (uint64_t r = 0; *done && bias->buffer && r < out->rows; r++) {
+        struct tsr_tensor row = tsr_rows(out, r, 1);
+        struct tsr_op     op = { .kind = TSR_OP_ADD, .out = &row, .in = { &row, bias } };
+        TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
+    }
+    return TSR_OK;
+}
+
+/* out = o or down over in, which ends a sub-layer: with the parts of the other ranks. */
+static tsr_status whole(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                        const struct tsr_tensor *in, const struct tsr_tensor *out,
+                        struct tsr_err *err)
+{
+    const float *bias = e->model->layers[layer].lin[id].bias;
+    if (e->split.ranks)
+        return tsr_split_run(e, layer, id, in, out, err);
+    TSR_TRY(tsr_run_linear(e, &e->layers[layer].lin[id], in, out, err));
+    bool done = e->tp.ranks == 1;
+    if (!done)
+        TSR_TRY(sum_there(e, layer, id, out, &done, err));
+    if (done)
+        return TSR_OK;
+    TSR_TRY(tsr_device_sync(e->dev, err));
+    TSR_TRY(tsr_device_download(e->dev, out, e->parts, err));
+    TSR_TRY(e->tp.sum(e->tp.ctx, (uint32_t)(2 * layer + (id == TSR_DOWN)), e->parts, out->rows,
+                      out->cols, err));
+    for (uint64_t r = 0; bias && r < out->rows; r++)
+        for (uint64_t c = 0; c < out->cols; c++)
+            e->parts[r * out->cols + c] += bias[c];
+    return tsr_device_upload(e->dev, out, e->parts, err);
 }
 
 /* out = attention over the normed input in. */
@@ -59,9 +101,11 @@ tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struc
     TSR_TRY(tsr_run_linear(e, &l->lin[TSR_Q], in, &q, err));
     TSR_TRY(tsr_run_linear(e, &l->lin[TSR_K], in, &k, err));
     TSR_TRY(tsr_run_linear(e, &l->lin[TSR_V], in, &v, err));
+    const struct tsr_tensor *qkv[] = { &q, &k, &v };
+    TSR_TRY(tsr_compensate_site(e, layer, TSR_SITE_ATTN_IN, in, qkv, err));
     if (hp->positions == TSR_POS_ROPE) {
-        TSR_TRY(rotate(e, &q, hp->heads, err));
-        TSR_TRY(rotate(e, &k, hp->kv_heads, err));
+        TSR_TRY(rotate(e, &q, e->share.heads, err));
+        TSR_TRY(rotate(e, &k, e->share.kv_heads, err));
     }
     TSR_TRY(store(e, &k, &l->k, err));
     TSR_TRY(store(e, &v, &l->v, err));
@@ -69,15 +113,16 @@ tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struc
                          .out = &a,
                          .in = { &q, &l->k, &l->v, &e->feed.spans,
                                  e->slopes.buffer ? &e->slopes : NULL },
-                         .heads = hp->heads,
-                         .kv_heads = hp->kv_heads,
+                         .heads = e->share.heads,
+                         .kv_heads = e->share.kv_heads,
                          .head_dim = hp->head_dim,
                          .window = hp->window ? hp->window[layer] : 0,
                          .scale = hp->attn_scale,
                          .softcap = hp->attn_softcap };
     TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
     TSR_TRY(tap(e, layer, TSR_SITE_O_IN, &a, err));
-    return tsr_run_linear(e, &l->lin[TSR_O], &a, out, err);
+    TSR_TRY(whole(e, layer, TSR_O, &a, out, err));
+    return tsr_compensate_site(e, layer, TSR_SITE_O_IN, &a, &out, err);
 }
 
 tsr_status tsr_block_feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
@@ -92,12 +137,15 @@ tsr_status tsr_block_feed_forward(struct tsr_engine *e, uint64_t layer, const st
     if (hp->gated)
         TSR_TRY(tsr_run_linear(e, &l->lin[TSR_GATE], in, &gate, err));
     TSR_TRY(tsr_run_linear(e, &l->lin[TSR_UP], in, &up, err));
+    const struct tsr_tensor *both[] = { hp->gated ? &gate : NULL, &up };
+    TSR_TRY(tsr_compensate_site(e, layer, TSR_SITE_FFN_IN, in, both, err));
     struct tsr_op op = {
         .kind = TSR_OP_ACT, .out = &gate, .in = { &gate, hp->gated ? &up : NULL }, .func = hp->func
     };
     TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
     TSR_TRY(tap(e, layer, TSR_SITE_DOWN_IN, &gate, err));
-    return tsr_run_linear(e, &l->lin[TSR_DOWN], &gate, out, err);
+    TSR_TRY(whole(e, layer, TSR_DOWN, &gate, out, err));
+    return tsr_compensate_site(e, layer, TSR_SITE_DOWN_IN, &gate, &out, err);
 }
 
 typedef tsr_status (*sublayer)(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,

@@ -30,27 +30,42 @@ tsr_status tsr_device_wrap(struct tsr_device **out, struct tsr_registry *r,
     return TSR_OK;
 }
 
+/* The backend "cuda" where it has a device, else the default one; the log says which, and why. */
+static tsr_status open_auto(struct tsr_device **out, struct tsr_registry *r, struct tsr_err *err)
+{
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    tsr_status        st = tsr_device_open(out, r, "cuda", &why.err);
+    if (st == TSR_OK)
+        tsr_logf(TSR_LOG_INFO, "backend auto: %s", (*out)->text);
+    if (st == TSR_OK || st == TSR_E_NOMEM || st == TSR_E_CANCELLED)
+        return st == TSR_OK ? st : tsr_fail(err, st, "%s", why.text);
+    TSR_TRY(tsr_device_open(out, r, NULL, err));
+    tsr_logf(TSR_LOG_INFO, "backend auto: %s (%s)", (*out)->text, why.text);
+    return TSR_OK;
+}
+
 tsr_status tsr_device_open(struct tsr_device **out, struct tsr_registry *r, const char *name,
                            struct tsr_err *err)
 {
-    struct tsr_found found;
-    void            *options = NULL, *self = NULL;
-    TSR_TRY(tsr_registry_find(r, TSR_KIND_BACKEND, name ? name : TSR_DEFAULT_BACKEND, &found, err));
-    const struct tsr_backend_v1 *iface = found.iface;
-    TSR_TRY(tsr_backend_options(r, found.component, &options, err));
-    tsr_status st = iface->create(tsr_registry_host(r), options, &self, err);
-    if (st != TSR_OK) {
-        free(options);
-        return tsr_err_prefix(err, st, "backend '%s'", found.component->name);
+    if (name && strcmp(name, "auto") == 0)
+        return open_auto(out, r, err);
+    struct tsr_spec              spec;
+    const struct tsr_backend_v1 *iface = NULL;
+    void                        *self = NULL;
+    tsr_status                   st = tsr_spec_backend(&spec, r, name ? name : TSR_DEFAULT_BACKEND,
+                                                       tsr_registry_numerics(r), err);
+    if (st == TSR_OK) {
+        iface = spec.found.iface;
+        st = tsr_spec_backend_create(&spec, r, &self, err);
     }
-    st = tsr_device_wrap(out, r, iface, self, err);
-    if (st != TSR_OK) {
+    if (st == TSR_OK && (st = tsr_device_wrap(out, r, iface, self, err)) != TSR_OK)
         iface->destroy(self);
-        free(options);
+    if (st != TSR_OK) {
+        tsr_spec_close(&spec);
         return st;
     }
     (*out)->owns_self = true;
-    (*out)->options = options;
+    (*out)->spec = spec;
     return TSR_OK;
 }
 
@@ -75,7 +90,7 @@ void tsr_device_close(struct tsr_device *d)
         d->iface->destroy(d->self);
     free(d->weights);
     free(d->buffers);
-    free(d->options);
+    tsr_spec_close(&d->spec);
     free(d);
 }
 
@@ -193,7 +208,7 @@ static tsr_status widen_weight(const struct tsr_weight_desc *w, const struct tsr
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %s as F32", w->name);
     tsr_status st = TSR_OK;
     if (p)
-        st = tsr_packed_dequantize(p, NULL, 0, w->rows, dense, err);
+        st = tsr_packed_dequantize(p, 0, w->rows, dense, err);
     else
         for (uint64_t r = 0; r < w->rows; r++)
             tsr_widen(dense + r * w->cols, (const char *)w->codes + r * w->code_stride,
@@ -231,6 +246,7 @@ static tsr_status load_weight(struct tsr_device *d, struct tsr_weight *w,
     if (st != TSR_E_UNSUPPORTED)
         return st == TSR_OK ? st : tsr_fail(err, st, "%s: %s", w->desc.name, why.text);
     say_format(d, &w->format, why.text);
+    w->widened = true;
     float *dense = NULL;
     TSR_TRY(widen_weight(&w->desc, p, &dense, err));
     struct tsr_format f32 = { .struct_size = sizeof f32, .dtype = TSR_F32, .id = TSR_FORMAT_FLOAT };
@@ -240,10 +256,75 @@ static tsr_status load_weight(struct tsr_device *d, struct tsr_weight *w,
                                     .rows = w->desc.rows,
                                     .cols = w->desc.cols,
                                     .codes = dense,
-                                    .code_stride = w->desc.cols * sizeof *dense };
+                                    .code_stride = w->desc.cols * sizeof *dense,
+                                    .segment = w->desc.segment };
     st = d->iface->weight_load(d->self, &desc, &w->handle, err);
     free(dense);
     return st == TSR_OK ? st : tsr_err_prefix(err, st, "%s as F32", w->desc.name);
+}
+
+const struct tsr_backend_layout_v1 *tsr_device_layout(const struct tsr_device *d)
+{
+    const struct tsr_backend_layout_v1 *t =
+        d->iface->extension ? d->iface->extension(d->self, TSR_BACKEND_LAYOUT) : NULL;
+    return t && TSR_HAS(struct tsr_backend_layout_v1, t, weight_borrow) && t->weight_layout &&
+                   t->weight_read && t->weight_borrow
+               ? t
+               : NULL;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* The device has to lay such a weight out as the file has it. */
+static tsr_status check_layout(struct tsr_device *d, const struct tsr_prepacked *p,
+                               const struct tsr_weight *w, const struct tsr_weight_layout *l,
+                               struct tsr_err *err)
+{
+    const struct tsr_mapped_weight *m = w->mapped;
+    if (!same_text(l->id, p->layout) || l->revision != p->revision ||
+        !same_text(l->target, p->target))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: its weights are laid out as %s revision %u%s%s, %s has %s revision "
+                        "%u%s%s; convert the model again for this backend",
+                        p->path, p->layout, p->revision, p->target ? " for " : "",
+                        p->target ? p->target : "", d->text, l->id ? l->id : "?", l->revision,
+                        l->target ? " for " : "", l->target ? l->target : "");
+    if (l->bytes != m->bytes || l->align == 0 || (uintptr_t)m->data % l->align != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"%s\" has %llu bytes, as %s revision %u it takes %llu on a multiple "
+                        "of %llu; the file is damaged: convert the model again",
+                        p->path, w->desc.name, (unsigned long long)m->bytes, p->layout, p->revision,
+                        (unsigned long long)l->bytes, (unsigned long long)l->align);
+    return TSR_OK;
+}
+
+tsr_status tsr_device_borrow(struct tsr_device *d, const struct tsr_weight *w, void **handle,
+                             struct tsr_err *err)
+{
+    const struct tsr_backend_layout_v1 *t = tsr_device_layout(d);
+    const struct tsr_prepacked         *p = w->file;
+    struct tsr_errbuf                   why = TSR_ERRBUF(why);
+    struct tsr_weight_layout            l = { .struct_size = sizeof l };
+    why.text[0] = '\0';
+    if (!t)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: its weights are laid out as %s revision %u; %s takes plain weights "
+                        "only: use the model that it was made from",
+                        p->path, p->layout, p->revision, d->text);
+    tsr_status st = t->weight_layout(d->self, &w->desc, &l, &why.err);
+    if (st == TSR_OK)
+        TSR_TRY(check_layout(d, p, w, &l, err));
+    if (st == TSR_OK)
+        st = t->weight_borrow(d->self, &w->desc, w->mapped->data, w->mapped->bytes, handle,
+                              &why.err);
+    if (st == TSR_E_NOMEM)
+        return tsr_fail(err, st, "%s", why.text);
+    return st == TSR_OK ? st
+                        : tsr_fail(err, TSR_E_INPUT, "%s: %s: %s; convert the model again", p->path,
+                                   d->text, why.text);
 }
 
 static tsr_status add_weight(struct tsr_device *d, const struct tsr_weight *proto,
@@ -257,7 +338,8 @@ static tsr_status add_weight(struct tsr_device *d, const struct tsr_weight *prot
         return tsr_fail_nomem(err, sizeof *w, "a weight");
     *w = *proto;
     w->desc.format = &w->format;
-    tsr_status st = load_weight(d, w, p, err);
+    tsr_status st =
+        w->mapped ? tsr_device_borrow(d, w, &w->handle, err) : load_weight(d, w, p, err);
     if (st != TSR_OK) {
         free(w);
         return st;
@@ -270,13 +352,20 @@ static tsr_status add_weight(struct tsr_device *d, const struct tsr_weight *prot
 tsr_status tsr_device_weight(struct tsr_device *d, const struct tsr_matrix *m,
                              struct tsr_weight **out, struct tsr_err *err)
 {
+    return tsr_device_part(d, m, 0, out, err);
+}
+
+tsr_status tsr_device_part(struct tsr_device *d, const struct tsr_matrix *m, uint64_t segment,
+                           struct tsr_weight **out, struct tsr_err *err)
+{
     struct tsr_weight w = {
         .desc = { .struct_size = sizeof w.desc,
                   .name = m->name ? m->name : "weight",
                   .rows = m->rows,
                   .cols = m->cols,
                   .codes = m->data,
-                  .code_stride = m->row_stride },
+                  .code_stride = m->row_stride,
+                  .segment = segment },
         .format = { .struct_size = sizeof w.format, .dtype = m->dtype, .id = TSR_FORMAT_FLOAT },
     };
     return add_weight(d, &w, NULL, out, err);
@@ -306,7 +395,7 @@ tsr_status tsr_device_packed(struct tsr_device *d, const char *name, const struc
                                 .rows = p->rows,
                                 .cols = p->cols,
                                 .row_stride = p->cols * sizeof(float) };
-        return tsr_device_weight(d, &m, out, err);
+        return tsr_device_part(d, &m, p->segment, out, err);
     }
     struct tsr_weight w = {
         .desc = { .struct_size = sizeof w.desc,
@@ -316,10 +405,27 @@ tsr_status tsr_device_packed(struct tsr_device *d, const char *name, const struc
                   .codes = p->codes,
                   .meta = p->meta,
                   .code_stride = p->code_stride,
-                  .meta_stride = p->meta_stride },
+                  .meta_stride = p->meta_stride,
+                  .segment = p->segment },
         .format = p->format,
     };
-    return add_weight(d, &w, p, out, err);
+    struct tsr_packed as_stored =
+        *p; /* widened or not, its columns stay in the order of the codes */
+    as_stored.order = NULL;
+    return add_weight(d, &w, &as_stored, out, err);
+}
+
+tsr_status tsr_device_mapped(struct tsr_device *d, const char *name, const struct tsr_prepacked *p,
+                             const struct tsr_mapped_weight *m, struct tsr_weight **out,
+                             struct tsr_err *err)
+{
+    struct tsr_weight w = {
+        .desc = { .struct_size = sizeof w.desc, .name = name, .rows = m->rows, .cols = m->cols },
+        .format = m->format,
+        .file = p,
+        .mapped = m,
+    };
+    return add_weight(d, &w, NULL, out, err);
 }
 
 void tsr_device_drop_weight(struct tsr_device *d, struct tsr_weight *w)

@@ -8,23 +8,29 @@
 #define TSR_ENGINE_DEVICE_H
 
 #include "base/err.h"
-#include "plugin/registry.h"
-#include "quant/quant.h"
+#include "model/packed.h"
+#include "model/prepacked.h"
+#include "plugin/spec.h"
 #include "tessera/backend.h"
+#include "tessera/backend_layout.h"
 
 /* A weight on a device. */
 struct tsr_weight {
-    void                  *handle;   /* of the device's backend */
-    void                  *fallback; /* of the default backend, loaded when first needed */
-    struct tsr_weight_desc desc;     /* as in host memory, which outlives the device */
-    struct tsr_format      format;
+    void                           *handle;   /* of the device's backend */
+    void                           *fallback; /* of the default backend, loaded when first needed */
+    bool                            widened;  /* the device declined the format: it has F32 */
+    const struct tsr_prepacked     *file;     /* that it lies in; desc has no bytes then; or NULL */
+    const struct tsr_mapped_weight *mapped;   /* where in it */
+    struct tsr_weight_desc          desc;     /* as in host memory, which outlives the
+                                               * device; codes NULL: released, no fallback */
+    struct tsr_format               format;
 };
 
 struct tsr_device {
     const struct tsr_backend_v1 *iface;
     void                        *self;
     bool                         owns_self;
-    void                        *options; /* what create() was given */
+    struct tsr_spec              spec; /* what create() was given */
     struct tsr_registry         *registry;
     struct tsr_device           *fallback; /* opened when first needed */
     char                         text[96];
@@ -38,7 +44,7 @@ struct tsr_device {
     uint32_t                     said_formats;      /* bit per layout and width */
 };
 
-/* name NULL: TSR_DEFAULT_BACKEND.  [setup] */
+/* name: "cuda:device=1"; NULL: TSR_DEFAULT_BACKEND; "auto": "cuda" where it has a device, else the default.  [setup] */
 tsr_status tsr_device_open(struct tsr_device **d, struct tsr_registry *r, const char *name,
                            struct tsr_err *err);
 /* The same over a table and an instance of the caller's, which must outlive the device and are
@@ -63,8 +69,24 @@ tsr_status tsr_device_vector(struct tsr_device *d, const float *v, uint64_t n, s
 /* w in its own dtype. */
 tsr_status tsr_device_weight(struct tsr_device *d, const struct tsr_matrix *w,
                              struct tsr_weight **out, struct tsr_err *err);
+/* The same for a part of a matrix that was cut between columns (quant/slice.h): segment is the slice's,
+ * 0: all columns. */
+tsr_status tsr_device_part(struct tsr_device *d, const struct tsr_matrix *w, uint64_t segment,
+                           struct tsr_weight **out, struct tsr_err *err);
 tsr_status tsr_device_packed(struct tsr_device *d, const char *name, const struct tsr_packed *p,
                              struct tsr_weight **out, struct tsr_err *err);
+
+/* The backend's table of layouts, or NULL: it keeps weights to itself. */
+const struct tsr_backend_layout_v1 *tsr_device_layout(const struct tsr_device *d);
+/* A weight of a prepacked file, in place; the file outlives the device.  A layout that the device
+ * does not have is TSR_E_INPUT with what it has. */
+tsr_status tsr_device_mapped(struct tsr_device *d, const char *name, const struct tsr_prepacked *p,
+                             const struct tsr_mapped_weight *m, struct tsr_weight **out,
+                             struct tsr_err *err);
+
+/* A handle of the device over the bytes of a mapped weight. */
+tsr_status tsr_device_borrow(struct tsr_device *d, const struct tsr_weight *w, void **handle,
+                             struct tsr_err *err);
 
 /* Frees a tensor as tsr_device_tensor() made it, or a weight, before the device is closed.  Queued
  * work that uses it must have been waited for.  An empty tensor and NULL are fine. */
@@ -78,6 +100,10 @@ tsr_status tsr_device_upload(struct tsr_device *d, const struct tsr_tensor *t, c
 tsr_status tsr_device_download(struct tsr_device *d, const struct tsr_tensor *t, void *dst,
                                struct tsr_err *err);
 tsr_status tsr_device_sync(struct tsr_device *d, struct tsr_err *err);
+
+/* Opens d->fallback, the default backend; TSR_E_UNSUPPORTED with `why` where d is that already. */
+tsr_status tsr_device_fallback(struct tsr_device *d, const char *what, const char *why,
+                               struct tsr_err *err);
 
 /* Queues op; w (may be NULL) fills op->weight. */
 tsr_status tsr_device_run(struct tsr_device *d, struct tsr_op *op, struct tsr_weight *w,

@@ -10,8 +10,8 @@
 static const char *const op_name[] = { "?",         "linear", "embed", "norm",  "rope",  "kv_store",
                                        "attention", "act",    "add",   "scale", "gather" };
 
-static tsr_status open_fallback(struct tsr_device *d, const char *what, const char *why,
-                                struct tsr_err *err)
+tsr_status tsr_device_fallback(struct tsr_device *d, const char *what, const char *why,
+                               struct tsr_err *err)
 {
     if (!d->fallback)
         TSR_TRY(tsr_device_open(&d->fallback, d->registry, NULL, err));
@@ -63,8 +63,13 @@ static tsr_status run_staged(struct tsr_device *d, const struct tsr_op *op, stru
     const struct tsr_tensor *out = op->out;
 
     memset(staged, 0, sizeof staged);
+    if (w && !w->fallback && !w->mapped && !w->desc.codes)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "%s does not run a product with %s, whose host copy is released", d->text,
+                        w->desc.name);
     if (w && !w->fallback)
-        TSR_TRY(f->iface->weight_load(f->self, &w->desc, &w->fallback, err));
+        TSR_TRY(w->mapped ? tsr_device_borrow(f, w, &w->fallback, err)
+                          : f->iface->weight_load(f->self, &w->desc, &w->fallback, err));
     copy.weight = w ? w->fallback : NULL;
     TSR_TRY(tsr_device_sync(d, err));
     tsr_status st = stage_in(d, out, &staged[TSR_OP_INPUTS], &host[TSR_OP_INPUTS], err);
@@ -106,7 +111,7 @@ tsr_status tsr_device_run(struct tsr_device *d, struct tsr_op *op, struct tsr_we
     const char *name = op->kind < sizeof op_name / sizeof op_name[0] ? op_name[op->kind] : "?";
     char        why[256];
     (void)snprintf(why, sizeof why, "%s", err && err->cap ? err->text : "no reason given");
-    TSR_TRY(open_fallback(d, name, why, err));
+    TSR_TRY(tsr_device_fallback(d, name, why, err));
     if (!(d->said_ops & (1u << (op->kind % 32)))) {
         d->said_ops |= 1u << (op->kind % 32);
         tsr_logf(TSR_LOG_WARN, "%s does not run '%s' (%s): it runs on %s, with copies", d->text,

@@ -1,5 +1,5 @@
 /* An engine's life, and the accessors. */
-#include "engine/internal.h"
+#include "engine/split.h"
 
 #include "base/mem.h"
 #include "engine/rope.h"
@@ -36,18 +36,26 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
         { &e->h, hp->hidden },
         { &e->x, hp->hidden },
         { &e->y, hp->hidden },
-        { &e->q, (uint64_t)hp->heads * hp->head_dim },
-        { &e->a, (uint64_t)hp->heads * hp->head_dim },
-        { &e->k, (uint64_t)hp->kv_heads * hp->head_dim },
-        { &e->v, (uint64_t)hp->kv_heads * hp->head_dim },
-        { &e->up, hp->ffn },
-        { &e->gate, hp->gated ? hp->ffn : 0 },
+        { &e->q, (uint64_t)e->share.heads * hp->head_dim },
+        { &e->a, (uint64_t)e->share.heads * hp->head_dim },
+        { &e->k, (uint64_t)e->share.kv_heads * hp->head_dim },
+        { &e->v, (uint64_t)e->share.kv_heads * hp->head_dim },
+        { &e->up, e->share.ffn },
+        { &e->gate, hp->gated ? e->share.ffn : 0 },
         { &e->narrow, hp->embed_dim != hp->hidden ? hp->embed_dim : 0 },
     };
     for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
         if (plan[i].cols)
             TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, e->chunk, plan[i].cols, 0, "activations",
                                       plan[i].t, err));
+    if (e->tp.ranks > 1 && !(e->parts = tsr_new_aligned(e->chunk, hp->hidden * sizeof(float))))
+        return tsr_fail_nomem(err, e->chunk * hp->hidden * sizeof(float), "partial sums");
+    if (e->split.ranks && !(e->split_rows = tsr_new_aligned((e->split.ranks + 1) * e->chunk,
+                                                            hp->hidden * sizeof(float))))
+        return tsr_fail_nomem(err, (e->split.ranks + 1) * e->chunk * hp->hidden * sizeof(float),
+                              "partial sums");
+    if (!e->has_head)
+        return TSR_OK;
     return tsr_device_tensor(e->dev, TSR_F32, e->head_rows, hp->vocab, 0, "logits", &e->logits,
                              err);
 }
@@ -59,15 +67,48 @@ static tsr_status alibi(struct tsr_engine *e, struct tsr_err *err)
     if (!slopes)
         return tsr_fail_nomem(err, heads * sizeof *slopes, "ALiBi slopes");
     tsr_alibi_slopes(heads, slopes);
-    tsr_status st = tsr_device_vector(e->dev, slopes, heads, &e->slopes, err);
+    tsr_status st =
+        tsr_device_vector(e->dev, slopes + e->share.head, e->share.heads, &e->slopes, err);
     free(slopes);
     return st;
+}
+
+/* Layers, ends and share of this engine. */
+static tsr_status choose_part(struct tsr_engine *e, const struct tsr_engine_options *opt,
+                              struct tsr_err *err)
+{
+    uint64_t layers = e->model->hp.layers;
+    e->first = opt->first;
+    e->end = opt->end ? opt->end : layers;
+    e->has_embed = !opt->no_embed;
+    e->has_head = !opt->no_head;
+    e->release = opt->release;
+    e->on_layer = opt->on_layer;
+    e->layer_ctx = opt->layer_ctx;
+    e->source = opt->source;
+    e->tp = opt->tp ? *opt->tp : (struct tsr_engine_tp){ .ranks = 1 };
+    if (opt->split)
+        e->split = *opt->split;
+    if (opt->split && (e->split.ranks < 2 || e->split.ranks > TSR_SPLIT_MAX || e->tp.ranks > 1))
+        return tsr_fail(err, TSR_E_CONFIG, "%u ranks cannot be simulated; 2 to %u can",
+                        e->split.ranks, TSR_SPLIT_MAX);
+    if (opt->split && opt->compensate)
+        return tsr_fail(
+            err, TSR_E_CONFIG,
+            "ranks are not simulated together with compensation; leave one of them out");
+    if (e->end > layers || e->first >= e->end || (e->tp.ranks > 1 && !e->tp.sum) ||
+        (e->source && !e->release))
+        return tsr_fail(err, TSR_E_INVAL, "layers %llu to %llu of %llu, or no sum over ranks",
+                        (unsigned long long)e->first, (unsigned long long)e->end,
+                        (unsigned long long)layers);
+    return tsr_share_of(&e->model->hp, e->tp.rank, e->tp.ranks, &e->share, err);
 }
 
 static tsr_status build(struct tsr_engine *e, const struct tsr_overlay *o,
                         const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     TSR_TRY(choose_context(e, opt->context, err));
+    TSR_TRY(choose_part(e, opt, err));
     e->chunk = opt->chunk ? opt->chunk : TSR_DEFAULT_CHUNK;
     /* no batch is longer than all slots together */
     if (e->chunk / e->n_slots >= e->context)
@@ -83,7 +124,8 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_overlay *o,
     TSR_TRY(tsr_feed_create(e, err));
     if (e->model->hp.positions == TSR_POS_ALIBI)
         TSR_TRY(alibi(e, err));
-    return activations(e, err);
+    TSR_TRY(activations(e, err));
+    return opt->compensate ? tsr_compensate_create(e, opt->compensate, err) : TSR_OK;
 }
 
 static tsr_status create(struct tsr_engine **out, struct tsr_device *dev, bool streamed,
@@ -102,6 +144,7 @@ static tsr_status create(struct tsr_engine **out, struct tsr_device *dev, bool s
     e->n_slots = opt->slots;
     e->streamed = streamed;
     tsr_status st = build(e, o, opt, err);
+    e->source = NULL;
     if (st != TSR_OK) {
         tsr_engine_destroy(e);
         return st;
@@ -122,7 +165,9 @@ static tsr_status create_owning(struct tsr_engine **e, struct tsr_registry *r, b
                                 const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     struct tsr_device *dev = NULL;
-    TSR_TRY(tsr_device_open(&dev, r, opt->backend, err));
+    uint64_t           all;
+    TSR_TRY(
+        tsr_device_open(&dev, r, opt->backend ? opt->backend : tsr_registry_backend(r, &all), err));
     tsr_status st = create(e, dev, streamed, m, o, opt, err);
     if (st != TSR_OK) {
         tsr_device_close(dev);
@@ -136,7 +181,11 @@ tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
                              const struct tsr_model *m, const struct tsr_overlay *o,
                              const struct tsr_engine_options *opt, struct tsr_err *err)
 {
-    return create_owning(e, r, false, m, o, opt, err);
+    struct tsr_engine_options own = *opt;
+    if (!own.backend && !own.on_backend)
+        own.backend = tsr_registry_backend(r, &own.on_backend);
+    return own.on_backend ? tsr_engine_create_mixed(e, r, m, o, &own, err)
+                          : create_owning(e, r, false, m, o, &own, err);
 }
 
 tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,
@@ -150,14 +199,25 @@ void tsr_engine_destroy(struct tsr_engine *e)
 {
     if (!e)
         return;
+    tsr_engine_destroy(e->behind);
+    free(e->border);
+    tsr_compensate_destroy(e);
     if (e->owns_dev)
         tsr_device_close(e->dev);
-    for (uint64_t i = 0; e->layers && i < e->model->hp.layers; i++)
+    for (uint64_t i = 0; e->layers && i < e->model->hp.layers; i++) {
         if (e->layers[i].open)
             tsr_model_close_layer(e->model, i);
+        for (int k = 0; k < TSR_LINEARS; k++) {
+            tsr_packed_destroy(e->layers[i].lin[k].part);
+            tsr_split_drop(e, e->layers[i].lin[k].split, false);
+        }
+    }
     tsr_feed_destroy(&e->feed);
     free(e->inv);
     free(e->tap_rows);
+    free(e->hidden_rows);
+    free(e->parts);
+    free(e->split_rows);
     free(e->slots);
     free(e->layers);
     free(e);
@@ -168,12 +228,18 @@ void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *
     uint64_t tensors;
     tsr_device_memory(e->dev, &tensors, weights);
     *cache = e->cache_bytes;
+    if (e->behind) {
+        uint64_t more_weights, more_cache;
+        tsr_engine_memory(e->behind, &more_weights, &more_cache);
+        *weights += more_weights;
+        *cache += more_cache;
+    }
 }
 
 void tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3])
 {
     for (int i = 0; i < 3; i++)
-        linears[i] = e->ran[i];
+        linears[i] = e->ran[i] + (e->behind ? e->behind->ran[i] : 0);
 }
 
 uint64_t tsr_engine_context(const struct tsr_engine *e)
@@ -198,7 +264,7 @@ const struct tsr_model *tsr_engine_model(const struct tsr_engine *e)
 
 const char *tsr_engine_device(const struct tsr_engine *e)
 {
-    return tsr_device_text(e->dev);
+    return e->behind ? e->text : tsr_device_text(e->dev);
 }
 
 uint64_t tsr_engine_length(const struct tsr_engine *e, uint32_t slot)
@@ -210,10 +276,14 @@ void tsr_engine_reset(struct tsr_engine *e, uint32_t slot)
 {
     if (slot < e->n_slots)
         e->slots[slot].length = 0;
+    if (e->behind)
+        tsr_engine_reset(e->behind, slot);
 }
 
 void tsr_engine_set_tap(struct tsr_engine *e, tsr_tap tap, void *ctx)
 {
     e->tap = tap;
     e->tap_ctx = ctx;
+    if (e->behind)
+        tsr_engine_set_tap(e->behind, tap, ctx);
 }

@@ -10,20 +10,92 @@
 #define TSR_ENGINE_ENGINE_H
 
 #include "base/err.h"
+#include "compensate/select.h"
 #include "model/model.h"
+#include "model/packed.h"
 #include "plugin/registry.h"
-#include "quant/quant.h"
 #include "tessera/backend.h"
 
 struct tsr_engine;
 
+/* This engine is one of `ranks` (1, 2, 4 or 8) that share every layer: it has the rows of q, k, v,
+ * gate and up and the columns of o and down that fall to it (share.h), and after o and down adds its
+ * part to the others'. */
+struct tsr_engine_tp {
+    uint32_t rank, ranks;
+    /* x [rows, cols] dense F32 in host memory: this rank's part in, the sum over all ranks out, the
+     * same bytes on every rank.  site: 2 * layer for o, 2 * layer + 1 for down.  The bias is added
+     * once, behind the sum.  Called on the thread that runs forward(). */
+    tsr_status (*sum)(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_t cols,
+                      struct tsr_err *err);
+    void *ctx;
+    /* Optional: the same of x on the backend's device, for what is queued behind it.  *done false: nothing
+     * has happened, x goes through sum(). */
+    tsr_status (*sum_on)(void *ctx, uint32_t site, const struct tsr_backend_v1 *backend, void *self,
+                         const struct tsr_tensor *x, bool *done, struct tsr_err *err);
+};
+
+/* o and down of every layer are cut between columns for `ranks` ranks, 2 to TSR_SPLIT_MAX, that this
+ * one engine stands for: as real ranks are where they exist, evenly otherwise. */
+#define TSR_SPLIT_MAX 32u
+struct tsr_engine_split {
+    uint32_t ranks;
+    /* partial[r] [rows, cols] dense F32: rank r's product; out: what takes their place, in memory of
+     * its own.  site as above.  The bias is added behind it. */
+    tsr_status (*sum)(void *ctx, uint32_t site, const float *const *partial, uint64_t rows,
+                      uint64_t cols, float *out, struct tsr_err *err);
+    void *ctx;
+};
+
+struct tsr_compensation;
+
+/* What quantization lost is added back for a few input channels of every packed linear
+ * (compensate/compensation.h): k channels of 1024, per layer and input. */
+struct tsr_engine_compensate {
+    const struct tsr_compensation *from; /* outlives the engine */
+    uint32_t                       each; /* k everywhere, where k is NULL */
+    const uint32_t (*k)[TSR_SITES];      /* [layers], up to 1024; 0: none; read by create() alone */
+    enum tsr_select select;
+    bool            all;    /* every token; else those that are marked `decode` */
+    bool            recall; /* compare every selection with the exact one */
+    uint64_t        seed;   /* of a random selection */
+};
+
+/* Packs a model's layers while they are loaded: each into `overlay`, which the engine is given, just
+ * before it goes to the device; what the host has of a linear goes when placed() is called behind
+ * that, and the rest with drop(). */
+struct tsr_engine_source {
+    tsr_status (*fetch)(void *ctx, uint64_t layer, struct tsr_err *err);
+    void (*placed)(void *ctx, uint64_t layer, enum tsr_linear_id id);
+    void (*drop)(void *ctx, uint64_t layer);
+    void *ctx;
+};
+
 struct tsr_engine_options {
-    const char *backend;  /* component name; NULL: "cpu" */
+    /* Component name; "auto": "cuda" where it has a device; NULL: the registry's, with its on_backend,
+     * else "cpu". */
+    const char *backend;
     uint32_t    act;      /* TSR_ACT_* for packed weights; others use F32 */
     uint32_t    kv_dtype; /* TSR_F32, TSR_F16 or TSR_I8 */
     uint32_t    slots;    /* sequences resident at once, >= 1 */
     uint64_t    context;  /* positions per slot; 0: the model's maximum */
     uint64_t    chunk;    /* most tokens per forward; longer batches are cut; 0: 512 */
+    /* A part of the model: decoder layers [first, end), end 0: to the last, and its ends. */
+    uint64_t                       first, end;
+    bool                           no_embed, no_head;
+    const struct tsr_engine_tp    *tp;    /* copied; NULL: whole layers */
+    const struct tsr_engine_split *split; /* copied; NULL: no ranks are simulated; not with tp */
+    /* 1 + how many of the model's layers, from the first, the backend runs; the others and the head
+     * go to the default one.  0: all. */
+    uint64_t on_backend;
+    /* A layer of a streamed model is closed again when the device has it: what the device declines
+     * to run then is an error. */
+    bool                                release;
+    const struct tsr_engine_compensate *compensate; /* copied; NULL: none */
+    const struct tsr_engine_source     *source; /* used by create() alone; NULL: overlay is whole */
+    /* Called before each product of a forward and each layer of the load; NULL: not. */
+    void (*on_layer)(void *ctx, uint64_t layer, bool load);
+    void *layer_ctx;
 };
 
 /* The model and overlay must outlive the engine.  [setup] */
@@ -32,13 +104,29 @@ tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
                              const struct tsr_engine_options *opt, struct tsr_err *err);
 void       tsr_engine_destroy(struct tsr_engine *e);
 
-/* Bytes of weights and of cache on the device. */
+/* Bytes of weights and of cache on the device; a sliced weight counts its part. */
 void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
 /* How many packed linears run with each TSR_ACT_*: formats without integers take F32 under a8. */
-void                    tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3]);
-uint64_t                tsr_engine_context(const struct tsr_engine *e);
-uint32_t                tsr_engine_slots(const struct tsr_engine *e);
-uint64_t                tsr_engine_vocab(const struct tsr_engine *e);
+void tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3]);
+/* What was compensated so far; zeros without. */
+struct tsr_engine_compensated {
+    uint64_t host_bytes;              /* residuals of this engine's layers, in host memory */
+    uint64_t linears;                 /* that are compensated at all */
+    uint64_t tokens;                  /* compensated */
+    uint64_t selected, exact, common; /* channels; exact and common where recall was asked for */
+};
+void tsr_engine_compensation(const struct tsr_engine *e, struct tsr_engine_compensated *c);
+/* Other numbers of channels, none above what the engine was created with: k [layers] or, NULL, `each`
+ * everywhere.  [worker] */
+tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_SITES],
+                                   uint32_t each, struct tsr_err *err);
+/* Seconds of one token through the linears of a site in all layers, with their compensation: the least of
+ * `repeats` passes.  [worker] */
+tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
+                                double *seconds, struct tsr_err *err);
+uint64_t   tsr_engine_context(const struct tsr_engine *e);
+uint32_t   tsr_engine_slots(const struct tsr_engine *e);
+uint64_t   tsr_engine_vocab(const struct tsr_engine *e);
 const struct tsr_model *tsr_engine_model(const struct tsr_engine *e);
 const char             *tsr_engine_device(const struct tsr_engine *e);
 
@@ -48,6 +136,7 @@ struct tsr_token {
     uint32_t id;
     uint32_t slot;
     bool     logits; /* wanted for this token */
+    bool     decode; /* it was generated: compensated where prompts are not */
 };
 
 /* Runs n tokens; logits [wanted, vocab] F32, in order, into host memory.  Tokens of one slot
@@ -55,6 +144,15 @@ struct tsr_token {
  * slot and position.  After an error the slots of the batch must be reset.  [worker] */
 tsr_status tsr_engine_forward(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                               float *logits, struct tsr_err *err);
+/* The same for a part of the model.  in: hidden rows [n, hidden] from the part before, NULL: the
+ * embedding of the ids.  out: the hidden rows behind the last layer, may be NULL; logits NULL: not
+ * wanted here.  Host memory; out may be in.  [worker] */
+tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                            const float *in, float *out, float *logits, struct tsr_err *err);
+/* Hidden rows [n, hidden] behind the embedding of tokens that stage() will be given next: for ranks
+ * that have none.  Moves no slot.  [worker] */
+tsr_status tsr_engine_embed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                            float *out, struct tsr_err *err);
 uint64_t   tsr_engine_length(const struct tsr_engine *e, uint32_t slot);
 void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
 
@@ -63,6 +161,11 @@ void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
 typedef tsr_status (*tsr_tap)(void *ctx, uint64_t layer, enum tsr_site site, const float *x,
                               uint64_t n, uint64_t cols, struct tsr_err *err);
 void tsr_engine_set_tap(struct tsr_engine *e, tsr_tap tap, void *ctx);
+/* Sees the hidden rows [n, hidden] of which forward() makes logits, in order, in host memory; final
+ * norm and head are still to come.  NULL ends it and cannot fail. */
+typedef tsr_status (*tsr_hidden_tap)(void *ctx, const float *x, uint64_t n, struct tsr_err *err);
+tsr_status tsr_engine_set_hidden_tap(struct tsr_engine *e, tsr_hidden_tap tap, void *ctx,
+                                     struct tsr_err *err);
 
 /* ---- sampling ----------------------------------------------------------- */
 
@@ -82,6 +185,9 @@ struct tsr_sampling {
 tsr_status tsr_sample(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
                       const uint32_t *history, uint64_t n_history, uint64_t record, uint64_t index,
                       void *scratch, uint32_t *id, struct tsr_err *err);
+
+/* Temperature, top_p and repetition_penalty in range, or TSR_E_CONFIG.  [any] */
+tsr_status tsr_sampling_check(const struct tsr_sampling *s, struct tsr_err *err);
 
 /* One request of tsr_generate(). */
 struct tsr_request {
@@ -104,7 +210,7 @@ struct tsr_generate_timing {
     uint64_t prefill_tokens, decode_tokens;
 };
 /* Runs all requests, as many at once as the engine has slots; a finished one's slot is
- * refilled at the next token.  An empty prompt, an id outside the vocabulary, and a request
+ * refilled at the next token (engine/serve.h does it).  An empty prompt, an id outside the vocabulary, and a request
  * that does not fit the context are TSR_E_INPUT before anything runs.  All slots are empty
  * afterwards.  timing may be NULL.  [worker] */
 tsr_status tsr_generate(struct tsr_engine *e, struct tsr_request *reqs, uint64_t n,

@@ -1,7 +1,9 @@
 /* A batch of tokens through the model, chunk by chunk. */
+#include "base/mem.h"
 #include "engine/internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Everything that can be wrong with a batch, before anything runs; notes how long each slot
@@ -117,6 +119,11 @@ static tsr_status head(struct tsr_engine *e, const struct tsr_token *tokens, uin
             struct tsr_op op = { .kind = TSR_OP_GATHER, .out = &src, .in = { &h, &ids } };
             TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
         }
+        if (e->hidden_tap) {
+            TSR_TRY(tsr_device_sync(e->dev, err));
+            TSR_TRY(tsr_device_download(e->dev, &src, e->hidden_rows, err));
+            TSR_TRY(e->hidden_tap(e->hidden_ctx, e->hidden_rows, m, err));
+        }
         TSR_TRY(tsr_run_head(e, src, logits, err));
         TSR_TRY(check_logits(e, tokens, &e->feed, first, m, logits, err));
         logits += m * e->model->hp.vocab;
@@ -124,22 +131,98 @@ static tsr_status head(struct tsr_engine *e, const struct tsr_token *tokens, uin
     return TSR_OK;
 }
 
+tsr_status tsr_engine_set_hidden_tap(struct tsr_engine *e, tsr_hidden_tap tap, void *ctx,
+                                     struct tsr_err *err)
+{
+    uint64_t hidden = e->model->hp.hidden;
+    if (e->behind) /* it has the last layer */
+        return tsr_engine_set_hidden_tap(e->behind, tap, ctx, err);
+    free(e->hidden_rows);
+    e->hidden_rows = tap ? tsr_new_aligned(e->head_rows, hidden * sizeof(float)) : NULL;
+    e->hidden_tap = e->hidden_rows ? tap : NULL;
+    e->hidden_ctx = ctx;
+    return !tap || e->hidden_rows
+               ? TSR_OK
+               : tsr_fail_nomem(err, e->head_rows * hidden * sizeof(float), "hidden rows");
+}
+
 tsr_status tsr_engine_forward(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                               float *logits, struct tsr_err *err)
 {
+    if (!e->behind)
+        return tsr_engine_stage(e, tokens, n, NULL, NULL, logits, err);
+    TSR_TRY(check_batch(e, tokens, n, err));
+    return tsr_engine_forward_mixed(e, tokens, n, logits, err);
+}
+
+/* Hidden rows of n tokens between e->h and host memory. */
+static tsr_status hidden_in(struct tsr_engine *e, const float *in, uint64_t n, struct tsr_err *err)
+{
+    struct tsr_tensor h = tsr_rows(&e->h, 0, n);
+    return tsr_device_upload(e->dev, &h, in, err);
+}
+
+static tsr_status hidden_out(struct tsr_engine *e, float *out, uint64_t n, struct tsr_err *err)
+{
+    struct tsr_tensor h = tsr_rows(&e->h, 0, n);
+    TSR_TRY(tsr_device_sync(e->dev, err));
+    return tsr_device_download(e->dev, &h, out, err);
+}
+
+tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                            const float *in, float *out, float *logits, struct tsr_err *err)
+{
+    uint64_t hidden = e->model->hp.hidden;
+    if ((!in && !e->has_embed) || (logits && !e->has_head))
+        return tsr_fail(err, TSR_E_INVAL, "this part of the model has no %s",
+                        logits && !e->has_head ? "head" : "embedding");
     TSR_TRY(check_batch(e, tokens, n, err));
     for (uint64_t first = 0; first < n; first += e->chunk) {
         uint64_t m = n - first < e->chunk ? n - first : e->chunk, wanted = 0;
         if (tsr_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
         TSR_TRY(tsr_feed_chunk(e, tokens + first, m, &wanted, err));
-        TSR_TRY(tsr_run_embedding(e, m, err));
-        for (uint64_t i = 0; i < e->model->hp.layers; i++)
+        TSR_TRY(tsr_compensate_chunk(e, tokens + first, m, err));
+        TSR_TRY(in ? hidden_in(e, in + first * hidden, m, err) : tsr_run_embedding(e, m, err));
+        for (uint64_t i = e->first; i < e->end; i++) {
+            e->at_layer = i;
             TSR_TRY(tsr_block_run(e, i, m, err));
-        TSR_TRY(head(e, tokens + first, m, wanted, logits, err));
+        }
+        if (logits)
+            TSR_TRY(head(e, tokens + first, m, wanted, logits, err));
         if (logits)
             logits += wanted * e->model->hp.vocab;
+        if (out)
+            TSR_TRY(hidden_out(e, out + first * hidden, m, err));
         TSR_TRY(tsr_device_sync(e->dev, err)); /* before the next chunk's numbers go over */
     }
     return TSR_OK;
+}
+
+static tsr_status embed_chunks(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                               float *out, struct tsr_err *err)
+{
+    for (uint64_t first = 0; first < n; first += e->chunk) {
+        uint64_t m = n - first < e->chunk ? n - first : e->chunk, wanted;
+        TSR_TRY(tsr_feed_chunk(e, tokens + first, m, &wanted, err));
+        TSR_TRY(tsr_run_embedding(e, m, err));
+        TSR_TRY(hidden_out(e, out + first * e->model->hp.hidden, m, err));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_embed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                            float *out, struct tsr_err *err)
+{
+    if (!e->has_embed)
+        return tsr_fail(err, TSR_E_INVAL, "this part of the model has no embedding");
+    TSR_TRY(check_batch(e, tokens, n, err));
+    struct tsr_slot *before = tsr_new(e->n_slots, sizeof *before);
+    if (!before)
+        return tsr_fail_nomem(err, e->n_slots * sizeof *before, "slots");
+    memcpy(before, e->slots, e->n_slots * sizeof *before);
+    tsr_status st = embed_chunks(e, tokens, n, out, err);
+    memcpy(e->slots, before, e->n_slots * sizeof *before);
+    free(before);
+    return st;
 }

@@ -4,18 +4,24 @@
 
 #include "engine/device.h"
 #include "engine/engine.h"
+#include "engine/share.h"
 
 #define TSR_DEFAULT_CHUNK 512
 #define TSR_HEAD_ROWS     64 /* rows of logits on the device at once */
 
 /* Norms and linears of the model with their parts on the device; w or gain.buffer NULL: absent. */
+struct tsr_split_dev;
 struct tsr_norm_dev {
     struct tsr_tensor gain, bias;
 };
 struct tsr_linear_dev {
     struct tsr_weight *w;
     struct tsr_tensor  bias;
-    uint32_t           act;
+    struct tsr_tensor  behind; /* a bias that comes behind the sum over ranks */
+    struct tsr_tensor  order;  /* U32 [1, cols]: of the input's columns; buffer NULL: as they are */
+    struct tsr_packed *part;   /* a rank's part of packed weights, which w was made from; or NULL */
+    struct tsr_split_dev *split; /* split.h: the parts that stand for w; or NULL */
+    uint32_t              act;
 };
 struct tsr_layer_dev {
     struct tsr_linear_dev lin[TSR_LINEARS];
@@ -44,9 +50,23 @@ struct tsr_engine {
     uint64_t                context, chunk, head_rows;
     uint32_t                kv_dtype;
     uint64_t                cache_bytes;
-    bool                    streamed; /* stream.c: one layer at a time, one cache for all */
-    struct tsr_slot        *slots;
-    uint32_t                n_slots;
+    uint64_t                first, end; /* layers that it has */
+    bool                    has_embed, has_head, release;
+    void (*on_layer)(void *, uint64_t, bool);
+    void                           *layer_ctx;
+    uint64_t                        at_layer;   /* of a forward, for on_layer */
+    const struct tsr_engine_source *source;     /* while it is made */
+    struct tsr_engine_tp            tp;         /* ranks 1: whole layers */
+    struct tsr_share                share;      /* of heads and of the feed-forward */
+    float                          *parts;      /* [chunk, hidden], ranks > 1 */
+    struct tsr_engine_split         split;      /* ranks 0: none are simulated */
+    float                          *split_rows; /* [split.ranks + 1][chunk, hidden] */
+    bool                            streamed; /* stream.c: one layer at a time, one cache for all */
+    struct tsr_engine              *behind;   /* mixed.c: the other layers and the head, or NULL */
+    float                          *border;   /* [chunk, hidden] on the way there */
+    char                            text[224]; /* both devices */
+    struct tsr_slot                *slots;
+    uint32_t                        n_slots;
 
     struct tsr_weight    *embed, *positions;
     struct tsr_norm_dev   embed_norm, final_norm;
@@ -56,10 +76,13 @@ struct tsr_engine {
 
     /* activations, `chunk` rows each */
     struct tsr_tensor h, x, y, q, k, v, a, gate, up, narrow, logits;
+    struct tsr_tensor ordered; /* [chunk, widest input], made with the first ordered weight */
     struct tsr_feed   feed;
     double           *inv; /* frequencies [dim/2] for inv_length */
     uint64_t          inv_length;
     bool              inv_known;
+
+    struct tsr_compensator *comp; /* compensate.c; NULL: nothing is compensated */
 
     uint64_t ran[3];   /* packed linears by TSR_ACT_* */
     uint64_t said_act; /* bit per element that has no int8 form */
@@ -67,12 +90,23 @@ struct tsr_engine {
     tsr_tap tap;
     void   *tap_ctx;
     float  *tap_rows; /* made at the first tapped chunk */
+
+    tsr_hidden_tap hidden_tap;
+    void          *hidden_ctx;
+    float         *hidden_rows; /* [head_rows, hidden] while there is a tap */
 };
 
 /* An engine on a device of the caller's, which must outlive it: for tests. */
 tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_device *dev,
                                 const struct tsr_model *m, const struct tsr_overlay *o,
                                 const struct tsr_engine_options *opt, struct tsr_err *err);
+
+/* mixed.c: as tsr_engine_create() with options.on_backend, and forward() of such an engine. */
+tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r,
+                                   const struct tsr_model *m, const struct tsr_overlay *o,
+                                   const struct tsr_engine_options *opt, struct tsr_err *err);
+tsr_status tsr_engine_forward_mixed(struct tsr_engine *e, const struct tsr_token *tokens,
+                                    uint64_t n, float *logits, struct tsr_err *err);
 
 /* An engine for stream.c: one slot, and nothing of the model on the device yet. */
 tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,
@@ -83,7 +117,8 @@ tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry
  * loaded stays until it is dropped. */
 tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
                            struct tsr_err *err);
-tsr_status tsr_engine_load_embed(struct tsr_engine *e, struct tsr_err *err);
+tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_overlay *o,
+                                 struct tsr_err *err);
 tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
                                  uint32_t act, struct tsr_err *err);
 tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
@@ -122,6 +157,18 @@ tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struc
                                const struct tsr_tensor *out, struct tsr_err *err);
 tsr_status tsr_block_feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
                                   const struct tsr_tensor *out, struct tsr_err *err);
+
+/* compensate.c: residuals of the engine's layers; then, per chunk, which of its tokens; then, behind the
+ * linears of a site, what is added to their outputs: outs in the order of enum tsr_linear_id, buffer
+ * NULL or out NULL where there is none. */
+tsr_status tsr_compensate_create(struct tsr_engine *e, const struct tsr_engine_compensate *use,
+                                 struct tsr_err *err);
+void       tsr_compensate_destroy(struct tsr_engine *e); /* before the device is closed */
+tsr_status tsr_compensate_chunk(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                                struct tsr_err *err);
+tsr_status tsr_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                               const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                               struct tsr_err *err);
 
 /* ops.c: single operations over n rows. */
 struct tsr_tensor tsr_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n);

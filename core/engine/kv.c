@@ -7,11 +7,10 @@
 /* Columns and bytes of a row. */
 static uint64_t cache_cols(const struct tsr_engine *e)
 {
-    const struct tsr_hparams *hp = &e->model->hp;
-    uint64_t                  head = hp->head_dim;
+    uint64_t head = e->model->hp.head_dim;
     if (e->kv_dtype == TSR_I8)
         head += sizeof(float); /* the scale in front of the codes */
-    return hp->kv_heads * head;
+    return e->share.kv_heads * head;
 }
 
 tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
@@ -21,10 +20,10 @@ tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
     uint64_t stride = (cols * width + 15) / 16 * 16;
     rows = e->n_slots * e->context; /* fits 32 bits */
     if (!tsr_mul(rows, stride, &bytes) ||
-        !tsr_mul(bytes, 2 * (e->streamed ? 1 : e->model->hp.layers), &bytes))
+        !tsr_mul(bytes, 2 * (e->streamed ? 1 : e->end - e->first), &bytes))
         return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
                         e->n_slots, (unsigned long long)e->context);
-    for (uint64_t i = 0; i < e->model->hp.layers; i++) {
+    for (uint64_t i = e->first; i < e->end; i++) {
         struct tsr_layer_dev *l = &e->layers[i];
         if (e->streamed && i > 0) { /* a layer's run begins with an empty cache */
             l->k = e->layers[0].k;

@@ -14,10 +14,40 @@ static const struct tsr_tensor *or_null(const struct tsr_tensor *t)
     return t->buffer ? t : NULL;
 }
 
+/* A row of a tensor as a column: its elements are the rows that GATHER takes. */
+static struct tsr_tensor column_of(const struct tsr_tensor *t, uint64_t row, uint64_t cols)
+{
+    struct tsr_tensor v = tsr_rows(t, row, cols);
+    v.cols = 1;
+    v.row_stride = sizeof(float);
+    return v;
+}
+
+static tsr_status put_in_order(struct tsr_engine *e, const struct tsr_linear_dev *l,
+                               const struct tsr_tensor *in, struct tsr_tensor *out,
+                               struct tsr_err *err)
+{
+    *out = tsr_rows(&e->ordered, 0, in->rows);
+    out->cols = in->cols;
+    for (uint64_t t = 0; t < in->rows; t++) {
+        struct tsr_tensor from = column_of(in, t, in->cols), to = column_of(out, t, in->cols);
+        struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = &to, .in = { &from, &l->order } };
+        TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
                           const struct tsr_tensor *in, const struct tsr_tensor *out,
                           struct tsr_err *err)
 {
+    struct tsr_tensor sorted;
+    if (e->on_layer)
+        e->on_layer(e->layer_ctx, e->at_layer, false);
+    if (l->order.buffer) {
+        TSR_TRY(put_in_order(e, l, in, &sorted, err));
+        in = &sorted;
+    }
     struct tsr_op op = {
         .kind = TSR_OP_LINEAR, .out = out, .in = { in, or_null(&l->bias) }, .act = l->act
     };

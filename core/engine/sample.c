@@ -100,11 +100,8 @@ static uint32_t draw(struct candidate *c, uint64_t vocab, double sum, const stru
     return b->id;
 }
 
-static tsr_status check(uint64_t vocab, const struct tsr_sampling *s, struct tsr_err *err)
+tsr_status tsr_sampling_check(const struct tsr_sampling *s, struct tsr_err *err)
 {
-    if (vocab == 0 || vocab > UINT32_MAX)
-        return tsr_fail(err, TSR_E_INVAL, "sampling from a vocabulary of %llu",
-                        (unsigned long long)vocab);
     if (!(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->repetition_penalty > 0 &&
           isfinite(s->temperature) && isfinite(s->repetition_penalty)))
         return tsr_fail(err, TSR_E_CONFIG,
@@ -149,7 +146,10 @@ tsr_status tsr_sample(const float *logits, uint64_t vocab, const struct tsr_samp
                       const uint32_t *history, uint64_t n_history, uint64_t record, uint64_t index,
                       void *scratch, uint32_t *id, struct tsr_err *err)
 {
-    TSR_TRY(check(vocab, s, err));
+    if (vocab == 0 || vocab > UINT32_MAX)
+        return tsr_fail(err, TSR_E_INVAL, "sampling from a vocabulary of %llu",
+                        (unsigned long long)vocab);
+    TSR_TRY(tsr_sampling_check(s, err));
     if (s->temperature == 0 && s->repetition_penalty == 1) {
         *id = best_id(logits, vocab);
         return TSR_OK;

@@ -27,6 +27,7 @@ tsr_status tsr_stream_create(struct tsr_stream **out, struct tsr_registry *r,
     struct tsr_engine_options opt = {
         .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = longest
     };
+    TSR_TRY(tsr_model_plain(m, "calibrated on or quantized", err));
     struct tsr_stream *s = tsr_new(1, sizeof *s);
     if (!s)
         return tsr_fail_nomem(err, sizeof *s, "a stream");
@@ -108,7 +109,7 @@ tsr_status tsr_stream_open_layer(struct tsr_stream *s, uint64_t layer, const str
     if (o && o->layers != m->hp.layers)
         return tsr_fail(err, TSR_E_INVAL, "packed weights for %llu layers, the model has %llu",
                         (unsigned long long)o->layers, (unsigned long long)m->hp.layers);
-    if (!m->embed.data)
+    if (!m->embed.data && !(m->packed && m->packed->embed))
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
     TSR_TRY(tsr_device_sync(s->e->dev, err));
     close_layer(s);
@@ -199,7 +200,7 @@ tsr_status tsr_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t 
     if (!s->embed) {
         TSR_TRY(tsr_device_sync(e->dev, err));
         close_head(s);
-        tsr_status st = tsr_engine_load_embed(e, err);
+        tsr_status st = tsr_engine_load_embed(e, NULL, err);
         note_peak(s);
         if (st != TSR_OK) {
             close_embed(s);

@@ -1,7 +1,9 @@
 /* The model and its overlay, onto the device. */
-#include "engine/internal.h"
+#include "engine/split.h"
 
 #include "base/log.h"
+#include "base/pool.h"
+#include "model/prepacked.h"
 
 /* folded: takes the place of n where it has a gain; may be NULL. */
 static tsr_status load_norm(struct tsr_engine *e, const struct tsr_norm *n,
@@ -24,7 +26,7 @@ static uint32_t packed_act(struct tsr_engine *e, const struct tsr_packed *p, uin
 {
     char     name[64];
     uint64_t bit = UINT64_C(1) << (p->format.element % 61);
-    if (p->dense)
+    if (p->dense || !tsr_format_known(&p->format))
         return TSR_ACT_F32;
     if (act != TSR_ACT_A8 || tsr_format_a8(&p->format, p->cols))
         return act;
@@ -38,14 +40,75 @@ static uint32_t packed_act(struct tsr_engine *e, const struct tsr_packed *p, uin
     return TSR_ACT_F32;
 }
 
-/* act: for a packed weight; a dense one is F32 by definition. */
-static tsr_status load_linear(struct tsr_engine *e, const struct tsr_linear *l,
-                              const struct tsr_packed *p, uint32_t act, struct tsr_linear_dev *out,
+/* The order of a weight's columns, and a place for inputs in that order. */
+static tsr_status load_order(struct tsr_engine *e, const struct tsr_packed *p,
+                             struct tsr_linear_dev *out, struct tsr_err *err)
+{
+    const struct tsr_hparams *hp = &e->model->hp;
+    uint64_t                  widest = (uint64_t)hp->heads * hp->head_dim,
+             more[3] = { hp->hidden, hp->ffn, p->cols };
+    for (int i = 0; i < 3; i++)
+        widest = more[i] > widest ? more[i] : widest;
+    if (!p->order)
+        return tsr_fail(err, TSR_E_INVAL, "the order of packed columns is not in memory");
+    if (!e->ordered.buffer)
+        TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, e->chunk, widest, 0, "activations", &e->ordered,
+                                  err));
+    TSR_TRY(
+        tsr_device_tensor(e->dev, TSR_U32, 1, p->cols, 0, "an order of columns", &out->order, err));
+    return tsr_device_upload(e->dev, &out->order, p->order, err);
+}
+
+/* From the prepacked file if m has a place in one, else from the model's memory. */
+static tsr_status load_matrix(struct tsr_engine *e, const struct tsr_matrix *w,
+                              const struct tsr_mapped_weight *m, struct tsr_weight **out,
                               struct tsr_err *err)
+{
+    return m ? tsr_device_mapped(e->dev, w->name, e->model->prepacked, m, out, err)
+             : tsr_device_weight(e->dev, w, out, err);
+}
+
+static tsr_status load_bias(struct tsr_engine *e, const float *bias, uint64_t n,
+                            struct tsr_linear_dev *out, struct tsr_err *err)
+{
+    return bias ? tsr_device_vector(e->dev, bias, n, &out->bias, err) : TSR_OK;
+}
+
+/* This rank's part of a linear of a layer.  The bias of o and down comes behind the sum over ranks. */
+static tsr_status load_part(struct tsr_engine *e, enum tsr_linear_id id, const struct tsr_linear *l,
+                            const struct tsr_packed *p, uint32_t act, struct tsr_linear_dev *out,
+                            struct tsr_err *err)
+{
+    struct tsr_slice s;
+    TSR_TRY(tsr_share_linear(&e->share, &e->model->hp, id, &l->w, p, &s, err));
+    if (p) {
+        TSR_TRY(tsr_packed_slice(p, &s, &out->part, err));
+        out->act = packed_act(e, p, act);
+        e->ran[out->act]++;
+        if (p->ordered)
+            TSR_TRY(load_order(e, p, out, err));
+        TSR_TRY(tsr_device_packed(e->dev, l->w.name, out->part, &out->w, err));
+    } else {
+        struct tsr_matrix part = tsr_matrix_slice(&l->w, &s);
+        TSR_TRY(tsr_device_part(e->dev, &part, s.segment, &out->w, err));
+    }
+    if (id == TSR_O || id == TSR_DOWN)
+        return l->bias && e->tp.sum_on
+                   ? tsr_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
+                   : TSR_OK;
+    return load_bias(e, l->bias ? l->bias + s.row : NULL, s.rows, out, err);
+}
+
+/* act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or
+ * NULL.  id: TSR_LINEARS for what is no layer's, which is never parted. */
+static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
+                              const struct tsr_linear *l, const struct tsr_packed *p,
+                              const struct tsr_mapped_weight *m, uint32_t act,
+                              struct tsr_linear_dev *out, struct tsr_err *err)
 {
     if (l->w.rows == 0)
         return TSR_OK;
-    if (!p && !l->w.data)
+    if (!p && !m && !l->w.data)
         return tsr_fail(err, TSR_E_INVAL, "%s: its weights are not in memory", l->w.name);
     out->act = TSR_ACT_F32;
     if (p) {
@@ -53,14 +116,44 @@ static tsr_status load_linear(struct tsr_engine *e, const struct tsr_linear *l,
             return tsr_fail(err, TSR_E_INVAL, "%s: packed as %llux%llu, the model has %llux%llu",
                             l->w.name, (unsigned long long)p->rows, (unsigned long long)p->cols,
                             (unsigned long long)l->w.rows, (unsigned long long)l->w.cols);
+    }
+    if (e->tp.ranks > 1 && id < TSR_LINEARS)
+        return load_part(e, id, l, p, act, out, err);
+    if (p) {
         out->act = packed_act(e, p, act);
         e->ran[out->act]++;
-        TSR_TRY(tsr_device_packed(e->dev, l->w.name, p, &out->w, err));
-    } else {
-        TSR_TRY(tsr_device_weight(e->dev, &l->w, &out->w, err));
+        if (p->ordered)
+            TSR_TRY(load_order(e, p, out, err));
     }
-    if (l->bias)
-        TSR_TRY(tsr_device_vector(e->dev, l->bias, l->w.rows, &out->bias, err));
+    if (e->split.ranks && (id == TSR_O || id == TSR_DOWN))
+        return tsr_split_load(e, l, p, out, err);
+    if (p && !m)
+        TSR_TRY(tsr_device_packed(e->dev, l->w.name, p, &out->w, err));
+    else
+        TSR_TRY(load_matrix(e, &l->w, m, &out->w, err));
+    return load_bias(e, l->bias, l->w.rows, out, err);
+}
+
+/* The device has it: nothing reads the host's copy. */
+static void release_linear(struct tsr_linear_dev *l)
+{
+    if (l->w && !l->w->mapped)
+        l->w->desc.codes = l->w->desc.meta = NULL;
+    tsr_packed_destroy(l->part);
+    l->part = NULL;
+}
+
+/* The device has the layer: host memory of what was streamed can go. */
+static tsr_status release_layer(struct tsr_engine *e, uint64_t i, struct tsr_err *err)
+{
+    struct tsr_layer_dev *d = &e->layers[i];
+    if (!e->release)
+        return TSR_OK;
+    TSR_TRY(tsr_device_sync(e->dev, err));
+    for (int k = 0; k < TSR_LINEARS; k++)
+        release_linear(&d->lin[k]);
+    tsr_model_close_layer(e->model, i);
+    d->open = false;
     return TSR_OK;
 }
 
@@ -69,23 +162,35 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay 
 {
     const struct tsr_layer *l = &e->model->layers[i];
     struct tsr_layer_dev   *d = &e->layers[i];
+    struct tsr_prepacked   *p = e->model->prepacked;
     o = o ? o : e->model->packed;
     TSR_TRY(tsr_model_open_layer(e->model, i, err));
     d->open = true;
-    for (int k = 0; k < TSR_LINEARS; k++)
-        TSR_TRY(load_linear(e, &l->lin[k], o ? o->lin[i][k] : NULL, act, &d->lin[k], err));
+    for (int k = 0; k < TSR_LINEARS; k++) {
+        TSR_TRY(load_linear(e, (enum tsr_linear_id)k, &l->lin[k], o ? o->lin[i][k] : NULL,
+                            p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));
+        if (e->source) {
+            TSR_TRY(tsr_device_sync(e->dev, err));
+            release_linear(&d->lin[k]);
+            e->source->placed(e->source->ctx, i, (enum tsr_linear_id)k);
+        }
+    }
     const struct tsr_norm *f = o && o->norm ? o->norm[i] : NULL;
     TSR_TRY(load_norm(e, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL, &d->attn_in, err));
     TSR_TRY(load_norm(e, &l->attn_out, NULL, &d->attn_out, err));
     TSR_TRY(load_norm(e, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL, &d->ffn_in, err));
-    return load_norm(e, &l->ffn_out, NULL, &d->ffn_out, err);
+    TSR_TRY(load_norm(e, &l->ffn_out, NULL, &d->ffn_out, err));
+    return release_layer(e, i, err);
 }
 
 static tsr_status check(const struct tsr_engine *e, const struct tsr_overlay *o,
                         struct tsr_err *err)
 {
     const struct tsr_model *m = e->model;
-    if (!m->embed.data)
+    if (m->prepacked && o && o != m->packed)
+        return tsr_model_plain(m, "replaced", err);
+    const struct tsr_overlay *packed = o ? o : m->packed;
+    if (!m->embed.data && !(m->prepacked && m->prepacked->embed.data) && !(packed && packed->embed))
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
     if (o && o->layers != m->hp.layers)
         return tsr_fail(err, TSR_E_INVAL, "packed weights for %llu layers, the model has %llu",
@@ -93,15 +198,22 @@ static tsr_status check(const struct tsr_engine *e, const struct tsr_overlay *o,
     return TSR_OK;
 }
 
-tsr_status tsr_engine_load_embed(struct tsr_engine *e, struct tsr_err *err)
+tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_overlay *o,
+                                 struct tsr_err *err)
 {
     const struct tsr_model *m = e->model;
-    TSR_TRY(check(e, NULL, err));
-    TSR_TRY(tsr_device_weight(e->dev, &m->embed, &e->embed, err));
+    o = o ? o : m->packed;
+    TSR_TRY(check(e, o, err));
+    struct tsr_prepacked *p = m->prepacked;
+    if (o && o->embed && !p) /* rows are read out of the packed ones */
+        TSR_TRY(tsr_device_packed(e->dev, m->embed.name, o->embed, &e->embed, err));
+    else
+        TSR_TRY(load_matrix(e, &m->embed, p ? &p->embed : NULL, &e->embed, err));
     if (m->hp.positions == TSR_POS_LEARNED)
-        TSR_TRY(tsr_device_weight(e->dev, &m->positions, &e->positions, err));
+        TSR_TRY(load_matrix(e, &m->positions, p ? &p->positions : NULL, &e->positions, err));
     TSR_TRY(load_norm(e, &m->embed_norm, NULL, &e->embed_norm, err));
-    return load_linear(e, &m->project_in, NULL, TSR_ACT_F32, &e->project_in, err);
+    return load_linear(e, TSR_LINEARS, &m->project_in, NULL, p ? &p->project_in : NULL, TSR_ACT_F32,
+                       &e->project_in, err);
 }
 
 tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
@@ -111,23 +223,48 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *
     o = o ? o : m->packed;
     TSR_TRY(check(e, o, err));
     TSR_TRY(load_norm(e, &m->final_norm, NULL, &e->final_norm, err));
-    TSR_TRY(load_linear(e, &m->project_out, NULL, act, &e->project_out, err));
+    struct tsr_prepacked *p = m->prepacked;
+    TSR_TRY(load_linear(e, TSR_LINEARS, &m->project_out, NULL, p ? &p->project_out : NULL, act,
+                        &e->project_out, err));
     if (m->hp.tied && !(o && o->head) && e->embed) {
         e->head.w = e->embed; /* one copy serves both ends */
         e->head.act = TSR_ACT_F32;
         return TSR_OK;
     }
-    return load_linear(e, &m->head, o ? o->head : NULL, act, &e->head, err);
+    return load_linear(e, TSR_LINEARS, &m->head, o ? o->head : NULL, p ? &p->head : NULL, act,
+                       &e->head, err);
+}
+
+static tsr_status load_from(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
+                            uint32_t act, struct tsr_err *err)
+{
+    const struct tsr_engine_source *s = e->source;
+    if (s)
+        TSR_TRY(s->fetch(s->ctx, i, err));
+    tsr_pool_shun(s && i + 1 < e->end); /* the next layer is packed meanwhile */
+    tsr_status st = tsr_engine_load_layer(e, o, i, act, err);
+    tsr_pool_shun(false);
+    if (s && st == TSR_OK)
+        s->drop(s->ctx, i);
+    return st;
 }
 
 tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
                            struct tsr_err *err)
 {
     TSR_TRY(check(e, o, err));
-    TSR_TRY(tsr_engine_load_embed(e, err));
-    for (uint64_t i = 0; i < e->model->hp.layers; i++)
-        TSR_TRY(tsr_engine_load_layer(e, o, i, act, err));
-    return tsr_engine_load_head(e, o, act, err);
+    if (e->model->prepacked)
+        tsr_map_want(&e->model->prepacked->map, 0, e->model->prepacked->bytes);
+    if (e->model->prepacked && (e->tp.ranks > 1 || e->split.ranks))
+        return tsr_model_plain(e->model, "shared between ranks", err);
+    if (e->has_embed)
+        TSR_TRY(tsr_engine_load_embed(e, o, err));
+    for (uint64_t i = e->first; i < e->end; i++) {
+        if (e->on_layer)
+            e->on_layer(e->layer_ctx, i, true);
+        TSR_TRY(load_from(e, o, i, act, err));
+    }
+    return e->has_head ? tsr_engine_load_head(e, o, act, err) : TSR_OK;
 }
 
 static void drop_norm(struct tsr_engine *e, struct tsr_norm_dev *n)
@@ -140,6 +277,10 @@ static void drop_linear(struct tsr_engine *e, struct tsr_linear_dev *l)
 {
     tsr_device_drop_weight(e->dev, l->w);
     tsr_device_drop_tensor(e->dev, &l->bias);
+    tsr_device_drop_tensor(e->dev, &l->behind);
+    tsr_device_drop_tensor(e->dev, &l->order);
+    tsr_packed_destroy(l->part);
+    tsr_split_drop(e, l->split, true);
     *l = (struct tsr_linear_dev){ 0 };
 }
 

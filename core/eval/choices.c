@@ -71,7 +71,8 @@ static tsr_status take_line(struct tsr_question *q, const char *name, const json
     for (size_t i = 0; i < n; i++) {
         const char *s = json_string_value(json_array_get(list, i));
         if (!s || !*s)
-            return tsr_fail(err, TSR_E_INPUT, "%s: choice %zu is not a text", name, i);
+            return tsr_fail(err, TSR_E_INPUT, "%s: choice %zu is %s", name, i,
+                            s ? "empty" : "not a text");
         q->choice[i] = with_space(q->context, s);
         if (!q->choice[i])
             return tsr_fail_nomem(err, strlen(s), name);
@@ -218,6 +219,7 @@ struct scoring {
     struct tsr_token           *tokens;
     float                      *logits;
     uint64_t                    vocab, context, rows; /* rows that logits has room for */
+    bool                        cut; /* a choice of this question lost tokens of its context */
 };
 
 /* Log-likelihood of ids[from ..] behind those before. */
@@ -228,6 +230,7 @@ static tsr_status likelihood(struct scoring *s, const uint32_t *ids, uint64_t n,
     if (cut >= from)
         return tsr_fail(err, TSR_E_INPUT, "a choice of %llu tokens does not fit %llu positions",
                         (unsigned long long)wanted, (unsigned long long)s->context);
+    s->cut = s->cut || cut;
     if (wanted > s->rows) {
         uint64_t cells;
         free(s->logits);
@@ -307,6 +310,7 @@ tsr_status tsr_choices_score(struct tsr_engine *e, const struct tsr_tokenizer *t
                         ? TSR_OK
                         : tsr_fail_nomem(err, s.context * sizeof *s.tokens, "questions");
     for (uint64_t i = 0; i < c->n && st == TSR_OK; i++) {
+        s.cut = false;
         if (tsr_cancelled())
             st = tsr_fail(err, TSR_E_CANCELLED, "stopped in the questions");
         else
@@ -315,10 +319,17 @@ tsr_status tsr_choices_score(struct tsr_engine *e, const struct tsr_tokenizer *t
             st = tsr_err_prefix(err, st, "question %llu", (unsigned long long)i + 1);
             break;
         }
+        out->cut += s.cut;
         out->right += out->marks[i] == '1';
         out->right_normalized += out->normalized[i] == '1';
         tsr_progress("questions", i + 1, c->n);
     }
+    if (st == TSR_OK && out->cut)
+        tsr_logf(TSR_LOG_WARN,
+                 "%llu of %llu questions are longer than the %llu positions and lost tokens from "
+                 "their front",
+                 (unsigned long long)out->cut, (unsigned long long)c->n,
+                 (unsigned long long)s.context);
     tsr_engine_reset(e, 0);
     free(s.tokens);
     free(s.logits);

@@ -31,9 +31,10 @@ void       tsr_choices_destroy(struct tsr_choices *c);
 struct tsr_choice_marks {
     char    *marks, *normalized; /* owned */
     uint64_t n, right, right_normalized;
+    uint64_t cut; /* questions that the context could not hold, in this run */
 };
-/* A question that the context of the engine cannot hold loses tokens from its front, as there; a
- * choice that alone is too long is TSR_E_INPUT.  Slot 0 is empty afterwards. */
+/* A question that the context of the engine cannot hold loses tokens from its front, as there, and
+ * a warning counts them; a choice that alone is too long is TSR_E_INPUT.  Slot 0 is empty afterwards. */
 tsr_status tsr_choices_score(struct tsr_engine *e, const struct tsr_tokenizer *t,
                              const struct tsr_choices *c, struct tsr_choice_marks *out,
                              struct tsr_err *err);

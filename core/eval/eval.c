@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "eval/kld.h"
+#include "eval/states.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -71,6 +72,8 @@ static tsr_status get_logits(struct run *run, uint64_t arm, uint64_t window, uin
     struct tsr_eval_arm *a = &run->arms[arm];
     uint64_t             row = begin - (run->w->score_from[window] - 1);
     float               *out = arm == run->reference ? run->base : run->logits;
+    if (a->states)
+        return tsr_states_logits(a->states, run->tally[arm].n, scored, out, err);
     if (!a->engine)
         return tsr_kld_read(a->base, window, row, scored, out, err);
     for (uint64_t i = 0; i < n; i++)
@@ -199,7 +202,9 @@ static void summarize(const struct run *run, uint64_t arm)
 
 static uint64_t vocab_of(const struct tsr_eval_arm *a)
 {
-    return a->engine ? tsr_engine_vocab(a->engine) : tsr_kld_vocab(a->base);
+    return a->engine   ? tsr_engine_vocab(a->engine)
+           : a->states ? tsr_states_vocab(a->states)
+                       : tsr_kld_vocab(a->base);
 }
 
 static tsr_status prepare(struct run *run, struct tsr_err *err)

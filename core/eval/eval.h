@@ -79,13 +79,16 @@ tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, stru
  * reference's does).  reference: index of the arm that the others are compared with, or n for
  * none.  The arms' engines may be of different models and overlays, not of different vocabularies.
  * The reference may be a .kld file instead of an engine; then w must be of that file, and only the
- * likelihoods and first choices of the file are its result. */
+ * likelihoods and first choices of the file are its result.  Or it may be hidden rows that an engine
+ * left for these windows, in the order in which they are scored. */
 struct tsr_kld;
 struct tsr_kld_out;
+struct tsr_states;
 struct tsr_eval_arm {
     const char            *name;
-    struct tsr_engine     *engine; /* NULL: base */
+    struct tsr_engine     *engine; /* NULL: base or states */
     const struct tsr_kld  *base;
+    struct tsr_states     *states;
     struct tsr_kld_out    *save; /* of the reference: takes its rows; or NULL */
     tsr_status             status;
     struct tsr_errbuf      error;

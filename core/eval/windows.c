@@ -280,7 +280,7 @@ static tsr_status build(struct build *b, struct tsr_err *err)
     char               *text;
     uint64_t            bytes;
     struct tsr_windows *w = b->w;
-    TSR_TRY(tsr_file_slurp(b->path, MAX_TEXT, &text, &bytes, err));
+    TSR_TRY(tsr_text_load(b->path, MAX_TEXT, &text, &bytes, err));
     tsr_hash_bytes(text, bytes, w->text_hash);
     struct rows rows = { .path = b->path,
                          .p = text,

@@ -48,6 +48,10 @@ static tsr_status check(struct tsr_export *x, const struct tsr_module *m)
         return refuse(x, m,
                       "its weights are neither integers with scales of groups nor MXFP4 in blocks "
                       "of 32; export to hf");
+    if (m->order)
+        return refuse(x, m,
+                      "its columns are in an order of their own (act-order), for which "
+                      "compressed-tensors 0.20 has no tensor; export to gptq or hf");
     if (m->f.group && v->cols % m->f.group != 0)
         return refuse(x, m, "its last group is short; choose a group that divides the columns");
     if (v->kind == TSR_STORED_HEAD && x->m->hp.tied)

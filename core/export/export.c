@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct tsr_choice tsr_export_formats[4] = {
+const struct tsr_choice tsr_export_formats[5] = {
     { .name = "hf", .value = TSR_EXPORT_HF, .help = "a Hugging Face folder of 16-bit weights" },
     { .name = "gptq",
       .value = TSR_EXPORT_GPTQ,
@@ -18,6 +18,9 @@ const struct tsr_choice tsr_export_formats[4] = {
       .value = TSR_EXPORT_CT,
       .help = "compressed-tensors, as vLLM and llm-compressor have it" },
     { .name = "gguf", .value = TSR_EXPORT_GGUF, .help = "one GGUF file, as llama.cpp has it" },
+    { .name = "prepacked",
+      .value = TSR_EXPORT_PREPACKED,
+      .help = "one file of this program's, with weights as --backend keeps them: it is mapped" },
 };
 
 const struct tsr_choice tsr_export_dtypes[3] = {
@@ -25,6 +28,28 @@ const struct tsr_choice tsr_export_dtypes[3] = {
     { .name = "f16", .value = TSR_F16 },
     { .name = "bf16", .value = TSR_BF16 },
 };
+
+/* An option that says something about another format would be without effect. */
+static tsr_status check_options(const struct tsr_export_options *o, struct tsr_err *err)
+{
+    const bool gguf = o->format == TSR_EXPORT_GGUF, prepacked = o->format == TSR_EXPORT_PREPACKED;
+    const struct {
+        bool        wrong;
+        const char *name, *whose;
+    } about[] = {
+        { o->dtype && o->format != TSR_EXPORT_HF, "dtype", "hf" },
+        { !gguf && o->type && strcmp(o->type, "auto") != 0, "type", "gguf" },
+        { (gguf || prepacked) && o->shard_bytes && o->shard_bytes != TSR_EXPORT_SHARD_BYTES,
+          "shard_size", "hf, gptq and compressed-tensors" },
+        { !prepacked && o->backend && strcmp(o->backend, "cpu") != 0, "backend", "prepacked" },
+    };
+    for (size_t i = 0; i < sizeof about / sizeof *about; i++)
+        if (about[i].wrong)
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "'%s' is about %s and says nothing about %s; leave it out",
+                            about[i].name, about[i].whose, tsr_export_formats[o->format].name);
+    return TSR_OK;
+}
 
 static tsr_status look(void *ctx, const struct tsr_stored_view *v, struct tsr_err *err)
 {
@@ -65,10 +90,12 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_overlay *o, co
     static const struct tsr_export_kind *const kinds[] = { &tsr_export_hf, &tsr_export_gptq,
                                                            &tsr_export_ct };
     memset(report, 0, sizeof *report);
+    TSR_TRY(check_options(opt, err));
+    TSR_TRY(tsr_model_plain(m, "converted", err));
     struct tsr_export x = { .m = m,
                             .o = o,
                             .opt = opt,
-                            .kind = opt->format == TSR_EXPORT_GGUF ? NULL : kinds[opt->format],
+                            .kind = opt->format >= TSR_EXPORT_GGUF ? NULL : kinds[opt->format],
                             .report = report,
                             .path = path,
                             .dtype = dtype_of(m, opt),
@@ -78,7 +105,7 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_overlay *o, co
                         "%s: exists already; remove it, or name another place for the export",
                         path);
     if (!x.kind)
-        return tsr_export_gguf(&x);
+        return opt->format == TSR_EXPORT_GGUF ? tsr_export_gguf(&x) : tsr_export_prepacked(&x);
     tsr_status st = x.kind->open ? x.kind->open(&x) : TSR_OK;
     if (st == TSR_OK)
         st = write(&x, path);

@@ -69,17 +69,10 @@ tsr_status tsr_export_folder_end(const char *path, const char *part, bool replac
 tsr_status tsr_export_put_json(const char *folder, const char *name, const json_t *j,
                                struct tsr_err *err)
 {
-    struct tsr_writer w;
-    char             *path = tsr_path_join(folder, name);
-    char             *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    tsr_status        st =
-        path && text ? tsr_writer_open(&w, path, err) : tsr_fail_nomem(err, strlen(folder), name);
-    if (st == TSR_OK) {
-        tsr_writer_put(&w, text, strlen(text));
-        tsr_writer_put(&w, "\n", 1);
-        st = tsr_writer_commit(&w, err);
-    }
-    free(text);
+    char *path = tsr_path_join(folder, name);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), name);
+    tsr_status st = tsr_json_store(path, j, JSON_INDENT(2) | JSON_REAL_PRECISION(17), err);
     free(path);
     return st;
 }

@@ -5,12 +5,15 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/gguf.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ROPE_FREQS "rope_freqs.weight"
+#define EMBED      "token_embd.weight"
+#define RUN        (UINT64_C(1) << 20) /* bytes that are copied at once */
 
 enum choice { AUTO, F16, Q8_0, Q4_0, MXFP4 };
 static const struct {
@@ -28,17 +31,19 @@ struct entry {
     uint64_t dims[2]; /* dims[0] is a row's length */
     uint64_t bytes, offset;
     bool     exact; /* codes are taken over */
+    bool     raw;   /* so are all bytes, from another GGUF file */
 };
 
 struct file {
-    struct tsr_export    *x;
-    enum choice           choice;
-    struct entry         *v;
-    uint64_t              n, cap, at, end;
-    struct tsr_gguf_bytes head;
-    struct tsr_writer     w;
-    float                *row;
-    unsigned char        *line;
+    struct tsr_export            *x;
+    enum choice                   choice;
+    struct entry                 *v;
+    uint64_t                      n, cap, at, end;
+    const struct tsr_gguf_tensor *embed; /* of the file that it is copied from, or NULL */
+    struct tsr_gguf_bytes         head;
+    struct tsr_writer             w;
+    float                        *row;
+    unsigned char                *line;
 };
 
 static tsr_status choose(struct tsr_export *x, enum choice *choice)
@@ -138,22 +143,51 @@ static tsr_status append(struct file *f, const struct entry *e)
     return TSR_OK;
 }
 
+/* The embedding is F32 in memory where it was quantized; of a type that is written it is copied. */
+static void choose_embed(struct file *f)
+{
+    const struct tsr_gguf_tensor *t = tsr_gguf_part(f->x->m, EMBED);
+    bool known = t && (t->type == TSR_GGUF_OUT_Q8_0 || t->type == TSR_GGUF_OUT_Q4_0 ||
+                       t->type == TSR_GGUF_OUT_MXFP4);
+    char name[16];
+    f->embed = known && f->choice != F16 ? t : NULL;
+    if (t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != F16)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: the embedding is stored as %s, which is not written; it becomes F32, which "
+                 "holds the same values, or F16 with --type f16",
+                 f->x->path, tsr_gguf_type_name(t->type, name));
+}
+
+/* A copied embedding that is the head too needs no head beside it. */
+static bool is_embed_again(const struct file *f, const struct tsr_stored_view *v)
+{
+    const struct tsr_model *m = f->x->m;
+    return f->embed && v->kind == TSR_STORED_HEAD && m->hp.tied && m->packed &&
+           v->packed[0] == m->packed->head;
+}
+
 static tsr_status list(void *ctx, const struct tsr_stored_view *v, struct tsr_err *err)
 {
     struct file      *f = ctx;
     struct entry      e = { .rank = 1, .dims = { v->rows, 1 }, .type = TSR_GGUF_OUT_F32 };
     struct tsr_module m;
     (void)err;
+    if (is_embed_again(f, v))
+        return TSR_OK;
     TSR_TRY(tsr_gguf_name(f->x, v, e.name, &e.heads));
     if (v->kind != TSR_STORED_VECTOR) {
         tsr_module_of(&m, v);
         e.rank = 2;
         e.dims[0] = v->cols;
         e.dims[1] = v->rows;
-        if (v->kind == TSR_STORED_MATRIX)
+        if (f->embed && strcmp(e.name, EMBED) == 0) {
+            e.raw = e.exact = true;
+            e.type = f->embed->type;
+        } else if (v->kind == TSR_STORED_MATRIX) {
             e.type = f->choice == F16 ? TSR_GGUF_OUT_F16 : dense_type(m.dtype);
-        else
+        } else {
             TSR_TRY(matrix_type(f, &m, &e));
+        }
     }
     return append(f, &e);
 }
@@ -251,6 +285,21 @@ static tsr_status put_matrix(struct file *f, const struct tsr_stored_view *v, co
     return st;
 }
 
+static tsr_status copy_matrix(struct file *f, const struct entry *e)
+{
+    unsigned char *buf = tsr_new(RUN, 1);
+    tsr_status     st = buf ? TSR_OK : tsr_fail_nomem(f->x->err, RUN, e->name);
+    for (uint64_t at = 0; at < e->bytes && st == TSR_OK; at += RUN) {
+        uint64_t n = e->bytes - at < RUN ? e->bytes - at : RUN;
+        st = tsr_gguf_part_read(f->x->m, f->embed, at, buf, n, f->x->err);
+        if (st == TSR_OK)
+            tsr_writer_put(&f->w, buf, n);
+    }
+    free(buf);
+    f->x->report->packed++;
+    return st;
+}
+
 static void put_vector(struct file *f, const struct tsr_stored_view *v, const struct entry *e)
 {
     for (uint64_t r = 0; r < v->rows; r++) {
@@ -271,11 +320,15 @@ static void pad(struct file *f, uint64_t bytes)
 
 static tsr_status write(void *ctx, const struct tsr_stored_view *v, struct tsr_err *err)
 {
-    struct file        *f = ctx;
-    const struct entry *e = &f->v[f->at++];
+    struct file *f = ctx;
     (void)err;
+    if (is_embed_again(f, v))
+        return TSR_OK;
+    const struct entry *e = &f->v[f->at++];
     if (v->kind == TSR_STORED_VECTOR)
         put_vector(f, v, e);
+    else if (e->raw)
+        TSR_TRY(copy_matrix(f, e));
     else
         TSR_TRY(put_matrix(f, v, e));
     pad(f, e->bytes);
@@ -316,6 +369,7 @@ static tsr_status write_file(struct file *f, const char *path)
     struct tsr_export *x = f->x;
     const char        *arch = NULL;
     TSR_TRY(choose(x, &f->choice));
+    choose_embed(f);
     TSR_TRY(tsr_gguf_arch(x, &arch));
     TSR_TRY(add_rope(f));
     TSR_TRY(tsr_model_visit(x->m, x->o, x->m->packed != NULL, list, f, x->err));

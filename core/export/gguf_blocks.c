@@ -143,7 +143,7 @@ static bool holds_mx(const struct tsr_module *m)
 
 bool tsr_gguf_holds(uint32_t type, const struct tsr_module *m)
 {
-    if (m->v->cols % QK != 0 || m->f.group % QK != 0)
+    if (m->v->cols % QK != 0 || m->f.group % QK != 0 || m->order)
         return false;
     if (m->form == TSR_FORM_MX)
         return type == TSR_GGUF_OUT_MXFP4 && holds_mx(m);

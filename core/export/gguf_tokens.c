@@ -126,17 +126,60 @@ static tsr_status put_merge(const struct tokens *t, const json_t *e)
     return TSR_OK;
 }
 
-/* Whether a text begins with the special token of the template. */
-static bool adds_bos(const json_t *post)
+/* The id of a template's special token, -1 for something else. */
+static int64_t special_of(const json_t *post, const json_t *piece)
 {
-    const json_t *e, *first = json_array_get(json_object_get(post, "single"), 0);
-    size_t        i;
-    if (json_object_get(first, "SpecialToken"))
-        return true;
+    const json_t *s = json_object_get(json_object_get(post, "special_tokens"),
+                                      str(json_object_get(piece, "SpecialToken"), "id"));
+    const json_t *id = json_array_get(json_object_get(s, "ids"), 0);
+    return json_is_integer(id) && json_array_size(json_object_get(s, "ids")) == 1
+               ? json_integer_value(id)
+               : -1;
+}
+
+/* The tokens that a template puts before and behind a text, -1 for none. */
+static tsr_status template_of(struct tokens *t, const json_t *post, int64_t *bos, int64_t *eos)
+{
+    const json_t *single = json_object_get(post, "single"), *e;
+    size_t        i, at = 0, n = json_array_size(single);
     json_array_foreach (json_object_get(post, "processors"), i, e)
-        if (adds_bos(e))
-            return true;
-    return false;
+        TSR_TRY(template_of(t, e, bos, eos));
+    if (!single)
+        return TSR_OK;
+    if (at < n && (*bos = special_of(post, json_array_get(single, at))) >= 0)
+        at++;
+    if (at < n && json_object_get(json_array_get(single, at), "Sequence"))
+        at++;
+    else
+        n = SIZE_MAX;
+    if (at < n && (*eos = special_of(post, json_array_get(single, at))) >= 0)
+        at++;
+    if (at != n || *bos >= (int64_t)t->vocab || *eos >= (int64_t)t->vocab)
+        return refuse(t, "its post_processor does more than put a token before or behind a text");
+    return TSR_OK;
+}
+
+/* llama.cpp puts the tokens that begin and end a text where this says so. */
+static tsr_status put_ends(struct tokens *t)
+{
+    const struct tsr_hparams *hp = &t->x->m->hp;
+    int64_t                   bos = -1, eos = -1;
+    bool                      ends = false;
+    TSR_TRY(template_of(t, json_object_get(t->root, "post_processor"), &bos, &eos));
+    for (uint32_t i = 0; i < hp->n_eos; i++)
+        ends = ends || eos == (int64_t)hp->eos[i];
+    if (eos >= 0 && hp->n_eos && !ends)
+        return refuse(t, "it ends a text with another token than the model does");
+    tsr_gguf_key_bool(t->b, "tokenizer.ggml.add_bos_token", bos >= 0);
+    tsr_gguf_key_bool(t->b, "tokenizer.ggml.add_eos_token", eos >= 0);
+    bos = bos >= 0 ? bos : hp->bos;
+    if (eos < 0 && hp->n_eos)
+        eos = hp->eos[0];
+    if (bos >= 0)
+        tsr_gguf_key_u32(t->b, "tokenizer.ggml.bos_token_id", (uint64_t)bos);
+    if (eos >= 0)
+        tsr_gguf_key_u32(t->b, "tokenizer.ggml.eos_token_id", (uint64_t)eos);
+    return TSR_OK;
 }
 
 static tsr_status put_lists(struct tokens *t)
@@ -161,8 +204,7 @@ static tsr_status put_lists(struct tokens *t)
 
 static tsr_status put(struct tokens *t)
 {
-    const struct tsr_hparams *hp = &t->x->m->hp;
-    const char               *pre = "";
+    const char *pre = "";
     if (!json_is_object(t->root) || !json_is_object(t->model))
         return refuse(t, "tokenizer.json has no \"model\"");
     TSR_TRY(pre_name(t, &pre));
@@ -170,13 +212,7 @@ static tsr_status put(struct tokens *t)
     tsr_gguf_key_text(t->b, "tokenizer.ggml.model", "gpt2");
     tsr_gguf_key_text(t->b, "tokenizer.ggml.pre", pre);
     TSR_TRY(put_lists(t));
-    if (hp->bos >= 0)
-        tsr_gguf_key_u32(t->b, "tokenizer.ggml.bos_token_id", (uint64_t)hp->bos);
-    if (hp->n_eos)
-        tsr_gguf_key_u32(t->b, "tokenizer.ggml.eos_token_id", hp->eos[0]);
-    tsr_gguf_key_bool(t->b, "tokenizer.ggml.add_bos_token",
-                      adds_bos(json_object_get(t->root, "post_processor")));
-    return TSR_OK;
+    return put_ends(t);
 }
 
 static tsr_status with_text(struct tsr_export *x, struct tsr_gguf_bytes *b, const char *text,

@@ -11,7 +11,7 @@
 
 struct gptq {
     struct tsr_export_rules rules;
-    bool                    v2, head;
+    bool                    v2, head, ordered;
 };
 
 static tsr_status refuse(struct tsr_export *x, const struct tsr_module *m, const char *why)
@@ -50,6 +50,7 @@ static tsr_status look(struct tsr_export *x, const struct tsr_stored_view *v)
         TSR_TRY(check(x, &m));
     if (packed && tsr_module_scale_dtype(&m, TSR_F16) == TSR_F32)
         return refuse(x, &m, "a scale has more than 16 bits; quantize with scale: f16");
+    g->ordered = g->ordered || (packed && m.order);
     g->v2 = g->v2 || (packed && m.f.zero == TSR_ZERO_STORED);
     g->head = g->head || (packed && v->kind == TSR_STORED_HEAD);
     return tsr_export_rule_add(x, &g->rules, &m, packed);
@@ -84,14 +85,32 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_module *m,
     return TSR_OK;
 }
 
-static void put_weight(const struct tsr_module *m, unsigned char *dst)
+/* A row of codes in the order of the matrix's columns: the stream itself, or line. */
+static const unsigned char *codes_of(const struct tsr_module *m, uint64_t r, unsigned char *line)
 {
-    uint64_t rows = m->v->rows, words = m->v->cols * m->f.bits / 32;
+    const unsigned char *codes = tsr_module_codes(m, r);
+    uint32_t             bits = m->f.bits;
+    if (!m->order)
+        return codes;
+    memset(line, 0, m->v->cols * bits / 8);
+    for (uint64_t j = 0; j < m->v->cols; j++)
+        tsr_bits_put(line, (uint64_t)m->order[j] * bits, bits, tsr_bits_get(codes, j * bits, bits));
+    return line;
+}
+
+static tsr_status put_weight(struct tsr_export *x, const struct tsr_module *m, unsigned char *dst)
+{
+    uint64_t       rows = m->v->rows, words = m->v->cols * m->f.bits / 32;
+    unsigned char *line = tsr_new(words, 4);
+    if (!line)
+        return tsr_fail_nomem(x->err, words * 4, m->v->module);
     for (uint64_t r = 0; r < rows; r++) {
-        const unsigned char *codes = tsr_module_codes(m, r);
+        const unsigned char *codes = codes_of(m, r, line);
         for (uint64_t w = 0; w < words; w++)
             memcpy(dst + (w * rows + r) * 4, codes + w * 4, 4);
     }
+    free(line);
+    return TSR_OK;
 }
 
 static void put_zeros(const struct tsr_module *m, bool v2, unsigned char *dst)
@@ -117,15 +136,15 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_module *m,
 {
     const struct gptq *g = x->own;
     if (strcmp(out->suffix, "qweight") == 0)
-        put_weight(m, dst);
-    else if (strcmp(out->suffix, "qzeros") == 0)
+        return put_weight(x, m, dst);
+    if (strcmp(out->suffix, "qzeros") == 0)
         put_zeros(m, g->v2, dst);
     else if (strcmp(out->suffix, "scales") == 0)
         put_scales(m, strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16, dst);
     else
         for (uint64_t k = 0; k < m->v->cols; k++) {
             uint32_t group = m->f.group ? (uint32_t)(k / m->f.group) : 0;
-            memcpy(dst + k * 4, &group, 4);
+            memcpy(dst + (m->order ? m->order[k] : k) * 4, &group, 4);
         }
     return TSR_OK;
 }
@@ -182,10 +201,10 @@ static tsr_status config(struct tsr_export *x, json_t **out)
     json_t                       *rules = dynamic(g, base);
     json_t *q = json_pack("{s:s, s:i, s:I, s:b, s:b, s:b, s:s, s:s, s:s, s:f, s:b, s:b, s:{s:[s]}}",
                           "quant_method", "gptq", "bits", (int)base->bits, "group_size",
-                          group_size(base), "desc_act", 0, "sym", g->v2 ? 0 : 1, "lm_head",
-                          g->head ? 1 : 0, "checkpoint_format", version, "format", version,
-                          "pack_dtype", "int32", "damp_percent", 0.01, "true_sequential", 1,
-                          "static_groups", 0, "meta", "quantizer", "tessera:" TSR_VERSION);
+                          group_size(base), "desc_act", g->ordered ? 1 : 0, "sym", g->v2 ? 0 : 1,
+                          "lm_head", g->head ? 1 : 0, "checkpoint_format", version, "format",
+                          version, "pack_dtype", "int32", "damp_percent", 0.01, "true_sequential",
+                          1, "static_groups", 0, "meta", "quantizer", "tessera:" TSR_VERSION);
     bool    ok = rules && q;
     if (ok && json_object_size(rules) > 0)
         ok = json_object_set(q, "dynamic", rules) == 0;

@@ -9,7 +9,7 @@
 
 enum tsr_module_form {
     TSR_FORM_DENSE, /* F32, F16 or BF16 */
-    TSR_FORM_INT,   /* every piece tessera.int/1 of one kind */
+    TSR_FORM_INT,   /* every piece tessera.int/1 of one kind, columns in one order */
     TSR_FORM_MX,    /* every piece tessera.mx/1 of one kind */
     TSR_FORM_OTHER  /* packed otherwise, or pieces of several kinds */
 };
@@ -18,6 +18,7 @@ struct tsr_module {
     enum tsr_module_form          form;
     struct tsr_format             f;      /* int, mx; group 0 where one group is a whole row */
     uint64_t                      groups; /* of a row */
+    const uint32_t               *order;  /* [cols] as in tsr_packed; NULL: columns as they are */
     uint32_t                      dtype;  /* dense: of every piece; F32 where they differ */
 };
 void tsr_module_of(struct tsr_module *m, const struct tsr_stored_view *v);
@@ -94,6 +95,9 @@ bool tsr_export_is_linear(const struct tsr_stored_view *v);
 
 /* The whole of a gguf export. */
 tsr_status tsr_export_gguf(struct tsr_export *x);
+
+/* The whole of a prepacked file. */
+tsr_status tsr_export_prepacked(struct tsr_export *x);
 
 /* A list of module names with what the configuration says of each. */
 struct tsr_export_rule {

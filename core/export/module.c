@@ -6,6 +6,13 @@
 #include <math.h>
 #include <string.h>
 
+static bool same_order(const struct tsr_packed *a, const struct tsr_packed *b)
+{
+    return a->ordered == b->ordered && a->cols == b->cols &&
+           (a->order == b->order ||
+            (a->order && b->order && memcmp(a->order, b->order, a->cols * sizeof *a->order) == 0));
+}
+
 static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
 {
     return strcmp(a->id, b->id) == 0 && a->bits == b->bits && a->zero == b->zero &&
@@ -42,12 +49,14 @@ void tsr_module_of(struct tsr_module *m, const struct tsr_stored_view *v)
     const struct tsr_packed *p = v->packed[0];
     bool                     alike = p && plain_dtype(p) == 0;
     for (unsigned i = 1; i < v->n; i++)
-        alike = alike && v->packed[i] && same_format(&p->format, &v->packed[i]->format);
+        alike = alike && v->packed[i] && same_format(&p->format, &v->packed[i]->format) &&
+                same_order(p, v->packed[i]);
     if (!alike) {
         dense(m);
         return;
     }
     m->f = p->format;
+    m->order = p->order;
     m->form = strcmp(p->format.id, TSR_FORMAT_INT) == 0  ? TSR_FORM_INT
               : strcmp(p->format.id, TSR_FORMAT_MX) == 0 ? TSR_FORM_MX
                                                          : TSR_FORM_OTHER;
@@ -87,6 +96,22 @@ unsigned tsr_module_zero(const struct tsr_module *m, uint64_t r, uint64_t g)
     return tsr_module_meta(m, r)[m->groups * tsr_dtype_size(m->f.scale_dtype) + g];
 }
 
+/* tessera.int/1, column by column to its place. */
+static void ordered_row(const struct tsr_packed *p, uint64_t r, float *dst)
+{
+    const struct tsr_format *f = &p->format;
+    const unsigned char     *codes = (const unsigned char *)p->codes + r * p->code_stride;
+    const unsigned char     *meta = (const unsigned char *)p->meta + r * p->meta_stride;
+    uint64_t groups = tsr_format_groups(f, p->cols), size = tsr_dtype_size(f->scale_dtype);
+    for (uint64_t j = 0; j < p->cols; j++) {
+        uint64_t g = groups > 1 ? j / f->group : 0;
+        int      z = f->zero == TSR_ZERO_STORED ? meta[groups * size + g] : 1 << (f->bits - 1);
+        float    scale;
+        tsr_widen(&scale, meta + g * size, f->scale_dtype, 1);
+        dst[p->order[j]] = (float)((int)tsr_bits_get(codes, j * f->bits, f->bits) - z) * scale;
+    }
+}
+
 void tsr_module_row(const struct tsr_module *m, uint64_t r, float *dst)
 {
     unsigned i;
@@ -97,6 +122,8 @@ void tsr_module_row(const struct tsr_module *m, uint64_t r, float *dst)
         tsr_widen(dst, (const unsigned char *)w->data + r * w->row_stride, w->dtype, w->cols);
     else if (p->dense)
         memcpy(dst, p->dense + r * p->cols, p->cols * sizeof *dst);
+    else if (p->order)
+        ordered_row(p, r, dst);
     else
         tsr_format_decode_row(&p->format, p->cols,
                               (const unsigned char *)p->codes + r * p->code_stride,

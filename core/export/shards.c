@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARD_BYTES UINT64_C(5000000000)
-#define NAME_CAP    (TSR_STORED_MODULE + 32)
+#define NAME_CAP (TSR_STORED_MODULE + 32)
 
 struct item {
     char                  name[NAME_CAP];
@@ -71,7 +70,8 @@ static tsr_status outs_of(struct pass *p, const struct tsr_module *m,
 static tsr_status add(struct pass *p, const struct tsr_stored_view *v,
                       const struct tsr_export_out *o)
 {
-    uint64_t bytes = o->size, limit = p->x->opt->shard_bytes ? p->x->opt->shard_bytes : SHARD_BYTES;
+    uint64_t bytes = o->size,
+             limit = p->x->opt->shard_bytes ? p->x->opt->shard_bytes : TSR_EXPORT_SHARD_BYTES;
     for (uint32_t d = 0; d < o->rank; d++)
         if (!tsr_mul(bytes, o->shape[d], &bytes))
             return tsr_fail(p->x->err, TSR_E_INPUT, "%s: \"%s.%s\" is too large", p->x->path,

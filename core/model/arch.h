@@ -1,5 +1,6 @@
 /* model/arch.h - the model families: one table whose rows say how config.json becomes
- * hparams and which stored tensor becomes which part.  Private to core/model.
+ * hparams and which stored tensor becomes which part.  Private to core/model, and to
+ * plan/shape.c, which asks it for sizes.
  *
  *   config.json --tsr_config_parse--> tsr_config {row, hparams, has}
  *   row.roles   --bind.c-->           the parts of struct tsr_model
@@ -83,6 +84,8 @@ tsr_status tsr_config_parse(struct tsr_config *c, const char *name, const char *
 tsr_status tsr_generation_parse(struct tsr_config *c, const char *name, const char *json,
                                 uint64_t len, struct tsr_err *err);
 void       tsr_config_free(struct tsr_config *c);
+/* What a loaded model was made from, borrowed from it; without quantization. */
+struct tsr_config tsr_model_config(const struct tsr_model *m);
 
 /* Rotary embedding from both styles of config; hp->head_dim and max_positions are set.
  * phi3: a part of the head may rotate, and only long rope scales. */

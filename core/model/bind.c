@@ -2,7 +2,7 @@
 
 #include "base/f16.h"
 #include "base/mem.h"
-#include "quant/quant.h"
+#include "model/packed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -323,7 +323,10 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
         return TSR_OK;
     switch (r->part) {
     case TSR_PART_EMBED:
-        return bind_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
+        if (!b->packed || !b->packed->embed)
+            return bind_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
+        TSR_TRY(leave(b, r, 0));
+        return set_packed(b, &m->embed, b->packed->embed, hp->vocab, hp->embed_dim);
     case TSR_PART_POSITIONS:
         return bind_matrix(b, r, 0, &m->positions, hp->max_positions + hp->position_offset,
                            hp->hidden);
@@ -355,6 +358,13 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
 static tsr_status bind_tied_head(struct tsr_binding *b)
 {
     struct tsr_model *m = b->model;
+    if (b->packed && b->packed->embed) {
+        if (!b->packed->head)
+            return tsr_fail(b->err, TSR_E_INPUT,
+                            "%s: the embedding is packed without the head, which %s ties to it",
+                            b->folder, b->says);
+        return set_packed(b, &m->head.w, b->packed->head, m->embed.rows, m->embed.cols);
+    }
     uint64_t embed_at = b->patches[0].at; /* the embedding is the first role of every row */
     TSR_TRY(
         set_matrix(b, NULL, 0, &m->head.w, m->embed.dtype, m->embed.rows, m->embed.cols, embed_at));
@@ -375,17 +385,20 @@ static tsr_status bind_tied_head(struct tsr_binding *b)
     return add_load(b, (struct tsr_load){ .src = e, .at = embed_at, .compare = true });
 }
 
-/* The first prefix under which the embedding exists. */
+/* The first prefix under which a tensor of no layer exists: the embedding, or what is left without it. */
 void tsr_bind_prefix(struct tsr_binding *b)
 {
     const struct tsr_arch *a = b->config->arch;
     char                   name[NAME_CAP];
-    for (unsigned i = 0; i < 2; i++) {
-        b->prefix = a->prefixes[i];
-        if (tsr_bind_name(b, &a->roles[0], 0, ".weight", name) == TSR_OK &&
-            tsr_shards_find(b->shards, name))
-            return;
-    }
+    for (uint32_t r = 0; r < a->n_roles; r++)
+        for (unsigned i = 0; i < 2; i++) {
+            const struct tsr_role *role = &a->roles[r];
+            b->prefix = a->prefixes[i];
+            if (!role->bare && !strchr(role->name, '#') &&
+                tsr_bind_name(b, role, 0, ".weight", name) == TSR_OK &&
+                tsr_shards_find(b->shards, name))
+                return;
+        }
     b->prefix = a->prefixes[0];
 }
 

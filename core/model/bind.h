@@ -9,8 +9,8 @@
 
 #include "base/hash.h"
 #include "model/arch.h"
+#include "model/packed_model.h"
 #include "model/shards.h"
-#include "quant/packed_model.h"
 
 /* One stored tensor to read. */
 struct tsr_load {
@@ -68,9 +68,23 @@ void       tsr_binding_free(struct tsr_binding *b);
 /* What of a layer is read when the layer is opened. */
 struct tsr_layer_storage {
     void    *data; /* NULL: closed */
+    uint64_t room; /* of data */
     uint64_t bytes, opens;
     uint64_t first_load, n_loads, first_patch, n_patches;
 };
+
+/* Packed weights of a layer, read each time that the layer is opened; what has no bytes while it is
+ * closed keeps shapes and formats in m->packed. */
+struct tsr_layer_reader {
+    tsr_status (*read)(void *self, uint64_t layer, struct tsr_err *err);
+    void (*free)(void *self);
+    void     *self;  /* NULL: packed weights are in memory whole */
+    uint64_t *opens; /* [layers] */
+};
+/* Takes self over, also on error. */
+tsr_status tsr_layer_reader_set(struct tsr_layer_reader *r, const struct tsr_model *m, void *self,
+                                tsr_status (*read)(void *, uint64_t, struct tsr_err *),
+                                void (*free)(void *), struct tsr_err *err);
 
 /* Memory of a loaded model, and the files that it came from. */
 struct tsr_model_storage {
@@ -83,10 +97,14 @@ struct tsr_model_storage {
     uint32_t                  has;
     struct tsr_shards         shards; /* open but for headers_only */
     struct tsr_layer_storage *layers; /* [layers], or NULL: all in memory */
+    uint64_t                  room;   /* of the largest layer */
+    _Atomic uint32_t          reused; /* memory of a closed layer waits for the next one */
+    _Atomic(void *)           spare;  /* such memory, of `room` bytes, or NULL */
     struct tsr_load          *loads;  /* of layers, sorted by layer */
     struct tsr_patch         *patches;
     bool                      is_packed; /* a tessera.packed/1 folder */
     struct tsr_packed_stream  stream;    /* of one whose layers are read when they are opened */
+    struct tsr_layer_reader   reader;    /* of other packed models that are read so */
     char                      kept[TSR_HASH_TEXT], index[TSR_HASH_TEXT];
 };
 

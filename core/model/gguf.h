@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "quant/quant.h"
+#include "model/packed.h"
 
 #include <stdbool.h>
 
@@ -176,11 +176,18 @@ tsr_status tsr_gguf_shards(struct tsr_shards *s, struct tsr_gguf *g, const char 
                            const struct tsr_hparams *hp, struct tsr_err *err);
 /* The file behind such a set, NULL behind others; its own file is closed, s has it. */
 const struct tsr_gguf *tsr_gguf_of(const struct tsr_shards *s);
+/* A tensor of the file that a model was read from, NULL where it has none of that name or was read
+ * from a folder; and n of its bytes as they are stored. */
+const struct tsr_gguf_tensor *tsr_gguf_part(const struct tsr_model *m, const char *name);
+tsr_status tsr_gguf_part_read(const struct tsr_model *m, const struct tsr_gguf_tensor *t,
+                              uint64_t at, void *dst, uint64_t n, struct tsr_err *err);
 /* The matrices that one of our layouts holds, into m->packed, a few rows at a time; m has hparams
  * and names.  hash gets their bytes.  m->packed stays NULL where there are none.  Says in the log
- * what is widened. */
+ * what is widened.  reader: as in import.h. */
 struct tsr_hasher;
+struct tsr_layer_reader;
 tsr_status tsr_gguf_overlay(const struct tsr_shards *s, struct tsr_model *m, bool headers_only,
-                            struct tsr_hasher *hash, struct tsr_err *err);
+                            struct tsr_hasher *hash, struct tsr_layer_reader *reader,
+                            struct tsr_err *err);
 
 #endif

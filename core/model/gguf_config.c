@@ -1,6 +1,7 @@
 /* The metadata of a GGUF file as the config.json of a Hugging Face folder, so that one reader
  * checks both. */
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/gguf.h"
 
@@ -258,9 +259,25 @@ static tsr_status common(struct out *o, int64_t *heads, int64_t *head_dim)
     return rope(o, *head_dim);
 }
 
+/* Some writers store a window that llama.cpp does not look at for these architectures: a model with
+ * it would not be the one that runs there. */
+static tsr_status leave_window(struct out *o)
+{
+    int64_t window = 0;
+    TSR_TRY(get_int(o, "attention.sliding_window", false, &window));
+    if (window > 0)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: \"%s.attention.sliding_window\" is %lld; llama.cpp has no window for this "
+                 "architecture, and here too attention is over the whole context: texts of more "
+                 "than %lld tokens run unlike the original model",
+                 o->g->path, o->arch, (long long)window, (long long)window);
+    return TSR_OK;
+}
+
 static tsr_status llama(struct out *o)
 {
     int64_t heads, dim;
+    TSR_TRY(leave_window(o));
     TSR_TRY(common(o, &heads, &dim));
     TSR_TRY(put(o, "attention_bias", json_boolean(has(o, "blk.0.attn_q.bias"))));
     return put(o, "mlp_bias", json_boolean(has(o, "blk.0.ffn_gate.bias")));
@@ -269,6 +286,7 @@ static tsr_status llama(struct out *o)
 static tsr_status qwen2(struct out *o)
 {
     int64_t heads, dim;
+    TSR_TRY(leave_window(o));
     TSR_TRY(common(o, &heads, &dim));
     return put(o, "use_sliding_window", json_false());
 }

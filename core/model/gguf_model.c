@@ -2,8 +2,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/bind.h"
 #include "model/gguf.h"
-#include "model/shards.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +38,8 @@ static tsr_status put_rows(struct pack *k, const struct part *a, struct tsr_pack
         uint64_t n = a->rows - r < run ? a->rows - r : run;
         uint64_t from = a->first + tsr_gguf_row(&a->map, a->rows, r);
         TSR_TRY(tsr_file_read(k->file, a->t->at + from * bytes, raw, n * bytes, k->err));
-        tsr_hasher_update(k->hash, raw, n * bytes);
+        if (k->hash)
+            tsr_hasher_update(k->hash, raw, n * bytes);
         for (uint64_t i = 0; i < n; i++) {
             const char *wrong =
                 tsr_gguf_pack_row(a->t->type, raw + i * bytes, a->cols,
@@ -104,10 +105,12 @@ static tsr_status pack(struct pack *k, const struct part *a, struct tsr_packed *
     k->packed++;
     p->format = f;
     TSR_TRY(describe(k, a, p));
-    tsr_hasher_update(k->hash, a->t->name, strlen(a->t->name) + 1);
-    tsr_hasher_update(k->hash, &a->t->type, sizeof a->t->type);
-    tsr_hasher_update(k->hash, &a->first, sizeof a->first);
-    tsr_hasher_update(k->hash, a->t->dims, 2 * sizeof *a->t->dims);
+    if (k->hash) {
+        tsr_hasher_update(k->hash, a->t->name, strlen(a->t->name) + 1);
+        tsr_hasher_update(k->hash, &a->t->type, sizeof a->t->type);
+        tsr_hasher_update(k->hash, &a->first, sizeof a->first);
+        tsr_hasher_update(k->hash, a->t->dims, 2 * sizeof *a->t->dims);
+    }
     return k->headers_only ? TSR_OK : put_bytes(k, a, p);
 }
 
@@ -155,15 +158,23 @@ static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id
     return tsr_gguf_map(k->g, k->m->family, hp->heads, hp->kv_heads, a->t, &a->map, &is, k->err);
 }
 
-static tsr_status pack_all(struct pack *k)
+static tsr_status pack_layer(struct pack *k, uint64_t l)
+{
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct part a = { 0 };
+        TSR_TRY(find_linear(k, l, (enum tsr_linear_id)i, &a));
+        TSR_TRY(pack(k, &a, &k->m->packed->lin[l][i]));
+    }
+    return TSR_OK;
+}
+
+static tsr_status pack_all(struct pack *k, bool keep)
 {
     struct tsr_model *m = k->m;
     for (uint64_t l = 0; l < m->hp.layers; l++) {
-        for (int i = 0; i < TSR_LINEARS; i++) {
-            struct part a = { 0 };
-            TSR_TRY(find_linear(k, l, (enum tsr_linear_id)i, &a));
-            TSR_TRY(pack(k, &a, &m->packed->lin[l][i]));
-        }
+        TSR_TRY(pack_layer(k, l));
+        for (int i = 0; !keep && i < TSR_LINEARS; i++)
+            tsr_packed_drop(m->packed->lin[l][i]);
     }
     struct part head = { .rows = m->hp.vocab, .cols = m->hp.embed_dim };
     cut(&head, tsr_gguf_find(k->g, m->hp.tied ? "token_embd.weight" : "output.weight"), 0,
@@ -197,8 +208,32 @@ static void say(const struct pack *k)
                  wide ? " and the embedding" : "", (unsigned long long)k->packed);
 }
 
+/* A layer whose matrices are there without their bytes. */
+static tsr_status read_again(void *self, uint64_t layer, struct tsr_err *err)
+{
+    struct pack *k = self;
+    k->err = err;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        tsr_packed_destroy(k->m->packed->lin[layer][i]);
+        k->m->packed->lin[layer][i] = NULL;
+    }
+    TSR_TRY(pack_layer(k, layer));
+    return tsr_file_unchanged(k->file, err);
+}
+
+static tsr_status keep_reader(const struct pack *k, struct tsr_layer_reader *reader)
+{
+    struct pack *own = tsr_new(1, sizeof *own);
+    if (!own)
+        return tsr_fail_nomem(k->err, sizeof *own, k->g->path);
+    *own = *k;
+    own->hash = NULL;
+    return tsr_layer_reader_set(reader, k->m, own, read_again, free, k->err);
+}
+
 tsr_status tsr_gguf_overlay(const struct tsr_shards *s, struct tsr_model *m, bool headers_only,
-                            struct tsr_hasher *hash, struct tsr_err *err)
+                            struct tsr_hasher *hash, struct tsr_layer_reader *reader,
+                            struct tsr_err *err)
 {
     struct pack k = { .g = tsr_gguf_of(s),
                       .file = &s->files[0].file,
@@ -207,7 +242,7 @@ tsr_status tsr_gguf_overlay(const struct tsr_shards *s, struct tsr_model *m, boo
                       .hash = hash,
                       .err = err };
     TSR_TRY(tsr_overlay_create(&m->packed, m->hp.layers, err));
-    TSR_TRY(pack_all(&k));
+    TSR_TRY(pack_all(&k, reader == NULL));
     say(&k);
     if (k.packed == 0) {
         tsr_overlay_destroy(m->packed);
@@ -225,5 +260,5 @@ tsr_status tsr_gguf_overlay(const struct tsr_shards *s, struct tsr_model *m, boo
         m->parameters += m->hp.tied ? 0 : m->packed->head->rows * m->packed->head->cols;
         m->bytes += tsr_packed_bytes(m->packed->head);
     }
-    return TSR_OK;
+    return reader ? keep_reader(&k, reader) : TSR_OK;
 }

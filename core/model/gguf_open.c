@@ -4,26 +4,15 @@
 #include "model/gguf.h"
 #include "model/tok.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define FIRST_READ (UINT64_C(1) << 20)
 
 bool tsr_gguf_is(const char *path)
 {
-    struct stat   st;
-    unsigned char magic[4] = { 0 };
-    int           fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return false;
-    bool is = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && pread(fd, magic, 4, 0) == 4 &&
-              memcmp(magic, "GGUF", 4) == 0;
-    (void)close(fd);
-    return is;
+    return tsr_file_begins(path, "GGUF", 4);
 }
 
 void tsr_gguf_close(struct tsr_gguf *g)

@@ -2,8 +2,8 @@
  * stored, quantized blocks widened to F32, a few rows in memory at a time. */
 #include "base/f16.h"
 #include "base/mem.h"
+#include "model/bind.h"
 #include "model/gguf.h"
-#include "model/shards.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -214,4 +214,18 @@ const struct tsr_gguf *tsr_gguf_of(const struct tsr_shards *s)
     if (s->n_files != 1 || s->files[0].reader.read != source_read)
         return NULL;
     return &((const struct source *)s->files[0].reader.self)->g;
+}
+
+const struct tsr_gguf_tensor *tsr_gguf_part(const struct tsr_model *m, const char *name)
+{
+    const struct tsr_gguf *g = m->storage ? tsr_gguf_of(&m->storage->shards) : NULL;
+    return g ? tsr_gguf_find(g, name) : NULL;
+}
+
+tsr_status tsr_gguf_part_read(const struct tsr_model *m, const struct tsr_gguf_tensor *t,
+                              uint64_t at, void *dst, uint64_t n, struct tsr_err *err)
+{
+    const struct tsr_file *f = &m->storage->shards.files[0].file;
+    TSR_TRY(tsr_file_read(f, t->at + at, dst, n, err));
+    return tsr_file_unchanged(f, err);
 }

@@ -6,14 +6,14 @@
  *                                              them holds the same values, else F32, with a log line
  *
  * A row of writers is one import_*.c.  Codes travel as bit streams, a row of the matrix at a time;
- * of a linear one stored tensor is in memory beside the result.
+ * of a linear one stored tensor is in memory beside the result.  import_model.c walks over a model.
  */
 #ifndef TSR_MODEL_IMPORT_H
 #define TSR_MODEL_IMPORT_H
 
 #include "base/json.h"
 #include "model/bind.h"
-#include "quant/quant.h"
+#include "model/packed.h"
 
 #define TSR_IMPORT_REASONS 8 /* why something was widened, or is worth a line */
 
@@ -38,6 +38,7 @@ struct tsr_import {
     struct tsr_shards         *shards;
     struct tsr_hasher         *hash;         /* over what is read; may be NULL */
     bool                       headers_only; /* codes are not read, formats are known */
+    bool                       again;        /* was read before: nothing is said or counted */
     void                      *own;          /* the writer's options */
     uint64_t                   linears, packed;
     struct {
@@ -53,13 +54,16 @@ tsr_status tsr_import_open(struct tsr_import *im, const json_t *config, const ch
 /* One linear; marks its tensors as imported. */
 tsr_status tsr_import_linear(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
                              struct tsr_packed **out);
-/* Says what was widened and why, in a line each, and frees. */
+/* Says what was widened and why, in a line each. */
+void tsr_import_say(struct tsr_import *im);
 void tsr_import_close(struct tsr_import *im);
 
 /* The quantized linears of a folder into m->packed, which stays NULL if there is no
  * quantization_config in c or quantize_config.json in the folder.  b has config, shards, model,
- * folder, err. */
-tsr_status tsr_import_model(struct tsr_binding *b, struct tsr_hasher *hash, bool headers_only);
+ * folder, err.  reader: every linear is read, checked and hashed, but those of layers keep their
+ * bytes only while their layer is open; NULL: all stay. */
+tsr_status tsr_import_model(struct tsr_binding *b, struct tsr_hasher *hash, bool headers_only,
+                            struct tsr_layer_reader *reader);
 
 /* ---- tensors (import_tensor.c) ------------------------------------------------------ */
 

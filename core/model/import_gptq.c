@@ -375,7 +375,7 @@ static void watch_mean(struct tsr_import *im, const struct scheme *s, const stru
     struct gptq *g = im->own;
     uint64_t     before = g->n, group = s->group < 0 ? cols : (uint64_t)s->group;
     uint32_t     column[SAMPLE_WORDS];
-    if (s->sym || !p->words || p->order || p->height > SAMPLE_WORDS)
+    if (im->again || s->sym || !p->words || p->order || p->height > SAMPLE_WORDS)
         return;
     for (uint64_t n = 0; n < p->rows; n += 1 + p->rows / SAMPLE_ROWS) {
         for (uint64_t w = 0; w < p->height; w++)

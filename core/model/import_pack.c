@@ -107,17 +107,34 @@ static void fill_int_meta(struct tsr_packed *p, const struct tsr_import_int *s, 
     }
 }
 
-/* ---- columns in another order: no row of ours holds them ------------------------------ */
+/* ---- columns in another order ---------------------------------------------------------- */
 
 struct ordered {
     const struct tsr_import_int *s;
+    const uint32_t              *order; /* as in tsr_packed */
     uint64_t                     cols, groups, stride;
-    unsigned char               *stream; /* TSR_IMPORT_ROWS rows */
-    uint8_t                     *codes;  /* one row */
+    unsigned char               *stream;         /* TSR_IMPORT_ROWS rows */
+    uint8_t                     *codes, *sorted; /* one row */
 };
 
-static void ordered_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
-                         uint64_t stride)
+/* Codes group by group, columns of a group as they stand. */
+static void sorted_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
+                        uint64_t stride)
+{
+    const struct ordered        *o = source;
+    const struct tsr_import_int *s = o->s;
+    s->rows(s->source, first, n, o->stream, o->stride);
+    for (uint64_t r = 0; r < n; r++) {
+        tsr_import_unpack(o->stream + r * o->stride, 0, s->bits, o->cols, o->codes);
+        for (uint64_t j = 0; j < o->cols; j++)
+            o->sorted[j] = o->codes[o->order[j]];
+        memset(dst + r * stride, 0, stride);
+        tsr_import_pack(o->sorted, s->bits, o->cols, dst + r * stride);
+    }
+}
+
+static void wide_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
+                      uint64_t stride)
 {
     const struct ordered        *o = source;
     const struct tsr_import_int *s = o->s;
@@ -135,24 +152,68 @@ static void ordered_rows(const void *source, uint64_t first, uint64_t n, unsigne
     }
 }
 
+/* The columns sorted by group; false where a group has other than its number of columns, so that no
+ * order of columns makes groups of them. */
+static bool sort_columns(const struct tsr_import_int *s, uint64_t cols, uint64_t groups,
+                         uint64_t *at, uint32_t *order)
+{
+    for (uint64_t g = 0; g < groups; g++)
+        at[g] = g * s->group;
+    for (uint64_t k = 0; k < cols; k++) {
+        uint32_t g = s->order[k];
+        uint64_t end = g + 1 == groups ? cols : (g + 1) * s->group;
+        if (at[g] == end)
+            return false;
+        order[at[g]++] = (uint32_t)k;
+    }
+    return true;
+}
+
+static tsr_status put_sorted(struct tsr_import *im, const char *name, const struct ordered *o,
+                             const struct tsr_format *f, uint32_t **order, uint64_t rows,
+                             struct tsr_packed **out)
+{
+    TSR_TRY(create(im, name, rows, o->cols, f, out));
+    (*out)->ordered = true;
+    im->packed++;
+    if (im->headers_only)
+        return TSR_OK;
+    fill_codes(*out, o->s->bits, sorted_rows, o);
+    fill_int_meta(*out, o->s, o->groups);
+    (*out)->order = *order;
+    *order = NULL;
+    return TSR_OK;
+}
+
 static tsr_status put_ordered(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
-                              const struct tsr_import_int *s, uint64_t groups,
-                              struct tsr_packed **out)
+                              const struct tsr_import_int *s, const struct tsr_format *f,
+                              uint64_t groups, struct tsr_packed **out)
 {
     struct ordered o = {
         .s = s, .cols = cols, .groups = groups, .stride = (cols * s->bits + 7) / 8
     };
+    uint32_t *order = tsr_new(cols, sizeof *order);
+    uint64_t *at = tsr_new(groups, sizeof *at);
     o.stream = tsr_new(TSR_IMPORT_ROWS, o.stride + 8);
     o.codes = tsr_new(cols, 1);
-    tsr_status st =
-        o.stream && o.codes
-            ? tsr_import_put_wide(im, name, rows, cols, ordered_rows, &o,
-                                  "their columns are in an order of their own (act-order), which "
-                                  "no packed layout has",
-                                  out)
-            : tsr_fail_nomem(im->err, TSR_IMPORT_ROWS * (o.stride + 8) + cols, name);
+    o.sorted = tsr_new(cols, 1);
+    o.order = order;
+    bool       ok = order && at && o.stream && o.codes && o.sorted && cols <= UINT32_MAX;
+    tsr_status st = TSR_OK;
+    if (!ok)
+        st = tsr_fail_nomem(im->err, TSR_IMPORT_ROWS * (o.stride + 8) + 6 * cols, name);
+    else if (sort_columns(s, cols, groups, at, order))
+        st = put_sorted(im, name, &o, f, &order, rows, out);
+    else
+        st = tsr_import_put_wide(im, name, rows, cols, wide_rows, &o,
+                                 "their groups of columns (g_idx) are of different sizes, which no "
+                                 "packed layout has",
+                                 out);
+    free(order);
+    free(at);
     free(o.stream);
     free(o.codes);
+    free(o.sorted);
     return st;
 }
 
@@ -168,10 +229,10 @@ tsr_status tsr_import_put_int(struct tsr_import *im, const char *name, uint64_t 
                             .act8 = s->act8,
                             .act8_threshold = s->act8_threshold };
     uint64_t          groups = tsr_format_groups(&f, cols);
-    if (s->order)
-        return put_ordered(im, name, rows, cols, s, groups, out);
     if (!all_middle(s, rows * groups))
         f.zero = TSR_ZERO_STORED;
+    if (s->order && f.group)
+        return put_ordered(im, name, rows, cols, s, &f, groups, out);
     TSR_TRY(create(im, name, rows, cols, &f, out));
     im->packed++;
     if (im->headers_only)

@@ -29,7 +29,7 @@ tsr_status tsr_import_fail(struct tsr_import *im, const struct tsr_stored *e, co
 
 void tsr_import_note(struct tsr_import *im, const char *text)
 {
-    for (unsigned i = 0; i < TSR_IMPORT_REASONS; i++) {
+    for (unsigned i = 0; i < TSR_IMPORT_REASONS && !im->again; i++) {
         if (im->reason[i].text && strcmp(im->reason[i].text, text) != 0)
             continue;
         im->reason[i].text = text;

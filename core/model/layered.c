@@ -2,8 +2,9 @@
  * keeps. */
 #include "base/mem.h"
 #include "model/bind.h"
-#include "quant/quant.h"
+#include "model/packed.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s)
     for (uint64_t i = 0; i < layers; i++) {
         struct tsr_layer_storage *y = &s->layers[i];
         y->bytes = b->layer_bytes[i];
+        s->room = y->bytes > s->room ? y->bytes : s->room;
         y->first_load = l;
         y->first_patch = p;
         while (l < loads && b->loads[l].layer == i)
@@ -70,9 +72,13 @@ void tsr_layers_free(struct tsr_model_storage *s, uint64_t layers)
 {
     for (uint64_t i = 0; s->layers && i < layers; i++)
         free(s->layers[i].data);
+    free(atomic_load(&s->spare));
     free(s->layers);
     free(s->loads);
     free(s->patches);
+    if (s->reader.self)
+        s->reader.free(s->reader.self);
+    free(s->reader.opens);
 }
 
 static void set_data(const struct tsr_model_storage *s, const struct tsr_layer_storage *y)
@@ -83,11 +89,41 @@ static void set_data(const struct tsr_model_storage *s, const struct tsr_layer_s
     }
 }
 
+/* Memory that a closed layer left, else fresh, in large pages: half of what reading a layer costs is
+ * the first touch of its pages. */
+static void *take_room(struct tsr_model_storage *s, struct tsr_layer_storage *y)
+{
+    bool  reused = atomic_load(&s->reused) > 0;
+    void *data = reused ? atomic_exchange(&s->spare, NULL) : NULL;
+    y->room = reused ? s->room : y->bytes;
+    return data ? data : tsr_new_large(y->room);
+}
+
+static void leave_room(struct tsr_model_storage *s, struct tsr_layer_storage *y)
+{
+    if (atomic_load(&s->reused) > 0 && y->room == s->room)
+        free(atomic_exchange(&s->spare, y->data));
+    else
+        free(y->data);
+    y->data = NULL;
+}
+
+void tsr_model_reuse_layers(const struct tsr_model *m, bool on)
+{
+    struct tsr_model_storage *s = m->storage;
+    if (!s || !s->layers)
+        return;
+    if (on)
+        atomic_fetch_add(&s->reused, 1);
+    else if (atomic_fetch_sub(&s->reused, 1) == 1)
+        free(atomic_exchange(&s->spare, NULL));
+}
+
 static tsr_status read_layer(const struct tsr_model *m, struct tsr_layer_storage *y,
                              struct tsr_err *err)
 {
-    const struct tsr_model_storage *s = m->storage;
-    y->data = tsr_new_aligned(y->bytes, 1);
+    struct tsr_model_storage *s = m->storage;
+    y->data = take_room(s, y);
     if (!y->data)
         return tsr_fail_nomem(err, y->bytes, "a layer's weights");
     for (uint64_t i = 0; i < y->n_loads; i++) {
@@ -99,18 +135,53 @@ static tsr_status read_layer(const struct tsr_model *m, struct tsr_layer_storage
     return TSR_OK;
 }
 
-tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
+tsr_status tsr_layer_reader_set(struct tsr_layer_reader *r, const struct tsr_model *m, void *self,
+                                tsr_status (*read)(void *, uint64_t, struct tsr_err *),
+                                void (*free_self)(void *), struct tsr_err *err)
 {
-    if (m->storage && m->storage->stream.opens)
-        return tsr_packed_stream_open(&m->storage->stream, m->storage->folder, m, layer, err);
-    if (!m->storage || !m->storage->layers)
+    r->opens = tsr_new(m->hp.layers, sizeof *r->opens);
+    if (!r->opens) {
+        free_self(self);
+        return tsr_fail_nomem(err, m->hp.layers * sizeof *r->opens, "layers");
+    }
+    r->self = self;
+    r->read = read;
+    r->free = free_self;
+    return TSR_OK;
+}
+
+static void close_packed(const struct tsr_model *m, uint64_t layer)
+{
+    struct tsr_model_storage *s = m->storage;
+    if (s->stream.opens)
+        tsr_packed_stream_close(&s->stream, m, layer);
+    if (!s->reader.opens || s->reader.opens[layer] == 0 || --s->reader.opens[layer] > 0)
+        return;
+    for (int i = 0; i < TSR_LINEARS; i++)
+        tsr_packed_drop(m->packed->lin[layer][i]);
+}
+
+static tsr_status open_packed(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    if (s->stream.opens)
+        return tsr_packed_stream_open(&s->stream, s->folder, m, layer, err);
+    if (!s->reader.opens || s->reader.opens[layer]++ > 0)
         return TSR_OK;
+    tsr_status st = s->reader.read(s->reader.self, layer, err);
+    if (st != TSR_OK)
+        close_packed(m, layer);
+    return st;
+}
+
+/* What is not packed. */
+static tsr_status open_stored(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
+{
     struct tsr_layer_storage *y = &m->storage->layers[layer];
     if (y->opens == 0) {
         tsr_status st = read_layer(m, y, err);
         if (st != TSR_OK) {
-            free(y->data);
-            y->data = NULL;
+            leave_room(m->storage, y);
             return st;
         }
         set_data(m->storage, y);
@@ -119,19 +190,28 @@ tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struc
     return TSR_OK;
 }
 
+tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
+{
+    if (!m->storage)
+        return TSR_OK;
+    TSR_TRY(open_packed(m, layer, err));
+    tsr_status st = m->storage->layers ? open_stored(m, layer, err) : TSR_OK;
+    if (st != TSR_OK)
+        close_packed(m, layer);
+    return st;
+}
+
 void tsr_model_close_layer(const struct tsr_model *m, uint64_t layer)
 {
-    if (m->storage && m->storage->stream.opens) {
-        tsr_packed_stream_close(&m->storage->stream, m, layer);
+    if (!m->storage)
         return;
-    }
-    if (!m->storage || !m->storage->layers)
+    close_packed(m, layer);
+    if (!m->storage->layers)
         return;
     struct tsr_layer_storage *y = &m->storage->layers[layer];
     if (y->opens == 0 || --y->opens > 0)
         return;
-    free(y->data);
-    y->data = NULL;
+    leave_room(m->storage, y);
     set_data(m->storage, y);
 }
 

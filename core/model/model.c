@@ -4,7 +4,8 @@
 #include "base/mem.h"
 #include "model/gguf.h"
 #include "model/import.h"
-#include "quant/packed_model.h"
+#include "model/packed_model.h"
+#include "model/prepacked.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,10 +107,14 @@ static tsr_status read_parts(struct tsr_binding *b, struct tsr_hasher *hash, enu
     return st;
 }
 
-/* g: the GGUF file that is read in place of a folder, or NULL; it is taken over. */
-static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const char *folder,
-                             struct tsr_gguf *g, struct tsr_hasher *hash, enum residence how,
-                             struct tsr_err *err)
+struct tsr_config tsr_model_config(const struct tsr_model *m)
+{
+    return (struct tsr_config){ .arch = m->storage->arch, .hp = m->hp, .has = m->storage->has };
+}
+
+/* What of the model is known before its tensors; takes c's hparams. */
+static tsr_status begin_parts(struct tsr_model *m, struct tsr_config *c, const char *path,
+                              struct tsr_err *err)
 {
     struct tsr_model_storage *s = m->storage;
     m->family = c->arch->family.name;
@@ -121,12 +126,21 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const ch
     TSR_TRY(name_parts(m, err));
     s->arch = c->arch;
     s->has = c->has;
-    s->folder = tsr_strdup(folder);
-    if (!s->folder)
-        return tsr_fail_nomem(err, strlen(folder), folder);
+    s->folder = tsr_strdup(path);
+    return s->folder ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
+}
+
+/* g: the GGUF file that is read in place of a folder, or NULL; it is taken over. */
+static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const char *folder,
+                             struct tsr_gguf *g, struct tsr_hasher *hash, enum residence how,
+                             struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    TSR_TRY(begin_parts(m, c, folder, err));
     if (g) {
         TSR_TRY(tsr_gguf_shards(&s->shards, g, m->family, &m->hp, err));
-        TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash, err));
+        TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash,
+                                 how == STREAMED ? &s->reader : NULL, err));
         m->packed_as = m->packed ? "GGUF" : NULL;
     } else if (s->is_packed) {
         TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS,
@@ -145,9 +159,7 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_config *c, const ch
                              .spare = g != NULL,
                              .err = err };
     if (!g && !s->is_packed)
-        TSR_TRY(tsr_import_model(&b, hash, how == HEADERS));
-    if (m->packed && how == STREAMED) /* packed weights are in memory whole */
-        how = WHOLE;
+        TSR_TRY(tsr_import_model(&b, hash, how == HEADERS, how == STREAMED ? &s->reader : NULL));
     b.packed = m->packed;
     if (how == STREAMED && !(b.layer_bytes = tsr_new(m->hp.layers, sizeof *b.layer_bytes)))
         return tsr_fail_nomem(err, m->hp.layers * sizeof *b.layer_bytes, "layers");
@@ -197,6 +209,56 @@ static tsr_status load_gguf(struct tsr_model *m, const char *path, enum residenc
     return st;
 }
 
+/* config.json and generation_config.json of a prepacked file. */
+static tsr_status prepacked_config(const struct tsr_prepacked *p, struct tsr_config *c,
+                                   struct tsr_err *err)
+{
+    char    *text;
+    uint64_t len;
+    TSR_TRY(tsr_prepacked_text(p, "config.json", &text, &len, err));
+    if (!text)
+        return tsr_fail(err, TSR_E_INPUT, "%s: holds no config.json; convert the model again",
+                        p->path);
+    tsr_status st = tsr_config_parse(c, p->path, text, len, err);
+    free(text);
+    TSR_TRY(st);
+    TSR_TRY(tsr_prepacked_text(p, "generation_config.json", &text, &len, err));
+    if (text)
+        st = tsr_generation_parse(c, p->path, text, len, err);
+    free(text);
+    return st;
+}
+
+tsr_status tsr_model_from_prepacked(struct tsr_model *m, struct tsr_prepacked *p, bool headers_only,
+                                    struct tsr_err *err)
+{
+    struct tsr_config c = { 0 };
+    tsr_status        st = prepacked_config(p, &c, err);
+    if (st == TSR_OK)
+        st = begin_parts(m, &c, p->path, err);
+    if (st == TSR_OK)
+        st = tsr_prepacked_bind(p, m, headers_only, err);
+    tsr_config_free(&c);
+    m->packed_as = !m->packed ? NULL : p->packed_as ? p->packed_as : TSR_PREPACKED_FORMAT;
+    memcpy(m->hash, p->hash, sizeof p->hash);
+    return st;
+}
+
+static tsr_status load_prepacked(struct tsr_model *m, const char *path, bool headers_only,
+                                 struct tsr_err *err)
+{
+    struct tsr_prepacked *p = tsr_new(1, sizeof *p);
+    if (!p)
+        return tsr_fail_nomem(err, sizeof *p, path);
+    tsr_status st = tsr_prepacked_open(p, path, err);
+    if (st != TSR_OK) {
+        free(p);
+        return st;
+    }
+    m->prepacked = p;
+    return tsr_model_from_prepacked(m, p, headers_only, err);
+}
+
 static tsr_status load(struct tsr_model *m, const char *folder, enum residence how,
                        struct tsr_err *err)
 {
@@ -204,11 +266,15 @@ static tsr_status load(struct tsr_model *m, const char *folder, enum residence h
     struct tsr_config  c = { 0 };
     if (tsr_gguf_is(folder))
         return load_gguf(m, folder, how, err);
+    if (tsr_prepacked_is(folder))
+        return load_prepacked(m, folder, how == HEADERS, err);
     if (!tsr_path_is_dir(folder))
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: is no folder and no GGUF file; a model is a Hugging Face folder with "
-                        "config.json and safetensors, a GGUF file, or @demo",
-                        folder);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: is no folder, no GGUF file and no prepacked file; a model is a Hugging "
+            "Face folder with config.json and safetensors, a GGUF file, what `tessera "
+            "convert --to prepacked` wrote, or @demo",
+            folder);
     TSR_TRY(check_anything(folder, err));
     TSR_TRY(tsr_packed_model_find(folder, &m->storage->is_packed, err));
     TSR_TRY(tsr_hasher_create(&hash, err));
@@ -262,10 +328,23 @@ tsr_status tsr_model_load_streamed(struct tsr_model **m, const char *path, struc
     return load_as(m, path, STREAMED, err);
 }
 
+tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct tsr_err *err)
+{
+    if (!m->prepacked)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: is a prepacked file: it runs, but its weights cannot be %s; use the model "
+                    "that it was made from",
+                    m->path, what);
+}
+
 void tsr_model_destroy(struct tsr_model *m)
 {
     if (!m)
         return;
+    if (m->prepacked)
+        tsr_prepacked_close(m->prepacked);
+    free(m->prepacked);
     tsr_sealed_destroy(&m->storage->sealed);
     tsr_layers_free(m->storage, m->hp.layers);
     tsr_packed_stream_free(&m->storage->stream);
@@ -313,6 +392,8 @@ tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **te
         return TSR_OK;
     if (s->config)
         return gguf_text(s, name, text, len, err);
+    if (m->prepacked)
+        return tsr_prepacked_text(m->prepacked, name, text, len, err);
     char *path = tsr_path_join(s->folder, name);
     if (!path)
         return tsr_fail_nomem(err, strlen(s->folder), s->folder);

@@ -14,6 +14,7 @@
 
 struct tsr_tokenizer;
 struct tsr_overlay;
+struct tsr_prepacked;
 
 #define TSR_MAX_EOS 16
 
@@ -84,25 +85,30 @@ struct tsr_layer {
 };
 
 struct tsr_model {
-    const char               *path;   /* as given */
-    const char               *family; /* "llama", "opt", ... */
-    struct tsr_hparams        hp;
-    struct tsr_matrix         embed;     /* [vocab, embed_dim] */
-    struct tsr_matrix         positions; /* [n, hidden], learned only */
-    struct tsr_norm           embed_norm, final_norm;
-    struct tsr_linear         project_in, project_out;
-    struct tsr_linear         head; /* [vocab, embed_dim]; the embedding's data when tied */
-    struct tsr_layer         *layers;
-    uint64_t                  parameters, bytes; /* as stored; tied tensors once */
-    char                      hash[48];          /* over config.json and every weight byte */
-    struct tsr_overlay       *packed;    /* of a tessera.packed/1 folder or of a checkpoint that
+    const char           *path;   /* as given */
+    const char           *family; /* "llama", "opt", ... */
+    struct tsr_hparams    hp;
+    struct tsr_matrix     embed;     /* [vocab, embed_dim] */
+    struct tsr_matrix     positions; /* [n, hidden], learned only */
+    struct tsr_norm       embed_norm, final_norm;
+    struct tsr_linear     project_in, project_out;
+    struct tsr_linear     head; /* [vocab, embed_dim]; the embedding's data when tied */
+    struct tsr_layer     *layers;
+    uint64_t              parameters, bytes; /* as stored; tied tensors once */
+    char                  hash[48];          /* over config.json and every weight byte */
+    char                  source[48];  /* of a tessera.packed/1 folder: hash of what it was packed
+                                           from, "" where it does not say; else "" */
+    struct tsr_overlay   *packed;      /* of a tessera.packed/1 folder or of a checkpoint that
                                           another program quantized, else NULL; owned */
-    const char               *packed_as; /* "tessera.packed/1", "gptq", ...; NULL: none packed */
-    struct tsr_model_storage *storage;   /* owns all of the above */
+    const char           *packed_as;   /* "tessera.packed/1", "gptq", ...; NULL: none packed */
+    struct tsr_prepacked *prepacked;   /* of a prepacked file, whose weights are as a backend has
+                                          them: no matrix has data and packed has formats only;
+                                          else NULL; owned */
+    struct tsr_model_storage *storage; /* owns all of the above */
 };
 
-/* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), a GGUF file, or
- * the name `@demo`.  Of a GGUF file, what one of our layouts holds to the last bit becomes
+/* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), a GGUF file, a
+ * prepacked file, or the name `@demo`.  Of a GGUF file, what one of our layouts holds to the last bit becomes
  * model.packed and other quantized tensors are widened to F32.  Weights are read into sealed memory and every tensor is checked by name and shape;
  * unknown architecture or tensor, missing tensor, wrong shape and malformed files are
  * TSR_E_INPUT in one sentence.  headers_only: no weight is read, data pointers are NULL, hash
@@ -110,16 +116,21 @@ struct tsr_model {
 tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
                           struct tsr_err *err);
 /* The same, but the matrices of the decoder layers are read only to hash them; a layer's are in
- * memory while it is open.  So are the packed weights of a tessera.packed/1
- * folder; other packed models are read whole.  [setup] */
+ * memory while it is open.  So are packed weights; those of a head stay.  [setup] */
 tsr_status tsr_model_load_streamed(struct tsr_model **m, const char *path, struct tsr_err *err);
 void       tsr_model_destroy(struct tsr_model *m);
+/* TSR_E_INPUT for a prepacked file, whose weights can be run and nothing else; `what` completes
+ * "its weights cannot be ...". */
+tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct tsr_err *err);
 
 /* Reads a layer's matrices into memory of its own, and sets their data; every open needs a close,
  * the last one frees.  Nothing to do for a model that is read whole.  A file that changed since
  * the model was loaded is TSR_E_INPUT.  [setup] */
 tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struct tsr_err *err);
 void       tsr_model_close_layer(const struct tsr_model *m, uint64_t layer);
+/* For who opens one layer behind the other: from `on` until as many calls without it, the memory of a
+ * layer that is closed stays for the next one that is opened.  [any] */
+void tsr_model_reuse_layers(const struct tsr_model *m, bool on);
 /* Bytes that open_layer() takes for a layer; 0 for a model that is read whole. */
 uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer);
 
@@ -136,6 +147,12 @@ tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **te
 
 /* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name whatever the family. */
 const char *tsr_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
+
+/* The inputs of a layer's linears; q, k and v share one, gate and up too. */
+enum tsr_site { TSR_SITE_ATTN_IN, TSR_SITE_O_IN, TSR_SITE_FFN_IN, TSR_SITE_DOWN_IN, TSR_SITES };
+enum tsr_site tsr_linear_site(enum tsr_linear_id id);
+const char   *tsr_site_name(enum tsr_site site); /* "attn_in", "o_in", "ffn_in", "down_in" */
+uint64_t      tsr_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */
 
 /* The families that can be read, for people. */
 struct tsr_family {

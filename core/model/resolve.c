@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "base/share.h"
 #include "model/model.h"
-#include "quant/packed_model.h"
+#include "model/packed_model.h"
 
 #include <string.h>
 

@@ -137,7 +137,7 @@ static tsr_status role(const struct walk *w, const struct tsr_role *r, uint64_t 
     const struct tsr_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
     switch (r->part) {
     case TSR_PART_EMBED:
-        return matrix(w, r, &m->embed, NULL);
+        return matrix(w, r, &m->embed, w->o ? w->o->embed : NULL);
     case TSR_PART_POSITIONS:
         return matrix(w, r, &m->positions, NULL);
     case TSR_PART_PROJECT_IN:
@@ -222,20 +222,6 @@ tsr_status tsr_model_config_json(const struct tsr_model *m, json_t **config, str
     return st;
 }
 
-static tsr_status put(const char *folder, const char *name, const char *text, uint64_t len,
-                      struct tsr_err *err)
-{
-    struct tsr_writer w;
-    char             *path = tsr_path_join(folder, name);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), folder);
-    tsr_status st = tsr_writer_open(&w, path, err);
-    free(path);
-    TSR_TRY(st);
-    tsr_writer_put(&w, text, len);
-    return tsr_writer_commit(&w, err);
-}
-
 tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, bool *tokenizer,
                                 struct tsr_err *err)
 {
@@ -249,7 +235,7 @@ tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, b
         TSR_TRY(tsr_model_text(m, names[i], &text, &len, err));
         if (!text)
             continue;
-        tsr_status st = put(folder, names[i], text, len, err);
+        tsr_status st = tsr_file_store_in(folder, names[i], text, len, err);
         free(text);
         TSR_TRY(st);
         *tokenizer = *tokenizer || i == 0;

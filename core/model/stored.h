@@ -5,7 +5,7 @@
 #define TSR_MODEL_STORED_H
 
 #include "base/json.h"
-#include "quant/quant.h"
+#include "model/packed.h"
 
 #define TSR_STORED_MODULE 128
 
@@ -17,7 +17,7 @@ struct tsr_stored_view {
     unsigned    n; /* pieces, one below the other; 3 for a fused query-key-value */
     enum tsr_stored_kind {
         TSR_STORED_VECTOR, /* norms and biases */
-        TSR_STORED_MATRIX, /* embeddings and projections, never packed */
+        TSR_STORED_MATRIX, /* embeddings and projections */
         TSR_STORED_LINEAR, /* of a decoder layer */
         TSR_STORED_HEAD
     } kind;

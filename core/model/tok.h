@@ -312,10 +312,12 @@ struct tok_added {
     bool     single_word, lstrip, rstrip, normalized, special;
 };
 tsr_status tok_added_load(struct tsr_tokenizer *t, const json_t *list, struct tsr_err *err);
-/* Splits every piece at the tokens of a trie. */
+/* Splits every piece at the tokens of a trie; special ones that touch one of the spans are passed
+ * over. */
 tsr_status tok_added_split(const struct tsr_tokenizer *t, const struct tok_trie *trie,
-                           bool skip_special, const char *s, uint64_t n, uint64_t zero,
-                           struct tok_work *out, struct tsr_err *err);
+                           bool skip_special, const struct tsr_text_span *spans, uint64_t n_spans,
+                           const char *s, uint64_t n, uint64_t zero, struct tok_work *out,
+                           struct tsr_err *err);
 
 /* ---- template, decoders, the whole ------------------------------------- */
 

@@ -157,11 +157,21 @@ static int32_t longest(const struct tok_trie *trie, const char *s, uint64_t n, u
     return found;
 }
 
-tsr_status tok_added_split(const struct tsr_tokenizer *t, const struct tok_trie *trie,
-                           bool skip_special, const char *s, uint64_t n, uint64_t zero,
-                           struct tok_work *out, struct tsr_err *err)
+/* Whether [start, stop) touches one of the spans; *at moves on with start. */
+static bool touches(const struct tsr_text_span *spans, uint64_t n, uint64_t *at, uint64_t start,
+                    uint64_t stop)
 {
-    uint64_t done = 0;
+    while (*at < n && spans[*at].end <= start)
+        (*at)++;
+    return *at < n && spans[*at].begin < stop;
+}
+
+tsr_status tok_added_split(const struct tsr_tokenizer *t, const struct tok_trie *trie,
+                           bool skip_special, const struct tsr_text_span *spans, uint64_t n_spans,
+                           const char *s, uint64_t n, uint64_t zero, struct tok_work *out,
+                           struct tsr_err *err)
+{
+    uint64_t done = 0, span = 0;
     for (uint64_t i = 0; i < n && trie->n;) {
         uint64_t start = i, stop = i;
         int32_t  k = longest(trie, s, n, i, &stop);
@@ -170,6 +180,10 @@ tsr_status tok_added_split(const struct tsr_tokenizer *t, const struct tok_trie 
             continue;
         }
         const struct tok_added *a = &t->added[k];
+        if (a->special && touches(spans, n_spans, &span, start, stop)) {
+            i++; /* a special token of the template may begin inside of it */
+            continue;
+        }
         i = stop; /* passed over also where a flag discards the match */
         if ((skip_special && a->special) ||
             (a->single_word && (word_before(s, start) || word_after(s, n, stop))))

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "model/gguf.h"
+#include "model/prepacked.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -318,15 +319,52 @@ static tsr_status load_gguf(struct tsr_tokenizer **t, const char *path, struct t
     return st;
 }
 
+static tsr_status prepacked_texts(struct tsr_tokenizer **t, const struct tsr_prepacked *p,
+                                  struct tsr_err *err)
+{
+    char      *json = NULL, *more = NULL;
+    uint64_t   len = 0, more_len = 0;
+    tsr_status st = tsr_prepacked_text(p, "tokenizer.json", &json, &len, err);
+    if (st == TSR_OK && !json)
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s: holds no tokenizer.json; the model that it was made of "
+                      "had none",
+                      p->path);
+    if (st == TSR_OK)
+        st = tsr_prepacked_text(p, "tokenizer_config.json", &more, &more_len, err);
+    if (st == TSR_OK)
+        st = tsr_tokenizer_parse(t, p->path, json, len, more, more_len, err);
+    free(json);
+    free(more);
+    return st;
+}
+
+static tsr_status load_prepacked(struct tsr_tokenizer **t, const char *path, struct tsr_err *err)
+{
+    struct tsr_prepacked p;
+    TSR_TRY(tsr_prepacked_open(&p, path, err));
+    tsr_status st = prepacked_texts(t, &p, err);
+    tsr_prepacked_close(&p);
+    return st;
+}
+
 bool tsr_tokenizer_there(const char *folder)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_gguf   g;
-    bool              there;
+    struct tsr_prepacked p;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_gguf      g;
+    bool                 there;
     if (tsr_gguf_is(folder)) {
         /* what cannot be read is for the loader to say */
         there = tsr_gguf_open(&g, folder, &e.err) != TSR_OK || tsr_gguf_key(&g, TSR_GGUF_TOKENIZER);
         tsr_gguf_close(&g);
+        return there;
+    }
+    if (tsr_prepacked_is(folder)) {
+        if (tsr_prepacked_open(&p, folder, &e.err) != TSR_OK)
+            return true; /* as above */
+        there = json_object_get(p.texts, "tokenizer.json") != NULL;
+        tsr_prepacked_close(&p);
         return there;
     }
     char *file = tsr_path_join(folder, "tokenizer.json");
@@ -339,6 +377,8 @@ tsr_status tsr_tokenizer_load(struct tsr_tokenizer **t, const char *folder, stru
 {
     if (tsr_gguf_is(folder))
         return load_gguf(t, folder, err);
+    if (tsr_prepacked_is(folder))
+        return load_prepacked(t, folder, err);
     char      *path = tsr_path_join(folder, "tokenizer.json");
     char      *config = tsr_path_join(folder, "tokenizer_config.json");
     tsr_status st = path && config ? load_files(t, path, config, err)

@@ -1,6 +1,8 @@
 /* tok_text.c - growing lists, UTF-8, and the classes of characters. */
 #include "model/tok.h"
 
+#include "base/file.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -83,6 +85,26 @@ unsigned tok_sequence(const char *s, uint64_t n, bool *valid, bool *open)
     }
     *valid = true;
     return need;
+}
+
+tsr_status tsr_text_load(const char *path, uint64_t cap, char **text, uint64_t *len,
+                         struct tsr_err *err)
+{
+    TSR_TRY(tsr_file_slurp(path, cap, text, len, err));
+    for (uint64_t i = 0; i < *len;) {
+        bool     valid, open;
+        unsigned n = tok_sequence(*text + i, *len - i, &valid, &open);
+        if (!valid && !open) {
+            free(*text);
+            *text = NULL;
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: byte %llu is no UTF-8; give a text, in UTF-8 (iconv -t UTF-8 "
+                            "converts another encoding)",
+                            path, (unsigned long long)i);
+        }
+        i += n;
+    }
+    return TSR_OK;
 }
 
 uint32_t tok_char(const char *s, uint64_t n, unsigned *len)

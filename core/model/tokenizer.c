@@ -47,7 +47,7 @@ static tsr_status normalize(const struct tsr_tokenizer *t, struct tok_ctx *c, bo
         if (st == TSR_OK)
             st = tok_normalize(&t->norm, c, &s);
         if (st == TSR_OK && s.t.n)
-            st = tok_added_split(t, &t->normal, skip, s.t.v, s.t.n, s.zero, out, c->err);
+            st = tok_added_split(t, &t->normal, skip, NULL, 0, s.t.v, s.t.n, s.zero, out, c->err);
         tsr_text_free(&s.t);
         TSR_TRY(st);
     }
@@ -55,12 +55,13 @@ static tsr_status normalize(const struct tsr_tokenizer *t, struct tok_ctx *c, bo
 }
 
 static tsr_status encode(const struct tsr_tokenizer *t, struct tok_ctx *c, const char *text,
-                         uint64_t len, bool skip, struct tok_work w[2], struct tsr_ids *ids)
+                         uint64_t len, bool skip, const struct tsr_text_span *spans,
+                         uint64_t n_spans, struct tok_work w[2], struct tsr_ids *ids)
 {
     unsigned first = 0, at = 1;
     if (len)
         (void)tok_char(text, len, &first);
-    TSR_TRY(tok_added_split(t, &t->plain, skip, text, len, first, &w[0], c->err));
+    TSR_TRY(tok_added_split(t, &t->plain, skip, spans, n_spans, text, len, first, &w[0], c->err));
     TSR_TRY(normalize(t, c, skip, &w[0], &w[1]));
     for (uint32_t i = 0; i < t->pre.n; i++, at ^= 1)
         TSR_TRY(tok_pretokenize(&t->pre.v[i], c, &w[at], &w[at ^ 1]));
@@ -98,13 +99,36 @@ tsr_status tsr_tokenize(const struct tsr_tokenizer *t, const char *text, uint64_
         len = fixed.n;
     }
     if (st == TSR_OK)
-        st = encode(t, &c, text, len, flags & TSR_TOKENIZE_NO_SPECIALS, w, &own);
+        st = encode(t, &c, text, len, flags & TSR_TOKENIZE_NO_SPECIALS, NULL, 0, w, &own);
     if (st == TSR_OK)
         st = tok_post_run(&t->post, &own, flags & TSR_TOKENIZE_SPECIAL, ids, err);
     tok_work_free(&w[0]);
     tok_work_free(&w[1]);
     tsr_text_free(&fixed);
     tsr_ids_free(&own);
+    tok_ctx_free(&c);
+    return st;
+}
+
+tsr_status tsr_tokenize_around(const struct tsr_tokenizer *t, const char *text, uint64_t len,
+                               const struct tsr_text_span *spans, uint64_t n, struct tsr_ids *ids,
+                               struct tsr_err *err)
+{
+    struct tok_ctx  c;
+    struct tok_work w[2] = { 0 };
+    if (len > TOK_MAX_TEXT || !tok_valid(text, len))
+        return tsr_fail(err, TSR_E_INPUT, "a text of %llu bytes is no UTF-8 or longer than %u",
+                        (unsigned long long)len, TOK_MAX_TEXT);
+    for (uint32_t i = 0; n && i < t->n_added; i++)
+        if (t->added[i].special && t->added[i].normalized)
+            return tsr_fail(err, TSR_E_UNSUPPORTED,
+                            "%s: the special token \"%.40s\" is normalized; it cannot be told from "
+                            "text in a message",
+                            t->name, t->added[i].content);
+    tok_ctx_init(&c, t, len, err);
+    tsr_status st = encode(t, &c, text, len, false, spans, n, w, ids);
+    tok_work_free(&w[0]);
+    tok_work_free(&w[1]);
     tok_ctx_free(&c);
     return st;
 }

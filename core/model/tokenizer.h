@@ -42,6 +42,11 @@ tsr_status tsr_tokenizer_parse(struct tsr_tokenizer **t, const char *name, const
                                struct tsr_err *err);
 void       tsr_tokenizer_destroy(struct tsr_tokenizer *t);
 
+/* A file of text, as tsr_file_slurp() reads it.  TSR_E_INPUT with the first byte that is no UTF-8; a
+ * character that only the end of the file cuts off is let through.  [any] */
+tsr_status tsr_text_load(const char *path, uint64_t cap, char **text, uint64_t *len,
+                         struct tsr_err *err);
+
 #define TSR_TOKENIZE_SPECIAL     1u /* add BOS/EOS as the template says                  */
 #define TSR_TOKENIZE_NO_SPECIALS 2u /* special strings inside the text are plain text    */
 
@@ -49,6 +54,16 @@ void       tsr_tokenizer_destroy(struct tsr_tokenizer *t);
  * A regex that hits its limit is TSR_E_INPUT, never "no match".  [any] */
 tsr_status tsr_tokenize(const struct tsr_tokenizer *t, const char *text, uint64_t len,
                         unsigned flags, struct tsr_ids *ids, struct tsr_err *err);
+/* A stretch of bytes of a text: [begin, end). */
+struct tsr_text_span {
+    uint64_t begin, end;
+};
+/* The same without BOS and EOS, where special strings that touch one of the n spans (in order) are plain
+ * text: for a chat template around messages.  A tokenizer with a special token that its normalizer
+ * takes part in is TSR_E_UNSUPPORTED when there are spans; text must be UTF-8.  [any] */
+tsr_status tsr_tokenize_around(const struct tsr_tokenizer *t, const char *text, uint64_t len,
+                               const struct tsr_text_span *spans, uint64_t n, struct tsr_ids *ids,
+                               struct tsr_err *err);
 /* Appends the text of ids. */
 tsr_status tsr_detokenize(const struct tsr_tokenizer *t, const uint32_t *ids, uint64_t n,
                           bool skip_special, struct tsr_text *text, struct tsr_err *err);

@@ -134,10 +134,12 @@ tsr_status tsr_load_tensor(const struct tsr_shards *s, const struct tsr_load *l,
 static tsr_status read_all(struct tsr_binding *b, struct tsr_model_storage *s,
                            struct tsr_hasher *hash)
 {
+    static unsigned char none; /* where all matrices are packed only norms and biases are read */
+    unsigned char       *base = s->sealed.data ? s->sealed.data : &none;
     for (uint64_t i = 0; i < b->n_loads; i++) {
         const struct tsr_load *l = &b->loads[i];
         const struct tsr_st   *st = &b->shards->files[l->src->file];
-        unsigned char         *at = (unsigned char *)s->sealed.data + (l->widen ? 0 : l->at);
+        unsigned char         *at = base + (l->widen || l->layered ? 0 : l->at);
         if (l->compare) {
             TSR_TRY(read_compared(st, l->src->t, at, b->err));
             continue;

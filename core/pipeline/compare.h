@@ -15,6 +15,8 @@
 #include "eval/choices.h"
 #include "eval/kld.h"
 #include "eval/paired.h"
+#include "eval/states.h"
+#include "pipeline/codecs.h"
 #include "pipeline/quantize_plan.h"
 #include "pipeline/sample.h"
 
@@ -39,7 +41,13 @@ struct compare_ratio {
     double median, low, high;
 };
 
-enum compare_kind { COMPARE_ORIGINAL, COMPARE_QUANTIZE, COMPARE_PLAN, COMPARE_MODEL };
+enum compare_kind {
+    COMPARE_ORIGINAL,
+    COMPARE_QUANTIZE,
+    COMPARE_PLAN,
+    COMPARE_MODEL,
+    COMPARE_CODEC /* the original's weights, split between simulated ranks */
+};
 
 /* One column of numbers.  Arm 0 is the original. */
 struct compare_arm {
@@ -50,6 +58,8 @@ struct compare_arm {
     struct tsr_node       *quantize; /* the scheme's map, in the job's document; plan still in it */
     struct tsr_model      *own;      /* COMPARE_MODEL, while it is loaded; owned */
     struct tsr_overlay    *overlay;  /* owned */
+    struct tsr_tp_keys     tp;       /* simulate_tp 0: no ranks are simulated */
+    struct tsr_tp         *ranks;    /* while it is ready; owned */
     bool                   ready;    /* own or overlay are there, or nothing is needed */
     struct tsr_engine     *engine;   /* of the measurement in work; owned */
     struct tsr_engine     *engine_a8; /* the same under act a8, with measure.a8; owned */
@@ -81,6 +91,7 @@ struct compare {
     struct tsr_choices    *choices; /* measure.choices; owned */
     struct tsr_kld        *base;    /* measure.base; owned */
     struct tsr_eval_trace  base_at; /* of base; owned */
+    struct tsr_states     *states;  /* what the original left for further arms, or NULL; owned */
     char                  *folder;  /* for what finished arms leave; owned */
     char                   device[128];
 };
@@ -131,6 +142,9 @@ tsr_status compare_keep_open(struct compare *c, struct tsr_err *err);
 tsr_status compare_keep_load(struct compare *c, struct compare_arm *a, struct tsr_err *err);
 tsr_status compare_keep_store(const struct compare *c, const struct compare_arm *a,
                               struct tsr_err *err);
+/* The file of c->states, in fresh memory, or NULL; and the end of both. */
+char *compare_states_path(const struct compare *c);
+void  compare_states_end(struct compare *c);
 
 /* ---- the result -------------------------------------------------------------------- */
 
@@ -141,7 +155,9 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
                          json_t *texts, json_t *questions);
 /* Adds differences, speed and verdict. */
 bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a);
-/* The list `pairs`; NULL when out of memory. */
+/* McNemar's p of every arm, corrected over the arms; false when out of memory. */
+bool compare_correct_choices(json_t *arms);
+/* The list `pairs`, corrected over them; NULL when out of memory. */
 tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err);
 bool       tsr_json_put_difference(json_t *o, const char *key, const struct tsr_difference *d);
 void       compare_print(const json_t *result, FILE *to);

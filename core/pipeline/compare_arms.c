@@ -100,15 +100,70 @@ static bool is_text(const struct tsr_node *n, const char *what, struct tsr_diag 
     return false;
 }
 
+/* ---- simulated ranks ---------------------------------------------------------------- */
+
+struct arm_tp {
+    struct tsr_tp_keys k;
+};
+static const struct tsr_option tp_options[] = { TSR_TP_OPTIONS(struct arm_tp, k) };
+
+static bool is_tp(const char *key)
+{
+    for (size_t i = 0; i < sizeof tp_options / sizeof *tp_options; i++)
+        if (strcmp(key, tp_options[i].name) == 0)
+            return true;
+    return false;
+}
+
+/* The arm's keys of simulated ranks. */
+static tsr_status read_tp(struct compare *c, struct compare_arm *a, const struct tsr_node *map,
+                          struct tsr_diag *d, struct tsr_err *err)
+{
+    struct arm_tp     o;
+    struct tsr_optset set = { tp_options, sizeof tp_options / sizeof *tp_options,
+                              sizeof *tp_options, &o };
+    struct tsr_node   part = *map;
+    char              what[96];
+    uint64_t          before = tsr_diag_errors(d);
+    part.keys = tsr_new(map->n + 1, sizeof(struct tsr_node *));
+    part.items = tsr_new(map->n + 1, sizeof(struct tsr_node *));
+    if (!part.keys || !part.items) {
+        free(part.keys);
+        free(part.items);
+        return tsr_fail_nomem(err, map->n * 16, "an arm");
+    }
+    part.n = 0;
+    for (uint64_t i = 0; i < map->n; i++)
+        if (is_tp(map->keys[i]->text)) {
+            part.keys[part.n] = map->keys[i];
+            part.items[part.n++] = map->items[i];
+        }
+    arm_what(what, a->name);
+    memset(&o, 0, sizeof o);
+    tsr_options_fill(&set, 1, NULL, &part, what, d);
+    a->tp = o.k;
+    if (tsr_diag_errors(d) == before)
+        tsr_tp_keys_check(c->job, &a->tp, &part, d);
+    if (part.n && a->tp.simulate_tp &&
+        (c->keys.samples || (c->keys.measure && tsr_node_get(c->keys.measure, "speed"))))
+        tsr_diag_error(d, &map->mark,
+                       "leave `samples` and `measure.speed` to a comparison of their own",
+                       "arm '%.60s' simulates ranks, which has neither texts nor a speed", a->name);
+    free(part.keys);
+    free(part.items);
+    return TSR_OK;
+}
+
 static tsr_status read_pair(struct compare *c, struct compare_arm *a, const struct tsr_node *key,
                             const struct tsr_node *value, struct tsr_diag *d, struct tsr_err *err)
 {
-    static const char *const names[] = { "model", "plan", QUANTIZE, "set" };
+    static const char *const names[] = { "model",       "plan",      QUANTIZE, "set",
+                                         "simulate_tp", "algorithm", "codec",  "codec_state" };
     if (strcmp(key->text, "model") == 0) {
         a->path = is_text(value, "model", d) ? value->text : "";
         return TSR_OK;
     }
-    if (strcmp(key->text, QUANTIZE) == 0)
+    if (strcmp(key->text, QUANTIZE) == 0 || is_tp(key->text))
         return TSR_OK; /* taken first */
     if (strcmp(key->text, "plan") == 0) {
         a->kind = COMPARE_PLAN;
@@ -127,7 +182,7 @@ static tsr_status read_pair(struct compare *c, struct compare_arm *a, const stru
     }
     if (strchr(key->text, '.'))
         return override(c, a, key, value, d, err);
-    const char *near = tsr_nearest(key->text, names, 4);
+    const char *near = tsr_nearest(key->text, names, 8);
     char        hint[80];
     (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near ? near : "");
     tsr_diag_error(d, &key->mark, near ? hint : HOW, "unknown key '%.60s' in arm '%.60s'",
@@ -159,17 +214,27 @@ static tsr_status read_arm(struct compare *c, struct compare_arm *a, const struc
     }
     a->kind = COMPARE_QUANTIZE;
     TSR_TRY(start_map(c, a, map, d, err));
-    for (uint64_t i = 0; i < map->n; i++)
+    uint64_t others = map->n;
+    TSR_TRY(read_tp(c, a, map, d, err));
+    for (uint64_t i = 0; i < map->n; i++) {
         TSR_TRY(read_pair(c, a, map->keys[i], map->items[i], d, err));
+        others -= is_tp(map->keys[i]->text);
+    }
     if (tsr_diag_errors(d) != before)
         a->quantize = NULL; /* enough is said of it */
+    if (others == 0 && !c->keys.quantize) {
+        a->kind = COMPARE_CODEC;
+        a->quantize = NULL;
+    }
     if (!a->path)
         return TSR_OK;
     a->kind = COMPARE_MODEL;
     a->quantize = NULL;
-    if (map->n > 1 && tsr_diag_errors(d) == before)
+    if (others > 1 && tsr_diag_errors(d) == before)
         tsr_diag_error(d, &map->mark, "quantize that model first, and name the result here",
-                       "arm '%.60s' is a model on disk; nothing can stand beside 'model'", a->name);
+                       "arm '%.60s' is a model on disk; beside 'model' can stand 'codec' and "
+                       "'simulate_tp' alone",
+                       a->name);
     return TSR_OK;
 }
 
@@ -292,7 +357,7 @@ static tsr_status scheme_of(struct compare *c, const struct compare_arm *a, stru
     tsr_status st = scheme_make(c, a, s, d, err);
     if (st == TSR_OK)
         st = tsr_diag_status(d, err);
-    if (st == TSR_OK && s->plan.doc)
+    if (st == TSR_OK && s->plan.file.doc)
         st = tsr_plan_rules_fit(&s->plan, c->job->model, err);
     tsr_diag_destroy(d);
     return st;
@@ -415,14 +480,18 @@ tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct ts
         TSR_TRY(load_model(c, a, err));
     else if (a->quantize)
         TSR_TRY(pack(c, a, err));
+    TSR_TRY(tsr_tp_keys_open(c->job, &a->tp, compare_arm_model(c, a), compare_arm_overlay(c, a),
+                             TSR_ACT_F32, &a->ranks, err));
     a->ready = true;
     return TSR_OK;
 }
 
 void compare_arm_release(struct compare_arm *a)
 {
+    tsr_tp_close(a->ranks);
     tsr_overlay_destroy(a->overlay);
     tsr_model_destroy(a->own);
+    a->ranks = NULL;
     a->overlay = NULL;
     a->own = NULL;
     a->ready = false;
@@ -471,6 +540,13 @@ tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_e
                   c->keys.sampling ? tsr_node_json(c->keys.sampling) : NULL, "text",
                   c->windows ? json_string(c->windows->text_hash) : NULL, "questions",
                   c->choices ? json_string(c->choices->hash) : NULL);
+    if (a->of && a->tp.simulate_tp) {
+        json_t *tp = json_pack("{s:I, s:s, s:I, s:s, s:s*}", "ranks", (json_int_t)a->tp.simulate_tp,
+                               "codec", a->tp.codec, "algorithm", (json_int_t)a->tp.algorithm,
+                               "state", a->tp.codec_state, "calibration",
+                               c->job->calibration ? c->job->calibration->hash : NULL);
+        (void)json_object_set_new(a->of, "simulated", tp);
+    }
     bool ok = a->of && how && json_object_set_new(a->of, "measured", how) == 0 &&
               json_object_set_new(a->of, "seed", json_integer((json_int_t)c->job->seed)) == 0;
     return ok ? TSR_OK : tsr_fail_nomem(err, 256, "an arm");

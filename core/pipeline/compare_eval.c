@@ -9,12 +9,14 @@
 
 /* The arms in work, the original or the base file first where the others need it. */
 struct group {
-    struct compare_arm **arm; /* [n] */
-    uint64_t             n;
-    struct tsr_eval_arm *list; /* what is evaluated: [n_list]; the reference is list[0] */
-    uint64_t             n_list;
-    bool                 reference; /* list[0] is there for the others */
-    struct tsr_kld_out  *save;
+    struct compare_arm   **arm; /* [n] */
+    uint64_t               n;
+    struct tsr_eval_arm   *list; /* what is evaluated: [n_list]; the reference is list[0] */
+    uint64_t               n_list;
+    bool                   reference; /* list[0] is there for the others */
+    struct tsr_kld_out    *save;
+    struct tsr_states_out *states; /* what the original leaves for arms to come */
+    bool                   more;   /* there are some */
 };
 
 /* BOS where the tokenizer puts one in front of a text, -1 where it does not. */
@@ -99,6 +101,7 @@ static tsr_status start_engine(struct compare *c, struct compare_arm *a, uint32_
     struct tsr_engine_options eo = {
         .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = c->windows->window
     };
+    eo.split = a->ranks ? tsr_tp_split(a->ranks) : NULL;
     return tsr_engine_create(e, c->job->registry, compare_arm_model(c, a), a->overlay, &eo, err);
 }
 
@@ -145,6 +148,11 @@ static tsr_status list_reference(struct compare *c, struct group *g, struct tsr_
     }
     if (!g->reference)
         return TSR_OK;
+    if (c->states) { /* it ran beside an earlier arm, and its head is enough */
+        list_add(g, o->name, NULL);
+        g->list[0].states = c->states;
+        return TSR_OK;
+    }
     TSR_TRY(start_engine(c, o, TSR_ACT_F32, &o->engine, err));
     list_add(g, o->name, o->engine);
     return TSR_OK;
@@ -162,6 +170,51 @@ static tsr_status open_save(struct compare *c, struct group *g, struct tsr_err *
         if (g->list[i].engine && g->list[i].engine == c->arms[0].engine)
             g->list[i].save = g->save;
     return st;
+}
+
+/* Where there is no place for it the original runs again beside every group, as it is said. */
+static tsr_status no_states(struct compare *c, tsr_status st, const char *why, struct tsr_err *err)
+{
+    compare_states_end(c);
+    if (st == TSR_E_NOMEM)
+        return tsr_fail(err, st, "%s", why);
+    tsr_logf(TSR_LOG_WARN, "the original is run again beside the next arm: %s", why);
+    return TSR_OK;
+}
+
+static tsr_status open_states(struct compare *c, struct group *g, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (!g->reference || c->base || c->states || !g->more)
+        return TSR_OK;
+    char *path = compare_states_path(c);
+    if (!path)
+        return tsr_fail_nomem(err, 64, "a path");
+    tsr_status st =
+        tsr_states_create(&g->states, path, c->arms[0].engine, c->windows->scored, &e.err);
+    free(path);
+    return st == TSR_OK ? st : no_states(c, st, e.text, err);
+}
+
+static tsr_status close_states(struct compare *c, struct group *g, tsr_status st,
+                               struct tsr_err *err)
+{
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_states_out *o = g->states;
+    g->states = NULL;
+    if (!o || st != TSR_OK) {
+        tsr_states_abort(o);
+        return st;
+    }
+    char *path = compare_states_path(c);
+    st = tsr_states_commit(o, &e.err);
+    if (st == TSR_OK && !path)
+        st = tsr_fail_nomem(&e.err, 64, "a path");
+    if (st == TSR_OK)
+        st = tsr_states_open(&c->states, path, c->job->registry, c->job->model, c->windows->scored,
+                             &e.err);
+    free(path);
+    return st == TSR_OK ? st : no_states(c, st, e.text, err);
 }
 
 static tsr_status close_save(struct group *g, tsr_status st, struct tsr_err *err)
@@ -196,8 +249,11 @@ static tsr_status evaluate(struct compare *c, struct group *g, struct tsr_err *e
             (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(g->arm[i]->engine));
     tsr_status st = open_save(c, g, err);
     if (st == TSR_OK)
+        st = open_states(c, g, err);
+    if (st == TSR_OK)
         st = tsr_eval_arms(g->list, g->n_list, g->reference ? 0 : g->n_list,
                            tsr_registry_pool(c->job->registry), c->windows, err);
+    st = close_states(c, g, st, err);
     return close_save(g, st, err);
 }
 
@@ -226,6 +282,7 @@ static tsr_status answers_of(struct compare *c, const struct compare_arm *a, jso
     struct tsr_engine_options eo = { .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1 };
     if (!c->choices)
         return TSR_OK;
+    eo.split = a->ranks ? tsr_tp_split(a->ranks) : NULL;
     TSR_TRY(
         tsr_choices_context(c->choices, c->job->tokenizer, m->hp.max_positions, &eo.context, err));
     tsr_status st = tsr_engine_create(&e, c->job->registry, m, a->overlay, &eo, err);
@@ -336,11 +393,13 @@ static tsr_status run_groups(struct compare *c, struct group *g, struct tsr_err 
             g->arm[g->n++] = &c->arms[i];
         /* the original goes with the first of the others */
         uint64_t others = g->n - (g->n && g->arm[0] == &c->arms[0]);
+        g->more = i + 1 < c->n;
         if (others >= (uint64_t)c->keys.together)
             TSR_TRY(run_group(c, g, err));
     }
     if (g->n || (c->base && !c->base_at.n))
         TSR_TRY(run_group(c, g, err));
+    compare_states_end(c);
     return TSR_OK;
 }
 

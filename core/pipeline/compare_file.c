@@ -17,7 +17,8 @@
 #define HOW "see docs/guide.md, \"Comparing\""
 
 /* Keys that go to the head, to the step compare, and those that are ours. */
-static const char *const head_keys[] = { "version", "model", "seed", "numerics", "plugins" };
+static const char *const head_keys[] = { "version", "model",      "seed",   "numerics",
+                                         "backend", "gpu_layers", "plugins" };
 static const char *const step_keys[] = { "quantize", "arms",     "measure", "pairs",   "fail_if",
                                          "alpha",    "together", "samples", "sampling" };
 static const char *const own_keys[] = { "base", "calibrate", "claims" };

@@ -49,6 +49,7 @@ static const char *const metrics[] = {
     "choices.low",
     "choices.high",
     "choices.p",
+    "choices.p_holm",
     "choices.normalized.accuracy",
     "speed.prefill_tokens_per_s",
     "speed.decode_tokens_per_s",
@@ -62,9 +63,10 @@ static const char *const metrics[] = {
     "kl_delta.low",
     "kl_delta.high",
     "kl_delta.p",
+    "kl_delta.p_holm",
 };
 #define N_METRICS  (sizeof metrics / sizeof *metrics)
-#define FIRST_PAIR (N_METRICS - 4)
+#define FIRST_PAIR (N_METRICS - 5)
 
 struct expression {
     char        arm[MAX_TEXT], other[MAX_TEXT]; /* "": any arm, no pair */
@@ -140,8 +142,6 @@ static const char *parse(const struct compare *c, const char *text, struct expre
             (i >= FIRST_PAIR || strncmp(name, "delta.", 6) == 0 ? i < FIRST_PAIR || *e->other
                                                                 : !*e->other))
             e->metric = metrics[i];
-    if (e->metric && strcmp(e->metric, "delta.p_holm") == 0 && *e->other)
-        e->metric = NULL;
     if (e->metric)
         return NULL;
     const char *near = tsr_nearest(name, metrics, N_METRICS);
@@ -175,6 +175,9 @@ static void check_pair(const struct compare *c, const struct tsr_node *p, struct
         if (p->items[i]->kind != TSR_NODE_SCALAR || !has_arm(c, p->items[i]->text))
             tsr_diag_error(d, &p->items[i]->mark, NULL, "a pair names arms, and '%.60s' is none",
                            p->items[i]->text ? p->items[i]->text : "");
+    if (p->items[0]->text && p->items[1]->text && strcmp(p->items[0]->text, p->items[1]->text) == 0)
+        tsr_diag_error(d, &p->mark, NULL, "a pair is of two arms, and this is '%.60s' twice",
+                       p->items[0]->text);
 }
 
 void compare_check_gate(const struct compare *c, struct tsr_diag *d)

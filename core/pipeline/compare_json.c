@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static const char *const kinds[] = { "original", "quantize", "plan", "model" };
+static const char *const kinds[] = { "original", "quantize", "plan", "model", "codec" };
 
 /* Bits per weight of each decoder layer, with scales. */
 static json_t *layer_bits(const struct tsr_model *m, const struct tsr_overlay *o)
@@ -47,6 +47,8 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
     if (a->kind == COMPARE_MODEL)
         ok = ok && tsr_json_put_text(j, "model", a->path) &&
              tsr_json_put_text(j, "model_hash", a->own->hash);
+    if (a->ranks)
+        ok = ok && tsr_json_put(j, "simulated", tsr_tp_json(a->ranks, compare_arm_model(c, a)));
     if (r)
         ok = ok && tsr_eval_result_put(j, c->windows, r);
     if (a8) {
@@ -139,6 +141,8 @@ json_t *compare_json(const struct compare *c)
         ok = ok && put_samples_of(j, c);
     for (uint64_t i = 0; ok && i < c->n; i++)
         ok = json_array_append_new(arms, arm_json(c, &c->arms[i])) == 0;
+    if (c->choices)
+        ok = ok && compare_correct_choices(arms);
     ok = tsr_json_put(j, "arms", arms) && ok;
     if (ok)
         return j;

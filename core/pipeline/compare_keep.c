@@ -1,6 +1,7 @@
 /* What a finished arm leaves in the job folder: compare/NAME.json with its result and what it was
  * made of, and compare/NAME.safetensors with what was found at every token.  The JSON is written
- * last and holds the other's hash, so an arm is finished or it is not. */
+ * last and holds the other's hash, so an arm is finished or it is not.  The original leaves
+ * compare/original.states beside them while there are arms to come. */
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -36,6 +37,21 @@ static char *path_of(const struct compare *c, const struct compare_arm *a, const
     char name[96];
     (void)snprintf(name, sizeof name, "%.60s%s", a->name, end);
     return tsr_path_join(c->folder, name);
+}
+
+char *compare_states_path(const struct compare *c)
+{
+    return path_of(c, &c->arms[0], ".states");
+}
+
+void compare_states_end(struct compare *c)
+{
+    char *path = compare_states_path(c);
+    tsr_states_close(c->states);
+    c->states = NULL;
+    if (path)
+        (void)unlink(path); /* there or not */
+    free(path);
 }
 
 /* ---- traces ------------------------------------------------------------------------- */
@@ -92,41 +108,55 @@ static tsr_status read_trace(const char *path, uint64_t n, bool kl, struct tsr_e
 
 /* ---- arms --------------------------------------------------------------------------- */
 
-static tsr_status store_json(const char *path, const json_t *j, struct tsr_err *err)
-{
-    struct tsr_writer w;
-    char             *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    if (!text)
-        return tsr_fail_nomem(err, 256, path);
-    tsr_status st = tsr_writer_open(&w, path, err);
-    if (st == TSR_OK) {
-        tsr_writer_put(&w, text, strlen(text));
-        tsr_writer_put(&w, "\n", 1);
-        st = tsr_writer_commit(&w, err);
-    }
-    free(text);
-    return st;
-}
-
 tsr_status compare_keep_store(const struct compare *c, const struct compare_arm *a,
                               struct tsr_err *err)
 {
-    char       hash[TSR_HASH_TEXT] = "";
+    char       hash[TSR_HASH_TEXT] = "", states[TSR_HASH_TEXT] = "";
     char      *json = path_of(c, a, ".json"), *trace = path_of(c, a, ".safetensors");
-    tsr_status st = json && trace ? TSR_OK : tsr_fail_nomem(err, 128, "a path");
+    char      *rows = compare_states_path(c);
+    tsr_status st = json && trace && rows ? TSR_OK : tsr_fail_nomem(err, 128, "a path");
+    if (st == TSR_OK && a == &c->arms[0] && c->states)
+        st = tsr_hash_file(rows, states, err);
     if (st == TSR_OK && a->at.n)
         st = write_trace(trace, &a->at, err);
     if (st == TSR_OK && a->at.n)
         st = tsr_hash_file(trace, hash, err);
     if (st == TSR_OK) {
-        json_t *j = json_pack("{s:s, s:s, s:O, s:O, s:s}", "format", FORMAT, "trace", hash, "of",
-                              a->of, "result", a->json, "device", c->device);
-        st = j ? store_json(json, j, err) : tsr_fail_nomem(err, 256, json);
+        json_t *j =
+            json_pack("{s:s, s:s, s:s, s:O, s:O, s:s}", "format", FORMAT, "trace", hash, "states",
+                      states, "of", a->of, "result", a->json, "device", c->device);
+        st = j ? tsr_json_store(json, j, JSON_INDENT(1) | JSON_REAL_PRECISION(17), err)
+               : tsr_fail_nomem(err, 256, json);
         json_decref(j);
     }
     free(json);
     free(trace);
+    free(rows);
     return st;
+}
+
+/* The original's hidden rows, where they are those that it left. */
+static tsr_status take_states(struct compare *c, const json_t *j, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              now[TSR_HASH_TEXT] = "";
+    const char       *hash = json_string_value(json_object_get(j, "states"));
+    char             *path = compare_states_path(c);
+    if (!path)
+        return tsr_fail_nomem(err, 64, "a path");
+    tsr_status st = TSR_OK;
+    if (hash && *hash && tsr_path_exists(path)) {
+        st = tsr_hash_file(path, now, &e.err);
+        if (st == TSR_OK && strcmp(now, hash) != 0)
+            st = tsr_fail(&e.err, TSR_E_INPUT, "%s is not what was written", path);
+        if (st == TSR_OK)
+            st = tsr_states_open(&c->states, path, c->job->registry, c->job->model,
+                                 c->windows->scored, &e.err);
+        if (st != TSR_OK && st != TSR_E_NOMEM)
+            tsr_logf(TSR_LOG_INFO, "the original is run again beside the next arm: %s", e.text);
+    }
+    free(path);
+    return st == TSR_E_NOMEM ? tsr_fail(err, st, "%s", e.text) : TSR_OK;
 }
 
 /* A file that cannot be used is one that is not there: the arm is run, and it is said why. */
@@ -149,6 +179,8 @@ static tsr_status take(struct compare *c, struct compare_arm *a, const json_t *j
         if (!c->windows)
             return tsr_fail(err, TSR_E_INPUT, "it was evaluated");
         TSR_TRY(read_trace(trace, c->windows->scored, kl, &a->at, err));
+        if (a == &c->arms[0])
+            TSR_TRY(take_states(c, j, err));
     }
     a->json = json_incref(result);
     if (!*c->device)

@@ -273,45 +273,114 @@ static const struct compare_arm *arm_of(const struct compare *c, const char *nam
     return NULL;
 }
 
-static tsr_status pair_json(const struct compare *c, const struct compare_arm *a,
-                            const struct compare_arm *b, json_t **out, struct tsr_err *err)
+struct pair {
+    const struct compare_arm *a, *b;
+    bool                      has;
+    struct tsr_difference     delta, kl_delta;
+    double                    p_holm, kl_p_holm;
+};
+
+static tsr_status measure_pair(const struct compare *c, struct pair *p, struct tsr_err *err)
 {
-    struct tsr_paired p;
-    json_t           *j = json_object(), *v = json_object();
-    bool ok = tsr_json_put_text(j, "arm", a->name) && tsr_json_put_text(j, "against", b->name);
-    if (a->status == TSR_OK && b->status == TSR_OK && a->at.n && b->at.n) {
-        tsr_status st = tsr_paired_measure(&p, c->windows, &a->at, &b->at, c->keys.alpha, err);
-        if (st != TSR_OK) {
-            json_decref(j);
-            json_decref(v);
-            return st;
-        }
+    struct tsr_paired m;
+    if (p->a->status != TSR_OK || p->b->status != TSR_OK || !p->a->at.n || !p->b->at.n)
+        return TSR_OK;
+    TSR_TRY(tsr_paired_measure(&m, c->windows, &p->a->at, &p->b->at, c->keys.alpha, err));
+    p->has = true;
+    p->delta = m.delta;
+    p->kl_delta = m.kl_delta;
+    return TSR_OK;
+}
+
+/* Over all pairs, as over all arms. */
+static tsr_status correct_pairs(struct pair *pairs, uint64_t n, struct tsr_err *err)
+{
+    double   *p = tsr_new(n, sizeof *p), *adjusted = tsr_new(n, sizeof *adjusted);
+    uint64_t *order = tsr_new(n, sizeof *order);
+    bool      ok = p && adjusted && order;
+    for (int kl = 0; ok && kl < 2; kl++) {
+        uint64_t k = 0;
+        for (uint64_t i = 0; i < n; i++)
+            if (pairs[i].has)
+                p[k++] = kl ? pairs[i].kl_delta.p : pairs[i].delta.p;
+        tsr_holm(p, k, adjusted, order);
+        k = 0;
+        for (uint64_t i = 0; i < n; i++)
+            if (pairs[i].has)
+                *(kl ? &pairs[i].kl_p_holm : &pairs[i].p_holm) = adjusted[k++];
+    }
+    free(p);
+    free(adjusted);
+    free(order);
+    return ok ? TSR_OK : tsr_fail_nomem(err, n * 24, "pairs");
+}
+
+static json_t *pair_json(const struct compare *c, const struct pair *p)
+{
+    json_t *j = json_object(), *v = json_object();
+    bool    ok =
+        tsr_json_put_text(j, "arm", p->a->name) && tsr_json_put_text(j, "against", p->b->name);
+    if (p->has) {
         char        text[400] = "";
-        const char *word = quality(p.delta.mean, p.delta.p, c->keys.alpha);
-        say_quality(text, sizeof text, word, &p.delta, p.delta.p);
-        ok = ok && tsr_json_put_difference(j, "delta", &p.delta) &&
-             (isnan(p.kl_delta.mean) || tsr_json_put_difference(j, "kl_delta", &p.kl_delta)) &&
-             tsr_json_put_text(v, "quality", word) && tsr_json_put_text(v, "text", text);
+        const char *word = quality(p->delta.mean, p->p_holm, c->keys.alpha);
+        say_quality(text, sizeof text, word, &p->delta, p->p_holm);
+        ok = ok && tsr_json_put_difference(j, "delta", &p->delta) &&
+             tsr_json_put_real(json_object_get(j, "delta"), "p_holm", p->p_holm);
+        if (!isnan(p->kl_delta.mean))
+            ok = ok && tsr_json_put_difference(j, "kl_delta", &p->kl_delta) &&
+                 tsr_json_put_real(json_object_get(j, "kl_delta"), "p_holm", p->kl_p_holm);
+        ok = ok && tsr_json_put_text(v, "quality", word) && tsr_json_put_text(v, "text", text);
     } else {
         ok = ok && tsr_json_put_text(j, "failed", "one of the two has no result");
     }
     ok = tsr_json_put(j, "verdict", v) && ok;
-    *out = j;
-    return ok ? TSR_OK : tsr_fail_nomem(err, 256, "the results");
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
 }
 
 tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err)
 {
     const struct tsr_node *list = c->keys.pairs;
-    tsr_status             st = TSR_OK;
+    uint64_t               n = list ? list->n : 0;
+    struct pair           *pairs = tsr_new(n, sizeof *pairs);
     *out = json_array();
-    for (uint64_t i = 0; list && *out && st == TSR_OK && i < list->n; i++) {
-        json_t                   *j = NULL;
-        const struct compare_arm *a = arm_of(c, list->items[i]->items[0]->text);
-        const struct compare_arm *b = arm_of(c, list->items[i]->items[1]->text);
-        st = pair_json(c, a, b, &j, err);
-        if (json_array_append_new(*out, j) != 0 && st == TSR_OK)
-            st = tsr_fail_nomem(err, 256, "the results");
+    tsr_status st = *out && pairs ? TSR_OK : tsr_fail_nomem(err, n * sizeof *pairs, "pairs");
+    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
+        pairs[i].a = arm_of(c, list->items[i]->items[0]->text);
+        pairs[i].b = arm_of(c, list->items[i]->items[1]->text);
+        st = measure_pair(c, &pairs[i], err);
     }
-    return *out ? st : tsr_fail_nomem(err, 64, "the results");
+    if (st == TSR_OK)
+        st = correct_pairs(pairs, n, err);
+    for (uint64_t i = 0; i < n && st == TSR_OK; i++)
+        if (json_array_append_new(*out, pair_json(c, &pairs[i])) != 0)
+            st = tsr_fail_nomem(err, 256, "the results");
+    free(pairs);
+    return st;
+}
+
+/* ---- questions ---------------------------------------------------------------------------- */
+
+bool compare_correct_choices(json_t *arms)
+{
+    size_t    n = json_array_size(arms), k = 0, i;
+    double   *p = tsr_new(n, sizeof *p), *adjusted = tsr_new(n, sizeof *adjusted);
+    uint64_t *order = tsr_new(n, sizeof *order);
+    json_t   *a, *v;
+    bool      ok = p && adjusted && order;
+    json_array_foreach (arms, i, a)
+        if (ok && (v = json_object_get(json_object_get(a, "choices"), "p")))
+            p[k++] = json_number_value(v);
+    if (ok)
+        tsr_holm(p, k, adjusted, order);
+    k = 0;
+    json_array_foreach (arms, i, a)
+        if (ok && json_object_get(json_object_get(a, "choices"), "p"))
+            ok = tsr_json_put_real(json_object_get(a, "choices"), "p_holm", adjusted[k++]);
+    free(p);
+    free(adjusted);
+    free(order);
+    return ok;
 }

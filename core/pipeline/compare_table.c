@@ -197,11 +197,11 @@ static void print_verdicts(const json_t *r, int name, FILE *to)
                           ? text_of(p, "failed")
                           : text_of(json_object_get(p, "verdict"), "text"));
     if (some && json_object_get(r, "perplexity_of"))
-        (void)
-            fprintf(to,
-                    "verdicts:    intervals and tests by windows, %g %%, corrected over the arms; "
-                    "they are about this text\n",
-                    100 * (1 - real_of(r, "alpha")));
+        (void)fprintf(to,
+                      "verdicts:    intervals and tests by windows, %g %%, corrected over the "
+                      "arms, and over the pairs; "
+                      "they are about this text\n",
+                      100 * (1 - real_of(r, "alpha")));
 }
 
 static void print_answers(const json_t *r, int name, FILE *to)
@@ -210,7 +210,8 @@ static void print_answers(const json_t *r, int name, FILE *to)
     size_t        i;
     if (of)
         (void)fprintf(to,
-                      "\nchoices:     %s, %llu questions, by likelihood; McNemar's exact test\n",
+                      "\nchoices:     %s, %llu questions, by likelihood; McNemar's exact test, p "
+                      "corrected over the arms\n",
                       text_of(of, "file"), (unsigned long long)int_of(of, "questions"));
     json_array_foreach (json_object_get(r, "arms"), i, a) {
         const json_t *c = json_object_get(a, "choices");
@@ -222,7 +223,7 @@ static void print_answers(const json_t *r, int name, FILE *to)
         if (json_object_get(c, "p"))
             (void)fprintf(to, "  only this arm right: %llu, only the original: %llu, p %.2g",
                           (unsigned long long)int_of(c, "only_arm"),
-                          (unsigned long long)int_of(c, "only_reference"), real_of(c, "p"));
+                          (unsigned long long)int_of(c, "only_reference"), real_of(c, "p_holm"));
         (void)fprintf(to, "\n");
     }
 }

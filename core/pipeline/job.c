@@ -23,6 +23,17 @@ static const struct tsr_option head_options[] = {
                    "Seed of everything that is drawn."),
     TSR_OPTION_ENUM(struct tsr_job_head, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
                     "Whether instructions that only some machines have may run."),
+    TSR_OPTION_STRING(struct tsr_job_head, backend, "cpu",
+                      "Backend that runs models: cpu, cuda, or auto (cuda if it has a device)."),
+    TSR_OPTION_INT(
+        struct tsr_job_head, gpu_layers, -1, -1, 1 << 20, "layers",
+        "How many layers the backend runs, from the first; the others and the head run on "
+        "the CPU; -1: all."),
+    TSR_OPTION_STRING(
+        struct tsr_job_head, cluster, "",
+        "The machines that `plan` is for: a file, or a name of one that comes along."),
+    TSR_OPTION_NODE(struct tsr_job_head, workload,
+                    "What `plan` is for: {prompt: 512, generate: 100, batch: 32}."),
     TSR_OPTION_NODE(struct tsr_job_head, plugins, "Plugins or folders of plugins, searched first."),
     { .name = "pipeline",
       .help = "The steps, run in order.",
@@ -81,8 +92,8 @@ static tsr_status place_model(struct tsr_job *job, struct tsr_diag *d, struct ts
     if (!s->model)
         return tsr_fail_nomem(err, strlen(name), "the model's path");
     job->model_path = s->model;
-    if (node && *name && *name != '@' && !tsr_path_exists(s->model))
-        tsr_diag_error(d, &node->mark, "paths are relative to the job file",
+    if (node && *name && *name != '@' && !s->options.launched && !tsr_path_exists(s->model))
+        tsr_diag_error(d, &node->mark, job->verb ? NULL : "paths are relative to the job file",
                        "there is no model at "
                        "'%s'",
                        s->model);
@@ -127,23 +138,87 @@ static tsr_status create(struct tsr_job **job, struct tsr_err *err)
     return tsr_fail_nomem(err, sizeof **job, "a job");
 }
 
-tsr_status tsr_job_load(struct tsr_job **out, const char *path, const struct tsr_job_options *o,
-                        struct tsr_diag *d, struct tsr_err *err)
+/* A list of `list`'s items (NULL: none) and a name behind them. */
+static struct tsr_node *longer_list(struct tsr_job *job, const struct tsr_node *list,
+                                    const char *name, const struct tsr_mark *mark)
 {
-    struct tsr_job *job;
-    *out = NULL;
-    TSR_TRY(create(&job, err));
-    tsr_status st = tsr_doc_load(&job->doc, path, d, err);
-    if (st == TSR_OK && tsr_compare_file_is(tsr_doc_root(job->doc)))
-        st = tsr_compare_file_expand(job->doc, path, d, err);
-    if (st == TSR_OK)
-        st = set_up(job, path, o, d, err);
-    if (st == TSR_OK) {
-        *out = job;
+    uint64_t          n = list ? list->n : 0;
+    struct tsr_node   last = { .kind = TSR_NODE_SCALAR, .mark = *mark, .text = name };
+    struct tsr_node **items = tsr_new(n + 1, sizeof *items), *copy = NULL;
+    if (items) {
+        for (uint64_t i = 0; i < n; i++)
+            items[i] = list->items[i];
+        items[n] = &last;
+        struct tsr_node all = {
+            .kind = TSR_NODE_LIST, .mark = *mark, .text = "", .n = n + 1, .items = items
+        };
+        copy = tsr_doc_copy(job->doc, &all);
+    }
+    free(items);
+    return copy;
+}
+
+static bool has_step(const struct tsr_node *list, const char *name)
+{
+    for (uint64_t i = 0; i < list->n; i++) {
+        const struct tsr_node *item = list->items[i];
+        if (item->kind == TSR_NODE_SCALAR && strcmp(item->text, name) == 0)
+            return true;
+        if (item->kind == TSR_NODE_MAP && item->n > 0 && strcmp(item->keys[0]->text, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool tsr_job_has_step(const struct tsr_job *job, const char *name)
+{
+    const struct tsr_node *list = tsr_node_get(tsr_doc_root(job->doc), "pipeline");
+    return list && list->kind == TSR_NODE_LIST && has_step(list, name);
+}
+
+/* A job may leave out the step that it is asked for. */
+static tsr_status append_step(struct tsr_job *job, const char *name, struct tsr_err *err)
+{
+    struct tsr_node *root = (struct tsr_node *)(uintptr_t)tsr_doc_root(job->doc), *list;
+    struct tsr_node *copy;
+    for (uint64_t i = 0; i < root->n; i++) {
+        if (strcmp(root->keys[i]->text, "pipeline") != 0)
+            continue;
+        list = root->items[i];
+        if (list->kind == TSR_NODE_LIST && has_step(list, name))
+            return TSR_OK;
+        if (list->kind != TSR_NODE_LIST && list->kind != TSR_NODE_NULL)
+            return TSR_OK; /* said by the check */
+        copy = longer_list(job, list->kind == TSR_NODE_LIST ? list : NULL, name, &list->mark);
+        if (!copy)
+            return tsr_fail_nomem(err, 64, "a step");
+        root->items[i] = copy;
         return TSR_OK;
     }
-    tsr_job_destroy(job);
-    return st;
+    struct tsr_node   key = { .kind = TSR_NODE_SCALAR, .mark = root->mark, .text = "pipeline" };
+    struct tsr_node **items = tsr_new(root->n + 1, sizeof *items);
+    struct tsr_node **keys = tsr_new(root->n + 1, sizeof *keys);
+    struct tsr_node   all = *root;
+    copy = NULL;
+    list = longer_list(job, NULL, name, &root->mark);
+    if (items && keys && list) {
+        for (uint64_t i = 0; i < root->n; i++) {
+            items[i] = root->items[i];
+            keys[i] = root->keys[i];
+        }
+        items[root->n] = list;
+        keys[root->n] = &key;
+        all.items = items;
+        all.keys = keys;
+        all.n++;
+        copy = tsr_doc_copy(job->doc, &all);
+    }
+    free(items);
+    free(keys);
+    if (!copy)
+        return tsr_fail_nomem(err, 64, "a step");
+    *root = *copy;
+    return TSR_OK;
 }
 
 /* "use=rtn" -> `quantize.use=rtn` with the origin "--use rtn" */
@@ -171,6 +246,40 @@ static tsr_status set_pair(struct tsr_job *job, const struct tsr_step *step, con
     return st == TSR_E_INPUT ? TSR_OK : st;
 }
 
+tsr_status tsr_job_load(struct tsr_job **out, const char *path, const struct tsr_job_options *o,
+                        struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_job *job;
+    *out = NULL;
+    TSR_TRY(create(&job, err));
+    tsr_status st = tsr_doc_load(&job->doc, path, d, err);
+    if (st == TSR_OK && tsr_compare_file_is(tsr_doc_root(job->doc)))
+        st = tsr_compare_file_expand(job->doc, path, d, err);
+    if (st == TSR_OK && o->append)
+        st = append_step(job, o->append->name, err);
+    for (uint64_t i = 0; i < o->n_pairs && st == TSR_OK; i++)
+        st = set_pair(job, o->pairs[i].step, o->pairs[i].text, d, err);
+    if (st == TSR_OK)
+        st = set_up(job, path, o, d, err);
+    if (st == TSR_OK) {
+        *out = job;
+        return TSR_OK;
+    }
+    tsr_job_destroy(job);
+    return st;
+}
+
+/* Nothing of it was written by anybody: it is no place to point at. */
+static void forget_places(struct tsr_node *n)
+{
+    n->mark.source = NULL;
+    for (uint64_t i = 0; i < n->n; i++) {
+        forget_places(n->items[i]);
+        if (n->keys)
+            forget_places(n->keys[i]);
+    }
+}
+
 tsr_status tsr_job_make_steps(struct tsr_job **out, const char *model,
                               const struct tsr_step *const *steps, uint64_t n_steps,
                               const struct tsr_step_pair *pairs, uint64_t n_pairs,
@@ -187,6 +296,9 @@ tsr_status tsr_job_make_steps(struct tsr_job **out, const char *model,
     for (uint64_t i = 0; i < n_steps && n < 400; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, "  - %.60s: {}\n", steps[i]->name);
     tsr_status st = tsr_doc_parse(&job->doc, step->name, text, (uint64_t)n, d, err);
+    job->verb = true;
+    if (st == TSR_OK)
+        forget_places((struct tsr_node *)(uintptr_t)tsr_doc_root(job->doc));
     for (uint64_t i = 0; i < n_pairs && st == TSR_OK; i++)
         st = set_pair(job, pairs[i].step, pairs[i].text, d, err);
     if (st == TSR_OK) {
@@ -243,184 +355,8 @@ void tsr_job_destroy(struct tsr_job *job)
     free(s->steps);
     free(s->dir);
     free(s->model);
+    free(s->model_at);
     free(s);
     free(job->out);
     free(job);
-}
-
-/* ---- checking ---------------------------------------------------------------- */
-
-static tsr_status add_plugin(struct tsr_job *job, struct tsr_registry *r, const struct tsr_node *n,
-                             struct tsr_diag *d, struct tsr_err *err)
-{
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (n->kind != TSR_NODE_SCALAR) {
-        tsr_diag_error(d, &n->mark, NULL, "'plugins' must be a list of files and folders");
-        return TSR_OK;
-    }
-    char *path = tsr_path_join(job->state->dir, n->text);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(n->text), "a plugin's path");
-    tsr_status st = tsr_registry_add_path(r, path, &e.err);
-    if (st == TSR_OK) /* also read here, so that what is wrong with it is said at its place */
-        st = tsr_registry_scan_path(r, path, &e.err);
-    free(path);
-    if (st == TSR_E_INPUT) {
-        tsr_diag_error(d, &n->mark, NULL, "%s", e.text);
-        return TSR_OK;
-    }
-    return st == TSR_OK ? st : tsr_fail(err, st, "%s", e.text);
-}
-
-tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
-                           struct tsr_err *err)
-{
-    const struct tsr_node *n = job->state->head.plugins;
-    if (!n || n->kind == TSR_NODE_NULL)
-        return TSR_OK;
-    if (n->kind != TSR_NODE_LIST)
-        return add_plugin(job, r, n, d, err);
-    for (uint64_t i = 0; i < n->n; i++)
-        TSR_TRY(add_plugin(job, r, n->items[i], d, err));
-    return TSR_OK;
-}
-
-static void unknown_step(const struct tsr_node *key, struct tsr_diag *d)
-{
-    const char *names[64];
-    char        hint[400] = "";
-    uint64_t    n = tsr_n_steps < 64 ? tsr_n_steps : 64;
-    size_t      at = (size_t)snprintf(hint, sizeof hint, "steps are");
-    for (uint64_t i = 0; i < n; i++) {
-        names[i] = tsr_steps[i]->name;
-        if (at < sizeof hint)
-            at += (size_t)snprintf(hint + at, sizeof hint - at, "%s %s", i ? "," : "", names[i]);
-    }
-    const char *near = tsr_nearest(key->text, names, n);
-    if (near)
-        (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near);
-    tsr_diag_error(d, &key->mark, hint, "unknown step '%.60s'", key->text);
-}
-
-/* `- name` or `- name: {...}`: the name and the map, which is made where there is none. */
-static bool step_parts(const struct tsr_node *item, struct tsr_job_step *s, struct tsr_diag *d)
-{
-    if (item->kind == TSR_NODE_MAP && item->n == 1) {
-        s->key = item->keys[0];
-        s->node = item->items[0];
-        if (s->node->kind == TSR_NODE_NULL) {
-            ((struct tsr_node *)(uintptr_t)s->node)->kind = TSR_NODE_MAP;
-            ((struct tsr_node *)(uintptr_t)s->node)->mark = s->key->mark;
-        }
-        return true;
-    }
-    if (item->kind == TSR_NODE_MAP && item->n > 1)
-        tsr_diag_error(d, &item->keys[1]->mark, "indent options further than the name of the step",
-                       "'%.60s' stands beside the step '%.60s'", item->keys[1]->text,
-                       item->keys[0]->text);
-    else
-        tsr_diag_error(d, &item->mark, "write '- name' or '- name: {key: value}'",
-                       "a step must be a name, or a name with options");
-    return false;
-}
-
-/* A bare name becomes a map in the doc, so that defaults can be put into it and be shown. */
-static tsr_status spell_out(struct tsr_job *job, const struct tsr_node *list, uint64_t i,
-                            struct tsr_err *err)
-{
-    struct tsr_node *name = list->items[i];
-    if (name->kind != TSR_NODE_SCALAR)
-        return TSR_OK;
-    struct tsr_node pair = { .kind = TSR_NODE_MAP, .mark = name->mark, .text = "" }, *map = NULL;
-    struct tsr_node empty = pair, *items[1] = { &empty }, *keys[1] = { name };
-    pair.n = 1;
-    pair.items = items;
-    pair.keys = keys;
-    map = tsr_doc_copy(job->doc, &pair);
-    if (!map)
-        return tsr_fail_nomem(err, sizeof *map, "a step");
-    list->items[i] = map;
-    return TSR_OK;
-}
-
-/* The keys that are not the step's own: its plugin's, which check() looks at. */
-static const char **others(const struct tsr_step *step, const struct tsr_node *node)
-{
-    const char **names = tsr_new(node->n + 1, sizeof *names);
-    uint64_t     n = 0;
-    for (uint64_t i = 0; names && node->kind == TSR_NODE_MAP && i < node->n; i++) {
-        bool own = false;
-        for (uint64_t k = 0; k < step->n_options; k++)
-            own = own || strcmp(step->options[k].name, node->keys[i]->text) == 0;
-        if (!own)
-            names[n++] = node->keys[i]->text;
-    }
-    return names;
-}
-
-static tsr_status check_step(struct tsr_job *job, struct tsr_job_step *s, struct tsr_diag *d,
-                             struct tsr_err *err)
-{
-    const struct tsr_step *step = s->step;
-    char                   what[100];
-    const char           **also = NULL;
-    (void)snprintf(what, sizeof what, "step '%s'", step->name);
-    s->opts = tsr_new(step->options_size ? step->options_size : 1, 1);
-    if (step->open)
-        also = others(step, s->node);
-    if (!s->opts || (step->open && !also)) {
-        free(also);
-        return tsr_fail_nomem(err, step->options_size, what);
-    }
-    struct tsr_optset set = { step->options, step->n_options, sizeof *step->options, s->opts };
-    uint64_t          before = tsr_diag_errors(d);
-    tsr_options_fill(&set, 1, also, s->node, what, d);
-    free(also);
-    if (step->check && (tsr_diag_errors(d) == before || s->node->kind == TSR_NODE_MAP)) {
-        struct tsr_errbuf e = TSR_ERRBUF(e);
-        tsr_status        st = step->check(job, s->opts, s->node, d, &e.err);
-        if (st == TSR_E_INPUT || st == TSR_E_CONFIG || st == TSR_E_UNSUPPORTED)
-            tsr_diag_error(d, &s->key->mark, NULL, "%s", e.text);
-        else if (st != TSR_OK)
-            return tsr_fail(err, st, "%s: %s", what, e.text);
-    }
-    return tsr_diag_errors(d) == before ? tsr_doc_complete(job->doc, s->node, &set, 1, err)
-                                        : TSR_OK;
-}
-
-tsr_status tsr_job_check(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
-                         struct tsr_err *err)
-{
-    struct tsr_job_state  *s = job->state;
-    const struct tsr_node *list = s->head.pipeline;
-    struct tsr_optset      head = { head_options, sizeof head_options / sizeof *head_options,
-                                    sizeof *head_options, &s->head };
-    job->registry = r;
-    if (!list)
-        return TSR_OK;
-    if (list->kind != TSR_NODE_LIST || list->n == 0) {
-        tsr_diag_error(d, &list->mark,
-                       "write '- calibrate: {text: FILE}' and so on, one below the "
-                       "other",
-                       "'pipeline' must be a list of steps");
-        return TSR_OK;
-    }
-    s->steps = tsr_new(list->n, sizeof *s->steps);
-    if (!s->steps)
-        return tsr_fail_nomem(err, list->n * sizeof *s->steps, "steps");
-    for (uint64_t i = 0; i < list->n; i++) {
-        struct tsr_job_step step = { 0 };
-        TSR_TRY(spell_out(job, list, i, err));
-        if (!step_parts(list->items[i], &step, d))
-            continue;
-        step.step = tsr_step_find(step.key->text);
-        if (!step.step) {
-            unknown_step(step.key, d);
-            continue;
-        }
-        s->steps[s->n++] = step;
-        TSR_TRY(check_step(job, &s->steps[s->n - 1], d, err));
-    }
-    return tsr_diag_errors(d) ? TSR_OK
-                              : tsr_doc_complete(job->doc, tsr_doc_root(job->doc), &head, 1, err);
 }

@@ -6,8 +6,9 @@
 
 struct tsr_job_head {
     int64_t                version, seed, numerics;
-    const char            *model;
-    const struct tsr_node *plugins, *pipeline;
+    int64_t                gpu_layers;
+    const char            *model, *cluster, *backend;
+    const struct tsr_node *plugins, *pipeline, *workload;
 };
 
 /* One step of this job. */
@@ -20,8 +21,9 @@ struct tsr_job_step {
 struct tsr_job_state {
     struct tsr_job_options options;
     struct tsr_job_head    head;
-    char                  *dir;   /* of the YAML file */
-    char                  *model; /* what job->model_path points to */
+    char                  *dir;      /* of the YAML file */
+    char                  *model;    /* what job->model_path points to, but for model_at */
+    char                  *model_at; /* of this host's node; or NULL */
     struct tsr_job_step   *steps;
     uint64_t               n;
     char                 **inputs; /* paths that steps read */

@@ -1,5 +1,6 @@
 /* The job folder: one job lives in it, one process works in it. */
 #include "pipeline/job.h"
+#include "pipeline/run_identity.h"
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -9,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -45,22 +47,10 @@ static tsr_status load(const struct tsr_job *job, const char *name, json_t **out
 static tsr_status store(const struct tsr_job *job, const char *name, const json_t *j,
                         struct tsr_err *err)
 {
-    char             *path;
-    struct tsr_writer w;
-    char             *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    if (!text)
-        return tsr_fail_nomem(err, 0, name);
-    tsr_status st = in_folder(job, name, &path, err);
-    if (st == TSR_OK) {
-        st = tsr_writer_open(&w, path, err);
-        if (st == TSR_OK) {
-            tsr_writer_put(&w, text, strlen(text));
-            tsr_writer_put(&w, "\n", 1);
-            st = tsr_writer_commit(&w, err);
-        }
-        free(path);
-    }
-    free(text);
+    char *path;
+    TSR_TRY(in_folder(job, name, &path, err));
+    tsr_status st = tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(17), err);
+    free(path);
     return st;
 }
 
@@ -75,7 +65,11 @@ static tsr_status check_foreign(const struct tsr_job *job, struct tsr_err *err)
     while (st == TSR_OK && (e = readdir(dir))) {
         size_t n = strlen(e->d_name);
         bool   part = n > 5 && strcmp(e->d_name + n - 5, ".part") == 0;
-        if (e->d_name[0] != '.' && !part)
+        /* `tessera plan` may have been there before */
+        bool plan = strcmp(e->d_name, "plan.yaml") == 0;
+        /* a batch's own, of a run that was killed before it wrote its manifest again */
+        bool batch = strcmp(e->d_name, "journal") == 0 || strcmp(e->d_name, "lock") == 0;
+        if (e->d_name[0] != '.' && !part && !plan && !batch)
             st = tsr_fail(err, TSR_E_INPUT,
                           "%s: holds '%s' but no manifest.json of a job; name "
                           "another folder with --out",
@@ -90,7 +84,14 @@ static tsr_status lock(struct tsr_job *job, struct tsr_err *err)
     int fd = open(job->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return tsr_fail_errno(err, errno, job->out, "open");
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    bool taken = true;
+    for (int i = 0; i < 20 && taken;
+         i++) { /* of a run that was killed, the worker ends a little later */
+        if (i)
+            (void)poll(NULL, 0, 50);
+        taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    }
+    if (taken) {
         (void)close(fd);
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: another tessera works in this folder; wait for it or "
@@ -252,24 +253,20 @@ static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
     return TSR_OK;
 }
 
+/* The manifest is written over, in one step: what a batch goes by is in it. */
 static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
 {
-    static const char *const names[] = { "results.json", "manifest.json" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path;
-        TSR_TRY(in_folder(job, names[i], &path, err));
-        tsr_status st = unlink(path) != 0 && errno != ENOENT
-                            ? tsr_fail_errno(err, errno, path, "remove")
-                            : TSR_OK;
-        free(path);
-        TSR_TRY(st);
-    }
-    return TSR_OK;
+    char *path;
+    TSR_TRY(in_folder(job, "results.json", &path, err));
+    tsr_status st =
+        unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove") : TSR_OK;
+    free(path);
+    return st;
 }
 
 /* What to do with the folder of an earlier job: take its results, refuse, or start anew.  A job
  * that never came to results may be mended and run again in its place. */
-static tsr_status reopen(struct tsr_job *job, const json_t *old, const json_t *now, bool *done,
+static tsr_status reopen(struct tsr_job *job, json_t *old, json_t *now, bool *done,
                          struct tsr_err *err)
 {
     char  keys[600];
@@ -277,6 +274,8 @@ static tsr_status reopen(struct tsr_job *job, const json_t *old, const json_t *n
     TSR_TRY(in_folder(job, "results.json", &results, err));
     bool finished = tsr_path_exists(results);
     free(results);
+    tsr_run_strip_ways(json_object_get(old, "options"));
+    tsr_run_strip_ways(json_object_get(now, "options"));
     tsr_manifest_differences(old, now, keys, sizeof keys);
     if (job->state->options.again || (*keys && !finished))
         return forget(job, err);
@@ -296,7 +295,10 @@ tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *
     TSR_TRY(load(job, "manifest.json", &old, err));
     if (!old)
         return check_foreign(job, err);
-    tsr_status st = tsr_manifest_make(job, false, &now, err);
+    json_t    *links = json_object_get(old, "links"); /* what `auto` became, of a batch's run */
+    tsr_status st = links && json_object_set(job->manifest, "links", links) != 0
+                        ? tsr_fail_nomem(err, 256, "the manifest")
+                        : tsr_manifest_make(job, false, &now, err);
     if (st == TSR_OK)
         st = reopen(job, old, now, done, err);
     json_decref(old);

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "runtime/mates.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,8 @@ static tsr_status run_steps(struct tsr_job *job, struct tsr_err *err)
         tsr_status st = step->step->run(job, step->opts, step->node, err);
         if (st == TSR_E_CANCELLED)
             return tsr_fail(err, st, "in step '%s'", step->step->name);
+        if (st != TSR_OK && job->verb) /* who called it by its name knows it */
+            return s->n > 1 ? tsr_err_prefix(err, st, "step '%s'", step->step->name) : st;
         if (st != TSR_OK) {
             char place[300];
             tsr_mark_text(&step->key->mark, place, sizeof place);
@@ -130,6 +133,10 @@ tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err)
 {
     *done = false;
     tsr_registry_set_numerics(job->registry, (uint32_t)job->state->head.numerics);
+    tsr_registry_set_backend(job->registry, job->state->head.backend,
+                             (uint64_t)(job->state->head.gpu_layers + 1));
+    if (job->mates && tsr_mates_rank(job->mates) > 0)
+        return run_steps(job, err);
     TSR_TRY(tsr_job_folder_open(job, done, err));
     if (*done)
         return TSR_OK;
@@ -144,9 +151,25 @@ json_t *tsr_job_results(const struct tsr_job *job)
     return json_pack("{s:s, s:O}", "format", "tessera.results/1", "results", job->results);
 }
 
+/* Where all arms of a comparison failed, nothing was compared: the first one's reason, else NULL. */
+static const char *nothing_compared(const json_t *result)
+{
+    const json_t *arms = json_object_get(result, "arms"), *one;
+    const char   *first = NULL;
+    size_t        i;
+    json_array_foreach (arms, i, one) {
+        const char *why = json_string_value(json_object_get(one, "failed"));
+        if (i > 0 && !why)
+            return NULL;
+        if (i > 0 && !first)
+            first = why;
+    }
+    return first;
+}
+
 tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err)
 {
-    const char *key;
+    const char *key, *why;
     json_t     *item, *one;
     size_t      i;
     json_object_foreach (job->results, key, item) {
@@ -163,6 +186,8 @@ tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err)
             return tsr_fail(err, TSR_E_GATE, "fail_if: \"%s\" holds: arm '%s' has %.6g",
                             text ? text : "", arm ? arm : "", json_number_value(v));
         }
+        if ((why = nothing_compared(item)))
+            return tsr_fail(err, TSR_E_NUMERIC, "%s: all arms failed, the first by: %s", key, why);
     }
     return TSR_OK;
 }

@@ -116,8 +116,11 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
               put(m, "version", json_string(TSR_VERSION)) && put(m, "abi", json_string(abi)) &&
               put(m, "seed", json_integer((json_int_t)job->seed)) &&
               put(m, "options", tsr_node_json(tsr_doc_root(job->doc)));
-    tsr_status st =
-        ok && (!final || make_final(job, m)) ? TSR_OK : tsr_fail_nomem(err, 256, "the manifest");
+    /* which plugins there are is what a batch is known by: not what could be read by chance */
+    tsr_status st = final ? tsr_registry_scan(job->registry, err) : TSR_OK;
+    if (st == TSR_OK)
+        st = ok && (!final || make_final(job, m)) ? TSR_OK
+                                                  : tsr_fail_nomem(err, 256, "the manifest");
     if (st == TSR_OK && final) {
         st = inputs(job, &in, err);
         if (st == TSR_OK && !put(m, "inputs", in))

@@ -17,6 +17,8 @@
 
 #include <jansson.h>
 
+struct tsr_mates; /* runtime/mates.h */
+
 /* What the steps share.  Owned by job.c. */
 struct tsr_job {
     struct tsr_registry    *registry;
@@ -25,6 +27,7 @@ struct tsr_job {
     uint64_t                seed;
     char                   *out; /* job folder */
     bool                    json, quiet;
+    bool                    verb;        /* made of a verb's options: no file has a place in it */
     struct tsr_model       *model;       /* loaded before the first step that needs it */
     struct tsr_tokenizer   *tokenizer;   /* NULL: the model has none */
     struct tsr_calibration *calibration; /* made by `calibrate`, or NULL */
@@ -33,6 +36,7 @@ struct tsr_job {
     json_t                 *results;     /* object: step name -> what it found */
     json_t                 *manifest;    /* object: versions, hashes, seeds, options */
     struct tsr_job_state   *state;       /* job.c's own */
+    struct tsr_mates       *mates; /* the job's other processes under MPI, or NULL; borrowed */
 };
 
 struct tsr_step {
@@ -58,12 +62,20 @@ extern const struct tsr_step *const tsr_steps[];
 extern const uint64_t               tsr_n_steps;
 
 /* How a job is asked for.  Everything is borrowed for as long as the job lives. */
+struct tsr_step_pair;
 struct tsr_job_options {
     const char        *out;  /* job folder; NULL: out/<file stem> */
     const char *const *sets; /* overrides "a.b=c" */
     uint64_t           n_sets;
-    bool               json, quiet;
-    bool               again; /* forget what an earlier run left in the folder */
+    /* options of steps from the command line, of tsr_job_load() */
+    const struct tsr_step_pair *pairs;
+    uint64_t                    n_pairs;
+    bool                        json, quiet;
+    const struct tsr_step *append; /* of tsr_job_load(): put behind the steps of a job without it */
+    bool                   again;  /* forget what an earlier run left in the folder */
+    bool
+        launched; /* one of several processes of an MPI job: paths are this host's, and a rank that is
+                    * not 0 neither reads the job's folder nor writes */
 };
 
 /* Reads the file and applies the overrides.  Errors of the file go to d, and *job is then NULL or
@@ -86,6 +98,8 @@ tsr_status tsr_job_make_steps(struct tsr_job **job, const char *model,
                               const struct tsr_job_options *o, struct tsr_diag *d,
                               struct tsr_err *err);
 void       tsr_job_destroy(struct tsr_job *job);
+/* Whether the pipeline of a loaded job names a step. */
+bool tsr_job_has_step(const struct tsr_job *job, const char *name);
 /* Adds the paths of `plugins:` to the registry. */
 tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
                            struct tsr_err *err);
@@ -100,7 +114,8 @@ json_t *tsr_job_results(const struct tsr_job *job);
 /* The results of a finished job, step by step. */
 void tsr_job_print(const struct tsr_job *job, FILE *to);
 
-/* TSR_E_GATE with a sentence where a fail_if of a finished job holds. */
+/* TSR_E_GATE with a sentence where a fail_if of a finished job holds, TSR_E_NUMERIC where all arms of a
+ * comparison failed. */
 tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err);
 
 /* The step of a name, or NULL. */

@@ -2,15 +2,13 @@
 #ifndef TSR_PIPELINE_QUANTIZE_PLAN_H
 #define TSR_PIPELINE_QUANTIZE_PLAN_H
 
-#include "config/config.h"
 #include "model/model.h"
+#include "plan/plan_file.h"
 
 struct tsr_plan_rules {
-    struct tsr_doc   *doc;
-    struct tsr_node   list; /* the plan's rules, then those given; borrows from both documents */
-    struct tsr_node **items;
-    uint64_t          layers;
-    const char       *model; /* hash, or "" */
+    struct tsr_plan_file file;
+    struct tsr_node      list; /* the plan's rules, then those given; borrows from both documents */
+    struct tsr_node    **items;
 };
 
 /* Reads the plan and puts its rules in front of `rules` (a list, or NULL), whose document must

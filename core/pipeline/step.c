@@ -147,7 +147,7 @@ void tsr_check_input(const struct tsr_job *job, const struct tsr_node *map, cons
         return;
     char *path = tsr_job_input(job, n->text);
     if (path && !tsr_path_exists(path))
-        tsr_diag_error(d, &n->mark, "paths are relative to the job file", "no such file: '%s'",
-                       path);
+        tsr_diag_error(d, &n->mark, job->verb ? NULL : "paths are relative to the job file",
+                       "no such file: '%s'", path);
     free(path);
 }

@@ -1,4 +1,5 @@
 /* calibrate: runs the original model over text and keeps statistics of every linear's inputs. */
+#include "pipeline/codecs.h"
 #include "pipeline/job.h"
 #include "pipeline/quantize.h"
 #include "pipeline/step.h"
@@ -7,8 +8,9 @@
 #include <stdlib.h>
 
 struct calibrate_options {
-    const char *text;
-    int64_t     samples, seqlen, seed, input_rows;
+    const char            *text;
+    const struct tsr_node *codecs;
+    int64_t                samples, seqlen, seed, input_rows;
 };
 
 extern const struct tsr_step tsr_step_calibrate;
@@ -27,6 +29,9 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, seed, -1, -1, INT64_MAX, NULL, "Draws the places; -1: the job's seed."),
     TSR_OPTION_INT(S, input_rows, TSR_INPUT_ROWS, 1, 1 << 30, "tokens",
                    "Most tokens whose inputs are recorded for plugins that ask; whole sequences."),
+    TSR_OPTION_NODE(
+        S, codecs,
+        "Calibrate codecs on the model as it is here instead: {use: [int4_bf16], tp: 8}."),
 };
 #undef S
 
@@ -110,6 +115,14 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     char                           *folder = NULL, *text = NULL;
     uint64_t                        need;
     TSR_TRY(tsr_step_need_tokenizer(job, "step 'calibrate'", err));
+    if (o->codecs) {
+        json_t    *found = NULL;
+        tsr_status st = tsr_calibrate_step_options(job, opts, &co, &text, err);
+        if (st == TSR_OK)
+            st = tsr_codecs_calibrate(job, o->codecs, &co, &found, err);
+        free(text);
+        return st == TSR_OK ? tsr_step_result(job, "calibrate", found, err) : st;
+    }
     TSR_TRY(later_needs(job, node, &need, err));
     TSR_TRY(folder_of(job, node, &folder, err));
     tsr_status st = tsr_calibrate_step_options(job, opts, &co, &text, err);
@@ -129,9 +142,11 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                         struct tsr_diag *d, struct tsr_err *err)
 {
-    (void)opts;
+    const struct calibrate_options *o = opts;
     (void)err;
     tsr_check_input(job, node, "text", d);
+    if (o->codecs)
+        tsr_codecs_check(job, o->codecs, d);
     return TSR_OK;
 }
 

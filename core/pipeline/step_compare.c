@@ -30,8 +30,8 @@ static const struct tsr_option options[] = {
       .min = { .r = 1e-6 },
       .max = { .r = 0.5 } },
     TSR_OPTION_INT(struct compare_keys, together, 1, 1, 1000, "arms",
-                   "Arms in memory at once beside the original, which is run again for each "
-                   "so many."),
+                   "Arms in memory at once beside the original, which is run once: for those "
+                   "behind the first so many it leaves its hidden rows in the job folder."),
     TSR_OPTION_NODE(struct compare_keys, samples, "List of texts that every arm continues."),
     TSR_OPTION_NODE(struct compare_keys, sampling, "How: max_tokens, temperature, ..."),
 };
@@ -132,6 +132,7 @@ static void release(struct compare *c)
     }
     tsr_eval_trace_free(&c->base_at);
     tsr_windows_destroy(c->windows);
+    tsr_states_close(c->states);
     tsr_kld_close(c->base);
     tsr_choices_destroy(c->choices);
     free(c->folder);

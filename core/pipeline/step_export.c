@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct export_options {
-    const char *to, *type;
+    const char *to, *type, *backend;
     int64_t     format, dtype, shard_size;
     int32_t     allow_requantize;
 };
@@ -15,7 +15,8 @@ struct export_options {
 #define S struct export_options
 static const struct tsr_option options[] = {
     { .name = "to",
-      .help = "Folder (gguf: file) in the job folder, or an absolute path, which must not exist.",
+      .help = "Folder (gguf, prepacked: file) in the job folder, or an absolute path, which must "
+              "not exist.",
       .type = TSR_OPT_STRING,
       .flags = TSR_OPT_REQUIRED,
       .offset = TSR_FIELD(S, to, const char *),
@@ -30,6 +31,7 @@ static const struct tsr_option options[] = {
                     "Quantize packed weights again where the format does not hold them exactly."),
     TSR_OPTION_INT(S, shard_size, 5000, 1, 1 << 24, "MB",
                    "Most of a safetensors file; a larger model is cut into several."),
+    TSR_OPTION_STRING(S, backend, "cpu", "prepacked: the backend that lays the weights out."),
 };
 #undef S
 
@@ -66,7 +68,10 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
                                         .type = o->type,
                                         .allow_requantize = o->allow_requantize != 0,
                                         .replace = *o->to != '/',
-                                        .shard_bytes = (uint64_t)o->shard_size * 1000000 };
+                                        .shard_bytes = (uint64_t)o->shard_size * 1000000,
+                                        .registry = job->registry,
+                                        .backend = o->backend,
+                                        .compensation = job->packed };
     char                        *path = NULL;
     (void)node;
     TSR_TRY(tsr_job_need_model(job, err));
@@ -86,7 +91,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
 
 const struct tsr_step tsr_step_export = {
     .name = "export",
-    .summary = "writes the model in another program's format",
+    .summary = "writes the model in another program's format, or as a file that is mapped",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct export_options),

@@ -1,5 +1,5 @@
 /* indicators: how much each layer suffers from each width, by several measures. */
-#include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "pipeline/indicators.h"
 #include "pipeline/step.h"
@@ -258,21 +258,10 @@ static tsr_status calibrate(struct tsr_job *job, const struct indicators_options
 
 static tsr_status write_file(struct tsr_job *job, const json_t *j, struct tsr_err *err)
 {
-    char             *path = NULL;
-    struct tsr_writer w;
-    char             *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    if (!text)
-        return tsr_fail_nomem(err, 0, FILENAME);
-    tsr_status st = tsr_job_output(job, FILENAME, &path, err);
-    if (st == TSR_OK)
-        st = tsr_writer_open(&w, path, err);
-    if (st == TSR_OK) {
-        tsr_writer_put(&w, text, strlen(text));
-        tsr_writer_put(&w, "\n", 1);
-        st = tsr_writer_commit(&w, err);
-    }
+    char *path = NULL;
+    TSR_TRY(tsr_job_output(job, FILENAME, &path, err));
+    tsr_status st = tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(17), err);
     free(path);
-    free(text);
     return st;
 }
 
@@ -324,8 +313,9 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     uint64_t                         seed = o->seed < 0 ? job->seed : (uint64_t)o->seed;
     TSR_TRY(tsr_job_need_model(job, err));
     if (!o->text[0] && !job->calibration)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "indicators need inputs; give 'text', or put a calibrate step before");
+        return tsr_fail(err, TSR_E_INPUT, "indicators need inputs; %s",
+                        job->verb ? "give --text FILE"
+                                  : "give 'text', or put a calibrate step before");
     TSR_TRY(open_widths(&w, job, o, node, err));
     tsr_status st = o->text[0] ? calibrate(job, o, seed, &c, err) : TSR_OK;
     if (st == TSR_OK)

@@ -1,10 +1,12 @@
 /* quantize: packs the model's linears by a scheme; later steps run the packed weights. */
 #include "pipeline/job.h"
+#include "pipeline/planning.h"
 #include "pipeline/quantize.h"
 #include "pipeline/quantize_plan.h"
 #include "pipeline/step.h"
 
 #include "base/f16.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "quant/quantize.h"
 
@@ -13,15 +15,17 @@
 
 #define WHAT "step 'quantize'"
 
-extern const struct tsr_step tsr_step_quantize;
+extern const struct tsr_step tsr_step_plan, tsr_step_quantize;
 
 static const struct tsr_option options[] = {
     TSR_SCHEME_OPTION_LIST(struct tsr_quantize_keys, scheme.),
     TSR_OPTION_STRING(struct tsr_quantize_keys, to, "",
                       "Folder in the job folder for the packed model; by default packed, packed-2, "
                       "and so on."),
-    TSR_OPTION_STRING(struct tsr_quantize_keys, plan, "",
-                      "A plan file, which says what each layer takes; rules come after it."),
+    TSR_OPTION_STRING(
+        struct tsr_quantize_keys, plan, "",
+        "A plan file, or what a plan step before writes; it says what each layer takes, rules "
+        "come after it."),
 };
 
 /* The step's map without the keys that are not the scheme's, and with the plan's rules in front of
@@ -41,9 +45,24 @@ static void view_free(struct view *v)
     free(v->items);
 }
 
+/* The file of a plan step before this one, by the name that it writes to; NULL: none. */
+static const char *planned_before(const struct tsr_job *job, const struct tsr_quantize_keys *o,
+                                  const struct tsr_node *node)
+{
+    const struct tsr_job_state *s = job->state;
+    for (uint64_t i = 0; i < s->n && s->steps[i].node != node; i++) {
+        if (s->steps[i].step != &tsr_step_plan)
+            continue;
+        const struct tsr_plan_keys *k = s->steps[i].opts;
+        if (strcmp(k->to, o->plan) == 0)
+            return k->to;
+    }
+    return NULL;
+}
+
 static tsr_status view_plan(struct view *v, const struct tsr_job *job,
                             const struct tsr_quantize_keys *o, const struct tsr_node *node,
-                            struct tsr_diag *d, struct tsr_err *err)
+                            bool running, struct tsr_diag *d, struct tsr_err *err)
 {
     const struct tsr_node *at = tsr_node_get(node, "plan");
     if (!*o->plan || (o->scheme.rules && o->scheme.rules->kind != TSR_NODE_LIST &&
@@ -51,9 +70,12 @@ static tsr_status view_plan(struct view *v, const struct tsr_job *job,
         return TSR_OK; /* rules that are no list are the scheme's to refuse */
     struct tsr_errbuf e = TSR_ERRBUF(e);
     uint64_t          before = tsr_diag_errors(d);
-    char             *path = tsr_job_input(job, o->plan);
-    tsr_status        st = path ? tsr_plan_rules_load(&v->plan, path, o->scheme.rules, d, &e.err)
-                                : tsr_fail_nomem(&e.err, strlen(o->plan), WHAT);
+    const char       *planned = planned_before(job, o, node);
+    if (planned && !running)
+        return TSR_OK; /* not written yet */
+    char      *path = planned ? tsr_path_join(job->out, planned) : tsr_job_input(job, o->plan);
+    tsr_status st = path ? tsr_plan_rules_load(&v->plan, path, o->scheme.rules, d, &e.err)
+                         : tsr_fail_nomem(&e.err, strlen(o->plan), WHAT);
     free(path);
     if (st == TSR_E_INPUT)
         tsr_diag_error(d, at ? &at->mark : &node->mark, "paths are relative to the job file", "%s",
@@ -71,7 +93,7 @@ static tsr_status view_plan(struct view *v, const struct tsr_job *job,
 
 static tsr_status view_make(struct view *v, const struct tsr_job *job,
                             const struct tsr_quantize_keys *o, const struct tsr_node *node,
-                            struct tsr_diag *d, struct tsr_err *err)
+                            bool running, struct tsr_diag *d, struct tsr_err *err)
 {
     *v = (struct view){ .node = *node, .scheme = o->scheme };
     if (node->kind != TSR_NODE_MAP)
@@ -91,7 +113,7 @@ static tsr_status view_make(struct view *v, const struct tsr_job *job,
         v->keys[v->node.n] = node->keys[i];
         v->items[v->node.n++] = node->items[i];
     }
-    return view_plan(v, job, o, node, d, err);
+    return view_plan(v, job, o, node, running, d, err);
 }
 
 static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
@@ -99,7 +121,7 @@ static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_
 {
     struct tsr_scheme *s = NULL;
     struct view        v;
-    tsr_status         st = view_make(&v, job, opts, node, d, err);
+    tsr_status         st = view_make(&v, job, opts, node, false, d, err);
     if (st == TSR_OK)
         st = tsr_scheme_create(&s, job->registry, &v.node, &v.scheme, WHAT, d, err);
     tsr_scheme_destroy(s);
@@ -114,7 +136,7 @@ static tsr_status scheme_of(struct tsr_job *job, const struct tsr_quantize_keys 
 {
     struct tsr_diag *d = NULL;
     TSR_TRY(tsr_diag_create(&d, err));
-    tsr_status st = view_make(v, job, o, node, d, err);
+    tsr_status st = view_make(v, job, o, node, true, d, err);
     if (st == TSR_OK)
         st = tsr_scheme_create(s, job->registry, &v->node, &v->scheme, WHAT, d, err);
     if (st == TSR_OK)
@@ -157,6 +179,8 @@ static json_t *result(const struct tsr_model *m, const struct tsr_overlay *o, co
     tsr_overlay_size(m, NULL, &weights, &original);
     if (o->head)
         original += m->head.w.rows * m->head.w.cols * tsr_dtype_size(m->head.w.dtype);
+    if (o->embed)
+        original += m->embed.rows * m->embed.cols * tsr_dtype_size(m->embed.dtype);
     tsr_overlay_size(m, o, &weights, &bytes);
     json_t *j = json_object(), *list = json_array();
     bool    ok = tsr_json_put_int(j, "weights", weights) && tsr_json_put_int(j, "bytes", bytes) &&
@@ -168,7 +192,7 @@ static json_t *result(const struct tsr_model *m, const struct tsr_overlay *o, co
     for (uint64_t l = 0; l < o->layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++)
             ok = ok && put_linear(list, &m->layers[l].lin[i].w, o->lin[l][i]);
-    ok = ok && put_linear(list, &m->head.w, o->head);
+    ok = ok && put_linear(list, &m->head.w, o->head) && put_linear(list, &m->embed, o->embed);
     ok = tsr_json_put(j, "linears", list) && ok;
     if (ok)
         return j;

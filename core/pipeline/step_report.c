@@ -1,9 +1,11 @@
 /* report: what the steps before found, as one HTML page that needs nothing else. */
 #include "base/file.h"
+#include "base/mem.h"
 #include "pipeline/step.h"
 #include "report/report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct report_options {
     const char *html;
@@ -30,26 +32,46 @@ static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_
     return TSR_OK;
 }
 
+/* "configs/ab/../demo" as people write it: "configs/demo". */
+static void shorten(char *path)
+{
+    char *up;
+    while ((up = strstr(path, "/../"))) {
+        char *from = up;
+        while (from > path && from[-1] != '/')
+            from--;
+        if (from == up || strncmp(from, "../", 3) == 0)
+            return;
+        memmove(from, up + 4, strlen(up + 4) + 1);
+    }
+}
+
 static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                       struct tsr_err *err)
 {
     const struct report_options *o = opts;
     char                        *path = NULL;
     struct tsr_writer            w;
-    struct tsr_report_head       head = { .model = job->model_path, .seed = job->seed };
+    char                        *model = tsr_strdup(job->model_path);
+    struct tsr_report_head       head = { .model = model, .seed = job->seed };
     (void)node;
+    if (!model)
+        return tsr_fail_nomem(err, strlen(job->model_path), "a path");
+    shorten(model);
     if (job->model) {
         head.family = job->model->family;
         head.hash = job->model->hash;
         head.parameters = job->model->parameters;
     }
-    TSR_TRY(tsr_job_output(job, o->html, &path, err));
-    tsr_status st = tsr_writer_open(&w, path, err);
+    tsr_status st = tsr_job_output(job, o->html, &path, err);
+    if (st == TSR_OK)
+        st = tsr_writer_open(&w, path, err);
     if (st == TSR_OK) {
         tsr_report_page(&w, &head, job->results);
         st = tsr_writer_commit(&w, err);
     }
     free(path);
+    free(model);
     if (st != TSR_OK)
         return st;
     json_t *j = json_object();

@@ -20,6 +20,8 @@ tsr_status tsr_instance_load(struct tsr_instance **inst, const char *path, struc
 tsr_status tsr_instance_parse(struct tsr_instance **inst, const char *name, const char *text,
                               uint64_t len, struct tsr_err *err);
 void       tsr_instance_destroy(struct tsr_instance *inst);
+/* TSR_SOLVER_* parts that tables use. */
+uint64_t tsr_instance_features(const struct tsr_solver_instance *in);
 
 /* "links, workspace": the parts in a mask, for people.  Returns buf. */
 char *tsr_solver_parts(uint64_t features, char *buf, size_t cap);

@@ -62,29 +62,31 @@ static tsr_status check_devices(const struct tsr_solver_instance *in,
 }
 
 /* Rules 3 and 4, and the stage's times. */
-static tsr_status stage_times(const struct tsr_solver_instance *in,
-                              const struct tsr_solver_solution *s, uint64_t i, double *pre,
-                              double *dec, struct tsr_err *err)
+tsr_status tsr_plan_stage(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,
+                          uint64_t i, struct tsr_stage_cost *cost, struct tsr_err *err)
 {
     const struct tsr_solver_option *o = in->options[s->option];
-    uint64_t                        k = s->stage_kind[i], bytes = o->workspace_bytes[k];
+    uint64_t                        k = s->stage_kind[i], bytes = 0, all;
     bool                            last = i + 1 == s->stages;
-    *pre = (i == 0 ? o->embed_pre_ms[k] : 0) + (last ? o->head_pre_ms[k] : 0);
-    *dec = (i == 0 ? o->embed_dec_ms[k] : 0) + (last ? o->head_dec_ms[k] : 0);
-    bool fits = tsr_add(bytes, i == 0 ? in->embed_bytes : 0, &bytes) &&
-                tsr_add(bytes, last ? in->head_bytes : 0, &bytes);
+    double                          pre = i == 0 ? o->embed_pre_ms[k] : 0;
+    double                          dec = i == 0 ? o->embed_dec_ms[k] : 0;
+    pre += last ? o->head_pre_ms[k] : 0;
+    dec += last ? o->head_dec_ms[k] : 0;
+    bool fits = tsr_add(i == 0 ? in->embed_bytes : 0, last ? in->head_bytes : 0, &bytes);
     for (uint64_t l = s->stage_first[i]; fits && l < s->stage_first[i] + s->stage_count[i]; l++) {
         uint64_t c = in->layer_class[l], q = s->layer_bits[l],
                  e = (k * in->classes + c) * in->bits + q;
         if (isnan(o->pre_ms[e]) || isnan(o->dec_ms[e]))
             return NOT("layer %llu: kind %llu cannot run bit candidate %llu", U(l), U(k), U(q));
-        *pre += o->pre_ms[e];
-        *dec += o->dec_ms[e];
+        pre += o->pre_ms[e];
+        dec += o->dec_ms[e];
         fits = tsr_add(bytes, in->layer_bytes[c * in->bits + q], &bytes);
     }
-    if (!fits || bytes > in->kinds[k]->capacity_bytes)
-        return NOT("stage %llu: needs %llu bytes of the %llu of kind %llu", U(i), U(bytes),
-                   U(in->kinds[k]->capacity_bytes), U(k));
+    fits = fits && tsr_add(bytes, o->workspace_bytes[k], &all);
+    if (!fits || all > in->kinds[k]->capacity_bytes)
+        return NOT("stage %llu: needs %llu bytes of the %llu of kind %llu", U(i),
+                   U(fits ? all : UINT64_MAX), U(in->kinds[k]->capacity_bytes), U(k));
+    *cost = (struct tsr_stage_cost){ pre, dec, bytes, o->workspace_bytes[k] };
     return TSR_OK;
 }
 
@@ -97,12 +99,12 @@ tsr_status tsr_plan_evaluate(const struct tsr_solver_instance *in,
     const struct tsr_solver_option *o = in->options[s->option];
     double sum_pre = 0, sum_dec = 0, link_pre = 0, link_dec = 0, p = 0, d = 0, w = 0;
     for (uint64_t i = 0; i < s->stages; i++) {
-        double pre, dec;
-        TSR_TRY(stage_times(in, s, i, &pre, &dec, err));
-        sum_pre += pre;
-        sum_dec += dec;
-        p = fmax(p, pre);
-        d = fmax(d, dec);
+        struct tsr_stage_cost c;
+        TSR_TRY(tsr_plan_stage(in, s, i, &c, err));
+        sum_pre += c.pre_ms;
+        sum_dec += c.dec_ms;
+        p = fmax(p, c.pre_ms);
+        d = fmax(d, c.dec_ms);
         if (i + 1 == s->stages)
             break;
         uint64_t e = s->stage_kind[i] * in->n_kinds + s->stage_kind[i + 1];

@@ -12,6 +12,15 @@ tsr_status tsr_plan_evaluate(const struct tsr_solver_instance *in,
                              const struct tsr_solver_solution *s, double *objective,
                              struct tsr_err *err);
 
+/* What one stage of a plan takes, its embedding or head included; bytes without the workspace of the
+ * option.  The plan's shape must be right (stages, layers, bits as tsr_plan_evaluate() checks). */
+struct tsr_stage_cost {
+    double   pre_ms, dec_ms;
+    uint64_t bytes, workspace_bytes;
+};
+tsr_status tsr_plan_stage(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,
+                          uint64_t stage, struct tsr_stage_cost *cost, struct tsr_err *err);
+
 /* Solves with a loaded solver and checks all that it claims: a plan that breaks a rule, an
  * objective or bound that is wrong, or a status that does not fit is TSR_E_INPUT, "solver \"x\" ...".
  * On success s->objective is the host's number. */

@@ -1,4 +1,5 @@
 #include "plan/instance.h"
+#include "plan/isolate.h"
 #include "plan/objective.h"
 
 #include "plugin/registry.h"
@@ -49,6 +50,24 @@ static tsr_status check_claims(const struct tsr_instance *inst, const struct tsr
     return TSR_OK;
 }
 
+static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_found *f,
+                             const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    const struct tsr_solver_v1 *t = f->iface;
+    void                       *self = NULL;
+    TSR_TRY(t->create(f->host, opts, &self, err));
+    /* the plugin may move the pointers of its copy, not ours */
+    struct tsr_solver_solution out = *s;
+    tsr_status                 st = t->solve(self, &inst->in, &out, err);
+    t->destroy(self);
+    s->status = out.status;
+    s->objective = out.objective;
+    s->bound = out.bound;
+    s->option = out.option;
+    s->stages = out.stages;
+    return st;
+}
+
 tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_found *f,
                           const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
 {
@@ -59,20 +78,10 @@ tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_foun
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "solver \"%s\" does not support %s; choose another one", f->component->name,
                         tsr_solver_parts(missing, parts, sizeof parts));
-    void      *self = NULL;
-    tsr_status st = t->create(f->host, opts, &self, err);
+    tsr_status st = t->supports & TSR_SOLVER_ISOLATED
+                        ? tsr_plan_isolated(&inst->in, f, opts, NULL, s, err)
+                        : solve_here(inst, f, opts, s, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);
-    /* the plugin may move the pointers of its copy, not ours */
-    struct tsr_solver_solution out = *s;
-    st = t->solve(self, &inst->in, &out, err);
-    t->destroy(self);
-    if (st != TSR_OK)
-        return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);
-    s->status = out.status;
-    s->objective = out.objective;
-    s->bound = out.bound;
-    s->option = out.option;
-    s->stages = out.stages;
     return check_claims(inst, f, s, err);
 }

@@ -1,5 +1,4 @@
-/* backend_options.c - what a backend's create() is given: its defaults, and the registry's
- * numerics. */
+/* backend_options.c - what a backend's create() is given: its defaults, and numerics. */
 #include "plugin/registry.h"
 
 #include "base/mem.h"
@@ -29,13 +28,21 @@ static const struct tsr_option *fast_option(const struct tsr_component *c)
     return NULL;
 }
 
-tsr_status tsr_backend_options(const struct tsr_registry *r, const struct tsr_component *c,
-                               void **block, struct tsr_err *err)
+tsr_status tsr_backend_set_numerics(const struct tsr_component *c, uint32_t numerics, void *block,
+                                    struct tsr_err *err)
 {
-    const struct tsr_option *fast = NULL;
-    if (tsr_registry_numerics(r) == TSR_NUMERICS_FAST && !(fast = fast_option(c)))
+    if (numerics != TSR_NUMERICS_FAST)
+        return TSR_OK;
+    const struct tsr_option *fast = fast_option(c);
+    if (!fast)
         return tsr_fail(err, TSR_E_CONFIG,
                         "backend '%s' has no numerics: fast; use numerics: exact", c->name);
+    return tsr_option_set(fast, block, "fast", err);
+}
+
+tsr_status tsr_backend_options(const struct tsr_component *c, uint32_t numerics, void **block,
+                               struct tsr_err *err)
+{
     *block = tsr_new(1, c->options_size ? c->options_size : 1);
     if (!*block)
         return tsr_fail_nomem(err, c->options_size, "backend options");
@@ -44,7 +51,7 @@ tsr_status tsr_backend_options(const struct tsr_registry *r, const struct tsr_co
     };
     if (set.n)
         tsr_options_defaults(&set);
-    tsr_status st = fast ? tsr_option_set(fast, *block, "fast", err) : TSR_OK;
+    tsr_status st = tsr_backend_set_numerics(c, numerics, *block, err);
     if (st != TSR_OK) {
         free(*block);
         *block = NULL;

@@ -68,10 +68,10 @@ static tsr_status not_found(const struct tsr_registry *r, const char *kind, cons
     return tsr_fail(err, TSR_E_INPUT, "%s", buf);
 }
 
-tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const char *name,
-                             struct tsr_found *found, struct tsr_err *err)
+/* Among what is loaded; *have_one false: none has the name. */
+static tsr_status find_loaded(struct tsr_registry *r, const char *kind, const char *name,
+                              struct tsr_found *found, bool *have_one, struct tsr_err *err)
 {
-    TSR_TRY(tsr_registry_scan(r, err));
     const char      *slash = strrchr(name, '/');
     const char      *base = slash ? slash + 1 : name;
     size_t           id_len = slash ? (size_t)(slash - name) : 0;
@@ -94,6 +94,22 @@ tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const cha
                             found->info->plugin->id, base, id, base);
         *found = f;
         have = true;
+    }
+    *have_one = have;
+    return TSR_OK;
+}
+
+tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const char *name,
+                             struct tsr_found *found, struct tsr_err *err)
+{
+    const char *slash = strrchr(name, '/');
+    bool        have, more;
+    TSR_TRY(tsr_registry_scan(r, err));
+    TSR_TRY(find_loaded(r, kind, name, found, &have, err));
+    if (!have) {
+        TSR_TRY(tsr_registry_ask(r, slash ? slash + 1 : name, &more, err));
+        if (more)
+            TSR_TRY(find_loaded(r, kind, name, found, &have, err));
     }
     return have ? TSR_OK : not_found(r, kind, name, err);
 }

@@ -36,10 +36,13 @@ static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
         return NULL;
     if (align < sizeof(void *))
         align = sizeof(void *);
-    void *p = NULL;
-    if (posix_memalign(&p, align, size ? size : 1) != 0)
-        return NULL;
+    void    *p = NULL;
+    uint64_t limit = atomic_load_explicit(&c->account->limit, memory_order_relaxed);
     uint64_t now = atomic_fetch_add(&c->account->now, size) + size;
+    if ((limit && now > limit) || posix_memalign(&p, align, size ? size : 1) != 0) {
+        atomic_fetch_sub(&c->account->now, size);
+        return NULL;
+    }
     uint64_t peak = atomic_load(&c->account->peak);
     while (now > peak && !atomic_compare_exchange_weak(&c->account->peak, &peak, now)) {
     }

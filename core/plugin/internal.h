@@ -2,24 +2,28 @@
 #ifndef TSR_PLUGIN_INTERNAL_H
 #define TSR_PLUGIN_INTERNAL_H
 
-#include "plugin/registry.h"
+#include "plugin/spec.h"
+#include "tessera/here.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 /* Bytes that plugins hold through their hosts, over all of them. */
 struct tsr_account {
-    _Atomic uint64_t now, peak;
+    _Atomic uint64_t now, peak, limit; /* limit 0: none */
 };
 
-/* What host->service finds; made at first use from the default backend. */
+/* What host->service finds; made at first use from the default backend, under numerics: fast from
+ * the one that runs the models. */
 struct tsr_services {
     pthread_mutex_t              lock; /* guards the rest */
     struct tsr_registry         *registry;
     bool                         tried;
     const struct tsr_backend_v1 *backend; /* NULL: none was made */
-    void                        *self, *options;
+    struct tsr_spec              spec;
+    void                        *self;
     const void                  *linalg; /* struct tsr_linalg_v1, or NULL */
+    struct tsr_here_v1           here;   /* ranks 0: of no rank; not under the lock: set at first */
 };
 void tsr_services_init(struct tsr_services *s, struct tsr_registry *r);
 void tsr_services_free(struct tsr_services *s);

@@ -34,6 +34,8 @@ struct tsr_registry {
     struct refusal     *refused;
     uint64_t            n_refused;
     uint32_t            numerics;
+    const char         *backend; /* that runs models; NULL: the default */
+    uint64_t            on_backend;
     bool                standard; /* the standard places are in the list */
 };
 
@@ -67,6 +69,31 @@ void tsr_registry_destroy(struct tsr_registry *r)
     free(r->loaded);
     free(r->refused);
     free(r);
+}
+
+tsr_status tsr_registry_like(struct tsr_registry **out, const struct tsr_registry *of,
+                             struct tsr_pool *pool, struct tsr_err *err)
+{
+    struct tsr_registry *r = NULL;
+    TSR_TRY(tsr_registry_create(&r, pool, err));
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < of->n_places && st == TSR_OK; i++)
+        if (of->places[i].named)
+            st = tsr_registry_add_path(r, of->places[i].path, err);
+    r->numerics = of->numerics;
+    r->backend = of->backend;
+    r->on_backend = of->on_backend;
+    if (st != TSR_OK) {
+        tsr_registry_destroy(r);
+        return st;
+    }
+    *out = r;
+    return TSR_OK;
+}
+
+void tsr_registry_set_limit(struct tsr_registry *r, uint64_t bytes)
+{
+    atomic_store(&r->account.limit, bytes);
 }
 
 /* Takes real over, also on failure. */
@@ -282,6 +309,42 @@ tsr_status tsr_registry_scan_path(struct tsr_registry *r, const char *path, stru
     return st;
 }
 
+/* A name as files of plugins have it, so that it can be no path. */
+static bool is_plain_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+    return n > 0 && n <= 64 && name[n] == '\0';
+}
+
+tsr_status tsr_registry_ask(struct tsr_registry *r, const char *name, bool *found,
+                            struct tsr_err *err)
+{
+    uint64_t before = r->n_loaded;
+    *found = false;
+    if (!is_plain_name(name))
+        return TSR_OK;
+    for (uint64_t i = 0; i < r->n_places && r->n_loaded == before; i++) {
+        char        file[96];
+        struct stat st;
+        if (!r->places[i].dir)
+            continue;
+        char *folder = tsr_path_join(r->places[i].path, "asked");
+        (void)snprintf(file, sizeof file, "%s.so", name);
+        char      *path = folder ? tsr_path_join(folder, file) : NULL;
+        tsr_status did = path ? TSR_OK : tsr_fail_nomem(err, sizeof file, "a plugin's path");
+        if (did == TSR_OK && stat(path, &st) == 0) {
+            did = tsr_path_trusted(folder, err);
+            if (did == TSR_OK)
+                did = scan_file(r, path, true, err);
+        }
+        free(path);
+        free(folder);
+        TSR_TRY(did);
+    }
+    *found = r->n_loaded > before;
+    return TSR_OK;
+}
+
 static void fill_found(const struct tsr_loaded *l, uint64_t i, struct tsr_found *f)
 {
     f->info = &l->info;
@@ -343,6 +406,25 @@ void tsr_registry_set_numerics(struct tsr_registry *r, uint32_t numerics)
 uint32_t tsr_registry_numerics(const struct tsr_registry *r)
 {
     return r->numerics;
+}
+
+void tsr_registry_set_backend(struct tsr_registry *r, const char *name, uint64_t on_backend)
+{
+    r->backend = name;
+    r->on_backend = on_backend;
+}
+
+const char *tsr_registry_backend(const struct tsr_registry *r, uint64_t *on_backend)
+{
+    *on_backend = r->on_backend;
+    return r->backend;
+}
+
+void tsr_registry_set_here(struct tsr_registry *r, uint32_t rank, uint32_t ranks)
+{
+    r->services.here = (struct tsr_here_v1){ .struct_size = sizeof r->services.here,
+                                             .rank = rank,
+                                             .ranks = ranks };
 }
 
 struct tsr_pool *tsr_registry_pool(const struct tsr_registry *r)

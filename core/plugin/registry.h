@@ -21,6 +21,10 @@ struct tsr_registry;
 /* pool (may be NULL) serves parallel_for and must outlive the registry.  [setup] */
 tsr_status tsr_registry_create(struct tsr_registry **r, struct tsr_pool *pool, struct tsr_err *err);
 void       tsr_registry_destroy(struct tsr_registry *r);
+/* One more, with the places that were added to `of` and its numerics, over another pool: for a rank,
+ * whose memory is counted apart.  [setup] */
+tsr_status tsr_registry_like(struct tsr_registry **r, const struct tsr_registry *of,
+                             struct tsr_pool *pool, struct tsr_err *err);
 
 /* A file or a folder that the user named (YAML plugins:, --plugin-path), searched in the
  * order added and before the standard places (plugins/ beside the executable, then
@@ -55,10 +59,15 @@ struct tsr_found {
     const struct tsr_host        *host;  /* for create(): log lines carry the plugin's id    */
 };
 
-/* name is "rtn" or "org.example.rtn/rtn".  Not found: TSR_E_INPUT with the nearest name, what
+/* name is "rtn" or "org.example.rtn/rtn".  What no loaded plugin has is looked for in asked/NAME.so
+ * of the folders, where plugins are that bring a library with them.  Not found: TSR_E_INPUT with the nearest name, what
  * was refused and why, and the folders searched. */
 tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const char *name,
                              struct tsr_found *found, struct tsr_err *err);
+/* Loads asked/NAME.so of the first folder that has it, after scan(); *found: there was one that was
+ * not loaded yet. */
+tsr_status tsr_registry_ask(struct tsr_registry *r, const char *name, bool *found,
+                            struct tsr_err *err);
 /* The i-th component over all plugins (scan() first); false past the end. */
 bool tsr_registry_component(const struct tsr_registry *r, uint64_t i, struct tsr_found *found);
 
@@ -75,6 +84,8 @@ const struct tsr_host *tsr_registry_host(const struct tsr_registry *r);
 struct tsr_pool       *tsr_registry_pool(const struct tsr_registry *r);
 /* Bytes that plugins hold through host->alloc now, and the most they ever held. */
 void tsr_registry_memory(const struct tsr_registry *r, uint64_t *now, uint64_t *peak);
+/* From now on host->alloc refuses what would go beyond `bytes`; 0: no limit. */
+void tsr_registry_set_limit(struct tsr_registry *r, uint64_t bytes);
 
 /* `numerics` of every backend that is made from now on; exact at first.  [setup] */
 #define TSR_NUMERICS_EXACT 0u /* docs/decisions/numerics.md, to the bit */
@@ -83,10 +94,21 @@ extern const struct tsr_choice tsr_numerics_choices[2];
 void                           tsr_registry_set_numerics(struct tsr_registry *r, uint32_t numerics);
 uint32_t                       tsr_registry_numerics(const struct tsr_registry *r);
 
-/* What create() of a backend is given: defaults and the registry's numerics; free() takes it.
- * TSR_E_CONFIG for fast when the backend does not have it. */
-tsr_status tsr_backend_options(const struct tsr_registry *r, const struct tsr_component *c,
-                               void **block, struct tsr_err *err);
+/* What runs models where an engine's options name no backend: a component's name, which outlives the
+ * registry, or NULL for the default; and options.on_backend of such engines (engine/engine.h).  [setup] */
+void        tsr_registry_set_backend(struct tsr_registry *r, const char *name, uint64_t on_backend);
+const char *tsr_registry_backend(const struct tsr_registry *r, uint64_t *on_backend);
+
+/* What the service TSR_HERE tells plugins of this registry: rank `rank` of `ranks` of this machine.  [setup] */
+void tsr_registry_set_here(struct tsr_registry *r, uint32_t rank, uint32_t ranks);
+
+/* `numerics` into what create() of a backend is given, mostly the registry's.  TSR_E_CONFIG for fast when
+ * the backend does not have it. */
+tsr_status tsr_backend_set_numerics(const struct tsr_component *c, uint32_t numerics, void *block,
+                                    struct tsr_err *err);
+/* A block with defaults and `numerics`; free() takes it. */
+tsr_status tsr_backend_options(const struct tsr_component *c, uint32_t numerics, void **block,
+                               struct tsr_err *err);
 
 /* The process-wide stop flag: set by Ctrl-C, seen by host->cancelled and by long loops. */
 void tsr_cancel(void);

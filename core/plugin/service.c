@@ -1,4 +1,4 @@
-/* service.c - what host->service offers: tables that the default backend provides. */
+/* service.c - what host->service offers: tables that a backend provides, and a rank's place. */
 #include "plugin/internal.h"
 
 #include "base/log.h"
@@ -14,38 +14,88 @@ void tsr_services_init(struct tsr_services *s, struct tsr_registry *r)
     (void)pthread_mutex_init(&s->lock, NULL);
 }
 
-void tsr_services_free(struct tsr_services *s)
+static void close_backend(struct tsr_services *s)
 {
     if (s->backend)
         s->backend->destroy(s->self);
-    free(s->options);
+    tsr_spec_close(&s->spec);
+    s->backend = NULL;
+    s->self = NULL;
+    s->linalg = NULL;
+}
+
+void tsr_services_free(struct tsr_services *s)
+{
+    close_backend(s);
     (void)pthread_mutex_destroy(&s->lock);
 }
 
-static tsr_status open_backend(struct tsr_services *s, struct tsr_err *err)
+/* A backend of its own, for the service alone, with the table that it has; NULL: none. */
+static tsr_status open_backend(struct tsr_services *s, const char *name, uint32_t numerics,
+                               struct tsr_err *err)
 {
-    struct tsr_found f;
-    TSR_TRY(tsr_registry_find(s->registry, TSR_KIND_BACKEND, TSR_DEFAULT_BACKEND, &f, err));
-    const struct tsr_backend_v1 *iface = f.iface;
-    TSR_TRY(tsr_backend_options(s->registry, f.component, &s->options, err));
-    TSR_TRY(iface->create(tsr_registry_host(s->registry), s->options, &s->self, err));
-    s->backend = iface;
-    s->linalg = iface->extension ? iface->extension(s->self, TSR_LINALG) : NULL;
+    tsr_status st = tsr_spec_backend(&s->spec, s->registry, name, numerics, err);
+    if (st == TSR_OK)
+        st = tsr_spec_backend_create(&s->spec, s->registry, &s->self, err);
+    if (st != TSR_OK) {
+        close_backend(s);
+        return st;
+    }
+    s->backend = s->spec.found.iface;
+    s->linalg = s->backend->extension ? s->backend->extension(s->self, TSR_LINALG) : NULL;
+    return TSR_OK;
+}
+
+/* What runs the models does their linear algebra too, where it may add in an order of its own and
+ * can: else it is no error, and *done stays false.  A backend that was asked for by name and does not
+ * start is one, as it is elsewhere. */
+static tsr_status open_device(struct tsr_services *s, bool *done, struct tsr_err *err)
+{
+    uint64_t          all;
+    const char       *name = tsr_registry_backend(s->registry, &all);
+    bool              automatic = name && strcmp(name, "auto") == 0;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    *done = false;
+    if (!name || strcmp(name, TSR_DEFAULT_BACKEND) == 0 ||
+        tsr_registry_numerics(s->registry) != TSR_NUMERICS_FAST)
+        return TSR_OK;
+    tsr_status st = open_backend(s, automatic ? "cuda" : name, TSR_NUMERICS_FAST, &e.err);
+    if (st != TSR_OK && !automatic)
+        return tsr_fail(err, st, "%s", e.text);
+    *done = st == TSR_OK && s->linalg;
+    if (*done)
+        return TSR_OK;
+    if (st != TSR_OK) /* a backend says itself what it lacks */
+        tsr_logf(TSR_LOG_INFO, "linear algebra stays on the CPU: %s", e.text);
+    close_backend(s);
+    return TSR_OK;
+}
+
+/* The default backend's is the same to the bit whatever `numerics` says. */
+static tsr_status open_any(struct tsr_services *s, struct tsr_err *err)
+{
+    bool done;
+    TSR_TRY(open_device(s, &done, err));
+    if (done)
+        return TSR_OK;
+    TSR_TRY(open_backend(s, TSR_DEFAULT_BACKEND, TSR_NUMERICS_EXACT, err));
     if (!s->linalg)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "backend '%s' has no %s", f.component->name,
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "backend '%s' has no %s", TSR_DEFAULT_BACKEND,
                         TSR_LINALG);
     return TSR_OK;
 }
 
 const void *tsr_services_find(struct tsr_services *s, const char *id)
 {
+    if (s && id && strcmp(id, TSR_HERE) == 0)
+        return s->here.ranks ? &s->here : NULL;
     if (!s || !id || strcmp(id, TSR_LINALG) != 0)
         return NULL;
     pthread_mutex_lock(&s->lock);
     if (!s->tried) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         s->tried = true;
-        if (open_backend(s, &e.err) != TSR_OK)
+        if (open_any(s, &e.err) != TSR_OK)
             tsr_logf(TSR_LOG_WARN, "service %s: %s", id, e.text);
     }
     const void *table = s->linalg;

@@ -2,7 +2,9 @@
 
 #include "base/mem.h"
 #include "config/config.h"
+#include "tessera/backend.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +86,37 @@ tsr_status tsr_spec_open(struct tsr_spec *s, struct tsr_registry *r, const char 
     TSR_TRY(tsr_registry_find(r, kind, s->text, &s->found, err));
     TSR_TRY(make_options(s, err));
     return set_all(s, list, err);
+}
+
+tsr_status tsr_spec_backend(struct tsr_spec *s, struct tsr_registry *r, const char *text,
+                            uint32_t numerics, struct tsr_err *err)
+{
+    memset(s, 0, sizeof *s);
+    if (strstr(text, ":numerics=") || strstr(text, ",numerics="))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "backend '%.80s': numerics is of the whole job; give it there, as "
+                        "`numerics: fast` or --numerics",
+                        text);
+    TSR_TRY(tsr_spec_open(s, r, TSR_KIND_BACKEND, text, err));
+    return tsr_backend_set_numerics(s->found.component, numerics, s->options, err);
+}
+
+static _Atomic bool made;
+
+tsr_status tsr_spec_backend_create(const struct tsr_spec *s, struct tsr_registry *r, void **self,
+                                   struct tsr_err *err)
+{
+    const struct tsr_backend_v1 *t = s->found.iface;
+    const char                  *name = s->found.component->name;
+    if (strcmp(name, TSR_DEFAULT_BACKEND) != 0)
+        atomic_store(&made, true); /* also one that fails may have started its driver */
+    tsr_status st = t->create(tsr_registry_host(r), s->options, self, err);
+    return st == TSR_OK ? st : tsr_err_prefix(err, st, "backend '%s'", name);
+}
+
+bool tsr_spec_backend_made(void)
+{
+    return atomic_load(&made);
 }
 
 tsr_status tsr_spec_defaults(struct tsr_spec *s, const struct tsr_found *found, struct tsr_err *err)

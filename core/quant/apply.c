@@ -29,7 +29,7 @@ tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const 
     for (uint64_t l = 0; l < m->hp.layers && st == TSR_OK; l++)
         st = layer(run, l, c, s->keys.sequential != 0, o, err);
     if (st == TSR_OK)
-        st = tsr_scheme_head(run, o, err);
+        st = tsr_scheme_ends(run, o, err);
     tsr_scheme_close(run);
     if (st != TSR_OK) {
         tsr_overlay_destroy(o);

@@ -132,13 +132,12 @@ static tsr_status add_linear(struct block_view *v, uint64_t at, enum tsr_linear_
 
 static tsr_status add_site(struct block_view *v, enum tsr_site site, struct tsr_err *err)
 {
-    static const char *const names[TSR_SITES] = { "attn_in", "o_in", "ffn_in", "down_in" };
     const struct tsr_linear *l = v->job->model->layers[v->job->layer].lin;
     uint64_t                 at = v->n;
     struct tsr_block_site   *s = &v->site[at];
     uint64_t                 need = v->table->block_need(v->q->self);
     *s = (struct tsr_block_site){ .struct_size = sizeof *s,
-                                  .name = names[site],
+                                  .name = tsr_site_name(site),
                                   .linears = v->list[at],
                                   .stats = &v->stats[at] };
     for (int i = 0; i < TSR_LINEARS; i++)

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "calibrate_internal.h"
+#include "model/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +233,7 @@ tsr_status tsr_calibrate(struct tsr_calibration **out, struct tsr_registry *r,
     struct tsr_calibration *c = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "calibration");
-    tsr_status st = tsr_file_slurp(opt->text, MAX_TEXT, &text, &bytes, err);
+    tsr_status st = tsr_text_load(opt->text, MAX_TEXT, &text, &bytes, err);
     if (st == TSR_OK) {
         st = tsr_tokenize(t, text, bytes, TSR_TOKENIZE_SPECIAL, &ids, err);
         free(text);

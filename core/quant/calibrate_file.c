@@ -12,8 +12,6 @@
 #define FORMAT "tessera.calibration/1"
 #define PARTS  6
 
-static const char *const site_name[TSR_SITES] = { "attn_in", "o_in", "ffn_in", "down_in" };
-
 /* One array of one site. */
 struct part {
     uint64_t     bit;
@@ -34,7 +32,7 @@ static void parts_of(const struct tsr_quant_stats *s, struct part p[PARTS])
 
 static void tensor_name(char *out, size_t cap, int site, const char *part)
 {
-    (void)snprintf(out, cap, "%s.%s", site_name[site], part);
+    (void)snprintf(out, cap, "%s.%s", tsr_site_name((enum tsr_site)site), part);
 }
 
 static tsr_status file_path(const struct tsr_calibration *c, uint64_t layer, char **path,

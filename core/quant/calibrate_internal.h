@@ -25,9 +25,6 @@ struct tsr_calibration_source {
     char                       *folder; /* or NULL */
 };
 
-/* Columns of a site's input. */
-uint64_t tsr_site_cols(const struct tsr_model *m, enum tsr_site site);
-
 /* collect.c: statistics of one layer through the stream. */
 tsr_status tsr_collect_layer(struct tsr_calibration *c, uint64_t layer, uint64_t need,
                              const struct tsr_overlay *before, struct tsr_layer_stats *out,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "calibrate_internal.h"
+#include "quant/held.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,20 +17,9 @@ struct collect {
     uint64_t                       sequence; /* that runs now */
     struct tsr_moments             sums[TSR_SITES];
     float                         *hessian[TSR_SITES], *inputs[TSR_SITES];
+    struct tsr_held                held[TSR_SITES]; /* Hessians, while they are summed */
     double                         syrk_seconds;
 };
-
-uint64_t tsr_site_cols(const struct tsr_model *m, enum tsr_site site)
-{
-    switch (site) {
-    case TSR_SITE_O_IN:
-        return (uint64_t)m->hp.heads * m->hp.head_dim;
-    case TSR_SITE_DOWN_IN:
-        return m->hp.ffn;
-    default:
-        return m->hp.hidden;
-    }
-}
 
 static void free_const(const float **p)
 {
@@ -107,6 +97,8 @@ static tsr_status begin(struct collect *k, struct tsr_err *err)
             if (!k->hessian[i])
                 return tsr_fail_nomem(err, n * sizeof(float), "a Hessian");
             memset(k->hessian[i], 0, n * sizeof(float));
+            TSR_TRY(tsr_held_begin(&k->held[i], tsr_registry_host(k->s->registry), k->hessian[i],
+                                   cols, cols, err));
         }
         if (k->need & TSR_NEED_INPUTS) {
             bool fits = tsr_mul(k->s->keep * k->c->seqlen, cols, &n);
@@ -149,6 +141,7 @@ static tsr_status finish(struct collect *k, struct tsr_layer_stats *out, struct 
             return tsr_fail(err, TSR_E_BUG, "site %d saw %llu tokens of %llu", i,
                             (unsigned long long)k->sums[i].rows, (unsigned long long)k->c->tokens);
         TSR_TRY(tsr_moments_finish(&k->sums[i], &out->site[i], err));
+        TSR_TRY(tsr_held_end(&k->held[i], true, err));
         out->site[i].hessian = k->hessian[i];
         out->site[i].inputs = k->inputs[i];
         out->site[i].input_rows = k->inputs[i] ? k->s->keep * k->c->seqlen : 0;
@@ -162,6 +155,7 @@ static void collect_free(struct collect *k)
 {
     for (int i = 0; i < TSR_SITES; i++) {
         tsr_moments_free(&k->sums[i]);
+        (void)tsr_held_end(&k->held[i], false, NULL);
         free(k->hessian[i]);
         free(k->inputs[i]);
     }

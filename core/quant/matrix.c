@@ -2,6 +2,7 @@
  * of rows go to the pool, and what came out is read back before anyone uses it. */
 #include "base/f16.h"
 #include "base/mem.h"
+#include "quant/held.h"
 #include "quant/quant.h"
 #include "tessera/quantizer_report.h"
 
@@ -382,15 +383,20 @@ tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantize
     TSR_TRY(tsr_quant_need_check(k.plan.need, stats, w->cols, q->name, w->name, err));
     struct tsr_quant_stats seen = tsr_quant_stats_for(k.plan.need, stats);
     void                  *prepared = NULL;
+    struct tsr_held        held = { 0 };
+    TSR_TRY(tsr_held_begin(&held, tsr_registry_host(r), seen.hessian, w->cols, w->cols, err));
     if (k.plan.need && q->iface->prepare) {
         st = q->iface->prepare(q->self, &seen, &prepared, err);
         if (st == TSR_E_NUMERIC) /* statistics of the user's that cannot work */
             st = TSR_E_INPUT;
-        if (st != TSR_OK)
+        if (st != TSR_OK) {
+            (void)tsr_held_end(&held, false, NULL);
             return tsr_err_prefix(err, st, "quantizer '%s', tensor '%s'", q->name, w->name);
+        }
     }
     st = tsr_quantize_prepared(r, q, w, k.plan.need ? &seen : NULL, prepared, out, err);
     if (prepared && q->iface->unprepare)
         q->iface->unprepare(q->self, prepared);
+    (void)tsr_held_end(&held, false, NULL);
     return st;
 }

@@ -13,7 +13,7 @@
 
 #define RUN_WEIGHTS (UINT64_C(1) << 16) /* as matrix.c cuts runs of rows */
 #define UNIT_STEP   64u
-#define STACK       (UINT64_C(1) << 18)  /* of a worker, and what its allocator keeps */
+#define STACK       (UINT64_C(1) << 18)  /* of a worker: what of it is touched, and its arena */
 #define IO          (UINT64_C(8) << 20)  /* buffers of files, JSON, lists */
 #define PACKS       (UINT64_C(32) << 20) /* most that linear algebra packs at once, ... */
 #define PACK_DEPTH  1024u                /* ... but never fewer columns than this */
@@ -74,8 +74,9 @@ static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *pack
 {
     const struct tsr_quantizer *q;
     struct tsr_quant_plan       p;
-    const struct tsr_matrix    *w =
-        layer == z->m->hp.layers ? &z->m->head.w : &z->m->layers[layer].lin[id].w;
+    const struct tsr_matrix    *w = layer < z->m->hp.layers ? &z->m->layers[layer].lin[id].w
+                                    : id == TSR_END_HEAD    ? &z->m->head.w
+                                                            : &z->m->embed;
     *packed = *work = 0;
     TSR_TRY(tsr_scheme_plan(z->run, layer, (enum tsr_linear_id)id, &q, &p, err));
     if (!q)
@@ -101,9 +102,9 @@ static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *pack
 static tsr_status layers(struct sizes *z, struct tsr_err *err)
 {
     for (uint64_t l = 0; l <= z->m->hp.layers; l++) {
-        bool     head = l == z->m->hp.layers;
-        uint64_t packed = 0, work = 0, stored = head ? 0 : tsr_model_layer_bytes(z->m, l);
-        for (int i = 0; i < (head ? 1 : TSR_LINEARS); i++) {
+        bool     ends = l == z->m->hp.layers;
+        uint64_t packed = 0, work = 0, stored = ends ? 0 : tsr_model_layer_bytes(z->m, l);
+        for (int i = 0; i < (ends ? TSR_ENDS : TSR_LINEARS); i++) {
             uint64_t p, w;
             TSR_TRY(linear(z, l, i, &p, &w, err));
             packed = plus(packed, p);

@@ -7,53 +7,8 @@
 #define TSR_QUANT_QUANT_H
 
 #include "base/err.h"
-#include "model/model.h"
+#include "model/packed.h"
 #include "plugin/registry.h"
-
-/* How a matrix was packed; NAN: not known. */
-struct tsr_pack_report {
-    double   seconds;
-    double   loss, rtn_loss; /* e H e^T of the plugin, and of rounding to nearest */
-    double   damping;        /* used, in units of the Hessian's mean diagonal */
-    uint64_t retries;        /* of the damping */
-};
-
-/* One packed matrix, in the plain row-major layout of tessera/format.h.  If format.id is
- * none of ours, dense holds the plugin's own dequantization. */
-struct tsr_packed {
-    struct tsr_format      format;
-    uint64_t               rows, cols;
-    void                  *codes, *meta; /* rows * stride bytes each; owned */
-    uint64_t               code_stride, meta_stride;
-    float                 *dense;         /* [rows, cols] or NULL; owned */
-    char                  *plugin;        /* "rtn", for reports; owned */
-    char                  *format_id;     /* what format.id points to; owned */
-    double                 squared_error; /* sum over (w - dequantized)^2 */
-    uint32_t               source_dtype;  /* of the matrix that was packed */
-    struct tsr_pack_report report;
-};
-
-/* Bytes of codes and meta; bits per weight is 8*bytes/(rows*cols). */
-uint64_t tsr_packed_bytes(const struct tsr_packed *p);
-void     tsr_packed_destroy(struct tsr_packed *p); /* frees p too; NULL is fine */
-
-/* Norms of a layer that take a folded scale (quantizer_block.h). */
-enum tsr_overlay_norm { TSR_OVERLAY_ATTN_IN, TSR_OVERLAY_FFN_IN, TSR_OVERLAY_NORMS };
-
-/* Packed weights of a model: NULL where the original stays. */
-struct tsr_overlay {
-    uint64_t layers;
-    struct tsr_packed *(*lin)[TSR_LINEARS]; /* [layers] */
-    struct tsr_packed *head;
-    struct tsr_norm (
-        *norm)[TSR_OVERLAY_NORMS]; /* [layers]; arrays [hidden] owned, NULL: original */
-};
-tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err);
-void       tsr_overlay_destroy(struct tsr_overlay *o);
-/* Sizes of the decoder linears (and head if packed) under the overlay (NULL: original):
- * weights counts elements, bytes what they take. */
-void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
-                      uint64_t *bytes);
 
 /* A created quantizer. */
 struct tsr_quantizer {
@@ -88,38 +43,10 @@ uint64_t tsr_quant_need_collect(uint64_t need);
 /* stats with everything that is not needed set to NULL, as a quantizer is to see it. */
 struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant_stats *stats);
 
-/* True for a format of tessera/format.h whose parameters are allowed.  The functions below take
- * known formats only. */
-bool tsr_format_known(const struct tsr_format *f);
-/* False where rows of cols columns cannot have it: more outliers than columns. */
-bool tsr_format_fits(const struct tsr_format *f, uint64_t cols);
-/* Bytes of one row; the format fits cols. */
-uint64_t tsr_format_code_bytes(const struct tsr_format *f, uint64_t cols);
-uint64_t tsr_format_meta_bytes(const struct tsr_format *f, uint64_t cols);
-/* What is wrong with a row's meta, or NULL. */
-const char *tsr_format_row_check(const struct tsr_format *f, uint64_t cols, const void *meta);
-/* Decoder of one row. */
-void tsr_format_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
-                           const void *meta, float *dst);
-/* True where `act: a8` means int8 activations for rows of cols columns; where it does not, they run
- * as f32 (docs/decisions/numerics.md). */
-bool tsr_format_a8(const struct tsr_format *f, uint64_t cols);
-/* "tessera.mx/1 with fp4_e2m1": for people. */
-void tsr_format_name(const struct tsr_format *f, char *buf, size_t cap);
-
-/* Rows [first, first+rows) as F32, through the plugin or, for formats of ours, the core's
- * reference decoder. */
-tsr_status tsr_packed_dequantize(const struct tsr_packed *p, const struct tsr_quantizer *q,
-                                 uint64_t first, uint64_t rows, float *dst, struct tsr_err *err);
-
 /* ---- calibration -------------------------------------------------------- */
 
-/* Statistics of the inputs of every linear.  Linears that share an input (q,k,v; gate,up)
- * share an entry. */
-enum tsr_site { TSR_SITE_ATTN_IN, TSR_SITE_O_IN, TSR_SITE_FFN_IN, TSR_SITE_DOWN_IN, TSR_SITES };
-enum tsr_site tsr_linear_site(enum tsr_linear_id id);
-
-/* The moments (absmax, mean, variance, mean |x|) of all layers are resident; Hessians and
+/* Statistics of the inputs of every linear, by site: linears that share an input share an entry.
+ * The moments (absmax, mean, variance, mean |x|) of all layers are resident; Hessians and
  * recorded inputs, which are large, are asked for layer by layer (calibrate.h). */
 struct tsr_calibration {
     uint64_t layers;

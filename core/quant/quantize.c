@@ -47,11 +47,7 @@ static void drop(struct work *k, uint64_t layer)
 {
     for (int i = 0; i < TSR_LINEARS; i++)
         strip(k->o->lin[layer][i]);
-    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
-        free((void *)(uintptr_t)k->o->norm[layer][i].gain);
-        free((void *)(uintptr_t)k->o->norm[layer][i].bias);
-        k->o->norm[layer][i] = (struct tsr_norm){ 0 };
-    }
+    tsr_overlay_drop_folds(k->o, layer);
 }
 
 /* A layer that was done before.  Its bytes are needed where later layers run behind it. */
@@ -104,21 +100,23 @@ static tsr_status do_layer(struct work *k, uint64_t layer, struct tsr_err *err)
     return st;
 }
 
-static tsr_status do_head(struct work *k, struct tsr_err *err)
+static tsr_status do_ends(struct work *k, struct tsr_err *err)
 {
     uint64_t layers = k->m->hp.layers;
     bool     there = false;
-    if (!tsr_scheme_takes_head(k->run))
+    if (!tsr_scheme_takes_ends(k->run))
         return TSR_OK;
     TSR_TRY(is_there(k, layers, &there, err));
     if (there)
         return take(k, layers, err);
-    TSR_TRY(tsr_scheme_head(k->run, k->o, err));
-    if (!k->o->head) /* not supported, and kept */
+    TSR_TRY(tsr_scheme_ends(k->run, k->o, err));
+    if (!k->o->head && !k->o->embed) /* not supported, and kept */
         return TSR_OK;
     TSR_TRY(store(k, layers, err));
-    if (k->opt->drop)
+    if (k->opt->drop) {
         strip(k->o->head);
+        strip(k->o->embed);
+    }
     return TSR_OK;
 }
 
@@ -129,7 +127,7 @@ static tsr_status do_all(struct work *k, struct tsr_err *err)
         TSR_TRY(do_layer(k, l, err));
     if (k->opt->drop && k->sequential && layers)
         drop(k, layers - 1);
-    TSR_TRY(do_head(k, err));
+    TSR_TRY(do_ends(k, err));
     if (k->done)
         tsr_logf(TSR_LOG_INFO, "%s: %llu of %llu layers were there already", k->opt->folder,
                  (unsigned long long)k->done, (unsigned long long)layers);

@@ -9,7 +9,7 @@
 #ifndef TSR_QUANT_QUANTIZE_H
 #define TSR_QUANT_QUANTIZE_H
 
-#include "quant/packed_model.h"
+#include "model/packed_model.h"
 #include "quant/scheme_run.h"
 
 struct tsr_quantize_options {

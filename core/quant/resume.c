@@ -94,13 +94,10 @@ void tsr_fingerprint_differences(const json_t *a, const json_t *b, char *text, s
 
 static tsr_status write_json(const char *path, const json_t *j, struct tsr_err *err)
 {
-    struct tsr_writer w;
-    char             *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    tsr_status        st = text ? tsr_writer_open(&w, path, err) : tsr_fail_nomem(err, 256, path);
-    if (st == TSR_OK) {
-        tsr_writer_put(&w, text, strlen(text));
-        st = tsr_writer_commit(&w, err);
-    }
+    char    *text = NULL;
+    uint64_t len = 0;
+    TSR_TRY(tsr_json_text(j, JSON_INDENT(1) | JSON_REAL_PRECISION(17), &text, &len, err));
+    tsr_status st = tsr_file_store(path, text, len, err);
     free(text);
     return st;
 }
@@ -171,6 +168,7 @@ tsr_status tsr_packed_model_forget(const char *folder, const struct tsr_model *m
                                    struct tsr_err *err)
 {
     char name[TSR_PACKED_LAYER_NAME];
+    TSR_TRY(forget(folder, TSR_PACKED_RESIDUALS, err));
     TSR_TRY(forget(folder, TSR_PACKED_INDEX, err));
     for (uint64_t l = 0; l <= m->hp.layers; l++) {
         tsr_packed_layer_name(l, m->hp.layers, name);
@@ -196,13 +194,13 @@ static tsr_status journal_path(const char *folder, uint64_t layer, bool make, ch
     return st == TSR_OK && !*path ? tsr_fail_nomem(err, strlen(folder), folder) : st;
 }
 
-/* The packed matrices of a layer and their names; layer == m->hp.layers: the head. */
+/* The packed matrices of a layer and their names; layer == m->hp.layers: head and embedding. */
 static struct tsr_packed *packed_at(const struct tsr_model *m, const struct tsr_overlay *o,
                                     uint64_t layer, int i, const char **name)
 {
     if (layer == m->hp.layers) {
-        *name = m->head.w.name;
-        return i == 0 ? o->head : NULL;
+        *name = i == 0 ? m->head.w.name : m->embed.name;
+        return i == 0 ? o->head : i == 1 ? o->embed : NULL;
     }
     *name = m->layers[layer].lin[i].w.name;
     return o->lin[layer][i];

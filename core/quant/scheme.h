@@ -9,8 +9,8 @@
  *       - {tensors: "*.down_proj", use: int8}
  *       - {tensors: lm_head, keep: true}
  *
- * Names are the canonical ones of model.h.  The head is quantized only if a rule names it:
- * `tensors: lm_head`.  A rule with another `use` starts from that plugin's own defaults.
+ * Names are the canonical ones of model.h.  Head and embedding are quantized only if a rule has their
+ * whole name: `tensors: lm_head`, `tensors: model.embed_tokens`.  A rule with another `use` starts from that plugin's own defaults.
  */
 #ifndef TSR_QUANT_SCHEME_H
 #define TSR_QUANT_SCHEME_H

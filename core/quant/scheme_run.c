@@ -2,6 +2,7 @@
  * choice, and quantizes a layer site by site so that linears with one input share one prepare(). */
 #include "quant/scheme_run.h"
 #include "quant/block.h"
+#include "quant/held.h"
 #include "scheme_internal.h"
 
 #include "base/clock.h"
@@ -78,23 +79,25 @@ static tsr_status read_layers(struct tsr_scheme_run *a, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* Flags the rules that hold for a linear; layer is the model's number of layers for the head.
+/* Flags the rules that hold for a linear; layer is the model's number of layers for the head and the
+ * embedding, which are packed only where a rule has their very name.
  * Returns false if the linear stays as it is. */
 static bool rules_of(struct tsr_scheme_run *a, uint64_t layer, const char *name)
 {
-    bool head = layer == a->m->hp.layers, quantize = !head;
+    bool end = layer == a->m->hp.layers, quantize = !end;
     for (uint64_t i = 0; i < a->s->n_rules; i++) {
         const struct rule *r = &a->s->rules[i];
         bool               hit = !r->tensors[0] || tsr_name_matches(r->tensors, name);
         if (a->layers[i])
-            hit = hit && !head && a->layers[i][layer];
+            hit = hit && !end && a->layers[i][layer];
         a->flags[i] = hit;
         if (!hit)
             continue;
-        a->matches[i]++;
+        bool named = !end || strcmp(r->tensors, name) == 0;
+        a->matches[i] += named || r->keep;
         if (r->keep)
             quantize = false;
-        else if (!head || strcmp(r->tensors, HEAD_NAME) == 0)
+        else if (named)
             quantize = true; /* a later rule takes an earlier keep back */
     }
     return quantize;
@@ -183,13 +186,18 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
     struct tsr_quant_stats seen = tsr_quant_stats_for(need, all);
     void                  *prepared = NULL;
     tsr_status             st = TSR_OK;
+    struct tsr_held        held = { 0 };
     double                 start = tsr_now_s(), shared;
+    TSR_TRY(
+        tsr_held_begin(&held, tsr_registry_host(a->registry), seen.hessian, w->cols, w->cols, err));
     if (need && in->q.iface->prepare)
         st = in->q.iface->prepare(in->q.self, &seen, &prepared, err);
     if (st == TSR_E_NUMERIC) /* statistics that cannot work */
         st = TSR_E_INPUT;
-    if (st != TSR_OK)
+    if (st != TSR_OK) {
+        (void)tsr_held_end(&held, false, NULL);
         return tsr_err_prefix(err, st, "quantizer '%s', inputs of '%s'", in->q.name, w->name);
+    }
     shared = (tsr_now_s() - start) / (double)share;
     for (int i = first; i < n && st == TSR_OK; i++) {
         if (!items[i].quantize || items[i].instance != items[first].instance)
@@ -212,6 +220,7 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
     items[first].quantize = false;
     if (prepared && in->q.iface->unprepare)
         in->q.iface->unprepare(in->q.self, prepared);
+    (void)tsr_held_end(&held, false, NULL);
     return st;
 }
 
@@ -319,6 +328,10 @@ tsr_status tsr_scheme_layer(struct tsr_scheme_run *a, uint64_t layer, struct tsr
     for (int i = 0; i < TSR_SITES; i++)
         if (fold.scale[i])
             tsr_block_stats_free(&folded.site[i]);
+    for (int i = 0; i < TSR_SITES && st == TSR_OK; i++) {
+        o->scale[layer][i] = fold.scale[i];
+        fold.scale[i] = NULL;
+    }
     tsr_block_fold_free(&fold);
     tsr_model_close_layer(a->m, layer);
     return st;
@@ -332,29 +345,43 @@ tsr_status tsr_scheme_need(struct tsr_scheme_run *a, uint64_t layer, uint64_t *n
     return quantizers_of(a, layer, q, need, &search, err);
 }
 
-tsr_status tsr_scheme_head(struct tsr_scheme_run *a, struct tsr_overlay *o, struct tsr_err *err)
+/* One of the two, where a rule names it. */
+static tsr_status take_end(struct tsr_scheme_run *a, const struct tsr_matrix *w, const char *name,
+                           struct tsr_packed **out, struct tsr_err *err)
 {
-    if (!tsr_scheme_takes_head(a))
-        return TSR_OK;
     uint64_t index;
     double   start = tsr_now_s();
+    if (!rules_of(a, a->m->hp.layers, name))
+        return TSR_OK;
     TSR_TRY(find_instance(a, &index, err));
-    tsr_status st = tsr_quantize_matrix(a->registry, &a->instances[index].q, &a->m->head.w, NULL,
-                                        &o->head, err);
+    tsr_status st = tsr_quantize_matrix(a->registry, &a->instances[index].q, w, NULL, out, err);
     if (st == TSR_OK)
-        o->head->report.seconds = tsr_now_s() - start;
-    return or_keep(a, st, HEAD_NAME, err);
+        (*out)->report.seconds = tsr_now_s() - start;
+    return or_keep(a, st, name, err);
+}
+
+tsr_status tsr_scheme_ends(struct tsr_scheme_run *a, struct tsr_overlay *o, struct tsr_err *err)
+{
+    TSR_TRY(take_end(a, &a->m->head.w, HEAD_NAME, &o->head, err));
+    TSR_TRY(take_end(a, &a->m->embed, a->m->embed.name, &o->embed, err));
+    if (o->embed && !o->head && a->m->hp.tied) { /* the head was asked for, and kept */
+        tsr_packed_destroy(o->embed);
+        o->embed = NULL;
+    }
+    return TSR_OK;
 }
 
 tsr_status tsr_scheme_plan(struct tsr_scheme_run *a, uint64_t layer, enum tsr_linear_id id,
                            const struct tsr_quantizer **q, struct tsr_quant_plan *plan,
                            struct tsr_err *err)
 {
-    bool              head = layer == a->m->hp.layers;
-    struct tsr_matrix w = head ? a->m->head.w : a->m->layers[layer].lin[id].w;
+    bool              end = layer == a->m->hp.layers;
+    struct tsr_matrix w = !end                       ? a->m->layers[layer].lin[id].w
+                          : (int)id == TSR_END_EMBED ? a->m->embed
+                                                     : a->m->head.w;
     uint64_t          index;
     *q = NULL;
-    if (w.rows == 0 || !rules_of(a, layer, head ? HEAD_NAME : w.name))
+    if (w.rows == 0 || !rules_of(a, layer, end && (int)id == TSR_END_HEAD ? HEAD_NAME : w.name))
         return TSR_OK;
     TSR_TRY(find_instance(a, &index, err));
     const struct tsr_quantizer *found = &a->instances[index].q;
@@ -364,9 +391,10 @@ tsr_status tsr_scheme_plan(struct tsr_scheme_run *a, uint64_t layer, enum tsr_li
     return or_keep(a, st, w.name, err);
 }
 
-bool tsr_scheme_takes_head(struct tsr_scheme_run *a)
+bool tsr_scheme_takes_ends(struct tsr_scheme_run *a)
 {
-    return rules_of(a, a->m->hp.layers, HEAD_NAME);
+    bool embed = rules_of(a, a->m->hp.layers, a->m->embed.name);
+    return rules_of(a, a->m->hp.layers, HEAD_NAME) || embed;
 }
 
 /* ---- life ----------------------------------------------------------------------- */
@@ -378,9 +406,22 @@ static tsr_status check_matches(struct tsr_scheme_run *a, struct tsr_err *err)
         for (int i = 0; i < TSR_LINEARS; i++)
             if (a->m->layers[l].lin[i].w.rows && rules_of(a, l, a->m->layers[l].lin[i].w.name))
                 a->total++;
-    (void)rules_of(a, a->m->hp.layers, HEAD_NAME);
+    bool head = rules_of(a, a->m->hp.layers, HEAD_NAME);
+    if (rules_of(a, a->m->hp.layers, a->m->embed.name) && a->m->hp.tied && !head)
+        return tsr_fail(
+            err, TSR_E_CONFIG,
+            "a rule names %s, which is the head of model '%s' too: name lm_head in a rule as "
+            "well, or neither",
+            a->m->embed.name, a->m->path);
     for (uint64_t i = 0; i < a->s->n_rules; i++)
-        if (a->matches[i] == 0)
+        if (a->matches[i] == 0 && (tsr_name_matches(a->s->rules[i].tensors, a->m->embed.name) ||
+                                   tsr_name_matches(a->s->rules[i].tensors, HEAD_NAME)))
+            return rule_error(
+                &a->s->rules[i], err,
+                "head and embedding are packed where a rule has their whole name, " HEAD_NAME
+                " or %s",
+                a->m->embed.name);
+        else if (a->matches[i] == 0)
             return rule_error(&a->s->rules[i], err, "this rule matches no linear of model '%s'",
                               a->m->path);
     return TSR_OK;
@@ -389,6 +430,7 @@ static tsr_status check_matches(struct tsr_scheme_run *a, struct tsr_err *err)
 tsr_status tsr_scheme_open(struct tsr_scheme_run **out, const struct tsr_scheme *s,
                            struct tsr_registry *r, const struct tsr_model *m, struct tsr_err *err)
 {
+    TSR_TRY(tsr_model_plain(m, "quantized", err));
     if (m->packed)
         return tsr_fail(err, TSR_E_INPUT, "%s is packed already; quantize the original", m->path);
     struct tsr_scheme_run *a = tsr_new(1, sizeof *a);

@@ -1,6 +1,6 @@
 /* quant/scheme_run.h - a scheme at work on a model, one decoder layer at a time.
  *
- *   open -> for every layer: need -> (statistics) -> layer;  head -> close
+ *   open -> for every layer: need -> (statistics) -> layer;  ends -> close
  *
  * Plugin instances live from open to close.  Nothing of a layer is kept but what goes into the
  * overlay.
@@ -21,8 +21,10 @@ void       tsr_scheme_close(struct tsr_scheme_run *run);
 /* TSR_NEED_* that the plugins of a layer ask for. */
 tsr_status tsr_scheme_need(struct tsr_scheme_run *run, uint64_t layer, uint64_t *need,
                            struct tsr_err *err);
+/* Places of what belongs to no layer, where a linear's id is asked for. */
+enum { TSR_END_HEAD, TSR_END_EMBED, TSR_ENDS };
 /* Who packs a linear, and how it lays it out; *q is NULL where the linear stays as it is.
- * layer == m->hp.layers: the head, whatever id.  Borrowed from the run. */
+ * layer == m->hp.layers: the head, or with TSR_END_EMBED the embedding.  Borrowed from the run. */
 tsr_status tsr_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_linear_id id,
                            const struct tsr_quantizer **q, struct tsr_quant_plan *plan,
                            struct tsr_err *err);
@@ -33,8 +35,8 @@ tsr_status tsr_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_
 tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct tsr_calibration *c,
                             const struct tsr_layer_stats *stats, struct tsr_overlay *o,
                             struct tsr_err *err);
-/* The output head, where a rule names it. */
-bool       tsr_scheme_takes_head(struct tsr_scheme_run *run);
-tsr_status tsr_scheme_head(struct tsr_scheme_run *run, struct tsr_overlay *o, struct tsr_err *err);
+/* The output head and the embedding, where rules name them. */
+bool       tsr_scheme_takes_ends(struct tsr_scheme_run *run);
+tsr_status tsr_scheme_ends(struct tsr_scheme_run *run, struct tsr_overlay *o, struct tsr_err *err);
 
 #endif

@@ -89,20 +89,3 @@ struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant
     s.input_rows = s.inputs ? stats->input_rows : 0;
     return s;
 }
-
-enum tsr_site tsr_linear_site(enum tsr_linear_id id)
-{
-    switch (id) {
-    case TSR_Q:
-    case TSR_K:
-    case TSR_V:
-        return TSR_SITE_ATTN_IN;
-    case TSR_O:
-        return TSR_SITE_O_IN;
-    case TSR_GATE:
-    case TSR_UP:
-        return TSR_SITE_FFN_IN;
-    default:
-        return TSR_SITE_DOWN_IN;
-    }
-}

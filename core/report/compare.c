@@ -36,7 +36,7 @@ static void put_head(struct tsr_writer *w, const json_t *r, const struct columns
                       c->delta_p ? "<th>RMS change<br>of p(token), %</th>" : "",
                       c->a8 ? "<th>perplexity<br>act a8</th>" : "");
     if (c->choices)
-        tsr_writer_printf(w, "<th>choices<br>right, %%</th><th>p<br>(McNemar)</th>");
+        tsr_writer_printf(w, "<th>choices<br>right, %%</th><th>p (Holm)<br>(McNemar)</th>");
     if (c->speed)
         tsr_writer_printf(w, "<th>prefill<br>tokens/s</th><th>decode<br>tokens/s</th>");
     tsr_writer_printf(w, "</tr>\n");
@@ -107,7 +107,7 @@ static void put_figures(struct tsr_writer *w, const struct columns *c, const jso
         report_cell(w, report_real(report_get(a, "a8"), "perplexity"), 4);
     if (c->choices) {
         put_interval(w, report_get(a, "choices"), "accuracy", 100, 1, false);
-        put_p(w, report_real(report_get(a, "choices"), "p"));
+        put_p(w, report_real(report_get(a, "choices"), "p_holm"));
     }
     if (c->speed) {
         put_speed(w, report_get(a, "speed"), "prefill");

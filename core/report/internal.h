@@ -95,10 +95,16 @@ void report_plot_indicator(struct tsr_writer *w, const json_t *indicators, const
 /* Bits of each layer in every arm and quantize step of the results in which layers differ. */
 void report_plot_bits(struct tsr_writer *w, const json_t *results);
 
+/* Ways to select in one sweep, and what target slow-downs gave; all sweeps of the results. */
+void report_plot_selects(struct tsr_writer *w, const json_t *sweep);
+void report_plot_sweeps(struct tsr_writer *w, const json_t *results);
+
 /* ---- sections --------------------------------------------------------------------------- */
 
 void report_compare(struct tsr_writer *w, const json_t *compare);
 void report_claims(struct tsr_writer *w, const json_t *claims);
 void report_indicators(struct tsr_writer *w, const json_t *indicators);
+void report_sweep(struct tsr_writer *w, const json_t *sweep);
+void report_outliers(struct tsr_writer *w, const json_t *outliers);
 
 #endif

@@ -14,8 +14,9 @@ static const char style[] =
     "font-size:.85rem}\n"
     "th,td{border-bottom:1px solid var(--line);padding:.3rem .6rem;text-align:right;"
     "font-variant-numeric:tabular-nums;vertical-align:top}\n"
-    "td{white-space:nowrap}td.text{white-space:normal}\n"
+    "td{white-space:nowrap}td.text{white-space:normal}td.text:last-child{min-width:12rem}\n"
     "th:first-child,td:first-child{text-align:left}\n"
+    "td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:5rem;max-width:16rem}\n"
     ".dim{color:var(--dim)}.bad{color:var(--bad)}.good{color:var(--good)}\n"
     "p.dim{font-size:.85rem}td.text{text-align:left}code{font-family:ui-monospace,monospace}\n"
     ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));"
@@ -72,10 +73,15 @@ void tsr_report_page(struct tsr_writer *w, const struct tsr_report_head *head,
             report_claims(w, v);
         else if (report_is_step(key, "indicators"))
             report_indicators(w, v);
+        else if (report_is_step(key, "sweep"))
+            report_sweep(w, v);
+        else if (report_is_step(key, "outliers"))
+            report_outliers(w, v);
         else
             report_value(w, v, 0);
     }
     tsr_writer_printf(w, "<div class=\"plots\">\n");
     report_plot_bits(w, results);
+    report_plot_sweeps(w, results);
     tsr_writer_printf(w, "</div>\n</body></html>\n");
 }

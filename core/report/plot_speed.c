@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static const double names = 96, right = 330, row = 21, top = 6;
+static const double names = 96, row = 21, top = 6;
 
 struct phase {
     char median[40], runs[40], ratio[40];
@@ -32,17 +32,31 @@ static double longest(const json_t *arms, const struct phase *p, unsigned *n)
     return high;
 }
 
-static void put_ratio(struct tsr_writer *w, const json_t *arm, const struct phase *p, double y)
+/* The ratio with its interval, empty where there is none. */
+static const char *ratio_text(char text[4 * REPORT_NUMBER], const json_t *arm,
+                              const struct phase *p)
 {
     const json_t *r = report_get(report_get(arm, "speed"), p->ratio);
-    char text[3 * REPORT_NUMBER], m[REPORT_NUMBER], low[REPORT_NUMBER], high[REPORT_NUMBER];
-    if (!isfinite(report_real(r, "median")))
-        return;
-    (void)snprintf(text, sizeof text, "\xc3\x97%s [%s, %s]",
-                   report_fixed(m, report_real(r, "median"), 2, false),
-                   report_fixed(low, report_real(r, "low"), 2, false),
-                   report_fixed(high, report_real(r, "high"), 2, false));
-    report_label(w, right + 6, y + 0.35 * REPORT_EM, REPORT_START, "tick", text);
+    char          m[REPORT_NUMBER], low[REPORT_NUMBER], high[REPORT_NUMBER];
+    *text = '\0';
+    if (isfinite(report_real(r, "median")))
+        (void)snprintf(text, 4 * (size_t)REPORT_NUMBER, "\xc3\x97%s [%s, %s]",
+                       report_short(m, report_real(r, "median")),
+                       report_short(low, report_real(r, "low")),
+                       report_short(high, report_real(r, "high")));
+    return text;
+}
+
+/* Where the bars end, so that the widest ratio has room behind them. */
+static double right_of(const json_t *arms, const struct phase *p)
+{
+    const json_t *a;
+    size_t        i;
+    double        widest = 0;
+    char          text[4 * REPORT_NUMBER];
+    json_array_foreach (arms, i, a)
+        widest = fmax(widest, report_text_width(ratio_text(text, a, p)));
+    return REPORT_WIDTH - 12 - widest;
 }
 
 static void put_arm(struct tsr_writer *w, const json_t *arm, const struct phase *p,
@@ -50,7 +64,7 @@ static void put_arm(struct tsr_writer *w, const json_t *arm, const struct phase 
 {
     const json_t *v;
     size_t        k;
-    char          name[80], text[REPORT_NUMBER];
+    char          name[80], text[4 * REPORT_NUMBER];
     double        median = median_of(arm, p), end = report_axis_at(x, median);
     report_text_cut(name, sizeof name, report_str(arm, "name"), names - 8);
     report_label(w, names - 6, y + 0.35 * REPORT_EM, REPORT_END, "name", name);
@@ -68,14 +82,15 @@ static void put_arm(struct tsr_writer *w, const json_t *arm, const struct phase 
             tsr_writer_printf(w, "<circle class=\"run\" cx=\"%.1f\" cy=\"%.1f\" r=\"2\"/>",
                               report_axis_at(x, json_number_value(v)), y);
     tsr_writer_printf(w, "</g>\n");
-    put_ratio(w, arm, p, y);
+    report_label(w, x->to + 6, y + 0.35 * REPORT_EM, REPORT_START, "tick",
+                 ratio_text(text, arm, p));
 }
 
 void report_plot_speed(struct tsr_writer *w, const json_t *compare, const char *phase,
                        const char *title)
 {
     const json_t      *arms = report_get(compare, "arms"), *a;
-    struct report_axis x = { .from = names, .to = right };
+    struct report_axis x = { .from = names };
     struct phase       p;
     unsigned           n, k = 0;
     size_t             i;
@@ -85,6 +100,7 @@ void report_plot_speed(struct tsr_writer *w, const json_t *compare, const char *
     x.high = 1.03 * longest(arms, &p, &n);
     if (n == 0)
         return;
+    x.to = right_of(arms, &p);
     double bottom = top + n * row;
     report_figure_open(w, bottom + 24, title);
     report_grid_x(w, &x, 4, top, bottom);

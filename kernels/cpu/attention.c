@@ -124,6 +124,24 @@ static tsr_status check_spans(const struct tsr_view *spans, uint64_t tokens, uin
 /* Chunks of a loop over tokens and heads; each has scores of its own. */
 #define ATTEND_CHUNKS 64u
 
+/* Scores of one token and KV head. */
+static uint64_t scores_of(uint64_t share, uint64_t positions)
+{
+    return share * ((positions + 47) / 16 * 16);
+}
+
+uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
+                                   uint32_t kv_heads)
+{
+    uint64_t tasks, bytes;
+    if (__builtin_mul_overflow(tokens, kv_heads, &tasks) || tasks == 0)
+        return 0;
+    uint64_t chunks = cpu_ceil(tasks, cpu_ceil(tasks, ATTEND_CHUNKS));
+    return __builtin_mul_overflow(scores_of(heads / kv_heads, positions), 4 * chunks, &bytes)
+               ? 0
+               : bytes;
+}
+
 tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
 {
     struct tsr_view out, q, k, v, spans, slopes = { 0 };
@@ -178,7 +196,7 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, stru
     s.per_chunk = cpu_ceil(tasks, ATTEND_CHUNKS);
     if (tasks * work < 65536) /* not worth a loop over threads */
         s.per_chunk = tasks;
-    s.scores_each = share * ((most + 47) / 16 * 16);
+    s.scores_each = scores_of(share, most);
     uint8_t *p;
     if (__builtin_mul_overflow(s.scores_each, 4 * cpu_ceil(tasks, s.per_chunk), &bytes))
         return tsr_fail(err, TSR_E_NOMEM, "ATTENTION: the scores are larger than the memory");

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
+#include "compensate.h"
 #include "probe.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
@@ -19,7 +20,6 @@ static void *plain_get(const struct tsr_host *host, uint64_t bytes)
         return NULL;
     if (align == HUGE_PAGE) /* a hint: without it the kernels only run slower */
         (void)madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-    memset(p, 0, bytes);
     return p;
 }
 
@@ -146,6 +146,9 @@ tsr_status tsr_cpu_buffer_alloc(void *self, uint64_t bytes, void **buffer, struc
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for a device buffer",
                         (unsigned long long)bytes);
     }
+    c->mem->open(b->data, bytes);
+    memset(b->data, 0, bytes);
+    c->mem->close(b->data, bytes);
     b->bytes = bytes;
     *buffer = b;
     return TSR_OK;
@@ -212,9 +215,15 @@ tsr_status tsr_cpu_sync(void *self, void *stream, struct tsr_err *err)
 
 const void *tsr_cpu_extension(const void *self, const char *id)
 {
-    return strcmp(id, TSR_PROBE_EXTENSION) == 0 ? tsr_cpu_probe(self)
-           : strcmp(id, TSR_LINALG) == 0        ? tsr_cpu_linalg(self)
-                                                : NULL;
+    if (strcmp(id, TSR_PROBE_EXTENSION) == 0)
+        return tsr_cpu_probe(self);
+    if (strcmp(id, TSR_LINALG) == 0)
+        return tsr_cpu_linalg(self);
+    if (strcmp(id, TSR_SIZES_EXTENSION) == 0)
+        return tsr_cpu_sizes();
+    if (strcmp(id, TSR_BACKEND_COMPENSATE) == 0)
+        return tsr_cpu_compensate();
+    return strcmp(id, TSR_BACKEND_LAYOUT) == 0 ? tsr_cpu_layout() : NULL;
 }
 
 tsr_status tsr_cpu_scratch(struct tsr_cpu *c, uint64_t bytes, uint8_t **p, struct tsr_err *err)

@@ -6,11 +6,13 @@
 #include "kernels.h"
 #include "linalg.h"
 #include "tessera/backend.h"
+#include "tessera/backend_layout.h"
+#include "tessera/draft/sizes.h"
 
 /* Where device memory comes from.  open() and close() bracket every access to it, so that an
  * allocator may keep it unreadable in between. */
 struct tsr_cpu_memory {
-    void *(*get)(const struct tsr_host *host, uint64_t bytes); /* zeroed, aligned to 64, or NULL */
+    void *(*get)(const struct tsr_host *host, uint64_t bytes); /* aligned to 64, or NULL */
     void (*put)(const struct tsr_host *host, void *p, uint64_t bytes);
     void (*open)(void *p, uint64_t bytes);
     void (*close)(void *p, uint64_t bytes);
@@ -73,6 +75,20 @@ static inline uint64_t cpu_ceil(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
+/* weight.c.  A weight over panels at `data`, aligned to 64, that stay the caller's. */
+tsr_status tsr_cpu_weight_over(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
+                               uint64_t bytes, void **weight, struct tsr_err *err);
+/* Memory of a planned weight: room for its runs, and for data_bytes, not cleared, or `data` of
+ * `bytes`. */
+tsr_status tsr_cpu_weight_data(struct tsr_cpu *c, const struct tsr_weight_desc *d,
+                               struct tsr_cpu_weight *w, uint64_t runs, const void *data,
+                               uint64_t bytes, struct tsr_err *err);
+/* What is wrong with the width of segments, or NULL; and the segments of a planned weight. */
+const char *tsr_cpu_segments_wrong(const struct tsr_weight_desc *d);
+void        tsr_cpu_segments(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d);
+/* layout.c: the table of tessera/backend_layout.h. */
+const struct tsr_backend_layout_v1 *tsr_cpu_layout(void);
+
 /* Kernels for TSR_ISA or for this machine. */
 tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, struct tsr_err *err);
 
@@ -95,6 +111,19 @@ tsr_status tsr_cpu_view(struct tsr_view *v, const struct tsr_tensor *t, const ch
 /* TSR_E_INVAL when out shares bytes with `in`, unless same is set and they are the same view. */
 tsr_status tsr_cpu_apart(const struct tsr_tensor *out, const struct tsr_tensor *in, int same,
                          const char *op, struct tsr_err *err);
+
+/* The sizes of a weight without memory, from a description whose codes and meta may be NULL; and the
+ * bytes that such a one takes once it is loaded. */
+tsr_status tsr_cpu_weight_outline(const struct tsr_weight_desc *d, struct tsr_cpu_weight *w,
+                                  struct tsr_err *err);
+uint64_t   tsr_cpu_weight_taken(const struct tsr_cpu_weight *w);
+/* Scratch of operations; 0 where it overflows. */
+uint64_t tsr_cpu_linear_scratch(const struct tsr_cpu *c, const struct tsr_cpu_weight *w,
+                                uint32_t act, uint64_t tokens);
+uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
+                                   uint32_t kv_heads);
+/* The table of tessera/draft/sizes.h. */
+const struct tsr_sizes_v1 *tsr_cpu_sizes(void);
 
 tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
 tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);

@@ -30,11 +30,10 @@ INLINE uint32_t get_u32(const uint8_t *p)
 INLINE v16 cached(const uint8_t *head, uint32_t dtype, uint64_t d, uint64_t n, v16 scale)
 {
     if (dtype == TSR_F32) {
-        float t[16] = { 0 };
         if (n == 16)
-            memcpy(t, head + 4 * d, 64);
-        else
-            memcpy(t, head + 4 * d, 4 * n);
+            return v_load((const float *)(const void *)(head + 4 * d));
+        float t[16] = { 0 };
+        memcpy(t, head + 4 * d, 4 * n);
         return v_load(t);
     }
     if (dtype == TSR_F16) {
@@ -76,12 +75,30 @@ INLINE uint64_t head_bytes(uint32_t dtype, uint32_t dim)
 #define HEADS 2
 #endif
 
+/* Columns d..d+n-1 of the products. */
+INLINE void dots_at(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
+                    uint64_t d, uint64_t n, const uint32_t dtype, const int nh, const int nk,
+                    const v16 *s, v16 acc[HEADS][KEYS])
+{
+    v16 k[KEYS];
+    UNROLL
+    for (int j = 0; j < nk; j++)
+        k[j] = cached(key + (uint64_t)j * a->k_stride, dtype, d, n, s[j]);
+    UNROLL
+    for (int h = 0; h < nh; h++) {
+        v16 x = cached(q + (uint64_t)h * a->head_dim * 4, TSR_F32, d, n, s[0]);
+        UNROLL
+        for (int j = 0; j < nk; j++)
+            acc[h][j] = v_fma(x, k[j], acc[h][j]);
+    }
+}
+
 /* q.k of nk keys from `key` on and nh query heads from q on, before their trees: t[16 * head + key]. */
 INLINE void dots(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
                  const uint32_t dtype, const int nh, const int nk, v16 *t)
 {
     v16      acc[HEADS][KEYS], s[KEYS];
-    uint64_t dim = a->head_dim;
+    uint64_t dim = a->head_dim, d = 0;
     UNROLL
     for (int j = 0; j < nk; j++) {
         s[j] = head_scale(key + (uint64_t)j * a->k_stride, dtype);
@@ -89,20 +106,10 @@ INLINE void dots(const struct tsr_cpu_attention *a, const uint8_t *q, const uint
         for (int h = 0; h < nh; h++)
             acc[h][j] = v_set1(0.0f);
     }
-    for (uint64_t d = 0; d < dim; d += 16) {
-        uint64_t n = lanes(dim, d);
-        v16      k[KEYS];
-        UNROLL
-        for (int j = 0; j < nk; j++)
-            k[j] = cached(key + (uint64_t)j * a->k_stride, dtype, d, n, s[j]);
-        UNROLL
-        for (int h = 0; h < nh; h++) {
-            v16 x = cached(q + (uint64_t)h * dim * 4, TSR_F32, d, n, s[0]);
-            UNROLL
-            for (int j = 0; j < nk; j++)
-                acc[h][j] = v_fma(x, k[j], acc[h][j]);
-        }
-    }
+    for (; d + 16 <= dim; d += 16)
+        dots_at(a, q, key, d, 16, dtype, nh, nk, s, acc);
+    if (d < dim)
+        dots_at(a, q, key, d, dim - d, dtype, nh, nk, s, acc);
     UNROLL
     for (int h = 0; h < nh; h++) {
         UNROLL
@@ -130,28 +137,43 @@ INLINE void sixteen_keys(const struct tsr_cpu_attention *a, const uint8_t *q, co
     }
 }
 
+/* Keys and values of a head lie a row of the cache apart, which the machine's own prefetch does not
+ * follow.  Sixteen rows of it from `at` on, AHEAD rows before their use. */
+#define AHEAD 32u
+INLINE void prefetch_rows(const uint8_t *at, uint64_t stride, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < 16; i++)
+        for (uint64_t b = 0; b < bytes; b += 64)
+            v_prefetch_l2(at + (AHEAD + i) * stride + b);
+}
+
 /* Scores of nh heads and positions base..p into s[head * n + position - base]; those outside lo..p
- * are -inf.  base lies on a border of 16. */
+ * are -inf.  base lies on a border of 16.  v: the values are fetched, too; NULL: keys and values
+ * are near already. */
 INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
-                      const struct reach *r, const uint32_t dtype, const float *slopes,
-                      const int nh, float *s)
+                      const uint8_t *v, const struct reach *r, const uint32_t dtype,
+                      const float *slopes, const int nh, float *s)
 {
     static const float lane[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     v16                vs = v_set1(a->scale), cap = v_set1(a->softcap), iota = v_load(lane);
     for (uint64_t j0 = r->base; j0 <= r->p; j0 += 16) {
         v16      t[HEADS * 16];
         uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
+        if (v) {
+            prefetch_rows(k + j0 * a->k_stride, a->k_stride, head_bytes(dtype, a->head_dim));
+            prefetch_rows(v + j0 * a->v_stride, a->v_stride, head_bytes(dtype, a->head_dim));
+        }
         sixteen_keys(a, q, k + j0 * a->k_stride, first, end, dtype, nh, t);
         for (int h = 0; h < nh; h++) {
             float *to = s + (uint64_t)h * r->n + (j0 - r->base);
-            v16    v = v_mul(v_tree16x16(t + 16 * (uint64_t)h), vs);
+            v16    y = v_mul(v_tree16x16(t + 16 * (uint64_t)h), vs);
             if (a->softcap > 0.0f)
-                v = v_mul(cap, v_tanh(v_div(v, cap)));
+                y = v_mul(cap, v_tanh(v_div(y, cap)));
             if (slopes)
-                v = v_add(v, v_mul(v_set1(slopes[h]),
+                y = v_add(y, v_mul(v_set1(slopes[h]),
                                    v_add(v_set1((float)((int64_t)j0 - (int64_t)r->p)), iota)));
-            v_store(to, v);
-            for (uint64_t j = 0; j < 16; j++)
+            v_store(to, y);
+            for (uint64_t j = 0; end - first < 16 && j < 16; j++)
                 if (j < first || j >= end)
                     to[j] = -INFINITY;
         }
@@ -235,7 +257,8 @@ INLINE void heads_of(const struct tsr_cpu_attention *a, uint64_t token, uint64_t
     const uint8_t *q = a->q + token * a->q_stride + h * dim * 4;
     uint8_t       *out = a->out + token * a->out_stride + h * dim * 4;
     v16            den[HEADS];
-    scores_of(a, q, k, r, dtype, a->slopes ? a->slopes + h : NULL, nh, scores);
+    scores_of(a, q, k, h % (a->heads / a->kv_heads) ? NULL : v, r, dtype,
+              a->slopes ? a->slopes + h : NULL, nh, scores);
     for (int i = 0; i < nh; i++)
         den[i] = softmax(scores + (uint64_t)i * r->n, r->n);
     for (; d + 16 * COLUMNS <= dim; d += 16 * COLUMNS)

@@ -5,7 +5,7 @@
 #include "kernels.h"
 #include "simd.h"
 
-/* The vectors of 16 rows of a step; only W_I3 has b and c. */
+/* The vectors of 16 rows of a step; only W_I3 and W_I6 have b and c. */
 struct code_step {
     i16v a, b, c;
 };
@@ -14,7 +14,7 @@ INLINE struct code_step code_load(const enum tsr_cpu_layout l, const uint8_t *p)
 {
     struct code_step s;
     s.a = s.b = s.c = vi_load(p);
-    if (l == W_I3) {
+    if (l == W_I3 || l == W_I6) {
         s.b = vi_load(p + 64);
         s.c = vi_load(p + 128);
     }
@@ -33,6 +33,10 @@ INLINE i16v code_four(const enum tsr_cpu_layout l, const struct code_step *s, co
         if (j < 6)
             return vi_bits(j < 2 ? s->a : j < 4 ? s->b : s->c, j % 2 * 3, 7);
         return vi_or(vi_bits(j == 6 ? s->a : s->b, 6, 3), vi_bits(s->c, j - 2, 4));
+    case W_I6: /* three vectors of a whole code each; the fourth is in the bits left over */
+        if (j < 3)
+            return vi_bits(j == 0 ? s->a : j == 1 ? s->b : s->c, 0, 63);
+        return vi_or(vi_bits(s->a, 6, 3), vi_or(vi_bits(s->b, 4, 12), vi_bits(s->c, 2, 48)));
     default:
         return s->a;
     }

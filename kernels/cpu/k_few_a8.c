@@ -5,7 +5,7 @@
 #include "k_decl.h"
 #include "k_tile.h"
 
-#define AHEAD        3072u /* bytes between a prefetch of codes and their use */
+#define AHEAD        2048u /* bytes between a prefetch of codes and their use */
 #define GROUPS_AHEAD 8u    /* the same for scales, in groups */
 
 #define DOT(l, acc, w, x) ((l) == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
@@ -19,6 +19,7 @@ INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t half
     uint64_t n = a->w->rows - row < 16 ? a->w->rows - row : 16;
     v16      y = v_add(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])),
                        v_add(v_add(s[4], s[5]), v_add(s[6], s[7])));
+    y = v_add(y, v_set1(0.0f));
     if (a->bias)
         y = v_add(y, v_loadn(a->bias + row, n));
     v_storen(a->out + token * a->ldo + row, y, n);
@@ -174,18 +175,18 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
             finish(a, panel, (uint64_t)h, t0 + (uint64_t)t, s[t][h]);
 }
 
-/* The run r of one token through two panels side by side: two streams from memory in flight, and
- * each four of activations is spread once for both. */
-INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t token,
-                     const enum tsr_cpu_layout l, v16 acc[2][2])
+/* The run r of one token through the panels `panel` and panel + apart: two streams from memory in
+ * flight, and each four of activations is spread once for both. */
+INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t r,
+                     uint64_t token, const enum tsr_cpu_layout l, v16 acc[2][2])
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
     const uint64_t               step = cpu_step(l), unit = cpu_unit(l);
     const uint64_t               at = (panel * w->groups + u->group) * PANEL;
-    const uint64_t               next = w->groups * PANEL;
+    const uint64_t               next = apart * w->groups * PANEL;
     const uint8_t               *c = w->codes + panel * w->panel_bytes + u->k0 / step * 2 * unit;
-    const uint8_t               *d = c + w->panel_bytes;
+    const uint8_t               *d = c + apart * w->panel_bytes;
     const int8_t                *q = a->q + token * a->ldq + u->k0;
     const int32_t                sum = a->sums[r * a->tokens + token];
     i16v                         i[2][2][2]; /* panel, half, and two chains for each */
@@ -231,27 +232,27 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r,
     }
 }
 
-INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token,
+INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t token,
                  const enum tsr_cpu_layout l)
 {
     const struct tsr_cpu_weight *w = a->w;
     v16                          s[2][2][SEGMENTS];
-    for (int i = 0; i < (int)SEGMENTS; i++)
-        s[0][0][i] = s[0][1][i] = s[1][0][i] = s[1][1][i] = v_set1(0.0f);
-    for (uint64_t r = 0; r < w->nruns;) {
-        uint32_t seg = w->runs[r].segment;
-        v16      acc[2][2];
+    uint32_t                     seg = 0;
+    for (uint64_t r = 0; r < w->nruns; seg++) {
+        v16 acc[2][2];
         acc[0][0] = acc[0][1] = acc[1][0] = acc[1][1] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++)
-            pair_run(a, panel, r, token, l, acc);
+            pair_run(a, panel, apart, r, token, l, acc);
         for (int p = 0; p < 2; p++) {
             s[p][0][seg] = acc[p][0];
             s[p][1][seg] = acc[p][1];
         }
     }
+    for (; seg < SEGMENTS; seg++)
+        s[0][0][seg] = s[0][1][seg] = s[1][0][seg] = s[1][1][seg] = v_set1(0.0f);
     for (uint64_t p = 0; p < 2; p++)
         for (uint64_t h = 0; h < 2; h++)
-            finish(a, panel + p, h, token, s[p][h]);
+            finish(a, panel + p * apart, h, token, s[p][h]);
 }
 
 /* One function per layout: what they keep on the stack is touched by none of the others. */
@@ -260,15 +261,19 @@ INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token,
     {                                                                                              \
         FEW_SWITCH(m, FEW_##l)                                                                     \
     }                                                                                              \
-    static void pair_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token)           \
+    static void pairs_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,          \
+                          uint64_t n, uint64_t token)                                              \
     {                                                                                              \
-        pair(a, panel, token, l);                                                                  \
+        for (uint64_t i = 0; i < n; i++)                                                           \
+            pair(a, panel + i, apart, token, l);                                                   \
     }
 #define FEW_W_I8(i) few(a, panel, t0, W_I8, 1, i)
+#define FEW_W_I6(i) few(a, panel, t0, W_I6, 1, i)
 #define FEW_W_I4(i) few(a, panel, t0, W_I4, 1, i)
 #define FEW_W_I3(i) few(a, panel, t0, W_I3, 1, i)
 #define FEW_W_I2(i) few(a, panel, t0, W_I2, 1, i)
 FEW(W_I8)
+FEW(W_I6)
 FEW(W_I4)
 FEW(W_I3)
 FEW(W_I2)
@@ -282,20 +287,24 @@ static void few_ragged(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t 
         few(a, panel, token, W_I8, 0, 1);
 }
 
-static void two_panels(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token)
+void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n,
+                 uint64_t token)
 {
     switch (a->w->layout) {
+    case W_I6:
+        pairs_W_I6(a, panel, apart, n, token);
+        break;
     case W_I4:
-        pair_W_I4(a, panel, token);
+        pairs_W_I4(a, panel, apart, n, token);
         break;
     case W_I3:
-        pair_W_I3(a, panel, token);
+        pairs_W_I3(a, panel, apart, n, token);
         break;
     case W_I2:
-        pair_W_I2(a, panel, token);
+        pairs_W_I2(a, panel, apart, n, token);
         break;
     default:
-        pair_W_I8(a, panel, token);
+        pairs_W_I8(a, panel, apart, n, token);
         break;
     }
 }
@@ -309,6 +318,9 @@ static void one_panel(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t
             continue;
         }
         switch (a->w->layout) {
+        case W_I6:
+            few_W_I6(a, panel, t, m);
+            break;
         case W_I4:
             few_W_I4(a, panel, t, m);
             break;
@@ -329,10 +341,6 @@ static void one_panel(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t
 void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                uint64_t t1)
 {
-    uint64_t p = panel, end = panel + np;
-    if (t1 - t0 == 1 && a->w->aligned)
-        for (; p + 2 <= end; p += 2)
-            two_panels(a, p, t0);
-    for (; p < end; p++)
+    for (uint64_t p = panel; p < panel + np; p++)
         one_panel(a, p, t0, t1);
 }

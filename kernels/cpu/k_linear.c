@@ -3,8 +3,10 @@
 #include "k_decl.h"
 #include "k_tile.h"
 
-#define AHEAD 4096u /* bytes between a prefetch and its use */
-#define COLS  256u  /* columns widened at once: 32 KiB, so that they stay in the first cache */
+#define AHEAD   4096u /* bytes between a prefetch and its use */
+#define X_AHEAD 32u   /* columns between a prefetch of activations and their use */
+/* Columns widened at once: 16 KiB, so that they stay in the first cache beside activations. */
+#define COLS 128u
 
 /* ---- widening: columns [k0,k1) of a panel to [k][PANEL] F32 ------------------ */
 
@@ -53,6 +55,15 @@ INLINE void widen_codes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t
     }
 }
 
+INLINE void widen_half_floats(enum tsr_cpu_layout kind, const uint8_t *p, uint64_t k0, uint64_t k1,
+                              float *dst)
+{
+    for (uint64_t k = k0; k < k1; k++, dst += PANEL) {
+        v_store(dst, wide(kind, p, k, 0));
+        v_store(dst + 16, wide(kind, p, k, 1));
+    }
+}
+
 static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
                   float *dst)
 {
@@ -61,10 +72,21 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
         K(widen_extra)(w, panel, k0, k1, dst);
         return;
     }
+    if (w->layout == W_BF16) {
+        widen_half_floats(W_BF16, p, k0, k1, dst);
+        return;
+    }
+    if (w->layout == W_F16) {
+        widen_half_floats(W_F16, p, k0, k1, dst);
+        return;
+    }
     for (uint64_t half = 0; half < 2; half++)
         switch (w->layout) {
         case W_I8:
             widen_codes(w, panel, half, k0, k1, W_I8, dst);
+            break;
+        case W_I6:
+            widen_codes(w, panel, half, k0, k1, W_I6, dst);
             break;
         case W_I4:
             widen_codes(w, panel, half, k0, k1, W_I4, dst);
@@ -76,21 +98,21 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
             widen_codes(w, panel, half, k0, k1, W_I2, dst);
             break;
         default:
-            for (uint64_t k = k0; k < k1; k++)
-                v_store(dst + (k - k0) * PANEL + 16 * half, wide(w->layout, p, k, half));
+            break;
         }
 }
 
 /* ---- tiles ----------------------------------------------------------------- */
 
-/* m tokens by ISA_VECS vectors of rows over n columns: acc[t][PANEL] continues its chains.
- * w is [k][PANEL] F32, x is [k][m]. */
-INLINE void tile_packed(const int m, const float *w, const float *x, uint64_t n, float *acc)
+/* m tokens by ISA_VECS vectors of rows, from the one at lane `at` of a panel, over n columns: acc[t][PANEL]
+ * continues its chains, or begins them.  w is [k][PANEL], x is [k][m]. */
+INLINE void tile_packed(const int m, enum tsr_cpu_layout kind, const uint8_t *w, uint64_t at,
+                        const float *x, uint64_t n, int begins, float *acc)
 {
 #define TAKE(t)                                                                                    \
     v16 c##t##a = v_set1(0.0f);                                                                    \
     SECOND(v16 c##t##b = c##t##a;)                                                                 \
-    if (t < m) {                                                                                   \
+    if (t < m && !begins) {                                                                        \
         c##t##a = v_load(acc + t * PANEL);                                                         \
         SECOND(c##t##b = v_load(acc + t * PANEL + 16);)                                            \
     }
@@ -106,9 +128,13 @@ INLINE void tile_packed(const int m, const float *w, const float *x, uint64_t n,
         SECOND(v_store(acc + t * PANEL + 16, c##t##b);)                                            \
     }
     TILE_EACH(TAKE)
-    for (uint64_t k = 0; k < n; k++, w += PANEL, x += m) {
-        v16 wa = v_load(w);
-        SECOND(v16 wb = v_load(w + 16);)
+    const uint64_t bytes = kind == W_F32 ? 4 * PANEL : 2 * PANEL; /* of a column */
+    for (uint64_t k = 0; k < n; k++, w += bytes, x += m) {
+        v16 wa = wide(kind, w, 0, at);
+        SECOND(v16 wb = wide(kind, w, 0, at + 1);)
+        v_prefetch(x + X_AHEAD * (uint64_t)m);
+        if (kind != W_F32 && at == 0) /* not a block that was widened just now */
+            v_prefetch(w + AHEAD);
         TILE_EACH(STEP)
     }
     TILE_EACH(GIVE)
@@ -117,21 +143,35 @@ INLINE void tile_packed(const int m, const float *w, const float *x, uint64_t n,
 #undef GIVE
 }
 
-static void tile_any(uint64_t m, const float *w, const float *x, uint64_t n, float *acc)
+/* w: a block, [k][PANEL] F32. */
+static void tile_any(uint64_t m, const float *w, const float *x, uint64_t n, int begins, float *acc)
 {
-    for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS, w += 16 * ISA_VECS, acc += 16 * ISA_VECS) {
-#define CALL(i) tile_packed(i, w, x, n, acc)
+    const uint8_t *b = (const uint8_t *)w;
+    for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS) {
+#define CALL(i) tile_packed(i, W_F32, b, v, x, n, begins, acc + 16 * v)
         TILE_SWITCH(m, CALL)
 #undef CALL
     }
 }
 
-/* Adds the bias and stores 16 rows of one token, fewer at the end of the matrix. */
+/* One tile in all: the weights are used once, so they are widened in registers. */
+INLINE void tile_once(uint64_t m, enum tsr_cpu_layout kind, const uint8_t *w, const float *x,
+                      uint64_t n, float *acc)
+{
+    for (uint64_t v = 0; v < PANEL / 16; v += ISA_VECS) {
+#define CALL(i) tile_packed(i, kind, w, v, x, n, 1, acc + 16 * v)
+        TILE_SWITCH(m, CALL)
+#undef CALL
+    }
+}
+
+/* Adds +0 and the bias, and stores 16 rows of one token, fewer at the end of the matrix. */
 INLINE void put(const struct tsr_cpu_linear *a, uint64_t row, uint64_t token, v16 y)
 {
     if (row >= a->w->rows)
         return;
     uint64_t n = a->w->rows - row < 16 ? a->w->rows - row : 16;
+    y = v_add(y, v_set1(0.0f));
     if (a->bias)
         y = v_add(y, v_loadn(a->bias + row, n));
     v_storen(a->out + token * a->ldo + row, y, n);
@@ -163,42 +203,106 @@ INLINE v16 tree_add(uint64_t s, v16 c, float part[3][GROUP][TOKENS_MAX][PANEL], 
     return c;
 }
 
+/* Sums of tokens: of one segment, and of those before it. */
+struct sums {
+    _Alignas(64) float cur[GROUP][TOKENS_MAX][PANEL]; /* no vector may lie across two cache lines */
+    _Alignas(64) float part[3][GROUP][TOKENS_MAX][PANEL];
+};
+
+/* Segment s of panel + p is in cur. */
+static void take_up(const struct tsr_cpu_linear *a, struct sums *u, uint64_t s, uint64_t panel,
+                    uint64_t p, uint64_t t0, uint64_t t1)
+{
+    for (uint64_t t = t0; t < t1; t++)
+        for (uint64_t half = 0; half < 2; half++) {
+            v16 c = v_load(&u->cur[p][t - t0][16 * half]);
+            c = tree_add(s, c, u->part, p, t - t0, 16 * half);
+            if (s + 1 == SEGMENTS)
+                put(a, (panel + p) * PANEL + 16 * half, t, c);
+        }
+}
+
+/* At most one tile of tokens through weights of 16 bits: read once, in the order in which they lie. */
+static void linear_once(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                        uint64_t t1)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    struct sums                  u;
+    for (uint64_t p = 0; p < np; p++) {
+        const uint8_t *codes = w->codes + (panel + p) * w->panel_bytes;
+        for (uint64_t s = 0; s < SEGMENTS; s++) {
+            uint64_t     begin = s * w->seg < w->cols ? s * w->seg : w->cols;
+            uint64_t     n = w->cols - begin < w->seg ? w->cols - begin : w->seg;
+            const float *x = a->xpack + t0 * w->cols + begin * (t1 - t0);
+            if (w->layout == W_BF16)
+                tile_once(t1 - t0, W_BF16, codes + begin * 2 * PANEL, x, n, u.cur[p][0]);
+            else
+                tile_once(t1 - t0, W_F16, codes + begin * 2 * PANEL, x, n, u.cur[p][0]);
+            take_up(a, &u, s, panel, p, t0, t1);
+        }
+    }
+}
+
+/* The weights that follow block [k, k+n) of a panel: the panel's next columns, or the first ones of the panel
+ * that is np behind it.  A share of them is fetched in front of each tile: all at once, the block would wait. */
+struct ahead {
+    const uint8_t *from;
+    uint64_t       lines, at;
+};
+
+INLINE struct ahead look_ahead(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t np,
+                               uint64_t k, uint64_t n)
+{
+    uint64_t per = w->panel_bytes / w->cols, next = k + n;
+    if (next >= w->cols) {
+        panel += np;
+        next = 0;
+    }
+    if (panel >= w->panels)
+        return (struct ahead){ 0 };
+    uint64_t cols = w->cols - next < COLS ? w->cols - next : COLS;
+    return (struct ahead){ w->codes + panel * w->panel_bytes + next * per, cols * per / 64, 0 };
+}
+
+INLINE void fetch_share(struct ahead *f, uint64_t tiles)
+{
+    uint64_t end = f->at + f->lines / tiles + 1;
+    for (; f->at < end && f->at < f->lines; f->at++)
+        v_prefetch_l2(f->from + 64 * f->at);
+}
+
 /* np panels at once, so that the activations of a block of columns are used np times from a
  * near cache. */
 static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                          uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
-    /* no vector of them may lie across two cache lines */
-    _Alignas(64) float cur[GROUP][TOKENS_MAX][PANEL], part[3][GROUP][TOKENS_MAX][PANEL];
-    _Alignas(64) float block[COLS * PANEL];
+    struct sums                  u;
+    _Alignas(64) float           block[COLS * PANEL];
     for (uint64_t s = 0; s < SEGMENTS; s++) {
         uint64_t begin = s * w->seg, end = begin + w->seg < w->cols ? begin + w->seg : w->cols;
-        for (uint64_t p = 0; p < np; p++)
-            memset(cur[p], 0, (t1 - t0) * sizeof cur[p][0]);
+        if (begin >= end)
+            for (uint64_t p = 0; p < np; p++)
+                memset(u.cur[p], 0, (t1 - t0) * sizeof u.cur[p][0]);
         for (uint64_t k = begin; k < end; k += COLS) {
             uint64_t n = end - k < COLS ? end - k : COLS;
             for (uint64_t p = 0; p < np; p++) {
                 const uint8_t *codes = w->codes + (panel + p) * w->panel_bytes;
                 const float   *b = block;
+                struct ahead   f = look_ahead(w, panel + p, np, k, n);
                 if (w->layout == W_F32)
                     b = (const float *)(const void *)codes + k * PANEL;
                 else
                     widen(w, panel + p, k, k + n, block);
                 for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
                     uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
-                    tile_any(m, b, a->xpack + t * w->cols + k * m, n, cur[p][t - t0]);
+                    fetch_share(&f, (t1 - t0 + ISA_TOKENS - 1) / ISA_TOKENS);
+                    tile_any(m, b, a->xpack + t * w->cols + k * m, n, k == begin, u.cur[p][t - t0]);
                 }
             }
         }
         for (uint64_t p = 0; p < np; p++)
-            for (uint64_t t = t0; t < t1; t++)
-                for (uint64_t half = 0; half < 2; half++) {
-                    v16 c = v_load(&cur[p][t - t0][16 * half]);
-                    c = tree_add(s, c, part, p, t - t0, 16 * half);
-                    if (s + 1 == SEGMENTS)
-                        put(a, (panel + p) * PANEL + 16 * half, t, c);
-                }
+            take_up(a, &u, s, panel, p, t0, t1);
     }
 }
 
@@ -274,6 +378,11 @@ INLINE void linear_few_kind(const struct tsr_cpu_linear *a, uint64_t panel,
 void K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                uint64_t t1)
 {
+    int halves = a->w->layout == W_BF16 || a->w->layout == W_F16;
+    if (a->xpack && halves && t1 - t0 <= ISA_TOKENS) {
+        linear_once(a, panel, np, t0, t1);
+        return;
+    }
     if (a->xpack) {
         linear_tiles(a, panel, np, t0, t1);
         return;

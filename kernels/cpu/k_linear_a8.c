@@ -112,6 +112,7 @@ INLINE void put(const struct tsr_cpu_linear *a, uint64_t row, uint64_t token, v1
     if (row >= a->w->rows)
         return;
     uint64_t n = a->w->rows - row < 16 ? a->w->rows - row : 16;
+    y = v_add(y, v_set1(0.0f));
     if (a->bias)
         y = v_add(y, v_loadn(a->bias + row, n));
     v_storen(a->out + token * a->ldo + row, y, n);
@@ -164,6 +165,7 @@ INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l, u
         tiles(a, l, panel, t0, t1);                                                                \
     }
 TILES(W_I8)
+TILES(W_I6)
 TILES(W_I4)
 TILES(W_I3)
 TILES(W_I2)
@@ -176,7 +178,9 @@ void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, u
         return;
     }
     for (uint64_t p = panel; p < panel + np; p++)
-        if (a->w->layout == W_I4)
+        if (a->w->layout == W_I6)
+            tiles_W_I6(a, p, t0, t1);
+        else if (a->w->layout == W_I4)
             tiles_W_I4(a, p, t0, t1);
         else if (a->w->layout == W_I3)
             tiles_W_I3(a, p, t0, t1);

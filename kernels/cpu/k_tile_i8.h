@@ -71,12 +71,13 @@ INLINE v16 i8_tree(const v16 s[SEGMENTS])
                  v_add(v_add(s[4], s[5]), v_add(s[6], s[7])));
 }
 
-/* Adds the bias and stores the 16 rows from `row` of a token, fewer at the end of the matrix. */
+/* Adds +0 and the bias, and stores the 16 rows from `row` of a token, fewer at the end of the matrix. */
 INLINE void i8_put(const struct tsr_cpu_linear8 *a, uint64_t row, uint64_t token, v16 y)
 {
     if (row >= a->w->rows)
         return;
     uint64_t n = a->w->rows - row < 16 ? a->w->rows - row : 16;
+    y = v_add(y, v_set1(0.0f));
     if (a->bias)
         y = v_add(y, v_loadn(a->bias + row, n));
     v_storen(a->out + token * a->ldo + row, y, n);

@@ -24,6 +24,7 @@ enum tsr_cpu_layout {
     W_BF16, /* [panel][k][32] BF16                                       */
     /* packed codes: [panel][k/step][2][vectors][16 rows][4 k], see k_codes.h */
     W_I8,  /* step  4, 1 vector: one byte each                          */
+    W_I6,  /* step 16, 3 vectors                                        */
     W_I4,  /* step  8, 1 vector: low nibble k, high nibble k+4          */
     W_I3,  /* step 32, 3 vectors                                        */
     W_I2,  /* step 16, 1 vector: two bits of k, k+4, k+8, k+12          */
@@ -43,7 +44,7 @@ static inline uint32_t cpu_step(enum tsr_cpu_layout l)
 }
 static inline uint32_t cpu_unit(enum tsr_cpu_layout l)
 {
-    return l == W_I3 ? 192 : 64;
+    return l == W_I3 || l == W_I6 ? 192 : 64;
 }
 
 /* Columns of one weight group, one segment and one activation block. */
@@ -66,6 +67,7 @@ struct tsr_cpu_weight {
     uint8_t            *codes, *scales, *zeros; /* scales, zeros: [panel][group][32] */
     uint8_t            *data;                   /* the allocation they lie in                */
     uint64_t            data_bytes;
+    uint32_t            borrowed; /* data is the host's, read only */
 
     struct tsr_cpu_extra extra; /* extra.h; zero for the rest */
 };
@@ -132,6 +134,14 @@ struct tsr_cpu_kernels {
                    uint64_t t1);
     void (*linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                       uint64_t t1);
+    /* one token through the panels [panel, panel + n), each beside the one `apart` behind it: two
+     * streams that go through memory in order from call to call; runs begin on steps */
+    void (*pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n,
+                     uint64_t token);
+    /* `bits` wide codes of up to PANEL rows, `stride` bytes apart, to a whole panel of a packed layout;
+     * rows past the last and columns past the last are zeros */
+    void (*place)(enum tsr_cpu_layout l, uint8_t *panel, const uint8_t *codes, uint64_t stride,
+                  uint64_t rows, uint64_t cols, uint32_t bits);
     /* math by itself, for tests: 0 exp, 1 tanh, 2 erf */
     void (*math)(float *out, const float *x, uint64_t n, uint32_t which);
     /* probes (tessera/draft/probe.h) */

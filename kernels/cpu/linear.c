@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define PACK_COLS                                                                                  \
+    64u /* of a tile at a time, so that its lines are written while they are in the first cache */
 #define PAIRS_FROM 16u /* pairs of panels that one token needs: fewer are too uneven for threads */
 
 struct job {
@@ -34,11 +36,12 @@ static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
         float   *dst = j->xpack + t0 * cols;
-        for (uint64_t t = 0; t < m; t++) {
-            const float *x = j->a.x + (t0 + t) * j->a.ldx;
-            for (uint64_t k = 0; k < cols; k++)
-                dst[k * m + t] = x[k];
-        }
+        for (uint64_t k0 = 0; k0 < cols; k0 += PACK_COLS)
+            for (uint64_t t = 0; t < m; t++) {
+                const float *x = j->a.x + (t0 + t) * j->a.ldx;
+                for (uint64_t k = k0; k < cpu_min(k0 + PACK_COLS, cols); k++)
+                    dst[k * m + t] = x[k];
+            }
     }
     return TSR_OK;
 }
@@ -87,6 +90,18 @@ static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+/* One token: the first half of the panels, each with its like in the second half. */
+static tsr_status halves(void *arg, uint64_t begin, uint64_t end)
+{
+    struct job *j = arg;
+    uint64_t    half = j->a.w->panels / 2, n = cpu_min(end, half) - begin;
+    if (n)
+        j->c->k->pairs_a8(&j->a, begin, half, n, 0);
+    if (end > half) /* the last of an odd number */
+        j->c->k->linear_a8(&j->a, 2 * half, 1, 0, 1);
+    return TSR_OK;
+}
+
 /* Adds n * size bytes, rounded up to 64, to *total; the old total is the place. */
 static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
 {
@@ -96,25 +111,71 @@ static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
            !__builtin_add_overflow(*total, (b + 63) / 64 * 64, total);
 }
 
+/* Where the parts of prepared activations lie in scratch. */
+struct places {
+    uint64_t q, qpack, sa, sums; /* a8 */
+    uint64_t x16, xpack;         /* f32, a16 */
+    uint64_t total, ldq;
+};
+
+static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, struct places *p)
+{
+    p->total = 0;
+    p->ldq = cpu_ceil(w->cols, PAD) * PAD;
+    return reserve(&p->total, T, p->ldq, &p->q) &&
+           reserve(&p->total, tiled ? T : 0, p->ldq, &p->qpack) &&
+           reserve(&p->total, T, w->nblocks * 4, &p->sa) &&
+           reserve(&p->total, T, w->nruns * 4, &p->sums);
+}
+
+static int f32_places(const struct tsr_cpu_weight *w, uint64_t T, uint32_t act, int tiled,
+                      struct places *p)
+{
+    p->total = 0;
+    return reserve(&p->total, act == TSR_ACT_A16 ? T : 0, w->cols * 4, &p->x16) &&
+           reserve(&p->total, tiled ? T : 0, w->cols * 4, &p->xpack);
+}
+
+/* Several tokens go through a panel together. */
+static int is_tiled(const struct tsr_cpu_weight *w, int a8, uint64_t tokens)
+{
+    return a8 ? tokens > DIRECT_MAX && w->aligned : tokens > DIRECT_MAX || w->layout >= W_I8;
+}
+
+uint64_t tsr_cpu_linear_scratch(const struct tsr_cpu *c, const struct tsr_cpu_weight *w,
+                                uint32_t asked, uint64_t tokens)
+{
+    struct places p;
+    uint32_t      act = tsr_cpu_extra_act(w, asked);
+    int           a8 = w->layout >= W_I8 && act == TSR_ACT_A8, tiled = is_tiled(w, a8, tokens);
+    if (tsr_cpu_extra_runs(w, act))
+        return tsr_cpu_extra_scratch(w, tokens);
+    if (c->bf16 && w->layout == W_BF16 && tokens > DIRECT_MAX)
+        return tokens * cpu_ceil(w->cols, 2) * 4;
+    if (!(a8 ? a8_places(w, tokens, tiled, &p) : f32_places(w, tokens, act, tiled, &p)))
+        return 0;
+    return p.total;
+}
+
 static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = j->a.w;
-    uint64_t total = 0, q, qp, sa, sums, ldq = cpu_ceil(w->cols, PAD) * PAD, T = j->a.tokens;
-    uint8_t *p;
-    if (!reserve(&total, T, ldq, &q) || !reserve(&total, tiled ? T : 0, ldq, &qp) ||
-        !reserve(&total, T, w->nblocks * 4, &sa) || !reserve(&total, T, w->nruns * 4, &sums))
+    uint64_t                     T = j->a.tokens;
+    struct places                at;
+    uint8_t                     *p;
+    if (!a8_places(w, T, tiled, &at))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    tsr_status st = tsr_cpu_scratch(c, total, &p, err);
+    tsr_status st = tsr_cpu_scratch(c, at.total, &p, err);
     if (st != TSR_OK)
         return st;
-    j->a.ldq = ldq;
-    j->a.q = j->q = (int8_t *)p + q;
-    j->a.sa = j->sa = (float *)(void *)(p + sa);
-    j->a.sums = j->sums = (int32_t *)(void *)(p + sums);
+    j->a.ldq = at.ldq;
+    j->a.q = j->q = (int8_t *)p + at.q;
+    j->a.sa = j->sa = (float *)(void *)(p + at.sa);
+    j->a.sums = j->sums = (int32_t *)(void *)(p + at.sums);
     st = tsr_cpu_for(c, T, w->cols * 4, quantize_rows, j);
     if (st != TSR_OK || !tiled)
         return st;
-    j->a.qpack = j->qpack = (int8_t *)p + qp;
+    j->a.qpack = j->qpack = (int8_t *)p + at.qpack;
     return tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_codes, j);
 }
 
@@ -122,18 +183,18 @@ static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, in
                               struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = j->a.w;
-    uint64_t                     total = 0, x16, xp, T = j->a.tokens;
+    uint64_t                     T = j->a.tokens;
+    struct places                at;
     uint8_t                     *p = NULL;
-    if (!reserve(&total, act == TSR_ACT_A16 ? T : 0, w->cols * 4, &x16) ||
-        !reserve(&total, tiled ? T : 0, w->cols * 4, &xp))
+    if (!f32_places(w, T, act, tiled, &at))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    if (total == 0)
+    if (at.total == 0)
         return TSR_OK;
-    tsr_status st = tsr_cpu_scratch(c, total, &p, err);
+    tsr_status st = tsr_cpu_scratch(c, at.total, &p, err);
     if (st != TSR_OK)
         return st;
     if (act == TSR_ACT_A16) {
-        j->x16 = (float *)(void *)(p + x16);
+        j->x16 = (float *)(void *)(p + at.x16);
         st = tsr_cpu_for(c, T, w->cols * 4, round_rows, j);
         if (st != TSR_OK)
             return st;
@@ -141,7 +202,7 @@ static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, in
         j->a.ldx = w->cols;
     }
     if (tiled) {
-        j->a.xpack = j->xpack = (float *)(void *)(p + xp);
+        j->a.xpack = j->xpack = (float *)(void *)(p + at.xpack);
         st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile), w->cols * c->k->tile * 4, pack_tiles, j);
     }
     return st;
@@ -182,20 +243,19 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     j.a8 = packed && act == TSR_ACT_A8;
     uint64_t tile = j.a8 ? c->k->tile8 : c->k->tile;
     j.per_chunk = TOKENS_MAX / tile * tile;
+    tiled = is_tiled(w, j.a8, out.rows);
     if (j.a8) {
-        tiled = out.rows > DIRECT_MAX && w->aligned;
         st = prepare_a8(c, &j, tiled, err);
     } else {
-        tiled = out.rows > DIRECT_MAX || packed;
         st = prepare_f32(c, &j, act == TSR_ACT_A16 ? TSR_ACT_A16 : TSR_ACT_F32, tiled, err);
     }
     if (st != TSR_OK)
         return st;
+    if (j.a8 && out.rows == 1 && w->aligned && w->panels >= PAIRS_FROM * 2)
+        return c->host->parallel_for(c->host->ctx, cpu_ceil(w->panels, 2), 1, halves, &j);
     uint64_t chunks = cpu_ceil(out.rows, j.per_chunk);
     /* groups of panels only where enough work is left for the threads */
-    j.group = tiled && w->panels * chunks >= 32 * GROUP              ? GROUP
-              : j.a8 && out.rows == 1 && w->panels >= PAIRS_FROM * 2 ? 2
-                                                                     : 1;
+    j.group = tiled && w->panels * chunks >= 32 * GROUP ? GROUP : 1;
     uint64_t work = w->panel_bytes + cpu_min(out.rows, j.per_chunk) * w->cols * (PANEL / 8);
     return tsr_cpu_for(c, cpu_ceil(w->panels, j.group) * chunks, work * j.group, panels, &j);
 }

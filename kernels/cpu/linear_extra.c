@@ -93,34 +93,54 @@ static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
            !__builtin_add_overflow(*total, (b + 63) / 64 * 64, total);
 }
 
+/* Where the parts of prepared activations lie in scratch. */
+struct places {
+    uint64_t rows, q, sa, sums, xt, found, nfound, total, ldq;
+};
+
+static int find_places(const struct tsr_cpu_weight *w, uint64_t T, struct places *p)
+{
+    uint64_t llm = w->extra.llm ? T : 0;
+    p->total = 0;
+    p->ldq = cpu_ceil(w->cols, 32) * 32;
+    return reserve(&p->total, T, p->ldq, &p->rows) && reserve(&p->total, T, p->ldq, &p->q) &&
+           reserve(&p->total, T, (llm ? 1 : w->nblocks) * 4, &p->sa) &&
+           reserve(&p->total, T, (llm ? 1 : w->nruns) * 4, &p->sums) &&
+           reserve(&p->total, w->extra.outliers ? T : 0, w->cols * 4, &p->xt) &&
+           reserve(&p->total, llm, w->cols * 4, &p->found) &&
+           reserve(&p->total, llm, 8, &p->nfound);
+}
+
+uint64_t tsr_cpu_extra_scratch(const struct tsr_cpu_weight *w, uint64_t tokens)
+{
+    struct places p;
+    return find_places(w, tokens, &p) ? p.total : 0;
+}
+
 static tsr_status prepare(struct tsr_cpu *c, struct job *j, struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = j->a.w;
-    uint64_t                     T = j->a.tokens, total = 0, rows, q, sa, sums, xt, found, nfound;
-    uint64_t                     ldq = cpu_ceil(w->cols, 32) * 32, llm = w->extra.llm ? T : 0;
+    uint64_t                     T = j->a.tokens;
+    struct places                at;
     uint8_t                     *p;
-    if (!reserve(&total, T, ldq, &rows) || !reserve(&total, T, ldq, &q) ||
-        !reserve(&total, T, (llm ? 1 : w->nblocks) * 4, &sa) ||
-        !reserve(&total, T, (llm ? 1 : w->nruns) * 4, &sums) ||
-        !reserve(&total, w->extra.outliers ? T : 0, w->cols * 4, &xt) ||
-        !reserve(&total, llm, w->cols * 4, &found) || !reserve(&total, llm, 8, &nfound))
+    if (!find_places(w, T, &at))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    tsr_status st = tsr_cpu_scratch(c, total, &p, err);
+    tsr_status st = tsr_cpu_scratch(c, at.total, &p, err);
     if (st != TSR_OK)
         return st;
-    j->a.ldq = ldq;
-    j->rows = (int8_t *)p + rows;
-    j->a.q = j->q = (int8_t *)p + q;
-    j->a.sa = j->sa = (float *)(void *)(p + sa);
-    j->a.sums = j->sums = (int32_t *)(void *)(p + sums);
-    j->a.found = j->found = (uint32_t *)(void *)(p + found);
-    j->a.nfound = j->nfound = (uint64_t *)(void *)(p + nfound);
+    j->a.ldq = at.ldq;
+    j->rows = (int8_t *)p + at.rows;
+    j->a.q = j->q = (int8_t *)p + at.q;
+    j->a.sa = j->sa = (float *)(void *)(p + at.sa);
+    j->a.sums = j->sums = (int32_t *)(void *)(p + at.sums);
+    j->a.found = j->found = (uint32_t *)(void *)(p + at.found);
+    j->a.nfound = j->nfound = (uint64_t *)(void *)(p + at.nfound);
     if ((st = tsr_cpu_for(c, T, w->cols * 4, prepare_rows, j)) != TSR_OK ||
         (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_tiles, j)) !=
             TSR_OK ||
         !w->extra.outliers)
         return st;
-    j->a.xt = j->xt = (float *)(void *)(p + xt);
+    j->a.xt = j->xt = (float *)(void *)(p + at.xt);
     return tsr_cpu_for(c, cpu_ceil(T, TOKENS_MAX), w->cols * TOKENS_MAX * 4, transpose, j);
 }
 

@@ -133,6 +133,11 @@ static uint32_t u32_at(const struct tsr_view *v, uint64_t i)
 static tsr_status gather_rows(void *arg, uint64_t begin, uint64_t end)
 {
     const struct rows *r = arg;
+    if (r->out.cols == 1) { /* columns put into another order: one element each */
+        for (uint64_t t = begin; t < end; t++)
+            *row_f32(&r->out, t) = *row_f32(&r->a, u32_at(&r->b, t));
+        return TSR_OK;
+    }
     for (uint64_t t = begin; t < end; t++)
         memcpy(row_f32(&r->out, t), row_f32(&r->a, u32_at(&r->b, t)), r->out.cols * 4);
     return TSR_OK;
@@ -271,7 +276,7 @@ static void touch(const struct tsr_cpu *c, const struct tsr_op *op,
         }
     }
     const struct tsr_cpu_weight *w = op->weight;
-    if (w)
+    if (w && !w->borrowed)
         how(w->data, w->data_bytes);
     (void)c;
 }

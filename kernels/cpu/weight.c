@@ -1,6 +1,5 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
 #include "backend.h"
-#include "codes.h"
 #include "weight_extra.h"
 
 #include <stdlib.h>
@@ -16,14 +15,38 @@ static tsr_status refuse(struct tsr_err *err, const struct tsr_weight_desc *d, c
     return tsr_fail(err, TSR_E_INVAL, "weight '%s': %s", d->name ? d->name : "?", why);
 }
 
-/* What of the description is not allowed, or cannot be read here. */
-static tsr_status check(const struct tsr_weight_desc *d, struct tsr_err *err)
+static uint64_t segment_of(const struct tsr_weight_desc *d)
+{
+    return TSR_HAS(struct tsr_weight_desc, d, segment) ? d->segment : 0;
+}
+
+const char *tsr_cpu_segments_wrong(const struct tsr_weight_desc *d)
+{
+    uint64_t seg = segment_of(d);
+    if (seg % 32 != 0)
+        return "segments must be a multiple of 32 columns";
+    if (seg != 0 && cpu_ceil(d->cols, seg) > SEGMENTS)
+        return "its columns are more than 8 segments";
+    return NULL;
+}
+
+void tsr_cpu_segments(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
+{
+    uint64_t seg = segment_of(d);
+    w->seg = seg ? seg : 32 * cpu_ceil(d->cols, 256);
+    w->nseg = cpu_ceil(d->cols, w->seg);
+}
+
+/* What of the description is not allowed, or cannot be read here.  data: codes and meta are there. */
+static tsr_status check(const struct tsr_weight_desc *d, int data, struct tsr_err *err)
 {
     const struct tsr_format *f = d->format;
-    if (!f || !f->id || !d->codes)
+    if (!f || !f->id || (data && !d->codes))
         return refuse(err, d, "the format or the codes are missing");
     if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
         return refuse(err, d, "rows and columns must be 1 to 2^31");
+    if (tsr_cpu_segments_wrong(d))
+        return refuse(err, d, tsr_cpu_segments_wrong(d));
     if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
         if (f->dtype != TSR_F32 && f->dtype != TSR_F16 && f->dtype != TSR_BF16)
             return refuse(err, d, "elements must be F32, F16 or BF16");
@@ -42,7 +65,7 @@ static tsr_status check(const struct tsr_weight_desc *d, struct tsr_err *err)
         return refuse(err, d, "zero must be mid or stored");
     if (f->scale_dtype != TSR_F16 && f->scale_dtype != TSR_F32)
         return refuse(err, d, "scales must be F16 or F32");
-    if (!d->meta)
+    if (data && !d->meta)
         return refuse(err, d, "the scales are missing");
     if (tsr_cpu_extra_wrong(f))
         return refuse(err, d, tsr_cpu_extra_wrong(f));
@@ -76,13 +99,17 @@ static uint64_t cut_runs(struct tsr_cpu_weight *w)
     return n;
 }
 
-/* 2 and 3 bits lie together in 16 and 32 columns; where a group begins inside of them, a wider
- * layout of smaller steps is faster. */
+/* 2, 3 and 6 bits lie together in 16, 32 and 16 columns; where a group begins inside of them, a
+ * wider layout of smaller steps is faster. */
 static enum tsr_cpu_layout packed_layout(uint32_t bits, uint64_t group, uint64_t groups)
 {
-    enum tsr_cpu_layout l = bits == 2 ? W_I2 : bits == 3 ? W_I3 : bits == 4 ? W_I4 : W_I8;
-    if (bits < 4 && groups > 1 && group % cpu_step(l) != 0)
-        return W_I4;
+    enum tsr_cpu_layout l = bits == 2   ? W_I2
+                            : bits == 3 ? W_I3
+                            : bits == 4 ? W_I4
+                            : bits <= 6 ? W_I6
+                                        : W_I8;
+    if (groups > 1 && group % cpu_step(l) != 0)
+        return bits < 4 ? W_I4 : l == W_I6 ? W_I8 : l;
     return l;
 }
 
@@ -94,8 +121,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
     w->rows = d->rows;
     w->cols = d->cols;
     w->panels = cpu_ceil(d->rows, PANEL);
-    w->seg = 32 * cpu_ceil(d->cols, 256);
-    w->nseg = cpu_ceil(d->cols, w->seg);
+    tsr_cpu_segments(w, d);
     w->group = d->cols;
     w->groups = 1;
     if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
@@ -133,6 +159,7 @@ static void place(struct tsr_cpu_weight *w, const struct tsr_format *f)
 }
 
 struct fill {
+    const struct tsr_cpu_kernels *k;
     struct tsr_cpu_weight        *w;
     const struct tsr_weight_desc *d;
 };
@@ -143,6 +170,8 @@ static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d
     uint64_t       n = cpu_min(w->rows - row0, PANEL);
     uint8_t       *dst = w->codes + panel * w->panel_bytes;
     const uint8_t *src = (const uint8_t *)d->codes + row0 * d->code_stride;
+    if (n < PANEL)
+        memset(dst, 0, w->panel_bytes);
     for (uint64_t k0 = 0; k0 < w->cols; k0 += 32) { /* blocks: both sides stay in cache lines */
         uint64_t k1 = cpu_min(k0 + 32, w->cols);
         for (uint64_t r = 0; r < n; r++) {
@@ -157,50 +186,24 @@ static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d
     }
 }
 
-#define CODES 64u /* unpacked at once: whole steps of every layout, whole bytes of every width */
-
-/* n codes of a row's bit stream that begins at p and has `left` bytes, zeros behind them.  Eight
- * codes at once: two fours apart to 32 bits each, then twos to 16, then ones to 8. */
-static void unpack(const uint8_t *p, uint64_t left, uint64_t n, uint32_t bits, uint8_t out[CODES])
-{
-    const uint64_t one = (UINT64_C(1) << bits) - 1, two = (UINT64_C(1) << 2 * bits) - 1,
-                   four = (UINT64_C(1) << 4 * bits) - 1;
-    const uint64_t ones = one * UINT64_C(0x0001000100010001),
-                   twos = two * UINT64_C(0x0000000100000001);
-    for (uint64_t i = 0; i < n; i += 8) {
-        uint64_t v = 0, used = i / 8 * bits; /* eight codes are `bits` bytes */
-        if (left >= used + 8)
-            memcpy(&v, p + used, 8);
-        else
-            memcpy(&v, p + used, left - used);
-        v = (v & four) | (v >> 4 * bits & four) << 32;
-        v = (v & twos) | (v >> 2 * bits & twos) << 16;
-        v = (v & ones) | (v >> bits & ones) << 8;
-        memcpy(out + i, &v, 8);
-    }
-    memset(out + n, 0, CODES - n);
-}
-
-static void fill_codes(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
+/* One panel's codes, scales and zero points; rows past the last are zeros. */
+static void fill_codes(const struct tsr_cpu_kernels *k, struct tsr_cpu_weight *w,
+                       const struct tsr_weight_desc *d, uint64_t panel)
 {
     const struct tsr_format *f = d->format;
     uint64_t                 row0 = panel * PANEL, n = cpu_min(w->rows - row0, PANEL);
-    uint64_t                 ssize = w->scale_f16 ? 2 : 4, bytes = (w->cols * f->bits + 7) / 8;
-    const uint64_t           step = cpu_step(w->layout), unit = cpu_unit(w->layout);
-    uint8_t                 *dst = w->codes + panel * w->panel_bytes, code[CODES];
-    for (uint64_t k0 = 0; k0 < w->cols; k0 += CODES)
-        for (uint64_t r = 0; r < n; r++) {
-            const uint8_t *p = (const uint8_t *)d->codes + (row0 + r) * d->code_stride;
-            uint64_t       at = k0 / 8 * f->bits, columns = cpu_min(CODES, w->cols - k0);
-            unpack(p + at, bytes - at, columns, f->bits, code);
-            for (uint64_t k = 0; k < columns; k += step)
-                cpu_codes_put(w->layout, dst + ((k0 + k) / step * 2 + r / 16) * unit + r % 16 * 4,
-                              code + k);
-        }
+    uint64_t                 ssize = w->scale_f16 ? 2 : 4, meta = panel * w->groups * PANEL;
+    k->place(w->layout, w->codes + panel * w->panel_bytes,
+             (const uint8_t *)d->codes + row0 * d->code_stride, d->code_stride, n, w->cols,
+             f->bits);
+    if (n < PANEL)
+        memset(w->scales + meta * ssize, 0, w->groups * PANEL * ssize);
+    if (n < PANEL && w->zeros)
+        memset(w->zeros + meta, 0, w->groups * PANEL);
     for (uint64_t r = 0; r < n; r++) {
         const uint8_t *m = (const uint8_t *)d->meta + (row0 + r) * d->meta_stride;
         for (uint64_t g = 0; g < w->groups; g++) {
-            uint64_t at = (panel * w->groups + g) * PANEL + r;
+            uint64_t at = meta + g * PANEL + r;
             memcpy(w->scales + at * ssize, m + g * ssize, ssize);
             if (w->zeros)
                 w->zeros[at] = m[w->groups * ssize + g];
@@ -213,47 +216,84 @@ static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
     const struct fill *f = arg;
     for (uint64_t p = begin; p < end; p++)
         if (cpu_packed(f->w->layout))
-            fill_codes(f->w, f->d, p);
+            fill_codes(f->k, f->w, f->d, p);
         else
             fill_float(f->w, f->d, p);
     return TSR_OK;
 }
 
-tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *d, void **weight,
-                               struct tsr_err *err)
+uint64_t tsr_cpu_weight_taken(const struct tsr_cpu_weight *w)
 {
-    struct tsr_cpu        *c = self;
-    const struct tsr_host *host = c->host;
+    return sizeof *w + w->nruns * sizeof *w->runs + w->data_bytes;
+}
+
+tsr_status tsr_cpu_weight_outline(const struct tsr_weight_desc *d, struct tsr_cpu_weight *w,
+                                  struct tsr_err *err)
+{
+    memset(w, 0, sizeof *w);
     if (tsr_cpu_extra_takes(d))
-        return tsr_cpu_extra_load(c, d, weight, err);
-    tsr_status st = check(d, err);
+        return tsr_cpu_extra_outline(d, w, err);
+    tsr_status st = check(d, 0, err);
+    if (st != TSR_OK)
+        return st;
+    if (!plan(w, d))
+        return refuse(err, d, "it is larger than the address space");
+    w->nruns = cut_runs(w);
+    tsr_cpu_extra_int(w, d->format);
+    return TSR_OK;
+}
+
+tsr_status tsr_cpu_weight_data(struct tsr_cpu *c, const struct tsr_weight_desc *d,
+                               struct tsr_cpu_weight *w, uint64_t runs, const void *data,
+                               uint64_t bytes, struct tsr_err *err)
+{
+    const struct tsr_host *host = c->host;
+    if (data && bytes != w->data_bytes)
+        return tsr_fail(err, TSR_E_INVAL, "weight '%s': %llu bytes are given, it takes %llu",
+                        d->name ? d->name : "?", (unsigned long long)bytes,
+                        (unsigned long long)w->data_bytes);
+    w->nruns = runs;
+    w->runs = host->alloc(host->ctx, runs * sizeof *w->runs, 64);
+    w->borrowed = data != NULL;
+    if (data)
+        w->data = (uint8_t *)(uintptr_t)data; /* read only: nothing writes to a loaded weight */
+    else
+        w->data = w->runs ? c->mem->get(host, w->data_bytes) : NULL;
+    if (w->runs && w->data)
+        return TSR_OK;
+    host->release(host->ctx, w->runs, runs * sizeof *w->runs);
+    return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for weight '%s'",
+                    (unsigned long long)(data ? runs * sizeof *w->runs : w->data_bytes),
+                    d->name ? d->name : "?");
+}
+
+/* From d's codes and meta, or over `bytes` bytes of panels that stay the caller's. */
+static tsr_status make(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
+                       uint64_t bytes, void **weight, struct tsr_err *err)
+{
+    const struct tsr_host *host = c->host;
+    tsr_status             st = check(d, !data, err);
     if (st != TSR_OK)
         return st;
     struct tsr_cpu_weight *w = host->alloc(host->ctx, sizeof *w, 64);
     if (!w)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: a weight");
     memset(w, 0, sizeof *w);
-    if (!plan(w, d)) {
+    st = plan(w, d) ? tsr_cpu_weight_data(c, d, w, cut_runs(w), data, bytes, err)
+                    : refuse(err, d, "it is larger than the address space");
+    if (st != TSR_OK) {
         host->release(host->ctx, w, sizeof *w);
-        return refuse(err, d, "it is larger than the address space");
-    }
-    w->nruns = cut_runs(w);
-    w->runs = host->alloc(host->ctx, w->nruns * sizeof *w->runs, 64);
-    w->data = w->runs ? c->mem->get(host, w->data_bytes) : NULL;
-    if (!w->data) {
-        host->release(host->ctx, w->runs, w->nruns * sizeof *w->runs);
-        unsigned long long need = w->data_bytes;
-        host->release(host->ctx, w, sizeof *w);
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for weight '%s'", need,
-                        d->name ? d->name : "?");
+        return st;
     }
     (void)cut_runs(w);
     place(w, d->format);
     tsr_cpu_extra_int(w, d->format);
-    struct fill f = { w, d };
-    c->mem->open(w->data, w->data_bytes);
-    st = tsr_cpu_for(c, w->panels, w->panel_bytes, fill_panels, &f);
-    c->mem->close(w->data, w->data_bytes);
+    struct fill f = { c->k, w, d };
+    if (!data) {
+        c->mem->open(w->data, w->data_bytes);
+        st = tsr_cpu_for(c, w->panels, w->panel_bytes, fill_panels, &f);
+        c->mem->close(w->data, w->data_bytes);
+    }
     if (st != TSR_OK) {
         tsr_cpu_weight_free(c, w);
         return tsr_fail(err, st, "weight '%s': loading was stopped", d->name ? d->name : "?");
@@ -262,13 +302,28 @@ tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *d, void
     return TSR_OK;
 }
 
+tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *d, void **weight,
+                               struct tsr_err *err)
+{
+    return tsr_cpu_extra_takes(d) ? tsr_cpu_extra_load(self, d, NULL, 0, weight, err)
+                                  : make(self, d, NULL, 0, weight, err);
+}
+
+tsr_status tsr_cpu_weight_over(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
+                               uint64_t bytes, void **weight, struct tsr_err *err)
+{
+    return tsr_cpu_extra_takes(d) ? tsr_cpu_extra_load(c, d, data, bytes, weight, err)
+                                  : make(c, d, data, bytes, weight, err);
+}
+
 void tsr_cpu_weight_free(void *self, void *weight)
 {
     struct tsr_cpu        *c = self;
     struct tsr_cpu_weight *w = weight;
     if (!w)
         return;
-    c->mem->put(c->host, w->data, w->data_bytes);
+    if (!w->borrowed)
+        c->mem->put(c->host, w->data, w->data_bytes);
     c->host->release(c->host->ctx, w->runs, w->nruns * sizeof *w->runs);
     c->host->release(c->host->ctx, w, sizeof *w);
 }

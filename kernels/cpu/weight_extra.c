@@ -30,7 +30,7 @@ static int mx_known(uint32_t element)
     return element >= TSR_MX_INT(2) && element <= TSR_MX_INT(8);
 }
 
-static tsr_status check_lut(const struct tsr_weight_desc *d, struct tsr_err *err)
+static tsr_status check_lut(const struct tsr_weight_desc *d, int data, struct tsr_err *err)
 {
     const struct tsr_format *f = d->format;
     if (f->bits < 2 || f->bits > 8)
@@ -42,7 +42,7 @@ static tsr_status check_lut(const struct tsr_weight_desc *d, struct tsr_err *err
     if (d->code_stride < tsr_format_int_code_bytes(f, d->cols) ||
         d->meta_stride < tsr_format_lut_meta_bytes(f))
         return refuse(err, d, "code_stride or meta_stride is shorter than a row");
-    for (uint64_t r = 0; r < d->rows; r++) {
+    for (uint64_t r = 0; data && r < d->rows; r++) {
         const uint8_t *p = (const uint8_t *)d->meta + r * d->meta_stride +
                            tsr_format_lut_meta_bytes(f) - 4 * f->outliers;
         uint32_t last = 0, column;
@@ -58,19 +58,22 @@ static tsr_status check_lut(const struct tsr_weight_desc *d, struct tsr_err *err
     return TSR_OK;
 }
 
-static tsr_status check(const struct tsr_weight_desc *d, struct tsr_err *err)
+/* data: codes and meta are there. */
+static tsr_status check(const struct tsr_weight_desc *d, int data, struct tsr_err *err)
 {
     const struct tsr_format *f = d->format;
-    if (!d->codes || !d->meta)
+    if (data && (!d->codes || !d->meta))
         return refuse(err, d, "the codes, or the tables or scales, are missing");
     if (f->struct_size < offsetof(struct tsr_format, act8))
         return refuse(err, d, "its format's struct_size has no room for the format's parameters");
     if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
         return refuse(err, d, "rows and columns must be 1 to 2^31");
+    if (tsr_cpu_segments_wrong(d))
+        return refuse(err, d, tsr_cpu_segments_wrong(d));
     if (TSR_HAS(struct tsr_format, f, act8))
         return refuse(err, d, "act8 is not for this format");
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
-        return check_lut(d, err);
+        return check_lut(d, data, err);
     if (!mx_known(f->element) || f->bits != 1 + (f->element >> 8) + (f->element & 255))
         return refuse(err, d, "element and bits are none of tessera.mx/1");
     if (f->scale_bits < 4 || f->scale_bits > 8)
@@ -175,21 +178,28 @@ static tsr_status recode_rows(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+/* The int layout of the fewest bits that holds an integer element. */
+static struct tsr_format as_integers(const struct tsr_format *f)
+{
+    struct tsr_format i = { .struct_size = sizeof i,
+                            .id = TSR_FORMAT_INT,
+                            .bits = 2,
+                            .zero = TSR_ZERO_MID,
+                            .group = f->group,
+                            .scale_dtype = TSR_F32 };
+    while ((1u << (i.bits - 1)) <= mx_largest(f->element))
+        i.bits++;
+    return i;
+}
+
 static tsr_status load_integers(struct tsr_cpu *c, const struct tsr_weight_desc *d, void **weight,
                                 struct tsr_err *err)
 {
     const struct tsr_host   *host = c->host;
     const struct tsr_format *f = d->format;
     struct recode            r = { .d = d, .groups = tsr_format_groups(f, d->cols) };
-    uint32_t                 largest = mx_largest(f->element), half = 1u << (f->bits - 1);
-    r.f = (struct tsr_format){ .struct_size = sizeof r.f,
-                               .id = TSR_FORMAT_INT,
-                               .bits = 2,
-                               .zero = TSR_ZERO_MID,
-                               .group = f->group,
-                               .scale_dtype = TSR_F32 };
-    while ((1u << (r.f.bits - 1)) <= largest)
-        r.f.bits++;
+    uint32_t                 half = 1u << (f->bits - 1);
+    r.f = as_integers(f);
     for (uint32_t m = 0; m < half; m++) {
         uint32_t units = mx_units(f->element, m), mid = 1u << (r.f.bits - 1);
         r.map[m] = (uint8_t)(mid + units);
@@ -266,8 +276,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
     w->rows = d->rows;
     w->cols = d->cols;
     w->panels = cpu_ceil(d->rows, PANEL);
-    w->seg = 32 * cpu_ceil(d->cols, 256);
-    w->nseg = cpu_ceil(d->cols, w->seg);
+    tsr_cpu_segments(w, d);
     w->group = !lut && f->group && f->group < d->cols ? f->group : d->cols;
     w->groups = lut ? 1 : tsr_format_groups(f, d->cols);
     w->layout = lut || f->element == TSR_MX_FP4_E2M1 ? W_TAB : W_FPX;
@@ -460,8 +469,40 @@ static void fill_shared(struct tsr_cpu_weight *w, const struct place *p)
     }
 }
 
-static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d, void **weight,
-                             struct tsr_err *err)
+/* The outliers of panels that came from outside: columns within the row, and indices that are those
+ * of these columns. */
+static int outliers_hold(const struct tsr_cpu_weight *w)
+{
+    const struct tsr_cpu_extra *e = &w->extra;
+    uint64_t                    n = e->outliers;
+    for (uint64_t row = 0; n && row < w->rows; row++) {
+        const uint32_t *column = e->column + row * n, *first = e->first + row * (SEGMENTS + 1);
+        uint64_t        i = 0;
+        for (uint64_t s = 0; s <= SEGMENTS; s++) {
+            for (; s && i < n && column[i] < s * w->seg; i++)
+                if (e->where[row * n + i] != s - 1 || column[i] >= w->cols ||
+                    (i && column[i] <= column[i - 1]))
+                    return 0;
+            if (first[s] != i)
+                return 0;
+        }
+        if (i != n)
+            return 0;
+    }
+    for (uint64_t row = w->rows; n && row < w->panels * PANEL; row++) {
+        for (uint64_t s = 0; s <= SEGMENTS; s++)
+            if (e->first[row * (SEGMENTS + 1) + s] != 0)
+                return 0;
+        for (uint64_t i = row * n; i < (row + 1) * n; i++) /* read, times 0 */
+            if (e->column[i] != 0 || e->where[i] != 0)
+                return 0;
+    }
+    return 1;
+}
+
+/* As make() in weight.c. */
+static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
+                             uint64_t bytes, void **weight, struct tsr_err *err)
 {
     const struct tsr_host *host = c->host;
     struct tsr_cpu_weight *w = host->alloc(host->ctx, sizeof *w, 64);
@@ -469,19 +510,11 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
     if (!w)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: a weight");
     memset(w, 0, sizeof *w);
-    if (!plan(w, d, &f.p)) {
+    tsr_status st = plan(w, d, &f.p) ? tsr_cpu_weight_data(c, d, w, cut_runs(w), data, bytes, err)
+                                     : refuse(err, d, "it is larger than the address space");
+    if (st != TSR_OK) {
         host->release(host->ctx, w, sizeof *w);
-        return refuse(err, d, "it is larger than the address space");
-    }
-    w->nruns = cut_runs(w);
-    w->runs = host->alloc(host->ctx, w->nruns * sizeof *w->runs, 64);
-    w->data = w->runs ? c->mem->get(host, w->data_bytes) : NULL;
-    if (!w->data) {
-        unsigned long long need = w->data_bytes;
-        host->release(host->ctx, w->runs, w->nruns * sizeof *w->runs);
-        host->release(host->ctx, w, sizeof *w);
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for weight '%s'", need,
-                        d->name ? d->name : "?");
+        return st;
     }
     (void)cut_runs(w);
     w->codes = w->data + f.p.codes;
@@ -493,11 +526,18 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
     w->extra.delta = (const float *)(void *)(w->data + f.p.delta);
     w->extra.first = (const uint32_t *)(void *)(w->data + f.p.first);
     w->extra.where = w->data + f.p.where;
-    c->mem->open(w->data, w->data_bytes);
-    if (w->extra.shared)
-        fill_shared(w, &f.p);
-    tsr_status st = tsr_cpu_for(c, w->panels, w->cols * PANEL * 2, fill_panels, &f);
-    c->mem->close(w->data, w->data_bytes);
+    if (data && !outliers_hold(w)) {
+        tsr_cpu_weight_free(c, w);
+        return refuse(err, d, "its outliers are damaged");
+    }
+    if (!data) {
+        c->mem->open(w->data, w->data_bytes);
+        memset(w->data, 0, w->data_bytes); /* codes are or-ed in; padding */
+        if (w->extra.shared)
+            fill_shared(w, &f.p);
+        st = tsr_cpu_for(c, w->panels, w->cols * PANEL * 2, fill_panels, &f);
+        c->mem->close(w->data, w->data_bytes);
+    }
     if (st != TSR_OK) {
         tsr_cpu_weight_free(c, w);
         return tsr_fail(err, st, "weight '%s': loading was stopped", d->name ? d->name : "?");
@@ -506,20 +546,55 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
     return TSR_OK;
 }
 
-tsr_status tsr_cpu_extra_load(struct tsr_cpu *c, const struct tsr_weight_desc *d, void **weight,
-                              struct tsr_err *err)
+/* True for MX elements that run as tessera.int/1. */
+static int runs_as_integers(const struct tsr_weight_desc *d)
 {
     const struct tsr_format *f = d->format;
-    tsr_status               st = check(d, err);
-    if (st != TSR_OK)
-        return st;
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
-        return load_table(c, d, weight, err);
+        return 0;
     /* runs of looked-up nibbles must begin on four columns */
     if (f->element == TSR_MX_FP4_E2M1 && (tsr_format_groups(f, d->cols) == 1 || f->group % 4 == 0))
-        return load_table(c, d, weight, err);
-    return mx_largest(f->element) <= 127 ? load_integers(c, d, weight, err)
-                                         : load_table(c, d, weight, err);
+        return 0;
+    return mx_largest(f->element) <= 127;
+}
+
+tsr_status tsr_cpu_extra_load(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
+                              uint64_t bytes, void **weight, struct tsr_err *err)
+{
+    tsr_status st = check(d, !data, err);
+    if (st != TSR_OK)
+        return st;
+    if (!runs_as_integers(d))
+        return load_table(c, d, data, bytes, weight, err);
+    if (!data)
+        return load_integers(c, d, weight, err);
+    struct tsr_format      f = as_integers(d->format);
+    struct tsr_weight_desc as = *d;
+    as.struct_size = sizeof as;
+    as.format = &f;
+    return tsr_cpu_weight_over(c, &as, data, bytes, weight, err);
+}
+
+tsr_status tsr_cpu_extra_outline(const struct tsr_weight_desc *d, struct tsr_cpu_weight *w,
+                                 struct tsr_err *err)
+{
+    struct place p;
+    tsr_status   st = check(d, 0, err);
+    if (st != TSR_OK)
+        return st;
+    if (runs_as_integers(d)) {
+        struct tsr_format      f = as_integers(d->format);
+        struct tsr_weight_desc as = *d;
+        as.struct_size = sizeof as;
+        as.format = &f;
+        as.code_stride = tsr_format_int_code_bytes(&f, d->cols);
+        as.meta_stride = tsr_format_int_meta_bytes(&f, d->cols);
+        return tsr_cpu_weight_outline(&as, w, err);
+    }
+    if (!plan(w, d, &p))
+        return refuse(err, d, "it is larger than the address space");
+    w->nruns = cut_runs(w);
+    return TSR_OK;
 }
 
 const char *tsr_cpu_extra_wrong(const struct tsr_format *f)

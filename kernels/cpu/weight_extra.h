@@ -4,10 +4,14 @@
 
 #include "backend.h"
 
-/* True for tessera.lut/1 and tessera.mx/1, which tsr_cpu_extra_load() loads. */
+/* True for tessera.lut/1 and tessera.mx/1, which tsr_cpu_extra_load() loads: from d, or over panels
+ * at `data` that stay the caller's. */
 int        tsr_cpu_extra_takes(const struct tsr_weight_desc *d);
-tsr_status tsr_cpu_extra_load(struct tsr_cpu *c, const struct tsr_weight_desc *d, void **weight,
-                              struct tsr_err *err);
+tsr_status tsr_cpu_extra_load(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
+                              uint64_t bytes, void **weight, struct tsr_err *err);
+/* The same without memory or data: see tsr_cpu_weight_outline(). */
+tsr_status tsr_cpu_extra_outline(const struct tsr_weight_desc *d, struct tsr_cpu_weight *w,
+                                 struct tsr_err *err);
 /* What is wrong with the LLM.int8 part of an int format, or NULL; and its part of a weight. */
 const char *tsr_cpu_extra_wrong(const struct tsr_format *f);
 void        tsr_cpu_extra_int(struct tsr_cpu_weight *w, const struct tsr_format *f);
@@ -19,6 +23,8 @@ void tsr_cpu_extra_row(const struct tsr_cpu_weight *w, uint64_t row, float *out)
 uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act);
 /* True where tsr_cpu_linear_extra() runs this act. */
 int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act);
+/* Scratch that it takes for so many tokens; 0 on overflow. */
+uint64_t tsr_cpu_extra_scratch(const struct tsr_cpu_weight *w, uint64_t tokens);
 /* LINEAR of them: a has weight, tokens, x, bias and out. */
 tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
                                 struct tsr_err *err);

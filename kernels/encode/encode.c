@@ -1,5 +1,6 @@
 /* encode.c - elements, checks and the choice of an instruction set. */
 #include <cpuid.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,41 @@ struct tsr_encode_element tsr_encode_element(uint32_t element)
         r.emax = 15;
     }
     return r;
+}
+
+/* The magnitude of a code (without its sign) before the block's scale. */
+static float magnitude(uint32_t element, uint32_t code)
+{
+    int      ebits = (int)(element >> 8), mantissa = (int)(element & 0xffu), exponent = 0;
+    uint32_t steps = code, bits;
+    float    unit;
+    if (ebits == 0) { /* 1.xxx */
+        mantissa--;
+    } else {
+        uint32_t field = code >> mantissa, one = 1u << mantissa;
+        exponent = 2 - (1 << (ebits - 1)) + (field ? (int)field - 1 : 0);
+        steps = (code & (one - 1)) | (field ? one : 0);
+    }
+    if (element == TSR_MX_FP8_E4M3 && code == 0x7f)
+        return NAN;
+    if (element == TSR_MX_FP8_E5M2 && code >= 0x7c)
+        return code == 0x7c ? INFINITY : NAN;
+    bits = (uint32_t)(127 + exponent - mantissa) << 23;
+    memcpy(&unit, &bits, sizeof unit);
+    return (float)steps * unit;
+}
+
+void tsr_decode_mx_init(struct tsr_decode_mx *m, const struct tsr_encode_mx *spec, uint64_t cols)
+{
+    uint32_t bits = tsr_encode_mx_bits(spec->element), n = 1u << (bits - 1);
+    memset(m, 0, sizeof *m);
+    m->bits = bits;
+    m->lim = (1u << (spec->scale_bits - 1)) - 1;
+    m->block = spec->block ? spec->block : cols;
+    for (uint32_t c = 0; c < n; c++) {
+        m->value[c] = magnitude(spec->element, c);
+        m->value[n + c] = 0.0f - m->value[c]; /* +0 for zero */
+    }
 }
 
 static int known(uint32_t element)

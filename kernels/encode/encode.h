@@ -1,4 +1,4 @@
-/* encode.h - F32 rows to the packed layouts of tessera/format.h, at the speed of a link.
+/* encode.h - F32 rows to packed codes and back, at the speed of a link.
  *
  * A static library for plugins (quantizers, codecs): `encode_dep` in meson.  What it writes is
  * the same to the bit on every instruction set.
@@ -36,6 +36,13 @@ struct tsr_encode_mx {
     uint64_t block;      /* columns that share a scale; 0: the whole row */
 };
 
+/* What mx codes decode to. */
+struct tsr_decode_mx {
+    float    value[256]; /* of a code, before the scale; both zeros are +0 */
+    uint32_t bits, lim;
+    uint64_t block; /* more than 0 */
+};
+
 struct tsr_encode {
     const char *name; /* of the instruction set */
 
@@ -55,6 +62,19 @@ struct tsr_encode {
      * first such group, or TSR_ENCODE_NONE.  [any] */
     uint64_t (*int4_row)(uint64_t group, uint64_t cols, const float *x, uint8_t *codes,
                          uint16_t *scales);
+
+    /* dst[k] = value[code k] * 2^(scale - lim), rounded once; add: dst[k] + that.  codes and scales as
+     * mx_row() writes them; a scale above 2*lim is NaN.  Any bytes have a meaning.  [any] */
+    void (*mx_decode)(const struct tsr_decode_mx *m, uint64_t cols, const uint8_t *codes,
+                      const uint8_t *scales, float *dst, int add);
+
+    /* Codes of `bits` bits, 2 to 8, under a scale of each column's own, a bit stream as above: with
+     * q = 2^(bits-1) - 1, code = rint(x * inv) within -q..q, plus q + 1, ties to even; 0 for what is
+     * not finite.  Back: (code - q - 1) * scale, rounded once, NaN for code 0.  [any] */
+    void (*scaled_encode)(uint32_t bits, uint64_t cols, const float *x, const float *inv,
+                          uint8_t *codes);
+    void (*scaled_decode)(uint32_t bits, uint64_t cols, const uint8_t *codes, const float *scale,
+                          float *dst, int add);
 };
 
 /* For TSR_ISA, or for this machine.  TSR_E_CONFIG when TSR_ISA asks for what it lacks. */
@@ -62,6 +82,29 @@ tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err);
 
 /* TSR_E_CONFIG with a sentence for a spec that mx_row() does not take. */
 tsr_status tsr_encode_mx_check(const struct tsr_encode_mx *spec, struct tsr_err *err);
+
+/* What a checked spec's codes decode to; cols: of a row, for block 0. */
+void tsr_decode_mx_init(struct tsr_decode_mx *m, const struct tsr_encode_mx *spec, uint64_t cols);
+
+/* Eight codes, one a byte and below 2^bits, to 8 * bits bits at the low end. */
+static inline uint64_t tsr_squeeze8(uint64_t x, uint32_t bits)
+{
+    const uint64_t m8 = UINT64_C(0x00ff00ff00ff00ff), m16 = UINT64_C(0x0000ffff0000ffff);
+    x = (x & m8) | (x >> 8 & m8) << bits;
+    x = (x & m16) | (x >> 16 & m16) << 2 * bits;
+    return (x & 0xffffffffu) | x >> 32 << 4 * bits;
+}
+
+/* The low 8 * bits bits as eight codes, one a byte. */
+static inline uint64_t tsr_spread8(uint64_t x, uint32_t bits)
+{
+    const uint64_t one = (UINT64_C(1) << bits) - 1, two = (UINT64_C(1) << 2 * bits) - 1;
+    const uint64_t four = bits == 8 ? 0xffffffffu : (UINT64_C(1) << 4 * bits) - 1;
+    x = (x & four) | (x >> 4 * bits & four) << 32;
+    x = (x & two * UINT64_C(0x100000001)) | (x >> 2 * bits & two * UINT64_C(0x100000001)) << 16;
+    return (x & one * UINT64_C(0x0001000100010001)) |
+           (x >> bits & one * UINT64_C(0x0001000100010001)) << 8;
+}
 
 /* Bits of a code of `element`. */
 static inline uint32_t tsr_encode_mx_bits(uint32_t element)

@@ -5,6 +5,10 @@
 #include "k_pack.h"
 #if ENCODE_SIMD == 512
 #include "k_mx512.h"
+#define MX_BLOCKS mx_blocks512
+#elif ENCODE_SIMD == 2
+#include "k_mx256.h"
+#define MX_BLOCKS mx_blocks256
 #endif
 #include "kernel.h"
 
@@ -121,10 +125,10 @@ static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const fl
         uint8_t  bytes[CHUNK];
         uint64_t stop = at + CHUNK < cols ? at + CHUNK : cols;
         uint64_t k = at;
-#if ENCODE_SIMD == 512
-        if (k == end) {
+#if ENCODE_SIMD
+        if (k == end && m.scale_rule == TSR_ENCODE_SCALE_FLOOR) { /* the one that they know */
             uint64_t n =
-                mx_blocks512(&m.el, m.lim, m.rounding, block, x + k, stop - k, bytes, scales + b);
+                MX_BLOCKS(&m.el, m.lim, m.rounding, block, x + k, stop - k, bytes, scales + b);
             b += n / block;
             k += n;
             end = k;
@@ -234,4 +238,7 @@ static uint64_t int4_row(uint64_t group, uint64_t cols, const float *x, uint8_t 
 
 const struct tsr_encode TABLE(ENCODE_NAME) = { .name = TEXT(ENCODE_NAME),
                                                .mx_row = mx_row,
-                                               .int4_row = int4_row };
+                                               .int4_row = int4_row,
+                                               .mx_decode = DECODE(mx_decode),
+                                               .scaled_encode = DECODE(scaled_encode),
+                                               .scaled_decode = DECODE(scaled_decode) };

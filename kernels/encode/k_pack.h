@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "encode.h"
+
 #if ENCODE_SIMD == 512
 #include <immintrin.h>
 #define ENCODE_NAME avx512
@@ -14,15 +16,6 @@
 #else
 #define ENCODE_NAME scalar
 #endif
-
-/* Eight codes, one a byte, to 8 * bits bits at the low end. */
-static inline uint64_t squeeze8(uint64_t x, uint32_t bits)
-{
-    const uint64_t m8 = UINT64_C(0x00ff00ff00ff00ff), m16 = UINT64_C(0x0000ffff0000ffff);
-    x = (x & m8) | (x >> 8 & m8) << bits;
-    x = (x & m16) | (x >> 16 & m16) << 2 * bits;
-    return (x & 0xffffffffu) | x >> 32 << 4 * bits;
-}
 
 /* n codes to ceil(n * bits / 8) bytes; `more` codes of the row come later, so that their bytes
  * may be written before. */
@@ -41,6 +34,17 @@ static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, ui
             v = _mm512_maddubs_epi16(v, _mm512_set1_epi16(0x1001));
             _mm256_storeu_si256((__m256i *)(void *)(dst + i / 2), _mm512_cvtepi16_epi8(v));
         }
+#elif ENCODE_SIMD == 2
+    if (bits == 4)
+        for (; i + 64 <= n; i += 64) {
+            const __m256i pair = _mm256_set1_epi16(0x1001);
+            __m256i       a = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
+            __m256i       b = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i + 32));
+            a = _mm256_maddubs_epi16(a, pair);
+            b = _mm256_maddubs_epi16(b, pair);
+            a = _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);
+            _mm256_storeu_si256((__m256i *)(void *)(dst + i / 2), a);
+        }
 #endif
     /* eight bytes are written where fewer count: up to six, 24 codes, beyond; 2^7
      * does not fit a signed byte */
@@ -55,24 +59,34 @@ static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, ui
             _mm512_sll_epi64(_mm512_srli_epi64(v, 32), _mm_cvtsi32_si128((int)(4 * bits)));
         v = _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi64(0xffffffff)), high);
         _mm512_storeu_si512(t, v);
+#elif ENCODE_SIMD == 2
+        for (uint64_t j = 0; j < 8; j += 4) {
+            __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i + 8 * j));
+            v = _mm256_maddubs_epi16(v, _mm256_set1_epi16((int16_t)(1 << (8 + bits) | 1)));
+            v = _mm256_madd_epi16(v, _mm256_set1_epi32(1 << (16 + 2 * bits) | 1));
+            __m256i high =
+                _mm256_sll_epi64(_mm256_srli_epi64(v, 32), _mm_cvtsi32_si128((int)(4 * bits)));
+            v = _mm256_and_si256(v, _mm256_set1_epi64x(0xffffffff));
+            _mm256_storeu_si256((__m256i *)(void *)(t + j), _mm256_or_si256(v, high));
+        }
 #else
         memcpy(t, codes + i, sizeof t);
         for (int j = 0; j < 8; j++)
-            t[j] = squeeze8(t[j], bits);
+            t[j] = tsr_squeeze8(t[j], bits);
 #endif
         for (uint64_t j = 0; j < 8; j++)
             memcpy(dst + (i / 8 + j) * bits, t + j, 8);
     }
     for (; i + 8 <= n; i += 8) {
         memcpy(&x, codes + i, 8);
-        x = squeeze8(x, bits);
+        x = tsr_squeeze8(x, bits);
         for (uint32_t b = 0; b < bits; b++)
             dst[i / 8 * bits + b] = (uint8_t)(x >> 8 * b);
     }
     if (i < n) {
         x = 0;
         memcpy(&x, codes + i, n - i);
-        x = squeeze8(x, bits);
+        x = tsr_squeeze8(x, bits);
         for (uint32_t b = 0; b < ((n - i) * bits + 7) / 8; b++)
             dst[i / 8 * bits + b] = (uint8_t)(x >> 8 * b);
     }

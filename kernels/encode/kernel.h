@@ -16,6 +16,19 @@ struct tsr_encode_element {
 
 struct tsr_encode_element tsr_encode_element(uint32_t element);
 
+/* k_decode.c, once per instruction set: tsr_encode_mx_decode_avx512, ... */
+#define DECODE__(f, isa) tsr_encode_##f##_##isa
+#define DECODE_(f, isa)  DECODE__(f, isa)
+#define DECODE(f)        DECODE_(f, ENCODE_NAME)
+#ifdef ENCODE_NAME
+void DECODE(mx_decode)(const struct tsr_decode_mx *m, uint64_t cols, const uint8_t *codes,
+                       const uint8_t *scales, float *dst, int add);
+void DECODE(scaled_encode)(uint32_t bits, uint64_t cols, const float *x, const float *inv,
+                           uint8_t *codes);
+void DECODE(scaled_decode)(uint32_t bits, uint64_t cols, const uint8_t *codes, const float *scale,
+                           float *dst, int add);
+#endif
+
 extern const struct tsr_encode tsr_encode_scalar;
 extern const struct tsr_encode tsr_encode_avx2;
 extern const struct tsr_encode tsr_encode_avx512;

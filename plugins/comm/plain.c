@@ -5,7 +5,11 @@
  * infinities stay, and what is too large for f16 becomes an infinity. */
 #include "tessera/codec.h"
 
+#include <stdbool.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 struct plain_opts {
     int64_t dtype;
@@ -132,24 +136,63 @@ static tsr_status message(const struct plain *p, const struct tsr_codec_job *job
     return TSR_OK;
 }
 
-static tsr_status plain_encode(const void *self, const struct tsr_codec_job *job,
-                               struct tsr_err *err)
+/* BF16 and F32 eight and four at a time where the machine is sure to have vectors; the rest one by
+ * one, to the same bits. */
+static uint64_t encode_bf16_wide(uint64_t n, const float *x, unsigned char *wire)
 {
-    const struct plain *p = self;
-    unsigned char      *wire = job->wire;
-    uint64_t            n;
-    tsr_status          st = message(p, job, job->src, &n, err);
-    if (st != TSR_OK || n == 0)
-        return st;
-    if (p->dtype == TSR_F32) {
-        memcpy(wire, job->src, n * 4);
-        return TSR_OK;
+    uint64_t i = 0;
+#if defined(__SSE2__)
+    const __m128i half = _mm_set1_epi32(0x7fff), one = _mm_set1_epi32(1);
+    const __m128i quiet = _mm_set1_epi32(0x40);
+    for (; i + 8 <= n; i += 8) {
+        __m128i h[2];
+        for (size_t k = 0; k < 2; k++) {
+            __m128  f = _mm_loadu_ps(x + i + 4 * k);
+            __m128i u = _mm_castps_si128(f), nan = _mm_castps_si128(_mm_cmpunord_ps(f, f));
+            __m128i odd = _mm_and_si128(_mm_srli_epi32(u, 16), one);
+            __m128i r = _mm_srai_epi32(_mm_add_epi32(_mm_add_epi32(u, half), odd), 16);
+            __m128i q = _mm_or_si128(_mm_srai_epi32(u, 16), quiet);
+            h[k] = _mm_or_si128(_mm_and_si128(nan, q), _mm_andnot_si128(nan, r));
+        }
+        /* the sign is in all upper bits, so that nothing saturates */
+        _mm_storeu_si128((__m128i *)(void *)(wire + 2 * i), _mm_packs_epi32(h[0], h[1]));
     }
-    for (uint64_t i = 0; i < n; i++) {
-        uint16_t h = p->dtype == TSR_BF16 ? f32_bf16(job->src[i]) : f32_f16(job->src[i]);
-        memcpy(wire + 2 * i, &h, 2);
+#else
+    (void)n, (void)x, (void)wire;
+#endif
+    return i;
+}
+
+static uint64_t decode_bf16_wide(uint64_t n, const unsigned char *wire, float *dst, const int onto)
+{
+    uint64_t i = 0;
+#if defined(__SSE2__)
+    for (; i + 8 <= n; i += 8) {
+        const __m128i zero = _mm_setzero_si128();
+        __m128i       h = _mm_loadu_si128((const __m128i *)(const void *)(wire + 2 * i));
+        __m128        a = _mm_castsi128_ps(_mm_unpacklo_epi16(zero, h));
+        __m128        b = _mm_castsi128_ps(_mm_unpackhi_epi16(zero, h));
+        _mm_storeu_ps(dst + i, onto ? _mm_add_ps(_mm_loadu_ps(dst + i), a) : a);
+        _mm_storeu_ps(dst + i + 4, onto ? _mm_add_ps(_mm_loadu_ps(dst + i + 4), b) : b);
     }
-    return TSR_OK;
+#else
+    (void)n, (void)wire, (void)dst, (void)onto;
+#endif
+    return i;
+}
+
+static uint64_t add_f32_wide(uint64_t n, const unsigned char *wire, float *dst)
+{
+    uint64_t i = 0;
+#if defined(__SSE2__)
+    for (; i + 4 <= n; i += 4) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(wire + 4 * i));
+        _mm_storeu_ps(dst + i, _mm_add_ps(_mm_loadu_ps(dst + i), _mm_castsi128_ps(v)));
+    }
+#else
+    (void)n, (void)wire, (void)dst;
+#endif
+    return i;
 }
 
 static float element(const struct plain *p, const unsigned char *wire, uint64_t i)
@@ -164,6 +207,28 @@ static float element(const struct plain *p, const unsigned char *wire, uint64_t 
     return p->dtype == TSR_BF16 ? bits_f32((uint32_t)h << 16) : f16_f32(h);
 }
 
+static tsr_status plain_encode(const void *self, const struct tsr_codec_job *job,
+                               struct tsr_err *err)
+{
+    const struct plain *p = self;
+    const float        *x = job->src;
+    unsigned char      *wire = job->wire;
+    uint64_t            n;
+    tsr_status          st = message(p, job, x, &n, err);
+    if (st != TSR_OK || n == 0)
+        return st;
+    if (p->dtype == TSR_F32) {
+        memcpy(wire, x, n * 4);
+        return TSR_OK;
+    }
+    bool bf16 = p->dtype == TSR_BF16;
+    for (uint64_t i = bf16 ? encode_bf16_wide(n, x, wire) : 0; i < n; i++) {
+        uint16_t h = bf16 ? f32_bf16(x[i]) : f32_f16(x[i]);
+        memcpy(wire + 2 * i, &h, 2);
+    }
+    return TSR_OK;
+}
+
 static tsr_status plain_decode(const void *self, const struct tsr_codec_job *job,
                                struct tsr_err *err)
 {
@@ -176,7 +241,8 @@ static tsr_status plain_decode(const void *self, const struct tsr_codec_job *job
         memcpy(job->dst, job->wire, n * 4);
         return TSR_OK;
     }
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = p->dtype == TSR_BF16 ? decode_bf16_wide(n, job->wire, job->dst, 0) : 0; i < n;
+         i++)
         job->dst[i] = element(p, job->wire, i);
     return TSR_OK;
 }
@@ -185,12 +251,41 @@ static tsr_status plain_decode_add(const void *self, const struct tsr_codec_job 
                                    struct tsr_err *err)
 {
     const struct plain *p = self;
-    uint64_t            n = 0;
+    uint64_t            n = 0, i = 0;
     tsr_status          st = message(p, job, job->dst, &n, err);
-    for (uint64_t i = 0; st == TSR_OK && i < n; i++)
+    if (st != TSR_OK || n == 0)
+        return st;
+    if (p->dtype == TSR_F32)
+        i = add_f32_wide(n, job->wire, job->dst);
+    else if (p->dtype == TSR_BF16)
+        i = decode_bf16_wide(n, job->wire, job->dst, 1);
+    for (; i < n; i++)
         job->dst[i] = job->dst[i] + element(p, job->wire, i);
-    return st;
+    return TSR_OK;
 }
+
+#if TSR_ABI_MINOR >= 1
+static tsr_status plain_wire(const void *self, uint32_t site, uint32_t source, uint64_t cols,
+                             struct tsr_codec_wire *w, struct tsr_err *err)
+{
+    const struct plain *p = self;
+    (void)site;
+    (void)source;
+    w->kind = TSR_WIRE_PLAIN;
+    w->same = 1;
+    w->cols = cols;
+    w->dtype = p->dtype;
+    return plain_wire_bytes(p, 1, cols, &w->row_bytes, err);
+}
+
+static const struct tsr_codec_wire_v1 wires = { .struct_size = sizeof wires, .wire = plain_wire };
+
+static const void *plain_extension(const void *self, const char *id)
+{
+    (void)self;
+    return strcmp(id, TSR_CODEC_WIRE) == 0 ? &wires : NULL;
+}
+#endif
 
 static const struct tsr_codec_v1 plain_iface = {
     .struct_size = sizeof plain_iface,
@@ -201,6 +296,9 @@ static const struct tsr_codec_v1 plain_iface = {
     .encode = plain_encode,
     .decode = plain_decode,
     .decode_add = plain_decode_add,
+#if TSR_ABI_MINOR >= 1
+    .extension = plain_extension,
+#endif
 };
 
 static const struct tsr_choice dtypes[] = {

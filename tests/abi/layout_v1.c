@@ -5,8 +5,11 @@
  * changed is a broken ABI (docs/abi.md), but for a SIZE, which is that of the newest minor.
  * tests/abi/coverage.sh finds what has no line, headers-1.N/layout_v1.c what was changed. */
 #include <tessera/backend.h>
+#include <tessera/backend_codec.h>
+#include <tessera/backend_layout.h>
 #include <tessera/codec.h>
 #include <tessera/format.h>
+#include <tessera/here.h>
 #include <tessera/linalg.h>
 #include <tessera/plugin.h>
 #include <tessera/quantizer.h>
@@ -121,8 +124,22 @@ IS(TSR_MX_INT(4), 3);
 IS(TSR_ACT8_BLOCKS, 0);
 IS(TSR_ACT8_LLM, 1);
 
+/* tessera/backend_layout.h */
+SIZE(struct tsr_weight_layout, 40);
+AT(struct tsr_weight_layout, struct_size, 0);
+AT(struct tsr_weight_layout, revision, 4);
+AT(struct tsr_weight_layout, id, 8);
+AT(struct tsr_weight_layout, target, 16);
+AT(struct tsr_weight_layout, bytes, 24);
+AT(struct tsr_weight_layout, align, 32);
+SIZE(struct tsr_backend_layout_v1, 32);
+AT(struct tsr_backend_layout_v1, struct_size, 0);
+AT(struct tsr_backend_layout_v1, reserved, 4);
+AT(struct tsr_backend_layout_v1, weight_layout, 8);
+AT(struct tsr_backend_layout_v1, weight_read, 16);
+AT(struct tsr_backend_layout_v1, weight_borrow, 24);
 /* tessera/linalg.h */
-SIZE(struct tsr_linalg_v1, 56);
+SIZE(struct tsr_linalg_v1, 80); /* minor 0: 56 */
 AT(struct tsr_linalg_v1, struct_size, 0);
 AT(struct tsr_linalg_v1, reserved, 4);
 AT(struct tsr_linalg_v1, ctx, 8);
@@ -131,6 +148,9 @@ AT(struct tsr_linalg_v1, gemm, 24);
 AT(struct tsr_linalg_v1, cholesky, 32);
 AT(struct tsr_linalg_v1, cholesky_inverse, 40);
 AT(struct tsr_linalg_v1, largest_eigenvalue, 48);
+AT(struct tsr_linalg_v1, triangle_inverse, 56);
+AT(struct tsr_linalg_v1, hold, 64);
+AT(struct tsr_linalg_v1, drop, 72);
 
 /* tessera/quantizer_block.h */
 SIZE(struct tsr_block_site, 64);
@@ -231,6 +251,29 @@ AT(struct tsr_quantizer_v1, extension, 72);
 AT(struct tsr_quantizer_v1, max_error_steps, 80);
 
 /* tessera/codec.h */
+SIZE(struct tsr_codec_wire, 104);
+AT(struct tsr_codec_wire, struct_size, 0);
+AT(struct tsr_codec_wire, kind, 4);
+AT(struct tsr_codec_wire, cols, 8);
+AT(struct tsr_codec_wire, row_bytes, 16);
+AT(struct tsr_codec_wire, same, 24);
+AT(struct tsr_codec_wire, dtype, 28);
+AT(struct tsr_codec_wire, element, 32);
+AT(struct tsr_codec_wire, scale_bits, 36);
+AT(struct tsr_codec_wire, rounding, 40);
+AT(struct tsr_codec_wire, scale_rule, 44);
+AT(struct tsr_codec_wire, block, 48);
+AT(struct tsr_codec_wire, bits, 56);
+AT(struct tsr_codec_wire, reserved, 60);
+AT(struct tsr_codec_wire, kept, 64);
+AT(struct tsr_codec_wire, feature, 72);
+AT(struct tsr_codec_wire, place, 80);
+AT(struct tsr_codec_wire, inv, 88);
+AT(struct tsr_codec_wire, scale, 96);
+SIZE(struct tsr_codec_wire_v1, 16);
+AT(struct tsr_codec_wire_v1, struct_size, 0);
+AT(struct tsr_codec_wire_v1, reserved, 4);
+AT(struct tsr_codec_wire_v1, wire, 8);
 SIZE(struct tsr_codec_job, 64);
 AT(struct tsr_codec_job, struct_size, 0);
 AT(struct tsr_codec_job, source, 4);
@@ -260,14 +303,32 @@ AT(struct tsr_codec_v1, load, 96);
 AT(struct tsr_codec_v1, extension, 104);
 
 /* tessera/transport.h */
-SIZE(struct tsr_transport_world, 32);
+SIZE(struct tsr_transport_world, 56); /* minor 0: 32 */
 AT(struct tsr_transport_world, struct_size, 0);
 AT(struct tsr_transport_world, rank, 4);
 AT(struct tsr_transport_world, ranks, 8);
 AT(struct tsr_transport_world, reserved, 12);
 AT(struct tsr_transport_world, shared, 16);
 AT(struct tsr_transport_world, shared_bytes, 24);
-SIZE(struct tsr_transport_v1, 96);
+AT(struct tsr_transport_world, epoch, 32);
+AT(struct tsr_transport_world, via, 40);
+AT(struct tsr_transport_world, via_self, 48);
+SIZE(struct tsr_transport_counts, 32);
+AT(struct tsr_transport_counts, struct_size, 0);
+AT(struct tsr_transport_counts, reserved, 4);
+AT(struct tsr_transport_counts, sent, 8);
+AT(struct tsr_transport_counts, received, 16);
+AT(struct tsr_transport_counts, refused, 24);
+SIZE(struct tsr_transport_counts_v1, 16);
+AT(struct tsr_transport_counts_v1, struct_size, 0);
+AT(struct tsr_transport_counts_v1, reserved, 4);
+AT(struct tsr_transport_counts_v1, read, 8);
+SIZE(struct tsr_transport_device_v1, 24);
+AT(struct tsr_transport_device_v1, struct_size, 0);
+AT(struct tsr_transport_device_v1, reserved, 4);
+AT(struct tsr_transport_device_v1, queued, 8);
+AT(struct tsr_transport_device_v1, place, 16);
+SIZE(struct tsr_transport_v1, 104); /* minor 0: 96 */
 AT(struct tsr_transport_v1, struct_size, 0);
 AT(struct tsr_transport_v1, reserved, 4);
 AT(struct tsr_transport_v1, world_bytes, 8);
@@ -281,6 +342,7 @@ AT(struct tsr_transport_v1, test, 64);
 AT(struct tsr_transport_v1, wait, 72);
 AT(struct tsr_transport_v1, abort, 80);
 AT(struct tsr_transport_v1, extension, 88);
+AT(struct tsr_transport_v1, via, 96);
 
 /* tessera/solver.h */
 SIZE(struct tsr_solver_kind, 24);
@@ -380,7 +442,7 @@ AT(struct tsr_op, eps, 96);
 AT(struct tsr_op, gain_offset, 100);
 AT(struct tsr_op, scale, 104);
 AT(struct tsr_op, softcap, 108);
-SIZE(struct tsr_weight_desc, 72);
+SIZE(struct tsr_weight_desc, 80);
 AT(struct tsr_weight_desc, struct_size, 0);
 AT(struct tsr_weight_desc, reserved, 4);
 AT(struct tsr_weight_desc, name, 8);
@@ -391,6 +453,7 @@ AT(struct tsr_weight_desc, codes, 40);
 AT(struct tsr_weight_desc, meta, 48);
 AT(struct tsr_weight_desc, code_stride, 56);
 AT(struct tsr_weight_desc, meta_stride, 64);
+AT(struct tsr_weight_desc, segment, 72);
 SIZE(struct tsr_backend_props, 32);
 AT(struct tsr_backend_props, struct_size, 0);
 AT(struct tsr_backend_props, deterministic, 4);
@@ -413,6 +476,27 @@ AT(struct tsr_backend_v1, weight_bytes, 80);
 AT(struct tsr_backend_v1, run, 88);
 AT(struct tsr_backend_v1, sync, 96);
 AT(struct tsr_backend_v1, extension, 104);
+
+/* tessera/backend_codec.h */
+SIZE(struct tsr_backend_codec_v1, 80);
+AT(struct tsr_backend_codec_v1, struct_size, 0);
+AT(struct tsr_backend_codec_v1, reserved, 4);
+AT(struct tsr_backend_codec_v1, stream_open, 8);
+AT(struct tsr_backend_codec_v1, stream_close, 16);
+AT(struct tsr_backend_codec_v1, stream_behind, 24);
+AT(struct tsr_backend_codec_v1, address, 32);
+AT(struct tsr_backend_codec_v1, place, 40);
+AT(struct tsr_backend_codec_v1, wire_load, 48);
+AT(struct tsr_backend_codec_v1, wire_free, 56);
+AT(struct tsr_backend_codec_v1, encode, 64);
+AT(struct tsr_backend_codec_v1, decode, 72);
+
+/* tessera/here.h */
+SIZE(struct tsr_here_v1, 16);
+AT(struct tsr_here_v1, struct_size, 0);
+AT(struct tsr_here_v1, reserved, 4);
+AT(struct tsr_here_v1, rank, 8);
+AT(struct tsr_here_v1, ranks, 12);
 
 /* constants */
 IS(TSR_ABI_MAJOR, 1);
@@ -458,6 +542,15 @@ IS(TSR_PRODUCER_NORM, 1u);
 IS(TSR_PRODUCER_LINEAR, 2u);
 IS(TSR_CODEC_EXACT, 0u);
 IS(TSR_CODEC_LOSSY, 1u);
+IS(TSR_WIRE_PLAIN, 1u);
+IS(TSR_WIRE_MX, 2u);
+IS(TSR_WIRE_SCALED, 3u);
+IS(TSR_WIRE_NEAREST, 0u);
+IS(TSR_WIRE_EVEN, 1u);
+IS(TSR_WIRE_FLOOR, 2u);
+IS(TSR_WIRE_SCALE_FLOOR, 0u);
+IS(TSR_WIRE_SCALE_EVEN, 1u);
+IS(TSR_WIRE_SCALE_CEIL, 2u);
 IS(TSR_OBJECTIVE_STEADY, 0u);
 IS(TSR_OBJECTIVE_PAPER, 1u);
 IS(TSR_SOLVER_CLASSES, (UINT64_C(1) << 0));
@@ -468,6 +561,7 @@ IS(TSR_SOLVER_FORBIDDEN, (UINT64_C(1) << 4));
 IS(TSR_SOLVER_WORKSPACE, (UINT64_C(1) << 5));
 IS(TSR_SOLVER_ENDS, (UINT64_C(1) << 6));
 IS(TSR_SOLVER_FIXED_ORDER, (UINT64_C(1) << 7));
+IS(TSR_SOLVER_ISOLATED, (UINT64_C(1) << 63));
 IS(TSR_SOLVED_OPTIMAL, 0u);
 IS(TSR_SOLVED_FEASIBLE, 1u);
 IS(TSR_SOLVED_INFEASIBLE, 2u);
@@ -499,7 +593,14 @@ TEXT(TSR_KIND_SOLVER, "tessera.solver/1");
 TEXT(TSR_KIND_BACKEND, "tessera.backend/1");
 TEXT(TSR_QUANTIZER_BLOCK, "tessera.quantizer.block/1");
 TEXT(TSR_QUANTIZER_REPORT, "tessera.quantizer.report/1");
+TEXT(TSR_BACKEND_LAYOUT, "tessera.backend.layout/1");
 TEXT(TSR_LINALG, "tessera.linalg/1");
+TEXT(TSR_HERE, "tessera.here/1");
+TEXT(TSR_BACKEND_CODEC, "tessera.backend.codec/1");
+TEXT(TSR_CODEC_COUPLED, "tessera.codec.coupled/1");
+TEXT(TSR_CODEC_WIRE, "tessera.codec.wire/1");
+TEXT(TSR_TRANSPORT_COUNTS, "tessera.transport.counts/1");
+TEXT(TSR_TRANSPORT_DEVICE, "tessera.transport.device/1");
 TEXT(TSR_FORMAT_FLOAT, "tessera.float/1");
 TEXT(TSR_FORMAT_INT, "tessera.int/1");
 TEXT(TSR_FORMAT_LUT, "tessera.lut/1");

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A plugin exports tsr_plugin_v1 and nothing else, asks for no symbol of ours and for no C++, and
-# needs the C library alone; the program offers nothing to plugins.
+# needs the C library alone (`ilp` the library that it is there for, too); the program offers nothing to
+# plugins.
 #   symbols.sh TESSERA PLUGIN_DIR NAME...      the names that must be there
 set -u
 tessera=$1 dir=$2
@@ -26,6 +27,11 @@ wrong() {
     grep -qE '\((TEXTREL|RPATH|RUNPATH|SONAME)\)' <<<"$dynamic" &&
         echo "has a text relocation, a path or a name in its dynamic section"
     grep -F '(NEEDED)' <<<"$dynamic" | grep -vE '\[(libc|libm|ld-linux[a-z0-9-]*)\.so\.[0-9]+\]' |
+        case ${1##*/} in
+        ilp.so) grep -vF '[libglpk.so.' ;;
+        mpi.so) grep -vE '\[libmpi[a-z0-9_-]*\.so\.|\[libpthread\.so\.' ;;
+        *) cat ;;
+        esac |
         sed 's/.*\[/needs: /; s/\]//'
     readelf -lW "$1" | awk '$1 == "GNU_STACK" && $7 ~ /E/ { print "has an executable stack" }'
 }
@@ -33,7 +39,8 @@ wrong() {
 for name in "$@"; do
     [ -f "$dir/$name.so" ] || bad "$dir/$name.so is missing"
 done
-for so in "$dir"/*.so; do
+shopt -s nullglob
+for so in "$dir"/*.so "$dir"/asked/*.so; do
     said=$(wrong "$so")
     [ -z "$said" ] || bad "$so $said"
 done

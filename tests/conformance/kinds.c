@@ -43,6 +43,7 @@ static void test_codec(void **state)
     keeps(TSR_TEST_PLUGINS "/plain.so", NULL, NULL, NULL);
     keeps(TSR_TEST_PLUGINS "/plain.so", NULL, "codec-*", "dtype=bf16");
     keeps(TSR_TEST_PLUGINS "/plain.so", NULL, "codec-*", "dtype=f16");
+    keeps(TSR_TEST_PLUGINS "/mx_codec.so", NULL, "codec-*", "element=fp8_e4m3");
     keeps(TSR_FIXTURES "/bad_codec.so", "bad", "codec-*", NULL);
     keeps(TSR_FIXTURES "/bad_codec.so", "calibrated", "codec-*", NULL);
 }
@@ -58,6 +59,9 @@ static void test_solver(void **state)
 {
     (void)state;
     keeps(TSR_TEST_PLUGINS "/uniform.so", NULL, NULL, NULL);
+    keeps(TSR_TEST_PLUGINS "/pipeedge.so", NULL, NULL, NULL);
+    keeps(TSR_TEST_PLUGINS "/het.so", NULL, NULL, NULL);
+    keeps(TSR_TEST_PLUGINS "/transfer.so", NULL, NULL, NULL);
     keeps(TSR_FIXTURES "/bad_solver.so", "bad", "solver-*", NULL);
 }
 
@@ -66,6 +70,7 @@ static void test_backend(void **state)
     (void)state;
     keeps(TSR_TEST_PLUGINS "/cpu.so", NULL, NULL, NULL);
     keeps(TSR_FIXTURES "/vault.so", NULL, NULL, NULL);
+    keeps(TSR_FIXTURES "/simt.so", NULL, NULL, "seed=3");
     keeps(TSR_FIXTURES "/bad_backend.so", NULL, "backend-*", NULL);
 }
 
@@ -186,7 +191,7 @@ static void test_bad_codec(void **state)
         "exactness",     "wire_bytes",   "huge_shape",       "encode_writes", "encode_skips",
         "decode_writes", "decode_skips", "inputs_untouched", "repeats",       "ranks_identical",
         "threads",       "exact",        "nonfinite",        "tails",         "decode_add",
-        "state_exact",   "state_loads",  "state_damaged"
+        "damaged",       "wire",         "state_exact",      "state_loads",   "state_damaged"
     };
     complete("codec", faults, COUNT(faults), "codec-calibration-whole");
     each_fault("codec", faults, COUNT(faults), 2);
@@ -222,33 +227,17 @@ static void test_bad_solver(void **state)
 static void test_bad_backend(void **state)
 {
     (void)state;
-    static const char *const faults[] = { "properties",
-                                          "buffers_zeroed",
-                                          "copies",
-                                          "ranges",
-                                          "free_null",
-                                          "weight_formats",
-                                          "unknown_format",
-                                          "weights_borrowed",
-                                          "weight_bytes",
-                                          "linear",
-                                          "linear_act",
-                                          "embed",
-                                          "norm",
-                                          "rope",
-                                          "kv_store",
-                                          "attention",
-                                          "act",
-                                          "add",
-                                          "scale",
-                                          "gather",
-                                          "writes",
-                                          "in_place",
-                                          "order",
-                                          "unknown_op",
-                                          "shapes",
-                                          "repeats",
-                                          "numerics" };
+    static const char *const faults[] = {
+        "properties",   "buffers_zeroed", "copies",         "ranges",
+        "free_null",    "weight_formats", "unknown_format", "weights_borrowed",
+        "weight_bytes", "layout",         "layout_borrow",  "layout_ranges",
+        "linear",       "linear_act",     "embed",          "norm",
+        "rope",         "kv_store",       "attention",      "act",
+        "add",          "scale",          "gather",         "writes",
+        "in_place",     "order",          "unknown_op",     "shapes",
+        "repeats",      "numerics",       "segments",       "codec",
+        "codec_ranges"
+    };
     complete("backend", faults, COUNT(faults), NULL);
     each_fault("backend", faults, COUNT(faults), 9);
 }

@@ -21,13 +21,71 @@ run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4 
 ok "e2e packs it" test "$rc" = 0
 ok "e2e with packed weights takes a8" jq -e 'all(.[]; .act == "a8")' "$WORK/out"
 ok "--checkpoint keeps the model" test -s "$WORK/random/model.safetensors"
+run bench dec "${small[@]}" --formats int3 --channels 64,256 --json
+ok "dec runs" jq -e 'length == 6 and all(.[]; .unit == "%" or .value > 0) and
+    [.[].what] == ["dec-64", "slower-64", "dec-256", "slower-256", "select-64", "select-256"]' "$WORK/out"
+run bench dec --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4 --channels 64,256 --json
+ok "dec runs whole steps, got $rc" json 'length == 4 and all(.[]; (.unit == "%" or .value > 0) and .rows == 256) and
+    [.[].what] == ["decode-64", "slower-64", "decode-256", "slower-256"] and .[1].probe > 0 and
+    .[3].probe > 2 * .[1].probe' "$WORK/out"
+fails "dec of no folder" 2 "/nowhere" bench dec /nowhere
+fails "channels of more than 1024" 2 "no list of" bench dec "${small[@]}" --formats int3 --channels 1025
+fails "residuals of 3 bits" 2 "write 2, 4, 8 or 16" bench dec "${small[@]}" --formats int3 --residual 3
 run bench syrk "${small[@]}" --m 9 --json
 ok "syrk runs" jq -e 'length == 1 and all(.[]; .what == "syrk" and .value > 0 and .m == 9)' "$WORK/out"
 run bench cholesky "${small[@]}" --json
 ok "cholesky runs" jq -e 'length == 1 and all(.[]; .value > 0 and .probe > 0)' "$WORK/out"
 run bench encode --repeats 1 --json
 ok "encode runs" jq -e 'length > 8 and all(.[]; .value > 0 and .threads == 1)' "$WORK/out"
-fails "an unknown bench" 2 "gemv, gemm, syrk, cholesky, encode, e2e" bench gemx
+run bench plan splitquant-7 --json
+ok "plan runs, got $rc" test "$rc" = 0
+ok "plan: two objectives, two ways to say what quality is worth, each with a plan" json '(.cases | length) == 4 and
+    ([.cases[] | .objective + " " + .quality] | unique | length) == 4 and .fleet == null and
+    all(.cases[]; .objective_ms > 0 and .gap >= 0 and .gap <= 1e-4 and .cpu_s > 0 and .instances == 18)' "$WORK/out"
+fails "a cluster that is not there" 2 "llmpq-1 to 11, splitquant-1 to 10, four-kinds, fleet" bench plan llmpq-12
+if [ "${2:-whole}" = whole ]; then
+    run bench plan fleet --json
+    ok "plan: the fleet takes the whole batch, a node once, and its bound is near" json '.cases == [] and (.fleet |
+        .gap >= 0 and .gap <= 1e-3 and .bound_ms <= .objective_ms and .cpu_s > 0 and
+        ([.groups[] | .copies * .batch] | add) == 8192 and
+        ([.groups[] | .copies * (.nodes | add)] | add) <= 125)' "$WORK/out"
+fi
+if [ -n "${TSR_TEST_ALL:-}" ]; then
+    run bench plan --json
+    ok "plan: 22 clusters proved, the papers' in 1 s for half of them and 10 s for all" json '
+        (.cases | length) == 88 and all(.cases[]; .objective_ms > 0 and .gap <= 1e-4) and .median_s <= 1 and
+        .max_s <= 10 and all(.cases[] | select(.cluster == "four-kinds"); .cpu_s <= 30) and .fleet.cpu_s <= 10' \
+        "$WORK/out"
+fi
+# bytes are exact: 3 of 4 ranks get 8 tokens of 256 features, coded whole, or in two hops of a quarter each
+run bench comm --ranks 4 --sizes 1,8 --hidden 256 --repeats 1 --codecs "plain;mx;int4_bf16" --json
+ok "comm runs, got $rc" test "$rc" = 0
+ok "comm: every codec by every algorithm beside the ring, one choice, a link" json '(.sizes | length) == 2 and
+    all(.sizes[]; (.ways | length) == 7 and ([.ways[] | select(.auto)] | length) == 1 and
+        ([.ways[] | select(.best)] | length) == 1 and .link.mb_per_s > 0 and .link.alpha_us >= 0 and
+        all(.ways[]; .us > 0 and (.algorithm == "ring" or .predicted_us > 0)))' "$WORK/out"
+ok "comm: the bytes are those of the codecs" json '[.sizes[1].ways[].sent_bytes] ==
+    [6144, 24576, 12288, 3264, 1632, 3216, 1632]' "$WORK/out"
+run bench comm --ranks 2 --sizes 8 --hidden 256 --repeats 1 --codecs plain \
+    --transport local:bandwidth=20,latency=500
+ok "comm: a table and the cross-over" grep -q 'No codec beats plain' "$WORK/out"
+# NVLink's figures, and a wire's: whatever the load, FP4 takes more than a copy, and less than such a wire
+for link in "4,370000 plain" "50,1 mx"; do
+    run bench comm --ranks 2 --sizes 128 --hidden 4096 --repeats 1 --link "${link% *}"
+    ok "comm: over ${link% *} auto takes ${link#* }" grep -q "^128 tokens over .* predicted: auto takes ${link#* }[: ]" "$WORK/out"
+done
+fails "comm: a link of one number" 2 "--link: '4' is no link" bench comm --link 4
+fails "comm: a link without a rate" 2 "latency in us and rate" bench comm --link 4,0
+fails "comm: no codec of that name" 2 "codec 'plane'" bench comm --codecs plane
+fails "comm: no such option of a transport" 2 "bandwith" bench comm --transport local:bandwith=3
+fails "comm: sizes that are none" 2 "--sizes" bench comm --sizes 4,,5
+run bench gemm "${small[@]}" --m 7 --formats bf16 --segment 320 --output csv
+ok "gemm with one chain of sums runs" test "$rc" = 0
+for segment in 100 32; do
+    fails "--segment $segment of 320 columns" 2 "give a multiple of 32 that cuts 320 columns into at most 8" \
+        bench gemm "${small[@]}" --formats bf16 --segment $segment
+done
+fails "an unknown bench" 2 "gemv, gemm, syrk, cholesky, encode, dec, e2e" bench gemx
 fails "an unknown format" 2 "int9" bench gemv --formats int9
 fails "an unknown shape" 2 "tiny, 1b, 8b" bench e2e --shape 2b
 TSR_ISA=neon fails "an unknown instruction set" 2 "TSR_ISA=neon" bench gemv "${small[@]}"

@@ -59,7 +59,7 @@ run indicators "$STORIES" --text "$TEXT" --samples 2 --seqlen 16 --bits 4,16 --n
 ok "the verb succeeds, got $rc" test "$rc" = 0
 ok "without what was not wanted" json '[.results.indicators.tables[].name] ==
     ["variance", "variance_stochastic", "hessian", "random"]' "$WORK/out"
-fails "no inputs" 2 'calibrate step' indicators "$STORIES" --out none
+fails "no inputs" 2 'give --text FILE' indicators "$STORIES" --out none
 bits() { fails "bits $1" 2 '1 error' indicators "$STORIES" --text "$TEXT" --bits "$1" --out none; }
 bits 4,3
 bits 9

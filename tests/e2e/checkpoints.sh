@@ -25,7 +25,20 @@ ok "logits" test "$rc" = 0
 ok "nothing is widened" test "$(grep -c widened "$WORK/err")" = 0
 run logits "$CHECKPOINTS/gptq4-g128-actorder" --tokens $IDS -o order.st
 ok "act-order runs" test "$rc" = 0
-ok "and says what was widened" grep -q 'of 14 quantized linears [0-9]*: .*act-order' "$WORK/err"
+ok "and packed" test "$(grep -c widened "$WORK/err")" = 0
+run logits "$CHECKPOINTS/gptq4-g128-actorder" --tokens $IDS -o step.st --step
+ok "token by token too" cmp "$WORK/order.st" "$WORK/step.st"
+run logits "$CHECKPOINTS/gptq4-g128-actorder" --tokens $IDS -o a8.st --act a8
+ok "with int8 activations" test "$rc" = 0
+run convert "$CHECKPOINTS/gptq4-g128-actorder" -o order --to gptq
+ok "it goes out with its order" json '.quantization_config.desc_act' "$WORK/order/config.json"
+run logits order --tokens $IDS -o back.st
+ok "and comes back as it was" cmp "$WORK/order.st" "$WORK/back.st"
+fails "where there is no order" 2 'columns are in an order of their own' convert "$CHECKPOINTS/gptq4-g128-actorder" -o ct --to compressed-tensors
+run convert "$CHECKPOINTS/gptq4-g128-actorder" -o wide --to hf --dtype bf16
+ok "widened, columns are where they were" test "$rc" = 0
+run logits "$CHECKPOINTS/bnb-nf4" --tokens $IDS -o nf4.st
+ok "what is widened is said" grep -q 'of 14 quantized linears 4: .*widened to F32' "$WORK/err"
 run logits "$CHECKPOINTS/gptq4-v1-asym-zero0" --tokens $IDS -o zero.st
 ok "zero points of 0 are told of" grep -q 'whole words' "$WORK/err"
 run generate "$CHECKPOINTS/awq4-g64-autoawq" --tokens $IDS --max-tokens 4 --greedy --ignore-eos --json

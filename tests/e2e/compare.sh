@@ -17,6 +17,16 @@ pipeline:
   - quantize: {use: rtn, bits: 4, group: 32, to: elsewhere}
   - eval: {text: $DEMO/held-out.txt}
 JOB
+cat >"$WORK/none.yaml" <<JOB
+version: 1
+model: $STORIES
+arms: {smooth: {quantize: {use: int8, mode: smooth}}, gptq: {quantize: {use: gptq, bits: 4}}}
+measure: {perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 2}}
+JOB
+run compare none.yaml --out nothing
+ok "nothing compared is no success: exit code 1, got $rc" test "$rc" = 1
+ok "nothing compared: why" grep -q "^tessera: error: compare: all arms failed, the first by: .*put a calibrate step before it" "$WORK/err"
+
 cat >"$WORK/plan.yaml" <<PLAN
 format: tessera.plan/1
 layers: 5
@@ -57,6 +67,8 @@ ok "a model on disk gives the numbers of the same scheme" json \
     "$arms .disk.perplexity == .same.perplexity and .disk.kl == .same.kl and .disk.bytes == .same.bytes" "$results"
 ok "a pair that does not differ" json \
     '.results.compare.pairs[1] | .delta.mean == 0 and .delta.p == 1 and .verdict.quality == "indistinguishable"' "$results"
+ok "pairs are corrected over the pairs" json '.results.compare.pairs | (.[0].delta | .p_holm >= .p and .p_holm <= 2 * .p) and
+    .[1].delta.p_holm == 1 and .[0].kl_delta.p_holm >= .[0].kl_delta.p' "$results"
 ok "every window has the same tokens: the difference is that of the logarithms" json \
     "$arms (.three.perplexity / .original.perplexity | log) as \$d | (.three.delta.mean - \$d) | fabs < 1e-6" "$results"
 ok "intervals are around their means" json \
@@ -102,6 +114,7 @@ for ((i = 0; i < 600; i++)); do
 done
 kill -9 $pid 2>/dev/null || true
 wait $pid 2>/dev/null || true
+cp -r "$WORK/broken" "$WORK/damaged"
 rm -f "$WORK/broken/results.json" "$WORK/broken/compare/c.json"
 before=$(stat -c %Y.%i "$WORK/broken/compare/a.json")
 run compare long.yaml --out broken -v
@@ -110,6 +123,22 @@ ok "a finished arm is not run again" grep -q "'a' was finished by an earlier run
 ok "its file is the same" test "$before" = "$(stat -c %Y.%i "$WORK/broken/compare/a.json")"
 ok "the numbers are the same" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
     <(jq 'del(.. | .seconds?)' "$WORK/broken/results.json")
+ok "the original has left nothing but its result" test ! -e "$WORK/whole/compare/original.states" -a ! -e "$WORK/broken/compare/original.states"
+run compare long.yaml --out beside --set compare.together=3
+ok "the original's rows give the numbers of the original itself" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
+    <(jq 'del(.. | .seconds?)' "$WORK/beside/results.json")
+# b and c are still to come, and what the original left for them is not what it was
+rm -f "$WORK"/damaged/results.json "$WORK"/damaged/compare/[bc].*
+run compare long.yaml --out damaged -v
+ok "it goes on with what the original left" test "$rc" = 0 -a "$(grep -c 'run again' "$WORK/err")" = 0
+ok "to the same numbers" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
+    <(jq 'del(.. | .seconds?)' "$WORK/damaged/results.json")
+rm -f "$WORK"/damaged/results.json "$WORK"/damaged/compare/[bc].*
+head -c 1000 /dev/zero >"$WORK/damaged/compare/original.states"
+run compare long.yaml --out damaged -v
+ok "what is not what it left is not taken" grep -q "run again beside the next arm: .*is not what was written" "$WORK/err"
+ok "and the numbers are the same" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
+    <(jq 'del(.. | .seconds?)' "$WORK/damaged/results.json")
 rm "$WORK/broken/results.json"
 printf x | dd of="$WORK/broken/compare/b.safetensors" bs=1 seek=400 conv=notrunc 2>/dev/null
 run compare long.yaml --out broken -v
@@ -144,6 +173,8 @@ for said in "4:.*'bits'" "5:.*calibrate" "6:.*beside 'model'" "7:.*modle" "8:.*e
     ok "says $said" grep -qE "^bad.yaml:$said" "$WORK/err"
 done
 ok "nothing ran" test ! -e "$WORK/bad"
+sed 's/^pairs:.*/pairs: [[two, two]]/; /^fail_if/d' "$WORK/ab/ab.yaml" >"$WORK/ab/twice.yaml"
+fails "an arm against itself" 2 "twice.yaml:[0-9]+:.*'two' twice" compare ab/twice.yaml --out bad
 printf 'version: 1\nbase: absent.yaml\narms: {a: {set: {}}}\n' >"$WORK/orphan.yaml"
 fails "no base" 2 "absent.yaml" compare orphan.yaml
 printf 'version: 1\nbase: long.yaml\narms: {a: {set: {}}}\n' >"$WORK/nested.yaml"
@@ -204,12 +235,48 @@ ok "one of two" json '.choices | .right == 1 and .questions == 2 and .accuracy =
     and .p == 1 and .only_arm == 0 and .only_reference == 0 and .normalized.right == 1' "$WORK/out"
 run eval "$STORIES" --choices q.jsonl
 ok "for people" grep -q '^accuracy 50.00 %.*1 of 2' "$WORK/out"
+
+# The same questions to several arms: text that goes on, beside the same text with its words turned round.
+grep -m 24 -E '.{90}' "$DEMO/held-out.txt" | jq -cR '.[40:90] as $right |
+    {context: .[0:40], choices: [($right | split(" ") | reverse | join(" ")), $right], answer: 1}' >"$WORK/many.jsonl"
+cat >"$WORK/ask.yaml" <<JOB
+version: 1
+base: base.yaml
+arms: {two: {quantize.bits: 2}, three: {quantize.bits: 3}, disk: {model: packed2}}
+measure: {choices: many.jsonl}
+fail_if: ["two.choices.accuracy > 0.99", "choices.p_holm < 0"]
+JOB
+run quantize "$STORIES" --use rtn --bits 2 --group 32 -o packed2
+run compare ask.yaml --out ask --json
+ok "questions to several arms: exit code 0, got $rc" test "$rc" = 0
+cp "$WORK/out" "$WORK/asked"
+ok "every arm was asked everything" json '[.results.compare.arms[].choices.questions] == [24, 24, 24, 24]' "$WORK/asked"
+ok "the same weights answer the same" json "$arms [.two, .disk | .choices] | .[0] == .[1]" "$WORK/asked"
+ok "marks stay in the job folder" json '[.. | objects | select(has("marks"))] == []' "$WORK/asked"
+run eval packed2 --choices many.jsonl --against "$STORIES" --json
+ok "as eval finds it" json --slurpfile c "$WORK/asked" \
+    '(.choices | del(.file, .file_hash)) == ($c[0].results.compare.arms[1].choices | del(.p_holm))' "$WORK/out"
+# McNemar's test by its definition: 2^-n times the binomial coefficients up to the smaller count, twice
+jq -r '.results.compare.arms[1:][].choices | [.only_arm, .only_reference, .p] | @tsv' "$WORK/asked" |
+    awk '{ n = $1 + $2; m = $1 < $2 ? $1 : $2; c = 1; s = 0
+           for (i = 0; i <= m; i++) { s += c; c = c * (n - i) / (i + 1) }
+           p = 2 * s / 2 ^ n; p = p > 1 ? 1 : p; bad += !((p - $3) ^ 2 < 1e-20) }
+         END { exit !(NR == 3 && bad == 0) }' && exact=0 || exact=1
+ok "p is McNemar's" test "$exact" = 0
+ok "and corrected: the smallest of three by three" json '.results.compare.arms[1:] | map(.choices) | sort_by(.p) |
+    (.[0].p_holm - ([3 * .[0].p, 1] | min) | fabs) < 1e-12 and ([.[] | .p_holm >= .p] | all)' "$WORK/asked"
+ok "the table has it" test "$(run compare ask.yaml --out ask && grep -c 'only this arm right' "$WORK/out")" = 3
 echo '{"context": "a", "choices": ["b"], "answer": 0}' >"$WORK/q1.jsonl"
 fails "one choice" 2 "q1.jsonl:1.*at least two" eval "$STORIES" --choices q1.jsonl
 printf '\n{"context": "a", "choices": ["b", "c"], "answer": 2}\n' >"$WORK/q2.jsonl"
 fails "no such answer" 2 "q2.jsonl:2.*from 0 to 1" eval "$STORIES" --choices q2.jsonl
 fails "text and questions" 2 "choices" eval "$STORIES" --choices q.jsonl --text q.jsonl
 : >"$WORK/q3.jsonl"
+echo '{"context": "a", "choices": ["b", ""], "answer": 0}' >"$WORK/q4.jsonl"
+fails "an empty choice" 2 "q4.jsonl:1: choice 1 is empty" eval "$STORIES" --choices q4.jsonl
+head -c 8000 "$DEMO/held-out.txt" | jq -Rsc '{context: ., choices: ["a", "b"], answer: 0}' >"$WORK/q5.jsonl"
+run eval "$STORIES" --choices q5.jsonl
+ok "a question that is cut is told of" test "$rc" = 0 -a "$(grep -c 'warning: 1 of 1 questions .* lost tokens' "$WORK/err")" = 1
 fails "no question" 2 "holds no question" eval "$STORIES" --choices q3.jsonl
 
 finish

@@ -104,9 +104,12 @@ echo mine >"$WORK/mine/file"
 fails "a stranger's folder" 2 'no manifest' run job.yaml --out mine
 fails "a file as a folder" 2 't\.txt' run job.yaml --out t.txt
 ln -s o "$WORK/link"
-(cd "$WORK" && exec flock o sleep 3) &
-sleep 0.3
+mkfifo "$WORK/taken" "$WORK/over"
+# shellcheck disable=SC2016 # $0 and $1 are of the inner shell
+(cd "$WORK" && exec flock o bash -c 'echo >"$0"; read -r <"$1"' taken over) &
+read -r <"$WORK/taken"
 fails "two at once in one folder" 2 'another tessera' run job.yaml --out o
+echo >"$WORK/over"
 wait
 mkdir -p "$WORK/sub/configs"
 sed -e 's|model: m|model: ../../m|' -e 's|t.txt|../../t.txt|' "$WORK/job.yaml" >"$WORK/sub/configs/far.yaml"
@@ -122,7 +125,6 @@ ok "quantize as a verb: 3 bits" json '.results.quantize.bits_per_weight | . > 3 
 fails "a plugin's option, misspelt" 2 "did you mean 'bits'" quantize m --use rtn --bitz 3 --out q2
 
 # Ctrl-C: the first ends the run cleanly with 75, and the same command goes on.
-# --foreground: without it timeout signals the child and its group, which may count as twice.
 cat >"$WORK/long.yaml" <<'END'
 version: 1
 model: m
@@ -130,7 +132,11 @@ pipeline:
   - calibrate: {text: t.txt, samples: 100000, seqlen: 64}
 END
 rc=0
-(cd "$WORK" && exec timeout --foreground --preserve-status -s INT 1 "$TESSERA" run long.yaml --out long) >"$WORK/out" 2>"$WORK/err" || rc=$?
+(cd "$WORK" && exec "$TESSERA" run long.yaml --out long) >"$WORK/out" 2>"$WORK/err" </dev/null &
+pid=$!
+while [ ! -e "$WORK/long/manifest.json" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -INT $pid
+wait $pid || rc=$?
 ok "Ctrl-C: exit code 75, got $rc" test "$rc" = 75
 ok "Ctrl-C: says so" grep -q 'interrupted' "$WORK/err"
 ok "Ctrl-C: no results" test ! -e "$WORK/long/results.json"

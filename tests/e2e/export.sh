@@ -97,6 +97,10 @@ fails "an unknown type" 2 "'q9' is not known" convert @demo -o k.gguf --to gguf 
 fails "a format that does not hold it" 2 "down_proj|q_proj.*allow-requantize" convert q8 -o k.gguf --to gguf --type q4_0
 run convert q8 -o k.gguf --to gguf --type q4_0 --allow-requantize --json
 ok "allowed, it is quantized again" json '.requantized == 42' "$WORK/out"
+fails "a type for hf" 2 "'type' is about gguf.*leave it out" convert @demo -o k --to hf --type q4_0
+fails "a dtype for gguf" 2 "'dtype' is about hf" convert @demo -o k --to gguf --dtype f16
+fails "shards of one file" 2 "'shard_size' is about" convert @demo -o k --to gguf --shard-size 2
+fails "a backend for gptq" 2 "'backend' is about prepacked" convert q4 -o k --to gptq --backend cuda
 fails "nothing quantized" 2 "no linear of @demo is quantized" convert @demo -o k --to gptq
 fails "nothing quantized for ct" 2 "no linear of @demo is quantized" convert @demo -o k --to compressed-tensors
 fails "a place that is taken" 2 "exists already" convert q4 -o gptq --to gptq

@@ -50,6 +50,12 @@ ok "the same again is done already" grep -q "done" "$WORK/err"
 sed -i 's/layers: 0-2, bits: 3/layers: 0-2, bits: 4/' "$WORK/plan.yaml"
 fails "a job folder of another plan" 2 "plan.yaml" run job.yaml --out job
 
+# A whole one, as the planner writes it, packs the same.
+sed 's/^layers: 5$/layers: 5\nworkload: {prompt: 32, generate: 8, batch: 4, kv: f16}\nmicro_batches: {prefill: 1, decode: 2}\npredicted: {latency_ms: 12.5, solver: exact, proved: true}/; s/^  - layers: \(.*\)$/  - layers: \1\n    node: a\n    device: T4\n    send: {decode: {codec: plain}}\n    predicted: {weights: 10, busy: 0.5}\n    compensation: [{layers: \1, tensors: "*", k: 8}]/' "$WORK/good.yaml" >"$WORK/plan.yaml"
+job ''
+run run job.yaml --out whole
+ok "a plan with places and portions packs, got $rc" test "$rc" = 0
+
 # What cannot be meant: the plan's own place.
 job ''
 while IFS='|' read -r name edit place says; do
@@ -67,6 +73,10 @@ an unknown key|s/^stages/notes: x\nstages/|3:[0-9]+|notes
 another format|s/plan.1/plan.9/|1:[0-9]+|tessera.plan.9
 an option that no plugin has|s/bits: 8/bots: 8/|10:[0-9]+|bots
 an entry without layers|s/{layers: 0-2, bits/{bits/|6:[0-9]+|which layers
+half a place|2s/$/\nmicro_batches: {prefill: 1, decode: 2}/|1:[0-9]+|has no .workload.
+micro-batches out of order|2s/$/\nworkload: {prompt: 8, generate: 4, batch: 2}\nmicro_batches: {prefill: 2, decode: 1}/|4:16|ascending
+a stage without a place|2s/$/\nworkload: {prompt: 8, generate: 4, batch: 2}\nmicro_batches: {prefill: 1, decode: 2}/|6:5|has no .node
+channels of another stage|4s/$/\n    compensation: [{layers: 4, k: 8}]/|5:20|not in this stage
 CASES
 
 sed 's/^layers: 5/layers: 6/; s/layers: 3-4/layers: 3-5/' "$WORK/good.yaml" >"$WORK/plan.yaml"

@@ -10,7 +10,7 @@ BUILD=$(dirname "$TESSERA")
 # ---- what is there ------------------------------------------------------
 run inspect --json
 ok "inspect succeeds" test "$rc" = 0
-for pair in backend:cpu quantizer:rtn quantizer:int8 quantizer:awq quantizer:squeeze quantizer:mx codec:plain transport:local solver:uniform; do
+for pair in backend:cpu quantizer:rtn quantizer:int8 quantizer:awq quantizer:squeeze quantizer:mx codec:plain transport:local solver:exact solver:uniform; do
     ok "inspect lists $pair" json --arg k "${pair%:*}" --arg n "${pair#*:}" \
         'any(.plugins[]; .kind == $k and .name == $n and .abi == "1.1" and .license == "Apache-2.0")' \
         "$WORK/out"
@@ -26,6 +26,14 @@ for word in plugins formats models devices; do
     run inspect "$word"
     ok "inspect $word prints a table" test "$(wc -l <"$WORK/out")" -ge 2
 done
+
+# A plugin that brings a library with it is there when it is asked for.
+if [ -f "$BUILD/plugins/asked/mpi.so" ]; then
+    run inspect --json
+    ok "inspect does not load mpi" json 'all(.plugins[]; .name != "mpi")' "$WORK/out"
+    run inspect mpi
+    ok "inspect mpi does" grep -q '^transport mpi' "$WORK/out"
+fi
 
 # ---- one of them --------------------------------------------------------
 run inspect rtn --json
@@ -49,6 +57,7 @@ fails "a file that is not there" 2 "No such file" inspect nowhere.so
 mkdir "$WORK/mine"
 sed 's/org\.tessera\.plain/org.example.mine/; s/\.name = "plain"/.name = "mine"/' \
     "$ROOT/plugins/comm/plain.c" >"$WORK/mine.c"
+cp "$ROOT/plugins/comm/bf16.h" "$WORK"
 build() {
     cc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -I "$ROOT/core/include" \
         "-Wl,--version-script=$ROOT/plugins/plugin.map" -Wl,-z,defs,-z,relro,-z,now "$1" -o "$2"
@@ -94,6 +103,9 @@ PLANNER=$ROOT/tests/golden/planner
 run plan --instance "$PLANNER/example-steady.json" --solver uniform --json
 ok "plan: one solution as JSON" json '.format == "tessera.solution/1" and .objective == 24 and
     ([.stages[].count] | add) == (.bits | length) and .bound <= .objective' "$WORK/out"
+run plan --instance "$PLANNER/llmpq-04-steady.json" --json
+ok "plan: exact by itself, with the proof" json '.solver == "exact" and .status == "optimal" and
+    (.objective - 31067.4577668 | fabs) < 3.2 and .bound <= 31067.46 and .bound > 31064' "$WORK/out"
 run plan --instance "$PLANNER/infeasible-1.json" --json
 ok "plan: infeasible is exit code 3, got $rc" test "$rc" = 3
 ok "plan: infeasible has no plan" json '.status == "infeasible" and .objective == null and .bits == []' "$WORK/out"

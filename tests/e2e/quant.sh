@@ -28,6 +28,20 @@ ok "another option, another result" json '.tensors.w.bits_per_weight == 10 and .
 run roundtrip plain in.st -o out.st --kind codec --json
 ok "roundtrip of a codec succeeds" test "$rc" = 0
 ok "plain f32 loses nothing" json '.tensors.w.bits_per_weight == 32 and .tensors.w.squared_error == 0' "$WORK/out"
+# the numbers of a row come back from 17 or 20 bits of scale and codes; calibrated ranges from 14 bits
+run roundtrip mx in.st -o out.st --kind codec --json
+ok "codec mx holds what its elements hold" json '.tensors.w.squared_error == 0 and .tensors.w.bits_per_weight == 6' "$WORK/out"
+run roundtrip mx:scale_bits=5,element=int4 in.st -o out.st --kind codec --json
+ok "a narrow scale" json '.tensors.w.bits_per_weight == 6' "$WORK/out"
+run roundtrip int4_channel in.st -o out.st --kind codec --json
+ok "codec int4_channel: a scale for each feature of a message" json '.tensors.w.bits_per_weight == 20' "$WORK/out"
+run roundtrip topk in.st -o out.st --kind codec --json
+ok "codec topk keeps the largest" json '.tensors.w.squared_error == 7' "$WORK/out"
+fails "int4_bf16 wants to be calibrated" 2 "not calibrated" roundtrip int4_bf16 in.st -o new.st --kind codec
+safetensors cal.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"w.calibration":{"dtype":"F32","shape":[1,4],"data_offsets":[32,48]}}' \
+    "$rows$two$one$two$three"
+run roundtrip int4_bf16:one_in=4 cal.st -o out.st --kind codec --json
+ok "int4_bf16: rows beside a tensor calibrate it" json '.tensors.w.bits_per_weight == 8 and .tensors.w.squared_error < 3' "$WORK/out"
 
 # MXFP4 holds these numbers too; a row: 2 bytes of codes, a scale padded to 4
 run roundtrip mx in.st -o out.st --json
@@ -79,6 +93,13 @@ ok "a number comes with its protocol and text" json \
 ok "a model does not differ from itself" json '.kl.mean == 0 and .kl.max == 0 and .top1 == 1' "$WORK/out"
 fails "an unknown protocol" 2 "gptq-2048" eval @demo --text "$DEMO/held-out.txt" --protocol gptq-2049
 fails "no such text" 2 "missing.txt" eval @demo --text missing.txt
+printf 'caf\351 au lait\n' | cat "$DEMO/config.json" - >"$WORK/latin.txt"
+at=$(stat -c %s "$DEMO/config.json")
+fails "a text that is no UTF-8" 2 "latin.txt: byte $((at + 3)) is no UTF-8" eval @demo --text latin.txt --window 64
+fails "to calibrate on either" 2 "latin.txt: byte $((at + 3)) is no UTF-8" quantize "$STORIES" --use int8 --text latin.txt -o latin
+head -c 3001 "$DEMO/held-out.txt" | tr -d '\n' >"$WORK/cut.txt" && printf '\303' >>"$WORK/cut.txt"
+run eval @demo --text cut.txt --window 64 --max-windows 2
+ok "a character that the end cuts off is let through" test "$rc" = 0
 fails "a text too short" 2 "fewer than one window" eval @demo --text "$DEMO/config.json"
 fails "another vocabulary" 2 "vocabulary" eval @demo --text "$DEMO/held-out.txt" --against "$STORIES"
 

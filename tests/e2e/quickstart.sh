@@ -39,11 +39,9 @@ ok "the report is there" test -s "$WORK/job/report.html"
 
 # The same command again says that all is done, and does nothing.
 before=$(cd "$WORK/job" && find . -type f -exec sha256sum {} + | sort)
-start=$SECONDS
 run run "${args[@]}"
 ok "the second run succeeds" test "$rc" = 0
 ok "the second run says that it is done" grep -qiE 'done|finished|complete' "$WORK/out" "$WORK/err"
-ok "the second run takes no time" test $((SECONDS - start)) -le 5
 ok "the second run leaves the folder as it was" test "$before" = \
     "$(cd "$WORK/job" && find . -type f -exec sha256sum {} + | sort)"
 

@@ -19,11 +19,17 @@ command_of() {
     case $1 in
     logits) echo "logits $MODEL --tokens 1,403,407 -o logits.safetensors --threads 1" ;;
     generate) echo "generate $MODEL --prompt Once --max-tokens 4 --greedy --json --threads 1" ;;
+    convert) echo "convert $MODEL -o m.tsr --to prepacked --threads 1" ;;
+    mapped)
+        [ -e "$WORK/m.tsr" ] || "$TESSERA" convert "$MODEL" -o "$WORK/m.tsr" --to prepacked >&2
+        echo "logits $WORK/m.tsr --tokens 1,403,407 -o logits.safetensors --threads 1"
+        ;;
     tokenize) echo "tokenize $MODEL --jsonl" ;;
     inspect) echo "inspect $(dirname "$TESSERA")/plugins/awq.so --probe --json --threads 1" ;;
     check) echo "config check $ROOT/configs/quickstart.yaml" ;;
     new) echo "plugin new solver mine" ;;
     run) echo "run $ROOT/tests/faults/job.yaml --out out --threads 1" ;;
+    compare) echo "run $ROOT/tests/faults/ab.yaml --out out --threads 1" ;;
     *) echo "no such command: $1" >&2; return 1 ;;
     esac
 }
@@ -41,7 +47,7 @@ result_of() {
     (
         cd "$1"
         case $2 in
-        run)
+        run | compare)
             for f in out/manifest.json out/results.json; do
                 jq -e 'type == "object"' "$f" >/dev/null 2>&1 && echo "$f whole"
             done
@@ -51,6 +57,11 @@ result_of() {
         new)
             cat stdout
             cat mine/*
+            ;;
+        convert)
+            cat stdout
+            [ ! -e m.tsr ] || sha256sum <m.tsr
+            find . -name '*.part' | sed 's/^/left: /'
             ;;
         *)
             cat stdout
@@ -85,6 +96,11 @@ verdict() {
                 -printf "exit $rc, left: %f\n"
             [ ! -e "$dir/mine" ] || [ "$(cat "$dir"/mine/*)" = "$(grep -v '^mine/' <<<"$clean")" ] ||
                 echo "exit $rc with a folder that is not whole"
+        fi
+        if [ "$name" = convert ]; then # likewise
+            [ ! -e "$dir/m.tsr.part" ] || echo "exit $rc, left: m.tsr.part"
+            [ ! -e "$dir/m.tsr" ] || grep -qxF "$(sha256sum <"$dir/m.tsr")" <<<"$clean" ||
+                echo "exit $rc with a file that is not whole"
         fi
         if grep -q 'bug' "$dir/stderr"; then echo "exit $rc: $(tail -n 1 "$dir/stderr")"; fi
         return

@@ -48,6 +48,9 @@ static void check(const struct tsr_packed *p, bool headers_only)
         for (uint64_t k = 0; k < p->cols; k++)
             must(!isnan(row[k]));
     }
+    unsigned char seen[64] = { 0 };
+    must((p->order != NULL) == (p->ordered && !headers_only));
+    must(!p->order || !tsr_packed_order_check(p, seen));
 }
 
 static void read_linear(struct tsr_shards *s, const json_t *config, uint64_t rows, uint64_t cols,

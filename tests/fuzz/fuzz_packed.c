@@ -1,8 +1,8 @@
 /* What a packed model says of itself, from bytes: the index, the description of a matrix, and the
  * header of a layer's file against a small model. */
 #include "base/mem.h"
+#include "model/packed_model.h"
 #include "model/safetensors.h"
-#include "quant/packed_model.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -71,6 +71,7 @@ static void layer_of(const uint8_t *data, size_t size, uint64_t file_size)
     for (int i = 0; i < TSR_LINEARS; i++)
         layer.lin[i].w.name = names[i];
     m.head.w.name = "lm_head";
+    m.embed.name = "model.embed_tokens";
     if (tsr_st_parse(&st, "input", data, size, file_size, &e.err) == TSR_OK) {
         for (uint64_t at = 0; at < 2 && tsr_overlay_create(&o, 1, &e.err) == TSR_OK; at++) {
             tsr_status s = tsr_packed_layer_check(&st, "input", &m, at, o, &e.err);
@@ -78,6 +79,10 @@ static void layer_of(const uint8_t *data, size_t size, uint64_t file_size)
             for (int i = 0; i < TSR_LINEARS && s == TSR_OK; i++)
                 if (o->lin[0][i])
                     check_packed(o->lin[0][i]);
+            if (s == TSR_OK && o->head)
+                check_packed(o->head);
+            if (s == TSR_OK && o->embed)
+                check_packed(o->embed);
             tsr_overlay_destroy(o);
         }
     }

@@ -133,7 +133,7 @@ void checkpoint_check_rows(const char *what, const struct tsr_model *m, const st
     assert_int_equal(w->cols, c->cols);
     assert_true(w->rows >= c->n_rows);
     if (p)
-        must(tsr_packed_dequantize(p, NULL, 0, c->n_rows, v, &e.err), &e);
+        must(tsr_packed_dequantize(p, 0, c->n_rows, v, &e.err), &e);
     else
         tsr_widen(v, w->data, w->dtype, n);
     for (uint64_t i = 0; i < n; i++)

@@ -1,4 +1,5 @@
 #include "golden.h"
+#include "place.h"
 
 #include "base/file.h"
 #include "base/json.h"
@@ -13,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define MODELS TSR_SOURCE_ROOT "/tests/golden/models/"
+#define MODELS "%s/tests/golden/models/"
 
 const char *const golden_names[] = {
     "bloom",  "bloom-6heads",  "gemma2", "llama-linear-rope-bias", "llama2",
@@ -66,11 +67,11 @@ void golden_load(struct golden *g, const char *name)
     struct tsr_st     st;
 
     memset(g, 0, sizeof *g);
-    (void)snprintf(path, sizeof path, MODELS "%s", name);
+    (void)snprintf(path, sizeof path, MODELS "%s", TEST_ROOT, name);
     must(tsr_model_load(&g->model, path, false, &e.err), &e);
-    (void)snprintf(path, sizeof path, MODELS "%s/cases.json", name);
+    (void)snprintf(path, sizeof path, MODELS "%s/cases.json", TEST_ROOT, name);
     must(tsr_json_load(&root, path, 1 << 20, 8, &e.err), &e);
-    (void)snprintf(path, sizeof path, MODELS "%s/expected.safetensors", name);
+    (void)snprintf(path, sizeof path, MODELS "%s/expected.safetensors", TEST_ROOT, name);
     must(tsr_st_open(&st, path, &e.err), &e);
     const json_t *list = json_object_get(root, "cases");
     g->n = json_array_size(list);
@@ -109,7 +110,7 @@ struct tsr_registry *golden_registry(unsigned threads, const char *extra, struct
     struct tsr_registry *r = NULL;
     must(tsr_pool_create(pool, threads, &e.err), &e);
     must(tsr_registry_create(&r, *pool, &e.err), &e);
-    must(tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), &e);
+    must(tsr_registry_add_path(r, TEST_PLUGINS, &e.err), &e);
     if (extra)
         must(tsr_registry_add_path(r, extra, &e.err), &e);
     return r;

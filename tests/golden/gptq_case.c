@@ -1,4 +1,5 @@
 #include "gptq_case.h"
+#include "place.h"
 
 #include "base/f16.h"
 #include "base/mem.h"
@@ -15,7 +16,7 @@
 
 #include <cmocka.h>
 
-#define FOLDER TSR_SOURCE_ROOT "/tests/golden/quant"
+#define FOLDER "%s/tests/golden/quant"
 
 struct tsr_registry    *gptq_registry;
 static struct tsr_pool *pool;
@@ -32,14 +33,17 @@ void gptq_must(tsr_status st, const struct tsr_errbuf *e)
 int gptq_setup(void **state)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              tensors[512], cases[512];
     (void)state;
+    (void)snprintf(tensors, sizeof tensors, FOLDER "/gptq.safetensors", TEST_ROOT);
+    (void)snprintf(cases, sizeof cases, FOLDER "/gptq.json", TEST_ROOT);
     if (tsr_pool_create(&pool, 2, &e.err) != TSR_OK ||
         tsr_registry_create(&gptq_registry, pool, &e.err) != TSR_OK ||
-        tsr_registry_add_path(gptq_registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_registry_add_path(gptq_registry, TEST_PLUGINS, &e.err) != TSR_OK ||
         tsr_registry_find(gptq_registry, TSR_KIND_QUANTIZER, "gptq", &gptq_found, &e.err) !=
             TSR_OK ||
-        tsr_st_open(&goldens, FOLDER "/gptq.safetensors", &e.err) != TSR_OK ||
-        tsr_json_load(&gptq_cases, FOLDER "/gptq.json", 1 << 20, 16, &e.err) != TSR_OK) {
+        tsr_st_open(&goldens, tensors, &e.err) != TSR_OK ||
+        tsr_json_load(&gptq_cases, cases, 1 << 20, 16, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
     }
@@ -156,7 +160,7 @@ void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const fl
         r->report = r->packed->report;
         r->dense = tsr_new(rows * cols, sizeof *r->dense);
         assert_non_null(r->dense);
-        gptq_must(tsr_packed_dequantize(r->packed, &q, 0, rows, r->dense, &r->err.err), &r->err);
+        gptq_must(tsr_packed_dequantize(r->packed, 0, rows, r->dense, &r->err.err), &r->err);
     }
     f->destroy(q.self);
 }

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/import.h"
-#include "quant/packed_model.h"
+#include "model/packed_model.h"
 
 #include <ftw.h>
 #include <math.h>
@@ -44,8 +44,8 @@ static const struct expectation table[] = {
     { "gptq2-g64", "tessera.int/1 with 2 bits", NULL, 64, TSR_F16, false, "logits", 0 },
     { "gptq3-g128", "tessera.int/1 with 3 bits", NULL, 0, TSR_F16, false, "logits", 0 },
     { "gptq4-g128", "tessera.int/1 with 4 bits", NULL, 0, TSR_F16, false, "logits", 0 },
-    /* the inputs of q_proj are one group, in whatever order; those of o_proj are in order too */
-    { "gptq4-g128-actorder", "tessera.int/1 with 4 bits", "?", 0, TSR_F16, false, "logits", 0 },
+    /* the inputs of q_proj are one group, whose order does not matter; those of o_proj are two */
+    { "gptq4-g128-actorder", "tessera.int/1 with 4 bits", NULL, 0, TSR_F16, false, "logits", 0 },
     { "gptq4-v1-asym-g32", "tessera.int/1 with 4 bits", NULL, 32, TSR_F16, true, "logits", 0 },
     { "gptq4-v1-asym-zero0", "tessera.int/1 with 4 bits", NULL, 32, TSR_F16, true, "logits", 0 },
     { "gptq4-v2-asym-g64", "tessera.int/1 with 4 bits", NULL, 64, TSR_F16, true, "logits", 0 },
@@ -64,13 +64,16 @@ static const struct expectation table[] = {
     /* four groups: patterns go before classes */
     { "ct-mixed", "tessera.int/1 with 4 bits", "tessera.lut/1 with 8 bits", 32, TSR_F32, true,
       "logits", 0 },
+    /* 32/bits codes to a word: 3, 5, 6 and 7 bits, the last with zero points */
+    { "ct-gapped", "tessera.int/1 with 3 bits", "tessera.int/1 with 5 bits", 32, TSR_F16, false,
+      "logits", 0 },
     { "ct-mxfp4", "tessera.mx/1 with fp4_e2m1", NULL, 32, 0, false, "logits", 0 },
     /* the package rounds the weights to BF16 */
     { "ct-nvfp4", "tessera.int/1 with 5 bits", NULL, 16, TSR_F32, false, "logits_definition",
       0x1p-8 },
     { "ct-w3a16-g32", "tessera.int/1 with 3 bits", NULL, 32, TSR_F16, false, "logits", 0 },
     { "ct-w4a16-g128-sym", "tessera.int/1 with 4 bits", NULL, 0, TSR_F32, false, "logits", 0 },
-    { "ct-w4a16-g64-actorder", "tessera.float/1 F32", NULL, 0, 0, false, "logits", 0 },
+    { "ct-w4a16-g64-actorder", "tessera.int/1 with 4 bits", NULL, 64, TSR_F16, false, "logits", 0 },
     { "ct-w4a16-g64-asym", "tessera.int/1 with 4 bits", NULL, 64, TSR_F16, true, "logits", 0 },
     { "ct-w8a8-int-channel", "tessera.int/1 with 8 bits", NULL, 0, TSR_F32, false, "logits", 0 },
     { "hf-bf16-sharded", "", NULL, 0, 0, false, "logits", 0 },
@@ -151,7 +154,7 @@ static void compare_rows(const struct tsr_packed *p, const struct recorded *c,
     float            *got = malloc(n * sizeof *got);
     float *want = floats(c, name, "dequant_rows_0_to_7.model.layers.0.self_attn.k_proj.weight", n);
     assert_non_null(got);
-    OK(tsr_packed_dequantize(p, NULL, 0, 8, got, &e.err));
+    OK(tsr_packed_dequantize(p, 0, 8, got, &e.err));
     for (uint64_t i = 0; i < n; i++) {
         double off = fabs((double)got[i] - (double)want[i]);
         if (!(off <= x->rows * fabs((double)want[i])))
@@ -275,7 +278,7 @@ static void gpt_oss_tensors(void **state)
         OK(tsr_import_linear(&im, all[i].tensor, all[i].rows, all[i].cols, &p));
         assert_non_null(p);
         check_format(name, p, "tessera.mx/1 with fp4_e2m1");
-        OK(tsr_packed_dequantize(p, NULL, 0, p->rows, got, &e.err));
+        OK(tsr_packed_dequantize(p, 0, p->rows, got, &e.err));
         for (uint64_t k = 0; k < n; k++)
             assert_true(got[k] == want[k]);
         tsr_packed_destroy(p);
@@ -296,18 +299,41 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
     return remove(path);
 }
 
+static void same_matrix(const char *name, const struct tsr_matrix *x, const struct tsr_matrix *y)
+{
+    assert_true((x->data != NULL) == (y->data != NULL));
+    assert_int_equal(x->dtype, y->dtype);
+    assert_int_equal(x->row_stride, y->row_stride);
+    if (x->data && memcmp(x->data, y->data, x->rows * x->row_stride) != 0)
+        fail_msg("%s: %s has other bytes", name, x->name);
+}
+
+static void same_layer(const char *name, const struct tsr_model *a, const struct tsr_model *b,
+                       uint64_t l)
+{
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_packed *x = a->packed ? a->packed->lin[l][i] : NULL;
+        const struct tsr_packed *y = b->packed ? b->packed->lin[l][i] : NULL;
+        assert_true((x != NULL) == (y != NULL));
+        if (!x) {
+            same_matrix(name, &a->layers[l].lin[i].w, &b->layers[l].lin[i].w);
+            continue;
+        }
+        assert_string_equal(x->format.id, y->format.id);
+        assert_int_equal(x->code_stride, y->code_stride);
+        assert_int_equal(x->meta_stride, y->meta_stride);
+        if (memcmp(x->codes, y->codes, x->rows * x->code_stride) != 0 ||
+            (x->meta && memcmp(x->meta, y->meta, x->rows * x->meta_stride) != 0) ||
+            x->ordered != y->ordered ||
+            (x->ordered && memcmp(x->order, y->order, x->cols * sizeof *x->order) != 0))
+            fail_msg("%s: %s has other bytes", name, a->layers[l].lin[i].w.name);
+    }
+}
+
 static void same_packed(const char *name, const struct tsr_model *a, const struct tsr_model *b)
 {
     for (uint64_t l = 0; l < a->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
-            const struct tsr_packed *x = a->packed->lin[l][i], *y = b->packed->lin[l][i];
-            assert_string_equal(x->format.id, y->format.id);
-            assert_int_equal(x->code_stride, y->code_stride);
-            assert_int_equal(x->meta_stride, y->meta_stride);
-            if (memcmp(x->codes, y->codes, x->rows * x->code_stride) != 0 ||
-                (x->meta && memcmp(x->meta, y->meta, x->rows * x->meta_stride) != 0))
-                fail_msg("%s: %s has other bytes", name, a->layers[l].lin[i].w.name);
-        }
+        same_layer(name, a, b, l);
 }
 
 /* Name and shape of a tensor of ct-mxfp4 as gpt-oss would have it. */
@@ -378,11 +404,41 @@ static void gpt_oss_model(void **state)
     (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* act-order: the linears whose order of columns matters have one, and no two columns trade places
+ * unless their groups differ. */
+static void orders_of_columns(void **state)
+{
+    static const char *const names[] = { "gptq4-g128-actorder", "ct-w4a16-g64-actorder" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char       *name = names[i];
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        struct tsr_model *m = NULL;
+        unsigned          ordered = 0;
+        char              path[512];
+        (void)snprintf(path, sizeof path, CHECKPOINTS "%s", name);
+        OK(tsr_model_load(&m, path, false, &e.err));
+        for (uint64_t l = 0; l < m->hp.layers; l++)
+            for (int k = 0; k < TSR_LINEARS; k++) {
+                const struct tsr_packed *p = m->packed->lin[l][k];
+                if (!p->ordered)
+                    continue;
+                ordered++;
+                for (uint64_t j = 1; j < p->cols; j++)
+                    if (j % p->format.group != 0)
+                        assert_true(p->order[j - 1] < p->order[j]);
+            }
+        assert_true(ordered >= 2);
+        tsr_model_destroy(m);
+    }
+}
+
 /* What was read can be stored as a packed model of ours, which is the same model. */
 static void stored_as_packed(void **state)
 {
-    static const char *const names[] = { "gptq4-v1-asym-zero0", "bnb-int8", "bnb-nf4",
-                                         "ct-fp8-channel",      "ct-mxfp4", "gptq4-g128-actorder" };
+    static const char *const names[] = { "gptq4-v1-asym-zero0",  "bnb-int8", "bnb-nf4",
+                                         "ct-fp8-channel",       "ct-mxfp4", "gptq4-g128-actorder",
+                                         "ct-w4a16-g64-actorder" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char       *name = names[i];
@@ -405,13 +461,53 @@ static void stored_as_packed(void **state)
     }
 }
 
+/* Layer by layer a model is the same: its hash, and what a layer holds while it is open. */
+static void check_streamed(const char *name)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              path[512];
+    struct tsr_model *a = NULL, *b = NULL;
+    (void)snprintf(path, sizeof path, "%s%s", CHECKPOINTS, name);
+    OK(tsr_model_load(&a, path, false, &e.err));
+    OK(tsr_model_load_streamed(&b, path, &e.err));
+    assert_string_equal(a->hash, b->hash);
+    assert_int_equal(a->parameters, b->parameters);
+    assert_int_equal(a->bytes, b->bytes);
+    assert_true((a->packed != NULL) == (b->packed != NULL));
+    for (unsigned twice = 0; twice < 2; twice++) /* what is closed can be opened again */
+        for (uint64_t l = 0; l < a->hp.layers; l++) {
+            OK(tsr_model_open_layer(b, l, &e.err));
+            OK(tsr_model_open_layer(b, l, &e.err));
+            tsr_model_close_layer(b, l);
+            same_layer(name, a, b, l);
+            tsr_model_close_layer(b, l);
+            for (int i = 0; i < TSR_LINEARS; i++) {
+                assert_null(b->layers[l].lin[i].w.data);
+                const struct tsr_packed *p = b->packed ? b->packed->lin[l][i] : NULL;
+                assert_true(!p || (!p->codes && !p->order));
+            }
+        }
+    tsr_model_destroy(a);
+    tsr_model_destroy(b);
+}
+
+static void streamed_is_the_same(void **state)
+{
+    static const char *const files[] = { "gguf-q4_0/model.gguf", "gguf-q3_k_m/model.gguf",
+                                         "gguf-q4_k_m/model.gguf", "gguf-mxfp4/model.gguf" };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        check_streamed(table[i].folder);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_streamed(files[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checkpoints_as_recorded),
-        cmocka_unit_test(gpt_oss_tensors),
-        cmocka_unit_test(gpt_oss_model),
-        cmocka_unit_test(stored_as_packed),
+        cmocka_unit_test(checkpoints_as_recorded), cmocka_unit_test(gpt_oss_tensors),
+        cmocka_unit_test(gpt_oss_model),           cmocka_unit_test(stored_as_packed),
+        cmocka_unit_test(orders_of_columns),       cmocka_unit_test(streamed_is_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

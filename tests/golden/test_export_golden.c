@@ -37,6 +37,7 @@ static const struct round_trip cases[] = {
     { "gptq2-g64", TSR_EXPORT_GPTQ, NULL },
     { "gptq3-g128", TSR_EXPORT_GPTQ, NULL },
     { "gptq4-g128", TSR_EXPORT_GPTQ, NULL },
+    { "gptq4-g128-actorder", TSR_EXPORT_GPTQ, NULL },
     { "gptq8-g32", TSR_EXPORT_GPTQ, NULL },
     { "gptq4-v2-asym-g64", TSR_EXPORT_GPTQ, NULL },
     { "gptq4-v1-asym-g32", TSR_EXPORT_GPTQ, ".qzeros" }, /* becomes version 2 */

@@ -288,7 +288,8 @@ static void bad_requests(void **state)
         golden_engine(registry, g.model, NULL, (struct tsr_engine_options){ .context = 10 });
     (void)state;
     struct tsr_request q = request(&c, tokens, 4);
-    refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "prompt 1 is empty");
+    refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err,
+            "request 1: the prompt is empty");
     q.n_prompt = 2;
     refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "token id 320");
     q.n_prompt = 1;

@@ -195,7 +195,7 @@ static void compare_linear(const char *name, const struct tsr_packed *p, const s
     size_t bytes = p->rows * p->cols * sizeof(float);
     float *got = malloc(bytes);
     assert_non_null(got);
-    OK(tsr_packed_dequantize(p, NULL, 0, p->rows, got, &e.err));
+    OK(tsr_packed_dequantize(p, 0, p->rows, got, &e.err));
     if (memcmp(got, b->w.data, bytes) != 0)
         fail_msg("%s: %s is not what was stored", name, a->w.name);
     if (a->bias && memcmp(a->bias, b->bias, p->rows * sizeof(float)) != 0)

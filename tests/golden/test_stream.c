@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "engine/internal.h"
 #include "engine/stream.h"
+#include "quant/quant.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

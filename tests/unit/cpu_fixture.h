@@ -31,6 +31,7 @@ static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
     void *p = NULL;
     if (posix_memalign(&p, align < sizeof p ? sizeof p : align, size) != 0)
         return NULL;
+    memset(p, 0xa5, size); /* nobody may take it for cleared */
     host_bytes += (int64_t)size;
     return p;
 }

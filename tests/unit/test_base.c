@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -248,6 +251,61 @@ static void test_pool(void **state)
     assert_int_equal(n, 10);
 }
 
+struct late {
+    pthread_t        caller;
+    _Atomic int      begun, done;
+    _Atomic uint32_t elsewhere; /* chunks on other threads */
+};
+
+/* The caller's chunk ends when a worker has one, which goes on for longer than callers spin. */
+static tsr_status one_is_late(void *arg, uint64_t begin, uint64_t end)
+{
+    struct late *l = arg;
+    (void)begin;
+    (void)end;
+    if (pthread_equal(pthread_self(), l->caller)) {
+        while (!atomic_load(&l->begun))
+            (void)sched_yield();
+        return TSR_OK;
+    }
+    atomic_store(&l->begun, 1);
+    (void)nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    atomic_store(&l->done, 1);
+    return TSR_OK;
+}
+
+static tsr_status count_elsewhere(void *arg, uint64_t begin, uint64_t end)
+{
+    struct late *l = arg;
+    (void)begin;
+    (void)end;
+    if (!pthread_equal(pthread_self(), l->caller))
+        atomic_fetch_add(&l->elsewhere, 1);
+    return TSR_OK;
+}
+
+static void test_pool_waits(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_pool  *pool;
+    assert_int_equal(tsr_pool_create(&pool, 2, &e.err), TSR_OK);
+    for (int round = 0; round < 20; round++) {
+        struct late l = { .caller = pthread_self() };
+        assert_int_equal(tsr_pool_for(pool, 2, 1, one_is_late, &l), TSR_OK);
+        assert_true(l.done);
+    }
+    struct late l = { .caller = pthread_self() };
+    tsr_pool_shun(true);
+    assert_int_equal(tsr_pool_for(pool, 10000, 1, count_elsewhere, &l), TSR_OK);
+    tsr_pool_shun(false);
+    assert_int_equal(l.elsewhere, 0);
+    l = (struct late){ .caller = pthread_self() };
+    assert_int_equal(tsr_pool_for(pool, 2, 1, one_is_late, &l), TSR_OK);
+    assert_true(l.done);
+    tsr_pool_destroy(pool);
+}
+
 /* ---- sizes, files, memory ------------------------------------------------- */
 
 static void test_mem(void **state)
@@ -313,6 +371,27 @@ static void test_writer(void **state)
     assert_int_equal(tsr_writer_commit(&w, &e.err), TSR_E_FULL);
     assert_false(tsr_path_exists(at("b")));
     assert_false(tsr_path_exists(at("b.part")));
+    /* a pipe is written to, not replaced by a file */
+    struct stat s;
+    char        got[8] = "";
+    assert_int_equal(mkfifo(at("pipe"), 0600), 0);
+    int fd = open(at("pipe"), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(tsr_writer_open(&w, at("pipe"), &e.err), TSR_OK);
+    tsr_writer_put(&w, "x y", 3);
+    assert_int_equal(tsr_writer_commit(&w, &e.err), TSR_OK);
+    assert_int_equal(stat(at("pipe"), &s), 0);
+    assert_true(S_ISFIFO(s.st_mode));
+    assert_int_equal(read(fd, got, sizeof got), 3);
+    assert_string_equal(got, "x y");
+    assert_int_equal(tsr_writer_open(&w, at("pipe"), &e.err), TSR_OK);
+    tsr_writer_abort(&w);
+    assert_true(tsr_path_exists(at("pipe")));
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(unlink(at("pipe")), 0);
+    assert_int_equal(tsr_writer_open(&w, "/dev/full", &e.err), TSR_OK);
+    tsr_writer_put(&w, "x", 1);
+    assert_int_equal(tsr_writer_commit(&w, &e.err), TSR_E_FULL);
 }
 
 static void test_files(void **state)
@@ -473,6 +552,12 @@ static void test_err(void **state)
     assert_int_equal(tsr_fail(&tiny, TSR_E_IO, "a long sentence"), TSR_E_IO);
     assert_int_equal(tsr_err_prefix(&tiny, TSR_E_IO, "prefix prefix"), TSR_E_IO);
     assert_in_range(strlen(small), 0, 7);
+    /* names out of files: one line all the same, and what is not ASCII stays */
+    assert_int_equal(tsr_fail(&e.err, TSR_E_INPUT, "\"%s\" is no \x7f", "a\n\tb\xc3\xa4"),
+                     TSR_E_INPUT);
+    assert_string_equal(e.text, "\"a??b\xc3\xa4\" is no ?");
+    assert_int_equal(tsr_err_prefix(&e.err, TSR_E_INPUT, "tensor \"%s\"", "c\rd"), TSR_E_INPUT);
+    assert_string_equal(e.text, "tensor \"c?d\": \"a??b\xc3\xa4\" is no ?");
 }
 
 static int setup(void **state)
@@ -502,10 +587,10 @@ int main(void)
 #endif
         cmocka_unit_test(test_bf16),         cmocka_unit_test(test_widen),
         cmocka_unit_test(test_philox),       cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_mem),          cmocka_unit_test(test_writer),
-        cmocka_unit_test(test_files),        cmocka_unit_test(test_sealed),
-        cmocka_unit_test(test_hash),         cmocka_unit_test(test_json),
-        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_pool_waits),   cmocka_unit_test(test_mem),
+        cmocka_unit_test(test_writer),       cmocka_unit_test(test_files),
+        cmocka_unit_test(test_sealed),       cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_json),         cmocka_unit_test(test_err),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -14,7 +14,7 @@ static uint64_t segment(uint64_t K)
 
 static float tree(const float s[8])
 {
-    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    return (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + 0.0f;
 }
 
 static float page_f32(const float *x, const float *w, uint64_t K)

@@ -13,7 +13,7 @@ static float page_f32(const float *x, const float *w, uint64_t K, float bias, in
     for (uint64_t i = 0; i < 8; i++)
         for (uint64_t k = i * S; k < (i + 1) * S && k < K; k++)
             s[i] = fmaf(x[k], w[k], s[i]);
-    float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    float y = (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + 0.0f;
     return has_bias ? y + bias : y;
 }
 
@@ -76,7 +76,7 @@ static float page_a8(const float *x, const struct wt *w, uint64_t r, float bias,
             }
         }
     }
-    float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    float y = (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + 0.0f;
     return has_bias ? y + bias : y;
 }
 
@@ -221,9 +221,9 @@ static void linear_wide(void **state)
 static void linear_many_tokens(void **state)
 {
     (void)state;
-    static const uint32_t bits[] = { 2, 3, 4, 8 };
+    static const uint32_t bits[] = { 2, 3, 4, 8, 6 };
     float                *x = rnd_new(101 * 500, 1.0f);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct wt w;
         wt_int(&w, 35, 500, bits[i], i % 2 ? 64 : 0, TSR_F16,
                i < 2 ? TSR_ZERO_MID : TSR_ZERO_STORED);
@@ -237,9 +237,9 @@ static void linear_many_tokens(void **state)
 static void linear_panels_in_pairs(void **state)
 {
     (void)state;
-    static const uint32_t bits[] = { 2, 3, 4, 8 };
+    static const uint32_t bits[] = { 2, 3, 4, 8, 6 };
     float                *x = rnd_new(300, 1.0f);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct wt w;
         wt_int(&w, 34 * 32 + 5, 300, bits[i], i % 2 ? 0 : 64, i % 2 ? TSR_F32 : TSR_F16,
                i < 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
@@ -249,11 +249,11 @@ static void linear_panels_in_pairs(void **state)
     free(x);
 }
 
-/* 2 and 3 bits take what they say; whole panels and steps, no scale stored for a tail. */
+/* 2, 3, 4 and 6 bits take what they say; whole panels and steps, no scale stored for a tail. */
 static void few_bits_take_few_bytes(void **state)
 {
     (void)state;
-    for (uint32_t bits = 2; bits <= 4; bits++) {
+    for (uint32_t bits = 2; bits <= 6; bits += 1 + bits / 4) {
         struct wt       w;
         void           *h = NULL;
         struct tsr_cpu *c = cpu_new("scalar");

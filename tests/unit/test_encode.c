@@ -93,6 +93,22 @@ static double round_element(double a, uint32_t el, uint32_t rounding)
     return fmin(round_by(a / step, rounding) * step, top);
 }
 
+/* The exponent of the scale of a block with this largest magnitude, before it is clamped. */
+static int scale_by(const struct tsr_encode_mx *spec, double amax)
+{
+    int    emin, mant, emax, e, more;
+    double step, top = element_max(spec->element, &step, &emin, &mant, &emax), unit;
+    (void)frexp(amax, &e);
+    e--;
+    unit = ldexp(1, e - mant);
+    if (spec->scale_rule == TSR_ENCODE_SCALE_EVEN) {
+        (void)frexp(floor(amax / unit + 0.5) * unit, &more);
+        return more - 1 - emax;
+    }
+    more = spec->scale_rule == TSR_ENCODE_SCALE_CEIL && amax > ldexp(top, e - emax);
+    return e - emax + more;
+}
+
 /* Checks one block's codes and scale by decoding them. */
 static void check_block(const struct tsr_encode_mx *spec, const float *x, uint64_t n,
                         const uint32_t *code, uint8_t scale)
@@ -104,10 +120,8 @@ static void check_block(const struct tsr_encode_mx *spec, const float *x, uint64
         finite &= isfinite(x[i]) != 0;
         amax = fmax(amax, fabs((double)x[i]));
     }
-    if (finite && amax > 0) {
-        (void)frexp(amax, &s);
-        s = s - 1 - emax;
-    }
+    if (finite && amax > 0)
+        s = scale_by(spec, amax);
     s = s < -lim ? -lim : s;
     if (!finite || s > lim) {
         assert_int_equal(scale, 2 * lim + 1);
@@ -222,7 +236,8 @@ static void test_mx(void **state)
         for (uint32_t sb = 4; sb <= 8; sb++)
             for (uint32_t r = 0; r < 3; r++)
                 for (uint64_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
-                    struct tsr_encode_mx spec = { elements[e], sb, r, 0, blocks[b] };
+                    uint32_t             rule = rnd() % 2 ? 0 : 1 + (uint32_t)(rnd() % 2);
+                    struct tsr_encode_mx spec = { elements[e], sb, r, rule, blocks[b] };
                     uint64_t             cols = 1 + rnd() % 90, kind = rnd();
                     if (b % 4 == 3) /* more than one chunk */
                         cols += 1000;

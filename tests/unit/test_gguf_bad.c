@@ -231,6 +231,46 @@ static void the_good_one_loads(void **state)
     tsr_model_destroy(model);
 }
 
+/* What tsr_model_load() of the headers says on stderr. */
+static void said(char *text, size_t cap)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *model = NULL;
+    char              log[] = "/tmp/test_gguf_bad.log.XXXXXX";
+    int               fd = mkstemp(log), was = dup(STDERR_FILENO);
+    assert_true(fd >= 0 && was >= 0);
+    make(UINT64_MAX, 0);
+    assert_true(dup2(fd, STDERR_FILENO) >= 0);
+    tsr_status st = tsr_model_load(&model, path, true, &e.err);
+    assert_true(dup2(was, STDERR_FILENO) >= 0);
+    if (st != TSR_OK)
+        fail_msg("%s", e.text);
+    tsr_model_destroy(model);
+    ssize_t n = pread(fd, text, cap - 1, 0);
+    assert_true(n >= 0);
+    text[n] = '\0';
+    (void)close(fd);
+    (void)close(was);
+    (void)unlink(log);
+}
+
+/* llama.cpp leaves the key alone for this architecture, so it is said and not obeyed. */
+static void a_window_is_said(void **state)
+{
+    char text[2000];
+    (void)state;
+    good();
+    said(text, sizeof text);
+    assert_string_equal(text, "");
+    add_key("llama.attention.sliding_window", TSR_GGUF_U32, 0, NULL);
+    said(text, sizeof text);
+    assert_string_equal(text, "");
+    good();
+    add_key("llama.attention.sliding_window", TSR_GGUF_U32, 48, NULL);
+    said(text, sizeof text);
+    assert_non_null(strstr(text, "sliding_window\" is 48; llama.cpp has no window"));
+}
+
 static void headers(void **state)
 {
     (void)state;
@@ -479,18 +519,19 @@ static void tokenizers(void **state)
 static void no_file(void **state)
 {
     (void)state;
-    refused("/dev/null", "no folder and no GGUF file");
+    refused("/dev/null", "no folder, no GGUF file");
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     assert_int_equal(fputs("GGML", f) >= 0, 1);
     assert_int_equal(fclose(f), 0);
-    refused(path, "no folder and no GGUF file");
+    refused(path, "no folder, no GGUF file");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_one_loads),
+        cmocka_unit_test(a_window_is_said),
         cmocka_unit_test(headers),
         cmocka_unit_test(lists),
         cmocka_unit_test(huge),

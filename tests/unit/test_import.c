@@ -24,7 +24,7 @@ static void expect(struct image *m, uint64_t rows, uint64_t cols, const char *fo
     assert_non_null(p);
     tsr_format_name(&p->format, name, sizeof name);
     assert_string_equal(name, format);
-    assert_int_equal(tsr_packed_dequantize(p, NULL, 0, rows, got, &e.err), TSR_OK);
+    assert_int_equal(tsr_packed_dequantize(p, 0, rows, got, &e.err), TSR_OK);
     for (uint64_t i = 0; i < rows * cols; i++)
         if (!(got[i] == want[i]))
             fail_msg("row %d column %d is %g, not %g", (int)(i / cols), (int)(i % cols),

@@ -216,6 +216,52 @@ static void recorded_variances(void **state)
     golden_close(&g);
 }
 
+/* What rounding really costs, as the record's simulation has it: the stochastic form is that within its
+ * sampling error (5 standard errors); a quarter of the variance is above it only where the inputs have
+ * little mean, which is why omega ranks and is nowhere said to bound. */
+static void beside_simulated_rounding(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = { 3, 4, 8 };
+    struct golden         g;
+    size_t                i;
+    json_t               *c;
+    unsigned              above = 0, below = 0;
+    golden_open(&g, "indicator");
+    json_array_foreach (json_object_get(g.index, "cases"), i, c) {
+        struct tsr_errbuf  err = TSR_ERRBUF(err);
+        struct linear      l = read_linear(&g, c);
+        struct tsr_matrix  w = matrix(&l);
+        struct tsr_extents e;
+        double             mean, var;
+        overall(&l, 0, l.tokens, &mean, &var, NULL);
+        OK(tsr_extents_of(&w, &e, &err.err));
+        for (int k = 0; k < 3; k++) {
+            char key[8];
+            (void)snprintf(key, sizeof key, "%u", widths[k]);
+            const json_t *b = json_object_get(json_object_get(c, "bits"), key),
+                         *m = json_object_get(b, "monte_carlo_row_sym"),
+                         *nearest = json_object_get(m, "nearest"),
+                         *stochastic = json_object_get(m, "stochastic");
+            double sq = tsr_extents_step_sq(&e, widths[k], TSR_STEP_ROW, true);
+            double is = golden_real(stochastic, "mean_squared_output_error"),
+                   room = 5 * golden_real(stochastic, "standard_error");
+            double omega = tsr_omega_variance(l.cols, sq, mean, var, true);
+            if (!(fabs(omega - is) <= room))
+                fail_msg("%s, %u bits: stochastic %g, simulated %g", l.name, widths[k], omega, is);
+            omega = tsr_omega_variance(l.cols, sq, mean, var, false);
+            is = golden_real(nearest, "mean_squared_output_error");
+            bool bound = mean * mean <= 2 * var;
+            if (!(bound ? omega > is : omega < is))
+                fail_msg("%s, %u bits: nearest %g, simulated %g", l.name, widths[k], omega, is);
+            *(bound ? &above : &below) += 1;
+        }
+        linear_free(&l);
+    }
+    assert_true(above > 0 && below > 0); /* both kinds of inputs are recorded */
+    golden_close(&g);
+}
+
 /* lambda_max of a Hessian that is summed in F32 (relative error of an element at most tokens *
  * 2^-24 of sqrt(H_ii H_jj); over 256 tokens that is 1.5e-5, and in practice 1e-7), and the squared
  * error of rtn's grid, whose steps and values are F32 where the record's are double: 1e-6. */
@@ -483,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_variances),
+        cmocka_unit_test(beside_simulated_rounding),
         cmocka_unit_test(recorded_hessians),
         cmocka_unit_test(random_falls_with_the_bits),
         cmocka_unit_test(kendall),

@@ -218,6 +218,7 @@ static void test_config(void **state)
         { "{\"architectures\":[\"XForCausalLM\"]}", "architecture \"XForCausalLM\"" },
         { "{\"architectures\":[\"XForCausalLM\"],\"model_type\":\"llama\"}", "LlamaForCausalLM" },
         { "{\"model_type\":\"bert\"}", "model_type \"bert\"" },
+        { "{\"model_type\":\"be\\nrt\"}", "model_type \"be?rt\"" },
         { "{\"architectures\":[7]}", "architectures" },
         { "{\"architectures\":\"LlamaForCausalLM\"}", "architectures" },
         { "{" ARCH SIZES "\"a\":0}", "\"num_attention_heads\" is missing" },

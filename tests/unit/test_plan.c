@@ -1,4 +1,4 @@
-/* Instances, the host's objective, and the solver "uniform", against the golden optima. */
+/* Instances, the host's objective, and the solver "het", against the golden optima. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -196,10 +196,10 @@ static void test_malformed(void **state)
 /* ---- golden instances ------------------------------------------------------- */
 
 static struct tsr_registry *registry;
-static struct tsr_found     uniform;
+static struct tsr_found     het;
 static struct {
-    int64_t labels;
-} opts = { 32 };
+    int64_t labels, pick;
+} opts = { 32, 0 };
 
 struct search {
     const struct tsr_instance  *inst;
@@ -268,7 +268,7 @@ static void check_golden(const char *name, const json_t *want, unsigned *exhaust
     if (tsr_instance_load(&inst, path, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     struct tsr_solver_solution *s = plan_of(inst);
-    if (tsr_plan_solve(inst, &uniform, &opts, s, &e.err) != TSR_OK)
+    if (tsr_plan_solve(inst, &het, &opts, s, &e.err) != TSR_OK)
         fail_msg("%s: %s", name, e.text);
     /* the band that expected.json names: 1e-4 of the optimum is the gap of its solvers */
     double band = 1e-4 * fabs(best) + 1e-6;
@@ -289,10 +289,10 @@ static void check_golden(const char *name, const json_t *want, unsigned *exhaust
     if (inst->in.layers <= 7) { /* and the partition is the best one for one bit */
         double one = brute(inst, true);
         if (plan ? !(fabs(one - s->objective) <= 1e-9 * one) : one != INFINITY)
-            fail_msg("%s: uniform gives %.12g (plan: %d), the best is %.12g", name, s->objective,
-                     plan, one);
+            fail_msg("%s: het gives %.12g (plan: %d), the best is %.12g", name, s->objective, plan,
+                     one);
     }
-    json_t *j = tsr_solution_json(inst, s, "uniform", 0.5);
+    json_t *j = tsr_solution_json(inst, s, "het", 0.5);
     assert_non_null(j);
     assert_int_equal(json_array_size(json_object_get(j, "bits")), plan ? inst->in.layers : 0);
     assert_true(plan == json_is_number(json_object_get(j, "objective")));
@@ -322,7 +322,7 @@ static struct tsr_solver_solution *solve(struct tsr_instance *inst)
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
     struct tsr_solver_solution *s = plan_of(inst);
-    if (tsr_plan_solve(inst, &uniform, &opts, s, &e.err) != TSR_OK)
+    if (tsr_plan_solve(inst, &het, &opts, s, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return s;
 }
@@ -377,8 +377,8 @@ static void test_unsupported(void **state)
     struct tsr_errbuf           e = TSR_ERRBUF(e);
     struct tsr_instance        *inst = parse_example("steady");
     struct tsr_solver_solution *s = plan_of(inst);
-    struct tsr_solver_v1        less = *(const struct tsr_solver_v1 *)uniform.iface;
-    struct tsr_found            f = uniform;
+    struct tsr_solver_v1        less = *(const struct tsr_solver_v1 *)het.iface;
+    struct tsr_found            f = het;
     f.iface = &less;
     less.supports &= ~TSR_SOLVER_MAX_OMEGA;
     assert_int_equal(tsr_plan_solve(inst, &f, &opts, s, &e.err), TSR_OK);
@@ -411,8 +411,8 @@ static void test_lies(void **state)
     struct tsr_errbuf           e = TSR_ERRBUF(e);
     struct tsr_instance        *inst = parse_example("steady");
     struct tsr_solver_solution *s = plan_of(inst);
-    struct tsr_solver_v1        liar = *(const struct tsr_solver_v1 *)uniform.iface;
-    struct tsr_found            f = uniform;
+    struct tsr_solver_v1        liar = *(const struct tsr_solver_v1 *)het.iface;
+    struct tsr_found            f = het;
     static const struct {
         uint32_t    status;
         double      objective, bound;
@@ -447,7 +447,7 @@ static void test_lies(void **state)
 static int open_all(void **state)
 {
     (void)state;
-    registry = open_plugin(TSR_KIND_SOLVER, "uniform", &uniform);
+    registry = open_plugin(TSR_KIND_SOLVER, "het", &het);
     return 0;
 }
 

@@ -227,12 +227,12 @@ static void test_answers(void **state)
         assert_int_equal(p->dense != NULL, c[i].kind == FOREIGN);
         assert_int_equal(tsr_packed_bytes(p), 70 * 20 * 4);
         for (uint64_t r = 0; r < 70; r++) {
-            assert_int_equal(tsr_packed_dequantize(p, &q, r, 1, row, &e.err), TSR_OK);
+            assert_int_equal(tsr_packed_dequantize(p, r, 1, row, &e.err), TSR_OK);
             for (int k = 0; k < 20; k++)
                 assert_true(row[k] == sign * w[r * 20 + (uint64_t)k]);
         }
         assert_true(c[i].kind == FOREIGN ? p->squared_error > 1 : p->squared_error == 0);
-        assert_int_equal(tsr_packed_dequantize(p, &q, 70, 1, row, &e.err), TSR_E_BUG);
+        assert_int_equal(tsr_packed_dequantize(p, 70, 1, row, &e.err), TSR_E_BUG);
         tsr_packed_destroy(p);
     }
 }
@@ -390,7 +390,7 @@ static void test_int8(void **state)
         float  best = 0, largest = 0, scale;
         double least = INFINITY;
         memcpy(&scale, (char *)p->meta + 4 * r, 4);
-        assert_int_equal(tsr_packed_dequantize(p, &q.q, r, 1, back, &e.err), TSR_OK);
+        assert_int_equal(tsr_packed_dequantize(p, r, 1, back, &e.err), TSR_OK);
         for (uint64_t k = 0; k < COLS; k++)
             largest = fmaxf(largest, fabsf(w[r * COLS + k]));
         if (largest == 0) {

@@ -282,6 +282,36 @@ static void labels_do_not_meet(void **state)
     assert_false(report_place(taken, &n, &frame, 5, 5, "name", x, y, &anchor));
 }
 
+/* Ratios of any size end inside their drawing. */
+static void ratios_have_room(void **state)
+{
+    (void)state;
+    json_t *j =
+        json_pack("{s:{s:[{s:s,s:{s:f,s:[f,f],s:s}},"
+                  "{s:s,s:{s:f,s:[f,f],s:s,s:{s:f,s:f,s:f}}}]}}",
+                  "compare", "arms", "name", "original", "speed", "decode_tokens_per_s", 10.0,
+                  "decode_runs", 9.0, 11.0, "act", "f32", "name", "fast", "speed",
+                  "decode_tokens_per_s", 123456.0, "decode_runs", 9.0, 123456.0, "act", "a8",
+                  "decode_ratio", "median", 12345.67, "low", 0.001234, "high", 54321.98);
+    const char *times = "\xc3\x97", *s, *open;
+    assert_non_null(j);
+    char *text = page(j);
+    s = strstr(text, times);
+    assert_non_null(s);
+    for (open = s; *open != '<';)
+        open--;
+    const char *end = strchr(s, '<'), *x = strstr(open, " x=\"");
+    assert_true(end && x && x < s);
+    char label[200];
+    assert_true(end - s < (ptrdiff_t)sizeof label);
+    memcpy(label, s, (size_t)(end - s));
+    label[end - s] = '\0';
+    assert_true(strtod(x + 4, NULL) + report_text_width(label) <= REPORT_WIDTH);
+    assert_null(strstr(s + 1, times));
+    free(text);
+    json_decref(j);
+}
+
 static void text_is_cut_between_characters(void **state)
 {
     char out[16];
@@ -305,6 +335,7 @@ int main(void)
         cmocka_unit_test(any_results_give_a_page),
         cmocka_unit_test(axes),
         cmocka_unit_test(labels_do_not_meet),
+        cmocka_unit_test(ratios_have_room),
         cmocka_unit_test(text_is_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

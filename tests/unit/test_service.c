@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "plugin_open.h"
+#include "tessera/here.h"
 #include "tessera/linalg.h"
 
 #define CALLS 64
@@ -60,6 +61,54 @@ static void test_linalg(void **state)
     tsr_pool_destroy(pool);
 }
 
+/* Under numerics: fast what runs the models is asked: one that was named and is not there is no service,
+ * "auto" is the default where no device is. */
+static void test_chosen(void **state)
+{
+    static const struct {
+        uint32_t    numerics;
+        const char *backend;
+        bool        there;
+    } cases[] = { { TSR_NUMERICS_EXACT, "none", true },
+                  { TSR_NUMERICS_FAST, NULL, true },
+                  { TSR_NUMERICS_FAST, "cpu", true },
+                  { TSR_NUMERICS_FAST, "auto", true },
+                  { TSR_NUMERICS_FAST, "none", false } };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_errbuf    e = TSR_ERRBUF(e);
+        struct tsr_registry *r = NULL;
+        assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
+        assert_int_equal(tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), TSR_OK);
+        tsr_registry_set_numerics(r, cases[i].numerics);
+        tsr_registry_set_backend(r, cases[i].backend, 0);
+        const struct tsr_host *h = tsr_registry_host(r);
+        assert_int_equal(h->service(h->ctx, TSR_LINALG) != NULL, cases[i].there);
+        tsr_registry_destroy(r);
+    }
+}
+
+/* A rank's place, of the registry that it was given to alone. */
+static void test_here(void **state)
+{
+    (void)state;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_registry *r = NULL, *rank = NULL;
+    assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
+    assert_int_equal(tsr_registry_like(&rank, r, NULL, &e.err), TSR_OK);
+    tsr_registry_set_here(rank, 3, 4);
+    const struct tsr_host *h = tsr_registry_host(r);
+    assert_null(h->service(h->ctx, TSR_HERE));
+    h = tsr_registry_host(rank);
+    const struct tsr_here_v1 *here = h->service(h->ctx, TSR_HERE);
+    assert_non_null(here);
+    assert_int_equal(here->struct_size, sizeof *here);
+    assert_int_equal(here->rank, 3);
+    assert_int_equal(here->ranks, 4);
+    tsr_registry_destroy(rank);
+    tsr_registry_destroy(r);
+}
+
 /* Without a backend there is no service, and no crash. */
 static void test_none(void **state)
 {
@@ -76,6 +125,7 @@ static void test_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_linalg),
-                                        cmocka_unit_test(test_none) };
+                                        cmocka_unit_test(test_chosen), cmocka_unit_test(test_none),
+                                        cmocka_unit_test(test_here) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,20 @@
 /* Every case of tests/golden/tokenizers: ids, ids with specials, text, random ids; and the
  * streaming decoder gives the same bytes in whole characters.  The same tokenizers, and two of
- * SentencePiece, from GGUF files (tests/golden/gguf). */
+ * SentencePiece, from GGUF files (tests/golden/gguf), and from files that we write. */
 #include "base/file.h"
 #include "base/json.h"
+#include "export/export.h"
+#include "model/random_model.h"
 #include "model/tokenizer.h"
 
 #include <dirent.h>
+#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -169,8 +173,71 @@ static void test_all(void **state)
     assert_true(cases >= 11 * 100);
 }
 
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *w)
+{
+    (void)st;
+    (void)flag;
+    (void)w;
+    return remove(path);
+}
+
+static void copy(const char *from, const char *to)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_writer w;
+    char             *text;
+    uint64_t          len;
+    OK(e, tsr_file_slurp(from, 1 << 24, &text, &len, &e.err));
+    OK(e, tsr_writer_open(&w, to, &e.err));
+    tsr_writer_put(&w, text, len);
+    OK(e, tsr_writer_commit(&w, &e.err));
+    free(text);
+}
+
+/* A model with this tokenizer, written as GGUF and read again, tells the same ids.  Its config.json
+ * names no first token: that is the tokenizer's to say. */
+static void written_as_gguf(void **state)
+{
+    static const char *const names[] = { "gpt2", "llama3", "qwen2", "opt" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct tsr_errbuf     e = TSR_ERRBUF(e);
+        struct tsr_tokenizer *t = NULL;
+        struct tsr_model     *m = NULL;
+        char                  folder[] = "/tmp/tessera-tokens-XXXXXX", path[400], cases[400];
+        assert_non_null(mkdtemp(folder));
+        (void)snprintf(path, sizeof path, TEST_GOLDEN "/tokenizers/%s", names[i]);
+        OK(e, tsr_tokenizer_load(&t, path, &e.err));
+        struct tsr_random_shape shape = { .vocab = tsr_tokenizer_size(t),
+                                          .hidden = 16,
+                                          .layers = 1,
+                                          .ffn = 16,
+                                          .heads = 1,
+                                          .kv_heads = 1,
+                                          .max_positions = 64,
+                                          .dtype = TSR_F16,
+                                          .tied = true,
+                                          .seed = 1 };
+        tsr_tokenizer_destroy(t);
+        OK(e, tsr_random_model_write(folder, &shape, NULL, &e.err));
+        (void)snprintf(path, sizeof path, TEST_GOLDEN "/tokenizers/%s/tokenizer.json", names[i]);
+        (void)snprintf(cases, sizeof cases, "%s/tokenizer.json", folder);
+        copy(path, cases);
+        OK(e, tsr_model_load_streamed(&m, folder, &e.err));
+        (void)snprintf(path, sizeof path, "%s/model.gguf", folder);
+        struct tsr_export_options o = { .format = TSR_EXPORT_GGUF };
+        struct tsr_export_report  r;
+        OK(e, tsr_export(m, NULL, path, &o, &r, &e.err));
+        tsr_model_destroy(m);
+        (void)snprintf(cases, sizeof cases, TEST_GOLDEN "/tokenizers/%s/cases.json", names[i]);
+        assert_true(run_cases(path, cases) >= 80);
+        assert_int_equal(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_all), cmocka_unit_test(test_gguf) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_all), cmocka_unit_test(test_gguf),
+                                        cmocka_unit_test(written_as_gguf) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "comm/crc32c.h"
-#include "comm/local_ring.h"
+#include "comm/local/ring.h"
 #include "plugin_open.h"
 #include "tessera/transport.h"
 
@@ -25,9 +25,13 @@
 static struct tsr_registry           *registry;
 static struct tsr_found               found;
 static const struct tsr_transport_v1 *local;
-static const struct {
+/* as the plugin declares them */
+struct options {
     int64_t ring;
-} opts = { 1 }; /* 1 KiB: most messages are larger */
+    double  bandwidth, latency;
+    int64_t wire;
+};
+static const struct options opts = { .ring = 1 }; /* 1 KiB: most messages are larger */
 
 /* ---- a group ----------------------------------------------------------- */
 
@@ -60,6 +64,15 @@ static void *join(const struct group *g, uint32_t rank)
                                      .shared_bytes = g->bytes };
     void                      *self = NULL;
     return local->create(found.host, &opts, &w, &self, &e.err) == TSR_OK ? self : NULL;
+}
+
+static struct tsr_transport_counts counts_of(void *self)
+{
+    struct tsr_transport_counts           c = { .struct_size = sizeof c };
+    const struct tsr_transport_counts_v1 *t = local->extension(self, TSR_TRANSPORT_COUNTS);
+    assert_non_null(t);
+    t->read(self, &c);
+    return c;
 }
 
 /* What rank `from` sends to rank `to`, byte i of message n. */
@@ -263,7 +276,7 @@ static void test_late_large(void **state)
     char              big[5000] = "";
     assert_int_equal(local->send(a, NULL, 1, big, sizeof big, &q, &e.err), TSR_OK);
     assert_int_equal(local->wait(a, q, 1000, &e.err), TSR_E_DEVICE);
-    assert_non_null(strstr(e.text, "for rank 1 (992 of 5000 bytes moved)"));
+    assert_non_null(strstr(e.text, "for rank 1 (976 of 5000 bytes moved)"));
     /* half a frame is in the ring: the pair is unusable and says so at once */
     assert_int_equal(local->send(a, NULL, 1, big, 1, &q, &e.err), TSR_OK);
     assert_int_equal(local->wait(a, q, LONG_US, &e.err), TSR_E_DEVICE);
@@ -289,7 +302,7 @@ static bool waits_for_abort(const struct group *g, uint32_t rank)
             uint64_t start = tsr_now_us();
             CHECK(local->wait(self, q, LONG_US, &e.err) == TSR_E_CANCELLED);
             CHECK(strstr(e.text, "rank 0 aborted the group"));
-            CHECK(tsr_now_us() - start < LONG_US / 2);
+            CHECK(tsr_now_us() - start < LONG_US);
         }
     }
     local->destroy(self);
@@ -331,7 +344,7 @@ static void test_mismatch(void **state)
     char              got[8];
     assert_int_equal(local->send(b, NULL, 0, "abcd", 4, &s, &e.err), TSR_OK);
     assert_int_equal(local->recv(a, NULL, 1, got, 8, &q, &e.err), TSR_OK);
-    assert_int_equal(local->wait(a, q, LONG_US, &e.err), TSR_E_INVAL);
+    assert_int_equal(local->wait(a, q, LONG_US, &e.err), TSR_E_DEVICE);
     assert_non_null(
         strstr(e.text, "rank 0 started a message of 8 bytes where rank 1 sent a message of 4"));
     local->destroy(a);
@@ -344,7 +357,7 @@ static void test_damage(void **state)
 {
     (void)state;
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    const uint64_t    frame = 32 + 5 + 4;
+    const uint64_t    frame = 48 + 5 + 4;
     for (uint64_t bit = 0; bit < frame * 8; bit += 3) {
         struct group g = make_group(2);
         void        *a = join(&g, 0), *b = join(&g, 1), *q = NULL;
@@ -355,6 +368,7 @@ static void test_damage(void **state)
         assert_int_equal(local->recv(a, NULL, 1, got, 5, &q, &e.err), TSR_OK);
         assert_int_equal(local->wait(a, q, LONG_US, &e.err), TSR_E_DEVICE);
         assert_non_null(strstr(e.text, "damaged"));
+        assert_int_equal(counts_of(a).refused, 1);
         local->destroy(a);
         local->destroy(b);
         free_group(&g);
@@ -369,6 +383,108 @@ static void test_damage(void **state)
     assert_non_null(strstr(e.text, "the ring between rank 0 and rank 1 is damaged"));
     local->destroy(a);
     free_group(&g);
+}
+
+/* A rank of an earlier life of the group is not listened to. */
+static void test_epoch(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    for (uint64_t epoch = 6; epoch <= 8; epoch++) {
+        struct group               g = make_group(2);
+        struct tsr_transport_world w = { .struct_size = sizeof w,
+                                         .ranks = 2,
+                                         .shared = g.shared,
+                                         .shared_bytes = g.bytes,
+                                         .epoch = 7 };
+        void                      *self[2], *q = NULL;
+        char                       got[5] = "";
+        assert_int_equal(local->create(found.host, &opts, &w, &self[0], &e.err), TSR_OK);
+        w.rank = 1;
+        w.epoch = epoch;
+        assert_int_equal(local->create(found.host, &opts, &w, &self[1], &e.err), TSR_OK);
+        assert_int_equal(local->send(self[1], NULL, 0, "hello", 5, &q, &e.err), TSR_OK);
+        assert_int_equal(local->recv(self[0], NULL, 1, got, 5, &q, &e.err), TSR_OK);
+        if (epoch == 7) {
+            assert_int_equal(local->wait(self[0], q, LONG_US, &e.err), TSR_OK);
+            assert_memory_equal(got, "hello", 5);
+        } else {
+            assert_int_equal(local->wait(self[0], q, LONG_US, &e.err), TSR_E_DEVICE);
+            assert_non_null(strstr(e.text, "this group is in epoch 7"));
+            assert_memory_equal(got, "\0\0\0\0\0", 5);
+        }
+        assert_int_equal(counts_of(self[0]).refused, epoch != 7);
+        assert_int_equal(counts_of(self[0]).received, epoch == 7 ? 5 : 0);
+        assert_int_equal(counts_of(self[1]).sent, 5);
+        local->destroy(self[0]);
+        local->destroy(self[1]);
+        free_group(&g);
+    }
+}
+
+/* Nothing comes sooner than a wire of that speed would bring it.  How much later it comes depends on
+ * the machine: `bench comm` shows it. */
+static void test_paced(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    enum { N = 20000 };
+    static unsigned char from[N], to[3][N];
+    for (int wire = 0; wire < 2; wire++) {
+        /* 20000 bytes take 10 ms; the ring is smaller than a message, or not */
+        const struct options paced = {
+            .ring = wire ? 64 : 1, .bandwidth = 2, .latency = 3000, .wire = wire
+        };
+        struct group g = { 3, NULL, local->world_bytes(&paced, 3) };
+        g.shared = mmap(NULL, g.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(g.shared != MAP_FAILED);
+        void    *self[3], *q[2], *sent[2];
+        int32_t  done[2] = { 0, 0 };
+        uint64_t start, took[2];
+        for (uint32_t r = 0; r < 3; r++) {
+            struct tsr_transport_world w = { .struct_size = sizeof w,
+                                             .rank = r,
+                                             .ranks = 3,
+                                             .shared = g.shared,
+                                             .shared_bytes = g.bytes };
+            assert_int_equal(local->create(found.host, &paced, &w, &self[r], &e.err), TSR_OK);
+        }
+        for (uint64_t i = 0; i < N; i++)
+            from[i] = pattern(0, 1, 0, i);
+        memset(to, 0, sizeof to);
+        start = tsr_now_us();
+        for (uint32_t r = 0; r < 2; r++)
+            assert_int_equal(local->send(self[2], NULL, r, from, N, &sent[r], &e.err), TSR_OK);
+        for (uint32_t r = 0; r < 2; r++)
+            assert_int_equal(local->recv(self[r], NULL, 2, to[r], N, &q[r], &e.err), TSR_OK);
+        int32_t gone[2] = { 0, 0 };
+        while ((!done[0] || !done[1]) && tsr_now_us() - start < LONG_US)
+            for (uint32_t r = 0; r < 2; r++) {
+                if (!gone[r])
+                    assert_int_equal(local->test(self[2], sent[r], &gone[r], &e.err), TSR_OK);
+                if (done[r])
+                    continue;
+                assert_int_equal(local->test(self[r], q[r], &done[r], &e.err), TSR_OK);
+                took[r] = tsr_now_us() - start;
+            }
+        assert_true(done[0] && done[1] && gone[0] && gone[1]);
+        assert_memory_equal(to[0], from, N);
+        assert_memory_equal(to[1], from, N);
+        assert_true(took[0] >= 13000);
+        assert_true(took[1] >= (wire == 0 ? 23000 : 13000)); /* one wire, or one each */
+        /* what is on the wire still comes when its sender has left; an empty message takes the
+         * latency */
+        start = tsr_now_us();
+        assert_int_equal(local->send(self[2], NULL, 0, from, 0, &sent[0], &e.err), TSR_OK);
+        assert_int_equal(local->wait(self[2], sent[0], LONG_US, &e.err), TSR_OK);
+        local->destroy(self[2]);
+        assert_int_equal(local->recv(self[0], NULL, 2, to[0], 0, &q[0], &e.err), TSR_OK);
+        assert_int_equal(local->wait(self[0], q[0], LONG_US, &e.err), TSR_OK);
+        assert_true(tsr_now_us() - start >= 3000);
+        local->destroy(self[0]);
+        local->destroy(self[1]);
+        free_group(&g);
+    }
 }
 
 static void test_refusals(void **state)
@@ -389,10 +505,8 @@ static void test_refusals(void **state)
     assert_null(self);
     self = join(&g, 0);
     assert_non_null(self);
-    const struct {
-        int64_t ring;
-    } other = { 2 };
-    void *peer = NULL;
+    const struct options other = { .ring = 2 };
+    void                *peer = NULL;
     w.rank = 1;
     w.shared_bytes = 1 << 20;
     assert_int_equal(local->create(found.host, &other, &w, &peer, &e.err), TSR_E_CONFIG);
@@ -429,16 +543,20 @@ static void test_crc(void **state)
     (void)state;
     /* the check value of CRC-32C in the catalogue of parametrised CRC algorithms */
     assert_int_equal(crc32c_portable(0, "123456789", 9), 0xe3069283u);
-    unsigned char data[1000];
+    static unsigned char data[20000]; /* several times three runs, and parts of them */
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = pattern(1, 2, 3, i);
-    for (size_t n = 0; n < sizeof data; n += 13) {
-        uint32_t want = crc32c_portable(0, data, n);
-        assert_int_equal(crc32c(crc32c_fast_here(), 0, data, n), want);
-        assert_int_equal(crc32c(crc32c_fast_here(), crc32c(false, 0, data, n / 3), data + n / 3,
-                                n - n / 3),
-                         want);
-    }
+    for (unsigned level = 0; level <= crc32c_level_here(); level++)
+        for (size_t n = 0; n < sizeof data; n += n < 100 ? 1 : 13 + n / 7) {
+            uint32_t want = crc32c_portable(0, data, n);
+            assert_int_equal(crc32c(level, 0, data, n), want);
+            assert_int_equal(crc32c(level, crc32c_portable(0, data, n / 3), data + n / 3,
+                                    n - n / 3),
+                             want);
+        }
+    for (size_t n = 3 * CRC32C_RUN - 9; n <= 6 * CRC32C_RUN + 9; n++)
+        assert_int_equal(crc32c(crc32c_level_here(), 1, data + n % 8, n),
+                         crc32c(crc32c_level_here() != 0, 1, data + n % 8, n));
 }
 
 static int open_all(void **state)
@@ -464,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_late_large), cmocka_unit_test(test_abort),
         cmocka_unit_test(test_leaver),     cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_damage),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_epoch),      cmocka_unit_test(test_paced),
         cmocka_unit_test(test_cancelled),  cmocka_unit_test(test_crc),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -97,7 +97,9 @@ struct tsr_op {
 };
 
 /* A weight matrix in host memory, in a plain row-major layout of format.h.
- * Borrowed for the call. */
+ * Borrowed for the call.  A LINEAR over a part of the columns gives the part's
+ * share of the sum, which over the parts adds up to the whole's, byte for byte,
+ * in the order of docs/decisions/numerics.md. */
 struct tsr_weight_desc {
     uint32_t                 struct_size;
     uint32_t                 reserved;
@@ -107,6 +109,10 @@ struct tsr_weight_desc {
     const void              *codes;      /* rows * code_stride bytes     */
     const void              *meta;       /* rows * meta_stride bytes, or NULL */
     uint64_t                 code_stride, meta_stride;
+    uint64_t                 segment; /* since minor 1: columns of a segment, a multiple of 32;
+                                       * 0: 32 * ceil(cols / 256).  Set where this is a part of
+                                       * a wider matrix, cut at its segments: at most 8 of them,
+                                       * each of the width that it has in the whole */
 };
 
 struct tsr_backend_props {

@@ -2,10 +2,12 @@
  * algebra that calibration and second-order quantizers need, in F32, at the machine's speed.
  *
  * A plugin gets the table from host->service(host->ctx, TSR_LINALG); the host takes it from
- * its CPU backend.  Matrices are row-major with a stride in elements.  Every element is one
- * chain of fused multiply-adds in ascending order of the summed index (docs/decisions/numerics.md),
- * so results are the same bytes for any number of threads and any instruction set.  Work is
- * spread over host->parallel_for(); from inside a loop of it, a call runs on its thread alone.
+ * its CPU backend, and under `numerics: fast` from the backend that runs models, if that has one.
+ * Matrices are row-major with a stride in elements.  Every element is one chain of fused
+ * multiply-adds in ascending order of the summed index (docs/decisions/numerics.md), so results are
+ * the same bytes for any number of threads and any instruction set; under `numerics: fast` a device
+ * adds in an order of its own.  Work is spread over host->parallel_for(); from inside a loop of it, a
+ * call runs on its thread alone, or waits for the device.
  * All functions poll host->cancelled(): TSR_E_CANCELLED, outputs are garbage then.  A matrix that
  * is NULL or whose rows overlap is TSR_E_INVAL; a size of 0 does nothing.  Outputs share no
  * element with inputs.  [any]
@@ -46,6 +48,23 @@ struct tsr_linalg_v1 {
     tsr_status (*largest_eigenvalue)(void *ctx, uint64_t n, const float *a, uint64_t lda,
                                      uint64_t steps, double tolerance, double *value,
                                      struct tsr_err *err);
+
+    /* ABI minor 0 ends here. */
+
+    /* Each of these may be NULL: where there is nothing to gain by it. */
+
+    /* The inverse of a lower triangle, in place; the upper triangle becomes zero.  A diagonal with a
+     * zero: TSR_E_NUMERIC. */
+    tsr_status (*triangle_inverse)(void *ctx, uint64_t n, float *l, uint64_t ldl,
+                                   struct tsr_err *err);
+    /* From hold() to drop() the n floats at a are kept on the device as they are now.  Functions that
+     * are given a matrix of them read the device's, and what they write stays there; the caller may
+     * read its own, which are then older, and writes none.  The same floats may be held again: as
+     * many drops.  TSR_E_NOMEM; TSR_E_INVAL for a range that shares floats with another held one. */
+    tsr_status (*hold)(void *ctx, const float *a, uint64_t n, struct tsr_err *err);
+    /* Ends the hold on the range that begins at a; fetch: the device's floats come back first, except
+     * where it fails. */
+    tsr_status (*drop)(void *ctx, const float *a, int32_t fetch, struct tsr_err *err);
 };
 
 #ifdef __cplusplus

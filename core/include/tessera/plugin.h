@@ -55,7 +55,8 @@ struct tsr_err {
     char    *text;
 };
 
-/* Compiled into the plugin: no varargs cross the ABI. */
+/* Compiled into the plugin: no varargs cross the ABI.  What comes out is one line: a control
+ * character, which a name or a text out of a file may have, becomes '?'. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4), unused))
 #endif
@@ -67,6 +68,9 @@ tsr_fail(struct tsr_err *err, tsr_status st, const char *fmt, ...)
         va_start(ap, fmt);
         (void)vsnprintf(err->text, err->cap, fmt, ap);
         va_end(ap);
+        for (uint32_t i = 0; i < err->cap && err->text[i]; i++)
+            if ((unsigned char)err->text[i] < ' ' || err->text[i] == 127)
+                err->text[i] = '?';
     }
     return st;
 }

@@ -30,6 +30,12 @@ extern "C" {
 #define TSR_SOLVER_ENDS        (UINT64_C(1) << 6) /* head and embedding        */
 #define TSR_SOLVER_FIXED_ORDER (UINT64_C(1) << 7)
 
+/* No part of an instance: the solver may abort, overrun its memory or hang (it calls a library that
+ * does).  The host runs it in a process of its own, with limits of time and memory; a host that does
+ * not know the flag calls it like the others.  There its host->parallel_for() works on one thread, and
+ * services may be missing. */
+#define TSR_SOLVER_ISOLATED (UINT64_C(1) << 63)
+
 struct tsr_solver_kind {
     uint32_t    struct_size;
     uint32_t    count;
@@ -91,14 +97,14 @@ struct tsr_solver_solution {
     uint32_t *stage_kind;
     uint64_t *stage_first, *stage_count;
     uint32_t *layer_bits; /* [L] indices of bit candidates       */
-    char     *reason;     /* infeasible: why, one sentence       */
+    char     *reason; /* infeasible: why, one sentence; unknown: why nothing was found, or empty */
     uint64_t  reason_cap;
 };
 
 struct tsr_solver_v1 {
     uint32_t struct_size;
     uint32_t reserved;
-    uint64_t supports; /* TSR_SOLVER_*                        */
+    uint64_t supports; /* TSR_SOLVER_* parts, TSR_SOLVER_ISOLATED */
 
     /* Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM.  [setup] */
     tsr_status (*create)(const struct tsr_host *host, const void *opts, void **self,

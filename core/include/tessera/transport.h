@@ -20,12 +20,53 @@ extern "C" {
 /* What rank `rank` needs to find the others.  The host gives every rank of the
  * group the same world: world_bytes() zeroed bytes of memory that they share
  * (between threads, or between processes of one host), or NULL if it is 0. */
+struct tsr_transport_v1;
+
 struct tsr_transport_world {
     uint32_t struct_size;
     uint32_t rank, ranks;
     uint32_t reserved; /* zero */
     void    *shared;
     uint64_t shared_bytes;
+    uint64_t epoch; /* since minor 1: which life of the group this is.  A transport that frames its
+                     * messages refuses those of another, as a rank that outlived a restart sends */
+    /* since minor 1: another transport that the same ranks have joined, where via() of the table
+     * asked for one; it outlives this instance, which alone uses it.  NULL: none */
+    const struct tsr_transport_v1 *via;
+    void                          *via_self;
+};
+
+/* extension(self, TSR_TRANSPORT_COUNTS), optional: what this rank has moved so far, payload bytes
+ * only, to and from other ranks, and the frames that it refused: damaged, of another epoch. */
+#define TSR_TRANSPORT_COUNTS "tessera.transport.counts/1"
+
+struct tsr_transport_counts {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t sent, received, refused;
+};
+
+struct tsr_transport_counts_v1 {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void (*read)(const void *self, struct tsr_transport_counts *counts); /* [worker] */
+};
+
+/* extension(self, TSR_TRANSPORT_DEVICE), optional: the transport carries device memory.  Where an
+ * operation is given a stream of the device, its buffers are device addresses, and it runs on that
+ * stream: behind what is on it, before what comes once queued() has said so.  Behind an operation that
+ * failed the stream is synchronized before the buffers are used again. */
+#define TSR_TRANSPORT_DEVICE "tessera.transport.device/1"
+
+struct tsr_transport_device_v1 {
+    uint32_t struct_size;
+    uint32_t reserved;
+    /* *queued 1: the operation is on its stream.  Never waits; a status other than TSR_OK leaves the
+     * request to test() or wait().  [worker] */
+    tsr_status (*queued)(void *self, void *request, int32_t *queued, struct tsr_err *err);
+    /* What tells the transport's device from others in the process: for CUDA its primary context.
+     * Streams and addresses are of the backend whose place() is the same.  [any] */
+    const void *(*place)(const void *self);
 };
 
 struct tsr_transport_v1 {
@@ -69,6 +110,11 @@ struct tsr_transport_v1 {
     const void *(*extension)(const void *self, const char *id);
 
     /* ABI minor 0 ends here.  Append only, 8-byte members only. */
+
+    /* Since minor 1, optional: the transport ("mpi:tag=3") over which ranks exchange what they need
+     * to find each other; the host joins it first and hands it over in the world.  Text of opts;
+     * "": none is needed.  [any] */
+    const char *(*via)(const void *opts);
 };
 
 #ifdef __cplusplus

@@ -60,7 +60,27 @@ static void reflect(float *a, uint64_t n)
                 }
 }
 
-tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *t, struct tsr_err *err)
+/* C from H and C^-1 from C where C lies: both by the device, on its own copy. */
+static tsr_status on_device(const struct gptq_site *t, struct tsr_err *err)
+{
+    const struct tsr_linalg_v1 *la = t->la;
+    uint64_t                    n = t->cols, pivot = 0;
+    int                         holds = gptq_can_hold(la);
+    tsr_status                  st = holds ? la->hold(la->ctx, t->factor, n * n, err) : TSR_OK;
+    if (st != TSR_OK)
+        return st;
+    st = la->cholesky(la->ctx, n, t->factor, n, &pivot, err);
+    if (st == TSR_OK)
+        st = la->triangle_inverse(la->ctx, n, t->factor, n, err);
+    if (holds) {
+        tsr_status end = la->drop(la->ctx, t->factor, st == TSR_OK, st == TSR_OK ? err : NULL);
+        st = st != TSR_OK ? st : end;
+    }
+    return st;
+}
+
+/* The same on the CPU. */
+static tsr_status in_blocks(const struct gptq *q, const struct gptq_site *t, struct tsr_err *err)
 {
     const struct tsr_host      *host = q->host;
     const struct tsr_linalg_v1 *la = t->la;
@@ -76,7 +96,14 @@ tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *t, struc
         st = host->cancelled(host->ctx) ? tsr_fail(err, TSR_E_CANCELLED, "stopped")
                                         : invert_rows(t, p, gptq_min(ROWS, n - p), s, err);
     host->release(host->ctx, s, bytes);
+    return st;
+}
+
+tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *t, struct tsr_err *err)
+{
+    tsr_status st = TSR_HAS(struct tsr_linalg_v1, t->la, triangle_inverse) ? on_device(t, err)
+                                                                           : in_blocks(q, t, err);
     if (st == TSR_OK)
-        reflect(t->factor, n);
+        reflect(t->factor, t->cols);
     return st;
 }

@@ -40,6 +40,7 @@ struct gptq_site {
     double                      damping;     /* ridge / mean of the diagonal                    */
     uint64_t                    retries;
     float                      *factor; /* [cols, cols] L: H^-1 = L L^T, columns in `order`      */
+    int                         held;   /* factor, on the device of the linear algebra          */
     float                      *weight; /* [cols] 1 / (H^-1)_kk, 0 for a dead column             */
     uint64_t                   *order;  /* [cols] column at each place                           */
 };
@@ -108,6 +109,12 @@ tsr_status gptq_refine(struct gptq_tile *t, struct tsr_err *err);
 /* loss.c: e H e^T of every lane for the errors in t->e; rounding to nearest in place of ours */
 tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err);
 void       gptq_nearest(struct gptq_tile *t);
+
+/* Whether the linear algebra is a device's, with memory of its own. */
+static inline int gptq_can_hold(const struct tsr_linalg_v1 *la)
+{
+    return TSR_HAS(struct tsr_linalg_v1, la, hold) && TSR_HAS(struct tsr_linalg_v1, la, drop);
+}
 
 static inline uint64_t gptq_min(uint64_t a, uint64_t b)
 {

@@ -12,8 +12,11 @@ static uint64_t round_up(uint64_t n)
 
 void gptq_site_destroy(const struct gptq *q, struct gptq_site *s)
 {
-    if (s)
-        q->host->release(q->host->ctx, s, s->bytes);
+    if (!s)
+        return;
+    if (s->held)
+        (void)s->la->drop(s->la->ctx, s->factor, 0, NULL);
+    q->host->release(q->host->ctx, s, s->bytes);
 }
 
 static tsr_status allocate(const struct gptq *q, uint64_t cols, struct gptq_site **out,
@@ -197,6 +200,10 @@ tsr_status gptq_site_create(const struct gptq *q, const struct tsr_quant_stats *
     if (q->act_order)
         sort_columns(stats->hessian, s->cols, s->order);
     st = damped(q, s, stats->hessian, err);
+    if (st == TSR_OK && gptq_can_hold(s->la)) {
+        st = s->la->hold(s->la->ctx, s->factor, s->cols * s->cols, err);
+        s->held = st == TSR_OK;
+    }
     if (st != TSR_OK) {
         gptq_site_destroy(q, s);
         return st;

@@ -3,7 +3,7 @@
  * that follow its rule).  See README.md. */
 #include "../weights.h"
 
-#include "encode.h"
+#include "choices.h"
 
 struct mx_options {
     int64_t element, block, scale_bits, rounding, scale_rule, on_overflow;
@@ -75,7 +75,7 @@ static tsr_status mx_plan(const void *self, const struct tsr_matrix *w, struct t
     plan->rows_per_unit = 1;
     plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
     plan->meta_bytes = tsr_format_mx_meta_bytes(&f, w->cols);
-    plan->scratch_bytes = w->cols * (sizeof(float) + 1);
+    plan->scratch_bytes = w->cols * sizeof(float);
     plan->need = 0;
     return TSR_OK;
 }
@@ -120,84 +120,25 @@ static tsr_status mx_quantize(const void *self, const struct tsr_quant_job *job,
     return TSR_OK;
 }
 
-/* The magnitude of a code (without its sign) before the block's scale. */
-static float mx_value(uint32_t element, uint32_t code)
-{
-    int      ebits = (int)(element >> 8), mantissa = (int)(element & 255), exponent = 0;
-    uint32_t steps = code;
-    if (ebits == 0) { /* 1.xxx */
-        mantissa--;
-    } else {
-        uint32_t field = code >> mantissa, one = 1u << mantissa;
-        exponent = 2 - (1 << (ebits - 1)) + (field ? (int)field - 1 : 0);
-        steps = (code & (one - 1)) | (field ? one : 0);
-    }
-    return (float)steps * wt_bits_f32((uint32_t)(127 + exponent - mantissa) << 23);
-}
-
-/* 2^e for -127 <= e <= 127. */
-static float power_of_two(int e)
-{
-    return wt_bits_f32(e < -126 ? UINT32_C(0x400000) : (uint32_t)(e + 127) << 23);
-}
-
 static tsr_status mx_dequantize(const void *self, const struct tsr_quant_job *job,
                                 struct tsr_err *err)
 {
-    const struct mx  *q = self;
-    struct tsr_format f = mx_format(q);
-    uint64_t          cols = job->dst->cols;
-    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, cols);
-    uint64_t          meta_bytes = tsr_format_mx_meta_bytes(&f, cols);
-    uint32_t          sign = 1u << (q->bits - 1);
-    float             value[256] = { 0 };
-    uint8_t          *codes = job->scratch;
+    const struct mx     *q = self;
+    struct tsr_format    f = mx_format(q);
+    uint64_t             cols = job->dst->cols;
+    uint64_t             code_bytes = tsr_format_int_code_bytes(&f, cols);
+    uint64_t             meta_bytes = tsr_format_mx_meta_bytes(&f, cols);
+    struct tsr_decode_mx m;
     (void)err;
-    for (uint32_t c = 0; c < 2 * sign; c++)
-        value[c] = c & sign ? -mx_value(q->spec.element, c ^ sign) : mx_value(q->spec.element, c);
-    for (uint64_t r = 0; r < job->dst->rows; r++) {
-        const unsigned char *meta = (const unsigned char *)job->meta + r * meta_bytes;
-        float *dst = (float *)(void *)((char *)job->dst->data + r * job->dst->row_stride);
-        wt_unpack(codes, (const unsigned char *)job->codes + r * code_bytes, cols, q->bits);
-        for (uint64_t k = 0; k < cols; k++) {
-            int stored = meta[k / q->spec.block];
-            dst[k] =
-                stored > 2 * q->limit ? NAN : value[codes[k]] * power_of_two(stored - q->limit);
-        }
-    }
+    tsr_decode_mx_init(&m, &q->spec, cols);
+    for (uint64_t r = 0; r < job->dst->rows; r++)
+        q->encode->mx_decode(&m, cols, (const unsigned char *)job->codes + r * code_bytes,
+                             (const unsigned char *)job->meta + r * meta_bytes,
+                             (float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
+                             0);
     return TSR_OK;
 }
 
-static const struct tsr_choice element_choices[] = {
-    { "fp8_e4m3", "8 bits, to 448", TSR_MX_FP8_E4M3 },
-    { "fp8_e5m2", "8 bits, to 57344", TSR_MX_FP8_E5M2 },
-    { "fp6_e3m2", "6 bits, to 28", TSR_MX_FP6_E3M2 },
-    { "fp6_e2m3", "6 bits, to 7.5", TSR_MX_FP6_E2M3 },
-    { "fp5_e3m1", "5 bits, to 24", TSR_MX_FP5_E3M1 },
-    { "fp5_e2m2", "5 bits, to 7", TSR_MX_FP5_E2M2 },
-    { "fp5_e1m3", "5 bits, to 3.75", TSR_MX_FP5_E1M3 },
-    { "fp4_e2m1", "4 bits, to 6: MXFP4", TSR_MX_FP4_E2M1 },
-    { "fp4_e1m2", "4 bits, to 3.5", TSR_MX_FP4_E1M2 },
-    { "fp3_e1m1", "3 bits, to 3", TSR_MX_FP3_E1M1 },
-    { "int8", "sign and 1.xxxxxx", TSR_MX_INT(8) },
-    { "int6", "sign and 1.xxxx", TSR_MX_INT(6) },
-    { "int5", "sign and 1.xxx", TSR_MX_INT(5) },
-    { "int4", "sign and 1.xx", TSR_MX_INT(4) },
-    { "int3", "sign and 1.x", TSR_MX_INT(3) },
-    { "int2", "sign and 1", TSR_MX_INT(2) },
-};
-static const struct tsr_choice rounding_choices[] = {
-    { "even", "nearest, a half to the even code", TSR_ENCODE_EVEN },
-    { "nearest", "nearest, a half away from zero", TSR_ENCODE_NEAREST },
-    { "floor", "toward zero", TSR_ENCODE_FLOOR },
-};
-static const struct tsr_choice rule_choices[] = {
-    { "floor", "the exponent of the block's largest weight; what is above the grid saturates",
-      TSR_ENCODE_SCALE_FLOOR },
-    { "even", "the same after rounding that weight to the element's mantissa",
-      TSR_ENCODE_SCALE_EVEN },
-    { "ceil", "the smallest scale at which nothing saturates", TSR_ENCODE_SCALE_CEIL },
-};
 static const struct tsr_choice overflow_choices[] = {
     { "error", "stop with row and block", OVERFLOW_ERROR },
     { "nan", "the block becomes NaN, also where a weight is not finite", OVERFLOW_NAN },

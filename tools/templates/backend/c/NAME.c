@@ -17,7 +17,7 @@ struct buffer {
 };
 
 struct weight {
-    uint64_t rows, cols;
+    uint64_t rows, cols, segment; /* columns of a segment; at most 8 of them */
     float    w[];
 };
 
@@ -122,12 +122,15 @@ static tsr_status weight_load(void *self, const struct tsr_weight_desc *d, void 
     struct weight         *w = NULL;
     if (strcmp(d->format->id, TSR_FORMAT_FLOAT) != 0 || d->format->dtype != TSR_F32)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "@NAME@ reads F32 weights only");
-    if (d->cols && d->rows < (PTRDIFF_MAX - sizeof *w) / 4 / d->cols)
+    uint64_t part = TSR_HAS(struct tsr_weight_desc, d, segment) ? d->segment : 0; /* of a wider one */
+    uint64_t segment = part ? part : (d->cols / 256 + (d->cols % 256 != 0)) * 32;
+    if (!d->cols || (d->cols - 1) / segment >= 8)
+        return tsr_fail(err, TSR_E_INVAL, "@NAME@: %s does not have 1 to 8 segments", d->name);
+    if (d->rows < (PTRDIFF_MAX - sizeof *w) / 4 / d->cols)
         w = host->alloc(host->ctx, sizeof *w + d->rows * d->cols * 4, 64);
     if (!w)
         return tsr_fail(err, TSR_E_NOMEM, "@NAME@: out of memory: weight %s", d->name);
-    w->rows = d->rows;
-    w->cols = d->cols;
+    w->rows = d->rows, w->cols = d->cols, w->segment = segment;
     for (uint64_t r = 0; r < d->rows; r++)
         memcpy(w->w + r * d->cols, (const char *)d->codes + r * d->code_stride, d->cols * 4);
     *out = w;
@@ -170,14 +173,13 @@ static tsr_status linear_rows(void *arg, uint64_t begin, uint64_t end)
 {
     const struct tsr_op *op = arg;
     const struct weight *w = op->weight;
-    uint64_t             K = w->cols, width = (K + 255) / 256 * 32;
     for (uint64_t n = begin; n < end; n++)
         for (uint64_t t = 0; t < op->out->rows; t++) {
-            const float *x = row_of(op->in[0], t), *row = w->w + n * K;
+            const float *x = row_of(op->in[0], t), *row = w->w + n * w->cols;
             float        s[8] = { 0 };
-            for (uint64_t k = 0; k < K; k++)
-                s[k / width] = fmaf(x[k], row[k], s[k / width]);
-            float  y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+            for (uint64_t k = 0; k < w->cols; k++)
+                s[k / w->segment] = fmaf(x[k], row[k], s[k / w->segment]);
+            float  y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])) + 0.0f;
             float *out = row_of(op->out, t);
             out[n] = op->in[1] ? y + ((float *)row_of(op->in[1], 0))[n] : y;
         }
@@ -259,8 +261,7 @@ static tsr_status run(void *self, void *stream, const struct tsr_op *op, struct 
 
 static tsr_status finish(void *self, void *stream, struct tsr_err *err)
 {
-    (void)self, (void)stream, (void)err;
-    return TSR_OK;
+    return (void)self, (void)stream, (void)err, TSR_OK;
 }
 
 static const struct tsr_backend_v1 table = {

@@ -16,7 +16,7 @@ struct alignas(64) buffer { /* the data follows, aligned as this is */
 };
 
 struct weight { /* rows of floats follow */
-    uint64_t rows, cols;
+    uint64_t rows, cols, segment; /* columns of a segment; at most 8 of them */
     float   *row(uint64_t r) { return reinterpret_cast<float *>(this + 1) + r * cols; }
     uint64_t bytes() const { return sizeof *this + rows * cols * sizeof(float); }
 };
@@ -104,13 +104,16 @@ static tsr_status download(void *, const void *handle, uint64_t offset, void *ds
 
 static tsr_status weight_load(void *self, const tsr_weight_desc *d, void **out, tsr_err *err)
 {
-    const tsr_host *host = host_of(self);
-    void           *p = nullptr;
+    void *p = nullptr;
     if (std::strcmp(d->format->id, TSR_FORMAT_FLOAT) != 0 || d->format->dtype != TSR_F32)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "@NAME@ reads F32 weights only");
-    weight shape{ d->rows, d->cols };
-    if (d->cols && d->rows < (PTRDIFF_MAX - sizeof(weight)) / 4 / d->cols)
-        p = host->alloc(host->ctx, shape.bytes(), 64);
+    uint64_t part = TSR_HAS(tsr_weight_desc, d, segment) ? d->segment : 0; /* of a wider one */
+    uint64_t segment = part ? part : (d->cols / 256 + (d->cols % 256 != 0)) * 32;
+    if (!d->cols || (d->cols - 1) / segment >= 8)
+        return tsr_fail(err, TSR_E_INVAL, "@NAME@: %s does not have 1 to 8 segments", d->name);
+    weight shape{ d->rows, d->cols, segment };
+    if (d->rows < (PTRDIFF_MAX - sizeof(weight)) / 4 / d->cols)
+        p = host_of(self)->alloc(host_of(self)->ctx, shape.bytes(), 64);
     if (!p)
         return tsr_fail(err, TSR_E_NOMEM, "@NAME@: out of memory: weight %s", d->name);
     auto *w = new (p) weight{ shape };
@@ -166,14 +169,13 @@ static tsr_status linear_rows(void *arg, uint64_t begin, uint64_t end)
 {
     auto    *op = static_cast<const tsr_op *>(arg);
     weight  *w = weight_of(op);
-    uint64_t width = (w->cols + 255) / 256 * 32;
     for (uint64_t n = begin; n < end; n++)
         for (uint64_t t = 0; t < op->out->rows; t++) {
             const float *x = row_of<float>(op->in[0], t), *row = w->row(n);
             float        s[8] = {};
             for (uint64_t k = 0; k < w->cols; k++)
-                s[k / width] = std::fma(x[k], row[k], s[k / width]);
-            float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+                s[k / w->segment] = std::fma(x[k], row[k], s[k / w->segment]);
+            float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])) + 0.0f;
             row_of<float>(op->out, t)[n] = op->in[1] ? y + row_of<float>(op->in[1], 0)[n] : y;
         }
     return TSR_OK;
@@ -248,10 +250,9 @@ static tsr_status run(void *self, void *, const tsr_op *op, tsr_err *err)
     }
 }
 
-/* Nothing is queued: run() is done when it returns. */
 static tsr_status finish(void *, void *, tsr_err *)
 {
-    return TSR_OK;
+    return TSR_OK; /* run() is done when it returns */
 }
 
 const tsr_backend_v1 table = {

@@ -1,0 +1,52 @@
+/* batch/entry.h - one frame of a journal, little endian:
+ *
+ *   magic u32 | version u16 | type u16 | epoch u64 | index u64 | attempt u16 | flags u16 | len u32 |
+ *   payload [len] | crc32c u32 over all of it before
+ *
+ * The sum begins with that of the job's id (HEADER: with 0), so that a frame of another job is no
+ * frame here.  The magic has a control character, which no payload holds: JSON escapes them.
+ */
+#ifndef TSR_BATCH_ENTRY_H
+#define TSR_BATCH_ENTRY_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+#define TSR_ENTRY_HEAD 32u
+#define TSR_ENTRY_TAIL 4u
+#define TSR_ENTRY_MOST (64u << 20) /* of payload */
+
+enum tsr_entry_type {
+    TSR_ENTRY_HEADER = 1, /* first; payload: what the job is */
+    TSR_ENTRY_RESULT,     /* payload: the record's output line without its newline */
+    TSR_ENTRY_ERROR,      /* the same, of a record that failed */
+    TSR_ENTRY_LEASE,      /* the record is being worked on; not synced.  payload: as of EPOCH */
+    TSR_ENTRY_EPOCH,      /* a start; attempt: how the one before ended (enum tsr_verdict).
+                         * payload: 8 bytes, how much of the file was on the disk by then */
+    TSR_ENTRY_SEAL,       /* all records are there; payload: hash of the output file */
+};
+
+#define TSR_ENTRY_RETRY 1u /* EPOCH: error lines in front of it are void */
+
+struct tsr_entry {
+    enum tsr_entry_type type;
+    uint64_t            epoch, index;
+    uint16_t            attempt, flags;
+    uint32_t            len;
+    const char         *payload;
+};
+
+/* The frame at the start of n bytes.  1: whole and right; 0: wrong; -1: more bytes could make it
+ * right, *need in all.  payload points into data. */
+int tsr_entry_read(const void *data, uint64_t n, uint32_t seed, struct tsr_entry *f,
+                   uint64_t *need);
+/* Of a LEASE or EPOCH: all bytes in front of this one were on the disk when it was written; 0: of others. */
+uint64_t tsr_entry_synced(const struct tsr_entry *f);
+void     tsr_entry_put_synced(unsigned char payload[8], uint64_t bytes);
+/* Bytes that a frame takes. */
+uint64_t tsr_entry_bytes(uint32_t len);
+/* Writes it to out [tsr_entry_bytes()]. */
+void tsr_entry_write(const struct tsr_entry *f, uint32_t seed, void *out);
+
+#endif

@@ -1,0 +1,223 @@
+#include "batch/io.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int io_open(void *ctx, const char *path, enum tsr_io_how how, int *file)
+{
+    static const int flags[] = { O_RDONLY, O_RDWR | O_CREAT | O_APPEND, O_RDWR | O_CREAT,
+                                 O_RDWR | O_CREAT | O_TRUNC };
+    (void)ctx;
+    int fd = open(path, flags[how] | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    if (fd < 0)
+        return errno;
+    struct stat st;
+    int         e = fstat(fd, &st) != 0 ? errno : !S_ISREG(st.st_mode) ? EINVAL : 0;
+    if (e) {
+        (void)close(fd);
+        return e;
+    }
+    *file = fd;
+    return 0;
+}
+
+static int io_size(void *ctx, int file, uint64_t *bytes)
+{
+    struct stat st;
+    (void)ctx;
+    if (fstat(file, &st) != 0)
+        return errno;
+    *bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int io_read(void *ctx, int file, uint64_t at, void *dst, uint64_t bytes, uint64_t *got)
+{
+    char *p = dst;
+    (void)ctx;
+    *got = 0;
+    while (*got < bytes) {
+        ssize_t n = pread(file, p + *got, bytes - *got, (off_t)(at + *got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0)
+            break;
+        *got += (uint64_t)n;
+    }
+    return 0;
+}
+
+static int io_write(void *ctx, int file, uint64_t at, const void *src, uint64_t bytes,
+                    uint64_t *put)
+{
+    ssize_t n;
+    (void)ctx;
+    do
+        n = pwrite(file, src, bytes, (off_t)at); /* O_APPEND wins over the place */
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return errno;
+    if (n == 0)
+        return EIO;
+    *put = (uint64_t)n;
+    return 0;
+}
+
+static int io_truncate(void *ctx, int file, uint64_t bytes)
+{
+    (void)ctx;
+    return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno;
+}
+
+static int io_sync(void *ctx, int file)
+{
+    (void)ctx;
+    return fdatasync(file) == 0 ? 0 : errno;
+}
+
+/* One thread of the process does what sync_begin() asks for; it begins with the first one. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t  begun, over;
+    bool            there, busy, done;
+    int             file, result;
+} beside = { .lock = PTHREAD_MUTEX_INITIALIZER,
+             .begun = PTHREAD_COND_INITIALIZER,
+             .over = PTHREAD_COND_INITIALIZER };
+
+static void *sync_thread(void *arg)
+{
+    (void)arg;
+    (void)pthread_mutex_lock(&beside.lock);
+    for (;;) {
+        while (!beside.busy || beside.done)
+            (void)pthread_cond_wait(&beside.begun, &beside.lock);
+        int file = beside.file;
+        (void)pthread_mutex_unlock(&beside.lock);
+        int result = fdatasync(file) == 0 ? 0 : errno;
+        (void)pthread_mutex_lock(&beside.lock);
+        beside.result = result;
+        beside.done = true;
+        (void)pthread_cond_broadcast(&beside.over);
+    }
+    return NULL;
+}
+
+static int io_sync_begin(void *ctx, int file)
+{
+    pthread_t      t;
+    pthread_attr_t a;
+    int            e = 0;
+    (void)ctx;
+    (void)pthread_mutex_lock(&beside.lock);
+    if (!beside.there) {
+        e = pthread_attr_init(&a);
+        if (e == 0) {
+            (void)pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+            e = pthread_create(&t, &a, sync_thread, NULL);
+            (void)pthread_attr_destroy(&a);
+        }
+        beside.there = e == 0;
+    }
+    if (e == 0) {
+        beside.file = file;
+        beside.done = false;
+        beside.busy = true;
+        (void)pthread_cond_signal(&beside.begun);
+    }
+    (void)pthread_mutex_unlock(&beside.lock);
+    return e;
+}
+
+static int io_sync_end(void *ctx, int file, bool wait)
+{
+    int e = EAGAIN;
+    (void)ctx;
+    (void)file;
+    (void)pthread_mutex_lock(&beside.lock);
+    while (wait && !beside.done)
+        (void)pthread_cond_wait(&beside.over, &beside.lock);
+    if (beside.done) {
+        beside.busy = beside.done = false;
+        e = beside.result;
+    }
+    (void)pthread_mutex_unlock(&beside.lock);
+    return e;
+}
+
+static int io_close(void *ctx, int file)
+{
+    (void)ctx;
+    return close(file) == 0 ? 0 : errno;
+}
+
+static int io_rename(void *ctx, const char *from, const char *to)
+{
+    (void)ctx;
+    return rename(from, to) == 0 ? 0 : errno;
+}
+
+static int io_sync_folder(void *ctx, const char *path)
+{
+    char *dir = tsr_path_dir(path);
+    (void)ctx;
+    if (!dir)
+        return ENOMEM;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), e = 0;
+    if (fd < 0)
+        e = errno;
+    else if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that needs no sync */
+        e = errno;
+    if (fd >= 0 && close(fd) != 0 && !e)
+        e = errno;
+    free(dir);
+    return e;
+}
+
+/* Of the open file and not of the process: two opens exclude each other. */
+static int io_lock(void *ctx, int file)
+{
+    struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    (void)ctx;
+    if (fcntl(file, F_OFD_SETLK, &l) == 0)
+        return 0;
+    return errno == EACCES || errno == EAGAIN ? EWOULDBLOCK : errno;
+}
+
+const struct tsr_io tsr_io_system = {
+    .open = io_open,
+    .size = io_size,
+    .read = io_read,
+    .write = io_write,
+    .truncate = io_truncate,
+    .sync = io_sync,
+    .sync_begin = io_sync_begin,
+    .sync_end = io_sync_end,
+    .close = io_close,
+    .rename = io_rename,
+    .sync_folder = io_sync_folder,
+    .lock = io_lock,
+};
+
+int tsr_io_put(const struct tsr_io *io, int file, uint64_t at, const void *src, uint64_t bytes)
+{
+    const char *p = src;
+    while (bytes > 0) {
+        uint64_t n = 0;
+        int      e = io->write(io->ctx, file, at, p, bytes, &n);
+        if (e)
+            return e;
+        p += n;
+        at += n;
+        bytes -= n;
+    }
+    return 0;
+}

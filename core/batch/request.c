@@ -1,0 +1,332 @@
+#include "batch/request.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "request"
+
+/* ---- keys --------------------------------------------------------------- */
+
+static bool known(const char *key, bool chat)
+{
+    static const char *const both[] = { "model",
+                                        "max_tokens",
+                                        "temperature",
+                                        "top_p",
+                                        "top_k",
+                                        "repetition_penalty",
+                                        "seed",
+                                        "stop",
+                                        "logprobs",
+                                        "n",
+                                        "stream",
+                                        "user",
+                                        "ignore_eos",
+                                        "allow_special",
+                                        "presence_penalty",
+                                        "frequency_penalty",
+                                        "logit_bias" };
+    static const char *const text[] = { "prompt", "best_of", "echo", "suffix" };
+    static const char *const talk[] = { "messages", "top_logprobs", "max_completion_tokens",
+                                        "response_format" };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+        if (strcmp(key, both[i]) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
+        if (strcmp(key, chat ? talk[i] : text[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Keys whose only value is the one that asks for nothing. */
+static tsr_status check_plain(const json_t *body, struct tsr_err *err)
+{
+    static const struct {
+        const char *key;
+        double      value;
+    } fixed[] = {
+        { "n", 1 }, { "best_of", 1 }, { "presence_penalty", 0 }, { "frequency_penalty", 0 }
+    };
+    static const char *const off[] = { "stream", "echo" };
+    static const char *const none[] = { "suffix", "logit_bias" };
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        const json_t *v = json_object_get(body, fixed[i].key);
+        if (v && !json_is_null(v) && !(json_is_number(v) && json_number_value(v) == fixed[i].value))
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\" can only be %g", fixed[i].key,
+                            fixed[i].value);
+    }
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
+        const json_t *v = json_object_get(body, off[i]);
+        if (v && !json_is_null(v) && !json_is_false(v))
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\" can only be false", off[i]);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        const json_t *v = json_object_get(body, none[i]);
+        if (v && !json_is_null(v) && !(json_is_object(v) && json_object_size(v) == 0))
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\" is not supported", none[i]);
+    }
+    const json_t *f = json_object_get(body, "response_format");
+    const char   *type = json_string_value(json_object_get(f, "type"));
+    if (f && !json_is_null(f) && !(type && strcmp(type, "text") == 0))
+        return tsr_fail(err, TSR_E_INPUT, "\"response_format\" can only be {\"type\": \"text\"}");
+    return TSR_OK;
+}
+
+static tsr_status check_keys(const json_t *body, bool chat, struct tsr_err *err)
+{
+    const char *key;
+    json_t     *v;
+    json_object_foreach ((json_t *)(uintptr_t)body, key, v)
+        if (!known(key, chat))
+            return tsr_fail(err, TSR_E_INPUT, "\"%.60s\" is no key of a %s request that is known",
+                            key, chat ? "chat" : "completion");
+    return check_plain(body, err);
+}
+
+/* ---- values ------------------------------------------------------------- */
+
+static tsr_status read_stops(struct tsr_batch_request *r, const json_t *body, struct tsr_err *err)
+{
+    json_t *stop = json_object_get(body, "stop"), *one;
+    size_t  n = json_is_array(stop) ? json_array_size(stop) : stop && !json_is_null(stop) ? 1 : 0;
+    if (n > TSR_MAX_STOPS)
+        return tsr_fail(err, TSR_E_INPUT, "\"stop\" has %zu strings, more than %u", n,
+                        TSR_MAX_STOPS);
+    for (size_t i = 0; i < n; i++) {
+        one = json_is_array(stop) ? json_array_get(stop, i) : stop;
+        if (!json_is_string(one) || json_string_length(one) == 0)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "\"stop\" must be a string or a list of strings that are not empty");
+        r->stop[i] = json_string_value(one);
+        r->stop_bytes[i] = json_string_length(one);
+    }
+    r->q.stop = r->stop;
+    r->q.stop_bytes = r->stop_bytes;
+    r->q.n_stop = (uint32_t)n;
+    return TSR_OK;
+}
+
+/* completions: "logprobs": 0 to 20; chat: "logprobs": true, "top_logprobs": 0 to 20 */
+static tsr_status read_logprobs(struct tsr_batch_request *r, const json_t *body,
+                                struct tsr_err *err)
+{
+    int64_t top = -1;
+    if (!r->chat) {
+        TSR_TRY(tsr_json_int(body, NAME, "logprobs", false, 0, TSR_MAX_LOGPROBS, &top, err));
+        r->q.logprobs = top >= 0;
+    } else {
+        TSR_TRY(tsr_json_bool(body, NAME, "logprobs", false, &r->q.logprobs, err));
+        TSR_TRY(tsr_json_int(body, NAME, "top_logprobs", false, 0, TSR_MAX_LOGPROBS, &top, err));
+        if (top > 0 && !r->q.logprobs)
+            return tsr_fail(err, TSR_E_INPUT, "\"top_logprobs\" wants \"logprobs\": true");
+    }
+    r->q.top = top > 0 ? (uint32_t)top : 0;
+    return TSR_OK;
+}
+
+static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, uint64_t number,
+                              const struct tsr_request_defaults *d, bool *special,
+                              struct tsr_err *err)
+{
+    struct tsr_sampling *s = &r->q.sampling;
+    int64_t              most = (int64_t)d->max_tokens, k = (int64_t)s->top_k, seed = -1;
+    const int64_t        limit = INT64_C(1) << 31;
+    TSR_TRY(tsr_json_int(body, NAME, "max_tokens", false, 0, limit, &most, err));
+    if (r->chat)
+        TSR_TRY(tsr_json_int(body, NAME, "max_completion_tokens", false, 0, limit, &most, err));
+    TSR_TRY(tsr_json_real(body, NAME, "temperature", false, 0, 100, &s->temperature, err));
+    TSR_TRY(tsr_json_real(body, NAME, "top_p", false, 1e-9, 1, &s->top_p, err));
+    TSR_TRY(tsr_json_int(body, NAME, "top_k", false, 0, limit, &k, err));
+    TSR_TRY(tsr_json_real(body, NAME, "repetition_penalty", false, 1e-3, 1e3,
+                          &s->repetition_penalty, err));
+    TSR_TRY(tsr_json_int(body, NAME, "seed", false, 0, INT64_MAX, &seed, err));
+    TSR_TRY(tsr_json_bool(body, NAME, "ignore_eos", false, &r->q.ignore_eos, err));
+    TSR_TRY(tsr_json_bool(body, NAME, "allow_special", false, special, err));
+    TSR_TRY(tsr_json_str(body, NAME, "model", false, &r->model, err));
+    r->q.max_tokens = (uint64_t)most;
+    s->top_k = (uint64_t)k;
+    r->q.record = number;
+    if (seed >= 0) { /* what is asked for with a seed depends on nothing else */
+        s->seed = (uint64_t)seed;
+        r->q.record = 0;
+    }
+    TSR_TRY(read_stops(r, body, err));
+    return read_logprobs(r, body, err);
+}
+
+/* ---- prompts ------------------------------------------------------------ */
+
+static tsr_status no_tokenizer(struct tsr_err *err)
+{
+    return tsr_fail(err, TSR_E_INPUT,
+                    "the model has no tokenizer; give the prompt as a list of token ids");
+}
+
+static tsr_status read_prompt(struct tsr_batch_request *r, const json_t *body, bool special,
+                              const struct tsr_request_defaults *d, struct tsr_err *err)
+{
+    const json_t *p = json_object_get(body, "prompt"), *id;
+    size_t        i;
+    if (json_is_string(p))
+        return d->tokenizer
+                   ? tsr_tokenize(d->tokenizer, json_string_value(p), json_string_length(p),
+                                  TSR_TOKENIZE_SPECIAL | (special ? 0 : TSR_TOKENIZE_NO_SPECIALS),
+                                  &r->ids, err)
+                   : no_tokenizer(err);
+    if (!json_is_array(p) || json_array_size(p) == 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "\"prompt\" must be a text or a list of token ids that is not empty");
+    json_array_foreach ((json_t *)(uintptr_t)p, i, id) {
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > UINT32_MAX)
+            return tsr_fail(err, TSR_E_INPUT, "item %zu of \"prompt\" is not a token id", i + 1);
+        TSR_TRY(tsr_ids_push(&r->ids, (uint32_t)json_integer_value(id), err));
+    }
+    return TSR_OK;
+}
+
+/* "content": a text, or [{"type": "text", "text": "..."}, ...] joined. */
+static tsr_status read_content(const json_t *m, size_t i, struct tsr_text *out, struct tsr_err *err)
+{
+    const json_t *c = json_object_get(m, "content"), *part;
+    size_t        k;
+    if (json_is_string(c))
+        return tsr_text_append(out, json_string_value(c), json_string_length(c), err);
+    if (!json_is_array(c))
+        return tsr_fail(err, TSR_E_INPUT, "message %zu has no \"content\" that is a text", i + 1);
+    json_array_foreach ((json_t *)(uintptr_t)c, k, part) {
+        const char   *type = json_string_value(json_object_get(part, "type"));
+        const json_t *t = json_object_get(part, "text");
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(t))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "part %zu of message %zu is not {\"type\": \"text\", \"text\": ...}",
+                            k + 1, i + 1);
+        TSR_TRY(tsr_text_append(out, json_string_value(t), json_string_length(t), err));
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_message(const json_t *m, size_t i, struct tsr_chat_message *out,
+                               struct tsr_text *text, struct tsr_err *err)
+{
+    const char *key;
+    json_t     *v;
+    if (!json_is_object(m))
+        return tsr_fail(err, TSR_E_INPUT, "message %zu is not an object", i + 1);
+    json_object_foreach ((json_t *)(uintptr_t)m, key, v)
+        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && !json_is_null(v))
+            return tsr_fail(err, TSR_E_INPUT, "message %zu: the key \"%.60s\" is not supported",
+                            i + 1, key);
+    out->role = json_string_value(json_object_get(m, "role"));
+    if (!out->role)
+        return tsr_fail(err, TSR_E_INPUT, "message %zu has no \"role\"", i + 1);
+    TSR_TRY(read_content(m, i, text, err));
+    out->text = text->v ? text->v : "";
+    out->bytes = text->n;
+    return TSR_OK;
+}
+
+static tsr_status read_messages(struct tsr_batch_request *r, const json_t *body, bool special,
+                                const struct tsr_request_defaults *d, struct tsr_err *err)
+{
+    const json_t *list = json_object_get(body, "messages"), *m;
+    size_t        n = json_array_size(list), i;
+    if (n == 0)
+        return tsr_fail(err, TSR_E_INPUT, "\"messages\" must be a list that is not empty");
+    if (!d->chat)
+        return tsr_fail(err, TSR_E_INPUT, "%s", d->why_no_chat);
+    struct tsr_chat_message *v = tsr_new(n, sizeof *v);
+    struct tsr_text         *texts = tsr_new(n, sizeof *texts);
+    tsr_status st = v && texts ? TSR_OK : tsr_fail_nomem(err, n * sizeof *v, "messages");
+    if (st == TSR_OK)
+        json_array_foreach ((json_t *)(uintptr_t)list, i, m)
+            if (st == TSR_OK)
+                st = read_message(m, i, &v[i], &texts[i], err);
+    if (st == TSR_OK)
+        st = tsr_chat_render(d->chat, v, n, special, &r->ids, err);
+    for (i = 0; texts && i < n; i++)
+        tsr_text_free(&texts[i]);
+    free(texts);
+    free(v);
+    return st;
+}
+
+/* ---- lines -------------------------------------------------------------- */
+
+static tsr_status read_head(struct tsr_batch_request *r, struct tsr_err *err)
+{
+    const char *method = "POST", *url = NULL, *key;
+    json_t     *v;
+    if (!json_is_object(r->root))
+        return tsr_fail(err, TSR_E_INPUT, "the line is not a JSON object");
+    TSR_TRY(tsr_json_str(r->root, NAME, "custom_id", true, &r->custom_id, err));
+    TSR_TRY(tsr_json_str(r->root, NAME, "method", false, &method, err));
+    TSR_TRY(tsr_json_str(r->root, NAME, "url", true, &url, err));
+    json_object_foreach (r->root, key, v)
+        if (strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 &&
+            strcmp(key, "url") != 0 && strcmp(key, "body") != 0)
+            return tsr_fail(err, TSR_E_INPUT, "\"%.60s\" is no key of a line that is known", key);
+    r->chat = strcmp(url, "/v1/chat/completions") == 0;
+    if (!r->chat && strcmp(url, "/v1/completions") != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "\"url\" is \"%.80s\"; it must be /v1/completions or /v1/chat/completions",
+                        url);
+    return strcmp(method, "POST") == 0
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT, "\"method\" is \"%.20s\"; it must be POST", method);
+}
+
+static tsr_status parse(struct tsr_batch_request *r, uint64_t number,
+                        const struct tsr_request_defaults *d, struct tsr_err *err)
+{
+    json_t *body = NULL;
+    bool    special = d->allow_special;
+    TSR_TRY(read_head(r, err));
+    TSR_TRY(tsr_json_sub(r->root, NAME, "body", true, JSON_OBJECT, &body, err));
+    TSR_TRY(check_keys(body, r->chat, err));
+    TSR_TRY(read_values(r, body, number, d, &special, err));
+    TSR_TRY(r->chat ? read_messages(r, body, special, d, err)
+                    : read_prompt(r, body, special, d, err));
+    r->q.prompt = r->ids.v;
+    r->q.n_prompt = r->ids.n;
+    r->q.tokenizer = d->tokenizer;
+    uint64_t total;
+    if (!tsr_add(r->ids.n, r->q.max_tokens ? r->q.max_tokens - 1 : 0, &total) ||
+        total > d->context) {
+        r->code = "context_length_exceeded";
+        return tsr_fail(err, TSR_E_INPUT,
+                        "a prompt of %llu tokens and %llu new ones do not fit the context of %llu",
+                        (unsigned long long)r->ids.n, (unsigned long long)r->q.max_tokens,
+                        (unsigned long long)d->context);
+    }
+    return d->pass ? tsr_server_check(d->pass, &r->q, err) : TSR_OK;
+}
+
+tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
+                                   uint64_t line_number, const struct tsr_request_defaults *d,
+                                   struct tsr_err *err)
+{
+    memset(r, 0, sizeof *r);
+    r->q.sampling = d->sampling;
+    r->q.ignore_eos = d->ignore_eos;
+    tsr_status st = tsr_json_parse(&r->root, NAME, line, len, 32, err);
+    if (st == TSR_OK)
+        st = parse(r, line_number, d, err);
+    else
+        r->code = "invalid_json";
+    if (st != TSR_OK && !r->code)
+        r->code = "invalid_request";
+    if (st != TSR_E_INPUT && st != TSR_E_CONFIG && st != TSR_E_UNSUPPORTED)
+        r->code = NULL; /* not the line's fault */
+    return st;
+}
+
+void tsr_batch_request_free(struct tsr_batch_request *r)
+{
+    json_decref(r->root);
+    tsr_ids_free(&r->ids);
+    memset(r, 0, sizeof *r);
+}

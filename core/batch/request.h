@@ -1,0 +1,64 @@
+/* batch/request.h - one line of a batch as a request for the server.
+ *
+ *   {"custom_id": "a", "method": "POST", "url": "/v1/completions" or "/v1/chat/completions",
+ *    "body": {"prompt": ... or "messages": [...], "max_tokens": ..., ...}}
+ *
+ * docs/guide.md lists the keys of the body.  A key that is not known, or asks for what cannot be
+ * done, is an error of that line and never passed over.
+ */
+#ifndef TSR_BATCH_REQUEST_H
+#define TSR_BATCH_REQUEST_H
+
+#include "engine/serve.h"
+#include "model/chat.h"
+
+#include <jansson.h>
+
+/* What all lines share. */
+struct tsr_request_defaults {
+    uint64_t                    max_tokens;
+    struct tsr_sampling         sampling; /* seed: of records without their own */
+    bool                        allow_special, ignore_eos;
+    uint64_t                    context;
+    const struct tsr_tokenizer *tokenizer; /* NULL: prompts are lists of ids */
+    const struct tsr_chat      *chat;      /* NULL: chat lines are refused with why_no_chat */
+    const char                 *why_no_chat;
+    const struct tsr_pass      *pass; /* NULL: limits of the model are not checked */
+};
+
+#define TSR_MAX_STOPS 16u
+
+struct tsr_batch_request {
+    json_t                  *root;
+    const char              *custom_id, *model; /* in root, or NULL */
+    bool                     chat;
+    struct tsr_ids           ids;
+    const char              *stop[TSR_MAX_STOPS];
+    uint64_t                 stop_bytes[TSR_MAX_STOPS];
+    struct tsr_serve_request q;    /* all but id; points into this struct */
+    const char              *code; /* of the error: "invalid_request", ... */
+};
+
+/* line_number: of the random stream of records without a seed of their own, from 0.  An error that
+ * is the line's own has r->code; else the run cannot go on.  r is to be freed in any case. */
+tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
+                                   uint64_t line_number, const struct tsr_request_defaults *d,
+                                   struct tsr_err *err);
+void       tsr_batch_request_free(struct tsr_batch_request *r);
+
+/* Ids of an output line: they follow from `base`, a hash of the job, so that they repeat. */
+struct tsr_answer_ids {
+    const char *base;
+    const char *model; /* for requests that name none */
+};
+/* The output line of a finished request, without newline, appended to out.  number: from 0. */
+tsr_status tsr_answer_line(const struct tsr_answer_ids *ids, uint64_t number,
+                           const struct tsr_batch_request *q, const struct tsr_served *r,
+                           const struct tsr_tokenizer *t, struct tsr_text *out,
+                           struct tsr_err *err);
+/* That of a record that failed; custom_id may be NULL. */
+tsr_status tsr_answer_error(const struct tsr_answer_ids *ids, uint64_t number,
+                            const char *custom_id, const char *code, const char *message,
+                            struct tsr_text *out, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,344 @@
+#include "batch/run.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "batch/progress.h"
+#include "batch/watch.h"
+#include "plugin/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A record in the server. */
+struct taken {
+    bool                     busy, begun; /* begun: it has a token */
+    uint64_t                 index, since_us;
+    struct tsr_batch_request request;
+};
+
+struct run {
+    const struct tsr_batch_job *job;
+    struct tsr_server          *server;
+    struct tsr_batch           *batch;
+    struct taken               *taken; /* [slots]; a request's id is its place here */
+    struct tsr_text             line;
+    struct tsr_batch_summary   *sum;
+    double                      start_s;
+    struct tsr_batch_progress   progress;
+    uint64_t                    generated; /* tokens, of records that are not done too */
+};
+
+/* ---- the worker --------------------------------------------------------- */
+
+/* What a record needs and cannot have is its own fault, as far as anybody can tell: the supervisor
+ * has it run alone, and then ends its tries. */
+static tsr_status blame(tsr_status st)
+{
+    struct tsr_watch *w = tsr_watch_get();
+    if (w && st == TSR_E_NOMEM)
+        atomic_store(&w->no_memory, 1);
+    return st;
+}
+
+static uint32_t room(void *ctx)
+{
+    return tsr_server_room(((struct run *)ctx)->server);
+}
+
+static uint32_t busy(void *ctx)
+{
+    return tsr_server_busy(((struct run *)ctx)->server);
+}
+
+static uint64_t number_of(const struct run *r, uint64_t index)
+{
+    return tsr_records_line(r->job->records, index) - 1;
+}
+
+static tsr_status error_line(struct run *r, uint64_t index, const char *custom_id, const char *code,
+                             const char *why, struct tsr_err *err)
+{
+    r->line.n = 0;
+    TSR_TRY(
+        tsr_answer_error(&r->job->ids, number_of(r, index), custom_id, code, why, &r->line, err));
+    return tsr_batch_line(r->batch, index, true, r->line.v, r->line.n, err);
+}
+
+static struct taken *free_place(struct run *r)
+{
+    uint32_t k = 0;
+    while (r->taken[k].busy)
+        k++;
+    return &r->taken[k];
+}
+
+static void note_oldest(const struct run *r)
+{
+    struct tsr_watch *w = tsr_watch_get();
+    uint64_t          oldest = 0;
+    for (uint32_t k = 0; w && k < r->job->pass.slots; k++)
+        if (r->taken[k].busy && (!oldest || r->taken[k].since_us < oldest))
+            oldest = r->taken[k].since_us;
+    if (w)
+        atomic_store(&w->oldest_us, oldest);
+}
+
+static tsr_status take(struct run *r, uint64_t index, const char *line, uint64_t len,
+                       struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct taken     *t = free_place(r);
+    tsr_status        st = tsr_batch_request_parse(&t->request, line, len, number_of(r, index),
+                                                   &r->job->defaults, &e.err);
+    if (st == TSR_OK) {
+        t->busy = true;
+        t->begun = false;
+        t->index = index;
+        t->since_us = tsr_now_us();
+        t->request.q.id = (uint64_t)(t - r->taken);
+        st = tsr_server_submit(r->server, &t->request.q, err);
+        note_oldest(r);
+        return st;
+    }
+    if (t->request.code)
+        st = error_line(r, index, t->request.custom_id, t->request.code, e.text, err);
+    else
+        st = tsr_fail(err, st, "line %llu: %s",
+                      (unsigned long long)tsr_records_line(r->job->records, index), e.text);
+    tsr_batch_request_free(&t->request);
+    return st;
+}
+
+static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
+{
+    struct run       *r = ctx;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char             *line;
+    uint64_t          len;
+    tsr_status        st = tsr_records_read(r->job->records, index, &line, &len, &e.err);
+    if (st == TSR_E_INPUT)
+        return error_line(r, index, NULL, "invalid_json", e.text, err);
+    if (st != TSR_OK)
+        return tsr_fail(err, blame(st), "%s", e.text);
+    st = take(r, index, line, len, err);
+    free(line);
+    return blame(st);
+}
+
+static void note_first(struct run *r, struct taken *t)
+{
+    if (!t->begun)
+        tsr_ttft_note(&r->sum->ttft, t->index, (double)(tsr_now_us() - t->since_us) / 1e6);
+    t->begun = true;
+}
+
+static tsr_status on_token(void *ctx, uint64_t id, uint32_t token)
+{
+    struct run *r = ctx;
+    (void)token;
+    r->generated++;
+    note_first(r, &r->taken[id]);
+    return TSR_OK;
+}
+
+static tsr_status on_done(void *ctx, const struct tsr_served *s, struct tsr_err *err)
+{
+    struct run   *r = ctx;
+    struct taken *t = &r->taken[s->id];
+    tsr_status    st;
+    if (s->finish == TSR_FINISH_EOS)
+        note_first(r, t); /* an end without a token before it */
+    if (s->finish == TSR_FINISH_FAILED) {
+        st = error_line(r, t->index, t->request.custom_id,
+                        s->status == TSR_E_NUMERIC ? "not_finite" : "failed", s->error, err);
+    } else if (s->finish == TSR_FINISH_ENDED) {
+        st = error_line(r, t->index, t->request.custom_id, "deadline_exceeded",
+                        "the record took longer than its deadline", err);
+    } else {
+        r->line.n = 0;
+        st = tsr_answer_line(&r->job->ids, number_of(r, t->index), &t->request, s,
+                             r->job->defaults.tokenizer, &r->line, err);
+        if (st == TSR_OK)
+            st = tsr_batch_line(r->batch, t->index, false, r->line.v, r->line.n, err);
+        r->sum->prompt_tokens += s->n_prompt;
+        r->sum->new_tokens += s->n_tokens;
+    }
+    tsr_batch_request_free(&t->request);
+    t->busy = false;
+    note_oldest(r);
+    return st;
+}
+
+static void end_late_ones(struct run *r)
+{
+    uint64_t now = tsr_now_us();
+    for (uint32_t k = 0; r->job->deadline_us && k < r->job->pass.slots; k++)
+        if (r->taken[k].busy && now - r->taken[k].since_us > r->job->deadline_us)
+            tsr_server_cancel(r->server, k);
+}
+
+static tsr_status step(void *ctx, struct tsr_err *err)
+{
+    struct run *r = ctx;
+    tsr_watch_beat();
+    end_late_ones(r);
+    tsr_status st = blame(tsr_server_step(r->server, err));
+    tsr_watch_beat();
+    return st;
+}
+
+static const char *custom_id_of(const char *line, uint64_t len, struct tsr_batch_request *q,
+                                const struct tsr_request_defaults *d)
+{
+    struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
+    (void)tsr_batch_request_parse(q, line, len, 0, d, &ignored.err);
+    return q->custom_id;
+}
+
+static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_text *out,
+                         struct tsr_err *err)
+{
+    struct run              *r = ctx;
+    struct tsr_errbuf        ignored = TSR_ERRBUF(ignored);
+    struct tsr_batch_request q = { 0 };
+    char                    *line = NULL, why[200];
+    uint64_t                 len = 0;
+    (void)
+        snprintf(why, sizeof why,
+                 "%u runs that worked on this record alone died by their own fault, for memory or "
+                 "beyond its deadline",
+                 deaths);
+    if (tsr_records_read(r->job->records, index, &line, &len, &ignored.err) != TSR_OK)
+        line = NULL;
+    const char *id = line ? custom_id_of(line, len, &q, &r->job->defaults) : NULL;
+    tsr_status  st =
+        tsr_answer_error(&r->job->ids, number_of(r, index), id, "poison", why, out, err);
+    tsr_batch_request_free(&q);
+    free(line);
+    return st;
+}
+
+/* ---- progress ----------------------------------------------------------- */
+
+/* One line that is redrawn on a terminal, one every five seconds elsewhere. */
+static void say(struct run *r, bool last)
+{
+    const struct tsr_journal_counts *c = tsr_batch_counts(r->batch);
+    struct tsr_batch_state           s = {
+                  .records = r->sum->records, .done = c->done, .errors = c->errors, .tokens = r->generated
+    };
+    bool tty = isatty(STDERR_FILENO) == 1;
+    char text[200];
+    if (r->job->quiet || (!tsr_batch_progress_due(&r->progress, tty ? 200000 : 5000000) && !last))
+        return;
+    tsr_batch_progress_text(&r->progress, &s, text, sizeof text);
+    (void)fprintf(stderr, "%sbatch: %s%s", tty ? "\r\033[K" : "", text, tty && !last ? "" : "\n");
+    (void)fflush(stderr);
+}
+
+/* ---- the whole ---------------------------------------------------------- */
+
+static void tell(const struct run *r)
+{
+    struct tsr_watch *w = tsr_watch_get();
+    if (w && tsr_journal_pending(tsr_batch_journal(r->batch)) == 0)
+        atomic_store(&w->done, tsr_batch_counts(r->batch)->done);
+}
+
+static void warn(const struct tsr_journal_counts *c)
+{
+    if (c->cut)
+        tsr_logf(TSR_LOG_INFO, "the journal had a torn end of %llu bytes",
+                 (unsigned long long)c->cut);
+    if (c->unlike)
+        tsr_logf(TSR_LOG_WARN,
+                 "%llu records were computed twice with different results; the first ones stay, "
+                 "but this machine or its memory should be looked at",
+                 (unsigned long long)c->unlike);
+}
+
+static tsr_status work(struct run *r, struct tsr_err *err)
+{
+    struct tsr_watch *w = tsr_watch_get();
+    bool              over = false;
+    if (w) {
+        atomic_store(&w->opened, 1);
+        atomic_store(&w->working, 1);
+    }
+    r->start_s = tsr_now_s();
+    tsr_batch_progress_begin(&r->progress, &tsr_clock_system, tsr_batch_counts(r->batch)->done);
+    warn(tsr_batch_counts(r->batch));
+    tell(r);
+    while (!over) {
+        tsr_status st = tsr_batch_step(r->batch, &over, err);
+        tell(r);
+        say(r, st != TSR_OK || over);
+        TSR_TRY(st);
+    }
+    double seconds = tsr_now_s() - r->start_s;
+    if (w)
+        atomic_store(&w->working, 0); /* a file is written: no beats */
+    tsr_logf(TSR_LOG_INFO,
+             "the journal took %.2f %% of %.2f s: %llu commits, %llu syncs beside the work",
+             seconds > 0 ? (double)tsr_batch_journal_us(r->batch) / seconds / 1e4 : 0.0, seconds,
+             (unsigned long long)tsr_batch_counts(r->batch)->commits,
+             (unsigned long long)tsr_batch_counts(r->batch)->syncs);
+    TSR_TRY(tsr_file_unchanged(&r->job->records->file, err));
+    return tsr_batch_finish(r->batch, err);
+}
+
+static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
+{
+    const struct tsr_batch_job *job = r->job;
+    struct tsr_watch           *w = tsr_watch_get();
+    char                        who[100], host[64] = "?";
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(who, sizeof who, "process %d on %.60s", (int)getpid(), host);
+    struct tsr_batch_worker  worker = { r, room, busy, submit, step, poison };
+    struct tsr_batch_options o = {
+        .journal = { .io = &tsr_io_system,
+                     .folder = job->folder,
+                     .job = job->id,
+                     .about = job->about,
+                     .records = job->records->n,
+                     .verdict = w && w->verdict ? TSR_VERDICT_OWN : TSR_VERDICT_OUTSIDE,
+                     .retry = job->retry && !(w && atomic_load(&w->opened)),
+                     .who = who },
+        .clock = &tsr_clock_system,
+        .output = job->output
+    };
+    return tsr_batch_open(&r->batch, &o, &worker, about, err);
+}
+
+tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summary *s, char **about,
+                         struct tsr_err *err)
+{
+    struct run              r = { .job = job, .sum = s };
+    struct tsr_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
+    *s = (struct tsr_batch_summary){ .records = job->records->n };
+    *about = NULL;
+    r.taken = tsr_new(job->pass.slots, sizeof *r.taken);
+    if (!r.taken)
+        return tsr_fail_nomem(err, job->pass.slots * sizeof *r.taken, "records");
+    tsr_status st = tsr_ttft_open(&s->ttft, job->records->n, err);
+    if (st == TSR_OK)
+        st = tsr_server_create(&r.server, &job->pass, &events, err);
+    if (st == TSR_OK)
+        st = open_batch(&r, about, err);
+    if (st == TSR_OK)
+        st = work(&r, err);
+    if (r.batch) {
+        s->counts = *tsr_batch_counts(r.batch);
+        s->journal_s = (double)tsr_batch_journal_us(r.batch) / 1e6;
+    }
+    s->errors = s->counts.errors;
+    s->seconds = r.start_s > 0 ? tsr_now_s() - r.start_s : 0;
+    tsr_batch_close(r.batch);
+    tsr_server_destroy(r.server);
+    for (uint32_t k = 0; k < job->pass.slots; k++)
+        tsr_batch_request_free(&r.taken[k].request);
+    free(r.taken);
+    tsr_text_free(&r.line);
+    return st;
+}

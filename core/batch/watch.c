@@ -1,0 +1,21 @@
+#include "batch/watch.h"
+
+#include <stddef.h>
+
+static struct tsr_watch *page; /* set once, before there are threads */
+
+void tsr_watch_set(struct tsr_watch *w)
+{
+    page = w;
+}
+
+struct tsr_watch *tsr_watch_get(void)
+{
+    return page;
+}
+
+void tsr_watch_beat(void)
+{
+    if (page)
+        atomic_fetch_add_explicit(&page->beats, 1, memory_order_relaxed);
+}

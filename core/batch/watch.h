@@ -1,0 +1,31 @@
+/* batch/watch.h - what the worker of a batch tells its supervisor: a page of memory that both have. */
+#ifndef TSR_BATCH_WATCH_H
+#define TSR_BATCH_WATCH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tsr_watch {
+    uint64_t nonce; /* of this page, when another program than the supervisor's own maps it */
+    _Atomic uint64_t beats;   /* grows while there is progress */
+    _Atomic uint64_t done;    /* records with a committed line */
+    _Atomic uint32_t working; /* a missing beat means a stall: not while it loads */
+    _Atomic uint32_t opened;  /* the journal's epoch of this job has begun */
+
+    _Atomic uint32_t joined, ended; /* under mpirun: rank 0 has the page, has written `code` */
+    _Atomic int32_t  code;
+    _Atomic uint32_t own_fault;
+    _Atomic uint32_t no_memory; /* a record could not have what it needs */
+    _Atomic uint64_t
+             oldest_us; /* when the oldest record that is being worked on was begun; 0: none */
+    uint32_t verdict;   /* for the next worker: enum tsr_verdict */
+    uint64_t stall_us, deadline_us; /* set by the worker from its options */
+};
+
+/* The page of this process, or NULL: nobody watches.  [setup] */
+void              tsr_watch_set(struct tsr_watch *w);
+struct tsr_watch *tsr_watch_get(void);
+void              tsr_watch_beat(void);
+
+#endif

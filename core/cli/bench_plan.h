@@ -1,0 +1,15 @@
+/* cli/bench_plan.h - `tessera bench plan`. */
+#ifndef TSR_CLI_BENCH_PLAN_H
+#define TSR_CLI_BENCH_PLAN_H
+
+#include "cli/bench.h"
+
+struct bench_plan_options {
+    const char *solver, *only;   /* only: clusters whose name contains it; "": all */
+    double      gap, time_limit; /* s for each problem, 0: none */
+};
+
+/* Solves the problems of bench_cases.h and prints CPU times.  [setup] */
+tsr_status bench_plan(struct tsr_cli *c, const struct bench_plan_options *o, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* cli/ranked.h - a verb that runs a job as one of the processes of `mpirun -n N tessera ...`. */
+#ifndef TSR_CLI_RANKED_H
+#define TSR_CLI_RANKED_H
+
+#include "cli/jobs.h"
+
+/* Whether a launcher started several processes for this job, which has the step `run`. */
+bool tsr_cli_launched(void);
+/* Goes on with a job that was loaded and checked with status st (job may be NULL else) and what d has:
+ * joins the others, runs, leaves.  Rank 0 speaks; another one where rank 0 cannot be told. */
+tsr_status tsr_cli_ranked(struct tsr_cli *c, struct tsr_job *job, struct tsr_diag *d,
+                          const char *what, tsr_status st, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,328 @@
+#include "comm/link.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEADLINE_US UINT64_C(5000000)
+
+struct tsr_comm_transfer {
+    void          *handle; /* the transport's; NULL: not started, or done */
+    bool           used, out, coded;
+    uint32_t       phase, site, peer;
+    float         *x; /* coded, to be received */
+    uint64_t       rows, cols, bytes;
+    unsigned char *wire; /* what travels, where it is not the caller's */
+    uint64_t       room;
+};
+
+struct tsr_comm_link {
+    struct tsr_comm_port      port;
+    struct tsr_spec           spec[2];
+    void                     *codec[2];
+    uint64_t                  deadline_us, sent;
+    uint32_t                  rank, ranks;
+    struct tsr_comm_transfer *transfer; /* [TSR_COMM_LINK_MAX]; buffers are kept */
+};
+
+/* ---- life -------------------------------------------------------------- */
+
+static tsr_status open_codec(struct tsr_comm_link *l, struct tsr_registry *r, uint32_t phase,
+                             const char *text, bool rows_alone, struct tsr_err *err)
+{
+    text = text && *text ? text : "plain";
+    tsr_status st = tsr_spec_open(&l->spec[phase], r, TSR_KIND_CODEC, text, err);
+    if (st == TSR_OK) {
+        const struct tsr_codec_v1 *c = l->spec[phase].found.iface;
+        st = c->create(l->spec[phase].found.host, l->spec[phase].options, &l->codec[phase], err);
+        if (st == TSR_OK && rows_alone && c->extension &&
+            c->extension(l->codec[phase], TSR_CODEC_COUPLED) &&
+            c->exactness(l->codec[phase]) != TSR_CODEC_EXACT)
+            st = tsr_fail(err, TSR_E_INPUT,
+                          "what it makes of a row depends on the rows that are sent with it, and "
+                          "so would the answers of a batch; take a codec whose rows are "
+                          "independent");
+    }
+    return st == TSR_OK
+               ? st
+               : tsr_err_prefix(err, st == TSR_E_CONFIG ? TSR_E_INPUT : st, "codec '%s'", text);
+}
+
+tsr_status tsr_comm_link_create(struct tsr_comm_link **out, struct tsr_registry *r,
+                                const struct tsr_comm_link_options *o, struct tsr_err *err)
+{
+    struct tsr_comm_link *l = tsr_new(1, sizeof *l);
+    tsr_status            st = TSR_OK;
+    *out = NULL;
+    if (!l)
+        return tsr_fail_nomem(err, sizeof *l, "a link");
+    l->rank = o->place.rank;
+    l->ranks = o->place.ranks;
+    l->deadline_us = o->deadline_us ? o->deadline_us : DEADLINE_US;
+    l->transfer = tsr_new(TSR_COMM_LINK_MAX, sizeof *l->transfer);
+    if (!l->transfer)
+        st = tsr_fail_nomem(err, TSR_COMM_LINK_MAX * sizeof *l->transfer, "a link");
+    for (uint32_t p = 0; st == TSR_OK && p < 2; p++)
+        st = open_codec(l, r, p, o->codec[p], o->rows_alone, err);
+    if (st == TSR_OK)
+        st = tsr_comm_port_open(&l->port, r, &o->place, err);
+    if (st != TSR_OK)
+        tsr_comm_link_destroy(l);
+    else
+        *out = l;
+    return st;
+}
+
+void tsr_comm_link_destroy(struct tsr_comm_link *l)
+{
+    if (!l)
+        return;
+    tsr_comm_port_close(&l->port); /* before the buffers that it may still write */
+    for (uint32_t p = 0; p < 2; p++) {
+        if (l->codec[p])
+            ((const struct tsr_codec_v1 *)l->spec[p].found.iface)->destroy(l->codec[p]);
+        tsr_spec_close(&l->spec[p]);
+    }
+    for (uint32_t i = 0; l->transfer && i < TSR_COMM_LINK_MAX; i++)
+        free(l->transfer[i].wire);
+    free(l->transfer);
+    free(l);
+}
+
+void tsr_comm_link_abort(struct tsr_comm_link *l)
+{
+    l->port.iface->abort(l->port.self);
+}
+
+uint64_t tsr_comm_link_sent(const struct tsr_comm_link *l)
+{
+    return l->sent;
+}
+
+/* ---- starting ---------------------------------------------------------- */
+
+static tsr_status take(struct tsr_comm_link *l, uint32_t peer, struct tsr_comm_transfer **t,
+                       struct tsr_err *err)
+{
+    *t = NULL;
+    if (peer >= l->ranks)
+        return tsr_fail(err, TSR_E_INVAL, "a transfer between rank %u and rank %u of %u ranks",
+                        l->rank, peer, l->ranks);
+    for (uint32_t i = 0; i < TSR_COMM_LINK_MAX; i++) {
+        struct tsr_comm_transfer *f = &l->transfer[i];
+        if (f->used)
+            continue;
+        unsigned char *wire = f->wire;
+        uint64_t       room = f->room;
+        *f = (struct tsr_comm_transfer){ .used = true, .peer = peer, .wire = wire, .room = room };
+        *t = f;
+        return TSR_OK;
+    }
+    return tsr_fail(err, TSR_E_INVAL, "rank %u has %u transfers under way; wait for some first",
+                    l->rank, TSR_COMM_LINK_MAX);
+}
+
+static tsr_status give_room(struct tsr_comm_transfer *t, struct tsr_err *err)
+{
+    if (t->bytes <= t->room)
+        return TSR_OK;
+    free(t->wire);
+    t->room = 0;
+    t->wire = tsr_new_aligned(t->bytes, 1);
+    if (!t->wire)
+        return tsr_fail_nomem(err, t->bytes, "a message between stages");
+    t->room = t->bytes;
+    return TSR_OK;
+}
+
+/* The transport has room for hundreds of requests; where it has none, what is under way moves. */
+static tsr_status start(struct tsr_comm_link *l, struct tsr_comm_transfer *t, void *buf,
+                        struct tsr_err *err)
+{
+    const struct tsr_transport_v1 *f = l->port.iface;
+    uint64_t                       since = tsr_now_us();
+    if (t->bytes == 0)
+        return TSR_OK;
+    for (;;) {
+        TSR_TRY(t->out ? f->send(l->port.self, NULL, t->peer, buf, t->bytes, &t->handle, err)
+                       : f->recv(l->port.self, NULL, t->peer, buf, t->bytes, &t->handle, err));
+        if (t->handle)
+            break;
+        if (tsr_now_us() - since > l->deadline_us)
+            return tsr_fail(err, TSR_E_DEVICE,
+                            "rank %u waited %llu us for room in its transport; rank %u is late or "
+                            "has died",
+                            l->rank, (unsigned long long)l->deadline_us, t->peer);
+        for (uint32_t i = 0; i < TSR_COMM_LINK_MAX; i++) {
+            struct tsr_comm_transfer *o = &l->transfer[i];
+            int32_t                   done = 0;
+            if (!o->used || !o->handle)
+                continue;
+            tsr_status st = f->test(l->port.self, o->handle, &done, err);
+            if (st != TSR_OK || done)
+                o->handle = NULL;
+            TSR_TRY(st);
+        }
+    }
+    if (t->out && t->peer != l->rank)
+        l->sent += t->bytes;
+    return TSR_OK;
+}
+
+static struct tsr_codec_job job_of(const struct tsr_comm_link *l, const struct tsr_comm_transfer *t)
+{
+    return (struct tsr_codec_job){ .struct_size = sizeof(struct tsr_codec_job),
+                                   .source = t->out ? l->rank : t->peer,
+                                   .site = t->site,
+                                   .rows = t->rows,
+                                   .cols = t->cols,
+                                   .wire = t->wire,
+                                   .wire_bytes = t->bytes };
+}
+
+static tsr_status rows_start(struct tsr_comm_link *l, struct tsr_comm_transfer *t, const float *x,
+                             struct tsr_err *err)
+{
+    const struct tsr_codec_v1 *c = l->spec[t->phase].found.iface;
+    if (t->rows == 0 || t->cols == 0)
+        return TSR_OK;
+    TSR_TRY(c->wire_bytes(l->codec[t->phase], t->rows, t->cols, &t->bytes, err));
+    TSR_TRY(give_room(t, err));
+    if (t->out) {
+        struct tsr_codec_job j = job_of(l, t);
+        j.src = x;
+        TSR_TRY(c->encode(l->codec[t->phase], &j, err));
+    }
+    return start(l, t, t->wire, err);
+}
+
+static tsr_status rows_of(struct tsr_comm_link *l, bool out, uint32_t phase, uint32_t site,
+                          uint32_t peer, const float *src, float *dst, uint64_t rows, uint64_t cols,
+                          struct tsr_comm_transfer **t, struct tsr_err *err)
+{
+    *t = NULL;
+    if (phase > 1)
+        return tsr_fail(err, TSR_E_INVAL, "phase %u of a transfer; 0 is prefill, 1 decode", phase);
+    TSR_TRY(take(l, peer, t, err));
+    struct tsr_comm_transfer *f = *t;
+    f->out = out;
+    f->coded = true;
+    f->phase = phase;
+    f->site = site;
+    f->x = dst;
+    f->rows = rows;
+    f->cols = cols;
+    tsr_status st = rows_start(l, f, src, err);
+    if (st != TSR_OK) {
+        f->used = false;
+        *t = NULL;
+    }
+    return st;
+}
+
+tsr_status tsr_comm_link_send(struct tsr_comm_link *l, uint32_t phase, uint32_t site, uint32_t to,
+                              const float *x, uint64_t rows, uint64_t cols,
+                              struct tsr_comm_transfer **t, struct tsr_err *err)
+{
+    return rows_of(l, true, phase, site, to, x, NULL, rows, cols, t, err);
+}
+
+tsr_status tsr_comm_link_recv(struct tsr_comm_link *l, uint32_t phase, uint32_t site, uint32_t from,
+                              float *x, uint64_t rows, uint64_t cols, struct tsr_comm_transfer **t,
+                              struct tsr_err *err)
+{
+    return rows_of(l, false, phase, site, from, NULL, x, rows, cols, t, err);
+}
+
+static tsr_status bytes_of(struct tsr_comm_link *l, bool out, uint32_t peer, const void *src,
+                           void *dst, uint64_t bytes, struct tsr_comm_transfer **t,
+                           struct tsr_err *err)
+{
+    TSR_TRY(take(l, peer, t, err));
+    struct tsr_comm_transfer *f = *t;
+    f->out = out;
+    f->bytes = bytes;
+    tsr_status st = out ? give_room(f, err) : TSR_OK;
+    if (st == TSR_OK && out && bytes)
+        memcpy(f->wire, src, bytes);
+    if (st == TSR_OK)
+        st = start(l, f, out ? f->wire : dst, err);
+    if (st != TSR_OK) {
+        f->used = false;
+        *t = NULL;
+    }
+    return st;
+}
+
+tsr_status tsr_comm_link_send_bytes(struct tsr_comm_link *l, uint32_t to, const void *data,
+                                    uint64_t bytes, struct tsr_comm_transfer **t,
+                                    struct tsr_err *err)
+{
+    return bytes_of(l, true, to, data, NULL, bytes, t, err);
+}
+
+tsr_status tsr_comm_link_recv_bytes(struct tsr_comm_link *l, uint32_t from, void *data,
+                                    uint64_t bytes, struct tsr_comm_transfer **t,
+                                    struct tsr_err *err)
+{
+    return bytes_of(l, false, from, NULL, data, bytes, t, err);
+}
+
+/* ---- finishing --------------------------------------------------------- */
+
+static tsr_status finish(struct tsr_comm_link *l, struct tsr_comm_transfer *t, struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    if (!t->out && t->coded && t->bytes) {
+        const struct tsr_codec_v1 *c = l->spec[t->phase].found.iface;
+        struct tsr_codec_job       j = job_of(l, t);
+        j.dst = t->x;
+        st = c->decode(l->codec[t->phase], &j, err);
+    }
+    t->used = false;
+    return st;
+}
+
+tsr_status tsr_comm_link_test(struct tsr_comm_link *l, struct tsr_comm_transfer *t, bool *done,
+                              struct tsr_err *err)
+{
+    int32_t over = 1;
+    *done = false;
+    if (t->handle) {
+        tsr_status st = l->port.iface->test(l->port.self, t->handle, &over, err);
+        if (st != TSR_OK || over)
+            t->handle = NULL;
+        if (st != TSR_OK) {
+            t->used = false;
+            return st;
+        }
+    }
+    if (!over)
+        return TSR_OK;
+    TSR_TRY(finish(l, t, err));
+    *done = true;
+    return TSR_OK;
+}
+
+tsr_status tsr_comm_link_wait_for(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
+                                  uint64_t deadline_us, struct tsr_err *err)
+{
+    void *handle = t->handle;
+    t->handle = NULL;
+    if (handle) {
+        tsr_status st = l->port.iface->wait(l->port.self, handle, deadline_us, err);
+        if (st != TSR_OK) {
+            t->used = false;
+            return st;
+        }
+    }
+    return finish(l, t, err);
+}
+
+tsr_status tsr_comm_link_wait(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
+                              struct tsr_err *err)
+{
+    return tsr_comm_link_wait_for(l, t, l->deadline_us, err);
+}

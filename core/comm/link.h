@@ -1,0 +1,65 @@
+/* comm/link.h - rows of activations from one rank to another: what stages of a pipeline exchange.
+ *
+ * Sends and receives are started, then tested or waited for with a deadline.  Between two ranks
+ * they complete in the order in which they were started; both sides start the same ones.  Progress
+ * is made inside the calls of this link: a rank that computes for long tests now and then.
+ */
+#ifndef TSR_COMM_LINK_H
+#define TSR_COMM_LINK_H
+
+#include "comm/world.h"
+#include "tessera/codec.h"
+
+#include <stdbool.h>
+
+#define TSR_COMM_LINK_MAX 64u /* transfers of a link that are under way */
+
+struct tsr_comm_link_options {
+    struct tsr_comm_place place;       /* its own world, not a group's */
+    uint64_t              deadline_us; /* of one wait; 0: 5 s */
+    const char           *codec[2];    /* of prefill and decode; NULL: "plain", exact */
+    bool                  rows_alone;  /* as of struct tsr_comm_way */
+};
+
+struct tsr_comm_link;
+struct tsr_comm_transfer;
+
+/* As tsr_comm_group_create().  [setup] */
+tsr_status tsr_comm_link_create(struct tsr_comm_link **l, struct tsr_registry *r,
+                                const struct tsr_comm_link_options *o, struct tsr_err *err);
+void       tsr_comm_link_destroy(struct tsr_comm_link *l); /* NULL is fine */
+
+/* Starts one.  send: x is coded and copied before return.  recv: x [rows, cols] is written when it
+ * is done and must stay until then.  site: of what was computed last, 2*layer+1.  More than
+ * TSR_COMM_LINK_MAX under way: TSR_E_INVAL.  [worker] */
+tsr_status tsr_comm_link_send(struct tsr_comm_link *l, uint32_t phase, uint32_t site, uint32_t to,
+                              const float *x, uint64_t rows, uint64_t cols,
+                              struct tsr_comm_transfer **t, struct tsr_err *err);
+tsr_status tsr_comm_link_recv(struct tsr_comm_link *l, uint32_t phase, uint32_t site, uint32_t from,
+                              float *x, uint64_t rows, uint64_t cols, struct tsr_comm_transfer **t,
+                              struct tsr_err *err);
+/* Bytes as they are (heads of micro-batches, tokens); send copies them too.  [worker] */
+tsr_status tsr_comm_link_send_bytes(struct tsr_comm_link *l, uint32_t to, const void *data,
+                                    uint64_t bytes, struct tsr_comm_transfer **t,
+                                    struct tsr_err *err);
+tsr_status tsr_comm_link_recv_bytes(struct tsr_comm_link *l, uint32_t from, void *data,
+                                    uint64_t bytes, struct tsr_comm_transfer **t,
+                                    struct tsr_err *err);
+
+/* A transfer is released when it is done or has failed: *done is true, or the status is not TSR_OK.
+ * wait: TSR_E_DEVICE once the deadline has passed, with the rank that is late.  [worker] */
+tsr_status tsr_comm_link_test(struct tsr_comm_link *l, struct tsr_comm_transfer *t, bool *done,
+                              struct tsr_err *err);
+tsr_status tsr_comm_link_wait(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
+                              struct tsr_err *err);
+/* As wait, with a deadline of its own instead of the link's. */
+tsr_status tsr_comm_link_wait_for(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
+                                  uint64_t deadline_us, struct tsr_err *err);
+
+/* Ends every wait of every rank of the world soon.  [any] */
+void tsr_comm_link_abort(struct tsr_comm_link *l);
+
+/* Wire bytes sent by this rank so far. */
+uint64_t tsr_comm_link_sent(const struct tsr_comm_link *l);
+
+#endif

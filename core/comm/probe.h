@@ -1,0 +1,29 @@
+/* comm/probe.h - alpha and beta of every pair of ranks, measured. */
+#ifndef TSR_COMM_PROBE_H
+#define TSR_COMM_PROBE_H
+
+#include "comm/predict.h"
+#include "comm/world.h"
+
+#define TSR_COMM_HOST 64
+
+/* From each rank to each other, and where the ranks are. */
+struct tsr_comm_map {
+    uint32_t              ranks;
+    struct tsr_comm_path *path;  /* [from * ranks + to]; the diagonal is zero */
+    char (*host)[TSR_COMM_HOST]; /* [ranks] */
+};
+
+/* Pair by pair, in turn, so that no two disturb each other: messages of 1 byte to 4 MiB (while they take
+ * less than 0.1 s) and an answer of one byte; the median of a few.  What an answer takes is
+ * counted as half of the latency of both ways.  All ranks call it and get the same map.  deadline_us:
+ * of one wait, which lasts as long as the other pairs take.  [worker] */
+tsr_status tsr_comm_probe_pairs(struct tsr_comm_map *m, const struct tsr_comm_port *p,
+                                uint32_t rank, uint32_t ranks, uint64_t deadline_us,
+                                struct tsr_err *err);
+void       tsr_comm_map_free(struct tsr_comm_map *m);
+
+/* What a launcher of processes (mpirun) told this one.  False: there is none. */
+bool tsr_comm_launched(uint32_t *rank, uint32_t *ranks);
+
+#endif

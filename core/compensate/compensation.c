@@ -1,0 +1,354 @@
+/* Reads residuals, which stay where they are mapped. */
+#include "compensate/compensation.h"
+
+#include "base/f16.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "model/packed_model.h"
+#include "model/prepacked.h"
+#include "model/shards.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_CAP (UINT64_C(1) << 20)
+#define NAME_CAP  160
+#define ALIGN     64u
+
+struct in {
+    struct tsr_compensation *c;
+    const unsigned char     *data; /* the data section */
+    const char              *file;
+    uint64_t                 used;
+    struct tsr_err          *err;
+};
+
+static const char *meta_of(const struct tsr_st *st, const char *key)
+{
+    for (uint64_t i = 0; i < st->n_meta; i++)
+        if (strcmp(st->meta_keys[i], key) == 0)
+            return st->meta_values[i];
+    return NULL;
+}
+
+/* A tensor's bytes; *out NULL where there is none. */
+static tsr_status take(struct in *r, const char *name, const char *suffix, uint32_t dtype,
+                       uint32_t rank, const uint64_t *shape, uint64_t align,
+                       const unsigned char **out)
+{
+    char full[NAME_CAP];
+    *out = NULL;
+    (void)snprintf(full, sizeof full, "%.120s.%s", name, suffix);
+    const struct tsr_st_tensor *t = tsr_st_find(&r->c->st, full);
+    if (!t)
+        return TSR_OK;
+    if (t->dtype != dtype || t->rank != rank || memcmp(t->shape, shape, rank * sizeof *shape) != 0)
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" must be %s with shape [%llu%s%.0llu]", r->file, full,
+                        dtype == TSR_U8 ? "U8" : tsr_dtype_name(dtype),
+                        (unsigned long long)shape[0], rank == 2 ? ", " : "",
+                        (unsigned long long)(rank == 2 ? shape[1] : 0));
+    if ((uintptr_t)(r->data + t->begin) % align != 0)
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" does not begin on a multiple of %llu bytes", r->file,
+                        full, (unsigned long long)align);
+    *out = r->data + t->begin;
+    r->used++;
+    return TSR_OK;
+}
+
+static tsr_status check_scales(struct in *r, const char *name, const uint16_t *s, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (s[i] >= 0x7c00u) /* negative, infinite or no number */
+            return tsr_fail(r->err, TSR_E_INPUT, "%s: tensor \"%s.scales\": element %llu is %g",
+                            r->file, name, (unsigned long long)i, (double)tsr_f16_f32(s[i]));
+    return TSR_OK;
+}
+
+static tsr_status read_linear(struct in *r, const struct tsr_matrix *w, struct tsr_residual *out)
+{
+    const unsigned char *codes, *scales = NULL;
+    uint64_t             n, shape[2] = { w->cols, 0 };
+    *out = (struct tsr_residual){ .bits = r->c->bits, .inputs = w->cols, .outputs = w->rows };
+    if (!w->rows || !tsr_mul(w->rows, 64, &n))
+        return TSR_OK;
+    shape[1] = out->stride = tsr_residual_stride(out->bits, w->rows);
+    TSR_TRY(take(r, w->name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
+    if (!codes)
+        return TSR_OK;
+    if (out->bits != 16) {
+        TSR_TRY(take(r, w->name, "scales", TSR_F16, 1, &w->rows, 2, &scales));
+        if (!scales)
+            return tsr_fail(r->err, TSR_E_INPUT, "%s: tensor \"%s.scales\" is missing", r->file,
+                            w->name);
+        TSR_TRY(check_scales(r, w->name, (const uint16_t *)(const void *)scales, w->rows));
+    }
+    /* read only, as the map is; a made one is not */
+    out->codes = (unsigned char *)(uintptr_t)codes;
+    out->scales = (uint16_t *)(uintptr_t)scales;
+    r->c->bytes += tsr_residual_bytes(out);
+    return TSR_OK;
+}
+
+static tsr_status read_vector(struct in *r, const char *name, const char *suffix, uint64_t cols,
+                              bool descending, const float **out)
+{
+    const unsigned char *p;
+    TSR_TRY(take(r, name, suffix, TSR_F32, 1, &cols, 4, &p));
+    if (!p)
+        return tsr_fail(r->err, TSR_E_INPUT, "%s: tensor \"%s.%s\" is missing", r->file, name,
+                        suffix);
+    const float *v = *out = (const float *)(const void *)p;
+    for (uint64_t i = 0; i < cols; i++)
+        if (!(v[i] >= 0) || !isfinite(v[i]) || (descending && i && v[i] > v[i - 1]))
+            return tsr_fail(r->err, TSR_E_INPUT, "%s: tensor \"%s.%s\": element %llu is %g%s",
+                            r->file, name, suffix, (unsigned long long)i, (double)v[i],
+                            descending ? "; they descend to 0" : "");
+    return TSR_OK;
+}
+
+static tsr_status read_site(struct in *r, const struct tsr_model *m, uint64_t layer,
+                            enum tsr_site site)
+{
+    struct tsr_site_profile *p = &r->c->site[layer][site];
+    char                     name[NAME_CAP];
+    bool                     any = false;
+    for (int i = 0; i < TSR_LINEARS; i++)
+        any = any || (tsr_linear_site((enum tsr_linear_id)i) == site && r->c->lin[layer][i].codes);
+    p->cols = tsr_site_cols(m, site);
+    if (!any)
+        return TSR_OK;
+    (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
+                   tsr_site_name(site));
+    TSR_TRY(read_vector(r, name, "top", p->cols, true, &p->top));
+    TSR_TRY(read_vector(r, name, "meansq", p->cols, false, &p->meansq));
+    return read_vector(r, name, "lost", p->cols, false, &p->lost);
+}
+
+static tsr_status read_head(struct in *r, const char *packed)
+{
+    const char *format = meta_of(&r->c->st, "format"), *of = meta_of(&r->c->st, "packed");
+    const char *bits = meta_of(&r->c->st, "bits");
+    if (!format || strcmp(format, TSR_COMPENSATION_FORMAT) != 0)
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: \"format\": \"%.60s\" is not " TSR_COMPENSATION_FORMAT, r->file,
+                        format ? format : "");
+    if (!of || (packed && strcmp(of, packed) != 0))
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: holds the residuals of another packed model (%.60s); run compensate "
+                        "again",
+                        r->file, of ? of : "none");
+    for (uint32_t b = 2; bits && b <= 16; b *= 2) {
+        char text[4];
+        (void)snprintf(text, sizeof text, "%u", b);
+        if (strcmp(bits, text) == 0)
+            r->c->bits = b;
+    }
+    return r->c->bits
+               ? TSR_OK
+               : tsr_fail(r->err, TSR_E_INPUT, "%s: \"bits\": \"%.20s\" is none of 2, 4, 8 and 16",
+                          r->file, bits ? bits : "");
+}
+
+static tsr_status read_all(struct in *r, const char *packed, const struct tsr_model *m)
+{
+    struct tsr_compensation *c = r->c;
+    TSR_TRY(read_head(r, packed));
+    c->layers = m->hp.layers;
+    c->lin = tsr_new(c->layers, sizeof *c->lin);
+    c->site = tsr_new(c->layers, sizeof *c->site);
+    if (!c->lin || !c->site)
+        return tsr_fail_nomem(r->err, c->layers * sizeof *c->lin, "residuals");
+    for (uint64_t l = 0; l < c->layers; l++) {
+        for (int i = 0; i < TSR_LINEARS; i++)
+            TSR_TRY(read_linear(r, &m->layers[l].lin[i].w, &c->lin[l][i]));
+        for (int i = 0; i < TSR_SITES; i++)
+            TSR_TRY(read_site(r, m, l, (enum tsr_site)i));
+    }
+    if (r->used != c->st.n)
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: holds %llu tensors, of which %llu belong to the model", r->file,
+                        (unsigned long long)c->st.n, (unsigned long long)r->used);
+    return TSR_OK;
+}
+
+tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
+                                  const unsigned char *data, uint64_t bytes, const char *packed,
+                                  const struct tsr_model *m, struct tsr_err *err)
+{
+    struct in r = { .c = c, .file = path, .err = err };
+    c->st.file.fd = -1;
+    TSR_TRY(tsr_st_parse(&c->st, path, data, bytes, bytes, err));
+    r.data = data + c->st.data_offset;
+    tsr_status st = read_all(&r, packed, m);
+    if (st != TSR_OK)
+        tsr_compensation_close(c);
+    return st;
+}
+
+void tsr_compensation_close(struct tsr_compensation *c)
+{
+    tsr_st_close(&c->st);
+    free(c->lin);
+    free(c->site);
+    free(c->path);
+    tsr_map_close(&c->map);
+    *c = (struct tsr_compensation){ .st.file.fd = -1 };
+}
+
+void tsr_compensation_destroy(struct tsr_compensation *c)
+{
+    if (!c)
+        return;
+    tsr_compensation_close(c);
+    free(c);
+}
+
+/* ---- files ------------------------------------------------------------------------------------ */
+
+bool tsr_compensation_there(const char *folder)
+{
+    char *path = tsr_path_join(folder, TSR_COMPENSATION_INDEX);
+    bool  there = path && tsr_path_exists(path);
+    free(path);
+    return there;
+}
+
+/* What the index says: the hashes of the file and of the packed model. */
+static tsr_status read_index(const char *folder, char file[TSR_HASH_TEXT],
+                             char packed[TSR_HASH_TEXT], struct tsr_err *err)
+{
+    char       *text, *path;
+    uint64_t    len;
+    json_t     *j = NULL;
+    const char *format = "", *a = "", *b = "";
+    if (!tsr_compensation_there(folder))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: holds no " TSR_COMPENSATION_INDEX ", so nothing can be compensated; "
+                        "`tessera compensate ORIGINAL --packed FOLDER --text FILE` makes it",
+                        folder);
+    TSR_TRY(tsr_folder_slurp(folder, TSR_COMPENSATION_INDEX, INDEX_CAP, &text, &len, &path, err));
+    tsr_status st = tsr_json_parse(&j, path, text, len, 3, err);
+    if (st == TSR_OK && !json_is_object(j))
+        st = tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", path);
+    if (st == TSR_OK)
+        st = tsr_json_str(j, path, "format", true, &format, err);
+    if (st == TSR_OK && strcmp(format, TSR_COMPENSATION_FORMAT) != 0)
+        st = tsr_fail(err, TSR_E_INPUT, "%s: \"format\": \"%.60s\" is not " TSR_COMPENSATION_FORMAT,
+                      path, format);
+    if (st == TSR_OK)
+        st = tsr_json_str(j, path, "file", true, &a, err);
+    if (st == TSR_OK)
+        st = tsr_json_str(j, path, "packed", true, &b, err);
+    if (st == TSR_OK && (strlen(a) != TSR_HASH_TEXT - 1 || strlen(b) != TSR_HASH_TEXT - 1))
+        st = tsr_fail(err, TSR_E_INPUT, "%s: \"file\" or \"packed\" is no hash", path);
+    if (st == TSR_OK) {
+        memcpy(file, a, TSR_HASH_TEXT);
+        memcpy(packed, b, TSR_HASH_TEXT);
+    }
+    json_decref(j);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* The folder's packed model must be the one that the residuals are of. */
+static tsr_status check_packed(const char *folder, const char *packed, struct tsr_err *err)
+{
+    char  now[TSR_HASH_TEXT];
+    char *path = tsr_path_join(folder, TSR_PACKED_INDEX);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    tsr_status st = tsr_hash_file(path, now, err);
+    free(path);
+    if (st == TSR_OK && strcmp(now, packed) != 0)
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s: its " TSR_COMPENSATION_INDEX
+                      " is of another packed model than " TSR_PACKED_INDEX "; run compensate again",
+                      folder);
+    return st;
+}
+
+static tsr_status open_file(struct tsr_compensation *c, const char *folder,
+                            const struct tsr_model *m, struct tsr_err *err)
+{
+    char file[TSR_HASH_TEXT], packed[TSR_HASH_TEXT], now[TSR_HASH_TEXT];
+    TSR_TRY(read_index(folder, file, packed, err));
+    TSR_TRY(check_packed(folder, packed, err));
+    c->path = tsr_path_join(folder, TSR_COMPENSATION_FILE);
+    if (!c->path)
+        return tsr_fail_nomem(err, strlen(folder), folder);
+    TSR_TRY(tsr_map_open(&c->map, c->path, err));
+    tsr_map_want(&c->map, 0, c->map.bytes);
+    tsr_hash_bytes(c->map.data, c->map.bytes, now);
+    if (strcmp(now, file) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: its bytes are not those that " TSR_COMPENSATION_INDEX
+                        " has the hash of; the file is damaged",
+                        c->path);
+    char *path = c->path;
+    c->path = NULL; /* parse() may close c */
+    tsr_status st = tsr_compensation_parse(c, path, c->map.data, c->map.bytes, packed, m, err);
+    if (st == TSR_OK) {
+        c->path = path;
+        memcpy(c->hash, file, sizeof file);
+    } else {
+        free(path);
+    }
+    return st;
+}
+
+tsr_status tsr_compensation_open(struct tsr_compensation **out, const char *folder,
+                                 const struct tsr_model *m, struct tsr_err *err)
+{
+    struct tsr_compensation *c = tsr_new(1, sizeof *c);
+    if (!c)
+        return tsr_fail_nomem(err, sizeof *c, "residuals");
+    c->st.file.fd = -1;
+    c->map.file.fd = -1;
+    tsr_status st = open_file(c, folder, m, err);
+    if (st != TSR_OK) {
+        tsr_compensation_destroy(c);
+        return st;
+    }
+    *out = c;
+    return TSR_OK;
+}
+
+static tsr_status of_prepacked(struct tsr_compensation **out, const struct tsr_model *m,
+                               struct tsr_err *err)
+{
+    const struct tsr_prepacked *p = m->prepacked;
+    if (!p->compensation)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: holds no residuals, so nothing can be compensated; run compensate on "
+                        "the packed model that it was made from, and convert that again",
+                        p->path);
+    struct tsr_prepacked_place at = tsr_prepacked_place(p->compensation);
+    struct tsr_compensation   *c = tsr_new(1, sizeof *c);
+    if (!c)
+        return tsr_fail_nomem(err, sizeof *c, "residuals");
+    tsr_status st = tsr_compensation_parse(c, p->path, p->data + at.at, at.bytes, NULL, m, err);
+    if (st != TSR_OK) {
+        free(c);
+        return st;
+    }
+    (void)snprintf(c->hash, sizeof c->hash, "%s", at.hash);
+    *out = c;
+    return TSR_OK;
+}
+
+tsr_status tsr_compensation_of_model(struct tsr_compensation **c, const struct tsr_model *m,
+                                     struct tsr_err *err)
+{
+    if (m->prepacked)
+        return of_prepacked(c, m, err);
+    if (!m->packed_as || strcmp(m->packed_as, TSR_PACKED_FORMAT) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: is no packed model of ours, which residuals belong to; quantize it "
+                        "with -o FOLDER and run compensate",
+                        m->path);
+    return tsr_compensation_open(c, m->path, m, err);
+}

@@ -1,0 +1,91 @@
+/* compensate/compensation.h - the residuals of a packed model and what calibration says of its inputs: format
+ * tessera.compensation/1, docs/formats/compensation.md.
+ *
+ *   compensation.safetensors   in the folder of a packed model, mapped; a part of a prepacked file
+ *   compensation.json          its hash and that of the packed model; last to be there
+ */
+#ifndef TSR_COMPENSATE_COMPENSATION_H
+#define TSR_COMPENSATE_COMPENSATION_H
+
+#include "base/hash.h"
+#include "base/map.h"
+#include "compensate/residual.h"
+#include "model/packed_model.h"
+#include "model/safetensors.h"
+#include "quant/calibrate.h"
+
+#define TSR_COMPENSATION_FORMAT "tessera.compensation/1"
+#define TSR_COMPENSATION_FILE   "compensation.safetensors"
+#define TSR_COMPENSATION_INDEX  TSR_PACKED_RESIDUALS
+
+/* Inputs of a site over the calibration, as its linears get them; [cols] each. */
+struct tsr_site_profile {
+    uint64_t     cols;
+    const float *top;    /* largest |x| at each rank, descending (select.h) */
+    const float *meansq; /* mean x^2 */
+    const float
+        *lost; /* mean x^2 times the energy of what the site's linears lost in this channel */
+};
+
+struct tsr_compensation {
+    struct tsr_map map; /* of the folder's file */
+    struct tsr_st  st;
+    char          *path;
+    char           hash[TSR_HASH_TEXT]; /* of the residuals' bytes; "": parse() was called alone */
+    uint64_t       layers;
+    uint32_t       bits;
+    uint64_t       bytes;                       /* of residuals in host memory */
+    struct tsr_residual (*lin)[TSR_LINEARS];    /* [layers]; codes NULL: the linear has none */
+    struct tsr_site_profile (*site)[TSR_SITES]; /* [layers]; top NULL: no linear of the site has */
+};
+
+/* The residuals that belong to a loaded model: of its folder, or of its prepacked file.  A model without
+ * is TSR_E_INPUT with what to do.  m is only read here.  [setup] */
+tsr_status tsr_compensation_of_model(struct tsr_compensation **c, const struct tsr_model *m,
+                                     struct tsr_err *err);
+/* Of the packed model in `folder`, m being any model of the same shapes and names. */
+tsr_status tsr_compensation_open(struct tsr_compensation **c, const char *folder,
+                                 const struct tsr_model *m, struct tsr_err *err);
+/* Over bytes that stay the caller's and are aligned to 64; also for the fuzzer.  packed: the hash that the
+ * file must name, or NULL. */
+tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
+                                  const unsigned char *data, uint64_t bytes, const char *packed,
+                                  const struct tsr_model *m, struct tsr_err *err);
+void       tsr_compensation_close(struct tsr_compensation *c); /* of parse(): frees all but c */
+void       tsr_compensation_destroy(struct tsr_compensation *c);
+/* True where the folder holds residuals. */
+bool tsr_compensation_there(const char *folder);
+
+/* ---- making them ---------------------------------------------------------------------------- */
+
+struct tsr_compensation_options {
+    const char                   *folder;      /* of the packed model; the files go there */
+    uint32_t                      bits;        /* 2, 4, 8 or 16 */
+    const struct tsr_calibration *calibration; /* its sequences are run */
+};
+struct tsr_compensation_report {
+    uint64_t linears, bytes, tokens;
+    double   before,
+        after; /* squared error of all packed linears, without and with all of the residuals */
+};
+/* m is the original, whole or streamed; TSR_E_INPUT where the packed model was made of another.  Killed at
+ * any moment, the folder is a packed model without residuals.  [setup] */
+tsr_status tsr_compensation_make(struct tsr_registry *r, const struct tsr_model *m,
+                                 const struct tsr_compensation_options *opt,
+                                 struct tsr_compensation_report *report, struct tsr_err *err);
+
+/* The sums behind a site's profile.  [setup] */
+struct tsr_profile_sums {
+    uint64_t  cols, rows;
+    float    *top;    /* [cols] */
+    double   *square; /* [cols] */
+    uint32_t *scratch;
+    uint64_t  room; /* rows of scratch */
+};
+tsr_status tsr_profile_create(struct tsr_profile_sums *s, uint64_t cols, struct tsr_err *err);
+/* n rows, each element divided by scale[] (NULL: 1); which thread does what changes nothing. */
+tsr_status tsr_profile_add(struct tsr_profile_sums *s, struct tsr_pool *pool, const float *x,
+                           uint64_t n, const float *scale, struct tsr_err *err);
+void       tsr_profile_free(struct tsr_profile_sums *s);
+
+#endif

@@ -1,0 +1,255 @@
+/* Residuals onto the device, as far as an engine has layers and a rank has its share. */
+#include "engine/compensator.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "compensate/compensation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tsr_backend_compensate_v1 *table_of(const struct tsr_device *d)
+{
+    const struct tsr_backend_compensate_v1 *t =
+        d->iface->extension ? d->iface->extension(d->self, TSR_BACKEND_COMPENSATE) : NULL;
+    return t && TSR_HAS(struct tsr_backend_compensate_v1, t, compensate) && t->residual_load &&
+                   t->residual_free && t->select && t->compensate
+               ? t
+               : NULL;
+}
+
+/* The engine's device, or the default one where it cannot. */
+static tsr_status choose_device(struct tsr_engine *e, struct tsr_compensator *c,
+                                struct tsr_err *err)
+{
+    c->dev = e->dev;
+    c->table = table_of(e->dev);
+    if (c->table)
+        return TSR_OK;
+    TSR_TRY(tsr_device_fallback(e->dev, "compensation", "it has no " TSR_BACKEND_COMPENSATE, err));
+    c->dev = e->dev->fallback;
+    c->table = table_of(c->dev);
+    if (!c->table)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "neither %s nor %s compensates (" TSR_BACKEND_COMPENSATE ")", e->dev->text,
+                        c->dev->text);
+    tsr_logf(TSR_LOG_WARN, "%s does not compensate: that runs on %s, with copies", e->dev->text,
+             c->dev->text);
+    return TSR_OK;
+}
+
+/* Rows [at, at+n) of the codes' channels as residuals of their own: in place where their bytes begin
+ * as a kernel wants them, else copied. */
+static tsr_status part_of(struct tsr_compensator *c, const struct tsr_residual *r,
+                          const struct tsr_slice *s, struct tsr_residual_desc *d,
+                          struct tsr_err *err)
+{
+    uint64_t bit = s->row * r->bits, bytes;
+    d->inputs = s->cols;
+    d->outputs = s->rows;
+    d->codes = r->codes + s->col * r->stride + bit / 8;
+    d->stride = r->stride;
+    d->scales = r->scales ? r->scales + s->row : NULL;
+    if (bit % 512 == 0)
+        return TSR_OK;
+    d->stride = tsr_residual_stride(r->bits, s->rows);
+    if (bit % 8 != 0)
+        return tsr_fail(err, TSR_E_CONFIG, "%s: its residuals cannot be parted at channel %llu",
+                        d->name, (unsigned long long)s->row);
+    if (c->n_copies == c->cap_copies) {
+        uint64_t        more = c->cap_copies ? 2 * c->cap_copies : 64;
+        unsigned char **v = tsr_renew(c->copies, more, sizeof *v);
+        if (!v)
+            return tsr_fail_nomem(err, more * sizeof *v, "a list of residuals");
+        c->copies = v;
+        c->cap_copies = more;
+    }
+    unsigned char *copy = tsr_mul(s->cols, d->stride, &bytes) ? tsr_new_aligned(bytes, 1) : NULL;
+    if (!copy)
+        return tsr_fail_nomem(err, s->cols * d->stride, "a part of residuals");
+    c->copies[c->n_copies++] = copy;
+    memset(copy, 0, bytes);
+    for (uint64_t i = 0; i < s->cols; i++)
+        memcpy(copy + i * d->stride, r->codes + (s->col + i) * r->stride + bit / 8,
+               (s->rows * r->bits + 7) / 8);
+    d->codes = copy;
+    return TSR_OK;
+}
+
+static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, uint64_t layer,
+                              enum tsr_linear_id id, struct tsr_comp_site *s, uint32_t place,
+                              struct tsr_err *err)
+{
+    const struct tsr_residual *r = &c->use.from->lin[layer][id];
+    const struct tsr_matrix   *w = &e->model->layers[layer].lin[id].w;
+    struct tsr_residual_desc   d = { .struct_size = sizeof d,
+                                     .bits = r->bits,
+                                     .name = w->name,
+                                     .inputs = r->inputs,
+                                     .outputs = r->outputs,
+                                     .stride = r->stride,
+                                     .codes = r->codes,
+                                     .scales = r->scales };
+    if (!r->codes)
+        return TSR_OK;
+    if (r->inputs != w->cols || r->outputs != w->rows)
+        return tsr_fail(err, TSR_E_INVAL, "%s: residuals of %llux%llu, the model has %llux%llu",
+                        w->name, (unsigned long long)r->outputs, (unsigned long long)r->inputs,
+                        (unsigned long long)w->rows, (unsigned long long)w->cols);
+    if (e->tp.ranks > 1) {
+        struct tsr_slice part;
+        TSR_TRY(tsr_share_linear(&e->share, &e->model->hp, id, w, NULL, &part, err));
+        TSR_TRY(part_of(c, r, &part, &d, err));
+        s->first = part.col;
+    }
+    tsr_status st = c->table->residual_load(c->dev->self, &d, &s->residual[s->n], err);
+    if (st != TSR_OK)
+        return tsr_err_prefix(err, st, "%s", c->dev->text);
+    s->which[s->n++] = place;
+    c->done.linears++;
+    c->done.host_bytes += d.inputs * d.stride + (d.scales ? d.outputs * sizeof *d.scales : 0);
+    return TSR_OK;
+}
+
+tsr_status tsr_compensate_fix(struct tsr_compensator *c, const struct tsr_site_profile *p,
+                              struct tsr_comp_site *s, struct tsr_err *err)
+{
+    if (c->use.select != TSR_SELECT_STATIC_MEANSQ && c->use.select != TSR_SELECT_STATIC_HESSIAN)
+        return TSR_OK;
+    free(s->fixed);
+    uint32_t *scratch = tsr_new(s->channels, sizeof *scratch);
+    s->fixed = tsr_new(1 + s->count, sizeof *s->fixed);
+    if (!scratch || !s->fixed) {
+        free(scratch);
+        return tsr_fail_nomem(err, s->channels * 8, "a static selection");
+    }
+    tsr_select_top(c->use.select == TSR_SELECT_STATIC_MEANSQ ? p->meansq : p->lost, s->channels,
+                   s->count, s->fixed, scratch);
+    free(scratch);
+    return TSR_OK;
+}
+
+static tsr_status load_site(struct tsr_engine *e, struct tsr_compensator *c, uint64_t layer,
+                            enum tsr_site site, struct tsr_err *err)
+{
+    const struct tsr_site_profile *p = &c->use.from->site[layer][site];
+    struct tsr_comp_site          *s = &c->site[layer][site];
+    float                          b0, b15;
+    uint32_t                       place = 0;
+    s->k = c->use.k ? c->use.k[layer][site] : c->use.each;
+    s->channels = p->cols;
+    if (s->k > TSR_COMPENSATE_CHUNK)
+        return tsr_fail(err, TSR_E_CONFIG, "layer %llu, %s: %u of 1024 channels",
+                        (unsigned long long)layer, tsr_site_name(site), s->k);
+    if (!p->top || !tsr_select_borders(p->top, p->cols, s->k, &b0, &b15)) {
+        s->k = 0;
+        return TSR_OK;
+    }
+    s->count = tsr_select_count(s->k, p->cols);
+    tsr_select_floors(b0, b15, s->floors);
+    TSR_TRY(tsr_compensate_fix(c, p, s, err));
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (tsr_linear_site((enum tsr_linear_id)i) == site)
+            TSR_TRY(load_linear(e, c, layer, (enum tsr_linear_id)i, s, place++, err));
+    c->room = s->count > c->room ? s->count : c->room;
+    c->widest = s->channels > c->widest ? s->channels : c->widest;
+    return TSR_OK;
+}
+
+static tsr_status buffers(struct tsr_engine *e, struct tsr_compensator *c, struct tsr_err *err)
+{
+    uint64_t n = 0, lists = 0;
+    bool     split = e->tp.ranks > 1;
+    c->at = tsr_new(e->chunk, sizeof *c->at);
+    c->x = tsr_mul(e->chunk, c->widest, &n) ? tsr_new_aligned(n, sizeof *c->x) : NULL;
+    c->lists =
+        tsr_mul(e->chunk, 1 + c->room, &lists) ? tsr_new_aligned(lists, sizeof *c->lists) : NULL;
+    c->exact = tsr_new(1 + c->room, sizeof *c->exact);
+    c->scratch = tsr_new(c->widest, sizeof *c->scratch);
+    if (!c->at || !c->x || !c->lists || !c->exact || !c->scratch)
+        return tsr_fail_nomem(err, n * sizeof *c->x, "compensated inputs");
+    TSR_TRY(
+        tsr_device_tensor(c->dev, TSR_U32, 1, e->chunk, 0, "compensated tokens", &c->rows, err));
+    TSR_TRY(tsr_device_tensor(c->dev, TSR_U32, e->chunk, 1 + c->room, 0, "selected channels",
+                              &c->list, err));
+    if (split)
+        TSR_TRY(tsr_device_tensor(c->dev, TSR_F32, e->chunk, c->widest, 0, "whole inputs",
+                                  &c->whole, err));
+    return split ? tsr_device_tensor(e->dev, TSR_F32, e->chunk, e->model->hp.hidden, 0,
+                                     "compensations", &c->sum, err)
+                 : TSR_OK;
+}
+
+static tsr_status load(struct tsr_engine *e, struct tsr_compensator *c, struct tsr_err *err)
+{
+    const struct tsr_compensation *from = c->use.from;
+    if (from->layers != e->model->hp.layers)
+        return tsr_fail(err, TSR_E_INVAL, "residuals of %llu layers, the model has %llu",
+                        (unsigned long long)from->layers, (unsigned long long)e->model->hp.layers);
+    c->site = tsr_new(from->layers, sizeof *c->site);
+    if (!c->site)
+        return tsr_fail_nomem(err, from->layers * sizeof *c->site, "residuals");
+    TSR_TRY(choose_device(e, c, err));
+    for (uint64_t l = e->first; l < e->end; l++)
+        for (int s = 0; s < TSR_SITES; s++)
+            TSR_TRY(load_site(e, c, l, (enum tsr_site)s, err));
+    if (c->done.linears == 0) {
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: no channel is compensated: k of 1024 is below one channel of its widths",
+                 e->model->path);
+        return TSR_OK;
+    }
+    return buffers(e, c, err);
+}
+
+tsr_status tsr_compensate_create(struct tsr_engine *e, const struct tsr_engine_compensate *use,
+                                 struct tsr_err *err)
+{
+    struct tsr_compensator *c = e->comp = tsr_new(1, sizeof *c);
+    if (!c)
+        return tsr_fail_nomem(err, sizeof *c, "compensation");
+    c->use = *use;
+    tsr_status st = load(e, c, err);
+    c->use.k = NULL; /* the caller's, for create() alone */
+    return st;
+}
+
+void tsr_compensate_destroy(struct tsr_engine *e)
+{
+    struct tsr_compensator *c = e->comp;
+    if (!c)
+        return;
+    for (uint64_t l = e->first; c->site && l < e->end; l++)
+        for (int i = 0; i < TSR_SITES; i++) {
+            struct tsr_comp_site *s = &c->site[l][i];
+            for (uint64_t j = 0; j < s->n; j++)
+                c->table->residual_free(c->dev->self, s->residual[j]);
+            free(s->fixed);
+        }
+    for (uint64_t i = 0; i < c->n_copies; i++)
+        free(c->copies[i]);
+    free(c->copies);
+    free(c->site);
+    free(c->at);
+    free(c->x);
+    free(c->lists);
+    free(c->exact);
+    free(c->scratch);
+    free(c);
+    e->comp = NULL;
+}
+
+void tsr_engine_compensation(const struct tsr_engine *e, struct tsr_engine_compensated *c)
+{
+    *c = e->comp ? e->comp->done : (struct tsr_engine_compensated){ 0 };
+    if (!e->behind)
+        return;
+    struct tsr_engine_compensated more;
+    tsr_engine_compensation(e->behind, &more);
+    c->host_bytes += more.host_bytes;
+    c->linears += more.linears;
+    c->tokens = more.tokens > c->tokens ? more.tokens : c->tokens; /* the same ones */
+    c->selected += more.selected;
+    c->exact += more.exact;
+    c->common += more.common;
+}

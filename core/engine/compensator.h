@@ -1,0 +1,52 @@
+/* engine/compensator.h - the residuals of an engine and what its compensation works with; shared by
+ * compensate_load.c and compensate.c. */
+#ifndef TSR_ENGINE_COMPENSATOR_H
+#define TSR_ENGINE_COMPENSATOR_H
+
+#include "engine/internal.h"
+
+/* Linears that share an input. */
+struct tsr_comp_site {
+    uint32_t  k;        /* of 1024; 0: nothing is selected */
+    uint64_t  channels; /* of the whole input */
+    uint64_t  first;    /* of this rank's part of it */
+    uint64_t  count;    /* channels that are selected */
+    uint64_t  n;        /* linears with residuals */
+    void     *residual[TSR_COMPENSATE_LINEARS];
+    uint32_t  which[TSR_COMPENSATE_LINEARS]; /* place among the site's linears */
+    float     floors[TSR_COMPENSATE_BUCKETS];
+    uint32_t *fixed; /* a static selection */
+};
+
+struct tsr_compensator {
+    struct tsr_engine_compensate            use;
+    struct tsr_device                      *dev; /* the engine's, or its fallback: with copies */
+    const struct tsr_backend_compensate_v1 *table;
+    struct tsr_comp_site (*site)[TSR_SITES]; /* [layers] */
+    unsigned char **copies;                  /* residuals that a rank had to copy */
+    uint64_t        n_copies, cap_copies;
+
+    /* of a chunk */
+    uint64_t          n;    /* tokens that are compensated */
+    bool              full; /* all of them */
+    uint32_t         *at;   /* their rows, [chunk] */
+    struct tsr_tensor rows; /* the same on the device */
+    struct tsr_tensor list; /* [chunk, 1 + room] */
+    uint64_t          room;
+
+    /* host memory: inputs of a chunk, lists, room for sorting */
+    float    *x;
+    uint32_t *lists, *exact, *scratch;
+    uint64_t  widest;
+    /* one of several ranks: whole inputs, and sums of their own */
+    struct tsr_tensor whole, sum;
+
+    struct tsr_engine_compensated done;
+};
+
+/* The channels of a static selection, s->count of them; nothing to do for another. */
+struct tsr_site_profile;
+tsr_status tsr_compensate_fix(struct tsr_compensator *c, const struct tsr_site_profile *p,
+                              struct tsr_comp_site *s, struct tsr_err *err);
+
+#endif

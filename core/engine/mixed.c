@@ -1,0 +1,67 @@
+/* An engine whose last layers, with the head, run on the default backend: the hidden rows cross host
+ * memory at the border, chunk by chunk, and are the same bytes on either side. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/internal.h"
+
+#include <stdlib.h>
+
+/* Of this part's layers, those that stay with the backend; UINT64_MAX: all. */
+static uint64_t kept(const struct tsr_model *m, const struct tsr_engine_options *opt)
+{
+    uint64_t end = opt->end ? opt->end : m->hp.layers;
+    if (!opt->on_backend || opt->on_backend - 1 >= end)
+        return UINT64_MAX;
+    return opt->on_backend - 1 > opt->first ? opt->on_backend - 1 - opt->first : 0;
+}
+
+tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r,
+                                   const struct tsr_model *m, const struct tsr_overlay *o,
+                                   const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    uint64_t                  n = kept(m, opt);
+    struct tsr_engine_options front = *opt, rest = *opt;
+    struct tsr_engine        *behind = NULL;
+    front.on_backend = rest.on_backend = 0;
+    front.backend = front.backend ? front.backend : TSR_DEFAULT_BACKEND;
+    rest.backend = TSR_DEFAULT_BACKEND;
+    if (n == UINT64_MAX)
+        return tsr_engine_create(e, r, m, o, &front, err);
+    if (n == 0)
+        return tsr_engine_create(e, r, m, o, &rest, err);
+    front.end = rest.first = opt->first + n;
+    front.no_head = rest.no_embed = true;
+    TSR_TRY(tsr_engine_create(&behind, r, m, o, &rest, err));
+    struct tsr_engine *f = NULL;
+    tsr_status         st = tsr_engine_create(&f, r, m, o, &front, err);
+    if (st != TSR_OK) {
+        tsr_engine_destroy(behind);
+        return st;
+    }
+    f->behind = behind;
+    f->border = tsr_new_aligned(f->chunk, m->hp.hidden * sizeof(float));
+    if (!f->border) {
+        st = tsr_fail_nomem(err, f->chunk * m->hp.hidden * sizeof(float), "hidden rows");
+        tsr_engine_destroy(f);
+        return st;
+    }
+    (void)snprintf(f->text, sizeof f->text, "%s (%llu layers) and %s (%llu)",
+                   tsr_device_text(f->dev), (unsigned long long)n, tsr_device_text(behind->dev),
+                   (unsigned long long)(behind->end - behind->first));
+    tsr_logf(TSR_LOG_INFO, "the model runs on %s", f->text);
+    *e = f;
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_forward_mixed(struct tsr_engine *e, const struct tsr_token *tokens,
+                                    uint64_t n, float *logits, struct tsr_err *err)
+{
+    for (uint64_t first = 0; first < n; first += e->chunk) {
+        uint64_t m = n - first < e->chunk ? n - first : e->chunk;
+        TSR_TRY(tsr_engine_stage(e, tokens + first, m, NULL, e->border, NULL, err));
+        TSR_TRY(tsr_engine_stage(e->behind, tokens + first, m, e->border, NULL, logits, err));
+        for (uint64_t i = 0; i < m; i++)
+            logits += tokens[first + i].logits ? e->model->hp.vocab : 0;
+    }
+    return TSR_OK;
+}

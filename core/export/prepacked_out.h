@@ -1,0 +1,35 @@
+/* export/prepacked_out.h - the bytes of a prepacked file on their way: parts on pages of their own, what
+ * the index says of each, head and index at the end. */
+#ifndef TSR_EXPORT_PREPACKED_OUT_H
+#define TSR_EXPORT_PREPACKED_OUT_H
+
+#include "base/file.h"
+#include "model/prepacked.h"
+
+struct tsr_prepacked_out {
+    const char       *path; /* the final name */
+    struct tsr_err   *err;
+    json_t           *index; /* filled by the caller too */
+    struct tsr_writer file;
+    unsigned char    *stage;
+    uint64_t          staged, at; /* at: bytes so far, staged ones too */
+};
+
+/* Errors of the file itself are sticky and come from tsr_prepacked_end().  [setup] */
+tsr_status tsr_prepacked_begin(struct tsr_prepacked_out *o, const char *path, struct tsr_err *err);
+/* Zeros up to the next page; its place. */
+uint64_t tsr_prepacked_page(struct tsr_prepacked_out *o);
+void     tsr_prepacked_put(struct tsr_prepacked_out *o, const void *data, uint64_t bytes);
+/* Says in `to` under `name` what was put from `at` on; entry (may be NULL): its object, borrowed. */
+tsr_status tsr_prepacked_note(struct tsr_prepacked_out *o, json_t *to, const char *name,
+                              uint64_t at, uint64_t bytes, const char *hash, json_t **entry);
+/* A part that is in memory: all three. */
+tsr_status tsr_prepacked_block(struct tsr_prepacked_out *o, json_t *to, const char *name,
+                               const void *data, uint64_t bytes);
+/* Index and head; then the file is read back from the disk, compared with its hashes, and gets its
+ * name. */
+tsr_status tsr_prepacked_end(struct tsr_prepacked_out *o, struct tsr_pool *pool, uint64_t *bytes);
+/* Frees everything; a file that was not ended is removed. */
+void tsr_prepacked_abort(struct tsr_prepacked_out *o);
+
+#endif

@@ -1,0 +1,45 @@
+/* model/chat.h - messages of a chat as the tokens that a model was trained on.
+ *
+ * The templates of the families are built in (chat_forms.c) and are known by the exact text that a
+ * model has (chat_template.jinja, or "chat_template" of tokenizer_config.json, or
+ * tokenizer.chat_template of a GGUF file); another text is refused with its hash, never guessed at.
+ */
+#ifndef TSR_MODEL_CHAT_H
+#define TSR_MODEL_CHAT_H
+
+#include "model/tokenizer.h"
+
+struct tsr_chat;
+
+struct tsr_chat_message {
+    const char *role; /* "system", "user" or "assistant" */
+    const char *text; /* UTF-8 */
+    uint64_t    bytes;
+};
+
+/* The template of a model argument (folder or GGUF file).  TSR_E_INPUT: there is none; TSR_E_UNSUPPORTED: it is
+ * not known.  t must outlive it.  [setup] */
+tsr_status tsr_chat_load(struct tsr_chat **c, const char *folder, const struct tsr_tokenizer *t,
+                         struct tsr_err *err);
+/* From the text of a template.  bos and eos: the model's tokens, or NULL. */
+tsr_status tsr_chat_create(struct tsr_chat **c, const char *text, uint64_t bytes, const char *bos,
+                           const char *eos, const struct tsr_tokenizer *t, struct tsr_err *err);
+/* The same by the hash of the text ("xxh3:..."), which need not be at hand. */
+tsr_status tsr_chat_create_hash(struct tsr_chat **c, const char *hash, const char *bos,
+                                const char *eos, const struct tsr_tokenizer *t,
+                                struct tsr_err *err);
+void       tsr_chat_destroy(struct tsr_chat *c);
+/* A built-in template by its number, for people; NULL behind the last. */
+const char *tsr_chat_name(const struct tsr_chat *c);
+const char *tsr_chat_get(uint64_t i);
+
+/* Appends the ids of the conversation and of the beginning of the answer.  Special strings inside
+ * of messages are plain text unless allow_special.  Roles that the template refuses are
+ * TSR_E_INPUT.  [any] */
+tsr_status tsr_chat_render(const struct tsr_chat *c, const struct tsr_chat_message *m, uint64_t n,
+                           bool allow_special, struct tsr_ids *ids, struct tsr_err *err);
+/* The same as text, for tests. */
+tsr_status tsr_chat_text(const struct tsr_chat *c, const struct tsr_chat_message *m, uint64_t n,
+                         struct tsr_text *text, struct tsr_err *err);
+
+#endif

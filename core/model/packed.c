@@ -1,0 +1,157 @@
+/* Packed matrices and the overlay that holds those of a model. */
+#include "model/packed.h"
+#include "base/f16.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t tsr_packed_bytes(const struct tsr_packed *p)
+{
+    return p->rows * (p->code_stride + p->meta_stride) + (p->ordered ? p->cols * 4 : 0);
+}
+
+void tsr_packed_drop(struct tsr_packed *p)
+{
+    if (!p)
+        return;
+    free(p->codes);
+    free(p->meta);
+    free(p->dense);
+    free(p->order);
+    p->codes = p->meta = NULL;
+    p->dense = NULL;
+    p->order = NULL;
+}
+
+void tsr_packed_destroy(struct tsr_packed *p)
+{
+    if (!p)
+        return;
+    tsr_packed_drop(p);
+    free(p->plugin);
+    free(p->format_id);
+    free(p);
+}
+
+tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err)
+{
+    struct tsr_overlay *v = tsr_new(1, sizeof *v);
+    if (v) {
+        v->lin = tsr_new(layers, sizeof *v->lin);
+        v->norm = tsr_new(layers, sizeof *v->norm);
+        v->scale = tsr_new(layers, sizeof *v->scale);
+    }
+    if (!v || !v->lin || !v->norm || !v->scale) {
+        if (v) {
+            free(v->lin);
+            free(v->norm);
+            free(v->scale);
+        }
+        free(v);
+        return tsr_fail_nomem(err, layers * sizeof *v->lin, "the list of packed weights");
+    }
+    v->layers = layers;
+    *o = v;
+    return TSR_OK;
+}
+
+void tsr_overlay_drop_folds(struct tsr_overlay *o, uint64_t layer)
+{
+    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+        free((void *)(uintptr_t)o->norm[layer][i].gain);
+        free((void *)(uintptr_t)o->norm[layer][i].bias);
+        o->norm[layer][i] = (struct tsr_norm){ 0 };
+    }
+    for (int i = 0; i < TSR_OVERLAY_SITES; i++) {
+        free(o->scale[layer][i]);
+        o->scale[layer][i] = NULL;
+    }
+}
+
+void tsr_overlay_destroy(struct tsr_overlay *o)
+{
+    if (!o)
+        return;
+    for (uint64_t l = 0; l < o->layers; l++) {
+        for (int i = 0; i < TSR_LINEARS; i++)
+            tsr_packed_destroy(o->lin[l][i]);
+        tsr_overlay_drop_folds(o, l);
+    }
+    tsr_packed_destroy(o->head);
+    tsr_packed_destroy(o->embed);
+    free(o->scale);
+    free(o->norm);
+    free(o->lin);
+    free(o);
+}
+
+static void add_size(const struct tsr_matrix *w, const struct tsr_packed *p, uint64_t *weights,
+                     uint64_t *bytes)
+{
+    if (w->rows == 0 || w->cols == 0)
+        return;
+    *weights += w->rows * w->cols;
+    *bytes += p ? tsr_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
+}
+
+void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
+                      uint64_t *bytes)
+{
+    *weights = *bytes = 0;
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++)
+            add_size(&m->layers[l].lin[i].w, o ? o->lin[l][i] : NULL, weights, bytes);
+    if (o && o->head)
+        add_size(&m->head.w, o->head, weights, bytes);
+    if (o && o->embed)
+        add_size(&m->embed, o->embed, weights, bytes);
+}
+
+const char *tsr_packed_order_check(const struct tsr_packed *p, unsigned char *scratch)
+{
+    for (uint64_t j = 0; j < p->cols; j++) {
+        if (p->order[j] >= p->cols)
+            return "names a column that the matrix does not have";
+        if (scratch[p->order[j]]++)
+            return "names a column twice";
+    }
+    return NULL;
+}
+
+/* Rows from the order of the layout into that of the matrix. */
+static tsr_status put_back(const struct tsr_packed *p, uint64_t rows, float *v, struct tsr_err *err)
+{
+    float *row = tsr_new(p->cols, sizeof *row);
+    if (!row)
+        return tsr_fail_nomem(err, p->cols * sizeof *row, "a row of weights");
+    for (uint64_t r = 0; r < rows; r++, v += p->cols) {
+        memcpy(row, v, p->cols * sizeof *row);
+        for (uint64_t j = 0; j < p->cols; j++)
+            v[p->order[j]] = row[j];
+    }
+    free(row);
+    return TSR_OK;
+}
+
+tsr_status tsr_packed_dequantize(const struct tsr_packed *p, uint64_t first, uint64_t rows,
+                                 float *dst, struct tsr_err *err)
+{
+    if (first > p->rows || rows > p->rows - first)
+        return tsr_fail(err, TSR_E_BUG, "rows %llu to %llu of a packed matrix of %llu",
+                        (unsigned long long)first, (unsigned long long)(first + rows),
+                        (unsigned long long)p->rows);
+    if (p->dense) {
+        memcpy(dst, p->dense + first * p->cols, rows * p->cols * sizeof *dst);
+        return TSR_OK;
+    }
+    if (!tsr_format_known(&p->format))
+        return tsr_fail(err, TSR_E_BUG, "a matrix packed by '%s' as '%s' has no dense form",
+                        p->plugin, p->format.id);
+    const unsigned char *meta = p->meta; /* NULL: the format has none */
+    for (uint64_t r = first; r < first + rows; r++)
+        tsr_format_decode_row(&p->format, p->cols,
+                              (const unsigned char *)p->codes + r * p->code_stride,
+                              meta ? meta + r * p->meta_stride : NULL, dst + (r - first) * p->cols);
+    return p->order ? put_back(p, rows, dst, err) : TSR_OK;
+}

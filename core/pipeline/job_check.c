@@ -1,0 +1,184 @@
+/* Is a job's pipeline one that can run: plugins, steps, their options. */
+#include "pipeline/job.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static tsr_status add_plugin(struct tsr_job *job, struct tsr_registry *r, const struct tsr_node *n,
+                             struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (n->kind != TSR_NODE_SCALAR) {
+        tsr_diag_error(d, &n->mark, NULL, "'plugins' must be a list of files and folders");
+        return TSR_OK;
+    }
+    char *path = tsr_path_join(job->state->dir, n->text);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(n->text), "a plugin's path");
+    tsr_status st = tsr_registry_add_path(r, path, &e.err);
+    if (st == TSR_OK) /* also read here, so that what is wrong with it is said at its place */
+        st = tsr_registry_scan_path(r, path, &e.err);
+    free(path);
+    if (st == TSR_E_INPUT) {
+        tsr_diag_error(d, &n->mark, NULL, "%s", e.text);
+        return TSR_OK;
+    }
+    return st == TSR_OK ? st : tsr_fail(err, st, "%s", e.text);
+}
+
+tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
+                           struct tsr_err *err)
+{
+    const struct tsr_node *n = job->state->head.plugins;
+    if (!n || n->kind == TSR_NODE_NULL)
+        return TSR_OK;
+    if (n->kind != TSR_NODE_LIST)
+        return add_plugin(job, r, n, d, err);
+    for (uint64_t i = 0; i < n->n; i++)
+        TSR_TRY(add_plugin(job, r, n->items[i], d, err));
+    return TSR_OK;
+}
+
+static void unknown_step(const struct tsr_node *key, struct tsr_diag *d)
+{
+    const char *names[64];
+    char        hint[400] = "";
+    uint64_t    n = tsr_n_steps < 64 ? tsr_n_steps : 64;
+    size_t      at = (size_t)snprintf(hint, sizeof hint, "steps are");
+    for (uint64_t i = 0; i < n; i++) {
+        names[i] = tsr_steps[i]->name;
+        if (at < sizeof hint)
+            at += (size_t)snprintf(hint + at, sizeof hint - at, "%s %s", i ? "," : "", names[i]);
+    }
+    const char *near = tsr_nearest(key->text, names, n);
+    if (near)
+        (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near);
+    tsr_diag_error(d, &key->mark, hint, "unknown step '%.60s'", key->text);
+}
+
+/* `- name` or `- name: {...}`: the name and the map, which is made where there is none. */
+static bool step_parts(const struct tsr_node *item, struct tsr_job_step *s, struct tsr_diag *d)
+{
+    if (item->kind == TSR_NODE_MAP && item->n == 1) {
+        s->key = item->keys[0];
+        s->node = item->items[0];
+        if (s->node->kind == TSR_NODE_NULL) {
+            ((struct tsr_node *)(uintptr_t)s->node)->kind = TSR_NODE_MAP;
+            ((struct tsr_node *)(uintptr_t)s->node)->mark = s->key->mark;
+        }
+        return true;
+    }
+    if (item->kind == TSR_NODE_MAP && item->n > 1)
+        tsr_diag_error(d, &item->keys[1]->mark, "indent options further than the name of the step",
+                       "'%.60s' stands beside the step '%.60s'", item->keys[1]->text,
+                       item->keys[0]->text);
+    else
+        tsr_diag_error(d, &item->mark, "write '- name' or '- name: {key: value}'",
+                       "a step must be a name, or a name with options");
+    return false;
+}
+
+/* A bare name becomes a map in the doc, so that defaults can be put into it and be shown. */
+static tsr_status spell_out(struct tsr_job *job, const struct tsr_node *list, uint64_t i,
+                            struct tsr_err *err)
+{
+    struct tsr_node *name = list->items[i];
+    if (name->kind != TSR_NODE_SCALAR)
+        return TSR_OK;
+    struct tsr_node pair = { .kind = TSR_NODE_MAP, .mark = name->mark, .text = "" }, *map = NULL;
+    struct tsr_node empty = pair, *items[1] = { &empty }, *keys[1] = { name };
+    pair.n = 1;
+    pair.items = items;
+    pair.keys = keys;
+    map = tsr_doc_copy(job->doc, &pair);
+    if (!map)
+        return tsr_fail_nomem(err, sizeof *map, "a step");
+    list->items[i] = map;
+    return TSR_OK;
+}
+
+/* The keys that are not the step's own: its plugin's, which check() looks at. */
+static const char **others(const struct tsr_step *step, const struct tsr_node *node)
+{
+    const char **names = tsr_new(node->n + 1, sizeof *names);
+    uint64_t     n = 0;
+    for (uint64_t i = 0; names && node->kind == TSR_NODE_MAP && i < node->n; i++) {
+        bool own = false;
+        for (uint64_t k = 0; k < step->n_options; k++)
+            own = own || strcmp(step->options[k].name, node->keys[i]->text) == 0;
+        if (!own)
+            names[n++] = node->keys[i]->text;
+    }
+    return names;
+}
+
+static tsr_status check_step(struct tsr_job *job, struct tsr_job_step *s, struct tsr_diag *d,
+                             struct tsr_err *err)
+{
+    const struct tsr_step *step = s->step;
+    char                   what[100];
+    const char           **also = NULL;
+    (void)snprintf(what, sizeof what, "step '%s'", step->name);
+    s->opts = tsr_new(step->options_size ? step->options_size : 1, 1);
+    if (step->open)
+        also = others(step, s->node);
+    if (!s->opts || (step->open && !also)) {
+        free(also);
+        return tsr_fail_nomem(err, step->options_size, what);
+    }
+    struct tsr_optset set = { step->options, step->n_options, sizeof *step->options, s->opts };
+    uint64_t          before = tsr_diag_errors(d);
+    tsr_options_fill(&set, 1, also, s->node, what, d);
+    free(also);
+    if (step->check && (tsr_diag_errors(d) == before || s->node->kind == TSR_NODE_MAP)) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        tsr_status        st = step->check(job, s->opts, s->node, d, &e.err);
+        if (st == TSR_E_INPUT || st == TSR_E_CONFIG || st == TSR_E_UNSUPPORTED)
+            tsr_diag_error(d, &s->key->mark, NULL, "%s", e.text);
+        else if (st != TSR_OK)
+            return tsr_fail(err, st, "%s: %s", what, e.text);
+    }
+    return tsr_diag_errors(d) == before ? tsr_doc_complete(job->doc, s->node, &set, 1, err)
+                                        : TSR_OK;
+}
+
+tsr_status tsr_job_check(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
+                         struct tsr_err *err)
+{
+    struct tsr_job_state    *s = job->state;
+    const struct tsr_node   *list = s->head.pipeline;
+    uint64_t                 n_head;
+    const struct tsr_option *options = tsr_job_head(&n_head);
+    struct tsr_optset        head = { options, n_head, sizeof *options, &s->head };
+    job->registry = r;
+    if (!list)
+        return TSR_OK;
+    if (list->kind != TSR_NODE_LIST || list->n == 0) {
+        tsr_diag_error(d, &list->mark,
+                       "write '- calibrate: {text: FILE}' and so on, one below the "
+                       "other",
+                       "'pipeline' must be a list of steps");
+        return TSR_OK;
+    }
+    s->steps = tsr_new(list->n, sizeof *s->steps);
+    if (!s->steps)
+        return tsr_fail_nomem(err, list->n * sizeof *s->steps, "steps");
+    for (uint64_t i = 0; i < list->n; i++) {
+        struct tsr_job_step step = { 0 };
+        TSR_TRY(spell_out(job, list, i, err));
+        if (!step_parts(list->items[i], &step, d))
+            continue;
+        step.step = tsr_step_find(step.key->text);
+        if (!step.step) {
+            unknown_step(step.key, d);
+            continue;
+        }
+        s->steps[s->n++] = step;
+        TSR_TRY(check_step(job, &s->steps[s->n - 1], d, err));
+    }
+    return tsr_diag_errors(d) ? TSR_OK
+                              : tsr_doc_complete(job->doc, tsr_doc_root(job->doc), &head, 1, err);
+}

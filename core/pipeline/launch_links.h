@@ -1,0 +1,40 @@
+/* pipeline/launch_links.h - how the sums of a plan's stages travel: calibrations of their codecs, and
+ * what `auto` became in the run that is gone on with.
+ */
+#ifndef TSR_PIPELINE_LAUNCH_LINKS_H
+#define TSR_PIPELINE_LAUNCH_LINKS_H
+
+#include "eval/codec_file.h"
+#include "plan/plan_file.h"
+#include "plugin/registry.h"
+#include "runtime/crew.h"
+
+#include <jansson.h>
+
+struct tsr_launch_states {
+    struct tsr_codec_file **file; /* [n]; owned */
+    uint64_t                n;
+};
+
+/* Where the calibration of a key lies that the plan names no file for; *path NULL: nowhere. */
+typedef tsr_status (*tsr_launch_find_state)(void *ctx, const struct tsr_codec_key *key, char **path,
+                                            struct tsr_err *err);
+
+/* Reads the calibration of every codec that needs one, and puts it into the layout.  packs: weights
+ * are packed while ranks load them, so that no calibration can have seen them.  Another key, or a codec
+ * without its calibration, is TSR_E_INPUT.  [setup] */
+tsr_status tsr_launch_states_open(struct tsr_launch_states *s, struct tsr_registry *r,
+                                  const struct tsr_plan_file *p, struct tsr_layout *l,
+                                  const struct tsr_model *m, const struct tsr_overlay *o,
+                                  uint32_t act, bool packs, tsr_launch_find_state find, void *ctx,
+                                  struct tsr_err *err);
+void       tsr_launch_states_close(struct tsr_launch_states *s); /* zeroed or filled */
+
+/* Fixes what the layout leaves open by links (tsr_launch_links_json() of an earlier run). */
+tsr_status tsr_launch_links_take(struct tsr_layout *l, const json_t *links, struct tsr_err *err);
+/* What open ones became: [{"stage", "prefill": {"codec", "algorithm"}, "decode"}], new reference; *links
+ * NULL where nothing was open. */
+tsr_status tsr_launch_links_json(const struct tsr_layout *l, const struct tsr_crew *c,
+                                 json_t **links, struct tsr_err *err);
+
+#endif

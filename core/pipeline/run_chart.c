@@ -1,0 +1,219 @@
+/* A run's own record as a picture, and the simulator's of the same times. */
+#include "pipeline/run_chart.h"
+
+#include "base/mem.h"
+#include "plan/gantt.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct chart {
+    struct tsr_launch       *f;
+    const struct tsr_layout *l;
+    const struct tsr_page   *page;
+    struct tsr_pipeline      pipeline;
+    double                  *ms; /* [4][stages]: work and links, prefill and decode */
+    struct tsr_visit        *visits;
+    uint64_t                 n;
+    char (*names)[48];
+    const char **name;           /* [stages] */
+    uint64_t     steps;          /* of decode, the most of a lane */
+    double       hidden, linked; /* ms of links that work hid; of links at all */
+};
+
+static const struct tsr_page_rank *rank_of(const struct chart *c, uint32_t stage)
+{
+    return &c->page->rank[tsr_layout_rank(c->l, 0, stage, 0)];
+}
+
+static uint64_t kept(const struct tsr_spans *s)
+{
+    uint64_t n = atomic_load(&s->n);
+    return n < s->cap ? n : s->cap;
+}
+
+/* ---- from spans to visits -------------------------------------------------------- */
+
+static uint64_t first_ns(const struct chart *c)
+{
+    uint64_t t = UINT64_MAX;
+    for (uint32_t i = 0; i < c->l->n_stages; i++) {
+        const struct tsr_spans *w = &rank_of(c, i)->work;
+        if (kept(w) && w->v[0].start < t)
+            t = w->v[0].start;
+    }
+    return t;
+}
+
+/* Spans of a resource: its visits, and the mean time of each phase.  Prefill micro-batches are counted
+ * as they come, decode ones are lanes, whose steps are counted. */
+static void take(struct chart *c, uint64_t resource, const struct tsr_spans *s, uint64_t t0,
+                 uint64_t *step, double *pre_ms, double *dec_ms)
+{
+    uint64_t n[2] = { 0, 0 }, free_at = 0; /* a link carries one message at a time */
+    double   sum[2] = { 0, 0 };
+    for (uint64_t i = 0; i < kept(s); i++) {
+        const struct tsr_span *v = &s->v[i];
+        bool                   d = v->decode != 0;
+        uint64_t               start = v->start > free_at ? v->start : free_at;
+        if (resource % 2)
+            free_at = v->end;
+        c->visits[c->n++] = (struct tsr_visit){ .resource = resource,
+                                                .micro_batch = d ? v->lane : n[0],
+                                                .step = d ? step[v->lane]++ : 0,
+                                                .decode = d,
+                                                .start = (double)(start - t0) / 1e6,
+                                                .end = (double)(v->end - t0) / 1e6 };
+        sum[d] += (double)(v->end - start) / 1e6;
+        n[d]++;
+    }
+    *pre_ms = n[0] ? sum[0] / (double)n[0] : 0;
+    *dec_ms = n[1] ? sum[1] / (double)n[1] : 0;
+}
+
+/* Time of [start, end) that spans of work cover; both ascend. */
+static double covered(const struct tsr_spans *work, uint64_t start, uint64_t end)
+{
+    double ms = 0;
+    for (uint64_t i = 0; i < kept(work); i++) {
+        uint64_t a = work->v[i].start > start ? work->v[i].start : start;
+        uint64_t b = work->v[i].end < end ? work->v[i].end : end;
+        if (b > a)
+            ms += (double)(b - a) / 1e6;
+    }
+    return ms;
+}
+
+/* A link's time is hidden while the stage that waits for it works on something else. */
+static void measure_hidden(struct chart *c)
+{
+    for (uint32_t i = 0; i + 1 < c->l->n_stages; i++) {
+        const struct tsr_page_rank *to = rank_of(c, i + 1);
+        uint64_t                    free_at = 0;
+        for (uint64_t k = 0; k < kept(&to->link); k++) {
+            const struct tsr_span *v = &to->link.v[k];
+            uint64_t               start = v->start > free_at ? v->start : free_at;
+            free_at = v->end;
+            c->linked += (double)(v->end - start) / 1e6;
+            c->hidden += covered(&to->work, start, v->end);
+        }
+    }
+}
+
+static int by_end(const void *a, const void *b)
+{
+    const struct tsr_visit *x = a, *y = b;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+static tsr_status gather(struct chart *c, struct tsr_err *err)
+{
+    uint32_t  stages = c->l->n_stages, lanes = tsr_layout_lanes(c->l);
+    uint64_t  most = 0, t0 = first_ns(c);
+    uint64_t *step = tsr_new(lanes, sizeof *step);
+    for (uint32_t i = 0; i < stages; i++)
+        most += kept(&rank_of(c, i)->work) + kept(&rank_of(c, i)->link);
+    c->visits = tsr_new(most, sizeof *c->visits);
+    c->ms = tsr_new(4 * (uint64_t)stages, sizeof *c->ms);
+    c->names = tsr_new(stages, sizeof *c->names);
+    c->name = tsr_new(stages, sizeof *c->name);
+    if (!step || !c->visits || !c->ms || !c->names || !c->name) {
+        free(step);
+        return tsr_fail_nomem(err, most * sizeof *c->visits, "a chart");
+    }
+    for (uint32_t i = 0; i < stages; i++) {
+        memset(step, 0, lanes * sizeof *step);
+        take(c, 2 * (uint64_t)i, &rank_of(c, i)->work, t0, step, &c->ms[i], &c->ms[stages + i]);
+        for (uint32_t k = 0; k < lanes; k++)
+            c->steps = step[k] > c->steps ? step[k] : c->steps;
+        memset(step, 0, lanes * sizeof *step);
+        if (i + 1 < stages)
+            take(c, 2 * (uint64_t)i + 1, &rank_of(c, i + 1)->link, t0, step, &c->ms[2 * stages + i],
+                 &c->ms[3 * stages + i]);
+        (void)snprintf(c->names[i], sizeof c->names[i], "layers %llu-%llu",
+                       (unsigned long long)c->l->stages[i].first,
+                       (unsigned long long)c->l->stages[i].end - 1);
+        c->name[i] = c->names[i];
+    }
+    free(step);
+    qsort(c->visits, c->n, sizeof *c->visits, by_end);
+    measure_hidden(c);
+    return TSR_OK;
+}
+
+/* ---- pictures ------------------------------------------------------------------------ */
+
+static tsr_status draw(const struct tsr_job *job, struct chart *c, const char *file, bool simulated,
+                       struct tsr_err *err)
+{
+    struct tsr_gantt g = { .title = simulated ? "The same times, simulated" : "As it ran",
+                           .names = c->name,
+                           .pipeline = &c->pipeline,
+                           .how = { .no_barrier = true, .part_last = true } };
+    char             name[512], *path = NULL;
+    size_t           stem = strlen(file);
+    if (stem > 4 && strcmp(file + stem - 4, ".svg") == 0)
+        stem -= 4;
+    (void)snprintf(name, sizeof name, "%.*s%s.svg", (int)(stem < 400 ? stem : 400), file,
+                   simulated ? ".simulated" : "");
+    if (!simulated) {
+        g.visits = c->visits;
+        g.n_visits = c->n;
+    }
+    TSR_TRY(tsr_job_output(job, name, &path, err));
+    tsr_status st = tsr_gantt_write(&g, path, err);
+    free(path);
+    return st;
+}
+
+static tsr_status put(struct chart *c, const char *file, json_t *results, struct tsr_err *err)
+{
+    struct tsr_simulate_how how = { .no_barrier = true, .part_last = true };
+    struct tsr_simulation   s;
+    double                  total = 0;
+    json_t                 *j = json_object();
+    for (uint64_t i = 0; i < c->n; i++)
+        total = fmax(total, c->visits[i].end);
+    tsr_status st = tsr_simulate(&c->pipeline, &how, NULL, NULL, &s, err);
+    if (st != TSR_OK) {
+        json_decref(j);
+        return st;
+    }
+    bool ok = tsr_json_put_text(j, "file", file) && tsr_json_put_real(j, "run_ms", total) &&
+              tsr_json_put_real(j, "simulated_ms", s.total_ms) &&
+              tsr_json_put_real(j, "link_ms", c->linked) &&
+              tsr_json_put_real(j, "hidden_share", c->linked > 0 ? c->hidden / c->linked : 1);
+    tsr_simulation_destroy(&s);
+    ok = tsr_json_put(results, "chart", j) && ok;
+    return ok ? TSR_OK : tsr_fail_nomem(err, 0, "the results");
+}
+
+tsr_status tsr_run_chart(const struct tsr_job *job, struct tsr_launch *f, const char *file,
+                         json_t *results, struct tsr_err *err)
+{
+    struct chart             c = { .f = f, .l = tsr_launch_layout(f), .page = tsr_launch_page(f) };
+    const struct tsr_layout *l = c.l;
+    tsr_status               st = gather(&c, err);
+    if (st == TSR_OK) {
+        c.pipeline = (struct tsr_pipeline){ .stages = l->n_stages,
+                                            .batch = (l->slots + l->replicas - 1) / l->replicas,
+                                            .tokens = c.steps + 1,
+                                            .prefill_mb = l->prefill_mb,
+                                            .decode_mb = l->decode_mb,
+                                            .pre_ms = c.ms,
+                                            .dec_ms = c.ms + l->n_stages,
+                                            .link_pre_ms = c.ms + 2 * (uint64_t)l->n_stages,
+                                            .link_dec_ms = c.ms + 3 * (uint64_t)l->n_stages };
+        st = put(&c, file, results, err);
+    }
+    if (st == TSR_OK)
+        st = draw(job, &c, file, false, err);
+    if (st == TSR_OK)
+        st = draw(job, &c, file, true, err);
+    free(c.visits);
+    free(c.ms);
+    free(c.names);
+    free(c.name);
+    return st;
+}

@@ -1,0 +1,368 @@
+/* The step `run` on ranks. */
+#include "pipeline/run_launch.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "batch/journal.h"
+#include "pipeline/codecs.h"
+#include "pipeline/job.h"
+#include "pipeline/planning.h"
+#include "pipeline/run_chart.h"
+#include "pipeline/run_mates.h"
+#include "pipeline/step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SPANS 65536u /* of each rank, for the chart */
+
+extern const struct tsr_step tsr_step_plan;
+
+/* The plan step before this one; NULL: none. */
+static const struct tsr_plan_keys *planned_before(const struct tsr_job  *job,
+                                                  const struct tsr_node *node)
+{
+    const struct tsr_job_state *s = job->state;
+    const struct tsr_plan_keys *k = NULL;
+    for (uint64_t i = 0; i < s->n && s->steps[i].node != node; i++)
+        if (s->steps[i].step == &tsr_step_plan)
+            k = s->steps[i].opts;
+    return k;
+}
+
+bool tsr_run_launch_wanted(const struct tsr_job *job, const struct tsr_run_keys *k,
+                           const struct tsr_node *node)
+{
+    return *k->plan || planned_before(job, node);
+}
+
+void tsr_run_launch_check(const struct tsr_job *job, const struct tsr_run_keys *k,
+                          const struct tsr_node *node, struct tsr_diag *d)
+{
+    const struct tsr_plan_keys *before = planned_before(job, node);
+    const struct tsr_node      *at = tsr_node_get(node, "gantt");
+    if (*k->plan && !(before && strcmp(before->to, k->plan) == 0))
+        tsr_check_input(job, node, "plan", d);
+    if (*k->codec_state)
+        tsr_check_input(job, node, "codec_state", d);
+    if (at && !*k->plan && !before)
+        tsr_diag_error(d, &at->mark, "give plan: FILE, or put a plan step before",
+                       "a picture of ranks needs a plan");
+}
+
+static tsr_status open_plan(struct tsr_run_launch *f, struct tsr_job *job,
+                            const struct tsr_model *m, struct tsr_launch_options *fo,
+                            struct tsr_err *err)
+{
+    struct tsr_diag *d = NULL;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = tsr_launch_open(&f->fleet, job->registry, m, job->overlay, fo, d, err);
+    if (st == TSR_OK)
+        st = tsr_diag_status(d, err);
+    tsr_diag_destroy(d);
+    f->context = st == TSR_OK ? fo->context : 0;
+    return st;
+}
+
+/* ---- codecs ------------------------------------------------------------------- */
+
+struct state_place {
+    struct tsr_job            *job;
+    const struct tsr_run_keys *k;
+};
+
+static tsr_status find_state(void *ctx, const struct tsr_codec_key *key, char **path,
+                             struct tsr_err *err)
+{
+    const struct state_place *p = ctx;
+    if (*p->k->codec_state) {
+        *path = tsr_job_input(p->job, p->k->codec_state);
+        return *path ? TSR_OK : tsr_fail_nomem(err, strlen(p->k->codec_state), "a path");
+    }
+    TSR_TRY(tsr_codec_state_path(p->job, key, path, err));
+    if (!tsr_path_exists(*path)) {
+        free(*path);
+        *path = NULL;
+    }
+    return TSR_OK;
+}
+
+/* What `auto` became when this batch was begun; NULL: it was not, or nothing was open. */
+static const json_t *links_before(const struct tsr_job *job, const char *id)
+{
+    const json_t *l = json_object_get(job->manifest, "links");
+    const char   *batch = json_string_value(json_object_get(l, "batch"));
+    return batch && strcmp(batch, id) == 0 ? json_object_get(l, "stages") : NULL;
+}
+
+/* A batch with answers goes by a choice that was made: another one would give other bytes. */
+static tsr_status check_begun(const char *folder, const char *id, struct tsr_err *err)
+{
+    struct tsr_journal_view v;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    char                   *path = tsr_path_join(folder, "journal");
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), "a path");
+    tsr_status st = TSR_OK;
+    if (tsr_path_exists(path)) {
+        st = tsr_journal_look(&v, &tsr_io_system, path, &e.err);
+        bool holds = st == TSR_OK && v.counts.done > 0 && strcmp(v.job, id) == 0;
+        if (st == TSR_OK)
+            tsr_journal_look_end(&v);
+        if (holds)
+            st =
+                tsr_fail(err, TSR_E_INPUT,
+                         "%s: has answers of this batch, but manifest.json does not say what codec "
+                         "auto became for them; name the codec in the plan, or remove the folder",
+                         folder);
+        else if (st == TSR_E_INPUT) /* not one that was begun */
+            st = TSR_OK;
+        else if (st != TSR_OK)
+            st = tsr_fail(err, st, "%s", e.text);
+    }
+    free(path);
+    return st;
+}
+
+/* Before the first record. */
+tsr_status tsr_run_launch_note(struct tsr_run_launch *f, struct tsr_job *job, const char *key,
+                               const char *id, const char *folder, struct tsr_err *err)
+{
+    json_t *stages = NULL;
+    TSR_TRY(tsr_launch_links(f->fleet, &stages, err));
+    if (!stages)
+        return TSR_OK;
+    tsr_status st = check_begun(folder, id, err);
+    json_t    *links = json_pack("{s:s, s:O}", "batch", key, "stages", stages);
+    if (st == TSR_OK && (!links || json_object_set(job->manifest, "links", links) != 0))
+        st = tsr_fail_nomem(err, 256, "the manifest");
+    json_decref(links);
+    json_decref(stages);
+    return st == TSR_OK ? tsr_job_write_manifest(job, false, err) : st;
+}
+
+/* ---- opening ------------------------------------------------------------------ */
+
+/* Slots, context and what `auto` became are rank 0's to say.  heard: what fo->links is then. */
+static tsr_status meet(struct tsr_job *job, const struct tsr_run_keys *k, uint32_t act,
+                       struct tsr_launch_options *fo, json_t **heard, struct tsr_err *err)
+{
+    struct tsr_mate_facts zero = { .requests = fo->requests, .context = fo->context };
+    char                 *text = NULL;
+    uint64_t              len = 0;
+    fo->mates = job->mates;
+    if (fo->links)
+        TSR_TRY(tsr_json_text((json_t *)(uintptr_t)fo->links, JSON_COMPACT, &text, &len, err));
+    if (len >= sizeof zero.links) {
+        free(text);
+        return tsr_fail(
+            err, TSR_E_UNSUPPORTED,
+            "a plan of so many stages with codec auto cannot be told to the other ranks; "
+            "name the codecs in the plan");
+    }
+    if (text)
+        memcpy(zero.links, text, len);
+    free(text);
+    TSR_TRY(tsr_run_mates_meet(job, k, act, &zero, err));
+    fo->requests = zero.requests;
+    fo->context = zero.context;
+    if (tsr_mates_rank(job->mates) > 0 && *zero.links) {
+        TSR_TRY(tsr_json_parse(heard, "links", zero.links, strlen(zero.links), 16, err));
+        fo->links = *heard;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_run_launch_serve(struct tsr_job *job, const struct tsr_model *m,
+                                const struct tsr_run_keys *k, const struct tsr_node *node,
+                                uint32_t act, struct tsr_err *err)
+{
+    struct tsr_run_launch f;
+    tsr_status            st = tsr_run_launch_open(&f, job, m, k, node, act, 0, 0, "", 0, err);
+    if (st == TSR_OK)
+        st = tsr_launch_serve(f.fleet, err);
+    tsr_run_launch_close(&f);
+    return st;
+}
+
+tsr_status tsr_run_launch_open(struct tsr_run_launch *f, struct tsr_job *job,
+                               const struct tsr_model *m, const struct tsr_run_keys *k,
+                               const struct tsr_node *node, uint32_t act, uint64_t context,
+                               uint64_t records, const char *key, uint64_t stall_us,
+                               struct tsr_err *err)
+{
+    const struct tsr_job_head  *h = &job->state->head;
+    const struct tsr_plan_keys *before = planned_before(job, node);
+    bool                        made = before && (!*k->plan || strcmp(before->to, k->plan) == 0);
+    char *plan = made ? tsr_path_join(job->out, before->to) : tsr_job_input(job, k->plan);
+    char *channels = *k->compensation.compensate_plan
+                         ? tsr_job_input(job, k->compensation.compensate_plan)
+                         : NULL;
+    struct tsr_launch_options fo = { .plan = plan,
+                                     .cluster = h->cluster ? h->cluster : "",
+                                     .beside = job->state->dir,
+                                     .ranks = k->ranks,
+                                     .act = act,
+                                     .threads = k->threads,
+                                     .context = context,
+                                     .requests = records,
+                                     .stall_us = stall_us,
+                                     .spans = *k->gantt ? SPANS : 0,
+                                     .compensation = &k->compensation,
+                                     .compensate_plan = channels,
+                                     .packed = job->packed,
+                                     .seed = job->seed,
+                                     .links = links_before(job, key),
+                                     .find_state = find_state,
+                                     .find_ctx = &(struct state_place){ job, k } };
+    json_t                   *heard = NULL;
+    tsr_status                st = TSR_OK;
+    *f = (struct tsr_run_launch){ 0 };
+    if (!plan || (!channels && *k->compensation.compensate_plan))
+        st = tsr_fail_nomem(err, 64, "a path");
+    if (st == TSR_OK && job->mates)
+        st = meet(job, k, act, &fo, &heard, err);
+    if (st == TSR_OK)
+        st = open_plan(f, job, m, &fo, err);
+    free(plan);
+    free(channels);
+    json_decref(heard);
+    return st;
+}
+
+static bool put_rank(json_t *list, const struct tsr_layout *l, const struct tsr_page *p, uint32_t i)
+{
+    const struct tsr_page_rank    *r = &p->rank[i];
+    const struct tsr_rank_numbers *n = &r->numbers;
+    struct tsr_place               at = tsr_layout_place(l, i);
+    json_t                        *j = json_object();
+    bool ok = tsr_json_put_int(j, "rank", i) && tsr_json_put_int(j, "replica", at.replica) &&
+              tsr_json_put_int(j, "stage", at.stage) && tsr_json_put_int(j, "tp", at.tp) &&
+              tsr_json_put_int(j, "first_layer", at.first) &&
+              tsr_json_put_int(j, "layers", at.end - at.first) &&
+              tsr_json_put_int(j, "weights", atomic_load(&n->weights)) &&
+              tsr_json_put_int(j, "kv", atomic_load(&n->cache)) &&
+              tsr_json_put_int(j, "peak", atomic_load(&n->peak)) &&
+              tsr_json_put_real(j, "load_s", (double)atomic_load(&n->load_ns) / 1e9) &&
+              tsr_json_put_int(j, "micro_batches", atomic_load(&n->batches));
+    if (ok && atomic_load(&n->load_peak))
+        ok = tsr_json_put_int(j, "load_peak", atomic_load(&n->load_peak)) &&
+             tsr_json_put_int(j, "stored_layer", atomic_load(&n->load_layer)) &&
+             tsr_json_put_real(j, "read_s", (double)atomic_load(&n->read_ns) / 1e9) &&
+             tsr_json_put_real(j, "quantize_s", (double)atomic_load(&n->quantize_ns) / 1e9) &&
+             tsr_json_put_real(j, "place_s", (double)atomic_load(&n->place_ns) / 1e9);
+    if (ok && atomic_load(&n->host_peak))
+        ok = tsr_json_put_int(j, "resident_peak", atomic_load(&n->host_peak));
+    if (ok && atomic_load(&n->residuals))
+        ok = tsr_json_put_int(j, "residuals", atomic_load(&n->residuals));
+    if (ok && atomic_load(&n->sums))
+        ok = tsr_json_put_int(j, "sums", atomic_load(&n->sums)) &&
+             tsr_json_put_int(j, "declared_bytes", atomic_load(&n->declared)) &&
+             tsr_json_put_int(j, "sent_bytes", atomic_load(&n->sent));
+    if (ok && atomic_load(&n->paced))
+        ok = tsr_json_put_int(j, "paced", atomic_load(&n->paced)) &&
+             tsr_json_put_int(j, "overruns", atomic_load(&n->overruns)) &&
+             tsr_json_put_real(j, "overrun_ms", (double)atomic_load(&n->overrun_ns) / 1e6);
+    return json_array_append_new(list, j) == 0 && ok;
+}
+
+/* What emulated devices did, in their own time. */
+static bool put_emulated(json_t *j, const struct tsr_launch *f, const struct tsr_page *p,
+                         double per_second)
+{
+    uint64_t paced = 0, over = 0;
+    for (uint32_t i = 0; i < p->ranks; i++) {
+        paced += atomic_load(&p->rank[i].numbers.paced);
+        over += atomic_load(&p->rank[i].numbers.overruns);
+    }
+    return !paced ||
+           (tsr_json_put_int(j, "paced", paced) && tsr_json_put_int(j, "overruns", over) &&
+            tsr_json_put_real(j, "slower", tsr_launch_slower(f)) &&
+            tsr_json_put_real(j, "emulated_tokens_per_second", per_second * tsr_launch_slower(f)));
+}
+
+/* Ranks of a stage have parts of its residuals and select the same channels. */
+static bool put_compensation(json_t *j, const struct tsr_run_launch *f,
+                             const struct tsr_run_keys *k, const struct tsr_page *p)
+{
+    struct tsr_engine_compensated done = { .linears = 0 };
+    uint64_t                      seen = 0; /* tokens of the replica */
+    for (uint32_t i = 0; i < p->ranks; i++) {
+        const struct tsr_rank_numbers *n = &p->rank[i].numbers;
+        struct tsr_place               at = tsr_layout_place(tsr_launch_layout(f->fleet), i);
+        uint64_t                       tokens = atomic_load(&n->compensated);
+        done.host_bytes += atomic_load(&n->residuals);
+        if (at.stage == 0 && at.tp == 0)
+            seen = 0;
+        if (tokens > seen) { /* the same ones in every stage */
+            done.tokens += tokens - seen;
+            seen = tokens;
+        }
+        if (at.tp == 0) {
+            done.selected += atomic_load(&n->selected);
+            done.linears += at.replica == 0 ? atomic_load(&n->linears) : 0;
+        }
+    }
+    return tsr_compensating_put_done(j, &k->compensation, tsr_launch_compensating(f->fleet), &done);
+}
+
+tsr_status tsr_run_launch_report(struct tsr_run_launch *f, const struct tsr_job *job,
+                                 const struct tsr_run_keys *k, uint64_t tokens, double seconds,
+                                 json_t *results, struct tsr_err *err)
+{
+    struct tsr_page            *p = tsr_launch_page(f->fleet);
+    const struct tsr_plan_said *said = &tsr_launch_plan(f->fleet)->said;
+    TSR_TRY(tsr_launch_stop(f->fleet, err));
+    json_t  *ranks = json_array();
+    uint64_t from = atomic_load(&p->first_start), to = atomic_load(&p->first_result);
+    double   per_second = seconds > 0 ? (double)tokens / seconds : 0;
+    bool     ok =
+        tsr_json_put_real(results, "seconds", seconds) &&
+        tsr_json_put_int(results, "tokens", tokens) &&
+        tsr_json_put_real(results, "tokens_per_second", per_second) &&
+        tsr_json_put_real(results, "first_token_s", to > from ? (double)(to - from) / 1e9 : 0);
+    for (uint32_t i = 0; i < p->ranks; i++)
+        ok = ok && put_rank(ranks, tsr_launch_layout(f->fleet), p, i);
+    ok = tsr_json_put(results, "ranks", ranks) && ok;
+    ok = ok && put_emulated(results, f->fleet, p, per_second) && put_compensation(results, f, k, p);
+    if (said->tokens_per_second > 0)
+        ok = ok &&
+             tsr_json_put_real(results, "predicted_tokens_per_second", said->tokens_per_second);
+    if (!ok)
+        return tsr_fail_nomem(err, 0, "the results");
+    return *k->gantt ? tsr_run_chart(job, f->fleet, k->gantt, results, err) : TSR_OK;
+}
+
+void tsr_run_launch_close(struct tsr_run_launch *f)
+{
+    tsr_launch_close(f->fleet);
+    f->fleet = NULL;
+}
+
+void tsr_run_launch_print(const json_t *r, FILE *to)
+{
+    const json_t *over = json_object_get(r, "overruns"), *ranks = json_object_get(r, "ranks");
+    const json_t *comp = json_object_get(r, "compensation");
+    if (comp)
+        (void)fprintf(to, "compensated: %lld tokens, %lld channels in all, of %lld linears\n",
+                      (long long)json_integer_value(json_object_get(comp, "tokens")),
+                      (long long)json_integer_value(json_object_get(comp, "selected")),
+                      (long long)json_integer_value(json_object_get(comp, "linears")));
+    if (!ranks)
+        return;
+    (void)fprintf(to,
+                  "%lld tokens in %.3f s on %zu rank%s: %.4g tokens/s, the first after %.3f s\n",
+                  (long long)json_integer_value(json_object_get(r, "tokens")),
+                  json_number_value(json_object_get(r, "seconds")), json_array_size(ranks),
+                  json_array_size(ranks) == 1 ? "" : "s",
+                  json_number_value(json_object_get(r, "tokens_per_second")),
+                  json_number_value(json_object_get(r, "first_token_s")));
+    if (over)
+        (void)fprintf(to,
+                      "emulated: %.4g tokens/s, the plan expected %.4g; %lld of %lld micro-batches "
+                      "took longer than their profile\n",
+                      json_number_value(json_object_get(r, "emulated_tokens_per_second")),
+                      json_number_value(json_object_get(r, "predicted_tokens_per_second")),
+                      (long long)json_integer_value(over),
+                      (long long)json_integer_value(json_object_get(r, "paced")));
+}

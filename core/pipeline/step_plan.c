@@ -1,0 +1,107 @@
+/* plan: bits, places and portions for the job's model on the job's machines.  Reads headers only. */
+#include "pipeline/planning.h"
+#include "pipeline/step.h"
+#include "plan/plan_write.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                        struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_planning pl;
+    tsr_status          st = tsr_planning_read(&pl, job, opts, node, d, err);
+    tsr_planning_close(&pl);
+    return st;
+}
+
+static tsr_status write(struct tsr_job *job, const struct tsr_plan_keys *k,
+                        const struct tsr_planning *pl, const struct tsr_planned *a,
+                        struct tsr_err *err)
+{
+    char *path = NULL;
+    TSR_TRY(tsr_job_output(job, k->to, &path, err));
+    tsr_status st = tsr_plan_write(&pl->problem, a, NULL, path, err);
+    free(path);
+    return st;
+}
+
+static tsr_status plan(struct tsr_job *job, const struct tsr_plan_keys *k,
+                       const struct tsr_planning *pl, struct tsr_err *err)
+{
+    struct tsr_planned a;
+    json_t            *j = NULL;
+    tsr_status         st = tsr_search(&a, &pl->problem, &pl->solver, INFINITY, err);
+    if (st == TSR_OK)
+        st = tsr_planning_json(pl, k, &a, false, &j, err);
+    if (st == TSR_OK)
+        st = tsr_planning_verdict(j, err);
+    if (st == TSR_OK)
+        st = write(job, k, pl, &a, err);
+    tsr_planned_free(&a);
+    if (st != TSR_OK) {
+        json_decref(j);
+        return st;
+    }
+    if (!tsr_json_put_text(j, "file", k->to)) {
+        json_decref(j);
+        return tsr_fail_nomem(err, 64, "a plan");
+    }
+    if (!job->json)
+        tsr_planning_print(j, stdout);
+    return tsr_step_result(job, "plan", j, err);
+}
+
+/* The same for many nodes, in copies. */
+static tsr_status plan_copies(struct tsr_job *job, const struct tsr_plan_keys *k,
+                              const struct tsr_planning *pl, struct tsr_err *err)
+{
+    struct tsr_fleet f;
+    char            *path = NULL;
+    json_t          *j = NULL;
+    tsr_status       st = tsr_planning_fleet(pl, k, &f, err);
+    if (st == TSR_OK)
+        st = tsr_job_output(job, k->to, &path, err);
+    if (st == TSR_OK)
+        st = tsr_planning_fleet_put(pl, k, &f, path, k->to, &j, err);
+    tsr_fleet_free(&f);
+    free(path);
+    if (st != TSR_OK)
+        return st;
+    if (!job->json)
+        tsr_planning_print(j, stdout);
+    return tsr_step_result(job, "plan", j, err);
+}
+
+static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,
+                      struct tsr_err *err)
+{
+    struct tsr_planning pl;
+    struct tsr_diag    *d = NULL;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = tsr_planning_read(&pl, job, opts, node, d, err);
+    if (st == TSR_OK)
+        st = tsr_diag_status(d, err);
+    if (st == TSR_OK)
+        st = tsr_planning_open(&pl, job, err);
+    if (st == TSR_OK)
+        st = tsr_planning_copies(&pl, opts) ? plan_copies(job, opts, &pl, err)
+                                            : plan(job, opts, &pl, err);
+    tsr_planning_close(&pl);
+    tsr_diag_destroy(d);
+    return st;
+}
+
+const struct tsr_step tsr_step_plan;
+const struct tsr_step tsr_step_plan = {
+    .name = "plan",
+    .summary = "plans bits, places and micro-batches for the machines of the job",
+    .options = tsr_plan_step_options,
+    .n_options = TSR_PLAN_OPTIONS,
+    .options_size = sizeof(struct tsr_plan_keys),
+    .open = true,
+    .check = check,
+    .run = run,
+    .print = tsr_planning_print,
+    .streams = true,
+};

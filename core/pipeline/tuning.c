@@ -1,0 +1,313 @@
+/* Measured tables, and plans that carry what was tuned. */
+#include "pipeline/tuning.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "compensate/select.h"
+#include "pipeline/step.h"
+#include "plan/plan_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kinds[TSR_SITES] = { "qkv", "o", "gate_up", "down" };
+
+/* ---- measuring -------------------------------------------------------------------------------- */
+
+/* k that are measured; what lies between is a straight line. */
+static const uint32_t points[] = { 4, 8, 16, 32, 64, 128, 256, 512, 1024 };
+#define POINTS (sizeof points / sizeof *points)
+
+static void shape_of(const struct tsr_model *m, enum tsr_site site, struct tsr_tune_module *out)
+{
+    (void)snprintf(out->name, sizeof out->name, "%s", kinds[site]);
+    out->inputs = tsr_site_cols(m, site);
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (tsr_linear_site((enum tsr_linear_id)i) == site)
+            out->outputs += m->layers[0].lin[i].w.rows;
+}
+
+/* ms of a layer at k. */
+static tsr_status measure_at(struct tsr_engine *e, enum tsr_site site, uint32_t k, uint32_t repeats,
+                             uint64_t layers, double *ms, struct tsr_err *err)
+{
+    TSR_TRY(tsr_engine_compensate_k(e, NULL, k, err));
+    TSR_TRY(tsr_engine_time_site(e, site, repeats, ms, err));
+    *ms *= 1e3 / (double)layers;
+    return TSR_OK;
+}
+
+static tsr_status measure_site(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
+                               uint64_t layers, struct tsr_tune_module *m, struct tsr_err *err)
+{
+    uint32_t last = 1;
+    double   before;
+    m->n_k = TSR_COMPENSATE_CHUNK + 1;
+    m->ms = tsr_new(m->n_k, sizeof *m->ms);
+    if (!m->ms)
+        return tsr_fail_nomem(err, m->n_k * sizeof *m->ms, "a table of times");
+    TSR_TRY(measure_at(e, site, 0, repeats, layers, &m->base, err));
+    /* as long as k of 1024 is no channel at all, nothing is done */
+    for (m->ms[0] = m->base; tsr_select_count(last, m->inputs) == 0; last++)
+        m->ms[last] = m->base;
+    TSR_TRY(measure_at(e, site, last, repeats, layers, &before, err));
+    m->ms[last] = before;
+    for (size_t p = 0; p < POINTS; p++) {
+        double now;
+        if (points[p] <= last)
+            continue;
+        TSR_TRY(measure_at(e, site, points[p], repeats, layers, &now, err));
+        for (uint32_t k = last; k <= points[p]; k++)
+            m->ms[k] = before + (now - before) * (double)(k - last) / (double)(points[p] - last);
+        last = points[p];
+        before = now;
+    }
+    return TSR_OK;
+}
+
+/* What the times say of the memory: weights over the bare time, residuals over what the second half of the
+ * channels takes more. */
+static void rates(struct tsr_tune_table *t, const struct tsr_model *m, uint32_t residual_bits,
+                  uint64_t bytes)
+{
+    double base = 0, more = 0, rows = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const struct tsr_tune_module *k = &t->m[i];
+        base += k->base;
+        more += k->ms[1024] - k->ms[512];
+        rows += (double)k->inputs / 2 * (double)k->outputs * residual_bits / 8;
+    }
+    t->device_gbps = (double)bytes / (double)m->hp.layers / base * 1e-6;
+    t->host_gbps = more > 0 ? rows / more * 1e-6 : 0;
+}
+
+tsr_status tsr_tuning_measure(struct tsr_tune_table *t, struct tsr_registry *r,
+                              const struct tsr_model *m, const struct tsr_overlay *o,
+                              const struct tsr_compensation *c, uint32_t act, uint32_t repeats,
+                              struct tsr_err *err)
+{
+    struct tsr_engine           *e = NULL;
+    struct tsr_engine_compensate use = { .from = c, .each = TSR_COMPENSATE_CHUNK };
+    struct tsr_engine_options    opt = {
+           .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = 16, .compensate = &use
+    };
+    uint32_t threads = tsr_pool_threads(tsr_registry_pool(r));
+    uint64_t weights, bytes;
+    *t = (struct tsr_tune_table){ 0 };
+    tsr_overlay_size(m, o ? o : m->packed, &weights, &bytes);
+    t->bits = weights ? 8 * (double)bytes / (double)weights : 0;
+    tsr_status st = tsr_engine_create(&e, r, m, o, &opt, err);
+    if (st == TSR_OK)
+        (void)snprintf(t->device, sizeof t->device, "%s", tsr_engine_device(e));
+    for (uint32_t s = 0; s < TSR_SITES && st == TSR_OK; s++) {
+        struct tsr_tune_module *k = &t->m[t->n++];
+        shape_of(m, (enum tsr_site)s, k);
+        k->n_blocks = 1;
+        k->blocks[0] = threads;
+        st = measure_site(e, (enum tsr_site)s, repeats, m->hp.layers, k, err);
+        tsr_progress("tune", s + 1, TSR_SITES);
+    }
+    tsr_engine_destroy(e);
+    if (st != TSR_OK)
+        tsr_tune_free(t);
+    else
+        rates(t, m, c->bits, bytes);
+    return st;
+}
+
+static json_t *module_json(const struct tsr_tune_module *m)
+{
+    json_t *j = json_object(), *blocks = json_array(), *rows = json_array();
+    bool ok = tsr_json_put_text(j, "name", m->name) && tsr_json_put_int(j, "inputs", m->inputs) &&
+              tsr_json_put_int(j, "outputs", m->outputs) &&
+              tsr_json_put_real(j, "base_ms", m->base);
+    for (uint64_t b = 0; b < m->n_blocks && ok; b++) {
+        json_t *row = json_array();
+        for (uint64_t k = 0; k < m->n_k && ok; k++)
+            ok = json_array_append_new(row, json_real(m->ms[b * m->n_k + k])) == 0;
+        ok = json_array_append_new(rows, row) == 0 && ok;
+        ok = json_array_append_new(blocks, json_integer(m->blocks[b])) == 0 && ok;
+    }
+    ok = tsr_json_put(j, "blocks", blocks) && ok;
+    ok = tsr_json_put(j, "ms", rows) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+json_t *tsr_tuning_table_json(const struct tsr_tune_table *t)
+{
+    json_t *j = json_object(), *list = json_array();
+    bool    ok = tsr_json_put_text(j, "format", TSR_TUNE_FORMAT) &&
+              tsr_json_put_text(j, "device", t->device) && tsr_json_put_real(j, "bits", t->bits);
+    if (ok && t->host_gbps > 0)
+        ok = tsr_json_put_real(j, "host_gbps", t->host_gbps);
+    if (ok && t->device_gbps > 0)
+        ok = tsr_json_put_real(j, "device_gbps", t->device_gbps);
+    for (uint32_t i = 0; i < t->n && ok; i++)
+        ok = json_array_append_new(list, module_json(&t->m[i])) == 0;
+    ok = tsr_json_put(j, "modules", list) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+/* ---- what was found ----------------------------------------------------------------------------- */
+
+tsr_status tsr_tuning_sites(const struct tsr_tune_table *t, const struct tsr_tune_result *r,
+                            const char *what, uint32_t k[TSR_SITES], struct tsr_err *err)
+{
+    for (int s = 0; s < TSR_SITES; s++)
+        k[s] = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        int s = 0;
+        while (s < TSR_SITES && strcmp(kinds[s], t->m[i].name) != 0)
+            s++;
+        if (s == TSR_SITES)
+            return tsr_fail(err, TSR_E_INPUT, "%s: module '%s' is none of qkv, o, gate_up, down",
+                            what, t->m[i].name);
+        k[s] = r->k[i];
+    }
+    return TSR_OK;
+}
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+double tsr_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES])
+{
+    double all = 0, left = 0;
+    for (uint64_t l = 0; l < c->layers; l++)
+        for (int s = 0; s < TSR_SITES; s++) {
+            const struct tsr_site_profile *p = &c->site[l][s];
+            float                         *v = p->top ? tsr_new(p->cols, sizeof *v) : NULL;
+            if (!v)
+                continue;
+            memcpy(v, p->lost, p->cols * sizeof *v);
+            qsort(v, p->cols, sizeof *v, descending);
+            uint64_t n = tsr_select_count(k[s], p->cols);
+            for (uint64_t i = 0; i < p->cols; i++) {
+                all += (double)v[i];
+                left += i < n ? 0 : (double)v[i];
+            }
+            free(v);
+        }
+    return all > 0 ? left / all : 1;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------------- */
+
+static json_t *channels_json(const uint32_t k[TSR_SITES])
+{
+    static const char *const names[TSR_LINEARS] = { "*.q_proj",   "*.k_proj",    "*.v_proj",
+                                                    "*.o_proj",   "*.gate_proj", "*.up_proj",
+                                                    "*.down_proj" };
+    json_t                  *list = json_array();
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (json_array_append_new(
+                list, json_pack("{s:s, s:I}", "tensors", names[i], "k",
+                                (json_int_t)k[tsr_linear_site((enum tsr_linear_id)i)])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* Bytes of residuals of layers [first, end) that have some k. */
+static uint64_t host_bytes(const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+                           uint64_t first, uint64_t end)
+{
+    uint64_t n = 0;
+    for (uint64_t l = first; l < end; l++)
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_residual *r = &c->lin[l][i];
+            if (r->codes && tsr_select_count(k[tsr_linear_site((enum tsr_linear_id)i)], r->inputs))
+                n += tsr_residual_bytes(r);
+        }
+    return n;
+}
+
+/* Sets key of an object's object of that name, which is made where it is missing. */
+static bool put_in(json_t *o, const char *name, const char *key, json_t *value)
+{
+    json_t *in = json_object_get(o, name);
+    if (!json_is_object(in)) {
+        in = json_object();
+        if (!tsr_json_put(o, name, in)) {
+            json_decref(value);
+            return false;
+        }
+    }
+    return tsr_json_put(in, key, value);
+}
+
+static json_t *plain_plan(const struct tsr_model *m)
+{
+    char layers[32];
+    (void)snprintf(layers, sizeof layers, "0-%llu", (unsigned long long)m->hp.layers - 1);
+    return json_pack("{s:s, s:I, s:[{s:s, s:[{s:s, s:b}]}]}", "format", TSR_PLAN_FORMAT, "layers",
+                     (json_int_t)m->hp.layers, "stages", "layers", layers, "schemes", "layers",
+                     layers, "keep", 1);
+}
+
+/* The given plan as JSON, with the runs of its stages in p. */
+static tsr_status read_plan(const char *from, const struct tsr_model *m, struct tsr_plan_file *p,
+                            json_t **j, struct tsr_err *err)
+{
+    struct tsr_diag *d = NULL;
+    TSR_TRY(tsr_diag_create(&d, err));
+    tsr_status st = tsr_plan_file_load(p, from, d, err);
+    if (st == TSR_OK)
+        st = tsr_diag_status(d, err);
+    tsr_diag_destroy(d);
+    TSR_TRY(st);
+    if (p->layers != m->hp.layers)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the plan is for %llu layers, %s has %llu; plan for this model", from,
+                        (unsigned long long)p->layers, m->path, (unsigned long long)m->hp.layers);
+    *j = tsr_node_json(tsr_doc_root(p->doc));
+    return *j ? TSR_OK : tsr_fail_nomem(err, 0, from);
+}
+
+static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr_model *m,
+                      const struct tsr_compensation *c, const uint32_t k[TSR_SITES], double slower)
+{
+    json_t *stages = json_object_get(j, "stages");
+    bool    ok = true;
+    for (size_t i = 0; i < json_array_size(stages) && ok; i++) {
+        json_t  *s = json_array_get(stages, i);
+        uint64_t first = p->n_stages ? p->stages[i].first : 0;
+        uint64_t end = p->n_stages ? first + p->stages[i].count : m->hp.layers;
+        ok = tsr_json_put(s, "compensation", channels_json(k)) &&
+             put_in(s, "predicted", "residuals",
+                    json_integer((json_int_t)host_bytes(c, k, first, end)));
+    }
+    return ok && put_in(j, "predicted", "slower", json_real(slower)) &&
+           put_in(j, "predicted", "lost", json_real(tsr_tuning_lost(c, k)));
+}
+
+tsr_status tsr_tuning_write(const char *path, const char *from, const struct tsr_model *m,
+                            const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+                            double slower, struct tsr_err *err)
+{
+    struct tsr_plan_file p = { 0 };
+    json_t              *j = NULL;
+    tsr_status           st = TSR_OK;
+    if (from)
+        st = read_plan(from, m, &p, &j, err);
+    else
+        j = plain_plan(m);
+    if (st == TSR_OK && (!j || !fill_plan(j, &p, m, c, k, slower)))
+        st = tsr_fail_nomem(err, 0, path);
+    if (st == TSR_OK)
+        st = tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(9), err);
+    json_decref(j);
+    tsr_plan_file_free(&p);
+    return st;
+}

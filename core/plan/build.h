@@ -1,0 +1,57 @@
+/* plan/build.h - a planning problem as instances for a solver (docs/formats/instance.md): at one
+ * choice of widths the meshes are the kinds, micro-batch sizes the options (rulings 30, 31).
+ *
+ * An instance knows one number of bytes for embedding and for head, and one workspace for every
+ * device of a kind under an option.  What the ends take beyond that depends on the option, so options
+ * are parted: within a part no device loses more than 1/512 of the smallest capacity to the coarser
+ * count.  A head that is the embedding is stored once where one stage holds both: such plans are
+ * parts of their own.
+ *
+ * What meshes cannot give because rank 0 has the ends alone (plan/memory.h) is counted with the ends
+ * as far as all kinds have it; what a wider mesh has beyond that is taken from its capacity on
+ * every stage, so that no device is ever too full.
+ */
+#ifndef TSR_PLAN_BUILD_H
+#define TSR_PLAN_BUILD_H
+
+#include "plan/instance.h"
+#include "plan/meshes.h"
+
+/* One instance; tables are shared with the others of the build. */
+struct tsr_part {
+    struct tsr_instance inst;
+    uint32_t            first_kind; /* kind 0 of the instance is this one of the build */
+    uint64_t           *option;     /* [options] -> option of the build; owned by the build */
+};
+
+/* What the tables hold that a solver need not know. */
+struct tsr_built_kind {
+    enum tsr_basis basis;        /* the worst of its times */
+    bool           extrapolated; /* one of them is */
+    uint64_t       capacity;     /* of the mesh, before anything is taken from it */
+};
+
+struct tsr_built {
+    const struct tsr_problem  *p;
+    struct tsr_meshes          meshes;
+    uint64_t                   units;      /* of layers that are decided together */
+    uint64_t                  *unit_first; /* [units + 1] */
+    struct tsr_solver_instance whole; /* all kinds and options, without ends beyond the matrices */
+    struct tsr_built_kind     *kinds; /* [kinds] */
+    uint64_t *lost, *lost_alone; /* [kinds] of the capacity; and where the stage is the only one */
+    struct tsr_part       *parts;
+    uint64_t               n_parts;
+    struct tsr_build_pool *pool; /* owns the tables */
+};
+
+/* The problem outlives the build.  TSR_E_INFEASIBLE where no kind can run any candidate.  [setup] */
+tsr_status tsr_build(struct tsr_built **b, const struct tsr_problem *p, const uint32_t *tp,
+                     struct tsr_err *err);
+void       tsr_built_destroy(struct tsr_built *b); /* NULL is fine */
+
+/* Ascending decode sizes ceil(B/m), m = 1 .. 2 * devices, in v (room for 2 * devices); and prefill
+ * sizes for one of them: powers of two up to it, and itself, in v[64].  Return how many. */
+uint64_t tsr_decode_sizes(uint64_t batch, uint64_t devices, uint64_t *v);
+uint64_t tsr_prefill_sizes(uint64_t decode_mb, uint64_t *v);
+
+#endif

@@ -1,0 +1,125 @@
+/* A solver's solution in the problem's words: devices by name, bytes by the exact account, shares of
+ * the time. */
+#include "plan/search.h"
+
+#include "base/mem.h"
+#include "plan/objective.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void tsr_outcome_free(struct tsr_outcome *o)
+{
+    free(o->stages);
+    free(o->bits);
+    *o = (struct tsr_outcome){ 0 };
+}
+
+/* The group that a stage of kind k gets: meshes of a kind change places freely, so they are taken in
+ * the order of the cluster file.  used: [groups]. */
+static uint64_t place(const struct tsr_built *b, uint32_t kind, uint64_t *used)
+{
+    const struct tsr_meshes *m = &b->meshes;
+    for (uint64_t g = 0; g < m->n_groups; g++)
+        if (m->kind_of[g] == kind && used[g] < tsr_problem_devices(b->p, g) / m->tp[g]) {
+            used[g]++;
+            return g;
+        }
+    return m->kinds[kind].group;
+}
+
+static tsr_status stage_of(struct tsr_outcome *o, const struct tsr_built *b, uint64_t part,
+                           const struct tsr_solver_solution *s, uint64_t i, uint64_t *used,
+                           struct tsr_err *err)
+{
+    const struct tsr_problem       *p = b->p;
+    const struct tsr_part          *pt = &b->parts[part];
+    const struct tsr_solver_option *opt = pt->inst.in.options[s->option];
+    struct tsr_outcome_stage       *st = &o->stages[i];
+    struct tsr_stage_cost           cost;
+    uint32_t                        kind = s->stage_kind[i] + pt->first_kind;
+    TSR_TRY(tsr_plan_stage(&pt->inst.in, s, i, &cost, err));
+    st->first = b->unit_first[s->stage_first[i]];
+    st->count = b->unit_first[s->stage_first[i] + s->stage_count[i]] - st->first;
+    st->group = place(b, kind, used);
+    tsr_mesh_of(p->cluster, st->group, b->meshes.tp[st->group], &st->mesh);
+    st->pre_ms = cost.pre_ms;
+    st->dec_ms = cost.dec_ms;
+    st->basis = b->kinds[kind].basis;
+    st->extrapolated = b->kinds[kind].extrapolated;
+    if (i + 1 < s->stages) {
+        uint64_t e = s->stage_kind[i] * pt->inst.in.n_kinds + s->stage_kind[i + 1];
+        st->link_pre_ms = opt->comm_pre_ms[e];
+        st->link_dec_ms = opt->comm_dec_ms[e];
+    }
+    TSR_TRY(tsr_memory_stage(&p->memory, &st->mesh, &p->candidates, o->bits, st->first, st->count,
+                             o->prefill_mb, o->decode_mb, &st->memory, err));
+    st->memory.capacity =
+        tsr_capacity_left(tsr_problem_capacity(p, st->group, &st->mesh), st->memory.uneven);
+    if (st->memory.total > st->memory.capacity)
+        return tsr_fail(err, TSR_E_INFEASIBLE,
+                        "stage %llu: %llu bytes do not fit in the %llu of %s",
+                        (unsigned long long)i, (unsigned long long)st->memory.total,
+                        (unsigned long long)st->memory.capacity, st->mesh.name);
+    return TSR_OK;
+}
+
+/* Times of the whole, by the form `steady` whatever was minimised. */
+static tsr_status totals(struct tsr_outcome *o, const struct tsr_built *b, uint64_t part,
+                         const struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    struct tsr_solver_instance in = b->parts[part].inst.in;
+    const struct tsr_workload *w = &b->p->work;
+    double                     n = (double)w->n;
+    in.objective = TSR_OBJECTIVE_STEADY;
+    in.theta = 0;
+    in.max_omega = -1;
+    double round_ms, steps = n - 1, runs = (double)in.batch;
+    double mu_pre = ceil(runs / (double)o->prefill_mb), mu_dec = ceil(runs / (double)o->decode_mb);
+    TSR_TRY(tsr_plan_evaluate(&in, s, &round_ms, err));
+    in.tokens = 1;
+    TSR_TRY(tsr_plan_evaluate(&in, s, &o->prefill_ms, err));
+    o->rounds = w->batch / in.batch + (w->batch % in.batch != 0);
+    o->latency_ms = round_ms * (double)o->rounds;
+    o->tokens_per_second = o->latency_ms > 0 ? (double)w->batch * n / o->latency_ms * 1e3 : 0;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        struct tsr_outcome_stage *st = &o->stages[i];
+        double                    busy = mu_pre * st->pre_ms + steps * mu_dec * st->dec_ms;
+        st->busy = round_ms > 0 ? fmin(busy / round_ms, 1) : 0;
+    }
+    return TSR_OK;
+}
+
+static tsr_status fill(struct tsr_outcome *o, const struct tsr_built *b, uint64_t part,
+                       const struct tsr_solver_solution *s, uint64_t *used, struct tsr_err *err)
+{
+    const struct tsr_solver_instance *in = &b->parts[part].inst.in;
+    const struct tsr_solver_option   *opt = in->options[s->option];
+    o->prefill_mb = opt->prefill_mb;
+    o->decode_mb = opt->decode_mb;
+    o->objective_ms = s->objective;
+    for (uint64_t u = 0; u < b->units; u++)
+        for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
+            o->bits[l] = s->layer_bits[u];
+            o->omega += b->p->quality.omega[l * b->p->candidates.n + s->layer_bits[u]];
+        }
+    for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
+        TSR_TRY(stage_of(o, b, part, s, i, used, err));
+    return totals(o, b, part, s, err);
+}
+
+tsr_status tsr_outcome_of(struct tsr_outcome *o, const struct tsr_built *b, uint64_t part,
+                          const struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    uint64_t *used = tsr_new(b->meshes.n_groups, sizeof *used);
+    *o = (struct tsr_outcome){ .layers = b->p->shape->layers };
+    o->stages = tsr_new(s->stages, sizeof *o->stages);
+    o->bits = tsr_new(o->layers, sizeof *o->bits);
+    tsr_status st = used && o->stages && o->bits
+                        ? fill(o, b, part, s, used, err)
+                        : tsr_fail_nomem(err, o->layers * sizeof *o->bits, "a plan");
+    free(used);
+    if (st != TSR_OK)
+        tsr_outcome_free(o);
+    return st;
+}

@@ -1,0 +1,90 @@
+/* plan/plan_file.h - tessera.plan/1 (docs/formats/plan.md) read from YAML, every key checked.
+ *
+ * What the file says of packing is handed on as nodes (rules as quant/scheme.h has them); what it
+ * says of places and portions is here as numbers.  Strings and nodes belong to the document. */
+#ifndef TSR_PLAN_PLAN_FILE_H
+#define TSR_PLAN_PLAN_FILE_H
+
+#include "plan/device.h"
+
+#define TSR_PLAN_FORMAT   "tessera.plan/1"
+#define TSR_PLAN_LAYERS   100000u
+#define TSR_PLAN_CHANNELS 1024u /* that k of `compensation` are selected of */
+#define TSR_PHASES        2
+
+/* How bytes travel in a phase; "" where the file does not say. */
+struct tsr_plan_way {
+    const char *codec, *algorithm;
+    const char *state; /* of collective: the codec's calibration, a path beside the plan */
+};
+
+/* What a planner expected of a stage; NAN or -1 where the file does not say. */
+struct tsr_plan_stage_said {
+    int64_t weights, kv, ends, workspace, capacity; /* bytes */
+    double  prefill_ms, decode_ms, busy;
+    int64_t residuals; /* bytes */
+};
+
+struct tsr_plan_stage {
+    uint64_t                   first, count;
+    const char                *node, *device; /* "" where the plan has no places */
+    int64_t                    tp;
+    const struct tsr_node     *map;
+    struct tsr_plan_way        send[TSR_PHASES], collective[TSR_PHASES];
+    bool                       compensated; /* some k above 0 */
+    struct tsr_plan_stage_said said;
+};
+
+struct tsr_plan_said {
+    double      latency_ms, tokens_per_second, omega, objective_ms, bound_ms, seconds;
+    int32_t     proved;
+    const char *solver;
+    double      slower, lost; /* of compensation */
+};
+
+struct tsr_plan_load {
+    int64_t prompt, generate, batch;
+    int64_t concurrency, chunk, kv; /* 0: batch; 0: all; TSR_F32, TSR_F16 or TSR_I8 */
+};
+
+struct tsr_plan_file {
+    struct tsr_doc        *doc;
+    const char            *model, *headers; /* hashes, or "" */
+    uint64_t               layers;
+    bool                   placed; /* has workload, micro-batches and places */
+    struct tsr_plan_load   load;
+    int64_t                prefill_mb, decode_mb, replicas, objective, accounting;
+    int64_t                share;         /* requests of one replica, filled in where left out */
+    const struct tsr_node *replica_nodes; /* [replicas][nodes] names, NULL where left out */
+    const char            *quality, *table, *quality_hash;
+    struct tsr_plan_stage *stages;
+    uint64_t               n_stages;
+    struct tsr_node      **entries; /* of all schemes, in order; the array is owned */
+    uint64_t               n_entries;
+    struct tsr_plan_said   said;
+};
+
+/* Reads a file; what is wrong with it goes to d, and then p holds nothing to use but is freed as
+ * always.  A file that cannot be read at all is TSR_E_INPUT. */
+tsr_status tsr_plan_file_load(struct tsr_plan_file *p, const char *path, struct tsr_diag *d,
+                              struct tsr_err *err);
+/* The same from text; name stands for the file. */
+tsr_status tsr_plan_file_parse(struct tsr_plan_file *p, const char *name, const char *text,
+                               uint64_t len, struct tsr_diag *d, struct tsr_err *err);
+void       tsr_plan_file_free(struct tsr_plan_file *p);
+
+/* The rules that hold for a layer, as text: "use: gptq, bits: 4"; several with ';' between. */
+tsr_status tsr_plan_file_layer(const struct tsr_plan_file *p, uint64_t layer, char *buf, size_t cap,
+                               struct tsr_err *err);
+/* Is the layer among those of an entry?  Checked when the file was read. */
+tsr_status tsr_plan_file_covers(const struct tsr_plan_file *p, const struct tsr_node *entry,
+                                uint64_t layer, bool *yes, struct tsr_err *err);
+
+/* "model.layers.3.mlp.down_proj", what patterns of `tensors` are held against.  Returns buf. */
+#define TSR_PLAN_LINEAR_TEXT 80
+const char *tsr_plan_linear(uint64_t layer, int linear, char buf[TSR_PLAN_LINEAR_TEXT]);
+
+extern const struct tsr_choice tsr_objective_choices[2], tsr_accounting_choices[2],
+    tsr_kv_choices[3];
+
+#endif

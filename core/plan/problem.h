@@ -1,0 +1,68 @@
+/* plan/problem.h - everything that a plan is made from, and the questions that it answers.
+ *
+ *   shape + cluster + workload + candidates + quality --build.h--> instances --search.h--> a plan
+ */
+#ifndef TSR_PLAN_PROBLEM_H
+#define TSR_PLAN_PROBLEM_H
+
+#include "plan/latency.h"
+#include "plan/quality.h"
+
+/* What the user wants, beside the machines and the work. */
+struct tsr_problem_options {
+    const char        *model;      /* a model argument or a config.json */
+    const char *const *candidates; /* texts as tsr_candidates_open() takes them */
+    uint64_t           n_candidates;
+    bool               chosen; /* they were asked for: an error for a model that is packed */
+    const char        *indicators, *table; /* file of indicators, "": the prior; its table */
+    const char        *at_least;           /* "uniform-4": no worse than that; ""; NULL: that of
+                                              4 bits where neither theta nor max_omega is given */
+    double             theta, max_omega;   /* ms for each unit of omega; negative: no limit */
+    int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
+                                                          TSR_LATENCY_* */
+    const char        *codec, *tp_codec;               /* of links, of meshes; "": F16 */
+    uint64_t           together;                       /* layers that are decided as one, >= 1 */
+    uint64_t           prefill_mb, decode_mb;          /* 0: searched */
+    uint32_t           min_tp, max_tp;  /* narrowest mesh where wider ones work, widest; 0: any */
+    bool               use_all;         /* no device stays unused */
+    double             gap, time_limit; /* time_limit in s, 0: none */
+    uint64_t           seed;
+};
+
+struct tsr_problem {
+    struct tsr_registry       *registry;
+    struct tsr_problem_options o; /* strings are the caller's */
+    struct tsr_shape          *shape;
+    struct tsr_cluster        *cluster; /* the caller's */
+    struct tsr_workload        work;    /* the caller's arrays; batch and lengths may be varied */
+    struct tsr_candidates      candidates;
+    struct tsr_quality         quality;
+    double                     max_omega; /* what holds, at_least included; negative: none */
+    struct tsr_wire            wire, tp_wire;
+    struct tsr_memory_job      memory;
+    struct tsr_latency_job     latency;
+    int64_t                   *more_bytes; /* [groups] for each device, what-ifs; owned */
+    int64_t                   *more;       /* [groups] devices */
+    const uint32_t            *widths;     /* [groups] these alone; NULL: all that work */
+    bool                       few;        /* decode sizes of 1, 2, 4 ... parts alone */
+};
+
+/* Opens all of it.  cluster and work stay the caller's and outlive the problem.  [setup] */
+tsr_status tsr_problem_open(struct tsr_problem *p, struct tsr_registry *r,
+                            const struct tsr_problem_options *o, struct tsr_cluster *cluster,
+                            const struct tsr_workload *work, struct tsr_err *err);
+void       tsr_problem_close(struct tsr_problem *p); /* zeroed or filled */
+
+/* After a change of p->work. */
+void tsr_problem_refresh(struct tsr_problem *p);
+
+/* Devices of a group, what-ifs included. */
+uint64_t tsr_problem_devices(const struct tsr_problem *p, uint64_t group);
+/* Bytes that a plan may use on a mesh of the group. */
+uint64_t tsr_problem_capacity(const struct tsr_problem *p, uint64_t group,
+                              const struct tsr_mesh *m);
+/* "at_least: uniform-4" -> the candidate; TSR_E_INPUT with the names that there are. */
+tsr_status tsr_problem_uniform(const struct tsr_problem *p, const char *text, uint64_t *candidate,
+                               struct tsr_err *err);
+
+#endif

@@ -1,0 +1,305 @@
+#include "plan/simulate.h"
+
+#include "base/mem.h"
+#include "plan/objective.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NONE UINT64_MAX
+
+/* A micro-batch on its way: in the queue of a resource, or served by it. */
+struct item {
+    uint64_t next; /* behind it in the queue */
+    uint64_t at, micro_batch, step;
+    uint64_t left; /* decode: prompts of it that are not through prefill yet */
+    bool     decode;
+};
+
+struct resource {
+    uint64_t head, tail; /* queue of items */
+    uint64_t serves;     /* item, or NONE */
+    double   since;
+};
+
+/* The end of a service.  At most one per resource is pending. */
+struct event {
+    double   time;
+    uint64_t order, resource;
+};
+
+struct sim {
+    const struct tsr_pipeline     *p;
+    const struct tsr_simulate_how *how;
+    tsr_visit_fn                   fn;
+    void                          *ctx;
+    struct tsr_simulation         *out;
+    uint64_t                       n_pre, n_dec, order, pending;
+    uint64_t                       prefills; /* that are not through */
+    struct item                   *item;     /* [n_pre + n_dec], prefill first */
+    struct resource               *res;
+    struct event                  *heap; /* [resources] */
+};
+
+/* ---- pending ends, the earliest first; what began first wins a tie ------------------------ */
+
+static bool before(const struct event *a, const struct event *b)
+{
+    return a->time < b->time || (a->time == b->time && a->order < b->order);
+}
+
+static void push(struct sim *s, struct event e)
+{
+    uint64_t i = s->pending++;
+    for (; i > 0 && before(&e, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = e;
+}
+
+static struct event pop(struct sim *s)
+{
+    struct event top = s->heap[0], e = s->heap[--s->pending];
+    uint64_t     i = 0;
+    for (uint64_t c; (c = 2 * i + 1) < s->pending; i = c) {
+        c += c + 1 < s->pending && before(&s->heap[c + 1], &s->heap[c]);
+        if (!before(&s->heap[c], &e))
+            break;
+        s->heap[i] = s->heap[c];
+    }
+    s->heap[i] = e;
+    return top;
+}
+
+/* ---- service ------------------------------------------------------------------------------ */
+
+/* Requests of a micro-batch: the last one may have fewer. */
+static uint64_t requests(uint64_t batch, uint64_t size, uint64_t i)
+{
+    return batch - i * size < size ? batch - i * size : size;
+}
+
+static double service_ms(const struct sim *s, const struct item *it)
+{
+    const struct tsr_pipeline *p = s->p;
+    const double              *stage = it->decode ? p->dec_ms : p->pre_ms,
+                 *link = it->decode ? p->link_dec_ms : p->link_pre_ms;
+    uint64_t size = it->decode ? p->decode_mb : p->prefill_mb;
+    double   ms = it->at % 2 ? link[it->at / 2] : stage[it->at / 2];
+    if (s->how->part_last)
+        ms *= (double)requests(p->batch, size, it->micro_batch) / (double)size;
+    return ms;
+}
+
+static void serve(struct sim *s, uint64_t r, double now)
+{
+    struct resource *res = &s->res[r];
+    if (res->serves != NONE || res->head == NONE)
+        return;
+    struct item *it = &s->item[res->head];
+    res->serves = res->head;
+    res->head = it->next;
+    if (res->head == NONE)
+        res->tail = NONE;
+    res->since = now;
+    push(s, (struct event){ now + service_ms(s, it), s->order++, r });
+}
+
+static void arrive(struct sim *s, uint64_t i, uint64_t r)
+{
+    struct resource *res = &s->res[r];
+    s->item[i].at = r;
+    s->item[i].next = NONE;
+    if (res->tail == NONE)
+        res->head = i;
+    else
+        s->item[res->tail].next = i;
+    res->tail = i;
+}
+
+/* ---- from one phase to the next ------------------------------------------------------------ */
+
+/* The prompts of a prefill micro-batch are through: which decode micro-batches may begin? */
+static void release(struct sim *s, uint64_t micro_batch, double now)
+{
+    const struct tsr_pipeline *p = s->p;
+    uint64_t                   first = micro_batch * p->prefill_mb,
+             n = requests(p->batch, p->prefill_mb, micro_batch);
+    s->prefills--;
+    s->out->prefill_ms = now;
+    if (p->tokens < 2)
+        return;
+    for (uint64_t m = first / p->decode_mb; m <= (first + n - 1) / p->decode_mb; m++) {
+        uint64_t low = m * p->decode_mb, high = low + requests(p->batch, p->decode_mb, m);
+        low = low > first ? low : first;
+        high = high < first + n ? high : first + n;
+        struct item *it = &s->item[s->n_pre + m];
+        it->left -= high - low;
+        if (s->how->no_barrier && it->left == 0)
+            arrive(s, s->n_pre + m, 0);
+    }
+    for (uint64_t m = 0; s->prefills == 0 && !s->how->no_barrier && m < s->n_dec; m++)
+        arrive(s, s->n_pre + m, 0);
+}
+
+/* The item has left the last resource. */
+static void leave(struct sim *s, uint64_t i, double now)
+{
+    struct item *it = &s->item[i];
+    if (!it->decode)
+        release(s, it->micro_batch, now);
+    else if (++it->step < s->p->tokens - 1)
+        arrive(s, i, 0);
+}
+
+static void play(struct sim *s)
+{
+    struct tsr_simulation *out = s->out;
+    for (uint64_t m = 0; m < s->n_pre; m++)
+        arrive(s, m, 0);
+    serve(s, 0, 0);
+    while (s->pending) {
+        struct event     e = pop(s);
+        struct resource *res = &s->res[e.resource];
+        uint64_t         i = res->serves;
+        struct item     *it = &s->item[i];
+        *(it->decode ? &out->busy_dec[e.resource] : &out->busy_pre[e.resource]) +=
+            e.time - res->since;
+        if (s->fn)
+            s->fn(s->ctx, &(struct tsr_visit){ e.resource, it->micro_batch, it->step, it->decode,
+                                               res->since, e.time });
+        out->visits++;
+        out->total_ms = e.time;
+        res->serves = NONE;
+        if (e.resource + 1 < out->resources) {
+            arrive(s, i, e.resource + 1);
+            serve(s, e.resource + 1, e.time);
+        } else {
+            leave(s, i, e.time);
+            serve(s, 0, e.time);
+        }
+        serve(s, e.resource, e.time);
+    }
+}
+
+/* ---- whole ---------------------------------------------------------------------------------- */
+
+static uint64_t pieces(uint64_t batch, uint64_t size)
+{
+    return batch / size + (batch % size != 0);
+}
+
+static bool times_ok(const double *v, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (!(v[i] >= 0 && isfinite(v[i])))
+            return false;
+    return true;
+}
+
+static tsr_status check(const struct tsr_pipeline *p, struct tsr_err *err)
+{
+    if (p->stages == 0 || p->batch == 0 || p->tokens == 0 || p->prefill_mb == 0 ||
+        p->decode_mb == 0 || p->prefill_mb > p->batch || p->decode_mb > p->batch)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "a pipeline of %llu stages, %llu requests, %llu tokens in micro-batches of "
+                        "%llu and %llu cannot run; each must be at least 1, and no micro-batch "
+                        "larger than the batch",
+                        (unsigned long long)p->stages, (unsigned long long)p->batch,
+                        (unsigned long long)p->tokens, (unsigned long long)p->prefill_mb,
+                        (unsigned long long)p->decode_mb);
+    if (!times_ok(p->pre_ms, p->stages) || !times_ok(p->dec_ms, p->stages) ||
+        !times_ok(p->link_pre_ms, p->stages - 1) || !times_ok(p->link_dec_ms, p->stages - 1))
+        return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
+    uint64_t steps = pieces(p->batch, p->decode_mb), resources, visits;
+    if (!tsr_mul(steps, p->tokens - 1, &steps) ||
+        !tsr_add(steps, pieces(p->batch, p->prefill_mb), &steps) ||
+        !tsr_mul(p->stages, 2, &resources) || !tsr_mul(steps, resources - 1, &visits) ||
+        visits > TSR_SIMULATE_VISITS)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "%llu tokens of %llu requests on %llu stages are too many to simulate; "
+                        "fewer tokens show the same pattern",
+                        (unsigned long long)p->tokens, (unsigned long long)p->batch,
+                        (unsigned long long)p->stages);
+    return TSR_OK;
+}
+
+tsr_status tsr_simulate(const struct tsr_pipeline *p, const struct tsr_simulate_how *how,
+                        tsr_visit_fn fn, void *ctx, struct tsr_simulation *out, struct tsr_err *err)
+{
+    *out = (struct tsr_simulation){ 0 };
+    TSR_TRY(check(p, err));
+    struct sim s = { .p = p, .how = how, .fn = fn, .ctx = ctx, .out = out };
+    s.n_pre = s.prefills = pieces(p->batch, p->prefill_mb);
+    s.n_dec = p->tokens > 1 ? pieces(p->batch, p->decode_mb) : 0;
+    out->resources = 2 * p->stages - 1;
+    uint64_t items = s.n_pre + s.n_dec;
+    s.item = tsr_new(items, sizeof *s.item);
+    s.res = tsr_new(out->resources, sizeof *s.res);
+    s.heap = tsr_new(out->resources, sizeof *s.heap);
+    out->busy_pre = tsr_new(2 * out->resources, sizeof *out->busy_pre);
+    tsr_status st = TSR_OK;
+    if (!s.item || !s.res || !s.heap || !out->busy_pre) {
+        st = tsr_fail_nomem(err, items * sizeof *s.item, "the simulation of a plan");
+        tsr_simulation_destroy(out);
+    } else {
+        out->busy_dec = out->busy_pre + out->resources;
+        for (uint64_t i = 0; i < items; i++) {
+            bool     decode = i >= s.n_pre;
+            uint64_t m = decode ? i - s.n_pre : i;
+            s.item[i] = (struct item){ .next = NONE, .micro_batch = m, .decode = decode };
+            s.item[i].left = decode ? requests(p->batch, p->decode_mb, m) : 0;
+        }
+        for (uint64_t r = 0; r < out->resources; r++)
+            s.res[r] = (struct resource){ NONE, NONE, NONE, 0 };
+        play(&s);
+    }
+    free(s.item);
+    free(s.res);
+    free(s.heap);
+    return st;
+}
+
+void tsr_simulation_destroy(struct tsr_simulation *s)
+{
+    free(s->busy_pre);
+    *s = (struct tsr_simulation){ 0 };
+}
+
+tsr_status tsr_pipeline_of(struct tsr_pipeline **out, const struct tsr_solver_instance *in,
+                           const struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    double objective;
+    TSR_TRY(tsr_plan_evaluate(in, s, &objective, err));
+    const struct tsr_solver_option *o = in->options[s->option];
+    uint64_t                        n = s->stages; /* at most the devices of the instance */
+    struct tsr_pipeline            *p = tsr_new(1, sizeof *p + 4 * n * sizeof(double));
+    if (!p)
+        return tsr_fail_nomem(err, 4 * n * sizeof(double), "the pipeline of a plan");
+    double *t = (double *)(void *)(p + 1);
+    *p = (struct tsr_pipeline){ .stages = n,
+                                .batch = in->batch,
+                                .tokens = in->tokens,
+                                .prefill_mb = o->prefill_mb,
+                                .decode_mb = o->decode_mb,
+                                .pre_ms = t,
+                                .dec_ms = t + n,
+                                .link_pre_ms = t + 2 * n,
+                                .link_dec_ms = t + 3 * n };
+    for (uint64_t i = 0; i < n; i++) {
+        struct tsr_stage_cost c;
+        tsr_status            st = tsr_plan_stage(in, s, i, &c, err);
+        if (st != TSR_OK) {
+            free(p);
+            return st;
+        }
+        t[i] = c.pre_ms;
+        t[n + i] = c.dec_ms;
+        if (i + 1 < n) {
+            uint64_t e = s->stage_kind[i] * in->n_kinds + s->stage_kind[i + 1];
+            t[2 * n + i] = o->comm_pre_ms[e];
+            t[3 * n + i] = o->comm_dec_ms[e];
+        }
+    }
+    *out = p;
+    return TSR_OK;
+}

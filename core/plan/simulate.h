@@ -1,0 +1,57 @@
+/* plan/simulate.h - a pipeline of stages and links, event by event.
+ *
+ * The closed form of docs/formats/instance.md says how long a plan takes; this plays it.  Every stage
+ * and every link between two stages is a resource that serves one micro-batch at a time, first come,
+ * first served, with queues that never fill up.  Prefill micro-batches wait at the first stage from
+ * the start.  A decode micro-batch goes through all resources once per token and comes back to the
+ * first stage when it has left the last one. */
+#ifndef TSR_PLAN_SIMULATE_H
+#define TSR_PLAN_SIMULATE_H
+
+#include "base/err.h"
+#include "tessera/solver.h"
+
+#include <stdbool.h>
+
+struct tsr_pipeline {
+    uint64_t      stages, batch, tokens;
+    uint64_t      prefill_mb, decode_mb;     /* requests in a micro-batch, at most batch */
+    const double *pre_ms, *dec_ms;           /* [stages], a full micro-batch (decode: a step) */
+    const double *link_pre_ms, *link_dec_ms; /* [stages-1], to the next stage */
+};
+
+struct tsr_simulate_how {
+    bool
+        no_barrier; /* a micro-batch decodes as soon as its own prompts are done, not all prompts */
+    bool part_last; /* the last micro-batch takes its share of the time when it is smaller; else
+                        the time of a full one, as the closed form has it */
+};
+
+/* One micro-batch on one resource.  Resource 2i is stage i, 2i+1 the link behind it. */
+struct tsr_visit {
+    uint64_t resource, micro_batch, step; /* step: decode step from 0; 0 in prefill */
+    bool     decode;
+    double   start, end; /* ms */
+};
+typedef void (*tsr_visit_fn)(void *ctx, const struct tsr_visit *v);
+
+struct tsr_simulation {
+    double   total_ms, prefill_ms; /* end of the last token, of the last prompt */
+    uint64_t visits, resources;    /* resources: 2 stages - 1 */
+    double  *busy_pre, *busy_dec;  /* [resources] ms; released by tsr_simulation_destroy() */
+};
+
+/* Most visits that are played, some seconds of time; more is TSR_E_CONFIG. */
+#define TSR_SIMULATE_VISITS UINT64_C(100000000)
+
+/* fn: NULL, or called for each visit when it ends, in order of that.  [any] */
+tsr_status tsr_simulate(const struct tsr_pipeline *p, const struct tsr_simulate_how *how,
+                        tsr_visit_fn fn, void *ctx, struct tsr_simulation *out,
+                        struct tsr_err *err);
+void       tsr_simulation_destroy(struct tsr_simulation *s);
+
+/* The pipeline of a plan that tsr_plan_evaluate() accepts; one block, released by free(). */
+tsr_status tsr_pipeline_of(struct tsr_pipeline **p, const struct tsr_solver_instance *in,
+                           const struct tsr_solver_solution *s, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* Bytes of activations on links, from codec plugins. */
+#include "base/mem.h"
+#include "plan/cluster.h"
+
+tsr_status tsr_wire_open(struct tsr_wire *w, struct tsr_registry *r, const char *text,
+                         struct tsr_err *err)
+{
+    *w = (struct tsr_wire){ 0 };
+    if (!text || !*text)
+        return TSR_OK;
+    tsr_status st = tsr_spec_open(&w->spec, r, TSR_KIND_CODEC, text, err);
+    if (st == TSR_OK) {
+        const struct tsr_codec_v1 *iface = w->spec.found.iface;
+        st = iface->create(w->spec.found.host, w->spec.options, &w->self, err);
+        if (st == TSR_OK)
+            w->iface = iface;
+        else
+            st = tsr_err_prefix(err, st == TSR_E_CONFIG ? TSR_E_INPUT : st, "codec '%s'", text);
+    }
+    if (st != TSR_OK)
+        tsr_wire_close(w);
+    return st;
+}
+
+void tsr_wire_close(struct tsr_wire *w)
+{
+    if (w->iface)
+        w->iface->destroy(w->self);
+    tsr_spec_close(&w->spec);
+    *w = (struct tsr_wire){ 0 };
+}
+
+tsr_status tsr_wire_bytes(const struct tsr_wire *w, uint64_t rows, uint64_t cols, uint64_t *bytes,
+                          struct tsr_err *err)
+{
+    if (w && w->iface)
+        return w->iface->wire_bytes(w->self, rows, cols, bytes, err);
+    uint64_t n;
+    if (!tsr_mul(rows, cols, &n) || !tsr_mul(n, 2, bytes))
+        return tsr_fail(err, TSR_E_INPUT, "a message of %llu x %llu activations is too large",
+                        (unsigned long long)rows, (unsigned long long)cols);
+    return TSR_OK;
+}

@@ -1,0 +1,56 @@
+/* Ranks as processes of an MPI job: who talks to whom over which transport, and a rank on its own. */
+#include "base/mem.h"
+#include "runtime/crew_internal.h"
+#include "runtime/mates.h"
+
+#include <time.h>
+
+/* Tag 0 is of the beats (mates.c). */
+tsr_status tsr_crew_mpi(struct tsr_crew *c, struct tsr_err *err)
+{
+    const struct tsr_layout *l = c->plan.layout;
+    uint32_t                 tag = 1, n = l->replicas * l->n_stages;
+    if (c->ranks != tsr_mates_ranks(c->plan.mates))
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "the plan has %u ranks, %u processes were started; start it with `mpirun -n "
+            "%u`",
+            c->ranks, tsr_mates_ranks(c->plan.mates), c->ranks);
+    if (c->plan.pacing)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "emulated devices are ranks of one machine; run the job without mpirun");
+    c->plan.group_over = tsr_new(n, sizeof *c->plan.group_over);
+    if (!c->plan.group_over)
+        return tsr_fail_nomem(err, n * sizeof *c->plan.group_over, "links");
+    for (uint32_t i = 0; i < c->plan.n_edges; i++) {
+        struct tsr_edge *e = &c->edges[i];
+        for (int k = 0; k < 2; k++, tag++)
+            (void)snprintf(e->mpi[k], sizeof e->mpi[k], "mpi:first=%u,stride=%d,tag=%u", e->from,
+                           (int)e->to - (int)e->from, tag);
+        e->heads_over = e->mpi[0];
+        e->rows_over = e->mpi[1];
+    }
+    for (uint32_t i = 0; i < n; i++, tag++)
+        (void)snprintf(c->plan.group_over[i], sizeof *c->plan.group_over, "mpi:first=%u,tag=%u",
+                       tsr_layout_rank(l, i / l->n_stages, i % l->n_stages, 0), tag);
+    return TSR_OK;
+}
+
+tsr_status tsr_crew_serve(struct tsr_crew *c, struct tsr_err *err)
+{
+    struct tsr_mates  *m = c->plan.mates;
+    struct tsr_member *own = &c->member[tsr_mates_rank(m)];
+    while (!atomic_load(&c->handle.over)) {
+        if (tsr_page_failed(c->plan.page) || tsr_mates_over(m) || tsr_cancelled())
+            tsr_rank_abort(&c->handle);
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    }
+    (void)pthread_join(own->thread, NULL);
+    own->gone = true;
+    tsr_status st = tsr_page_failure(c->plan.page, err);
+    if (st == TSR_OK && tsr_cancelled())
+        st = tsr_fail(err, TSR_E_CANCELLED, "interrupted");
+    if (st == TSR_OK && tsr_mates_over(m))
+        st = tsr_fail(err, TSR_E_DEVICE, "ended by rank 0");
+    return st == TSR_OK ? tsr_mates_done(m, err) : st;
+}

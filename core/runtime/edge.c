@@ -1,0 +1,120 @@
+/* Heads and rows over two links. */
+#include "runtime/edge.h"
+
+#include "runtime/progress.h"
+
+#include <string.h>
+
+#define WAIT_US    UINT64_C(10000000)
+#define FOREVER_US (UINT64_C(86400) * 1000000u)
+
+tsr_status tsr_edge_create(struct tsr_edge *e, struct tsr_registry *r, struct tsr_err *err)
+{
+    TSR_TRY(tsr_comm_world_create(&e->heads, r, e->heads_over, 2, err));
+    return e->kind == TSR_EDGE_TOKENS ? TSR_OK
+                                      : tsr_comm_world_create(&e->rows, r, e->rows_over, 2, err);
+}
+
+void tsr_edge_free(struct tsr_edge *e)
+{
+    if (e->heads.bytes)
+        tsr_comm_world_close(&e->heads);
+    if (e->rows.bytes)
+        tsr_comm_world_close(&e->rows);
+}
+
+static struct tsr_comm_link_options options(const struct tsr_comm_world *w, const char *over,
+                                            uint64_t epoch, bool sender, uint64_t deadline_us)
+{
+    return (struct tsr_comm_link_options){ .place = { .transport = over,
+                                                      .rank = sender ? 0 : 1,
+                                                      .ranks = 2,
+                                                      .shared = w->shared,
+                                                      .shared_bytes = w->bytes,
+                                                      .epoch = epoch },
+                                           .deadline_us = deadline_us,
+                                           .rows_alone = true };
+}
+
+tsr_status tsr_edge_open(struct tsr_edge_end *n, const struct tsr_edge *e, bool sender,
+                         uint64_t deadline_us, struct tsr_registry *r, struct tsr_err *err)
+{
+    *n = (struct tsr_edge_end){ .edge = e, .deadline_us = deadline_us ? deadline_us : WAIT_US };
+    struct tsr_comm_link_options o =
+        options(&e->heads, e->heads_over, e->epoch, sender, n->deadline_us);
+    TSR_TRY(tsr_comm_link_create(&n->heads, r, &o, err));
+    if (e->kind == TSR_EDGE_TOKENS)
+        return TSR_OK;
+    o = options(&e->rows, e->rows_over, e->epoch, sender, n->deadline_us);
+    o.codec[0] = e->codec[0];
+    o.codec[1] = e->codec[1];
+    return tsr_comm_link_create(&n->rows, r, &o, err);
+}
+
+void tsr_edge_close(struct tsr_edge_end *n)
+{
+    tsr_comm_link_destroy(n->heads);
+    tsr_comm_link_destroy(n->rows);
+    n->heads = n->rows = NULL;
+}
+
+void tsr_edge_abort(struct tsr_edge_end *n)
+{
+    if (n->heads)
+        tsr_comm_link_abort(n->heads);
+    if (n->rows)
+        tsr_comm_link_abort(n->rows);
+}
+
+/* Rows that follow a head, and how wide they are. */
+static uint64_t rows_of(const struct tsr_edge_end *n, const struct tsr_frame *f)
+{
+    if (n->edge->kind == TSR_EDGE_ROWS && f->kind == TSR_FRAME_WORK)
+        return f->tokens;
+    return n->edge->kind == TSR_EDGE_RESULT && f->status == TSR_OK ? f->wanted : 0;
+}
+
+static uint64_t cols_of(const struct tsr_edge_end *n, const struct tsr_frame_limits *l)
+{
+    return n->edge->kind == TSR_EDGE_RESULT ? l->vocab : l->hidden;
+}
+
+tsr_status tsr_edge_send(struct tsr_edge_end *n, struct tsr_portion *b, struct tsr_err *err)
+{
+    struct tsr_comm_transfer *head = NULL, *body = NULL, *rows = NULL;
+    uint64_t                  bytes = tsr_frame_body(&b->head), m = rows_of(n, &b->head);
+    TSR_TRY(tsr_portion_pack(b, err));
+    b->head.sent_ns = tsr_now_ns();
+    TSR_TRY(tsr_comm_link_send_bytes(n->heads, 1, &b->head, sizeof b->head, &head, err));
+    if (bytes)
+        TSR_TRY(tsr_comm_link_send_bytes(n->heads, 1, b->body, bytes, &body, err));
+    if (m)
+        TSR_TRY(tsr_comm_link_send(n->rows, b->head.phase, b->head.site, 1, b->rows, m, b->cols,
+                                   &rows, err));
+    TSR_TRY(tsr_comm_link_wait(n->heads, head, err));
+    if (body)
+        TSR_TRY(tsr_comm_link_wait(n->heads, body, err));
+    return rows ? tsr_comm_link_wait(n->rows, rows, err) : TSR_OK;
+}
+
+tsr_status tsr_edge_recv(struct tsr_edge_end *n, struct tsr_portion *b,
+                         const struct tsr_frame_limits *l, struct tsr_err *err)
+{
+    struct tsr_comm_transfer *t = NULL;
+    TSR_TRY(tsr_comm_link_recv_bytes(n->heads, 0, &b->head, sizeof b->head, &t, err));
+    TSR_TRY(tsr_comm_link_wait_for(n->heads, t, FOREVER_US, err));
+    TSR_TRY(tsr_frame_check(&b->head, l, err));
+    uint64_t bytes = tsr_frame_body(&b->head), m = rows_of(n, &b->head);
+    b->cols = cols_of(n, l);
+    TSR_TRY(tsr_portion_reserve(b, l, m > 0, false, err));
+    if (bytes) {
+        TSR_TRY(tsr_comm_link_recv_bytes(n->heads, 0, b->body, bytes, &t, err));
+        TSR_TRY(tsr_comm_link_wait(n->heads, t, err));
+    }
+    TSR_TRY(tsr_portion_unpack(b, l, err));
+    if (!m)
+        return TSR_OK;
+    TSR_TRY(
+        tsr_comm_link_recv(n->rows, b->head.phase, b->head.site, 0, b->rows, m, b->cols, &t, err));
+    return tsr_comm_link_wait(n->rows, t, err);
+}

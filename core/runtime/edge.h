@@ -1,0 +1,54 @@
+/* runtime/edge.h - one direction between two ranks: heads of micro-batches and their rows.
+ *
+ * An edge has two worlds of two ranks each, 0 the sender and 1 the receiver: heads are never paced.
+ * Each end belongs to one thread.
+ */
+#ifndef TSR_RUNTIME_EDGE_H
+#define TSR_RUNTIME_EDGE_H
+
+#include "comm/link.h"
+#include "runtime/frame.h"
+
+#define TSR_MPI_NAME 64 /* "mpi:first=3,stride=-3,tag=12" */
+
+enum tsr_edge_kind {
+    TSR_EDGE_TOKENS, /* the coordinator to the first stage of another replica: no rows */
+    TSR_EDGE_ROWS,   /* hidden rows */
+    TSR_EDGE_RESULT, /* logits to the coordinator */
+};
+
+struct tsr_edge {
+    uint32_t              from, to; /* ranks of the job */
+    enum tsr_edge_kind    kind;
+    const char           *heads_over, *rows_over; /* transports */
+    const char           *codec[2];               /* of rows, by phase; NULL: exact */
+    char                  mpi[2][TSR_MPI_NAME];   /* what those transports are under MPI */
+    uint64_t              epoch;                  /* of the group that talks over it */
+    struct tsr_comm_world heads, rows;
+};
+
+/* Memory of both worlds.  [setup] */
+tsr_status tsr_edge_create(struct tsr_edge *e, struct tsr_registry *r, struct tsr_err *err);
+void       tsr_edge_free(struct tsr_edge *e);
+
+struct tsr_edge_end {
+    const struct tsr_edge *edge;
+    struct tsr_comm_link  *heads, *rows; /* rows NULL: there are none */
+    uint64_t               deadline_us;
+};
+
+/* sender: the from side.  deadline_us: of one wait for bytes that the other side has begun; 0: 10 s. */
+tsr_status tsr_edge_open(struct tsr_edge_end *n, const struct tsr_edge *e, bool sender,
+                         uint64_t deadline_us, struct tsr_registry *r, struct tsr_err *err);
+void       tsr_edge_close(struct tsr_edge_end *n); /* also of a zeroed one */
+/* Ends every wait on both sides soon.  [any] */
+void tsr_edge_abort(struct tsr_edge_end *n);
+
+/* Sends head, body and rows; done when they have gone. */
+tsr_status tsr_edge_send(struct tsr_edge_end *n, struct tsr_portion *b, struct tsr_err *err);
+/* Waits for the next head without a deadline of its own (whoever waits for results has one), then for
+ * what follows it.  Rows go into b->rows. */
+tsr_status tsr_edge_recv(struct tsr_edge_end *n, struct tsr_portion *b,
+                         const struct tsr_frame_limits *l, struct tsr_err *err);
+
+#endif

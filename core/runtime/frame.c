@@ -1,0 +1,163 @@
+/* Heads and bodies of micro-batches. */
+#include "runtime/frame.h"
+
+#include "base/mem.h"
+#include "plan/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAGIC     0x31525354u /* "TSR1" */
+#define WANTS     0x80000000u /* in the slot's word: the token's logits are wanted */
+#define GENERATED 0x40000000u /* there too: tsr_token.decode */
+#define TOKEN     8u          /* id, slot */
+#define MAX_SLOTS 0x3fffffffu
+
+void tsr_frame_make(struct tsr_frame *f, enum tsr_frame_kind kind)
+{
+    memset(f, 0, sizeof *f);
+    f->magic = MAGIC;
+    f->kind = (uint32_t)kind;
+}
+
+tsr_status tsr_frame_check(const struct tsr_frame *f, const struct tsr_frame_limits *l,
+                           struct tsr_err *err)
+{
+    const char *what = NULL;
+    if (f->magic != MAGIC)
+        what = "begins with other bytes";
+    else if (f->kind < TSR_FRAME_WORK || f->kind > TSR_FRAME_STOP)
+        what = "is of no known kind";
+    else if (f->phase > TSR_DECODE)
+        what = "has no known phase";
+    else if (f->tokens > l->tokens || f->wanted > f->tokens)
+        what = "has more tokens or logits than a micro-batch may";
+    else if (f->resets > l->slots || f->lane >= l->slots)
+        what = "names more slots or lanes than there are";
+    else if (f->kind == TSR_FRAME_WORK && f->tokens == 0)
+        what = "has no tokens";
+    if (what)
+        return tsr_fail(err, TSR_E_DEVICE,
+                        "the head of a micro-batch %s: the ranks do not run the same program",
+                        what);
+    return TSR_OK;
+}
+
+uint64_t tsr_frame_body(const struct tsr_frame *f)
+{
+    if (f->kind == TSR_FRAME_RESULT)
+        return f->status == TSR_OK ? 0 : TSR_FRAME_TEXT;
+    return f->kind == TSR_FRAME_WORK ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * 4 : 0;
+}
+
+/* Grows *p to n elements; what is there is not kept. */
+static bool grow(void *p, uint64_t *cap, uint64_t n, uint64_t size)
+{
+    void *v;
+    if (n <= *cap)
+        return true;
+    memcpy(&v, p, sizeof v);
+    free(v);
+    v = tsr_new_aligned(n, size);
+    memcpy(p, &v, sizeof v);
+    *cap = v ? n : 0;
+    return v != NULL;
+}
+
+tsr_status tsr_portion_reserve(struct tsr_portion *b, const struct tsr_frame_limits *l, bool rows,
+                               bool logits, struct tsr_err *err)
+{
+    const struct tsr_frame *f = &b->head;
+    uint64_t                n = 0, m = 0;
+    bool                    result = f->kind == TSR_FRAME_RESULT;
+    if (rows && !tsr_mul(result ? f->wanted : f->tokens, result ? l->vocab : l->hidden, &n))
+        return tsr_fail_nomem(err, UINT64_MAX, "rows of a micro-batch");
+    if (logits && !tsr_mul(f->wanted, l->vocab, &m))
+        return tsr_fail_nomem(err, UINT64_MAX, "logits of a micro-batch");
+    if (!grow(&b->token, &b->cap_token, f->tokens, sizeof *b->token) ||
+        !grow(&b->reset, &b->cap_reset, f->resets, sizeof *b->reset) ||
+        !grow(&b->rows, &b->cap_rows, n, sizeof *b->rows) ||
+        !grow(&b->logits, &b->cap_logits, m, sizeof *b->logits) ||
+        !grow(&b->body, &b->cap_body, tsr_frame_body(f), 1))
+        return tsr_fail_nomem(err, (n + m) * sizeof(float), "a micro-batch");
+    return TSR_OK;
+}
+
+tsr_status tsr_portion_pack(struct tsr_portion *b, struct tsr_err *err)
+{
+    unsigned char *at;
+    if (!grow(&b->body, &b->cap_body, tsr_frame_body(&b->head), 1))
+        return tsr_fail_nomem(err, tsr_frame_body(&b->head), "a micro-batch");
+    at = b->body;
+    if (b->head.kind == TSR_FRAME_RESULT && b->head.status != TSR_OK)
+        memcpy(at, b->text, sizeof b->text);
+    if (b->head.kind != TSR_FRAME_WORK)
+        return TSR_OK;
+    for (uint32_t i = 0; i < b->head.tokens; i++, at += TOKEN) {
+        uint32_t slot = b->token[i].slot | (b->token[i].logits ? WANTS : 0) |
+                        (b->token[i].decode ? GENERATED : 0);
+        memcpy(at, &b->token[i].id, 4);
+        memcpy(at + 4, &slot, 4);
+    }
+    if (b->head.resets)
+        memcpy(at, b->reset, (size_t)b->head.resets * 4);
+    return TSR_OK;
+}
+
+tsr_status tsr_portion_unpack(struct tsr_portion *b, const struct tsr_frame_limits *l,
+                              struct tsr_err *err)
+{
+    const unsigned char *at = b->body;
+    uint32_t             wanted = 0;
+    if (b->head.kind == TSR_FRAME_RESULT && b->head.status != TSR_OK) {
+        memcpy(b->text, at, sizeof b->text);
+        b->text[sizeof b->text - 1] = '\0';
+    }
+    if (b->head.kind != TSR_FRAME_WORK)
+        return TSR_OK;
+    bool sound = true;
+    for (uint32_t i = 0; i < b->head.tokens; i++, at += TOKEN) {
+        uint32_t slot;
+        memcpy(&b->token[i].id, at, 4);
+        memcpy(&slot, at + 4, 4);
+        b->token[i].logits = (slot & WANTS) != 0;
+        b->token[i].decode = (slot & GENERATED) != 0;
+        b->token[i].slot = slot & MAX_SLOTS;
+        wanted += b->token[i].logits;
+        sound = sound && b->token[i].slot < l->slots && b->token[i].id < l->vocab;
+    }
+    for (uint32_t i = 0; i < b->head.resets; i++, at += 4) {
+        memcpy(&b->reset[i], at, 4);
+        sound = sound && b->reset[i] < l->slots;
+    }
+    if (!sound || wanted != b->head.wanted)
+        return tsr_fail(err, TSR_E_DEVICE,
+                        "a micro-batch names tokens or slots that do not exist: the ranks do not "
+                        "run the same program");
+    return TSR_OK;
+}
+
+tsr_status tsr_portion_copy(struct tsr_portion *to, const struct tsr_portion *from,
+                            const struct tsr_frame_limits *l, struct tsr_err *err)
+{
+    to->head = from->head;
+    TSR_TRY(tsr_portion_reserve(to, l, false, false, err));
+    if (from->head.tokens)
+        memcpy(to->token, from->token, from->head.tokens * sizeof *to->token);
+    if (from->head.resets)
+        memcpy(to->reset, from->reset, from->head.resets * sizeof *to->reset);
+    memcpy(to->text, from->text, sizeof to->text);
+    return TSR_OK;
+}
+
+void tsr_portion_free(struct tsr_portion *b)
+{
+    if (!b)
+        return;
+    free(b->token);
+    free(b->reset);
+    free(b->rows);
+    free(b->logits);
+    free(b->body);
+    free(b);
+}

@@ -1,0 +1,54 @@
+/* Beats of ranks. */
+#include "runtime/progress.h"
+
+#include <time.h>
+
+uint64_t tsr_now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+const char *tsr_rank_op_name(enum tsr_rank_op op)
+{
+    static const char *const names[] = {
+        "starts", "loads", "is idle", "works", "sums", "has ended"
+    };
+    return (uint32_t)op < sizeof names / sizeof *names ? names[op] : "does something unknown";
+}
+
+void tsr_progress_beat(struct tsr_progress *p, enum tsr_rank_op op, uint32_t site)
+{
+    atomic_store_explicit(&p->op, (uint32_t)op, memory_order_relaxed);
+    atomic_store_explicit(&p->site, site, memory_order_relaxed);
+    atomic_store_explicit(&p->ns, tsr_now_ns(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->beats, 1, memory_order_release);
+}
+
+bool tsr_progress_stalled(const struct tsr_progress *p, uint64_t now_ns, uint64_t stall_ns)
+{
+    uint64_t beats = atomic_load_explicit(&p->beats, memory_order_acquire);
+    uint32_t op = atomic_load_explicit(&p->op, memory_order_relaxed);
+    uint64_t ns = atomic_load_explicit(&p->ns, memory_order_relaxed);
+    if (ns == 0 || op == TSR_RANK_ENDED)
+        return false;
+    return now_ns > ns && now_ns - ns > stall_ns &&
+           atomic_load_explicit(&p->beats, memory_order_acquire) == beats;
+}
+
+void tsr_progress_describe(const struct tsr_progress *p, uint32_t rank, uint64_t now_ns, char *text,
+                           size_t cap)
+{
+    uint32_t op = atomic_load(&p->op), site = atomic_load(&p->site);
+    uint64_t ns = atomic_load(&p->ns);
+    char     where[48] = "";
+    if (op == TSR_RANK_LOADS || op == TSR_RANK_WORKS)
+        (void)snprintf(where, sizeof where, " on layer %u", site);
+    else if (op == TSR_RANK_SUMS)
+        (void)snprintf(where, sizeof where, " %s of layer %u", site % 2 ? "down" : "o", site / 2);
+    (void)snprintf(text, cap, "rank %u (process %d) %s%s, step %llu, for %.1f s", rank,
+                   (int)atomic_load(&p->pid), tsr_rank_op_name((enum tsr_rank_op)op), where,
+                   (unsigned long long)atomic_load(&p->step),
+                   now_ns > ns ? (double)(now_ns - ns) / 1e9 : 0.0);
+}

@@ -1,0 +1,87 @@
+/* A queue of micro-batches. */
+#include "runtime/queue.h"
+
+#include <time.h>
+
+void tsr_queue_init(struct tsr_queue *q)
+{
+    (void)pthread_mutex_init(&q->lock, NULL);
+    pthread_condattr_t a;
+    (void)pthread_condattr_init(&a);
+    (void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&q->more, &a);
+    (void)pthread_condattr_destroy(&a);
+    q->first = q->last = NULL;
+    q->closed = false;
+}
+
+void tsr_queue_free(struct tsr_queue *q)
+{
+    while (q->first) {
+        struct tsr_portion *b = q->first;
+        q->first = b->next;
+        tsr_portion_free(b);
+    }
+    (void)pthread_cond_destroy(&q->more);
+    (void)pthread_mutex_destroy(&q->lock);
+}
+
+void tsr_queue_put(struct tsr_queue *q, struct tsr_portion *b)
+{
+    b->next = NULL;
+    (void)pthread_mutex_lock(&q->lock);
+    if (q->last)
+        q->last->next = b;
+    else
+        q->first = b;
+    q->last = b;
+    (void)pthread_cond_signal(&q->more);
+    (void)pthread_mutex_unlock(&q->lock);
+}
+
+struct tsr_portion *tsr_queue_take(struct tsr_queue *q)
+{
+    struct tsr_portion *b = NULL;
+    (void)pthread_mutex_lock(&q->lock);
+    while (!q->first && !q->closed)
+        (void)pthread_cond_wait(&q->more, &q->lock);
+    if (!q->closed) {
+        b = q->first;
+        q->first = b->next;
+        if (!q->first)
+            q->last = NULL;
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    return b;
+}
+
+bool tsr_queue_take_for(struct tsr_queue *q, uint64_t us, struct tsr_portion **out)
+{
+    struct timespec t;
+    int             rc = 0;
+    *out = NULL;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t ns = (uint64_t)t.tv_nsec + us % 1000000u * 1000u;
+    t.tv_sec += (time_t)(us / 1000000u + ns / 1000000000u);
+    t.tv_nsec = (long)(ns % 1000000000u);
+    (void)pthread_mutex_lock(&q->lock);
+    while (!q->first && !q->closed && rc == 0)
+        rc = pthread_cond_timedwait(&q->more, &q->lock, &t);
+    bool open = !q->closed;
+    if (open && q->first) {
+        *out = q->first;
+        q->first = q->first->next;
+        if (!q->first)
+            q->last = NULL;
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    return open;
+}
+
+void tsr_queue_close(struct tsr_queue *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    q->closed = true;
+    (void)pthread_cond_broadcast(&q->more);
+    (void)pthread_mutex_unlock(&q->lock);
+}

@@ -1,0 +1,370 @@
+/* compensate.c - the table of tessera/draft/compensate.h: checks, and work over the threads. */
+#include "compensate.h"
+
+#include <string.h>
+
+#include "backend.h"
+
+/* Units (backend.c) from which on compensation goes over threads.  Below, one thread waits for its rows for less
+ * long than two chiplets need to begin and end together. */
+#define WORTH 150000u
+
+struct residual {
+    struct tsr_cpu_gather base; /* of one token: without x, list and out */
+    uint64_t              inputs, scale_bytes;
+    float                *scales;
+};
+
+/* ---- residuals ---------------------------------------------------------------------------- */
+
+static void residual_free(void *self, void *handle)
+{
+    struct tsr_cpu  *c = self;
+    struct residual *r = handle;
+    if (!r)
+        return;
+    c->host->release(c->host->ctx, r->scales, r->scale_bytes);
+    c->host->release(c->host->ctx, r, sizeof *r);
+}
+
+static tsr_status check(const struct tsr_residual_desc *d, struct tsr_err *err)
+{
+    const char *name = d->name ? d->name : "?";
+    uint64_t    bytes;
+    if (d->bits != 2 && d->bits != 4 && d->bits != 8 && d->bits != 16)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "residual '%s': %u bits; 2, 4, 8 and 16 are read",
+                        name, d->bits);
+    if (d->inputs == 0 || d->outputs == 0 || d->inputs > UINT32_MAX || d->outputs > UINT64_MAX / 64)
+        return tsr_fail(err, TSR_E_INVAL, "residual '%s': %llu by %llu channels", name,
+                        (unsigned long long)d->inputs, (unsigned long long)d->outputs);
+    if (!d->codes || (uintptr_t)d->codes % 64 || d->stride % 64 ||
+        d->stride < cpu_ceil(d->outputs * d->bits, 8) ||
+        __builtin_mul_overflow(d->inputs, d->stride, &bytes) || (d->bits != 16) != !!d->scales)
+        return tsr_fail(err, TSR_E_INVAL,
+                        "residual '%s': rows of %llu codes of %u bits cannot lie %llu bytes apart, "
+                        "or codes or scales are missing or not aligned",
+                        name, (unsigned long long)d->outputs, d->bits,
+                        (unsigned long long)d->stride);
+    return TSR_OK;
+}
+
+static tsr_status residual_load(void *self, const struct tsr_residual_desc *d, void **out,
+                                struct tsr_err *err)
+{
+    struct tsr_cpu *c = self;
+    tsr_status      st = check(d, err);
+    if (st != TSR_OK)
+        return st;
+    struct residual *r = c->host->alloc(c->host->ctx, sizeof *r, 64);
+    uint64_t         wide = cpu_ceil(d->outputs, 16) * 16;
+    float           *scales = r ? c->host->alloc(c->host->ctx, wide * sizeof *scales, 64) : NULL;
+    if (!scales) {
+        c->host->release(c->host->ctx, r, sizeof *r);
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for scales of residuals",
+                        (unsigned long long)(wide * sizeof *scales));
+    }
+    for (uint64_t n = 0; n < wide; n++)
+        scales[n] = n >= d->outputs ? 0.0f : d->scales ? tsr_cpu_f16(d->scales[n]) : 1.0f;
+    *r = (struct residual){ .base = { .bits = d->bits,
+                                      .codes = d->codes,
+                                      .stride = d->stride,
+                                      .outputs = d->outputs,
+                                      .scales = scales },
+                            .inputs = d->inputs,
+                            .scale_bytes = wide * sizeof *scales,
+                            .scales = scales };
+    *out = r;
+    return TSR_OK;
+}
+
+/* ---- rows and lists ------------------------------------------------------------------------- */
+
+static const struct tsr_cpu_compensate_kernels *kernels(const struct tsr_cpu *c)
+{
+    return c->k == &tsr_cpu_kernels_avx512 ? &tsr_cpu_compensate_avx512
+           : c->k == &tsr_cpu_kernels_avx2 ? &tsr_cpu_compensate_avx2
+                                           : &tsr_cpu_compensate_scalar;
+}
+
+static void touch(const struct tsr_tensor *t, void (*how)(void *p, uint64_t bytes))
+{
+    if (t && t->buffer) {
+        const struct tsr_cpu_buffer *b = t->buffer;
+        how(b->data, b->bytes ? b->bytes : 1);
+    }
+}
+
+static const float *float_row(const struct tsr_view *v, uint64_t t)
+{
+    return (const float *)(const void *)(v->p + t * v->stride);
+}
+
+static uint32_t *list_row(const struct tsr_view *v, uint64_t i)
+{
+    return (uint32_t *)(void *)(v->p + i * v->stride);
+}
+
+/* The token that entry i is about; n of them. */
+static uint64_t token_of(const struct tsr_view *rows, uint64_t i)
+{
+    return rows->p ? ((const uint32_t *)(const void *)rows->p)[i] : i;
+}
+
+static tsr_status view_rows(struct tsr_view *v, const struct tsr_tensor *rows, uint64_t T,
+                            uint64_t *n, const char *what, struct tsr_err *err)
+{
+    *v = (struct tsr_view){ 0 };
+    *n = T;
+    if (!rows)
+        return TSR_OK;
+    tsr_status st = tsr_cpu_view(v, rows, what, "rows", TSR_U32, 1, 0, err);
+    if (st != TSR_OK)
+        return st;
+    *n = v->cols;
+    for (uint64_t i = 0; i < *n; i++)
+        if (token_of(v, i) >= T)
+            return tsr_fail(err, TSR_E_INVAL, "%s: row %llu is not below %llu", what,
+                            (unsigned long long)token_of(v, i), (unsigned long long)T);
+    return TSR_OK;
+}
+
+/* ---- SELECT ----------------------------------------------------------------------------------- */
+
+struct choosing {
+    const struct tsr_cpu_compensate_kernels *k;
+    struct tsr_view                          x, rows, list;
+    uint64_t                                 per; /* of 1024 */
+    float                                    below[TSR_COMPENSATE_BUCKETS];
+};
+
+static tsr_status choose_some(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct choosing *s = arg;
+    for (uint64_t i = begin; i < end; i++) {
+        const float *x = float_row(&s->x, token_of(&s->rows, i));
+        uint32_t    *list = list_row(&s->list, i);
+        uint64_t     n = 0, bucket = TSR_COMPENSATE_BUCKETS / 2;
+        for (uint64_t at = 0; at < s->x.cols; at += TSR_COMPENSATE_CHUNK) {
+            uint64_t len = cpu_min(TSR_COMPENSATE_CHUNK, s->x.cols - at);
+            uint64_t take = s->per * len / TSR_COMPENSATE_CHUNK;
+            if (take)
+                n += s->k->choose(x + at, len, at, take, s->below, &bucket, list + 1 + n);
+        }
+        list[0] = (uint32_t)n;
+    }
+    return TSR_OK;
+}
+
+/* The next float under v >= 0. */
+static float under(float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    u = v > 0 ? u - 1 : 0x80000001u;
+    memcpy(&v, &u, sizeof u);
+    return v;
+}
+
+static tsr_status set_floors(struct choosing *s, const float *floors, struct tsr_err *err)
+{
+    for (uint32_t i = 0; i < TSR_COMPENSATE_BUCKETS; i++) {
+        if (!(floors[i] >= 0) || (i && !(floors[i] <= floors[i - 1])))
+            return tsr_fail(err, TSR_E_INVAL, "SELECT: floor %u is %g, which does not descend to 0",
+                            i, (double)floors[i]);
+        s->below[i] = under(floors[i]);
+    }
+    return floors[TSR_COMPENSATE_BUCKETS - 1] == 0
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INVAL, "SELECT: the last floor is %g instead of 0",
+                          (double)floors[TSR_COMPENSATE_BUCKETS - 1]);
+}
+
+static tsr_status choose(struct tsr_cpu *c, const struct tsr_select_op *op, struct tsr_err *err)
+{
+    struct choosing s = { .k = kernels(c), .per = op->k };
+    uint64_t        n, room;
+    tsr_status      st = tsr_cpu_view(&s.x, op->x, "SELECT", "x", TSR_F32, 0, 0, err);
+    if (st == TSR_OK)
+        st = view_rows(&s.rows, op->rows, s.x.rows, &n, "SELECT", err);
+    if (st == TSR_OK)
+        st = tsr_cpu_view(&s.list, op->list, "SELECT", "list", TSR_U32, n, 0, err);
+    if (st == TSR_OK)
+        st = set_floors(&s, op->floors, err);
+    if (st != TSR_OK)
+        return st;
+    room = s.x.cols / TSR_COMPENSATE_CHUNK * op->k +
+           s.x.cols % TSR_COMPENSATE_CHUNK * op->k / TSR_COMPENSATE_CHUNK;
+    if (op->k == 0 || op->k > TSR_COMPENSATE_CHUNK || s.list.cols < 1 + room ||
+        s.x.cols > UINT32_MAX)
+        return tsr_fail(err, TSR_E_INVAL,
+                        "SELECT: %u of 1024 from %llu channels do not fit a list of %llu words",
+                        op->k, (unsigned long long)s.x.cols, (unsigned long long)s.list.cols);
+    return tsr_cpu_for(c, n, s.x.cols * 8, choose_some, &s);
+}
+
+static tsr_status op_select(void *self, void *stream, const struct tsr_select_op *op,
+                            struct tsr_err *err)
+{
+    struct tsr_cpu *c = self;
+    (void)stream;
+    touch(op->x, c->mem->open);
+    touch(op->rows, c->mem->open);
+    touch(op->list, c->mem->open);
+    tsr_status st = choose(c, op, err);
+    touch(op->x, c->mem->close);
+    touch(op->rows, c->mem->close);
+    touch(op->list, c->mem->close);
+    return st;
+}
+
+/* ---- COMPENSATE --------------------------------------------------------------------------------- */
+
+struct adding {
+    const struct tsr_cpu_compensate_kernels *k;
+    const struct tsr_compensate_op          *op;
+    struct tsr_view                          x, rows, list, out[TSR_COMPENSATE_LINEARS];
+    uint64_t                                 segment; /* channels */
+    uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];      /* of one token, in front of each linear */
+};
+
+/* Places in the token's list where segments begin; entries outside of x's part are in none. */
+static void find_segments(const struct adding *a, const uint32_t *list, struct tsr_cpu_gather *g)
+{
+    uint64_t count = list[0], i = 0, first = a->op->first, end = first + a->x.cols;
+    g->list = list + 1;
+    while (i < count && g->list[i] < first)
+        i++;
+    for (uint64_t s = 0; s < COMPENSATE_SEGMENTS; s++) {
+        g->segment[s] = i;
+        while (i < count && g->list[i] < end && g->list[i] < (s + 1) * a->segment)
+            i++;
+    }
+    g->segment[COMPENSATE_SEGMENTS] = i;
+}
+
+/* Items: tokens times pieces of all linears. */
+static tsr_status add_some(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct adding  *a = arg;
+    uint64_t              per = a->pieces[a->op->n], last = UINT64_MAX;
+    struct tsr_cpu_gather g = { 0 };
+    for (uint64_t i = begin; i < end; i++) {
+        uint64_t t = i / per, b = i % per, j = 0;
+        while (b >= a->pieces[j + 1])
+            j++;
+        if (t * a->op->n + j != last) {
+            const struct residual *r = a->op->residual[j];
+            uint64_t               token = token_of(&a->rows, t);
+            g = r->base;
+            g.first = a->op->first;
+            g.x = float_row(&a->x, token);
+            g.out = (float *)(void *)(a->out[j].p + token * a->out[j].stride);
+            find_segments(a, list_row(&a->list, t), &g);
+            last = t * a->op->n + j;
+        }
+        uint64_t from = (b - a->pieces[j]) * COMPENSATE_PIECE;
+        a->k->gather(&g, from, cpu_min(from + COMPENSATE_PIECE, g.outputs));
+    }
+    return TSR_OK;
+}
+
+/* Lists come from select() or from the host: counts and order are looked at, as rows are addresses. */
+static tsr_status check_lists(const struct adding *a, uint64_t n, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t *list = list_row(&a->list, i);
+        if (list[0] >= a->list.cols)
+            return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: a list of %u in %llu words", list[0],
+                            (unsigned long long)a->list.cols);
+        for (uint32_t k = 1; k <= list[0]; k++)
+            if (list[k] >= a->op->channels || (k > 1 && list[k] <= list[k - 1]))
+                return tsr_fail(err, TSR_E_INVAL,
+                                "COMPENSATE: channel %u of %llu at place %u of a list does not "
+                                "ascend",
+                                list[k], (unsigned long long)a->op->channels, k - 1);
+    }
+    return TSR_OK;
+}
+
+static tsr_status view_linears(struct adding *a, struct tsr_err *err)
+{
+    const struct tsr_compensate_op *op = a->op;
+    for (uint32_t j = 0; j < op->n; j++) {
+        const struct residual *r = op->residual[j];
+        if (!r || r->inputs != a->x.cols)
+            return tsr_fail(err, TSR_E_INVAL,
+                            "COMPENSATE: residuals of %llu input channels for %llu columns",
+                            (unsigned long long)(r ? r->inputs : 0), (unsigned long long)a->x.cols);
+        tsr_status st = tsr_cpu_view(&a->out[j], op->out[j], "COMPENSATE", "out", TSR_F32,
+                                     a->x.rows, r->base.outputs, err);
+        if (st == TSR_OK)
+            st = tsr_cpu_apart(op->out[j], op->x, 0, "COMPENSATE", err);
+        if (st != TSR_OK)
+            return st;
+        a->pieces[j + 1] = a->pieces[j] + cpu_ceil(r->base.outputs, COMPENSATE_PIECE);
+    }
+    return TSR_OK;
+}
+
+static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, struct tsr_err *err)
+{
+    struct adding a = { .k = kernels(c), .op = op };
+    uint64_t      n;
+    tsr_status    st;
+    if (op->n == 0 || op->n > TSR_COMPENSATE_LINEARS)
+        return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: %u linears, 1 to %u are allowed", op->n,
+                        TSR_COMPENSATE_LINEARS);
+    st = tsr_cpu_view(&a.x, op->x, "COMPENSATE", "x", TSR_F32, 0, 0, err);
+    if (st == TSR_OK && (op->first > op->channels || a.x.cols > op->channels - op->first))
+        return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: columns %llu to %llu of %llu channels",
+                        (unsigned long long)op->first, (unsigned long long)(op->first + a.x.cols),
+                        (unsigned long long)op->channels);
+    if (st == TSR_OK)
+        st = view_rows(&a.rows, op->rows, a.x.rows, &n, "COMPENSATE", err);
+    if (st == TSR_OK)
+        st = tsr_cpu_view(&a.list, op->list, "COMPENSATE", "list", TSR_U32, n, 0, err);
+    if (st == TSR_OK)
+        st = check_lists(&a, n, err);
+    if (st == TSR_OK)
+        st = view_linears(&a, err);
+    if (st != TSR_OK)
+        return st;
+    a.segment = 32 * cpu_ceil(op->channels, 256);
+    const struct residual *r = op->residual[0];
+    uint64_t               most = 0;
+    for (uint64_t i = 0; i < n; i++)
+        most = list_row(&a.list, i)[0] > most ? list_row(&a.list, i)[0] : most;
+    /* two multiply-adds with what they wait for are about one unit; as soon as all pieces are worth the
+     * threads, each is taken by itself, else all are taken here */
+    uint64_t unit = (most + 8) * COMPENSATE_PIECE / 2 * r->base.bits / 4, all = n * a.pieces[op->n];
+    return tsr_cpu_for(c, all, unit * all < WORTH ? 1 : WORTH, add_some, &a);
+}
+
+static tsr_status op_compensate(void *self, void *stream, const struct tsr_compensate_op *op,
+                                struct tsr_err *err)
+{
+    struct tsr_cpu *c = self;
+    (void)stream;
+    touch(op->x, c->mem->open);
+    touch(op->rows, c->mem->open);
+    touch(op->list, c->mem->open);
+    for (uint32_t j = 0; j < op->n && j < TSR_COMPENSATE_LINEARS; j++)
+        touch(op->out[j], c->mem->open);
+    tsr_status st = add(c, op, err);
+    touch(op->x, c->mem->close);
+    touch(op->rows, c->mem->close);
+    touch(op->list, c->mem->close);
+    for (uint32_t j = 0; j < op->n && j < TSR_COMPENSATE_LINEARS; j++)
+        touch(op->out[j], c->mem->close);
+    return st;
+}
+
+const struct tsr_backend_compensate_v1 *tsr_cpu_compensate(void)
+{
+    static const struct tsr_backend_compensate_v1 table = { .struct_size = sizeof table,
+                                                            .residual_load = residual_load,
+                                                            .residual_free = residual_free,
+                                                            .select = op_select,
+                                                            .compensate = op_compensate };
+    return &table;
+}

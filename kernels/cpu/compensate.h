@@ -1,0 +1,38 @@
+/* compensate.h - kernels of tessera/draft/compensate.h, a table of their own for each instruction
+ * set. */
+#ifndef TSR_CPU_COMPENSATE_H
+#define TSR_CPU_COMPENSATE_H
+
+#include "tessera/draft/compensate.h"
+
+#define COMPENSATE_SEGMENTS 8u    /* docs/decisions/numerics.md */
+#define COMPENSATE_PIECE    1024u /* outputs that a thread takes at a time */
+
+/* One token's compensation of one linear. */
+struct tsr_cpu_gather {
+    uint32_t        bits;
+    const uint8_t  *codes; /* row of channel `first` */
+    uint64_t        stride, outputs, first;
+    const float    *scales;                           /* [outputs], up to 15 more */
+    const float    *x;                                /* of channel `first` */
+    const uint32_t *list;                             /* channels, ascending */
+    uint64_t        segment[COMPENSATE_SEGMENTS + 1]; /* places in the list where each begins */
+    float          *out;
+};
+
+struct tsr_cpu_compensate_kernels {
+    /* The first `take` of n (at most 1024) values by buckets; below[i] is the next float under floor i.
+     * Channels base + place go to list; returns how many.  *bucket: where to look for the last one first;
+     * where it was. */
+    uint64_t (*choose)(const float *x, uint64_t n, uint64_t base, uint64_t take, const float *below,
+                       uint64_t *bucket, uint32_t *list);
+    /* outputs [begin,end); begin a multiple of COMPENSATE_PIECE */
+    void (*gather)(const struct tsr_cpu_gather *g, uint64_t begin, uint64_t end);
+};
+extern const struct tsr_cpu_compensate_kernels tsr_cpu_compensate_scalar, tsr_cpu_compensate_avx2,
+    tsr_cpu_compensate_avx512;
+
+struct tsr_cpu;
+const struct tsr_backend_compensate_v1 *tsr_cpu_compensate(void);
+
+#endif

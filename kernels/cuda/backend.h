@@ -1,0 +1,193 @@
+/* backend.h - a CUDA device behind tessera/backend.h: buffers, weights, operations.
+ *
+ * All arithmetic is that of docs/decisions/numerics.md, so that results are the bytes of the CPU
+ * backend, whatever the device.
+ */
+#ifndef TSR_CUDA_BACKEND_H
+#define TSR_CUDA_BACKEND_H
+
+#include "device.h"
+#include "k_args.h"
+#include "linalg.h"
+#include "tessera/backend.h"
+#include "tessera/backend_layout.h"
+#include "tessera/draft/sizes.h"
+
+/* How launches reach the device. */
+enum tsr_cuda_launching {
+    TSR_CUDA_GRAPHS, /* lists that come again as graphs */
+    TSR_CUDA_ONE_BY_ONE,
+    TSR_CUDA_AND_WAIT, /* after each: an error names its kernel */
+};
+
+struct tsr_cuda_options {
+    int64_t device;    /* index */
+    int64_t weights;   /* enum tsr_cuda_memory */
+    int64_t fast;      /* numerics: fast */
+    int64_t launching; /* enum tsr_cuda_launching */
+    int64_t seed;      /* emulation */
+};
+
+/* Buffers of at most this many bytes keep a copy of what was uploaded, so that indices in them are
+ * checked without waiting for the device. */
+#define TSR_CUDA_MIRROR (UINT64_C(1) << 20)
+
+struct tsr_cuda_buffer {
+    uint64_t address, bytes;
+    uint8_t *mirror;  /* made at the first upload; NULL: none */
+    int      written; /* an operation wrote to it: the mirror is old */
+};
+
+/* Launches with their arguments, in order. */
+struct tsr_cuda_list {
+    struct tsr_cuda_launch *l;
+    uint8_t                *args;
+    uint64_t                n, used; /* launches; bytes of arguments */
+};
+
+/* A list that was seen, and its graph once it has come again. */
+struct tsr_cuda_graph {
+    uint64_t             shape, n, stamp; /* n 0: free */
+    struct tsr_cuda_list list;            /* what the graph holds; its own memory */
+    void                *graph;
+    uint32_t             changes; /* in a row: as often it was made anew */
+};
+#define TSR_CUDA_KEPT 8u
+
+struct tsr_cuda {
+    const struct tsr_host     *host;
+    const struct tsr_cuda_api *api;
+    void                      *device;
+    enum tsr_cuda_memory       weights;
+    enum tsr_cuda_launching    launching;
+    int                        fast, matmul; /* numerics: fast; and there is a library for it */
+    struct tsr_cuda_list       queue;
+    struct tsr_cuda_graph      graphs[TSR_CUDA_KEPT];
+    uint64_t                   stamp;
+    char                       text[128];
+    uint64_t                   work, work_bytes; /* scratch of operations; grows */
+    uint32_t                  *indices;          /* fetched from the device */
+    uint64_t                   indices_bytes;
+    struct tsr_cuda_linalg     linalg;
+};
+
+/* ---- the table's functions -------------------------------------------------------- */
+
+tsr_status  tsr_cuda_create(const struct tsr_host *host, const struct tsr_cuda_api *api,
+                            const struct tsr_cuda_options *o, void **self, struct tsr_err *err);
+void        tsr_cuda_destroy(void *self);
+tsr_status  tsr_cuda_properties(const void *self, struct tsr_backend_props *p, struct tsr_err *err);
+tsr_status  tsr_cuda_buffer_alloc(void *self, uint64_t bytes, void **buffer, struct tsr_err *err);
+void        tsr_cuda_buffer_free(void *self, void *buffer);
+tsr_status  tsr_cuda_upload(void *self, void *buffer, uint64_t offset, const void *src,
+                            uint64_t bytes, struct tsr_err *err);
+tsr_status  tsr_cuda_download(void *self, const void *buffer, uint64_t offset, void *dst,
+                              uint64_t bytes, struct tsr_err *err);
+tsr_status  tsr_cuda_weight_load(void *self, const struct tsr_weight_desc *w, void **weight,
+                                 struct tsr_err *err);
+void        tsr_cuda_weight_free(void *self, void *weight);
+uint64_t    tsr_cuda_weight_bytes(const void *self, const void *weight);
+tsr_status  tsr_cuda_run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err);
+tsr_status  tsr_cuda_sync(void *self, void *stream, struct tsr_err *err);
+const void *tsr_cuda_extension(const void *self, const char *id);
+
+/* Everything of the table but create. */
+#define TSR_CUDA_TABLE                                                                             \
+    .struct_size = sizeof(struct tsr_backend_v1), .destroy = tsr_cuda_destroy,                     \
+    .properties = tsr_cuda_properties, .buffer_alloc = tsr_cuda_buffer_alloc,                      \
+    .buffer_free = tsr_cuda_buffer_free, .upload = tsr_cuda_upload, .download = tsr_cuda_download, \
+    .weight_load = tsr_cuda_weight_load, .weight_free = tsr_cuda_weight_free,                      \
+    .weight_bytes = tsr_cuda_weight_bytes, .run = tsr_cuda_run, .sync = tsr_cuda_sync,             \
+    .extension = tsr_cuda_extension
+
+/* ---- weights: layout.c, weight.c ---------------------------------------------------- */
+
+/* Places in a weight's bytes, multiples of 256. */
+struct tsr_cuda_places {
+    uint64_t scales, zeros, table, table8, unit, column, value, delta, total;
+};
+
+struct tsr_cuda_weight {
+    struct k_weight        k; /* with addresses */
+    struct tsr_cuda_places at;
+    uint64_t               address;
+    enum tsr_cuda_memory   memory;
+    int                    a8, llm; /* has an int8 form; is LLM.int8 */
+};
+
+/* k without addresses, and the places; data: codes and meta are there and are looked at. */
+tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct tsr_cuda_weight *w,
+                            struct tsr_err *err);
+/* Fills the layout's bytes, zeroed. */
+tsr_status tsr_cuda_pack(const struct tsr_cuda *c, const struct tsr_weight_desc *d,
+                         const struct tsr_cuda_weight *w, uint8_t *bytes);
+const struct tsr_backend_layout_v1 *tsr_cuda_layout(void);
+const struct tsr_sizes_v1          *tsr_cuda_sizes(void);
+
+/* Tokens up to which a LINEAR reads its weight anew for every four. */
+#define TSR_CUDA_FEW 8u
+
+/* ---- operations ------------------------------------------------------------------- */
+
+struct tsr_view {
+    uint64_t p; /* device address */
+    uint64_t stride, rows, cols;
+};
+/* t must be `dtype`; rows, cols: wanted, or 0 for any (> 0). */
+tsr_status tsr_cuda_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
+                         const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
+                         struct tsr_err *err);
+/* TSR_E_INVAL when out shares bytes with `in`, unless same is set and they are the same view. */
+tsr_status tsr_cuda_apart(const struct tsr_tensor *out, const struct tsr_tensor *in, int same,
+                          const char *op, struct tsr_err *err);
+/* The host's copy of a U32 tensor, rows *stride elements apart, until the next call. */
+tsr_status tsr_cuda_indices(struct tsr_cuda *c, const struct tsr_tensor *t, const uint32_t **p,
+                            uint64_t *stride, struct tsr_err *err);
+/* Launches on the default stream are queued until somebody waits or copies: tsr_cuda_flush() hands
+ * them over.  A list of some length that comes again, with the same kernels and grids, is made a graph,
+ * again when an argument has changed; docs/decisions/cuda.md. */
+tsr_status tsr_cuda_queue_open(struct tsr_cuda *c, struct tsr_err *err);
+void       tsr_cuda_queue_close(struct tsr_cuda *c);
+tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err);
+
+/* At least `bytes` of device scratch until the next call. */
+tsr_status tsr_cuda_work(struct tsr_cuda *c, uint64_t bytes, uint64_t *address,
+                         struct tsr_err *err);
+tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kernel kernel,
+                           uint64_t x, uint64_t y, uint64_t z, uint32_t threads, const void *args,
+                           uint64_t bytes, struct tsr_err *err);
+
+tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
+                              struct tsr_err *err);
+/* numerics: fast.  Whether a LINEAR goes to the library; TSR_E_UNSUPPORTED: it has nothing for this
+ * shape, which was logged.  a: x, out, bias, tokens. */
+int        tsr_cuda_is_fast(const struct tsr_cuda *c, const struct tsr_cuda_weight *w, uint32_t act,
+                            uint64_t tokens);
+tsr_status tsr_cuda_linear_fast(struct tsr_cuda *c, const struct tsr_cuda_weight *w,
+                                const struct k_linear *a, uint32_t act, struct tsr_err *err);
+uint64_t   tsr_cuda_fast_work(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
+                              uint64_t tokens);
+const struct tsr_cuda_bench_v1    *tsr_cuda_bench(void); /* bench.h */
+const struct tsr_backend_codec_v1 *tsr_cuda_codec(void); /* tessera/backend_codec.h */
+
+tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
+                             struct tsr_err *err);
+tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
+                                 struct tsr_err *err);
+tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
+                                struct tsr_err *err);
+/* Device scratch of operations; 0 where it overflows. */
+uint64_t tsr_cuda_linear_work(const struct tsr_cuda_weight *w, uint32_t act, uint64_t tokens);
+uint64_t tsr_cuda_attention_work(uint64_t tokens, uint64_t positions, uint32_t heads,
+                                 uint32_t head_dim);
+
+static inline uint64_t cuda_ceil(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+static inline uint64_t cuda_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+#endif

@@ -1,0 +1,113 @@
+/* bench.c - the extension of bench.h. */
+#include "bench.h"
+
+#include "backend.h"
+
+static tsr_status time_op(void *self, const struct tsr_op *op, uint64_t times, double *seconds,
+                          struct tsr_err *err)
+{
+    struct tsr_cuda *c = self;
+    tsr_status       st = tsr_cuda_flush(c, err);
+    if (st == TSR_OK)
+        st = c->api->mark(c->device, 0, err);
+    for (uint64_t i = 0; i < times && st == TSR_OK; i++)
+        st = tsr_cuda_run(c, NULL, op, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_flush(c, err);
+    if (st == TSR_OK)
+        st = c->api->mark(c->device, 1, err);
+    if (st == TSR_OK)
+        st = c->api->between(c->device, seconds, err);
+    if (st == TSR_OK)
+        *seconds /= (double)(times ? times : 1);
+    return st;
+}
+
+static tsr_status time_matmul(struct tsr_cuda *c, const struct tsr_cuda_matmul *m, uint64_t times,
+                              double *seconds, struct tsr_err *err)
+{
+    tsr_status st = c->api->matmul(c->device, m, err); /* chooses an algorithm */
+    if (st == TSR_OK)
+        st = c->api->mark(c->device, 0, err);
+    for (uint64_t i = 0; i < times && st == TSR_OK; i++)
+        st = c->api->matmul(c->device, m, err);
+    if (st == TSR_OK)
+        st = c->api->mark(c->device, 1, err);
+    if (st == TSR_OK)
+        st = c->api->between(c->device, seconds, err);
+    if (st == TSR_OK)
+        *seconds /= (double)(times ? times : 1);
+    return st;
+}
+
+static int size_of(uint64_t a, uint64_t b, uint64_t *total, uint64_t *place)
+{
+    uint64_t n;
+    *place = *total;
+    return !__builtin_mul_overflow(a, b, &n) && n < (UINT64_C(1) << 50) &&
+           !__builtin_add_overflow(*total, (2 * n + 255) / 256 * 256, total);
+}
+
+#define PATTERN (UINT64_C(1) << 20)
+
+/* Small numbers of both signs in F16: zeros would cost a device less than numbers do. */
+static tsr_status fill(struct tsr_cuda *c, uint64_t at, uint64_t bytes, struct tsr_err *err)
+{
+    const struct tsr_host *host = c->host;
+    uint16_t              *p = host->alloc(host->ctx, PATTERN, 64);
+    uint64_t               x = 1;
+    tsr_status             st = TSR_OK;
+    if (!p)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: numbers for a measurement");
+    for (uint64_t i = 0; i < PATTERN / 2; i++) {
+        x = x * UINT64_C(6364136223846793005) + 1;
+        p[i] = (uint16_t)((x >> 48 & 0x83ffu) | 0x2c00u); /* 1/16 to 1/8 */
+    }
+    for (uint64_t i = 0; i < bytes && st == TSR_OK; i += PATTERN)
+        st = c->api->put(c->device, at + i, p, cuda_min(PATTERN, bytes - i), err);
+    host->release(host->ctx, p, PATTERN);
+    return st;
+}
+
+static tsr_status time_dense(void *self, uint64_t rows, uint64_t cols, uint64_t tokens,
+                             uint64_t times, double *seconds, struct tsr_err *err)
+{
+    struct tsr_cuda *c = self;
+    uint64_t         w, x, out, work, total = 0, at = 0;
+    if (!c->api->matmul)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "%s has no library for products", c->text);
+    tsr_status st = c->api->matmul_find(c->device, err);
+    if (st != TSR_OK)
+        return st;
+    if (!size_of(rows, cols, &total, &w) || !size_of(tokens, cols, &total, &x) ||
+        !size_of(tokens, rows, &total, &out) || !size_of(1, UINT64_C(16) << 20, &total, &work))
+        return tsr_fail(err, TSR_E_NOMEM, "a product of this shape does not fit");
+    st = c->api->alloc(c->device, total, TSR_CUDA_DEVICE, &at, err);
+    if (st != TSR_OK)
+        return st;
+    struct tsr_cuda_matmul m = { .w = at + w,
+                                 .x = at + x,
+                                 .out = at + out,
+                                 .ldw = cols,
+                                 .ldx = cols,
+                                 .ldo = rows,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .tokens = tokens,
+                                 .work = at + work,
+                                 .work_bytes = total - work,
+                                 .narrow_out = 1 };
+    st = fill(c, at, out, err); /* w and x */
+    if (st == TSR_OK)
+        st = time_matmul(c, &m, times, seconds, err);
+    c->api->release(c->device, at, TSR_CUDA_DEVICE);
+    return st;
+}
+
+const struct tsr_cuda_bench_v1 *tsr_cuda_bench(void)
+{
+    static const struct tsr_cuda_bench_v1 table = { .struct_size = sizeof table,
+                                                    .op = time_op,
+                                                    .dense = time_dense };
+    return &table;
+}

@@ -1,0 +1,150 @@
+/* device.h - what the backend asks of a device: memory, copies, launches.  Two of them: device_cuda.c
+ * over libcuda, found at run time, and simt/device_simt.c over the emulation, for tests.
+ *
+ * Addresses are integers that the host cannot follow.  Launches and copies on one stream are in
+ * order.  What goes wrong behind the host's back is reported by the next function that waits.
+ */
+#ifndef TSR_CUDA_DEVICE_H
+#define TSR_CUDA_DEVICE_H
+
+#include "tessera/plugin.h"
+
+#define TSR_CUDA_KERNELS(X)                                                                        \
+    X(k_add)                                                                                       \
+    X(k_act)                                                                                       \
+    X(k_scale)                                                                                     \
+    X(k_gather)                                                                                    \
+    X(k_round)                                                                                     \
+    X(k_rope)                                                                                      \
+    X(k_norm)                                                                                      \
+    X(k_kv_store)                                                                                  \
+    X(k_scores)                                                                                    \
+    X(k_softmax)                                                                                   \
+    X(k_values)                                                                                    \
+    X(k_combine)                                                                                   \
+    X(k_gemv1)                                                                                     \
+    X(k_gemv4)                                                                                     \
+    X(k_gemm)                                                                                      \
+    X(k_embed)                                                                                     \
+    X(k_quantize)                                                                                  \
+    X(k_quantize_llm)                                                                              \
+    X(k_gemv1_a8)                                                                                  \
+    X(k_gemv4_a8)                                                                                  \
+    X(k_gemm_a8)                                                                                   \
+    X(k_llm_a8)                                                                                    \
+    X(k_narrow)                                                                                    \
+    X(k_dense)                                                                                     \
+    X(k_finish)                                                                                    \
+    X(k_plain_encode)                                                                              \
+    X(k_plain_decode)                                                                              \
+    X(k_mx_encode)                                                                                 \
+    X(k_mx_decode)                                                                                 \
+    X(k_scaled_encode)                                                                             \
+    X(k_scaled_decode)                                                                             \
+    X(k_triangle)                                                                                  \
+    X(k_symv)
+
+#define TSR_CUDA_ENUM(name) KERNEL_##name,
+enum tsr_cuda_kernel { TSR_CUDA_KERNELS(TSR_CUDA_ENUM) KERNEL_COUNT };
+#undef TSR_CUDA_ENUM
+
+enum tsr_cuda_memory {
+    TSR_CUDA_DEVICE, /* on the device */
+    TSR_CUDA_MAPPED, /* pinned host memory that the device reads over the bus */
+};
+
+struct tsr_cuda_launch {
+    enum tsr_cuda_kernel kernel;
+    uint32_t             grid[3], threads;
+    const void          *args; /* one struct of k_args.h */
+    uint64_t             args_bytes;
+};
+
+/* out [tokens, rows] = x [tokens, cols] * w [rows, cols]^T: x and w in F16 or BF16, sums in F32, rows
+ * of `ld` elements.  out is F32, or of the type of x and w. */
+struct tsr_cuda_matmul {
+    uint64_t w, x, out, ldw, ldx, ldo;
+    uint64_t rows, cols, tokens;
+    uint64_t work, work_bytes; /* scratch, on 256 bytes */
+    int      bf16, narrow_out;
+};
+
+/* Products and factors of F32 by libraries, column-major as these have it: element (i, j) of a matrix
+ * lies at i + j * ld. */
+enum tsr_cuda_blas_kind {
+    TSR_CUDA_SYRK,  /* c [m,m] = alpha * a a^T + beta * c, a [m,k]: its upper triangle alone */
+    TSR_CUDA_GEMM,  /* c [m,n] = alpha * op(a) b + beta * c: op(a) [m,k], b [k,n] */
+    TSR_CUDA_POTRF, /* c [m,m] = U^T U: U in the upper triangle, which alone is read */
+    TSR_CUDA_TRTRI, /* c [m,m]: the inverse of its upper triangle */
+};
+struct tsr_cuda_blas {
+    enum tsr_cuda_blas_kind kind;
+    int                     a_transposed; /* op */
+    uint64_t                m, n, k;
+    float                   alpha, beta;
+    uint64_t                a, lda, b, ldb, c, ldc;
+    uint64_t work, work_bytes; /* POTRF, TRTRI: scratch as blas_work() says, on 256 bytes */
+    uint64_t
+        info; /* of these: an I32 on the device, 0 or 1 + the first bad place of the diagonal */
+};
+
+struct tsr_cuda_api {
+    /* index: of the device, from 0; -1: as here.h has it; seed: of the emulation's schedules.  TSR_E_DEVICE, with a
+     * sentence, where there is none.  [setup] */
+    tsr_status (*open)(const struct tsr_host *host, int64_t index, int64_t seed, void **device,
+                       struct tsr_err *err);
+    void (*close)(void *device);             /* after graph_free() of all graphs */
+    const char *(*name)(const void *device); /* "NVIDIA H200" */
+    tsr_status (*sizes)(const void *device, uint64_t *total, uint64_t *available,
+                        struct tsr_err *err);
+    /* Zeroed, aligned to 256. */
+    tsr_status (*alloc)(void *device, uint64_t bytes, enum tsr_cuda_memory kind, uint64_t *address,
+                        struct tsr_err *err);
+    void (*release)(void *device, uint64_t address, enum tsr_cuda_memory kind);
+    /* Done on return; after all that was queued. */
+    tsr_status (*put)(void *device, uint64_t to, const void *from, uint64_t bytes,
+                      struct tsr_err *err);
+    tsr_status (*get)(void *device, void *to, uint64_t from, uint64_t bytes, struct tsr_err *err);
+    tsr_status (*launch)(void *device, void *stream, const struct tsr_cuda_launch *l,
+                         struct tsr_err *err);
+    tsr_status (*sync)(void *device, void *stream, struct tsr_err *err);
+
+    /* Streams beside the default one, and what tells the device from others in the process: of CUDA the
+     * primary context.  stream_behind: what comes on `stream` (NULL: the default one) waits for what is on
+     * `other`. */
+    tsr_status (*stream_open)(void *device, void **stream, struct tsr_err *err);
+    void (*stream_close)(void *device, void *stream); /* waits; accepts NULL */
+    tsr_status (*stream_behind)(void *device, void *stream, void *other, struct tsr_err *err);
+    const void *(*place)(const void *device);
+
+    /* ---- optional, each group NULL together ---- */
+
+    /* Launches on the default stream as one graph.  *graph: NULL, or an older one, which becomes the new
+     * one or is replaced.  What fails leaves *graph NULL; TSR_E_UNSUPPORTED: this driver has none. */
+    tsr_status (*graph_make)(void *device, const struct tsr_cuda_launch *l, uint64_t n,
+                             void **graph, struct tsr_err *err);
+    tsr_status (*graph_run)(void *device, void *graph, struct tsr_err *err);
+    void (*graph_free)(void *device, void *graph); /* accepts NULL */
+
+    /* Products by a library.  find: TSR_E_UNSUPPORTED with a sentence where there is none; matmul: where
+     * it has none for this shape.  Queued on the default stream. */
+    tsr_status (*matmul_find)(void *device, struct tsr_err *err);
+    tsr_status (*matmul)(void *device, const struct tsr_cuda_matmul *m, struct tsr_err *err);
+    int (*has_bf16)(const void *device); /* matrix units of BF16 */
+
+    /* blas_find: TSR_E_UNSUPPORTED with a sentence where a library is missing.  The others after it;
+     * queued on the default stream. */
+    tsr_status (*blas_find)(void *device, struct tsr_err *err);
+    tsr_status (*blas_work)(void *device, const struct tsr_cuda_blas *b, uint64_t *bytes,
+                            struct tsr_err *err);
+    tsr_status (*blas)(void *device, const struct tsr_cuda_blas *b, struct tsr_err *err);
+
+    /* Events on the default stream: mark 0, mark 1, then seconds between them, once they are over. */
+    tsr_status (*mark)(void *device, int which, struct tsr_err *err);
+    tsr_status (*between)(void *device, double *seconds, struct tsr_err *err);
+};
+
+extern const struct tsr_cuda_api tsr_cuda_driver; /* device_cuda.c */
+extern const struct tsr_cuda_api tsr_cuda_simt;   /* simt/device_simt.c */
+
+#endif

@@ -1,0 +1,338 @@
+/* device_cuda.c - the device of device.h over libcuda, which is found at run time: one build serves
+ * machines with a driver and without.  The current context of the calling thread is left as it was.
+ */
+#include "device_cuda.h"
+#include "here.h"
+
+#include <stdio.h>
+
+/* ---- libcuda ------------------------------------------------------------------------ */
+
+#define LOOK_UP(f) { NAME_OF(f), offsetof(struct libcuda, p_##f) },
+
+static tsr_status load_libcuda(struct device *d, struct tsr_err *err)
+{
+    static const struct library_function all[] = {
+        { "cuEventElapsedTime", offsetof(struct libcuda, p_cuEventElapsedTime) }, FUNCTIONS(LOOK_UP)
+    };
+    static const struct library_function graphs[] = { GRAPH_FUNCTIONS(LOOK_UP) };
+    static const char                    absent[] =
+        "there is no CUDA device: libcuda.so.1 is not found, so no NVIDIA driver is "
+        "installed; use backend cpu";
+    static const char old[] = "the NVIDIA driver has no %s: it is too old; install one for CUDA 12 "
+                              "or newer, or use backend cpu";
+    void             *again = NULL;
+    const size_t      n = sizeof all / sizeof all[0], n_graphs = sizeof graphs / sizeof graphs[0];
+    tsr_status st = library_open(&d->l.handle, "libcuda.so.1", 1, &d->l, all, n, absent, old, err);
+    if (st != TSR_OK)
+        return st;
+    d->has_graphs =
+        library_open(&again, "libcuda.so.1", 0, &d->l, graphs, n_graphs, "", "%s", NULL) == TSR_OK;
+    if (again)
+        (void)dlclose(again);
+    return TSR_OK;
+}
+
+/* ---- the kernels -------------------------------------------------------------------- */
+
+/* Made by objcopy from what nvcc wrote (meson.build). */
+#define IMAGES(X)   X(codec) X(dense) X(elem) X(kv) X(linear) X(quantize)
+#define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
+#define IMAGE_AT(n) _binary_kernels_cuda_##n##_fatbin_start,
+IMAGES(IMAGE_OF)
+#define KERNEL_NAME(name) #name,
+static const char *const kernel_names[] = { TSR_CUDA_KERNELS(KERNEL_NAME) };
+
+/* The names of a set of kernels, as many as fit. */
+static void kernels_text(uint64_t set, char *text, size_t cap)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (set >> k & 1) {
+            int n = snprintf(text + at, cap - at, "%s%s",
+                             at ? ", " : "; kernels since the last wait: ", kernel_names[k]);
+            if (n < 0 || (size_t)n >= cap - at) {
+                text[at] = '\0';
+                return;
+            }
+            at += (size_t)n;
+        }
+}
+
+static tsr_status failed(struct device *d, CUresult r, const char *what, struct tsr_err *err)
+{
+    const char *name = NULL, *text = NULL;
+    char        kernels[400];
+    (void)d->l.p_cuGetErrorName(r, &name);
+    (void)d->l.p_cuGetErrorString(r, &text);
+    kernels_text(d->since, kernels, sizeof kernels);
+    tsr_status st = r == CUDA_ERROR_OUT_OF_MEMORY ? TSR_E_NOMEM : TSR_E_DEVICE;
+    return tsr_fail(err, st, "%s: %s: %s (%s)%s", d->name, what, text ? text : "unknown error",
+                    name ? name : "?", kernels);
+}
+
+tsr_status device_enter(struct device *d, struct tsr_err *err)
+{
+    CUresult r = d->l.p_cuCtxPushCurrent(d->context);
+    return r == CUDA_SUCCESS ? TSR_OK : failed(d, r, "entering the context", err);
+}
+
+tsr_status device_leave(struct device *d, CUresult r, const char *what, struct tsr_err *err)
+{
+    CUcontext own;
+    (void)d->l.p_cuCtxPopCurrent(&own);
+    return r == CUDA_SUCCESS ? TSR_OK : failed(d, r, what, err);
+}
+
+static CUresult load_kernels(struct device *d)
+{
+    static const uint8_t *const images[] = { IMAGES(IMAGE_AT) };
+    for (int i = 0; i < IMAGE_COUNT; i++) {
+        CUresult r = d->l.p_cuModuleLoadData(&d->modules[i], images[i]);
+        if (r != CUDA_SUCCESS)
+            return r;
+    }
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        CUresult r = CUDA_ERROR_NOT_FOUND;
+        for (int i = 0; i < IMAGE_COUNT && r == CUDA_ERROR_NOT_FOUND; i++)
+            r = d->l.p_cuModuleGetFunction(&d->functions[k], d->modules[i], kernel_names[k]);
+        if (r != CUDA_SUCCESS)
+            return r;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void close_device(void *device)
+{
+    struct device         *d = device;
+    const struct tsr_host *host = d->host;
+    if (d->context && d->l.p_cuCtxPushCurrent(d->context) == CUDA_SUCCESS) {
+        CUcontext own;
+        if (d->stream)
+            (void)d->l.p_cuStreamSynchronize(d->stream);
+        cublas_close(d);
+        blas_close(d);
+        for (int i = 0; i < 2; i++)
+            if (d->marks[i])
+                (void)d->l.p_cuEventDestroy(d->marks[i]);
+        if (d->behind)
+            (void)d->l.p_cuEventDestroy(d->behind);
+        if (d->stream)
+            (void)d->l.p_cuStreamDestroy(d->stream);
+        if (d->ring)
+            (void)d->l.p_cuMemFreeHost(d->ring);
+        for (int i = 0; i < IMAGE_COUNT; i++)
+            if (d->modules[i])
+                (void)d->l.p_cuModuleUnload(d->modules[i]);
+        (void)d->l.p_cuCtxPopCurrent(&own);
+    }
+    if (d->context)
+        (void)d->l.p_cuDevicePrimaryCtxRelease(d->index);
+    (void)dlclose(d->l.handle);
+    host->release(host->ctx, d, sizeof *d);
+}
+
+static tsr_status no_driver(struct device *d, CUresult r, struct tsr_err *err)
+{
+    return r == CUDA_ERROR_NOT_INITIALIZED
+               ? tsr_fail(err, TSR_E_DEVICE,
+                          "the driver does not start in a process that was forked after another "
+                          "had started it; let ranks be threads")
+               : failed(d, r, "starting the driver", err);
+}
+
+static tsr_status find_device(struct device *d, int64_t index, struct tsr_err *err)
+{
+    int      count = 0, major = 0, minor = 0;
+    CUresult r = d->l.p_cuInit(0);
+    if (r == CUDA_SUCCESS)
+        r = d->l.p_cuDeviceGetCount(&count);
+    if (r == CUDA_ERROR_NO_DEVICE || (r == CUDA_SUCCESS && count == 0))
+        return tsr_fail(err, TSR_E_DEVICE,
+                        "there is no CUDA device: the driver finds none; use backend cpu");
+    if (r != CUDA_SUCCESS)
+        return no_driver(d, r, err);
+    index = here_device(d->host, index, 0, count);
+    if (index >= count)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "there is no CUDA device %lld, the last one is %d; choose another with "
+                        "device=",
+                        (long long)index, count - 1);
+    if ((r = d->l.p_cuDeviceGet(&d->index, (int)index)) != CUDA_SUCCESS ||
+        (r = d->l.p_cuDeviceGetName(d->name, (int)sizeof d->name, d->index)) != CUDA_SUCCESS ||
+        (r = d->l.p_cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                         d->index)) != CUDA_SUCCESS ||
+        (r = d->l.p_cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                         d->index)) != CUDA_SUCCESS)
+        return failed(d, r, "reading its properties", err);
+    d->arch = major * 10 + minor;
+    if (d->arch < TSR_CUDA_LEAST)
+        return tsr_fail(err, TSR_E_DEVICE,
+                        "%s is of sm_%d%d, these kernels were built for " TSR_CUDA_BUILT
+                        "; use backend cpu",
+                        d->name, major, minor);
+    return TSR_OK;
+}
+
+/* Why kernels do not load: a driver takes what toolkits of its own generation and older ones made. */
+static void say_age(const struct device *d, struct tsr_err *err)
+{
+    int version = 0;
+    if (d->l.p_cuDriverGetVersion(&version) != CUDA_SUCCESS || version >= CUDA_VERSION)
+        return;
+    (void)tsr_fail(
+        err, TSR_E_DEVICE,
+        "%s: the driver is for CUDA %d.%d and does not load kernels that were built with "
+        "CUDA %d.%d; install a driver for that or newer, or use backend cpu",
+        d->name, version / 1000, version / 10 % 100, CUDA_VERSION / 1000, CUDA_VERSION / 10 % 100);
+}
+
+static void say_place(const struct device *d)
+{
+    const struct tsr_here_v1 *h = d->host->service(d->host->ctx, TSR_HERE);
+    char                      line[256];
+    if (!h)
+        return;
+    (void)snprintf(line, sizeof line, "rank %u of %u on this machine works on device %d, %s",
+                   h->rank, h->ranks, (int)d->index, d->name);
+    d->host->log(d->host->ctx, TSR_LOG_INFO, line);
+}
+
+static tsr_status open_device(const struct tsr_host *host, int64_t index, int64_t seed,
+                              void **device, struct tsr_err *err)
+{
+    struct device *d = host->alloc(host->ctx, sizeof *d, 64);
+    (void)seed; /* of the emulation */
+    if (!d)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: a device");
+    memset(d, 0, sizeof *d);
+    d->host = host;
+    (void)snprintf(d->name, sizeof d->name, "CUDA");
+    tsr_status st = load_libcuda(d, err);
+    if (st != TSR_OK) {
+        host->release(host->ctx, d, sizeof *d);
+        return st;
+    }
+    CUresult r = CUDA_SUCCESS;
+    if ((st = find_device(d, index, err)) != TSR_OK)
+        goto error;
+    if ((r = d->l.p_cuDevicePrimaryCtxRetain(&d->context, d->index)) != CUDA_SUCCESS) {
+        d->context = NULL;
+        st = failed(d, r, "making a context", err);
+        goto error;
+    }
+    if ((st = device_enter(d, err)) != TSR_OK)
+        goto error;
+    void *ring = NULL;
+    if ((r = d->l.p_cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING)) == CUDA_SUCCESS &&
+        (r = d->l.p_cuEventCreate(&d->marks[0], CU_EVENT_DEFAULT)) == CUDA_SUCCESS &&
+        (r = d->l.p_cuEventCreate(&d->marks[1], CU_EVENT_DEFAULT)) == CUDA_SUCCESS &&
+        (r = d->l.p_cuEventCreate(&d->behind, CU_EVENT_DISABLE_TIMING)) == CUDA_SUCCESS &&
+        (r = d->l.p_cuMemHostAlloc(&ring, RING_BYTES, 0)) == CUDA_SUCCESS) {
+        d->ring = ring;
+        r = load_kernels(d);
+    }
+    st = device_leave(d, r, "loading the kernels", err);
+    if (st == TSR_E_DEVICE)
+        say_age(d, err);
+    if (st == TSR_OK) {
+        say_place(d);
+        *device = d;
+        return TSR_OK;
+    }
+error:
+    close_device(d);
+    return st;
+}
+
+static const char *name(const void *device)
+{
+    return ((const struct device *)device)->name;
+}
+
+/* ---- work --------------------------------------------------------------------------- */
+
+CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)
+{
+    void *args[] = { (void *)(uintptr_t)l->args }; /* read only */
+    d->since |= UINT64_C(1) << l->kernel;
+    return d->l.p_cuLaunchKernel(d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2],
+                                 l->threads, 1, 1, 0, stream, args, NULL);
+}
+
+static tsr_status launch(void *device, void *stream, const struct tsr_cuda_launch *l,
+                         struct tsr_err *err)
+{
+    struct device *d = device;
+    tsr_status     st = device_enter(d, err);
+    if (st != TSR_OK)
+        return st;
+    return device_leave(d, device_queue(d, stream ? stream : d->stream, l), "launching a kernel",
+                        err);
+}
+
+static tsr_status sync_stream(void *device, void *stream, struct tsr_err *err)
+{
+    struct device *d = device;
+    tsr_status     st = device_enter(d, err);
+    if (st != TSR_OK)
+        return st;
+    return device_leave(d, stream ? d->l.p_cuStreamSynchronize(stream) : device_wait(d), "running",
+                        err);
+}
+
+static int has_bf16(const void *device)
+{
+    return ((const struct device *)device)->arch >= 80;
+}
+
+static tsr_status mark(void *device, int which, struct tsr_err *err)
+{
+    struct device *d = device;
+    tsr_status     st = device_enter(d, err);
+    if (st != TSR_OK)
+        return st;
+    return device_leave(d, d->l.p_cuEventRecord(d->marks[which != 0], d->stream), "marking a time",
+                        err);
+}
+
+static tsr_status between(void *device, double *seconds, struct tsr_err *err)
+{
+    struct device *d = device;
+    float          ms = 0.0f;
+    tsr_status     st = device_enter(d, err);
+    if (st != TSR_OK)
+        return st;
+    CUresult r = d->l.p_cuEventSynchronize(d->marks[1]);
+    if (r == CUDA_SUCCESS)
+        r = d->l.p_cuEventElapsedTime(&ms, d->marks[0], d->marks[1]);
+    *seconds = (double)ms * 1e-3;
+    return device_leave(d, r, "reading a time", err);
+}
+
+const struct tsr_cuda_api tsr_cuda_driver = { .open = open_device,
+                                              .close = close_device,
+                                              .name = name,
+                                              .sizes = memory_sizes,
+                                              .alloc = memory_alloc,
+                                              .release = memory_release,
+                                              .put = memory_put,
+                                              .get = memory_get,
+                                              .launch = launch,
+                                              .sync = sync_stream,
+                                              .stream_open = stream_open,
+                                              .stream_close = stream_close,
+                                              .stream_behind = stream_behind,
+                                              .place = stream_place,
+                                              .graph_make = graph_make,
+                                              .graph_run = graph_run,
+                                              .graph_free = graph_free,
+                                              .matmul_find = cublas_find,
+                                              .matmul = cublas_matmul,
+                                              .has_bf16 = has_bf16,
+                                              .blas_find = blas_find,
+                                              .blas_work = blas_work,
+                                              .blas = blas_run,
+                                              .mark = mark,
+                                              .between = between };

@@ -1,0 +1,137 @@
+/* device_cuda.h - a device over libcuda, between its files: device_cuda.c, memory_cuda.c, graph_cuda.c,
+ * stream_cuda.c, cublas.c, blas_cuda.c. */
+#ifndef TSR_DEVICE_CUDA_H
+#define TSR_DEVICE_CUDA_H
+
+#include <cuda.h>
+
+#include "device.h"
+#include "library.h"
+
+#define FUNCTIONS(X)                                                                               \
+    X(cuInit)                                                                                      \
+    X(cuDriverGetVersion)                                                                          \
+    X(cuDeviceGetCount)                                                                            \
+    X(cuDeviceGet)                                                                                 \
+    X(cuDeviceGetName)                                                                             \
+    X(cuDeviceGetAttribute)                                                                        \
+    X(cuDevicePrimaryCtxRetain)                                                                    \
+    X(cuDevicePrimaryCtxRelease)                                                                   \
+    X(cuCtxPushCurrent)                                                                            \
+    X(cuCtxPopCurrent)                                                                             \
+    X(cuMemGetInfo)                                                                                \
+    X(cuMemAlloc)                                                                                  \
+    X(cuMemFree)                                                                                   \
+    X(cuMemHostAlloc)                                                                              \
+    X(cuMemFreeHost)                                                                               \
+    X(cuMemHostGetDevicePointer)                                                                   \
+    X(cuMemcpyHtoDAsync)                                                                           \
+    X(cuMemcpyDtoHAsync)                                                                           \
+    X(cuMemsetD8Async)                                                                             \
+    X(cuStreamCreate)                                                                              \
+    X(cuStreamDestroy)                                                                             \
+    X(cuStreamSynchronize)                                                                         \
+    X(cuStreamWaitEvent)                                                                           \
+    X(cuModuleLoadData)                                                                            \
+    X(cuModuleUnload)                                                                              \
+    X(cuModuleGetFunction)                                                                         \
+    X(cuLaunchKernel)                                                                              \
+    X(cuEventCreate)                                                                               \
+    X(cuEventDestroy)                                                                              \
+    X(cuEventRecord)                                                                               \
+    X(cuEventSynchronize)                                                                          \
+    X(cuGetErrorName)                                                                              \
+    X(cuGetErrorString)
+
+/* Later than the others, and not needed; graphs are for drivers of CUDA 12 and newer. */
+#define GRAPH_FUNCTIONS(X)                                                                         \
+    X(cuStreamBeginCapture)                                                                        \
+    X(cuStreamEndCapture)                                                                          \
+    X(cuGraphInstantiate)                                                                          \
+    X(cuGraphExecUpdate)                                                                           \
+    X(cuGraphLaunch)                                                                               \
+    X(cuGraphDestroy)                                                                              \
+    X(cuGraphExecDestroy)
+
+/* cuda.h renames functions to their versions: the name that is looked up is the renamed one. */
+#define TEXT_OF(x) #x
+#define NAME_OF(x) TEXT_OF(x)
+#define POINTER(f) __typeof__(&f) p_##f;
+struct libcuda {
+    void *handle;
+    FUNCTIONS(POINTER)
+    __typeof__(&cuEventElapsedTime) p_cuEventElapsedTime; /* by its first name: any driver has it */
+    GRAPH_FUNCTIONS(POINTER)
+};
+
+#define IMAGE_COUNT 6
+#define RING_BYTES  (UINT64_C(4) << 20)
+
+struct cublas;
+struct blas;
+struct device {
+    const struct tsr_host *host;
+    struct libcuda         l;
+    int                    has_graphs;
+    CUdevice               index;
+    int                    arch; /* 90: sm_90 */
+    CUcontext              context;
+    CUstream               stream; /* of work without one */
+    CUmodule               modules[IMAGE_COUNT];
+    CUfunction             functions[KERNEL_COUNT];
+    CUevent                marks[2];
+    CUevent                behind; /* stream_cuda.c */
+    char                   name[96];
+    uint64_t               since; /* a bit per kernel that was launched since the last wait */
+    /* Pinned memory that small copies go through, so that an upload need not wait for the device. */
+    uint8_t       *ring;
+    uint64_t       ring_used;
+    struct cublas *blas;     /* cuBLASLt, once it was asked for */
+    struct blas   *products; /* cuBLAS and cuSOLVER, the same */
+};
+_Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
+
+/* Every function works in the device's context, between these, and gives the thread's own back.
+ * leave() makes a sentence of r: the device, what, the error, and the kernels since the last wait. */
+tsr_status device_enter(struct device *d, struct tsr_err *err);
+tsr_status device_leave(struct device *d, CUresult r, const char *what, struct tsr_err *err);
+CUresult   device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l);
+
+/* What the default stream was given is over: the ring is free, and errors are those of later work. */
+CUresult device_wait(struct device *d);
+
+/* memory_cuda.c */
+tsr_status memory_sizes(const void *device, uint64_t *total, uint64_t *available,
+                        struct tsr_err *err);
+tsr_status memory_alloc(void *device, uint64_t bytes, enum tsr_cuda_memory kind, uint64_t *address,
+                        struct tsr_err *err);
+void       memory_release(void *device, uint64_t address, enum tsr_cuda_memory kind);
+tsr_status memory_put(void *device, uint64_t to, const void *from, uint64_t bytes,
+                      struct tsr_err *err);
+tsr_status memory_get(void *device, void *to, uint64_t from, uint64_t bytes, struct tsr_err *err);
+
+/* graph_cuda.c */
+tsr_status graph_make(void *device, const struct tsr_cuda_launch *l, uint64_t n, void **graph,
+                      struct tsr_err *err);
+tsr_status graph_run(void *device, void *graph, struct tsr_err *err);
+void       graph_free(void *device, void *graph);
+
+/* stream_cuda.c */
+tsr_status  stream_open(void *device, void **stream, struct tsr_err *err);
+void        stream_close(void *device, void *stream);
+tsr_status  stream_behind(void *device, void *stream, void *other, struct tsr_err *err);
+const void *stream_place(const void *device);
+
+/* cublas.c */
+tsr_status cublas_find(void *device, struct tsr_err *err);
+tsr_status cublas_matmul(void *device, const struct tsr_cuda_matmul *m, struct tsr_err *err);
+void       cublas_close(struct device *d); /* in the context */
+
+/* blas_cuda.c */
+tsr_status blas_find(void *device, struct tsr_err *err);
+tsr_status blas_work(void *device, const struct tsr_cuda_blas *b, uint64_t *bytes,
+                     struct tsr_err *err);
+tsr_status blas_run(void *device, const struct tsr_cuda_blas *b, struct tsr_err *err);
+void       blas_close(struct device *d); /* in the context */
+
+#endif

@@ -1,0 +1,122 @@
+/* graph_cuda.c - launches as graphs, by capturing a stream. */
+#include <string.h>
+
+#include "device_cuda.h"
+
+struct graph {
+    CUgraphExec exec;
+    uint64_t    kernels; /* a bit for each that it holds */
+};
+
+/* The launches as they would run, recorded instead. */
+static CUresult capture(struct device *d, const struct tsr_cuda_launch *l, uint64_t n,
+                        CUgraph *graph)
+{
+    /* other threads of the process may allocate and copy meanwhile */
+    CUresult r = d->l.p_cuStreamBeginCapture(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    *graph = NULL;
+    if (r != CUDA_SUCCESS)
+        return r;
+    for (uint64_t i = 0; i < n && r == CUDA_SUCCESS; i++)
+        r = device_queue(d, d->stream, &l[i]);
+    CUresult end = d->l.p_cuStreamEndCapture(d->stream, graph); /* in every case */
+    if (r == CUDA_SUCCESS && end == CUDA_SUCCESS)
+        return r;
+    if (*graph)
+        (void)d->l.p_cuGraphDestroy(*graph);
+    *graph = NULL;
+    return r != CUDA_SUCCESS ? r : end;
+}
+
+/* cuda.h of CUDA 11 has these two with other arguments, under other names of the driver. */
+static CUresult renew(struct device *d, CUgraphExec exec, CUgraph graph)
+{
+#if CUDA_VERSION >= 12000
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    return d->l.p_cuGraphExecUpdate(exec, graph, &info);
+#else
+    CUgraphNode             node;
+    CUgraphExecUpdateResult why;
+    return d->l.p_cuGraphExecUpdate(exec, graph, &node, &why);
+#endif
+}
+
+static CUresult make_exec(struct device *d, CUgraphExec *exec, CUgraph graph)
+{
+#if CUDA_VERSION >= 12000
+    return d->l.p_cuGraphInstantiate(exec, graph, 0);
+#else
+    return d->l.p_cuGraphInstantiate(exec, graph, NULL, NULL, 0);
+#endif
+}
+
+/* The older one with the new arguments; where it has other kernels, one of its own. */
+static CUresult instantiate(struct device *d, CUgraph graph, struct graph *g)
+{
+    if (g->exec) {
+        if (renew(d, g->exec, graph) == CUDA_SUCCESS)
+            return CUDA_SUCCESS;
+        (void)d->l.p_cuGraphExecDestroy(g->exec);
+        g->exec = NULL;
+    }
+    return make_exec(d, &g->exec, graph);
+}
+
+tsr_status graph_make(void *device, const struct tsr_cuda_launch *l, uint64_t n, void **graph,
+                      struct tsr_err *err)
+{
+    struct device *d = device;
+    struct graph  *g = *graph;
+    CUgraph        captured;
+    tsr_status     st;
+    if (!d->has_graphs)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "%s: the driver has no graphs: kernels are launched one by one", d->name);
+    if (!g) {
+        g = d->host->alloc(d->host->ctx, sizeof *g, 64);
+        if (!g)
+            return tsr_fail(err, TSR_E_NOMEM, "out of memory: a graph");
+        *g = (struct graph){ 0 };
+    }
+    *graph = g;
+    if ((st = device_enter(d, err)) == TSR_OK) {
+        CUresult r = capture(d, l, n, &captured);
+        if (r == CUDA_SUCCESS) {
+            r = instantiate(d, captured, g);
+            (void)d->l.p_cuGraphDestroy(captured);
+        }
+        st = device_leave(d, r, "making a graph", err);
+    }
+    if (st != TSR_OK) {
+        graph_free(d, g);
+        *graph = NULL;
+        return st;
+    }
+    g->kernels = 0;
+    for (uint64_t i = 0; i < n; i++)
+        g->kernels |= UINT64_C(1) << l[i].kernel;
+    return TSR_OK;
+}
+
+tsr_status graph_run(void *device, void *graph, struct tsr_err *err)
+{
+    struct device      *d = device;
+    const struct graph *g = graph;
+    tsr_status          st = device_enter(d, err);
+    if (st != TSR_OK)
+        return st;
+    d->since |= g->kernels;
+    return device_leave(d, d->l.p_cuGraphLaunch(g->exec, d->stream), "launching a graph", err);
+}
+
+void graph_free(void *device, void *graph)
+{
+    struct device *d = device;
+    struct graph  *g = graph;
+    if (!g)
+        return;
+    if (g->exec && device_enter(d, NULL) == TSR_OK) /* the driver keeps what still runs */
+        (void)device_leave(d, d->l.p_cuGraphExecDestroy(g->exec), "freeing a graph", NULL);
+    d->host->release(d->host->ctx, g, sizeof *g);
+}

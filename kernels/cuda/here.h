@@ -1,0 +1,16 @@
+/* here.h - which of a machine's devices an instance takes. */
+#ifndef TSR_CUDA_HERE_H
+#define TSR_CUDA_HERE_H
+
+#include "tessera/here.h"
+
+/* Of `count` devices: the one that was asked for, which may not be there; else (-1) a rank's by its place
+ * among those of its machine, and for who is no rank the one that `otherwise` counts to. */
+static inline int64_t here_device(const struct tsr_host *host, int64_t asked, uint32_t otherwise,
+                                  int count)
+{
+    const struct tsr_here_v1 *h = asked < 0 ? host->service(host->ctx, TSR_HERE) : NULL;
+    return asked >= 0 ? asked : (h ? h->rank : otherwise) % (uint32_t)count;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* k.h - one dialect for kernels: nvcc compiles them for devices, a C compiler for simt/simt.h.
+ *
+ * It is C without what C++ lacks.  A kernel takes one struct of k_args.h by value; device addresses
+ * in it are integers, AT() makes pointers of them.  Arithmetic is that of docs/decisions/numerics.md:
+ * contraction is off (-fmad=false), fmaf() is a fused multiply-add, division and square root round
+ * once, denormals are kept.
+ */
+#ifndef TSR_CUDA_K_H
+#define TSR_CUDA_K_H
+
+#ifdef __CUDACC__
+
+#include <float.h>
+#include <stdint.h>
+
+#define DEV         static __device__ __forceinline__
+#define DEV_CALL    static __device__ __noinline__
+#define UNROLL_LOOP _Pragma("unroll")
+#define RESTRICT    __restrict__
+
+/* Arguments that stay where the launch put them, from sm_70 on; four products of bytes, from sm_61 on. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#define GRID_CONSTANT
+#else
+#define GRID_CONSTANT __grid_constant__
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 610
+DEV int32_t __dp4a(int32_t a, int32_t b, int32_t c)
+{
+    UNROLL_LOOP
+    for (int i = 0; i < 32; i += 8)
+        c += (int32_t)(int8_t)(a >> i) * (int32_t)(int8_t)(b >> i);
+    return c;
+}
+#endif
+
+#define AT(type, address) ((type *)(uintptr_t)(address))
+#define TSR_KERNEL(name, args_t, threads)                                                          \
+    extern "C" __global__ void __launch_bounds__(threads) name(const GRID_CONSTANT args_t a)
+
+#define shfl_f(m, v, l)      __shfl_sync((m), (float)(v), (int)(l))
+#define shfl_xor_f(m, v, l)  __shfl_xor_sync((m), (float)(v), (int)(l))
+#define shfl_xor_u(m, v, l)  __shfl_xor_sync((m), (uint32_t)(v), (int)(l))
+#define shfl_down_f(m, v, l) __shfl_down_sync((m), (float)(v), (unsigned)(l))
+#define shfl_down_u(m, v, l) __shfl_down_sync((m), (uint32_t)(v), (unsigned)(l))
+
+#else
+#include "simt/simt_kernel.h"
+#endif
+
+#include "k_args.h"
+
+#define WARP      32u
+#define ALL_LANES 0xffffffffu
+
+#endif

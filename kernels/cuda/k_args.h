@@ -1,0 +1,163 @@
+/* k_args.h - what kernels are launched with, and how a weight lies in device memory.
+ *
+ * A weight lies in panels of 32 rows: lane = row.  Columns go by steps of 32, so that each lane of a
+ * warp reads its row's step at once and the warp reads in one piece.  A step of `bits` takes 128 *
+ * bits bytes of a panel:
+ *   32     8 vectors [32 lanes][16 bytes]: four F32 each
+ *   16     4 vectors: eight F16 or BF16 each
+ *   8      2 vectors: 16 codes each, in order
+ *   2..7   planes by powers of two, high to low, as the bits of the width have them:
+ *          4 bits  [lane][4 words]  word j/2 of columns 4j..4j+3: code 4j+i in byte i, the low
+ *                                   nibble for even j, the high one for odd
+ *          2 bits  [lane][2 words]  word j/4: bits 2(j%4).. of byte i
+ *          1 bit   [lane][1 word]   bit j of byte i
+ *          The planes of a code, put together from the lowest bit: the first plane lowest.
+ * Rows and columns past the end are zero bytes.  docs/formats/cuda-panels.md draws it.
+ */
+#ifndef TSR_CUDA_K_ARGS_H
+#define TSR_CUDA_K_ARGS_H
+
+#include <stdint.h>
+
+#define K_PANEL    32u  /* rows of a panel */
+#define K_STEP     32u  /* columns of a step */
+#define K_SEGMENTS 8u   /* at most, docs/decisions/numerics.md */
+#define K_BLOCK    128u /* columns of an activation block, counted inside a segment */
+#define K_GEMM     64u  /* tokens of a tile of the GEMM kernels */
+
+/* What a code means. */
+#define K_FLOAT 0u /* bits 32: F32; bits 16: F16, or BF16 with `bf16` */
+#define K_INT   1u /* (code - zero) * scale */
+#define K_LUT   2u /* table[row][code], then outliers */
+#define K_MX    3u /* table[code] * scale */
+
+/* Scales lie [panel][group][32]. */
+#define K_SCALE_F32 0u
+#define K_SCALE_F16 1u
+#define K_SCALE_E8  2u /* a byte b: 2^(b - 127); 255: NaN */
+
+struct k_weight {
+    uint64_t codes, scales;
+    uint64_t zeros;                /* [panel][group][32] bytes; 0: all are `mid` */
+    uint64_t table;                /* LUT: [panel][entries][32] F32; MX: [256] F32 */
+    uint64_t table8;               /* LUT: [panel][entries][32] int8; MX: [256] int8 */
+    uint64_t unit;                 /* LUT: [panels * 32] F32, the scale of table8 */
+    uint64_t column, value, delta; /* outliers of LUT: [panels * 32][outliers] U32, F32, F32 */
+    uint64_t rows, cols;
+    uint32_t kind, bits, bf16, scale_kind, mid;
+    uint32_t segment, segments; /* columns of one; how many */
+    uint32_t group, groups;     /* columns of one; group is cols where there is one */
+    uint32_t regular;           /* groups begin on steps */
+    uint32_t entries, outliers;
+    float    unit_mx;   /* MX under a8: table8 times this times the scale */
+    float    threshold; /* LLM.int8; 0: no outliers */
+};
+
+/* out [T,N] = x [T,K] * W^T + bias. */
+struct k_linear {
+    struct k_weight w;
+    uint64_t        x, ldx;   /* F32, elements between rows */
+    uint64_t        out, ldo; /* F32 */
+    uint64_t        bias;     /* or 0 */
+    uint64_t        q, ldq;   /* a8: int8, rows of whole steps */
+    uint64_t        sa;       /* [T][blocks]; LLM: [T] */
+    uint64_t        sums;     /* of q: [T][ldq / 32] */
+    uint64_t        found;    /* LLM: U32 [T], how many outliers a token has */
+    uint32_t        tokens, blocks;
+    uint32_t        vector; /* x and its rows lie on 16 bytes */
+    uint32_t        none;   /* launches are compared byte by byte: no hole at the end */
+};
+
+/* int8 activations: for LUT, MX and INT by blocks; for LLM one scale a token. */
+struct k_quantize {
+    uint64_t x, ldx, q, ldq, sa, sums, found;
+    uint32_t tokens, cols, segment, blocks, per_segment; /* blocks of a whole segment */
+    float    threshold;
+};
+
+struct k_embed {
+    struct k_weight w;
+    uint64_t        ids, out, ldo;
+    uint32_t        tokens;
+    float           scale;
+};
+
+/* Rows of n elements; strides in elements. */
+struct k_rows {
+    uint64_t out, a, b, c;
+    uint64_t out_stride, a_stride, b_stride, c_stride;
+    uint64_t n;
+    uint32_t rows, kind, heads, head_dim, rotary_dim;
+    float    eps, offset, scale, softcap;
+    uint32_t none; /* as in k_linear */
+};
+
+/* One token per row; strides in bytes. */
+struct k_kv_store {
+    uint64_t cache, x, rows;
+    uint64_t cache_stride, x_stride;
+    uint32_t tokens, kv_heads, head_dim, dtype;
+};
+
+struct k_attention {
+    uint64_t q, k, v, out, spans, slopes;
+    uint64_t q_stride, k_stride, v_stride, out_stride, span_stride; /* bytes */
+    uint64_t scores;  /* [tokens][heads][score_stride] F32 */
+    uint64_t den;     /* [tokens][heads] */
+    uint64_t partial; /* [tokens][heads][blocks][head_dim] */
+    uint64_t score_stride;
+    uint32_t first, tokens; /* of the operation's tokens: this launch's */
+    uint32_t dtype, heads, kv_heads, head_dim, window, blocks;
+    float    scale, softcap;
+};
+
+/* Rows of F32 to F16 or BF16 and, after a product, back: dense.cu. */
+struct k_narrow {
+    uint64_t x, ldx; /* F32 [tokens][cols] */
+    uint64_t y, ldy; /* 16 bits; columns from cols to ldy become 0 */
+    uint64_t scale;  /* F32 [tokens]: what a row of the product is multiplied by */
+    uint64_t cols;
+    uint32_t bf16, a16; /* a16: rounded to BF16 first */
+};
+
+/* Rows [first, first + 32 * panels) of a weight, widened and narrowed to 16 bits. */
+struct k_dense {
+    struct k_weight w;
+    uint64_t        y, ldy;
+    uint64_t        first_panel;
+    uint32_t        bf16, none;
+};
+
+/* Rows of F32 to a message or back: codec.cu.  Numbers of elements as kernels/encode/kernel.h has them. */
+struct k_wire {
+    uint64_t x, ldx; /* F32, elements between rows */
+    uint64_t wire, row_bytes;
+    uint64_t rows, cols;
+    uint64_t block, scale_bytes, tile; /* MX: columns; bytes of a row's scales; columns of a tile */
+    uint64_t feature, place, factor;   /* SCALED: lists; factor is inv or scale */
+    uint64_t kept;
+    uint32_t dtype, bits, aligned, add; /* aligned: codes of a row begin on words, or elements do */
+    uint32_t scale_bits, rounding, rule, mant, max;
+    uint32_t special, infinite; /* MX: codes from `special` on are NaN, but for `infinite` */
+    int32_t  emin, emax, lim;
+};
+
+/* to = the lower triangle of `from`, F32 [n,n] in rows; above it zeros, or with `mirror` its reflection.
+ * to may be from.  diagonal: n floats, or 0. */
+struct k_triangle {
+    uint64_t from, ldf, to, ldt, n, diagonal;
+    uint32_t mirror, none;
+};
+
+/* y = A v, F64 by F32 [n,n], symmetric. */
+struct k_symv {
+    uint64_t a, lda, v, y, n;
+};
+
+/* out = out * scale[token] + bias; bias 0: none. */
+struct k_finish {
+    uint64_t out, ldo, scale, bias, cols;
+    uint32_t tokens, none;
+};
+
+#endif

@@ -1,0 +1,237 @@
+/* k_decode.h - codes of a panel in registers, and what they mean. */
+#ifndef TSR_CUDA_K_DECODE_H
+#define TSR_CUDA_K_DECODE_H
+
+#include "k_math.h"
+
+/* ---- any width, decided at run time: single elements, tails, groups off the steps ---- */
+
+DEV uint64_t steps_of(const struct k_weight *w)
+{
+    return (w->cols + K_STEP - 1) / K_STEP;
+}
+
+DEV const uint8_t *step_at(const struct k_weight *w, uint64_t panel, uint64_t step)
+{
+    return AT(const uint8_t, w->codes) + (panel * steps_of(w) + step) * 128u * w->bits;
+}
+
+DEV float scale_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+{
+    const uint64_t at = (panel * w->groups + group) * K_PANEL + lane;
+    if (w->scale_kind == K_SCALE_F32)
+        return AT(const float, w->scales)[at];
+    if (w->scale_kind == K_SCALE_F16)
+        return k_half(AT(const uint16_t, w->scales)[at]);
+    uint32_t b = AT(const uint8_t, w->scales)[at];
+    return b == 255 ? k_nan() : __uint_as_float(b ? b << 23 : 0x400000u);
+}
+
+DEV uint32_t zero_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+{
+    return w->zeros ? AT(const uint8_t, w->zeros)[(panel * w->groups + group) * K_PANEL + lane]
+                    : w->mid;
+}
+
+/* The code of one row and column of a packed weight. */
+DEV uint32_t code_at(const struct k_weight *w, uint64_t panel, uint32_t lane, uint64_t k)
+{
+    const uint8_t *p = step_at(w, panel, k / K_STEP);
+    const uint32_t c = (uint32_t)(k % K_STEP), j = c / 4, i = c % 4;
+    uint32_t       code = 0, at = 0;
+    if (w->bits == 8)
+        return p[c / 16 * 512 + lane * 16 + c % 16];
+    if (w->bits & 4u) {
+        code = p[lane * 16 + j / 2 * 4 + i] >> 4 * (j & 1u) & 15u;
+        at = 4;
+        p += 512;
+    }
+    if (w->bits & 2u) {
+        code |= (p[lane * 8 + j / 4 * 4 + i] >> 2 * (j & 3u) & 3u) << at;
+        at += 2;
+        p += 256;
+    }
+    if (w->bits & 1u)
+        code |= (p[lane * 4 + i] >> j & 1u) << at;
+    return code;
+}
+
+/* The value of an outlier, if the row has one in column k. */
+DEV float outlier_or(const struct k_weight *w, uint64_t row, uint64_t k, float value)
+{
+    const uint32_t *column = AT(const uint32_t, w->column) + row * w->outliers;
+    uint32_t        lo = 0, hi = w->outliers;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (column[mid] < k)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < w->outliers && column[lo] == k ? AT(const float, w->value)[row * w->outliers + lo]
+                                               : value;
+}
+
+/* One weight, widened as docs/decisions/numerics.md says. */
+DEV_CALL float weight_at(const struct k_weight *w, uint64_t panel, uint32_t lane, uint64_t k)
+{
+    if (w->kind == K_FLOAT) {
+        const uint8_t *p = step_at(w, panel, k / K_STEP);
+        const uint32_t c = (uint32_t)(k % K_STEP);
+        if (w->bits == 32)
+            return ((const float *)(const void *)(p + c / 4 * 512 + lane * 16))[c % 4];
+        uint32_t h = ((const uint16_t *)(const void *)(p + c / 8 * 512 + lane * 16))[c % 8];
+        return w->bf16 ? k_bf16(h) : k_half(h);
+    }
+    const uint32_t code = code_at(w, panel, lane, k);
+    const uint64_t g = k / w->group;
+    if (w->kind == K_INT)
+        return (float)((int32_t)code - (int32_t)zero_of(w, panel, g, lane)) *
+               scale_of(w, panel, g, lane);
+    if (w->kind == K_MX)
+        return AT(const float, w->table)[code] * scale_of(w, panel, g, lane);
+    float v = AT(const float, w->table)[(panel * w->entries + code) * K_PANEL + lane];
+    return w->outliers ? outlier_or(w, panel * K_PANEL + lane, k, v) : v;
+}
+
+/* ---- a width known to the compiler: the inner loops --------------------------------- */
+
+/* A lane's 32 columns of `bits`; the words of k_args.h. */
+struct step_words {
+    uint32_t w[32];
+};
+
+DEV void put4(uint32_t *w, uint4 v)
+{
+    w[0] = v.x;
+    w[1] = v.y;
+    w[2] = v.z;
+    w[3] = v.w;
+}
+
+/* Planes of 2 to 7 bits; `bits` may be known at run time alone. */
+DEV void planes_load(struct step_words *s, const int bits, const uint8_t *p, uint32_t lane)
+{
+    if (bits & 4) {
+        put4(s->w, ((const uint4 *)(const void *)p)[lane]);
+        p += 512;
+    }
+    if (bits & 2) {
+        uint2 v = ((const uint2 *)(const void *)p)[lane];
+        s->w[4] = v.x;
+        s->w[5] = v.y;
+        p += 256;
+    }
+    if (bits & 1)
+        s->w[6] = ((const uint32_t *)(const void *)p)[lane];
+}
+
+/* What a loop over steps is compiled for: a width, or any of 2 to 7 bits, which all lanes branch to
+ * alike once a step.  A loop for each width took most of the time of the build. */
+#define K_ANY 0
+
+DEV void step_load(struct step_words *s, const int bits, const struct k_weight *w, const uint8_t *p,
+                   uint32_t lane)
+{
+    if (bits >= 8) {
+        UNROLL_LOOP
+        for (int v = 0; v < bits / 4; v++)
+            put4(s->w + 4 * v, ((const uint4 *)(const void *)p)[v * 32 + (int)lane]);
+        return;
+    }
+    planes_load(s, bits == K_ANY ? (int)w->bits : bits, p, lane);
+}
+
+/* The codes of columns 4j..4j+3, a byte each. */
+DEV uint32_t codes4(const struct step_words *s, const int bits, const int j)
+{
+    uint32_t c = 0;
+    int      at = 0;
+    if (bits == 8)
+        return s->w[j];
+    if (bits & 4) {
+        c = s->w[j / 2] >> 4 * (j & 1) & 0x0f0f0f0fu;
+        at = 4;
+    }
+    if (bits & 2) {
+        c |= (s->w[4 + j / 4] >> 2 * (j & 3) & 0x03030303u) << at;
+        at += 2;
+    }
+    if (bits & 1)
+        c |= (s->w[6] >> j & 0x01010101u) << at;
+    return c;
+}
+
+/* The codes of K_ANY, a byte each, in the first eight words: those of 8 bits from now on. */
+DEV void step_spread(struct step_words *s, const int bits)
+{
+    uint32_t c[8];
+    int      at = 0;
+    UNROLL_LOOP
+    for (int j = 0; j < 8; j++)
+        c[j] = 0;
+    if (bits & 4) {
+        UNROLL_LOOP
+        for (int j = 0; j < 8; j++)
+            c[j] = s->w[j / 2] >> 4 * (j & 1) & 0x0f0f0f0fu;
+        at = 4;
+    }
+    if (bits & 2) {
+        UNROLL_LOOP
+        for (int j = 0; j < 8; j++)
+            c[j] |= (s->w[4 + j / 4] >> 2 * (j & 3) & 0x03030303u) << at;
+        at += 2;
+    }
+    if (bits & 1) {
+        UNROLL_LOOP
+        for (int j = 0; j < 8; j++)
+            c[j] |= (s->w[6] >> j & 0x01010101u) << at;
+    }
+    UNROLL_LOOP
+    for (int j = 0; j < 8; j++)
+        s->w[j] = c[j];
+}
+
+/* Byte i of c as a number: 2^23 + byte is put together from bits, and is exact. */
+DEV float byte_float(uint32_t c, const int i, float zero)
+{
+    return __uint_as_float(__byte_perm(c, 0x4b000000u, 0x7440u + (uint32_t)i)) -
+           (8388608.0f + zero);
+}
+
+/* What widens a lane's codes: of one group, or of the row. */
+struct decoder {
+    float        scale, zero;
+    const float *table; /* of this lane: entry e at table[e * stride] */
+    uint32_t     stride;
+};
+
+/* Columns 4j..4j+3 of a step, widened; kind and bits are constants. */
+DEV void widen4(const struct step_words *s, const int kind, const int bits, const int bf16,
+                const int j, const struct decoder *d, float v[4])
+{
+    if (kind == (int)K_FLOAT && bits == 32) {
+        UNROLL_LOOP
+        for (int i = 0; i < 4; i++)
+            v[i] = __uint_as_float(s->w[4 * j + i]);
+        return;
+    }
+    if (kind == (int)K_FLOAT) {
+        UNROLL_LOOP
+        for (int i = 0; i < 4; i++) {
+            uint32_t h = s->w[2 * j + i / 2] >> 16 * (i & 1) & 0xffffu;
+            v[i] = bf16 ? k_bf16(h) : k_half(h);
+        }
+        return;
+    }
+    const uint32_t c = codes4(s, bits, j);
+    UNROLL_LOOP
+    for (int i = 0; i < 4; i++) {
+        if (kind == (int)K_INT)
+            v[i] = byte_float(c, i, d->zero) * d->scale;
+        else /* a scale of 1 changes nothing: LUT and MX share their code */
+            v[i] = d->table[(c >> 8 * i & 255u) * d->stride] * d->scale;
+    }
+}
+
+#endif

@@ -1,0 +1,282 @@
+/* k_runs.h - LINEAR with int8 activations: the runs of a segment, for a few tokens and for many.
+ *
+ * The product of a run is an exact integer, so that its order is free; runs enter a chain of F32 for
+ * each segment.  Runs end where a step does, if groups begin on steps; else they are cut column by
+ * column.
+ */
+#ifndef TSR_CUDA_K_RUNS_H
+#define TSR_CUDA_K_RUNS_H
+
+#include "k_linear.h"
+
+/* ---- the product of a step ------------------------------------------------------------ */
+
+/* Columns 4j..4j+3 as signed bytes: int8 tables give theirs, integers of 8 bits lose 128. */
+DEV uint32_t signed4(const struct step_words *s, const int kind, const int bits, const int j,
+                     const int8_t *table, uint32_t stride)
+{
+    uint32_t c = codes4(s, bits == K_ANY ? 8 : bits, j);
+    if (kind == (int)K_INT)
+        return bits == 8 ? c ^ 0x80808080u : c;
+    uint32_t v = 0;
+    UNROLL_LOOP
+    for (int i = 0; i < 4; i++)
+        v |= ((uint32_t)table[(c >> 8 * i & 255u) * stride] & 255u) << 8 * i;
+    return v;
+}
+
+DEV const int8_t *table8_of(const struct k_weight *w, uint64_t panel, uint32_t lane)
+{
+    return w->kind == K_LUT  ? AT(const int8_t, w->table8) + panel * w->entries * K_PANEL + lane
+           : w->kind == K_MX ? AT(const int8_t, w->table8)
+                             : 0;
+}
+
+/* The scale of a run's weights, and what q's sum is taken times: columns of step k / 32. */
+DEV float run_scale(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+{
+    if (w->kind == K_LUT)
+        return AT(const float, w->unit)[panel * K_PANEL + lane];
+    float s = scale_of(w, panel, group, lane);
+    return w->kind == K_MX ? s * w->unit_mx : s;
+}
+
+/* q's sum is taken times this: the zero point, less what signed4() took off. */
+DEV int32_t run_zero(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+{
+    if (w->kind != K_INT)
+        return 0;
+    return (int32_t)zero_of(w, panel, group, lane) - (w->bits == 8 ? 128 : 0);
+}
+
+/* ---- where runs end -------------------------------------------------------------------- */
+
+/* The run that a segment's columns are in: of a group of the weight and a block of activations. */
+struct run {
+    uint64_t k0, k1; /* the segment */
+    uint64_t group, block;
+};
+
+DEV void run_begin(const struct k_weight *w, uint32_t s, struct run *r)
+{
+    segment_of(w, s, &r->k0, &r->k1);
+    r->group = r->k0 / w->group;
+    r->block = s * ((w->segment + K_BLOCK - 1) / K_BLOCK);
+}
+
+DEV uint32_t sum_of(const struct k_linear *a, uint32_t t, uint64_t k)
+{
+    return AT(const uint32_t, a->sums)[token_of(a, t) * (a->ldq / K_STEP) + k / K_STEP];
+}
+
+/* Ends the run if it ends before column `next`: its integers, of each token the product and the sum of
+ * its activations, enter the chains. */
+DEV void run_step(const struct k_linear *a, struct run *r, uint64_t panel, uint32_t lane,
+                  uint64_t next, uint32_t t0, const int tokens, int32_t *sum, int32_t *zeros,
+                  float *acc)
+{
+    const struct k_weight *w = &a->w;
+    const int              block_ends = (next - r->k0) % K_BLOCK == 0 || next >= r->k1;
+    const int              group_ends = w->kind != K_LUT && next >= (r->group + 1) * w->group;
+    if (!block_ends && !group_ends)
+        return;
+    float   scale = run_scale(w, panel, r->group, lane);
+    int32_t zero = run_zero(w, panel, r->group, lane);
+    UNROLL_LOOP
+    for (int t = 0; t < tokens; t++) {
+        float sa =
+            AT(const float, a->sa)[(uint64_t)token_of(a, t0 + (uint32_t)t) * a->blocks + r->block];
+        acc[t] = fmaf((float)(sum[t] - zero * zeros[t]), scale * sa, acc[t]);
+        sum[t] = zeros[t] = 0;
+    }
+    r->block += (uint64_t)block_ends;
+    r->group += (uint64_t)group_ends;
+}
+
+/* ---- a few tokens ------------------------------------------------------------------------ */
+
+DEV uint32_t word4(uint4 v, const int i)
+{
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/* A segment's chain, runs of whole steps. */
+DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, uint64_t panel,
+                   uint32_t lane, uint32_t segment, uint32_t t0, const int tokens, float *acc)
+{
+    const struct k_weight *w = &a->w;
+    const int8_t          *table = table8_of(w, panel, lane);
+    const uint32_t         stride = w->kind == K_LUT ? K_PANEL : 1;
+    struct run             r;
+    struct step_words      s, ahead;
+    int32_t                sum[4] = { 0, 0, 0, 0 }, zeros[4] = { 0, 0, 0, 0 };
+    run_begin(w, segment, &r);
+    const uint8_t *p = step_at(w, panel, r.k0 / K_STEP);
+    if (r.k0 < r.k1)
+        step_load(&s, bits, w, p, lane);
+    for (uint64_t k = r.k0; k < r.k1; k += K_STEP) {
+        p += 128u * w->bits;
+        if (k + K_STEP < r.k1) /* its bytes are under way while these are used */
+            step_load(&ahead, bits, w, p, lane);
+        if (bits == K_ANY)
+            step_spread(&s, (int)w->bits);
+        UNROLL_LOOP
+        for (int half = 0; half < 2; half++) {
+            uint4 q[4];
+            UNROLL_LOOP
+            for (int t = 0; t < tokens; t++)
+                q[t] = AT(const uint4,
+                          a->q)[(token_of(a, t0 + (uint32_t)t) * a->ldq + k) / 16 + (uint64_t)half];
+            UNROLL_LOOP
+            for (int j = 0; j < 4; j++) {
+                uint32_t c = signed4(&s, kind, bits, 4 * half + j, table, stride);
+                UNROLL_LOOP
+                for (int t = 0; t < tokens; t++)
+                    sum[t] = __dp4a((int32_t)c, (int32_t)word4(q[t], j), sum[t]);
+            }
+        }
+        UNROLL_LOOP
+        for (int t = 0; t < tokens; t++)
+            zeros[t] += (int32_t)sum_of(a, t0 + (uint32_t)t, k);
+        run_step(a, &r, panel, lane, k + K_STEP, t0, tokens, sum, zeros, acc);
+        s = ahead;
+    }
+}
+
+/* A segment's chain, column by column: groups that begin inside of a step. */
+DEV_CALL void runs_slow(const struct k_linear *a, uint64_t panel, uint32_t lane, uint64_t k0,
+                        uint64_t k1, uint32_t t0, int tokens, float *acc)
+{
+    const struct k_weight *w = &a->w;
+    const int8_t          *table = table8_of(w, panel, lane);
+    const uint64_t         per_segment = (w->segment + K_BLOCK - 1) / K_BLOCK;
+    uint64_t               block = k0 / w->segment * per_segment;
+    for (uint64_t k = k0; k < k1;) {
+        uint64_t group = k / w->group, end = (group + 1) * w->group;
+        uint64_t block_end = k0 + ((k - k0) / K_BLOCK + 1) * K_BLOCK;
+        end = end < block_end ? end : block_end;
+        end = end < k1 ? end : k1;
+        float   scale = run_scale(w, panel, group, lane);
+        int32_t zero = w->kind == K_INT ? (int32_t)zero_of(w, panel, group, lane) : 0;
+        for (int t = 0; t < tokens; t++) {
+            uint32_t      token = token_of(a, t0 + (uint32_t)t);
+            const int8_t *q = AT(const int8_t, a->q) + token * a->ldq;
+            int32_t       sum = 0;
+            for (uint64_t i = k; i < end; i++) {
+                uint32_t c = code_at(w, panel, lane, i);
+                sum += (table ? table[c] : (int32_t)c - zero) * q[i];
+            }
+            acc[t] =
+                fmaf((float)sum,
+                     scale * AT(const float, a->sa)[(uint64_t)token * a->blocks + block], acc[t]);
+        }
+        block += end == block_end;
+        k = end;
+    }
+}
+
+/* Outliers of the lane's row in columns [k0,k1), on activations in F32. */
+DEV_CALL void outlier_chain(const struct k_linear *a, uint64_t row, uint64_t k0, uint64_t k1,
+                            uint32_t t0, int tokens, float *acc)
+{
+    const struct k_weight *w = &a->w;
+    const uint32_t        *column = AT(const uint32_t, w->column) + row * w->outliers;
+    const float           *delta = AT(const float, w->delta) + row * w->outliers;
+    float                  o[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+    for (uint32_t i = 0; i < w->outliers; i++) {
+        if (column[i] < k0 || column[i] >= k1)
+            continue;
+        for (int t = 0; t < tokens; t++) {
+            const float *x =
+                AT(const float, a->x) + (uint64_t)token_of(a, t0 + (uint32_t)t) * a->ldx;
+            o[t] = fmaf(x[column[i]], delta[i], o[t]);
+        }
+    }
+    for (int t = 0; t < tokens; t++)
+        acc[t] = acc[t] + o[t];
+}
+
+/* A segment's sums for the tokens of a tile. */
+DEV void segment_runs(const struct k_linear *a, uint64_t panel, uint32_t lane, uint32_t segment,
+                      uint32_t t0, const int tokens, float *acc)
+{
+    const struct k_weight *w = &a->w;
+    uint64_t               k0, k1;
+    segment_of(w, segment, &k0, &k1);
+#define FAST(kind, bits) runs_fast(a, kind, bits, panel, lane, segment, t0, tokens, acc)
+    if (!w->regular)
+        runs_slow(a, panel, lane, k0, k1, t0, tokens, acc);
+    else if (w->kind == K_INT && w->bits == 4)
+        FAST(K_INT, 4);
+    else if (w->kind == K_INT && w->bits == 8)
+        FAST(K_INT, 8);
+    else if (w->kind == K_INT)
+        FAST(K_INT, K_ANY);
+    else if (w->bits == 8) /* MX, LUT */
+        FAST(K_MX, 8);
+    else
+        FAST(K_MX, K_ANY);
+#undef FAST
+    if (w->outliers)
+        outlier_chain(a, panel * K_PANEL + lane, k0, k1, t0, tokens, acc);
+}
+
+/* ---- many tokens, groups on steps ---------------------------------------------------------- */
+
+/* Four columns of any packed format as signed bytes: column 4j of a step. */
+DEV uint32_t signed4_any(const struct k_weight *w, uint64_t panel, uint32_t lane, uint64_t k)
+{
+    const int8_t *table = table8_of(w, panel, lane);
+    uint32_t      stride = w->kind == K_LUT ? K_PANEL : 1, v = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t c = code_at(w, panel, lane, k + i);
+        if (table)
+            c = (uint32_t)table[c * stride];
+        else if (w->bits == 8)
+            c ^= 0x80u;
+        v |= (c & 255u) << 8 * i;
+    }
+    return v;
+}
+
+/* A GEMM's chains over segment s.  A run's integers stay in registers until it ends. */
+DEV void gemm_runs(const struct k_linear *a, uint32_t s, uint32_t (*ws)[K_PANEL + 1],
+                   uint32_t (*qs)[K_GEMM], int32_t *zs, float *acc)
+{
+    const struct k_weight *w = &a->w;
+    const uint32_t         lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint64_t         panel = blockIdx.x;
+    const uint32_t         t0 = blockIdx.y * K_GEMM, mine = warp * GEMM_EACH;
+    struct run             r;
+    int32_t                sum[GEMM_EACH], zeros[GEMM_EACH];
+    run_begin(w, s, &r);
+    UNROLL_LOOP
+    for (int t = 0; t < GEMM_EACH; t++)
+        sum[t] = zeros[t] = 0;
+    for (uint64_t k = r.k0; k < r.k1; k += K_STEP) {
+        __syncthreads();
+        ws[warp][lane] = signed4_any(w, panel, lane, k + 4 * warp);
+        for (uint32_t i = threadIdx.x; i < 8 * K_GEMM; i += 256)
+            qs[i % 8][i / 8] =
+                AT(const uint32_t, a->q)[(token_of(a, t0 + i / 8) * a->ldq + k) / 4 + i % 8];
+        if (threadIdx.x < K_GEMM)
+            zs[threadIdx.x] = (int32_t)sum_of(a, t0 + threadIdx.x, k);
+        __syncthreads();
+        for (uint32_t j = 0; j < 8; j++) {
+            int32_t c = (int32_t)ws[j][lane];
+            UNROLL_LOOP
+            for (int t = 0; t < GEMM_EACH; t++)
+                sum[t] = __dp4a(c, (int32_t)qs[j][mine + (uint32_t)t], sum[t]);
+        }
+        UNROLL_LOOP
+        for (int t = 0; t < GEMM_EACH; t++)
+            zeros[t] += zs[mine + (uint32_t)t];
+        run_step(a, &r, panel, lane, k + K_STEP, t0 + mine, GEMM_EACH, sum, zeros, acc);
+    }
+    if (w->outliers && s < w->segments) {
+        outlier_chain(a, panel * K_PANEL + lane, r.k0, r.k1, t0 + mine, 4, acc);
+        outlier_chain(a, panel * K_PANEL + lane, r.k0, r.k1, t0 + mine + 4, 4, acc + 4);
+    }
+}
+
+#endif

@@ -1,0 +1,459 @@
+/* linalg.c - "tessera.linalg/1" by cuBLAS and cuSOLVER: only under numerics: fast, since these fix no
+ * order of additions.
+ *
+ * The libraries count columns first: a row-major matrix [rows, cols] with rows of ld elements is their
+ * column-major [cols, rows] with that leading dimension, and a lower triangle is their upper one.  One
+ * call at a time is on the device, whatever thread it comes from. */
+#include "linalg.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend.h"
+
+#define U(x)     ((unsigned long long)(x))
+#define TRIANGLE 32u /* rows and columns of a block of k_triangle */
+
+/* ---- calls ------------------------------------------------------------------------------ */
+
+static tsr_status begin(struct tsr_cuda *c, struct tsr_err *err)
+{
+    (void)pthread_mutex_lock(&c->linalg.lock);
+    return c->host->cancelled(c->host->ctx)
+               ? tsr_fail(err, TSR_E_CANCELLED, "linear algebra: stopped")
+               : TSR_OK;
+}
+
+static tsr_status end(struct tsr_cuda *c, tsr_status st)
+{
+    (void)pthread_mutex_unlock(&c->linalg.lock);
+    return st;
+}
+
+static tsr_status check(const char *what, const void *p, uint64_t rows, uint64_t cols, uint64_t ld,
+                        struct tsr_err *err)
+{
+    uint64_t n;
+    if (!p)
+        return tsr_fail(err, TSR_E_INVAL, "%s is NULL", what);
+    if (rows > 1 && ld < cols)
+        return tsr_fail(err, TSR_E_INVAL, "%s has rows of %llu elements %llu apart", what, U(cols),
+                        U(ld));
+    /* so that no size made of these overflows */
+    if (cols > INT32_MAX || rows > INT32_MAX || __builtin_mul_overflow(rows, ld, &n) ||
+        n > PTRDIFF_MAX / 64)
+        return tsr_fail(err, TSR_E_INVAL, "%s is %llu by %llu: too large", what, U(rows), U(cols));
+    return TSR_OK;
+}
+
+/* One row may have any stride. */
+static uint64_t stride(uint64_t rows, uint64_t cols, uint64_t ld)
+{
+    return rows == 1 ? cols : ld;
+}
+
+static struct tsr_cuda_mat mat(const float *p, uint64_t rows, uint64_t cols, uint64_t ld, int write)
+{
+    return (struct tsr_cuda_mat){ .host = (float *)(uintptr_t)p,
+                                  .rows = rows,
+                                  .cols = cols,
+                                  .ld = stride(rows, cols, ld),
+                                  .write = write };
+}
+
+static tsr_status triangle(struct tsr_cuda *c, const struct k_triangle *t, struct tsr_err *err)
+{
+    uint64_t   side = cuda_ceil(t->n, TRIANGLE);
+    tsr_status st =
+        tsr_cuda_launch(c, NULL, KERNEL_k_triangle, side, side, 1, 256, t, sizeof *t, err);
+    return st == TSR_OK ? tsr_cuda_flush(c, err) : st;
+}
+
+/* ---- products --------------------------------------------------------------------------- */
+
+static tsr_status syrk_on(struct tsr_cuda *c, const struct tsr_cuda_mat *x, float alpha, float beta,
+                          const struct tsr_cuda_mat *to, struct tsr_err *err)
+{
+    struct tsr_cuda_blas b = { .kind = TSR_CUDA_SYRK,
+                               .m = x->cols,
+                               .k = x->rows,
+                               .alpha = alpha,
+                               .beta = beta,
+                               .a = x->p,
+                               .lda = x->dld,
+                               .c = to->p,
+                               .ldc = to->dld };
+    struct k_triangle    t = {
+           .from = to->p, .ldf = to->dld, .to = to->p, .ldt = to->dld, .n = x->cols, .mirror = 1
+    };
+    tsr_status st = c->api->blas(c->device, &b, err);
+    return st == TSR_OK ? triangle(c, &t, err) : st;
+}
+
+static tsr_status syrk(void *ctx, uint64_t n, uint64_t rows, float alpha, const float *x,
+                       uint64_t ldx, float *to, uint64_t ldc, struct tsr_err *err)
+{
+    struct tsr_cuda *c = ctx;
+    if (n == 0 || rows == 0)
+        return TSR_OK;
+    tsr_status st = check("syrk: X", x, rows, n, ldx, err);
+    if (st == TSR_OK)
+        st = check("syrk: C", to, n, n, ldc, err);
+    if (st != TSR_OK)
+        return st;
+    struct tsr_cuda_mat m[] = { mat(x, rows, n, ldx, 0), mat(to, n, n, ldc, 1) };
+    st = begin(c, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_bring(c, m, 2, 0, NULL, err);
+    if (st == TSR_OK)
+        st = syrk_on(c, &m[0], alpha, 1.0f, &m[1], err);
+    if (st == TSR_OK)
+        st = tsr_cuda_take(c, m, 2, err);
+    return end(c, st);
+}
+
+static tsr_status gemm(void *ctx, uint64_t m, uint64_t n, uint64_t k, float alpha, const float *a,
+                       uint64_t lda, const float *b, uint64_t ldb, int32_t b_transposed, float *to,
+                       uint64_t ldc, struct tsr_err *err)
+{
+    struct tsr_cuda *c = ctx;
+    uint64_t         rows = b_transposed ? n : k, cols = b_transposed ? k : n;
+    if (m == 0 || n == 0 || k == 0)
+        return TSR_OK;
+    tsr_status st = check("gemm: A", a, m, k, lda, err);
+    if (st == TSR_OK)
+        st = check("gemm: B", b, rows, cols, ldb, err);
+    if (st == TSR_OK)
+        st = check("gemm: C", to, m, n, ldc, err);
+    if (st != TSR_OK)
+        return st;
+    struct tsr_cuda_mat x[] = { mat(a, m, k, lda, 0), mat(b, rows, cols, ldb, 0),
+                                mat(to, m, n, ldc, 1) };
+    st = begin(c, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_bring(c, x, 3, 0, NULL, err);
+    struct tsr_cuda_blas p = { .kind = TSR_CUDA_GEMM,
+                               .a_transposed = b_transposed != 0,
+                               .m = n,
+                               .n = m,
+                               .k = k,
+                               .alpha = alpha,
+                               .beta = 1.0f,
+                               .a = x[1].p,
+                               .lda = x[1].dld,
+                               .b = x[0].p,
+                               .ldb = x[0].dld,
+                               .c = x[2].p,
+                               .ldc = x[2].dld };
+    if (st == TSR_OK)
+        st = c->api->blas(c->device, &p, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_take(c, x, 3, err);
+    return end(c, st);
+}
+
+/* ---- factors ------------------------------------------------------------------------------ */
+
+/* Scratch of a factorization: the place of its error, the diagonal, what the library wants, and a copy
+ * of the matrix where `copies` is set. */
+struct places {
+    uint64_t diagonal, work, copy, total, work_bytes;
+};
+
+static tsr_status find_places(struct tsr_cuda *c, uint64_t n, uint64_t ld, int copies,
+                              struct places *p, struct tsr_err *err)
+{
+    struct tsr_cuda_blas b = { .m = n, .ldc = ld };
+    uint64_t             other = 0;
+    tsr_status           st = tsr_cuda_work(c, 256, &b.c, err); /* any place for a matrix */
+    *p = (struct places){ 0 };
+    b.kind = TSR_CUDA_POTRF;
+    if (st == TSR_OK)
+        st = c->api->blas_work(c->device, &b, &p->work_bytes, err);
+    b.kind = TSR_CUDA_TRTRI;
+    if (st == TSR_OK)
+        st = c->api->blas_work(c->device, &b, &other, err);
+    p->work_bytes = p->work_bytes > other ? p->work_bytes : other;
+    p->diagonal = 256;
+    p->work = p->diagonal + cuda_ceil(n * 4, 256) * 256;
+    p->copy = p->work + cuda_ceil(p->work_bytes, 256) * 256;
+    p->total = p->copy + (copies ? n * n * 4 : 0);
+    return st;
+}
+
+/* POTRF or TRTRI of m, then m's triangle with zeros above it; the place of a bad diagonal in *bad, or
+ * n. */
+static tsr_status factor(struct tsr_cuda *c, enum tsr_cuda_blas_kind kind,
+                         const struct tsr_cuda_mat *m, uint64_t more, const struct places *p,
+                         uint64_t *bad, struct tsr_err *err)
+{
+    const uint64_t       n = m->rows;
+    int32_t              info = 0;
+    struct tsr_cuda_blas b = { .kind = kind,
+                               .m = n,
+                               .c = m->p,
+                               .ldc = m->dld,
+                               .work = more + p->work,
+                               .work_bytes = p->work_bytes,
+                               .info = more };
+    struct k_triangle    t = { .from = m->p,
+                               .ldf = m->dld,
+                               .to = m->p,
+                               .ldt = m->dld,
+                               .n = n,
+                               .diagonal = more + p->diagonal };
+    float               *diagonal = c->host->alloc(c->host->ctx, n * sizeof *diagonal, 64);
+    if (!diagonal)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: a diagonal of %llu", U(n));
+    tsr_status st = c->api->put(c->device, more, &info, sizeof info, err);
+    if (st == TSR_OK)
+        st = c->api->blas(c->device, &b, err);
+    if (st == TSR_OK)
+        st = triangle(c, &t, err);
+    if (st == TSR_OK)
+        st = c->api->get(c->device, &info, more, sizeof info, err);
+    if (st == TSR_OK)
+        st = c->api->get(c->device, diagonal, t.diagonal, n * sizeof *diagonal, err);
+    if (st == TSR_OK && (info < 0 || (uint64_t)info > n))
+        st = tsr_fail(err, TSR_E_DEVICE, "%s: cuSOLVER says that argument %d is wrong", c->text,
+                      -info);
+    *bad = n;
+    for (uint64_t i = 0; i < n && st == TSR_OK && *bad == n; i++)
+        if (i + 1 == (uint64_t)info || !(fabsf(diagonal[i]) <= FLT_MAX) || diagonal[i] == 0.0f ||
+            (kind == TSR_CUDA_POTRF && diagonal[i] < 0.0f))
+            *bad = i;
+    c->host->release(c->host->ctx, diagonal, n * sizeof *diagonal);
+    return st;
+}
+
+static tsr_status bad_pivot(uint64_t at, struct tsr_err *err)
+{
+    return tsr_fail(err, TSR_E_NUMERIC,
+                    "cholesky: pivot %llu is not positive: the matrix is not positive definite",
+                    U(at));
+}
+
+static tsr_status bad_triangle(const char *what, uint64_t at, struct tsr_err *err)
+{
+    return tsr_fail(err, TSR_E_NUMERIC, "%s: L has no inverse: look at its diagonal, place %llu",
+                    what, U(at));
+}
+
+/* What is done to the lower triangle of a where it lies: *bad < n where the library stopped there. */
+static tsr_status in_place(struct tsr_cuda *c, enum tsr_cuda_blas_kind kind, uint64_t n, float *a,
+                           uint64_t lda, uint64_t *bad, struct tsr_err *err)
+{
+    struct tsr_cuda_mat m = mat(a, n, n, lda, 1);
+    struct places       p = { 0 };
+    uint64_t            more = 0;
+    *bad = n;
+    tsr_status st = begin(c, err);
+    if (st == TSR_OK)
+        st = find_places(c, n, m.ld, 0, &p, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_bring(c, &m, 1, p.total, &more, err);
+    if (st == TSR_OK)
+        st = factor(c, kind, &m, more, &p, bad, err);
+    if (st == TSR_OK && *bad == n)
+        st = tsr_cuda_take(c, &m, 1, err);
+    return end(c, st);
+}
+
+static tsr_status cholesky(void *ctx, uint64_t n, float *a, uint64_t lda, uint64_t *pivot,
+                           struct tsr_err *err)
+{
+    uint64_t bad = n;
+    if (n == 0)
+        return TSR_OK;
+    tsr_status st = check("cholesky: A", a, n, n, lda, err);
+    if (st == TSR_OK)
+        st = in_place(ctx, TSR_CUDA_POTRF, n, a, lda, &bad, err);
+    if (st != TSR_OK || bad == n)
+        return st;
+    if (pivot)
+        *pivot = bad;
+    return bad_pivot(bad, err);
+}
+
+static tsr_status triangle_inverse(void *ctx, uint64_t n, float *l, uint64_t ldl,
+                                   struct tsr_err *err)
+{
+    uint64_t bad = n;
+    if (n == 0)
+        return TSR_OK;
+    tsr_status st = check("triangle_inverse: L", l, n, n, ldl, err);
+    if (st == TSR_OK)
+        st = in_place(ctx, TSR_CUDA_TRTRI, n, l, ldl, &bad, err);
+    return st != TSR_OK || bad == n ? st : bad_triangle("triangle_inverse", bad, err);
+}
+
+/* A^-1 = M^T M with M = L^-1, which is made in a copy. */
+static tsr_status cholesky_inverse(void *ctx, uint64_t n, float *l, uint64_t ldl,
+                                   struct tsr_err *err)
+{
+    struct tsr_cuda *c = ctx;
+    if (n == 0)
+        return TSR_OK;
+    tsr_status st = check("cholesky_inverse: L", l, n, n, ldl, err);
+    if (st != TSR_OK)
+        return st;
+    struct tsr_cuda_mat m = mat(l, n, n, ldl, 1), copy;
+    struct places       p = { 0 };
+    uint64_t            more = 0, bad = n;
+    st = begin(c, err);
+    if (st == TSR_OK)
+        st = find_places(c, n, m.ld, 1, &p, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_bring(c, &m, 1, p.total, &more, err);
+    copy = m;
+    copy.p = more + p.copy;
+    copy.dld = n;
+    struct k_triangle t = { .from = m.p, .ldf = m.dld, .to = copy.p, .ldt = n, .n = n };
+    if (st == TSR_OK)
+        st = triangle(c, &t, err);
+    if (st == TSR_OK)
+        st = factor(c, TSR_CUDA_TRTRI, &copy, more, &p, &bad, err);
+    if (st == TSR_OK && bad < n)
+        st = bad_triangle("cholesky_inverse", bad, err);
+    if (st == TSR_OK)
+        st = syrk_on(c, &copy, 1.0f, 0.0f, &m, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_take(c, &m, 1, err);
+    return end(c, st);
+}
+
+/* ---- power iteration: the CPU's, but that A v is made on the device, in the same order ------- */
+
+/* Element i of splitmix64 from seed 0, its upper 53 bits as a number in [-1, 1). */
+static double start_value(uint64_t i)
+{
+    uint64_t z = (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1.0;
+}
+
+static tsr_status times_v(struct tsr_cuda *c, const struct k_symv *s, const double *v, double *y,
+                          struct tsr_err *err)
+{
+    if (c->host->cancelled(c->host->ctx))
+        return tsr_fail(err, TSR_E_CANCELLED, "linear algebra: stopped");
+    tsr_status st = c->api->put(c->device, s->v, v, s->n * sizeof *v, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_launch(c, NULL, KERNEL_k_symv, cuda_ceil(s->n, 256), 1, 1, 256, s, sizeof *s,
+                             err);
+    if (st == TSR_OK)
+        st = tsr_cuda_flush(c, err);
+    return st == TSR_OK ? c->api->get(c->device, y, s->y, s->n * sizeof *y, err) : st;
+}
+
+static tsr_status iterate(struct tsr_cuda *c, const struct k_symv *s, uint64_t steps,
+                          double tolerance, double *v, double *value, struct tsr_err *err)
+{
+    double  last = 0.0;
+    double *y = v + s->n;
+    for (uint64_t i = 0; i < s->n; i++)
+        v[i] = start_value(i);
+    for (uint64_t step = 0; step < steps; step++) {
+        double     vy = 0.0, vv = 0.0, yy = 0.0;
+        tsr_status st = times_v(c, s, v, y, err);
+        if (st != TSR_OK)
+            return st;
+        for (uint64_t i = 0; i < s->n; i++) {
+            vy = fma(v[i], y[i], vy);
+            vv = fma(v[i], v[i], vv);
+            yy = fma(y[i], y[i], yy);
+        }
+        *value = vy / vv;
+        if (!isfinite(yy))
+            return tsr_fail(err, TSR_E_NUMERIC,
+                            "largest_eigenvalue: the matrix holds NaN or Inf, or is too large");
+        if (yy == 0 || (step > 0 && fabs(*value - last) <= tolerance * fabs(*value)))
+            return TSR_OK;
+        last = *value;
+        double r = sqrt(yy);
+        for (uint64_t i = 0; i < s->n; i++)
+            v[i] = y[i] / r;
+    }
+    return TSR_OK;
+}
+
+static tsr_status largest_eigenvalue(void *ctx, uint64_t n, const float *a, uint64_t lda,
+                                     uint64_t steps, double tolerance, double *value,
+                                     struct tsr_err *err)
+{
+    struct tsr_cuda *c = ctx;
+    if (!value || n == 0 || steps == 0 || !(tolerance >= 0))
+        return tsr_fail(err, TSR_E_INVAL,
+                        "largest_eigenvalue: wanted a matrix, a place for the value, at least one "
+                        "step and a tolerance of at least 0");
+    tsr_status st = check("largest_eigenvalue: A", a, n, n, lda, err);
+    if (st != TSR_OK)
+        return st;
+    struct tsr_cuda_mat m = mat(a, n, n, lda, 0);
+    uint64_t            bytes = 2 * n * sizeof(double), more = 0;
+    double             *v = c->host->alloc(c->host->ctx, bytes, 64);
+    if (!v)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for two vectors", U(bytes));
+    st = begin(c, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_bring(c, &m, 1, bytes, &more, err);
+    struct k_symv s = { .a = m.p, .lda = m.dld, .v = more, .y = more + n * sizeof(double), .n = n };
+    if (st == TSR_OK)
+        st = iterate(c, &s, steps, tolerance, v, value, err);
+    c->host->release(c->host->ctx, v, bytes);
+    return end(c, st);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+void tsr_cuda_linalg_init(struct tsr_cuda *c)
+{
+    (void)pthread_mutex_init(&c->linalg.lock, NULL);
+    c->linalg.table = (struct tsr_linalg_v1){ .struct_size = sizeof c->linalg.table,
+                                              .ctx = c,
+                                              .syrk = syrk,
+                                              .gemm = gemm,
+                                              .cholesky = cholesky,
+                                              .cholesky_inverse = cholesky_inverse,
+                                              .largest_eigenvalue = largest_eigenvalue,
+                                              .triangle_inverse = triangle_inverse,
+                                              .hold = tsr_cuda_hold,
+                                              .drop = tsr_cuda_drop };
+}
+
+void tsr_cuda_linalg_free(struct tsr_cuda *c)
+{
+    tsr_cuda_drop_all(c);
+    c->host->release(c->host->ctx, c->linalg.staging, TSR_CUDA_STAGING);
+    (void)pthread_mutex_destroy(&c->linalg.lock);
+}
+
+static int find_libraries(struct tsr_cuda *c)
+{
+    char           text[320], line[480];
+    struct tsr_err why = { sizeof why, sizeof text, text };
+    text[0] = '\0';
+    int found = c->api->blas_find && c->api->blas_find(c->device, &why) == TSR_OK;
+    (void)snprintf(line, sizeof line, "%s: linear algebra %s%s", c->text,
+                   found ? "by cuBLAS and cuSOLVER" : "stays on the CPU: ",
+                   found   ? ""
+                   : *text ? text
+                           : "this device has no libraries for it");
+    c->host->log(c->host->ctx, TSR_LOG_INFO, line);
+    return found ? 1 : -1;
+}
+
+const void *tsr_cuda_linalg(struct tsr_cuda *c)
+{
+    if (!c->fast)
+        return NULL;
+    (void)pthread_mutex_lock(&c->linalg.lock);
+    if (!c->linalg.found)
+        c->linalg.found = find_libraries(c);
+    int found = c->linalg.found;
+    (void)pthread_mutex_unlock(&c->linalg.lock);
+    return found > 0 ? &c->linalg.table : NULL;
+}

@@ -1,0 +1,202 @@
+/* linear.c - LINEAR and EMBED: checks, preparation of the activations, and the choice of a kernel. */
+#include "backend.h"
+
+/* Where the parts of prepared activations lie in scratch. */
+struct places {
+    uint64_t x, q, sa, sums, found, total, ldx, ldq, blocks, per_segment;
+};
+
+static int take(uint64_t *total, uint64_t a, uint64_t b, uint64_t *place)
+{
+    uint64_t n;
+    *place = *total;
+    return !__builtin_mul_overflow(a, b, &n) && n < (UINT64_C(1) << 60) &&
+           !__builtin_add_overflow(*total, (n + 255) / 256 * 256, total);
+}
+
+/* What runs: a8 where the format has it, f32 where activations are rounded to nothing. */
+static uint32_t act_of(const struct tsr_cuda_weight *w, uint32_t act)
+{
+    if (act == TSR_ACT_A8 && !w->a8)
+        return TSR_ACT_F32;
+    return act;
+}
+
+static int find_places(const struct tsr_cuda_weight *w, uint32_t act, uint64_t tokens,
+                       struct places *p)
+{
+    const struct k_weight *k = &w->k;
+    int                    a8 = act == TSR_ACT_A8;
+    *p = (struct places){ 0 };
+    p->ldx = cuda_ceil(k->cols, 4) * 4;
+    p->ldq = cuda_ceil(k->cols, K_STEP) * K_STEP;
+    p->per_segment = cuda_ceil(k->segment, K_BLOCK);
+    p->blocks = (k->segments - 1) * p->per_segment +
+                cuda_ceil(k->cols - (uint64_t)(k->segments - 1) * k->segment, K_BLOCK);
+    if (w->llm)
+        p->blocks = 1;
+    return take(&p->total, act == TSR_ACT_A16 ? tokens : 0, p->ldx * 4, &p->x) &&
+           take(&p->total, a8 ? tokens : 0, p->ldq, &p->q) &&
+           take(&p->total, a8 ? tokens : 0, p->blocks * 4, &p->sa) &&
+           take(&p->total, a8 ? tokens : 0, p->ldq / K_STEP * 4, &p->sums) &&
+           take(&p->total, a8 ? tokens : 0, 4, &p->found);
+}
+
+uint64_t tsr_cuda_linear_work(const struct tsr_cuda_weight *w, uint32_t act, uint64_t tokens)
+{
+    struct places p;
+    return find_places(w, act_of(w, act), tokens, &p) ? p.total : 0;
+}
+
+static tsr_status quantize(struct tsr_cuda *c, void *stream, const struct tsr_cuda_weight *w,
+                           const struct k_linear *a, const struct places *p, struct tsr_err *err)
+{
+    struct k_quantize q = { .x = a->x,
+                            .ldx = a->ldx,
+                            .q = a->q,
+                            .ldq = a->ldq,
+                            .sa = a->sa,
+                            .sums = a->sums,
+                            .found = a->found,
+                            .tokens = a->tokens,
+                            .cols = (uint32_t)w->k.cols,
+                            .segment = w->k.segment,
+                            .blocks = a->blocks,
+                            .per_segment = (uint32_t)p->per_segment,
+                            .threshold = w->k.threshold };
+    if (w->llm)
+        return tsr_cuda_launch(c, stream, KERNEL_k_quantize_llm, a->tokens, 1, 1, 256, &q, sizeof q,
+                               err);
+    return tsr_cuda_launch(c, stream, KERNEL_k_quantize,
+                           cuda_ceil((uint64_t)a->tokens * a->blocks, 4), 1, 1, 128, &q, sizeof q,
+                           err);
+}
+
+static tsr_status round_rows(struct tsr_cuda *c, void *stream, struct k_linear *a, uint64_t cols,
+                             uint64_t to, uint64_t ldx, struct tsr_err *err)
+{
+    struct k_rows r = {
+        .out = to, .a = a->x, .out_stride = ldx, .a_stride = a->ldx, .n = cols, .rows = a->tokens
+    };
+    a->x = to;
+    a->ldx = ldx;
+    return tsr_cuda_launch(c, stream, KERNEL_k_round,
+                           cuda_min(cuda_ceil(a->tokens * cols, 256), 65535), 1, 1, 256, &r,
+                           sizeof r, err);
+}
+
+/* The kernel, its tokens in a block, for one of a few or many. */
+static enum tsr_cuda_kernel choose(const struct tsr_cuda_weight *w, int a8, uint64_t tokens,
+                                   uint64_t *tile)
+{
+    *tile = tokens == 1 ? 1 : 4;
+    if (a8 && w->llm) {
+        *tile = 4;
+        return KERNEL_k_llm_a8;
+    }
+    if (tokens > TSR_CUDA_FEW && (!a8 || w->k.regular)) {
+        *tile = K_GEMM;
+        return a8 ? KERNEL_k_gemm_a8 : KERNEL_k_gemm;
+    }
+    if (a8)
+        return tokens == 1 ? KERNEL_k_gemv1_a8 : KERNEL_k_gemv4_a8;
+    return tokens == 1 ? KERNEL_k_gemv1 : KERNEL_k_gemv4;
+}
+
+static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_weight *w,
+                      struct k_linear *a, uint32_t act, struct tsr_err *err)
+{
+    struct places at;
+    uint64_t      work = 0, tile;
+    tsr_status    st;
+    if (!find_places(w, act, a->tokens, &at))
+        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
+    if (at.total && (st = tsr_cuda_work(c, at.total, &work, err)) != TSR_OK)
+        return st;
+    if (act == TSR_ACT_A16 &&
+        (st = round_rows(c, stream, a, w->k.cols, work + at.x, at.ldx, err)) != TSR_OK)
+        return st;
+    if (act == TSR_ACT_A8) {
+        a->q = work + at.q;
+        a->ldq = at.ldq;
+        a->sa = work + at.sa;
+        a->sums = work + at.sums;
+        a->found = work + at.found;
+        a->blocks = (uint32_t)at.blocks;
+        if ((st = quantize(c, stream, w, a, &at, err)) != TSR_OK)
+            return st;
+    }
+    a->vector = a->x % 16 == 0 && (a->ldx % 4 == 0 || a->tokens == 1);
+    enum tsr_cuda_kernel kernel = choose(w, act == TSR_ACT_A8, a->tokens, &tile);
+    return tsr_cuda_launch(c, stream, kernel, cuda_ceil(w->k.rows, K_PANEL),
+                           cuda_ceil(a->tokens, tile), 1, 256, a, sizeof *a, err);
+}
+
+tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
+                              struct tsr_err *err)
+{
+    const struct tsr_cuda_weight *w = op->weight;
+    struct tsr_view               out, x, bias = { 0 };
+    tsr_status                    st;
+    if (!w)
+        return tsr_fail(err, TSR_E_INVAL, "LINEAR: the weight is NULL");
+    if (op->act > TSR_ACT_A8)
+        return tsr_fail(err, TSR_E_INVAL, "LINEAR: act %u is none of f32, a16, a8", op->act);
+    if ((st = tsr_cuda_view(&out, op->out, "LINEAR", "out", TSR_F32, 0, w->k.rows, err)) !=
+            TSR_OK ||
+        (st = tsr_cuda_view(&x, op->in[0], "LINEAR", "in", TSR_F32, out.rows, w->k.cols, err)) !=
+            TSR_OK ||
+        (st = tsr_cuda_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
+        return st;
+    if (op->in[1] && ((st = tsr_cuda_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->k.rows,
+                                          err)) != TSR_OK ||
+                      (st = tsr_cuda_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
+        return st;
+    /* the grid's second axis ends at 65535: more tokens go in parts */
+    for (uint64_t t = 0; t < out.rows; t += 65535) {
+        struct k_linear a = { .w = w->k,
+                              .x = x.p + t * x.stride,
+                              .ldx = x.stride / 4,
+                              .out = out.p + t * out.stride,
+                              .ldo = out.stride / 4,
+                              .bias = bias.p,
+                              .tokens = (uint32_t)cuda_min(65535, out.rows - t) };
+        st = TSR_E_UNSUPPORTED;
+        if (!stream && tsr_cuda_is_fast(c, w, op->act, a.tokens))
+            st = tsr_cuda_linear_fast(c, w, &a, op->act, err);
+        if (st == TSR_E_UNSUPPORTED)
+            st = run(c, stream, w, &a, act_of(w, op->act), err);
+        if (st != TSR_OK)
+            return st;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
+                             struct tsr_err *err)
+{
+    const struct tsr_cuda_weight *w = op->weight;
+    struct tsr_view               out, ids;
+    const uint32_t               *index;
+    uint64_t                      stride;
+    tsr_status                    st;
+    if (!w)
+        return tsr_fail(err, TSR_E_INVAL, "EMBED: the weight is NULL");
+    if ((st = tsr_cuda_view(&out, op->out, "EMBED", "out", TSR_F32, 0, w->k.cols, err)) != TSR_OK ||
+        (st = tsr_cuda_view(&ids, op->in[0], "EMBED", "ids", TSR_U32, 1, out.rows, err)) !=
+            TSR_OK ||
+        (st = tsr_cuda_apart(op->out, op->in[0], 0, "EMBED", err)) != TSR_OK ||
+        (st = tsr_cuda_indices(c, op->in[0], &index, &stride, err)) != TSR_OK)
+        return st;
+    for (uint64_t t = 0; t < out.rows; t++)
+        if (index[t] >= w->k.rows)
+            return tsr_fail(err, TSR_E_INVAL, "EMBED: id %u of token %llu is not below %llu",
+                            index[t], (unsigned long long)t, (unsigned long long)w->k.rows);
+    struct k_embed a = { .w = w->k,
+                         .ids = ids.p,
+                         .out = out.p,
+                         .ldo = out.stride / 4,
+                         .tokens = (uint32_t)out.rows,
+                         .scale = op->scale };
+    return tsr_cuda_launch(c, stream, KERNEL_k_embed, out.rows, 1, 1, 256, &a, sizeof a, err);
+}

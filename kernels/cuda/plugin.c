@@ -1,0 +1,67 @@
+/* plugin.c - the component "cuda". */
+#include "backend.h"
+
+struct cuda_options {
+    int64_t device, weights, numerics, launching;
+};
+
+static const struct tsr_choice memories[] = {
+    { "device", "in the memory of the device", TSR_CUDA_DEVICE },
+    { "host", "in pinned memory of the host, read over the bus: for weights that do not fit",
+      TSR_CUDA_MAPPED },
+};
+static const struct tsr_choice numerics[] = {
+    { "exact", "the bytes of the CPU on every device: no format and no type falls back", 0 },
+    { "fast",
+      "LINEARs of more than 8 tokens by cuBLASLt in F16, and in BF16 for weights in BF16 and MX "
+      "where the device has it (sm_80 and newer; before, F16 with values cut at 65504)",
+      1 },
+};
+static const struct tsr_choice launching[] = {
+    { "graphs", "lists of launches that come again as one graph, where the driver has graphs",
+      TSR_CUDA_GRAPHS },
+    { "single", "one by one", TSR_CUDA_ONE_BY_ONE },
+    { "wait", "one by one, each waited for: an error names its kernel", TSR_CUDA_AND_WAIT },
+};
+static const struct tsr_option options[] = {
+    TSR_OPTION_INT(struct cuda_options, device, -1, -1, 255, NULL,
+                   "Which device, as CUDA_VISIBLE_DEVICES leaves them; -1: the first, and of ranks "
+                   "each its own, in their order on a machine."),
+    TSR_OPTION_ENUM(struct cuda_options, weights, TSR_CUDA_DEVICE, memories, "Where weights lie."),
+    TSR_OPTION_ENUM(struct cuda_options, numerics, 0, numerics,
+                    "Whether products may be made in another order and in fewer bits."),
+    TSR_OPTION_ENUM(struct cuda_options, launching, TSR_CUDA_GRAPHS, launching,
+                    "How launches reach the device."),
+};
+
+static tsr_status create(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err)
+{
+    const struct cuda_options *o = opts;
+    struct tsr_cuda_options    all = { .device = o ? o->device : -1,
+                                       .weights = o ? o->weights : 0,
+                                       .fast = o ? o->numerics : 0,
+                                       .launching = o ? o->launching : TSR_CUDA_GRAPHS };
+    return tsr_cuda_create(host, &tsr_cuda_driver, &all, self, err);
+}
+
+static const struct tsr_backend_v1 table = { TSR_CUDA_TABLE, .create = create };
+
+static const struct tsr_component component = {
+    .struct_size = sizeof(struct tsr_component),
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_BACKEND,
+    .name = "cuda",
+    .summary = "NVIDIA GPUs, with the bytes of the CPU; built for " TSR_CUDA_BUILT ".",
+    .iface = &table,
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .options_size = sizeof(struct cuda_options),
+};
+
+static const struct tsr_component *const components[] = { &component };
+
+TSR_PLUGIN_SYMBOL(cuda) = {
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.cuda", .version = "0.1.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components, .n_components = 1,
+};

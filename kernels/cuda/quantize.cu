@@ -1,0 +1,98 @@
+/* quantize.cu - int8 activations for linear.cu.
+ *
+ * Reference: kernels/cpu/k_linear_a8.c and k_llm8.c, by docs/decisions/numerics.md; held to their bytes
+ * by tests/gpu/linears.c.
+ * Bytes moved: an activation is read once, with LLM.int8 twice (the second time from a cache), and
+ * written as a byte.
+ */
+#include "k_math.h"
+
+/* A warp for a token and block of at most 128 columns: lane l takes columns 4l..4l+3 of it. */
+TSR_KERNEL(k_quantize, struct k_quantize, 128)
+{
+    const uint64_t task = (uint64_t)blockIdx.x * 4 + threadIdx.x / WARP;
+    const uint32_t lane = threadIdx.x % WARP;
+    if (task >= (uint64_t)a.tokens * a.blocks)
+        return; /* the whole warp */
+    const uint64_t token = task / a.blocks, b = task % a.blocks;
+    const uint64_t s0 = b / a.per_segment * a.segment, k0 = s0 + b % a.per_segment * K_BLOCK;
+    uint64_t       k1 = s0 + a.segment < a.cols ? s0 + a.segment : a.cols;
+    k1 = k0 + K_BLOCK < k1 ? k0 + K_BLOCK : k1;
+    const float *x = AT(const float, a.x) + token * a.ldx;
+    float        v[4], top = 0.0f;
+    int          bad = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint64_t k = k0 + 4 * lane + i;
+        v[i] = k < k1 ? x[k] : 0.0f;
+        bad |= !k_finite(v[i]);
+        top = k_max(fabsf(v[i]), top);
+    }
+    for (uint32_t l = 16; l > 0; l /= 2)
+        top = k_max(top, shfl_xor_f(ALL_LANES, top, l));
+    bad = __any_sync(ALL_LANES, bad);
+    float scale = top / 127.0f, inv = 1.0f / scale;
+    if (bad)
+        scale = k_nan();
+    else if (!(inv <= FLT_MAX))
+        scale = 0.0f;
+    uint32_t word = 0, sum = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        float   q = bad || scale == 0.0f ? 0.0f : k_min(k_max(rintf(v[i] * inv), -127.0f), 127.0f);
+        int32_t code = (int32_t)q;
+        word |= ((uint32_t)code & 255u) << 8 * i;
+        sum += (uint32_t)code;
+    }
+    for (uint32_t l = 4; l > 0; l /= 2) /* eight lanes hold a step */
+        sum += shfl_xor_u(ALL_LANES, sum, l);
+    if (lane == 0)
+        AT(float, a.sa)[token * a.blocks + b] = scale;
+    const uint64_t at = k0 + 4 * lane;
+    if (at >= (k1 + K_STEP - 1) / K_STEP * K_STEP)
+        return;
+    AT(uint32_t, a.q)[(token * a.ldq + at) / 4] = word;
+    if (lane % 8 == 0)
+        AT(uint32_t, a.sums)[token * (a.ldq / K_STEP) + at / K_STEP] = sum;
+}
+
+/* LLM.int8: a block for a token; one scale, outliers are left out and counted. */
+TSR_KERNEL(k_quantize_llm, struct k_quantize, 256)
+{
+    __shared__ float    tops[8];
+    __shared__ uint32_t bads, counts;
+    const uint64_t      token = blockIdx.x;
+    const uint32_t      t = threadIdx.x;
+    const float        *x = AT(const float, a.x) + token * a.ldx;
+    const float         limit = a.threshold > 0.0f ? a.threshold : INFINITY;
+    float               top = 0.0f;
+    uint32_t            bad = 0, count = 0;
+    if (t == 0)
+        bads = counts = 0;
+    __syncthreads();
+    for (uint64_t k = t; k < a.cols; k += 256) {
+        float m = fabsf(x[k]);
+        bad |= (uint32_t)!k_finite(x[k]);
+        count += (uint32_t)(a.threshold > 0.0f && m >= a.threshold);
+        top = k_max(m < limit ? m : 0.0f, top);
+    }
+    for (uint32_t l = 16; l > 0; l /= 2)
+        top = k_max(top, shfl_xor_f(ALL_LANES, top, l));
+    if (t % WARP == 0)
+        tops[t / WARP] = top;
+    atomicOr(&bads, bad);
+    atomicAdd(&counts, count);
+    __syncthreads();
+    for (uint32_t i = 0; i < 8; i++)
+        top = k_max(top, tops[i]);
+    bad = bads;
+    float inv = 127.0f * (1.0f / top);
+    int   none = bad || !(inv <= FLT_MAX);
+    if (t == 0) {
+        AT(float, a.sa)[token] = bad ? k_nan() : none ? 0.0f : top / 127.0f;
+        AT(uint32_t, a.found)[token] = bad ? 0u : counts;
+    }
+    for (uint64_t k = t; k < a.ldq; k += 256) {
+        float v = k < a.cols ? x[k] : 0.0f;
+        float q = none || !(fabsf(v) < limit) ? 0.0f : rintf(v * inv);
+        AT(int8_t, a.q)[token * a.ldq + k] = (int8_t)q;
+    }
+}

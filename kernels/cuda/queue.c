@@ -1,0 +1,216 @@
+/* queue.c - launches wait in a list until somebody waits or copies; a list that comes again, as that of
+ * each token of a batch does, goes to the device as one graph. */
+#include "backend.h"
+
+#include <string.h>
+
+#define U(x) ((unsigned long long)(x))
+
+#define QUEUE_MOST  1024u                 /* launches of a list */
+#define QUEUE_ARGS  (UINT64_C(256) << 10) /* bytes of their arguments */
+#define GRAPH_LEAST 8u                    /* launches that a graph pays for */
+#define GRAPH_TRIES 4u /* changes in a row after which a list is none for a graph */
+
+static void list_free(const struct tsr_cuda *c, struct tsr_cuda_list *list)
+{
+    c->host->release(c->host->ctx, list->l, list->n * sizeof *list->l);
+    c->host->release(c->host->ctx, list->args, list->used);
+    *list = (struct tsr_cuda_list){ 0 };
+}
+
+static void graph_free(const struct tsr_cuda *c, struct tsr_cuda_graph *g)
+{
+    if (g->graph)
+        c->api->graph_free(c->device, g->graph);
+    g->graph = NULL;
+    list_free(c, &g->list);
+}
+
+tsr_status tsr_cuda_queue_open(struct tsr_cuda *c, struct tsr_err *err)
+{
+    const struct tsr_host *host = c->host;
+    if (c->launching != TSR_CUDA_GRAPHS || !c->api->graph_make)
+        return TSR_OK;
+    c->queue.l = host->alloc(host->ctx, QUEUE_MOST * sizeof *c->queue.l, 64);
+    c->queue.args = host->alloc(host->ctx, QUEUE_ARGS, 64);
+    return c->queue.l && c->queue.args
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_NOMEM, "out of memory: a queue of launches");
+}
+
+void tsr_cuda_queue_close(struct tsr_cuda *c)
+{
+    const struct tsr_host *host = c->host;
+    for (uint32_t i = 0; i < TSR_CUDA_KEPT; i++)
+        graph_free(c, &c->graphs[i]);
+    host->release(host->ctx, c->queue.l, QUEUE_MOST * sizeof *c->queue.l);
+    host->release(host->ctx, c->queue.args, QUEUE_ARGS);
+    c->queue = (struct tsr_cuda_list){ 0 };
+}
+
+/* ---- lists ------------------------------------------------------------------------------ */
+
+/* Of kernels, grids and blocks, not of arguments: FNV-1a over their words. */
+static uint64_t shape_of(const struct tsr_cuda_list *list)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (uint64_t i = 0; i < list->n; i++) {
+        const struct tsr_cuda_launch *l = &list->l[i];
+        const uint32_t word[] = { l->kernel, l->grid[0], l->grid[1], l->grid[2], l->threads };
+        for (unsigned k = 0; k < sizeof word / sizeof *word; k++)
+            h = (h ^ word[k]) * UINT64_C(0x100000001b3);
+    }
+    return h;
+}
+
+static int same(const struct tsr_cuda_list *a, const struct tsr_cuda_list *b)
+{
+    if (a->n != b->n || a->used != b->used || memcmp(a->args, b->args, a->used) != 0)
+        return 0;
+    for (uint64_t i = 0; i < a->n; i++)
+        if (a->l[i].kernel != b->l[i].kernel || a->l[i].threads != b->l[i].threads ||
+            memcmp(a->l[i].grid, b->l[i].grid, sizeof a->l[i].grid) != 0)
+            return 0;
+    return 1;
+}
+
+/* A copy with memory of its own; 0 where there is none. */
+static int keep(const struct tsr_cuda *c, struct tsr_cuda_list *to,
+                const struct tsr_cuda_list *from)
+{
+    const struct tsr_host *host = c->host;
+    list_free(c, to);
+    struct tsr_cuda_launch *l = host->alloc(host->ctx, from->n * sizeof *l, 64);
+    uint8_t                *args = host->alloc(host->ctx, from->used, 64);
+    if (!l || !args) {
+        host->release(host->ctx, l, from->n * sizeof *l);
+        host->release(host->ctx, args, from->used);
+        return 0;
+    }
+    memcpy(args, from->args, from->used);
+    for (uint64_t i = 0; i < from->n; i++) {
+        l[i] = from->l[i];
+        l[i].args = args + ((const uint8_t *)from->l[i].args - from->args);
+    }
+    *to = (struct tsr_cuda_list){ l, args, from->n, from->used };
+    return 1;
+}
+
+static tsr_status one_by_one(const struct tsr_cuda *c, const struct tsr_cuda_list *list,
+                             struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < list->n && st == TSR_OK; i++)
+        st = c->api->launch(c->device, NULL, &list->l[i], err);
+    return st;
+}
+
+/* The list's place: where it was seen before, or that of the one not seen for the longest time. */
+static struct tsr_cuda_graph *place_of(struct tsr_cuda *c, const struct tsr_cuda_list *list,
+                                       int *seen)
+{
+    struct tsr_cuda_graph *oldest = &c->graphs[0];
+    uint64_t               shape = shape_of(list);
+    *seen = 1;
+    for (uint32_t i = 0; i < TSR_CUDA_KEPT; i++) {
+        struct tsr_cuda_graph *g = &c->graphs[i];
+        if (g->n == list->n && g->shape == shape) {
+            g->stamp = ++c->stamp;
+            return g;
+        }
+        if (g->stamp < oldest->stamp)
+            oldest = g;
+    }
+    *seen = 0;
+    graph_free(c, oldest);
+    *oldest = (struct tsr_cuda_graph){ .shape = shape, .n = list->n, .stamp = ++c->stamp };
+    return oldest;
+}
+
+static tsr_status no_graphs(struct tsr_cuda *c, const struct tsr_cuda_list *list, const char *why,
+                            struct tsr_err *err)
+{
+    c->launching = TSR_CUDA_ONE_BY_ONE;
+    c->host->log(c->host->ctx, TSR_LOG_INFO, why);
+    return one_by_one(c, list, err);
+}
+
+static tsr_status hand_over(struct tsr_cuda *c, const struct tsr_cuda_list *list,
+                            struct tsr_err *err)
+{
+    int                    seen;
+    struct tsr_cuda_graph *g;
+    if (c->launching != TSR_CUDA_GRAPHS || list->n < GRAPH_LEAST)
+        return one_by_one(c, list, err);
+    g = place_of(c, list, &seen);
+    if (!seen || g->changes > GRAPH_TRIES)
+        return one_by_one(c, list, err);
+    if (g->graph && same(&g->list, list)) {
+        g->changes = 0;
+        return c->api->graph_run(c->device, g->graph, err);
+    }
+    if (++g->changes > GRAPH_TRIES) {
+        graph_free(c, g);
+        return one_by_one(c, list, err);
+    }
+    char           text[320];
+    struct tsr_err why = { sizeof why, sizeof text, text };
+    text[0] = '\0';
+    tsr_status st = c->api->graph_make(c->device, list->l, list->n, &g->graph, &why);
+    if (st == TSR_E_UNSUPPORTED)
+        return no_graphs(c, list, text, err);
+    if (st != TSR_OK)
+        return tsr_fail(err, st, "%s", text);
+    if (!keep(c, &g->list, list)) /* without it nobody could tell whether it fits next time */
+        st = TSR_E_NOMEM;
+    tsr_status ran = c->api->graph_run(c->device, g->graph, err);
+    if (st != TSR_OK)
+        graph_free(c, g);
+    return ran;
+}
+
+tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err)
+{
+    struct tsr_cuda_list list = c->queue;
+    if (list.n == 0)
+        return TSR_OK;
+    c->queue.n = c->queue.used = 0; /* also if it fails: nothing is tried twice */
+    return hand_over(c, &list, err);
+}
+
+/* ---- launches ---------------------------------------------------------------------------- */
+
+static tsr_status append(struct tsr_cuda *c, const struct tsr_cuda_launch *l, struct tsr_err *err)
+{
+    struct tsr_cuda_list *q = &c->queue;
+    if (q->n == QUEUE_MOST || l->args_bytes > QUEUE_ARGS - q->used) {
+        tsr_status st = tsr_cuda_flush(c, err);
+        if (st != TSR_OK)
+            return st;
+    }
+    memcpy(q->args + q->used, l->args, l->args_bytes);
+    q->l[q->n] = *l;
+    q->l[q->n++].args = q->args + q->used;
+    q->used += (l->args_bytes + 7) / 8 * 8;
+    return TSR_OK;
+}
+
+tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kernel kernel,
+                           uint64_t x, uint64_t y, uint64_t z, uint32_t threads, const void *args,
+                           uint64_t bytes, struct tsr_err *err)
+{
+    struct tsr_cuda_launch l = {
+        .kernel = kernel, .threads = threads, .args = args, .args_bytes = bytes
+    };
+    if (x == 0 || y == 0 || z == 0 || x > INT32_MAX || y > 65535 || z > 65535)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "a grid of %llu by %llu by %llu blocks is too large", U(x), U(y), U(z));
+    l.grid[0] = (uint32_t)x;
+    l.grid[1] = (uint32_t)y;
+    l.grid[2] = (uint32_t)z;
+    if (c->queue.l && !stream && c->launching == TSR_CUDA_GRAPHS)
+        return append(c, &l, err);
+    tsr_status st = c->api->launch(c->device, stream, &l, err);
+    return st == TSR_OK && c->launching == TSR_CUDA_AND_WAIT ? c->api->sync(c->device, stream, err)
+                                                             : st;
+}

@@ -1,0 +1,7 @@
+/* kernels.c - all kernels, as C (k.h). */
+#include "../codec.cu"
+#include "../dense.cu"
+#include "../elem.cu"
+#include "../kv.cu"
+#include "../linear.cu"
+#include "../quantize.cu"

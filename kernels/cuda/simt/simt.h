@@ -1,0 +1,116 @@
+/* simt.h - runs kernels of CUDA's dialect on the CPU, to test them: grids, blocks, warps, shared
+ * memory, barriers, shuffles, votes and atomics.
+ *
+ * Every thread of a block is a fiber on one thread of the host, switched where the kernel
+ * synchronizes; blocks run one after the other.  Which fiber goes on, and which block, is drawn from
+ * a seed, so that a kernel that leans on an order gives other numbers under another seed.  What is
+ * wrong in every order is reported as such: a barrier or shuffle that some threads never reach, a
+ * shuffle from a lane that takes no part.  Kernels that were compiled with memory hooks
+ * (simt_hooks.c) are held to more: an access outside of every buffer, and two accesses to a byte
+ * without an order between them, one of them a write.
+ *
+ * Device memory is the host's, but its addresses are not: a device address is the place XOR
+ * SIMT_KEY, no place that the host can touch.
+ */
+#ifndef TSR_SIMT_H
+#define TSR_SIMT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tessera/plugin.h"
+
+/* Is this file compiled with a sanitizer of the compiler's? */
+#if defined(__SANITIZE_ADDRESS__)
+#define SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIMT_ASAN 1
+#elif __has_feature(thread_sanitizer)
+#define SIMT_TSAN 1
+#endif
+#endif
+
+/* Bits that no pointer of a program has. */
+#define SIMT_KEY UINT64_C(0x5a00000000000000)
+
+#define SIMT_THREADS_MAX 1024u
+
+struct simt_kernel {
+    const char *name;
+    void (*entry)(const void *args);
+    uint32_t args_bytes;
+};
+
+struct simt_launch {
+    const struct simt_kernel *kernel;
+    uint32_t                  grid[3];
+    uint32_t                  threads; /* of a block */
+    const void               *args;
+    uint64_t                  seed;  /* 0: in order, never interrupted */
+    int32_t (*cancelled)(void *ctx); /* asked between blocks; NULL: never */
+    void *ctx;
+};
+
+/* One launch at a time in the process; others wait.  TSR_E_DEVICE: what is wrong, with the kernel,
+ * block and thread; TSR_E_CANCELLED.  Memory of the launch is garbage then.  [any] */
+tsr_status simt_run(const struct simt_launch *l, struct tsr_err *err);
+
+/* Zeroed device memory, or 0. */
+uint64_t simt_alloc(uint64_t bytes);
+/* Accepts 0. */
+void simt_free(uint64_t address);
+/* The place of a range of device memory; NULL where it does not lie in one allocation. */
+void *simt_place(uint64_t address, uint64_t bytes);
+/* Whether memory hooks have been called: the kernels that ran were compiled with them. */
+bool simt_hooked(void);
+
+/* ---- what kernels call (simt_kernel.h) ------------------------------------------ */
+
+struct simt_dim {
+    uint32_t x, y, z;
+};
+struct simt_dim simt_thread_idx(void);
+struct simt_dim simt_block_idx(void);
+struct simt_dim simt_block_dim(void);
+struct simt_dim simt_grid_dim(void);
+void            simt_barrier(int line);
+/* kind: which instruction; all threads of the mask come with the same kind and line. */
+enum simt_warp_op { SIMT_SYNC, SIMT_SHFL, SIMT_SHFL_XOR, SIMT_SHFL_DOWN, SIMT_BALLOT };
+uint32_t simt_warp(enum simt_warp_op op, uint32_t mask, uint32_t value, uint32_t lane, int line);
+uint32_t simt_atomic_add(uint32_t *p, uint32_t v);
+uint32_t simt_atomic_max(uint32_t *p, uint32_t v);
+uint32_t simt_atomic_or(uint32_t *p, uint32_t v);
+float    simt_atomic_add_float(float *p, float v);
+
+/* ---- between simt.c and simt_hooks.c -------------------------------------------- */
+
+/* Who accesses memory now: the thread of the launch, counted over all launches, where it stands. */
+struct simt_who {
+    uint64_t launch; /* the number of the launch's first thread */
+    uint64_t thread; /* launch + number in the launch */
+    uint32_t block_threads;
+    uint32_t barriers; /* of this block so far */
+    uint32_t warps;    /* operations of the whole warp so far */
+};
+bool simt_inside(struct simt_who *who); /* false: no kernel runs */
+bool simt_own_memory(const void *p);    /* a fiber's stack, or the arguments */
+void simt_maybe_switch(void);           /* a place where another thread may go on */
+void simt_report(const char *text);     /* the launch fails with the first text */
+void simt_stop(const char *text) __attribute__((noreturn)); /* and the thread goes no further */
+
+/* simt_hooks.c.  An access by an atomic instruction. */
+void simt_access(const void *p, uint64_t bytes, bool write, bool atomic);
+/* simt_memory.c.  The allocation, or the shared memory, that holds p; NULL: none. */
+struct simt_region {
+    uint8_t            *base;
+    uint64_t            bytes;
+    struct simt_cell   *cells; /* made when first needed; freed with the region */
+    struct simt_region *next;
+    bool                shared; /* shared memory */
+};
+struct simt_region *simt_region_of(const void *p);
+/* Fills the shared memory of a new block with a pattern. */
+void simt_shared_spoil(void);
+
+#endif

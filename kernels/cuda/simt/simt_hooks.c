@@ -1,0 +1,211 @@
+/* simt_hooks.c - sees each access to memory of a kernel that was compiled with -fsanitize=thread:
+ * the compiler calls the functions below, which are ours; nothing of that sanitizer's library is
+ * linked.
+ *
+ * An access must lie in a buffer or in shared memory.  Two accesses to a byte, one of them a write
+ * and not both atomic, must be ordered: by the same thread, by a barrier of the block between them,
+ * or by an operation of the whole warp.  Different blocks of a launch are never ordered.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simt.h"
+
+/* The last write of a byte, and the last read; `many`: several threads read since. */
+struct simt_cell {
+    uint64_t writer, reader;
+    uint32_t w_barriers, w_warps, r_barriers, r_warps;
+    bool     w_atomic, many, blocks; /* blocks: the many are of several blocks */
+};
+
+static bool hooked;
+
+bool simt_hooked(void)
+{
+    return hooked;
+}
+
+static uint64_t block_of(const struct simt_who *me, uint64_t thread)
+{
+    return (thread - me->launch) / me->block_threads;
+}
+
+/* An access that is no matter any more: of an earlier launch, or of another block's shared memory. */
+static bool is_past(const struct simt_who *me, const struct simt_region *r, uint64_t thread)
+{
+    return thread < me->launch || (r->shared && block_of(me, thread) != block_of(me, me->thread));
+}
+
+/* Whether that access comes before this one in every schedule. */
+static bool ordered(const struct simt_who *me, const struct simt_region *r, uint64_t thread,
+                    uint32_t barriers, uint32_t warps)
+{
+    if (thread == me->thread || is_past(me, r, thread))
+        return true;
+    if (block_of(me, thread) != block_of(me, me->thread))
+        return false;
+    if (barriers < me->barriers)
+        return true;
+    uint64_t mine = (me->thread - me->launch) % me->block_threads / 32;
+    uint64_t other = (thread - me->launch) % me->block_threads / 32;
+    return mine == other && warps < me->warps;
+}
+
+static void race(const struct simt_who *me, const char *what, uint64_t other, const char *how,
+                 const struct simt_region *r, const void *p)
+{
+    char text[200];
+    other -= me->launch;
+    (void)snprintf(text, sizeof text,
+                   "it %s byte %llu of %llu that thread %llu of block %llu %s, with no barrier "
+                   "between them",
+                   what, (unsigned long long)((const uint8_t *)p - r->base),
+                   (unsigned long long)r->bytes, (unsigned long long)(other % me->block_threads),
+                   (unsigned long long)(other / me->block_threads), how);
+    simt_report(text);
+}
+
+static void check_read(const struct simt_who *me, struct simt_cell *c, bool atomic,
+                       const struct simt_region *r, const void *p)
+{
+    if (!(atomic && c->w_atomic) && !ordered(me, r, c->writer, c->w_barriers, c->w_warps))
+        race(me, "reads", c->writer, "writes", r, p);
+    if (atomic)
+        return;
+    if (is_past(me, r, c->reader)) {
+        c->many = c->blocks = false;
+    } else if (c->reader != me->thread) {
+        bool after = ordered(me, r, c->reader, c->r_barriers, c->r_warps);
+        c->many = !after;
+        c->blocks = !after && (c->blocks || block_of(me, c->reader) != block_of(me, me->thread));
+    }
+    c->reader = me->thread;
+    c->r_barriers = me->barriers;
+    c->r_warps = me->warps;
+}
+
+static void check_write(const struct simt_who *me, struct simt_cell *c, bool atomic,
+                        const struct simt_region *r, const void *p)
+{
+    if (!(atomic && c->w_atomic) && !ordered(me, r, c->writer, c->w_barriers, c->w_warps))
+        race(me, "writes", c->writer, "writes", r, p);
+    bool before = is_past(me, r, c->reader);
+    /* of many readers one is not this thread: only a barrier of their block orders them all */
+    if (!before && (!ordered(me, r, c->reader, c->r_barriers, c->r_warps) || c->blocks ||
+                    (c->many && c->r_barriers >= me->barriers && c->r_warps >= me->warps)))
+        race(me, "writes", c->reader, "reads", r, p);
+    c->writer = me->thread;
+    c->w_barriers = me->barriers;
+    c->w_warps = me->warps;
+    c->w_atomic = atomic;
+}
+
+void simt_access(const void *p, uint64_t bytes, bool write, bool atomic)
+{
+    struct simt_who me;
+    if (!hooked || !simt_inside(&me) || simt_own_memory(p))
+        return;
+    struct simt_region *r = simt_region_of(p);
+    const uint8_t      *b = p;
+    if (!r || bytes > r->bytes - (uint64_t)(b - r->base)) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "it %s %llu bytes that lie in no buffer",
+                       write ? "writes" : "reads", (unsigned long long)bytes);
+        simt_stop(text); /* the access itself must not happen */
+    }
+    if (!r->cells) {
+        r->cells = calloc(r->bytes, sizeof *r->cells);
+        if (!r->cells)
+            simt_stop("out of memory for the shadow of a buffer");
+    }
+    for (uint64_t i = 0; i < bytes; i++) {
+        struct simt_cell *c = &r->cells[(uint64_t)(b - r->base) + i];
+        if (write)
+            check_write(&me, c, atomic, r, b + i);
+        else
+            check_read(&me, c, atomic, r, b + i);
+    }
+}
+
+#ifndef SIMT_TSAN /* which answers the compiler's calls itself */
+
+static void hook(const void *p, uint64_t bytes, bool write)
+{
+    struct simt_who me;
+    hooked = true;
+    if (!simt_inside(&me) || simt_own_memory(p))
+        return;
+    simt_maybe_switch();
+    simt_access(p, bytes, write, false);
+}
+
+/* ---- what the compiler calls ------------------------------------------------------ */
+
+/* They are the compiler's names, which C leaves to it. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#if defined(__clang__)
+#pragma GCC diagnostic ignored "-Wreserved-identifier"
+#endif
+
+void __tsan_init(void)
+{
+}
+void __tsan_func_entry(void *pc)
+{
+    (void)pc;
+}
+void __tsan_func_exit(void)
+{
+}
+
+#define HOOK(bytes)                                                                                \
+    void __tsan_read##bytes(void *p)                                                               \
+    {                                                                                              \
+        hook(p, bytes, false);                                                                     \
+    }                                                                                              \
+    void __tsan_write##bytes(void *p)                                                              \
+    {                                                                                              \
+        hook(p, bytes, true);                                                                      \
+    }                                                                                              \
+    void __tsan_unaligned_read##bytes(void *p)                                                     \
+    {                                                                                              \
+        hook(p, bytes, false);                                                                     \
+    }                                                                                              \
+    void __tsan_unaligned_write##bytes(void *p)                                                    \
+    {                                                                                              \
+        hook(p, bytes, true);                                                                      \
+    }
+HOOK(1)
+HOOK(2)
+HOOK(4)
+HOOK(8)
+HOOK(16)
+
+void __tsan_read_range(void *p, unsigned long bytes)
+{
+    hook(p, bytes, false);
+}
+void __tsan_write_range(void *p, unsigned long bytes)
+{
+    hook(p, bytes, true);
+}
+void *__tsan_memcpy(void *to, const void *from, unsigned long bytes)
+{
+    hook(from, bytes, false);
+    hook(to, bytes, true);
+    return memcpy(to, from, bytes);
+}
+void *__tsan_memset(void *to, int value, unsigned long bytes)
+{
+    hook(to, bytes, true);
+    return memset(to, value, bytes);
+}
+void *__tsan_memmove(void *to, const void *from, unsigned long bytes)
+{
+    hook(from, bytes, false);
+    hook(to, bytes, true);
+    return memmove(to, from, bytes);
+}
+
+#endif

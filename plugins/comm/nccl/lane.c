@@ -1,0 +1,311 @@
+/* Communicators: made when first used, asked for their state, ended. */
+#include "nccl.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <time.h>
+
+uint64_t nc_now_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+static uint32_t other(const struct nccl *s, const struct nc_lane *l)
+{
+    return l->from == s->rank ? l->to : l->from;
+}
+
+const char *nc_lane_name(const struct nccl *s, const struct nc_lane *l, char text[64])
+{
+    if (l->group)
+        (void)snprintf(text, 64, "the other %u ranks", s->ranks - 1);
+    else
+        (void)snprintf(text, 64, "rank %u", other(s, l));
+    return text;
+}
+
+/* ---- ending -------------------------------------------------------------------- */
+
+/* What the device still does with a message's memory ends soon behind ncclCommAbort(); memory that
+ * it does not let go of stays with it. */
+static void drain(struct nccl *s, struct nc_lane *l)
+{
+    uint64_t start = nc_now_us();
+    if (!l->stream)
+        return;
+    while (s->l.cuStreamQuery(l->stream) == CU_NOT_READY) {
+        if (nc_now_us() - start < NC_DRAIN_US) {
+            (void)sched_yield();
+            continue;
+        }
+        for (struct nc_request *r = l->first; r; r = r->next)
+            r->room = (struct nc_room){ 0 };
+        return;
+    }
+}
+
+void nc_lane_break(struct nccl *s, struct nc_lane *l, tsr_status st, const char *fmt, ...)
+{
+    va_list ap;
+    if (l->stage == NC_BROKEN)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(l->why, sizeof l->why, fmt, ap);
+    va_end(ap);
+    if (l->comm)
+        (void)s->l.ncclCommAbort(l->comm);
+    l->comm = NULL;
+    l->stage = NC_BROKEN;
+    l->calling = false;
+    drain(s, l);
+    nc_meet_give_up(s, l);
+    for (struct nc_request *r = l->first, *next; r; r = next) {
+        next = r->next;
+        nc_request_fail(r, st, "%s", l->why);
+        r->lane = NULL;
+    }
+    l->first = l->last = NULL;
+}
+
+/* True when the communicator's last call has ended well; a failure breaks the lane. */
+static bool ready(struct nccl *s, struct nc_lane *l)
+{
+    char      name[64];
+    nc_result state = NC_IN_PROGRESS, e = s->l.ncclCommGetAsyncError(l->comm, &state);
+    if (e == NC_OK)
+        e = state;
+    if (e != NC_OK && e != NC_IN_PROGRESS)
+        nc_lane_break(s, l, TSR_E_DEVICE, "nccl: rank %u lost %s: %s (%s)", s->rank,
+                      nc_lane_name(s, l, name), s->l.ncclGetErrorString(e),
+                      s->l.ncclGetLastError(l->comm));
+    return e == NC_OK;
+}
+
+/* ---- beginning ----------------------------------------------------------------- */
+
+static void join(struct nccl *s, struct nc_lane *l, nc_id id)
+{
+    char             name[64];
+    struct nc_config c = { .size = sizeof c,
+                           .magic = NC_MAGIC,
+                           .version = NC_VERSION,
+                           .blocking = 0,
+                           .cga_cluster_size = NC_UNDEFINED,
+                           .min_ctas = NC_UNDEFINED,
+                           .max_ctas = l->group ? NC_UNDEFINED : NC_PAIR_CTAS,
+                           .split_share = NC_UNDEFINED };
+    int              ranks = l->group ? (int)s->ranks : 2;
+    int              rank = l->group ? (int)s->rank : l->to == s->rank;
+    cu_result        cu = s->l.cuStreamCreate(&l->stream, CU_STREAM_ALONE);
+    if (cu != CU_OK) {
+        l->stream = NULL;
+        nc_lane_break(s, l, TSR_E_DEVICE, "nccl: rank %u: making a stream: CUDA error %d", s->rank,
+                      cu);
+        return;
+    }
+    nc_result e = s->l.ncclCommInitRankConfig(&l->comm, ranks, id, rank, &c);
+    l->stage = NC_JOINS;
+    if (e != NC_OK && e != NC_IN_PROGRESS) {
+        const char *why = s->l.ncclGetLastError(NULL);
+        nc_lane_break(s, l, TSR_E_DEVICE, "nccl: rank %u cannot join %s: %s (%s)", s->rank,
+                      nc_lane_name(s, l, name), s->l.ncclGetErrorString(e), why);
+    }
+}
+
+static void open_lane(struct nccl *s, struct nc_lane *l)
+{
+    NC_TEXT(e);
+    nc_id      id;
+    bool       there = false;
+    tsr_status st = TSR_OK;
+    if (nc_meet_is_host(s, l)) {
+        nc_result n = s->l.ncclGetUniqueId(&id);
+        st = n == NC_OK
+                 ? nc_meet_give(s, l, &id, &e.err)
+                 : tsr_fail(&e.err, TSR_E_DEVICE, "nccl: rank %u: ncclGetUniqueId: %s (%s)",
+                            s->rank, s->l.ncclGetErrorString(n), s->l.ncclGetLastError(NULL));
+        there = st == TSR_OK;
+    } else {
+        l->stage = NC_MEETS;
+        st = nc_meet_take(s, l, &id, &there, &e.err);
+    }
+    if (st != TSR_OK)
+        nc_lane_break(s, l, st, "%s", e.text);
+    else if (there)
+        join(s, l, id);
+}
+
+/* The other rank has left before the communicator stood: it never will. */
+static void look_for_leavers(struct nccl *s, struct nc_lane *l)
+{
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        if (r == s->rank || (!l->group && r != other(s, l)) || !nc_meet_left(s, r))
+            continue;
+        uint64_t now = nc_now_us();
+        l->left_us = l->left_us ? l->left_us : now;
+        /* one that is about to stand is waited for */
+        if (l->stage != NC_JOINS || now - l->left_us > NC_LEFT_US)
+            nc_lane_break(s, l, TSR_E_DEVICE, "nccl: rank %u has left the group", r);
+        return;
+    }
+}
+
+/* ---- moving on ----------------------------------------------------------------- */
+
+/* Operations between the same ranks end as they were started: those of a pair behind the collectives
+ * before them, and the other way round. */
+static bool is_next(const struct nccl *s, const struct nc_lane *l, const struct nc_request *r)
+{
+    if (!l->group)
+        return !s->all.first || s->all.first->sequence > r->sequence;
+    for (uint32_t i = 0; i < s->ranks; i++) {
+        const struct nc_request *o = s->peer[i].out.first, *n = s->peer[i].in.first;
+        if ((o && o->sequence < r->sequence) || (n && n->sequence < r->sequence))
+            return false;
+    }
+    return true;
+}
+
+static void take_ended(struct nccl *s, struct nc_lane *l)
+{
+    while (l->first && l->first->stage == NC_ENDED && is_next(s, l, l->first)) {
+        struct nc_request *r = l->first;
+        l->first = r->next;
+        if (!l->first)
+            l->last = NULL;
+        r->lane = NULL;
+    }
+}
+
+static void move_requests(struct nccl *s, struct nc_lane *l)
+{
+    bool free = ready(s, l); /* a lane with work is asked for errors every time */
+    for (struct nc_request *r = l->first; r && l->stage == NC_UP; r = r->next) {
+        if (r->stage == NC_WAITS && free) {
+            nc_request_call(s, r);
+            if (l->stage != NC_UP)
+                return;
+            free = ready(s, l);
+            if (l->stage != NC_UP)
+                return;
+        }
+        if (r->stage == NC_CALLS && free) {
+            l->calling = false;
+            nc_request_record(s, r);
+            if (l->stage != NC_UP)
+                return;
+        }
+        if (r->stage == NC_RUNS)
+            nc_request_look(s, r);
+        else if (r->stage != NC_ENDED)
+            break;
+        if (l->stage != NC_UP)
+            return;
+    }
+}
+
+static void move_lane(struct nccl *s, struct nc_lane *l)
+{
+    if (!l->first || l->stage == NC_BROKEN)
+        return;
+    if (nc_meet_given_up(s, l)) {
+        char name[64];
+        nc_lane_break(s, l, TSR_E_DEVICE, "nccl: %s gave up the communicator with rank %u",
+                      nc_lane_name(s, l, name), s->rank);
+        return;
+    }
+    if (l->stage == NC_IDLE || l->stage == NC_MEETS)
+        open_lane(s, l);
+    if (l->stage == NC_JOINS && ready(s, l))
+        l->stage = NC_UP;
+    if (l->stage == NC_MEETS || l->stage == NC_JOINS)
+        look_for_leavers(s, l);
+    if (l->stage == NC_UP)
+        move_requests(s, l);
+}
+
+void nc_lanes_move(struct nccl *s)
+{
+    nc_meet_poll(s);
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        struct nc_peer *p = &s->peer[r];
+        if (r == s->rank) {
+            nc_requests_to_self(s, &p->out, &p->in);
+            for (struct nc_request *q = p->out.first; q; q = q->next)
+                if (q->stage == NC_RUNS)
+                    nc_request_look(s, q);
+            for (struct nc_request *q = p->in.first; q; q = q->next)
+                if (q->stage == NC_RUNS)
+                    nc_request_look(s, q);
+            continue;
+        }
+        move_lane(s, &p->out);
+        move_lane(s, &p->in);
+    }
+    move_lane(s, &s->all);
+    for (uint64_t before = UINT64_MAX;
+         s->n_requests && before;) { /* what one lets go, others may */
+        const struct nc_request *head = s->all.first;
+        for (uint32_t r = 0; r < s->ranks; r++) {
+            take_ended(s, &s->peer[r].out);
+            take_ended(s, &s->peer[r].in);
+        }
+        take_ended(s, &s->all);
+        before = s->all.first != head;
+    }
+}
+
+/* ---- the end of all ------------------------------------------------------------ */
+
+/* All communicators are finalized together, so that ranks that end at the same time meet. */
+static bool finalize(struct nccl *s, struct nc_lane *l)
+{
+    nc_result state = NC_IN_PROGRESS;
+    if (!l->comm)
+        return true;
+    if (!l->calling) {
+        nc_result e = l->stage == NC_UP ? s->l.ncclCommFinalize(l->comm) : NC_UNDEFINED;
+        l->calling = e == NC_OK || e == NC_IN_PROGRESS;
+    }
+    nc_result e = l->calling ? s->l.ncclCommGetAsyncError(l->comm, &state) : NC_UNDEFINED;
+    if (e == NC_OK && state == NC_IN_PROGRESS)
+        return false;
+    if (e == NC_OK && state == NC_OK)
+        (void)s->l.ncclCommDestroy(l->comm);
+    else
+        (void)s->l.ncclCommAbort(l->comm);
+    l->comm = NULL;
+    return true;
+}
+
+static void close_lane(struct nccl *s, struct nc_lane *l)
+{
+    if (l->comm)
+        (void)s->l.ncclCommAbort(l->comm);
+    drain(s, l);
+    if (l->stream)
+        (void)s->l.cuStreamDestroy_v2(l->stream);
+    l->comm = NULL;
+    l->stream = NULL;
+}
+
+void nc_lanes_close(struct nccl *s)
+{
+    uint64_t start = nc_now_us();
+    for (bool ended = false; !ended && nc_now_us() - start < NC_FAREWELL_US;) {
+        ended = finalize(s, &s->all);
+        for (uint32_t r = 0; r < s->ranks; r++) {
+            ended = finalize(s, &s->peer[r].out) && ended;
+            ended = finalize(s, &s->peer[r].in) && ended;
+        }
+        if (!ended)
+            (void)sched_yield();
+    }
+    close_lane(s, &s->all);
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        close_lane(s, &s->peer[r].out);
+        close_lane(s, &s->peer[r].in);
+    }
+}

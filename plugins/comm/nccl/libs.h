@@ -1,0 +1,104 @@
+/* libs.h - what the transport nccl uses of libcuda and of NCCL, declared here, so that it is built
+ * without either; both are found at run time.  tests/nccl holds the declarations to nccl.h and
+ * cuda.h where those are there. */
+#ifndef TSR_NCCL_LIBS_H
+#define TSR_NCCL_LIBS_H
+
+#include "tessera/plugin.h"
+
+#include <limits.h>
+
+/* ---- libcuda ----------------------------------------------------------------- */
+
+typedef int                  cu_result;
+typedef int                  cu_device;
+typedef unsigned long long   cu_pointer; /* CUdeviceptr */
+typedef struct cu_context_s *cu_context;
+typedef struct cu_stream_s  *cu_stream;
+typedef struct cu_event_s   *cu_event;
+
+#define CU_OK            0
+#define CU_OUT_OF_MEMORY 2
+#define CU_NO_DEVICE     100
+#define CU_NOT_READY     600
+#define CU_STREAM_ALONE  1u /* does not wait for the legacy stream */
+#define CU_EVENT_UNTIMED 2u
+#define CU_HOST_ANY      1u /* pinned for every context */
+
+#define CUDA_FUNCTIONS(X)                                                                          \
+    X(cuInit, (unsigned))                                                                          \
+    X(cuDeviceGetCount, (int *))                                                                   \
+    X(cuDeviceGet, (cu_device *, int))                                                             \
+    X(cuDevicePrimaryCtxRetain, (cu_context *, cu_device))                                         \
+    X(cuDevicePrimaryCtxRelease_v2, (cu_device))                                                   \
+    X(cuCtxPushCurrent_v2, (cu_context))                                                           \
+    X(cuCtxPopCurrent_v2, (cu_context *))                                                          \
+    X(cuMemAlloc_v2, (cu_pointer *, size_t))                                                       \
+    X(cuMemFree_v2, (cu_pointer))                                                                  \
+    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
+    X(cuMemFreeHost, (void *))                                                                     \
+    X(cuMemcpyHtoDAsync_v2, (cu_pointer, const void *, size_t, cu_stream))                         \
+    X(cuMemcpyDtoHAsync_v2, (void *, cu_pointer, size_t, cu_stream))                               \
+    X(cuMemcpyDtoDAsync_v2, (cu_pointer, cu_pointer, size_t, cu_stream))                           \
+    X(cuStreamCreate, (cu_stream *, unsigned))                                                     \
+    X(cuStreamDestroy_v2, (cu_stream))                                                             \
+    X(cuStreamQuery, (cu_stream))                                                                  \
+    X(cuEventCreate, (cu_event *, unsigned))                                                       \
+    X(cuEventDestroy_v2, (cu_event))                                                               \
+    X(cuEventRecord, (cu_event, cu_stream))                                                        \
+    X(cuEventQuery, (cu_event))                                                                    \
+    X(cuGetErrorString, (cu_result, const char **))
+
+/* ---- NCCL --------------------------------------------------------------------- */
+
+typedef int               nc_result; /* ncclResult_t */
+typedef struct nc_comm_s *nc_comm;
+typedef struct {
+    char bytes[128];
+} nc_id; /* ncclUniqueId */
+
+#define NC_OK          0
+#define NC_IN_PROGRESS 7
+#define NC_UINT8       1
+#define NC_UNDEFINED   INT_MIN
+#define NC_MAGIC       0xcafebeefu
+#define NC_VERSION     21801 /* of the struct below; every later NCCL takes it */
+#define NC_LEAST       21800
+
+struct nc_config { /* ncclConfig_t of that version */
+    size_t      size;
+    unsigned    magic, version;
+    int         blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int         split_share;
+};
+
+#define NCCL_FUNCTIONS(X)                                                                          \
+    X(ncclGetVersion, (int *))                                                                     \
+    X(ncclGetUniqueId, (nc_id *))                                                                  \
+    X(ncclCommInitRankConfig, (nc_comm *, int, nc_id, int, struct nc_config *))                    \
+    X(ncclCommFinalize, (nc_comm))                                                                 \
+    X(ncclCommDestroy, (nc_comm))                                                                  \
+    X(ncclCommAbort, (nc_comm))                                                                    \
+    X(ncclCommGetAsyncError, (nc_comm, nc_result *))                                               \
+    X(ncclSend, (const void *, size_t, int, int, nc_comm, cu_stream))                              \
+    X(ncclRecv, (void *, size_t, int, int, nc_comm, cu_stream))                                    \
+    X(ncclAllGather, (const void *, void *, size_t, int, nc_comm, cu_stream))                      \
+    X(ncclGroupStart, (void))                                                                      \
+    X(ncclGroupEnd, (void))
+
+#define POINTER_OF(name, args) int(*name) args;
+struct nc_libs {
+    void *cuda_handle, *nccl_handle;
+    CUDA_FUNCTIONS(POINTER_OF)
+    NCCL_FUNCTIONS(POINTER_OF)
+    const char *(*ncclGetErrorString)(nc_result);
+    const char *(*ncclGetLastError)(nc_comm);
+};
+#undef POINTER_OF
+
+/* TSR_E_DEVICE, with one sentence, where a library is missing or too old.  [setup] */
+tsr_status nc_libs_open(struct nc_libs *l, struct tsr_err *err);
+void       nc_libs_close(struct nc_libs *l);
+
+#endif

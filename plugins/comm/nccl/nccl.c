@@ -1,0 +1,491 @@
+/* nccl - transport between NVIDIA GPUs, over NCCL, which is found at run time.
+ *
+ * Without a stream buffers are host memory, which passes through pinned memory and the device; with
+ * one they are addresses of the device and the operation runs on that stream.  NCCL guards its bytes
+ * itself: there are no frames, and a message of another size than its receiver asked for is not
+ * noticed before the deadline. */
+#include "nccl.h"
+#include "here.h"
+
+#include <sched.h>
+#include <time.h>
+
+#define SPIN_ROUNDS 2000u
+#define NAP_NS      50000
+
+struct nccl_options {
+    int64_t     device;
+    const char *ids;
+};
+
+/* ---- the instances of this process ----------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct nccl    *instances;
+
+/* NCCL works on the device whose context is the thread's; what was there before comes back. */
+static bool enter(struct nccl *s)
+{
+    return s->l.cuCtxPushCurrent_v2(s->context) == CU_OK;
+}
+
+static void leave(struct nccl *s)
+{
+    cu_context own;
+    (void)s->l.cuCtxPopCurrent_v2(&own);
+}
+
+/* [under lock] */
+static void move_all(void)
+{
+    for (struct nccl *s = instances; s; s = s->after)
+        if ((s->n_requests || s->posts) && enter(s)) {
+            nc_lanes_move(s);
+            leave(s);
+        }
+}
+
+/* ---- life ------------------------------------------------------------------------- */
+
+static uint64_t world_bytes(const void *opts, uint32_t ranks)
+{
+    const struct nccl_options *o = opts;
+    return *o->ids || ranks > NC_MAX_RANKS ? 0 : nc_board_bytes(ranks);
+}
+
+static const char *via(const void *opts)
+{
+    const struct nccl_options *o = opts;
+    return o->ids;
+}
+
+static tsr_status open_device(struct nccl *s, int64_t index, struct tsr_err *err)
+{
+    int       n = 0;
+    cu_result e = s->l.cuInit(0);
+    if (e == CU_OK)
+        e = s->l.cuDeviceGetCount(&n);
+    if (e == CU_NO_DEVICE || (e == CU_OK && n == 0))
+        return tsr_fail(err, TSR_E_DEVICE,
+                        "nccl: there is no CUDA device: the driver finds none; use transport "
+                        "local or mpi");
+    if (e != CU_OK)
+        return nc_cuda_fail(s, e, "starting the driver", err);
+    index = here_device(s->host, index, s->rank, n);
+    if (index >= n)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "nccl: there is no CUDA device %lld, the last one is %d; choose another "
+                        "with device=",
+                        (long long)index, n - 1);
+    e = s->l.cuDeviceGet(&s->device, (int)index);
+    if (e == CU_OK)
+        e = s->l.cuDevicePrimaryCtxRetain(&s->context, s->device);
+    if (e != CU_OK) {
+        s->context = NULL;
+        return nc_cuda_fail(s, e, "opening the device", err);
+    }
+    return TSR_OK;
+}
+
+static void name_lanes(struct nccl *s)
+{
+    s->all.group = true;
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        s->peer[r].out.from = s->peer[r].in.to = s->rank;
+        s->peer[r].out.to = s->peer[r].in.from = r;
+    }
+}
+
+static void release(struct nccl *s)
+{
+    if (s->context)
+        (void)s->l.cuDevicePrimaryCtxRelease_v2(s->device);
+    nc_libs_close(&s->l);
+    s->host->release(s->host->ctx, s, s->size);
+}
+
+static tsr_status check_world(const struct nccl_options *o, const struct tsr_transport_world *w,
+                              struct tsr_err *err)
+{
+    if (w->ranks == 0 || w->ranks > NC_MAX_RANKS || w->rank >= w->ranks)
+        return tsr_fail(err, TSR_E_CONFIG, "nccl: rank %u of %u ranks; 1 to %u ranks are possible",
+                        w->rank, w->ranks, NC_MAX_RANKS);
+    if (*o->ids && !TSR_HAS(struct tsr_transport_world, w, via))
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "nccl: ids=%.80s needs a host that joins that transport first; leave ids "
+                        "out on one machine",
+                        o->ids);
+    return TSR_OK;
+}
+
+static tsr_status create(const struct tsr_host *host, const void *opts,
+                         const struct tsr_transport_world *world, void **self, struct tsr_err *err)
+{
+    const struct nccl_options *o = opts;
+    tsr_status                 st = check_world(o, world, err);
+    *self = NULL;
+    if (st != TSR_OK)
+        return st;
+    uint64_t     size = sizeof(struct nccl) + (uint64_t)world->ranks * sizeof(struct nc_peer);
+    struct nccl *s = host->alloc(host->ctx, size, _Alignof(struct nccl));
+    if (!s)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for transport nccl", U(size));
+    memset(s, 0, size);
+    s->host = host;
+    s->size = size;
+    s->rank = world->rank;
+    s->ranks = world->ranks;
+    if (TSR_HAS(struct tsr_transport_world, world, epoch))
+        s->epoch = world->epoch;
+    name_lanes(s);
+    st = nc_libs_open(&s->l, err);
+    if (st == TSR_OK)
+        st = open_device(s, o->device, err);
+    if (st == TSR_OK)
+        st = nc_meet_open(s, world, err);
+    if (st != TSR_OK) {
+        release(s);
+        return st;
+    }
+    (void)pthread_mutex_lock(&lock);
+    s->after = instances;
+    if (s->after)
+        s->after->before = s;
+    instances = s;
+    (void)pthread_mutex_unlock(&lock);
+    *self = s;
+    return TSR_OK;
+}
+
+/* Out of its lane, whatever has become of it.  [under lock] */
+static void withdraw(struct nccl *s, struct nc_request *r)
+{
+    struct nc_lane *l = r->lane;
+    char            name[64];
+    if (l && r->stage != NC_WAITS &&
+        (l->group || l->from != l->to)) /* half of it has happened, there or here */
+        nc_lane_break(s, l, TSR_E_DEVICE,
+                      "nccl: rank %u gave up an earlier operation with %s, and its communicator",
+                      s->rank, nc_lane_name(s, l, name));
+    if (r->lane) {
+        struct nc_request **link = &l->first, *before = NULL;
+        while (*link != r) {
+            before = *link;
+            link = &before->next;
+        }
+        *link = r->next;
+        if (l->last == r)
+            l->last = before;
+        r->lane = NULL;
+    }
+    nc_request_drop(s, r);
+}
+
+static void destroy(void *self)
+{
+    struct nccl *s = self;
+    if (!s)
+        return;
+    (void)pthread_mutex_lock(&lock);
+    if (s->before)
+        s->before->after = s->after;
+    else
+        instances = s->after;
+    if (s->after)
+        s->after->before = s->before;
+    bool inside = enter(s);
+    while (s->requests)
+        withdraw(s, s->requests);
+    (void)pthread_mutex_unlock(&lock); /* nobody else has it any more */
+    nc_meet_poll(s);                   /* last words */
+    nc_lanes_close(s);
+    nc_meet_close(s);
+    nc_requests_free(s);
+    if (inside)
+        leave(s);
+    release(s);
+}
+
+/* ---- starting --------------------------------------------------------------------- */
+
+static tsr_status cancelled(struct nccl *s, struct tsr_err *err)
+{
+    uint32_t by = nc_meet_aborted(s);
+    if (by == 0)
+        return TSR_OK;
+    return by == UINT32_MAX
+               ? tsr_fail(err, TSR_E_CANCELLED, "nccl: a rank aborted the group")
+               : tsr_fail(err, TSR_E_CANCELLED, "nccl: rank %u aborted the group", by - 1);
+}
+
+static tsr_status begin(struct nccl *s, struct nc_lane *l, enum nc_kind kind, void *stream,
+                        const void *src, void *dst, uint64_t bytes, void **request,
+                        struct tsr_err *err)
+{
+    struct nc_request *r = NULL;
+    *request = NULL;
+    if (bytes > (UINT64_C(1) << 46) / s->ranks)
+        return tsr_fail(err, TSR_E_INVAL, "nccl: %llu bytes are too many", U(bytes));
+    (void)pthread_mutex_lock(&lock);
+    bool       inside = enter(s);
+    tsr_status st =
+        inside ? cancelled(s, err)
+               : tsr_fail(err, TSR_E_DEVICE, "nccl: rank %u cannot enter its device", s->rank);
+    if (st == TSR_OK && l->stage == NC_BROKEN)
+        st = tsr_fail(err, TSR_E_DEVICE, "%s", l->why);
+    if (st == TSR_OK)
+        st = nc_request_new(s, &r, err);
+    if (r) {
+        r->lane = l;
+        r->kind = kind;
+        r->src = src;
+        r->dst = dst;
+        r->bytes = bytes;
+        r->stream = stream;
+        if (l->last)
+            l->last->next = r;
+        else
+            l->first = r;
+        l->last = r;
+        if (l->group)
+            nc_meet_count(s);
+        nc_lanes_move(s);
+        *request = r;
+    }
+    if (inside)
+        leave(s);
+    (void)pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static tsr_status check_rank(const struct nccl *s, uint32_t rank, struct tsr_err *err)
+{
+    return rank < s->ranks ? TSR_OK
+                           : tsr_fail(err, TSR_E_INVAL, "nccl: rank %u is not one of the %u ranks",
+                                      rank, s->ranks);
+}
+
+static tsr_status send(void *self, void *stream, uint32_t to, const void *buf, uint64_t bytes,
+                       void **request, struct tsr_err *err)
+{
+    struct nccl *s = self;
+    tsr_status   st = check_rank(s, to, err);
+    *request = NULL;
+    return st == TSR_OK
+               ? begin(s, &s->peer[to].out, NC_SEND, stream, buf, NULL, bytes, request, err)
+               : st;
+}
+
+static tsr_status recv(void *self, void *stream, uint32_t from, void *buf, uint64_t bytes,
+                       void **request, struct tsr_err *err)
+{
+    struct nccl *s = self;
+    tsr_status   st = check_rank(s, from, err);
+    *request = NULL;
+    return st == TSR_OK
+               ? begin(s, &s->peer[from].in, NC_RECV, stream, NULL, buf, bytes, request, err)
+               : st;
+}
+
+static tsr_status all_gather(void *self, void *stream, const void *src, void *dst, uint64_t bytes,
+                             void **request, struct tsr_err *err)
+{
+    struct nccl *s = self;
+    return begin(s, &s->all, NC_GATHER, stream, src, dst, bytes, request, err);
+}
+
+static tsr_status all_to_all(void *self, void *stream, const void *src, void *dst, uint64_t bytes,
+                             void **request, struct tsr_err *err)
+{
+    struct nccl *s = self;
+    return begin(s, &s->all, NC_ALL_TO_ALL, stream, src, dst, bytes, request, err);
+}
+
+/* ---- ending ----------------------------------------------------------------------- */
+
+/* One round.  *over: the request has ended, with the status returned, and is gone. */
+static tsr_status look(struct nccl *s, struct nc_request *r, bool *over, struct tsr_err *err)
+{
+    (void)pthread_mutex_lock(&lock);
+    tsr_status st = TSR_OK;
+    move_all();
+    *over = true;
+    if (r->stage == NC_ENDED && !r->lane && r->status == TSR_OK)
+        nc_request_drop(s, r);
+    else if ((st = cancelled(s, err)) != TSR_OK) {
+        bool inside = enter(s);
+        withdraw(s, r);
+        if (inside)
+            leave(s);
+    } else if (r->stage == NC_ENDED && !r->lane) {
+        st = tsr_fail(err, r->status, "%s", r->why);
+        nc_request_drop(s, r);
+    } else {
+        *over = false;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static tsr_status test(void *self, void *request, int32_t *done, struct tsr_err *err)
+{
+    bool       over;
+    tsr_status st = look(self, request, &over, err);
+    *done = over;
+    return st;
+}
+
+/* Who has not come yet: of a collective those who have started fewer, where that is known. */
+static void late_ranks(const struct nccl *s, const struct nc_lane *l, char *who, size_t cap)
+{
+    size_t n = 0;
+    bool   some = false;
+    for (uint32_t r = 0; r < s->ranks && l->group; r++)
+        some = some || (r != s->rank && nc_meet_counted(s, r) < s->collectives);
+    for (uint32_t r = 0; r < s->ranks && n + 24 < cap; r++) {
+        bool late = l->group ? r != s->rank && (!some || nc_meet_counted(s, r) < s->collectives)
+                             : r == (l->from == s->rank ? l->to : l->from);
+        if (late)
+            n += (size_t)snprintf(who + n, cap - n, "%s%u%s", n ? ", " : "", r,
+                                  r != s->rank && nc_meet_left(s, r) ? " (has left)" : "");
+    }
+}
+
+static tsr_status give_up(struct nccl *s, struct nc_request *r, uint64_t deadline_us,
+                          struct tsr_err *err)
+{
+    char who[160] = "";
+    (void)pthread_mutex_lock(&lock);
+    if (r->lane)
+        late_ranks(s, r->lane, who, sizeof who);
+    bool inside = enter(s), begun = r->stage != NC_WAITS;
+    withdraw(s, r);
+    if (inside)
+        leave(s);
+    (void)pthread_mutex_unlock(&lock);
+    return tsr_fail(err, TSR_E_DEVICE,
+                    "nccl: rank %u waited %llu us for rank %s; it is late or has died%s", s->rank,
+                    U(deadline_us), who, begun ? ", and the communicator was aborted" : "");
+}
+
+static tsr_status wait(void *self, void *request, uint64_t deadline_us, struct tsr_err *err)
+{
+    struct nccl *s = self;
+    uint64_t     start = nc_now_us();
+    for (unsigned round = 0;; round++) {
+        bool       over;
+        tsr_status st = look(s, request, &over, err);
+        if (over)
+            return st;
+        if (nc_now_us() - start >= deadline_us)
+            return give_up(s, request, deadline_us, err);
+        if (s->host->cancelled(s->host->ctx)) {
+            (void)pthread_mutex_lock(&lock);
+            bool inside = enter(s);
+            withdraw(s, request);
+            if (inside)
+                leave(s);
+            (void)pthread_mutex_unlock(&lock);
+            return tsr_fail(err, TSR_E_CANCELLED, "nccl: stopped by the user");
+        }
+        if (round < SPIN_ROUNDS)
+            (void)sched_yield();
+        else
+            (void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+    }
+}
+
+static void abort_group(void *self)
+{
+    nc_meet_abort(self);
+}
+
+/* ---- extensions ------------------------------------------------------------------- */
+
+static void read_counts(const void *self, struct tsr_transport_counts *c)
+{
+    const struct nccl *s = self;
+    c->sent = s->sent;
+    c->received = s->received;
+    c->refused = s->refused;
+}
+
+static const struct tsr_transport_counts_v1 counts = { .struct_size = sizeof counts,
+                                                       .read = read_counts };
+
+static tsr_status queued(void *self, void *request, int32_t *is, struct tsr_err *err)
+{
+    struct nc_request *r = request;
+    (void)self;
+    (void)pthread_mutex_lock(&lock);
+    move_all();
+    *is = r->stage == NC_RUNS || r->stage == NC_ENDED;
+    tsr_status st = r->stage == NC_ENDED && r->status != TSR_OK
+                        ? tsr_fail(err, r->status, "%s", r->why)
+                        : TSR_OK;
+    (void)pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static const void *place(const void *self)
+{
+    return ((const struct nccl *)self)->context;
+}
+
+static const struct tsr_transport_device_v1 device = { .struct_size = sizeof device,
+                                                       .queued = queued,
+                                                       .place = place };
+
+static const void *extension(const void *self, const char *id)
+{
+    (void)self;
+    if (strcmp(id, TSR_TRANSPORT_DEVICE) == 0)
+        return &device;
+    return strcmp(id, TSR_TRANSPORT_COUNTS) == 0 ? &counts : NULL;
+}
+
+/* ---- descriptor ------------------------------------------------------------------- */
+
+static const struct tsr_transport_v1 table = {
+    .struct_size = sizeof table,
+    .world_bytes = world_bytes,
+    .create = create,
+    .destroy = destroy,
+    .send = send,
+    .recv = recv,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .test = test,
+    .wait = wait,
+    .abort = abort_group,
+    .extension = extension,
+    .via = via,
+};
+
+static const struct tsr_option options[] = {
+    TSR_OPTION_INT(struct nccl_options, device, -1, -1, 255, NULL,
+                   "Which device this rank works on, as CUDA_VISIBLE_DEVICES leaves them; -1: each "
+                   "rank its own, in their order on a machine, as backend cuda does."),
+    TSR_OPTION_STRING(struct nccl_options, ids, "",
+                      "Transport over which ranks find each other, such as mpi for several hosts; "
+                      "empty: the memory that ranks of one machine share."),
+};
+
+static const struct tsr_component component = {
+    .struct_size = sizeof(struct tsr_component),
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_TRANSPORT,
+    .name = "nccl",
+    .summary = "Carries bytes between NVIDIA GPUs over NCCL, which is found at run time.",
+    .iface = &table,
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .options_size = sizeof(struct nccl_options),
+};
+
+static const struct tsr_component *const components[] = { &component };
+
+TSR_PLUGIN_SYMBOL(nccl) = {
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.nccl", .version = "0.1.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components, .n_components = 1,
+};

@@ -1,0 +1,197 @@
+/* nccl.h - what the files of the transport nccl share.
+ *
+ * A communicator of NCCL runs what it is given in order, one after the other.  A group's ranks must
+ * not wait like that: a receive that was started early would hold up a send to somebody else.  So
+ * each direction between two ranks has a communicator of its own, of two ranks, and collectives have
+ * one of all ranks; each is made when it is first used.  These are lanes.
+ *
+ * Nothing blocks: communicators are non-blocking, every call is followed by asking for its state, and
+ * what has been put on a stream is looked for with events.  All instances of a process are entered
+ * by one thread at a time, and whoever waits moves all of them on.
+ */
+#ifndef TSR_NCCL_H
+#define TSR_NCCL_H
+
+#include "libs.h"
+#include "tessera/transport.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define NC_MAX_RANKS    1024u
+#define NC_MAX_REQUESTS 256u /* outstanding; beyond that: "ask again" */
+#define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all lanes fit on a device at once */
+#define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* room that a request keeps for the next one */
+#define NC_FAREWELL_US  500000u             /* for communicators to end in order */
+#define NC_DRAIN_US     2000000u            /* for a stream to end after an abort */
+#define NC_LEFT_US      200000u             /* for a communicator whose other rank has left */
+
+#define U(x) ((unsigned long long)(x))
+
+/* A sentence on its way to a lane. */
+struct nc_text {
+    struct tsr_err err;
+    char           text[224];
+};
+#define NC_TEXT(name)                                                                              \
+    struct nc_text name;                                                                           \
+    name.err = (struct tsr_err){ sizeof name.err, sizeof name.text, name.text };                   \
+    name.text[0] = '\0'
+
+enum nc_kind { NC_SEND, NC_RECV, NC_GATHER, NC_ALL_TO_ALL };
+
+enum nc_stage {
+    NC_WAITS, /* in its lane */
+    NC_CALLS, /* the calls were made, NCCL is not through with them */
+    NC_RUNS,  /* on the stream, the event behind it */
+    NC_ENDED, /* status says how */
+};
+
+/* Memory that bytes of the host pass through. */
+struct nc_room {
+    cu_pointer device; /* what is sent, then what comes */
+    uint8_t   *pinned; /* the same bytes */
+    uint64_t   bytes;
+};
+
+struct nc_request {
+    struct nc_request *next;           /* in its lane, or in the list of spare ones */
+    struct nc_request *before, *after; /* all of the instance */
+    struct nc_lane    *lane;
+    enum nc_kind       kind;
+    enum nc_stage      stage;
+    const void        *src; /* host memory, or addresses of the device with a stream */
+    void              *dst;
+    uint64_t           bytes;    /* of a block */
+    uint64_t           sequence; /* of all operations of the instance */
+    cu_stream          stream;   /* the caller's, or NULL */
+    cu_event           event;
+    struct nc_room     room;
+    tsr_status         status;
+    char               why[256];
+};
+
+enum nc_lane_stage { NC_IDLE, NC_MEETS, NC_JOINS, NC_UP, NC_BROKEN };
+
+struct nc_lane {
+    enum nc_lane_stage stage;
+    uint32_t           from, to; /* of a pair */
+    bool               group;
+    nc_comm            comm;
+    cu_stream          stream;
+    bool               calling;      /* NCCL has not ended the last call on comm */
+    struct nc_request *first, *last; /* not ended, as they were started */
+    uint64_t           left_us;      /* when the other rank was first seen to have left, or 0 */
+    char               why[256];     /* broken */
+};
+
+/* What travels over the transport `via`. */
+struct nc_letter {
+    uint32_t magic;
+    uint16_t kind, lane; /* lane: as its sender sees it */
+    uint32_t from, zero;
+    uint64_t epoch;
+    nc_id    id;
+};
+
+struct nc_post { /* a letter on its way out */
+    struct nc_post  *next;
+    void            *request;
+    uint32_t         to;
+    struct nc_letter letter;
+};
+
+/* What this rank knows of another one. */
+struct nc_peer {
+    struct nc_lane   out, in;
+    bool             gone, has_id, gave_up_in, gave_up_out; /* by letters */
+    nc_id            id;                                    /* of the lane from it */
+    void            *request;                               /* of the next letter */
+    struct nc_letter letter;
+};
+
+struct nccl {
+    const struct tsr_host *host;
+    struct nccl           *before, *after; /* instances of the process */
+    struct nc_libs         l;
+    cu_device              device;
+    cu_context             context;
+    uint32_t               rank, ranks, n_requests;
+    uint64_t               epoch, size, sequence, collectives;
+    uint64_t               sent, received, refused;
+    struct nc_request     *requests, *spare;
+    struct nc_lane         all;
+    /* where ranks meet: memory that they share, or another transport */
+    struct nc_board               *board;
+    const struct tsr_transport_v1 *via;
+    void                          *via_self;
+    struct nc_post                *posts;
+    bool                           has_id, gave_up; /* of the group's lane, by letters */
+    nc_id                          id;
+    _Atomic uint32_t               aborted; /* 1 + the rank that aborted, UINT32_MAX: one of them */
+    struct nc_peer                 peer[];
+};
+
+uint64_t nc_now_us(void);
+
+/* ---- meet.c: ids, aborts, who has left ------------------------------------------ */
+
+uint64_t   nc_board_bytes(uint32_t ranks);
+tsr_status nc_meet_open(struct nccl *s, const struct tsr_transport_world *w, struct tsr_err *err);
+void       nc_meet_close(struct nccl *s);
+/* Letters move on. */
+void nc_meet_poll(struct nccl *s);
+/* Is this rank the one that makes the lane's id? */
+bool nc_meet_is_host(const struct nccl *s, const struct nc_lane *l);
+/* The id is handed to the others of the lane. */
+tsr_status nc_meet_give(struct nccl *s, const struct nc_lane *l, const nc_id *id,
+                        struct tsr_err *err);
+/* *there: it has come.  TSR_E_DEVICE: it is another epoch's. */
+tsr_status nc_meet_take(struct nccl *s, const struct nc_lane *l, nc_id *id, bool *there,
+                        struct tsr_err *err);
+/* This rank has given the lane up; has another one? */
+void nc_meet_give_up(struct nccl *s, const struct nc_lane *l);
+bool nc_meet_given_up(const struct nccl *s, const struct nc_lane *l);
+bool nc_meet_left(const struct nccl *s, uint32_t rank);
+/* Collectives that a rank has started, for messages; UINT64_MAX: not known. */
+void     nc_meet_count(struct nccl *s);
+uint64_t nc_meet_counted(const struct nccl *s, uint32_t rank);
+/* abort(), from any thread; 1 + the rank that did it */
+void     nc_meet_abort(struct nccl *s);
+uint32_t nc_meet_aborted(struct nccl *s);
+
+/* ---- lane.c: communicators and what is on them ------------------------------------- */
+
+/* Who is on the other side, for messages. */
+const char *nc_lane_name(const struct nccl *s, const struct nc_lane *l, char text[64]);
+/* One round over everything of this rank.  [under lock, context entered] */
+void nc_lanes_move(struct nccl *s);
+/* Ends the communicator; what is on it has failed. */
+__attribute__((format(printf, 4, 5))) void nc_lane_break(struct nccl *s, struct nc_lane *l,
+                                                         tsr_status st, const char *fmt, ...);
+/* Ends all communicators, in order where that goes. */
+void nc_lanes_close(struct nccl *s);
+
+/* ---- request.c ---------------------------------------------------------------------- */
+
+/* NULL with TSR_OK: too many are outstanding. */
+tsr_status nc_request_new(struct nccl *s, struct nc_request **out, struct tsr_err *err);
+/* Back to the spare ones; it is in no lane any more. */
+void nc_request_drop(struct nccl *s, struct nc_request *r);
+void nc_requests_free(struct nccl *s);
+/* Room for bytes that are in host memory, on the device and pinned. */
+tsr_status nc_request_room(struct nccl *s, struct nc_request *r, uint64_t bytes,
+                           struct tsr_err *err);
+__attribute__((format(printf, 3, 4))) void nc_request_fail(struct nc_request *r, tsr_status st,
+                                                           const char *fmt, ...);
+/* Makes the calls / takes the result to host memory / both without NCCL, to the rank itself. */
+void nc_request_call(struct nccl *s, struct nc_request *r);
+void nc_request_record(struct nccl *s, struct nc_request *r);
+void nc_request_look(struct nccl *s, struct nc_request *r);
+void nc_requests_to_self(struct nccl *s, struct nc_lane *out, struct nc_lane *in);
+
+tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,284 @@
+#include "exact.h"
+
+/* The multipliers of a node: a concave function with one kink per plan, climbed with a proximal
+ * bundle.  Every plan seen is a cut, value + gradient (y - its y); the next point is the best of the
+ * cuts' minimum near the best point so far, found over weights of the cuts, two at a time. */
+
+#define CUTS UINT64_C(16)
+
+struct bundle {
+    uint64_t dim, n;
+    double   base[CUTS], weight[CUTS]; /* base: a cut's value at 0 */
+    double  *g;                        /* [CUTS][dim] */
+    double  *at, *sum, *centre;
+    double   top, t, scale;
+};
+
+static double devices_of(const struct ex *x, uint64_t k)
+{
+    uint64_t n = x->in->kinds[k]->count;
+    return (double)(n < x->L ? n : x->L);
+}
+
+void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node *n)
+{
+    struct ex_weights *w = &x->w;
+    double             p = 0, d = 0;
+    w->p_lo = n->p_lo;
+    w->p_hi = n->p_hi;
+    w->d_lo = n->d_lo;
+    w->d_hi = n->d_hi;
+    w->kap = m->kap[0];
+    w->c = m->c_max[0];
+    w->link = 1;
+    if (m->forms == 2) {
+        w->kap = n->tau * m->kap[0] + (1 - n->tau) * m->kap[1];
+        w->c = n->tau * m->c_max[0] + (1 - n->tau) * m->c_max[1];
+    }
+    for (uint64_t k = 0; k < x->K; k++) {
+        w->a[k] = 1 + m->a_max * n->share[k] / devices_of(x, k);
+        w->b[k] = w->kap + w->c * n->share[x->K + k] / devices_of(x, k);
+        p += n->share[k];
+        d += n->share[x->K + k];
+    }
+    w->theta = x->theta + n->nu;
+    w->konst = m->a_max * fmax(0, 1 - p) * n->p_lo + w->c * fmax(0, 1 - d) * n->d_lo;
+    if (x->w_limit < INFINITY)
+        w->konst -= n->nu * x->w_limit;
+}
+
+/* The gradient at a plan, over shares, tau and nu x scale; and what the plan says of the box. */
+static void look(struct ex *x, const struct ex_model *m, const struct ex_node *n,
+                 const struct ex_stage *st, uint64_t count, double scale, double *g,
+                 struct ex_view *v)
+{
+    double r = 0, w = 0, p = 0, d = 0;
+    memset(v, 0, sizeof *v);
+    memset(g, 0, (2 * x->K + 2) * sizeof *g);
+    for (uint64_t i = 0; i < count; i++) {
+        g[st[i].k] += st[i].pre / devices_of(x, st[i].k);
+        g[x->K + st[i].k] += st[i].dec / devices_of(x, st[i].k);
+        v->p = fmax(v->p, st[i].pre);
+        v->d = fmax(v->d, st[i].dec);
+        r += st[i].dec;
+        w += st[i].w;
+        if (i + 1 < count) {
+            const double *l = m->link + (st[i].k * x->K + st[i + 1].k) * 2;
+            v->p = fmax(v->p, l[0]);
+            v->d = fmax(v->d, l[1]);
+            r += m->in_sum * l[1];
+        }
+    }
+    for (uint64_t k = 0; k < x->K; k++) {
+        v->p_mean += n->share[k] * g[k];
+        v->d_mean += n->share[x->K + k] * g[x->K + k];
+        p += n->share[k];
+        d += n->share[x->K + k];
+        g[k] = m->a_max * (g[k] - n->p_lo);
+        g[x->K + k] = x->w.c * (g[x->K + k] - n->d_lo);
+    }
+    v->p_mean += fmax(0, 1 - p) * n->p_lo;
+    v->d_mean += fmax(0, 1 - d) * n->d_lo;
+    if (m->forms == 2)
+        g[2 * x->K] = (m->kap[0] - m->kap[1]) * r + (m->c_max[0] - m->c_max[1]) * v->d_mean;
+    if (x->w_limit < INFINITY)
+        g[2 * x->K + 1] = (w - x->w_limit) * scale;
+}
+
+/* To the nearest point with no negative share and a sum of at most 1.  Comparisons, as fmax() would
+ * be a call: this is the inner loop of small problems. */
+static void to_simplex(double *y, uint64_t n)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        y[i] = y[i] > 0 ? y[i] : 0;
+        sum += y[i];
+    }
+    for (uint64_t round = 0; round < n && sum > 1 + 1e-12; round++) {
+        double active = 0;
+        for (uint64_t i = 0; i < n; i++)
+            active += y[i] > 0;
+        double less = (sum - 1) / active;
+        sum = 0;
+        for (uint64_t i = 0; i < n; i++) {
+            y[i] = y[i] > less ? y[i] - less : 0;
+            sum += y[i];
+        }
+    }
+}
+
+/* y within shares, the mixture of forms and a price: see struct ex_node. */
+static void project(double *y, uint64_t K)
+{
+    to_simplex(y, K);
+    to_simplex(y + K, K);
+    y[2 * K] = y[2 * K] > 1 ? 1 : y[2 * K] > 0 ? y[2 * K] : 0;
+    y[2 * K + 1] = y[2 * K + 1] > 0 ? y[2 * K + 1] : 0;
+}
+
+static double dot(const double *a, const double *b, uint64_t n)
+{
+    double s = 0;
+    for (uint64_t i = 0; i < n; i++)
+        s += a[i] * b[i];
+    return s;
+}
+
+/* Puts the next point into b->at; returns what the cuts promise there. */
+static double next_point(struct bundle *b, uint64_t K)
+{
+    double total = 0, low = INFINITY;
+    for (uint64_t i = 0; i < b->n; i++)
+        total += b->weight[i];
+    for (uint64_t i = 0; i < b->n; i++)
+        b->weight[i] = total > 0 ? b->weight[i] / total : i + 1 == b->n;
+    for (unsigned round = 0; round < 60; round++) {
+        uint64_t lo = 0, hi = b->n;
+        double   least = INFINITY, most = -INFINITY;
+        memset(b->sum, 0, b->dim * sizeof *b->sum);
+        for (uint64_t i = 0; i < b->n; i++) {
+            for (uint64_t j = 0; b->weight[i] > 0 && j < b->dim; j++)
+                b->sum[j] += b->weight[i] * b->g[i * b->dim + j];
+        }
+        for (uint64_t j = 0; j < b->dim; j++)
+            b->at[j] = b->centre[j] + b->t * b->sum[j];
+        project(b->at, K);
+        for (uint64_t i = 0; i < b->n; i++) {
+            double v = b->base[i] + dot(b->g + i * b->dim, b->at, b->dim);
+            if (v < least) {
+                least = v;
+                lo = i;
+            }
+            if (v > most && b->weight[i] > 0) {
+                most = v;
+                hi = i;
+            }
+        }
+        low = least;
+        double bend = 0;
+        for (uint64_t j = 0; hi < b->n && j < b->dim; j++) {
+            double diff = b->g[lo * b->dim + j] - b->g[hi * b->dim + j];
+            bend += diff * diff;
+        }
+        if (!(most - least > 1e-7 * fabs(least)) || !(bend > 0))
+            break;
+        double step = fmin(b->weight[hi], (most - least) / (b->t * bend));
+        b->weight[hi] -= step;
+        b->weight[lo] += step;
+    }
+    return low;
+}
+
+static void add_cut(struct bundle *b, double value, const double *y, const double *g)
+{
+    uint64_t at = b->n;
+    if (at == CUTS) {
+        at = 0;
+        for (uint64_t i = 1; i < CUTS; i++)
+            if (b->weight[i] < b->weight[at])
+                at = i;
+    } else {
+        b->n++;
+    }
+    b->base[at] = value - dot(g, y, b->dim);
+    b->weight[at] = 0;
+    memcpy(b->g + at * b->dim, g, b->dim * sizeof *g);
+}
+
+static void to_node(const struct bundle *b, const double *y, struct ex_node *n, uint64_t K)
+{
+    memcpy(n->share, y, 2 * K * sizeof *y);
+    n->tau = y[2 * K];
+    n->nu = y[2 * K + 1] * b->scale;
+}
+
+/* Value and gradient at the node's multipliers. */
+static double evaluate(struct ex *x, struct ex_node *n, double scale, double *most, bool columns,
+                       double *g, struct ex_view *v)
+{
+    struct ex_model *m = &x->models[n->model];
+    ex_weights_set(x, m, n);
+    if (columns)
+        ex_columns_price(x, m);
+    else
+        ex_relax(x, m);
+    double value = ex_forward(x, m) + x->w.konst;
+    if (!(value < INFINITY))
+        return INFINITY;
+    uint64_t count = ex_walk(x, m, x->trial);
+    for (uint64_t j = 0; j < count; j++)
+        if (columns)
+            ex_columns_stage(x, &x->trial[j]);
+        else
+            ex_relax_stage(x, m, &x->trial[j]);
+    if (columns) {
+        ex_incumbent(x, n->model, x->trial, count);
+        *most = fmin(*most, x->target);
+        ex_backward(x, m, x->bwd);
+        ex_around(x, m);
+        ex_columns_filter(x, *most - x->w.konst);
+    }
+    look(x, m, n, x->trial, count, scale, g, v);
+    return value;
+}
+
+double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bool columns,
+                struct ex_view *v)
+{
+    uint64_t      K = x->K, dim = 2 * K + 2;
+    double       *p = x->bundle;
+    struct bundle b = { .dim = dim, .scale = 1 };
+    b.g = p;
+    b.at = p + CUTS * dim;
+    b.sum = b.at + dim;
+    b.centre = b.sum + dim;
+    double *g = b.centre + dim;
+    if (x->w_limit < INFINITY)
+        b.scale = (x->target < INFINITY ? fabs(x->target) : 1) / fmax(x->w_scale, 1e-300);
+    memcpy(b.centre, n->share, 2 * K * sizeof *b.centre);
+    b.centre[2 * K] = n->tau;
+    b.centre[2 * K + 1] = n->nu / b.scale;
+    b.top = evaluate(x, n, b.scale, &most, columns, g, v);
+    if (!(b.top < INFINITY))
+        return INFINITY;
+    add_cut(&b, b.top, b.centre, g);
+    x->fresh = !columns;
+    b.t = 1e-4 * fabs(b.top) / fmax(dot(g, g, dim), 1e-300);
+    double longest = 1e8 * b.t;
+    for (unsigned i = 1; i < steps && b.top < most; i++) {
+        struct ex_view now;
+        double         promise = next_point(&b, K);
+        /* short steps promise little; cuts that promise little far away are the end */
+        for (double less = -INFINITY;
+             promise - b.top < 0.003 * fabs(b.top) && promise > less && b.t < longest;) {
+            less = promise + 1e-9 * fabs(promise); /* no more by that: the cuts' maximum */
+            b.t *= 3;
+            promise = next_point(&b, K);
+        }
+        if (!(promise - b.top > 2e-5 * fabs(b.top))) {
+            n->settled = true;
+            break;
+        }
+        to_node(&b, b.at, n, K);
+        double value = evaluate(x, n, b.scale, &most, columns, g, &now);
+        if (!(value < INFINITY))
+            return INFINITY;
+        add_cut(&b, value, b.at, g);
+        x->fresh = !columns && value > b.top;
+        if (value > b.top) {
+            b.t *= value - b.top > 0.5 * (promise - b.top) ? 2 : 1;
+            b.top = value;
+            memcpy(b.centre, b.at, dim * sizeof *b.at);
+            *v = now;
+        } else {
+            b.t *= 0.4;
+        }
+    }
+    to_node(&b, b.centre, n, K);
+    return b.top;
+}
+
+uint64_t ex_bundle_size(uint64_t K)
+{
+    return (CUTS + 4) * (2 * K + 2);
+}

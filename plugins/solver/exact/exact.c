@@ -1,0 +1,430 @@
+/* exact - the planner that proves its answer: any omega table, all device orders at once, both
+ * objectives, every optional part (docs/decisions/exact-solver.md). */
+#include "exact.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#define MOST_STATES (UINT64_C(1) << 23) /* device states x layers x kinds: 64 MiB a table */
+
+struct exact {
+    const struct tsr_host *host;
+};
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+/* ---- feasibility ----------------------------------------------------------- */
+
+/* Stages as small as they can be: a plan without regard to omega's limit, or none at all exists
+ * for the model.  Fills x->trial; 0: none. */
+static uint64_t smallest(struct ex *x, const struct ex_model *m)
+{
+    for (uint64_t k = 0; k < x->K; k++) {
+        x->w.a[k] = 1;
+        x->w.b[k] = m->kap[0];
+    }
+    x->w.p_lo = x->w.d_lo = x->w.konst = 0;
+    x->w.p_hi = x->w.d_hi = INFINITY;
+    x->w.kap = m->kap[0];
+    x->w.c = m->c_max[0];
+    x->w.link = 1;
+    x->w.theta = x->theta;
+    ex_least(x, m);
+    ex_relax(x, m); /* for reach and last: times are not limited, so memory alone decides */
+    if (!(ex_forward(x, m) < INFINITY))
+        return 0;
+    uint64_t n = ex_walk(x, m, x->trial);
+    for (uint64_t i = 0; i < n; i++) {
+        struct ex_stage *st = &x->trial[i];
+        const double    *t = m->end + (uint64_t)st->k * 4;
+        st->pre = (st->s ? 0 : t[0]) + (st->e == x->L ? t[2] : 0);
+        st->dec = (st->s ? 0 : t[1]) + (st->e == x->L ? t[3] : 0);
+        st->w = 0;
+        for (uint64_t l = st->s; l < st->e; l++) {
+            const struct ex_item *it = m->items + (st->k * x->C + x->in->layer_class[l]) * x->Q;
+            st->pre += it->pre; /* the first one is the smallest */
+            st->dec += it->dec;
+            st->w += x->omega[l * x->Q + it->q];
+        }
+    }
+    return n;
+}
+
+static void free_search(struct ex *x)
+{
+    for (uint64_t i = 0; i < x->n_models; i++)
+        ex_model_free(x, &x->models[i]);
+    ex_free(x, x->models);
+    ex_tables_free(x);
+}
+
+/* The least sum of omega of any plan of a model, unless it is above the limit: then INFINITY, and
+ * the model has no plan.  A plan that is found becomes the incumbent of x. */
+static double least_omega(struct ex *x, uint64_t model)
+{
+    struct ex y = { .host = x->host,
+                    .in = x->in,
+                    .L = x->L,
+                    .K = x->K,
+                    .Q = x->Q,
+                    .C = x->C,
+                    .n_states = x->n_states,
+                    .next = x->next,
+                    .complete = x->complete,
+                    .omega = x->omega,
+                    .w_limit = INFINITY,
+                    .theta = 1,
+                    .omega_only = true,
+                    .enough = x->w_limit,
+                    .closed = INFINITY,
+                    .best = INFINITY,
+                    .end_us = x->end_us };
+    y.target = x->w_limit + 1e-11 * fabs(x->w_limit) + 1e-300;
+    y.models = ex_new(&y, 1, sizeof *y.models);
+    y.n_models = y.models ? 1 : 0;
+    uint32_t *bits = ex_new(&y, x->L, sizeof *bits);
+    double    found = NAN;
+    if (y.models && bits && ex_model_init(&y, y.models, x->models[model].option) &&
+        ex_tables_init(&y)) {
+        ex_search(&y);
+        found = y.n_best && y.best <= x->w_limit ? y.best : y.late ? NAN : INFINITY;
+    }
+    for (uint64_t i = 0; bits && i < y.n_best && found < INFINITY; i++) {
+        const struct ex_model *m = &x->models[model];
+        struct ex_stage       *st = &x->trial[i];
+        if (!ex_columns_bits(&y, y.models, &y.stages[i], bits))
+            break;
+        *st = y.stages[i];
+        const double *t = m->end + (uint64_t)st->k * 4;
+        st->pre = (st->s ? 0 : t[0]) + (st->e == x->L ? t[2] : 0);
+        st->dec = (st->s ? 0 : t[1]) + (st->e == x->L ? t[3] : 0);
+        for (uint64_t l = st->s; l < st->e; l++) {
+            uint64_t c = st->k * x->C + x->in->layer_class[l], j = 0;
+            while (j + 1 < m->n_items[c] && m->items[c * x->Q + j].q != bits[l])
+                j++;
+            st->pre += m->items[c * x->Q + j].pre;
+            st->dec += m->items[c * x->Q + j].dec;
+        }
+    }
+    if (y.status == TSR_OK && found < INFINITY)
+        ex_incumbent(x, model, x->trial, y.n_best);
+    if (x->status == TSR_OK)
+        x->status = y.status;
+    ex_free(&y, bits);
+    free_search(&y);
+    return found;
+}
+
+/* ---- answer ---------------------------------------------------------------- */
+
+/* The first of the usual reasons that holds for every option. */
+static void reason(const struct ex *x, const char *fallback, char *out, uint64_t cap)
+{
+    const struct tsr_solver_instance *in = x->in;
+    bool                              no_kind = true, no_room = true;
+    for (uint64_t o = 0; o < in->n_options; o++) {
+        const struct tsr_solver_option *op = in->options[o];
+        double need = (double)in->embed_bytes + (double)in->head_bytes, room = 0;
+        bool   all_run = true;
+        for (uint64_t k = 0; k < x->K; k++)
+            if (in->kinds[k]->capacity_bytes > op->workspace_bytes[k])
+                room += (double)(in->kinds[k]->capacity_bytes - op->workspace_bytes[k]) *
+                        (double)in->kinds[k]->count;
+        for (uint64_t l = 0; l < x->L; l++) {
+            double   least = INFINITY;
+            uint64_t c = in->layer_class[l];
+            for (uint64_t k = 0; k < x->K; k++)
+                for (uint64_t q = 0; q < x->Q; q++) {
+                    uint64_t e = (k * x->C + c) * x->Q + q;
+                    double   b = (double)in->layer_bytes[c * x->Q + q];
+                    if (!isnan(op->pre_ms[e]) && !isnan(op->dec_ms[e]) &&
+                        b + (double)op->workspace_bytes[k] <= (double)in->kinds[k]->capacity_bytes)
+                        least = fmin(least, b);
+                }
+            all_run &= least < INFINITY;
+            need += least;
+        }
+        no_kind &= !all_run;
+        no_room &= need > room;
+    }
+    (void)snprintf(out, cap, "%s",
+                   no_kind   ? "a layer fits on no device in any bit that it can run"
+                   : no_room ? "the smallest layers need more memory than all devices have"
+                             : fallback);
+}
+
+/* The incumbent's stages and bits; its objective from the tables, as the host adds up. */
+static bool put_plan(struct ex *x, struct tsr_solver_solution *out)
+{
+    const struct tsr_solver_instance *in = x->in;
+    const struct ex_model            *m = &x->models[x->best_model];
+    const struct tsr_solver_option   *o = in->options[m->option];
+    double                            sum = 0, r = 0, p = 0, d = 0, w = 0;
+    out->option = m->option;
+    out->stages = x->n_best;
+    for (uint64_t i = 0; i < x->n_best; i++) {
+        const struct ex_stage *st = &x->stages[i];
+        bool                   first = i == 0, last = i + 1 == x->n_best;
+        uint64_t               k = st->k;
+        out->stage_kind[i] = st->k;
+        out->stage_first[i] = st->s;
+        out->stage_count[i] = st->e - st->s;
+        if (!ex_columns_bits(x, m, st, out->layer_bits))
+            return false;
+        double pre = (first ? o->embed_pre_ms[k] : 0) + (last ? o->head_pre_ms[k] : 0);
+        double dec = (first ? o->embed_dec_ms[k] : 0) + (last ? o->head_dec_ms[k] : 0);
+        for (uint64_t l = st->s; l < st->e; l++) {
+            uint64_t e = (k * x->C + in->layer_class[l]) * x->Q + out->layer_bits[l];
+            pre += o->pre_ms[e];
+            dec += o->dec_ms[e];
+            w += in->omega[l * x->Q + out->layer_bits[l]];
+        }
+        sum += pre;
+        r += dec;
+        p = fmax(p, pre);
+        d = fmax(d, dec);
+        if (last)
+            break;
+        uint64_t link = k * x->K + x->stages[i + 1].k;
+        p = fmax(p, o->comm_pre_ms[link]);
+        d = fmax(d, o->comm_dec_ms[link]);
+        sum += m->in_sum * o->comm_pre_ms[link];
+        r += m->in_sum * o->comm_dec_ms[link];
+    }
+    out->objective = ex_objective(x, m, sum + in->theta * w, r, p, d);
+    return true;
+}
+
+static void put_infeasible(struct ex *x, struct tsr_solver_solution *out, const char *why)
+{
+    out->status = TSR_SOLVED_INFEASIBLE;
+    out->bound = -INFINITY;
+    reason(x, why, out->reason, out->reason_cap);
+}
+
+static bool answer(struct ex *x, struct tsr_solver_solution *out)
+{
+    const struct tsr_solver_instance *in = x->in;
+    if (x->n_best == 0) {
+        out->status = TSR_SOLVED_UNKNOWN;
+        out->bound = x->closed;
+        if (out->bound > in->cutoff)
+            out->bound = in->cutoff;
+        return true;
+    }
+    if (!put_plan(x, out))
+        return false;
+    /* 1e-12: the tables were rounded to 50 bits */
+    out->bound = fmin(x->closed - 1e-12 * fabs(x->closed), out->objective);
+    /* 1e-10: nobody can prove more with sums of 53 bits */
+    out->status = out->objective - out->bound <= fmax(in->gap, 1e-10) * fabs(out->objective)
+                      ? TSR_SOLVED_OPTIMAL
+                      : TSR_SOLVED_FEASIBLE;
+    return true;
+}
+
+/* ---- the whole ------------------------------------------------------------- */
+
+static bool set_omega(struct ex *x)
+{
+    const struct tsr_solver_instance *in = x->in;
+    double                            most = 0, total = 0;
+    x->omega = ex_new(x, x->L * x->Q, sizeof *x->omega);
+    if (!x->omega)
+        return false;
+    for (uint64_t i = 0; i < x->L * x->Q; i++)
+        most = fmax(most, in->omega[i]);
+    int e = 0;
+    (void)frexp(most * 2 * (double)x->L, &e);
+    double unit = ldexp(1.0, e - 50);
+    for (uint64_t i = 0; i < x->L * x->Q; i++) {
+        x->omega[i] = rint(in->omega[i] / unit) * unit;
+        total += x->omega[i];
+    }
+    x->w_limit = INFINITY;
+    if (in->max_omega >= 0)
+        /* the host's tolerance, less what rounding may do */
+        x->w_limit = in->max_omega + 1e-9 * fmax(1, in->max_omega) - (double)x->L * unit;
+    x->w_scale = fmax(in->max_omega, 1e-3 * total / (double)x->Q);
+    return true;
+}
+
+/* Models that have a plan, with a first incumbent; false: there is no such model, why says. */
+static bool set_models(struct ex *x, const char **why)
+{
+    uint64_t n = x->in->n_options, kept = 0;
+    x->models = ex_new(x, n, sizeof *x->models);
+    if (!x->models)
+        return false;
+    *why = "no partition of the layers fits the memory of the devices";
+    for (uint64_t i = 0; i < n; i++) {
+        x->n_models = i + 1;
+        if (!ex_model_init(x, &x->models[i], i))
+            return false;
+    }
+    if (!ex_tables_init(x))
+        return false;
+    for (uint64_t i = 0; i < n && x->status == TSR_OK; i++) {
+        uint64_t stages = smallest(x, &x->models[i]);
+        bool     none = stages == 0;
+        if (!none && x->w_limit < INFINITY) {
+            double w = least_omega(x, i);
+            none = w == INFINITY;
+            if (none)
+                *why = "max_omega is below the least sum of omega of any plan that fits";
+        } else if (!none) {
+            ex_incumbent(x, i, x->trial, stages);
+        }
+        if (none)
+            ex_model_free(x, &x->models[i]);
+        else {
+            struct ex_model m = x->models[i];
+            if (x->n_best && x->best_model == i)
+                x->best_model = kept;
+            x->models[i].block = NULL;
+            x->models[kept++] = m;
+        }
+    }
+    if (x->status != TSR_OK)
+        return false;
+    x->n_models = kept;
+    return kept > 0;
+}
+
+static tsr_status check_size(struct ex *x, struct tsr_err *err)
+{
+    const struct tsr_solver_instance *in = x->in;
+    uint64_t                          states = 1, per = x->K * (x->L + 1);
+    if (x->K == 0 || x->L == 0 || in->n_options == 0 || x->Q == 0)
+        return tsr_fail(err, TSR_E_INVAL, "exact: the instance has no layers, kinds or options");
+    if (x->Q > 64 || x->L > 4096 || per > MOST_STATES)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "exact: %llu layers, %llu bit candidates, %llu kinds: at most 4096, 64 and "
+                        "2^23 / layers are possible",
+                        (unsigned long long)x->L, (unsigned long long)x->Q,
+                        (unsigned long long)x->K);
+    for (uint64_t k = 0; k < x->K && !in->order; k++) {
+        states *= (in->kinds[k]->count < x->L ? in->kinds[k]->count : x->L) + UINT64_C(1);
+        if (states > MOST_STATES / per)
+            return tsr_fail(err, TSR_E_UNSUPPORTED,
+                            "exact: too many sets of devices for %llu layers; fix the order, or "
+                            "plan for a replica",
+                            (unsigned long long)x->L);
+    }
+    if (in->order && in->order_len + 1 > MOST_STATES / per)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "exact: the fixed order is too long");
+    return TSR_OK;
+}
+
+static tsr_status run(struct ex *x, struct tsr_solver_solution *out)
+{
+    const struct tsr_solver_instance *in = x->in;
+    const char                       *why = "";
+    uint64_t                          devices = 0;
+    for (uint64_t k = 0; k < x->K; k++)
+        devices += in->kinds[k]->count;
+    if (!in->allow_unused && devices > x->L) {
+        put_infeasible(x, out, "more devices than layers, and all must be used");
+        return TSR_OK;
+    }
+    tsr_status st = ex_devices_init(x);
+    if (st != TSR_OK || !set_omega(x))
+        return TSR_E_NOMEM;
+    if (!set_models(x, &why)) {
+        if (x->status == TSR_OK)
+            put_infeasible(x, out, why);
+        return x->status;
+    }
+    if (in->cutoff < x->best) {
+        x->best = in->cutoff;
+        x->n_best = 0;
+        x->target = in->cutoff;
+    }
+    ex_search(x);
+    if (x->status != TSR_OK)
+        return x->status;
+    return answer(x, out) ? TSR_OK : x->status;
+}
+
+static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
+                              struct tsr_solver_solution *out, struct tsr_err *err)
+{
+    struct exact *s = self;
+    struct ex     x = { .host = s->host,
+                        .in = in,
+                        .L = in->layers,
+                        .K = in->n_kinds,
+                        .Q = in->bits,
+                        .C = in->classes,
+                        .theta = in->theta,
+                        .best = INFINITY,
+                        .target = INFINITY,
+                        .enough = -INFINITY,
+                        .closed = INFINITY };
+    uint64_t      start = now_us();
+    if (in->deadline_us)
+        x.end_us = in->deadline_us > UINT64_MAX - start ? UINT64_MAX : start + in->deadline_us;
+    tsr_status st = check_size(&x, err);
+    if (st != TSR_OK)
+        return st;
+    st = run(&x, out);
+    free_search(&x);
+    ex_free(&x, x.next);
+    ex_free(&x, x.complete);
+    ex_free(&x, x.omega);
+    if (st == TSR_E_NOMEM)
+        return tsr_fail(err, st, "out of memory in solver exact");
+    if (st == TSR_E_CANCELLED)
+        return tsr_fail(err, st, "exact: stopped by the user");
+    return st == TSR_OK ? st : tsr_fail(err, st, "exact: a plan's sums do not come from its bits");
+}
+
+static tsr_status exact_create(const struct tsr_host *host, const void *opts, void **self,
+                               struct tsr_err *err)
+{
+    struct exact *s = host->alloc(host->ctx, sizeof *s, _Alignof(struct exact));
+    (void)opts;
+    if (!s)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for solver exact", sizeof *s);
+    s->host = host;
+    *self = s;
+    return TSR_OK;
+}
+
+static void exact_destroy(void *self)
+{
+    struct exact *s = self;
+    if (s)
+        s->host->release(s->host->ctx, s, sizeof *s);
+}
+
+static const struct tsr_solver_v1 exact_iface = {
+    .struct_size = sizeof exact_iface,
+    .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
+                TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
+                TSR_SOLVER_FIXED_ORDER,
+    .create = exact_create,
+    .destroy = exact_destroy,
+    .solve = exact_solve,
+};
+
+static const struct tsr_component exact_component = {
+    .struct_size = sizeof(struct tsr_component),
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_SOLVER,
+    .name = "exact",
+    .summary = "Optimal bits, partition, device order and micro-batches, with the proof.",
+    .iface = &exact_iface,
+};
+
+static const struct tsr_component *const components[] = { &exact_component };
+
+TSR_PLUGIN_SYMBOL(exact) = {
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.exact", .version = "0.1.0", .license = "Apache-2.0",
+    .build = __VERSION__, .components = components,  .n_components = 1,
+};

@@ -1,0 +1,236 @@
+/* exact.h - what the files of the exact planner share (docs/decisions/exact-solver.md).
+ *
+ * A plan is a path: from (layer 0, no device used) over stages to layer L.  A stage's choice of bits
+ * shows in its sums alone: prefill time, decode time, omega.  Boxes of (slowest prefill stage, slowest
+ * decode stage) are searched best bound first:
+ *   model.c    one micro-batch option as rounded tables; device states
+ *   relax.c    lower bounds of all stages at once, memory and caps priced
+ *   paths.c    shortest paths over stages
+ *   columns.c  the stages' sums that can still be part of a better plan
+ *   labels.c   the best path over these
+ *   search.c   the queue of boxes, multipliers, splits
+ *   exact.c    the component, feasibility and the answer
+ */
+#ifndef TSR_EXACT_H
+#define TSR_EXACT_H
+
+#include "tessera/solver.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define EX_PRICES 40u        /* most price vectors of a kind in relax.c */
+#define EX_SLOPES 512u       /* most exchanges that prices are quantiles of */
+#define EX_NONE   UINT32_MAX /* no such state */
+
+/* A bit candidate that a kind can run for a class. */
+struct ex_item {
+    uint64_t mem;
+    double   pre, dec;
+    uint32_t q, pad;
+};
+
+/* One micro-batch option.  Times are multiples of a power of two that is small enough not to matter
+ * and large enough for all sums to be exact; so are the omegas in struct ex. */
+struct ex_model {
+    uint64_t        option;
+    double          a_max;            /* weight of the slowest prefill stage                      */
+    uint32_t        forms;            /* decode = max over forms of kap R + c D                   */
+    bool            links;            /* some link takes time                                     */
+    double          kap[2], c_max[2]; /* [forms]                                                  */
+    double          in_sum;           /* 1: links count in the sums (steady), 0: they do not      */
+    uint64_t        groups;           /* K if the last kind matters for the next link, else 1     */
+    struct ex_item *items;            /* [K][C][Q]                                                */
+    uint32_t       *n_items;          /* [K][C]                                                   */
+    uint64_t       *room;             /* [K] capacity less workspace                              */
+    bool           *usable;           /* [K]                                                      */
+    double         *end;              /* [K][4] embed_pre, embed_dec, head_pre, head_dec          */
+    double         *link;             /* [K][K][2] pre, dec                                       */
+    void           *block;
+};
+
+/* A stage of a plan with the sums that its bits were chosen for; extras of the ends included. */
+struct ex_stage {
+    uint32_t k, s, e, pad;
+    double   pre, dec, w;
+};
+
+/* Multipliers are shares: of a_max among the kinds' prefill times, of c_max among their decode
+ * times; tau mixes the two forms, nu prices omega. */
+struct ex_node {
+    double   bound;
+    double   p_lo, p_hi, d_lo, d_hi;
+    double   tau, nu;
+    double   delta; /* how far above its bound a node is searched at once, relative */
+    uint64_t limit; /* labels that may be spent on it                               */
+    uint32_t model;
+    bool     settled; /* its multipliers have been climbed */
+    double   share[]; /* [2][K] */
+};
+
+/* What a node's multipliers make of the objective: a lower bound of every plan in the box is
+ * konst + sum over stages of a pre + b dec + theta w + links. */
+struct ex_weights {
+    double  p_lo, p_hi, d_lo, d_hi;
+    double  kap, c, theta, konst;
+    double  link;  /* 0: links do not count */
+    double *a, *b; /* [K] */
+};
+
+struct ex_price {
+    double mem, pre, dec;
+};
+
+struct ex_label {
+    uint64_t mem;
+    double   pre, dec, w;
+};
+
+/* Columns of a segment are columns first .. first+n in order of their weighted cost. */
+struct ex_segment {
+    uint32_t k, s, e, pad;
+    uint64_t first, n;
+};
+
+struct ex_columns {
+    uint64_t           n, room;
+    double            *pre, *dec, *w, *cost; /* one block: pre */
+    uint64_t           n_seg, seg_room;
+    struct ex_segment *seg;
+};
+
+struct ex_path {
+    double   sum, r, p, d, w, priced; /* priced: konst-free value under the node's weights */
+    uint32_t parent, col, seg, next;
+};
+
+struct ex {
+    const struct tsr_host            *host;
+    const struct tsr_solver_instance *in;
+    uint64_t                          L, K, Q, C;
+    /* devices */
+    uint64_t         n_states;         /* state 0: none used */
+    uint32_t        *next;             /* [n_states][K] */
+    bool            *complete;         /* [n_states] a plan may end here */
+    double          *omega;            /* [L][Q] rounded */
+    double           w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
+    double           theta;
+    bool             omega_only; /* looking for the least omega: times are not looked at */
+    double           enough;     /* stop at a plan as good as this */
+    struct ex_model *models;
+    uint64_t         n_models;
+    /* incumbent */
+    double           best, target; /* target: only plans below it are looked for */
+    uint64_t         best_model, n_best;
+    struct ex_stage *stages, *trial; /* [L] */
+    double           closed;         /* least bound of what is done */
+    /* queue: a binary heap */
+    struct ex_node **heap;
+    uint64_t         n_heap, heap_room;
+    /* tables of one pass; a segment is k, s, e */
+    struct ex_weights w;
+    double           *cost, *around;    /* [K][L][L+1] of the stage; of all but the stage */
+    uint32_t         *reach;            /* [K][L] largest e; 0: none                   */
+    bool             *last;             /* [K][L] e = L is possible, too               */
+    double           *fwd, *bwd, *into; /* [n][G][L+1], same, [n][K][L]                */
+    double           *bwd0, *bwdw;      /* potentials without multipliers; of omega    */
+    struct ex_price  *price;            /* [K][EX_PRICES]                              */
+    uint32_t         *n_price;          /* [K]                                         */
+    double           *prefix;           /* [K][EX_PRICES][L+1]                         */
+    double           *slopes, *most;    /* scratch: [3][512], [3][L+1]                 */
+    double           *least;            /* [K][3][L] least bytes, prefill, decode      */
+    double           *bundle;           /* climb.c's */
+    bool              fresh;            /* ex_climb() left cost and fwd at the node's multipliers */
+    struct ex_label  *lab[2];
+    uint64_t          lab_room[2];
+    struct ex_columns cols;
+    struct ex_path   *paths;
+    uint64_t          n_paths, path_room;
+    uint32_t         *head;   /* [n][G][L+1] */
+    uint64_t         *seg_of; /* [K][L+1] first segment of (k, s) */
+    /* limits */
+    uint64_t   end_us, ticks, nodes, all_labels, all_paths;
+    bool       late;
+    tsr_status status; /* first failure */
+};
+
+#define EX_SEG(x, k, s, e)    (((uint64_t)(k) * (x)->L + (s)) * ((x)->L + 1) + (e))
+#define EX_AT(x, m, st, g, e) (((uint64_t)(st) * (m)->groups + (g)) * ((x)->L + 1) + (e))
+
+/* Memory from the host; the size is kept in front.  ex_new() zeroes; NULL sets x->status. */
+void *ex_new(struct ex *x, uint64_t n, uint64_t size);
+void  ex_free(struct ex *x, void *p);
+/* Room for at least n entries, contents kept; false: out of memory. */
+bool ex_grow(struct ex *x, void **p, uint64_t *room, uint64_t n, uint64_t size);
+/* True when the search must stop: deadline, user, or an earlier failure. */
+bool ex_stop(struct ex *x);
+
+tsr_status ex_devices_init(struct ex *x);
+bool       ex_model_init(struct ex *x, struct ex_model *m, uint64_t option);
+void       ex_model_free(struct ex *x, struct ex_model *m);
+/* Seconds-free objective of sums over stages: P and D the slowest. */
+double ex_objective(const struct ex *x, const struct ex_model *m, double sum, double r, double p,
+                    double d);
+/* Objective of stages, links included; INFINITY if omega is above its limit. */
+double ex_value(const struct ex *x, const struct ex_model *m, const struct ex_stage *st,
+                uint64_t n);
+
+/* Least bytes and times of the layers, for ex_relax(). */
+void ex_least(struct ex *x, const struct ex_model *m);
+/* Fills cost, reach and last for the weights: lower bounds of all stages. */
+void ex_relax(struct ex *x, const struct ex_model *m);
+/* The price that bounds a segment best, an index. */
+uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k, uint64_t s,
+                        uint64_t e);
+/* Sums of the stage that the bound of a segment stands for. */
+void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stage *st);
+
+/* Shortest paths over x->cost; returns the least sum, INFINITY: none. */
+double   ex_forward(struct ex *x, const struct ex_model *m);
+void     ex_backward(struct ex *x, const struct ex_model *m, double *to);
+void     ex_around(struct ex *x, const struct ex_model *m);
+uint64_t ex_walk(struct ex *x, const struct ex_model *m, struct ex_stage *st);
+double   ex_link(const struct ex *x, const struct ex_model *m, uint64_t from, uint64_t to);
+
+/* Fills x->cols with every stage that may be part of a plan of at most `most` (under the weights,
+ * without konst).  False: more than `limit` labels would be needed. */
+bool ex_columns_build(struct ex *x, const struct ex_model *m, double most, uint64_t limit);
+/* x->cost from the columns, whose cost is computed from the weights. */
+void ex_columns_price(struct ex *x, const struct ex_model *m);
+/* Drops columns that cannot be part of a plan of at most `most`; x->around is up to date. */
+void ex_columns_filter(struct ex *x, double most);
+/* Columns of each segment in order of their cost, as ex_labels_run() wants them. */
+void ex_columns_sort(struct ex *x);
+/* The column that the cost of a segment is from. */
+void ex_columns_stage(const struct ex *x, struct ex_stage *st);
+/* Bits whose sums are those of the stage; false: out of memory. */
+bool ex_columns_bits(struct ex *x, const struct ex_model *m, const struct ex_stage *st,
+                     uint32_t *bits);
+
+/* Looks at every path over the columns that can be below min(x->target, most); better ones become
+ * the incumbent.  False: more than `limit` labels would be needed. */
+bool ex_labels_run(struct ex *x, const struct ex_model *m, double most, uint64_t limit);
+
+/* What a plan says about where to split: slowest stage, and what the multipliers counted. */
+struct ex_view {
+    double p, p_mean, d, d_mean;
+};
+
+void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node *n);
+/* Raises the node's bound with at most `steps` evaluations, up to `most`: over bounds of stages, or
+ * over columns (then every shortest path is a plan, and columns that are out are dropped).  Returns
+ * the bound, INFINITY: the box is empty.  The node keeps the best multipliers; v is of these. */
+double   ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bool columns,
+                  struct ex_view *v);
+uint64_t ex_bundle_size(uint64_t K); /* doubles */
+
+/* Takes the stages as incumbent if they are better. */
+void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n);
+/* Runs the search over all models; x->best and x->closed tell. */
+void ex_search(struct ex *x);
+/* The tables of a pass, for x->models. */
+bool ex_tables_init(struct ex *x);
+void ex_tables_free(struct ex *x);
+
+#endif

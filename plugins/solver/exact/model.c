@@ -1,0 +1,318 @@
+#include "exact.h"
+
+#include <time.h>
+
+/* ---- memory, time ---------------------------------------------------------- */
+
+void *ex_new(struct ex *x, uint64_t n, uint64_t size)
+{
+    uint64_t *p = NULL, bytes;
+    if (!__builtin_mul_overflow(n, size, &bytes) && !__builtin_add_overflow(bytes, 64, &bytes))
+        p = x->host->alloc(x->host->ctx, bytes, 64);
+    if (!p) {
+        x->status = x->status == TSR_OK ? TSR_E_NOMEM : x->status;
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    p[0] = bytes;
+    return p + 8;
+}
+
+void ex_free(struct ex *x, void *p)
+{
+    if (p) {
+        uint64_t *head = (uint64_t *)p - 8;
+        x->host->release(x->host->ctx, head, head[0]);
+    }
+}
+
+bool ex_grow(struct ex *x, void **p, uint64_t *room, uint64_t n, uint64_t size)
+{
+    if (n <= *room)
+        return true;
+    uint64_t more = *room * 2 > n ? *room * 2 : n;
+    void    *bigger = ex_new(x, more, size);
+    if (!bigger)
+        return false;
+    if (*p)
+        memcpy(bigger, *p, *room * size);
+    ex_free(x, *p);
+    *p = bigger;
+    *room = more;
+    return true;
+}
+
+bool ex_stop(struct ex *x)
+{
+    struct timespec t;
+    if (x->status != TSR_OK || x->late)
+        return true;
+    if (x->host->cancelled(x->host->ctx))
+        x->status = TSR_E_CANCELLED;
+    if (x->end_us && clock_gettime(CLOCK_MONOTONIC, &t) == 0)
+        x->late = (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u >= x->end_us;
+    return x->status != TSR_OK || x->late;
+}
+
+/* ---- devices --------------------------------------------------------------- */
+
+/* A set of used devices is a number of each kind, a digit each. */
+static tsr_status free_states(struct ex *x)
+{
+    const struct tsr_solver_instance *in = x->in;
+    uint64_t                          n = 1;
+    for (uint64_t k = 0; k < x->K; k++)
+        n *= (in->kinds[k]->count < x->L ? in->kinds[k]->count : x->L) + 1;
+    x->n_states = n;
+    x->next = ex_new(x, n * x->K, sizeof *x->next);
+    x->complete = ex_new(x, n, sizeof *x->complete);
+    if (!x->next || !x->complete)
+        return TSR_E_NOMEM;
+    for (uint64_t s = 0; s < n; s++) {
+        uint64_t weight = 1;
+        bool     all = true;
+        for (uint64_t k = 0; k < x->K; k++) {
+            uint64_t count = in->kinds[k]->count < x->L ? in->kinds[k]->count : x->L;
+            bool     left = s / weight % (count + 1) < count;
+            x->next[s * x->K + k] = left ? (uint32_t)(s + weight) : EX_NONE;
+            all &= !left;
+            weight *= count + 1;
+        }
+        x->complete[s] = in->allow_unused || all;
+    }
+    return TSR_OK;
+}
+
+/* A fixed order: how many of its devices are behind. */
+static tsr_status order_states(struct ex *x)
+{
+    const struct tsr_solver_instance *in = x->in;
+    x->n_states = in->order_len + 1;
+    x->next = ex_new(x, x->n_states * x->K, sizeof *x->next);
+    x->complete = ex_new(x, x->n_states, sizeof *x->complete);
+    if (!x->next || !x->complete)
+        return TSR_E_NOMEM;
+    for (uint64_t s = 0; s < x->n_states; s++)
+        for (uint64_t k = 0; k < x->K; k++) {
+            uint64_t j = s;
+            while (in->allow_unused && j < in->order_len && in->order[j] != k)
+                j++;
+            bool can = j < in->order_len && in->order[j] == k;
+            x->next[s * x->K + k] = can ? (uint32_t)(j + 1) : EX_NONE;
+            x->complete[s] = in->allow_unused || s == in->order_len;
+        }
+    return TSR_OK;
+}
+
+tsr_status ex_devices_init(struct ex *x)
+{
+    return x->in->order ? order_states(x) : free_states(x);
+}
+
+/* ---- tables ---------------------------------------------------------------- */
+
+/* Sums of up to 2^51 / total multiples of this are exact. */
+static double unit_of(double total)
+{
+    int e = 0;
+    (void)frexp(total, &e);
+    return ldexp(1.0, e - 50);
+}
+
+static double snap(double v, double unit)
+{
+    return rint(v / unit) * unit;
+}
+
+static double counts(uint64_t batch, uint64_t size)
+{
+    return ceil((double)batch / (double)size);
+}
+
+static void set_forms(const struct ex *x, struct ex_model *m, const struct tsr_solver_option *o)
+{
+    const struct tsr_solver_instance *in = x->in;
+    double mu_pre = counts(in->batch, o->prefill_mb), mu = counts(in->batch, o->decode_mb);
+    double n = (double)(in->tokens - 1);
+    double devices = 0;
+    for (uint64_t k = 0; k < x->K; k++)
+        devices += in->kinds[k]->count;
+    double stages = devices < (double)x->L ? devices : (double)x->L;
+    double resources = m->links ? 2 * stages - 1 : stages;
+    m->a_max = mu_pre - 1;
+    m->forms = 1;
+    m->in_sum = in->objective == TSR_OBJECTIVE_PAPER ? 0 : 1;
+    if (in->objective == TSR_OBJECTIVE_PAPER) {
+        m->kap[0] = 1;
+        m->c_max[0] = (mu - 1) * n;
+    } else if (in->tokens > 1 && (mu < 2 || (mu < resources && n > 1))) {
+        /* one micro-batch: the round trip counts; fewer than resources: either may */
+        m->kap[0] = n;
+        m->c_max[0] = mu - 1;
+        m->forms = mu < 2 ? 1 : 2;
+        m->kap[1] = 1;
+        m->c_max[1] = n * mu - 1;
+    } else if (in->tokens > 1) {
+        m->kap[0] = 1;
+        m->c_max[0] = n * mu - 1;
+    }
+    if (x->omega_only)
+        m->a_max = m->kap[0] = m->c_max[0] = 0, m->forms = 1;
+}
+
+/* True when q costs nothing more than p anywhere; of equal ones the later goes. */
+static bool dominated(const struct ex *x, const struct ex_item *p, const struct ex_item *q,
+                      uint64_t class)
+{
+    bool equal = p->mem == q->mem && p->pre == q->pre && p->dec == q->dec;
+    if (q->mem > p->mem || q->pre > p->pre || q->dec > p->dec)
+        return false;
+    for (uint64_t l = 0; l < x->L; l++)
+        if (x->in->layer_class[l] == class) {
+            double wp = x->omega[l * x->Q + p->q], wq = x->omega[l * x->Q + q->q];
+            if (wq > wp)
+                return false;
+            equal &= wq == wp;
+        }
+    return !equal || q->q < p->q;
+}
+
+static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_option *o,
+                      uint64_t k, uint64_t c, double unit_pre, double unit_dec)
+{
+    const struct tsr_solver_instance *in = x->in;
+    struct ex_item                   *it = m->items + (k * x->C + c) * x->Q;
+    uint32_t                          n = 0;
+    for (uint32_t q = 0; q < x->Q; q++) {
+        uint64_t e = (k * x->C + c) * x->Q + q;
+        if (isnan(o->pre_ms[e]) || isnan(o->dec_ms[e]) || !m->usable[k] ||
+            in->layer_bytes[c * x->Q + q] > m->room[k])
+            continue;
+        struct ex_item v = { in->layer_bytes[c * x->Q + q],
+                             x->omega_only ? 0 : snap(o->pre_ms[e], unit_pre),
+                             x->omega_only ? 0 : snap(o->dec_ms[e], unit_dec), q, 0 };
+        uint32_t       at = n++;
+        for (; at > 0 && it[at - 1].mem > v.mem; at--)
+            it[at] = it[at - 1];
+        it[at] = v;
+    }
+    /* a removed one's dominator is kept or still to come, and dominance is transitive */
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bool out = false;
+        for (uint32_t j = 0; j < n && !out; j++)
+            out = (j < kept || j > i) && dominated(x, &it[i], &it[j], c);
+        if (!out)
+            it[kept++] = it[i];
+    }
+    m->n_items[k * x->C + c] = kept;
+}
+
+/* Links: groups is 1 when the kind that sends does not matter. */
+static void set_links(struct ex *x, struct ex_model *m, const struct tsr_solver_option *o,
+                      double unit_pre, double unit_dec)
+{
+    m->groups = 1;
+    m->links = false;
+    for (uint64_t a = 0; a < x->K && !x->omega_only; a++)
+        for (uint64_t b = 0; b < x->K; b++) {
+            double *l = m->link + (a * x->K + b) * 2;
+            l[0] = snap(o->comm_pre_ms[a * x->K + b], unit_pre);
+            l[1] = snap(o->comm_dec_ms[a * x->K + b], unit_dec);
+            m->links |= l[0] > 0 || l[1] > 0;
+            if (l[0] != m->link[b * 2] || l[1] != m->link[b * 2 + 1])
+                m->groups = x->K;
+        }
+}
+
+static bool model_block(struct ex *x, struct ex_model *m)
+{
+    uint64_t K = x->K, C = x->C;
+    uint64_t items = K * C * x->Q * sizeof *m->items;
+    char    *p = m->block = ex_new(x, items + K * C * 4 + K * (8 + 32 + K * 16 + 1), 1);
+    if (!p)
+        return false;
+    m->items = (struct ex_item *)(void *)p;
+    m->room = (uint64_t *)(void *)(p += items);
+    m->end = (double *)(void *)(p += K * 8);
+    m->link = (double *)(void *)(p += K * 32);
+    m->n_items = (uint32_t *)(void *)(p += K * K * 16);
+    m->usable = (bool *)(p + K * C * 4);
+    return true;
+}
+
+static double most_of(const double *t, uint64_t n, double most)
+{
+    for (uint64_t i = 0; i < n; i++)
+        most = t[i] > most ? t[i] : most; /* NaN never is */
+    return most;
+}
+
+bool ex_model_init(struct ex *x, struct ex_model *m, uint64_t option)
+{
+    const struct tsr_solver_instance *in = x->in;
+    const struct tsr_solver_option   *o = in->options[option];
+    uint64_t                          K = x->K, n = K * x->C * x->Q;
+    m->option = option;
+    if (!model_block(x, m))
+        return false;
+    double sum = 2 * (double)x->L + 4; /* at most L layers, L links and the ends */
+    double pre = most_of(o->pre_ms, n, 0), dec = most_of(o->dec_ms, n, 0);
+    pre = most_of(o->embed_pre_ms, K, most_of(o->head_pre_ms, K, pre));
+    dec = most_of(o->embed_dec_ms, K, most_of(o->head_dec_ms, K, dec));
+    double unit_pre = unit_of(sum * most_of(o->comm_pre_ms, K * K, pre));
+    double unit_dec = unit_of(sum * most_of(o->comm_dec_ms, K * K, dec));
+    for (uint64_t k = 0; k < K; k++) {
+        double  *e = m->end + k * 4;
+        uint64_t cap = in->kinds[k]->capacity_bytes, ws = o->workspace_bytes[k];
+        m->usable[k] = ws <= cap;
+        m->room[k] = ws <= cap ? cap - ws : 0;
+        if (!x->omega_only) {
+            e[0] = snap(o->embed_pre_ms[k], unit_pre);
+            e[1] = snap(o->embed_dec_ms[k], unit_dec);
+            e[2] = snap(o->head_pre_ms[k], unit_pre);
+            e[3] = snap(o->head_dec_ms[k], unit_dec);
+        }
+        for (uint64_t c = 0; c < x->C; c++)
+            set_items(x, m, o, k, c, unit_pre, unit_dec);
+    }
+    set_links(x, m, o, unit_pre, unit_dec);
+    set_forms(x, m, o);
+    return true;
+}
+
+void ex_model_free(struct ex *x, struct ex_model *m)
+{
+    ex_free(x, m->block);
+    m->block = NULL;
+}
+
+double ex_objective(const struct ex *x, const struct ex_model *m, double sum, double r, double p,
+                    double d)
+{
+    double v = m->kap[0] * r + m->c_max[0] * d;
+    (void)x;
+    if (m->forms == 2)
+        v = fmax(v, m->kap[1] * r + m->c_max[1] * d);
+    return sum + m->a_max * p + v;
+}
+
+double ex_value(const struct ex *x, const struct ex_model *m, const struct ex_stage *st, uint64_t n)
+{
+    double sum = 0, r = 0, p = 0, d = 0, w = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        sum += st[i].pre;
+        r += st[i].dec;
+        w += st[i].w;
+        p = fmax(p, st[i].pre);
+        d = fmax(d, st[i].dec);
+        if (i + 1 < n) {
+            const double *l = m->link + (st[i].k * x->K + st[i + 1].k) * 2;
+            sum += m->in_sum * l[0];
+            r += m->in_sum * l[1];
+            p = fmax(p, l[0]);
+            d = fmax(d, l[1]);
+        }
+    }
+    return w > x->w_limit ? INFINITY : ex_objective(x, m, sum + x->theta * w, r, p, d);
+}

@@ -1,0 +1,161 @@
+#include "exact.h"
+
+/* Weighted time of the link between two kinds; INFINITY outside the box. */
+double ex_link(const struct ex *x, const struct ex_model *m, uint64_t from, uint64_t to)
+{
+    const double *l = m->link + (from * x->K + to) * 2;
+    if (!m->links)
+        return 0;
+    if (l[0] > x->w.p_hi || l[1] > x->w.d_hi)
+        return INFINITY;
+    return x->w.link * m->in_sum * (l[0] + x->w.kap * l[1]);
+}
+
+/* Largest e of a segment from s, e = L included. */
+static uint64_t last_of(const struct ex *x, uint64_t k, uint64_t s)
+{
+    return x->last[k * x->L + s] ? x->L : x->reach[k * x->L + s];
+}
+
+/* x->fwd: least sum of a path to each state; x->into: the same with the link to kind k. */
+double ex_forward(struct ex *x, const struct ex_model *m)
+{
+    uint64_t L = x->L, K = x->K, n = x->n_states, G = m->groups;
+    for (uint64_t i = 0; i < n * G * (L + 1); i++)
+        x->fwd[i] = INFINITY;
+    for (uint64_t st = 0; st < n; st++)
+        for (uint64_t k = 0; k < K; k++)
+            for (uint64_t s = 0; s < L; s++)
+                x->into[(st * K + k) * L + s] = INFINITY;
+    for (uint64_t s = 0; s < L; s++)
+        for (uint64_t st = 0; st < n; st++)
+            for (uint64_t k = 0; k < K; k++) {
+                uint32_t to = x->next[st * K + k];
+                uint64_t end = last_of(x, k, s);
+                if (to == EX_NONE || end <= s || (s == 0 && st != 0))
+                    continue;
+                double v = s == 0 ? 0 : INFINITY;
+                for (uint64_t g = 0; g < G && s > 0; g++) {
+                    double a = x->fwd[EX_AT(x, m, st, g, s)];
+                    if (a < INFINITY)
+                        v = fmin(v, a + ex_link(x, m, g, k));
+                }
+                x->into[(st * K + k) * L + s] = v;
+                if (!(v < INFINITY))
+                    continue;
+                double       *f = x->fwd + EX_AT(x, m, to, G > 1 ? k : 0, 0);
+                const double *c = x->cost + EX_SEG(x, k, s, 0);
+                for (uint64_t e = s + 1; e <= end; e++) {
+                    double t = v + c[e];
+                    f[e] = t < f[e] ? t : f[e];
+                }
+            }
+    double best = INFINITY;
+    for (uint64_t st = 0; st < n; st++)
+        for (uint64_t g = 0; g < G && x->complete[st]; g++)
+            best = fmin(best, x->fwd[EX_AT(x, m, st, g, L)]);
+    return best;
+}
+
+/* to: least sum of a path from each state to the end. */
+void ex_backward(struct ex *x, const struct ex_model *m, double *to)
+{
+    uint64_t L = x->L, K = x->K, n = x->n_states, G = m->groups;
+    for (uint64_t st = 0; st < n; st++)
+        for (uint64_t g = 0; g < G; g++) {
+            for (uint64_t s = 0; s < L; s++)
+                to[EX_AT(x, m, st, g, s)] = INFINITY;
+            to[EX_AT(x, m, st, g, L)] = x->complete[st] ? 0 : INFINITY;
+        }
+    for (uint64_t s = L; s-- > 0;)
+        for (uint64_t st = 0; st < n; st++)
+            for (uint64_t k = 0; k < K; k++) {
+                uint32_t next = x->next[st * K + k];
+                uint64_t end = last_of(x, k, s);
+                if (next == EX_NONE || end <= s)
+                    continue;
+                const double *b = to + EX_AT(x, m, next, G > 1 ? k : 0, 0);
+                const double *c = x->cost + EX_SEG(x, k, s, 0);
+                double        v = INFINITY;
+                for (uint64_t e = s + 1; e <= end; e++) {
+                    double t = c[e] + b[e];
+                    v = t < v ? t : v;
+                }
+                for (uint64_t g = 0; g < G && v < INFINITY; g++) {
+                    double *at = to + EX_AT(x, m, st, g, s);
+                    *at = fmin(*at, v + (s > 0 ? ex_link(x, m, g, k) : 0));
+                }
+            }
+}
+
+/* x->around: least sum of all of a path but its stage (k, s, e). */
+void ex_around(struct ex *x, const struct ex_model *m)
+{
+    uint64_t L = x->L, K = x->K, G = m->groups;
+    for (uint64_t k = 0; k < K; k++)
+        for (uint64_t s = 0; s < L; s++) {
+            double  *a = x->around + EX_SEG(x, k, s, 0);
+            uint64_t end = last_of(x, k, s);
+            for (uint64_t e = s; e <= L; e++)
+                a[e] = INFINITY;
+            for (uint64_t st = 0; st < x->n_states && end > s; st++) {
+                double   v = x->into[(st * K + k) * L + s];
+                uint32_t to = x->next[st * K + k];
+                if (to == EX_NONE || !(v < INFINITY))
+                    continue;
+                const double *b = x->bwd + EX_AT(x, m, to, G > 1 ? k : 0, 0);
+                for (uint64_t e = s + 1; e <= end; e++) {
+                    double t = v + b[e];
+                    a[e] = t < a[e] ? t : a[e];
+                }
+            }
+        }
+}
+
+/* The stage that a path of sum f to (st, g, e) ends with, and where it comes from. */
+static bool step_back(const struct ex *x, const struct ex_model *m, uint64_t *st, uint64_t *g,
+                      uint64_t *e, struct ex_stage *out)
+{
+    double f = x->fwd[EX_AT(x, m, *st, *g, *e)];
+    for (uint64_t from = 0; from < x->n_states; from++)
+        for (uint64_t k = 0; k < x->K; k++) {
+            if (x->next[from * x->K + k] != *st || (m->groups > 1 && k != *g))
+                continue;
+            for (uint64_t s = 0; s < *e; s++) {
+                double v = x->into[(from * x->K + k) * x->L + s];
+                if (last_of(x, k, s) < *e || !(v < INFINITY) ||
+                    v + x->cost[EX_SEG(x, k, s, *e)] != f)
+                    continue;
+                *out = (struct ex_stage){ .k = (uint32_t)k, .s = (uint32_t)s, .e = (uint32_t)*e };
+                for (uint64_t h = 0; h < m->groups && s > 0; h++)
+                    if (x->fwd[EX_AT(x, m, from, h, s)] + ex_link(x, m, h, k) == v)
+                        *g = h;
+                *st = from;
+                *e = s;
+                return true;
+            }
+        }
+    return false;
+}
+
+/* The stages of a shortest path, without sums; ex_forward() found one.  Returns how many. */
+uint64_t ex_walk(struct ex *x, const struct ex_model *m, struct ex_stage *st)
+{
+    uint64_t at = 0, group = 0, e = x->L, n = 0;
+    double   best = INFINITY;
+    for (uint64_t i = 0; i < x->n_states; i++)
+        for (uint64_t g = 0; g < m->groups && x->complete[i]; g++)
+            if (x->fwd[EX_AT(x, m, i, g, e)] < best) {
+                best = x->fwd[EX_AT(x, m, i, g, e)];
+                at = i;
+                group = g;
+            }
+    while (e > 0 && n < x->L && step_back(x, m, &at, &group, &e, &st[n]))
+        n++;
+    for (uint64_t i = 0; i < n / 2; i++) {
+        struct ex_stage t = st[i];
+        st[i] = st[n - 1 - i];
+        st[n - 1 - i] = t;
+    }
+    return e == 0 ? n : 0;
+}

@@ -1,0 +1,286 @@
+#include "exact.h"
+
+/* A stage is a knapsack: bits of least weighted cost under its memory and the box's caps.  With a
+ * price on each of the three it falls apart into layers, and prefix sums give a lower bound of every
+ * stage of a kind at once.  Prices are quantiles of what an exchange of two candidates pays. */
+
+/* Quantiles for memory, prefill and decode; -1: no price. */
+static const double grid[][3] = {
+    { -1, -1, -1 },  { .05, -1, -1 }, { .15, -1, -1 }, { .25, -1, -1 }, { .35, -1, -1 },
+    { .45, -1, -1 }, { .55, -1, -1 }, { .65, -1, -1 }, { .75, -1, -1 }, { .85, -1, -1 },
+    { .92, -1, -1 }, { .97, -1, -1 }, { 1, -1, -1 },   { -1, -1, .3 },  { -1, -1, .6 },
+    { -1, -1, .9 },  { .3, -1, .3 },  { .3, -1, .7 },  { .55, -1, .3 }, { .55, -1, .7 },
+    { .8, -1, .4 },  { .8, -1, .8 },  { .95, -1, .6 }, { -1, .3, -1 },  { -1, .6, -1 },
+    { -1, .9, -1 },  { .3, .3, -1 },  { .3, .7, -1 },  { .55, .3, -1 }, { .55, .7, -1 },
+    { .8, .4, -1 },  { .8, .8, -1 },  { .95, .6, -1 }, { -1, .5, .5 },  { .4, .5, .5 },
+    { .8, .5, .5 },
+};
+
+#define GRID (sizeof grid / sizeof grid[0])
+_Static_assert(GRID <= EX_PRICES, "prices");
+
+static const struct ex_item *items_of(const struct ex *x, const struct ex_model *m, uint64_t k,
+                                      uint64_t l, uint32_t *n)
+{
+    uint64_t c = k * x->C + x->in->layer_class[l];
+    *n = m->n_items[c];
+    return m->items + c * x->Q;
+}
+
+/* Shell's sort with Ciura's gaps: at a few hundred numbers three times as fast as qsort(), and this
+ * is done for every kind at every step of the multipliers. */
+static void sort(double *a, uint64_t n)
+{
+    static const uint64_t gaps[] = { 301, 132, 57, 23, 10, 4, 1 };
+    for (size_t g = 0; g < sizeof gaps / sizeof gaps[0]; g++)
+        for (uint64_t i = gaps[g]; i < n; i++) {
+            double   v = a[i];
+            uint64_t j = i;
+            for (; j >= gaps[g] && a[j - gaps[g]] > v; j -= gaps[g])
+                a[j] = a[j - gaps[g]];
+            a[j] = v;
+        }
+}
+
+/* What a unit of memory (axis 0), prefill (1) or decode time (2) saves, sorted. */
+static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int axis, double *out)
+{
+    uint64_t n = 0, pairs = x->L * (x->Q * (x->Q - 1) / 2 + 1), stride = 1 + pairs / EX_SLOPES;
+    for (uint64_t l = 0; l < x->L && n < EX_SLOPES; l += stride) {
+        uint32_t              count;
+        const struct ex_item *it = items_of(x, m, k, l, &count);
+        for (uint32_t i = 0; i < count; i++)
+            for (uint32_t j = 0; j < count && n < EX_SLOPES; j++) {
+                double more = axis == 0   ? (double)it[i].mem - (double)it[j].mem
+                              : axis == 1 ? it[i].pre - it[j].pre
+                                          : it[i].dec - it[j].dec;
+                double save =
+                    x->w.a[k] * (it[j].pre - it[i].pre) + x->w.b[k] * (it[j].dec - it[i].dec) +
+                    x->w.theta * (x->omega[l * x->Q + it[j].q] - x->omega[l * x->Q + it[i].q]);
+                if (more > 0 && save > 0)
+                    out[n++] = save / more;
+            }
+    }
+    sort(out, n);
+    return n;
+}
+
+/* Price at a quantile; 0 where nothing is to be saved. */
+static double quantile(const double *a, uint64_t n, double f)
+{
+    if (f < 0 || n == 0)
+        return 0;
+    return a[(uint64_t)(f * (double)(n - 1))] * (1 + 1e-9);
+}
+
+static void set_prices(struct ex *x, const struct ex_model *m, uint64_t k)
+{
+    double  *s[3];
+    uint64_t n[3];
+    for (int axis = 0; axis < 3; axis++) {
+        bool capped = axis == 0 || (axis == 1 ? x->w.p_hi : x->w.d_hi) < INFINITY;
+        s[axis] = x->slopes + (uint64_t)axis * EX_SLOPES;
+        n[axis] = capped ? slopes(x, m, k, axis, s[axis]) : 0;
+    }
+    uint32_t count = 0;
+    for (uint64_t i = 0; i < GRID; i++) {
+        if ((grid[i][1] >= 0 && n[1] == 0) || (grid[i][2] >= 0 && n[2] == 0) ||
+            (grid[i][0] >= 0 && n[0] == 0))
+            continue;
+        x->price[k * EX_PRICES + count++] =
+            (struct ex_price){ quantile(s[0], n[0], grid[i][0]), quantile(s[1], n[1], grid[i][1]),
+                               quantile(s[2], n[2], grid[i][2]) };
+    }
+    x->n_price[k] = count;
+}
+
+static double item_cost(const struct ex *x, uint64_t k, uint64_t l, const struct ex_item *it,
+                        const struct ex_price *p)
+{
+    return (x->w.a[k] + p->pre) * it->pre + (x->w.b[k] + p->dec) * it->dec +
+           p->mem * (double)it->mem + x->w.theta * x->omega[l * x->Q + it->q];
+}
+
+static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
+{
+    for (uint32_t g = 0; g < x->n_price[k]; g++) {
+        const struct ex_price *p = &x->price[k * EX_PRICES + g];
+        double                *s = x->prefix + (k * EX_PRICES + g) * (x->L + 1);
+        s[0] = 0;
+        for (uint64_t l = 0; l < x->L; l++) {
+            uint32_t              n;
+            const struct ex_item *it = items_of(x, m, k, l, &n);
+            double                v = n ? INFINITY : 0; /* reach stops before a layer without */
+            for (uint32_t i = 0; i < n; i++) {
+                double t = item_cost(x, k, l, &it[i], p);
+                v = t < v ? t : v;
+            }
+            s[l + 1] = s[l] + v;
+        }
+    }
+}
+
+/* Times of the ends and what the prices say of the room: what a price's bound has beside layers. */
+static double constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
+                       uint64_t k, uint64_t s, uint64_t e)
+{
+    const double *t = m->end + k * 4;
+    double        pre = 0, dec = 0, mem = -(double)m->room[k];
+    if (s == 0) {
+        pre += t[0];
+        dec += t[1];
+        mem += (double)x->in->embed_bytes;
+    }
+    if (e == x->L) {
+        pre += t[2];
+        dec += t[3];
+        mem += (double)x->in->head_bytes;
+    }
+    double v = x->w.a[k] * pre + x->w.b[k] * dec + p->mem * mem;
+    if (p->pre > 0)
+        v += p->pre * (pre - x->w.p_hi);
+    if (p->dec > 0)
+        v += p->dec * (dec - x->w.d_hi);
+    return v;
+}
+
+/* How far a stage from s can go: least bytes and times of its layers, each for itself. */
+static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64_t s)
+{
+    const double *t = m->end + k * 4, *least = x->least + k * 3 * x->L;
+    double        mem = s ? 0 : (double)x->in->embed_bytes, pre = s ? 0 : t[0], dec = s ? 0 : t[1];
+    double        room = (double)m->room[k];
+    uint64_t      e = s;
+    x->reach[k * x->L + s] = 0;
+    x->last[k * x->L + s] = false;
+    if (!m->usable[k])
+        return;
+    while (e < x->L) {
+        mem += least[e];
+        pre += least[x->L + e];
+        dec += least[2 * x->L + e];
+        if (!(mem <= room && pre <= x->w.p_hi && dec <= x->w.d_hi))
+            break;
+        e++;
+    }
+    if (e == x->L) {
+        x->last[k * x->L + s] = mem + (double)x->in->head_bytes <= room &&
+                                pre + t[2] <= x->w.p_hi && dec + t[3] <= x->w.d_hi;
+        e--;
+    }
+    x->reach[k * x->L + s] = (uint32_t)e;
+}
+
+void ex_least(struct ex *x, const struct ex_model *m)
+{
+    for (uint64_t k = 0; k < x->K; k++)
+        for (uint64_t l = 0; l < x->L; l++) {
+            uint32_t              n;
+            const struct ex_item *it = items_of(x, m, k, l, &n);
+            double                v[3] = { INFINITY, INFINITY, INFINITY };
+            for (uint32_t i = 0; i < n; i++) {
+                v[0] = fmin(v[0], (double)it[i].mem);
+                v[1] = fmin(v[1], it[i].pre);
+                v[2] = fmin(v[2], it[i].dec);
+            }
+            for (uint64_t a = 0; a < 3; a++)
+                x->least[(k * 3 + a) * x->L + l] = v[a];
+        }
+}
+
+void ex_relax(struct ex *x, const struct ex_model *m)
+{
+    uint64_t L = x->L;
+    for (uint64_t k = 0; k < x->K; k++) {
+        double inner[2][EX_PRICES] = { { 0 } }, whole[2][EX_PRICES] = { { 0 } }; /* [s > 0] */
+        set_prices(x, m, k);
+        set_prefix(x, m, k);
+        for (uint32_t g = 0; g < x->n_price[k]; g++)
+            for (uint64_t s = 0; s < 2; s++) {
+                const struct ex_price *p = &x->price[k * EX_PRICES + g];
+                inner[s][g] = constant(x, m, p, k, s, s);
+                whole[s][g] = constant(x, m, p, k, s, L);
+            }
+        for (uint64_t s = 0; s < L; s++) {
+            double *c = x->cost + EX_SEG(x, k, s, 0);
+            set_reach(x, m, k, s);
+            uint64_t end = x->reach[k * L + s];
+            for (uint64_t e = s; e <= L; e++)
+                c[e] = e > s && e <= end ? -INFINITY : INFINITY;
+            if (x->last[k * L + s])
+                c[L] = -INFINITY;
+            for (uint32_t g = 0; g < x->n_price[k]; g++) {
+                const double *f = x->prefix + (k * EX_PRICES + g) * (L + 1);
+                double        base = inner[s > 0][g] - f[s];
+                for (uint64_t e = s + 1; e <= end; e++) {
+                    double t = f[e] + base;
+                    c[e] = t > c[e] ? t : c[e];
+                }
+                if (x->last[k * L + s])
+                    c[L] = fmax(c[L], f[L] - f[s] + whole[s > 0][g]);
+            }
+        }
+    }
+}
+
+uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k, uint64_t s,
+                        uint64_t e)
+{
+    uint32_t best = 0;
+    double   most = -INFINITY;
+    for (uint32_t g = 0; g < x->n_price[k]; g++) {
+        const double *f = x->prefix + (k * EX_PRICES + g) * (x->L + 1);
+        double        v = f[e] - f[s] + constant(x, m, &x->price[k * EX_PRICES + g], k, s, e);
+        if (v > most) {
+            most = v;
+            best = g;
+        }
+    }
+    return best;
+}
+
+/* Sums of the bits that are cheapest at a price; returns their bytes. */
+static double sums_at(const struct ex *x, const struct ex_model *m, uint32_t price,
+                      struct ex_stage *st)
+{
+    const double          *t = m->end + (uint64_t)st->k * 4;
+    const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES + price];
+    double                 mem =
+        (st->s ? 0 : (double)x->in->embed_bytes) + (st->e == x->L ? (double)x->in->head_bytes : 0);
+    st->pre = (st->s ? 0 : t[0]) + (st->e == x->L ? t[2] : 0);
+    st->dec = (st->s ? 0 : t[1]) + (st->e == x->L ? t[3] : 0);
+    st->w = 0;
+    for (uint64_t l = st->s; l < st->e; l++) {
+        uint32_t              n, at = 0;
+        const struct ex_item *it = items_of(x, m, st->k, l, &n);
+        for (uint32_t i = 1; i < n; i++)
+            if (item_cost(x, st->k, l, &it[i], p) < item_cost(x, st->k, l, &it[at], p))
+                at = i;
+        st->pre += it[at].pre;
+        st->dec += it[at].dec;
+        st->w += x->omega[l * x->Q + it[at].q];
+        mem += (double)it[at].mem;
+    }
+    return mem;
+}
+
+void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stage *st)
+{
+    uint32_t               g = ex_relax_price(x, m, st->k, st->s, st->e);
+    const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES];
+    struct ex_stage        other = *st;
+    double                 room = (double)m->room[st->k], mem = sums_at(x, m, g, st);
+    /* between two prices of memory the stage is a mixture that fills the room: without it the
+     * gradient is that of a stage that no price would leave alone */
+    uint32_t h = mem > room ? g + 1 : g - 1;
+    if ((mem < room && g == 0) || h >= x->n_price[st->k] || p[g].pre > 0 || p[g].dec > 0 ||
+        p[h].pre > 0 || p[h].dec > 0)
+        return;
+    double far = sums_at(x, m, h, &other);
+    if (!((mem - room) * (far - room) < 0))
+        return;
+    double share = (room - mem) / (far - mem);
+    st->pre += share * (other.pre - st->pre);
+    st->dec += share * (other.dec - st->dec);
+    st->w += share * (other.w - st->w);
+}

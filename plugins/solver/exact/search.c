@@ -1,0 +1,242 @@
+#include "exact.h"
+
+/* ---- queue ----------------------------------------------------------------- */
+
+static struct ex_node *node_new(struct ex *x, const struct ex_node *from)
+{
+    uint64_t        size = sizeof *from + 2 * x->K * sizeof(double);
+    struct ex_node *n = ex_new(x, 1, size);
+    if (n && from)
+        memcpy(n, from, size);
+    return n;
+}
+
+/* Takes the node over. */
+static void push(struct ex *x, struct ex_node *n)
+{
+    if (!n || !ex_grow(x, (void **)&x->heap, &x->heap_room, x->n_heap + 1, sizeof(void *))) {
+        ex_free(x, n);
+        return;
+    }
+    uint64_t i = x->n_heap++;
+    for (; i > 0 && x->heap[(i - 1) / 2]->bound > n->bound; i = (i - 1) / 2)
+        x->heap[i] = x->heap[(i - 1) / 2];
+    x->heap[i] = n;
+}
+
+static struct ex_node *pop(struct ex *x)
+{
+    struct ex_node *top = x->heap[0], *n = x->heap[--x->n_heap];
+    uint64_t        i = 0;
+    for (;;) {
+        uint64_t c = 2 * i + 1;
+        if (c + 1 < x->n_heap && x->heap[c + 1]->bound < x->heap[c]->bound)
+            c++;
+        if (c >= x->n_heap || x->heap[c]->bound >= n->bound)
+            break;
+        x->heap[i] = x->heap[c];
+        i = c;
+    }
+    x->heap[i] = n;
+    return top;
+}
+
+void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n)
+{
+    double v = ex_value(x, &x->models[model], st, n);
+    if (!(v < x->best))
+        return;
+    x->best = v;
+    x->best_model = model;
+    x->n_best = n;
+    memcpy(x->stages, st, n * sizeof *st);
+    /* nine tenths of the gap: the rest is for the rounding of others.  1e-11: ours */
+    double gap = 0.9 * x->in->gap > 1e-11 && !x->omega_only ? 0.9 * x->in->gap : 1e-11;
+    x->target = v - gap * fabs(v);
+}
+
+/* ---- one node -------------------------------------------------------------- */
+
+static void weigh(struct ex *x, const struct ex_model *m, double a, double b, double theta,
+                  double link)
+{
+    for (uint64_t k = 0; k < x->K; k++) {
+        x->w.a[k] = a;
+        x->w.b[k] = b;
+    }
+    x->w.theta = theta;
+    x->w.link = link;
+    ex_columns_price(x, m);
+}
+
+/* Potentials for ex_labels_run(), the node's own ones last. */
+static void potentials(struct ex *x, const struct ex_node *n)
+{
+    struct ex_model *m = &x->models[n->model];
+    ex_weights_set(x, m, n);
+    weigh(x, m, 1, x->w.kap, x->theta, 1);
+    ex_backward(x, m, x->bwd0);
+    if (x->w_limit < INFINITY) {
+        weigh(x, m, 0, 0, 1, 0);
+        ex_backward(x, m, x->bwdw);
+    }
+    ex_weights_set(x, m, n);
+    ex_columns_price(x, m);
+    ex_columns_sort(x);
+    (void)ex_forward(x, m);
+    ex_backward(x, m, x->bwd);
+}
+
+/* Searches the node, whose multipliers were just climbed, for plans below most; true: there are none
+ * but the incumbent. */
+static bool finish(struct ex *x, struct ex_node *n, double most, struct ex_view *v)
+{
+    struct ex_model *m = &x->models[n->model];
+    struct ex_view   ours;
+    ex_weights_set(x, m, n);
+    if (!x->fresh) {
+        ex_relax(x, m);
+        (void)ex_forward(x, m);
+    }
+    ex_backward(x, m, x->bwd);
+    ex_around(x, m);
+    if (!ex_columns_build(x, m, most - x->w.konst, n->limit))
+        return false;
+
+    double b = ex_climb(x, n, 4, most, true, &ours);
+    if (b >= fmin(most, x->target))
+        return true;
+    n->bound = fmax(n->bound, b);
+    *v = ours;
+    potentials(x, n);
+    return ex_labels_run(x, m, most, n->limit);
+}
+
+static void done(struct ex *x, struct ex_node *n, double bound)
+{
+    x->closed = fmin(x->closed, fmax(bound, n->bound));
+    ex_free(x, n);
+}
+
+/* Cuts the box where the bound's plan is furthest from what the multipliers counted; false: it is
+ * not far anywhere. */
+static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, double worth)
+{
+    struct ex_model *m = &x->models[n->model];
+    /* a bound's plan may be out of the box */
+    double p_lo = fmax(v->p_mean, n->p_lo), p_hi = fmin(v->p, n->p_hi);
+    double d_lo = fmax(v->d_mean, n->d_lo), d_hi = fmin(v->d, n->d_hi);
+    double by_p = m->a_max * (p_hi - p_lo), by_d = x->w.c * (d_hi - d_lo);
+    if (!(fmax(by_p, by_d) > worth))
+        return false;
+    struct ex_node *low = node_new(x, n), *high = node_new(x, n);
+    if (!low || !high) {
+        ex_free(x, low);
+        ex_free(x, high);
+        return true;
+    }
+    if (by_p > by_d)
+        low->p_hi = high->p_lo = 0.5 * (p_lo + p_hi);
+    else
+        low->d_hi = high->d_lo = 0.5 * (d_lo + d_hi);
+    low->settled = high->settled = false;
+    push(x, low);
+    push(x, high);
+    return true;
+}
+
+#define FIRST_DELTA 0.004
+#define SMALL       64u /* layers times kinds: columns are few */
+#define FIRST_LIMIT 100000u
+#define MOST_LIMIT  6400000u /* 80 bytes each */
+
+static void process(struct ex *x, struct ex_node *n)
+{
+    struct ex_view v = { 0 };
+    x->nodes++;
+    double b = ex_climb(x, n, n->settled ? 1 : 16, x->target, false, &v);
+    if (b > n->bound)
+        n->bound = b;
+    if (n->bound >= x->target) {
+        done(x, n, n->bound);
+        return;
+    }
+    double   most = fmin(x->target, n->bound + n->delta * fabs(n->bound) + 1e-9);
+    uint64_t spent = x->all_labels + x->all_paths;
+    if (finish(x, n, most, &v)) {
+        most = fmin(most, x->target);
+        n->bound = fmax(n->bound, most);
+        if (n->bound >= x->target) {
+            done(x, n, n->bound);
+            return;
+        }
+        /* larger strides where the last one cost next to nothing */
+        spent = x->all_labels + x->all_paths - spent;
+        n->delta *= spent < n->limit / 10 ? 8 : 2;
+        n->settled = true;
+        push(x, n);
+        return;
+    }
+    if (x->late || x->status != TSR_OK) {
+        push(x, n);
+        return;
+    }
+    if (split(x, n, &v, 0.05 * (most - n->bound))) {
+        ex_free(x, n);
+        return;
+    }
+    if (n->limit < MOST_LIMIT)
+        n->limit *= 4;
+    else
+        n->delta /= 8; /* less at once */
+    n->settled = true;
+    push(x, n);
+}
+
+/* Queues one box for a model, all plans in it. */
+static void root(struct ex *x, uint64_t model)
+{
+    struct ex_node  *n = node_new(x, NULL);
+    struct ex_view   v = { 0 };
+    struct ex_model *m = &x->models[model];
+    if (!n)
+        return;
+    n->bound = 0; /* nothing is negative */
+    n->p_hi = n->d_hi = INFINITY;
+    n->tau = m->forms == 2 ? 0.5 : 1;
+    n->delta = FIRST_DELTA;
+    n->limit = FIRST_LIMIT;
+    n->model = (uint32_t)model;
+    for (uint64_t i = 0; i < 2 * x->K; i++)
+        n->share[i] = 1.0 / (double)x->K;
+    ex_least(x, m);
+    n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &v));
+    /* elsewhere another climb from there, with new cuts, is worth more than it takes */
+    n->settled &= x->L * x->K <= SMALL;
+    if (n->bound >= x->target)
+        done(x, n, n->bound);
+    else
+        push(x, n);
+}
+
+void ex_search(struct ex *x)
+{
+    uint64_t i = 0;
+    while (i < x->n_models && !ex_stop(x))
+        root(x, i++);
+    if (i < x->n_models)
+        x->closed = 0; /* nothing is known of the others; times are not negative */
+    while (x->n_heap && !ex_stop(x) && !(x->best <= x->enough)) {
+        struct ex_node *n = pop(x);
+        if (n->bound >= x->target)
+            done(x, n, n->bound);
+        else {
+            ex_least(x, &x->models[n->model]);
+            process(x, n);
+        }
+    }
+    while (x->n_heap) {
+        struct ex_node *n = x->heap[--x->n_heap];
+        done(x, n, n->bound);
+    }
+}

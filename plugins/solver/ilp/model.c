@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* The integer program in two forms.
+ *
+ * Both have z[i][j][q]: layer i on the j-th device of the order with bit candidate q; one of them is 1
+ * for each layer.  Embedding, head and their memory are with whichever device holds the first and
+ * the last layer, so they are parts of the coefficients of z.
+ *
+ * paper: LLM-PQ (5) to (16) with y, u, z and the stage times as columns.  Corrected: (15) is
+ * u[1][1] = u[L][N] = 1 and holds only where every device must be used; (16) as printed forbids two
+ * layers in a row on one stage: with every device in use it is u[i][j] <= u[i-1][j] + u[i-1][j-1], else
+ * u[i][j] + u[i-1][k] <= 1 for k > j, and a device may be passed over.
+ *
+ * strong: v[i][j] = 1 when layer i is on one of the devices 0..j.  v falls with i and grows with
+ * j; that system has integral corners, so the relaxation is fractional only where bits, memory and
+ * the maxima make it so.  The sum of z[i][j] over q is v[i][j] - v[i][j-1].  Links are flows between
+ * consecutive layers.
+ *
+ * The objective: P and D are the maxima, T the decode time of `steady`, above both of its terms. */
+#include "ilp.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#define L_(m) ((m)->c.in->layers)
+#define N_(m) ((m)->c.devices)
+#define Q_(m) ((m)->c.in->bits)
+
+bool ilp_size(const struct ilp_case *c, uint64_t *columns, uint64_t *entries)
+{
+    uint64_t ln, lnq, lnn;
+    if (__builtin_mul_overflow(c->in->layers, c->devices, &ln) ||
+        __builtin_mul_overflow(ln, c->in->bits, &lnq) ||
+        __builtin_mul_overflow(ln, c->devices, &lnn) || lnq > INT_MAX / 64 || lnn > INT_MAX / 64)
+        return false;
+    *columns = lnq + ln + c->in->layers * c->in->bits + lnn;
+    *entries = 8 * lnq + 3 * lnn;
+    return true;
+}
+
+bool ilp_model_room(struct ilp_model *m, const struct tsr_solver_instance *in, uint64_t devices,
+                    struct plan_arena *a)
+{
+    uint64_t        ln = in->layers * devices, cols = 0, entries = 0;
+    struct ilp_case c = { .in = in, .devices = devices };
+    if (!ilp_size(&c, &cols, &entries))
+        return false;
+    m->z = plan_take(a, ln * in->bits, sizeof *m->z);
+    m->v = plan_take(a, ln, sizeof *m->v);
+    m->u = plan_take(a, ln, sizeof *m->u);
+    m->y = plan_take(a, in->layers * in->bits, sizeof *m->y);
+    m->t = plan_take(a, ln * devices, sizeof *m->t);
+    m->w = plan_take(a, devices * devices, sizeof *m->w);
+    m->stage_pre = plan_take(a, devices, sizeof *m->stage_pre);
+    m->stage_dec = plan_take(a, devices, sizeof *m->stage_dec);
+    m->ind = plan_take(a, cols + 2 * devices + 8, sizeof *m->ind);
+    m->val = plan_take(a, cols + 2 * devices + 8, sizeof *m->val);
+    return !a->failed;
+}
+
+/* ---- columns and rows --------------------------------------------------------- */
+
+static int column(struct ilp_model *m, int kind, double least, double most, const char *name,
+                  uint64_t i, uint64_t j, uint64_t q)
+{
+    char text[96];
+    int  at = glp_add_cols(m->p, 1);
+    (void)snprintf(text, sizeof text, name, (unsigned long long)i, (unsigned long long)j,
+                   (unsigned long long)q);
+    glp_set_col_name(m->p, at, text);
+    if (kind == GLP_BV)
+        glp_set_col_kind(m->p, at, GLP_BV);
+    else
+        glp_set_col_bnds(m->p, at, most < INFINITY ? GLP_DB : GLP_LO, least, most);
+    return at;
+}
+
+static void put(struct ilp_model *m, int col, double value)
+{
+    if (col == 0 || value == 0)
+        return;
+    m->len++;
+    m->ind[m->len] = col;
+    m->val[m->len] = value;
+}
+
+/* The row that was put together; lower and upper may be infinite. */
+static void finish(struct ilp_model *m, double lower, double upper, const char *name, uint64_t i,
+                   uint64_t j, uint64_t k)
+{
+    char text[96];
+    int  row = glp_add_rows(m->p, 1);
+    int  type = lower == upper       ? GLP_FX
+                : lower == -INFINITY ? GLP_UP
+                : upper == INFINITY  ? GLP_LO
+                                     : GLP_DB;
+    (void)snprintf(text, sizeof text, name, (unsigned long long)i, (unsigned long long)j,
+                   (unsigned long long)k);
+    glp_set_row_name(m->p, row, text);
+    glp_set_row_bnds(m->p, row, type, lower, upper);
+    glp_set_mat_row(m->p, row, m->len, m->ind, m->val);
+    m->len = 0;
+}
+
+static int z_of(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q)
+{
+    return m->z[(i * N_(m) + j) * Q_(m) + q];
+}
+
+/* "layer i is on device j", times f */
+static void put_on(struct ilp_model *m, uint64_t i, uint64_t j, double f)
+{
+    if (m->c.form == ILP_PAPER) {
+        put(m, m->u[i * N_(m) + j], f);
+        return;
+    }
+    for (uint64_t q = 0; q < Q_(m); q++)
+        put(m, z_of(m, i, j, q), f);
+}
+
+/* ---- coefficients ---------------------------------------------------------------- */
+
+/* What layer i brings to a device: its own time, embedding or head. */
+static double time_of(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q, bool dec)
+{
+    const struct tsr_solver_option *o = m->c.o;
+    uint64_t                        k = m->c.order[j], e = plan_entry(m->c.in, k, i, q);
+    double                          ms = dec ? o->dec_ms[e] : o->pre_ms[e];
+    if (i == 0)
+        ms += dec ? o->embed_dec_ms[k] : o->embed_pre_ms[k];
+    if (i + 1 == L_(m))
+        ms += dec ? o->head_dec_ms[k] : o->head_pre_ms[k];
+    return ms;
+}
+
+static uint64_t bytes_of(const struct ilp_model *m, uint64_t i, uint64_t q)
+{
+    uint64_t bytes = plan_layer_bytes(m->c.in, i, q);
+    if (i == 0)
+        bytes = plan_add(bytes, m->c.in->embed_bytes);
+    return i + 1 == L_(m) ? plan_add(bytes, m->c.in->head_bytes) : bytes;
+}
+
+static void put_stage(struct ilp_model *m, uint64_t j, bool dec, double f)
+{
+    for (uint64_t i = 0; i < L_(m); i++)
+        for (uint64_t q = 0; q < Q_(m); q++)
+            if (z_of(m, i, j, q))
+                put(m, z_of(m, i, j, q), f * time_of(m, i, j, q, dec));
+}
+
+static double link_ms(const struct ilp_model *m, uint64_t j, uint64_t k, bool dec)
+{
+    uint64_t e = m->c.order[j] * m->c.in->n_kinds + m->c.order[k];
+    return dec ? m->c.o->comm_dec_ms[e] : m->c.o->comm_pre_ms[e];
+}
+
+/* ---- parts ------------------------------------------------------------------------ */
+
+static void add_z(struct ilp_model *m)
+{
+    for (uint64_t i = 0; i < L_(m); i++)
+        for (uint64_t j = 0; j < N_(m); j++)
+            for (uint64_t q = 0; q < Q_(m); q++) {
+                uint64_t k = m->c.order[j];
+                bool     fits = bytes_of(m, i, q) <= plan_room(m->c.in, m->c.o, k);
+                m->z[(i * N_(m) + j) * Q_(m) + q] =
+                    fits && plan_can_run(m->c.in, m->c.o, k, i, q)
+                        ? column(m, GLP_BV, 0, 1, "z_%llu_%llu_%llu", i, j, q)
+                        : 0;
+            }
+}
+
+static void add_strong(struct ilp_model *m)
+{
+    uint64_t L = L_(m), N = N_(m);
+    for (uint64_t i = 0; i < L; i++)
+        for (uint64_t j = 0; j + 1 < N; j++)
+            m->v[i * N + j] = column(m, GLP_BV, 0, 1, "v_%llu_%llu", i, j, 0);
+    for (uint64_t i = 0; i < L; i++)
+        for (uint64_t j = 0; j < N; j++) {
+            put_on(m, i, j, 1);
+            if (j + 1 < N)
+                put(m, m->v[i * N + j], -1);
+            if (j > 0)
+                put(m, m->v[i * N + j - 1], 1);
+            finish(m, j + 1 < N ? 0 : 1, j + 1 < N ? 0 : 1, "on_%llu_%llu", i, j, 0);
+        }
+    for (uint64_t i = 0; i + 1 < L; i++)
+        for (uint64_t j = 0; j + 1 < N; j++) {
+            put(m, m->v[i * N + j], 1);
+            put(m, m->v[(i + 1) * N + j], -1);
+            finish(m, 0, INFINITY, "order_%llu_%llu", i, j, 0);
+        }
+}
+
+static void add_paper(struct ilp_model *m)
+{
+    uint64_t L = L_(m), N = N_(m), Q = Q_(m);
+    for (uint64_t i = 0; i < L; i++)
+        for (uint64_t q = 0; q < Q; q++)
+            m->y[i * Q + q] = column(m, GLP_BV, 0, 1, "y_%llu_%llu", i, q, 0);
+    for (uint64_t i = 0; i < L; i++)
+        for (uint64_t j = 0; j < N; j++)
+            m->u[i * N + j] = column(m, GLP_BV, 0, 1, "u_%llu_%llu", i, j, 0);
+    for (uint64_t i = 0; i < L; i++) {
+        for (uint64_t j = 0; j < N; j++)
+            for (uint64_t q = 0; q < Q; q++)
+                put(m, z_of(m, i, j, q), 1);
+        finish(m, 1, 1, "c9_%llu", i, 0, 0);
+        for (uint64_t q = 0; q < Q; q++) {
+            for (uint64_t j = 0; j < N; j++)
+                put(m, z_of(m, i, j, q), 1);
+            put(m, m->y[i * Q + q], -1);
+            finish(m, 0, 0, "c10_%llu_%llu", i, q, 0);
+        }
+        for (uint64_t j = 0; j < N; j++) {
+            for (uint64_t q = 0; q < Q; q++)
+                put(m, z_of(m, i, j, q), 1);
+            put(m, m->u[i * N + j], -1);
+            finish(m, 0, 0, "c11_%llu_%llu", i, j, 0);
+        }
+        for (uint64_t q = 0; q < Q; q++)
+            put(m, m->y[i * Q + q], 1);
+        finish(m, 1, 1, "bits_%llu", i, 0, 0);
+        for (uint64_t j = 0; j < N; j++)
+            put(m, m->u[i * N + j], 1);
+        finish(m, 1, 1, "device_%llu", i, 0, 0);
+    }
+    for (uint64_t i = 1; i < L; i++)
+        for (uint64_t j = 0; j < N; j++)
+            for (uint64_t k = j + 1; m->c.in->allow_unused && k < N; k++) {
+                put_on(m, i, j, 1);
+                put_on(m, i - 1, k, 1);
+                finish(m, -INFINITY, 1, "c16_%llu_%llu_%llu", i, j, k);
+            }
+    if (m->c.in->allow_unused)
+        return;
+    put_on(m, 0, 0, 1);
+    finish(m, 1, 1, "c15_first", 0, 0, 0);
+    put_on(m, L - 1, N - 1, 1);
+    finish(m, 1, 1, "c15_last", 0, 0, 0);
+    for (uint64_t i = 1; i < L; i++)
+        for (uint64_t j = 0; j < N; j++) {
+            put_on(m, i, j, 1);
+            put_on(m, i - 1, j, -1);
+            if (j > 0)
+                put_on(m, i - 1, j - 1, -1);
+            finish(m, -INFINITY, 0, "c16_%llu_%llu", i, j, 0);
+        }
+}
+
+static void add_memory(struct ilp_model *m)
+{
+    for (uint64_t j = 0; j < N_(m); j++) {
+        for (uint64_t i = 0; i < L_(m); i++)
+            for (uint64_t q = 0; q < Q_(m); q++)
+                put(m, z_of(m, i, j, q), (double)bytes_of(m, i, q));
+        if (m->len)
+            finish(m, -INFINITY, (double)plan_room(m->c.in, m->c.o, m->c.order[j]),
+                   j == 0 ? "c13" : "c12_%llu", j, 0, 0);
+    }
+    if (!(m->c.in->max_omega >= 0))
+        return;
+    for (uint64_t i = 0; i < L_(m); i++)
+        for (uint64_t j = 0; j < N_(m); j++)
+            for (uint64_t q = 0; q < Q_(m); q++)
+                put(m, z_of(m, i, j, q), m->c.in->omega[i * Q_(m) + q]);
+    if (m->len)
+        finish(m, -INFINITY, plan_omega_limit(m->c.in), "max_omega", 0, 0, 0);
+}
+
+/* Every device holds a layer. */
+static void add_use_all(struct ilp_model *m)
+{
+    for (uint64_t j = 0; !m->c.in->allow_unused && j < N_(m); j++) {
+        for (uint64_t i = 0; i < L_(m); i++)
+            put_on(m, i, j, 1);
+        finish(m, 1, INFINITY, "use_%llu", j, 0, 0);
+    }
+}
+
+/* ---- links -------------------------------------------------------------------------- */
+
+static bool linked(const struct ilp_model *m, uint64_t j, uint64_t k)
+{
+    return link_ms(m, j, k, false) > 0 || link_ms(m, j, k, true) > 0;
+}
+
+/* t[i][j][k] leaves device j where layer i is; what arrives at a device and does not leave is there
+ * with layer i + 1. */
+static void add_flows(struct ilp_model *m)
+{
+    uint64_t L = L_(m), N = N_(m);
+    for (uint64_t i = 0; i + 1 < L; i++) {
+        for (uint64_t j = 0; j < N; j++)
+            for (uint64_t k = j + 1; k < N; k++)
+                m->t[(i * N + j) * N + k] = column(m, GLP_CV, 0, 1, "t_%llu_%llu_%llu", i, j, k);
+        for (uint64_t j = 0; j < N; j++) {
+            for (uint64_t k = j + 1; k < N; k++)
+                put(m, m->t[(i * N + j) * N + k], 1);
+            if (m->len == 0)
+                continue;
+            put_on(m, i, j, -1);
+            finish(m, -INFINITY, 0, "leave_%llu_%llu", i, j, 0);
+        }
+        for (uint64_t k = 0; k < N; k++) {
+            put_on(m, i + 1, k, 1);
+            put_on(m, i, k, -1);
+            for (uint64_t j = 0; j < k; j++)
+                put(m, m->t[(i * N + j) * N + k], -1);
+            for (uint64_t j = k + 1; j < N; j++)
+                put(m, m->t[(i * N + k) * N + j], 1);
+            finish(m, 0, 0, "arrive_%llu_%llu", i, k, 0);
+        }
+    }
+}
+
+static void add_pairs(struct ilp_model *m)
+{
+    uint64_t N = N_(m);
+    for (uint64_t j = 0; j < N; j++)
+        for (uint64_t k = j + 1; k < N; k++) {
+            if (!linked(m, j, k))
+                continue;
+            m->w[j * N + k] = column(m, GLP_CV, 0, 1, "w_%llu_%llu", j, k, 0);
+            for (uint64_t i = 0; i + 1 < L_(m); i++) {
+                put(m, m->w[j * N + k], 1);
+                put_on(m, i, j, -1);
+                put_on(m, i + 1, k, -1);
+                finish(m, -1, INFINITY, "link_%llu_%llu_%llu", i, j, k);
+            }
+        }
+}
+
+/* The link from j to k, times f: a number of columns that add up to "k follows j". */
+static void put_link(struct ilp_model *m, uint64_t j, uint64_t k, double f)
+{
+    uint64_t N = N_(m);
+    if (m->c.form == ILP_PAPER) {
+        put(m, m->w[j * N + k], f);
+        return;
+    }
+    for (uint64_t i = 0; i + 1 < L_(m); i++)
+        put(m, m->t[(i * N + j) * N + k], f);
+}
+
+static void put_links(struct ilp_model *m, bool dec, double f)
+{
+    for (uint64_t j = 0; m->links && j < N_(m); j++)
+        for (uint64_t k = j + 1; k < N_(m); k++)
+            put_link(m, j, k, f * link_ms(m, j, k, dec));
+}
+
+static void add_link_maxima(struct ilp_model *m)
+{
+    for (uint64_t j = 0; j < N_(m); j++)
+        for (uint64_t k = j + 1; k < N_(m); k++)
+            for (int dec = 0; dec < 2; dec++) {
+                double ms = link_ms(m, j, k, dec);
+                if (!(ms > 0))
+                    continue;
+                put_link(m, j, k, -ms);
+                put(m, dec ? m->dec : m->pre, 1);
+                finish(m, 0, INFINITY, dec ? "c7_dec_%llu_%llu" : "c7_pre_%llu_%llu", j, k, 0);
+            }
+}
+
+/* ---- times and the objective ---------------------------------------------------------- */
+
+static void add_maxima(struct ilp_model *m)
+{
+    m->pre = column(m, GLP_CV, 0, INFINITY, "P", 0, 0, 0);
+    m->dec = column(m, GLP_CV, 0, INFINITY, "D", 0, 0, 0);
+    for (uint64_t j = 0; j < N_(m); j++)
+        for (int dec = 0; dec < 2; dec++) {
+            int *own = dec ? m->stage_dec : m->stage_pre, max = dec ? m->dec : m->pre;
+            if (m->c.form == ILP_PAPER) {
+                own[j] = column(m, GLP_CV, 0, INFINITY, dec ? "T_dec_%llu" : "T_pre_%llu", j, 0, 0);
+                put_stage(m, j, dec, 1);
+                put(m, own[j], -1);
+                finish(m, 0, 0, dec ? "c8_dec_%llu" : "c8_pre_%llu", j, 0, 0);
+                put(m, own[j], -1);
+            } else {
+                put_stage(m, j, dec, -1);
+            }
+            put(m, max, 1);
+            finish(m, 0, INFINITY, dec ? "c6_%llu" : "c5_%llu", j, 0, 0);
+        }
+}
+
+/* Sum of the decode times of all stages, times f, into the row at work. */
+static void put_sum(struct ilp_model *m, bool dec, double f)
+{
+    for (uint64_t j = 0; j < N_(m); j++)
+        if (m->c.form == ILP_PAPER)
+            put(m, dec ? m->stage_dec[j] : m->stage_pre[j], f);
+        else
+            put_stage(m, j, dec, f);
+}
+
+static void add_decode(struct ilp_model *m)
+{
+    const struct plan_counts *n = &m->n;
+    if (m->c.in->objective != TSR_OBJECTIVE_STEADY || m->c.in->tokens == 1)
+        return;
+    m->decode = column(m, GLP_CV, 0, INFINITY, "T", 0, 0, 0);
+    for (int term = 0; term < 2; term++) {
+        double sum = term == 0 ? n->steps : 1;
+        double max = term == 0 ? n->mu_dec - 1 : n->steps * n->mu_dec - 1;
+        put_sum(m, true, -sum);
+        put_links(m, true, -sum);
+        put(m, m->dec, -max);
+        put(m, m->decode, 1);
+        finish(m, 0, INFINITY, "steady_%llu", (uint64_t)term, 0, 0);
+    }
+}
+
+static void add_objective(struct ilp_model *m)
+{
+    const struct tsr_solver_instance *in = m->c.in;
+    bool                              paper = in->objective == TSR_OBJECTIVE_PAPER;
+#define OBJECTIVE(col, f) glp_set_obj_coef(m->p, col, glp_get_obj_coef(m->p, col) + (f))
+    OBJECTIVE(m->pre, m->n.mu_pre - 1);
+    if (paper)
+        OBJECTIVE(m->dec, (m->n.mu_dec - 1) * m->n.steps);
+    if (m->decode)
+        OBJECTIVE(m->decode, 1);
+    for (uint64_t i = 0; i < L_(m); i++)
+        for (uint64_t j = 0; j < N_(m); j++)
+            for (uint64_t q = 0; q < Q_(m); q++)
+                if (z_of(m, i, j, q))
+                    OBJECTIVE(z_of(m, i, j, q), in->theta * in->omega[i * Q_(m) + q]);
+    for (int dec = 0; dec < (paper ? 2 : 1); dec++) {
+        put_sum(m, dec, 1);
+        if (!paper)
+            put_links(m, dec, 1);
+        for (int e = 1; e <= m->len; e++)
+            OBJECTIVE(m->ind[e], m->val[e]);
+        m->len = 0;
+    }
+#undef OBJECTIVE
+}
+
+void ilp_build(struct ilp_model *m)
+{
+    uint64_t L = L_(m), N = N_(m);
+    memset(m->v, 0, L * N * sizeof *m->v);
+    memset(m->u, 0, L * N * sizeof *m->u);
+    memset(m->t, 0, L * N * N * sizeof *m->t);
+    memset(m->w, 0, N * N * sizeof *m->w);
+    m->decode = m->len = 0;
+    m->n = plan_counts(m->c.in, m->c.o);
+    m->links = N > 1 && plan_has_links(m->c.in, m->c.o);
+    m->p = glp_create_prob();
+    glp_set_obj_dir(m->p, GLP_MIN);
+    glp_set_obj_name(m->p, "ms");
+    add_z(m);
+    if (m->c.form == ILP_PAPER)
+        add_paper(m);
+    else
+        add_strong(m);
+    add_use_all(m);
+    add_memory(m);
+    add_maxima(m);
+    if (m->links && m->c.form == ILP_PAPER)
+        add_pairs(m);
+    else if (m->links)
+        add_flows(m);
+    if (m->links)
+        add_link_maxima(m);
+    add_decode(m);
+    add_objective(m);
+}
+
+void ilp_limit(struct ilp_model *m, double limit)
+{
+    for (int col = 1; col <= glp_get_num_cols(m->p); col++)
+        put(m, col, glp_get_obj_coef(m->p, col));
+    if (m->len)
+        finish(m, -INFINITY, limit, "limit", 0, 0, 0);
+}

@@ -1,0 +1,120 @@
+#!/bin/bash
+# tests/e2e/cuda-ranks.sh TESSERA STAND-IN PLUGINS [mpi] - ranks of one machine take its devices in turn,
+# whether they are threads, processes or mpirun's, and answer as one process on the CPU does; the driver is
+# that of the tests (tests/gpu/standin), with 2 and 4 devices.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+STANDIN=$(readlink -f "$2") PLUGINS=$(readlink -f "$3")
+export LD_LIBRARY_PATH=$STANDIN${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+for text in "Once upon" "The dog"; do
+    jq -cn --arg t "$text" '{custom_id: $t, method: "POST", url: "/v1/completions",
+        body: {prompt: $t, max_tokens: 3}}'
+done >"$WORK/prompts.jsonl"
+
+# plan STAGES TP: a plan file
+plan() {
+    local i
+    cat <<PLAN
+format: tessera.plan/1
+layers: 5
+workload: {prompt: 8, generate: 3, batch: 2, kv: f32}
+micro_batches: {prefill: 1, decode: 1}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+PLAN
+    for ((i = 0; i < $1; i++)); do
+        cat <<PLAN
+  - layers: $((5 * i / $1))-$((5 * (i + 1) / $1 - 1))
+    node: here
+    device: gpu
+    tp: $2
+    schemes: [{layers: $((5 * i / $1))-$((5 * (i + 1) / $1 - 1)), use: rtn, bits: 4, group: 32}]
+PLAN
+    done >"$WORK/stages"
+    cat "$WORK/stages"
+}
+# job BACKEND RANKS [a step before]
+job() {
+    cat >"$WORK/job.yaml" <<JOB
+version: 1
+backend: $1
+model: $STORIES
+pipeline:
+${3:+  - $3
+}  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: $2}
+JOB
+}
+texts() { jq -c ".response.body.choices[0].text" "$WORK/$1/answers.jsonl"; }
+# What each rank took: "rank 1 of 4 ... device 1"
+took() { sed -n 's/.*rank \([0-9]*\) of \([0-9]*\) on this machine works on device \([0-9]*\),.*/\1 of \2: \3/p' "$WORK/err" | sort -u | paste -sd, ; }
+
+plan 1 1 >"$WORK/plan.yaml"
+job cpu threads
+run run job.yaml --out one
+ok "one process on the CPU: exit code 0, got $rc" test "$rc" = 0
+texts one >"$WORK/want"
+ok "two texts" test "$(wc -l <"$WORK/want")" = 2
+job cuda threads
+run run job.yaml --out alone -v
+ok "one rank of two devices takes the first, got '$(took)'" test "$(took)" = "0 of 1: 0"
+
+while read -r stages tp kind devices want; do
+    plan "$stages" "$tp" >"$WORK/plan.yaml"
+    job cuda "$kind"
+    TSR_STANDIN=devices=$devices run run job.yaml --out "run-$stages-$tp-$kind-$devices" -v
+    ok "$stages stages of $tp as $kind: exit code 0, got $rc" test "$rc" = 0
+    ok "$stages stages of $tp as $kind: the CPU's answers" cmp -s "$WORK/want" <(texts "run-$stages-$tp-$kind-$devices")
+    ok "$devices devices for $stages stages of $tp as $kind: '$want', got '$(took)'" test "$(took)" = "${want//_/ }"
+done <<'WAYS'
+2 1 processes 2 0_of_2:_0,1_of_2:_1
+4 1 threads 4 0_of_4:_0,1_of_4:_1,2_of_4:_2,3_of_4:_3
+4 1 processes 2 0_of_4:_0,1_of_4:_1,2_of_4:_0,3_of_4:_1
+WAYS
+
+# A device that this process has used before: its driver is of no use to a process that is forked then.
+plan 2 1 >"$WORK/plan.yaml"
+job cuda processes 'generate: {prompts: ["The"], max_tokens: 1, temperature: 0}'
+TSR_STANDIN=devices=2 run run job.yaml --out after -v
+ok "a step on the device, then ranks: exit code 0, got $rc" test "$rc" = 0
+ok "they are threads, which is said" grep -q "ranks are threads: this process has used backend 'cuda' already" "$WORK/err"
+ok "on devices of their own, got '$(took)'" test "$(took)" = "0 of 2: 0,1 of 2: 1"
+ok "and the CPU's answers" cmp -s "$WORK/want" <(texts after)
+
+# A device that is named is taken, by all; one that is not there is one sentence.
+job cuda:device=1 threads
+TSR_STANDIN=devices=2 run run job.yaml --out named -v
+ok "a device that is named, got $rc and '$(took)'" test "$rc$(took)" = "00 of 2: 1,1 of 2: 1"
+for kind in threads processes; do
+    job cuda:device=2 $kind
+    TSR_STANDIN=devices=2 run run job.yaml --out none
+    ok "one that is not there, as $kind: exit code 2, got $rc" test "$rc" = 2
+    ok "says which there are" grep -q "backend 'cuda': there is no CUDA device 2, the last one is 1; choose another with device=" "$WORK/err"
+done
+fails "without ranks too" 2 "there is no CUDA device 1, the last one is 0" \
+    logits "$STORIES" --tokens 1 --output x --backend cuda:device=1
+fails "an option that is none" 2 "cuda has no option 'devise', did you mean 'device'" \
+    logits "$STORIES" --tokens 1 --output x --backend cuda:devise=1
+fails "numerics are the job's" 2 "numerics is of the whole job" \
+    logits "$STORIES" --tokens 1 --output x --backend cuda:numerics=fast
+run logits "$STORIES" --tokens 1,5,9 --output cpu
+run logits "$STORIES" --tokens 1,5,9 --output host --backend cuda:weights=host,launching=single
+ok "weights in the memory of the host: the CPU's bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/host"
+
+# The rules of the plugin interface, each in a process that is forked.
+run plugin check "$PLUGINS/cuda.so"
+ok "the rules hold on this driver, got $rc" test "$rc" = 0
+
+[ "${4:-}" != mpi ] || {
+    plan 4 1 >"$WORK/plan.yaml"
+    job cuda processes
+    rc=0
+    (cd "$WORK" && TSR_STANDIN=devices=4 exec mpirun --allow-run-as-root --oversubscribe -n 4 "$TESSERA" run job.yaml --out mpi -v) \
+        >"$WORK/out" 2>"$WORK/err" </dev/null || rc=$?
+    ok "under mpirun: exit code 0, got $rc" test "$rc" = 0
+    ok "under mpirun: devices in turn, got '$(took)'" test "$(took)" = "0 of 4: 0,1 of 4: 1,2 of 4: 2,3 of 4: 3"
+    ok "under mpirun: the CPU's answers" cmp -s "$WORK/want" <(texts mpi)
+}
+finish

@@ -1,0 +1,128 @@
+#!/bin/bash
+# tests/e2e/cuda.sh TESSERA GPU_CHECK STAND-IN PLUGINS GPTQ - the backend cuda itself, over a driver, a
+# cuBLASLt, a cuBLAS and a cuSOLVER of the tests that do their work late (tests/gpu/standin): the CPU's bytes,
+# graphs for decode, under numerics: fast products and gptq by the libraries, and what is said where one of
+# them is missing or fails.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+CHECK=$(readlink -f "$2") STANDIN=$(readlink -f "$3") PLUGINS=$(readlink -f "$4") GPTQ=$(readlink -f "$5")
+MODEL=$ROOT/tests/golden/models/llama2
+export TSR_STANDIN_LOG=$WORK/counts
+export LD_LIBRARY_PATH=$STANDIN${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+count() { awk -v n="$1" '$1 == n {print $2}' "$WORK/counts"; }
+# check COMMAND... : gpu_check on the backend cuda
+check() {
+    rc=0
+    "$CHECK" "$1" cuda "$PLUGINS/cuda.so" "$PLUGINS" "${@:2}" >"$WORK/out" 2>"$WORK/err" || rc=$?
+}
+
+check kernels 40 7
+ok "kernels give the CPU's bytes, got $rc" test "$rc" = 0
+ok "nothing is left allocated" test "$(count allocated)" = 0
+
+check codecs 60 7 "$ROOT/tests/golden"
+ok "messages are the codecs' own, on streams of their own, got $rc" test "$rc" = 0
+ok "nothing is left allocated" test "$(count allocated)" = 0
+
+# Models: a prompt whole, then token by token.
+run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output cpu
+run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output cuda --backend cuda
+ok "logits: the bytes of the CPU" cmp -s "$WORK/cpu" "$WORK/cuda"
+run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
+ok "token by token: the same, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
+ok "one graph for decode, recorded once" test "$(count captured)" = 1
+ok "which ran for six of eight tokens or more" test "$(count graphs)" -ge 6
+# a driver that refuses to update graphs, one without graphs: the same bytes
+TSR_STANDIN=same run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
+ok "updates are refused: the same bytes" cmp -s "$WORK/cpu" "$WORK/step"
+LD_LIBRARY_PATH=$STANDIN/old run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step \
+    --backend cuda -v
+ok "without graphs: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
+ok "and that is said" grep -q "Stand-in: the driver has no graphs: kernels are launched one by one" "$WORK/err"
+ok "no graph ran" test "$(count graphs)" = 0
+
+# A kernel that fails: the device, what happened, and the kernels since the last wait; no graph either.
+TSR_STANDIN=fail=5 fails "a kernel fails" 6 "Stand-in: .*an illegal memory access was encountered" \
+    logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
+ok "the kernels are named" grep -q "kernels since the last wait: k_" "$WORK/err"
+TSR_STANDIN=memory=3 fails "a small memory" 4 "Stand-in: loading the kernels: " \
+    logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
+TSR_STANDIN=driver=12040 fails "an old driver" 6 "Stand-in: the driver is for CUDA 12.4 and does not load kernels that were built with CUDA 13" \
+    logits "$MODEL" --tokens 1 --output x --backend cuda
+TSR_STANDIN=arch=70 fails "an old device" 6 "Stand-in is of sm_70, these kernels were built for" \
+    logits "$MODEL" --tokens 1 --output x --backend cuda
+
+# numerics: fast
+check fast 41 3
+ok "products are within their bounds, got $rc" test "$rc" = 0
+ok "by the library" test "$(count products)" -ge 30
+TSR_STANDIN=arch=75 check fast 41 4
+ok "without BF16: within their bounds, got $rc" test "$rc" = 0
+cat >"$WORK/fast.yaml" <<JOB
+version: 1
+numerics: fast
+backend: cuda
+model: $ROOT/tests/golden/models/stories260k
+pipeline:
+  - quantize: {use: rtn, bits: 4, group: 32}
+  - generate: {prompts: ["Once upon a time there was a little girl who"], max_tokens: 6, temperature: 0, act: f32}
+JOB
+run run fast.yaml --out fast
+ok "a fast job runs, got $rc" test "$rc" = 0
+ok "its prompt by the library" test "$(count products)" -gt 0
+products=$(count products)
+ok "an algorithm is chosen once per shape" test "$(count heuristics)" -lt "$products"
+LD_LIBRARY_PATH=$STANDIN/old run run fast.yaml --out without
+ok "without cuBLASLt it runs, got $rc" test "$rc" = 0
+# a real one may be installed: it does not start without a device
+ok "and says so" grep -q "Stand-in: numerics: fast has no library for prompts: .*[bB][lL][aA][sS]Lt" "$WORK/err"
+TSR_STANDIN=none run run fast.yaml --out none
+ok "without an algorithm it runs, got $rc" test "$rc" = 0
+ok "and says so once" test "$(grep -c "a prompt's LINEAR runs on the exact kernels" "$WORK/err")" = 1
+
+# Linear algebra: by the libraries under numerics: fast alone.
+check linalg 8 5
+ok "linear algebra is within its bounds, got $rc" test "$rc" = 0
+ok "by the libraries" test "$(count linalg)" -ge 48
+ok "and nothing is left allocated" test "$(count allocated)" = 0
+ok "gptq: layer errors within 1.001 of the CPU's" "$GPTQ" cuda "$PLUGINS/cuda.so" >"$WORK/out" 2>&1
+ok "by the libraries" test "$(count linalg)" -ge 200
+pack() { # OUT NUMERICS BACKEND
+    cat >"$WORK/pack.yaml" <<JOB
+version: 1
+numerics: $2
+backend: $3
+model: $ROOT/tests/golden/models/stories260k
+pipeline:
+  - calibrate: {text: $ROOT/configs/demo/calibration.txt, samples: 2, seqlen: 32}
+  - quantize: {use: gptq, bits: 3, group: 32, rules: [{tensors: "*.v_proj", act_order: false}]}
+JOB
+    run run pack.yaml --out "$1" -v
+    ok "$1: the job runs, got $rc" test "$rc" = 0
+}
+# Calibration by what the device has summed: each linear's loss, which is under its own Hessian.
+near() {
+    jq -e --slurpfile a "$WORK/pack-cpu/results.json" '[[.results.quantize.linears[].loss],
+        [$a[0].results.quantize.linears[].loss]] | transpose |
+        length == 35 and all(.[0] <= 1.001 * .[1] and .[0] > 0)' "$WORK/$1/results.json" >"$WORK/out"
+}
+pack pack-cpu exact cpu
+pack pack-exact exact cuda
+ok "exact: no library" test "$(count linalg)" = 0
+ok "and the weights of the CPU" diff -rq -x journal "$WORK/pack-cpu/packed" "$WORK/pack-exact/packed"
+pack pack-fast fast cuda
+ok "fast: Hessians, factors and updates by the libraries" test "$(count linalg)" -ge 200
+ok "which is said" grep -q "Stand-in: linear algebra by cuBLAS and cuSOLVER" "$WORK/err"
+ok "no linear costs more than 1.001 times the CPU's" near pack-fast
+TSR_STANDIN=noblas pack pack-none fast cuda
+ok "cuBLAS does not start: the CPU does it" test "$(count linalg)" = 0
+ok "which is said once" test "$(grep -c "Stand-in: linear algebra stays on the CPU: .*cuBLAS: it does not start" "$WORK/err")" = 1
+ok "the losses are the CPU's" near pack-none
+
+run inspect
+ok "inspect names the device" grep -q "cuda .*Stand-in" "$WORK/out"
+run inspect "$PLUGINS/cuda.so"
+ok "inspect lists what was built" grep -q "sm_75, sm_80, sm_86, sm_89, sm_90 and PTX" "$WORK/out"
+ok "and what a device lacks" grep -q "where the device has it (sm_80 and newer" "$WORK/out"
+finish

@@ -1,0 +1,73 @@
+#!/bin/bash
+# tests/e2e/doctor.sh TESSERA - a fleet is looked over: this host, hosts that are not there, links, memory
+# and models that are not as the file says, several ranks under mpirun.
+# shellcheck source=tests/e2e/lib.sh
+# shellcheck disable=SC2016 # variables of jq
+. "$(dirname "$0")/lib.sh"
+
+mkdir "$WORK/devices"
+device() { # NAME MEMORY
+    cat >"$WORK/devices/$1.yaml" <<DEVICE
+format: tessera.device/1
+name: $1
+backend: cpu
+memory: {total: $2, source: made up}
+bandwidth: {peak: 10 GB/s, source: made up}
+kernels:
+  - {kernel: f32, ops: 100 GFLOP/s, prefill: {compute: 0.5, read: 0.8}, decode: {compute: 0.5, read: 0.8}, source: made up}
+DEVICE
+}
+cluster() { # NAME DEVICE BANDWIDTH LATENCY
+    printf 'version: 1\nnodes:\n  - {name: here, devices: [{profile: %s, count: 2}], link: {bandwidth: %s, latency: %s}}\n' \
+        "$2" "$3" "$4" >"$WORK/$1.yaml"
+}
+device small "1 MiB"
+device vast "1000 TB"
+cluster slow small "1 MB/s" "5 s"
+cluster fast small "1000 TB/s" "5 s"
+cluster large vast "1 MB/s" "5 s"
+
+run doctor slow.yaml --model @demo --json
+ok "all is well: exit code 0, got $rc" test "$rc" = 0
+ok "version, plugins, model, memory and both ways of a link" json '.bad == 0 and .ranks == 1 and
+    ([.checks[].check] == ["version", "plugins", "model", "memory", "link"]) and
+    all(.checks[]; .verdict == "ok")' "$WORK/out"
+run doctor fast.yaml
+ok "a link that is slower than the file says: exit code 1, got $rc" test "$rc" = 1
+ok "it is named" grep -qE '^BAD +link .*wanted: 1000000000.0 MB/s' "$WORK/out"
+ok "and no other" test "$(grep -c '^BAD' "$WORK/out")" = 1
+run doctor large.yaml
+ok "memory that is not there" grep -qE '^BAD +memory .* wanted: ' "$WORK/out"
+run doctor slow.yaml --model /nowhere
+ok "a model that is not there: exit code 1, got $rc" test "$rc" = 1
+ok "with the reason" grep -qE '^BAD +model .*/nowhere' "$WORK/out"
+run doctor t4x3-v100 --json
+ok "a host without a process" json 'any(.checks[]; .check == "host" and .verdict == "BAD")' "$WORK/out"
+
+printf 'version: 1\nmodel: "@demo"\ncluster: slow.yaml\npipeline:\n  - eval: {text: x.txt}\n' >"$WORK/job.yaml"
+run doctor job.yaml --headers --json
+ok "a job names cluster and model, got $rc" json '.cluster == "slow" and .bad == 0 and any(.checks[]; .check == "model")' "$WORK/out"
+sed -i '/^cluster/d' "$WORK/job.yaml"
+fails "a job without a cluster" 2 "names no cluster" doctor job.yaml
+fails "a cluster that is not there" 2 "nowhere" doctor nowhere.yaml
+
+if [ "${2:-}" = mpi ]; then
+    mpi() { # RANKS ARGUMENT...
+        local n=$1
+        shift
+        rc=0
+        (cd "$WORK" && mpirun --allow-run-as-root --oversubscribe -n "$n" "$TESSERA" "$@") \
+            >"$WORK/out" 2>"$WORK/err" </dev/null || rc=$?
+    }
+    mpi 3 doctor slow.yaml --model @demo --headers --json
+    ok "three ranks under mpirun: exit code 0, got $rc" test "$rc" = 0
+    ok "six links, one clock, one report" json '.ranks == 3 and .bad == 0 and
+        ([.checks[] | select(.check == "link")] | length) == 6 and
+        ([.checks[] | select(.check == "clock" and .verdict == "ok")] | length) == 1' "$WORK/out"
+    mpi 2 doctor fast.yaml
+    ok "a slow link under mpirun: not 0, got $rc" test "$rc" != 0
+    ok "it is named there too" grep -qE '^BAD +link .*ranks 0 and 1' "$WORK/out"
+    mpi 2 profile --links --transport mpi --json
+    ok "links of MPI ranks, got $rc" json '(.pairs | length) == 2 and all(.pairs[]; .mb_per_s > 0)' "$WORK/out"
+fi
+finish

@@ -1,0 +1,47 @@
+#!/bin/bash
+# tests/e2e/gpu-check.sh BUILD SIMT.so - tools/gpu-check on the emulated device, and without a device.
+set -euo pipefail
+CHECK=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/gpu-check
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+# in a folder that was made for another machine, which takes nothing from here
+"$CHECK" --build "$1" --pack "$WORK/pack"
+[ "$(du -sm "$WORK/pack" | cut -f 1)" -le 60 ] || { echo "WRONG: the folder is large"; exit 1; }
+env -i PATH=/usr/bin:/bin HOME="$WORK" "$WORK/pack/tools/gpu-check" --emulated "$2" --out "$WORK/out" ||
+    { cat "$WORK/out/log"; exit 1; }
+if ! grep -q "^== models: $WORK/pack/build/" "$WORK/out/log"; then
+    echo "WRONG: it does not run what is in the folder"
+    exit 1
+fi
+# what is recorded is the folder's own
+rm -r "$WORK/pack/tests/golden/models" "$WORK/pack/tests/golden/quant"
+simt=$(readlink -f "$2")
+for words in "test_models simt $simt 14" "test_gptq_device simt $simt"; do
+    read -ra words <<<"$words"
+    rc=0
+    (cd "$WORK/pack" && TSR_CARRIED_ROOT=$WORK/pack TSR_CARRIED_PLUGINS=$WORK/pack/build/plugins \
+        LD_LIBRARY_PATH=lib "build/tests/golden/${words[0]}" "${words[@]:1}") >"$WORK/text" 2>&1 || rc=$?
+    if [ $rc = 0 ] || ! grep -q "$WORK/pack/tests/golden/" "$WORK/text"; then
+        echo "WRONG: ${words[0]} does not look into the folder, exit status $rc"
+        exit 1
+    fi
+done
+jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and (.bench | length == 8) and .left_out == 0 and
+    (.bench | all(.over_cublas > 0 and .of_copy > 0)) and .cublas == "measured" and
+    ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "codecs", "linalg", "gptq", "models", "interface", "job", "ranks", "bench"]) and
+    ([.stages[] | select(.verdict == "skipped" and .why)] | length == 2)' "$WORK/out/gpu-check.json" >/dev/null
+# every row of the table has its eight columns
+[ "$(grep -c '^| .* x .* | .* | .* | .* | .* % | .* | .* |$' "$WORK/out/gpu-results.md")" = 8 ]
+# the limits of all parts, those that a GPU alone runs included, are less than eight minutes
+limits=$(sed -n 's/^ *stage [a-z]* \([0-9]*\) .*/\1/p' "$CHECK" | awk '{n += $1} END {print n}')
+[ "$limits" -le 475 ] || { echo "WRONG: the parts may take $limits s in all"; exit 1; }
+# a plugin that is not what it should be is seen
+rc=0
+"$CHECK" --build "$1" --emulated "$1/plugins/plain.so" --out "$WORK/bad" >/dev/null 2>&1 || rc=$?
+[ $rc = 1 ] || { echo "WRONG: a backend that is not there: exit status $rc"; exit 1; }
+jq -e '[.stages[] | select(.verdict == "failed")] | length > 3' "$WORK/bad/gpu-check.json" >/dev/null
+if [ -e "$1/plugins/cuda.so" ] && ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+    rc=0
+    "$CHECK" --build "$1" --out "$WORK/none" >"$WORK/text" 2>&1 || rc=$?
+    [ $rc = 6 ] && grep -q '^gpu-check: there is no CUDA device' "$WORK/text"
+fi

@@ -1,0 +1,98 @@
+#!/bin/bash
+# tests/e2e/gpu.sh TESSERA SIMT.so - models on a CUDA device, which is emulated here: whole or with some
+# of their layers on the CPU they give the CPU's bytes; where there is no device, that is said.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+SIMT=$(readlink -f "$2")
+MODEL=$ROOT/tests/golden/models/llama2
+
+# logits NAME ARGUMENT...: of eight tokens
+logits() {
+    run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output "$1" "${@:2}"
+    ok "$1 runs, got $rc" test "$rc" = 0
+}
+logits cpu
+for layers in 0 1 -1; do
+    logits "simt$layers" --plugin-path "$SIMT" --backend simt --gpu-layers "$layers"
+    ok "$layers layers on the device: the bytes of the CPU" cmp -s "$WORK/cpu" "$WORK/simt$layers"
+done
+run logits "$MODEL" --tokens 1,5 --output x --plugin-path "$SIMT" --backend simt --gpu-layers 1 -v
+ok "the log names both devices" grep -q "the model runs on SIMT emulation (1 layers) and cpu" "$WORK/err"
+
+# A job: a packed model, its activations as int8 on both, one layer on either.
+job() {
+    cat >"$WORK/$1.yaml" <<JOB
+version: 1
+model: $ROOT/tests/golden/models/stories260k
+plugins: [$SIMT]
+$2
+pipeline:
+  - quantize: {use: rtn, bits: 4, group: 32}
+  - generate: {prompts: ["Once upon a time", "The sun"], max_tokens: 6, temperature: 0, act: a8}
+JOB
+    run run "$1.yaml" --out "$1"
+    ok "job $1 runs, got $rc" test "$rc" = 0
+}
+job on-cpu ''
+job on-both $'backend: simt\ngpu_layers: 1'
+ok "jobs give the same tokens" cmp -s <(jq -S .results.generate.samples "$WORK/on-cpu/results.json") \
+    <(jq -S .results.generate.samples "$WORK/on-both/results.json")
+ok "there are some" json '.results.generate.samples | length == 2' "$WORK/on-cpu/results.json"
+
+# Two ranks on the device, over a transport that cannot carry its memory: sums go through the host, which
+# is said, and the answers are those of ranks on the CPU.
+cat >"$WORK/plan.yaml" <<'PLAN'
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 4, generate: 2, batch: 1, chunk: 4, kv: f32}
+micro_batches: {prefill: 1, decode: 1}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+  - layers: 0-5
+    node: here
+    device: this-machine
+    tp: 2
+    schemes: [{layers: 0-5, use: rtn, bits: 4, group: 64}]
+PLAN
+echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once upon", "max_tokens": 2}}' \
+    >"$WORK/prompts.jsonl"
+for backend in simt cpu; do
+    cat >"$WORK/ranks.yaml" <<JOB
+version: 1
+model: $ROOT/configs/demo
+plugins: [$SIMT]
+backend: $backend
+pipeline:
+  - run: {input: prompts.jsonl, output: answers.jsonl, plan: plan.yaml, ranks: threads}
+JOB
+    run run ranks.yaml --out "ranks-$backend" -v
+    ok "two ranks on $backend run, got $rc" test "$rc" = 0
+    grep -c "sums over ranks go through the host: transport local carries memory of the host alone" \
+        "$WORK/err" >"$WORK/said-$backend" || true
+done
+ok "both ranks say why their sums are made on the host" test "$(cat "$WORK/said-simt")" = 2
+ok "on the CPU there is nothing to say" test "$(cat "$WORK/said-cpu")" = 0
+ok "two ranks on the device: the answers of two on the CPU" cmp -s \
+    <(jq -c .response.body.choices "$WORK/ranks-simt/answers.jsonl") \
+    <(jq -c .response.body.choices "$WORK/ranks-cpu/answers.jsonl")
+ok "of two tokens" json '.response.body.usage.completion_tokens == 2' "$WORK/ranks-simt/answers.jsonl"
+
+# Without a device (and where there is one, this machine's): auto takes what there is, and says so.
+run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output auto --backend auto -v
+ok "auto runs, got $rc" test "$rc" = 0
+ok "auto: the bytes of the CPU" cmp -s "$WORK/cpu" "$WORK/auto"
+ok "auto says what it took" grep -q "backend auto: " "$WORK/err"
+if [ -e "$(dirname "$TESSERA")/plugins/cuda.so" ] && ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+    fails "no device" 6 "there is no CUDA device: libcuda.so.1 is not found" \
+        logits "$MODEL" --tokens 1 --output x --backend cuda
+    run plugin check "$(dirname "$TESSERA")/plugins/cuda.so"
+    ok "plugin check: nothing is wrong, got $rc" test "$rc" = 0
+    ok "plugin check: one sentence" grep -q "skipped .*works: .*there is no CUDA device" "$WORK/out"
+    run inspect
+    ok "inspect says so" grep -q "cuda .*not usable: there is no CUDA device" "$WORK/out"
+    run inspect "$(dirname "$TESSERA")/plugins/cuda.so"
+    ok "inspect lists what was built" grep -q "built for sm_75, sm_80, sm_86, sm_89, sm_90 and PTX" "$WORK/out"
+fi
+finish

@@ -1,0 +1,424 @@
+#!/bin/bash
+# tests/e2e/plan-job.sh TESSERA - plans of a model on machines that do not exist: what is printed and
+# written holds together, edited plans are priced, what cannot be is said in one sentence.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+device() { # NAME MEMORY RATE OPS
+    cat >"$WORK/devices/$1.yaml" <<DEVICE
+format: tessera.device/1
+name: $1
+memory: {total: $2, source: made up}
+bandwidth: {peak: $3, source: made up}
+kernels:
+$(for k in f16 bf16 f32 int3 int4 int8; do
+        echo "  - {kernel: $k, ops: $4, prefill: {compute: 0.5, read: 0.8}, decode: {compute: 0.5, read: 0.8}, source: made up}"
+    done)
+DEVICE
+}
+mkdir "$WORK/devices" "$WORK/clusters"
+device small "1 MiB" "1 GB/s" "100 GFLOP/s"
+device large "2 MiB" "3 GB/s" "400 GFLOP/s"
+device gpu "80 GB" "2 TB/s" "300 TFLOP/s"
+
+cluster() { # COUNT-OF-SMALL
+    cat <<CLUSTER
+version: 1
+nodes:
+  - name: a
+    devices: [{profile: small, count: $1}]
+    link: {bandwidth: 10 GB/s, latency: 5 us}
+  - name: b
+    devices: [{profile: large}]
+    link: {bandwidth: 10 GB/s, latency: 5 us}
+network: {bandwidth: 1 GB/s, latency: 20 us}
+CLUSTER
+}
+cluster 2 >"$WORK/clusters/tiny.yaml"
+cluster 3 >"$WORK/clusters/three.yaml"
+
+job() { # BATCH OPTIONS
+    cat <<JOB
+version: 1
+model: $STORIES
+cluster: clusters/tiny.yaml
+workload: {prompt: 64, generate: 32, batch: $1}
+pipeline:
+  - plan: {use: rtn, group: 32, bits: [3, 4, 8, 16], $2}
+JOB
+}
+job 8 'baselines: uniform' >"$WORK/job.yaml"
+
+# ---- links as measured are a cluster that can be planned for
+run profile --links --ranks 2 --name small --transport local:bandwidth=100,latency=2000 \
+    -o "$WORK/clusters/measured.yaml" --json
+ok "links: both ways, no faster than they are paced" json '(.pairs | length) == 2 and .ranks == 2 and
+    all(.pairs[]; .from != .to and .mb_per_s > 1 and .mb_per_s < 105 and .alpha_us > 1500)' "$WORK/out"
+ok "links: the file has what was measured" test "$(jq -r '[.pairs[].mb_per_s] | add / 2 | floor' "$WORK/out")" = \
+    "$(sed -nE 's/.*link: \{bandwidth: ([0-9]+)[.0-9]* MB.*/\1/p' "$WORK/clusters/measured.yaml")"
+sed 's/tiny/measured/' "$WORK/job.yaml" >"$WORK/measured-job.yaml"
+run plan measured-job.yaml -o m.yaml
+ok "links: the planner takes the file" grep -qE '^cluster +measured: 2 devices in 1 node' "$WORK/out"
+fails "links: no such transport" 2 "transport 'lokal'" profile --links --transport lokal
+if [ -f "$(dirname "$TESSERA")/plugins/asked/mpi.so" ]; then
+    fails "links: MPI without mpirun" 2 "mpirun -n RANKS" profile --links --transport mpi
+fi
+
+# ---- a plan, and what is said of it
+run plan job.yaml -o p.yaml
+ok "a plan: exit code 0, got $rc" test "$rc" = 0
+ok "the table fits a terminal" awk 'length > 80 {exit 1}' "$WORK/out"
+for line in '^model .*5 layers of 64' '^cluster +tiny: 3 devices in 2 nodes' '^work +8 requests, prompt 64' \
+    '^device +layers +bits +weights +KV +work +free +margin +prefill +decode +busy' '^latency .*tokens/s' \
+    '^quality +omega .* of at most .*uniform-4.*prior' '^times' '^it holds +at most' '^same work under'; do
+    ok "the table has $line" grep -qE "$line" "$WORK/out"
+done
+ok "where the plan is" grep -q 'plan is in p.yaml' "$WORK/err"
+run plan job.yaml -o p.yaml --json
+cp "$WORK/out" "$WORK/plan.json"
+cat >"$WORK/want.jq" <<'JQ'
+.format == "tessera.planning/1" and .layers == 5 and
+# every layer once, in order, and the bits of the stages are those of the layers
+([.plan.stages[].layers] | add) == 5 and (.plan.bits | length) == 5 and
+([.plan.stages[].first] == ([.plan.stages[].layers] as $n | [range($n | length) | $n[:.] | add // 0])) and
+([.plan.stages[].bits | to_entries[].value] | add) == 5 and
+all(.plan.stages[]; .total == .weights + .kv + .ends + .workspace and .total <= .capacity and .busy <= 1) and
+.plan.omega <= .max_omega and .plan.latency_ms > .plan.prefill_ms and
+(.plan.tokens_per_second - 8 * 32 * 1000 / .plan.latency_ms | fabs) < 1e-6 * .plan.tokens_per_second and
+.plan.bound_ms <= .plan.objective_ms * 1.000001 and .largest.batch >= 8 and .largest.prompt >= 64 and
+# nothing that is as good is faster
+(.plan.objective_ms as $best | all(.baselines[] | select(.latency_ms); .objective_ms >= $best * 0.9999))
+JQ
+ok "the figures hold together" jq -e -f "$WORK/want.jq" "$WORK/plan.json" >"$WORK/jq"
+
+# ---- without -o: the job's folder, where a later run is welcome
+mkdir "$WORK/home"
+(cd "$WORK/home" && "$TESSERA" plan ../job.yaml -q >/dev/null 2>&1)
+ok "the plan is in the job's folder" cmp -s <(grep -v seconds "$WORK/p.yaml") <(grep -v seconds "$WORK/home/out/job/plan.yaml")
+(cd "$WORK/home" && "$TESSERA" run ../job.yaml -q >/dev/null 2>&1)
+ok "the step runs there" json '.results.plan.format == "tessera.planning/1"' "$WORK/home/out/job/results.json"
+rc=0
+(cd "$WORK/home" && "$TESSERA" plan ../job.yaml -q) >/dev/null 2>"$WORK/err" || rc=$?
+ok "a run's plan is not written over" test "$rc" = 2
+ok "a run's plan: says -o" grep -q 'results of a run; name the plan file with -o' "$WORK/err"
+
+# ---- planned and packed in one job
+{
+    job 8 'to: mine.yaml'
+    echo '  - quantize: {use: rtn, plan: mine.yaml}'
+} >"$WORK/both.yaml"
+run config check both.yaml
+ok "a plan that is not written yet is no mistake, got $rc" test "$rc" = 0
+run run both.yaml --out both
+ok "plan, then quantize, got $rc" test "$rc" = 0
+ok "packed as planned" json '.results.plan.plan.bits as $b | all(.results.quantize.linears[] | select(.plugin == "rtn");
+    ($b[.name | split(".")[2] | tonumber] | split("-")[1] | tonumber) as $bits |
+    .bits_per_weight >= $bits and .bits_per_weight < $bits + 2)' "$WORK/both/results.json"
+
+# ---- the file, priced again
+run plan job.yaml --check p.yaml --json
+ok "its own plan checks, got $rc" test "$rc" = 0
+ok "and costs what it did" jq -e --slurpfile was "$WORK/plan.json" \
+    '.plan.latency_ms == $was[0].plan.latency_ms and .plan.omega == $was[0].plan.omega and
+     [.plan.stages[].total] == [$was[0].plan.stages[].total] and .said.same_work and
+     (.said.latency_ms / .plan.latency_ms - 1 | fabs) < 1e-8' "$WORK/out" >"$WORK/jq"
+run plan job.yaml --check p.yaml
+ok "said beside it" grep -qE '^checked +p.yaml says .*\+0.00 % now' "$WORK/out"
+run quantize "$STORIES" --use rtn --plan p.yaml -o packed
+ok "quantize takes it, got $rc" test "$rc" = 0
+run plan --diff p.yaml p.yaml
+ok "a plan is itself" grep -q 'are the same plan' "$WORK/out"
+
+# A plan by hand: two stages, and what each layer takes.
+hand() { # STAGES...
+    cat <<PLAN
+format: tessera.plan/1
+layers: 5
+workload: {prompt: 64, generate: 32, batch: 8}
+micro_batches: {prefill: 2, decode: 4}
+stages:
+  - {layers: 0-1, node: a, device: small, schemes: [{layers: 0-1, bits: 4}]}
+  - {layers: 2-4, node: b, device: large, schemes: [{layers: 2-4, bits: 8}, {layers: 4, keep: true}]}
+PLAN
+}
+hand >"$WORK/hand.yaml"
+run plan job.yaml --check hand.yaml --json
+ok "a plan by hand is priced, got $rc" test "$rc" = 0
+ok "with what it says" json '.plan.bits == ["rtn-4", "rtn-4", "rtn-8", "rtn-8", "original"] and
+    .plan.prefill_mb == 2 and .plan.decode_mb == 4 and [.plan.stages[].device] == ["small", "large"]' "$WORK/out"
+best=$(jq .plan.objective_ms "$WORK/plan.json")
+ok "and is not better than the planned one" json --argjson best "$best" '.plan.objective_ms >= $best * 0.9999' "$WORK/out"
+run plan --diff p.yaml hand.yaml --json
+ok "the two differ" json '(.same | not) and any(.differences[]; .what | startswith("stage"))' "$WORK/out"
+
+# Schemes for some tensors: between the plans with either for the whole layer, by their share of its weights.
+parts() { # RULE of layer 4
+    sed "s/{layers: 4, keep: true}/$1/" "$WORK/hand.yaml" >"$WORK/parts.yaml"
+    run plan job.yaml --check parts.yaml --json -o again.yaml
+    ok "layer 4 as $1 is priced, got $rc" test "$rc" = 0
+    jq -c '[.plan.stages[1].weights, .plan.latency_ms, .plan.omega]' "$WORK/out"
+}
+four=$(parts '{layers: 4, bits: 4}') eight=$(parts '{layers: 4, bits: 8}')
+mixed=$(parts '{layers: 4, tensors: "*.down_proj", bits: 4}')
+ok "down_proj at 4 bits lies between" jq -ne --argjson a "$four" --argjson b "$eight" --argjson m "$mixed" \
+    '$m[0] > $a[0] and $m[0] < $b[0] and $m[1] > $a[1] and $m[1] < $b[1] and $m[2] < $a[2] and $m[2] > $b[2] and
+     # down_proj has 64 x 172 of 2 x 64 x 64 + 2 x 64 x 32 + 3 x 64 x 172 weights
+     (($m[2] - $b[2]) / ($a[2] - $b[2]) - 172 / (2 * 64 + 2 * 32 + 3 * 172) | fabs) < 1e-9' >"$WORK/jq"
+run plan job.yaml --check again.yaml --json
+ok "and is written so that it reads back, got $rc" json --argjson m "$mixed" '.plan.latency_ms == $m[1] and .plan.omega == $m[2]' "$WORK/out"
+run plan job.yaml --check again.yaml --export vllm
+ok "no export of layers in parts, got $rc" grep -q 'layer 4 has several schemes' "$WORK/err"
+# Compensated channels: bytes and time on a device that is the CPU; on others the host's memory, and time where a
+# profile says how fast that is read.
+compensated() { # DEVICE-LINES
+    sed "s/bits: 8}, {layers: 4, keep: true}\]/bits: 8}, {layers: 4, keep: true}], compensation: [{layers: 2-4, tensors: \"*.down_proj\", k: 256}, {layers: 4, k: 0}]/" \
+        "$WORK/hand.yaml" >"$WORK/made-up.yaml"
+    run plan job.yaml --check made-up.yaml --json
+    ok "compensated channels are priced, got $rc" test "$rc" = 0
+}
+run plan job.yaml --check hand.yaml --json
+cp "$WORK/out" "$WORK/without.json"
+compensated
+# two layers of 64 x 172: rows of 32 bytes, padded to 64, and 2 bytes for each of 64 outputs
+ok "on another device they are the host's" json --slurpfile was "$WORK/without.json" '.plan.stages[1].compensation ==
+    {k: 256, bytes: (2 * (172 * 64 + 64 * 2)), host: true, decode_ms: null} and
+    .plan.latency_ms == $was[0].plan.latency_ms and .plan.stages[0].compensation == null' "$WORK/out"
+run plan job.yaml --check made-up.yaml
+ok "and it is said that their time is not counted" grep -qE 'not counted, the profile of large does not say' <(tr -s ' \n' ' ' <"$WORK/out")
+fails "they are not lost by -o" 2 'without its compensation' plan job.yaml --check made-up.yaml -o x.yaml
+cp "$WORK/devices/large.yaml" "$WORK/large.yaml"
+sed -i 's/^name: large/&\nhost: {peak: 2 GB\/s, source: x}/' "$WORK/devices/large.yaml"
+compensated
+# 256 of 1024 of 172 channels are 43 rows, of 2 layers and 4 requests, at 2 GB/s
+ok "read at the rate of the profile" json --slurpfile was "$WORK/without.json" '(2 * 43 * 64 * 4 / 2e9 * 1e3) as $ms |
+    .plan.stages[1].compensation.host and .plan.stages[1].total == $was[0].plan.stages[1].total and
+    (.plan.stages[1].compensation.decode_ms - $ms | fabs) < 1e-9 and
+    (.plan.stages[1].decode_ms - $was[0].plan.stages[1].decode_ms - $ms | fabs) < 1e-9 and
+    (.plan.latency_ms - $was[0].plan.latency_ms) as $more | $more >= 31 * $ms * 0.999 and $more <= 62 * $ms * 1.001' "$WORK/out"
+run plan job.yaml --check made-up.yaml
+ok "and said" grep -qE "in the host's memory, and at most .* of a decode micro-batch" <(tr -s ' \n' ' ' <"$WORK/out")
+cp "$WORK/large.yaml" "$WORK/devices/large.yaml"
+while IFS='|' read -r name entry place says; do
+    sed "s/layers: 2-4, tensors: \"\*.down_proj\", k: 256/$entry/" "$WORK/made-up.yaml" >"$WORK/edited.yaml"
+    run plan job.yaml --check edited.yaml
+    ok "compensation, $name: exit code 2, got $rc" test "$rc" = 2
+    ok "compensation, $name: its place" grep -q "edited.yaml:$place" "$WORK/err"
+    ok "compensation, $name: what is wrong" grep -qE "$says" "$WORK/err"
+done <<'WRONG'
+more than all|layers: 2-4, k: 1025|7:|1025
+no linear|layers: 3, tensors: "*.down", k: 4|7:|no linear of layer 3 is called '\*.down'
+another stage|layers: 1-3, k: 4|7:|layer 1 is not in this stage
+no k|layers: 3|7:|'k'
+one input|layers: 3, tensors: "*.up_proj", k: 4|7:|up_proj is given 4 channels, the other linears with the same input 0
+WRONG
+sed -i 's/^name: large/&\nbackend: cpu/' "$WORK/devices/large.yaml"
+run plan job.yaml --check hand.yaml --json
+cp "$WORK/out" "$WORK/without.json"
+compensated
+# 256 of 1024 of 172 channels are 43 rows, of 2 layers and 4 requests, at 3 GB/s
+ok "on the CPU they are its memory and are read" json --slurpfile was "$WORK/without.json" '(2 * 43 * 64 * 4 / 3e9 * 1e3) as $ms |
+    .plan.stages[1].compensation.bytes == 22272 and (.plan.stages[1].compensation.host | not) and
+    .plan.stages[1].total == $was[0].plan.stages[1].total + 22272 and
+    (.plan.stages[1].compensation.decode_ms - $ms | fabs) < 1e-9 and
+    (.plan.stages[1].decode_ms - $was[0].plan.stages[1].decode_ms - $ms | fabs) < 1e-9 and
+    # 32 tokens, two micro-batches: at least the slowest stage once more for each
+    (.plan.latency_ms - $was[0].plan.latency_ms) as $more | $more >= 31 * $ms * 0.999 and $more <= 62 * $ms * 1.001' "$WORK/out"
+cp "$WORK/large.yaml" "$WORK/devices/large.yaml"
+while IFS='|' read -r name code edit place says; do
+    sed "$edit" "$WORK/hand.yaml" >"$WORK/edited.yaml"
+    run plan job.yaml --check edited.yaml
+    ok "$name: exit code $code, got $rc" test "$rc" = "$code"
+    ok "$name: stdout stays empty" test ! -s "$WORK/out"
+    ok "$name: at $place" grep -qE "edited.yaml:$place.*$says" "$WORK/err"
+done <<'CASES'
+a node that is not there|2|s/node: b/node: bb/|7:25|no node 'bb'
+a device that the node has not|2|s/device: large/device: small/|7:36|node 'b' has no small
+more devices than there are|2|s/tp: 1//; s/node: b, device: large/node: b, device: large, tp: 2/|7:|stage 1
+a tensor that is none|2|s/{layers: 4, keep: true}/{layers: 4, tensors: "*.z_proj", bits: 3}/|7:[0-9]+|no linear has such a name
+an option that is none|2|s/bits: 4/bots: 4/|6:[0-9]+|bots
+micro-batches above the work|2|s/decode: 4/decode: 9/|4:16|ascending
+a model of other layers|2|s/^layers: 5/layers: 6/; s/2-4, node/2-5, node/; s/{layers: 2-4, bits/{layers: 2-5, bits/||6 layers
+CASES
+sed 's/, batch: 8/, batch: 40/; s/decode: 4/decode: 40/; s/prefill: 2/prefill: 40/' "$WORK/hand.yaml" >"$WORK/edited.yaml"
+run plan job.yaml --set workload.batch=40 --check edited.yaml
+ok "what does not fit: exit code 3, got $rc" test "$rc" = 3
+ok "what does not fit: where and by how much" grep -qE 'edited.yaml:6: stage 0 does not fit on small of node a: weights .* short by [0-9.]+ [KM]iB' "$WORK/err"
+
+# ---- nothing fits: what is missing, and changes of which each one is enough
+run plan job.yaml --set workload.batch=200 -o x.yaml
+ok "too much work: exit code 3, got $rc" test "$rc" = 3
+ok "too much work: nothing on stdout" test ! -s "$WORK/out"
+ok "too much work: short by how much, where, and what would help" grep -qE \
+    'no plan exists: short by [0-9.]+ MiB on each (small|large) \(.*\); there is one with that much more there, or .* requests at once' \
+    "$WORK/err"
+run plan job.yaml --set workload.batch=200 -o x.yaml --json
+ok "too much work as JSON: exit code 3, got $rc" test "$rc" = 3
+ok "too much work as JSON" json '.plan.status == "infeasible" and (.plan.reason | length) > 0 and .remedies.batch > 8' "$WORK/out"
+cp "$WORK/out" "$WORK/infeasible.json"
+batch=$(jq .remedies.batch "$WORK/infeasible.json")
+run plan job.yaml --set workload.batch="$batch" -o x.yaml --baselines none
+ok "$batch requests do fit, got $rc" test "$rc" = 0
+fails "even stages do not fit" 1 'solver "uniform" has no plan: no even stages .* says nothing of other solvers' \
+    plan job.yaml --set workload.batch="$batch" -o x.yaml --solver uniform --baselines none
+run plan job.yaml --set workload.batch="$batch" -o x.yaml
+ok "a policy without a plan says why, got $rc" grep -q '^  uniform *no plan: no even stages' "$WORK/out"
+run plan job.yaml --set workload.batch=$((batch + 1)) -o x.yaml
+ok "one more does not, got $rc" test "$rc" = 3
+mib=$(jq '.remedies.memory[] | select(.device == "small") | .bytes / 1048576' "$WORK/infeasible.json")
+device small "$((1 + mib)) MiB" "1 GB/s" "100 GFLOP/s"
+run plan job.yaml --set workload.batch=200 -o x.yaml --baselines none
+ok "$mib MiB more on each small are enough, got $rc" test "$rc" = 0
+device small "$((mib - 1)) MiB" "1 GB/s" "100 GFLOP/s"
+run plan job.yaml --set workload.batch=200 -o x.yaml
+ok "two less are not, got $rc" test "$rc" = 3
+device small "1 MiB" "1 GB/s" "100 GFLOP/s"
+rm -f "$WORK/x.yaml"
+
+# ---- what more would buy is what a plan with it costs
+run plan job.yaml --explain --json -o x.yaml --set workload.batch=24
+cp "$WORK/out" "$WORK/explained.json"
+ok "what binds is said" json '(.explain.binds | length) >= 4 and (.explain.buys | length) >= 4' "$WORK/explained.json"
+bought() { jq -r --arg w "$1" '.explain.buys[] | select(.what == $w) | .latency_ms' "$WORK/explained.json"; }
+run plan job.yaml --json -o x.yaml --set workload.batch=24 --set cluster=clusters/three.yaml --baselines none
+ok "one more device costs what was said" json --argjson was "$(bought 'one more small in node a')" \
+    '(.plan.latency_ms / $was - 1 | fabs) < 2e-4' "$WORK/out"
+device large "4098 MiB" "3 GB/s" "400 GFLOP/s"
+run plan job.yaml --json -o x.yaml --set workload.batch=24 --baselines none
+ok "4 GiB more cost what was said" json --argjson was "$(bought '4 GiB more on each large')" \
+    '(.plan.latency_ms / $was - 1 | fabs) < 2e-4' "$WORK/out"
+device large "2 MiB" "3 GB/s" "400 GFLOP/s"
+
+sed 's/^  - name: b/  - {name: c, devices: [{profile: small}]}\n&/' "$WORK/clusters/tiny.yaml" >"$WORK/clusters/lone.yaml"
+run plan job.yaml --explain --json -o x.yaml --set cluster=clusters/lone.yaml --baselines none
+ok "a second device where no link is given: what is missing, got $rc" json 'any(.explain.buys[];
+    .what == "one more small in node c" and (.reason | contains("node '"'c'"'; give the node a '"'link'"'")))' "$WORK/out"
+run plan job.yaml --explain -o x.yaml --set cluster=clusters/lone.yaml --baselines none
+ok "and that it is not known" grep -qE 'one more small in node c +not known' "$WORK/out"
+
+# ---- options that change what is asked
+run plan job.yaml --json -o x.yaml
+was=$(jq .plan.objective_ms "$WORK/out")
+while IFS='#' read -r name options filter; do
+    eval "set -- $options"
+    run plan job.yaml --json -o x.yaml --baselines none "$@"
+    ok "$name: exit code 0, got $rc" test "$rc" = 0
+    ok "$name: $filter" json --argjson was "$was" "$filter" "$WORK/out"
+done <<'CASES'
+all devices#--use-all --max-tp 1#(.plan.stages | length) == 3 and .plan.objective_ms >= $was * 0.9999
+layers in pairs#--layer-group 2#.plan.objective_ms >= $was * 0.9999 and all(.plan.stages[]; .first % 2 == 0)
+no meshes#--max-tp 1#.plan.width_choices == 1 and .plan.objective_ms >= $was * 0.9999
+given micro-batches#--prefill-mb 2 --decode-mb 4#.plan.prefill_mb == 2 and .plan.decode_mb == 4
+the objective of the paper#--objective paper#.objective == "paper" and .plan.status == "optimal"
+fewer at once#--set workload.concurrency=4#.plan.rounds == 2 and .workload.concurrency == 4
+lengths that differ#--set "workload.prompt={32: 1, 96: 1}"#.workload.distribution and .workload.prompt == 64 and .workload.context == 128
+theta#--quality "{theta: 0.001}"#.max_omega == null and .theta == 0.001
+a limit#--quality "{max_omega: 0.01}"#.plan.omega <= 0.01
+a small cache#--set workload.kv=int8#([.plan.stages[].kv] | add) > 0 and .workload.kv_bits == 8
+CASES
+sed 's/use: rtn, group: 32, bits: .*]/candidates: [{use: mx, element: fp4_e2m1}, original]/' "$WORK/job.yaml" >"$WORK/listed.yaml"
+run plan listed.yaml --json -o x.yaml --baselines none --quality "{max_omega: 100}"
+ok "candidates, got $rc" json '(.candidates | length) == 2 and .candidates[1] == "original"' "$WORK/out"
+sed 's/^network/order: fixed\nnetwork/' "$WORK/clusters/tiny.yaml" >"$WORK/clusters/fixed.yaml"
+run plan job.yaml --json -o x.yaml --use-all --set cluster=clusters/fixed.yaml --max-tp 1
+ok "a fixed order is kept" json '[.plan.stages[].device] == ["small", "small", "large"]' "$WORK/out"
+rm -f "$WORK/x.yaml"
+
+# ---- for other programs
+run plan job.yaml -o p.yaml --check hand.yaml --export vllm
+ok "vllm: the partition" grep -qx 'export VLLM_PP_LAYER_PARTITION=2,3' "$WORK/out"
+run plan job.yaml -o p.yaml --check hand.yaml --export llamacpp --json
+ok "llama.cpp: the output layer counts as one" json '.tensor_split == "2,4" and .gpu_layers == 6 and
+    (.tensor_types | length) == 3' "$WORK/out"
+# Every layer's tensors under one rule, of the type that is nearest; llama.cpp searches for these in names.
+ok "llama.cpp: a type for each layer" json '.embedding_type == "f32" and .output_type == "f32" and .tensor_types as $rules |
+    [range(5) as $l | [$rules[] | split("=") | select(.[0] as $re | "blk.\($l).ffn_down.weight" | test($re)) | .[1]]] ==
+    [["q4_0"], ["q4_0"], ["q8_0"], ["q8_0"], ["f32"]]' "$WORK/out"
+run plan job.yaml -o p.yaml --check hand.yaml --export llamacpp
+ok "llama.cpp: two commands" test "$(grep -cE '^llama-quantize .* IN.gguf OUT.gguf q4_0$|^llama-cli .* --tensor-split 2,4 --n-gpu-layers 6$' "$WORK/out")" = 2
+run plan job.yaml -o p.yaml --check hand.yaml --export vllm --json
+# What vLLM reads: one number for each stage that add up to the layers; of GPTQ's "dynamic" the keys "+:" and "-:" with
+# expressions that match whole names of modules, of which the first counts.
+ok "vLLM: partition, ranks and rules" json '(.VLLM_PP_LAYER_PARTITION | split(",") | map(tonumber)) as $n |
+    ($n | add) == 5 and ($n | length) == .pipeline_parallel_size and .tensor_parallel_size == 1 and
+    (.ranks | length) == .pipeline_parallel_size and .bits == [4, 4, 8, 8, 32] and .gptq_dynamic as $d |
+    all($d | keys[]; test("^[+-]:")) and
+    ([range(5) as $l | [$d | to_entries[] | select(.key[2:] as $re |
+        "model.layers.\($l).mlp.down_proj" | test("^" + $re + "$")) | if .key[:1] == "-" then 0 else .value.bits end]] ==
+     [[4], [4], [8], [8], [0]])' "$WORK/out"
+
+# ---- headers alone, and quickly: 70B weights that are not there
+mkdir "$WORK/70b"
+cat >"$WORK/70b/config.json" <<'CONFIG'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
+ "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 32000,
+ "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "torch_dtype": "float16", "tie_word_embeddings": false}
+CONFIG
+jq -nc '
+[["model.embed_tokens", 32000, 8192], ["lm_head", 32000, 8192], ["model.norm", 8192],
+ (range(80) as $l | ["self_attn.q_proj", 8192, 8192], ["self_attn.k_proj", 1024, 8192], ["self_attn.v_proj", 1024, 8192],
+  ["self_attn.o_proj", 8192, 8192], ["mlp.gate_proj", 28672, 8192], ["mlp.up_proj", 28672, 8192],
+  ["mlp.down_proj", 8192, 28672], ["input_layernorm", 8192], ["post_attention_layernorm", 8192] |
+  ["model.layers.\($l).\(.[0])"] + .[1:])] |
+reduce .[] as $t ({at: 0, out: {}}; (($t[1] * ($t[2] // 1)) * 2) as $n |
+  .out["\($t[0]).weight"] = {dtype: "F16", shape: $t[1:], data_offsets: [.at, .at + $n]} | .at += $n) | .out' \
+    >"$WORK/header"
+bytes=$(stat -c %s "$WORK/header")
+end=$(jq '[.[].data_offsets[1]] | max' "$WORK/header")
+{
+    for shift in 0 8 16 24 32 40 48 56; do printf "%b" "\\x$(printf %02x $((bytes >> shift & 255)))"; done
+    cat "$WORK/header"
+} >"$WORK/70b/model.safetensors"
+truncate -s $((8 + bytes - 1 + 1 + end)) "$WORK/70b/model.safetensors"
+cat >"$WORK/clusters/gpus.yaml" <<'CLUSTER'
+version: 1
+nodes:
+  - {name: n, devices: [{profile: gpu, count: 4}], link: {bandwidth: 300 GB/s, latency: 5 us}}
+CLUSTER
+start=${EPOCHREALTIME/./}
+run plan 70b --cluster clusters/gpus.yaml --workload '{prompt: 512, generate: 64, batch: 16}' --use rtn --group 128 \
+    --bits 4 --max-tp 1 --baselines none -o p70.yaml --json
+micros=$((${EPOCHREALTIME/./} - start))
+ok "70B headers: exit code 0, got $rc" test "$rc" = 0
+solving=$(jq '.plan.seconds * 1e6 | floor' "$WORK/out")
+ok "70B headers under 2 s without solving, took $((micros - solving)) us" test $((micros - solving)) -lt 2000000
+ok "70B weights at 4 bits and a bit" json '[.plan.stages[].weights] | add | . > 34e9 and . < 38e9' "$WORK/out"
+
+# ---- the jobs that come along
+for name in demo opt-30b llama-2-70b; do
+    run plan "$ROOT/configs/plan/$name.yaml" --baselines none -o x.yaml --json
+    ok "configs/plan/$name.yaml has a proved plan, got $rc" json '.plan.status == "optimal"' "$WORK/out"
+done
+rm -f "$WORK/x.yaml"
+
+# ---- every wrong input: one sentence with its place
+while IFS='|' read -r name edit place says; do
+    sed "$edit" "$WORK/job.yaml" >"$WORK/wrong.yaml"
+    run plan wrong.yaml -o x.yaml
+    ok "$name: exit code 2, got $rc" test "$rc" = 2
+    ok "$name: stdout stays empty" test ! -s "$WORK/out"
+    ok "$name: at $place" grep -qE "wrong.yaml:$place: error: .*$says" "$WORK/err"
+done <<'CASES'
+no cluster|/^cluster/d|5:11|know the machines
+a cluster that is not there|s/tiny.yaml/tinny.yaml/|3:10|tinny
+an unknown key|s/bits: \[/bit: 1, bits: [/|6:33|bit
+a width that is none|s/\[3, 4/[3, four/|6:43|'four' is not a width
+a width that the plugin has not|s/\[3, 4/[3, 99/|6:43|99
+no such quantizer|s/use: rtn/use: rnt/|6:[0-9]+|rnt
+no such solver|s/baselines: uniform/solver: exakt/|6:[0-9]+|exakt
+quality that is no map|s/baselines: uniform/quality: good/|6:[0-9]+|quality
+a key of quality|s/baselines: uniform/quality: {at_last: uniform-4}/|6:[0-9]+|at_last
+indicators that are not there|s/baselines: uniform/quality: {indicators: no.json}/|6:[0-9]+|no.json
+work that is negative|s/batch: 8/batch: -8/|4:45|batch
+options beside candidates|s/use: rtn, group: 32, bits: .*]/group: 32, candidates: [original]/|6:12|group
+a quantizer beside candidates|s/group: 32, bits: .*]/candidates: [original]/|6:17|each candidate|use
+no step of that name|s/- plan/- plam/|6:5|plam
+CASES
+sed 's/uniform-4/uniform-5/; s/baselines: uniform/quality: {at_least: uniform-5}/' "$WORK/job.yaml" >"$WORK/wrong.yaml"
+fails "quality like nothing there is" 2 "uniform-5.*none of the candidates: uniform-rtn-3" plan wrong.yaml -o x.yaml
+fails "requests longer than the model" 2 "takes up to 1032 positions.*has 512" plan job.yaml -o x.yaml --set workload.prompt=1000
+fails "a model without machines" 2 "--cluster FILE is missing" plan "$STORIES"
+fails "a model without work" 2 "--workload.*is missing" plan "$STORIES" --cluster clusters/tiny.yaml
+fails "nothing to plan" 2 "JOB.yaml, a MODEL or --instance" plan
+fails "an option of nothing" 2 "unknown option --solvr" plan --instance x.json --solvr uniform
+ok "no plan was written" test ! -e "$WORK/x.yaml"
+finish

@@ -1,0 +1,34 @@
+#!/bin/bash
+# tests/e2e/plan-simulate.sh TESSERA - a plan played event by event agrees with its objective, and
+# becomes a picture.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+PLANNER=$ROOT/tests/golden/planner
+
+cat >"$WORK/agree.jq" <<'JQ'
+# objective less theta * omega is the time with the phase barrier
+def omega: [range(0; $in[0].layers) as $l | $in[0].omega[$l][$s.bits[$l]]] | add;
+. as $s | ($s.objective - $in[0].theta * omega) as $ms |
+($s.simulation.barrier_ms - $ms | fabs) <= 1e-9 * $ms and
+$s.simulation.no_barrier_ms <= $s.simulation.barrier_ms * (1 + 1e-12) and
+($s.simulation.stages | length) == ($s.stages | length) and
+all($s.simulation.stages[]; .busy > 0 and .busy <= 1 + 1e-12)
+JQ
+sed -i 's/^def omega:/. as $s | def omega:/' "$WORK/agree.jq"
+for name in example-steady llmpq-03-steady llmpq-07-steady llmpq-10-steady; do
+    run plan --instance "$PLANNER/$name.json" --solver uniform --simulate --json
+    ok "$name: a plan" test "$rc" = 0
+    ok "$name: simulated as the objective has it" json --slurpfile in "$PLANNER/$name.json" \
+        -f "$WORK/agree.jq" "$WORK/out"
+done
+
+run plan --instance "$PLANNER/llmpq-03-steady.json" --solver uniform --simulate --gantt run.svg
+ok "for people, got $rc" test "$rc" = 0
+ok "says what was simulated" grep -qE '^simulated  [0-9.]+ ms: prefill [0-9.]+, decode' "$WORK/out"
+ok "says who is busy" grep -qE '^busy       stage 0 [0-9]+ %, stage 1' "$WORK/out"
+ok "the picture is whole" grep -q '^</svg>$' "$WORK/run.svg"
+ok "names the devices" grep -q '>V100</text>' "$WORK/run.svg"
+ok "in 80 columns" awk 'length > 80 { exit 1 }' "$WORK/out"
+fails "a picture in no folder" 2 "none/run.svg.part: cannot" plan --instance \
+    "$PLANNER/example-steady.json" --solver uniform --gantt none/run.svg
+finish

@@ -1,0 +1,43 @@
+#!/bin/bash
+# tests/e2e/profile.sh TESSERA - a device profile of this machine: it is written, it reads back, and it
+# says nothing about what it could not measure.  Times are not looked at: machines that build are busy.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+run profile -o "$WORK/here.yaml" --model @demo --scheme original --scheme rtn:bits=4 --quick \
+    --repeats 1 --rounds 1 --positions 64 --sequences 4 --check 2 --json
+ok "a profile" test "$rc" = 0
+ok "both schemes and phases were checked" json 'length == 4 and all(.error_raw >= 0 and .workloads == 1)' \
+    "$WORK/out"
+ok "its format" grep -qx 'format: tessera.device/1' "$WORK/here.yaml"
+ok "kernels by the layouts that run" test "$(grep -c '  - kernel: \(bf16\|f16\|f32\|int4\)$' "$WORK/here.yaml")" = 4
+ok "every block has its source" test "$(grep -c 'source: ' "$WORK/here.yaml")" -ge 8
+ok "no part is left behind" test -z "$(find "$WORK" -name '*.part')"
+
+run profile --of "$WORK/here.yaml" --model @demo --scheme rtn:bits=4 --repeats 1 --positions 64 --sequences 4 \
+    --check 3 --json
+ok "an earlier profile is checked" test "$rc" = 0
+ok "with workloads of its own" json 'length == 2 and all(.error_raw >= 0) and (map(.workloads) | add) == 3' \
+    "$WORK/out"
+run profile --of "$WORK/here.yaml"
+ok "without a number of workloads" test "$rc" = 2
+run profile --of "$WORK/nowhere.yaml" --check 2
+ok "a profile that is not there" test "$rc" = 2
+ok "by its name" grep -q nowhere.yaml "$WORK/err"
+printf 'format: tessera.device/1\nname: 3\n' >"$WORK/bad.yaml"
+run profile --of "$WORK/bad.yaml" --check 2
+ok "a profile that is none" test "$rc" = 2
+ok "says where" grep -q 'bad.yaml:' "$WORK/err"
+
+run profile -o "$WORK/none.yaml" --model @demo --scheme nonsense
+ok "an unknown scheme is refused" test "$rc" = 2
+ok "by its name" grep -q nonsense "$WORK/err"
+run profile -o "$WORK/none.yaml" --model /nowhere
+ok "a model that is not there" test "$rc" = 2
+run profile -o "$WORK/no/where.yaml" --model @demo --scheme original --quick --repeats 1 --rounds 1 --positions 32 \
+    --sequences 1
+ok "a folder that is not there" test "$rc" = 2
+run profile
+ok "without a file" test "$rc" = 2
+ok "nothing was written" test ! -e "$WORK/none.yaml"
+finish

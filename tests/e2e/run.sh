@@ -1,0 +1,129 @@
+#!/bin/bash
+# tests/e2e/run.sh TESSERA - the step `run`: the ranks of a plan give the answers of one process, whatever
+# their number and kind, and a mixed fleet of emulated devices runs.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+
+i=0
+while read -r text; do
+    jq -cn --arg t "$text" --arg i "r$((i += 1))" '{custom_id: $i, method: "POST", url: "/v1/completions",
+        body: {prompt: $t, max_tokens: 12}}'
+done >"$WORK/prompts.jsonl" <<'TEXTS'
+It was the best of times,
+The President said that
+Once upon a time
+In the beginning
+TEXTS
+
+# plan STAGES TP: a plan file
+plan() {
+    local i
+    cat <<PLAN
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 16, generate: 12, batch: 4, chunk: 3, kv: f32}
+micro_batches: {prefill: 1, decode: 2}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+PLAN
+    for ((i = 0; i < $1; i++)); do
+        cat <<PLAN
+  - layers: $((6 * i / $1))-$((6 * (i + 1) / $1 - 1))
+    node: here
+    device: this-machine
+    tp: $2
+    schemes: [{layers: $((6 * i / $1))-$((6 * (i + 1) / $1 - 1)), use: rtn, bits: $((3 + 1)), group: 64}]
+PLAN
+    done
+}
+
+job() {
+    cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: $DEMO
+pipeline:
+$1
+JOB
+}
+
+# one process: quantized as the same plan says, then generate
+plan 1 1 >"$WORK/plan.yaml"
+job '  - quantize: {use: rtn, plan: plan.yaml}
+  - generate:
+      max_tokens: 12
+      prompts: ["It was the best of times,", "The President said that", "Once upon a time", "In the beginning"]'
+run run job.yaml --out one
+ok "one process: exit code 0, got $rc" test "$rc" = 0
+jq -c '.results.generate.samples[].text' "$WORK/one/results.json" >"$WORK/want"
+ok "four texts" test "$(wc -l <"$WORK/want")" = 4
+
+while read -r stages tp kind; do
+    plan "$stages" "$tp" >"$WORK/plan.yaml"
+    job "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: $kind, gantt: run.svg}"
+    run run job.yaml --out "run-$stages-$tp-$kind"
+    ok "$stages stages of $tp as $kind: exit code 0, got $rc" test "$rc" = 0
+    jq -c ".response.body.choices[0].text" "$WORK/run-$stages-$tp-$kind/answers.jsonl" >"$WORK/got"
+    ok "$stages stages of $tp as $kind: the same answers" cmp -s "$WORK/want" "$WORK/got"
+done <<'WAYS'
+3 1 processes
+2 2 processes
+2 2 threads
+1 4 threads
+WAYS
+ok "each rank is told of" json '.results.run.ranks | length == 4 and all(.micro_batches > 0 and
+    .weights > 0 and .peak >= .weights and .load_peak > 0 and .sums > 0 and .sent_bytes == .declared_bytes)' \
+    "$WORK/run-2-2-threads/results.json"
+ok "the time to the first token of every record" json '.results.run.ttft_s | .records == 4 and (.each | length) == 4 and
+    .least > 0 and .least == (.each | min) and .most == (.each | max) and .least <= .median and .median <= .most' \
+    "$WORK/run-2-2-threads/results.json"
+ok "a picture of the run" grep -q '<svg' "$WORK/run-3-1-processes/run.svg"
+ok "and of its simulation" grep -q '<svg' "$WORK/run-3-1-processes/run.simulated.svg"
+ok "no rank is left" test -z "$(pgrep -f "$WORK" || true)"
+
+# what cannot be meant
+plan 2 8 >"$WORK/plan.yaml"
+job '  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl}'
+run run job.yaml --out bad
+ok "a width that would cut a KV head: exit code 2, got $rc" test "$rc" = 2
+ok "it names those that work" grep -qE "1, 2 and 4" "$WORK/err"
+plan 2 1 | sed 's/layers: 6/layers: 7/; s/3-5/3-6/g' >"$WORK/plan.yaml"
+run run job.yaml --out bad
+ok "a plan for more layers: exit code 2, got $rc" test "$rc" = 2
+plan 2 1 | grep -vE 'node|device|tp:|workload|micro' >"$WORK/plan.yaml"
+run run job.yaml --out bad
+ok "a plan without places: exit code 2, got $rc" test "$rc" = 2
+ok "it says so" grep -q "not where they run" "$WORK/err"
+plan 2 1 | sed 's/use: rtn/use: gptq/' >"$WORK/plan.yaml"
+run run job.yaml --out bad
+ok "a quantizer that needs statistics: exit code 2, got $rc" test "$rc" = 2
+ok "it says what to do" grep -q "calibrate and quantize before" "$WORK/err"
+job '  - run: {input: prompts.jsonl, output: answers.jsonl, gantt: run.svg}'
+run run job.yaml --out bad
+ok "a picture without a plan: exit code 2, got $rc" test "$rc" = 2
+ok "a picture without a plan: says what to do" grep -q "plan step before" "$WORK/err"
+
+# a mixed fleet of devices that are not there, from planning to answers
+cp -r "$ROOT/configs/emulated" "$ROOT/configs/plan" "$WORK"
+mkdir "$WORK/configs" && mv "$WORK/emulated" "$WORK/plan" "$WORK/configs/"
+run run configs/emulated/boards.yaml --out emulated
+ok "emulated boards: exit code 0, got $rc" test "$rc" = 0
+ok "all were paced, and it took no less than the boards would" json '.results.run |
+    .paced > 100 and .emulated_tokens_per_second <= 1.02 * .predicted_tokens_per_second' \
+    "$WORK/emulated/results.json"
+# what the planner counts of each stage, beside what its rank allocated at most: a hundredth at most
+cat >"$WORK/memory.jq" <<'JQ'
+.results | [.plan.plan.stages, .run.ranks] | transpose | length == 4 and all(
+    .[0].total as $said | .[1].peak as $took |
+    ($took / $said - 1) | fabs < 0.01)
+JQ
+ok "planned memory is the accounted peak" json -f "$WORK/memory.jq" "$WORK/emulated/results.json"
+sed -i 's/total: 8 MiB/total: 6 MiB/' "$WORK/configs/plan/devices/midi.yaml"
+cp "$WORK/emulated/plan.yaml" "$WORK/configs/emulated/plan.yaml"
+sed -i '/- plan/d; s/input: /plan: plan.yaml, input: /' "$WORK/configs/emulated/boards.yaml"
+run run configs/emulated/boards.yaml --out small
+ok "a device without room for its share: exit code 4, got $rc" test "$rc" = 4
+ok "it names the rank" grep -q "rank 3: .*out of memory" "$WORK/err"
+finish

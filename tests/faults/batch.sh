@@ -1,0 +1,326 @@
+#!/bin/bash
+# tests/faults/batch.sh TESSERA PART SAMPLES [GARBLE] - a batch of 500 records that is killed, stopped, frozen, run
+# twice at a time, on a disk that fills up, with system calls that fail: always the bytes of the clean
+# run in the end, or an exit that is safe to run again.
+#   kill signal giveup freeze two full errno die ranks garbage
+# The campaign is the part `kill` with many samples: tests/faults/batch.sh build/tessera kill 10000
+# TSR_TEST_ALL=1 fails every call of `errno` and `die`; TSR_FAULTS="openat:EMFILE ..." only these.
+# shellcheck source=tests/faults/lib.sh
+. "$(dirname "$0")/lib.sh"
+PART=$2
+SAMPLES=$3
+GARBLE=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/faults/garble}") # for the part `garbage`
+RECORDS=500
+RANDOM=$((SEED % 32768))
+echo "seed $SEED"
+case $PART in errno | die) RECORDS=24 ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
+# Parts that must catch the worker at work want a job of 2 s, not of 0.2 s: a shell that polls it may
+# not run for that long on a busy machine.
+MORE=0
+case $PART in signal | giveup | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; esac
+
+cd "$WORK"
+printf 'version: 1\nmodel: "%s"\nseed: 5\n' "$MODEL" >job.yaml
+for ((i = 0; i < RECORDS; i++)); do
+    body='{"prompt":"Once upon a time '$i'","max_tokens":'$((MORE + 2 + i % 5 * 2))'}'
+    [ $((i % 41)) != 40 ] || body='{"prompt":7}'
+    printf '{"custom_id":"%d","url":"/v1/completions","body":%s}\n' "$i" "$body"
+done >in.jsonl
+batch() { "$TESSERA" batch job.yaml -i in.jsonl -o "$1" -q --threads 1 "${@:2}"; }
+batch clean.jsonl >/dev/null
+
+more=() # options of all runs of a job; the same for each, or its folder is another job's
+bad=0
+wrong() {
+    bad=$((bad + 1))
+    echo "WRONG: $*"
+    [ ! -s err ] || tail -n 3 err | sed 's/^/    /'
+}
+# whole NAME: the output is that of the clean run.
+whole() { cmp -s out.jsonl clean.jsonl || wrong "$1: the output differs"; }
+# published NAME: a file under the final name is whole at any moment.
+published() { [ ! -e out.jsonl ] || cmp -s out.jsonl clean.jsonl || wrong "$1: an output that is not whole"; }
+# complete NAME: the same command goes on, to the end.
+complete() {
+    local rc=0
+    timeout -s KILL 600 "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "${more[@]}" >/dev/null 2>err || rc=$?
+    [ $rc = 0 ] || wrong "$1: exit $rc in the end"
+    whole "$1"
+}
+start() {
+    "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "${more[@]}" >/dev/null 2>err &
+    pid=$!
+}
+worker() { awk '{ print $1 }' "/proc/$pid/task/$pid/children" 2>/dev/null; }
+anew() { rm -rf out.jsonl out.jsonl.job; }
+# caught BYTES: begins anew, and returns when the worker has begun with records
+# and written so much.  On a machine so busy that the job was over before: once more.
+caught() {
+    local i
+    for ((i = 0; i < 20; i++)); do
+        anew
+        start
+        while kill -0 "$pid" 2>/dev/null; do
+            [ "$(stat -c %s out.jsonl.job/journal 2>/dev/null || echo 0)" -gt "$1" ] && w=$(worker) &&
+                [ -n "$w" ] && return 0
+            sleep 0.01
+        done
+        wait "$pid" || true
+    done
+    wrong "the worker was not seen at work"
+    exit 1
+}
+nap() { sleep "0.$(printf %03d $((RANDOM % $1)))"; }
+
+part_kill() { # the worker, the supervisor, or both, at any moment
+    local kills=0 jobs=0 rc
+    while [ $kills -lt "$SAMPLES" ]; do
+        anew
+        jobs=$((jobs + 1))
+        more=(--set run.slots=$((1 + 7 * (jobs % 2)))) # one record alone, or eight at a time
+        while [ $kills -lt "$SAMPLES" ]; do
+            start
+            while :; do
+                nap 350
+                w=$(worker) || true
+                [ -n "$w" ] || { kill -0 "$pid" 2>/dev/null || break; continue; }
+                published "kill $kills"
+                kills=$((kills + 1))
+                [ $((kills % 500)) != 0 ] || echo "$kills kills over $jobs jobs so far"
+                case $((RANDOM % 3)) in
+                0) kill -9 "$pid" 2>/dev/null || true; break ;;
+                1) kill -9 "$w" "$pid" 2>/dev/null || true; break ;;
+                *) kill -9 "$w" 2>/dev/null || true ;;
+                esac
+                [ $kills -lt "$SAMPLES" ] || break
+            done
+            kill -9 "$pid" 2>/dev/null || true
+            rc=0
+            wait "$pid" 2>/dev/null || rc=$?
+            case $rc in 0 | 75 | 137) ;; *) wrong "kill $kills: exit $rc" ;; esac
+            if [ -e out.jsonl ] || [ $bad != 0 ]; then break; fi
+        done
+        complete "after $kills kills"
+        [ $bad = 0 ] || break
+    done
+    echo "$kills kills over $jobs jobs of $RECORDS records"
+}
+
+part_signal() { # a clean stop and the way on
+    local s rc
+    for s in TERM INT USR1; do
+        caught 0
+        kill -STOP "$w" # so that it is not done before
+        kill -"$s" "$pid"
+        rc=0
+        wait "$pid" || rc=$?
+        [ $rc = 75 ] || wrong "SIG$s: exit $rc instead of 75"
+        grep -q 'goes on' err || wrong "SIG$s: does not say how to go on"
+        published "SIG$s"
+    done
+    complete "after signals"
+}
+
+part_giveup() { # workers that come to nothing, one behind the other: 75, and the way on
+    local i rc=0
+    for ((i = 0; i < 20; i++)); do # on a machine so busy that a line was written in between: once more
+        anew
+        start
+        while kill -0 "$pid" 2>/dev/null; do
+            w=$(worker) || true
+            [ -z "$w" ] || kill -9 "$w" 2>/dev/null || true
+            sleep 0.01
+        done
+        rc=0
+        wait "$pid" || rc=$?
+        published "workers that come to nothing"
+        [ $rc = 0 ] || break
+    done
+    [ $rc = 75 ] || wrong "workers that come to nothing: exit $rc instead of 75"
+    grep -q 'too often without progress: run the same command again' err || wrong "does not say to run it again"
+    [ "$(grep -c 'another one goes on' err)" = 5 ] || wrong "$(grep -c 'another one goes on' err) restarts instead of 5"
+    complete "after workers that came to nothing"
+}
+
+part_freeze() { # a worker that stands still is replaced; how soon is a matter of benchmarks
+    more=(--set run.stall=1)
+    caught 3000
+    kill -STOP "$w"
+    wait "$pid" || wrong "the supervisor does not go on behind a frozen worker"
+    grep -q "process $w) has made no progress" err || wrong "the frozen worker is not named"
+    whole "frozen"
+}
+
+plan_of_four() { # two stages of two ranks, which are processes
+    cat >plan.yaml <<'PLAN'
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 16, generate: 56, batch: 8, chunk: 8, kv: f32}
+micro_batches: {prefill: 2, decode: 4}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+  - {layers: 0-2, node: here, device: this-machine, tp: 2, schemes: [{layers: 0-2, use: rtn, bits: 4, group: 32}]}
+  - {layers: 3-5, node: here, device: this-machine, tp: 2, schemes: [{layers: 3-5, use: rtn, bits: 4, group: 32}]}
+PLAN
+    more=(--set run.plan=plan.yaml --set run.stall=600) # nobody is taken for frozen
+    rm -r clean.jsonl*
+    batch clean.jsonl "${more[@]}" >/dev/null
+}
+
+part_ranks() { # a rank is killed, or stands still; it is named, and all begin anew
+    local i how ranks hit
+    plan_of_four
+    # rank 0 waits for rank 1 in a sum, and would for twice the stall, when that is killed
+    caught 0
+    read -ra ranks <"/proc/$w/task/$w/children" || true # a line without an end
+    hit=${ranks[2]}
+    kill -STOP "$hit"
+    sleep 0.3
+    kill -KILL "$hit"
+    wait "$pid" || wrong "a rank that others wait for: the supervisor does not go on"
+    grep -q "rank 1: its process $hit" err || wrong "the rank that others wait for is not named"
+    whole "a rank that others wait for"
+    for how in KILL STOP; do
+        [ $how = KILL ] || more=(--set run.plan=plan.yaml)
+        for ((i = 0; i < SAMPLES; i++)); do
+            caught 0
+            read -ra ranks <"/proc/$w/task/$w/children" || true # a line without an end
+            [ ${#ranks[@]} = 3 ] || wrong "${#ranks[@]} processes of ranks beside the worker instead of 3"
+            hit=${ranks[RANDOM % ${#ranks[@]}]}
+            kill -$how "$hit"
+            wait "$pid" || wrong "SIG$how of a rank: the supervisor does not go on"
+            grep -qE "rank [1-3].*process $hit" err || wrong "SIG$how: the rank of process $hit is not named"
+            grep -q 'another one goes on' err || wrong "SIG$how: nobody says that another one goes on"
+            whole "SIG$how of a rank"
+        done
+    done
+}
+
+part_garbage() { # wrong frames between ranks at work: refused, and all begin anew
+    local kind ranks seed i try rc p runs=0
+    local kinds=(noise magic sum length epoch again payload words)
+    plan_of_four
+    for ((i = 0; i < (ALL == 1 ? ${#kinds[@]} * SAMPLES : SAMPLES); i++)); do
+        kind=${kinds[(SEED + i) % ${#kinds[@]}]}
+        for ((try = 0; try < 20; try++)); do # until one is met: a message may lie over it before it is read
+            caught 0
+            read -ra ranks <"/proc/$w/task/$w/children" || true # a line without an end
+            seed=$((RANDOM * 32768 + RANDOM))
+            kill -STOP "$w" "${ranks[@]}" 2>/dev/null || true
+            for p in "$w" "${ranks[@]}"; do
+                while [ "$(sed 's/.*) \(.\).*/\1/' "/proc/$p/stat" 2>/dev/null)" = R ]; do sleep 0.002; done
+            done
+            rc=0
+            "$GARBLE" "$w" $seed "$kind" >said || rc=$?
+            [ $rc != 2 ] || wrong "seed $seed: garble cannot"
+            kill -CONT "${ranks[@]}" "$w" 2>/dev/null || true
+            rc=0
+            wait "$pid" || rc=$?
+            published "$kind, seed $seed"
+            case $rc in 0 | 4 | 6 | 75) ;; *) wrong "$kind, seed $seed: exit $rc; $(cat said)" ;; esac
+            ! grep -qE 'damaged|in epoch|must start the same|same program' err || break
+        done
+        [ $try -lt 20 ] || wrong "$kind, seed $seed: never met"
+        complete "$kind, seed $seed"
+        runs=$((runs + 1))
+        echo "seed $seed, $(cat said)"
+    done
+    echo "$runs wrong frames"
+}
+
+part_two() { # two at a time: one of them works
+    local rc=0
+    more=(--set run.stall=600) # it is not replaced meanwhile
+    caught 0
+    kill -STOP "$w"
+    batch out.jsonl "${more[@]}" >/dev/null 2>err2 || rc=$?
+    kill -CONT "$w"
+    [ $rc = 2 ] || wrong "a second run: exit $rc instead of 2"
+    grep -q 'another' err2 || wrong "a second run does not say why"
+    wait "$pid" || wrong "the first run fails"
+    whole "two runs"
+}
+
+part_full() { # no room: exit 4, and room later
+    local rc kib n=0 step
+    step=$(($(stat -c %s clean.jsonl) / 1024 / SAMPLES + 1))
+    for ((kib = RANDOM % step; n < SAMPLES; kib += step, n++)); do
+        anew
+        rc=0
+        (ulimit -f "$kib"; batch out.jsonl >/dev/null 2>err) || rc=$?
+        published "$kib KiB"
+        [ $rc = 4 ] || [ $rc = 0 ] || wrong "$kib KiB of room: exit $rc"
+        complete "after $kib KiB"
+    done
+}
+
+tracing() {
+    if ! strace -f -qq -o /dev/null -e trace=write true 2>/dev/null; then
+        echo "skipped: strace is not here or cannot trace"
+        exit 77
+    fi
+}
+# numbers CALL: which of its calls are hit: about SAMPLES of those in a clean run, or all.
+numbers() {
+    awk -v n="$(grep -c " $1(" trace || true)" -v want="$SAMPLES" -v seed="$((SEED + ${#1}))" -v all="$ALL" \
+        'BEGIN { srand(seed); for (i = 1; i <= n; i++) if (all || rand() * n < want) print i }' >numbers
+}
+trace_clean() {
+    anew
+    strace -f -qq -o trace -e trace=openat,read,pread64,write,pwrite64,fdatasync,fsync,rename,ftruncate,close,mkdir,newfstatat,getdents64,readlink \
+        "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 >/dev/null 2>err
+    whole "under strace"
+}
+
+part_errno() { # each call fails once
+    local fault faults call n rc runs=0
+    tracing
+    trace_clean
+    read -ra faults <<<"newfstatat:EIO read:EIO getdents64:EIO readlink:EIO"
+    [ "$ALL" = 1 ] || faults=("${faults[RANDOM % 4]}") # of reads, which change no file, one kind each time
+    faults+=(pwrite64:ENOSPC pwrite64:EIO fdatasync:EIO fsync:EIO rename:EIO ftruncate:EIO openat:EMFILE pread64:EIO
+        close:EIO mkdir:ENOSPC)
+    for fault in ${TSR_FAULTS:-"${faults[@]}"}; do
+        call=${fault%:*}
+        numbers "$call"
+        while read -r n <&3; do
+            anew
+            rc=0
+            timeout -s KILL 300 strace -f -qq -o /dev/null -e trace="$call" -e inject="$call:error=${fault#*:}:when=$n" \
+                "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 >/dev/null 2>err || rc=$?
+            case $rc in
+            0) whole "$fault at $n, exit 0" ;;
+            1 | 2 | 4 | 75) published "$fault at $n" ;;
+            127) ;; # the loader of the system
+            *) wrong "$fault at $n: exit $rc" ;;
+            esac
+            complete "after $fault at $n"
+            runs=$((runs + 1))
+        done 3<numbers
+        echo "$fault: $(wc -l <numbers) calls"
+    done
+    echo "$runs runs"
+}
+
+part_die() { # killed at each call of the durable path
+    local call n rc
+    tracing
+    trace_clean
+    for call in pwrite64 fdatasync rename ftruncate fsync; do
+        numbers "$call"
+        while read -r n <&3; do
+            anew
+            rc=0
+            timeout -s KILL 300 strace -f -qq -o /dev/null -e trace="$call" -e inject="$call:signal=SIGKILL:when=$n" \
+                "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 >/dev/null 2>err || rc=$?
+            case $rc in 0 | 75 | 137) ;; *) wrong "SIGKILL at $call $n: exit $rc" ;; esac
+            published "SIGKILL at $call $n"
+            complete "after SIGKILL at $call $n"
+        done 3<numbers
+    done
+}
+
+"part_$PART"
+[ $bad = 0 ]

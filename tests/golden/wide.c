@@ -1,0 +1,227 @@
+#include "wide.h"
+
+#include "base/rng.h"
+#include "model/arch.h"
+#include "model/bind.h"
+#include "model/safetensors.h"
+#include "quant/quantize.h"
+
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SIZES                                                                                      \
+    "\"vocab_size\":96,\"hidden_size\":256,\"num_hidden_layers\":3,\"num_attention_heads\":8,"     \
+    "\"max_position_embeddings\":64,\"bos_token_id\":1,\"eos_token_id\":2,"
+#define LLAMA                                                                                      \
+    SIZES "\"intermediate_size\":704,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false,"         \
+          "\"num_key_value_heads\":4,"
+
+static const struct {
+    const char *name, *config;
+} models[] = {
+    { "llama", "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," LLAMA
+               "\"hidden_act\":\"silu\",\"attention_bias\":true,\"mlp_bias\":true}" },
+    { "qwen2", "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\"," LLAMA
+               "\"hidden_act\":\"silu\"}" },
+    { "gemma2", "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\"," SIZES
+                "\"intermediate_size\":512,\"rms_norm_eps\":1e-6,\"num_key_value_heads\":4,"
+                "\"head_dim\":32,\"query_pre_attn_scalar\":32,\"sliding_window\":8,"
+                "\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0,"
+                "\"hidden_activation\":\"gelu_pytorch_tanh\",\"tie_word_embeddings\":true}" },
+    { "opt", "{\"architectures\":[\"OPTForCausalLM\"],\"model_type\":\"opt\"," SIZES
+             "\"ffn_dim\":512,\"word_embed_proj_dim\":256,\"do_layer_norm_before\":true,"
+             "\"activation_function\":\"relu\",\"tie_word_embeddings\":true}" },
+    { "bloom", "{\"architectures\":[\"BloomForCausalLM\"],\"model_type\":\"bloom\","
+               "\"vocab_size\":96,\"hidden_size\":256,\"n_layer\":3,\"n_head\":8,"
+               "\"bos_token_id\":1,\"eos_token_id\":2,\"tie_word_embeddings\":true,"
+               "\"layer_norm_epsilon\":1e-5}" },
+    { "phi3", "{\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\"," LLAMA
+              "\"hidden_act\":\"silu\",\"sliding_window\":16,\"pad_token_id\":2,"
+              "\"original_max_position_embeddings\":64}" },
+};
+const char *const wide_names[] = { "llama", "qwen2", "gemma2", "opt", "bloom", "phi3", NULL };
+
+static void must(tsr_status st, const struct tsr_errbuf *e)
+{
+    if (st != TSR_OK)
+        fail_msg("status %d: %s", st, e->text);
+}
+
+static const char *config_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (strcmp(models[i].name, name) == 0)
+            return models[i].config;
+    fail_msg("no model %s", name);
+    return NULL;
+}
+
+/* One of the two walks: tensors are declared, then written. */
+struct maker {
+    struct tsr_st_out       *out;
+    const struct tsr_config *c;
+    bool                     writing;
+    uint64_t                 n;
+};
+
+/* Matrices have a spread that keeps sums near 1, gains are near it, the rest is small. */
+static void tensor(struct maker *m, const char *name, uint64_t rows, uint64_t cols, double mean,
+                   double spread)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    uint64_t          shape[2] = { rows, cols };
+    m->n++;
+    if (!m->writing) {
+        must(tsr_st_declare(m->out, name, TSR_F32, rows ? 2 : 1, rows ? shape : shape + 1, &e.err),
+             &e);
+        return;
+    }
+    for (uint64_t i = 0; i < (rows ? rows : 1) * cols; i++) {
+        float v = (float)(mean + spread * tsr_normal(5, m->n, i));
+        tsr_st_put(m->out, &v, sizeof v);
+    }
+}
+
+static void put_role(struct maker *m, const struct tsr_role *r, uint64_t layer)
+{
+    const struct tsr_hparams *hp = &m->c->hp;
+    uint64_t    rows = 0, cols = hp->hidden, heads = hp->heads + 2 * (uint64_t)hp->kv_heads;
+    char        base[160], name[192];
+    bool        norm = false;
+    const char *at = strchr(r->name, '#'), *prefix = r->bare ? "" : m->c->arch->prefixes[0];
+    if (at)
+        (void)snprintf(base, sizeof base, "%s%.*s%llu%s", prefix, (int)(at - r->name), r->name,
+                       (unsigned long long)layer, at + 1);
+    else
+        (void)snprintf(base, sizeof base, "%s%s", prefix, r->name);
+    switch (r->part) {
+    case TSR_PART_EMBED:
+    case TSR_PART_HEAD:
+        rows = hp->vocab;
+        cols = hp->embed_dim;
+        break;
+    case TSR_PART_POSITIONS:
+        rows = hp->max_positions + hp->position_offset;
+        break;
+    case TSR_PART_LINEAR:
+        tsr_bind_shape(hp, r->lin, &rows, &cols);
+        break;
+    case TSR_PART_QKV_ROWS:
+    case TSR_PART_QKV_HEADS:
+        rows = heads * hp->head_dim;
+        break;
+    case TSR_PART_GATE_UP_ROWS:
+        rows = 2 * hp->ffn;
+        break;
+    case TSR_PART_PROJECT_IN: /* no model here has projections */
+    case TSR_PART_PROJECT_OUT:
+        return;
+    case TSR_PART_EMBED_NORM:
+    case TSR_PART_FINAL_NORM:
+    case TSR_PART_ATTN_IN:
+    case TSR_PART_ATTN_OUT:
+    case TSR_PART_FFN_IN:
+    case TSR_PART_FFN_OUT:
+        norm = true;
+        break;
+    }
+    if ((m->c->has & r->weight) == r->weight) {
+        (void)snprintf(name, sizeof name, "%s.weight", base);
+        if (norm)
+            tensor(m, name, 0, hp->hidden, hp->norm_gain_offset > 0 ? 0 : 1, 0.1);
+        else
+            tensor(m, name, rows, cols, 0, 1.5 / 16);
+    }
+    if ((m->c->has & r->bias) == r->bias) {
+        (void)snprintf(name, sizeof name, "%s.bias", base);
+        tensor(m, name, 0, norm ? hp->hidden : rows, 0, 0.2);
+    }
+}
+
+void wide_write(const char *name, const char *folder)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_config c = { 0 };
+    struct maker      m = { .c = &c };
+    const char       *text = config_of(name);
+    char              path[512];
+    (void)snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    must(tsr_config_parse(&c, name, text, strlen(text), &e.err), &e);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    must(tsr_st_create(&m.out, path, &e.err), &e);
+    for (int pass = 0; pass < 2; pass++) {
+        m.writing = pass == 1;
+        m.n = 0;
+        for (uint32_t i = 0; i < c.arch->n_roles; i++) {
+            const struct tsr_role *r = &c.arch->roles[i];
+            bool                   layered = strchr(r->name, '#') != NULL;
+            for (uint64_t l = 0; l < (layered ? c.hp.layers : 1); l++)
+                put_role(&m, r, l);
+        }
+        if (pass == 0)
+            must(tsr_st_begin(m.out, &e.err), &e);
+    }
+    must(tsr_st_commit(m.out, &e.err), &e);
+    tsr_config_free(&c);
+}
+
+struct tsr_model *wide_load(const char *name, bool streamed, char folder[64])
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *m = NULL;
+    (void)snprintf(folder, 64, "/tmp/tessera-wide-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    wide_write(name, folder);
+    must(streamed ? tsr_model_load_streamed(&m, folder, &e.err)
+                  : tsr_model_load(&m, folder, false, &e.err),
+         &e);
+    return m;
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *w)
+{
+    (void)st;
+    (void)flag;
+    (void)w;
+    return remove(path);
+}
+
+void wide_free(struct tsr_model *m, const char *folder)
+{
+    tsr_model_destroy(m);
+    (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+struct tsr_overlay *wide_pack(struct tsr_registry *r, const struct tsr_model *m, const char *scheme)
+{
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    char                folder[] = "/tmp/tessera-wide-pack-XXXXXX";
+    struct tsr_doc     *doc = NULL;
+    struct tsr_diag    *d = NULL;
+    struct tsr_scheme  *s = NULL;
+    struct tsr_overlay *o = NULL;
+    uint64_t            done = 0;
+    assert_non_null(mkdtemp(folder));
+    must(tsr_diag_create(&d, &e.err), &e);
+    must(tsr_doc_parse(&doc, "scheme", scheme, strlen(scheme), d, &e.err), &e);
+    must(tsr_scheme_create(&s, r, tsr_doc_root(doc), NULL, "the scheme", d, &e.err), &e);
+    must(tsr_diag_status(d, &e.err), &e);
+    struct tsr_quantize_options qo = { .folder = folder, .options = tsr_doc_root(doc) };
+    must(tsr_quantize_model(s, r, m, &qo, &o, &done, &e.err), &e);
+    tsr_scheme_destroy(s);
+    tsr_diag_destroy(d);
+    tsr_doc_destroy(doc);
+    (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return o;
+}

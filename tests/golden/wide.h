@@ -1,0 +1,22 @@
+/* wide.h - models of every family, wide enough for four ranks to share a layer, of random weights. */
+#ifndef TSR_TEST_WIDE_H
+#define TSR_TEST_WIDE_H
+
+#include "engine/engine.h"
+
+#define WIDE_LAYERS 3u
+
+extern const char *const wide_names[]; /* NULL behind the last */
+
+/* Writes the model into folder, which exists.  Fails the running test on any error. */
+void wide_write(const char *name, const char *folder);
+/* The same in a folder of its own, which `folder` names afterwards, loaded; streamed as
+ * tsr_model_load_streamed() does.  wide_free() takes both away. */
+struct tsr_model *wide_load(const char *name, bool streamed, char folder[64]);
+void              wide_free(struct tsr_model *m, const char *folder);
+
+/* Packs every decoder linear as a scheme in YAML says. */
+struct tsr_overlay *wide_pack(struct tsr_registry *r, const struct tsr_model *m,
+                              const char *scheme);
+
+#endif

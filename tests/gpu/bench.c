@@ -1,0 +1,240 @@
+/* bench.c - times of LINEAR by format, shape and tokens, by the device's own events, beside a copy probe
+ * (SCALE by 1 over a buffer far larger than any cache, which reads and writes each byte once) and beside
+ * the device's library on dense F16. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench.h"
+#include "pair.h"
+#include "quant/quant.h"
+
+#define ROUNDS  4 /* the best of them counts */
+#define FORMATS 10u
+
+struct bench {
+    struct pair                    *p;
+    struct pair_device             *d;
+    const struct tsr_cuda_bench_v1 *by;
+    struct tsr_err                 *err;
+    double                          copy, end;   /* bytes per second; when to stop */
+    double                          dense[3][5]; /* seconds by shape and tokens; 0: not measured */
+    uint64_t                        left_out;
+    bool                            small;
+};
+
+static const uint64_t shapes[3][2] = { { 4096, 4096 }, { 14336, 4096 }, { 28672, 8192 } };
+static const uint64_t tokens_of[5] = { 1, 4, 16, 64, 512 };
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Seconds of one of `times` equal operations; -1: err. */
+static double seconds(struct bench *b, const struct tsr_op *op, uint64_t times)
+{
+    double best = -1, s;
+    for (int r = 0; r <= ROUNDS; r++) { /* the first warms up */
+        if (b->by->op(b->d->self, op, times, &s, b->err) != TSR_OK)
+            return -1;
+        best = r > 0 && (best < 0 || s < best) ? s : best;
+    }
+    return best;
+}
+
+static bool matrix(struct bench *b, struct tsr_tensor *t, uint64_t rows, uint64_t cols)
+{
+    *t = (struct tsr_tensor){ .struct_size = sizeof *t,
+                              .dtype = TSR_F32,
+                              .rows = rows,
+                              .cols = cols,
+                              .row_stride = cols * 4 };
+    return b->d->t->buffer_alloc(b->d->self, rows * cols * 4, &t->buffer, b->err) == TSR_OK;
+}
+
+/* Bytes per second that are read and written. */
+static double copy_probe(struct bench *b, uint64_t mib)
+{
+    struct tsr_tensor x = { 0 }, y = { 0 };
+    double            s = -1;
+    if (matrix(b, &x, mib, 262144) && matrix(b, &y, mib, 262144)) {
+        struct tsr_op op = {
+            .struct_size = sizeof op, .kind = TSR_OP_SCALE, .out = &y, .in = { &x }, .scale = 1
+        };
+        s = seconds(b, &op, 4);
+    }
+    b->d->t->buffer_free(b->d->self, x.buffer);
+    b->d->t->buffer_free(b->d->self, y.buffer);
+    return s > 0 ? (double)mib * 2 * 1048576 / s : -1;
+}
+
+/* ---- a weight of random codes, made fast ------------------------------------------------------ */
+
+static void draw(struct bench *b, uint8_t *p, uint64_t bytes, uint64_t keep, uint64_t set)
+{
+    uint64_t x = pair_draw(b->p, 1u << 30) * 2 + 1, v;
+    for (uint64_t i = 0; i < bytes; i += 8) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        v = (x & keep) | set;
+        memcpy(p + i, &v, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+/* Numbers of a middling size in any of the float types. */
+static void draw_floats(struct bench *b, uint8_t *p, uint64_t bytes, uint32_t dtype)
+{
+    if (dtype == TSR_F32)
+        draw(b, p, bytes, UINT64_C(0x807fffff807fffff), UINT64_C(0x3d8000003d800000));
+    else if (dtype == TSR_F16)
+        draw(b, p, bytes, UINT64_C(0x83ff83ff83ff83ff), UINT64_C(0x2c002c002c002c00));
+    else
+        draw(b, p, bytes, UINT64_C(0x807f807f807f807f), UINT64_C(0x3d803d803d803d80));
+}
+
+static bool weight(struct bench *b, const struct tsr_format *f, uint64_t rows, uint64_t cols,
+                   void **w)
+{
+    bool     plain = strcmp(f->id, TSR_FORMAT_FLOAT) == 0, mx = strcmp(f->id, TSR_FORMAT_MX) == 0;
+    uint64_t code =
+        plain ? cols * (f->dtype == TSR_F32 ? 4 : 2) : tsr_format_int_code_bytes(f, cols);
+    uint64_t meta = plain                                ? 0
+                    : strcmp(f->id, TSR_FORMAT_INT) == 0 ? tsr_format_int_meta_bytes(f, cols)
+                    : mx                                 ? tsr_format_mx_meta_bytes(f, cols)
+                                                         : tsr_format_lut_meta_bytes(f);
+    uint8_t *codes = malloc(rows * code), *metas = malloc(rows * meta + 8);
+    *w = NULL;
+    if (!codes || !metas) {
+        free(codes);
+        free(metas);
+        return tsr_fail(b->err, TSR_E_NOMEM, "out of memory: a weight to measure with") == TSR_OK;
+    }
+    if (plain)
+        draw_floats(b, codes, rows * code, f->dtype);
+    else
+        draw(b, codes, rows * code, UINT64_MAX, 0);
+    if (mx) /* exponents near 0 */
+        draw(b, metas, rows * meta, UINT64_C(0x0101010101010101), UINT64_C(0x7a7a7a7a7a7a7a7a));
+    else
+        draw_floats(b, metas, rows * meta, f->scale_dtype);
+    struct tsr_weight_desc d = { .struct_size = sizeof d,
+                                 .name = "w",
+                                 .format = f,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .codes = codes,
+                                 .meta = plain ? NULL : metas,
+                                 .code_stride = code,
+                                 .meta_stride = meta };
+    tsr_status             st = b->d->t->weight_load(b->d->self, &d, w, b->err);
+    free(codes);
+    free(metas);
+    return st == TSR_OK;
+}
+
+/* ---- what is measured -------------------------------------------------------------------------- */
+
+/* Of the library, once for all formats; where it has none, the first line says so. */
+static void measure_dense(struct bench *b)
+{
+    char           text[300];
+    struct tsr_err why = { sizeof why, sizeof text, text };
+    text[0] = '\0';
+    for (uint64_t s = 0; s < (b->small ? 1 : 3) && !*text; s++)
+        for (uint64_t t = 0; t < (b->small ? 2 : 5) && !*text; t++) {
+            double best = 0, one;
+            for (int r = 0; r < ROUNDS && !*text; r++) {
+                if (b->by->dense(b->d->self, b->small ? 64 : shapes[s][0],
+                                 b->small ? 256 : shapes[s][1], tokens_of[t], 10, &one,
+                                 &why) != TSR_OK)
+                    break;
+                best = best == 0 || one < best ? one : best;
+            }
+            b->dense[s][t] = best;
+        }
+    for (char *c = text; *c; c++) /* it goes into a string of JSON */
+        if (*c == '"' || *c == '\\' || *c < ' ')
+            *c = '\'';
+    (void)printf("{\"copy_gb_per_s\": %.2f, \"cublas\": \"%s\"}\n", b->copy / 1e9,
+                 *text ? text : "measured");
+}
+
+/* One line of JSON. */
+static bool one(struct bench *b, const struct tsr_format *f, uint64_t shape, uint64_t which,
+                const uint64_t size[2], void *w)
+{
+    struct tsr_tensor in = { 0 }, out = { 0 };
+    char              name[64], ratio[64] = "";
+    uint64_t          tokens = tokens_of[which];
+    double            s = -1, bytes = (double)b->d->t->weight_bytes(b->d->self, w);
+    double            dense = b->dense[shape][which];
+    if (matrix(b, &in, tokens, size[1]) && matrix(b, &out, tokens, size[0])) {
+        struct tsr_op op = { .struct_size = sizeof op,
+                             .kind = TSR_OP_LINEAR,
+                             .out = &out,
+                             .in = { &in },
+                             .weight = w,
+                             .act = f->id[8] == 'f' ? TSR_ACT_F32 : TSR_ACT_A8 };
+        s = seconds(b, &op, 10);
+    }
+    b->d->t->buffer_free(b->d->self, in.buffer);
+    b->d->t->buffer_free(b->d->self, out.buffer);
+    if (!(s > 0))
+        return false;
+    if (dense > 0)
+        (void)snprintf(ratio, sizeof ratio, ", \"cublas_us\": %.2f, \"over_cublas\": %.3f",
+                       dense * 1e6, dense / s);
+    tsr_format_name(f, name, sizeof name);
+    (void)printf("{\"format\": \"%s\", \"rows\": %d, \"cols\": %d, \"tokens\": %d, \"us\": %.2f, "
+                 "\"gb_per_s\": %.2f, \"of_copy\": %.4f%s}\n",
+                 name, (int)size[0], (int)size[1], (int)tokens, s * 1e6, bytes / s / 1e9,
+                 bytes / s / b->copy, ratio);
+    return fflush(stdout) == 0;
+}
+
+static bool format_of_shape(struct bench *b, const struct tsr_format *f, uint64_t shape)
+{
+    uint64_t size[2] = { b->small ? 64 : shapes[shape][0], b->small ? 256 : shapes[shape][1] };
+    uint64_t n = b->small ? 2 : 5;
+    void    *w;
+    if (now() > b->end) {
+        b->left_out += n;
+        return true;
+    }
+    bool ok = weight(b, f, size[0], size[1], &w);
+    for (uint64_t t = 0; ok && t < n; t++)
+        ok = one(b, f, shape, t, size, w);
+    b->d->t->weight_free(b->d->self, w);
+    return ok;
+}
+
+bool pair_bench(struct pair *p, uint64_t for_seconds)
+{
+    struct bench      b = { .p = p,
+                            .d = &p->d[1],
+                            .err = &p->err.err,
+                            .small = for_seconds == 0,
+                            .end = now() + (for_seconds ? (double)for_seconds : 1e9) };
+    struct tsr_format f;
+    b.by = b.d->t->extension ? b.d->t->extension(b.d->self, TSR_CUDA_BENCH) : NULL;
+    if (!b.by)
+        return tsr_fail(b.err, TSR_E_UNSUPPORTED, "the backend has no extension " TSR_CUDA_BENCH) ==
+               TSR_OK;
+    b.copy = copy_probe(&b, b.small ? 1 : 256);
+    if (!(b.copy > 0))
+        return false;
+    measure_dense(&b);
+    /* the shape that a model's width asks for first */
+    static const uint64_t order[] = { 1, 0, 2 };
+    for (uint64_t s = 0; s < (b.small ? 1 : 3); s++)
+        for (uint64_t i = 0; i < (b.small ? 4 : FORMATS) && pair_format_at(i, &f); i++)
+            if (!format_of_shape(&b, &f, b.small ? 0 : order[s]))
+                return false;
+    (void)printf("{\"left_out\": %d}\n", (int)b.left_out);
+    return true;
+}

@@ -1,0 +1,2 @@
+/* faulty.c - the kernels of faulty.cu as C. */
+#include "faulty.cu"

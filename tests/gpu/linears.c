@@ -1,0 +1,253 @@
+/* linears.c - LINEAR and EMBED in every format. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pair.h"
+#include "quant/quant.h"
+
+#define FORMAT(...)                                                                                \
+    {                                                                                              \
+        .struct_size = sizeof(struct tsr_format), __VA_ARGS__                                      \
+    }
+#define INT(b, g, z, s)                                                                            \
+    FORMAT(.id = TSR_FORMAT_INT, .bits = b, .group = g, .zero = TSR_ZERO_##z,                      \
+           .scale_dtype = TSR_##s)
+#define LUT(b, n, s) FORMAT(.id = TSR_FORMAT_LUT, .bits = b, .outliers = n, .scale_dtype = TSR_##s)
+#define MX(e, b, g, s)                                                                             \
+    FORMAT(.id = TSR_FORMAT_MX, .element = TSR_MX_##e, .bits = b, .group = g, .scale_bits = s)
+
+/* The formats that a bench measures come first. */
+static const struct tsr_format formats[] = {
+    FORMAT(.id = TSR_FORMAT_FLOAT, .dtype = TSR_BF16),
+    FORMAT(.id = TSR_FORMAT_FLOAT, .dtype = TSR_F16),
+    FORMAT(.id = TSR_FORMAT_FLOAT, .dtype = TSR_F32),
+    INT(4, 128, MID, F16),
+    INT(3, 128, MID, F16),
+    INT(8, 128, MID, F16),
+    LUT(4, 0, F16),
+    LUT(3, 0, F16),
+    MX(FP4_E2M1, 4, 32, 8),
+    MX(FP8_E4M3, 8, 32, 8),
+    FORMAT(.id = TSR_FORMAT_INT, .bits = 8, .scale_dtype = TSR_F32, .act8 = TSR_ACT8_LLM,
+           .act8_threshold = 0.95),
+    INT(4, 32, STORED, F16),
+    INT(2, 64, STORED, F32),
+    INT(2, 0, MID, F16),
+    INT(3, 32, STORED, F32),
+    INT(5, 128, STORED, F16),
+    INT(6, 64, MID, F32),
+    INT(7, 32, STORED, F16),
+    INT(8, 0, STORED, F32),
+    INT(8, 32, STORED, F16),
+    INT(4, 100, STORED, F16),
+    INT(3, 8, MID, F32),
+    INT(5, 48, STORED, F16),
+    INT(8, 24, STORED, F16),
+    LUT(2, 3, F32),
+    LUT(3, 5, F16),
+    LUT(5, 0, F32),
+    LUT(6, 1, F16),
+    LUT(7, 2, F32),
+    LUT(8, 4, F16),
+    MX(FP8_E5M2, 8, 32, 8),
+    MX(FP6_E3M2, 6, 32, 5),
+    MX(FP6_E2M3, 6, 16, 8),
+    MX(FP5_E3M1, 5, 32, 4),
+    MX(FP5_E2M2, 5, 64, 6),
+    MX(FP5_E1M3, 5, 8, 8),
+    MX(FP4_E1M2, 4, 128, 7),
+    MX(FP3_E1M1, 3, 32, 8),
+    FORMAT(.id = TSR_FORMAT_MX, .element = TSR_MX_INT(3), .bits = 3, .group = 32, .scale_bits = 8),
+    FORMAT(.id = TSR_FORMAT_MX, .element = TSR_MX_INT(8), .bits = 8, .group = 0, .scale_bits = 8),
+    FORMAT(.id = TSR_FORMAT_INT, .bits = 8, .scale_dtype = TSR_F16, .act8 = TSR_ACT8_LLM),
+};
+#define FORMATS (sizeof formats / sizeof formats[0])
+
+bool pair_format_at(uint64_t i, struct tsr_format *f)
+{
+    if (i >= FORMATS)
+        return false;
+    *f = formats[i];
+    /* what grew at the end is there only where it is used */
+    if (f->act8 == TSR_ACT8_BLOCKS)
+        f->struct_size = offsetof(struct tsr_format, act8);
+    return true;
+}
+
+/* ---- weights --------------------------------------------------------------------------- */
+
+static void put(uint8_t *p, uint32_t dtype, uint64_t i, float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, 4);
+    if (dtype == TSR_F32) {
+        memcpy(p + 4 * i, &u, 4);
+        return;
+    }
+    /* a number near 1: the exponent fits, further bits are cut off */
+    uint16_t h = (uint16_t)(u >> 16);
+    if (dtype == TSR_F16)
+        h = v == 0.0f ? 0
+                      : (uint16_t)((u >> 16 & 0x8000u) | (((u >> 23 & 255u) - 112u) & 31u) << 10 |
+                                   (u >> 13 & 1023u));
+    memcpy(p + 2 * i, &h, 2);
+}
+
+static float near_one(struct pair *p)
+{
+    float f = 0.01f + (float)pair_draw(p, 1000) / 1000.0f;
+    return pair_draw(p, 2) ? f : -f;
+}
+
+static void fill_meta(struct pair *p, const struct tsr_format *f, uint64_t cols, uint8_t *m)
+{
+    uint64_t groups = tsr_format_groups(f, cols), size = f->scale_dtype == TSR_F32 ? 4 : 2;
+    if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
+        for (uint64_t g = 0; g < groups; g++) {
+            put(m, f->scale_dtype, g, near_one(p) / 64);
+            if (f->zero == TSR_ZERO_STORED)
+                m[groups * size + g] = (uint8_t)pair_draw(p, UINT64_C(1) << f->bits);
+        }
+        return;
+    }
+    if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
+        uint64_t lim = (UINT64_C(1) << (f->scale_bits - 1)) - 1;
+        for (uint64_t g = 0; g < groups; g++) /* now and then any byte: a NaN, a subnormal */
+            m[g] = (uint8_t)(pair_draw(p, 300) ? lim - 4 + pair_draw(p, 8) : pair_draw(p, 256));
+        return;
+    }
+    uint64_t entries = UINT64_C(1) << f->bits, left = f->outliers, at = 0;
+    uint8_t *columns = m + tsr_format_lut_meta_bytes(f) - 4 * f->outliers;
+    for (uint64_t i = 0; i < entries + f->outliers; i++)
+        put(m, f->scale_dtype, i, near_one(p));
+    for (uint32_t k = 0; k < cols && left; k++)
+        if (pair_draw(p, cols - k) < left) {
+            memcpy(columns + 4 * at++, &k, 4);
+            left--;
+        }
+}
+
+static void fill_codes(struct pair *p, const struct tsr_format *f, uint64_t cols, uint8_t *c,
+                       uint64_t bytes)
+{
+    if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
+        for (uint64_t k = 0; k < cols; k++)
+            put(c, f->dtype, k, near_one(p));
+        return;
+    }
+    for (uint64_t i = 0; i < bytes; i++)
+        c[i] = (uint8_t)pair_draw(p, 256);
+    if (cols * f->bits % 8)
+        c[bytes - 1] &= (uint8_t)((1u << cols * f->bits % 8) - 1u);
+}
+
+bool pair_weight(struct pair *p, const struct tsr_format *f, uint64_t rows, uint64_t cols,
+                 void *weight[2])
+{
+    bool     plain = strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
+    uint64_t code =
+        plain ? cols * (f->dtype == TSR_F32 ? 4 : 2) : tsr_format_int_code_bytes(f, cols);
+    uint64_t meta = plain                                ? 0
+                    : strcmp(f->id, TSR_FORMAT_INT) == 0 ? tsr_format_int_meta_bytes(f, cols)
+                    : strcmp(f->id, TSR_FORMAT_MX) == 0  ? tsr_format_mx_meta_bytes(f, cols)
+                                                         : tsr_format_lut_meta_bytes(f);
+    uint8_t *codes = malloc(rows * code), *metas = calloc(rows, meta + 1);
+    if (!codes || !metas)
+        abort();
+    for (uint64_t r = 0; r < rows; r++) {
+        fill_codes(p, f, cols, codes + r * code, code);
+        if (!plain)
+            fill_meta(p, f, cols, metas + r * meta);
+    }
+    struct tsr_weight_desc d = { .struct_size = sizeof d,
+                                 .name = "w",
+                                 .format = f,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .codes = codes,
+                                 .meta = plain ? NULL : metas,
+                                 .code_stride = code,
+                                 .meta_stride = meta };
+    bool                   ok = true;
+    weight[0] = weight[1] = NULL;
+    for (int i = 0; i < 2 && ok; i++)
+        ok = p->d[i].t->weight_load(p->d[i].self, &d, &weight[i], &p->err.err) == TSR_OK;
+    free(codes);
+    free(metas);
+    return ok;
+}
+
+void pair_weight_free(struct pair *p, void *weight[2])
+{
+    for (int i = 0; i < 2; i++)
+        p->d[i].t->weight_free(p->d[i].self, weight[i]);
+}
+
+/* ---- cases ----------------------------------------------------------------------------- */
+
+static const uint32_t tokens_of[] = { 1, 2, 3, 4, 5, 8, 9, 17, 64, 65 };
+static const uint32_t rows_of[] = { 1, 31, 32, 33, 70 };
+static const uint32_t cols_of[] = { 1,   5,   31,  32,  33,  64,  100, 127,  128,
+                                    160, 255, 256, 257, 300, 384, 700, 1056, 1100 };
+#define PICK(list) (list)[pair_draw(p, sizeof(list) / sizeof(list)[0])]
+
+static bool embed(struct pair *p, const char *what, void *weight[2], uint64_t rows, uint64_t cols)
+{
+    uint32_t           ids[5];
+    struct pair_tensor out, in;
+    for (uint64_t i = 0; i < 5; i++)
+        ids[i] = (uint32_t)pair_draw(p, rows);
+    struct tsr_op op = { .kind = TSR_OP_EMBED, .scale = pair_draw(p, 2) ? 1.0f : 3.25f };
+    bool          ok =
+        pair_tensor(p, &out, TSR_F32, 5, cols, NULL) && pair_tensor(p, &in, TSR_U32, 1, 5, ids);
+    struct pair_tensor *x[TSR_OP_INPUTS + 1] = { &out, &in };
+    ok = ok && pair_run(p, what, &op, x, weight);
+    pair_tensor_free(p, &out);
+    pair_tensor_free(p, &in);
+    return ok;
+}
+
+static bool one(struct pair *p, uint64_t which)
+{
+    struct tsr_format  f;
+    uint64_t           tokens = PICK(tokens_of), rows = PICK(rows_of), cols = PICK(cols_of);
+    struct pair_tensor out, in, bias = { 0 };
+    struct tsr_op      op = { .kind = TSR_OP_LINEAR, .act = (uint32_t)(which / FORMATS % 3) };
+    char               name[64], what[160];
+    void              *weight[2];
+    (void)pair_format_at(which % FORMATS, &f);
+    if (f.outliers > cols)
+        cols = f.outliers + 1;
+    op.act = op.act == 0 ? TSR_ACT_A8 : op.act == 1 ? TSR_ACT_F32 : TSR_ACT_A16;
+    tsr_format_name(&f, name, sizeof name);
+    (void)snprintf(what, sizeof what, "LINEAR %s group %d, %d x %d, %d tokens, act %s", name,
+                   (int)f.group, (int)rows, (int)cols, (int)tokens,
+                   op.act == TSR_ACT_A8    ? "a8"
+                   : op.act == TSR_ACT_F32 ? "f32"
+                                           : "a16");
+    if (!pair_weight(p, &f, rows, cols, weight))
+        return false;
+    bool has_bias = pair_draw(p, 2);
+    bool ok = pair_tensor(p, &out, TSR_F32, tokens, rows, NULL) &&
+              pair_tensor(p, &in, TSR_F32, tokens, cols, NULL) &&
+              (!has_bias || pair_tensor(p, &bias, TSR_F32, 1, rows, NULL));
+    struct pair_tensor *x[TSR_OP_INPUTS + 1] = { &out, &in, has_bias ? &bias : NULL };
+    ok = ok && pair_run(p, what, &op, x, weight);
+    pair_tensor_free(p, &out);
+    pair_tensor_free(p, &in);
+    pair_tensor_free(p, &bias);
+    what[0] = 'E'; /* of the same weight */
+    ok = ok && embed(p, what, weight, rows, cols);
+    pair_weight_free(p, weight);
+    return ok;
+}
+
+bool pair_check_linears(struct pair *p, uint64_t count)
+{
+    uint64_t first = pair_draw(p, 3 * FORMATS);
+    for (uint64_t i = 0; i < count; i++)
+        if (!one(p, first + i))
+            return false;
+    return true;
+}

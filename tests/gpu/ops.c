@@ -1,0 +1,159 @@
+/* ops.c - the operations without weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pair.h"
+
+static const uint32_t widths[] = { 1, 15, 16, 17, 64, 100, 257, 1030, 4100 };
+#define PICK(list) (list)[pair_draw(p, sizeof(list) / sizeof(list)[0])]
+
+static void drop(struct pair *p, struct pair_tensor *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        pair_tensor_free(p, &x[i]);
+}
+
+static bool elementwise(struct pair *p)
+{
+    uint64_t           T = 1 + pair_draw(p, 4), n = PICK(widths);
+    struct pair_tensor x[3];
+    struct tsr_op      op = { .scale = 0.37f };
+    char               what[80];
+    op.kind = (uint32_t[]){ TSR_OP_ACT, TSR_OP_ADD, TSR_OP_SCALE }[pair_draw(p, 3)];
+    op.func = (uint32_t)pair_draw(p, 4);
+    op.softcap = pair_draw(p, 2) ? 30.0f : 0.0f;
+    (void)snprintf(what, sizeof what, "operation %u, func %u, %d x %d", op.kind, op.func, (int)T,
+                   (int)n);
+    bool two = op.kind == TSR_OP_ADD || (op.kind == TSR_OP_ACT && pair_draw(p, 2));
+    bool ok = pair_tensor(p, &x[0], TSR_F32, T, n, NULL) &&
+              pair_tensor(p, &x[1], TSR_F32, T, n, NULL) &&
+              pair_tensor(p, &x[2], TSR_F32, T, n, NULL);
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[0], &x[1], two ? &x[2] : NULL };
+    if (pair_draw(p, 3) == 0) /* in place */
+        v[1] = &x[0];
+    ok = ok && pair_run(p, what, &op, v, NULL);
+    drop(p, x, 3);
+    return ok;
+}
+
+static bool norm(struct pair *p)
+{
+    uint64_t           T = 1 + pair_draw(p, 3), n = PICK(widths);
+    struct pair_tensor x[4];
+    char               what[80];
+    struct tsr_op      op = { .kind = TSR_OP_NORM, .eps = 1e-5f };
+    op.norm = (uint32_t)pair_draw(p, 2);
+    op.gain_offset = pair_draw(p, 2) ? 1.0f : 0.0f;
+    (void)snprintf(what, sizeof what, "NORM %s, %d x %d", op.norm ? "layer" : "rms", (int)T,
+                   (int)n);
+    bool ok =
+        pair_tensor(p, &x[0], TSR_F32, T, n, NULL) && pair_tensor(p, &x[1], TSR_F32, T, n, NULL) &&
+        pair_tensor(p, &x[2], TSR_F32, 1, n, NULL) && pair_tensor(p, &x[3], TSR_F32, 1, n, NULL);
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[0], pair_draw(p, 2) ? &x[1] : &x[0], &x[2],
+                                                 pair_draw(p, 2) ? &x[3] : NULL };
+    ok = ok && pair_run(p, what, &op, v, NULL);
+    drop(p, x, 4);
+    return ok;
+}
+
+static bool rope(struct pair *p)
+{
+    uint64_t           T = 1 + pair_draw(p, 4);
+    struct pair_tensor x[4];
+    char               what[80];
+    struct tsr_op      op = { .kind = TSR_OP_ROPE };
+    op.heads = 1 + (uint32_t)pair_draw(p, 4);
+    op.head_dim = 2 + (uint32_t)pair_draw(p, 80);
+    op.rotary_dim = 2 + 2 * (uint32_t)pair_draw(p, op.head_dim / 2);
+    (void)snprintf(what, sizeof what, "ROPE %u of %u, %u heads, %d tokens", op.rotary_dim,
+                   op.head_dim, op.heads, (int)T);
+    uint64_t n = (uint64_t)op.heads * op.head_dim, half = op.rotary_dim / 2;
+    bool     ok = pair_tensor(p, &x[0], TSR_F32, T, n, NULL) &&
+              pair_tensor(p, &x[1], TSR_F32, T, n, NULL) &&
+              pair_tensor(p, &x[2], TSR_F32, T, half, NULL) &&
+              pair_tensor(p, &x[3], TSR_F32, T, half, NULL);
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[0], pair_draw(p, 2) ? &x[1] : &x[0], &x[2],
+                                                 &x[3] };
+    ok = ok && pair_run(p, what, &op, v, NULL);
+    drop(p, x, 4);
+    return ok;
+}
+
+static bool gather(struct pair *p)
+{
+    uint32_t           rows[40];
+    struct pair_tensor x[3];
+    uint64_t           from = 1 + pair_draw(p, 30), n = 1 + pair_draw(p, 70);
+    struct tsr_op      op = { .kind = TSR_OP_GATHER };
+    for (int i = 0; i < 40; i++)
+        rows[i] = (uint32_t)pair_draw(p, from);
+    bool ok = pair_tensor(p, &x[0], TSR_F32, 40, n, NULL) &&
+              pair_tensor(p, &x[1], TSR_F32, from, n, NULL) &&
+              pair_tensor(p, &x[2], TSR_U32, 1, 40, rows);
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[0], &x[1], &x[2] };
+    ok = ok && pair_run(p, "GATHER", &op, v, NULL);
+    drop(p, x, 3);
+    return ok;
+}
+
+/* A cache is stored, token by token of a few sequences, and attended to. */
+static bool attention(struct pair *p)
+{
+    static const uint32_t dims[] = { 1, 7, 16, 20, 64, 130 };
+    static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8 };
+    uint32_t           kv = 1 + (uint32_t)pair_draw(p, 3), dim = PICK(dims), dtype = PICK(dtypes);
+    uint64_t           length = 1 + pair_draw(p, pair_draw(p, 4) ? 40 : 600), T = 3;
+    uint64_t           n = (uint64_t)kv * dim, cols = dtype == TSR_I8 ? n + 4 * kv : n;
+    uint32_t          *rows = malloc(length * 4), spans[6];
+    uint8_t           *zero = calloc(2 + length, cols * 4);
+    struct pair_tensor x[7];
+    char               what[120];
+    struct tsr_op      op = { .kv_heads = kv, .head_dim = dim, .scale = 0.3f };
+    if (!rows || !zero)
+        abort();
+    for (uint64_t i = 0; i < length; i++)
+        rows[i] = (uint32_t)(2 + i);
+    for (uint64_t t = 0; t < T; t++) {
+        spans[2 * t] = 2;
+        spans[2 * t + 1] = t == 0 ? (uint32_t)length - 1 : (uint32_t)pair_draw(p, length);
+    }
+    op.heads = kv * (1 + (uint32_t)pair_draw(p, 3));
+    op.window = pair_draw(p, 3) ? 0 : 1 + (uint32_t)pair_draw(p, length + 3);
+    op.softcap = pair_draw(p, 3) ? 0.0f : 2.0f;
+    (void)snprintf(what, sizeof what,
+                   "cache dtype %u, %u heads, %u kv, dim %u, %d positions, window %u", dtype,
+                   op.heads, kv, dim, (int)length, op.window);
+    bool ok = pair_tensor(p, &x[0], dtype, 2 + length, cols, zero) &&
+              pair_tensor(p, &x[1], dtype, 2 + length, cols, zero) &&
+              pair_tensor(p, &x[2], TSR_F32, length, n, NULL) &&
+              pair_tensor(p, &x[3], TSR_U32, 1, length, rows) &&
+              pair_tensor(p, &x[4], TSR_F32, T, (uint64_t)op.heads * dim, NULL) &&
+              pair_tensor(p, &x[5], TSR_U32, T, 2, spans) &&
+              pair_tensor(p, &x[6], TSR_F32, 1, op.heads, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[i], &x[2], &x[3] };
+        op.kind = TSR_OP_KV_STORE;
+        ok = ok && pair_run(p, what, &op, v, NULL);
+    }
+    struct pair_tensor out;
+    ok = pair_tensor(p, &out, TSR_F32, T, (uint64_t)op.heads * dim, NULL) && ok;
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &out,  &x[4], &x[0],
+                                                 &x[1], &x[5], pair_draw(p, 3) ? NULL : &x[6] };
+    op.kind = TSR_OP_ATTENTION;
+    ok = ok && pair_run(p, what, &op, v, NULL);
+    pair_tensor_free(p, &out);
+    drop(p, x, 7);
+    free(rows);
+    free(zero);
+    return ok;
+}
+
+bool pair_check_ops(struct pair *p, uint64_t count)
+{
+    bool (*const kinds[])(struct pair *) = { elementwise, norm, attention, rope, gather };
+    for (uint64_t i = 0; i < count; i++)
+        if (!kinds[i % 5](p))
+            return false;
+    return true;
+}

@@ -1,0 +1,71 @@
+/* pair.h - two backends side by side: the same operations on the same numbers, and their bytes
+ * compared.  The first is the CPU backend, the reference. */
+#ifndef TSR_TEST_PAIR_H
+#define TSR_TEST_PAIR_H
+
+#include <stdbool.h>
+
+#include "plugin/registry.h"
+#include "tessera/backend.h"
+
+struct pair_device {
+    const struct tsr_backend_v1 *t;
+    void                        *self, *options;
+};
+
+struct pair {
+    struct pair_device d[2]; /* reference, device */
+    uint64_t           random, checked, differ;
+    struct tsr_errbuf  err; /* the first thing that was wrong */
+};
+
+/* Both from the registry; seed goes to the device's option `seed`, if it has one; fast: the device's
+ * numerics. */
+tsr_status pair_open(struct pair *p, struct tsr_registry *r, const char *backend, uint64_t seed,
+                     bool fast, struct tsr_err *err);
+void       pair_close(struct pair *p);
+
+uint64_t pair_draw(struct pair *p, uint64_t below);
+float    pair_number(struct pair *p); /* mostly near 1; now and then 0, tiny, huge */
+
+/* A tensor on both devices. */
+struct pair_tensor {
+    struct tsr_tensor t[2];
+    uint64_t          bytes;
+};
+/* data: rows of cols elements, or NULL: random F32.  Rows lie apart by a drawn gap; with `indices`
+ * they do not, as U32 rows of the engine. */
+bool pair_tensor(struct pair *p, struct pair_tensor *x, uint32_t dtype, uint64_t rows,
+                 uint64_t cols, const void *data);
+void pair_tensor_free(struct pair *p, struct pair_tensor *x);
+
+/* Runs op, whose tensors are those of x[] (0: out, then in[0]..., NULL: absent), and compares out's
+ * buffers, the gaps between rows included.  weight: of both, or NULL.  False: p->err says what. */
+bool pair_run(struct pair *p, const char *what, const struct tsr_op *op,
+              struct pair_tensor *x[TSR_OP_INPUTS + 1], void *const weight[2]);
+
+/* A weight of random codes on both; false: p->err. */
+struct pair_format {
+    struct tsr_format f;
+    uint64_t          rows, cols;
+    uint8_t          *codes, *meta;
+    uint64_t          code_stride, meta_stride;
+};
+bool pair_weight(struct pair *p, const struct tsr_format *f, uint64_t rows, uint64_t cols,
+                 void *weight[2]);
+void pair_weight_free(struct pair *p, void *weight[2]);
+
+/* ops.c, linears.c: `count` drawn cases; false at the first that differs, p->err has it. */
+bool pair_check_ops(struct pair *p, uint64_t count);
+bool pair_check_linears(struct pair *p, uint64_t count);
+/* fast.c: the device is one of numerics: fast; each product within the bound of its type. */
+bool pair_check_fast(struct pair *p, uint64_t count);
+/* linalg.c: the same for its tessera.linalg/1. */
+bool pair_check_linalg(struct pair *p, uint64_t count);
+/* bench.c: JSON lines on stdout, the last with how many are left out because the seconds were over;
+ * seconds 0: a few small ones, to see that it runs. */
+bool pair_bench(struct pair *p, uint64_t seconds);
+/* Every kind of format once, as bench.c takes them; false past the end. */
+bool pair_format_at(uint64_t i, struct tsr_format *f);
+
+#endif

@@ -1,0 +1,56 @@
+/* driver.h - between the files of the stand-in driver. */
+#ifndef TSR_STANDIN_DRIVER_H
+#define TSR_STANDIN_DRIVER_H
+
+#include "k_args.h"
+#include "simt/simt.h"
+#include "standin.h"
+
+#define EXPORT      __attribute__((visibility("default")))
+#define DEVICES_MAX 8
+
+/* Memory of the device, or pinned memory of the host with the device address beside it. */
+struct pinned {
+    struct pinned *next;
+    void          *host;
+    uint64_t       device, bytes;
+};
+
+/* A kernel with its arguments, or anything else. */
+struct task {
+    const struct simt_kernel *kernel; /* NULL: f(arg) */
+    uint32_t                  grid[3], threads;
+    uint8_t                   args[512];
+    CUresult (*f)(void *arg);
+    void *arg;
+};
+
+struct CUgraph_st {
+    uint64_t    n;
+    struct task tasks[];
+};
+
+struct CUstream_st {
+    int                 device;
+    struct CUstream_st *next;
+    struct task        *tasks;
+    uint64_t            n, cap;
+    uint64_t            at; /* tasks before it have run */
+    int                 capturing, spoilt;
+    uint64_t            from; /* tasks before it were queued before the capture */
+};
+
+CUresult standin_enter(void);
+int      standin_device(void);    /* of the thread's context */
+CUresult standin_run(CUstream s); /* everything that is queued */
+
+/* A record of an event, which others may wait for. */
+struct record {
+    CUstream stream;
+    int      passed, users;
+};
+CUresult standin_run_until(CUstream s, const struct record *r);
+void     standin_break(void);   /* the context, for good */
+uint64_t standin_kernels(void); /* counts one that runs */
+
+#endif

@@ -1,0 +1,523 @@
+/* libcuda.c - libcuda.so.1 of the tests (standin.h): devices, memory, copies, events. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+/* ---- the process --------------------------------------------------------------------------- */
+
+static struct {
+    struct pinned        *pinned;
+    struct CUstream_st   *streams;
+    struct standin_counts count;
+    uint64_t              allocated, kernels;
+    CUresult              broken;  /* of all contexts, once a kernel has failed */
+    unsigned              used;    /* a bit for each device that had a context */
+    pid_t                 started; /* the process that it works in: none that is forked later */
+    int                   retained[DEVICES_MAX];
+} g;
+static pthread_mutex_t   mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static _Thread_local int stack[16]; /* devices of the thread's contexts */
+static _Thread_local int current;   /* how many */
+
+EXPORT int standin_lock(void)
+{
+    return pthread_mutex_lock(&mutex);
+}
+
+EXPORT void standin_unlock(const int *locked)
+{
+    (void)locked;
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+static int started(void)
+{
+    return g.started == getpid();
+}
+static int devices(void)
+{
+    int64_t n = standin_option("devices", 1);
+    return n < DEVICES_MAX ? (int)n : DEVICES_MAX;
+}
+static int is_device(CUdevice d)
+{
+    return started() && d >= 0 && d < devices();
+}
+static CUcontext context_of(int device)
+{
+    return (CUcontext)(void *)&g.retained[device];
+}
+
+EXPORT struct standin_counts *standin_count(void)
+{
+    return &g.count;
+}
+
+EXPORT int64_t standin_option(const char *name, int64_t otherwise)
+{
+    const char *s = getenv("TSR_STANDIN");
+    size_t      n = strlen(name);
+    for (; s && *s; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL)
+        if (strncmp(s, name, n) == 0 && (s[n] == '=' || s[n] == ',' || !s[n]))
+            return s[n] == '=' ? strtoll(s + n + 1, NULL, 10) : 0;
+    return otherwise;
+}
+
+EXPORT int standin_in_context(void)
+{
+    return current > 0;
+}
+
+static void __attribute__((destructor)) tell(void)
+{
+    const char *path = getenv("TSR_STANDIN_LOG");
+    FILE       *f = path ? fopen(path, "w") : NULL;
+    if (!f)
+        return;
+#define COUNT(name) (void)fprintf(f, #name " %llu\n", (unsigned long long)g.count.name)
+    COUNT(launches);
+    COUNT(captured);
+    COUNT(instantiated);
+    COUNT(updated);
+    COUNT(graphs);
+    COUNT(products);
+    COUNT(heuristics);
+    COUNT(waits);
+    COUNT(linalg);
+    for (int d = 0; d < DEVICES_MAX; d++)
+        if (g.used >> d & 1)
+            (void)fprintf(f, "device %d\n", d);
+    (void)fprintf(f, "allocated %llu\n", (unsigned long long)g.allocated);
+    (void)fclose(f);
+}
+
+int standin_device(void)
+{
+    return current ? stack[current - 1] : -1;
+}
+
+/* What a call answers that works in a context. */
+CUresult standin_enter(void)
+{
+    return !started() ? CUDA_ERROR_NOT_INITIALIZED
+           : !current ? CUDA_ERROR_INVALID_CONTEXT
+                      : g.broken;
+}
+
+void standin_break(void)
+{
+    g.broken = CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+uint64_t standin_kernels(void)
+{
+    return ++g.kernels;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------- */
+
+EXPORT CUresult cuInit(unsigned flags)
+{
+    ONE_AT_A_TIME;
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (g.started && !started())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    g.started = getpid();
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDriverGetVersion(int *version)
+{
+    *version = (int)standin_option("driver", CUDA_VERSION);
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetCount(int *n)
+{
+    ONE_AT_A_TIME;
+    *n = devices();
+    return started() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+EXPORT CUresult cuDeviceGet(CUdevice *d, int index)
+{
+    ONE_AT_A_TIME;
+    *d = index;
+    return is_device(index) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+EXPORT CUresult cuDeviceGetName(char *name, int cap, CUdevice d)
+{
+    ONE_AT_A_TIME;
+    (void)snprintf(name, (size_t)cap, d == 0 ? "Stand-in" : "Stand-in %d", d);
+    return is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+EXPORT CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
+{
+    ONE_AT_A_TIME;
+    int arch = (int)standin_option("arch", 90);
+    if (a != CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR &&
+        a != CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? arch / 10 : arch % 10;
+    return is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d)
+{
+    ONE_AT_A_TIME;
+    if (!is_device(d))
+        return CUDA_ERROR_INVALID_DEVICE;
+    g.retained[d]++;
+    g.used |= 1u << d;
+    *c = context_of(d);
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice d)
+{
+    ONE_AT_A_TIME;
+    if (!is_device(d) || g.retained[d] == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (--g.retained[d] == 0)
+        g.broken = CUDA_SUCCESS;
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxPushCurrent(CUcontext c)
+{
+    ONE_AT_A_TIME;
+    for (int d = 0; d < devices(); d++)
+        if (c == context_of(d) && g.retained[d] && current < (int)(sizeof stack / sizeof *stack)) {
+            stack[current++] = d;
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+EXPORT CUresult cuCtxPopCurrent(CUcontext *c)
+{
+    ONE_AT_A_TIME;
+    if (current == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *c = context_of(stack[--current]);
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGetErrorName(CUresult r, const char **name)
+{
+    ONE_AT_A_TIME;
+    *name = r == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_STANDIN";
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGetErrorString(CUresult r, const char **text)
+{
+    ONE_AT_A_TIME;
+    static char other[40];
+    (void)snprintf(other, sizeof other, "error %d of the stand-in", (int)r);
+    *text = r == CUDA_ERROR_ILLEGAL_ADDRESS ? "an illegal memory access was encountered" : other;
+    return CUDA_SUCCESS;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static uint64_t memory(void)
+{
+    return (uint64_t)standin_option("memory", 4096) << 20;
+}
+
+EXPORT CUresult cuMemGetInfo(size_t *available, size_t *total)
+{
+    ONE_AT_A_TIME;
+    *total = memory();
+    *available = memory() - g.allocated;
+    return standin_enter();
+}
+
+EXPORT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
+{
+    ONE_AT_A_TIME;
+    CUresult r = standin_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    /* a header-less size: kept in a list with the pinned ones */
+    struct pinned *b = malloc(sizeof *b);
+    uint64_t       at = bytes && bytes <= memory() - g.allocated ? simt_alloc(bytes) : 0;
+    if (!b || !at) {
+        free(b);
+        simt_free(at);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(simt_place(at, bytes), 0xa5, bytes);
+    *b = (struct pinned){ .next = g.pinned, .device = at, .bytes = bytes };
+    g.pinned = b;
+    g.allocated += bytes;
+    *p = at;
+    return CUDA_SUCCESS;
+}
+
+/* host: pinned memory, on which a device address is memory of the emulation as well. */
+EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    CUdeviceptr at = 0;
+    CUresult    r = cuMemAlloc(&at, bytes);
+    (void)flags;
+    if (r != CUDA_SUCCESS)
+        return r;
+    g.pinned->host = simt_place(at, bytes);
+    *p = g.pinned->host;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *d, void *p, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    (void)flags;
+    for (const struct pinned *b = g.pinned; b; b = b->next)
+        if (b->host && b->host == p) {
+            *d = b->device;
+            return standin_enter();
+        }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult free_block(uint64_t device, const void *host)
+{
+    /* work that is queued may use it: a free waits for all of it */
+    for (struct CUstream_st *s = g.streams; s; s = s->next)
+        (void)standin_run(s);
+    for (struct pinned **b = &g.pinned; *b; b = &(*b)->next) {
+        struct pinned *found = *b;
+        if (found->device != device && !(host && found->host == host))
+            continue;
+        *b = found->next;
+        g.allocated -= found->bytes;
+        simt_free(found->device);
+        free(found);
+        return standin_enter();
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemFree(CUdeviceptr p)
+{
+    ONE_AT_A_TIME;
+    return free_block(p, NULL);
+}
+/* Mapped memory has one address on a real machine. */
+EXPORT CUresult cuMemFreeHost(void *p)
+{
+    ONE_AT_A_TIME;
+    return free_block((uint64_t)(uintptr_t)p, p);
+}
+
+EXPORT void *standin_place(uint64_t address, uint64_t bytes)
+{
+    return simt_place(address, bytes);
+}
+
+/* ---- copies -------------------------------------------------------------------------------------- */
+
+static int is_pinned(const void *p, uint64_t bytes)
+{
+    const uint8_t *q = p;
+    for (const struct pinned *b = g.pinned; b; b = b->next) {
+        const uint8_t *base = b->host;
+        if (base && q >= base && q < base + b->bytes)
+            return bytes <= b->bytes - (uint64_t)(q - base);
+    }
+    return 0;
+}
+
+struct copy {
+    void       *to;
+    const void *from;
+    uint64_t    bytes;
+    int         value;
+    uint8_t     own[]; /* of memory that is not pinned */
+};
+
+static CUresult do_copy(void *arg)
+{
+    const struct copy *c = arg;
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
+    else
+        memset(c->to, c->value, c->bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult queue_copy(CUstream s, const struct copy *c, uint64_t own)
+{
+    struct copy *q = malloc(sizeof *q + own);
+    CUresult     r = standin_enter();
+    if (r != CUDA_SUCCESS || !q) {
+        free(q);
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(q, c, sizeof *q);
+    if (own) {
+        memcpy(q->own, c->from, own);
+        q->from = q->own;
+    }
+    return standin_queue(s, do_copy, q);
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream s)
+{
+    ONE_AT_A_TIME;
+    struct copy c = { .to = simt_place(to, bytes), .from = from, .bytes = bytes };
+    return c.to ? queue_copy(s, &c, is_pinned(from, bytes) ? 0 : bytes) : CUDA_ERROR_INVALID_VALUE;
+}
+EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream s)
+{
+    ONE_AT_A_TIME;
+    struct copy c = { .to = to, .from = simt_place(from, bytes), .bytes = bytes };
+    if (!c.from)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult r = queue_copy(s, &c, 0);
+    return r == CUDA_SUCCESS && !is_pinned(to, bytes) ? standin_run(s) : r;
+}
+EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream s)
+{
+    ONE_AT_A_TIME;
+    struct copy c = { .to = simt_place(to, bytes), .bytes = bytes, .value = value };
+    return c.to ? queue_copy(s, &c, 0) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- streams and events ----------------------------------------------------------------------------- */
+
+EXPORT CUresult cuStreamCreate(CUstream *s, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    CUresult r = standin_enter();
+    *s = NULL;
+    if (r != CUDA_SUCCESS || flags != CU_STREAM_NON_BLOCKING)
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+    *s = calloc(1, sizeof **s);
+    if (!*s)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*s)->device = standin_device();
+    (*s)->next = g.streams;
+    g.streams = *s;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamDestroy(CUstream s)
+{
+    ONE_AT_A_TIME;
+    CUresult r = standin_run(s);
+    for (struct CUstream_st **p = &g.streams; *p; p = &(*p)->next)
+        if (*p == s) {
+            *p = s->next;
+            break;
+        }
+    free(s->tasks);
+    free(s);
+    return r;
+}
+
+EXPORT CUresult cuStreamSynchronize(CUstream s)
+{
+    ONE_AT_A_TIME;
+    CUresult r = standin_enter();
+    g.count.waits++;
+    if (s->capturing) {
+        s->spoilt = 1;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return r != CUDA_SUCCESS ? r : standin_run(s);
+}
+
+struct CUevent_st {
+    struct record  *last;
+    struct timespec at;
+};
+
+static void leave_record(struct record *r)
+{
+    if (r && --r->users == 0)
+        free(r);
+}
+
+struct passing {
+    CUevent        e;
+    struct record *r;
+};
+
+static CUresult do_event(void *arg)
+{
+    const struct passing *p = arg;
+    (void)clock_gettime(CLOCK_MONOTONIC, &p->e->at);
+    p->r->passed = 1;
+    leave_record(p->r);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventCreate(CUevent *e, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    (void)flags;
+    *e = calloc(1, sizeof **e);
+    return *e ? standin_enter() : CUDA_ERROR_OUT_OF_MEMORY;
+}
+EXPORT CUresult cuEventDestroy(CUevent e)
+{
+    ONE_AT_A_TIME;
+    if (e->last && !e->last->passed)
+        (void)standin_run(e->last->stream);
+    leave_record(e->last);
+    free(e);
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuEventRecord(CUevent e, CUstream s)
+{
+    ONE_AT_A_TIME;
+    struct passing *p = malloc(sizeof *p);
+    struct record  *r = malloc(sizeof *r);
+    if (!p || !r) {
+        free(p);
+        free(r);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *r = (struct record){ .stream = s, .users = 2 };
+    *p = (struct passing){ e, r };
+    leave_record(e->last);
+    e->last = r;
+    return standin_queue(s, do_event, p);
+}
+EXPORT CUresult cuEventSynchronize(CUevent e)
+{
+    ONE_AT_A_TIME;
+    return !e->last          ? CUDA_ERROR_INVALID_VALUE
+           : e->last->passed ? CUDA_SUCCESS
+                             : standin_run(e->last->stream);
+}
+
+static CUresult do_wait(void *arg)
+{
+    struct record *r = *(struct record **)arg;
+    CUresult       e = r->passed ? CUDA_SUCCESS : standin_run_until(r->stream, r);
+    leave_record(r);
+    return e;
+}
+
+EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    if (flags || !e->last)
+        return flags ? CUDA_ERROR_INVALID_VALUE : standin_enter();
+    struct record **arg = malloc(sizeof *arg);
+    if (!arg)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *arg = e->last;
+    e->last->users++;
+    return standin_queue(s, do_wait, arg);
+}
+#undef cuEventElapsedTime
+EXPORT CUresult cuEventElapsedTime(float *ms, CUevent a, CUevent b);
+EXPORT CUresult cuEventElapsedTime(float *ms, CUevent a, CUevent b)
+{
+    ONE_AT_A_TIME;
+    *ms = (float)((double)(b->at.tv_sec - a->at.tv_sec) * 1e3 +
+                  (double)(b->at.tv_nsec - a->at.tv_nsec) * 1e-6);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,42 @@
+/* standin.h - a driver, a cuBLASLt, a cuBLAS and a cuSOLVER of the tests, over the SIMT emulation:
+ * libcuda.so.1, libcublasLt.so.13, libcublas.so.13 and libcusolver.so.12, found by LD_LIBRARY_PATH.
+ *
+ * Work on a stream is done only when somebody waits for it, pinned memory is read and written then, and
+ * memory is not zeroed, so that a missing wait or a ring that is used again too early gives wrong
+ * numbers.  Calls without a current context, calls that a capturing stream refuses, addresses outside
+ * of allocations and algorithms of another shape are errors.
+ *
+ * A process that was forked after cuInit() has no driver.  Memory of all devices is one.
+ *
+ * TSR_STANDIN, words apart by commas: devices=4 (1; up to 8), arch=75 (of the device, 90), driver=12040 (its
+ * CUDA: an older one loads no kernels), fail=N (the N-th kernel that runs
+ * fails, and the context with it), same (graphs refuse updates), none (no algorithm), noblas (cuBLAS does not
+ * start), memory=MIB.
+ * TSR_STANDIN_LOG: a file for the counts of calls, written at exit.
+ */
+#ifndef TSR_STANDIN_H
+#define TSR_STANDIN_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+struct standin_counts {
+    uint64_t launches, captured, instantiated, updated, graphs, products, heuristics, waits, linalg;
+};
+
+/* One call at a time: ranks may be threads. */
+int  standin_lock(void);
+void standin_unlock(const int *locked);
+#define ONE_AT_A_TIME                                                                              \
+    const int locked __attribute__((cleanup(standin_unlock), unused)) = standin_lock()
+
+/* Queues f(arg) on a stream; the arg is freed after it. */
+CUresult standin_queue(CUstream stream, CUresult (*f)(void *arg), void *arg);
+/* The place of device memory, or NULL. */
+void *standin_place(uint64_t address, uint64_t bytes);
+/* The number behind "name=" in TSR_STANDIN, 0 for the word alone, `otherwise` without it. */
+int64_t                standin_option(const char *name, int64_t otherwise);
+struct standin_counts *standin_count(void);
+int                    standin_in_context(void);
+
+#endif

@@ -1,0 +1,236 @@
+/* work.c - libcuda.so.1 of the tests: kernels, streams of work, graphs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+#include "driver.h"
+
+#define EXTERN(name) extern const struct simt_kernel name##_simt;
+TSR_CUDA_KERNELS(EXTERN)
+#undef EXTERN
+#define ENTRY(name) &name##_simt,
+static const struct simt_kernel *const kernels[] = { TSR_CUDA_KERNELS(ENTRY) };
+#undef ENTRY
+
+/* ---- modules ------------------------------------------------------------------------------------ */
+
+#define FATBIN_MAGIC 0xba55ed50u
+
+EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image)
+{
+    ONE_AT_A_TIME;
+    uint32_t magic;
+    memcpy(&magic, image, sizeof magic);
+    if (standin_option("driver", CUDA_VERSION) < CUDA_VERSION)
+        return CUDA_ERROR_INVALID_IMAGE;
+    *m = (CUmodule)(uintptr_t)image;
+    return magic == FATBIN_MAGIC ? standin_enter() : CUDA_ERROR_INVALID_IMAGE;
+}
+EXPORT CUresult cuModuleUnload(CUmodule m)
+{
+    ONE_AT_A_TIME;
+    (void)m;
+    return standin_enter();
+}
+EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
+{
+    ONE_AT_A_TIME;
+    (void)m;
+    for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (strcmp(kernels[i]->name, name) == 0) {
+            *f = (CUfunction)(uintptr_t)kernels[i];
+            return standin_enter();
+        }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+/* ---- streams ------------------------------------------------------------------------------------- */
+
+static CUresult add(CUstream s, const struct task *t)
+{
+    if (s->device != standin_device()) /* another context's */
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (s->n == s->cap) {
+        uint64_t     cap = s->cap ? 2 * s->cap : 64;
+        struct task *tasks = realloc(s->tasks, cap * sizeof *tasks);
+        if (!tasks)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        s->tasks = tasks;
+        s->cap = cap;
+    }
+    s->tasks[s->n++] = *t;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult standin_queue(CUstream s, CUresult (*f)(void *arg), void *arg)
+{
+    struct task t = { .f = f, .arg = arg };
+    CUresult    r = standin_enter();
+    if (r == CUDA_SUCCESS && s->capturing) {
+        s->spoilt = 1;
+        r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (r == CUDA_SUCCESS)
+        r = add(s, &t);
+    if (r != CUDA_SUCCESS)
+        free(arg);
+    return r;
+}
+
+static int32_t never(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static CUresult run_kernel(const struct task *t)
+{
+    struct simt_launch l = { .kernel = t->kernel,
+                             .grid = { t->grid[0], t->grid[1], t->grid[2] },
+                             .threads = t->threads,
+                             .args = t->args,
+                             .cancelled = never };
+    char               text[512];
+    struct tsr_err     err = { sizeof err, sizeof text, text };
+    text[0] = '\0';
+    if (standin_kernels() != (uint64_t)standin_option("fail", -1) && simt_run(&l, &err) == TSR_OK)
+        return CUDA_SUCCESS;
+    if (*text)
+        (void)fprintf(stderr, "stand-in: %s\n", text);
+    standin_break();
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+/* A task may run another stream, as far as it waits for it. */
+CUresult standin_run_until(CUstream s, const struct record *until)
+{
+    CUresult r = CUDA_SUCCESS;
+    while (s->at < s->n && !(until && until->passed)) {
+        struct task t = s->tasks[s->at++];
+        if (r == CUDA_SUCCESS)
+            r = t.kernel ? run_kernel(&t) : t.f(t.arg);
+        free(t.arg);
+    }
+    if (s->at == s->n)
+        s->at = s->n = 0;
+    return r;
+}
+
+CUresult standin_run(CUstream s)
+{
+    return standin_run_until(s, NULL);
+}
+
+EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
+                               unsigned ty, unsigned tz, unsigned shared, CUstream s, void **args,
+                               void **extra)
+{
+    ONE_AT_A_TIME;
+    struct task t = { .kernel = (const struct simt_kernel *)f,
+                      .grid = { x, y, z },
+                      .threads = threads };
+    CUresult    r = standin_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!s || ty != 1 || tz != 1 || shared || extra || t.kernel->args_bytes > sizeof t.args)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(t.args, args[0], t.kernel->args_bytes);
+    standin_count()->launches += !s->capturing;
+    return add(s, &t);
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------------- */
+
+#ifndef STANDIN_OLD
+
+EXPORT CUresult cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode)
+{
+    ONE_AT_A_TIME;
+    CUresult r = standin_enter();
+    (void)mode;
+    if (r != CUDA_SUCCESS || s->capturing)
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_ILLEGAL_STATE;
+    s->capturing = 1;
+    s->spoilt = 0;
+    s->from = s->n;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
+{
+    ONE_AT_A_TIME;
+    *graph = NULL;
+    if (!s->capturing)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    uint64_t n = s->n - s->from;
+    s->capturing = 0;
+    s->n = s->from;
+    if (s->spoilt)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    struct CUgraph_st *c = malloc(sizeof *c + n * sizeof *c->tasks);
+    if (!c)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    c->n = n;
+    if (n)
+        memcpy(c->tasks, s->tasks + s->from, n * sizeof *c->tasks);
+    *graph = c;
+    standin_count()->captured++;
+    return standin_enter();
+}
+
+EXPORT CUresult cuGraphInstantiate(CUgraphExec *e, CUgraph graph, unsigned long long flags)
+{
+    ONE_AT_A_TIME;
+    struct CUgraph_st *c = malloc(sizeof *c + graph->n * sizeof *c->tasks);
+    *e = NULL;
+    if (!c || flags) {
+        free(c);
+        return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(c, graph, sizeof *c + graph->n * sizeof *c->tasks);
+    *e = (CUgraphExec)(void *)c;
+    standin_count()->instantiated++;
+    return standin_enter();
+}
+
+/* Only arguments and grids may differ. */
+EXPORT CUresult cuGraphExecUpdate(CUgraphExec e, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+    ONE_AT_A_TIME;
+    struct CUgraph_st *c = (struct CUgraph_st *)(void *)e;
+    int                refused = c->n != graph->n || standin_option("same", -1) == 0;
+    for (uint64_t i = 0; !refused && i < c->n; i++)
+        refused = c->tasks[i].kernel != graph->tasks[i].kernel;
+    info->result = refused ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED : 0;
+    if (refused)
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    memcpy(c->tasks, graph->tasks, graph->n * sizeof *c->tasks);
+    standin_count()->updated++;
+    return standin_enter();
+}
+
+EXPORT CUresult cuGraphLaunch(CUgraphExec e, CUstream s)
+{
+    ONE_AT_A_TIME;
+    const struct CUgraph_st *c = (const struct CUgraph_st *)(void *)e;
+    CUresult                 r = standin_enter();
+    for (uint64_t i = 0; i < c->n && r == CUDA_SUCCESS; i++)
+        r = add(s, &c->tasks[i]);
+    standin_count()->graphs++;
+    return r;
+}
+EXPORT CUresult cuGraphDestroy(CUgraph graph)
+{
+    ONE_AT_A_TIME;
+    free(graph);
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGraphExecDestroy(CUgraphExec e)
+{
+    ONE_AT_A_TIME;
+    free(e);
+    return standin_enter();
+}
+
+#endif

@@ -1,0 +1,400 @@
+/* The queue of launches and its graphs, over the emulated device with every call counted: a list that
+ * comes again is recorded once and replayed, recorded anew when an argument changes, kept apart by its
+ * shape, and given up where it never stays; errors come out where somebody waits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend.h"
+
+/* ---- a host ------------------------------------------------------------------------------ */
+
+static int64_t held;
+static int32_t stop;
+static char    logged[512];
+
+static void host_log(void *ctx, int32_t level, const char *msg)
+{
+    (void)ctx;
+    if (level >= TSR_LOG_INFO)
+        (void)snprintf(logged, sizeof logged, "%s", msg);
+}
+static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
+{
+    void *p = NULL;
+    (void)ctx;
+    if (posix_memalign(&p, align < sizeof p ? sizeof p : align, size) != 0)
+        return NULL;
+    held += (int64_t)size;
+    return p;
+}
+static void host_release(void *ctx, void *p, uint64_t size)
+{
+    (void)ctx;
+    held -= p ? (int64_t)size : 0;
+    free(p);
+}
+static int32_t host_cancelled(void *ctx)
+{
+    (void)ctx;
+    return stop;
+}
+static const struct tsr_host host = { .struct_size = sizeof host,
+                                      .log = host_log,
+                                      .alloc = host_alloc,
+                                      .release = host_release,
+                                      .cancelled = host_cancelled };
+
+/* ---- a device that counts ---------------------------------------------------------------- */
+
+static struct {
+    int        launches, makes, renewed, runs, frees, syncs;
+    tsr_status make_fails, launch_fails;
+} n;
+static struct tsr_cuda_api api;
+
+static tsr_status launch(void *d, void *s, const struct tsr_cuda_launch *l, struct tsr_err *err)
+{
+    n.launches++;
+    if (n.launch_fails)
+        return tsr_fail(err, n.launch_fails, "planted: a launch");
+    return tsr_cuda_simt.launch(d, s, l, err);
+}
+static tsr_status sync_all(void *d, void *s, struct tsr_err *err)
+{
+    n.syncs++;
+    return tsr_cuda_simt.sync(d, s, err);
+}
+static tsr_status graph_make(void *d, const struct tsr_cuda_launch *l, uint64_t count, void **graph,
+                             struct tsr_err *err)
+{
+    n.makes++;
+    n.renewed += *graph != NULL;
+    if (n.make_fails) {
+        tsr_cuda_simt.graph_free(d, *graph);
+        *graph = NULL;
+        return tsr_fail(err, n.make_fails, "planted: a graph");
+    }
+    return tsr_cuda_simt.graph_make(d, l, count, graph, err);
+}
+static tsr_status graph_run(void *d, void *graph, struct tsr_err *err)
+{
+    n.runs++;
+    return tsr_cuda_simt.graph_run(d, graph, err);
+}
+static void graph_free(void *d, void *graph)
+{
+    n.frees++;
+    tsr_cuda_simt.graph_free(d, graph);
+}
+
+/* ---- a pass: a chain of SCALEs over rows of 8 columns ------------------------------------ */
+
+#define COLS 8u
+#define ROWS 16u
+
+struct rig {
+    void             *self;
+    struct tsr_tensor x, y, other;
+    struct tsr_err    err;
+    char              text[400];
+};
+
+static struct tsr_tensor tensor(struct rig *r, uint64_t rows)
+{
+    struct tsr_tensor t = { .struct_size = sizeof t,
+                            .dtype = TSR_F32,
+                            .rows = rows,
+                            .cols = COLS,
+                            .row_stride = COLS * UINT64_C(4) };
+    assert_int_equal(tsr_cuda_buffer_alloc(r->self, rows * COLS * 4, &t.buffer, &r->err), TSR_OK);
+    return t;
+}
+
+static void open_with(struct rig *r, enum tsr_cuda_launching launching)
+{
+    struct tsr_cuda_options o = { .launching = launching };
+    memset(&n, 0, sizeof n);
+    memset(logged, 0, sizeof logged);
+    stop = 0;
+    api = tsr_cuda_simt;
+    api.launch = launch;
+    api.sync = sync_all;
+    api.graph_make = graph_make;
+    api.graph_run = graph_run;
+    api.graph_free = graph_free;
+    r->err = (struct tsr_err){ sizeof r->err, sizeof r->text, r->text };
+    assert_int_equal(tsr_cuda_create(&host, &api, &o, &r->self, &r->err), TSR_OK);
+    r->x = tensor(r, ROWS);
+    r->y = tensor(r, ROWS);
+    r->other = tensor(r, ROWS);
+}
+
+static void close_rig(struct rig *r)
+{
+    tsr_cuda_buffer_free(r->self, r->x.buffer);
+    tsr_cuda_buffer_free(r->self, r->y.buffer);
+    tsr_cuda_buffer_free(r->self, r->other.buffer);
+    tsr_cuda_destroy(r->self);
+    assert_int_equal(held, 0);
+}
+
+static tsr_status scale(struct rig *r, const struct tsr_tensor *from, const struct tsr_tensor *to,
+                        float by)
+{
+    struct tsr_op op = {
+        .struct_size = sizeof op, .kind = TSR_OP_SCALE, .out = to, .in = { from }, .scale = by
+    };
+    return tsr_cuda_run(r->self, NULL, &op, &r->err);
+}
+
+static void put(struct rig *r, float v)
+{
+    float data[ROWS * COLS];
+    for (unsigned i = 0; i < ROWS * COLS; i++)
+        data[i] = v;
+    assert_int_equal(tsr_cuda_upload(r->self, r->x.buffer, 0, data, sizeof data, &r->err), TSR_OK);
+}
+
+/* The first `rows` rows of y from those of x, times 2^(steps - 1) by steps launches. */
+static tsr_status pass(struct rig *r, const struct tsr_tensor *y, uint64_t rows, int steps)
+{
+    struct tsr_tensor a = r->x, b = *y;
+    a.rows = b.rows = rows;
+    tsr_status st = scale(r, &a, &b, 1.0f);
+    for (int i = 1; i < steps && st == TSR_OK; i++)
+        st = scale(r, &b, &b, 2.0f);
+    return st;
+}
+
+static float first_of(struct rig *r, const struct tsr_tensor *t)
+{
+    float v = -1.0f;
+    assert_int_equal(tsr_cuda_download(r->self, t->buffer, 0, &v, 4, &r->err), TSR_OK);
+    return v;
+}
+
+/* A pass whose result is right. */
+static void passes(struct rig *r, const struct tsr_tensor *y, uint64_t rows, int steps, float x)
+{
+    put(r, x);
+    assert_int_equal(pass(r, y, rows, steps), TSR_OK);
+    assert_int_equal(tsr_cuda_sync(r->self, NULL, &r->err), TSR_OK);
+    assert_true(first_of(r, y) == x * (float)(UINT64_C(1) << (steps - 1)));
+}
+
+/* ---- tests --------------------------------------------------------------------------------- */
+
+static void recorded_once_and_replayed(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    passes(&r, &r.y, ROWS, 10, 1.0f);
+    assert_int_equal(n.launches, 10); /* may never come again */
+    assert_int_equal(n.makes, 0);
+    for (int i = 0; i < 5; i++)
+        passes(&r, &r.y, ROWS, 10, 2.0f + (float)i); /* other numbers, the same launches */
+    assert_int_equal(n.launches, 10);
+    assert_int_equal(n.makes, 1);
+    assert_int_equal(n.runs, 5);
+    close_rig(&r);
+    assert_int_equal(n.frees, 1);
+}
+
+static void short_lists_are_launched(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    for (int i = 0; i < 4; i++)
+        passes(&r, &r.y, ROWS, 7, 3.0f);
+    assert_int_equal(n.launches, 4 * 7);
+    assert_int_equal(n.makes, 0);
+    close_rig(&r);
+}
+
+static void a_pointer_that_changes(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    for (int i = 0; i < 3; i++)
+        passes(&r, &r.y, ROWS, 10, 1.0f);
+    passes(&r, &r.other, ROWS, 10, 5.0f);
+    assert_int_equal(n.makes, 2);
+    assert_int_equal(n.renewed, 1);
+    assert_true(first_of(&r, &r.y) == 512.0f); /* the older place is left alone */
+    passes(&r, &r.other, ROWS, 10, 6.0f);
+    assert_int_equal(n.makes, 2);
+    assert_int_equal(n.launches, 10);
+    close_rig(&r);
+}
+
+static void shapes_are_kept_apart(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    /* 16 and 1 rows of 8 columns: grids of 1 block both; so the count of launches differs */
+    for (int i = 0; i < 3; i++) {
+        passes(&r, &r.y, ROWS, 10, 1.0f);
+        passes(&r, &r.y, ROWS, 12, 1.0f);
+    }
+    assert_int_equal(n.makes, 2);
+    assert_int_equal(n.renewed, 0);
+    assert_int_equal(n.runs, 4);
+    /* more shapes than are kept: the oldest go, and results stay right */
+    for (int round = 0; round < 3; round++)
+        for (int steps = 9; steps < 9 + (int)TSR_CUDA_KEPT + 2; steps++)
+            passes(&r, &r.y, ROWS, steps, 2.0f);
+    close_rig(&r);
+    assert_int_equal(n.frees, n.makes - n.renewed);
+}
+
+static void lists_that_never_stay(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    for (int i = 0; i < 12; i++)
+        passes(&r, i % 2 ? &r.y : &r.other, ROWS, 10, 1.0f + (float)i);
+    assert_true(n.makes > 1 && n.makes < 6);
+    int makes = n.makes;
+    for (int i = 0; i < 4; i++)
+        passes(&r, i % 2 ? &r.y : &r.other, ROWS, 10, 1.0f + (float)i);
+    assert_int_equal(n.makes, makes);
+    assert_true(n.launches >= 40);
+    close_rig(&r);
+}
+
+static void many_launches(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    put(&r, 3.0f);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(scale(&r, &r.x, &r.y, 1.0f), TSR_OK);
+        for (int i = 0; i < 2500; i++) /* more than a list holds */
+            assert_int_equal(scale(&r, &r.y, &r.y, i % 2 ? 2.0f : 0.5f), TSR_OK);
+        assert_true(first_of(&r, &r.y) == 3.0f);
+    }
+    close_rig(&r);
+}
+
+static void copies_keep_their_place(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    put(&r, 1.0f);
+    assert_int_equal(pass(&r, &r.y, ROWS, 3), TSR_OK);
+    put(&r, 7.0f); /* behind the pass */
+    assert_true(first_of(&r, &r.y) == 4.0f);
+    /* a buffer goes while a list that uses it waits: the list goes first */
+    struct tsr_tensor t = tensor(&r, ROWS);
+    assert_int_equal(scale(&r, &r.x, &t, 3.0f), TSR_OK);
+    assert_int_equal(scale(&r, &t, &r.y, 1.0f), TSR_OK);
+    int before = n.launches;
+    tsr_cuda_buffer_free(r.self, t.buffer);
+    assert_int_equal(n.launches, before + 2);
+    assert_true(first_of(&r, &r.y) == 21.0f);
+    close_rig(&r);
+}
+
+static void errors_come_out(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    n.launch_fails = TSR_E_DEVICE;
+    assert_int_equal(pass(&r, &r.y, ROWS, 10), TSR_OK);
+    assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_E_DEVICE);
+    assert_non_null(strstr(r.text, "planted: a launch"));
+    assert_int_equal(n.launches, 1);
+    n.launch_fails = TSR_OK;
+    assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_OK); /* said once */
+    n.make_fails = TSR_E_DEVICE;
+    assert_int_equal(pass(&r, &r.y, ROWS, 10), TSR_OK);
+    assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_E_DEVICE);
+    assert_non_null(strstr(r.text, "planted: a graph"));
+    n.make_fails = TSR_OK;
+    for (int i = 0; i < 3; i++)
+        passes(&r, &r.y, ROWS, 10, 9.0f);
+    /* a graph that cannot be made anew */
+    n.make_fails = TSR_E_NOMEM;
+    put(&r, 1.0f);
+    assert_int_equal(pass(&r, &r.other, ROWS, 10), TSR_OK);
+    assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_E_NOMEM);
+    n.make_fails = TSR_OK;
+    passes(&r, &r.y, ROWS, 10, 9.0f);
+    close_rig(&r);
+}
+
+static void a_driver_without_graphs(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    n.make_fails = TSR_E_UNSUPPORTED;
+    for (int i = 0; i < 4; i++)
+        passes(&r, &r.y, ROWS, 10, 2.0f);
+    assert_int_equal(n.makes, 1);
+    assert_int_equal(n.runs, 0);
+    assert_int_equal(n.launches, 40);
+    assert_non_null(strstr(logged, "planted: a graph"));
+    close_rig(&r);
+}
+
+static void other_ways_to_launch(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_ONE_BY_ONE);
+    for (int i = 0; i < 3; i++)
+        passes(&r, &r.y, ROWS, 10, 2.0f);
+    assert_int_equal(n.makes, 0);
+    assert_int_equal(n.syncs, 3);
+    n.launch_fails = TSR_E_DEVICE; /* at once */
+    assert_int_equal(pass(&r, &r.y, ROWS, 10), TSR_E_DEVICE);
+    n.launch_fails = TSR_OK;
+    close_rig(&r);
+    open_with(&r, TSR_CUDA_AND_WAIT);
+    passes(&r, &r.y, ROWS, 10, 2.0f);
+    assert_int_equal(n.syncs, 11);
+    close_rig(&r);
+}
+
+static void stopped_between_launches(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    assert_int_equal(pass(&r, &r.y, ROWS, 10), TSR_OK);
+    stop = 1;
+    assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_E_CANCELLED);
+    assert_int_equal(n.launches, 1);
+    assert_int_equal(pass(&r, &r.y, ROWS, 10), TSR_E_CANCELLED);
+    stop = 0;
+    passes(&r, &r.y, ROWS, 10, 2.0f);
+    close_rig(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_once_and_replayed), cmocka_unit_test(short_lists_are_launched),
+        cmocka_unit_test(a_pointer_that_changes),     cmocka_unit_test(shapes_are_kept_apart),
+        cmocka_unit_test(lists_that_never_stay),      cmocka_unit_test(many_launches),
+        cmocka_unit_test(copies_keep_their_place),    cmocka_unit_test(errors_come_out),
+        cmocka_unit_test(a_driver_without_graphs),    cmocka_unit_test(other_ways_to_launch),
+        cmocka_unit_test(stopped_between_launches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* The SIMT emulation: right kernels give the same in every schedule, and a missing barrier, a wrong
+ * lane, a race and the like are each found, with a sentence that names the place. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "faulty.h"
+#include "simt/simt.h"
+
+#define KERNELS(X)                                                                                 \
+    X(good_sum)                                                                                    \
+    X(missing_barrier)                                                                             \
+    X(half_barrier)                                                                                \
+    X(good_shuffle)                                                                                \
+    X(wrong_lane)                                                                                  \
+    X(lost_lanes)                                                                                  \
+    X(race)                                                                                        \
+    X(good_count)                                                                                  \
+    X(block_race)                                                                                  \
+    X(out_of_bounds)                                                                               \
+    X(good_votes)
+#define EXTERN(name) extern const struct simt_kernel name##_simt;
+KERNELS(EXTERN)
+
+static uint64_t in, out;
+static char     text[512];
+
+static int setup(void **state)
+{
+    (void)state;
+    in = simt_alloc(256 * 4);
+    out = simt_alloc(256 * 4);
+    assert_true(in && out);
+    float *p = simt_place(in, 256 * 4);
+    for (int i = 0; i < 256; i++)
+        p[i] = (float)(i + 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    simt_free(in);
+    simt_free(out);
+    return 0;
+}
+
+static tsr_status run(const struct simt_kernel *k, uint32_t blocks, uint64_t seed)
+{
+    struct tsr_err     err = { sizeof err, sizeof text, text };
+    struct faulty_args a = { .in = in, .out = out, .n = 256 };
+    struct simt_launch l = {
+        .kernel = k, .grid = { blocks, 1, 1 }, .threads = 128, .args = &a, .seed = seed
+    };
+    text[0] = '\0';
+    memset(simt_place(out, 256 * 4), 0, 256 * 4);
+    return simt_run(&l, &err);
+}
+
+static void passes(const struct simt_kernel *k, uint32_t blocks)
+{
+    uint8_t first[256 * 4];
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        if (run(k, blocks, seed) != TSR_OK)
+            fail_msg("seed %d: %s", (int)seed, text);
+        if (seed == 0)
+            memcpy(first, simt_place(out, sizeof first), sizeof first);
+        assert_memory_equal(first, simt_place(out, sizeof first), sizeof first);
+    }
+}
+
+static void right_kernels_pass(void **state)
+{
+    (void)state;
+    passes(&good_sum_simt, 2);
+    assert_true(((float *)simt_place(out, 8))[0] == 128 * 129 / 2);
+    assert_true(((float *)simt_place(out, 8))[1] == 256 * 257 / 2 - 128 * 129 / 2);
+    passes(&good_shuffle_simt, 1);
+    assert_true(((float *)simt_place(out, 4))[0] == 32 * 33 / 2);
+    passes(&good_count_simt, 3);
+    assert_int_equal(((uint32_t *)simt_place(out, 4))[0], 3 * 128);
+    passes(&good_votes_simt, 1);
+    uint32_t b = 0x49249249u ^ 1u << 31;
+    assert_int_equal(((uint32_t *)simt_place(out, 512))[0], b ^ 8u);
+    assert_int_equal(((uint32_t *)simt_place(out, 512))[31], b ^ 31u);
+}
+
+/* Caught in every schedule, by the rules alone. */
+static void caught(const struct simt_kernel *k, uint32_t blocks, const char *words)
+{
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        if (run(k, blocks, seed) != TSR_E_DEVICE)
+            fail_msg("%s passes under seed %d", k->name, (int)seed);
+        if (!strstr(text, words) || !strstr(text, k->name))
+            fail_msg("\"%s\" does not say \"%s\"", text, words);
+    }
+}
+
+static void broken_rules_are_caught(void **state)
+{
+    (void)state;
+    caught(&half_barrier_simt, 1, "64 of 128 threads of the block have ended");
+    caught(&wrong_lane_simt, 1, "which is not in its mask 0x0000ffff");
+    caught(&lost_lanes_simt, 1, "that never come");
+}
+
+static void accesses_are_caught(void **state)
+{
+    (void)state;
+    (void)run(&good_count_simt, 1, 0);
+    if (!simt_hooked()) {
+        print_message("these kernels were built without memory hooks\n");
+        skip();
+    }
+    caught(&missing_barrier_simt, 1, "with no barrier between them");
+    caught(&race_simt, 1, "with no barrier between them");
+    caught(&block_race_simt, 2, "with no barrier between them");
+    caught(&out_of_bounds_simt, 1, "lie in no buffer");
+}
+
+/* Without hooks it is the numbers that show: shared memory begins as NaN, and no schedule adds up. */
+static void numbers_differ(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        tsr_status st = run(&missing_barrier_simt, 1, seed);
+        float      got = *(float *)simt_place(out, 4);
+        assert_true(st != TSR_OK || !(got == 128 * 129 / 2));
+    }
+}
+
+static void host_cannot_follow(void **state)
+{
+    (void)state;
+    assert_null(simt_place(in + 256 * 4, 1));
+    assert_null(simt_place(in + 4, 256 * 4));
+    assert_null(simt_place(0, 1));
+    assert_true(in >> 56 != 0); /* no address of a program */
+    simt_free(0);
+}
+
+static void grids_are_checked(void **state)
+{
+    (void)state;
+    assert_int_equal(run(&good_count_simt, 0, 0), TSR_E_DEVICE);
+    assert_non_null(strstr(text, "cannot be launched"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(right_kernels_pass, setup, teardown),
+        cmocka_unit_test_setup_teardown(broken_rules_are_caught, setup, teardown),
+        cmocka_unit_test_setup_teardown(accesses_are_caught, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_differ, setup, teardown),
+        cmocka_unit_test_setup_teardown(host_cannot_follow, setup, teardown),
+        cmocka_unit_test_setup_teardown(grids_are_checked, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,393 @@
+/* The CPU backend's compensation against the sentences of docs/decisions/numerics.md written as loops,
+ * on every instruction set, with the loops of the host backwards; and the public vectors of the selection. */
+#include "cpu_fixture.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "compensate.h"
+
+static const struct tsr_backend_compensate_v1 *table(struct tsr_cpu *c)
+{
+    const struct tsr_backend_compensate_v1 *t = tsr_cpu_extension(c, TSR_BACKEND_COMPENSATE);
+    assert_non_null(t);
+    return t;
+}
+
+static float f16(uint16_t h)
+{
+    return tsr_cpu_f16(h);
+}
+
+/* Floors as the paper draws them, all in double. */
+static void floors_of(double b0, double b15, float f[32])
+{
+    for (int i = 0; i < 16; i++)
+        f[i] = (float)(i < 15 ? b0 + (b15 - b0) * i / 15 : b15);
+    for (int i = 16; i < 32; i++)
+        f[i] = (float)(b15 * (31 - i) / 16);
+}
+
+/* One chunk bucket by bucket; NaN is in none. */
+static uint32_t brute_chunk(const float *x, uint32_t n, uint32_t base, uint32_t take,
+                            const float *f, uint32_t *list)
+{
+    bool     taken[1024] = { 0 };
+    uint32_t left = take, count = 0;
+    for (int b = 0; b < 32; b++)
+        for (uint32_t i = 0; i < n && left; i++) {
+            float a = fabsf(x[i]);
+            if (a >= f[b] && (b == 0 || a < f[b - 1])) {
+                taken[i] = true;
+                left--;
+            }
+        }
+    for (uint32_t i = 0; i < n; i++)
+        if (taken[i])
+            list[count++] = base + i;
+    return count;
+}
+
+static void brute_select(const float *x, uint32_t cols, uint32_t k, const float *f, uint32_t *list)
+{
+    list[0] = 0;
+    for (uint32_t at = 0; at < cols; at += 1024) {
+        uint32_t n = cols - at < 1024 ? cols - at : 1024;
+        list[0] += brute_chunk(x + at, n, at, k * n / 1024, f, list + 1 + list[0]);
+    }
+}
+
+static tsr_status select_on(struct tsr_cpu *c, const struct tsr_tensor *x,
+                            const struct tsr_tensor *rows, uint32_t k, const float *floors,
+                            const struct tsr_tensor *list, char text[512])
+{
+    struct tsr_err       err = { sizeof err, 512, text };
+    struct tsr_select_op op = {
+        .struct_size = sizeof op, .k = k, .x = x, .rows = rows, .floors = floors, .list = list
+    };
+    return table(c)->select(c, NULL, &op, &err);
+}
+
+static void test_select(void **state)
+{
+    static const uint32_t shapes[][2] = { { 4096, 32 }, { 1024, 1024 }, { 640, 16 },
+                                          { 17, 1023 }, { 3000, 100 },  { 1, 1024 },
+                                          { 2048, 1 },  { 1040, 700 },  { 5120, 8 } };
+    char                  text[512] = "";
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        if (!c)
+            continue;
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (int way = 0; way < 4; way++) {
+                uint32_t cols = shapes[s][0], k = shapes[s][1], T = 3, rows[2] = { 2, 0 };
+                float    floors[32], *x = rnd_new((uint64_t)T * cols, 1);
+                for (uint64_t i = 0; i < (uint64_t)T * cols; i++) {
+                    x[i] = x[i] * x[i] * x[i] * 4;
+                    if (way == 1) /* many that are equal, to the last bit at a floor */
+                        x[i] = (float)((int)(x[i] * 2)) * 0.5f;
+                    if (way == 2 && rnd() % 7 == 0)
+                        x[i] = rnd() % 2 ? NAN : INFINITY;
+                    if (way == 3)
+                        x[i] = 0;
+                }
+                floors_of(4, way == 3 ? 0 : 0.5, floors);
+                uint64_t          room = 1 + (uint64_t)cols;
+                struct tsr_tensor tx = dev(c, x, TSR_F32, T, cols, 8);
+                struct tsr_tensor tr = dev(c, rows, TSR_U32, 1, 2, 0);
+                struct tsr_tensor tl = dev(c, NULL, TSR_U32, 2, room, 4);
+                if (select_on(c, &tx, &tr, k, floors, &tl, text) != TSR_OK)
+                    fail_msg("%s", text);
+                uint32_t *got = host_of(c, &tl), *want = calloc(room, 4);
+                assert_non_null(want);
+                for (int i = 0; i < 2; i++) {
+                    brute_select(x + (uint64_t)rows[i] * cols, cols, k, floors, want);
+                    assert_memory_equal(got + (uint64_t)i * room, want,
+                                        ((uint64_t)want[0] + 1) * 4);
+                }
+                free(got);
+                free(want);
+                free(x);
+                undev(c, &tx);
+                undev(c, &tr);
+                undev(c, &tl);
+            }
+        tsr_cpu_destroy(c);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
+/* ---- the sums --------------------------------------------------------------------------------- */
+
+struct res {
+    struct tsr_residual_desc d;
+    uint8_t                 *codes;
+    uint16_t                *scales;
+};
+
+static struct res res_new(uint32_t bits, uint64_t inputs, uint64_t outputs)
+{
+    struct res r = { 0 };
+    uint64_t   stride = ((outputs * bits + 7) / 8 + 63) / 64 * 64;
+    assert_int_equal(posix_memalign((void **)&r.codes, 64, inputs * stride), 0);
+    r.scales = malloc(outputs * 2);
+    assert_non_null(r.scales);
+    for (uint64_t i = 0; i < inputs * stride; i++)
+        r.codes[i] = (uint8_t)rnd();
+    for (uint64_t i = 0; bits == 16 && i < inputs * stride; i += 2)
+        r.codes[i + 1] = (uint8_t)((rnd() & 0x80) | (0x10 + rnd() % 0x28)); /* finite */
+    for (uint64_t i = 0; i < outputs; i++)
+        r.scales[i] = (uint16_t)(0x1000 + rnd() % 0x1000);
+    r.d = (struct tsr_residual_desc){ .struct_size = sizeof r.d,
+                                      .bits = bits,
+                                      .name = "r",
+                                      .inputs = inputs,
+                                      .outputs = outputs,
+                                      .stride = stride,
+                                      .codes = r.codes,
+                                      .scales = bits == 16 ? NULL : r.scales };
+    return r;
+}
+
+static float code(const struct res *r, uint64_t i, uint64_t n)
+{
+    const uint8_t *row = r->codes + i * r->d.stride;
+    uint16_t       h;
+    memcpy(&h, row + 2 * (r->d.bits == 16 ? n : 0), 2);
+    switch (r->d.bits) {
+    case 2:
+        return (float)(row[n / 4] >> n % 4 * 2 & 3) - 2;
+    case 4:
+        return (float)(row[n / 2] >> n % 2 * 4 & 15) - 8;
+    case 8:
+        return (float)row[n] - 128;
+    default:
+        return f16(h);
+    }
+}
+
+/* What docs/decisions/numerics.md says of one output. */
+static float brute(const struct res *r, const float *x, const uint32_t *list, uint64_t first,
+                   uint64_t channels, uint64_t n, float base)
+{
+    uint64_t S = 32 * ((channels + 255) / 256);
+    float    z[8] = { 0 }, s = r->d.scales ? f16(r->scales[n]) : 1;
+    for (uint64_t g = 0; g < 8; g++) {
+        float acc = 0;
+        for (uint32_t i = 1; i <= list[0]; i++)
+            if (list[i] / S == g && list[i] >= first && list[i] < first + r->d.inputs)
+                acc = fmaf(x[list[i] - first], code(r, list[i] - first, n), acc);
+        z[g] = acc * s;
+    }
+    float sum = ((z[0] + z[1]) + (z[2] + z[3])) + ((z[4] + z[5]) + (z[6] + z[7]));
+    return base + (0.0f + sum);
+}
+
+static void one_sum(struct tsr_cpu *c, uint32_t bits, uint64_t channels, uint64_t first,
+                    uint64_t part, const uint64_t *outputs, uint32_t n_out, uint32_t take)
+{
+    uint64_t                 T = 3, room = 1 + (uint64_t)take;
+    float                   *x = rnd_new(T * part, 1), *y[3];
+    uint32_t                *list = calloc(T, room * 4);
+    struct res               r[3];
+    struct tsr_tensor        tx = dev(c, x, TSR_F32, T, part, 0), to[3], tl;
+    struct tsr_compensate_op op = { .struct_size = sizeof op,
+                                    .n = n_out,
+                                    .x = &tx,
+                                    .list = &tl,
+                                    .first = first,
+                                    .channels = channels };
+    char                     text[512] = "";
+    struct tsr_err           err = { sizeof err, sizeof text, text };
+    assert_non_null(list);
+    for (uint64_t t = 0; t < T; t++) {
+        uint32_t *l = list + t * room;
+        for (uint64_t i = 0, left = t == 1 ? 0 : take; i < channels && left; i++)
+            if (rnd() % (channels - i) < left) {
+                l[++l[0]] = (uint32_t)i;
+                left--;
+            }
+    }
+    tl = dev(c, list, TSR_U32, T, room, 0);
+    for (uint32_t j = 0; j < n_out; j++) {
+        void *h = NULL;
+        r[j] = res_new(bits, part, outputs[j]);
+        assert_int_equal(table(c)->residual_load(c, &r[j].d, &h, &err), TSR_OK);
+        op.residual[j] = h;
+        y[j] = rnd_new(T * outputs[j], 1);
+        to[j] = dev(c, y[j], TSR_F32, T, outputs[j], 12);
+        op.out[j] = &to[j];
+    }
+    if (table(c)->compensate(c, NULL, &op, &err) != TSR_OK)
+        fail_msg("%s", text);
+    for (uint32_t j = 0; j < n_out; j++) {
+        float *got = host_of(c, &to[j]);
+        for (uint64_t t = 0; t < T; t++)
+            for (uint64_t n = 0; n < outputs[j]; n++) {
+                float want = brute(&r[j], x + t * part, list + t * room, first, channels, n,
+                                   y[j][t * outputs[j] + n]);
+                assert_memory_equal(&got[t * outputs[j] + n], &want, 4);
+            }
+        free(got);
+        free(y[j]);
+        free(r[j].codes);
+        free(r[j].scales);
+        table(c)->residual_free(c, (void *)(uintptr_t)op.residual[j]);
+        undev(c, &to[j]);
+    }
+    free(x);
+    free(list);
+    undev(c, &tx);
+    undev(c, &tl);
+}
+
+static void test_sums(void **state)
+{
+    static const uint32_t widths[] = { 2, 4, 8, 16 };
+    static const uint64_t few[] = { 40, 1, 300 }, many[] = { 1025, 512, 16 };
+    static const uint64_t wide[] = { 2500, 1024 }; /* more than a thread takes at a time */
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        if (!c)
+            continue;
+        for (int b = 0; b < 4; b++) {
+            one_sum(c, widths[b], 100, 0, 100, few, 3, 20);
+            one_sum(c, widths[b], 2100, 0, 2100, many, 2, 66);
+            /* the second quarter of a split input */
+            one_sum(c, widths[b], 1024, 256, 256, many, 3, 128);
+            one_sum(c, widths[b], 7, 0, 7, few + 1, 1, 7);
+            one_sum(c, widths[b], 1024, 0, 1024, wide, 2, 187);
+        }
+        tsr_cpu_destroy(c);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
+/* ---- public vectors --------------------------------------------------------------------------- */
+
+static void test_vectors(void **state)
+{
+    json_error_t e;
+    json_t      *all = json_load_file(TEST_GOLDEN "/dec/vectors.json", 0, &e), *v;
+    size_t       at;
+    char         text[512] = "";
+    (void)state;
+    assert_non_null(all);
+    assert_int_equal(json_array_size(json_object_get(all, "selection_vectors")), 4);
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        if (!c)
+            continue;
+        json_array_foreach (json_object_get(all, "selection_vectors"), at, v) {
+            const json_t *bits = json_object_get(v, "x_fp16_bits");
+            const json_t *want = json_object_get(v, "selected_lowest_index_first");
+            uint32_t      k = (uint32_t)json_integer_value(json_object_get(v, "k_chunk"));
+            uint64_t      n = json_array_size(bits);
+            float         x[1024], floors[32];
+            for (uint64_t i = 0; i < n; i++)
+                x[i] = f16((uint16_t)json_integer_value(json_array_get(bits, i)));
+            floors_of(json_number_value(json_object_get(v, "b0")),
+                      json_number_value(json_object_get(v, "b15")), floors);
+            struct tsr_tensor tx = dev(c, x, TSR_F32, 1, n, 0);
+            struct tsr_tensor tl = dev(c, NULL, TSR_U32, 1, 1 + n, 0);
+            if (select_on(c, &tx, NULL, k, floors, &tl, text) != TSR_OK)
+                fail_msg("%s", text);
+            uint32_t *got = host_of(c, &tl);
+            assert_int_equal(got[0], json_array_size(want));
+            for (uint32_t i = 0; i < got[0]; i++)
+                assert_int_equal(got[1 + i], json_integer_value(json_array_get(want, i)));
+            free(got);
+            undev(c, &tx);
+            undev(c, &tl);
+        }
+        tsr_cpu_destroy(c);
+    }
+    json_decref(all);
+}
+
+/* ---- refusals ----------------------------------------------------------------------------------- */
+
+static void refuse_residual(struct tsr_cpu *c, const struct res *r, uint32_t bits, uint64_t stride,
+                            uint64_t skew, tsr_status want)
+{
+    struct tsr_residual_desc d = r->d;
+    void                    *h = NULL;
+    char                     text[512] = "";
+    struct tsr_err           err = { sizeof err, sizeof text, text };
+    d.bits = bits;
+    d.stride = stride;
+    d.codes = r->codes + skew;
+    assert_int_equal(table(c)->residual_load(c, &d, &h, &err), want);
+    assert_true(text[0] != '\0');
+}
+
+static void test_refused(void **state)
+{
+    struct tsr_cpu   *c = cpu_new("scalar");
+    struct res        r = res_new(4, 64, 64);
+    float             floors[32], x[128] = { 0 };
+    uint32_t          list[2 * 4] = { 3, 0, 1, 64, 2, 5, 5, 0 };
+    struct tsr_tensor tx = dev(c, x, TSR_F32, 2, 64, 0), tl = dev(c, list, TSR_U32, 2, 4, 0);
+    struct tsr_tensor ty = dev(c, x, TSR_F32, 2, 64, 0);
+    void             *h = NULL;
+    char              text[512] = "";
+    struct tsr_err    err = { sizeof err, sizeof text, text };
+    (void)state;
+    refuse_residual(c, &r, 3, 64, 0, TSR_E_UNSUPPORTED);
+    refuse_residual(c, &r, 4, 32, 0, TSR_E_INVAL);
+    refuse_residual(c, &r, 4, 64, 8, TSR_E_INVAL);
+    refuse_residual(c, &r, 16, 64, 0, TSR_E_INVAL);
+    floors_of(1, 0.5, floors);
+    assert_int_equal(select_on(c, &tx, NULL, 0, floors, &tl, text), TSR_E_INVAL);
+    assert_int_equal(select_on(c, &tx, NULL, 1025, floors, &tl, text), TSR_E_INVAL);
+    assert_int_equal(select_on(c, &tx, NULL, 64, floors, &tl, text), TSR_E_INVAL); /* 4 of 64 */
+    floors[3] = NAN;
+    assert_int_equal(select_on(c, &tx, NULL, 16, floors, &tl, text), TSR_E_INVAL);
+    assert_int_equal(table(c)->residual_load(c, &r.d, &h, &err), TSR_OK);
+    struct tsr_compensate_op op = { .struct_size = sizeof op,
+                                    .n = 1,
+                                    .x = &tx,
+                                    .list = &tl,
+                                    .channels = 64,
+                                    .residual = { h },
+                                    .out = { &ty } };
+    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL); /* channel 64 */
+    list[3] = 63;
+    assert_int_equal(tsr_cpu_upload(c, tl.buffer, tl.offset, list, sizeof list, NULL), TSR_OK);
+    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL); /* 5 twice */
+    list[6] = 6;
+    assert_int_equal(tsr_cpu_upload(c, tl.buffer, tl.offset, list, sizeof list, NULL), TSR_OK);
+    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_OK);
+    op.n = 0;
+    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL);
+    op.n = 1;
+    op.first = 1;
+    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL);
+    op.first = 0;
+    op.out[0] = &tx;
+    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL);
+    table(c)->residual_free(c, h);
+    table(c)->residual_free(c, NULL);
+    undev(c, &tx);
+    undev(c, &tl);
+    undev(c, &ty);
+    free(r.codes);
+    free(r.scales);
+    tsr_cpu_destroy(c);
+    assert_int_equal(host_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,558 @@
+/* From a model and a cluster to the best plan: which devices are alike, which sizes of micro-batches
+ * are tried, and that nothing which can be enumerated and priced layer by layer, through the cost
+ * models alone, is better than what the search says.
+ *
+ * TSR_TEST_SEED chooses the small clusters; TSR_TEST_ALL=1 takes more of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "plan/search.h"
+#include "plan/whatif.h"
+#include "plugin_open.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct tsr_registry *registry;
+static char                 folder[] = "/tmp/tessera-planning-XXXXXX";
+static uint64_t             seed = 1;
+static bool                 all_of_them;
+static unsigned             compared; /* problems with plans */
+
+/* ---- a problem ---------------------------------------------------------------------- */
+
+static void write_file(const char *name, const char *text)
+{
+    char path[200];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A profile with kernels for everything, kib KiB and mbps MB/s. */
+static void profile(const char *name, unsigned kib, unsigned mbps)
+{
+    static const char *const kernels[] = { "f16", "bf16", "f32", "int3", "int4", "int8" };
+    char                     text[4000], file[80];
+    int                      at = snprintf(text, sizeof text,
+                                           "format: tessera.device/1\nname: %s\n"
+                                                                "memory: {total: %u KiB, source: x}\n"
+                                                                "bandwidth: {peak: %u MB/s, source: x}\nkernels:\n",
+                                           name, kib, mbps);
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at,
+                       "  - {kernel: %s, ops: %u MFLOP/s, prefill: {compute: 0.5, read: 0.7}, "
+                       "decode: {compute: 0.4, read: 0.8}, source: x}\n",
+                       kernels[i], mbps * 50);
+    (void)snprintf(file, sizeof file, "devices/%s.yaml", name);
+    write_file(file, text);
+}
+
+static struct tsr_cluster *cluster_of(const char *text)
+{
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    struct tsr_diag    *d;
+    struct tsr_cluster *c = NULL;
+    char                path[200];
+    (void)snprintf(path, sizeof path, "%s/clusters/test.yaml", folder);
+    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_cluster_parse(&c, path, text, strlen(text), d, &e.err), TSR_OK);
+    if (tsr_diag_errors(d))
+        tsr_diag_print(d, stderr, false);
+    assert_int_equal(tsr_diag_errors(d), 0);
+    tsr_diag_destroy(d);
+    return c;
+}
+
+struct setting {
+    struct tsr_cluster *cluster;
+    struct tsr_workload work;
+    struct tsr_problem  p;
+    struct tsr_spec     solver;
+};
+
+/* groups that two ranks can share: 64 and 172 columns, cut in two */
+static const char *const texts[] = { "rtn:bits=4,group=2", "rtn:bits=8,group=2" };
+
+static struct tsr_problem_options usual(void)
+{
+    return (struct tsr_problem_options){ .model =
+                                             TSR_SOURCE_ROOT "/tests/golden/models/stories260k",
+                                         .candidates = texts,
+                                         .n_candidates = 2,
+                                         .indicators = "",
+                                         .table = "",
+                                         .at_least = "",
+                                         .max_omega = -1,
+                                         .codec = "",
+                                         .tp_codec = "",
+                                         .together = 1,
+                                         .gap = 1e-9 };
+}
+
+static void set_up(struct setting *s, const char *text, const struct tsr_problem_options *o,
+                   uint64_t prompt, uint64_t generate, uint64_t batch)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    *s = (struct setting){ .cluster = cluster_of(text) };
+    assert_int_equal(tsr_workload_fixed(&s->work, prompt, generate, batch, &e.err), TSR_OK);
+    if (tsr_problem_open(&s->p, registry, o, s->cluster, &s->work, &e.err) != TSR_OK ||
+        tsr_spec_open(&s->solver, registry, TSR_KIND_SOLVER, "exact", &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+}
+
+static void take_down(struct setting *s)
+{
+    tsr_spec_close(&s->solver);
+    tsr_problem_close(&s->p);
+    tsr_workload_free(&s->work);
+    tsr_cluster_destroy(s->cluster);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------- */
+
+static void test_sizes(void **state)
+{
+    uint64_t v[64], w[64];
+    (void)state;
+    for (uint64_t batch = 1; batch <= 40; batch++)
+        for (uint64_t devices = 1; devices <= 9; devices++) {
+            uint64_t n = tsr_decode_sizes(batch, devices, v);
+            for (uint64_t m = 1; m <= 2 * devices; m++) { /* each share is there ... */
+                bool there = false;
+                for (uint64_t i = 0; i < n; i++)
+                    there = there || v[i] == (batch + m - 1) / m;
+                assert_true(there);
+            }
+            for (uint64_t i = 0; i < n; i++) { /* ... once, and nothing else is */
+                bool share = false;
+                for (uint64_t m = 1; m <= 2 * devices; m++)
+                    share = share || v[i] == (batch + m - 1) / m;
+                assert_true(share);
+                assert_true(i == 0 || v[i] > v[i - 1]);
+            }
+        }
+    for (uint64_t size = 1; size <= 40; size++) {
+        uint64_t n = tsr_prefill_sizes(size, w), want = 0;
+        for (uint64_t p = 1; p < size; p *= 2)
+            assert_int_equal(w[want++], p);
+        assert_int_equal(w[want++], size);
+        assert_int_equal(n, want);
+    }
+}
+
+/* ---- what is alike --------------------------------------------------------------------------- */
+
+static void kinds_are(const char *text, const uint32_t *tp, uint64_t kinds, uint64_t meshes)
+{
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct setting             s;
+    struct tsr_meshes          m;
+    struct tsr_problem_options o = usual();
+    set_up(&s, text, &o, 8, 4, 2);
+    assert_int_equal(tsr_meshes_make(&m, &s.p, tp, &e.err), TSR_OK);
+    assert_int_equal(m.n_kinds, kinds);
+    assert_int_equal(m.total, meshes);
+    tsr_meshes_free(&m);
+    take_down(&s);
+}
+
+#define LINK "link: {bandwidth: 1 GB/s, latency: 10 us}"
+#define NET  "network: {bandwidth: 100 MB/s, latency: 30 us}\n"
+
+static void test_kinds(void **state)
+{
+    static const uint32_t one[4] = { 1, 1, 1, 1 }, two[4] = { 2, 2, 2, 2 };
+    (void)state;
+    /* one device each, nothing between them but the network */
+    const char *alone = "version: 1\nnodes:\n  - {name: a, devices: [{profile: slow}]}\n"
+                        "  - {name: b, devices: [{profile: slow}]}\n"
+                        "  - {name: c, devices: [{profile: fast}]}\n" NET;
+    kinds_are(alone, one, 2, 3);
+    /* two in each: the way to the neighbour is not the way to the other node */
+    const char *pairs = "version: 1\nnodes:\n"
+                        "  - {name: a, devices: [{profile: slow, count: 2}], " LINK "}\n"
+                        "  - {name: b, devices: [{profile: slow, count: 2}], " LINK "}\n" NET;
+    kinds_are(pairs, one, 2, 4);
+    kinds_are(pairs, two, 1, 2); /* as meshes there is no neighbour */
+    /* a neighbour of another kind in one of the nodes tells them apart */
+    const char *neighbour = "version: 1\nnodes:\n"
+                            "  - {name: a, devices: [{profile: slow}, {profile: fast}], " LINK "}\n"
+                            "  - {name: b, devices: [{profile: slow}], " LINK "}\n" NET;
+    kinds_are(neighbour, one, 3, 3);
+    /* two entries of one node are one kind */
+    const char *split =
+        "version: 1\nnodes:\n"
+        "  - {name: a, devices: [{profile: slow}, {profile: slow, count: 2}], " LINK "}\n";
+    kinds_are(split, one, 1, 3);
+}
+
+static void test_widths(void **state)
+{
+    struct setting             s;
+    struct tsr_problem_options o = usual();
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_width_choices   c;
+    uint32_t                   w[TSR_MESH_WIDTHS], tp[2];
+    char                       why[600];
+    uint64_t                   n = 0;
+    (void)state;
+    set_up(&s,
+           "version: 1\nnodes:\n  - {name: a, devices: [{profile: slow, count: 6}], " LINK "}\n",
+           &o, 8, 4, 2);
+    /* 8 heads on 4 of keys: 3 and 6 cut heads */
+    assert_int_equal(tsr_meshes_widths(&s.p, 0, w, why, sizeof why), 2);
+    assert_true(w[0] == 1 && w[1] == 2);
+    assert_non_null(strstr(why, "tp 3 of slow"));
+    assert_non_null(strstr(why, "tp 6 of slow"));
+    take_down(&s);
+    /* two nodes that are alike: (1,1), (1,2), (2,2), not (2,1) */
+    set_up(&s,
+           "version: 1\nnodes:\n"
+           "  - {name: a, devices: [{profile: slow, count: 2}], " LINK "}\n"
+           "  - {name: b, devices: [{profile: slow, count: 2}], " LINK "}\n" NET,
+           &o, 8, 4, 2);
+    assert_int_equal(tsr_width_choices_make(&c, &s.p, &e.err), TSR_OK);
+    while (tsr_width_choices_next(&c, tp)) {
+        assert_true(tp[0] <= tp[1]);
+        n++;
+    }
+    assert_int_equal(n, 3);
+    tsr_width_choices_free(&c);
+    take_down(&s);
+}
+
+/* ---- nothing is better ---------------------------------------------------------------------- */
+
+/* A plan while all are gone through. */
+struct stage {
+    uint64_t        group, first, count;
+    struct tsr_mesh mesh;
+};
+struct all {
+    const struct tsr_problem *p;
+    const uint32_t           *tp;
+    uint64_t                  eta, xi; /* micro-batches */
+    struct stage              stage[4];
+    uint64_t                  n, left[4]; /* stages; meshes of a group that are free */
+    uint32_t                  bits[8];
+    double                    best, safe; /* of all; of those that leave 1/256 of each device */
+    uint64_t                  plans;
+};
+
+static double layer_ms(const struct all *z, const struct tsr_mesh *m, uint64_t layer, bool decode)
+{
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    const struct tsr_problem   *p = z->p;
+    const struct tsr_candidate *c = &p->candidates.v[z->bits[layer]];
+    uint64_t                    cls = p->shape->layer_class[layer];
+    struct tsr_time             t;
+    double                      past = (double)p->work.s + ((double)p->work.n - 2) / 2;
+    if (decode)
+        assert_int_equal(tsr_latency_layer(&p->latency, m, cls, c, TSR_DECODE, (double)z->xi, 1,
+                                           past, &t, &e.err),
+                         TSR_OK);
+    else
+        assert_int_equal(tsr_latency_prompt(&p->latency, m, cls, c, &p->work, z->eta, &t, &e.err),
+                         TSR_OK);
+    return t.ms;
+}
+
+static double end_ms(const struct all *z, const struct tsr_mesh *m, bool head, bool decode)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_time   t;
+    double            rows = (double)(decode ? z->xi : z->eta);
+    double            tokens = decode ? rows : rows * (double)z->p->work.s;
+    if (head)
+        assert_int_equal(tsr_latency_head(&z->p->latency, m, NULL, rows, &t, &e.err), TSR_OK);
+    else
+        assert_int_equal(tsr_latency_embed(&z->p->latency, m, tokens, &t, &e.err), TSR_OK);
+    return t.ms;
+}
+
+static double link_ms(const struct all *z, uint64_t i, bool decode)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    double            ms;
+    uint64_t          rows = decode ? z->xi : z->eta * z->p->work.s;
+    assert_int_equal(tsr_latency_link(z->p->cluster, &z->stage[i].mesh, &z->stage[i + 1].mesh,
+                                      decode ? TSR_DECODE : TSR_PREFILL, &z->p->wire, rows,
+                                      z->p->shape->hidden, &ms, &e.err),
+                     TSR_OK);
+    return ms;
+}
+
+/* Sum and slowest of a phase. */
+static void phase(const struct all *z, bool decode, double *sum, double *links, double *most)
+{
+    *sum = *links = *most = 0;
+    for (uint64_t i = 0; i < z->n; i++) {
+        const struct stage *s = &z->stage[i];
+        double              ms = 0;
+        for (uint64_t l = s->first; l < s->first + s->count; l++)
+            ms += layer_ms(z, &s->mesh, l, decode);
+        ms += i == 0 ? end_ms(z, &s->mesh, false, decode) : 0;
+        ms += i + 1 == z->n ? end_ms(z, &s->mesh, true, decode) : 0;
+        *sum += ms;
+        *most = fmax(*most, ms);
+        if (i + 1 < z->n) {
+            double way = link_ms(z, i, decode);
+            *links += way;
+            *most = fmax(*most, way);
+        }
+    }
+}
+
+static bool fits(const struct all *z, bool *safe)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    *safe = true;
+    for (uint64_t i = 0; i < z->n; i++) {
+        struct tsr_stage_memory m;
+        assert_int_equal(tsr_memory_stage(&z->p->memory, &z->stage[i].mesh, &z->p->candidates,
+                                          z->bits, z->stage[i].first, z->stage[i].count, z->eta,
+                                          z->xi, &m, &e.err),
+                         TSR_OK);
+        if (m.total > m.capacity)
+            return false;
+        *safe = *safe && m.total <= m.capacity - m.capacity / 256;
+    }
+    return true;
+}
+
+/* docs/formats/instance.md, `steady`. */
+static void price(struct all *z)
+{
+    double B = (double)z->p->memory.batch, n = (double)z->p->work.n, w = 0;
+    double mu = ceil(B / (double)z->eta), nu = ceil(B / (double)z->xi);
+    double pre, pre_links, pre_most, dec, dec_links, dec_most;
+    bool   safe;
+    for (uint64_t l = 0; l < z->p->shape->layers; l++)
+        w += z->p->quality.omega[l * z->p->candidates.n + z->bits[l]];
+    if ((z->p->max_omega >= 0 && w > z->p->max_omega + 1e-9) || !fits(z, &safe))
+        return;
+    phase(z, false, &pre, &pre_links, &pre_most);
+    phase(z, true, &dec, &dec_links, &dec_most);
+    double r = dec + dec_links;
+    double decode = fmax((n - 1) * r + (nu - 1) * dec_most, r + ((n - 1) * nu - 1) * dec_most);
+    double ms = pre + pre_links + (mu - 1) * pre_most + (n > 1 ? decode : 0) + z->p->o.theta * w;
+    z->best = fmin(z->best, ms);
+    z->safe = safe ? fmin(z->safe, ms) : z->safe;
+    z->plans++;
+}
+
+static void all_bits(struct all *z, uint64_t layer)
+{
+    if (layer == z->p->shape->layers) {
+        price(z);
+        return;
+    }
+    for (z->bits[layer] = 0; z->bits[layer] < z->p->candidates.n; z->bits[layer]++)
+        all_bits(z, layer + 1);
+}
+
+static void all_stages(struct all *z, uint64_t next)
+{
+    uint64_t layers = z->p->shape->layers;
+    if (next == layers) {
+        all_bits(z, 0);
+        return;
+    }
+    for (uint64_t g = 0; g < z->p->cluster->n_groups && z->n < 4; g++) {
+        if (!z->left[g])
+            continue;
+        z->left[g]--;
+        for (uint64_t count = 1; count <= layers - next; count++) {
+            struct stage *s = &z->stage[z->n++];
+            *s = (struct stage){ .group = g, .first = next, .count = count };
+            tsr_mesh_of(z->p->cluster, g, z->tp[g], &s->mesh);
+            all_stages(z, next + count);
+            z->n--;
+        }
+        z->left[g]++;
+    }
+}
+
+static uint64_t enumerate(const struct tsr_problem *p, double *best, double *safe)
+{
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_width_choices c;
+    uint32_t                 tp[4];
+    uint64_t                 dec[32], pre[64];
+    struct all               z = { .p = p, .tp = tp, .best = INFINITY, .safe = INFINITY };
+    assert_int_equal(tsr_width_choices_make(&c, p, &e.err), TSR_OK);
+    while (tsr_width_choices_next(&c, tp)) {
+        uint64_t devices = 0;
+        for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
+            z.left[g] = p->cluster->groups[g].count / tp[g];
+            devices += z.left[g];
+        }
+        uint64_t n = tsr_decode_sizes(p->memory.batch,
+                                      devices < p->shape->layers ? devices : p->shape->layers, dec);
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t m = tsr_prefill_sizes(dec[i], pre);
+            for (uint64_t k = 0; k < m; k++) {
+                z.eta = pre[k];
+                z.xi = dec[i];
+                all_stages(&z, 0);
+            }
+        }
+    }
+    tsr_width_choices_free(&c);
+    *best = z.best;
+    *safe = z.safe;
+    return z.plans;
+}
+
+/* The search may miss plans that fit by less than 1/512 of the smallest device (build.h): it is not
+ * better than any plan, nor worse than any with a little room. */
+static void compare(const char *text, struct tsr_problem_options o, uint64_t batch)
+{
+    struct tsr_errbuf  e = TSR_ERRBUF(e);
+    struct setting     s;
+    struct tsr_planned a;
+    double             best, safe;
+    set_up(&s, text, &o, 24, 9, batch);
+    uint64_t plans = enumerate(&s.p, &best, &safe);
+    if (tsr_search(&a, &s.p, &s.solver, INFINITY, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    if (!plans) {
+        assert_int_equal(a.status, TSR_SOLVED_INFEASIBLE);
+    } else if (isfinite(safe)) {
+        assert_int_equal(a.status, TSR_SOLVED_OPTIMAL);
+        /* other orders of the same sums */
+        if (!(a.objective >= best * (1 - 1e-7)) || !(a.objective <= safe * (1 + 1e-7)))
+            fail_msg("%s: %.12g, of %llu plans the best is %.12g, with room %.12g", text,
+                     a.objective, (unsigned long long)plans, best, safe);
+        for (uint64_t i = 0; i < a.outcome.n_stages; i++)
+            assert_true(a.outcome.stages[i].memory.total <= a.outcome.stages[i].memory.capacity);
+        compared++;
+    }
+    tsr_planned_free(&a);
+    take_down(&s);
+}
+
+static void test_best(void **state)
+{
+    uint64_t rounds = all_of_them ? 200 : 12;
+    (void)state;
+    for (uint64_t i = 0; i < rounds; i++) {
+        char     text[800];
+        uint32_t r[4];
+        tsr_philox(r, i, 0, seed);
+        unsigned                   draw = r[0], wide = 1 + draw % 2;
+        struct tsr_problem_options o = usual();
+        profile("slow", 500 + draw / 2 % 900, 100 + draw / 7 % 300);
+        profile("fast", 800 + draw / 11 % 1500, 500 + draw / 13 % 900);
+        (void)snprintf(text, sizeof text,
+                       "version: 1\nnodes:\n"
+                       "  - {name: a, devices: [{profile: slow, count: %u}], link: {bandwidth: %u "
+                       "MB/s, latency: 20 us}}\n"
+                       "  - {name: b, devices: [{profile: fast}], " LINK "}\n" NET,
+                       wide, 20 + draw / 17 % 500);
+        o.theta = i % 2 ? 0.01 : 0;
+        o.max_omega = i % 3 == 2 ? 2.5 : -1;
+        compare(text, o, 1 + draw / 3 % 4);
+    }
+    assert_true(2 * compared >= rounds);
+    profile("slow", 1024, 200);
+    profile("fast", 2048, 800);
+}
+
+/* ---- layers that go together ------------------------------------------------------------------ */
+
+static void test_together(void **state)
+{
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct setting             s;
+    struct tsr_built          *b;
+    struct tsr_problem_options o = usual();
+    static const uint32_t      tp[1] = { 1 };
+    (void)state;
+    o.together = 2;
+    set_up(&s, "version: 1\nnodes:\n  - {name: a, devices: [{profile: slow}]}\n", &o, 8, 4, 2);
+    assert_int_equal(tsr_build(&b, &s.p, tp, &e.err), TSR_OK);
+    /* 5 layers in pairs: two pairs and one alone, which is a class of its own */
+    assert_int_equal(b->units, 3);
+    assert_int_equal(b->whole.classes, 2);
+    assert_true(b->whole.layer_class[0] == b->whole.layer_class[1] &&
+                b->whole.layer_class[2] != b->whole.layer_class[0]);
+    assert_int_equal(b->unit_first[3], 5);
+    uint64_t pair = b->whole.layer_class[0], one = b->whole.layer_class[2];
+    for (uint64_t q = 0; q < 2; q++) { /* sums, not means */
+        assert_int_equal(b->whole.layer_bytes[pair * 2 + q], 2 * b->whole.layer_bytes[one * 2 + q]);
+        assert_true(fabs(b->whole.options[0]->pre_ms[pair * 2 + q] -
+                         2 * b->whole.options[0]->pre_ms[one * 2 + q]) <
+                    1e-12 * b->whole.options[0]->pre_ms[pair * 2 + q]);
+        assert_true(fabs(b->whole.omega[q] - s.p.quality.omega[q] - s.p.quality.omega[2 + q]) <
+                    1e-12);
+    }
+    tsr_built_destroy(b);
+    take_down(&s);
+}
+
+/* ---- what is missing ---------------------------------------------------------------------------- */
+
+static void test_short(void **state)
+{
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct setting             s;
+    struct tsr_problem_options o = usual();
+    uint64_t                   bytes;
+    bool                       yes, known;
+    struct tsr_variant         v;
+    (void)state;
+    profile("tiny", 300, 200);
+    set_up(&s,
+           "version: 1\nnodes:\n  - {name: a, devices: [{profile: tiny, count: 2}], " LINK "}\n",
+           &o, 400, 50, 16);
+    assert_int_equal(tsr_whatif_short(&s.p, &s.solver, 0, &bytes, &e.err), TSR_OK);
+    assert_true(bytes != UINT64_MAX && bytes > 0);
+    for (int less = 0; less < 2; less++) { /* so much is enough, a step less is not */
+        assert_int_equal(tsr_variant_make(&v, &s.p, &e.err), TSR_OK);
+        v.p.more_bytes[0] = (int64_t)(bytes - (less ? (uint64_t)1 << 20 : 0));
+        assert_int_equal(tsr_variant_feasible(&v, &s.solver, &yes, &known, &e.err), TSR_OK);
+        assert_true(known && yes == (less == 0));
+        tsr_variant_free(&v);
+    }
+    take_down(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_widths),   cmocka_unit_test(test_best),
+        cmocka_unit_test(test_together), cmocka_unit_test(test_short),
+    };
+    const char *s = getenv("TSR_TEST_SEED"), *all = getenv("TSR_TEST_ALL");
+    char        path[200];
+    if (s)
+        seed = strtoull(s, NULL, 10);
+    all_of_them = all && *all == '1';
+    if (!mkdtemp(folder))
+        return 1;
+    (void)snprintf(path, sizeof path, "%s/devices", folder);
+    (void)mkdir(path, 0755);
+    (void)snprintf(path, sizeof path, "%s/clusters", folder);
+    (void)mkdir(path, 0755);
+    profile("slow", 1024, 200);
+    profile("fast", 2048, 800);
+    struct tsr_found found;
+    registry = open_plugin(TSR_KIND_SOLVER, "exact", &found);
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    tsr_registry_destroy(registry);
+    (void)snprintf(path, sizeof path, "rm -rf %s", folder);
+    return system(path) == 0 ? rc : 1;
+}

@@ -1,0 +1,282 @@
+/* The server over a toy forward pass: a token's logits are a hash of the slot's sequence, so that a
+ * wrong slot, a lost token or a second feed changes what comes out. */
+#include "base/rng.h"
+#include "engine/serve.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define VOCAB   11u
+#define SLOTS   6u
+#define CONTEXT 40u
+#define N       14u
+
+static struct tsr_hparams hp = { .eos = { 10 }, .n_eos = 1 };
+
+struct toy {
+    uint32_t ids[SLOTS][CONTEXT];
+    uint64_t n[SLOTS];
+    bool     flying[SLOTS]; /* by lane */
+    uint64_t calls, prompts;
+    uint32_t poison; /* an id whose presence makes logits NaN */
+};
+
+static void toy_logits(const struct toy *t, uint32_t slot, float *out)
+{
+    uint64_t h = 99;
+    bool     bad = false;
+    for (uint64_t i = 0; i < t->n[slot]; i++) {
+        h = h * 1000003 + t->ids[slot][i];
+        bad = bad || (t->poison && t->ids[slot][i] == t->poison);
+    }
+    for (uint32_t k = 0; k < VOCAB; k++)
+        out[k] = bad ? NAN : (float)(6 * tsr_uniform(h, k, 1));
+}
+
+static tsr_status toy_start(void *ctx, uint32_t lane, const struct tsr_token *tokens, uint64_t n,
+                            float *logits, struct tsr_err *err)
+{
+    struct toy *t = ctx;
+    assert_false(t->flying[lane]);
+    t->calls++;
+    t->flying[lane] = true;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t s = tokens[i].slot;
+        assert_true(t->n[s] < CONTEXT);
+        t->ids[s][t->n[s]++] = tokens[i].id;
+        if (!tokens[i].logits)
+            continue;
+        toy_logits(t, s, logits);
+        if (isnan(logits[0])) {
+            t->flying[lane] = false;
+            return tsr_fail(err, TSR_E_NUMERIC, "not finite");
+        }
+        logits += VOCAB;
+    }
+    return TSR_OK;
+}
+
+static tsr_status toy_finish(void *ctx, uint32_t lane, struct tsr_err *err)
+{
+    struct toy *t = ctx;
+    (void)err;
+    assert_true(t->flying[lane]);
+    t->flying[lane] = false;
+    return TSR_OK;
+}
+
+static void toy_reset(void *ctx, uint32_t slot)
+{
+    ((struct toy *)ctx)->n[slot] = 0;
+}
+
+struct result {
+    uint32_t        tokens[CONTEXT];
+    uint64_t        n, done;
+    enum tsr_finish finish;
+    double          logprob[CONTEXT], top[CONTEXT][3];
+    uint32_t        top_id[CONTEXT][3];
+};
+
+static tsr_status on_done(void *ctx, const struct tsr_served *r, struct tsr_err *err)
+{
+    struct result *out = (struct result *)ctx + r->id;
+    (void)err;
+    out->done++;
+    out->n = r->n_tokens;
+    out->finish = r->finish;
+    memcpy(out->tokens, r->tokens, r->n_tokens * sizeof *r->tokens);
+    for (uint64_t i = 0; r->logprobs && i < r->n_tokens; i++) {
+        out->logprob[i] = r->logprobs[i].value;
+        assert_int_equal(r->logprobs[i].id, r->tokens[i]);
+        for (uint32_t k = 0; k < r->top; k++) {
+            out->top[i][k] = r->tops[i * r->top + k].value;
+            out->top_id[i][k] = r->tops[i * r->top + k].id;
+        }
+    }
+    if (r->finish == TSR_FINISH_FAILED)
+        assert_string_equal(r->error, "not finite");
+    return TSR_OK;
+}
+
+static struct tsr_serve_request request(uint64_t i, const uint32_t *prompt)
+{
+    return (struct tsr_serve_request){ .id = i,
+                                       .prompt = prompt,
+                                       .n_prompt = 1 + i % 4,
+                                       .max_tokens = 1 + i * 5 % 17,
+                                       .record = i,
+                                       .logprobs = true,
+                                       .top = 3,
+                                       .sampling = { .temperature = i % 3 ? 0.8 : 0,
+                                                     .top_p = 0.9,
+                                                     .repetition_penalty = i % 2 ? 1.1 : 1,
+                                                     .seed = 7 } };
+}
+
+static void serve(uint32_t slots, uint32_t lanes, uint32_t poison, struct result out[N],
+                  struct toy *t)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_serve_events ev = { .ctx = out, .done = on_done };
+    struct tsr_pass         p = { .ctx = t,
+                                  .slots = slots,
+                                  .lanes = lanes,
+                                  .context = CONTEXT,
+                                  .vocab = VOCAB,
+                                  .start = toy_start,
+                                  .finish = toy_finish,
+                                  .reset = toy_reset,
+                                  .hp = &hp };
+    struct tsr_server      *s;
+    memset(t, 0, sizeof *t);
+    memset(out, 0, N * sizeof *out);
+    t->poison = poison;
+    assert_int_equal(tsr_server_create(&s, &p, &ev, &e.err), TSR_OK);
+    for (uint64_t next = 0; next < N || tsr_server_busy(s);) {
+        for (; next < N && tsr_server_room(s); next++) {
+            uint32_t prompt[4] = { (uint32_t)(next * 3 % 9), 1, 2, (uint32_t)next % 9 };
+            struct tsr_serve_request q = request(next, prompt);
+            assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_OK);
+        }
+        if (tsr_server_step(s, &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+    }
+    tsr_server_destroy(s);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(out[i].done, 1);
+}
+
+static void slots_and_lanes_change_nothing(void **state)
+{
+    static struct result one[N], other[N];
+    struct toy           t;
+    uint64_t             stopped = 0;
+    (void)state;
+    serve(1, 1, 0, one, &t);
+    for (uint32_t slots = 2; slots <= SLOTS; slots++)
+        for (uint32_t lanes = 1; lanes <= slots; lanes++) {
+            serve(slots, lanes, 0, other, &t);
+            assert_memory_equal(one, other, sizeof one);
+        }
+    for (uint32_t i = 0; i < N; i++) {
+        stopped += one[i].finish == TSR_FINISH_EOS;
+        assert_true(one[i].finish == TSR_FINISH_EOS || one[i].n == request(i, NULL).max_tokens);
+    }
+    assert_true(stopped > 0 && stopped < N); /* both ends are there to be compared */
+}
+
+/* Recomputed from the toy's own logits. */
+static void logprobs_are_the_softmax(void **state)
+{
+    static struct result r[N];
+    struct toy           t, again = { 0 };
+    (void)state;
+    serve(3, 1, 0, r, &t);
+    for (uint64_t i = 0; i < N; i++) {
+        uint32_t prompt[4] = { (uint32_t)(i * 3 % 9), 1, 2, (uint32_t)i % 9 };
+        again.n[0] = request(i, NULL).n_prompt;
+        memcpy(again.ids[0], prompt, sizeof prompt);
+        for (uint64_t k = 0; k < r[i].n; k++) {
+            float  l[VOCAB];
+            double sum = 0, best = -1e9;
+            toy_logits(&again, 0, l);
+            for (uint32_t v = 0; v < VOCAB; v++)
+                sum += exp(l[v]);
+            for (uint32_t v = 0; v < VOCAB; v++)
+                best = l[v] > best ? l[v] : best;
+            /* doubles on both sides: rounding alone */
+            assert_true(fabs(r[i].logprob[k] - (l[r[i].tokens[k]] - log(sum))) < 1e-12);
+            assert_true(fabs(r[i].top[k][0] - (best - log(sum))) < 1e-12);
+            assert_true(r[i].top[k][0] >= r[i].top[k][1] && r[i].top[k][1] >= r[i].top[k][2]);
+            assert_true(r[i].top_id[k][0] != r[i].top_id[k][1]);
+            again.ids[0][again.n[0]++] = r[i].tokens[k];
+        }
+    }
+}
+
+/* Requests that come upon the poisoned id fail; the others are what they are without it. */
+static void a_request_fails_alone(void **state)
+{
+    static struct result clean[N], poisoned[N];
+    struct toy           t;
+    uint64_t             failed = 0;
+    (void)state;
+    serve(1, 1, 0, clean, &t);
+    for (uint32_t lanes = 1; lanes <= 3; lanes++) {
+        serve(6, lanes, 5, poisoned, &t);
+        for (uint32_t i = 0; i < N; i++) {
+            bool seen = (i * 3 % 9) == 5 || (request(i, NULL).n_prompt == 4 && i % 9 == 5);
+            for (uint64_t k = 0; k + 1 < clean[i].n; k++) /* the last token is not fed */
+                seen = seen || clean[i].tokens[k] == 5;
+            if (clean[i].n && clean[i].tokens[clean[i].n - 1] == 5 &&
+                clean[i].finish == TSR_FINISH_EOS)
+                seen = true;
+            failed += seen;
+            if (seen)
+                assert_int_equal(poisoned[i].finish, TSR_FINISH_FAILED);
+            else
+                assert_memory_equal(&poisoned[i], &clean[i], sizeof clean[i]);
+        }
+    }
+    assert_true(failed > 3 && failed < 3 * N);
+}
+
+static void cancelled_and_refused(void **state)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    static struct result    r[N];
+    struct toy              t = { 0 };
+    struct tsr_serve_events ev = { .ctx = r, .done = on_done };
+    struct tsr_pass         p = { &t, 1, 1, CONTEXT, VOCAB, toy_start, toy_finish, toy_reset, &hp };
+    struct tsr_server      *s;
+    uint32_t                prompt[4] = { 1, 2, 3, VOCAB };
+    struct tsr_serve_request q = request(3, prompt);
+    const char              *stop = "x";
+    uint64_t                 bytes = 1;
+    (void)state;
+    assert_int_equal(tsr_server_create(&s, &p, &ev, &e.err), TSR_OK);
+    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT); /* an id past the end */
+    q.n_prompt = 0;
+    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT);
+    q.n_prompt = 2;
+    q.max_tokens = CONTEXT;
+    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT);
+    q.max_tokens = CONTEXT - 1;
+    q.stop = &stop;
+    q.stop_bytes = &bytes;
+    q.n_stop = 1;
+    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT); /* no tokenizer */
+    q.n_stop = 0;
+    q.ignore_eos = true;
+    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_OK);
+    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INVAL); /* no slot */
+    assert_int_equal(tsr_server_step(s, &e.err), TSR_OK);
+    assert_int_equal(tsr_server_step(s, &e.err), TSR_OK);
+    tsr_server_cancel(s, 99);
+    tsr_server_cancel(s, 3);
+    assert_int_equal(tsr_server_step(s, &e.err), TSR_OK);
+    assert_true(r[3].done == 1 && r[3].finish == TSR_FINISH_ENDED && r[3].n == 2);
+    assert_int_equal(tsr_server_room(s), 1);
+    q.max_tokens = 0;
+    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_OK); /* done at once */
+    assert_true(r[3].done == 2 && r[3].n == 0 && tsr_server_busy(s) == 0);
+    tsr_server_destroy(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_and_lanes_change_nothing),
+        cmocka_unit_test(logprobs_are_the_softmax),
+        cmocka_unit_test(a_request_fails_alone),
+        cmocka_unit_test(cancelled_and_refused),
+    };
+    return cmocka_run_group_tests_name("serve", tests, NULL, NULL);
+}
