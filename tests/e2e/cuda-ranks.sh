@@ -105,7 +105,7 @@ ok "weights in the memory of the host: the CPU's bytes, got $rc" cmp -s "$WORK/c
 
 # The rules of the plugin interface, each in a process that is forked.
 run plugin check "$PLUGINS/cuda.so"
-ok "the rules hold on this driver, got $rc" test "$rc" = 0
+ok "the rules hold on this driver, got $rc: $(grep -E '^(failed|crashed|hung)' "$WORK/out" | head -c 400)" test "$rc" = 0
 
 [ "${4:-}" != mpi ] || {
     plan 4 1 >"$WORK/plan.yaml"
