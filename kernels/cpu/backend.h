@@ -83,9 +83,8 @@ tsr_status tsr_cpu_weight_over(struct tsr_cpu *c, const struct tsr_weight_desc *
 tsr_status tsr_cpu_weight_data(struct tsr_cpu *c, const struct tsr_weight_desc *d,
                                struct tsr_cpu_weight *w, uint64_t runs, const void *data,
                                uint64_t bytes, struct tsr_err *err);
-/* What is wrong with the width of segments, or NULL; and the segments of a planned weight. */
-const char *tsr_cpu_segments_wrong(const struct tsr_weight_desc *d);
-void        tsr_cpu_segments(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d);
+/* The segments of a planned weight. */
+void tsr_cpu_segments(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d);
 /* layout.c: the table of tessera/backend_layout.h. */
 const struct tsr_backend_layout_v1 *tsr_cpu_layout(void);
 
@@ -129,7 +128,6 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
 tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
 tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
 tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
-float      tsr_cpu_f16(uint16_t h); /* F16 widened */
 /* One row of a weight, widened. */
 void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../weight/weight.h"
 #include "backend.h"
 
 /* Units (backend.c) from which on compensation goes over threads.  Below, one thread waits for its rows for less
@@ -64,7 +65,7 @@ static tsr_status residual_load(void *self, const struct tsr_residual_desc *d, v
                         (unsigned long long)(wide * sizeof *scales));
     }
     for (uint64_t n = 0; n < wide; n++)
-        scales[n] = n >= d->outputs ? 0.0f : d->scales ? tsr_cpu_f16(d->scales[n]) : 1.0f;
+        scales[n] = n >= d->outputs ? 0.0f : d->scales ? tsr_weight_f16(d->scales[n]) : 1.0f;
     *r = (struct residual){ .base = { .bits = d->bits,
                                       .codes = d->codes,
                                       .stride = d->stride,

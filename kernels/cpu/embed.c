@@ -1,33 +1,17 @@
 /* embed.c - single rows out of panels: EMBED. */
+#include "../weight/weight.h"
 #include "backend.h"
 #include "codes.h"
 #include "weight_extra.h"
 
 #include <string.h>
 
-float tsr_cpu_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu, u;
-    float    f;
-    if (e == 31)
-        u = sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0);
-    else if (e != 0)
-        u = sign | (e + 112) << 23 | m << 13;
-    else {
-        f = (float)m * 0x1p-24f; /* exact */
-        memcpy(&u, &f, 4);
-        u |= sign;
-    }
-    memcpy(&f, &u, 4);
-    return f;
-}
-
 static float half_at(const uint8_t *p, int bf16)
 {
     uint16_t h;
     memcpy(&h, p, 2);
     if (!bf16)
-        return tsr_cpu_f16(h);
+        return tsr_weight_f16(h);
     uint32_t u = (uint32_t)h << 16;
     float    f;
     memcpy(&f, &u, 4);

@@ -1,78 +1,16 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
+#include "../weight/weight.h"
 #include "backend.h"
 #include "weight_extra.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t float_size(uint32_t dtype)
-{
-    return dtype == TSR_F32 ? 4 : 2;
-}
-
-static tsr_status refuse(struct tsr_err *err, const struct tsr_weight_desc *d, const char *why)
-{
-    return tsr_fail(err, TSR_E_INVAL, "weight '%s': %s", d->name ? d->name : "?", why);
-}
-
-static uint64_t segment_of(const struct tsr_weight_desc *d)
-{
-    return TSR_HAS(struct tsr_weight_desc, d, segment) ? d->segment : 0;
-}
-
-const char *tsr_cpu_segments_wrong(const struct tsr_weight_desc *d)
-{
-    uint64_t seg = segment_of(d);
-    if (seg % 32 != 0)
-        return "segments must be a multiple of 32 columns";
-    if (seg != 0 && cpu_ceil(d->cols, seg) > SEGMENTS)
-        return "its columns are more than 8 segments";
-    return NULL;
-}
-
 void tsr_cpu_segments(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
 {
-    uint64_t seg = segment_of(d);
+    uint64_t seg = tsr_weight_segment(d);
     w->seg = seg ? seg : 32 * cpu_ceil(d->cols, 256);
     w->nseg = cpu_ceil(d->cols, w->seg);
-}
-
-/* What of the description is not allowed, or cannot be read here.  data: codes and meta are there. */
-static tsr_status check(const struct tsr_weight_desc *d, int data, struct tsr_err *err)
-{
-    const struct tsr_format *f = d->format;
-    if (!f || !f->id || (data && !d->codes))
-        return refuse(err, d, "the format or the codes are missing");
-    if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
-        return refuse(err, d, "rows and columns must be 1 to 2^31");
-    if (tsr_cpu_segments_wrong(d))
-        return refuse(err, d, tsr_cpu_segments_wrong(d));
-    if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
-        if (f->dtype != TSR_F32 && f->dtype != TSR_F16 && f->dtype != TSR_BF16)
-            return refuse(err, d, "elements must be F32, F16 or BF16");
-        if (d->code_stride < d->cols * float_size(f->dtype))
-            return refuse(err, d, "code_stride is shorter than a row");
-        return TSR_OK;
-    }
-    if (strcmp(f->id, TSR_FORMAT_INT) != 0)
-        return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "weight '%s': format '%s' is not read by the CPU "
-                        "backend",
-                        d->name ? d->name : "?", f->id);
-    if (f->bits < 2 || f->bits > 8)
-        return refuse(err, d, "bits must be 2 to 8");
-    if (f->zero != TSR_ZERO_MID && f->zero != TSR_ZERO_STORED)
-        return refuse(err, d, "zero must be mid or stored");
-    if (f->scale_dtype != TSR_F16 && f->scale_dtype != TSR_F32)
-        return refuse(err, d, "scales must be F16 or F32");
-    if (data && !d->meta)
-        return refuse(err, d, "the scales are missing");
-    if (tsr_cpu_extra_wrong(f))
-        return refuse(err, d, tsr_cpu_extra_wrong(f));
-    if (d->code_stride < tsr_format_int_code_bytes(f, d->cols) ||
-        d->meta_stride < tsr_format_int_meta_bytes(f, d->cols))
-        return refuse(err, d, "code_stride or meta_stride is shorter than a row");
-    return TSR_OK;
 }
 
 /* Fills w->runs when it is set, else counts. */
@@ -126,7 +64,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
     w->groups = 1;
     if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
         w->layout = f->dtype == TSR_F32 ? W_F32 : f->dtype == TSR_F16 ? W_F16 : W_BF16;
-        per_panel = w->cols * PANEL * float_size(f->dtype);
+        per_panel = w->cols * PANEL * tsr_weight_float_size(f->dtype);
     } else {
         w->group = f->group && f->group < d->cols ? f->group : d->cols;
         w->groups = tsr_format_groups(f, d->cols);
@@ -166,7 +104,7 @@ struct fill {
 
 static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
 {
-    uint64_t       size = float_size(d->format->dtype), row0 = panel * PANEL;
+    uint64_t       size = tsr_weight_float_size(d->format->dtype), row0 = panel * PANEL;
     uint64_t       n = cpu_min(w->rows - row0, PANEL);
     uint8_t       *dst = w->codes + panel * w->panel_bytes;
     const uint8_t *src = (const uint8_t *)d->codes + row0 * d->code_stride;
@@ -231,13 +169,13 @@ tsr_status tsr_cpu_weight_outline(const struct tsr_weight_desc *d, struct tsr_cp
                                   struct tsr_err *err)
 {
     memset(w, 0, sizeof *w);
-    if (tsr_cpu_extra_takes(d))
-        return tsr_cpu_extra_outline(d, w, err);
-    tsr_status st = check(d, 0, err);
+    tsr_status st = tsr_weight_check(d, 0, "CPU", err);
     if (st != TSR_OK)
         return st;
+    if (tsr_cpu_extra_takes(d))
+        return tsr_cpu_extra_outline(d, w, err);
     if (!plan(w, d))
-        return refuse(err, d, "it is larger than the address space");
+        return tsr_weight_refuse(err, d, "it is larger than the address space");
     w->nruns = cut_runs(w);
     tsr_cpu_extra_int(w, d->format);
     return TSR_OK;
@@ -272,15 +210,17 @@ static tsr_status make(struct tsr_cpu *c, const struct tsr_weight_desc *d, const
                        uint64_t bytes, void **weight, struct tsr_err *err)
 {
     const struct tsr_host *host = c->host;
-    tsr_status             st = check(d, !data, err);
+    tsr_status             st = tsr_weight_check(d, !data, "CPU", err);
     if (st != TSR_OK)
         return st;
+    if (tsr_cpu_extra_takes(d))
+        return tsr_cpu_extra_load(c, d, data, bytes, weight, err);
     struct tsr_cpu_weight *w = host->alloc(host->ctx, sizeof *w, 64);
     if (!w)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: a weight");
     memset(w, 0, sizeof *w);
     st = plan(w, d) ? tsr_cpu_weight_data(c, d, w, cut_runs(w), data, bytes, err)
-                    : refuse(err, d, "it is larger than the address space");
+                    : tsr_weight_refuse(err, d, "it is larger than the address space");
     if (st != TSR_OK) {
         host->release(host->ctx, w, sizeof *w);
         return st;
@@ -305,15 +245,13 @@ static tsr_status make(struct tsr_cpu *c, const struct tsr_weight_desc *d, const
 tsr_status tsr_cpu_weight_load(void *self, const struct tsr_weight_desc *d, void **weight,
                                struct tsr_err *err)
 {
-    return tsr_cpu_extra_takes(d) ? tsr_cpu_extra_load(self, d, NULL, 0, weight, err)
-                                  : make(self, d, NULL, 0, weight, err);
+    return make(self, d, NULL, 0, weight, err);
 }
 
 tsr_status tsr_cpu_weight_over(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
                                uint64_t bytes, void **weight, struct tsr_err *err)
 {
-    return tsr_cpu_extra_takes(d) ? tsr_cpu_extra_load(c, d, data, bytes, weight, err)
-                                  : make(c, d, data, bytes, weight, err);
+    return make(c, d, data, bytes, weight, err);
 }
 
 void tsr_cpu_weight_free(void *self, void *weight)

@@ -1,5 +1,6 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to the panels of k_args.h, and
  * their life on the device. */
+#include "../weight/weight.h"
 #include "backend.h"
 
 #include <math.h>
@@ -10,170 +11,6 @@
 #define LLM_COLS_MAX  65536u /* 255 * 127 times as many fit an int32 */
 #define PANELS_ID     "tessera.cuda.panels"
 #define PANELS_NUMBER 1u
-
-static tsr_status refuse(struct tsr_err *err, const struct tsr_weight_desc *d, const char *why)
-{
-    return tsr_fail(err, TSR_E_INVAL, "weight '%s': %s", d->name ? d->name : "?", why);
-}
-
-static uint64_t float_size(uint32_t dtype)
-{
-    return dtype == TSR_F32 ? 4 : 2;
-}
-
-/* ---- what is allowed ---------------------------------------------------------------- */
-
-static int mx_known(uint32_t element)
-{
-    static const uint32_t floats[] = { TSR_MX_FP8_E4M3, TSR_MX_FP8_E5M2, TSR_MX_FP6_E3M2,
-                                       TSR_MX_FP6_E2M3, TSR_MX_FP5_E3M1, TSR_MX_FP5_E2M2,
-                                       TSR_MX_FP5_E1M3, TSR_MX_FP4_E2M1, TSR_MX_FP4_E1M2,
-                                       TSR_MX_FP3_E1M1 };
-    for (unsigned i = 0; i < sizeof floats / sizeof *floats; i++)
-        if (element == floats[i])
-            return 1;
-    return element >= TSR_MX_INT(2) && element <= TSR_MX_INT(8);
-}
-
-static const char *act8_wrong(const struct tsr_format *f)
-{
-    if (!TSR_HAS(struct tsr_format, f, act8))
-        return NULL;
-    if (strcmp(f->id, TSR_FORMAT_INT) != 0)
-        return "act8 is not for this format";
-    if (f->act8 != TSR_ACT8_LLM)
-        return "act8 is not known";
-    if (f->bits != 8 || f->group != 0 || f->zero != TSR_ZERO_MID)
-        return "LLM.int8 is for 8 bits, group 0 and an implicit zero point";
-    return isfinite(f->act8_threshold) && f->act8_threshold >= 0
-               ? NULL
-               : "LLM.int8's threshold must be 0 or a positive number";
-}
-
-static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code, uint64_t *meta)
-{
-    const struct tsr_format *f = d->format;
-    *meta = 0;
-    if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
-        *code = d->cols * float_size(f->dtype);
-        return f->dtype == TSR_F32 || f->dtype == TSR_F16 || f->dtype == TSR_BF16
-                   ? NULL
-                   : "elements must be F32, F16 or BF16";
-    }
-    *code = tsr_format_int_code_bytes(f, d->cols);
-    if (f->bits < 2 || f->bits > 8)
-        return "bits must be 2 to 8";
-    if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
-        *meta = tsr_format_int_meta_bytes(f, d->cols);
-        if (f->zero != TSR_ZERO_MID && f->zero != TSR_ZERO_STORED)
-            return "zero must be mid or stored";
-        return f->scale_dtype == TSR_F16 || f->scale_dtype == TSR_F32 ? act8_wrong(f)
-                                                                      : "scales must be F16 or F32";
-    }
-    if (f->struct_size < offsetof(struct tsr_format, act8))
-        return "its format's struct_size has no room for the format's parameters";
-    if (strcmp(f->id, TSR_FORMAT_LUT) == 0) {
-        if (f->scale_dtype != TSR_F16 && f->scale_dtype != TSR_F32)
-            return "tables must be F16 or F32";
-        if (f->outliers > d->cols)
-            return "it has more outliers than columns";
-        *meta = tsr_format_lut_meta_bytes(f);
-        return act8_wrong(f);
-    }
-    if (!mx_known(f->element) || f->bits != 1 + (f->element >> 8) + (f->element & 255))
-        return "element and bits are none of tessera.mx/1";
-    if (f->scale_bits < 4 || f->scale_bits > 8)
-        return "scale_bits must be 4 to 8";
-    *meta = tsr_format_mx_meta_bytes(f, d->cols);
-    return act8_wrong(f);
-}
-
-/* Columns of outliers ascend within the row. */
-static tsr_status check_outliers(const struct tsr_weight_desc *d, struct tsr_err *err)
-{
-    const struct tsr_format *f = d->format;
-    for (uint64_t r = 0; r < d->rows; r++) {
-        const uint8_t *p = (const uint8_t *)d->meta + r * d->meta_stride +
-                           tsr_format_lut_meta_bytes(f) - 4 * f->outliers;
-        uint32_t last = 0, column;
-        for (uint64_t i = 0; i < f->outliers; i++, last = column) {
-            memcpy(&column, p + 4 * i, 4);
-            if (column >= d->cols || (i > 0 && column <= last))
-                return tsr_fail(err, TSR_E_INVAL,
-                                "weight '%s': row %llu: the columns of its outliers do not ascend "
-                                "within the row",
-                                d->name ? d->name : "?", U(r));
-        }
-    }
-    return TSR_OK;
-}
-
-static uint64_t segment_of(const struct tsr_weight_desc *d)
-{
-    return TSR_HAS(struct tsr_weight_desc, d, segment) ? d->segment : 0;
-}
-
-static tsr_status check(const struct tsr_weight_desc *d, int data, struct tsr_err *err)
-{
-    const struct tsr_format *f = d->format;
-    uint64_t                 code, meta;
-    const char              *why;
-    if (!f || !f->id || (data && !d->codes))
-        return refuse(err, d, "the format or the codes are missing");
-    if (strcmp(f->id, TSR_FORMAT_FLOAT) != 0 && strcmp(f->id, TSR_FORMAT_INT) != 0 &&
-        strcmp(f->id, TSR_FORMAT_LUT) != 0 && strcmp(f->id, TSR_FORMAT_MX) != 0)
-        return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "weight '%s': format '%s' is not read by the CUDA backend",
-                        d->name ? d->name : "?", f->id);
-    if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
-        return refuse(err, d, "rows and columns must be 1 to 2^31");
-    if (segment_of(d) % 32 != 0)
-        return refuse(err, d, "segments must be a multiple of 32 columns");
-    if (segment_of(d) != 0 && cuda_ceil(d->cols, segment_of(d)) > K_SEGMENTS)
-        return refuse(err, d, "its columns are more than 8 segments");
-    if ((why = format_wrong(d, &code, &meta)))
-        return refuse(err, d, why);
-    if (!data)
-        return TSR_OK;
-    if (meta && !d->meta)
-        return refuse(err, d, "the scales or tables are missing");
-    if (d->code_stride < code || d->meta_stride < meta)
-        return refuse(err, d, "code_stride or meta_stride is shorter than a row");
-    return strcmp(f->id, TSR_FORMAT_LUT) == 0 ? check_outliers(d, err) : TSR_OK;
-}
-
-/* ---- elements of MX ----------------------------------------------------------------- */
-
-static float mx_value(uint32_t element, uint32_t code)
-{
-    int      ebits = (int)(element >> 8), mbits = (int)(element & 255);
-    uint32_t magnitude = code & ((1u << (ebits + mbits)) - 1u);
-    int      e = (int)(magnitude >> mbits), m = (int)(magnitude & ((1u << mbits) - 1u));
-    int      bias = ebits ? (1 << (ebits - 1)) - 1 : 0;
-    float    v;
-    if (ebits == 0)
-        v = ldexpf((float)magnitude, 1 - mbits);
-    else if (element == TSR_MX_FP8_E4M3 && magnitude == 127)
-        v = NAN;
-    else if (element == TSR_MX_FP8_E5M2 && e == 31)
-        v = m ? NAN : INFINITY;
-    else
-        v = e ? ldexpf((float)((1 << mbits) + m), e - bias - mbits)
-              : ldexpf((float)m, 1 - bias - mbits);
-    return v != 0.0f && code >> (ebits + mbits) & 1 ? -v : v;
-}
-
-/* Values are whole numbers of 2^-unit; int8 holds the largest of them, or not. */
-static int mx_unit(uint32_t element, int *int8)
-{
-    int   ebits = (int)(element >> 8), mbits = (int)(element & 255);
-    int   unit = (ebits ? (1 << (ebits - 1)) - 1 : 0) + mbits - 1;
-    float top = 0.0f;
-    for (uint32_t c = 0; c < 1u << (ebits + mbits); c++)
-        top = mx_value(element, c) > top ? mx_value(element, c) : top;
-    *int8 = element != TSR_MX_FP8_E4M3 && element != TSR_MX_FP8_E5M2 && ldexpf(top, unit) <= 127.0f;
-    return unit;
-}
 
 /* ---- sizes ------------------------------------------------------------------------- */
 
@@ -244,7 +81,8 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
             k->kind = K_MX;
             k->entries = 256;
             k->scale_kind = K_SCALE_E8;
-            k->unit_mx = ldexpf(1.0f, -mx_unit(f->element, &int8));
+            k->unit_mx = ldexpf(1.0f, -tsr_element_unit(f->element));
+            int8 = tsr_element_largest(f->element) <= 127;
         }
     }
     w->a8 = int8;
@@ -254,7 +92,7 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
 tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct tsr_cuda_weight *w,
                             struct tsr_err *err)
 {
-    tsr_status st = check(d, data, err);
+    tsr_status st = tsr_weight_check(d, data, "CUDA", err);
     if (st != TSR_OK)
         return st;
     const struct tsr_format *f = d->format;
@@ -264,17 +102,17 @@ tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct ts
                                           .group = (uint32_t)d->cols,
                                           .groups = 1,
                                           .regular = 1 } };
-    uint64_t segment = segment_of(d) ? segment_of(d) : 32 * cuda_ceil(d->cols, 256);
+    uint64_t segment = tsr_weight_segment(d) ? tsr_weight_segment(d) : 32 * cuda_ceil(d->cols, 256);
     w->k.segment = (uint32_t)cuda_min(segment, cuda_ceil(d->cols, 32) * 32);
     /* there is a column, so that segments are not 0 wide; the analyzer does not see it */
     w->k.segments = (uint32_t)cuda_ceil(d->cols, w->k.segment ? w->k.segment : 1);
     if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
-        w->k.bits = (uint32_t)float_size(f->dtype) * 8;
+        w->k.bits = (uint32_t)tsr_weight_float_size(f->dtype) * 8;
         w->k.bf16 = f->dtype == TSR_BF16;
     } else {
         outline_packed(w, d);
     }
-    return plan(w, d) ? TSR_OK : refuse(err, d, "it is larger than the address space");
+    return plan(w, d) ? TSR_OK : tsr_weight_refuse(err, d, "it is larger than the address space");
 }
 
 /* ---- bytes ------------------------------------------------------------------------- */
@@ -370,49 +208,6 @@ static void fill_scales(const struct fill *f, uint64_t row)
     }
 }
 
-static float half_value(uint16_t h)
-{
-    int   e = (int)(h >> 10 & 31), m = (int)(h & 1023);
-    float v = e == 31  ? (m ? NAN : INFINITY)
-              : e == 0 ? ldexpf((float)m, -24)
-                       : ldexpf((float)(1024 + m), e - 25);
-    return h & 0x8000 ? -v : v;
-}
-
-static float entry(const struct tsr_format *f, const uint8_t *meta, uint64_t i)
-{
-    float    v;
-    uint16_t h;
-    if (f->scale_dtype == TSR_F32) {
-        memcpy(&v, meta + 4 * i, 4);
-        return v;
-    }
-    memcpy(&h, meta + 2 * i, 2);
-    return half_value(h);
-}
-
-/* The entries of a table as int8, and the scale (docs/decisions/numerics.md). */
-static float round_table(const float *table, uint64_t n, int8_t *t)
-{
-    float amax = 0.0f;
-    int   finite = 1;
-    for (uint64_t i = 0; i < n; i++) {
-        finite &= isfinite(table[i]) != 0;
-        amax = fabsf(table[i]) > amax ? fabsf(table[i]) : amax;
-    }
-    float scale = amax / 127.0f, inv = 1.0f / scale;
-    memset(t, 0, n);
-    if (!finite)
-        return NAN;
-    if (!isfinite(inv))
-        return 0.0f;
-    for (uint64_t i = 0; i < n; i++) {
-        float q = rintf(table[i] * inv);
-        t[i] = (int8_t)(q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q);
-    }
-    return scale;
-}
-
 static void fill_lut(const struct fill *f, uint64_t row)
 {
     const struct k_weight        *k = &f->w->k;
@@ -424,8 +219,8 @@ static void fill_lut(const struct fill *f, uint64_t row)
     int8_t         t[256] = { 0 };
     uint32_t       zero = 0;
     for (uint32_t i = 0; i < k->entries; i++)
-        table[i] = entry(form, meta, i);
-    float unit = round_table(table, k->entries, t);
+        table[i] = tsr_weight_entry(form, meta, i);
+    float unit = tsr_weight_round_table(table, k->entries, t);
     memcpy(f->bytes + at->unit + 4 * row, &unit, 4);
     for (uint32_t i = 0; i < k->entries; i++) {
         uint64_t place = (row / K_PANEL * k->entries + i) * K_PANEL + row % K_PANEL;
@@ -436,7 +231,7 @@ static void fill_lut(const struct fill *f, uint64_t row)
     }
     fill_codes(f, row, columns, k->outliers, (uint8_t)zero);
     for (uint64_t i = 0; i < k->outliers; i++) {
-        float    v = entry(form, meta, k->entries + i), delta = v - (float)t[zero] * unit;
+        float v = tsr_weight_entry(form, meta, k->entries + i), delta = v - (float)t[zero] * unit;
         uint64_t place = 4 * (row * k->outliers + i);
         memcpy(f->bytes + at->column + place, columns + 4 * i, 4);
         memcpy(f->bytes + at->value + place, &v, 4);
@@ -466,7 +261,7 @@ tsr_status tsr_cuda_pack(const struct tsr_cuda *c, const struct tsr_weight_desc 
     struct fill f = { d, w, bytes };
     if (w->k.kind == K_MX)
         for (uint32_t i = 0; i < 1u << w->k.bits; i++) {
-            float  v = mx_value(d->format->element, i);
+            float  v = tsr_element_value(d->format->element, i);
             int8_t t = w->a8 ? (int8_t)(v / w->k.unit_mx) : 0;
             memcpy(bytes + w->at.table + 4u * i, &v, 4);
             memcpy(bytes + w->at.table8 + i, &t, 1);
@@ -624,7 +419,8 @@ static tsr_status weight_borrow(void *self, const struct tsr_weight_desc *d, con
         return tsr_fail(err, TSR_E_INVAL, "weight '%s': %llu bytes are given, it takes %llu",
                         d->name ? d->name : "?", U(data ? bytes : 0), U(w.at.total));
     if (!columns_hold(&w, data))
-        return refuse(err, d, "the columns of its outliers do not ascend within the row");
+        return tsr_weight_refuse(err, d,
+                                 "the columns of its outliers do not ascend within the row");
     return make(self, d, data, weight, err);
 }
 

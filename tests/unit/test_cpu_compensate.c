@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "../../kernels/weight/weight.h"
 #include "compensate.h"
 
 static const struct tsr_backend_compensate_v1 *table(struct tsr_cpu *c)
@@ -18,7 +19,7 @@ static const struct tsr_backend_compensate_v1 *table(struct tsr_cpu *c)
 
 static float f16(uint16_t h)
 {
-    return tsr_cpu_f16(h);
+    return tsr_weight_f16(h);
 }
 
 /* Floors as the paper draws them, all in double. */

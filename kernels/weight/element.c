@@ -1,0 +1,115 @@
+/* element.c - the numbers that a weight's codes, tables and scales stand for. */
+#include "weight.h"
+
+#include <math.h>
+#include <string.h>
+
+uint32_t tsr_weight_code(const uint8_t *row, uint64_t k, uint32_t bits)
+{
+    uint64_t at = k * bits;
+    uint32_t v = (uint32_t)(row[at / 8] >> (at % 8));
+    if (at % 8 + bits > 8)
+        v |= (uint32_t)row[at / 8 + 1] << (8 - at % 8);
+    return v & ((1u << bits) - 1u);
+}
+
+float tsr_weight_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu, u;
+    float    f;
+    if (e == 31)
+        u = sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0);
+    else if (e != 0)
+        u = sign | (e + 112) << 23 | m << 13;
+    else {
+        f = (float)m * 0x1p-24f; /* exact */
+        memcpy(&u, &f, 4);
+        u |= sign;
+    }
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t i)
+{
+    float    v;
+    uint16_t h;
+    if (f->scale_dtype == TSR_F32) {
+        memcpy(&v, meta + 4 * i, 4);
+        return v;
+    }
+    memcpy(&h, meta + 2 * i, 2);
+    return tsr_weight_f16(h);
+}
+
+float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t)
+{
+    float amax = 0.0f;
+    int   finite = 1;
+    for (uint64_t i = 0; i < n; i++) {
+        finite &= isfinite(table[i]) != 0;
+        amax = fabsf(table[i]) > amax ? fabsf(table[i]) : amax;
+    }
+    float scale = amax / 127.0f, inv = 1.0f / scale;
+    memset(t, 0, n);
+    if (!finite)
+        return NAN;
+    if (!isfinite(inv))
+        return 0.0f;
+    for (uint64_t i = 0; i < n; i++) {
+        float q = rintf(table[i] * inv);
+        t[i] = (int8_t)(q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q);
+    }
+    return scale;
+}
+
+/* ---- MX ---------------------------------------------------------------------------- */
+
+/* Integers (no exponent) have one bit before the point. */
+static int ebits_of(uint32_t element)
+{
+    return (int)(element >> 8);
+}
+
+static int mbits_of(uint32_t element)
+{
+    return (int)(element & 255);
+}
+
+uint32_t tsr_element_units(uint32_t element, uint32_t magnitude)
+{
+    int      mbits = mbits_of(element);
+    uint32_t e = magnitude >> mbits, m = magnitude & ((1u << mbits) - 1u);
+    if (ebits_of(element) == 0)
+        return magnitude;
+    return e ? ((1u << mbits) + m) << (e - 1) : m;
+}
+
+int tsr_element_unit(uint32_t element)
+{
+    int ebits = ebits_of(element);
+    return (ebits ? (1 << (ebits - 1)) - 1 : 0) + mbits_of(element) - 1;
+}
+
+uint32_t tsr_element_largest(uint32_t element)
+{
+    return tsr_element_units(element, (1u << (ebits_of(element) + mbits_of(element))) - 1u);
+}
+
+float tsr_element_value(uint32_t element, uint32_t code)
+{
+    int      ebits = ebits_of(element), mbits = mbits_of(element);
+    uint32_t magnitude = code & ((1u << (ebits + mbits)) - 1u);
+    float    v = ldexpf((float)tsr_element_units(element, magnitude), -tsr_element_unit(element));
+    if (element == TSR_MX_FP8_E4M3 && magnitude == 127)
+        v = NAN;
+    if (element == TSR_MX_FP8_E5M2 && magnitude >> mbits == 31)
+        v = magnitude & ((1u << mbits) - 1u) ? NAN : INFINITY;
+    return magnitude && code >> (ebits + mbits) & 1 ? -v : v;
+}
+
+float tsr_element_scale(const struct tsr_format *f, uint8_t scale, int unit)
+{
+    int lim = (1 << (f->scale_bits - 1)) - 1;
+    return scale > 2 * lim ? NAN : ldexpf(1.0f, scale - lim - unit);
+}
