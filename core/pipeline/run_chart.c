@@ -13,7 +13,9 @@ struct chart {
     const struct tsr_layout *l;
     const struct tsr_page   *page;
     struct tsr_pipeline      pipeline;
-    double                  *ms; /* [4][stages]: work and links, prefill and decode */
+    double                  *ms;       /* [4][stages]: work and links, prefill and decode */
+    struct tsr_dealt        *dealt;    /* [pre + lanes]: the micro-batches of the simulation */
+    double                  *dealt_ms; /* [pre + lanes][resources] */
     struct tsr_visit        *visits;
     uint64_t                 n;
     char (*names)[48];
@@ -107,6 +109,92 @@ static int by_end(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
+/* ---- the same micro-batches, for the simulator ------------------------------------- */
+
+/* Spans of resource r: work of a stage, or the link to the next one. */
+static const struct tsr_spans *spans_of(const struct chart *c, uint64_t r)
+{
+    return r % 2 ? &rank_of(c, (uint32_t)(r / 2) + 1)->link : &rank_of(c, (uint32_t)(r / 2))->work;
+}
+
+/* Prefill micro-batches of each lane before the next lane's, as the first ones of a batch go; those that
+ * refill slots later are played with them, ahead of all decoding.  place: [prefill] where the n-th goes. */
+static void deal(struct chart *c, uint64_t *place)
+{
+    const struct tsr_spans *w = spans_of(c, 0);
+    uint64_t                lanes = tsr_layout_lanes(c->l) / c->l->replicas, n = 0;
+    for (uint64_t lane = 0; lane < lanes; lane++) {
+        uint64_t steps = 0, seen = 0;
+        for (uint64_t i = 0; i < kept(w); i++) {
+            if (w->v[i].decode) {
+                steps += w->v[i].lane == lane;
+                continue;
+            }
+            if (w->v[i].lane == lane)
+                place[seen] = n++;
+            seen++;
+        }
+        c->dealt[c->pipeline.n_pre + lane] =
+            (struct tsr_dealt){ .after = n ? n : 1, .steps = steps };
+    }
+}
+
+/* What each took: prefill on its own, decode in the mean over a lane's steps. */
+static tsr_status deal_times(struct chart *c, const uint64_t *place, struct tsr_err *err)
+{
+    uint64_t  resources = 2 * (uint64_t)c->l->n_stages - 1, pre = c->pipeline.n_pre;
+    uint64_t  lanes = c->pipeline.n_dec;
+    uint64_t *steps = tsr_new(lanes, sizeof *steps);
+    if (!steps)
+        return tsr_fail_nomem(err, lanes * sizeof *steps, "a chart");
+    for (uint64_t r = 0; r < resources; r++) {
+        const struct tsr_spans *s = spans_of(c, r);
+        uint64_t                seen = 0, free_at = 0;
+        memset(steps, 0, lanes * sizeof *steps);
+        for (uint64_t i = 0; i < kept(s); i++) {
+            const struct tsr_span *v = &s->v[i];
+            uint64_t               start = r % 2 && v->start < free_at ? free_at : v->start;
+            double                 ms = (double)(v->end - start) / 1e6;
+            free_at = v->end;
+            if (v->decode && v->lane < lanes) {
+                double *mean = &c->dealt_ms[(pre + v->lane) * resources + r];
+                *mean += (ms - *mean) / (double)++steps[v->lane];
+            } else if (!v->decode && seen < pre) {
+                c->dealt_ms[place[seen++] * resources + r] = ms;
+            }
+        }
+    }
+    free(steps);
+    return TSR_OK;
+}
+
+static tsr_status make_dealt(struct chart *c, struct tsr_err *err)
+{
+    const struct tsr_spans *w = spans_of(c, 0);
+    struct tsr_pipeline    *p = &c->pipeline;
+    uint64_t                resources = 2 * (uint64_t)c->l->n_stages - 1;
+    for (uint64_t i = 0; i < kept(w); i++)
+        p->n_pre += !w->v[i].decode;
+    p->n_dec = tsr_layout_lanes(c->l) / c->l->replicas;
+    uint64_t  n = p->n_pre + p->n_dec;
+    uint64_t *place = tsr_new(p->n_pre, sizeof *place);
+    c->dealt = tsr_new(n, sizeof *c->dealt);
+    c->dealt_ms = tsr_new(n * resources, sizeof *c->dealt_ms);
+    tsr_status st = place && c->dealt && c->dealt_ms
+                        ? TSR_OK
+                        : tsr_fail_nomem(err, n * resources * sizeof *c->dealt_ms, "a chart");
+    if (st == TSR_OK) {
+        deal(c, place);
+        st = deal_times(c, place, err);
+    }
+    for (uint64_t i = 0; st == TSR_OK && i < n; i++)
+        c->dealt[i].ms = c->dealt_ms + i * resources;
+    p->pre = c->dealt;
+    p->dec = c->dealt + p->n_pre;
+    free(place);
+    return st;
+}
+
 static tsr_status gather(struct chart *c, struct tsr_err *err)
 {
     uint32_t  stages = c->l->n_stages, lanes = tsr_layout_lanes(c->l);
@@ -150,7 +238,7 @@ static tsr_status draw(const struct tsr_job *job, struct chart *c, const char *f
     struct tsr_gantt g = { .title = simulated ? "The same times, simulated" : "As it ran",
                            .names = c->name,
                            .pipeline = &c->pipeline,
-                           .how = { .no_barrier = true, .part_last = true } };
+                           .how = { .no_barrier = true } };
     char             name[512], *path = NULL;
     size_t           stem = strlen(file);
     if (stem > 4 && strcmp(file + stem - 4, ".svg") == 0)
@@ -169,7 +257,7 @@ static tsr_status draw(const struct tsr_job *job, struct chart *c, const char *f
 
 static tsr_status put(struct chart *c, const char *file, json_t *results, struct tsr_err *err)
 {
-    struct tsr_simulate_how how = { .no_barrier = true, .part_last = true };
+    struct tsr_simulate_how how = { .no_barrier = true };
     struct tsr_simulation   s;
     double                  total = 0;
     json_t                 *j = json_object();
@@ -205,14 +293,18 @@ tsr_status tsr_run_chart(const struct tsr_job *job, struct tsr_launch *f, const 
                                             .dec_ms = c.ms + l->n_stages,
                                             .link_pre_ms = c.ms + 2 * (uint64_t)l->n_stages,
                                             .link_dec_ms = c.ms + 3 * (uint64_t)l->n_stages };
-        st = put(&c, file, results, err);
+        st = make_dealt(&c, err);
     }
+    if (st == TSR_OK)
+        st = put(&c, file, results, err);
     if (st == TSR_OK)
         st = draw(job, &c, file, false, err);
     if (st == TSR_OK)
         st = draw(job, &c, file, true, err);
     free(c.visits);
     free(c.ms);
+    free(c.dealt);
+    free(c.dealt_ms);
     free(c.names);
     free(c.name);
     return st;

@@ -12,7 +12,7 @@
 struct item {
     uint64_t next; /* behind it in the queue */
     uint64_t at, micro_batch, step;
-    uint64_t left; /* decode: prompts of it that are not through prefill yet */
+    uint64_t after, steps; /* decode: struct tsr_dealt */
     bool     decode;
 };
 
@@ -35,8 +35,8 @@ struct sim {
     void                          *ctx;
     struct tsr_simulation         *out;
     uint64_t                       n_pre, n_dec, order, pending;
-    uint64_t                       prefills; /* that are not through */
-    struct item                   *item;     /* [n_pre + n_dec], prefill first */
+    uint64_t                       through, begun; /* prefill, decode micro-batches */
+    struct item                   *item;           /* [n_pre + n_dec], prefill first */
     struct resource               *res;
     struct event                  *heap; /* [resources] */
 };
@@ -84,7 +84,9 @@ static double service_ms(const struct sim *s, const struct item *it)
     const double              *stage = it->decode ? p->dec_ms : p->pre_ms,
                  *link = it->decode ? p->link_dec_ms : p->link_pre_ms;
     uint64_t size = it->decode ? p->decode_mb : p->prefill_mb;
-    double   ms = it->at % 2 ? link[it->at / 2] : stage[it->at / 2];
+    if (p->pre)
+        return (it->decode ? p->dec : p->pre)[it->micro_batch].ms[it->at];
+    double ms = it->at % 2 ? link[it->at / 2] : stage[it->at / 2];
     if (s->how->part_last)
         ms *= (double)requests(p->batch, size, it->micro_batch) / (double)size;
     return ms;
@@ -118,27 +120,18 @@ static void arrive(struct sim *s, uint64_t i, uint64_t r)
 
 /* ---- from one phase to the next ------------------------------------------------------------ */
 
-/* The prompts of a prefill micro-batch are through: which decode micro-batches may begin? */
-static void release(struct sim *s, uint64_t micro_batch, double now)
+/* One more prefill micro-batch is through (they keep their order): which decode ones may begin? */
+static void release(struct sim *s, double now)
 {
-    const struct tsr_pipeline *p = s->p;
-    uint64_t                   first = micro_batch * p->prefill_mb,
-             n = requests(p->batch, p->prefill_mb, micro_batch);
-    s->prefills--;
+    s->through++;
     s->out->prefill_ms = now;
-    if (p->tokens < 2)
-        return;
-    for (uint64_t m = first / p->decode_mb; m <= (first + n - 1) / p->decode_mb; m++) {
-        uint64_t low = m * p->decode_mb, high = low + requests(p->batch, p->decode_mb, m);
-        low = low > first ? low : first;
-        high = high < first + n ? high : first + n;
-        struct item *it = &s->item[s->n_pre + m];
-        it->left -= high - low;
-        if (s->how->no_barrier && it->left == 0)
-            arrive(s, s->n_pre + m, 0);
+    for (; s->begun < s->n_dec; s->begun++) {
+        struct item *it = &s->item[s->n_pre + s->begun];
+        if (s->through < (s->how->no_barrier ? it->after : s->n_pre))
+            return;
+        if (it->steps)
+            arrive(s, s->n_pre + s->begun, 0);
     }
-    for (uint64_t m = 0; s->prefills == 0 && !s->how->no_barrier && m < s->n_dec; m++)
-        arrive(s, s->n_pre + m, 0);
 }
 
 /* The item has left the last resource. */
@@ -146,8 +139,8 @@ static void leave(struct sim *s, uint64_t i, double now)
 {
     struct item *it = &s->item[i];
     if (!it->decode)
-        release(s, it->micro_batch, now);
-    else if (++it->step < s->p->tokens - 1)
+        release(s, now);
+    else if (++it->step < it->steps)
         arrive(s, i, 0);
 }
 
@@ -196,24 +189,59 @@ static bool times_ok(const double *v, uint64_t n)
     return true;
 }
 
-static tsr_status check(const struct tsr_pipeline *p, struct tsr_err *err)
+/* Visits of dealt micro-batches; UINT64_MAX: more than can be counted. */
+static tsr_status check_dealt(const struct tsr_pipeline *p, uint64_t *steps, struct tsr_err *err)
 {
-    if (p->stages == 0 || p->batch == 0 || p->tokens == 0 || p->prefill_mb == 0 ||
-        p->decode_mb == 0 || p->prefill_mb > p->batch || p->decode_mb > p->batch)
+    uint64_t resources = 2 * p->stages - 1, after = 1;
+    *steps = p->n_pre;
+    if (p->n_pre == 0)
+        return tsr_fail(err, TSR_E_INPUT, "a pipeline without a micro-batch of prefill");
+    for (uint64_t i = 0; i < p->n_pre; i++)
+        if (!times_ok(p->pre[i].ms, resources))
+            return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
+    for (uint64_t i = 0; i < p->n_dec; i++) {
+        const struct tsr_dealt *d = &p->dec[i];
+        if (!times_ok(d->ms, resources))
+            return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
+        if (d->after < after || d->after > p->n_pre)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "decode micro-batch %llu begins after %llu of %llu prefill ones; each "
+                            "needs one at least and no fewer than the one before",
+                            (unsigned long long)i, (unsigned long long)d->after,
+                            (unsigned long long)p->n_pre);
+        after = d->after;
+        if (!tsr_add(*steps, d->steps, steps))
+            *steps = UINT64_MAX;
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_even(const struct tsr_pipeline *p, uint64_t *steps, struct tsr_err *err)
+{
+    if (p->batch == 0 || p->tokens == 0 || p->prefill_mb == 0 || p->decode_mb == 0 ||
+        p->prefill_mb > p->batch || p->decode_mb > p->batch)
         return tsr_fail(err, TSR_E_INPUT,
-                        "a pipeline of %llu stages, %llu requests, %llu tokens in micro-batches of "
-                        "%llu and %llu cannot run; each must be at least 1, and no micro-batch "
-                        "larger than the batch",
-                        (unsigned long long)p->stages, (unsigned long long)p->batch,
-                        (unsigned long long)p->tokens, (unsigned long long)p->prefill_mb,
-                        (unsigned long long)p->decode_mb);
+                        "a pipeline of %llu requests, %llu tokens in micro-batches of %llu and "
+                        "%llu cannot run; each must be at least 1, and no micro-batch larger than "
+                        "the batch",
+                        (unsigned long long)p->batch, (unsigned long long)p->tokens,
+                        (unsigned long long)p->prefill_mb, (unsigned long long)p->decode_mb);
     if (!times_ok(p->pre_ms, p->stages) || !times_ok(p->dec_ms, p->stages) ||
         !times_ok(p->link_pre_ms, p->stages - 1) || !times_ok(p->link_dec_ms, p->stages - 1))
         return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
-    uint64_t steps = pieces(p->batch, p->decode_mb), resources, visits;
-    if (!tsr_mul(steps, p->tokens - 1, &steps) ||
-        !tsr_add(steps, pieces(p->batch, p->prefill_mb), &steps) ||
-        !tsr_mul(p->stages, 2, &resources) || !tsr_mul(steps, resources - 1, &visits) ||
+    if (!tsr_mul(pieces(p->batch, p->decode_mb), p->tokens - 1, steps) ||
+        !tsr_add(*steps, pieces(p->batch, p->prefill_mb), steps))
+        *steps = UINT64_MAX;
+    return TSR_OK;
+}
+
+static tsr_status check(const struct tsr_pipeline *p, struct tsr_err *err)
+{
+    uint64_t steps = 0, resources, visits;
+    if (p->stages == 0)
+        return tsr_fail(err, TSR_E_INPUT, "a pipeline of 0 stages cannot run");
+    TSR_TRY(p->pre ? check_dealt(p, &steps, err) : check_even(p, &steps, err));
+    if (!tsr_mul(p->stages, 2, &resources) || !tsr_mul(steps, resources - 1, &visits) ||
         visits > TSR_SIMULATE_VISITS)
         return tsr_fail(err, TSR_E_CONFIG,
                         "%llu tokens of %llu requests on %llu stages are too many to simulate; "
@@ -223,14 +251,33 @@ static tsr_status check(const struct tsr_pipeline *p, struct tsr_err *err)
     return TSR_OK;
 }
 
+static void deal(struct sim *s)
+{
+    const struct tsr_pipeline *p = s->p;
+    for (uint64_t i = 0; i < s->n_pre; i++)
+        s->item[i] = (struct item){ .next = NONE, .micro_batch = i };
+    for (uint64_t m = 0; m < s->n_dec; m++) {
+        struct item *it = &s->item[s->n_pre + m];
+        *it = (struct item){ .next = NONE, .micro_batch = m, .decode = true };
+        if (p->pre) {
+            it->after = p->dec[m].after;
+            it->steps = p->dec[m].steps;
+        } else {
+            uint64_t end = m * p->decode_mb + requests(p->batch, p->decode_mb, m);
+            it->after = pieces(end, p->prefill_mb);
+            it->steps = p->tokens - 1;
+        }
+    }
+}
+
 tsr_status tsr_simulate(const struct tsr_pipeline *p, const struct tsr_simulate_how *how,
                         tsr_visit_fn fn, void *ctx, struct tsr_simulation *out, struct tsr_err *err)
 {
     *out = (struct tsr_simulation){ 0 };
     TSR_TRY(check(p, err));
     struct sim s = { .p = p, .how = how, .fn = fn, .ctx = ctx, .out = out };
-    s.n_pre = s.prefills = pieces(p->batch, p->prefill_mb);
-    s.n_dec = p->tokens > 1 ? pieces(p->batch, p->decode_mb) : 0;
+    s.n_pre = p->pre ? p->n_pre : pieces(p->batch, p->prefill_mb);
+    s.n_dec = p->pre ? p->n_dec : p->tokens > 1 ? pieces(p->batch, p->decode_mb) : 0;
     out->resources = 2 * p->stages - 1;
     uint64_t items = s.n_pre + s.n_dec;
     s.item = tsr_new(items, sizeof *s.item);
@@ -243,12 +290,7 @@ tsr_status tsr_simulate(const struct tsr_pipeline *p, const struct tsr_simulate_
         tsr_simulation_destroy(out);
     } else {
         out->busy_dec = out->busy_pre + out->resources;
-        for (uint64_t i = 0; i < items; i++) {
-            bool     decode = i >= s.n_pre;
-            uint64_t m = decode ? i - s.n_pre : i;
-            s.item[i] = (struct item){ .next = NONE, .micro_batch = m, .decode = decode };
-            s.item[i].left = decode ? requests(p->batch, p->decode_mb, m) : 0;
-        }
+        deal(&s);
         for (uint64_t r = 0; r < out->resources; r++)
             s.res[r] = (struct resource){ NONE, NONE, NONE, 0 };
         play(&s);

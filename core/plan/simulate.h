@@ -13,18 +13,29 @@
 
 #include <stdbool.h>
 
+/* A micro-batch that is not like the others. */
+struct tsr_dealt {
+    const double *ms; /* [2 stages - 1]: on each stage and link, in order (decode: of a step) */
+    uint64_t after;   /* decode: begins when so many prefill micro-batches, in order, are through */
+    uint64_t steps;   /* decode: may be 0 */
+};
+
 struct tsr_pipeline {
     uint64_t      stages, batch, tokens;
     uint64_t      prefill_mb, decode_mb;     /* requests in a micro-batch, at most batch */
     const double *pre_ms, *dec_ms;           /* [stages], a full micro-batch (decode: a step) */
     const double *link_pre_ms, *link_dec_ms; /* [stages-1], to the next stage */
+    /* pre NULL: what the lines above say.  Else these are the micro-batches, whatever is above but
+     * the number of stages; `after` of dec[] is 1 to n_pre and does not descend. */
+    const struct tsr_dealt *pre, *dec;
+    uint64_t                n_pre, n_dec;
 };
 
 struct tsr_simulate_how {
     bool
         no_barrier; /* a micro-batch decodes as soon as its own prompts are done, not all prompts */
     bool part_last; /* the last micro-batch takes its share of the time when it is smaller; else
-                        the time of a full one, as the closed form has it */
+                        the time of a full one, as the closed form has it; dealt ones have their own */
 };
 
 /* One micro-batch on one resource.  Resource 2i is stage i, 2i+1 the link behind it. */

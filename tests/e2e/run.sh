@@ -81,6 +81,13 @@ ok "the time to the first token of every record" json '.results.run.ttft_s | .re
     "$WORK/run-2-2-threads/results.json"
 ok "a picture of the run" grep -q '<svg' "$WORK/run-3-1-processes/run.svg"
 ok "and of its simulation" grep -q '<svg' "$WORK/run-3-1-processes/run.simulated.svg"
+prefills() {
+    grep -o '<title>prefill, micro-batch [0-9]*' "$1" | sort | uniq -c
+}
+prefills "$WORK/run-3-1-processes/run.svg" >"$WORK/ran"
+prefills "$WORK/run-3-1-processes/run.simulated.svg" >"$WORK/simulated"
+ok "more pieces of prompts than prompts" test "$(wc -l <"$WORK/ran")" -gt 4
+ok "the simulation is of the micro-batches that ran" cmp -s "$WORK/ran" "$WORK/simulated"
 ok "no rank is left" test -z "$(pgrep -f "$WORK" || true)"
 
 # what cannot be meant

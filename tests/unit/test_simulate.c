@@ -239,6 +239,116 @@ static void test_bounds(void **state)
     }
 }
 
+/* ---- micro-batches that differ ------------------------------------------------------------------ */
+
+#define MOST_VISITS 4096u
+
+/* Without events: every resource keeps the order of the first one's queue, to which each micro-batch is
+ * added when it, or the prefill that it waits for, leaves the last resource. */
+static double in_order(const struct tsr_pipeline *p, bool no_barrier)
+{
+    struct {
+        uint64_t m;
+        bool     decode;
+        double   ready;
+    } queue[MOST_VISITS];
+    double   end[2 * MAX_STAGES] = { 0 }, all = 0;
+    uint64_t n = 0, through = 0, begun = 0, left[MAX_JOBS];
+    for (uint64_t m = 0; m < p->n_dec; m++)
+        left[m] = p->dec[m].steps;
+    for (; n < p->n_pre; n++) {
+        queue[n].m = n;
+        queue[n].decode = false;
+        queue[n].ready = 0;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        const struct tsr_dealt *d = &(queue[i].decode ? p->dec : p->pre)[queue[i].m];
+        double                  at = queue[i].ready;
+        for (uint64_t r = 0; r < 2 * p->stages - 1; r++)
+            at = end[r] = fmax(at, end[r]) + d->ms[r];
+        all = fmax(all, at);
+        through += !queue[i].decode;
+        if (queue[i].decode && left[queue[i].m] > 0) {
+            queue[n] = queue[i];
+            queue[n++].ready = at;
+            left[queue[i].m]--;
+        }
+        for (; !queue[i].decode && begun < p->n_dec; begun++) {
+            if (through < (no_barrier ? p->dec[begun].after : p->n_pre))
+                break;
+            if (left[begun] == 0)
+                continue;
+            left[begun]--;
+            queue[n].m = begun;
+            queue[n].decode = true;
+            queue[n++].ready = at;
+        }
+        assert_true(n + p->n_dec < MOST_VISITS);
+    }
+    return all;
+}
+
+static void test_dealt(void **state)
+{
+    (void)state;
+    static double ms[2][MAX_JOBS][2 * MAX_STAGES];
+    for (uint64_t i = 0; i < runs(2000); i++) {
+        struct tsr_dealt    pre[MAX_JOBS], dec[MAX_JOBS];
+        struct tsr_pipeline p = { .stages = whole(1, MAX_STAGES), .pre = pre, .dec = dec };
+        uint64_t            after = 1;
+        p.n_pre = whole(1, 12);
+        p.n_dec = whole(0, 9);
+        for (uint64_t m = 0; m < MAX_JOBS; m++)
+            for (uint64_t r = 0; r < 2 * MAX_STAGES; r++) {
+                ms[0][m][r] = real() < 0.1 ? 0 : real() * 20;
+                ms[1][m][r] = real() < 0.1 ? 0 : real() * 5;
+            }
+        for (uint64_t m = 0; m < p.n_pre; m++)
+            pre[m] = (struct tsr_dealt){ .ms = ms[0][m] };
+        for (uint64_t m = 0; m < p.n_dec; m++) {
+            after = whole(after, p.n_pre);
+            dec[m] = (struct tsr_dealt){ ms[1][m], after, whole(0, 30) };
+        }
+        for (int loose = 0; loose < 2; loose++) {
+            double got = simulated(&p, loose, i % 2), want = in_order(&p, loose);
+            if (!near(got, want))
+                fail_msg("seed %llu, run %llu: %.17g simulated, %.17g in order",
+                         (unsigned long long)seed, (unsigned long long)i, got, want);
+        }
+    }
+}
+
+/* Dealt as a plan cuts its batch, with the times of the plan: the same. */
+static void test_dealt_even(void **state)
+{
+    (void)state;
+    struct problem p;
+    for (uint64_t i = 0; i < runs(300); i++) {
+        struct tsr_dealt pre[MAX_JOBS], dec[MAX_JOBS];
+        double           ms[2][2 * MAX_STAGES];
+        draw(&p, i % 2);
+        struct tsr_pipeline *pipe = pipeline(&p), q = *pipe;
+        for (uint64_t r = 0; r < 2 * pipe->stages - 1; r++) {
+            ms[0][r] = r % 2 ? pipe->link_pre_ms[r / 2] : pipe->pre_ms[r / 2];
+            ms[1][r] = r % 2 ? pipe->link_dec_ms[r / 2] : pipe->dec_ms[r / 2];
+        }
+        q.n_pre = (pipe->batch + pipe->prefill_mb - 1) / pipe->prefill_mb;
+        q.n_dec = (pipe->batch + pipe->decode_mb - 1) / pipe->decode_mb;
+        q.pre = pre;
+        q.dec = dec;
+        for (uint64_t m = 0; m < q.n_pre; m++)
+            pre[m] = (struct tsr_dealt){ .ms = ms[0] };
+        for (uint64_t m = 0; m < q.n_dec; m++) { /* the prompt of its last request */
+            uint64_t last = (m + 1) * pipe->decode_mb;
+            last = (last < pipe->batch ? last : pipe->batch) - 1;
+            dec[m] = (struct tsr_dealt){ ms[1], last / pipe->prefill_mb + 1, pipe->tokens - 1 };
+        }
+        for (int loose = 0; loose < 2; loose++)
+            assert_true(simulated(&q, loose, false) == simulated(pipe, loose, false));
+        free(pipe);
+    }
+}
+
 /* ---- what is reported --------------------------------------------------------------------------- */
 
 struct seen {
@@ -299,7 +409,7 @@ static void test_refused(void **state)
     struct tsr_errbuf       e = TSR_ERRBUF(e);
 #define REFUSED(status, words, ...)                                                                \
     do {                                                                                           \
-        struct tsr_pipeline p = { 1, 4, 3, 1, 2, one, one, NULL, NULL };                           \
+        struct tsr_pipeline p = { 1, 4, 3, 1, 2, one, one, NULL, NULL, NULL, NULL, 0, 0 };         \
         __VA_ARGS__;                                                                               \
         assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), status);                  \
         assert_non_null(strstr(e.text, words));                                                    \
@@ -314,6 +424,23 @@ static void test_refused(void **state)
     REFUSED(TSR_E_CONFIG, "too many to simulate", p.tokens = TSR_SIMULATE_VISITS);
     REFUSED(TSR_E_CONFIG, "too many to simulate", p.batch = UINT64_MAX);
 #undef REFUSED
+    struct tsr_dealt    pre[2] = { { .ms = one }, { .ms = one } };
+    struct tsr_dealt    dec[2] = { { one, 1, 3 }, { one, 2, 3 } };
+    struct tsr_pipeline p = { .stages = 1, .pre = pre, .dec = dec, .n_pre = 2, .n_dec = 2 };
+    assert_true(simulated(&p, true, false) == 8);
+    p.n_pre = 1; /* the second one waits for a prefill that is not there */
+    assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), TSR_E_INPUT);
+    assert_non_null(strstr(e.text, "begins after 2 of 1"));
+    p.n_pre = 2;
+    dec[0].after = 2;
+    dec[1].after = 1;
+    assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), TSR_E_INPUT);
+    dec[1].after = 2;
+    dec[1].ms = bad;
+    assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), TSR_E_INPUT);
+    dec[1].ms = one;
+    dec[1].steps = UINT64_MAX;
+    assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), TSR_E_CONFIG);
 }
 
 int main(void)
@@ -322,10 +449,9 @@ int main(void)
     seed = text ? strtoull(text, NULL, 10) : 1;
     (void)printf("TSR_TEST_SEED=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_visits),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_exact),  cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_dealt),  cmocka_unit_test(test_dealt_even),
+        cmocka_unit_test(test_visits), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
