@@ -1,5 +1,6 @@
 /* backend.c - creation, memory, dispatch by instruction set. */
 #include "backend.h"
+#include "../tensor/tensor.h"
 
 #include <cpuid.h>
 #include <stdlib.h>
@@ -169,12 +170,7 @@ static tsr_status check_range(const struct tsr_cpu_buffer *b, uint64_t offset, u
 {
     if (!b)
         return tsr_fail(err, TSR_E_INVAL, "%s: the buffer is NULL", what);
-    if (offset > b->bytes || bytes > b->bytes - offset)
-        return tsr_fail(err, TSR_E_INVAL,
-                        "%s: %llu bytes at %llu do not lie inside a buffer of %llu bytes", what,
-                        (unsigned long long)bytes, (unsigned long long)offset,
-                        (unsigned long long)b->bytes);
-    return TSR_OK;
+    return tsr_tensor_range(b->bytes, offset, bytes, what, err);
 }
 
 tsr_status tsr_cpu_upload(void *self, void *buffer, uint64_t offset, const void *src,

@@ -107,9 +107,6 @@ struct tsr_view {
 tsr_status tsr_cpu_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
                         const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
                         struct tsr_err *err);
-/* TSR_E_INVAL when out shares bytes with `in`, unless same is set and they are the same view. */
-tsr_status tsr_cpu_apart(const struct tsr_tensor *out, const struct tsr_tensor *in, int same,
-                         const char *op, struct tsr_err *err);
 
 /* The sizes of a weight without memory, from a description whose codes and meta may be NULL; and the
  * bytes that such a one takes once it is loaded. */

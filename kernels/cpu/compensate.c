@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../tensor/tensor.h"
 #include "../weight/weight.h"
 #include "backend.h"
 
@@ -299,7 +300,7 @@ static tsr_status view_linears(struct adding *a, struct tsr_err *err)
         tsr_status st = tsr_cpu_view(&a->out[j], op->out[j], "COMPENSATE", "out", TSR_F32,
                                      a->x.rows, r->base.outputs, err);
         if (st == TSR_OK)
-            st = tsr_cpu_apart(op->out[j], op->x, 0, "COMPENSATE", err);
+            st = tsr_tensor_apart(op->out[j], op->x, 0, "COMPENSATE", err);
         if (st != TSR_OK)
             return st;
         a->pieces[j + 1] = a->pieces[j] + cpu_ceil(r->base.outputs, COMPENSATE_PIECE);

@@ -1,4 +1,5 @@
 /* embed.c - single rows out of panels: EMBED. */
+#include "../tensor/tensor.h"
 #include "../weight/weight.h"
 #include "backend.h"
 #include "codes.h"
@@ -88,7 +89,7 @@ tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct t
             TSR_OK ||
         (st = tsr_cpu_view(&e.ids, op->in[0], "EMBED", "ids", TSR_U32, 1, e.out.rows, err)) !=
             TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[0], 0, "EMBED", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[0], 0, "EMBED", err)) != TSR_OK)
         return st;
     for (uint64_t t = 0; t < e.out.rows; t++)
         if (id_at(&e, t) >= e.w->rows)

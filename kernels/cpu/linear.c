@@ -1,4 +1,5 @@
 /* linear.c - LINEAR: prepares the activations once, then runs panels over the threads. */
+#include "../tensor/tensor.h"
 #include "backend.h"
 #include "weight_extra.h"
 
@@ -220,11 +221,11 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     if ((st = tsr_cpu_view(&out, op->out, "LINEAR", "out", TSR_F32, 0, w->rows, err)) != TSR_OK ||
         (st = tsr_cpu_view(&x, op->in[0], "LINEAR", "in", TSR_F32, out.rows, w->cols, err)) !=
             TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
         return st;
     if (op->in[1] && ((st = tsr_cpu_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->rows,
                                          err)) != TSR_OK ||
-                      (st = tsr_cpu_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
+                      (st = tsr_tensor_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
         return st;
     struct job j = { .c = c };
     int        packed = w->layout >= W_I8, tiled;

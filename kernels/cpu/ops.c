@@ -1,12 +1,8 @@
 /* ops.c - checks of views, and the operations that go row by row. */
+#include "../tensor/tensor.h"
 #include "backend.h"
 
 #include <string.h>
-
-static uint64_t dtype_size(uint32_t dtype)
-{
-    return dtype == TSR_F32 || dtype == TSR_U32 ? 4 : dtype == TSR_F16 || dtype == TSR_BF16 ? 2 : 1;
-}
 
 tsr_status tsr_cpu_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
                         const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
@@ -15,57 +11,12 @@ tsr_status tsr_cpu_view(struct tsr_view *v, const struct tsr_tensor *t, const ch
     if (!t || !t->buffer)
         return tsr_fail(err, TSR_E_INVAL, "%s: %s is missing", op, what);
     const struct tsr_cpu_buffer *b = t->buffer;
-    uint64_t                     size = dtype_size(dtype), row, span;
-    if (t->dtype != dtype)
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s has dtype %u, wanted %u", op, what, t->dtype,
-                        dtype);
-    if (t->rows == 0 || t->cols == 0 || (rows && t->rows != rows) || (cols && t->cols != cols))
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s is %llu by %llu, wanted %llu by %llu (0: any)",
-                        op, what, (unsigned long long)t->rows, (unsigned long long)t->cols,
-                        (unsigned long long)rows, (unsigned long long)cols);
-    uint64_t stride = t->row_stride;
-    if (__builtin_mul_overflow(t->cols, size, &row) || (t->rows > 1 && stride < row))
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s has rows of %llu elements %llu bytes apart", op,
-                        what, (unsigned long long)t->cols, (unsigned long long)stride);
-    if (t->rows == 1)
-        stride = row;
-    if (t->offset % size || stride % size)
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s is not aligned to its elements", op, what);
-    if (__builtin_mul_overflow(t->rows - 1, stride, &span) ||
-        __builtin_add_overflow(span, row, &span) || t->offset > b->bytes ||
-        span > b->bytes - t->offset)
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s does not lie inside its buffer of %llu bytes", op,
-                        what, (unsigned long long)b->bytes);
+    uint64_t                     stride;
+    tsr_status st = tsr_tensor_check(t, b->bytes, op, what, dtype, rows, cols, &stride, err);
+    if (st != TSR_OK)
+        return st;
     *v = (struct tsr_view){ b->data + t->offset, stride, t->rows, t->cols };
     return TSR_OK;
-}
-
-tsr_status tsr_cpu_apart(const struct tsr_tensor *out, const struct tsr_tensor *in, int same,
-                         const char *op, struct tsr_err *err)
-{
-    if (out->buffer != in->buffer)
-        return TSR_OK;
-    uint64_t so = out->row_stride, si = in->row_stride;
-    uint64_t wo = out->cols * dtype_size(out->dtype), wi = in->cols * dtype_size(in->dtype);
-    uint64_t eo = out->offset + (out->rows - 1) * so + wo,
-             ei = in->offset + (in->rows - 1) * si + wi;
-    if (out->rows == 1)
-        eo = out->offset + wo;
-    if (in->rows == 1)
-        ei = in->offset + wi;
-    if (eo <= in->offset || ei <= out->offset)
-        return TSR_OK;
-    if (out->offset == in->offset && wo == wi && out->rows == in->rows &&
-        (so == si || out->rows == 1)) {
-        if (same)
-            return TSR_OK;
-    } else if (so == si && so != 0 && out->rows > 1 && in->rows > 1) {
-        /* columns of one matrix side by side */
-        uint64_t a = out->offset % so, b = in->offset % so;
-        if (a + wo <= so && b + wi <= so && (a + wo <= b || b + wi <= a))
-            return TSR_OK;
-    }
-    return tsr_fail(err, TSR_E_INVAL, "%s: out overlaps an input", op);
 }
 
 struct rows {
@@ -151,11 +102,11 @@ static tsr_status run_norm(struct rows *r, struct tsr_err *err)
     if (op->norm > TSR_NORM_LAYER)
         return tsr_fail(err, TSR_E_INVAL, "NORM: norm %u is none of RMS, LAYER", op->norm);
     if ((st = tsr_cpu_view(&r->b, op->in[1], "NORM", "gain", TSR_F32, 1, n, err)) != TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[1], 0, "NORM", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[1], 0, "NORM", err)) != TSR_OK)
         return st;
     if (op->in[2] &&
         ((st = tsr_cpu_view(&r->e, op->in[2], "NORM", "bias", TSR_F32, 1, n, err)) != TSR_OK ||
-         (st = tsr_cpu_apart(op->out, op->in[2], 0, "NORM", err)) != TSR_OK))
+         (st = tsr_tensor_apart(op->out, op->in[2], 0, "NORM", err)) != TSR_OK))
         return st;
     return tsr_cpu_for(r->c, r->out.rows, n * 8, norm_rows, r);
 }
@@ -173,8 +124,8 @@ static tsr_status run_rope(struct rows *r, struct tsr_err *err)
     uint64_t T = r->out.rows, half = op->rotary_dim / 2;
     if ((st = tsr_cpu_view(&r->b, op->in[1], "ROPE", "cos", TSR_F32, T, half, err)) != TSR_OK ||
         (st = tsr_cpu_view(&r->e, op->in[2], "ROPE", "sin", TSR_F32, T, half, err)) != TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[1], 0, "ROPE", err)) != TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[2], 0, "ROPE", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[1], 0, "ROPE", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[2], 0, "ROPE", err)) != TSR_OK)
         return st;
     return tsr_cpu_for(r->c, T, r->out.cols * 4, rope_rows, r);
 }
@@ -184,7 +135,7 @@ static tsr_status run_second(struct rows *r, const char *name, int may_be_out, s
     const struct tsr_op *op = r->op;
     tsr_status           st =
         tsr_cpu_view(&r->b, op->in[1], name, "in1", TSR_F32, r->out.rows, r->out.cols, err);
-    return st != TSR_OK ? st : tsr_cpu_apart(op->out, op->in[1], may_be_out, name, err);
+    return st != TSR_OK ? st : tsr_tensor_apart(op->out, op->in[1], may_be_out, name, err);
 }
 
 static tsr_status run_gather(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
@@ -196,8 +147,8 @@ static tsr_status run_gather(struct tsr_cpu *c, const struct tsr_op *op, struct 
             TSR_OK ||
         (st = tsr_cpu_view(&r.b, op->in[1], "GATHER", "rows", TSR_U32, 1, r.out.rows, err)) !=
             TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[0], 0, "GATHER", err)) != TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[1], 0, "GATHER", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[0], 0, "GATHER", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[1], 0, "GATHER", err)) != TSR_OK)
         return st;
     for (uint64_t i = 0; i < r.out.rows; i++)
         if (u32_at(&r.b, i) >= r.a.rows)
@@ -220,7 +171,7 @@ static tsr_status run_rows(struct tsr_cpu *c, const struct tsr_op *op, struct ts
     if ((st = tsr_cpu_view(&r.out, op->out, n, "out", TSR_F32, 0, 0, err)) != TSR_OK ||
         (st = tsr_cpu_view(&r.a, op->in[0], n, "in0", TSR_F32, r.out.rows, r.out.cols, err)) !=
             TSR_OK ||
-        (st = tsr_cpu_apart(op->out, op->in[0], 1, n, err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[0], 1, n, err)) != TSR_OK)
         return st;
     if (op->kind == TSR_OP_NORM)
         return run_norm(&r, err);

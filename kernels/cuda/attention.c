@@ -1,39 +1,19 @@
 /* attention.c - KV_STORE and ATTENTION: checks, scratch, and parts that fit into it. */
+#include "../tensor/tensor.h"
 #include "backend.h"
 
 #define SCORE_KEYS  64u  /* positions of a block of k_scores */
 #define VALUE_BLOCK 256u /* positions of a block of k_values */
 #define WORK_MAX    (UINT64_C(256) << 20)
 
-/* A cache view: F32 and F16 have kv_heads*head_dim columns, I8 any that hold a row. */
 static tsr_status cache_view(struct tsr_view *v, const struct tsr_tensor *t,
                              const struct tsr_op *op, const char *name, const char *what,
                              struct tsr_err *err)
 {
-    if (!t)
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s is missing", name, what);
-    uint64_t n = (uint64_t)op->kv_heads * op->head_dim;
-    if (t->dtype == TSR_I8)
-        n += 4u * (uint64_t)op->kv_heads;
-    else if (t->dtype != TSR_F32 && t->dtype != TSR_F16)
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s has dtype %u, wanted F32, F16 or I8", name, what,
-                        t->dtype);
-    if (t->dtype != TSR_I8)
-        return tsr_cuda_view(v, t, name, what, t->dtype, 0, n, err);
-    /* the engine may state the elements without the scales: row_stride holds them */
-    struct tsr_tensor whole = *t;
-    if (whole.cols == (uint64_t)op->kv_heads * op->head_dim)
-        whole.cols = n;
-    return tsr_cuda_view(v, &whole, name, what, TSR_I8, 0, n, err);
-}
-
-static tsr_status check_heads(const struct tsr_op *op, const char *name, struct tsr_err *err)
-{
-    if (op->kv_heads == 0 || op->head_dim == 0 || op->kv_heads > 65535 || op->head_dim > 65536)
-        return tsr_fail(err, TSR_E_INVAL,
-                        "%s: kv_heads %u must be 1 to 65535 and head_dim %u 1 to 65536", name,
-                        op->kv_heads, op->head_dim);
-    return TSR_OK;
+    struct tsr_tensor whole;
+    uint64_t          cols;
+    tsr_status        st = tsr_tensor_cache(t, op, name, what, &whole, &cols, err);
+    return st != TSR_OK ? st : tsr_cuda_view(v, &whole, name, what, whole.dtype, 0, cols, err);
 }
 
 /* Whether a row comes twice: then the last token wins, and tokens go one by one. */
@@ -51,7 +31,7 @@ tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct t
     struct tsr_view cache, x, rows;
     const uint32_t *index;
     uint64_t        stride;
-    tsr_status      st = check_heads(op, "KV_STORE", err);
+    tsr_status      st = tsr_tensor_heads(op, "KV_STORE", err);
     if (st != TSR_OK)
         return st;
     uint64_t n = (uint64_t)op->kv_heads * op->head_dim;
@@ -59,8 +39,8 @@ tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct t
         (st = tsr_cuda_view(&x, op->in[0], "KV_STORE", "in", TSR_F32, 0, n, err)) != TSR_OK ||
         (st = tsr_cuda_view(&rows, op->in[1], "KV_STORE", "rows", TSR_U32, 1, x.rows, err)) !=
             TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[0], 0, "KV_STORE", err)) != TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[1], 0, "KV_STORE", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[0], 0, "KV_STORE", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[1], 0, "KV_STORE", err)) != TSR_OK ||
         (st = tsr_cuda_indices(c, op->in[1], &index, &stride, err)) != TSR_OK)
         return st;
     for (uint64_t t = 0; t < x.rows; t++)
@@ -172,7 +152,7 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
     struct tsr_view out, q, k, v, spans, slopes = { 0 };
     const uint32_t *span;
     uint64_t        stride, scores, blocks, each;
-    tsr_status      st = check_heads(op, "ATTENTION", err);
+    tsr_status      st = tsr_tensor_heads(op, "ATTENTION", err);
     if (st != TSR_OK)
         return st;
     if (op->heads == 0 || op->heads > 65535 || op->heads % op->kv_heads)
@@ -188,11 +168,11 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
             TSR_OK)
         return st;
     for (int i = 0; i < 4; i++)
-        if ((st = tsr_cuda_apart(op->out, op->in[i], 0, "ATTENTION", err)) != TSR_OK)
+        if ((st = tsr_tensor_apart(op->out, op->in[i], 0, "ATTENTION", err)) != TSR_OK)
             return st;
     if (op->in[4] && ((st = tsr_cuda_view(&slopes, op->in[4], "ATTENTION", "slopes", TSR_F32, 1,
                                           op->heads, err)) != TSR_OK ||
-                      (st = tsr_cuda_apart(op->out, op->in[4], 0, "ATTENTION", err)) != TSR_OK))
+                      (st = tsr_tensor_apart(op->out, op->in[4], 0, "ATTENTION", err)) != TSR_OK))
         return st;
     if (op->in[1]->dtype != op->in[2]->dtype)
         return tsr_fail(err, TSR_E_INVAL, "ATTENTION: K and V caches have dtypes %u and %u",

@@ -1,5 +1,6 @@
 /* backend.c - creation, memory, copies. */
 #include "backend.h"
+#include "../tensor/tensor.h"
 #include "bench.h"
 #include "tessera/backend_codec.h"
 
@@ -113,11 +114,7 @@ static tsr_status check_range(const struct tsr_cuda_buffer *b, uint64_t offset, 
 {
     if (!b)
         return tsr_fail(err, TSR_E_INVAL, "%s: the buffer is NULL", what);
-    if (offset > b->bytes || bytes > b->bytes - offset)
-        return tsr_fail(err, TSR_E_INVAL,
-                        "%s: %llu bytes at %llu do not lie inside a buffer of %llu bytes", what,
-                        U(bytes), U(offset), U(b->bytes));
-    return TSR_OK;
+    return tsr_tensor_range(b->bytes, offset, bytes, what, err);
 }
 
 tsr_status tsr_cuda_upload(void *self, void *buffer, uint64_t offset, const void *src,

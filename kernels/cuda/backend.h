@@ -137,9 +137,6 @@ struct tsr_view {
 tsr_status tsr_cuda_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
                          const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
                          struct tsr_err *err);
-/* TSR_E_INVAL when out shares bytes with `in`, unless same is set and they are the same view. */
-tsr_status tsr_cuda_apart(const struct tsr_tensor *out, const struct tsr_tensor *in, int same,
-                          const char *op, struct tsr_err *err);
 /* The host's copy of a U32 tensor, rows *stride elements apart, until the next call. */
 tsr_status tsr_cuda_indices(struct tsr_cuda *c, const struct tsr_tensor *t, const uint32_t **p,
                             uint64_t *stride, struct tsr_err *err);

@@ -1,4 +1,5 @@
 /* linear.c - LINEAR and EMBED: checks, preparation of the activations, and the choice of a kernel. */
+#include "../tensor/tensor.h"
 #include "backend.h"
 
 /* Where the parts of prepared activations lie in scratch. */
@@ -146,11 +147,11 @@ tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr
             TSR_OK ||
         (st = tsr_cuda_view(&x, op->in[0], "LINEAR", "in", TSR_F32, out.rows, w->k.cols, err)) !=
             TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
         return st;
     if (op->in[1] && ((st = tsr_cuda_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->k.rows,
                                           err)) != TSR_OK ||
-                      (st = tsr_cuda_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
+                      (st = tsr_tensor_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
         return st;
     /* the grid's second axis ends at 65535: more tokens go in parts */
     for (uint64_t t = 0; t < out.rows; t += 65535) {
@@ -185,7 +186,7 @@ tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_
     if ((st = tsr_cuda_view(&out, op->out, "EMBED", "out", TSR_F32, 0, w->k.cols, err)) != TSR_OK ||
         (st = tsr_cuda_view(&ids, op->in[0], "EMBED", "ids", TSR_U32, 1, out.rows, err)) !=
             TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[0], 0, "EMBED", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[0], 0, "EMBED", err)) != TSR_OK ||
         (st = tsr_cuda_indices(c, op->in[0], &index, &stride, err)) != TSR_OK)
         return st;
     for (uint64_t t = 0; t < out.rows; t++)

@@ -1,4 +1,5 @@
 /* ops.c - the operations that go row by row, and the dispatch. */
+#include "../tensor/tensor.h"
 #include "backend.h"
 
 #define EACH_BLOCKS 65535u /* more elements go round */
@@ -48,11 +49,11 @@ static tsr_status run_norm(struct rows *r, struct tsr_err *err)
     if (op->norm > TSR_NORM_LAYER)
         return tsr_fail(err, TSR_E_INVAL, "NORM: norm %u is none of RMS, LAYER", op->norm);
     if ((st = tsr_cuda_view(&r->b, op->in[1], "NORM", "gain", TSR_F32, 1, n, err)) != TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[1], 0, "NORM", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[1], 0, "NORM", err)) != TSR_OK)
         return st;
     if (op->in[2] &&
         ((st = tsr_cuda_view(&r->e, op->in[2], "NORM", "bias", TSR_F32, 1, n, err)) != TSR_OK ||
-         (st = tsr_cuda_apart(op->out, op->in[2], 0, "NORM", err)) != TSR_OK))
+         (st = tsr_tensor_apart(op->out, op->in[2], 0, "NORM", err)) != TSR_OK))
         return st;
     struct k_rows a = args_of(r);
     a.kind = op->norm;
@@ -73,8 +74,8 @@ static tsr_status run_rope(struct rows *r, struct tsr_err *err)
     uint64_t T = r->out.rows, half = op->rotary_dim / 2;
     if ((st = tsr_cuda_view(&r->b, op->in[1], "ROPE", "cos", TSR_F32, T, half, err)) != TSR_OK ||
         (st = tsr_cuda_view(&r->e, op->in[2], "ROPE", "sin", TSR_F32, T, half, err)) != TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[1], 0, "ROPE", err)) != TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[2], 0, "ROPE", err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[1], 0, "ROPE", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[2], 0, "ROPE", err)) != TSR_OK)
         return st;
     struct k_rows a = args_of(r);
     return each(r, KERNEL_k_rope, &a, T * op->heads * (op->head_dim - half), err);
@@ -85,7 +86,7 @@ static tsr_status run_second(struct rows *r, const char *name, int may_be_out, s
     const struct tsr_op *op = r->op;
     tsr_status           st =
         tsr_cuda_view(&r->b, op->in[1], name, "in1", TSR_F32, r->out.rows, r->out.cols, err);
-    return st != TSR_OK ? st : tsr_cuda_apart(op->out, op->in[1], may_be_out, name, err);
+    return st != TSR_OK ? st : tsr_tensor_apart(op->out, op->in[1], may_be_out, name, err);
 }
 
 static tsr_status run_gather(struct rows *r, struct tsr_err *err)
@@ -99,8 +100,8 @@ static tsr_status run_gather(struct rows *r, struct tsr_err *err)
             TSR_OK ||
         (st = tsr_cuda_view(&r->b, op->in[1], "GATHER", "rows", TSR_U32, 1, r->out.rows, err)) !=
             TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[0], 0, "GATHER", err)) != TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[1], 0, "GATHER", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[0], 0, "GATHER", err)) != TSR_OK ||
+        (st = tsr_tensor_apart(op->out, op->in[1], 0, "GATHER", err)) != TSR_OK ||
         (st = tsr_cuda_indices(r->c, op->in[1], &index, &stride, err)) != TSR_OK)
         return st;
     for (uint64_t i = 0; i < r->out.rows; i++)
@@ -125,7 +126,7 @@ static tsr_status run_rows(struct rows *r, struct tsr_err *err)
     if ((st = tsr_cuda_view(&r->out, op->out, n, "out", TSR_F32, 0, 0, err)) != TSR_OK ||
         (st = tsr_cuda_view(&r->a, op->in[0], n, "in0", TSR_F32, r->out.rows, r->out.cols, err)) !=
             TSR_OK ||
-        (st = tsr_cuda_apart(op->out, op->in[0], 1, n, err)) != TSR_OK)
+        (st = tsr_tensor_apart(op->out, op->in[0], 1, n, err)) != TSR_OK)
         return st;
     if (op->kind == TSR_OP_NORM)
         return run_norm(r, err);
