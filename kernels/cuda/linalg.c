@@ -421,7 +421,9 @@ void tsr_cuda_linalg_init(struct tsr_cuda *c)
                                               .largest_eigenvalue = largest_eigenvalue,
                                               .triangle_inverse = triangle_inverse,
                                               .hold = tsr_cuda_hold,
-                                              .drop = tsr_cuda_drop };
+                                              .drop = tsr_cuda_drop,
+                                              .fetch = tsr_cuda_fetch,
+                                              .push = tsr_cuda_push };
 }
 
 void tsr_cuda_linalg_free(struct tsr_cuda *c)

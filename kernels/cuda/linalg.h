@@ -46,6 +46,8 @@ tsr_status tsr_cuda_take(struct tsr_cuda *c, const struct tsr_cuda_mat *m, int n
 
 tsr_status tsr_cuda_hold(void *ctx, const float *a, uint64_t n, struct tsr_err *err);
 tsr_status tsr_cuda_drop(void *ctx, const float *a, int32_t fetch, struct tsr_err *err);
+tsr_status tsr_cuda_fetch(void *ctx, float *a, uint64_t n, struct tsr_err *err);
+tsr_status tsr_cuda_push(void *ctx, const float *a, uint64_t n, struct tsr_err *err);
 void       tsr_cuda_drop_all(struct tsr_cuda *c);
 
 #endif

@@ -103,6 +103,35 @@ tsr_status tsr_cuda_drop(void *ctx, const float *a, int32_t fetch, struct tsr_er
     return st;
 }
 
+/* Between n floats of the host and the device's, all in one held range. */
+static tsr_status part(struct tsr_cuda *c, float *a, uint64_t n, int back, struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    if (n == 0)
+        return st;
+    (void)pthread_mutex_lock(&c->linalg.lock);
+    const struct tsr_cuda_held *h = held_at(c, a, n);
+    uint64_t                    at = h ? (uint64_t)(a - h->a) * sizeof *a : 0;
+    if (!h)
+        st = tsr_fail(err, TSR_E_INVAL, "%s: these floats are not held", back ? "fetch" : "push");
+    else if (back)
+        st = c->api->get(c->device, a, h->address + at, n * sizeof *a, err);
+    else
+        st = c->api->put(c->device, h->address + at, a, n * sizeof *a, err);
+    (void)pthread_mutex_unlock(&c->linalg.lock);
+    return st;
+}
+
+tsr_status tsr_cuda_fetch(void *ctx, float *a, uint64_t n, struct tsr_err *err)
+{
+    return part(ctx, a, n, 1, err);
+}
+
+tsr_status tsr_cuda_push(void *ctx, const float *a, uint64_t n, struct tsr_err *err)
+{
+    return part(ctx, (float *)(uintptr_t)a, n, 0, err);
+}
+
 /* ---- rows ------------------------------------------------------------------------------- */
 
 static tsr_status staging(struct tsr_cuda *c, struct tsr_err *err)

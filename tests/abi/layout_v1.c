@@ -139,7 +139,7 @@ AT(struct tsr_backend_layout_v1, weight_layout, 8);
 AT(struct tsr_backend_layout_v1, weight_read, 16);
 AT(struct tsr_backend_layout_v1, weight_borrow, 24);
 /* tessera/linalg.h */
-SIZE(struct tsr_linalg_v1, 80); /* minor 0: 56 */
+SIZE(struct tsr_linalg_v1, 96); /* minor 0: 56 */
 AT(struct tsr_linalg_v1, struct_size, 0);
 AT(struct tsr_linalg_v1, reserved, 4);
 AT(struct tsr_linalg_v1, ctx, 8);
@@ -151,6 +151,8 @@ AT(struct tsr_linalg_v1, largest_eigenvalue, 48);
 AT(struct tsr_linalg_v1, triangle_inverse, 56);
 AT(struct tsr_linalg_v1, hold, 64);
 AT(struct tsr_linalg_v1, drop, 72);
+AT(struct tsr_linalg_v1, fetch, 80);
+AT(struct tsr_linalg_v1, push, 88);
 
 /* tessera/quantizer_block.h */
 SIZE(struct tsr_block_site, 64);

@@ -165,6 +165,48 @@ static bool check_syrk(struct pair *p, const struct tsr_linalg_v1 *l, bool held)
     return ok;
 }
 
+/* Parts of what is held: one comes alone, one goes alone, and products read and write what the device
+ * then has. */
+static bool check_parts(struct pair *p, const struct tsr_linalg_v1 *l)
+{
+    uint64_t    m = 2 + pair_draw(p, N_MOST), n = 1 + pair_draw(p, N_MOST);
+    uint64_t    k = 1 + pair_draw(p, N_MOST), row = 1 + pair_draw(p, (uint32_t)m - 1);
+    struct grid a = grid(p, m, k), b = grid(p, k, n), c = grid(p, m, n);
+    struct grid before = copy(&c), was = copy(&c), full;
+    bool        ok = hold(p, l, &c);
+    ok = ok &&
+         l->gemm(l->ctx, m, n, k, 1.0f, a.v, a.ld, b.v, b.ld, 0, c.v, c.ld, &p->err.err) == TSR_OK;
+    /* one row, and its gap */
+    ok = ok && l->fetch(l->ctx, c.v + row * c.ld, c.ld, &p->err.err) == TSR_OK;
+    ok = ok && memcmp(c.v, was.v, row * c.ld * sizeof *c.v) == 0 &&
+         memcmp(c.v + (row + 1) * c.ld, was.v + (row + 1) * c.ld,
+                (m - row - 1) * c.ld * sizeof *c.v) == 0;
+    full = copy(&c);
+    ok = ok && l->fetch(l->ctx, full.v, 0, &p->err.err) == TSR_OK; /* nothing, of nothing held */
+    /* another row is made anew here: the device adds to that one */
+    for (uint64_t j = 0; j < n; j++)
+        before.v[(row - 1) * c.ld + j] = c.v[(row - 1) * c.ld + j] = pair_number(p);
+    ok = ok && l->push(l->ctx, c.v + (row - 1) * c.ld, n, &p->err.err) == TSR_OK;
+    ok = ok && l->gemm(l->ctx, 1, n, k, 1.0f, a.v + (row - 1) * a.ld, a.ld, b.v, b.ld, 0,
+                       c.v + (row - 1) * c.ld, c.ld, &p->err.err) == TSR_OK;
+    ok = ok &&
+         fails_with(p, "fetch of what is not held", l->fetch(l->ctx, full.v, 1, NULL),
+                    TSR_E_INVAL) &&
+         fails_with(p, "push behind the end", l->push(l->ctx, c.v + (m - 1) * c.ld, c.ld + 1, NULL),
+                    TSR_E_INVAL);
+    ok = ok && drop(p, l, &c, true) &&
+         is_product(p, &c, &before, 1.0f, &a, false, &b, false, "parts");
+    if (ok && memcmp(full.v + row * c.ld, c.v + row * c.ld, c.ld * sizeof *c.v) != 0)
+        ok = wrong(p, "fetch", row, 0, at(&full, row, 0), at(&c, row, 0), 0.0);
+    free(a.v);
+    free(b.v);
+    free(c.v);
+    free(before.v);
+    free(was.v);
+    free(full.v);
+    return ok;
+}
+
 /* X^T X + n: no condition number above a few hundred. */
 static struct grid positive(struct pair *p, uint64_t n)
 {
@@ -301,7 +343,7 @@ bool pair_check_linalg(struct pair *p, uint64_t count)
 {
     const struct tsr_linalg_v1 *l = p->d[1].t->extension(p->d[1].self, TSR_LINALG);
     const struct tsr_linalg_v1 *cpu = p->d[0].t->extension(p->d[0].self, TSR_LINALG);
-    if (!l || !cpu || !l->triangle_inverse || !l->hold || !l->drop) {
+    if (!l || !cpu || !l->triangle_inverse || !l->hold || !l->drop || !l->fetch || !l->push) {
         (void)tsr_fail(&p->err.err, TSR_E_DEVICE, "this device offers no %s", TSR_LINALG);
         return false;
     }
@@ -309,8 +351,8 @@ bool pair_check_linalg(struct pair *p, uint64_t count)
     for (uint64_t i = 0; i < count && ok; i++) {
         bool held = i % 2;
         ok = check_gemm(p, l, held) && check_syrk(p, l, held) && check_factors(p, l, held) &&
-             check_eigenvalue(p, l, cpu);
-        p->checked += 4;
+             check_parts(p, l) && check_eigenvalue(p, l, cpu);
+        p->checked += 5;
     }
     return ok;
 }

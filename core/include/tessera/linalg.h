@@ -59,12 +59,18 @@ struct tsr_linalg_v1 {
                                    struct tsr_err *err);
     /* From hold() to drop() the n floats at a are kept on the device as they are now.  Functions that
      * are given a matrix of them read the device's, and what they write stays there; the caller may
-     * read its own, which are then older, and writes none.  The same floats may be held again: as
-     * many drops.  TSR_E_NOMEM; TSR_E_INVAL for a range that shares floats with another held one. */
+     * read its own, which are then older, and writes none but for push().  The same floats may be
+     * held again: as many drops.  TSR_E_NOMEM; TSR_E_INVAL for a range that shares floats with another held one. */
     tsr_status (*hold)(void *ctx, const float *a, uint64_t n, struct tsr_err *err);
     /* Ends the hold on the range that begins at a; fetch: the device's floats come back first, except
      * where it fails. */
     tsr_status (*drop)(void *ctx, const float *a, int32_t fetch, struct tsr_err *err);
+    /* Parts of a held range, so that not all of it travels.  fetch: the caller's n floats at a become
+     * the device's; push: the device's become the caller's.  The hold goes on.  TSR_E_INVAL for floats
+     * that do not all lie in one held range; n 0 does nothing.  TSR_E_DEVICE: of those n floats the
+     * side that was written is garbage. */
+    tsr_status (*fetch)(void *ctx, float *a, uint64_t n, struct tsr_err *err);
+    tsr_status (*push)(void *ctx, const float *a, uint64_t n, struct tsr_err *err);
 };
 
 #ifdef __cplusplus

@@ -2,7 +2,8 @@
  *
  * With L the factor of site.c and e the error of place j divided by L_jj, every later place i
  * takes w_i -= e * L_ij.  Inside a block this is done at once; what the block does to the places
- * behind it is one product of matrices. */
+ * behind it is one product of matrices.  On a device the places stay there, and a block comes when its
+ * turn has come. */
 #include "gptq.h"
 
 /* The factor's diagonal block, transposed, so that a column's reach is contiguous. */
@@ -28,7 +29,10 @@ static tsr_status column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64
     float    code[GPTQ_LANES], value[GPTQ_LANES], maxq = (float)((1 << t->q->rule.bits) - 1);
     float   *u = t->e + (begin + j) * GPTQ_LANES, *e = t->side + j * GPTQ_LANES;
     if (t->q->dynamic && k % t->width == 0) {
-        tsr_status st = gptq_params_dynamic(t, g, err);
+        uint64_t   end = begin + n, last = gptq_min(k + t->width, t->cols);
+        tsr_status st = last > end ? gptq_fetch(t, end, last, err) : TSR_OK;
+        if (st == TSR_OK)
+            st = gptq_params_dynamic(t, g, err);
         if (st != TSR_OK)
             return st;
     }
@@ -56,12 +60,12 @@ static tsr_status block(struct gptq_tile *t, uint64_t begin, uint64_t n, struct 
 {
     const struct tsr_linalg_v1 *la = t->site->la;
     uint64_t                    end = begin + n;
+    tsr_status                  st = begin ? gptq_fetch(t, begin, end, err) : TSR_OK;
     copy_triangle(t, begin, n);
-    for (uint64_t j = 0; j < n; j++) {
-        tsr_status st = column(t, begin, j, n, err);
-        if (st != TSR_OK)
-            return st;
-    }
+    for (uint64_t j = 0; j < n && st == TSR_OK; j++)
+        st = column(t, begin, j, n, err);
+    if (st != TSR_OK)
+        return st;
     if (!all_finite(t->side, n * GPTQ_LANES))
         return tsr_fail(
             err, TSR_E_NUMERIC,
@@ -93,13 +97,13 @@ tsr_status gptq_columns(struct gptq_tile *t, struct tsr_err *err)
     const struct tsr_host *host = t->q->host;
     for (uint64_t i = 0; i < t->cols; i++)
         memcpy(t->e + i * GPTQ_LANES, gptq_at(t->w, t->site->order[i]), GPTQ_LANES * sizeof *t->e);
-    for (uint64_t begin = 0; begin < t->cols; begin += t->q->block) {
-        if (host->cancelled(host->ctx))
-            return tsr_fail(err, TSR_E_CANCELLED, "stopped");
-        tsr_status st = block(t, begin, gptq_min(t->q->block, t->cols - begin), err);
-        if (st != TSR_OK)
-            return st;
-    }
+    tsr_status st = gptq_push(t, 0, t->cols, err);
+    for (uint64_t begin = 0; begin < t->cols && st == TSR_OK; begin += t->q->block)
+        st = host->cancelled(host->ctx)
+                 ? tsr_fail(err, TSR_E_CANCELLED, "stopped")
+                 : block(t, begin, gptq_min(t->q->block, t->cols - begin), err);
+    if (st != TSR_OK)
+        return st;
     errors(t);
-    return TSR_OK;
+    return gptq_push(t, 0, t->cols, err);
 }

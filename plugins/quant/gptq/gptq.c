@@ -169,9 +169,32 @@ static tsr_status quantize_tile(struct gptq_tile *t, double *loss, double *rtn_l
         st = gptq_loss(t, loss, err);
     if (st == TSR_OK && rtn_loss) {
         gptq_nearest(t);
-        st = gptq_loss(t, rtn_loss, err);
+        st = gptq_push(t, 0, t->cols, err);
     }
+    if (st == TSR_OK && rtn_loss)
+        st = gptq_loss(t, rtn_loss, err);
     return st;
+}
+
+/* All tiles of a run, one after the other. */
+static tsr_status quantize_tiles(struct gptq_tile *t, const struct tsr_quant_job *job, double *loss,
+                                 double *rtn_loss, struct tsr_err *err)
+{
+    struct tsr_format f = gptq_format(t->q);
+    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, t->cols);
+    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, t->cols);
+    for (t->first = 0; t->first < t->src->rows; t->first += GPTQ_LANES) {
+        t->rows = gptq_min(GPTQ_LANES, t->src->rows - t->first);
+        t->n_row = job->first_row + t->first;
+        tsr_status st = quantize_tile(t, loss ? loss + t->first : NULL,
+                                      rtn_loss ? rtn_loss + t->first : NULL, err);
+        if (st != TSR_OK)
+            return st;
+        for (uint64_t lane = 0; lane < t->rows; lane++)
+            pack(t, &f, lane, (unsigned char *)job->codes + (t->first + lane) * code_bytes,
+                 (unsigned char *)job->meta + (t->first + lane) * meta_bytes);
+    }
+    return TSR_OK;
 }
 
 static tsr_status quantize_reporting(const void *self, const struct tsr_quant_job *job,
@@ -182,26 +205,23 @@ static tsr_status quantize_reporting(const void *self, const struct tsr_quant_jo
     const struct tsr_matrix *w = job->src;
     if (!s || !job->stats || !job->stats->hessian || s->cols != w->cols)
         return tsr_fail(err, TSR_E_INVAL, "gptq was prepared for other inputs");
-    struct gptq_tile  t = tile_of(q, w->cols);
-    struct tsr_format f = gptq_format(q);
-    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    struct gptq_tile t = tile_of(q, w->cols);
+    uint64_t         n = t.cols * GPTQ_LANES;
+    tsr_status       st = TSR_OK;
     t.site = s;
     t.hessian = job->stats->hessian;
     t.src = w;
     (void)lay_out(&t, job->scratch);
-    for (t.first = 0; t.first < w->rows; t.first += GPTQ_LANES) {
-        t.rows = gptq_min(GPTQ_LANES, w->rows - t.first);
-        t.n_row = job->first_row + t.first;
-        tsr_status st = quantize_tile(&t, loss ? loss + t.first : NULL,
-                                      rtn_loss ? rtn_loss + t.first : NULL, err);
-        if (st != TSR_OK)
+    if (gptq_can_move(s->la)) { /* one place on the device for all tiles */
+        memset(t.e, 0, n * sizeof *t.e);
+        if ((st = s->la->hold(s->la->ctx, t.e, n, err)) != TSR_OK)
             return st;
-        for (uint64_t lane = 0; lane < t.rows; lane++)
-            pack(&t, &f, lane, (unsigned char *)job->codes + (t.first + lane) * code_bytes,
-                 (unsigned char *)job->meta + (t.first + lane) * meta_bytes);
+        t.held = 1;
     }
-    return TSR_OK;
+    st = quantize_tiles(&t, job, loss, rtn_loss, err);
+    if (t.held)
+        (void)s->la->drop(s->la->ctx, t.e, 0, NULL);
+    return st;
 }
 
 static tsr_status gptq_quantize(const void *self, const struct tsr_quant_job *job,

@@ -56,6 +56,7 @@ struct gptq_tile {
     uint64_t                 cols, groups, width;
     float                   *w;     /* [cols][lane] weights, dead columns 0                   */
     float                   *e;     /* [cols][lane] work, then the error w - w^               */
+    int                      held;  /* e, on the device of the linear algebra                 */
     uint8_t                 *codes; /* [cols][lane]                                           */
     float                   *scale; /* [groups][lane]                                         */
     float                   *zero;  /* [groups][lane]                                         */
@@ -114,6 +115,30 @@ void       gptq_nearest(struct gptq_tile *t);
 static inline int gptq_can_hold(const struct tsr_linalg_v1 *la)
 {
     return TSR_HAS(struct tsr_linalg_v1, la, hold) && TSR_HAS(struct tsr_linalg_v1, la, drop);
+}
+
+/* Whether it also takes parts of what it holds. */
+static inline int gptq_can_move(const struct tsr_linalg_v1 *la)
+{
+    return gptq_can_hold(la) && TSR_HAS(struct tsr_linalg_v1, la, fetch) &&
+           TSR_HAS(struct tsr_linalg_v1, la, push);
+}
+
+/* Places [begin, end) of e as products have left them on the device, to be read or written here; and
+ * back, for products to read.  Nothing where e is not held. */
+static inline tsr_status gptq_fetch(const struct gptq_tile *t, uint64_t begin, uint64_t end,
+                                    struct tsr_err *err)
+{
+    const struct tsr_linalg_v1 *la = t->site->la;
+    return t->held ? la->fetch(la->ctx, t->e + begin * GPTQ_LANES, (end - begin) * GPTQ_LANES, err)
+                   : TSR_OK;
+}
+static inline tsr_status gptq_push(const struct gptq_tile *t, uint64_t begin, uint64_t end,
+                                   struct tsr_err *err)
+{
+    const struct tsr_linalg_v1 *la = t->site->la;
+    return t->held ? la->push(la->ctx, t->e + begin * GPTQ_LANES, (end - begin) * GPTQ_LANES, err)
+                   : TSR_OK;
 }
 
 static inline uint64_t gptq_min(uint64_t a, uint64_t b)

@@ -56,6 +56,8 @@ static tsr_status sweep(struct gptq_tile *t, struct tsr_err *err)
             return st;
         for (uint64_t j = 0; j < n; j++)
             column(t, begin, j, n);
+        if ((st = gptq_push(t, begin, begin + n, err)) != TSR_OK)
+            return st;
     }
     return TSR_OK;
 }
