@@ -61,13 +61,13 @@ struct tsr_engine_compensate {
     uint64_t        seed;   /* of a random selection */
 };
 
-/* Packs a model's layers while they are loaded: each into `overlay`, which the engine is given, just
- * before it goes to the device; what the host has of a linear goes when placed() is called behind
- * that, and the rest with drop(). */
+/* Packs a model's linears while they are loaded: fetch() puts one into `overlay`, which the engine is
+ * given, or its data into the model where it stays as it is, just before it goes to the device; what
+ * the host has of it goes when placed() is called behind that.  Asked for in order, absent ones
+ * too.  The engine opens no layer. */
 struct tsr_engine_source {
-    tsr_status (*fetch)(void *ctx, uint64_t layer, struct tsr_err *err);
+    tsr_status (*fetch)(void *ctx, uint64_t layer, enum tsr_linear_id id, struct tsr_err *err);
     void (*placed)(void *ctx, uint64_t layer, enum tsr_linear_id id);
-    void (*drop)(void *ctx, uint64_t layer);
     void *ctx;
 };
 

@@ -152,8 +152,30 @@ static tsr_status release_layer(struct tsr_engine *e, uint64_t i, struct tsr_err
     TSR_TRY(tsr_device_sync(e->dev, err));
     for (int k = 0; k < TSR_LINEARS; k++)
         release_linear(&d->lin[k]);
-    tsr_model_close_layer(e->model, i);
+    if (d->open)
+        tsr_model_close_layer(e->model, i);
     d->open = false;
+    return TSR_OK;
+}
+
+/* One linear from a source, which packs the next ones meanwhile. */
+static tsr_status load_fetched(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
+                               enum tsr_linear_id id, uint32_t act, struct tsr_err *err)
+{
+    const struct tsr_engine_source *s = e->source;
+    struct tsr_linear_dev          *d = &e->layers[i].lin[id];
+    bool                            last = i + 1 == e->end && id + 1 == TSR_LINEARS;
+    TSR_TRY(s->fetch(s->ctx, i, id, err));
+    tsr_pool_shun(!last);
+    tsr_status st = load_linear(e, id, &e->model->layers[i].lin[id], o ? o->lin[i][id] : NULL, NULL,
+                                act, d, err);
+    if (st == TSR_OK)
+        st = tsr_device_sync(e->dev, err);
+    tsr_pool_shun(false);
+    if (st != TSR_OK)
+        return st;
+    release_linear(d);
+    s->placed(s->ctx, i, id);
     return TSR_OK;
 }
 
@@ -164,16 +186,16 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay 
     struct tsr_layer_dev   *d = &e->layers[i];
     struct tsr_prepacked   *p = e->model->prepacked;
     o = o ? o : e->model->packed;
-    TSR_TRY(tsr_model_open_layer(e->model, i, err));
-    d->open = true;
+    if (!e->source)
+        TSR_TRY(tsr_model_open_layer(e->model, i, err));
+    d->open = !e->source;
     for (int k = 0; k < TSR_LINEARS; k++) {
-        TSR_TRY(load_linear(e, (enum tsr_linear_id)k, &l->lin[k], o ? o->lin[i][k] : NULL,
-                            p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));
-        if (e->source) {
-            TSR_TRY(tsr_device_sync(e->dev, err));
-            release_linear(&d->lin[k]);
-            e->source->placed(e->source->ctx, i, (enum tsr_linear_id)k);
-        }
+        enum tsr_linear_id id = (enum tsr_linear_id)k;
+        if (e->source)
+            TSR_TRY(load_fetched(e, o, i, id, act, err));
+        else
+            TSR_TRY(load_linear(e, id, &l->lin[k], o ? o->lin[i][k] : NULL,
+                                p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));
     }
     const struct tsr_norm *f = o && o->norm ? o->norm[i] : NULL;
     TSR_TRY(load_norm(e, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL, &d->attn_in, err));
@@ -235,20 +257,6 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *
                        &e->head, err);
 }
 
-static tsr_status load_from(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
-                            uint32_t act, struct tsr_err *err)
-{
-    const struct tsr_engine_source *s = e->source;
-    if (s)
-        TSR_TRY(s->fetch(s->ctx, i, err));
-    tsr_pool_shun(s && i + 1 < e->end); /* the next layer is packed meanwhile */
-    tsr_status st = tsr_engine_load_layer(e, o, i, act, err);
-    tsr_pool_shun(false);
-    if (s && st == TSR_OK)
-        s->drop(s->ctx, i);
-    return st;
-}
-
 tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
                            struct tsr_err *err)
 {
@@ -262,7 +270,7 @@ tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, ui
     for (uint64_t i = e->first; i < e->end; i++) {
         if (e->on_layer)
             e->on_layer(e->layer_ctx, i, true);
-        TSR_TRY(load_from(e, o, i, act, err));
+        TSR_TRY(tsr_engine_load_layer(e, o, i, act, err));
     }
     return e->has_head ? tsr_engine_load_head(e, o, act, err) : TSR_OK;
 }

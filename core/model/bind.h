@@ -68,7 +68,6 @@ void       tsr_binding_free(struct tsr_binding *b);
 /* What of a layer is read when the layer is opened. */
 struct tsr_layer_storage {
     void    *data; /* NULL: closed */
-    uint64_t room; /* of data */
     uint64_t bytes, opens;
     uint64_t first_load, n_loads, first_patch, n_patches;
 };
@@ -97,10 +96,7 @@ struct tsr_model_storage {
     uint32_t                  has;
     struct tsr_shards         shards; /* open but for headers_only */
     struct tsr_layer_storage *layers; /* [layers], or NULL: all in memory */
-    uint64_t                  room;   /* of the largest layer */
-    _Atomic uint32_t          reused; /* memory of a closed layer waits for the next one */
-    _Atomic(void *)           spare;  /* such memory, of `room` bytes, or NULL */
-    struct tsr_load          *loads;  /* of layers, sorted by layer */
+    struct tsr_load          *loads;  /* of layers, sorted by layer and place */
     struct tsr_patch         *patches;
     bool                      is_packed; /* a tessera.packed/1 folder */
     struct tsr_packed_stream  stream;    /* of one whose layers are read when they are opened */
@@ -117,6 +113,10 @@ void       tsr_load_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t
 /* Bytes of a tensor to the hash, and to a file if there is one. */
 tsr_status tsr_load_pass(const struct tsr_st *st, const struct tsr_st_tensor *t,
                          struct tsr_hasher *hash, struct tsr_st_out *to, struct tsr_err *err);
+
+/* One tensor of a layer to `to`; its file is as it was when the model was loaded. */
+tsr_status tsr_load_unchanged(const struct tsr_model *m, const struct tsr_load *l, void *to,
+                              struct tsr_err *err);
 
 /* Hands what was planned for layers to the storage.  layered.c */
 tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s);

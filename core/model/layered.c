@@ -4,7 +4,6 @@
 #include "model/bind.h"
 #include "model/packed.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +49,6 @@ tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s)
     for (uint64_t i = 0; i < layers; i++) {
         struct tsr_layer_storage *y = &s->layers[i];
         y->bytes = b->layer_bytes[i];
-        s->room = y->bytes > s->room ? y->bytes : s->room;
         y->first_load = l;
         y->first_patch = p;
         while (l < loads && b->loads[l].layer == i)
@@ -72,7 +70,6 @@ void tsr_layers_free(struct tsr_model_storage *s, uint64_t layers)
 {
     for (uint64_t i = 0; s->layers && i < layers; i++)
         free(s->layers[i].data);
-    free(atomic_load(&s->spare));
     free(s->layers);
     free(s->loads);
     free(s->patches);
@@ -89,48 +86,30 @@ static void set_data(const struct tsr_model_storage *s, const struct tsr_layer_s
     }
 }
 
-/* Memory that a closed layer left, else fresh, in large pages: half of what reading a layer costs is
- * the first touch of its pages. */
-static void *take_room(struct tsr_model_storage *s, struct tsr_layer_storage *y)
+tsr_status tsr_load_unchanged(const struct tsr_model *m, const struct tsr_load *l, void *to,
+                              struct tsr_err *err)
 {
-    bool  reused = atomic_load(&s->reused) > 0;
-    void *data = reused ? atomic_exchange(&s->spare, NULL) : NULL;
-    y->room = reused ? s->room : y->bytes;
-    return data ? data : tsr_new_large(y->room);
+    const struct tsr_shards *s = &m->storage->shards;
+    TSR_TRY(tsr_load_tensor(s, l, &m->hp, to, NULL, NULL, err));
+    return tsr_file_unchanged(&s->files[l->src->file].file, err);
 }
 
-static void leave_room(struct tsr_model_storage *s, struct tsr_layer_storage *y)
+static void leave_room(struct tsr_layer_storage *y)
 {
-    if (atomic_load(&s->reused) > 0 && y->room == s->room)
-        free(atomic_exchange(&s->spare, y->data));
-    else
-        free(y->data);
+    free(y->data);
     y->data = NULL;
-}
-
-void tsr_model_reuse_layers(const struct tsr_model *m, bool on)
-{
-    struct tsr_model_storage *s = m->storage;
-    if (!s || !s->layers)
-        return;
-    if (on)
-        atomic_fetch_add(&s->reused, 1);
-    else if (atomic_fetch_sub(&s->reused, 1) == 1)
-        free(atomic_exchange(&s->spare, NULL));
 }
 
 static tsr_status read_layer(const struct tsr_model *m, struct tsr_layer_storage *y,
                              struct tsr_err *err)
 {
-    struct tsr_model_storage *s = m->storage;
-    y->data = take_room(s, y);
+    const struct tsr_model_storage *s = m->storage;
+    y->data = tsr_new_large(y->bytes);
     if (!y->data)
         return tsr_fail_nomem(err, y->bytes, "a layer's weights");
     for (uint64_t i = 0; i < y->n_loads; i++) {
         const struct tsr_load *l = &s->loads[y->first_load + i];
-        TSR_TRY(tsr_load_tensor(&s->shards, l, &m->hp, (unsigned char *)y->data + l->at, NULL, NULL,
-                                err));
-        TSR_TRY(tsr_file_unchanged(&s->shards.files[l->src->file].file, err));
+        TSR_TRY(tsr_load_unchanged(m, l, (unsigned char *)y->data + l->at, err));
     }
     return TSR_OK;
 }
@@ -181,7 +160,7 @@ static tsr_status open_stored(const struct tsr_model *m, uint64_t layer, struct 
     if (y->opens == 0) {
         tsr_status st = read_layer(m, y, err);
         if (st != TSR_OK) {
-            leave_room(m->storage, y);
+            leave_room(y);
             return st;
         }
         set_data(m->storage, y);
@@ -211,7 +190,7 @@ void tsr_model_close_layer(const struct tsr_model *m, uint64_t layer)
     struct tsr_layer_storage *y = &m->storage->layers[layer];
     if (y->opens == 0 || --y->opens > 0)
         return;
-    leave_room(m->storage, y);
+    leave_room(y);
     set_data(m->storage, y);
 }
 

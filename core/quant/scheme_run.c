@@ -337,6 +337,27 @@ tsr_status tsr_scheme_layer(struct tsr_scheme_run *a, uint64_t layer, struct tsr
     return st;
 }
 
+tsr_status tsr_scheme_linears(struct tsr_scheme_run *a, uint64_t layer, uint32_t linears,
+                              struct tsr_overlay *o, struct tsr_err *err)
+{
+    static const struct tsr_matrix absent = { 0 };
+    const struct tsr_quantizer    *q[TSR_LINEARS];
+    struct layer_work              k = { .a = a, .layer = layer, .o = o };
+    uint64_t                       need;
+    bool                           search;
+    TSR_TRY(quantizers_of(a, layer, q, &need, &search, err));
+    if (search)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "layer %llu: its quantizer searches scales of whole layers, which are not "
+                        "in memory together; put the step quantize before",
+                        (unsigned long long)layer);
+    for (int i = 0; i < TSR_LINEARS; i++)
+        k.w[i] = linears >> i & 1u ? &a->m->layers[layer].lin[i].w : &absent;
+    for (int site = 0; site < TSR_SITES; site++)
+        TSR_TRY(quantize_site(&k, (enum tsr_site)site, err));
+    return TSR_OK;
+}
+
 tsr_status tsr_scheme_need(struct tsr_scheme_run *a, uint64_t layer, uint64_t *need,
                            struct tsr_err *err)
 {

@@ -35,6 +35,11 @@ tsr_status tsr_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_
 tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct tsr_calibration *c,
                             const struct tsr_layer_stats *stats, struct tsr_overlay *o,
                             struct tsr_err *err);
+/* Packs those linears of a layer that `linears` has (1 << id), whose data are in memory, into o.  Each
+ * becomes what tsr_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer
+ * searches scales of the whole layer first. */
+tsr_status tsr_scheme_linears(struct tsr_scheme_run *run, uint64_t layer, uint32_t linears,
+                              struct tsr_overlay *o, struct tsr_err *err);
 /* The output head and the embedding, where rules name them. */
 bool       tsr_scheme_takes_ends(struct tsr_scheme_run *run);
 tsr_status tsr_scheme_ends(struct tsr_scheme_run *run, struct tsr_overlay *o, struct tsr_err *err);

@@ -10,6 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define ROOMS   2u /* pieces that are in memory as they are stored */
+#define WAITING 8u /* packed pieces that are not placed yet */
+#define NO_ROOM ROOMS
+
+struct part {
+    struct tsr_layer_piece piece;
+    uint64_t               layer;
+    uint32_t               left; /* linears that are not placed yet */
+    uint32_t               room; /* where it is as it is stored, or NO_ROOM */
+};
+
 struct tsr_loader {
     const struct tsr_model   *model;
     struct tsr_registry      *registry;
@@ -17,15 +28,19 @@ struct tsr_loader {
     struct tsr_overlay       *overlay;
     struct tsr_engine_source  source;
     struct tsr_loader_numbers numbers;
-    uint64_t                  first, end;
-    double                    fetched_s; /* when the layer that is placed was handed out */
-    /* layers [first, dropped) are closed again, [first, packed) quantized, [first, read) were opened */
-    pthread_t         reader, packer;
-    bool              reading, packing, stop;
-    bool              reuses; /* the memory of closed layers */
-    pthread_mutex_t   lock;
-    pthread_cond_t    changed;
-    uint64_t          read, packed, dropped;
+    struct part              *part; /* of all layers, in order */
+    uint64_t                  n;
+    double                    fetched_s; /* when the linear that is placed was handed out */
+    pthread_t                 reader, packer;
+    bool                      reading, packing, stop;
+    pthread_mutex_t           lock;
+    pthread_cond_t            changed;
+    /* parts [0, placed) are on the device, [0, packed) quantized, [0, read) were read */
+    uint64_t read, packed, placed;
+    struct room {
+        void *data; /* of the largest piece's bytes, or NULL */
+        bool  taken;
+    } room[ROOMS];
     uint64_t          now; /* bytes in host memory */
     tsr_status        status;
     struct tsr_errbuf err; /* of status */
@@ -58,25 +73,71 @@ static bool going(const struct tsr_loader *l)
     return !l->stop && l->status == TSR_OK;
 }
 
-static void *read_layers(void *arg)
+/* ---- reading ------------------------------------------------------------- */
+
+/* The lock is held. */
+static tsr_status take_room(struct tsr_loader *l, struct part *p, struct tsr_err *err)
+{
+    uint32_t i = 0;
+    while (i < ROOMS && l->room[i].taken)
+        i++;
+    l->room[i].taken = true;
+    p->room = i;
+    if (l->room[i].data)
+        return TSR_OK;
+    void *data = tsr_new_large(l->numbers.piece);
+    if (!data)
+        return tsr_fail_nomem(err, l->numbers.piece, "stored weights");
+    l->room[i].data = data;
+    count(l, l->numbers.piece, 0);
+    return TSR_OK;
+}
+
+static bool has_room(const struct tsr_loader *l)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < ROOMS; i++)
+        any = any || !l->room[i].taken;
+    return any;
+}
+
+/* The lock is held.  The stored piece is not needed any more; behind the last one the room is not
+ * either. */
+static void leave_room(struct tsr_loader *l, struct part *p)
+{
+    if (p->room == NO_ROOM)
+        return;
+    struct room *r = &l->room[p->room];
+    tsr_model_forget_piece(l->model, p->layer, &p->piece);
+    p->room = NO_ROOM;
+    r->taken = false;
+    if (l->read < l->n)
+        return;
+    free(r->data);
+    r->data = NULL;
+    count(l, 0, l->numbers.piece);
+}
+
+static void *read_parts(void *arg)
 {
     struct tsr_loader *l = arg;
     struct tsr_errbuf  e = TSR_ERRBUF(e);
     (void)pthread_mutex_lock(&l->lock);
-    for (uint64_t i = l->first; i < l->end; i++) {
-        while (i >= l->dropped + 2 && going(l))
+    for (uint64_t i = 0; i < l->n; i++) {
+        struct part *p = &l->part[i];
+        while (p->piece.bytes && !has_room(l) && going(l))
             (void)pthread_cond_wait(&l->changed, &l->lock);
         if (!going(l))
             break;
-        uint64_t bytes = tsr_model_layer_bytes(l->model, i);
-        count(l, bytes, 0);
+        tsr_status st = p->piece.bytes ? take_room(l, p, &e.err) : TSR_OK;
+        void      *to = st == TSR_OK && p->piece.bytes ? l->room[p->room].data : NULL;
         (void)pthread_mutex_unlock(&l->lock);
-        double     t0 = tsr_now_s();
-        tsr_status st = tsr_model_open_layer(l->model, i, &e.err);
-        double     s = tsr_now_s() - t0;
+        double t0 = tsr_now_s();
+        if (st == TSR_OK)
+            st = tsr_model_read_piece(l->model, p->layer, &p->piece, to, &e.err);
+        double s = tsr_now_s() - t0;
         (void)pthread_mutex_lock(&l->lock);
         l->numbers.read_s += s;
-        l->numbers.layer = bytes > l->numbers.layer ? bytes : l->numbers.layer;
         l->read += st == TSR_OK;
         end_with(l, st, e.text);
     }
@@ -84,42 +145,53 @@ static void *read_layers(void *arg)
     return NULL;
 }
 
-static uint64_t packed_bytes(const struct tsr_loader *l, uint64_t layer)
-{
-    uint64_t n = 0;
-    for (int k = 0; k < TSR_LINEARS; k++)
-        if (l->overlay->lin[layer][k])
-            n += tsr_packed_bytes(l->overlay->lin[layer][k]);
-    return n;
-}
+/* ---- quantizing ---------------------------------------------------------- */
 
-static tsr_status pack(struct tsr_loader *l, uint64_t layer, struct tsr_err *err)
+static tsr_status check_need(struct tsr_loader *l, uint64_t layer, struct tsr_err *err)
 {
     uint64_t need = 0;
     TSR_TRY(tsr_scheme_need(l->run, layer, &need, err));
-    if (need)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "layer %llu: its quantizer asks for statistics, which a model that is "
-                        "packed while it is loaded has none of; put the steps calibrate and "
-                        "quantize before",
-                        (unsigned long long)layer);
-    return tsr_scheme_layer(l->run, layer, NULL, NULL, l->overlay, err);
+    return need ? tsr_fail(err, TSR_E_INPUT,
+                           "layer %llu: its quantizer asks for statistics, which a model that is "
+                           "packed while it is loaded has none of; put the steps calibrate and "
+                           "quantize before",
+                           (unsigned long long)layer)
+                : TSR_OK;
 }
 
-/* The lock is held.  The last layer waits for the one before to be on the device: with it the whole
- * share is packed, and two stored layers beside it are all that there may be. */
-static bool may_pack(const struct tsr_loader *l, uint64_t i)
+static tsr_status pack(struct tsr_loader *l, uint64_t i, struct tsr_err *err)
 {
-    return l->read > i && (i + 1 < l->end || l->dropped >= i);
+    const struct part *p = &l->part[i];
+    if (i == 0 || l->part[i - 1].layer != p->layer)
+        TSR_TRY(check_need(l, p->layer, err));
+    return tsr_scheme_linears(l->run, p->layer, p->piece.linears, l->overlay, err);
 }
 
-static void *pack_layers(void *arg)
+/* The lock is held.  A part that is wholly packed is not needed as it is stored. */
+static void note_packed(struct tsr_loader *l, struct part *p)
+{
+    uint64_t bytes = 0;
+    bool     kept = false;
+    for (unsigned id = 0; id < TSR_LINEARS; id++) {
+        const struct tsr_packed *w = l->overlay->lin[p->layer][id];
+        if (!(p->piece.linears >> id & 1u))
+            continue;
+        bytes += w ? tsr_packed_bytes(w) : 0;
+        kept = kept || !w;
+    }
+    count(l, bytes, 0);
+    if (!kept)
+        leave_room(l, p);
+    l->packed++;
+}
+
+static void *pack_parts(void *arg)
 {
     struct tsr_loader *l = arg;
     struct tsr_errbuf  e = TSR_ERRBUF(e);
     (void)pthread_mutex_lock(&l->lock);
-    for (uint64_t i = l->first; i < l->end; i++) {
-        while (!may_pack(l, i) && going(l))
+    for (uint64_t i = 0; i < l->n; i++) {
+        while (!(l->read > i && i < l->placed + WAITING) && going(l))
             (void)pthread_cond_wait(&l->changed, &l->lock);
         if (!going(l))
             break;
@@ -129,25 +201,38 @@ static void *pack_layers(void *arg)
         double     s = tsr_now_s() - t0;
         (void)pthread_mutex_lock(&l->lock);
         l->numbers.quantize_s += s;
-        count(l, packed_bytes(l, i), 0);
-        l->packed += st == TSR_OK;
+        if (st == TSR_OK)
+            note_packed(l, &l->part[i]);
         end_with(l, st, e.text);
     }
     (void)pthread_mutex_unlock(&l->lock);
     return NULL;
 }
 
-static tsr_status fetch(void *ctx, uint64_t layer, struct tsr_err *err)
+/* ---- placing ------------------------------------------------------------- */
+
+/* The part of a linear, behind those that are placed; l->n: there is none.  Only the thread that
+ * places moves l->placed. */
+static uint64_t find(const struct tsr_loader *l, uint64_t layer, enum tsr_linear_id id)
+{
+    uint64_t i = l->placed;
+    while (i < l->n &&
+           !(l->part[i].layer == layer && l->part[i].piece.linears >> (unsigned)id & 1u))
+        i++;
+    return i;
+}
+
+static tsr_status fetch(void *ctx, uint64_t layer, enum tsr_linear_id id, struct tsr_err *err)
 {
     struct tsr_loader *l = ctx;
     double             t0 = tsr_now_s();
-    if (layer < l->first || layer >= l->end)
-        return tsr_fail(err, TSR_E_INVAL, "layer %llu is not to be loaded",
-                        (unsigned long long)layer);
+    uint64_t           i = find(l, layer, id);
+    if (i == l->n) /* the model has no such linear */
+        return TSR_OK;
     (void)pthread_mutex_lock(&l->lock);
-    while (l->packed <= layer && l->status == TSR_OK)
+    while (l->packed <= i && l->status == TSR_OK)
         (void)pthread_cond_wait(&l->changed, &l->lock);
-    tsr_status st = l->packed > layer ? TSR_OK : l->status;
+    tsr_status st = l->packed > i ? TSR_OK : l->status;
     l->fetched_s = tsr_now_s();
     l->numbers.waited_s += l->fetched_s - t0;
     (void)pthread_mutex_unlock(&l->lock);
@@ -157,39 +242,28 @@ static tsr_status fetch(void *ctx, uint64_t layer, struct tsr_err *err)
 static void placed(void *ctx, uint64_t layer, enum tsr_linear_id id)
 {
     struct tsr_loader *l = ctx;
-    struct tsr_packed *p = l->overlay->lin[layer][id];
-    if (!p)
+    struct tsr_packed *w = l->overlay->lin[layer][id];
+    uint64_t           i = find(l, layer, id), bytes = w ? tsr_packed_bytes(w) : 0;
+    if (i == l->n)
         return;
-    uint64_t bytes = tsr_packed_bytes(p);
     (void)pthread_mutex_lock(&l->lock);
     count(l, 0, 0); /* host and device have it both */
     (void)pthread_mutex_unlock(&l->lock);
-    tsr_packed_drop(p);
+    if (w)
+        tsr_packed_drop(w);
     (void)pthread_mutex_lock(&l->lock);
     count(l, 0, bytes);
-    (void)pthread_mutex_unlock(&l->lock);
-}
-
-static void reuse(struct tsr_loader *l, bool on)
-{
-    if (on != l->reuses)
-        tsr_model_reuse_layers(l->model, on);
-    l->reuses = on;
-}
-
-static void drop(void *ctx, uint64_t layer)
-{
-    struct tsr_loader *l = ctx;
-    if (layer + 2 >= l->end) /* all that are left have been opened, or soon are in what is spare */
-        reuse(l, false);
-    tsr_model_close_layer(l->model, layer);
-    (void)pthread_mutex_lock(&l->lock);
-    l->dropped = layer + 1;
     l->numbers.place_s += tsr_now_s() - l->fetched_s;
-    count(l, 0, tsr_model_layer_bytes(l->model, layer));
+    l->part[i].left &= ~(1u << (unsigned)id);
+    if (l->part[i].left == 0) {
+        leave_room(l, &l->part[i]);
+        l->placed = i + 1;
+    }
     (void)pthread_cond_broadcast(&l->changed);
     (void)pthread_mutex_unlock(&l->lock);
 }
+
+/* ---- from start to end --------------------------------------------------- */
 
 static bool start(pthread_t *id, void *(*f)(void *), struct tsr_loader *l)
 {
@@ -203,35 +277,63 @@ static bool start(pthread_t *id, void *(*f)(void *), struct tsr_loader *l)
 
 static tsr_status start_both(struct tsr_loader *l, struct tsr_err *err)
 {
-    reuse(l, true);
-    l->reading = start(&l->reader, read_layers, l);
-    l->packing = l->reading && start(&l->packer, pack_layers, l);
+    l->reading = start(&l->reader, read_parts, l);
+    l->packing = l->reading && start(&l->packer, pack_parts, l);
     return l->packing ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "cannot start the threads of a load");
+}
+
+static tsr_status list_parts(struct tsr_loader *l, uint64_t first, uint64_t end,
+                             struct tsr_err *err)
+{
+    struct tsr_layer_piece     piece[TSR_LINEARS];
+    struct tsr_loader_numbers *n = &l->numbers;
+    l->part = tsr_new(end - first, TSR_LINEARS * sizeof *l->part);
+    if (!l->part)
+        return tsr_fail_nomem(err, (end - first) * TSR_LINEARS * sizeof *l->part, "a loader");
+    for (uint64_t layer = first; layer < end; layer++) {
+        uint64_t bytes = tsr_model_layer_bytes(l->model, layer);
+        uint32_t k = tsr_model_pieces(l->model, layer, piece);
+        n->layer = bytes > n->layer ? bytes : n->layer;
+        for (uint32_t i = 0; i < k; i++) {
+            l->part[l->n++] = (struct part){
+                .piece = piece[i], .layer = layer, .left = piece[i].linears, .room = NO_ROOM
+            };
+            n->piece = piece[i].bytes > n->piece ? piece[i].bytes : n->piece;
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status prepare(struct tsr_loader *l, const struct tsr_scheme *s, uint64_t first,
+                          uint64_t end, bool head, struct tsr_err *err)
+{
+    TSR_TRY(list_parts(l, first, end, err));
+    TSR_TRY(tsr_scheme_open(&l->run, s, l->registry, l->model, err));
+    TSR_TRY(tsr_overlay_create(&l->overlay, l->model->hp.layers, err));
+    if (head && tsr_scheme_takes_ends(l->run)) /* the packer has the run to itself */
+        TSR_TRY(tsr_scheme_ends(l->run, l->overlay, err));
+    return start_both(l, err);
 }
 
 tsr_status tsr_loader_open(struct tsr_loader **out, const struct tsr_scheme *s,
                            struct tsr_registry *r, const struct tsr_model *m, uint64_t first,
-                           uint64_t end, struct tsr_err *err)
+                           uint64_t end, bool head, struct tsr_err *err)
 {
+    if (first > end || end > m->hp.layers)
+        return tsr_fail(err, TSR_E_INVAL, "layers %llu to %llu of %llu", (unsigned long long)first,
+                        (unsigned long long)end, (unsigned long long)m->hp.layers);
     struct tsr_loader *l = tsr_new(1, sizeof *l);
     if (!l)
         return tsr_fail_nomem(err, sizeof *l, "a loader");
     l->model = m;
     l->registry = r;
-    l->first = l->read = l->packed = l->dropped = first;
-    l->end = end;
-    l->source =
-        (struct tsr_engine_source){ .fetch = fetch, .placed = placed, .drop = drop, .ctx = l };
+    l->source = (struct tsr_engine_source){ .fetch = fetch, .placed = placed, .ctx = l };
     l->err.err = (struct tsr_err){ .struct_size = sizeof l->err.err,
                                    .cap = sizeof l->err.text,
                                    .text = l->err.text };
     (void)pthread_mutex_init(&l->lock, NULL);
     (void)pthread_cond_init(&l->changed, NULL);
-    tsr_status st = tsr_scheme_open(&l->run, s, r, m, err);
-    if (st == TSR_OK)
-        st = tsr_overlay_create(&l->overlay, m->hp.layers, err);
-    if (st == TSR_OK)
-        st = start_both(l, err);
+    tsr_status st = prepare(l, s, first, end, head, err);
     if (st != TSR_OK) {
         tsr_loader_close(l);
         return st;
@@ -252,13 +354,16 @@ void tsr_loader_close(struct tsr_loader *l)
         (void)pthread_join(l->reader, NULL);
     if (l->packing)
         (void)pthread_join(l->packer, NULL);
-    reuse(l, false);
-    for (uint64_t i = l->dropped; i < l->read; i++) /* of a load that failed */
-        tsr_model_close_layer(l->model, i);
+    for (uint64_t i = 0; i < l->n; i++) /* of a load that failed */
+        if (l->part[i].room != NO_ROOM)
+            tsr_model_forget_piece(l->model, l->part[i].layer, &l->part[i].piece);
+    for (uint32_t i = 0; i < ROOMS; i++)
+        free(l->room[i].data);
     tsr_overlay_destroy(l->overlay);
     tsr_scheme_close(l->run);
     (void)pthread_cond_destroy(&l->changed);
     (void)pthread_mutex_destroy(&l->lock);
+    free(l->part);
     free(l);
 }
 
@@ -270,11 +375,6 @@ const struct tsr_engine_source *tsr_loader_source(struct tsr_loader *l)
 struct tsr_overlay *tsr_loader_overlay(struct tsr_loader *l)
 {
     return l->overlay;
-}
-
-tsr_status tsr_loader_head(struct tsr_loader *l, struct tsr_err *err)
-{
-    return tsr_scheme_takes_ends(l->run) ? tsr_scheme_ends(l->run, l->overlay, err) : TSR_OK;
 }
 
 void tsr_loader_numbers(const struct tsr_loader *l, struct tsr_loader_numbers *n)

@@ -509,9 +509,8 @@ static tsr_status load(struct tsr_rank *r, struct tsr_engine_options *o, struct 
     struct tsr_loader_numbers   took;
     if (!p->scheme)
         return tsr_engine_create(&r->engine, r->registry, p->model, p->overlay, o, err);
-    TSR_TRY(tsr_loader_open(&r->loader, p->scheme, r->registry, p->model, o->first, o->end, err));
-    if (r->place.head)
-        TSR_TRY(tsr_loader_head(r->loader, err));
+    TSR_TRY(tsr_loader_open(&r->loader, p->scheme, r->registry, p->model, o->first, o->end,
+                            r->place.head, err));
     o->source = tsr_loader_source(r->loader);
     TSR_TRY(tsr_engine_create(&r->engine, r->registry, p->model, tsr_loader_overlay(r->loader), o,
                               err));
