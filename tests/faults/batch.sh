@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/faults/batch.sh TESSERA PART SAMPLES [GARBLE] - a batch of 500 records that is killed, stopped, frozen, run
+# tests/faults/batch.sh TESSERA PART SAMPLES [GARBLE|FATAL.so] - a batch of 500 records that is killed, stopped, frozen, run
 # twice at a time, on a disk that fills up, with system calls that fail: always the bytes of the clean
 # run in the end, or an exit that is safe to run again.
 #   kill signal giveup freeze two full errno die ranks garbage
@@ -10,24 +10,28 @@
 PART=$2
 SAMPLES=$3
 GARBLE=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/faults/garble}") # for the part `garbage`
+FATAL=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/fixtures/fatal.so}") # for the part `giveup`
 RECORDS=500
 RANDOM=$((SEED % 32768))
 echo "seed $SEED"
-case $PART in errno | die) RECORDS=24 ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
+case $PART in errno | die | giveup) RECORDS=24 ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
 # Parts that must catch the worker at work want a job of 2 s, not of 0.2 s: a shell that polls it may
 # not run for that long on a busy machine.
 MORE=0
-case $PART in signal | giveup | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; esac
+case $PART in signal | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; esac
 
 cd "$WORK"
 printf 'version: 1\nmodel: "%s"\nseed: 5\n' "$MODEL" >job.yaml
+[ "$PART" != giveup ] || echo 'backend: fatal' >>job.yaml
 for ((i = 0; i < RECORDS; i++)); do
-    body='{"prompt":"Once upon a time '$i'","max_tokens":'$((MORE + 2 + i % 5 * 2))'}'
+    prompt="\"Once upon a time $i\""
+    [ "$PART" != giveup ] || prompt='[1,502,502,502,502]' # KILLED of FATAL.so
+    body='{"prompt":'$prompt',"max_tokens":'$((MORE + 2 + i % 5 * 2))'}'
     [ $((i % 41)) != 40 ] || body='{"prompt":7}'
     printf '{"custom_id":"%d","url":"/v1/completions","body":%s}\n' "$i" "$body"
 done >in.jsonl
 batch() { "$TESSERA" batch job.yaml -i in.jsonl -o "$1" -q --threads 1 "${@:2}"; }
-batch clean.jsonl >/dev/null
+[ "$PART" = giveup ] || batch clean.jsonl >/dev/null
 
 more=() # options of all runs of a job; the same for each, or its folder is another job's
 bad=0
@@ -70,6 +74,32 @@ caught() {
     wrong "the worker was not seen at work"
     exit 1
 }
+# left: how many records of the job have no line yet.
+left() {
+    local lines
+    lines=$("$TESSERA" journal show out.jsonl --json 2>/dev/null | jq .lines 2>/dev/null) || true
+    echo $((RECORDS - ${lines:-0}))
+}
+# held BYTES: caught, and now the worker and its ranks, $w and ${ranks[@]}, stand still with half of the
+# records before them.  Where the machine let them go on until too few were left: once more.
+held() {
+    local i p
+    for ((i = 0; i < 20; i++)); do
+        caught "$1"
+        kill -STOP "$w" 2>/dev/null || true
+        ranks=()
+        read -ra ranks <"/proc/$w/task/$w/children" 2>/dev/null || true # a line without an end
+        [ ${#ranks[@]} = 0 ] || kill -STOP "${ranks[@]}" 2>/dev/null || true
+        for p in "$w" "${ranks[@]}"; do
+            while [[ "$(sed 's/.*) \(.\).*/\1/' "/proc/$p/stat" 2>/dev/null)" = [RSD] ]]; do sleep 0.002; done
+        done
+        [ "$(worker)" != "$w" ] || [ "$(left)" -lt $((RECORDS / 2)) ] || return 0
+        kill -CONT "${ranks[@]}" "$w" 2>/dev/null || true
+        wait "$pid" || true
+    done
+    wrong "the worker was not stopped at work"
+    exit 1
+}
 nap() { sleep "0.$(printf %03d $((RANDOM % $1)))"; }
 
 part_kill() { # the worker, the supervisor, or both, at any moment
@@ -109,8 +139,7 @@ part_kill() { # the worker, the supervisor, or both, at any moment
 part_signal() { # a clean stop and the way on
     local s rc
     for s in TERM INT USR1; do
-        caught 0
-        kill -STOP "$w" # so that it is not done before
+        held 0 # so that it is not done before
         kill -"$s" "$pid"
         rc=0
         wait "$pid" || rc=$?
@@ -122,30 +151,22 @@ part_signal() { # a clean stop and the way on
 }
 
 part_giveup() { # workers that come to nothing, one behind the other: 75, and the way on
-    local i rc=0
-    for ((i = 0; i < 20; i++)); do # on a machine so busy that a line was written in between: once more
-        anew
-        start
-        while kill -0 "$pid" 2>/dev/null; do
-            w=$(worker) || true
-            [ -z "$w" ] || kill -9 "$w" 2>/dev/null || true
-            sleep 0.01
-        done
-        rc=0
-        wait "$pid" || rc=$?
-        published "workers that come to nothing"
-        [ $rc = 0 ] || break
-    done
+    local rc=0
+    more=(--plugin-path "$FATAL")
+    TSR_TEST_HARMLESS=1 batch clean.jsonl "${more[@]}" >/dev/null
+    start # each dies of the first prompt as if somebody had killed it
+    wait "$pid" || rc=$?
+    published "workers that come to nothing"
     [ $rc = 75 ] || wrong "workers that come to nothing: exit $rc instead of 75"
+    [ "$(left)" = $RECORDS ] || wrong "workers that come to nothing: $(left) of $RECORDS records are left"
     grep -q 'too often without progress: run the same command again' err || wrong "does not say to run it again"
     [ "$(grep -c 'another one goes on' err)" = 5 ] || wrong "$(grep -c 'another one goes on' err) restarts instead of 5"
-    complete "after workers that came to nothing"
+    TSR_TEST_HARMLESS=1 complete "after workers that came to nothing"
 }
 
 part_freeze() { # a worker that stands still is replaced; how soon is a matter of benchmarks
     more=(--set run.stall=1)
-    caught 3000
-    kill -STOP "$w"
+    held 3000
     wait "$pid" || wrong "the supervisor does not go on behind a frozen worker"
     grep -q "process $w) has made no progress" err || wrong "the frozen worker is not named"
     whole "frozen"
@@ -169,14 +190,26 @@ PLAN
     batch clean.jsonl "${more[@]}" >/dev/null
 }
 
+# whose N: one of the three ranks that are processes beside the worker.
+whose() {
+    [ ${#ranks[@]} = 3 ] || { wrong "${#ranks[@]} processes of ranks beside the worker instead of 3"; exit 1; }
+    hit=${ranks[$1]}
+}
+# goes_on_without PROCESS: all that were held but that one.
+goes_on_without() {
+    local p
+    for p in "${ranks[@]}" "$w"; do
+        [ "$p" = "$1" ] || kill -CONT "$p" || wrong "process $p has ended while it was held"
+    done
+}
+
 part_ranks() { # a rank is killed, or stands still; it is named, and all begin anew
-    local i how ranks hit
+    local i how hit
     plan_of_four
     # rank 0 waits for rank 1 in a sum, and would for twice the stall, when that is killed
-    caught 0
-    read -ra ranks <"/proc/$w/task/$w/children" || true # a line without an end
-    hit=${ranks[2]}
-    kill -STOP "$hit"
+    held 0
+    whose 2
+    goes_on_without "$hit"
     sleep 0.3
     kill -KILL "$hit"
     wait "$pid" || wrong "a rank that others wait for: the supervisor does not go on"
@@ -185,11 +218,10 @@ part_ranks() { # a rank is killed, or stands still; it is named, and all begin a
     for how in KILL STOP; do
         [ $how = KILL ] || more=(--set run.plan=plan.yaml)
         for ((i = 0; i < SAMPLES; i++)); do
-            caught 0
-            read -ra ranks <"/proc/$w/task/$w/children" || true # a line without an end
-            [ ${#ranks[@]} = 3 ] || wrong "${#ranks[@]} processes of ranks beside the worker instead of 3"
-            hit=${ranks[RANDOM % ${#ranks[@]}]}
-            kill -$how "$hit"
+            held 0
+            whose $((RANDOM % 3))
+            [ $how = STOP ] || kill -$how "$hit"
+            goes_on_without "$hit"
             wait "$pid" || wrong "SIG$how of a rank: the supervisor does not go on"
             grep -qE "rank [1-3].*process $hit" err || wrong "SIG$how: the rank of process $hit is not named"
             grep -q 'another one goes on' err || wrong "SIG$how: nobody says that another one goes on"
@@ -199,19 +231,14 @@ part_ranks() { # a rank is killed, or stands still; it is named, and all begin a
 }
 
 part_garbage() { # wrong frames between ranks at work: refused, and all begin anew
-    local kind ranks seed i try rc p runs=0
+    local kind seed i try rc runs=0
     local kinds=(noise magic sum length epoch again payload words)
     plan_of_four
     for ((i = 0; i < (ALL == 1 ? ${#kinds[@]} * SAMPLES : SAMPLES); i++)); do
         kind=${kinds[(SEED + i) % ${#kinds[@]}]}
         for ((try = 0; try < 20; try++)); do # until one is met: a message may lie over it before it is read
-            caught 0
-            read -ra ranks <"/proc/$w/task/$w/children" || true # a line without an end
+            held 0
             seed=$((RANDOM * 32768 + RANDOM))
-            kill -STOP "$w" "${ranks[@]}" 2>/dev/null || true
-            for p in "$w" "${ranks[@]}"; do
-                while [ "$(sed 's/.*) \(.\).*/\1/' "/proc/$p/stat" 2>/dev/null)" = R ]; do sleep 0.002; done
-            done
             rc=0
             "$GARBLE" "$w" $seed "$kind" >said || rc=$?
             [ $rc != 2 ] || wrong "seed $seed: garble cannot"
@@ -233,8 +260,7 @@ part_garbage() { # wrong frames between ranks at work: refused, and all begin an
 part_two() { # two at a time: one of them works
     local rc=0
     more=(--set run.stall=600) # it is not replaced meanwhile
-    caught 0
-    kill -STOP "$w"
+    held 0
     batch out.jsonl "${more[@]}" >/dev/null 2>err2 || rc=$?
     kill -CONT "$w"
     [ $rc = 2 ] || wrong "a second run: exit $rc instead of 2"
