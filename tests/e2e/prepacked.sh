@@ -124,10 +124,7 @@ cp "$WORK/m.tsr" "$WORK/gone.tsr"
 (cd "$WORK" && exec "$TESSERA" -v bench e2e gone.tsr --prompt 8 --tokens 400 --repeats 10000 --mib 16) \
     >"$WORK/out" 2>"$WORK/err" &
 pid=$!
-for ((i = 0; i < 200; i++)); do
-    ! grep -q 'of cache on' "$WORK/err" || break
-    sleep 0.1
-done
+until grep -q 'of cache on' "$WORK/err" || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
 : >"$WORK/gone.tsr"
 rc=0
 wait $pid || rc=$?
