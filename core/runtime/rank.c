@@ -105,6 +105,7 @@ static void *receive(void *arg)
     bool              between = r->place.stage > 0; /* stages */
     for (;;) {
         struct tsr_portion *b = tsr_queue_take(&r->spare);
+        uint64_t ready = tsr_now_ns(); /* what came before waited for a place, not for the link */
         if (!b)
             return NULL;
         tsr_status st = tsr_edge_recv(&r->in, b, &r->plan->limits, &e.err);
@@ -117,7 +118,7 @@ static void *receive(void *arg)
         struct tsr_span span = { .number = b->head.number,
                                  .lane = b->head.lane,
                                  .decode = b->head.phase == TSR_DECODE,
-                                 .start = b->head.sent_ns,
+                                 .start = b->head.sent_ns > ready ? b->head.sent_ns : ready,
                                  .end = tsr_now_ns() };
         if (!stop && between)
             tsr_spans_add(&r->page->link, &span);
