@@ -88,7 +88,7 @@ tsr_status tsr_comm_coder_open(struct tsr_comm_coder *c, struct tsr_registry *r,
                         ranks, (int)way->algorithm, TSR_COMM_MAX_RANKS);
     c->algorithm = way->algorithm;
     c->ranks = ranks;
-    c->piece = way->piece ? way->piece : TSR_COMM_PIECE;
+    c->piece = way->piece ? way->piece : tsr_comm_piece(way->algorithm, ranks);
     tsr_status st = tsr_spec_open(&c->spec, r, TSR_KIND_CODEC, text, err);
     if (st == TSR_OK) {
         c->iface = c->spec.found.iface;
@@ -126,6 +126,13 @@ bool tsr_comm_coder_exact(const struct tsr_comm_coder *c)
         if (c->iface->exactness(c->self[i]) != TSR_CODEC_EXACT)
             return false;
     return true;
+}
+
+uint64_t tsr_comm_piece(enum tsr_comm_algorithm a, uint32_t ranks)
+{
+    const uint64_t slice = UINT64_C(128) << 10;
+    uint32_t       slices = a != TSR_COMM_TWO_STEP || ranks < 2 ? 2 : ranks < 8 ? ranks : 8;
+    return slices * slice;
 }
 
 uint64_t tsr_comm_piece_rows(const struct tsr_comm_coder *c, uint64_t rows, uint64_t cols)

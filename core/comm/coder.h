@@ -22,9 +22,8 @@
 #include <stdbool.h>
 
 #define TSR_COMM_MAX_RANKS 64u
-#define TSR_COMM_LEVELS    6u                  /* of the tree over TSR_COMM_MAX_RANKS ranks */
-#define TSR_COMM_BORDER    64u                 /* slices are cut at multiples */
-#define TSR_COMM_PIECE     (UINT64_C(1) << 18) /* F32 bytes of a piece where a way does not say */
+#define TSR_COMM_LEVELS    6u  /* of the tree over TSR_COMM_MAX_RANKS ranks */
+#define TSR_COMM_BORDER    64u /* slices are cut at multiples */
 
 enum tsr_comm_algorithm {
     TSR_COMM_ALL_GATHER,
@@ -51,7 +50,7 @@ struct tsr_comm_way {
     /* tsr_comm_instances() of them, or NULL for a codec without calibration */
     const struct tsr_comm_state *states;
     uint64_t                     n_states;
-    uint64_t                     piece; /* F32 bytes of a piece; 0: TSR_COMM_PIECE */
+    uint64_t                     piece; /* F32 bytes of a piece; 0: tsr_comm_piece() */
     /* refuses a lossy codec whose rows depend on each other: what a row gives would depend on
      * those that happen to be sent with it */
     bool rows_alone;
@@ -66,6 +65,10 @@ uint64_t tsr_comm_instances(enum tsr_comm_algorithm a, uint32_t ranks);
 
 /* Columns [*first, *end) of rank r's slice; may be empty. */
 void tsr_comm_slice(uint64_t cols, uint32_t ranks, uint32_t r, uint64_t *first, uint64_t *end);
+
+/* F32 bytes of a piece where a way does not say.  All-gather sends it whole: 256 KiB.  Two-step sends slices of it,
+ * of 128 KiB, so that a message is worth its cost; 1 MiB in all at most, which stays in the caches. */
+uint64_t tsr_comm_piece(enum tsr_comm_algorithm a, uint32_t ranks);
 
 struct tsr_comm_coder {
     struct tsr_spec            spec;

@@ -9,8 +9,10 @@
 #include <string.h>
 
 #define CANDIDATES 16u
-#define TRIES      3u /* of a way that is predicted near the fastest; the median counts */
-#define NEAR       1.3
+#define TRIES      3u   /* of a message on the link, of a coder, and at least of a whole sum */
+#define NEAR       2.0  /* times the best prediction: whole sums are tried */
+#define MOST_TRIES 101u /* of a whole sum; the median counts */
+#define ENOUGH_S   0.15 /* of tries, after which there are no more */
 #define CODECS     "plain:dtype=bf16;mx" /* auto without a list */
 
 static tsr_status broken(struct tsr_comm_group *g, tsr_status st)
@@ -235,34 +237,34 @@ static tsr_status time_sum(struct tsr_comm_group *g, const struct tsr_comm_coder
     return TSR_OK;
 }
 
-/* Tries those near the best prediction, one after the other in every round; the best median. */
+/* Tries those near the best prediction, one after the other in every round; the best median.  All ranks
+ * see the same times, so that all stop after the same round. */
 static tsr_status try_all(struct tsr_comm_group *g, struct tuning *t, float *x, uint64_t rows,
                           uint64_t cols, uint32_t *best, struct tsr_err *err)
 {
-    double   took[CANDIDATES][TRIES + 1], least = INFINITY, shortest = INFINITY;
-    uint32_t n_near = 0;
-    bool     near[CANDIDATES];
-    *best = 0;
+    double   took[CANDIDATES][MOST_TRIES], first, all = 0, least = INFINITY, shortest = INFINITY;
+    uint32_t near[CANDIDATES] = { 0 }, n = 0, rounds = 0;
     for (uint32_t i = 0; i < t->n; i++)
         least = fmin(least, t->c[i].predicted);
-    for (uint32_t i = 0; i < t->n; i++) {
-        near[i] = t->c[i].predicted <= NEAR * least;
-        n_near += near[i];
-        *best = near[i] ? i : *best;
-    }
-    if (n_near == 1)
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->c[i].predicted <= NEAR * least)
+            near[n++] = i;
+    *best = near[0];
+    if (n <= 1)
         return TSR_OK;
-    for (uint32_t k = 0; k <= TRIES; k++) /* the first round makes buffers */
-        for (uint32_t i = 0; i < t->n; i++)
-            if (near[i])
-                TSR_TRY(time_sum(g, &t->c[i].coder, x, rows, cols, &took[i][k], err));
-    for (uint32_t i = 0; i < t->n; i++) {
-        if (!near[i])
-            continue;
-        qsort(took[i] + 1, TRIES, sizeof **took, ascending);
-        if (took[i][1 + TRIES / 2] < shortest) { /* of equal ones the first */
-            shortest = took[i][1 + TRIES / 2];
-            *best = i;
+    for (uint32_t i = 0; i < n; i++) /* makes buffers */
+        TSR_TRY(time_sum(g, &t->c[near[i]].coder, x, rows, cols, &first, err));
+    for (; rounds < TRIES || (rounds < MOST_TRIES && all < ENOUGH_S); rounds++)
+        for (uint32_t i = 0; i < n; i++) {
+            TSR_TRY(time_sum(g, &t->c[near[i]].coder, x, rows, cols, &took[i][rounds], err));
+            all += took[i][rounds];
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        qsort(took[i], rounds, sizeof **took, ascending);
+        double median = (took[i][(rounds - 1) / 2] + took[i][rounds / 2]) / 2;
+        if (median < shortest) { /* of equal ones the first */
+            shortest = median;
+            *best = near[i];
         }
     }
     return TSR_OK;

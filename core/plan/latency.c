@@ -338,12 +338,12 @@ tsr_status tsr_latency_collective(const struct tsr_mesh *m, enum tsr_phase phase
         self[i] = (void *)(uintptr_t)w;
     struct tsr_comm_coder c = { .iface = &sizes,
                                 .ranks = m->tp,
-                                .piece = TSR_COMM_PIECE,
                                 .coupled = w && w->iface && w->iface->extension &&
                                            w->iface->extension(w->self, TSR_CODEC_COUPLED),
                                 .self = self };
     for (int i = 0; i < 2; i++) {
         c.algorithm = i ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER;
+        c.piece = tsr_comm_piece(c.algorithm, m->tp);
         TSR_TRY(tsr_comm_predict(&c, &free_of_charge, &path, rows, cols, &s[i], err));
     }
     *two_step = s[1] < s[0];
