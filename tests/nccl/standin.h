@@ -31,6 +31,8 @@ struct standin_live standin_live(void);
 void                standin_devices(int n);       /* that there are; 8 */
 int                 standin_retained(int device); /* its context, how often */
 void standin_fail_alloc(int64_t after);           /* that many allocations still work; -1: all */
+/* Frees of memory in which a driver would have waited, for work on a stream of the context. */
+uint64_t standin_stalls(void);
 
 /* For libnccl: one lock for both libraries, entered again by its holder. */
 void standin_lock(void);

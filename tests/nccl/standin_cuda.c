@@ -18,6 +18,7 @@ struct work {
 struct cu_stream_s {
     struct cu_stream_s *next;
     struct work        *first, *last;
+    cu_context          context;
     bool                gone; /* destroyed with work on it */
 };
 
@@ -44,7 +45,7 @@ static bool                     started;
 static struct cu_context_s      contexts[DEVICES_MAX];
 static struct cu_stream_s      *streams;
 static struct block            *blocks;
-static uint64_t                 events;
+static uint64_t                 events, stalls;
 static int64_t                  allocs_left = -1;
 static _Thread_local cu_context stack[16];
 static _Thread_local int        depth;
@@ -75,6 +76,11 @@ EXPORT int standin_retained(int device)
 EXPORT void standin_fail_alloc(int64_t after)
 {
     allocs_left = after;
+}
+
+EXPORT uint64_t standin_stalls(void)
+{
+    return stalls;
 }
 
 EXPORT bool standin_has_context(void)
@@ -220,6 +226,12 @@ static cu_result free_block(const void *p, bool pinned)
 {
     cu_result e = 1;
     standin_lock();
+    standin_move();
+    for (const struct cu_stream_s *s = streams; s; s = s->next)
+        if (s->first && depth && s->context == stack[depth - 1]) {
+            stalls++;
+            break;
+        }
     for (struct block **at = &blocks; *at; at = &(*at)->next) {
         struct block *b = *at;
         if (b->p != p || b->pinned != pinned)
@@ -351,6 +363,7 @@ EXPORT cu_result cuStreamCreate(cu_stream *out, unsigned flags)
         return 201;
     }
     standin_lock();
+    s->context = stack[depth - 1];
     s->next = streams;
     streams = s;
     standin_unlock();

@@ -366,7 +366,8 @@ EXPORT nc_result ncclGroupEnd(void)
 EXPORT nc_result ncclSend(const void *buf, size_t n, int type, int peer, nc_comm c, cu_stream s)
 {
     nc_result e = type == NC_UINT8 ? add(c, s, true, peer, buf, n) : wrong("type");
-    return e != NC_OK ? discard(e) : group_depth ? NC_OK : submit();
+    /* in a group, too, a call tells the communicator's state */
+    return e != NC_OK ? discard(e) : group_depth ? NC_IN_PROGRESS : submit();
 }
 
 EXPORT nc_result ncclRecv(void *buf, size_t n, int type, int peer, nc_comm c, cu_stream s)

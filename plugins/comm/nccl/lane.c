@@ -41,7 +41,7 @@ static void drain(struct nccl *s, struct nc_lane *l)
             continue;
         }
         for (struct nc_request *r = l->first; r; r = r->next)
-            r->room = (struct nc_room){ 0 };
+            *r->room = (struct nc_room){ .next = NULL };
         return;
     }
 }

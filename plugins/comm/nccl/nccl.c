@@ -35,6 +35,14 @@ static void leave(struct nccl *s)
     (void)s->l.cuCtxPopCurrent_v2(&own);
 }
 
+bool nc_quiet(cu_context context)
+{
+    for (const struct nccl *s = instances; s; s = s->after)
+        if (s->n_requests && s->context == context)
+            return false;
+    return true;
+}
+
 /* [under lock] */
 static void move_all(void)
 {

@@ -23,7 +23,7 @@
 #define NC_MAX_RANKS    1024u
 #define NC_MAX_REQUESTS 256u /* outstanding; beyond that: "ask again" */
 #define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all lanes fit on a device at once */
-#define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* room that a request keeps for the next one */
+#define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* of a room that is kept for later messages */
 #define NC_FAREWELL_US  500000u             /* for communicators to end in order */
 #define NC_DRAIN_US     2000000u            /* for a stream to end after an abort */
 #define NC_LEFT_US      200000u             /* for a communicator whose other rank has left */
@@ -49,11 +49,14 @@ enum nc_stage {
     NC_ENDED, /* status says how */
 };
 
-/* Memory that bytes of the host pass through. */
+/* Memory that bytes of the host pass through.  The driver frees memory only when the device has ended all
+ * that it was given, and a receive on it ends when another rank has sent, which may be one of this
+ * process, behind the lock: rooms are given back while no message is under way, and kept until then. */
 struct nc_room {
-    cu_pointer device; /* what is sent, then what comes */
-    uint8_t   *pinned; /* the same bytes */
-    uint64_t   bytes;
+    struct nc_room *next;   /* of the spare ones */
+    cu_pointer      device; /* what is sent, then what comes */
+    uint8_t        *pinned; /* the same bytes */
+    uint64_t        bytes;
 };
 
 struct nc_request {
@@ -68,7 +71,7 @@ struct nc_request {
     uint64_t           sequence; /* of all operations of the instance */
     cu_stream          stream;   /* the caller's, or NULL */
     cu_event           event;
-    struct nc_room     room;
+    struct nc_room    *room; /* of no bytes until it is wanted */
     tsr_status         status;
     char               why[256];
 };
@@ -122,6 +125,7 @@ struct nccl {
     uint64_t               epoch, size, sequence, collectives;
     uint64_t               sent, received, refused;
     struct nc_request     *requests, *spare;
+    struct nc_room        *rooms; /* spare */
     struct nc_lane         all;
     /* where ranks meet: memory that they share, or another transport */
     struct nc_board               *board;
@@ -135,6 +139,8 @@ struct nccl {
 };
 
 uint64_t nc_now_us(void);
+/* No message of this process is under way on the device.  [under lock] */
+bool nc_quiet(cu_context context);
 
 /* ---- meet.c: ids, aborts, who has left ------------------------------------------ */
 

@@ -54,50 +54,122 @@ static void free_room(struct nccl *s, struct nc_room *room)
         (void)s->l.cuMemFree_v2(room->device);
     if (room->pinned)
         (void)s->l.cuMemFreeHost(room->pinned);
-    *room = (struct nc_room){ 0 };
+    s->host->release(s->host->ctx, room, sizeof *room);
+}
+
+static void put_back(struct nccl *s, struct nc_request *r)
+{
+    r->room->next = s->rooms;
+    s->rooms = r->room;
+    r->room = NULL;
+}
+
+static struct nc_room *unlink_room(struct nc_room **at)
+{
+    struct nc_room *room = *at;
+    *at = room->next;
+    room->next = NULL;
+    return room;
+}
+
+/* Large rooms, and those that were not made whole, go when that waits for nothing. */
+static void trim(struct nccl *s)
+{
+    if (s->n_requests || !nc_quiet(s->context))
+        return;
+    for (struct nc_room **at = &s->rooms; *at;)
+        if ((*at)->bytes > NC_KEEP_BYTES || ((*at)->device && !(*at)->bytes))
+            free_room(s, unlink_room(at));
+        else
+            at = &(*at)->next;
+}
+
+/* The smallest spare one that has the bytes; for 0 bytes one without memory. */
+static struct nc_room *take_spare(struct nccl *s, uint64_t bytes)
+{
+    struct nc_room **best = NULL;
+    for (struct nc_room **at = &s->rooms; *at; at = &(*at)->next)
+        if (bytes ? (*at)->bytes >= bytes && (!best || (*at)->bytes < (*best)->bytes)
+                  : !(*at)->device)
+            best = at;
+    return best ? unlink_room(best) : NULL;
+}
+
+/* Those that are kept have few sizes. */
+static uint64_t room_size(uint64_t bytes)
+{
+    uint64_t n = 4096;
+    while (n < bytes && n < NC_KEEP_BYTES)
+        n *= 2;
+    return n < bytes ? bytes : n;
 }
 
 tsr_status nc_request_room(struct nccl *s, struct nc_request *r, uint64_t bytes,
                            struct tsr_err *err)
 {
-    void     *pinned = NULL;
-    cu_result e;
-    if (r->room.bytes >= bytes)
+    void           *pinned = NULL;
+    uint64_t        n = room_size(bytes);
+    struct nc_room *spare = take_spare(s, bytes);
+    cu_result       e;
+    if (spare) {
+        put_back(s, r);
+        r->room = spare;
         return TSR_OK;
-    free_room(s, &r->room);
-    if ((e = s->l.cuMemAlloc_v2(&r->room.device, bytes)) != CU_OK)
-        r->room.device = 0;
-    else if ((e = s->l.cuMemHostAlloc(&pinned, bytes, CU_HOST_ANY)) == CU_OK)
-        r->room.pinned = pinned;
-    if (e != CU_OK) {
-        free_room(s, &r->room);
-        return nc_cuda_fail(s, e, "memory for a message", err);
     }
-    r->room.bytes = bytes;
+    if ((e = s->l.cuMemAlloc_v2(&r->room->device, n)) != CU_OK)
+        r->room->device = 0;
+    else if ((e = s->l.cuMemHostAlloc(&pinned, n, CU_HOST_ANY)) == CU_OK)
+        r->room->pinned = pinned;
+    if (e != CU_OK) /* what there is of it goes when nothing is under way */
+        return nc_cuda_fail(s, e, "memory for a message", err);
+    r->room->bytes = n;
     return TSR_OK;
 }
 
+static tsr_status no_memory(uint64_t bytes, struct tsr_err *err)
+{
+    return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for a request of transport nccl",
+                    U(bytes));
+}
+
+static tsr_status make_request(struct nccl *s, struct nc_request **out, struct tsr_err *err)
+{
+    struct nc_request *r = s->host->alloc(s->host->ctx, sizeof *r, _Alignof(struct nc_request));
+    if (!r)
+        return no_memory(sizeof *r, err);
+    memset(r, 0, sizeof *r);
+    cu_result e = s->l.cuEventCreate(&r->event, CU_EVENT_UNTIMED);
+    if (e != CU_OK) {
+        s->host->release(s->host->ctx, r, sizeof *r);
+        return nc_cuda_fail(s, e, "making an event", err);
+    }
+    *out = r;
+    return TSR_OK;
+}
+
+/* What may fail on this side alone fails here, before others are in it: but for a room's memory. */
 tsr_status nc_request_new(struct nccl *s, struct nc_request **out, struct tsr_err *err)
 {
     struct nc_request *r = s->spare;
+    tsr_status         st = TSR_OK;
     *out = NULL;
     if (s->n_requests >= NC_MAX_REQUESTS)
         return TSR_OK;
-    if (r) {
-        s->spare = r->next;
-    } else {
-        r = s->host->alloc(s->host->ctx, sizeof *r, _Alignof(struct nc_request));
-        if (!r)
-            return tsr_fail(err, TSR_E_NOMEM,
-                            "out of memory: %zu bytes for a request of transport nccl", sizeof *r);
-        memset(r, 0, sizeof *r);
-        cu_result e = s->l.cuEventCreate(&r->event, CU_EVENT_UNTIMED);
-        if (e != CU_OK) {
-            s->host->release(s->host->ctx, r, sizeof *r);
-            return nc_cuda_fail(s, e, "making an event", err);
-        }
+    struct nc_room *room = take_spare(s, 0);
+    if (!room) {
+        room = s->host->alloc(s->host->ctx, sizeof *room, _Alignof(struct nc_room));
+        if (!room)
+            return no_memory(sizeof *room, err);
+        *room = (struct nc_room){ .next = NULL };
     }
-    *r = (struct nc_request){ .event = r->event, .room = r->room, .sequence = s->sequence++ };
+    if (r)
+        s->spare = r->next;
+    else if ((st = make_request(s, &r, err)) != TSR_OK) {
+        room->next = s->rooms;
+        s->rooms = room;
+        return st;
+    }
+    *r = (struct nc_request){ .event = r->event, .room = room, .sequence = s->sequence++ };
     r->after = s->requests;
     if (r->after)
         r->after->before = r;
@@ -116,8 +188,8 @@ void nc_request_drop(struct nccl *s, struct nc_request *r)
     if (r->after)
         r->after->before = r->before;
     s->n_requests--;
-    if (r->room.bytes > NC_KEEP_BYTES)
-        free_room(s, &r->room);
+    put_back(s, r);
+    trim(s);
     r->next = s->spare;
     s->spare = r;
 }
@@ -127,9 +199,13 @@ void nc_requests_free(struct nccl *s)
     while (s->spare) {
         struct nc_request *r = s->spare;
         s->spare = r->next;
-        free_room(s, &r->room);
         (void)s->l.cuEventDestroy_v2(r->event);
         s->host->release(s->host->ctx, r, sizeof *r);
+    }
+    while (s->rooms) {
+        struct nc_room *room = s->rooms;
+        s->rooms = room->next;
+        free_room(s, room);
     }
 }
 
@@ -153,18 +229,24 @@ static void *at(cu_pointer p)
     return (void *)(uintptr_t)p;
 }
 
+/* What any call on a communicator that does not block may say. */
+static bool goes_on(nc_result e)
+{
+    return e == NC_OK || e == NC_IN_PROGRESS;
+}
+
 static nc_result all_to_all(struct nccl *s, const struct nc_request *r, cu_pointer out,
                             cu_pointer in, cu_stream stream)
 {
     uint64_t  n = block(r);
     nc_result e = s->l.ncclGroupStart();
-    for (uint32_t i = 0; e == NC_OK && i < s->ranks; i++) {
+    for (uint32_t i = 0; goes_on(e) && i < s->ranks; i++) {
         e = s->l.ncclSend(at(out + i * n), n, NC_UINT8, (int)i, r->lane->comm, stream);
-        if (e == NC_OK)
+        if (goes_on(e))
             e = s->l.ncclRecv(at(in + i * n), n, NC_UINT8, (int)i, r->lane->comm, stream);
     }
     nc_result end = s->l.ncclGroupEnd(); /* also behind an error */
-    return e == NC_OK ? end : e;
+    return goes_on(e) ? end : e;
 }
 
 static nc_result call(struct nccl *s, const struct nc_request *r, cu_pointer out, cu_pointer in,
@@ -196,11 +278,12 @@ void nc_request_call(struct nccl *s, struct nc_request *r)
             nc_lane_break(s, l, st, "%s", e.text);
             return;
         }
-        out = r->room.device;
-        in = r->room.device + in_at;
+        out = r->room->device;
+        in = r->room->device + in_at;
         if (r->bytes && sends(r))
-            memcpy(r->room.pinned, r->src, out_n);
-        cu_result c = out_n ? s->l.cuMemcpyHtoDAsync_v2(out, r->room.pinned, out_n, stream) : CU_OK;
+            memcpy(r->room->pinned, r->src, out_n);
+        cu_result c =
+            out_n ? s->l.cuMemcpyHtoDAsync_v2(out, r->room->pinned, out_n, stream) : CU_OK;
         if (c != CU_OK) {
             st = nc_cuda_fail(s, c, "copying to the device", &e.err);
             nc_lane_break(s, l, st, "%s", e.text);
@@ -208,7 +291,7 @@ void nc_request_call(struct nccl *s, struct nc_request *r)
         }
     }
     nc_result n = call(s, r, out, in, stream);
-    if (n != NC_OK && n != NC_IN_PROGRESS) {
+    if (!goes_on(n)) {
         char name[64];
         nc_lane_break(s, l, TSR_E_DEVICE, "nccl: rank %u and %s: %s (%s)", s->rank,
                       nc_lane_name(s, l, name), s->l.ncclGetErrorString(n),
@@ -225,7 +308,7 @@ void nc_request_record(struct nccl *s, struct nc_request *r)
     uint64_t  in_at = ALIGNED(out_bytes(s, r));
     cu_result e = CU_OK;
     if (staged(r) && receives(r))
-        e = s->l.cuMemcpyDtoHAsync_v2(r->room.pinned + in_at, r->room.device + in_at,
+        e = s->l.cuMemcpyDtoHAsync_v2(r->room->pinned + in_at, r->room->device + in_at,
                                       in_bytes(s, r), stream);
     if (e == CU_OK)
         e = s->l.cuEventRecord(r->event, stream);
@@ -255,7 +338,7 @@ void nc_request_look(struct nccl *s, struct nc_request *r)
         return;
     }
     if (staged(r) && receives(r) && r->bytes)
-        memcpy(r->dst, r->room.pinned + ALIGNED(out_bytes(s, r)), in_bytes(s, r));
+        memcpy(r->dst, r->room->pinned + ALIGNED(out_bytes(s, r)), in_bytes(s, r));
     count(s, r);
     r->stage = NC_ENDED;
 }
