@@ -1,16 +1,25 @@
-/* What plugins/comm/nccl/libs.h declares is what nccl.h and cuda.h declare. */
+/* The types and values of plugins/comm/nccl/libs.h are those of cuda.h and, where there is one, nccl.h.
+ * The functions: declared_types.c. */
 #include <cuda.h>
+#include <stddef.h>
+#if __has_include(<nccl.h>)
 #include <nccl.h>
+#endif
 
 #include "../../plugins/comm/nccl/libs.h"
 
 #define SAME(a, b)       _Static_assert((a) == (b), #a " is " #b)
 #define MEMBER(ours, of) SAME(offsetof(struct nc_config, ours), offsetof(ncclConfig_t, of))
 
+#if __has_include(<nccl.h>)
 SAME(sizeof(nc_id), sizeof(ncclUniqueId));
+SAME(_Alignof(nc_id), _Alignof(ncclUniqueId)); /* it is passed by value */
 SAME(NC_OK, ncclSuccess);
 SAME(NC_IN_PROGRESS, ncclInProgress);
 SAME(NC_UINT8, ncclUint8);
+#ifdef NCCL_API_MAGIC /* from 2.29 on */
+SAME(NC_MAGIC, NCCL_API_MAGIC);
+#endif
 SAME(NC_UNDEFINED, NCCL_CONFIG_UNDEF_INT);
 SAME(NC_VERSION, NCCL_VERSION(2, 18, 1));
 MEMBER(size, size);
@@ -23,6 +32,8 @@ MEMBER(max_ctas, maxCTAs);
 MEMBER(net_name, netName);
 MEMBER(split_share, splitShare);
 SAME(sizeof(nc_result), sizeof(ncclResult_t));
+SAME(sizeof(nc_type), sizeof(ncclDataType_t));
+#endif
 SAME(sizeof(cu_result), sizeof(CUresult));
 SAME(sizeof(cu_device), sizeof(CUdevice));
 SAME(sizeof(cu_pointer), sizeof(CUdeviceptr));
@@ -33,44 +44,3 @@ SAME(CU_NOT_READY, CUDA_ERROR_NOT_READY);
 SAME(CU_STREAM_ALONE, CU_STREAM_NON_BLOCKING);
 SAME(CU_EVENT_UNTIMED, CU_EVENT_DISABLE_TIMING);
 SAME(CU_HOST_ANY, CU_MEMHOSTALLOC_PORTABLE);
-
-/* As many arguments, of sizes and kinds that go the same way. */
-#define TAKES(f, ...) (void)sizeof(f(__VA_ARGS__))
-void nc_declared(void);
-void nc_declared(void)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id;
-    ncclComm_t   comm = NULL;
-    ncclResult_t result;
-    cudaStream_t stream = NULL;
-    int          n;
-    CUcontext    context = NULL;
-    CUdeviceptr  p = 0;
-    CUevent      event = NULL;
-    CUstream     s = NULL;
-    void        *host = NULL;
-    _Static_assert(NC_MAGIC == 0xcafebeefu, "the magic of NCCL_CONFIG_INITIALIZER");
-    TAKES(ncclGetVersion, &n);
-    TAKES(ncclGetUniqueId, &id);
-    TAKES(ncclCommInitRankConfig, &comm, 2, id, 0, &config);
-    TAKES(ncclCommFinalize, comm);
-    TAKES(ncclCommDestroy, comm);
-    TAKES(ncclCommAbort, comm);
-    TAKES(ncclCommGetAsyncError, comm, &result);
-    TAKES(ncclSend, host, sizeof n, ncclUint8, 1, comm, stream);
-    TAKES(ncclRecv, host, sizeof n, ncclUint8, 1, comm, stream);
-    TAKES(ncclAllGather, host, host, sizeof n, ncclUint8, comm, stream);
-    TAKES(ncclGetLastError, comm);
-    TAKES(cuDevicePrimaryCtxRetain, &context, 0);
-    TAKES(cuCtxPushCurrent, context);
-    TAKES(cuMemAlloc, &p, sizeof n);
-    TAKES(cuMemHostAlloc, &host, sizeof n, CU_HOST_ANY);
-    TAKES(cuMemcpyHtoDAsync, p, host, sizeof n, s);
-    TAKES(cuMemcpyDtoHAsync, host, p, sizeof n, s);
-    TAKES(cuMemcpyDtoDAsync, p, p, sizeof n, s);
-    TAKES(cuStreamCreate, &s, CU_STREAM_ALONE);
-    TAKES(cuEventCreate, &event, CU_EVENT_UNTIMED);
-    TAKES(cuEventRecord, event, s);
-    TAKES(cuEventQuery, event);
-}

@@ -1,6 +1,6 @@
 /* libs.h - what the transport nccl uses of libcuda and of NCCL, declared here, so that it is built
- * without either; both are found at run time.  tests/nccl holds the declarations to nccl.h and
- * cuda.h where those are there. */
+ * without either; both are found at run time.  tests/nccl/declared.c holds the declarations to nccl.h and
+ * cuda.h where those are there: with NC_THEIR_TYPES it has these names for their types. */
 #ifndef TSR_NCCL_LIBS_H
 #define TSR_NCCL_LIBS_H
 
@@ -10,12 +10,14 @@
 
 /* ---- libcuda ----------------------------------------------------------------- */
 
+#ifndef NC_THEIR_TYPES
 typedef int                  cu_result;
 typedef int                  cu_device;
 typedef unsigned long long   cu_pointer; /* CUdeviceptr */
 typedef struct cu_context_s *cu_context;
 typedef struct cu_stream_s  *cu_stream;
 typedef struct cu_event_s   *cu_event;
+#endif
 
 #define CU_OK            0
 #define CU_OUT_OF_MEMORY 2
@@ -51,11 +53,15 @@ typedef struct cu_event_s   *cu_event;
 
 /* ---- NCCL --------------------------------------------------------------------- */
 
+#ifndef NC_THEIR_TYPES
 typedef int               nc_result; /* ncclResult_t */
+typedef int               nc_type;   /* ncclDataType_t */
 typedef struct nc_comm_s *nc_comm;
 typedef struct {
     char bytes[128];
-} nc_id; /* ncclUniqueId */
+} nc_id;                              /* ncclUniqueId */
+typedef struct nc_config nc_settings; /* ncclConfig_t */
+#endif
 
 #define NC_OK          0
 #define NC_IN_PROGRESS 7
@@ -76,26 +82,28 @@ struct nc_config { /* ncclConfig_t of that version */
 #define NCCL_FUNCTIONS(X)                                                                          \
     X(ncclGetVersion, (int *))                                                                     \
     X(ncclGetUniqueId, (nc_id *))                                                                  \
-    X(ncclCommInitRankConfig, (nc_comm *, int, nc_id, int, struct nc_config *))                    \
+    X(ncclCommInitRankConfig, (nc_comm *, int, nc_id, int, nc_settings *))                         \
     X(ncclCommFinalize, (nc_comm))                                                                 \
     X(ncclCommDestroy, (nc_comm))                                                                  \
     X(ncclCommAbort, (nc_comm))                                                                    \
     X(ncclCommGetAsyncError, (nc_comm, nc_result *))                                               \
-    X(ncclSend, (const void *, size_t, int, int, nc_comm, cu_stream))                              \
-    X(ncclRecv, (void *, size_t, int, int, nc_comm, cu_stream))                                    \
-    X(ncclAllGather, (const void *, void *, size_t, int, nc_comm, cu_stream))                      \
+    X(ncclSend, (const void *, size_t, nc_type, int, nc_comm, cu_stream))                          \
+    X(ncclRecv, (void *, size_t, nc_type, int, nc_comm, cu_stream))                                \
+    X(ncclAllGather, (const void *, void *, size_t, nc_type, nc_comm, cu_stream))                  \
     X(ncclGroupStart, (void))                                                                      \
     X(ncclGroupEnd, (void))
 
-#define POINTER_OF(name, args) int(*name) args;
+#define CUDA_POINTER(name, args) cu_result(*name) args;
+#define NCCL_POINTER(name, args) nc_result(*name) args;
 struct nc_libs {
     void *cuda_handle, *nccl_handle;
-    CUDA_FUNCTIONS(POINTER_OF)
-    NCCL_FUNCTIONS(POINTER_OF)
+    CUDA_FUNCTIONS(CUDA_POINTER)
+    NCCL_FUNCTIONS(NCCL_POINTER)
     const char *(*ncclGetErrorString)(nc_result);
     const char *(*ncclGetLastError)(nc_comm);
 };
-#undef POINTER_OF
+#undef CUDA_POINTER
+#undef NCCL_POINTER
 
 /* TSR_E_DEVICE, with one sentence, where a library is missing or too old.  [setup] */
 tsr_status nc_libs_open(struct nc_libs *l, struct tsr_err *err);
