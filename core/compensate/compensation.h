@@ -12,7 +12,6 @@
 #include "compensate/residual.h"
 #include "model/packed_model.h"
 #include "model/safetensors.h"
-#include "quant/calibrate.h"
 
 #define TSR_COMPENSATION_FORMAT "tessera.compensation/1"
 #define TSR_COMPENSATION_FILE   "compensation.safetensors"
@@ -55,24 +54,6 @@ void       tsr_compensation_close(struct tsr_compensation *c); /* of parse(): fr
 void       tsr_compensation_destroy(struct tsr_compensation *c);
 /* True where the folder holds residuals. */
 bool tsr_compensation_there(const char *folder);
-
-/* ---- making them ---------------------------------------------------------------------------- */
-
-struct tsr_compensation_options {
-    const char                   *folder;      /* of the packed model; the files go there */
-    uint32_t                      bits;        /* 2, 4, 8 or 16 */
-    const struct tsr_calibration *calibration; /* its sequences are run */
-};
-struct tsr_compensation_report {
-    uint64_t linears, bytes, tokens;
-    double   before,
-        after; /* squared error of all packed linears, without and with all of the residuals */
-};
-/* m is the original, whole or streamed; TSR_E_INPUT where the packed model was made of another.  Killed at
- * any moment, the folder is a packed model without residuals.  [setup] */
-tsr_status tsr_compensation_make(struct tsr_registry *r, const struct tsr_model *m,
-                                 const struct tsr_compensation_options *opt,
-                                 struct tsr_compensation_report *report, struct tsr_err *err);
 
 /* The sums behind a site's profile.  [setup] */
 struct tsr_profile_sums {

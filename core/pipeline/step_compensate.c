@@ -2,8 +2,8 @@
 #include "pipeline/step.h"
 
 #include "base/file.h"
-#include "compensate/compensation.h"
 #include "model/packed_model.h"
+#include "quant/residuals.h"
 
 #include <stdlib.h>
 #include <string.h>

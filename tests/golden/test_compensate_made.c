@@ -4,10 +4,9 @@
 #include "wide.h"
 
 #include "base/file.h"
-#include "compensate/compensation.h"
 #include "model/packed_model.h"
 #include "model/tokenizer.h"
-#include "quant/calibrate.h"
+#include "quant/residuals.h"
 
 #include <ftw.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Makes the residuals of a packed model: one layer of the original at a time, first what its inputs are like, then
  * what its linears lost. */
-#include "compensate/compensation.h"
+#include "quant/residuals.h"
 
 #include "base/file.h"
 #include "base/json.h"
