@@ -4,6 +4,7 @@
 #include "batch/watch.h"
 #include "runtime/crew_internal.h"
 #include "runtime/mates.h"
+#include "runtime/thread.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -23,153 +24,6 @@ static void nap(void)
 {
     (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     tsr_watch_beat();
-}
-
-/* ---- edges ------------------------------------------------------------------- */
-
-static void add_edge(struct tsr_crew *c, uint32_t from, uint32_t to, enum tsr_edge_kind kind,
-                     const struct tsr_layout_stage *over)
-{
-    struct tsr_edge *e = &c->edges[c->plan.n_edges++];
-    *e = (struct tsr_edge){ .from = from, .to = to, .kind = kind, .epoch = c->plan.epoch };
-    e->heads_over = e->rows_over = c->plan.transport;
-    e->heads.fd = e->rows.fd = -1;
-    if (!over)
-        return;
-    if (over->send_over)
-        e->rows_over = over->send_over;
-    e->codec[0] = over->send[0];
-    e->codec[1] = over->send[1];
-}
-
-/* Every direction in which ranks talk; runtime/layout.h says who is who. */
-static void draw_edges(struct tsr_crew *c)
-{
-    const struct tsr_layout *l = c->plan.layout;
-    for (uint32_t r = 0; r < l->replicas; r++) {
-        uint32_t first = tsr_layout_rank(l, r, 0, 0);
-        uint32_t head = tsr_layout_rank(l, r, l->n_stages - 1, 0);
-        if (first != 0)
-            add_edge(c, 0, first, TSR_EDGE_TOKENS, NULL);
-        for (uint32_t t = 1; t < l->stages[0].ranks; t++)
-            add_edge(c, first, first + t, TSR_EDGE_ROWS, NULL);
-        for (uint32_t s = 0; s + 1 < l->n_stages; s++)
-            for (uint32_t t = 0; t < l->stages[s + 1].ranks; t++)
-                add_edge(c,
-                         tsr_layout_rank(l, r, s,
-                                         t % (l->stages[s].ranks ? l->stages[s].ranks : 1)),
-                         tsr_layout_rank(l, r, s + 1, t), TSR_EDGE_ROWS, &l->stages[s]);
-        if (head != 0)
-            add_edge(c, head, 0, TSR_EDGE_RESULT, NULL);
-    }
-}
-
-static tsr_status make_worlds(struct tsr_crew *c, struct tsr_registry *r, struct tsr_err *err)
-{
-    const struct tsr_layout *l = c->plan.layout;
-    uint64_t                 most = 2 * (uint64_t)c->ranks + 2 * (uint64_t)l->replicas;
-    c->edges = tsr_new(most, sizeof *c->edges);
-    c->plan.groups = tsr_new((uint64_t)l->replicas * l->n_stages, sizeof *c->plan.groups);
-    if (!c->edges || !c->plan.groups)
-        return tsr_fail_nomem(err, most * sizeof *c->edges, "links");
-    draw_edges(c);
-    c->plan.edges = c->edges;
-    if (c->plan.mates)
-        return tsr_crew_mpi(c, err);
-    for (uint32_t i = 0; i < c->plan.n_edges; i++)
-        TSR_TRY(tsr_edge_create(&c->edges[i], r, err));
-    for (uint32_t i = 0; i < l->replicas * l->n_stages; i++) {
-        const struct tsr_layout_stage *s = &l->stages[i % l->n_stages];
-        if (s->ranks > 1)
-            TSR_TRY(
-                tsr_comm_world_create(&c->plan.groups[i], r,
-                                      s->collective_over ? s->collective_over : c->plan.transport,
-                                      s->ranks, err));
-    }
-    return TSR_OK;
-}
-
-/* ---- the coordinator's threads ----------------------------------------------- */
-
-static void *feed(void *arg)
-{
-    struct tsr_feeder *f = arg;
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    for (bool stop = false; !stop;) {
-        struct tsr_portion *b = tsr_queue_take(&f->queue);
-        if (!b)
-            return NULL;
-        stop = b->head.kind == TSR_FRAME_STOP;
-        tsr_status st = tsr_edge_send(&f->end, b, &e.err);
-        tsr_portion_free(b);
-        if (st != TSR_OK) {
-            if (st != TSR_E_CANCELLED)
-                tsr_page_fail(f->crew->plan.page, 0, st, e.text);
-            return NULL;
-        }
-    }
-    return NULL;
-}
-
-static void *collect(void *arg)
-{
-    struct tsr_feeder *f = arg;
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    for (;;) {
-        struct tsr_portion *b = tsr_new(1, sizeof *b);
-        tsr_status          st = b ? tsr_edge_recv(&f->end, b, &f->crew->plan.limits, &e.err)
-                                   : tsr_fail_nomem(&e.err, sizeof *b, "a result");
-        if (st != TSR_OK && st != TSR_E_CANCELLED)
-            tsr_page_fail(f->crew->plan.page, 0, st, e.text);
-        if (st != TSR_OK || b->head.kind == TSR_FRAME_STOP) {
-            tsr_portion_free(b);
-            return NULL;
-        }
-        tsr_crew_deliver(f->crew, b);
-    }
-}
-
-struct tsr_queue *tsr_crew_entry(struct tsr_crew *c, uint32_t replica)
-{
-    for (uint32_t i = 0; i < c->n_feeders; i++)
-        if (c->feeder[i].sends && c->feeder[i].replica == replica)
-            return &c->feeder[i].queue;
-    return &c->work;
-}
-
-static tsr_status start_thread(pthread_t *id, void *(*f)(void *), void *arg, struct tsr_err *err)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(id, NULL, f, arg);
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc == 0 ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "cannot start a thread");
-}
-
-static tsr_status open_feeders(struct tsr_crew *c, struct tsr_err *err)
-{
-    c->feeder = tsr_new(2 * (uint64_t)c->plan.layout->replicas, sizeof *c->feeder);
-    if (!c->feeder)
-        return tsr_fail_nomem(err, sizeof *c->feeder, "links");
-    for (uint32_t i = 0; i < c->plan.n_edges; i++) {
-        const struct tsr_edge *e = &c->edges[i];
-        if (e->kind == TSR_EDGE_ROWS)
-            continue;
-        struct tsr_feeder *f = &c->feeder[c->n_feeders++];
-        f->crew = c;
-        f->sends = e->kind == TSR_EDGE_TOKENS;
-        f->replica = tsr_layout_place(c->plan.layout, f->sends ? e->to : e->from).replica;
-        tsr_queue_init(&f->queue);
-        f->made = true;
-        TSR_TRY(tsr_edge_open(&f->end, e, f->sends, c->plan.deadline_us, c->plan.registry, err));
-    }
-    for (uint32_t i = 0; i < c->n_feeders; i++) {
-        struct tsr_feeder *f = &c->feeder[i];
-        TSR_TRY(start_thread(&f->thread, f->sends ? feed : collect, f, err));
-        f->started = true;
-    }
-    return TSR_OK;
 }
 
 /* ---- ranks ------------------------------------------------------------------- */
@@ -207,7 +61,7 @@ static tsr_status start_rank(struct tsr_member *m, struct tsr_err *err)
                             strerror(errno));
         }
     } else {
-        TSR_TRY(start_thread(&m->thread, run_thread, m, err));
+        TSR_TRY(tsr_thread_start(&m->thread, run_thread, m, err));
     }
     m->started = true;
     return TSR_OK;
@@ -333,7 +187,7 @@ static tsr_status begin(struct tsr_crew *c, struct tsr_registry *r, struct tsr_e
         return tsr_fail_nomem(err, c->ranks * sizeof *c->member, "ranks");
     TSR_TRY(tsr_page_create(&c->plan.page, c->ranks, c->plan.layout->n_stages, c->opt.spans,
                             c->plan.epoch, err));
-    TSR_TRY(make_worlds(c, r, err));
+    TSR_TRY(tsr_crew_links(c, r, err));
     if (c->plan.mates)
         tsr_mates_attach(c->plan.mates, c->plan.page, c->plan.layout);
     for (uint32_t i = c->ranks; i-- > 0;) { /* processes first, then threads */
@@ -343,7 +197,7 @@ static tsr_status begin(struct tsr_crew *c, struct tsr_registry *r, struct tsr_e
     }
     if (c->plan.mates && tsr_mates_rank(c->plan.mates) > 0)
         return TSR_OK;
-    TSR_TRY(open_feeders(c, err));
+    TSR_TRY(tsr_crew_feed(c, err));
     return wait_ready(c, err);
 }
 

@@ -73,8 +73,12 @@ void       tsr_crew_lanes_free(struct tsr_crew *c);
 void       tsr_crew_deliver(void *ctx, struct tsr_portion *b);
 /* crew_mpi.c: transports of all links and groups. */
 tsr_status tsr_crew_mpi(struct tsr_crew *c, struct tsr_err *err);
-/* crew.c: the queue of a replica's first stage; what is wrong with the ranks, TSR_OK: nothing. */
+/* crew_links.c: all links and groups; the threads at this process's ends; the queue of a replica's first
+ * stage. */
+tsr_status        tsr_crew_links(struct tsr_crew *c, struct tsr_registry *r, struct tsr_err *err);
+tsr_status        tsr_crew_feed(struct tsr_crew *c, struct tsr_err *err);
 struct tsr_queue *tsr_crew_entry(struct tsr_crew *c, uint32_t replica);
-tsr_status        tsr_crew_check(struct tsr_crew *c, struct tsr_err *err);
+/* crew.c: what is wrong with the ranks, TSR_OK: nothing. */
+tsr_status tsr_crew_check(struct tsr_crew *c, struct tsr_err *err);
 
 #endif

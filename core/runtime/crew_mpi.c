@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-/* Tag 0 is of the beats (mates.c). */
+/* Tag 0 is of the beats (mates_beat.c). */
 tsr_status tsr_crew_mpi(struct tsr_crew *c, struct tsr_err *err)
 {
     const struct tsr_layout *l = c->plan.layout;

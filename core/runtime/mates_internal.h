@@ -1,0 +1,77 @@
+/* runtime/mates_internal.h - what the files of the mates share. */
+#ifndef TSR_RUNTIME_MATES_INTERNAL_H
+#define TSR_RUNTIME_MATES_INTERNAL_H
+
+#include "runtime/mates.h"
+
+#include <pthread.h>
+
+#define TSR_MATES_NUMBERS (sizeof(struct tsr_rank_numbers) / sizeof(uint64_t))
+
+/* Who is there; exchanged once. */
+struct tsr_mate_name {
+    char    host[TSR_COMM_HOST], machine[96]; /* boot and process namespace */
+    int32_t pid;
+};
+
+struct tsr_mate_choice {
+    uint32_t fixed, algorithm;
+    char     codec[TSR_CHOICE_TEXT];
+};
+
+struct tsr_mate_message {
+    uint32_t               magic, flags;
+    uint32_t               op, site;
+    uint64_t               beats, step;
+    int32_t                status;
+    uint32_t               failed_rank;
+    char                   text[800];
+    uint64_t               numbers[TSR_MATES_NUMBERS];
+    struct tsr_mate_choice choice[TSR_PHASES]; /* of the stage of the rank that is not 0 */
+    struct tsr_mate_facts  facts;
+};
+
+/* The other end of a conversation. */
+struct tsr_mate {
+    struct tsr_mate_message in, out;
+    void                   *rx, *tx;
+    uint64_t                heard_us, sent_us, said; /* said: the state that was sent last */
+    bool                    silent, has_facts, done;
+};
+
+struct tsr_mates {
+    struct tsr_comm_port  port;
+    uint32_t              rank, ranks;
+    uint64_t              stall_us;
+    struct tsr_mate_name *name; /* [ranks] */
+    char (*host)[TSR_COMM_HOST];
+    int                     *pidfd; /* [ranks]; -1: elsewhere, or gone */
+    struct tsr_mate         *mate;  /* [ranks]; of rank 0 all others, else rank 0 */
+    pthread_t                thread;
+    bool                     started;
+    pthread_mutex_t          lock; /* of all below */
+    pthread_cond_t           news;
+    uint64_t                 state; /* grows with everything that the others should hear at once */
+    struct tsr_page         *page;
+    const struct tsr_layout *layout;
+    struct tsr_mate_facts    facts;
+    bool                     told, done, over, stop, failed, ready;
+    uint32_t                 failed_rank;
+    int32_t                  status;
+    char                     text[800];
+};
+
+/* Whether this rank and r hear each other: rank 0 and all others. */
+static inline bool tsr_mates_speak(const struct tsr_mates *m, uint32_t r)
+{
+    return r != m->rank && (m->rank == 0 || r == 0);
+}
+
+/* mates_beat.c: the thread that beats, arg the mates, until `stop`; it ends the transport. */
+void *tsr_mates_beat(void *arg);
+/* What the page says of this process.  [lock] */
+void tsr_mates_look(struct tsr_mates *m);
+/* The first failure stays.  [lock] */
+void tsr_mates_note(struct tsr_mates *m, uint32_t rank, tsr_status st, const char *text);
+
+#endif

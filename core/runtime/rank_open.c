@@ -1,0 +1,193 @@
+/* What a rank needs before it works: links, the group of its stage, its part of the model. */
+#include "plan/device.h"
+#include "runtime/emulate.h"
+#include "runtime/rank_internal.h"
+
+#include <string.h>
+#include <time.h>
+
+#define FORWARD 512u /* tokens of an engine's forward where the layout leaves it open */
+
+tsr_status tsr_rank_open_edges(struct tsr_rank *r, struct tsr_err *err)
+{
+    const struct tsr_crew_plan *p = r->plan;
+    for (uint32_t i = 0; i < p->n_edges; i++) {
+        const struct tsr_edge *e = &p->edges[i];
+        bool                   here = e->kind != TSR_EDGE_TOKENS;
+        if (e->to == r->place.rank && e->kind != TSR_EDGE_RESULT) {
+            TSR_TRY(tsr_edge_open(&r->in, e, false, p->deadline_us, r->registry, err));
+            r->has_in = true;
+        }
+        if (e->from == r->place.rank && here) {
+            bool fan = e->kind == TSR_EDGE_ROWS &&
+                       tsr_layout_place(p->layout, e->to).stage == r->place.stage;
+            struct tsr_rank_sender *s = fan ? &r->fan : &r->next;
+            TSR_TRY(tsr_edge_open(&s->end[s->n++], e, true, p->deadline_us, r->registry, err));
+        }
+    }
+    return TSR_OK;
+}
+
+static enum tsr_comm_algorithm algorithm_of(const struct tsr_layout_stage *s, int phase,
+                                            tsr_status *st, struct tsr_err *err)
+{
+    enum tsr_comm_algorithm a = TSR_COMM_ALL_GATHER;
+    if (s->algorithm[phase] ? strcmp(s->algorithm[phase], "auto") == 0
+                            : tsr_comm_is_auto(s->collective[phase]))
+        return TSR_COMM_AUTO;
+    if (s->algorithm[phase] && *st == TSR_OK)
+        *st = tsr_comm_algorithm_find(&a, s->algorithm[phase], err);
+    return a;
+}
+
+static struct tsr_page_choice *choice_of(const struct tsr_rank *r, int phase)
+{
+    return &r->plan->page->choice[TSR_PHASES * r->place.stage + (uint32_t)phase];
+}
+
+/* What is left open is measured by the first replica; the others go by what it found, or the answers
+ * would depend on the replica. */
+static tsr_status hear_choice(const struct tsr_rank *r, int phase, struct tsr_comm_way *way,
+                              struct tsr_err *err)
+{
+    const struct tsr_page_choice *c = choice_of(r, phase);
+    while (!atomic_load(&c->fixed)) {
+        if (tsr_page_failed(r->plan->page))
+            return tsr_fail(err, TSR_E_CANCELLED, "ended by another rank");
+        if (tsr_cancelled())
+            return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
+        tsr_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    way->codec = c->codec;
+    way->algorithm = (enum tsr_comm_algorithm)c->algorithm;
+    return TSR_OK;
+}
+
+/* Measures, and tells the others. */
+static tsr_status make_choice(struct tsr_rank *r, int phase, struct tsr_err *err)
+{
+    const struct tsr_layout *l = r->plan->layout;
+    struct tsr_page_choice  *c = choice_of(r, phase);
+    uint64_t rows = phase == TSR_PREFILL ? l->forward ? l->forward : FORWARD : l->decode_mb;
+    TSR_TRY(tsr_comm_group_tune(r->group, (uint32_t)phase, rows, r->plan->limits.hidden, err));
+    const char *codec = tsr_comm_group_codec(r->group, (uint32_t)phase);
+    if (strlen(codec) >= sizeof c->codec)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "codec auto: '%.200s' has more than %zu letters",
+                        codec, sizeof c->codec - 1);
+    if (r->place.tp == 0) {
+        (void)snprintf(c->codec, sizeof c->codec, "%s", codec);
+        c->algorithm = tsr_comm_group_algorithm(r->group, (uint32_t)phase);
+        atomic_store(&c->fixed, 1);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_rank_join(struct tsr_rank *r, struct tsr_err *err)
+{
+    const struct tsr_crew_plan    *p = r->plan;
+    const struct tsr_layout_stage *s = &p->layout->stages[r->place.stage];
+    uint32_t                       at = r->place.replica * p->layout->n_stages + r->place.stage;
+    const struct tsr_comm_world   *w = &p->groups[at];
+    tsr_status                     st = TSR_OK;
+    bool                           open[TSR_COMM_PHASES];
+    struct tsr_comm_options        o = {
+               .place = { .transport = p->mates             ? p->group_over[at]
+                                       : s->collective_over ? s->collective_over
+                                                            : p->transport,
+                          .rank = r->place.tp,
+                          .ranks = s->ranks,
+                          .shared = w->shared,
+                          .shared_bytes = w->bytes,
+                          .epoch = p->epoch },
+               .deadline_us = p->deadline_us,
+    };
+    for (int k = 0; k < TSR_COMM_PHASES; k++) {
+        o.way[k] = (struct tsr_comm_way){ .codec = s->collective[k],
+                                          .algorithm = algorithm_of(s, k, &st, err),
+                                          .states = s->states[k],
+                                          .n_states = s->n_states[k],
+                                          .rows_alone = true };
+        open[k] = tsr_layout_open(p->layout, r->place.stage, k);
+        if (st == TSR_OK && open[k] && r->place.replica > 0)
+            st = hear_choice(r, k, &o.way[k], err);
+    }
+    if (st == TSR_OK)
+        st = tsr_comm_group_create(&r->group, r->registry, &o, err);
+    for (int k = 0; k < TSR_COMM_PHASES; k++)
+        if (st == TSR_OK && open[k] && r->place.replica == 0)
+            st = make_choice(r, k, err);
+    return st;
+}
+
+static void on_layer(void *ctx, uint64_t layer, bool load)
+{
+    struct tsr_rank *r = ctx;
+    tsr_progress_beat(&r->page->progress, load ? TSR_RANK_LOADS : TSR_RANK_WORKS, (uint32_t)layer);
+}
+
+/* Whether any input of the rank's layers is compensated. */
+static bool compensates(const struct tsr_rank *r)
+{
+    const struct tsr_engine_compensate *c = r->plan->compensate;
+    bool                                any = c && !c->k && c->each > 0;
+    for (uint64_t l = r->place.first; c && c->k && l < r->place.end; l++)
+        for (int s = 0; s < TSR_SITES; s++)
+            any = any || c->k[l][s] > 0;
+    return any;
+}
+
+static tsr_status load(struct tsr_rank *r, struct tsr_engine_options *o, struct tsr_err *err)
+{
+    const struct tsr_crew_plan *p = r->plan;
+    struct tsr_rank_numbers    *n = &r->page->numbers;
+    struct tsr_loader_numbers   took;
+    if (!p->scheme)
+        return tsr_engine_create(&r->engine, r->registry, p->model, p->overlay, o, err);
+    TSR_TRY(tsr_loader_open(&r->loader, p->scheme, r->registry, p->model, o->first, o->end,
+                            r->place.head, err));
+    o->source = tsr_loader_source(r->loader);
+    TSR_TRY(tsr_engine_create(&r->engine, r->registry, p->model, tsr_loader_overlay(r->loader), o,
+                              err));
+    tsr_loader_numbers(r->loader, &took);
+    atomic_store(&n->load_peak, took.total);
+    atomic_store(&n->load_layer, took.layer);
+    atomic_store(&n->read_ns, (uint64_t)(took.read_s * 1e9));
+    atomic_store(&n->quantize_ns, (uint64_t)(took.quantize_s * 1e9));
+    atomic_store(&n->place_ns, (uint64_t)(took.place_s * 1e9));
+    return TSR_OK;
+}
+
+tsr_status tsr_rank_open_engine(struct tsr_rank *r, struct tsr_err *err)
+{
+    const struct tsr_crew_plan *p = r->plan;
+    struct tsr_engine_tp        tp = { .rank = r->place.tp,
+                                       .ranks = p->layout->stages[r->place.stage].ranks,
+                                       .sum = tsr_rank_sum,
+                                       .sum_on = tsr_rank_sum_on,
+                                       .ctx = r };
+    struct tsr_engine_options   o = { .backend = p->backend,
+                                      .act = p->act,
+                                      .kv_dtype = p->kv_dtype,
+                                      .slots = tsr_layout_engine_slots(p->layout),
+                                      .context = p->context,
+                                      .chunk = p->layout->forward,
+                                      .first = r->place.first,
+                                      .end = r->place.end,
+                                      .no_embed = !r->place.embed,
+                                      .no_head = !r->place.head,
+                                      .tp = &tp,
+                                      .compensate = compensates(r) ? p->compensate : NULL,
+                                      .release = true,
+                                      .on_layer = on_layer,
+                                      .layer_ctx = r };
+    tsr_progress_beat(&r->page->progress, TSR_RANK_LOADS, (uint32_t)r->place.first);
+    if (p->pacing)
+        tsr_registry_set_limit(r->registry, tsr_pacing_limit(p->pacing, &r->place));
+    if (p->loading)
+        (void)pthread_mutex_lock(p->loading);
+    tsr_status st = load(r, &o, err);
+    if (p->loading)
+        (void)pthread_mutex_unlock(p->loading);
+    return st;
+}

@@ -1,0 +1,206 @@
+/* What a rank does with a micro-batch: embeds or takes rows, computes its layers, hands on or answers. */
+#include "base/mem.h"
+#include "runtime/emulate.h"
+#include "runtime/rank_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BEAT_US UINT64_C(500000)
+
+tsr_status tsr_rank_sum(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_t cols,
+                        struct tsr_err *err)
+{
+    struct tsr_rank *r = ctx;
+    if (r->paced_ms > 0 && ++r->sums < r->all_sums) /* layers alike, halves of them too */
+        tsr_pacing_mark(r->began_ns + r->summed_ns,
+                        r->paced_ms * (double)r->sums / (double)r->all_sums, r->page);
+    uint64_t t0 = tsr_now_ns();
+    tsr_progress_beat(&r->page->progress, TSR_RANK_SUMS, site);
+    TSR_TRY(tsr_comm_group_sum(r->group, r->phase, site, x, rows, cols, err));
+    r->summed_ns += tsr_now_ns() - t0;
+    tsr_progress_beat(&r->page->progress, TSR_RANK_WORKS, site / 2);
+    return TSR_OK;
+}
+
+/* On the device, where that can be; one whose time is played by another's goes through the host. */
+tsr_status tsr_rank_sum_on(void *ctx, uint32_t site, const struct tsr_backend_v1 *backend,
+                           void *self, const struct tsr_tensor *x, bool *done, struct tsr_err *err)
+{
+    struct tsr_rank *r = ctx;
+    uint64_t         t0 = tsr_now_ns();
+    *done = false;
+    if (r->plan->pacing)
+        return TSR_OK;
+    tsr_progress_beat(&r->page->progress, TSR_RANK_SUMS, site);
+    TSR_TRY(tsr_comm_group_sum_on(r->group, r->phase, site, backend, self, x, done, err));
+    r->summed_ns += tsr_now_ns() - t0;
+    tsr_progress_beat(&r->page->progress, TSR_RANK_WORKS, site / 2);
+    return TSR_OK;
+}
+
+/* The embedding is the first rank's: the others of its stage get the rows. */
+static tsr_status share_rows(struct tsr_rank *r, struct tsr_portion *b, struct tsr_err *err)
+{
+    struct tsr_portion *copy = tsr_new(1, sizeof *copy);
+    if (!copy)
+        return tsr_fail_nomem(err, sizeof *copy, "a micro-batch");
+    tsr_status st = tsr_engine_embed(r->engine, b->token, b->head.tokens, b->rows, err);
+    if (st == TSR_OK)
+        st = tsr_portion_copy(copy, b, &r->plan->limits, err);
+    if (st == TSR_OK)
+        st = tsr_portion_reserve(copy, &r->plan->limits, true, false, err);
+    if (st != TSR_OK) {
+        tsr_portion_free(copy);
+        return st;
+    }
+    copy->cols = r->plan->limits.hidden;
+    memcpy(copy->rows, b->rows, b->head.tokens * copy->cols * sizeof *copy->rows);
+    tsr_queue_put(&r->fan.queue, copy);
+    return TSR_OK;
+}
+
+static bool last_stage(const struct tsr_rank *r)
+{
+    return r->place.stage + 1 == r->plan->layout->n_stages;
+}
+
+static tsr_status compute(struct tsr_rank *r, struct tsr_portion *b, struct tsr_err *err)
+{
+    const struct tsr_place *p = &r->place;
+    bool                    last = last_stage(r), shared = p->embed && r->fan.n > 0;
+    const float            *in = NULL;
+    for (uint32_t i = 0; i < b->head.resets; i++)
+        tsr_engine_reset(r->engine, b->reset[i]);
+    if (!p->embed)
+        in = b->rows;
+    else if (!last || shared)
+        TSR_TRY(tsr_portion_reserve(b, &r->plan->limits, true, p->head, err));
+    if (p->head)
+        TSR_TRY(tsr_portion_reserve(b, &r->plan->limits, in || shared, true, err));
+    if (shared) {
+        TSR_TRY(share_rows(r, b, err));
+        in = b->rows;
+    }
+    r->phase = b->head.phase;
+    b->head.site = (uint32_t)(2 * p->end - 1);
+    b->cols = r->plan->limits.hidden;
+    return tsr_engine_stage(r->engine, b->token, b->head.tokens, in, last ? NULL : b->rows,
+                            p->head && b->head.wanted ? b->logits : NULL, err);
+}
+
+/* The logits of a micro-batch, or why there are none, to the coordinator. */
+static void give_result(struct tsr_rank *r, struct tsr_portion *b, tsr_status st, const char *why)
+{
+    float   *rows = b->rows;
+    uint64_t cap = b->cap_rows;
+    b->head.kind = TSR_FRAME_RESULT;
+    b->head.status = st;
+    b->head.resets = 0;
+    if (st != TSR_OK)
+        (void)snprintf(b->text, sizeof b->text, "%.*s", (int)sizeof b->text - 1, why);
+    b->rows = b->logits;
+    b->cap_rows = b->cap_logits;
+    b->logits = rows;
+    b->cap_logits = cap;
+    b->cols = r->plan->limits.vocab;
+    if (r->next.n)
+        tsr_queue_put(&r->next.queue, b);
+    else
+        r->hooks->deliver(r->hooks->ctx, b);
+}
+
+static void recycle(struct tsr_rank *r, struct tsr_portion *b)
+{
+    if (r->has_in)
+        tsr_queue_put(&r->spare, b);
+    else
+        tsr_portion_free(b);
+}
+
+/* Sums that a micro-batch takes: two of each layer, for each forward. */
+static uint64_t sums_of(const struct tsr_rank *r, uint64_t tokens)
+{
+    uint64_t chunk = r->plan->layout->forward ? r->plan->layout->forward : tokens;
+    return chunk ? 2 * (r->place.end - r->place.first) * ((tokens + chunk - 1) / chunk) : 0;
+}
+
+/* One micro-batch, and its way on. */
+static tsr_status handle(struct tsr_rank *r, struct tsr_portion *b, struct tsr_err *err)
+{
+    struct tsr_progress *progress = &r->page->progress;
+    struct tsr_span      span = { .number = b->head.number,
+                                  .lane = b->head.lane,
+                                  .decode = b->head.phase == TSR_DECODE,
+                                  .start = tsr_now_ns() };
+    double               ms = 0;
+    r->summed_ns = 0;
+    atomic_fetch_add(&progress->step, 1);
+    tsr_progress_beat(progress, TSR_RANK_WORKS, (uint32_t)r->place.first);
+    tsr_status st = TSR_OK;
+    if (r->plan->pacing)
+        st = tsr_pacing_time(r->plan->pacing, &r->place, r->engine, b, &ms, err);
+    r->began_ns = span.start;
+    r->paced_ms = ms;
+    r->sums = 0;
+    r->all_sums = sums_of(r, b->head.tokens) + 1; /* behind the last one is the end */
+    if (st == TSR_OK)
+        st = compute(r, b, err);
+    if (st == TSR_OK && r->plan->pacing)
+        tsr_pacing_wait(span.start + r->summed_ns, ms, r->page);
+    span.end = tsr_now_ns();
+    tsr_spans_add(&r->page->work, &span);
+    atomic_fetch_add(&r->page->numbers.batches, 1);
+    if (last_stage(r)) {
+        bool answer = r->place.head && b->head.wanted;
+        if (answer && (st == TSR_OK || st == TSR_E_NUMERIC)) {
+            give_result(r, b, st, st == TSR_OK ? "" : r->err.text);
+            return TSR_OK;
+        }
+        recycle(r, b);
+        return st;
+    }
+    if (st == TSR_OK && r->next.n)
+        tsr_queue_put(&r->next.queue, b);
+    else /* a narrower stage behind this one hears from other ranks */
+        recycle(r, b);
+    return st;
+}
+
+/* Hands the end on. */
+static void pass_stop(struct tsr_rank *r, struct tsr_portion *b)
+{
+    if (r->fan.n) {
+        struct tsr_portion *copy = tsr_new(1, sizeof *copy);
+        if (copy) {
+            copy->head = b->head;
+            tsr_queue_put(&r->fan.queue, copy);
+        } else {
+            tsr_rank_failed(r, TSR_E_NOMEM, "out of memory at the end");
+        }
+    }
+    if (r->next.n) /* behind the last stage, to the coordinator's receiver */
+        tsr_queue_put(&r->next.queue, b);
+    else
+        recycle(r, b);
+}
+
+tsr_status tsr_rank_work(struct tsr_rank *r, struct tsr_err *err)
+{
+    for (;;) {
+        tsr_progress_beat(&r->page->progress, TSR_RANK_IDLE, 0);
+        struct tsr_portion *b = NULL;
+        while (tsr_queue_take_for(r->work, BEAT_US, &b) && !b) {
+            tsr_progress_beat(&r->page->progress, TSR_RANK_IDLE, 0); /* who waits is not stalled */
+            if (tsr_page_failed(r->plan->page))
+                break;
+        }
+        if (!b)
+            return tsr_fail(err, TSR_E_CANCELLED, "ended by another rank");
+        if (b->head.kind == TSR_FRAME_STOP) {
+            pass_stop(r, b);
+            return TSR_OK;
+        }
+        TSR_TRY(handle(r, b, err));
+    }
+}
