@@ -98,6 +98,7 @@ static tsr_status begin(struct tsr_launch *f, struct tsr_registry *r, const stru
                                    .spans = opt->spans,
                                    .stall_us = opt->stall_us,
                                    .mates = opt->mates,
+                                   .epoch = opt->epoch,
                                    /* beats come first: they know who is gone */
                                    .deadline_us = opt->mates ? MPI_WAIT_US : 2 * opt->stall_us };
     TSR_TRY(tsr_plan_rules_load(&f->plan, opt->plan, NULL, d, err));

@@ -27,6 +27,7 @@ struct tsr_launch_options {
     const char                       *compensate_plan, *packed;
     uint64_t                          seed;
     struct tsr_mates                 *mates; /* every rank is a process of an MPI job; or NULL */
+    uint64_t                          epoch; /* with mates: crew.h */
     const json_t *links; /* what `auto` became before (launch_links.h); NULL: it is measured */
     /* calibrations of codecs that the plan names no file for; NULL: none */
     tsr_launch_find_state find_state;

@@ -1,6 +1,7 @@
 /* The step `run` on ranks. */
 #include "pipeline/run_launch.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "batch/journal.h"
@@ -147,7 +148,9 @@ tsr_status tsr_run_launch_note(struct tsr_run_launch *f, struct tsr_job *job, co
 static tsr_status meet(struct tsr_job *job, const struct tsr_run_keys *k, uint32_t act,
                        struct tsr_launch_options *fo, json_t **heard, struct tsr_err *err)
 {
-    struct tsr_mate_facts zero = { .requests = fo->requests, .context = fo->context };
+    struct tsr_mate_facts zero = { .requests = fo->requests,
+                                   .context = fo->context,
+                                   .epoch = tsr_now_ns() };
     char                 *text = NULL;
     uint64_t              len = 0;
     fo->mates = job->mates;
@@ -166,6 +169,7 @@ static tsr_status meet(struct tsr_job *job, const struct tsr_run_keys *k, uint32
     TSR_TRY(tsr_run_mates_meet(job, k, act, &zero, err));
     fo->requests = zero.requests;
     fo->context = zero.context;
+    fo->epoch = zero.epoch;
     if (tsr_mates_rank(job->mates) > 0 && *zero.links) {
         TSR_TRY(tsr_json_parse(heard, "links", zero.links, strlen(zero.links), 16, err));
         fo->links = *heard;

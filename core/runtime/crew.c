@@ -226,9 +226,7 @@ tsr_status tsr_crew_start(struct tsr_crew **out, struct tsr_registry *r, const s
         .threads = threads_each(opt->threads, opt->mates ? tsr_mates_here(opt->mates) : c->ranks),
         .processes = as_processes(opt, r),
         .mates = opt->mates,
-        .epoch = opt->mates
-                     ? 0
-                     : tsr_now_ns(), /* MPI ranks of two runs have no communicator in common */
+        .epoch = opt->mates ? opt->epoch : tsr_now_ns(),
         .limits = limits_of(layout, m),
         .pacing = opt->pacing
     };

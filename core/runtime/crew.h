@@ -36,6 +36,7 @@ struct tsr_crew_options {
     /* what quantization lost, of all layers; with its k for start() alone; or NULL */
     const struct tsr_engine_compensate *compensate;
     struct tsr_mates                   *mates; /* every rank is a process of an MPI job; or NULL */
+    uint64_t epoch; /* with mates: of the group, the same in all ranks, not 0 (rank 0's, mates.h) */
 };
 
 /* Starts all ranks and waits until each has loaded its part.  Under MPI every process calls it, starts its

@@ -16,6 +16,8 @@ tsr_status tsr_crew_mpi(struct tsr_crew *c, struct tsr_err *err)
             "the plan has %u ranks, %u processes were started; start it with `mpirun -n "
             "%u`",
             c->ranks, tsr_mates_ranks(c->plan.mates), c->ranks);
+    if (c->plan.epoch == 0)
+        return tsr_fail(err, TSR_E_BUG, "a group of MPI ranks without an epoch");
     if (c->plan.pacing)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "emulated devices are ranks of one machine; run the job without mpirun");

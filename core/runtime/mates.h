@@ -27,6 +27,7 @@ struct tsr_mate_facts {
     char     plan[TSR_HASH_TEXT], model[48], plugins[TSR_HASH_TEXT];
     char     links[TSR_MATES_LINKS]; /* of rank 0: what `auto` became before, JSON; "" */
     uint64_t requests, context;      /* rank 0's hold */
+    uint64_t epoch;                  /* so does this one, of the group that follows; not 0 */
 };
 
 struct tsr_mates;
