@@ -35,12 +35,24 @@ jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and (.bench | length =
 # the limits of all parts, those that a GPU alone runs included, are less than eight minutes
 limits=$(sed -n 's/^ *stage [a-z]* \([0-9]*\) .*/\1/p' "$CHECK" | awk '{n += $1} END {print n}')
 [ "$limits" -le 475 ] || { echo "WRONG: the parts may take $limits s in all"; exit 1; }
+# a library at the head of a long list is found, one that is not in it is not
+if ! (
+    eval "$(sed -n '/^found() {/,/^}/p' "$CHECK")"
+    # shellcheck disable=SC2317
+    ldconfig() { printf 'libcublas.so.13 (libc6,x86-64)\n' && seq -f 'libother%.0f.so.1' 50000; }
+    # shellcheck disable=SC2034
+    BACKEND=cuda LD_LIBRARY_PATH=''
+    found libcublas && ! found libnothing
+); then
+    echo "WRONG: gpu-check does not see what the loader knows"
+    exit 1
+fi
 # a plugin that is not what it should be is seen
 rc=0
 "$CHECK" --build "$1" --emulated "$1/plugins/plain.so" --out "$WORK/bad" >/dev/null 2>&1 || rc=$?
 [ $rc = 1 ] || { echo "WRONG: a backend that is not there: exit status $rc"; exit 1; }
 jq -e '[.stages[] | select(.verdict == "failed")] | length > 3' "$WORK/bad/gpu-check.json" >/dev/null
-if [ -e "$1/plugins/cuda.so" ] && ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+if [ -e "$1/plugins/cuda.so" ] && ! ldconfig -p | grep 'libcuda\.so\.1' >/dev/null; then
     rc=0
     "$CHECK" --build "$1" --out "$WORK/none" >"$WORK/text" 2>&1 || rc=$?
     [ $rc = 6 ] && grep -q '^gpu-check: there is no CUDA device' "$WORK/text"
