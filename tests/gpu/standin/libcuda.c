@@ -1,4 +1,5 @@
 /* libcuda.c - libcuda.so.1 of the tests (standin.h): devices, memory, copies, events. */
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,13 @@ static struct {
 static pthread_mutex_t   mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static _Thread_local int stack[16]; /* devices of the thread's contexts */
 static _Thread_local int current;   /* how many */
+
+/* A driver's memory is not the heap's: what is freed goes back at once, and whoever looks whether the
+ * process has grown does not see the last of it. */
+static void __attribute__((constructor)) apart(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+}
 
 EXPORT int standin_lock(void)
 {
