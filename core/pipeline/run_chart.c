@@ -1,6 +1,7 @@
 /* A run's own record as a picture, and the simulator's of the same times. */
 #include "pipeline/run_chart.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "plan/gantt.h"
 
@@ -282,7 +283,11 @@ tsr_status tsr_run_chart(const struct tsr_job *job, struct tsr_launch *f, const 
 {
     struct chart             c = { .f = f, .l = tsr_launch_layout(f), .page = tsr_launch_page(f) };
     const struct tsr_layout *l = c.l;
-    tsr_status               st = gather(&c, err);
+    if (first_ns(&c) == UINT64_MAX) {
+        tsr_logf(TSR_LOG_WARN, "%s is not drawn: no record was computed", file);
+        return TSR_OK;
+    }
+    tsr_status st = gather(&c, err);
     if (st == TSR_OK) {
         c.pipeline = (struct tsr_pipeline){ .stages = l->n_stages,
                                             .batch = (l->slots + l->replicas - 1) / l->replicas,

@@ -94,6 +94,16 @@ for p in $(pgrep -x tessera); do
 done
 ok "no rank is left, but$left" test -z "$left"
 
+# records that are all refused: their lines, and no picture
+echo '{"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {"prompt": -1}}' >"$WORK/refused.jsonl"
+plan 2 1 >"$WORK/plan.yaml"
+job '  - run: {plan: plan.yaml, input: refused.jsonl, output: answers.jsonl, gantt: run.svg}'
+run run job.yaml --out refused
+ok "nothing to compute: exit code 0, got $rc" test "$rc" = 0
+ok "nothing to compute: the line says so" grep -q invalid_request "$WORK/refused/answers.jsonl"
+ok "nothing to compute: no picture" test ! -e "$WORK/refused/run.svg"
+ok "nothing to compute: a warning" grep -q "no record was computed" "$WORK/err"
+
 # what cannot be meant
 plan 2 8 >"$WORK/plan.yaml"
 job '  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl}'
