@@ -3,40 +3,63 @@
 
 #include "backend.h"
 
-static tsr_status time_op(void *self, const struct tsr_op *op, uint64_t times, double *seconds,
-                          struct tsr_err *err)
+static tsr_status run_in_turn(struct tsr_cuda *c, const struct tsr_op *op, uint64_t n,
+                              uint64_t times, struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < n * times && st == TSR_OK; i++)
+        st = tsr_cuda_run(c, NULL, &op[i % n], err);
+    return st == TSR_OK ? tsr_cuda_flush(c, err) : st;
+}
+
+static tsr_status time_ops(void *self, const struct tsr_op *op, uint64_t n, uint64_t times,
+                           double *seconds, struct tsr_err *err)
 {
     struct tsr_cuda *c = self;
     tsr_status       st = tsr_cuda_flush(c, err);
     if (st == TSR_OK)
-        st = c->api->mark(c->device, 0, err);
-    for (uint64_t i = 0; i < times && st == TSR_OK; i++)
-        st = tsr_cuda_run(c, NULL, op, err);
+        st = run_in_turn(c, op, n, times, err);
     if (st == TSR_OK)
-        st = tsr_cuda_flush(c, err);
+        st = c->api->mark(c->device, 0, err);
+    if (st == TSR_OK)
+        st = run_in_turn(c, op, n, times, err);
     if (st == TSR_OK)
         st = c->api->mark(c->device, 1, err);
     if (st == TSR_OK)
         st = c->api->between(c->device, seconds, err);
     if (st == TSR_OK)
-        *seconds /= (double)(times ? times : 1);
+        *seconds /= n && times ? (double)(n * times) : 1.0;
     return st;
 }
 
-static tsr_status time_matmul(struct tsr_cuda *c, const struct tsr_cuda_matmul *m, uint64_t times,
-                              double *seconds, struct tsr_err *err)
+/* Copies of a weight, `step` bytes apart, in turn. */
+static tsr_status matmuls(struct tsr_cuda *c, const struct tsr_cuda_matmul *m, uint64_t copies,
+                          uint64_t step, uint64_t n, struct tsr_err *err)
 {
-    tsr_status st = c->api->matmul(c->device, m, err); /* chooses an algorithm */
+    struct tsr_cuda_matmul one = *m;
+    tsr_status             st = TSR_OK;
+    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
+        one.w = m->w + i % copies * step;
+        st = c->api->matmul(c->device, &one, err);
+    }
+    return st;
+}
+
+static tsr_status time_matmul(struct tsr_cuda *c, const struct tsr_cuda_matmul *m, uint64_t copies,
+                              uint64_t step, uint64_t times, double *seconds, struct tsr_err *err)
+{
+    const uint64_t n = times > copies ? times : copies;
+    tsr_status     st = matmuls(c, m, copies, step, n, err); /* chooses an algorithm */
     if (st == TSR_OK)
         st = c->api->mark(c->device, 0, err);
-    for (uint64_t i = 0; i < times && st == TSR_OK; i++)
-        st = c->api->matmul(c->device, m, err);
+    if (st == TSR_OK)
+        st = matmuls(c, m, copies, step, n, err);
     if (st == TSR_OK)
         st = c->api->mark(c->device, 1, err);
     if (st == TSR_OK)
         st = c->api->between(c->device, seconds, err);
     if (st == TSR_OK)
-        *seconds /= (double)(times ? times : 1);
+        *seconds /= (double)n;
     return st;
 }
 
@@ -73,14 +96,18 @@ static tsr_status time_dense(void *self, uint64_t rows, uint64_t cols, uint64_t 
                              uint64_t times, double *seconds, struct tsr_err *err)
 {
     struct tsr_cuda *c = self;
-    uint64_t         w, x, out, work, total = 0, at = 0;
+    uint64_t         w, x, out, work, total = 0, at = 0, copies, step;
     if (!c->api->matmul)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "%s has no library for products", c->text);
     tsr_status st = c->api->matmul_find(c->device, err);
     if (st != TSR_OK)
         return st;
-    if (!size_of(rows, cols, &total, &w) || !size_of(tokens, cols, &total, &x) ||
-        !size_of(tokens, rows, &total, &out) || !size_of(1, UINT64_C(16) << 20, &total, &work))
+    if (!size_of(rows, cols, &total, &w) || !(step = total))
+        return tsr_fail(err, TSR_E_NOMEM, "a product of this shape does not fit");
+    copies = tsr_cuda_bench_copies(step);
+    total = copies * step;
+    if (!size_of(tokens, cols, &total, &x) || !size_of(tokens, rows, &total, &out) ||
+        !size_of(1, UINT64_C(16) << 20, &total, &work))
         return tsr_fail(err, TSR_E_NOMEM, "a product of this shape does not fit");
     st = c->api->alloc(c->device, total, TSR_CUDA_DEVICE, &at, err);
     if (st != TSR_OK)
@@ -99,7 +126,7 @@ static tsr_status time_dense(void *self, uint64_t rows, uint64_t cols, uint64_t 
                                  .narrow_out = 1 };
     st = fill(c, at, out, err); /* w and x */
     if (st == TSR_OK)
-        st = time_matmul(c, &m, times, seconds, err);
+        st = time_matmul(c, &m, copies, step, times, seconds, err);
     c->api->release(c->device, at, TSR_CUDA_DEVICE);
     return st;
 }
@@ -107,7 +134,7 @@ static tsr_status time_dense(void *self, uint64_t rows, uint64_t cols, uint64_t 
 const struct tsr_cuda_bench_v1 *tsr_cuda_bench(void)
 {
     static const struct tsr_cuda_bench_v1 table = { .struct_size = sizeof table,
-                                                    .op = time_op,
+                                                    .ops = time_ops,
                                                     .dense = time_dense };
     return &table;
 }

@@ -1,6 +1,6 @@
 /* bench.c - times of LINEAR by format, shape and tokens, by the device's own events, beside a copy probe
  * (SCALE by 1 over a buffer far larger than any cache, which reads and writes each byte once) and beside
- * the device's library on dense F16. */
+ * the device's library on dense F16.  Weights that a cache would keep are there several times, in turn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,11 @@
 #include "bench.h"
 #include "pair.h"
 #include "quant/quant.h"
+#include "tessera/backend_layout.h"
 
 #define ROUNDS  4 /* the best of them counts */
 #define FORMATS 10u
+#define COPIES  32u /* of a weight, at most */
 
 struct bench {
     struct pair                    *p;
@@ -34,12 +36,12 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Seconds of one of `times` equal operations; -1: err. */
-static double seconds(struct bench *b, const struct tsr_op *op, uint64_t times)
+/* Seconds of one of n operations, `times` over; -1: err. */
+static double seconds(struct bench *b, const struct tsr_op *op, uint64_t n, uint64_t times)
 {
     double best = -1, s;
     for (int r = 0; r <= ROUNDS; r++) { /* the first warms up */
-        if (b->by->op(b->d->self, op, times, &s, b->err) != TSR_OK)
+        if (b->by->ops(b->d->self, op, n, times, &s, b->err) != TSR_OK)
             return -1;
         best = r > 0 && (best < 0 || s < best) ? s : best;
     }
@@ -65,7 +67,7 @@ static double copy_probe(struct bench *b, uint64_t mib)
         struct tsr_op op = {
             .struct_size = sizeof op, .kind = TSR_OP_SCALE, .out = &y, .in = { &x }, .scale = 1
         };
-        s = seconds(b, &op, 4);
+        s = seconds(b, &op, 1, 4);
     }
     b->d->t->buffer_free(b->d->self, x.buffer);
     b->d->t->buffer_free(b->d->self, y.buffer);
@@ -97,8 +99,30 @@ static void draw_floats(struct bench *b, uint8_t *p, uint64_t bytes, uint32_t dt
         draw(b, p, bytes, UINT64_C(0x807f807f807f807f), UINT64_C(0x3d803d803d803d80));
 }
 
-static bool weight(struct bench *b, const struct tsr_format *f, uint64_t rows, uint64_t cols,
-                   void **w)
+/* As many weights with the bytes of the first as no cache holds together: w[1] to w[*n - 1]. */
+static bool copies(struct bench *b, struct tsr_weight_desc d, void **w, uint64_t *n)
+{
+    const struct tsr_backend_layout_v1 *l = b->d->t->extension(b->d->self, TSR_BACKEND_LAYOUT);
+    uint64_t                            bytes = b->d->t->weight_bytes(b->d->self, w[0]);
+    uint64_t                            want = tsr_cuda_bench_copies(bytes);
+    void                               *data = NULL;
+    if (want == 1)
+        return true;
+    if (!l || posix_memalign(&data, 64, bytes) != 0)
+        return tsr_fail(b->err, TSR_E_NOMEM, "out of memory: copies of a weight") == TSR_OK;
+    d.codes = d.meta = NULL;
+    d.code_stride = d.meta_stride = 0;
+    bool ok = l->weight_read(b->d->self, w[0], 0, data, bytes, b->err) == TSR_OK;
+    while (ok && *n < want) {
+        ok = l->weight_borrow(b->d->self, &d, data, bytes, &w[*n], b->err) == TSR_OK;
+        *n += ok;
+    }
+    free(data);
+    return ok;
+}
+
+static bool weights(struct bench *b, const struct tsr_format *f, uint64_t rows, uint64_t cols,
+                    void **w, uint64_t *n)
 {
     bool     plain = strcmp(f->id, TSR_FORMAT_FLOAT) == 0, mx = strcmp(f->id, TSR_FORMAT_MX) == 0;
     uint64_t code =
@@ -108,7 +132,7 @@ static bool weight(struct bench *b, const struct tsr_format *f, uint64_t rows, u
                     : mx                                 ? tsr_format_mx_meta_bytes(f, cols)
                                                          : tsr_format_lut_meta_bytes(f);
     uint8_t *codes = malloc(rows * code), *metas = malloc(rows * meta + 8);
-    *w = NULL;
+    *n = 0;
     if (!codes || !metas) {
         free(codes);
         free(metas);
@@ -131,10 +155,10 @@ static bool weight(struct bench *b, const struct tsr_format *f, uint64_t rows, u
                                  .meta = plain ? NULL : metas,
                                  .code_stride = code,
                                  .meta_stride = meta };
-    tsr_status             st = b->d->t->weight_load(b->d->self, &d, w, b->err);
+    *n = b->d->t->weight_load(b->d->self, &d, &w[0], b->err) == TSR_OK;
     free(codes);
     free(metas);
-    return st == TSR_OK;
+    return *n && copies(b, d, w, n);
 }
 
 /* ---- what is measured -------------------------------------------------------------------------- */
@@ -166,21 +190,23 @@ static void measure_dense(struct bench *b)
 
 /* One line of JSON. */
 static bool one(struct bench *b, const struct tsr_format *f, uint64_t shape, uint64_t which,
-                const uint64_t size[2], void *w)
+                const uint64_t size[2], void *const *w, uint64_t n)
 {
     struct tsr_tensor in = { 0 }, out = { 0 };
     char              name[64], ratio[64] = "";
     uint64_t          tokens = tokens_of[which];
-    double            s = -1, bytes = (double)b->d->t->weight_bytes(b->d->self, w);
+    double            s = -1, bytes = (double)b->d->t->weight_bytes(b->d->self, w[0]);
     double            dense = b->dense[shape][which];
     if (matrix(b, &in, tokens, size[1]) && matrix(b, &out, tokens, size[0])) {
-        struct tsr_op op = { .struct_size = sizeof op,
-                             .kind = TSR_OP_LINEAR,
-                             .out = &out,
-                             .in = { &in },
-                             .weight = w,
-                             .act = f->id[8] == 'f' ? TSR_ACT_F32 : TSR_ACT_A8 };
-        s = seconds(b, &op, 10);
+        struct tsr_op op[COPIES];
+        for (uint64_t i = 0; i < n; i++)
+            op[i] = (struct tsr_op){ .struct_size = sizeof op[i],
+                                     .kind = TSR_OP_LINEAR,
+                                     .out = &out,
+                                     .in = { &in },
+                                     .weight = w[i],
+                                     .act = f->id[8] == 'f' ? TSR_ACT_F32 : TSR_ACT_A8 };
+        s = seconds(b, op, n, (9 + n) / n); /* ten or more */
     }
     b->d->t->buffer_free(b->d->self, in.buffer);
     b->d->t->buffer_free(b->d->self, out.buffer);
@@ -201,15 +227,17 @@ static bool format_of_shape(struct bench *b, const struct tsr_format *f, uint64_
 {
     uint64_t size[2] = { b->small ? 64 : shapes[shape][0], b->small ? 256 : shapes[shape][1] };
     uint64_t n = b->small ? 2 : 5;
-    void    *w;
+    void    *w[COPIES] = { NULL };
+    uint64_t made;
     if (now() > b->end) {
         b->left_out += n;
         return true;
     }
-    bool ok = weight(b, f, size[0], size[1], &w);
+    bool ok = weights(b, f, size[0], size[1], w, &made);
     for (uint64_t t = 0; ok && t < n; t++)
-        ok = one(b, f, shape, t, size, w);
-    b->d->t->weight_free(b->d->self, w);
+        ok = one(b, f, shape, t, size, w, made);
+    for (uint64_t i = 0; i < made; i++)
+        b->d->t->weight_free(b->d->self, w[i]);
     return ok;
 }
 
