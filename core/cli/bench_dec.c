@@ -209,7 +209,7 @@ static tsr_status measure(struct bench *b, const struct dec *d, uint32_t k, stru
 {
     uint64_t n = (uint64_t)b->o->repeats, count = tsr_select_count(k, d->r.inputs);
     double   weights = (double)d->w.bytes;
-    double   extra = (double)count * (double)d->r.stride + 4.0 * (double)d->r.outputs;
+    double   extra = (double)count * (double)d->r.stride + 2.0 * (double)d->r.outputs;
     double  *rate = tsr_new(6 * n, sizeof *rate);
     float    b0, b15, floors[TSR_COMPENSATE_BUCKETS];
     if (!rate)

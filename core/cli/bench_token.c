@@ -219,7 +219,7 @@ static double extra_bytes(const struct token *x, uint32_t k)
         for (int i = 0; i < TSR_LINEARS; i++) {
             const struct tsr_residual *r = &x->made.lin[l][i];
             sum += (double)tsr_select_count(k, r->inputs) * (double)r->stride +
-                   4.0 * (double)r->outputs;
+                   2.0 * (double)r->outputs;
         }
     return sum;
 }

@@ -10,11 +10,13 @@
 /* Units (backend.c) from which on compensation goes over threads.  Below, one thread waits for its rows for less
  * long than two chiplets need to begin and end together. */
 #define WORTH 150000u
+/* Outputs of a site from which on its pieces are wide: longer runs of memory; of fewer, threads would have none. */
+#define WIDE_FROM 8192u
 
 struct residual {
     struct tsr_cpu_gather base; /* of one token: without x, list and out */
     uint64_t              inputs, scale_bytes;
-    float                *scales;
+    uint16_t             *scales;
 };
 
 /* ---- residuals ---------------------------------------------------------------------------- */
@@ -59,14 +61,14 @@ static tsr_status residual_load(void *self, const struct tsr_residual_desc *d, v
         return st;
     struct residual *r = c->host->alloc(c->host->ctx, sizeof *r, 64);
     uint64_t         wide = cpu_ceil(d->outputs, 16) * 16;
-    float           *scales = r ? c->host->alloc(c->host->ctx, wide * sizeof *scales, 64) : NULL;
+    uint16_t        *scales = r ? c->host->alloc(c->host->ctx, wide * sizeof *scales, 64) : NULL;
     if (!scales) {
         c->host->release(c->host->ctx, r, sizeof *r);
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for scales of residuals",
                         (unsigned long long)(wide * sizeof *scales));
     }
     for (uint64_t n = 0; n < wide; n++)
-        scales[n] = n >= d->outputs ? 0.0f : d->scales ? tsr_weight_f16(d->scales[n]) : 1.0f;
+        scales[n] = n >= d->outputs ? 0 : d->scales ? d->scales[n] : 0x3c00; /* 1 */
     *r = (struct residual){ .base = { .bits = d->bits,
                                       .codes = d->codes,
                                       .stride = d->stride,
@@ -226,6 +228,7 @@ struct adding {
     const struct tsr_compensate_op          *op;
     struct tsr_view                          x, rows, list, out[TSR_COMPENSATE_LINEARS];
     uint64_t                                 segment; /* channels */
+    uint64_t                                 wide;    /* outputs of a piece */
     uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];      /* of one token, in front of each linear */
 };
 
@@ -264,8 +267,8 @@ static tsr_status add_some(void *arg, uint64_t begin, uint64_t end)
             find_segments(a, list_row(&a->list, t), &g);
             last = t * a->op->n + j;
         }
-        uint64_t from = (b - a->pieces[j]) * COMPENSATE_PIECE;
-        a->k->gather(&g, from, cpu_min(from + COMPENSATE_PIECE, g.outputs));
+        uint64_t from = (b - a->pieces[j]) * a->wide;
+        a->k->gather(&g, from, cpu_min(from + a->wide, g.outputs));
     }
     return TSR_OK;
 }
@@ -291,6 +294,7 @@ static tsr_status check_lists(const struct adding *a, uint64_t n, struct tsr_err
 static tsr_status view_linears(struct adding *a, struct tsr_err *err)
 {
     const struct tsr_compensate_op *op = a->op;
+    uint64_t                        outputs = 0;
     for (uint32_t j = 0; j < op->n; j++) {
         const struct residual *r = op->residual[j];
         if (!r || r->inputs != a->x.cols)
@@ -303,7 +307,12 @@ static tsr_status view_linears(struct adding *a, struct tsr_err *err)
             st = tsr_tensor_apart(op->out[j], op->x, 0, "COMPENSATE", err);
         if (st != TSR_OK)
             return st;
-        a->pieces[j + 1] = a->pieces[j] + cpu_ceil(r->base.outputs, COMPENSATE_PIECE);
+        outputs += r->base.outputs;
+    }
+    a->wide = outputs >= WIDE_FROM ? COMPENSATE_PIECE : COMPENSATE_STEP;
+    for (uint32_t j = 0; j < op->n; j++) {
+        const struct residual *r = op->residual[j];
+        a->pieces[j + 1] = a->pieces[j] + cpu_ceil(r->base.outputs, a->wide);
     }
     return TSR_OK;
 }
@@ -338,7 +347,7 @@ static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, str
         most = list_row(&a.list, i)[0] > most ? list_row(&a.list, i)[0] : most;
     /* two multiply-adds with what they wait for are about one unit; as soon as all pieces are worth the
      * threads, each is taken by itself, else all are taken here */
-    uint64_t unit = (most + 8) * COMPENSATE_PIECE / 2 * r->base.bits / 4, all = n * a.pieces[op->n];
+    uint64_t unit = (most + 8) * a.wide / 2 * r->base.bits / 4, all = n * a.pieces[op->n];
     return tsr_cpu_for(c, all, unit * all < WORTH ? 1 : WORTH, add_some, &a);
 }
 

@@ -6,14 +6,15 @@
 #include "tessera/draft/compensate.h"
 
 #define COMPENSATE_SEGMENTS 8u    /* docs/decisions/numerics.md */
-#define COMPENSATE_PIECE    1024u /* outputs that a thread takes at a time */
+#define COMPENSATE_STEP     1024u /* outputs: every piece begins at a multiple */
+#define COMPENSATE_PIECE    2048u /* that a thread takes at a time at most */
 
 /* One token's compensation of one linear. */
 struct tsr_cpu_gather {
     uint32_t        bits;
     const uint8_t  *codes; /* row of channel `first` */
     uint64_t        stride, outputs, first;
-    const float    *scales;                           /* [outputs], up to 15 more */
+    const uint16_t *scales;                           /* F16 [outputs], up to 15 more */
     const float    *x;                                /* of channel `first` */
     const uint32_t *list;                             /* channels, ascending */
     uint64_t        segment[COMPENSATE_SEGMENTS + 1]; /* places in the list where each begins */
@@ -26,7 +27,7 @@ struct tsr_cpu_compensate_kernels {
      * where it was. */
     uint64_t (*choose)(const float *x, uint64_t n, uint64_t base, uint64_t take, const float *below,
                        uint64_t *bucket, uint32_t *list);
-    /* outputs [begin,end); begin a multiple of COMPENSATE_PIECE */
+    /* outputs [begin,end); begin a multiple of COMPENSATE_STEP */
     void (*gather)(const struct tsr_cpu_gather *g, uint64_t begin, uint64_t end);
 };
 extern const struct tsr_cpu_compensate_kernels tsr_cpu_compensate_scalar, tsr_cpu_compensate_avx2,

@@ -123,16 +123,18 @@ INLINE void add_rows(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t lines
         next[r] = g->codes + (g->list[later] - g->first) * g->stride + n0 / 16 * step;
         x[r] = v_set1(g->x[c]);
     }
+    const int vecs = (int)(64 / step);
     for (uint64_t l = 0; l < lines; l++) {
         UNROLL
-        for (int r = 0; r < n; r++)
-            v_prefetch(next[r] + 64 * l);
-        UNROLL
-        for (uint64_t v = 0; v < 64 / step; v++, z += 16) {
+        for (int v = 0; v < vecs; v++, z += 16) {
+            /* fetches are spread, so that sums go on between them */
+            UNROLL
+            for (int r = v * n / vecs; r < (v + 1) * n / vecs; r++)
+                v_prefetch(next[r] + 64 * l);
             v16 acc = first ? v_set1(0.0f) : v_load(z);
             UNROLL
             for (int r = 0; r < n; r++)
-                acc = v_fma(x[r], v_residual(row[r] + 64 * l + v * step, bits), acc);
+                acc = v_fma(x[r], v_residual(row[r] + 64 * l + (uint64_t)v * step, bits), acc);
             v_store(z, acc);
         }
     }
@@ -151,21 +153,23 @@ INLINE void add_some(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t lines
         add_rows(g, n0, lines, i, 1, first, z, bits);
 }
 
-/* The first rows whole.  The others lie in pages of their own: let all of them be looked up at once.  Scales
- * and outputs are needed last, by when they have come, too. */
+/* The first rows whole, line by line over all of them, as they are walked.  The others lie in pages of their
+ * own: let all of them be looked up at once.  Scales and outputs are needed last, by when they have come,
+ * too. */
 INLINE void fetch_first(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs,
                         uint64_t lines, uint32_t bits)
 {
-    uint64_t i = g->segment[0], end = g->segment[COMPENSATE_SEGMENTS],
-             whole = i + rows_ahead(lines);
-    for (; i < end; i++) {
-        const uint8_t *p = g->codes + (g->list[i] - g->first) * g->stride + n0 / 8 * bits;
-        v_prefetch(p);
-        for (uint64_t l = 1; l < lines && i < whole; l++)
-            v_prefetch(p + 64 * l);
-    }
+    const uint8_t *codes = g->codes + n0 / 8 * bits;
+    uint64_t       begin = g->segment[0], end = g->segment[COMPENSATE_SEGMENTS];
+    uint64_t       whole = begin + rows_ahead(lines) < end ? begin + rows_ahead(lines) : end;
+    for (uint64_t l = 0; l < lines; l++)
+        for (uint64_t i = begin; i < whole; i++)
+            v_prefetch(codes + (g->list[i] - g->first) * g->stride + 64 * l);
+    for (uint64_t i = whole; i < end; i++)
+        v_prefetch(codes + (g->list[i] - g->first) * g->stride);
     for (uint64_t n = 0; n < outputs; n += 16) {
-        v_prefetch(g->scales + n0 + n);
+        if (n % 32 == 0)
+            v_prefetch(g->scales + n0 + n);
         v_prefetch(g->out + n0 + n);
     }
 }
@@ -195,7 +199,7 @@ INLINE void piece(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs,
     }
     for (uint64_t v = 0; v < vecs; v++) {
         uint64_t n = n0 + 16 * v, c = g->outputs - n < 16 ? g->outputs - n : 16;
-        v16      scale = v_residual_scale(v_load(g->scales + n), bits), z[COMPENSATE_SEGMENTS];
+        v16      scale = v_residual_scale(v_load_f16(g->scales + n), bits), z[COMPENSATE_SEGMENTS];
         UNROLL
         for (uint64_t s = 0; s < COMPENSATE_SEGMENTS; s++)
             z[s] = v_mul(v_load(of[s] + 16 * v), scale);

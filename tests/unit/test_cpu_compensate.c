@@ -249,7 +249,8 @@ static void test_sums(void **state)
 {
     static const uint32_t widths[] = { 2, 4, 8, 16 };
     static const uint64_t few[] = { 40, 1, 300 }, many[] = { 1025, 512, 16 };
-    static const uint64_t wide[] = { 2500, 1024 }; /* more than a thread takes at a time */
+    static const uint64_t wide[] = { 2500, 1024 };   /* more than a thread takes at a time */
+    static const uint64_t widest[] = { 7000, 1500 }; /* taken in wide pieces */
     (void)state;
     for (int isa = 0; isa < ISAS; isa++) {
         struct tsr_cpu *c = cpu_new(test_isas[isa]);
@@ -262,6 +263,7 @@ static void test_sums(void **state)
             one_sum(c, widths[b], 1024, 256, 256, many, 3, 128);
             one_sum(c, widths[b], 7, 0, 7, few + 1, 1, 7);
             one_sum(c, widths[b], 1024, 0, 1024, wide, 2, 187);
+            one_sum(c, widths[b], 260, 0, 260, widest, 2, 41);
         }
         tsr_cpu_destroy(c);
     }
