@@ -314,7 +314,7 @@ float tsr_residual_value(const struct tsr_residual *r, uint64_t i, uint64_t n)
         memcpy(&h, row + 2 * n, 2);
         return tsr_f16_f32(h);
     }
-    uint32_t per = 8 / r->bits, code = row[n / per] >> (n % per * r->bits);
+    uint32_t per = 8 / r->bits, code = (uint32_t)row[n / per] >> (n % per * r->bits);
     int32_t  q = (int32_t)(code & ((1u << r->bits) - 1)) - (int32_t)(1u << (r->bits - 1));
     return (float)q * tsr_f16_f32(r->scales[n]);
 }

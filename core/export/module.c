@@ -150,7 +150,7 @@ uint32_t tsr_module_scale_dtype(const struct tsr_module *m, uint32_t first)
 
 unsigned tsr_bits_get(const unsigned char *stream, uint64_t at, unsigned bits)
 {
-    unsigned v = stream[at / 8] >> at % 8;
+    unsigned v = (unsigned)stream[at / 8] >> at % 8;
     if (at % 8 + bits > 8)
         v |= (unsigned)stream[at / 8 + 1] << (8 - at % 8);
     return v & ((1u << bits) - 1);

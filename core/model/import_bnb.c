@@ -217,7 +217,7 @@ static void four_codes(const void *source, uint64_t first, uint64_t n, unsigned 
         uint64_t at = (first + i) * f->cols;
         memset(dst + i * stride, 0, stride);
         for (uint64_t k = 0; k < f->cols; k++, at++) {
-            unsigned code = f->data[at / 2] >> (at % 2 ? 0 : 4) & 15u;
+            unsigned code = (uint32_t)f->data[at / 2] >> (at % 2 ? 0 : 4) & 15u;
             dst[i * stride + k / 2] |= (unsigned char)(code << 4 * (k % 2));
         }
     }
@@ -231,7 +231,8 @@ static void four_values(const void *source, uint64_t first, uint64_t n, unsigned
         uint64_t at = (first + i) * f->cols;
         float   *to = (float *)(void *)(dst + i * stride);
         for (uint64_t k = 0; k < f->cols; k++, at++)
-            to[k] = f->map[f->data[at / 2] >> (at % 2 ? 0 : 4) & 15u] * f->absmax[at / f->block];
+            to[k] = f->map[(uint32_t)f->data[at / 2] >> (at % 2 ? 0 : 4) & 15u] *
+                    f->absmax[at / f->block];
     }
 }
 

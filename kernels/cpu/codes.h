@@ -17,7 +17,7 @@ static inline uint32_t cpu_code_get(enum tsr_cpu_layout l, const uint8_t *panel,
     case W_I4:
         return b[0] >> 4 * j & 15u;
     case W_I3: /* vector j / 2 has two whole codes and two bits left */
-        return j < 6 ? b[64 * (j / 2)] >> j % 2 * 3 & 7u
+        return j < 6 ? (uint32_t)b[64 * (j / 2)] >> j % 2 * 3 & 7u
                      : b[64 * (j - 6)] >> 6 | (uint32_t)(b[128] >> j & 1) << 2;
     case W_I2:
         return b[0] >> 2 * j & 3u;
