@@ -252,8 +252,13 @@ static tsr_status check_dtype(const struct tsr_quantizer *q, const struct tsr_ma
 tsr_status tsr_quantizer_plan(const struct tsr_quantizer *q, const struct tsr_matrix *w,
                               struct tsr_quant_plan *plan, struct tsr_err *err)
 {
-    struct tsr_matrix shape = *w;
-    shape.data = NULL;
+    /* the data is not looked at: a loader may be reading it meanwhile */
+    struct tsr_matrix shape = { .struct_size = w->struct_size,
+                                .dtype = w->dtype,
+                                .name = w->name,
+                                .rows = w->rows,
+                                .cols = w->cols,
+                                .row_stride = w->row_stride };
     *plan = (struct tsr_quant_plan){ .struct_size = sizeof *plan,
                                      .format = { .struct_size = sizeof plan->format } };
     TSR_TRY(check_dtype(q, w, err));
