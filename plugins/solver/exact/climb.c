@@ -107,13 +107,15 @@ static void to_simplex(double *y, uint64_t n)
     }
 }
 
-/* y within shares, the mixture of forms and a price: see struct ex_node. */
-static void project(double *y, uint64_t K)
+/* y within shares, the mixture of forms and a price, where there are these: see struct ex_node. */
+static void project(double *y, uint64_t K, uint64_t dim)
 {
     to_simplex(y, K);
     to_simplex(y + K, K);
-    y[2 * K] = y[2 * K] > 1 ? 1 : y[2 * K] > 0 ? y[2 * K] : 0;
-    y[2 * K + 1] = y[2 * K + 1] > 0 ? y[2 * K + 1] : 0;
+    if (dim > 2 * K)
+        y[2 * K] = y[2 * K] > 1 ? 1 : y[2 * K] > 0 ? y[2 * K] : 0;
+    if (dim > 2 * K + 1)
+        y[2 * K + 1] = y[2 * K + 1] > 0 ? y[2 * K + 1] : 0;
 }
 
 static double dot(const double *a, const double *b, uint64_t n)
@@ -142,7 +144,7 @@ static double next_point(struct bundle *b, uint64_t K)
         }
         for (uint64_t j = 0; j < b->dim; j++)
             b->at[j] = b->centre[j] + b->t * b->sum[j];
-        project(b->at, K);
+        project(b->at, K, b->dim);
         for (uint64_t i = 0; i < b->n; i++) {
             double v = b->base[i] + dot(b->g + i * b->dim, b->at, b->dim);
             if (v < least) {
@@ -225,19 +227,22 @@ static double evaluate(struct ex *x, struct ex_node *n, double scale, double *mo
 double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bool columns,
                 struct ex_view *v)
 {
-    uint64_t      K = x->K, dim = 2 * K + 2;
+    uint64_t K = x->K;
+    /* the mixture and the price of omega stay where there is nothing to choose */
+    uint64_t      dim = 2 * K + (x->w_limit < INFINITY ? 2 : x->models[n->model].forms - 1);
     double       *p = x->bundle;
     struct bundle b = { .dim = dim, .scale = 1 };
     b.g = p;
-    b.at = p + CUTS * dim;
-    b.sum = b.at + dim;
-    b.centre = b.sum + dim;
-    double *g = b.centre + dim;
+    b.at = p + CUTS * (2 * K + 2);
+    b.sum = b.at + 2 * K + 2;
+    b.centre = b.sum + 2 * K + 2;
+    double *g = b.centre + 2 * K + 2;
     if (x->w_limit < INFINITY)
         b.scale = (x->target < INFINITY ? fabs(x->target) : 1) / fmax(x->w_scale, 1e-300);
     memcpy(b.centre, n->share, 2 * K * sizeof *b.centre);
     b.centre[2 * K] = n->tau;
     b.centre[2 * K + 1] = n->nu / b.scale;
+    memcpy(b.at, b.centre, (2 * K + 2) * sizeof *b.at);
     b.top = evaluate(x, n, b.scale, &most, columns, g, v);
     if (!(b.top < INFINITY))
         return INFINITY;

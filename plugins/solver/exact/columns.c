@@ -152,7 +152,7 @@ static bool columns_room(struct ex *x, uint64_t more)
     struct ex_columns *c = &x->cols;
     if (c->n + more <= c->room)
         return true;
-    uint64_t room = c->room * 2 > c->n + more ? c->room * 2 : c->n + more + 1024;
+    uint64_t room = c->room * 2 > c->n + more ? c->room * 2 : c->n + more + 128;
     double  *p = ex_new(x, room * 4, sizeof *p);
     if (!p)
         return false;

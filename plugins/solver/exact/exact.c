@@ -76,6 +76,8 @@ static double least_omega(struct ex *x, uint64_t model)
                     .n_states = x->n_states,
                     .next = x->next,
                     .complete = x->complete,
+                    .leads = x->leads,
+                    .trails = x->trails,
                     .omega = x->omega,
                     .w_limit = INFINITY,
                     .theta = 1,
@@ -376,6 +378,7 @@ static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
     free_search(&x);
     ex_free(&x, x.next);
     ex_free(&x, x.complete);
+    ex_free(&x, x.reached);
     ex_free(&x, x.omega);
     if (st == TSR_E_NOMEM)
         return tsr_fail(err, st, "out of memory in solver exact");

@@ -82,6 +82,17 @@ struct ex_price {
     double mem, pre, dec;
 };
 
+/* An exchange of item j for item i of a layer. */
+struct ex_pair {
+    uint16_t l;
+    uint8_t  i, j;
+};
+
+/* How many exchanges of a kind price an axis, and for which model: its option plus 1, 0: none yet. */
+struct ex_pairs {
+    uint64_t option, n;
+};
+
 struct ex_label {
     uint64_t mem;
     double   pre, dec, w;
@@ -105,6 +116,11 @@ struct ex_path {
     uint32_t parent, col, seg, next;
 };
 
+/* What a plan says about where to split: slowest stage, and what the multipliers counted. */
+struct ex_view {
+    double p, p_mean, d, d_mean;
+};
+
 struct ex {
     const struct tsr_host            *host;
     const struct tsr_solver_instance *in;
@@ -113,6 +129,8 @@ struct ex {
     uint64_t         n_states;         /* state 0: none used */
     uint32_t        *next;             /* [n_states][K] */
     bool            *complete;         /* [n_states] a plan may end here */
+    bool            *reached;          /* [n_states] by devices one after the other */
+    bool            *leads, *trails;   /* [K] only ever the first stage; only ever the last */
     double          *omega;            /* [L][Q] rounded */
     double           w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
     double           theta;
@@ -138,10 +156,18 @@ struct ex {
     struct ex_price  *price;            /* [K][EX_PRICES]                              */
     uint32_t         *n_price;          /* [K]                                         */
     double           *prefix;           /* [K][EX_PRICES][L+1]                         */
-    double           *slopes, *most;    /* scratch: [3][512], [3][L+1]                 */
+    double           *priced;           /* scratch: [C][Q][EX_PRICES]                  */
+    uint64_t          n_slopes;         /* at most EX_SLOPES                           */
+    struct ex_pairs  *pairs;            /* [K][3]                                      */
+    struct ex_pair   *pair;             /* [K][3][n_slopes] in order of their last worth */
+    double           *slopes, *most;    /* scratch: [3][n_slopes], [3][L+1]            */
     double           *least;            /* [K][3][L] least bytes, prefill, decode      */
+    uint64_t          least_of;         /* of the model of this option, plus 1         */
     double           *bundle;           /* climb.c's */
+    void             *block;            /* the tables' memory */
     bool              fresh;            /* ex_climb() left cost and fwd at the node's multipliers */
+    struct ex_node   *climbed; /* the node that the last climb was for, if it was a root's */
+    struct ex_view    view;    /* of that climb */
     struct ex_label  *lab[2];
     uint64_t          lab_room[2];
     struct ex_columns cols;
@@ -211,11 +237,6 @@ bool ex_columns_bits(struct ex *x, const struct ex_model *m, const struct ex_sta
 /* Looks at every path over the columns that can be below min(x->target, most); better ones become
  * the incumbent.  False: more than `limit` labels would be needed. */
 bool ex_labels_run(struct ex *x, const struct ex_model *m, double most, uint64_t limit);
-
-/* What a plan says about where to split: slowest stage, and what the multipliers counted. */
-struct ex_view {
-    double p, p_mean, d, d_mean;
-};
 
 void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node *n);
 /* Raises the node's bound with at most `steps` evaluations, up to `most`: over bounds of stages, or

@@ -171,7 +171,7 @@ bool ex_labels_run(struct ex *x, const struct ex_model *m, double most, uint64_t
     uint64_t G = m->groups;
     memset(x->head, 0, x->n_states * G * (x->L + 1) * sizeof *x->head);
     index_segments(x);
-    if (!ex_grow(x, (void **)&x->paths, &x->path_room, 2, sizeof *x->paths))
+    if (!ex_grow(x, (void **)&x->paths, &x->path_room, 32, sizeof *x->paths))
         return false;
     x->paths[0] = (struct ex_path){ .p = x->w.p_lo, .d = x->w.d_lo };
     x->n_paths = 1;

@@ -104,9 +104,35 @@ static tsr_status order_states(struct ex *x)
     return TSR_OK;
 }
 
+/* Which kinds can be but the first or the last stage of a plan. */
+static tsr_status set_ends(struct ex *x)
+{
+    uint64_t K = x->K;
+    bool    *reached = ex_new(x, x->n_states + 2 * K, sizeof *reached);
+    if (!reached)
+        return TSR_E_NOMEM;
+    x->reached = reached;
+    x->leads = reached + x->n_states;
+    x->trails = x->leads + K;
+    memset(x->leads, true, 2 * K);
+    reached[0] = true;
+    for (uint64_t st = 0; st < x->n_states; st++) /* next ones have larger numbers */
+        for (uint64_t k = 0; k < K && reached[st]; k++) {
+            uint32_t to = x->next[st * K + k];
+            if (to == EX_NONE)
+                continue;
+            reached[to] = true;
+            x->leads[k] &= st == 0;
+            for (uint64_t after = 0; after < K; after++)
+                x->trails[k] &= x->next[to * K + after] == EX_NONE;
+        }
+    return TSR_OK;
+}
+
 tsr_status ex_devices_init(struct ex *x)
 {
-    return x->in->order ? order_states(x) : free_states(x);
+    tsr_status st = x->in->order ? order_states(x) : free_states(x);
+    return st == TSR_OK ? set_ends(x) : st;
 }
 
 /* ---- tables ---------------------------------------------------------------- */

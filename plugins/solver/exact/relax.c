@@ -27,42 +27,77 @@ static const struct ex_item *items_of(const struct ex *x, const struct ex_model 
     return m->items + c * x->Q;
 }
 
-/* Shell's sort with Ciura's gaps: at a few hundred numbers three times as fast as qsort(), and this
- * is done for every kind at every step of the multipliers. */
-static void sort(double *a, uint64_t n)
+/* Shell's sort with Ciura's gaps: at a few hundred numbers three times as fast as qsort(), and a small
+ * part of that where they are nearly sorted.  The pairs go with their values. */
+static void sort(double *a, struct ex_pair *p, uint64_t n)
 {
     static const uint64_t gaps[] = { 301, 132, 57, 23, 10, 4, 1 };
     for (size_t g = 0; g < sizeof gaps / sizeof gaps[0]; g++)
         for (uint64_t i = gaps[g]; i < n; i++) {
-            double   v = a[i];
-            uint64_t j = i;
-            for (; j >= gaps[g] && a[j - gaps[g]] > v; j -= gaps[g])
+            if (!(a[i - gaps[g]] > a[i]))
+                continue;
+            double         v = a[i];
+            struct ex_pair of = p[i];
+            uint64_t       j = i;
+            for (; j >= gaps[g] && a[j - gaps[g]] > v; j -= gaps[g]) {
                 a[j] = a[j - gaps[g]];
+                p[j] = p[j - gaps[g]];
+            }
             a[j] = v;
+            p[j] = of;
         }
 }
 
-/* What a unit of memory (axis 0), prefill (1) or decode time (2) saves, sorted. */
-static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int axis, double *out)
+/* How much more of an axis item i takes than item j. */
+static double more_of(const struct ex_item *i, const struct ex_item *j, int axis)
+{
+    if (axis == 0)
+        return (double)i->mem - (double)j->mem;
+    return axis == 1 ? i->pre - j->pre : i->dec - j->dec;
+}
+
+/* The exchanges of two items of a layer that are worth a price on an axis; of many layers a sample. */
+static uint64_t list_pairs(const struct ex *x, const struct ex_model *m, uint64_t k, int axis,
+                           struct ex_pair *out)
 {
     uint64_t n = 0, pairs = x->L * (x->Q * (x->Q - 1) / 2 + 1), stride = 1 + pairs / EX_SLOPES;
-    for (uint64_t l = 0; l < x->L && n < EX_SLOPES; l += stride) {
+    for (uint64_t l = 0; l < x->L; l += stride) {
         uint32_t              count;
         const struct ex_item *it = items_of(x, m, k, l, &count);
         for (uint32_t i = 0; i < count; i++)
-            for (uint32_t j = 0; j < count && n < EX_SLOPES; j++) {
-                double more = axis == 0   ? (double)it[i].mem - (double)it[j].mem
-                              : axis == 1 ? it[i].pre - it[j].pre
-                                          : it[i].dec - it[j].dec;
-                double save =
-                    x->w.a[k] * (it[j].pre - it[i].pre) + x->w.b[k] * (it[j].dec - it[i].dec) +
-                    x->w.theta * (x->omega[l * x->Q + it[j].q] - x->omega[l * x->Q + it[i].q]);
-                if (more > 0 && save > 0)
-                    out[n++] = save / more;
-            }
+            for (uint32_t j = 0; j < count && n < x->n_slopes; j++)
+                if (more_of(&it[i], &it[j], axis) > 0)
+                    out[n++] = (struct ex_pair){ (uint16_t)l, (uint8_t)i, (uint8_t)j };
     }
-    sort(out, n);
     return n;
+}
+
+/* What a unit of memory (axis 0), prefill (1) or decode time (2) saves, sorted; returns how many
+ * that save something, *first is the least of these.  Pairs stay in the order of the last weights, in
+ * which they are nearly sorted: this is done for every kind at every step of the multipliers. */
+static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int axis, double **first)
+{
+    uint64_t         at = k * 3 + (uint64_t)axis, zeros = 0;
+    struct ex_pairs *list = &x->pairs[at];
+    struct ex_pair  *pair = x->pair + at * x->n_slopes;
+    double          *out = x->slopes + (uint64_t)axis * x->n_slopes;
+    if (list->option != m->option + 1) {
+        list->option = m->option + 1;
+        list->n = list_pairs(x, m, k, axis, pair);
+    }
+    for (uint64_t n = 0; n < list->n; n++) {
+        struct ex_pair        p = pair[n];
+        uint32_t              count;
+        const struct ex_item *it = items_of(x, m, k, p.l, &count), *i = it + p.i, *j = it + p.j;
+        double                save = x->w.a[k] * (j->pre - i->pre) + x->w.b[k] * (j->dec - i->dec) +
+                      x->w.theta * (x->omega[p.l * x->Q + j->q] - x->omega[p.l * x->Q + i->q]);
+        out[n] = save > 0 ? save / more_of(i, j, axis) : 0;
+    }
+    sort(out, pair, list->n);
+    while (zeros < list->n && !(out[zeros] > 0))
+        zeros++;
+    *first = out + zeros;
+    return list->n - zeros;
 }
 
 /* Price at a quantile; 0 where nothing is to be saved. */
@@ -79,8 +114,8 @@ static void set_prices(struct ex *x, const struct ex_model *m, uint64_t k)
     uint64_t n[3];
     for (int axis = 0; axis < 3; axis++) {
         bool capped = axis == 0 || (axis == 1 ? x->w.p_hi : x->w.d_hi) < INFINITY;
-        s[axis] = x->slopes + (uint64_t)axis * EX_SLOPES;
-        n[axis] = capped ? slopes(x, m, k, axis, s[axis]) : 0;
+        s[axis] = x->slopes;
+        n[axis] = capped ? slopes(x, m, k, axis, &s[axis]) : 0;
     }
     uint32_t count = 0;
     for (uint64_t i = 0; i < GRID; i++) {
@@ -101,22 +136,46 @@ static double item_cost(const struct ex *x, uint64_t k, uint64_t l, const struct
            p->mem * (double)it->mem + x->w.theta * x->omega[l * x->Q + it->q];
 }
 
+/* x->priced: what an item of a class costs at each price, without its omega. */
+static void set_priced(struct ex *x, const struct ex_model *m, uint64_t k)
+{
+    uint64_t G = x->n_price[k];
+    for (uint64_t c = 0; c < x->C; c++)
+        for (uint32_t i = 0; i < m->n_items[k * x->C + c]; i++) {
+            const struct ex_item *it = m->items + (k * x->C + c) * x->Q + i;
+            double               *out = x->priced + (c * x->Q + i) * G;
+            for (uint64_t g = 0; g < G; g++) {
+                const struct ex_price *p = &x->price[k * EX_PRICES + g];
+                out[g] = (x->w.a[k] + p->pre) * it->pre + (x->w.b[k] + p->dec) * it->dec +
+                         p->mem * (double)it->mem;
+            }
+        }
+}
+
+/* The sums over layers of the cheapest item at each price. */
 static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
 {
-    for (uint32_t g = 0; g < x->n_price[k]; g++) {
-        const struct ex_price *p = &x->price[k * EX_PRICES + g];
-        double                *s = x->prefix + (k * EX_PRICES + g) * (x->L + 1);
-        s[0] = 0;
-        for (uint64_t l = 0; l < x->L; l++) {
-            uint32_t              n;
-            const struct ex_item *it = items_of(x, m, k, l, &n);
-            double                v = n ? INFINITY : 0; /* reach stops before a layer without */
-            for (uint32_t i = 0; i < n; i++) {
-                double t = item_cost(x, k, l, &it[i], p);
-                v = t < v ? t : v;
+    uint64_t G = x->n_price[k], L = x->L;
+    double   sum[EX_PRICES] = { 0 }, least[EX_PRICES];
+    double  *to = x->prefix + k * EX_PRICES * (L + 1);
+    set_priced(x, m, k);
+    for (uint64_t g = 0; g < G; g++)
+        to[g * (L + 1)] = 0;
+    for (uint64_t l = 0; l < L; l++) {
+        uint32_t              n;
+        const struct ex_item *it = items_of(x, m, k, l, &n);
+        const double         *row = x->priced + x->in->layer_class[l] * x->Q * G;
+        for (uint64_t g = 0; g < G; g++)
+            least[g] = n ? INFINITY : 0; /* reach stops before a layer without */
+        for (uint32_t i = 0; i < n; i++, row += G) {
+            double w = x->w.theta * x->omega[l * x->Q + it[i].q];
+            for (uint64_t g = 0; g < G; g++) {
+                double t = row[g] + w;
+                least[g] = t < least[g] ? t : least[g];
             }
-            s[l + 1] = s[l] + v;
         }
+        for (uint64_t g = 0; g < G; g++)
+            to[g * (L + 1) + l + 1] = sum[g] += least[g];
     }
 }
 
@@ -153,7 +212,7 @@ static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64
     uint64_t      e = s;
     x->reach[k * x->L + s] = 0;
     x->last[k * x->L + s] = false;
-    if (!m->usable[k])
+    if (!m->usable[k] || (s > 0 && x->leads[k]))
         return;
     while (e < x->L) {
         mem += least[e];
@@ -168,11 +227,14 @@ static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64
                                 pre + t[2] <= x->w.p_hi && dec + t[3] <= x->w.d_hi;
         e--;
     }
-    x->reach[k * x->L + s] = (uint32_t)e;
+    x->reach[k * x->L + s] = x->trails[k] ? 0 : (uint32_t)e;
 }
 
 void ex_least(struct ex *x, const struct ex_model *m)
 {
+    if (x->least_of == m->option + 1)
+        return;
+    x->least_of = m->option + 1;
     for (uint64_t k = 0; k < x->K; k++)
         for (uint64_t l = 0; l < x->L; l++) {
             uint32_t              n;

@@ -152,11 +152,13 @@ static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, doub
 
 static void process(struct ex *x, struct ex_node *n)
 {
-    struct ex_view v = { 0 };
+    struct ex_view v = x->view;
     x->nodes++;
-    double b = ex_climb(x, n, n->settled ? 1 : 16, x->target, false, &v);
-    if (b > n->bound)
-        n->bound = b;
+    if (n != x->climbed || !n->settled) {
+        double b = ex_climb(x, n, n->settled ? 1 : 16, x->target, false, &v);
+        n->bound = b > n->bound ? b : n->bound;
+    }
+    x->climbed = NULL; /* the tables will be of columns */
     if (n->bound >= x->target) {
         done(x, n, n->bound);
         return;
@@ -197,8 +199,8 @@ static void process(struct ex *x, struct ex_node *n)
 static void root(struct ex *x, uint64_t model)
 {
     struct ex_node  *n = node_new(x, NULL);
-    struct ex_view   v = { 0 };
     struct ex_model *m = &x->models[model];
+    x->climbed = n;
     if (!n)
         return;
     n->bound = 0; /* nothing is negative */
@@ -210,7 +212,7 @@ static void root(struct ex *x, uint64_t model)
     for (uint64_t i = 0; i < 2 * x->K; i++)
         n->share[i] = 1.0 / (double)x->K;
     ex_least(x, m);
-    n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &v));
+    n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &x->view));
     /* elsewhere another climb from there, with new cuts, is worth more than it takes */
     n->settled &= x->L * x->K <= SMALL;
     if (n->bound >= x->target)

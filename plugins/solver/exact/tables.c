@@ -1,44 +1,68 @@
 #include "exact.h"
 
+/* One table of a pass: where its pointer goes, entries, bytes of one. */
+struct table {
+    void    *to;
+    uint64_t n, size;
+};
+
+#define ROUND_UP(n) (((n) + 63u) & ~UINT64_C(63))
+
+/* All in one block, zeroed: small problems are solved in less than thirty allocations take. */
+static bool carve(struct ex *x, const struct table *t, uint64_t n)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < n; i++)
+        bytes += ROUND_UP(t[i].n * t[i].size); /* exact.c's limits keep this below 2^50 */
+    char *at = x->block = ex_new(x, bytes, 1);
+    for (uint64_t i = 0; at && i < n; i++) {
+        memcpy(t[i].to, &at, sizeof at);
+        at += ROUND_UP(t[i].n * t[i].size);
+    }
+    return at;
+}
+
 bool ex_tables_init(struct ex *x)
 {
     uint64_t L = x->L, K = x->K, seg = K * L * (L + 1), groups = 1;
     for (uint64_t i = 0; i < x->n_models; i++)
         groups = x->models[i].groups > groups ? x->models[i].groups : groups;
-    uint64_t at = x->n_states * groups * (L + 1);
-    x->cost = ex_new(x, seg, sizeof(double));
-    x->around = ex_new(x, seg, sizeof(double));
-    x->reach = ex_new(x, K * L, sizeof *x->reach);
-    x->last = ex_new(x, K * L, sizeof *x->last);
-    x->fwd = ex_new(x, at, sizeof(double));
-    x->bwd = ex_new(x, at, sizeof(double));
-    x->bwd0 = ex_new(x, at, sizeof(double));
-    x->bwdw = ex_new(x, at, sizeof(double));
-    x->head = ex_new(x, at, sizeof *x->head);
-    x->into = ex_new(x, x->n_states * K * L, sizeof(double));
-    x->price = ex_new(x, K * EX_PRICES, sizeof *x->price);
-    x->n_price = ex_new(x, K, sizeof *x->n_price);
-    x->prefix = ex_new(x, K * EX_PRICES * (L + 1), sizeof(double));
-    x->slopes = ex_new(x, UINT64_C(3) * EX_SLOPES, sizeof(double));
-    x->most = ex_new(x, 3 * (L + 1), sizeof(double));
-    x->least = ex_new(x, 3 * K * L, sizeof(double));
-    x->bundle = ex_new(x, ex_bundle_size(K), sizeof(double));
-    x->w.a = ex_new(x, 2 * K, sizeof(double));
-    x->w.b = x->w.a ? x->w.a + K : NULL;
-    x->stages = ex_new(x, L, sizeof *x->stages);
-    x->trial = ex_new(x, L + 1, sizeof *x->trial);
-    x->seg_of = ex_new(x, K * (L + 1) + 1, sizeof *x->seg_of);
-    return x->status == TSR_OK &&
-           ex_grow(x, (void **)&x->lab[0], &x->lab_room[0], 1024, sizeof **x->lab);
+    uint64_t at = x->n_states * groups * (L + 1), pairs = L * x->Q * (x->Q - 1) / 2;
+    x->n_slopes = pairs + L > EX_SLOPES ? EX_SLOPES : pairs;
+    const struct table tables[] = {
+        { &x->cost, seg, sizeof(double) },
+        { &x->around, seg, sizeof(double) },
+        { &x->reach, K * L, sizeof *x->reach },
+        { &x->last, K * L, sizeof *x->last },
+        { &x->fwd, at, sizeof(double) },
+        { &x->bwd, at, sizeof(double) },
+        { &x->bwd0, at, sizeof(double) },
+        { &x->bwdw, at, sizeof(double) },
+        { &x->head, at, sizeof *x->head },
+        { &x->into, x->n_states * K * L, sizeof(double) },
+        { &x->price, K * EX_PRICES, sizeof *x->price },
+        { &x->n_price, K, sizeof *x->n_price },
+        { &x->prefix, K * EX_PRICES * (L + 1), sizeof(double) },
+        { &x->priced, x->C * x->Q * EX_PRICES, sizeof(double) },
+        { &x->pair, 3 * K * x->n_slopes, sizeof *x->pair },
+        { &x->pairs, 3 * K, sizeof *x->pairs },
+        { &x->slopes, 3 * x->n_slopes, sizeof(double) },
+        { &x->most, 3 * (L + 1), sizeof(double) },
+        { &x->least, 3 * K * L, sizeof(double) },
+        { &x->bundle, ex_bundle_size(K), sizeof(double) },
+        { &x->w.a, K, sizeof(double) },
+        { &x->w.b, K, sizeof(double) },
+        { &x->stages, L, sizeof *x->stages },
+        { &x->trial, L + 1, sizeof *x->trial },
+        { &x->seg_of, K * (L + 1) + 1, sizeof *x->seg_of },
+    };
+    return carve(x, tables, sizeof tables / sizeof tables[0]) &&
+           ex_grow(x, (void **)&x->lab[0], &x->lab_room[0], 64, sizeof **x->lab);
 }
 
 void ex_tables_free(struct ex *x)
 {
-    void *all[] = { x->cost,     x->around, x->reach,  x->last,   x->fwd,    x->bwd,
-                    x->bwd0,     x->bwdw,   x->head,   x->into,   x->price,  x->n_price,
-                    x->prefix,   x->slopes, x->most,   x->least,  x->bundle, x->w.a,
-                    x->stages,   x->trial,  x->seg_of, x->lab[0], x->lab[1], x->cols.pre,
-                    x->cols.seg, x->paths,  x->heap };
+    void *all[] = { x->block, x->lab[0], x->lab[1], x->cols.pre, x->cols.seg, x->paths, x->heap };
     while (x->n_heap)
         ex_free(x, x->heap[--x->n_heap]);
     for (uint64_t i = 0; i < sizeof all / sizeof all[0]; i++)
