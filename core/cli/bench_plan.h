@@ -7,9 +7,12 @@
 struct bench_plan_options {
     const char *solver, *only;   /* only: clusters whose name contains it; "": all */
     double      gap, time_limit; /* s for each problem, 0: none */
+    uint64_t    repeats;         /* solves of a file, at least 1 */
 };
 
 /* Solves the problems of bench_cases.h and prints CPU times.  [setup] */
 tsr_status bench_plan(struct tsr_cli *c, const struct bench_plan_options *o, struct tsr_err *err);
+/* Solves the problem in the file `only` several times in this process and prints CPU times.  [setup] */
+tsr_status bench_solve(struct tsr_cli *c, const struct bench_plan_options *o, struct tsr_err *err);
 
 #endif

@@ -37,12 +37,10 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, segment, 0, 0, 1 << 24, "columns",
                    "gemv, gemm: columns whose products are one chain of sums, a multiple of 32; 0: "
                    "32 for every 256, as in a model; all: what another order of sums would cost"),
-    TSR_OPTION_STRING(
-        S, m, "",
-        "tokens at once; if empty 1 for gemv, 512 for gemm, 2048 for syrk; gemv and gemm "
-        "measure several, as in 1,4, in turn in each round"),
+    TSR_OPTION_INT(S, m, 0, 0, 1 << 16, "tokens",
+                   "tokens at once; 0 is 1 for gemv, 512 for gemm, 2048 for syrk"),
     TSR_OPTION_INT(S, repeats, 7, 1, 10000, NULL,
-                   "rounds of probe, kernel, probe; the median is printed"),
+                   "rounds of probe, kernel, probe; the median is printed; plan: solves of a file"),
     TSR_OPTION_INT(S, mib, 640, 1, 1 << 20, "MiB",
                    "weights in rotation, and memory of the read probe"),
     TSR_OPTION_INT(S, prompt, 512, 1, 1 << 20, "tokens", "e2e, dec: tokens of the prompt"),
@@ -97,8 +95,11 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
             .only = n_args > 1 ? args[1] : "",
             .gap = o->gap,
             .time_limit = o->time_limit,
+            .repeats = (uint64_t)o->repeats,
         };
-        return bench_plan(c, &p, err);
+        size_t n = strlen(p.only);
+        return n > 5 && strcmp(p.only + n - 5, ".json") == 0 ? bench_solve(c, &p, err)
+                                                             : bench_plan(c, &p, err);
     }
     if (strcmp(args[0], "comm") == 0) {
         struct bench_comm_options p = { .transport = o->transport,
@@ -149,10 +150,7 @@ const struct tsr_verb tsr_verb_bench = {
     .max_args = 2,
     .details =
         "gemv: one token through weights that no cache holds, beside the rate at which the "
-        "memory can be read; with --m 1,4 every round has probe, one token, probe, then probe, "
-        "four tokens, probe, and tokens_over_first is the tokens a second of each size over "
-        "those of the first, the median of the rounds. gemm: many tokens, beside the "
-        "multiply-adds that the "
+        "memory can be read. gemm: many tokens, beside the multiply-adds that the "
         "instruction set can do. syrk and cholesky: X^T X of --m rows (2048), and the factor, of "
         "--rows columns, beside the FMA probe. encode: F32 in the first cache to wire formats, on "
         "one core, beside its clock, so that share is elements a cycle. dec: gemv of the first of "
@@ -170,7 +168,9 @@ const struct tsr_verb tsr_verb_bench = {
         "row has processor time of all threads, the third stands beside the read probe); 1 / share "
         "is how many times as long it takes. plan: processor time of a solver on the clusters of "
         "LLM-PQ and SplitQuant (or of those whose name contains MODEL), on 96 layers and 8 devices "
-        "of 4 kinds, and on 1,000 devices; omegas are made up. comm: the sum of --ranks ranks, "
+        "of 4 kinds, and on 1,000 devices; omegas are made up; on the problem in MODEL if that is "
+        "a "
+        ".json file, --repeats times in this process. comm: the sum of --ranks ranks, "
         "threads "
         "over --transport, for messages of --sizes tokens of --hidden features (4096): each codec "
         "by each algorithm beside a ring of BF16, what the model of the link predicts, what auto "

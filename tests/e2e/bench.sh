@@ -13,21 +13,6 @@ run bench gemm "${small[@]}" --m 7 --bits 2,3,5 --act a16 --output csv
 ok "gemm runs" test "$rc" = 0
 ok "gemm prints a line per format" test "$(wc -l <"$WORK/out")" = 4
 ok "gemm says what ran" grep -q '^gemm,int3,a16,64,320,7,' "$WORK/out"
-# one round, so that the ratio of the round is that of the two times
-run bench gemv "${small[@]}" --m 2,3 --bits 4,3 --threads 1 --json
-ok "gemv measures several sizes of each format, got $rc" json '[.[] | .format, .m] ==
-    ["int4", 2, "int4", 3, "int3", 2, "int3", 3]' "$WORK/out"
-ok "gemv: tokens over the first size, none where another process had the cores" json 'def right:
-    if .[0].counts and .[1].counts then .[0].tokens_over_first == 1 and
-    (.[1].tokens_over_first / (3 / 2 * .[0].ms / .[1].ms) - 1 | fabs) < 1e-9
-    else .[1].tokens_over_first == null end; (.[:2] | right) and (.[2:] | right)' "$WORK/out"
-run bench gemm "${small[@]}" --m 2,5 --bits 4 --output csv
-ok "gemm takes several sizes, too" grep -q '^gemm,int4,a8,64,320,5,' "$WORK/out"
-ok "gemm: the ratio has a column" grep -q '^what,.*,busy,tokens_over_first$' "$WORK/out"
-for m in 0 1,,4 "1," 65537 1,2,3,4,5,6,7,8,9; do
-    fails "--m $m" 2 "--m: '$m' is no list of up to 8 numbers of tokens" bench gemv "${small[@]}" --m "$m"
-done
-fails "--m 1,4 of syrk" 2 "--m: '1,4' is no number of tokens" bench syrk "${small[@]}" --m 1,4
 run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4
 ok "e2e runs a random model" test "$rc" = 0
 ok "e2e prints prefill and decode" test "$(grep -cE '^\| (prefill|decode) ' "$WORK/out")" = 2
@@ -57,6 +42,12 @@ ok "plan runs, got $rc" test "$rc" = 0
 ok "plan: two objectives, two ways to say what quality is worth, each with a plan" json '(.cases | length) == 4 and
     ([.cases[] | .objective + " " + .quality] | unique | length) == 4 and .fleet == null and
     all(.cases[]; .objective_ms > 0 and .gap >= 0 and .gap <= 1e-4 and .cpu_s > 0 and .instances == 18)' "$WORK/out"
+run bench plan "$ROOT/tests/golden/planner/example-steady.json" --repeats 3 --json
+ok "plan: one problem, solved again and again" json '.status == "optimal" and .solves == 3 and .solver == "exact" and
+    (.objective - 24 | fabs) < 1e-6 and .bound <= .objective and .first_s > 0 and .least_s > 0 and .median_s >= .least_s' "$WORK/out"
+run bench plan "$ROOT/tests/golden/planner/infeasible-1.json" --repeats 1
+ok "plan: a problem without a plan is one, too" grep -q '^infeasible-1 by exact: infeasible$' "$WORK/out"
+fails "plan: a problem that is not there" 2 "none.json" bench plan none.json
 fails "a cluster that is not there" 2 "llmpq-1 to 11, splitquant-1 to 10, four-kinds, fleet" bench plan llmpq-12
 if [ "${2:-whole}" = whole ]; then
     run bench plan fleet --json
