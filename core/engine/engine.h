@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "compensate/select.h"
 #include "model/model.h"
-#include "model/packed.h"
+#include "model/packed_slice.h"
 #include "plugin/registry.h"
 #include "tessera/backend.h"
 
@@ -61,12 +61,19 @@ struct tsr_engine_compensate {
     uint64_t        seed;   /* of a random selection */
 };
 
-/* Packs a model's linears while they are loaded: fetch() puts one into `overlay`, which the engine is
- * given, or its data into the model where it stays as it is, just before it goes to the device; what
- * the host has of it goes when placed() is called behind that.  Asked for in order, absent ones
- * too.  The engine opens no layer. */
+/* A linear that a source has: all of it, or the part that falls to the engine's rank. */
+struct tsr_engine_fetched {
+    struct tsr_matrix        w;      /* as it was stored; not looked at where it is packed */
+    const struct tsr_packed *packed; /* or NULL: w goes to the device */
+    const struct tsr_slice  *part;   /* what of the linear they are; NULL: all of it */
+};
+/* Packs a model's linears while they are loaded: fetch() says what became of one just before it goes to
+ * the device; what the host has of it goes when placed() is called behind that.  Asked for in order,
+ * absent ones too, for which it leaves *f as it is.  The engine opens no layer; head and norms are
+ * those of its overlay. */
 struct tsr_engine_source {
-    tsr_status (*fetch)(void *ctx, uint64_t layer, enum tsr_linear_id id, struct tsr_err *err);
+    tsr_status (*fetch)(void *ctx, uint64_t layer, enum tsr_linear_id id,
+                        struct tsr_engine_fetched *f, struct tsr_err *err);
     void (*placed)(void *ctx, uint64_t layer, enum tsr_linear_id id);
     void *ctx;
 };

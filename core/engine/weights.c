@@ -74,7 +74,19 @@ static tsr_status load_bias(struct tsr_engine *e, const float *bias, uint64_t n,
     return bias ? tsr_device_vector(e->dev, bias, n, &out->bias, err) : TSR_OK;
 }
 
-/* This rank's part of a linear of a layer.  The bias of o and down comes behind the sum over ranks. */
+/* A part's bias; that of o and down comes behind the sum over ranks. */
+static tsr_status load_part_bias(struct tsr_engine *e, enum tsr_linear_id id,
+                                 const struct tsr_linear *l, const struct tsr_slice *s,
+                                 struct tsr_linear_dev *out, struct tsr_err *err)
+{
+    if (id == TSR_O || id == TSR_DOWN)
+        return l->bias && e->tp.sum_on
+                   ? tsr_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
+                   : TSR_OK;
+    return load_bias(e, l->bias ? l->bias + s->row : NULL, s->rows, out, err);
+}
+
+/* This rank's part of a linear of a layer. */
 static tsr_status load_part(struct tsr_engine *e, enum tsr_linear_id id, const struct tsr_linear *l,
                             const struct tsr_packed *p, uint32_t act, struct tsr_linear_dev *out,
                             struct tsr_err *err)
@@ -92,11 +104,30 @@ static tsr_status load_part(struct tsr_engine *e, enum tsr_linear_id id, const s
         struct tsr_matrix part = tsr_matrix_slice(&l->w, &s);
         TSR_TRY(tsr_device_part(e->dev, &part, s.segment, &out->w, err));
     }
-    if (id == TSR_O || id == TSR_DOWN)
-        return l->bias && e->tp.sum_on
-                   ? tsr_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
-                   : TSR_OK;
-    return load_bias(e, l->bias ? l->bias + s.row : NULL, s.rows, out, err);
+    return load_part_bias(e, id, l, &s, out, err);
+}
+
+/* The same of a part that a source has cut out. */
+static tsr_status load_cut(struct tsr_engine *e, enum tsr_linear_id id, const struct tsr_linear *l,
+                           const struct tsr_engine_fetched *f, uint32_t act,
+                           struct tsr_linear_dev *out, struct tsr_err *err)
+{
+    const struct tsr_packed *p = f->packed;
+    const struct tsr_slice  *s = f->part;
+    uint64_t                 rows = p ? p->rows : f->w.rows, cols = p ? p->cols : f->w.cols;
+    if (rows != s->rows || cols != s->cols || (!p && !f->w.data) || (p && p->ordered))
+        return tsr_fail(err, TSR_E_BUG, "%s: a part of %llux%llu, %llux%llu was cut out", l->w.name,
+                        (unsigned long long)rows, (unsigned long long)cols,
+                        (unsigned long long)s->rows, (unsigned long long)s->cols);
+    if (p) {
+        out->act = packed_act(e, p, act);
+        e->ran[out->act]++;
+        TSR_TRY(tsr_device_packed(e->dev, l->w.name, p, &out->w, err));
+    } else {
+        out->act = TSR_ACT_F32;
+        TSR_TRY(tsr_device_part(e->dev, &f->w, s->segment, &out->w, err));
+    }
+    return load_part_bias(e, id, l, s, out, err);
 }
 
 /* act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or
@@ -159,16 +190,23 @@ static tsr_status release_layer(struct tsr_engine *e, uint64_t i, struct tsr_err
 }
 
 /* One linear from a source, which packs the next ones meanwhile. */
-static tsr_status load_fetched(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
-                               enum tsr_linear_id id, uint32_t act, struct tsr_err *err)
+static tsr_status load_fetched(struct tsr_engine *e, uint64_t i, enum tsr_linear_id id,
+                               uint32_t act, struct tsr_err *err)
 {
     const struct tsr_engine_source *s = e->source;
     struct tsr_linear_dev          *d = &e->layers[i].lin[id];
+    struct tsr_linear               l = e->model->layers[i].lin[id];
+    struct tsr_engine_fetched       f = { .w = l.w };
     bool                            last = i + 1 == e->end && id + 1 == TSR_LINEARS;
-    TSR_TRY(s->fetch(s->ctx, i, id, err));
+    TSR_TRY(s->fetch(s->ctx, i, id, &f, err));
     tsr_pool_shun(!last);
-    tsr_status st = load_linear(e, id, &e->model->layers[i].lin[id], o ? o->lin[i][id] : NULL, NULL,
-                                act, d, err);
+    tsr_status st = TSR_OK;
+    if (f.part) {
+        st = load_cut(e, id, &l, &f, act, d, err);
+    } else {
+        l.w = f.w;
+        st = load_linear(e, id, &l, f.packed, NULL, act, d, err);
+    }
     if (st == TSR_OK)
         st = tsr_device_sync(e->dev, err);
     tsr_pool_shun(false);
@@ -192,7 +230,7 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay 
     for (int k = 0; k < TSR_LINEARS; k++) {
         enum tsr_linear_id id = (enum tsr_linear_id)k;
         if (e->source)
-            TSR_TRY(load_fetched(e, o, i, id, act, err));
+            TSR_TRY(load_fetched(e, i, id, act, err));
         else
             TSR_TRY(load_linear(e, id, &l->lin[k], o ? o->lin[i][k] : NULL,
                                 p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));

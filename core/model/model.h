@@ -131,24 +131,6 @@ void       tsr_model_close_layer(const struct tsr_model *m, uint64_t layer);
 /* Bytes that open_layer() takes for a layer; 0 for a model that is read whole. */
 uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer);
 
-/* For who wants less than a layer at a time: each linear of a layer is in one piece, a stored tensor
- * with all linears that lie in it.  A linear that is in memory anyhow, or packed, is a piece of its
- * own without bytes, of which nothing is read. */
-struct tsr_layer_piece {
-    uint64_t bytes;
-    uint64_t load;    /* the model's own */
-    uint32_t linears; /* 1 << id; not 0 */
-};
-/* In the order of the first linear of each; returns how many. */
-uint32_t tsr_model_pieces(const struct tsr_model *m, uint64_t layer,
-                          struct tsr_layer_piece piece[TSR_LINEARS]);
-/* Reads a piece into memory of the caller's (its bytes, aligned to 64) and sets its linears' data, until
- * forget_piece() sets them to NULL.  Not while the layer is open.  TSR_E_INPUT as open_layer(). [setup] */
-tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
-                                const struct tsr_layer_piece *piece, void *to, struct tsr_err *err);
-void       tsr_model_forget_piece(const struct tsr_model *m, uint64_t layer,
-                                  const struct tsr_layer_piece *piece);
-
 /* Copies the stored tensors that a model with the packed weights `o` still needs, as they are
  * stored and under their names, into a safetensors file at path; kept gets the hash over
  * config.json and them, as model.hash is over all.  [setup] */

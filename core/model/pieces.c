@@ -1,5 +1,18 @@
-/* A layer in pieces: one stored tensor at a time, in memory of the caller's. */
+/* A layer in pieces: one stored tensor at a time, or the parts of it that a rank has, in memory of the
+ * caller's. */
+#include "model/pieces.h"
+
+#include "base/f16.h"
+#include "base/mem.h"
 #include "model/bind.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_LOAD UINT64_MAX
+#define ALIGN   64u
+#define BAND    (UINT64_C(1) << 20) /* bytes of rows that are read whole to take columns from */
 
 static const struct tsr_layer_storage *storage_of(const struct tsr_model *m, uint64_t layer)
 {
@@ -29,59 +42,145 @@ static uint64_t load_of(const struct tsr_model *m, uint64_t layer, const struct 
     return i - 1;
 }
 
+/* Bytes of a part, and those that it takes among others. */
+static uint64_t bytes_of(const struct tsr_matrix *w, const struct tsr_slice *s)
+{
+    return s->rows * s->cols * tsr_dtype_size(w->dtype);
+}
+
+static uint64_t room_of(const struct tsr_matrix *w, const struct tsr_slice *s)
+{
+    return (bytes_of(w, s) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void measure(const struct tsr_model *m, uint64_t layer, struct tsr_layer_piece *piece)
+{
+    piece->bytes = piece->room = 0;
+    for (unsigned id = 0; id < TSR_LINEARS; id++) {
+        if (piece->load == NO_LOAD || !(piece->linears >> id & 1u))
+            continue;
+        piece->bytes += bytes_of(&m->layers[layer].lin[id].w, &piece->part[id]);
+        piece->room += room_of(&m->layers[layer].lin[id].w, &piece->part[id]);
+    }
+}
+
 uint32_t tsr_model_pieces(const struct tsr_model *m, uint64_t layer,
                           struct tsr_layer_piece piece[TSR_LINEARS])
 {
     uint32_t n = 0;
     for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        if (m->layers[layer].lin[id].w.rows == 0)
+        const struct tsr_matrix *w = &m->layers[layer].lin[id].w;
+        if (w->rows == 0)
             continue;
         const struct tsr_patch *p = patch_of(m, layer, (enum tsr_linear_id)id);
-        struct tsr_layer_piece new = { .linears = 1u << id };
-        if (p) {
-            new.load = load_of(m, layer, p);
-            const struct tsr_st_tensor *t = m->storage->loads[new.load].src->t;
-            new.bytes = t->end - t->begin;
-        }
-        uint32_t i = 0;
-        while (i < n && !(p && piece[i].bytes && piece[i].load == new.load))
+        uint64_t                load = p ? load_of(m, layer, p) : NO_LOAD;
+        uint32_t                i = 0;
+        while (i < n && (load == NO_LOAD || piece[i].load != load))
             i++;
         if (i == n)
-            piece[n++] = new;
-        else
-            piece[i].linears |= new.linears;
+            piece[n++] = (struct tsr_layer_piece){ .load = load };
+        piece[i].linears |= 1u << id;
+        piece[i].part[id] = (struct tsr_slice){ .rows = w->rows, .cols = w->cols };
     }
+    for (uint32_t i = 0; i < n; i++)
+        measure(m, layer, &piece[i]);
     return n;
 }
 
-/* Points what lies in a piece at its place from `to` on; NULL: nowhere. */
-static void point(const struct tsr_model *m, uint64_t layer, const struct tsr_layer_piece *piece,
-                  unsigned char *to)
+void tsr_piece_cut(const struct tsr_model *m, uint64_t layer, struct tsr_layer_piece *piece,
+                   enum tsr_linear_id id, const struct tsr_slice *s)
 {
-    for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        if (!(piece->linears >> id & 1u))
-            continue;
-        const struct tsr_patch *p = patch_of(m, layer, (enum tsr_linear_id)id);
-        *p->data = to ? to + (p->at - m->storage->loads[piece->load].at) : NULL;
-    }
+    piece->part[id] = *s;
+    measure(m, layer, piece);
 }
 
-tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
-                                const struct tsr_layer_piece *piece, void *to, struct tsr_err *err)
+/* ---- reading ------------------------------------------------------------------ */
+
+/* Rows of a linear in their stored tensor: `run` of them together, then `step` bytes on the next ones. */
+struct place {
+    const struct tsr_st        *st;
+    const struct tsr_st_tensor *t;
+    uint64_t                    at, row, run, step;
+};
+
+static struct place place_of(const struct tsr_model *m, const struct tsr_load *l,
+                             const struct tsr_patch *p, const struct tsr_matrix *w)
 {
-    if (piece->bytes == 0)
+    struct place to = { .st = &m->storage->shards.files[l->src->file],
+                        .t = l->src->t,
+                        .at = p->at - l->at,
+                        .row = w->cols * tsr_dtype_size(w->dtype),
+                        .run = w->rows };
+    if (l->by_head) { /* stored as [head][3][head_dim], laid out as [3][head][head_dim] */
+        to.at /= m->hp.heads;
+        to.run = m->hp.head_dim;
+        to.step = 3 * to.run * to.row;
+    }
+    return to;
+}
+
+/* Columns of n rows that lie together.  What is made when it is read comes in bands of whole rows. */
+static tsr_status read_columns(const struct place *p, uint64_t at, uint64_t n, uint64_t skip,
+                               uint64_t bytes, unsigned char *to, struct tsr_err *err)
+{
+    if (!p->st->reader.read) {
+        /* the disk's pages hold the neighbours' columns too, and want to be read in order */
+        (void)posix_fadvise(p->st->file.fd, (off_t)(p->st->data_offset + p->t->begin + at),
+                            (off_t)(n * p->row), POSIX_FADV_WILLNEED);
+        for (uint64_t i = 0; i < n; i++)
+            TSR_TRY(
+                tsr_st_read_part(p->st, p->t, at + i * p->row + skip, bytes, to + i * bytes, err));
         return TSR_OK;
-    if (storage_of(m, layer)->opens)
-        return tsr_fail(err, TSR_E_BUG, "layer %llu is read in pieces while it is open",
-                        (unsigned long long)layer);
-    TSR_TRY(tsr_load_unchanged(m, &m->storage->loads[piece->load], to, err));
-    point(m, layer, piece, to);
+    }
+    uint64_t       most = BAND / p->row ? BAND / p->row : 1;
+    unsigned char *band = tsr_new_aligned(most, p->row);
+    if (!band)
+        return tsr_fail_nomem(err, most * p->row, p->t->name);
+    tsr_status st = TSR_OK;
+    for (uint64_t first = 0; first < n && st == TSR_OK; first += most) {
+        uint64_t k = n - first < most ? n - first : most;
+        st = tsr_st_read_part(p->st, p->t, at + first * p->row, k * p->row, band, err);
+        for (uint64_t i = 0; i < k && st == TSR_OK; i++)
+            memcpy(to + (first + i) * bytes, band + i * p->row + skip, bytes);
+    }
+    free(band);
+    return st;
+}
+
+static tsr_status read_part(const struct place *p, const struct tsr_matrix *w,
+                            const struct tsr_slice *s, unsigned char *to, struct tsr_err *err)
+{
+    uint64_t size = tsr_dtype_size(w->dtype), bytes = s->cols * size, end = s->row + s->rows;
+    for (uint64_t r = s->row, n; r < end; r += n, to += n * bytes) {
+        uint64_t in = r % p->run, at = p->at + r / p->run * p->step + in * p->row;
+        n = p->run - in < end - r ? p->run - in : end - r;
+        if (s->cols == w->cols)
+            TSR_TRY(tsr_st_read_part(p->st, p->t, at, n * bytes, to, err));
+        else
+            TSR_TRY(read_columns(p, at, n, s->col * size, bytes, to, err));
+    }
     return TSR_OK;
 }
 
-void tsr_model_forget_piece(const struct tsr_model *m, uint64_t layer,
-                            const struct tsr_layer_piece *piece)
+tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
+                                const struct tsr_layer_piece *piece, void *to,
+                                struct tsr_matrix w[TSR_LINEARS], struct tsr_err *err)
 {
-    if (piece->bytes)
-        point(m, layer, piece, NULL);
+    const struct tsr_load *l = piece->load == NO_LOAD ? NULL : &m->storage->loads[piece->load];
+    unsigned char         *at = to;
+    for (unsigned id = 0; id < TSR_LINEARS; id++) {
+        const struct tsr_matrix *all = &m->layers[layer].lin[id].w;
+        const struct tsr_slice  *s = &piece->part[id];
+        if (!(piece->linears >> id & 1u))
+            continue;
+        w[id] = tsr_matrix_slice(all, s);
+        if (!l)
+            continue;
+        struct place p = place_of(m, l, patch_of(m, layer, (enum tsr_linear_id)id), all);
+        TSR_TRY(read_part(&p, all, s, at, err));
+        w[id].data = at;
+        w[id].row_stride = s->cols * tsr_dtype_size(all->dtype);
+        at += room_of(all, s);
+    }
+    return l ? tsr_file_unchanged(&m->storage->shards.files[l->src->file].file, err) : TSR_OK;
 }

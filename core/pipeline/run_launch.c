@@ -252,6 +252,7 @@ static bool put_rank(json_t *list, const struct tsr_layout *l, const struct tsr_
     if (ok && atomic_load(&n->load_peak))
         ok = tsr_json_put_int(j, "load_peak", atomic_load(&n->load_peak)) &&
              tsr_json_put_int(j, "stored_layer", atomic_load(&n->load_layer)) &&
+             tsr_json_put_int(j, "read_bytes", atomic_load(&n->read_bytes)) &&
              tsr_json_put_real(j, "read_s", (double)atomic_load(&n->read_ns) / 1e9) &&
              tsr_json_put_real(j, "quantize_s", (double)atomic_load(&n->quantize_ns) / 1e9) &&
              tsr_json_put_real(j, "place_s", (double)atomic_load(&n->place_ns) / 1e9);

@@ -18,7 +18,9 @@
 
 struct work {
     const struct tsr_quantizer           *q;
-    const struct tsr_matrix              *w;
+    const struct tsr_matrix              *w;     /* these rows */
+    const struct tsr_matrix              *whole; /* the shape of all, as it is stored */
+    uint64_t                              row;   /* of the whole, the first of w */
     const struct tsr_quant_stats         *stats;
     const void                           *prepared;
     struct tsr_quant_plan                 plan;
@@ -69,7 +71,7 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
             if (wrong) {
                 st = tsr_fail(err, TSR_E_UNSUPPORTED,
                               "tensor '%s': row %llu as %s: %s; the plugin is broken", k->w->name,
-                              (unsigned long long)row, p->format.id, wrong);
+                              (unsigned long long)(k->row + row), p->format.id, wrong);
                 break;
             }
             tsr_format_decode_row(&p->format, cols,
@@ -86,13 +88,13 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
                 continue; /* asked for: plugins make it an option */
             if (!isfinite(got[c]))
                 st = tsr_fail(err, TSR_E_NUMERIC, "tensor '%s': row %llu column %llu became %g",
-                              k->w->name, (unsigned long long)row, (unsigned long long)c,
+                              k->w->name, (unsigned long long)(k->row + row), (unsigned long long)c,
                               (double)got[c]);
             else if (got[c] != theirs[r * cols + c])
                 st = tsr_fail(err, TSR_E_UNSUPPORTED,
                               "tensor '%s': row %llu column %llu: the plugin decodes its own bytes "
                               "to %.9g, but by %s they are %.9g; the plugin is broken",
-                              k->w->name, (unsigned long long)row, (unsigned long long)c,
+                              k->w->name, (unsigned long long)(k->row + row), (unsigned long long)c,
                               (double)theirs[r * cols + c], p->format.id, (double)got[c]);
         }
         k->row_error[row] = sum;
@@ -117,7 +119,7 @@ static tsr_status run_rows(struct work *k, uint64_t begin, uint64_t end, struct 
     src.data = (unsigned char *)k->w->data + first * k->w->row_stride;
     src.rows = rows;
     struct tsr_quant_job job = { .struct_size = sizeof job,
-                                 .first_row = first,
+                                 .first_row = k->row + first,
                                  .src = &src,
                                  .codes = (unsigned char *)k->p->codes + begin * k->plan.code_bytes,
                                  .meta = (unsigned char *)k->p->meta + begin * k->plan.meta_bytes,
@@ -271,8 +273,8 @@ tsr_status tsr_quantizer_plan(const struct tsr_quantizer *q, const struct tsr_ma
 
 static tsr_status make_plan(struct work *k, struct tsr_err *err)
 {
-    TSR_TRY(tsr_quantizer_plan(k->q, k->w, &k->plan, err));
-    k->unit = k->plan.rows_per_unit ? k->plan.rows_per_unit : k->w->rows;
+    TSR_TRY(tsr_quantizer_plan(k->q, k->whole, &k->plan, err));
+    k->unit = k->plan.rows_per_unit ? k->plan.rows_per_unit : k->whole->rows;
     return check_plan(k, err);
 }
 
@@ -346,9 +348,9 @@ static tsr_status widen_for(const struct tsr_quantizer *q, const struct tsr_matr
     return TSR_OK;
 }
 
-tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quantizer *q,
-                                 const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
-                                 const void *prepared, struct tsr_packed **out, struct tsr_err *err)
+/* k: q, whole, row, stats, prepared. */
+static tsr_status quantize(struct tsr_registry *r, struct work *k, const struct tsr_matrix *w,
+                           struct tsr_packed **out, struct tsr_err *err)
 {
     if (w->rows == 0 || w->cols == 0)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "tensor '%s' is empty", w->name);
@@ -358,30 +360,61 @@ tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quanti
                         "the original",
                         w->name);
     struct tsr_matrix wide;
-    tsr_status        st = widen_for(q, w, &wide, err);
-    struct work       k = {
-              .q = q, .w = &wide, .stats = stats, .prepared = prepared, .report = report_table(q)
-    };
+    tsr_status        st = widen_for(k->q, w, &wide, err);
+    k->w = &wide;
+    k->report = report_table(k->q);
     if (st == TSR_OK)
-        st = quantize_widened(r, &k, err);
+        st = quantize_widened(r, k, err);
     if (wide.data != w->data)
         free(wide.data);
-    free(k.row_error);
-    free(k.row_loss);
+    free(k->row_error);
+    free(k->row_loss);
     if (st != TSR_OK) {
-        tsr_packed_destroy(k.p);
-        return tsr_err_prefix(err, st, "quantizer '%s'", q->name);
+        tsr_packed_destroy(k->p);
+        return tsr_err_prefix(err, st, "quantizer '%s'", k->q->name);
     }
-    k.p->source_dtype = w->dtype;
-    *out = k.p;
+    k->p->source_dtype = w->dtype;
+    *out = k->p;
     return TSR_OK;
+}
+
+tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quantizer *q,
+                                 const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
+                                 const void *prepared, struct tsr_packed **out, struct tsr_err *err)
+{
+    struct work k = { .q = q, .whole = w, .stats = stats, .prepared = prepared };
+    return quantize(r, &k, w, out, err);
+}
+
+bool tsr_quantizer_rows_alone(const struct tsr_quantizer *q, const struct tsr_quant_plan *plan,
+                              const struct tsr_matrix *w, uint64_t first, uint64_t rows)
+{
+    uint64_t unit = plan->rows_per_unit;
+    return unit && first % unit == 0 && rows % unit == 0 && first <= w->rows &&
+           rows <= w->rows - first && plan->need == 0 &&
+           q->iface->promises & TSR_QUANT_DETERMINISTIC;
+}
+
+tsr_status tsr_quantize_rows(struct tsr_registry *r, const struct tsr_quantizer *q,
+                             const struct tsr_matrix *whole, uint64_t first,
+                             const struct tsr_matrix *rows, struct tsr_packed **out,
+                             struct tsr_err *err)
+{
+    struct work           k = { .q = q, .whole = whole, .row = first };
+    struct tsr_quant_plan plan;
+    TSR_TRY(tsr_quantizer_plan(q, whole, &plan, err));
+    if (rows->cols != whole->cols || rows->dtype != whole->dtype ||
+        !tsr_quantizer_rows_alone(q, &plan, whole, first, rows->rows))
+        return tsr_fail(err, TSR_E_BUG, "rows of '%s' that '%s' does not quantize alone",
+                        whole->name, q->name);
+    return quantize(r, &k, rows, out, err);
 }
 
 tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,
                                const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
                                struct tsr_packed **out, struct tsr_err *err)
 {
-    struct work k = { .q = q, .w = w };
+    struct work k = { .q = q, .w = w, .whole = w };
     tsr_status  st = make_plan(&k, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "quantizer '%s'", q->name);

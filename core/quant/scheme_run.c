@@ -40,6 +40,8 @@ struct layer_work {
     const struct tsr_layer_stats *stats; /* or NULL */
     struct tsr_overlay           *o;
     const struct tsr_matrix      *w[TSR_LINEARS]; /* what is packed; rows 0: absent */
+    const struct tsr_slice       *part;           /* [TSR_LINEARS]: of the model's, or NULL: all */
+    uint32_t                      bound;          /* 1 << id: what cannot stay as it was */
 };
 
 /* A sentence with the place of a rule. */
@@ -167,6 +169,17 @@ static tsr_status or_keep(const struct tsr_scheme_run *a, tsr_status st, const c
     return TSR_OK;
 }
 
+/* One linear, or rows of it. */
+static tsr_status quantize_one(struct layer_work *k, const struct tsr_quantizer *q,
+                               enum tsr_linear_id id, const struct tsr_quant_stats *seen,
+                               const void *prepared, struct tsr_packed **p, struct tsr_err *err)
+{
+    const struct tsr_matrix *all = &k->a->m->layers[k->layer].lin[id].w, *w = k->w[id];
+    if (k->part && k->part[id].rows < all->rows)
+        return tsr_quantize_rows(k->a->registry, q, all, k->part[id].row, w, p, err);
+    return tsr_quantize_prepared(k->a->registry, q, w, seen, prepared, p, err);
+}
+
 /* The linears of a site that one instance packs, from `first` on. */
 static tsr_status quantize_shared(struct layer_work *k, struct item *items, int n, int first,
                                   struct tsr_err *err)
@@ -205,13 +218,12 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
         struct tsr_packed **p = &k->o->lin[k->layer][items[i].id];
         w = k->w[items[i].id];
         start = tsr_now_s();
-        st = tsr_quantize_prepared(a->registry, &in->q, w, items[i].need ? &seen : NULL, prepared,
-                                   p, err);
+        st = quantize_one(k, &in->q, items[i].id, items[i].need ? &seen : NULL, prepared, p, err);
         if (st == TSR_OK) {
             (*p)->report.seconds = tsr_now_s() - start + shared;
             (*p)->source_dtype = a->m->layers[k->layer].lin[items[i].id].w.dtype;
-        } else if (w == &a->m->layers[k->layer].lin[items[i].id].w) {
-            st = or_keep(a, st, w->name, err); /* a folded norm fits no original */
+        } else if (!(k->bound >> items[i].id & 1u)) {
+            st = or_keep(a, st, w->name, err);
         }
         if (i != first)
             items[i].quantize = false;
@@ -248,7 +260,9 @@ static tsr_status quantize_site(struct layer_work *k, enum tsr_site site, struct
     for (int i = 0; i < TSR_LINEARS; i++) {
         if (tsr_linear_site((enum tsr_linear_id)i) != site || k->w[i]->rows == 0)
             continue;
-        TSR_TRY(choose(k->a, k->layer, (enum tsr_linear_id)i, k->w[i], &items[n], err));
+        /* a part is planned as the whole */
+        const struct tsr_matrix *w = k->part ? &k->a->m->layers[k->layer].lin[i].w : k->w[i];
+        TSR_TRY(choose(k->a, k->layer, (enum tsr_linear_id)i, w, &items[n], err));
         n += items[n].quantize;
     }
     for (int i = 0; i < n; i++)
@@ -301,8 +315,10 @@ static tsr_status fold_layer(struct layer_work *k, struct tsr_calibration *c,
         f->norm[i] = (struct tsr_norm){ 0 };
     }
     for (int i = 0; i < TSR_LINEARS; i++)
-        if (f->lin[i].data)
+        if (f->lin[i].data) {
             k->w[i] = &f->lin[i];
+            k->bound |= 1u << i; /* a folded norm fits no original */
+        }
     if (!k->stats)
         return TSR_OK;
     folded->sequence = k->stats->sequence;
@@ -338,11 +354,13 @@ tsr_status tsr_scheme_layer(struct tsr_scheme_run *a, uint64_t layer, struct tsr
 }
 
 tsr_status tsr_scheme_linears(struct tsr_scheme_run *a, uint64_t layer, uint32_t linears,
-                              struct tsr_overlay *o, struct tsr_err *err)
+                              const struct tsr_matrix w[TSR_LINEARS],
+                              const struct tsr_slice part[TSR_LINEARS], struct tsr_overlay *o,
+                              struct tsr_err *err)
 {
     static const struct tsr_matrix absent = { 0 };
     const struct tsr_quantizer    *q[TSR_LINEARS];
-    struct layer_work              k = { .a = a, .layer = layer, .o = o };
+    struct layer_work              k = { .a = a, .layer = layer, .o = o, .part = part };
     uint64_t                       need;
     bool                           search;
     TSR_TRY(quantizers_of(a, layer, q, &need, &search, err));
@@ -351,8 +369,11 @@ tsr_status tsr_scheme_linears(struct tsr_scheme_run *a, uint64_t layer, uint32_t
                         "layer %llu: its quantizer searches scales of whole layers, which are not "
                         "in memory together; put the step quantize before",
                         (unsigned long long)layer);
-    for (int i = 0; i < TSR_LINEARS; i++)
-        k.w[i] = linears >> i & 1u ? &a->m->layers[layer].lin[i].w : &absent;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        k.w[i] = linears >> i & 1u ? &w[i] : &absent;
+        if (k.w[i]->rows < a->m->layers[layer].lin[i].w.rows)
+            k.bound |= 1u << i; /* the other ranks' rows are packed */
+    }
     for (int site = 0; site < TSR_SITES; site++)
         TSR_TRY(quantize_site(&k, (enum tsr_site)site, err));
     return TSR_OK;

@@ -8,6 +8,7 @@
 #ifndef TSR_QUANT_SCHEME_RUN_H
 #define TSR_QUANT_SCHEME_RUN_H
 
+#include "model/packed_slice.h"
 #include "quant/calibrate.h"
 #include "quant/scheme.h"
 
@@ -35,11 +36,14 @@ tsr_status tsr_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_
 tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct tsr_calibration *c,
                             const struct tsr_layer_stats *stats, struct tsr_overlay *o,
                             struct tsr_err *err);
-/* Packs those linears of a layer that `linears` has (1 << id), whose data are in memory, into o.  Each
- * becomes what tsr_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer
- * searches scales of the whole layer first. */
+/* Packs those linears of a layer that `linears` has (1 << id) into o: w has them, each the part of it
+ * that `part` says, all of it or rows that tsr_quantizer_rows_alone() allows.  Each becomes what
+ * tsr_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer searches scales of the
+ * whole layer first. */
 tsr_status tsr_scheme_linears(struct tsr_scheme_run *run, uint64_t layer, uint32_t linears,
-                              struct tsr_overlay *o, struct tsr_err *err);
+                              const struct tsr_matrix w[TSR_LINEARS],
+                              const struct tsr_slice part[TSR_LINEARS], struct tsr_overlay *o,
+                              struct tsr_err *err);
 /* The output head and the embedding, where rules name them. */
 bool       tsr_scheme_takes_ends(struct tsr_scheme_run *run);
 tsr_status tsr_scheme_ends(struct tsr_scheme_run *run, struct tsr_overlay *o, struct tsr_err *err);

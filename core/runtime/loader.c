@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "model/pieces.h"
 #include "quant/scheme_run.h"
 
 #include <pthread.h>
@@ -16,7 +17,9 @@
 
 struct part {
     struct tsr_layer_piece piece;
+    struct tsr_matrix      w[TSR_LINEARS]; /* of the piece, once it is read */
     uint64_t               layer;
+    uint32_t               cut;  /* linears of which this rank's part alone is read */
     uint32_t               left; /* linears that are not placed yet */
     uint32_t               room; /* where it is as it is stored, or NO_ROOM */
 };
@@ -26,6 +29,7 @@ struct tsr_loader {
     struct tsr_registry      *registry;
     struct tsr_scheme_run    *run;
     struct tsr_overlay       *overlay;
+    struct tsr_share          share; /* ranks 0: all */
     struct tsr_engine_source  source;
     struct tsr_loader_numbers numbers;
     struct part              *part; /* of all layers, in order */
@@ -108,7 +112,6 @@ static void leave_room(struct tsr_loader *l, struct part *p)
     if (p->room == NO_ROOM)
         return;
     struct room *r = &l->room[p->room];
-    tsr_model_forget_piece(l->model, p->layer, &p->piece);
     p->room = NO_ROOM;
     r->taken = false;
     if (l->read < l->n)
@@ -134,10 +137,11 @@ static void *read_parts(void *arg)
         (void)pthread_mutex_unlock(&l->lock);
         double t0 = tsr_now_s();
         if (st == TSR_OK)
-            st = tsr_model_read_piece(l->model, p->layer, &p->piece, to, &e.err);
+            st = tsr_model_read_piece(l->model, p->layer, &p->piece, to, p->w, &e.err);
         double s = tsr_now_s() - t0;
         (void)pthread_mutex_lock(&l->lock);
         l->numbers.read_s += s;
+        l->numbers.read += st == TSR_OK ? p->piece.bytes : 0;
         l->read += st == TSR_OK;
         end_with(l, st, e.text);
     }
@@ -164,7 +168,8 @@ static tsr_status pack(struct tsr_loader *l, uint64_t i, struct tsr_err *err)
     const struct part *p = &l->part[i];
     if (i == 0 || l->part[i - 1].layer != p->layer)
         TSR_TRY(check_need(l, p->layer, err));
-    return tsr_scheme_linears(l->run, p->layer, p->piece.linears, l->overlay, err);
+    return tsr_scheme_linears(l->run, p->layer, p->piece.linears, p->w, p->piece.part, l->overlay,
+                              err);
 }
 
 /* The lock is held.  A part that is wholly packed is not needed as it is stored. */
@@ -222,7 +227,8 @@ static uint64_t find(const struct tsr_loader *l, uint64_t layer, enum tsr_linear
     return i;
 }
 
-static tsr_status fetch(void *ctx, uint64_t layer, enum tsr_linear_id id, struct tsr_err *err)
+static tsr_status fetch(void *ctx, uint64_t layer, enum tsr_linear_id id,
+                        struct tsr_engine_fetched *f, struct tsr_err *err)
 {
     struct tsr_loader *l = ctx;
     double             t0 = tsr_now_s();
@@ -236,7 +242,13 @@ static tsr_status fetch(void *ctx, uint64_t layer, enum tsr_linear_id id, struct
     l->fetched_s = tsr_now_s();
     l->numbers.waited_s += l->fetched_s - t0;
     (void)pthread_mutex_unlock(&l->lock);
-    return st == TSR_OK ? st : tsr_fail(err, st, "%s", l->err.text);
+    if (st != TSR_OK)
+        return tsr_fail(err, st, "%s", l->err.text);
+    const struct part *p = &l->part[i];
+    f->w = p->w[id];
+    f->packed = l->overlay->lin[layer][id];
+    f->part = p->cut >> (unsigned)id & 1u ? &p->piece.part[id] : NULL;
+    return TSR_OK;
 }
 
 static void placed(void *ctx, uint64_t layer, enum tsr_linear_id id)
@@ -282,6 +294,28 @@ static tsr_status start_both(struct tsr_loader *l, struct tsr_err *err)
     return l->packing ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "cannot start the threads of a load");
 }
 
+/* Leaves of a linear what falls to this rank, where that can be packed alone.  What cannot be planned or
+ * shared stays whole: packing it or placing it says why. */
+static void cut(struct tsr_loader *l, struct part *p, enum tsr_linear_id id)
+{
+    const struct tsr_matrix    *w = &l->model->layers[p->layer].lin[id].w;
+    const struct tsr_quantizer *q = NULL;
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    struct tsr_quant_plan       plan;
+    struct tsr_slice            s;
+    if (tsr_scheme_plan(l->run, p->layer, id, &q, &plan, &e.err) != TSR_OK)
+        return;
+    struct tsr_packed like = { .rows = w->rows, .cols = w->cols };
+    if (q)
+        like.format = plan.format;
+    if (tsr_share_linear(&l->share, &l->model->hp, id, w, q ? &like : NULL, &s, &e.err) != TSR_OK)
+        return;
+    if (q && (s.cols < w->cols || !tsr_quantizer_rows_alone(q, &plan, w, s.row, s.rows)))
+        return;
+    tsr_piece_cut(l->model, p->layer, &p->piece, id, &s);
+    p->cut |= 1u << (unsigned)id;
+}
+
 static tsr_status list_parts(struct tsr_loader *l, uint64_t first, uint64_t end,
                              struct tsr_err *err)
 {
@@ -291,15 +325,20 @@ static tsr_status list_parts(struct tsr_loader *l, uint64_t first, uint64_t end,
     if (!l->part)
         return tsr_fail_nomem(err, (end - first) * TSR_LINEARS * sizeof *l->part, "a loader");
     for (uint64_t layer = first; layer < end; layer++) {
-        uint64_t bytes = tsr_model_layer_bytes(l->model, layer);
         uint32_t k = tsr_model_pieces(l->model, layer, piece);
-        n->layer = bytes > n->layer ? bytes : n->layer;
+        uint64_t bytes = 0;
         for (uint32_t i = 0; i < k; i++) {
-            l->part[l->n++] = (struct part){
+            struct part *p = &l->part[l->n++];
+            *p = (struct part){
                 .piece = piece[i], .layer = layer, .left = piece[i].linears, .room = NO_ROOM
             };
-            n->piece = piece[i].bytes > n->piece ? piece[i].bytes : n->piece;
+            for (unsigned id = 0; id < TSR_LINEARS && l->share.ranks > 1; id++)
+                if (p->left >> id & 1u)
+                    cut(l, p, (enum tsr_linear_id)id);
+            bytes += p->piece.room;
+            n->piece = p->piece.room > n->piece ? p->piece.room : n->piece;
         }
+        n->layer = bytes > n->layer ? bytes : n->layer;
     }
     return TSR_OK;
 }
@@ -307,8 +346,8 @@ static tsr_status list_parts(struct tsr_loader *l, uint64_t first, uint64_t end,
 static tsr_status prepare(struct tsr_loader *l, const struct tsr_scheme *s, uint64_t first,
                           uint64_t end, bool head, struct tsr_err *err)
 {
-    TSR_TRY(list_parts(l, first, end, err));
     TSR_TRY(tsr_scheme_open(&l->run, s, l->registry, l->model, err));
+    TSR_TRY(list_parts(l, first, end, err));
     TSR_TRY(tsr_overlay_create(&l->overlay, l->model->hp.layers, err));
     if (head && tsr_scheme_takes_ends(l->run)) /* the packer has the run to itself */
         TSR_TRY(tsr_scheme_ends(l->run, l->overlay, err));
@@ -317,7 +356,8 @@ static tsr_status prepare(struct tsr_loader *l, const struct tsr_scheme *s, uint
 
 tsr_status tsr_loader_open(struct tsr_loader **out, const struct tsr_scheme *s,
                            struct tsr_registry *r, const struct tsr_model *m, uint64_t first,
-                           uint64_t end, bool head, struct tsr_err *err)
+                           uint64_t end, const struct tsr_share *share, bool head,
+                           struct tsr_err *err)
 {
     if (first > end || end > m->hp.layers)
         return tsr_fail(err, TSR_E_INVAL, "layers %llu to %llu of %llu", (unsigned long long)first,
@@ -327,6 +367,8 @@ tsr_status tsr_loader_open(struct tsr_loader **out, const struct tsr_scheme *s,
         return tsr_fail_nomem(err, sizeof *l, "a loader");
     l->model = m;
     l->registry = r;
+    if (share)
+        l->share = *share;
     l->source = (struct tsr_engine_source){ .fetch = fetch, .placed = placed, .ctx = l };
     l->err.err = (struct tsr_err){ .struct_size = sizeof l->err.err,
                                    .cap = sizeof l->err.text,
@@ -354,9 +396,6 @@ void tsr_loader_close(struct tsr_loader *l)
         (void)pthread_join(l->reader, NULL);
     if (l->packing)
         (void)pthread_join(l->packer, NULL);
-    for (uint64_t i = 0; i < l->n; i++) /* of a load that failed */
-        if (l->part[i].room != NO_ROOM)
-            tsr_model_forget_piece(l->model, l->part[i].layer, &l->part[i].piece);
     for (uint32_t i = 0; i < ROOMS; i++)
         free(l->room[i].data);
     tsr_overlay_destroy(l->overlay);

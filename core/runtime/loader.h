@@ -2,15 +2,18 @@
  *
  *   disk --read piece i+2-->  quantize piece i+1  --place piece i--> device of the rank
  *
- * Reading, quantizing and placing have a thread each.  A piece (model.h) is read into one of two places
- * as large as the largest, which is free again when its linears are packed, or placed where they stay
- * as they are; a layer's worth of packed pieces may wait to be placed.  What a rank does not have
- * is not read.
+ * Reading, quantizing and placing have a thread each.  A piece (model/pieces.h) is read into one of two
+ * places as large as the largest, which is free again when its linears are packed, or placed where they
+ * stay as they are; a layer's worth of packed pieces may wait to be placed.  What a rank does not have
+ * is not read: of linears whose rows are shared its rows alone (where their quantizer promises the same
+ * bytes however rows are split, and asks for no statistics), of columns its columns where the linear
+ * stays as it is.  Any other linear is read and packed whole, and the engine cuts it.
  */
 #ifndef TSR_RUNTIME_LOADER_H
 #define TSR_RUNTIME_LOADER_H
 
 #include "engine/engine.h"
+#include "engine/share.h"
 #include "quant/scheme.h"
 
 struct tsr_loader;
@@ -19,18 +22,20 @@ struct tsr_loader;
 struct tsr_loader_numbers {
     uint64_t peak;  /* of stored and packed pieces in host memory */
     uint64_t total; /* of them and of all that the registry's plugins hold, the device's part too */
-    uint64_t layer; /* the largest layer as it is stored */
-    uint64_t piece; /* the largest piece */
+    uint64_t read;  /* of the file */
+    uint64_t layer; /* the largest layer as it is stored, of what is read */
+    uint64_t piece; /* the largest piece, of what is read */
     double   read_s, quantize_s, place_s; /* each with what runs beside it */
     double   waited_s;                    /* for a piece that is not quantized yet */
 };
 
 /* Layers [first, end) of m (streamed: else there is nothing to read) as a scheme packs them, and the head
- * too if `head` and the scheme names it.  A scheme that asks for statistics, or searches scales of whole
+ * too if `head` and the scheme names it.  share: of them this rank's part alone, copied; NULL: all.  A scheme that asks for statistics, or searches scales of whole
  * layers, is TSR_E_INPUT, here or by the source: such a model is quantized first.  [setup] */
 tsr_status tsr_loader_open(struct tsr_loader **l, const struct tsr_scheme *s,
                            struct tsr_registry *r, const struct tsr_model *m, uint64_t first,
-                           uint64_t end, bool head, struct tsr_err *err);
+                           uint64_t end, const struct tsr_share *share, bool head,
+                           struct tsr_err *err);
 void       tsr_loader_close(struct tsr_loader *l); /* NULL is fine */
 
 /* For tsr_engine_create(). */

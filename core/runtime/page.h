@@ -28,7 +28,7 @@ struct tsr_rank_numbers {
     _Atomic uint64_t now, peak;             /* bytes accounted: device, kernels' scratch */
     _Atomic uint64_t host_peak;             /* VmHWM of its process; 0: shared with others */
     _Atomic uint64_t load_peak, load_layer; /* of a load that packs: loader.h */
-    _Atomic uint64_t read_ns, quantize_ns, place_ns;
+    _Atomic uint64_t read_bytes, read_ns, quantize_ns, place_ns;
     _Atomic uint64_t load_ns, batches, paced, overruns, overrun_ns;
     _Atomic uint64_t sums, declared, sent, encode_ns, decode_ns, wait_ns; /* comm/group.h */
 };

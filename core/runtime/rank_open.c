@@ -142,9 +142,11 @@ static tsr_status load(struct tsr_rank *r, struct tsr_engine_options *o, struct 
     const struct tsr_crew_plan *p = r->plan;
     struct tsr_rank_numbers    *n = &r->page->numbers;
     struct tsr_loader_numbers   took;
+    struct tsr_share            share;
     if (!p->scheme)
         return tsr_engine_create(&r->engine, r->registry, p->model, p->overlay, o, err);
-    TSR_TRY(tsr_loader_open(&r->loader, p->scheme, r->registry, p->model, o->first, o->end,
+    TSR_TRY(tsr_share_of(&p->model->hp, o->tp->rank, o->tp->ranks, &share, err));
+    TSR_TRY(tsr_loader_open(&r->loader, p->scheme, r->registry, p->model, o->first, o->end, &share,
                             r->place.head, err));
     o->source = tsr_loader_source(r->loader);
     TSR_TRY(tsr_engine_create(&r->engine, r->registry, p->model, tsr_loader_overlay(r->loader), o,
@@ -152,6 +154,7 @@ static tsr_status load(struct tsr_rank *r, struct tsr_engine_options *o, struct 
     tsr_loader_numbers(r->loader, &took);
     atomic_store(&n->load_peak, took.total);
     atomic_store(&n->load_layer, took.layer);
+    atomic_store(&n->read_bytes, took.read);
     atomic_store(&n->read_ns, (uint64_t)(took.read_s * 1e9));
     atomic_store(&n->quantize_ns, (uint64_t)(took.quantize_s * 1e9));
     atomic_store(&n->place_ns, (uint64_t)(took.place_s * 1e9));

@@ -258,41 +258,52 @@ static void other_widths(void **state)
     wide_free(m, folder);
 }
 
-/* Ranks pack their layers while they load them: as if they had been packed before. */
+/* Ranks pack their part of their layers while they load it: as if all had been packed before. */
 static void packed_while_loaded(void **state)
 {
-    static const char  scheme[] = "use: rtn\nbits: 4\ngroup: 32\n";
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    char               folder[64];
-    struct tsr_model  *m = wide_load("qwen2", true, folder);
-    struct tsr_doc    *doc = NULL;
-    struct tsr_diag   *d = NULL;
-    struct tsr_scheme *s = NULL;
-    struct answers    *want = malloc(sizeof *want);
+    static const char scheme[] = "use: rtn\nbits: 4\ngroup: 32\n"
+                                 "rules:\n  - {tensors: '*.o_proj', layers: 1, keep: true}\n"
+                                 "  - {tensors: '*.k_proj', keep: true}\n";
+    static const struct {
+        const char        *family;
+        uint32_t           stages, ranks;
+        enum tsr_rank_kind kind;
+    } cases[] = { { "qwen2", 2, 2, TSR_RANKS_PROCESSES },
+                  { "qwen2", 2, 2, TSR_RANKS_THREADS },
+                  { "bloom", 1, 4, TSR_RANKS_PROCESSES },
+                  { "phi3", 1, 4, TSR_RANKS_THREADS } };
+    struct answers *want = malloc(sizeof *want);
     (void)state;
     assert_non_null(want);
-    struct tsr_overlay *o = wide_pack(registry, m, scheme);
-    plain(m, o, TSR_ACT_A8, want);
-    tsr_overlay_destroy(o);
-    assert_int_equal(tsr_diag_create(&d, &err.err), TSR_OK);
-    assert_int_equal(tsr_doc_parse(&doc, "scheme", scheme, strlen(scheme), d, &err.err), TSR_OK);
-    assert_int_equal(tsr_scheme_create(&s, registry, tsr_doc_root(doc), NULL, "the scheme", d,
-                                       &err.err),
-                     TSR_OK);
-    while_loading = s;
-    for (int kind = 0; kind < 2; kind++) {
-        struct way w = {
-            .replicas = 1, .stages = 2, .ranks = 2, .slots = 4, .prefill = 1, .decode = 2
-        };
-        w.kind = (enum tsr_rank_kind)kind;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_errbuf  err = TSR_ERRBUF(err);
+        char               folder[64];
+        struct tsr_model  *m = wide_load(cases[i].family, true, folder);
+        struct tsr_doc    *doc = NULL;
+        struct tsr_diag   *d = NULL;
+        struct tsr_scheme *s = NULL;
+        struct way         w = { .replicas = 1, .slots = 4, .prefill = 1, .decode = 2 };
+        w.stages = cases[i].stages;
+        w.ranks = cases[i].ranks;
+        w.kind = cases[i].kind;
+        struct tsr_overlay *o = wide_pack(registry, m, scheme);
+        plain(m, o, TSR_ACT_A8, want);
+        tsr_overlay_destroy(o);
+        assert_int_equal(tsr_diag_create(&d, &err.err), TSR_OK);
+        assert_int_equal(tsr_doc_parse(&doc, "scheme", scheme, strlen(scheme), d, &err.err),
+                         TSR_OK);
+        assert_int_equal(tsr_scheme_create(&s, registry, tsr_doc_root(doc), NULL, "the scheme", d,
+                                           &err.err),
+                         TSR_OK);
+        while_loading = s;
         compare("packed while loaded", m, NULL, TSR_ACT_A8, &w, want);
+        while_loading = NULL;
+        tsr_scheme_destroy(s);
+        tsr_doc_destroy(doc);
+        tsr_diag_destroy(d);
+        wide_free(m, folder);
     }
-    while_loading = NULL;
-    tsr_scheme_destroy(s);
-    tsr_doc_destroy(doc);
-    tsr_diag_destroy(d);
     free(want);
-    wide_free(m, folder);
 }
 
 /* A killed process is named, and nothing hangs or is left. */

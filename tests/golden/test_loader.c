@@ -1,9 +1,12 @@
 /* A model that is packed while it is loaded: the logits of the same model packed before, no more
- * memory than its share and a few pieces; and the pieces, which are what an open layer has. */
+ * memory than its share and a few pieces; what a rank of several reads and gets; and the pieces, which
+ * are what an open layer has. */
 #include "golden.h"
 #include "wide.h"
 
+#include "base/f16.h"
 #include "config/config.h"
+#include "model/pieces.h"
 #include "runtime/loader.h"
 
 #include <setjmp.h>
@@ -62,7 +65,7 @@ static void load_and_compare(struct tsr_registry *r, const struct tsr_model *m, 
     uint64_t                  floats = TOKENS * m->hp.vocab, now, peak, weights, cache;
     float                    *got = malloc(floats * sizeof *got);
     assert_non_null(got);
-    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, true, &err.err), &err);
+    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, true, &err.err), &err);
     opt.release = true;
     opt.source = tsr_loader_source(l);
     struct tsr_engine *e = golden_engine(r, m, tsr_loader_overlay(l), opt);
@@ -131,59 +134,110 @@ static uint64_t bytes_of(const struct tsr_matrix *w)
     return w->rows * w->row_stride;
 }
 
-/* Each linear of a layer is in one piece and has there the bytes that an open layer has. */
-static void pieces_of(const struct tsr_model *m, uint64_t layer)
+/* Copies of a layer's matrices. */
+static void copy_layer(const struct tsr_model *m, uint64_t layer,
+                       struct tsr_matrix all[TSR_LINEARS])
 {
-    struct tsr_errbuf       err = TSR_ERRBUF(err);
-    const struct tsr_layer *l = &m->layers[layer];
-    struct tsr_layer_piece  piece[TSR_LINEARS];
-    unsigned char          *want[TSR_LINEARS] = { 0 };
-    uint32_t                seen = 0, all = 0;
-    uint64_t                bytes = 0;
+    struct tsr_errbuf err = TSR_ERRBUF(err);
     must(tsr_model_open_layer(m, layer, &err.err), &err);
     for (unsigned i = 0; i < TSR_LINEARS; i++) {
-        if (l->lin[i].w.rows == 0)
+        all[i] = m->layers[layer].lin[i].w;
+        if (all[i].rows == 0)
             continue;
-        all |= 1u << i;
-        bytes += bytes_of(&l->lin[i].w);
-        want[i] = malloc(bytes_of(&l->lin[i].w));
-        assert_non_null(want[i]);
-        memcpy(want[i], l->lin[i].w.data, bytes_of(&l->lin[i].w));
+        all[i].data = malloc(bytes_of(&all[i]));
+        assert_non_null(all[i].data);
+        memcpy(all[i].data, m->layers[layer].lin[i].w.data, bytes_of(&all[i]));
     }
-    uint32_t n = tsr_model_pieces(m, layer, piece);
-    assert_int_equal(tsr_model_read_piece(m, layer, &piece[0], want[0], &err.err), TSR_E_BUG);
     tsr_model_close_layer(m, layer);
+}
+
+static void free_layer(struct tsr_matrix all[TSR_LINEARS])
+{
+    for (unsigned i = 0; i < TSR_LINEARS; i++)
+        if (all[i].rows)
+            free(all[i].data);
+}
+
+static void same_rows(const struct tsr_matrix *got, const struct tsr_matrix *want)
+{
+    assert_int_equal(got->dtype, want->dtype);
+    assert_int_equal(got->rows, want->rows);
+    assert_int_equal(got->cols, want->cols);
+    for (uint64_t r = 0; r < got->rows; r++)
+        assert_memory_equal((const char *)got->data + r * got->row_stride,
+                            (const char *)want->data + r * want->row_stride,
+                            want->cols * tsr_dtype_size(want->dtype));
+}
+
+/* Each linear of a layer is in one piece and has there the bytes that an open layer has; of a rank's
+ * parts, all that is read is theirs. */
+static void pieces_of(const struct tsr_model *m, uint64_t layer, const struct tsr_share *share)
+{
+    struct tsr_errbuf      err = TSR_ERRBUF(err);
+    struct tsr_layer_piece piece[TSR_LINEARS];
+    struct tsr_matrix      all[TSR_LINEARS], part[TSR_LINEARS];
+    uint32_t               seen = 0, wanted = 0;
+    uint64_t               bytes = 0;
+    copy_layer(m, layer, all);
+    uint32_t n = tsr_model_pieces(m, layer, piece);
+    for (unsigned i = 0; i < TSR_LINEARS; i++)
+        wanted |= all[i].rows ? 1u << i : 0;
+    for (uint32_t p = 0; p < n; p++)
+        for (unsigned i = 0; i < TSR_LINEARS; i++) {
+            if (!(piece[p].linears >> i & 1u))
+                continue;
+            struct tsr_slice s = { .rows = all[i].rows, .cols = all[i].cols };
+            if (share) {
+                must(tsr_share_linear(share, &m->hp, (enum tsr_linear_id)i, &all[i], NULL, &s,
+                                      &err.err),
+                     &err);
+                assert_true(s.rows * s.cols < all[i].rows * all[i].cols);
+                tsr_piece_cut(m, layer, &piece[p], (enum tsr_linear_id)i, &s);
+            }
+            part[i] = tsr_matrix_slice(&all[i], &s);
+            bytes += s.rows * s.cols * tsr_dtype_size(all[i].dtype);
+        }
     for (uint32_t p = 0; p < n; p++) {
-        void *to = aligned_alloc(64, (piece[p].bytes / 64 + 1) * 64);
+        struct tsr_matrix w[TSR_LINEARS] = { 0 };
+        unsigned char    *to = aligned_alloc(64, piece[p].room + 64);
         assert_non_null(to);
+        memset(to, 0xA5, piece[p].room + 64);
         assert_int_equal(seen & piece[p].linears, 0);
+        assert_true(piece[p].bytes > 0 && piece[p].room >= piece[p].bytes);
         seen |= piece[p].linears;
         bytes -= piece[p].bytes;
-        must(tsr_model_read_piece(m, layer, &piece[p], to, &err.err), &err);
+        must(tsr_model_read_piece(m, layer, &piece[p], to, w, &err.err), &err);
         for (unsigned i = 0; i < TSR_LINEARS; i++)
             if (piece[p].linears >> i & 1u)
-                assert_memory_equal(l->lin[i].w.data, want[i], bytes_of(&l->lin[i].w));
+                same_rows(&w[i], &part[i]);
             else
-                assert_null(l->lin[i].w.data);
-        tsr_model_forget_piece(m, layer, &piece[p]);
+                assert_null(w[i].data);
+        for (unsigned i = 0; i < 64; i++)
+            assert_int_equal(to[piece[p].room + i], 0xA5);
         free(to);
     }
-    assert_int_equal(seen, all);
+    assert_int_equal(seen, wanted);
     assert_int_equal(bytes, 0);
-    for (unsigned i = 0; i < TSR_LINEARS; i++) {
-        assert_null(l->lin[i].w.data);
-        free(want[i]);
-    }
+    for (unsigned i = 0; i < TSR_LINEARS; i++)
+        assert_null(m->layers[layer].lin[i].w.data);
+    free_layer(all);
 }
 
 static void pieces(void **state)
 {
+    struct tsr_errbuf err = TSR_ERRBUF(err);
     (void)state;
     for (int i = 0; wide_names[i]; i++) {
         char              folder[64];
         struct tsr_model *m = wide_load(wide_names[i], true, folder);
+        struct tsr_share  share;
         for (uint64_t layer = 0; layer < m->hp.layers; layer++)
-            pieces_of(m, layer);
+            pieces_of(m, layer, NULL);
+        for (uint32_t ranks = 2; ranks <= 4; ranks *= 2)
+            for (uint32_t rank = 0; rank < ranks; rank++) {
+                must(tsr_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
+                pieces_of(m, rank % m->hp.layers, &share);
+            }
         wide_free(m, folder);
     }
 }
@@ -195,18 +249,158 @@ static void nothing_to_read(void **state)
     char                   folder[64];
     struct tsr_model      *m = wide_load("phi3", false, folder);
     struct tsr_layer_piece piece[TSR_LINEARS];
-    const void            *before = m->layers[1].lin[TSR_UP].w.data;
+    struct tsr_matrix      w[TSR_LINEARS];
     (void)state;
     assert_int_equal(tsr_model_pieces(m, 1, piece), TSR_LINEARS);
     for (unsigned i = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_matrix *all = &m->layers[1].lin[i].w;
+        struct tsr_slice         s = { .row = 3, .rows = 5, .cols = all->cols };
         assert_int_equal(piece[i].bytes, 0);
         assert_int_equal(piece[i].linears, 1u << i);
-        must(tsr_model_read_piece(m, 1, &piece[i], NULL, &err.err), &err);
-        tsr_model_forget_piece(m, 1, &piece[i]);
+        must(tsr_model_read_piece(m, 1, &piece[i], NULL, w, &err.err), &err);
+        assert_non_null(all->data);
+        assert_ptr_equal(w[i].data, all->data);
+        tsr_piece_cut(m, 1, &piece[i], (enum tsr_linear_id)i, &s);
+        assert_int_equal(piece[i].bytes, 0);
+        must(tsr_model_read_piece(m, 1, &piece[i], NULL, w, &err.err), &err);
+        assert_int_equal(w[i].rows, 5);
+        assert_ptr_equal(w[i].data, (char *)all->data + 3 * all->row_stride);
     }
-    assert_non_null(before);
-    assert_ptr_equal(m->layers[1].lin[TSR_UP].w.data, before);
     wide_free(m, folder);
+}
+
+/* ---- a rank of several ------------------------------------------------------- */
+
+static void same_packed(const struct tsr_packed *got, const struct tsr_packed *want)
+{
+    assert_string_equal(got->format.id, want->format.id);
+    assert_int_equal(got->format.bits, want->format.bits);
+    assert_int_equal(got->format.group, want->format.group);
+    assert_int_equal(got->rows, want->rows);
+    assert_int_equal(got->cols, want->cols);
+    assert_int_equal(got->segment, want->segment);
+    assert_int_equal(got->code_stride, want->code_stride);
+    assert_int_equal(got->meta_stride, want->meta_stride);
+    assert_memory_equal(got->codes, want->codes, want->rows * want->code_stride);
+    assert_memory_equal(got->meta, want->meta, want->rows * want->meta_stride);
+}
+
+/* What a source gives of one linear is the rank's part of what the whole became, or all of it. */
+static void same_part(const struct tsr_model *m, const struct tsr_share *share, uint64_t layer,
+                      enum tsr_linear_id id, const struct tsr_engine_fetched *f,
+                      const struct tsr_matrix *all, const struct tsr_packed *packed)
+{
+    struct tsr_errbuf  err = TSR_ERRBUF(err);
+    struct tsr_slice   s = { .rows = all->rows, .cols = all->cols };
+    struct tsr_packed *part = NULL;
+    assert_true((f->packed != NULL) == (packed != NULL));
+    if (f->part) {
+        must(tsr_share_linear(share, &m->hp, id, all, packed, &s, &err.err), &err);
+        assert_memory_equal(f->part, &s, sizeof s);
+    }
+    if (packed) {
+        must(tsr_packed_slice(packed, &s, &part, &err.err), &err);
+        same_packed(f->packed, part);
+        tsr_packed_destroy(part);
+    } else {
+        struct tsr_matrix want = tsr_matrix_slice(all, &s);
+        same_rows(&f->w, &want);
+    }
+    (void)layer;
+}
+
+/* One rank's load without an engine.  alone: linears of which a packed one is to come as a part.  Adds what
+ * was read to *read, and what all ranks are to read together to *want. */
+static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const char *scheme,
+                      const struct tsr_overlay *o, const struct tsr_share *share, uint32_t alone,
+                      uint64_t *read, uint64_t *want)
+{
+    struct tsr_errbuf               err = TSR_ERRBUF(err);
+    struct tsr_doc                 *doc = NULL;
+    struct tsr_scheme              *s = scheme_of(r, scheme, &doc);
+    struct tsr_loader              *l = NULL;
+    struct tsr_loader_numbers       n;
+    const struct tsr_engine_source *from;
+    uint64_t                        whole = 0;
+    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, share, false, &err.err), &err);
+    from = tsr_loader_source(l);
+    for (uint64_t layer = 0; layer < m->hp.layers; layer++) {
+        struct tsr_matrix all[TSR_LINEARS];
+        copy_layer(m, layer, all);
+        uint64_t bytes = 0;
+        for (unsigned i = 0; i < TSR_LINEARS; i++) {
+            struct tsr_engine_fetched f = { 0 };
+            must(from->fetch(from->ctx, layer, (enum tsr_linear_id)i, &f, &err.err), &err);
+            if (all[i].rows) {
+                const struct tsr_packed *p = o->lin[layer][i];
+                same_part(m, share, layer, (enum tsr_linear_id)i, &f, &all[i], p);
+                assert_true((f.part != NULL) == (!p || (alone >> i & 1u)));
+                bytes += !f.part ? bytes_of(&all[i])
+                                 : f.part->rows * f.part->cols * tsr_dtype_size(all[i].dtype);
+                /* once in all, what is not cut once for each rank */
+                if (f.part && share->rank == 0)
+                    *want += bytes_of(&all[i]);
+                else if (!f.part)
+                    *want += bytes_of(&all[i]);
+            }
+            from->placed(from->ctx, layer, (enum tsr_linear_id)i);
+        }
+        whole = bytes > whole ? bytes : whole;
+        free_layer(all);
+    }
+    tsr_loader_numbers(l, &n);
+    /* every linear of these models is a multiple of 64 bytes in every part */
+    assert_int_equal(n.layer, whole);
+    assert_true(n.piece <= n.layer && n.peak <= 2 * n.piece + n.layer);
+    *read += n.read;
+    tsr_loader_close(l);
+    tsr_scheme_destroy(s);
+    tsr_doc_destroy(doc);
+}
+
+#define ROWS (1u << TSR_Q | 1u << TSR_K | 1u << TSR_V | 1u << TSR_GATE | 1u << TSR_UP)
+
+/* Ranks read their rows and columns alone and get what the whole would have there. */
+static void parts(void **state)
+{
+    static const struct {
+        const char *scheme;
+        uint32_t    alone;
+    } cases[] = {
+        { KEEPS, ROWS },
+        { "use: rtn\nbits: 3\ngroup: 32\nrounding: stochastic\nseed: 5\n", ROWS },
+        { "use: rtn\nbits: 4\ngroup: -1\n", ROWS },
+        { "use: mx\nblock: 32\n", ROWS },
+        { "use: squeeze\nbits: 2\nsensitivity: none\nrules:\n  - {tensors: '*.[oqkgud]*_proj', "
+          "use: rtn}\n",
+          ROWS },
+    };
+    struct tsr_errbuf    err = TSR_ERRBUF(err);
+    struct tsr_pool     *pool = NULL;
+    struct tsr_registry *r = golden_registry(2, NULL, &pool);
+    (void)state;
+    for (int i = 0; wide_names[i]; i++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            char              folder[64];
+            struct tsr_share  share;
+            struct tsr_model *m = wide_load(wide_names[i], true, folder);
+            if (c > 0 && i > 0) { /* every family with the first, one with the others */
+                wide_free(m, folder);
+                continue;
+            }
+            struct tsr_overlay *o = wide_pack(r, m, cases[c].scheme);
+            for (uint32_t ranks = 2; ranks <= 4; ranks *= 2) {
+                uint64_t read = 0, want = 0;
+                for (uint32_t rank = 0; rank < ranks; rank++) {
+                    must(tsr_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
+                    load_rank(r, m, cases[c].scheme, o, &share, cases[c].alone, &read, &want);
+                }
+                assert_int_equal(read, want);
+            }
+            tsr_overlay_destroy(o);
+            wide_free(m, folder);
+        }
+    golden_registry_close(r, pool);
 }
 
 /* A quantizer that asks for statistics is refused with what to do; nothing stays open. */
@@ -225,7 +419,7 @@ static void wants_statistics(void **state)
         .kv_dtype = TSR_F16, .slots = 1, .context = 16, .release = true
     };
     (void)state;
-    must(tsr_loader_open(&l, s, r, m, 1, 3, false, &err.err), &err);
+    must(tsr_loader_open(&l, s, r, m, 1, 3, NULL, false, &err.err), &err);
     opt.source = tsr_loader_source(l);
     opt.first = 1;
     opt.no_embed = true;
@@ -246,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces),
         cmocka_unit_test(nothing_to_read),
+        cmocka_unit_test(parts),
         cmocka_unit_test(same_as_before),
         cmocka_unit_test(wants_statistics),
     };
