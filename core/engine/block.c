@@ -64,18 +64,17 @@ static tsr_status sum_there(struct tsr_engine *e, uint64_t layer, enum tsr_linea
     return TSR_OK;
 }
 
-/* out = o or down over in, which ends a sub-layer: with the parts of the other ranks. */
-static tsr_status whole(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
-                        const struct tsr_tensor *in, const struct tsr_tensor *out,
-                        struct tsr_err *err)
+/* With the parts of the other ranks. */
+static tsr_status over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                             const struct tsr_tensor *in, const struct tsr_tensor *out,
+                             struct tsr_err *err)
 {
     const float *bias = e->model->layers[layer].lin[id].bias;
+    bool         done;
     if (e->split.ranks)
         return tsr_split_run(e, layer, id, in, out, err);
     TSR_TRY(tsr_run_linear(e, &e->layers[layer].lin[id], in, out, err));
-    bool done = e->tp.ranks == 1;
-    if (!done)
-        TSR_TRY(sum_there(e, layer, id, out, &done, err));
+    TSR_TRY(sum_there(e, layer, id, out, &done, err));
     if (done)
         return TSR_OK;
     TSR_TRY(tsr_device_sync(e->dev, err));
@@ -88,6 +87,18 @@ static tsr_status whole(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id
     return tsr_device_upload(e->dev, out, e->parts, err);
 }
 
+/* out = o or down over in, which ends a sub-layer, with its compensation. */
+static tsr_status whole(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                        const struct tsr_tensor *in, const struct tsr_tensor *out,
+                        struct tsr_err *err)
+{
+    enum tsr_site site = tsr_linear_site(id);
+    if (e->split.ranks == 0 && e->tp.ranks == 1)
+        return tsr_run_site(e, layer, site, in, &out, err);
+    TSR_TRY(over_ranks(e, layer, id, in, out, err));
+    return tsr_compensate_site(e, layer, site, in, &out, err);
+}
+
 /* out = attention over the normed input in. */
 tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
                                const struct tsr_tensor *out, struct tsr_err *err)
@@ -98,11 +109,8 @@ tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struc
     struct tsr_tensor           v = tsr_rows(&e->v, 0, in->rows), a = tsr_rows(&e->a, 0, in->rows);
 
     TSR_TRY(tap(e, layer, TSR_SITE_ATTN_IN, in, err));
-    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_Q], in, &q, err));
-    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_K], in, &k, err));
-    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_V], in, &v, err));
     const struct tsr_tensor *qkv[] = { &q, &k, &v };
-    TSR_TRY(tsr_compensate_site(e, layer, TSR_SITE_ATTN_IN, in, qkv, err));
+    TSR_TRY(tsr_run_site(e, layer, TSR_SITE_ATTN_IN, in, qkv, err));
     if (hp->positions == TSR_POS_ROPE) {
         TSR_TRY(rotate(e, &q, e->share.heads, err));
         TSR_TRY(rotate(e, &k, e->share.kv_heads, err));
@@ -121,31 +129,25 @@ tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struc
                          .softcap = hp->attn_softcap };
     TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
     TSR_TRY(tap(e, layer, TSR_SITE_O_IN, &a, err));
-    TSR_TRY(whole(e, layer, TSR_O, &a, out, err));
-    return tsr_compensate_site(e, layer, TSR_SITE_O_IN, &a, &out, err);
+    return whole(e, layer, TSR_O, &a, out, err);
 }
 
 tsr_status tsr_block_feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
                                   const struct tsr_tensor *out, struct tsr_err *err)
 {
-    const struct tsr_hparams   *hp = &e->model->hp;
-    const struct tsr_layer_dev *l = &e->layers[layer];
-    struct tsr_tensor           up = tsr_rows(&e->up, 0, in->rows);
-    struct tsr_tensor           gate = hp->gated ? tsr_rows(&e->gate, 0, in->rows) : up;
+    const struct tsr_hparams *hp = &e->model->hp;
+    struct tsr_tensor         up = tsr_rows(&e->up, 0, in->rows);
+    struct tsr_tensor         gate = hp->gated ? tsr_rows(&e->gate, 0, in->rows) : up;
 
     TSR_TRY(tap(e, layer, TSR_SITE_FFN_IN, in, err));
-    if (hp->gated)
-        TSR_TRY(tsr_run_linear(e, &l->lin[TSR_GATE], in, &gate, err));
-    TSR_TRY(tsr_run_linear(e, &l->lin[TSR_UP], in, &up, err));
     const struct tsr_tensor *both[] = { hp->gated ? &gate : NULL, &up };
-    TSR_TRY(tsr_compensate_site(e, layer, TSR_SITE_FFN_IN, in, both, err));
+    TSR_TRY(tsr_run_site(e, layer, TSR_SITE_FFN_IN, in, both, err));
     struct tsr_op op = {
         .kind = TSR_OP_ACT, .out = &gate, .in = { &gate, hp->gated ? &up : NULL }, .func = hp->func
     };
     TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
     TSR_TRY(tap(e, layer, TSR_SITE_DOWN_IN, &gate, err));
-    TSR_TRY(whole(e, layer, TSR_DOWN, &gate, out, err));
-    return tsr_compensate_site(e, layer, TSR_SITE_DOWN_IN, &gate, &out, err);
+    return whole(e, layer, TSR_DOWN, &gate, out, err);
 }
 
 typedef tsr_status (*sublayer)(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,

@@ -92,13 +92,9 @@ static tsr_status run_once(struct tsr_engine *e, enum tsr_site site, const struc
 {
     const struct tsr_tensor *outs[TSR_COMPENSATE_LINEARS] = { NULL };
     for (uint64_t l = e->first; l < e->end; l++) {
-        for (uint32_t i = 0; i < s->n; i++) {
-            const struct tsr_linear_dev *lin = &e->layers[l].lin[s->id[i]];
-            outs[i] = lin->w ? &s->out[i] : NULL;
-            if (lin->w)
-                TSR_TRY(tsr_run_linear(e, lin, &s->in, &s->out[i], err));
-        }
-        TSR_TRY(tsr_compensate_site(e, l, site, &s->in, outs, err));
+        for (uint32_t i = 0; i < s->n; i++)
+            outs[i] = e->layers[l].lin[s->id[i]].w ? &s->out[i] : NULL;
+        TSR_TRY(tsr_run_site(e, l, site, &s->in, outs, err));
     }
     return tsr_device_sync(e->dev, err);
 }

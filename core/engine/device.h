@@ -13,6 +13,7 @@
 #include "plugin/spec.h"
 #include "tessera/backend.h"
 #include "tessera/backend_layout.h"
+#include "tessera/draft/compensate.h"
 
 /* A weight on a device. */
 struct tsr_weight {
@@ -42,6 +43,8 @@ struct tsr_device {
     uint32_t                     said_ops;          /* bit per TSR_OP_* */
     char                         said_foreign[256]; /* the last layout of a plugin's own */
     uint32_t                     said_formats;      /* bit per layout and width */
+    bool                         asked_site;        /* linears.c: for the next */
+    const struct tsr_backend_compensate_v1 *site;   /* a table that has site(), or NULL */
 };
 
 /* name: "cuda:device=1"; NULL: TSR_DEFAULT_BACKEND; "auto": "cuda" where it has a device, else the default.  [setup] */

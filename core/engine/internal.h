@@ -170,8 +170,15 @@ tsr_status tsr_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
                                const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                struct tsr_err *err);
 
+/* linears.c: the linears of a site and their compensation: outs as above. */
+tsr_status tsr_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                        const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                        struct tsr_err *err);
+
 /* ops.c: single operations over n rows. */
 struct tsr_tensor tsr_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n);
+struct tsr_op     tsr_linear_op(const struct tsr_linear_dev *l, const struct tsr_tensor *in,
+                                const struct tsr_tensor *out); /* the weight's handle, too */
 tsr_status        tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
                                  const struct tsr_tensor *in, const struct tsr_tensor *out,
                                  struct tsr_err *err);

@@ -37,6 +37,17 @@ static tsr_status put_in_order(struct tsr_engine *e, const struct tsr_linear_dev
     return TSR_OK;
 }
 
+struct tsr_op tsr_linear_op(const struct tsr_linear_dev *l, const struct tsr_tensor *in,
+                            const struct tsr_tensor *out)
+{
+    return (struct tsr_op){ .struct_size = sizeof(struct tsr_op),
+                            .kind = TSR_OP_LINEAR,
+                            .out = out,
+                            .in = { in, or_null(&l->bias) },
+                            .weight = l->w ? l->w->handle : NULL,
+                            .act = l->act };
+}
+
 tsr_status tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
                           const struct tsr_tensor *in, const struct tsr_tensor *out,
                           struct tsr_err *err)
@@ -48,9 +59,7 @@ tsr_status tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
         TSR_TRY(put_in_order(e, l, in, &sorted, err));
         in = &sorted;
     }
-    struct tsr_op op = {
-        .kind = TSR_OP_LINEAR, .out = out, .in = { in, or_null(&l->bias) }, .act = l->act
-    };
+    struct tsr_op op = tsr_linear_op(l, in, out);
     return tsr_device_run(e->dev, &op, l->w, err);
 }
 

@@ -121,6 +121,10 @@ uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t
 /* The table of tessera/draft/sizes.h. */
 const struct tsr_sizes_v1 *tsr_cpu_sizes(void);
 
+/* Opens or closes everything that an operation names, and a tensor's buffer; NULL is fine. */
+void tsr_cpu_touch_op(const struct tsr_op *op, void (*how)(void *p, uint64_t bytes));
+void tsr_cpu_touch(const struct tsr_tensor *t, void (*how)(void *p, uint64_t bytes));
+
 tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
 tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
 tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);

@@ -1,85 +1,15 @@
 /* compensate.c - the table of tessera/draft/compensate.h: checks, and work over the threads. */
-#include "compensate.h"
-
 #include <string.h>
 
 #include "../tensor/tensor.h"
 #include "../weight/weight.h"
-#include "backend.h"
+#include "site.h"
 
 /* Units (backend.c) from which on compensation goes over threads.  Below, one thread waits for its rows for less
  * long than two chiplets need to begin and end together. */
 #define WORTH 150000u
 /* Outputs of a site from which on its pieces are wide: longer runs of memory; of fewer, threads would have none. */
 #define WIDE_FROM 8192u
-
-struct residual {
-    struct tsr_cpu_gather base; /* of one token: without x, list and out */
-    uint64_t              inputs, scale_bytes;
-    uint16_t             *scales;
-};
-
-/* ---- residuals ---------------------------------------------------------------------------- */
-
-static void residual_free(void *self, void *handle)
-{
-    struct tsr_cpu  *c = self;
-    struct residual *r = handle;
-    if (!r)
-        return;
-    c->host->release(c->host->ctx, r->scales, r->scale_bytes);
-    c->host->release(c->host->ctx, r, sizeof *r);
-}
-
-static tsr_status check(const struct tsr_residual_desc *d, struct tsr_err *err)
-{
-    const char *name = d->name ? d->name : "?";
-    uint64_t    bytes;
-    if (d->bits != 2 && d->bits != 4 && d->bits != 8 && d->bits != 16)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "residual '%s': %u bits; 2, 4, 8 and 16 are read",
-                        name, d->bits);
-    if (d->inputs == 0 || d->outputs == 0 || d->inputs > UINT32_MAX || d->outputs > UINT64_MAX / 64)
-        return tsr_fail(err, TSR_E_INVAL, "residual '%s': %llu by %llu channels", name,
-                        (unsigned long long)d->inputs, (unsigned long long)d->outputs);
-    if (!d->codes || (uintptr_t)d->codes % 64 || d->stride % 64 ||
-        d->stride < cpu_ceil(d->outputs * d->bits, 8) ||
-        __builtin_mul_overflow(d->inputs, d->stride, &bytes) || (d->bits != 16) != !!d->scales)
-        return tsr_fail(err, TSR_E_INVAL,
-                        "residual '%s': rows of %llu codes of %u bits cannot lie %llu bytes apart, "
-                        "or codes or scales are missing or not aligned",
-                        name, (unsigned long long)d->outputs, d->bits,
-                        (unsigned long long)d->stride);
-    return TSR_OK;
-}
-
-static tsr_status residual_load(void *self, const struct tsr_residual_desc *d, void **out,
-                                struct tsr_err *err)
-{
-    struct tsr_cpu *c = self;
-    tsr_status      st = check(d, err);
-    if (st != TSR_OK)
-        return st;
-    struct residual *r = c->host->alloc(c->host->ctx, sizeof *r, 64);
-    uint64_t         wide = cpu_ceil(d->outputs, 16) * 16;
-    uint16_t        *scales = r ? c->host->alloc(c->host->ctx, wide * sizeof *scales, 64) : NULL;
-    if (!scales) {
-        c->host->release(c->host->ctx, r, sizeof *r);
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for scales of residuals",
-                        (unsigned long long)(wide * sizeof *scales));
-    }
-    for (uint64_t n = 0; n < wide; n++)
-        scales[n] = n >= d->outputs ? 0 : d->scales ? d->scales[n] : 0x3c00; /* 1 */
-    *r = (struct residual){ .base = { .bits = d->bits,
-                                      .codes = d->codes,
-                                      .stride = d->stride,
-                                      .outputs = d->outputs,
-                                      .scales = scales },
-                            .inputs = d->inputs,
-                            .scale_bytes = wide * sizeof *scales,
-                            .scales = scales };
-    *out = r;
-    return TSR_OK;
-}
 
 /* ---- rows and lists ------------------------------------------------------------------------- */
 
@@ -88,14 +18,6 @@ static const struct tsr_cpu_compensate_kernels *kernels(const struct tsr_cpu *c)
     return c->k == &tsr_cpu_kernels_avx512 ? &tsr_cpu_compensate_avx512
            : c->k == &tsr_cpu_kernels_avx2 ? &tsr_cpu_compensate_avx2
                                            : &tsr_cpu_compensate_scalar;
-}
-
-static void touch(const struct tsr_tensor *t, void (*how)(void *p, uint64_t bytes))
-{
-    if (t && t->buffer) {
-        const struct tsr_cpu_buffer *b = t->buffer;
-        how(b->data, b->bytes ? b->bytes : 1);
-    }
 }
 
 static const float *float_row(const struct tsr_view *v, uint64_t t)
@@ -183,7 +105,7 @@ static tsr_status set_floors(struct choosing *s, const float *floors, struct tsr
                           (double)floors[TSR_COMPENSATE_BUCKETS - 1]);
 }
 
-static tsr_status choose(struct tsr_cpu *c, const struct tsr_select_op *op, struct tsr_err *err)
+tsr_status tsr_cpu_choose(struct tsr_cpu *c, const struct tsr_select_op *op, struct tsr_err *err)
 {
     struct choosing s = { .k = kernels(c), .per = op->k };
     uint64_t        n, room;
@@ -206,34 +128,26 @@ static tsr_status choose(struct tsr_cpu *c, const struct tsr_select_op *op, stru
     return tsr_cpu_for(c, n, s.x.cols * 8, choose_some, &s);
 }
 
-static tsr_status op_select(void *self, void *stream, const struct tsr_select_op *op,
-                            struct tsr_err *err)
+tsr_status tsr_cpu_select_op(void *self, void *stream, const struct tsr_select_op *op,
+                             struct tsr_err *err)
 {
     struct tsr_cpu *c = self;
     (void)stream;
-    touch(op->x, c->mem->open);
-    touch(op->rows, c->mem->open);
-    touch(op->list, c->mem->open);
-    tsr_status st = choose(c, op, err);
-    touch(op->x, c->mem->close);
-    touch(op->rows, c->mem->close);
-    touch(op->list, c->mem->close);
+    tsr_cpu_touch(op->x, c->mem->open);
+    tsr_cpu_touch(op->rows, c->mem->open);
+    tsr_cpu_touch(op->list, c->mem->open);
+    tsr_status st = tsr_cpu_choose(c, op, err);
+    tsr_cpu_touch(op->x, c->mem->close);
+    tsr_cpu_touch(op->rows, c->mem->close);
+    tsr_cpu_touch(op->list, c->mem->close);
     return st;
 }
 
 /* ---- COMPENSATE --------------------------------------------------------------------------------- */
 
-struct adding {
-    const struct tsr_cpu_compensate_kernels *k;
-    const struct tsr_compensate_op          *op;
-    struct tsr_view                          x, rows, list, out[TSR_COMPENSATE_LINEARS];
-    uint64_t                                 segment; /* channels */
-    uint64_t                                 wide;    /* outputs of a piece */
-    uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];      /* of one token, in front of each linear */
-};
-
 /* Places in the token's list where segments begin; entries outside of x's part are in none. */
-static void find_segments(const struct adding *a, const uint32_t *list, struct tsr_cpu_gather *g)
+static void find_segments(const struct tsr_cpu_adding *a, const uint32_t *list,
+                          struct tsr_cpu_gather *g)
 {
     uint64_t count = list[0], i = 0, first = a->op->first, end = first + a->x.cols;
     g->list = list + 1;
@@ -247,24 +161,30 @@ static void find_segments(const struct adding *a, const uint32_t *list, struct t
     g->segment[COMPENSATE_SEGMENTS] = i;
 }
 
+void tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
+                           struct tsr_cpu_gather *g)
+{
+    const struct tsr_cpu_residual *r = a->op->residual[j];
+    uint64_t                       token = token_of(&a->rows, t);
+    *g = r->base;
+    g->first = a->op->first;
+    g->x = float_row(&a->x, token);
+    g->out = (float *)(void *)(a->out[j].p + token * a->out[j].stride);
+    find_segments(a, list_row(&a->list, t), g);
+}
+
 /* Items: tokens times pieces of all linears. */
 static tsr_status add_some(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct adding  *a = arg;
-    uint64_t              per = a->pieces[a->op->n], last = UINT64_MAX;
-    struct tsr_cpu_gather g = { 0 };
+    const struct tsr_cpu_adding *a = arg;
+    uint64_t                     per = a->pieces[a->op->n], last = UINT64_MAX;
+    struct tsr_cpu_gather        g = { 0 };
     for (uint64_t i = begin; i < end; i++) {
         uint64_t t = i / per, b = i % per, j = 0;
         while (b >= a->pieces[j + 1])
             j++;
         if (t * a->op->n + j != last) {
-            const struct residual *r = a->op->residual[j];
-            uint64_t               token = token_of(&a->rows, t);
-            g = r->base;
-            g.first = a->op->first;
-            g.x = float_row(&a->x, token);
-            g.out = (float *)(void *)(a->out[j].p + token * a->out[j].stride);
-            find_segments(a, list_row(&a->list, t), &g);
+            tsr_cpu_adding_gather(a, t, j, &g);
             last = t * a->op->n + j;
         }
         uint64_t from = (b - a->pieces[j]) * a->wide;
@@ -274,7 +194,7 @@ static tsr_status add_some(void *arg, uint64_t begin, uint64_t end)
 }
 
 /* Lists come from select() or from the host: counts and order are looked at, as rows are addresses. */
-static tsr_status check_lists(const struct adding *a, uint64_t n, struct tsr_err *err)
+static tsr_status check_lists(const struct tsr_cpu_adding *a, uint64_t n, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t *list = list_row(&a->list, i);
@@ -291,12 +211,12 @@ static tsr_status check_lists(const struct adding *a, uint64_t n, struct tsr_err
     return TSR_OK;
 }
 
-static tsr_status view_linears(struct adding *a, struct tsr_err *err)
+static tsr_status view_linears(struct tsr_cpu_adding *a, struct tsr_err *err)
 {
     const struct tsr_compensate_op *op = a->op;
     uint64_t                        outputs = 0;
     for (uint32_t j = 0; j < op->n; j++) {
-        const struct residual *r = op->residual[j];
+        const struct tsr_cpu_residual *r = op->residual[j];
         if (!r || r->inputs != a->x.cols)
             return tsr_fail(err, TSR_E_INVAL,
                             "COMPENSATE: residuals of %llu input channels for %llu columns",
@@ -311,71 +231,76 @@ static tsr_status view_linears(struct adding *a, struct tsr_err *err)
     }
     a->wide = outputs >= WIDE_FROM ? COMPENSATE_PIECE : COMPENSATE_STEP;
     for (uint32_t j = 0; j < op->n; j++) {
-        const struct residual *r = op->residual[j];
+        const struct tsr_cpu_residual *r = op->residual[j];
         a->pieces[j + 1] = a->pieces[j] + cpu_ceil(r->base.outputs, a->wide);
     }
     return TSR_OK;
 }
 
-static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, struct tsr_err *err)
+tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
+                               struct tsr_cpu_adding *a, struct tsr_err *err)
 {
-    struct adding a = { .k = kernels(c), .op = op };
-    uint64_t      n;
-    tsr_status    st;
+    *a = (struct tsr_cpu_adding){ .k = kernels(c), .op = op };
     if (op->n == 0 || op->n > TSR_COMPENSATE_LINEARS)
         return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: %u linears, 1 to %u are allowed", op->n,
                         TSR_COMPENSATE_LINEARS);
-    st = tsr_cpu_view(&a.x, op->x, "COMPENSATE", "x", TSR_F32, 0, 0, err);
-    if (st == TSR_OK && (op->first > op->channels || a.x.cols > op->channels - op->first))
+    tsr_status st = tsr_cpu_view(&a->x, op->x, "COMPENSATE", "x", TSR_F32, 0, 0, err);
+    if (st == TSR_OK && (op->first > op->channels || a->x.cols > op->channels - op->first))
         return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: columns %llu to %llu of %llu channels",
-                        (unsigned long long)op->first, (unsigned long long)(op->first + a.x.cols),
+                        (unsigned long long)op->first, (unsigned long long)(op->first + a->x.cols),
                         (unsigned long long)op->channels);
     if (st == TSR_OK)
-        st = view_rows(&a.rows, op->rows, a.x.rows, &n, "COMPENSATE", err);
+        st = view_rows(&a->rows, op->rows, a->x.rows, &a->n, "COMPENSATE", err);
     if (st == TSR_OK)
-        st = tsr_cpu_view(&a.list, op->list, "COMPENSATE", "list", TSR_U32, n, 0, err);
+        st = tsr_cpu_view(&a->list, op->list, "COMPENSATE", "list", TSR_U32, a->n, 0, err);
+    a->segment = 32 * cpu_ceil(op->channels, 256);
+    return st == TSR_OK ? view_linears(a, err) : st;
+}
+
+static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, struct tsr_err *err)
+{
+    struct tsr_cpu_adding a;
+    tsr_status            st = tsr_cpu_adding_view(c, op, &a, err);
     if (st == TSR_OK)
-        st = check_lists(&a, n, err);
-    if (st == TSR_OK)
-        st = view_linears(&a, err);
+        st = check_lists(&a, a.n, err);
     if (st != TSR_OK)
         return st;
-    a.segment = 32 * cpu_ceil(op->channels, 256);
-    const struct residual *r = op->residual[0];
-    uint64_t               most = 0;
-    for (uint64_t i = 0; i < n; i++)
+    const struct tsr_cpu_residual *r = op->residual[0];
+    uint64_t                       most = 0;
+    for (uint64_t i = 0; i < a.n; i++)
         most = list_row(&a.list, i)[0] > most ? list_row(&a.list, i)[0] : most;
     /* two multiply-adds with what they wait for are about one unit; as soon as all pieces are worth the
      * threads, each is taken by itself, else all are taken here */
-    uint64_t unit = (most + 8) * a.wide / 2 * r->base.bits / 4, all = n * a.pieces[op->n];
+    uint64_t unit = (most + 8) * a.wide / 2 * r->base.bits / 4, all = a.n * a.pieces[op->n];
     return tsr_cpu_for(c, all, unit * all < WORTH ? 1 : WORTH, add_some, &a);
 }
 
-static tsr_status op_compensate(void *self, void *stream, const struct tsr_compensate_op *op,
-                                struct tsr_err *err)
+tsr_status tsr_cpu_compensate_op(void *self, void *stream, const struct tsr_compensate_op *op,
+                                 struct tsr_err *err)
 {
     struct tsr_cpu *c = self;
     (void)stream;
-    touch(op->x, c->mem->open);
-    touch(op->rows, c->mem->open);
-    touch(op->list, c->mem->open);
+    tsr_cpu_touch(op->x, c->mem->open);
+    tsr_cpu_touch(op->rows, c->mem->open);
+    tsr_cpu_touch(op->list, c->mem->open);
     for (uint32_t j = 0; j < op->n && j < TSR_COMPENSATE_LINEARS; j++)
-        touch(op->out[j], c->mem->open);
+        tsr_cpu_touch(op->out[j], c->mem->open);
     tsr_status st = add(c, op, err);
-    touch(op->x, c->mem->close);
-    touch(op->rows, c->mem->close);
-    touch(op->list, c->mem->close);
+    tsr_cpu_touch(op->x, c->mem->close);
+    tsr_cpu_touch(op->rows, c->mem->close);
+    tsr_cpu_touch(op->list, c->mem->close);
     for (uint32_t j = 0; j < op->n && j < TSR_COMPENSATE_LINEARS; j++)
-        touch(op->out[j], c->mem->close);
+        tsr_cpu_touch(op->out[j], c->mem->close);
     return st;
 }
 
 const struct tsr_backend_compensate_v1 *tsr_cpu_compensate(void)
 {
     static const struct tsr_backend_compensate_v1 table = { .struct_size = sizeof table,
-                                                            .residual_load = residual_load,
-                                                            .residual_free = residual_free,
-                                                            .select = op_select,
-                                                            .compensate = op_compensate };
+                                                            .residual_load = tsr_cpu_residual_load,
+                                                            .residual_free = tsr_cpu_residual_free,
+                                                            .select = tsr_cpu_select_op,
+                                                            .compensate = tsr_cpu_compensate_op,
+                                                            .site = tsr_cpu_site };
     return &table;
 }

@@ -19,6 +19,7 @@ struct tsr_cpu_gather {
     const uint32_t *list;                             /* channels, ascending */
     uint64_t        segment[COMPENSATE_SEGMENTS + 1]; /* places in the list where each begins */
     float          *out;
+    int             fresh; /* out takes the sums; else they are added to it */
 };
 
 struct tsr_cpu_compensate_kernels {

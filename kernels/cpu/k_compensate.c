@@ -206,7 +206,7 @@ INLINE void piece(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs,
         v16 low = v_add(v_add(z[0], z[1]), v_add(z[2], z[3]));
         v16 sum = v_add(low, v_add(v_add(z[4], z[5]), v_add(z[6], z[7])));
         sum = v_add(v_set1(0.0f), v_residual_place(sum, bits));
-        v_storen(g->out + n, v_add(v_loadn(g->out + n, c), sum), c);
+        v_storen(g->out + n, g->fresh ? sum : v_add(v_loadn(g->out + n, c), sum), c);
     }
 }
 

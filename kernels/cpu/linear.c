@@ -1,6 +1,6 @@
 /* linear.c - LINEAR: prepares the activations once, then runs panels over the threads. */
 #include "../tensor/tensor.h"
-#include "backend.h"
+#include "site.h"
 #include "weight_extra.h"
 
 #include <string.h>
@@ -88,18 +88,6 @@ static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
         else
             j->c->k->linear(&j->a, panel, np, t0, t1);
     }
-    return TSR_OK;
-}
-
-/* One token: the first half of the panels, each with its like in the second half. */
-static tsr_status halves(void *arg, uint64_t begin, uint64_t end)
-{
-    struct job *j = arg;
-    uint64_t    half = j->a.w->panels / 2, n = cpu_min(end, half) - begin;
-    if (n)
-        j->c->k->pairs_a8(&j->a, begin, half, n, 0);
-    if (end > half) /* the last of an odd number */
-        j->c->k->linear_a8(&j->a, 2 * half, 1, 0, 1);
     return TSR_OK;
 }
 
@@ -209,7 +197,8 @@ static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, in
     return st;
 }
 
-tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
+tsr_status tsr_cpu_linear_view(const struct tsr_op *op, struct tsr_cpu_linear *a,
+                               struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = op->weight;
     struct tsr_view              out, x, bias = { 0 };
@@ -227,24 +216,92 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
                                          err)) != TSR_OK ||
                       (st = tsr_tensor_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
         return st;
+    *a = (struct tsr_cpu_linear){ .w = w,
+                                  .tokens = out.rows,
+                                  .x = (const float *)(const void *)x.p,
+                                  .ldx = x.stride / 4,
+                                  .bias = (const float *)(const void *)bias.p,
+                                  .out = (float *)(void *)out.p,
+                                  .ldo = out.stride / 4 };
+    return TSR_OK;
+}
+
+/* ---- one token, int8 ------------------------------------------------------------------------- */
+
+int tsr_cpu_linear_single(const struct tsr_cpu_linear *a, uint32_t act)
+{
+    return a->tokens == 1 && cpu_packed(a->w->layout) && act == TSR_ACT_A8 && !a->w->extra.llm;
+}
+
+uint64_t tsr_cpu_linear_room(const struct tsr_cpu_linear *a)
+{
+    struct places p;
+    return a8_places(a->w, 1, 0, &p) ? p.total : UINT64_MAX / 8;
+}
+
+void tsr_cpu_linear_prepare(const struct tsr_cpu *c, struct tsr_cpu_linear *a, uint8_t *room)
+{
+    struct places at = { 0 };
+    (void)a8_places(a->w, 1, 0, &at);
+    a->ldq = at.ldq;
+    a->q = (int8_t *)room + at.q;
+    a->sa = (float *)(void *)(room + at.sa);
+    a->sums = (int32_t *)(void *)(room + at.sums);
+    c->k->quantize(a->w, a->x, (int8_t *)room + at.q, at.ldq, (float *)(void *)(room + at.sa),
+                   (int32_t *)(void *)(room + at.sums), 1);
+}
+
+static int in_pairs(const struct tsr_cpu_weight *w)
+{
+    return w->aligned && w->panels >= PAIRS_FROM * 2;
+}
+
+uint64_t tsr_cpu_linear_units(const struct tsr_cpu_linear *a)
+{
+    return in_pairs(a->w) ? cpu_ceil(a->w->panels, 2) : a->w->panels;
+}
+
+/* In pairs: the first half of the panels, each with its like in the second half. */
+void tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a, uint64_t begin,
+                        uint64_t end)
+{
+    uint64_t half = a->w->panels / 2;
+    if (!in_pairs(a->w)) {
+        for (; begin < end; begin++)
+            c->k->linear_a8(a, begin, 1, 0, 1);
+        return;
+    }
+    if (begin < half)
+        c->k->pairs_a8(a, begin, half, cpu_min(end, half) - begin, 0);
+    if (end > half) /* the last of an odd number */
+        c->k->linear_a8(a, 2 * half, 1, 0, 1);
+}
+
+static tsr_status run_pairs(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct job *j = arg;
+    tsr_cpu_linear_run(j->c, &j->a, begin, end);
+    return TSR_OK;
+}
+
+tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
+{
     struct job j = { .c = c };
-    int        packed = w->layout >= W_I8, tiled;
-    j.a.w = w;
-    j.a.tokens = out.rows;
-    j.a.x = (const float *)(const void *)x.p;
-    j.a.ldx = x.stride / 4;
-    j.a.bias = (const float *)(const void *)bias.p;
-    j.a.out = (float *)(void *)out.p;
-    j.a.ldo = out.stride / 4;
-    uint32_t act = tsr_cpu_extra_act(w, op->act);
+    tsr_status st = tsr_cpu_linear_view(op, &j.a, err);
+    if (st != TSR_OK)
+        return st;
+    const struct tsr_cpu_weight *w = j.a.w;
+    uint64_t                     T = j.a.tokens;
+    int                          packed = w->layout >= W_I8, tiled;
+    uint32_t                     act = tsr_cpu_extra_act(w, op->act);
     if (tsr_cpu_extra_runs(w, act))
         return tsr_cpu_linear_extra(c, &j.a, err);
-    if (c->bf16 && w->layout == W_BF16 && out.rows > DIRECT_MAX)
+    if (c->bf16 && w->layout == W_BF16 && T > DIRECT_MAX)
         return tsr_cpu_linear_bf16(c, &j.a, err);
     j.a8 = packed && act == TSR_ACT_A8;
     uint64_t tile = j.a8 ? c->k->tile8 : c->k->tile;
     j.per_chunk = TOKENS_MAX / tile * tile;
-    tiled = is_tiled(w, j.a8, out.rows);
+    tiled = is_tiled(w, j.a8, T);
     if (j.a8) {
         st = prepare_a8(c, &j, tiled, err);
     } else {
@@ -252,11 +309,11 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     }
     if (st != TSR_OK)
         return st;
-    if (j.a8 && out.rows == 1 && w->aligned && w->panels >= PAIRS_FROM * 2)
-        return c->host->parallel_for(c->host->ctx, cpu_ceil(w->panels, 2), 1, halves, &j);
-    uint64_t chunks = cpu_ceil(out.rows, j.per_chunk);
+    if (j.a8 && T == 1 && in_pairs(w))
+        return c->host->parallel_for(c->host->ctx, cpu_ceil(w->panels, 2), 1, run_pairs, &j);
+    uint64_t chunks = cpu_ceil(T, j.per_chunk);
     /* groups of panels only where enough work is left for the threads */
     j.group = tiled && w->panels * chunks >= 32 * GROUP ? GROUP : 1;
-    uint64_t work = w->panel_bytes + cpu_min(out.rows, j.per_chunk) * w->cols * (PANEL / 8);
+    uint64_t work = w->panel_bytes + cpu_min(T, j.per_chunk) * w->cols * (PANEL / 8);
     return tsr_cpu_for(c, cpu_ceil(w->panels, j.group) * chunks, work * j.group, panels, &j);
 }

@@ -215,29 +215,29 @@ static tsr_status dispatch(struct tsr_cpu *c, const struct tsr_op *op, struct ts
     }
 }
 
-/* Opens or closes everything that an operation names. */
-static void touch(const struct tsr_cpu *c, const struct tsr_op *op,
-                  void (*how)(void *p, uint64_t bytes))
+void tsr_cpu_touch(const struct tsr_tensor *t, void (*how)(void *p, uint64_t bytes))
 {
-    for (int i = -1; i < TSR_OP_INPUTS; i++) {
-        const struct tsr_tensor *t = i < 0 ? op->out : op->in[i];
-        if (t && t->buffer) {
-            const struct tsr_cpu_buffer *b = t->buffer;
-            how(b->data, b->bytes ? b->bytes : 1);
-        }
+    if (t && t->buffer) {
+        const struct tsr_cpu_buffer *b = t->buffer;
+        how(b->data, b->bytes ? b->bytes : 1);
     }
+}
+
+void tsr_cpu_touch_op(const struct tsr_op *op, void (*how)(void *p, uint64_t bytes))
+{
+    for (int i = -1; i < TSR_OP_INPUTS; i++)
+        tsr_cpu_touch(i < 0 ? op->out : op->in[i], how);
     const struct tsr_cpu_weight *w = op->weight;
     if (w && !w->borrowed)
         how(w->data, w->data_bytes);
-    (void)c;
 }
 
 tsr_status tsr_cpu_run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err)
 {
     struct tsr_cpu *c = self;
     (void)stream; /* one queue, in order, done on return */
-    touch(c, op, c->mem->open);
+    tsr_cpu_touch_op(op, c->mem->open);
     tsr_status st = dispatch(c, op, err);
-    touch(c, op, c->mem->close);
+    tsr_cpu_touch_op(op, c->mem->close);
     return st;
 }

@@ -270,6 +270,121 @@ static void test_sums(void **state)
     assert_int_equal(host_bytes, 0);
 }
 
+/* ---- a site ------------------------------------------------------------------------------------ */
+
+struct site_case {
+    uint64_t T, cols;
+    uint32_t n, act, k; /* k 0: nothing is added */
+    uint32_t bits[3];   /* of codes; 3: with stored zero points, which others need not share */
+    uint64_t rows[3];
+    uint32_t residuals; /* bit per linear */
+};
+
+/* All of a site in one call, against its operations one behind the other, which the tests of LINEAR and those above
+ * hold to loops of their own. */
+static void one_site(struct tsr_cpu *c, const struct site_case *t)
+{
+    float               *x = rnd_new(t->T * t->cols, 2), floors[32];
+    struct tsr_tensor    tx = dev(c, x, TSR_F32, t->T, t->cols, 0);
+    struct tsr_tensor    tl = dev(c, NULL, TSR_U32, t->T, 1 + t->cols, 0), tb[3], to[3];
+    struct wt            w[3];
+    struct res           r[3];
+    void                *loaded[3], *h[3] = { NULL };
+    float               *bias[3], *want[3];
+    struct tsr_op        op[3];
+    char                 text[512] = "";
+    struct tsr_err       err = { sizeof err, sizeof text, text };
+    struct tsr_select_op choose = {
+        .struct_size = sizeof choose, .k = t->k, .x = &tx, .floors = floors, .list = &tl
+    };
+    struct tsr_compensate_op add = {
+        .struct_size = sizeof add, .x = &tx, .list = &tl, .channels = t->cols
+    };
+    struct tsr_site_op site = { .struct_size = sizeof site, .n = t->n };
+    floors_of(2, 0.5, floors);
+    for (uint32_t j = 0; j < t->n; j++) {
+        wt_int(&w[j], t->rows[j], t->cols, t->bits[j], 128, TSR_F16,
+               t->bits[j] == 3 ? TSR_ZERO_STORED : TSR_ZERO_MID);
+        assert_int_equal(tsr_cpu_weight_load(c, &w[j].desc, &loaded[j], &err), TSR_OK);
+        bias[j] = rnd_new(t->rows[j], 1);
+        tb[j] = dev(c, bias[j], TSR_F32, 1, t->rows[j], 0);
+        to[j] = dev(c, NULL, TSR_F32, t->T, t->rows[j], 0);
+        op[j] = (struct tsr_op){ .struct_size = sizeof op[j],
+                                 .kind = TSR_OP_LINEAR,
+                                 .out = &to[j],
+                                 .in = { &tx, j == 1 ? NULL : &tb[j] },
+                                 .weight = loaded[j],
+                                 .act = t->act };
+        site.linear[j] = &op[j];
+        r[j] = res_new(4, t->cols, t->rows[j]);
+        if (t->residuals >> j & 1) {
+            assert_int_equal(table(c)->residual_load(c, &r[j].d, &h[j], &err), TSR_OK);
+            add.residual[add.n] = h[j];
+            add.out[add.n++] = &to[j];
+        }
+        run_ok(c, &op[j]);
+    }
+    if (t->k) {
+        site.select = &choose;
+        site.add = &add;
+        assert_int_equal(table(c)->select(c, NULL, &choose, &err), TSR_OK);
+        assert_int_equal(table(c)->compensate(c, NULL, &add, &err), TSR_OK);
+    }
+    for (uint32_t j = 0; j < t->n; j++) {
+        float *nan = rnd_new(t->T * t->rows[j], 1);
+        want[j] = host_of(c, &to[j]);
+        memset(nan, 0xff, t->T * t->rows[j] * 4);
+        assert_int_equal(tsr_cpu_upload(c, to[j].buffer, to[j].offset, nan, t->T * t->rows[j] * 4,
+                                        &err),
+                         TSR_OK);
+        free(nan);
+    }
+    if (table(c)->site(c, NULL, &site, &err) != TSR_OK)
+        fail_msg("%s", text);
+    for (uint32_t j = 0; j < t->n; j++) {
+        float *got = host_of(c, &to[j]);
+        for (uint64_t i = 0; i < t->T * t->rows[j]; i++)
+            assert_true(got[i] == got[i]);
+        assert_memory_equal(got, want[j], t->T * t->rows[j] * 4);
+        free(got);
+        free(want[j]);
+        free(bias[j]);
+        free(r[j].codes);
+        free(r[j].scales);
+        table(c)->residual_free(c, h[j]);
+        tsr_cpu_weight_free(c, loaded[j]);
+        wt_free(&w[j]);
+        undev(c, &tb[j]);
+        undev(c, &to[j]);
+    }
+    free(x);
+    undev(c, &tx);
+    undev(c, &tl);
+}
+
+static void test_site(void **state)
+{
+    static const struct site_case cases[] = {
+        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 1100, 128, 96 }, 7 }, /* pairs and panels */
+        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 3, 8 }, { 96, 1100, 40 }, 7 },  /* no common codes */
+        { 1, 1300, 2, TSR_ACT_A8, 32, { 2, 2 }, { 2100, 1056 }, 2 },      /* one with residuals */
+        { 1, 512, 2, TSR_ACT_A8, 0, { 4, 4 }, { 1100, 128 }, 0 },         /* nothing is added */
+        { 1, 100, 1, TSR_ACT_A8, 1024, { 3 }, { 7 }, 1 },
+        { 1, 512, 2, TSR_ACT_F32, 64, { 4, 4 }, { 1100, 128 }, 3 }, /* one behind the other */
+        { 3, 512, 2, TSR_ACT_A8, 64, { 4, 4 }, { 96, 128 }, 3 },    /* the same */
+    };
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        if (!c)
+            continue;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            one_site(c, &cases[i]);
+        tsr_cpu_destroy(c);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
 /* ---- public vectors --------------------------------------------------------------------------- */
 
 static void test_vectors(void **state)
@@ -373,6 +488,10 @@ static void test_refused(void **state)
     op.first = 0;
     op.out[0] = &tx;
     assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL);
+    struct tsr_site_op site = { .struct_size = sizeof site, .n = TSR_COMPENSATE_LINEARS + 1 };
+    assert_int_equal(table(c)->site(c, NULL, &site, &err), TSR_E_INVAL);
+    site.n = 0;
+    assert_int_equal(table(c)->site(c, NULL, &site, &err), TSR_E_INVAL);
     table(c)->residual_free(c, h);
     table(c)->residual_free(c, NULL);
     undev(c, &tx);
@@ -387,10 +506,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_select),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_select),  cmocka_unit_test(test_sums),    cmocka_unit_test(test_site),
+        cmocka_unit_test(test_vectors), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,16 @@ struct tsr_compensate_op {
     const struct tsr_tensor *out[TSR_COMPENSATE_LINEARS];      /* F32 [T, outputs]    */
 };
 
+/* The linears of one input, then SELECT and what is added to their outputs, as run(), select() and compensate()
+ * give them, to the bit.  select and add NULL: nothing is added. */
+struct tsr_site_op {
+    uint32_t                        struct_size;
+    uint32_t                        n; /* linears, 1 to TSR_COMPENSATE_LINEARS */
+    const struct tsr_op            *linear[TSR_COMPENSATE_LINEARS]; /* LINEARs of the same in[0] */
+    const struct tsr_select_op     *select;
+    const struct tsr_compensate_op *add; /* on the list of select */
+};
+
 struct tsr_backend_compensate_v1 {
     uint32_t struct_size;
     uint32_t reserved;
@@ -74,6 +84,10 @@ struct tsr_backend_compensate_v1 {
                          struct tsr_err *err);
     tsr_status (*compensate)(void *self, void *stream, const struct tsr_compensate_op *op,
                              struct tsr_err *err);
+
+    /* Optional; may be NULL: all of a site at once, which saves a device what lies between operations.  Of what
+     * fails, and of what is TSR_E_UNSUPPORTED, outputs hold nothing that counts.  [worker] */
+    tsr_status (*site)(void *self, void *stream, const struct tsr_site_op *op, struct tsr_err *err);
 };
 
 #ifdef __cplusplus

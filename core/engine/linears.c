@@ -1,0 +1,118 @@
+/* The linears of a site over its input, and what compensation adds to them: of one token in one go where the device
+ * does that, else one behind the other. */
+#include "engine/compensator.h"
+
+static const struct tsr_backend_compensate_v1 *table_of(struct tsr_device *d)
+{
+    if (!d->asked_site) {
+        const struct tsr_backend_compensate_v1 *t =
+            d->iface->extension ? d->iface->extension(d->self, TSR_BACKEND_COMPENSATE) : NULL;
+        d->asked_site = true;
+        d->site = t && TSR_HAS(struct tsr_backend_compensate_v1, t, site) ? t : NULL;
+    }
+    return d->site;
+}
+
+/* The site's residuals where its token is compensated, or NULL. */
+static struct tsr_comp_site *compensated(const struct tsr_engine *e, uint64_t layer,
+                                         enum tsr_site site)
+{
+    struct tsr_comp_site *s = e->comp && e->comp->site ? &e->comp->site[layer][site] : NULL;
+    return s && s->n && s->count && e->comp->n ? s : NULL;
+}
+
+/* Lists that the host makes or looks at want single steps. */
+static bool listed_there(const struct tsr_engine *e)
+{
+    const struct tsr_compensator *c = e->comp;
+    return c->dev == e->dev && c->use.select == TSR_SELECT_DYNAMIC && !c->use.recall;
+}
+
+struct job {
+    struct tsr_op            op[TSR_COMPENSATE_LINEARS];
+    struct tsr_tensor        list;
+    struct tsr_select_op     select;
+    struct tsr_compensate_op add;
+    struct tsr_site_op       all;
+};
+
+static void add_compensation(const struct tsr_compensator *c, const struct tsr_comp_site *s,
+                             const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                             struct job *j)
+{
+    j->list = c->list;
+    j->list.rows = 1;
+    j->list.cols = 1 + s->count;
+    j->list.row_stride = j->list.cols * sizeof(uint32_t);
+    j->select = (struct tsr_select_op){
+        .struct_size = sizeof j->select, .k = s->k, .x = in, .floors = s->floors, .list = &j->list
+    };
+    j->add = (struct tsr_compensate_op){ .struct_size = sizeof j->add,
+                                         .n = (uint32_t)s->n,
+                                         .x = in,
+                                         .list = &j->list,
+                                         .first = s->first,
+                                         .channels = s->channels };
+    for (uint64_t i = 0; i < s->n; i++) {
+        j->add.residual[i] = s->residual[i];
+        j->add.out[i] = outs[s->which[i]];
+    }
+    j->all.select = &j->select;
+    j->all.add = &j->add;
+}
+
+/* *done false: the device does not do that. */
+static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                               const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                               bool *done, struct tsr_err *err)
+{
+    const struct tsr_backend_compensate_v1 *table = in->rows == 1 ? table_of(e->dev) : NULL;
+    const struct tsr_comp_site             *s = compensated(e, layer, site);
+    struct job                              j;
+    *done = false;
+    if (!table || (s && !listed_there(e)))
+        return TSR_OK;
+    j.all = (struct tsr_site_op){ .struct_size = sizeof j.all };
+    for (int i = 0, place = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_linear_dev *l = &e->layers[layer].lin[i];
+        if (tsr_linear_site((enum tsr_linear_id)i) != site)
+            continue;
+        const struct tsr_tensor *out = outs[place++];
+        if (!out || !l->w)
+            continue;
+        if (l->order.buffer || !l->w->handle)
+            return TSR_OK;
+        j.all.linear[j.all.n] = &j.op[j.all.n];
+        j.op[j.all.n++] = tsr_linear_op(l, in, out);
+    }
+    if (s)
+        add_compensation(e->comp, s, in, outs, &j);
+    if (e->on_layer)
+        e->on_layer(e->layer_ctx, e->at_layer, false);
+    tsr_status st = table->site(e->dev->self, NULL, &j.all, err);
+    *done = st != TSR_E_UNSUPPORTED;
+    if (st == TSR_OK && s)
+        e->comp->done.selected += s->count;
+    return st == TSR_OK || !*done ? TSR_OK
+                                  : tsr_err_prefix(err, st, "layer %llu, %s",
+                                                   (unsigned long long)layer, tsr_site_name(site));
+}
+
+tsr_status tsr_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                        const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                        struct tsr_err *err)
+{
+    bool done;
+    TSR_TRY(run_together(e, layer, site, in, outs, &done, err));
+    if (done)
+        return TSR_OK;
+    for (int i = 0, place = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_linear_dev *l = &e->layers[layer].lin[i];
+        if (tsr_linear_site((enum tsr_linear_id)i) != site)
+            continue;
+        const struct tsr_tensor *out = outs[place++];
+        if (out && l->w)
+            TSR_TRY(tsr_run_linear(e, l, in, out, err));
+    }
+    return tsr_compensate_site(e, layer, site, in, outs, err);
+}

@@ -1,0 +1,212 @@
+/* site.c - the linears of one input, the selection from it and what is added to them, for one token in one loop over
+ * the threads: pieces of residual rows and panels of weights.  Additions gather in memory of their own and come to
+ * the outputs at the end, so that nothing in the loop waits for anything else in it. */
+#include "site.h"
+
+#include <string.h>
+
+/* Bytes of a unit from which on each is an item of its own. */
+#define WORTH 32768u
+
+struct site {
+    struct tsr_cpu           *c;
+    const struct tsr_site_op *op;
+    struct tsr_cpu_linear     a[TSR_COMPENSATE_LINEARS];
+    uint64_t                  units[TSR_COMPENSATE_LINEARS + 1]; /* in front of each linear */
+    struct tsr_cpu_adding     add;
+    struct tsr_cpu_gather     gather[TSR_COMPENSATE_LINEARS];
+    uint64_t                  pieces; /* of residuals */
+};
+
+/* ---- one behind the other ------------------------------------------------------------------------ */
+
+static tsr_status run_each(struct tsr_cpu *c, void *stream, const struct tsr_site_op *op,
+                           struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    for (uint32_t j = 0; j < op->n && st == TSR_OK; j++)
+        st = tsr_cpu_run(c, stream, op->linear[j], err);
+    if (st == TSR_OK && op->select)
+        st = tsr_cpu_select_op(c, stream, op->select, err);
+    if (st == TSR_OK && op->add)
+        st = tsr_cpu_compensate_op(c, stream, op->add, err);
+    return st;
+}
+
+/* ---- together ------------------------------------------------------------------------------------- */
+
+static int same(const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+    return a == b || (a && b && a->buffer == b->buffer && a->offset == b->offset &&
+                      a->cols == b->cols && a->rows == b->rows);
+}
+
+/* Products of one token's input with packed integers, compensated all or not at all. */
+static int fits(const struct tsr_site_op *op)
+{
+    const struct tsr_select_op     *s = op->select;
+    const struct tsr_compensate_op *a = op->add;
+    for (uint32_t j = 0; j < op->n; j++)
+        if (op->linear[j]->kind != TSR_OP_LINEAR || !op->linear[j]->in[0] ||
+            op->linear[j]->in[0]->rows != 1 || !same(op->linear[j]->in[0], op->linear[0]->in[0]))
+            return 0;
+    if (!s || !a)
+        return !s && !a;
+    return !s->rows && !a->rows && a->first == 0 && s->x && s->list && s->x->rows == 1 &&
+           s->x->cols == a->channels && same(s->x, op->linear[0]->in[0]) && same(a->x, s->x) &&
+           same(a->list, s->list);
+}
+
+/* The activations of one are those of the other. */
+static int alike(const struct tsr_cpu_weight *a, const struct tsr_cpu_weight *b)
+{
+    return a->cols == b->cols && a->seg == b->seg && a->nblocks == b->nblocks &&
+           a->nruns == b->nruns && (a->zeros != NULL) == (b->zeros != NULL) &&
+           (a->zeros || a->mid == b->mid) &&
+           memcmp(a->runs, b->runs, a->nruns * sizeof *a->runs) == 0;
+}
+
+static void share(struct tsr_cpu_linear *to, const struct tsr_cpu_linear *of)
+{
+    to->q = of->q;
+    to->ldq = of->ldq;
+    to->sa = of->sa;
+    to->sums = of->sums;
+}
+
+static uint64_t sum_room(const struct tsr_cpu_adding *a, uint32_t j)
+{
+    return cpu_ceil(a->out[j].cols, 16) * 64;
+}
+
+/* Activations, and room for what is added. */
+static tsr_status prepare(struct site *s, struct tsr_err *err)
+{
+    uint64_t room = 0;
+    uint8_t *p;
+    for (uint32_t j = 0; j < s->op->n; j++)
+        room += tsr_cpu_linear_room(&s->a[j]);
+    for (uint32_t j = 0; s->op->add && j < s->op->add->n; j++)
+        room += sum_room(&s->add, j);
+    tsr_status st = tsr_cpu_scratch(s->c, room, &p, err);
+    if (st != TSR_OK)
+        return st;
+    for (uint32_t j = 0; j < s->op->n; j++) {
+        uint32_t of = 0;
+        while (of < j && !alike(s->a[of].w, s->a[j].w))
+            of++;
+        if (of < j) {
+            share(&s->a[j], &s->a[of]);
+            continue;
+        }
+        tsr_cpu_linear_prepare(s->c, &s->a[j], p);
+        p += tsr_cpu_linear_room(&s->a[j]);
+    }
+    for (uint32_t j = 0; s->op->add && j < s->op->add->n; j++) {
+        tsr_cpu_adding_gather(&s->add, 0, j, &s->gather[j]);
+        s->gather[j].out = (float *)(void *)p;
+        s->gather[j].fresh = 1;
+        p += sum_room(&s->add, j);
+    }
+    return TSR_OK;
+}
+
+static void run_piece(const struct site *s, uint64_t i)
+{
+    uint64_t j = 0;
+    while (i >= s->add.pieces[j + 1])
+        j++;
+    uint64_t from = (i - s->add.pieces[j]) * s->add.wide;
+    s->add.k->gather(&s->gather[j], from, cpu_min(from + s->add.wide, s->gather[j].outputs));
+}
+
+static void run_units(const struct site *s, uint64_t begin, uint64_t end)
+{
+    for (uint32_t j = 0; begin < end; j++) {
+        uint64_t upto = cpu_min(end, s->units[j + 1]);
+        if (begin < upto) {
+            tsr_cpu_linear_run(s->c, &s->a[j], begin - s->units[j], upto - s->units[j]);
+            begin = upto;
+        }
+    }
+}
+
+/* Items: pieces, then panels.  So the thread that comes first waits for rows and multiplies them while others have
+ * the memory for their panels: less is lost than where all threads do the same at the same time. */
+static tsr_status run_items(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct site *s = arg;
+    for (; begin < end && begin < s->pieces; begin++)
+        run_piece(s, begin);
+    if (begin < end)
+        run_units(s, begin - s->pieces, end - s->pieces);
+    return TSR_OK;
+}
+
+static tsr_status run_together(struct site *s, struct tsr_err *err)
+{
+    const struct tsr_compensate_op *add = s->op->add;
+    tsr_status                      st = TSR_OK;
+    if (s->op->select)
+        st = tsr_cpu_choose(s->c, s->op->select, err);
+    if (st == TSR_OK)
+        st = prepare(s, err);
+    if (st != TSR_OK)
+        return st;
+    uint64_t all = s->units[s->op->n], work = 0;
+    for (uint32_t j = 0; j < s->op->n; j++)
+        work += s->a[j].w->panels * s->a[j].w->panel_bytes;
+    s->pieces = add ? s->add.pieces[add->n] : 0;
+    uint64_t unit = work / all, n = all + s->pieces;
+    if (unit < WORTH)
+        st = tsr_cpu_for(s->c, n, unit, run_items, s);
+    else
+        st = s->c->host->parallel_for(s->c->host->ctx, n, 1, run_items, s);
+    for (uint32_t j = 0; add && j < add->n && st == TSR_OK; j++) {
+        float *out = (float *)(void *)s->add.out[j].p;
+        s->c->k->add(out, out, s->gather[j].out, s->add.out[j].cols);
+    }
+    return st;
+}
+
+static tsr_status view(struct site *s, int *single, struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    *single = 1;
+    for (uint32_t j = 0; j < s->op->n && st == TSR_OK; j++) {
+        st = tsr_cpu_linear_view(s->op->linear[j], &s->a[j], err);
+        if (st != TSR_OK || !tsr_cpu_linear_single(&s->a[j], s->op->linear[j]->act)) {
+            *single = 0;
+            return st;
+        }
+        s->units[j + 1] = s->units[j] + tsr_cpu_linear_units(&s->a[j]);
+    }
+    return s->op->add && st == TSR_OK ? tsr_cpu_adding_view(s->c, s->op->add, &s->add, err) : st;
+}
+
+static void touch(const struct tsr_site_op *op, void (*how)(void *p, uint64_t bytes))
+{
+    for (uint32_t j = 0; j < op->n; j++)
+        tsr_cpu_touch_op(op->linear[j], how);
+    if (op->select)
+        tsr_cpu_touch(op->select->list, how);
+    for (uint32_t j = 0; op->add && j < op->add->n && j < TSR_COMPENSATE_LINEARS; j++)
+        tsr_cpu_touch(op->add->out[j], how);
+}
+
+tsr_status tsr_cpu_site(void *self, void *stream, const struct tsr_site_op *op, struct tsr_err *err)
+{
+    struct site s = { .c = self, .op = op };
+    int         single;
+    if (op->n == 0 || op->n > TSR_COMPENSATE_LINEARS)
+        return tsr_fail(err, TSR_E_INVAL, "a site of %u linears, 1 to %u are allowed", op->n,
+                        TSR_COMPENSATE_LINEARS);
+    if (!fits(op))
+        return run_each(s.c, stream, op, err);
+    touch(op, s.c->mem->open);
+    tsr_status st = view(&s, &single, err);
+    if (st == TSR_OK && single)
+        st = run_together(&s, err);
+    touch(op, s.c->mem->close);
+    return st == TSR_OK && !single ? run_each(s.c, stream, op, err) : st;
+}

@@ -1,0 +1,56 @@
+/* site.h - the parts of LINEAR and of compensation that one loop over the threads runs together. */
+#ifndef TSR_CPU_SITE_H
+#define TSR_CPU_SITE_H
+
+#include "backend.h"
+#include "compensate.h"
+
+/* linear.c.  What an op says, checked. */
+tsr_status tsr_cpu_linear_view(const struct tsr_op *op, struct tsr_cpu_linear *a,
+                               struct tsr_err *err);
+/* Whether a product of one token goes through packed integers panel by panel; then what it needs in memory, its
+ * activations put there, and its panels by units that are run in any order. */
+int      tsr_cpu_linear_single(const struct tsr_cpu_linear *a, uint32_t act);
+uint64_t tsr_cpu_linear_room(const struct tsr_cpu_linear *a);
+void     tsr_cpu_linear_prepare(const struct tsr_cpu *c, struct tsr_cpu_linear *a, uint8_t *room);
+uint64_t tsr_cpu_linear_units(const struct tsr_cpu_linear *a);
+void     tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a, uint64_t begin,
+                            uint64_t end);
+
+/* compensate.c.  Linears that are compensated over one input. */
+struct tsr_cpu_adding {
+    const struct tsr_cpu_compensate_kernels *k;
+    const struct tsr_compensate_op          *op;
+    struct tsr_view                          x, rows, list, out[TSR_COMPENSATE_LINEARS];
+    uint64_t                                 n;       /* tokens */
+    uint64_t                                 segment; /* channels */
+    uint64_t                                 wide;    /* outputs of a piece */
+    uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];      /* of one token, in front of each linear */
+};
+
+/* Everything but the lists is checked. */
+tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
+                               struct tsr_cpu_adding *a, struct tsr_err *err);
+/* What is gathered for entry t of the list and linear j. */
+void       tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
+                                 struct tsr_cpu_gather *g);
+tsr_status tsr_cpu_choose(struct tsr_cpu *c, const struct tsr_select_op *op, struct tsr_err *err);
+tsr_status tsr_cpu_select_op(void *self, void *stream, const struct tsr_select_op *op,
+                             struct tsr_err *err);
+tsr_status tsr_cpu_compensate_op(void *self, void *stream, const struct tsr_compensate_op *op,
+                                 struct tsr_err *err);
+
+/* site.c, residual.c: of the table of tessera/draft/compensate.h. */
+tsr_status tsr_cpu_site(void *self, void *stream, const struct tsr_site_op *op,
+                        struct tsr_err *err);
+tsr_status tsr_cpu_residual_load(void *self, const struct tsr_residual_desc *d, void **out,
+                                 struct tsr_err *err);
+void       tsr_cpu_residual_free(void *self, void *handle);
+
+struct tsr_cpu_residual {
+    struct tsr_cpu_gather base; /* of one token: without x, list and out */
+    uint64_t              inputs, scale_bytes;
+    uint16_t             *scales;
+};
+
+#endif
