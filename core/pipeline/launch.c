@@ -2,6 +2,7 @@
 #include "pipeline/launch.h"
 
 #include "base/mem.h"
+#include "pipeline/launch_backends.h"
 #include "pipeline/launch_emulate.h"
 #include "quant/scheme.h"
 
@@ -115,6 +116,8 @@ static tsr_status begin(struct tsr_launch *f, struct tsr_registry *r, const stru
     if (!tsr_diag_errors(d) && *opt->cluster)
         TSR_TRY(tsr_launch_emulate_open(&f->emulate, r, m, &f->plan.file, &f->layout, opt->cluster,
                                         opt->beside, d, err));
+    if (!tsr_diag_errors(d) && *opt->cluster)
+        TSR_TRY(tsr_launch_backends(&f->layout, &f->plan.file, opt->cluster, opt->beside, d, err));
     if (tsr_diag_errors(d))
         return TSR_OK;
     if (opt->links)

@@ -240,15 +240,17 @@ static bool put_rank(json_t *list, const struct tsr_layout *l, const struct tsr_
     const struct tsr_rank_numbers *n = &r->numbers;
     struct tsr_place               at = tsr_layout_place(l, i);
     json_t                        *j = json_object();
-    bool ok = tsr_json_put_int(j, "rank", i) && tsr_json_put_int(j, "replica", at.replica) &&
-              tsr_json_put_int(j, "stage", at.stage) && tsr_json_put_int(j, "tp", at.tp) &&
-              tsr_json_put_int(j, "first_layer", at.first) &&
-              tsr_json_put_int(j, "layers", at.end - at.first) &&
-              tsr_json_put_int(j, "weights", atomic_load(&n->weights)) &&
-              tsr_json_put_int(j, "kv", atomic_load(&n->cache)) &&
-              tsr_json_put_int(j, "peak", atomic_load(&n->peak)) &&
-              tsr_json_put_real(j, "load_s", (double)atomic_load(&n->load_ns) / 1e9) &&
-              tsr_json_put_int(j, "micro_batches", atomic_load(&n->batches));
+    bool                           ok =
+        tsr_json_put_int(j, "rank", i) && tsr_json_put_int(j, "replica", at.replica) &&
+        tsr_json_put_int(j, "stage", at.stage) && tsr_json_put_int(j, "tp", at.tp) &&
+        tsr_json_put_int(j, "first_layer", at.first) &&
+        tsr_json_put_int(j, "layers", at.end - at.first) &&
+        (!tsr_layout_backend(l, i) || tsr_json_put_text(j, "backend", tsr_layout_backend(l, i))) &&
+        tsr_json_put_int(j, "weights", atomic_load(&n->weights)) &&
+        tsr_json_put_int(j, "kv", atomic_load(&n->cache)) &&
+        tsr_json_put_int(j, "peak", atomic_load(&n->peak)) &&
+        tsr_json_put_real(j, "load_s", (double)atomic_load(&n->load_ns) / 1e9) &&
+        tsr_json_put_int(j, "micro_batches", atomic_load(&n->batches));
     if (ok && atomic_load(&n->load_peak))
         ok = tsr_json_put_int(j, "load_peak", atomic_load(&n->load_peak)) &&
              tsr_json_put_int(j, "stored_layer", atomic_load(&n->load_layer)) &&

@@ -80,27 +80,6 @@ static const struct tsr_node_info *find_node(const struct tsr_cluster *c, const 
     return NULL;
 }
 
-/* The name of a rank's node; NULL: the plan does not say (a replica on any nodes alike). */
-static const char *node_name(const struct tsr_plan_file *p, uint32_t rank)
-{
-    uint64_t each = 0, stage = 0;
-    for (uint64_t i = 0; i < p->n_stages; i++)
-        each += (uint64_t)p->stages[i].tp;
-    if (each == 0)
-        return NULL;
-    uint64_t replica = rank / each, at = rank % each;
-    while (at >= (uint64_t)p->stages[stage].tp)
-        at -= (uint64_t)p->stages[stage++].tp;
-    const char *first = p->stages[stage].node;
-    if (replica == 0 || replica >= (uint64_t)p->replicas || !first)
-        return replica == 0 ? first : NULL;
-    for (uint64_t i = 0; p->replica_nodes && i < p->replica_nodes->items[0]->n; i++)
-        if (i < p->replica_nodes->items[replica]->n &&
-            strcmp(p->replica_nodes->items[0]->items[i]->text, first) == 0)
-            return p->replica_nodes->items[replica]->items[i]->text;
-    return NULL;
-}
-
 tsr_status tsr_run_mates_place(struct tsr_job *job, const struct tsr_run_keys *k,
                                const struct tsr_node *node, struct tsr_err *err)
 {
@@ -108,7 +87,7 @@ tsr_status tsr_run_mates_place(struct tsr_job *job, const struct tsr_run_keys *k
     (void)node;
     tsr_status st = open_places(&z, job, k, err);
     if (st == TSR_OK && z.c) {
-        const char                 *name = node_name(&z.p, tsr_mates_rank(job->mates));
+        const char                 *name = tsr_plan_file_node(&z.p, tsr_mates_rank(job->mates));
         const struct tsr_node_info *n = name ? find_node(z.c, name) : NULL;
         if (n && *n->model_at) {
             job->state->model_at = tsr_strdup(n->model_at);
@@ -134,7 +113,7 @@ static tsr_status check_hosts(const struct tsr_job *job, const struct places *z,
 {
     const struct tsr_mates *m = job->mates;
     for (uint32_t r = 0; z->c && r < tsr_mates_ranks(m); r++) {
-        const char                 *name = node_name(&z->p, r), *host = tsr_mates_host(m, r);
+        const char *name = tsr_plan_file_node(&z->p, r), *host = tsr_mates_host(m, r);
         const struct tsr_node_info *n = name ? find_node(z->c, name) : NULL;
         if (name && !n)
             return tsr_fail(
@@ -148,7 +127,7 @@ static tsr_status check_hosts(const struct tsr_job *job, const struct places *z,
                 "hosts for mpirun in the order of the plan's ranks",
                 r, n->name, n->host, host);
         for (uint32_t q = 0; n && q < r; q++) {
-            const char *other = node_name(&z->p, q);
+            const char *other = tsr_plan_file_node(&z->p, q);
             if (other && strcmp(other, name) == 0 && strcmp(tsr_mates_host(m, q), host) != 0)
                 return tsr_fail(
                     err, TSR_E_INPUT,

@@ -23,8 +23,9 @@ struct node {
     const struct tsr_node *devices, *link;
 };
 struct device {
-    const char *profile, *emulate;
-    int64_t     count;
+    const char            *profile, *emulate;
+    int64_t                count;
+    const struct tsr_node *backend;
 };
 struct pair {
     const char            *from, *to, *bandwidth, *latency;
@@ -68,6 +69,8 @@ static const struct tsr_option device_options[] = {
     TSR_OPTION_INT(struct device, count, 1, 1, MOST_DEVICES, NULL, "How many."),
     TSR_OPTION_STRING(struct device, emulate, "",
                       "Backend of this machine that does its work, as fast as the profile says."),
+    TSR_OPTION_NODE(struct device, backend,
+                    "Backend that runs it; a list: of its ranks, in turn; default: the job's."),
 };
 static const struct tsr_option link_options[] = {
     TSR_OPTION_STRING(struct link, bandwidth, "", "Bytes a second."),
@@ -243,12 +246,30 @@ static struct tsr_profile *profile(struct reading *r, const struct tsr_node *nam
     return c->profiles[c->n_profiles++] = p;
 }
 
+/* A text or a list of texts, of a device that is there. */
+static void check_backend(struct reading *r, const struct device *dev)
+{
+    const struct tsr_node *b = dev->backend;
+    bool                   list = b && b->kind == TSR_NODE_LIST,
+         ok = !b || (list ? b->n > 0 : b->kind == TSR_NODE_SCALAR);
+    for (uint64_t i = 0; ok && list && i < b->n; i++)
+        ok = b->items[i]->kind == TSR_NODE_SCALAR;
+    if (!ok)
+        tsr_diag_error(r->d, &b->mark,
+                       "as in backend: cuda, or backend: [\"cuda:device=1\", \"cuda:device=2\"]",
+                       "'backend' is not the name of one, nor a list of names");
+    else if (b && dev->emulate && *dev->emulate)
+        tsr_diag_error(r->d, &b->mark, NULL,
+                       "a device that is emulated runs on the backend that 'emulate' names");
+}
+
 static void read_device(struct reading *r, const struct tsr_node *map, uint64_t node)
 {
     struct tsr_cluster *c = r->c;
     struct device       dev = { 0 };
     uint64_t            before = tsr_diag_errors(r->d);
     FILL(r, device_options, map, "a device", &dev);
+    check_backend(r, &dev);
     if (tsr_diag_errors(r->d) != before)
         return;
     struct tsr_profile *p = profile(r, tsr_node_get(map, "profile"));
@@ -265,6 +286,7 @@ static void read_device(struct reading *r, const struct tsr_node *map, uint64_t 
                                            .profile = p,
                                            .count = (uint64_t)dev.count,
                                            .emulate = dev.emulate ? dev.emulate : "",
+                                           .backend = dev.backend,
                                            .mark = map->mark };
 }
 

@@ -21,7 +21,9 @@ struct tsr_group {
     struct tsr_profile *profile; /* borrowed from the cluster */
     uint64_t            count;
     const char         *emulate; /* backend that does its work here, "": it is real */
-    struct tsr_mark     mark;    /* of the entry, for messages */
+    /* what runs a real one, "cuda:device=1"; a list: of its ranks in turn; NULL: what the job says */
+    const struct tsr_node *backend;
+    struct tsr_mark        mark; /* of the entry, for messages */
 };
 
 struct tsr_node_info {

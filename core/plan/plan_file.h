@@ -76,6 +76,11 @@ void       tsr_plan_file_free(struct tsr_plan_file *p);
 /* The rules that hold for a layer, as text: "use: gptq, bits: 4"; several with ';' between. */
 tsr_status tsr_plan_file_layer(const struct tsr_plan_file *p, uint64_t layer, char *buf, size_t cap,
                                struct tsr_err *err);
+/* The name of the node of rank `rank` (replica, stage, then the devices of a stage); NULL: the plan does not say
+ * (a replica on any nodes alike). */
+const char *tsr_plan_file_node(const struct tsr_plan_file *p, uint32_t rank);
+/* Its stage. */
+const struct tsr_plan_stage *tsr_plan_file_stage(const struct tsr_plan_file *p, uint32_t rank);
 /* Is the layer among those of an entry?  Checked when the file was read. */
 tsr_status tsr_plan_file_covers(const struct tsr_plan_file *p, const struct tsr_node *entry,
                                 uint64_t layer, bool *yes, struct tsr_err *err);

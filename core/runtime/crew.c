@@ -154,10 +154,16 @@ static unsigned threads_each(unsigned asked, uint32_t ranks)
 
 /* A device that this process has used is of no use to processes that are forked from it: an earlier step's,
  * or rank 0's of an earlier run. */
-static bool as_processes(const struct tsr_crew_options *opt, const struct tsr_registry *r)
+static bool as_processes(const struct tsr_crew_options *opt, const struct tsr_registry *r,
+                         const struct tsr_layout *l)
 {
     uint64_t    all;
     const char *backend = opt->backend ? opt->backend : tsr_registry_backend(r, &all);
+    for (uint32_t i = 0; i < tsr_layout_ranks(l); i++) {
+        const char *own = tsr_layout_backend(l, i);
+        if (own && strcmp(own, TSR_DEFAULT_BACKEND) != 0)
+            backend = own;
+    }
     if (opt->mates || opt->ranks != TSR_RANKS_PROCESSES)
         return opt->mates != NULL;
     if (!backend || strcmp(backend, TSR_DEFAULT_BACKEND) == 0 || !tsr_spec_backend_made())
@@ -224,7 +230,7 @@ tsr_status tsr_crew_start(struct tsr_crew **out, struct tsr_registry *r, const s
         .context = opt->context ? opt->context : m->hp.max_positions,
         .deadline_us = opt->deadline_us,
         .threads = threads_each(opt->threads, opt->mates ? tsr_mates_here(opt->mates) : c->ranks),
-        .processes = as_processes(opt, r),
+        .processes = as_processes(opt, r, layout),
         .mates = opt->mates,
         .epoch = opt->mates ? opt->epoch : tsr_now_ns(),
         .limits = limits_of(layout, m),

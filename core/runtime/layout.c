@@ -131,8 +131,16 @@ tsr_status tsr_layout_plan(struct tsr_layout *l, const struct tsr_plan_file *p,
     return st;
 }
 
+const char *tsr_layout_backend(const struct tsr_layout *l, uint32_t rank)
+{
+    return l->backends ? l->backends[rank] : NULL;
+}
+
 void tsr_layout_free(struct tsr_layout *l)
 {
+    for (uint32_t i = 0; l->backends && i < tsr_layout_ranks(l); i++)
+        free(l->backends[i]);
+    free(l->backends);
     for (uint32_t i = 0; l->stages && i < l->n_stages; i++) {
         struct tsr_layout_stage *s = &l->stages[i];
         for (int k = 0; k < TSR_PHASES; k++) {

@@ -36,6 +36,8 @@ struct tsr_layout {
     uint32_t slots, prefill_mb, decode_mb;
     uint64_t chunk;   /* most tokens of a prompt at once; 0: all */
     uint64_t forward; /* most tokens of an engine\'s forward; 0: its own choice */
+    /* [ranks] what each runs on, "cuda:device=1"; owned; NULL, or NULL in it: what the job says */
+    char **backends;
 };
 
 /* Where a rank stands. */
@@ -59,6 +61,9 @@ bool tsr_layout_open(const struct tsr_layout *l, uint32_t stage, int phase);
 /* Fixes it. */
 tsr_status tsr_layout_fix(struct tsr_layout *l, uint32_t stage, int phase, const char *codec,
                           const char *algorithm, struct tsr_err *err);
+
+/* What a rank runs on; NULL: what the job says. */
+const char *tsr_layout_backend(const struct tsr_layout *l, uint32_t rank);
 
 uint32_t         tsr_layout_ranks(const struct tsr_layout *l);
 struct tsr_place tsr_layout_place(const struct tsr_layout *l, uint32_t rank);

@@ -160,12 +160,9 @@ uint32_t tsr_mates_here(const struct tsr_mates *m)
     return n;
 }
 
-uint32_t tsr_mates_before(const struct tsr_mates *m)
+bool tsr_mates_is_here(const struct tsr_mates *m, uint32_t rank)
 {
-    uint32_t n = 0;
-    for (uint32_t r = 0; r < m->rank; r++)
-        n += same_machine(m, r);
-    return n;
+    return same_machine(m, rank);
 }
 
 /* ---- waiting -------------------------------------------------------------------- */

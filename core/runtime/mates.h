@@ -45,9 +45,9 @@ void tsr_mates_destroy(struct tsr_mates *m); /* NULL is fine */
 uint32_t    tsr_mates_rank(const struct tsr_mates *m);
 uint32_t    tsr_mates_ranks(const struct tsr_mates *m);
 const char *tsr_mates_host(const struct tsr_mates *m, uint32_t rank);
-/* Ranks on this one's machine, and how many of them come before it. */
+/* Ranks on this one's machine, and whether one is there. */
 uint32_t tsr_mates_here(const struct tsr_mates *m);
-uint32_t tsr_mates_before(const struct tsr_mates *m);
+bool     tsr_mates_is_here(const struct tsr_mates *m, uint32_t rank);
 
 /* Puts what this rank is about to run where the others see it; facts are copied. */
 void tsr_mates_tell(struct tsr_mates *m, const struct tsr_mate_facts *facts);

@@ -7,6 +7,7 @@
 #include "runtime/thread.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define DEPTH 32u /* most micro-batches in a rank */
@@ -143,6 +144,38 @@ static tsr_status start_sender(struct tsr_rank_sender *s, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* "cuda:device=1" and "cuda" are of one backend. */
+static bool same_backend(const char *a, const char *b)
+{
+    size_t n = strcspn(a, ":");
+    return n == strcspn(b, ":") && memcmp(a, b, n) == 0;
+}
+
+static const char *backend_of(const struct tsr_rank *r, uint32_t rank)
+{
+    uint64_t    all;
+    const char *name = tsr_layout_backend(r->plan->layout, rank);
+    name = name ? name : r->plan->backend;
+    name = name ? name : tsr_registry_backend(r->plan->registry, &all);
+    return name ? name : TSR_DEFAULT_BACKEND;
+}
+
+/* This rank's backend, and its place among the ranks of this machine that have the same. */
+static void settle(struct tsr_rank *r)
+{
+    const struct tsr_mates *m = r->plan->mates;
+    const char             *own = backend_of(r, r->place.rank);
+    uint32_t                before = 0, all = 0;
+    for (uint32_t i = 0; i < tsr_layout_ranks(r->plan->layout); i++) {
+        bool near = (!m || tsr_mates_is_here(m, i)) && same_backend(own, backend_of(r, i));
+        all += near;
+        before += near && i < r->place.rank;
+    }
+    tsr_registry_set_here(r->registry, before, all);
+    if (tsr_layout_backend(r->plan->layout, r->place.rank)) /* also for the quantizers' products */
+        tsr_registry_set_backend(r->registry, own, 0);
+}
+
 static tsr_status start(struct tsr_rank *r, struct tsr_err *err)
 {
     uint64_t t0 = tsr_now_ns();
@@ -150,11 +183,7 @@ static tsr_status start(struct tsr_rank *r, struct tsr_err *err)
     tsr_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
     TSR_TRY(tsr_pool_create(&r->pool, r->plan->threads, err));
     TSR_TRY(tsr_registry_like(&r->registry, r->plan->registry, r->pool, err));
-    if (r->plan->mates)
-        tsr_registry_set_here(r->registry, tsr_mates_before(r->plan->mates),
-                              tsr_mates_here(r->plan->mates));
-    else
-        tsr_registry_set_here(r->registry, r->place.rank, tsr_layout_ranks(r->plan->layout));
+    settle(r);
     TSR_TRY(tsr_rank_open_edges(r, err));
     if (r->plan->layout->stages[r->place.stage].ranks > 1)
         TSR_TRY(tsr_rank_join(r, err));

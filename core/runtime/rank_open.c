@@ -169,21 +169,22 @@ tsr_status tsr_rank_open_engine(struct tsr_rank *r, struct tsr_err *err)
                                        .sum = tsr_rank_sum,
                                        .sum_on = tsr_rank_sum_on,
                                        .ctx = r };
-    struct tsr_engine_options   o = { .backend = p->backend,
-                                      .act = p->act,
-                                      .kv_dtype = p->kv_dtype,
-                                      .slots = tsr_layout_engine_slots(p->layout),
-                                      .context = p->context,
-                                      .chunk = p->layout->forward,
-                                      .first = r->place.first,
-                                      .end = r->place.end,
-                                      .no_embed = !r->place.embed,
-                                      .no_head = !r->place.head,
-                                      .tp = &tp,
-                                      .compensate = compensates(r) ? p->compensate : NULL,
-                                      .release = true,
-                                      .on_layer = on_layer,
-                                      .layer_ctx = r };
+    bool own = tsr_layout_backend(p->layout, r->place.rank) != NULL; /* the registry has it */
+    struct tsr_engine_options o = { .backend = own ? NULL : p->backend,
+                                    .act = p->act,
+                                    .kv_dtype = p->kv_dtype,
+                                    .slots = tsr_layout_engine_slots(p->layout),
+                                    .context = p->context,
+                                    .chunk = p->layout->forward,
+                                    .first = r->place.first,
+                                    .end = r->place.end,
+                                    .no_embed = !r->place.embed,
+                                    .no_head = !r->place.head,
+                                    .tp = &tp,
+                                    .compensate = compensates(r) ? p->compensate : NULL,
+                                    .release = true,
+                                    .on_layer = on_layer,
+                                    .layer_ctx = r };
     tsr_progress_beat(&r->page->progress, TSR_RANK_LOADS, (uint32_t)r->place.first);
     if (p->pacing)
         tsr_registry_set_limit(r->registry, tsr_pacing_limit(p->pacing, &r->place));

@@ -12,9 +12,9 @@ for text in "Once upon" "The dog"; do
         body: {prompt: $t, max_tokens: 3}}'
 done >"$WORK/prompts.jsonl"
 
-# plan STAGES TP: a plan file
+# plan STAGES TP [DEVICE...]: a plan file, on devices of these kinds
 plan() {
-    local i
+    local i kinds=("${@:3}")
     cat <<PLAN
 format: tessera.plan/1
 layers: 5
@@ -29,7 +29,7 @@ PLAN
         cat <<PLAN
   - layers: $((5 * i / $1))-$((5 * (i + 1) / $1 - 1))
     node: here
-    device: gpu
+    device: ${kinds[i]:-gpu}
     tp: $2
     schemes: [{layers: $((5 * i / $1))-$((5 * (i + 1) / $1 - 1)), use: rtn, bits: 4, group: 32}]
 PLAN
@@ -73,6 +73,54 @@ done <<'WAYS'
 4 1 threads 4 0_of_4:_0,1_of_4:_1,2_of_4:_2,3_of_4:_3
 4 1 processes 2 0_of_4:_0,1_of_4:_1,2_of_4:_0,3_of_4:_1
 WAYS
+
+# A plan over GPUs of two kinds and the CPU, in an order that is not the driver's: the cluster file says what runs
+# each kind, and which devices of the machine they are.
+mkdir -p "$WORK/devices"
+for kind in old new host; do
+    cat >"$WORK/devices/$kind.yaml" <<DEVICE
+format: tessera.device/1
+name: $kind
+memory: {total: 4 GB, source: "none: of a test"}
+bandwidth: {peak: 100 GB/s, source: "none: of a test"}
+kernels: [{kernel: int4, ops: 1 TFLOP/s, prefill: {compute: 0.5, read: 0.5}, decode: {compute: 0.5, read: 0.5}, source: "none: of a test"}]
+DEVICE
+done
+# cluster OLD NEW HOST: what runs each
+cluster() {
+    cat >"$WORK/cluster.yaml" <<CLUSTER
+version: 1
+nodes:
+  - name: here
+    link: {bandwidth: 10 GB/s}
+    devices:
+      - {profile: devices/old.yaml, count: 2${1:+, backend: $1}}
+      - {profile: devices/new.yaml${2:+, backend: $2}}
+      - {profile: devices/host.yaml${3:+, backend: $3}}
+CLUSTER
+}
+plan 4 1 old host new old >"$WORK/plan.yaml"
+while read -r name kind head devices old new host want; do
+    cluster "${old#-}" "${new#-}" "${host#-}"
+    job "$head" "$kind"
+    sed -i 's/^model:/cluster: cluster.yaml\n&/' "$WORK/job.yaml"
+    TSR_STANDIN=devices=$devices run run job.yaml --out "$name" -v
+    ok "$name: exit code 0, got $rc" test "$rc" = 0
+    ok "$name: the CPU's answers" cmp -s "$WORK/want" <(texts "$name")
+    ok "$name: '${want//_/ }', got '$(took)'" test "$(took)" = "${want//_/ }"
+done <<'WAYS'
+gpus-and-cpu processes cpu 3 cuda cuda - 0_of_3:_0,1_of_3:_1,2_of_3:_2
+cpu-named threads cuda 3 - - cpu 0_of_3:_0,1_of_3:_1,2_of_3:_2
+numbered threads cpu 4 ["cuda:device=2","cuda:device=1"] cuda:device=3 cpu 0_of_3:_2,1_of_3:_3,2_of_3:_1
+WAYS
+ok "results say what each rank ran on" json '[.results.run.ranks[].backend] ==
+    ["cuda:device=2", "cpu", "cuda:device=3", "cuda:device=1"]' "$WORK/numbered/results.json"
+cluster '{a: 1}' '' ''
+fails "a backend that is no name" 2 "cluster.yaml:6:.*'backend' is not the name of one" run job.yaml --out none
+cluster 'cuda, emulate: cpu' '' ''
+fails "a device that is emulated, too" 2 "runs on the backend that 'emulate' names" run job.yaml --out none
+cluster nothing '' ''
+fails "a backend that is none" 2 "nothing" run job.yaml --out none
 
 # A device that this process has used before: its driver is of no use to a process that is forked then.
 plan 2 1 >"$WORK/plan.yaml"

@@ -79,6 +79,39 @@ ok "two ranks on the device: the answers of two on the CPU" cmp -s \
     <(jq -c .response.body.choices "$WORK/ranks-cpu/answers.jsonl")
 ok "of two tokens" json '.response.body.usage.completion_tokens == 2' "$WORK/ranks-simt/answers.jsonl"
 
+# A plan over the device and the CPU, as its cluster file says.
+mkdir "$WORK/devices"
+cat >"$WORK/devices/board.yaml" <<'DEVICE'
+format: tessera.device/1
+name: board
+memory: {total: 4 GB, source: "none: of a test"}
+bandwidth: {peak: 100 GB/s, source: "none: of a test"}
+kernels: [{kernel: int4, ops: 1 TFLOP/s, prefill: {compute: 0.5, read: 0.5}, decode: {compute: 0.5, read: 0.5}, source: "none: of a test"}]
+DEVICE
+cat >"$WORK/cluster.yaml" <<'CLUSTER'
+version: 1
+nodes:
+  - name: here
+    link: {bandwidth: 10 GB/s}
+    devices: [{profile: devices/board.yaml, backend: simt}, {profile: this-machine, backend: cpu}]
+CLUSTER
+sed -n '/^stages:/q;p' "$WORK/plan.yaml" >"$WORK/split.yaml"
+cat >>"$WORK/split.yaml" <<'STAGES'
+stages:
+  - {layers: 0-1, node: here, device: board, tp: 1, schemes: [{layers: 0-1, use: rtn, bits: 4, group: 64}]}
+  - {layers: 2-5, node: here, device: this-machine, tp: 1, schemes: [{layers: 2-5, use: rtn, bits: 4, group: 64}]}
+STAGES
+while read -r name key; do
+    sed "s/^backend: .*/$key/; s/plan: plan.yaml, ranks: threads/plan: split.yaml/" "$WORK/ranks.yaml" >"$WORK/mixed.yaml"
+    run run mixed.yaml --out "$name" -v
+    ok "$name: a plan over the device and the CPU runs, got $rc" test "$rc" = 0
+    ok "$name: the answers of two ranks on the CPU" cmp -s <(jq -c .response.body.choices "$WORK/$name/answers.jsonl") \
+        <(jq -c .response.body.choices "$WORK/ranks-cpu/answers.jsonl")
+done <<'WAYS'
+by-cluster cluster: cluster.yaml
+WAYS
+ok "by-cluster: results say what ran on what" json '[.results.run.ranks[].backend] == ["simt", "cpu"]' "$WORK/by-cluster/results.json"
+
 # Without a device (and where there is one, this machine's): auto takes what there is, and says so.
 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output auto --backend auto -v
 ok "auto runs, got $rc" test "$rc" = 0
