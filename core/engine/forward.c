@@ -149,10 +149,7 @@ tsr_status tsr_engine_set_hidden_tap(struct tsr_engine *e, tsr_hidden_tap tap, v
 tsr_status tsr_engine_forward(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                               float *logits, struct tsr_err *err)
 {
-    if (!e->behind)
-        return tsr_engine_stage(e, tokens, n, NULL, NULL, logits, err);
-    TSR_TRY(check_batch(e, tokens, n, err));
-    return tsr_engine_forward_mixed(e, tokens, n, logits, err);
+    return tsr_engine_stage(e, tokens, n, NULL, NULL, logits, err);
 }
 
 /* Hidden rows of n tokens between e->h and host memory. */
@@ -172,11 +169,21 @@ static tsr_status hidden_out(struct tsr_engine *e, float *out, uint64_t n, struc
 tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                             const float *in, float *out, float *logits, struct tsr_err *err)
 {
-    uint64_t hidden = e->model->hp.hidden;
-    if ((!in && !e->has_embed) || (logits && !e->has_head))
+    bool has_head = e->behind ? e->behind->has_head : e->has_head;
+    if ((!in && !e->has_embed) || (logits && !has_head))
         return tsr_fail(err, TSR_E_INVAL, "this part of the model has no %s",
-                        logits && !e->has_head ? "head" : "embedding");
+                        logits && !has_head ? "head" : "embedding");
     TSR_TRY(check_batch(e, tokens, n, err));
+    if (e->behind) /* it counts the same sequences */
+        TSR_TRY(check_batch(e->behind, tokens, n, err));
+    return e->behind ? tsr_engine_stage_mixed(e, tokens, n, in, out, logits, err)
+                     : tsr_engine_stage_own(e, tokens, n, in, out, logits, err);
+}
+
+tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                                const float *in, float *out, float *logits, struct tsr_err *err)
+{
+    uint64_t hidden = e->model->hp.hidden;
     for (uint64_t first = 0; first < n; first += e->chunk) {
         uint64_t m = n - first < e->chunk ? n - first : e->chunk, wanted = 0;
         if (tsr_cancelled())

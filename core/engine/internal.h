@@ -101,12 +101,15 @@ tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_device *dev,
                                 const struct tsr_model *m, const struct tsr_overlay *o,
                                 const struct tsr_engine_options *opt, struct tsr_err *err);
 
-/* mixed.c: as tsr_engine_create() with options.on_backend, and forward() of such an engine. */
+/* forward.c: stage() of one device, behind its checks. */
+tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                                const float *in, float *out, float *logits, struct tsr_err *err);
+/* mixed.c: as tsr_engine_create() with options.on_backend, and stage() of such an engine. */
 tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r,
                                    const struct tsr_model *m, const struct tsr_overlay *o,
                                    const struct tsr_engine_options *opt, struct tsr_err *err);
-tsr_status tsr_engine_forward_mixed(struct tsr_engine *e, const struct tsr_token *tokens,
-                                    uint64_t n, float *logits, struct tsr_err *err);
+tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                                  const float *in, float *out, float *logits, struct tsr_err *err);
 
 /* An engine for stream.c: one slot, and nothing of the model on the device yet. */
 tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,

@@ -53,14 +53,17 @@ tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r
     return TSR_OK;
 }
 
-tsr_status tsr_engine_forward_mixed(struct tsr_engine *e, const struct tsr_token *tokens,
-                                    uint64_t n, float *logits, struct tsr_err *err)
+tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+                                  const float *in, float *out, float *logits, struct tsr_err *err)
 {
+    uint64_t hidden = e->model->hp.hidden;
     for (uint64_t first = 0; first < n; first += e->chunk) {
         uint64_t m = n - first < e->chunk ? n - first : e->chunk;
-        TSR_TRY(tsr_engine_stage(e, tokens + first, m, NULL, e->border, NULL, err));
-        TSR_TRY(tsr_engine_stage(e->behind, tokens + first, m, e->border, NULL, logits, err));
-        for (uint64_t i = 0; i < m; i++)
+        TSR_TRY(tsr_engine_stage_own(e, tokens + first, m, in ? in + first * hidden : NULL,
+                                     e->border, NULL, err));
+        TSR_TRY(tsr_engine_stage_own(e->behind, tokens + first, m, e->border,
+                                     out ? out + first * hidden : NULL, logits, err));
+        for (uint64_t i = 0; logits && i < m; i++)
             logits += tokens[first + i].logits ? e->model->hp.vocab : 0;
     }
     return TSR_OK;

@@ -79,7 +79,7 @@ ok "two ranks on the device: the answers of two on the CPU" cmp -s \
     <(jq -c .response.body.choices "$WORK/ranks-cpu/answers.jsonl")
 ok "of two tokens" json '.response.body.usage.completion_tokens == 2' "$WORK/ranks-simt/answers.jsonl"
 
-# A plan over the device and the CPU, as its cluster file says.
+# A plan over the device and the CPU, as its cluster file says; and one whose job gives the device the first layer.
 mkdir "$WORK/devices"
 cat >"$WORK/devices/board.yaml" <<'DEVICE'
 format: tessera.device/1
@@ -109,7 +109,9 @@ while read -r name key; do
         <(jq -c .response.body.choices "$WORK/ranks-cpu/answers.jsonl")
 done <<'WAYS'
 by-cluster cluster: cluster.yaml
+by-layers backend: simt\ngpu_layers: 1
 WAYS
+ok "by-layers: one layer is on the device" grep -q "the model runs on SIMT emulation (1 layers) and cpu" "$WORK/err"
 ok "by-cluster: results say what ran on what" json '[.results.run.ranks[].backend] == ["simt", "cpu"]' "$WORK/by-cluster/results.json"
 
 # Without a device (and where there is one, this machine's): auto takes what there is, and says so.
