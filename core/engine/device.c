@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,8 +40,10 @@ static tsr_status open_auto(struct tsr_device **out, struct tsr_registry *r, str
         tsr_logf(TSR_LOG_INFO, "backend auto: %s", (*out)->text);
     if (st == TSR_OK || st == TSR_E_NOMEM || st == TSR_E_CANCELLED)
         return st == TSR_OK ? st : tsr_fail(err, st, "%s", why.text);
+    static _Atomic bool said; /* ranks, and steps, find the same */
     TSR_TRY(tsr_device_open(out, r, NULL, err));
-    tsr_logf(TSR_LOG_INFO, "backend auto: %s (%s)", (*out)->text, why.text);
+    tsr_logf(atomic_exchange(&said, true) ? TSR_LOG_INFO : TSR_LOG_WARN, "backend auto: %s (%s)",
+             (*out)->text, why.text);
     return TSR_OK;
 }
 

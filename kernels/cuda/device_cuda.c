@@ -16,6 +16,8 @@ static tsr_status load_libcuda(struct device *d, struct tsr_err *err)
         { "cuEventElapsedTime", offsetof(struct libcuda, p_cuEventElapsedTime) }, FUNCTIONS(LOOK_UP)
     };
     static const struct library_function graphs[] = { GRAPH_FUNCTIONS(LOOK_UP) };
+    static const struct library_function load[] = { { "cuFuncLoad",
+                                                      offsetof(struct libcuda, p_cuFuncLoad) } };
     static const char                    absent[] =
         "there is no CUDA device: libcuda.so.1 is not found, so no NVIDIA driver is "
         "installed; use backend cpu";
@@ -29,6 +31,8 @@ static tsr_status load_libcuda(struct device *d, struct tsr_err *err)
     d->has_graphs =
         library_open(&again, "libcuda.so.1", 0, &d->l, graphs, n_graphs, "", "%s", NULL) == TSR_OK;
     if (again)
+        (void)dlclose(again);
+    if (library_open(&again, "libcuda.so.1", 0, &d->l, load, 1, "", "%s", NULL) == TSR_OK)
         (void)dlclose(again);
     return TSR_OK;
 }
@@ -85,6 +89,13 @@ tsr_status device_leave(struct device *d, CUresult r, const char *what, struct t
     return r == CUDA_SUCCESS ? TSR_OK : failed(d, r, what, err);
 }
 
+/* Whole, now.  A driver that loads a kernel when it is first launched waits for all that the device does, and
+ * that may be a receive which waits for this rank.  Drivers before CUDA 12.4 load by cuModuleGetFunction(). */
+static CUresult load_kernel(struct device *d, CUfunction f)
+{
+    return d->l.p_cuFuncLoad ? d->l.p_cuFuncLoad(f) : CUDA_SUCCESS;
+}
+
 static CUresult load_kernels(struct device *d)
 {
     static const uint8_t *const images[] = { IMAGES(IMAGE_AT) };
@@ -97,6 +108,8 @@ static CUresult load_kernels(struct device *d)
         CUresult r = CUDA_ERROR_NOT_FOUND;
         for (int i = 0; i < IMAGE_COUNT && r == CUDA_ERROR_NOT_FOUND; i++)
             r = d->l.p_cuModuleGetFunction(&d->functions[k], d->modules[i], kernel_names[k]);
+        if (r == CUDA_SUCCESS)
+            r = load_kernel(d, d->functions[k]);
         if (r != CUDA_SUCCESS)
             return r;
     }

@@ -62,6 +62,7 @@ struct libcuda {
     FUNCTIONS(POINTER)
     __typeof__(&cuEventElapsedTime) p_cuEventElapsedTime; /* by its first name: any driver has it */
     GRAPH_FUNCTIONS(POINTER)
+    CUresult (*p_cuFuncLoad)(CUfunction); /* of CUDA 12.4 and newer, or NULL */
 };
 
 #define IMAGE_COUNT 6

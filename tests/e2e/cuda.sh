@@ -53,6 +53,19 @@ TSR_STANDIN=driver=12040 fails "an old driver" 6 "Stand-in: the driver is for CU
 TSR_STANDIN=arch=70 fails "an old device" 6 "Stand-in is of sm_70, these kernels were built for" \
     logits "$MODEL" --tokens 1 --output x --backend cuda
 
+# auto where there is a driver that is of no use: the CPU, and why, without being asked for it.
+while read -r name option why; do
+    TSR_STANDIN=$option run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output auto --backend auto
+    ok "auto, $name: the bytes of the CPU, got $rc" cmp -s "$WORK/cpu" "$WORK/auto"
+    ok "auto, $name: one line says why" test "$(grep -cE "^tessera: warning: backend auto: cpu .*\\(backend 'cuda': .*$why" "$WORK/err")" = 1
+done <<'WAYS'
+no-device devices=0 there is no CUDA device: the driver finds none
+no-device-by-init init=100 there is no CUDA device: the driver finds none
+a-driver-of-another-kernel init=803 starting the driver: .*CUDA_ERROR_STANDIN
+an-old-driver driver=12040 the driver is for CUDA 12.4 and does not load kernels that were built with CUDA
+an-old-device arch=70 Stand-in is of sm_70, these kernels were built for
+WAYS
+
 # numerics: fast
 check fast 41 3
 ok "products are within their bounds, got $rc" test "$rc" = 0

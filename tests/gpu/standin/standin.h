@@ -1,6 +1,7 @@
 /* standin.h - a driver, a cuBLASLt, a cuBLAS and a cuSOLVER of the tests, over the SIMT emulation:
  * libcuda.so.1, libcublasLt.so.13, libcublas.so.13 and libcusolver.so.12, found by LD_LIBRARY_PATH.
  *
+ * A kernel that was not loaded before it is launched is an error.
  * Work on a stream is done only when somebody waits for it, pinned memory is read and written then, and
  * memory is not zeroed, so that a missing wait or a ring that is used again too early gives wrong
  * numbers.  Calls without a current context, calls that a capturing stream refuses, addresses outside
@@ -9,7 +10,7 @@
  * A process that was forked after cuInit() has no driver.  Memory of all devices is one.
  *
  * TSR_STANDIN, words apart by commas: devices=4 (1; up to 8), arch=75 (of the device, 90), driver=12040 (its
- * CUDA: an older one loads no kernels), fail=N (the N-th kernel that runs
+ * CUDA: an older one loads no kernels), init=N (what cuInit answers), fail=N (the N-th kernel that runs
  * fails, and the context with it), same (graphs refuse updates), none (no algorithm), noblas (cuBLAS does not
  * start), memory=MIB.
  * TSR_STANDIN_LOG: a file for the counts of calls, written at exit.

@@ -45,6 +45,41 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     return CUDA_ERROR_NOT_FOUND;
 }
 
+#ifndef STANDIN_OLD
+static bool loaded[sizeof kernels / sizeof *kernels];
+
+static unsigned place_of(CUfunction f)
+{
+    unsigned i = 0;
+    while (i < sizeof kernels / sizeof *kernels && (CUfunction)(uintptr_t)kernels[i] != f)
+        i++;
+    return i;
+}
+
+EXPORT CUresult cuFuncLoad(CUfunction f); /* headers before 12.4 do not have it */
+EXPORT CUresult cuFuncLoad(CUfunction f)
+{
+    ONE_AT_A_TIME;
+    unsigned i = place_of(f);
+    if (i == sizeof kernels / sizeof *kernels)
+        return CUDA_ERROR_INVALID_HANDLE;
+    loaded[i] = true;
+    return standin_enter();
+}
+
+/* A driver loads it now, and waits for all that the device does. */
+static bool is_late(CUfunction f)
+{
+    unsigned i = place_of(f);
+    return i == sizeof kernels / sizeof *kernels || !loaded[i];
+}
+#else
+static bool is_late(CUfunction f)
+{
+    return !f;
+}
+#endif
+
 /* ---- streams ------------------------------------------------------------------------------------- */
 
 static CUresult add(CUstream s, const struct task *t)
@@ -133,6 +168,8 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z,
     CUresult    r = standin_enter();
     if (r != CUDA_SUCCESS)
         return r;
+    if (is_late(f))
+        return CUDA_ERROR_INVALID_HANDLE;
     if (!s || ty != 1 || tz != 1 || shared || extra || t.kernel->args_bytes > sizeof t.args)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(t.args, args[0], t.kernel->args_bytes);
