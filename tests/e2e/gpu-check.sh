@@ -26,15 +26,33 @@ for words in "test_models simt $simt 14" "test_gptq_device simt $simt"; do
         exit 1
     fi
 done
-jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and (.bench | length == 8) and .left_out == 0 and
+jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and ([.bench[].numerics] == [range(8) | "exact"] + [range(4) | "fast"]) and .left_out == 0 and
     (.bench | all(.over_cublas > 0 and .of_copy > 0)) and .cublas == "measured" and
     ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "codecs", "linalg", "gptq", "models", "interface", "job", "ranks", "bench"]) and
     ([.stages[] | select(.verdict == "skipped" and .why)] | length == 2)' "$WORK/out/gpu-check.json" >/dev/null
-# every row of the table has its eight columns
-[ "$(grep -c '^| .* x .* | .* | .* | .* | .* % | .* | .* |$' "$WORK/out/gpu-results.md")" = 8 ]
+# every row of the table has its nine columns
+[ "$(grep -cE '^\| [^|]+ \| (exact|fast) \| [^|]+ x [^|]+ \|( [^|]+ \|){3} [^|]+ % \| [^|]+ \| [^|]+ \|$' "$WORK/out/gpu-results.md")" = 12 ]
 # the limits of all parts, those that a GPU alone runs included, are less than eight minutes
 limits=$(sed -n 's/^ *stage [a-z]* \([0-9]*\) .*/\1/p' "$CHECK" | awk '{n += $1} END {print n}')
 [ "$limits" -le 475 ] || { echo "WRONG: the parts may take $limits s in all"; exit 1; }
+# and whatever they take, all end in time: what does not fit any more is left out, which is a failure
+if ! (
+    eval "$(sed -n '/^skipped() {/,/^}/p; /^stage() {/,/^}/p' "$CHECK")"
+    # shellcheck disable=SC2317
+    timeout() { SECONDS=$((SECONDS + $3)) && return 124; } # every part takes all that it has
+    # shellcheck disable=SC2034
+    OUT=$WORK LOG=$WORK/stages.log SLOW=1 ALL=$((SECONDS + 1000)) failed=0
+    for part in first second third; do
+        stage $part 600 true
+    done >"$WORK/said"
+    [ $failed = 3 ] && grep -q '^first  *out of time (6[0-9]* of 600 s)$' "$WORK/said" &&
+        grep -q '^second  *out of time (... of 3.. s)$\|^second  *out of time (... of 400 s)$' "$WORK/said" &&
+        grep -q '^third  *left out: the [0-9]* s of all parts are over$' "$WORK/said" &&
+        [ "$(jq -r .verdict "$WORK/stages.jsonl" | paste -sd,)" = "out of time,out of time,left out" ]
+); then
+    echo "WRONG: the parts are not bounded together"
+    exit 1
+fi
 # a library at the head of a long list is found, one that is not in it is not
 if ! (
     eval "$(sed -n '/^found() {/,/^}/p' "$CHECK")"

@@ -62,9 +62,9 @@ bool pair_check_linears(struct pair *p, uint64_t count);
 bool pair_check_fast(struct pair *p, uint64_t count);
 /* linalg.c: the same for its tessera.linalg/1. */
 bool pair_check_linalg(struct pair *p, uint64_t count);
-/* bench.c: JSON lines on stdout, the last with how many are left out because the seconds were over;
- * seconds 0: a few small ones, to see that it runs. */
-bool pair_bench(struct pair *p, uint64_t seconds);
+/* bench.c: JSON lines on stdout, one for each that is left out because the seconds were over, and how many in
+ * the last; fast: the same device under numerics: fast.  seconds 0: a few small ones, to see that it runs. */
+bool pair_bench(struct pair *p, struct pair *fast, uint64_t seconds);
 /* Every kind of format once, as bench.c takes them; false past the end. */
 bool pair_format_at(uint64_t i, struct tsr_format *f);
 
