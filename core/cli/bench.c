@@ -156,6 +156,27 @@ tsr_status bench_prepare_read(struct bench *b, struct tsr_err *err)
     return TSR_OK;
 }
 
+tsr_status bench_tokens(const char *text, uint64_t *m, uint32_t most, uint32_t *n,
+                        struct tsr_err *err)
+{
+    const char *s = text;
+    for (*n = 0;; s++) {
+        char              *end = NULL;
+        unsigned long long v = *s >= '0' && *s <= '9' ? strtoull(s, &end, 10) : 0;
+        if (v < 1 || v > 65536 || *n == most || (*end != '\0' && *end != ','))
+            return most > 1 ? tsr_fail(err, TSR_E_INPUT,
+                                       "--m: '%.40s' is no list of up to %u numbers of tokens from "
+                                       "1 to 65536, separated by commas",
+                                       text, most)
+                            : tsr_fail(err, TSR_E_INPUT,
+                                       "--m: '%.40s' is no number of tokens from 1 to 65536", text);
+        m[(*n)++] = v;
+        s = end;
+        if (*s == '\0')
+            return TSR_OK;
+    }
+}
+
 /* ---- rows -------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b)
@@ -188,7 +209,7 @@ tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err 
  * threads had their cores for themselves while the kernel ran. */
 static bool counts(const struct bench_row *r)
 {
-    return r->probe > 0 && (r->rate == 0 || r->rate >= 0.97) && r->busy >= 0.9;
+    return r->probe > 0 && (r->rate == 0 || r->rate >= 0.97) && r->busy >= BENCH_BUSY;
 }
 
 static tsr_status print_json(struct bench *b, struct tsr_err *err)
@@ -206,6 +227,10 @@ static tsr_status print_json(struct bench *b, struct tsr_err *err)
                       r->rate, "busy", r->busy, "unit", r->unit, "counts", counts(r));
         if (o && counts(r))
             (void)json_object_set_new(o, "share", json_real(r->share));
+        if (o && r->times != 0)
+            (void)json_object_set_new(o, "tokens_over_first",
+                                      r->times > 0 && counts(r) ? json_real(r->times)
+                                                                : json_null());
         if (!o || json_array_append_new(rows, o) != 0) {
             json_decref(rows);
             return tsr_fail_nomem(err, sizeof *r, "the result");
@@ -220,25 +245,33 @@ tsr_status bench_print(struct bench *b, struct tsr_err *err)
         return print_json(b, err);
     bool        md = b->o->output == BENCH_MD;
     const char *bar = md ? " | " : ",", *edge = md ? "| " : "", *close = md ? " |" : "";
+    bool        several = b->n_rows > 1 && b->row[0].times != 0; /* sizes of --m */
     printf("%swhat%sformat%sact%srows%scols%sm%sthreads%sms%svalue%sbest%sprobe%sunit%sshare%s"
-           "probe_of_instruction%sbusy%s\n",
-           edge, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, close);
+           "probe_of_instruction%sbusy%s%s%s\n",
+           edge, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar, bar,
+           several ? bar : "", several ? "tokens_over_first" : "", close);
     if (md)
-        puts("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|");
+        printf("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|%s\n",
+               several ? "---:|" : "");
     for (uint64_t i = 0; i < b->n_rows; i++) {
         const struct bench_row *r = &b->row[i];
-        char                    share[24] = "void", rate[24] = "-";
+        char                    share[24] = "void", rate[24] = "-", times[32] = "";
         if (r->probe <= 0)
             (void)snprintf(share, sizeof share, "-");
         else if (counts(r))
             (void)snprintf(share, sizeof share, "%.1f%%", 100 * r->share);
         if (r->rate > 0)
             (void)snprintf(rate, sizeof rate, "%.1f%%", 100 * r->rate);
-        printf("%s%s%s%s%s%s%s%llu%s%llu%s%llu%s%u%s%.3f%s%.2f%s%.2f%s%.2f%s%s%s%s%s%s%s%.0f%%%s\n",
-               edge, r->what, bar, r->format, bar, r->act, bar, (unsigned long long)r->rows, bar,
-               (unsigned long long)r->cols, bar, (unsigned long long)r->m, bar, b->threads, bar,
-               r->milliseconds, bar, r->value, bar, r->best, bar, r->probe, bar, r->unit, bar,
-               share, bar, rate, bar, 100 * r->busy, close);
+        if (several && r->times > 0 && counts(r))
+            (void)snprintf(times, sizeof times, "%s%.2f", bar, r->times);
+        else if (several)
+            (void)snprintf(times, sizeof times, "%svoid", bar);
+        printf(
+            "%s%s%s%s%s%s%s%llu%s%llu%s%llu%s%u%s%.3f%s%.2f%s%.2f%s%.2f%s%s%s%s%s%s%s%.0f%%%s%s\n",
+            edge, r->what, bar, r->format, bar, r->act, bar, (unsigned long long)r->rows, bar,
+            (unsigned long long)r->cols, bar, (unsigned long long)r->m, bar, b->threads, bar,
+            r->milliseconds, bar, r->value, bar, r->best, bar, r->probe, bar, r->unit, bar, share,
+            bar, rate, bar, 100 * r->busy, times, close);
     }
     if (md)
         printf("\n%s\n", b->device);

@@ -10,7 +10,8 @@
 /* What the user asked for. */
 struct bench_options {
     const char *formats, *bits, *backend, *shape, *checkpoint, *quantizer, *head;
-    int64_t     rows, cols, m, group, act, segment, repeats, mib, output;
+    const char *m; /* tokens, see bench_tokens */
+    int64_t     rows, cols, group, act, segment, repeats, mib, output;
     int64_t     prompt, tokens, kv;
     int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
     int64_t     seed, numerics;
@@ -26,6 +27,8 @@ struct bench_options {
 #define BENCH_JSON     2
 #define BENCH_ACT_AUTO 100 /* a8 for packed weights, f32 for others */
 
+#define BENCH_BUSY 0.9 /* the least `busy` of a row that counts */
+
 /* One line of the result.  value and probe are in `unit`; share is the median over the rounds
  * of value / probe of the same round. */
 struct bench_row {
@@ -35,6 +38,9 @@ struct bench_row {
     double   rate; /* probe / its instruction's rate; 0: no such rate */
     double   busy; /* CPU time over threads times wall time: low when others had the cores */
     double   milliseconds;
+    /* tokens a second over those of the first size of --m, median over the rounds of the ratio within a
+     * round; 0: --m has one size; below 0: the first did not have its cores */
+    double times;
 };
 
 struct bench {
@@ -72,6 +78,10 @@ double bench_instruction_rate(const struct bench *b, enum bench_probe which, dou
                               double clock);
 /* Allocates the memory of the read probe and finds the best order. */
 tsr_status bench_prepare_read(struct bench *b, struct tsr_err *err);
+
+/* Text as in 1,4: at most `most` numbers of tokens from 1 to 65536, into m. */
+tsr_status bench_tokens(const char *text, uint64_t *m, uint32_t most, uint32_t *n,
+                        struct tsr_err *err);
 
 /* Appends a row; its median share and best come from n rounds. */
 tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err *err);

@@ -6,10 +6,15 @@
 #include "base/mem.h"
 #include "quant/quant.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SIZES 8u
+struct sizes {
+    uint64_t m[SIZES], most;
+    uint32_t n;
+};
 
 /* A format of the list: "bf16", "int4". */
 struct kind {
@@ -214,64 +219,117 @@ static tsr_status one_round(struct bench *b, const struct bench_work *w, enum be
     return tsr_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "stopped") : TSR_OK;
 }
 
-static tsr_status measure(struct bench *b, const struct kind *k, struct bench_work *w, uint64_t m,
-                          const char *what, bool memory, struct tsr_err *err)
+/* One size of --m and its rounds. */
+struct size {
+    uint64_t         m;
+    bool             fast; /* BF16 products */
+    enum bench_probe which;
+    double           unit; /* bytes, or operations (two for a multiply-add), a call */
+    double          *value, *share, *probe, *rate; /* of each round */
+    double          *busy, *times; /* times: tokens a second over the first size's */
+};
+
+static void one_size(struct size *s, struct bench *b, const struct bench_work *w,
+                     const struct kind *k, uint64_t m, bool memory)
 {
-    uint64_t         n = (uint64_t)b->o->repeats;
-    bool             fast = m > 4 && strcmp(k->name, "bf16") == 0 && bench_has_bf16(b);
-    enum bench_probe which = memory                              ? BENCH_READ
-                             : k->packed && w->act == TSR_ACT_A8 ? BENCH_DOT
-                             : fast                              ? BENCH_BF16
-                                                                 : BENCH_FMA;
-    /* bytes a call for GEMV; operations (two for a multiply-add) a call for GEMM */
-    double unit =
-        memory ? (double)w->bytes : 2.0 * (double)m * (double)b->o->rows * (double)b->o->cols;
-    double  probe_unit = memory ? 1 : 2;
-    double *value = tsr_new(5 * n, sizeof *value), *share = value + n, *probe = share + n;
-    if (!value)
-        return tsr_fail_nomem(err, 5 * n * sizeof *value, "rounds");
-    double    *rate = probe + n, *busy = rate + n;
-    tsr_status st = bench_work_linear(b, w, 0, err);
-    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
-        struct round r;
-        st = one_round(b, w, which, &r, err);
-        if (st != TSR_OK)
-            break;
-        value[i] = unit / r.seconds * 1e-9;
-        /* memory: both moments count; arithmetic: what the machine can do at all */
-        double p = memory ? 0.5 * (r.before + r.after) : fmax(r.before, r.after);
-        probe[i] = p * probe_unit * 1e-9;
-        share[i] = probe[i] > 0 ? value[i] / probe[i] : 0;
-        busy[i] = r.busy;
-        rate[i] = bench_instruction_rate(b, which, p, r.clock);
+    s->m = m;
+    s->fast = m > 4 && strcmp(k->name, "bf16") == 0 && bench_has_bf16(b);
+    s->which = memory                              ? BENCH_READ
+               : k->packed && w->act == TSR_ACT_A8 ? BENCH_DOT
+               : s->fast                           ? BENCH_BF16
+                                                   : BENCH_FMA;
+    s->unit = memory ? (double)w->bytes : 2.0 * (double)m * (double)b->o->rows * (double)b->o->cols;
+}
+
+/* Round i of a size: `tokens` gets its tokens a second. */
+static tsr_status size_round(struct bench *b, struct bench_work *w, struct size *s, uint64_t i,
+                             double *tokens, struct tsr_err *err)
+{
+    bool         memory = s->which == BENCH_READ;
+    struct round r;
+    w->in.rows = w->out.rows = s->m;
+    TSR_TRY(one_round(b, w, s->which, &r, err));
+    s->value[i] = s->unit / r.seconds * 1e-9;
+    /* memory: both moments count; arithmetic: what the machine can do at all */
+    double p = memory ? 0.5 * (r.before + r.after) : fmax(r.before, r.after);
+    s->probe[i] = p * (memory ? 1 : 2) * 1e-9;
+    s->share[i] = s->probe[i] > 0 ? s->value[i] / s->probe[i] : 0;
+    s->busy[i] = r.busy;
+    s->rate[i] = bench_instruction_rate(b, s->which, p, r.clock);
+    *tokens = (double)s->m / r.seconds;
+    return TSR_OK;
+}
+
+static tsr_status add_size(struct bench *b, const struct kind *k, const struct bench_work *w,
+                           const struct size *s, uint64_t n, struct tsr_err *err)
+{
+    struct bench_row row = { .rows = (uint64_t)b->o->rows,
+                             .cols = (uint64_t)b->o->cols,
+                             .m = s->m };
+    (void)snprintf(row.what, sizeof row.what, "%s", s->which == BENCH_READ ? "gemv" : "gemm");
+    (void)snprintf(row.format, sizeof row.format, "%s", k->name);
+    (void)snprintf(row.act, sizeof row.act, "%s",
+                   s->fast                 ? "bf16"
+                   : w->act == TSR_ACT_A8  ? "a8"
+                   : w->act == TSR_ACT_A16 ? "a16"
+                                           : "f32");
+    (void)snprintf(row.unit, sizeof row.unit, "%s",
+                   s->which == BENCH_READ  ? "GB/s"
+                   : s->which == BENCH_DOT ? "GOP/s"
+                                           : "GFLOP/s");
+    for (uint64_t i = 0; i < n; i++)
+        row.best = fmax(row.best, s->value[i]);
+    row.value = bench_median(s->value, n);
+    row.share = bench_median(s->share, n);
+    row.probe = bench_median(s->probe, n);
+    row.rate = bench_median(s->rate, n);
+    row.busy = bench_median(s->busy, n);
+    row.times = bench_median(s->times, n);
+    row.milliseconds = s->unit / row.value * 1e-6;
+    return bench_add(b, &row, err);
+}
+
+/* The sizes in turn within each round, so that all of them see the same states of the memory. */
+static tsr_status measure(struct bench *b, const struct kind *k, struct bench_work *w,
+                          const struct sizes *m, bool memory, struct tsr_err *err)
+{
+    uint64_t    n = (uint64_t)b->o->repeats;
+    struct size s[SIZES];
+    double     *v = tsr_new(6 * n * m->n, sizeof *v), *at = v;
+    if (!v)
+        return tsr_fail_nomem(err, 6 * n * m->n * sizeof *v, "rounds");
+    tsr_status st = TSR_OK;
+    for (uint32_t j = 0; j < m->n && st == TSR_OK; j++) {
+        one_size(&s[j], b, w, k, m->m[j], memory);
+        s[j].value = at, s[j].share = at + n, s[j].probe = at + 2 * n, s[j].rate = at + 3 * n;
+        s[j].busy = at + 4 * n, s[j].times = at + 5 * n, at += 6 * n;
+        w->in.rows = w->out.rows = s[j].m;
+        st = bench_work_linear(b, w, 0, err);
     }
-    if (st == TSR_OK) {
-        struct bench_row row = { .rows = (uint64_t)b->o->rows,
-                                 .cols = (uint64_t)b->o->cols,
-                                 .m = m };
-        (void)snprintf(row.what, sizeof row.what, "%s", what);
-        (void)snprintf(row.format, sizeof row.format, "%s", k->name);
-        (void)snprintf(row.act, sizeof row.act, "%s",
-                       fast                    ? "bf16"
-                       : w->act == TSR_ACT_A8  ? "a8"
-                       : w->act == TSR_ACT_A16 ? "a16"
-                                               : "f32");
-        (void)snprintf(row.unit, sizeof row.unit, "%s",
-                       memory               ? "GB/s"
-                       : which == BENCH_DOT ? "GOP/s"
-                                            : "GFLOP/s");
-        for (uint64_t i = 0; i < n; i++)
-            row.best = fmax(row.best, value[i]);
-        row.value = bench_median(value, n);
-        row.share = bench_median(share, n);
-        row.probe = bench_median(probe, n);
-        row.rate = bench_median(rate, n);
-        row.busy = bench_median(busy, n);
-        row.milliseconds = unit / row.value * 1e-6;
-        st = bench_add(b, &row, err);
+    for (uint64_t i = 0; i < n; i++) {
+        double first = 1, tokens = 1;
+        for (uint32_t j = 0; j < m->n && st == TSR_OK; j++) {
+            st = size_round(b, w, &s[j], i, &tokens, err);
+            first = j ? first : tokens;
+            s[j].times[i] = tokens / first;
+        }
     }
-    free(value);
+    for (uint32_t j = 0; j < m->n && st == TSR_OK; j++)
+        st = add_size(b, k, w, &s[j], n, err);
+    bool alone = m->n == 1, shared = st == TSR_OK && b->row[b->n_rows - m->n].busy < BENCH_BUSY;
+    for (uint32_t j = 0; j < m->n && st == TSR_OK && (alone || shared); j++)
+        b->row[b->n_rows - 1 - j].times = alone ? 0 : -1;
+    free(v);
     return st;
+}
+
+/* Weights without an int8 form run as f32 under a8: says what runs. */
+static uint32_t act_of(const struct bench *b, const struct kind *k)
+{
+    uint32_t act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act
+                   : k->packed                 ? TSR_ACT_A8
+                                               : TSR_ACT_F32;
+    return act == TSR_ACT_A8 && !tsr_format_a8(&k->f, (uint64_t)b->o->cols) ? TSR_ACT_F32 : act;
 }
 
 tsr_status bench_work_named(struct bench *b, const char *format, uint64_t m, uint64_t rotate,
@@ -279,33 +337,24 @@ tsr_status bench_work_named(struct bench *b, const char *format, uint64_t m, uin
 {
     struct kind k;
     TSR_TRY(parse_kind(format, strlen(format), b->o->group, (uint64_t)b->o->cols, &k, err));
-    w->act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act
-             : k.packed                  ? TSR_ACT_A8
-                                         : TSR_ACT_F32;
-    if (w->act == TSR_ACT_A8 && !tsr_format_a8(&k.f, (uint64_t)b->o->cols))
-        w->act = TSR_ACT_F32;
+    w->act = act_of(b, &k);
     return work_make(b, &k, m, rotate, w, err);
 }
 
-static tsr_status bench_kind(struct bench *b, const struct kind *k, uint64_t m, bool memory,
-                             struct tsr_err *err)
+static tsr_status bench_kind(struct bench *b, const struct kind *k, const struct sizes *m,
+                             bool memory, struct tsr_err *err)
 {
-    struct bench_work w = { 0 };
-    w.act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act
-            : k->packed                 ? TSR_ACT_A8
-                                        : TSR_ACT_F32;
-    /* weights without an int8 form run as f32 under a8: say what runs */
-    if (w.act == TSR_ACT_A8 && !tsr_format_a8(&k->f, (uint64_t)b->o->cols))
-        w.act = TSR_ACT_F32;
-    tsr_status st = work_make(b, k, m, memory ? (uint64_t)b->o->mib << 20 : 0, &w, err);
+    struct bench_work w = { .act = act_of(b, k) };
+    tsr_status st = work_make(b, k, m->most, memory ? (uint64_t)b->o->mib << 20 : 0, &w, err);
     if (st == TSR_OK)
-        st = measure(b, k, &w, m, memory ? "gemv" : "gemm", memory, err);
+        st = measure(b, k, &w, m, memory, err);
     bench_work_free(b, &w);
     return st;
 }
 
 /* Every format of --bits, or else of --formats. */
-static tsr_status each_kind(struct bench *b, uint64_t m, bool memory, struct tsr_err *err)
+static tsr_status each_kind(struct bench *b, const struct sizes *m, bool memory,
+                            struct tsr_err *err)
 {
     bool        bits = *b->o->bits != '\0';
     const char *s = bits ? b->o->bits : b->o->formats;
@@ -323,13 +372,29 @@ static tsr_status each_kind(struct bench *b, uint64_t m, bool memory, struct tsr
     }
 }
 
+/* --m; where it is not given, `otherwise`. */
+static tsr_status sizes(const struct bench *b, uint64_t otherwise, struct sizes *m,
+                        struct tsr_err *err)
+{
+    *m = (struct sizes){ .m = { otherwise }, .n = 1 };
+    if (*b->o->m)
+        TSR_TRY(bench_tokens(b->o->m, m->m, SIZES, &m->n, err));
+    for (uint32_t j = 0; j < m->n; j++)
+        m->most = m->m[j] > m->most ? m->m[j] : m->most;
+    return TSR_OK;
+}
+
 tsr_status bench_gemv(struct bench *b, struct tsr_err *err)
 {
+    struct sizes m;
+    TSR_TRY(sizes(b, 1, &m, err));
     TSR_TRY(bench_prepare_read(b, err));
-    return each_kind(b, b->o->m ? (uint64_t)b->o->m : 1, true, err);
+    return each_kind(b, &m, true, err);
 }
 
 tsr_status bench_gemm(struct bench *b, struct tsr_err *err)
 {
-    return each_kind(b, b->o->m ? (uint64_t)b->o->m : 512, false, err);
+    struct sizes m;
+    TSR_TRY(sizes(b, 512, &m, err));
+    return each_kind(b, &m, false, err);
 }

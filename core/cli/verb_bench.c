@@ -37,8 +37,10 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, segment, 0, 0, 1 << 24, "columns",
                    "gemv, gemm: columns whose products are one chain of sums, a multiple of 32; 0: "
                    "32 for every 256, as in a model; all: what another order of sums would cost"),
-    TSR_OPTION_INT(S, m, 0, 0, 1 << 16, "tokens",
-                   "tokens at once; 0 is 1 for gemv, 512 for gemm, 2048 for syrk"),
+    TSR_OPTION_STRING(
+        S, m, "",
+        "tokens at once; if empty 1 for gemv, 512 for gemm, 2048 for syrk; gemv and gemm "
+        "measure several, as in 1,4, in turn in each round"),
     TSR_OPTION_INT(S, repeats, 7, 1, 10000, NULL,
                    "rounds of probe, kernel, probe; the median is printed; plan: solves of a file"),
     TSR_OPTION_INT(S, mib, 640, 1, 1 << 20, "MiB",
@@ -150,7 +152,10 @@ const struct tsr_verb tsr_verb_bench = {
     .max_args = 2,
     .details =
         "gemv: one token through weights that no cache holds, beside the rate at which the "
-        "memory can be read. gemm: many tokens, beside the multiply-adds that the "
+        "memory can be read; with --m 1,4 every round has probe, one token, probe, then probe, "
+        "four tokens, probe, and tokens_over_first is the tokens a second of each size over "
+        "those of the first, the median of the rounds. gemm: many tokens, beside the "
+        "multiply-adds that the "
         "instruction set can do. syrk and cholesky: X^T X of --m rows (2048), and the factor, of "
         "--rows columns, beside the FMA probe. encode: F32 in the first cache to wire formats, on "
         "one core, beside its clock, so that share is elements a cycle. dec: gemv of the first of "

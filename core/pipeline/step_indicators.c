@@ -186,7 +186,7 @@ static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_
 static tsr_status needs(const struct widths *w, const struct indicators_options *o,
                         struct tsr_job *job, uint64_t *need, struct tsr_err *err)
 {
-    *need = TSR_NEED_MEAN | TSR_NEED_VARIANCE | (o->hessian ? TSR_NEED_HESSIAN : 0);
+    *need = TSR_NEED_MEAN | TSR_NEED_VARIANCE | (o->hessian ? TSR_NEED_TOP : 0);
     for (uint32_t i = 0; i < w->n; i++) {
         uint64_t one = 0;
         if (w->scheme[i] && (o->hessian || o->measured))

@@ -135,6 +135,7 @@ static tsr_status copy_moments(const struct tsr_calibration *c, uint64_t layer, 
                                struct tsr_layer_stats *out, struct tsr_err *err)
 {
     *out = (struct tsr_layer_stats){ .sequence = c->seqlen };
+    tsr_layer_stats_limit(out, 0);
     for (int i = 0; i < TSR_SITES; i++) {
         struct tsr_quant_stats *to = &out->site[i],
                                from = tsr_quant_stats_for(need, &c->site[layer][i]);
@@ -207,6 +208,8 @@ tsr_status tsr_calibration_memory(const struct tsr_model             *m,
         ok = tsr_mul(cols, 28 + 16, &n) && tsr_add(total, n, &total); /* sums and results */
         if (need & TSR_NEED_HESSIAN)
             ok = ok && tsr_mul(cols, cols * sizeof(float), &n) && tsr_add(total, n, &total);
+        if (need & TSR_NEED_TOP)
+            ok = ok && tsr_mul(cols, cols * sizeof(double), &n) && tsr_add(total, n, &total);
         if (need & TSR_NEED_INPUTS)
             ok = ok && tsr_mul(cols, rows * sizeof(float), &n) && tsr_add(total, n, &total);
     }

@@ -8,6 +8,10 @@
 
 #define TSR_INPUT_ROWS 2048 /* recorded per site when nothing is said */
 
+/* Beside TSR_NEED_*, for the host's own use: the largest eigenvalue of the Hessian, of sums in double
+ * (gram.h).  What a plugin can ask for ends below it. */
+#define TSR_NEED_TOP (UINT64_C(1) << 63)
+
 struct tsr_calibrate_options {
     const char *text; /* path */
     uint64_t    samples, seqlen, seed;
@@ -34,18 +38,20 @@ tsr_status tsr_calibrate(struct tsr_calibration **c, struct tsr_registry *r,
 /* Statistics of the inputs of all sites of one layer; arrays owned. */
 struct tsr_layer_stats {
     struct tsr_quant_stats site[TSR_SITES];
-    uint64_t               sequence; /* rows of `inputs` that are one sequence, in order */
+    double                 top[TSR_SITES]; /* TSR_NEED_TOP; NaN where it was not asked for */
+    uint64_t               sequence;       /* rows of `inputs` that are one sequence, in order */
 };
 void tsr_layer_stats_free(struct tsr_layer_stats *s);
 
-/* What `need` (TSR_NEED_*) names of one layer; the rest of each site is NULL.
+/* What `need` (TSR_NEED_*, TSR_NEED_TOP) names of one layer; the rest of each site is NULL.
  *
  *   before NULL     inputs as the original model makes them; stored files serve where they fit
  *   before given    the layers in front run as the overlay has them (layers it lacks: original),
  *                   the layer itself is the original; nothing is stored.  Until the next call
  *                   only layers from this one on may change in it
  *
- * hessian is 2 * mean over sequences of X^T X, F32, [cols, cols].  inputs are the first whole
+ * hessian is 2 * mean over sequences of X^T X, F32, [cols, cols]; top is the largest eigenvalue of the
+ * same in double, which needs no hessian.  inputs are the first whole
  * sequences that fit into input_rows, at least one; row i belongs to sequence i / sequence.
  * Layers asked for in ascending order cost one pass over the model in all; going back, or to
  * another overlay, begins at the embedding again.  TSR_NEED_SENSITIVITY is TSR_E_INPUT: it needs

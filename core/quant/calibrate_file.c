@@ -6,28 +6,36 @@
 #include "calibrate_internal.h"
 #include "model/safetensors.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FORMAT "tessera.calibration/1"
-#define PARTS  6
+#define PARTS  7
 
 /* One array of one site. */
 struct part {
-    uint64_t     bit;
-    const char  *name;
-    const float *data;
-    uint64_t     rows; /* 0: a vector */
+    uint64_t    bit;
+    const char *name;
+    const void *data;
+    uint64_t    rows, cols; /* 0 rows: a vector */
+    const char *dtype;
+    uint64_t    size;
 };
 
-static void parts_of(const struct tsr_quant_stats *s, struct part p[PARTS])
+/* Site i of s, whose inputs are `cols` wide, with `rows` recorded. */
+static void parts_of(const struct tsr_layer_stats *s, int i, uint64_t cols, uint64_t rows,
+                     struct part p[PARTS])
 {
-    p[0] = (struct part){ TSR_NEED_ABSMAX, "absmax", s->absmax, 0 };
-    p[1] = (struct part){ TSR_NEED_MEAN, "mean", s->mean, 0 };
-    p[2] = (struct part){ TSR_NEED_VARIANCE, "variance", s->variance, 0 };
-    p[3] = (struct part){ TSR_NEED_MEAN_ABS, "mean_abs", s->mean_abs, 0 };
-    p[4] = (struct part){ TSR_NEED_HESSIAN, "hessian", s->hessian, s->cols };
-    p[5] = (struct part){ TSR_NEED_INPUTS, "inputs", s->inputs, s->input_rows };
+    const struct tsr_quant_stats *q = &s->site[i];
+    const double                 *top = isnan(s->top[i]) ? NULL : &s->top[i];
+    p[0] = (struct part){ TSR_NEED_ABSMAX, "absmax", q->absmax, 0, cols, "F32", 4 };
+    p[1] = (struct part){ TSR_NEED_MEAN, "mean", q->mean, 0, cols, "F32", 4 };
+    p[2] = (struct part){ TSR_NEED_VARIANCE, "variance", q->variance, 0, cols, "F32", 4 };
+    p[3] = (struct part){ TSR_NEED_MEAN_ABS, "mean_abs", q->mean_abs, 0, cols, "F32", 4 };
+    p[4] = (struct part){ TSR_NEED_HESSIAN, "hessian", q->hessian, cols, cols, "F32", 4 };
+    p[5] = (struct part){ TSR_NEED_INPUTS, "inputs", q->inputs, rows, cols, "F32", 4 };
+    p[6] = (struct part){ TSR_NEED_TOP, "top", top, 0, 1, "F64", 8 };
 }
 
 static void tensor_name(char *out, size_t cap, int site, const char *part)
@@ -47,9 +55,9 @@ static tsr_status file_path(const struct tsr_calibration *c, uint64_t layer, cha
 /* ---- writing ------------------------------------------------------------- */
 
 /* Bytes of a part. */
-static uint64_t part_bytes(const struct part *p, uint64_t cols)
+static uint64_t part_bytes(const struct part *p)
 {
-    return (p->rows ? p->rows : 1) * cols * sizeof(float); /* it is in memory, so it fits */
+    return (p->rows ? p->rows : 1) * p->cols * p->size; /* it is in memory, so it fits */
 }
 
 static tsr_status put_number(struct tsr_st_out *o, const char *key, uint64_t v, struct tsr_err *err)
@@ -69,13 +77,13 @@ static tsr_status put_head(struct tsr_st_out *o, const struct tsr_calibration *c
     TSR_TRY(put_number(o, "sequences", c->sequences, err));
     TSR_TRY(put_number(o, "seqlen", c->seqlen, err));
     for (int i = 0; i < TSR_SITES; i++) {
-        parts_of(&s->site[i], p);
+        parts_of(s, i, s->site[i].cols, s->site[i].input_rows, p);
         for (int k = 0; k < PARTS; k++) {
             char name[40], content[TSR_HASH_TEXT];
             if (!p[k].data)
                 continue;
             tensor_name(name, sizeof name, i, p[k].name);
-            tsr_hash_bytes(p[k].data, part_bytes(&p[k], s->site[i].cols), content);
+            tsr_hash_bytes(p[k].data, part_bytes(&p[k]), content);
             TSR_TRY(tsr_st_metadata(o, name, content, err));
         }
     }
@@ -88,18 +96,18 @@ static tsr_status put_all(struct tsr_st_out *o, const struct tsr_layer_stats *s,
     struct part p[PARTS];
     for (int pass = 0; pass < 2; pass++) { /* declarations, then bytes */
         for (int i = 0; i < TSR_SITES; i++) {
-            uint64_t cols = s->site[i].cols;
-            parts_of(&s->site[i], p);
+            parts_of(s, i, s->site[i].cols, s->site[i].input_rows, p);
             for (int k = 0; k < PARTS; k++) {
-                uint64_t shape[2] = { p[k].rows ? p[k].rows : cols, cols };
+                uint64_t shape[2] = { p[k].rows ? p[k].rows : p[k].cols, p[k].cols };
                 char     name[40];
                 if (!p[k].data)
                     continue;
                 tensor_name(name, sizeof name, i, p[k].name);
                 if (pass == 0)
-                    TSR_TRY(tsr_st_declare(o, name, TSR_F32, p[k].rows ? 2 : 1, shape, err));
+                    TSR_TRY(tsr_st_declare_as(o, name, p[k].dtype, p[k].size, p[k].rows ? 2 : 1,
+                                              shape, err));
                 else
-                    tsr_st_put(o, p[k].data, part_bytes(&p[k], cols));
+                    tsr_st_put(o, p[k].data, part_bytes(&p[k]));
             }
         }
         if (pass == 0)
@@ -144,20 +152,23 @@ static bool is_number(const char *text, uint64_t v)
     return strcmp(text, want) == 0;
 }
 
+/* The parts that this calibration gives a site. */
+static void parts_wanted(const struct tsr_calibration *c, int site, struct part p[PARTS])
+{
+    const struct tsr_layer_stats none = { 0 };
+    parts_of(&none, site, tsr_site_cols(c->source->model, (enum tsr_site)site),
+             c->source->keep * c->seqlen, p);
+}
+
 /* The stored tensor of a part if it has the shape that this calibration gives it. */
-static const struct tsr_st_tensor *find_part(const struct tsr_st          *st,
-                                             const struct tsr_calibration *c, int site,
+static const struct tsr_st_tensor *find_part(const struct tsr_st *st, int site,
                                              const struct part *p)
 {
-    uint64_t cols = tsr_site_cols(c->source->model, (enum tsr_site)site);
-    uint64_t rows = p->bit == TSR_NEED_HESSIAN  ? cols
-                    : p->bit == TSR_NEED_INPUTS ? c->source->keep * c->seqlen
-                                                : 0;
-    char     name[40];
+    char name[40];
     tensor_name(name, sizeof name, site, p->name);
     const struct tsr_st_tensor *t = tsr_st_find(st, name);
-    if (!t || t->dtype != TSR_F32 || t->rank != (rows ? 2 : 1) || t->shape[t->rank - 1] != cols ||
-        (rows && t->shape[0] != rows))
+    if (!t || strcmp(t->dtype_name, p->dtype) != 0 || t->rank != (p->rows ? 2 : 1) ||
+        t->shape[t->rank - 1] != p->cols || (p->rows && t->shape[0] != p->rows))
         return NULL;
     return t;
 }
@@ -165,26 +176,24 @@ static const struct tsr_st_tensor *find_part(const struct tsr_st          *st,
 /* TSR_NEED_* that all sites have in the shape that fits. */
 static uint64_t stored_needs(const struct tsr_st *st, const struct tsr_calibration *c)
 {
-    struct part                  p[PARTS];
-    const struct tsr_quant_stats none = { 0 };
-    uint64_t                     have = 0;
-    parts_of(&none, p);
-    for (int k = 0; k < PARTS; k++) {
-        bool all = true;
-        for (int i = 0; i < TSR_SITES; i++)
-            all = all && find_part(st, c, i, &p[k]);
-        have |= all ? p[k].bit : 0;
+    uint64_t have = TSR_COLLECTED;
+    for (int i = 0; i < TSR_SITES; i++) {
+        struct part p[PARTS];
+        parts_wanted(c, i, p);
+        for (int k = 0; k < PARTS; k++)
+            if (!find_part(st, i, &p[k]))
+                have &= ~p[k].bit;
     }
     return have;
 }
 
 /* The bytes of a tensor, which must be those that were written. */
-static tsr_status read_part(const struct tsr_st *st, const struct tsr_st_tensor *t,
-                            const float **out, struct tsr_err *err)
+static tsr_status read_part(const struct tsr_st *st, const struct tsr_st_tensor *t, void **out,
+                            struct tsr_err *err)
 {
     uint64_t bytes = t->end - t->begin;
     char     content[TSR_HASH_TEXT];
-    float   *data = tsr_new_aligned(bytes, 1);
+    void    *data = tsr_new_aligned(bytes, 1);
     if (!data)
         return tsr_fail_nomem(err, bytes, t->name);
     tsr_status rc = tsr_st_read(st, t, data, err);
@@ -205,20 +214,29 @@ static tsr_status read_part(const struct tsr_st *st, const struct tsr_st_tensor 
 }
 
 static tsr_status read_site(const struct tsr_st *st, const struct tsr_calibration *c, int site,
-                            uint64_t need, struct tsr_quant_stats *q, struct tsr_err *err)
+                            uint64_t need, struct tsr_layer_stats *s, struct tsr_err *err)
 {
-    struct part   p[PARTS];
-    const float **target[PARTS] = { &q->absmax,   &q->mean,    &q->variance,
-                                    &q->mean_abs, &q->hessian, &q->inputs };
-    parts_of(q, p);
+    struct part             p[PARTS];
+    struct tsr_quant_stats *q = &s->site[site];
+    const float           **target[PARTS] = { &q->absmax,  &q->mean,   &q->variance, &q->mean_abs,
+                                              &q->hessian, &q->inputs, NULL };
+    parts_wanted(c, site, p);
+    s->top[site] = NAN;
     q->struct_size = sizeof *q;
     q->cols = tsr_site_cols(c->source->model, (enum tsr_site)site);
     q->tokens = c->tokens;
     for (int k = 0; k < PARTS; k++) {
-        const struct tsr_st_tensor *t = find_part(st, c, site, &p[k]);
+        const struct tsr_st_tensor *t = find_part(st, site, &p[k]);
+        void                       *data = NULL;
         if (!t || !(need & p[k].bit))
             continue;
-        TSR_TRY(read_part(st, t, target[k], err));
+        TSR_TRY(read_part(st, t, &data, err));
+        if (target[k]) {
+            *target[k] = data;
+        } else {
+            memcpy(&s->top[site], data, sizeof s->top[site]);
+            free(data);
+        }
         if (p[k].bit == TSR_NEED_INPUTS)
             q->input_rows = t->shape[0];
     }
@@ -231,7 +249,7 @@ static tsr_status read_all(const struct tsr_st *st, const struct tsr_calibration
     tsr_status rc = TSR_OK;
     *out = (struct tsr_layer_stats){ .sequence = c->seqlen };
     for (int i = 0; i < TSR_SITES && rc == TSR_OK; i++)
-        rc = read_site(st, c, i, need, &out->site[i], err);
+        rc = read_site(st, c, i, need, out, err);
     if (rc != TSR_OK)
         tsr_layer_stats_free(out);
     return rc;

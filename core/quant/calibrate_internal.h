@@ -7,7 +7,7 @@
 #include "tessera/linalg.h"
 
 #define TSR_MOMENTS   (TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE | TSR_NEED_MEAN_ABS)
-#define TSR_COLLECTED (TSR_MOMENTS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS)
+#define TSR_COLLECTED (TSR_MOMENTS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS | TSR_NEED_TOP)
 
 /* What makes the statistics of a layer: hidden states of all sequences in front of layer `at`. */
 struct tsr_calibration_source {

@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "calibrate_internal.h"
+#include "quant/gram.h"
 #include "quant/held.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,7 @@ struct collect {
     uint64_t                       need;
     uint64_t                       sequence; /* that runs now */
     struct tsr_moments             sums[TSR_SITES];
+    struct tsr_gram                grams[TSR_SITES];
     float                         *hessian[TSR_SITES], *inputs[TSR_SITES];
     struct tsr_held                held[TSR_SITES]; /* Hessians, while they are summed */
     double                         syrk_seconds;
@@ -44,6 +47,8 @@ void tsr_layer_stats_limit(struct tsr_layer_stats *s, uint64_t need)
                 free_const(parts[k].array);
         if (!q->inputs)
             q->input_rows = 0;
+        if (!(need & TSR_NEED_TOP))
+            s->top[i] = NAN;
     }
 }
 
@@ -100,6 +105,8 @@ static tsr_status begin(struct collect *k, struct tsr_err *err)
             TSR_TRY(tsr_held_begin(&k->held[i], tsr_registry_host(k->s->registry), k->hessian[i],
                                    cols, cols, err));
         }
+        if (k->need & TSR_NEED_TOP)
+            TSR_TRY(tsr_gram_create(&k->grams[i], cols, err));
         if (k->need & TSR_NEED_INPUTS) {
             bool fits = tsr_mul(k->s->keep * k->c->seqlen, cols, &n);
             k->inputs[i] = fits ? tsr_new_aligned(n, sizeof(float)) : NULL;
@@ -121,16 +128,39 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
                         (unsigned long long)sum->cols);
     if (k->inputs[site] && k->sequence < k->s->keep)
         memcpy(k->inputs[site] + sum->rows * cols, x, n * cols * sizeof *x);
-    tsr_status st = tsr_moments_add(sum, tsr_registry_pool(k->s->registry), x, n, err);
-    if (st == TSR_OK && k->hessian[site]) {
-        double start = tsr_now_s();
+    struct tsr_pool *pool = tsr_registry_pool(k->s->registry);
+    tsr_status       st = tsr_moments_add(sum, pool, x, n, err);
+    double           start = tsr_now_s();
+    if (st == TSR_OK && k->hessian[site])
         st = k->s->linalg->syrk(k->s->linalg->ctx, cols, n, (float)(2.0 / (double)k->c->sequences),
                                 x, cols, k->hessian[site], cols, err);
-        k->syrk_seconds += tsr_now_s() - start;
-    }
+    if (st == TSR_OK && k->grams[site].g)
+        st = tsr_gram_add(&k->grams[site], pool, x, n, err);
+    k->syrk_seconds += tsr_now_s() - start;
     return st == TSR_OK
                ? st
                : tsr_err_prefix(err, st, "calibration, layer %llu", (unsigned long long)layer);
+}
+
+/* The largest eigenvalue of a site's Hessian. */
+static tsr_status top(struct collect *k, int site, double *value, struct tsr_err *err)
+{
+    double start = tsr_now_s(), largest;
+    bool   settled;
+    *value = NAN;
+    if (!k->grams[site].g)
+        return TSR_OK;
+    TSR_TRY(
+        tsr_gram_top(&k->grams[site], tsr_registry_pool(k->s->registry), &largest, &settled, err));
+    if (!settled)
+        tsr_logf(TSR_LOG_WARN,
+                 "calibration: the largest eigenvalue of the inputs of '%s' still rises after %u "
+                 "steps; it is taken as it is, %.6g",
+                 tsr_site_name((enum tsr_site)site), TSR_GRAM_STEPS, largest);
+    *value = 2.0 / (double)k->c->sequences * largest;
+    tsr_gram_free(&k->grams[site]);
+    k->syrk_seconds += tsr_now_s() - start;
+    return TSR_OK;
 }
 
 /* The sums become statistics; the arrays move to out. */
@@ -142,6 +172,7 @@ static tsr_status finish(struct collect *k, struct tsr_layer_stats *out, struct 
                             (unsigned long long)k->sums[i].rows, (unsigned long long)k->c->tokens);
         TSR_TRY(tsr_moments_finish(&k->sums[i], &out->site[i], err));
         TSR_TRY(tsr_held_end(&k->held[i], true, err));
+        TSR_TRY(top(k, i, &out->top[i], err));
         out->site[i].hessian = k->hessian[i];
         out->site[i].inputs = k->inputs[i];
         out->site[i].input_rows = k->inputs[i] ? k->s->keep * k->c->seqlen : 0;
@@ -155,6 +186,7 @@ static void collect_free(struct collect *k)
 {
     for (int i = 0; i < TSR_SITES; i++) {
         tsr_moments_free(&k->sums[i]);
+        tsr_gram_free(&k->grams[i]);
         (void)tsr_held_end(&k->held[i], false, NULL);
         free(k->hessian[i]);
         free(k->inputs[i]);

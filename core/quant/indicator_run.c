@@ -4,14 +4,11 @@
 #include "base/mem.h"
 #include "indicator_internal.h"
 #include "quant/scheme_run.h"
-#include "tessera/linalg.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define ORIGINAL_BITS     16u
-#define EIGENVALUE_STEPS  1000u
-#define EIGENVALUE_CHANGE 1e-9
+#define ORIGINAL_BITS 16u
 
 #define HAS(t, i) ((t)->kinds >> (i)&1u)
 
@@ -21,7 +18,6 @@ struct run {
     const struct tsr_model             *m;
     struct tsr_calibration             *c;
     const struct tsr_indicator_options *opt;
-    const struct tsr_linalg_v1         *linalg;
     struct tsr_scheme_run              *scheme[TSR_INDICATOR_BITS];
     struct tsr_overlay                 *o[TSR_INDICATOR_BITS]; /* of the layer at hand */
     struct tsr_measure                 *measure;
@@ -73,7 +69,6 @@ static tsr_status set_up(struct run *r, struct tsr_err *err)
 {
     uint64_t               n = r->m->hp.layers * r->opt->n_bits, sequences = r->opt->sequences;
     struct tsr_indicators *t = r->t;
-    const struct tsr_host *host = tsr_registry_host(r->registry);
     TSR_TRY(check(r, err));
     for (int i = 0; i < TSR_INDICATORS; i++)
         if (HAS(t, i) && !(t->omega[i] = tsr_new(n, sizeof *t->omega[i])))
@@ -81,7 +76,6 @@ static tsr_status set_up(struct run *r, struct tsr_err *err)
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         if (packs(r, b))
             TSR_TRY(tsr_scheme_open(&r->scheme[b], r->opt->schemes[b], r->registry, r->m, err));
-    r->linalg = host->service ? host->service(host->ctx, TSR_LINALG) : NULL;
     if (!HAS(t, TSR_IND_MEASURED))
         return TSR_OK;
     double start = tsr_now_s();
@@ -123,32 +117,17 @@ static tsr_status variance(struct run *r, uint64_t layer, const struct tsr_layer
     return TSR_OK;
 }
 
-static tsr_status hessian(struct run *r, uint64_t layer, const struct tsr_layer_stats *s,
-                          struct tsr_err *err)
+static void hessian(struct run *r, uint64_t layer, const struct tsr_layer_stats *s)
 {
-    double start = tsr_now_s(), lambda[TSR_SITES];
-    if (!r->linalg || !r->linalg->largest_eigenvalue)
-        return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "the indicator 'hessian' needs the service %s, and the default backend "
-                        "does not offer it",
-                        TSR_LINALG);
-    for (int i = 0; i < TSR_SITES; i++) {
-        const struct tsr_quant_stats *q = &s->site[i];
-        tsr_status                    st =
-            r->linalg->largest_eigenvalue(r->linalg->ctx, q->cols, q->hessian, q->cols,
-                                          EIGENVALUE_STEPS, EIGENVALUE_CHANGE, &lambda[i], err);
-        if (st != TSR_OK)
-            return tsr_err_prefix(err, st, "Hessian of layer %llu", (unsigned long long)layer);
-    }
+    double start = tsr_now_s();
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         for (int i = 0; i < TSR_LINEARS && r->o[b]; i++) {
             const struct tsr_packed *p = r->o[b]->lin[layer][i];
             if (p) /* a linear that stays original has no error */
                 row(r, TSR_IND_HESSIAN, layer)[b] +=
-                    lambda[tsr_linear_site((enum tsr_linear_id)i)] * p->squared_error;
+                    s->top[tsr_linear_site((enum tsr_linear_id)i)] * p->squared_error;
         }
     r->t->seconds[TSR_IND_HESSIAN] += tsr_now_s() - start;
-    return TSR_OK;
 }
 
 static tsr_status measure(struct run *r, uint64_t layer, struct tsr_err *err)
@@ -166,7 +145,7 @@ static uint64_t own_need(const struct run *r)
     if (HAS(r->t, TSR_IND_VARIANCE) || HAS(r->t, TSR_IND_VARIANCE_STOCHASTIC))
         need |= TSR_NEED_MEAN | TSR_NEED_VARIANCE;
     if (HAS(r->t, TSR_IND_HESSIAN))
-        need |= TSR_NEED_HESSIAN;
+        need |= TSR_NEED_TOP;
     return need;
 }
 
@@ -202,7 +181,7 @@ static tsr_status one_layer(struct run *r, uint64_t layer, const struct tsr_laye
     if (HAS(r->t, TSR_IND_VARIANCE) || HAS(r->t, TSR_IND_VARIANCE_STOCHASTIC))
         TSR_TRY(variance(r, layer, s, err));
     if (HAS(r->t, TSR_IND_HESSIAN))
-        TSR_TRY(hessian(r, layer, s, err));
+        hessian(r, layer, s);
     if (HAS(r->t, TSR_IND_RANDOM))
         tsr_omega_random(r->opt->seed, layer, r->opt->bits, r->opt->n_bits,
                          row(r, TSR_IND_RANDOM, layer));

@@ -67,7 +67,8 @@ struct tsr_calibration {
     uint32_t                      *ids;      /* [sequences][seqlen]: what was run; owned */
     char                           hash[48]; /* over model, tokens and options */
     struct tsr_calibration_source *source;   /* calibrate.c's own; NULL: nothing but the moments */
-    double run_seconds, hessian_seconds; /* spent so far: forward passes and moments, Hessians */
+    double run_seconds, hessian_seconds;     /* spent so far: forward passes and moments, Hessians
+                                          * and their eigenvalues */
 };
 void tsr_calibration_destroy(struct tsr_calibration *c);
 

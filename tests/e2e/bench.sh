@@ -13,6 +13,21 @@ run bench gemm "${small[@]}" --m 7 --bits 2,3,5 --act a16 --output csv
 ok "gemm runs" test "$rc" = 0
 ok "gemm prints a line per format" test "$(wc -l <"$WORK/out")" = 4
 ok "gemm says what ran" grep -q '^gemm,int3,a16,64,320,7,' "$WORK/out"
+# one round, so that the ratio of the round is that of the two times
+run bench gemv "${small[@]}" --m 2,3 --bits 4,3 --threads 1 --json
+ok "gemv measures several sizes of each format, got $rc" json '[.[] | .format, .m] ==
+    ["int4", 2, "int4", 3, "int3", 2, "int3", 3]' "$WORK/out"
+ok "gemv: tokens over the first size, none where another process had the cores" json 'def right:
+    if .[0].counts and .[1].counts then .[0].tokens_over_first == 1 and
+    (.[1].tokens_over_first / (3 / 2 * .[0].ms / .[1].ms) - 1 | fabs) < 1e-9
+    else .[1].tokens_over_first == null end; (.[:2] | right) and (.[2:] | right)' "$WORK/out"
+run bench gemm "${small[@]}" --m 2,5 --bits 4 --output csv
+ok "gemm takes several sizes, too" grep -q '^gemm,int4,a8,64,320,5,' "$WORK/out"
+ok "gemm: the ratio has a column" grep -q '^what,.*,busy,tokens_over_first$' "$WORK/out"
+for m in 0 1,,4 "1," 65537 1,2,3,4,5,6,7,8,9; do
+    fails "--m $m" 2 "--m: '$m' is no list of up to 8 numbers of tokens" bench gemv "${small[@]}" --m "$m"
+done
+fails "--m 1,4 of syrk" 2 "--m: '1,4' is no number of tokens" bench syrk "${small[@]}" --m 1,4
 run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4
 ok "e2e runs a random model" test "$rc" = 0
 ok "e2e prints prefill and decode" test "$(grep -cE '^\| (prefill|decode) ' "$WORK/out")" = 2

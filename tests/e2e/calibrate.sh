@@ -20,6 +20,7 @@ ok "a table of indicators" grep -qE '^variance_stochastic +[0-9.e+-]+ +-?[01]\.[
 ok "a file for each layer" test "$(cd "$WORK/job/calibration" && echo layer-*)" = \
     "layer-00000.safetensors layer-00001.safetensors layer-00002.safetensors layer-00003.safetensors layer-00004.safetensors"
 ok "with the Hessians that later steps need" grep -qa '"down_in.hessian"' "$WORK/job/calibration/layer-00003.safetensors"
+ok "with the eigenvalues of the indicators" grep -qa '"down_in.top":{"dtype":"F64","shape":\[1\]' "$WORK/job/calibration/layer-00003.safetensors"
 ok "and no inputs" test -z "$(grep -a '"down_in.inputs"' "$WORK/job/calibration/layer-00003.safetensors" || true)"
 ok "the indicators' file" json '.format == "tessera.indicators/1" and .layers == 5 and .bits == [3, 8, 16]
     and [.tables[].name] == ["variance", "variance_stochastic", "hessian", "random", "measured"]
@@ -44,10 +45,10 @@ ok "the same indicators" test "$(jq -c "$omegas" "$WORK/job/indicators.json")" =
 packed='.results.quantize | [.bytes, .bits_per_weight, [.linears[].squared_error]]'
 ok "the same weights" test "$(jq -c "$packed" "$WORK/job/results.json")" = "$(jq -c "$packed" "$WORK/cut/results.json")"
 
-# A file that is not what was written is refused, not used.
+# A file that is not what was written is refused, not used. Its last 8 bytes are an eigenvalue of the indicators'.
 rm "$WORK/cut/results.json"
 printf 'x' | dd of="$WORK/cut/calibration/layer-00001.safetensors" bs=1 conv=notrunc status=none \
-    seek=$(($(stat -c %s "$WORK/cut/calibration/layer-00001.safetensors") - 9))
+    seek=$(($(stat -c %s "$WORK/cut/calibration/layer-00001.safetensors") - 3))
 fails "damage" 2 'layer-00001.safetensors.*delete the file and run again' run job.yaml --out cut -q
 rm "$WORK/cut/calibration/layer-00001.safetensors"
 run run job.yaml --out cut

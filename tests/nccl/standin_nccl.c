@@ -93,7 +93,10 @@ EXPORT void standin_slow(int polls)
 
 EXPORT struct standin_counts standin_counts(void)
 {
-    return counts;
+    standin_lock();
+    struct standin_counts now = counts;
+    standin_unlock();
+    return now;
 }
 
 static bool has(const struct nc_comm_s *c, enum standin_fault what)
@@ -288,9 +291,17 @@ EXPORT nc_result ncclCommDestroy(nc_comm c)
 
 EXPORT nc_result ncclCommAbort(nc_comm c)
 {
+    standin_lock();
+    counts.aborting++;
+    standin_unlock();
+    while (has(c, STANDIN_ABORT_HANGS)) /* not under the lock: it is this call alone that hangs */
+        (void)usleep(100);
+    standin_lock();
     c->aborted = true;
-    counts.aborted++;
-    return end(c);
+    nc_result e = end(c);
+    counts.aborted++; /* when it is over */
+    standin_unlock();
+    return e;
 }
 
 /* ---- operations -------------------------------------------------------------------- */

@@ -25,7 +25,7 @@
 #define SEQLEN  20
 #define TOKENS  (SAMPLES * SEQLEN)
 #define MOMENTS (TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE | TSR_NEED_MEAN_ABS)
-#define ALL     (MOMENTS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS)
+#define ALL     (MOMENTS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS | TSR_NEED_TOP)
 
 #define OK(call)                                                                                   \
     do {                                                                                           \
@@ -181,6 +181,41 @@ static void check_hessian(const struct tsr_quant_stats *s, const struct seen *x)
     free(h);
 }
 
+/* No vector has a larger quotient v H v / v v than the largest eigenvalue (but for sums of n squares in
+ * double), and the one that many products with H turn a vector to comes as close to it. */
+static void check_top(double top, const struct seen *x)
+{
+    uint64_t n = x->cols;
+    double  *v = tsr_new(2 * n, sizeof *v), *y = v + n, quotient = 0;
+    assert_non_null(v);
+    for (uint64_t i = 0; i < n; i++)
+        v[i] = 1 + (double)(i % 7) / 7;
+    for (int step = 0; step < 2000 && !(quotient >= top * (1 - 1e-12)); step++) {
+        double vy = 0, vv = 0, yy = 0;
+        memset(y, 0, n * sizeof *y);
+        for (uint64_t r = 0; r < TOKENS; r++) { /* X^T (X v) */
+            double dot = 0;
+            for (uint64_t i = 0; i < n; i++)
+                dot += (double)x->x[r * n + i] * v[i];
+            for (uint64_t i = 0; i < n; i++)
+                y[i] += 2.0 / SAMPLES * dot * (double)x->x[r * n + i];
+        }
+        for (uint64_t i = 0; i < n; i++) {
+            vy += v[i] * y[i];
+            vv += v[i] * v[i];
+            yy += y[i] * y[i];
+        }
+        quotient = vy / vv;
+        if (!(quotient <= top * (1 + 1e-12)))
+            fail_msg("a quotient of %.17g, the largest eigenvalue %.17g", quotient, top);
+        for (uint64_t i = 0; i < n; i++)
+            v[i] = y[i] / sqrt(yy);
+    }
+    if (!(quotient >= top * (1 - 1e-12)))
+        fail_msg("no quotient above %.17g, the largest eigenvalue %.17g", quotient, top);
+    free(v);
+}
+
 static void the_engine_s_inputs(void **state)
 {
     (void)state;
@@ -196,6 +231,7 @@ static void the_engine_s_inputs(void **state)
             check_moments(&s.site[i], &x);
             check_moments(&c->site[l][i], &x);
             check_hessian(&s.site[i], &x);
+            check_top(s.top[i], &x);
             assert_int_equal(s.site[i].input_rows, TOKENS);
             assert_memory_equal(s.site[i].inputs, x.x, TOKENS * x.cols * sizeof(float));
             free(x.x);
@@ -222,6 +258,7 @@ static void check_same(const struct tsr_layer_stats *a, const struct tsr_layer_s
         assert_true(same(x->mean_abs, y->mean_abs, x->cols));
         assert_true(same(x->hessian, y->hessian, x->cols * x->cols));
         assert_true(same(x->inputs, y->inputs, x->input_rows * x->cols));
+        assert_memory_equal(&a->top[i], &b->top[i], sizeof a->top[i]);
     }
 }
 
@@ -516,7 +553,7 @@ static void memory_is_stated(void **state)
     uint64_t squares = 0, rows = 0;
     for (int i = 0; i < TSR_SITES; i++) {
         uint64_t cols = i == TSR_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
-        squares += cols * cols * sizeof(float);
+        squares += cols * cols * (sizeof(float) + sizeof(double));
         rows += cols * TOKENS * sizeof(float);
     }
     assert_true(many - few == squares + rows);

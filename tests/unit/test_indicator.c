@@ -1,6 +1,7 @@
 /* Indicators: the recorded omegas, ranks, and on the demo model the losses that an engine gives. */
 #include "eval/eval.h"
 #include "model/tokenizer.h"
+#include "quant/gram.h"
 #include "quant/indicator.h"
 #include "quant_golden.h"
 
@@ -262,71 +263,44 @@ static void beside_simulated_rounding(void **state)
     golden_close(&g);
 }
 
-/* lambda_max of a Hessian that is summed in F32 (relative error of an element at most tokens *
- * 2^-24 of sqrt(H_ii H_jj); over 256 tokens that is 1.5e-5, and in practice 1e-7), and the squared
- * error of rtn's grid, whose steps and values are F32 where the record's are double: 1e-6. */
+/* The largest eigenvalue of 2 / samples * X^T X, and what the indicator makes of it on the recorded
+ * weight errors. */
 static void recorded_hessians(void **state)
 {
     (void)state;
-    static const uint32_t       widths[] = { 3, 4, 8 };
-    struct golden               g;
-    size_t                      i;
-    json_t                     *c;
-    const struct tsr_host      *host = tsr_registry_host(registry[1]);
-    const struct tsr_linalg_v1 *linalg = host->service(host->ctx, TSR_LINALG);
-    assert_non_null(linalg);
+    static const char *const widths[] = { "3", "4", "8" };
+    static const char *const grids[] = { "gptq_sym_grid", "row_absmax_grid" };
+    struct golden            g;
+    size_t                   i;
+    json_t                  *c;
     golden_open(&g, "indicator");
     json_array_foreach (json_object_get(g.index, "cases"), i, c) {
         struct tsr_errbuf err = TSR_ERRBUF(err);
         struct linear     l = read_linear(&g, c);
-        struct tsr_matrix w = matrix(&l);
-        float            *h = tsr_new(l.cols * l.cols, sizeof *h);
-        double            lambda = 0;
-        assert_non_null(h);
-        OK(linalg->syrk(linalg->ctx, l.cols, l.tokens, (float)(2.0 / SAMPLES), l.x, l.cols, h,
-                        l.cols, &err.err));
-        OK(linalg->largest_eigenvalue(linalg->ctx, l.cols, h, l.cols, 1000, 1e-9, &lambda,
-                                      &err.err));
-        close_to("lambda", lambda, golden_real(c, "lambda_max_H"), 1e-6);
-        for (int k = 0; k < 3; k++) {
-            char key[8];
-            (void)snprintf(key, sizeof key, "%u", widths[k]);
-            const json_t *o =
-                json_object_get(json_object_get(json_object_get(json_object_get(c, "bits"), key),
-                                                "hessian"),
-                                "gptq_sym_grid");
-            struct tsr_found found;
-            OK(tsr_registry_find(registry[1], TSR_KIND_QUANTIZER, "rtn", &found, &err.err));
-            void *opts = calloc(1, found.component->options_size), *self = NULL;
-            assert_non_null(opts);
-            char             yaml[96];
-            struct tsr_doc  *doc;
-            struct tsr_diag *d;
-            (void)snprintf(yaml, sizeof yaml, "{bits: %u, group: -1, symmetric: true, scale: f32}",
-                           widths[k]);
-            OK(tsr_diag_create(&d, &err.err));
-            OK(tsr_doc_parse(&doc, "o.yaml", yaml, strlen(yaml), d, &err.err));
-            struct tsr_optset set = { found.component->options, found.component->n_options,
-                                      found.component->option_stride, opts };
-            tsr_options_fill(&set, 1, NULL, tsr_doc_root(doc), "rtn", d);
-            OK(tsr_diag_status(d, &err.err));
-            struct tsr_quantizer q = { .iface = found.iface, .name = "rtn" };
-            OK(q.iface->create(host, opts, &self, &err.err));
-            q.self = self;
-            struct tsr_packed *p = NULL;
-            OK(tsr_quantize_matrix(registry[1], &q, &w, NULL, &p, &err.err));
-            close_to("squared error", p->squared_error, golden_real(o, "sum_sq_weight_error"),
-                     1e-6);
-            close_to("hessian", lambda * p->squared_error, golden_real(o, "omega"), 2e-6);
-            tsr_packed_destroy(p);
-            q.iface->destroy(self);
-            tsr_diag_destroy(d);
-            tsr_doc_destroy(doc);
-            free(opts);
+        struct tsr_gram   gram;
+        bool              settled = false;
+        double            top[2] = { NAN, NAN };
+        for (int p = 0; p < 2; p++) { /* sample by sample on one thread, all at once on three */
+            uint64_t n = p ? l.tokens : l.tokens / SAMPLES;
+            OK(tsr_gram_create(&gram, l.cols, &err.err));
+            for (uint64_t at = 0; at < l.tokens; at += n)
+                OK(tsr_gram_add(&gram, pool[p], l.x + at * l.cols, n, &err.err));
+            OK(tsr_gram_top(&gram, pool[p], &top[p], &settled, &err.err));
+            assert_true(settled);
+            tsr_gram_free(&gram);
         }
-        free(h);
+        assert_true(top[0] == top[1]);
+        close_to("lambda", 2.0 / SAMPLES * top[0], golden_real(c, "lambda_max_H"), 1e-12);
+        for (int k = 0; k < 3; k++)
+            for (int grid = 0; grid < 2; grid++) {
+                const json_t *b = json_object_get(json_object_get(c, "bits"), widths[k]);
+                const json_t *o = json_object_get(json_object_get(b, "hessian"), grids[grid]);
+                close_to("hessian", 2.0 / SAMPLES * top[0] * golden_real(o, "sum_sq_weight_error"),
+                         golden_real(o, "omega"), 1e-12);
+            }
         linear_free(&l);
     }
+    assert_int_equal(i, 3);
     golden_close(&g);
 }
 

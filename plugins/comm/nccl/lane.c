@@ -28,24 +28,6 @@ const char *nc_lane_name(const struct nccl *s, const struct nc_lane *l, char tex
 
 /* ---- ending -------------------------------------------------------------------- */
 
-/* What the device still does with a message's memory ends soon behind ncclCommAbort(); memory that
- * it does not let go of stays with it. */
-static void drain(struct nccl *s, struct nc_lane *l)
-{
-    uint64_t start = nc_now_us();
-    if (!l->stream)
-        return;
-    while (s->l.cuStreamQuery(l->stream) == CU_NOT_READY) {
-        if (nc_now_us() - start < NC_DRAIN_US) {
-            (void)sched_yield();
-            continue;
-        }
-        for (struct nc_request *r = l->first; r; r = r->next)
-            *r->room = (struct nc_room){ .next = NULL };
-        return;
-    }
-}
-
 void nc_lane_break(struct nccl *s, struct nc_lane *l, tsr_status st, const char *fmt, ...)
 {
     va_list ap;
@@ -54,17 +36,15 @@ void nc_lane_break(struct nccl *s, struct nc_lane *l, tsr_status st, const char 
     va_start(ap, fmt);
     (void)vsnprintf(l->why, sizeof l->why, fmt, ap);
     va_end(ap);
-    if (l->comm)
-        (void)s->l.ncclCommAbort(l->comm);
-    l->comm = NULL;
+    nc_lane_bury(s, l);
     l->stage = NC_BROKEN;
     l->calling = false;
-    drain(s, l);
     nc_meet_give_up(s, l);
     for (struct nc_request *r = l->first, *next; r; r = next) {
         next = r->next;
         nc_request_fail(r, st, "%s", l->why);
         r->lane = NULL;
+        r->broken = l;
     }
     l->first = l->last = NULL;
 }
@@ -272,40 +252,47 @@ static bool finalize(struct nccl *s, struct nc_lane *l)
     nc_result e = l->calling ? s->l.ncclCommGetAsyncError(l->comm, &state) : NC_UNDEFINED;
     if (e == NC_OK && state == NC_IN_PROGRESS)
         return false;
-    if (e == NC_OK && state == NC_OK)
+    if (e == NC_OK && state == NC_OK) {
         (void)s->l.ncclCommDestroy(l->comm);
-    else
-        (void)s->l.ncclCommAbort(l->comm);
-    l->comm = NULL;
+        l->comm = NULL;
+    } else {
+        nc_lane_bury(s, l);
+    }
     return true;
 }
 
-static void close_lane(struct nccl *s, struct nc_lane *l)
+/* What is left is aborted. */
+static bool close_lane(struct nccl *s, struct nc_lane *l)
 {
     if (l->comm)
-        (void)s->l.ncclCommAbort(l->comm);
-    drain(s, l);
+        nc_lane_bury(s, l);
+    return nc_lane_settled(s, l);
+}
+
+static bool each_lane(struct nccl *s, bool (*step)(struct nccl *, struct nc_lane *))
+{
+    bool ended = step(s, &s->all);
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        ended = step(s, &s->peer[r].out) && ended;
+        ended = step(s, &s->peer[r].in) && ended;
+    }
+    return ended;
+}
+
+static bool end_stream(struct nccl *s, struct nc_lane *l)
+{
     if (l->stream)
         (void)s->l.cuStreamDestroy_v2(l->stream);
-    l->comm = NULL;
     l->stream = NULL;
+    return true;
 }
 
 void nc_lanes_close(struct nccl *s)
 {
     uint64_t start = nc_now_us();
-    for (bool ended = false; !ended && nc_now_us() - start < NC_FAREWELL_US;) {
-        ended = finalize(s, &s->all);
-        for (uint32_t r = 0; r < s->ranks; r++) {
-            ended = finalize(s, &s->peer[r].out) && ended;
-            ended = finalize(s, &s->peer[r].in) && ended;
-        }
-        if (!ended)
-            (void)sched_yield();
-    }
-    close_lane(s, &s->all);
-    for (uint32_t r = 0; r < s->ranks; r++) {
-        close_lane(s, &s->peer[r].out);
-        close_lane(s, &s->peer[r].in);
-    }
+    while (!each_lane(s, finalize) && nc_now_us() - start < NC_FAREWELL_US)
+        (void)sched_yield();
+    while (!each_lane(s, close_lane)) /* each has its own limit */
+        (void)sched_yield();
+    (void)each_lane(s, end_stream);
 }

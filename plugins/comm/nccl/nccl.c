@@ -7,12 +7,6 @@
 #include "nccl.h"
 #include "here.h"
 
-#include <sched.h>
-#include <time.h>
-
-#define SPIN_ROUNDS 2000u
-#define NAP_NS      50000
-
 struct nccl_options {
     int64_t     device;
     const char *ids;
@@ -23,13 +17,22 @@ struct nccl_options {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nccl    *instances;
 
-/* NCCL works on the device whose context is the thread's; what was there before comes back. */
-static bool enter(struct nccl *s)
+void nc_lock(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+void nc_unlock(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
+bool nc_enter(struct nccl *s)
 {
     return s->l.cuCtxPushCurrent_v2(s->context) == CU_OK;
 }
 
-static void leave(struct nccl *s)
+void nc_leave(struct nccl *s)
 {
     cu_context own;
     (void)s->l.cuCtxPopCurrent_v2(&own);
@@ -40,16 +43,15 @@ bool nc_quiet(cu_context context)
     for (const struct nccl *s = instances; s; s = s->after)
         if (s->n_requests && s->context == context)
             return false;
-    return true;
+    return !nc_lost();
 }
 
-/* [under lock] */
-static void move_all(void)
+void nc_move_all(void)
 {
     for (struct nccl *s = instances; s; s = s->after)
-        if ((s->n_requests || s->posts) && enter(s)) {
+        if ((s->n_requests || s->posts) && nc_enter(s)) {
             nc_lanes_move(s);
-            leave(s);
+            nc_leave(s);
         }
 }
 
@@ -106,7 +108,7 @@ static void name_lanes(struct nccl *s)
 
 static void release(struct nccl *s)
 {
-    if (s->context)
+    if (s->context && !nc_lost())
         (void)s->l.cuDevicePrimaryCtxRelease_v2(s->device);
     nc_libs_close(&s->l);
     s->host->release(s->host->ctx, s, s->size);
@@ -155,38 +157,14 @@ static tsr_status create(const struct tsr_host *host, const void *opts,
         release(s);
         return st;
     }
-    (void)pthread_mutex_lock(&lock);
+    nc_lock();
     s->after = instances;
     if (s->after)
         s->after->before = s;
     instances = s;
-    (void)pthread_mutex_unlock(&lock);
+    nc_unlock();
     *self = s;
     return TSR_OK;
-}
-
-/* Out of its lane, whatever has become of it.  [under lock] */
-static void withdraw(struct nccl *s, struct nc_request *r)
-{
-    struct nc_lane *l = r->lane;
-    char            name[64];
-    if (l && r->stage != NC_WAITS &&
-        (l->group || l->from != l->to)) /* half of it has happened, there or here */
-        nc_lane_break(s, l, TSR_E_DEVICE,
-                      "nccl: rank %u gave up an earlier operation with %s, and its communicator",
-                      s->rank, nc_lane_name(s, l, name));
-    if (r->lane) {
-        struct nc_request **link = &l->first, *before = NULL;
-        while (*link != r) {
-            before = *link;
-            link = &before->next;
-        }
-        *link = r->next;
-        if (l->last == r)
-            l->last = before;
-        r->lane = NULL;
-    }
-    nc_request_drop(s, r);
 }
 
 static void destroy(void *self)
@@ -194,29 +172,33 @@ static void destroy(void *self)
     struct nccl *s = self;
     if (!s)
         return;
-    (void)pthread_mutex_lock(&lock);
+    nc_lock();
     if (s->before)
         s->before->after = s->after;
     else
         instances = s->after;
     if (s->after)
         s->after->before = s->before;
-    bool inside = enter(s);
-    while (s->requests)
-        withdraw(s, s->requests);
-    (void)pthread_mutex_unlock(&lock); /* nobody else has it any more */
-    nc_meet_poll(s);                   /* last words */
+    bool inside = nc_enter(s);
+    for (struct nc_request *r = s->requests; r; r = r->after)
+        nc_withdraw(s, r, TSR_E_CANCELLED, "");
+    nc_unlock();     /* nobody else has it any more */
+    nc_meet_poll(s); /* last words */
     nc_lanes_close(s);
     nc_meet_close(s);
+    nc_lock(); /* memory is freed only while no other instance has messages under way */
+    while (s->requests)
+        nc_request_drop(s, s->requests);
+    nc_unlock();
     nc_requests_free(s);
     if (inside)
-        leave(s);
+        nc_leave(s);
     release(s);
 }
 
 /* ---- starting --------------------------------------------------------------------- */
 
-static tsr_status cancelled(struct nccl *s, struct tsr_err *err)
+tsr_status nc_cancelled(struct nccl *s, struct tsr_err *err)
 {
     uint32_t by = nc_meet_aborted(s);
     if (by == 0)
@@ -234,10 +216,10 @@ static tsr_status begin(struct nccl *s, struct nc_lane *l, enum nc_kind kind, vo
     *request = NULL;
     if (bytes > (UINT64_C(1) << 46) / s->ranks)
         return tsr_fail(err, TSR_E_INVAL, "nccl: %llu bytes are too many", U(bytes));
-    (void)pthread_mutex_lock(&lock);
-    bool       inside = enter(s);
+    nc_lock();
+    bool       inside = nc_enter(s);
     tsr_status st =
-        inside ? cancelled(s, err)
+        inside ? nc_cancelled(s, err)
                : tsr_fail(err, TSR_E_DEVICE, "nccl: rank %u cannot enter its device", s->rank);
     if (st == TSR_OK && l->stage == NC_BROKEN)
         st = tsr_fail(err, TSR_E_DEVICE, "%s", l->why);
@@ -261,8 +243,8 @@ static tsr_status begin(struct nccl *s, struct nc_lane *l, enum nc_kind kind, vo
         *request = r;
     }
     if (inside)
-        leave(s);
-    (void)pthread_mutex_unlock(&lock);
+        nc_leave(s);
+    nc_unlock();
     return st;
 }
 
@@ -309,100 +291,6 @@ static tsr_status all_to_all(void *self, void *stream, const void *src, void *ds
     return begin(s, &s->all, NC_ALL_TO_ALL, stream, src, dst, bytes, request, err);
 }
 
-/* ---- ending ----------------------------------------------------------------------- */
-
-/* One round.  *over: the request has ended, with the status returned, and is gone. */
-static tsr_status look(struct nccl *s, struct nc_request *r, bool *over, struct tsr_err *err)
-{
-    (void)pthread_mutex_lock(&lock);
-    tsr_status st = TSR_OK;
-    move_all();
-    *over = true;
-    if (r->stage == NC_ENDED && !r->lane && r->status == TSR_OK)
-        nc_request_drop(s, r);
-    else if ((st = cancelled(s, err)) != TSR_OK) {
-        bool inside = enter(s);
-        withdraw(s, r);
-        if (inside)
-            leave(s);
-    } else if (r->stage == NC_ENDED && !r->lane) {
-        st = tsr_fail(err, r->status, "%s", r->why);
-        nc_request_drop(s, r);
-    } else {
-        *over = false;
-    }
-    (void)pthread_mutex_unlock(&lock);
-    return st;
-}
-
-static tsr_status test(void *self, void *request, int32_t *done, struct tsr_err *err)
-{
-    bool       over;
-    tsr_status st = look(self, request, &over, err);
-    *done = over;
-    return st;
-}
-
-/* Who has not come yet: of a collective those who have started fewer, where that is known. */
-static void late_ranks(const struct nccl *s, const struct nc_lane *l, char *who, size_t cap)
-{
-    size_t n = 0;
-    bool   some = false;
-    for (uint32_t r = 0; r < s->ranks && l->group; r++)
-        some = some || (r != s->rank && nc_meet_counted(s, r) < s->collectives);
-    for (uint32_t r = 0; r < s->ranks && n + 24 < cap; r++) {
-        bool late = l->group ? r != s->rank && (!some || nc_meet_counted(s, r) < s->collectives)
-                             : r == (l->from == s->rank ? l->to : l->from);
-        if (late)
-            n += (size_t)snprintf(who + n, cap - n, "%s%u%s", n ? ", " : "", r,
-                                  r != s->rank && nc_meet_left(s, r) ? " (has left)" : "");
-    }
-}
-
-static tsr_status give_up(struct nccl *s, struct nc_request *r, uint64_t deadline_us,
-                          struct tsr_err *err)
-{
-    char who[160] = "";
-    (void)pthread_mutex_lock(&lock);
-    if (r->lane)
-        late_ranks(s, r->lane, who, sizeof who);
-    bool inside = enter(s), begun = r->stage != NC_WAITS;
-    withdraw(s, r);
-    if (inside)
-        leave(s);
-    (void)pthread_mutex_unlock(&lock);
-    return tsr_fail(err, TSR_E_DEVICE,
-                    "nccl: rank %u waited %llu us for rank %s; it is late or has died%s", s->rank,
-                    U(deadline_us), who, begun ? ", and the communicator was aborted" : "");
-}
-
-static tsr_status wait(void *self, void *request, uint64_t deadline_us, struct tsr_err *err)
-{
-    struct nccl *s = self;
-    uint64_t     start = nc_now_us();
-    for (unsigned round = 0;; round++) {
-        bool       over;
-        tsr_status st = look(s, request, &over, err);
-        if (over)
-            return st;
-        if (nc_now_us() - start >= deadline_us)
-            return give_up(s, request, deadline_us, err);
-        if (s->host->cancelled(s->host->ctx)) {
-            (void)pthread_mutex_lock(&lock);
-            bool inside = enter(s);
-            withdraw(s, request);
-            if (inside)
-                leave(s);
-            (void)pthread_mutex_unlock(&lock);
-            return tsr_fail(err, TSR_E_CANCELLED, "nccl: stopped by the user");
-        }
-        if (round < SPIN_ROUNDS)
-            (void)sched_yield();
-        else
-            (void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
-    }
-}
-
 static void abort_group(void *self)
 {
     nc_meet_abort(self);
@@ -425,13 +313,13 @@ static tsr_status queued(void *self, void *request, int32_t *is, struct tsr_err 
 {
     struct nc_request *r = request;
     (void)self;
-    (void)pthread_mutex_lock(&lock);
-    move_all();
+    nc_lock();
+    nc_move_all();
     *is = r->stage == NC_RUNS || r->stage == NC_ENDED;
     tsr_status st = r->stage == NC_ENDED && r->status != TSR_OK
                         ? tsr_fail(err, r->status, "%s", r->why)
                         : TSR_OK;
-    (void)pthread_mutex_unlock(&lock);
+    nc_unlock();
     return st;
 }
 
@@ -463,8 +351,8 @@ static const struct tsr_transport_v1 table = {
     .recv = recv,
     .all_gather = all_gather,
     .all_to_all = all_to_all,
-    .test = test,
-    .wait = wait,
+    .test = nc_test,
+    .wait = nc_wait,
     .abort = abort_group,
     .extension = extension,
     .via = via,

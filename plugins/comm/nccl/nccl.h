@@ -7,7 +7,8 @@
  *
  * Nothing blocks: communicators are non-blocking, every call is followed by asking for its state, and
  * what has been put on a stream is looked for with events.  All instances of a process are entered
- * by one thread at a time, and whoever waits moves all of them on.
+ * by one thread at a time, and whoever waits moves all of them on.  A communicator that is aborted ends
+ * in a thread of its own, for that call may take long.
  */
 #ifndef TSR_NCCL_H
 #define TSR_NCCL_H
@@ -25,7 +26,7 @@
 #define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all lanes fit on a device at once */
 #define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* of a room that is kept for later messages */
 #define NC_FAREWELL_US  500000u             /* for communicators to end in order */
-#define NC_DRAIN_US     2000000u            /* for a stream to end after an abort */
+#define NC_DRAIN_US     2000000u            /* for an abort, and its stream, to end */
 #define NC_LEFT_US      200000u             /* for a communicator whose other rank has left */
 
 #define U(x) ((unsigned long long)(x))
@@ -71,13 +72,15 @@ struct nc_request {
     uint64_t           sequence; /* of all operations of the instance */
     cu_stream          stream;   /* the caller's, or NULL */
     cu_event           event;
-    struct nc_room    *room; /* of no bytes until it is wanted */
+    struct nc_room    *room;   /* of no bytes until it is wanted */
+    struct nc_lane    *broken; /* that it was on: its end is waited for; or NULL */
     tsr_status         status;
-    char               why[256];
+    char               why[320];
 };
 
 enum nc_lane_stage { NC_IDLE, NC_MEETS, NC_JOINS, NC_UP, NC_BROKEN };
 
+struct nc_grave;
 struct nc_lane {
     enum nc_lane_stage stage;
     uint32_t           from, to; /* of a pair */
@@ -88,6 +91,10 @@ struct nc_lane {
     struct nc_request *first, *last; /* not ended, as they were started */
     uint64_t           left_us;      /* when the other rank was first seen to have left, or 0 */
     char               why[256];     /* broken */
+    /* on its way out (grave.c) */
+    bool             settling;
+    uint64_t         buried_us; /* since then */
+    struct nc_grave *grave;     /* a thread ends comm there; or NULL */
 };
 
 /* What travels over the transport `via`. */
@@ -139,8 +146,38 @@ struct nccl {
 };
 
 uint64_t nc_now_us(void);
+
+/* ---- nccl.c: the instances of this process -------------------------------------------- */
+
+void nc_lock(void);
+void nc_unlock(void);
+/* NCCL works on the device whose context is the thread's; what was there before comes back. */
+bool nc_enter(struct nccl *s);
+void nc_leave(struct nccl *s);
+/* One round over all instances.  [under lock] */
+void nc_move_all(void);
 /* No message of this process is under way on the device.  [under lock] */
 bool nc_quiet(cu_context context);
+/* TSR_E_CANCELLED once a rank has aborted the group. */
+tsr_status nc_cancelled(struct nccl *s, struct tsr_err *err);
+
+/* ---- wait.c ----------------------------------------------------------------------------- */
+
+/* Out of its lane, whatever has become of it, with that failure.  [under lock, context entered] */
+void       nc_withdraw(struct nccl *s, struct nc_request *r, tsr_status st, const char *why);
+tsr_status nc_test(void *self, void *request, int32_t *done, struct tsr_err *err);
+tsr_status nc_wait(void *self, void *request, uint64_t deadline_us, struct tsr_err *err);
+
+/* ---- grave.c ---------------------------------------------------------------------------- */
+
+/* Ends the lane's communicator, in a thread of its own; requests on it wait until that has settled.
+ * [context entered] */
+void nc_lane_bury(struct nccl *s, struct nc_lane *l);
+/* That is over, or NC_DRAIN_US have passed: then what the device has of it stays there.
+ * [context entered] */
+bool nc_lane_settled(struct nccl *s, struct nc_lane *l);
+/* Something stays with a device: from then on nothing is freed there, which could wait for ever. */
+bool nc_lost(void);
 
 /* ---- meet.c: ids, aborts, who has left ------------------------------------------ */
 

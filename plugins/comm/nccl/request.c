@@ -50,9 +50,9 @@ tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, str
 
 static void free_room(struct nccl *s, struct nc_room *room)
 {
-    if (room->device)
+    if (room->device && !nc_lost()) /* else that could wait for ever */
         (void)s->l.cuMemFree_v2(room->device);
-    if (room->pinned)
+    if (room->pinned && !nc_lost())
         (void)s->l.cuMemFreeHost(room->pinned);
     s->host->release(s->host->ctx, room, sizeof *room);
 }
