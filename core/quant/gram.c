@@ -1,22 +1,24 @@
-/* Sums of products of a linear's inputs in double, and the largest eigenvalue of them. */
+/* Sums of products of a linear's inputs in double, and the largest eigenvalue of them: power iteration that
+ * keeps its vectors and takes the largest quotient in their span (Lanczos), which needs tens of steps where
+ * the last vector alone needs thousands. */
 #include "quant/gram.h"
 
 #include "plugin/registry.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "gram_tile.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK  64u /* rows and columns of what one thread sums at a time */
-#define DEPTH  64u /* tokens that are widened at once: two panels, 32 KB each */
-#define TILE   4u  /* rows and columns that stay in registers */
-#define COLS   64u /* of a product with a vector: what one thread takes */
-#define CHANGE 1e-15
-
-typedef double pair __attribute__((vector_size(16)));
+#define BLOCK  64u   /* rows and columns of what one thread sums at a time */
+#define DEPTH  64u   /* tokens that are widened at once: two panels, 32 KB each */
+#define COLS   64u   /* of a product with a vector: what one thread takes */
+#define CHANGE 1e-15 /* of the value, that does not count as a rise */
+#define STILL  3u    /* steps without one that end it */
+#define TINY   1e-15
 
 tsr_status tsr_gram_create(struct tsr_gram *g, uint64_t cols, struct tsr_err *err)
 {
@@ -38,9 +40,10 @@ void tsr_gram_free(struct tsr_gram *g)
 /* ---- sums ---------------------------------------------------------------- */
 
 struct add {
-    struct tsr_gram *g;
-    const float     *x;
-    uint64_t         n;
+    struct tsr_gram            *g;
+    const float                *x;
+    uint64_t                    n;
+    const struct tsr_gram_tile *tile;
 };
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -48,34 +51,17 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* BLOCK columns of n tokens from column `first` as [column / TILE][token][TILE]; zero past the end. */
-static void widen(double *to, const struct add *a, uint64_t first, uint64_t token, uint64_t n)
+/* BLOCK columns of n tokens from column `first` as [column / width][token][width]; zero past the end. */
+static void widen(double *to, uint64_t width, const struct add *a, uint64_t first, uint64_t token,
+                  uint64_t n)
 {
     uint64_t cols = least(BLOCK, a->g->cols - first);
     for (uint64_t k = 0; k < n; k++) {
         const float *x = a->x + (token + k) * a->g->cols + first;
-        for (uint64_t c = 0; c < BLOCK; c++)
-            to[(c / TILE * DEPTH + k) * TILE + c % TILE] = c < cols ? (double)x[c] : 0;
+        for (uint64_t c = 0; c < BLOCK; c += width)
+            for (uint64_t i = 0; i < width; i++)
+                to[c * DEPTH + k * width + i] = c + i < cols ? (double)x[c + i] : 0;
     }
-}
-
-/* c [TILE, TILE], rows BLOCK apart, += n tokens of two panels, one after the other. */
-static void tile(double *c, const double *a, const double *b, uint64_t n)
-{
-    pair s[TILE][2];
-    for (uint64_t i = 0; i < TILE; i++)
-        memcpy(s[i], c + i * BLOCK, sizeof s[i]);
-    for (uint64_t k = 0; k < n; k++, a += TILE, b += TILE) {
-        pair lo, hi;
-        memcpy(&lo, b, sizeof lo);
-        memcpy(&hi, b + 2, sizeof hi);
-        for (uint64_t i = 0; i < TILE; i++) {
-            s[i][0] += lo * a[i];
-            s[i][1] += hi * a[i];
-        }
-    }
-    for (uint64_t i = 0; i < TILE; i++)
-        memcpy(c + i * BLOCK, s[i], sizeof s[i]);
 }
 
 /* The block of g at (row, col) in c, or back. */
@@ -107,12 +93,12 @@ static tsr_status add_blocks(void *arg, uint64_t begin, uint64_t end)
         move(a->g, i * BLOCK, j * BLOCK, p->c, false);
         for (uint64_t k = 0; k < a->n; k += DEPTH) {
             uint64_t n = least(DEPTH, a->n - k);
-            widen(p->a, a, i * BLOCK, k, n);
-            widen(p->b, a, j * BLOCK, k, n);
-            for (uint64_t r = 0; r < BLOCK / TILE; r++)
-                for (uint64_t c = 0; c < BLOCK / TILE; c++)
-                    tile(p->c + r * TILE * BLOCK + c * TILE, p->a + r * TILE * DEPTH,
-                         p->b + c * TILE * DEPTH, n);
+            widen(p->a, a->tile->rows, a, i * BLOCK, k, n);
+            widen(p->b, a->tile->cols, a, j * BLOCK, k, n);
+            for (uint64_t r = 0; r < BLOCK; r += a->tile->rows)
+                for (uint64_t c = 0; c < BLOCK; c += a->tile->cols)
+                    a->tile->run(p->c + r * BLOCK + c, BLOCK, p->a + r * DEPTH, p->b + c * DEPTH,
+                                 n);
         }
         move(a->g, i * BLOCK, j * BLOCK, p->c, true);
         if (++j > i) {
@@ -134,7 +120,7 @@ static tsr_status said(tsr_status st, struct tsr_err *err)
 tsr_status tsr_gram_add(struct tsr_gram *g, struct tsr_pool *pool, const float *x, uint64_t n,
                         struct tsr_err *err)
 {
-    struct add a = { g, x, n };
+    struct add a = { g, x, n, tsr_gram_tile() };
     uint64_t   rows = (g->cols + BLOCK - 1) / BLOCK;
     return said(tsr_pool_for(pool, rows * (rows + 1) / 2, 1, add_blocks, &a), err);
 }
@@ -153,7 +139,8 @@ static void mirror(struct tsr_gram *g)
 
 struct power {
     const struct tsr_gram *g;
-    double                *v, *y; /* [cols] */
+    double                *basis; /* orthogonal vectors of length 1, one after the other */
+    double                *v, *y; /* [cols], the last of them and what comes next */
 };
 
 /* y = g v: each element adds its rows in order. */
@@ -170,7 +157,7 @@ static tsr_status multiply(void *arg, uint64_t begin, uint64_t end)
     return tsr_cancelled() ? TSR_E_CANCELLED : TSR_OK;
 }
 
-/* The sum of a[i] * b[i] by halves: its rounding is below what ends the iteration. */
+/* The sum of a[i] * b[i], by halves so that its rounding stays small. */
 static double dot(const double *a, const double *b, uint64_t n)
 {
     double sum = 0;
@@ -181,39 +168,89 @@ static double dot(const double *a, const double *b, uint64_t n)
     return sum;
 }
 
+/* Whether all eigenvalues of the tridiagonal matrix of diagonal a [n] and beside it b [n - 1] are below x:
+ * all pivots of what remains of it are negative. */
+static bool all_below(const double *a, const double *b, unsigned n, double x)
+{
+    double q = a[0] - x;
+    for (unsigned i = 1; i < n && q < 0; i++)
+        q = a[i] - x - b[i - 1] * b[i - 1] / q;
+    return q < 0;
+}
+
+static double largest(const double *a, const double *b, unsigned n)
+{
+    double low = a[0], high = a[0];
+    for (unsigned i = 0; i < n; i++) {
+        double around = (i ? fabs(b[i - 1]) : 0) + (i + 1 < n ? fabs(b[i]) : 0);
+        low = fmax(low, a[i]);
+        high = fmax(high, a[i] + around);
+    }
+    for (;;) { /* halves until there is no number between */
+        double middle = low + (high - low) / 2;
+        if (!(middle > low && middle < high))
+            return high;
+        *(all_below(a, b, n, middle) ? &high : &low) = middle;
+    }
+}
+
+/* y without what it has of the vectors before, taken off twice: once leaves what rounding put there. */
+static void straighten(const struct power *p, unsigned vectors)
+{
+    uint64_t n = p->g->cols;
+    for (int pass = 0; pass < 2; pass++)
+        for (unsigned s = 0; s < vectors; s++) {
+            const double *v = p->basis + s * n;
+            double        part = dot(v, p->y, n);
+            for (uint64_t i = 0; i < n; i++)
+                p->y[i] -= part * v[i];
+        }
+}
+
 static tsr_status iterate(struct power *p, struct tsr_pool *pool, double *value, bool *settled,
                           struct tsr_err *err)
 {
+    double   a[TSR_GRAM_STEPS], b[TSR_GRAM_STEPS], last = 0;
     uint64_t n = p->g->cols;
-    double   last = 0;
+    unsigned steps = (unsigned)least(TSR_GRAM_STEPS, n), still = 0;
     for (uint64_t i = 0; i < n; i++)
-        p->v[i] = 2 * tsr_uniform(0, 0, i) - 1;
+        p->y[i] = 2 * tsr_uniform(0, 0, i) - 1;
+    *value = 0;
     *settled = true;
-    for (unsigned s = 0; s < TSR_GRAM_STEPS; s++) {
-        TSR_TRY(said(tsr_pool_for(pool, n, COLS, multiply, p), err));
-        double yy = dot(p->y, p->y, n), length = sqrt(yy);
-        *value = dot(p->v, p->y, n) / dot(p->v, p->v, n);
-        if (!isfinite(yy))
-            return tsr_fail(err, TSR_E_NUMERIC, "sums of products of the inputs are not finite");
-        if (yy == 0 || (s > 0 && !(*value - last > CHANGE * *value)))
-            return TSR_OK;
-        last = *value;
+    for (unsigned s = 0; s < steps; s++) {
+        double length = sqrt(dot(p->y, p->y, n));
+        if (s > 0 && !(length > TINY * *value))
+            return TSR_OK; /* nothing is left outside of the vectors so far */
+        if (s > 0)
+            b[s - 1] = length;
+        p->v = p->basis + s * n;
         for (uint64_t i = 0; i < n; i++)
             p->v[i] = p->y[i] / length;
+        TSR_TRY(said(tsr_pool_for(pool, n, COLS, multiply, p), err));
+        a[s] = dot(p->v, p->y, n);
+        if (!isfinite(dot(p->y, p->y, n)))
+            return tsr_fail(err, TSR_E_NUMERIC, "sums of products of the inputs are not finite");
+        straighten(p, s + 1);
+        *value = largest(a, b, s + 1);
+        still = *value - last > CHANGE * *value ? 0 : still + 1;
+        if (still == STILL)
+            return TSR_OK;
+        last = *value;
     }
-    *settled = false;
+    *settled = steps == n;
     return TSR_OK;
 }
 
 tsr_status tsr_gram_top(struct tsr_gram *g, struct tsr_pool *pool, double *value, bool *settled,
                         struct tsr_err *err)
 {
-    struct power p = { g, tsr_new(2 * g->cols, sizeof(double)), NULL };
-    if (!p.v)
-        return tsr_fail_nomem(err, 2 * g->cols * sizeof(double), "two vectors");
-    p.y = p.v + g->cols;
+    uint64_t     vectors = least(TSR_GRAM_STEPS, g->cols) + 1, bytes = vectors * g->cols * 8;
+    struct power p = { .g = g, .basis = tsr_new_aligned(vectors * g->cols, sizeof(double)) };
+    if (!p.basis)
+        return tsr_fail_nomem(err, bytes, "vectors of an eigenvalue");
+    p.y = p.basis + (vectors - 1) * g->cols;
     mirror(g);
     tsr_status st = iterate(&p, pool, value, settled, err);
-    free(p.v);
+    free(p.basis);
     return st;
 }

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 
-#define TSR_GRAM_STEPS 1000u /* most steps of the power iteration */
+#define TSR_GRAM_STEPS 300u /* most steps to an eigenvalue */
 
 struct tsr_gram {
     uint64_t cols;
@@ -23,10 +23,10 @@ void       tsr_gram_free(struct tsr_gram *g);
  * how rows are cut into calls change it.  TSR_E_CANCELLED: the sums are garbage. */
 tsr_status tsr_gram_add(struct tsr_gram *g, struct tsr_pool *pool, const float *x, uint64_t n,
                         struct tsr_err *err);
-/* The largest eigenvalue by power iteration, from below: until a step raises it by no more than 1e-15
- * of itself, which leaves less than 1e-12 where the second is at most 0.9995 of it.  After
- * TSR_GRAM_STEPS steps it ends too, *settled false.  The upper triangle becomes the mirror of the
- * lower.  TSR_E_NUMERIC: a sum is not finite. */
+/* The largest eigenvalue, from below: the largest quotient v G v / v v in the span of the vectors of a power
+ * iteration (Lanczos), until three steps raise it by no more than 1e-15 of itself.  After TSR_GRAM_STEPS
+ * steps it ends too, *settled false.  Takes TSR_GRAM_STEPS vectors meanwhile; the upper triangle becomes the
+ * mirror of the lower.  TSR_E_NUMERIC: a sum is not finite. */
 tsr_status tsr_gram_top(struct tsr_gram *g, struct tsr_pool *pool, double *value, bool *settled,
                         struct tsr_err *err);
 

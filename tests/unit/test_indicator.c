@@ -1,7 +1,9 @@
 /* Indicators: the recorded omegas, ranks, and on the demo model the losses that an engine gives. */
+#include "base/rng.h"
 #include "eval/eval.h"
 #include "model/tokenizer.h"
 #include "quant/gram.h"
+#include "quant/gram_tile.h"
 #include "quant/indicator.h"
 #include "quant_golden.h"
 
@@ -263,6 +265,100 @@ static void beside_simulated_rounding(void **state)
     golden_close(&g);
 }
 
+static double noise(uint64_t i)
+{
+    return (double)(float)(tsr_normal(5, 0, i) * exp2((double)(i % 13) - 6));
+}
+
+/* Every kind of tile: one chain of sums for each element, and products that do not round. */
+static void tiles_of_sums(void **state)
+{
+    (void)state;
+    enum { STEPS = 77, LDC = 16 };
+    const struct tsr_gram_tile *t;
+    uint64_t                    n = tsr_gram_tiles(&t);
+    static double               a[STEPS * 16], b[STEPS * 16];
+    assert_true(n >= 1 && tsr_gram_tile() == t + n - 1);
+    for (uint64_t i = 0; i < STEPS * 16; i++) {
+        a[i] = noise(i);
+        b[i] = noise(i + STEPS * 16);
+    }
+    for (; n > 0; n--, t++) {
+        double c[16 * LDC];
+        for (uint64_t i = 0; i < 16 * LDC; i++)
+            c[i] = noise(i);
+        t->run(c, LDC, a, b, STEPS);
+        for (uint64_t i = 0; i < 16; i++)
+            for (uint64_t j = 0; j < LDC; j++) {
+                double sum = noise(i * LDC + j);
+                for (uint64_t k = 0; k < STEPS && i < t->rows && j < t->cols; k++)
+                    sum += a[k * t->rows + i] * b[k * t->cols + j];
+                assert_true(c[i * LDC + j] == sum);
+            }
+    }
+}
+
+/* Sums of inputs in the order of the tokens, however they are cut; beside the blocks' edges too. */
+static void sums_of_inputs(void **state)
+{
+    (void)state;
+    static const uint64_t widths[] = { 1, 63, 64, 65, 130 };
+    static const uint64_t tokens[] = { 1, 64, 70, 3 }; /* of a call */
+    enum { TOKENS = 138 };
+    for (int w = 0; w < 5; w++) {
+        struct tsr_errbuf err = TSR_ERRBUF(err);
+        struct tsr_gram   g;
+        uint64_t          n = widths[w], at = 0;
+        float            *x = tsr_new(TOKENS * n, sizeof *x);
+        assert_non_null(x);
+        for (uint64_t i = 0; i < TOKENS * n; i++)
+            x[i] = (float)noise(i);
+        OK(tsr_gram_create(&g, n, &err.err));
+        for (int k = 0; k < 4; at += tokens[k++])
+            OK(tsr_gram_add(&g, pool[k % 2], x + at * n, tokens[k], &err.err));
+        assert_int_equal(at, TOKENS);
+        for (uint64_t i = 0; i < n; i++)
+            for (uint64_t j = 0; j <= i; j++) {
+                double sum = 0;
+                for (uint64_t k = 0; k < TOKENS; k++)
+                    sum += (double)x[k * n + i] * (double)x[k * n + j];
+                assert_true(g.g[i * n + j] == sum);
+            }
+        tsr_gram_free(&g);
+        free(x);
+    }
+}
+
+/* Rows of a Hadamard matrix times d: the eigenvalues are 64 d^2, exactly. */
+static void known_eigenvalues(void **state)
+{
+    (void)state;
+    enum { N = 64 };
+    static const struct {
+        float first, step; /* d of row i: first - i * step, not below 0 */
+    } cases[] = {
+        { 1000, 1 }, { 1000, 0.01f }, { 1000, 1000 }, { 1000, 0 }, { 3, 0.5f }, { 0, 0 }
+    };
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
+        struct tsr_errbuf err = TSR_ERRBUF(err);
+        struct tsr_gram   g;
+        float             x[N * N];
+        double            top = NAN;
+        bool              settled = false;
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < N; j++) {
+                float d = fmaxf(cases[t].first - (float)i * cases[t].step, 0);
+                x[i * N + j] = __builtin_parity((unsigned)(i & j)) ? -d : d;
+            }
+        OK(tsr_gram_create(&g, N, &err.err));
+        OK(tsr_gram_add(&g, pool[1], x, N, &err.err));
+        OK(tsr_gram_top(&g, pool[1], &top, &settled, &err.err));
+        assert_true(settled);
+        close_to("known", top, 64.0 * (double)cases[t].first * (double)cases[t].first, 1e-13);
+        tsr_gram_free(&g);
+    }
+}
+
 /* The largest eigenvalue of 2 / samples * X^T X, and what the indicator makes of it on the recorded
  * weight errors. */
 static void recorded_hessians(void **state)
@@ -504,6 +600,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_variances),
         cmocka_unit_test(beside_simulated_rounding),
+        cmocka_unit_test(tiles_of_sums),
+        cmocka_unit_test(sums_of_inputs),
+        cmocka_unit_test(known_eigenvalues),
         cmocka_unit_test(recorded_hessians),
         cmocka_unit_test(random_falls_with_the_bits),
         cmocka_unit_test(kendall),
