@@ -116,8 +116,8 @@ static void test_published(void **state)
             uint64_t differ = codes_that_differ(&p, &r, q);
             double   error = gptq_layer_error(p.w, r.dense, p.h, p.rows, p.cols);
             /* the recorded code in double differs from itself in 0.4 % of the codes and 3.4 % of
-             * the error at worst, where H has no full rank */
-            double room = strstr(p.name, "_F_") || strstr(p.name, "_E_") ? 0.05 : 0.02;
+             * the error where H has 60 of 160 ranks, and by 0.4 % of the error at most elsewhere */
+            double room = strstr(p.name, "_F_") ? 0.05 : 0.02;
             if (!(differ * 100 <= 3 * p.rows * p.cols) ||
                 !(fabs(error / p.reference - 1.0) <= room))
                 fail_msg("%s: %d codes differ, layer error %g, recorded %g", p.name, (int)differ,

@@ -1,9 +1,7 @@
 /* Indicators: the recorded omegas, ranks, and on the demo model the losses that an engine gives. */
-#include "base/rng.h"
 #include "eval/eval.h"
 #include "model/tokenizer.h"
 #include "quant/gram.h"
-#include "quant/gram_tile.h"
 #include "quant/indicator.h"
 #include "quant_golden.h"
 
@@ -265,100 +263,6 @@ static void beside_simulated_rounding(void **state)
     golden_close(&g);
 }
 
-static double noise(uint64_t i)
-{
-    return (double)(float)(tsr_normal(5, 0, i) * exp2((double)(i % 13) - 6));
-}
-
-/* Every kind of tile: one chain of sums for each element, and products that do not round. */
-static void tiles_of_sums(void **state)
-{
-    (void)state;
-    enum { STEPS = 77, LDC = 16 };
-    const struct tsr_gram_tile *t;
-    uint64_t                    n = tsr_gram_tiles(&t);
-    static double               a[STEPS * 16], b[STEPS * 16];
-    assert_true(n >= 1 && tsr_gram_tile() == t + n - 1);
-    for (uint64_t i = 0; i < STEPS * 16; i++) {
-        a[i] = noise(i);
-        b[i] = noise(i + STEPS * 16);
-    }
-    for (; n > 0; n--, t++) {
-        double c[16 * LDC];
-        for (uint64_t i = 0; i < 16 * LDC; i++)
-            c[i] = noise(i);
-        t->run(c, LDC, a, b, STEPS);
-        for (uint64_t i = 0; i < 16; i++)
-            for (uint64_t j = 0; j < LDC; j++) {
-                double sum = noise(i * LDC + j);
-                for (uint64_t k = 0; k < STEPS && i < t->rows && j < t->cols; k++)
-                    sum += a[k * t->rows + i] * b[k * t->cols + j];
-                assert_true(c[i * LDC + j] == sum);
-            }
-    }
-}
-
-/* Sums of inputs in the order of the tokens, however they are cut; beside the blocks' edges too. */
-static void sums_of_inputs(void **state)
-{
-    (void)state;
-    static const uint64_t widths[] = { 1, 63, 64, 65, 130 };
-    static const uint64_t tokens[] = { 1, 64, 70, 3 }; /* of a call */
-    enum { TOKENS = 138 };
-    for (int w = 0; w < 5; w++) {
-        struct tsr_errbuf err = TSR_ERRBUF(err);
-        struct tsr_gram   g;
-        uint64_t          n = widths[w], at = 0;
-        float            *x = tsr_new(TOKENS * n, sizeof *x);
-        assert_non_null(x);
-        for (uint64_t i = 0; i < TOKENS * n; i++)
-            x[i] = (float)noise(i);
-        OK(tsr_gram_create(&g, n, &err.err));
-        for (int k = 0; k < 4; at += tokens[k++])
-            OK(tsr_gram_add(&g, pool[k % 2], x + at * n, tokens[k], &err.err));
-        assert_int_equal(at, TOKENS);
-        for (uint64_t i = 0; i < n; i++)
-            for (uint64_t j = 0; j <= i; j++) {
-                double sum = 0;
-                for (uint64_t k = 0; k < TOKENS; k++)
-                    sum += (double)x[k * n + i] * (double)x[k * n + j];
-                assert_true(g.g[i * n + j] == sum);
-            }
-        tsr_gram_free(&g);
-        free(x);
-    }
-}
-
-/* Rows of a Hadamard matrix times d: the eigenvalues are 64 d^2, exactly. */
-static void known_eigenvalues(void **state)
-{
-    (void)state;
-    enum { N = 64 };
-    static const struct {
-        float first, step; /* d of row i: first - i * step, not below 0 */
-    } cases[] = {
-        { 1000, 1 }, { 1000, 0.01f }, { 1000, 1000 }, { 1000, 0 }, { 3, 0.5f }, { 0, 0 }
-    };
-    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
-        struct tsr_errbuf err = TSR_ERRBUF(err);
-        struct tsr_gram   g;
-        float             x[N * N];
-        double            top = NAN;
-        bool              settled = false;
-        for (int i = 0; i < N; i++)
-            for (int j = 0; j < N; j++) {
-                float d = fmaxf(cases[t].first - (float)i * cases[t].step, 0);
-                x[i * N + j] = __builtin_parity((unsigned)(i & j)) ? -d : d;
-            }
-        OK(tsr_gram_create(&g, N, &err.err));
-        OK(tsr_gram_add(&g, pool[1], x, N, &err.err));
-        OK(tsr_gram_top(&g, pool[1], &top, &settled, &err.err));
-        assert_true(settled);
-        close_to("known", top, 64.0 * (double)cases[t].first * (double)cases[t].first, 1e-13);
-        tsr_gram_free(&g);
-    }
-}
-
 /* The largest eigenvalue of 2 / samples * X^T X, and what the indicator makes of it on the recorded
  * weight errors. */
 static void recorded_hessians(void **state)
@@ -394,6 +298,83 @@ static void recorded_hessians(void **state)
                 close_to("hessian", 2.0 / SAMPLES * top[0] * golden_real(o, "sum_sq_weight_error"),
                          golden_real(o, "omega"), 1e-12);
             }
+        linear_free(&l);
+    }
+    assert_int_equal(i, 3);
+    golden_close(&g);
+}
+
+/* The squared error of rounding to the recorded symmetric grid: steps and values in double as it was
+ * recorded, or in F32 as they are packed. */
+static double grid_error(const struct linear *l, int bits, bool packed)
+{
+    double sum = 0, levels = (double)((1 << bits) - 1), middle = (double)(1 << (bits - 1));
+    for (uint64_t r = 0; r < l->rows; r++) {
+        const float *w = l->w + r * l->cols;
+        double       top = 0;
+        for (uint64_t c = 0; c < l->cols; c++)
+            top = fmax(top, fabs((double)w[c]));
+        double step = packed ? (double)(2 * (float)top / (float)levels) : 2 * top / levels;
+        for (uint64_t c = 0; c < l->cols; c++) {
+            double at = packed ? (double)(w[c] / (float)step) : (double)w[c] / step;
+            double code = fmin(fmax(rint(at) + middle, 0), levels) - middle;
+            double value = packed ? (double)((float)code * (float)step) : code * step;
+            sum += ((double)w[c] - value) * ((double)w[c] - value);
+        }
+    }
+    return sum;
+}
+
+/* The quantizer's own error, which the indicator takes: in double over values that are F32.  The recorded
+ * one has steps and values in double; rounding both to F32 moves a value by 1.2e-7 of itself at most, 128
+ * steps at 8 bits, so 1.5e-5 of a step where errors are 0.3 steps: by chance up or down, 1e-6 of the sum. */
+static void errors_of_the_grid(void **state)
+{
+    (void)state;
+    static const int       widths[] = { 3, 4, 8 };
+    struct golden          g;
+    size_t                 i;
+    json_t                *c;
+    const struct tsr_host *host = tsr_registry_host(registry[1]);
+    golden_open(&g, "indicator");
+    json_array_foreach (json_object_get(g.index, "cases"), i, c) {
+        struct linear     l = read_linear(&g, c);
+        struct tsr_matrix w = matrix(&l);
+        for (int k = 0; k < 3; k++) {
+            struct tsr_errbuf err = TSR_ERRBUF(err);
+            char              key[8], yaml[96];
+            struct tsr_found  found;
+            struct tsr_doc   *doc;
+            struct tsr_diag  *d;
+            (void)snprintf(key, sizeof key, "%d", widths[k]);
+            const json_t *b = json_object_get(json_object_get(c, "bits"), key);
+            const json_t *o = json_object_get(json_object_get(b, "hessian"), "gptq_sym_grid");
+            double        recorded = golden_real(o, "sum_sq_weight_error");
+            close_to("recorded grid", grid_error(&l, widths[k], false), recorded, 1e-12);
+            OK(tsr_registry_find(registry[1], TSR_KIND_QUANTIZER, "rtn", &found, &err.err));
+            void *opts = calloc(1, found.component->options_size), *self = NULL;
+            assert_non_null(opts);
+            (void)snprintf(yaml, sizeof yaml, "{bits: %d, group: -1, symmetric: true, scale: f32}",
+                           widths[k]);
+            OK(tsr_diag_create(&d, &err.err));
+            OK(tsr_doc_parse(&doc, "o.yaml", yaml, strlen(yaml), d, &err.err));
+            struct tsr_optset set = { found.component->options, found.component->n_options,
+                                      found.component->option_stride, opts };
+            tsr_options_fill(&set, 1, NULL, tsr_doc_root(doc), "rtn", d);
+            OK(tsr_diag_status(d, &err.err));
+            struct tsr_quantizer q = { .iface = found.iface, .name = "rtn" };
+            OK(q.iface->create(host, opts, &self, &err.err));
+            q.self = self;
+            struct tsr_packed *p = NULL;
+            OK(tsr_quantize_matrix(registry[1], &q, &w, NULL, &p, &err.err));
+            close_to("packed grid", p->squared_error, grid_error(&l, widths[k], true), 1e-12);
+            close_to("squared error", p->squared_error, recorded, 1e-6);
+            tsr_packed_destroy(p);
+            q.iface->destroy(self);
+            tsr_diag_destroy(d);
+            tsr_doc_destroy(doc);
+            free(opts);
+        }
         linear_free(&l);
     }
     assert_int_equal(i, 3);
@@ -600,10 +581,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_variances),
         cmocka_unit_test(beside_simulated_rounding),
-        cmocka_unit_test(tiles_of_sums),
-        cmocka_unit_test(sums_of_inputs),
-        cmocka_unit_test(known_eigenvalues),
         cmocka_unit_test(recorded_hessians),
+        cmocka_unit_test(errors_of_the_grid),
         cmocka_unit_test(random_falls_with_the_bits),
         cmocka_unit_test(kendall),
         cmocka_unit_test(wrong_weights),
