@@ -12,6 +12,7 @@ struct bundle {
     double  *g;                        /* [CUTS][dim] */
     double  *at, *sum, *centre;
     double   top, t, scale;
+    unsigned rounds; /* most moves of weight that a point is worth */
 };
 
 static double devices_of(const struct ex *x, uint64_t k)
@@ -134,7 +135,7 @@ static double next_point(struct bundle *b, uint64_t K)
         total += b->weight[i];
     for (uint64_t i = 0; i < b->n; i++)
         b->weight[i] = total > 0 ? b->weight[i] / total : i + 1 == b->n;
-    for (unsigned round = 0; round < 60; round++) {
+    for (unsigned round = 0; round < b->rounds; round++) {
         uint64_t lo = 0, hi = b->n;
         double   least = INFINITY, most = -INFINITY;
         memset(b->sum, 0, b->dim * sizeof *b->sum);
@@ -208,6 +209,13 @@ static double evaluate(struct ex *x, struct ex_node *n, double scale, double *mo
     if (!(value < INFINITY))
         return INFINITY;
     uint64_t count = ex_walk(x, m, x->trial);
+    bool     fits = !columns; /* a plan near the bound's */
+    for (uint64_t j = 0; j < count && fits; j++)
+        fits = ex_relax_fit(x, m, &x->trial[j]);
+    if (fits) {
+        ex_incumbent(x, n->model, x->trial, count);
+        *most = fmin(*most, x->target);
+    }
     for (uint64_t j = 0; j < count; j++)
         if (columns)
             ex_columns_stage(x, &x->trial[j]);
@@ -231,7 +239,7 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
     /* the mixture and the price of omega stay where there is nothing to choose */
     uint64_t      dim = 2 * K + (x->w_limit < INFINITY ? 2 : x->models[n->model].forms - 1);
     double       *p = x->bundle;
-    struct bundle b = { .dim = dim, .scale = 1 };
+    struct bundle b = { .dim = dim, .scale = 1, .rounds = x->small ? 12 : 60 };
     b.g = p;
     b.at = p + CUTS * (2 * K + 2);
     b.sum = b.at + 2 * K + 2;
@@ -253,9 +261,11 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
     for (unsigned i = 1; i < steps && b.top < most; i++) {
         struct ex_view now;
         double         promise = next_point(&b, K);
+        double         wish = 0.003 * fabs(b.top);
+        if (x->small && most < INFINITY)
+            wish = fmax(wish, 0.5 * (most - b.top)); /* half of the way to the best plan */
         /* short steps promise little; cuts that promise little far away are the end */
-        for (double less = -INFINITY;
-             promise - b.top < 0.003 * fabs(b.top) && promise > less && b.t < longest;) {
+        for (double less = -INFINITY; promise - b.top < wish && promise > less && b.t < longest;) {
             less = promise + 1e-9 * fabs(promise); /* no more by that: the cuts' maximum */
             b.t *= 3;
             promise = next_point(&b, K);

@@ -22,6 +22,7 @@
 
 #define EX_PRICES 40u        /* most price vectors of a kind in relax.c */
 #define EX_SLOPES 512u       /* most exchanges that prices are quantiles of */
+#define EX_SMALL  32u        /* layers times kinds of a small problem: its columns are few */
 #define EX_NONE   UINT32_MAX /* no such state */
 
 /* A bit candidate that a kind can run for a class. */
@@ -125,6 +126,7 @@ struct ex {
     const struct tsr_host            *host;
     const struct tsr_solver_instance *in;
     uint64_t                          L, K, Q, C;
+    bool                              small; /* L K is at most EX_SMALL */
     /* devices */
     uint64_t         n_states;         /* state 0: none used */
     uint32_t        *next;             /* [n_states][K] */
@@ -211,6 +213,9 @@ uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k
                         uint64_t e);
 /* Sums of the stage that the bound of a segment stands for. */
 void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stage *st);
+
+/* Sums of bits that fit the memory, near those of the bound; false: there are none at hand. */
+bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage *st);
 
 /* Shortest paths over x->cost; returns the least sum, INFINITY: none. */
 double   ex_forward(struct ex *x, const struct ex_model *m);

@@ -301,6 +301,23 @@ uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k
     return best;
 }
 
+/* The item of a layer that is cheapest at a price. */
+static const struct ex_item *cheapest(const struct ex *x, const struct ex_model *m, uint32_t k,
+                                      uint64_t l, const struct ex_price *p)
+{
+    uint32_t              n;
+    const struct ex_item *it = items_of(x, m, k, l, &n), *best = it;
+    double                least = item_cost(x, k, l, it, p);
+    for (uint32_t i = 1; i < n; i++) {
+        double v = item_cost(x, k, l, &it[i], p);
+        if (v < least) {
+            least = v;
+            best = &it[i];
+        }
+    }
+    return best;
+}
+
 /* Sums of the bits that are cheapest at a price; returns their bytes. */
 static double sums_at(const struct ex *x, const struct ex_model *m, uint32_t price,
                       struct ex_stage *st)
@@ -313,15 +330,11 @@ static double sums_at(const struct ex *x, const struct ex_model *m, uint32_t pri
     st->dec = (st->s ? 0 : t[1]) + (st->e == x->L ? t[3] : 0);
     st->w = 0;
     for (uint64_t l = st->s; l < st->e; l++) {
-        uint32_t              n, at = 0;
-        const struct ex_item *it = items_of(x, m, st->k, l, &n);
-        for (uint32_t i = 1; i < n; i++)
-            if (item_cost(x, st->k, l, &it[i], p) < item_cost(x, st->k, l, &it[at], p))
-                at = i;
-        st->pre += it[at].pre;
-        st->dec += it[at].dec;
-        st->w += x->omega[l * x->Q + it[at].q];
-        mem += (double)it[at].mem;
+        const struct ex_item *it = cheapest(x, m, st->k, l, p);
+        st->pre += it->pre;
+        st->dec += it->dec;
+        st->w += x->omega[l * x->Q + it->q];
+        mem += (double)it->mem;
     }
     return mem;
 }
@@ -345,4 +358,35 @@ void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stag
     st->pre += share * (other.pre - st->pre);
     st->dec += share * (other.dec - st->dec);
     st->w += share * (other.w - st->w);
+}
+
+bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage *st)
+{
+    const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES], *high, *low;
+    double                 room = (double)m->room[st->k], mem;
+    uint32_t               g = ex_relax_price(x, m, st->k, st->s, st->e), n = x->n_price[st->k];
+    if (p[g].pre > 0 || p[g].dec > 0)
+        g = 0;
+    /* prices of memory alone come first, in ascending order */
+    while ((mem = sums_at(x, m, g, st)) > room) {
+        g++;
+        if (g >= n || p[g].pre > 0 || p[g].dec > 0)
+            return false;
+    }
+    if (g == 0)
+        return true;
+    /* what is left of the room goes to layers as the price before had them */
+    high = &p[g];
+    low = &p[g - 1];
+    for (uint64_t l = st->s; l < st->e; l++) {
+        const struct ex_item *a = cheapest(x, m, st->k, l, high);
+        const struct ex_item *b = cheapest(x, m, st->k, l, low);
+        if (a == b || !(mem + ((double)b->mem - (double)a->mem) <= room))
+            continue;
+        mem += (double)b->mem - (double)a->mem;
+        st->pre += b->pre - a->pre;
+        st->dec += b->dec - a->dec;
+        st->w += x->omega[l * x->Q + b->q] - x->omega[l * x->Q + a->q];
+    }
+    return true;
 }

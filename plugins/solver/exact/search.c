@@ -103,7 +103,7 @@ static bool finish(struct ex *x, struct ex_node *n, double most, struct ex_view 
     if (!ex_columns_build(x, m, most - x->w.konst, n->limit))
         return false;
 
-    double b = ex_climb(x, n, 4, most, true, &ours);
+    double b = ex_climb(x, n, x->small ? 1 : 4, most, true, &ours);
     if (b >= fmin(most, x->target))
         return true;
     n->bound = fmax(n->bound, b);
@@ -146,7 +146,7 @@ static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, doub
 }
 
 #define FIRST_DELTA 0.004
-#define SMALL       64u /* layers times kinds: columns are few */
+#define SMALL_DELTA 0.01 /* a climb to the end takes longer than the columns of 0.6 % more */
 #define FIRST_LIMIT 100000u
 #define MOST_LIMIT  6400000u /* 80 bytes each */
 
@@ -206,7 +206,7 @@ static void root(struct ex *x, uint64_t model)
     n->bound = 0; /* nothing is negative */
     n->p_hi = n->d_hi = INFINITY;
     n->tau = m->forms == 2 ? 0.5 : 1;
-    n->delta = FIRST_DELTA;
+    n->delta = x->small ? SMALL_DELTA : FIRST_DELTA;
     n->limit = FIRST_LIMIT;
     n->model = (uint32_t)model;
     for (uint64_t i = 0; i < 2 * x->K; i++)
@@ -214,7 +214,7 @@ static void root(struct ex *x, uint64_t model)
     ex_least(x, m);
     n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &x->view));
     /* elsewhere another climb from there, with new cuts, is worth more than it takes */
-    n->settled &= x->L * x->K <= SMALL;
+    n->settled &= x->L * x->K <= 2 * (uint64_t)EX_SMALL;
     if (n->bound >= x->target)
         done(x, n, n->bound);
     else
