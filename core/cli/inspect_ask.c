@@ -45,6 +45,9 @@ static json_t *quantizer_json(const struct tsr_quantizer_v1 *q, const void *self
         ok = json_object_set_new(j, "needs_of_block", tsr_inspect_needs(b->block_need(self))) == 0;
     if (ok && q->max_error_steps)
         ok = json_object_set_new(j, "max_error_steps", json_real(q->max_error_steps(self))) == 0;
+    if (ok && q->columns_alone)
+        ok = json_object_set_new(j, "columns_alone",
+                                 json_integer((json_int_t)q->columns_alone(self))) == 0;
     if (ok)
         return j;
     json_decref(j);

@@ -148,6 +148,8 @@ bool tsr_inspect_facts(const struct tsr_found *f, json_t *to)
         json_t                        *promises = FLAGS(q->promises, promise_names);
         if (promises && q->max_error_steps)
             ok = ok && json_array_append_new(promises, json_string("max_error_steps")) == 0;
+        if (promises && q->columns_alone)
+            ok = ok && json_array_append_new(promises, json_string("columns_alone")) == 0;
         ok = json_object_set_new(to, "promises", promises) == 0 && ok;
         return ok && json_object_set_new(to, "dtypes", dtypes(q->src_dtypes)) == 0;
     }

@@ -153,6 +153,9 @@ static void print_probe(const json_t *a)
                                                                       : "");
     if ((v = json_object_get(a, "max_error_steps")) && json_real_value(v) > 0)
         (void)printf("  %-12s at most %.4g steps\n", "error", json_real_value(v));
+    if ((v = json_object_get(a, "columns_alone")) && json_integer_value(v) > 0)
+        (void)printf("  %-12s packed alone in multiples of %lld\n", "columns",
+                     (long long)json_integer_value(v));
     if ((v = json_object_get(a, "exact")))
         (void)printf("  %-12s %s, %.4g bits a value\n", "carries",
                      json_is_true(v) ? "exactly" : "with a loss",

@@ -106,5 +106,7 @@ void tsr_quant_deterministic(struct tsr_case *c);
 void tsr_quant_report_same(struct tsr_case *c);
 void tsr_quant_idempotent(struct tsr_case *c);
 void tsr_quant_error_steps(struct tsr_case *c);
+/* quantizer_columns.c */
+void tsr_quant_columns_alone(struct tsr_case *c);
 
 #endif

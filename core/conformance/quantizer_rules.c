@@ -66,6 +66,10 @@ static const struct tsr_rule rules[] = {
       tsr_quant_idempotent },
     { "error-steps", "No weight decodes to a value further off than max_error_steps() promises.", 0,
       0, tsr_quant_error_steps },
+    { "columns-alone",
+      "Whole groups of columns alone get what they get among others, where columns_alone() "
+      "promises it.",
+      0, 0, tsr_quant_columns_alone },
     { "block-answers",
       "search() of a block answers with positive scales, 1 where nothing takes one, and clips from "
       "0.",

@@ -386,28 +386,54 @@ tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quanti
     return quantize(r, &k, w, out, err);
 }
 
-bool tsr_quantizer_rows_alone(const struct tsr_quantizer *q, const struct tsr_quant_plan *plan,
-                              const struct tsr_matrix *w, uint64_t first, uint64_t rows)
+bool tsr_quantizer_alone(const struct tsr_quantizer *q, const struct tsr_quant_plan *plan,
+                         const struct tsr_matrix *w, const struct tsr_slice *s)
 {
-    uint64_t unit = plan->rows_per_unit;
-    return unit && first % unit == 0 && rows % unit == 0 && first <= w->rows &&
-           rows <= w->rows - first && plan->need == 0 &&
+    uint64_t unit = plan->rows_per_unit, end = s->col + s->cols, step = 1;
+    if (s->col || s->cols < w->cols)
+        step = q->iface->columns_alone && tsr_format_known(&plan->format)
+                   ? q->iface->columns_alone(q->self)
+                   : 0;
+    return unit && s->row % unit == 0 && s->rows % unit == 0 && step && s->col % step == 0 &&
+           (end % step == 0 || end == w->cols) && plan->need == 0 &&
            q->iface->promises & TSR_QUANT_DETERMINISTIC;
 }
 
-tsr_status tsr_quantize_rows(struct tsr_registry *r, const struct tsr_quantizer *q,
-                             const struct tsr_matrix *whole, uint64_t first,
-                             const struct tsr_matrix *rows, struct tsr_packed **out,
+static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
+{
+    return strcmp(a->id, b->id) == 0 && a->dtype == b->dtype && a->bits == b->bits &&
+           a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
+           a->element == b->element && a->scale_bits == b->scale_bits &&
+           a->outliers == b->outliers && a->act8 == b->act8 &&
+           memcmp(&a->act8_threshold, &b->act8_threshold, sizeof a->act8_threshold) == 0;
+}
+
+tsr_status tsr_quantize_part(struct tsr_registry *r, const struct tsr_quantizer *q,
+                             const struct tsr_matrix *whole, const struct tsr_slice *s,
+                             const struct tsr_matrix *part, struct tsr_packed **out,
                              struct tsr_err *err)
 {
-    struct work           k = { .q = q, .whole = whole, .row = first };
-    struct tsr_quant_plan plan;
+    bool                  columns = s->cols < whole->cols;
+    struct work           k = { .q = q, .whole = columns ? part : whole, .row = s->row };
+    struct tsr_quant_plan plan, own;
     TSR_TRY(tsr_quantizer_plan(q, whole, &plan, err));
-    if (rows->cols != whole->cols || rows->dtype != whole->dtype ||
-        !tsr_quantizer_rows_alone(q, &plan, whole, first, rows->rows))
-        return tsr_fail(err, TSR_E_BUG, "rows of '%s' that '%s' does not quantize alone",
+    TSR_TRY(tsr_quantizer_plan(q, k.whole, &own, err));
+    if (part->cols != s->cols || part->rows != s->rows || part->dtype != whole->dtype ||
+        !tsr_quantizer_alone(q, &plan, whole, s))
+        return tsr_fail(err, TSR_E_BUG, "a part of '%s' that '%s' does not quantize alone",
                         whole->name, q->name);
-    return quantize(r, &k, rows, out, err);
+    if (!own.format.id || !same_format(&plan.format, &own.format))
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "quantizer '%s': tensor '%s': columns alone get another layout; the plugin "
+                        "is broken",
+                        q->name, whole->name);
+    tsr_status st = quantize(r, &k, part, out, err);
+    if (st == TSR_OK)
+        (*out)->segment = s->segment;
+    else if (columns) /* columns and groups of a message count from there */
+        st = tsr_err_prefix(err, st, "columns %llu to %llu alone", (unsigned long long)s->col,
+                            (unsigned long long)(s->col + s->cols - 1));
+    return st;
 }
 
 tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,

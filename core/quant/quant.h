@@ -7,7 +7,7 @@
 #define TSR_QUANT_QUANT_H
 
 #include "base/err.h"
-#include "model/packed.h"
+#include "model/packed_slice.h"
 #include "plugin/registry.h"
 
 /* A created quantizer. */
@@ -34,16 +34,16 @@ tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quanti
                                  const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
                                  const void *prepared, struct tsr_packed **out,
                                  struct tsr_err *err);
-/* True where q lets rows [first, first + rows) of a matrix like w be quantized without the others: it
- * promises the same bytes however rows are split, they are whole units of its plan, and it asks for no
- * statistics. */
-bool tsr_quantizer_rows_alone(const struct tsr_quantizer *q, const struct tsr_quant_plan *plan,
-                              const struct tsr_matrix *w, uint64_t first, uint64_t rows);
-/* Quantizes such rows: `rows` has them alone, whole has the shape of the matrix.  They become what they
- * become in the whole; squared_error and report are of them. */
-tsr_status tsr_quantize_rows(struct tsr_registry *r, const struct tsr_quantizer *q,
-                             const struct tsr_matrix *whole, uint64_t first,
-                             const struct tsr_matrix *rows, struct tsr_packed **out,
+/* True where q lets a part of a matrix like w be quantized without the rest: it asks for no statistics,
+ * and promises the same bytes however rows are split (whole units of its plan, deterministic) or for such
+ * columns alone (columns_alone, in a layout of ours). */
+bool tsr_quantizer_alone(const struct tsr_quantizer *q, const struct tsr_quant_plan *plan,
+                         const struct tsr_matrix *w, const struct tsr_slice *s);
+/* Quantizes such a part: `part` has it alone, whole has the shape of the matrix.  It becomes what it
+ * becomes in the whole, as tsr_packed_slice() would cut it; squared_error and report are its own. */
+tsr_status tsr_quantize_part(struct tsr_registry *r, const struct tsr_quantizer *q,
+                             const struct tsr_matrix *whole, const struct tsr_slice *s,
+                             const struct tsr_matrix *part, struct tsr_packed **out,
                              struct tsr_err *err);
 /* TSR_E_INPUT naming the first of `need` that stats (may be NULL) lacks or that was taken over
  * another number of columns.  name is the linear. */

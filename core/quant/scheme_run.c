@@ -169,14 +169,14 @@ static tsr_status or_keep(const struct tsr_scheme_run *a, tsr_status st, const c
     return TSR_OK;
 }
 
-/* One linear, or rows of it. */
+/* One linear, or a part of it. */
 static tsr_status quantize_one(struct layer_work *k, const struct tsr_quantizer *q,
                                enum tsr_linear_id id, const struct tsr_quant_stats *seen,
                                const void *prepared, struct tsr_packed **p, struct tsr_err *err)
 {
     const struct tsr_matrix *all = &k->a->m->layers[k->layer].lin[id].w, *w = k->w[id];
-    if (k->part && k->part[id].rows < all->rows)
-        return tsr_quantize_rows(k->a->registry, q, all, k->part[id].row, w, p, err);
+    if (w->rows < all->rows || w->cols < all->cols)
+        return tsr_quantize_part(k->a->registry, q, all, &k->part[id], w, p, err);
     return tsr_quantize_prepared(k->a->registry, q, w, seen, prepared, p, err);
 }
 
@@ -371,8 +371,9 @@ tsr_status tsr_scheme_linears(struct tsr_scheme_run *a, uint64_t layer, uint32_t
                         (unsigned long long)layer);
     for (int i = 0; i < TSR_LINEARS; i++) {
         k.w[i] = linears >> i & 1u ? &w[i] : &absent;
-        if (k.w[i]->rows < a->m->layers[layer].lin[i].w.rows)
-            k.bound |= 1u << i; /* the other ranks' rows are packed */
+        if (k.w[i]->rows < a->m->layers[layer].lin[i].w.rows ||
+            k.w[i]->cols < a->m->layers[layer].lin[i].w.cols)
+            k.bound |= 1u << i; /* the other ranks' parts are packed */
     }
     for (int site = 0; site < TSR_SITES; site++)
         TSR_TRY(quantize_site(&k, (enum tsr_site)site, err));

@@ -37,7 +37,7 @@ tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct t
                             const struct tsr_layer_stats *stats, struct tsr_overlay *o,
                             struct tsr_err *err);
 /* Packs those linears of a layer that `linears` has (1 << id) into o: w has them, each the part of it
- * that `part` says, all of it or rows that tsr_quantizer_rows_alone() allows.  Each becomes what
+ * that `part` says, all of it or one that tsr_quantizer_alone() allows.  Each becomes what
  * tsr_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer searches scales of the
  * whole layer first. */
 tsr_status tsr_scheme_linears(struct tsr_scheme_run *run, uint64_t layer, uint32_t linears,

@@ -310,7 +310,7 @@ static void cut(struct tsr_loader *l, struct part *p, enum tsr_linear_id id)
         like.format = plan.format;
     if (tsr_share_linear(&l->share, &l->model->hp, id, w, q ? &like : NULL, &s, &e.err) != TSR_OK)
         return;
-    if (q && (s.cols < w->cols || !tsr_quantizer_rows_alone(q, &plan, w, s.row, s.rows)))
+    if (q && !tsr_quantizer_alone(q, &plan, w, &s))
         return;
     tsr_piece_cut(l->model, p->layer, &p->piece, id, &s);
     p->cut |= 1u << (unsigned)id;

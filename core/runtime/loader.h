@@ -5,9 +5,9 @@
  * Reading, quantizing and placing have a thread each.  A piece (model/pieces.h) is read into one of two
  * places as large as the largest, which is free again when its linears are packed, or placed where they
  * stay as they are; a layer's worth of packed pieces may wait to be placed.  What a rank does not have
- * is not read: of linears whose rows are shared its rows alone (where their quantizer promises the same
- * bytes however rows are split, and asks for no statistics), of columns its columns where the linear
- * stays as it is.  Any other linear is read and packed whole, and the engine cuts it.
+ * is not read: of each linear its rows or columns alone, where the linear stays as it is or its quantizer
+ * promises that they become what they become in the whole (tsr_quantizer_alone()).  Any other
+ * linear is read and packed whole, and the engine cuts it.
  */
 #ifndef TSR_RUNTIME_LOADER_H
 #define TSR_RUNTIME_LOADER_H

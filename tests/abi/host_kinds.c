@@ -111,6 +111,8 @@ bool use_quantizer(struct user *u, const void *iface)
 #if TSR_ABI_MINOR >= 1
     if (ok && q->max_error_steps && !(q->max_error_steps(self) >= 0.0))
         ok = SAY(u, "max_error_steps() is not a number of steps");
+    if (ok && q->columns_alone && q->columns_alone(self) > UINT64_C(1) << 40)
+        ok = SAY(u, "columns_alone() is not a number of columns");
 #endif
     q->destroy(self);
     for (uint64_t i = 0; i < ROWS * COLS; i++) {

@@ -238,7 +238,7 @@ AT(struct tsr_quant_job, meta, 40);
 AT(struct tsr_quant_job, scratch, 48);
 AT(struct tsr_quant_job, stats, 56);
 AT(struct tsr_quant_job, prepared, 64);
-SIZE(struct tsr_quantizer_v1, 88); /* minor 0: 80 */
+SIZE(struct tsr_quantizer_v1, 96); /* minor 0: 80 */
 AT(struct tsr_quantizer_v1, struct_size, 0);
 AT(struct tsr_quantizer_v1, src_dtypes, 4);
 AT(struct tsr_quantizer_v1, promises, 8);
@@ -251,6 +251,7 @@ AT(struct tsr_quantizer_v1, prepare, 56);
 AT(struct tsr_quantizer_v1, unprepare, 64);
 AT(struct tsr_quantizer_v1, extension, 72);
 AT(struct tsr_quantizer_v1, max_error_steps, 80);
+AT(struct tsr_quantizer_v1, columns_alone, 88);
 
 /* tessera/codec.h */
 SIZE(struct tsr_codec_wire, 104);

@@ -358,6 +358,7 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
     tsr_doc_destroy(doc);
 }
 
+#define ALL  ((1u << TSR_LINEARS) - 1)
 #define ROWS (1u << TSR_Q | 1u << TSR_K | 1u << TSR_V | 1u << TSR_GATE | 1u << TSR_UP)
 
 /* Ranks read their rows and columns alone and get what the whole would have there. */
@@ -367,12 +368,13 @@ static void parts(void **state)
         const char *scheme;
         uint32_t    alone;
     } cases[] = {
-        { KEEPS, ROWS },
+        { KEEPS, ALL },
         { "use: rtn\nbits: 3\ngroup: 32\nrounding: stochastic\nseed: 5\n", ROWS },
         { "use: rtn\nbits: 4\ngroup: -1\n", ROWS },
-        { "use: mx\nblock: 32\n", ROWS },
+        { "use: mx\nblock: 32\n", ALL },
+        { "use: mx\nblock: 32\nelement: fp8_e4m3\nscale_bits: 8\n", ALL },
         { "use: squeeze\nbits: 2\nsensitivity: none\nrules:\n  - {tensors: '*.[oqkgud]*_proj', "
-          "use: rtn}\n",
+          "use: rtn, group: -1}\n",
           ROWS },
     };
     struct tsr_errbuf    err = TSR_ERRBUF(err);

@@ -156,6 +156,12 @@ struct tsr_quantizer_v1 {
      * step for arithmetic in F32.  [any] */
     double (*max_error_steps)(const void *self);
 
+    /* Optional; may be NULL.  A promise about this instance's options, where it has no statistics: rows
+     * may be cut between columns at multiples of so many, which are whole groups of the format.
+     * The columns from one such place to another, or to the end, as a matrix of their own get the
+     * codes and scales that they get in the whole.  0: no promise.  [any] */
+    uint64_t (*columns_alone)(const void *self);
+
     /* ABI minor 1 ends here.  Append only, 8-byte members only. */
 };
 

@@ -158,6 +158,12 @@ static const struct tsr_option options[] = {
                     "What to do with a scale above scale_bits."),
 };
 
+/* A block's codes are its own weights'. */
+static uint64_t mx_columns_alone(const void *self)
+{
+    return ((const struct mx *)self)->spec.block;
+}
+
 static const struct tsr_quantizer_v1 table = {
     .struct_size = sizeof(struct tsr_quantizer_v1),
     .src_dtypes = 1u << TSR_F32 | 1u << TSR_F16 | 1u << TSR_BF16,
@@ -167,6 +173,7 @@ static const struct tsr_quantizer_v1 table = {
     .plan = mx_plan,
     .quantize = mx_quantize,
     .dequantize = mx_dequantize,
+    .columns_alone = mx_columns_alone,
 };
 
 static const struct tsr_component component = {

@@ -170,6 +170,13 @@ static double rtn_max_error_steps(const void *self)
     return q->stochastic ? 1.0 : 0.5 + ((1 << q->rule.bits) - 1) * 0x1p-11;
 }
 
+/* A group's codes are its own weights', but where they are drawn by their column. */
+static uint64_t rtn_columns_alone(const void *self)
+{
+    const struct rtn *q = self;
+    return q->stochastic ? 0 : q->group;
+}
+
 static const struct tsr_choice range_choices[] = {
     { "gptq", "0 is always inside the range; asymmetric or symmetric as GPTQ's code",
       WT_RANGE_GPTQ },
@@ -212,6 +219,7 @@ static const struct tsr_quantizer_v1 table = {
     .quantize = rtn_quantize,
     .dequantize = rtn_dequantize,
     .max_error_steps = rtn_max_error_steps,
+    .columns_alone = rtn_columns_alone,
 };
 
 static const struct tsr_component component = {

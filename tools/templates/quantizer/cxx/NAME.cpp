@@ -106,5 +106,5 @@ const tsr_quantizer_v1 table = {
     .struct_size = sizeof table, .src_dtypes = 1u << TSR_F32, .promises = TSR_QUANT_DETERMINISTIC,
     .create = create, .destroy = destroy, .plan = plan, .quantize = quantize,
     .dequantize = dequantize, .prepare = nullptr, .unprepare = nullptr, .extension = nullptr,
-    .max_error_steps = max_error_steps,
+    .max_error_steps = max_error_steps, .columns_alone = nullptr,
 };
