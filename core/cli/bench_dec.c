@@ -150,20 +150,34 @@ static tsr_status choose(struct bench *b, const struct dec *d, uint32_t k, const
     return d->table->select(b->self, NULL, &op, err);
 }
 
+/* As an engine does it: in one go where the device does that. */
 static tsr_status call(struct bench *b, const struct dec *d, uint64_t i, uint32_t k,
                        const float *floors, struct tsr_err *err)
 {
-    TSR_TRY(bench_work_linear(b, &d->w, i, err));
+    struct tsr_op        linear = bench_work_op(&d->w, i);
+    struct tsr_select_op select = {
+        .struct_size = sizeof select, .k = k, .x = &d->w.in, .floors = floors, .list = &d->list
+    };
+    struct tsr_compensate_op add = { .struct_size = sizeof add,
+                                     .n = 1,
+                                     .x = &d->w.in,
+                                     .list = &d->list,
+                                     .channels = d->r.inputs,
+                                     .residual = { d->handle[i] },
+                                     .out = { &d->w.out } };
+    struct tsr_site_op       all = { .struct_size = sizeof all,
+                                     .n = 1,
+                                     .linear = { &linear },
+                                     .select = k ? &select : NULL,
+                                     .add = k ? &add : NULL };
+    if (TSR_HAS(struct tsr_backend_compensate_v1, d->table, site)) {
+        TSR_TRY(d->table->site(b->self, NULL, &all, err));
+        return b->iface->sync(b->self, NULL, err);
+    }
+    TSR_TRY(b->iface->run(b->self, NULL, &linear, err));
     if (k) {
-        struct tsr_compensate_op op = { .struct_size = sizeof op,
-                                        .n = 1,
-                                        .x = &d->w.in,
-                                        .list = &d->list,
-                                        .channels = d->r.inputs,
-                                        .residual = { d->handle[i] },
-                                        .out = { &d->w.out } };
-        TSR_TRY(choose(b, d, k, floors, err));
-        TSR_TRY(d->table->compensate(b->self, NULL, &op, err));
+        TSR_TRY(d->table->select(b->self, NULL, &select, err));
+        TSR_TRY(d->table->compensate(b->self, NULL, &add, err));
     }
     return b->iface->sync(b->self, NULL, err);
 }

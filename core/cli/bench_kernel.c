@@ -173,15 +173,20 @@ static tsr_status work_make(struct bench *b, const struct kind *k, uint64_t m, u
     return st;
 }
 
+struct tsr_op bench_work_op(const struct bench_work *w, uint64_t i)
+{
+    return (struct tsr_op){ .struct_size = sizeof(struct tsr_op),
+                            .kind = TSR_OP_LINEAR,
+                            .out = &w->out,
+                            .in = { &w->in },
+                            .weight = w->weights[i],
+                            .act = w->act };
+}
+
 tsr_status bench_work_linear(struct bench *b, const struct bench_work *w, uint64_t i,
                              struct tsr_err *err)
 {
-    struct tsr_op op = { .struct_size = sizeof op,
-                         .kind = TSR_OP_LINEAR,
-                         .out = &w->out,
-                         .in = { &w->in },
-                         .weight = w->weights[i],
-                         .act = w->act };
+    struct tsr_op op = bench_work_op(w, i);
     return b->iface->run(b->self, NULL, &op, err);
 }
 
