@@ -2,6 +2,7 @@
  * double, so that multiply-adds of one rounding and of two are the same, and with them all of these. */
 #include "gram_tile.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Accumulators are scalars by name: compilers keep arrays in memory. */
@@ -54,7 +55,10 @@ static const struct tsr_gram_tile tiles[] = {
 const struct tsr_gram_tile *tsr_gram_tile(void)
 {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f"))
+    const char *isa = getenv("TSR_ISA"); /* backends refuse a name that is none */
+    if (isa && strcmp(isa, "scalar") == 0)
+        return &tiles[0];
+    if (__builtin_cpu_supports("avx512f") && !(isa && strcmp(isa, "avx2") == 0))
         return &tiles[2];
     if (__builtin_cpu_supports("avx2"))
         return &tiles[1];

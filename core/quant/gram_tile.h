@@ -10,9 +10,9 @@ struct tsr_gram_tile {
      * all of them where a and b hold F32 numbers. */
     void (*run)(double *c, uint64_t ldc, const double *a, const double *b, uint64_t n);
 };
-/* The widest that this CPU runs. */
+/* The widest that this CPU runs and TSR_ISA allows. */
 const struct tsr_gram_tile *tsr_gram_tile(void);
-/* All that it runs; returns how many. */
+/* Those up to it; returns how many. */
 uint64_t tsr_gram_tiles(const struct tsr_gram_tile **list);
 
 #endif
