@@ -24,8 +24,7 @@ void K(linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint
                uint64_t t1);
 void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1);
-void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n,
-                 uint64_t token);
+void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n);
 void K(place)(enum tsr_cpu_layout l, uint8_t *panel, const uint8_t *codes, uint64_t stride,
               uint64_t rows, uint64_t cols, uint32_t bits);
 void K(math)(float *out, const float *x, uint64_t n, uint32_t which);

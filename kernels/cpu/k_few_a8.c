@@ -8,6 +8,16 @@
 #define AHEAD        2048u /* bytes between a prefetch of codes and their use */
 #define GROUPS_AHEAD 8u    /* the same for scales, in groups */
 
+/* The same in each of two panels side by side: more tokens compute longer and need them earlier. */
+#define PAIR_AHEAD(m) ((m) > 1 ? 4096u : 2560u)
+
+/* Sums of several tokens and two panels want 16 registers; the others have half as many. */
+#if TSR_SIMD == 512
+#define PAIR_SWITCH FEW_SWITCH
+#else
+#define PAIR_SWITCH(m, f) f(1);
+#endif
+
 #define DOT(l, acc, w, x) ((l) == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
 
 INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t half, uint64_t token,
@@ -175,10 +185,10 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
             finish(a, panel, (uint64_t)h, t0 + (uint64_t)t, s[t][h]);
 }
 
-/* The run r of one token through the panels `panel` and panel + apart: two streams from memory in
+/* The run r of all m tokens through the panels `panel` and panel + apart: two streams from memory in
  * flight, and each four of activations is spread once for both. */
 INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t r,
-                     uint64_t token, const enum tsr_cpu_layout l, v16 acc[2][2])
+                     const enum tsr_cpu_layout l, const int m, v16 acc[DIRECT_MAX][2][2])
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
@@ -187,72 +197,93 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     const uint64_t               next = apart * w->groups * PANEL;
     const uint8_t               *c = w->codes + panel * w->panel_bytes + u->k0 / step * 2 * unit;
     const uint8_t               *d = c + apart * w->panel_bytes;
-    const int8_t                *q = a->q + token * a->ldq + u->k0;
-    const int32_t                sum = a->sums[r * a->tokens + token];
-    i16v                         i[2][2][2]; /* panel, half, and two chains for each */
+    const int8_t                *q = a->q + u->k0;
+    const int32_t               *sums = a->sums + r * a->tokens;
+    const int                    chains = m <= 2 ? 2 : 1; /* 16 registers of sums at most */
+    const uint64_t               ahead = PAIR_AHEAD(m);
+    i16v                         i[DIRECT_MAX][2][2][2]; /* token, panel, half, chain */
     prefetch_scales(w, at);
     prefetch_scales(w, at + next);
     UNROLL
-    for (int p = 0; p < 2; p++) {
+    for (int t = 0; t < m; t++) {
         UNROLL
-        for (int h = 0; h < 2; h++) {
-            i[p][h][0] = vi_set1(sum);
-            i[p][h][1] = vi_zero();
-            if (w->zeros)
-                i[p][h][0] = vi_mul(i[p][h][0],
-                                    vi_load_u8(w->zeros + at + (p ? next : 0) + 16 * (uint64_t)h));
+        for (int p = 0; p < 2; p++) {
+            UNROLL
+            for (int h = 0; h < 2; h++) {
+                i[t][p][h][0] = vi_set1(sums[t]);
+                i[t][p][h][1] = vi_zero();
+                if (w->zeros)
+                    i[t][p][h][0] =
+                        vi_mul(i[t][p][h][0],
+                               vi_load_u8(w->zeros + at + (p ? next : 0) + 16 * (uint64_t)h));
+            }
         }
     }
     const int fours = (int)step / 4;
     for (uint64_t k = u->k0; k < u->k1; k += step, c += 2 * unit, d += 2 * unit, q += step) {
         UNROLL
         for (uint64_t line = 0; line < 2 * unit; line += 64) {
-            v_prefetch(c + AHEAD + line);
-            v_prefetch(d + AHEAD + line);
+            v_prefetch(c + ahead + line);
+            v_prefetch(d + ahead + line);
         }
         struct code_step ca = code_load(l, c), cb = code_load(l, c + unit);
         struct code_step da = code_load(l, d), db = code_load(l, d + unit);
         UNROLL
         for (int f = 0; f < fours; f++) {
-            i16v x = vi_four(q + 4 * f);
-            i[0][0][f % 2] = DOT(l, i[0][0][f % 2], code_four(l, &ca, f), x);
-            i[0][1][f % 2] = DOT(l, i[0][1][f % 2], code_four(l, &cb, f), x);
-            i[1][0][f % 2] = DOT(l, i[1][0][f % 2], code_four(l, &da, f), x);
-            i[1][1][f % 2] = DOT(l, i[1][1][f % 2], code_four(l, &db, f), x);
+            i16v wa = code_four(l, &ca, f), wb = code_four(l, &cb, f);
+            i16v va = code_four(l, &da, f), vb = code_four(l, &db, f);
+            UNROLL
+            for (int t = 0; t < m; t++) {
+                i16v x = vi_four(q + (uint64_t)t * a->ldq + 4 * f);
+                i[t][0][0][f % chains] = DOT(l, i[t][0][0][f % chains], wa, x);
+                i[t][0][1][f % chains] = DOT(l, i[t][0][1][f % chains], wb, x);
+                i[t][1][0][f % chains] = DOT(l, i[t][1][0][f % chains], va, x);
+                i[t][1][1][f % chains] = DOT(l, i[t][1][1][f % chains], vb, x);
+            }
         }
     }
-    v16 s = v_set1(a->sa[u->block * a->tokens + token]);
+    const float *sa = a->sa + u->block * a->tokens;
     UNROLL
     for (int p = 0; p < 2; p++) {
         UNROLL
         for (int h = 0; h < 2; h++) {
             v16 scale = group_scale(w, at + (p ? next : 0) + 16 * (uint64_t)h);
-            acc[p][h] = v_fma(vi_cvt(vi_add(i[p][h][0], i[p][h][1])), v_mul(scale, s), acc[p][h]);
+            UNROLL
+            for (int t = 0; t < m; t++) {
+                i16v sum = i[t][p][h][0];
+                if (chains == 2)
+                    sum = vi_add(sum, i[t][p][h][1]);
+                acc[t][p][h] = v_fma(vi_cvt(sum), v_mul(scale, v_set1(sa[t])), acc[t][p][h]);
+            }
         }
     }
 }
 
-INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t token,
-                 const enum tsr_cpu_layout l)
+INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
+                 const enum tsr_cpu_layout l, const int m)
 {
     const struct tsr_cpu_weight *w = a->w;
-    v16                          s[2][2][SEGMENTS];
+    v16                          s[DIRECT_MAX][2][2][SEGMENTS];
     uint32_t                     seg = 0;
     for (uint64_t r = 0; r < w->nruns; seg++) {
-        v16 acc[2][2];
-        acc[0][0] = acc[0][1] = acc[1][0] = acc[1][1] = v_set1(0.0f);
+        v16 acc[DIRECT_MAX][2][2];
+        for (int t = 0; t < m; t++)
+            acc[t][0][0] = acc[t][0][1] = acc[t][1][0] = acc[t][1][1] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++)
-            pair_run(a, panel, apart, r, token, l, acc);
-        for (int p = 0; p < 2; p++) {
-            s[p][0][seg] = acc[p][0];
-            s[p][1][seg] = acc[p][1];
-        }
+            pair_run(a, panel, apart, r, l, m, acc);
+        for (int t = 0; t < m; t++)
+            for (int p = 0; p < 2; p++) {
+                s[t][p][0][seg] = acc[t][p][0];
+                s[t][p][1][seg] = acc[t][p][1];
+            }
     }
     for (; seg < SEGMENTS; seg++)
-        s[0][0][seg] = s[0][1][seg] = s[1][0][seg] = s[1][1][seg] = v_set1(0.0f);
-    for (uint64_t p = 0; p < 2; p++)
-        for (uint64_t h = 0; h < 2; h++)
-            finish(a, panel + p * apart, h, token, s[p][h]);
+        for (int t = 0; t < m; t++)
+            s[t][0][0][seg] = s[t][0][1][seg] = s[t][1][0][seg] = s[t][1][1][seg] = v_set1(0.0f);
+    for (int t = 0; t < m; t++)
+        for (uint64_t p = 0; p < 2; p++)
+            for (uint64_t h = 0; h < 2; h++)
+                finish(a, panel + p * apart, h, (uint64_t)t, s[t][p][h]);
 }
 
 /* One function per layout: what they keep on the stack is touched by none of the others. */
@@ -262,16 +293,22 @@ INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
         FEW_SWITCH(m, FEW_##l)                                                                     \
     }                                                                                              \
     static void pairs_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,          \
-                          uint64_t n, uint64_t token)                                              \
+                          uint64_t n)                                                              \
     {                                                                                              \
-        for (uint64_t i = 0; i < n; i++)                                                           \
-            pair(a, panel + i, apart, token, l);                                                   \
+        for (uint64_t i = panel; i < panel + n; i++) {                                             \
+            PAIR_SWITCH(l < W_I4 ? 1 : a->tokens, PAIR_##l)                                        \
+        }                                                                                          \
     }
-#define FEW_W_I8(i) few(a, panel, t0, W_I8, 1, i)
-#define FEW_W_I6(i) few(a, panel, t0, W_I6, 1, i)
-#define FEW_W_I4(i) few(a, panel, t0, W_I4, 1, i)
-#define FEW_W_I3(i) few(a, panel, t0, W_I3, 1, i)
-#define FEW_W_I2(i) few(a, panel, t0, W_I2, 1, i)
+#define FEW_W_I8(i)  few(a, panel, t0, W_I8, 1, i)
+#define FEW_W_I6(i)  few(a, panel, t0, W_I6, 1, i)
+#define FEW_W_I4(i)  few(a, panel, t0, W_I4, 1, i)
+#define FEW_W_I3(i)  few(a, panel, t0, W_I3, 1, i)
+#define FEW_W_I2(i)  few(a, panel, t0, W_I2, 1, i)
+#define PAIR_W_I8(m) pair(a, i, apart, W_I8, m)
+#define PAIR_W_I6(m) pair(a, i, apart, W_I6, m)
+#define PAIR_W_I4(m) pair(a, i, apart, W_I4, m)
+#define PAIR_W_I3(m) pair(a, i, apart, W_I3, m)
+#define PAIR_W_I2(m) pair(a, i, apart, W_I2, m)
 FEW(W_I8)
 FEW(W_I6)
 FEW(W_I4)
@@ -287,24 +324,23 @@ static void few_ragged(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t 
         few(a, panel, token, W_I8, 0, 1);
 }
 
-void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n,
-                 uint64_t token)
+void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n)
 {
     switch (a->w->layout) {
     case W_I6:
-        pairs_W_I6(a, panel, apart, n, token);
+        pairs_W_I6(a, panel, apart, n);
         break;
     case W_I4:
-        pairs_W_I4(a, panel, apart, n, token);
+        pairs_W_I4(a, panel, apart, n);
         break;
     case W_I3:
-        pairs_W_I3(a, panel, apart, n, token);
+        pairs_W_I3(a, panel, apart, n);
         break;
     case W_I2:
-        pairs_W_I2(a, panel, apart, n, token);
+        pairs_W_I2(a, panel, apart, n);
         break;
     default:
-        pairs_W_I8(a, panel, apart, n, token);
+        pairs_W_I8(a, panel, apart, n);
         break;
     }
 }

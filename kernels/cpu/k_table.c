@@ -30,6 +30,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .linear = K(linear),
     .linear_a8 = K(linear_a8),
     .pairs_a8 = K(pairs_a8),
+    .pair_tokens = TSR_SIMD == 512 ? DIRECT_MAX : 1,
     .place = K(place),
     .math = K(math),
     .probe_read = K(probe_read),

@@ -134,10 +134,11 @@ struct tsr_cpu_kernels {
                    uint64_t t1);
     void (*linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                       uint64_t t1);
-    /* one token through the panels [panel, panel + n), each beside the one `apart` behind it: two
-     * streams that go through memory in order from call to call; runs begin on steps */
-    void (*pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n,
-                     uint64_t token);
+    uint32_t pair_tokens; /* 1 to DIRECT_MAX; of codes of more than 4 bits 1 */
+    /* all tokens (at most pair_tokens) through the panels [panel, panel + n), each beside the one
+     * `apart` behind it: two streams that go through memory in order from call to call; runs begin on
+     * steps, activations are plain rows */
+    void (*pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n);
     /* `bits` wide codes of up to PANEL rows, `stride` bytes apart, to a whole panel of a packed layout;
      * rows past the last and columns past the last are zeros */
     void (*place)(enum tsr_cpu_layout l, uint8_t *panel, const uint8_t *codes, uint64_t stride,

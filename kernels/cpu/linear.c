@@ -7,7 +7,7 @@
 
 #define PACK_COLS                                                                                  \
     64u /* of a tile at a time, so that its lines are written while they are in the first cache */
-#define PAIRS_FROM 16u /* pairs of panels that one token needs: fewer are too uneven for threads */
+#define PAIRS_FROM 16u /* pairs of panels that few tokens need: fewer are too uneven for threads */
 
 struct job {
     const struct tsr_cpu *c;
@@ -226,7 +226,7 @@ tsr_status tsr_cpu_linear_view(const struct tsr_op *op, struct tsr_cpu_linear *a
     return TSR_OK;
 }
 
-/* ---- one token, int8 ------------------------------------------------------------------------- */
+/* ---- a few tokens, int8 ------------------------------------------------------------------------ */
 
 int tsr_cpu_linear_single(const struct tsr_cpu_linear *a, uint32_t act)
 {
@@ -268,13 +268,13 @@ void tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a,
     uint64_t half = a->w->panels / 2;
     if (!in_pairs(a->w)) {
         for (; begin < end; begin++)
-            c->k->linear_a8(a, begin, 1, 0, 1);
+            c->k->linear_a8(a, begin, 1, 0, a->tokens);
         return;
     }
     if (begin < half)
-        c->k->pairs_a8(a, begin, half, cpu_min(end, half) - begin, 0);
+        c->k->pairs_a8(a, begin, half, cpu_min(end, half) - begin);
     if (end > half) /* the last of an odd number */
-        c->k->linear_a8(a, 2 * half, 1, 0, 1);
+        c->k->linear_a8(a, 2 * half, 1, 0, a->tokens);
 }
 
 static tsr_status run_pairs(void *arg, uint64_t begin, uint64_t end)
@@ -309,7 +309,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct 
     }
     if (st != TSR_OK)
         return st;
-    if (j.a8 && T == 1 && in_pairs(w))
+    if (j.a8 && T <= (w->layout < W_I4 ? 1 : c->k->pair_tokens) && in_pairs(w))
         return c->host->parallel_for(c->host->ctx, cpu_ceil(w->panels, 2), 1, run_pairs, &j);
     uint64_t chunks = cpu_ceil(T, j.per_chunk);
     /* groups of panels only where enough work is left for the threads */

@@ -233,17 +233,17 @@ static void linear_many_tokens(void **state)
     free(x);
 }
 
-/* Enough rows that one token goes through two panels at a time; the last panel is alone and short. */
+/* Enough rows that up to 4 tokens go through two panels at a time; the last panel is alone and short. */
 static void linear_panels_in_pairs(void **state)
 {
     (void)state;
     static const uint32_t bits[] = { 2, 3, 4, 8, 6 };
-    float                *x = rnd_new(300, 1.0f);
-    for (int i = 0; i < 5; i++) {
+    float                *x = rnd_new(4 * 300, 1.0f);
+    for (int i = 0; i < 20; i++) {
         struct wt w;
-        wt_int(&w, 34 * 32 + 5, 300, bits[i], i % 2 ? 0 : 64, i % 2 ? TSR_F32 : TSR_F16,
-               i < 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
-        check_weight(&w, 1, x, i % 2);
+        wt_int(&w, 34 * 32 + 5, 300, bits[i % 5], i % 2 ? 0 : 64, i % 2 ? TSR_F32 : TSR_F16,
+               i % 5 < 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
+        check_weight(&w, 1 + (uint64_t)i / 5, x, i % 2);
         wt_free(&w);
     }
     free(x);
