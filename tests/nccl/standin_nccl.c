@@ -69,16 +69,19 @@ static _Thread_local struct op *group;
 
 EXPORT void standin_fault(enum standin_fault what, int ranks, int rank)
 {
+    bool put = what == STANDIN_NONE;
+    standin_lock();
     for (int i = 0; i < FAULTS; i++) {
         if (what == STANDIN_NONE)
             faults[i].what = STANDIN_NONE;
-        else if (faults[i].what == STANDIN_NONE) {
+        else if (!put && faults[i].what == STANDIN_NONE) {
             faults[i].what = what;
             faults[i].ranks = ranks;
             faults[i].rank = rank;
-            return;
+            put = true;
         }
     }
+    standin_unlock();
 }
 
 EXPORT void standin_version(int v)
@@ -101,10 +104,13 @@ EXPORT struct standin_counts standin_counts(void)
 
 static bool has(const struct nc_comm_s *c, enum standin_fault what)
 {
+    bool is = false;
+    standin_lock();
     for (int i = 0; i < FAULTS; i++)
-        if (faults[i].what == what && faults[i].ranks == c->ranks && faults[i].rank == c->rank)
-            return true;
-    return false;
+        is = is ||
+             (faults[i].what == what && faults[i].ranks == c->ranks && faults[i].rank == c->rank);
+    standin_unlock();
+    return is;
 }
 
 static nc_result wrong(const char *text)
