@@ -31,11 +31,11 @@ tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r
         return tsr_engine_create(e, r, m, o, &rest, err);
     front.end = rest.first = opt->first + n;
     front.no_head = rest.no_embed = true;
-    TSR_TRY(tsr_engine_create(&behind, r, m, o, &rest, err));
-    struct tsr_engine *f = NULL;
-    tsr_status         st = tsr_engine_create(&f, r, m, o, &front, err);
+    struct tsr_engine *f = NULL; /* first: a source hands layers out in their order */
+    TSR_TRY(tsr_engine_create(&f, r, m, o, &front, err));
+    tsr_status st = tsr_engine_create(&behind, r, m, o, &rest, err);
     if (st != TSR_OK) {
-        tsr_engine_destroy(behind);
+        tsr_engine_destroy(f);
         return st;
     }
     f->behind = behind;
