@@ -117,7 +117,8 @@ static tsr_status open_under(struct tsr_comm_port *p, struct tsr_registry *r,
                              const struct tsr_comm_place *place, uint64_t own, struct tsr_err *err)
 {
     struct tsr_comm_place below = *place;
-    below.transport = under(&p->spec);
+    below.transport = place->under ? place->under : under(&p->spec);
+    below.under = NULL;
     below.shared = own < place->shared_bytes ? (unsigned char *)place->shared + own : NULL;
     below.shared_bytes = own < place->shared_bytes ? place->shared_bytes - own : 0;
     p->under = tsr_new(1, sizeof *p->under);
@@ -141,7 +142,13 @@ tsr_status tsr_comm_port_open(struct tsr_comm_port *p, struct tsr_registry *r,
                                          .epoch = place->epoch };
 
     tsr_status st = TSR_OK;
-    if (under(&p->spec)) {
+    if (place->under && !under(&p->spec))
+        st = tsr_fail(
+            err, TSR_E_INPUT,
+            "transport '%.80s' joins the ranks of one machine here; under mpirun it needs one by "
+            "which they find each other, as nccl has it with ids=mpi",
+            place->transport);
+    if (st == TSR_OK && under(&p->spec)) {
         st = bytes_of(r, place->transport, place->ranks, false, &own, &all, err);
         if (st == TSR_OK)
             st = open_under(p, r, place, own, err);

@@ -16,6 +16,8 @@ struct tsr_comm_place {
     void       *shared;      /* tsr_comm_world's; NULL where the transport needs none */
     uint64_t    shared_bytes;
     uint64_t    epoch; /* of the group: another one after every restart */
+    const char *
+        under; /* what a transport that lies under it is here, "mpi:first=2,tag=5"; NULL: as it says */
 };
 
 struct tsr_comm_world {

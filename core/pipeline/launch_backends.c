@@ -46,6 +46,11 @@ static tsr_status fill(struct tsr_layout *l, const struct tsr_plan_file *p,
             st = tsr_fail_nomem(err, strlen(text), "ranks");
         any = any || text;
     }
+    for (uint32_t i = 0, rank = 0; st == TSR_OK && i < l->n_stages; rank += l->stages[i++].ranks) {
+        const struct tsr_group *g = group_of(c, p, rank);
+        if (g && *g->transport && !(l->stages[i].collective_over = tsr_strdup(g->transport)))
+            st = tsr_fail_nomem(err, strlen(g->transport), "ranks");
+    }
     if (!any) {
         free(l->backends);
         l->backends = NULL;

@@ -23,7 +23,7 @@ struct node {
     const struct tsr_node *devices, *link;
 };
 struct device {
-    const char            *profile, *emulate;
+    const char            *profile, *emulate, *transport;
     int64_t                count;
     const struct tsr_node *backend;
 };
@@ -71,6 +71,8 @@ static const struct tsr_option device_options[] = {
                       "Backend of this machine that does its work, as fast as the profile says."),
     TSR_OPTION_NODE(struct device, backend,
                     "Backend that runs it; a list: of its ranks, in turn; default: the job's."),
+    TSR_OPTION_STRING(struct device, transport, "",
+                      "What carries sums over the ranks of a stage; default: local, or mpi."),
 };
 static const struct tsr_option link_options[] = {
     TSR_OPTION_STRING(struct link, bandwidth, "", "Bytes a second."),
@@ -247,7 +249,7 @@ static struct tsr_profile *profile(struct reading *r, const struct tsr_node *nam
 }
 
 /* A text or a list of texts, of a device that is there. */
-static void check_backend(struct reading *r, const struct device *dev)
+static void check_backend(struct reading *r, const struct tsr_node *map, const struct device *dev)
 {
     const struct tsr_node *b = dev->backend;
     bool                   list = b && b->kind == TSR_NODE_LIST,
@@ -261,6 +263,10 @@ static void check_backend(struct reading *r, const struct device *dev)
     else if (b && dev->emulate && *dev->emulate)
         tsr_diag_error(r->d, &b->mark, NULL,
                        "a device that is emulated runs on the backend that 'emulate' names");
+    else if (dev->transport && *dev->transport && dev->emulate && *dev->emulate)
+        tsr_diag_error(
+            r->d, &map->mark, NULL,
+            "sums over emulated devices travel over paced links: 'transport' has no say");
 }
 
 static void read_device(struct reading *r, const struct tsr_node *map, uint64_t node)
@@ -269,7 +275,7 @@ static void read_device(struct reading *r, const struct tsr_node *map, uint64_t 
     struct device       dev = { 0 };
     uint64_t            before = tsr_diag_errors(r->d);
     FILL(r, device_options, map, "a device", &dev);
-    check_backend(r, &dev);
+    check_backend(r, map, &dev);
     if (tsr_diag_errors(r->d) != before)
         return;
     struct tsr_profile *p = profile(r, tsr_node_get(map, "profile"));
@@ -287,6 +293,7 @@ static void read_device(struct reading *r, const struct tsr_node *map, uint64_t 
                                            .count = (uint64_t)dev.count,
                                            .emulate = dev.emulate ? dev.emulate : "",
                                            .backend = dev.backend,
+                                           .transport = dev.transport ? dev.transport : "",
                                            .mark = map->mark };
 }
 

@@ -23,7 +23,8 @@ struct tsr_group {
     const char         *emulate; /* backend that does its work here, "": it is real */
     /* what runs a real one, "cuda:device=1"; a list: of its ranks in turn; NULL: what the job says */
     const struct tsr_node *backend;
-    struct tsr_mark        mark; /* of the entry, for messages */
+    const char            *transport; /* of sums over its ranks; "": the runtime's choice */
+    struct tsr_mark        mark;      /* of the entry, for messages */
 };
 
 struct tsr_node_info {

@@ -92,9 +92,10 @@ tsr_status tsr_rank_join(struct tsr_rank *r, struct tsr_err *err)
     tsr_status                     st = TSR_OK;
     bool                           open[TSR_COMM_PHASES];
     struct tsr_comm_options        o = {
-               .place = { .transport = p->mates             ? p->group_over[at]
-                                       : s->collective_over ? s->collective_over
-                                                            : p->transport,
+               .place = { .transport = s->collective_over ? s->collective_over
+                                       : p->mates         ? p->group_over[at]
+                                                          : p->transport,
+                          .under = p->mates && s->collective_over ? p->group_over[at] : NULL,
                           .rank = r->place.tp,
                           .ranks = s->ranks,
                           .shared = w->shared,

@@ -14,7 +14,8 @@ void make(struct group *g, const char *spec, uint32_t ranks)
 
 tsr_status join(struct group *g, uint32_t rank, uint64_t epoch, struct tsr_errbuf *e)
 {
-    struct tsr_comm_place p = { g->spec, rank, g->ranks, g->world.shared, g->world.bytes, epoch };
+    struct tsr_comm_place p = { g->spec,        rank,  g->ranks, g->world.shared,
+                                g->world.bytes, epoch, NULL };
     return tsr_comm_port_open(&g->port[rank], registry, &p, &e->err);
 }
 
