@@ -173,13 +173,20 @@ tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
         const struct tsr_slice  *s = &piece->part[id];
         if (!(piece->linears >> id & 1u))
             continue;
-        w[id] = tsr_matrix_slice(all, s);
-        if (!l)
+        if (!l) {
+            w[id] = tsr_matrix_slice(all, s);
             continue;
+        }
         struct place p = place_of(m, l, patch_of(m, layer, (enum tsr_linear_id)id), all);
         TSR_TRY(read_part(&p, all, s, at, err));
-        w[id].data = at;
-        w[id].row_stride = s->cols * tsr_dtype_size(all->dtype);
+        /* the model's own data is another's business: who opens the layer meanwhile sets it */
+        w[id] = (struct tsr_matrix){ .struct_size = all->struct_size,
+                                     .dtype = all->dtype,
+                                     .name = all->name,
+                                     .data = at,
+                                     .rows = s->rows,
+                                     .cols = s->cols,
+                                     .row_stride = s->cols * tsr_dtype_size(all->dtype) };
         at += room_of(all, s);
     }
     return l ? tsr_file_unchanged(&m->storage->shards.files[l->src->file].file, err) : TSR_OK;

@@ -322,12 +322,15 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
     struct tsr_loader_numbers       n;
     const struct tsr_engine_source *from;
     uint64_t                        whole = 0;
+    struct tsr_matrix               every[WIDE_LAYERS][TSR_LINEARS];
+    assert_int_equal(m->hp.layers, WIDE_LAYERS);
+    for (uint64_t layer = 0; layer < WIDE_LAYERS; layer++) /* before threads look at the model */
+        copy_layer(m, layer, every[layer]);
     must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, share, false, &err.err), &err);
     from = tsr_loader_source(l);
     for (uint64_t layer = 0; layer < m->hp.layers; layer++) {
-        struct tsr_matrix all[TSR_LINEARS];
-        copy_layer(m, layer, all);
-        uint64_t bytes = 0;
+        const struct tsr_matrix *all = every[layer];
+        uint64_t                 bytes = 0;
         for (unsigned i = 0; i < TSR_LINEARS; i++) {
             struct tsr_engine_fetched f = { 0 };
             must(from->fetch(from->ctx, layer, (enum tsr_linear_id)i, &f, &err.err), &err);
@@ -346,7 +349,6 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
             from->placed(from->ctx, layer, (enum tsr_linear_id)i);
         }
         whole = bytes > whole ? bytes : whole;
-        free_layer(all);
     }
     tsr_loader_numbers(l, &n);
     /* every linear of these models is a multiple of 64 bytes in every part */
@@ -354,6 +356,8 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
     assert_true(n.piece <= n.layer && n.peak <= 2 * n.piece + n.layer);
     *read += n.read;
     tsr_loader_close(l);
+    for (uint64_t layer = 0; layer < WIDE_LAYERS; layer++)
+        free_layer(every[layer]);
     tsr_scheme_destroy(s);
     tsr_doc_destroy(doc);
 }
