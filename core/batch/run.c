@@ -27,6 +27,7 @@ struct run {
     double                      start_s;
     struct tsr_batch_progress   progress;
     uint64_t                    generated; /* tokens, of records that are not done too */
+    struct tsr_batch_summary    before;    /* what other workers of this run did */
 };
 
 /* ---- the worker --------------------------------------------------------- */
@@ -56,13 +57,29 @@ static uint64_t number_of(const struct run *r, uint64_t index)
     return tsr_records_line(r->job->records, index) - 1;
 }
 
+/* Puts the line of a record into the journal; its tokens are in the sums. */
+static tsr_status put_line(struct run *r, uint64_t index, bool error, struct tsr_err *err)
+{
+    struct tsr_watch *w = tsr_watch_get();
+    TSR_TRY(tsr_batch_line(r->batch, index, error, r->line.v, r->line.n, err));
+    if (!w)
+        return TSR_OK;
+    uint64_t               n = tsr_batch_counts(r->batch)->done;
+    struct tsr_watch_line *l = &w->lines[n % TSR_WATCH_LINES];
+    atomic_store(&l->line, 0);
+    atomic_store(&l->prompt_tokens, r->before.prompt_tokens + r->sum->prompt_tokens);
+    atomic_store(&l->new_tokens, r->before.new_tokens + r->sum->new_tokens);
+    atomic_store(&l->line, n);
+    return TSR_OK;
+}
+
 static tsr_status error_line(struct run *r, uint64_t index, const char *custom_id, const char *code,
                              const char *why, struct tsr_err *err)
 {
     r->line.n = 0;
     TSR_TRY(
         tsr_answer_error(&r->job->ids, number_of(r, index), custom_id, code, why, &r->line, err));
-    return tsr_batch_line(r->batch, index, true, r->line.v, r->line.n, err);
+    return put_line(r, index, true, err);
 }
 
 static struct taken *free_place(struct run *r)
@@ -156,13 +173,13 @@ static tsr_status on_done(void *ctx, const struct tsr_served *s, struct tsr_err 
         st = error_line(r, t->index, t->request.custom_id, "deadline_exceeded",
                         "the record took longer than its deadline", err);
     } else {
+        r->sum->prompt_tokens += s->n_prompt;
+        r->sum->new_tokens += s->n_tokens;
         r->line.n = 0;
         st = tsr_answer_line(&r->job->ids, number_of(r, t->index), &t->request, s,
                              r->job->defaults.tokenizer, &r->line, err);
         if (st == TSR_OK)
-            st = tsr_batch_line(r->batch, t->index, false, r->line.v, r->line.n, err);
-        r->sum->prompt_tokens += s->n_prompt;
-        r->sum->new_tokens += s->n_tokens;
+            st = put_line(r, t->index, false, err);
     }
     tsr_batch_request_free(&t->request);
     t->busy = false;
@@ -239,10 +256,45 @@ static void say(struct run *r, bool last)
 
 /* ---- the whole ---------------------------------------------------------- */
 
+/* What other workers of this run left behind. */
+static void begin(struct run *r)
+{
+    const struct tsr_watch *w = tsr_watch_get();
+    if (!w)
+        return;
+    r->before.seconds = (double)atomic_load(&w->work_us) / 1e6;
+    r->before.journal_s = (double)atomic_load(&w->journal_us) / 1e6;
+    /* lines of records that were given up have no tokens and no place of their own */
+    uint64_t n = tsr_batch_counts(r->batch)->done;
+    for (uint64_t i = n; i > 0 && n - i < TSR_WATCH_LINES; i--) {
+        const struct tsr_watch_line *l = &w->lines[i % TSR_WATCH_LINES];
+        if (atomic_load(&l->line) == i) {
+            r->before.prompt_tokens = atomic_load(&l->prompt_tokens);
+            r->before.new_tokens = atomic_load(&l->new_tokens);
+            return;
+        }
+    }
+}
+
+static double seconds(const struct run *r)
+{
+    return r->before.seconds + (r->start_s > 0 ? tsr_now_s() - r->start_s : 0);
+}
+
+static double journal_seconds(const struct run *r)
+{
+    return r->before.journal_s + (double)tsr_batch_journal_us(r->batch) / 1e6;
+}
+
+/* What whoever goes on behind this worker has to know. */
 static void tell(const struct run *r)
 {
     struct tsr_watch *w = tsr_watch_get();
-    if (w && tsr_journal_pending(tsr_batch_journal(r->batch)) == 0)
+    if (!w)
+        return;
+    atomic_store(&w->work_us, (uint64_t)(seconds(r) * 1e6));
+    atomic_store(&w->journal_us, (uint64_t)(journal_seconds(r) * 1e6));
+    if (tsr_journal_pending(tsr_batch_journal(r->batch)) == 0)
         atomic_store(&w->done, tsr_batch_counts(r->batch)->done);
 }
 
@@ -266,6 +318,7 @@ static tsr_status work(struct run *r, struct tsr_err *err)
         atomic_store(&w->opened, 1);
         atomic_store(&w->working, 1);
     }
+    begin(r);
     r->start_s = tsr_now_s();
     tsr_batch_progress_begin(&r->progress, &tsr_clock_system, tsr_batch_counts(r->batch)->done);
     warn(tsr_batch_counts(r->batch));
@@ -276,12 +329,12 @@ static tsr_status work(struct run *r, struct tsr_err *err)
         say(r, st != TSR_OK || over);
         TSR_TRY(st);
     }
-    double seconds = tsr_now_s() - r->start_s;
+    double took = tsr_now_s() - r->start_s;
     if (w)
         atomic_store(&w->working, 0); /* a file is written: no beats */
     tsr_logf(TSR_LOG_INFO,
              "the journal took %.2f %% of %.2f s: %llu commits, %llu syncs beside the work",
-             seconds > 0 ? (double)tsr_batch_journal_us(r->batch) / seconds / 1e4 : 0.0, seconds,
+             took > 0 ? (double)tsr_batch_journal_us(r->batch) / took / 1e4 : 0.0, took,
              (unsigned long long)tsr_batch_counts(r->batch)->commits,
              (unsigned long long)tsr_batch_counts(r->batch)->syncs);
     TSR_TRY(tsr_file_unchanged(&r->job->records->file, err));
@@ -330,10 +383,12 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
         st = work(&r, err);
     if (r.batch) {
         s->counts = *tsr_batch_counts(r.batch);
-        s->journal_s = (double)tsr_batch_journal_us(r.batch) / 1e6;
+        s->journal_s = journal_seconds(&r);
     }
     s->errors = s->counts.errors;
-    s->seconds = r.start_s > 0 ? tsr_now_s() - r.start_s : 0;
+    s->prompt_tokens += r.before.prompt_tokens;
+    s->new_tokens += r.before.new_tokens;
+    s->seconds = seconds(&r);
     tsr_batch_close(r.batch);
     tsr_server_destroy(r.server);
     for (uint32_t k = 0; k < job->pass.slots; k++)

@@ -23,11 +23,13 @@ struct tsr_batch_job {
     uint64_t                    deadline_us; /* of a record; 0: none */
 };
 
+/* Tokens and seconds are of this run, workers that somebody replaced included; a record that one of
+ * them had not yet committed counts where it was answered again. */
 struct tsr_batch_summary {
-    uint64_t                  records, errors, prompt_tokens, new_tokens; /* tokens of this run */
+    uint64_t                  records, errors, prompt_tokens, new_tokens;
     double                    seconds, journal_s; /* of them for the journal */
     struct tsr_journal_counts counts;
-    struct tsr_ttft           ttft; /* to be freed, after a failure too */
+    struct tsr_ttft           ttft; /* of this worker; to be freed, after a failure too */
 };
 
 /* Runs what is missing and publishes the output.  TSR_E_INPUT with *about (to be freed) when the

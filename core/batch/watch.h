@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TSR_WATCH_LINES 256u /* more than lines between two commits */
+
 struct tsr_watch {
     uint64_t nonce; /* of this page, when another program than the supervisor's own maps it */
     _Atomic uint64_t beats;   /* grows while there is progress */
@@ -21,6 +23,13 @@ struct tsr_watch {
              oldest_us; /* when the oldest record that is being worked on was begun; 0: none */
     uint32_t verdict;   /* for the next worker: enum tsr_verdict */
     uint64_t stall_us, deadline_us; /* set by the worker from its options */
+
+    /* What the workers of this run did until now: their time, and tokens as of the journal's line n at
+     * n % TSR_WATCH_LINES.  Whoever goes on looks up the last line that the journal has. */
+    _Atomic uint64_t work_us, journal_us;
+    struct tsr_watch_line {
+        _Atomic uint64_t line, prompt_tokens, new_tokens;
+    } lines[TSR_WATCH_LINES];
 };
 
 /* The page of this process, or NULL: nobody watches.  [setup] */

@@ -52,7 +52,7 @@ complete() {
     whole "$1"
 }
 start() {
-    "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "${more[@]}" >/dev/null 2>err &
+    "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "${more[@]}" >said 2>err &
     pid=$!
 }
 worker() { awk '{ print $1 }' "/proc/$pid/task/$pid/children" 2>/dev/null; }
@@ -165,11 +165,15 @@ part_giveup() { # workers that come to nothing, one behind the other: 75, and th
 }
 
 part_freeze() { # a worker that stands still is replaced; how soon is a matter of benchmarks
-    more=(--set run.stall=1)
+    more=(--set run.stall=1 --json)
     held 3000
     wait "$pid" || wrong "the supervisor does not go on behind a frozen worker"
     grep -q "process $w) has made no progress" err || wrong "the frozen worker is not named"
     whole "frozen"
+    local all
+    all=$(jq -s 'map(.response.body.usage.completion_tokens // 0) | add' clean.jsonl)
+    jq -e --argjson all "$all" 'first(.. | objects | select(has("journal_s"))) | .tokens == $all and
+        .seconds > .journal_s' said >/dev/null || wrong "both workers together: not $all tokens but $(jq -c . said)"
 }
 
 plan_of_four() { # two stages of two ranks, which are processes
