@@ -1,6 +1,7 @@
 /* The promise that columns need no others: a matrix in parts, against the whole. */
 #include "conformance/quantizer.h"
 
+#include "base/f16.h"
 #include "model/packed.h"
 
 #include <string.h>
@@ -45,18 +46,18 @@ static void part_with(struct tsr_case *c, void *self, const struct tsr_quant_try
         tsr_rule_fail(c, "with %s columns %llu to %llu alone get another layout", what,
                       (unsigned long long)first, (unsigned long long)end);
     for (uint64_t r = 0; r < t.w.rows; r++)
-        for (uint64_t k = 0; k < n; k++)
-            if (memcmp(&t.dense[r * n + k], &whole->dense[r * whole->w.cols + first + k],
-                       sizeof *t.dense) != 0 ||
+        for (uint64_t k = 0; k < n; k++) {
+            uint64_t col = first + k;
+            float    alone = t.dense[r * n + k], among = whole->dense[r * whole->w.cols + col];
+            if (tsr_f32_bits(alone) != tsr_f32_bits(among) ||
                 (coded && code_of(t.codes + r * bytes, k, f->bits) !=
-                              code_of(whole->codes + r * all, first + k, f->bits)))
+                              code_of(whole->codes + r * all, col, f->bits)))
                 tsr_rule_fail(c,
                               "with %s w[%llu][%llu] becomes %.9g among columns %llu to %llu, %.9g "
                               "in the whole row",
-                              what, (unsigned long long)r, (unsigned long long)(first + k),
-                              (double)t.dense[r * n + k], (unsigned long long)first,
-                              (unsigned long long)end,
-                              (double)whole->dense[r * whole->w.cols + first + k]);
+                              what, (unsigned long long)r, (unsigned long long)col, (double)alone,
+                              (unsigned long long)first, (unsigned long long)end, (double)among);
+        }
 }
 
 static void columns_with(struct tsr_case *c, const char *what)

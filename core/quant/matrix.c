@@ -367,6 +367,7 @@ static tsr_status quantize(struct tsr_registry *r, struct work *k, const struct 
         st = quantize_widened(r, k, err);
     if (wide.data != w->data)
         free(wide.data);
+    k->w = NULL;
     free(k->row_error);
     free(k->row_loss);
     if (st != TSR_OK) {
@@ -405,7 +406,7 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
            a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
            a->element == b->element && a->scale_bits == b->scale_bits &&
            a->outliers == b->outliers && a->act8 == b->act8 &&
-           memcmp(&a->act8_threshold, &b->act8_threshold, sizeof a->act8_threshold) == 0;
+           a->act8_threshold <= b->act8_threshold && a->act8_threshold >= b->act8_threshold;
 }
 
 tsr_status tsr_quantize_part(struct tsr_registry *r, const struct tsr_quantizer *q,

@@ -99,7 +99,7 @@ static struct group make_group(const char *transport, uint32_t ranks,
         fail_msg("%s", e.text);
     for (uint32_t r = 0; r < ranks; r++) {
         struct tsr_comm_options o = { .place = { transport, r, ranks, g.world.shared, g.world.bytes,
-                                                 0 },
+                                                 0, NULL },
                                       .deadline_us = deadline,
                                       .way = { way[0], way[1] } };
         if (tsr_comm_group_create(&g.g[r], registry, &o, &e.err) != TSR_OK)
@@ -268,8 +268,8 @@ static void test_processes(void **state)
             struct tsr_comm_world   mine;
             struct tsr_comm_group  *g = NULL;
             bool                    ok = tsr_comm_world_map(&mine, w.fd, w.bytes, &e.err) == TSR_OK;
-            struct tsr_comm_options o = { .place = { "local", r, RANKS, mine.shared, mine.bytes,
-                                                     0 },
+            struct tsr_comm_options o = { .place = { "local", r, RANKS, mine.shared, mine.bytes, 0,
+                                                     NULL },
                                           .deadline_us = LONG_US,
                                           .way = { way[0], way[1] } };
             ok = ok && tsr_comm_group_create(&g, registry, &o, &e.err) == TSR_OK;
@@ -400,7 +400,7 @@ static void test_disagree(void **state)
 
 static void test_options(void **state)
 {
-    struct tsr_comm_options o = { .place = { "local", 0, 1, NULL, 0, 0 } };
+    struct tsr_comm_options o = { .place = { "local", 0, 1, NULL, 0, 0, NULL } };
     struct tsr_comm_group  *g;
     struct tsr_comm_world   w;
     struct tsr_errbuf       e = TSR_ERRBUF(e);
@@ -505,7 +505,7 @@ static void test_link(void **state)
     (void)state;
     assert_int_equal(tsr_comm_world_create(&w, registry, "local", 2, &e.err), TSR_OK);
     for (uint32_t r = 0; r < 2; r++) {
-        struct tsr_comm_link_options o = { .place = { "local", r, 2, w.shared, w.bytes, 0 },
+        struct tsr_comm_link_options o = { .place = { "local", r, 2, w.shared, w.bytes, 0, NULL },
                                            .deadline_us = LONG_US,
                                            .codec = { NULL, "plain:dtype=bf16" } };
         assert_int_equal(tsr_comm_link_create(&end[r].l, registry, &o, &e.err), TSR_OK);

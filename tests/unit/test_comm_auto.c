@@ -245,7 +245,7 @@ static void choose(const char *transport, uint32_t ranks, uint64_t rows, uint64_
     if (tsr_comm_world_create(&w, registry, transport, ranks, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     for (uint32_t r = 0; r < ranks; r++) {
-        struct tsr_comm_options o = { .place = { transport, r, ranks, w.shared, w.bytes, 0 },
+        struct tsr_comm_options o = { .place = { transport, r, ranks, w.shared, w.bytes, 0, NULL },
                                       .deadline_us = LONG_US,
                                       .way = { { .codec = asked, .algorithm = by },
                                                { .codec = "plain" } } };

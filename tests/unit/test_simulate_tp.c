@@ -120,7 +120,7 @@ static void run_real(uint32_t n, const struct tsr_comm_way *way, float *out)
     assert_non_null(r);
     must(tsr_comm_world_create(&w, registry, "local", n, &e.err), &e);
     for (uint32_t i = 0; i < n; i++) {
-        struct tsr_comm_options   o = { .place = { "local", i, n, w.shared, w.bytes, 0 },
+        struct tsr_comm_options   o = { .place = { "local", i, n, w.shared, w.bytes, 0, NULL },
                                         .deadline_us = 60000000,
                                         .way = { *way, *way } };
         struct tsr_engine_tp      tp = { .rank = i, .ranks = n, .sum = group_sum, .ctx = &r[i] };
