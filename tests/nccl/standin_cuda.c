@@ -24,6 +24,7 @@ struct cu_stream_s {
 
 struct cu_event_s {
     uint64_t recorded, passed;
+    bool     gone; /* destroyed */
 };
 
 struct cu_context_s {
@@ -407,8 +408,9 @@ EXPORT cu_result cuEventDestroy_v2(cu_event e)
 {
     standin_lock();
     events--;
+    e->gone = true;
     if (e->passed == e->recorded)
-        free(e); /* else its mark still comes */
+        free(e); /* else its mark still comes, and does it */
     standin_unlock();
     return CU_OK;
 }
@@ -416,7 +418,8 @@ EXPORT cu_result cuEventDestroy_v2(cu_event e)
 static bool pass(void *arg)
 {
     struct cu_event_s *e = arg;
-    e->passed++;
+    if (++e->passed == e->recorded && e->gone)
+        free(e);
     return true;
 }
 
