@@ -17,7 +17,8 @@ libraries() {
     done
     export LD_LIBRARY_PATH=$WORK/lib
 }
-installed() { ldconfig -p 2>/dev/null | grep -q "$1\\.so\\."; }
+# Not through a pipe: grep -q ends before ldconfig has written all, which then fails of it.
+installed() { [[ "$(ldconfig -p 2>/dev/null)" == *"$1.so."* ]]; }
 
 run logits "$MODEL" --tokens 1,5,9 --output cpu
 

@@ -70,7 +70,7 @@ rc=0
 "$CHECK" --build "$1" --emulated "$1/plugins/plain.so" --out "$WORK/bad" >/dev/null 2>&1 || rc=$?
 [ $rc = 1 ] || { echo "WRONG: a backend that is not there: exit status $rc"; exit 1; }
 jq -e '[.stages[] | select(.verdict == "failed")] | length > 3' "$WORK/bad/gpu-check.json" >/dev/null
-if [ -e "$1/plugins/cuda.so" ] && ! ldconfig -p | grep 'libcuda\.so\.1' >/dev/null; then
+if [ -e "$1/plugins/cuda.so" ] && [[ "$(ldconfig -p)" != *libcuda.so.1* ]]; then
     rc=0
     "$CHECK" --build "$1" --out "$WORK/none" >"$WORK/text" 2>&1 || rc=$?
     [ $rc = 6 ] && grep -q '^gpu-check: there is no CUDA device' "$WORK/text"

@@ -119,7 +119,7 @@ run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output auto --backend auto -v
 ok "auto runs, got $rc" test "$rc" = 0
 ok "auto: the bytes of the CPU" cmp -s "$WORK/cpu" "$WORK/auto"
 ok "auto says what it took" grep -q "backend auto: " "$WORK/err"
-if [ -e "$(dirname "$TESSERA")/plugins/cuda.so" ] && ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+if [ -e "$(dirname "$TESSERA")/plugins/cuda.so" ] && [[ "$(ldconfig -p)" != *libcuda.so.1* ]]; then
     fails "no device" 6 "there is no CUDA device: libcuda.so.1 is not found" \
         logits "$MODEL" --tokens 1 --output x --backend cuda
     run plugin check "$(dirname "$TESSERA")/plugins/cuda.so"
