@@ -1,0 +1,110 @@
+/* library.c - the MPI library: who may enter it, how it begins, how it ends. */
+/* Requests outlive the function that starts them, which the checker does not follow.
+ * NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker) */
+#include "group.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define SPIN_ROUNDS 2000u
+#define NAP_NS      50000
+#define LONG_NAP_NS 200000 /* of who waits for a long time */
+#define LONG_ROUNDS 2200u
+#define FAREWELL_US 2000000u /* for the others, before MPI_Finalize */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool            started; /* MPI was initialised here, and is to be finalised */
+
+void mpi_enter(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+void mpi_leave(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
+uint64_t mpi_now_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+void mpi_nap(unsigned round)
+{
+    const struct timespec t = { 0, round < LONG_ROUNDS ? NAP_NS : LONG_NAP_NS };
+    if (round < SPIN_ROUNDS)
+        (void)sched_yield();
+    else
+        (void)nanosleep(&t, NULL);
+}
+
+const char *mpi_text(int code)
+{
+    static _Thread_local char text[MPI_MAX_ERROR_STRING + 1];
+    int                       n = 0;
+    if (MPI_Error_string(code, text, &n) != MPI_SUCCESS)
+        (void)snprintf(text, sizeof text, "error %d", code);
+    return text;
+}
+
+/* At the end of the process.  MPI_Finalize waits for the others without a deadline, so they are
+ * asked first; without all of them the job ends as mpirun finds it. */
+static void farewell(void)
+{
+    MPI_Request r;
+    int         done = 0;
+    if (!started || MPI_Ibarrier(MPI_COMM_WORLD, &r) != MPI_SUCCESS)
+        return;
+    uint64_t start = mpi_now_us();
+    for (unsigned round = 0; !done && mpi_now_us() - start < FAREWELL_US; round++) {
+        if (MPI_Test(&r, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return;
+        if (!done)
+            mpi_nap(round);
+    }
+    if (done)
+        (void)MPI_Finalize();
+}
+
+/* Without a launcher MPI_Init would start one of its own, or hang. */
+static bool under_launcher(void)
+{
+    static const char *const marks[] = { "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
+                                         "PMI_SIZE", "MPI_LOCALNRANKS" };
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (getenv(marks[i]))
+            return true;
+    return false;
+}
+
+tsr_status mpi_start(struct tsr_err *err)
+{
+    int up = 0, over = 0, level = 0;
+    if (MPI_Initialized(&up) != MPI_SUCCESS || MPI_Finalized(&over) != MPI_SUCCESS || over)
+        return tsr_fail(err, TSR_E_DEVICE, "mpi: MPI has ended in this process");
+    if (!up) {
+        if (!under_launcher())
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "mpi: this process was not started by an MPI launcher; start it with "
+                            "`mpirun -n RANKS tessera ...`, or use transport local");
+        int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+        if (code != MPI_SUCCESS)
+            return tsr_fail(err, TSR_E_DEVICE, "mpi: MPI_Init_thread failed: %s", mpi_text(code));
+        started = true;
+        (void)atexit(farewell);
+    } else {
+        (void)MPI_Query_thread(&level);
+    }
+    if (level < MPI_THREAD_SERIALIZED)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "mpi: this MPI library serves one thread only; it was built without thread "
+                        "support");
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    return TSR_OK;
+}
+/* NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker) */
