@@ -56,6 +56,7 @@ enum standin_fault {
     STANDIN_REFUSES,      /* ncclCommInitRankConfig() says ncclInvalidUsage */
     STANDIN_CALL_REFUSED, /* so do operations */
     STANDIN_ABORT_HANGS,  /* ncclCommAbort() comes back when the fault has gone */
+    STANDIN_END_HANGS,    /* so does ncclCommDestroy() */
 };
 /* Of communicators of `ranks` ranks, at the one that is `rank` in it, from now on. */
 void standin_fault(enum standin_fault what, int ranks, int rank);
@@ -66,6 +67,7 @@ void standin_slow(int polls);
 struct standin_counts {
     uint64_t communicators;                /* not ended */
     uint64_t aborting, aborted, finalized; /* aborting: calls that were begun */
+    uint64_t ending;                       /* ncclCommDestroy() likewise */
     uint64_t misused;                      /* calls that the library would not have allowed */
 };
 struct standin_counts standin_counts(void);

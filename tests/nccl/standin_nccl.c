@@ -287,12 +287,26 @@ static nc_result end(struct nc_comm_s *c)
     return NC_OK;
 }
 
+/* Not under the lock: it is this call alone that hangs. */
+static void hang(const struct nc_comm_s *c, enum standin_fault what)
+{
+    while (has(c, what))
+        (void)usleep(100);
+}
+
 EXPORT nc_result ncclCommDestroy(nc_comm c)
 {
     if (!c->finalized)
         return wrong("ncclCommDestroy");
+    standin_lock();
+    counts.ending++;
+    standin_unlock();
+    hang(c, STANDIN_END_HANGS);
+    standin_lock();
+    nc_result e = end(c);
     counts.finalized++;
-    return end(c);
+    standin_unlock();
+    return e;
 }
 
 EXPORT nc_result ncclCommAbort(nc_comm c)
@@ -300,8 +314,7 @@ EXPORT nc_result ncclCommAbort(nc_comm c)
     standin_lock();
     counts.aborting++;
     standin_unlock();
-    while (has(c, STANDIN_ABORT_HANGS)) /* not under the lock: it is this call alone that hangs */
-        (void)usleep(100);
+    hang(c, STANDIN_ABORT_HANGS);
     standin_lock();
     c->aborted = true;
     nc_result e = end(c);

@@ -1,4 +1,4 @@
-/* The transport nccl where ncclCommAbort() does not come back: whoever waits gets its sentence, other ranks of
+/* The transport nccl where ncclCommAbort() or ncclCommDestroy() does not come back, or no thread is to be had for them: whoever waits gets its sentence, other ranks of
  * the process go on meanwhile, and so does what comes later.  What is left with the device stays there, so
  * these have a process of their own. */
 #include "ranks.h"
@@ -30,13 +30,18 @@ static bool counted(uint64_t aborting, uint64_t aborted)
     return false;
 }
 
-/* So has every communicator ended. */
-static bool all_over(void)
+/* So many communicators are left. */
+static bool left(uint64_t n)
 {
     for (uint64_t since = tsr_now_us(); tsr_now_us() - since < LONG_US; (void)usleep(1000))
-        if (standin_counts().communicators == 0)
+        if (standin_counts().communicators == n)
             return true;
     return false;
+}
+
+static bool all_over(void)
+{
+    return left(0);
 }
 
 static void test_abort_hangs(void **state)
@@ -120,9 +125,91 @@ static void test_polled(void **state)
     assert_true(all_over());
 }
 
+/* A group that has done its work ends, whether its communicators do or not. */
+static void test_end_hangs(void **state)
+{
+    (void)state;
+    struct group          g;
+    struct standin_counts before = standin_counts();
+    uint64_t              now, peak;
+    make(&g, "nccl", 2);
+    join_all(&g);
+    works(&g, 0, 1);
+    standin_fault(STANDIN_END_HANGS, 2, 0); /* at the sender; the receiver's ends */
+    end(&g);
+    assert_true(left(1));
+    assert_int_equal(standin_counts().ending, before.ending + 2);
+    assert_int_equal(standin_counts().finalized, before.finalized + 1);
+    assert_int_equal(standin_counts().aborting, before.aborting);
+    tsr_registry_memory(registry, &now, &peak);
+    assert_int_equal(now, 0);
+    standin_fault(STANDIN_NONE, 0, 0);
+    assert_true(all_over());
+    assert_int_equal(standin_counts().misused, 0);
+}
+
+/* Without the room for a thread's stack there is none. */
+static void let_threads(bool there)
+{
+    static size_t  usual;
+    pthread_attr_t a;
+    assert_int_equal(pthread_getattr_default_np(&a), 0);
+    if (!usual)
+        assert_int_equal(pthread_attr_getstacksize(&a, &usual), 0);
+    assert_int_equal(pthread_attr_setstacksize(&a, there ? usual : (size_t)1 << 50), 0);
+    assert_int_equal(pthread_setattr_default_np(&a), 0);
+    assert_int_equal(pthread_attr_destroy(&a), 0);
+    if (!there) {
+        pthread_t id;
+        assert_int_not_equal(pthread_create(&id, NULL, wait_for, NULL), 0);
+    }
+}
+
+/* Nobody aborts under the lock, where an abort that hung would take all with it: it waits for a thread. */
+static void test_no_thread(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) { /* one comes in time, none does */
+        struct group          g;
+        struct tsr_errbuf     e = TSR_ERRBUF(e);
+        struct standin_counts before = standin_counts();
+        int32_t               done = 0;
+        make(&g, "nccl", 2);
+        join_all(&g);
+        works(&g, 1, 0);
+        standin_fault(STANDIN_HANGS, 2, 1); /* at every receiver of a pair */
+        void *r = start(&g, 1, RECV, 0, room[1], 9000);
+        void *s = start(&g, 0, SEND, 1, room[0], 9000);
+        for (int i = 0; i < 50; i++) {
+            assert_int_equal(table()->test(self_of(&g, 1), r, &done, &e.err), TSR_OK);
+            assert_int_equal(done, 0);
+        }
+        standin_fault(STANDIN_LOST, 2, 1);
+        let_threads(false);
+        assert_int_equal(table()->test(self_of(&g, 1), r, &done, &e.err), TSR_OK);
+        assert_int_equal(done, 0); /* it has failed, and is not over */
+        standin_fault(STANDIN_NONE, 0, 0);
+        works(&g, 1, 0);
+        assert_int_equal(standin_counts().aborting, before.aborting);
+        if (k == 0)
+            let_threads(true);
+        ends(&g, 1, r, LONG_US, TSR_E_DEVICE, "rank 1 lost rank 0: remote process exited");
+        if (k == 1)
+            assert_int_equal(standin_counts().aborting, before.aborting);
+        let_threads(true);
+        ends(&g, 0, s, LONG_US, TSR_E_DEVICE, "gave up the communicator");
+        end(&g);
+        assert_true(counted(0, before.aborted + 2)); /* what was left for want of a thread, too */
+        assert_true(all_over());
+        assert_int_equal(standin_counts().misused, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_thread),
+        cmocka_unit_test(test_end_hangs),
         cmocka_unit_test(test_abort_hangs),
         cmocka_unit_test(test_polled),
     };

@@ -36,7 +36,7 @@ void nc_lane_break(struct nccl *s, struct nc_lane *l, tsr_status st, const char 
     va_start(ap, fmt);
     (void)vsnprintf(l->why, sizeof l->why, fmt, ap);
     va_end(ap);
-    nc_lane_bury(s, l);
+    nc_lane_bury(s, l, s->l.ncclCommAbort);
     l->stage = NC_BROKEN;
     l->calling = false;
     nc_meet_give_up(s, l);
@@ -83,6 +83,10 @@ static void join(struct nccl *s, struct nc_lane *l, nc_id id)
         l->stream = NULL;
         nc_lane_break(s, l, TSR_E_DEVICE, "nccl: rank %u: making a stream: CUDA error %d", s->rank,
                       cu);
+        return;
+    }
+    if (!nc_lane_dig(l)) {
+        nc_lane_break(s, l, TSR_E_NOMEM, "out of memory: a communicator of transport nccl");
         return;
     }
     nc_result e = s->l.ncclCommInitRankConfig(&l->comm, ranks, id, rank, &c);
@@ -253,10 +257,9 @@ static bool finalize(struct nccl *s, struct nc_lane *l)
     if (e == NC_OK && state == NC_IN_PROGRESS)
         return false;
     if (e == NC_OK && state == NC_OK) {
-        (void)s->l.ncclCommDestroy(l->comm);
-        l->comm = NULL;
+        nc_lane_bury(s, l, s->l.ncclCommDestroy);
     } else {
-        nc_lane_bury(s, l);
+        nc_lane_bury(s, l, s->l.ncclCommAbort);
     }
     return true;
 }
@@ -265,7 +268,7 @@ static bool finalize(struct nccl *s, struct nc_lane *l)
 static bool close_lane(struct nccl *s, struct nc_lane *l)
 {
     if (l->comm)
-        nc_lane_bury(s, l);
+        nc_lane_bury(s, l, s->l.ncclCommAbort);
     return nc_lane_settled(s, l);
 }
 

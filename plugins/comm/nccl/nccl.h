@@ -7,8 +7,8 @@
  *
  * Nothing blocks: communicators are non-blocking, every call is followed by asking for its state, and
  * what has been put on a stream is looked for with events.  All instances of a process are entered
- * by one thread at a time, and whoever waits moves all of them on.  A communicator that is aborted ends
- * in a thread of its own, for that call may take long.
+ * by one thread at a time, and whoever waits moves all of them on.  A communicator that is aborted or
+ * destroyed ends in a thread of its own, for these calls may take long.
  */
 #ifndef TSR_NCCL_H
 #define TSR_NCCL_H
@@ -26,7 +26,7 @@
 #define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all lanes fit on a device at once */
 #define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* of a room that is kept for later messages */
 #define NC_FAREWELL_US  500000u             /* for communicators to end in order */
-#define NC_DRAIN_US     2000000u            /* for an abort, and its stream, to end */
+#define NC_DRAIN_US     2000000u            /* for a communicator, and its stream, to end */
 #define NC_LEFT_US      200000u             /* for a communicator whose other rank has left */
 
 #define U(x) ((unsigned long long)(x))
@@ -94,7 +94,7 @@ struct nc_lane {
     /* on its way out (grave.c) */
     bool             settling;
     uint64_t         buried_us; /* since then */
-    struct nc_grave *grave;     /* a thread ends comm there; or NULL */
+    struct nc_grave *grave;     /* of comm: a thread ends it there; or NULL */
 };
 
 /* What travels over the transport `via`. */
@@ -170,11 +170,13 @@ tsr_status nc_wait(void *self, void *request, uint64_t deadline_us, struct tsr_e
 
 /* ---- grave.c ---------------------------------------------------------------------------- */
 
-/* Ends the lane's communicator, in a thread of its own; requests on it wait until that has settled.
- * [context entered] */
-void nc_lane_bury(struct nccl *s, struct nc_lane *l);
-/* That is over, or NC_DRAIN_US have passed: then what the device has of it stays there.
- * [context entered] */
+/* What ending a communicator takes, before there is one; false: no memory. */
+bool nc_lane_dig(struct nc_lane *l);
+/* Ends the lane's communicator by that function, in a thread of its own; requests on it wait until that has
+ * settled.  [context entered] */
+void nc_lane_bury(struct nccl *s, struct nc_lane *l, nc_result (*end)(nc_comm));
+/* That is over, or NC_DRAIN_US have passed since it began, or was to begin and no thread was to be had: then
+ * what the device has of it stays there.  [context entered] */
 bool nc_lane_settled(struct nccl *s, struct nc_lane *l);
 /* Something stays with a device: from then on nothing is freed there, which could wait for ever. */
 bool nc_lost(void);
