@@ -73,6 +73,47 @@ static void test_deadline(void **state)
     }
 }
 
+/* A message of another size than its receiver asked for, which NCCL would cut or let hang, and collectives that
+ * are not the same: whoever comes second says so before anything is on the device. */
+static void test_sizes(void **state)
+{
+    static const struct {
+        uint64_t sent, asked;
+    } pairs[] = { { 100, 60 }, { 60, 100 }, { 9000, 16000 }, { 0, 1 } };
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof pairs / sizeof *pairs; i++) {
+        struct group g;
+        char         want[96];
+        uint64_t     n = pairs[i / 2].sent, m = pairs[i / 2].asked;
+        bool         sender_first = i % 2;
+        void        *q[2];
+        make(&g, "nccl", 3);
+        join_all(&g);
+        for (int k = 0; k < 40; k++) /* whatever came before */
+            works(&g, 0, 1);
+        for (int k = 0; k < 2; k++)
+            q[k] = (k == 0) == sender_first ? start(&g, 0, SEND, 1, room[0], n)
+                                            : start(&g, 1, RECV, 0, room[1], m);
+        (void)snprintf(want, sizeof want,
+                       "rank %d started a %s of %llu bytes where rank %d started", sender_first,
+                       sender_first ? "receive" : "message",
+                       (unsigned long long)(sender_first ? m : n), !sender_first);
+        ends(&g, sender_first, q[1], LONG_US, TSR_E_DEVICE, want);
+        ends(&g, !sender_first, q[0], LONG_US, TSR_E_DEVICE, "gave up the communicator");
+        works(&g, 1, 0);
+        works(&g, 2, 1);
+        void *all[3];
+        for (uint32_t r = 0; r < 3; r++)
+            all[r] = start(&g, r, GATHER, 0, room[r], r == 1 ? 64 : 65);
+        ends(&g, 1, all[1], LONG_US, TSR_E_DEVICE,
+             "rank 1 started an all-gather of 64 bytes where rank 0 started an all-gather of 65; "
+             "all ranks must start the same operations in the same order");
+        ends(&g, 0, all[0], LONG_US, TSR_E_DEVICE, "gave up the communicator");
+        end(&g);
+        all_given_back();
+    }
+}
+
 /* Of a collective those are named that have not started it, where ranks share memory. */
 static void test_missing(void **state)
 {
@@ -228,7 +269,7 @@ int main(void)
         cmocka_unit_test(test_lost),    cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_missing), cmocka_unit_test(test_joining),
         cmocka_unit_test(test_abort),   cmocka_unit_test(test_leaver),
-        cmocka_unit_test(test_epoch),
+        cmocka_unit_test(test_epoch),   cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests_name("nccl-wrong", tests, open_all, close_all);
 }

@@ -15,9 +15,11 @@ struct nc_slot {
     _Atomic uint32_t gave_up; /* 1 + a rank */
     uint64_t         epoch;
     nc_id            id;
+    _Atomic uint64_t sizes[2][NC_SIZES]; /* the sender's, the receiver's */
 };
 
 struct nc_board_rank {
+    _Atomic uint64_t sizes[NC_SIZES]; /* of collectives */
     _Atomic uint64_t collectives;
     _Atomic uint32_t left;
     uint32_t         zero;
@@ -292,6 +294,56 @@ uint64_t nc_meet_counted(const struct nccl *s, uint32_t rank)
 {
     return s->board ? atomic_load(&s->board->rank[rank].collectives) : UINT64_MAX;
 }
+
+/* ---- sizes --------------------------------------------------------------------- */
+
+#define BYTES_OF(entry)  ((entry) & ((UINT64_C(1) << 47) - 1))
+#define NUMBER_OF(entry) ((entry) >> 48)
+
+/* 16 bits of its number, never 0; whether it is an all-gather; its bytes.  A block has fewer than 2^47. */
+static uint64_t entry_of(const struct nc_request *r)
+{
+    return (r->number % 65535 + 1) << 48 | (uint64_t)(r->kind == NC_GATHER) << 47 | r->bytes;
+}
+
+/* Where rank `rank` of the request's lane tells. */
+static _Atomic uint64_t *place_of(const struct nccl *s, const struct nc_request *r, uint32_t rank)
+{
+    uint64_t i = r->number % NC_SIZES;
+    return r->lane->group ? &s->board->rank[rank].sizes[i]
+                          : &slot_of(s, r->lane)->sizes[rank == r->lane->to][i];
+}
+
+static const char *what(uint64_t entry, bool group, bool sender)
+{
+    return group ? (entry >> 47 & 1 ? "an all-gather" : "an all-to-all")
+                 : (sender ? "a message" : "a receive");
+}
+
+/* Of two ranks that do this at the same time one sees the other. */
+bool nc_meet_agree(struct nccl *s, const struct nc_request *r, struct tsr_err *err)
+{
+    bool     group = r->lane->group, sender = r->kind == NC_SEND;
+    uint64_t mine = entry_of(r);
+    if (s->board)
+        atomic_store(place_of(s, r, s->rank), mine);
+    for (uint32_t o = 0; s->board && o < s->ranks; o++) {
+        if (o == s->rank || (!group && o != r->lane->from && o != r->lane->to))
+            continue;
+        uint64_t theirs = atomic_load(place_of(s, r, o));
+        if (theirs == mine || NUMBER_OF(theirs) != NUMBER_OF(mine)) /* not there yet, or no more */
+            continue;
+        (void)tsr_fail(err, TSR_E_DEVICE,
+                       "nccl: rank %u started %s of %llu bytes where rank %u started %s of %llu; "
+                       "all ranks must start the same operations in the same order",
+                       s->rank, what(mine, group, sender), U(BYTES_OF(mine)), o,
+                       what(theirs, group, !sender), U(BYTES_OF(theirs)));
+        return false;
+    }
+    return true;
+}
+
+/* ---- aborts -------------------------------------------------------------------- */
 
 void nc_meet_abort(struct nccl *s)
 {

@@ -2,8 +2,8 @@
  *
  * Without a stream buffers are host memory, which passes through pinned memory and the device; with
  * one they are addresses of the device and the operation runs on that stream.  NCCL guards its bytes
- * itself: there are no frames, and a message of another size than its receiver asked for is not
- * noticed before the deadline. */
+ * itself: there are no frames.  Of a message of another size than its receiver asked for NCCL knows
+ * nothing; where ranks share memory they look before each operation. */
 #include "nccl.h"
 #include "here.h"
 

@@ -24,6 +24,7 @@
 #define NC_MAX_RANKS    1024u
 #define NC_MAX_REQUESTS 256u /* outstanding; beyond that: "ask again" */
 #define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all lanes fit on a device at once */
+#define NC_SIZES        32u /* of operations that others can look up, of a lane and rank */
 #define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* of a room that is kept for later messages */
 #define NC_FAREWELL_US  500000u             /* for communicators to end in order */
 #define NC_DRAIN_US     2000000u            /* for a communicator, and its stream, to end */
@@ -70,6 +71,7 @@ struct nc_request {
     void              *dst;
     uint64_t           bytes;    /* of a block */
     uint64_t           sequence; /* of all operations of the instance */
+    uint64_t           number;   /* of those that were put on its lane */
     cu_stream          stream;   /* the caller's, or NULL */
     cu_event           event;
     struct nc_room    *room;   /* of no bytes until it is wanted */
@@ -89,6 +91,7 @@ struct nc_lane {
     cu_stream          stream;
     bool               calling;      /* NCCL has not ended the last call on comm */
     struct nc_request *first, *last; /* not ended, as they were started */
+    uint64_t           called;       /* operations, so far */
     uint64_t           left_us;      /* when the other rank was first seen to have left, or 0 */
     char               why[256];     /* broken */
     /* on its way out (grave.c) */
@@ -203,6 +206,9 @@ bool nc_meet_left(const struct nccl *s, uint32_t rank);
 /* Collectives that a rank has started, for messages; UINT64_MAX: not known. */
 void     nc_meet_count(struct nccl *s);
 uint64_t nc_meet_counted(const struct nccl *s, uint32_t rank);
+/* Tells the others of its lane what the operation is that comes next, where ranks share memory; false: one of
+ * them has told of another one, which NCCL would cut or let hang. */
+bool nc_meet_agree(struct nccl *s, const struct nc_request *r, struct tsr_err *err);
 /* abort(), from any thread; 1 + the rank that did it */
 void     nc_meet_abort(struct nccl *s);
 uint32_t nc_meet_aborted(struct nccl *s);

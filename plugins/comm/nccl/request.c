@@ -272,6 +272,11 @@ void nc_request_call(struct nccl *s, struct nc_request *r)
     cu_stream       stream = r->stream ? r->stream : l->stream;
     uint64_t        out_n = out_bytes(s, r), in_at = ALIGNED(out_n);
     cu_pointer      out = (cu_pointer)(uintptr_t)r->src, in = (cu_pointer)(uintptr_t)r->dst;
+    r->number = l->called++;
+    if (!nc_meet_agree(s, r, &e.err)) {
+        nc_lane_break(s, l, TSR_E_DEVICE, "%s", e.text);
+        return;
+    }
     if (staged(r)) {
         tsr_status st = nc_request_room(s, r, in_at + in_bytes(s, r), &e.err);
         if (st != TSR_OK) { /* the others are in it already: it cannot be left out */
