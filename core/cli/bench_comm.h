@@ -55,10 +55,11 @@ struct bench_comm {
     struct tsr_comm_world   world;
     struct tsr_comm_group  *group[TSR_COMM_MAX_RANKS];
     pthread_barrier_t       barrier;
-    double                  took[TSR_COMM_MAX_RANKS];
-    _Atomic bool            failed;
-    struct tsr_errbuf       why;
-    pthread_mutex_t         lock; /* of why */
+    _Atomic uint64_t awake; /* ranks that came out of the barrier before a sum, all sums together */
+    double           took[TSR_COMM_MAX_RANKS];
+    _Atomic bool     failed;
+    struct tsr_errbuf why;
+    pthread_mutex_t   lock; /* of why */
 };
 
 /* One sum as a ring of pieces: reduce-scatter, then all-gather; what BF16 without a codec of ours takes.

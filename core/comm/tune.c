@@ -13,6 +13,7 @@
 #define NEAR       2.0  /* times the best prediction: whole sums are tried */
 #define MOST_TRIES 101u /* of a whole sum; the median counts */
 #define ENOUGH_S   0.15 /* of tries, after which there are no more */
+#define BEATEN     0.98 /* times what an earlier one of the list takes: less is better than it */
 #define CODECS     "plain:dtype=bf16;mx" /* auto without a list */
 
 static tsr_status broken(struct tsr_comm_group *g, tsr_status st)
@@ -237,8 +238,9 @@ static tsr_status time_sum(struct tsr_comm_group *g, const struct tsr_comm_coder
     return TSR_OK;
 }
 
-/* Tries those near the best prediction, one after the other in every round; the best median.  All ranks
- * see the same times, so that all stop after the same round. */
+/* Tries those near the best prediction, one after the other in every round; the best median, but an
+ * earlier one of the list unless it is beaten clearly.  All ranks see the same times, so that all stop after the
+ * same round. */
 static tsr_status try_all(struct tsr_comm_group *g, struct tuning *t, float *x, uint64_t rows,
                           uint64_t cols, uint32_t *best, struct tsr_err *err)
 {
@@ -262,7 +264,7 @@ static tsr_status try_all(struct tsr_comm_group *g, struct tuning *t, float *x, 
     for (uint32_t i = 0; i < n; i++) {
         qsort(took[i], rounds, sizeof **took, ascending);
         double median = (took[i][(rounds - 1) / 2] + took[i][rounds / 2]) / 2;
-        if (median < shortest) { /* of equal ones the first */
+        if (median < BEATEN * shortest) {
             shortest = median;
             *best = near[i];
         }

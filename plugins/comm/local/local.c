@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #define MAX_REQUESTS 256u /* outstanding; beyond that: "ask again" */
 #define MAX_BYTES    (UINT64_C(1) << 62)
 #define SPIN_ROUNDS  64
+#define SPIN_US      50u /* waking a rank that sleeps may take as long */
 #define RING_LEAST   (UINT64_C(64) << 10)
 #define RING_MOST    (UINT64_C(256) << 10)
 #define ALL_RINGS    (UINT64_C(32) << 20)
@@ -315,12 +317,35 @@ static void nap(struct local_bell *b, uint32_t count, uint64_t us)
     atomic_store(&b->sleeping, 0);
 }
 
+/* 1 + the CPU that this rank is on, which the others see; 0 where CPUs have no numbers. */
+static uint32_t note_cpu(struct local *s)
+{
+    _Atomic uint32_t *seen = &local_bell_of(s->world, s->rank)->cpu;
+    int               here = sched_getcpu();
+    uint32_t          cpu = here < 0 ? 0 : (uint32_t)here + 1;
+    if (atomic_load_explicit(seen, memory_order_relaxed) != cpu)
+        atomic_store_explicit(seen, cpu, memory_order_relaxed);
+    return cpu;
+}
+
+/* Whether another rank was last seen on the same CPU: it would not get on while this one spins. */
+static bool shares_cpu(struct local *s)
+{
+    uint32_t cpu = note_cpu(s);
+    bool     shares = cpu == 0;
+    for (uint32_t i = 0; i < s->ranks && !shares; i++)
+        shares = i != s->rank && atomic_load_explicit(&local_bell_of(s->world, i)->cpu,
+                                                      memory_order_relaxed) == cpu;
+    return shares;
+}
+
 static tsr_status local_wait(void *self, void *request, uint64_t deadline_us, struct tsr_err *err)
 {
     struct local      *s = self;
     struct request    *r = request;
     struct local_bell *b = local_bell_of(s->world, s->rank);
     uint64_t           start = now_us(), last = start;
+    (void)note_cpu(s); /* also of a rank that never waits for long */
     for (unsigned round = 0;; round++) {
         uint32_t   count = atomic_load(&b->count);
         bool       over;
@@ -344,7 +369,9 @@ static tsr_status local_wait(void *self, void *request, uint64_t deadline_us, st
                 continue;
             us = (ns - SPIN_NS) / 1000 < us ? (ns - SPIN_NS) / 1000 : us;
         }
-        if (round >= SPIN_ROUNDS && us && atomic_load(&b->count) == count)
+        if (round < SPIN_ROUNDS || (passed < SPIN_US && !s->pace.on && !shares_cpu(s)))
+            continue;
+        if (us && atomic_load(&b->count) == count)
             nap(b, count, us);
     }
 }

@@ -25,7 +25,8 @@ struct local_bell {
     _Atomic uint32_t count; /* futex: grows with every event for this rank */
     _Atomic uint32_t sleeping;
     _Atomic uint32_t left; /* the rank has left; its rings hold its last bytes */
-    unsigned char    pad[52];
+    _Atomic uint32_t cpu;  /* 1 + where the rank ran when it last waited; 0: unknown */
+    unsigned char    pad[48];
 };
 
 struct local_ring {
