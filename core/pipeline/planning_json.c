@@ -50,6 +50,7 @@ static json_t *stage_json(const struct tsr_problem *p, const struct tsr_outcome 
         tsr_json_put_int(j, "uneven", m->uneven) && tsr_json_put_real(j, "prefill_ms", s->pre_ms) &&
         tsr_json_put_real(j, "decode_ms", s->dec_ms) && tsr_json_put_real(j, "busy", s->busy) &&
         tsr_json_put_text(j, "times", tsr_basis_name(s->basis)) &&
+        tsr_json_put_text(j, "ends_times", tsr_basis_name(s->ends_basis)) &&
         tsr_json_put(j, "extrapolated", json_boolean(s->extrapolated));
     if (s->compensation.k)
         ok = ok &&

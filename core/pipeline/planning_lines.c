@@ -59,23 +59,40 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
     tsr_table_wrap(to, "solver", text);
 }
 
-/* "T4 fitted, extrapolated; V100-32G roofline": once for each profile. */
+static const char *weaker(const char *a, const json_t *stage, const char *key)
+{
+    const char *b = tsr_table_text(stage, key);
+    for (int i = TSR_ROOFLINE; i > TSR_MEASURED; i--)
+        if (strcmp(a, tsr_basis_name(i)) == 0 || strcmp(b, tsr_basis_name(i)) == 0)
+            return tsr_basis_name(i);
+    return a;
+}
+
+/* "T4 fitted, extrapolated; V100-32G measured, ends roofline": once for each mesh, the weakest of its
+ * stages. */
 static void times(const json_t *list, FILE *to)
 {
     char          text[SENTENCE] = "";
     size_t        at = 0, i, k;
     const json_t *s, *o;
     json_array_foreach (list, i, s) {
-        bool seen = false;
-        json_array_foreach (list, k, o)
-            seen = seen ||
-                   (k < i && strcmp(tsr_table_text(o, "mesh"), tsr_table_text(s, "mesh")) == 0);
-        if (!seen && at < sizeof text)
-            at +=
-                (size_t)snprintf(text + at, sizeof text - at, "%s%s %s%s", at ? "; " : "",
-                                 tsr_table_text(s, "mesh"), tsr_table_text(s, "times"),
-                                 json_is_true(json_object_get(s, "extrapolated")) ? ", extrapolated"
-                                                                                  : "");
+        const char *mesh = tsr_table_text(s, "mesh"), *basis = tsr_table_text(s, "times");
+        const char *ends = tsr_table_text(s, "ends_times");
+        bool        seen = false, beyond = false;
+        json_array_foreach (list, k, o) {
+            if (strcmp(tsr_table_text(o, "mesh"), mesh) != 0)
+                continue;
+            seen = seen || k < i;
+            beyond = beyond || json_is_true(json_object_get(o, "extrapolated"));
+            basis = weaker(basis, o, "times");
+            ends = weaker(ends, o, "ends_times");
+        }
+        if (seen || at >= sizeof text)
+            continue;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %s%s%s%s", at ? "; " : "", mesh,
+                               basis, beyond ? ", extrapolated" : "",
+                               strcmp(basis, ends) != 0 ? ", embedding and head " : "",
+                               strcmp(basis, ends) != 0 ? ends : "");
     }
     tsr_table_wrap(to, "times", text);
 }

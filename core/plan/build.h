@@ -15,6 +15,7 @@
 #define TSR_PLAN_BUILD_H
 
 #include "plan/instance.h"
+#include "plan/latency.h"
 #include "plan/meshes.h"
 
 /* One instance; tables are shared with the others of the build. */
@@ -26,9 +27,7 @@ struct tsr_part {
 
 /* What the tables hold that a solver need not know. */
 struct tsr_built_kind {
-    enum tsr_basis basis;        /* the worst of its times */
-    bool           extrapolated; /* one of them is */
-    uint64_t       capacity;     /* of the mesh, before anything is taken from it */
+    uint64_t capacity; /* of the mesh, before anything is taken from it */
 };
 
 struct tsr_built {
@@ -48,6 +47,15 @@ struct tsr_built {
 tsr_status tsr_build(struct tsr_built **b, const struct tsr_problem *p, const uint32_t *tp,
                      struct tsr_err *err);
 void       tsr_built_destroy(struct tsr_built *b); /* NULL is fine */
+
+/* What the tables were made of: one layer of class cls with a candidate, embedding and head, for
+ * `size` sequences on a mesh of the kind.  ms is NAN where the mesh cannot run the candidate. */
+tsr_status tsr_built_layer(const struct tsr_built *b, uint64_t kind, uint64_t cls,
+                           uint64_t candidate, enum tsr_phase phase, uint64_t size,
+                           struct tsr_time *t, struct tsr_err *err);
+tsr_status tsr_built_ends(const struct tsr_built *b, uint64_t kind, enum tsr_phase phase,
+                          uint64_t size, struct tsr_time *embed, struct tsr_time *head,
+                          struct tsr_err *err);
 
 /* Ascending decode sizes ceil(B/m), m = 1 .. 2 * devices, in v (room for 2 * devices); and prefill
  * sizes for one of them: powers of two up to it, and itself, in v[64].  Return how many. */

@@ -51,34 +51,22 @@ struct sized {
     double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [K][K] */
 };
 
-static void note(struct tsr_built_kind *k, const struct tsr_time *t)
-{
-    k->basis = t->basis > k->basis ? t->basis : k->basis;
-    k->extrapolated = k->extrapolated || t->extrapolated;
-}
-
-static tsr_status layer_time(struct tsr_built *b, uint64_t kind, uint64_t cls, uint64_t candidate,
-                             enum tsr_phase phase, uint64_t size, double *ms, struct tsr_err *err)
+tsr_status tsr_built_layer(const struct tsr_built *b, uint64_t kind, uint64_t cls,
+                           uint64_t candidate, enum tsr_phase phase, uint64_t size,
+                           struct tsr_time *t, struct tsr_err *err)
 {
     const struct tsr_problem   *p = b->p;
     const struct tsr_mesh      *m = &b->meshes.kinds[kind].mesh;
     const struct tsr_candidate *c = &p->candidates.v[candidate];
     struct tsr_errbuf           e = TSR_ERRBUF(e);
-    struct tsr_time             t = { .ms = NAN };
-    *ms = NAN;
+    *t = (struct tsr_time){ .ms = NAN };
     if (m->tp > 1 && tsr_shape_splits(p->shape, m->tp, c->group, &e.err) != TSR_OK)
         return TSR_OK; /* this candidate cannot be cut so */
     if (phase == TSR_PREFILL)
-        TSR_TRY(tsr_latency_prompt(&p->latency, m, cls, c, &p->work, size, &t, err));
-    else
-        TSR_TRY(
-            tsr_latency_layer(&p->latency, m, cls, c, TSR_DECODE, (double)size, 1,
-                              tsr_workload_past(&p->work, p->o.objective == TSR_OBJECTIVE_PAPER),
-                              &t, err));
-    if (!isnan(t.ms))
-        note(&b->kinds[kind], &t);
-    *ms = t.ms;
-    return TSR_OK;
+        return tsr_latency_prompt(&p->latency, m, cls, c, &p->work, size, t, err);
+    return tsr_latency_layer(&p->latency, m, cls, c, TSR_DECODE, (double)size, 1,
+                             tsr_workload_past(&p->work, p->o.objective == TSR_OBJECTIVE_PAPER), t,
+                             err);
 }
 
 static tsr_status layer_table(struct tsr_built *b, const uint32_t *counts, enum tsr_phase phase,
@@ -89,8 +77,11 @@ static tsr_status layer_table(struct tsr_built *b, const uint32_t *counts, enum 
     NEW(b, one, sc);
     for (uint64_t k = 0; k < b->whole.n_kinds; k++)
         for (uint64_t i = 0; i < q; i++) {
-            for (uint64_t s = 0; s < sc; s++)
-                TSR_TRY(layer_time(b, k, s, i, phase, z->size, &one[s], err));
+            for (uint64_t s = 0; s < sc; s++) {
+                struct tsr_time t;
+                TSR_TRY(tsr_built_layer(b, k, s, i, phase, z->size, &t, err));
+                one[s] = t.ms;
+            }
             for (uint64_t c = 0; c < cls; c++) {
                 double sum = 0;
                 for (uint64_t s = 0; s < sc; s++)
@@ -102,24 +93,29 @@ static tsr_status layer_table(struct tsr_built *b, const uint32_t *counts, enum 
     return TSR_OK;
 }
 
+tsr_status tsr_built_ends(const struct tsr_built *b, uint64_t kind, enum tsr_phase phase,
+                          uint64_t size, struct tsr_time *embed, struct tsr_time *head,
+                          struct tsr_err *err)
+{
+    const struct tsr_problem *p = b->p;
+    const struct tsr_mesh    *m = &b->meshes.kinds[kind].mesh;
+    double tokens = (double)size * (phase == TSR_PREFILL ? (double)p->work.s : 1.0);
+    TSR_TRY(tsr_latency_embed(&p->latency, m, tokens, embed, err));
+    return tsr_latency_head(&p->latency, m, p->memory.head, (double)size, head, err);
+}
+
 static tsr_status ends_table(struct tsr_built *b, enum tsr_phase phase, struct sized *z,
                              struct tsr_err *err)
 {
-    const struct tsr_problem *p = b->p;
-    double tokens = (double)z->size * (phase == TSR_PREFILL ? (double)p->work.s : 1.0);
     for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
-        const struct tsr_mesh *m = &b->meshes.kinds[k].mesh;
-        struct tsr_time        embed, head;
-        TSR_TRY(tsr_latency_embed(&p->latency, m, tokens, &embed, err));
-        TSR_TRY(tsr_latency_head(&p->latency, m, p->memory.head, (double)z->size, &head, err));
+        struct tsr_time embed, head;
+        TSR_TRY(tsr_built_ends(b, k, phase, z->size, &embed, &head, err));
         if (!isfinite(embed.ms) || !isfinite(head.ms))
             return tsr_fail(err, TSR_E_INPUT,
                             "%s: the profile %s has no time for the %s of the model; add a kernel "
                             "for its type",
-                            p->cluster->name, m->profile->name,
+                            b->p->cluster->name, b->meshes.kinds[k].mesh.profile->name,
                             isfinite(embed.ms) ? "head" : "embedding");
-        note(&b->kinds[k], &embed);
-        note(&b->kinds[k], &head);
         z->embed[k] = embed.ms;
         z->head[k] = head.ms;
     }

@@ -28,6 +28,40 @@ static uint64_t place(const struct tsr_built *b, uint32_t kind, uint64_t *used)
     return m->kinds[kind].group;
 }
 
+static enum tsr_basis weaker(enum tsr_basis a, enum tsr_basis b)
+{
+    return a > b ? a : b;
+}
+
+static tsr_status basis_of(struct tsr_outcome_stage *st, const struct tsr_outcome *o,
+                           const struct tsr_built *b, uint32_t kind, bool first, bool last,
+                           struct tsr_err *err)
+{
+    const uint32_t *cls = b->p->shape->layer_class;
+    enum tsr_basis  ends = TSR_MEASURED;
+    st->basis = TSR_MEASURED;
+    st->extrapolated = false;
+    for (int ph = 0; ph < 2; ph++) {
+        enum tsr_phase  phase = ph ? TSR_DECODE : TSR_PREFILL;
+        uint64_t        size = ph ? o->decode_mb : o->prefill_mb;
+        struct tsr_time t, embed, head;
+        for (uint64_t l = st->first; l < st->first + st->count; l++) {
+            if (l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1])
+                continue;
+            TSR_TRY(tsr_built_layer(b, kind, cls[l], o->bits[l], phase, size, &t, err));
+            st->basis = weaker(st->basis, t.basis);
+            st->extrapolated = st->extrapolated || t.extrapolated;
+        }
+        TSR_TRY(tsr_built_ends(b, kind, phase, size, &embed, &head, err));
+        if (first)
+            ends = weaker(ends, embed.basis);
+        if (last)
+            ends = weaker(ends, head.basis);
+    }
+    st->ends_basis = first || last ? ends : st->basis;
+    return TSR_OK;
+}
+
 static tsr_status stage_of(struct tsr_outcome *o, const struct tsr_built *b, uint64_t part,
                            const struct tsr_solver_solution *s, uint64_t i, uint64_t *used,
                            struct tsr_err *err)
@@ -45,8 +79,7 @@ static tsr_status stage_of(struct tsr_outcome *o, const struct tsr_built *b, uin
     tsr_mesh_of(p->cluster, st->group, b->meshes.tp[st->group], &st->mesh);
     st->pre_ms = cost.pre_ms;
     st->dec_ms = cost.dec_ms;
-    st->basis = b->kinds[kind].basis;
-    st->extrapolated = b->kinds[kind].extrapolated;
+    TSR_TRY(basis_of(st, o, b, kind, i == 0, i + 1 == s->stages, err));
     if (i + 1 < s->stages) {
         uint64_t e = s->stage_kind[i] * pt->inst.in.n_kinds + s->stage_kind[i + 1];
         st->link_pre_ms = opt->comm_pre_ms[e];

@@ -21,8 +21,9 @@ struct tsr_outcome_stage {
     struct tsr_stage_memory memory; /* exact, by the problem's accounting */
     double                  pre_ms, dec_ms, link_pre_ms, link_dec_ms; /* links to the next stage */
     double                  busy;                                     /* share of the latency */
-    enum tsr_basis          basis;
+    enum tsr_basis          basis; /* of its layers, the weakest */
     bool                    extrapolated;
+    enum tsr_basis          ends_basis; /* of embedding and head where it holds them, or basis */
     struct tsr_stage_compensation compensation; /* k 0: none */
 };
 

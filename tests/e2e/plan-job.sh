@@ -390,6 +390,31 @@ for name in demo opt-30b llama-2-70b; do
 done
 rm -f "$WORK/x.yaml"
 
+# ---- what a stage's times rest on: its own layers; its ends apart
+# (the model's own type is F32; the machine was measured with BF16)
+echo '  - {kernel: f32, ops: 1 TFLOP/s, prefill: {compute: 0.5, read: 0.8}, decode: {compute: 0.5, read: 0.8}, source: made up}' \
+    >"$WORK/kernels"
+sed -e "/^kernels:/r $WORK/kernels" -e '/^ends:/,$s/bf16/f32/' "$ROOT/configs/devices/this-machine.yaml" >"$WORK/devices/known.yaml"
+sed -e '/^ends:/,$d' -e 's/^name:.*/name: endless/' "$WORK/devices/known.yaml" >"$WORK/devices/endless.yaml"
+while read -r profile bits times ends; do
+    printf 'version: 1\nnodes:\n  - {name: n, devices: [{profile: %s}]}\n' "$profile" >"$WORK/clusters/one.yaml"
+    for how in fit table; do
+        run plan "$STORIES" --cluster clusters/one.yaml --workload '{prompt: 32, generate: 8, batch: 4}' --use rtn \
+            --group 128 --bits "$bits" --baselines none -o x.yaml --json --set "plan.latency=$how"
+        ok "$profile, $bits bits, $how: layers $times, ends $ends, got $rc" \
+            json '.plan.stages | all(.times == "'"$times"'" and .ends_times == "'"$ends"'")' "$WORK/out"
+    done
+done <<'CASES'
+known 4 fitted fitted
+endless 4 fitted roofline
+small 4 roofline roofline
+CASES
+printf 'version: 1\nnodes:\n  - {name: n, devices: [{profile: endless}]}\n' >"$WORK/clusters/one.yaml"
+run plan "$STORIES" --cluster clusters/one.yaml --workload '{prompt: 32, generate: 8, batch: 4}' --use rtn --bits 4 \
+    --baselines none -o x.yaml
+ok "and says so" grep -qE '^times +endless fitted.*, embedding and head roofline' "$WORK/out"
+rm -f "$WORK/x.yaml"
+
 # ---- every wrong input: one sentence with its place
 while IFS='|' read -r name edit place says; do
     sed "$edit" "$WORK/job.yaml" >"$WORK/wrong.yaml"
