@@ -8,7 +8,7 @@
 /* Units (backend.c) from which on compensation goes over threads.  Below, one thread waits for its rows for less
  * long than two chiplets need to begin and end together. */
 #define WORTH 150000u
-/* Outputs of a site from which on its pieces are wide: longer runs of memory; of fewer, threads would have none. */
+/* Outputs from which on pieces are wide: longer runs of memory; of fewer, threads would have none. */
 #define WIDE_FROM 8192u
 
 /* ---- rows and lists ------------------------------------------------------------------------- */
@@ -211,7 +211,7 @@ static tsr_status check_lists(const struct tsr_cpu_adding *a, uint64_t n, struct
     return TSR_OK;
 }
 
-static tsr_status view_linears(struct tsr_cpu_adding *a, struct tsr_err *err)
+static tsr_status view_linears(struct tsr_cpu_adding *a, uint64_t wide_from, struct tsr_err *err)
 {
     const struct tsr_compensate_op *op = a->op;
     uint64_t                        outputs = 0;
@@ -229,7 +229,7 @@ static tsr_status view_linears(struct tsr_cpu_adding *a, struct tsr_err *err)
             return st;
         outputs += r->base.outputs;
     }
-    a->wide = outputs >= WIDE_FROM ? COMPENSATE_PIECE : COMPENSATE_STEP;
+    a->wide = outputs >= wide_from ? COMPENSATE_PIECE : COMPENSATE_STEP;
     for (uint32_t j = 0; j < op->n; j++) {
         const struct tsr_cpu_residual *r = op->residual[j];
         a->pieces[j + 1] = a->pieces[j] + cpu_ceil(r->base.outputs, a->wide);
@@ -238,7 +238,7 @@ static tsr_status view_linears(struct tsr_cpu_adding *a, struct tsr_err *err)
 }
 
 tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
-                               struct tsr_cpu_adding *a, struct tsr_err *err)
+                               uint64_t wide_from, struct tsr_cpu_adding *a, struct tsr_err *err)
 {
     *a = (struct tsr_cpu_adding){ .k = kernels(c), .op = op };
     if (op->n == 0 || op->n > TSR_COMPENSATE_LINEARS)
@@ -254,13 +254,13 @@ tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compens
     if (st == TSR_OK)
         st = tsr_cpu_view(&a->list, op->list, "COMPENSATE", "list", TSR_U32, a->n, 0, err);
     a->segment = 32 * cpu_ceil(op->channels, 256);
-    return st == TSR_OK ? view_linears(a, err) : st;
+    return st == TSR_OK ? view_linears(a, wide_from, err) : st;
 }
 
 static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, struct tsr_err *err)
 {
     struct tsr_cpu_adding a;
-    tsr_status            st = tsr_cpu_adding_view(c, op, &a, err);
+    tsr_status            st = tsr_cpu_adding_view(c, op, WIDE_FROM, &a, err);
     if (st == TSR_OK)
         st = check_lists(&a, a.n, err);
     if (st != TSR_OK)

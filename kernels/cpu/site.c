@@ -7,6 +7,8 @@
 
 /* Bytes of a unit from which on each is an item of its own. */
 #define WORTH 32768u
+/* Outputs from which on pieces are wide: threads that get none have panels instead. */
+#define WIDE_FROM COMPENSATE_PIECE
 
 struct site {
     struct tsr_cpu           *c;
@@ -181,7 +183,9 @@ static tsr_status view(struct site *s, int *single, struct tsr_err *err)
         }
         s->units[j + 1] = s->units[j] + tsr_cpu_linear_units(&s->a[j]);
     }
-    return s->op->add && st == TSR_OK ? tsr_cpu_adding_view(s->c, s->op->add, &s->add, err) : st;
+    return s->op->add && st == TSR_OK
+               ? tsr_cpu_adding_view(s->c, s->op->add, WIDE_FROM, &s->add, err)
+               : st;
 }
 
 static void touch(const struct tsr_site_op *op, void (*how)(void *p, uint64_t bytes))

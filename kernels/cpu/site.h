@@ -28,9 +28,10 @@ struct tsr_cpu_adding {
     uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];      /* of one token, in front of each linear */
 };
 
-/* Everything but the lists is checked. */
+/* Everything but the lists is checked.  Pieces are COMPENSATE_PIECE wide where all linears have `wide_from` outputs
+ * or more together, else COMPENSATE_STEP. */
 tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
-                               struct tsr_cpu_adding *a, struct tsr_err *err);
+                               uint64_t wide_from, struct tsr_cpu_adding *a, struct tsr_err *err);
 /* What is gathered for entry t of the list and linear j. */
 void       tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
                                  struct tsr_cpu_gather *g);

@@ -368,6 +368,7 @@ static void test_site(void **state)
         { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 1100, 128, 96 }, 7 }, /* pairs and panels */
         { 1, 512, 3, TSR_ACT_A8, 64, { 4, 3, 8 }, { 96, 1100, 40 }, 7 },  /* no common codes */
         { 1, 1300, 2, TSR_ACT_A8, 32, { 2, 2 }, { 2100, 1056 }, 2 },      /* one with residuals */
+        { 1, 1300, 2, TSR_ACT_A8, 64, { 3, 4 }, { 2100, 1056 }, 3 },      /* wide pieces */
         { 1, 512, 2, TSR_ACT_A8, 0, { 4, 4 }, { 1100, 128 }, 0 },         /* nothing is added */
         { 1, 100, 1, TSR_ACT_A8, 1024, { 3 }, { 7 }, 1 },
         { 1, 512, 2, TSR_ACT_F32, 64, { 4, 4 }, { 1100, 128 }, 3 }, /* one behind the other */
