@@ -21,8 +21,10 @@ phase_tidy() {
     configure_dir build "${RELEASE[@]}" -Dtests=true || return 1
     compile_dir build || return 1
     mkdir -p "$cache" "$GATE/tidy-db"
-    # as the product compiles them, not again as each test does
-    jq '[.[] | select(.output | startswith("tests/") | not)]' build/compile_commands.json >"$db"
+    # as the product compiles them, not again as each test does; once where a file of several
+    # targets has the same flags in each
+    jq '[.[] | select(.output | startswith("tests/") | not)] | unique_by(.file,
+        (.command | gsub("-I[^ ]*[.]p |-M[QF] [^ ]* |-o [^ ]* "; "")))' build/compile_commands.json >"$db"
     common=$({ clang-tidy-14 --version; cat .clang-tidy tools/gate/analyzer.h
         find core kernels plugins -name '*.h' | sort | xargs cat; } | sha256sum)
     while IFS= read -r file; do
