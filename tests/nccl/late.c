@@ -1,6 +1,7 @@
 #include "late.h"
 
 #include "backend.h"
+#include "plugin/registry.h"
 #include "simt/simt.h"
 #include "standin.h"
 
@@ -131,7 +132,16 @@ const struct tsr_backend_v1 *late_table(void)
     return &table;
 }
 
-tsr_status late_open(const struct tsr_host *host, void **self, struct tsr_err *err)
+static struct tsr_registry *registry;
+
+tsr_status late_use(struct tsr_registry *r, struct tsr_err *err)
+{
+    (void)err;
+    registry = r;
+    return TSR_OK;
+}
+
+tsr_status late_open(void **self, struct tsr_err *err)
 {
     static const struct tsr_cuda_options o = { .seed = 3 };
     if (cuInit(0) != CU_OK)
@@ -144,7 +154,7 @@ tsr_status late_open(const struct tsr_host *host, void **self, struct tsr_err *e
     api.stream_behind = stream_behind;
     api.place = place;
     standin_memory(simt_place);
-    return tsr_cuda_create(host, &api, &o, self, err);
+    return tsr_cuda_create(tsr_registry_host(registry), &api, &o, self, err);
 }
 
 void late_close(void *self)

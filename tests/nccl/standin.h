@@ -61,6 +61,8 @@ enum standin_fault {
 /* Of communicators of `ranks` ranks, at the one that is `rank` in it, from now on. */
 void standin_fault(enum standin_fault what, int ranks, int rank);
 void standin_version(int version);
+/* Called with each message of a rank to another one as it goes out, under the lock; NULL: no more. */
+void standin_tap(void (*see)(const void *message, uint64_t bytes));
 /* How often a communicator says ncclInProgress behind a call. */
 void standin_slow(int polls);
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "comm/group.h"
+#include "frames.h"
 #include "late.h"
 #include "plugin_open.h"
 #include "standin.h"
@@ -115,7 +116,7 @@ static void make_member(struct member *m, const struct tsr_comm_options *o)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     *m = (struct member){ .e = TSR_ERRBUF(m->e) };
-    if (late_open(tsr_registry_host(registry), &m->backend, &e.err) != TSR_OK ||
+    if (late_open(&m->backend, &e.err) != TSR_OK ||
         tsr_comm_group_create(&m->g, registry, o, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     m->t = (struct tsr_tensor){ .struct_size = sizeof m->t,
@@ -304,6 +305,41 @@ static void test_mixed(void **state)
     sums("plain", TSR_COMM_TWO_STEP, 2, true);
 }
 
+/* The messages that the devices put on the wire are the ones that the codec codes on CPUs, to the bit. */
+static void same_frames(const char *codec, enum tsr_comm_algorithm a)
+{
+    struct frames f[2];
+    struct ranks  all;
+    char          what[96];
+    for (int on_host = 0; on_host < 2; on_host++) {
+        (void)snprintf(what, sizeof what, "%s, %s, %s", codec, names[a],
+                       on_host ? "on CPUs" : "on devices");
+        open_ranks(&all, "nccl:device=0", codec, a, 2, LONG_US);
+        all.m[0].on_host = all.m[1].on_host = on_host;
+        frames_begin();
+        check_sums(&all, what);
+        frames_end(&f[on_host]);
+        struct tsr_comm_counters c;
+        tsr_comm_group_counters(all.m[0].g, &c);
+        assert_true(c.sent > 0);
+        assert_int_equal(f[on_host].bytes, 2 * c.sent); /* all of them were seen */
+        close_ranks(&all);
+    }
+    if (!frames_equal(&f[0], &f[1]))
+        fail_msg("%s, %s: other messages than those of CPUs", codec, names[a]);
+    frames_free(&f[0]);
+    frames_free(&f[1]);
+}
+
+static void test_frames(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 3; i++) { /* plain, int4_bf16, mx as they are by default */
+        same_frames(codecs[i], TSR_COMM_ALL_GATHER);
+        same_frames(codecs[i], TSR_COMM_TWO_STEP);
+    }
+}
+
 /* ---- where it is not possible ----------------------------------------------------- */
 
 static void goes_without(const char *transport, const char *codec)
@@ -367,7 +403,10 @@ static void test_wrong(void **state)
 static int open_all(void **state)
 {
     (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
     registry = open_plugin(TSR_KIND_TRANSPORT, "nccl", &found);
+    if (late_use(registry, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
     return 0;
 }
 
@@ -380,7 +419,8 @@ static int close_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sums), cmocka_unit_test(test_mixed),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sums), cmocka_unit_test(test_frames),
+                                        cmocka_unit_test(test_mixed),
                                         cmocka_unit_test(test_without),
                                         cmocka_unit_test(test_wrong) };
     return cmocka_run_group_tests_name("nccl-device", tests, open_all, close_all);

@@ -72,7 +72,7 @@ static void open_rank(struct rank *r, const struct tsr_model *m, const struct ts
     r->err.err = (struct tsr_err){ .text = r->err.text, .cap = sizeof r->err.text };
     tsr_status st = tsr_comm_group_create(&r->g, registry, o, &r->err.err);
     if (st == TSR_OK && device) {
-        st = late_open(tsr_registry_host(registry), &r->backend, &r->err.err);
+        st = late_open(&r->backend, &r->err.err);
         if (st == TSR_OK)
             st = tsr_device_wrap(&r->device, registry, late_table(), r->backend, &r->err.err);
         if (st == TSR_OK)
@@ -195,7 +195,10 @@ static void test_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_models) };
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
     registry = golden_registry(1, NULL, &pool);
+    if (late_use(registry, &e.err) != TSR_OK)
+        return 1;
     int rc = cmocka_run_group_tests_name("nccl-device-model", tests, NULL, NULL);
     golden_registry_close(registry, pool);
     return rc;

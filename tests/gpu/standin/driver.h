@@ -6,6 +6,8 @@
 #include "simt/simt.h"
 #include "standin.h"
 
+#include <time.h>
+
 #define EXPORT      __attribute__((visibility("default")))
 #define DEVICES_MAX 8
 
@@ -41,13 +43,15 @@ struct CUstream_st {
 };
 
 CUresult standin_enter(void);
-int      standin_device(void);    /* of the thread's context */
-CUresult standin_run(CUstream s); /* everything that is queued */
+int      standin_device(void); /* of the thread's context */
+/* Everything that is queued; CUDA_ERROR_NOT_READY: the next waits for another rank. */
+CUresult standin_run(CUstream s);
 
 /* A record of an event, which others may wait for. */
 struct record {
-    CUstream stream;
-    int      passed, users;
+    CUstream        stream;
+    struct timespec at;
+    int             passed, users;
 };
 CUresult standin_run_until(CUstream s, const struct record *r);
 void     standin_break(void);   /* the context, for good */

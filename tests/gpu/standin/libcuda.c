@@ -15,7 +15,7 @@ static struct {
     struct pinned        *pinned;
     struct CUstream_st   *streams;
     struct standin_counts count;
-    uint64_t              allocated, kernels;
+    uint64_t              allocated, kernels, events;
     CUresult              broken;  /* of all contexts, once a kernel has failed */
     unsigned              used;    /* a bit for each device that had a context */
     pid_t                 started; /* the process that it works in: none that is forked later */
@@ -289,11 +289,55 @@ EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *d, void *p, unsigned flag
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Who else works on the driver goes on meanwhile. */
+static void let_others(void)
+{
+    (void)pthread_mutex_unlock(&mutex);
+    (void)usleep(50);
+    (void)pthread_mutex_lock(&mutex);
+}
+
+static CUresult wait_for(CUstream s, const struct record *until)
+{
+    CUresult r;
+    while ((r = standin_run_until(s, until)) == CUDA_ERROR_NOT_READY)
+        let_others();
+    return r;
+}
+
+static int is_through(int device)
+{
+    int all = 1;
+    for (struct CUstream_st *s = g.streams; s; s = s->next)
+        all &= s->device != device || standin_run(s) != CUDA_ERROR_NOT_READY;
+    return all;
+}
+
+EXPORT void standin_run_all(void)
+{
+    ONE_AT_A_TIME;
+    for (int d = 0; d < DEVICES_MAX; d++)
+        (void)is_through(d);
+}
+
+EXPORT struct standin_left standin_left(void)
+{
+    ONE_AT_A_TIME;
+    struct standin_left l = { .events = g.events };
+    for (int d = 0; d < DEVICES_MAX; d++)
+        l.contexts += (uint64_t)g.retained[d];
+    for (const struct pinned *b = g.pinned; b; b = b->next)
+        l.blocks++;
+    for (const struct CUstream_st *s = g.streams; s; s = s->next)
+        l.streams++;
+    return l;
+}
+
 static CUresult free_block(uint64_t device, const void *host)
 {
-    /* work that is queued may use it: a free waits for all of it */
-    for (struct CUstream_st *s = g.streams; s; s = s->next)
-        (void)standin_run(s);
+    /* work that is queued may use it: a free waits for all that the device has */
+    while (!is_through(standin_device()))
+        let_others();
     for (struct pinned **b = &g.pinned; *b; b = &(*b)->next) {
         struct pinned *found = *b;
         if (found->device != device && !(host && found->host == host))
@@ -384,7 +428,13 @@ EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUst
     if (!c.from)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult r = queue_copy(s, &c, 0);
-    return r == CUDA_SUCCESS && !is_pinned(to, bytes) ? standin_run(s) : r;
+    return r == CUDA_SUCCESS && !is_pinned(to, bytes) ? wait_for(s, NULL) : r;
+}
+EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)
+{
+    ONE_AT_A_TIME;
+    struct copy c = { simt_place(to, bytes), simt_place(from, bytes), bytes, 0 };
+    return c.to && c.from ? queue_copy(s, &c, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream s)
 {
@@ -414,7 +464,7 @@ EXPORT CUresult cuStreamCreate(CUstream *s, unsigned flags)
 EXPORT CUresult cuStreamDestroy(CUstream s)
 {
     ONE_AT_A_TIME;
-    CUresult r = standin_run(s);
+    CUresult r = wait_for(s, NULL);
     for (struct CUstream_st **p = &g.streams; *p; p = &(*p)->next)
         if (*p == s) {
             *p = s->next;
@@ -434,12 +484,18 @@ EXPORT CUresult cuStreamSynchronize(CUstream s)
         s->spoilt = 1;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    return r != CUDA_SUCCESS ? r : standin_run(s);
+    return r != CUDA_SUCCESS ? r : wait_for(s, NULL);
+}
+
+/* Looking moves it on. */
+EXPORT CUresult cuStreamQuery(CUstream s)
+{
+    ONE_AT_A_TIME;
+    return standin_run(s);
 }
 
 struct CUevent_st {
-    struct record  *last;
-    struct timespec at;
+    struct record *last;
 };
 
 static void leave_record(struct record *r)
@@ -448,17 +504,12 @@ static void leave_record(struct record *r)
         free(r);
 }
 
-struct passing {
-    CUevent        e;
-    struct record *r;
-};
-
 static CUresult do_event(void *arg)
 {
-    const struct passing *p = arg;
-    (void)clock_gettime(CLOCK_MONOTONIC, &p->e->at);
-    p->r->passed = 1;
-    leave_record(p->r);
+    struct record *r = *(struct record **)arg;
+    (void)clock_gettime(CLOCK_MONOTONIC, &r->at);
+    r->passed = 1;
+    leave_record(r);
     return CUDA_SUCCESS;
 }
 
@@ -467,13 +518,13 @@ EXPORT CUresult cuEventCreate(CUevent *e, unsigned flags)
     ONE_AT_A_TIME;
     (void)flags;
     *e = calloc(1, sizeof **e);
+    g.events += *e != NULL;
     return *e ? standin_enter() : CUDA_ERROR_OUT_OF_MEMORY;
 }
 EXPORT CUresult cuEventDestroy(CUevent e)
 {
     ONE_AT_A_TIME;
-    if (e->last && !e->last->passed)
-        (void)standin_run(e->last->stream);
+    g.events--;
     leave_record(e->last);
     free(e);
     return CUDA_SUCCESS;
@@ -481,15 +532,14 @@ EXPORT CUresult cuEventDestroy(CUevent e)
 EXPORT CUresult cuEventRecord(CUevent e, CUstream s)
 {
     ONE_AT_A_TIME;
-    struct passing *p = malloc(sizeof *p);
-    struct record  *r = malloc(sizeof *r);
+    struct record **p = malloc(sizeof *p), *r = malloc(sizeof *r);
     if (!p || !r) {
         free(p);
         free(r);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *r = (struct record){ .stream = s, .users = 2 };
-    *p = (struct passing){ e, r };
+    *p = r;
     leave_record(e->last);
     e->last = r;
     return standin_queue(s, do_event, p);
@@ -499,13 +549,20 @@ EXPORT CUresult cuEventSynchronize(CUevent e)
     ONE_AT_A_TIME;
     return !e->last          ? CUDA_ERROR_INVALID_VALUE
            : e->last->passed ? CUDA_SUCCESS
-                             : standin_run(e->last->stream);
+                             : wait_for(e->last->stream, e->last);
+}
+EXPORT CUresult cuEventQuery(CUevent e)
+{
+    ONE_AT_A_TIME;
+    return !e->last || e->last->passed ? CUDA_SUCCESS : standin_run_until(e->last->stream, e->last);
 }
 
 static CUresult do_wait(void *arg)
 {
     struct record *r = *(struct record **)arg;
     CUresult       e = r->passed ? CUDA_SUCCESS : standin_run_until(r->stream, r);
+    if (e == CUDA_ERROR_NOT_READY)
+        return e;
     leave_record(r);
     return e;
 }
@@ -527,7 +584,8 @@ EXPORT CUresult cuEventElapsedTime(float *ms, CUevent a, CUevent b);
 EXPORT CUresult cuEventElapsedTime(float *ms, CUevent a, CUevent b)
 {
     ONE_AT_A_TIME;
-    *ms = (float)((double)(b->at.tv_sec - a->at.tv_sec) * 1e3 +
-                  (double)(b->at.tv_nsec - a->at.tv_nsec) * 1e-6);
+    const struct timespec *from = &a->last->at, *to = &b->last->at;
+    *ms = (float)((double)(to->tv_sec - from->tv_sec) * 1e3 +
+                  (double)(to->tv_nsec - from->tv_nsec) * 1e-6);
     return CUDA_SUCCESS;
 }

@@ -31,13 +31,21 @@ void standin_unlock(const int *locked);
 #define ONE_AT_A_TIME                                                                              \
     const int locked __attribute__((cleanup(standin_unlock), unused)) = standin_lock()
 
-/* Queues f(arg) on a stream; the arg is freed after it. */
+/* Queues f(arg) on a stream; the arg is freed after it.  Where it answers CUDA_ERROR_NOT_READY it waits for
+ * another rank: it is called again, and whoever waits for the stream lets others go on meanwhile. */
 CUresult standin_queue(CUstream stream, CUresult (*f)(void *arg), void *arg);
+/* One round over all streams. */
+void standin_run_all(void);
 /* The place of device memory, or NULL. */
 void *standin_place(uint64_t address, uint64_t bytes);
 /* The number behind "name=" in TSR_STANDIN, 0 for the word alone, `otherwise` without it. */
 int64_t                standin_option(const char *name, int64_t otherwise);
 struct standin_counts *standin_count(void);
 int                    standin_in_context(void);
+
+struct standin_left {
+    uint64_t contexts, blocks, streams, events; /* not given back */
+};
+struct standin_left standin_left(void);
 
 #endif

@@ -137,17 +137,21 @@ static CUresult run_kernel(const struct task *t)
     return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-/* A task may run another stream, as far as it waits for it. */
+/* A task may run another stream, as far as it waits for it.  One that waits for another rank is tried again. */
 CUresult standin_run_until(CUstream s, const struct record *until)
 {
     CUresult r = CUDA_SUCCESS;
-    while (s->at < s->n && !(until && until->passed)) {
+    while (s->at < (s->capturing ? s->from : s->n) && !(until && until->passed)) {
         struct task t = s->tasks[s->at++];
         if (r == CUDA_SUCCESS)
             r = t.kernel ? run_kernel(&t) : t.f(t.arg);
+        if (r == CUDA_ERROR_NOT_READY) {
+            s->at--;
+            return r;
+        }
         free(t.arg);
     }
-    if (s->at == s->n)
+    if (s->at == s->n && !s->capturing)
         s->at = s->n = 0;
     return r;
 }
