@@ -1,0 +1,87 @@
+#!/bin/bash
+# tests/e2e/cuda-nccl.sh TESSERA GPU_CHECK STAND-IN OVER PLUGINS - the backend cuda and the transport nccl together: a
+# plan's ranks whose sums are coded, carried and added on the devices, as a cluster file asks for it, and gpu-check's
+# part `ranks`.  The driver is that of the tests (tests/gpu/standin), NCCL its stand-in over it (tests/nccl/over).
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+CHECK=$(readlink -f "$2") STANDIN=$(readlink -f "$3") OVER=$(readlink -f "$4") PLUGINS=$(readlink -f "$5")
+export LD_LIBRARY_PATH=$OVER:$STANDIN${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 2}}' \
+    >"$WORK/prompts.jsonl"
+# job KIND CODEC ALGORITHM BACKEND TRANSPORT [STATE]
+job() {
+    cat >"$WORK/plan.yaml" <<PLAN
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 4, generate: 2, batch: 1, kv: f32}
+micro_batches: {prefill: 1, decode: 1}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+  - layers: 0-5
+    node: here
+    device: this-machine
+    tp: 2
+    collective:
+      prefill: {codec: $2, algorithm: $3${6:+, state: $6}}
+      decode: {codec: $2, algorithm: $3${6:+, state: $6}}
+    schemes: [{layers: 0-5, use: rtn, bits: 4, group: 64}]
+PLAN
+    cat >"$WORK/cluster.yaml" <<CLUSTER
+version: 1
+nodes:
+  - {name: here, link: {bandwidth: 10 GB/s}, devices: [{profile: this-machine, count: 2, backend: $4, transport: $5}]}
+CLUSTER
+    cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: $ROOT/configs/demo
+cluster: cluster.yaml
+pipeline:
+  - quantize: {use: rtn, plan: plan.yaml}
+  - run: {input: prompts.jsonl, output: answers.jsonl, plan: plan.yaml, ranks: $1, temperature: 0}
+JOB
+}
+texts() { jq -c .response.body.choices "$WORK/$1/answers.jsonl"; }
+
+# int4_bf16 needs ranges: of the packed model, as its ranks make them
+while read -r kind codec algorithm; do
+    name=$codec-$algorithm state=
+    if [ "$codec" = int4_bf16 ]; then
+        job threads plain "$algorithm" cpu local
+        sed "s|^  - run: .*|  - calibrate: {text: $ROOT/configs/demo/calibration.txt, samples: 2, seqlen: 32, codecs: {use: [int4_bf16], tp: 2, act: a8, algorithm: $algorithm}}|" \
+            "$WORK/job.yaml" >"$WORK/ranges.yaml"
+        run run ranges.yaml --out ranges
+        ok "ranges for $name, got $rc" test "$rc" = 0
+        state=$(cd "$WORK" && echo ranges/codecs/*.safetensors)
+    fi
+    job threads "$codec" "$algorithm" cpu local "$state"
+    run run job.yaml --out "cpu-$name"
+    ok "$name on CPUs: exit code 0, got $rc" test "$rc" = 0
+    for devices in 1 2; do
+        job "$kind" "$codec" "$algorithm" cuda nccl "$state"
+        TSR_STANDIN=devices=$devices run run job.yaml --out "cuda-$name-$devices" -v
+        ok "$name on $devices devices, $kind: exit code 0, got $rc" test "$rc" = 0
+        ok "$name on $devices devices: the answers of CPUs" cmp -s <(texts "cpu-$name") <(texts "cuda-$name-$devices")
+        ok "$name on $devices devices: no sum goes through the host" \
+            test "$(grep -c 'sums over ranks go through the host' "$WORK/err")" = 0
+    done
+done <<'WAYS'
+threads plain two-step
+processes int4_bf16 two-step
+threads mx all-gather
+processes mx two-step
+WAYS
+# where a rank's transport and backend are on different devices it is said, and the answers are the same
+job threads mx two-step cuda:device=0 nccl:device=1
+TSR_STANDIN=devices=2 run run job.yaml --out apart -v
+ok "on different devices: the answers of CPUs, got $rc" cmp -s <(texts cpu-mx-two-step) <(texts apart)
+ok "which is said" grep -q "sums over ranks go through the host: transport nccl is on another device than the backend" "$WORK/err"
+
+for ranks in 2 4 8; do
+    rc=0
+    "$CHECK" ranks cuda "$PLUGINS/cuda.so" "$PLUGINS" nccl:device=0 $ranks >"$WORK/out" 2>"$WORK/err" || rc=$?
+    ok "gpu-check's $ranks ranks, got $rc" grep -q "^$ranks ranks: .* sums are those of ranks on CPUs, on the device$" "$WORK/out"
+done
+finish
