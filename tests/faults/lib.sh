@@ -29,6 +29,7 @@ command_of() {
     check) echo "config check $ROOT/configs/quickstart.yaml" ;;
     new) echo "plugin new solver mine" ;;
     run) echo "run $ROOT/tests/faults/job.yaml --out out --threads 1" ;;
+    cluster) echo "run $ROOT/tests/faults/cluster/job.yaml --out out --threads 1" ;;
     compare) echo "run $ROOT/tests/faults/ab.yaml --out out --threads 1" ;;
     *) echo "no such command: $1" >&2; return 1 ;;
     esac
@@ -53,6 +54,10 @@ result_of() {
             done
             find out -name '*.part' | sed 's/^/left: /'
             jq -S '.. | objects | .perplexity? // empty' out/results.json 2>/dev/null || true
+            ;;
+        cluster)
+            jq -c '.response.body.choices' out/answers.jsonl 2>/dev/null || true
+            find out -name '*.part' | sed 's/^/left: /'
             ;;
         new)
             cat stdout
@@ -86,11 +91,13 @@ samples() {
 # verdict FOLDER COMMAND RC CLEAN CODES: says what is wrong with a run that met a fault, or
 # nothing.  0 only with the clean result; else one of CODES with one sentence on stderr.
 verdict() {
-    local dir=$1 name=$2 rc=$3 clean=$4 lines
+    local dir=$1 name=$2 rc=$3 clean=$4 lines workers
     case " $5 " in
     *" $rc "*)
         lines=$(grep -c '^tessera: error: ' "$dir/stderr" || true)
-        [ "$lines" = 1 ] || echo "exit $rc with $lines sentences on stderr"
+        # a worker that ends says why, and so does the one that takes its place
+        workers=$(grep -c '^tessera: warning: the worker .* another one goes on$' "$dir/stderr" || true)
+        [ "$lines" = $((1 + workers)) ] || echo "exit $rc with $lines sentences on stderr of 1 + $workers workers"
         if [ "$name" = new ]; then # whole (it was stdout that failed) or not at all
             find "$dir" -mindepth 1 -maxdepth 1 ! -name stdout ! -name stderr ! -name mine \
                 -printf "exit $rc, left: %f\n"

@@ -4,6 +4,7 @@
  *   TSR_MF_AT=N     the N-th allocation fails (from 1); 0 or absent: none
  *   TSR_MF_FROM=1   the N-th and every later one
  *   TSR_MF_COUNT=F  the number of allocations is written to the file F at exit
+ *   TSR_MF_SHARED=1 processes that are forked count on together with the first
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* glibc's own, under names that nobody interposes */
@@ -21,7 +23,7 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);
 void *__libc_memalign(size_t align, size_t size);
 
-static atomic_ulong  count;
+static atomic_ulong  own, *count = &own;
 static unsigned long at;
 static int           from, on;
 
@@ -33,6 +35,13 @@ __attribute__((constructor)) static void start(void)
         return;
     at = n ? strtoul(n, NULL, 10) : 0;
     from = getenv("TSR_MF_FROM") != NULL;
+    if (getenv("TSR_MF_SHARED")) {
+        void *p =
+            mmap(NULL, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED)
+            abort();
+        count = p;
+    }
     on = 1;
 }
 
@@ -42,7 +51,7 @@ __attribute__((destructor)) static void end(void)
     char        line[32];
     if (!on || !path)
         return;
-    int n = snprintf(line, sizeof line, "%lu\n", atomic_load(&count));
+    int n = snprintf(line, sizeof line, "%lu\n", atomic_load(count));
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd >= 0 && n > 0 && write(fd, line, (size_t)n) == n)
         (void)close(fd);
@@ -52,7 +61,7 @@ static int fails(void)
 {
     if (!on)
         return 0;
-    unsigned long i = atomic_fetch_add(&count, 1) + 1;
+    unsigned long i = atomic_fetch_add(count, 1) + 1;
     if (i != at && !(from && at && i > at))
         return 0;
     errno = ENOMEM;

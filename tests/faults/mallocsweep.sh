@@ -6,6 +6,8 @@
 PRELOAD=$(readlink -f "$2")
 NAME=$3
 read -ra ARGS <<<"$(command_of "$NAME")"
+# its work is done by a process that is forked
+[ "$NAME" != cluster ] || export TSR_MF_SHARED=1
 
 # attempt DIR [VAR=VALUE...]: one run in DIR; prints its exit status.
 attempt() {
