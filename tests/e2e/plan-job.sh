@@ -52,8 +52,10 @@ job 8 'baselines: uniform' >"$WORK/job.yaml"
 # ---- links as measured are a cluster that can be planned for
 run profile --links --ranks 2 --name small --transport local:bandwidth=100,latency=2000 \
     -o "$WORK/clusters/measured.yaml" --json
-ok "links: both ways, no faster than they are paced" json '(.pairs | length) == 2 and .ranks == 2 and
-    all(.pairs[]; .from != .to and .mb_per_s > 1 and .mb_per_s < 105 and .alpha_us > 1500)' "$WORK/out"
+# Half and twice as bounds: on a busy machine a line through times has any slope nearby; without the pace
+# shared memory has more than ten times the rate and less than a hundredth of the latency.
+ok "links: both ways, not as fast as they were without a pace" json '(.pairs | length) == 2 and .ranks == 2 and
+    all(.pairs[]; .from != .to and .mb_per_s > 1 and .mb_per_s < 200 and .alpha_us > 1000)' "$WORK/out"
 ok "links: the file has what was measured" test "$(jq -r '[.pairs[].mb_per_s] | add / 2 | floor' "$WORK/out")" = \
     "$(sed -nE 's/.*link: \{bandwidth: ([0-9]+)[.0-9]* MB.*/\1/p' "$WORK/clusters/measured.yaml")"
 sed 's/tiny/measured/' "$WORK/job.yaml" >"$WORK/measured-job.yaml"
