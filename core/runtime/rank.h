@@ -36,8 +36,10 @@ struct tsr_crew_plan {
     uint32_t                  n_edges;
     struct tsr_comm_world    *groups; /* [replicas * stages] of stages with several ranks */
     struct tsr_page          *page;
-    pthread_mutex_t          *loading; /* threads share a model that opens layers: one at a time */
-    const struct tsr_pacing  *pacing;  /* emulated devices, or NULL */
+    /* threads share a model, which counts who has a layer open and keeps one copy of it, without a lock of
+     * its own: those without a scheme load one after the other.  NULL: processes */
+    pthread_mutex_t         *loading;
+    const struct tsr_pacing *pacing; /* emulated devices, or NULL */
     /* what quantization lost, of all layers, with their k; or NULL */
     const struct tsr_engine_compensate *compensate;
     struct tsr_mates                   *mates; /* ranks are processes of an MPI job, or NULL */

@@ -189,10 +189,12 @@ tsr_status tsr_rank_open_engine(struct tsr_rank *r, struct tsr_err *err)
     tsr_progress_beat(&r->page->progress, TSR_RANK_LOADS, (uint32_t)r->place.first);
     if (p->pacing)
         tsr_registry_set_limit(r->registry, tsr_pacing_limit(p->pacing, &r->place));
-    if (p->loading)
-        (void)pthread_mutex_lock(p->loading);
+    /* a loader opens no layer of the model */
+    pthread_mutex_t *turn = p->scheme ? NULL : p->loading;
+    if (turn)
+        (void)pthread_mutex_lock(turn);
     tsr_status st = load(r, &o, err);
-    if (p->loading)
-        (void)pthread_mutex_unlock(p->loading);
+    if (turn)
+        (void)pthread_mutex_unlock(turn);
     return st;
 }
