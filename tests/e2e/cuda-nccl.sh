@@ -84,4 +84,7 @@ for ranks in 2 4 8; do
     "$CHECK" ranks cuda "$PLUGINS/cuda.so" "$PLUGINS" nccl:device=0 $ranks >"$WORK/out" 2>"$WORK/err" || rc=$?
     ok "gpu-check's $ranks ranks, got $rc" grep -q "^$ranks ranks: .* sums are those of ranks on CPUs, on the device$" "$WORK/out"
 done
+rc=0
+TSR_STANDIN_REFUSES=1 "$CHECK" ranks cuda "$PLUGINS/cuda.so" "$PLUGINS" nccl:device=0 2 >"$WORK/out" 2>"$WORK/err" || rc=$?
+ok "a NCCL that lets no two ranks share a device has a status of its own, got $rc" test "$rc" = 3
 finish

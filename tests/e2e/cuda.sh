@@ -136,6 +136,29 @@ ok "the losses are the CPU's" near pack-none
 run inspect
 ok "inspect names the device" grep -q "cuda .*Stand-in" "$WORK/out"
 run inspect "$PLUGINS/cuda.so"
+# built FATBIN: 2:ARCH for the code of a device, 1:ARCH for PTX
+built() {
+    local at=16 end kind head size arch
+    end=$(stat -c %s "$1")
+    while [ "$at" -lt "$end" ]; do
+        read -r kind <<<"$(od -An -tu2 -j "$at" -N 2 "$1")"
+        read -r head <<<"$(od -An -tu4 -j "$((at + 4))" -N 4 "$1")"
+        read -r size <<<"$(od -An -tu8 -j "$((at + 8))" -N 8 "$1")"
+        read -r arch <<<"$(od -An -tu4 -j "$((at + 28))" -N 4 "$1")"
+        echo "$kind:$arch"
+        at=$((at + head + size))
+    done
+}
+for image in "$PLUGINS"/../kernels/cuda/*.fatbin; do
+    ok "${image##*/} has that code: $(built "$image" | paste -sd' ')" cmp -s <(built "$image") \
+        <(grep -o 'sm_[0-9]*, .* and PTX' "$WORK/out" | grep -o 'sm_[0-9]*' | sed 's/sm_/2:/' | sort -u; echo 1:90)
+done
+# each file of kernels says what it is held to, where, and what it moves
+for file in "$ROOT"/kernels/cuda/*.cu; do
+    head=$(sed '/\*\//q' "$file")
+    ok "${file##*/} has its reference, its check and its bytes" \
+        test "$(grep -cE ' Reference: | Bytes moved' <<<"$head"):$(grep -c 'tests/gpu/[a-z]*\.c' <<<"$head" | sed 's/[1-9].*/some/')" = 2:some
+done
 ok "inspect lists what was built" grep -q "sm_75, sm_80, sm_86, sm_89, sm_90 and PTX" "$WORK/out"
 ok "and what a device lacks" grep -q "where the device has it (sm_80 and newer" "$WORK/out"
 finish

@@ -38,7 +38,7 @@ limits=$(sed -n 's/^ *stage [a-z]* \([0-9]*\) .*/\1/p' "$CHECK" | awk '{n += $1}
 # and whatever they take, all end in time: what does not fit any more is left out, which is a failure
 if ! (
     eval "$(sed -n '/^skipped() {/,/^}/p; /^stage() {/,/^}/p' "$CHECK")"
-    # shellcheck disable=SC2317
+    # shellcheck disable=SC2317,SC2030
     timeout() { SECONDS=$((SECONDS + $3)) && return 124; } # every part takes all that it has
     # shellcheck disable=SC2034
     OUT=$WORK LOG=$WORK/stages.log SLOW=1 ALL=$((SECONDS + 1000)) failed=0
@@ -51,6 +51,37 @@ if ! (
         [ "$(jq -r .verdict "$WORK/stages.jsonl" | paste -sd,)" = "out of time,out of time,left out" ]
 ); then
     echo "WRONG: the parts are not bounded together"
+    exit 1
+fi
+# what is short of half the copy probe at 14336 x 4096 and one token is listed, and nothing else
+if ! (
+    eval "$(sed -n '/^tables() {/,/^}/p' "$CHECK")"
+    # rows FORMAT ROWS TOKENS SHARE...
+    rows() { printf '%s %s %s %s\n' "$@" | jq -R 'split(" ") | {format: .[0], numerics: "exact", rows: (.[1] | tonumber),
+        cols: 4096, tokens: (.[2] | tonumber), us: 1, gb_per_s: 1, of_copy: (.[3] | tonumber)}' | jq -s .; }
+    made() { rows "$@" | jq '{device: "none", date: "never", stages: [], copy_gb_per_s: 1, cublas: "measured", left_out: 0, left: [], bench: .}'; }
+    made a 14336 1 0.49 b 14336 1 0.5 c 14336 4 0.1 d 4096 1 0.1 e 14336 1 0.02 >"$WORK/made.json"
+    tables "$WORK/made.json" >"$WORK/made.md"
+    [ "$(grep '^Short' "$WORK/made.md")" = "Short of half the copy probe at 14336 x 4096 and one token: a, e." ]
+    made b 14336 1 0.5 >"$WORK/made.json"
+    tables "$WORK/made.json" >"$WORK/made.md"
+    ! grep -q '^Short' "$WORK/made.md"
+); then
+    echo "WRONG: what is short is not listed"
+    exit 1
+fi
+# ranks: a NCCL that lets no two share a device is said, and is no failure; what fails otherwise is one
+if ! (
+    eval "$(sed -n '/^skipped() {/,/^}/p; /^stage() {/,/^}/p' "$CHECK")"
+    # shellcheck disable=SC2034,SC2031
+    OUT=$WORK LOG=$WORK/ranks.log SLOW=1 ALL=$((SECONDS + 1000)) failed=0
+    : >"$WORK/stages.jsonl"
+    stage ranks 10 bash -c 'exit 3' >"$WORK/said"
+    [ $failed = 0 ] && grep -q '^ranks  *skipped: this NCCL lets no two ranks share a device$' "$WORK/said"
+    stage ranks 10 bash -c 'exit 1' >"$WORK/said"
+    [ $failed = 1 ] && grep -q '^ranks  *failed ' "$WORK/said"
+); then
+    echo "WRONG: what NCCL refuses and what fails are not told apart"
     exit 1
 fi
 # a library at the head of a long list is found, one that is not in it is not

@@ -194,7 +194,7 @@ int ranks_check(struct tsr_registry *registry, const struct ranks_options *o, st
 {
     struct tsr_comm_world worlds[CODECS];
     pid_t                 pid[MOST];
-    int                   rc = 0;
+    int                   rc = 0, refused = 0;
     uint64_t              n = 0, groups = groups_of(o->ranks);
     tsr_status            st = o->ranks < 2 || o->ranks > MOST
                                    ? tsr_fail(err, TSR_E_INPUT, "%u ranks; 2 to %u", o->ranks, MOST)
@@ -221,10 +221,15 @@ int ranks_check(struct tsr_registry *registry, const struct ranks_options *o, st
     for (uint32_t r = 0; r < started; r++) {
         int status = 0;
         if (waitpid(pid[r], &status, 0) != pid[r] || !WIFEXITED(status))
+            rc = 2;
+        else if (WEXITSTATUS(status) == RANKS_REFUSED)
+            refused = 1;
+        else if (WEXITSTATUS(status) != 0 && !rc)
             rc = 1;
-        else if (WEXITSTATUS(status) != 0 && rc != 1)
-            rc = WEXITSTATUS(status) == RANKS_REFUSED ? RANKS_REFUSED : 1;
     }
+    if (refused && rc == 1) /* the others were told that the group is over */
+        rc = 0;
+    rc = rc ? 1 : refused ? RANKS_REFUSED : 0;
     while (n > 0)
         tsr_comm_world_close(&worlds[--n]);
     if (st != TSR_OK)

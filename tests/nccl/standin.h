@@ -50,10 +50,10 @@ void standin_move(void); /* one round over all streams */
 
 enum standin_fault {
     STANDIN_NONE,
-    STANDIN_LOST,         /* its state becomes ncclRemoteError */
-    STANDIN_HANGS,        /* what is on the device never ends */
-    STANDIN_NEVER_JOINS,  /* its making never ends */
-    STANDIN_REFUSES,      /* ncclCommInitRankConfig() says ncclInvalidUsage */
+    STANDIN_LOST,        /* its state becomes ncclRemoteError */
+    STANDIN_HANGS,       /* what is on the device never ends */
+    STANDIN_NEVER_JOINS, /* its making never ends */
+    STANDIN_REFUSES, /* ncclCommInitRankConfig() says ncclInvalidUsage; TSR_STANDIN_REFUSES=1, everywhere */
     STANDIN_CALL_REFUSED, /* so do operations */
     STANDIN_ABORT_HANGS,  /* ncclCommAbort() comes back when the fault has gone */
     STANDIN_END_HANGS,    /* so does ncclCommDestroy() */
