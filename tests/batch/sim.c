@@ -300,6 +300,10 @@ static void bring_down(struct sim *s)
     if (s->disk.power_lost || disk_random(&s->disk, 3) == 0) {
         disk_power_cut(&s->disk);
         s->r->power_cuts++;
+        /* the supervisor went with it, and what it knew of the last ending: the next one blames nobody
+         * for what it finds, whose last lines may be lost */
+        s->restarts = (struct tsr_restarts){ 0 };
+        s->verdict = TSR_VERDICT_OUTSIDE;
     }
 }
 
@@ -311,6 +315,7 @@ static void give_up_frozen(struct sim *s)
     s->r->stalls++;
     if (s->disk.no_locks && !s->p[1 - s->now].alive) {
         s->now = 1 - s->now;
+        s->p[s->now].own_fault = false; /* of one that ended there long ago: p stood still */
         p->frozen = false;
         s->r->zombies++;
     } else {
