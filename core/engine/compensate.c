@@ -20,6 +20,9 @@ tsr_status tsr_compensate_chunk(struct tsr_engine *e, const struct tsr_token *to
             c->at[c->n++] = (uint32_t)i;
     c->full = c->n == n;
     c->done.tokens += c->n;
+    if (c->n && (c->n > c->most || n > c->rows_most))
+        TSR_TRY(tsr_compensate_room(e, c->n > c->most ? c->n : c->most,
+                                    n > c->rows_most ? n : c->rows_most, err));
     if (c->n == 0 || c->full || c->dev != e->dev)
         return TSR_OK;
     c->rows.cols = c->n;

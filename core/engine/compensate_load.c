@@ -156,28 +156,53 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_compensator *c, uin
     return TSR_OK;
 }
 
+static void drop_room(struct tsr_engine *e, struct tsr_compensator *c)
+{
+    free(c->x);
+    free(c->lists);
+    c->x = NULL;
+    c->lists = NULL;
+    c->most = c->rows_most = 0;
+    tsr_device_drop_tensor(c->dev, &c->list);
+    tsr_device_drop_tensor(c->dev, &c->whole);
+    tsr_device_drop_tensor(e->dev, &c->sum);
+}
+
+tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, uint64_t rows, struct tsr_err *err)
+{
+    struct tsr_compensator *c = e->comp;
+    uint64_t                inputs = 0, lists = 0;
+    drop_room(e, c);
+    c->x = tsr_mul(n, c->widest, &inputs) ? tsr_new_aligned(inputs, sizeof *c->x) : NULL;
+    c->lists = tsr_mul(n, 1 + c->room, &lists) ? tsr_new_aligned(lists, sizeof *c->lists) : NULL;
+    if (!c->x || !c->lists)
+        return tsr_fail_nomem(err, inputs * sizeof *c->x, "compensated inputs");
+    TSR_TRY(
+        tsr_device_tensor(c->dev, TSR_U32, n, 1 + c->room, 0, "selected channels", &c->list, err));
+    if (e->tp.ranks > 1) {
+        TSR_TRY(
+            tsr_device_tensor(c->dev, TSR_F32, n, c->widest, 0, "whole inputs", &c->whole, err));
+        TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, rows, e->model->hp.hidden, 0, "compensations",
+                                  &c->sum, err));
+    }
+    c->most = n;
+    c->rows_most = rows;
+    return TSR_OK;
+}
+
+/* Where what is generated is compensated, a token for each sequence; chunks of more are made room for when they
+ * come. */
 static tsr_status buffers(struct tsr_engine *e, struct tsr_compensator *c, struct tsr_err *err)
 {
-    uint64_t n = 0, lists = 0;
-    bool     split = e->tp.ranks > 1;
+    uint64_t n = c->use.all || e->chunk < e->n_slots ? e->chunk : e->n_slots;
     c->at = tsr_new(e->chunk, sizeof *c->at);
-    c->x = tsr_mul(e->chunk, c->widest, &n) ? tsr_new_aligned(n, sizeof *c->x) : NULL;
-    c->lists =
-        tsr_mul(e->chunk, 1 + c->room, &lists) ? tsr_new_aligned(lists, sizeof *c->lists) : NULL;
     c->exact = tsr_new(1 + c->room, sizeof *c->exact);
     c->scratch = tsr_new(c->widest, sizeof *c->scratch);
-    if (!c->at || !c->x || !c->lists || !c->exact || !c->scratch)
-        return tsr_fail_nomem(err, n * sizeof *c->x, "compensated inputs");
+    if (!c->at || !c->exact || !c->scratch)
+        return tsr_fail_nomem(err, e->chunk * sizeof *c->at, "compensated tokens");
     TSR_TRY(
         tsr_device_tensor(c->dev, TSR_U32, 1, e->chunk, 0, "compensated tokens", &c->rows, err));
-    TSR_TRY(tsr_device_tensor(c->dev, TSR_U32, e->chunk, 1 + c->room, 0, "selected channels",
-                              &c->list, err));
-    if (split)
-        TSR_TRY(tsr_device_tensor(c->dev, TSR_F32, e->chunk, c->widest, 0, "whole inputs",
-                                  &c->whole, err));
-    return split ? tsr_device_tensor(e->dev, TSR_F32, e->chunk, e->model->hp.hidden, 0,
-                                     "compensations", &c->sum, err)
-                 : TSR_OK;
+    return tsr_compensate_room(e, n, n, err);
 }
 
 static tsr_status load(struct tsr_engine *e, struct tsr_compensator *c, struct tsr_err *err)

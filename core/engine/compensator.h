@@ -31,10 +31,11 @@ struct tsr_compensator {
     bool              full; /* all of them */
     uint32_t         *at;   /* their rows, [chunk] */
     struct tsr_tensor rows; /* the same on the device */
-    struct tsr_tensor list; /* [chunk, 1 + room] */
+    struct tsr_tensor list; /* [most, 1 + room] */
     uint64_t          room;
+    uint64_t most, rows_most; /* compensated tokens and rows of a chunk that there is memory for */
 
-    /* host memory: inputs of a chunk, lists, room for sorting */
+    /* host memory: inputs of compensated tokens, lists, room for sorting */
     float    *x;
     uint32_t *lists, *exact, *scratch;
     uint64_t  widest;
@@ -43,6 +44,10 @@ struct tsr_compensator {
 
     struct tsr_engine_compensated done;
 };
+
+/* Memory for chunks of n compensated tokens among `rows`; what there was is gone. */
+tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, uint64_t rows,
+                               struct tsr_err *err);
 
 /* The channels of a static selection, s->count of them; nothing to do for another. */
 struct tsr_site_profile;

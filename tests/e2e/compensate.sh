@@ -131,6 +131,11 @@ ok "what was compensated" json '.results.run | .compensation.linears == 30 and .
     .compensation.selected == 27 * (3 * (16 + 16 + 16 + 8) + 3 * 32) and (.ranks | length) == 3 and
     (.ranks | map(.residuals) | add) == .compensation.host_bytes and .ranks[2].residuals < .ranks[0].residuals' \
     "$WORK/two.jsonl.job/results.json"
+# a chunk of 144 tokens would take 200,000 bytes
+answers without --set run.plan=bare.yaml
+ok "working memory is for a token of each sequence, not for a chunk" json --slurpfile was "$WORK/without.jsonl.job/results.json" '
+    [.results.run.ranks, $was[0].results.run.ranks] | map(map(.peak)) | transpose | length == 3 and
+    all(.[]; .[0] > .[1] and .[0] < .[1] + 32768)' "$WORK/two.jsonl.job/results.json"
 answers threads --set run.plan=two.yaml --set run.ranks=threads
 ok "ranks that are threads: the same" cmp "$WORK/one.said" "$WORK/threads.said"
 answers same --set run.compensate=32
