@@ -62,9 +62,11 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
 static const char *weaker(const char *a, const json_t *stage, const char *key)
 {
     const char *b = tsr_table_text(stage, key);
-    for (int i = TSR_ROOFLINE; i > TSR_MEASURED; i--)
-        if (strcmp(a, tsr_basis_name(i)) == 0 || strcmp(b, tsr_basis_name(i)) == 0)
-            return tsr_basis_name(i);
+    for (int i = TSR_ROOFLINE; i > TSR_MEASURED; i--) {
+        const char *name = tsr_basis_name((enum tsr_basis)i);
+        if (strcmp(a, name) == 0 || strcmp(b, name) == 0)
+            return name;
+    }
     return a;
 }
 
