@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LONG_US   UINT64_C(60000000) /* only a hang reaches it */
 #define MAX_RANKS 8
@@ -289,6 +290,45 @@ static void test_choice(void **state)
            "plain", TSR_COMM_TWO_STEP);
 }
 
+static void *probe_late(void *arg)
+{
+    struct member *m = arg;
+    nanosleep(&(struct timespec){ 0, (long)m->rows * 1000000 }, NULL);
+    m->ok = tsr_comm_group_probe(m->g, &m->path, &m->e.err) == TSR_OK;
+    return NULL;
+}
+
+/* A rank that begins 15 ms after the other stays so far behind, as messages are all that they have in common: the
+ * first waits 20 + 15 ms each time, the second 20 - 15.  The link has 20 ms. */
+static void test_late(void **state)
+{
+    (void)state;
+    static const char     transport[] = "local:bandwidth=1000,latency=20000";
+    struct tsr_comm_world w;
+    struct member         m[2];
+    pthread_t             thread[2];
+    struct tsr_errbuf     e = TSR_ERRBUF(e);
+    assert_int_equal(tsr_comm_world_create(&w, registry, transport, 2, &e.err), TSR_OK);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct tsr_comm_options o = { .place = { transport, r, 2, w.shared, w.bytes, 0, NULL },
+                                      .deadline_us = LONG_US };
+        m[r] = (struct member){ .rows = 15 * r, .e = TSR_ERRBUF(m[r].e) };
+        assert_int_equal(tsr_comm_group_create(&m[r].g, registry, &o, &e.err), TSR_OK);
+    }
+    for (uint32_t r = 0; r < 2; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, probe_late, &m[r]), 0);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(pthread_join(thread[r], NULL), 0);
+        if (!m[r].ok)
+            fail_msg("rank %u: %s", r, m[r].e.text);
+        /* some milliseconds of a busy machine are let be */
+        if (!(m[r].path.alpha >= 0.015 && m[r].path.alpha <= 0.030))
+            fail_msg("rank %u finds a latency of %.1f ms", r, m[r].path.alpha * 1e3);
+        tsr_comm_group_destroy(m[r].g);
+    }
+    tsr_comm_world_close(&w);
+}
+
 /* On a link that is fast beside the codec nothing is gained by coding: memory that is shared, and the
  * encoders without vectors, which take several times as long as moving BF16. */
 static void test_fast_link(void **state)
@@ -318,9 +358,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fit),       cmocka_unit_test(test_regret),
-        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_fast_link),
+        cmocka_unit_test(test_fit),   cmocka_unit_test(test_regret),
+        cmocka_unit_test(test_bytes), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_late),  cmocka_unit_test(test_fast_link),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
