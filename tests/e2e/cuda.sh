@@ -158,6 +158,8 @@ for file in "$ROOT"/kernels/cuda/*.cu; do
     head=$(sed '/\*\//q' "$file")
     ok "${file##*/} has its reference, its check and its bytes" \
         test "$(grep -cE ' Reference: | Bytes moved' <<<"$head"):$(grep -c 'tests/gpu/[a-z]*\.c' <<<"$head" | sed 's/[1-9].*/some/')" = 2:some
+    ok "${file##*/} takes its workspace from the caller" \
+        test -z "$(grep -nE 'malloc *\(|cuMemAlloc|^(static +)?__device__ [^(]*(;|=|\[)' "$file" | grep -v __constant__)"
 done
 ok "inspect lists what was built" grep -q "sm_75, sm_80, sm_86, sm_89, sm_90 and PTX" "$WORK/out"
 ok "and what a device lacks" grep -q "where the device has it (sm_80 and newer" "$WORK/out"
