@@ -12,9 +12,9 @@ struct tsr_batch {
     const struct tsr_clock *clock;
     const char             *output;
     uint64_t                records;
-    uint64_t                next;     /* no record in front of it is open and unleased */
-    uint64_t                suspects; /* open records that must run alone */
-    uint64_t                since;    /* of the oldest line that is not committed */
+    uint64_t                next;      /* no record in front of it is open and unleased */
+    uint64_t                suspects;  /* open records that must run alone */
+    uint64_t                synced_us; /* when a sync began last */
     uint64_t                journal_us;
 };
 
@@ -28,8 +28,6 @@ tsr_status tsr_batch_line(struct tsr_batch *b, uint64_t index, bool error, const
 {
     uint64_t t = now_us(b);
     b->suspects -= tsr_journal_record(b->journal, index)->suspect;
-    if (tsr_journal_pending(b->journal) == 0)
-        b->since = t;
     tsr_status st = tsr_journal_line(b->journal, index, error, line, bytes, err);
     b->journal_us += now_us(b) - t;
     return st;
@@ -75,6 +73,7 @@ tsr_status tsr_batch_open(struct tsr_batch **out, const struct tsr_batch_options
         tsr_batch_close(b);
         return st;
     }
+    b->synced_us = now_us(b);
     *out = b;
     return TSR_OK;
 }
@@ -106,6 +105,18 @@ static tsr_status commit(struct tsr_batch *b, bool wait, struct tsr_err *err)
 {
     uint64_t   t = now_us(b);
     tsr_status st = tsr_journal_commit(b->journal, wait, err);
+    b->synced_us = t;
+    b->journal_us += now_us(b) - t;
+    return st;
+}
+
+/* What there is goes into the file, and to the disk when it is time. */
+static tsr_status save(struct tsr_batch *b, struct tsr_err *err)
+{
+    uint64_t t = now_us(b);
+    if (t - b->synced_us >= TSR_SYNC_US)
+        return commit(b, false, err);
+    tsr_status st = tsr_journal_spill(b->journal, err);
     b->journal_us += now_us(b) - t;
     return st;
 }
@@ -115,7 +126,8 @@ uint64_t tsr_batch_journal_us(const struct tsr_batch *b)
     return b->journal_us;
 }
 
-/* Leases are in the file before the work begins, so that whoever comes next knows whom to blame. */
+/* Leases are in the file before the work begins, so that whoever comes next knows whom to blame; with
+ * them the lines of the work before, which no death of this process can take then. */
 static tsr_status fill(struct tsr_batch *b, struct tsr_err *err)
 {
     uint64_t taken[64], n = 0;
@@ -134,20 +146,11 @@ static tsr_status fill(struct tsr_batch *b, struct tsr_err *err)
     }
     if (room)
         b->journal_us += now_us(b) - t;
-    if (n)
-        TSR_TRY(commit(b, false, err));
+    if (n || tsr_journal_pending(b->journal))
+        TSR_TRY(save(b, err));
     for (uint64_t k = 0; k < n; k++)
         TSR_TRY(b->worker.submit(b->worker.ctx, taken[k], err));
     return TSR_OK;
-}
-
-static bool due(const struct tsr_batch *b)
-{
-    uint64_t lines = tsr_journal_pending(b->journal);
-    if (lines == 0)
-        return false;
-    return lines >= TSR_COMMIT_LINES || b->worker.busy(b->worker.ctx) == 0 ||
-           now_us(b) - b->since >= TSR_COMMIT_US;
 }
 
 static bool done(const struct tsr_batch *b)
@@ -172,8 +175,8 @@ tsr_status tsr_batch_step(struct tsr_batch *b, bool *over, struct tsr_err *err)
                 TSR_TRY(tsr_journal_commit(b->journal, true, err));
             TSR_TRY(st);
         }
-        if (due(b) || done(b))
-            TSR_TRY(commit(b, done(b), err));
+        if (done(b))
+            TSR_TRY(commit(b, true, err));
     }
     *over = done(b) && tsr_journal_pending(b->journal) == 0;
     return TSR_OK;

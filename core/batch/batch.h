@@ -1,7 +1,8 @@
 /* batch/batch.h - a batch job at work: which record runs when, and when its line is safe.
  *
  *   open journal -> { poisoned records become error lines; suspects run alone, others fill the
- *   worker; leases written; one step; lines committed } -> output
+ *   worker; leases and the lines before written, every 50 ms synced beside the work; one step } ->
+ *   output
  *
  * Single-threaded, and driven from outside step by step through a clock, a disk and a worker that
  * are tables: the simulation of tests/batch runs this very code.
@@ -33,9 +34,9 @@ struct tsr_batch_options {
     const char                *output;
 };
 
-/* A commit is due with so many lines, or when the first of them is this old. */
-#define TSR_COMMIT_LINES 8u
-#define TSR_COMMIT_US    50000u
+/* Lines are synced at most once in this time, so that as much work, or one step where that takes longer,
+ * is lost with the power. */
+#define TSR_SYNC_US 50000u
 
 /* Opens the journal (errors and `about` as there).  w is copied. */
 tsr_status tsr_batch_open(struct tsr_batch **b, const struct tsr_batch_options *o,
@@ -45,7 +46,7 @@ void       tsr_batch_close(struct tsr_batch *b);
 /* The line of a record, without newline; copied. */
 tsr_status tsr_batch_line(struct tsr_batch *b, uint64_t index, bool error, const char *line,
                           uint64_t bytes, struct tsr_err *err);
-/* One round.  *over: every line is there and committed.  tsr_cancel(): what is done is committed,
+/* One round.  *over: every line is there and synced.  tsr_cancel(): what is done is synced,
  * TSR_E_CANCELLED. */
 tsr_status tsr_batch_step(struct tsr_batch *b, bool *over, struct tsr_err *err);
 /* The output file; after step() said over. */

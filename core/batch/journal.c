@@ -157,23 +157,33 @@ static tsr_status write_out(struct tsr_journal *j, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status commit(struct tsr_journal *j, bool wait, struct tsr_err *err)
+static tsr_status commit(struct tsr_journal *j, bool sync, bool wait, struct tsr_err *err)
 {
     TSR_TRY(write_out(j, err));
     TSR_TRY(land(j, wait, err));
-    if (j->must_sync && !j->flying)
+    if (sync && j->must_sync && !j->flying)
         TSR_TRY(take_off(j, err));
     return land(j, wait, err);
 }
 
-tsr_status tsr_journal_commit(struct tsr_journal *j, bool wait, struct tsr_err *err)
+static tsr_status commit_or_die(struct tsr_journal *j, bool sync, bool wait, struct tsr_err *err)
 {
     if (j->dead)
         return tsr_fail(err, j->dead, "%s: a write failed before; run again", j->path);
-    tsr_status st = commit(j, wait, err);
+    tsr_status st = commit(j, sync, wait, err);
     if (st != TSR_OK)
         j->dead = st; /* the system may have dropped what it could not write */
     return st;
+}
+
+tsr_status tsr_journal_spill(struct tsr_journal *j, struct tsr_err *err)
+{
+    return commit_or_die(j, false, false, err);
+}
+
+tsr_status tsr_journal_commit(struct tsr_journal *j, bool wait, struct tsr_err *err)
+{
+    return commit_or_die(j, true, wait, err);
 }
 
 tsr_status tsr_journal_lease(struct tsr_journal *j, uint64_t index, struct tsr_err *err)

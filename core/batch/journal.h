@@ -79,9 +79,12 @@ tsr_status tsr_journal_line(struct tsr_journal *j, uint64_t index, bool error, c
                             uint64_t bytes, struct tsr_err *err);
 /* Lines that are not on the disk yet. */
 uint64_t tsr_journal_pending(const struct tsr_journal *j);
-/* Writes what is in the next commit, and begins a sync beside the work when there is more than leases and none
- * is on its way; wait: returns when everything is on the disk.  TSR_E_DEVICE: another run has taken
- * over.  After a failure every further call fails. */
+/* Writes what is in the next commit, where a death of this process leaves it, and begins no sync; says
+ * how one that was on its way ended.  TSR_E_DEVICE: another run has taken over.  After a failure every
+ * further call fails. */
+tsr_status tsr_journal_spill(struct tsr_journal *j, struct tsr_err *err);
+/* The same, and begins a sync beside the work when there is more than leases and none is on its way;
+ * wait: returns when everything is on the disk. */
 tsr_status tsr_journal_commit(struct tsr_journal *j, bool wait, struct tsr_err *err);
 
 /* Every record has a line: writes them in order to `output`.part, seals, renames and compares. */

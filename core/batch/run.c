@@ -294,8 +294,8 @@ static void tell(const struct run *r)
         return;
     atomic_store(&w->work_us, (uint64_t)(seconds(r) * 1e6));
     atomic_store(&w->journal_us, (uint64_t)(journal_seconds(r) * 1e6));
-    if (tsr_journal_pending(tsr_batch_journal(r->batch)) == 0)
-        atomic_store(&w->done, tsr_batch_counts(r->batch)->done);
+    atomic_store(&w->done, tsr_batch_counts(r->batch)->done -
+                               tsr_journal_pending(tsr_batch_journal(r->batch)));
 }
 
 static void warn(const struct tsr_journal_counts *c)

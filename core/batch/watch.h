@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TSR_WATCH_LINES 256u /* more than lines between two commits */
+#define TSR_WATCH_LINES 256u /* more than lines that are not in the file yet */
 
 struct tsr_watch {
     uint64_t nonce; /* of this page, when another program than the supervisor's own maps it */

@@ -493,12 +493,27 @@ static void restarts(void **state)
 
 static void sum_of_the_standard(void **state)
 {
+    static uint32_t (*const how[])(uint32_t, const void *, uint64_t) = { tsr_crc32c,
+                                                                         tsr_crc32c_portable };
     (void)state;
     /* RFC 3720, B.4, and the usual check value */
-    assert_int_equal(tsr_crc32c(0, "123456789", 9), 0xe3069283);
-    unsigned char zeros[32] = { 0 };
-    assert_int_equal(tsr_crc32c(0, zeros, 32), 0x8a9136aa);
-    assert_int_equal(tsr_crc32c(tsr_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
+    for (unsigned k = 0; k < 2; k++) {
+        assert_int_equal(how[k](0, "123456789", 9), 0xe3069283);
+        unsigned char bytes[32] = { 0 };
+        assert_int_equal(how[k](0, bytes, 32), 0x8a9136aa);
+        memset(bytes, 0xff, sizeof bytes);
+        assert_int_equal(how[k](0, bytes, 32), 0x62a8ab43);
+        for (unsigned i = 0; i < 32; i++)
+            bytes[i] = (unsigned char)i;
+        assert_int_equal(how[k](0, bytes, 32), 0x46dd794e);
+        assert_int_equal(how[k](how[k](0, "1234", 4), "56789", 5), 0xe3069283);
+    }
+    unsigned char data[80];
+    for (unsigned i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(i * i + 7 * i + 3);
+    for (unsigned from = 0; from < 8; from++)
+        for (unsigned n = 0; from + n <= sizeof data; n++)
+            assert_int_equal(tsr_crc32c(n, data + from, n), tsr_crc32c_portable(n, data + from, n));
 }
 
 /* The power goes at each step of an open behind a run whose last leases were never synced: whatever

@@ -18,7 +18,7 @@ case $PART in errno | die | giveup) RECORDS=24 ;; ranks | garbage) RECORDS=24 MO
 # Parts that must catch the worker at work want a job of 2 s, not of 0.2 s: a shell that polls it may
 # not run for that long on a busy machine.
 MORE=0
-case $PART in signal | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; esac
+case $PART in signal | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; errno | die) MORE=24 ;; esac # the last: for syncs during the work
 
 cd "$WORK"
 printf 'version: 1\nmodel: "%s"\nseed: 5\n' "$MODEL" >job.yaml
