@@ -76,6 +76,24 @@ static tsr_status shape(struct token *x, uint64_t *bytes, uint64_t *outputs, str
     return TSR_OK;
 }
 
+/* As in a file: rows of all linears of a site behind each other.  Where the next site's begin. */
+static unsigned char *place_site(struct token *x, uint64_t layer, enum tsr_site site,
+                                 unsigned char *at, uint16_t *scales)
+{
+    uint64_t row, done = 0;
+    (void)tsr_compensation_row(&x->m->layers[layer], site, x->made.bits, &row);
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct tsr_residual *r = &x->made.lin[layer][i];
+        if (!r->inputs || tsr_linear_site((enum tsr_linear_id)i) != site)
+            continue;
+        r->codes = at + done;
+        r->scales = scales;
+        done += r->stride;
+        r->stride = row;
+    }
+    return at + tsr_site_cols(x->m, site) * done;
+}
+
 static tsr_status make_residuals(struct token *x, struct tsr_err *err)
 {
     uint64_t bytes, outputs;
@@ -95,14 +113,8 @@ static tsr_status make_residuals(struct token *x, struct tsr_err *err)
     unsigned char *at = all->codes;
     uint16_t      *scales = all->scales;
     for (uint64_t l = 0; l < x->made.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
-            struct tsr_residual *r = &x->made.lin[l][i];
-            if (!r->inputs)
-                continue;
-            r->codes = at;
-            r->scales = scales;
-            at += r->inputs * r->stride;
-        }
+        for (int s = 0; s < TSR_SITES; s++)
+            at = place_site(x, l, (enum tsr_site)s, at, scales);
     x->made.bytes = bytes;
     return TSR_OK;
 }
@@ -218,7 +230,8 @@ static double extra_bytes(const struct token *x, uint32_t k)
     for (uint64_t l = 0; l < x->made.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
             const struct tsr_residual *r = &x->made.lin[l][i];
-            sum += (double)tsr_select_count(k, r->inputs) * (double)r->stride +
+            sum += (double)tsr_select_count(k, r->inputs) *
+                       (double)tsr_residual_stride(r->bits, r->outputs) +
                    2.0 * (double)r->outputs;
         }
     return sum;

@@ -67,15 +67,59 @@ static tsr_status check_scales(struct in *r, const char *name, const uint16_t *s
     return TSR_OK;
 }
 
+uint32_t tsr_compensation_row(const struct tsr_layer *layer, enum tsr_site site, uint32_t bits,
+                              uint64_t *bytes)
+{
+    uint32_t n = 0;
+    *bytes = 0;
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (layer->lin[i].w.rows && tsr_linear_site((enum tsr_linear_id)i) == site) {
+            *bytes += tsr_residual_stride(bits, layer->lin[i].w.rows);
+            n++;
+        }
+    return n;
+}
+
+/* The codes of all linears of a site where they are one tensor. */
+static tsr_status read_joined(struct in *r, const struct tsr_model *m, uint64_t layer,
+                              enum tsr_site site)
+{
+    const struct tsr_layer *from = &m->layers[layer];
+    const unsigned char    *codes;
+    char                    name[NAME_CAP];
+    uint64_t                shape[2] = { tsr_site_cols(m, site), 0 }, n;
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (!tsr_mul(from->lin[i].w.rows, 64, &n))
+            return TSR_OK;
+    if (tsr_compensation_row(from, site, r->c->bits, &shape[1]) < 2)
+        return TSR_OK;
+    (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
+                   tsr_site_name(site));
+    TSR_TRY(take(r, name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
+    for (int i = 0; codes && i < TSR_LINEARS; i++)
+        if (from->lin[i].w.rows && tsr_linear_site((enum tsr_linear_id)i) == site) {
+            struct tsr_residual *to = &r->c->lin[layer][i];
+            to->codes = (unsigned char *)(uintptr_t)codes;
+            to->stride = shape[1];
+            codes += tsr_residual_stride(r->c->bits, from->lin[i].w.rows);
+        }
+    return TSR_OK;
+}
+
+/* out holds where its codes lie if they were joined. */
 static tsr_status read_linear(struct in *r, const struct tsr_matrix *w, struct tsr_residual *out)
 {
-    const unsigned char *codes, *scales = NULL;
+    const unsigned char *codes = out->codes, *scales = NULL;
     uint64_t             n, shape[2] = { w->cols, 0 };
-    *out = (struct tsr_residual){ .bits = r->c->bits, .inputs = w->cols, .outputs = w->rows };
+    out->bits = r->c->bits;
+    out->inputs = w->cols;
+    out->outputs = w->rows;
     if (!w->rows || !tsr_mul(w->rows, 64, &n))
         return TSR_OK;
-    shape[1] = out->stride = tsr_residual_stride(out->bits, w->rows);
-    TSR_TRY(take(r, w->name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
+    if (!codes) {
+        shape[1] = out->stride = tsr_residual_stride(out->bits, w->rows);
+        TSR_TRY(take(r, w->name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
+    }
     if (!codes)
         return TSR_OK;
     if (out->bits != 16) {
@@ -162,6 +206,8 @@ static tsr_status read_all(struct in *r, const char *packed, const struct tsr_mo
     if (!c->lin || !c->site)
         return tsr_fail_nomem(r->err, c->layers * sizeof *c->lin, "residuals");
     for (uint64_t l = 0; l < c->layers; l++) {
+        for (int i = 0; i < TSR_SITES; i++)
+            TSR_TRY(read_joined(r, m, l, (enum tsr_site)i));
         for (int i = 0; i < TSR_LINEARS; i++)
             TSR_TRY(read_linear(r, &m->layers[l].lin[i].w, &c->lin[l][i]));
         for (int i = 0; i < TSR_SITES; i++)

@@ -38,6 +38,11 @@ struct tsr_compensation {
     struct tsr_site_profile (*site)[TSR_SITES]; /* [layers]; top NULL: no linear of the site has */
 };
 
+/* How many linears of a layer share the input of a site, and the bytes of the rows of all their residuals behind each
+ * other, which they have in one tensor where there are several and all are packed. */
+uint32_t tsr_compensation_row(const struct tsr_layer *layer, enum tsr_site site, uint32_t bits,
+                              uint64_t *bytes);
+
 /* The residuals that belong to a loaded model: of its folder, or of its prepacked file.  A model without
  * is TSR_E_INPUT with what to do.  m is only read here.  [setup] */
 tsr_status tsr_compensation_of_model(struct tsr_compensation **c, const struct tsr_model *m,

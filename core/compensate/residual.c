@@ -25,7 +25,8 @@ uint64_t tsr_residual_stride(uint32_t bits, uint64_t outputs)
 
 uint64_t tsr_residual_bytes(const struct tsr_residual *r)
 {
-    return r->inputs * r->stride + (r->scales ? r->outputs * sizeof *r->scales : 0);
+    return r->inputs * tsr_residual_stride(r->bits, r->outputs) +
+           (r->scales ? r->outputs * sizeof *r->scales : 0);
 }
 
 void tsr_residual_free(struct tsr_residual *r)

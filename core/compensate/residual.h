@@ -17,11 +17,12 @@
 
 /* Of a linear [outputs, inputs]; memory is the owner's. */
 struct tsr_residual {
-    uint32_t       bits;            /* 2, 4, 8: integer codes; 16: F16 values without a scale */
-    uint64_t       inputs, outputs; /* rows of codes, channels in a row */
-    uint64_t       stride;          /* bytes from row to row, a multiple of 64 */
-    unsigned char *codes;           /* inputs * stride */
-    uint16_t      *scales;          /* [outputs]; NULL for 16 bits */
+    uint32_t bits;            /* 2, 4, 8: integer codes; 16: F16 values without a scale */
+    uint64_t inputs, outputs; /* rows of codes, channels in a row */
+    uint64_t stride; /* bytes from row to row, a multiple of 64: of this linear's row, or of the
+                                     * rows of all linears of a site behind each other */
+    unsigned char *codes;  /* of the first row */
+    uint16_t      *scales; /* [outputs]; NULL for 16 bits */
 };
 
 bool tsr_residual_bits_known(uint32_t bits);

@@ -107,7 +107,8 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, u
         return tsr_err_prefix(err, st, "%s", c->dev->text);
     s->which[s->n++] = place;
     c->done.linears++;
-    c->done.host_bytes += d.inputs * d.stride + (d.scales ? d.outputs * sizeof *d.scales : 0);
+    c->done.host_bytes += d.inputs * tsr_residual_stride(d.bits, d.outputs) +
+                          (d.scales ? d.outputs * sizeof *d.scales : 0);
     return TSR_OK;
 }
 

@@ -207,7 +207,36 @@ static enum tsr_site divided_by(enum tsr_linear_id id)
     return id == TSR_V ? TSR_SITE_O_IN : id == TSR_UP ? TSR_SITE_DOWN_IN : TSR_SITES;
 }
 
-static tsr_status make_linear(struct work *w, enum tsr_linear_id id, double *energy)
+/* Several linears of a site, all of them packed: their rows lie behind each other.  Bytes of such a row. */
+static bool is_joined(const struct work *w, uint64_t layer, enum tsr_site site, uint64_t *bytes)
+{
+    const struct tsr_layer *from = &w->m->layers[layer];
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (from->lin[i].w.rows && tsr_linear_site((enum tsr_linear_id)i) == site &&
+            !w->o->lin[layer][i])
+            return false;
+    return tsr_compensation_row(from, site, w->opt->bits, bytes) > 1;
+}
+
+/* Rows of a site's linears. */
+struct rows {
+    unsigned char *codes; /* NULL: they go to the file one linear behind the other */
+    uint64_t       stride, at;
+};
+
+static void put_codes(struct work *w, const struct tsr_residual *r, struct rows *to)
+{
+    if (!to->codes) {
+        tsr_st_put(w->file, r->codes, r->inputs * r->stride);
+        return;
+    }
+    for (uint64_t k = 0; k < r->inputs; k++)
+        memcpy(to->codes + k * to->stride + to->at, r->codes + k * r->stride, r->stride);
+    to->at += r->stride;
+}
+
+static tsr_status make_linear(struct work *w, enum tsr_linear_id id, double *energy,
+                              struct rows *rows)
 {
     enum tsr_site              in = tsr_linear_site(id), out = divided_by(id);
     float *const              *scale = w->o->scale[w->layer];
@@ -225,7 +254,7 @@ static tsr_status make_linear(struct work *w, enum tsr_linear_id id, double *ene
     if (st == TSR_OK) {
         for (uint64_t k = 0; k < r.inputs; k++)
             energy[k] += one[k];
-        tsr_st_put(w->file, r.codes, r.inputs * r.stride);
+        put_codes(w, &r, rows);
         w->report->bytes += tsr_residual_bytes(&r);
         w->report->before += rep.before;
         w->report->after += rep.after;
@@ -239,16 +268,25 @@ static tsr_status make_linear(struct work *w, enum tsr_linear_id id, double *ene
 
 static tsr_status make_site(struct work *w, enum tsr_site site)
 {
-    uint64_t cols = tsr_site_cols(w->m, site);
-    double  *energy = tsr_new(cols, sizeof *energy);
+    struct rows rows = { 0 };
+    uint64_t    cols = tsr_site_cols(w->m, site), bytes = 0;
+    double     *energy = tsr_new(cols, sizeof *energy);
     if (!energy)
         return tsr_fail_nomem(w->err, cols * sizeof *energy, "residuals");
     tsr_status st = TSR_OK;
+    if (is_joined(w, w->layer, site, &rows.stride)) {
+        rows.codes = tsr_mul(cols, rows.stride, &bytes) ? tsr_new_aligned(bytes, 1) : NULL;
+        if (!rows.codes)
+            st = tsr_fail_nomem(w->err, bytes, "residuals");
+    }
     for (int i = 0; i < TSR_LINEARS && st == TSR_OK; i++)
         if (tsr_linear_site((enum tsr_linear_id)i) == site && w->o->lin[w->layer][i])
-            st = make_linear(w, (enum tsr_linear_id)i, energy);
+            st = make_linear(w, (enum tsr_linear_id)i, energy, &rows);
+    if (st == TSR_OK && rows.codes)
+        tsr_st_put(w->file, rows.codes, bytes);
     if (st == TSR_OK)
         st = keep_profile(w, site, energy);
+    free(rows.codes);
     free(energy);
     return st;
 }
@@ -317,17 +355,30 @@ static tsr_status small(struct work *w, bool writing)
     return TSR_OK;
 }
 
-/* Linears as they are made: site by site. */
+static tsr_status declare_site(struct work *w, uint64_t layer, enum tsr_site site)
+{
+    uint64_t all[2] = { tsr_site_cols(w->m, site), 0 };
+    if (is_joined(w, layer, site, &all[1])) {
+        char name[NAME_CAP];
+        (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
+                       tsr_site_name(site));
+        return declare(w, name, "residual", TSR_U8, 2, all);
+    }
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_matrix *m = &w->m->layers[layer].lin[i].w;
+        const uint64_t           shape[2] = { m->cols, tsr_residual_stride(w->opt->bits, m->rows) };
+        if (tsr_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
+            TSR_TRY(declare(w, m->name, "residual", TSR_U8, 2, shape));
+    }
+    return TSR_OK;
+}
+
+/* As they are made: site by site. */
 static tsr_status declare_codes(struct work *w)
 {
     for (uint64_t l = 0; l < w->m->hp.layers; l++)
         for (int s = 0; s < TSR_SITES; s++)
-            for (int i = 0; i < TSR_LINEARS; i++) {
-                const struct tsr_matrix *m = &w->m->layers[l].lin[i].w;
-                const uint64_t shape[2] = { m->cols, tsr_residual_stride(w->opt->bits, m->rows) };
-                if ((int)tsr_linear_site((enum tsr_linear_id)i) == s && w->o->lin[l][i])
-                    TSR_TRY(declare(w, m->name, "residual", TSR_U8, 2, shape));
-            }
+            TSR_TRY(declare_site(w, l, (enum tsr_site)s));
     return TSR_OK;
 }
 

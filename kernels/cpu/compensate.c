@@ -8,7 +8,9 @@
 /* Units (backend.c) from which on compensation goes over threads.  Below, one thread waits for its rows for less
  * long than two chiplets need to begin and end together. */
 #define WORTH 150000u
-/* Outputs from which on pieces are wide: longer runs of memory; of fewer, threads would have none. */
+/* Where all linears have WIDE_FROM outputs or more together, pieces are wide: longer runs of memory; of fewer,
+ * threads would have none. */
+#define WIDE      2048u
 #define WIDE_FROM 8192u
 
 /* ---- rows and lists ------------------------------------------------------------------------- */
@@ -211,7 +213,17 @@ static tsr_status check_lists(const struct tsr_cpu_adding *a, uint64_t n, struct
     return TSR_OK;
 }
 
-static tsr_status view_linears(struct tsr_cpu_adding *a, uint64_t wide_from, struct tsr_err *err)
+static uint64_t piece_of(uint64_t outputs, int together)
+{
+    uint64_t wide = COMPENSATE_PIECE;
+    if (!together)
+        return outputs >= WIDE_FROM ? WIDE : COMPENSATE_STEP;
+    while (wide > outputs && wide > COMPENSATE_STEP)
+        wide /= 2;
+    return wide;
+}
+
+static tsr_status view_linears(struct tsr_cpu_adding *a, int together, struct tsr_err *err)
 {
     const struct tsr_compensate_op *op = a->op;
     uint64_t                        outputs = 0;
@@ -229,7 +241,7 @@ static tsr_status view_linears(struct tsr_cpu_adding *a, uint64_t wide_from, str
             return st;
         outputs += r->base.outputs;
     }
-    a->wide = outputs >= wide_from ? COMPENSATE_PIECE : COMPENSATE_STEP;
+    a->wide = piece_of(outputs, together);
     for (uint32_t j = 0; j < op->n; j++) {
         const struct tsr_cpu_residual *r = op->residual[j];
         a->pieces[j + 1] = a->pieces[j] + cpu_ceil(r->base.outputs, a->wide);
@@ -238,7 +250,7 @@ static tsr_status view_linears(struct tsr_cpu_adding *a, uint64_t wide_from, str
 }
 
 tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
-                               uint64_t wide_from, struct tsr_cpu_adding *a, struct tsr_err *err)
+                               int together, struct tsr_cpu_adding *a, struct tsr_err *err)
 {
     *a = (struct tsr_cpu_adding){ .k = kernels(c), .op = op };
     if (op->n == 0 || op->n > TSR_COMPENSATE_LINEARS)
@@ -254,13 +266,35 @@ tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compens
     if (st == TSR_OK)
         st = tsr_cpu_view(&a->list, op->list, "COMPENSATE", "list", TSR_U32, a->n, 0, err);
     a->segment = 32 * cpu_ceil(op->channels, 256);
-    return st == TSR_OK ? view_linears(a, wide_from, err) : st;
+    return st == TSR_OK ? view_linears(a, together, err) : st;
+}
+
+/* Whether the rows of b lie behind those of a. */
+static int follows(const struct tsr_cpu_gather *b, const struct tsr_cpu_gather *a)
+{
+    return a->bits == b->bits && a->stride == b->stride &&
+           a->codes + tsr_cpu_gather_room(a) * a->bits / 8 == b->codes;
+}
+
+void tsr_cpu_adding_join(struct tsr_cpu_adding *a, struct tsr_cpu_gather *g)
+{
+    uint32_t n = a->op->n;
+    for (uint32_t head = 0, j = 0; head < n; head = ++j) {
+        uint64_t outputs = g[head].outputs, before = 0;
+        for (; j + 1 < n && follows(&g[j + 1], &g[j]); j++) {
+            before += tsr_cpu_gather_room(&g[j]);
+            outputs = before + g[j + 1].outputs;
+            g[j].behind = &g[j + 1];
+        }
+        for (uint32_t i = head; i <= j; i++) /* the first has the pieces of all */
+            a->pieces[i + 1] = a->pieces[head] + cpu_ceil(outputs, a->wide);
+    }
 }
 
 static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, struct tsr_err *err)
 {
     struct tsr_cpu_adding a;
-    tsr_status            st = tsr_cpu_adding_view(c, op, WIDE_FROM, &a, err);
+    tsr_status            st = tsr_cpu_adding_view(c, op, 0, &a, err);
     if (st == TSR_OK)
         st = check_lists(&a, a.n, err);
     if (st != TSR_OK)

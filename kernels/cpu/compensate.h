@@ -7,9 +7,10 @@
 
 #define COMPENSATE_SEGMENTS 8u    /* docs/decisions/numerics.md */
 #define COMPENSATE_STEP     1024u /* outputs: every piece begins at a multiple */
-#define COMPENSATE_PIECE    2048u /* that a thread takes at a time at most */
+#define COMPENSATE_PIECE    4096u /* that a thread takes at a time at most */
 
-/* One token's compensation of one linear. */
+/* One token's compensation of one linear, or of several whose rows lie behind each other: outputs are then counted
+ * over all of them, with the room of each row that is not the last. */
 struct tsr_cpu_gather {
     uint32_t        bits;
     const uint8_t  *codes; /* row of channel `first` */
@@ -20,7 +21,17 @@ struct tsr_cpu_gather {
     uint64_t        segment[COMPENSATE_SEGMENTS + 1]; /* places in the list where each begins */
     float          *out;
     int             fresh; /* out takes the sums; else they are added to it */
+
+    const struct tsr_cpu_gather
+        *behind; /* row i of this linear begins where row i ends here; or NULL */
 };
+
+/* Outputs that a row has room for: whole lines of 64 bytes. */
+static inline uint64_t tsr_cpu_gather_room(const struct tsr_cpu_gather *g)
+{
+    uint64_t line = 512 / g->bits;
+    return (g->outputs + line - 1) / line * line;
+}
 
 struct tsr_cpu_compensate_kernels {
     /* The first `take` of n (at most 1024) values by buckets; below[i] is the next float under floor i.
@@ -28,7 +39,7 @@ struct tsr_cpu_compensate_kernels {
      * where it was. */
     uint64_t (*choose)(const float *x, uint64_t n, uint64_t base, uint64_t take, const float *below,
                        uint64_t *bucket, uint32_t *list);
-    /* outputs [begin,end); begin a multiple of COMPENSATE_STEP */
+    /* outputs [begin,end) of g and what lies behind it; begin a multiple of COMPENSATE_STEP */
     void (*gather)(const struct tsr_cpu_gather *g, uint64_t begin, uint64_t end);
 };
 extern const struct tsr_cpu_compensate_kernels tsr_cpu_compensate_scalar, tsr_cpu_compensate_avx2,

@@ -153,24 +153,37 @@ INLINE void add_some(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t lines
         add_rows(g, n0, lines, i, 1, first, z, bits);
 }
 
+/* The linear that output n of joined rows belongs to: *from is its first.  g holds n or what lies behind it does. */
+INLINE const struct tsr_cpu_gather *linear_of(const struct tsr_cpu_gather *g, uint64_t n,
+                                              uint64_t *from)
+{
+    for (uint64_t room; n - *from >= (room = tsr_cpu_gather_room(g)); g = g->behind)
+        *from += room;
+    return g;
+}
+
 /* The first rows whole, line by line over all of them, as they are walked.  The others lie in pages of their
  * own: let all of them be looked up at once.  Scales and outputs are needed last, by when they have come,
  * too. */
 INLINE void fetch_first(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs,
                         uint64_t lines, uint32_t bits)
 {
-    const uint8_t *codes = g->codes + n0 / 8 * bits;
-    uint64_t       begin = g->segment[0], end = g->segment[COMPENSATE_SEGMENTS];
-    uint64_t       whole = begin + rows_ahead(lines) < end ? begin + rows_ahead(lines) : end;
+    const struct tsr_cpu_gather *of = g;
+    const uint8_t               *codes = g->codes + n0 / 8 * bits;
+    uint64_t begin = g->segment[0], end = g->segment[COMPENSATE_SEGMENTS], from = 0;
+    uint64_t whole = begin + rows_ahead(lines) < end ? begin + rows_ahead(lines) : end;
     for (uint64_t l = 0; l < lines; l++)
         for (uint64_t i = begin; i < whole; i++)
             v_prefetch(codes + (g->list[i] - g->first) * g->stride + 64 * l);
     for (uint64_t i = whole; i < end; i++)
         v_prefetch(codes + (g->list[i] - g->first) * g->stride);
-    for (uint64_t n = 0; n < outputs; n += 16) {
-        if (n % 32 == 0)
-            v_prefetch(g->scales + n0 + n);
-        v_prefetch(g->out + n0 + n);
+    for (uint64_t n = n0; n < n0 + outputs; n += 16) {
+        of = linear_of(of, n, &from);
+        if (n - from >= of->outputs)
+            continue;
+        if ((n - from) % 32 == 0 || n == n0)
+            v_prefetch(of->scales + (n - from));
+        v_prefetch(of->out + (n - from));
     }
 }
 
@@ -197,16 +210,21 @@ INLINE void piece(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs,
             i += (uint64_t)n;
         }
     }
-    for (uint64_t v = 0; v < vecs; v++) {
-        uint64_t n = n0 + 16 * v, c = g->outputs - n < 16 ? g->outputs - n : 16;
-        v16      scale = v_residual_scale(v_load_f16(g->scales + n), bits), z[COMPENSATE_SEGMENTS];
+    const struct tsr_cpu_gather *to = g;
+    for (uint64_t v = 0, from = 0; v < vecs; v++) {
+        to = linear_of(to, n0 + 16 * v, &from);
+        uint64_t n = n0 + 16 * v - from;
+        if (n >= to->outputs) /* the rest of a row's last line */
+            continue;
+        uint64_t c = to->outputs - n < 16 ? to->outputs - n : 16;
+        v16      scale = v_residual_scale(v_load_f16(to->scales + n), bits), z[COMPENSATE_SEGMENTS];
         UNROLL
         for (uint64_t s = 0; s < COMPENSATE_SEGMENTS; s++)
             z[s] = v_mul(v_load(of[s] + 16 * v), scale);
         v16 low = v_add(v_add(z[0], z[1]), v_add(z[2], z[3]));
         v16 sum = v_add(low, v_add(v_add(z[4], z[5]), v_add(z[6], z[7])));
         sum = v_add(v_set1(0.0f), v_residual_place(sum, bits));
-        v_storen(g->out + n, g->fresh ? sum : v_add(v_loadn(g->out + n, c), sum), c);
+        v_storen(to->out + n, to->fresh ? sum : v_add(v_loadn(to->out + n, c), sum), c);
     }
 }
 

@@ -7,8 +7,6 @@
 
 /* Bytes of a unit from which on each is an item of its own. */
 #define WORTH 32768u
-/* Outputs from which on pieces are wide: threads that get none have panels instead. */
-#define WIDE_FROM COMPENSATE_PIECE
 
 struct site {
     struct tsr_cpu           *c;
@@ -110,6 +108,10 @@ static tsr_status prepare(struct site *s, struct tsr_err *err)
         s->gather[j].fresh = 1;
         p += sum_room(&s->add, j);
     }
+    if (s->op->add) {
+        tsr_cpu_adding_join(&s->add, s->gather);
+        s->pieces = s->add.pieces[s->op->add->n];
+    }
     return TSR_OK;
 }
 
@@ -118,8 +120,10 @@ static void run_piece(const struct site *s, uint64_t i)
     uint64_t j = 0;
     while (i >= s->add.pieces[j + 1])
         j++;
-    uint64_t from = (i - s->add.pieces[j]) * s->add.wide;
-    s->add.k->gather(&s->gather[j], from, cpu_min(from + s->add.wide, s->gather[j].outputs));
+    uint64_t from = (i - s->add.pieces[j]) * s->add.wide, outputs = 0;
+    for (const struct tsr_cpu_gather *g = &s->gather[j]; g; g = g->behind)
+        outputs += g->behind ? tsr_cpu_gather_room(g) : g->outputs;
+    s->add.k->gather(&s->gather[j], from, cpu_min(from + s->add.wide, outputs));
 }
 
 static void run_units(const struct site *s, uint64_t begin, uint64_t end)
@@ -158,7 +162,6 @@ static tsr_status run_together(struct site *s, struct tsr_err *err)
     uint64_t all = s->units[s->op->n], work = 0;
     for (uint32_t j = 0; j < s->op->n; j++)
         work += s->a[j].w->panels * s->a[j].w->panel_bytes;
-    s->pieces = add ? s->add.pieces[add->n] : 0;
     uint64_t unit = work / all, n = all + s->pieces;
     if (unit < WORTH)
         st = tsr_cpu_for(s->c, n, unit, run_items, s);
@@ -183,9 +186,7 @@ static tsr_status view(struct site *s, int *single, struct tsr_err *err)
         }
         s->units[j + 1] = s->units[j] + tsr_cpu_linear_units(&s->a[j]);
     }
-    return s->op->add && st == TSR_OK
-               ? tsr_cpu_adding_view(s->c, s->op->add, WIDE_FROM, &s->add, err)
-               : st;
+    return s->op->add && st == TSR_OK ? tsr_cpu_adding_view(s->c, s->op->add, 1, &s->add, err) : st;
 }
 
 static void touch(const struct tsr_site_op *op, void (*how)(void *p, uint64_t bytes))

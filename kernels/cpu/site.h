@@ -28,10 +28,12 @@ struct tsr_cpu_adding {
     uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];      /* of one token, in front of each linear */
 };
 
-/* Everything but the lists is checked.  Pieces are COMPENSATE_PIECE wide where all linears have `wide_from` outputs
- * or more together, else COMPENSATE_STEP. */
+/* Everything but the lists is checked.  together: pieces run beside panels of weights, which threads without a piece
+ * have instead; so they are as wide as there are outputs, up to COMPENSATE_PIECE. */
 tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
-                               uint64_t wide_from, struct tsr_cpu_adding *a, struct tsr_err *err);
+                               int together, struct tsr_cpu_adding *a, struct tsr_err *err);
+/* Linears whose rows lie behind each other are gathered together: links g[0..n) and counts pieces anew. */
+void tsr_cpu_adding_join(struct tsr_cpu_adding *a, struct tsr_cpu_gather *g);
 /* What is gathered for entry t of the list and linear j. */
 void       tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
                                  struct tsr_cpu_gather *g);

@@ -32,7 +32,8 @@ static uint64_t touch(const struct tsr_compensation *c)
             continue;
         must((uintptr_t)r->codes % 64 == 0 && r->stride % 64 == 0);
         must(r->bits == 16 || r->scales);
-        s += sum_of(r->codes, r->inputs * r->stride);
+        for (uint64_t k = 0; k < r->inputs; k++)
+            s += sum_of(r->codes + k * r->stride, tsr_residual_stride(r->bits, r->outputs));
         if (r->scales)
             s += sum_of((const unsigned char *)r->scales, 2 * r->outputs);
         must(c->site[0][tsr_linear_site((enum tsr_linear_id)i)].top != NULL);

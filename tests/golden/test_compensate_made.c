@@ -4,6 +4,7 @@
 #include "wide.h"
 
 #include "base/file.h"
+#include "compensate/compensation.h"
 #include "model/packed_model.h"
 #include "model/tokenizer.h"
 #include "quant/residuals.h"
@@ -55,6 +56,41 @@ static void fold(struct tsr_overlay *o, const struct tsr_model *m, uint64_t laye
         free(scale);
 }
 
+/* What the file holds of each linear of a layer without scales is what is made of it alone; rows of q, k and v, and of
+ * gate and up, lie behind each other where all of them are packed. */
+static void check_rows(struct tsr_registry *r, const struct tsr_model *m,
+                       const struct tsr_overlay *o, const char *folder, uint64_t layer, bool joined)
+{
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    struct tsr_compensation *c = NULL;
+    OK(tsr_compensation_open(&c, folder, m, &err.err));
+    const struct tsr_residual *lin = c->lin[layer];
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct tsr_residual_source src = { .w = &m->layers[layer].lin[i].w,
+                                           .packed = o->lin[layer][i] };
+        struct tsr_residual        want = { 0 };
+        struct tsr_residual_report report;
+        assert_int_equal(lin[i].codes != NULL, src.packed != NULL);
+        if (!src.packed)
+            continue;
+        OK(tsr_residual_make(&want, tsr_registry_pool(r), &src, 4, NULL, &report, &err.err));
+        assert_int_equal(lin[i].inputs, want.inputs);
+        assert_int_equal(lin[i].outputs, want.outputs);
+        assert_memory_equal(lin[i].scales, want.scales, want.outputs * 2);
+        for (uint64_t k = 0; k < want.inputs; k++)
+            assert_memory_equal(lin[i].codes + k * lin[i].stride, want.codes + k * want.stride,
+                                want.stride);
+        tsr_residual_free(&want);
+    }
+    uint64_t q = tsr_residual_stride(4, lin[TSR_Q].outputs);
+    uint64_t gate = tsr_residual_stride(4, lin[TSR_GATE].outputs);
+    assert_int_equal(lin[TSR_K].codes == lin[TSR_Q].codes + q, joined);
+    assert_int_equal(lin[TSR_Q].stride == q, !joined);
+    assert_ptr_equal(lin[TSR_UP].codes, lin[TSR_GATE].codes + gate);
+    assert_int_equal(lin[TSR_GATE].stride, 2 * gate);
+    tsr_compensation_destroy(c);
+}
+
 static void test_scales(void **state)
 {
     struct tsr_errbuf            err = TSR_ERRBUF(err);
@@ -77,6 +113,8 @@ static void test_scales(void **state)
         struct tsr_compensation_report  report;
         assert_non_null(mkdtemp(folder));
         fold(o, m, 2, recorded);
+        tsr_packed_destroy(o->lin[1][TSR_K]);
+        o->lin[1][TSR_K] = NULL;
         for (uint64_t l = 0; l < m->hp.layers; l++)
             OK(tsr_packed_layer_write(folder, m, l, o, "xxh3:0", &err.err));
         OK(tsr_packed_model_finish(folder, m, o, &err.err));
@@ -84,7 +122,9 @@ static void test_scales(void **state)
         tsr_status st = tsr_compensation_make(r, m, &co2, &report, &err.err);
         if (recorded) {
             OK(st);
-            assert_int_equal(report.linears, 7 * m->hp.layers);
+            assert_int_equal(report.linears, 7 * m->hp.layers - 1);
+            check_rows(r, m, o, folder, 0, true);
+            check_rows(r, m, o, folder, 1, false);
         } else {
             char want[256];
             (void)snprintf(want, sizeof want,

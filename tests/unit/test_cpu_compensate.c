@@ -278,18 +278,38 @@ struct site_case {
     uint32_t bits[3];   /* of codes; 3: with stored zero points, which others need not share */
     uint64_t rows[3];
     uint32_t residuals; /* bit per linear */
+    int      joined;    /* their rows lie behind each other */
 };
+
+/* Rows of n residuals behind each other; d[] are theirs in it, as they come. */
+static uint8_t *join_rows(const struct res *r, uint32_t n, struct tsr_residual_desc *d)
+{
+    uint64_t stride = 0, at = 0;
+    uint8_t *all = NULL;
+    for (uint32_t j = 0; j < n; j++)
+        stride += r[j].d.stride;
+    assert_int_equal(posix_memalign((void **)&all, 64, r[0].d.inputs * stride), 0);
+    for (uint32_t j = 0; j < n; at += r[j++].d.stride) {
+        for (uint64_t i = 0; i < r[j].d.inputs; i++)
+            memcpy(all + i * stride + at, r[j].codes + i * r[j].d.stride, r[j].d.stride);
+        d[j] = r[j].d;
+        d[j].codes = all + at;
+        d[j].stride = stride;
+    }
+    return all;
+}
 
 /* All of a site in one call, against its operations one behind the other, which the tests of LINEAR and those above
  * hold to loops of their own. */
-static void one_site(struct tsr_cpu *c, const struct site_case *t)
+static void one_site(struct tsr_cpu *c, const struct site_case *t, uint32_t bits)
 {
     float               *x = rnd_new(t->T * t->cols, 2), floors[32];
     struct tsr_tensor    tx = dev(c, x, TSR_F32, t->T, t->cols, 0);
     struct tsr_tensor    tl = dev(c, NULL, TSR_U32, t->T, 1 + t->cols, 0), tb[3], to[3];
     struct wt            w[3];
     struct res           r[3];
-    void                *loaded[3], *h[3] = { NULL };
+    void                *loaded[3], *h[3] = { NULL }, *joined[3] = { NULL };
+    uint8_t             *rows = NULL;
     float               *bias[3], *want[3];
     struct tsr_op        op[3];
     char                 text[512] = "";
@@ -316,7 +336,7 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t)
                                  .weight = loaded[j],
                                  .act = t->act };
         site.linear[j] = &op[j];
-        r[j] = res_new(4, t->cols, t->rows[j]);
+        r[j] = res_new(bits, t->cols, t->rows[j]);
         if (t->residuals >> j & 1) {
             assert_int_equal(table(c)->residual_load(c, &r[j].d, &h[j], &err), TSR_OK);
             add.residual[add.n] = h[j];
@@ -329,6 +349,15 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t)
         site.add = &add;
         assert_int_equal(table(c)->select(c, NULL, &choose, &err), TSR_OK);
         assert_int_equal(table(c)->compensate(c, NULL, &add, &err), TSR_OK);
+    }
+    if (t->joined) {
+        struct tsr_residual_desc d[3];
+        rows = join_rows(r, t->n, d);
+        for (uint32_t j = 0, at = 0; j < t->n; j++)
+            if (t->residuals >> j & 1) {
+                assert_int_equal(table(c)->residual_load(c, &d[j], &joined[j], &err), TSR_OK);
+                add.residual[at++] = joined[j];
+            }
     }
     for (uint32_t j = 0; j < t->n; j++) {
         float *nan = rnd_new(t->T * t->rows[j], 1);
@@ -352,11 +381,13 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t)
         free(r[j].codes);
         free(r[j].scales);
         table(c)->residual_free(c, h[j]);
+        table(c)->residual_free(c, joined[j]);
         tsr_cpu_weight_free(c, loaded[j]);
         wt_free(&w[j]);
         undev(c, &tb[j]);
         undev(c, &to[j]);
     }
+    free(rows);
     free(x);
     undev(c, &tx);
     undev(c, &tl);
@@ -365,14 +396,21 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t)
 static void test_site(void **state)
 {
     static const struct site_case cases[] = {
-        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 1100, 128, 96 }, 7 }, /* pairs and panels */
-        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 3, 8 }, { 96, 1100, 40 }, 7 },  /* no common codes */
-        { 1, 1300, 2, TSR_ACT_A8, 32, { 2, 2 }, { 2100, 1056 }, 2 },      /* one with residuals */
-        { 1, 1300, 2, TSR_ACT_A8, 64, { 3, 4 }, { 2100, 1056 }, 3 },      /* wide pieces */
-        { 1, 512, 2, TSR_ACT_A8, 0, { 4, 4 }, { 1100, 128 }, 0 },         /* nothing is added */
-        { 1, 100, 1, TSR_ACT_A8, 1024, { 3 }, { 7 }, 1 },
-        { 1, 512, 2, TSR_ACT_F32, 64, { 4, 4 }, { 1100, 128 }, 3 }, /* one behind the other */
-        { 3, 512, 2, TSR_ACT_A8, 64, { 4, 4 }, { 96, 128 }, 3 },    /* the same */
+        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 1100, 128, 96 }, 7, 0 }, /* pairs and panels */
+        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 3, 8 }, { 96, 1100, 40 }, 7, 0 },  /* no common codes */
+        { 1, 1300, 2, TSR_ACT_A8, 32, { 2, 2 }, { 2100, 1056 }, 2, 0 }, /* one with residuals */
+        { 1, 1300, 2, TSR_ACT_A8, 64, { 3, 4 }, { 2100, 1056 }, 3, 0 }, /* wide pieces */
+        { 1, 512, 2, TSR_ACT_A8, 0, { 4, 4 }, { 1100, 128 }, 0, 0 },    /* nothing is added */
+        { 1, 100, 1, TSR_ACT_A8, 1024, { 3 }, { 7 }, 1, 0 },
+        { 1, 512, 2, TSR_ACT_F32, 64, { 4, 4 }, { 1100, 128 }, 3, 0 }, /* one behind the other */
+        { 3, 512, 2, TSR_ACT_A8, 64, { 4, 4 }, { 96, 128 }, 3, 0 },    /* the same */
+        /* rows that end within lines and pieces; several wide pieces */
+        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 1100, 8, 97 }, 7, 1 },
+        { 1, 300, 2, TSR_ACT_A8, 128, { 4, 4 }, { 4500, 4200 }, 3, 1 },
+        /* without the middle one; two of three together; one behind the other */
+        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 600, 128, 1500 }, 5, 1 },
+        { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 600, 130, 1500 }, 6, 1 },
+        { 2, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 1100, 8, 97 }, 7, 1 },
     };
     (void)state;
     for (int isa = 0; isa < ISAS; isa++) {
@@ -380,7 +418,9 @@ static void test_site(void **state)
         if (!c)
             continue;
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-            one_site(c, &cases[i]);
+            for (uint32_t bits = 2; bits <= 16; bits *= 2)
+                if (cases[i].joined || bits == 4)
+                    one_site(c, &cases[i], bits);
         tsr_cpu_destroy(c);
     }
     assert_int_equal(host_bytes, 0);

@@ -23,15 +23,16 @@ extern "C" {
 #define TSR_COMPENSATE_LINEARS 3u /* that share an input at most */
 
 /* Residuals of one linear in host memory, tessera.residual/1 (docs/formats/compensation.md): a row of
- * `outputs` codes for each input channel, `stride` bytes apart, both ends aligned to 64 bytes.  Borrowed
- * until residual_free(): a device with memory of its own reads the rows that it needs from there. */
+ * `outputs` codes for each input channel, `stride` bytes apart, both ends aligned to 64 bytes; rows of other
+ * linears of the same input may lie between them.  Borrowed until residual_free(): a device with memory of its own
+ * reads the rows that it needs from there. */
 struct tsr_residual_desc {
     uint32_t        struct_size;
     uint32_t        bits;            /* 2, 4, 8, 16                             */
     const char     *name;            /* for messages                            */
     uint64_t        inputs, outputs; /* rows, channels in a row                 */
     uint64_t        stride;          /* a multiple of 64                        */
-    const void     *codes;           /* inputs * stride bytes, on 64            */
+    const void     *codes;           /* of the first row, on 64                 */
     const uint16_t *scales;          /* F16 [outputs]; NULL for 16 bits         */
 };
 
