@@ -8,8 +8,8 @@
 #define AHEAD        2048u /* bytes between a prefetch of codes and their use */
 #define GROUPS_AHEAD 8u    /* the same for scales, in groups */
 
-/* The same in each of two panels side by side: more tokens compute longer and need them earlier. */
-#define PAIR_AHEAD(m) ((m) > 1 ? 4096u : 2560u)
+/* The same in each of two panels side by side: what computes longer on a line needs it earlier. */
+#define PAIR_AHEAD(l, m) ((m) > 1 ? 4096u : (l) < W_I4 ? 2560u : 3072u)
 
 /* Sums of several tokens and two panels want 16 registers; the others have half as many. */
 #if TSR_SIMD == 512
@@ -200,7 +200,7 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     const int8_t                *q = a->q + u->k0;
     const int32_t               *sums = a->sums + r * a->tokens;
     const int                    chains = m <= 2 ? 2 : 1; /* 16 registers of sums at most */
-    const uint64_t               ahead = PAIR_AHEAD(m);
+    const uint64_t               ahead = PAIR_AHEAD(l, m);
     i16v                         i[DIRECT_MAX][2][2][2]; /* token, panel, half, chain */
     prefetch_scales(w, at);
     prefetch_scales(w, at + next);
