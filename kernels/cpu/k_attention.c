@@ -137,46 +137,59 @@ INLINE void sixteen_keys(const struct tsr_cpu_attention *a, const uint8_t *q, co
     }
 }
 
-/* Keys and values of a head lie a row of the cache apart, which the machine's own prefetch does not
- * follow.  Sixteen rows of it from `at` on, AHEAD rows before their use. */
-#define AHEAD 32u
-INLINE void prefetch_rows(const uint8_t *at, uint64_t stride, uint64_t bytes)
+/* Rows of a head lie a row of the cache apart, which the machine's own prefetch does not follow: they are asked for
+ * so many rows before their use, keys sixteen at a time. */
+#define KEYS_AHEAD   16u
+#define VALUES_AHEAD 32u
+INLINE void prefetch_keys(const uint8_t *at, uint64_t stride, uint64_t bytes)
 {
     for (uint64_t i = 0; i < 16; i++)
         for (uint64_t b = 0; b < bytes; b += 64)
-            v_prefetch_l2(at + (AHEAD + i) * stride + b);
+            v_prefetch(at + (KEYS_AHEAD + i) * stride + b);
 }
 
-/* Scores of nh heads and positions base..p into s[head * n + position - base]; those outside lo..p
- * are -inf.  base lies on a border of 16.  v: the values are fetched, too; NULL: keys and values
- * are near already. */
-INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
-                      const uint8_t *v, const struct reach *r, const uint32_t dtype,
-                      const float *slopes, const int nh, float *s)
+/* Scores of nh heads and the sixteen positions from j0 on into s[head * n + position - base]; those outside
+ * lo..p are -inf. */
+INLINE void scores_at(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
+                      const struct reach *r, uint64_t j0, const uint32_t dtype, const float *slopes,
+                      const int nh, float *s)
 {
     static const float lane[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     v16                vs = v_set1(a->scale), cap = v_set1(a->softcap), iota = v_load(lane);
+    v16                t[HEADS * 16];
+    uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
+    sixteen_keys(a, q, k + j0 * a->k_stride, first, end, dtype, nh, t);
+    for (int h = 0; h < nh; h++) {
+        float *to = s + (uint64_t)h * r->n + (j0 - r->base);
+        v16    y = v_mul(v_tree16x16(t + 16 * (uint64_t)h), vs);
+        if (a->softcap > 0.0f)
+            y = v_mul(cap, v_tanh(v_div(y, cap)));
+        if (slopes)
+            y = v_add(y, v_mul(v_set1(slopes[h]),
+                               v_add(v_set1((float)((int64_t)j0 - (int64_t)r->p)), iota)));
+        v_store(to, y);
+        for (uint64_t j = 0; end - first < 16 && j < 16; j++)
+            if (j < first || j >= end)
+                to[j] = -INFINITY;
+    }
+}
+
+/* Scores of all heads that share a KV head, sixteen positions of all at a time: keys are still in the first cache
+ * when the last head wants them. */
+INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
+                      const struct reach *r, const uint32_t dtype, const float *slopes,
+                      uint64_t share, float *s)
+{
+    const uint64_t bytes = head_bytes(dtype, a->head_dim), each = a->head_dim * 4;
     for (uint64_t j0 = r->base; j0 <= r->p; j0 += 16) {
-        v16      t[HEADS * 16];
-        uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
-        if (v) {
-            prefetch_rows(k + j0 * a->k_stride, a->k_stride, head_bytes(dtype, a->head_dim));
-            prefetch_rows(v + j0 * a->v_stride, a->v_stride, head_bytes(dtype, a->head_dim));
-        }
-        sixteen_keys(a, q, k + j0 * a->k_stride, first, end, dtype, nh, t);
-        for (int h = 0; h < nh; h++) {
-            float *to = s + (uint64_t)h * r->n + (j0 - r->base);
-            v16    y = v_mul(v_tree16x16(t + 16 * (uint64_t)h), vs);
-            if (a->softcap > 0.0f)
-                y = v_mul(cap, v_tanh(v_div(y, cap)));
-            if (slopes)
-                y = v_add(y, v_mul(v_set1(slopes[h]),
-                                   v_add(v_set1((float)((int64_t)j0 - (int64_t)r->p)), iota)));
-            v_store(to, y);
-            for (uint64_t j = 0; end - first < 16 && j < 16; j++)
-                if (j < first || j >= end)
-                    to[j] = -INFINITY;
-        }
+        uint64_t i = 0;
+        prefetch_keys(k + j0 * a->k_stride, a->k_stride, bytes);
+        for (; i + HEADS <= share; i += HEADS)
+            scores_at(a, q + i * each, k, r, j0, dtype, slopes ? slopes + i : NULL, HEADS,
+                      s + i * r->n);
+        for (; i < share; i++)
+            scores_at(a, q + i * each, k, r, j0, dtype, slopes ? slopes + i : NULL, 1,
+                      s + i * r->n);
     }
 }
 
@@ -200,6 +213,8 @@ INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const
                       const struct reach *r, const uint32_t dtype, uint64_t d, const int nh,
                       const int nv, uint64_t tail, const v16 *den, uint8_t *out)
 {
+    const uint64_t from = head_bytes(dtype, (uint32_t)d) & ~UINT64_C(63),
+                   upto = head_bytes(dtype, (uint32_t)d + 16u * (uint32_t)nv);
     v16 total[HEADS][COLUMNS];
     UNROLL
     for (int h = 0; h < nh; h++) {
@@ -221,6 +236,8 @@ INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const
         for (; b < end; b++) {
             const uint8_t *head = v + b * a->v_stride;
             v16            s = head_scale(head, dtype), x[COLUMNS];
+            for (uint64_t i = from; i < upto; i += 64)
+                v_prefetch(head + VALUES_AHEAD * a->v_stride + i);
             UNROLL
             for (int i = 0; i < nv; i++)
                 x[i] = cached(head, dtype, d + 16 * (uint64_t)i, i + 1 < nv ? 16 : tail, s);
@@ -248,17 +265,12 @@ INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const
         }
 }
 
-/* nh query heads from the h-th on. */
-INLINE void heads_of(const struct tsr_cpu_attention *a, uint64_t token, uint64_t h,
-                     const uint8_t *k, const uint8_t *v, const struct reach *r,
-                     const uint32_t dtype, const int nh, float *scores)
+/* The output of nh query heads from their scores. */
+INLINE void heads_of(const struct tsr_cpu_attention *a, const uint8_t *v, const struct reach *r,
+                     const uint32_t dtype, const int nh, float *scores, uint8_t *out)
 {
-    uint64_t       dim = a->head_dim, d = 0;
-    const uint8_t *q = a->q + token * a->q_stride + h * dim * 4;
-    uint8_t       *out = a->out + token * a->out_stride + h * dim * 4;
-    v16            den[HEADS];
-    scores_of(a, q, k, h % (a->heads / a->kv_heads) ? NULL : v, r, dtype,
-              a->slopes ? a->slopes + h : NULL, nh, scores);
+    uint64_t dim = a->head_dim, d = 0;
+    v16      den[HEADS];
     for (int i = 0; i < nh; i++)
         den[i] = softmax(scores + (uint64_t)i * r->n, r->n);
     for (; d + 16 * COLUMNS <= dim; d += 16 * COLUMNS)
@@ -276,11 +288,14 @@ INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t k
     uint64_t       base = lo & ~UINT64_C(15), at = kv_head * head_bytes(dtype, a->head_dim);
     struct reach   r = { base, lo, p, (p - base) / 16 * 16 + 16 };
     const uint8_t *k = a->k + row * a->k_stride + at, *v = a->v + row * a->v_stride + at;
-    uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, end = h + share;
-    for (; h + HEADS <= end; h += HEADS)
-        heads_of(a, token, h, k, v, &r, dtype, HEADS, scores);
-    for (; h < end; h++)
-        heads_of(a, token, h, k, v, &r, dtype, 1, scores);
+    uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, each = a->head_dim * 4, i;
+    uint8_t       *out = a->out + token * a->out_stride + h * each;
+    scores_of(a, a->q + token * a->q_stride + h * each, k, &r, dtype,
+              a->slopes ? a->slopes + h : NULL, share, scores);
+    for (i = 0; i + HEADS <= share; i += HEADS)
+        heads_of(a, v, &r, dtype, HEADS, scores + i * r.n, out + i * each);
+    for (; i < share; i++)
+        heads_of(a, v, &r, dtype, 1, scores + i * r.n, out + i * each);
 }
 
 void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
