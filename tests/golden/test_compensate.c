@@ -43,6 +43,39 @@ static int tear_down(void **state)
 
 /* ---- residuals without a file ---------------------------------------------------------------- */
 
+/* The first linear of a site has the memory of all. */
+static bool is_first(const struct tsr_residual *lin, int i)
+{
+    return i == 0 || !lin[i - 1].inputs ||
+           tsr_linear_site((enum tsr_linear_id)i) != tsr_linear_site((enum tsr_linear_id)(i - 1));
+}
+
+/* Rows of q, k, v and of gate, up behind each other, as a file has them. */
+static void join_rows(const struct tsr_layer *layer, struct tsr_residual lin[TSR_LINEARS],
+                      enum tsr_site site, uint32_t bits)
+{
+    uint64_t       row, at = 0;
+    unsigned char *all = NULL;
+    if (tsr_compensation_row(layer, site, bits, &row) < 2)
+        return;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct tsr_residual *r = &lin[i];
+        if (tsr_linear_site((enum tsr_linear_id)i) != site)
+            continue;
+        assert_non_null(r->codes);
+        if (!all)
+            assert_int_equal(posix_memalign((void **)&all, 64, r->inputs * row), 0);
+        for (uint64_t k = 0; k < r->inputs; k++)
+            memcpy(all + k * row + at, r->codes + k * r->stride, r->stride);
+        free(r->codes);
+        r->codes = all + at;
+        at += r->stride;
+        r->stride = row;
+    }
+    assert_int_equal(at, row);
+}
+
+/* Joined in every other layer. */
 static const struct tsr_compensation *residuals(const struct tsr_model   *m,
                                                 const struct tsr_overlay *o, uint32_t bits)
 {
@@ -63,6 +96,8 @@ static const struct tsr_compensation *residuals(const struct tsr_model   *m,
                 tsr_residual_make(&c->lin[l][i], NULL, &src, bits, NULL, &rep, &err.err) != TSR_OK)
                 fail_msg("%s", err.text);
         }
+        for (int s = 0; s < TSR_SITES && l % 2 == 0; s++)
+            join_rows(&m->layers[l], c->lin[l], (enum tsr_site)s, bits);
         for (int s = 0; s < TSR_SITES; s++) {
             uint64_t n = tsr_site_cols(m, (enum tsr_site)s);
             float   *v = malloc(3 * n * sizeof *v);
@@ -81,8 +116,11 @@ static const struct tsr_compensation *residuals(const struct tsr_model   *m,
 static void residuals_free(const struct tsr_compensation *c)
 {
     for (uint64_t l = 0; l < c->layers; l++) {
-        for (int i = 0; i < TSR_LINEARS; i++)
-            tsr_residual_free(&c->lin[l][i]);
+        for (int i = TSR_LINEARS - 1; i >= 0; i--)
+            if (l % 2 == 0 && !is_first(c->lin[l], i))
+                free(c->lin[l][i].scales);
+            else
+                tsr_residual_free(&c->lin[l][i]);
         for (int s = 0; s < TSR_SITES; s++)
             free((void *)(uintptr_t)c->site[l][s].top);
     }
