@@ -15,14 +15,14 @@
 #define TSR_RESIDUAL_FORMAT     "tessera.residual/1"
 #define TSR_RESIDUAL_CANDIDATES 32u
 
-/* Of a linear [outputs, inputs]; memory is the owner's. */
+/* Of a linear [outputs, inputs]; memory is the owner's.  Rows may be joined: behind row i lie those of other linears
+ * of the site (tsr_compensation_row()). */
 struct tsr_residual {
-    uint32_t bits;            /* 2, 4, 8: integer codes; 16: F16 values without a scale */
-    uint64_t inputs, outputs; /* rows of codes, channels in a row */
-    uint64_t stride; /* bytes from row to row, a multiple of 64: of this linear's row, or of the
-                                     * rows of all linears of a site behind each other */
-    unsigned char *codes;  /* of the first row */
-    uint16_t      *scales; /* [outputs]; NULL for 16 bits */
+    uint32_t       bits;            /* 2, 4, 8: integer codes; 16: F16 values without a scale */
+    uint64_t       inputs, outputs; /* rows of codes, channels in a row */
+    uint64_t       stride;          /* bytes from row to row, a multiple of 64; joined: of all */
+    unsigned char *codes;           /* of the first row */
+    uint16_t      *scales;          /* [outputs]; NULL for 16 bits */
 };
 
 bool tsr_residual_bits_known(uint32_t bits);

@@ -22,8 +22,7 @@ struct tsr_cpu_gather {
     float          *out;
     int             fresh; /* out takes the sums; else they are added to it */
 
-    const struct tsr_cpu_gather
-        *behind; /* row i of this linear begins where row i ends here; or NULL */
+    const struct tsr_cpu_gather *behind; /* whose row i begins where row i ends here; or NULL */
 };
 
 /* Outputs that a row has room for: whole lines of 64 bytes. */
