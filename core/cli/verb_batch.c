@@ -4,8 +4,10 @@
 #include "cli/supervise.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "batch/journal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +118,25 @@ static bool is_job(const char *arg)
            (n > 4 && strcmp(arg + n - 4, ".yml") == 0);
 }
 
+/* Whether the output of an earlier run is gone, or is not what its journal sealed: it is written once more. */
+static tsr_status is_spoilt(const struct batch_call *b, bool *yes, struct tsr_err *err)
+{
+    struct tsr_journal_view v;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    char                    hash[TSR_HASH_TEXT];
+    *yes = !tsr_path_exists(b->output);
+    char *path = *yes ? NULL : tsr_path_join(b->folder, "journal");
+    if (!path)
+        return *yes ? TSR_OK : tsr_fail_nomem(err, strlen(b->folder), "a path");
+    if (tsr_path_exists(path) && tsr_journal_look(&v, &tsr_io_system, path, &e.err) == TSR_OK) {
+        *yes = v.seal[0] &&
+               (tsr_hash_file(b->output, hash, &e.err) != TSR_OK || strcmp(hash, v.seal) != 0);
+        tsr_journal_look_end(&v);
+    }
+    free(path);
+    return TSR_OK;
+}
+
 static tsr_status run_batch(struct tsr_cli *c, struct batch_call *b, const char *arg,
                             struct tsr_err *err)
 {
@@ -128,10 +149,12 @@ static tsr_status run_batch(struct tsr_cli *c, struct batch_call *b, const char 
                                   .json = c->json,
                                   .quiet = c->quiet,
                                   .append = step,
-                                  .launched = tsr_cli_launched(),
-                                  .again = b->o->retry_errors || !tsr_path_exists(b->output) };
+                                  .launched = tsr_cli_launched() };
     struct tsr_diag       *d = NULL;
     struct tsr_job        *job = NULL;
+    bool                   spoilt;
+    TSR_TRY(is_spoilt(b, &spoilt, err));
+    jo.again = b->o->retry_errors || spoilt;
     TSR_TRY(tsr_diag_create(&d, err));
     tsr_status st = is_job(arg)
                         ? tsr_job_load(&job, arg, &jo, d, err)

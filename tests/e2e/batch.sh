@@ -101,6 +101,21 @@ fails "what does is named" 2 'holds a job with other options \(run.temperature\)
 run batch job.yaml -i in.jsonl -o clean.jsonl --retry-errors
 ok "--retry-errors of lines that stay wrong" cmp "$WORK/clean.jsonl" "$WORK/out.jsonl"
 
+
+# An output that is not what was sealed is written once more.
+run batch job.yaml -i in.jsonl -o out.jsonl
+ok "a job that is done" test "$rc" = 0 -a -n "$(grep 'all steps are done already' "$WORK/err")"
+head -c 100 "$WORK/clean.jsonl" >"$WORK/out.jsonl"
+run batch job.yaml -i in.jsonl -o out.jsonl
+ok "an output that was cut: 0" test "$rc" = 0
+ok "an output that was cut is whole again" cmp "$WORK/clean.jsonl" "$WORK/out.jsonl"
+rm "$WORK/out.jsonl"
+mkdir "$WORK/out.jsonl"
+fails "a folder in the place of the output" 2 'out.jsonl' batch job.yaml -i in.jsonl -o out.jsonl
+rmdir "$WORK/out.jsonl"
+run batch job.yaml -i in.jsonl -o out.jsonl
+ok "an output that is gone is there again" cmp "$WORK/clean.jsonl" "$WORK/out.jsonl"
+
 # What is refused before anything runs.
 { head -n 3 "$WORK/in.jsonl"; head -n 1 "$WORK/in.jsonl"; } >"$WORK/twice.jsonl"
 fails "one custom_id twice" 2 'lines 1 and 4 have the same custom_id "r1"' batch job.yaml -i twice.jsonl -o twice.out
