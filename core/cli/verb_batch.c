@@ -118,23 +118,31 @@ static bool is_job(const char *arg)
            (n > 4 && strcmp(arg + n - 4, ".yml") == 0);
 }
 
-/* Whether the output of an earlier run is gone, or is not what its journal sealed: it is written once more. */
-static tsr_status is_spoilt(const struct batch_call *b, bool *yes, struct tsr_err *err)
+/* A finished job's journal says what its output must be; other jobs go through theirs anyway. */
+static bool is_other(const char *output, const char *results, const char *journal)
 {
     struct tsr_journal_view v;
     struct tsr_errbuf       e = TSR_ERRBUF(e);
     char                    hash[TSR_HASH_TEXT];
-    *yes = !tsr_path_exists(b->output);
-    char *path = *yes ? NULL : tsr_path_join(b->folder, "journal");
-    if (!path)
-        return *yes ? TSR_OK : tsr_fail_nomem(err, strlen(b->folder), "a path");
-    if (tsr_path_exists(path) && tsr_journal_look(&v, &tsr_io_system, path, &e.err) == TSR_OK) {
-        *yes = v.seal[0] &&
-               (tsr_hash_file(b->output, hash, &e.err) != TSR_OK || strcmp(hash, v.seal) != 0);
-        tsr_journal_look_end(&v);
-    }
-    free(path);
-    return TSR_OK;
+    if (!tsr_path_exists(results) || !tsr_path_exists(journal) ||
+        tsr_journal_look(&v, &tsr_io_system, journal, &e.err) != TSR_OK)
+        return false;
+    bool other =
+        v.seal[0] && (tsr_hash_file(output, hash, &e.err) != TSR_OK || strcmp(hash, v.seal) != 0);
+    tsr_journal_look_end(&v);
+    return other;
+}
+
+/* Whether the output of an earlier run is gone, or is not what was sealed: it is written once more. */
+static tsr_status is_spoilt(const struct batch_call *b, bool *yes, struct tsr_err *err)
+{
+    char *results = tsr_path_join(b->folder, "results.json");
+    char *journal = tsr_path_join(b->folder, "journal");
+    bool  both = results && journal;
+    *yes = !tsr_path_exists(b->output) || (both && is_other(b->output, results, journal));
+    free(results);
+    free(journal);
+    return both ? TSR_OK : tsr_fail_nomem(err, strlen(b->folder), "a path");
 }
 
 static tsr_status run_batch(struct tsr_cli *c, struct batch_call *b, const char *arg,
