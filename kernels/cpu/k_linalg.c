@@ -28,8 +28,13 @@ _Static_assert(LA_SOLVE == 32, "small triangles take two vectors");
 
 #define PACK_COLS 16u
 
+/* Steps between two lines of the next tile that are asked for: all of them at once would keep the
+ * panels waiting, which come from the second cache. */
+#define FETCH 8u
+
 /* Accumulators are scalars by name: compilers keep arrays in memory. */
-static void tile(const float *a, const float *b, uint64_t n, float *c, uint64_t ldc)
+static void tile(const float *a, const float *b, uint64_t n, float *c, uint64_t ldc,
+                 const float *next)
 {
 #define TAKE(i)                                                                                    \
     v16 c##i##a = v_load(c + i * ldc);                                                             \
@@ -40,18 +45,30 @@ static void tile(const float *a, const float *b, uint64_t n, float *c, uint64_t 
         c##i##a = v_fma(ai, ba, c##i##a);                                                          \
         SECOND(c##i##b = v_fma(ai, bb, c##i##b);)                                                  \
     }
+#define ALL_ROWS                                                                                   \
+    {                                                                                              \
+        v16 ba = v_load(b);                                                                        \
+        SECOND(v16 bb = v_load(b + 16);)                                                           \
+        ROWS_EACH(STEP)                                                                            \
+        a += MR;                                                                                   \
+        b += 16 * VR;                                                                              \
+    }
 #define GIVE(i)                                                                                    \
     v_store(c + i * ldc, c##i##a);                                                                 \
     SECOND(v_store(c + i * ldc + 16, c##i##b);)
     ROWS_EACH(TAKE)
-    for (uint64_t k = 0; k < n; k++, a += MR, b += 16 * VR) {
-        v16 ba = v_load(b);
-        SECOND(v16 bb = v_load(b + 16);)
-        ROWS_EACH(STEP)
+    uint64_t k = 0;
+    for (uint64_t line = 0; next && line < MR * VR && k + FETCH <= n; line++) {
+        v_prefetch(next + line / VR * ldc + line % VR * 16);
+        for (uint64_t end = k + FETCH; k < end; k++)
+            ALL_ROWS
     }
+    for (; k < n; k++)
+        ALL_ROWS
     ROWS_EACH(GIVE)
 #undef TAKE
 #undef STEP
+#undef ALL_ROWS
 #undef GIVE
 }
 
@@ -131,8 +148,45 @@ static void pack(float *dst, uint64_t step, int which, const float *src, uint64_
     }
 }
 
-/* L X = X for 32 columns of X: four rows are solved, then taken from those below. */
-static void forward(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx)
+/* Four rows at a time: the lines of more of them, which may lie a power of two apart, push each other
+ * out of the first cache before they are full. */
+static void unpack(float *dst, uint64_t ldd, const float *b, uint64_t count, uint64_t n)
+{
+    const uint64_t nr = 16 * VR;
+    for (uint64_t i = 0; i < count; i += 4, b += 4, dst += 4 * ldd) {
+        uint64_t rows = count - i < 4 ? count - i : 4, k = 0;
+        for (; rows == 4 && k + 4 <= n; k += 4)
+            pack4(dst + k, ldd, b + k * nr, nr, 4, 1.0f);
+        for (; k < n; k++)
+            for (uint64_t j = 0; j < rows; j++)
+                dst[j * ldd + k] = b[k * nr + j];
+    }
+}
+
+/* A panel of A lies in one of B or in two. */
+static void regroup(float *a, const float *b, uint64_t room, uint64_t count, uint64_t n)
+{
+    const uint64_t nr = 16 * VR, all = (count + nr - 1) / nr * nr;
+    const v16      minus = v_set1(-1.0f);
+    for (uint64_t i = 0; i < count; i += MR, a += room * MR) {
+        uint64_t     lane = i % nr, have = all - i < MR ? all - i : MR;
+        uint64_t     one = nr - lane < have ? nr - lane : have, two = have - one;
+        const float *x = b + i / nr * room * nr + lane, *y = b + (i / nr + 1) * room * nr;
+        for (uint64_t k = 0; k < n; k++) {
+            float *d = a + k * MR;
+            v_prefetch(d + 256);
+            v_storen(d, v_mul(v_loadn(x + k * nr, one), minus), one);
+            if (two)
+                v_storen(d + one, v_mul(v_loadn(y + k * nr, two), minus), two);
+            for (uint64_t e = have; e < MR; e++)
+                d[e] = 0.0f;
+        }
+    }
+}
+
+/* L X = X for one or two vectors of columns of X: four rows are solved, then taken from those below. */
+INLINE void forward(const int vecs, const float *l, uint64_t ldl, uint64_t n, float *x,
+                    uint64_t ldx)
 {
     for (uint64_t k = 0; k < n; k += 4) {
         uint64_t w = n - k < 4 ? n - k : 4;
@@ -140,30 +194,39 @@ static void forward(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t
         for (uint64_t i = 0; i < w; i++) {
             float       *xi = x + (k + i) * ldx;
             const float *li = l + (k + i) * ldl + k;
-            v16          d = v_set1(li[i]), c0 = v_load(xi), c1 = v_load(xi + 16);
+            v16          d = v_set1(li[i]), c0 = v_load(xi), c1 = c0;
+            if (vecs == 2)
+                c1 = v_load(xi + 16);
             for (uint64_t j = 0; j < i; j++) {
                 v16 f = v_set1(li[j]);
                 c0 = v_fma(a[j], f, c0);
-                c1 = v_fma(b[j], f, c1);
+                if (vecs == 2)
+                    c1 = v_fma(b[j], f, c1);
             }
             c0 = v_div(c0, d);
-            c1 = v_div(c1, d);
             v_store(xi, c0);
-            v_store(xi + 16, c1);
             a[i] = v_neg(c0);
-            b[i] = v_neg(c1);
+            if (vecs == 2) {
+                c1 = v_div(c1, d);
+                v_store(xi + 16, c1);
+                b[i] = v_neg(c1);
+            }
         }
         for (uint64_t i = k + 4; i < n; i++) {
             float       *xi = x + i * ldx;
             const float *li = l + i * ldl + k;
-            v16          c0 = v_load(xi), c1 = v_load(xi + 16);
+            v16          c0 = v_load(xi), c1 = c0;
+            if (vecs == 2)
+                c1 = v_load(xi + 16);
             for (uint64_t j = 0; j < 4; j++) {
                 v16 f = v_set1(li[j]);
                 c0 = v_fma(a[j], f, c0);
-                c1 = v_fma(b[j], f, c1);
+                if (vecs == 2)
+                    c1 = v_fma(b[j], f, c1);
             }
             v_store(xi, c0);
-            v_store(xi + 16, c1);
+            if (vecs == 2)
+                v_store(xi + 16, c1);
         }
     }
 }
@@ -171,37 +234,20 @@ static void forward(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t
 static void solve_left(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
                        uint64_t cols)
 {
-    float t[LA_SOLVE * 32];
-    for (uint64_t j = 0; j < cols; j += 32) {
-        uint64_t w = cols - j < 32 ? cols - j : 32;
-        if (w == 32) {
-            forward(l, ldl, n, x + j, ldx);
-            continue;
-        }
-        memset(t, 0, sizeof t);
-        for (uint64_t i = 0; i < n; i++)
-            memcpy(t + i * 32, x + i * ldx + j, w * sizeof *x);
-        forward(l, ldl, n, t, 32);
-        for (uint64_t i = 0; i < n; i++)
-            memcpy(x + i * ldx + j, t + i * 32, w * sizeof *x);
-    }
-}
-
-static void solve_right(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
-                        uint64_t rows)
-{
-    float t[LA_SOLVE * 32];
-    for (uint64_t i = 0; i < rows; i += 32, x += 32 * ldx) {
-        uint64_t m = rows - i < 32 ? rows - i : 32;
-        pack_across(t, 32, x, ldx, m, n, 1.0f);
-        forward(l, ldl, n, t, 32);
-        uint64_t j = 0;
-        for (; j + 4 <= n; j += 4)
-            pack4(x + j, ldx, t + j * 32, 32, m, 1.0f);
-        for (; j < n; j++)
-            for (uint64_t k = 0; k < m; k++)
-                x[k * ldx + j] = t[j * 32 + k];
-    }
+    uint64_t j = 0;
+    for (; j + 32 <= cols; j += 32)
+        forward(2, l, ldl, n, x + j, ldx);
+    for (; j + 16 <= cols; j += 16)
+        forward(1, l, ldl, n, x + j, ldx);
+    if (j == cols)
+        return;
+    float    t[LA_SOLVE * 16] = { 0 };
+    uint64_t w = cols - j;
+    for (uint64_t i = 0; i < n; i++)
+        memcpy(t + i * 16, x + i * ldx + j, w * sizeof *x);
+    forward(1, l, ldl, n, t, 16);
+    for (uint64_t i = 0; i < n; i++)
+        memcpy(x + i * ldx + j, t + i * 16, w * sizeof *x);
 }
 
 /* On columns of L that lie along lanes; what is above the diagonal is computed and not used. */
@@ -249,8 +295,9 @@ const struct tsr_cpu_linalg_kernels TABLE(ISA_NAME) = {
     .nr = 16 * VR,
     .tile = tile,
     .pack = pack,
+    .unpack = unpack,
+    .regroup = regroup,
     .solve_left = solve_left,
-    .solve_right = solve_right,
     .factor = factor,
     .symv = symv,
 };

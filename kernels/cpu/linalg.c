@@ -90,7 +90,7 @@ static tsr_status pack(void *arg, uint64_t begin, uint64_t end)
 
 /* Tile at panel i of A and j of B, n steps; one at the edge goes through a copy. */
 static void one_tile(const struct run *r, uint64_t i, uint64_t j, const float *a, const float *b,
-                     uint64_t n)
+                     uint64_t n, const float *next)
 {
     const struct tsr_cpu_linalg_kernels *k = r->c->k->linalg;
     const struct la_gemm                *g = r->g;
@@ -98,28 +98,15 @@ static void one_tile(const struct run *r, uint64_t i, uint64_t j, const float *a
     uint64_t w = cpu_min(k->nr, g->n - col);
     float   *c = g->c + row * g->ldc + col;
     if (m == k->mr && w == k->nr) {
-        k->tile(a, b, n, c, g->ldc);
+        k->tile(a, b, n, c, g->ldc, next);
         return;
     }
     float edge[16 * 32] = { 0 };
     for (uint64_t x = 0; x < m; x++)
         memcpy(edge + x * k->nr, c + x * g->ldc, w * sizeof *c);
-    k->tile(a, b, n, edge, k->nr);
+    k->tile(a, b, n, edge, k->nr, NULL);
     for (uint64_t x = 0; x < m; x++)
         memcpy(c + x * g->ldc, edge + x * k->nr, w * sizeof *c);
-}
-
-/* Asks for the lines of a tile that comes next. */
-static void fetch_tile(const struct run *r, uint64_t i, uint64_t j)
-{
-    const struct tsr_cpu_linalg_kernels *k = r->c->k->linalg;
-    const struct la_gemm                *g = r->g;
-    uint64_t                             row = i * k->mr, col = j * k->nr;
-    if (col >= g->n)
-        return;
-    for (uint64_t x = row; x < cpu_min(row + k->mr, g->m); x++)
-        for (uint64_t y = col; y < cpu_min(col + k->nr, g->n); y += 16)
-            __builtin_prefetch(g->c + x * g->ldc + y, 1);
 }
 
 /* Blocks of C: all steps of k that are packed, so that the block stays in the cache. */
@@ -143,14 +130,41 @@ static tsr_status blocks(void *arg, uint64_t begin, uint64_t end)
                 for (uint64_t i = i0; i < i1; i++) {
                     if (g->lower && (i + 1) * mr <= j * nr)
                         continue;
-                    if (k == r->k0)
-                        fetch_tile(r, i + 1 < i1 ? i + 1 : i0, i + 1 < i1 ? j : j + 1);
+                    uint64_t down = i + 1 < i1 ? i + 1 : i0, right = i + 1 < i1 ? j : j + 1;
                     one_tile(r, i, j, r->a + (at * r->mpan + i * n) * mr,
-                             r->b + (at * r->npan + j * n) * nr, n);
+                             r->b + (at * r->npan + j * n) * nr, n,
+                             right * nr < g->n ? g->c + down * mr * g->ldc + right * nr : NULL);
                 }
         }
     }
     return TSR_OK;
+}
+
+static struct run cut(struct tsr_cpu *c, const struct la_gemm *g)
+{
+    uint64_t   mr = c->k->linalg->mr, nr = c->k->linalg->nr;
+    struct run r = { .c = c, .g = g, .mpan = cpu_ceil(g->m, mr), .npan = cpu_ceil(g->n, nr) };
+    r.brow = ROWS_MAX / mr;
+    r.bcol = COLS_MAX / nr;
+    r.jblocks = cpu_ceil(r.npan, r.bcol);
+    return r;
+}
+
+static tsr_status each_block(struct run *r)
+{
+    const struct la_gemm *g = r->g;
+    uint64_t              m = cpu_min(ROWS_MAX, g->m), n = cpu_min(COLS_MAX, g->n);
+    return tsr_cpu_for(r->c, cpu_ceil(r->mpan, r->brow) * r->jblocks, (r->k1 - r->k0) * m * n / 4,
+                       blocks, r);
+}
+
+tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b)
+{
+    struct run r = cut(c, g);
+    r.k1 = g->k;
+    r.a = a;
+    r.b = b;
+    return each_block(&r);
 }
 
 tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *err)
@@ -158,7 +172,7 @@ tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *e
     if (g->m == 0 || g->n == 0 || g->k == 0)
         return TSR_OK;
     uint64_t   mr = c->k->linalg->mr, nr = c->k->linalg->nr, floats;
-    struct run r = { .c = c, .g = g, .mpan = cpu_ceil(g->m, mr), .npan = cpu_ceil(g->n, nr) };
+    struct run r = cut(c, g);
     uint64_t   width = r.mpan * mr + r.npan * nr;
     /* as many columns of k as PACK_FLOATS hold, in whole blocks */
     uint64_t step = PACK_FLOATS / LA_KC / width * LA_KC;
@@ -170,10 +184,6 @@ tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *e
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for linear algebra",
                         (unsigned long long)floats * 4);
     r.b = r.a + step * r.mpan * mr;
-    r.brow = ROWS_MAX / mr;
-    r.bcol = COLS_MAX / nr;
-    r.jblocks = cpu_ceil(r.npan, r.bcol);
-    uint64_t   tasks = cpu_ceil(r.mpan, r.brow) * r.jblocks;
     tsr_status st = TSR_OK;
     for (; r.k0 < g->k && st == TSR_OK; r.k0 = r.k1) {
         r.k1 = r.k0 + cpu_min(step, g->k - r.k0);
@@ -181,8 +191,7 @@ tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *e
         st = tsr_cpu_for(c, cpu_ceil(r.mpan, PACK_PANELS) + cpu_ceil(r.npan, PACK_PANELS),
                          n * nr * PACK_PANELS * 4, pack, &r);
         if (st == TSR_OK)
-            st = tsr_cpu_for(c, tasks, n * cpu_min(ROWS_MAX, g->m) * cpu_min(COLS_MAX, g->n) / 4,
-                             blocks, &r);
+            st = each_block(&r);
     }
     la_give(c, r.a);
     return la_status(st, err);

@@ -16,18 +16,22 @@ struct tsr_cpu;
 /* Functions of one instruction set. */
 struct tsr_cpu_linalg_kernels {
     uint32_t mr, nr; /* rows and columns of a tile of C */
-    /* C [mr,nr] = FMA chains over n steps: a [n][mr], b [n][nr], packed. */
-    void (*tile)(const float *a, const float *b, uint64_t n, float *c, uint64_t ldc);
+    /* C [mr,nr] = FMA chains over n steps: a [n][mr], b [n][nr], packed.  next: the tile of the same
+     * matrix that comes then, whose lines are asked for, or NULL. */
+    void (*tile)(const float *a, const float *b, uint64_t n, float *c, uint64_t ldc,
+                 const float *next);
     /* alpha times [count, n] at src, rows si or columns sk apart and the other 1, as panels
      * [n][width], step apart; zero past the end.  width is mr or nr, as which says. */
     void (*pack)(float *dst, uint64_t step, int which, const float *src, uint64_t si, uint64_t sk,
                  uint64_t count, uint64_t n, float alpha);
+    /* The first `count` columns of b [n][nr] as rows of dst, ldd apart. */
+    void (*unpack)(float *dst, uint64_t ldd, const float *b, uint64_t count, uint64_t n);
+    /* `count` rows, n steps of each, of panels of b [room][nr] as panels of a [room][mr], negated;
+     * zero past the last panel of b. */
+    void (*regroup)(float *a, const float *b, uint64_t room, uint64_t count, uint64_t n);
     /* X = L^-1 X in place: L [n,n] lower, n up to LA_SOLVE, X [n, cols]. */
     void (*solve_left)(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
                        uint64_t cols);
-    /* X = X L^-T in place: X [rows, n]. */
-    void (*solve_right)(const float *l, uint64_t ldl, uint64_t n, float *x, uint64_t ldx,
-                        uint64_t rows);
     /* A [n,n] = L L^T in the lower triangle; returns the first bad pivot, or n. */
     uint64_t (*factor)(float *a, uint64_t lda, uint64_t n);
     /* y [n] = FMA chains over rows of A [rows, n] with v [rows]. */
@@ -65,6 +69,9 @@ struct la_gemm {
     int          b_lower; /* B(k,j) is zero for k < j */
 };
 tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *err);
+/* The same from panels of all k columns, up to LA_KC, with alpha in them: a [panel][k][mr],
+ * b [panel][k][nr].  Of g->a and g->b nothing is read. */
+tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b);
 
 /* Scratch for one call: any number of calls at once.  Aligned to 64. */
 float *la_take(struct tsr_cpu *c, uint64_t floats);

@@ -1,4 +1,4 @@
-/* linalg_solve.c - Cholesky, triangular solves, the inverse, the largest eigenvalue. */
+/* linalg_solve.c - triangular solves, the inverse of L L^T, the largest eigenvalue. */
 #include <math.h>
 #include <string.h>
 
@@ -17,15 +17,6 @@ struct strips {
     float          *x; /* right: [count,n], left: [n,count] */
     uint64_t        ldx, count;
 };
-
-static tsr_status right_strips(void *arg, uint64_t begin, uint64_t end)
-{
-    const struct strips *s = arg;
-    uint64_t             first = begin * STRIP;
-    s->c->k->linalg->solve_right(s->l, s->ldl, s->n, s->x + first * s->ldx, s->ldx,
-                                 cpu_min(end * STRIP, s->count) - first);
-    return TSR_OK;
-}
 
 static tsr_status left_strips(void *arg, uint64_t begin, uint64_t end)
 {
@@ -57,137 +48,6 @@ tsr_status la_solve(struct tsr_cpu *c, const float *l, uint64_t ldl, uint64_t m,
         };
         st = la_gemm(c, &g, err);
     }
-    return st;
-}
-
-/* ---- Cholesky ---------------------------------------------------------------- */
-
-static tsr_status bad_pivot(uint64_t at, float value, uint64_t *pivot, struct tsr_err *err)
-{
-    if (pivot)
-        *pivot = at;
-    return tsr_fail(err, TSR_E_NUMERIC,
-                    "cholesky: pivot %llu is %g, not positive: the matrix is not positive "
-                    "definite",
-                    (unsigned long long)at, (double)value);
-}
-
-/* A panel of a lower triangle: rows [0,rows), columns [0, up to PANEL_COLS), its diagonal at the
- * top.  It is worked on in a place of its own: rows of the matrix itself may lie a power of two
- * apart, where few of them fit the caches together. */
-struct panel {
-    struct tsr_cpu *c;
-    uint64_t        rows;
-    float          *x;   /* [rows][PANEL_LD] */
-    uint64_t        bad; /* the first pivot that is not positive */
-};
-#define PANEL_LD (PANEL_COLS + 16u)
-
-/* Columns [q,end); halves until a triangle is small, so that most updates have many steps. */
-static tsr_status factor_columns(struct panel *p, uint64_t q, uint64_t end, struct tsr_err *err)
-{
-    float   *d = p->x + q * PANEL_LD + q;
-    uint64_t w = end - q, half = (w / 2 + LA_SOLVE - 1) / LA_SOLVE * LA_SOLVE, mid = q + half;
-    if (w <= LA_SOLVE) {
-        uint64_t bad = p->c->k->linalg->factor(d, PANEL_LD, w);
-        if (bad < w) {
-            p->bad = q + bad;
-            return TSR_E_NUMERIC;
-        }
-        struct strips s = { p->c, d, PANEL_LD, w, d + w * PANEL_LD, PANEL_LD, p->rows - end };
-        return la_status(each_strip(&s, right_strips), err);
-    }
-    tsr_status st = factor_columns(p, q, mid, err);
-    if (st != TSR_OK)
-        return st;
-    const float   *l = p->x + mid * PANEL_LD + q;
-    struct la_gemm g = { p->rows - mid,
-                         end - mid,
-                         half,
-                         -1.0f,
-                         l,
-                         PANEL_LD,
-                         1,
-                         l,
-                         1,
-                         PANEL_LD,
-                         p->x + mid * PANEL_LD + mid,
-                         PANEL_LD,
-                         .lower = 1 };
-    st = la_gemm(p->c, &g, err);
-    return st == TSR_OK ? factor_columns(p, mid, end, err) : st;
-}
-
-/* Rows of the matrix to the panel, or back; the upper triangle beside them becomes zero. */
-struct move {
-    float   *a, *x;
-    uint64_t lda, cols, back, after; /* after: columns of the matrix right of the panel */
-};
-
-static tsr_status move_rows(void *arg, uint64_t begin, uint64_t end)
-{
-    const struct move *m = arg;
-    for (uint64_t i = begin; i < end; i++) {
-        float *a = m->a + i * m->lda, *x = m->x + i * PANEL_LD;
-        if (!m->back) {
-            memcpy(x, a, m->cols * sizeof *a);
-            continue;
-        }
-        uint64_t lower = i + 1 < m->cols ? i + 1 : m->cols;
-        memcpy(a, x, lower * sizeof *a);
-        if (i < m->cols)
-            memset(a + lower, 0, (m->cols + m->after - lower) * sizeof *a);
-    }
-    return TSR_OK;
-}
-
-static tsr_status move_panel(const struct panel *p, float *a, uint64_t lda, uint64_t cols,
-                             uint64_t after, uint64_t back)
-{
-    struct move m = { a, p->x, lda, cols, back, after };
-    return tsr_cpu_for(p->c, p->rows, cols * 8, move_rows, &m);
-}
-
-/* The panel of columns [at, at + w) and everything right of it. */
-static tsr_status factor_step(struct panel *p, uint64_t n, float *a, uint64_t lda, uint64_t at,
-                              uint64_t *pivot, struct tsr_err *err)
-{
-    uint64_t w = cpu_min(PANEL_COLS, n - at), end = at + w;
-    float   *d = a + at * lda + at;
-    p->rows = n - at;
-    tsr_status st = move_panel(p, d, lda, w, n - end, 0);
-    if (st == TSR_OK)
-        st = factor_columns(p, 0, w, err);
-    if (st == TSR_E_NUMERIC)
-        return bad_pivot(at + p->bad, p->x[p->bad * PANEL_LD + p->bad], pivot, err);
-    if (st == TSR_OK)
-        st = move_panel(p, d, lda, w, n - end, 1);
-    if (st != TSR_OK)
-        return st;
-    const float   *l = p->x + w * PANEL_LD;
-    struct la_gemm g = {
-        n - end, n - end,   w, -1.0f, l, PANEL_LD, 1, l, 1, PANEL_LD, a + end * lda + end,
-        lda,     .lower = 1
-    };
-    return la_gemm(p->c, &g, err);
-}
-
-tsr_status tsr_cpu_cholesky(void *ctx, uint64_t n, float *a, uint64_t lda, uint64_t *pivot,
-                            struct tsr_err *err)
-{
-    struct tsr_cpu *c = ctx;
-    struct panel    p = { .c = c };
-    tsr_status      st = la_check("cholesky: A", a, n, n, lda, err);
-    if (st != TSR_OK || n == 0)
-        return st;
-    uint64_t bytes = n * PANEL_LD * sizeof *p.x;
-    p.x = c->host->alloc(c->host->ctx, bytes, 64);
-    if (!p.x)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for a panel",
-                        (unsigned long long)bytes);
-    for (uint64_t at = 0; at < n && st == TSR_OK; at += PANEL_COLS)
-        st = factor_step(&p, n, a, lda, at, pivot, err);
-    c->host->release(c->host->ctx, p.x, bytes);
     return st;
 }
 
