@@ -1,9 +1,11 @@
 /* k_bf16.c - LINEAR and its probe on vdpbf16ps. */
 #include "bf16.h"
+#include "k_ahead.h"
 #include "k_tile.h"
 
 #define COLS                                                                                       \
     256u /* columns that are paired at once: 16 KiB, so that they stay in the first cache */
+#define X_AHEAD 64u /* pairs between a prefetch of activations and their use */
 
 /* In assembly, so that the accumulator stays in its register, as with vpdpbusd. */
 static inline v16 dot2(v16 acc, i16v w, i16v x)
@@ -44,8 +46,6 @@ static void pair_up(uint32_t *dst, const uint16_t *w, uint64_t n)
                                          8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     for (uint64_t k = 0; k < n; k += 2, w += 2 * PANEL, dst += PANEL) {
-        v_prefetch(w + COLS * PANEL); /* the panel's next columns */
-        v_prefetch(w + COLS * PANEL + PANEL);
         __m512i a = _mm512_loadu_si512(w), b = _mm512_setzero_si512();
         if (k + 1 < n)
             b = _mm512_loadu_si512(w + PANEL);
@@ -79,6 +79,7 @@ INLINE void tile(const int m, const uint32_t *w, const uint32_t *x, uint64_t n, 
     for (uint64_t k = 0; k < n; k++, w += PANEL, x += m) {
         i16v wa = vi_load(w);
         SECOND(i16v wb = vi_load(w + 16);)
+        v_prefetch(x + X_AHEAD * (uint64_t)m);
         TILE_EACH(STEP)
     }
     TILE_EACH(GIVE)
@@ -121,7 +122,9 @@ static void linear(const struct tsr_cpu_linear *a, const uint32_t *pairs, uint64
         for (uint64_t p = 0; p < np; p++) {
             const uint8_t *codes = w->codes + (panel + p) * w->panel_bytes;
             pair_up(block, (const uint16_t *)(const void *)codes + k * PANEL, n);
+            struct ahead f = look_ahead(w, panel + p, np, k, n, COLS);
             for (uint64_t t = t0; t < t1; t += ISA_TOKENS) {
+                fetch_share(&f, (t1 - t0 + ISA_TOKENS - 1) / ISA_TOKENS);
                 uint64_t m = a->tokens - t < ISA_TOKENS ? a->tokens - t : ISA_TOKENS;
                 tile_any(m, block, pairs + t * all + k / 2 * m, (n + 1) / 2, acc[p][t - t0]);
             }

@@ -1,4 +1,5 @@
 /* k_linear.c - LINEAR with F32 activations: chains of FMA, lanes are output rows. */
+#include "k_ahead.h"
 #include "k_codes.h"
 #include "k_decl.h"
 #include "k_tile.h"
@@ -243,34 +244,6 @@ static void linear_once(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t
     }
 }
 
-/* The weights that follow block [k, k+n) of a panel: the panel's next columns, or the first ones of the panel
- * that is np behind it.  A share of them is fetched in front of each tile: all at once, the block would wait. */
-struct ahead {
-    const uint8_t *from;
-    uint64_t       lines, at;
-};
-
-INLINE struct ahead look_ahead(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t np,
-                               uint64_t k, uint64_t n)
-{
-    uint64_t per = w->panel_bytes / w->cols, next = k + n;
-    if (next >= w->cols) {
-        panel += np;
-        next = 0;
-    }
-    if (panel >= w->panels)
-        return (struct ahead){ 0 };
-    uint64_t cols = w->cols - next < COLS ? w->cols - next : COLS;
-    return (struct ahead){ w->codes + panel * w->panel_bytes + next * per, cols * per / 64, 0 };
-}
-
-INLINE void fetch_share(struct ahead *f, uint64_t tiles)
-{
-    uint64_t end = f->at + f->lines / tiles + 1;
-    for (; f->at < end && f->at < f->lines; f->at++)
-        v_prefetch_l2(f->from + 64 * f->at);
-}
-
 /* np panels at once, so that the activations of a block of columns are used np times from a
  * near cache. */
 static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
@@ -289,7 +262,7 @@ static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_
             for (uint64_t p = 0; p < np; p++) {
                 const uint8_t *codes = w->codes + (panel + p) * w->panel_bytes;
                 const float   *b = block;
-                struct ahead   f = look_ahead(w, panel + p, np, k, n);
+                struct ahead   f = look_ahead(w, panel + p, np, k, n, COLS);
                 if (w->layout == W_F32)
                     b = (const float *)(const void *)codes + k * PANEL;
                 else
