@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,12 +26,14 @@ struct tsr_scheme_run {
     const struct tsr_scheme *s;
     struct tsr_registry     *registry;
     const struct tsr_model  *m;
-    struct instance         *instances;
+    bool                   **layers; /* [n_rules] -> [layers], or NULL: all */
+    uint64_t                 total;
+    pthread_mutex_t          lock; /* guards the rest */
+    struct instance        **instances;
     uint64_t                 n_instances, cap;
-    bool                   **layers;  /* [n_rules] -> [layers], or NULL: all */
     uint64_t                *matches; /* [n_rules] */
     bool                    *flags;   /* [n_rules] scratch */
-    uint64_t                 done, total;
+    uint64_t                 done;
 };
 
 /* One layer while it is quantized. */
@@ -105,26 +108,44 @@ static bool rules_of(struct tsr_scheme_run *a, uint64_t layer, const char *name)
     return quantize;
 }
 
-static tsr_status find_instance(struct tsr_scheme_run *a, uint64_t *index, struct tsr_err *err)
+/* Room for one more, which is then there with its flags. */
+static tsr_status add_instance(struct tsr_scheme_run *a, struct instance **out, struct tsr_err *err)
 {
     uint64_t n = a->s->n_rules;
-    for (*index = 0; *index < a->n_instances; ++*index)
-        if (memcmp(a->instances[*index].flags, a->flags, n * sizeof *a->flags) == 0)
-            return TSR_OK;
     if (a->n_instances == a->cap) {
-        uint64_t         cap = a->cap ? 2 * a->cap : 8;
-        struct instance *v = tsr_renew(a->instances, cap, sizeof *v);
+        uint64_t          cap = a->cap ? 2 * a->cap : 8;
+        struct instance **v = tsr_renew(a->instances, cap, sizeof *v);
         if (!v)
             return tsr_fail_nomem(err, cap * sizeof *v, "quantizers");
         a->instances = v;
         a->cap = cap;
     }
-    struct instance *in = &a->instances[a->n_instances];
-    *in = (struct instance){ .flags = tsr_new(n, sizeof *in->flags) };
-    if (!in->flags)
-        return tsr_fail_nomem(err, n, "quantizers");
-    a->n_instances++; /* from here on freed with the rest */
-    memcpy(in->flags, a->flags, n * sizeof *a->flags);
+    struct instance *in = tsr_new(1, sizeof *in);
+    bool            *flags = tsr_new(n, sizeof *flags);
+    if (!in || !flags) {
+        free(in);
+        free(flags);
+        return tsr_fail_nomem(err, n + sizeof *in, "quantizers");
+    }
+    memcpy(flags, a->flags, n * sizeof *flags);
+    in->flags = flags;
+    a->instances[a->n_instances++] = in; /* from here on freed with the rest */
+    *out = in;
+    return TSR_OK;
+}
+
+/* The lock is held, or nobody else is there. */
+static tsr_status find_instance(struct tsr_scheme_run *a, struct instance **found,
+                                struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < a->n_instances; i++) {
+        *found = a->instances[i];
+        if (memcmp((*found)->flags, a->flags, a->s->n_rules * sizeof *a->flags) == 0)
+            return TSR_OK;
+    }
+    struct instance *in = NULL;
+    TSR_TRY(add_instance(a, &in, err));
+    *found = in;
     struct tsr_diag *d;
     TSR_TRY(tsr_diag_create(&d, err));
     tsr_status st = scheme_choose(a->s, in->flags, &in->choice, d, err);
@@ -155,7 +176,8 @@ static tsr_status plan_need(const struct instance *in, const struct tsr_matrix *
 struct item {
     enum tsr_linear_id id;
     bool               quantize;
-    uint64_t           instance, need;
+    struct instance   *instance;
+    uint64_t           need;
 };
 
 /* TSR_E_UNSUPPORTED keeps the original where the scheme says so. */
@@ -185,13 +207,13 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
                                   struct tsr_err *err)
 {
     struct tsr_scheme_run        *a = k->a;
-    struct instance              *in = &a->instances[items[first].instance];
+    struct instance              *in = items[first].instance;
     const struct tsr_quant_stats *all =
         k->stats ? &k->stats->site[tsr_linear_site(items[first].id)] : NULL;
     const struct tsr_matrix *w = k->w[items[first].id];
     uint64_t                 need = 0, share = 0;
     for (int i = first; i < n; i++)
-        if (items[i].quantize && items[i].instance == items[first].instance) {
+        if (items[i].quantize && items[i].instance == in) {
             need |= items[i].need;
             share++;
         }
@@ -213,7 +235,7 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
     }
     shared = (tsr_now_s() - start) / (double)share;
     for (int i = first; i < n && st == TSR_OK; i++) {
-        if (!items[i].quantize || items[i].instance != items[first].instance)
+        if (!items[i].quantize || items[i].instance != in)
             continue;
         struct tsr_packed **p = &k->o->lin[k->layer][items[i].id];
         w = k->w[items[i].id];
@@ -227,7 +249,10 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
         }
         if (i != first)
             items[i].quantize = false;
-        tsr_progress("quantize", ++a->done, a->total);
+        (void)pthread_mutex_lock(&a->lock);
+        uint64_t done = ++a->done;
+        (void)pthread_mutex_unlock(&a->lock);
+        tsr_progress("quantize", done, a->total);
     }
     items[first].quantize = false;
     if (prepared && in->q.iface->unprepare)
@@ -236,20 +261,33 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
     return st;
 }
 
+/* NULL: the linear stays as it is. */
+static tsr_status instance_of(struct tsr_scheme_run *a, uint64_t layer, const char *name,
+                              struct instance **in, struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    *in = NULL;
+    (void)pthread_mutex_lock(&a->lock);
+    if (rules_of(a, layer, name))
+        st = find_instance(a, in, err);
+    (void)pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
 /* Who quantizes a linear and what for; *it is left alone where nobody does. */
 static tsr_status choose(struct tsr_scheme_run *a, uint64_t layer, enum tsr_linear_id id,
                          const struct tsr_matrix *w, struct item *it, struct tsr_err *err)
 {
     struct item new = { .id = id };
-    if (!rules_of(a, layer, w->name))
+    TSR_TRY(instance_of(a, layer, w->name, &new.instance, err));
+    if (!new.instance)
         return TSR_OK;
-    TSR_TRY(find_instance(a, &new.instance, err));
-    tsr_status st = plan_need(&a->instances[new.instance], w, &new.need, err);
+    tsr_status st = plan_need(new.instance, w, &new.need, err);
     new.quantize = st == TSR_OK;
     *it = new;
     st = or_keep(a, st, w->name, err);
     if (st != TSR_OK)
-        return tsr_err_prefix(err, st, "quantizer '%s'", a->instances[new.instance].q.name);
+        return tsr_err_prefix(err, st, "quantizer '%s'", new.instance->q.name);
     return TSR_OK;
 }
 
@@ -283,8 +321,8 @@ static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
         if (w->rows)
             TSR_TRY(choose(a, layer, (enum tsr_linear_id)i, w, &items[i], err));
     }
-    for (int i = 0; i < TSR_LINEARS; i++) { /* the list of instances grows no more */
-        q[i] = items[i].quantize ? &a->instances[items[i].instance].q : NULL;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        q[i] = items[i].quantize ? &items[i].instance->q : NULL;
         *need |= items[i].quantize ? items[i].need : 0;
     }
     *need = tsr_quant_need_collect(*need) | tsr_block_need(q, search);
@@ -392,12 +430,12 @@ tsr_status tsr_scheme_need(struct tsr_scheme_run *a, uint64_t layer, uint64_t *n
 static tsr_status take_end(struct tsr_scheme_run *a, const struct tsr_matrix *w, const char *name,
                            struct tsr_packed **out, struct tsr_err *err)
 {
-    uint64_t index;
-    double   start = tsr_now_s();
-    if (!rules_of(a, a->m->hp.layers, name))
+    struct instance *in = NULL;
+    double           start = tsr_now_s();
+    TSR_TRY(instance_of(a, a->m->hp.layers, name, &in, err));
+    if (!in)
         return TSR_OK;
-    TSR_TRY(find_instance(a, &index, err));
-    tsr_status st = tsr_quantize_matrix(a->registry, &a->instances[index].q, w, NULL, out, err);
+    tsr_status st = tsr_quantize_matrix(a->registry, &in->q, w, NULL, out, err);
     if (st == TSR_OK)
         (*out)->report.seconds = tsr_now_s() - start;
     return or_keep(a, st, name, err);
@@ -422,15 +460,16 @@ tsr_status tsr_scheme_plan(struct tsr_scheme_run *a, uint64_t layer, enum tsr_li
     struct tsr_matrix w = !end                       ? a->m->layers[layer].lin[id].w
                           : (int)id == TSR_END_EMBED ? a->m->embed
                                                      : a->m->head.w;
-    uint64_t          index;
+    struct instance  *in = NULL;
     *q = NULL;
-    if (w.rows == 0 || !rules_of(a, layer, end && (int)id == TSR_END_HEAD ? HEAD_NAME : w.name))
+    if (w.rows)
+        TSR_TRY(
+            instance_of(a, layer, end && (int)id == TSR_END_HEAD ? HEAD_NAME : w.name, &in, err));
+    if (!in)
         return TSR_OK;
-    TSR_TRY(find_instance(a, &index, err));
-    const struct tsr_quantizer *found = &a->instances[index].q;
-    tsr_status                  st = tsr_quantizer_plan(found, &w, plan, err);
+    tsr_status st = tsr_quantizer_plan(&in->q, &w, plan, err);
     if (st == TSR_OK)
-        *q = found;
+        *q = &in->q;
     return or_keep(a, st, w.name, err);
 }
 
@@ -480,6 +519,7 @@ tsr_status tsr_scheme_open(struct tsr_scheme_run **out, const struct tsr_scheme 
     if (!a)
         return tsr_fail_nomem(err, sizeof *a, "a scheme");
     *a = (struct tsr_scheme_run){ .s = s, .registry = r, .m = m };
+    (void)pthread_mutex_init(&a->lock, NULL);
     tsr_status st = read_layers(a, err);
     if (st == TSR_OK)
         st = check_matches(a, err);
@@ -496,11 +536,12 @@ void tsr_scheme_close(struct tsr_scheme_run *a)
     if (!a)
         return;
     for (uint64_t i = 0; i < a->n_instances; i++) {
-        struct instance *in = &a->instances[i];
+        struct instance *in = a->instances[i];
         if (in->q.iface)
             in->q.iface->destroy(in->q.self);
         free(in->choice.options);
         free(in->flags);
+        free(in);
     }
     free(a->instances);
     for (uint64_t i = 0; a->layers && i < a->s->n_rules; i++)
@@ -508,5 +549,6 @@ void tsr_scheme_close(struct tsr_scheme_run *a)
     free(a->layers);
     free(a->matches);
     free(a->flags);
+    (void)pthread_mutex_destroy(&a->lock);
     free(a);
 }

@@ -39,7 +39,8 @@ tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct t
 /* Packs those linears of a layer that `linears` has (1 << id) into o: w has them, each the part of it
  * that `part` says, all of it or one that tsr_quantizer_alone() allows.  Each becomes what
  * tsr_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer searches scales of the
- * whole layer first. */
+ * whole layer first.  Once tsr_scheme_need() was asked of every layer, which makes all quantizers,
+ * several threads may pack different linears at once. */
 tsr_status tsr_scheme_linears(struct tsr_scheme_run *run, uint64_t layer, uint32_t linears,
                               const struct tsr_matrix w[TSR_LINEARS],
                               const struct tsr_slice part[TSR_LINEARS], struct tsr_overlay *o,

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define ROOMS   2u /* pieces that are in memory as they are stored */
+#define PACKERS 2u /* pieces that are quantized at the same time */
 #define WAITING 8u /* packed pieces that are not placed yet */
 #define NO_ROOM ROOMS
 
@@ -22,6 +23,7 @@ struct part {
     uint32_t               cut;  /* linears of which this rank's part alone is read */
     uint32_t               left; /* linears that are not placed yet */
     uint32_t               room; /* where it is as it is stored, or NO_ROOM */
+    bool                   packed;
 };
 
 struct tsr_loader {
@@ -35,12 +37,16 @@ struct tsr_loader {
     struct part              *part; /* of all layers, in order */
     uint64_t                  n;
     double                    fetched_s; /* when the linear that is placed was handed out */
-    pthread_t                 reader, packer;
-    bool                      reading, packing, stop;
+    pthread_t                 reader, packer[PACKERS];
+    uint32_t                  packers; /* that were started */
+    bool                      reading, stop;
     pthread_mutex_t           lock;
     pthread_cond_t            changed;
-    /* parts [0, placed) are on the device, [0, packed) quantized, [0, read) were read */
-    uint64_t read, packed, placed;
+    /* parts [0, placed) are on the device, [0, packed) quantized, [0, taken) were begun to be, [0, read)
+     * were read */
+    uint64_t read, taken, packed, placed;
+    uint32_t at_work; /* packers with a part */
+    double   work_s;  /* since when there is one */
     struct room {
         void *data; /* of the largest piece's bytes, or NULL */
         bool  taken;
@@ -151,23 +157,25 @@ static void *read_parts(void *arg)
 
 /* ---- quantizing ---------------------------------------------------------- */
 
-static tsr_status check_need(struct tsr_loader *l, uint64_t layer, struct tsr_err *err)
+/* Also makes all quantizers: no work is in flight yet. */
+static tsr_status check_need(struct tsr_loader *l, uint64_t first, uint64_t end,
+                             struct tsr_err *err)
 {
-    uint64_t need = 0;
-    TSR_TRY(tsr_scheme_need(l->run, layer, &need, err));
-    return need ? tsr_fail(err, TSR_E_INPUT,
-                           "layer %llu: its quantizer asks for statistics, which a model that is "
-                           "packed while it is loaded has none of; put the steps calibrate and "
-                           "quantize before",
-                           (unsigned long long)layer)
-                : TSR_OK;
+    for (uint64_t layer = first; layer < end; layer++) {
+        uint64_t need = 0;
+        TSR_TRY(tsr_scheme_need(l->run, layer, &need, err));
+        if (need)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "layer %llu: its quantizer asks for statistics, which a model that is "
+                            "packed while it is loaded has none of; put the steps calibrate and "
+                            "quantize before",
+                            (unsigned long long)layer);
+    }
+    return TSR_OK;
 }
 
-static tsr_status pack(struct tsr_loader *l, uint64_t i, struct tsr_err *err)
+static tsr_status pack(struct tsr_loader *l, const struct part *p, struct tsr_err *err)
 {
-    const struct part *p = &l->part[i];
-    if (i == 0 || l->part[i - 1].layer != p->layer)
-        TSR_TRY(check_need(l, p->layer, err));
     return tsr_scheme_linears(l->run, p->layer, p->piece.linears, p->w, p->piece.part, l->overlay,
                               err);
 }
@@ -178,37 +186,57 @@ static void note_packed(struct tsr_loader *l, struct part *p)
     uint64_t bytes = 0;
     bool     kept = false;
     for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        const struct tsr_packed *w = l->overlay->lin[p->layer][id];
         if (!(p->piece.linears >> id & 1u))
-            continue;
+            continue; /* maybe being packed */
+        const struct tsr_packed *w = l->overlay->lin[p->layer][id];
         bytes += w ? tsr_packed_bytes(w) : 0;
         kept = kept || !w;
     }
     count(l, bytes, 0);
     if (!kept)
         leave_room(l, p);
-    l->packed++;
+    p->packed = true;
+    while (l->packed < l->n && l->part[l->packed].packed)
+        l->packed++;
 }
 
+/* The lock is held.  The next part; NULL: there is none, or the load ends. */
+static struct part *take_part(struct tsr_loader *l)
+{
+    while (l->taken < l->n && !(l->read > l->taken && l->taken < l->placed + WAITING) && going(l))
+        (void)pthread_cond_wait(&l->changed, &l->lock);
+    if (l->taken == l->n || !going(l))
+        return NULL;
+    if (l->at_work++ == 0)
+        l->work_s = tsr_now_s();
+    return &l->part[l->taken++];
+}
+
+/* The lock is held.  Of several parts that cannot be packed, the first one's sentence stays. */
+static void leave_part(struct tsr_loader *l, struct part *p, tsr_status st, const char *text)
+{
+    if (--l->at_work == 0)
+        l->numbers.quantize_s += tsr_now_s() - l->work_s;
+    if (st == TSR_OK)
+        note_packed(l, p);
+    while (st != TSR_OK && &l->part[l->packed] != p && going(l))
+        (void)pthread_cond_wait(&l->changed, &l->lock);
+    end_with(l, st, text);
+}
+
+/* Two parts at a time: while one waits for its last rows, or for a CPU that reading or placing took, the
+ * other goes on.  The pool is the first one's; the other works on its own thread meanwhile. */
 static void *pack_parts(void *arg)
 {
     struct tsr_loader *l = arg;
     struct tsr_errbuf  e = TSR_ERRBUF(e);
+    struct part       *p;
     (void)pthread_mutex_lock(&l->lock);
-    for (uint64_t i = 0; i < l->n; i++) {
-        while (!(l->read > i && i < l->placed + WAITING) && going(l))
-            (void)pthread_cond_wait(&l->changed, &l->lock);
-        if (!going(l))
-            break;
+    while ((p = take_part(l)) != NULL) {
         (void)pthread_mutex_unlock(&l->lock);
-        double     t0 = tsr_now_s();
-        tsr_status st = pack(l, i, &e.err);
-        double     s = tsr_now_s() - t0;
+        tsr_status st = pack(l, p, &e.err);
         (void)pthread_mutex_lock(&l->lock);
-        l->numbers.quantize_s += s;
-        if (st == TSR_OK)
-            note_packed(l, &l->part[i]);
-        end_with(l, st, e.text);
+        leave_part(l, p, st, e.text);
     }
     (void)pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -287,11 +315,15 @@ static bool start(pthread_t *id, void *(*f)(void *), struct tsr_loader *l)
     return rc == 0;
 }
 
-static tsr_status start_both(struct tsr_loader *l, struct tsr_err *err)
+/* One thread that quantizes is one. */
+static tsr_status start_all(struct tsr_loader *l, struct tsr_err *err)
 {
+    uint32_t most = tsr_pool_threads(tsr_registry_pool(l->registry)) > 1 ? PACKERS : 1;
     l->reading = start(&l->reader, read_parts, l);
-    l->packing = l->reading && start(&l->packer, pack_parts, l);
-    return l->packing ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "cannot start the threads of a load");
+    while (l->reading && l->packers < most && start(&l->packer[l->packers], pack_parts, l))
+        l->packers++;
+    return l->packers == most ? TSR_OK
+                              : tsr_fail(err, TSR_E_NOMEM, "cannot start the threads of a load");
 }
 
 /* Leaves of a linear what falls to this rank, where that can be packed alone.  What cannot be planned or
@@ -347,11 +379,12 @@ static tsr_status prepare(struct tsr_loader *l, const struct tsr_scheme *s, uint
                           uint64_t end, bool head, struct tsr_err *err)
 {
     TSR_TRY(tsr_scheme_open(&l->run, s, l->registry, l->model, err));
+    TSR_TRY(check_need(l, first, end, err));
     TSR_TRY(list_parts(l, first, end, err));
     TSR_TRY(tsr_overlay_create(&l->overlay, l->model->hp.layers, err));
-    if (head && tsr_scheme_takes_ends(l->run)) /* the packer has the run to itself */
+    if (head && tsr_scheme_takes_ends(l->run)) /* before others have the pool */
         TSR_TRY(tsr_scheme_ends(l->run, l->overlay, err));
-    return start_both(l, err);
+    return start_all(l, err);
 }
 
 tsr_status tsr_loader_open(struct tsr_loader **out, const struct tsr_scheme *s,
@@ -394,8 +427,8 @@ void tsr_loader_close(struct tsr_loader *l)
     (void)pthread_mutex_unlock(&l->lock);
     if (l->reading)
         (void)pthread_join(l->reader, NULL);
-    if (l->packing)
-        (void)pthread_join(l->packer, NULL);
+    for (uint32_t i = 0; i < l->packers; i++)
+        (void)pthread_join(l->packer[i], NULL);
     for (uint32_t i = 0; i < ROOMS; i++)
         free(l->room[i].data);
     tsr_overlay_destroy(l->overlay);

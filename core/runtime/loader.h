@@ -2,9 +2,11 @@
  *
  *   disk --read piece i+2-->  quantize piece i+1  --place piece i--> device of the rank
  *
- * Reading, quantizing and placing have a thread each.  A piece (model/pieces.h) is read into one of two
- * places as large as the largest, which is free again when its linears are packed, or placed where they
- * stay as they are; a layer's worth of packed pieces may wait to be placed.  What a rank does not have
+ * Reading and placing have a thread each, quantizing two: a second piece is begun where it was read before
+ * the first is done (not where the pool has one thread), so that no CPU waits for a piece's last rows.  A
+ * piece (model/pieces.h) is read into one of two places as large as the largest, which is free again when its
+ * linears are packed, or placed where they stay as they are; a layer's worth of packed pieces may wait to be
+ * placed.  Of pieces that cannot be packed the first one's sentence comes.  What a rank does not have
  * is not read: of each linear its rows or columns alone, where the linear stays as it is or its quantizer
  * promises that they become what they become in the whole (tsr_quantizer_alone()).  Any other
  * linear is read and packed whole, and the engine cuts it.
@@ -25,8 +27,9 @@ struct tsr_loader_numbers {
     uint64_t read;  /* of the file */
     uint64_t layer; /* the largest layer as it is stored, of what is read */
     uint64_t piece; /* the largest piece, of what is read */
-    double   read_s, quantize_s, place_s; /* each with what runs beside it */
-    double   waited_s;                    /* for a piece that is not quantized yet */
+    double   read_s, quantize_s,
+        place_s;     /* each with what runs beside it; quantize_s: of any piece */
+    double waited_s; /* for a piece that is not quantized yet */
 };
 
 /* Layers [first, end) of m (streamed: else there is nothing to read) as a scheme packs them, and the head
