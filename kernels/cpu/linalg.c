@@ -8,7 +8,8 @@
 
 #define ROWS_MAX    192u                 /* rows of a block of C; with KC columns in L2 */
 #define COLS_MAX    256u                 /* columns of a block of C */
-#define PACK_FLOATS (UINT64_C(8) << 20)  /* packed at once, where KC columns are not more */
+#define PACK_FLOATS (UINT64_C(8) << 20)  /* packed at once, where PACK_COLS are not more */
+#define PACK_COLS   256u                 /* of k that are packed at least, and in steps of which */
 #define PACK_PANELS 16u                  /* that are packed together */
 #define CACHE_MAX   (UINT64_C(64) << 20) /* bytes of scratch that are kept */
 #define HEADER      16u                  /* floats in front of scratch */
@@ -174,9 +175,9 @@ tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *e
     uint64_t   mr = c->k->linalg->mr, nr = c->k->linalg->nr, floats;
     struct run r = cut(c, g);
     uint64_t   width = r.mpan * mr + r.npan * nr;
-    /* as many columns of k as PACK_FLOATS hold, in whole blocks */
-    uint64_t step = PACK_FLOATS / LA_KC / width * LA_KC;
-    step = cpu_min(step > LA_KC ? step : LA_KC, g->k);
+    /* as many columns of k as PACK_FLOATS hold */
+    uint64_t step = PACK_FLOATS / PACK_COLS / width * PACK_COLS;
+    step = cpu_min(step > PACK_COLS ? step : PACK_COLS, g->k);
     if (__builtin_mul_overflow(width, step, &floats))
         return tsr_fail(err, TSR_E_NOMEM, "linear algebra: the factors are larger than the memory");
     r.a = la_take(c, floats);

@@ -10,8 +10,10 @@
 
 struct tsr_cpu;
 
-#define LA_KC    256u /* columns of k that a tile takes at once: its panel of B stays in L1 */
-#define LA_SOLVE 32u  /* order of the triangles that are solved without la_gemm */
+/* Columns of k that a tile takes at once.  At 256 a panel of B would stay in L1, but C is then visited
+ * twice as often, which costs more. */
+#define LA_KC    512u
+#define LA_SOLVE 32u /* order of the triangles that are solved without la_gemm */
 
 /* Functions of one instruction set. */
 struct tsr_cpu_linalg_kernels {
