@@ -2,18 +2,17 @@
  * MX codes come from the bits of the exact x / 2^S. */
 #include <string.h>
 
+#include "k_mx.h"
 #include "k_pack.h"
+#include "kernel.h"
 #if ENCODE_SIMD == 512
+#include "k_int512.h"
 #include "k_mx512.h"
-#define MX_BLOCKS mx_blocks512
 #elif ENCODE_SIMD == 2
 #include "k_mx256.h"
-#define MX_BLOCKS mx_blocks256
 #endif
-#include "kernel.h"
 
 #define SIGN  0x80000000u
-#define INF   0x7f800000u
 #define CHUNK 512u /* codes that wait as bytes until they are packed; a multiple of 8 */
 
 /* The bits of max |x|: NaN and Inf are those from INF on. */
@@ -46,32 +45,6 @@ static inline float pow2(int32_t n)
 }
 
 /* ---- MX -------------------------------------------------------------------- */
-
-struct mx {
-    struct tsr_encode_element el;
-    int32_t                   lim;
-    uint32_t                  rounding, scale_rule;
-};
-
-/* 1 where the rule takes the next power of two above floor(log2 A). */
-static int32_t scale_step(const struct mx *m, uint32_t fraction)
-{
-    uint32_t mask = (1u << m->el.mant) - 1;
-    if (m->scale_rule == TSR_ENCODE_SCALE_EVEN)
-        return fraction + (1u << (22 - m->el.mant)) > 0x7fffffu;
-    return fraction > (m->el.max & mask) << (23 - m->el.mant);
-}
-
-/* The block's scale byte. */
-static inline uint8_t mx_scale(const struct mx *m, uint32_t amax)
-{
-    /* a subnormal's is less, but the clamp is at -127 or above */
-    int32_t s = (int32_t)(amax >> 23) - 127 - m->el.emax;
-    if (m->scale_rule != TSR_ENCODE_SCALE_FLOOR && amax >= 0x400000u) /* from 2^-127 on */
-        s += scale_step(m, (amax > 0x7fffffu ? amax : 2 * amax) & 0x7fffffu);
-    s = s < -m->lim ? -m->lim : s;
-    return (uint8_t)(amax >= INF || s > m->lim ? 2 * m->lim + 1 : s + m->lim);
-}
 
 /* One code; up: 2^-S, so that the product is exact (or far below half a step).  Written without
  * branches, for the compiler's vectors. */
@@ -112,34 +85,23 @@ static void mx_codes(const struct mx *m, const float *x, uint64_t n, float up, u
         mx_codes_any(m, x, n, up, TSR_ENCODE_FLOOR, codes);
 }
 
-static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const float *x,
-                       uint8_t *codes, uint8_t *scales)
+/* A row, or part of it from the beginning of a block on, with `more` columns behind it.  Returns the
+ * first NaN block. */
+static uint64_t mx_plain(const struct mx *m, uint64_t block, const float *x, uint64_t cols,
+                         uint64_t more, uint8_t *codes, uint8_t *scales)
 {
-    struct mx m = { tsr_encode_element(spec->element), (1 << (spec->scale_bits - 1)) - 1,
-                    spec->rounding, spec->scale_rule };
-    uint64_t  block = spec->block ? spec->block : cols, bad = TSR_ENCODE_NONE, at = 0;
-    uint64_t  end = 0, b = 0; /* of the current block; the next block */
-    float     up = 0;
-    int       none = 0; /* the block is NaN */
-    for (; at < cols; at += CHUNK) {
+    uint64_t bad = TSR_ENCODE_NONE, end = 0, b = 0; /* of the current block; the next block */
+    float    up = 0;
+    int      none = 0; /* the block is NaN */
+    for (uint64_t at = 0; at < cols; at += CHUNK) {
         uint8_t  bytes[CHUNK];
         uint64_t stop = at + CHUNK < cols ? at + CHUNK : cols;
-        uint64_t k = at;
-#if ENCODE_SIMD
-        if (k == end && m.scale_rule == TSR_ENCODE_SCALE_FLOOR) { /* the one that they know */
-            uint64_t n =
-                MX_BLOCKS(&m.el, m.lim, m.rounding, block, x + k, stop - k, bytes, scales + b);
-            b += n / block;
-            k += n;
-            end = k;
-        }
-#endif
-        while (k < stop) {
+        for (uint64_t k = at; k < stop;) {
             if (k == end) {
                 uint64_t n = cols - k < block ? cols - k : block;
-                scales[b] = mx_scale(&m, amax_bits(x + k, n));
-                none = scales[b] == 2 * m.lim + 1;
-                up = pow2(m.lim - scales[b]);
+                scales[b] = mx_scale(m, amax_bits(x + k, n));
+                none = scales[b] == 2 * m->lim + 1;
+                up = pow2(m->lim - scales[b]);
                 bad = none && bad == TSR_ENCODE_NONE ? b : bad;
                 end = k + n;
                 b++;
@@ -148,12 +110,34 @@ static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const fl
             if (none)
                 memset(bytes + (k - at), 0, n);
             else
-                mx_codes(&m, x + k, n, up, bytes + (k - at));
+                mx_codes(m, x + k, n, up, bytes + (k - at));
             k += n;
         }
-        pack_codes(codes + at / 8 * m.el.bits, bytes, stop - at, cols - stop, m.el.bits);
+        pack_codes(codes + at / 8 * m->el.bits, bytes, stop - at, cols + more - stop, m->el.bits);
     }
     return bad;
+}
+
+static uint64_t mx_row(const struct tsr_encode_mx *spec, uint64_t cols, const float *x,
+                       uint8_t *codes, uint8_t *scales)
+{
+    struct mx m = { tsr_encode_element(spec->element), (1 << (spec->scale_bits - 1)) - 1,
+                    spec->rounding, spec->scale_rule };
+    uint64_t  block = spec->block ? spec->block : cols;
+#if ENCODE_SIMD
+    uint64_t unit = mx_unit(&m, block), bad = TSR_ENCODE_NONE, k = 0;
+    while (unit && k < cols) {
+        k += mx_fast(&m, block, x + k, cols - k, codes + k / 8 * m.el.bits, scales + k / block);
+        uint64_t n = cols - k < unit ? cols - k : unit; /* the block that it leaves */
+        uint64_t b = mx_plain(&m, block, x + k, n, cols - k - n, codes + k / 8 * m.el.bits,
+                              scales + k / block);
+        bad = b != TSR_ENCODE_NONE && bad == TSR_ENCODE_NONE ? k / block + b : bad;
+        k += n;
+    }
+    if (unit)
+        return bad;
+#endif
+    return mx_plain(&m, block, x, cols, 0, codes, scales);
 }
 
 /* ---- int4 ------------------------------------------------------------------ */
@@ -201,13 +185,13 @@ static uint16_t int4_scale(uint32_t amax, float *inv)
     return h;
 }
 
-static uint64_t int4_row(uint64_t group, uint64_t cols, const float *x, uint8_t *codes,
-                         uint16_t *scales)
+/* A row, or part of it from the beginning of a group on, with `more` columns behind it.  Returns the
+ * first NaN group. */
+static uint64_t int4_plain(uint64_t group, const float *x, uint64_t cols, uint64_t more,
+                           uint8_t *codes, uint16_t *scales)
 {
     uint64_t bad = TSR_ENCODE_NONE, end = 0, g = 0;
     float    inv = 0;
-    if (group == 0)
-        group = cols;
     for (uint64_t at = 0; at < cols; at += CHUNK) {
         uint8_t  bytes[CHUNK];
         uint64_t stop = at + CHUNK < cols ? at + CHUNK : cols;
@@ -226,9 +210,28 @@ static uint64_t int4_row(uint64_t group, uint64_t cols, const float *x, uint8_t 
                 int4_codes(x + k, n, inv, bytes + (k - at));
             k += n;
         }
-        pack_codes(codes + at / 2, bytes, stop - at, cols - stop, 4);
+        pack_codes(codes + at / 2, bytes, stop - at, cols + more - stop, 4);
     }
     return bad;
+}
+
+static uint64_t int4_row(uint64_t group, uint64_t cols, const float *x, uint8_t *codes,
+                         uint16_t *scales)
+{
+    group = group ? group : cols;
+#if ENCODE_SIMD == 512
+    uint64_t unit = int4_unit(group), bad = TSR_ENCODE_NONE, k = 0;
+    while (unit && k < cols) {
+        k += int4_fast(group, x + k, cols - k, codes + k / 2, scales + k / group);
+        uint64_t n = cols - k < unit ? cols - k : unit; /* what it leaves */
+        uint64_t b = int4_plain(group, x + k, n, cols - k - n, codes + k / 2, scales + k / group);
+        bad = b != TSR_ENCODE_NONE && bad == TSR_ENCODE_NONE ? k / group + b : bad;
+        k += n;
+    }
+    if (unit)
+        return bad;
+#endif
+    return int4_plain(group, x, cols, 0, codes, scales);
 }
 
 #define TABLE_(isa) tsr_encode_##isa

@@ -7,11 +7,13 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#include "kernel.h"
+#include "k_mx.h"
+#include "k_pack.h"
 
 #define MX_INLINE static inline __attribute__((always_inline))
 
-#define MX_GROUP 32u /* columns that are packed to bytes together */
+#define MX_GROUP 32u  /* columns that are packed to bytes together */
+#define MX_CHUNK 512u /* columns whose codes wait as bytes */
 
 struct mx256 {
     __m256i emax, low, lim;     /* 127 + emax, -lim, lim */
@@ -125,8 +127,6 @@ static uint64_t mx_blocks256(const struct tsr_encode_element *el, int32_t lim, u
                              uint8_t *scales)
 {
     uint64_t unit = block < MX_GROUP ? MX_GROUP : block, cols = n / unit * unit;
-    if (el->mant == 0 || block < 8 || block > 512 || (block & (block - 1)) || cols == 0)
-        return 0;
     /* even, and what the code lacks modulo 2^bits */
     uint32_t     lack = (0u - ((uint32_t)(127 + el->emin) << el->mant)) & 0xffu;
     uint32_t     f = el->max >> el->mant, frac = el->max & ((1u << el->mant) - 1);
@@ -168,5 +168,32 @@ static uint64_t mx_blocks256(const struct tsr_encode_element *el, int32_t lim, u
     }
 #undef RUN
 #undef ROUNDS
+}
+
+/* Columns of whole blocks that mx_fast() encodes at once; 0: none. */
+static uint64_t mx_unit(const struct mx *m, uint64_t block)
+{
+    if (m->el.mant == 0 || m->scale_rule != TSR_ENCODE_SCALE_FLOOR || block < 8 ||
+        block > MX_CHUNK || (block & (block - 1)))
+        return 0;
+    return block < MX_GROUP ? MX_GROUP : block;
+}
+
+/* The first columns of a row of n, up to a chunk with a NaN block or to less than a unit: how many.
+ */
+static uint64_t mx_fast(const struct mx *m, uint64_t block, const float *x, uint64_t n,
+                        uint8_t *codes, uint8_t *scales)
+{
+    uint64_t at = 0;
+    for (;;) {
+        uint8_t  bytes[MX_CHUNK];
+        uint64_t want = n - at < MX_CHUNK ? n - at : MX_CHUNK;
+        uint64_t got = mx_blocks256(&m->el, m->lim, m->rounding, block, x + at, want, bytes,
+                                    scales + at / block);
+        if (got == 0)
+            return at;
+        pack_codes(codes + at / 8 * m->el.bits, bytes, got, n - at - got, m->el.bits);
+        at += got;
+    }
 }
 #endif

@@ -1,170 +1,263 @@
-/* k_mx512.h - MX blocks of 8, 16, 32, ... 512 columns with AVX-512.  Included by k_encode.c only.
+/* k_mx512.h - MX blocks of 8, 16, 32 and multiples of 64 columns with AVX-512.  Included by k_encode.c
+ * only.
  *
- * With y = x / 2^S and f the exponent of y, at least emin, the element's step is 2^(f - mant).
- * Adding 2^(f - mant + 23) to |y| rounds it, half to even, to whole steps that then lie in the
- * sum's low bits.  They are the code but for (f - emin) << mant, which is added; all that
- * is known beforehand goes into the number that is added, as long as it stays even.
+ * With y = |x| / 2^S and f the exponent of y, at least emin, the element's step is 2^(f - mant).
+ * Adding 2^(f - mant + 23) to y rounds it to whole steps that then lie in the sum's low bits: half to
+ * even, or toward zero where the instruction says so.  Half away from zero is half a step more, then
+ * toward zero; that sum keeps one bit more.  The steps are the code but for (f - emin) << mant, of
+ * which f << mant is the exponent shifted to the right.  Only the low byte of each sum counts.
+ *
+ * One column's way from its block's maximum to its bits takes some hundred cycles, more than the
+ * scheduler sees over.  Hence short passes over CHUNK512 columns: maxima, scales, bytes, bits.
  */
 #ifndef TSR_ENCODE_K_MX512_H
 #define TSR_ENCODE_K_MX512_H
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
-#include "kernel.h"
+#include "k_max512.h"
+#include "k_mx.h"
 
-#define MX_INLINE static inline __attribute__((always_inline))
-
-/* Every lane: the largest |x| bits of the lane's run of 8 or 16. */
-MX_INLINE __m512i mx_spread(__m512i v, const int eight)
-{
-    v = _mm512_max_epu32(v, _mm512_shuffle_epi32(v, _MM_PERM_BADC));
-    v = _mm512_max_epu32(v, _mm512_shuffle_epi32(v, _MM_PERM_CDAB));
-    v = _mm512_max_epu32(v, _mm512_shuffle_i32x4(v, v, 0xb1));
-    if (!eight)
-        v = _mm512_max_epu32(v, _mm512_shuffle_i32x4(v, v, 0x4e));
-    return v;
-}
+#define TOWARD_ZERO (_MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)
 
 struct mx512 {
-    __m512i emax, low, lim;     /* 127 + emax, -lim, lim */
-    __m512i emin, magic, steps; /* bits of 2^emin; what is added to f's bits; mask of magnitudes */
-    __m512i half;               /* to f's bits: half a step */
-    __m512  top;                /* the largest element */
-    __m128i mant, sign;         /* shifts */
+    __m512i   round, limit;         /* of a maximum's bits: mx_carry(), mx_limit() */
+    __m512i   emax, low, lim;       /* 127 + emax, -lim, lim */
+    __m512i   emin, magic, shift;   /* bits of 2^emin; what is added to f's bits; of f's bits */
+    __m512i   lack, top, sign;      /* bytes: (127 + emin) << mant, the largest, the sign's bit */
+    __m512i   pairs, fours, eights; /* packing: factors, factors, a shift per 32 bits */
+    __m512i   squeeze, join;        /* bytes of a lane, words of all lanes */
+    __m128i   down, to_sign;        /* after `eights`; from bit 7 of a byte */
+    __mmask64 out;                  /* bytes of 64 codes */
+    uint32_t  bits;
 };
 
-MX_INLINE __m512i mx_code512(const struct mx512 *c, const float *x, __m512 up,
-                             const uint32_t rounding)
+/* ---- the scale --------------------------------------------------------------------- */
+
+/* Scales of blocks with these maxima, and what their columns are multiplied by: of how many; behind
+ * them comes a NaN block. */
+static uint64_t mx_scales512(const struct mx512 *c, const uint32_t *most, uint64_t blocks,
+                             float *up, uint8_t *scales)
 {
-    __m512  y = _mm512_mul_ps(_mm512_loadu_ps(x), up);
-    __m512i u = _mm512_castps_si512(y);
-    __m512  a = _mm512_min_ps(_mm512_abs_ps(y), c->top);
-    __m512i f = _mm512_and_si512(u, _mm512_set1_epi32(0x7f800000));
-    f = _mm512_max_epi32(f, c->emin);
+    const __m512i one = _mm512_set1_epi32(0x800000);
+    for (uint64_t b = 0; b < blocks; b += 16) {
+        __mmask16 in = (__mmask16)(blocks - b < 16 ? (1u << (blocks - b)) - 1 : 0xffffu);
+        __m512i   m = _mm512_maskz_loadu_epi32(in, most + b);
+        __mmask16 nan = _mm512_cmpge_epi32_mask(m, c->limit);
+        /* subnormals as in mx_scale() */
+        __m512i twice = _mm512_sub_epi32(_mm512_add_epi32(m, m), one);
+        m = _mm512_mask_max_epi32(m, _mm512_cmplt_epi32_mask(m, one), twice,
+                                  _mm512_setzero_si512());
+        __m512i s = _mm512_srli_epi32(_mm512_add_epi32(m, c->round), 23);
+        s = _mm512_max_epi32(_mm512_sub_epi32(s, c->emax), c->low);
+        m = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(127), s), 23);
+        m = _mm512_max_epi32(m, _mm512_set1_epi32(0x400000)); /* S = 127: 2^-127 is a subnormal */
+        _mm512_storeu_si512(up + b, m);
+        __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(s, c->lim));
+        _mm_mask_storeu_epi8(scales + b, in, bytes);
+        if (nan)
+            return b + (uint64_t)__builtin_ctz(nan);
+    }
+    return blocks;
+}
+
+/* ---- codes ------------------------------------------------------------------------- */
+
+/* The code without its sign, plus `lack`, modulo 256. */
+INLINE512 __m512i mx_code512(const struct mx512 *c, __m512i u, __m512 up, const uint32_t rounding)
+{
+    __m512i a = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
+    __m512  y = _mm512_mul_ps(_mm512_castsi512_ps(a), up);
+    __m512i f = _mm512_max_epi32(_mm512_castps_si512(y), c->emin);
+    f = _mm512_and_si512(f, _mm512_set1_epi32(0x7f800000));
     __m512  magic = _mm512_castsi512_ps(_mm512_add_epi32(f, c->magic));
-    __m512  sum = _mm512_add_ps(a, magic);
-    __m512i k = _mm512_castps_si512(sum);
-    k = _mm512_sub_epi32(k, _mm512_sub_epi32(f, _mm512_srl_epi32(f, c->mant)));
-    if (rounding != TSR_ENCODE_EVEN) { /* what the rounding took away; exact */
-        __m512 rest = _mm512_sub_ps(a, _mm512_sub_ps(sum, magic));
-        if (rounding == TSR_ENCODE_NEAREST) {
-            __m512 half = _mm512_castsi512_ps(_mm512_add_epi32(f, c->half));
-            k = _mm512_mask_add_epi32(k, _mm512_cmp_ps_mask(rest, half, _CMP_GE_OQ), k,
-                                      _mm512_set1_epi32(1));
-        } else {
-            k = _mm512_mask_sub_epi32(k, _mm512_cmp_ps_mask(rest, _mm512_setzero_ps(), _CMP_LT_OQ),
-                                      k, _mm512_set1_epi32(1));
-        }
+    __m512i sum;
+    if (rounding == TSR_ENCODE_EVEN) {
+        sum = _mm512_castps_si512(_mm512_add_ps(y, magic));
+    } else {
+        sum = _mm512_castps_si512(_mm512_add_round_ps(y, magic, TOWARD_ZERO));
+        if (rounding == TSR_ENCODE_NEAREST)
+            sum = _mm512_srli_epi32(sum, 1);
     }
-    /* steps ? k : the sign where it belongs; higher bits are rubbish */
-    return _mm512_ternarylogic_epi32(c->steps, k, _mm512_srl_epi32(u, c->sign), 0xca);
+    sum = _mm512_add_epi32(sum, _mm512_srlv_epi32(f, c->shift));
+    return _mm512_and_si512(sum, _mm512_set1_epi32(0xff));
 }
 
-/* Codes, one a byte, and scales of n columns, a multiple of the block and of 16.  Returns 0,
- * with nothing worth keeping, when a block is NaN. */
-MX_INLINE int mx_run512(const struct mx512 *c, const float *x, uint64_t n, const uint64_t block,
-                        const uint32_t rounding, uint8_t *codes, uint8_t *scales)
+/* 64 codes, one a byte. */
+INLINE512 __m512i mx_bytes512(const struct mx512 *c, const float *x, const float *up,
+                              const uint64_t block, const uint32_t rounding)
 {
-    const __m512i  abs = _mm512_set1_epi32(0x7fffffff);
-    const __m512i  bias = _mm512_set1_epi32(127), small = _mm512_set1_epi32(0x400000);
-    const uint64_t unit = block < 16 ? 16 : block;
-    __m512i        worst = _mm512_setzero_si512();
-    for (uint64_t i = 0; i < n; i += unit) {
-        __m512i m = _mm512_and_si512(_mm512_loadu_si512(x + i), abs);
-        for (uint64_t j = 16; j < unit; j += 16)
-            m = _mm512_max_epu32(m, _mm512_and_si512(_mm512_loadu_si512(x + i + j), abs));
-        m = mx_spread(m, block == 8);
-        worst = _mm512_max_epu32(worst, m);
-        __m512i s = _mm512_sub_epi32(_mm512_srli_epi32(m, 23), c->emax);
-        s = _mm512_max_epi32(s, c->low);
-        __m512i up = _mm512_slli_epi32(_mm512_sub_epi32(bias, s), 23);
-        up = _mm512_max_epi32(up, small); /* S = 127: 2^-127 is a subnormal */
-        s = _mm512_add_epi32(s, c->lim);
-        *scales++ = (uint8_t)_mm_cvtsi128_si32(_mm512_castsi512_si128(s));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i       u[4], k[4];
+    for (uint64_t j = 0; j < 4; j++) {
+        __m512 by = _mm512_set1_ps(up[block == 8    ? 2 * j
+                                      : block == 16 ? j
+                                      : block == 32 ? j / 2
+                                                    : 0]);
         if (block == 8)
-            *scales++ = (uint8_t)_mm_cvtsi128_si32(_mm512_extracti32x4_epi32(s, 2));
-        for (uint64_t j = 0; j < unit; j += 16) {
-            __m512i k = mx_code512(c, x + i + j, _mm512_castsi512_ps(up), rounding);
-            _mm_storeu_si128((__m128i *)(void *)(codes + i + j), _mm512_cvtepi32_epi8(k));
-        }
+            by = _mm512_mask_broadcastss_ps(by, 0xff00, _mm_load_ss(up + 2 * j + 1));
+        u[j] = _mm512_loadu_si512(x + 16 * j);
+        k[j] = mx_code512(c, u[j], by, rounding);
     }
-    uint32_t top = _mm512_reduce_max_epu32(worst);
-    __m128i  s =
-        _mm_sub_epi32(_mm_cvtsi32_si128((int32_t)(top >> 23)), _mm512_castsi512_si128(c->emax));
-    return top < 0x7f800000u &&
-           _mm_cvtsi128_si32(s) <= _mm_cvtsi128_si32(_mm512_castsi512_si128(c->lim));
+    __m512i v =
+        _mm512_packus_epi16(_mm512_packus_epi32(k[0], k[1]), _mm512_packus_epi32(k[2], k[3]));
+    __m512i n = _mm512_packs_epi16(_mm512_packs_epi32(u[0], u[1]),
+                                   _mm512_packs_epi32(u[2], u[3])); /* signs */
+    v = _mm512_min_epu8(_mm512_sub_epi8(v, c->lack), c->top);
+    /* bit 7: negative, and the code is not zero */
+    n = _mm512_and_si512(n, _mm512_sub_epi8(_mm512_setzero_si512(), v));
+    n = _mm512_srl_epi16(n, c->to_sign);
+    v = _mm512_ternarylogic_epi32(v, n, c->sign, 0xf8); /* v | (n & sign) */
+    return _mm512_permutexvar_epi32(order, v);
 }
 
-/* Codes of n bytes without what lies above them; minus zero becomes zero. */
-MX_INLINE void mx_clean512(uint8_t *codes, uint64_t n, uint32_t sign)
+/* n codes, one a byte, a multiple of 64, to their n / 8 * bits bytes. */
+INLINE512 void mx_pack512(const struct mx512 *c, const uint8_t *bytes, uint64_t n, uint8_t *codes)
 {
-    const __m512i mask = _mm512_set1_epi8((int8_t)((2u << sign) - 1));
-    const __m512i minus = _mm512_set1_epi8((int8_t)(1u << sign));
-    for (uint64_t i = 0; i < n; i += 64) {
-        __mmask64 in = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
-        __m512i   v = _mm512_and_si512(_mm512_maskz_loadu_epi8(in, codes + i), mask);
-        v = _mm512_maskz_mov_epi8(_mm512_cmpneq_epi8_mask(v, minus), v);
-        _mm512_mask_storeu_epi8(codes + i, in, v);
+    for (uint64_t i = 0; i < n && c->bits == 4; i += STEP512) {
+        __m512i v = _mm512_maddubs_epi16(c->pairs, _mm512_loadu_si512(bytes + i));
+        _mm256_storeu_si256((__m256i *)(void *)(codes + i / 2), _mm512_cvtepi16_epi8(v));
+    }
+    for (uint64_t i = 0; i < n && c->bits != 4; i += STEP512) {
+        __m512i v = _mm512_maddubs_epi16(c->pairs, _mm512_loadu_si512(bytes + i));
+        v = _mm512_sllv_epi32(_mm512_madd_epi16(v, c->fours), c->eights);
+        v = _mm512_shuffle_epi8(_mm512_srl_epi64(v, c->down), c->squeeze);
+        v = _mm512_permutexvar_epi16(c->join, v);
+        _mm512_mask_storeu_epi8(codes + i / 8 * c->bits, c->out, v);
     }
 }
 
-/* As many whole blocks of [0,n) as this file knows: their columns; 0 when there are none. */
-static uint64_t mx_blocks512(const struct tsr_encode_element *el, int32_t lim, uint32_t rounding,
-                             uint64_t block, const float *x, uint64_t n, uint8_t *codes,
+/* Codes and scales of whole blocks, one block or at most CHUNK512 columns, a multiple of STEP512: of
+ * how many columns, again such a multiple; behind them comes a NaN block. */
+INLINE512 uint64_t mx_run512(const struct mx512 *c, const float *x, uint64_t blocks,
+                             const uint64_t block, const uint32_t rounding, uint8_t *codes,
                              uint8_t *scales)
 {
-    uint64_t unit = block < 16 ? 16 : block, cols = n / unit * unit;
-    if (el->mant == 0 || block < 8 || block > 512 || (block & (block - 1)) || cols == 0)
-        return 0;
-    /* even, and what the code lacks modulo 2^bits */
-    uint32_t     lack = (0u - ((uint32_t)(127 + el->emin) << el->mant)) & 0xffu;
-    uint32_t     f = el->max >> el->mant, frac = el->max & ((1u << el->mant) - 1);
-    uint32_t     top = ((uint32_t)(127 + el->emin - 1) + f) << 23 | frac << (23 - el->mant);
-    struct mx512 c = {
-        _mm512_set1_epi32(127 + el->emax),
-        _mm512_set1_epi32(-lim),
-        _mm512_set1_epi32(lim),
-        _mm512_set1_epi32((127 + el->emin) << 23),
-        _mm512_set1_epi32((int32_t)((uint32_t)(23 - el->mant) << 23 | lack)),
-        _mm512_set1_epi32((int32_t)((1u << el->sign) - 1)),
-        _mm512_set1_epi32((int32_t)(0u - ((uint32_t)(el->mant + 1) << 23))),
-        _mm512_castsi512_ps(_mm512_set1_epi32((int32_t)top)),
-        _mm_cvtsi32_si128(23 - el->mant),
-        _mm_cvtsi32_si128((int32_t)(31 - el->sign)),
-    };
-    int good = 0;
-#define RUN(b, r)                                                                                  \
-    case r:                                                                                        \
-        good = mx_run512(&c, x, cols, b, r, codes, scales);                                        \
-        break
-#define ROUNDS(b)                                                                                  \
-    switch (rounding) {                                                                            \
-        RUN(b, TSR_ENCODE_NEAREST);                                                                \
-        RUN(b, TSR_ENCODE_EVEN);                                                                   \
-        RUN(b, TSR_ENCODE_FLOOR);                                                                  \
-    default:                                                                                       \
-        break;                                                                                     \
+    uint32_t most[CHUNK512 / 8];
+    float    up[CHUNK512 / 8];
+    uint8_t  wait[CHUNK512];
+    maxima512(x, blocks, block, most);
+    blocks = mx_scales512(c, most, blocks, up, scales);
+    uint64_t n = blocks * block / STEP512 * STEP512, b = 0, next = block;
+    for (uint64_t at = 0; at < n; at += CHUNK512) {
+        uint64_t stop = n - at < CHUNK512 ? n : at + CHUNK512;
+        uint8_t *bytes = c->bits == 8 ? codes + at : wait;
+        for (uint64_t i = at; i < stop; i += STEP512) {
+            if (block < STEP512)
+                b = i / block;
+            else if (i == next)
+                b++, next += block;
+            __m512i v = mx_bytes512(c, x + i, up + b, block, rounding);
+            _mm512_storeu_si512(bytes + (i - at), v);
+        }
+        if (c->bits < 8)
+            mx_pack512(c, bytes, stop - at, codes + at / 8 * c->bits);
     }
+    return n;
+}
+
+/* ---- rows -------------------------------------------------------------------------- */
+
+static struct mx512 mx_constants512(const struct mx *m)
+{
+    const struct tsr_encode_element *el = &m->el;
+    uint32_t                         nearest = m->rounding == TSR_ENCODE_NEAREST, bits = el->bits;
+    uint32_t                         round = mx_carry(m), limit = mx_limit(m);
+    int                              b = (int)bits;
+    __m512i lane = _mm512_set4_epi32(0x0f0e0d0c, 0x0b0a0908, 0x07060504, 0x03020100);
+    __m512i word = _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
+                                    15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512i gap8 = _mm512_set1_epi8((int8_t)(8 - b)), gap16 = _mm512_set1_epi16((int16_t)(8 - b));
+    __m512i join = word;
+    for (int i = 1; i < 4; i++) /* b words of each lane count */
+        join = _mm512_mask_add_epi16(
+            join, _mm512_cmpge_epi16_mask(word, _mm512_set1_epi16((int16_t)(i * b))), join, gap16);
+    return (struct mx512){
+        .round = _mm512_set1_epi32((int32_t)round),
+        .limit = _mm512_set1_epi32((int32_t)limit),
+        .emax = _mm512_set1_epi32(127 + el->emax),
+        .low = _mm512_set1_epi32(-m->lim),
+        .lim = _mm512_set1_epi32(m->lim),
+        .emin = _mm512_set1_epi32((127 + el->emin) << 23),
+        .magic = _mm512_set1_epi32(nearest ? ((22 - el->mant) << 23) + 1 : (23 - el->mant) << 23),
+        .shift = _mm512_set1_epi32(23 - el->mant),
+        .lack = _mm512_set1_epi8((int8_t)((127 + el->emin) << el->mant)),
+        .top = _mm512_set1_epi8((int8_t)el->max),
+        .sign = _mm512_set1_epi8((int8_t)(1u << el->sign)),
+        .pairs = _mm512_set1_epi16((int16_t)(1u << (8 + bits) | 1u)),
+        .fours = _mm512_set1_epi32((int32_t)(bits < 8 ? 1u << (16 + 2 * bits) | 1u : 0)),
+        .eights = _mm512_set1_epi64(32 - 4 * b),
+        .squeeze =
+            _mm512_mask_add_epi8(lane, _mm512_cmpge_epi8_mask(lane, _mm512_set1_epi8((int8_t)b)),
+                                 lane, gap8),
+        .join = join,
+        .to_sign = _mm_cvtsi32_si128((int)(7 - el->sign)),
+        .down = _mm_cvtsi32_si128(32 - 4 * b),
+        .out = bits < 8 ? (UINT64_C(1) << 8 * bits) - 1 : ~UINT64_C(0),
+        .bits = bits,
+    };
+}
+
+/* Columns of whole blocks that mx_fast() encodes at once; 0: none. */
+static uint64_t mx_unit(const struct mx *m, uint64_t block)
+{
+    (void)m;
+    return unit512(block);
+}
+
+static uint64_t mx_blocks512(const struct mx512 *c, uint32_t rounding, uint64_t block,
+                             const float *x, uint64_t blocks, uint8_t *codes, uint8_t *scales)
+{
+#define RUN(b)                                                                                     \
+    return rounding == TSR_ENCODE_EVEN                                                             \
+               ? mx_run512(c, x, blocks, b, TSR_ENCODE_EVEN, codes, scales)                        \
+           : rounding == TSR_ENCODE_NEAREST                                                        \
+               ? mx_run512(c, x, blocks, b, TSR_ENCODE_NEAREST, codes, scales)                     \
+               : mx_run512(c, x, blocks, b, TSR_ENCODE_FLOOR, codes, scales)
     switch (block) {
     case 8:
-        ROUNDS(8)
-        break;
+        RUN(8);
     case 16:
-        ROUNDS(16)
-        break;
+        RUN(16);
     case 32:
-        ROUNDS(32)
-        break;
+        RUN(32);
+    case 64:
+        RUN(64);
+    case 128:
+        RUN(128);
     default:
-        ROUNDS(block)
-        break;
+        RUN(block);
     }
 #undef RUN
-#undef ROUNDS
-    if (!good)
-        return 0;
-    mx_clean512(codes, cols, el->sign);
-    return cols;
+}
+
+/* The first columns of a row of n, up to one that belongs to a NaN block or to a long block that n
+ * cuts short: how many. */
+static uint64_t mx_fast(const struct mx *m, uint64_t block, const float *x, uint64_t n,
+                        uint8_t *codes, uint8_t *scales)
+{
+    struct mx512 c = mx_constants512(m);
+    uint64_t     unit = mx_unit(m, block), whole = n / unit * unit, done = 0;
+    uint64_t     chunk = unit < CHUNK512 ? CHUNK512 / unit * unit : unit;
+    while (done < whole) {
+        uint64_t want = whole - done < chunk ? whole - done : chunk;
+        uint64_t got = mx_blocks512(&c, m->rounding, block, x + done, want / block,
+                                    codes + done / 8 * c.bits, scales + done / block);
+        done += got;
+        if (got < want)
+            return done;
+    }
+    if (done == n || unit > STEP512)
+        return done;
+    float   rest[STEP512] = { 0 };
+    uint8_t bytes[STEP512], some[STEP512 / 8];
+    memcpy(rest, x + done, (n - done) * sizeof *x);
+    if (!mx_blocks512(&c, m->rounding, block, rest, STEP512 / block, bytes, some))
+        return done;
+    memcpy(codes + done / 8 * c.bits, bytes, ((n - done) * c.bits + 7) / 8);
+    memcpy(scales + done / block, some, (n - done + block - 1) / block);
+    return n;
 }
 #endif

@@ -5,16 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "encode.h"
+#include "kernel.h"
 
-#if ENCODE_SIMD == 512
+#if ENCODE_SIMD
 #include <immintrin.h>
-#define ENCODE_NAME avx512
-#elif ENCODE_SIMD == 2
-#include <immintrin.h>
-#define ENCODE_NAME avx2
-#else
-#define ENCODE_NAME scalar
 #endif
 
 /* n codes to ceil(n * bits / 8) bytes; `more` codes of the row come later, so that their bytes

@@ -16,6 +16,16 @@ struct tsr_encode_element {
 
 struct tsr_encode_element tsr_encode_element(uint32_t element);
 
+#ifdef ENCODE_SIMD
+#if ENCODE_SIMD == 512
+#define ENCODE_NAME avx512
+#elif ENCODE_SIMD == 2
+#define ENCODE_NAME avx2
+#else
+#define ENCODE_NAME scalar
+#endif
+#endif
+
 /* k_decode.c, once per instruction set: tsr_encode_mx_decode_avx512, ... */
 #define DECODE__(f, isa) tsr_encode_##f##_##isa
 #define DECODE_(f, isa)  DECODE__(f, isa)

@@ -230,21 +230,96 @@ static float hard(uint64_t kind)
 static void test_mx(void **state)
 {
     (void)state;
-    static const uint64_t blocks[] = { 1, 3, 8, 16, 32, 33, 100, 0 };
-    float                 x[1200];
+    static const uint64_t blocks[] = { 1, 3, 8, 16, 32, 33, 64, 128, 192, 100, 512, 576, 0 };
+    float                 x[1800];
     for (uint64_t e = 0; e < ELEMENTS; e++)
         for (uint32_t sb = 4; sb <= 8; sb++)
-            for (uint32_t r = 0; r < 3; r++)
+            for (uint32_t r = 0; r < 9; r++)
                 for (uint64_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
-                    uint32_t             rule = rnd() % 2 ? 0 : 1 + (uint32_t)(rnd() % 2);
-                    struct tsr_encode_mx spec = { elements[e], sb, r, rule, blocks[b] };
+                    struct tsr_encode_mx spec = { elements[e], sb, r % 3, r / 3, blocks[b] };
                     uint64_t             cols = 1 + rnd() % 90, kind = rnd();
-                    if (b % 4 == 3) /* more than one chunk */
-                        cols += 1000;
+                    if (kind % 5 == 0 || blocks[b] > 64) /* more than one chunk, and a tail */
+                        cols += rnd() % 1700;
+                    else if (kind % 5 == 1) /* only whole rounds of the kernels */
+                        cols = 64 * (1 + rnd() % 9);
                     for (uint64_t i = 0; i < cols; i++)
                         x[i] = hard(kind % 2 ? 1 + rnd() % 4 : rnd());
                     check_row(&spec, cols, x);
                 }
+}
+
+/* NaN and Inf here and there: the blocks beside them are what they are without. */
+static void test_mx_nan(void **state)
+{
+    (void)state;
+    static const uint64_t blocks[] = { 8, 16, 32, 64, 128, 256, 48 };
+    float                 x[1400];
+    for (uint64_t e = 0; e < ELEMENTS; e++)
+        for (uint64_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++)
+            for (uint32_t r = 0; r < 3; r++) {
+                struct tsr_encode_mx spec = { elements[e], 5, r, (r + (uint32_t)e) % 3, blocks[b] };
+                uint64_t             cols = 700 + rnd() % 700;
+                for (uint64_t i = 0; i < cols; i++)
+                    x[i] = ldexpf((float)(int32_t)rnd(), -31);
+                for (int n = 0; n < 4; n++) {
+                    uint32_t odd = (uint32_t)rnd() | 0x7f800000u; /* either sign, any payload */
+                    memcpy(&x[rnd() % cols], &odd, 4);
+                }
+                x[rnd() % cols] = -INFINITY;
+                x[rnd() % cols] = ldexpf(1.5f, 30); /* above the scales of 5 bits */
+                check_row(&spec, cols, x);
+            }
+}
+
+/* Blocks about the smallest and the largest scales: of subnormals, of zeros, of 2^127. */
+static void test_mx_ends(void **state)
+{
+    (void)state;
+    static const uint64_t blocks[] = { 8, 16, 32, 64, 5 };
+    float                 x[300];
+    for (uint64_t e = 0; e < ELEMENTS; e++)
+        for (uint64_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++)
+            for (uint32_t r = 0; r < 9; r++) {
+                struct tsr_encode_mx spec = { elements[e], 8, r % 3, r / 3, blocks[b] };
+                for (uint64_t i = 0; i < 300; i++) {
+                    uint64_t kind = i / blocks[b] % 8;
+                    uint32_t u = (uint32_t)rnd() & 0x80ffffffu; /* to 2^-126, or above */
+                    if (kind < 5)
+                        u &= ~(UINT32_C(0x00800000) | UINT32_C(0x007fffff) << (24 - kind));
+                    else if (kind == 5)
+                        u &= 0x80000000u;
+                    else if (kind == 7)
+                        u += 0x7e000000u;
+                    memcpy(&x[i], &u, 4);
+                }
+                check_row(&spec, 300, x);
+            }
+}
+
+/* All finite numbers of 16 bits (F16's), in their order and mixed, as they are and one bit of F32
+ * beside. */
+static void test_mx_all(void **state)
+{
+    (void)state;
+    static float          x[65536], half[65536];
+    static const uint64_t blocks[] = { 8, 16, 32, 256 };
+    static uint16_t       bits[65536];
+    uint64_t              n = 0;
+    for (uint32_t i = 0; i < 65536; i++)
+        if ((i & 0x7c00u) != 0x7c00u)
+            bits[n++] = (uint16_t)i;
+    struct tsr_format f = { .id = TSR_FORMAT_FLOAT, .dtype = TSR_F16 };
+    assert_int_equal(tsr_ref_decode_row(&f, n, bits, NULL, half), TSR_OK);
+    for (uint64_t e = 0; e < ELEMENTS; e++)
+        for (uint32_t r = 0; r < 3; r++) {
+            struct tsr_encode_mx spec = { elements[e], 8, r, 0, blocks[(e + r) % 4] };
+            int                  mixed = (e + r) % 3 != 0, beside = (int)(e % 3) - 1;
+            for (uint64_t i = 0; i < n; i++) {
+                x[i] = half[mixed ? i * 40503 % n : i]; /* n = 63488 = 2^11 * 31 */
+                x[i] = beside ? nextafterf(x[i], beside > 0 ? INFINITY : 0) : x[i];
+            }
+            check_row(&spec, n, x);
+        }
 }
 
 /* Every half step of every element and both neighbours, at scale 0. */
@@ -297,18 +372,23 @@ static void test_special(void **state)
 static void test_int4(void **state)
 {
     (void)state;
-    static const uint64_t groups[] = { 1, 7, 32, 128, 0 };
+    static const uint64_t groups[] = { 1, 7, 8, 16, 32, 64, 128, 192, 640, 0 };
     float                 x[1200], back[1200];
-    for (int round = 0; round < 400; round++) {
-        uint64_t group = groups[rnd() % 5], cols = 1 + rnd() % 1200;
+    for (int round = 0; round < 1200; round++) {
+        uint64_t group = groups[rnd() % 10], cols = 1 + rnd() % 1200;
         uint64_t g = group ? group : cols, n = (cols + g - 1) / g, want = TSR_ENCODE_NONE;
         int      mode = round % 4;
         for (uint64_t i = 0; i < cols; i++)
             x[i] = mode == 3 ? hard(rnd()) : ldexpf((float)(int32_t)rnd(), mode - 33);
-        if (round % 7 == 0)
-            x[rnd() % cols] = NAN;
-        uint8_t  first[600] = { 0 }, codes[600] = { 0 };
-        uint16_t first_s[1200], scales[1200];
+        for (int j = 0; round % 7 == 0 && j < 3; j++)
+            x[rnd() % cols] = j ? NAN : -INFINITY;
+        for (uint64_t i = 0; round % 5 == 0 && i < cols;
+             i++) /* scales about F16's last, first, 0 */
+            x[i] = ldexpf(x[i], i / 64 % 3 ? -18 - (int)(i / 64 % 8) : 18);
+        uint8_t  first[608] = { 0 }, codes[608] = { 0 };
+        uint16_t first_s[1201], scales[1201];
+        first[(cols + 1) / 2] = codes[(cols + 1) / 2] = 0xa5; /* marks */
+        first_s[n] = scales[n] = 0xa5a5;
         for (int i = 0; i < 3; i++) {
             if (!enc[i])
                 continue;
@@ -318,6 +398,8 @@ static void test_int4(void **state)
                 assert_memory_equal(codes, first, (cols + 1) / 2);
                 assert_memory_equal(scales, first_s, n * 2);
             }
+            assert_true(codes[(cols + 1) / 2] == 0xa5 && scales[n] == 0xa5a5 &&
+                        first[(cols + 1) / 2] == 0xa5 && first_s[n] == 0xa5a5);
             for (uint64_t b = n; b-- > 0 && i == 0;)
                 if (first_s[b] == 0x7e00)
                     want = b;
@@ -381,9 +463,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mx),       cmocka_unit_test(test_half_steps),
-        cmocka_unit_test(test_special),  cmocka_unit_test(test_int4),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mx),         cmocka_unit_test(test_mx_nan),
+        cmocka_unit_test(test_mx_ends),    cmocka_unit_test(test_mx_all),
+        cmocka_unit_test(test_half_steps), cmocka_unit_test(test_special),
+        cmocka_unit_test(test_int4),       cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
