@@ -110,6 +110,9 @@ struct tsr_journal_view {
 tsr_status tsr_journal_look(struct tsr_journal_view *v, const struct tsr_io *io, const char *path,
                             struct tsr_err *err);
 void       tsr_journal_look_end(struct tsr_journal_view *v);
+/* Whether `output`, whose journal lies in OUTPUT.job, is gone, or is not what was sealed.  A journal that is
+ * not there, or cannot be read, or has no seal, says nothing of an output that is there. */
+tsr_status tsr_journal_spoilt(const char *output, bool *yes, struct tsr_err *err);
 /* The line of a record that has one, in fresh memory. */
 tsr_status tsr_journal_view_line(const struct tsr_journal_view *v, uint64_t index, char **line,
                                  struct tsr_err *err);

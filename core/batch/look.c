@@ -1,8 +1,10 @@
 /* A journal looked at from outside: what is in it, and what of it can be saved. */
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "batch/scan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +56,32 @@ void tsr_journal_look_end(struct tsr_journal_view *v)
     free(v->records);
     free(v->about);
     *v = (struct tsr_journal_view){ .file = -1 };
+}
+
+static bool is_other(const char *output, const char *journal)
+{
+    struct tsr_journal_view v;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    char                    hash[TSR_HASH_TEXT];
+    if (!tsr_path_exists(journal) ||
+        tsr_journal_look(&v, &tsr_io_system, journal, &e.err) != TSR_OK)
+        return false;
+    bool other =
+        v.seal[0] && (tsr_hash_file(output, hash, &e.err) != TSR_OK || strcmp(hash, v.seal) != 0);
+    tsr_journal_look_end(&v);
+    return other;
+}
+
+tsr_status tsr_journal_spoilt(const char *output, bool *yes, struct tsr_err *err)
+{
+    uint64_t n = strlen(output) + sizeof ".job/journal";
+    char    *journal = tsr_new(n, 1);
+    if (!journal)
+        return tsr_fail_nomem(err, n, "a path");
+    (void)snprintf(journal, n, "%s.job/journal", output);
+    *yes = !tsr_path_exists(output) || is_other(output, journal);
+    free(journal);
+    return TSR_OK;
 }
 
 tsr_status tsr_journal_view_line(const struct tsr_journal_view *v, uint64_t index, char **line,

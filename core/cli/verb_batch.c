@@ -4,10 +4,8 @@
 #include "cli/supervise.h"
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "batch/journal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -118,33 +116,6 @@ static bool is_job(const char *arg)
            (n > 4 && strcmp(arg + n - 4, ".yml") == 0);
 }
 
-/* A finished job's journal says what its output must be; other jobs go through theirs anyway. */
-static bool is_other(const char *output, const char *results, const char *journal)
-{
-    struct tsr_journal_view v;
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    char                    hash[TSR_HASH_TEXT];
-    if (!tsr_path_exists(results) || !tsr_path_exists(journal) ||
-        tsr_journal_look(&v, &tsr_io_system, journal, &e.err) != TSR_OK)
-        return false;
-    bool other =
-        v.seal[0] && (tsr_hash_file(output, hash, &e.err) != TSR_OK || strcmp(hash, v.seal) != 0);
-    tsr_journal_look_end(&v);
-    return other;
-}
-
-/* Whether the output of an earlier run is gone, or is not what was sealed: it is written once more. */
-static tsr_status is_spoilt(const struct batch_call *b, bool *yes, struct tsr_err *err)
-{
-    char *results = tsr_path_join(b->folder, "results.json");
-    char *journal = tsr_path_join(b->folder, "journal");
-    bool  both = results && journal;
-    *yes = !tsr_path_exists(b->output) || (both && is_other(b->output, results, journal));
-    free(results);
-    free(journal);
-    return both ? TSR_OK : tsr_fail_nomem(err, strlen(b->folder), "a path");
-}
-
 static tsr_status run_batch(struct tsr_cli *c, struct batch_call *b, const char *arg,
                             struct tsr_err *err)
 {
@@ -160,9 +131,7 @@ static tsr_status run_batch(struct tsr_cli *c, struct batch_call *b, const char 
                                   .launched = tsr_cli_launched() };
     struct tsr_diag       *d = NULL;
     struct tsr_job        *job = NULL;
-    bool                   spoilt;
-    TSR_TRY(is_spoilt(b, &spoilt, err));
-    jo.again = b->o->retry_errors || spoilt;
+    jo.again = b->o->retry_errors || !tsr_path_exists(b->output);
     TSR_TRY(tsr_diag_create(&d, err));
     tsr_status st = is_job(arg)
                         ? tsr_job_load(&job, arg, &jo, d, err)

@@ -232,6 +232,27 @@ static tsr_status check_models(const struct tsr_job *job, const json_t *old, str
     return st;
 }
 
+/* The manifest is written over, in one step: what a batch goes by is in it. */
+static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
+{
+    char *path;
+    TSR_TRY(in_folder(job, "results.json", &path, err));
+    tsr_status st =
+        unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove") : TSR_OK;
+    free(path);
+    return st;
+}
+
+/* Whether a step's files are not what it left. */
+static tsr_status check_outputs(const struct tsr_job *job, bool *spoilt, struct tsr_err *err)
+{
+    const struct tsr_job_state *s = job->state;
+    for (uint64_t i = 0; i < s->n && !*spoilt; i++)
+        if (s->steps[i].step->spoilt)
+            TSR_TRY(s->steps[i].step->spoilt(job, s->steps[i].opts, spoilt, err));
+    return TSR_OK;
+}
+
 static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
                              struct tsr_err *err)
 {
@@ -249,19 +270,13 @@ static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
     TSR_TRY(check_inputs(job, old, err));
     TSR_TRY(check_model(job, old, err));
     TSR_TRY(check_models(job, old, err));
-    *done = true;
-    return TSR_OK;
-}
-
-/* The manifest is written over, in one step: what a batch goes by is in it. */
-static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
-{
-    char *path;
-    TSR_TRY(in_folder(job, "results.json", &path, err));
-    tsr_status st =
-        unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove") : TSR_OK;
-    free(path);
-    return st;
+    bool spoilt = false;
+    TSR_TRY(check_outputs(job, &spoilt, err));
+    *done = !spoilt;
+    if (!spoilt)
+        return TSR_OK;
+    json_object_clear(job->results);
+    return forget(job, err);
 }
 
 /* What to do with the folder of an earlier job: take its results, refuse, or start anew.  A job

@@ -55,6 +55,10 @@ struct tsr_step {
     /* Prints the step's part of the results as run() printed it, when a finished job is asked
      * for again.  NULL: run() prints nothing. */
     void (*print)(const json_t *result, FILE *to);
+    /* Whether what run() wrote beside the results is gone, or is not what it wrote: a finished job is then
+     * run once more.  NULL: it is not looked at. */
+    tsr_status (*spoilt)(const struct tsr_job *job, const void *opts, bool *yes,
+                         struct tsr_err *err);
     bool streams; /* asks for the weights of one layer at a time */
     bool later;   /* of use behind other steps only: no verb of its own */
 };

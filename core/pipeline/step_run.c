@@ -408,6 +408,21 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     return st;
 }
 
+/* The output of a run that came to its end is what its journal sealed. */
+static tsr_status spoilt(const struct tsr_job *job, const void *opts, bool *yes,
+                         struct tsr_err *err)
+{
+    const struct run_options *o = opts;
+    char                     *output = tsr_path_join(job->out, o->output);
+    if (!output)
+        return tsr_fail_nomem(err, strlen(o->output), "a path");
+    tsr_status st = tsr_journal_spoilt(output, yes, err);
+    if (st == TSR_OK && *yes)
+        tsr_logf(TSR_LOG_WARN, "%s is gone or was changed: it is written once more", output);
+    free(output);
+    return st;
+}
+
 const struct tsr_step tsr_step_run = {
     .name = "run",
     .summary = "answers a file of requests",
@@ -417,5 +432,6 @@ const struct tsr_step tsr_step_run = {
     .check = check,
     .run = run,
     .print = print,
+    .spoilt = spoilt,
     .streams = true,
 };

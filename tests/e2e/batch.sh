@@ -116,6 +116,22 @@ rmdir "$WORK/out.jsonl"
 run batch job.yaml -i in.jsonl -o out.jsonl
 ok "an output that is gone is there again" cmp "$WORK/clean.jsonl" "$WORK/out.jsonl"
 
+# The same of the job that has the step in it.
+for how in cut changed gone; do
+    case $how in
+    cut) head -c 100 "$WORK/clean.jsonl" >"$WORK/steps/answers.jsonl" ;;
+    changed) sed 's/r1/r2/' "$WORK/clean.jsonl" >"$WORK/steps/answers.jsonl" ;;
+    gone) rm "$WORK/steps/answers.jsonl" ;;
+    esac
+    run run step.yaml --out steps
+    ok "an output that is $how: 0, got $rc" test "$rc" = 0
+    ok "an output that is $how is said" grep -q 'answers.jsonl is gone or was changed' "$WORK/err"
+    ok "an output that is $how is whole again" cmp "$WORK/clean.jsonl" "$WORK/steps/answers.jsonl"
+    ok "an output that is $how: results" json '.results.run.records > 0' "$WORK/steps/results.json"
+done
+run run step.yaml --out steps
+ok "and done again" test "$rc" = 0 -a -n "$(grep 'all steps are done already' "$WORK/err")"
+
 # What is refused before anything runs.
 { head -n 3 "$WORK/in.jsonl"; head -n 1 "$WORK/in.jsonl"; } >"$WORK/twice.jsonl"
 fails "one custom_id twice" 2 'lines 1 and 4 have the same custom_id "r1"' batch job.yaml -i twice.jsonl -o twice.out
