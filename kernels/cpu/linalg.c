@@ -119,7 +119,7 @@ static tsr_status blocks(void *arg, uint64_t begin, uint64_t end)
     for (uint64_t t = begin; t < end; t++) {
         uint64_t i0 = t / r->jblocks * r->brow, i1 = cpu_min(i0 + r->brow, r->mpan);
         uint64_t j0 = t % r->jblocks * r->bcol, j1 = cpu_min(j0 + r->bcol, r->npan);
-        if (g->lower && i1 * mr <= j0 * nr)
+        if (g->lower && g->below + i1 * mr <= j0 * nr)
             continue;
         for (uint64_t k = r->k0; k < r->k1; k += LA_KC) {
             uint64_t at = k - r->k0, n = cpu_min(LA_KC, r->k1 - k);
@@ -129,7 +129,7 @@ static tsr_status blocks(void *arg, uint64_t begin, uint64_t end)
                 return TSR_E_CANCELLED;
             for (uint64_t j = j0; j < j1; j++)
                 for (uint64_t i = i0; i < i1; i++) {
-                    if (g->lower && (i + 1) * mr <= j * nr)
+                    if (g->lower && g->below + (i + 1) * mr <= j * nr)
                         continue;
                     uint64_t down = i + 1 < i1 ? i + 1 : i0, right = i + 1 < i1 ? j : j + 1;
                     one_tile(r, i, j, r->a + (at * r->mpan + i * n) * mr,
@@ -151,21 +151,48 @@ static struct run cut(struct tsr_cpu *c, const struct la_gemm *g)
     return r;
 }
 
-static tsr_status each_block(struct run *r)
+static uint64_t tasks(const struct run *r)
 {
-    const struct la_gemm *g = r->g;
-    uint64_t              m = cpu_min(ROWS_MAX, g->m), n = cpu_min(COLS_MAX, g->n);
-    return tsr_cpu_for(r->c, cpu_ceil(r->mpan, r->brow) * r->jblocks, (r->k1 - r->k0) * m * n / 4,
-                       blocks, r);
+    return cpu_ceil(r->mpan, r->brow) * r->jblocks;
 }
 
-tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b)
+/* Work of a block, as tsr_cpu_for() counts it. */
+static uint64_t work(const struct run *r)
+{
+    return (r->k1 - r->k0) * cpu_min(ROWS_MAX, r->g->m) * cpu_min(COLS_MAX, r->g->n) / 4;
+}
+
+struct with {
+    struct run r;
+    tsr_status (*also)(void *);
+    void *arg;
+};
+
+static tsr_status blocks_with(void *arg, uint64_t begin, uint64_t end)
+{
+    struct with *w = arg;
+    tsr_status   st = begin == 0 ? w->also(w->arg) : TSR_OK;
+    begin += begin == 0;
+    return st == TSR_OK ? blocks(&w->r, begin - 1, end - 1) : st;
+}
+
+tsr_status la_tiles_here(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b)
 {
     struct run r = cut(c, g);
     r.k1 = g->k;
     r.a = a;
     r.b = b;
-    return each_block(&r);
+    return blocks(&r, 0, tasks(&r));
+}
+
+tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b,
+                    tsr_status (*also)(void *), void *arg)
+{
+    struct with w = { cut(c, g), also, arg };
+    w.r.k1 = g->k;
+    w.r.a = a;
+    w.r.b = b;
+    return tsr_cpu_for(c, tasks(&w.r) + 1, work(&w.r), blocks_with, &w);
 }
 
 tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *err)
@@ -192,7 +219,7 @@ tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *e
         st = tsr_cpu_for(c, cpu_ceil(r.mpan, PACK_PANELS) + cpu_ceil(r.npan, PACK_PANELS),
                          n * nr * PACK_PANELS * 4, pack, &r);
         if (st == TSR_OK)
-            st = each_block(&r);
+            st = tsr_cpu_for(c, tasks(&r), work(&r), blocks, &r);
     }
     la_give(c, r.a);
     return la_status(st, err);
@@ -276,7 +303,7 @@ static tsr_status gemm(void *ctx, uint64_t m, uint64_t n, uint64_t k, float alph
         st = la_check("gemm: C", c, m, n, ldc, err);
     if (st != TSR_OK)
         return st;
-    struct la_gemm g = { m, n, k, alpha, a, lda, 1, b, ldb, 1, c, ldc, 0, 0 };
+    struct la_gemm g = { m, n, k, alpha, a, lda, 1, b, ldb, 1, c, ldc, 0, 0, 0 };
     if (b_transposed) {
         g.bk = 1;
         g.bj = ldb;

@@ -67,13 +67,17 @@ struct la_gemm {
     uint64_t     bk, bj;
     float       *c;
     uint64_t     ldc;
-    int          lower;   /* elements with i < j are not wanted, and may hold anything after */
-    int          b_lower; /* B(k,j) is zero for k < j */
+    int      lower;   /* elements with below + i < j are not wanted, and may hold anything after */
+    int      b_lower; /* B(k,j) is zero for k < j */
+    uint64_t below;   /* rows between the one that column 0's diagonal is in and row 0 */
 };
 tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *err);
 /* The same from panels of all k columns, up to LA_KC, with alpha in them: a [panel][k][mr],
- * b [panel][k][nr].  Of g->a and g->b nothing is read. */
-tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b);
+ * b [panel][k][nr].  Of g->a and g->b nothing is read.  here: by this thread alone; also: a task that
+ * some thread begins first, or NULL. */
+tsr_status la_tiles_here(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b);
+tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b,
+                    tsr_status (*also)(void *), void *arg);
 
 /* Scratch for one call: any number of calls at once.  Aligned to 64. */
 float *la_take(struct tsr_cpu *c, uint64_t floats);

@@ -1,10 +1,11 @@
 /* linalg_cholesky.c - A = L L^T.
  *
  * Columns are factored W at a time.  Their square on the diagonal is done by one thread, STEP rows
- * after STEP rows.  The rows below are independent then: a task takes STRIP of them, solves them in
- * panels as multiplication wants them, and leaves them there for the update of everything right of
- * these columns, beside the matrix's own rows.  So a row of the matrix, which lies far from the next
- * one, is read once and written once.  Every element is one chain of FMAs over k in order.
+ * after STEP rows, while the others still update what lies below it.  The rows below are independent
+ * then: a task takes STRIP of them, solves them in panels as multiplication wants them, and leaves
+ * them there for the update of everything right of these columns, beside the matrix's own rows.  So a
+ * row of the matrix, which lies far from the next one, is read once and written once.  Every element
+ * is one chain of FMAs over k in order.
  */
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct chol {
     struct tsr_cpu *c;
     float          *a; /* the matrix from the diagonal on: its first W columns are factored now */
     uint64_t        lda, n;
+    uint64_t        at, bad;   /* columns before a; the first bad pivot, from a on */
     float          *triangles; /* [W / STEP][STEP][LANES]: the diagonal of these columns */
     float          *square;    /* panels of A: the rows of the square, negated */
     float          *rows;      /* panels of B: STEP of them */
@@ -84,31 +86,61 @@ static tsr_status strips(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-/* W columns, or the last ones, and everything right of them. */
-static tsr_status factor_columns(const struct chol *h, uint64_t *bad, struct tsr_err *err)
+/* The square on the diagonal of the first W columns, or of the last ones. */
+static tsr_status factor_square(struct chol *h)
 {
     uint64_t square = cpu_min(W, h->n);
     for (uint64_t r = 0; r < square; r += STEP) {
         uint64_t m = cpu_min(STEP, square - r), at = factor_rows(h, r, m);
         if (at < m) {
-            *bad = r + at;
+            h->bad = r + at;
             return TSR_E_NUMERIC;
         }
     }
-    if (h->n == square)
-        return TSR_OK;
-    uint64_t   left = h->n - W;
-    float     *c = h->a + W * h->lda + W;
-    tsr_status st = tsr_cpu_for(h->c, cpu_ceil(left, STRIP), W * W * STRIP / 8, strips, (void *)h);
-    struct la_gemm g = { .m = left, .n = left, .k = W, .c = c, .ldc = h->lda, .lower = 1 };
-    return la_status(st == TSR_OK ? la_tiles(h->c, &g, h->pa, h->pb) : st, err);
+    return TSR_OK;
+}
+
+static void next_columns(struct chol *h)
+{
+    h->a += W * h->lda + W;
+    h->n -= W;
+    h->at += W;
+}
+
+/* Of what is right of the columns that were solved, the next square is updated and factored. */
+static tsr_status next_square(void *arg)
+{
+    struct chol *h = arg;
+    next_columns(h);
+    uint64_t       n = cpu_min(W, h->n);
+    struct la_gemm g = { .m = n, .n = n, .k = W, .c = h->a, .ldc = h->lda, .lower = 1 };
+    tsr_status     st = la_tiles_here(h->c, &g, h->pa, h->pb);
+    return st == TSR_OK ? factor_square(h) : st;
+}
+
+/* The rows below a square, then everything right of them; the next square is in h then.  One thread does
+ * that while the others update the rest. */
+static tsr_status next_step(struct chol *h)
+{
+    tsr_status st = tsr_cpu_for(h->c, cpu_ceil(h->n - W, STRIP), W * W * STRIP / 8, strips, h);
+    if (st != TSR_OK)
+        return st;
+    uint64_t       left = h->n - W, square = cpu_min(W, left);
+    struct la_gemm g = { .m = left - square,
+                         .n = left,
+                         .k = W,
+                         .c = h->a + (W + square) * h->lda + W,
+                         .ldc = h->lda,
+                         .lower = 1,
+                         .below = square };
+    return la_tiles(h->c, &g, h->pa + square * W, h->pb, next_square, h);
 }
 
 tsr_status tsr_cpu_cholesky(void *ctx, uint64_t n, float *a, uint64_t lda, uint64_t *pivot,
                             struct tsr_err *err)
 {
     struct tsr_cpu *c = ctx;
-    struct chol     h = { .c = c, .lda = lda };
+    struct chol     h = { .c = c, .a = a, .lda = lda, .n = n };
     tsr_status      st = la_check("cholesky: A", a, n, n, lda, err);
     if (st != TSR_OK || n == 0)
         return st;
@@ -122,20 +154,17 @@ tsr_status tsr_cpu_cholesky(void *ctx, uint64_t n, float *a, uint64_t lda, uint6
     h.rows = h.square + W * W;
     h.pa = h.rows + W * LANES;
     h.pb = h.pa + below * W;
-    for (uint64_t at = 0; at < n && st == TSR_OK; at += W) {
-        uint64_t bad = 0;
-        h.a = a + at * lda + at;
-        h.n = n - at;
-        st = factor_columns(&h, &bad, err);
-        if (st == TSR_E_NUMERIC) {
-            if (pivot)
-                *pivot = at + bad;
-            st = tsr_fail(err, st,
-                          "cholesky: pivot %llu is %g, not positive: the matrix is not positive "
-                          "definite",
-                          (unsigned long long)(at + bad), (double)h.a[bad * lda + bad]);
-        }
+    st = factor_square(&h);
+    while (st == TSR_OK && h.n > W)
+        st = next_step(&h);
+    if (st == TSR_E_NUMERIC) {
+        if (pivot)
+            *pivot = h.at + h.bad;
+        st = tsr_fail(err, st,
+                      "cholesky: pivot %llu is %g, not positive: the matrix is not positive "
+                      "definite",
+                      (unsigned long long)(h.at + h.bad), (double)h.a[h.bad * lda + h.bad]);
     }
     la_give(c, h.triangles);
-    return st;
+    return la_status(st, err);
 }

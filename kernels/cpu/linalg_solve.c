@@ -42,10 +42,9 @@ tsr_status la_solve(struct tsr_cpu *c, const float *l, uint64_t ldl, uint64_t m,
         st = la_status(each_strip(&s, left_strips), err);
         if (st != TSR_OK || next == m)
             break;
-        struct la_gemm g = {
-            m - next,       n,   w, -1.0f, l + next * ldl + q, ldl, 1, x + q * ldx, ldx, 1,
-            x + next * ldx, ldx, 0, 0
-        };
+        struct la_gemm g = { m - next, n,           w,   -1.0f, l + next * ldl + q, ldl,
+                             1,        x + q * ldx, ldx, 1,     x + next * ldx,     ldx,
+                             0,        0,           0 };
         st = la_gemm(c, &g, err);
     }
     return st;
@@ -93,8 +92,9 @@ tsr_status tsr_cpu_cholesky_inverse(void *ctx, uint64_t n, float *l, uint64_t ld
     for (uint64_t p = 0; p < n && st == TSR_OK; p += PANEL_COLS) {
         uint64_t w = cpu_min(PANEL_COLS, n - p), cols = p + w;
         memset(t, 0, w * cols * sizeof *t);
-        struct la_gemm g = { w, cols, n - p, 1.0f, l + p * ldl + p, 1, ldl, l + p * ldl, ldl, 1,
-                             t, cols, 0,     0 };
+        struct la_gemm g = { w, cols, n - p,       1.0f, l + p * ldl + p,
+                             1, ldl,  l + p * ldl, ldl,  1,
+                             t, cols, 0,           0,    0 };
         st = la_gemm(c, &g, err);
         for (uint64_t i = 0; i < w && st == TSR_OK; i++)
             memcpy(l + (p + i) * ldl, t + i * cols, (p + i + 1) * sizeof *t);
