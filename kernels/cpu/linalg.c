@@ -6,7 +6,7 @@
 
 #include "backend.h"
 
-#define ROWS_MAX    192u                 /* rows of a block of C; with KC columns in L2 */
+#define ROWS_MAX    384u                 /* rows of a block of C; with KC columns in L2 */
 #define COLS_MAX    256u                 /* columns of a block of C */
 #define PACK_FLOATS (UINT64_C(8) << 20)  /* packed at once, where PACK_COLS are not more */
 #define PACK_COLS   256u                 /* of k that are packed at least, and in steps of which */

@@ -220,6 +220,49 @@ static void test_cholesky(void **state)
     }
 }
 
+/* Element (i,j) of L, from the others of L. */
+static void follows(const float *a, const float *l, uint64_t ld, uint64_t i, uint64_t j,
+                    const char *what)
+{
+    float s = a[i * ld + j];
+    for (uint64_t k = 0; k < j; k++)
+        s = fmaf(-l[i * ld + k], l[j * ld + k], s);
+    s = i == j ? sqrtf(s) : s / l[j * ld + j];
+    if (memcmp(&s, &l[i * ld + j], 4) != 0)
+        fail_msg("%s: (%llu,%llu) is %a, wanted %a", what, (unsigned long long)i,
+                 (unsigned long long)j, (double)l[i * ld + j], (double)s);
+}
+
+/* A matrix large enough for the widest columns: elements at random, and those around borders. */
+static void test_cholesky_large(void **state)
+{
+    (void)state;
+    uint64_t n = 4099, ld = n + 2, edge[] = { 95, 480, 575, 576, 960, 3839, 3840, n - 8 };
+    float   *a = rnd_new(n * ld, 1.0f);
+    for (uint64_t i = 0; i < n; i++)
+        a[i * ld + i] = (float)n;
+    for (int i = lin[1] ? 1 : 0; i < 3; i++) { /* the plain one takes long */
+        if (!lin[i])
+            continue;
+        float *l = copy(a, n * ld);
+        assert_int_equal(lin[i]->cholesky(lin[i]->ctx, n, l, ld, NULL, NULL), TSR_OK);
+        for (int s = 0; s < 4000; s++) {
+            uint64_t r = rnd() % n;
+            follows(a, l, ld, r, rnd() % (r + 1), isas[i]);
+        }
+        for (uint64_t e = 0; e < sizeof edge / sizeof edge[0]; e++)
+            for (uint64_t f = 0; f <= e; f++)
+                for (uint64_t r = edge[e] - 2; r < edge[e] + 3; r++)
+                    for (uint64_t c = edge[f] - 2; c < edge[f] + 3 && c <= r; c++)
+                        follows(a, l, ld, r, c, isas[i]);
+        for (uint64_t r = 0; r < n; r++)
+            for (uint64_t c = r + 1; c < n; c++)
+                assert_true(l[r * ld + c] == 0);
+        free(l);
+    }
+    free(a);
+}
+
 /* A * A^-1 is the unit matrix; the bound is n * eps * condition with a margin of 8. */
 static void test_inverse_double(void **state)
 {
@@ -348,10 +391,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm),      cmocka_unit_test(test_syrk),
-        cmocka_unit_test(test_cholesky),  cmocka_unit_test(test_inverse_double),
-        cmocka_unit_test(test_bad_pivot), cmocka_unit_test(test_eigenvalue),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_gemm),           cmocka_unit_test(test_syrk),
+        cmocka_unit_test(test_cholesky),       cmocka_unit_test(test_cholesky_large),
+        cmocka_unit_test(test_inverse_double), cmocka_unit_test(test_bad_pivot),
+        cmocka_unit_test(test_eigenvalue),     cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
