@@ -58,16 +58,8 @@ static tsr_status view_rows(struct tsr_view *v, const struct tsr_tensor *rows, u
 
 /* ---- SELECT ----------------------------------------------------------------------------------- */
 
-struct choosing {
-    const struct tsr_cpu_compensate_kernels *k;
-    struct tsr_view                          x, rows, list;
-    uint64_t                                 per; /* of 1024 */
-    float                                    below[TSR_COMPENSATE_BUCKETS];
-};
-
-static tsr_status choose_some(void *arg, uint64_t begin, uint64_t end)
+void tsr_cpu_choose(const struct tsr_cpu_choosing *s, uint64_t begin, uint64_t end)
 {
-    const struct choosing *s = arg;
     for (uint64_t i = begin; i < end; i++) {
         const float *x = float_row(&s->x, token_of(&s->rows, i));
         uint32_t    *list = list_row(&s->list, i);
@@ -80,6 +72,11 @@ static tsr_status choose_some(void *arg, uint64_t begin, uint64_t end)
         }
         list[0] = (uint32_t)n;
     }
+}
+
+static tsr_status choose_some(void *arg, uint64_t begin, uint64_t end)
+{
+    tsr_cpu_choose(arg, begin, end);
     return TSR_OK;
 }
 
@@ -93,7 +90,7 @@ static float under(float v)
     return v;
 }
 
-static tsr_status set_floors(struct choosing *s, const float *floors, struct tsr_err *err)
+static tsr_status set_floors(struct tsr_cpu_choosing *s, const float *floors, struct tsr_err *err)
 {
     for (uint32_t i = 0; i < TSR_COMPENSATE_BUCKETS; i++) {
         if (!(floors[i] >= 0) || (i && !(floors[i] <= floors[i - 1])))
@@ -107,38 +104,41 @@ static tsr_status set_floors(struct choosing *s, const float *floors, struct tsr
                           (double)floors[TSR_COMPENSATE_BUCKETS - 1]);
 }
 
-tsr_status tsr_cpu_choose(struct tsr_cpu *c, const struct tsr_select_op *op, struct tsr_err *err)
+tsr_status tsr_cpu_choosing_view(const struct tsr_cpu *c, const struct tsr_select_op *op,
+                                 struct tsr_cpu_choosing *s, struct tsr_err *err)
 {
-    struct choosing s = { .k = kernels(c), .per = op->k };
-    uint64_t        n, room;
-    tsr_status      st = tsr_cpu_view(&s.x, op->x, "SELECT", "x", TSR_F32, 0, 0, err);
+    *s = (struct tsr_cpu_choosing){ .k = kernels(c), .per = op->k };
+    tsr_status st = tsr_cpu_view(&s->x, op->x, "SELECT", "x", TSR_F32, 0, 0, err);
     if (st == TSR_OK)
-        st = view_rows(&s.rows, op->rows, s.x.rows, &n, "SELECT", err);
+        st = view_rows(&s->rows, op->rows, s->x.rows, &s->n, "SELECT", err);
     if (st == TSR_OK)
-        st = tsr_cpu_view(&s.list, op->list, "SELECT", "list", TSR_U32, n, 0, err);
+        st = tsr_cpu_view(&s->list, op->list, "SELECT", "list", TSR_U32, s->n, 0, err);
     if (st == TSR_OK)
-        st = set_floors(&s, op->floors, err);
+        st = set_floors(s, op->floors, err);
     if (st != TSR_OK)
         return st;
-    room = s.x.cols / TSR_COMPENSATE_CHUNK * op->k +
-           s.x.cols % TSR_COMPENSATE_CHUNK * op->k / TSR_COMPENSATE_CHUNK;
-    if (op->k == 0 || op->k > TSR_COMPENSATE_CHUNK || s.list.cols < 1 + room ||
-        s.x.cols > UINT32_MAX)
+    uint64_t room = s->x.cols / TSR_COMPENSATE_CHUNK * op->k +
+                    s->x.cols % TSR_COMPENSATE_CHUNK * op->k / TSR_COMPENSATE_CHUNK;
+    if (op->k == 0 || op->k > TSR_COMPENSATE_CHUNK || s->list.cols < 1 + room ||
+        s->x.cols > UINT32_MAX)
         return tsr_fail(err, TSR_E_INVAL,
                         "SELECT: %u of 1024 from %llu channels do not fit a list of %llu words",
-                        op->k, (unsigned long long)s.x.cols, (unsigned long long)s.list.cols);
-    return tsr_cpu_for(c, n, s.x.cols * 8, choose_some, &s);
+                        op->k, (unsigned long long)s->x.cols, (unsigned long long)s->list.cols);
+    return TSR_OK;
 }
 
 tsr_status tsr_cpu_select_op(void *self, void *stream, const struct tsr_select_op *op,
                              struct tsr_err *err)
 {
-    struct tsr_cpu *c = self;
+    struct tsr_cpu         *c = self;
+    struct tsr_cpu_choosing s;
     (void)stream;
     tsr_cpu_touch(op->x, c->mem->open);
     tsr_cpu_touch(op->rows, c->mem->open);
     tsr_cpu_touch(op->list, c->mem->open);
-    tsr_status st = tsr_cpu_choose(c, op, err);
+    tsr_status st = tsr_cpu_choosing_view(c, op, &s, err);
+    if (st == TSR_OK)
+        st = tsr_cpu_for(c, s.n, s.x.cols * 8, choose_some, &s);
     tsr_cpu_touch(op->x, c->mem->close);
     tsr_cpu_touch(op->rows, c->mem->close);
     tsr_cpu_touch(op->list, c->mem->close);
@@ -148,10 +148,10 @@ tsr_status tsr_cpu_select_op(void *self, void *stream, const struct tsr_select_o
 /* ---- COMPENSATE --------------------------------------------------------------------------------- */
 
 /* Places in the token's list where segments begin; entries outside of x's part are in none. */
-static void find_segments(const struct tsr_cpu_adding *a, const uint32_t *list,
-                          struct tsr_cpu_gather *g)
+void tsr_cpu_adding_list(const struct tsr_cpu_adding *a, uint64_t t, struct tsr_cpu_gather *g)
 {
-    uint64_t count = list[0], i = 0, first = a->op->first, end = first + a->x.cols;
+    const uint32_t *list = list_row(&a->list, t);
+    uint64_t        count = list[0], i = 0, first = a->op->first, end = first + a->x.cols;
     g->list = list + 1;
     while (i < count && g->list[i] < first)
         i++;
@@ -172,7 +172,6 @@ void tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t 
     g->first = a->op->first;
     g->x = float_row(&a->x, token);
     g->out = (float *)(void *)(a->out[j].p + token * a->out[j].stride);
-    find_segments(a, list_row(&a->list, t), g);
 }
 
 /* Items: tokens times pieces of all linears. */
@@ -187,6 +186,7 @@ static tsr_status add_some(void *arg, uint64_t begin, uint64_t end)
             j++;
         if (t * a->op->n + j != last) {
             tsr_cpu_adding_gather(a, t, j, &g);
+            tsr_cpu_adding_list(a, t, &g);
             last = t * a->op->n + j;
         }
         uint64_t from = (b - a->pieces[j]) * a->wide;

@@ -17,7 +17,21 @@ uint64_t tsr_cpu_linear_units(const struct tsr_cpu_linear *a);
 void     tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a, uint64_t begin,
                             uint64_t end);
 
-/* compensate.c.  Linears that are compensated over one input. */
+/* compensate.c.  A selection that can be made. */
+struct tsr_cpu_choosing {
+    const struct tsr_cpu_compensate_kernels *k;
+    struct tsr_view                          x, rows, list;
+    uint64_t                                 n;   /* lists */
+    uint64_t                                 per; /* of 1024 */
+    float                                    below[TSR_COMPENSATE_BUCKETS];
+};
+
+tsr_status tsr_cpu_choosing_view(const struct tsr_cpu *c, const struct tsr_select_op *op,
+                                 struct tsr_cpu_choosing *s, struct tsr_err *err);
+/* Lists [begin,end). */
+void tsr_cpu_choose(const struct tsr_cpu_choosing *s, uint64_t begin, uint64_t end);
+
+/* Linears that are compensated over one input. */
 struct tsr_cpu_adding {
     const struct tsr_cpu_compensate_kernels *k;
     const struct tsr_compensate_op          *op;
@@ -34,10 +48,10 @@ tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compens
                                int together, struct tsr_cpu_adding *a, struct tsr_err *err);
 /* Linears whose rows lie behind each other are gathered together: links g[0..n) and counts pieces anew. */
 void tsr_cpu_adding_join(struct tsr_cpu_adding *a, struct tsr_cpu_gather *g);
-/* What is gathered for entry t of the list and linear j. */
-void       tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
-                                 struct tsr_cpu_gather *g);
-tsr_status tsr_cpu_choose(struct tsr_cpu *c, const struct tsr_select_op *op, struct tsr_err *err);
+/* What is gathered for entry t of the lists and linear j, and which channels: when the list is there. */
+void tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
+                           struct tsr_cpu_gather *g);
+void tsr_cpu_adding_list(const struct tsr_cpu_adding *a, uint64_t t, struct tsr_cpu_gather *g);
 tsr_status tsr_cpu_select_op(void *self, void *stream, const struct tsr_select_op *op,
                              struct tsr_err *err);
 tsr_status tsr_cpu_compensate_op(void *self, void *stream, const struct tsr_compensate_op *op,

@@ -42,10 +42,16 @@ static void host_release(void *ctx, void *p, uint64_t size)
         host_bytes -= (int64_t)size;
     free(p);
 }
+/* Another loop than the one below. */
+static tsr_status (*host_for_instead)(uint64_t n, uint64_t                                  grain,
+                                      tsr_status (*body)(void *, uint64_t, uint64_t), void *arg);
+
 static tsr_status host_for(void *ctx, uint64_t n, uint64_t grain,
                            tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
 {
     (void)ctx;
+    if (host_for_instead)
+        return host_for_instead(n, grain, body, arg);
     for (uint64_t i = (n + grain - 1) / grain; i-- > 0;) {
         tsr_status st = body(arg, i * grain, (i + 1) * grain < n ? (i + 1) * grain : n);
         if (st != TSR_OK)

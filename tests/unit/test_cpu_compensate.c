@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -299,6 +301,73 @@ static uint8_t *join_rows(const struct res *r, uint32_t n, struct tsr_residual_d
     return all;
 }
 
+/* ---- orders of its items: the fixture's is from the last to the first ---------------------------------- */
+
+static tsr_status one_item(uint64_t i, uint64_t n, uint64_t grain,
+                           tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
+{
+    return body(arg, i * grain, (i + 1) * grain < n ? (i + 1) * grain : n);
+}
+
+static tsr_status ascending(uint64_t n, uint64_t                                  grain,
+                            tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
+{
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < (n + grain - 1) / grain && st == TSR_OK; i++)
+        st = one_item(i, n, grain, body, arg);
+    return st;
+}
+
+static tsr_status shuffled(uint64_t n, uint64_t                                  grain,
+                           tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
+{
+    uint64_t   items = (n + grain - 1) / grain, *at = malloc((items + 1) * sizeof *at);
+    tsr_status st = TSR_OK;
+    assert_non_null(at);
+    for (uint64_t i = 0; i < items; i++) { /* i goes to a place among those in front of it */
+        uint64_t j = rnd() % (i + 1);
+        at[i] = at[j];
+        at[j] = i;
+    }
+    for (uint64_t i = 0; i < items && st == TSR_OK; i++)
+        st = one_item(at[i], n, grain, body, arg);
+    free(at);
+    return st;
+}
+
+struct crew {
+    uint64_t n, grain;
+    tsr_status (*body)(void *, uint64_t, uint64_t);
+    void            *arg;
+    _Atomic uint64_t next;
+};
+
+static void *crew_works(void *arg)
+{
+    struct crew *c = arg;
+    for (uint64_t i; (i = atomic_fetch_add(&c->next, 1)) < (c->n + c->grain - 1) / c->grain;)
+        if (one_item(i, c->n, c->grain, c->body, c->arg) != TSR_OK)
+            abort();
+    return NULL;
+}
+
+/* Three threads that take the next item each: two of them come to pieces at about the same time. */
+static tsr_status threaded(uint64_t n, uint64_t                                  grain,
+                           tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
+{
+    struct crew c = { .n = n, .grain = grain, .body = body, .arg = arg };
+    pthread_t   id[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&id[i], NULL, crew_works, &c), 0);
+    (void)crew_works(&c);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(id[i], NULL), 0);
+    return TSR_OK;
+}
+
+static tsr_status (*const orders[])(uint64_t, uint64_t, tsr_status (*)(void *, uint64_t, uint64_t),
+                                    void *) = { NULL, ascending, shuffled, threaded };
+
 /* All of a site in one call, against its operations one behind the other, which the tests of LINEAR and those above
  * hold to loops of their own. */
 static void one_site(struct tsr_cpu *c, const struct site_case *t, uint32_t bits)
@@ -359,23 +428,31 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t, uint32_t bits
                 add.residual[at++] = joined[j];
             }
     }
-    for (uint32_t j = 0; j < t->n; j++) {
-        float *nan = rnd_new(t->T * t->rows[j], 1);
+    for (uint32_t j = 0; j < t->n; j++)
         want[j] = host_of(c, &to[j]);
-        memset(nan, 0xff, t->T * t->rows[j] * 4);
-        assert_int_equal(tsr_cpu_upload(c, to[j].buffer, to[j].offset, nan, t->T * t->rows[j] * 4,
-                                        &err),
-                         TSR_OK);
-        free(nan);
+    for (size_t order = 0; order < sizeof orders / sizeof *orders; order++) {
+        for (uint32_t j = 0; j < t->n; j++) {
+            float *nan = rnd_new(t->T * t->rows[j], 1);
+            memset(nan, 0xff, t->T * t->rows[j] * 4);
+            assert_int_equal(tsr_cpu_upload(c, to[j].buffer, to[j].offset, nan,
+                                            t->T * t->rows[j] * 4, &err),
+                             TSR_OK);
+            free(nan);
+        }
+        host_for_instead = orders[order];
+        tsr_status st = table(c)->site(c, NULL, &site, &err);
+        host_for_instead = NULL;
+        if (st != TSR_OK)
+            fail_msg("%s", text);
+        for (uint32_t j = 0; j < t->n; j++) {
+            float *got = host_of(c, &to[j]);
+            for (uint64_t i = 0; i < t->T * t->rows[j]; i++)
+                assert_true(got[i] == got[i]);
+            assert_memory_equal(got, want[j], t->T * t->rows[j] * 4);
+            free(got);
+        }
     }
-    if (table(c)->site(c, NULL, &site, &err) != TSR_OK)
-        fail_msg("%s", text);
     for (uint32_t j = 0; j < t->n; j++) {
-        float *got = host_of(c, &to[j]);
-        for (uint64_t i = 0; i < t->T * t->rows[j]; i++)
-            assert_true(got[i] == got[i]);
-        assert_memory_equal(got, want[j], t->T * t->rows[j] * 4);
-        free(got);
         free(want[j]);
         free(bias[j]);
         free(r[j].codes);
@@ -411,6 +488,9 @@ static void test_site(void **state)
         { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 600, 128, 1500 }, 5, 1 },
         { 1, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 600, 130, 1500 }, 6, 1 },
         { 2, 512, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 1100, 8, 97 }, 7, 1 },
+        /* large enough for items of their own: an odd number of panels, all with and without a bias */
+        { 1, 1536, 3, TSR_ACT_A8, 64, { 4, 4, 4 }, { 2090, 2080, 300 }, 7, 1 },
+        { 1, 1536, 2, TSR_ACT_A8, 64, { 4, 8 }, { 4520, 2090 }, 3, 0 },
     };
     (void)state;
     for (int isa = 0; isa < ISAS; isa++) {
