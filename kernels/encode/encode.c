@@ -50,11 +50,16 @@ static float magnitude(uint32_t element, uint32_t code)
 
 void tsr_decode_mx_init(struct tsr_decode_mx *m, const struct tsr_encode_mx *spec, uint64_t cols)
 {
-    uint32_t bits = tsr_encode_mx_bits(spec->element), n = 1u << (bits - 1);
+    uint32_t                  bits = tsr_encode_mx_bits(spec->element), n = 1u << (bits - 1);
+    struct tsr_encode_element el = tsr_encode_element(spec->element);
     memset(m, 0, sizeof *m);
     m->bits = bits;
     m->lim = (1u << (spec->scale_bits - 1)) - 1;
     m->block = spec->block ? spec->block : cols;
+    m->normal = spec->element >> 8 ? 1u << el.mant : n; /* integers are multiples throughout */
+    m->max = el.max;
+    m->mant = (uint32_t)el.mant;
+    m->bias = el.emin + 126;
     for (uint32_t c = 0; c < n; c++) {
         m->value[c] = magnitude(spec->element, c);
         m->value[n + c] = 0.0f - m->value[c]; /* +0 for zero */

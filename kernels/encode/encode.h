@@ -41,6 +41,10 @@ struct tsr_decode_mx {
     float    value[256]; /* of a code, before the scale; both zeros are +0 */
     uint32_t bits, lim;
     uint64_t block; /* more than 0 */
+    /* Magnitudes from `normal` to `max`, the largest finite one, are mantissas of `mant` bits below
+     * exponents that lack `bias` to F32's; those below `normal`, whole numbers of value[1]. */
+    uint32_t normal, max, mant;
+    int32_t  bias;
 };
 
 struct tsr_encode {

@@ -41,6 +41,10 @@ static inline float scale_of(const struct tsr_decode_mx *m, uint8_t stored)
     return stored > 2 * m->lim ? NAN : pow2((int32_t)stored - (int32_t)m->lim);
 }
 
+#if ENCODE_SIMD == 512
+#include "k_decode512.h"
+#endif
+
 #if ENCODE_SIMD
 #define WIDE (ENCODE_SIMD == 512 ? 16u : 8u)
 
@@ -128,6 +132,10 @@ static inline void mx_any(const struct tsr_decode_mx *m, uint64_t cols, const ui
     if (m->bits == 4 && block % WIDE == 0)
         from = mx_nibbles(m, cols, codes, scales, dst, add);
 #endif
+#if ENCODE_SIMD == 512
+    if (from == 0 && (block == 8 || block % 16 == 0))
+        from = mx_vectors512(m, cols, codes, scales, dst, add);
+#endif
     /* from is a multiple of 8 */
     for (uint64_t at = from; at < cols; at += CHUNK) {
         uint8_t  code[CHUNK];
@@ -210,6 +218,10 @@ static inline void scaled_any(uint32_t bits, uint64_t cols, const uint8_t *codes
         for (; from + WIDE <= cols; from += WIDE)
             vec_put(dst + from, vec_mul(look16(&t, codes + from / 2), vec_load(scale + from)), add);
     }
+#endif
+#if ENCODE_SIMD == 512
+    if (bits != 4)
+        from = scaled_vectors512(bits, cols, codes, scale, dst, add);
 #endif
     for (uint64_t at = from; at < cols; at += CHUNK) {
         uint8_t  code[CHUNK];

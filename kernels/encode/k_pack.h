@@ -40,14 +40,14 @@ static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, ui
             _mm256_storeu_si256((__m256i *)(void *)(dst + i / 2), a);
         }
 #endif
-    /* eight bytes are written where fewer count: up to six, 24 codes, beyond; 2^7
-     * does not fit a signed byte */
-    for (; bits < 7 && i + 64 <= n && i + 64 + 24 <= n + more; i += 64) {
+    /* eight bytes are written where fewer count: up to six, 24 codes, beyond; codes are below 2^7, so
+     * that they may be the signed factor */
+    for (; i + 64 <= n && i + 64 + 24 <= n + more; i += 64) {
         uint64_t t[8];
 #if ENCODE_SIMD == 512
         /* pairs, fours, eights: a + b * 2^bits and so on */
         __m512i v = _mm512_loadu_si512(codes + i);
-        v = _mm512_maddubs_epi16(v, _mm512_set1_epi16((int16_t)(1 << (8 + bits) | 1)));
+        v = _mm512_maddubs_epi16(_mm512_set1_epi16((int16_t)(1 << (8 + bits) | 1)), v);
         v = _mm512_madd_epi16(v, _mm512_set1_epi32(1 << (16 + 2 * bits) | 1));
         __m512i high =
             _mm512_sll_epi64(_mm512_srli_epi64(v, 32), _mm_cvtsi32_si128((int)(4 * bits)));
@@ -56,7 +56,7 @@ static inline void pack_codes(uint8_t *dst, const uint8_t *codes, uint64_t n, ui
 #elif ENCODE_SIMD == 2
         for (uint64_t j = 0; j < 8; j += 4) {
             __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i + 8 * j));
-            v = _mm256_maddubs_epi16(v, _mm256_set1_epi16((int16_t)(1 << (8 + bits) | 1)));
+            v = _mm256_maddubs_epi16(_mm256_set1_epi16((int16_t)(1 << (8 + bits) | 1)), v);
             v = _mm256_madd_epi16(v, _mm256_set1_epi32(1 << (16 + 2 * bits) | 1));
             __m256i high =
                 _mm256_sll_epi64(_mm256_srli_epi64(v, 32), _mm_cvtsi32_si128((int)(4 * bits)));
