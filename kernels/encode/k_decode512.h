@@ -24,14 +24,12 @@ struct spread512 {
 
 static struct spread512 spread512_of(uint32_t bits)
 {
-    uint32_t words[16], shift[16];
-    for (uint32_t i = 0; i < 16; i++) {
-        uint32_t w = i * bits / 16;
-        words[i] = w | (w + 1) << 16;
-        shift[i] = i * bits % 16;
-    }
-    return (struct spread512){ .words = _mm512_loadu_si512(words),
-                               .shift = _mm512_loadu_si512(shift),
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i       at = _mm512_mullo_epi32(lane, _mm512_set1_epi32((int32_t)bits));
+    __m512i       word = _mm512_srli_epi32(at, 4);
+    __m512i       next = _mm512_add_epi32(word, _mm512_set1_epi32(1));
+    return (struct spread512){ .words = _mm512_or_si512(word, _mm512_slli_epi32(next, 16)),
+                               .shift = _mm512_and_si512(at, _mm512_set1_epi32(15)),
                                .mask = _mm512_set1_epi32((1 << bits) - 1),
                                .bits = bits,
                                .bytes = (uint16_t)((1u << 2 * bits) - 1) };
@@ -54,10 +52,7 @@ struct values512 {
 
 static struct values512 values512_of(const struct tsr_decode_mx *m)
 {
-    uint32_t n = 1u << m->bits;
-    float    value[64];
-    for (uint32_t i = 0; i < 64; i++)
-        value[i] = m->value[i % n];
+    uint32_t         n = 1u << m->bits;
     struct values512 v = { .shift = _mm512_set1_epi32(23 - (int32_t)m->mant),
                            .bias = _mm512_set1_epi32(m->bias * (1 << 23)),
                            .normal = _mm512_set1_epi32((int32_t)m->normal),
@@ -66,7 +61,7 @@ static struct values512 values512_of(const struct tsr_decode_mx *m)
                            .one = _mm512_set1_ps(m->value[1]),
                            .spread = spread512_of(m->bits) };
     for (uint64_t i = 0; i < 4; i++)
-        v.t[i] = _mm512_loadu_ps(value + 16 * i);
+        v.t[i] = _mm512_loadu_ps(m->value + 16 * i);
     return v;
 }
 
