@@ -29,6 +29,8 @@ text=(--text "$DEMO/calibration.txt" --samples 8 --seqlen 64)
 keeps rtn --use rtn --bits 4
 keeps int8 --use int8 "${text[@]}"
 keeps gptq --use gptq --bits 4 "${text[@]}"
+keeps awq --use awq --bits 4 "${text[@]}"
+keeps squeeze --use squeeze --bits 4 "${text[@]}"
 keeps sequential --use int8 --sequential "${text[@]}"
 # more threads than cores: what each keeps for itself is stated too
 keeps threads --use gptq --bits 4 --threads 8 "${text[@]}"
