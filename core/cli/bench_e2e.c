@@ -224,7 +224,7 @@ static tsr_status rounds(struct e2e *x, const char *format, bool packed, uint32_
 {
     struct bench    *b = x->b;
     uint64_t         max = (uint64_t)b->o->repeats, n = 0;
-    enum bench_probe which = packed && act == TSR_ACT_A8    ? BENCH_DOT
+    enum bench_probe which = act == TSR_ACT_A8              ? BENCH_DOT
                              : !packed && bench_has_bf16(b) ? BENCH_BF16
                                                             : BENCH_FMA;
     double          *v = tsr_new(10 * max, sizeof *v), start = tsr_now_s();
@@ -253,7 +253,7 @@ static tsr_status rounds(struct e2e *x, const char *format, bool packed, uint32_
              dec_cpu / (dec_s * b->threads));
         n++;
     } while (n < max && tsr_now_s() - start < 10.0);
-    const char *name = !packed || act == TSR_ACT_F32 ? "f32" : act == TSR_ACT_A16 ? "a16" : "a8";
+    const char *name = act == TSR_ACT_F32 ? "f32" : act == TSR_ACT_A16 ? "a16" : "a8";
     if (st == TSR_OK)
         st = add(x, &pre, n, "prefill", format, name, (uint64_t)b->o->prompt, err);
     if (st == TSR_OK)
@@ -305,13 +305,17 @@ static tsr_status run_model(struct bench *b, const struct tsr_model *m, const st
     x.tokens = tsr_new((uint64_t)b->o->prompt, sizeof *x.tokens);
     x.logits = tsr_new(x.vocab, sizeof *x.logits);
     tsr_status st = x.tokens && x.logits ? TSR_OK : tsr_fail_nomem(err, x.vocab * 4, "logits");
+    uint64_t   ran[3]; /* of a packed checkpoint, too */
+    tsr_engine_acts(x.e, ran);
     if (st == TSR_OK)
         st = rounds(&x,
                     *b->o->quantizer            ? b->o->quantizer
+                    : m->packed_as              ? m->packed_as
                     : m->embed.dtype == TSR_F32 ? "f32"
                     : m->embed.dtype == TSR_F16 ? "f16"
                                                 : "bf16",
-                    o != NULL, act, err);
+                    ran[TSR_ACT_F32] + ran[TSR_ACT_A16] + ran[TSR_ACT_A8] > 0,
+                    ran[act] ? act : TSR_ACT_F32, err);
     free(x.tokens);
     free(x.logits);
     tsr_engine_destroy(x.e);

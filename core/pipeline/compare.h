@@ -71,7 +71,8 @@ struct compare_arm {
     bool                   has_paired, has_speed;
     struct tsr_paired      paired;
     double                 p_holm;
-    double                *prefill, *decode; /* [repeats] tokens/s */
+    uint64_t               ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
+    double                *prefill, *decode;   /* [repeats] tokens/s */
     double                 prefill_median, decode_median;
     struct compare_ratio   prefill_ratio, decode_ratio;
 };

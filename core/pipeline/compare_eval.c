@@ -269,7 +269,7 @@ static tsr_status samples_of(struct compare *c, struct compare_arm *a, json_t **
         return TSR_OK;
     TSR_TRY(tsr_step_need_tokenizer(c->job, "samples", err));
     return tsr_sample_texts(c->job, compare_arm_model(c, a), a->overlay, c->keys.samples,
-                            &c->sample, c->job->seed, *texts, err);
+                            &c->sample, c->job->seed, *texts, a->sampled, err);
 }
 
 /* With the marks, which paired tests are made of. */

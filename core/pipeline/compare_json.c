@@ -41,8 +41,9 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
                          const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
                          json_t *texts, json_t *questions)
 {
-    json_t *j = json_object();
-    bool    ok = tsr_json_put_text(j, "name", a->name) &&
+    json_t  *j = json_object();
+    uint64_t ran[3];
+    bool     ok = tsr_json_put_text(j, "name", a->name) &&
               tsr_json_put_text(j, "kind", kinds[a->kind]) && put_size(j, c, a);
     if (a->kind == COMPARE_MODEL)
         ok = ok && tsr_json_put_text(j, "model", a->path) &&
@@ -53,11 +54,17 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
         ok = ok && tsr_eval_result_put(j, c->windows, r);
     if (a8) {
         json_t *o = json_object();
-        ok = tsr_eval_result_put(o, c->windows, a8) && ok;
+        tsr_engine_acts(a->engine_a8, ran);
+        ok = tsr_eval_result_put(o, c->windows, a8) && tsr_json_put_act(o, TSR_ACT_A8, ran) && ok;
         ok = tsr_json_put(j, "a8", o) && ok;
     }
-    if (json_array_size(texts))
+    if (json_array_size(texts)) {
+        json_t *o = json_object();
+        ok =
+            tsr_json_put_act(o, tsr_act_ran((uint32_t)c->sample.act, a->sampled), a->sampled) && ok;
+        ok = tsr_json_put(j, "samples_act", o) && ok;
         ok = ok && json_object_set(j, "samples", texts) == 0;
+    }
     if (questions)
         ok = ok && json_object_set(j, "choices", questions) == 0;
     json_decref(texts);

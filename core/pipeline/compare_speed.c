@@ -42,6 +42,7 @@ static tsr_status start(struct compare *c, struct compare_arm *a, struct tsr_err
     TSR_TRY(compare_arm_ready(c, a, err)); /* not, where an earlier run has evaluated it */
     TSR_TRY(tsr_engine_create(&a->engine, c->job->registry, compare_arm_model(c, a), a->overlay,
                               &eo, err));
+    tsr_engine_acts(a->engine, a->ran);
     (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(a->engine));
     return TSR_OK;
 }

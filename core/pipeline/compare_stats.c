@@ -113,11 +113,9 @@ static bool put_ratio(json_t *s, const char *key, const struct compare_ratio *r)
 static bool put_speed(json_t *j, const struct compare *c, const struct compare_arm *a)
 {
     json_t *s = json_object(), *prefill = json_array(), *decode = json_array();
-    bool    ok =
-        tsr_json_put_real(s, "prefill_tokens_per_s", a->prefill_median) &&
-        tsr_json_put_real(s, "decode_tokens_per_s", a->decode_median) &&
-        tsr_json_put_text(s, "act",
-                          compare_arm_overlay(c, a) ? tsr_act_name((uint32_t)c->speed.act) : "f32");
+    bool    ok = tsr_json_put_real(s, "prefill_tokens_per_s", a->prefill_median) &&
+              tsr_json_put_real(s, "decode_tokens_per_s", a->decode_median) &&
+              tsr_json_put_act(s, tsr_act_ran((uint32_t)c->speed.act, a->ran), a->ran);
     for (int64_t i = 0; ok && i < c->speed.repeats; i++)
         ok = json_array_append_new(prefill, json_real(a->prefill[i])) == 0 &&
              json_array_append_new(decode, json_real(a->decode[i])) == 0;

@@ -71,13 +71,14 @@ static tsr_status put_text(struct tsr_job *job, const struct tsr_request *r, con
 
 static tsr_status run_batch(struct tsr_job *job, const struct tsr_model *model,
                             const struct tsr_overlay *overlay, struct batch *b, uint32_t act,
-                            uint64_t context, struct tsr_err *err)
+                            uint64_t context, uint64_t ran[3], struct tsr_err *err)
 {
     struct tsr_engine        *e = NULL;
     struct tsr_engine_options eo = {
         .act = act, .kv_dtype = TSR_F32, .context = context, .slots = b->n < 8 ? (uint32_t)b->n : 8
     };
     TSR_TRY(tsr_engine_create(&e, job->registry, model, overlay, &eo, err));
+    tsr_engine_acts(e, ran);
     tsr_status st = tsr_generate(e, b->reqs, b->n, NULL, err);
     tsr_engine_destroy(e);
     return st;
@@ -86,7 +87,7 @@ static tsr_status run_batch(struct tsr_job *job, const struct tsr_model *model,
 tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
                             const struct tsr_overlay *overlay, const struct tsr_node *prompts,
                             const struct tsr_sample_keys *k, uint64_t seed, json_t *texts,
-                            struct tsr_err *err)
+                            uint64_t ran[3], struct tsr_err *err)
 {
     struct batch b = { 0 };
     uint64_t     longest = 0;
@@ -101,7 +102,7 @@ tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
                       (unsigned long long)longest, (long long)k->max_tokens,
                       (unsigned long long)model->hp.max_positions);
     if (st == TSR_OK)
-        st = run_batch(job, model, overlay, &b, (uint32_t)k->act, context, err);
+        st = run_batch(job, model, overlay, &b, (uint32_t)k->act, context, ran, err);
     for (uint64_t i = 0; i < b.n && st == TSR_OK; i++)
         st = put_text(job, &b.reqs[i], prompts->items[i]->text, texts, err);
     batch_free(&b);

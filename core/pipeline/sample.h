@@ -53,10 +53,10 @@ struct tsr_sample_keys {
 
 /* Continues each prompt (a list node of strings) with a model of the job's tokenizer under the
  * overlay; texts gets one
- * {"prompt", "text", "tokens", "stopped"} for each. */
+ * {"prompt", "text", "tokens", "stopped"} for each, ran what tsr_engine_acts() says. */
 tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
                             const struct tsr_overlay *overlay, const struct tsr_node *prompts,
                             const struct tsr_sample_keys *k, uint64_t seed, json_t *texts,
-                            struct tsr_err *err);
+                            uint64_t ran[3], struct tsr_err *err);
 
 #endif

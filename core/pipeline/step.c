@@ -26,6 +26,22 @@ bool tsr_json_put_act(json_t *object, uint32_t act, const uint64_t ran[3])
                                   (json_int_t)ran[TSR_ACT_A16], "a8", (json_int_t)ran[TSR_ACT_A8]));
 }
 
+uint32_t tsr_act_ran(uint32_t act, const uint64_t ran[3])
+{
+    return ran[act] ? act : TSR_ACT_F32;
+}
+
+const char *tsr_act_also(const json_t *object, char text[64])
+{
+    const char *act = json_string_value(json_object_get(object, "act"));
+    long long   f32 =
+        json_integer_value(json_object_get(json_object_get(object, "packed_linears"), "f32"));
+    text[0] = 0;
+    if (act && strcmp(act, "f32") != 0 && f32 > 0) /* formats that have nothing else */
+        (void)snprintf(text, 64, ", f32 on %lld packed linears", f32);
+    return text;
+}
+
 bool tsr_json_put(json_t *object, const char *key, json_t *value)
 {
     return json_object_set_new(object, key, value) == 0;

@@ -24,6 +24,10 @@ extern const struct tsr_choice tsr_act_choices[3];
 const char                    *tsr_act_name(uint32_t act);
 /* "act", which was asked for, and "packed_linears", how many ran with each (tsr_engine_acts). */
 bool tsr_json_put_act(json_t *object, uint32_t act, const uint64_t ran[3]);
+/* What packed linears took: act, or f32 where none of them has a form for it. */
+uint32_t tsr_act_ran(uint32_t act, const uint64_t ran[3]);
+/* ", f32 on 7 packed linears" where an object of tsr_json_put_act() says so beside another act; else "". */
+const char *tsr_act_also(const json_t *object, char text[64]);
 
 /* Checks that a node is a list of strings; wrong nodes go to d.  NULL is fine. */
 void tsr_check_strings(const struct tsr_node *list, const char *what, struct tsr_diag *d);

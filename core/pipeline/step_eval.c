@@ -74,12 +74,9 @@ static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
 
 static void print(const json_t *r, FILE *to)
 {
-    const json_t *kl = json_object_get(r, "kl"), *ran = json_object_get(r, "packed_linears");
+    const json_t *kl = json_object_get(r, "kl");
     const char   *act = json_string_value(json_object_get(r, "act"));
-    long long     f32 = json_integer_value(json_object_get(ran, "f32"));
-    char          also[64] = "";
-    if (act && strcmp(act, "f32") != 0 && f32 > 0) /* formats that have nothing else */
-        (void)snprintf(also, sizeof also, ", f32 on %lld packed linears", f32);
+    char          also[64];
     const json_t *tp = json_object_get(r, "simulated");
     const json_t *comp = json_object_get(r, "compensation"), *k = json_object_get(comp, "k");
     (void)fprintf(to, "perplexity %.6g  (%s on %s: %lld %s, window %lld, BOS %s, act %s%s)\n",
@@ -89,7 +86,7 @@ static void print(const json_t *r, FILE *to)
                   (long long)json_integer_value(json_object_get(r, "tokens")),
                   json_object_get(r, "words") ? "words" : "tokens",
                   (long long)json_integer_value(json_object_get(r, "window")),
-                  json_string_value(json_object_get(r, "bos")), act, also);
+                  json_string_value(json_object_get(r, "bos")), act, tsr_act_also(r, also));
     if (json_is_integer(k))
         (void)fprintf(to, "  with %lld of 1024 channels compensated (%s)\n",
                       (long long)json_integer_value(k),

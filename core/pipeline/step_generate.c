@@ -45,15 +45,16 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     const struct generate_options *o = opts;
     (void)node;
     TSR_TRY(tsr_step_need_tokenizer(job, "step 'generate'", err));
-    json_t *texts = json_array(), *j = json_object();
-    bool    ok = tsr_json_put_text(j, "act", tsr_act_name((uint32_t)o->sample.act));
-    ok = tsr_json_put(j, "samples", texts) && ok; /* j holds it from here */
-    if (!ok) {
+    json_t  *texts = json_array(), *j = json_object();
+    uint64_t ran[3] = { 0 };
+    if (!tsr_json_put(j, "samples", texts)) { /* j holds it from here */
         json_decref(j);
         return tsr_fail_nomem(err, 0, "the results");
     }
     tsr_status st = tsr_sample_texts(job, job->model, job->overlay, o->prompts, &o->sample,
-                                     o->seed < 0 ? job->seed : (uint64_t)o->seed, texts, err);
+                                     o->seed < 0 ? job->seed : (uint64_t)o->seed, texts, ran, err);
+    if (st == TSR_OK && !tsr_json_put_act(j, (uint32_t)o->sample.act, ran))
+        st = tsr_fail_nomem(err, 0, "the results");
     if (st != TSR_OK) {
         json_decref(j);
         return st;

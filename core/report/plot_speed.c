@@ -3,6 +3,7 @@
 #include "report/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double names = 96, row = 21, top = 6;
 
@@ -65,13 +66,17 @@ static void put_arm(struct tsr_writer *w, const json_t *arm, const struct phase 
     const json_t *v;
     size_t        k;
     char          name[80], text[4 * REPORT_NUMBER];
-    double        median = median_of(arm, p), end = report_axis_at(x, median);
+    const json_t *speed = report_get(arm, "speed");
+    long long f32 = json_integer_value(json_object_get(report_get(speed, "packed_linears"), "f32"));
+    double    median = median_of(arm, p), end = report_axis_at(x, median);
     report_text_cut(name, sizeof name, report_str(arm, "name"), names - 8);
     report_label(w, names - 6, y + 0.35 * REPORT_EM, REPORT_END, "name", name);
     tsr_writer_printf(w, "<g><title>");
     report_text(w, report_str(arm, "name"));
     tsr_writer_printf(w, ": %s tokens/s, act ", report_short(text, median));
-    report_text(w, report_str(report_get(arm, "speed"), "act"));
+    report_text(w, report_str(speed, "act"));
+    if (f32 > 0 && strcmp(report_str(speed, "act"), "f32") != 0)
+        tsr_writer_printf(w, ", f32 on %lld packed linears", f32);
     tsr_writer_printf(w,
                       "</title><rect class=\"box\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                       "height=\"12\"/>\n",

@@ -90,6 +90,31 @@ run compare ab/ab.yaml --out job --json
 ok "a finished comparison still does not pass, got $rc" test "$rc" = 5
 ok "and says what it found" json '.results.compare.gate.fail_if | map(.holds) == [true, false, false]' "$WORK/out"
 
+# What packed linears took is said, of a packed folder and of a format without integers, too.
+cat >"$WORK/acts.yaml" <<JOB
+version: 1
+base: base.yaml
+arms:
+  disk: {model: packed}
+  odd: {quantize: {use: mx, element: fp5_e3m1}}
+measure:
+  perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 2}
+  a8: true
+  speed: {prompt: 8, generate: 4, repeats: 1}
+samples: ["Once upon"]
+sampling: {max_tokens: 2}
+JOB
+run compare acts.yaml --out acts
+ok "acts: $(tail -1 "$WORK/err")" test "$rc" = 0
+results=$WORK/acts/results.json
+ok "int8, where there is a form for it" json \
+    "$arms .disk | [.speed, .a8, .samples_act] | all(.act == \"a8\" and .packed_linears.f32 == 0 and .packed_linears.a8 > 0)" "$results"
+ok "F32, where there is none" json \
+    "$arms .odd | (.speed.act == \"f32\" and .samples_act.act == \"f32\") and ([.speed, .a8, .samples_act] | all(.packed_linears.a8 == 0 and .packed_linears.f32 > 0))" "$results"
+ok "the original has no packed linears" json "$arms .original.speed | .act == \"f32\" and (.packed_linears | add) == 0" "$results"
+ok "both tables say so" test "$(grep -cE ", f32 on [0-9]+ of 'odd'" "$WORK/out")" = 3
+results=$WORK/job/results.json
+
 run quantize "$STORIES" --use rtn --bits 5 --group 32 -o packed --again
 fails "a model on disk that is another by now" 2 "another model at .*packed" compare ab/ab.yaml --out job
 

@@ -144,6 +144,7 @@ static void a_page_is_whole_and_alone(void **state)
     assert_non_null(strstr(text, "mixed &lt;&amp;&quot;&gt;"));
     assert_null(strstr(text, "mixed <"));
     assert_non_null(strstr(text, "failed: layer 0: &lt;no&gt;"));
+    assert_non_null(strstr(text, "tokens/s, act a8, f32 on 7 packed linears</title>"));
     /* KL, difference, spread, two speeds, two indicators (not random), bits */
     assert_int_equal(count(text, "<svg "), 8);
     assert_int_equal(count(text, "</svg>"), 8);
