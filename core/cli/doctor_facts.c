@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/model.h"
 #include "plugin/registry_hash.h"
+#include "runtime/join.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -139,7 +140,7 @@ static tsr_status gather_over(struct doctor *d, struct doctor_facts *mine, struc
     struct tsr_comm_place place = { .transport = "mpi", .rank = d->rank, .ranks = d->ranks };
     struct tsr_comm_port  port;
     struct talk           t = { &port, (uint64_t)(d->o->deadline * 1e6) };
-    TSR_TRY(tsr_comm_port_open(&port, d->registry, &place, err));
+    TSR_TRY(tsr_join(&port, d->registry, &place, t.deadline_us, err));
     tsr_status st = tsr_comm_probe_pairs(&d->map, &port, d->rank, d->ranks, t.deadline_us, err);
     if (st == TSR_OK)
         st = clocks(d, &t, &mine->clock_s, err);

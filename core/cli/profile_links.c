@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "comm/probe.h"
 #include "plan/quantity.h"
+#include "runtime/join.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -85,7 +86,7 @@ static tsr_status run_launched(struct tsr_registry *r, const char *transport, ui
 {
     struct tsr_comm_place place = { .transport = transport, .rank = rank, .ranks = ranks };
     struct tsr_comm_port  port;
-    TSR_TRY(tsr_comm_port_open(&port, r, &place, err));
+    TSR_TRY(tsr_join(&port, r, &place, DEADLINE_US, err));
     tsr_status st = tsr_comm_probe_pairs(map, &port, rank, ranks, DEADLINE_US, err);
     tsr_comm_port_close(&port);
     return st;

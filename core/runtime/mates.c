@@ -1,4 +1,5 @@
 /* Who runs the job: joining, comparing, waiting, leaving. */
+#include "runtime/join.h"
 #include "runtime/mates_internal.h"
 #include "runtime/thread.h"
 
@@ -96,7 +97,7 @@ tsr_status tsr_mates_join(struct tsr_mates **out, struct tsr_registry *r, uint32
     for (uint32_t i = 0; m->pidfd && i < ranks; i++)
         m->pidfd[i] = -1;
     tsr_status st = m->name && m->host && m->pidfd && m->mate
-                        ? tsr_comm_port_open(&m->port, r, &place, err)
+                        ? tsr_join(&m->port, r, &place, TSR_JOIN_US, err)
                         : tsr_fail_nomem(err, ranks * sizeof *m->mate, "ranks");
     if (st == TSR_OK)
         st = exchange_names(m, err);

@@ -33,7 +33,7 @@ struct tsr_mate_facts {
 struct tsr_mates;
 
 /* Joins the processes that the launcher started, once in a process.  MPI waits for all of them to come
- * this far.  stall_us: without a beat; 0: 5 s.  [setup] */
+ * this far; after 120 s without them the process ends (join.h).  stall_us: without a beat; 0: 5 s.  [setup] */
 tsr_status tsr_mates_join(struct tsr_mates **m, struct tsr_registry *r, uint32_t rank,
                           uint32_t ranks, uint64_t stall_us, struct tsr_err *err);
 /* Says to the others that this rank is through: st and text of err where it failed and nobody knows yet.
