@@ -155,6 +155,9 @@ ok "what it found" json '.results.tune | .slower <= 10 and (.modules | length) =
 ok "its table" json '.format == "tessera.dec-profile/1" and all(.modules[]; .ms[0] | length == 1025)' "$WORK/tuned/dec-profile.json"
 run eval packed --text "$HELD" --window 128 --max-windows 2 --compensate-plan tuned/tuned.yaml --json
 ok "its plan runs" json '.compensation.selected > 0' "$WORK/out"
+ok "its plan says what runs" json --slurpfile r "$WORK/tuned/results.json" --slurpfile e "$WORK/out" '
+    .stages[0].predicted.residuals == $e[0].compensation.host_bytes and
+    (.predicted.lost - $r[0].results.tune.lost | fabs) < 1e-8 and (.predicted.slower / $r[0].results.tune.slower - 1 | fabs) < 1e-8' "$WORK/tuned/tuned.yaml"
 jq -n '{format: "tessera.dec-profile/1", bits: 3, host_gbps: 16, device_gbps: 192, modules: [
     {name: "qkv", inputs: 1024, outputs: 512, base_ms: 1, blocks: [4, 8], ms: [[range(1025) | 1 + ([0, . - 30] | max) / 100], [range(1025) | 1 + ([0, . - 60] | max) / 100]]},
     {name: "down", inputs: 2048, outputs: 512, base_ms: 2, blocks: [4], ms: [[range(1025) | 2 + ([0, . - 64] | max) / 50]]}]}' >"$WORK/table.json"
@@ -222,6 +225,26 @@ ok "the original's answers: exit code 0, got $rc" test "$rc" = 0
 ok "token by token" json '.results.sweep.points[1].agreement > 0.95' "$WORK/near/results.json"
 
 if [ "${2:-whole}" = whole ]; then # builds with sanitizers take a minute for it
+    # all of what any quantizer loses, in F16, is the original again, scales that were folded into norms and rows, too
+    for way in "awq, group: 128" "gptq, group: 128" "squeeze, sensitivity: none"; do
+        cat >"$WORK/whole.yaml" <<END
+version: 1
+model: $DEMO
+pipeline:
+  - calibrate: {text: $TEXT, samples: 2, seqlen: 64}
+  - eval: {text: $HELD, window: 128, max_windows: 2}
+  - quantize: {use: $way, bits: 3, rules: [{layers: "0,3,5", bits: 4}]}
+  - compensate: {bits: 16}
+  - eval: {text: $HELD, window: 128, max_windows: 2}
+  - eval: {text: $HELD, window: 128, max_windows: 2, compensate: 1024}
+END
+        run run whole.yaml --out "whole-${way%%,*}"
+        ok "${way%%,*} at 3.5 bits: exit code 0, got $rc" test "$rc" = 0
+        # half a unit of F16 of the loss is 2^-12 of it: the perplexity moves by that share of what quantization moved it, about
+        ok "with all of what it lost it is the original" json '.results | .eval.perplexity as $was | [.["eval[2]", "eval[3]"].perplexity - $was | fabs] |
+            .[0] > 0.5 and .[1] < .[0] / 500' "$WORK/whole-${way%%,*}/results.json"
+    done
+
     # outliers that vary by token: nothing changes but what rounding loses; a selection by token at k finds more of them
     # than a static one at 4k
     run plant "$DEMO" -o planted
