@@ -350,6 +350,7 @@ void tsr_run_launch_print(const json_t *r, FILE *to)
 {
     const json_t *over = json_object_get(r, "overruns"), *ranks = json_object_get(r, "ranks");
     const json_t *comp = json_object_get(r, "compensation");
+    const json_t *expected = json_object_get(r, "predicted_tokens_per_second");
     if (comp)
         (void)fprintf(to, "compensated: %lld tokens, %lld channels in all, of %lld linears\n",
                       (long long)json_integer_value(json_object_get(comp, "tokens")),
@@ -364,12 +365,13 @@ void tsr_run_launch_print(const json_t *r, FILE *to)
                   json_array_size(ranks) == 1 ? "" : "s",
                   json_number_value(json_object_get(r, "tokens_per_second")),
                   json_number_value(json_object_get(r, "first_token_s")));
-    if (over)
-        (void)fprintf(to,
-                      "emulated: %.4g tokens/s, the plan expected %.4g; %lld of %lld micro-batches "
-                      "took longer than their profile\n",
-                      json_number_value(json_object_get(r, "emulated_tokens_per_second")),
-                      json_number_value(json_object_get(r, "predicted_tokens_per_second")),
-                      (long long)json_integer_value(over),
-                      (long long)json_integer_value(json_object_get(r, "paced")));
+    if (!over)
+        return;
+    (void)fprintf(to, "emulated: %.4g tokens/s",
+                  json_number_value(json_object_get(r, "emulated_tokens_per_second")));
+    if (expected) /* a plan by hand has no predictions */
+        (void)fprintf(to, ", the plan expected %.4g", json_number_value(expected));
+    (void)fprintf(to, "; %lld of %lld micro-batches took longer than their profile\n",
+                  (long long)json_integer_value(over),
+                  (long long)json_integer_value(json_object_get(r, "paced")));
 }

@@ -139,6 +139,13 @@ ok "emulated boards: exit code 0, got $rc" test "$rc" = 0
 ok "all were paced, and it took no less than the boards would" json '.results.run |
     .paced > 100 and .emulated_tokens_per_second <= 1.02 * .predicted_tokens_per_second' \
     "$WORK/emulated/results.json"
+ok "what the plan expected is said" grep -q "^emulated: .* the plan expected [1-9]" "$WORK/out"
+# a plan by hand predicts nothing
+head -n 1 "$WORK/configs/emulated/prompts-128x16.jsonl" >"$WORK/configs/emulated/one.jsonl"
+sed -i 's/prompts-128x16/one/' "$WORK/configs/emulated/overlap.yaml"
+run run configs/emulated/overlap.yaml --out overlap
+ok "a plan by hand on emulated boards: exit code 0, got $rc" test "$rc" = 0
+ok "nothing that it expected is said" grep -qE "^emulated: [0-9.]+ tokens/s; [0-9]+ of" "$WORK/out"
 # what the planner counts of each stage, beside what its rank allocated at most: a hundredth at most
 cat >"$WORK/memory.jq" <<'JQ'
 .results | [.plan.plan.stages, .run.ranks] | transpose | length == 4 and all(
