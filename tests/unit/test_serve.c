@@ -172,6 +172,52 @@ static void slots_and_lanes_change_nothing(void **state)
     assert_true(stopped > 0 && stopped < N); /* both ends are there to be compared */
 }
 
+/* A slot whose request has ended has the next one at the next forward, which is that of its prompt; the
+ * others go on behind it.  Counted beside groups one behind the other, each until its longest is through. */
+static void slots_are_refilled_at_once(void **state)
+{
+    static struct result r[N];
+    (void)state;
+    for (uint32_t slots = 1; slots <= SLOTS; slots++) {
+        struct toy t;
+        uint64_t   left[SLOTS] = { 0 }, calls = 0, decodes = 0, groups = 0, longest = 0, busy;
+        bool       fresh[SLOTS] = { false };
+        uint64_t   forwards[N]; /* of each; the end of a text is no token of it */
+        uint32_t   next = 0;
+        serve(slots, 1, 0, r, &t);
+        for (uint32_t i = 0; i < N; i++)
+            forwards[i] = r[i].n + (r[i].finish == TSR_FINISH_EOS);
+        do {
+            bool prompts = false;
+            busy = 0;
+            for (uint32_t k = 0; k < slots; k++) {
+                if (left[k] == 0 && next < N) {
+                    left[k] = forwards[next++];
+                    fresh[k] = true;
+                }
+                prompts = prompts || fresh[k];
+                busy += left[k] > 0;
+            }
+            for (uint32_t k = 0; k < slots; k++)
+                if (left[k] > 0 && fresh[k] == prompts) {
+                    left[k]--;
+                    fresh[k] = false;
+                }
+            calls += busy > 0;
+            decodes += busy > 0 && !prompts;
+        } while (busy);
+        for (uint32_t i = 0; i < N; i++) {
+            longest = forwards[i] > longest ? forwards[i] : longest;
+            if (i % slots == slots - 1 || i + 1 == N) {
+                groups += longest - 1; /* its prompts gave the first ones */
+                longest = 0;
+            }
+        }
+        assert_int_equal(t.calls, calls);
+        assert_true(slots == 1 ? decodes == groups : decodes < groups);
+    }
+}
+
 /* Recomputed from the toy's own logits. */
 static void logprobs_are_the_softmax(void **state)
 {
@@ -274,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_and_lanes_change_nothing),
+        cmocka_unit_test(slots_are_refilled_at_once),
         cmocka_unit_test(logprobs_are_the_softmax),
         cmocka_unit_test(a_request_fails_alone),
         cmocka_unit_test(cancelled_and_refused),
