@@ -72,12 +72,18 @@ static bool put_modules(json_t *j, const struct tsr_tune_table *t, const struct 
     return ok;
 }
 
+/* What is lost in the noise of a measured table, or below it, costs nothing. */
+static double slower_by(const struct tsr_tune_result *r)
+{
+    return r->base > 0 && r->total > r->base ? r->total / r->base - 1 : 0;
+}
+
 static json_t *result(const struct tune_options *o, const struct tsr_tune_table *t,
                       const struct tsr_tune_result *r, double lost, const char *path)
 {
     json_t *j = json_object();
     bool    ok = tsr_json_put_real(j, "target", o->slower) &&
-              tsr_json_put_real(j, "slower", r->base > 0 ? r->total / r->base - 1 : 0) &&
+              tsr_json_put_real(j, "slower", slower_by(r)) &&
               tsr_json_put_int(j, "most_blocks", r->most_blocks) &&
               tsr_json_put_int(j, "common", r->common) &&
               tsr_json_put_real(j, "base_ms", r->base) && tsr_json_put_real(j, "ms", r->total) &&
@@ -139,7 +145,7 @@ static tsr_status tune(struct tsr_job *job, const struct tune_options *o,
         return tsr_fail_nomem(err, 0, "a path");
     tsr_status st = tsr_job_output(job, o->to, &to, err);
     if (st == TSR_OK)
-        st = tsr_tuning_write(to, from, job->model, c, k, r.total / r.base - 1, err);
+        st = tsr_tuning_write(to, from, job->model, c, k, slower_by(&r), err);
     json_t *j = st == TSR_OK ? result(o, t, &r, tsr_tuning_lost(c, k), o->to) : NULL;
     free(from);
     free(to);
