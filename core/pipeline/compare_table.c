@@ -96,18 +96,23 @@ static void print_head(const json_t *r, int name, FILE *to)
     (void)fprintf(to, "\n");
 }
 
-/* Arms whose packed linears took F32 under another act, by what they say of it at `key`. */
-static void print_others(const json_t *r, const char *key, const char *asked, FILE *to)
+/* Names the arms whose packed linears took F32 under another act, by what they have at `key`; `head` begins that.
+ * Whether there is one. */
+static bool print_others(const json_t *r, const char *key, const char *asked, const char *head,
+                         FILE *to)
 {
     const json_t *arms = json_object_get(r, "arms"), *a;
     size_t        i;
+    bool          any = false;
     json_array_foreach (arms, i, a) {
         const json_t *ran = json_object_get(json_object_get(a, key), "packed_linears");
         if (strcmp(asked, "f32") == 0 || int_of(ran, "f32") == 0)
             continue;
-        (void)fprintf(to, ", f32 on %llu of '%s'", (unsigned long long)int_of(ran, "f32"),
-                      text_of(a, "name"));
+        (void)fprintf(to, "%s, f32 on %llu of '%s'", any ? "" : head,
+                      (unsigned long long)int_of(ran, "f32"), text_of(a, "name"));
+        any = true;
     }
+    return any;
 }
 
 static void print_speed(const json_t *r, const json_t *s, FILE *to)
@@ -118,7 +123,7 @@ static void print_speed(const json_t *r, const json_t *s, FILE *to)
                   (unsigned long long)int_of(s, "prompt"),
                   (unsigned long long)int_of(s, "generate"),
                   (unsigned long long)int_of(s, "repeats"), text_of(s, "act"));
-    print_others(r, "speed", text_of(s, "act"), to);
+    (void)print_others(r, "speed", text_of(s, "act"), "", to);
     (void)fprintf(to, ", %llu threads, %s\n", (unsigned long long)int_of(s, "threads"),
                   text_of(s, "device"));
 }
@@ -139,11 +144,8 @@ static void print_notes(const json_t *r, FILE *to)
                       kl ? "; KL and top-1 against '" : "", kl ? text_of(r, "reference") : "",
                       kl ? "'" : "");
     }
-    if (has_a8(r)) {
-        (void)fprintf(to, "act a8:      int8 activations on packed weights");
-        print_others(r, "a8", "a8", to);
+    if (has_a8(r) && print_others(r, "a8", "a8", "act a8:      int8 on packed weights", to))
         (void)fprintf(to, "\n");
-    }
     if (s)
         print_speed(r, s, to);
 }
@@ -157,7 +159,7 @@ static void print_samples(const json_t *r, FILE *to)
     (void)fprintf(to, "samples:     %s, act %s on packed weights",
                   real_of(of, "temperature") > 0 ? "drawn with the job's seed" : "greedy",
                   text_of(of, "act"));
-    print_others(r, "samples_act", text_of(of, "act"), to);
+    (void)print_others(r, "samples_act", text_of(of, "act"), "", to);
     (void)fprintf(to, "\n");
     for (size_t i = 0; i < n; i++) {
         (void)fprintf(to, "\n");
