@@ -58,6 +58,8 @@ tsr_status tsr_comm_group_create(struct tsr_comm_group **out, struct tsr_registr
     g->rank = o->place.rank;
     g->ranks = o->place.ranks;
     g->registry = r;
+    g->beat = o->beat;
+    g->ctx = o->ctx;
     tsr_status st = TSR_OK;
     for (uint32_t p = 0; st == TSR_OK && p < TSR_COMM_PHASES; p++)
         st = open_way(g, p, &o->way[p], err);

@@ -20,6 +20,8 @@ struct tsr_comm_options {
     struct tsr_comm_place place;
     uint64_t              deadline_us; /* of one wait; 0: 5 s */
     struct tsr_comm_way   way[TSR_COMM_PHASES];
+    void (*beat)(void *ctx); /* called as the pieces of a sum get through; or NULL */
+    void *ctx;
 };
 
 struct tsr_comm_counters {

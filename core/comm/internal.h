@@ -30,6 +30,8 @@ struct tsr_comm_group {
     struct tsr_comm_coder    coder[TSR_COMM_PHASES];
     struct tsr_comm_counters counters;
     bool                     failed;
+    void (*beat)(void *ctx); /* of the options */
+    void                    *ctx;
     struct tsr_comm_way      way[TSR_COMM_PHASES];   /* as asked for; texts are owned */
     char                    *codec[TSR_COMM_PHASES]; /* those texts; NULL: "plain" */
     bool                     open[TSR_COMM_PHASES];  /* coder[] is; false: auto, not tuned yet */

@@ -273,6 +273,8 @@ tsr_status tsr_comm_sum_run(const struct tsr_comm_sum *s, const struct tsr_comm_
             TSR_TRY(f->middle(s, i - TSR_COMM_MIDDLE, err));
         if (i >= TSR_COMM_FINISH && i - TSR_COMM_FINISH < s->pieces)
             TSR_TRY(f->finish(s, i - TSR_COMM_FINISH, err));
+        if (s->g->beat)
+            s->g->beat(s->g->ctx);
     }
     return TSR_OK;
 }

@@ -83,6 +83,13 @@ static tsr_status make_choice(struct tsr_rank *r, int phase, struct tsr_err *err
     return TSR_OK;
 }
 
+/* A sum over a slow link takes long, and gets on. */
+static void beat(void *ctx)
+{
+    struct tsr_progress *p = &((struct tsr_rank *)ctx)->page->progress;
+    tsr_progress_beat(p, atomic_load(&p->op), atomic_load(&p->site));
+}
+
 tsr_status tsr_rank_join(struct tsr_rank *r, struct tsr_err *err)
 {
     const struct tsr_crew_plan    *p = r->plan;
@@ -102,6 +109,8 @@ tsr_status tsr_rank_join(struct tsr_rank *r, struct tsr_err *err)
                           .shared_bytes = w->bytes,
                           .epoch = p->epoch },
                .deadline_us = p->deadline_us,
+               .beat = beat,
+               .ctx = r,
     };
     for (int k = 0; k < TSR_COMM_PHASES; k++) {
         o.way[k] = (struct tsr_comm_way){ .codec = s->collective[k],

@@ -200,10 +200,10 @@ static void open_ranks(struct ranks *all, const char *transport, const char *cod
     all->n = n;
     assert_int_equal(tsr_comm_world_create(&all->world, registry, transport, n, &e.err), TSR_OK);
     for (uint32_t r = 0; r < n; r++) {
-        struct tsr_comm_options o = { { transport, r, n, all->world.shared, all->world.bytes, 1,
-                                        NULL },
-                                      deadline_us,
-                                      { all->way.way, all->way.way } };
+        struct tsr_comm_options o = { .place = { transport, r, n, all->world.shared,
+                                                 all->world.bytes, 1, NULL },
+                                      .deadline_us = deadline_us,
+                                      .way = { all->way.way, all->way.way } };
         make_member(&all->m[r], &o);
     }
 }

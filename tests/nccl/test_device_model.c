@@ -120,9 +120,10 @@ static float *run(const struct tsr_model *m, const char *transport, const char *
     assert_int_equal(tsr_comm_world_create(&world, registry, transport, RANKS, &e.err), TSR_OK);
     memset(r, 0, sizeof r);
     for (uint32_t i = 0; i < RANKS; i++) {
-        struct tsr_comm_options o = { { transport, i, RANKS, world.shared, world.bytes, 1, NULL },
-                                      LONG_US,
-                                      { way, way } };
+        struct tsr_comm_options o = { .place = { transport, i, RANKS, world.shared, world.bytes, 1,
+                                                 NULL },
+                                      .deadline_us = LONG_US,
+                                      .way = { way, way } };
         r[i].rank = i;
         open_rank(&r[i], m, &o, device);
     }

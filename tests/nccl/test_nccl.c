@@ -175,9 +175,10 @@ static void sums(const char *spec, uint32_t ranks, enum tsr_comm_algorithm algor
     assert_int_equal(tsr_comm_world_create(&world, registry, spec, ranks, &e.err), TSR_OK);
     assert_int_equal(tsr_comm_coder_open(&coder, registry, &way, ranks, &e.err), TSR_OK);
     for (uint32_t r = 0; r < ranks; r++) {
-        struct tsr_comm_options o = { { spec, r, ranks, world.shared, world.bytes, 1, NULL },
-                                      LONG_US,
-                                      { way, way } };
+        struct tsr_comm_options o = { .place = { spec, r, ranks, world.shared, world.bytes, 1,
+                                                 NULL },
+                                      .deadline_us = LONG_US,
+                                      .way = { way, way } };
         a[r] = (struct adder){ .x = malloc(sizeof want), .e = TSR_ERRBUF(a[r].e) };
         for (uint64_t i = 0; i < ROWS * COLS; i++) {
             uint32_t u[4];

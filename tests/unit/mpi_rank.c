@@ -67,7 +67,9 @@ static bool sums(void)
             struct tsr_comm_way      way = { .codec = codecs[k],
                                              .algorithm = (enum tsr_comm_algorithm)a,
                                              .piece = 65536 };
-            struct tsr_comm_options  o = { place(k ? "mpi:tag=3" : "mpi"), LONG_US, { way, way } };
+            struct tsr_comm_options  o = { .place = place(k ? "mpi:tag=3" : "mpi"),
+                                           .deadline_us = LONG_US,
+                                           .way = { way, way } };
             struct tsr_comm_group   *g;
             struct tsr_comm_coder    c;
             struct tsr_comm_counters n;

@@ -347,6 +347,50 @@ static void test_late(void **state)
     free_group(&g);
 }
 
+static void count(void *ctx)
+{
+    ++*(uint64_t *)ctx;
+}
+
+/* A sum of many pieces says so as they get through: who watches does not take a slow one for none. */
+static void test_beats(void **state)
+{
+    enum { RANKS = 2, ROWS = 40 };
+    struct tsr_comm_way   way = { .piece = 4096 }; /* of F32: two rows of 512 */
+    struct tsr_comm_world w;
+    struct tsr_errbuf     e = TSR_ERRBUF(e);
+    struct member         m[RANKS];
+    pthread_t             thread[RANKS];
+    uint64_t              beats[RANKS] = { 0 };
+    struct shape          shape = { ROWS, 512 };
+    float                *x[RANKS];
+    (void)state;
+    assert_int_equal(tsr_comm_world_create(&w, registry, "local", RANKS, &e.err), TSR_OK);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        struct tsr_comm_options o = { .place = { "local", r, RANKS, w.shared, w.bytes, 0, NULL },
+                                      .deadline_us = LONG_US,
+                                      .way = { way, way },
+                                      .beat = count,
+                                      .ctx = &beats[r] };
+        struct tsr_comm_group  *g;
+        assert_int_equal(tsr_comm_group_create(&g, registry, &o, &e.err), TSR_OK);
+        x[r] = partial(1, r, ROWS * 512);
+        m[r] = (struct member){ g, r, 0, &shape, 1, &x[r], TSR_OK, TSR_ERRBUF(m[r].e), 0 };
+    }
+    for (uint32_t r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, run_member, &m[r]), 0);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_join(thread[r], NULL), 0);
+        assert_int_equal(m[r].st, TSR_OK);
+    }
+    for (uint32_t r = 0; r < RANKS; r++) {
+        assert_true(beats[r] >= ROWS / 2);
+        tsr_comm_group_destroy(m[r].g);
+        free(x[r]);
+    }
+    tsr_comm_world_close(&w);
+}
+
 static void test_abort(void **state)
 {
     struct tsr_comm_way way[2] = { { .algorithm = TSR_COMM_TWO_STEP },
@@ -560,7 +604,7 @@ int main(void)
         cmocka_unit_test(test_sums),     cmocka_unit_test(test_processes),
         cmocka_unit_test(test_late),     cmocka_unit_test(test_abort),
         cmocka_unit_test(test_disagree), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_link),
+        cmocka_unit_test(test_link),     cmocka_unit_test(test_beats),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
