@@ -35,7 +35,7 @@ struct tsr_layout {
     /* requests resident at once, and how many of them go together */
     uint32_t slots, prefill_mb, decode_mb;
     uint64_t chunk;   /* most tokens of a prompt at once; 0: all */
-    uint64_t forward; /* most tokens of an engine\'s forward; 0: its own choice */
+    uint64_t forward; /* most tokens of an engine's forward; 0: its own choice */
     /* [ranks] what each runs on, "cuda:device=1"; owned; NULL, or NULL in it: what the job says */
     char **backends;
 };

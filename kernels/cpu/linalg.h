@@ -74,7 +74,7 @@ struct la_gemm {
 tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *err);
 /* The same from panels of all k columns, up to LA_KC, with alpha in them: a [panel][k][mr],
  * b [panel][k][nr].  Of g->a and g->b nothing is read.  here: by this thread alone; also: a task that
- * some thread begins first, or NULL. */
+ * some thread begins first. */
 tsr_status la_tiles_here(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b);
 tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b,
                     tsr_status (*also)(void *), void *arg);

@@ -4,17 +4,17 @@
 
 #include "backend.h"
 
-#define PANEL_COLS 256u /* columns that are factored before the rest is updated */
-#define STRIP      32u  /* columns or rows that are solved together */
+#define PANEL_COLS 256u /* rows of an inverse that are made together */
+#define STRIP      32u  /* columns that are solved together */
 
 /* ---- small triangles over many rows ------------------------------------------ */
 
-/* X L^T = X for rows of X, or L X = X for columns. */
+/* L X = X for columns of X. */
 struct strips {
     struct tsr_cpu *c;
     const float    *l; /* [n,n], n up to LA_SOLVE */
     uint64_t        ldl, n;
-    float          *x; /* right: [count,n], left: [n,count] */
+    float          *x; /* [n,count] */
     uint64_t        ldx, count;
 };
 
@@ -27,9 +27,9 @@ static tsr_status left_strips(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-static tsr_status each_strip(struct strips *s, tsr_status (*body)(void *, uint64_t, uint64_t))
+static tsr_status each_strip(struct strips *s)
 {
-    return tsr_cpu_for(s->c, cpu_ceil(s->count, STRIP), s->n * s->n * STRIP / 8, body, s);
+    return tsr_cpu_for(s->c, cpu_ceil(s->count, STRIP), s->n * s->n * STRIP / 8, left_strips, s);
 }
 
 tsr_status la_solve(struct tsr_cpu *c, const float *l, uint64_t ldl, uint64_t m, float *x,
@@ -39,7 +39,7 @@ tsr_status la_solve(struct tsr_cpu *c, const float *l, uint64_t ldl, uint64_t m,
     for (uint64_t q = 0; q < m && st == TSR_OK; q += LA_SOLVE) {
         uint64_t      w = cpu_min(LA_SOLVE, m - q), next = q + w;
         struct strips s = { c, l + q * ldl + q, ldl, w, x + q * ldx, ldx, n };
-        st = la_status(each_strip(&s, left_strips), err);
+        st = la_status(each_strip(&s), err);
         if (st != TSR_OK || next == m)
             break;
         struct la_gemm g = { m - next, n,           w,   -1.0f, l + next * ldl + q, ldl,
