@@ -29,6 +29,7 @@ struct tsr_tune_module {
 struct tsr_tune_table {
     char     device[96];
     double   bits, host_gbps, device_gbps; /* of the weights with their metadata; 0: not said */
+    uint32_t residual;                     /* bits of the residuals that were added; 0: not said */
     uint32_t n;
     struct tsr_tune_module m[TSR_TUNE_MODULES];
 };

@@ -101,6 +101,7 @@ static tsr_status read_table(struct tsr_tune_table *t, const char *name, const j
 {
     const char *format = "", *device = "";
     json_t     *list = NULL;
+    int64_t     residual = 0;
     if (!json_is_object(j))
         return tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", name);
     TSR_TRY(tsr_json_str(j, name, "format", true, &format, err));
@@ -112,6 +113,8 @@ static tsr_status read_table(struct tsr_tune_table *t, const char *name, const j
     TSR_TRY(tsr_json_real(j, name, "bits", false, 0.1, 64, &t->bits, err));
     TSR_TRY(tsr_json_real(j, name, "host_gbps", false, 1e-6, 1e9, &t->host_gbps, err));
     TSR_TRY(tsr_json_real(j, name, "device_gbps", false, 1e-6, 1e9, &t->device_gbps, err));
+    TSR_TRY(tsr_json_int(j, name, "residual", false, 1, 16, &residual, err));
+    t->residual = (uint32_t)residual;
     TSR_TRY(tsr_json_sub(j, name, "modules", true, JSON_ARRAY, &list, err));
     uint64_t n = json_array_size(list);
     if (n == 0 || n > TSR_TUNE_MODULES)

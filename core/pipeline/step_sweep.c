@@ -197,7 +197,7 @@ static tsr_status run_target(struct tsr_sweep *x, struct tsr_engine *e, struct t
     struct tsr_sweep_point *p = &x->point[x->n++];
     *p = (struct tsr_sweep_point){ .select = -1, .k = percent };
     TSR_TRY(tsr_tune(t, percent / 100, 0, TSR_FREEZE_RETRY, &r, err));
-    TSR_TRY(tsr_tuning_sites(t, &r, "this device", p->site, err));
+    tsr_tuning_sites(t, &r, p->site);
     p->ms = r.total;
     p->slower = r.total / r.base - 1;
     uint32_t(*k)[TSR_SITES] = tsr_new(x->job->model->hp.layers, sizeof *k);

@@ -120,6 +120,8 @@ static tsr_status get_table(struct tsr_job *job, const struct tune_options *o,
         if (!path)
             return tsr_fail_nomem(err, 0, "a path");
         tsr_status st = tsr_tune_load(t, path, err);
+        if (st == TSR_OK)
+            st = tsr_tuning_fits(t, path, job->model, job->overlay, c, err);
         free(path);
         return st;
     }
@@ -140,7 +142,7 @@ static tsr_status tune(struct tsr_job *job, const struct tune_options *o,
     char                  *from = NULL, *to = NULL;
     TSR_TRY(tsr_tune(t, o->slower / 100, (uint32_t)o->most_blocks, (enum tsr_freeze)o->freeze, &r,
                      err));
-    TSR_TRY(tsr_tuning_sites(t, &r, *o->profile ? o->profile : PROFILE, k, err));
+    tsr_tuning_sites(t, &r, k);
     if (*o->plan && !(from = tsr_job_input(job, o->plan)))
         return tsr_fail_nomem(err, 0, "a path");
     tsr_status st = tsr_job_output(job, o->to, &to, err);

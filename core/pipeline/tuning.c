@@ -8,6 +8,7 @@
 #include "pipeline/step.h"
 #include "plan/plan_file.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,16 @@ static void shape_of(const struct tsr_model *m, enum tsr_site site, struct tsr_t
     for (int i = 0; i < TSR_LINEARS; i++)
         if (tsr_linear_site((enum tsr_linear_id)i) == site)
             out->outputs += m->layers[0].lin[i].w.rows;
+}
+
+/* Bits of a weight with its metadata, 0 where there are none; *bytes (NULL: not asked) of all. */
+static double bits_of(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *bytes)
+{
+    uint64_t weights, n;
+    tsr_overlay_size(m, o ? o : m->packed, &weights, &n);
+    if (bytes)
+        *bytes = n;
+    return weights ? 8 * (double)n / (double)weights : 0;
 }
 
 /* ms of a layer at k. */
@@ -93,10 +104,9 @@ tsr_status tsr_tuning_measure(struct tsr_tune_table *t, struct tsr_registry *r,
            .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = 16, .compensate = &use
     };
     uint32_t threads = tsr_pool_threads(tsr_registry_pool(r));
-    uint64_t weights, bytes;
-    *t = (struct tsr_tune_table){ 0 };
-    tsr_overlay_size(m, o ? o : m->packed, &weights, &bytes);
-    t->bits = weights ? 8 * (double)bytes / (double)weights : 0;
+    uint64_t bytes;
+    *t = (struct tsr_tune_table){ .residual = c->bits };
+    t->bits = bits_of(m, o, &bytes);
     tsr_status st = tsr_engine_create(&e, r, m, o, &opt, err);
     if (st == TSR_OK)
         (void)snprintf(t->device, sizeof t->device, "%s", tsr_engine_device(e));
@@ -142,6 +152,8 @@ json_t *tsr_tuning_table_json(const struct tsr_tune_table *t)
     json_t *j = json_object(), *list = json_array();
     bool    ok = tsr_json_put_text(j, "format", TSR_TUNE_FORMAT) &&
               tsr_json_put_text(j, "device", t->device) && tsr_json_put_real(j, "bits", t->bits);
+    if (ok && t->residual)
+        ok = tsr_json_put_int(j, "residual", t->residual);
     if (ok && t->host_gbps > 0)
         ok = tsr_json_put_real(j, "host_gbps", t->host_gbps);
     if (ok && t->device_gbps > 0)
@@ -157,21 +169,67 @@ json_t *tsr_tuning_table_json(const struct tsr_tune_table *t)
 
 /* ---- what was found ----------------------------------------------------------------------------- */
 
-tsr_status tsr_tuning_sites(const struct tsr_tune_table *t, const struct tsr_tune_result *r,
-                            const char *what, uint32_t k[TSR_SITES], struct tsr_err *err)
+/* The place of a name among the kinds; TSR_SITES: none. */
+static int kind_of(const char *name)
+{
+    int s = 0;
+    while (s < TSR_SITES && strcmp(kinds[s], name) != 0)
+        s++;
+    return s;
+}
+
+static tsr_status fits_shape(const struct tsr_tune_module *k, const char *what,
+                             const struct tsr_model *m, bool seen[TSR_SITES], struct tsr_err *err)
+{
+    struct tsr_tune_module is = { .n_k = 0 };
+    int                    s = kind_of(k->name);
+    if (s == TSR_SITES)
+        return tsr_fail(err, TSR_E_INPUT, "%s: module '%s' is none of qkv, o, gate_up, down", what,
+                        k->name);
+    if (seen[s])
+        return tsr_fail(err, TSR_E_INPUT, "%s: module '%s' is there twice", what, k->name);
+    seen[s] = true;
+    shape_of(m, (enum tsr_site)s, &is);
+    if (k->inputs == is.inputs && k->outputs == is.outputs)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: module '%s' was measured with %llu inputs and %llu outputs, in %s it has "
+                    "%llu and %llu; measure this model (tune without profile)",
+                    what, k->name, (unsigned long long)k->inputs, (unsigned long long)k->outputs,
+                    m->path, (unsigned long long)is.inputs, (unsigned long long)is.outputs);
+}
+
+tsr_status tsr_tuning_fits(const struct tsr_tune_table *t, const char *what,
+                           const struct tsr_model *m, const struct tsr_overlay *o,
+                           const struct tsr_compensation *c, struct tsr_err *err)
+{
+    bool   seen[TSR_SITES] = { false };
+    double bits = bits_of(m, o, NULL);
+    for (uint32_t i = 0; i < t->n; i++)
+        TSR_TRY(fits_shape(&t->m[i], what, m, seen, err));
+    if (t->bits > 0 && !(fabs(t->bits / bits - 1) <= 0.01))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: was measured on weights of %.3f bits, those of %s have %.3f with "
+                        "their scales; measure this model (tune without profile)",
+                        what, t->bits, m->path, bits);
+    if (t->residual && t->residual != c->bits)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: was measured with residuals of %u bits, those of %s have %u; measure "
+                        "them (tune without profile)",
+                        what, t->residual, m->path, c->bits);
+    return TSR_OK;
+}
+
+void tsr_tuning_sites(const struct tsr_tune_table *t, const struct tsr_tune_result *r,
+                      uint32_t k[TSR_SITES])
 {
     for (int s = 0; s < TSR_SITES; s++)
         k[s] = 0;
     for (uint32_t i = 0; i < t->n; i++) {
-        int s = 0;
-        while (s < TSR_SITES && strcmp(kinds[s], t->m[i].name) != 0)
-            s++;
-        if (s == TSR_SITES)
-            return tsr_fail(err, TSR_E_INPUT, "%s: module '%s' is none of qkv, o, gate_up, down",
-                            what, t->m[i].name);
-        k[s] = r->k[i];
+        int s = kind_of(t->m[i].name);
+        if (s < TSR_SITES)
+            k[s] = r->k[i];
     }
-    return TSR_OK;
 }
 
 static int descending(const void *a, const void *b)

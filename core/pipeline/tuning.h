@@ -26,10 +26,15 @@ tsr_status tsr_tuning_decode(struct tsr_engine *e, uint64_t vocab, const uint32_
 /* The table as a file's JSON; NULL when out of memory. */
 json_t *tsr_tuning_table_json(const struct tsr_tune_table *t);
 
-/* The k of each site from the four kinds of a result, by name; TSR_E_INPUT where a name is none of "qkv", "o",
- * "gate_up", "down". */
-tsr_status tsr_tuning_sites(const struct tsr_tune_table *t, const struct tsr_tune_result *r,
-                            const char *what, uint32_t k[TSR_SITES], struct tsr_err *err);
+/* TSR_E_INPUT in one sentence where the table `what` was measured on other linears than the model's: none of "qkv",
+ * "o", "gate_up", "down", or one of them twice, other shapes, weights of other bits (more than 1 % off: metadata may be
+ * left out of neither) or residuals of other bits; what the table does not say is not compared. */
+tsr_status tsr_tuning_fits(const struct tsr_tune_table *t, const char *what,
+                           const struct tsr_model *m, const struct tsr_overlay *o,
+                           const struct tsr_compensation *c, struct tsr_err *err);
+/* The k of each site from the four kinds of a result, by name; the table fits. */
+void tsr_tuning_sites(const struct tsr_tune_table *t, const struct tsr_tune_result *r,
+                      uint32_t k[TSR_SITES]);
 /* Share of the expected squared error of all sites' outputs that is left when a static choice of the k most
  * important channels is added back; a choice by token leaves less. */
 double tsr_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES]);
