@@ -55,8 +55,13 @@ tsr_status tsr_compensation_open(struct tsr_compensation **c, const char *folder
 tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
                                   const unsigned char *data, uint64_t bytes, const char *packed,
                                   const struct tsr_model *m, struct tsr_err *err);
+/* Their head alone. */
+tsr_status tsr_compensation_parse_bits(const char *path, const unsigned char *data, uint64_t bytes,
+                                       uint32_t *bits, struct tsr_err *err);
 void       tsr_compensation_close(struct tsr_compensation *c); /* of parse(): frees all but c */
 void       tsr_compensation_destroy(struct tsr_compensation *c);
+/* Bits of the residuals of a packed model's folder or prepacked file, from its headers alone; 0: it has none. */
+tsr_status tsr_compensation_bits(const char *path, uint32_t *bits, struct tsr_err *err);
 /* True where the folder holds residuals. */
 bool tsr_compensation_there(const char *folder);
 

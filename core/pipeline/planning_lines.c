@@ -109,11 +109,13 @@ static void compensated(const json_t *list, FILE *to)
         const json_t *c = json_object_get(s, "compensation");
         if (!c)
             continue;
-        size_t at = (size_t)snprintf(text, sizeof text,
-                                     "stage %zu: up to %lld of 1024 channels, residuals of %s", i,
-                                     tsr_table_int(c, "k"),
-                                     tsr_format_bytes(bytes, sizeof bytes,
-                                                      (uint64_t)tsr_table_int(c, "bytes")));
+        size_t at = (size_t)
+            snprintf(text, sizeof text,
+                     "stage %zu: up to %lld of 1024 channels, residuals of %lld "
+                     "bits%s, %s",
+                     i, tsr_table_int(c, "k"), tsr_table_int(c, "bits"),
+                     json_is_true(json_object_get(c, "assumed")) ? " (the model has none yet)" : "",
+                     tsr_format_bytes(bytes, sizeof bytes, (uint64_t)tsr_table_int(c, "bytes")));
         if (json_is_true(json_object_get(c, "host")) && isfinite(tsr_table_real(c, "decode_ms")))
             (void)snprintf(text + at, sizeof text - at,
                            " in the host's memory, and at most %s of a decode micro-batch to read "

@@ -22,14 +22,15 @@ tsr_status tsr_plan_check(struct tsr_planned *a, const struct tsr_problem *p,
                           const struct tsr_plan_file *f, const uint32_t *candidate,
                           struct tsr_diag *d, struct tsr_err *err);
 
-/* What the compensation of a stage takes on that mesh, with residuals of 4 bits.  On a device that is
+/* What the compensation of a stage takes on that mesh, with residuals of `bits` (0: those that `compensate` keeps
+ * by default).  On a device that is
  * the CPU they are its memory and are read at its bandwidth; on others they are the host's, and are
  * read at the rate that the profile has for that, or in a time that is not known.  As if nothing ran
  * beside the reading. */
 tsr_status tsr_plan_compensation(const struct tsr_problem *p, const struct tsr_plan_file *f,
-                                 uint64_t stage, const struct tsr_mesh *m,
+                                 uint64_t stage, const struct tsr_mesh *m, uint32_t bits,
                                  struct tsr_stage_compensation *out, struct tsr_err *err);
-/* Adds it to a checked plan.  TSR_E_INFEASIBLE where it does not fit. */
+/* Adds it to a checked plan, with the bits of the residuals that the model has.  TSR_E_INFEASIBLE where it does not fit. */
 tsr_status tsr_plan_compensate(struct tsr_planned *a, const struct tsr_problem *p,
                                const struct tsr_plan_file *f, struct tsr_err *err);
 

@@ -3,6 +3,8 @@
 #include "plan/plan_check.h"
 
 #include "base/mem.h"
+#include "compensate/compensation.h"
+#include "compensate/select.h"
 #include "plan/fit.h"
 #include "quant/quant.h"
 #include "quant/scheme.h"
@@ -11,9 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BITS                                                                                       \
-    4u /* of residuals: what the step `compensate` keeps by default, the plan does not say */
-#define LINE 64u /* bytes that a residual's row is a multiple of */
+#define USUAL_BITS 4u /* of residuals: what the step `compensate` keeps by default */
 
 static const char *text_of(const struct tsr_node *map, const char *key)
 {
@@ -49,6 +49,12 @@ static tsr_status count(uint64_t *a, uint64_t b, uint64_t c, struct tsr_err *err
                : tsr_fail(err, TSR_E_INPUT, "residuals take more bytes than can be counted");
 }
 
+/* Whether there are residuals of a linear: of a packed model's packed ones alone. */
+static bool has_residual(const struct tsr_shape *s, const struct tsr_shape_matrix *w)
+{
+    return w->rows && (!*s->packed || w->packed.id);
+}
+
 /* Linears that share an input share the channels that are selected of it. */
 static tsr_status differ(const struct tsr_node *list, uint64_t layer, int linear, uint64_t k,
                          uint64_t other, struct tsr_err *err)
@@ -63,21 +69,23 @@ static tsr_status differ(const struct tsr_node *list, uint64_t layer, int linear
 }
 
 tsr_status tsr_plan_compensation(const struct tsr_problem *p, const struct tsr_plan_file *f,
-                                 uint64_t stage, const struct tsr_mesh *m,
+                                 uint64_t stage, const struct tsr_mesh *m, uint32_t bits,
                                  struct tsr_stage_compensation *out, struct tsr_err *err)
 {
     const struct tsr_plan_stage *s = &f->stages[stage];
     const struct tsr_node       *list = tsr_node_get(s->map, "compensation");
     const struct tsr_profile    *d = m->profile;
     uint64_t                     read = 0; /* bytes for a token */
-    *out = (struct tsr_stage_compensation){ .host = !d->backend || strcmp(d->backend, "cpu") != 0 };
+    *out = (struct tsr_stage_compensation){ .host = !d->backend || strcmp(d->backend, "cpu") != 0,
+                                            .bits = bits ? bits : USUAL_BITS,
+                                            .assumed = !bits };
     for (uint64_t l = s->first; list && s->compensated && l < s->first + s->count; l++) {
         uint64_t of_site[TSR_SITES] = { 0 };
         bool     seen[TSR_SITES] = { false };
         for (int i = 0; i < TSR_LINEARS; i++) {
             const struct tsr_shape_matrix *w = &p->shape->layer[p->shape->layer_class[l]].lin[i];
             enum tsr_site                  site = tsr_linear_site((enum tsr_linear_id)i);
-            uint64_t                       k, row = (w->rows * BITS + 7) / 8;
+            uint64_t                       k, row = tsr_residual_stride(out->bits, w->rows);
             TSR_TRY(channels(f, list, l, i, &k, err));
             if (!w->rows)
                 continue;
@@ -85,13 +93,12 @@ tsr_status tsr_plan_compensation(const struct tsr_problem *p, const struct tsr_p
                 return differ(list, l, i, k, of_site[site], err);
             seen[site] = true;
             of_site[site] = k;
-            if (!k)
+            if (!tsr_select_count((uint32_t)k, w->cols) || !has_residual(p->shape, w))
                 continue;
-            row = (row + LINE - 1) / LINE * LINE;
             out->k = k > out->k ? k : out->k;
             TSR_TRY(count(&out->bytes, w->cols, row, err));
-            TSR_TRY(count(&out->bytes, w->rows, 2, err));
-            TSR_TRY(count(&read, k * w->cols / TSR_PLAN_CHANNELS, row, err));
+            TSR_TRY(count(&out->bytes, w->rows, out->bits == 16 ? 0 : 2, err));
+            TSR_TRY(count(&read, tsr_select_count((uint32_t)k, w->cols), row, err));
         }
     }
     /* a profile may not say how fast the device reads the host's memory */
@@ -118,12 +125,15 @@ tsr_status tsr_plan_compensate(struct tsr_planned *a, const struct tsr_problem *
                                const struct tsr_plan_file *f, struct tsr_err *err)
 {
     struct tsr_outcome *o = &a->outcome;
-    double n = (double)p->work.n, mu = ceil((double)p->memory.batch / (double)o->decode_mb);
-    double before = decode_of(o, n, mu);
+    double   n = (double)p->work.n, mu = ceil((double)p->memory.batch / (double)o->decode_mb);
+    double   before = decode_of(o, n, mu);
+    uint32_t bits = 0;
+    if (*p->shape->packed)
+        TSR_TRY(tsr_compensation_bits(p->o.model, &bits, err));
     for (uint64_t i = 0; i < o->n_stages; i++) {
         struct tsr_outcome_stage *s = &o->stages[i];
         char                      lack[TSR_BYTES_TEXT];
-        TSR_TRY(tsr_plan_compensation(p, f, i, &s->mesh, &s->compensation, err));
+        TSR_TRY(tsr_plan_compensation(p, f, i, &s->mesh, bits, &s->compensation, err));
         if (s->compensation.decode_ms > 0)
             s->dec_ms += s->compensation.decode_ms;
         if (s->compensation.host || !s->compensation.bytes)

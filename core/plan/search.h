@@ -11,6 +11,8 @@
 /* Of a checked plan: channels that make up for lost bits. */
 struct tsr_stage_compensation {
     uint64_t k, bytes;  /* most channels of 1,024; residuals */
+    uint32_t bits;      /* of the residuals */
+    bool     assumed;   /* the model has none yet */
     bool     host;      /* they are in the host's memory, not in the device's */
     double   decode_ms; /* of a decode micro-batch; NaN: not known */
 };

@@ -183,7 +183,7 @@ cp "$WORK/out" "$WORK/without.json"
 compensated
 # two layers of 64 x 172: rows of 32 bytes, padded to 64, and 2 bytes for each of 64 outputs
 ok "on another device they are the host's" json --slurpfile was "$WORK/without.json" '.plan.stages[1].compensation ==
-    {k: 256, bytes: (2 * (172 * 64 + 64 * 2)), host: true, decode_ms: null} and
+    {k: 256, bits: 4, bytes: (2 * (172 * 64 + 64 * 2)), host: true, assumed: true, decode_ms: null} and
     .plan.latency_ms == $was[0].plan.latency_ms and .plan.stages[0].compensation == null' "$WORK/out"
 run plan job.yaml --check made-up.yaml
 ok "and it is said that their time is not counted" grep -qE 'not counted, the profile of large does not say' <(tr -s ' \n' ' ' <"$WORK/out")
