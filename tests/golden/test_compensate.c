@@ -588,12 +588,40 @@ static void test_ranks(void **state)
     }
 }
 
+/* Chunks of 1024 are those of the whole input: of o's and down's 5120 channels two ranks have two and a half each, four
+ * have one and a quarter, so that borders of chunks lie inside ranks and borders of ranks inside chunks. */
+static void test_chunks(void **state)
+{
+    char                           folder[64];
+    struct tsr_model              *m = wide_load(WIDE_INPUTS, false, folder);
+    struct tsr_overlay            *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 64\n");
+    const struct tsr_compensation *c = residuals(m, o, 4);
+    struct tsr_engine_compensate   use = { .from = c, .each = 37 };
+    struct script                  s = write_script(m->hp.vocab);
+    uint64_t                       bytes = s.logits * m->hp.vocab * sizeof(float);
+    (void)state;
+    for (int site = 0; site < TSR_SITES; site++) {
+        bool split = site == TSR_SITE_O_IN || site == TSR_SITE_DOWN_IN;
+        assert_int_equal(c->site[0][site].cols, split ? 5120 : 320);
+    }
+    float *want = run_script(engine_of(threaded, m, o, &use, 0, NULL), &s);
+    float *bare = run_script(engine_of(threaded, m, o, NULL, 0, NULL), &s);
+    assert_true(memcmp(want, bare, bytes) != 0);
+    for (uint32_t tp = 1; tp <= 4; tp *= 2)
+        ranks(m, o, &use, tp, 1, &s, want);
+    free(bare);
+    free(want);
+    residuals_free(c);
+    tsr_overlay_destroy(o);
+    wide_free(m, folder);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights),    cmocka_unit_test(test_whole),
         cmocka_unit_test(test_invariance), cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_ranks),      cmocka_unit_test(test_chunks),
     };
     vault = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, set_up, tear_down);

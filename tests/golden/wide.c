@@ -7,6 +7,7 @@
 #include "quant/quantize.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,6 +46,13 @@ static const struct {
     { "phi3", "{\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\"," LLAMA
               "\"hidden_act\":\"silu\",\"sliding_window\":16,\"pad_token_id\":2,"
               "\"original_max_position_embeddings\":64}" },
+    /* one layer with wide inputs of o and down */
+    { "wide",
+      "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"vocab_size\":96,"
+      "\"hidden_size\":320,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"head_dim\":640,"
+      "\"num_key_value_heads\":4,\"intermediate_size\":5120,\"max_position_embeddings\":64,"
+      "\"bos_token_id\":1,\"eos_token_id\":2,\"rms_norm_eps\":1e-5,"
+      "\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}" },
 };
 const char *const wide_names[] = { "llama", "qwen2", "gemma2", "opt", "bloom", "phi3", NULL };
 
@@ -137,7 +145,7 @@ static void put_role(struct maker *m, const struct tsr_role *r, uint64_t layer)
         if (norm)
             tensor(m, name, 0, hp->hidden, hp->norm_gain_offset > 0 ? 0 : 1, 0.1);
         else
-            tensor(m, name, rows, cols, 0, 1.5 / 16);
+            tensor(m, name, rows, cols, 0, hp->hidden > 256 ? 1.5 / sqrt((double)cols) : 1.5 / 16);
     }
     if ((m->c->has & r->bias) == r->bias) {
         (void)snprintf(name, sizeof name, "%s.bias", base);
