@@ -3,6 +3,7 @@
 #include "gptq_case.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "tessera/linalg.h"
 
 #include <math.h>
@@ -117,6 +118,94 @@ static void test_damping(void **state)
     gptq_quantize(&r, &o, w, h, ROWS, COLS);
     gptq_must(r.status, &r.err);
     assert_true(r.report.loss == 0.0 && r.report.rtn_loss == 0.0);
+    gptq_result_free(&r);
+}
+
+/* ---- dead columns ------------------------------------------------------------------------ */
+
+#define DEAD_ROWS 3u
+#define DEAD_COLS 96u
+static const uint64_t dead_columns[] = { 5, 40, 95 }; /* one in each group of 32 */
+
+/* Random weights, `far` in the dead columns; a Hessian of 40 tokens in which these were never anything but 0. */
+static void dead_case(float far, float *w, float *h)
+{
+    double x[40][DEAD_COLS];
+    for (uint64_t i = 0; i < DEAD_ROWS * DEAD_COLS; i++)
+        w[i] = (float)(0.1 * tsr_normal(1, 1, i));
+    for (uint64_t t = 0; t < 40; t++)
+        for (uint64_t k = 0; k < DEAD_COLS; k++)
+            x[t][k] = tsr_normal(2, t, k);
+    for (size_t d = 0; d < 3; d++) {
+        for (uint64_t r = 0; r < DEAD_ROWS; r++)
+            w[r * DEAD_COLS + dead_columns[d]] = far;
+        for (uint64_t t = 0; t < 40; t++)
+            x[t][dead_columns[d]] = 0;
+    }
+    for (uint64_t i = 0; i < DEAD_COLS; i++)
+        for (uint64_t j = 0; j < DEAD_COLS; j++) {
+            double sum = 0;
+            for (uint64_t t = 0; t < 40; t++)
+                sum += 2 * x[t][i] * x[t][j];
+            h[i * DEAD_COLS + j] = (float)sum;
+        }
+}
+
+static void dead_quantize(struct gptq_result *r, const struct gptq_options *o, float far)
+{
+    float *w = malloc(DEAD_ROWS * DEAD_COLS * sizeof *w);
+    float *h = malloc(DEAD_COLS * DEAD_COLS * sizeof *h);
+    assert_true(w && h);
+    dead_case(far, w, h);
+    gptq_quantize(r, o, w, h, DEAD_ROWS, DEAD_COLS);
+    gptq_must(r->status, &r->err);
+    for (uint64_t row = 0; row < DEAD_ROWS; row++)
+        for (size_t d = 0; d < 3; d++)
+            assert_true(r->dense[row * DEAD_COLS + dead_columns[d]] == 0.0f);
+    free(w);
+    free(h);
+}
+
+/* As GPTQ's code has it (a dead column is one with 0 on the Hessian's diagonal): its weights are 0 before the range of
+ * a group is taken, however that is done, but behind that of a whole row. */
+static void test_dead_columns(void **state)
+{
+    static const struct {
+        int64_t params;
+        int32_t act_order, static_groups, mse, symmetric;
+    } ways[] = {
+        { GPTQ_AUTO, 1, 0, 0, 0 },  { GPTQ_AUTO, 0, 0, 0, 1 },  { GPTQ_RANGE, 0, 0, 0, 0 },
+        { GPTQ_RANGE, 1, 1, 0, 0 }, { GPTQ_RANGE, 0, 1, 1, 1 }, { GPTQ_RANGE, 0, 0, 1, 0 }
+    };
+    struct gptq_result r, bare;
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct gptq_options o = gptq_defaults();
+        o.group = 32;
+        o.params = ways[i].params;
+        o.act_order = ways[i].act_order;
+        o.static_groups = ways[i].static_groups;
+        o.mse = ways[i].mse;
+        o.symmetric = ways[i].symmetric;
+        dead_quantize(&r, &o, 50.0f);
+        dead_quantize(&bare, &o, 0.0f);
+        assert_memory_equal(r.packed->codes, bare.packed->codes, DEAD_ROWS * r.packed->code_stride);
+        assert_memory_equal(r.packed->meta, bare.packed->meta, DEAD_ROWS * r.packed->meta_stride);
+        gptq_result_free(&r);
+        gptq_result_free(&bare);
+    }
+    struct gptq_options o = gptq_defaults();
+    o.group = -1;
+    o.scale = TSR_F32;
+    dead_quantize(&r, &o, 50.0f);
+    for (uint64_t row = 0; row < DEAD_ROWS; row++) {
+        float w[DEAD_ROWS * DEAD_COLS], h[DEAD_COLS * DEAD_COLS], scale, least = 0;
+        dead_case(50.0f, w, h);
+        for (uint64_t k = 0; k < DEAD_COLS; k++)
+            least = fminf(least, w[row * DEAD_COLS + k]);
+        memcpy(&scale, (char *)r.packed->meta + row * r.packed->meta_stride, sizeof scale);
+        assert_true(scale == (50.0f - least) / 15.0f);
+    }
     gptq_result_free(&r);
 }
 
@@ -267,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_options_layout), cmocka_unit_test(test_rows_are_independent),
         cmocka_unit_test(test_damping),        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_hessian),     cmocka_unit_test(test_host_that_cannot),
+        cmocka_unit_test(test_dead_columns),
     };
     return cmocka_run_group_tests(tests, gptq_setup, gptq_teardown);
 }
