@@ -22,9 +22,22 @@ int32_t tsr_log_level(void)
     return atomic_load(&log_level);
 }
 
+static _Thread_local void (*diverted)(void *ctx, int32_t level, const char *msg);
+static _Thread_local void *divert_ctx;
+
+void tsr_log_divert(void (*take)(void *ctx, int32_t level, const char *msg), void *ctx)
+{
+    diverted = take;
+    divert_ctx = ctx;
+}
+
 void tsr_log_line(int32_t level, const char *msg)
 {
     static const char *const name[] = { "debug", "info", "warning" };
+    if (diverted) {
+        diverted(divert_ctx, level, msg);
+        return;
+    }
     if (level < atomic_load(&log_level) || level < 0 || level > TSR_LOG_WARN)
         return;
     char line[2304];

@@ -10,6 +10,9 @@ int32_t tsr_log_level(void);
 void    tsr_log_line(int32_t level, const char *msg);
 void    tsr_logf(int32_t level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Lines of this thread go to take() in place of stderr, of any level; NULL: no longer. */
+void tsr_log_divert(void (*take)(void *ctx, int32_t level, const char *msg), void *ctx);
+
 /* Progress of a long job: redraws one line on a terminal, prints a line at most
  * every five seconds elsewhere, nothing under -q.  done == total ends it. */
 void tsr_progress(const char *what, uint64_t done, uint64_t total);

@@ -2,6 +2,7 @@
 
 #include "base/f16.h"
 #include "base/mem.h"
+#include "quant/remarks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,8 @@ static tsr_status open_one(struct tsr_candidate *c, struct tsr_registry *r,
     TSR_TRY(tsr_spec_open(&c->spec, r, TSR_KIND_QUANTIZER, text, err));
     c->q.iface = c->spec.found.iface;
     c->q.name = c->spec.found.component->name;
-    tsr_status st = c->q.iface->create(c->spec.found.host, c->spec.options, &c->q.self, err);
+    tsr_status st =
+        tsr_remarks_create(NULL, c->q.iface, c->spec.found.host, c->spec.options, &c->q.self, err);
     if (st != TSR_OK) {
         c->q.self = NULL;
         return tsr_err_prefix(err, st == TSR_E_CONFIG ? TSR_E_INPUT : st, "candidate '%s'", text);

@@ -3,6 +3,7 @@
 #include "scheme_internal.h"
 
 #include "base/mem.h"
+#include "quant/remarks.h"
 #include "tessera/quantizer.h"
 
 #include <stdlib.h>
@@ -153,7 +154,8 @@ static tsr_status try_create(const struct tsr_scheme *s, const struct choice *c,
     const struct tsr_quantizer_v1 *q = c->found.iface;
     struct tsr_errbuf              e = TSR_ERRBUF(e);
     void                          *self = NULL;
-    tsr_status st = q->create(tsr_registry_host(s->registry), c->options, &self, &e.err);
+    tsr_status                     st =
+        tsr_remarks_create(NULL, q, tsr_registry_host(s->registry), c->options, &self, &e.err);
     if (st == TSR_OK) {
         q->destroy(self);
         return TSR_OK;

@@ -3,6 +3,7 @@
 #include "quant/scheme_run.h"
 #include "quant/block.h"
 #include "quant/held.h"
+#include "quant/remarks.h"
 #include "scheme_internal.h"
 
 #include "base/clock.h"
@@ -33,6 +34,7 @@ struct tsr_scheme_run {
     uint64_t                 n_instances, cap;
     uint64_t                *matches; /* [n_rules] */
     bool                    *flags;   /* [n_rules] scratch */
+    struct tsr_remarks       remarks;
     uint64_t                 done;
 };
 
@@ -156,7 +158,8 @@ static tsr_status find_instance(struct tsr_scheme_run *a, struct instance **foun
         return st;
     const struct tsr_quantizer_v1 *q = in->choice.found.iface;
     void                          *self = NULL;
-    st = q->create(tsr_registry_host(a->registry), in->choice.options, &self, err);
+    st = tsr_remarks_create(&a->remarks, q, tsr_registry_host(a->registry), in->choice.options,
+                            &self, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "quantizer '%s'", in->choice.found.component->name);
     in->q = (struct tsr_quantizer){ q, self, in->choice.found.component->name };
@@ -202,6 +205,14 @@ static tsr_status quantize_one(struct layer_work *k, const struct tsr_quantizer 
     return tsr_quantize_prepared(k->a->registry, q, w, seen, prepared, p, err);
 }
 
+/* Something is packed now. */
+static void say_remarks(struct tsr_scheme_run *a)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    tsr_remarks_say(&a->remarks);
+    (void)pthread_mutex_unlock(&a->lock);
+}
+
 /* The linears of a site that one instance packs, from `first` on. */
 static tsr_status quantize_shared(struct layer_work *k, struct item *items, int n, int first,
                                   struct tsr_err *err)
@@ -223,6 +234,7 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
     tsr_status             st = TSR_OK;
     struct tsr_held        held = { 0 };
     double                 start = tsr_now_s(), shared;
+    say_remarks(a);
     TSR_TRY(
         tsr_held_begin(&held, tsr_registry_host(a->registry), seen.hessian, w->cols, w->cols, err));
     if (need && in->q.iface->prepare)
@@ -435,6 +447,7 @@ static tsr_status take_end(struct tsr_scheme_run *a, const struct tsr_matrix *w,
     TSR_TRY(instance_of(a, a->m->hp.layers, name, &in, err));
     if (!in)
         return TSR_OK;
+    say_remarks(a);
     tsr_status st = tsr_quantize_matrix(a->registry, &in->q, w, NULL, out, err);
     if (st == TSR_OK)
         (*out)->report.seconds = tsr_now_s() - start;
@@ -549,6 +562,7 @@ void tsr_scheme_close(struct tsr_scheme_run *a)
     free(a->layers);
     free(a->matches);
     free(a->flags);
+    tsr_remarks_free(&a->remarks);
     (void)pthread_mutex_destroy(&a->lock);
     free(a);
 }

@@ -46,8 +46,10 @@ static tsr_status gptq_create(const struct tsr_host *host, const void *opts, voi
                         .refine = (uint64_t)o->refine,
                         .block = (uint64_t)o->block };
     if (weighted && o->mse)
-        host->log(host->ctx, TSR_LOG_INFO,
-                  "the weighted search of scales takes the place of mse; params: range has mse");
+        host->log(
+            host->ctx, TSR_LOG_WARN,
+            "gptq: mse is without effect with params: weighted (auto, but for static_groups and "
+            "whole rows), whose search of scales takes its place; params: range goes by it");
     *self = q;
     return TSR_OK;
 }
