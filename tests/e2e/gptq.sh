@@ -54,6 +54,40 @@ ok "every linear costs less than rounding to nearest" json \
     '.results.quantize.linears | length == 35 and all(.loss < .rtn_loss and .loss > 0 and .damping == 0.01)' \
     "$WORK/pack1/results.json"
 
+# One set of options serves rtn, too: the same weights as without those of the Hessian.  What is without effect is said
+# once a step, whatever the number of linears, rules and steps that look at the options.
+for use in rtn gptq; do
+    run inspect $use --json
+    cp "$WORK/out" "$WORK/$use.json"
+done
+ok "as gptq has them" json --slurpfile g "$WORK/gptq.json" '[., $g[0]] | map(.components[0].options |
+    map(select(.name | IN("bits", "group", "symmetric", "mse", "act_order", "static_groups", "damp", "scale")) |
+        {name, type, default, min, max}) | sort_by(.name)) | .[0] == .[1] and (.[0] | length) == 8' "$WORK/rtn.json"
+cat >"$WORK/both.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - calibrate: {text: $DEMO/calibration.txt, samples: 4, seqlen: 64}
+  - quantize: {use: rtn, bits: 3, group: 32, to: plain, rules: [{layers: 2, bits: 4}]}
+  - quantize: {use: rtn, bits: 3, group: 32, act_order: false, static_groups: true, damp: 0.05, to: rtn, rules: [{layers: 2, bits: 4}]}
+  - quantize: {use: gptq, bits: 3, group: 32, act_order: false, static_groups: true, damp: 0.05, to: gptq}
+  - quantize: {use: gptq, bits: 3, group: 32, mse: true, to: mse, rules: [{layers: 2, bits: 4}]}
+  - quantize: {use: gptq, bits: 3, group: 32, mse: true, static_groups: true, to: effect}
+JOB
+run config check both.yaml
+ok "options of both are options of rtn, got $rc" test "$rc" = 0
+run run both.yaml --out both
+ok "both: exit code 0, got $rc" test "$rc" = 0
+ok "rtn says what is without effect, once" test "$(grep -c 'warning: rtn: act_order, static_groups, damp are without effect: ' "$WORK/err")" = 1
+ok "gptq says that mse is, once" test "$(grep -c 'warning: gptq: mse is without effect ' "$WORK/err")" = 1
+ok "nothing else is said" test "$(grep -c 'warning: ' "$WORK/err")" = 2
+# weights FILE: behind the head, which has the fingerprint
+weights() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
+for file in "$WORK"/both/plain/layer-*.safetensors; do
+    ok "the same weights: ${file##*/}" cmp <(weights "$file") <(weights "$WORK/both/rtn/${file##*/}")
+done
+ok "five layers" test "$(find "$WORK/both/plain" -name 'layer-*.safetensors' -size +20k | wc -l)" = 5
+
 # What cannot work is one sentence.
 cat >"$WORK/none.yaml" <<JOB
 version: 1

@@ -22,6 +22,8 @@ struct options {
     int64_t bits, group;
     int32_t symmetric, mse;
     int64_t range, scale, rounding, seed;
+    int32_t act_order, static_groups; /* these and damp: gptq's */
+    double  damp;
 };
 enum { GPTQ, AWQ, ABSMAX };
 
@@ -47,8 +49,18 @@ static int32_t host_cancelled(void *ctx)
     (void)ctx;
     return 0;
 }
+static int  logged;
+static char last_line[512];
+static void host_log(void *ctx, int32_t level, const char *msg)
+{
+    (void)ctx;
+    assert_int_equal(level, TSR_LOG_WARN);
+    (void)snprintf(last_line, sizeof last_line, "%s", msg);
+    logged++;
+}
 static const struct tsr_host host = { .struct_size = sizeof host,
                                       .abi_major = TSR_ABI_MAJOR,
+                                      .log = host_log,
                                       .alloc = host_alloc,
                                       .release = host_release,
                                       .cancelled = host_cancelled };
@@ -170,7 +182,8 @@ static struct result quantize(const struct options *o, const struct tsr_matrix *
 
 static struct options defaults(void)
 {
-    return (struct options){ .bits = 4, .group = 128, .scale = TSR_F16 };
+    return (
+        struct options){ .bits = 4, .group = 128, .scale = TSR_F16, .act_order = 1, .damp = 0.01 };
 }
 
 /* ---- recorded vectors ---------------------------------------------------- */
@@ -211,7 +224,9 @@ static void check_case(const struct tsr_st *st, const json_t *c)
                             .range = convention[1] == 'p'   ? GPTQ
                                      : convention[1] == 'w' ? AWQ
                                                             : ABSMAX,
-                            .scale = TSR_F32 };
+                            .scale = TSR_F32,
+                            .act_order = 1,
+                            .damp = 0.01 };
     uint64_t          n, n_codes, n_scales, n_zeros;
     float            *w = tensor(st, json_string_value(json_object_get(c, "tensor")), &n);
     int32_t          *codes = tensor(st, json_string_value(json_object_get(c, "codes")), &n_codes);
@@ -297,13 +312,58 @@ static void test_options_layout(void **state)
                  { "mse", offsetof(struct options, mse) },
                  { "scale", offsetof(struct options, scale) },
                  { "rounding", offsetof(struct options, rounding) },
-                 { "seed", offsetof(struct options, seed) } };
+                 { "seed", offsetof(struct options, seed) },
+                 { "act_order", offsetof(struct options, act_order) },
+                 { "static_groups", offsetof(struct options, static_groups) },
+                 { "damp", offsetof(struct options, damp) } };
     assert_int_equal(c->options_size, sizeof(struct options));
     assert_int_equal(c->n_options, sizeof want / sizeof *want);
     for (uint64_t i = 0; i < c->n_options; i++) {
         assert_string_equal(c->options[i].name, want[i].name);
         assert_int_equal(c->options[i].offset, want[i].offset);
     }
+}
+
+/* gptq's options are taken, change no byte, and those that are set to something are named in one line. */
+static void test_idle_options(void **state)
+{
+    (void)state;
+    static const char *const says[] = { "act_order is",
+                                        "static_groups is",
+                                        "act_order, static_groups are",
+                                        "damp is",
+                                        "act_order, damp are",
+                                        "static_groups, damp are",
+                                        "act_order, static_groups, damp are" };
+    float                    w[2 * 64];
+    struct tsr_matrix        m = matrix(w, 2, 64);
+    struct options           o = defaults();
+    for (uint64_t i = 0; i < 128; i++)
+        w[i] = noise(i);
+    o.group = 16;
+    logged = 0;
+    struct result want = quantize(&o, &m, 0);
+    assert_int_equal(want.status, TSR_OK);
+    assert_int_equal(logged, 0);
+    for (int set = 1; set < 8; set++) {
+        char text[600];
+        o.act_order = !(set & 1);
+        o.static_groups = !!(set & 2);
+        o.damp = set & 4 ? 0.02 : 0.01;
+        logged = 0;
+        struct result r = quantize(&o, &m, 0);
+        assert_int_equal(r.status, TSR_OK);
+        assert_int_equal(logged, 1);
+        (void)snprintf(text, sizeof text,
+                       "rtn: %s without effect: rounding to nearest has no order of columns and no "
+                       "Hessian",
+                       says[set - 1]);
+        assert_string_equal(last_line, text);
+        assert_memory_equal(r.codes, want.codes, 128);
+        assert_memory_equal(r.dense, want.dense, sizeof w);
+        result_free(&r);
+    }
+    result_free(&want);
 }
 
 static void test_refusals(void **state)
@@ -512,10 +572,11 @@ static void test_stochastic(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),    cmocka_unit_test(test_options_layout),
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_error_bound),
-        cmocka_unit_test(test_half_inputs), cmocka_unit_test(test_half_scales),
-        cmocka_unit_test(test_stochastic),  cmocka_unit_test(test_promised_error),
+        cmocka_unit_test(test_recorded),       cmocka_unit_test(test_options_layout),
+        cmocka_unit_test(test_idle_options),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_error_bound),    cmocka_unit_test(test_half_inputs),
+        cmocka_unit_test(test_half_scales),    cmocka_unit_test(test_stochastic),
+        cmocka_unit_test(test_promised_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,13 @@ struct rtn_options {
     int64_t bits, group;
     int32_t symmetric, mse;
     int64_t range, scale, rounding, seed;
+    /* of gptq, so that one set of options serves both: without effect here */
+    int32_t act_order, static_groups;
+    double  damp;
 };
+#define ACT_ORDER     1 /* gptq's defaults */
+#define STATIC_GROUPS 0
+#define DAMP          0.01
 
 enum { ROUND_NEAREST, ROUND_STOCHASTIC };
 
@@ -18,6 +24,28 @@ struct rtn {
     int                    stochastic;
     uint64_t               seed;
 };
+
+/* Options that were changed though nothing here goes by them. */
+static void say_idle(const struct tsr_host *host, const struct rtn_options *o)
+{
+    char        text[160];
+    const char *name[3];
+    int         n = 0;
+    if (o->act_order != ACT_ORDER)
+        name[n++] = "act_order";
+    if (o->static_groups != STATIC_GROUPS)
+        name[n++] = "static_groups";
+    if (o->damp != DAMP)
+        name[n++] = "damp";
+    if (n == 0)
+        return;
+    (void)snprintf(text, sizeof text,
+                   "rtn: %s%s%s%s%s %s without effect: rounding to nearest has no order of columns "
+                   "and no Hessian",
+                   name[0], n > 1 ? ", " : "", n > 1 ? name[1] : "", n > 2 ? ", " : "",
+                   n > 2 ? name[2] : "", n > 1 ? "are" : "is");
+    host->log(host->ctx, TSR_LOG_WARN, text);
+}
 
 static tsr_status rtn_create(const struct tsr_host *host, const void *opts, void **self,
                              struct tsr_err *err)
@@ -38,6 +66,7 @@ static tsr_status rtn_create(const struct tsr_host *host, const void *opts, void
                        .group = o->group < 0 ? 0 : (uint64_t)o->group,
                        .stochastic = o->rounding == ROUND_STOCHASTIC,
                        .seed = (uint64_t)o->seed };
+    say_idle(host, o);
     *self = q;
     return TSR_OK;
 }
@@ -207,6 +236,12 @@ static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(struct rtn_options, rounding, ROUND_NEAREST, rounding_choices,
                     "How a weight becomes a code."),
     TSR_OPTION_INT(struct rtn_options, seed, 0, 0, INT64_MAX, NULL, "Seed of stochastic rounding."),
+    TSR_OPTION_BOOL(struct rtn_options, act_order, ACT_ORDER,
+                    "As gptq has it; without effect: there is no order of columns."),
+    TSR_OPTION_BOOL(struct rtn_options, static_groups, STATIC_GROUPS,
+                    "As gptq has it; without effect: groups are always of the original weights."),
+    TSR_OPTION_REAL(struct rtn_options, damp, DAMP, 0.0, 100.0, NULL,
+                    "As gptq has it; without effect: there is no Hessian."),
 };
 
 static const struct tsr_quantizer_v1 table = {
