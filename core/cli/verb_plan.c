@@ -1,4 +1,5 @@
 /* tessera plan: sorts its options and takes the form that they make. */
+#include "cli/jobs.h"
 #include "cli/plan_verb.h"
 
 #include "base/mem.h"
@@ -145,7 +146,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                       struct tsr_err *err)
 {
     struct tsr_plan_call call = { 0 };
-    tsr_status           st = sort(&call, opts, err);
+    TSR_TRY(tsr_cli_switches(c, &tsr_step_plan, opts, err));
+    tsr_status st = sort(&call, opts, err);
     if (st == TSR_OK)
         st = form(c, &call, args, n_args, err);
     free(call.pairs);

@@ -120,6 +120,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
      * values, now fixed: every arena keeps freed blocks below them (docs/decisions/memory.md). */
     (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
     (void)mallopt(M_TRIM_THRESHOLD, 128 << 10);
+    TSR_TRY(tsr_cli_switches(c, &tsr_step_quantize, opts, err));
     TSR_TRY(sort(&q, opts, err));
     struct tsr_job_options jo = { .out = q.out,
                                   .sets = c->sets,
@@ -204,7 +205,9 @@ const struct tsr_verb tsr_verb_quantize = {
     .details =
         "A job of a calibrate step (where --text is given) and a quantize step; OUT is its folder "
         "and the packed model (tessera.packed/1), which eval, generate, logits and `model:` read.  "
-        "Further --key VALUE are options of the plugin: --bits 4 --group 128.\n"
+        "Further --key VALUE are options of the plugin: --bits 4 --group 128; its switches are "
+        "--KEY "
+        "and --no-KEY, as in --use awq --no-clip.\n"
         "One decoder layer at a time is in memory in full precision.  Each layer is on disk when "
         "it is done: killed at any moment, the same command goes on and gives the same bytes.  "
         "With other options, model or text it is refused, unless --again.",

@@ -93,6 +93,15 @@ all(.plan.stages[]; .total == .weights + .kv + .ends + .workspace and .total <= 
 JQ
 ok "the figures hold together" jq -e -f "$WORK/want.jq" "$WORK/plan.json" >"$WORK/jq"
 
+for way in "--clip false" --no-clip; do
+    # shellcheck disable=SC2086 # a word or two
+    run plan job.yaml --use awq $way -o awq.yaml --json
+    ok "a quantizer's switch, $way: exit code 0, got $rc" test "$rc" = 0
+    jq -c '.plan.bits' "$WORK/out" >"$WORK/awq$way"
+done
+ok "--no-clip is --clip false" cmp "$WORK/awq--clip false" "$WORK/awq--no-clip"
+ok "and it is in the plan" grep -q 'clip: false' "$WORK/awq.yaml"
+
 # ---- without -o: the job's folder, where a later run is welcome
 mkdir "$WORK/home"
 (cd "$WORK/home" && "$TESSERA" plan ../job.yaml -q >/dev/null 2>&1)

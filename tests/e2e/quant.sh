@@ -160,6 +160,21 @@ ok "costs are used" json "$arms .flat.kl.mean != .costs.kl.mean and .flat.kl.mea
 ok "outliers cost bits and lower the error" json \
     "$arms .outliers.bits_per_weight > .costs.bits_per_weight + 2 and .outliers.kl.mean < .costs.kl.mean" "$WORK/tables/results.json"
 ok "six bits and a scale for 32" json "$arms .blocks.bits_per_weight >= 6.25 and .blocks.kl.mean < .costs.kl.mean" "$WORK/tables/results.json"
+# a plugin's switch is off by --no-NAME, as our own are
+for way in "--clip false" --no-clip --clip; do
+    # shellcheck disable=SC2086 # a word or two
+    run quantize "$STORIES" --use awq --group 32 --text "$ROOT/configs/demo/calibration.txt" --samples 2 --seqlen 64 $way -o "awq$way"
+    ok "awq $way: exit code 0, got $rc" test "$rc" = 0
+done
+ok "--no-clip is --clip false" diff -rq -x journal -x manifest.json -x results.json "$WORK/awq--clip false" "$WORK/awq--no-clip"
+ok "and not --clip" test "$(cmp -s "$WORK/awq--clip/packed.json" "$WORK/awq--no-clip/packed.json" || echo other)" = other
+fails "a switch with a value" 2 "--no-clip takes no value; '3' stands behind it" quantize "$STORIES" --use awq --no-clip 3 -o x
+fails "no switch" 2 "quantize: 1 error" quantize "$STORIES" --use awq --no-bits -o x
+ok "said with its name: $(head -1 "$WORK/err")" grep -q "'no_bits'" "$WORK/err"
+fails "another plugin's switch" 2 "quantize: 1 error" quantize "$STORIES" --use rtn --no-clip -o x
+run help quantize
+ok "in the help" grep -q -- '--no-clip' "$WORK/out"
+
 fails "tables without calibration" 2 "calibrate" quantize "$STORIES" --use squeeze --out uncalibrated
 
 # Everything wrong with a scheme is said before anything runs.
