@@ -1,7 +1,7 @@
 #include "comm/link.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
+#include "comm/flow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,21 +9,23 @@
 #define DEADLINE_US UINT64_C(5000000)
 
 struct tsr_comm_transfer {
-    void          *handle; /* the transport's; NULL: not started, or done */
-    bool           used, out, coded;
-    uint32_t       phase, site, peer;
-    float         *x; /* coded, to be received */
-    uint64_t       rows, cols, bytes;
-    unsigned char *wire; /* what travels, where it is not the caller's */
-    uint64_t       room;
+    struct tsr_comm_flow flow;
+    bool                 used, coded;
+    uint32_t             phase, site;
+    float               *x; /* coded, to be received */
+    uint64_t             rows, cols;
+    unsigned char       *wire; /* what travels, where it is not the caller's */
+    uint64_t             room;
 };
 
 struct tsr_comm_link {
     struct tsr_comm_port      port;
     struct tsr_spec           spec[2];
     void                     *codec[2];
-    uint64_t                  deadline_us, sent;
-    uint32_t                  rank, ranks;
+    struct tsr_comm_flows     flows;
+    struct tsr_comm_late      late;
+    uint64_t                  deadline_us;
+    uint32_t                  ranks;
     struct tsr_comm_transfer *transfer; /* [TSR_COMM_LINK_MAX]; buffers are kept */
 };
 
@@ -58,7 +60,7 @@ tsr_status tsr_comm_link_create(struct tsr_comm_link **out, struct tsr_registry 
     *out = NULL;
     if (!l)
         return tsr_fail_nomem(err, sizeof *l, "a link");
-    l->rank = o->place.rank;
+    l->flows = (struct tsr_comm_flows){ .port = &l->port, .rank = o->place.rank };
     l->ranks = o->place.ranks;
     l->deadline_us = o->deadline_us ? o->deadline_us : DEADLINE_US;
     l->transfer = tsr_new(TSR_COMM_LINK_MAX, sizeof *l->transfer);
@@ -98,7 +100,7 @@ void tsr_comm_link_abort(struct tsr_comm_link *l)
 
 uint64_t tsr_comm_link_sent(const struct tsr_comm_link *l)
 {
-    return l->sent;
+    return l->flows.sent;
 }
 
 /* ---- starting ---------------------------------------------------------- */
@@ -109,77 +111,45 @@ static tsr_status take(struct tsr_comm_link *l, uint32_t peer, struct tsr_comm_t
     *t = NULL;
     if (peer >= l->ranks)
         return tsr_fail(err, TSR_E_INVAL, "a transfer between rank %u and rank %u of %u ranks",
-                        l->rank, peer, l->ranks);
+                        l->flows.rank, peer, l->ranks);
     for (uint32_t i = 0; i < TSR_COMM_LINK_MAX; i++) {
         struct tsr_comm_transfer *f = &l->transfer[i];
         if (f->used)
             continue;
         unsigned char *wire = f->wire;
         uint64_t       room = f->room;
-        *f = (struct tsr_comm_transfer){ .used = true, .peer = peer, .wire = wire, .room = room };
+        *f = (struct tsr_comm_transfer){ .used = true, .wire = wire, .room = room };
+        f->flow.peer = peer;
         *t = f;
         return TSR_OK;
     }
     return tsr_fail(err, TSR_E_INVAL, "rank %u has %u transfers under way; wait for some first",
-                    l->rank, TSR_COMM_LINK_MAX);
+                    l->flows.rank, TSR_COMM_LINK_MAX);
 }
 
 static tsr_status give_room(struct tsr_comm_transfer *t, struct tsr_err *err)
 {
-    if (t->bytes <= t->room)
+    uint64_t bytes = t->flow.bytes;
+    if (bytes <= t->room)
         return TSR_OK;
     free(t->wire);
     t->room = 0;
-    t->wire = tsr_new_aligned(t->bytes, 1);
+    t->wire = tsr_new_aligned(bytes, 1);
     if (!t->wire)
-        return tsr_fail_nomem(err, t->bytes, "a message between stages");
-    t->room = t->bytes;
-    return TSR_OK;
-}
-
-/* The transport has room for hundreds of requests; where it has none, what is under way moves. */
-static tsr_status start(struct tsr_comm_link *l, struct tsr_comm_transfer *t, void *buf,
-                        struct tsr_err *err)
-{
-    const struct tsr_transport_v1 *f = l->port.iface;
-    uint64_t                       since = tsr_now_us();
-    if (t->bytes == 0)
-        return TSR_OK;
-    for (;;) {
-        TSR_TRY(t->out ? f->send(l->port.self, NULL, t->peer, buf, t->bytes, &t->handle, err)
-                       : f->recv(l->port.self, NULL, t->peer, buf, t->bytes, &t->handle, err));
-        if (t->handle)
-            break;
-        if (tsr_now_us() - since > l->deadline_us)
-            return tsr_fail(err, TSR_E_DEVICE,
-                            "rank %u waited %llu us for room in its transport; rank %u is late or "
-                            "has died",
-                            l->rank, (unsigned long long)l->deadline_us, t->peer);
-        for (uint32_t i = 0; i < TSR_COMM_LINK_MAX; i++) {
-            struct tsr_comm_transfer *o = &l->transfer[i];
-            int32_t                   done = 0;
-            if (!o->used || !o->handle)
-                continue;
-            tsr_status st = f->test(l->port.self, o->handle, &done, err);
-            if (st != TSR_OK || done)
-                o->handle = NULL;
-            TSR_TRY(st);
-        }
-    }
-    if (t->out && t->peer != l->rank)
-        l->sent += t->bytes;
+        return tsr_fail_nomem(err, bytes, "a message between stages");
+    t->room = bytes;
     return TSR_OK;
 }
 
 static struct tsr_codec_job job_of(const struct tsr_comm_link *l, const struct tsr_comm_transfer *t)
 {
     return (struct tsr_codec_job){ .struct_size = sizeof(struct tsr_codec_job),
-                                   .source = t->out ? l->rank : t->peer,
+                                   .source = t->flow.out ? l->flows.rank : t->flow.peer,
                                    .site = t->site,
                                    .rows = t->rows,
                                    .cols = t->cols,
                                    .wire = t->wire,
-                                   .wire_bytes = t->bytes };
+                                   .wire_bytes = t->flow.bytes };
 }
 
 static tsr_status rows_start(struct tsr_comm_link *l, struct tsr_comm_transfer *t, const float *x,
@@ -188,14 +158,15 @@ static tsr_status rows_start(struct tsr_comm_link *l, struct tsr_comm_transfer *
     const struct tsr_codec_v1 *c = l->spec[t->phase].found.iface;
     if (t->rows == 0 || t->cols == 0)
         return TSR_OK;
-    TSR_TRY(c->wire_bytes(l->codec[t->phase], t->rows, t->cols, &t->bytes, err));
+    TSR_TRY(c->wire_bytes(l->codec[t->phase], t->rows, t->cols, &t->flow.bytes, err));
     TSR_TRY(give_room(t, err));
-    if (t->out) {
+    if (t->flow.out) {
         struct tsr_codec_job j = job_of(l, t);
         j.src = x;
         TSR_TRY(c->encode(l->codec[t->phase], &j, err));
     }
-    return start(l, t, t->wire, err);
+    t->flow.buf = t->wire;
+    return tsr_comm_flow_start(&l->flows, &t->flow, err);
 }
 
 static tsr_status rows_of(struct tsr_comm_link *l, bool out, uint32_t phase, uint32_t site,
@@ -207,7 +178,7 @@ static tsr_status rows_of(struct tsr_comm_link *l, bool out, uint32_t phase, uin
         return tsr_fail(err, TSR_E_INVAL, "phase %u of a transfer; 0 is prefill, 1 decode", phase);
     TSR_TRY(take(l, peer, t, err));
     struct tsr_comm_transfer *f = *t;
-    f->out = out;
+    f->flow.out = out;
     f->coded = true;
     f->phase = phase;
     f->site = site;
@@ -242,13 +213,14 @@ static tsr_status bytes_of(struct tsr_comm_link *l, bool out, uint32_t peer, con
 {
     TSR_TRY(take(l, peer, t, err));
     struct tsr_comm_transfer *f = *t;
-    f->out = out;
-    f->bytes = bytes;
+    f->flow.out = out;
+    f->flow.bytes = bytes;
     tsr_status st = out ? give_room(f, err) : TSR_OK;
     if (st == TSR_OK && out && bytes)
         memcpy(f->wire, src, bytes);
+    f->flow.buf = out ? f->wire : dst;
     if (st == TSR_OK)
-        st = start(l, f, out ? f->wire : dst, err);
+        st = tsr_comm_flow_start(&l->flows, &f->flow, err);
     if (st != TSR_OK) {
         f->used = false;
         *t = NULL;
@@ -272,15 +244,28 @@ tsr_status tsr_comm_link_recv_bytes(struct tsr_comm_link *l, uint32_t from, void
 
 /* ---- finishing --------------------------------------------------------- */
 
+/* st: of its flow.  Takes it back where that has failed. */
+static tsr_status settle(struct tsr_comm_link *l, struct tsr_comm_transfer *t, tsr_status st)
+{
+    if (st == TSR_OK)
+        return st;
+    l->late = (struct tsr_comm_late){ .us = l->flows.late_us,
+                                      .moved = t->flow.moved,
+                                      .bytes = t->flow.bytes };
+    t->used = false;
+    return st;
+}
+
 static tsr_status finish(struct tsr_comm_link *l, struct tsr_comm_transfer *t, struct tsr_err *err)
 {
     tsr_status st = TSR_OK;
-    if (!t->out && t->coded && t->bytes) {
+    if (!t->flow.out && t->coded && t->flow.bytes) {
         const struct tsr_codec_v1 *c = l->spec[t->phase].found.iface;
         struct tsr_codec_job       j = job_of(l, t);
         j.dst = t->x;
         st = c->decode(l->codec[t->phase], &j, err);
     }
+    l->late = (struct tsr_comm_late){ 0 };
     t->used = false;
     return st;
 }
@@ -288,17 +273,9 @@ static tsr_status finish(struct tsr_comm_link *l, struct tsr_comm_transfer *t, s
 tsr_status tsr_comm_link_test(struct tsr_comm_link *l, struct tsr_comm_transfer *t, bool *done,
                               struct tsr_err *err)
 {
-    int32_t over = 1;
+    bool over = false;
     *done = false;
-    if (t->handle) {
-        tsr_status st = l->port.iface->test(l->port.self, t->handle, &over, err);
-        if (st != TSR_OK || over)
-            t->handle = NULL;
-        if (st != TSR_OK) {
-            t->used = false;
-            return st;
-        }
-    }
+    TSR_TRY(settle(l, t, tsr_comm_flow_test(&l->flows, &t->flow, &over, err)));
     if (!over)
         return TSR_OK;
     TSR_TRY(finish(l, t, err));
@@ -309,15 +286,7 @@ tsr_status tsr_comm_link_test(struct tsr_comm_link *l, struct tsr_comm_transfer 
 tsr_status tsr_comm_link_wait_for(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
                                   uint64_t deadline_us, struct tsr_err *err)
 {
-    void *handle = t->handle;
-    t->handle = NULL;
-    if (handle) {
-        tsr_status st = l->port.iface->wait(l->port.self, handle, deadline_us, err);
-        if (st != TSR_OK) {
-            t->used = false;
-            return st;
-        }
-    }
+    TSR_TRY(settle(l, t, tsr_comm_flow_wait(&l->flows, &t->flow, deadline_us, err)));
     return finish(l, t, err);
 }
 
@@ -325,4 +294,9 @@ tsr_status tsr_comm_link_wait(struct tsr_comm_link *l, struct tsr_comm_transfer 
                               struct tsr_err *err)
 {
     return tsr_comm_link_wait_for(l, t, l->deadline_us, err);
+}
+
+struct tsr_comm_late tsr_comm_link_late(const struct tsr_comm_link *l)
+{
+    return l->late;
 }

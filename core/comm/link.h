@@ -2,7 +2,8 @@
  *
  * Sends and receives are started, then tested or waited for with a deadline.  Between two ranks
  * they complete in the order in which they were started; both sides start the same ones.  Progress
- * is made inside the calls of this link: a rank that computes for long tests now and then.
+ * is made inside the calls of this link: a rank that computes for long tests now and then.  Long ones go in
+ * pieces (flow.h), which a deadline is of: who gets on, however slowly, is not late.
  */
 #ifndef TSR_COMM_LINK_H
 #define TSR_COMM_LINK_H
@@ -16,7 +17,7 @@
 
 struct tsr_comm_link_options {
     struct tsr_comm_place place;       /* its own world, not a group's */
-    uint64_t              deadline_us; /* of one wait; 0: 5 s */
+    uint64_t              deadline_us; /* of one wait, without a piece that got through; 0: 5 s */
     const char           *codec[2];    /* of prefill and decode; NULL: "plain", exact */
     bool                  rows_alone;  /* as of struct tsr_comm_way */
 };
@@ -47,7 +48,7 @@ tsr_status tsr_comm_link_recv_bytes(struct tsr_comm_link *l, uint32_t from, void
                                     struct tsr_err *err);
 
 /* A transfer is released when it is done or has failed: *done is true, or the status is not TSR_OK.
- * wait: TSR_E_DEVICE once the deadline has passed, with the rank that is late.  [worker] */
+ * wait: TSR_E_DEVICE once no piece has got through for as long, with the rank that is late.  [worker] */
 tsr_status tsr_comm_link_test(struct tsr_comm_link *l, struct tsr_comm_transfer *t, bool *done,
                               struct tsr_err *err);
 tsr_status tsr_comm_link_wait(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
@@ -55,6 +56,13 @@ tsr_status tsr_comm_link_wait(struct tsr_comm_link *l, struct tsr_comm_transfer 
 /* As wait, with a deadline of its own instead of the link's. */
 tsr_status tsr_comm_link_wait_for(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
                                   uint64_t deadline_us, struct tsr_err *err);
+
+/* Of the transfer that was waited for or tested last: how long nothing had moved when the wait for it failed
+ * (0: it did not, or of something else), and how far it had come. */
+struct tsr_comm_late {
+    uint64_t us, moved, bytes;
+};
+struct tsr_comm_late tsr_comm_link_late(const struct tsr_comm_link *l);
 
 /* Ends every wait of every rank of the world soon.  [any] */
 void tsr_comm_link_abort(struct tsr_comm_link *l);

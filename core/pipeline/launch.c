@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For a peer's bytes, under MPI; who is not heard for 5 s is named before. */
+/* Least wait for a peer's bytes, under MPI; who is not heard for 5 s is named before. */
 #define MPI_WAIT_US UINT64_C(12000000)
 
 const struct tsr_choice tsr_rank_kind_choices[2] = {
@@ -100,8 +100,9 @@ static tsr_status begin(struct tsr_launch *f, struct tsr_registry *r, const stru
                                    .stall_us = opt->stall_us,
                                    .mates = opt->mates,
                                    .epoch = opt->epoch,
-                                   /* beats come first: they know who is gone */
-                                   .deadline_us = opt->mates ? MPI_WAIT_US : 2 * opt->stall_us };
+                                   .deadline_us = 2 * opt->stall_us };
+    if (opt->mates && co.deadline_us < MPI_WAIT_US) /* beats come first: they know who is gone */
+        co.deadline_us = MPI_WAIT_US;
     TSR_TRY(tsr_plan_rules_load(&f->plan, opt->plan, NULL, d, err));
     if (tsr_diag_errors(d))
         return TSR_OK;

@@ -79,6 +79,32 @@ static uint64_t cols_of(const struct tsr_edge_end *n, const struct tsr_frame_lim
     return n->edge->kind == TSR_EDGE_RESULT ? l->vocab : l->hidden;
 }
 
+/* What its link says, in the ranks of the job. */
+static tsr_status failed(const struct tsr_edge_end *n, const struct tsr_comm_link *l, bool out,
+                         tsr_status st, struct tsr_err *err)
+{
+    struct tsr_comm_late late = tsr_comm_link_late(l);
+    uint32_t             own = out ? n->edge->from : n->edge->to;
+    uint32_t             other = out ? n->edge->to : n->edge->from;
+    if (st == TSR_E_DEVICE && late.us > 0)
+        return tsr_fail(
+            err, st,
+            "rank %u is late or has died, or the link to it is down or too slow: of a "
+            "message of %llu bytes %llu have %s, and nothing more for %.1f s (`stall` of "
+            "the step `run` sets how long that may take)",
+            other, (unsigned long long)late.bytes, (unsigned long long)late.moved,
+            out ? "gone" : "come", (double)late.us / 1e6);
+    return st == TSR_E_DEVICE ? tsr_err_prefix(err, st, "between ranks %u and %u", own, other) : st;
+}
+
+/* Until a message is through, with its own deadline for each of its pieces. */
+static tsr_status end(const struct tsr_edge_end *n, struct tsr_comm_link *l,
+                      struct tsr_comm_transfer *t, bool out, struct tsr_err *err)
+{
+    tsr_status st = tsr_comm_link_wait_for(l, t, n->deadline_us, err);
+    return st == TSR_OK ? st : failed(n, l, out, st, err);
+}
+
 tsr_status tsr_edge_send(struct tsr_edge_end *n, struct tsr_portion *b, struct tsr_err *err)
 {
     struct tsr_comm_transfer *head = NULL, *body = NULL, *rows = NULL;
@@ -91,10 +117,10 @@ tsr_status tsr_edge_send(struct tsr_edge_end *n, struct tsr_portion *b, struct t
     if (m)
         TSR_TRY(tsr_comm_link_send(n->rows, b->head.phase, b->head.site, 1, b->rows, m, b->cols,
                                    &rows, err));
-    TSR_TRY(tsr_comm_link_wait(n->heads, head, err));
+    TSR_TRY(end(n, n->heads, head, true, err));
     if (body)
-        TSR_TRY(tsr_comm_link_wait(n->heads, body, err));
-    return rows ? tsr_comm_link_wait(n->rows, rows, err) : TSR_OK;
+        TSR_TRY(end(n, n->heads, body, true, err));
+    return rows ? end(n, n->rows, rows, true, err) : TSR_OK;
 }
 
 tsr_status tsr_edge_recv(struct tsr_edge_end *n, struct tsr_portion *b,
@@ -109,12 +135,12 @@ tsr_status tsr_edge_recv(struct tsr_edge_end *n, struct tsr_portion *b,
     TSR_TRY(tsr_portion_reserve(b, l, m > 0, false, err));
     if (bytes) {
         TSR_TRY(tsr_comm_link_recv_bytes(n->heads, 0, b->body, bytes, &t, err));
-        TSR_TRY(tsr_comm_link_wait(n->heads, t, err));
+        TSR_TRY(end(n, n->heads, t, false, err));
     }
     TSR_TRY(tsr_portion_unpack(b, l, err));
     if (!m)
         return TSR_OK;
     TSR_TRY(
         tsr_comm_link_recv(n->rows, b->head.phase, b->head.site, 0, b->rows, m, b->cols, &t, err));
-    return tsr_comm_link_wait(n->rows, t, err);
+    return end(n, n->rows, t, false, err);
 }

@@ -37,14 +37,16 @@ struct tsr_edge_end {
     uint64_t               deadline_us;
 };
 
-/* sender: the from side.  deadline_us: of one wait for bytes that the other side has begun; 0: 10 s. */
+/* sender: the from side.  deadline_us: without a piece (comm/flow.h) of what the other side has begun; 0: 10 s.
+ * A message that gets through takes as long as it takes. */
 tsr_status tsr_edge_open(struct tsr_edge_end *n, const struct tsr_edge *e, bool sender,
                          uint64_t deadline_us, struct tsr_registry *r, struct tsr_err *err);
 void       tsr_edge_close(struct tsr_edge_end *n); /* also of a zeroed one */
 /* Ends every wait on both sides soon.  [any] */
 void tsr_edge_abort(struct tsr_edge_end *n);
 
-/* Sends head, body and rows; done when they have gone. */
+/* Sends head, body and rows; done when they have gone.  TSR_E_DEVICE says which rank is late, how far the
+ * message had come and what gives it more time. */
 tsr_status tsr_edge_send(struct tsr_edge_end *n, struct tsr_portion *b, struct tsr_err *err);
 /* Waits for the next head without a deadline of its own (whoever waits for results has one), then for
  * what follows it.  Rows go into b->rows. */

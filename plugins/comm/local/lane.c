@@ -123,6 +123,7 @@ static void start_out(struct local *s, struct lane *l, struct part *p)
     memcpy(p->head, &f, sizeof f);
     f.crc = crc32c(s->crc_level, 0, p->head, offsetof(struct frame, crc));
     memcpy(p->head, &f, sizeof f);
+    p->begun = true;
 }
 
 /* Less of a paced message if less of it is there; what the head says is believed for p->owner only. */
@@ -171,7 +172,7 @@ static bool pump_part(struct local *s, struct lane *l, struct part *p)
     bool     gone = atomic_load(&local_bell_of(s->world, p->peer)->left) != 0, any = false;
     bool     held = false;
     uint64_t end = sizeof p->head + p->bytes + sizeof p->tail;
-    if (p->at == 0 && p->out)
+    if (p->out && !p->begun) /* once: the ring may have no room for its first byte */
         start_out(s, l, p);
     while (p->at < end) {
         uint64_t       left, moved;

@@ -20,6 +20,7 @@ struct part {
     uint32_t        peer;
     uint16_t        kind;
     bool            out, done, summed; /* summed: crc is that of the payload from the start */
+    bool            begun; /* outgoing: has its head, and if paced its time on the wire */
     unsigned char  *buf;
     uint64_t        bytes, at; /* at: of head, payload and CRC together */
     uint64_t        start;     /* paced, incoming: from the head */

@@ -1,0 +1,54 @@
+/* comm/flow.h - messages of a link, in pieces: what is waited for is the next piece, so that a message
+ * may take as long as it needs while its bytes get through.
+ *
+ *   message |--- piece ---|--- piece ---|--- piece ---|- rest -|    TSR_COMM_PIECE bytes each
+ *           moved          up to TSR_COMM_AHEAD started        later
+ *
+ * Both sides cut a message of so many bytes alike; a piece is a message of the transport.  Of those to
+ * one rank, and of those from it, one has all its pieces started before the next one begins.  What is under
+ * way is bounded, so that a slow wire has little before whatever else goes over it.
+ */
+#ifndef TSR_COMM_FLOW_H
+#define TSR_COMM_FLOW_H
+
+#include "comm/world.h"
+
+#include <stdbool.h>
+
+#define TSR_COMM_PIECE 131072u
+#define TSR_COMM_AHEAD 4u
+
+/* One message; zeroed but for what tsr_comm_flow_start() is told. */
+struct tsr_comm_flow {
+    struct tsr_comm_flow *next; /* started later */
+    bool                  out, failed;
+    uint32_t              peer;
+    unsigned char        *buf;
+    uint64_t              bytes, started, moved;
+    void                 *piece[TSR_COMM_AHEAD]; /* requests of the transport, a ring */
+    uint32_t              first, n;
+};
+
+/* All messages of a port.  [worker] */
+struct tsr_comm_flows {
+    const struct tsr_comm_port *port;
+    uint32_t                    rank;
+    struct tsr_comm_flow       *under_way; /* in the order in which they were started */
+    uint64_t                    sent;      /* bytes, to other ranks */
+    /* of a wait that failed: how long nothing had moved; 0: it failed of something else */
+    uint64_t late_us;
+};
+
+/* Starts f, or puts it behind those that come first.  buf [bytes] is the port's until f has moved or failed.
+ * A status other than TSR_OK: f is not under way. */
+tsr_status tsr_comm_flow_start(struct tsr_comm_flows *s, struct tsr_comm_flow *f,
+                               struct tsr_err *err);
+/* Moves on what can be moved; *done: all of f has.  Failed: as of wait. */
+tsr_status tsr_comm_flow_test(struct tsr_comm_flows *s, struct tsr_comm_flow *f, bool *done,
+                              struct tsr_err *err);
+/* Until f has moved.  TSR_E_DEVICE when no piece got through for deadline_us, with the rank that is late.  A
+ * message that failed is not under way any more, and its buffer is the caller's. */
+tsr_status tsr_comm_flow_wait(struct tsr_comm_flows *s, struct tsr_comm_flow *f,
+                              uint64_t deadline_us, struct tsr_err *err);
+
+#endif
