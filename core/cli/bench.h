@@ -102,6 +102,9 @@ struct bench_work {
     struct tsr_tensor in, out;
     uint32_t          act;
 };
+/* The format behind *list, which begins as NULL: of --bits, else of --formats, else of `otherwise`; false: none. */
+bool bench_next_format(const struct bench *b, const char *otherwise, const char **list,
+                       char name[24]);
 /* --rows by --cols of a format by name, at least `rotate` bytes of it; m tokens. */
 tsr_status    bench_work_named(struct bench *b, const char *format, uint64_t m, uint64_t rotate,
                                struct bench_work *w, struct tsr_err *err);

@@ -14,6 +14,7 @@
 #define MOST 16u /* numbers in --channels */
 
 struct dec {
+    char                                    format[24];
     struct bench_work                       w;
     const struct tsr_backend_compensate_v1 *table;
     struct tsr_residual                     r;      /* shapes; codes of all copies */
@@ -27,7 +28,7 @@ struct dec {
 
 static void dec_free(struct bench *b, struct dec *d)
 {
-    for (uint64_t i = 0; d->handle && i < d->w.n; i++)
+    for (uint64_t i = 0; d->table && d->handle && i < d->w.n; i++)
         d->table->residual_free(b->self, d->handle[i]);
     free(d->handle);
     b->iface->buffer_free(b->self, d->list.buffer);
@@ -209,8 +210,7 @@ static void name_row(const struct bench *b, const struct dec *d, struct bench_ro
         (void)snprintf(r->what, sizeof r->what, "%s-%u", what, k);
     else
         (void)snprintf(r->what, sizeof r->what, "%s", what);
-    (void)snprintf(r->format, sizeof r->format, "%.*s", (int)strcspn(b->o->formats, ","),
-                   b->o->formats);
+    (void)snprintf(r->format, sizeof r->format, "%.15s", d->format);
     (void)snprintf(r->act, sizeof r->act, "%s",
                    d->w.act == TSR_ACT_A8    ? "a8"
                    : d->w.act == TSR_ACT_A16 ? "a16"
@@ -326,32 +326,41 @@ static tsr_status measure_select(struct bench *b, const struct dec *d, uint32_t 
 
 static tsr_status open_dec(struct bench *b, struct dec *d, struct tsr_err *err)
 {
-    char format[24];
     d->table = b->iface->extension ? b->iface->extension(b->self, TSR_BACKEND_COMPENSATE) : NULL;
     if (!d->table)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "%s does not compensate (" TSR_BACKEND_COMPENSATE ")", b->device);
-    (void)snprintf(format, sizeof format, "%.*s", (int)strcspn(b->o->formats, ","), b->o->formats);
     TSR_TRY(bench_prepare_read(b, err));
-    TSR_TRY(bench_work_named(b, format, 1, (uint64_t)b->o->mib << 20, &d->w, err));
+    TSR_TRY(bench_work_named(b, d->format, 1, (uint64_t)b->o->mib << 20, &d->w, err));
     TSR_TRY(make_input(b, d, err));
     return make_residuals(b, d, err);
 }
 
+/* All channels of one format. */
+static tsr_status bench_format(struct bench *b, struct dec *d, struct tsr_err *err)
+{
+    tsr_status st = open_dec(b, d, err);
+    for (uint32_t i = 0; i < d->n_k && st == TSR_OK; i++)
+        st = measure(b, d, d->k[i], err);
+    for (uint32_t i = 0; i < d->n_k && st == TSR_OK; i++)
+        st = measure_select(b, d, d->k[i], err);
+    dec_free(b, d);
+    return st;
+}
+
 tsr_status bench_dec(struct bench *b, const char *model, struct tsr_err *err)
 {
-    struct dec d = { 0 };
+    struct dec  d = { .n_k = 0 };
+    const char *list = NULL;
     if (!tsr_residual_bits_known((uint32_t)b->o->residual))
         return tsr_fail(err, TSR_E_INPUT, "--residual %lld: write 2, 4, 8 or 16",
                         (long long)b->o->residual);
     TSR_TRY(read_channels(b->o->channels, &d, err));
     if (model || *b->o->shape)
         return bench_dec_model(b, model, d.k, d.n_k, err);
-    tsr_status st = open_dec(b, &d, err);
-    for (uint32_t i = 0; i < d.n_k && st == TSR_OK; i++)
-        st = measure(b, &d, d.k[i], err);
-    for (uint32_t i = 0; i < d.n_k && st == TSR_OK; i++)
-        st = measure_select(b, &d, d.k[i], err);
-    dec_free(b, &d);
-    return st;
+    while (bench_next_format(b, "int3,int4", &list, d.format)) {
+        struct dec one = d;
+        TSR_TRY(bench_format(b, &one, err));
+    }
+    return TSR_OK;
 }

@@ -56,7 +56,7 @@ static tsr_status pick_shape(const struct bench_options *o, struct tsr_random_sh
 static tsr_status pick_dtype(const struct bench_options *o, struct tsr_random_shape *s,
                              struct tsr_err *err)
 {
-    if (strchr(o->formats, ',')) /* the default list: the usual type of a checkpoint */
+    if (!*o->formats) /* the usual type of a checkpoint */
         return TSR_OK;
     if (strcmp(o->formats, "f32") == 0)
         s->dtype = TSR_F32;

@@ -357,24 +357,34 @@ static tsr_status bench_kind(struct bench *b, const struct kind *k, const struct
     return st;
 }
 
-/* Every format of --bits, or else of --formats. */
+bool bench_next_format(const struct bench *b, const char *otherwise, const char **list,
+                       char name[24])
+{
+    bool        bits = *b->o->bits != '\0';
+    const char *s = *list;
+    if (!s)
+        s = bits ? b->o->bits : *b->o->formats ? b->o->formats : otherwise;
+    else if (*s == ',')
+        s++;
+    else
+        return false;
+    size_t len = strcspn(s, ",");
+    (void)snprintf(name, 24, "%s%.*s", bits ? "int" : "", (int)(len < 16 ? len : 16), s);
+    *list = s + len;
+    return true;
+}
+
 static tsr_status each_kind(struct bench *b, const struct sizes *m, bool memory,
                             struct tsr_err *err)
 {
-    bool        bits = *b->o->bits != '\0';
-    const char *s = bits ? b->o->bits : b->o->formats;
-    for (;;) {
-        size_t      len = strcspn(s, ",");
-        char        name[24];
-        struct kind k;
-        (void)snprintf(name, sizeof name, "%s%.*s", bits ? "int" : "", (int)(len < 16 ? len : 16),
-                       s);
+    const char *list = NULL;
+    char        name[24];
+    struct kind k;
+    while (bench_next_format(b, "f32,f16,bf16,int8,int4", &list, name)) {
         TSR_TRY(parse_kind(name, strlen(name), b->o->group, (uint64_t)b->o->cols, &k, err));
         TSR_TRY(bench_kind(b, &k, m, memory, err));
-        if (!s[len])
-            return TSR_OK;
-        s += len + 1;
     }
+    return TSR_OK;
 }
 
 /* --m; where it is not given, `otherwise`. */

@@ -25,8 +25,9 @@ static const struct tsr_choice kvs[] = {
 #define S struct bench_options
 static const struct tsr_option options[] = {
     TSR_OPTION_STRING(
-        S, formats, "f32,f16,bf16,int8,int4",
-        "weight formats, separated by commas: f32, f16, bf16, int2 to int8, lut2 to lut8 (lut4o: "
+        S, formats, "",
+        "weight formats, separated by commas; if empty f32,f16,bf16,int8,int4, for dec int3,int4, "
+        "which compensation is for: f32, f16, bf16, int2 to int8, lut2 to lut8 (lut4o: "
         "with outliers), llm8, fp4_e2m1 and other MX elements, mxint2 to mxint8"),
     TSR_OPTION_STRING(S, bits, "", "packed formats by their bits, as in 4,8; instead of --formats"),
     TSR_OPTION_INT(S, group, 128, 0, 1 << 30, "columns",
@@ -158,8 +159,9 @@ const struct tsr_verb tsr_verb_bench = {
         "multiply-adds that the "
         "instruction set can do. syrk and cholesky: X^T X of --m rows (2048), and the factor, of "
         "--rows columns, beside the FMA probe. encode: F32 in the first cache to wire formats, on "
-        "one core, beside its clock, so that share is elements a cycle. dec: gemv of the first of "
-        "--formats, then with the compensation of --channels of 1024 input channels behind it "
+        "one core, beside its clock, so that share is elements a cycle. dec: gemv of each of "
+        "--formats (int3 and int4), then with the compensation of --channels of 1024 input "
+        "channels behind it "
         "(selection and residuals); 'slower' is the extra time in percent, beside the extra bytes; "
         "'select' is microseconds for 4096 channels on one thread; of MODEL or --shape, packed by "
         "--quantizer (rtn:bits=3), whole decode steps with and without, in turn, with residuals of "

@@ -44,6 +44,11 @@ ok "what has no int8 form takes f32, got $rc" json 'length == 2 and all(.[]; .ac
 run bench dec "${small[@]}" --formats int3 --channels 64,256 --json
 ok "dec runs" jq -e 'length == 6 and all(.[]; .unit == "%" or .value > 0) and
     [.[].what] == ["dec-64", "slower-64", "dec-256", "slower-256", "select-64", "select-256"]' "$WORK/out"
+run bench dec "${small[@]}" --channels 64 --json
+ok "dec without --formats: what compensation is for, got $rc" json 'map([.what, .format]) == [("int3", "int4") as $f |
+    (("dec-64", "slower-64", "select-64") | [., $f])]' "$WORK/out"
+run bench dec "${small[@]}" --bits 8 --channels 64 --json
+ok "dec of --bits, got $rc" json 'map(.format) | unique == ["int8"]' "$WORK/out"
 run bench dec --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4 --channels 64,256 --json
 ok "dec runs whole steps, got $rc" json 'length == 4 and all(.[]; (.unit == "%" or .value > 0) and .rows == 256) and
     [.[].what] == ["decode-64", "slower-64", "decode-256", "slower-256"] and .[1].probe > 0 and
