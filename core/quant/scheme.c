@@ -23,6 +23,8 @@ static const struct tsr_option rule_options[] = {
     TSR_OPTION_STRING(struct rule, layers, "", "Layers, such as 0-3,7."),
     TSR_OPTION_STRING(struct rule, tensors, "", "A pattern for canonical names."),
     TSR_OPTION_BOOL(struct rule, keep, 0, "Leave these linears as they are."),
+    TSR_OPTION_INT(struct rule, model_layers, 0, 0, 1000000, "layers",
+                   "Layers of the model that the rule was written for; 0: any."),
 };
 #define N_OPTIONS(t) (sizeof(t) / sizeof *(t))
 
@@ -129,8 +131,9 @@ static tsr_status fill(const struct tsr_scheme *s, struct choice *c, const struc
     char              what[160];
     (void)snprintf(what, sizeof what, "%s with quantizer '%s'", s->what, use);
     /* ours are not in the map any more; naming them makes the hint for a misspelt one right */
-    static const char *const ours[] = { "use",    "rules",   "on_unsupported", "sequential",
-                                        "layers", "tensors", "keep",           NULL };
+    static const char *const ours[] = { "use",        "rules",        "on_unsupported",
+                                        "sequential", "layers",       "tensors",
+                                        "keep",       "model_layers", NULL };
     tsr_options_fill(&set, 1, ours, map, what, d);
     return TSR_OK;
 }

@@ -11,6 +11,7 @@ struct rule {
     const struct tsr_node *node;
     const char            *use, *layers, *tensors; /* "" when absent */
     int32_t                keep;
+    int64_t                model_layers; /* that `layers` was written for; 0: any */
 };
 
 struct tsr_scheme {

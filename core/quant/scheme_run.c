@@ -72,6 +72,14 @@ static tsr_status read_layers(struct tsr_scheme_run *a, struct tsr_err *err)
     for (uint64_t i = 0; i < n; i++) {
         const struct rule *r = &a->s->rules[i];
         struct tsr_errbuf  e = TSR_ERRBUF(e);
+        if (r->model_layers && (uint64_t)r->model_layers != layers) {
+            char text[320];
+            (void)snprintf(text, sizeof text, "%lld layers, %.200s has %llu",
+                           (long long)r->model_layers, a->m->path, (unsigned long long)layers);
+            return rule_error(r, err,
+                              "the rule was written for a model of %s; give this one its own",
+                              text);
+        }
         if (!r->layers[0])
             continue;
         a->layers[i] = tsr_new(layers, sizeof **a->layers);

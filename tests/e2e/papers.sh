@@ -13,6 +13,10 @@ for file in "$ROOT"/configs/papers/qdec/*.yaml; do
     run config check "$file"
     ok "$(basename "$file") is a valid job, got $rc" test "$rc" = 0
 done
+for file in "$ROOT"/configs/papers/qdec/figures-*.yaml; do
+    fails "$(basename "$file"), another model" 2 "$(basename "$file"):[0-9:]* the rule was written for a model of 6 layers, .*stories260k has 5" \
+        run "$file" --set "model=$STORIES" --out other
+done
 for file in "$ROOT"/configs/papers/*.yaml; do
     ok "$(basename "$file") belongs to a row" grep -qxF "$(basename "$file" .yaml)" <<<"$jobs"
 done
