@@ -6,7 +6,8 @@ def sweeps: [.results | to_entries[] | select(.key | startswith("sweep")) | .val
 def at($s; $select; $k): first($s.points[] | select(.select == $select and .k == $k)) // null;
 def pct: if . == null then "" else 100 * . | r(1) end;
 def head: row, (map("---") | row);
-def interval: "\(.mean | r(4)) (\(.low | r(4)) to \(.high | r(4)))";
+# one window has no interval
+def interval: if .low == null or .high == null then .mean | r(4) else "\(.mean | r(4)) (\(.low | r(4)) to \(.high | r(4)))" end;
 ($printed[0]) as $paper |
 (sweeps) as $s |
 (if ($s | length) == 3 then
@@ -23,7 +24,7 @@ def interval: "\(.mean | r(4)) (\(.low | r(4)) to \(.high | r(4)))";
         "", "Answers: tokens that the original, reading the same, ranks first, too, in percent, and difference from k = 0 with its 95 % interval over prompts:", "",
         (["k"] + [$s[] | "\(.bits_per_weight | r(2)) bits", "difference"] | head),
         ([$s[0].points[] | select(.select == "dynamic" or (.k == 0 and .select != null)) | .k] | unique[] as $k |
-            [$k] + [$s[] | at(.; "dynamic"; $k) as $x | ($x.agreement | pct), (if $x.agreement_delta then ($x.agreement_delta | "\(.mean | pct) (\(.low | pct) to \(.high | pct))") else "" end)] | row)
+            [$k] + [$s[] | at(.; "dynamic"; $k) as $x | ($x.agreement | pct), (if $x.agreement_delta then ($x.agreement_delta | "\(.mean | pct)" + if .low == null or .high == null then "" else " (\(.low | pct) to \(.high | pct))" end) else "" end)] | row)
     else empty end),
     "", "Ways to select at 3 bits, with recall in percent:", "",
     (["k", "dynamic", "exact", "random", "static, mean square", "static, Hessian"] | head),

@@ -51,6 +51,9 @@ static void print(const json_t *r, FILE *to)
     if (json_is_number(json_object_get(r, "knee")))
         (void)fprintf(to, "  the formula's knee: %.1f\n",
                       json_number_value(json_object_get(r, "knee")));
+    else
+        (void)fprintf(to, "  the formula's knee: not known, %s\n",
+                      json_string_value(json_object_get(r, "knee_unknown")));
     (void)fprintf(to, "  at most %.1f %% of what was lost stays lost; %s\n",
                   100 * json_number_value(json_object_get(r, "lost")),
                   json_string_value(json_object_get(r, "plan")));
@@ -78,6 +81,20 @@ static double slower_by(const struct tsr_tune_result *r)
     return r->base > 0 && r->total > r->base ? r->total / r->base - 1 : 0;
 }
 
+/* Why there is no knee. */
+static const char *knee_unknown(const struct tune_options *o, const struct tsr_tune_table *t)
+{
+    if (!*o->profile)
+        return "no cost was measured: 1024 channels took no longer than 512, so that nothing says "
+               "how "
+               "fast residuals are read";
+    if (!(t->bits > 0))
+        return "the profile does not say the bits of its weights (bits)";
+    if (!(t->host_gbps > 0))
+        return "the profile does not say how fast residuals are read (host_gbps)";
+    return "the profile does not say how fast weights are read (device_gbps)";
+}
+
 static json_t *result(const struct tune_options *o, const struct tsr_tune_table *t,
                       const struct tsr_tune_result *r, double lost, const char *path)
 {
@@ -91,6 +108,8 @@ static json_t *result(const struct tune_options *o, const struct tsr_tune_table 
               tsr_json_put_text(j, "plan", path) && put_modules(j, t, r);
     if (ok && t->bits > 0 && t->host_gbps > 0 && t->device_gbps > 0)
         ok = tsr_json_put_real(j, "knee", tsr_tune_knee(t->bits, t->host_gbps, t->device_gbps));
+    else if (ok)
+        ok = tsr_json_put_text(j, "knee_unknown", knee_unknown(o, t));
     if (ok)
         return j;
     json_decref(j);

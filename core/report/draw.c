@@ -40,6 +40,18 @@ void report_line(struct tsr_writer *w, const char *cls, double x1, double y1, do
                       cls, x1, y1, x2, y2);
 }
 
+void report_legend(struct tsr_writer *w, double x, double y, const char *cls, const char *dash,
+                   const char *mark, const char *text)
+{
+    double middle = y - 0.35 * REPORT_EM;
+    tsr_writer_printf(w, "<path class=\"%s\" fill=\"none\"%s%s%s d=\"M%.1f %.1fh28\"/>\n", cls,
+                      *dash ? " stroke-dasharray=\"" : "", dash, *dash ? "\"" : "", x, middle);
+    if (mark)
+        tsr_writer_printf(w, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n", mark,
+                          x + 14, middle);
+    report_label(w, x + 34, y, REPORT_START, "tick", text);
+}
+
 void report_grid_x(struct tsr_writer *w, const struct report_axis *x, unsigned want, double top,
                    double bottom)
 {

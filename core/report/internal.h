@@ -65,6 +65,11 @@ enum report_anchor { REPORT_START, REPORT_MIDDLE, REPORT_END };
 void report_label(struct tsr_writer *w, double x, double y, enum report_anchor anchor,
                   const char *cls, const char *text);
 void report_line(struct tsr_writer *w, const char *cls, double x1, double y1, double x2, double y2);
+/* One entry of a legend, in the drawing itself so that it stands in a file that has no page around it: a sample of a
+ * line, dashed as `dash` says ("": as the class has it), with `mark`, the class of its points (NULL: none). */
+#define REPORT_LEGEND 15.0 /* from row to row */
+void report_legend(struct tsr_writer *w, double x, double y, const char *cls, const char *dash,
+                   const char *mark, const char *text);
 /* Lines at the ticks with their numbers: across for x, from below; for y, from the left. */
 void report_grid_x(struct tsr_writer *w, const struct report_axis *x, unsigned want, double top,
                    double bottom);

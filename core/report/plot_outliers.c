@@ -34,9 +34,14 @@ static void put_site(struct tsr_writer *w, const json_t *site)
     char title[120];
     (void)snprintf(title, sizeof title, "Error against channels added back: %.20s",
                    report_str(site, "name"));
-    report_figure_open(w, bottom + 42, title);
+    report_figure_open(w, bottom + 46 + 3 * REPORT_LEGEND, title);
     report_grid_x(w, &x, 5, top, bottom);
     report_grid_y(w, &y, 5, left, right);
+    report_legend(w, left, bottom + 40 + REPORT_LEGEND, "middle", "", NULL,
+                  "error as channels are added back by magnitude");
+    report_legend(w, left, bottom + 40 + 2 * REPORT_LEGEND, "front", "", NULL, "error, at random");
+    report_legend(w, left, bottom + 40 + 3 * REPORT_LEGEND, "bar", "", NULL,
+                  "magnitudes in order, as a share of the largest");
     put_curve(w, "bar", site, "magnitude", &x, &y);
     put_curve(w, "front", site, "random", &x, &y);
     put_curve(w, "middle", site, "sorted", &x, &y);

@@ -12,12 +12,26 @@ static const double left = 46, right = 330, top = 8, bottom = 210;
 struct series {
     const json_t *points, *sweep;
     const char   *select;
-    char          name[64];
+    char          name[64], label[32]; /* in the legend, beside the line */
     bool          main;
     bool          time;      /* across: of a token; without compensation first */
     bool          accuracy;  /* up: of questions */
     bool          agreement; /* up: of answers with the original */
 };
+
+/* Lines differ by their dashes, the seventh and those behind it by hollow points, too. */
+static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "4 4", "12 2" };
+#define DASHES (sizeof dashes / sizeof *dashes)
+
+static const char *class_of(const struct series *s)
+{
+    return s->main ? "middle" : "bar";
+}
+
+static const char *mark_of(const struct series *s, unsigned i)
+{
+    return s->main && i < DASHES ? "mark" : "beaten";
+}
 
 static bool belongs(const struct series *s, const json_t *p)
 {
@@ -63,27 +77,34 @@ static void ends(const struct series *s, unsigned n, struct report_axis *x, stru
     report_axis_fit(y, y0, y1, y1 > 4 * y0, bottom, top);
 }
 
-static void put_series(struct tsr_writer *w, const struct series *s, const struct report_axis *x,
-                       const struct report_axis *y, struct report_box *taken, uint64_t *boxes)
+static void put_series(struct tsr_writer *w, const struct series *s, unsigned number,
+                       const struct report_axis *x, const struct report_axis *y,
+                       struct report_box *taken, uint64_t *boxes)
 {
     static const struct report_box frame = { 0, 0, REPORT_WIDTH, 224 };
+    const char                    *dash = dashes[number % DASHES];
     double                         px = NAN, py = NAN, at_x, at_y;
     enum report_anchor             anchor;
     const json_t                  *p;
     char                           name[80];
     size_t                         i;
+    tsr_writer_printf(w, "<path class=\"%s\" fill=\"none\"%s%s%s d=\"", class_of(s),
+                      *dash ? " stroke-dasharray=\"" : "", dash, *dash ? "\"" : "");
     json_array_foreach (s->points, i, p) {
         if (!belongs(s, p) || !isfinite(up(s, p)))
             continue;
-        double cx = report_axis_at(x, across(s, p)), cy = report_axis_at(y, up(s, p));
-        if (isfinite(px))
-            report_line(w, s->main ? "middle" : "bar", px, py, cx, cy);
-        tsr_writer_printf(w, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n",
-                          s->main ? "mark" : "beaten", cx, cy);
-        px = cx;
-        py = cy;
+        tsr_writer_printf(w, "%s%.1f %.1f", isfinite(px) ? "L" : "M",
+                          report_axis_at(x, across(s, p)), report_axis_at(y, up(s, p)));
+        px = report_axis_at(x, across(s, p));
+        py = report_axis_at(y, up(s, p));
     }
-    report_text_cut(name, sizeof name, s->name, REPORT_WIDTH - right - 10);
+    tsr_writer_printf(w, "\"/>\n");
+    json_array_foreach (s->points, i, p)
+        if (belongs(s, p) && isfinite(up(s, p)))
+            tsr_writer_printf(w, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n",
+                              mark_of(s, number), report_axis_at(x, across(s, p)),
+                              report_axis_at(y, up(s, p)));
+    report_text_cut(name, sizeof name, s->label, REPORT_WIDTH - right - 10);
     if (isfinite(px) && report_place(taken, boxes, &frame, px, py, name, &at_x, &at_y, &anchor))
         report_label(w, at_x, at_y, anchor, "name", name);
 }
@@ -95,11 +116,17 @@ static void draw(struct tsr_writer *w, const struct series *s, unsigned n, const
     struct report_box  taken[MOST + 1];
     uint64_t           boxes = 0;
     ends(s, n, &x, &y);
-    report_figure_open(w, bottom + 42, title);
+    unsigned rows = n > 1 ? (n + 1) / 2 : 0; /* of the legend */
+    report_figure_open(w, bottom + 42 + (rows ? 4 + REPORT_LEGEND * rows : 0), title);
     report_grid_x(w, &x, 5, top, bottom);
     report_grid_y(w, &y, 5, left, right);
     for (unsigned i = 0; i < n; i++)
-        put_series(w, &s[i], &x, &y, taken, &boxes);
+        put_series(w, &s[i], i, &x, &y, taken, &boxes);
+    for (unsigned i = 0; rows && i < n; i++) {
+        unsigned row = i / 2 + 1;
+        report_legend(w, left + (i % 2 ? 180 : 0), bottom + 40 + REPORT_LEGEND * row,
+                      class_of(&s[i]), dashes[i % DASHES], mark_of(&s[i], i), s[i].name);
+    }
     report_label(w, (left + right) / 2, bottom + 36, REPORT_MIDDLE, "tick", below);
     report_figure_close(w, NULL);
 }
@@ -123,6 +150,7 @@ void report_plot_selects(struct tsr_writer *w, const json_t *sweep)
     for (size_t i = 0; i < 5; i++) {
         s[n] = (struct series){ .points = t.points, .select = ways[i], .main = i == 0 };
         (void)snprintf(s[n].name, sizeof s[n].name, "%s", ways[i]);
+        (void)snprintf(s[n].label, sizeof s[n].label, "%s", ways[i]);
         n += has(&s[n]);
     }
     if (n)
@@ -154,8 +182,9 @@ static unsigned all_sweeps(const json_t *results, struct series kind, struct ser
         s[n] = kind;
         s[n].sweep = v;
         s[n].points = report_get(v, "points");
-        (void)snprintf(s[n].name, sizeof s[n].name, "%.3g bits, %g",
-                       report_real(v, "bits_per_weight"), report_real(v, "residual_bits"));
+        double bits = report_real(v, "bits_per_weight"), kept = report_real(v, "residual_bits");
+        (void)snprintf(s[n].name, sizeof s[n].name, "%.3g bits, residuals of %g", bits, kept);
+        (void)snprintf(s[n].label, sizeof s[n].label, "%.3g bits, %g", bits, kept);
         n += has(&s[n]);
     }
     return n;

@@ -191,6 +191,8 @@ WRONG
 jq 'del(.bits, .host_gbps)' "$WORK/table.json" >"$WORK/unsaid.json"
 run tune packed -o unsaid --slower 5.2 --profile unsaid.json
 ok "what a table does not say is not compared, got $rc" json '[.results.tune.modules[].k] == [69, 67]' "$WORK/unsaid/results.json"
+ok "why there is no knee" grep -q "the formula's knee: not known, the profile does not say the bits of its weights" "$WORK/out"
+ok "in the results, too" json '.results.tune | .knee == null and (.knee_unknown | test("bits of its weights"))' "$WORK/unsaid/results.json"
 
 # the largest channels of a layer, token by token
 run outliers packed -o o1 --tokens 20 --at 3 --layer 2 --json
@@ -231,6 +233,7 @@ ok "questions and a target" json '.results."sweep[2]" | .decode_ms > 0 and (.poi
 ok "answers beside the original's" json '.results."sweep[2]".points | (.[0].agreement > 0.2 and .[0].agreement < 1) and
     .[1].agreement > 0.2 and (.[1].agreement_delta.mean - (.[1].agreement - .[0].agreement) | fabs < 1e-6) and .[2].agreement == null' "$WORK/job/results.json"
 ok "its page has five plots" test "$(grep -c "<svg.*compensated channels" "$WORK/job/report.html")" = 5
+ok "and legends in them" test "$(grep -cE 'class="tick"[^>]*>(dynamic|random|3.24 bits, residuals of [24])</text>' "$WORK/job/report.html")" -ge 4
 ok "and a line for each way to select" test "$(grep -c "perplexity with k: " "$WORK/job/report.html")" = 3
 ok "and five of the largest channels" test "$(grep -cE "<svg.*(channels added back|The largest 5 %)" "$WORK/job/report.html")" = 5
 
@@ -246,6 +249,11 @@ END
 run run near.yaml --out near
 ok "the original's answers: exit code 0, got $rc" test "$rc" = 0
 ok "token by token" json '.results.sweep.points[1].agreement > 0.95' "$WORK/near/results.json"
+# the paper's tables of it: one window has no intervals
+jq '.results.sweep as $s | .results = {sweep: $s, "sweep[2]": $s, "sweep[3]": $s}' "$WORK/near/results.json" |
+    jq -r --arg name rtn --slurpfile printed "$ROOT/configs/papers/qdec/printed.json" -f "$ROOT/tools/papers-compensation.jq" >"$WORK/tables.md"
+ok "tables of one window: $(grep -c '^|' "$WORK/tables.md") rows" grep -q '^| 1024 | [0-9.]* | -*[0-9.e-]* |' "$WORK/tables.md"
+ok "without empty intervals" test "$(grep -cE '\( to|null' "$WORK/tables.md")" = 0
 
 if [ "${2:-whole}" = whole ]; then # builds with sanitizers take a minute for it
     # all of what any quantizer loses, in F16, is the original again, scales that were folded into norms and rows, too
