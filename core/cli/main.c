@@ -13,11 +13,11 @@
 static volatile sig_atomic_t stops;
 static bool                  launched; /* by mpirun, which signals twice and kills by itself */
 
-/* The first Ctrl-C asks for a clean end, the second one does not ask. */
+/* The first Ctrl-C asks for a clean end, the second one does not ask.  A terminal that closes says so more
+ * than once, by itself and through its shell. */
 static void on_stop(int sig)
 {
-    (void)sig;
-    if (stops++ && !launched)
+    if (sig != SIGHUP && stops++ && !launched)
         _exit(130);
     tsr_cancel();
 }
@@ -85,7 +85,7 @@ static void keep_standard_fds(void)
 
 int main(int argc, char **argv)
 {
-    struct sigaction stop, ignore, bus;
+    struct sigaction stop, ignore, bus, hup;
     uint32_t         rank, ranks;
     keep_standard_fds();
     launched = tsr_comm_launched(&rank, &ranks);
@@ -97,6 +97,8 @@ int main(int argc, char **argv)
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGTERM, &stop, NULL);
     (void)sigaction(SIGUSR1, &stop, NULL); /* of a batch system, before the time is over */
+    if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN) /* as nohup leaves it */
+        (void)sigaction(SIGHUP, &stop, NULL);
     (void)sigaction(SIGPIPE, &ignore, NULL);
     (void)sigaction(SIGXFSZ, &ignore, NULL); /* the write that goes too far says so */
     memset(&bus, 0, sizeof bus);

@@ -324,6 +324,10 @@ static tsr_status watch(struct watched *x, struct tsr_err *err)
 
 static void say_end(const struct watched *x, enum tsr_after after)
 {
+    const char *then = tsr_cancelled() ? "it had been asked to stop: run the same command again"
+                       : after == TSR_AFTER_RESTART
+                           ? "another one goes on"
+                           : "too often without progress: run the same command again";
     const char *why = x->end.memory ? ", for memory" : x->end.own_fault ? ", by its own fault" : "";
     if (x->end.stalled)
         why = ", by its supervisor";
@@ -334,9 +338,7 @@ static void say_end(const struct watched *x, enum tsr_after after)
         (void)snprintf(how, sizeof how, "was ended by signal %d (%s)%s", x->end.signal,
                        strsignal(x->end.signal), why);
     tsr_logf(TSR_LOG_WARN, "the worker (%sprocess %d) %s; %s", x->c->mpirun ? "mpirun, " : "",
-             (int)x->pid, how,
-             after == TSR_AFTER_RESTART ? "another one goes on"
-                                        : "too often without progress: run the same command again");
+             (int)x->pid, how, then);
 }
 
 /* One worker from its start to its end; *worker: we are it. */
@@ -403,7 +405,7 @@ tsr_status tsr_cli_supervise(struct tsr_cli *c, bool *worker, struct tsr_err *er
             c->code = x.end.code;
             break;
         }
-        say_end(&x, tsr_cancelled() ? TSR_AFTER_GIVE_UP : after);
+        say_end(&x, after);
         x.w->verdict = verdict;
         if (after == TSR_AFTER_GIVE_UP || tsr_cancelled() || pause_for(wait) != TSR_OK) {
             c->code = 75;

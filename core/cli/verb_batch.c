@@ -193,7 +193,8 @@ const struct tsr_verb tsr_verb_batch = {
         "\n"
         "Whatever ends the command, the same command goes on where it was, and the output has the\n"
         "same bytes; it appears when it is whole. A worker process that dies or stands still is\n"
-        "replaced. Ctrl-C, SIGTERM and SIGUSR1 stop cleanly with exit code 75.",
+        "replaced. Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP (a terminal that closes; not under nohup)\n"
+        "stop cleanly with exit code 75.",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct batch_options),

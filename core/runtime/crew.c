@@ -45,6 +45,7 @@ _Noreturn static void run_process(const struct tsr_member *m, pid_t parent)
     (void)signal(SIGINT, SIG_IGN); /* the coordinator decides */
     (void)signal(SIGTERM, SIG_IGN);
     (void)signal(SIGUSR1, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
     _exit(tsr_rank_run(&m->crew->plan, m->rank, NULL, &e.err) == TSR_OK ? 0 : 1);
 }
 

@@ -137,10 +137,13 @@ part_kill() { # the worker, the supervisor, or both, at any moment
 }
 
 part_signal() { # a clean stop and the way on
-    local s rc
-    for s in TERM INT USR1; do
+    local s rc i signals=(TERM INT USR1 HUP)
+    # where this runs with SIGHUP ignored, so does what it starts
+    [[ "$(awk '/^SigIgn/ { print $2 }' /proc/self/status)" != *[13579bdf] ]] || signals=(TERM INT USR1)
+    for s in "${signals[@]}"; do
         held 0 # so that it is not done before
         kill -"$s" "$pid"
+        [ "$s" != HUP ] || kill -HUP "$pid" || true # a terminal and its shell both say so
         rc=0
         wait "$pid" || rc=$?
         [ $rc = 75 ] || wrong "SIG$s: exit $rc instead of 75"
@@ -148,6 +151,31 @@ part_signal() { # a clean stop and the way on
         published "SIG$s"
     done
     complete "after signals"
+    trap '' HUP # nohup
+    held 0
+    trap - HUP
+    kill -HUP "$pid" "$w"
+    kill -CONT "$w"
+    wait "$pid" || wrong "SIGHUP under nohup: exit $? instead of 0"
+    whole "SIGHUP under nohup"
+    mkdir bin # a child that dies of being asked to stop
+    cat >bin/mpirun <<'MPIRUN'
+#!/bin/bash
+trap 'kill -9 $$' TERM
+: >begun
+while :; do sleep 0.05; done
+MPIRUN
+    chmod +x bin/mpirun
+    anew
+    PATH=$PWD/bin:$PATH "$TESSERA" batch job.yaml -i in.jsonl -o out.jsonl -q --mpirun "-n 2" >said 2>err &
+    pid=$!
+    for ((i = 0; i < 3000; i++)); do [ ! -e begun ] || break; sleep 0.02; done
+    kill "$pid"
+    rc=0
+    wait "$pid" || rc=$?
+    [ $rc = 75 ] || wrong "a worker that dies of SIGTERM: exit $rc instead of 75"
+    grep -q 'it had been asked to stop: run the same command again' err || wrong "a worker that dies of SIGTERM: $(tail -n 1 err)"
+    ! grep -q 'too often' err || wrong "a worker that dies of SIGTERM is said to have come to nothing"
 }
 
 part_giveup() { # workers that come to nothing, one behind the other: 75, and the way on
