@@ -2,8 +2,8 @@
 # tests/faults/batch.sh TESSERA PART SAMPLES [GARBLE|FATAL.so] - a batch of 500 records that is killed, stopped, frozen, run
 # twice at a time, on a disk that fills up, with system calls that fail: always the bytes of the clean
 # run in the end, or an exit that is safe to run again.
-#   kill signal giveup freeze two full errno die ranks garbage
-# The campaign is the part `kill` with many samples: tests/faults/batch.sh build/tessera kill 10000
+#   kill group signal giveup freeze two full errno die ranks garbage
+# The campaign is the parts `kill` and `group` with many samples: tests/faults/batch.sh build/tessera kill 10000
 # TSR_TEST_ALL=1 fails every call of `errno` and `die`; TSR_FAULTS="openat:EMFILE ..." only these.
 # shellcheck source=tests/faults/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,7 +14,7 @@ FATAL=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/fixtures/fatal.so}") # for
 RECORDS=500
 RANDOM=$((SEED % 32768))
 echo "seed $SEED"
-case $PART in errno | die | giveup) RECORDS=24 ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
+case $PART in errno | die | giveup) RECORDS=24 ;; group) RECORDS=60 MODEL=$ROOT/configs/demo ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
 # Parts that must catch the worker at work want a job of 2 s, not of 0.2 s: a shell that polls it may
 # not run for that long on a busy machine.
 MORE=0
@@ -134,6 +134,79 @@ part_kill() { # the worker, the supervisor, or both, at any moment
         [ $bad = 0 ] || break
     done
     echo "$kills kills over $jobs jobs of $RECORDS records"
+}
+
+# split_plan TP STAGES: of the demo's six layers.
+split_plan() {
+    local stage
+    cat <<PLAN
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 16, generate: 12, batch: 8, chunk: 8, kv: f32}
+micro_batches: {prefill: 2, decode: 4}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+PLAN
+    for stage in $([ "$2" = 1 ] && echo 0-5 || echo 0-2 3-5); do
+        echo "  - {layers: $stage, node: here, device: this-machine, tp: $1, schemes: [{layers: $stage, use: rtn, bits: 4, group: 32}]}"
+    done
+}
+answers() { jq -c '[.custom_id, .response.body.choices, .error]' "$1"; }
+# ours PROCESS: it is there, and of this job.
+ours() { { tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- " -o out.jsonl "; } 2>/dev/null; }
+
+part_group() { # any processes of a plan whose ranks are processes: two in a stage, two stages, both
+    local kills=0 jobs=0 rc kind p i seen victims ranks
+    local kinds=(2-1 1-2 2-2)
+    rm -r clean.jsonl*
+    for kind in 1-1 "${kinds[@]}"; do
+        split_plan "${kind%-*}" "${kind#*-}" >"plan-$kind.yaml"
+        batch "clean-$kind.jsonl" --set run.plan="plan-$kind.yaml" >/dev/null
+        answers "clean-$kind.jsonl" | cmp -s - <(answers clean-1-1.jsonl) || wrong "plan $kind answers otherwise than one rank"
+    done
+    while [ $kills -lt "$SAMPLES" ]; do
+        kind=${kinds[RANDOM % 3]}
+        anew
+        jobs=$((jobs + 1))
+        cp "clean-$kind.jsonl" clean.jsonl
+        more=(--set run.plan="plan-$kind.yaml" --set run.stall=600) # nobody is taken for frozen
+        seen=()
+        while [ $kills -lt "$SAMPLES" ]; do
+            start
+            while :; do
+                nap 400
+                w=$(worker) || true
+                [ -n "$w" ] || { kill -0 "$pid" 2>/dev/null || break; continue; }
+                ranks=()
+                read -ra ranks <"/proc/$w/task/$w/children" 2>/dev/null || true # a line without an end
+                seen+=("$w" "${ranks[@]}")
+                published "kill $kills"
+                kills=$((kills + 1))
+                [ $((kills % 100)) != 0 ] || echo "$kills kills over $jobs jobs so far"
+                victims=()
+                for p in "${ranks[@]}" "$w" "$pid"; do [ $((RANDOM % 3)) != 0 ] || victims+=("$p"); done
+                [ ${#victims[@]} -gt 0 ] || victims=("${ranks[RANDOM % (${#ranks[@]} + 1)]:-$w}")
+                kill -9 "${victims[@]}" 2>/dev/null || true
+                [[ " ${victims[*]} " != *" $pid "* ]] || break
+                [ $kills -lt "$SAMPLES" ] || break
+            done
+            kill -9 "$pid" 2>/dev/null || true
+            rc=0
+            wait "$pid" 2>/dev/null || rc=$?
+            case $rc in 0 | 75 | 137) ;; *) wrong "kill $kills of plan $kind: exit $rc" ;; esac
+            for p in "${seen[@]}"; do
+                for ((i = 0; i < 1000; i++)); do ours "$p" || break; sleep 0.02; done
+                [ $i -lt 1000 ] || wrong "kill $kills of plan $kind: process $p is still there"
+            done
+            seen=()
+            if [ -e out.jsonl ] || [ $bad != 0 ]; then break; fi
+        done
+        complete "after $kills kills, plan $kind"
+        [ $bad = 0 ] || break
+    done
+    echo "$kills kills over $jobs jobs of $RECORDS records, by two to four ranks"
 }
 
 part_signal() { # a clean stop and the way on

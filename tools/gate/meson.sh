@@ -57,7 +57,7 @@ phase_sanitize() {
 }
 
 # Names of the tests that run code in threads.
-THREADED='^(base|batch-journal|comm|comm_auto|compensate|crew|engine)$|^(invariance|loader|nccl|nccl-device|nccl-hang|nccl-setup|nccl-wrong|serve|shares|simulate-tp|transport)$'
+THREADED='^(base|batch-journal|comm|comm_auto|compensate|crew|edge|engine)$|^(invariance|loader|nccl|nccl-device|nccl-hang|nccl-setup|nccl-wrong|serve|shares|simulate-tp|transport)$'
 
 # targets_of DIR NAME...: what the named tests need, as ninja calls it.
 targets_of() {
