@@ -127,6 +127,8 @@ struct batch_run {
     struct tsr_errbuf         no_chat;
     char                      base[TSR_HASH_TEXT];
     char                     *about, *output, *folder;
+    uint64_t                  ran[3]; /* tsr_engine_acts() of the one engine */
+    bool                      one;    /* there is one: no ranks */
 };
 
 static tsr_status load_chat(struct batch_run *r, struct tsr_err *err)
@@ -248,6 +250,8 @@ static tsr_status with_engine(struct batch_run *r, const struct tsr_compensating
     set_defaults(r, eo->context);
     TSR_TRY(tsr_engine_create(&e, job->registry, r->packed ? r->packed : job->model, job->overlay,
                               eo, err));
+    tsr_engine_acts(e, r->ran);
+    r->one = true;
     tsr_pass_engine(&r->b.pass, e);
     tsr_status st = tsr_batch_run(&r->b, s, &theirs, err);
     if (theirs)
@@ -341,10 +345,12 @@ static tsr_status prepare(struct batch_run *r, struct tsr_err *err)
 
 static void print(const json_t *r, FILE *to)
 {
-    (void)fprintf(to, "%lld records, %lld errors: %s\n",
+    char also[64];
+    (void)fprintf(to, "%lld records, %lld errors: %s (act %s%s)\n",
                   (long long)json_integer_value(json_object_get(r, "records")),
                   (long long)json_integer_value(json_object_get(r, "errors")),
-                  json_string_value(json_object_get(r, "output")));
+                  json_string_value(json_object_get(r, "output")),
+                  json_string_value(json_object_get(r, "act")), tsr_act_also(r, also));
     tsr_run_ttft_print(r, to);
     tsr_run_launch_print(r, to);
 }
@@ -359,8 +365,11 @@ static tsr_status file_result(struct batch_run *r, const struct tsr_batch_summar
               tsr_json_put_int(j, "starts", s->counts.starts) &&
               tsr_json_put_int(j, "tokens", s->new_tokens) &&
               tsr_json_put_real(j, "seconds", s->seconds) &&
-              tsr_json_put_real(j, "journal_s", s->journal_s) &&
-              tsr_json_put_text(j, "act", tsr_act_name((uint32_t)r->o->act));
+              tsr_json_put_real(j, "journal_s", s->journal_s);
+    uint32_t act = (uint32_t)r->o->act;
+    if (ok) /* what ranks took is not known here */
+        ok = r->one ? tsr_json_put_act(j, tsr_act_ran(act, r->ran), r->ran)
+                    : tsr_json_put_text(j, "act", tsr_act_name(act));
     if (!ok)
         return tsr_fail_nomem(err, 64, "the results");
     TSR_TRY(tsr_run_ttft_put(&s->ttft, j, err));

@@ -170,6 +170,7 @@ static tsr_status run_select(struct tsr_sweep *x, int select, struct tsr_err *er
 {
     struct tsr_engine *e = NULL, *writer = NULL;
     TSR_TRY(create(x, select, true, &e, err));
+    tsr_engine_acts(e, x->ran); /* the same whatever is selected */
     tsr_status st = x->judge ? create(x, select, false, &writer, err) : TSR_OK;
     for (uint64_t i = 0; i < x->n_k && st == TSR_OK; i++) {
         if (x->k[i] == 0 && x->n > 0)

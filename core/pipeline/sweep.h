@@ -55,6 +55,7 @@ struct tsr_sweep {
     uint64_t                        n_k, n_target;
     int                             select[5];
     uint64_t                        n_select;
+    uint64_t                        ran[3]; /* tsr_engine_acts() */
 };
 
 /* What all points are together, for results.json, with differences from k = 0, trends, and dynamic selection

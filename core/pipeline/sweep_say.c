@@ -118,7 +118,7 @@ json_t *tsr_sweep_json(struct tsr_sweep *x)
     json_t  *points = json_array(), *quarter = json_array(), *trends = json_array();
     tsr_overlay_size(x->job->model, x->job->overlay ? x->job->overlay : x->job->model->packed,
                      &weights, &bytes);
-    bool ok = tsr_json_put_text(j, "act", tsr_act_name((uint32_t)x->o->act)) &&
+    bool ok = tsr_json_put_act(j, tsr_act_ran((uint32_t)x->o->act, x->ran), x->ran) &&
               tsr_json_put_real(j, "bits_per_weight", 8 * (double)bytes / (double)weights) &&
               tsr_json_put_int(j, "residual_bits", x->c->bits) &&
               tsr_json_put_int(j, "host_bytes", x->c->bytes);
@@ -143,9 +143,11 @@ void tsr_sweep_print(const json_t *r, FILE *to)
 {
     const json_t *p;
     size_t        i;
-    (void)fprintf(to, "%.4g bits per weight, residuals of %lld bits\n",
+    char          also[64];
+    (void)fprintf(to, "%.4g bits per weight, residuals of %lld bits, act %s%s\n",
                   json_number_value(json_object_get(r, "bits_per_weight")),
-                  (long long)json_integer_value(json_object_get(r, "residual_bits")));
+                  (long long)json_integer_value(json_object_get(r, "residual_bits")),
+                  json_string_value(json_object_get(r, "act")), tsr_act_also(r, also));
     json_array_foreach (json_object_get(r, "points"), i, p) {
         const char   *select = json_string_value(json_object_get(p, "select"));
         const json_t *d = json_object_get(p, "delta"), *recall = json_object_get(p, "recall"),
