@@ -180,7 +180,7 @@ part_group() { # any processes of a plan whose ranks are processes: two in a sta
                 w=$(worker) || true
                 [ -n "$w" ] || { kill -0 "$pid" 2>/dev/null || break; continue; }
                 ranks=()
-                read -ra ranks <"/proc/$w/task/$w/children" 2>/dev/null || true # a line without an end
+                read -ra ranks 2>/dev/null <"/proc/$w/task/$w/children" || true # a line without an end
                 seen+=("$w" "${ranks[@]}")
                 published "kill $kills"
                 kills=$((kills + 1))
@@ -308,11 +308,25 @@ goes_on_without() {
     done
 }
 
+# no_sockets: no process of the job has a socket, but for those that this shell was given: nobody listens.
+no_sockets() {
+    local p at
+    for p in "$pid" "$w" "${ranks[@]}"; do
+        [ -n "$(ls "/proc/$p/fd")" ] || wrong "process $p shows no files"
+        for at in "/proc/$p/fd/"*; do
+            at=$(readlink "$at") || continue
+            [[ $at != socket:* ]] || [[ " $(readlink /proc/$$/fd/* | tr '\n' ' ') " = *" $at "* ]] ||
+                wrong "process $p has a socket: $at"
+        done
+    done
+}
+
 part_ranks() { # a rank is killed, or stands still; it is named, and all begin anew
     local i how hit
     plan_of_four
     # rank 0 waits for rank 1 in a sum, and would for twice the stall, when that is killed
     held 0
+    no_sockets
     whose 2
     goes_on_without "$hit"
     sleep 0.3
