@@ -2,7 +2,8 @@
 # tests/faults/batch.sh TESSERA PART SAMPLES [GARBLE|FATAL.so] - a batch of 500 records that is killed, stopped, frozen, run
 # twice at a time, on a disk that fills up, with system calls that fail: always the bytes of the clean
 # run in the end, or an exit that is safe to run again.
-#   kill group signal giveup freeze two full errno die ranks garbage
+#   kill group signal giveup freeze two full errno die ranks garbage soak power
+# soak takes thousands of records, power cuts of the power (as root: it mounts a disk of its own; not in the gate).
 # The campaign is the parts `kill` and `group` with many samples: tests/faults/batch.sh build/tessera kill 10000
 # TSR_TEST_ALL=1 fails every call of `errno` and `die`; TSR_FAULTS="openat:EMFILE ..." only these.
 # shellcheck source=tests/faults/lib.sh
@@ -14,11 +15,11 @@ FATAL=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/fixtures/fatal.so}") # for
 RECORDS=500
 RANDOM=$((SEED % 32768))
 echo "seed $SEED"
-case $PART in errno | die | giveup) RECORDS=24 ;; group) RECORDS=60 MODEL=$ROOT/configs/demo ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
+case $PART in errno | die | giveup) RECORDS=24 ;; group) RECORDS=60 MODEL=$ROOT/configs/demo ;; soak) RECORDS=$((SAMPLES * 1000)) ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
 # Parts that must catch the worker at work want a job of 2 s, not of 0.2 s: a shell that polls it may
 # not run for that long on a busy machine.
 MORE=0
-case $PART in signal | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; errno | die) MORE=24 ;; esac # the last: for syncs during the work
+case $PART in signal | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; errno | die | power) MORE=24 ;; esac # the last: for syncs during the work
 
 cd "$WORK"
 printf 'version: 1\nmodel: "%s"\nseed: 5\n' "$MODEL" >job.yaml
@@ -386,6 +387,66 @@ part_two() { # two at a time: one of them works
     grep -q 'another' err2 || wrong "a second run does not say why"
     wait "$pid" || wrong "the first run fails"
     whole "two runs"
+}
+
+# room PROCESS: KiB of its own memory, how many files it has open.
+room() { echo "$(awk '/^RssAnon/ { print $2 }' "/proc/$1/status" 2>/dev/null)" "$(find "/proc/$1/fd" -mindepth 1 2>/dev/null | wc -l)"; }
+
+part_soak() { # at three quarters of a long job its worker has the memory and the files of its first tenth
+    local all first last try
+    all=$(stat -c %s clean.jsonl.job/journal)
+    for ((try = 0; try < 20; try++)); do # a machine may leave this shell no time
+        caught $((all / 10))
+        first=$(room "$w")
+        while kill -0 "$pid" 2>/dev/null && [ "$(stat -c %s out.jsonl.job/journal)" -lt $((all * 3 / 4)) ]; do sleep 0.05; done
+        last=$(room "$w")
+        wait "$pid" || wrong "a long job: exit $?"
+        whole "a long job"
+        [ "${last% *}" = "" ] || break
+    done
+    echo "$RECORDS records: KiB and files ${first% *} ${first#* }, later ${last% *} ${last#* }"
+    [ "${last#* }" = "${first#* }" ] || wrong "files stay open"
+    [ $((100 * ${last% *})) -le $((101 * ${first% *})) ] || wrong "memory grows"
+}
+
+part_power() { # the disk at any moment, as it is without what was not written: the job goes on from there
+    local n rc ended done=0 kept=0 lines
+    mkdir mnt cut
+    truncate -s 24M disk.img
+    mkfs.ext4 -q -F disk.img
+    mount -o loop disk.img mnt 2>/dev/null || { echo "skipped: no disk can be mounted here"; exit 77; }
+    trap 'umount -q cut mnt; rm -rf "$WORK"' EXIT
+    for ((n = 0; n < SAMPLES && bad == 0; n++)); do
+        rm -rf mnt/out*
+        more=(--set run.slots=$((1 + 7 * (n % 2))))
+        "$TESSERA" batch job.yaml -i in.jsonl -o mnt/out.jsonl -q --threads 1 "${more[@]}" >/dev/null 2>err &
+        pid=$!
+        ended=0
+        if [ $((RANDOM % 4)) = 0 ]; then # right behind the end, which has been said
+            wait "$pid" || wrong "cut $n: exit $? before it"
+            ended=1
+            done=$((done + 1))
+        else
+            nap 999
+        fi
+        w=$(worker) || true
+        [ $((RANDOM % 2)) = 0 ] || kill -STOP "$pid" ${w:+"$w"} 2>/dev/null || true
+        cp --sparse=always disk.img cut.img
+        kill -9 "$pid" ${w:+"$w"} 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+        mount -o loop cut.img cut
+        lines=$("$TESSERA" journal show cut/out.jsonl --json 2>/dev/null | jq .lines) || true
+        kept=$((kept + ${lines:-0}))
+        [ $ended = 0 ] || [ -e cut/out.jsonl ] || wrong "cut $n: an output that was there is gone"
+        [ ! -e cut/out.jsonl ] || cmp -s cut/out.jsonl clean.jsonl || wrong "cut $n: an output that is not whole"
+        rc=0
+        "$TESSERA" batch job.yaml -i in.jsonl -o cut/out.jsonl -q --threads 1 "${more[@]}" >/dev/null 2>err || rc=$?
+        [ $rc = 0 ] || wrong "cut $n: exit $rc behind it"
+        cmp -s cut/out.jsonl clean.jsonl || wrong "cut $n: the output differs"
+        umount cut
+    done
+    [ $kept -gt 0 ] || wrong "no line was ever on the disk"
+    echo "$n cuts of the power, $done of them behind the end, $kept lines were on the disk"
 }
 
 part_full() { # no room: exit 4, and room later
