@@ -72,6 +72,7 @@ static void heads(struct both *z)
             name_of(tsr_kv_choices, 3, b->load.kv));
     put_int(z, "prefill micro-batch", a->prefill_mb, b->prefill_mb);
     put_int(z, "decode micro-batch", a->decode_mb, b->decode_mb);
+    put(z, "head", name_of(tsr_head_choices, 2, a->head), name_of(tsr_head_choices, 2, b->head));
     put_int(z, "replicas", a->replicas, b->replicas);
     put_int(z, "share", a->share, b->share);
     put(z, "quality", a->quality, b->quality);

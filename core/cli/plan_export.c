@@ -206,6 +206,11 @@ tsr_status tsr_cli_plan_export(struct tsr_cli *c, int64_t to, const struct tsr_p
 {
     json_t *j = NULL;
     bool    v = to == TSR_PLAN_EXPORT_VLLM;
+    if (o->goes_back)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s has the head on the last stage, this plan on the first; plan with "
+                        "head: last",
+                        v ? "vLLM" : "llama.cpp");
     for (uint64_t l = 0; l < o->layers; l++)
         if (p->candidates.v[o->bits[l]].mixed)
             return tsr_fail(err, TSR_E_INPUT,

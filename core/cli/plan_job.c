@@ -142,11 +142,13 @@ static tsr_status play(const struct tsr_plan_call *call, const struct tsr_planni
 {
     const struct tsr_solver_instance *in = &a->built->parts[a->part].inst.in;
     json_t                           *played = NULL;
+    const struct tsr_pipeline_back   *back = a->outcome.goes_back ? &a->outcome.back : NULL;
     if (*call->gantt)
-        TSR_TRY(tsr_cli_plan_gantt(in, a->solution, pl->problem.shape->name, call->gantt, err));
+        TSR_TRY(
+            tsr_cli_plan_gantt(in, a->solution, back, pl->problem.shape->name, call->gantt, err));
     if (!call->simulate)
         return TSR_OK;
-    TSR_TRY(tsr_cli_plan_simulate(in, a->solution, &played, err));
+    TSR_TRY(tsr_cli_plan_simulate(in, a->solution, back, &played, err));
     return tsr_json_put(j, "simulation", played) ? TSR_OK : tsr_fail_nomem(err, 64, "a plan");
 }
 

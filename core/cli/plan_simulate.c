@@ -45,14 +45,15 @@ static json_t *as_json(const struct tsr_simulation *barrier, double free_ms)
 }
 
 tsr_status tsr_cli_plan_simulate(const struct tsr_solver_instance *in,
-                                 const struct tsr_solver_solution *s, json_t **out,
+                                 const struct tsr_solver_solution *s,
+                                 const struct tsr_pipeline_back *back, json_t **out,
                                  struct tsr_err *err)
 {
     struct tsr_pipeline    *p = NULL;
     struct tsr_simulation   barrier = { 0 }, loose = { 0 };
     struct tsr_simulate_how how = { .no_barrier = true };
     *out = NULL;
-    TSR_TRY(tsr_pipeline_of(&p, in, s, err));
+    TSR_TRY(tsr_pipeline_of(&p, in, s, back, err));
     tsr_status st = tsr_simulate(p, &how, NULL, NULL, &loose, err);
     how.no_barrier = false;
     if (st == TSR_OK)
@@ -97,11 +98,12 @@ void tsr_cli_plan_simulation_print(const json_t *o)
 /* ---- picture ----------------------------------------------------------------------------------- */
 
 tsr_status tsr_cli_plan_gantt(const struct tsr_solver_instance *in,
-                              const struct tsr_solver_solution *s, const char *title,
+                              const struct tsr_solver_solution *s,
+                              const struct tsr_pipeline_back *back, const char *title,
                               const char *path, struct tsr_err *err)
 {
     struct tsr_pipeline *p = NULL;
-    TSR_TRY(tsr_pipeline_of(&p, in, s, err));
+    TSR_TRY(tsr_pipeline_of(&p, in, s, back, err));
     const char **names = tsr_new(s->stages, sizeof *names);
     tsr_status   st = TSR_OK;
     if (!names)

@@ -160,6 +160,11 @@ tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_token *tokens
  * that have none.  Moves no slot.  [worker] */
 tsr_status tsr_engine_embed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                             float *out, struct tsr_err *err);
+/* Logits [n, vocab] of hidden rows [n, hidden] behind the last layer, wherever they were computed: the
+ * bytes that stage() gives for them.  A row whose logits are not finite is TSR_E_NUMERIC.  Moves no
+ * slot.  Host memory.  [worker] */
+tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, float *logits,
+                           struct tsr_err *err);
 uint64_t   tsr_engine_length(const struct tsr_engine *e, uint32_t slot);
 void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
 

@@ -206,6 +206,29 @@ tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_token *to
     return TSR_OK;
 }
 
+tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, float *logits,
+                           struct tsr_err *err)
+{
+    uint64_t vocab = e->model->hp.vocab;
+    if (e->behind)
+        return tsr_engine_head(e->behind, rows, n, logits, err);
+    if (!e->has_head)
+        return tsr_fail(err, TSR_E_INVAL, "this part of the model has no head");
+    for (uint64_t first = 0, m; first < n; first += m, logits += m * vocab) {
+        m = n - first < e->head_rows ? n - first : e->head_rows;
+        if (tsr_cancelled())
+            return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
+        TSR_TRY(hidden_in(e, rows + first * e->model->hp.hidden, m, err));
+        TSR_TRY(tsr_run_head(e, tsr_rows(&e->h, 0, m), logits, err));
+        for (uint64_t i = 0; i < m; i++)
+            if (!tsr_all_finite(logits + i * vocab, vocab))
+                return tsr_fail(err, TSR_E_NUMERIC,
+                                "%s: the logits of row %llu of a micro-batch are not finite",
+                                e->model->path, (unsigned long long)(first + i));
+    }
+    return TSR_OK;
+}
+
 static tsr_status embed_chunks(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
                                float *out, struct tsr_err *err)
 {

@@ -80,7 +80,8 @@ static tsr_status place(struct tsr_launch_emulate *e, const struct tsr_plan_file
                         struct tsr_layout *layout, bool *real, struct tsr_diag *d,
                         struct tsr_err *err)
 {
-    const struct tsr_plan_stage *s = &p->stages[i], *next = s + 1;
+    bool                         back = i + 1 == p->n_stages; /* where anything goes from it */
+    const struct tsr_plan_stage *s = &p->stages[i], *next = back ? &p->stages[0] : s + 1;
     struct tsr_mesh             *m = &e->pacing.stages[i].mesh;
     uint64_t                     g, h;
     const struct tsr_group      *group = group_of(e->cluster, s, &g);
@@ -98,7 +99,7 @@ static tsr_status place(struct tsr_launch_emulate *e, const struct tsr_plan_file
                       &layout->stages[i].collective_over, err));
     for (int k = 0; k < TSR_PHASES; k++) /* the sums are really made, over paced links */
         m->inside[k] = (struct tsr_link){ .alpha_ms = 0, .rate = 1e30 };
-    if (i + 1 == p->n_stages)
+    if (back && (i == 0 || p->head != TSR_HEAD_FIRST))
         return TSR_OK;
     const struct tsr_group *to = group_of(e->cluster, next, &h);
     if (!to)
@@ -106,7 +107,9 @@ static tsr_status place(struct tsr_launch_emulate *e, const struct tsr_plan_file
     struct tsr_link link[2];
     for (int k = 0; k < TSR_PHASES; k++)
         link[k] = *tsr_cluster_link(e->cluster, group->node, to->node, (enum tsr_phase)k);
-    return paced(link, widened(&s->send[0]), e->cluster->slower, &layout->stages[i].send_over, err);
+    /* what comes back is counted as it is sent, with nothing said as F32 */
+    double wider = back && !*s->send[0].codec ? 1 : widened(&s->send[0]);
+    return paced(link, wider, e->cluster->slower, &layout->stages[i].send_over, err);
 }
 
 static tsr_status places(struct tsr_launch_emulate *e, const struct tsr_plan_file *p,

@@ -12,12 +12,12 @@
 struct tsr_plan_keys {
     const struct tsr_node *bits, *candidates, *quality;
     const char            *use, *solver, *codec, *tp_codec, *baselines, *to;
-    int64_t objective, accounting, latency, layer_group, prefill_mb, decode_mb, min_tp, max_tp,
-        copy_nodes, share_unit, seed;
+    int64_t objective, accounting, latency, head, layer_group, prefill_mb, decode_mb, min_tp,
+        max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 23
+#define TSR_PLAN_OPTIONS 24
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 
 /* Everything that a plan step opens.  Zeroed or filled for close. */

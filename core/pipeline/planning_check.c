@@ -286,6 +286,7 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_job *job,
     tsr_status   st = read_layers(&z, candidate, err);
     pl->options.prefill_mb = (uint64_t)f->prefill_mb;
     pl->options.decode_mb = (uint64_t)f->decode_mb;
+    pl->options.head = f->head;
     pl->options.together = 1;
     pl->options.chosen = false; /* they are the plan's */
     if (st == TSR_OK)

@@ -183,6 +183,23 @@ static tsr_status more_devices(json_t *list, const struct tsr_planning *pl,
     return st;
 }
 
+/* The head on the other end, where there are two. */
+static tsr_status other_end(json_t *list, const struct tsr_planning *pl,
+                            const struct tsr_planned *a, struct tsr_err *err)
+{
+    bool               first = pl->problem.o.head == TSR_HEAD_FIRST;
+    struct tsr_variant v;
+    if (tsr_cluster_devices(pl->problem.cluster) < 2 || pl->problem.shape->layers < 2)
+        return TSR_OK;
+    TSR_TRY(tsr_variant_make(&v, &pl->problem, err));
+    tsr_problem_put_head(&v.p, first ? TSR_HEAD_LAST : TSR_HEAD_FIRST);
+    tsr_status st =
+        bought(list, &v, &pl->solver, a,
+               first ? "the head on the last stage" : "the head on the first stage", err);
+    tsr_variant_free(&v);
+    return st;
+}
+
 static tsr_status looser(json_t *list, const struct tsr_planning *pl, const struct tsr_planned *a,
                          struct tsr_err *err)
 {
@@ -209,6 +226,7 @@ static tsr_status buys(json_t *list, const struct tsr_planning *pl, const struct
     }
     for (uint64_t g = 0; g < c->n_groups; g++)
         TSR_TRY(more_devices(list, pl, a, g, err));
+    TSR_TRY(other_end(list, pl, a, err));
     return looser(list, pl, a, err);
 }
 

@@ -61,7 +61,7 @@ static json_t *stage_json(const struct tsr_problem *p, const struct tsr_outcome 
                                     "assumed", s->compensation.assumed)) &&
              tsr_json_put_real(json_object_get(j, "compensation"), "decode_ms",
                                s->compensation.decode_ms);
-    if (i + 1 < o->n_stages)
+    if (i + 1 < o->n_stages || (i > 0 && p->o.head == TSR_HEAD_FIRST))
         ok = ok && tsr_json_put_real(j, "send_prefill_ms", s->link_pre_ms) &&
              tsr_json_put_real(j, "send_decode_ms", s->link_dec_ms);
     if (ok)
@@ -316,6 +316,7 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_problem *p)
                            p->o.objective == TSR_OBJECTIVE_PAPER ? "paper" : "steady") &&
          tsr_json_put_text(j, "accounting",
                            p->o.accounting == TSR_ACCOUNT_PAPER ? "paper" : "exact") &&
+         tsr_json_put_text(j, "head", tsr_head_choices[p->o.head].name) &&
          tsr_json_put_text(j, "quality", p->quality.basis) &&
          tsr_json_put(j, "prior", json_boolean(p->quality.prior)) &&
          tsr_json_put_real(j, "max_omega", p->max_omega >= 0 ? p->max_omega : (double)NAN) &&

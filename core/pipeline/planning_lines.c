@@ -10,11 +10,20 @@
 #define CELL     TSR_TABLE_CELL
 #define SENTENCE TSR_TABLE_SENTENCE
 
+/* Whether hidden rows go back from the last of several stages to the head. */
+static bool comes_back(const json_t *r, const json_t *plan)
+{
+    return strcmp(tsr_table_text(r, "head"), "first") == 0 &&
+           json_array_size(json_object_get(plan, "stages")) > 1;
+}
+
 static void totals(const json_t *r, const json_t *plan, FILE *to)
 {
     char   text[SENTENCE], a[CELL], b[CELL];
     double limit = tsr_table_real(r, "max_omega"), theta = tsr_table_real(r, "theta");
     double gap = tsr_table_real(plan, "objective_ms") - tsr_table_real(plan, "bound_ms");
+    bool   paper = strcmp(tsr_table_text(r, "objective"), "paper") == 0;
+    bool   back = comes_back(r, plan); /* which an instance cannot count as it is (plan/build.h) */
     size_t at = (size_t)snprintf(text, sizeof text, "%s",
                                  tsr_table_time(tsr_table_real(plan, "latency_ms"), a));
     if (tsr_table_int(plan, "rounds") > 1)
@@ -24,13 +33,12 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
                    tsr_table_time(tsr_table_real(plan, "prefill_ms"), b),
                    tsr_table_real(plan, "tokens_per_second"));
     tsr_table_wrap(to, "latency", text);
-    if (theta > 0 || strcmp(tsr_table_text(r, "objective"), "paper") == 0) {
-        (void)snprintf(text, sizeof text, "%s%s%s is what was minimised",
+    if (theta > 0 || paper || back) {
+        (void)snprintf(text, sizeof text, "%s%s%s is what was minimised%s",
                        tsr_table_time(tsr_table_real(plan, "objective_ms"), a),
-                       strcmp(tsr_table_text(r, "objective"), "paper") == 0
-                           ? " by the formula of the paper"
-                           : "",
-                       theta > 0 ? ", quality included," : "");
+                       paper ? " by the formula of the paper" : "",
+                       theta > 0 ? ", quality included," : "",
+                       back ? ", the way back counted as work of the last stage" : "");
         tsr_table_wrap(to, "objective", text);
     }
     at = (size_t)snprintf(text, sizeof text, "omega %.4g", tsr_table_real(plan, "omega"));
@@ -97,6 +105,22 @@ static void times(const json_t *list, FILE *to)
                                strcmp(basis, ends) != 0 ? ends : "");
     }
     tsr_table_wrap(to, "times", text);
+}
+
+/* A head on the first stage, and the way back to it. */
+static void master(const json_t *r, const json_t *plan, FILE *to)
+{
+    const json_t *list = json_object_get(plan, "stages");
+    const json_t *last = json_array_get(list, json_array_size(list) - 1);
+    char          text[SENTENCE], a[CELL], b[CELL];
+    if (!comes_back(r, plan))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "embedding and head on stage 0; hidden rows come back to it in %s of a prefill "
+                   "micro-batch and %s of a decode one",
+                   tsr_table_time(tsr_table_real(last, "send_prefill_ms"), a),
+                   tsr_table_time(tsr_table_real(last, "send_decode_ms"), b));
+    tsr_table_wrap(to, "master", text);
 }
 
 /* "stage 0: up to 32 of 1024 channels, ..." */
@@ -288,6 +312,7 @@ void tsr_planning_print(const json_t *r, FILE *to)
     (void)fputc('\n', to);
     totals(r, plan, to);
     times(list, to);
+    master(r, plan, to);
     if (json_is_object(fits)) {
         (void)snprintf(text, sizeof text,
                        "at most %lld requests at once of this length, or prompts of %lld tokens",

@@ -21,6 +21,7 @@ extern const struct tsr_choice tsr_latency_choices[2];
     TSR_OPTION_ENUM(struct tsr_plan_keys, accounting, TSR_ACCOUNT_EXACT, tsr_accounting_choices, \
                     "How memory is counted."), \
     TSR_OPTION_ENUM(struct tsr_plan_keys, latency, TSR_LATENCY_FIT, tsr_latency_choices, "Where times come from."), \
+    TSR_OPTION_ENUM(struct tsr_plan_keys, head, TSR_HEAD_LAST, tsr_head_choices, "Which stage has the head."), \
     TSR_OPTION_STRING(struct tsr_plan_keys, to, "plan.yaml", "The plan file, in the job folder."), \
     TSR_OPTION_STRING(struct tsr_plan_keys, solver, "exact", "The solver, with its options as NAME:key=value,..."), \
     TSR_OPTION_STRING(struct tsr_plan_keys, baselines, "uniform,pipeedge,het,adabits", \

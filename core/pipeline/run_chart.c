@@ -14,9 +14,11 @@ struct chart {
     const struct tsr_layout *l;
     const struct tsr_page   *page;
     struct tsr_pipeline      pipeline;
+    bool                     turns; /* hidden rows go back to a head on the first stage */
+    struct tsr_pipeline_back back;
     double                  *ms;       /* [4][stages]: work and links, prefill and decode */
     struct tsr_dealt        *dealt;    /* [pre + lanes]: the micro-batches of the simulation */
-    double                  *dealt_ms; /* [pre + lanes][resources] */
+    double                  *dealt_ms; /* [pre + lanes][positions] */
     struct tsr_visit        *visits;
     uint64_t                 n;
     char (*names)[48];
@@ -49,25 +51,67 @@ static uint64_t first_ns(const struct chart *c)
     return t;
 }
 
-/* Spans of a resource: its visits, and the mean time of each phase.  Prefill micro-batches are counted
- * as they come, decode ones are lanes, whose steps are counted. */
-static void take(struct chart *c, uint64_t resource, const struct tsr_spans *s, uint64_t t0,
-                 uint64_t *step, double *pre_ms, double *dec_ms)
+/* Positions on a micro-batch's way: stages and the links between them, then the link back and the head. */
+static uint64_t positions(const struct chart *c)
 {
-    uint64_t n[2] = { 0, 0 }, free_at = 0; /* a link carries one message at a time */
-    double   sum[2] = { 0, 0 };
+    return 2 * (uint64_t)c->l->n_stages - 1 + (c->turns ? 2 : 0);
+}
+
+/* Spans of a position; *head: those of the first stage that are of the head alone. */
+static const struct tsr_spans *spans_of(const struct chart *c, uint64_t at, bool *head)
+{
+    uint32_t n = c->l->n_stages, i = (uint32_t)(at / 2);
+    *head = i == n;
+    return at % 2 ? &rank_of(c, (i + 1) % n)->link : &rank_of(c, i % n)->work;
+}
+
+/* Prefill micro-batches by their number, in the order of which they are asked for. */
+struct prefills {
+    const struct tsr_spans *w; /* of the first stage */
+    uint64_t                i, seen;
+};
+
+/* How many there were before that one: not all of them come to the head. */
+static uint64_t index_of(struct prefills *p, uint64_t number)
+{
+    for (; p->i < kept(p->w); p->i++) {
+        const struct tsr_span *v = &p->w->v[p->i];
+        if (v->head || v->decode)
+            continue;
+        if (v->number == number)
+            break;
+        p->seen++;
+    }
+    return p->seen;
+}
+
+/* Spans of a position: its visits, and the mean time of each phase.  Prefill micro-batches are counted
+ * as they come, decode ones are lanes, whose steps are counted in step[]. */
+static void take(struct chart *c, uint64_t at, uint64_t t0, uint64_t *step, double *pre_ms,
+                 double *dec_ms)
+{
+    uint64_t                n[2] = { 0, 0 }, free_at = 0; /* a link carries one message at a time */
+    double                  sum[2] = { 0, 0 };
+    bool                    head;
+    const struct tsr_spans *s = spans_of(c, at, &head);
+    struct prefills         all = { .w = &rank_of(c, 0)->work };
+    memset(step, 0, tsr_layout_lanes(c->l) * sizeof *step);
     for (uint64_t i = 0; i < kept(s); i++) {
         const struct tsr_span *v = &s->v[i];
         bool                   d = v->decode != 0;
         uint64_t               start = v->start > free_at ? v->start : free_at;
-        if (resource % 2)
+        if ((v->head != 0) != head)
+            continue;
+        if (at % 2)
             free_at = v->end;
-        c->visits[c->n++] = (struct tsr_visit){ .resource = resource,
-                                                .micro_batch = d ? v->lane : n[0],
-                                                .step = d ? step[v->lane]++ : 0,
-                                                .decode = d,
-                                                .start = (double)(start - t0) / 1e6,
-                                                .end = (double)(v->end - t0) / 1e6 };
+        c->visits[c->n++] =
+            (struct tsr_visit){ .resource = head ? 0 : at,
+                                .micro_batch = d ? v->lane : index_of(&all, v->number),
+                                .step = d ? step[v->lane]++ : 0,
+                                .decode = d,
+                                .head = head,
+                                .start = (double)(start - t0) / 1e6,
+                                .end = (double)(v->end - t0) / 1e6 };
         sum[d] += (double)(v->end - start) / 1e6;
         n[d]++;
     }
@@ -91,8 +135,8 @@ static double covered(const struct tsr_spans *work, uint64_t start, uint64_t end
 /* A link's time is hidden while the stage that waits for it works on something else. */
 static void measure_hidden(struct chart *c)
 {
-    for (uint32_t i = 0; i + 1 < c->l->n_stages; i++) {
-        const struct tsr_page_rank *to = rank_of(c, i + 1);
+    for (uint32_t i = 0; i + (c->turns ? 0 : 1) < c->l->n_stages; i++) {
+        const struct tsr_page_rank *to = rank_of(c, (i + 1) % c->l->n_stages);
         uint64_t                    free_at = 0;
         for (uint64_t k = 0; k < kept(&to->link); k++) {
             const struct tsr_span *v = &to->link.v[k];
@@ -112,21 +156,17 @@ static int by_end(const void *a, const void *b)
 
 /* ---- the same micro-batches, for the simulator ------------------------------------- */
 
-/* Spans of resource r: work of a stage, or the link to the next one. */
-static const struct tsr_spans *spans_of(const struct chart *c, uint64_t r)
-{
-    return r % 2 ? &rank_of(c, (uint32_t)(r / 2) + 1)->link : &rank_of(c, (uint32_t)(r / 2))->work;
-}
-
 /* Prefill micro-batches of each lane before the next lane's, as the first ones of a batch go; those that
  * refill slots later are played with them, ahead of all decoding.  place: [prefill] where the n-th goes. */
 static void deal(struct chart *c, uint64_t *place)
 {
-    const struct tsr_spans *w = spans_of(c, 0);
+    const struct tsr_spans *w = &rank_of(c, 0)->work;
     uint64_t                lanes = tsr_layout_lanes(c->l) / c->l->replicas, n = 0;
     for (uint64_t lane = 0; lane < lanes; lane++) {
         uint64_t steps = 0, seen = 0;
         for (uint64_t i = 0; i < kept(w); i++) {
+            if (w->v[i].head)
+                continue;
             if (w->v[i].decode) {
                 steps += w->v[i].lane == lane;
                 continue;
@@ -143,25 +183,30 @@ static void deal(struct chart *c, uint64_t *place)
 /* What each took: prefill on its own, decode in the mean over a lane's steps. */
 static tsr_status deal_times(struct chart *c, const uint64_t *place, struct tsr_err *err)
 {
-    uint64_t  resources = 2 * (uint64_t)c->l->n_stages - 1, pre = c->pipeline.n_pre;
+    uint64_t  places = positions(c), pre = c->pipeline.n_pre;
     uint64_t  lanes = c->pipeline.n_dec;
     uint64_t *steps = tsr_new(lanes, sizeof *steps);
     if (!steps)
         return tsr_fail_nomem(err, lanes * sizeof *steps, "a chart");
-    for (uint64_t r = 0; r < resources; r++) {
-        const struct tsr_spans *s = spans_of(c, r);
-        uint64_t                seen = 0, free_at = 0;
+    for (uint64_t r = 0; r < places; r++) {
+        bool                    head;
+        const struct tsr_spans *s = spans_of(c, r, &head);
+        struct prefills         all = { .w = &rank_of(c, 0)->work };
+        uint64_t                free_at = 0;
         memset(steps, 0, lanes * sizeof *steps);
         for (uint64_t i = 0; i < kept(s); i++) {
             const struct tsr_span *v = &s->v[i];
             uint64_t               start = r % 2 && v->start < free_at ? free_at : v->start;
             double                 ms = (double)(v->end - start) / 1e6;
+            uint64_t               seen;
+            if ((v->head != 0) != head)
+                continue;
             free_at = v->end;
             if (v->decode && v->lane < lanes) {
-                double *mean = &c->dealt_ms[(pre + v->lane) * resources + r];
+                double *mean = &c->dealt_ms[(pre + v->lane) * places + r];
                 *mean += (ms - *mean) / (double)++steps[v->lane];
-            } else if (!v->decode && seen < pre) {
-                c->dealt_ms[place[seen++] * resources + r] = ms;
+            } else if (!v->decode && (seen = index_of(&all, v->number)) < pre) {
+                c->dealt_ms[place[seen] * places + r] = ms;
             }
         }
     }
@@ -171,25 +216,25 @@ static tsr_status deal_times(struct chart *c, const uint64_t *place, struct tsr_
 
 static tsr_status make_dealt(struct chart *c, struct tsr_err *err)
 {
-    const struct tsr_spans *w = spans_of(c, 0);
+    const struct tsr_spans *w = &rank_of(c, 0)->work;
     struct tsr_pipeline    *p = &c->pipeline;
-    uint64_t                resources = 2 * (uint64_t)c->l->n_stages - 1;
+    uint64_t                places = positions(c);
     for (uint64_t i = 0; i < kept(w); i++)
-        p->n_pre += !w->v[i].decode;
+        p->n_pre += !w->v[i].decode && !w->v[i].head;
     p->n_dec = tsr_layout_lanes(c->l) / c->l->replicas;
     uint64_t  n = p->n_pre + p->n_dec;
     uint64_t *place = tsr_new(p->n_pre, sizeof *place);
     c->dealt = tsr_new(n, sizeof *c->dealt);
-    c->dealt_ms = tsr_new(n * resources, sizeof *c->dealt_ms);
+    c->dealt_ms = tsr_new(n * places, sizeof *c->dealt_ms);
     tsr_status st = place && c->dealt && c->dealt_ms
                         ? TSR_OK
-                        : tsr_fail_nomem(err, n * resources * sizeof *c->dealt_ms, "a chart");
+                        : tsr_fail_nomem(err, n * places * sizeof *c->dealt_ms, "a chart");
     if (st == TSR_OK) {
         deal(c, place);
         st = deal_times(c, place, err);
     }
     for (uint64_t i = 0; st == TSR_OK && i < n; i++)
-        c->dealt[i].ms = c->dealt_ms + i * resources;
+        c->dealt[i].ms = c->dealt_ms + i * places;
     p->pre = c->dealt;
     p->dec = c->dealt + p->n_pre;
     free(place);
@@ -212,18 +257,19 @@ static tsr_status gather(struct chart *c, struct tsr_err *err)
         return tsr_fail_nomem(err, most * sizeof *c->visits, "a chart");
     }
     for (uint32_t i = 0; i < stages; i++) {
-        memset(step, 0, lanes * sizeof *step);
-        take(c, 2 * (uint64_t)i, &rank_of(c, i)->work, t0, step, &c->ms[i], &c->ms[stages + i]);
+        take(c, 2 * (uint64_t)i, t0, step, &c->ms[i], &c->ms[stages + i]);
         for (uint32_t k = 0; k < lanes; k++)
             c->steps = step[k] > c->steps ? step[k] : c->steps;
-        memset(step, 0, lanes * sizeof *step);
         if (i + 1 < stages)
-            take(c, 2 * (uint64_t)i + 1, &rank_of(c, i + 1)->link, t0, step, &c->ms[2 * stages + i],
-                 &c->ms[3 * stages + i]);
+            take(c, 2 * (uint64_t)i + 1, t0, step, &c->ms[2 * stages + i], &c->ms[3 * stages + i]);
         (void)snprintf(c->names[i], sizeof c->names[i], "layers %llu-%llu",
                        (unsigned long long)c->l->stages[i].first,
                        (unsigned long long)c->l->stages[i].end - 1);
         c->name[i] = c->names[i];
+    }
+    if (c->turns) {
+        take(c, 2 * (uint64_t)stages - 1, t0, step, &c->back.link_pre_ms, &c->back.link_dec_ms);
+        take(c, 2 * (uint64_t)stages, t0, step, &c->back.head_pre_ms, &c->back.head_dec_ms);
     }
     free(step);
     qsort(c->visits, c->n, sizeof *c->visits, by_end);
@@ -283,6 +329,7 @@ tsr_status tsr_run_chart(const struct tsr_job *job, struct tsr_launch *f, const 
 {
     struct chart             c = { .f = f, .l = tsr_launch_layout(f), .page = tsr_launch_page(f) };
     const struct tsr_layout *l = c.l;
+    c.turns = l->head_first && l->n_stages > 1;
     if (first_ns(&c) == UINT64_MAX) {
         tsr_logf(TSR_LOG_WARN, "%s is not drawn: no record was computed", file);
         return TSR_OK;
@@ -297,7 +344,8 @@ tsr_status tsr_run_chart(const struct tsr_job *job, struct tsr_launch *f, const 
                                             .pre_ms = c.ms,
                                             .dec_ms = c.ms + l->n_stages,
                                             .link_pre_ms = c.ms + 2 * (uint64_t)l->n_stages,
-                                            .link_dec_ms = c.ms + 3 * (uint64_t)l->n_stages };
+                                            .link_dec_ms = c.ms + 3 * (uint64_t)l->n_stages,
+                                            .back = c.turns ? &c.back : NULL };
         st = make_dealt(&c, err);
     }
     if (st == TSR_OK)

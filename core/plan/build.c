@@ -203,6 +203,8 @@ static tsr_status add_part(struct tsr_built *b, const uint64_t *options, uint64_
         o[i].head_dec_ms += first;
         o[i].workspace_bytes += first;
         o[i].comm_pre_ms = o[i].comm_dec_ms = none; /* one stage sends to nobody */
+        if (b->p->memory.place == TSR_HEAD_FIRST)   /* the head's time is the embedding's */
+            o[i].head_pre_ms = o[i].head_dec_ms = none;
     }
     in->options = list;
     in->n_options = n;
@@ -270,7 +272,8 @@ static tsr_status make_parts(struct tsr_built *b, struct tsr_build_ends *ends, u
 {
     uint64_t               n = b->whole.n_options, k = b->whole.n_kinds;
     bool                   several = b->meshes.total > 1;
-    bool                   alone = !several || (shared && !b->p->o.use_all);
+    bool                   back = b->p->memory.place == TSR_HEAD_FIRST; /* not where one has all */
+    bool                   alone = !several || ((shared || back) && !b->p->o.use_all);
     struct tsr_build_ends *one;
     NEW(b, b->parts, n * (k + 1));
     NEW(b, one, n);

@@ -7,6 +7,10 @@
  * count.  A head that is the embedding is stored once where one stage holds both: such plans are
  * parts of their own.
  *
+ * A head on the first stage is part of the embedding there, in bytes and time.  What the last stage sends back
+ * to it is time of the last stage, over the slowest link that it may be: no plan takes longer than its
+ * instance says.  What it does take is found once the plan is (tsr_outcome_of()).
+ *
  * What meshes cannot give because rank 0 has the ends alone (plan/memory.h) is counted with the ends
  * as far as all kinds have it; what a wider mesh has beyond that is taken from its capacity on
  * every stage, so that no device is ever too full.

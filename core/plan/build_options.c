@@ -104,24 +104,6 @@ tsr_status tsr_built_ends(const struct tsr_built *b, uint64_t kind, enum tsr_pha
     return tsr_latency_head(&p->latency, m, p->memory.head, (double)size, head, err);
 }
 
-static tsr_status ends_table(struct tsr_built *b, enum tsr_phase phase, struct sized *z,
-                             struct tsr_err *err)
-{
-    for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
-        struct tsr_time embed, head;
-        TSR_TRY(tsr_built_ends(b, k, phase, z->size, &embed, &head, err));
-        if (!isfinite(embed.ms) || !isfinite(head.ms))
-            return tsr_fail(err, TSR_E_INPUT,
-                            "%s: the profile %s has no time for the %s of the model; add a kernel "
-                            "for its type",
-                            b->p->cluster->name, b->meshes.kinds[k].mesh.profile->name,
-                            isfinite(embed.ms) ? "head" : "embedding");
-        z->embed[k] = embed.ms;
-        z->head[k] = head.ms;
-    }
-    return TSR_OK;
-}
-
 /* Meshes that stand for two different devices of the kinds. */
 static void two_meshes(const struct tsr_built *b, uint64_t from, uint64_t to, struct tsr_mesh *x,
                        struct tsr_mesh *y)
@@ -136,6 +118,45 @@ static void two_meshes(const struct tsr_built *b, uint64_t from, uint64_t to, st
             tsr_mesh_of(b->p->cluster, g, m->tp[g], y);
             return;
         }
+}
+
+/* The first stage does the head's work.  The last one is given the slowest way that its rows may have to
+ * it: an instance has no link from the last stage to the first, and who is first is not known here. */
+static tsr_status head_first(const struct tsr_built *b, uint64_t k, enum tsr_phase phase,
+                             struct sized *z, struct tsr_err *err)
+{
+    z->embed[k] += z->head[k];
+    z->head[k] = 0;
+    for (uint64_t j = 0; j < b->whole.n_kinds; j++) {
+        struct tsr_mesh x, y;
+        double          ms;
+        if (k == j && b->whole.kinds[k]->count == 1)
+            continue;
+        two_meshes(b, k, j, &x, &y);
+        TSR_TRY(tsr_problem_back(b->p, &x, &y, phase, z->size, &ms, err));
+        z->head[k] = fmax(z->head[k], isfinite(ms) ? ms : 0); /* said where links are made */
+    }
+    return TSR_OK;
+}
+
+static tsr_status ends_table(struct tsr_built *b, enum tsr_phase phase, struct sized *z,
+                             struct tsr_err *err)
+{
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
+        struct tsr_time embed, head;
+        TSR_TRY(tsr_built_ends(b, k, phase, z->size, &embed, &head, err));
+        if (!isfinite(embed.ms) || !isfinite(head.ms))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: the profile %s has no time for the %s of the model; add a kernel "
+                            "for its type",
+                            b->p->cluster->name, b->meshes.kinds[k].mesh.profile->name,
+                            isfinite(embed.ms) ? "head" : "embedding");
+        z->embed[k] = embed.ms;
+        z->head[k] = head.ms;
+        if (b->p->memory.place == TSR_HEAD_FIRST)
+            TSR_TRY(head_first(b, k, phase, z, err));
+    }
+    return TSR_OK;
 }
 
 static tsr_status links_table(struct tsr_built *b, enum tsr_phase phase, struct sized *z,
@@ -278,12 +299,13 @@ static tsr_status workspaces(const struct tsr_built *b, uint64_t k,
 {
     const struct tsr_problem *p = b->p;
     const struct tsr_mesh    *m = &b->meshes.kinds[k].mesh;
+    bool                      head = p->memory.place == TSR_HEAD_FIRST; /* is the first stage's */
     TSR_TRY(tsr_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb, false,
                                  false, &w->mid, NULL, err));
     TSR_TRY(tsr_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb, true,
-                                 false, &w->first, &w->lead_first, err));
+                                 head, &w->first, &w->lead_first, err));
     TSR_TRY(tsr_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb, false,
-                                 true, &w->last, &w->lead_last, err));
+                                 !head, &w->last, &w->lead_last, err));
     return tsr_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb, true,
                                 true, &w->both, &w->lead_both, err);
 }
@@ -363,6 +385,10 @@ tsr_status tsr_build_ends(struct tsr_built *b, struct tsr_build_ends **ends, uin
         TSR_TRY(tsr_memory_ends(&b->p->memory, &b->meshes.kinds[k].mesh, &of[k].embed, &of[k].head,
                                 &s, err));
         of[k].both = of[k].embed + above(of[k].head, s);
+        if (b->p->memory.place == TSR_HEAD_FIRST) {
+            of[k].embed = of[k].both;
+            of[k].head = s = 0;
+        }
         both = s < both ? s : both;
     }
     *shared = both == UINT64_MAX ? 0 : both;

@@ -84,7 +84,7 @@ static double row_top(const struct drawing *d, const struct panel *p, uint64_t r
 static double rows_height(const struct drawing *d)
 {
     struct panel p = { 0 };
-    return row_top(d, &p, d->sim.resources - 1) + STAGE;
+    return row_top(d, &p, d->sim.resources - 1) + row_height(d, d->sim.resources - 1);
 }
 
 static double at(const struct panel *p, double ms)
@@ -123,6 +123,8 @@ static void draw_visit(struct drawing *d, struct panel *p, const struct tsr_visi
                       (unsigned long long)v->micro_batch + 1);
     if (v->decode)
         tsr_writer_printf(&d->w, ", step %llu", (unsigned long long)v->step + 1);
+    if (v->head)
+        tsr_writer_printf(&d->w, ", head");
     tsr_writer_printf(&d->w, ": %.6g to %.6g %s</title></rect>\n", v->start * d->per_ms,
                       v->end * d->per_ms, d->unit);
     if (v->resource % 2 == 0 && wide >= 18) {
@@ -144,8 +146,9 @@ static void visit(void *ctx, const struct tsr_visit *v)
 /* Of visits that were measured, what a simulation would say of them. */
 static tsr_status sum_up(const struct tsr_gantt *g, struct tsr_simulation *out, struct tsr_err *err)
 {
-    *out =
-        (struct tsr_simulation){ .visits = g->n_visits, .resources = 2 * g->pipeline->stages - 1 };
+    *out = (struct tsr_simulation){ .visits = g->n_visits,
+                                    .resources =
+                                        2 * g->pipeline->stages - (g->pipeline->back ? 0 : 1) };
     out->busy_pre = tsr_new(2 * out->resources, sizeof *out->busy_pre);
     if (!out->busy_pre)
         return tsr_fail_nomem(err, 2 * out->resources * sizeof *out->busy_pre, "a Gantt chart");
@@ -340,6 +343,8 @@ tsr_status tsr_gantt_write(const struct tsr_gantt *g, const char *path, struct t
     struct drawing d = { .g = g, .sim = s };
     d.per_ms = s.total_ms >= 2000 ? 1e-3 : 1;
     d.unit = s.total_ms >= 2000 ? "s" : "ms";
+    const struct tsr_pipeline_back *back = g->pipeline->back;
+    d.links = back && (back->link_pre_ms > 0 || back->link_dec_ms > 0);
     for (uint64_t i = 0; i + 1 < g->pipeline->stages; i++)
         d.links = d.links || g->pipeline->link_pre_ms[i] > 0 || g->pipeline->link_dec_ms[i] > 0;
     uint64_t cells =

@@ -334,8 +334,9 @@ tsr_status tsr_memory_stage(const struct tsr_memory_job *j, const struct tsr_mes
                             struct tsr_stage_memory *out, struct tsr_err *err)
 {
     const struct tsr_shape *s = j->shape;
-    bool                    begins = first == 0, ends = first + n == s->layers;
-    uint64_t                embed, head, shared, lead, used = 0;
+    bool                    begins = first == 0;
+    bool     ends = j->place == TSR_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
+    uint64_t embed, head, shared, lead, used = 0;
     *out = (struct tsr_stage_memory){ .capacity = tsr_memory_capacity(m, j->accounting) };
     for (uint64_t l = first; l < first + n; l++) {
         uint64_t w, kv;

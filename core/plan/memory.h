@@ -15,6 +15,9 @@
 #include "plan/cluster.h"
 #include "plan/workload.h"
 
+/* The stage whose rank 0 has the final norm and the head: the last one, or the first, beside the
+ * embedding (LLM-PQ's master). */
+enum tsr_head_place { TSR_HEAD_LAST, TSR_HEAD_FIRST };
 enum tsr_accounting { TSR_ACCOUNT_EXACT, TSR_ACCOUNT_PAPER };
 
 /* What all functions below are about. */
@@ -27,6 +30,7 @@ struct tsr_memory_job {
     uint64_t                    chunk;            /* most tokens of a forward; 0: prompt */
     uint32_t                    kv_bits;          /* 32, 16, 8 */
     double                      time_mult;        /* paper: --time_mult_times; 0: 1 */
+    enum tsr_head_place         place;            /* which stage has the head */
     const struct tsr_candidate *head;             /* how the head is kept; NULL: as it is stored */
     struct tsr_size_cache      *cache;            /* of tsr_memory_open() */
 };
@@ -40,15 +44,15 @@ void       tsr_memory_close(struct tsr_memory_job *j);
 tsr_status tsr_memory_layer(const struct tsr_memory_job *j, const struct tsr_mesh *m, uint64_t cls,
                             const struct tsr_candidate *c, uint64_t *weights, uint64_t *kv,
                             struct tsr_err *err);
-/* Beyond its layers: what the first and the last stage hold.  A tied head of a last stage that is
- * not also the first counts again (both hold the matrix); *shared is what one stage saves that is
- * both.  paper: embedding and head on stage 1, so *head is 0 (ruling 27).  [setup] */
+/* Beyond its layers: what the stages with the embedding and with the head hold.  A tied head of another
+ * stage counts again (both hold the matrix); *shared is what one stage saves that has both.
+ * paper: embedding and head on stage 1, so *head is 0 (ruling 27).  [setup] */
 tsr_status tsr_memory_ends(const struct tsr_memory_job *j, const struct tsr_mesh *m,
                            uint64_t *embed, uint64_t *head, uint64_t *shared, struct tsr_err *err);
 
 /* Activations, scratch of the kernels, logits, and what runs beside them on one stage, for prefill
  * micro-batches of `prefill_mb` and decode ones of `decode_mb` requests: the larger of the phases.
- * first, last: of the pipeline.  c: the candidates that may run there; the worst counts.  *lead: what rank 0
+ * first: of the pipeline; last: it has the head.  c: the candidates that may run there; the worst counts.  *lead: what rank 0
  * takes of them more than another rank does; may be NULL.  [setup] */
 tsr_status tsr_memory_workspace(const struct tsr_memory_job *j, const struct tsr_mesh *m,
                                 const struct tsr_candidates *c, uint64_t prefill_mb,

@@ -34,7 +34,7 @@ static enum tsr_basis weaker(enum tsr_basis a, enum tsr_basis b)
 }
 
 static tsr_status basis_of(struct tsr_outcome_stage *st, const struct tsr_outcome *o,
-                           const struct tsr_built *b, uint32_t kind, bool first, bool last,
+                           const struct tsr_built *b, uint32_t kind, bool first, bool heads,
                            struct tsr_err *err)
 {
     const uint32_t *cls = b->p->shape->layer_class;
@@ -55,10 +55,38 @@ static tsr_status basis_of(struct tsr_outcome_stage *st, const struct tsr_outcom
         TSR_TRY(tsr_built_ends(b, kind, phase, size, &embed, &head, err));
         if (first)
             ends = weaker(ends, embed.basis);
-        if (last)
+        if (heads)
             ends = weaker(ends, head.basis);
     }
-    st->ends_basis = first || last ? ends : st->basis;
+    st->ends_basis = first || heads ? ends : st->basis;
+    return TSR_OK;
+}
+
+/* Hidden rows go back from the last of several stages to the head on the first. */
+static bool goes_back(const struct tsr_built *b, uint64_t stages)
+{
+    return b->p->memory.place == TSR_HEAD_FIRST && stages > 1;
+}
+
+/* The link of the last stage, and what the head takes of the first one's time. */
+static tsr_status way_back(struct tsr_outcome *o, const struct tsr_built *b, uint32_t kind,
+                           struct tsr_err *err)
+{
+    struct tsr_pipeline_back *k = &o->back;
+    struct tsr_outcome_stage *last = &o->stages[o->n_stages];
+    const struct tsr_mesh    *first = &o->stages[0].mesh;
+    struct tsr_time           embed, head;
+    o->goes_back = true;
+    TSR_TRY(tsr_built_ends(b, kind, TSR_PREFILL, o->prefill_mb, &embed, &head, err));
+    k->head_pre_ms = head.ms;
+    TSR_TRY(tsr_built_ends(b, kind, TSR_DECODE, o->decode_mb, &embed, &head, err));
+    k->head_dec_ms = head.ms;
+    TSR_TRY(tsr_problem_back(b->p, &last->mesh, first, TSR_PREFILL, o->prefill_mb, &k->link_pre_ms,
+                             err));
+    TSR_TRY(
+        tsr_problem_back(b->p, &last->mesh, first, TSR_DECODE, o->decode_mb, &k->link_dec_ms, err));
+    last->link_pre_ms = k->link_pre_ms;
+    last->link_dec_ms = k->link_dec_ms;
     return TSR_OK;
 }
 
@@ -72,15 +100,21 @@ static tsr_status stage_of(struct tsr_outcome *o, const struct tsr_built *b, uin
     struct tsr_outcome_stage       *st = &o->stages[i];
     struct tsr_stage_cost           cost;
     uint32_t                        kind = s->stage_kind[i] + pt->first_kind;
-    TSR_TRY(tsr_plan_stage(&pt->inst.in, s, i, &cost, err));
+    bool                            back = goes_back(b, s->stages), last = i + 1 == s->stages;
+    struct tsr_solver_solution      as = *s;
+    as.stages += back; /* no stage is the last, which has the way back as if it were work */
+    TSR_TRY(tsr_plan_stage(&pt->inst.in, &as, i, &cost, err));
     st->first = b->unit_first[s->stage_first[i]];
     st->count = b->unit_first[s->stage_first[i] + s->stage_count[i]] - st->first;
     st->group = place(b, kind, used);
     tsr_mesh_of(p->cluster, st->group, b->meshes.tp[st->group], &st->mesh);
     st->pre_ms = cost.pre_ms;
     st->dec_ms = cost.dec_ms;
-    TSR_TRY(basis_of(st, o, b, kind, i == 0, i + 1 == s->stages, err));
-    if (i + 1 < s->stages) {
+    TSR_TRY(
+        basis_of(st, o, b, kind, i == 0, p->memory.place == TSR_HEAD_FIRST ? i == 0 : last, err));
+    if (back && last)
+        TSR_TRY(way_back(o, b, s->stage_kind[0] + pt->first_kind, err));
+    if (!last) {
         uint64_t e = s->stage_kind[i] * pt->inst.in.n_kinds + s->stage_kind[i + 1];
         st->link_pre_ms = opt->comm_pre_ms[e];
         st->link_dec_ms = opt->comm_dec_ms[e];
@@ -95,6 +129,21 @@ static tsr_status stage_of(struct tsr_outcome *o, const struct tsr_built *b, uin
                         (unsigned long long)i, (unsigned long long)st->memory.total,
                         (unsigned long long)st->memory.capacity, st->mesh.name);
     return TSR_OK;
+}
+
+/* tsr_plan_evaluate()'s form `steady`, of stages whose last one has a link, too: to the first. */
+static double steady(const struct tsr_outcome *o, double mu_pre, double mu_dec, double steps)
+{
+    double fill = 0, round = 0, p = 0, d = 0;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        const struct tsr_outcome_stage *s = &o->stages[i];
+        fill += s->pre_ms + s->link_pre_ms;
+        round += s->dec_ms + s->link_dec_ms;
+        p = fmax(p, fmax(s->pre_ms, s->link_pre_ms));
+        d = fmax(d, fmax(s->dec_ms, s->link_dec_ms));
+    }
+    double decode = fmax(steps * round + (mu_dec - 1) * d, round + (steps * mu_dec - 1) * d);
+    return fill + (mu_pre - 1) * p + (steps > 0 ? decode : 0);
 }
 
 /* Times of the whole, by the form `steady` whatever was minimised. */
@@ -112,6 +161,10 @@ static tsr_status totals(struct tsr_outcome *o, const struct tsr_built *b, uint6
     TSR_TRY(tsr_plan_evaluate(&in, s, &round_ms, err));
     in.tokens = 1;
     TSR_TRY(tsr_plan_evaluate(&in, s, &o->prefill_ms, err));
+    if (o->goes_back) {
+        round_ms = steady(o, mu_pre, mu_dec, steps);
+        o->prefill_ms = steady(o, mu_pre, mu_dec, 0);
+    }
     o->rounds = w->batch / in.batch + (w->batch % in.batch != 0);
     o->latency_ms = round_ms * (double)o->rounds;
     o->tokens_per_second = o->latency_ms > 0 ? (double)w->batch * n / o->latency_ms * 1e3 : 0;

@@ -22,15 +22,30 @@ const struct tsr_choice tsr_kv_choices[3] = {
     { "int8", "1 byte and scales", TSR_I8 },
 };
 
+const struct tsr_choice tsr_head_choices[2] = {
+    { "last", "the last stage, which sends logits", TSR_HEAD_LAST },
+    { "first", "the first stage, beside the embedding; the last one sends hidden rows",
+      TSR_HEAD_FIRST },
+};
+/* What has one place alone. */
+static const struct tsr_choice embed_choices[] = { { "first", "the first stage", 0 } };
+static const struct tsr_choice text_choices[] = {
+    { "coordinator", "the process that reads requests and writes answers", 0 },
+};
+
 /* ---- tables ---------------------------------------------------------------- */
 
 struct head {
     const char            *format, *model, *headers;
     int64_t                layers, replicas, share, objective, accounting;
     const struct tsr_node *workload, *micro_batches, *quality, *stages, *predicted, *replica_nodes;
+    const struct tsr_node *master;
 };
 struct micro {
     int64_t prefill, decode;
+};
+struct master {
+    int64_t tokenize, embed, head, sample;
 };
 struct quality {
     const char *source, *table, *hash;
@@ -43,6 +58,7 @@ static const struct tsr_option head_options[] = {
     REQUIRED_INT(struct head, layers, 1, TSR_PLAN_LAYERS, "Decoder layers of the model."),
     TSR_OPTION_NODE(struct head, workload, "What the plan is to do."),
     TSR_OPTION_NODE(struct head, micro_batches, "Requests in a micro-batch of each phase."),
+    TSR_OPTION_NODE(struct head, master, "Who does what no layer does."),
     TSR_OPTION_NODE(struct head, quality, "Where the quality of a width comes from."),
     TSR_OPTION_ENUM(struct head, objective, TSR_OBJECTIVE_STEADY, tsr_objective_choices,
                     "What was minimised."),
@@ -68,6 +84,12 @@ static const struct tsr_option load_options[] = {
 static const struct tsr_option micro_options[] = {
     REQUIRED_INT(struct micro, prefill, 1, 1 << 30, "Requests in a prefill micro-batch."),
     REQUIRED_INT(struct micro, decode, 1, 1 << 30, "Requests in a decode micro-batch."),
+};
+static const struct tsr_option master_options[] = {
+    TSR_OPTION_ENUM(struct master, tokenize, 0, text_choices, "Text to tokens."),
+    TSR_OPTION_ENUM(struct master, embed, 0, embed_choices, "Tokens to hidden rows."),
+    TSR_OPTION_ENUM(struct master, head, TSR_HEAD_LAST, tsr_head_choices, "Hidden rows to logits."),
+    TSR_OPTION_ENUM(struct master, sample, 0, text_choices, "Logits to tokens."),
 };
 static const struct tsr_option quality_options[] = {
     REQUIRED_TEXT(struct quality, source, "An indicator file, or prior."),
@@ -210,6 +232,7 @@ static tsr_status read_head(struct tsr_plan_reading *r, struct tsr_err *err)
     struct tsr_plan_file  *p = r->p;
     struct head            h = { 0 };
     struct quality         q = { 0 };
+    struct master          m = { 0 };
     const struct tsr_node *root = tsr_doc_root(p->doc);
     TSR_PLAN_FILL(r, head_options, &h, root, "a plan");
     if (tsr_plan_failed(r))
@@ -226,6 +249,9 @@ static tsr_status read_head(struct tsr_plan_reading *r, struct tsr_err *err)
     p->headers = h.headers;
     p->objective = h.objective;
     p->accounting = h.accounting;
+    if (h.master)
+        TSR_PLAN_FILL(r, master_options, &m, h.master, "master");
+    p->head = m.head;
     if (h.quality)
         TSR_PLAN_FILL(r, quality_options, &q, h.quality, "quality");
     p->quality = q.source ? q.source : "";

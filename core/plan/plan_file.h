@@ -54,6 +54,7 @@ struct tsr_plan_file {
     bool                   placed; /* has workload, micro-batches and places */
     struct tsr_plan_load   load;
     int64_t                prefill_mb, decode_mb, replicas, objective, accounting;
+    int64_t                head;          /* TSR_HEAD_*: which stage has it */
     int64_t                share;         /* requests of one replica, filled in where left out */
     const struct tsr_node *replica_nodes; /* [replicas][nodes] names, NULL where left out */
     const char            *quality, *table, *quality_hash;
@@ -90,6 +91,6 @@ tsr_status tsr_plan_file_covers(const struct tsr_plan_file *p, const struct tsr_
 const char *tsr_plan_linear(uint64_t layer, int linear, char buf[TSR_PLAN_LINEAR_TEXT]);
 
 extern const struct tsr_choice tsr_objective_choices[2], tsr_accounting_choices[2],
-    tsr_kv_choices[3];
+    tsr_kv_choices[3], tsr_head_choices[2];
 
 #endif

@@ -120,6 +120,10 @@ static void put_head(struct tsr_writer *w, const struct tsr_problem *p, const st
                       (unsigned long long)k->chunk, kv_name(k->kv_bits),
                       (unsigned long long)a->outcome.prefill_mb,
                       (unsigned long long)a->outcome.decode_mb);
+    tsr_writer_printf(w,
+                      "master: {tokenize: coordinator, embed: first, head: %s, sample: "
+                      "coordinator}\n",
+                      choice_name(tsr_head_choices, 2, p->o.head));
     if (c)
         put_copies(w, c);
     tsr_writer_printf(w, "quality: {source: ");
@@ -231,6 +235,8 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_problem *p,
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
     if (i + 1 < o->n_stages)
         put_way(w, "send", p->o.codec, "send", "send");
+    else if (i > 0 && p->o.head == TSR_HEAD_FIRST) /* back to the head, exactly */
+        put_way(w, "send", "plain", "send", "send");
     if (s->mesh.tp > 1) {
         const char *pre, *dec;
         TSR_TRY(algorithm(p, o, &s->mesh, TSR_PREFILL, &pre, err));

@@ -80,6 +80,12 @@ void tsr_problem_refresh(struct tsr_problem *p)
     p->latency.kv_bits = (uint32_t)w->kv_bits;
 }
 
+void tsr_problem_put_head(struct tsr_problem *p, enum tsr_head_place place)
+{
+    p->o.head = place;
+    p->memory.place = place;
+}
+
 /* No request may be longer than the model's positions. */
 static tsr_status check_context(const struct tsr_problem *p, struct tsr_err *err)
 {
@@ -125,7 +131,8 @@ static tsr_status fill(struct tsr_problem *p, struct tsr_err *err)
     TSR_TRY(tsr_wire_open(&p->tp_wire, p->registry, o->tp_codec, err));
     p->memory = (struct tsr_memory_job){ .registry = p->registry,
                                          .shape = p->shape,
-                                         .accounting = (enum tsr_accounting)o->accounting };
+                                         .accounting = (enum tsr_accounting)o->accounting,
+                                         .place = (enum tsr_head_place)o->head };
     p->latency = (struct tsr_latency_job){ .shape = p->shape,
                                            .mode = (enum tsr_latency_mode)o->latency,
                                            .tp_wire = { &p->tp_wire, &p->tp_wire } };
@@ -165,6 +172,18 @@ uint64_t tsr_problem_devices(const struct tsr_problem *p, uint64_t group)
 {
     int64_t n = (int64_t)p->cluster->groups[group].count + p->more[group];
     return n > 0 ? (uint64_t)n : 0;
+}
+
+tsr_status tsr_problem_back(const struct tsr_problem *p, const struct tsr_mesh *last,
+                            const struct tsr_mesh *first, enum tsr_phase phase, uint64_t rows,
+                            double *ms, struct tsr_err *err)
+{
+    uint64_t bytes;
+    if (!tsr_mul(rows, p->shape->hidden, &bytes) || !tsr_mul(bytes, sizeof(float), &bytes))
+        return tsr_fail(err, TSR_E_INPUT, "%llu hidden rows are more than can be counted",
+                        (unsigned long long)rows);
+    *ms = tsr_link_ms(tsr_cluster_link(p->cluster, last->node, first->node, phase), (double)bytes);
+    return TSR_OK;
 }
 
 uint64_t tsr_problem_capacity(const struct tsr_problem *p, uint64_t group, const struct tsr_mesh *m)

@@ -20,6 +20,7 @@ struct tsr_problem_options {
     double             theta, max_omega;   /* ms for each unit of omega; negative: no limit */
     int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
                                                           TSR_LATENCY_* */
+    int64_t            head;                           /* TSR_HEAD_* */
     const char        *codec, *tp_codec;               /* of links, of meshes; "": F16 */
     uint64_t           together;                       /* layers that are decided as one, >= 1 */
     uint64_t           prefill_mb, decode_mb;          /* 0: searched */
@@ -55,9 +56,16 @@ void       tsr_problem_close(struct tsr_problem *p); /* zeroed or filled */
 
 /* After a change of p->work. */
 void tsr_problem_refresh(struct tsr_problem *p);
+/* Puts the head elsewhere. */
+void tsr_problem_put_head(struct tsr_problem *p, enum tsr_head_place place);
 
 /* Devices of a group, what-ifs included. */
 uint64_t tsr_problem_devices(const struct tsr_problem *p, uint64_t group);
+/* Milliseconds of `rows` rows, as F32, on their way back from the last of several stages to a head on the
+ * first one. */
+tsr_status tsr_problem_back(const struct tsr_problem *p, const struct tsr_mesh *last,
+                            const struct tsr_mesh *first, enum tsr_phase phase, uint64_t rows,
+                            double *ms, struct tsr_err *err);
 /* Bytes that a plan may use on a mesh of the group. */
 uint64_t tsr_problem_capacity(const struct tsr_problem *p, uint64_t group,
                               const struct tsr_mesh *m);

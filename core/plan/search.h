@@ -6,6 +6,7 @@
 #define TSR_PLAN_SEARCH_H
 
 #include "plan/build.h"
+#include "plan/simulate.h"
 #include "plugin/spec.h"
 
 /* Of a checked plan: channels that make up for lost bits. */
@@ -21,11 +22,12 @@ struct tsr_outcome_stage {
     uint64_t                first, count, group; /* layers; group of the cluster */
     struct tsr_mesh         mesh;
     struct tsr_stage_memory memory; /* exact, by the problem's accounting */
-    double                  pre_ms, dec_ms, link_pre_ms, link_dec_ms; /* links to the next stage */
-    double                  busy;                                     /* share of the latency */
-    enum tsr_basis          basis; /* of its layers, the weakest */
-    bool                    extrapolated;
-    enum tsr_basis          ends_basis; /* of embedding and head where it holds them, or basis */
+    /* links to the next stage; of the last one to the first, with several and the head there, else 0 */
+    double         pre_ms, dec_ms, link_pre_ms, link_dec_ms;
+    double         busy;  /* share of the latency */
+    enum tsr_basis basis; /* of its layers, the weakest */
+    bool           extrapolated;
+    enum tsr_basis ends_basis; /* of embedding and head where it holds them, or basis */
     struct tsr_stage_compensation compensation; /* k 0: none */
 };
 
@@ -39,7 +41,9 @@ struct tsr_outcome {
     double                    prefill_ms; /* of one round of it, until the last prompt is done */
     double                    tokens_per_second, omega;
     double                    objective_ms; /* as the problem has it, of one round */
-    uint64_t                  rounds;       /* batch over what runs at once, rounded up */
+    bool                      goes_back; /* hidden rows, to a head on the first of several stages */
+    struct tsr_pipeline_back  back;      /* where they do; part of the stages' times and links */
+    uint64_t                  rounds;    /* batch over what runs at once, rounded up */
 };
 void tsr_outcome_free(struct tsr_outcome *o);
 

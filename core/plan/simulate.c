@@ -10,9 +10,9 @@
 
 /* A micro-batch on its way: in the queue of a resource, or served by it. */
 struct item {
-    uint64_t next; /* behind it in the queue */
-    uint64_t at, micro_batch, step;
-    uint64_t after, steps; /* decode: struct tsr_dealt */
+    uint64_t next;                  /* behind it in the queue */
+    uint64_t at, micro_batch, step; /* at: position on its way */
+    uint64_t after, steps;          /* decode: struct tsr_dealt */
     bool     decode;
 };
 
@@ -78,6 +78,17 @@ static uint64_t requests(uint64_t batch, uint64_t size, uint64_t i)
     return batch - i * size < size ? batch - i * size : size;
 }
 
+/* Positions on a way: the resources, with a way back the first stage once more. */
+static uint64_t positions(const struct tsr_pipeline *p)
+{
+    return 2 * p->stages - 1 + (p->back ? 2 : 0);
+}
+
+static bool at_head(const struct tsr_pipeline *p, uint64_t at)
+{
+    return at == 2 * p->stages;
+}
+
 static double service_ms(const struct sim *s, const struct item *it)
 {
     const struct tsr_pipeline *p = s->p;
@@ -86,7 +97,13 @@ static double service_ms(const struct sim *s, const struct item *it)
     uint64_t size = it->decode ? p->decode_mb : p->prefill_mb;
     if (p->pre)
         return (it->decode ? p->dec : p->pre)[it->micro_batch].ms[it->at];
-    double ms = it->at % 2 ? link[it->at / 2] : stage[it->at / 2];
+    double ms;
+    if (at_head(p, it->at))
+        ms = it->decode ? p->back->head_dec_ms : p->back->head_pre_ms;
+    else if (it->at == 2 * p->stages - 1)
+        ms = it->decode ? p->back->link_dec_ms : p->back->link_pre_ms;
+    else
+        ms = it->at % 2 ? link[it->at / 2] : stage[it->at / 2];
     if (s->how->part_last)
         ms *= (double)requests(p->batch, size, it->micro_batch) / (double)size;
     return ms;
@@ -106,16 +123,26 @@ static void serve(struct sim *s, uint64_t r, double now)
     push(s, (struct event){ now + service_ms(s, it), s->order++, r });
 }
 
-static void arrive(struct sim *s, uint64_t i, uint64_t r)
+/* At the end of the queue; what came back stands before all else.  Returns the resource. */
+static uint64_t arrive(struct sim *s, uint64_t i, uint64_t at)
 {
+    bool             head = at_head(s->p, at);
+    uint64_t         r = head ? 0 : at, before = NONE;
     struct resource *res = &s->res[r];
-    s->item[i].at = r;
-    s->item[i].next = NONE;
-    if (res->tail == NONE)
+    for (uint64_t k = res->head; head && k != NONE && at_head(s->p, s->item[k].at);
+         k = s->item[k].next)
+        before = k;
+    if (!head)
+        before = res->tail;
+    s->item[i].at = at;
+    s->item[i].next = before == NONE ? res->head : s->item[before].next;
+    if (before == NONE)
         res->head = i;
     else
-        s->item[res->tail].next = i;
-    res->tail = i;
+        s->item[before].next = i;
+    if (s->item[i].next == NONE)
+        res->tail = i;
+    return r;
 }
 
 /* ---- from one phase to the next ------------------------------------------------------------ */
@@ -130,7 +157,7 @@ static void release(struct sim *s, double now)
         if (s->through < (s->how->no_barrier ? it->after : s->n_pre))
             return;
         if (it->steps)
-            arrive(s, s->n_pre + s->begun, 0);
+            (void)arrive(s, s->n_pre + s->begun, 0);
     }
 }
 
@@ -141,14 +168,14 @@ static void leave(struct sim *s, uint64_t i, double now)
     if (!it->decode)
         release(s, now);
     else if (++it->step < it->steps)
-        arrive(s, i, 0);
+        (void)arrive(s, i, 0);
 }
 
 static void play(struct sim *s)
 {
     struct tsr_simulation *out = s->out;
     for (uint64_t m = 0; m < s->n_pre; m++)
-        arrive(s, m, 0);
+        (void)arrive(s, m, 0);
     serve(s, 0, 0);
     while (s->pending) {
         struct event     e = pop(s);
@@ -159,13 +186,12 @@ static void play(struct sim *s)
             e.time - res->since;
         if (s->fn)
             s->fn(s->ctx, &(struct tsr_visit){ e.resource, it->micro_batch, it->step, it->decode,
-                                               res->since, e.time });
+                                               at_head(s->p, it->at), res->since, e.time });
         out->visits++;
         out->total_ms = e.time;
         res->serves = NONE;
-        if (e.resource + 1 < out->resources) {
-            arrive(s, i, e.resource + 1);
-            serve(s, e.resource + 1, e.time);
+        if (it->at + 1 < positions(s->p)) {
+            serve(s, arrive(s, i, it->at + 1), e.time);
         } else {
             leave(s, i, e.time);
             serve(s, 0, e.time);
@@ -192,16 +218,16 @@ static bool times_ok(const double *v, uint64_t n)
 /* Visits of dealt micro-batches; UINT64_MAX: more than can be counted. */
 static tsr_status check_dealt(const struct tsr_pipeline *p, uint64_t *steps, struct tsr_err *err)
 {
-    uint64_t resources = 2 * p->stages - 1, after = 1;
+    uint64_t places = positions(p), after = 1;
     *steps = p->n_pre;
     if (p->n_pre == 0)
         return tsr_fail(err, TSR_E_INPUT, "a pipeline without a micro-batch of prefill");
     for (uint64_t i = 0; i < p->n_pre; i++)
-        if (!times_ok(p->pre[i].ms, resources))
+        if (!times_ok(p->pre[i].ms, places))
             return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
     for (uint64_t i = 0; i < p->n_dec; i++) {
         const struct tsr_dealt *d = &p->dec[i];
-        if (!times_ok(d->ms, resources))
+        if (!times_ok(d->ms, places))
             return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
         if (d->after < after || d->after > p->n_pre)
             return tsr_fail(err, TSR_E_INPUT,
@@ -218,6 +244,8 @@ static tsr_status check_dealt(const struct tsr_pipeline *p, uint64_t *steps, str
 
 static tsr_status check_even(const struct tsr_pipeline *p, uint64_t *steps, struct tsr_err *err)
 {
+    const struct tsr_pipeline_back none = { 0, 0, 0, 0 }, *b = p->back ? p->back : &none;
+    const double back[] = { b->link_pre_ms, b->link_dec_ms, b->head_pre_ms, b->head_dec_ms };
     if (p->batch == 0 || p->tokens == 0 || p->prefill_mb == 0 || p->decode_mb == 0 ||
         p->prefill_mb > p->batch || p->decode_mb > p->batch)
         return tsr_fail(err, TSR_E_INPUT,
@@ -227,7 +255,8 @@ static tsr_status check_even(const struct tsr_pipeline *p, uint64_t *steps, stru
                         (unsigned long long)p->batch, (unsigned long long)p->tokens,
                         (unsigned long long)p->prefill_mb, (unsigned long long)p->decode_mb);
     if (!times_ok(p->pre_ms, p->stages) || !times_ok(p->dec_ms, p->stages) ||
-        !times_ok(p->link_pre_ms, p->stages - 1) || !times_ok(p->link_dec_ms, p->stages - 1))
+        !times_ok(p->link_pre_ms, p->stages - 1) || !times_ok(p->link_dec_ms, p->stages - 1) ||
+        !times_ok(back, p->back ? 4 : 0))
         return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
     if (!tsr_mul(pieces(p->batch, p->decode_mb), p->tokens - 1, steps) ||
         !tsr_add(*steps, pieces(p->batch, p->prefill_mb), steps))
@@ -237,12 +266,14 @@ static tsr_status check_even(const struct tsr_pipeline *p, uint64_t *steps, stru
 
 static tsr_status check(const struct tsr_pipeline *p, struct tsr_err *err)
 {
-    uint64_t steps = 0, resources, visits;
+    uint64_t steps = 0, places, visits;
     if (p->stages == 0)
         return tsr_fail(err, TSR_E_INPUT, "a pipeline of 0 stages cannot run");
+    if (p->stages == 1 && p->back)
+        return tsr_fail(err, TSR_E_INPUT, "one stage has no way back to itself");
     TSR_TRY(p->pre ? check_dealt(p, &steps, err) : check_even(p, &steps, err));
-    if (!tsr_mul(p->stages, 2, &resources) || !tsr_mul(steps, resources - 1, &visits) ||
-        visits > TSR_SIMULATE_VISITS)
+    if (!tsr_mul(p->stages, 2, &places) || !tsr_add(places, p->back ? 1 : 0, &places) ||
+        !tsr_mul(steps, p->back ? places : places - 1, &visits) || visits > TSR_SIMULATE_VISITS)
         return tsr_fail(err, TSR_E_CONFIG,
                         "%llu tokens of %llu requests on %llu stages are too many to simulate; "
                         "fewer tokens show the same pattern",
@@ -278,7 +309,7 @@ tsr_status tsr_simulate(const struct tsr_pipeline *p, const struct tsr_simulate_
     struct sim s = { .p = p, .how = how, .fn = fn, .ctx = ctx, .out = out };
     s.n_pre = p->pre ? p->n_pre : pieces(p->batch, p->prefill_mb);
     s.n_dec = p->pre ? p->n_dec : p->tokens > 1 ? pieces(p->batch, p->decode_mb) : 0;
-    out->resources = 2 * p->stages - 1;
+    out->resources = 2 * p->stages - (p->back ? 0 : 1);
     uint64_t items = s.n_pre + s.n_dec;
     s.item = tsr_new(items, sizeof *s.item);
     s.res = tsr_new(out->resources, sizeof *s.res);
@@ -308,9 +339,11 @@ void tsr_simulation_destroy(struct tsr_simulation *s)
 }
 
 tsr_status tsr_pipeline_of(struct tsr_pipeline **out, const struct tsr_solver_instance *in,
-                           const struct tsr_solver_solution *s, struct tsr_err *err)
+                           const struct tsr_solver_solution *s,
+                           const struct tsr_pipeline_back *back, struct tsr_err *err)
 {
-    double objective;
+    struct tsr_solver_solution as = *s;
+    double                     objective;
     TSR_TRY(tsr_plan_evaluate(in, s, &objective, err));
     const struct tsr_solver_option *o = in->options[s->option];
     uint64_t                        n = s->stages; /* at most the devices of the instance */
@@ -326,16 +359,18 @@ tsr_status tsr_pipeline_of(struct tsr_pipeline **out, const struct tsr_solver_in
                                 .pre_ms = t,
                                 .dec_ms = t + n,
                                 .link_pre_ms = t + 2 * n,
-                                .link_dec_ms = t + 3 * n };
+                                .link_dec_ms = t + 3 * n,
+                                .back = back };
+    as.stages += back != NULL; /* no stage is the last, which has the way back as if it were work */
     for (uint64_t i = 0; i < n; i++) {
         struct tsr_stage_cost c;
-        tsr_status            st = tsr_plan_stage(in, s, i, &c, err);
+        tsr_status            st = tsr_plan_stage(in, &as, i, &c, err);
         if (st != TSR_OK) {
             free(p);
             return st;
         }
-        t[i] = c.pre_ms;
-        t[n + i] = c.dec_ms;
+        t[i] = c.pre_ms - (back && i == 0 ? back->head_pre_ms : 0);
+        t[n + i] = c.dec_ms - (back && i == 0 ? back->head_dec_ms : 0);
         if (i + 1 < n) {
             uint64_t e = s->stage_kind[i] * in->n_kinds + s->stage_kind[i + 1];
             t[2 * n + i] = o->comm_pre_ms[e];

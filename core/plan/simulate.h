@@ -4,7 +4,9 @@
  * and every link between two stages is a resource that serves one micro-batch at a time, first come,
  * first served, with queues that never fill up.  Prefill micro-batches wait at the first stage from
  * the start.  A decode micro-batch goes through all resources once per token and comes back to the
- * first stage when it has left the last one. */
+ * first stage when it has left the last one.  With a head on the first stage (`back`) what has left the last
+ * one goes back over a link of its own and is served by the first stage once more, ahead of all that
+ * waits there. */
 #ifndef TSR_PLAN_SIMULATE_H
 #define TSR_PLAN_SIMULATE_H
 
@@ -15,9 +17,16 @@
 
 /* A micro-batch that is not like the others. */
 struct tsr_dealt {
-    const double *ms; /* [2 stages - 1]: on each stage and link, in order (decode: of a step) */
-    uint64_t after;   /* decode: begins when so many prefill micro-batches, in order, are through */
-    uint64_t steps;   /* decode: may be 0 */
+    /* [2 stages - 1]: on each stage and link, in order (decode: of a step); with `back` two more: on the
+     * link back, then of the head */
+    const double *ms;
+    uint64_t after; /* decode: begins when so many prefill micro-batches, in order, are through */
+    uint64_t steps; /* decode: may be 0 */
+};
+
+/* The way back to a head on the first stage, and the head, in ms of a full micro-batch. */
+struct tsr_pipeline_back {
+    double link_pre_ms, link_dec_ms, head_pre_ms, head_dec_ms;
 };
 
 struct tsr_pipeline {
@@ -29,6 +38,8 @@ struct tsr_pipeline {
      * the number of stages; `after` of dec[] is 1 to n_pre and does not descend. */
     const struct tsr_dealt *pre, *dec;
     uint64_t                n_pre, n_dec;
+    /* NULL: the head is the last stage's, and part of its time; else of two stages or more */
+    const struct tsr_pipeline_back *back;
 };
 
 struct tsr_simulate_how {
@@ -38,17 +49,18 @@ struct tsr_simulate_how {
                         the time of a full one, as the closed form has it; dealt ones have their own */
 };
 
-/* One micro-batch on one resource.  Resource 2i is stage i, 2i+1 the link behind it. */
+/* One micro-batch on one resource.  Resource 2i is stage i, 2i+1 the link behind it (behind the last stage:
+ * back to the first). */
 struct tsr_visit {
     uint64_t resource, micro_batch, step; /* step: decode step from 0; 0 in prefill */
-    bool     decode;
-    double   start, end; /* ms */
+    bool     decode, head;                /* head: on stage 0, the head alone of what came back */
+    double   start, end;                  /* ms */
 };
 typedef void (*tsr_visit_fn)(void *ctx, const struct tsr_visit *v);
 
 struct tsr_simulation {
     double   total_ms, prefill_ms; /* end of the last token, of the last prompt */
-    uint64_t visits, resources;    /* resources: 2 stages - 1 */
+    uint64_t visits, resources;    /* resources: 2 stages - 1, with a way back 2 stages */
     double  *busy_pre, *busy_dec;  /* [resources] ms; released by tsr_simulation_destroy() */
 };
 
@@ -61,8 +73,11 @@ tsr_status tsr_simulate(const struct tsr_pipeline *p, const struct tsr_simulate_
                         struct tsr_err *err);
 void       tsr_simulation_destroy(struct tsr_simulation *s);
 
-/* The pipeline of a plan that tsr_plan_evaluate() accepts; one block, released by free(). */
+/* The pipeline of a plan that tsr_plan_evaluate() accepts; one block, released by free().  back: the
+ * instance is one of build.h with the head on the first stage, whose time has the head's in it; outlives
+ * the pipeline; NULL: no such. */
 tsr_status tsr_pipeline_of(struct tsr_pipeline **p, const struct tsr_solver_instance *in,
-                           const struct tsr_solver_solution *s, struct tsr_err *err);
+                           const struct tsr_solver_solution *s,
+                           const struct tsr_pipeline_back *back, struct tsr_err *err);
 
 #endif

@@ -28,7 +28,8 @@ static void draw_edges(struct tsr_crew *c)
     const struct tsr_layout *l = c->plan.layout;
     for (uint32_t r = 0; r < l->replicas; r++) {
         uint32_t first = tsr_layout_rank(l, r, 0, 0);
-        uint32_t head = tsr_layout_rank(l, r, l->n_stages - 1, 0);
+        uint32_t last = tsr_layout_rank(l, r, l->n_stages - 1, 0);
+        uint32_t head = l->head_first ? first : last;
         if (first != 0)
             add_edge(c, 0, first, TSR_EDGE_TOKENS, NULL);
         for (uint32_t t = 1; t < l->stages[0].ranks; t++)
@@ -39,6 +40,8 @@ static void draw_edges(struct tsr_crew *c)
                          tsr_layout_rank(l, r, s,
                                          t % (l->stages[s].ranks ? l->stages[s].ranks : 1)),
                          tsr_layout_rank(l, r, s + 1, t), TSR_EDGE_ROWS, &l->stages[s]);
+        if (head != last)
+            add_edge(c, last, head, TSR_EDGE_BACK, &l->stages[l->n_stages - 1]);
         if (head != 0)
             add_edge(c, head, 0, TSR_EDGE_RESULT, NULL);
     }
@@ -47,7 +50,7 @@ static void draw_edges(struct tsr_crew *c)
 tsr_status tsr_crew_links(struct tsr_crew *c, struct tsr_registry *r, struct tsr_err *err)
 {
     const struct tsr_layout *l = c->plan.layout;
-    uint64_t                 most = 2 * (uint64_t)c->ranks + 2 * (uint64_t)l->replicas;
+    uint64_t                 most = 2 * (uint64_t)c->ranks + 3 * (uint64_t)l->replicas;
     c->edges = tsr_new(most, sizeof *c->edges);
     c->plan.groups = tsr_new((uint64_t)l->replicas * l->n_stages, sizeof *c->plan.groups);
     if (!c->edges || !c->plan.groups)
@@ -124,7 +127,7 @@ tsr_status tsr_crew_feed(struct tsr_crew *c, struct tsr_err *err)
         return tsr_fail_nomem(err, sizeof *c->feeder, "links");
     for (uint32_t i = 0; i < c->plan.n_edges; i++) {
         const struct tsr_edge *e = &c->edges[i];
-        if (e->kind == TSR_EDGE_ROWS)
+        if (e->kind == TSR_EDGE_ROWS || e->kind == TSR_EDGE_BACK)
             continue;
         struct tsr_feeder *f = &c->feeder[c->n_feeders++];
         f->crew = c;

@@ -71,7 +71,8 @@ static uint64_t rows_of(const struct tsr_edge_end *n, const struct tsr_frame *f)
 {
     if (n->edge->kind == TSR_EDGE_ROWS && f->kind == TSR_FRAME_WORK)
         return f->tokens;
-    return n->edge->kind == TSR_EDGE_RESULT && f->status == TSR_OK ? f->wanted : 0;
+    bool answers = n->edge->kind == TSR_EDGE_RESULT || n->edge->kind == TSR_EDGE_BACK;
+    return answers && f->status == TSR_OK ? f->wanted : 0;
 }
 
 static uint64_t cols_of(const struct tsr_edge_end *n, const struct tsr_frame_limits *l)

@@ -15,6 +15,7 @@ enum tsr_edge_kind {
     TSR_EDGE_TOKENS, /* the coordinator to the first stage of another replica: no rows */
     TSR_EDGE_ROWS,   /* hidden rows */
     TSR_EDGE_RESULT, /* logits to the coordinator */
+    TSR_EDGE_BACK,   /* wanted hidden rows to a head on the first stage */
 };
 
 struct tsr_edge {

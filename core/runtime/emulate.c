@@ -51,13 +51,28 @@ tsr_status tsr_pacing_time(const struct tsr_pacing *p, const struct tsr_place *p
         TSR_TRY(tsr_latency_embed(&p->job, m, b->head.tokens, &one, err));
         total += one.ms;
     }
-    if (place->head && b->head.wanted) {
+    if (place->head && !place->back && b->head.wanted) {
         TSR_TRY(tsr_latency_head(&p->job, m, p->head, b->head.wanted, &one, err));
         total += one.ms;
     }
     if (!isfinite(total))
         return tsr_fail(err, TSR_E_CONFIG, "%s has no time for an end of the model", m->name);
     *ms = total * p->scale;
+    return TSR_OK;
+}
+
+tsr_status tsr_pacing_head(const struct tsr_pacing *p, const struct tsr_place *place, uint32_t rows,
+                           double *ms, struct tsr_err *err)
+{
+    const struct tsr_mesh *m = &p->stages[place->stage].mesh;
+    struct tsr_time        one;
+    *ms = 0;
+    if (!m->profile)
+        return TSR_OK;
+    TSR_TRY(tsr_latency_head(&p->job, m, p->head, rows, &one, err));
+    if (!isfinite(one.ms))
+        return tsr_fail(err, TSR_E_CONFIG, "%s has no time for an end of the model", m->name);
+    *ms = one.ms * p->scale;
     return TSR_OK;
 }
 

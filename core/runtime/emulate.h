@@ -31,6 +31,9 @@ struct tsr_pacing {
 tsr_status tsr_pacing_time(const struct tsr_pacing *p, const struct tsr_place *place,
                            const struct tsr_engine *e, const struct tsr_portion *b, double *ms,
                            struct tsr_err *err);
+/* The same for the head alone, of `rows` rows that came back to it. */
+tsr_status tsr_pacing_head(const struct tsr_pacing *p, const struct tsr_place *place, uint32_t rows,
+                           double *ms, struct tsr_err *err);
 /* Waits, beating, until `ms` have passed since start_ns; counts. */
 void tsr_pacing_wait(uint64_t start_ns, double ms, struct tsr_page_rank *r);
 /* The same on the way, before a sum over the ranks of a stage: they meet there as their devices would,

@@ -26,7 +26,7 @@ tsr_status tsr_frame_check(const struct tsr_frame *f, const struct tsr_frame_lim
     const char *what = NULL;
     if (f->magic != MAGIC)
         what = "begins with other bytes";
-    else if (f->kind < TSR_FRAME_WORK || f->kind > TSR_FRAME_STOP)
+    else if (f->kind < TSR_FRAME_WORK || f->kind > TSR_FRAME_BACK)
         what = "is of no known kind";
     else if (f->phase > TSR_DECODE)
         what = "has no known phase";
@@ -43,9 +43,15 @@ tsr_status tsr_frame_check(const struct tsr_frame *f, const struct tsr_frame_lim
     return TSR_OK;
 }
 
+/* Rows of the wanted tokens alone, or why there are none. */
+static bool answers(const struct tsr_frame *f)
+{
+    return f->kind == TSR_FRAME_RESULT || f->kind == TSR_FRAME_BACK;
+}
+
 uint64_t tsr_frame_body(const struct tsr_frame *f)
 {
-    if (f->kind == TSR_FRAME_RESULT)
+    if (answers(f))
         return f->status == TSR_OK ? 0 : TSR_FRAME_TEXT;
     return f->kind == TSR_FRAME_WORK ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * 4 : 0;
 }
@@ -69,8 +75,8 @@ tsr_status tsr_portion_reserve(struct tsr_portion *b, const struct tsr_frame_lim
 {
     const struct tsr_frame *f = &b->head;
     uint64_t                n = 0, m = 0;
-    bool                    result = f->kind == TSR_FRAME_RESULT;
-    if (rows && !tsr_mul(result ? f->wanted : f->tokens, result ? l->vocab : l->hidden, &n))
+    bool                    logit = f->kind == TSR_FRAME_RESULT;
+    if (rows && !tsr_mul(answers(f) ? f->wanted : f->tokens, logit ? l->vocab : l->hidden, &n))
         return tsr_fail_nomem(err, UINT64_MAX, "rows of a micro-batch");
     if (logits && !tsr_mul(f->wanted, l->vocab, &m))
         return tsr_fail_nomem(err, UINT64_MAX, "logits of a micro-batch");
@@ -89,7 +95,7 @@ tsr_status tsr_portion_pack(struct tsr_portion *b, struct tsr_err *err)
     if (!grow(&b->body, &b->cap_body, tsr_frame_body(&b->head), 1))
         return tsr_fail_nomem(err, tsr_frame_body(&b->head), "a micro-batch");
     at = b->body;
-    if (b->head.kind == TSR_FRAME_RESULT && b->head.status != TSR_OK)
+    if (answers(&b->head) && b->head.status != TSR_OK)
         memcpy(at, b->text, sizeof b->text);
     if (b->head.kind != TSR_FRAME_WORK)
         return TSR_OK;
@@ -109,7 +115,7 @@ tsr_status tsr_portion_unpack(struct tsr_portion *b, const struct tsr_frame_limi
 {
     const unsigned char *at = b->body;
     uint32_t             wanted = 0;
-    if (b->head.kind == TSR_FRAME_RESULT && b->head.status != TSR_OK) {
+    if (answers(&b->head) && b->head.status != TSR_OK) {
         memcpy(b->text, at, sizeof b->text);
         b->text[sizeof b->text - 1] = '\0';
     }

@@ -11,7 +11,12 @@
 
 #define TSR_FRAME_TEXT 512u
 
-enum tsr_frame_kind { TSR_FRAME_WORK = 1, TSR_FRAME_RESULT = 2, TSR_FRAME_STOP = 3 };
+enum tsr_frame_kind {
+    TSR_FRAME_WORK = 1,
+    TSR_FRAME_RESULT = 2, /* logits */
+    TSR_FRAME_STOP = 3,
+    TSR_FRAME_BACK = 4, /* what a result is made of: the wanted hidden rows behind the last layer */
+};
 
 /* Fixed size; both ends are the same build on the same kind of machine (checked by the magic). */
 struct tsr_frame {
@@ -29,13 +34,14 @@ struct tsr_frame {
 struct tsr_portion {
     struct tsr_portion *next;
     struct tsr_frame    head;
-    struct tsr_token   *token;  /* [head.tokens] */
-    uint32_t           *reset;  /* [head.resets] */
-    uint64_t            cols;   /* of rows, while they travel */
-    float              *rows;   /* hidden [tokens, hidden]; of a result logits [wanted, vocab] */
+    struct tsr_token   *token; /* [head.tokens] */
+    uint32_t           *reset; /* [head.resets] */
+    uint64_t            cols;  /* of rows, while they travel */
+    float              *rows; /* hidden [tokens, hidden]; of a result logits [wanted, vocab], on the
+                                   way back hidden [wanted, hidden] */
     float              *logits; /* [wanted, vocab], where the head is */
     uint64_t            cap_token, cap_reset, cap_rows, cap_logits;
-    char                text[TSR_FRAME_TEXT]; /* of a result without rows */
+    char                text[TSR_FRAME_TEXT]; /* of a result, or rows back, that is none */
     unsigned char      *body;
     uint64_t            cap_body;
 };

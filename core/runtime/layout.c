@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "plan/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,7 @@ tsr_status tsr_layout_plan(struct tsr_layout *l, const struct tsr_plan_file *p,
     if (requests && requests < slots)
         slots = requests < l->replicas ? l->replicas : requests;
     l->slots = (uint32_t)slots;
+    l->head_first = p->head == TSR_HEAD_FIRST;
     l->chunk = (uint64_t)p->load.chunk;
     l->n_stages = (uint32_t)p->n_stages;
     l->stages = tsr_new(p->n_stages, sizeof *l->stages);
@@ -202,7 +204,9 @@ struct tsr_place tsr_layout_place(const struct tsr_layout *l, uint32_t rank)
     p.first = l->stages[p.stage].first;
     p.end = l->stages[p.stage].end;
     p.embed = p.stage == 0 && p.tp == 0;
-    p.head = p.stage + 1 == l->n_stages && p.tp == 0;
+    p.last = p.stage + 1 == l->n_stages && p.tp == 0;
+    p.head = l->head_first ? p.embed : p.last;
+    p.back = p.head && !p.last;
     return p;
 }
 

@@ -2,8 +2,9 @@
  *
  *   plan file --tsr_layout_plan--> struct tsr_layout;  or tsr_layout_even() without a plan
  *
- * Rank 0 belongs to the process that coordinates.  Within a stage, rank 0 of it holds the embedding
- * (first stage) and the head (last stage).
+ * Rank 0 belongs to the process that coordinates: it cuts text into tokens and samples.  Within a stage,
+ * rank 0 of it holds the embedding (first stage) and the head (last stage, or the first one: then what
+ * the last stage's rank 0 computed of the wanted tokens comes back to it, and no logits travel).
  */
 #ifndef TSR_RUNTIME_LAYOUT_H
 #define TSR_RUNTIME_LAYOUT_H
@@ -18,11 +19,13 @@
 #define TSR_WIRE_16 "f16"
 
 struct tsr_layout_stage {
-    uint64_t first, end;             /* layers */
-    uint32_t ranks;                  /* that share each of them */
-    char    *send[TSR_PHASES];       /* codec to the next stage; owned; NULL: "plain", exact */
-    char    *collective[TSR_PHASES]; /* codec inside; as above */
-    char    *algorithm[TSR_PHASES];  /* inside; NULL: all-gather, or auto with codec auto */
+    uint64_t first, end; /* layers */
+    uint32_t ranks;      /* that share each of them */
+    /* codec to the next stage, of the last one to the head if that is on the first; owned; NULL: "plain",
+     * exact */
+    char *send[TSR_PHASES];
+    char *collective[TSR_PHASES]; /* codec inside; as above */
+    char *algorithm[TSR_PHASES];  /* inside; NULL: all-gather, or auto with codec auto */
     /* calibration of the codec inside, tsr_comm_way.states; borrowed; NULL: none */
     const struct tsr_comm_state *states[TSR_PHASES];
     uint64_t                     n_states[TSR_PHASES];
@@ -31,7 +34,8 @@ struct tsr_layout_stage {
 
 struct tsr_layout {
     uint32_t                 replicas, n_stages;
-    struct tsr_layout_stage *stages; /* of one replica; owned */
+    bool                     head_first; /* the head is on the first stage */
+    struct tsr_layout_stage *stages;     /* of one replica; owned */
     /* requests resident at once, and how many of them go together */
     uint32_t slots, prefill_mb, decode_mb;
     uint64_t chunk;   /* most tokens of a prompt at once; 0: all */
@@ -45,6 +49,8 @@ struct tsr_place {
     uint32_t rank, replica, stage, tp;
     uint64_t first, end;
     bool     embed, head;
+    bool     last; /* rank 0 of the last stage: hands on what is wanted */
+    bool     back; /* has the head, and is not last: rows come back to it */
 };
 
 /* Layers evenly over `stages` stages of `ranks` ranks each; portions as given, 0: all slots. */

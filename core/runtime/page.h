@@ -9,11 +9,13 @@
 
 #define TSR_CHOICE_TEXT 120
 
-/* One piece of work of a rank, or rows on their way to it from the stage before. */
+/* One piece of work of a rank, or rows on their way to it from the stage before (to a head on the first stage:
+ * from the last one). */
 struct tsr_span {
     uint64_t number; /* micro-batch of the replica, from 0 */
-    uint32_t lane, decode;
-    uint64_t start, end; /* ns, CLOCK_MONOTONIC */
+    uint32_t lane;
+    uint16_t decode, head; /* head: the head alone, of rows that came back */
+    uint64_t start, end;   /* ns, CLOCK_MONOTONIC */
 };
 struct tsr_spans {
     _Atomic uint64_t n; /* all that there were; the first `cap` are kept */

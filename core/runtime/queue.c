@@ -39,6 +39,20 @@ void tsr_queue_put(struct tsr_queue *q, struct tsr_portion *b)
     (void)pthread_mutex_unlock(&q->lock);
 }
 
+void tsr_queue_put_ahead(struct tsr_queue *q, struct tsr_portion *b)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    struct tsr_portion **at = &q->first;
+    while (*at && (*at)->head.kind == TSR_FRAME_BACK)
+        at = &(*at)->next;
+    b->next = *at;
+    *at = b;
+    if (!b->next)
+        q->last = b;
+    (void)pthread_cond_signal(&q->more);
+    (void)pthread_mutex_unlock(&q->lock);
+}
+
 struct tsr_portion *tsr_queue_take(struct tsr_queue *q)
 {
     struct tsr_portion *b = NULL;

@@ -21,8 +21,11 @@ static void give_up(struct tsr_rank *r)
     tsr_queue_close(&r->spare);
     tsr_queue_close(&r->next.queue);
     tsr_queue_close(&r->fan.queue);
+    tsr_queue_close(&r->answer.queue);
     tsr_edge_abort(&r->in);
+    tsr_edge_abort(&r->back.end);
     for (uint32_t i = 0; i < TSR_RANK_FANS; i++) {
+        tsr_edge_abort(&r->answer.end[i]);
         tsr_edge_abort(&r->next.end[i]);
         tsr_edge_abort(&r->fan.end[i]);
     }
@@ -200,6 +203,8 @@ static tsr_status start(struct tsr_rank *r, struct tsr_err *err)
     r->next.back = r->has_in ? &r->spare : NULL;
     TSR_TRY(start_sender(&r->next, err));
     TSR_TRY(start_sender(&r->fan, err));
+    TSR_TRY(start_sender(&r->answer, err));
+    TSR_TRY(tsr_rank_hear(r, err));
     if (r->has_in) {
         TSR_TRY(tsr_thread_start(&r->receiver, receive, r, err));
         r->receiving = true;
@@ -228,8 +233,12 @@ static void end(struct tsr_rank *r)
 {
     if (r->receiving)
         (void)pthread_join(r->receiver, NULL);
+    if (r->back.started)
+        (void)pthread_join(r->back.thread, NULL);
     if (r->next.started)
         (void)pthread_join(r->next.thread, NULL);
+    if (r->answer.started)
+        (void)pthread_join(r->answer.thread, NULL);
     if (r->fan.started)
         (void)pthread_join(r->fan.thread, NULL);
     if (r->engine)
@@ -237,7 +246,9 @@ static void end(struct tsr_rank *r)
     note_sums(r);
     tsr_comm_group_destroy(r->group);
     tsr_edge_close(&r->in);
+    tsr_edge_close(&r->back.end);
     for (uint32_t i = 0; i < TSR_RANK_FANS; i++) {
+        tsr_edge_close(&r->answer.end[i]);
         tsr_edge_close(&r->next.end[i]);
         tsr_edge_close(&r->fan.end[i]);
     }
@@ -249,6 +260,7 @@ static void end(struct tsr_rank *r)
     tsr_queue_free(&r->spare);
     tsr_queue_free(&r->next.queue);
     tsr_queue_free(&r->fan.queue);
+    tsr_queue_free(&r->answer.queue);
     tsr_progress_beat(&r->page->progress, TSR_RANK_ENDED, 0);
 }
 
@@ -268,11 +280,12 @@ tsr_status tsr_rank_run(const struct tsr_crew_plan *plan, uint32_t rank,
     r->err.err = (struct tsr_err){ .struct_size = sizeof r->err.err,
                                    .cap = sizeof r->err.text,
                                    .text = r->err.text };
-    r->next.rank = r->fan.rank = r;
+    r->next.rank = r->fan.rank = r->answer.rank = r;
     tsr_queue_init(&r->queue);
     tsr_queue_init(&r->spare);
     tsr_queue_init(&r->next.queue);
     tsr_queue_init(&r->fan.queue);
+    tsr_queue_init(&r->answer.queue);
     r->work = hooks ? hooks->work : &r->queue;
     tsr_status st = start(r, &r->err.err);
     show(r, true);

@@ -17,6 +17,14 @@ struct tsr_rank_sender {
     bool                started;
 };
 
+/* Hears what comes back to a head on the first stage, on a thread of its own: whatever this rank is at, the
+ * last stage never waits for it. */
+struct tsr_rank_back {
+    struct tsr_edge_end end;
+    bool                there, started;
+    pthread_t           thread;
+};
+
 struct tsr_rank {
     const struct tsr_crew_plan  *plan;
     const struct tsr_rank_hooks *hooks;
@@ -29,9 +37,10 @@ struct tsr_rank {
     struct tsr_comm_group       *group;
     struct tsr_edge_end          in;
     bool                         has_in, receiving, sound; /* sound: queues are there */
-    struct tsr_queue             queue, spare;             /* of its own work; empty batches */
+    struct tsr_rank_back         back;
+    struct tsr_queue             queue, spare; /* of its own work; empty batches */
     struct tsr_queue            *work;
-    struct tsr_rank_sender       next, fan;
+    struct tsr_rank_sender       next, fan, answer; /* answer: of a head on the first stage */
     pthread_t                    receiver;
     uint32_t                     phase;     /* of the micro-batch at work, for the sums */
     uint64_t                     summed_ns; /* that its sums took */
@@ -54,5 +63,11 @@ tsr_status tsr_rank_sum(void *ctx, uint32_t site, float *x, uint64_t rows, uint6
                         struct tsr_err *err);
 tsr_status tsr_rank_sum_on(void *ctx, uint32_t site, const struct tsr_backend_v1 *backend,
                            void *self, const struct tsr_tensor *x, bool *done, struct tsr_err *err);
+
+/* rank_back.c: a head on the first stage.  Begins to hear what comes back; leaves of a micro-batch the rows
+ * that are wanted, as the last stage sends them; logits of such rows, which b then holds. */
+tsr_status tsr_rank_hear(struct tsr_rank *r, struct tsr_err *err);
+void       tsr_rank_pick(const struct tsr_rank *r, struct tsr_portion *b);
+tsr_status tsr_rank_head(struct tsr_rank *r, struct tsr_portion *b, struct tsr_err *err);
 
 #endif

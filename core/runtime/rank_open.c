@@ -14,14 +14,18 @@ tsr_status tsr_rank_open_edges(struct tsr_rank *r, struct tsr_err *err)
     for (uint32_t i = 0; i < p->n_edges; i++) {
         const struct tsr_edge *e = &p->edges[i];
         bool                   here = e->kind != TSR_EDGE_TOKENS;
-        if (e->to == r->place.rank && e->kind != TSR_EDGE_RESULT) {
+        if (e->to == r->place.rank && e->kind == TSR_EDGE_BACK) {
+            TSR_TRY(tsr_edge_open(&r->back.end, e, false, p->deadline_us, r->registry, err));
+            r->back.there = true;
+        } else if (e->to == r->place.rank && e->kind != TSR_EDGE_RESULT) {
             TSR_TRY(tsr_edge_open(&r->in, e, false, p->deadline_us, r->registry, err));
             r->has_in = true;
         }
         if (e->from == r->place.rank && here) {
             bool fan = e->kind == TSR_EDGE_ROWS &&
                        tsr_layout_place(p->layout, e->to).stage == r->place.stage;
-            struct tsr_rank_sender *s = fan ? &r->fan : &r->next;
+            bool                    answer = e->kind == TSR_EDGE_RESULT && r->place.back;
+            struct tsr_rank_sender *s = fan ? &r->fan : answer ? &r->answer : &r->next;
             TSR_TRY(tsr_edge_open(&s->end[s->n++], e, true, p->deadline_us, r->registry, err));
         }
     }

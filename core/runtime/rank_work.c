@@ -69,14 +69,15 @@ static tsr_status compute(struct tsr_rank *r, struct tsr_portion *b, struct tsr_
 {
     const struct tsr_place *p = &r->place;
     bool                    last = last_stage(r), shared = p->embed && r->fan.n > 0;
+    bool                    heads = p->head && !p->back, picks = p->last && !p->head;
     const float            *in = NULL;
     for (uint32_t i = 0; i < b->head.resets; i++)
         tsr_engine_reset(r->engine, b->reset[i]);
     if (!p->embed)
         in = b->rows;
     else if (!last || shared)
-        TSR_TRY(tsr_portion_reserve(b, &r->plan->limits, true, p->head, err));
-    if (p->head)
+        TSR_TRY(tsr_portion_reserve(b, &r->plan->limits, true, heads, err));
+    if (heads)
         TSR_TRY(tsr_portion_reserve(b, &r->plan->limits, in || shared, true, err));
     if (shared) {
         TSR_TRY(share_rows(r, b, err));
@@ -85,27 +86,37 @@ static tsr_status compute(struct tsr_rank *r, struct tsr_portion *b, struct tsr_
     r->phase = b->head.phase;
     b->head.site = (uint32_t)(2 * p->end - 1);
     b->cols = r->plan->limits.hidden;
-    return tsr_engine_stage(r->engine, b->token, b->head.tokens, in, last ? NULL : b->rows,
-                            p->head && b->head.wanted ? b->logits : NULL, err);
+    return tsr_engine_stage(r->engine, b->token, b->head.tokens, in,
+                            last && !(picks && b->head.wanted) ? NULL : b->rows,
+                            heads && b->head.wanted ? b->logits : NULL, err);
 }
 
-/* The logits of a micro-batch, or why there are none, to the coordinator. */
+/* The logits of a micro-batch, or why there are none, to the coordinator; the rows that they are made of
+ * to a head on the first stage. */
 static void give_result(struct tsr_rank *r, struct tsr_portion *b, tsr_status st, const char *why)
 {
-    float   *rows = b->rows;
-    uint64_t cap = b->cap_rows;
-    b->head.kind = TSR_FRAME_RESULT;
+    struct tsr_rank_sender *to = r->place.back ? &r->answer : &r->next;
+    float                  *rows = b->rows;
+    uint64_t                cap = b->cap_rows;
     b->head.status = st;
     b->head.resets = 0;
     if (st != TSR_OK)
         (void)snprintf(b->text, sizeof b->text, "%.*s", (int)sizeof b->text - 1, why);
+    if (!r->place.head) {
+        if (st == TSR_OK)
+            tsr_rank_pick(r, b);
+        b->head.kind = TSR_FRAME_BACK;
+        tsr_queue_put(&r->next.queue, b);
+        return;
+    }
+    b->head.kind = TSR_FRAME_RESULT;
     b->rows = b->logits;
     b->cap_rows = b->cap_logits;
     b->logits = rows;
     b->cap_logits = cap;
     b->cols = r->plan->limits.vocab;
-    if (r->next.n)
-        tsr_queue_put(&r->next.queue, b);
+    if (to->n)
+        tsr_queue_put(&to->queue, b);
     else
         r->hooks->deliver(r->hooks->ctx, b);
 }
@@ -152,7 +163,7 @@ static tsr_status handle(struct tsr_rank *r, struct tsr_portion *b, struct tsr_e
     tsr_spans_add(&r->page->work, &span);
     atomic_fetch_add(&r->page->numbers.batches, 1);
     if (last_stage(r)) {
-        bool answer = r->place.head && b->head.wanted;
+        bool answer = r->place.last && b->head.wanted;
         if (answer && (st == TSR_OK || st == TSR_E_NUMERIC)) {
             give_result(r, b, st, st == TSR_OK ? "" : r->err.text);
             return TSR_OK;
@@ -167,18 +178,59 @@ static tsr_status handle(struct tsr_rank *r, struct tsr_portion *b, struct tsr_e
     return st;
 }
 
+/* Rows that came back for the head, and their logits' way on. */
+static tsr_status finish(struct tsr_rank *r, struct tsr_portion *b, struct tsr_err *err)
+{
+    struct tsr_progress *progress = &r->page->progress;
+    struct tsr_span      span = { .number = b->head.number,
+                                  .lane = b->head.lane,
+                                  .decode = b->head.phase == TSR_DECODE,
+                                  .head = 1,
+                                  .start = tsr_now_ns() };
+    double               ms = 0;
+    tsr_status           st = b->head.status;
+    if (st != TSR_OK) { /* the last stage says why there are none */
+        char why[TSR_FRAME_TEXT];
+        memcpy(why, b->text, sizeof why);
+        give_result(r, b, st, why);
+        return TSR_OK;
+    }
+    atomic_fetch_add(&progress->step, 1);
+    tsr_progress_beat(progress, TSR_RANK_WORKS, (uint32_t)r->plan->model->hp.layers);
+    if (r->plan->pacing)
+        st = tsr_pacing_head(r->plan->pacing, &r->place, b->head.wanted, &ms, err);
+    if (st == TSR_OK)
+        st = tsr_rank_head(r, b, err);
+    if (st == TSR_OK && r->plan->pacing)
+        tsr_pacing_wait(span.start, ms, r->page);
+    span.end = tsr_now_ns();
+    tsr_spans_add(&r->page->work, &span);
+    if (st != TSR_OK && st != TSR_E_NUMERIC) {
+        tsr_portion_free(b);
+        return st;
+    }
+    give_result(r, b, st, st == TSR_OK ? "" : r->err.text);
+    return TSR_OK;
+}
+
+static void copy_stop(struct tsr_rank *r, struct tsr_rank_sender *to, const struct tsr_portion *b)
+{
+    struct tsr_portion *copy = tsr_new(1, sizeof *copy);
+    if (!copy) {
+        tsr_rank_failed(r, TSR_E_NOMEM, "out of memory at the end");
+        return;
+    }
+    copy->head = b->head;
+    tsr_queue_put(&to->queue, copy);
+}
+
 /* Hands the end on. */
 static void pass_stop(struct tsr_rank *r, struct tsr_portion *b)
 {
-    if (r->fan.n) {
-        struct tsr_portion *copy = tsr_new(1, sizeof *copy);
-        if (copy) {
-            copy->head = b->head;
-            tsr_queue_put(&r->fan.queue, copy);
-        } else {
-            tsr_rank_failed(r, TSR_E_NOMEM, "out of memory at the end");
-        }
-    }
+    if (r->fan.n)
+        copy_stop(r, &r->fan, b);
+    if (r->answer.n)
+        copy_stop(r, &r->answer, b);
     if (r->next.n) /* behind the last stage, to the coordinator's receiver */
         tsr_queue_put(&r->next.queue, b);
     else
@@ -201,6 +253,6 @@ tsr_status tsr_rank_work(struct tsr_rank *r, struct tsr_err *err)
             pass_stop(r, b);
             return TSR_OK;
         }
-        TSR_TRY(handle(r, b, err));
+        TSR_TRY(b->head.kind == TSR_FRAME_BACK ? finish(r, b, err) : handle(r, b, err));
     }
 }

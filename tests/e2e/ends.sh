@@ -56,27 +56,30 @@ memory=$(jq .results.eval.perplexity "$WORK/out")
         run eval wide --text "$TEXT" --protocol llamacpp-512 --max-windows 1 --json
         ok "$model: and are what they decode to" json --argjson m "$memory" '$m > 1 and (.perplexity / $m - 1 | fabs) < 2e-3' "$WORK/out"
     fi
-    # two stages: the embedding is the first rank's
-    for split in 1 2; do
-        mkdir -p "$WORK/$split"
+    # two stages: the embedding is the first rank's, the head the last one's or the first one's
+    for way in 1 2 2-first; do
+        split=${way%-*}
+        mkdir -p "$WORK/$way"
         {
             printf 'format: tessera.plan/1\nlayers: %d\nworkload: {prompt: 8, generate: 3, batch: 2, kv: f32}\n' "$layers"
+            [ "$way" != 2-first ] || echo 'master: {head: first}'
             printf 'micro_batches: {prefill: 1, decode: 1}\nquality: {source: prior}\nobjective: steady\naccounting: exact\nstages:\n'
             for ((i = 0; i < split; i++)); do
                 printf -- '  - {layers: %d-%d, node: here, device: this-machine, tp: 1, schemes: [{layers: %d-%d, keep: true}]}\n' \
                     $((layers * i / split)) $((layers * (i + 1) / split - 1)) \
                     $((layers * i / split)) $((layers * (i + 1) / split - 1))
             done
-        } >"$WORK/$split/plan.yaml"
+        } >"$WORK/$way/plan.yaml"
         printf 'version: 1\nmodel: ../packed\npipeline:\n  - run: {plan: plan.yaml, input: ../in.jsonl, output: out.jsonl}\n' \
-            >"$WORK/$split/job.yaml"
-        run run "$split/job.yaml" --out "$WORK/$split/out" --again
-        ok "$model: $split stages, got $rc" test "$rc" = 0
-        jq -c .response.body.choices "$WORK/$split/out/out.jsonl" >"$WORK/$split.answers"
+            >"$WORK/$way/job.yaml"
+        run run "$way/job.yaml" --out "$WORK/$way/out" --again
+        ok "$model: stages $way, got $rc" test "$rc" = 0
+        jq -c .response.body.choices "$WORK/$way/out/out.jsonl" >"$WORK/$way.answers"
     done
     ok "$model: both records have answers" test "$(grep -c text "$WORK/1.answers")" = 2
     ok "$model: ranks give the same" cmp -s "$WORK/1.answers" "$WORK/2.answers"
-    rm -rf "$WORK/packed" "$WORK/prepacked" "$WORK/kept" "$WORK/1" "$WORK/2"
+    ok "$model: the head on the first stage, too" cmp -s "$WORK/1.answers" "$WORK/2-first.answers"
+    rm -rf "$WORK/packed" "$WORK/prepacked" "$WORK/kept" "$WORK/1" "$WORK/2" "$WORK/2-first"
 done <<'CASES'
 stories260k#5#[{tensors: lm_head, bits: 8}, {tensors: model.embed_tokens, bits: 8}]#37
 qwen2-untied#4#[{tensors: model.embed_tokens, bits: 8}]#29

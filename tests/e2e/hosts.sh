@@ -27,6 +27,7 @@ format: tessera.plan/1
 layers: 6
 workload: {prompt: 16, generate: ${TOKENS:-12}, batch: 4, chunk: 3, kv: f32}
 micro_batches: {prefill: 1, decode: 2}
+master: {head: ${HEAD:-last}}
 quality: {source: prior}
 objective: steady
 accounting: exact
@@ -204,7 +205,7 @@ for tp in 1 2 4; do
         k=$((k + 1))
         [ $((tp * stages)) -gt 1 ] || continue
         [ "${TSR_TEST_ALL:-0}" = 1 ] || [ $(((SEED + k) % 3)) = 0 ] || continue
-        plan $stages $tp >"$WORK/plan.yaml"
+        HEAD=$([ $(((tp + stages) % 2)) = 1 ] && echo first || echo last) plan $stages $tp >"$WORK/plan.yaml"
         mpi $((tp * stages)) run job.yaml --out "mpi-$stages-$tp"
         ok "$stages stages of $tp under mpirun: exit code 0, got $rc" test "$rc" = 0
         ok "$stages stages of $tp under mpirun: the same answers" cmp -s "$WORK/want" <(texts "mpi-$stages-$tp")

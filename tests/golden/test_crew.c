@@ -128,6 +128,7 @@ struct way {
     uint32_t           replicas, stages, ranks, slots, prefill, decode;
     uint64_t           chunk;
     enum tsr_rank_kind kind;
+    bool               head_first;
 };
 
 static void compare(const char *what, const struct tsr_model *m, const struct tsr_overlay *o,
@@ -151,6 +152,7 @@ static void compare(const char *what, const struct tsr_model *m, const struct ts
     l.decode_mb = w->decode;
     l.chunk = w->chunk;
     l.forward = w->chunk;
+    l.head_first = w->head_first;
     if (tsr_crew_start(&c, registry, m, o, &l, &opt, &err.err) != TSR_OK)
         fail_msg("%s: %s", what, err.text);
     tsr_crew_pass(c, &p);
@@ -160,11 +162,11 @@ static void compare(const char *what, const struct tsr_model *m, const struct ts
         fail_msg("%s: %s", what, err.text);
     tsr_crew_destroy(c);
     if (memcmp(got, want, sizeof *got) != 0)
-        fail_msg(
-            "%s: %u replicas, %u stages of %u ranks (kind %d), portions %u and %u, chunk %llu: "
-            "other answers",
-            what, w->replicas, w->stages, w->ranks, (int)w->kind, w->prefill, w->decode,
-            (unsigned long long)w->chunk);
+        fail_msg("%s: %u replicas, %u stages of %u ranks (kind %d), portions %u and %u, chunk "
+                 "%llu, head "
+                 "%s: other answers",
+                 what, w->replicas, w->stages, w->ranks, (int)w->kind, w->prefill, w->decode,
+                 (unsigned long long)w->chunk, w->head_first ? "first" : "last");
     tsr_layout_free(&l);
     free(got);
 }
@@ -192,8 +194,11 @@ static void ways(const char *what, const struct tsr_model *m, const struct tsr_o
                     w.decode = (slots + w.replicas - 1) / w.replicas;
                 if (w.prefill > w.decode)
                     w.prefill = w.decode;
-                if (all || tsr_uniform(seed, stream, draw++) < share)
-                    compare(what, m, o, act, &w, want);
+                for (int first = 0; first < (stages > 1 ? 2 : 1); first++) {
+                    w.head_first = first;
+                    if (all || tsr_uniform(seed, stream, draw++) < (stages > 1 ? share / 2 : share))
+                        compare(what, m, o, act, &w, want);
+                }
             }
     free(want);
 }
@@ -244,6 +249,7 @@ static void other_widths(void **state)
         l.stages[1].ranks = ranks[i / 2][1];
         l.decode_mb = 2;
         l.prefill_mb = 1;
+        l.head_first = i / 2 % 2 == 0;
         if (tsr_crew_start(&c, registry, m, NULL, &l, &opt, &err.err) != TSR_OK)
             fail_msg("%s", err.text);
         tsr_crew_pass(c, &p);

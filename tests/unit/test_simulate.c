@@ -173,7 +173,7 @@ static struct tsr_pipeline *pipeline(const struct problem *p)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_pipeline *pipe = NULL;
-    if (tsr_pipeline_of(&pipe, &p->in, &p->plan, &e.err) != TSR_OK)
+    if (tsr_pipeline_of(&pipe, &p->in, &p->plan, NULL, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return pipe;
 }
@@ -400,22 +400,66 @@ static void test_visits(void **state)
     }
 }
 
+/* A head on the first stage: worked out by hand, where what comes back goes before what waits. */
+static void test_back(void **state)
+{
+    (void)state;
+    static const double pre[] = { 4, 2 }, dec[] = { 2, 1 }, link[] = { 1 }, fast[] = { 0.25 };
+    const struct tsr_pipeline_back back = { 0.5, 0.125, 3, 1 }, none = { 0, 0, 0, 0 };
+    struct tsr_pipeline p = { 2, 3, 1, 1, 1, pre, dec, link, fast, NULL, NULL, 0, 0, &back };
+    /* stage 0: 4, 4, head of the first 8 to 11, third 11 to 15, second's head 15 to 18, the third is back at
+     * 18.5 and done at 21.5 */
+    assert_true(simulated(&p, false, false) == 21.5);
+    /* one micro-batch waits for nobody: 4 + 1 + 2 + 0.5 + 3, then two steps of 2 + 0.25 + 1 + 0.125 + 1 */
+    p.batch = 1;
+    p.tokens = 3;
+    assert_true(simulated(&p, false, false) == 10.5 + 2 * 4.375);
+    assert_true(simulated(&p, true, false) == 10.5 + 2 * 4.375);
+    /* the same dealt, and one that does not come back */
+    const double     whole[] = { 4, 1, 2, 0.5, 3 }, part[] = { 4, 1, 2, 0, 0 };
+    const double     step[] = { 2, 0.25, 1, 0.125, 1 };
+    struct tsr_dealt in[] = { { .ms = part }, { .ms = whole } };
+    struct tsr_dealt out[] = { { .ms = step, .after = 2, .steps = 2 } };
+    p.pre = in;
+    p.dec = out;
+    p.n_pre = 2;
+    p.n_dec = 1;
+    assert_true(simulated(&p, false, false) == 4 + 10.5 + 2 * 4.375);
+    /* a way and a head that take no time are none */
+    struct problem q;
+    for (uint64_t i = 0; i < runs(300); i++) {
+        draw(&q, true);
+        struct tsr_pipeline *pipe = pipeline(&q);
+        double               want = simulated(pipe, false, false);
+        pipe->back = pipe->stages > 1 ? &none : NULL;
+        if (!near(simulated(pipe, false, false), want))
+            fail_msg("seed %llu, run %llu: %.17g, without the way back %.17g",
+                     (unsigned long long)seed, (unsigned long long)i, simulated(pipe, false, false),
+                     want);
+        free(pipe);
+    }
+}
+
 static void test_refused(void **state)
 {
     (void)state;
-    static const double     one[1] = { 1 }, bad[1] = { NAN }, minus[1] = { -1 };
+    static const double     one[1] = { 1 }, two[2] = { 1, 1 }, bad[1] = { NAN }, minus[1] = { -1 };
     struct tsr_simulate_how how = { 0 };
     struct tsr_simulation   s;
     struct tsr_errbuf       e = TSR_ERRBUF(e);
 #define REFUSED(status, words, ...)                                                                \
     do {                                                                                           \
-        struct tsr_pipeline p = { 1, 4, 3, 1, 2, one, one, NULL, NULL, NULL, NULL, 0, 0 };         \
+        struct tsr_pipeline p = { 1, 4, 3, 1, 2, one, one, NULL, NULL, NULL, NULL, 0, 0, NULL };   \
         __VA_ARGS__;                                                                               \
         assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), status);                  \
         assert_non_null(strstr(e.text, words));                                                    \
         assert_null(s.busy_pre);                                                                   \
     } while (0)
     REFUSED(TSR_E_INPUT, "0 stages", p.stages = 0);
+    const struct tsr_pipeline_back back = { 0, 0, NAN, 0 };
+    REFUSED(TSR_E_INPUT, "one stage has no way back", p.back = &back);
+    REFUSED(TSR_E_INPUT, "no number", p.back = &back, p.stages = 2, p.pre_ms = p.dec_ms = two,
+            p.link_pre_ms = p.link_dec_ms = one);
     REFUSED(TSR_E_INPUT, "at least 1", p.decode_mb = 0);
     REFUSED(TSR_E_INPUT, "larger than the batch", p.prefill_mb = 5);
     REFUSED(TSR_E_INPUT, "no number", p.dec_ms = bad);
@@ -449,9 +493,10 @@ int main(void)
     seed = text ? strtoull(text, NULL, 10) : 1;
     (void)printf("TSR_TEST_SEED=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),  cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_dealt),  cmocka_unit_test(test_dealt_even),
-        cmocka_unit_test(test_visits), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_exact),   cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_dealt),   cmocka_unit_test(test_dealt_even),
+        cmocka_unit_test(test_visits),  cmocka_unit_test(test_back),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

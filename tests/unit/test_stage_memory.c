@@ -153,7 +153,8 @@ static double relative(uint64_t said, uint64_t took)
 }
 
 /* Bytes that the weights of layers [a, b) and of the ends take on the device: loaded alone. */
-static uint64_t range_bytes(struct setting *t, struct tsr_overlay *o, uint64_t a, uint64_t b)
+static uint64_t range_bytes(struct setting *t, struct tsr_overlay *o, uint64_t a, uint64_t b,
+                            bool head)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct tsr_engine        *g = NULL;
@@ -166,7 +167,7 @@ static uint64_t range_bytes(struct setting *t, struct tsr_overlay *o, uint64_t a
     tsr_status st = a == 0 ? tsr_engine_load_embed(g, NULL, &e.err) : TSR_OK;
     for (uint64_t l = a; l < b && st == TSR_OK; l++)
         st = tsr_engine_load_layer(g, o, l, TSR_ACT_A8, &e.err);
-    if (st == TSR_OK && b == t->s->layers)
+    if (st == TSR_OK && head)
         st = tsr_engine_load_head(g, o, TSR_ACT_A8, &e.err);
     assert_int_equal(st, TSR_OK);
     tsr_registry_memory(t->r, &after, &peak);
@@ -204,11 +205,12 @@ static void check_map(struct setting *t, uint64_t *seed, double *worst)
 
     /* a stage in the middle: weights alone, as the engine loads a range of layers */
     uint64_t a = draw(seed, L), b = a + 1 + draw(seed, L - a);
+    j.place = draw(seed, 2) ? TSR_HEAD_FIRST : TSR_HEAD_LAST;
     assert_int_equal(tsr_memory_open(&j, &e.err), TSR_OK);
     if (tsr_memory_stage(&j, &t->mesh, &t->c, bits, a, b - a, batch, batch, &said, &e.err) !=
         TSR_OK)
         fail_msg("%s", e.text);
-    uint64_t took = range_bytes(t, o, a, b);
+    uint64_t took = range_bytes(t, o, a, b, j.place == TSR_HEAD_FIRST ? a == 0 : b == L);
     double   error = relative(said.weights + said.ends, took);
     *worst = fmax(*worst, error);
     if (!(error < TOLERANCE))
