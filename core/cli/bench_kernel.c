@@ -68,6 +68,9 @@ static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct t
     if (!tsr_mul(rows, d->code_stride, &n) || n == 0 || !tsr_mul(rows, d->meta_stride, &m))
         return tsr_fail(err, TSR_E_INPUT, "--rows times --cols is zero or too large");
     uint8_t *codes = tsr_new(n, 1), *meta = tsr_new(m, 1);
+    uint32_t no_number = k->f.element == TSR_MX_FP8_E4M3   ? 127 /* and above: infinite or NaN */
+                         : k->f.element == TSR_MX_FP8_E5M2 ? 124
+                                                           : 128;
     d->codes = codes;
     d->meta = k->packed ? meta : NULL;
     if (!codes || !meta) {
@@ -79,6 +82,8 @@ static tsr_status fill(const struct kind *k, struct tsr_weight_desc *d, struct t
     for (uint64_t i = 0; i < n; i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         codes[i] = (uint8_t)(x >> 32);
+        if ((codes[i] & 127u) >= no_number)
+            codes[i] &= 63u;
     }
     for (uint64_t i = 0; !k->packed && i < rows * cols; i++) { /* -0.02 to 0.02 */
         float    w = ((float)codes[i % n] - 127.5f) * 1.5e-4f;
@@ -328,7 +333,7 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct bench_wo
     return st;
 }
 
-/* Weights without an int8 form run as f32 under a8: says what runs. */
+/* Weights that are not packed run as f32 under a8: says what runs. */
 static uint32_t act_of(const struct bench *b, const struct kind *k)
 {
     uint32_t act = b->o->act != BENCH_ACT_AUTO ? (uint32_t)b->o->act

@@ -85,7 +85,7 @@ struct tsr_engine {
     struct tsr_compensator *comp; /* compensate.c; NULL: nothing is compensated */
 
     uint64_t ran[3];   /* packed linears by TSR_ACT_* */
-    uint64_t said_act; /* bit per element that has no int8 form */
+    bool     said_act; /* that some packed linear takes F32 under a8 */
 
     tsr_tap tap;
     void   *tap_ctx;

@@ -21,21 +21,20 @@ static tsr_status load_norm(struct tsr_engine *e, const struct tsr_norm *n,
 }
 
 /* How activations enter a packed weight when `act` is asked for.  A layout of the plugin's own is
- * there as F32; some of ours have no integers. */
+ * there as F32. */
 static uint32_t packed_act(struct tsr_engine *e, const struct tsr_packed *p, uint32_t act)
 {
-    char     name[64];
-    uint64_t bit = UINT64_C(1) << (p->format.element % 61);
+    char name[64];
     if (p->dense || !tsr_format_known(&p->format))
         return TSR_ACT_F32;
     if (act != TSR_ACT_A8 || tsr_format_a8(&p->format, p->cols))
         return act;
-    if (!(e->said_act & bit)) {
+    if (!e->said_act) {
         tsr_format_name(&p->format, name, sizeof name);
         tsr_logf(TSR_LOG_WARN, "%s has no int8 form%s: under act a8 it runs with F32 activations",
                  name,
                  p->format.act8 == TSR_ACT8_LLM ? " for rows of more than 65536 columns" : "");
-        e->said_act |= bit;
+        e->said_act = true;
     }
     return TSR_ACT_F32;
 }

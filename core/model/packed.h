@@ -80,8 +80,8 @@ const char *tsr_format_row_check(const struct tsr_format *f, uint64_t cols, cons
 /* Decoder of one row. */
 void tsr_format_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
                            const void *meta, float *dst);
-/* True where `act: a8` means int8 activations for rows of cols columns; where it does not, they run
- * as f32 (docs/decisions/numerics.md). */
+/* True where `act: a8` means int8 activations for rows of cols columns: but for float and for LLM.int8 of
+ * rows too long for its sums, which run as f32 (docs/decisions/numerics.md). */
 bool tsr_format_a8(const struct tsr_format *f, uint64_t cols);
 /* "tessera.mx/1 with fp4_e2m1": for people. */
 void tsr_format_name(const struct tsr_format *f, char *buf, size_t cap);

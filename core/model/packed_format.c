@@ -79,12 +79,7 @@ bool tsr_format_a8(const struct tsr_format *f, uint64_t cols)
 {
     if (is(f, TSR_FORMAT_INT))
         return f->act8 != TSR_ACT8_LLM || cols <= LLM_COLS_MAX;
-    if (is(f, TSR_FORMAT_LUT))
-        return true;
-    if (!is(f, TSR_FORMAT_MX))
-        return false;
-    /* multiples of the smallest step: at most 60 for E2M3, at least 192 for E3M1 */
-    return f->element >> 8 <= 2;
+    return is(f, TSR_FORMAT_LUT) || is(f, TSR_FORMAT_MX);
 }
 
 void tsr_format_name(const struct tsr_format *f, char *buf, size_t cap)

@@ -102,6 +102,7 @@ tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memo
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for the CPU backend",
                         sizeof *c);
     *c = (struct tsr_cpu){ .host = host, .k = k, .mem = mem };
+    c->permute = k == &tsr_cpu_kernels_avx512 && __builtin_cpu_supports("avx512vbmi");
     c->device = k == &tsr_cpu_kernels_avx512 ? "cpu avx512 vnni"
                 : k == &tsr_cpu_kernels_avx2 ? "cpu avx2"
                                              : "cpu scalar";

@@ -31,6 +31,7 @@ struct tsr_cpu {
     const struct tsr_cpu_memory       *mem;
     const char                        *device;
     const struct tsr_cpu_bf16_kernels *bf16;    /* numerics: fast; else NULL */
+    int                                permute; /* the CPU has AVX512-VBMI */
     uint8_t                           *scratch; /* of operations; grows */
     uint64_t                           scratch_bytes;
     struct tsr_cpu_linalg              linalg;

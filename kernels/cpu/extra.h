@@ -1,6 +1,7 @@
 /* extra.h - weights that are looked up (W_TAB: tessera.lut/1 and fp4_e2m1), small floats (W_FPX: the
  * MX elements that int8 does not hold) and LLM.int8: what they need beside their codes, and their
- * kernels.  The other MX elements are integers under a power of two and are kept as such.
+ * kernels.  The other MX elements are integers of at most 127 under a power of two and are kept as
+ * such; those of W_FPX are larger integers, whose digits to base 256 meet int8 activations.
  * docs/formats/cpu-panels.md draws the layouts.
  */
 #ifndef TSR_CPU_EXTRA_H
@@ -11,6 +12,7 @@
 struct tsr_cpu_weight;
 
 #define TABLE_STEP   32u    /* columns of nibbles that lie together */
+#define DIGITS_MAX   4u     /* fp8_e5m2: 57344 * 2^16 */
 #define LLM_COLS_MAX 65536u /* 255 * 127 times as many fit an int32 */
 
 struct tsr_cpu_extra {
@@ -28,8 +30,10 @@ struct tsr_cpu_extra {
     const float    *delta;  /* [row][outliers]: value minus what the integer sum counts there */
     const uint32_t *first;  /* [row][SEGMENTS + 1]: the outliers of a segment */
     const uint8_t  *where;  /* [row][outliers]: the segment of each */
-    /* W_FPX */
-    uint32_t ebits, mbits;
+    /* W_FPX; table8 is [digits][128] there: of a magnitude in the upper bits of seven, by digits */
+    uint32_t     ebits, mbits;
+    uint32_t     digits; /* to base 256, of the largest number in units; at most DIGITS_MAX */
+    const float *unit; /* [row]: of an element, NaN where the row holds a code that is no number */
     /* int of 8 bits */
     uint32_t llm;
     float    threshold; /* 0: no outliers */
@@ -52,17 +56,21 @@ struct tsr_cpu_linear8 {
     const float    *bias;
     float          *out;
     uint64_t        ldo;
+    int             permute; /* the CPU has AVX512-VBMI: one instruction looks up 128 bytes */
 };
 
 struct tsr_cpu_extra_kernels {
     /* columns [k0,k1) of a panel of W_TAB or W_FPX as F32, [k][PANEL]; k0 on a step */
     void (*widen)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
                   float *dst);
-    /* one token: codes with their padding, one scale per block, one sum per run, `stride` apart */
+    /* one token: codes with their padding, one scale per block and, of W_TAB, one sum per run, `stride`
+     * apart */
     void (*table_prepare)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq,
                           float *sa, int32_t *sums, uint64_t stride);
     /* tokens [t0,t1) of a panel; t0 is a multiple of the tile, at most TOKENS_MAX */
     void (*table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
+    /* the same of W_FPX */
+    void (*digits_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
     /* one token: codes, scale, sum, and the columns of its outliers; returns how many */
     uint64_t (*llm_prepare)(const float *x, uint64_t cols, float threshold, int8_t *q, uint64_t ldq,
                             float *sa, int32_t *sum, uint32_t *found);

@@ -46,6 +46,7 @@ void     K(widen_extra)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t
 void     K(table_prepare)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq,
                       float *sa, int32_t *sums, uint64_t stride);
 void     K(table_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
+void     K(digits_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
 uint64_t K(llm_prepare)(const float *x, uint64_t cols, float threshold, int8_t *q, uint64_t ldq,
                         float *sa, int32_t *sum, uint32_t *found);
 void     K(llm_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);

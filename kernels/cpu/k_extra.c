@@ -77,45 +77,76 @@ static void put_outliers(const struct tsr_cpu_weight *w, uint64_t panel, uint64_
 
 /* ---- W_FPX ------------------------------------------------------------------- */
 
-/* Exponent and mantissa, put where F32 has them, are the value divided by a power of two, also for
- * the denormals.  [k][32 rows] bytes, the sign on top; scales BF16. */
-INLINE void widen_floats(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t k0,
-                         uint64_t k1, const int ebits, float *dst)
+/* One column of 16 rows: byte j of each lane.  Exponent and mantissa, put where F32 has them, are the
+ * value divided by a power of two, also for the denormals.  special: there may be codes that are no
+ * numbers. */
+INLINE void widen_float(i16v four, uint32_t j, v16 scale, const int ebits, const int special,
+                        float *dst)
 {
-    const uint8_t *codes = w->codes + panel * w->panel_bytes + 16 * half;
     const uint32_t up = (uint32_t)(16 + ebits); /* mantissas fill a byte: 7 - ebits bits */
     const int32_t  keep = INT32_MIN | 127 << up;
     const v16      one = v_set1(ldexpf(1.0f, 127 - ((1 << (ebits - 1)) - 1)));
     /* the largest number, and what the code behind it means */
     const v16 top = v_set1(ebits == 4 ? 448.0f : 57344.0f), next = v_set1(65536.0f);
     const v16 infinite = v_set1(INFINITY), nan = v_set1(NAN), zero = v_set1(0.0f);
+    i16v      bits = vi_and(vi_sar(vi_shl(four, 24 - 8 * j), 24 - up), keep);
+    v16       v = v_mul(vi_bits_f32(bits), one);
+    if (ebits == 4 && special)
+        v = v_sel(v_lt(top, v_abs(v)), nan, v);
+    if (ebits == 5 && special)
+        v = v_sel(v_lt(top, v_abs(v)), v_sel(v_lt(next, v_abs(v)), nan, v_copysign(infinite, v)),
+                  v);
+    v_store(dst, v_mul(v_add(v, zero), scale)); /* -0 + 0 is +0: a zero has no sign */
+}
+
+/* One column of a panel. */
+INLINE void widen_column(const uint8_t *codes, uint64_t k, const v16 scale[2], const int ebits,
+                         const int special, float *dst)
+{
+    for (uint64_t half = 0; half < 2; half++)
+        widen_float(vi_load(codes + k / 4 * 128 + 64 * half), (uint32_t)(k % 4), scale[half], ebits,
+                    special, dst + 16 * half);
+}
+
+/* [k/4][2][16 rows][4 k] bytes, the sign on top; scales BF16. */
+INLINE void widen_floats(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                         const int ebits, const int special, float *dst)
+{
+    const uint8_t *codes = w->codes + panel * w->panel_bytes;
     for (uint64_t k = k0; k < k1;) {
-        uint64_t g = k / w->group, end = (g + 1) * w->group < k1 ? (g + 1) * w->group : k1;
-        v16      scale = v_load_bf16(w->scales + 2 * ((panel * w->groups + g) * PANEL + 16 * half));
-        for (; k < end; k++) {
-            i16v bits = vi_and(vi_shl(vi_load_i8(codes + k * PANEL), up), keep);
-            v16  v = v_mul(vi_bits_f32(bits), one);
-            if (ebits == 4)
-                v = v_sel(v_lt(top, v_abs(v)), nan, v);
-            if (ebits == 5)
-                v = v_sel(v_lt(top, v_abs(v)),
-                          v_sel(v_lt(next, v_abs(v)), nan, v_copysign(infinite, v)), v);
-            v = v_mul(v_add(v, zero), scale); /* -0 + 0 is +0: a zero has no sign */
-            v_store(dst + (k - k0) * PANEL + 16 * half, v);
+        const uint64_t g = k / w->group, end = (g + 1) * w->group < k1 ? (g + 1) * w->group : k1;
+        const uint8_t *at = w->scales + 2 * (panel * w->groups + g) * PANEL;
+        const v16      scale[2] = { v_load_bf16(at), v_load_bf16(at + 32) };
+        for (; k < end && k % 4 != 0; k++, dst += PANEL)
+            widen_column(codes, k, scale, ebits, special, dst);
+        for (; k + 4 <= end; k += 4, dst += 4 * PANEL) {
+            const i16v a = vi_load(codes + k / 4 * 128), b = vi_load(codes + k / 4 * 128 + 64);
+            UNROLL
+            for (uint32_t j = 0; j < 4; j++) {
+                widen_float(a, j, scale[0], ebits, special, dst + j * PANEL);
+                widen_float(b, j, scale[1], ebits, special, dst + j * PANEL + 16);
+            }
         }
+        for (; k < end; k++, dst += PANEL)
+            widen_column(codes, k, scale, ebits, special, dst);
     }
 }
 
 static void widen_fpx(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
                       float *dst)
 {
-    for (uint64_t half = 0; half < 2; half++)
-        if (w->extra.ebits == 5)
-            widen_floats(w, panel, half, k0, k1, 5, dst);
-        else if (w->extra.ebits == 4)
-            widen_floats(w, panel, half, k0, k1, 4, dst);
-        else
-            widen_floats(w, panel, half, k0, k1, 3, dst);
+    const float *unit = w->extra.unit + panel * PANEL; /* NaN where the row holds no number */
+    const int    special = !v_all_finite(v_load(unit)) || !v_all_finite(v_load(unit + 16));
+    if (w->extra.ebits == 5 && special)
+        widen_floats(w, panel, k0, k1, 5, 1, dst);
+    else if (w->extra.ebits == 5)
+        widen_floats(w, panel, k0, k1, 5, 0, dst);
+    else if (w->extra.ebits == 4 && special)
+        widen_floats(w, panel, k0, k1, 4, 1, dst);
+    else if (w->extra.ebits == 4)
+        widen_floats(w, panel, k0, k1, 4, 0, dst);
+    else
+        widen_floats(w, panel, k0, k1, 3, 0, dst);
 }
 
 void K(widen_extra)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
@@ -140,6 +171,7 @@ const struct tsr_cpu_extra_kernels EXTRA(ISA_NAME) = {
     .widen = K(widen_extra),
     .table_prepare = K(table_prepare),
     .table_a8 = K(table_a8),
+    .digits_a8 = K(digits_a8),
     .llm_prepare = K(llm_prepare),
     .llm_a8 = K(llm_a8),
 };

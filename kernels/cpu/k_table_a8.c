@@ -16,7 +16,7 @@ void K(table_prepare)(const struct tsr_cpu_weight *w, const float *x, int8_t *q,
             sa[b++ * stride] = K(codes_i8)(q + k, x + k, end - k < BLOCK ? end - k : BLOCK);
     }
     memset(q + w->cols, 0, ldq - w->cols);
-    for (uint64_t r = 0; r < w->nruns; r++) {
+    for (uint64_t r = 0; r < w->nruns && w->layout == W_TAB; r++) {
         int32_t sum = 0;
         for (uint32_t k = w->runs[r].k0; k < w->runs[r].k1; k++)
             sum += q[k];
@@ -72,17 +72,6 @@ static void expand_bytes(const struct tsr_cpu_weight *w, uint64_t panel, uint64_
         for (uint64_t k = k0; k < k1; k++)
             d[(k - k0) / 4 * 128 + (k - k0) % 4] = t[p[k / 16 * 512 + k % 16]];
     }
-}
-
-/* Sums of a panel by segment and token. */
-struct sums {
-    float (*v)[PANEL];
-    uint64_t tokens;
-};
-
-INLINE float (*sums_of(struct sums s, uint64_t segment))[PANEL]
-{
-    return s.v + segment * s.tokens;
 }
 
 /* One run, expanded to `bytes`, for all tokens of the chunk. */
@@ -273,13 +262,7 @@ static void finish(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0,
 {
     if (a->w->extra.outliers)
         add_outliers(a, panel, t0, t1, seg);
-    for (uint64_t t = t0; t < t1; t++)
-        for (uint64_t h = 0; h < 2; h++) {
-            v16 s[SEGMENTS];
-            for (uint64_t i = 0; i < SEGMENTS; i++)
-                s[i] = v_load(&sums_of(seg, i)[t - t0][16 * h]);
-            i8_put(a, panel * PANEL + 16 * h, t, i8_tree(s));
-        }
+    i8_finish(a, panel, t0, t1, seg);
 }
 
 /* A large frame is touched page by page on entry: decode has its own. */

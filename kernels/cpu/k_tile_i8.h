@@ -83,4 +83,28 @@ INLINE void i8_put(const struct tsr_cpu_linear8 *a, uint64_t row, uint64_t token
     v_storen(a->out + token * a->ldo + row, y, n);
 }
 
+/* Sums of a panel by segment and token. */
+struct sums {
+    float (*v)[PANEL];
+    uint64_t tokens;
+};
+
+INLINE float (*sums_of(struct sums s, uint64_t segment))[PANEL]
+{
+    return s.v + segment * s.tokens;
+}
+
+/* The tree over segments and the bias, of the tokens [t0,t1) of a panel. */
+INLINE void i8_finish(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
+                      struct sums seg)
+{
+    for (uint64_t t = t0; t < t1; t++)
+        for (uint64_t h = 0; h < 2; h++) {
+            v16 s[SEGMENTS];
+            for (uint64_t i = 0; i < SEGMENTS; i++)
+                s[i] = v_load(&sums_of(seg, i)[t - t0][16 * h]);
+            i8_put(a, panel * PANEL + 16 * h, t, i8_tree(s));
+        }
+}
+
 #endif

@@ -29,7 +29,7 @@ enum tsr_cpu_layout {
     W_I3,  /* step 32, 3 vectors                                        */
     W_I2,  /* step 16, 1 vector: two bits of k, k+4, k+8, k+12          */
     W_TAB, /* codes that are looked up, extra.h                         */
-    W_FPX  /* [panel][k][32] small floats of one byte                   */
+    W_FPX  /* as W_I8: small floats, the sign on top, extra.h           */
 };
 
 /* Codes of one byte or less with a scale per group. */

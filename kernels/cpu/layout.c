@@ -6,7 +6,7 @@
 #include "backend.h"
 
 #define PANELS_ID       "tessera.cpu.panels"
-#define PANELS_REVISION 1u
+#define PANELS_REVISION 2u
 #define PANELS_ALIGN    64u
 
 /* d without codes and meta: how far apart its rows would lie is no matter. */

@@ -1,4 +1,4 @@
-/* linear_extra.c - LINEAR under a8 for weights that are looked up and for LLM.int8: prepares the
+/* linear_extra.c - LINEAR under a8 for weights that are looked up, small floats and LLM.int8: prepares the
  * activations once, then runs panels over the threads. */
 #include <string.h>
 
@@ -17,13 +17,13 @@ struct job {
 
 uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act)
 {
-    int none = w->layout == W_FPX || (w->extra.llm && w->cols > LLM_COLS_MAX);
+    int none = w->extra.llm && w->cols > LLM_COLS_MAX;
     return none && act == TSR_ACT_A8 ? TSR_ACT_F32 : act;
 }
 
 int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act)
 {
-    return (w->layout == W_TAB || w->extra.llm) && act == TSR_ACT_A8;
+    return (w->layout >= W_TAB || w->extra.llm) && act == TSR_ACT_A8;
 }
 
 static tsr_status prepare_rows(void *arg, uint64_t begin, uint64_t end)
@@ -78,6 +78,8 @@ static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
         uint64_t t0 = i / n * j->per_chunk, t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
         if (j->a.w->extra.llm)
             j->c->k->extra->llm_a8(&j->a, i % n, t0, t1);
+        else if (j->a.w->layout == W_FPX)
+            j->c->k->extra->digits_a8(&j->a, i % n, t0, t1);
         else
             j->c->k->extra->table_a8(&j->a, i % n, t0, t1);
     }
@@ -105,7 +107,12 @@ static int find_places(const struct tsr_cpu_weight *w, uint64_t T, struct places
     p->ldq = cpu_ceil(w->cols, 32) * 32;
     return reserve(&p->total, T, p->ldq, &p->rows) && reserve(&p->total, T, p->ldq, &p->q) &&
            reserve(&p->total, T, (llm ? 1 : w->nblocks) * 4, &p->sa) &&
-           reserve(&p->total, T, (llm ? 1 : w->nruns) * 4, &p->sums) &&
+           reserve(&p->total, T,
+                   (llm                  ? 1
+                    : w->layout == W_FPX ? 0
+                                         : w->nruns) *
+                       4,
+                   &p->sums) &&
            reserve(&p->total, w->extra.outliers ? T : 0, w->cols * 4, &p->xt) &&
            reserve(&p->total, llm, w->cols * 4, &p->found) &&
            reserve(&p->total, llm, 8, &p->nfound);
@@ -155,7 +162,8 @@ tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *
                                     .ldx = a->ldx,
                                     .bias = a->bias,
                                     .out = a->out,
-                                    .ldo = a->ldo };
+                                    .ldo = a->ldo,
+                                    .permute = c->permute };
     tsr_status st = prepare(c, &j, err);
     if (st != TSR_OK)
         return st;

@@ -62,14 +62,45 @@ static inline void v_transpose16(v16 a[16])
         a[12 + j] = _mm512_shuffle_f32x4(y, u, 0xdd);
     }
 }
+/* As u16x32: immediate where n is a constant. */
+typedef int32_t    i32x16 __attribute__((vector_size(64)));
+typedef uint32_t   u32x16 __attribute__((vector_size(64)));
 static inline i16v vi_shl(i16v v, uint32_t n)
 {
-    return _mm512_sll_epi32(v, _mm_cvtsi32_si128((int32_t)n));
+    return (i16v)((u32x16)v << n);
 }
-/* 16 signed bytes. */
-static inline i16v vi_load_i8(const void *p)
+/* Signs come in from above. */
+static inline i16v vi_sar(i16v v, uint32_t n)
 {
-    return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+    return (i16v)((i32x16)v >> n);
+}
+/* table[code & 127] of every byte.  permute: the CPU has AVX512-VBMI, of which this file is not told. */
+static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const int permute)
+{
+    i16v v = _mm512_setzero_si512();
+    if (permute) {
+        v = codes;
+        __asm__("vpermi2b %2, %1, %0" : "+v"(v) : "v"(vi_load(table)), "v"(vi_load(table + 64)));
+        return v;
+    }
+    codes = _mm512_and_si512(codes, _mm512_set1_epi8(127));
+    for (int i = 0; i < 8; i++) { /* sixteenths; a byte of another one has its top bit set */
+        i16v at = _mm512_xor_si512(codes, _mm512_set1_epi8((char)(16 * i)));
+        at = _mm512_adds_epu8(at, _mm512_set1_epi8(0x70));
+        i16v t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table + i));
+        v = _mm512_or_si512(v, _mm512_shuffle_epi8(t, at));
+    }
+    return v;
+}
+/* Bytes of q, at least -127, negated where those of codes have their top bit set. */
+static inline i16v vb_signed(i16v q, i16v codes)
+{
+    return _mm512_mask_sub_epi8(q, _mm512_movepi8_mask(codes), _mm512_setzero_si512(), q);
+}
+/* vi_dot4() for a q whose lanes differ. */
+static inline i16v vb_dot4(i16v acc, i16v w, i16v q)
+{
+    return vi_dot4(acc, w, q);
 }
 static inline i16v vi_and(i16v v, int32_t mask)
 {
@@ -161,15 +192,47 @@ static inline void v_transpose16(v16 a[16])
         a[8 + i] = v_make(y[i], u[i]);
     }
 }
+typedef int32_t    i32x8 __attribute__((vector_size(32)));
+typedef uint32_t   u32x8 __attribute__((vector_size(32)));
 static inline i16v vi_shl(i16v v, uint32_t n)
 {
-    __m128i s = _mm_cvtsi32_si128((int32_t)n);
-    return vi_make(_mm256_sll_epi32(v.a, s), _mm256_sll_epi32(v.b, s));
+    return vi_make((__m256i)((u32x8)v.a << n), (__m256i)((u32x8)v.b << n));
 }
-static inline i16v vi_load_i8(const void *p)
+static inline i16v vi_sar(i16v v, uint32_t n)
 {
-    __m128i q = _mm_loadu_si128(p);
-    return vi_make(_mm256_cvtepi8_epi32(q), _mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)));
+    return vi_make((__m256i)((i32x8)v.a >> n), (__m256i)((i32x8)v.b >> n));
+}
+static inline __m256i vb_lookup128_half(const uint8_t *table, __m256i codes)
+{
+    __m256i v = _mm256_setzero_si256();
+    codes = _mm256_and_si256(codes, _mm256_set1_epi8(127));
+    for (int i = 0; i < 8; i++) { /* sixteenths; a byte of another one has its top bit set */
+        __m256i at = _mm256_xor_si256(codes, _mm256_set1_epi8((char)(16 * i)));
+        at = _mm256_adds_epu8(at, _mm256_set1_epi8(0x70));
+        __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table + i);
+        v = _mm256_or_si256(v, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), at));
+    }
+    return v;
+}
+static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const int permute)
+{
+    (void)permute;
+    return vi_make(vb_lookup128_half(table, codes.a), vb_lookup128_half(table, codes.b));
+}
+static inline i16v vb_signed(i16v q, i16v codes)
+{
+    __m256i one = _mm256_set1_epi8(1); /* a sign of 0 would give 0 */
+    return vi_make(_mm256_sign_epi8(q.a, _mm256_or_si256(codes.a, one)),
+                   _mm256_sign_epi8(q.b, _mm256_or_si256(codes.b, one)));
+}
+static inline __m256i vb_dot4_half(__m256i acc, __m256i w, __m256i q)
+{
+    return vi_dot4_half(acc, w, _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8),
+                        _mm256_srai_epi16(q, 8));
+}
+static inline i16v vb_dot4(i16v acc, i16v w, i16v q)
+{
+    return vi_make(vb_dot4_half(acc.a, w.a, q.a), vb_dot4_half(acc.b, w.b, q.b));
 }
 static inline i16v vi_and(i16v v, int32_t mask)
 {
@@ -235,12 +298,35 @@ static inline i16v vi_shl(i16v v, uint32_t n)
         v.i[l] = (int32_t)((uint32_t)v.i[l] << n);
     return v;
 }
-static inline i16v vi_load_i8(const void *p)
+static inline i16v vi_sar(i16v v, uint32_t n)
 {
-    i16v v;
     for (int l = 0; l < 16; l++)
-        v.i[l] = (int32_t)(((const uint8_t *)p)[l] ^ 128u) - 128;
+        v.i[l] >>= n;
     return v;
+}
+static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const int permute)
+{
+    uint8_t b[64];
+    (void)permute;
+    memcpy(b, codes.i, 64);
+    for (int i = 0; i < 64; i++)
+        b[i] = table[b[i] & 127];
+    memcpy(codes.i, b, 64);
+    return codes;
+}
+static inline i16v vb_signed(i16v q, i16v codes)
+{
+    uint8_t b[64], s[64];
+    memcpy(b, q.i, 64);
+    memcpy(s, codes.i, 64);
+    for (int i = 0; i < 64; i++)
+        b[i] = (uint8_t)(s[i] & 128 ? -b[i] : b[i]);
+    memcpy(q.i, b, 64);
+    return q;
+}
+static inline i16v vb_dot4(i16v acc, i16v w, i16v q)
+{
+    return vi_dot4(acc, w, q);
 }
 static inline i16v vi_and(i16v v, int32_t mask)
 {

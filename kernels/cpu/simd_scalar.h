@@ -298,7 +298,7 @@ static inline i16v vi_four(const void *q)
     EACH memcpy(&r.i[l], q, 4);
     return r;
 }
-/* acc + sum of four products: bytes of w, unsigned, by bytes of q, signed. */
+/* acc + sum of four products: bytes of w, unsigned, by bytes of q, signed; all lanes of q are alike. */
 static inline i16v vi_dot4(i16v acc, i16v w, i16v q)
 {
     EACH for (int j = 0; j < 4; j++) acc.i[l] +=

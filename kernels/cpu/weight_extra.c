@@ -44,7 +44,7 @@ static int take(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
 }
 
 struct place {
-    uint64_t codes, scales, table, table8, column, value, delta, first, where;
+    uint64_t codes, scales, unit, table, table8, column, value, delta, first, where;
 };
 
 static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struct place *p)
@@ -59,12 +59,13 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
     w->group = !lut && f->group && f->group < d->cols ? f->group : d->cols;
     w->groups = lut ? 1 : tsr_format_groups(f, d->cols);
     w->layout = lut || f->element == TSR_MX_FP4_E2M1 ? W_TAB : W_FPX;
-    w->aligned = w->groups == 1 || w->group % TABLE_STEP == 0;
+    w->aligned = w->groups == 1 || w->group % (w->layout == W_FPX ? 4 : TABLE_STEP) == 0;
     uint64_t rows = w->panels * PANEL, total = 0;
     if (w->layout == W_FPX) {
         e->ebits = f->element >> 8;
         e->mbits = f->element & 255;
-        w->panel_bytes = w->cols * PANEL;
+        e->digits = tsr_element_digits(f->element, 8);
+        w->panel_bytes = cpu_ceil(w->cols, 4) * 4 * PANEL;
     } else {
         e->byte_codes = lut && f->bits > 4;
         e->entries = e->byte_codes ? 256 : 16;
@@ -76,8 +77,10 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
     int      tab = w->layout == W_TAB;
     if (!take(&total, w->panels, w->panel_bytes, &p->codes) ||
         !take(&total, rows * (lut ? 4u : 2u), w->groups, &p->scales) ||
+        !take(&total, tab ? 0 : rows, 4, &p->unit) ||
         !take(&total, tab ? tables : 0, e->entries * 4, &p->table) ||
-        !take(&total, tab ? (e->shared ? 4 : rows) : 0, e->entries, &p->table8) ||
+        !take(&total, !tab ? e->digits : (e->shared ? 4 : rows), tab ? e->entries : 128,
+              &p->table8) ||
         !take(&total, rows * 4, e->outliers, &p->column) ||
         !take(&total, rows * 4, e->outliers, &p->value) ||
         !take(&total, rows * 4, e->outliers, &p->delta) ||
@@ -99,7 +102,7 @@ static uint8_t *code_place(const struct tsr_cpu_weight *w, uint64_t row, uint64_
     uint64_t r = row % PANEL;
     uint8_t *p = w->codes + row / PANEL * w->panel_bytes;
     if (w->layout == W_FPX)
-        return p + k * PANEL + r;
+        return p + k / 4 * 4 * PANEL + r / 16 * 64 + r % 16 * 4 + k % 4;
     uint64_t at = (r / 16 * 4 + r % 4) * 64 + r % 16 / 4 * 16;
     return p + k / (w->extra.byte_codes ? 16 : TABLE_STEP) * 512 + at + k % 16;
 }
@@ -177,8 +180,16 @@ static void fill_mx_row(const struct fill *a, uint64_t row)
     const uint8_t           *codes = (const uint8_t *)a->d->codes + row * a->d->code_stride;
     int                      unit = w->layout == W_TAB ? tsr_element_unit(f->element) : 0;
     uint32_t                 up = w->layout == W_FPX ? 8 - f->bits : 0; /* the sign on top */
-    for (uint64_t k = 0; k < w->cols; k++)
-        code_set(w, row, k, tsr_weight_code(codes, k, f->bits) << up);
+    int                      finite = 1;
+    for (uint64_t k = 0; k < w->cols; k++) {
+        uint32_t code = tsr_weight_code(codes, k, f->bits);
+        finite &= tsr_element_finite(f->element, code & ((1u << (f->bits - 1)) - 1u));
+        code_set(w, row, k, code << up);
+    }
+    if (w->layout == W_FPX) {
+        float one = finite ? ldexpf(1.0f, -tsr_element_unit(f->element)) : NAN;
+        memcpy(w->data + a->p.unit + 4 * row, &one, 4);
+    }
     for (uint64_t g = 0; g < w->groups; g++) {
         float    s = tsr_element_scale(f, scales[g], unit);
         uint32_t u;
@@ -212,6 +223,18 @@ static void fill_shared(struct tsr_cpu_weight *w, const struct place *p)
         for (uint32_t i = 0; i < 4; i++)
             t8[16 * i + c] = (uint8_t)(units + 128);
     }
+}
+
+/* The digits of small floats. */
+static void fill_digits(struct tsr_cpu_weight *w, const struct place *p)
+{
+    const struct tsr_cpu_extra *e = &w->extra;
+    uint32_t                    n = 1u << (e->ebits + e->mbits), element;
+    element = TSR_MX_ELEMENT(e->ebits, e->mbits);
+    for (uint32_t m = 0; m < n; m++)
+        for (uint32_t i = 0; i < e->digits && tsr_element_finite(element, m); i++)
+            w->data[p->table8 + 128 * i + m * (128 / n)] =
+                (uint8_t)(tsr_element_units(element, m) >> 8 * i);
 }
 
 /* The outliers of panels that came from outside: columns within the row, and indices that are those
@@ -265,6 +288,7 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
     (void)cut_runs(w);
     w->codes = w->data + f.p.codes;
     w->scales = w->data + f.p.scales;
+    w->extra.unit = (const float *)(void *)(w->data + f.p.unit);
     w->extra.table = (const float *)(void *)(w->data + f.p.table);
     w->extra.table8 = w->data + f.p.table8;
     w->extra.column = (const uint32_t *)(void *)(w->data + f.p.column);
@@ -281,6 +305,8 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
         memset(w->data, 0, w->data_bytes); /* codes are or-ed in; padding */
         if (w->extra.shared)
             fill_shared(w, &f.p);
+        if (w->layout == W_FPX)
+            fill_digits(w, &f.p);
         st = tsr_cpu_for(c, w->panels, w->cols * PANEL * 2, fill_panels, &f);
         c->mem->close(w->data, w->data_bytes);
     }

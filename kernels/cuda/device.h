@@ -31,6 +31,9 @@
     X(k_gemv1_a8)                                                                                  \
     X(k_gemv4_a8)                                                                                  \
     X(k_gemm_a8)                                                                                   \
+    X(k_gemv1_digits)                                                                              \
+    X(k_gemv4_digits)                                                                              \
+    X(k_gemm_digits)                                                                               \
     X(k_llm_a8)                                                                                    \
     X(k_narrow)                                                                                    \
     X(k_dense)                                                                                     \

@@ -24,6 +24,7 @@
 #define K_SEGMENTS 8u   /* at most, docs/decisions/numerics.md */
 #define K_BLOCK    128u /* columns of an activation block, counted inside a segment */
 #define K_GEMM     64u  /* tokens of a tile of the GEMM kernels */
+#define K_DIGITS   5    /* at most: fp8_e5m2 has 57344 * 2^16 units */
 
 /* What a code means. */
 #define K_FLOAT 0u /* bits 32: F32; bits 16: F16, or BF16 with `bf16` */
@@ -40,8 +41,8 @@ struct k_weight {
     uint64_t codes, scales;
     uint64_t zeros;                /* [panel][group][32] bytes; 0: all are `mid` */
     uint64_t table;                /* LUT: [panel][entries][32] F32; MX: [256] F32 */
-    uint64_t table8;               /* LUT: [panel][entries][32] int8; MX: [256] int8 */
-    uint64_t unit;                 /* LUT: [panels * 32] F32, the scale of table8 */
+    uint64_t table8;               /* LUT: [panel][entries][32] int8; MX: [digits][256] int8 */
+    uint64_t unit;                 /* LUT, MX: [panels * 32] F32, the scale of table8 */
     uint64_t column, value, delta; /* outliers of LUT: [panels * 32][outliers] U32, F32, F32 */
     uint64_t rows, cols;
     uint32_t kind, bits, bf16, scale_kind, mid;
@@ -49,7 +50,7 @@ struct k_weight {
     uint32_t group, groups;     /* columns of one; group is cols where there is one */
     uint32_t regular;           /* groups begin on steps */
     uint32_t entries, outliers;
-    float    unit_mx;   /* MX under a8: table8 times this times the scale */
+    uint32_t digits;    /* of table8, to base 128, lowest first; 1 but for small floats of MX */
     float    threshold; /* LLM.int8; 0: no outliers */
 };
 

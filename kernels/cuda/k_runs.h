@@ -1,7 +1,8 @@
 /* k_runs.h - LINEAR with int8 activations: the runs of a segment, for a few tokens and for many.
  *
  * The product of a run is an exact integer, so that its order is free; runs enter a chain of F32 for
- * each segment.  Runs end where a step does, if groups begin on steps; else they are cut column by
+ * each segment.  Small floats are larger integers than a byte holds: their digits to base 128, all with the
+ * number's sign, have a sum each.  Runs end where a step does, if groups begin on steps; else they are cut column by
  * column.
  */
 #ifndef TSR_CUDA_K_RUNS_H
@@ -35,10 +36,10 @@ DEV const int8_t *table8_of(const struct k_weight *w, uint64_t panel, uint32_t l
 /* The scale of a run's weights, and what q's sum is taken times: columns of step k / 32. */
 DEV float run_scale(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
 {
-    if (w->kind == K_LUT)
-        return AT(const float, w->unit)[panel * K_PANEL + lane];
-    float s = scale_of(w, panel, group, lane);
-    return w->kind == K_MX ? s * w->unit_mx : s;
+    if (w->kind == K_INT)
+        return scale_of(w, panel, group, lane);
+    float unit = AT(const float, w->unit)[panel * K_PANEL + lane];
+    return w->kind == K_MX ? scale_of(w, panel, group, lane) * unit : unit;
 }
 
 /* q's sum is taken times this: the zero point, less what signed4() took off. */
@@ -69,11 +70,23 @@ DEV uint32_t sum_of(const struct k_linear *a, uint32_t t, uint64_t k)
     return AT(const uint32_t, a->sums)[token_of(a, t) * (a->ldq / K_STEP) + k / K_STEP];
 }
 
-/* Ends the run if it ends before column `next`: its integers, of each token the product and the sum of
- * its activations, enter the chains. */
-DEV void run_step(const struct k_linear *a, struct run *r, uint64_t panel, uint32_t lane,
-                  uint64_t next, uint32_t t0, const int tokens, int32_t *sum, int32_t *zeros,
-                  float *acc)
+/* sum[0] + 128 sum[stride] + ..., less zeros, rounded once. */
+DEV float run_total(const int digits, const int32_t *sum, const int stride, int32_t zeros)
+{
+    if (digits == 1)
+        return (float)(sum[0] - zeros);
+    int64_t total = 0;
+    UNROLL_LOOP
+    for (int d = digits - 1; d >= 0; d--)
+        total = total * 128 + sum[d * stride];
+    return (float)total;
+}
+
+/* Ends the run if it ends before column `next`: its integers, of each token the product by digits,
+ * [digits][tokens], and the sum of its activations, enter the chains. */
+DEV void run_step(const struct k_linear *a, const int digits, struct run *r, uint64_t panel,
+                  uint32_t lane, uint64_t next, uint32_t t0, const int tokens, int32_t *sum,
+                  int32_t *zeros, float *acc)
 {
     const struct k_weight *w = &a->w;
     const int              block_ends = (next - r->k0) % K_BLOCK == 0 || next >= r->k1;
@@ -86,8 +99,11 @@ DEV void run_step(const struct k_linear *a, struct run *r, uint64_t panel, uint3
     for (int t = 0; t < tokens; t++) {
         float sa =
             AT(const float, a->sa)[(uint64_t)token_of(a, t0 + (uint32_t)t) * a->blocks + r->block];
-        acc[t] = fmaf((float)(sum[t] - zero * zeros[t]), scale * sa, acc[t]);
-        sum[t] = zeros[t] = 0;
+        acc[t] = fmaf(run_total(digits, sum + t, tokens, zero * zeros[t]), scale * sa, acc[t]);
+        zeros[t] = 0;
+        UNROLL_LOOP
+        for (int d = 0; d < digits; d++)
+            sum[d * tokens + t] = 0;
     }
     r->block += (uint64_t)block_ends;
     r->group += (uint64_t)group_ends;
@@ -101,15 +117,16 @@ DEV uint32_t word4(uint4 v, const int i)
 }
 
 /* A segment's chain, runs of whole steps. */
-DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, uint64_t panel,
-                   uint32_t lane, uint32_t segment, uint32_t t0, const int tokens, float *acc)
+DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, const int digits,
+                   uint64_t panel, uint32_t lane, uint32_t segment, uint32_t t0, const int tokens,
+                   float *acc)
 {
     const struct k_weight *w = &a->w;
     const int8_t          *table = table8_of(w, panel, lane);
     const uint32_t         stride = w->kind == K_LUT ? K_PANEL : 1;
     struct run             r;
     struct step_words      s, ahead;
-    int32_t                sum[4] = { 0, 0, 0, 0 }, zeros[4] = { 0, 0, 0, 0 };
+    int32_t                sum[4 * K_DIGITS] = { 0 }, zeros[4] = { 0, 0, 0, 0 };
     run_begin(w, segment, &r);
     const uint8_t *p = step_at(w, panel, r.k0 / K_STEP);
     if (r.k0 < r.k1)
@@ -129,16 +146,23 @@ DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, uin
                           a->q)[(token_of(a, t0 + (uint32_t)t) * a->ldq + k) / 16 + (uint64_t)half];
             UNROLL_LOOP
             for (int j = 0; j < 4; j++) {
-                uint32_t c = signed4(&s, kind, bits, 4 * half + j, table, stride);
                 UNROLL_LOOP
-                for (int t = 0; t < tokens; t++)
-                    sum[t] = __dp4a((int32_t)c, (int32_t)word4(q[t], j), sum[t]);
+                for (int d = 0; d < digits; d++) {
+                    if (d >= (int)w->digits) /* all lanes alike */
+                        continue;
+                    uint32_t c = signed4(&s, kind, bits, 4 * half + j,
+                                         kind == (int)K_INT ? table : table + 256 * d, stride);
+                    UNROLL_LOOP
+                    for (int t = 0; t < tokens; t++)
+                        sum[d * tokens + t] =
+                            __dp4a((int32_t)c, (int32_t)word4(q[t], j), sum[d * tokens + t]);
+                }
             }
         }
         UNROLL_LOOP
         for (int t = 0; t < tokens; t++)
             zeros[t] += (int32_t)sum_of(a, t0 + (uint32_t)t, k);
-        run_step(a, &r, panel, lane, k + K_STEP, t0, tokens, sum, zeros, acc);
+        run_step(a, digits, &r, panel, lane, k + K_STEP, t0, tokens, sum, zeros, acc);
         s = ahead;
     }
 }
@@ -161,10 +185,13 @@ DEV_CALL void runs_slow(const struct k_linear *a, uint64_t panel, uint32_t lane,
         for (int t = 0; t < tokens; t++) {
             uint32_t      token = token_of(a, t0 + (uint32_t)t);
             const int8_t *q = AT(const int8_t, a->q) + token * a->ldq;
-            int32_t       sum = 0;
+            int64_t       sum = 0;
             for (uint64_t i = k; i < end; i++) {
-                uint32_t c = code_at(w, panel, lane, i);
-                sum += (table ? table[c] : (int32_t)c - zero) * q[i];
+                const uint32_t c = code_at(w, panel, lane, i);
+                int64_t        v = table ? 0 : (int32_t)c - zero;
+                for (uint32_t d = table ? w->digits : 0; d-- > 0;)
+                    v = v * 128 + table[256 * d + c];
+                sum += v * q[i];
             }
             acc[t] =
                 fmaf((float)sum,
@@ -197,15 +224,19 @@ DEV_CALL void outlier_chain(const struct k_linear *a, uint64_t row, uint64_t k0,
 }
 
 /* A segment's sums for the tokens of a tile. */
-DEV void segment_runs(const struct k_linear *a, uint64_t panel, uint32_t lane, uint32_t segment,
-                      uint32_t t0, const int tokens, float *acc)
+DEV void segment_runs(const struct k_linear *a, const int digits, uint64_t panel, uint32_t lane,
+                      uint32_t segment, uint32_t t0, const int tokens, float *acc)
 {
     const struct k_weight *w = &a->w;
     uint64_t               k0, k1;
     segment_of(w, segment, &k0, &k1);
-#define FAST(kind, bits) runs_fast(a, kind, bits, panel, lane, segment, t0, tokens, acc)
+#define FAST(kind, bits) runs_fast(a, kind, bits, digits, panel, lane, segment, t0, tokens, acc)
     if (!w->regular)
         runs_slow(a, panel, lane, k0, k1, t0, tokens, acc);
+    else if (digits > 1 && w->bits == 8)
+        FAST(K_MX, 8);
+    else if (digits > 1)
+        FAST(K_MX, K_ANY);
     else if (w->kind == K_INT && w->bits == 4)
         FAST(K_INT, 4);
     else if (w->kind == K_INT && w->bits == 8)
@@ -223,55 +254,69 @@ DEV void segment_runs(const struct k_linear *a, uint64_t panel, uint32_t lane, u
 
 /* ---- many tokens, groups on steps ---------------------------------------------------------- */
 
-/* Four columns of any packed format as signed bytes: column 4j of a step. */
-DEV uint32_t signed4_any(const struct k_weight *w, uint64_t panel, uint32_t lane, uint64_t k)
+/* The codes of four columns of any packed format, a byte each: k and the three behind it. */
+DEV uint32_t codes4_any(const struct k_weight *w, uint64_t panel, uint32_t lane, uint64_t k)
 {
-    const int8_t *table = table8_of(w, panel, lane);
-    uint32_t      stride = w->kind == K_LUT ? K_PANEL : 1, v = 0;
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t c = code_at(w, panel, lane, k + i);
-        if (table)
-            c = (uint32_t)table[c * stride];
-        else if (w->bits == 8)
-            c ^= 0x80u;
-        v |= (c & 255u) << 8 * i;
-    }
+    uint32_t v = 0;
+    for (uint32_t i = 0; i < 4; i++)
+        v |= code_at(w, panel, lane, k + i) << 8 * i;
     return v;
 }
 
-/* A GEMM's chains over segment s.  A run's integers stay in registers until it ends. */
-DEV void gemm_runs(const struct k_linear *a, uint32_t s, uint32_t (*ws)[K_PANEL + 1],
-                   uint32_t (*qs)[K_GEMM], int32_t *zs, float *acc)
+/* As signed bytes; table of a digit, or 0. */
+DEV uint32_t signed4_any(const struct k_weight *w, uint32_t codes, const int8_t *table)
+{
+    uint32_t stride = w->kind == K_LUT ? K_PANEL : 1, v = 0;
+    if (!table)
+        return w->bits == 8 ? codes ^ 0x80808080u : codes;
+    for (uint32_t i = 0; i < 4; i++)
+        v |= ((uint32_t)table[(codes >> 8 * i & 255u) * stride] & 255u) << 8 * i;
+    return v;
+}
+
+/* A GEMM's chains over segment s.  A run's integers stay in registers until it ends.  ws: eight words of
+ * a step for each digit. */
+DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t          s,
+                   uint32_t (*ws)[K_PANEL + 1], uint32_t (*qs)[K_GEMM], int32_t *zs, float *acc)
 {
     const struct k_weight *w = &a->w;
     const uint32_t         lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint64_t         panel = blockIdx.x;
     const uint32_t         t0 = blockIdx.y * K_GEMM, mine = warp * GEMM_EACH;
     struct run             r;
-    int32_t                sum[GEMM_EACH], zeros[GEMM_EACH];
+    const int8_t          *table = table8_of(w, panel, lane);
+    int32_t                sum[GEMM_EACH * K_DIGITS] = { 0 }, zeros[GEMM_EACH] = { 0 };
     run_begin(w, s, &r);
-    UNROLL_LOOP
-    for (int t = 0; t < GEMM_EACH; t++)
-        sum[t] = zeros[t] = 0;
     for (uint64_t k = r.k0; k < r.k1; k += K_STEP) {
         __syncthreads();
-        ws[warp][lane] = signed4_any(w, panel, lane, k + 4 * warp);
+        const uint32_t codes = codes4_any(w, panel, lane, k + 4 * warp);
+        UNROLL_LOOP
+        for (int d = 0; d < digits; d++)
+            if (d < (int)w->digits)
+                ws[8 * (uint32_t)d + warp][lane] =
+                    signed4_any(w, codes, table ? table + 256 * d : table);
         for (uint32_t i = threadIdx.x; i < 8 * K_GEMM; i += 256)
             qs[i % 8][i / 8] =
                 AT(const uint32_t, a->q)[(token_of(a, t0 + i / 8) * a->ldq + k) / 4 + i % 8];
         if (threadIdx.x < K_GEMM)
             zs[threadIdx.x] = (int32_t)sum_of(a, t0 + threadIdx.x, k);
         __syncthreads();
-        for (uint32_t j = 0; j < 8; j++) {
-            int32_t c = (int32_t)ws[j][lane];
-            UNROLL_LOOP
-            for (int t = 0; t < GEMM_EACH; t++)
-                sum[t] = __dp4a(c, (int32_t)qs[j][mine + (uint32_t)t], sum[t]);
+        UNROLL_LOOP
+        for (int d = 0; d < digits; d++) {
+            if (d >= (int)w->digits) /* all lanes alike */
+                continue;
+            for (uint32_t j = 0; j < 8; j++) {
+                int32_t c = (int32_t)ws[8 * (uint32_t)d + j][lane];
+                UNROLL_LOOP
+                for (int t = 0; t < GEMM_EACH; t++)
+                    sum[d * GEMM_EACH + t] =
+                        __dp4a(c, (int32_t)qs[j][mine + (uint32_t)t], sum[d * GEMM_EACH + t]);
+            }
         }
         UNROLL_LOOP
         for (int t = 0; t < GEMM_EACH; t++)
             zeros[t] += zs[mine + (uint32_t)t];
-        run_step(a, &r, panel, lane, k + K_STEP, t0 + mine, GEMM_EACH, sum, zeros, acc);
+        run_step(a, digits, &r, panel, lane, k + K_STEP, t0 + mine, GEMM_EACH, sum, zeros, acc);
     }
     if (w->outliers && s < w->segments) {
         outlier_chain(a, panel * K_PANEL + lane, r.k0, r.k1, t0 + mine, 4, acc);

@@ -97,8 +97,10 @@ static enum tsr_cuda_kernel choose(const struct tsr_cuda_weight *w, int a8, uint
     }
     if (tokens > TSR_CUDA_FEW && (!a8 || w->k.regular)) {
         *tile = K_GEMM;
-        return a8 ? KERNEL_k_gemm_a8 : KERNEL_k_gemm;
+        return !a8 ? KERNEL_k_gemm : w->k.digits > 1 ? KERNEL_k_gemm_digits : KERNEL_k_gemm_a8;
     }
+    if (a8 && w->k.digits > 1)
+        return tokens == 1 ? KERNEL_k_gemv1_digits : KERNEL_k_gemv4_digits;
     if (a8)
         return tokens == 1 ? KERNEL_k_gemv1_a8 : KERNEL_k_gemv4_a8;
     return tokens == 1 ? KERNEL_k_gemv1 : KERNEL_k_gemv4;

@@ -11,28 +11,32 @@
 
 /* ---- GEMV: 1 or 4 tokens ------------------------------------------------------------ */
 
-DEV void gemv(const struct k_linear *a, const int a8, const int tokens, float (*part)[4][K_PANEL])
+/* digits: 0 for F32 activations; for int8 those that a weight may have, 1 or K_DIGITS. */
+DEV void gemv(const struct k_linear *a, const int digits, const int tokens,
+              float (*part)[4][K_PANEL])
 {
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t t0 = blockIdx.y * (uint32_t)tokens;
     float          acc[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-    if (warp < a->w.segments && a8)
-        segment_runs(a, blockIdx.x, lane, warp, t0, tokens, acc);
+    if (warp < a->w.segments && digits)
+        segment_runs(a, digits, blockIdx.x, lane, warp, t0, tokens, acc);
     else if (warp < a->w.segments)
         segment_sums(a, blockIdx.x, lane, warp, t0, tokens, acc);
     gemv_store(a, tokens, part, acc);
 }
 
-#define GEMV_KERNEL(name, a8, tokens)                                                              \
+#define GEMV_KERNEL(name, digits, tokens)                                                          \
     TSR_KERNEL(name, struct k_linear, 256)                                                         \
     {                                                                                              \
         __shared__ float part[K_SEGMENTS][4][K_PANEL];                                             \
-        gemv(&a, a8, tokens, part);                                                                \
+        gemv(&a, digits, tokens, part);                                                            \
     }
 GEMV_KERNEL(k_gemv1, 0, 1)
 GEMV_KERNEL(k_gemv4, 0, 4)
 GEMV_KERNEL(k_gemv1_a8, 1, 1)
 GEMV_KERNEL(k_gemv4_a8, 1, 4)
+GEMV_KERNEL(k_gemv1_digits, K_DIGITS, 1)
+GEMV_KERNEL(k_gemv4_digits, K_DIGITS, 4)
 
 /* ---- GEMM: 64 tokens ---------------------------------------------------------------- */
 
@@ -49,19 +53,22 @@ TSR_KERNEL(k_gemm, struct k_linear, 256)
     gemm_store(&a, &tree);
 }
 
-TSR_KERNEL(k_gemm_a8, struct k_linear, 256)
-{
-    __shared__ uint32_t ws[8][K_PANEL + 1];
-    __shared__ uint32_t qs[8][K_GEMM];
-    __shared__ int32_t  zs[K_GEMM];
-    struct gemm_tree    tree;
-    for (uint32_t s = 0; s < K_SEGMENTS; s++) {
-        float acc[GEMM_EACH] = { 0.0f };
-        gemm_runs(&a, s, ws, qs, zs, acc);
-        gemm_add(&tree, s, acc);
+#define GEMM_A8_KERNEL(name, digits)                                                               \
+    TSR_KERNEL(name, struct k_linear, 256)                                                         \
+    {                                                                                              \
+        __shared__ uint32_t ws[(digits)*8][K_PANEL + 1];                                           \
+        __shared__ uint32_t qs[8][K_GEMM];                                                         \
+        __shared__ int32_t  zs[K_GEMM];                                                            \
+        struct gemm_tree    tree;                                                                  \
+        for (uint32_t s = 0; s < K_SEGMENTS; s++) {                                                \
+            float acc[GEMM_EACH] = { 0.0f };                                                       \
+            gemm_runs(&a, digits, s, ws, qs, zs, acc);                                             \
+            gemm_add(&tree, s, acc);                                                               \
+        }                                                                                          \
+        gemm_store(&a, &tree);                                                                     \
     }
-    gemm_store(&a, &tree);
-}
+GEMM_A8_KERNEL(k_gemm_a8, 1)
+GEMM_A8_KERNEL(k_gemm_digits, K_DIGITS)
 
 /* ---- LLM.int8 ---------------------------------------------------------------------------- */
 

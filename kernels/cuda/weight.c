@@ -10,7 +10,7 @@
 #define U(x)          ((unsigned long long)(x))
 #define LLM_COLS_MAX  65536u /* 255 * 127 times as many fit an int32 */
 #define PANELS_ID     "tessera.cuda.panels"
-#define PANELS_NUMBER 1u
+#define PANELS_NUMBER 2u
 
 /* ---- sizes ------------------------------------------------------------------------- */
 
@@ -45,10 +45,10 @@ static int plan(struct tsr_cuda_weight *w, const struct tsr_weight_desc *d)
               k->entries, &p->table) ||
         !take(&total,
               lut               ? rows
-              : k->kind == K_MX ? 1
+              : k->kind == K_MX ? k->digits
                                 : 0,
               k->entries, &p->table8) ||
-        !take(&total, lut ? rows : 0, 4, &p->unit) ||
+        !take(&total, lut || k->kind == K_MX ? rows : 0, 4, &p->unit) ||
         !take(&total, rows * 4, k->outliers, &p->column) ||
         !take(&total, rows * 4, k->outliers, &p->value) ||
         !take(&total, rows * 4, k->outliers, &p->delta) || total > PTRDIFF_MAX)
@@ -63,6 +63,7 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
     struct k_weight         *k = &w->k;
     int                      int8 = 1;
     k->bits = f->bits;
+    k->digits = 1;
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0) {
         k->kind = K_LUT;
         k->entries = 1u << f->bits;
@@ -81,8 +82,7 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
             k->kind = K_MX;
             k->entries = 256;
             k->scale_kind = K_SCALE_E8;
-            k->unit_mx = ldexpf(1.0f, -tsr_element_unit(f->element));
-            int8 = tsr_element_largest(f->element) <= 127;
+            k->digits = tsr_element_digits(f->element, 7);
         }
     }
     w->a8 = int8;
@@ -239,6 +239,19 @@ static void fill_lut(const struct fill *f, uint64_t row)
     }
 }
 
+/* What the digits of a row count; NaN where it holds a code that is no number. */
+static void fill_unit(const struct fill *f, uint64_t row)
+{
+    const struct tsr_weight_desc *d = f->d;
+    uint32_t                      element = d->format->element, bits = d->format->bits;
+    const uint8_t                *codes = (const uint8_t *)d->codes + row * d->code_stride;
+    float                         unit = ldexpf(1.0f, -tsr_element_unit(element));
+    for (uint64_t k = 0; k < d->cols && bits == 8; k++)
+        if (!tsr_element_finite(element, codes[k] & 127u))
+            unit = NAN;
+    memcpy(f->bytes + f->w->at.unit + 4 * row, &unit, 4);
+}
+
 static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
 {
     const struct fill *f = arg;
@@ -250,6 +263,8 @@ static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
         } else {
             fill_codes(f, row, NULL, 0, 0);
             fill_scales(f, row);
+            if (f->w->k.kind == K_MX)
+                fill_unit(f, row);
         }
     }
     return TSR_OK;
@@ -261,10 +276,14 @@ tsr_status tsr_cuda_pack(const struct tsr_cuda *c, const struct tsr_weight_desc 
     struct fill f = { d, w, bytes };
     if (w->k.kind == K_MX)
         for (uint32_t i = 0; i < 1u << w->k.bits; i++) {
-            float  v = tsr_element_value(d->format->element, i);
-            int8_t t = w->a8 ? (int8_t)(v / w->k.unit_mx) : 0;
+            float    v = tsr_element_value(d->format->element, i);
+            uint32_t half = 1u << (w->k.bits - 1),
+                     units = tsr_element_units(d->format->element, i & (half - 1));
             memcpy(bytes + w->at.table + 4u * i, &v, 4);
-            memcpy(bytes + w->at.table8 + i, &t, 1);
+            for (uint32_t n = 0; n < w->k.digits; n++, units >>= 7) {
+                int8_t t = (int8_t)(i & half ? -(int)(units & 127u) : (int)(units & 127u));
+                memcpy(bytes + w->at.table8 + 256u * n + i, &t, 1);
+            }
         }
     return c->host->parallel_for(c->host->ctx, cuda_ceil(d->rows, K_PANEL), 1, fill_panels, &f);
 }

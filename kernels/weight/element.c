@@ -96,6 +96,23 @@ uint32_t tsr_element_largest(uint32_t element)
     return tsr_element_units(element, (1u << (ebits_of(element) + mbits_of(element))) - 1u);
 }
 
+int tsr_element_finite(uint32_t element, uint32_t magnitude)
+{
+    return element == TSR_MX_FP8_E4M3   ? magnitude < 127
+           : element == TSR_MX_FP8_E5M2 ? magnitude >> mbits_of(element) < 31
+                                        : 1;
+}
+
+uint32_t tsr_element_digits(uint32_t element, uint32_t bits)
+{
+    uint32_t top = (1u << (ebits_of(element) + mbits_of(element))) - 1u, n = 1;
+    while (!tsr_element_finite(element, top))
+        top--;
+    for (uint32_t units = tsr_element_units(element, top) >> bits; units; units >>= bits)
+        n++;
+    return n;
+}
+
 float tsr_element_value(uint32_t element, uint32_t code)
 {
     int      ebits = ebits_of(element), mbits = mbits_of(element);

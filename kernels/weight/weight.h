@@ -42,6 +42,10 @@ int tsr_element_unit(uint32_t element);
 uint32_t tsr_element_units(uint32_t element, uint32_t magnitude);
 /* and in the largest. */
 uint32_t tsr_element_largest(uint32_t element);
+/* False for a magnitude that is infinite or NaN. */
+int tsr_element_finite(uint32_t element, uint32_t magnitude);
+/* How many digits of `bits` the units of the largest finite magnitude take. */
+uint32_t tsr_element_digits(uint32_t element, uint32_t bits);
 /* 2^(scale - lim - unit) of a block of mx, NaN for a NaN block. */
 float tsr_element_scale(const struct tsr_format *f, uint8_t scale, int unit);
 

@@ -1,8 +1,9 @@
 #!/bin/bash
-# tests/e2e/compare.sh TESSERA - comparisons as a user runs them: a file with a base and arms of every
+# tests/e2e/compare.sh TESSERA FOREIGN.so - comparisons as a user runs them: a file with a base and arms of every
 # kind, fail_if, interruption, .kld files, multiple choice.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
+FOREIGN=$(readlink -f "$2")
 DEMO=$ROOT/configs/demo
 arms='.results.compare.arms | map({(.name): .}) | add |'
 
@@ -94,9 +95,10 @@ ok "and says what it found" json '.results.compare.gate.fail_if | map(.holds) ==
 cat >"$WORK/acts.yaml" <<JOB
 version: 1
 base: base.yaml
+plugins: [$FOREIGN]
 arms:
   disk: {model: packed}
-  odd: {quantize: {use: mx, element: fp5_e3m1}}
+  odd: {quantize: {use: foreign}}
 measure:
   perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 2}
   a8: true

@@ -40,13 +40,16 @@ ok "the log says how" grep -q "does not read org.example.bytes/1.*'foreign'.*deq
 ok "the results name it" json '.results.quantize.linears[0].format == "org.example.bytes/1"' "$WORK/foreign/results.json"
 ok "it has no int8 form" test "$(perplexity foreign eval)" = "$(perplexity foreign 'eval[2]')"
 
-job float '{use: mx, element: fp8_e4m3}'
-ok "FP8 runs, got $rc" test "$rc" = 0
-ok "FP8 with int8 activations: the log says what runs" grep -q "fp8_e4m3 has no int8 form.*F32" "$WORK/err"
-ok "which is the same" test "$(perplexity float eval)" = "$(perplexity float 'eval[2]')"
-
-ok "the results count it" json '.results["eval[2]"] | .act == "a8" and .packed_linears.f32 > 0 and .packed_linears.a8 == 0' "$WORK/float/results.json"
+ok "the results count it" json '.results["eval[2]"] | .act == "a8" and .packed_linears.f32 > 0 and .packed_linears.a8 == 0' "$WORK/foreign/results.json"
 ok "and so does the line" grep -q 'act a8, f32 on [0-9]* packed linears' "$WORK/out"
+
+for element in fp8_e4m3 fp8_e5m2 fp6_e3m2 fp5_e3m1; do
+    job "$element" "{use: mx, element: $element}"
+    ok "$element runs, got $rc" test "$rc" = 0
+    both "$element"
+done
+job fp8b '{use: mx, element: fp8_e4m3}' --threads 1
+ok "threads change nothing of FP8" test "$(perplexity fp8_e4m3 'eval[2]')" = "$(perplexity fp8b 'eval[2]')"
 
 job fp4 '{use: mx, element: fp4_e2m1, block: 32}' --threads 1
 ok "MXFP4 runs, got $rc" test "$rc" = 0

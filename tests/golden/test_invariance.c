@@ -266,13 +266,16 @@ static void check_formats(const char *name, const struct tsr_model *m)
 {
     struct tsr_overlay *lut = pack(m, "squeeze", "sensitivity", "none", "outliers", "0.01");
     struct tsr_overlay *mx = pack(m, "mx", "element", "fp4_e2m1", "block", "16");
+    struct tsr_overlay *fp8 = pack(m, "mx", "element", "fp8_e4m3", "block", "8");
     struct tsr_overlay *llm = pack(m, "int8", "mode", "llm", "threshold", "1");
     check(name, m, lut, TSR_ACT_F32, TSR_F32);
     check(name, m, lut, TSR_ACT_A8, TSR_F32);
     check(name, m, mx, TSR_ACT_A8, TSR_F32);
+    check(name, m, fp8, TSR_ACT_A8, TSR_F32);
     check(name, m, llm, TSR_ACT_A8, TSR_F32);
     tsr_overlay_destroy(lut);
     tsr_overlay_destroy(mx);
+    tsr_overlay_destroy(fp8);
     tsr_overlay_destroy(llm);
 }
 

@@ -364,7 +364,7 @@ static void foreign_layout(json_t *j)
 }
 static void later_revision(json_t *j)
 {
-    (void)json_object_set_new(json_object_get(j, "layout"), "revision", json_integer(2));
+    (void)json_object_set_new(json_object_get(j, "layout"), "revision", json_integer(3));
 }
 static void other_target(json_t *j)
 {
@@ -383,8 +383,8 @@ static void wrong_for_the_backend(void **state)
     static const struct {
         void (*edit)(json_t *);
         const char *says;
-    } all[] = { { foreign_layout, "org.example.tiles revision 1, cpu" },
-                { later_revision, "revision 2" },
+    } all[] = { { foreign_layout, "org.example.tiles revision 2, cpu" },
+                { later_revision, "revision 3" },
                 { other_target, "for sm_90" },
                 { shorter_weight, WEIGHT } };
     (void)state;

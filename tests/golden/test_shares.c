@@ -285,6 +285,7 @@ static const struct {
     { "use: rtn\nbits: 3\ngroup: 32\n", TSR_ACT_F32 },
     { "use: mx\nelement: fp4_e2m1\n", TSR_ACT_A8 },
     { "use: squeeze\nbits: 4\nsensitivity: none\n", TSR_ACT_A8 },
+    { "use: mx\nelement: fp8_e4m3\n", TSR_ACT_A8 },
 };
 
 static void packed(void **state)

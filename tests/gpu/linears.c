@@ -56,6 +56,10 @@ static const struct tsr_format formats[] = {
     MX(FP5_E3M1, 5, 32, 4),
     MX(FP5_E2M2, 5, 64, 6),
     MX(FP5_E1M3, 5, 8, 8),
+    MX(FP8_E4M3, 8, 8, 8),
+    MX(FP8_E5M2, 8, 48, 8),
+    MX(FP5_E3M1, 5, 16, 8),
+    MX(FP6_E3M2, 6, 0, 8),
     MX(FP4_E1M2, 4, 128, 7),
     MX(FP3_E1M1, 3, 32, 8),
     FORMAT(.id = TSR_FORMAT_MX, .element = TSR_MX_INT(3), .bits = 3, .group = 32, .scale_bits = 8),
@@ -138,6 +142,12 @@ static void fill_codes(struct pair *p, const struct tsr_format *f, uint64_t cols
     }
     for (uint64_t i = 0; i < bytes; i++)
         c[i] = (uint8_t)pair_draw(p, 256);
+    /* FP8: one code that is no number would make the row NaN, so that few are left */
+    for (uint64_t i = 0; i < bytes && strcmp(f->id, TSR_FORMAT_MX) == 0 && f->element >> 8 >= 4;
+         i++)
+        if ((f->element == TSR_MX_FP8_E4M3 ? (c[i] & 127) == 127 : (c[i] & 124) == 124) &&
+            pair_draw(p, 64))
+            c[i] &= 0xbf;
     if (cols * f->bits % 8)
         c[bytes - 1] &= (uint8_t)((1u << cols * f->bits % 8) - 1u);
 }

@@ -1,0 +1,257 @@
+/* k_digits_a8.c - LINEAR with int8 activations on small floats (W_FPX).  A value is a whole number of
+ * its element's smallest steps, too large for a byte: the magnitude's digits to base 256 are looked up,
+ * activations take the sign of the weight that they meet, and each digit has a sum of its own.  A run's
+ * sums make one integer, exact whatever the instruction set, which is rounded to F32 once.
+ */
+#include "extra.h"
+#include "k_decl.h"
+#include "simd_bytes.h"
+
+#include "k_tile_i8.h"
+
+/* Tokens whose sums of D digits fit into registers. */
+#if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES)
+#define SUB(D) ((uint64_t)(ISA_TOKENS8 / (D)))
+#else
+#define SUB(D) ((uint64_t)((D) == 4 ? ISA_TOKENS8 / 2 : ISA_TOKENS8))
+#endif
+
+/* c0 + 2^8 c1 + 2^16 c2 + 2^24 c3, rounded once.  Sums of a digit are below 2^22 (255 * 127 * 128), so
+ * pairs of them fit a lane; what is above the low 16 or 24 bits of the number fits F32, as these do, and
+ * the one FMA rounds. */
+INLINE v16 digits_f32(const int D, i16v c0, i16v c1, i16v c2, i16v c3)
+{
+    i16v low = D > 1 ? vi_add(c0, vi_shl(c1, 8)) : c0;
+    if (D < 3)
+        return vi_cvt(low);
+    i16v up = vi_add(D > 3 ? vi_add(c2, vi_shl(c3, 8)) : c2, vi_sar(low, 16));
+    low = vi_and(low, 0xffff);
+    if (D == 3)
+        return v_fma(vi_cvt(up), v_set1(0x1p16f), vi_cvt(low));
+    low = vi_or(low, vi_shl(vi_and(up, 255), 16));
+    return v_fma(vi_cvt(vi_sar(up, 8)), v_set1(0x1p24f), vi_cvt(low));
+}
+
+/* The scales of a run's group for 16 rows: units of the element, NaN where a row has no number. */
+INLINE v16 scale_of(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t group)
+{
+    return v_mul(v_load_bf16(w->scales + 2 * ((panel * w->groups + group) * PANEL + 16 * half)),
+                 v_load(w->extra.unit + panel * PANEL + 16 * half));
+}
+
+#define DIGITS_SWITCH(n, f)                                                                        \
+    switch (n) {                                                                                   \
+        TILE_CASE(4, f);                                                                           \
+        TILE_CASE(3, f);                                                                           \
+        TILE_CASE(2, f);                                                                           \
+    default:                                                                                       \
+        f(1);                                                                                      \
+        break;                                                                                     \
+    }
+
+#define TAKE(t) i16v c##t##0 = vi_zero(), c##t##1 = c##t##0, c##t##2 = c##t##0, c##t##3 = c##t##0;
+/* one step of a token: w0 to w3 are the digits of `codes` */
+#define STEP(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        i16v x = vb_signed(vi_four(q + 4 * t), codes);                                             \
+        c##t##0 = vb_dot4(c##t##0, w0, x);                                                         \
+        if (D > 1)                                                                                 \
+            c##t##1 = vb_dot4(c##t##1, w1, x);                                                     \
+        if (D > 2)                                                                                 \
+            c##t##2 = vb_dot4(c##t##2, w2, x);                                                     \
+        if (D > 3)                                                                                 \
+            c##t##3 = vb_dot4(c##t##3, w3, x);                                                     \
+    }
+#define GIVE(t)                                                                                    \
+    if (t < m) {                                                                                   \
+        float *to = acc + t * PANEL;                                                               \
+        v16    I = digits_f32(D, c##t##0, c##t##1, c##t##2, c##t##3);                              \
+        v_store(to, v_fma(I, v_mul(sw, v_set1(sa[t])), v_load(to)));                               \
+    }
+
+/* ---- few tokens: looked up and multiplied in registers ----------------------------------- */
+
+/* One run of m tokens for 16 rows.  It begins on four columns; what lies behind its end has zeros in q,
+ * [k/4][m][4], or is no column. */
+INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half,
+                    const struct tsr_cpu_run *u, const int D, const int m, const int permute,
+                    float *acc)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const uint8_t               *p = w->codes + panel * w->panel_bytes + u->k0 * PANEL + 64 * half;
+    const uint8_t               *table = w->extra.table8;
+    const int8_t                *q = a->q + u->k0 * (uint64_t)m;
+    const float                 *sa = a->sa + u->block * a->tokens;
+    FEW_EACH(TAKE)
+    for (uint64_t k = u->k0; k < u->k1; k += 4, p += 128, q += 4 * m) {
+        i16v codes = vi_load(p), w0 = vb_lookup128(table, codes, permute), w1 = w0, w2 = w0,
+             w3 = w0;
+        v_prefetch(p + 4096);
+        if (D > 1)
+            w1 = vb_lookup128(table + 128, codes, permute);
+        if (D > 2)
+            w2 = vb_lookup128(table + 256, codes, permute);
+        if (D > 3)
+            w3 = vb_lookup128(table + 384, codes, permute);
+        FEW_EACH(STEP)
+    }
+    const v16 sw = scale_of(w, panel, half, u->group);
+    FEW_EACH(GIVE)
+}
+
+INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int D, const int m,
+                const int permute, struct sums seg)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    for (uint64_t r = 0; r < w->nruns; r++)
+        for (uint64_t half = 0; half < 2; half++)
+            few_run(a, panel, half, &w->runs[r], D, m, permute,
+                    &sums_of(seg, w->runs[r].segment)[0][16 * half]);
+}
+
+/* ---- many tokens: a run's digits in the first cache ----------------------------------------- */
+
+/* The codes of 16 rows of a run, and of each its digits: [k/4][1 + D][16 rows][4 k].  Columns beside the
+ * run that share its first or last four become zeros. */
+INLINE void expand(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half,
+                   const struct tsr_cpu_run *u, const int D, const int permute, uint8_t *dst)
+{
+    const uint8_t *p = w->codes + panel * w->panel_bytes + u->k0 / 4 * 128 + 64 * half;
+    const uint64_t first = u->k0 / 4, steps = (u->k1 + 3) / 4 - first;
+    const uint32_t head = ~0u << u->k0 % 4 * 8, tail = ~0u >> (4 - u->k1 % 4) % 4 * 8;
+    for (uint64_t i = 0; i < steps; i++, p += 128, dst += 64 * (1 + D)) {
+        i16v codes = vi_load(p);
+        v_prefetch(p + 4096);
+        if (i == 0)
+            codes = vi_and(codes, (int32_t)head);
+        if (i == steps - 1)
+            codes = vi_and(codes, (int32_t)tail);
+        vb_store(dst, codes);
+        for (int d = 0; d < D; d++)
+            vb_store(dst + 64 * (1 + d), vb_lookup128(w->extra.table8 + 128 * d, codes, permute));
+    }
+}
+
+/* m tokens of a tile of `tile`: q is [k/4][tile][4]. */
+INLINE void fold(const int D, const int m, uint64_t tile, const uint8_t *digits, const int8_t *q,
+                 uint64_t steps, const v16 sw, const float *sa, float *acc)
+{
+    TILE8_EACH(TAKE)
+    for (uint64_t i = 0; i < steps; i++, digits += 64 * (1 + D), q += 4 * tile) {
+        i16v codes = vi_load(digits), w0 = vi_load(digits + 64), w1 = w0, w2 = w0, w3 = w0;
+        if (D > 1)
+            w1 = vi_load(digits + 128);
+        if (D > 2)
+            w2 = vi_load(digits + 192);
+        if (D > 3)
+            w3 = vi_load(digits + 256);
+        TILE8_EACH(STEP)
+    }
+    TILE8_EACH(GIVE)
+}
+
+#undef TAKE
+#undef STEP
+#undef GIVE
+
+/* Half a run, expanded to `digits`, for the tokens [t0,t1). */
+INLINE void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half,
+                     const struct tsr_cpu_run *u, const int D, const uint8_t *digits, uint64_t t0,
+                     uint64_t t1, float (*acc)[PANEL])
+{
+    const uint64_t steps = (u->k1 + 3) / 4 - u->k0 / 4;
+    const v16      sw = scale_of(a->w, panel, half, u->group);
+    const float   *sa = a->sa + u->block * a->tokens;
+    for (uint64_t t = t0; t < t1;) {
+        const uint64_t first = t / ISA_TOKENS8 * ISA_TOKENS8;
+        const uint64_t tile = a->tokens - first < ISA_TOKENS8 ? a->tokens - first : ISA_TOKENS8;
+        const uint64_t left = first + tile - t, m = left < SUB(D) ? left : SUB(D);
+        const int8_t  *q = a->q + first * a->ldq + u->k0 / 4 * 4 * tile + 4 * (t - first);
+#define CALL(n) fold(D, n, tile, digits, q, steps, sw, sa + t, &acc[t - t0][16 * half])
+        TILE8_SWITCH(m, CALL)
+#undef CALL
+        t += m;
+    }
+}
+
+/* A function for each number of digits: together they would want too many registers. */
+#define FOLD(D)                                                                                    \
+    static                                                                                         \
+        __attribute__((noinline)) void fold_##D(const struct tsr_cpu_linear8 *a, uint64_t panel,   \
+                                                uint64_t half, const struct tsr_cpu_run *u,        \
+                                                const uint8_t *digits, uint64_t t0, uint64_t t1,   \
+                                                float(*acc)[PANEL])                                \
+    {                                                                                              \
+        fold_run(a, panel, half, u, D, digits, t0, t1, acc);                                       \
+    }
+FOLD(1)
+FOLD(2)
+FOLD(3)
+FOLD(4)
+
+INLINE void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
+                 struct sums seg)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    uint8_t digits[(BLOCK / 4 + 1) * (1 + DIGITS_MAX) * 64] __attribute__((aligned(64)));
+    for (uint64_t r = 0; r < w->nruns; r++)
+        for (uint64_t half = 0; half < 2; half++) {
+            const struct tsr_cpu_run *u = &w->runs[r];
+#define CALL(D)                                                                                    \
+    do {                                                                                           \
+        if (TSR_SIMD == 512 && a->permute)                                                         \
+            expand(w, panel, half, u, D, 1, digits);                                               \
+        else                                                                                       \
+            expand(w, panel, half, u, D, 0, digits);                                               \
+        fold_##D(a, panel, half, u, digits, t0, t1, sums_of(seg, u->segment));                     \
+    } while (0)
+            DIGITS_SWITCH(w->extra.digits, CALL)
+#undef CALL
+        }
+}
+
+/* ---- both -------------------------------------------------------------------------------------- */
+
+/* A large frame is touched page by page on entry: decode has its own. */
+static __attribute__((noinline)) void large(const struct tsr_cpu_linear8 *a, uint64_t panel,
+                                            uint64_t t0, uint64_t t1)
+{
+    float             v[SEGMENTS * TOKENS_MAX][PANEL];
+    const struct sums seg = { v, t1 - t0 };
+    memset(v, 0, SEGMENTS * (t1 - t0) * sizeof v[0]);
+    many(a, panel, t0, t1, seg);
+    i8_finish(a, panel, t0, t1, seg);
+}
+
+INLINE void small_of(const struct tsr_cpu_linear8 *a, uint64_t panel, const int D,
+                     const int permute, struct sums seg)
+{
+#define CALL(m) few(a, panel, D, m, permute, seg)
+    FEW_SWITCH(a->tokens, CALL)
+#undef CALL
+}
+
+static __attribute__((noinline)) void small(const struct tsr_cpu_linear8 *a, uint64_t panel)
+{
+    float             v[SEGMENTS * DIRECT_MAX][PANEL];
+    const struct sums seg = { v, a->tokens };
+    memset(v, 0, SEGMENTS * a->tokens * sizeof v[0]);
+#define CALL(D)                                                                                    \
+    do {                                                                                           \
+        if (TSR_SIMD == 512 && a->permute)                                                         \
+            small_of(a, panel, D, 1, seg);                                                         \
+        else                                                                                       \
+            small_of(a, panel, D, 0, seg);                                                         \
+    } while (0)
+    DIGITS_SWITCH(a->w->extra.digits, CALL)
+#undef CALL
+    i8_finish(a, panel, 0, a->tokens, seg);
+}
+
+void K(digits_a8)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1)
+{
+    if (a->tokens <= DIRECT_MAX && a->w->aligned)
+        small(a, panel);
+    else
+        large(a, panel, t0, t1);
+}
