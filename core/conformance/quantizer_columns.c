@@ -16,7 +16,7 @@ static uint32_t code_of(const unsigned char *codes, uint64_t k, uint32_t bits)
 {
     uint32_t code = 0;
     for (uint64_t b = k * bits; b < (k + 1) * bits; b++)
-        code |= (uint32_t)(codes[b / 8] >> b % 8 & 1u) << (b - k * bits);
+        code |= ((uint32_t)codes[b / 8] >> b % 8 & 1u) << (b - k * bits);
     return code;
 }
 
