@@ -266,6 +266,8 @@ static bool put_rank(json_t *list, const struct tsr_layout *l, const struct tsr_
         ok = tsr_json_put_int(j, "sums", atomic_load(&n->sums)) &&
              tsr_json_put_int(j, "declared_bytes", atomic_load(&n->declared)) &&
              tsr_json_put_int(j, "sent_bytes", atomic_load(&n->sent));
+    if (ok && atomic_load(&n->passed))
+        ok = tsr_json_put_int(j, "passed_bytes", atomic_load(&n->passed));
     if (ok && atomic_load(&n->paced))
         ok = tsr_json_put_int(j, "paced", atomic_load(&n->paced)) &&
              tsr_json_put_int(j, "overruns", atomic_load(&n->overruns)) &&

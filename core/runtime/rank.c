@@ -215,6 +215,14 @@ static tsr_status start(struct tsr_rank *r, struct tsr_err *err)
     return TSR_OK;
 }
 
+static uint64_t passed(const struct tsr_rank_sender *s)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        n += s->end[i].rows ? tsr_comm_link_sent(s->end[i].rows) : 0;
+    return n;
+}
+
 static void note_sums(struct tsr_rank *r)
 {
     struct tsr_rank_numbers *n = &r->page->numbers;
@@ -227,6 +235,7 @@ static void note_sums(struct tsr_rank *r)
     atomic_store(&n->encode_ns, c.encode_ns);
     atomic_store(&n->decode_ns, c.decode_ns);
     atomic_store(&n->wait_ns, c.wait_ns);
+    atomic_store(&n->passed, passed(&r->next) + passed(&r->answer));
 }
 
 static void end(struct tsr_rank *r)

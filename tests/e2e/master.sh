@@ -59,12 +59,18 @@ done <<'WAYS'
 2 2 processes first
 3 2 threads first
 WAYS
-# the embedding is the head of this model (2048 x 512 in 16 bits): the first rank has it once, the last has none
+# the embedding is the head of this model (4096 x 256 in 16 bits): the first rank has it once, the last has none
 ok "a tied head is there once" jq -e --slurpfile last "$WORK/2-1-processes-last/results.json" '
     [.results.run.ranks[].weights] as $f | [$last[0].results.run.ranks[].weights] as $l |
     $f[0] - $l[0] < 4096 and $f[0] >= $l[0] and $l[1] - $f[1] >= 2097152' "$WORK/2-1-processes-first/results.json" >"$WORK/jq"
 ok "micro-batches are counted once" jq -e --slurpfile last "$WORK/2-1-processes-last/results.json" '
     [.results.run.ranks[].micro_batches] | unique | length == 1' "$WORK/2-1-processes-first/results.json" >"$WORK/jq"
+# what the last rank sends: a row of logits for each token, or the hidden row that they are made of
+jq -s '[.[].response.body.usage.completion_tokens] | add' "$WORK/2-1-processes-first/answers.jsonl" >"$WORK/answered"
+ok "bytes of the way back" jq -e --argjson n "$(cat "$WORK/answered")" --slurpfile last "$WORK/2-1-processes-last/results.json" '
+    [.results.run.ranks[].passed_bytes] as $f | [$last[0].results.run.ranks[].passed_bytes] as $l |
+    $n > 50 and $f[1] == $n * 256 * 4 and $l[1] == $n * 4096 * 4 and $f[0] == $l[0] and $f[0] > $f[1]' \
+    "$WORK/2-1-processes-first/results.json" >"$WORK/jq"
 # the picture: chunks that are not a prompt's last do not come back
 prefills() { grep -o '<title>prefill, micro-batch [0-9]*' "$1" | sort | uniq -c; }
 prefills "$WORK/2-1-processes-first/run.svg" >"$WORK/ran"
