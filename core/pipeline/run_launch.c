@@ -150,6 +150,7 @@ static tsr_status meet(struct tsr_job *job, const struct tsr_run_keys *k, uint32
 {
     struct tsr_mate_facts zero = { .requests = fo->requests,
                                    .context = fo->context,
+                                   .stall_us = fo->stall_us,
                                    .epoch = tsr_now_ns() };
     char                 *text = NULL;
     uint64_t              len = 0;
@@ -169,6 +170,7 @@ static tsr_status meet(struct tsr_job *job, const struct tsr_run_keys *k, uint32
     TSR_TRY(tsr_run_mates_meet(job, k, act, &zero, err));
     fo->requests = zero.requests;
     fo->context = zero.context;
+    fo->stall_us = zero.stall_us;
     fo->epoch = zero.epoch;
     if (tsr_mates_rank(job->mates) > 0 && *zero.links) {
         TSR_TRY(tsr_json_parse(heard, "links", zero.links, strlen(zero.links), 16, err));

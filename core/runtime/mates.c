@@ -244,6 +244,9 @@ tsr_status tsr_mates_meet(struct tsr_mates *m, struct tsr_mate_facts *zero, stru
             wait_news(m);
     }
     *zero = m->rank == 0 ? m->facts : m->mate[0].in.facts;
+    if (st == TSR_OK &&
+        zero->stall_us > m->stall_us) /* beats share a link with what it was set for */
+        m->stall_us = zero->stall_us;
     if (st == TSR_OK && m->rank > 0)
         st = compare(m, m->rank, &m->facts, zero, err);
     for (uint32_t r = 1; m->rank == 0 && st == TSR_OK && r < m->ranks; r++)

@@ -27,7 +27,8 @@ struct tsr_mate_facts {
     char     plan[TSR_HASH_TEXT], model[48], plugins[TSR_HASH_TEXT];
     char     links[TSR_MATES_LINKS]; /* of rank 0: what `auto` became before, JSON; "" */
     uint64_t requests, context;      /* rank 0's hold */
-    uint64_t epoch;                  /* so does this one, of the group that follows; not 0 */
+    uint64_t stall_us; /* likewise: without a beat, where that is longer than at the join */
+    uint64_t epoch;    /* so does this one, of the group that follows; not 0 */
 };
 
 struct tsr_mates;
@@ -51,7 +52,7 @@ bool     tsr_mates_is_here(const struct tsr_mates *m, uint32_t rank);
 
 /* Puts what this rank is about to run where the others see it; facts are copied. */
 void tsr_mates_tell(struct tsr_mates *m, const struct tsr_mate_facts *facts);
-/* Waits for the facts of rank 0, which waits for those of all, and compares: TSR_E_INPUT naming the host
+/* Waits for the facts of rank 0, which waits for those of all, takes its patience over, and compares: TSR_E_INPUT naming the host
  * whose plan, model, plugins or version differ, or what went wrong on one of them.  TSR_E_CANCELLED: rank 0
  * has ended.  zero: rank 0's facts. */
 tsr_status tsr_mates_meet(struct tsr_mates *m, struct tsr_mate_facts *zero, struct tsr_err *err);

@@ -409,13 +409,23 @@ part_soak() { # at three quarters of a long job its worker has the memory and th
     [ $((100 * ${last% *})) -le $((101 * ${first% *})) ] || wrong "memory grows"
 }
 
+# off: unmounts mnt, which processes that are being killed still hold.
+off() {
+    local i
+    for ((i = 0; i < 200; i++)); do
+        ! umount mnt 2>/dev/null || return 0
+        sleep 0.05
+    done
+    umount mnt
+}
+
 part_power() { # the disk at any moment, as it is without what was not written: the job goes on from there
-    local n rc ended done=0 kept=0 lines
-    mkdir mnt cut
+    local n rc p i ended done=0 kept=0 lines
+    mkdir mnt
     truncate -s 24M disk.img
     mkfs.ext4 -q -F disk.img
-    mount -o loop disk.img mnt 2>/dev/null || { echo "skipped: no disk can be mounted here"; exit 77; }
-    trap 'umount -q cut mnt; rm -rf "$WORK"' EXIT
+    mount -o loop,commit=300 disk.img mnt 2>/dev/null || { echo "skipped: no disk can be mounted here"; exit 77; }
+    trap 'umount -q mnt; rm -rf "$WORK"' EXIT
     for ((n = 0; n < SAMPLES && bad == 0; n++)); do
         rm -rf mnt/out*
         more=(--set run.slots=$((1 + 7 * (n % 2))))
@@ -430,20 +440,31 @@ part_power() { # the disk at any moment, as it is without what was not written: 
             nap 999
         fi
         w=$(worker) || true
-        [ $((RANDOM % 2)) = 0 ] || kill -STOP "$pid" ${w:+"$w"} 2>/dev/null || true
-        cp --sparse=always disk.img cut.img
+        # stopped, and no commit by the clock: what is copied is the disk at one moment
+        kill -STOP "$pid" ${w:+"$w"} 2>/dev/null || true
+        for p in "$pid" ${w:+"$w"}; do
+            while [[ "$(sed 's/.*) \(.\).*/\1/' "/proc/$p/stat" 2>/dev/null)" = [RSD] ]]; do sleep 0.002; done
+        done
+        for ((i = 0; i < 1000; i++)); do # the kernel writes by itself, too
+            cat disk.img >"cut.$n" # another file each time: a loop device may keep what the last one held
+            ! cmp -s disk.img "cut.$n" || break
+        done
+        [ $i -lt 1000 ] || wrong "cut $n: the disk does not stand still"
         kill -9 "$pid" ${w:+"$w"} 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
-        mount -o loop cut.img cut
-        lines=$("$TESSERA" journal show cut/out.jsonl --json 2>/dev/null | jq .lines) || true
+        off
+        mount -o loop "cut.$n" mnt
+        lines=$("$TESSERA" journal show mnt/out.jsonl --json 2>/dev/null | jq .lines) || true
         kept=$((kept + ${lines:-0}))
-        [ $ended = 0 ] || [ -e cut/out.jsonl ] || wrong "cut $n: an output that was there is gone"
-        [ ! -e cut/out.jsonl ] || cmp -s cut/out.jsonl clean.jsonl || wrong "cut $n: an output that is not whole"
+        [ $ended = 0 ] || [ -e mnt/out.jsonl ] || wrong "cut $n: an output that was there is gone"
+        [ ! -e mnt/out.jsonl ] || cmp -s mnt/out.jsonl clean.jsonl || wrong "cut $n: an output that is not whole"
         rc=0
-        "$TESSERA" batch job.yaml -i in.jsonl -o cut/out.jsonl -q --threads 1 "${more[@]}" >/dev/null 2>err || rc=$?
+        "$TESSERA" batch job.yaml -i in.jsonl -o mnt/out.jsonl -q --threads 1 "${more[@]}" >/dev/null 2>err || rc=$?
         [ $rc = 0 ] || wrong "cut $n: exit $rc behind it"
-        cmp -s cut/out.jsonl clean.jsonl || wrong "cut $n: the output differs"
-        umount cut
+        cmp -s mnt/out.jsonl clean.jsonl || wrong "cut $n: the output differs"
+        off
+        rm "cut.$n"
+        mount -o loop,commit=300 disk.img mnt
     done
     [ $kept -gt 0 ] || wrong "no line was ever on the disk"
     echo "$n cuts of the power, $done of them behind the end, $kept lines were on the disk"
