@@ -55,8 +55,10 @@ static json_t *stage_json(const struct tsr_problem *p, const struct tsr_outcome 
     if (s->compensation.k)
         ok = ok &&
              tsr_json_put(j, "compensation",
-                          json_pack("{s:I, s:I, s:I, s:b, s:b}", "k", (json_int_t)s->compensation.k,
-                                    "bits", (json_int_t)s->compensation.bits, "bytes",
+                          json_pack("{s:I, s:I, s:I, s:I, s:b, s:b}", "k",
+                                    (json_int_t)s->compensation.k, "work",
+                                    (json_int_t)s->compensation.work, "bits",
+                                    (json_int_t)s->compensation.bits, "bytes",
                                     (json_int_t)s->compensation.bytes, "host", s->compensation.host,
                                     "assumed", s->compensation.assumed)) &&
              tsr_json_put_real(json_object_get(j, "compensation"), "decode_ms",

@@ -55,6 +55,29 @@ static bool has_residual(const struct tsr_shape *s, const struct tsr_shape_matri
     return w->rows && (!*s->packed || w->packed.id);
 }
 
+/* What the engine's ranks and their devices work in, as compensate_load.c makes it where what is generated is
+ * compensated: a list of channels for each request, which tokens of a forward are meant; of several ranks each whole
+ * inputs and sums; and a copy of the scales in the order of the device's kernels. */
+static tsr_status working(const struct tsr_problem *p, const struct tsr_plan_file *f,
+                          const struct tsr_mesh *m, uint64_t listed, uint64_t widest,
+                          uint64_t scales, uint64_t *bytes, struct tsr_err *err)
+{
+    uint64_t n = p->memory.batch, each = 1 + listed, tokens;
+    uint64_t chunk = p->memory.chunk ? p->memory.chunk : p->memory.prompt;
+    *bytes = 0;
+    if (!tsr_mul((uint64_t)f->prefill_mb, chunk, &tokens))
+        tokens = UINT64_MAX;
+    if (m->tp > 1 && !(tsr_add(each, widest, &each) && tsr_add(each, p->shape->hidden, &each)))
+        each = UINT64_MAX;
+    TSR_TRY(count(bytes, n, each, err));
+    TSR_TRY(count(bytes, tokens > n ? tokens : n, 1, err));
+    uint64_t one = *bytes;
+    *bytes = scales;
+    for (int i = 0; i < 4; i++) /* bytes of a number */
+        TSR_TRY(count(bytes, one, m->tp, err));
+    return TSR_OK;
+}
+
 /* Linears that share an input share the channels that are selected of it. */
 static tsr_status differ(const struct tsr_node *list, uint64_t layer, int linear, uint64_t k,
                          uint64_t other, struct tsr_err *err)
@@ -76,6 +99,7 @@ tsr_status tsr_plan_compensation(const struct tsr_problem *p, const struct tsr_p
     const struct tsr_node       *list = tsr_node_get(s->map, "compensation");
     const struct tsr_profile    *d = m->profile;
     uint64_t                     read = 0; /* bytes for a token */
+    uint64_t                     listed = 0, widest = 0, scales = 0;
     *out = (struct tsr_stage_compensation){ .host = !d->backend || strcmp(d->backend, "cpu") != 0,
                                             .bits = bits ? bits : USUAL_BITS,
                                             .assumed = !bits };
@@ -95,12 +119,20 @@ tsr_status tsr_plan_compensation(const struct tsr_problem *p, const struct tsr_p
             of_site[site] = k;
             if (!tsr_select_count((uint32_t)k, w->cols) || !has_residual(p->shape, w))
                 continue;
+            uint64_t selected = tsr_select_count((uint32_t)k, w->cols);
             out->k = k > out->k ? k : out->k;
+            listed = selected > listed ? selected : listed;
+            widest = w->cols > widest ? w->cols : widest;
+            /* o and down are parted by inputs: each rank has all of their outputs */
+            bool whole = site == TSR_SITE_O_IN || site == TSR_SITE_DOWN_IN;
+            TSR_TRY(count(&scales, w->rows, whole ? UINT64_C(2) * m->tp : 2, err));
             TSR_TRY(count(&out->bytes, w->cols, row, err));
             TSR_TRY(count(&out->bytes, w->rows, out->bits == 16 ? 0 : 2, err));
-            TSR_TRY(count(&read, tsr_select_count((uint32_t)k, w->cols), row, err));
+            TSR_TRY(count(&read, selected, row, err));
         }
     }
+    if (out->bytes)
+        TSR_TRY(working(p, f, m, listed, widest, scales, &out->work, err));
     /* a profile may not say how fast the device reads the host's memory */
     double rate = out->host ? d->host_bandwidth : d->bandwidth;
     out->decode_ms =
@@ -136,13 +168,15 @@ tsr_status tsr_plan_compensate(struct tsr_planned *a, const struct tsr_problem *
         TSR_TRY(tsr_plan_compensation(p, f, i, &s->mesh, bits, &s->compensation, err));
         if (s->compensation.decode_ms > 0)
             s->dec_ms += s->compensation.decode_ms;
-        if (s->compensation.host || !s->compensation.bytes)
+        if (!s->compensation.bytes)
             continue;
-        s->memory.weights += s->compensation.bytes;
-        s->memory.total += s->compensation.bytes;
+        uint64_t here = s->compensation.host ? 0 : s->compensation.bytes;
+        s->memory.weights += here;
+        s->memory.workspace += s->compensation.work;
+        s->memory.total += here + s->compensation.work;
         if (s->memory.total > s->memory.capacity)
             return tsr_fail(err, TSR_E_INFEASIBLE,
-                            "stage %llu does not fit on %s with its residuals: short by %s",
+                            "stage %llu does not fit on %s with its compensation: short by %s",
                             (unsigned long long)i, s->mesh.name,
                             tsr_format_bytes(lack, sizeof lack,
                                              s->memory.total - s->memory.capacity));

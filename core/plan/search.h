@@ -12,6 +12,7 @@
 /* Of a checked plan: channels that make up for lost bits. */
 struct tsr_stage_compensation {
     uint64_t k, bytes;  /* most channels of 1,024; residuals */
+    uint64_t work;      /* what adding them works in on the device, for a token of each request */
     uint32_t bits;      /* of the residuals */
     bool     assumed;   /* the model has none yet */
     bool     host;      /* they are in the host's memory, not in the device's */
