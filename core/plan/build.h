@@ -8,8 +8,8 @@
  * parts of their own.
  *
  * A head on the first stage is part of the embedding there, in bytes and time.  What the last stage sends back
- * to it is time of the last stage, over the slowest link that it may be: no plan takes longer than its
- * instance says.  What it does take is found once the plan is (tsr_outcome_of()).
+ * to it is time of the last stage, over the slowest link that it may be: the objective `steady` of a plan with
+ * that link as it is, which tsr_outcome_of() gives, is never above its instance's.
  *
  * What meshes cannot give because rank 0 has the ends alone (plan/memory.h) is counted with the ends
  * as far as all kinds have it; what a wider mesh has beyond that is taken from its capacity on

@@ -425,6 +425,50 @@ static void test_back(void **state)
     p.n_pre = 2;
     p.n_dec = 1;
     assert_true(simulated(&p, false, false) == 4 + 10.5 + 2 * 4.375);
+    /* several at once: totals by another program, a queue for each resource in Python */
+    static const struct {
+        uint64_t                 stages, batch, tokens, prefill_mb, decode_mb;
+        double                   pre[4], dec[4], link_pre[3], link_dec[3];
+        struct tsr_pipeline_back back;
+        double                   ms;
+    } known[] = {
+        { 3,
+          8,
+          9,
+          2,
+          2,
+          { 4, 3, 5 },
+          { 2, 1.5, 2.5 },
+          { 0.5, 0.25 },
+          { 0.125, 0.0625 },
+          { 0.5, 0.25, 1.5, 1 },
+          128.1875 },
+        { 2, 6, 12, 1, 2, { 2, 3 }, { 1, 1.25 }, { 1 }, { 0.5 }, { 0.75, 0.5, 3, 1.5 }, 118 },
+        { 4,
+          40,
+          7,
+          5,
+          8,
+          { 1, 2, 1, 4 },
+          { 0.5, 0.75, 0.25, 1 },
+          { 0.25, 0.25, 0.5 },
+          { 0.125, 0.125, 0.25 },
+          { 0.125, 0.0625, 0.5, 0.25 },
+          69.9375 },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct tsr_pipeline k = { .stages = known[i].stages,
+                                  .batch = known[i].batch,
+                                  .tokens = known[i].tokens,
+                                  .prefill_mb = known[i].prefill_mb,
+                                  .decode_mb = known[i].decode_mb,
+                                  .pre_ms = known[i].pre,
+                                  .dec_ms = known[i].dec,
+                                  .link_pre_ms = known[i].link_pre,
+                                  .link_dec_ms = known[i].link_dec,
+                                  .back = &known[i].back };
+        assert_true(simulated(&k, false, false) == known[i].ms);
+    }
     /* a way and a head that take no time are none */
     struct problem q;
     for (uint64_t i = 0; i < runs(300); i++) {
