@@ -8,12 +8,8 @@
 #include "simd_bytes.h"
 
 #include "k_tile_i8.h"
-
-/* Tokens whose sums of D digits fit into registers. */
-#if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES)
-#define SUB(D) ((uint64_t)(ISA_TOKENS8 / (D)))
-#else
-#define SUB(D) ((uint64_t)((D) == 4 ? ISA_TOKENS8 / 2 : ISA_TOKENS8))
+#if TSR_SIMD != 512
+#include "k_words_a8.h"
 #endif
 
 /* c0 + 2^8 c1 + 2^16 c2 + 2^24 c3, rounded once.  Sums of a digit are below 2^22 (255 * 127 * 128), so
@@ -69,6 +65,20 @@ INLINE v16 scale_of(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t hal
         v_store(to, v_fma(I, v_mul(sw, v_set1(sa[t])), v_load(to)));                               \
     }
 
+/* Where digit d of D is not 0 everywhere, in sixteens of the 128 magnitudes: of fp8_e4m3 (two exponents in a
+ * sixteen) and of fp8_e5m2 (four) digits have few exponents. */
+INLINE uint32_t parts_of(const int D, const int d)
+{
+    return D == 3   ? (d == 0   ? 0x1f
+                       : d == 1 ? 0xf8
+                                : 0x80)
+           : D == 4 ? (d == 0   ? 0x07
+                       : d == 1 ? 0x1e
+                       : d == 2 ? 0x78
+                                : 0xe0)
+                    : 0xff;
+}
+
 /* ---- few tokens: looked up and multiplied in registers ----------------------------------- */
 
 /* One run of m tokens for 16 rows.  It begins on four columns; what lies behind its end has zeros in q,
@@ -84,15 +94,15 @@ INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t ha
     const float                 *sa = a->sa + u->block * a->tokens;
     FEW_EACH(TAKE)
     for (uint64_t k = u->k0; k < u->k1; k += 4, p += 128, q += 4 * m) {
-        i16v codes = vi_load(p), w0 = vb_lookup128(table, codes, permute), w1 = w0, w2 = w0,
-             w3 = w0;
+        i16v codes = vi_load(p), w0 = vb_lookup128(table, codes, parts_of(D, 0), permute), w1 = w0,
+             w2 = w0, w3 = w0;
         v_prefetch(p + 4096);
         if (D > 1)
-            w1 = vb_lookup128(table + 128, codes, permute);
+            w1 = vb_lookup128(table + 128, codes, parts_of(D, 1), permute);
         if (D > 2)
-            w2 = vb_lookup128(table + 256, codes, permute);
+            w2 = vb_lookup128(table + 256, codes, parts_of(D, 2), permute);
         if (D > 3)
-            w3 = vb_lookup128(table + 384, codes, permute);
+            w3 = vb_lookup128(table + 384, codes, parts_of(D, 3), permute);
         FEW_EACH(STEP)
     }
     const v16 sw = scale_of(w, panel, half, u->group);
@@ -111,25 +121,28 @@ INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int D, co
 
 /* ---- many tokens: a run's digits in the first cache ----------------------------------------- */
 
-/* The codes of 16 rows of a run, and of each its digits: [k/4][1 + D][16 rows][4 k].  Columns beside the
- * run that share its first or last four become zeros. */
-INLINE void expand(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half,
-                   const struct tsr_cpu_run *u, const int D, const int permute, uint8_t *dst)
+#if TSR_SIMD == 512
+#define STEP_BYTES(D) (64 * (1 + (D)))
+#define STEP_MOST     STEP_BYTES(DIGITS_MAX)
+/* Tokens whose sums of D digits fit into registers. */
+#define SUB(D) ((uint64_t)((D) == 4 ? ISA_TOKENS8 / 2 : ISA_TOKENS8))
+
+struct lookups {
+    const uint8_t *b;
+};
+
+static void lookups_of(const struct tsr_cpu_weight *w, struct lookups *t)
 {
-    const uint8_t *p = w->codes + panel * w->panel_bytes + u->k0 / 4 * 128 + 64 * half;
-    const uint64_t first = u->k0 / 4, steps = (u->k1 + 3) / 4 - first;
-    const uint32_t head = ~0u << u->k0 % 4 * 8, tail = ~0u >> (4 - u->k1 % 4) % 4 * 8;
-    for (uint64_t i = 0; i < steps; i++, p += 128, dst += 64 * (1 + D)) {
-        i16v codes = vi_load(p);
-        v_prefetch(p + 4096);
-        if (i == 0)
-            codes = vi_and(codes, (int32_t)head);
-        if (i == steps - 1)
-            codes = vi_and(codes, (int32_t)tail);
-        vb_store(dst, codes);
-        for (int d = 0; d < D; d++)
-            vb_store(dst + 64 * (1 + d), vb_lookup128(w->extra.table8 + 128 * d, codes, permute));
-    }
+    t->b = w->extra.table8;
+}
+
+/* The codes of 16 rows of four columns, and their digits. */
+INLINE void expand_step(const struct lookups *t, const int D, const int permute, i16v codes,
+                        uint8_t *dst)
+{
+    vb_store(dst, codes);
+    for (int d = 0; d < D; d++)
+        vb_store(dst + 64 * (1 + d), vb_lookup128(t->b + 128 * d, codes, parts_of(D, d), permute));
 }
 
 /* m tokens of a tile of `tile`: q is [k/4][tile][4]. */
@@ -137,7 +150,7 @@ INLINE void fold(const int D, const int m, uint64_t tile, const uint8_t *digits,
                  uint64_t steps, const v16 sw, const float *sa, float *acc)
 {
     TILE8_EACH(TAKE)
-    for (uint64_t i = 0; i < steps; i++, digits += 64 * (1 + D), q += 4 * tile) {
+    for (uint64_t i = 0; i < steps; i++, digits += STEP_BYTES(D), q += 4 * tile) {
         i16v codes = vi_load(digits), w0 = vi_load(digits + 64), w1 = w0, w2 = w0, w3 = w0;
         if (D > 1)
             w1 = vi_load(digits + 128);
@@ -149,10 +162,31 @@ INLINE void fold(const int D, const int m, uint64_t tile, const uint8_t *digits,
     }
     TILE8_EACH(GIVE)
 }
+#endif
 
 #undef TAKE
 #undef STEP
 #undef GIVE
+
+/* What a run of 16 rows is multiplied by: STEP_BYTES(D) for every four columns.  Columns beside the run
+ * that share its first or last four become zeros. */
+INLINE void expand(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half,
+                   const struct tsr_cpu_run *u, const struct lookups *t, const int D,
+                   const int permute, uint8_t *dst)
+{
+    const uint8_t *p = w->codes + panel * w->panel_bytes + u->k0 / 4 * 128 + 64 * half;
+    const uint64_t first = u->k0 / 4, steps = (u->k1 + 3) / 4 - first;
+    const uint32_t head = ~0u << u->k0 % 4 * 8, tail = ~0u >> (4 - u->k1 % 4) % 4 * 8;
+    for (uint64_t i = 0; i < steps; i++, p += 128, dst += STEP_BYTES(D)) {
+        i16v codes = vi_load(p);
+        v_prefetch(p + 4096);
+        if (i == 0)
+            codes = vi_and(codes, (int32_t)head);
+        if (i == steps - 1)
+            codes = vi_and(codes, (int32_t)tail);
+        expand_step(t, D, permute, codes, dst);
+    }
+}
 
 /* Half a run, expanded to `digits`, for the tokens [t0,t1). */
 INLINE void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half,
@@ -193,16 +227,18 @@ INLINE void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, u
                  struct sums seg)
 {
     const struct tsr_cpu_weight *w = a->w;
-    uint8_t digits[(BLOCK / 4 + 1) * (1 + DIGITS_MAX) * 64] __attribute__((aligned(64)));
+    struct lookups               t;
+    uint8_t                      digits[(BLOCK / 4 + 1) * STEP_MOST] __attribute__((aligned(64)));
+    lookups_of(w, &t);
     for (uint64_t r = 0; r < w->nruns; r++)
         for (uint64_t half = 0; half < 2; half++) {
             const struct tsr_cpu_run *u = &w->runs[r];
 #define CALL(D)                                                                                    \
     do {                                                                                           \
         if (TSR_SIMD == 512 && a->permute)                                                         \
-            expand(w, panel, half, u, D, 1, digits);                                               \
+            expand(w, panel, half, u, &t, D, 1, digits);                                           \
         else                                                                                       \
-            expand(w, panel, half, u, D, 0, digits);                                               \
+            expand(w, panel, half, u, &t, D, 0, digits);                                           \
         fold_##D(a, panel, half, u, digits, t0, t1, sums_of(seg, u->segment));                     \
     } while (0)
             DIGITS_SWITCH(w->extra.digits, CALL)

@@ -74,8 +74,9 @@ static inline i16v vi_sar(i16v v, uint32_t n)
 {
     return (i16v)((i32x16)v >> n);
 }
-/* table[code & 127] of every byte.  permute: the CPU has AVX512-VBMI, of which this file is not told. */
-static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const int permute)
+/* table[code & 127] of every byte.  parts: bit i where one of the sixteen from 16 i is not 0.  permute: the CPU has AVX512-VBMI, of which this file is not told. */
+static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const uint32_t parts,
+                                const int permute)
 {
     i16v v = _mm512_setzero_si512();
     if (permute) {
@@ -84,7 +85,10 @@ static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const int perm
         return v;
     }
     codes = _mm512_and_si512(codes, _mm512_set1_epi8(127));
-    for (int i = 0; i < 8; i++) { /* sixteenths; a byte of another one has its top bit set */
+    UNROLL
+    for (int i = 0; i < 8; i++) { /* a byte of another sixteen has its top bit set */
+        if (!(parts >> i & 1u))
+            continue;
         i16v at = _mm512_xor_si512(codes, _mm512_set1_epi8((char)(16 * i)));
         at = _mm512_adds_epu8(at, _mm512_set1_epi8(0x70));
         i16v t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table + i));
@@ -202,11 +206,14 @@ static inline i16v vi_sar(i16v v, uint32_t n)
 {
     return vi_make((__m256i)((i32x8)v.a >> n), (__m256i)((i32x8)v.b >> n));
 }
-static inline __m256i vb_lookup128_half(const uint8_t *table, __m256i codes)
+static inline __m256i vb_lookup128_half(const uint8_t *table, __m256i codes, const uint32_t parts)
 {
     __m256i v = _mm256_setzero_si256();
     codes = _mm256_and_si256(codes, _mm256_set1_epi8(127));
-    for (int i = 0; i < 8; i++) { /* sixteenths; a byte of another one has its top bit set */
+    UNROLL
+    for (int i = 0; i < 8; i++) { /* a byte of another sixteen has its top bit set */
+        if (!(parts >> i & 1u))
+            continue;
         __m256i at = _mm256_xor_si256(codes, _mm256_set1_epi8((char)(16 * i)));
         at = _mm256_adds_epu8(at, _mm256_set1_epi8(0x70));
         __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table + i);
@@ -214,10 +221,12 @@ static inline __m256i vb_lookup128_half(const uint8_t *table, __m256i codes)
     }
     return v;
 }
-static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const int permute)
+static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const uint32_t parts,
+                                const int permute)
 {
     (void)permute;
-    return vi_make(vb_lookup128_half(table, codes.a), vb_lookup128_half(table, codes.b));
+    return vi_make(vb_lookup128_half(table, codes.a, parts),
+                   vb_lookup128_half(table, codes.b, parts));
 }
 static inline i16v vb_signed(i16v q, i16v codes)
 {
@@ -304,9 +313,11 @@ static inline i16v vi_sar(i16v v, uint32_t n)
         v.i[l] >>= n;
     return v;
 }
-static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const int permute)
+static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const uint32_t parts,
+                                const int permute)
 {
     uint8_t b[64];
+    (void)parts;
     (void)permute;
     memcpy(b, codes.i, 64);
     for (int i = 0; i < 64; i++)
