@@ -146,9 +146,8 @@ static double decode_of(const struct tsr_outcome *o, double n, double mu)
     double round = 0, most = 0;
     for (uint64_t i = 0; i < o->n_stages; i++) {
         const struct tsr_outcome_stage *s = &o->stages[i];
-        bool                            last = i + 1 == o->n_stages;
-        round += s->dec_ms + (last ? 0 : s->link_dec_ms);
-        most = fmax(most, fmax(s->dec_ms, last ? 0 : s->link_dec_ms));
+        round += s->dec_ms + s->link_dec_ms; /* of the last one: back to the head, if anywhere */
+        most = fmax(most, fmax(s->dec_ms, s->link_dec_ms));
     }
     return n > 1 ? fmax((n - 1) * round + (mu - 1) * most, round + ((n - 1) * mu - 1) * most) : 0;
 }

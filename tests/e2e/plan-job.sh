@@ -207,6 +207,22 @@ ok "read at the rate of the profile" json --slurpfile was "$WORK/without.json" '
     (.plan.stages[1].compensation.decode_ms - $ms | fabs) < 1e-9 and
     (.plan.stages[1].decode_ms - $was[0].plan.stages[1].decode_ms - $ms | fabs) < 1e-9 and
     (.plan.latency_ms - $was[0].plan.latency_ms) as $more | $more >= 31 * $ms * 0.999 and $more <= 62 * $ms * 1.001' "$WORK/out"
+# with the head on the first stage the last one sends, too: at 1 MB/s that decides
+# which part of the pipeline is waited for
+sed 's/bandwidth: 1 GB/bandwidth: 1 MB/; s/bandwidth: 10 GB/bandwidth: 1 MB/' "$WORK/clusters/tiny.yaml" >"$WORK/clusters/thin.yaml"
+sed 's/tiny/thin/' "$WORK/job.yaml" >"$WORK/thin.yaml"
+for plan in hand made-up; do
+    sed 's/^stages:/master: {head: first}\n&/' "$WORK/$plan.yaml" >"$WORK/first.yaml"
+    run plan thin.yaml --check first.yaml --json
+    ok "$plan, head first: exit code 0, got $rc" test "$rc" = 0
+    cp "$WORK/out" "$WORK/$plan.thin"
+done
+ok "priced with the way back" json --slurpfile was "$WORK/hand.thin" 'def decode: .plan.stages |
+    (map(.decode_ms + .send_decode_ms) | add) as $round | (map(.decode_ms, .send_decode_ms) | max) as $most |
+    # 31 rounds of two micro-batches
+    [31 * $round + $most, $round + 61 * $most] | max;
+    .plan.stages[1].send_decode_ms > 0 and ((decode - ($was[0] | decode)) as $more | $more > 0 and
+        (.plan.latency_ms - $was[0].plan.latency_ms - $more | fabs) < 1e-9 * .plan.latency_ms)' "$WORK/made-up.thin"
 run plan job.yaml --check made-up.yaml
 ok "and said" grep -qE "in the host's memory, and at most .* of a decode micro-batch" <(tr -s ' \n' ' ' <"$WORK/out")
 cp "$WORK/large.yaml" "$WORK/devices/large.yaml"
