@@ -297,43 +297,39 @@ void tsr_backend_rule_weight_bytes(struct tsr_case *c)
 
 /* ---- narrow activations ----------------------------------------------------------------- */
 
-void tsr_backend_rule_act(struct tsr_case *c)
+/* Returns how many of a16 and a8 the backend takes, 3 where it does not read the format. */
+static uint64_t check_act(struct tsr_device *d, const struct tsr_format *f)
 {
-    struct tsr_device      d;
+    struct tsr_case       *c = d->c;
     struct tsr_weight_desc w;
     struct tsr_grid        in, out;
     void                  *weight = NULL;
+    char                   name[128];
     const uint64_t         T = 3, K = 200, N = 20;
     uint64_t               taken = 0;
-    struct tsr_format      f = { .struct_size = sizeof f,
-                                 .id = TSR_FORMAT_INT,
-                                 .bits = 4,
-                                 .group = 32,
-                                 .scale_dtype = TSR_F16 };
-    tsr_device_make(&d, c);
-    need_linear(&d);
-    tsr_weight_random(c, 604, &f, N, K, &w);
-    if (!tsr_weight_load(&d, &w, &weight))
-        tsr_rule_skip(c, "the backend does not read packed integers");
+    tsr_weight_random(c, 604, f, N, K, &w);
+    if (!tsr_weight_load(d, &w, &weight))
+        return 3;
+    tsr_format_name(f, name, sizeof name);
     float *x = tsr_rule_memory(c, T * K * 4), *dense = tsr_weight_dense(c, &w);
     tsr_rule_normal(c, 605, x, T * K);
-    tsr_grid_make(&d, &in, TSR_F32, T, K, x);
+    tsr_grid_make(d, &in, TSR_F32, T, K, x);
     for (uint32_t act = TSR_ACT_A16; act <= TSR_ACT_A8; act++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
-        tsr_grid_make(&d, &out, TSR_F32, T, N, tsr_rule_memory(c, T * N * 4));
+        tsr_grid_make(d, &out, TSR_F32, T, N, tsr_rule_memory(c, T * N * 4));
         struct tsr_op op = { .struct_size = sizeof op,
                              .kind = TSR_OP_LINEAR,
                              .out = &out.t,
                              .in = { &in.t },
                              .weight = weight,
                              .act = act };
-        tsr_status    st = d.t->run(d.self, NULL, &op, &e.err);
+        tsr_status    st = d->t->run(d->self, NULL, &op, &e.err);
         if (st == TSR_E_UNSUPPORTED)
             continue;
         taken++;
         tsr_rule_ok(c, st, &e, "LINEAR with act %u", act);
-        tsr_rule_ok(c, d.t->sync(d.self, NULL, &e.err), &e, "sync()");
-        const float *got = tsr_grid_rows(&d, &out);
+        tsr_rule_ok(c, d->t->sync(d->self, NULL, &e.err), &e, "sync()");
+        const float *got = tsr_grid_rows(d, &out);
         for (uint64_t i = 0; i < T * N; i++) {
             const float *row = x + i / N * K, *v = dense + i % N * K;
             double       sum = 0, size = 0, weights = 0, amax = 0;
@@ -346,15 +342,39 @@ void tsr_backend_rule_act(struct tsr_case *c)
             /* half a unit of BF16's 8 bits of every factor; half a step of at most the token's
              * scale of every activation, and its rounding */
             double room =
-                d.eps * size + (act == TSR_ACT_A16 ? size * 0x1p-8 : weights * amax / 127 * 0.51);
+                d->eps * size + (act == TSR_ACT_A16 ? size * 0x1p-8 : weights * amax / 127 * 0.51);
             if (!(fabs(got[i] - sum) <= room))
                 tsr_rule_fail(c,
-                              "LINEAR with act %s: token %llu, output %llu is %.9g, wanted %.9g "
-                              "+- %.2g",
-                              act == TSR_ACT_A16 ? "a16" : "a8", U(i / N), U(i % N), (double)got[i],
-                              sum, room);
+                              "LINEAR with act %s on %s: token %llu, output %llu is %.9g, "
+                              "wanted %.9g +- %.2g",
+                              act == TSR_ACT_A16 ? "a16" : "a8", name, U(i / N), U(i % N),
+                              (double)got[i], sum, room);
         }
     }
+    return taken;
+}
+
+void tsr_backend_rule_act(struct tsr_case *c)
+{
+    struct tsr_device d;
+    struct tsr_format f = { .struct_size = sizeof f,
+                            .id = TSR_FORMAT_INT,
+                            .bits = 4,
+                            .group = 32,
+                            .scale_dtype = TSR_F16 };
+    /* whole numbers that a byte does not hold */
+    struct tsr_format fp8 = { .struct_size = sizeof fp8,
+                              .id = TSR_FORMAT_MX,
+                              .bits = 8,
+                              .element = TSR_MX_FP8_E4M3,
+                              .group = 32,
+                              .scale_bits = 8 };
+    tsr_device_make(&d, c);
+    need_linear(&d);
+    uint64_t taken = check_act(&d, &f);
+    if (taken == 3)
+        tsr_rule_skip(c, "the backend does not read packed integers");
     if (taken == 0)
         tsr_rule_skip(c, "the backend declines act a16 and a8");
+    (void)check_act(&d, &fp8);
 }
