@@ -26,7 +26,8 @@ static void accepted(struct tsr_portion *p, const struct tsr_frame_limits *l, co
     for (uint32_t i = 0; p->head.kind == TSR_FRAME_WORK && i < p->head.resets; i++)
         must(p->reset[i] < l->slots);
     must(p->head.kind != TSR_FRAME_WORK || wanted == p->head.wanted);
-    if (p->head.kind == TSR_FRAME_RESULT && p->head.status != TSR_OK)
+    bool answers = p->head.kind == TSR_FRAME_RESULT || p->head.kind == TSR_FRAME_BACK;
+    if (answers && p->head.status != TSR_OK)
         must(strlen(p->text) < TSR_FRAME_TEXT);
     else {
         memset(p->body, 0xa5, bytes);

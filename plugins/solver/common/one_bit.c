@@ -166,13 +166,35 @@ static void run(struct search *s, int64_t pick, double *bound, const char **why)
     }
 }
 
+/* Whether a stage's time, the difference of two sums over layers, is what its layers take: a layer that
+ * takes 10^8 times as long as the best plan swallows digits of all others. */
+static bool told_apart(const struct search *s, double best)
+{
+    const struct tsr_solver_instance *in = s->in;
+    double                            most = 0;
+    for (uint64_t o = 0; o < in->n_options; o++)
+        for (uint64_t k = 0; k < in->n_kinds; k++)
+            for (uint64_t l = 0; l < in->layers; l++)
+                for (uint64_t q = 0; q < in->bits; q++)
+                    if (plan_can_run(in, in->options[o], k, l, q)) {
+                        uint64_t e = plan_entry(in, k, l, q);
+                        most =
+                            fmax(most, fmax(in->options[o]->pre_ms[e], in->options[o]->dec_ms[e]));
+                    }
+    return most * (double)in->layers <= 1e8 * best;
+}
+
 /* One bit: the plans of `het` are all plans. */
 static void answer(struct search *s, double bound, const char *why)
 {
-    bool whole =
-        s->policy == ONE_BIT_ANY && s->in->bits == 1 && s->p.exact && !plan_over(s->p.clock);
-    if (whole && s->p.best < s->in->cutoff)
-        bound = fmax(bound, s->p.best);
+    double best = s->p.best;
+    bool   found = best < s->in->cutoff;
+    if (found) /* from its layers themselves, not from differences of sums */
+        (void)plan_cost(s->in, s->out, &best);
+    bool whole = s->policy == ONE_BIT_ANY && s->in->bits == 1 && s->p.exact &&
+                 !plan_over(s->p.clock) && (!found || told_apart(s, best));
+    if (whole && found)
+        bound = fmax(bound, best);
     if (whole && s->p.best == INFINITY) {
         bound = INFINITY;
         why = why ? why : "no contiguous partition fits the devices";
@@ -182,7 +204,7 @@ static void answer(struct search *s, double bound, const char *why)
               : s->policy == ONE_BIT_EVEN
                   ? "no even stages of one bit width keep to the memory and to the quality"
                   : "no stages of one bit width keep to the memory and to the quality";
-    plan_answer(s->in, s->out, s->p.best, bound, why);
+    plan_answer(s->in, s->out, best, bound, why);
 }
 
 tsr_status one_bit_solve(void *self, const char *name, enum one_bit_policy policy,
