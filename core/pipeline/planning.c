@@ -147,7 +147,10 @@ static tsr_status check_use(const struct tsr_job *job, const struct tsr_plan_key
     void *opts = tsr_new_aligned(1, c->options_size);
     if (map.keys && opts) {
         struct tsr_optset set = { c->options, c->n_options, c->option_stride, opts };
+        const char       *own[TSR_PLAN_OPTIONS + 1] = { NULL }; /* are meant, too */
         char              what[120];
+        for (uint64_t i = 0; i < TSR_PLAN_OPTIONS; i++)
+            own[i] = tsr_plan_step_options[i].name;
         map.items = map.keys + n;
         map.n = 0;
         for (uint64_t i = 0; i < n; i++)
@@ -157,7 +160,7 @@ static tsr_status check_use(const struct tsr_job *job, const struct tsr_plan_key
             }
         memset(opts, 0, c->options_size);
         (void)snprintf(what, sizeof what, WHAT " with quantizer '%.60s'", k->use);
-        tsr_options_fill(&set, 1, NULL, &map, what, d);
+        tsr_options_fill(&set, 1, own, &map, what, d);
     } else {
         st = tsr_fail_nomem(err, n * 16, "options");
     }

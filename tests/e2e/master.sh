@@ -67,9 +67,10 @@ ok "micro-batches are counted once" jq -e --slurpfile last "$WORK/2-1-processes-
     [.results.run.ranks[].micro_batches] | unique | length == 1' "$WORK/2-1-processes-first/results.json" >"$WORK/jq"
 # what the last rank sends: a row of logits for each token, or the hidden row that they are made of
 jq -s '[.[].response.body.usage.completion_tokens] | add' "$WORK/2-1-processes-first/answers.jsonl" >"$WORK/answered"
+ok "as many tokens as were asked for" test "$(cat "$WORK/answered")" = $((9 * (tokens - 1)))
 ok "bytes of the way back" jq -e --argjson n "$(cat "$WORK/answered")" --slurpfile last "$WORK/2-1-processes-last/results.json" '
     [.results.run.ranks[].passed_bytes] as $f | [$last[0].results.run.ranks[].passed_bytes] as $l |
-    $n > 30 and $f[1] == $n * 256 * 4 and $l[1] == $n * 4096 * 4 and $f[0] == $l[0] and $f[0] > $f[1]' \
+    $f[1] == $n * 256 * 4 and $l[1] == $n * 4096 * 4 and $f[0] == $l[0] and $f[0] > $f[1]' \
     "$WORK/2-1-processes-first/results.json" >"$WORK/jq"
 # the picture: chunks that are not a prompt's last do not come back
 prefills() { grep -o '<title>prefill, micro-batch [0-9]*' "$1" | sort | uniq -c; }

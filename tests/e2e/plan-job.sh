@@ -466,6 +466,9 @@ options beside candidates|s/use: rtn, group: 32, bits: .*]/group: 32, candidates
 a quantizer beside candidates|s/group: 32, bits: .*]/candidates: [original]/|6:17|each candidate|use
 no step of that name|s/- plan/- plam/|6:5|plam
 CASES
+sed 's/bits: \[/hed: first, bits: [/' "$WORK/job.yaml" >"$WORK/wrong.yaml"
+fails "a misspelt key of the step's own" 2 "unknown key 'hed' in step 'plan'" plan wrong.yaml -o x.yaml
+ok "and what was meant" grep -q "did you mean 'head'" "$WORK/err"
 sed 's/uniform-4/uniform-5/; s/baselines: uniform/quality: {at_least: uniform-5}/' "$WORK/job.yaml" >"$WORK/wrong.yaml"
 fails "quality like nothing there is" 2 "uniform-5.*none of the candidates: uniform-rtn-3" plan wrong.yaml -o x.yaml
 fails "requests longer than the model" 2 "takes up to 1032 positions.*has 512" plan job.yaml -o x.yaml --set workload.prompt=1000
