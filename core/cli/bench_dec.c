@@ -163,7 +163,6 @@ static tsr_status call(struct bench *b, const struct dec *d, uint64_t i, uint32_
                                      .n = 1,
                                      .x = &d->w.in,
                                      .list = &d->list,
-                                     .channels = d->r.inputs,
                                      .residual = { d->handle[i] },
                                      .out = { &d->w.out } };
     struct tsr_site_op       all = { .struct_size = sizeof all,

@@ -20,9 +20,8 @@ tsr_status tsr_compensate_chunk(struct tsr_engine *e, const struct tsr_token *to
             c->at[c->n++] = (uint32_t)i;
     c->full = c->n == n;
     c->done.tokens += c->n;
-    if (c->n && (c->n > c->most || n > c->rows_most))
-        TSR_TRY(tsr_compensate_room(e, c->n > c->most ? c->n : c->most,
-                                    n > c->rows_most ? n : c->rows_most, err));
+    if (c->n > c->most)
+        TSR_TRY(tsr_compensate_room(e, c->n, err));
     if (c->n == 0 || c->full || c->dev != e->dev)
         return TSR_OK;
     c->rows.cols = c->n;
@@ -132,13 +131,9 @@ static tsr_status add(struct tsr_compensator *c, const struct tsr_comp_site *s,
                       const struct tsr_tensor *const *outs, struct tsr_err *err)
 {
     struct tsr_tensor        list = lists_of(c, s->count);
-    struct tsr_compensate_op op = { .struct_size = sizeof op,
-                                    .n = (uint32_t)s->n,
-                                    .x = x,
-                                    .rows = rows,
-                                    .list = &list,
-                                    .first = s->first,
-                                    .channels = s->channels };
+    struct tsr_compensate_op op = {
+        .struct_size = sizeof op, .n = (uint32_t)s->n, .x = x, .rows = rows, .list = &list
+    };
     for (uint64_t j = 0; j < s->n; j++) {
         op.residual[j] = s->residual[j];
         op.out[j] = outs[s->which[j]];
@@ -214,9 +209,9 @@ static tsr_status run_staged(struct tsr_engine *e, const struct tsr_comp_site *s
 
 /* ---- ranks ----------------------------------------------------------------------------------------- */
 
-/* The whole input of o or down: every rank's columns, to c->x and c->whole. */
+/* The whole input of o or down: every rank's columns, from `at` on, to c->x and c->whole. */
 static tsr_status gather_input(struct tsr_engine *e, const struct tsr_comp_site *s, uint32_t number,
-                               const struct tsr_tensor *in, struct tsr_tensor *x,
+                               const struct tsr_tensor *in, uint64_t at, struct tsr_tensor *x,
                                struct tsr_err *err)
 {
     struct tsr_compensator *c = e->comp;
@@ -227,7 +222,7 @@ static tsr_status gather_input(struct tsr_engine *e, const struct tsr_comp_site 
     if (st == TSR_OK) {
         memset(c->x, 0, c->n * s->channels * sizeof *c->x);
         for (uint64_t i = 0; i < c->n; i++)
-            memcpy(c->x + i * s->channels + s->first, own + i * in->cols, in->cols * sizeof *own);
+            memcpy(c->x + i * s->channels + at, own + i * in->cols, in->cols * sizeof *own);
         st = e->tp.sum(e->tp.ctx, number, c->x, c->n, s->channels, err);
     }
     free(own);
@@ -238,30 +233,47 @@ static tsr_status gather_input(struct tsr_engine *e, const struct tsr_comp_site 
     return tsr_device_upload(c->dev, x, c->x, err);
 }
 
-/* One of several ranks, behind o or down: selected over the whole input, own channels added up, the
- * ranks' sums added as those of the linear itself are, then to its output. */
-static tsr_status run_split(struct tsr_engine *e, const struct tsr_comp_site *s, uint32_t number,
-                            const struct tsr_tensor *in, const struct tsr_tensor *out,
-                            struct tsr_err *err)
+/* What is added to this rank's outputs, to their place in e->parts; the others' stay +0. */
+static tsr_status add_part(struct tsr_engine *e, const struct tsr_comp_site *s,
+                           const struct tsr_tensor *x, uint64_t cols, struct tsr_err *err)
 {
     struct tsr_compensator  *c = e->comp;
-    struct tsr_tensor        x, sum = tsr_rows(&c->sum, 0, in->rows);
+    struct tsr_tensor        sum = tsr_rows(&c->sum, 0, c->n);
     const struct tsr_tensor *sums = &sum;
+    memset(e->parts, 0, c->n * cols * sizeof *e->parts);
+    if (!s->n)
+        return TSR_OK;
+    sum.cols = s->part;
+    sum.row_stride = s->part * sizeof(float);
+    TSR_TRY(tsr_device_upload(c->dev, &sum, e->parts, err));
+    TSR_TRY(add(c, s, x, NULL, &sums, err));
+    TSR_TRY(tsr_device_sync(c->dev, err));
+    for (uint64_t i = 0; i < c->n; i++) {
+        struct tsr_tensor row = tsr_rows(&sum, i, 1);
+        TSR_TRY(tsr_device_download(c->dev, &row, e->parts + i * cols + s->at, err));
+    }
+    return TSR_OK;
+}
+
+/* One of several ranks, behind o or down, which each of them has the whole output of: every rank selects over the whole
+ * input and adds up its part of the outputs, so that the sums are those of one engine, whatever the ranks. */
+static tsr_status run_split(struct tsr_engine *e, const struct tsr_comp_site *s, uint32_t number,
+                            const struct tsr_tensor *in, uint64_t at, const struct tsr_tensor *out,
+                            struct tsr_err *err)
+{
+    struct tsr_compensator *c = e->comp;
+    struct tsr_tensor       x, sum = tsr_rows(&c->sum, 0, c->n);
     if (c->dev != e->dev)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "%s does not compensate, and ranks cannot stage it elsewhere",
                         e->dev->text);
-    TSR_TRY(gather_input(e, s, number, in, &x, err));
+    TSR_TRY(gather_input(e, s, number, in, at, &x, err));
     TSR_TRY(select_channels(e, s, number, &x, NULL, err));
-    memset(e->parts, 0, out->rows * out->cols * sizeof *e->parts);
-    TSR_TRY(tsr_device_sync(e->dev, err));
-    TSR_TRY(tsr_device_upload(e->dev, &sum, e->parts, err));
-    TSR_TRY(add(c, s, in, c->full ? NULL : &c->rows, &sums, err));
-    TSR_TRY(rows_down(e, &sum, e->parts, err));
+    TSR_TRY(add_part(e, s, &x, out->cols, err));
     TSR_TRY(e->tp.sum(e->tp.ctx, number, e->parts, c->n, out->cols, err));
-    TSR_TRY(rows_up(e, &sum, e->parts, err));
+    TSR_TRY(tsr_device_upload(e->dev, &sum, e->parts, err));
     for (uint64_t i = 0; i < c->n; i++) {
-        struct tsr_tensor y = tsr_rows(out, c->at[i], 1), z = tsr_rows(&sum, c->at[i], 1);
+        struct tsr_tensor y = tsr_rows(out, c->at[i], 1), z = tsr_rows(&sum, i, 1);
         TSR_TRY(tsr_run_add(e, &y, &z, &y, err));
     }
     return TSR_OK;
@@ -273,11 +285,14 @@ tsr_status tsr_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
 {
     const struct tsr_compensator *c = e->comp;
     const struct tsr_comp_site   *s = c && c->site ? &c->site[layer][site] : NULL;
+    uint64_t                      head = (uint64_t)e->share.head * e->model->hp.head_dim;
     tsr_status                    st;
-    if (!s || s->n == 0 || s->count == 0 || c->n == 0)
+    if (!s || !s->there || s->count == 0 || c->n == 0)
         return TSR_OK;
-    if (e->tp.ranks > 1 && (site == TSR_SITE_O_IN || site == TSR_SITE_DOWN_IN))
-        st = run_split(e, s, (uint32_t)(2 * layer + (site == TSR_SITE_DOWN_IN)), in, outs[0], err);
+    if (e->tp.ranks > 1 && site == TSR_SITE_O_IN)
+        st = run_split(e, s, (uint32_t)(2 * layer), in, head, outs[0], err);
+    else if (e->tp.ranks > 1 && site == TSR_SITE_DOWN_IN)
+        st = run_split(e, s, (uint32_t)(2 * layer + 1), in, e->share.ffn_at, outs[0], err);
     else
         st = c->dev == e->dev ? run_here(e, s, layer * TSR_SITES + site, in, outs, err)
                               : run_staged(e, s, layer * TSR_SITES + site, in, outs, err);

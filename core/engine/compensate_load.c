@@ -76,6 +76,16 @@ static tsr_status part_of(struct tsr_compensator *c, const struct tsr_residual *
     return TSR_OK;
 }
 
+/* What a rank adds to the outputs of o or down, which all ranks have: a run of them, over the whole input.  Whole
+ * vectors of 16, so that a row of 2 bits can be parted there. */
+static struct tsr_slice share_of_outputs(const struct tsr_engine *e, const struct tsr_residual *r)
+{
+    uint64_t n = (r->outputs + 15) / 16, rank = e->share.rank, ranks = e->share.ranks;
+    uint64_t at = 16 * (n * rank / ranks), end = 16 * (n * (rank + 1) / ranks);
+    end = end < r->outputs ? end : r->outputs;
+    return (struct tsr_slice){ .row = at, .rows = end - at, .cols = r->inputs };
+}
+
 static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, uint64_t layer,
                               enum tsr_linear_id id, struct tsr_comp_site *s, uint32_t place,
                               struct tsr_err *err)
@@ -96,11 +106,18 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, u
         return tsr_fail(err, TSR_E_INVAL, "%s: residuals of %llux%llu, the model has %llux%llu",
                         w->name, (unsigned long long)r->outputs, (unsigned long long)r->inputs,
                         (unsigned long long)w->rows, (unsigned long long)w->cols);
+    s->there = true;
     if (e->tp.ranks > 1) {
         struct tsr_slice part;
-        TSR_TRY(tsr_share_linear(&e->share, &e->model->hp, id, w, NULL, &part, err));
+        if (id == TSR_O || id == TSR_DOWN)
+            part = share_of_outputs(e, r);
+        else
+            TSR_TRY(tsr_share_linear(&e->share, &e->model->hp, id, w, NULL, &part, err));
+        s->at = part.row;
+        s->part = part.rows;
+        if (!part.rows)
+            return TSR_OK;
         TSR_TRY(part_of(c, r, &part, &d, err));
-        s->first = part.col;
     }
     tsr_status st = c->table->residual_load(c->dev->self, &d, &s->residual[s->n], err);
     if (st != TSR_OK)
@@ -163,13 +180,13 @@ static void drop_room(struct tsr_engine *e, struct tsr_compensator *c)
     free(c->lists);
     c->x = NULL;
     c->lists = NULL;
-    c->most = c->rows_most = 0;
+    c->most = 0;
     tsr_device_drop_tensor(c->dev, &c->list);
     tsr_device_drop_tensor(c->dev, &c->whole);
     tsr_device_drop_tensor(e->dev, &c->sum);
 }
 
-tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, uint64_t rows, struct tsr_err *err)
+tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
 {
     struct tsr_compensator *c = e->comp;
     uint64_t                inputs = 0, lists = 0;
@@ -183,11 +200,10 @@ tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, uint64_t rows, 
     if (e->tp.ranks > 1) {
         TSR_TRY(
             tsr_device_tensor(c->dev, TSR_F32, n, c->widest, 0, "whole inputs", &c->whole, err));
-        TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, rows, e->model->hp.hidden, 0, "compensations",
+        TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, n, e->model->hp.hidden, 0, "compensations",
                                   &c->sum, err));
     }
     c->most = n;
-    c->rows_most = rows;
     return TSR_OK;
 }
 
@@ -203,7 +219,7 @@ static tsr_status buffers(struct tsr_engine *e, struct tsr_compensator *c, struc
         return tsr_fail_nomem(err, e->chunk * sizeof *c->at, "compensated tokens");
     TSR_TRY(
         tsr_device_tensor(c->dev, TSR_U32, 1, e->chunk, 0, "compensated tokens", &c->rows, err));
-    return tsr_compensate_room(e, n, n, err);
+    return tsr_compensate_room(e, n, err);
 }
 
 static tsr_status load(struct tsr_engine *e, struct tsr_compensator *c, struct tsr_err *err)

@@ -7,11 +7,13 @@
 
 /* Linears that share an input. */
 struct tsr_comp_site {
-    uint32_t  k;        /* of 1024; 0: nothing is selected */
-    uint64_t  channels; /* of the whole input */
-    uint64_t  first;    /* of this rank's part of it */
-    uint64_t  count;    /* channels that are selected */
-    uint64_t  n;        /* linears with residuals */
+    uint32_t k;        /* of 1024; 0: nothing is selected */
+    uint64_t channels; /* of the input */
+    uint64_t count;    /* channels that are selected */
+    uint64_t at,
+        part; /* behind o and down on several ranks: outputs [at, at + part) are this one's */
+    bool      there; /* linears with residuals, of which a rank may have no part */
+    uint64_t  n;     /* those that it has a part of */
     void     *residual[TSR_COMPENSATE_LINEARS];
     uint32_t  which[TSR_COMPENSATE_LINEARS]; /* place among the site's linears */
     float     floors[TSR_COMPENSATE_BUCKETS];
@@ -33,21 +35,20 @@ struct tsr_compensator {
     struct tsr_tensor rows; /* the same on the device */
     struct tsr_tensor list; /* [most, 1 + room] */
     uint64_t          room;
-    uint64_t most, rows_most; /* compensated tokens and rows of a chunk that there is memory for */
+    uint64_t          most; /* compensated tokens of a chunk that there is memory for */
 
     /* host memory: inputs of compensated tokens, lists, room for sorting */
     float    *x;
     uint32_t *lists, *exact, *scratch;
     uint64_t  widest;
-    /* one of several ranks: whole inputs, and sums of their own */
+    /* one of several ranks: whole inputs, and what is added to its part of the outputs */
     struct tsr_tensor whole, sum;
 
     struct tsr_engine_compensated done;
 };
 
-/* Memory for chunks of n compensated tokens among `rows`; what there was is gone. */
-tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, uint64_t rows,
-                               struct tsr_err *err);
+/* Memory for chunks of n compensated tokens; what there was is gone. */
+tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err);
 
 /* The channels of a static selection, s->count of them; nothing to do for another. */
 struct tsr_site_profile;

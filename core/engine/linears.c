@@ -47,12 +47,9 @@ static void add_compensation(const struct tsr_compensator *c, const struct tsr_c
     j->select = (struct tsr_select_op){
         .struct_size = sizeof j->select, .k = s->k, .x = in, .floors = s->floors, .list = &j->list
     };
-    j->add = (struct tsr_compensate_op){ .struct_size = sizeof j->add,
-                                         .n = (uint32_t)s->n,
-                                         .x = in,
-                                         .list = &j->list,
-                                         .first = s->first,
-                                         .channels = s->channels };
+    j->add = (struct tsr_compensate_op){
+        .struct_size = sizeof j->add, .n = (uint32_t)s->n, .x = in, .list = &j->list
+    };
     for (uint64_t i = 0; i < s->n; i++) {
         j->add.residual[i] = s->residual[i];
         j->add.out[i] = outs[s->which[i]];

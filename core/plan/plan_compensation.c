@@ -123,9 +123,7 @@ tsr_status tsr_plan_compensation(const struct tsr_problem *p, const struct tsr_p
             out->k = k > out->k ? k : out->k;
             listed = selected > listed ? selected : listed;
             widest = w->cols > widest ? w->cols : widest;
-            /* o and down are parted by inputs: each rank has all of their outputs */
-            bool whole = site == TSR_SITE_O_IN || site == TSR_SITE_DOWN_IN;
-            TSR_TRY(count(&scales, w->rows, whole ? UINT64_C(2) * m->tp : 2, err));
+            TSR_TRY(count(&scales, w->rows, 2, err));
             TSR_TRY(count(&out->bytes, w->cols, row, err));
             TSR_TRY(count(&out->bytes, w->rows, out->bits == 16 ? 0 : 2, err));
             TSR_TRY(count(&read, selected, row, err));

@@ -147,20 +147,11 @@ tsr_status tsr_cpu_select_op(void *self, void *stream, const struct tsr_select_o
 
 /* ---- COMPENSATE --------------------------------------------------------------------------------- */
 
-/* Places in the token's list where segments begin; entries outside of x's part are in none. */
 void tsr_cpu_adding_list(const struct tsr_cpu_adding *a, uint64_t t, struct tsr_cpu_gather *g)
 {
     const uint32_t *list = list_row(&a->list, t);
-    uint64_t        count = list[0], i = 0, first = a->op->first, end = first + a->x.cols;
     g->list = list + 1;
-    while (i < count && g->list[i] < first)
-        i++;
-    for (uint64_t s = 0; s < COMPENSATE_SEGMENTS; s++) {
-        g->segment[s] = i;
-        while (i < count && g->list[i] < end && g->list[i] < (s + 1) * a->segment)
-            i++;
-    }
-    g->segment[COMPENSATE_SEGMENTS] = i;
+    g->count = list[0];
 }
 
 void tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
@@ -169,7 +160,6 @@ void tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t 
     const struct tsr_cpu_residual *r = a->op->residual[j];
     uint64_t                       token = token_of(&a->rows, t);
     *g = r->base;
-    g->first = a->op->first;
     g->x = float_row(&a->x, token);
     g->out = (float *)(void *)(a->out[j].p + token * a->out[j].stride);
 }
@@ -204,11 +194,11 @@ static tsr_status check_lists(const struct tsr_cpu_adding *a, uint64_t n, struct
             return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: a list of %u in %llu words", list[0],
                             (unsigned long long)a->list.cols);
         for (uint32_t k = 1; k <= list[0]; k++)
-            if (list[k] >= a->op->channels || (k > 1 && list[k] <= list[k - 1]))
+            if (list[k] >= a->x.cols || (k > 1 && list[k] <= list[k - 1]))
                 return tsr_fail(err, TSR_E_INVAL,
                                 "COMPENSATE: channel %u of %llu at place %u of a list does not "
                                 "ascend",
-                                list[k], (unsigned long long)a->op->channels, k - 1);
+                                list[k], (unsigned long long)a->x.cols, k - 1);
     }
     return TSR_OK;
 }
@@ -257,15 +247,10 @@ tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compens
         return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: %u linears, 1 to %u are allowed", op->n,
                         TSR_COMPENSATE_LINEARS);
     tsr_status st = tsr_cpu_view(&a->x, op->x, "COMPENSATE", "x", TSR_F32, 0, 0, err);
-    if (st == TSR_OK && (op->first > op->channels || a->x.cols > op->channels - op->first))
-        return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: columns %llu to %llu of %llu channels",
-                        (unsigned long long)op->first, (unsigned long long)(op->first + a->x.cols),
-                        (unsigned long long)op->channels);
     if (st == TSR_OK)
         st = view_rows(&a->rows, op->rows, a->x.rows, &a->n, "COMPENSATE", err);
     if (st == TSR_OK)
         st = tsr_cpu_view(&a->list, op->list, "COMPENSATE", "list", TSR_U32, a->n, 0, err);
-    a->segment = 32 * cpu_ceil(op->channels, 256);
     return st == TSR_OK ? view_linears(a, together, err) : st;
 }
 

@@ -5,20 +5,19 @@
 
 #include "tessera/draft/compensate.h"
 
-#define COMPENSATE_SEGMENTS 8u    /* docs/decisions/numerics.md */
-#define COMPENSATE_STEP     1024u /* outputs: every piece begins at a multiple */
-#define COMPENSATE_PIECE    4096u /* that a thread takes at a time at most */
+#define COMPENSATE_STEP  1024u /* outputs: every piece begins at a multiple */
+#define COMPENSATE_PIECE 4096u /* that a thread takes at a time at most */
 
 /* One token's compensation of one linear, or of several whose rows lie behind each other: outputs are then counted
  * over all of them, with the room of each row that is not the last. */
 struct tsr_cpu_gather {
     uint32_t        bits;
-    const uint8_t  *codes; /* row of channel `first` */
-    uint64_t        stride, outputs, first;
-    const uint16_t *scales;                           /* F16 [outputs], up to 15 more */
-    const float    *x;                                /* of channel `first` */
-    const uint32_t *list;                             /* channels, ascending */
-    uint64_t        segment[COMPENSATE_SEGMENTS + 1]; /* places in the list where each begins */
+    const uint8_t  *codes; /* row of channel 0 */
+    uint64_t        stride, outputs;
+    const uint16_t *scales; /* F16 [outputs], up to 15 more */
+    const float    *x;
+    const uint32_t *list; /* channels, ascending */
+    uint64_t        count;
     float          *out;
     int             fresh; /* out takes the sums; else they are added to it */
 

@@ -7,12 +7,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#if TSR_SIMD == 512 && !defined(TSR_SMALL_TILES)
-#define ROWS 8 /* that are added at a time */
-#else
-#define ROWS 4
-#endif
-#define LINE (COMPENSATE_PIECE + 16u) /* of sums; lines begin in other sets of a cache */
+#define ROWS 4   /* that are added at a time */
 #define NEAR 64u /* lines between the one that is fetched and the one that is added */
 
 /* ---- which -------------------------------------------------------------------------------- */
@@ -107,35 +102,41 @@ INLINE uint64_t rows_ahead(uint64_t lines)
     return lines >= NEAR / ROWS ? ROWS : NEAR / lines;
 }
 
-/* Rows i to i + n of the list onto one segment's sums; first: onto +0.  Rows lie in whole lines of 64 bytes, so
- * sums behind the last output are made, too, and not read. */
+/* Rows i to i + n of the list onto the sums of a piece; first: onto +0.  Rows lie in whole lines of 64 bytes, so
+ * sums behind the last output are made, too, and not read.  Sums of a line go through the registers together where
+ * there are enough of them: a line's codes are loaded once. */
 INLINE void add_rows(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t lines, uint64_t i, int n,
                      int first, float *z, uint32_t bits)
 {
     const uint8_t *row[ROWS], *next[ROWS];
-    uint64_t step = 2 * bits, count = g->segment[COMPENSATE_SEGMENTS], ahead = rows_ahead(lines);
-    v16      x[ROWS];
+    const int      vecs = 32 / (int)bits, some = TSR_SIMD == 512 ? vecs : 1;
+    const uint64_t ahead = rows_ahead(lines), at = n0 / 8 * bits;
+    v16            x[ROWS];
     UNROLL
     for (int r = 0; r < n; r++) {
-        uint64_t at = i + (uint64_t)r, c = g->list[at] - g->first;
-        uint64_t later = at + ahead < count ? at + ahead : at;
-        row[r] = g->codes + c * g->stride + n0 / 16 * step;
-        next[r] = g->codes + (g->list[later] - g->first) * g->stride + n0 / 16 * step;
-        x[r] = v_set1(g->x[c]);
+        uint64_t now = i + (uint64_t)r, later = now + ahead < g->count ? now + ahead : now;
+        row[r] = g->codes + g->list[now] * g->stride + at;
+        next[r] = g->codes + g->list[later] * g->stride + at;
+        x[r] = v_set1(g->x[g->list[now]]);
     }
-    const int vecs = (int)(64 / step);
     for (uint64_t l = 0; l < lines; l++) {
         UNROLL
-        for (int v = 0; v < vecs; v++, z += 16) {
-            /* fetches are spread, so that sums go on between them */
+        for (int v0 = 0; v0 < vecs; v0 += some, z += 16 * some) {
+            v16 acc[16];
             UNROLL
-            for (int r = v * n / vecs; r < (v + 1) * n / vecs; r++)
-                v_prefetch(next[r] + 64 * l);
-            v16 acc = first ? v_set1(0.0f) : v_load(z);
+            for (int v = 0; v < some; v++)
+                acc[v] = first ? v_set1(0.0f) : v_load(z + 16 * v);
             UNROLL
-            for (int r = 0; r < n; r++)
-                acc = v_fma(x[r], v_residual(row[r] + 64 * l + (uint64_t)v * step, bits), acc);
-            v_store(z, acc);
+            for (int r = 0; r < n; r++) {
+                if (r * vecs / n / some == v0 / some) /* fetches are spread between sums */
+                    v_prefetch(next[r] + 64 * l);
+                UNROLL
+                for (int v = 0; v < some; v++)
+                    acc[v] = v_fma(x[r], v_residual(row[r] + 64 * l, v0 + v, bits), acc[v]);
+            }
+            UNROLL
+            for (int v = 0; v < some; v++)
+                v_store(z + 16 * v, acc[v]);
         }
     }
 }
@@ -170,13 +171,12 @@ INLINE void fetch_first(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t ou
 {
     const struct tsr_cpu_gather *of = g;
     const uint8_t               *codes = g->codes + n0 / 8 * bits;
-    uint64_t begin = g->segment[0], end = g->segment[COMPENSATE_SEGMENTS], from = 0;
-    uint64_t whole = begin + rows_ahead(lines) < end ? begin + rows_ahead(lines) : end;
+    uint64_t whole = rows_ahead(lines) < g->count ? rows_ahead(lines) : g->count, from = 0;
     for (uint64_t l = 0; l < lines; l++)
-        for (uint64_t i = begin; i < whole; i++)
-            v_prefetch(codes + (g->list[i] - g->first) * g->stride + 64 * l);
-    for (uint64_t i = whole; i < end; i++)
-        v_prefetch(codes + (g->list[i] - g->first) * g->stride);
+        for (uint64_t i = 0; i < whole; i++)
+            v_prefetch(codes + g->list[i] * g->stride + 64 * l);
+    for (uint64_t i = whole; i < g->count; i++)
+        v_prefetch(codes + g->list[i] * g->stride);
     for (uint64_t n = n0; n < n0 + outputs; n += 16) {
         of = linear_of(of, n, &from);
         if (n - from >= of->outputs)
@@ -187,45 +187,51 @@ INLINE void fetch_first(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t ou
     }
 }
 
-/* Outputs n0..: the sums of one segment stay in the first cache while its rows pass by, each from one end
- * of the piece to the other. */
-INLINE void piece(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs, uint32_t bits)
+/* The sums of a piece times the scales, to the outputs. */
+INLINE void give(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t lines, const float *z,
+                 uint32_t bits)
 {
-    static const float zeros[COMPENSATE_PIECE];
-    _Alignas(64) float sums[COMPENSATE_SEGMENTS][LINE];
-    const float       *of[COMPENSATE_SEGMENTS];
-    uint64_t           vecs = (outputs + 15) / 16, lines = (vecs * 2 * bits + 63) / 64;
-    fetch_first(g, n0, outputs, lines, bits);
-    for (uint64_t s = 0; s < COMPENSATE_SEGMENTS; s++) {
-        uint64_t i = g->segment[s], end = g->segment[s + 1];
-        of[s] = i < end ? sums[s] : zeros;
-        for (int first = 1; i < end; first = 0) {
-            int n = ROWS;
-            while ((uint64_t)n > end - i)
-                n /= 2;
-            if (first)
-                add_some(g, n0, lines, i, n, 1, sums[s], bits);
-            else
-                add_some(g, n0, lines, i, n, 0, sums[s], bits);
-            i += (uint64_t)n;
+    const int vecs = 32 / (int)bits;
+    uint64_t  from = 0;
+    for (uint64_t l = 0; l < lines; l++, z += 16 * vecs) {
+        v16      sum[16];
+        uint64_t n1 = n0 + l * 16 * (uint64_t)vecs;
+        UNROLL
+        for (int v = 0; v < vecs; v++)
+            sum[v] = v_load(z + 16 * v);
+        v_residual_order(sum, bits);
+        g = linear_of(g, n1, &from);
+        for (int v = 0; v < vecs; v++) {
+            uint64_t n = n1 - from + 16 * (uint64_t)v;
+            if (n >= g->outputs) /* the rest of a row's last line */
+                break;
+            uint64_t c = g->outputs - n < 16 ? g->outputs - n : 16;
+            v16      s = v_add(v_set1(0.0f), v_mul(sum[v], v_load_f16(g->scales + n)));
+            v_storen(g->out + n, g->fresh ? s : v_add(v_loadn(g->out + n, c), s), c);
         }
     }
-    const struct tsr_cpu_gather *to = g;
-    for (uint64_t v = 0, from = 0; v < vecs; v++) {
-        to = linear_of(to, n0 + 16 * v, &from);
-        uint64_t n = n0 + 16 * v - from;
-        if (n >= to->outputs) /* the rest of a row's last line */
-            continue;
-        uint64_t c = to->outputs - n < 16 ? to->outputs - n : 16;
-        v16      scale = v_residual_scale(v_load_f16(to->scales + n), bits), z[COMPENSATE_SEGMENTS];
-        UNROLL
-        for (uint64_t s = 0; s < COMPENSATE_SEGMENTS; s++)
-            z[s] = v_mul(v_load(of[s] + 16 * v), scale);
-        v16 low = v_add(v_add(z[0], z[1]), v_add(z[2], z[3]));
-        v16 sum = v_add(low, v_add(v_add(z[4], z[5]), v_add(z[6], z[7])));
-        sum = v_add(v_set1(0.0f), v_residual_place(sum, bits));
-        v_storen(to->out + n, to->fresh ? sum : v_add(v_loadn(to->out + n, c), sum), c);
+}
+
+/* Outputs n0..: their sums stay in the first cache while rows pass by, each from one end of the piece to the
+ * other. */
+INLINE void piece(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs, uint32_t bits)
+{
+    _Alignas(64) float sums[COMPENSATE_PIECE];
+    uint64_t           lines = (outputs * bits + 511) / 512;
+    fetch_first(g, n0, outputs, lines, bits);
+    if (!g->count)
+        memset(sums, 0, sizeof sums);
+    for (uint64_t i = 0; i < g->count;) {
+        int n = ROWS;
+        while ((uint64_t)n > g->count - i)
+            n /= 2;
+        if (i == 0)
+            add_some(g, n0, lines, i, n, 1, sums, bits);
+        else
+            add_some(g, n0, lines, i, n, 0, sums, bits);
+        i += (uint64_t)n;
     }
+    give(g, n0, lines, sums, bits);
 }
 
 INLINE void pieces(const struct tsr_cpu_gather *g, uint64_t begin, uint64_t end, uint32_t bits)

@@ -1,7 +1,7 @@
 /* site.c - the linears of one input, the selection from it and what is added to them, for one token in one loop over
  * the threads: pieces of residual rows and panels of weights.  The thread that comes first selects and gathers; what is
- * gathered has memory of its own.  Panels that begin when all of it is there take it as their bias; to the outputs of
- * the others it comes at the end, so that nothing in the loop waits for anything else in it. */
+ * gathered has memory of its own and comes to the outputs behind the loop, so that nothing in it waits for anything
+ * else in it, and sums go from one core's cache to another's by the run. */
 #include "site.h"
 
 #include <stdatomic.h>
@@ -9,6 +9,9 @@
 
 /* Bytes of a unit from which on each is an item of its own. */
 #define WORTH 32768u
+/* Outputs that are added to at a time, and from how many on it is done by all threads. */
+#define ADDED      4096u
+#define ADDED_FROM 8192u
 
 enum listed { NOT_LISTED, BEING_LISTED, LISTED };
 
@@ -16,16 +19,13 @@ struct site {
     struct tsr_cpu           *c;
     const struct tsr_site_op *op;
     struct tsr_cpu_linear     a[TSR_COMPENSATE_LINEARS];
-    struct tsr_cpu_linear     with[TSR_COMPENSATE_LINEARS];      /* its bias is what is added */
     uint64_t                  units[TSR_COMPENSATE_LINEARS + 1]; /* in front of each linear */
     struct tsr_cpu_choosing   choose;
     struct tsr_cpu_adding     add;
     struct tsr_cpu_gather     gather[TSR_COMPENSATE_LINEARS];
-    uint32_t         taker[TSR_COMPENSATE_LINEARS]; /* of what is added: a linear, or op->n */
-    uint64_t         pieces;                        /* of residuals */
-    uint8_t         *done;   /* of each piece, then of each unit: gathered; added */
-    _Atomic uint64_t left;   /* pieces that are not gathered yet */
-    _Atomic int      listed; /* the channels: enum listed */
+    uint64_t                  pieces; /* of residuals */
+    uint8_t                  *done;   /* those that are gathered */
+    _Atomic int               listed; /* the channels: enum listed */
 };
 
 /* ---- one behind the other ------------------------------------------------------------------------ */
@@ -62,9 +62,8 @@ static int fits(const struct tsr_site_op *op)
             return 0;
     if (!s || !a)
         return !s && !a;
-    return !s->rows && !a->rows && a->first == 0 && s->x && s->list && s->x->rows == 1 &&
-           s->x->cols == a->channels && same(s->x, op->linear[0]->in[0]) && same(a->x, s->x) &&
-           same(a->list, s->list);
+    return !s->rows && !a->rows && s->x && s->list && s->x->rows == 1 &&
+           same(s->x, op->linear[0]->in[0]) && same(a->x, s->x) && same(a->list, s->list);
 }
 
 /* The activations of one are those of the other. */
@@ -89,28 +88,12 @@ static uint64_t sum_room(const struct tsr_cpu_adding *a, uint32_t j)
     return cpu_ceil(a->out[j].cols, 16) * 64;
 }
 
-/* The linear that takes what is added to output i as its bias; op->n: none. */
-static uint32_t taker(const struct site *s, uint32_t i)
-{
-    uint32_t j = 0;
-    while (j < s->op->n &&
-           ((uint8_t *)s->a[j].out != s->add.out[i].p || s->a[j].w->rows != s->add.out[i].cols))
-        j++;
-    return j < s->op->n && !s->a[j].bias && !s->with[j].bias ? j : s->op->n;
-}
-
 /* What is added to output i gathers at p; where the room behind it begins. */
 static uint8_t *prepare_sums(struct site *s, uint32_t i, uint8_t *p)
 {
-    uint32_t j = taker(s, i);
     tsr_cpu_adding_gather(&s->add, 0, i, &s->gather[i]);
     s->gather[i].out = (float *)(void *)p;
     s->gather[i].fresh = 1;
-    s->taker[i] = j;
-    if (j < s->op->n) {
-        s->with[j] = s->a[j];
-        s->with[j].bias = s->gather[i].out;
-    }
     return p + sum_room(&s->add, i);
 }
 
@@ -118,15 +101,15 @@ static uint8_t *prepare_sums(struct site *s, uint32_t i, uint8_t *p)
 static tsr_status prepare(struct site *s, struct tsr_err *err)
 {
     const struct tsr_compensate_op *add = s->op->add;
-    uint64_t                        room = 0, items = s->units[s->op->n];
+    uint64_t                        room = 0, pieces = 0;
     uint8_t                        *p;
     for (uint32_t j = 0; j < s->op->n; j++)
         room += tsr_cpu_linear_room(&s->a[j]);
     for (uint32_t j = 0; add && j < add->n; j++)
         room += sum_room(&s->add, j);
     if (add) /* joined, pieces get fewer */
-        items += s->add.pieces[add->n];
-    tsr_status st = tsr_cpu_scratch(s->c, room + items, &p, err);
+        pieces = s->add.pieces[add->n];
+    tsr_status st = tsr_cpu_scratch(s->c, room + pieces, &p, err);
     if (st != TSR_OK)
         return st;
     for (uint32_t j = 0; j < s->op->n; j++) {
@@ -145,8 +128,7 @@ static tsr_status prepare(struct site *s, struct tsr_err *err)
     if (add) {
         tsr_cpu_adding_join(&s->add, s->gather);
         s->pieces = s->add.pieces[add->n];
-        s->done = memset(p, 0, items);
-        atomic_init(&s->left, s->pieces);
+        s->done = memset(p, 0, pieces);
     }
     return TSR_OK;
 }
@@ -165,7 +147,7 @@ static int list_is_there(struct site *s)
     tsr_cpu_adding_list(&s->add, 0, &s->gather[0]);
     for (uint32_t j = 1; j < s->op->add->n; j++) {
         s->gather[j].list = s->gather[0].list;
-        memcpy(s->gather[j].segment, s->gather[0].segment, sizeof s->gather[j].segment);
+        s->gather[j].count = s->gather[0].count;
     }
     atomic_store_explicit(&s->listed, LISTED, memory_order_release);
     return 1;
@@ -181,29 +163,6 @@ static void run_piece(struct site *s, uint64_t i)
         outputs += g->behind ? tsr_cpu_gather_room(g) : g->outputs;
     s->add.k->gather(&s->gather[j], from, cpu_min(from + s->add.wide, outputs));
     s->done[i] = 1;
-    atomic_fetch_sub_explicit(&s->left, 1, memory_order_release);
-}
-
-/* ---- panels of weights ---------------------------------------------------------------------------- */
-
-/* The panels of a unit of linear j; the second is UINT64_MAX where it is one. */
-static void panels_of(const struct site *s, uint32_t j, uint64_t unit, uint64_t panel[2])
-{
-    uint64_t all = s->a[j].w->panels, half = all / 2;
-    int      pairs = s->units[j + 1] - s->units[j] < all;
-    panel[0] = pairs && unit == half ? all - 1 : unit;
-    panel[1] = pairs && unit < half ? unit + half : UINT64_MAX;
-}
-
-/* What is added to them has come from another core's cache by when it is needed. */
-static void fetch_sums(const struct site *s, uint32_t j, uint64_t unit)
-{
-    uint64_t panel[2];
-    panels_of(s, j, unit, panel);
-    for (int i = 0; i < 2 && panel[i] != UINT64_MAX; i++) {
-        __builtin_prefetch(s->with[j].bias + panel[i] * PANEL);
-        __builtin_prefetch(s->with[j].bias + panel[i] * PANEL + PANEL / 2);
-    }
 }
 
 static void run_units(const struct site *s, uint64_t begin, uint64_t end)
@@ -212,16 +171,8 @@ static void run_units(const struct site *s, uint64_t begin, uint64_t end)
         uint64_t first = s->units[j], upto = cpu_min(end, s->units[j + 1]);
         if (begin >= upto)
             continue;
-        if (!s->with[j].bias || atomic_load_explicit(&s->left, memory_order_acquire)) {
-            tsr_cpu_linear_run(s->c, &s->a[j], begin - first, upto - first);
-            begin = upto;
-            continue;
-        }
-        for (; begin < upto; begin++) {
-            fetch_sums(s, j, begin - first);
-            tsr_cpu_linear_run(s->c, &s->with[j], begin - first, begin + 1 - first);
-            s->done[s->pieces + begin] = 1;
-        }
+        tsr_cpu_linear_run(s->c, &s->a[j], begin - first, upto - first);
+        begin = upto;
     }
 }
 
@@ -241,26 +192,26 @@ static tsr_status run_items(void *arg, uint64_t begin, uint64_t end)
 
 /* ---- all ------------------------------------------------------------------------------------------ */
 
-/* What panels have not taken themselves, to output i. */
-static void add_rest(const struct site *s, uint32_t i)
+struct sums {
+    const struct tsr_cpu *c;
+    float                *out;
+    const float          *add;
+};
+
+static tsr_status add_sums(void *arg, uint64_t begin, uint64_t end)
 {
-    float       *out = (float *)(void *)s->add.out[i].p;
-    const float *sums = s->gather[i].out;
-    uint64_t     cols = s->add.out[i].cols, panel[2];
-    uint32_t     j = s->taker[i];
-    if (j == s->op->n) {
-        s->c->k->add(out, out, sums, cols);
-        return;
-    }
-    for (uint64_t u = s->units[j]; u < s->units[j + 1]; u++) {
-        if (s->done[s->pieces + u])
-            continue;
-        panels_of(s, j, u - s->units[j], panel);
-        for (int p = 0; p < 2 && panel[p] != UINT64_MAX; p++) {
-            uint64_t at = panel[p] * PANEL;
-            s->c->k->add(out + at, out + at, sums + at, cpu_min(PANEL, cols - at));
-        }
-    }
+    const struct sums *a = arg;
+    a->c->k->add(a->out + begin, a->out + begin, a->add + begin, end - begin);
+    return TSR_OK;
+}
+
+/* What is gathered, to output i. */
+static tsr_status add_to(const struct site *s, uint32_t i)
+{
+    struct sums a = { s->c, (float *)(void *)s->add.out[i].p, s->gather[i].out };
+    uint64_t    n = s->add.out[i].cols;
+    return n < ADDED_FROM ? add_sums(&a, 0, n)
+                          : s->c->host->parallel_for(s->c->host->ctx, n, ADDED, add_sums, &a);
 }
 
 static tsr_status run_together(struct site *s, struct tsr_err *err)
@@ -285,7 +236,7 @@ static tsr_status run_together(struct site *s, struct tsr_err *err)
         if (!s->done[i])
             run_piece(s, i);
     for (uint32_t i = 0; add && i < add->n && st == TSR_OK; i++)
-        add_rest(s, i);
+        st = add_to(s, i);
     return st;
 }
 

@@ -36,10 +36,9 @@ struct tsr_cpu_adding {
     const struct tsr_cpu_compensate_kernels *k;
     const struct tsr_compensate_op          *op;
     struct tsr_view                          x, rows, list, out[TSR_COMPENSATE_LINEARS];
-    uint64_t                                 n;       /* tokens */
-    uint64_t                                 segment; /* channels */
-    uint64_t                                 wide;    /* outputs of a piece */
-    uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];      /* of one token, in front of each linear */
+    uint64_t                                 n;    /* tokens */
+    uint64_t                                 wide; /* outputs of a piece */
+    uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];   /* of one token, in front of each linear */
 };
 
 /* Everything but the lists is checked.  together: pieces run beside panels of weights, which threads without a piece

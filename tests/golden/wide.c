@@ -49,7 +49,7 @@ static const struct {
     /* one layer with wide inputs of o and down */
     { "wide",
       "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"vocab_size\":96,"
-      "\"hidden_size\":320,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"head_dim\":640,"
+      "\"hidden_size\":40,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"head_dim\":640,"
       "\"num_key_value_heads\":4,\"intermediate_size\":5120,\"max_position_embeddings\":64,"
       "\"bos_token_id\":1,\"eos_token_id\":2,\"rms_norm_eps\":1e-5,"
       "\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}" },
@@ -145,7 +145,7 @@ static void put_role(struct maker *m, const struct tsr_role *r, uint64_t layer)
         if (norm)
             tensor(m, name, 0, hp->hidden, hp->norm_gain_offset > 0 ? 0 : 1, 0.1);
         else
-            tensor(m, name, rows, cols, 0, hp->hidden > 256 ? 1.5 / sqrt((double)cols) : 1.5 / 16);
+            tensor(m, name, rows, cols, 0, cols > 1024 ? 1.5 / sqrt((double)cols) : 1.5 / 16);
     }
     if ((m->c->has & r->bias) == r->bias) {
         (void)snprintf(name, sizeof name, "%s.bias", base);

@@ -8,7 +8,7 @@
 
 extern const char *const wide_names[]; /* NULL behind the last */
 /* Not among them, for its size: one layer of Llama where o and down have 5120 input channels, so that each of four
- * ranks has more than 1024 of them. */
+ * ranks has more than 1024 of them, and 40 outputs. */
 #define WIDE_INPUTS "wide"
 
 /* Writes the model into folder, which exists.  Fails the running test on any error. */

@@ -173,36 +173,25 @@ static float code(const struct res *r, uint64_t i, uint64_t n)
 }
 
 /* What docs/decisions/numerics.md says of one output. */
-static float brute(const struct res *r, const float *x, const uint32_t *list, uint64_t first,
-                   uint64_t channels, uint64_t n, float base)
+static float brute(const struct res *r, const float *x, const uint32_t *list, uint64_t n,
+                   float base)
 {
-    uint64_t S = 32 * ((channels + 255) / 256);
-    float    z[8] = { 0 }, s = r->d.scales ? f16(r->scales[n]) : 1;
-    for (uint64_t g = 0; g < 8; g++) {
-        float acc = 0;
-        for (uint32_t i = 1; i <= list[0]; i++)
-            if (list[i] / S == g && list[i] >= first && list[i] < first + r->d.inputs)
-                acc = fmaf(x[list[i] - first], code(r, list[i] - first, n), acc);
-        z[g] = acc * s;
-    }
-    float sum = ((z[0] + z[1]) + (z[2] + z[3])) + ((z[4] + z[5]) + (z[6] + z[7]));
+    float acc = 0;
+    for (uint32_t i = 1; i <= list[0]; i++)
+        acc = fmaf(x[list[i]], code(r, list[i], n), acc);
+    float sum = acc * (r->d.scales ? f16(r->scales[n]) : 1);
     return base + (0.0f + sum);
 }
 
-static void one_sum(struct tsr_cpu *c, uint32_t bits, uint64_t channels, uint64_t first,
-                    uint64_t part, const uint64_t *outputs, uint32_t n_out, uint32_t take)
+static void one_sum(struct tsr_cpu *c, uint32_t bits, uint64_t channels, const uint64_t *outputs,
+                    uint32_t n_out, uint32_t take)
 {
     uint64_t                 T = 3, room = 1 + (uint64_t)take;
-    float                   *x = rnd_new(T * part, 1), *y[3];
+    float                   *x = rnd_new(T * channels, 1), *y[3];
     uint32_t                *list = calloc(T, room * 4);
     struct res               r[3];
-    struct tsr_tensor        tx = dev(c, x, TSR_F32, T, part, 0), to[3], tl;
-    struct tsr_compensate_op op = { .struct_size = sizeof op,
-                                    .n = n_out,
-                                    .x = &tx,
-                                    .list = &tl,
-                                    .first = first,
-                                    .channels = channels };
+    struct tsr_tensor        tx = dev(c, x, TSR_F32, T, channels, 0), to[3], tl;
+    struct tsr_compensate_op op = { .struct_size = sizeof op, .n = n_out, .x = &tx, .list = &tl };
     char                     text[512] = "";
     struct tsr_err           err = { sizeof err, sizeof text, text };
     assert_non_null(list);
@@ -217,7 +206,7 @@ static void one_sum(struct tsr_cpu *c, uint32_t bits, uint64_t channels, uint64_
     tl = dev(c, list, TSR_U32, T, room, 0);
     for (uint32_t j = 0; j < n_out; j++) {
         void *h = NULL;
-        r[j] = res_new(bits, part, outputs[j]);
+        r[j] = res_new(bits, channels, outputs[j]);
         assert_int_equal(table(c)->residual_load(c, &r[j].d, &h, &err), TSR_OK);
         op.residual[j] = h;
         y[j] = rnd_new(T * outputs[j], 1);
@@ -230,8 +219,8 @@ static void one_sum(struct tsr_cpu *c, uint32_t bits, uint64_t channels, uint64_
         float *got = host_of(c, &to[j]);
         for (uint64_t t = 0; t < T; t++)
             for (uint64_t n = 0; n < outputs[j]; n++) {
-                float want = brute(&r[j], x + t * part, list + t * room, first, channels, n,
-                                   y[j][t * outputs[j] + n]);
+                float want =
+                    brute(&r[j], x + t * channels, list + t * room, n, y[j][t * outputs[j] + n]);
                 assert_memory_equal(&got[t * outputs[j] + n], &want, 4);
             }
         free(got);
@@ -259,13 +248,12 @@ static void test_sums(void **state)
         if (!c)
             continue;
         for (int b = 0; b < 4; b++) {
-            one_sum(c, widths[b], 100, 0, 100, few, 3, 20);
-            one_sum(c, widths[b], 2100, 0, 2100, many, 2, 66);
-            /* the second quarter of a split input */
-            one_sum(c, widths[b], 1024, 256, 256, many, 3, 128);
-            one_sum(c, widths[b], 7, 0, 7, few + 1, 1, 7);
-            one_sum(c, widths[b], 1024, 0, 1024, wide, 2, 187);
-            one_sum(c, widths[b], 260, 0, 260, widest, 2, 41);
+            one_sum(c, widths[b], 100, few, 3, 20);
+            one_sum(c, widths[b], 2100, many, 2, 66);
+            one_sum(c, widths[b], 256, many, 3, 128);
+            one_sum(c, widths[b], 7, few + 1, 1, 7);
+            one_sum(c, widths[b], 1024, wide, 2, 187);
+            one_sum(c, widths[b], 260, widest, 2, 41);
         }
         tsr_cpu_destroy(c);
     }
@@ -386,10 +374,8 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t, uint32_t bits
     struct tsr_select_op choose = {
         .struct_size = sizeof choose, .k = t->k, .x = &tx, .floors = floors, .list = &tl
     };
-    struct tsr_compensate_op add = {
-        .struct_size = sizeof add, .x = &tx, .list = &tl, .channels = t->cols
-    };
-    struct tsr_site_op site = { .struct_size = sizeof site, .n = t->n };
+    struct tsr_compensate_op add = { .struct_size = sizeof add, .x = &tx, .list = &tl };
+    struct tsr_site_op       site = { .struct_size = sizeof site, .n = t->n };
     floors_of(2, 0.5, floors);
     for (uint32_t j = 0; j < t->n; j++) {
         wt_int(&w[j], t->rows[j], t->cols, t->bits[j], 128, TSR_F16,
@@ -587,13 +573,9 @@ static void test_refused(void **state)
     floors[3] = NAN;
     assert_int_equal(select_on(c, &tx, NULL, 16, floors, &tl, text), TSR_E_INVAL);
     assert_int_equal(table(c)->residual_load(c, &r.d, &h, &err), TSR_OK);
-    struct tsr_compensate_op op = { .struct_size = sizeof op,
-                                    .n = 1,
-                                    .x = &tx,
-                                    .list = &tl,
-                                    .channels = 64,
-                                    .residual = { h },
-                                    .out = { &ty } };
+    struct tsr_compensate_op op = {
+        .struct_size = sizeof op, .n = 1, .x = &tx, .list = &tl, .residual = { h }, .out = { &ty }
+    };
     assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL); /* channel 64 */
     list[3] = 63;
     assert_int_equal(tsr_cpu_upload(c, tl.buffer, tl.offset, list, sizeof list, NULL), TSR_OK);
@@ -604,9 +586,6 @@ static void test_refused(void **state)
     op.n = 0;
     assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL);
     op.n = 1;
-    op.first = 1;
-    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL);
-    op.first = 0;
     op.out[0] = &tx;
     assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_E_INVAL);
     struct tsr_site_op site = { .struct_size = sizeof site, .n = TSR_COMPENSATE_LINEARS + 1 };

@@ -48,14 +48,11 @@ struct tsr_select_op {
     const struct tsr_tensor *list;   /* out: U32 [n, 1 + room]: count, channels ascending */
 };
 
-/* out[j][rows[i]] += residual[j] applied to x[rows[i]] on list[i].  x may be a part of the input: its
- * column 0 is channel `first` of `channels`, and residuals hold the rows of that part; channels of the
- * list outside of it belong to others. */
+/* out[j][rows[i]] += residual[j] applied to x[rows[i]] on list[i]. */
 struct tsr_compensate_op {
     uint32_t                 struct_size;
     uint32_t                 n; /* linears, 1 to TSR_COMPENSATE_LINEARS              */
     const struct tsr_tensor *x, *rows, *list;
-    uint64_t                 first, channels;
     const void              *residual[TSR_COMPENSATE_LINEARS]; /* of residual_load()  */
     const struct tsr_tensor *out[TSR_COMPENSATE_LINEARS];      /* F32 [T, outputs]    */
 };
