@@ -12,7 +12,7 @@ tsr_status tsr_compensate_chunk(struct tsr_engine *e, const struct tsr_token *to
                                 struct tsr_err *err)
 {
     struct tsr_compensator *c = e->comp;
-    if (!c || c->done.linears == 0)
+    if (!c || !c->any)
         return TSR_OK;
     c->n = 0;
     for (uint64_t i = 0; i < n; i++)

@@ -106,15 +106,15 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, u
         return tsr_fail(err, TSR_E_INVAL, "%s: residuals of %llux%llu, the model has %llux%llu",
                         w->name, (unsigned long long)r->outputs, (unsigned long long)r->inputs,
                         (unsigned long long)w->rows, (unsigned long long)w->cols);
-    s->there = true;
+    s->there = c->any = true;
     if (e->tp.ranks > 1) {
         struct tsr_slice part;
-        if (id == TSR_O || id == TSR_DOWN)
+        if (id == TSR_O || id == TSR_DOWN) {
             part = share_of_outputs(e, r);
-        else
+            s->at = part.row;
+            s->part = part.rows;
+        } else
             TSR_TRY(tsr_share_linear(&e->share, &e->model->hp, id, w, NULL, &part, err));
-        s->at = part.row;
-        s->part = part.rows;
         if (!part.rows)
             return TSR_OK;
         TSR_TRY(part_of(c, r, &part, &d, err));
@@ -235,7 +235,7 @@ static tsr_status load(struct tsr_engine *e, struct tsr_compensator *c, struct t
     for (uint64_t l = e->first; l < e->end; l++)
         for (int s = 0; s < TSR_SITES; s++)
             TSR_TRY(load_site(e, c, l, (enum tsr_site)s, err));
-    if (c->done.linears == 0) {
+    if (!c->any) {
         tsr_logf(TSR_LOG_WARN,
                  "%s: no channel is compensated: k of 1024 is below one channel of its widths",
                  e->model->path);

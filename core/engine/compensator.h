@@ -7,13 +7,12 @@
 
 /* Linears that share an input. */
 struct tsr_comp_site {
-    uint32_t k;        /* of 1024; 0: nothing is selected */
-    uint64_t channels; /* of the input */
-    uint64_t count;    /* channels that are selected */
-    uint64_t at,
-        part; /* behind o and down on several ranks: outputs [at, at + part) are this one's */
-    bool      there; /* linears with residuals, of which a rank may have no part */
-    uint64_t  n;     /* those that it has a part of */
+    uint32_t  k;        /* of 1024; 0: nothing is selected */
+    uint64_t  channels; /* of the input */
+    uint64_t  count;    /* channels that are selected */
+    bool      there;    /* linears with residuals, of which a rank may have no part */
+    uint64_t  n;        /* those that it has a part of */
+    uint64_t  at, part; /* of o and down on several ranks: outputs [at, at + part) are this one's */
     void     *residual[TSR_COMPENSATE_LINEARS];
     uint32_t  which[TSR_COMPENSATE_LINEARS]; /* place among the site's linears */
     float     floors[TSR_COMPENSATE_BUCKETS];
@@ -25,6 +24,7 @@ struct tsr_compensator {
     struct tsr_device                      *dev; /* the engine's, or its fallback: with copies */
     const struct tsr_backend_compensate_v1 *table;
     struct tsr_comp_site (*site)[TSR_SITES]; /* [layers] */
+    bool            any;                     /* of them there are some */
     unsigned char **copies;                  /* residuals that a rank had to copy */
     uint64_t        n_copies, cap_copies;
 

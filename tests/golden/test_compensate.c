@@ -610,6 +610,13 @@ static void test_chunks(void **state)
     assert_true(memcmp(want, bare, bytes) != 0);
     for (uint32_t tp = 1; tp <= 4; tp *= 2)
         ranks(m, o, &use, tp, 1, &s, want);
+    /* where nothing else is compensated, a rank that adds nothing up still takes part */
+    static const uint32_t down[1][TSR_SITES] = { [0][TSR_SITE_DOWN_IN] = 37 };
+    use.k = down;
+    free(want);
+    want = run_script(engine_of(threaded, m, o, &use, 0, NULL), &s);
+    assert_true(memcmp(want, bare, bytes) != 0);
+    ranks(m, o, &use, 4, 1, &s, want);
     free(bare);
     free(want);
     residuals_free(c);
