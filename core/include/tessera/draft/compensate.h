@@ -1,4 +1,4 @@
-/* tessera/draft/compensate.h - draft: optional table of a backend, "tessera.backend.compensate/1": adds to
+/* tessera/draft/compensate.h - draft: optional table of a backend, "tessera.backend.compensate/2": adds to
  * the output of a linear what quantization lost of a few of its input channels (arXiv 2412.20185).
  *
  *   out[n] += sum over the selected channels i of x[i] * R[i][n],   R[i][n] = code[i][n] * scale[n]
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define TSR_BACKEND_COMPENSATE "tessera.backend.compensate/1"
+#define TSR_BACKEND_COMPENSATE "tessera.backend.compensate/2"
 
 #define TSR_COMPENSATE_CHUNK   1024u /* channels that are selected from together */
 #define TSR_COMPENSATE_BUCKETS 32u
