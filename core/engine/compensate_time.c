@@ -20,7 +20,7 @@ tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR
             struct tsr_comp_site          *s = &c->site[l][i];
             uint32_t                       want = k ? k[l][i] : each;
             float                          b0 = 0, b15 = 0;
-            uint64_t                       count = s->there ? tsr_select_count(want, s->channels) : 0;
+            uint64_t count = s->there ? tsr_select_count(want, s->channels) : 0;
             if (want > TSR_COMPENSATE_CHUNK || count > c->room)
                 return tsr_fail(err, TSR_E_INVAL,
                                 "%u of 1024 channels are more than were asked for", want);
