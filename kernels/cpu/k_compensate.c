@@ -146,8 +146,6 @@ INLINE void add_some(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t lines
 {
     if (n == ROWS)
         add_rows(g, n0, lines, i, ROWS, first, z, bits);
-    else if (n == 4)
-        add_rows(g, n0, lines, i, 4, first, z, bits);
     else if (n == 2)
         add_rows(g, n0, lines, i, 2, first, z, bits);
     else
