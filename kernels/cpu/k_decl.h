@@ -32,6 +32,10 @@ uint64_t K(probe_read)(const void *p, uint64_t bytes, uint32_t shape);
 float    K(probe_fma)(uint64_t rounds);
 int32_t  K(probe_dot)(uint64_t rounds);
 
+/* tsr_cpu_compensate_kernels.choose */
+uint64_t K(choose)(const float *x, uint64_t n, uint64_t base, uint64_t take, const float *below,
+                   uint64_t *bucket, uint32_t *list);
+
 /* linear_a8 for activations that are not packed. */
 void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                uint64_t t1);

@@ -1,154 +1,269 @@
-/* k_residual.h - codes of a row of residuals as values (tessera.residual/1), by lines of 64 bytes.  A line has
- * 32/bits vectors; v_residual() may spread its outputs over them in an order of its own, which v_residual_order()
- * ends: every output is a chain by itself. */
+/* k_residual.h - rows of residuals of 2, 4 and 8 bits (tessera.residual/1) times whole numbers, by lines of 64 bytes
+ * and eight rows at a time.  Codes count from 0 here: what they are too large by is the caller's.  A line has 32/bits
+ * vectors of sums, which lie in an order of their own; v_residual_order() ends it. */
 #ifndef TSR_K_RESIDUAL_H
 #define TSR_K_RESIDUAL_H
 
 #include "simd.h"
 
+#define RESIDUAL_ROWS 8 /* that are added at a time */
+#define RESIDUAL_TOP                                                                               \
+    32512 /* the largest number: 127 * 256, so that both of its digits are signed bytes */
+
 #if TSR_SIMD == 512
 
-/* Lane i of vector v has output 32/bits * i + v of the line: one shift for the whole line. */
-INLINE v16 v_residual(const uint8_t *line, int v, uint32_t bits)
+/* The numbers of rows 0 to 3 and 4 to 7 in digits to the base of 256, a byte for each row in every lane. */
+struct v_eight {
+    __m512i high[2], low[2];
+};
+
+INLINE struct v_eight v_eight(const int16_t *x)
 {
-    if (bits == 16)
-        return v_load_f16(line + 32 * v);
-    /* the look-up takes four bits of a lane, whatever stands above them */
-    const __m512 four = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-    const __m512 two = _mm512_setr_ps(-2, -1, 0, 1, -2, -1, 0, 1, -2, -1, 0, 1, -2, -1, 0, 1);
-    __m512i      w = _mm512_loadu_si512(line);
-    if (bits == 8) {
-        w = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
-        w = (__m512i)((__v16su)w << (24 - 8 * v));
-        return _mm512_cvtepi32_ps(_mm512_srai_epi32(w, 24));
-    }
-    w = (__m512i)((__v16su)w >> ((int32_t)bits * v));
-    return _mm512_permutexvar_ps(w, bits == 4 ? four : two);
+    struct v_eight e;
+    __m128i        v = _mm_loadu_si128((const __m128i *)(const void *)x);
+    __m128i        high = _mm_srai_epi16(_mm_add_epi16(v, _mm_set1_epi16(128)), 8);
+    __m128i        low = _mm_sub_epi16(v, _mm_slli_epi16(high, 8));
+    high = _mm_packs_epi16(high, high);
+    low = _mm_packs_epi16(low, low);
+    e.high[0] = _mm512_broadcastd_epi32(high);
+    e.low[0] = _mm512_broadcastd_epi32(low);
+    e.high[1] = _mm512_broadcastd_epi32(_mm_srli_si128(high, 4));
+    e.low[1] = _mm512_broadcastd_epi32(_mm_srli_si128(low, 4));
+    return e;
 }
 
-/* Of n vectors those of the first half and of the second lane by lane in turn. */
-INLINE void v_in_turn(const v16 *from, v16 *to, int n)
+/* Four rows byte by byte in turn: lane 4b + w of u[i] has bytes 16b + 4i + w of the rows. */
+INLINE void v_four(const uint8_t *const *row, uint64_t at, __m512i *u)
 {
-    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const __m512i high =
-        _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    __m512i a = _mm512_loadu_si512(row[0] + at), b = _mm512_loadu_si512(row[1] + at);
+    __m512i c = _mm512_loadu_si512(row[2] + at), d = _mm512_loadu_si512(row[3] + at);
+    __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
+    u[0] = _mm512_unpacklo_epi16(ab, cd);
+    u[1] = _mm512_unpackhi_epi16(ab, cd);
+    ab = _mm512_unpackhi_epi8(a, b);
+    cd = _mm512_unpackhi_epi8(c, d);
+    u[2] = _mm512_unpacklo_epi16(ab, cd);
+    u[3] = _mm512_unpackhi_epi16(ab, cd);
+}
+
+/* Adds eight rows' line at byte `at` to its sums z, modulo 2^32. */
+INLINE void v_residual_add(const uint8_t *const *row, uint64_t at, const struct v_eight *x,
+                           int32_t *z, uint32_t bits)
+{
+    const int     codes = 8 / (int)bits; /* of a byte */
+    const __m512i mask = _mm512_set1_epi8((char)((1u << bits) - 1));
+    __m512i       u[8];
+    v_four(row, at, u);
+    v_four(row + 4, at, u + 4);
     UNROLL
-    for (int i = 0; i < n / 2; i++) {
-        v16 a = from[i], b = from[i + n / 2];
-        to[2 * i] = _mm512_permutex2var_ps(a, low, b);
-        to[2 * i + 1] = _mm512_permutex2var_ps(a, high, b);
+    for (int i = 0; i < 4; i++) {
+        UNROLL
+        for (int e = 0; e < codes; e++, z += 16) {
+            __m512i high = _mm512_setzero_si512(), low = _mm512_load_si512(z);
+            UNROLL
+            for (int q = 0; q < 2; q++) {
+                __m512i c = u[4 * q + i];
+                if (bits < 8)
+                    c = _mm512_and_si512((__m512i)((__v32hu)c >> ((int32_t)bits * e)), mask);
+                high = _mm512_dpbusd_epi32(high, c, x->high[q]);
+                low = _mm512_dpbusd_epi32(low, c, x->low[q]);
+            }
+            _mm512_store_si512(z, _mm512_add_epi32(low, _mm512_slli_epi32(high, 8)));
+        }
+    }
+}
+
+INLINE v16 v_residual_sum(const int32_t *z, int32_t less)
+{
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(z), _mm512_set1_epi32(less)));
+}
+
+#define V_LOW(a, b)                                                                                \
+    _mm512_castsi512_ps(_mm512_unpacklo_epi64(_mm512_castps_si512(a), _mm512_castps_si512(b)))
+#define V_HIGH(a, b)                                                                               \
+    _mm512_castsi512_ps(_mm512_unpackhi_epi64(_mm512_castps_si512(a), _mm512_castps_si512(b)))
+
+/* a[0..n), of each lane's bytes a code each, so that runs of four outputs lie in a quarter. */
+INLINE void v_runs(v16 *a, int n)
+{
+    if (n == 2) {
+        v16 low = _mm512_unpacklo_ps(a[0], a[1]);
+        a[1] = _mm512_unpackhi_ps(a[0], a[1]);
+        a[0] = low;
+    }
+    if (n == 4) {
+        v16 p = _mm512_unpacklo_ps(a[0], a[1]), q = _mm512_unpackhi_ps(a[0], a[1]);
+        v16 r = _mm512_unpacklo_ps(a[2], a[3]), s = _mm512_unpackhi_ps(a[2], a[3]);
+        a[0] = V_LOW(p, r);
+        a[1] = V_HIGH(p, r);
+        a[2] = V_LOW(q, s);
+        a[3] = V_HIGH(q, s);
     }
 }
 
 /* The vectors of a line in the order of its outputs. */
 INLINE void v_residual_order(v16 *a, uint32_t bits)
 {
-    v16 t[16];
-    switch (bits) {
-    case 2:
-        v_in_turn(a, t, 16);
-        v_in_turn(t, a, 16);
-        v_in_turn(a, t, 16);
-        v_in_turn(t, a, 16);
-        break;
-    case 4:
-        v_in_turn(a, t, 8);
-        v_in_turn(t, a, 8);
-        v_in_turn(a, t, 8);
-        memcpy(a, t, 8 * sizeof *a);
-        break;
-    case 8:
-        v_in_turn(a, t, 4);
-        v_in_turn(t, a, 4);
-        break;
-    default:
-        break;
+    const int codes = 8 / (int)bits;
+    v16       t[16];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        v_runs(a + i * codes, codes);
+    UNROLL
+    for (int g = 0; g < codes; g++) { /* quarter b of vectors 4g.. is vector codes * b + g */
+        const v16 *f = a + 4 * g;
+        v16 p = _mm512_shuffle_f32x4(f[0], f[1], 0x88), q = _mm512_shuffle_f32x4(f[2], f[3], 0x88);
+        v16 r = _mm512_shuffle_f32x4(f[0], f[1], 0xdd), s = _mm512_shuffle_f32x4(f[2], f[3], 0xdd);
+        t[g] = _mm512_shuffle_f32x4(p, q, 0x88);
+        t[codes + g] = _mm512_shuffle_f32x4(r, s, 0x88);
+        t[2 * codes + g] = _mm512_shuffle_f32x4(p, q, 0xdd);
+        t[3 * codes + g] = _mm512_shuffle_f32x4(r, s, 0xdd);
     }
-}
-INLINE uint32_t v_bits(m16 m)
-{
-    return m;
-}
-/* first + place of each bit of m, ascending; room for 16. */
-INLINE void v_numbers(uint32_t *to, uint32_t first, uint32_t m)
-{
-    __m512i all = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    all = _mm512_add_epi32(all, _mm512_set1_epi32((int32_t)first));
-    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((__mmask16)m, all));
+    UNROLL
+    for (int v = 0; v < 4 * codes; v++)
+        a[v] = t[v];
 }
 
 #elif TSR_SIMD == 2
 
-INLINE v16 v_residual_bytes(__m128i q) /* 16 signed bytes */
+/* The numbers of two rows in every lane. */
+struct v_eight {
+    __m256i pair[4];
+};
+
+INLINE struct v_eight v_eight(const int16_t *x)
 {
-    return v_make(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
-                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8))));
-}
-INLINE v16 v_residual(const uint8_t *line, int v, uint32_t bits)
-{
-    const uint8_t *p = line + 2 * (int)bits * v;
-    uint64_t       w = 0;
-    if (bits == 16)
-        return v_load_f16(p);
-    if (bits == 8)
-        return v_residual_bytes(_mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)p),
-                                              _mm_set1_epi8((char)0x80)));
-    if (bits == 4) {
-        memcpy(&w, p, 8);
-        __m128i b = _mm_cvtsi64_si128((long long)w), m = _mm_set1_epi8(15);
-        __m128i q = _mm_unpacklo_epi8(_mm_and_si128(b, m), _mm_and_si128(_mm_srli_epi16(b, 4), m));
-        return v_residual_bytes(_mm_sub_epi8(q, _mm_set1_epi8(8)));
+    struct v_eight e;
+    for (int p = 0; p < 4; p++) {
+        int32_t two;
+        memcpy(&two, x + 2 * p, sizeof two);
+        e.pair[p] = _mm256_set1_epi32(two);
     }
-    memcpy(&w, p, 4);
-    __m256i all = _mm256_set1_epi32((int32_t)w), m = _mm256_set1_epi32(3),
-            two = _mm256_set1_epi32(2);
-    __m256i a = _mm256_srlv_epi32(all, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
-    __m256i b = _mm256_srlv_epi32(all, _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30));
-    return v_make(_mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(a, m), two)),
-                  _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(b, m), two)));
+    return e;
 }
-INLINE void v_residual_order(v16 *a, uint32_t bits)
+
+/* Lane 4b + w of vector (h * codes + e) * 4 + s has code e of byte 32h + 16b + 4s + w. */
+INLINE void v_residual_add(const uint8_t *const *row, uint64_t at, const struct v_eight *x,
+                           int32_t *z, uint32_t bits)
 {
-    (void)a;
-    (void)bits;
+    const int     codes = 8 / (int)bits;
+    const __m256i mask = _mm256_set1_epi8((char)((1u << bits) - 1)), none = _mm256_setzero_si256();
+    for (uint64_t h = 0; h < 2; h++) {
+        UNROLL
+        for (int e = 0; e < codes; e++, z += 32) {
+            __m256i *to = (__m256i *)(void *)z;
+            __m256i  sum[4] = { _mm256_load_si256(to), _mm256_load_si256(to + 1),
+                                _mm256_load_si256(to + 2), _mm256_load_si256(to + 3) };
+            UNROLL
+            for (int p = 0; p < 4; p++) {
+                const uint8_t *first = row[2 * p] + at + 32 * h,
+                              *second = row[2 * p + 1] + at + 32 * h;
+                __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)first);
+                __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)second);
+                a = _mm256_and_si256(_mm256_srli_epi16(a, (int)bits * e), mask);
+                b = _mm256_and_si256(_mm256_srli_epi16(b, (int)bits * e), mask);
+                __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+                __m256i part[4] = { _mm256_unpacklo_epi8(low, none),
+                                    _mm256_unpackhi_epi8(low, none),
+                                    _mm256_unpacklo_epi8(high, none),
+                                    _mm256_unpackhi_epi8(high, none) };
+                UNROLL
+                for (int s = 0; s < 4; s++)
+                    sum[s] = _mm256_add_epi32(sum[s], _mm256_madd_epi16(part[s], x->pair[p]));
+            }
+            UNROLL
+            for (int s = 0; s < 4; s++)
+                _mm256_store_si256(to + s, sum[s]);
+        }
+    }
 }
-INLINE uint32_t v_bits(m16 m)
+
+INLINE v16 v_residual_sum(const int32_t *z, int32_t less)
 {
-    return (uint32_t)_mm256_movemask_ps(m.a) | (uint32_t)_mm256_movemask_ps(m.b) << 8;
+    const __m256i *from = (const __m256i *)(const void *)z;
+    __m256i        l = _mm256_set1_epi32(less);
+    return v_make(_mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_load_si256(from), l)),
+                  _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_load_si256(from + 1), l)));
 }
-INLINE void v_numbers(uint32_t *to, uint32_t first, uint32_t m)
+
+/* a[0], a[4], ..., of each lane's bytes a code each, so that runs of four outputs lie in a half; to f[0..n). */
+INLINE void v_runs(const __m256 *a, __m256 *f, int n)
 {
-    for (; m; m &= m - 1)
-        *to++ = first + (uint32_t)__builtin_ctz(m);
+    if (n == 1) {
+        f[0] = a[0];
+    } else if (n == 2) {
+        f[0] = _mm256_unpacklo_ps(a[0], a[4]);
+        f[1] = _mm256_unpackhi_ps(a[0], a[4]);
+    } else {
+        __m256d p = _mm256_castps_pd(_mm256_unpacklo_ps(a[0], a[4]));
+        __m256d q = _mm256_castps_pd(_mm256_unpackhi_ps(a[0], a[4]));
+        __m256d r = _mm256_castps_pd(_mm256_unpacklo_ps(a[8], a[12]));
+        __m256d s = _mm256_castps_pd(_mm256_unpackhi_ps(a[8], a[12]));
+        f[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(p, r));
+        f[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(p, r));
+        f[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(q, s));
+        f[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(q, s));
+    }
+}
+
+INLINE void v_residual_order(v16 *v, uint32_t bits)
+{
+    const int codes = 8 / (int)bits;
+    __m256    a[32], f[16];
+    for (int i = 0; i < 4 * codes; i++) {
+        a[2 * i] = v[i].a;
+        a[2 * i + 1] = v[i].b;
+    }
+    for (int h = 0; h < 2; h++) {
+        for (int s = 0; s < 4; s++)
+            v_runs(a + 4 * codes * h + s, f + s * codes, codes);
+        for (int p = 0; p < codes; p++) { /* 4 codes quarters of 4: the lower halves come first */
+            v16 *to = v + 2 * codes * h + p;
+            to[0] = v_make(_mm256_permute2f128_ps(f[4 * p], f[4 * p + 1], 0x20),
+                           _mm256_permute2f128_ps(f[4 * p + 2], f[4 * p + 3], 0x20));
+            to[codes] = v_make(_mm256_permute2f128_ps(f[4 * p], f[4 * p + 1], 0x31),
+                               _mm256_permute2f128_ps(f[4 * p + 2], f[4 * p + 3], 0x31));
+        }
+    }
 }
 
 #else
 
-INLINE v16 v_residual(const uint8_t *line, int v, uint32_t bits)
+struct v_eight {
+    int32_t x[RESIDUAL_ROWS];
+};
+
+INLINE struct v_eight v_eight(const int16_t *x)
 {
-    const uint8_t *p = line + 2 * (int)bits * v;
-    v16            r;
-    if (bits == 16)
-        return v_load_f16(p);
-    for (uint32_t l = 0; l < 16; l++) {
-        uint32_t per = 8 / bits, code = (uint32_t)p[l / per] >> (l % per * bits);
-        r.f[l] = (float)((int32_t)(code & ((1u << bits) - 1)) - (int32_t)(1u << (bits - 1)));
-    }
+    struct v_eight e;
+    for (int r = 0; r < RESIDUAL_ROWS; r++)
+        e.x[r] = x[r];
+    return e;
+}
+
+INLINE void v_residual_add(const uint8_t *const *row, uint64_t at, const struct v_eight *x,
+                           int32_t *z, uint32_t bits)
+{
+    const uint32_t codes = 8 / bits, mask = (1u << bits) - 1;
+    for (uint32_t r = 0; r < RESIDUAL_ROWS; r++)
+        for (uint32_t n = 0; n < 64 * codes; n++) {
+            uint32_t c = (uint32_t)row[r][at + n / codes] >> n % codes * bits & mask;
+            z[n] = (int32_t)((uint32_t)z[n] + c * (uint32_t)x->x[r]);
+        }
+}
+
+INLINE v16 v_residual_sum(const int32_t *z, int32_t less)
+{
+    v16 r;
+    for (int l = 0; l < 16; l++)
+        r.f[l] = (float)(int32_t)((uint32_t)z[l] - (uint32_t)less);
     return r;
 }
+
 INLINE void v_residual_order(v16 *a, uint32_t bits)
 {
     (void)a;
     (void)bits;
-}
-INLINE uint32_t v_bits(m16 m)
-{
-    return m.m;
-}
-INLINE void v_numbers(uint32_t *to, uint32_t first, uint32_t m)
-{
-    for (; m; m &= m - 1)
-        *to++ = first + (uint32_t)__builtin_ctz(m);
 }
 
 #endif

@@ -272,6 +272,15 @@ static inline i16v vi_opaque(i16v v)
     return v;
 }
 /* In assembly: gcc 12 drops a loop in which it sees nothing but prefetches. */
+static inline uint32_t v_bits(m16 m)
+{
+    return (uint32_t)_mm256_movemask_ps(m.a) | (uint32_t)_mm256_movemask_ps(m.b) << 8;
+}
+static inline void v_numbers(uint32_t *to, uint32_t first, uint32_t m)
+{
+    for (; m; m &= m - 1)
+        *to++ = first + (uint32_t)__builtin_ctz(m);
+}
 static inline void v_prefetch(const void *p)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));

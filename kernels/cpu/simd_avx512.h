@@ -224,6 +224,17 @@ static inline i16v vi_opaque(i16v v)
     return v;
 }
 /* In assembly: gcc 12 drops a loop in which it sees nothing but prefetches. */
+static inline uint32_t v_bits(m16 m)
+{
+    return m;
+}
+/* first + place of each bit of m, ascending; room for 16. */
+static inline void v_numbers(uint32_t *to, uint32_t first, uint32_t m)
+{
+    __m512i all = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    all = _mm512_add_epi32(all, _mm512_set1_epi32((int32_t)first));
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((__mmask16)m, all));
+}
 static inline void v_prefetch(const void *p)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));

@@ -314,6 +314,15 @@ static inline i16v vi_opaque(i16v v)
 {
     return v;
 }
+static inline uint32_t v_bits(m16 m)
+{
+    return m.m;
+}
+static inline void v_numbers(uint32_t *to, uint32_t first, uint32_t m)
+{
+    for (; m; m &= m - 1)
+        *to++ = first + (uint32_t)__builtin_ctz(m);
+}
 static inline void v_prefetch(const void *p)
 {
     __builtin_prefetch(p);

@@ -2,6 +2,7 @@
  * on every instruction set, with the loops of the host backwards; and the public vectors of the selection. */
 #include "cpu_fixture.h"
 
+#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
@@ -172,13 +173,34 @@ static float code(const struct res *r, uint64_t i, uint64_t n)
     }
 }
 
-/* What docs/decisions/numerics.md says of one output. */
+/* What docs/decisions/numerics.md says of one output: of codes, blocks of 512 channels with exact sums. */
+static float brute_codes(const struct res *r, const float *x, const uint32_t *list, uint64_t n)
+{
+    float all = 0;
+    for (uint32_t at = 1; at <= list[0]; at += 512) {
+        uint32_t end = list[0] - at < 512 ? list[0] : at + 511;
+        float    top = 0;
+        int64_t  sum = 0;
+        for (uint32_t i = at; i <= end; i++)
+            top = fmaxf(top, fabsf(x[list[i]]));
+        if (top >= 0x1p-100f)
+            for (uint32_t i = at; i <= end; i++)
+                sum += (int64_t)rintf(x[list[i]] * (32512 / top)) * (int64_t)code(r, list[i], n);
+        float block = (float)sum * (top / 32512);
+        all = at == 1 ? block : all + block;
+    }
+    return all;
+}
+
 static float brute(const struct res *r, const float *x, const uint32_t *list, uint64_t n,
                    float base)
 {
     float acc = 0;
-    for (uint32_t i = 1; i <= list[0]; i++)
-        acc = fmaf(x[list[i]], code(r, list[i], n), acc);
+    if (r->d.bits < 16)
+        acc = brute_codes(r, x, list, n);
+    else
+        for (uint32_t i = 1; i <= list[0]; i++)
+            acc = fmaf(x[list[i]], code(r, list[i], n), acc);
     float sum = acc * (r->d.scales ? f16(r->scales[n]) : 1);
     return base + (0.0f + sum);
 }
@@ -250,10 +272,70 @@ static void test_sums(void **state)
         for (int b = 0; b < 4; b++) {
             one_sum(c, widths[b], 100, few, 3, 20);
             one_sum(c, widths[b], 2100, many, 2, 66);
+            one_sum(c, widths[b], 2100, many, 2, 1027); /* two blocks and a part */
             one_sum(c, widths[b], 256, many, 3, 128);
             one_sum(c, widths[b], 7, few + 1, 1, 7);
             one_sum(c, widths[b], 1024, wide, 2, 187);
             one_sum(c, widths[b], 260, widest, 2, 41);
+        }
+        tsr_cpu_destroy(c);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
+/* What an input of 40 channels, all selected, adds to outputs of 0: compared, or not finite at all. */
+static void one_input(struct tsr_cpu *c, uint32_t bits, const float *x, bool finite)
+{
+    uint32_t          list[41] = { 40 };
+    float             y[100] = { 0 };
+    struct tsr_tensor tx = dev(c, x, TSR_F32, 1, 40, 0), ty = dev(c, y, TSR_F32, 1, 100, 0);
+    struct res        r = res_new(bits, 40, 100);
+    void             *h = NULL;
+    char              text[512] = "";
+    struct tsr_err    err = { sizeof err, sizeof text, text };
+    for (uint32_t i = 0; i < 40; i++)
+        list[1 + i] = i;
+    struct tsr_tensor tl = dev(c, list, TSR_U32, 1, 41, 0);
+    assert_int_equal(table(c)->residual_load(c, &r.d, &h, &err), TSR_OK);
+    struct tsr_compensate_op op = {
+        .struct_size = sizeof op, .n = 1, .x = &tx, .list = &tl, .residual = { h }, .out = { &ty }
+    };
+    assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_OK);
+    float *got = host_of(c, &ty);
+    for (uint64_t n = 0; n < 100; n++) {
+        float want = brute(&r, x, list, n, 0);
+        if (finite)
+            assert_memory_equal(&got[n], &want, 4);
+        else
+            assert_true(!(fabsf(got[n]) <= FLT_MAX));
+    }
+    table(c)->residual_free(c, h);
+    free(got);
+    free(r.codes);
+    free(r.scales);
+    undev(c, &tx);
+    undev(c, &tl);
+    undev(c, &ty);
+}
+
+/* Magnitudes at the edges of what is made whole numbers. */
+static void test_inputs(void **state)
+{
+    static const float tops[] = { 0, 1e-45f, 0x1.fffffep-101f, 0x1p-100f, 1e-12f, 1, 1e30f };
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        if (!c)
+            continue;
+        for (uint32_t bits = 2; bits <= 16; bits *= 2) {
+            float x[40];
+            for (size_t t = 0; t < sizeof tops / sizeof *tops; t++) {
+                for (int i = 0; i < 40; i++)
+                    x[i] = (float)(i - 20) / 20 * tops[t];
+                one_input(c, bits, x, true);
+            }
+            x[7] = -INFINITY;
+            one_input(c, bits, x, false);
         }
         tsr_cpu_destroy(c);
     }
@@ -606,7 +688,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_select),  cmocka_unit_test(test_sums),    cmocka_unit_test(test_site),
+        cmocka_unit_test(test_select),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_inputs),  cmocka_unit_test(test_site),
         cmocka_unit_test(test_vectors), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
