@@ -64,7 +64,8 @@ INLINE void v_residual_add(const uint8_t *const *row, uint64_t at, const struct 
             for (int q = 0; q < 2; q++) {
                 __m512i c = u[4 * q + i];
                 if (bits < 8)
-                    c = _mm512_and_si512((__m512i)((__v32hu)c >> ((int32_t)bits * e)), mask);
+                    c = _mm512_and_si512((__m512i)((__v32hu)c >> (uint16_t)((int32_t)bits * e)),
+                                         mask);
                 high = _mm512_dpbusd_epi32(high, c, x->high[q]);
                 low = _mm512_dpbusd_epi32(low, c, x->low[q]);
             }
