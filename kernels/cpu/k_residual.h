@@ -6,9 +6,10 @@
 
 #include "simd.h"
 
-#define RESIDUAL_ROWS 8 /* that are added at a time */
-#define RESIDUAL_TOP                                                                               \
-    32512 /* the largest number: 127 * 256, so that both of its digits are signed bytes */
+/* Rows that are added at a time. */
+#define RESIDUAL_ROWS 8
+/* The largest number: 127 * 256, so that both of its digits are signed bytes. */
+#define RESIDUAL_TOP 32512
 
 #if TSR_SIMD == 512
 

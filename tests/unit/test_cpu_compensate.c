@@ -133,31 +133,35 @@ static void test_sums(void **state)
     assert_int_equal(host_bytes, 0);
 }
 
-/* What an input of 40 channels, all selected, adds to outputs of 0: compared, or not finite at all. */
-static void one_input(struct tsr_cpu *c, uint32_t bits, const float *x, bool finite)
+/* What n inputs, all selected, add to outputs of 0: compared, or not finite at all.  fill: every byte of the codes;
+ * below 0: random ones. */
+static void one_input(struct tsr_cpu *c, uint32_t bits, const float *x, uint32_t n, int fill,
+                      bool finite)
 {
-    uint32_t          list[41] = { 40 };
+    uint32_t          list[601] = { n };
     float             y[100] = { 0 };
-    struct tsr_tensor tx = dev(c, x, TSR_F32, 1, 40, 0), ty = dev(c, y, TSR_F32, 1, 100, 0);
-    struct res        r = res_new(bits, 40, 100);
+    struct tsr_tensor tx = dev(c, x, TSR_F32, 1, n, 0), ty = dev(c, y, TSR_F32, 1, 100, 0);
+    struct res        r = res_new(bits, n, 100);
     void             *h = NULL;
     char              text[512] = "";
     struct tsr_err    err = { sizeof err, sizeof text, text };
-    for (uint32_t i = 0; i < 40; i++)
+    for (uint32_t i = 0; i < n; i++)
         list[1 + i] = i;
-    struct tsr_tensor tl = dev(c, list, TSR_U32, 1, 41, 0);
+    if (fill >= 0)
+        memset(r.codes, fill, n * r.d.stride);
+    struct tsr_tensor tl = dev(c, list, TSR_U32, 1, 1 + n, 0);
     assert_int_equal(table(c)->residual_load(c, &r.d, &h, &err), TSR_OK);
     struct tsr_compensate_op op = {
         .struct_size = sizeof op, .n = 1, .x = &tx, .list = &tl, .residual = { h }, .out = { &ty }
     };
     assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_OK);
     float *got = host_of(c, &ty);
-    for (uint64_t n = 0; n < 100; n++) {
-        float want = brute(&r, x, list, n, 0);
+    for (uint64_t o = 0; o < 100; o++) {
+        float want = brute(&r, x, list, o, 0);
         if (finite)
-            assert_memory_equal(&got[n], &want, 4);
+            assert_memory_equal(&got[o], &want, 4);
         else
-            assert_true(!(fabsf(got[n]) <= FLT_MAX));
+            assert_true(!(fabsf(got[o]) <= FLT_MAX));
     }
     table(c)->residual_free(c, h);
     free(got);
@@ -168,7 +172,7 @@ static void one_input(struct tsr_cpu *c, uint32_t bits, const float *x, bool fin
     undev(c, &ty);
 }
 
-/* Magnitudes at the edges of what is made whole numbers. */
+/* Magnitudes at the edges of what is made whole numbers, and the largest sums that a block can have. */
 static void test_inputs(void **state)
 {
     static const float tops[] = { 0, 1e-45f, 0x1.fffffep-101f, 0x1p-100f, 1e-12f, 1, 1e30f };
@@ -178,14 +182,20 @@ static void test_inputs(void **state)
         if (!c)
             continue;
         for (uint32_t bits = 2; bits <= 16; bits *= 2) {
-            float x[40];
+            float x[600];
             for (size_t t = 0; t < sizeof tops / sizeof *tops; t++) {
                 for (int i = 0; i < 40; i++)
                     x[i] = (float)(i - 20) / 20 * tops[t];
-                one_input(c, bits, x, true);
+                one_input(c, bits, x, 40, -1, true);
             }
             x[7] = -INFINITY;
-            one_input(c, bits, x, false);
+            one_input(c, bits, x, 40, -1, false);
+            for (int sign = -1; sign < 2 && bits < 16; sign += 2) {
+                for (int i = 0; i < 600; i++)
+                    x[i] = (float)sign * 3;
+                one_input(c, bits, x, 600, 0, true);
+                one_input(c, bits, x, 600, 255, true);
+            }
         }
         tsr_cpu_destroy(c);
     }
