@@ -157,11 +157,12 @@ static void one_input(struct tsr_cpu *c, uint32_t bits, const float *x, uint32_t
     assert_int_equal(table(c)->compensate(c, NULL, &op, &err), TSR_OK);
     float *got = host_of(c, &ty);
     for (uint64_t o = 0; o < 100; o++) {
-        float want = brute(&r, x, list, o, 0);
-        if (finite)
-            assert_memory_equal(&got[o], &want, 4);
-        else
+        if (!finite) {
             assert_true(!(fabsf(got[o]) <= FLT_MAX));
+            continue;
+        }
+        float want = brute(&r, x, list, o, 0);
+        assert_memory_equal(&got[o], &want, 4);
     }
     table(c)->residual_free(c, h);
     free(got);
