@@ -4,7 +4,7 @@
 #ifndef TSR_K_RESIDUAL_H
 #define TSR_K_RESIDUAL_H
 
-#include "simd.h"
+#include "simd_bytes.h"
 
 /* Rows that are added at a time. */
 #define RESIDUAL_ROWS 8
@@ -80,11 +80,6 @@ INLINE v16 v_residual_sum(const int32_t *z, int32_t less)
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(z), _mm512_set1_epi32(less)));
 }
 
-#define V_LOW(a, b)                                                                                \
-    _mm512_castsi512_ps(_mm512_unpacklo_epi64(_mm512_castps_si512(a), _mm512_castps_si512(b)))
-#define V_HIGH(a, b)                                                                               \
-    _mm512_castsi512_ps(_mm512_unpackhi_epi64(_mm512_castps_si512(a), _mm512_castps_si512(b)))
-
 /* a[0..n), of each lane's bytes a code each, so that runs of four outputs lie in a quarter. */
 INLINE void v_runs(v16 *a, int n)
 {
@@ -94,12 +89,14 @@ INLINE void v_runs(v16 *a, int n)
         a[0] = low;
     }
     if (n == 4) {
-        v16 p = _mm512_unpacklo_ps(a[0], a[1]), q = _mm512_unpackhi_ps(a[0], a[1]);
-        v16 r = _mm512_unpacklo_ps(a[2], a[3]), s = _mm512_unpackhi_ps(a[2], a[3]);
-        a[0] = V_LOW(p, r);
-        a[1] = V_HIGH(p, r);
-        a[2] = V_LOW(q, s);
-        a[3] = V_HIGH(q, s);
+        i16v t[4];
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            t[i] = _mm512_castps_si512(a[i]);
+        vb_transpose4(t);
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            a[i] = _mm512_castsi512_ps(t[i]);
     }
 }
 
