@@ -10,17 +10,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static uint64_t mtime_ns(const struct stat *st)
+static uint64_t ns(const struct timespec *t)
 {
-    return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
+    return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
 }
 
-tsr_status tsr_file_open(struct tsr_file *f, const char *path, struct tsr_err *err)
+tsr_status tsr_file_open_as(struct tsr_file *f, int dir, const char *name, const char *path,
+                            bool follow, struct tsr_err *err)
 {
     memset(f, 0, sizeof *f);
     f->fd = -1;
     /* O_NONBLOCK: a FIFO must not hang the open; it means nothing for files */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd =
+        openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW));
     if (fd < 0)
         return tsr_fail_errno(err, errno, path, "open");
     struct stat st;
@@ -45,38 +47,14 @@ tsr_status tsr_file_open(struct tsr_file *f, const char *path, struct tsr_err *e
     f->size = (uint64_t)st.st_size;
     f->dev = (uint64_t)st.st_dev;
     f->ino = (uint64_t)st.st_ino;
-    f->mtime_ns = mtime_ns(&st);
+    f->mtime_ns = ns(&st.st_mtim);
+    f->ctime_ns = ns(&st.st_ctim);
     return TSR_OK;
 }
 
-tsr_status tsr_file_open_in(struct tsr_file *f, const char *dir, const char *name, bool follow,
-                            struct tsr_err *err)
+tsr_status tsr_file_open(struct tsr_file *f, const char *path, struct tsr_err *err)
 {
-    f->fd = -1;
-    f->path = NULL;
-    if (*name == '\0' || strchr(name, '/') || strcmp(name, "..") == 0 || strcmp(name, ".") == 0)
-        return tsr_fail(err, TSR_E_INPUT, "%s: file name \"%s\" leads out of the folder", dir,
-                        name);
-    char *path = tsr_path_join(dir, name);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(name), name);
-    struct stat st;
-    if (!follow && lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
-        char *real = realpath(path, NULL), *base = realpath(dir, NULL);
-        bool  inside =
-            real && base && strncmp(real, base, strlen(base)) == 0 && real[strlen(base)] == '/';
-        free(real);
-        free(base);
-        if (!inside) {
-            tsr_status s =
-                tsr_fail(err, TSR_E_INPUT, "%s: is a symbolic link out of its folder", path);
-            free(path);
-            return s;
-        }
-    }
-    tsr_status s = tsr_file_open(f, path, err);
-    free(path);
-    return s;
+    return tsr_file_open_as(f, AT_FDCWD, path, path, true, err);
 }
 
 tsr_status tsr_file_read(const struct tsr_file *f, uint64_t offset, void *dst, uint64_t bytes,
@@ -105,8 +83,9 @@ tsr_status tsr_file_unchanged(const struct tsr_file *f, struct tsr_err *err)
     struct stat st;
     if (fstat(f->fd, &st) != 0)
         return tsr_fail_errno(err, errno, f->path, "stat");
-    if ((uint64_t)st.st_size != f->size || mtime_ns(&st) != f->mtime_ns ||
-        (uint64_t)st.st_ino != f->ino)
+    if ((uint64_t)st.st_size != f->size || ns(&st.st_mtim) != f->mtime_ns ||
+        ns(&st.st_ctim) != f->ctime_ns || (uint64_t)st.st_ino != f->ino ||
+        (uint64_t)st.st_dev != f->dev)
         return tsr_fail(err, TSR_E_INPUT, "%s: changed while it was read; run again", f->path);
     return TSR_OK;
 }
@@ -120,29 +99,36 @@ void tsr_file_close(struct tsr_file *f)
     f->path = NULL;
 }
 
+tsr_status tsr_file_all(const struct tsr_file *f, uint64_t cap, char **data, uint64_t *len,
+                        struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    char      *p = NULL;
+    if (f->size > cap) {
+        st = tsr_fail(err, TSR_E_INPUT, "%s: %llu bytes, more than the limit of %llu", f->path,
+                      (unsigned long long)f->size, (unsigned long long)cap);
+    } else if (!(p = tsr_new(f->size + 1, 1))) {
+        st = tsr_fail_nomem(err, f->size + 1, f->path);
+    } else {
+        st = tsr_file_read(f, 0, p, f->size, err);
+        if (st == TSR_OK)
+            st = tsr_file_unchanged(f, err);
+    }
+    if (st != TSR_OK) {
+        free(p);
+        return st;
+    }
+    *data = p;
+    *len = f->size;
+    return TSR_OK;
+}
+
 tsr_status tsr_file_slurp(const char *path, uint64_t cap, char **data, uint64_t *len,
                           struct tsr_err *err)
 {
     struct tsr_file f;
     TSR_TRY(tsr_file_open(&f, path, err));
-    tsr_status st = TSR_OK;
-    char      *p = NULL;
-    if (f.size > cap) {
-        st = tsr_fail(err, TSR_E_INPUT, "%s: %llu bytes, more than the limit of %llu", path,
-                      (unsigned long long)f.size, (unsigned long long)cap);
-    } else if (!(p = tsr_new(f.size + 1, 1))) {
-        st = tsr_fail_nomem(err, f.size + 1, path);
-    } else {
-        st = tsr_file_read(&f, 0, p, f.size, err);
-        if (st == TSR_OK)
-            st = tsr_file_unchanged(&f, err);
-    }
-    if (st == TSR_OK) {
-        *data = p;
-        *len = f.size;
-    } else {
-        free(p);
-    }
+    tsr_status st = tsr_file_all(&f, cap, data, len, err);
     tsr_file_close(&f);
     return st;
 }
@@ -206,151 +192,6 @@ char *tsr_path_dir(const char *path)
     if (!slash)
         return tsr_strdup(".");
     return tsr_strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
-tsr_status tsr_make_dirs(const char *path, struct tsr_err *err)
-{
-    char *p = tsr_strdup(path);
-    if (!p)
-        return tsr_fail_nomem(err, strlen(path), path);
-    tsr_status st = TSR_OK;
-    for (char *s = p + 1; st == TSR_OK; s++) {
-        char c = *s;
-        if (c != '/' && c != '\0')
-            continue;
-        *s = '\0';
-        if (mkdir(p, 0777) != 0 && errno != EEXIST)
-            st = tsr_fail_errno(err, errno, p, "create folder");
-        *s = c;
-        if (c == '\0')
-            break;
-    }
-    if (st == TSR_OK && !tsr_path_is_dir(path))
-        st = tsr_fail(err, TSR_E_INPUT, "%s: exists and is not a folder", path);
-    free(p);
-    return st;
-}
-
-tsr_status tsr_writer_open(struct tsr_writer *w, const char *path, struct tsr_err *err)
-{
-    struct stat s;
-    bool        in_place = stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
-    memset(w, 0, sizeof *w);
-    w->path = tsr_strdup(path);
-    if (w->path && !in_place)
-        w->part = tsr_new(strlen(path) + 6, 1);
-    if (!w->path || (!w->part && !in_place)) {
-        tsr_writer_abort(w);
-        return tsr_fail_nomem(err, strlen(path), path);
-    }
-    if (w->part)
-        (void)sprintf(w->part, "%s.part", path);
-    int fd = in_place ? open(path, O_WRONLY | O_CLOEXEC)
-                      : open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd >= 0)
-        w->file = fdopen(fd, "w");
-    if (!w->file) {
-        int e = errno;
-        if (fd >= 0)
-            close(fd);
-        tsr_status st = in_place ? tsr_fail_errno(err, e, path, "open")
-                                 : tsr_fail_errno(err, e, w->part, "create");
-        if (fd < 0) { /* what stands there is not ours to remove */
-            free(w->part);
-            w->part = NULL;
-        }
-        tsr_writer_abort(w);
-        return st;
-    }
-    return TSR_OK;
-}
-
-void tsr_writer_put(struct tsr_writer *w, const void *data, uint64_t bytes)
-{
-    if (w->error || bytes == 0)
-        return;
-    if (fwrite(data, 1, bytes, w->file) != bytes)
-        w->error = errno ? errno : EIO;
-}
-
-void tsr_writer_printf(struct tsr_writer *w, const char *fmt, ...)
-{
-    if (w->error)
-        return;
-    va_list ap;
-    va_start(ap, fmt);
-    if (vfprintf(w->file, fmt, ap) < 0)
-        w->error = errno ? errno : EIO;
-    va_end(ap);
-}
-
-static int sync_dir(const char *path)
-{
-    char *dir = tsr_path_dir(path);
-    if (!dir)
-        return ENOMEM;
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), e = 0;
-    free(dir);
-    if (fd < 0)
-        return errno;
-    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that needs no sync */
-        e = errno;
-    if (close(fd) != 0 && !e)
-        e = errno;
-    return e;
-}
-
-tsr_status tsr_writer_commit(struct tsr_writer *w, struct tsr_err *err)
-{
-    int e = w->error;
-    if (fflush(w->file) != 0 && !e)
-        e = errno;
-    if (!e && fsync(fileno(w->file)) != 0 && errno != EINVAL)
-        e = errno;
-    if (fclose(w->file) != 0 && !e)
-        e = errno;
-    w->file = NULL;
-    if (!e && w->part && rename(w->part, w->path) != 0)
-        e = errno;
-    if (!e && w->part)
-        e = sync_dir(w->path);
-    tsr_status st = e ? tsr_fail_errno(err, e, w->path, "write") : TSR_OK;
-    if (!e) {
-        free(w->part);
-        w->part = NULL;
-    }
-    tsr_writer_abort(w);
-    return st;
-}
-
-void tsr_writer_abort(struct tsr_writer *w)
-{
-    if (w->file)
-        (void)fclose(w->file);
-    if (w->part && w->path)
-        (void)unlink(w->part);
-    free(w->part);
-    free(w->path);
-    memset(w, 0, sizeof *w);
-}
-
-tsr_status tsr_file_store(const char *path, const void *data, uint64_t bytes, struct tsr_err *err)
-{
-    struct tsr_writer w;
-    TSR_TRY(tsr_writer_open(&w, path, err));
-    tsr_writer_put(&w, data, bytes);
-    return tsr_writer_commit(&w, err);
-}
-
-tsr_status tsr_file_store_in(const char *folder, const char *name, const void *data, uint64_t bytes,
-                             struct tsr_err *err)
-{
-    char *path = tsr_path_join(folder, name);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), folder);
-    tsr_status st = tsr_file_store(path, data, bytes, err);
-    free(path);
-    return st;
 }
 
 tsr_status tsr_sealed_create(struct tsr_sealed *s, uint64_t bytes, const char *what,

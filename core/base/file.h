@@ -1,9 +1,8 @@
-/* base/file.h - files in and out.
+/* base/file.h - files in; output.h has those out.
  *
- * Reading: only regular files; a FIFO, device or directory is refused before it can
+ * Only regular files; a FIFO, device or directory is refused before it can
  * block.  Foreign data is read into memory of ours and never mapped, so that a file
  * that shrinks gives a sentence and not a SIGBUS.
- * Writing: a file appears under its final name only when it is whole and synced.
  */
 #ifndef TSR_BASE_FILE_H
 #define TSR_BASE_FILE_H
@@ -18,20 +17,21 @@ struct tsr_file {
     int      fd;
     uint64_t size;
     uint64_t dev, ino, mtime_ns;
-    char    *path; /* for messages; owned */
+    uint64_t ctime_ns; /* when content, times or name changed last: no program sets it back */
+    char    *path;     /* for messages; owned */
 };
 
 /* Opens a regular file.  [any] */
 tsr_status tsr_file_open(struct tsr_file *f, const char *path, struct tsr_err *err);
-/* `name` inside folder `dir`; a name with '/', "..", or a symbolic link that leads out of the
- * folder's own tree is refused (hub caches link to ../../blobs: a link is followed when
- * `follow` is set, which is meant for folders that the user named). */
-tsr_status tsr_file_open_in(struct tsr_file *f, const char *dir, const char *name, bool follow,
-                            struct tsr_err *err);
+/* The same for `name` from the open folder `dir`; path is for messages.  Without follow, a name that is
+ * a symbolic link is TSR_E_INPUT.  Files of a model folder: model/folder.h. */
+tsr_status tsr_file_open_as(struct tsr_file *f, int dir, const char *name, const char *path,
+                            bool follow, struct tsr_err *err);
 /* Exactly [offset, offset+bytes), or an error; short files are "ends at byte N". */
 tsr_status tsr_file_read(const struct tsr_file *f, uint64_t offset, void *dst, uint64_t bytes,
                          struct tsr_err *err);
-/* TSR_E_INPUT "changed while it was read" when size, mtime or inode differ from open. */
+/* TSR_E_INPUT "changed while it was read" when size, device, inode, mtime or ctime differ from open.
+ * Linux sets ctime with every change, also through a map and before a `touch -r`. */
 tsr_status tsr_file_unchanged(const struct tsr_file *f, struct tsr_err *err);
 void       tsr_file_close(struct tsr_file *f);
 
@@ -39,6 +39,10 @@ void       tsr_file_close(struct tsr_file *f);
  * caller; larger than cap is TSR_E_INPUT naming the cap. */
 tsr_status tsr_file_slurp(const char *path, uint64_t cap, char **data, uint64_t *len,
                           struct tsr_err *err);
+
+/* The same for a file that is open. */
+tsr_status tsr_file_all(const struct tsr_file *f, uint64_t cap, char **data, uint64_t *len,
+                        struct tsr_err *err);
 
 /* False where there is certainly nothing.  What cannot be looked at (EACCES, EIO, no memory) counts as there:
  * who opens it then hears why, and nothing is left out without a word. */
@@ -50,28 +54,6 @@ bool tsr_path_is_dir(const char *path);
 char *tsr_path_join(const char *dir, const char *name);
 /* Folder of a path ("." if none), fresh memory. */
 char *tsr_path_dir(const char *path);
-/* mkdir -p */
-tsr_status tsr_make_dirs(const char *path, struct tsr_err *err);
-
-/* Writer: PATH.part until commit; a device or a pipe, such as /dev/null, is written as it is and stays
- * what it is.  Errors are sticky; commit reports the first.
- *   tsr_writer_open(&w, path, err);  tsr_writer_put(&w, p, n); ... tsr_writer_commit(&w, err);
- * tsr_writer_abort() removes the part file; it is a no-op after commit. */
-struct tsr_writer {
-    FILE *file;
-    char *path, *part; /* part NULL: written in place */
-    int   error;       /* first errno, 0 if none */
-};
-tsr_status tsr_writer_open(struct tsr_writer *w, const char *path, struct tsr_err *err);
-void       tsr_writer_put(struct tsr_writer *w, const void *data, uint64_t bytes);
-void       tsr_writer_printf(struct tsr_writer *w, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-tsr_status tsr_writer_commit(struct tsr_writer *w, struct tsr_err *err);
-void       tsr_writer_abort(struct tsr_writer *w);
-/* A whole file by one call, of a path or of a name in a folder. */
-tsr_status tsr_file_store(const char *path, const void *data, uint64_t bytes, struct tsr_err *err);
-tsr_status tsr_file_store_in(const char *folder, const char *name, const void *data, uint64_t bytes,
-                             struct tsr_err *err);
 
 /* Read-only memory of `bytes` bytes in a sealed memfd: filled once, then immutable for every
  * holder, also for other processes that get the fd. */

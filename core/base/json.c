@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -226,10 +227,16 @@ tsr_status tsr_json_str(const json_t *o, const char *name, const char *key, bool
         return st;
     if (!json_is_string(m))
         return wrong(m, name, key, "a string", err);
-    if (strlen(json_string_value(m)) != json_string_length(m))
+    if (!tsr_json_word(m))
         return wrong(m, name, key, "a string without NUL characters", err);
     *v = json_string_value(m);
     return TSR_OK;
+}
+
+const char *tsr_json_word(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    return s && strlen(s) == json_string_length(v) ? s : NULL;
 }
 
 tsr_status tsr_json_sub(const json_t *o, const char *name, const char *key, bool required,

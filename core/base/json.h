@@ -38,7 +38,10 @@ tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, boo
 tsr_status tsr_json_str(const json_t *o, const char *name, const char *key, bool required,
                         const char **v, struct tsr_err *err);
 /* An object or array member, borrowed; NULL if absent. type: JSON_OBJECT or JSON_ARRAY. */
-tsr_status tsr_json_sub(const json_t *o, const char *name, const char *key, bool required,
-                        json_type type, json_t **v, struct tsr_err *err);
+/* The string of v; NULL where v is no string or has a NUL character: for names and words.  A text, which may
+ * hold any character, is taken with json_string_length(). */
+const char *tsr_json_word(const json_t *v);
+tsr_status  tsr_json_sub(const json_t *o, const char *name, const char *key, bool required,
+                         json_type type, json_t **v, struct tsr_err *err);
 
 #endif

@@ -35,10 +35,19 @@ static tsr_status enter(struct tsr_map *m, struct tsr_err *err)
 
 tsr_status tsr_map_open(struct tsr_map *m, const char *path, struct tsr_err *err)
 {
+    struct tsr_file f;
+    TSR_TRY(tsr_file_open(&f, path, err));
+    return tsr_map_file(m, &f, err);
+}
+
+tsr_status tsr_map_file(struct tsr_map *m, struct tsr_file *file, struct tsr_err *err)
+{
     memset(m, 0, sizeof *m);
-    m->file.fd = -1;
-    TSR_TRY(tsr_file_open(&m->file, path, err));
-    tsr_status st = TSR_OK;
+    m->file = *file;
+    file->fd = -1;
+    file->path = NULL;
+    const char *path = m->file.path;
+    tsr_status  st = TSR_OK;
     if (m->file.size == 0)
         st = tsr_fail(err, TSR_E_INPUT, "%s: is empty", path);
     if (st == TSR_OK) {

@@ -18,6 +18,8 @@ struct tsr_map {
 
 /* Opens and maps a regular file that is not empty.  At most 64 maps are there at a time.  [setup] */
 tsr_status tsr_map_open(struct tsr_map *m, const char *path, struct tsr_err *err);
+/* The same for a file that is open; takes it over, also on error. */
+tsr_status tsr_map_file(struct tsr_map *m, struct tsr_file *file, struct tsr_err *err);
 /* Nothing may use the memory any more.  A zeroed map is fine.  [setup] */
 void tsr_map_close(struct tsr_map *m);
 

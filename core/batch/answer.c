@@ -15,12 +15,17 @@ static bool put(json_t *o, const char *key, json_t *v)
     return json_object_set_new(o, key, v) == 0;
 }
 
-/* "cmpl-0123456789abcdef" of a job and a record. */
+void tsr_answer_id(const struct tsr_answer_ids *ids, const char *prefix, uint64_t number,
+                   char text[64])
+{
+    (void)snprintf(text, 64, "%.40s%016llx", prefix,
+                   (unsigned long long)XXH3_64bits_withSeed(ids->base, strlen(ids->base), number));
+}
+
 static json_t *id_of(const struct tsr_answer_ids *ids, const char *prefix, uint64_t number)
 {
     char text[64];
-    (void)snprintf(text, sizeof text, "%s%016llx", prefix,
-                   (unsigned long long)XXH3_64bits_withSeed(ids->base, strlen(ids->base), number));
+    tsr_answer_id(ids, prefix, number, text);
     return json_string(text);
 }
 
@@ -37,15 +42,19 @@ static json_t *real(double v)
     return json_real(round(v * 1e6) / 1e6 + 0.0);
 }
 
+static json_t *token_number(uint32_t id)
+{
+    char number[24];
+    (void)snprintf(number, sizeof number, "token_id:%u", id);
+    return json_string(number);
+}
+
 static json_t *token_text(const struct tsr_tokenizer *t, uint32_t id, struct tsr_err *err)
 {
     struct tsr_text text = { 0 };
-    char            number[24];
-    if (!t) {
-        (void)snprintf(number, sizeof number, "token_id:%u", id);
-        return json_string(number);
-    }
-    json_t *j = NULL;
+    json_t         *j = NULL;
+    if (!t)
+        return token_number(id);
     if (tsr_detokenize(t, &id, 1, false, &text, err) == TSR_OK)
         j = json_stringn(text.v ? text.v : "", text.n);
     tsr_text_free(&text);
@@ -68,6 +77,10 @@ static json_t *text_logprobs(const struct tsr_served *r, const struct tsr_tokeni
         for (uint32_t k = r->top; k-- > 0;) { /* of two with one text the better one stays */
             const struct tsr_logprob *l = &r->tops[i * r->top + k];
             json_t                   *name = token_text(t, l->id, err);
+            if (name && !tsr_json_word(name)) { /* keys have no NUL character */
+                json_decref(name);
+                name = token_number(l->id);
+            }
             ok = name && put(best, json_string_value(name), real(l->value)) && ok;
             json_decref(name);
         }

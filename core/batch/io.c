@@ -1,6 +1,6 @@
 #include "batch/io.h"
 
-#include "base/file.h"
+#include "base/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,19 +12,11 @@
 static int io_open(void *ctx, const char *path, enum tsr_io_how how, int *file)
 {
     static const int flags[] = { O_RDONLY, O_RDWR | O_CREAT | O_APPEND, O_RDWR | O_CREAT,
-                                 O_RDWR | O_CREAT | O_TRUNC };
+                                 O_RDWR | O_CREAT | O_EXCL };
     (void)ctx;
-    int fd = open(path, flags[how] | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
-    if (fd < 0)
+    if (how == TSR_IO_NEW && unlink(path) != 0 && errno != ENOENT)
         return errno;
-    struct stat st;
-    int         e = fstat(fd, &st) != 0 ? errno : !S_ISREG(st.st_mode) ? EINVAL : 0;
-    if (e) {
-        (void)close(fd);
-        return e;
-    }
-    *file = fd;
-    return 0;
+    return tsr_output_open(path, flags[how], file);
 }
 
 static int io_size(void *ctx, int file, uint64_t *bytes)
@@ -74,7 +66,7 @@ static int io_write(void *ctx, int file, uint64_t at, const void *src, uint64_t 
 static int io_truncate(void *ctx, int file, uint64_t bytes)
 {
     (void)ctx;
-    return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno;
+    return tsr_output_cut(file, bytes);
 }
 
 static int io_sync(void *ctx, int file)
@@ -162,24 +154,13 @@ static int io_close(void *ctx, int file)
 static int io_rename(void *ctx, const char *from, const char *to)
 {
     (void)ctx;
-    return rename(from, to) == 0 ? 0 : errno;
+    return tsr_output_rename(from, to);
 }
 
 static int io_sync_folder(void *ctx, const char *path)
 {
-    char *dir = tsr_path_dir(path);
     (void)ctx;
-    if (!dir)
-        return ENOMEM;
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), e = 0;
-    if (fd < 0)
-        e = errno;
-    else if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that needs no sync */
-        e = errno;
-    if (fd >= 0 && close(fd) != 0 && !e)
-        e = errno;
-    free(dir);
-    return e;
+    return tsr_output_sync_folder(path);
 }
 
 /* Of the open file and not of the process: two opens exclude each other. */

@@ -273,6 +273,19 @@ static tsr_status start_epoch(struct tsr_journal *j, const struct tsr_journal_op
     return e ? tsr_fail_errno(err, e, j->path, "sync the folder of") : TSR_OK;
 }
 
+/* A frame with a right sum may still hold anything: somebody made it, or memory failed before the sum was
+ * taken. */
+static tsr_status check_lines(const struct tsr_journal *j, const struct tsr_journal_options *o,
+                              struct tsr_err *err)
+{
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    uint64_t          bad = 0;
+    if (o->check)
+        TSR_TRY(tsr_scan_check(j->io, j->file, j->path, j->scan.r, j->scan.n, o->check,
+                               o->check_ctx, NULL, &bad, &why.err, err));
+    return bad ? tsr_fail(err, TSR_E_INPUT, "%s", why.text) : TSR_OK;
+}
+
 static tsr_status open_all(struct tsr_journal *j, const struct tsr_journal_options *o, char **about,
                            struct tsr_err *err)
 {
@@ -303,6 +316,7 @@ static tsr_status open_all(struct tsr_journal *j, const struct tsr_journal_optio
                         j->path, (unsigned long long)s->end, (unsigned long long)s->next);
     if (o->records) /* so that every record has its entry */
         TSR_TRY(tsr_scan_reach(s, o->records - 1, err));
+    TSR_TRY(check_lines(j, o, err));
     return start_epoch(j, o, err);
 }
 
@@ -366,4 +380,15 @@ const char *tsr_journal_seal(const struct tsr_journal *j)
 uint64_t tsr_journal_pending(const struct tsr_journal *j)
 {
     return j->lines + j->flying_lines;
+}
+
+const char *tsr_journal_about(const struct tsr_journal *j)
+{
+    return j->scan.about;
+}
+
+tsr_status tsr_journal_read_line(const struct tsr_journal *j, uint64_t index, char **line,
+                                 struct tsr_err *err)
+{
+    return tsr_scan_line(j->io, j->file, j->path, &j->scan.r[index], line, err);
 }

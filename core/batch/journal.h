@@ -49,6 +49,10 @@ struct tsr_journal_counts {
 
 struct tsr_journal;
 
+/* Looks at a line before it is taken for that of a record; error: the line of one that failed. */
+typedef tsr_status (*tsr_line_check)(void *ctx, uint64_t index, bool error, const char *line,
+                                     uint64_t len, struct tsr_err *err);
+
 struct tsr_journal_options {
     const struct tsr_io *io;
     const char          *folder;
@@ -58,10 +62,13 @@ struct tsr_journal_options {
     enum tsr_verdict     verdict;
     bool                 retry; /* records with an error line are open again */
     const char          *who;   /* "pid 4711 on host", for whoever finds the lock taken */
+    tsr_line_check       check; /* of the lines that are there, or NULL */
+    void                *check_ctx;
 };
 
 /* Opens or makes the journal, and begins an epoch.  TSR_E_INPUT: another process works there, or it
- * belongs to another job (*about is then its header's text, to be freed, else NULL).  TSR_E_CHECK:
+ * belongs to another job (*about is then its header's text, to be freed, else NULL), or has a line that
+ * `check` refuses, which is named.  TSR_E_CHECK:
  * damaged in the middle; `tessera journal repair` says what can be saved. */
 tsr_status tsr_journal_open(struct tsr_journal **j, const struct tsr_journal_options *o,
                             char **about, struct tsr_err *err);
@@ -70,6 +77,11 @@ void tsr_journal_close(struct tsr_journal *j);
 
 const struct tsr_record         *tsr_journal_record(const struct tsr_journal *j, uint64_t index);
 const struct tsr_journal_counts *tsr_journal_counts(const struct tsr_journal *j);
+/* The text of the header of a journal that was there; NULL: it was made by this open. */
+const char *tsr_journal_about(const struct tsr_journal *j);
+/* The line of a record that has one and is committed, in fresh memory. */
+tsr_status tsr_journal_read_line(const struct tsr_journal *j, uint64_t index, char **line,
+                                 struct tsr_err *err);
 /* Hash of the output when the journal is sealed, or NULL. */
 const char *tsr_journal_seal(const struct tsr_journal *j);
 
@@ -116,8 +128,15 @@ tsr_status tsr_journal_spoilt(const char *output, bool *yes, struct tsr_err *err
 /* The line of a record that has one, in fresh memory. */
 tsr_status tsr_journal_view_line(const struct tsr_journal_view *v, uint64_t index, char **line,
                                  struct tsr_err *err);
-/* Writes every good frame of v to `to`, in order, as a journal without damage. */
+/* Looks at the line of every record that has one.  bad [v->n], or NULL: set to 1 for each that `check` refuses;
+ * *n_bad of them; why: of the first.  TSR_E_INPUT alone is a refusal; another failure of check is returned. */
+tsr_status tsr_journal_view_check(const struct tsr_journal_view *v, const char *path,
+                                  tsr_line_check check, void *ctx, unsigned char *bad,
+                                  uint64_t *n_bad, struct tsr_err *why, struct tsr_err *err);
+/* Writes every good frame of v to `to`, in order, as a journal without damage.  bad [v->n], or NULL: records whose line
+ * is left out, and then the seal too. */
 tsr_status tsr_journal_salvage(const struct tsr_journal_view *v, const char *path, const char *to,
-                               uint64_t *kept, uint64_t *lost, struct tsr_err *err);
+                               const unsigned char *bad, uint64_t *kept, uint64_t *lost,
+                               struct tsr_err *err);
 
 #endif

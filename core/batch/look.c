@@ -2,7 +2,9 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "batch/scan.h"
+#include "plugin/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,38 +86,101 @@ tsr_status tsr_journal_spoilt(const char *output, bool *yes, struct tsr_err *err
     return TSR_OK;
 }
 
-tsr_status tsr_journal_view_line(const struct tsr_journal_view *v, uint64_t index, char **line,
-                                 struct tsr_err *err)
+tsr_status tsr_scan_line(const struct tsr_io *io, int file, const char *path,
+                         const struct tsr_record *r, char **line, struct tsr_err *err)
 {
-    const struct tsr_record *r = &v->records[index];
-    uint64_t                 got = 0;
-    char                    *p = tsr_new((uint64_t)r->len + 1, 1);
+    uint64_t got = 0;
+    char    *p = tsr_new((uint64_t)r->len + 1, 1);
+    *line = NULL;
     if (!p)
         return tsr_fail_nomem(err, r->len, "an output line");
-    int e = v->io->read(v->io->ctx, v->file, r->at + TSR_ENTRY_HEAD, p, r->len, &got);
+    int e = io->read(io->ctx, file, r->at + TSR_ENTRY_HEAD, p, r->len, &got);
     if (e || got != r->len || tsr_line_hash(p, r->len) != r->hash) {
         free(p);
-        return e ? tsr_fail_errno(err, e, "journal", "read")
-                 : tsr_fail(err, TSR_E_INPUT, "journal: changed while it was read");
+        return e ? tsr_fail_errno(err, e, path, "read")
+                 : tsr_fail(err, TSR_E_INPUT, "%s: changed while it was read", path);
     }
     *line = p;
     return TSR_OK;
 }
 
+/* Where a line stands that is refused, and what to do. */
+static void refuse(const char *path, uint64_t index, const struct tsr_record *r, const char *text,
+                   struct tsr_err *why)
+{
+    (void)tsr_fail(why, TSR_E_INPUT,
+                   "%s: the entry of record %llu, at byte %llu, is no answer to its request: %s; "
+                   "'tessera journal repair' leaves such entries out, and their records are "
+                   "answered again",
+                   path, (unsigned long long)index + 1, (unsigned long long)r->at, text);
+}
+
+tsr_status tsr_scan_check(const struct tsr_io *io, int file, const char *path,
+                          const struct tsr_record *r, uint64_t n, tsr_line_check check, void *ctx,
+                          unsigned char *bad, uint64_t *n_bad, struct tsr_err *why,
+                          struct tsr_err *err)
+{
+    *n_bad = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        char             *line;
+        if (r[i].state == TSR_RECORD_OPEN)
+            continue;
+        TSR_TRY(tsr_scan_line(io, file, path, &r[i], &line, err));
+        tsr_status st = check(ctx, i, r[i].state == TSR_RECORD_ERROR, line, r[i].len, &e.err);
+        free(line);
+        if (st != TSR_OK && st != TSR_E_INPUT)
+            return tsr_fail(err, st, "%s", e.text);
+        if (tsr_cancelled())
+            return tsr_fail(err, TSR_E_CANCELLED, "while %s was read", path);
+        if (st == TSR_OK)
+            continue;
+        if (!*n_bad)
+            refuse(path, i, &r[i], e.text, why);
+        if (bad)
+            bad[i] = 1;
+        ++*n_bad;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_journal_view_line(const struct tsr_journal_view *v, uint64_t index, char **line,
+                                 struct tsr_err *err)
+{
+    return tsr_scan_line(v->io, v->file, "journal", &v->records[index], line, err);
+}
+
+tsr_status tsr_journal_view_check(const struct tsr_journal_view *v, const char *path,
+                                  tsr_line_check check, void *ctx, unsigned char *bad,
+                                  uint64_t *n_bad, struct tsr_err *why, struct tsr_err *err)
+{
+    return tsr_scan_check(v->io, v->file, path, v->records, v->n, check, ctx, bad, n_bad, why, err);
+}
+
 /* ---- salvage ------------------------------------------------------------ */
 
 struct salvage {
-    struct tsr_scan  *scan;
-    struct tsr_writer w;
-    char             *buffer;
-    uint64_t          cap, kept;
+    struct tsr_scan               *scan;
+    const struct tsr_journal_view *view;
+    const unsigned char           *bad; /* or NULL */
+    bool                           dropped;
+    struct tsr_writer              w;
+    char                          *buffer;
+    uint64_t                       cap, kept;
 };
 
 static tsr_status keep(void *ctx, const struct tsr_entry *f, uint64_t at, struct tsr_err *err)
 {
     struct salvage *s = ctx;
     uint64_t        bytes = tsr_entry_bytes(f->len);
-    (void)at;
+    bool            line = f->type == TSR_ENTRY_RESULT || f->type == TSR_ENTRY_ERROR;
+    if (s->bad && line && f->index < s->view->n && s->bad[f->index] &&
+        s->view->records[f->index].at == at) {
+        s->dropped = true;
+        return TSR_OK;
+    }
+    if (f->type == TSR_ENTRY_SEAL && s->dropped) /* it is of an output with these lines */
+        return TSR_OK;
     if (bytes > s->cap) {
         char *p = tsr_renew(s->buffer, bytes, 1);
         if (!p)
@@ -130,10 +195,11 @@ static tsr_status keep(void *ctx, const struct tsr_entry *f, uint64_t at, struct
 }
 
 tsr_status tsr_journal_salvage(const struct tsr_journal_view *v, const char *path, const char *to,
-                               uint64_t *kept, uint64_t *lost, struct tsr_err *err)
+                               const unsigned char *bad, uint64_t *kept, uint64_t *lost,
+                               struct tsr_err *err)
 {
     struct tsr_scan scan = scan_of(v, path);
-    struct salvage  s = { .scan = &scan };
+    struct salvage  s = { .scan = &scan, .view = v, .bad = bad };
     scan.see = keep;
     scan.ctx = &s;
     TSR_TRY(tsr_writer_open(&s.w, to, err));

@@ -69,7 +69,7 @@ static tsr_status check_plain(const json_t *body, struct tsr_err *err)
             return tsr_fail(err, TSR_E_INPUT, "\"%s\" is not supported", none[i]);
     }
     const json_t *f = json_object_get(body, "response_format");
-    const char   *type = json_string_value(json_object_get(f, "type"));
+    const char   *type = tsr_json_word(json_object_get(f, "type"));
     if (f && !json_is_null(f) && !(type && strcmp(type, "text") == 0))
         return tsr_fail(err, TSR_E_INPUT, "\"response_format\" can only be {\"type\": \"text\"}");
     return TSR_OK;
@@ -198,7 +198,7 @@ static tsr_status read_content(const json_t *m, size_t i, struct tsr_text *out, 
     if (!json_is_array(c))
         return tsr_fail(err, TSR_E_INPUT, "message %zu has no \"content\" that is a text", i + 1);
     json_array_foreach ((json_t *)(uintptr_t)c, k, part) {
-        const char   *type = json_string_value(json_object_get(part, "type"));
+        const char   *type = tsr_json_word(json_object_get(part, "type"));
         const json_t *t = json_object_get(part, "text");
         if (!type || strcmp(type, "text") != 0 || !json_is_string(t))
             return tsr_fail(err, TSR_E_INPUT,
@@ -220,7 +220,7 @@ static tsr_status read_message(const json_t *m, size_t i, struct tsr_chat_messag
         if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && !json_is_null(v))
             return tsr_fail(err, TSR_E_INPUT, "message %zu: the key \"%.60s\" is not supported",
                             i + 1, key);
-    out->role = json_string_value(json_object_get(m, "role"));
+    out->role = tsr_json_word(json_object_get(m, "role"));
     if (!out->role)
         return tsr_fail(err, TSR_E_INPUT, "message %zu has no \"role\"", i + 1);
     TSR_TRY(read_content(m, i, text, err));

@@ -61,4 +61,19 @@ tsr_status tsr_answer_error(const struct tsr_answer_ids *ids, uint64_t number,
                             const char *custom_id, const char *code, const char *message,
                             struct tsr_text *out, struct tsr_err *err);
 
+/* What a line of the journal must say of its record; NULL in it: not known, or not looked at. */
+struct tsr_answer_expect {
+    const struct tsr_answer_ids *ids; /* and number, from 0: for "id" */
+    uint64_t                     number;
+    bool        has_request; /* custom_id is what its request says; NULL: nothing */
+    const char *custom_id;
+};
+/* Whether a line is what tsr_answer_line(), or with `error` tsr_answer_error(), writes of a record: one line, one
+ * JSON object, its members and their types, its ids.  TSR_E_INPUT says what it has and what was expected.  [any] */
+tsr_status tsr_answer_check(const char *line, uint64_t len, bool error,
+                            const struct tsr_answer_expect *x, struct tsr_err *err);
+/* "batch_req_0123456789abcdef" of a job and a record. */
+void tsr_answer_id(const struct tsr_answer_ids *ids, const char *prefix, uint64_t number,
+                   char text[64]);
+
 #endif

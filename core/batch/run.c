@@ -28,6 +28,9 @@ struct run {
     struct tsr_batch_progress   progress;
     uint64_t                    generated; /* tokens, of records that are not done too */
     struct tsr_batch_summary    before;    /* what other workers of this run did */
+    struct tsr_answer_ids       ids;       /* the job's, with what the first run kept */
+    struct tsr_request_defaults defaults;  /* the same */
+    json_t                     *kept;      /* owns these texts; NULL: the journal is new */
 };
 
 /* ---- the worker --------------------------------------------------------- */
@@ -77,8 +80,7 @@ static tsr_status error_line(struct run *r, uint64_t index, const char *custom_i
                              const char *why, struct tsr_err *err)
 {
     r->line.n = 0;
-    TSR_TRY(
-        tsr_answer_error(&r->job->ids, number_of(r, index), custom_id, code, why, &r->line, err));
+    TSR_TRY(tsr_answer_error(&r->ids, number_of(r, index), custom_id, code, why, &r->line, err));
     return put_line(r, index, true, err);
 }
 
@@ -106,8 +108,8 @@ static tsr_status take(struct run *r, uint64_t index, const char *line, uint64_t
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct taken     *t = free_place(r);
-    tsr_status        st = tsr_batch_request_parse(&t->request, line, len, number_of(r, index),
-                                                   &r->job->defaults, &e.err);
+    tsr_status        st =
+        tsr_batch_request_parse(&t->request, line, len, number_of(r, index), &r->defaults, &e.err);
     if (st == TSR_OK) {
         t->busy = true;
         t->begun = false;
@@ -176,8 +178,8 @@ static tsr_status on_done(void *ctx, const struct tsr_served *s, struct tsr_err 
         r->sum->prompt_tokens += s->n_prompt;
         r->sum->new_tokens += s->n_tokens;
         r->line.n = 0;
-        st = tsr_answer_line(&r->job->ids, number_of(r, t->index), &t->request, s,
-                             r->job->defaults.tokenizer, &r->line, err);
+        st = tsr_answer_line(&r->ids, number_of(r, t->index), &t->request, s, r->defaults.tokenizer,
+                             &r->line, err);
         if (st == TSR_OK)
             st = put_line(r, t->index, false, err);
     }
@@ -202,7 +204,7 @@ static tsr_status step(void *ctx, struct tsr_err *err)
     end_late_ones(r);
     tsr_status st = blame(tsr_server_step(r->server, err));
     tsr_watch_beat();
-    return st;
+    return st == TSR_OK && r->job->same ? r->job->same(r->job->same_ctx, false, err) : st;
 }
 
 static const char *custom_id_of(const char *line, uint64_t len, struct tsr_batch_request *q,
@@ -228,9 +230,8 @@ static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_
                  deaths);
     if (tsr_records_read(r->job->records, index, &line, &len, &ignored.err) != TSR_OK)
         line = NULL;
-    const char *id = line ? custom_id_of(line, len, &q, &r->job->defaults) : NULL;
-    tsr_status  st =
-        tsr_answer_error(&r->job->ids, number_of(r, index), id, "poison", why, out, err);
+    const char *id = line ? custom_id_of(line, len, &q, &r->defaults) : NULL;
+    tsr_status  st = tsr_answer_error(&r->ids, number_of(r, index), id, "poison", why, out, err);
     tsr_batch_request_free(&q);
     free(line);
     return st;
@@ -337,8 +338,11 @@ static tsr_status work(struct run *r, struct tsr_err *err)
              took > 0 ? (double)tsr_batch_journal_us(r->batch) / took / 1e4 : 0.0, took,
              (unsigned long long)tsr_batch_counts(r->batch)->commits,
              (unsigned long long)tsr_batch_counts(r->batch)->syncs);
+    if (r->job->same)
+        TSR_TRY(r->job->same(r->job->same_ctx, true, err));
     TSR_TRY(tsr_file_unchanged(&r->job->records->file, err));
-    return tsr_batch_finish(r->batch, err);
+    TSR_TRY(tsr_batch_finish(r->batch, err));
+    return tsr_reasons_read(&r->sum->reasons, tsr_batch_journal(r->batch), r->job->records, err);
 }
 
 static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
@@ -349,6 +353,7 @@ static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(who, sizeof who, "process %d on %.60s", (int)getpid(), host);
     struct tsr_batch_worker  worker = { r, room, busy, submit, step, poison };
+    struct tsr_adopt         adopt = { .records = job->records, .ids = &job->ids };
     struct tsr_batch_options o = {
         .journal = { .io = &tsr_io_system,
                      .folder = job->folder,
@@ -357,17 +362,21 @@ static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
                      .records = job->records->n,
                      .verdict = w && w->verdict ? TSR_VERDICT_OWN : TSR_VERDICT_OUTSIDE,
                      .retry = job->retry && !(w && atomic_load(&w->opened)),
-                     .who = who },
+                     .who = who,
+                     .check = tsr_adopt_check,
+                     .check_ctx = &adopt },
         .clock = &tsr_clock_system,
         .output = job->output
     };
-    return tsr_batch_open(&r->batch, &o, &worker, about, err);
+    TSR_TRY(tsr_batch_open(&r->batch, &o, &worker, about, err));
+    return tsr_adopt_names(&r->kept, tsr_journal_about(tsr_batch_journal(r->batch)), job->folder,
+                           &r->ids.model, &r->defaults.why_no_chat, err);
 }
 
 tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summary *s, char **about,
                          struct tsr_err *err)
 {
-    struct run              r = { .job = job, .sum = s };
+    struct run r = { .job = job, .sum = s, .ids = job->ids, .defaults = job->defaults };
     struct tsr_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
     *s = (struct tsr_batch_summary){ .records = job->records->n };
     *about = NULL;
@@ -395,5 +404,6 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
         tsr_batch_request_free(&r.taken[k].request);
     free(r.taken);
     tsr_text_free(&r.line);
+    json_decref(r.kept);
     return st;
 }

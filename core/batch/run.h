@@ -3,7 +3,9 @@
 #ifndef TSR_BATCH_RUN_H
 #define TSR_BATCH_RUN_H
 
+#include "batch/adopt.h"
 #include "batch/batch.h"
+#include "batch/reasons.h"
 #include "batch/records.h"
 #include "batch/request.h"
 #include "batch/ttft.h"
@@ -21,6 +23,10 @@ struct tsr_batch_job {
     const char                 *about; /* JSON of what the job is */
     bool                        retry, quiet;
     uint64_t                    deadline_us; /* of a record; 0: none */
+    /* Whether what answers are made of is still what it was at the start.  Asked after each step, before its lines are
+     * written, and with `end` before the output is.  NULL: nobody asks. */
+    tsr_status (*same)(void *ctx, bool end, struct tsr_err *err);
+    void *same_ctx;
 };
 
 /* Tokens and seconds are of this run, workers that somebody replaced included; a record that one of
@@ -30,6 +36,7 @@ struct tsr_batch_summary {
     double                    seconds, journal_s; /* of them for the journal */
     struct tsr_journal_counts counts;
     struct tsr_ttft           ttft; /* of this worker; to be freed, after a failure too */
+    struct tsr_reasons        reasons;
 };
 
 /* Runs what is missing and publishes the output.  TSR_E_INPUT with *about (to be freed) when the

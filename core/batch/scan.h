@@ -37,6 +37,14 @@ tsr_status tsr_scan_apply(struct tsr_scan *s, const struct tsr_entry *f, uint64_
                           struct tsr_err *err);
 /* Makes the entries up to index. */
 tsr_status tsr_scan_reach(struct tsr_scan *s, uint64_t index, struct tsr_err *err);
+/* The line of a record, from its frame in a file; fresh memory, NUL-terminated. */
+tsr_status tsr_scan_line(const struct tsr_io *io, int file, const char *path,
+                         const struct tsr_record *r, char **line, struct tsr_err *err);
+/* As tsr_journal_view_check(), of n records. */
+tsr_status tsr_scan_check(const struct tsr_io *io, int file, const char *path,
+                          const struct tsr_record *r, uint64_t n, tsr_line_check check, void *ctx,
+                          unsigned char *bad, uint64_t *n_bad, struct tsr_err *why,
+                          struct tsr_err *err);
 uint64_t   tsr_line_hash(const char *line, uint64_t bytes);
 
 #endif

@@ -14,6 +14,12 @@ struct tsr_watch *tsr_watch_get(void)
     return page;
 }
 
+void tsr_watch_ranks(bool on)
+{
+    if (page)
+        atomic_store(&page->ranks, on);
+}
+
 void tsr_watch_beat(void)
 {
     if (page)

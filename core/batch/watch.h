@@ -13,6 +13,7 @@ struct tsr_watch {
     _Atomic uint64_t beats;   /* grows while there is progress */
     _Atomic uint64_t done;    /* records with a committed line */
     _Atomic uint32_t working; /* a missing beat means a stall: not while it loads */
+    _Atomic uint32_t ranks;   /* it waits for its ranks: only beats are progress, theirs */
     _Atomic uint32_t opened;  /* the journal's epoch of this job has begun */
 
     _Atomic uint32_t joined, ended; /* under mpirun: rank 0 has the page, has written `code` */
@@ -36,5 +37,7 @@ struct tsr_watch {
 void              tsr_watch_set(struct tsr_watch *w);
 struct tsr_watch *tsr_watch_get(void);
 void              tsr_watch_beat(void);
+/* From now on, or not any more, this process only waits for its ranks, with limits of its own. */
+void tsr_watch_ranks(bool on);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "engine/engine.h"
 #include "model/random_model.h"
 #include "plugin/spec.h"
@@ -70,37 +71,24 @@ static tsr_status pick_dtype(const struct bench_options *o, struct tsr_random_sh
     return TSR_OK;
 }
 
-static void remove_model(const char *folder)
-{
-    static const char *const files[] = { "config.json", "model.safetensors" };
-    for (size_t i = 0; i < 2; i++) {
-        char *p = tsr_path_join(folder, files[i]);
-        if (p)
-            (void)unlink(p);
-        free(p);
-    }
-    (void)rmdir(folder);
-}
-
 /* Loads MODEL, or writes a random one, loads it and removes it unless --checkpoint keeps it. */
 static tsr_status load(struct bench *b, const char *path, struct tsr_model **m, struct tsr_err *err)
 {
     const struct bench_options *o = b->o;
-    char                        temp[] = "/tmp/tessera-bench-XXXXXX";
     bool                        keep = *o->checkpoint != '\0';
     struct tsr_random_shape     s;
     if (path)
         return tsr_model_load(m, path, false, err);
     TSR_TRY(pick_shape(o, &s, err));
     TSR_TRY(pick_dtype(o, &s, err));
-    if (!keep && !mkdtemp(temp))
-        return tsr_fail(err, TSR_E_IO, "%s: cannot make a folder for the random model", temp);
+    char *temp = NULL;
+    if (!keep)
+        TSR_TRY(tsr_temp_folder(&temp, "bench", err));
     const char *folder = keep ? o->checkpoint : temp;
     tsr_status  st = tsr_random_model_write(folder, &s, tsr_registry_pool(b->cli->registry), err);
     if (st == TSR_OK)
         st = tsr_model_load(m, folder, false, err);
-    if (!keep)
-        remove_model(folder);
+    tsr_temp_folder_remove(temp);
     return st;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "cli/args.h"
 #include "cli/help.h"
 #include "cli/supervise.h"
@@ -106,6 +107,8 @@ int tsr_cli_main(int argc, char **argv)
                       colour ? "\033[0m" : "",
                       *e.text ? e.text : "failed without a reason (a bug)");
     int code = st == TSR_OK && c.ended ? c.code : st == TSR_OK && c.no ? 1 : tsr_exit_code(st);
+    if (code != 0)
+        tsr_output_unmake();
     tsr_cli_tell_code(code);
     if (c.hard) {
         (void)fflush(NULL);

@@ -134,22 +134,26 @@ static bool add_shapes(const struct tsr_model *m, json_t *to)
     return ok;
 }
 
-/* {size, hash} or {error}; null without tokenizer.json. */
+/* {size, hash}, or {error} of a tokenizer that is wrong; null without tokenizer.json.  That it cannot be read now, for
+ * want of memory or of descriptors, says nothing about it and is an error of the command. */
 static tsr_status tokenizer_json(const char *path, json_t **out, struct tsr_err *err)
 {
     char *folder = NULL;
     TSR_TRY(tsr_model_resolve(path, &folder, err));
     struct tsr_errbuf     e = TSR_ERRBUF(e);
     struct tsr_tokenizer *t = NULL;
-    if (!tsr_tokenizer_there(folder))
-        *out = json_null();
-    else if (tsr_tokenizer_load(&t, folder, &e.err) != TSR_OK)
-        *out = json_pack("{s:s}", "error", e.text);
-    else
+    tsr_status st = tsr_tokenizer_there(folder) ? tsr_tokenizer_load(&t, folder, &e.err) : TSR_OK;
+    if (t)
         *out = json_pack("{s:I, s:s}", "size", (json_int_t)tsr_tokenizer_size(t), "hash",
                          tsr_tokenizer_hash(t));
+    else if (st == TSR_OK)
+        *out = json_null();
+    else if (st == TSR_E_INPUT || st == TSR_E_UNSUPPORTED)
+        *out = json_pack("{s:s}", "error", e.text);
     tsr_tokenizer_destroy(t);
     free(folder);
+    if (!*out && st != TSR_OK)
+        return tsr_fail(err, st, "%s", e.text);
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, path);
 }
 
@@ -173,7 +177,7 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
     TSR_TRY(tsr_model_load(&m, path, true, err));
     tsr_status st = TSR_OK;
     if (verify)
-        st = m->prepacked ? tsr_prepacked_verify(m->prepacked, NULL, err)
+        st = m->prepacked ? tsr_prepacked_verify(m->prepacked, NULL, NULL, err)
                           : tsr_fail(err, TSR_E_INPUT,
                                      "%s: --verify reads prepacked files, which have a hash of "
                                      "every part; other models are checked when they are loaded",

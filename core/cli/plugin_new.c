@@ -2,16 +2,14 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "base/share.h"
 #include "config/config.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_NAME     48u /* so that org.example.NAME is still an id */
 #define MAX_ID       63u
@@ -199,74 +197,24 @@ static tsr_status write_part(const struct tsr_new_plugin *p, const char *templat
 
 /* ---- the folder -------------------------------------------------------------------- */
 
-static tsr_status exists(const char *folder, struct tsr_err *err)
-{
-    return tsr_fail(err, TSR_E_INPUT,
-                    "%s: there is something of that name already, and nothing is written over; "
-                    "choose another name or --dir",
-                    folder);
-}
-
-/* The finished folder takes its place, unless that is taken. */
-static tsr_status move_in(const char *from, const char *to, struct tsr_err *err)
-{
-    struct stat there;
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
-        return TSR_OK;
-    if (errno == EEXIST)
-        return exists(to, err);
-    if (errno != EINVAL && errno != ENOSYS)
-        return tsr_fail_errno(err, errno, to, "create folder");
-    /* a file system without that flag: rename() takes the place of an empty folder at most */
-    if (lstat(to, &there) == 0)
-        return exists(to, err);
-    return rename(from, to) == 0 ? TSR_OK : tsr_fail_errno(err, errno, to, "create folder");
-}
-
-/* Without memory of its own: that may be what there was none of. */
-static void remove_all(const char *folder, const struct tsr_new_files *f)
-{
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (size_t i = 0; i < f->n && fd >= 0; i++)
-        (void)unlinkat(fd, f->names[i], 0);
-    if (fd >= 0)
-        (void)close(fd);
-    (void)rmdir(folder);
-}
-
-/* A hidden name beside the place that the folder will take, so on the same file system. */
-static char *hidden_name(const char *folder)
-{
-    char *dir = tsr_path_dir(folder), *path = NULL, base[64];
-    (void)snprintf(base, sizeof base, ".plugin-new.%ld", (long)getpid());
-    if (dir)
-        path = tsr_path_join(dir, base);
-    free(dir);
-    return path;
-}
-
 static tsr_status write_folder(const struct tsr_new_plugin *p, const char *templates,
                                const char *folder, struct tsr_new_files *made, struct tsr_err *err)
 {
-    struct stat there;
-    if (lstat(folder, &there) == 0)
-        return exists(folder, err);
-    char *part = hidden_name(folder);
-    if (!part)
+    struct tsr_output_folder f;
+    char                    *dir = tsr_path_dir(folder);
+    if (!dir)
         return tsr_fail_nomem(err, strlen(folder), folder);
-    if (mkdir(part, 0777) != 0) {
-        tsr_status st = tsr_fail_errno(err, errno, folder, "create folder");
-        free(part);
-        return st;
-    }
-    tsr_status st = write_part(p, templates, "common", part, made, err);
+    /* a folder that is not there is a typing error in --dir sooner than a wish */
+    tsr_status st = tsr_path_is_dir(dir) ? TSR_OK : tsr_fail_errno(err, ENOENT, dir, "open");
+    free(dir);
+    TSR_TRY(st);
+    TSR_TRY(tsr_output_folder_begin(&f, folder, false, err));
+    st = write_part(p, templates, "common", f.part, made, err);
     if (st == TSR_OK)
-        st = write_part(p, templates, p->kind, part, made, err);
+        st = write_part(p, templates, p->kind, f.part, made, err);
     if (st == TSR_OK)
-        st = move_in(part, folder, err);
-    if (st != TSR_OK)
-        remove_all(part, made);
-    free(part);
+        return tsr_output_folder_commit(&f, err);
+    tsr_output_folder_abort(&f);
     return st;
 }
 

@@ -3,11 +3,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/model.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,15 +192,6 @@ static void read_results(const struct work *k)
     free(path);
 }
 
-static int forget(const char *path, const struct stat *s, int type, struct FTW *at)
-{
-    (void)s;
-    (void)type;
-    (void)at;
-    (void)remove(path);
-    return 0;
-}
-
 static tsr_status measure(struct work *k, struct tsr_err *err)
 {
     int status = 0;
@@ -224,17 +215,10 @@ tsr_status tsr_plugin_report(const struct tsr_cli *c, const char *path, const ch
         (void)snprintf(r->failed, sizeof r->failed, "%s", e.text);
         return TSR_OK;
     }
-    tsr_status st = TSR_OK;
-    k.folder = tsr_strdup(P_tmpdir "/tessera-check-XXXXXX");
-    if (!k.folder) {
-        st = tsr_fail_nomem(err, sizeof P_tmpdir, "a temporary folder");
-    } else if (!mkdtemp(k.folder)) {
-        st = tsr_fail_errno(err, errno, k.folder, "make the folder");
-    } else {
+    tsr_status st = tsr_temp_folder(&k.folder, "check", err);
+    if (st == TSR_OK)
         st = measure(&k, err);
-        (void)nftw(k.folder, forget, 8, FTW_DEPTH | FTW_PHYS);
-    }
-    free(k.folder);
+    tsr_temp_folder_remove(k.folder);
     free(k.demo);
     return st;
 }

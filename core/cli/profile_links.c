@@ -2,8 +2,8 @@
 #include "cli/doctor.h"
 #include "cli/profile.h"
 
-#include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "comm/probe.h"
 #include "plan/quantity.h"
 #include "runtime/join.h"

@@ -25,6 +25,7 @@
 #define STALL_US  UINT64_C(5000000)  /* until the job says */
 #define GRACE_US  UINT64_C(20000000) /* for a worker that was asked to stop */
 #define MPIRUN_US UINT64_C(3000000)  /* for mpirun to end its ranks */
+#define KILL_US   UINT64_C(20000000) /* for a process that was killed */
 
 /* ---- the worker --------------------------------------------------------- */
 
@@ -60,6 +61,7 @@ static void become_child(struct tsr_watch *w, pid_t parent)
     atomic_store(&w->own_fault, 0);
     atomic_store(&w->no_memory, 0);
     atomic_store(&w->working, 0);
+    atomic_store(&w->ranks, 0);
     atomic_store(&w->oldest_us, 0);
     atomic_store(&w->joined, 0);
     atomic_store(&w->ended, 0);
@@ -186,6 +188,8 @@ struct watched {
     uint64_t          looked_us;      /* at the beat, last */
     uint64_t          stop_us, kills; /* asked to stop at; memory_kills() at the start */
     uint64_t          kill_us;        /* it was told to end, and is killed then; 0: it was not */
+    uint64_t          killed_us;      /* it was, first; 0: it was not */
+    uint64_t          froze_us, ended_us; /* mpirun is stopped since; rank 0 has ended */
     struct tsr_ending end;
 };
 
@@ -231,18 +235,59 @@ static bool beyond_deadline(const struct tsr_watch *w)
     return w->deadline_us && oldest && now > oldest && now - oldest > w->deadline_us;
 }
 
+/* Whether a signal has stopped the process. */
+static bool is_stopped(pid_t pid)
+{
+    char path[64], text[512];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int     fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *at = strrchr(text, ')'); /* the name may hold anything */
+    return at && at[1] == ' ' && (at[2] == 'T' || at[2] == 't');
+}
+
+/* mpirun waits for its ranks, which watch each other; what is seen from here is that it stands still itself, or
+ * does not end after rank 0 has. */
+static void check_mpirun(struct watched *x, uint64_t now)
+{
+    uint64_t stall = x->w->stall_us ? x->w->stall_us : STALL_US;
+    bool     late = now - x->looked_us > stall / 2; /* all may have been stopped */
+    if (!is_stopped(x->pid) || late)
+        x->froze_us = 0;
+    else if (!x->froze_us)
+        x->froze_us = now;
+    if (!atomic_load(&x->w->ended) || late)
+        x->ended_us = 0;
+    else if (!x->ended_us)
+        x->ended_us = now;
+    bool frozen = x->froze_us && now - x->froze_us > stall;
+    bool waits = x->ended_us && now - x->ended_us > GRACE_US;
+    if (x->end.stalled || (!frozen && !waits))
+        return;
+    x->end.stalled = true;
+    x->kill_us = now;
+    tsr_logf(TSR_LOG_WARN, "mpirun (process %d) %s for %.1f s; it is killed", (int)x->pid,
+             frozen ? "stands still" : "has not ended after rank 0 had",
+             (double)(now - (frozen ? x->froze_us : x->ended_us)) / 1e6);
+}
+
 static void check_beat(struct watched *x, uint64_t now)
 {
     struct tsr_watch *w = x->w;
     bool              working = atomic_load(&w->working) != 0;
     uint64_t          beats = atomic_load(&w->beats);
     uint64_t          stall = w->stall_us ? w->stall_us : STALL_US;
-    if (x->c->mpirun && !atomic_load(&w->joined))
-        return; /* the ranks watch each other, and mpirun waits for them */
-    if (!working && x->c->mpirun)
-        return;     /* likewise: what it loads is not done by the process that is seen from here */
+    if (x->c->mpirun)
+        check_mpirun(x, now);
+    if (x->c->mpirun && (!working || !atomic_load(&w->joined))) {
+        x->looked_us = now; /* what it loads is not done by the process that is seen from here */
+        return;
+    }
     if (!working) { /* before and behind the records there are no beats, but something goes on */
-        beats += activity(x->pid);
+        beats += atomic_load(&w->ranks) ? 0 : activity(x->pid);
         stall *= 4;
     }
     if (now - x->looked_us > stall / 2) /* we did not run ourselves: all may have been stopped */
@@ -256,6 +301,7 @@ static void check_beat(struct watched *x, uint64_t now)
     tsr_logf(TSR_LOG_WARN, "the worker (process %d) has made no progress for %.1f s; it is stopped",
              (int)x->pid, (double)stall / 1e6);
     (void)kill(x->pid, x->c->mpirun ? SIGTERM : SIGKILL); /* mpirun ends its ranks then */
+    x->killed_us = x->c->mpirun ? 0 : now;
 }
 
 /* mpirun gives the code of some rank; rank 0's own is the job's.  A signal that ended a rank is 128 and
@@ -307,8 +353,15 @@ static tsr_status watch(struct watched *x, struct tsr_err *err)
             (void)kill(x->pid, SIGTERM);
             (void)kill(x->pid, SIGCONT);
         }
-        if ((x->stop_us && now - x->stop_us > GRACE_US) || (x->kill_us && now > x->kill_us))
+        if ((x->stop_us && now - x->stop_us > GRACE_US) || (x->kill_us && now > x->kill_us)) {
             (void)kill(x->pid, SIGKILL);
+            x->killed_us = x->killed_us ? x->killed_us : now;
+        }
+        if (x->killed_us && now - x->killed_us > KILL_US)
+            return tsr_fail(err, TSR_E_DEVICE,
+                            "the worker (process %d) was killed and has not ended for %.0f s: it "
+                            "waits for a disk or a driver",
+                            (int)x->pid, (double)KILL_US / 1e6);
         check_beat(x, now);
         wait_round(x, x->pidfd >= 0 ? ROUND_US : ROUND_US / 5);
     }
@@ -347,7 +400,7 @@ static tsr_status run_one(struct watched *x, bool *worker, struct tsr_err *err)
     pid_t self = getpid();
     x->beat = (struct tsr_beat){ 0 };
     x->end = (struct tsr_ending){ 0 };
-    x->stop_us = x->kill_us = 0;
+    x->stop_us = x->kill_us = x->killed_us = x->froze_us = x->ended_us = 0;
     x->kills = memory_kills();
     (void)fflush(NULL); /* what is in buffers is written once */
     x->pid = fork();

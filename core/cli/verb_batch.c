@@ -15,7 +15,7 @@ extern const struct tsr_step tsr_step_run;
 struct batch_options {
     const char *input, *output, *shard, *mpirun;
     int64_t     limit;
-    int32_t     retry_errors, again;
+    int32_t     retry_errors, fail_on_errors;
 };
 
 #define S struct batch_options
@@ -37,13 +37,16 @@ static const struct tsr_option options[] = {
                       "I/N: the I-th of N stretches of the input; their outputs one behind the "
                       "other are that of the whole"),
     TSR_OPTION_BOOL(S, retry_errors, 0, "run the records again that became error lines"),
+    TSR_OPTION_BOOL(
+        S, fail_on_errors, 0,
+        "exit with code 1 when a record became an error line; the output is whole all the same"),
     TSR_OPTION_STRING(S, mpirun, "",
                       "start the ranks of the job's plan by mpirun with these words, as in "
                       "\"-n 4 --hostfile hosts\", and again where they end too early"),
 };
 #undef S
 
-#define MAX_PAIRS 5
+#define MAX_PAIRS 6
 
 /* One run of the verb. */
 struct batch_call {
@@ -106,6 +109,8 @@ static tsr_status read_call(struct batch_call *b, struct tsr_err *err)
         TSR_TRY(add(b, "limit", limit, false, err));
     if (strcmp(b->o->shard, "1/1") != 0)
         TSR_TRY(add(b, "shard", b->o->shard, true, err));
+    if (b->o->fail_on_errors)
+        TSR_TRY(add(b, "fail_on_errors", "true", false, err));
     return b->o->retry_errors ? add(b, "retry_errors", "true", false, err) : TSR_OK;
 }
 

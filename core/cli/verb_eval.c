@@ -1,34 +1,11 @@
 /* tessera eval: perplexity by a named protocol, and KL and top-1 against another model. */
-#include "cli/cli.h"
+#include "cli/eval.h"
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "eval/choices.h"
-#include "eval/kld.h"
-#include "eval/paired.h"
-#include "pipeline/codecs.h"
-#include "pipeline/compare.h"
-#include "pipeline/compensating.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ALPHA 0.05
-
-struct eval_options {
-    struct tsr_eval_keys eval;
-    const char          *against, *backend, *choices, *save_kld, *codec, *codec_state;
-    int64_t              act, kv, chunk, numerics, simulate_tp, algorithm, gpu_layers;
-
-    struct tsr_compensate_keys compensation;
-};
-
-static const struct tsr_choice kvs[] = {
-    { "f32", "F32 cache", TSR_F32 },
-    { "f16", "F16 cache", TSR_F16 },
-    { "int8", "int8 cache, a scale per head and token", TSR_I8 },
-};
 
 #define S struct eval_options
 static const struct tsr_option options[] = {
@@ -41,7 +18,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, save_kld, "",
                       "Write the model's log-probabilities as a .kld file; llamacpp-512 alone."),
     TSR_OPTION_ENUM(S, act, TSR_ACT_F32, tsr_act_choices, "How activations enter packed weights."),
-    TSR_OPTION_ENUM(S, kv, TSR_F32, kvs, "Type of the KV cache."),
+    TSR_OPTION_ENUM(S, kv, TSR_F32, tsr_kv_choices, "Type of the KV cache."),
     TSR_OPTION_INT(S, chunk, 0, 0, 1 << 20, "tokens",
                    "Most tokens in one pass; 0 takes the engine's choice."),
     TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
@@ -65,25 +42,6 @@ static const struct tsr_option options[] = {
 };
 #undef S
 
-/* Everything of one call; what is NULL was not made. */
-struct call {
-    const struct eval_options *o;
-    const char                *path;
-    struct tsr_registry       *registry;
-    struct tsr_model          *model, *reference;
-    struct tsr_tokenizer      *tokenizer, *reference_tokenizer;
-    struct tsr_windows        *windows;
-    struct tsr_engine         *engine, *reference_engine;
-    struct tsr_compensating    compensating; /* of the model, not of the reference */
-    struct tsr_kld            *base;
-    struct tsr_choices        *choices;
-    struct tsr_codec_file     *codec_file;
-    struct tsr_tp             *tp; /* simulated ranks of the model, not of the reference */
-    struct tsr_choice_marks    marks, reference_marks;
-    struct tsr_eval_result     result;
-    struct tsr_paired          paired; /* with a reference */
-};
-
 static tsr_status load_tokenizer(struct tsr_tokenizer **t, const char *model, bool optional,
                                  struct tsr_err *err)
 {
@@ -96,7 +54,7 @@ static tsr_status load_tokenizer(struct tsr_tokenizer **t, const char *model, bo
     return st;
 }
 
-static tsr_status load_reference(struct call *c, struct tsr_err *err)
+static tsr_status load_reference(struct eval_call *c, struct tsr_err *err)
 {
     const char *path = c->o->against;
     TSR_TRY(tsr_model_load(&c->reference, path, false, err));
@@ -134,7 +92,7 @@ static bool is_kld(const char *path)
 }
 
 /* The text of a base file, under BOS where the tokenizer puts one. */
-static tsr_status base_windows(struct call *c, struct tsr_err *err)
+static tsr_status base_windows(struct eval_call *c, struct tsr_err *err)
 {
     struct tsr_ids ids = { 0 };
     const char    *path = c->o->against;
@@ -155,7 +113,7 @@ static tsr_status base_windows(struct call *c, struct tsr_err *err)
                            &c->windows, err);
 }
 
-static struct tsr_engine_options engine_options(const struct call *c, uint64_t context)
+struct tsr_engine_options eval_engine_options(const struct eval_call *c, uint64_t context)
 {
     return (struct tsr_engine_options){ .backend = c->o->backend,
                                         .act = (uint32_t)c->o->act,
@@ -166,8 +124,19 @@ static struct tsr_engine_options engine_options(const struct call *c, uint64_t c
                                         .on_backend = (uint64_t)(c->o->gpu_layers + 1) };
 }
 
+/* The reference is its model as it is: F32 activations, an F32 cache, exact.  Only where it runs, and in what
+ * portions, is the model's too. */
+struct tsr_engine_options eval_reference_options(const struct eval_call *c, uint64_t context)
+{
+    struct tsr_engine_options eo = eval_engine_options(c, context);
+    eo.exact = true;
+    eo.act = TSR_ACT_F32;
+    eo.kv_dtype = TSR_F32;
+    return eo;
+}
+
 /* The model beside the reference, whichever that is, and into a base file if one is wanted. */
-static tsr_status run_arms(struct call *c, struct tsr_err *err)
+static tsr_status run_arms(struct eval_call *c, struct tsr_err *err)
 {
     struct tsr_eval_arm *arms = tsr_new(2, sizeof *arms);
     struct tsr_kld_out  *save = NULL;
@@ -187,7 +156,7 @@ static tsr_status run_arms(struct call *c, struct tsr_err *err)
         st = tsr_fail(err, arms[0].status, "%s", arms[0].error.text);
     c->result = arms[0].result;
     if (st == TSR_OK && n == 2)
-        st = tsr_paired_measure(&c->paired, c->windows, &arms[0].at, &arms[1].at, ALPHA, err);
+        st = tsr_paired_measure(&c->paired, c->windows, &arms[0].at, &arms[1].at, EVAL_ALPHA, err);
     tsr_eval_trace_free(&arms[0].at);
     tsr_eval_trace_free(&arms[1].at);
     free(arms);
@@ -198,7 +167,7 @@ static tsr_status run_arms(struct call *c, struct tsr_err *err)
 }
 
 /* The simulated ranks that were asked for, once the model is there. */
-static tsr_status simulate(struct call *c, struct tsr_err *err)
+static tsr_status simulate(struct eval_call *c, struct tsr_err *err)
 {
     const struct eval_options *o = c->o;
     struct tsr_tp_options      to = { .ranks = (uint32_t)o->simulate_tp,
@@ -230,7 +199,8 @@ static tsr_status simulate(struct call *c, struct tsr_err *err)
 }
 
 /* The model's own engine, with what is compensated and the ranks that it stands for. */
-static tsr_status model_engine(struct call *c, struct tsr_engine_options eo, struct tsr_err *err)
+static tsr_status model_engine(struct eval_call *c, struct tsr_engine_options eo,
+                               struct tsr_err *err)
 {
     TSR_TRY(simulate(c, err));
     eo.split = c->tp ? tsr_tp_split(c->tp) : NULL;
@@ -239,7 +209,13 @@ static tsr_status model_engine(struct call *c, struct tsr_engine_options eo, str
     return tsr_engine_create(&c->engine, c->registry, c->model, NULL, &eo, err);
 }
 
-static tsr_status evaluate(struct call *c, struct tsr_err *err)
+static tsr_status reference_engine(struct eval_call *c, uint64_t context, struct tsr_err *err)
+{
+    struct tsr_engine_options eo = eval_reference_options(c, context);
+    return tsr_engine_create(&c->reference_engine, c->registry, c->reference, NULL, &eo, err);
+}
+
+static tsr_status evaluate(struct eval_call *c, struct tsr_err *err)
 {
     const struct eval_options *o = c->o;
     if (!*o->eval.text && !is_kld(o->against))
@@ -253,31 +229,35 @@ static tsr_status evaluate(struct call *c, struct tsr_err *err)
     else
         TSR_TRY(tsr_eval_keys_windows(&o->eval, o->eval.text, c->tokenizer, c->model, &c->windows,
                                       err));
-    struct tsr_engine_options eo = engine_options(c, c->windows->window);
     if (*o->against && !c->base)
         TSR_TRY(load_reference(c, err));
-    TSR_TRY(model_engine(c, eo, err));
+    TSR_TRY(model_engine(c, eval_engine_options(c, c->windows->window), err));
     if (c->reference)
-        TSR_TRY(tsr_engine_create(&c->reference_engine, c->registry, c->reference, NULL, &eo, err));
+        TSR_TRY(reference_engine(c, c->windows->window, err));
     return run_arms(c, err);
 }
 
 /* ---- multiple choice ---------------------------------------------------------------------- */
 
-static tsr_status answer(struct call *c, struct tsr_engine **e, const struct tsr_model *m,
-                         struct tsr_choice_marks *marks, struct tsr_err *err)
+static tsr_status answer(struct eval_call *c, struct tsr_err *err)
 {
     uint64_t context;
-    TSR_TRY(tsr_choices_context(c->choices, c->tokenizer, m->hp.max_positions, &context, err));
-    struct tsr_engine_options eo = engine_options(c, context);
-    if (e == &c->engine)
-        TSR_TRY(model_engine(c, eo, err));
-    else
-        TSR_TRY(tsr_engine_create(e, c->registry, m, NULL, &eo, err));
-    return tsr_choices_score(*e, c->tokenizer, c->choices, marks, err);
+    TSR_TRY(
+        tsr_choices_context(c->choices, c->tokenizer, c->model->hp.max_positions, &context, err));
+    TSR_TRY(model_engine(c, eval_engine_options(c, context), err));
+    return tsr_choices_score(c->engine, c->tokenizer, c->choices, &c->marks, err);
 }
 
-static tsr_status ask(struct call *c, struct tsr_err *err)
+static tsr_status answer_reference(struct eval_call *c, struct tsr_err *err)
+{
+    uint64_t context, max = c->reference->hp.max_positions;
+    TSR_TRY(tsr_choices_context(c->choices, c->tokenizer, max, &context, err));
+    TSR_TRY(reference_engine(c, context, err));
+    return tsr_choices_score(c->reference_engine, c->tokenizer, c->choices, &c->reference_marks,
+                             err);
+}
+
+static tsr_status ask(struct eval_call *c, struct tsr_err *err)
 {
     const struct eval_options *o = c->o;
     if (*o->eval.text || *o->save_kld || is_kld(o->against))
@@ -288,95 +268,14 @@ static tsr_status ask(struct call *c, struct tsr_err *err)
     TSR_TRY(load_tokenizer(&c->tokenizer, c->path, false, err));
     if (*o->against)
         TSR_TRY(load_reference(c, err));
-    TSR_TRY(answer(c, &c->engine, c->model, &c->marks, err));
-    return c->reference ? answer(c, &c->reference_engine, c->reference, &c->reference_marks, err)
-                        : TSR_OK;
-}
-
-static bool put_questions(json_t *j, const struct call *c)
-{
-    json_t *o = tsr_choices_json(&c->marks, c->reference ? &c->reference_marks : NULL, ALPHA);
-    bool    ok = tsr_json_put_text(o, "file", c->o->choices) &&
-              tsr_json_put_text(o, "file_hash", c->choices->hash);
-    return tsr_json_put(j, "choices", o) && ok;
-}
-
-static tsr_status print_questions(const struct call *c, struct tsr_err *err)
-{
-    double   low, high;
-    uint64_t only, others;
-    tsr_wilson(c->marks.right, c->marks.n, ALPHA, &low, &high);
-    (void)printf("accuracy %.2f %% [%.2f, %.2f]: %llu of %llu questions; by length %.2f %%\n",
-                 100 * (double)c->marks.right / (double)c->marks.n, 100 * low, 100 * high,
-                 (unsigned long long)c->marks.right, (unsigned long long)c->marks.n,
-                 100 * (double)c->marks.right_normalized / (double)c->marks.n);
-    if (c->reference) {
-        tsr_marks_discordant(c->marks.marks, c->reference_marks.marks, &only, &others);
-        (void)printf("%s: %.2f %%; only %s is right in %llu, only %s in %llu; McNemar p %.3g\n",
-                     c->o->against,
-                     100 * (double)c->reference_marks.right / (double)c->reference_marks.n, c->path,
-                     (unsigned long long)only, c->o->against, (unsigned long long)others,
-                     tsr_mcnemar(only, others));
-    }
-    return tsr_cli_flush(err);
-}
-
-static tsr_status print_json(const struct call *c, struct tsr_err *err)
-{
-    const char *text = c->base ? c->o->against : c->o->eval.text;
-    json_t     *j = c->choices ? json_object() : tsr_windows_json(c->windows, text, c->tokenizer);
-    uint64_t    ran[3];
-    tsr_engine_acts(c->engine, ran);
-    bool ok = j &&
-              (c->choices ? put_questions(j, c) : tsr_eval_result_put(j, c->windows, &c->result)) &&
-              tsr_json_put_text(j, "model", c->path) &&
-              tsr_json_put_text(j, "model_hash", c->model->hash) &&
-              tsr_json_put_act(j, (uint32_t)c->o->act, ran) &&
-              tsr_compensating_put(j, &c->o->compensation, &c->compensating, c->engine) &&
-              tsr_json_put_text(j, "device", tsr_engine_device(c->engine));
-    if (ok && c->tp)
-        ok = tsr_json_put(j, "simulated", tsr_tp_json(c->tp, c->model));
-    if (ok && c->reference)
-        ok = tsr_json_put_text(j, "against", c->o->against) &&
-             tsr_json_put_text(j, "against_hash", c->reference->hash);
-    else if (ok && c->base)
-        ok = tsr_json_put_text(j, "against", c->o->against) &&
-             tsr_json_put_text(j, "against_hash", c->base->hash);
-    if (ok && !c->choices && (c->reference || c->base))
-        ok = tsr_json_put_difference(j, "delta", &c->paired.delta);
-    if (!ok) {
-        json_decref(j);
-        j = NULL;
-    }
-    return tsr_cli_print_json(j, err);
-}
-
-static tsr_status print_text(const struct call *c, struct tsr_err *err)
-{
-    const struct tsr_windows     *w = c->windows;
-    const struct tsr_eval_result *r = &c->result;
-    bool                          words = w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT;
-    (void)printf("perplexity %.6g  (%s on %s: %llu %s, %llu windows of %llu, BOS %s)\n",
-                 r->perplexity, w->protocol_name, c->base ? c->o->against : c->o->eval.text,
-                 (unsigned long long)r->tokens, words ? "words" : "tokens",
-                 (unsigned long long)w->n, (unsigned long long)w->window, w->bos);
-    if (c->tp)
-        (void)printf("%u ranks, simulated: %s sums by codec %s, %.4g bits a number\n",
-                     tsr_tp_ranks(c->tp), tsr_tp_algorithm(c->tp), tsr_tp_codec(c->tp),
-                     tsr_tp_bits(c->tp, w->window, c->model->hp.hidden));
-    if (words)
-        (void)printf("byte perplexity %.6g, bits per byte %.6g\n", r->byte_perplexity,
-                     r->bits_per_byte);
-    if (isfinite(r->kl_mean))
-        (void)printf("KL to %s: mean %.6g, median %.6g, 99%% %.6g, max %.6g; same top-1 %.2f %%\n",
-                     c->o->against, r->kl_mean, r->kl_median, r->kl_p99, r->kl_max, 100 * r->top1);
-    return tsr_cli_flush(err);
+    TSR_TRY(answer(c, err));
+    return c->reference ? answer_reference(c, err) : TSR_OK;
 }
 
 static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
-    struct call c = { .o = opts, .path = args[0] };
+    struct eval_call c = { .o = opts, .path = args[0] };
     (void)n_args;
     tsr_status st = tsr_cli_registry(cli, &c.registry, err);
     if (st == TSR_OK)
@@ -384,9 +283,9 @@ static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_
     if (st == TSR_OK)
         st = *c.o->choices ? ask(&c, err) : evaluate(&c, err);
     if (st == TSR_OK && cli->json)
-        st = print_json(&c, err);
+        st = eval_print_json(&c, err);
     else if (st == TSR_OK)
-        st = c.choices ? print_questions(&c, err) : print_text(&c, err);
+        st = eval_print_text(&c, err);
     tsr_choice_marks_free(&c.marks);
     tsr_choice_marks_free(&c.reference_marks);
     tsr_choices_destroy(c.choices);
@@ -420,7 +319,11 @@ const struct tsr_verb tsr_verb_eval = {
         "default join a row keeps its newline (as WikiText-2 has it), with another it does not "
         "(PTB: --join \" \"). --rows jsonl reads \"text\" of each line.\n"
         "--against MODEL runs a second model over the same tokens and gives the mean KL divergence "
-        "from it and how often both rank the same token first; a .kld file is such a model's "
+        "from it and how often both rank the same token first. The second model runs as it is, "
+        "with "
+        "F32 activations, an F32 cache and exact numerics: --act, --kv, --numerics, --compensate "
+        "and "
+        "--simulate-tp are the first one's. A .kld file is such a model's "
         "log-probabilities with their text, as llama-perplexity writes and --save-kld too.\n"
         "--choices FILE asks multiple-choice questions instead, {\"context\", \"choices\", "
         "\"answer\"} a line: the likeliest choice behind the context is the model's; with "
@@ -428,7 +331,7 @@ const struct tsr_verb tsr_verb_eval = {
         "both are asked and compared by McNemar's exact test.\n"
         "--simulate-tp N splits o and down of every layer into the columns of N ranks inside this "
         "process and adds what they give through --codec, as the ranks would: the same bytes where "
-        "N ranks can share the model. The reference is not split.",
+        "N ranks can share the model.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .options_size = sizeof(struct eval_options),

@@ -92,17 +92,13 @@ struct generation {
 /* The tokenizer of the model's folder.  It may be missing unless text has to be read. */
 static tsr_status load_tokenizer(struct generation *g, const char *model, struct tsr_err *err)
 {
-    char *folder = NULL, *file;
+    char *folder = NULL;
     TSR_TRY(tsr_model_resolve(model, &folder, err));
-    file = tsr_path_join(folder, "tokenizer.json");
     tsr_status st = TSR_OK;
-    if (!file)
-        st = tsr_fail_nomem(err, strlen(folder), "a path");
-    else if (tsr_path_exists(file) || *g->o->prompt)
+    if (*g->o->prompt || tsr_tokenizer_there(folder))
         st = tsr_tokenizer_load(&g->tokenizer, folder, err);
     if (st == TSR_OK && g->o->chat)
         st = tsr_chat_load(&g->chat, folder, g->tokenizer, err);
-    free(file);
     free(folder);
     return st;
 }

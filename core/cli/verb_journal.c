@@ -3,11 +3,21 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "batch/adopt.h"
 #include "batch/journal.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct journal_options {
+    const char *input;
+};
+
+static const struct tsr_option options[] = {
+    TSR_OPTION_STRING(struct journal_options, input, "",
+                      "file of requests of the batch: check and repair compare custom_ids with it"),
+};
 
 /* A folder stands for the journal in it, an output for the folder beside it. */
 static tsr_status place(const char *arg, char **path, struct tsr_err *err)
@@ -72,11 +82,65 @@ static tsr_status export_lines(const struct tsr_journal_view *v, struct tsr_err 
     return tsr_cli_flush(err);
 }
 
-static tsr_status repair(const struct tsr_cli *c, const struct tsr_journal_view *v,
-                         const char *path, struct tsr_err *err)
+/* Looks at every line as a resumed batch does: all that can be said without the model, and with the file of
+ * requests of the custom_ids too.  bad [v->n], or NULL. */
+static tsr_status look_at(const struct tsr_journal_view *v, const char *path, const char *input,
+                          unsigned char *bad, uint64_t *n, struct tsr_err *why, struct tsr_err *err)
+{
+    struct tsr_records r = { .file = { .fd = -1 } };
+    struct tsr_adopt   a = { 0 };
+    uint64_t           first = 0, last = 0;
+    if (*input) {
+        if (!tsr_adopt_stretch(v->about, &first, &last))
+            return tsr_fail(err, TSR_E_INPUT, "%s: its header does not say which records it is of",
+                            path);
+        TSR_TRY(tsr_records_open(&r, input, 0, 1, 1, err));
+        if (last > r.lines || v->n > last - first + 1) {
+            tsr_status st =
+                tsr_fail(err, TSR_E_INPUT,
+                         "%s: has %llu lines, and %s is of lines %llu to %llu; give the "
+                         "input of this batch",
+                         input, (unsigned long long)r.lines, path, (unsigned long long)first,
+                         (unsigned long long)last);
+            tsr_records_close(&r);
+            return st;
+        }
+        r.first = first - 1;
+        r.n = last - first + 1;
+        a.records = &r;
+    }
+    tsr_status st = tsr_journal_view_check(v, path, tsr_adopt_check, &a, bad, n, why, err);
+    if (*input)
+        tsr_records_close(&r);
+    return st;
+}
+
+static tsr_status check(const struct tsr_journal_view *v, const char *path, const char *input,
+                        struct tsr_err *err)
+{
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    uint64_t          n = 0;
+    if (v->damaged)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: is damaged from byte %llu to %llu; 'tessera journal repair' saves what is "
+            "left",
+            path, (unsigned long long)v->end, (unsigned long long)v->next);
+    TSR_TRY(look_at(v, path, input, NULL, &n, &why.err, err));
+    if (n)
+        return tsr_fail(err, TSR_E_INPUT, "%s", why.text);
+    (void)printf("%s: %llu lines, all as they should be%s\n", path,
+                 (unsigned long long)v->counts.done,
+                 *input ? "" : " (their requests: with --input)");
+    return tsr_cli_flush(err);
+}
+
+static tsr_status salvage(const struct tsr_cli *c, const struct tsr_journal_view *v,
+                          const char *path, const unsigned char *bad, uint64_t n_bad,
+                          struct tsr_err *err)
 {
     uint64_t kept, lost, n = strlen(path) + 10;
-    if (!v->damaged) {
+    if (!v->damaged && !n_bad) {
         if (!c->quiet)
             (void)fprintf(stderr, "tessera: %s: is not damaged; nothing to do\n", path);
         return TSR_OK;
@@ -85,33 +149,53 @@ static tsr_status repair(const struct tsr_cli *c, const struct tsr_journal_view 
     if (!to)
         return tsr_fail_nomem(err, n, "a path");
     (void)snprintf(to, n, "%s.repaired", path);
-    tsr_status st = tsr_journal_salvage(v, path, to, &kept, &lost, err);
+    tsr_status st = tsr_journal_salvage(v, path, to, bad, &kept, &lost, err);
     if (st == TSR_OK)
-        (void)
-            printf("%s: %llu frames with %llu lines are saved, %llu bytes are not frames; move it "
-                   "in place of %s to go on\n",
-                   to, (unsigned long long)kept, (unsigned long long)v->counts.done,
-                   (unsigned long long)lost, path);
+        (void)printf(
+            "%s: %llu frames with %llu lines are saved, %llu bytes are not frames, %llu lines "
+            "are no answers; move it in place of %s to go on\n",
+            to, (unsigned long long)kept, (unsigned long long)(v->counts.done - n_bad),
+            (unsigned long long)lost, (unsigned long long)n_bad, path);
     free(to);
     return st == TSR_OK ? tsr_cli_flush(err) : st;
+}
+
+static tsr_status repair(const struct tsr_cli *c, const struct tsr_journal_view *v,
+                         const char *path, const char *input, struct tsr_err *err)
+{
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    uint64_t          n = 0;
+    unsigned char    *bad = tsr_new(v->n + 1, 1);
+    if (!bad)
+        return tsr_fail_nomem(err, v->n, "the records of a batch");
+    tsr_status st = look_at(v, path, input, bad, &n, &why.err, err);
+    if (st == TSR_OK && n && !c->quiet)
+        (void)fprintf(stderr, "tessera: %s\n", why.text);
+    if (st == TSR_OK)
+        st = salvage(c, v, path, bad, n, err);
+    free(bad);
+    return st;
 }
 
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
-    struct tsr_journal_view v;
-    char                   *path = NULL;
-    const char             *what = args[0];
-    (void)opts;
+    const struct journal_options *o = opts;
+    struct tsr_journal_view       v;
+    char                         *path = NULL;
+    const char                   *what = args[0];
     (void)n_args;
-    if (strcmp(what, "show") != 0 && strcmp(what, "export") != 0 && strcmp(what, "repair") != 0)
-        return tsr_fail(err, TSR_E_INPUT, "'%s' is not one of show, export and repair", what);
+    if (strcmp(what, "show") != 0 && strcmp(what, "check") != 0 && strcmp(what, "export") != 0 &&
+        strcmp(what, "repair") != 0)
+        return tsr_fail(err, TSR_E_INPUT, "'%s' is not one of show, check, export and repair",
+                        what);
     TSR_TRY(place(args[1], &path, err));
     tsr_status st = tsr_journal_look(&v, &tsr_io_system, path, err);
     if (st == TSR_OK) {
         st = *what == 's'   ? show(c, &v, err)
+             : *what == 'c' ? check(&v, path, o->input, err)
              : *what == 'e' ? export_lines(&v, err)
-                            : repair(c, &v, path, err);
+                            : repair(c, &v, path, o->input, err);
         tsr_journal_look_end(&v);
     }
     free(path);
@@ -120,12 +204,17 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 
 const struct tsr_verb tsr_verb_journal = {
     .name = "journal",
-    .summary = "shows, exports or repairs the journal of a batch",
-    .args = "show|export|repair OUTPUT|FOLDER|FILE",
+    .summary = "shows, checks, exports or repairs the journal of a batch",
+    .args = "show|check|export|repair OUTPUT|FOLDER|FILE",
     .min_args = 2,
     .max_args = 2,
     .details = "show counts what is there; export prints the lines that are done, in order of the\n"
-               "input, also while the batch runs; repair writes every good frame of a damaged\n"
-               "journal into FILE.repaired. None of them changes the journal itself.",
+               "input, also while the batch runs; check looks at each line as a resumed batch\n"
+               "does, with --input whether it answers its request; repair writes every good frame\n"
+               "of a damaged journal into FILE.repaired, without the lines that check refuses.\n"
+               "None of them changes the journal itself.",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct journal_options),
     .run = run,
 };

@@ -1,9 +1,9 @@
 /* tessera profile: measures decoder layers on this machine and writes a device profile. */
 #include "cli/profile.h"
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/random_model.h"
 
 #include <math.h>
@@ -59,17 +59,12 @@ static tsr_status random_model(struct profile *p, struct tsr_model **m, struct t
                                         .dtype = TSR_BF16,
                                         .tied = true,
                                         .seed = 1 };
-    char                          folder[] = "/tmp/tessera-profile-XXXXXX", path[64];
-    if (!mkdtemp(folder))
-        return tsr_fail(err, TSR_E_IO, "%s: cannot make a folder for the random model", folder);
+    char                         *folder;
+    TSR_TRY(tsr_temp_folder(&folder, "profile", err));
     tsr_status st = tsr_random_model_write(folder, &s, tsr_registry_pool(p->r), err);
     if (st == TSR_OK)
         st = tsr_model_load(m, folder, false, err);
-    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    (void)unlink(path);
-    (void)snprintf(path, sizeof path, "%s/config.json", folder);
-    (void)unlink(path);
-    (void)rmdir(folder);
+    tsr_temp_folder_remove(folder);
     return st;
 }
 

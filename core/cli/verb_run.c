@@ -43,6 +43,8 @@ tsr_status tsr_cli_run_job(struct tsr_cli *c, struct tsr_job *job, struct tsr_er
         (void)fprintf(stderr, "tessera: results are in %s\n", job->out);
     if (!c->json)
         TSR_TRY(tsr_cli_flush(err));
+    if (!c->quiet)
+        tsr_job_remark(job, stderr);
     return tsr_job_gate(job, err);
 }
 

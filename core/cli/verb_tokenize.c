@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/model.h"
 #include "model/tokenizer.h"
 
 #include <errno.h>
@@ -219,8 +220,12 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     if (o->jsonl && o->special)
         return tsr_fail(err, TSR_E_INPUT,
                         "tokenize: --special goes with --text; a line has its own \"special\"");
-    TSR_TRY(tsr_tokenizer_load(&t, args[0], err));
-    tsr_status st = o->jsonl ? run_lines(t, err) : run_text(c, t, o, err);
+    char *path = NULL;
+    TSR_TRY(tsr_model_resolve(args[0], &path, err));
+    tsr_status st = tsr_tokenizer_load(&t, path, err);
+    free(path);
+    TSR_TRY(st);
+    st = o->jsonl ? run_lines(t, err) : run_text(c, t, o, err);
     tsr_tokenizer_destroy(t);
     return st;
 }
@@ -232,7 +237,7 @@ const struct tsr_verb tsr_verb_tokenize = {
     .min_args = 1,
     .max_args = 1,
     .details =
-        "MODEL is a folder with tokenizer.json, or a GGUF file.\n\n"
+        "MODEL is a folder with tokenizer.json, a GGUF file or @demo.\n\n"
         "With --jsonl each line of standard input, of at most 16 MiB, is a JSON object, and each "
         "gets one line on standard output, in the same order:\n"
         "  {\"text\": \"...\", \"special\": true} gives {\"ids\": [...]}\n"

@@ -24,8 +24,10 @@ static void pop(struct tsr_comm_flow *f)
     f->n--;
 }
 
-static void moved(struct tsr_comm_flow *f)
+static void moved(const struct tsr_comm_flows *s, struct tsr_comm_flow *f)
 {
+    if (s->pieces)
+        atomic_fetch_add_explicit(s->pieces, 1, memory_order_relaxed);
     f->moved += piece_of(f->bytes - f->moved);
     pop(f);
 }
@@ -116,7 +118,7 @@ static tsr_status look(struct tsr_comm_flows *s, struct tsr_comm_flow *f, struct
         }
         if (!done)
             break;
-        moved(f);
+        moved(s, f);
     }
     return TSR_OK;
 }
@@ -174,7 +176,7 @@ static tsr_status be_late(struct tsr_comm_flows *s, struct tsr_comm_flow *f, uin
     if (f->n > 0) {
         st = s->port->iface->wait(s->port->self, f->piece[f->first], 0, err);
         if (st == TSR_OK) {
-            moved(f); /* at the last moment */
+            moved(s, f); /* at the last moment */
             s->late_us = 0;
             return st;
         }
@@ -193,7 +195,7 @@ static tsr_status wait_piece(struct tsr_comm_flows *s, struct tsr_comm_flow *f,
     uint64_t   since = tsr_now_us();
     tsr_status st = s->port->iface->wait(s->port->self, f->piece[f->first], deadline_us, err);
     if (st == TSR_OK) {
-        moved(f);
+        moved(s, f);
         return st;
     }
     uint64_t passed = tsr_now_us() - since;

@@ -13,6 +13,7 @@
 
 #include "comm/world.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define TSR_COMM_PIECE 131072u
@@ -36,7 +37,8 @@ struct tsr_comm_flows {
     struct tsr_comm_flow       *under_way; /* in the order in which they were started */
     uint64_t                    sent;      /* bytes, to other ranks */
     /* of a wait that failed: how long nothing had moved; 0: it failed of something else */
-    uint64_t late_us;
+    uint64_t          late_us;
+    _Atomic uint64_t *pieces; /* counts those that got through; or NULL */
 };
 
 /* Starts f, or puts it behind those that come first.  buf [bytes] is the port's until f has moved or failed.

@@ -60,7 +60,8 @@ tsr_status tsr_comm_link_create(struct tsr_comm_link **out, struct tsr_registry 
     *out = NULL;
     if (!l)
         return tsr_fail_nomem(err, sizeof *l, "a link");
-    l->flows = (struct tsr_comm_flows){ .port = &l->port, .rank = o->place.rank };
+    l->flows =
+        (struct tsr_comm_flows){ .port = &l->port, .rank = o->place.rank, .pieces = o->pieces };
     l->ranks = o->place.ranks;
     l->deadline_us = o->deadline_us ? o->deadline_us : DEADLINE_US;
     l->transfer = tsr_new(TSR_COMM_LINK_MAX, sizeof *l->transfer);

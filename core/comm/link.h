@@ -11,6 +11,7 @@
 #include "comm/world.h"
 #include "tessera/codec.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define TSR_COMM_LINK_MAX 64u /* transfers of a link that are under way */
@@ -20,6 +21,7 @@ struct tsr_comm_link_options {
     uint64_t              deadline_us; /* of one wait, without a piece that got through; 0: 5 s */
     const char           *codec[2];    /* of prefill and decode; NULL: "plain", exact */
     bool                  rows_alone;  /* as of struct tsr_comm_way */
+    _Atomic uint64_t     *pieces;      /* counts what gets through, for others to see; or NULL */
 };
 
 struct tsr_comm_link;

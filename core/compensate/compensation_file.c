@@ -4,9 +4,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/folder.h"
 #include "model/packed_model.h"
 #include "model/prepacked.h"
-#include "model/shards.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,12 +62,14 @@ static tsr_status read_index(const char *folder, char file[TSR_HASH_TEXT],
 /* The folder's packed model must be the one that the residuals are of. */
 static tsr_status check_packed(const char *folder, const char *packed, struct tsr_err *err)
 {
-    char  now[TSR_HASH_TEXT];
-    char *path = tsr_path_join(folder, TSR_PACKED_INDEX);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), folder);
-    tsr_status st = tsr_hash_file(path, now, err);
+    char     now[TSR_HASH_TEXT], *text, *path;
+    uint64_t len;
+    TSR_TRY(tsr_folder_slurp(folder, TSR_PACKED_INDEX, UINT64_C(64) * INDEX_CAP, &text, &len, &path,
+                             err));
+    tsr_hash_bytes(text, len, now);
+    free(text);
     free(path);
+    tsr_status st = TSR_OK;
     if (st == TSR_OK && strcmp(now, packed) != 0)
         st = tsr_fail(err, TSR_E_INPUT,
                       "%s: its " TSR_COMPENSATION_INDEX
@@ -85,7 +87,9 @@ static tsr_status open_file(struct tsr_compensation *c, const char *folder,
     c->path = tsr_path_join(folder, TSR_COMPENSATION_FILE);
     if (!c->path)
         return tsr_fail_nomem(err, strlen(folder), folder);
-    TSR_TRY(tsr_map_open(&c->map, c->path, err));
+    struct tsr_file f;
+    TSR_TRY(tsr_folder_open(&f, folder, TSR_COMPENSATION_FILE, err));
+    TSR_TRY(tsr_map_file(&c->map, &f, err));
     tsr_map_want(&c->map, 0, c->map.bytes);
     tsr_hash_bytes(c->map.data, c->map.bytes, now);
     if (strcmp(now, file) != 0)

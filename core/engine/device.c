@@ -20,6 +20,7 @@ tsr_status tsr_device_wrap(struct tsr_device **out, struct tsr_registry *r,
     d->iface = iface;
     d->self = self;
     d->registry = r;
+    d->numerics = tsr_registry_numerics(r);
     struct tsr_backend_props p = { .struct_size = sizeof p };
     tsr_status               st = iface->properties(self, &p, err);
     if (st != TSR_OK) {
@@ -32,31 +33,31 @@ tsr_status tsr_device_wrap(struct tsr_device **out, struct tsr_registry *r,
 }
 
 /* The backend "cuda" where it has a device, else the default one; the log says which, and why. */
-static tsr_status open_auto(struct tsr_device **out, struct tsr_registry *r, struct tsr_err *err)
+static tsr_status open_auto(struct tsr_device **out, struct tsr_registry *r, uint32_t numerics,
+                            struct tsr_err *err)
 {
     struct tsr_errbuf why = TSR_ERRBUF(why);
-    tsr_status        st = tsr_device_open(out, r, "cuda", &why.err);
+    tsr_status        st = tsr_device_open(out, r, "cuda", numerics, &why.err);
     if (st == TSR_OK)
         tsr_logf(TSR_LOG_INFO, "backend auto: %s", (*out)->text);
     if (st == TSR_OK || st == TSR_E_NOMEM || st == TSR_E_CANCELLED)
         return st == TSR_OK ? st : tsr_fail(err, st, "%s", why.text);
     static _Atomic bool said; /* ranks, and steps, find the same */
-    TSR_TRY(tsr_device_open(out, r, NULL, err));
+    TSR_TRY(tsr_device_open(out, r, NULL, numerics, err));
     tsr_logf(atomic_exchange(&said, true) ? TSR_LOG_INFO : TSR_LOG_WARN, "backend auto: %s (%s)",
              (*out)->text, why.text);
     return TSR_OK;
 }
 
 tsr_status tsr_device_open(struct tsr_device **out, struct tsr_registry *r, const char *name,
-                           struct tsr_err *err)
+                           uint32_t numerics, struct tsr_err *err)
 {
     if (name && strcmp(name, "auto") == 0)
-        return open_auto(out, r, err);
+        return open_auto(out, r, numerics, err);
     struct tsr_spec              spec;
     const struct tsr_backend_v1 *iface = NULL;
     void                        *self = NULL;
-    tsr_status                   st = tsr_spec_backend(&spec, r, name ? name : TSR_DEFAULT_BACKEND,
-                                                       tsr_registry_numerics(r), err);
+    tsr_status st = tsr_spec_backend(&spec, r, name ? name : TSR_DEFAULT_BACKEND, numerics, err);
     if (st == TSR_OK) {
         iface = spec.found.iface;
         st = tsr_spec_backend_create(&spec, r, &self, err);
@@ -68,6 +69,7 @@ tsr_status tsr_device_open(struct tsr_device **out, struct tsr_registry *r, cons
         return st;
     }
     (*out)->owns_self = true;
+    (*out)->numerics = numerics;
     (*out)->spec = spec;
     return TSR_OK;
 }

@@ -33,6 +33,7 @@ struct tsr_device {
     bool                         owns_self;
     struct tsr_spec              spec; /* what create() was given */
     struct tsr_registry         *registry;
+    uint32_t                     numerics; /* of the fallback too */
     struct tsr_device           *fallback; /* opened when first needed */
     char                         text[96];
     void                       **buffers;
@@ -47,9 +48,10 @@ struct tsr_device {
     const struct tsr_backend_compensate_v1 *site;   /* a table that has site(), or NULL */
 };
 
-/* name: "cuda:device=1"; NULL: TSR_DEFAULT_BACKEND; "auto": "cuda" where it has a device, else the default.  [setup] */
+/* name: "cuda:device=1"; NULL: TSR_DEFAULT_BACKEND; "auto": "cuda" where it has a device, else the default.
+ * numerics: TSR_NUMERICS_*, mostly the registry's.  [setup] */
 tsr_status tsr_device_open(struct tsr_device **d, struct tsr_registry *r, const char *name,
-                           struct tsr_err *err);
+                           uint32_t numerics, struct tsr_err *err);
 /* The same over a table and an instance of the caller's, which must outlive the device and are
  * not destroyed with it: for tests.  [setup] */
 tsr_status tsr_device_wrap(struct tsr_device **d, struct tsr_registry *r,

@@ -166,8 +166,8 @@ static tsr_status create_owning(struct tsr_engine **e, struct tsr_registry *r, b
 {
     struct tsr_device *dev = NULL;
     uint64_t           all;
-    TSR_TRY(
-        tsr_device_open(&dev, r, opt->backend ? opt->backend : tsr_registry_backend(r, &all), err));
+    TSR_TRY(tsr_device_open(&dev, r, opt->backend ? opt->backend : tsr_registry_backend(r, &all),
+                            opt->exact ? TSR_NUMERICS_EXACT : tsr_registry_numerics(r), err));
     tsr_status st = create(e, dev, streamed, m, o, opt, err);
     if (st != TSR_OK) {
         tsr_device_close(dev);

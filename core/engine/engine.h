@@ -82,11 +82,12 @@ struct tsr_engine_options {
     /* Component name; "auto": "cuda" where it has a device; NULL: the registry's, with its on_backend,
      * else "cpu". */
     const char *backend;
-    uint32_t    act;      /* TSR_ACT_* for packed weights; others use F32 */
-    uint32_t    kv_dtype; /* TSR_F32, TSR_F16 or TSR_I8 */
-    uint32_t    slots;    /* sequences resident at once, >= 1 */
-    uint64_t    context;  /* positions per slot; 0: the model's maximum */
-    uint64_t    chunk;    /* most tokens per forward; longer batches are cut; 0: 512 */
+    bool exact;   /* numerics: exact, whatever the registry's are: what others are compared with */
+    uint32_t act; /* TSR_ACT_* for packed weights; others use F32 */
+    uint32_t kv_dtype; /* TSR_F32, TSR_F16 or TSR_I8 */
+    uint32_t slots;    /* sequences resident at once, >= 1 */
+    uint64_t context;  /* positions per slot; 0: the model's maximum */
+    uint64_t chunk;    /* most tokens per forward; longer batches are cut; 0: 512 */
     /* A part of the model: decoder layers [first, end), end 0: to the last, and its ends. */
     uint64_t                       first, end;
     bool                           no_embed, no_head;

@@ -27,7 +27,7 @@ static const json_t *first_of(const json_t *o, const char *const *names)
 
 static bool read_answer(const json_t *v, uint64_t n, uint64_t *answer)
 {
-    const char *s = json_string_value(v);
+    const char *s = tsr_json_word(v);
     if (json_is_integer(v) && json_integer_value(v) >= 0)
         *answer = (uint64_t)json_integer_value(v);
     else if (s && s[0] >= 'A' && s[0] <= 'Z' && !s[1])
@@ -37,14 +37,18 @@ static bool read_answer(const json_t *v, uint64_t n, uint64_t *answer)
     return *answer < n;
 }
 
-static char *with_space(const char *context, const char *choice)
+static bool is_white(char c)
 {
-    size_t n = strlen(context), bytes = strlen(choice) + 2;
-    bool   space = n && !strchr(WHITE, context[n - 1]) && !strchr(WHITE, *choice);
-    char  *s = tsr_new(bytes, 1);
-    if (s)
-        (void)snprintf(s, bytes, "%s%s", space ? " " : "", choice);
-    return s;
+    return c && strchr(WHITE, c);
+}
+
+/* A choice of n bytes, which is not empty, as it follows the context. */
+static tsr_status with_space(const struct tsr_text *context, const char *choice, uint64_t n,
+                             struct tsr_text *out, struct tsr_err *err)
+{
+    if (context->n && !is_white(context->v[context->n - 1]) && !is_white(*choice))
+        TSR_TRY(tsr_text_append(out, " ", 1, err));
+    return tsr_text_append(out, choice, n, err);
 }
 
 static tsr_status take_line(struct tsr_question *q, const char *name, const json_t *j,
@@ -63,19 +67,19 @@ static tsr_status take_line(struct tsr_question *q, const char *name, const json
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: \"answer\" must be the place of the right choice, from 0 to %zu", name,
                         n - 1);
-    q->context = tsr_strdup(json_string_value(context));
-    q->choice = tsr_new(n, sizeof(char *));
-    if (!q->context || !q->choice)
-        return tsr_fail_nomem(err, n * 8, name);
+    TSR_TRY(
+        tsr_text_append(&q->context, json_string_value(context), json_string_length(context), err));
+    q->choice = tsr_new(n, sizeof *q->choice);
+    if (!q->choice)
+        return tsr_fail_nomem(err, n * sizeof *q->choice, name);
     q->n = n;
     for (size_t i = 0; i < n; i++) {
-        const char *s = json_string_value(json_array_get(list, i));
-        if (!s || !*s)
+        const json_t *s = json_array_get(list, i);
+        if (json_string_length(s) == 0)
             return tsr_fail(err, TSR_E_INPUT, "%s: choice %zu is %s", name, i,
-                            s ? "empty" : "not a text");
-        q->choice[i] = with_space(q->context, s);
-        if (!q->choice[i])
-            return tsr_fail_nomem(err, strlen(s), name);
+                            json_is_string(s) ? "empty" : "not a text");
+        TSR_TRY(with_space(&q->context, json_string_value(s), json_string_length(s), &q->choice[i],
+                           err));
     }
     return TSR_OK;
 }
@@ -83,7 +87,7 @@ static tsr_status take_line(struct tsr_question *q, const char *name, const json
 static bool blank(const char *s, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
-        if (!strchr(WHITE, s[i]) || !s[i])
+        if (!is_white(s[i]))
             return false;
     return true;
 }
@@ -153,9 +157,9 @@ void tsr_choices_destroy(struct tsr_choices *c)
         return;
     for (uint64_t i = 0; i < c->n; i++) {
         for (uint64_t k = 0; c->q[i].choice && k < c->q[i].n; k++)
-            free(c->q[i].choice[k]);
+            tsr_text_free(&c->q[i].choice[k]);
         free(c->q[i].choice);
-        free(c->q[i].context);
+        tsr_text_free(&c->q[i].context);
     }
     free(c->q);
     free(c);
@@ -165,16 +169,17 @@ void tsr_choices_destroy(struct tsr_choices *c)
 
 /* Context and choice as one text; *from is the first token of the choice.  Spaces that end the
  * context belong to the choice, or the token that holds both would be split. */
-static tsr_status join(const struct tsr_tokenizer *t, const char *context, const char *choice,
-                       struct tsr_ids *ids, uint64_t *from, struct tsr_err *err)
+static tsr_status join(const struct tsr_tokenizer *t, const struct tsr_text *context,
+                       const struct tsr_text *choice, struct tsr_ids *ids, uint64_t *from,
+                       struct tsr_err *err)
 {
     struct tsr_text text = { 0 };
     struct tsr_ids  head = { 0 };
-    uint64_t        n = strlen(context);
-    tsr_status      st = tsr_text_append(&text, context, n, err);
+    uint64_t        n = context->n;
+    tsr_status      st = tsr_text_append(&text, context->v, n, err);
     if (st == TSR_OK)
-        st = tsr_text_append(&text, choice, strlen(choice), err);
-    while (n && strchr(WHITE, context[n - 1]))
+        st = tsr_text_append(&text, choice->v, choice->n, err);
+    while (n && is_white(context->v[n - 1]))
         n--;
     if (st == TSR_OK)
         st = tsr_tokenize(t, text.v, text.n, TSR_TOKENIZE_SPECIAL, ids, err);
@@ -187,7 +192,7 @@ static tsr_status join(const struct tsr_tokenizer *t, const char *context, const
                      head.n ? "the choice '%.60s' has no token of its own"
                             : "nothing stands before the choice '%.60s', and the tokenizer puts no "
                               "token there",
-                     choice);
+                     choice->v);
     tsr_text_free(&text);
     tsr_ids_free(&head);
     return st;
@@ -201,7 +206,7 @@ tsr_status tsr_choices_context(const struct tsr_choices *c, const struct tsr_tok
         for (uint64_t k = 0; k < c->q[i].n; k++) {
             struct tsr_ids ids = { 0 };
             uint64_t       from;
-            tsr_status     st = join(t, c->q[i].context, c->q[i].choice[k], &ids, &from, err);
+            tsr_status     st = join(t, &c->q[i].context, &c->q[i].choice[k], &ids, &from, err);
             if (st == TSR_OK && ids.n > *context)
                 *context = ids.n < max ? ids.n : max;
             tsr_ids_free(&ids);
@@ -256,11 +261,11 @@ static tsr_status likelihood(struct scoring *s, const uint32_t *ids, uint64_t n,
 }
 
 /* Characters of UTF-8, without the space that was put in front. */
-static double characters(const char *s)
+static double characters(const struct tsr_text *t)
 {
     double n = 0;
-    for (s += *s == ' '; *s; s++)
-        n += ((unsigned char)*s & 0xc0) != 0x80;
+    for (uint64_t i = *t->v == ' '; i < t->n; i++)
+        n += ((unsigned char)t->v[i] & 0xc0) != 0x80;
     return n > 0 ? n : 1;
 }
 
@@ -273,7 +278,7 @@ static tsr_status ask(struct scoring *s, const struct tsr_question *q, char *mar
         struct tsr_ids ids = { 0 };
         uint64_t       from;
         double         sum = NAN;
-        tsr_status     st = join(s->t, q->context, q->choice[k], &ids, &from, err);
+        tsr_status     st = join(s->t, &q->context, &q->choice[k], &ids, &from, err);
         for (uint64_t i = 0; st == TSR_OK && i < ids.n; i++)
             if (ids.v[i] >= s->vocab)
                 st = tsr_fail(err, TSR_E_INPUT, "token %u is outside the vocabulary", ids.v[i]);
@@ -285,8 +290,8 @@ static tsr_status ask(struct scoring *s, const struct tsr_question *q, char *mar
             best = sum;
             chosen = k;
         }
-        if (sum / characters(q->choice[k]) > best_normalized) {
-            best_normalized = sum / characters(q->choice[k]);
+        if (sum / characters(&q->choice[k]) > best_normalized) {
+            best_normalized = sum / characters(&q->choice[k]);
             chosen_normalized = k;
         }
     }

@@ -11,9 +11,9 @@
 #include "eval/eval.h"
 
 struct tsr_question {
-    char    *context;
-    char   **choice; /* [n], with the space in front where one is put there */
-    uint64_t n, answer;
+    struct tsr_text  context;
+    struct tsr_text *choice; /* [n], with the space in front where one is put there */
+    uint64_t         n, answer;
 };
 struct tsr_choices {
     struct tsr_question *q;

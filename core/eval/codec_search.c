@@ -31,7 +31,7 @@ static tsr_status read_row(struct tsr_codec_table *t, const char *name, uint64_t
 {
     const json_t *codec = json_object_get(row, "codec"), *bits = json_object_get(row, "bits");
     const json_t *list = json_object_get(row, "increase");
-    if (!json_is_string(codec) || !json_is_number(bits) || !(json_number_value(bits) > 0) ||
+    if (!tsr_json_word(codec) || !json_is_number(bits) || !(json_number_value(bits) > 0) ||
         json_array_size(list) != t->models)
         return tsr_fail(
             err, TSR_E_INPUT,
@@ -56,7 +56,7 @@ static tsr_status read_table(struct tsr_codec_table *t, const char *name, const 
                              struct tsr_err *err)
 {
     const json_t *models = json_object_get(j, "models"), *rows = json_object_get(j, "rows");
-    const char   *format = json_string_value(json_object_get(j, "format"));
+    const char   *format = tsr_json_word(json_object_get(j, "format"));
     if (!format || strcmp(format, FORMAT) != 0)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"format\" is not \"" FORMAT "\"", name);
     t->models = json_array_size(models);
@@ -71,7 +71,7 @@ static tsr_status read_table(struct tsr_codec_table *t, const char *name, const 
     if (!t->model || !t->codec || !t->cell)
         return tsr_fail_nomem(err, t->models * t->rows * sizeof *t->cell, "a table of codecs");
     for (uint64_t m = 0; m < t->models; m++) {
-        const char *text = json_string_value(json_array_get(models, m));
+        const char *text = tsr_json_word(json_array_get(models, m));
         if (!text)
             return tsr_fail(err, TSR_E_INPUT, "%s: models[%llu] is no name", name,
                             (unsigned long long)m);

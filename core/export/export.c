@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,18 +61,18 @@ static tsr_status look(void *ctx, const struct tsr_stored_view *v, struct tsr_er
 
 static tsr_status write(struct tsr_export *x, const char *path)
 {
-    char *part = NULL;
+    struct tsr_output_folder f;
     if (x->kind->look)
         TSR_TRY(tsr_model_visit(x->m, x->o, x->m->packed != NULL, look, x, x->err));
     if (x->kind->decide)
         TSR_TRY(x->kind->decide(x));
-    TSR_TRY(tsr_export_folder_begin(path, x->opt->replace, &part, x->err));
-    tsr_status st = tsr_export_tensors(x, part);
+    TSR_TRY(tsr_output_folder_begin(&f, path, x->opt->replace, x->err));
+    tsr_status st = tsr_export_tensors(x, f.part);
     if (st == TSR_OK)
-        st = tsr_export_put_texts(x, part);
+        st = tsr_export_put_texts(x, f.part);
     if (st == TSR_OK)
-        st = tsr_export_folder_end(path, part, x->opt->replace, x->err);
-    free(part);
+        return tsr_output_folder_commit(&f, x->err);
+    tsr_output_folder_abort(&f);
     return st;
 }
 

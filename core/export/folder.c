@@ -1,70 +1,12 @@
-/* The folder of an export: built beside its place, moved there when it is whole. */
+/* The texts of an exported folder. */
 #include "export/internal.h"
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* Removes the files of a folder of ours; one that holds a folder is not ours. */
-static tsr_status empty(const char *path, struct tsr_err *err)
-{
-    DIR *dir = opendir(path);
-    if (!dir)
-        return tsr_fail_errno(err, errno, path, "open");
-    tsr_status     st = TSR_OK;
-    struct dirent *e;
-    while (st == TSR_OK && (e = readdir(dir))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (unlinkat(dirfd(dir), e->d_name, 0) != 0)
-            st = tsr_fail(err, TSR_E_INPUT,
-                          "%s: holds '%s', which no export left there; move the folder away", path,
-                          e->d_name);
-    }
-    (void)closedir(dir);
-    return st;
-}
-
-tsr_status tsr_export_folder_begin(const char *path, bool replace, char **part, struct tsr_err *err)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    *part = NULL;
-    if (tsr_path_exists(path) && !replace)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: exists already; remove it, or name another place for the export",
-                        path);
-    char *p = tsr_new(n + 6, 1);
-    if (!p)
-        return tsr_fail_nomem(err, n + 6, path);
-    memcpy(p, path, n);
-    memcpy(p + n, ".part", 6);
-    tsr_status st = tsr_path_exists(p) ? empty(p, err) : tsr_make_dirs(p, err);
-    if (st != TSR_OK) {
-        free(p);
-        return st;
-    }
-    *part = p;
-    return TSR_OK;
-}
-
-tsr_status tsr_export_folder_end(const char *path, const char *part, bool replace,
-                                 struct tsr_err *err)
-{
-    if (replace && tsr_path_is_dir(path))
-        TSR_TRY(empty(path, err)); /* rename() replaces an empty folder */
-    if (rename(part, path) != 0)
-        return tsr_fail_errno(err, errno, path, "give the export its name");
-    return TSR_OK;
-}
 
 tsr_status tsr_export_put_json(const char *folder, const char *name, const json_t *j,
                                struct tsr_err *err)

@@ -2,9 +2,9 @@
 #include "export/gguf_out.h"
 
 #include "base/f16.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/gguf.h"
 
 #include <ctype.h>
@@ -374,7 +374,8 @@ static tsr_status write_file(struct file *f, const char *path)
     TSR_TRY(add_rope(f));
     TSR_TRY(tsr_model_visit(x->m, x->o, x->m->packed != NULL, list, f, x->err));
     TSR_TRY(make_head(f, arch));
-    TSR_TRY(tsr_writer_open(&f->w, path, x->err));
+    TSR_TRY(x->opt->replace ? tsr_writer_open(&f->w, path, x->err)
+                            : tsr_writer_open_fresh(&f->w, path, x->err));
     tsr_writer_put(&f->w, f->head.v, f->head.n);
     tsr_status st = put_rope(f);
     if (st == TSR_OK)

@@ -4,6 +4,7 @@
 
 #include "model/gguf.h"
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -40,7 +41,7 @@ static tsr_status refuse(const struct tokens *t, const char *why)
 
 static const char *str(const json_t *o, const char *key)
 {
-    const char *s = json_string_value(json_object_get(o, key));
+    const char *s = tsr_json_word(json_object_get(o, key));
     return s ? s : "";
 }
 
@@ -111,8 +112,7 @@ static tsr_status collect(struct tokens *t)
 /* "a b", as older files have it, or ["a", "b"]. */
 static tsr_status put_merge(const struct tokens *t, const json_t *e)
 {
-    const char *a = json_string_value(json_array_get(e, 0)),
-               *b = json_string_value(json_array_get(e, 1));
+    const char *a = tsr_json_word(json_array_get(e, 0)), *b = tsr_json_word(json_array_get(e, 1));
     if (json_is_string(e)) {
         tsr_gguf_add_text(t->b, json_string_value(e), json_string_length(e));
         return TSR_OK;

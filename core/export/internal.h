@@ -122,12 +122,6 @@ const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rul
 
 /* ---- files (folder.c) ---------------------------------------------------------------- */
 
-/* PATH.part, empty: what an interrupted run left there is removed. */
-tsr_status tsr_export_folder_begin(const char *path, bool replace, char **part,
-                                   struct tsr_err *err);
-/* Gives it its final name. */
-tsr_status tsr_export_folder_end(const char *path, const char *part, bool replace,
-                                 struct tsr_err *err);
 /* A JSON file; takes no reference. */
 tsr_status tsr_export_put_json(const char *folder, const char *name, const json_t *j,
                                struct tsr_err *err);

@@ -9,6 +9,7 @@
 #include "engine/device.h"
 #include "export/prepacked_out.h"
 #include "model/packed_model.h"
+#include "model/texts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -210,29 +211,30 @@ static tsr_status visit(void *ctx, const struct tsr_model_part *part, struct tsr
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
+static tsr_status put_text(struct writer *w, const char *name)
+{
+    char             *text;
+    uint64_t          len;
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    tsr_status        st = tsr_model_text(w->x->m, name, &text, &len, &why.err);
+    if (st == TSR_E_INPUT && strcmp(name, "tokenizer.json") == 0) {
+        tsr_logf(TSR_LOG_WARN, "%s; %s takes token ids only", why.text, w->x->path);
+        return TSR_OK;
+    }
+    if (st != TSR_OK)
+        return tsr_fail(w->x->err, st, "%s", why.text);
+    if (text)
+        st = tsr_prepacked_block(&w->out, w->texts, name, text, len);
+    free(text);
+    return st;
+}
+
 static tsr_status put_texts(struct writer *w)
 {
-    static const char *const names[] = {
-        "config.json",           "generation_config.json",  "tokenizer.json",
-        "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char             *text;
-        uint64_t          len;
-        struct tsr_errbuf why = TSR_ERRBUF(why);
-        tsr_status        st = tsr_model_text(w->x->m, names[i], &text, &len, &why.err);
-        if (st == TSR_E_INPUT && strcmp(names[i], "tokenizer.json") == 0) {
-            tsr_logf(TSR_LOG_WARN, "%s; %s takes token ids only", why.text, w->x->path);
-            continue;
-        }
-        if (st != TSR_OK)
-            return tsr_fail(w->x->err, st, "%s", why.text);
-        if (!text)
-            continue;
-        st = tsr_prepacked_block(&w->out, w->texts, names[i], text, len);
-        free(text);
-        TSR_TRY(st);
-    }
+    const char *name;
+    TSR_TRY(put_text(w, "config.json"));
+    for (uint64_t i = 0; (name = tsr_text_name(i)); i++)
+        TSR_TRY(put_text(w, name));
     return TSR_OK;
 }
 
@@ -303,7 +305,8 @@ static tsr_status write_all(struct writer *w)
 static tsr_status open_device(struct writer *w)
 {
     const struct tsr_export *x = w->x;
-    TSR_TRY(tsr_device_open(&w->dev, x->opt->registry, x->opt->backend, x->err));
+    TSR_TRY(tsr_device_open(&w->dev, x->opt->registry, x->opt->backend,
+                            tsr_registry_numerics(x->opt->registry), x->err));
     w->table = tsr_device_layout(w->dev);
     if (!w->table)
         return tsr_fail(x->err, TSR_E_CONFIG,
@@ -320,7 +323,7 @@ tsr_status tsr_export_prepacked(struct tsr_export *x)
         return tsr_fail(x->err, TSR_E_INVAL, "a prepacked file needs a registry of backends");
     tsr_status st = open_device(&w);
     if (st == TSR_OK) {
-        st = tsr_prepacked_begin(&w.out, x->path, x->err);
+        st = tsr_prepacked_begin(&w.out, x->path, x->opt->replace, x->err);
         if (st == TSR_OK)
             st = write_all(&w);
         tsr_prepacked_abort(&w.out);

@@ -11,7 +11,8 @@
 /* The file is written in pieces of this size at multiples of it. */
 #define STAGE (UINT64_C(8) << 20)
 
-tsr_status tsr_prepacked_begin(struct tsr_prepacked_out *o, const char *path, struct tsr_err *err)
+tsr_status tsr_prepacked_begin(struct tsr_prepacked_out *o, const char *path, bool replace,
+                               struct tsr_err *err)
 {
     static const unsigned char head[TSR_PREPACKED_HEAD];
     *o = (struct tsr_prepacked_out){ .path = path, .err = err };
@@ -19,7 +20,12 @@ tsr_status tsr_prepacked_begin(struct tsr_prepacked_out *o, const char *path, st
     o->index = json_pack("{s:s, s:s}", "format", TSR_PREPACKED_FORMAT, "tessera", TSR_VERSION);
     if (!o->stage || !o->index)
         return tsr_fail_nomem(err, STAGE, path);
-    TSR_TRY(tsr_writer_open(&o->file, path, err));
+    TSR_TRY(replace ? tsr_writer_open(&o->file, path, err)
+                    : tsr_writer_open_fresh(&o->file, path, err));
+    if (!o->file.part)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: is a device or pipe; a prepacked file is read back, so name a file",
+                        path);
     tsr_prepacked_put(o, head, sizeof head);
     return TSR_OK;
 }
@@ -114,7 +120,7 @@ static tsr_status read_back(struct tsr_prepacked_out *o, struct tsr_pool *pool)
         return failed(o);
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* where there is a disk */
     TSR_TRY(tsr_prepacked_open(&p, o->file.part, o->err));
-    tsr_status st = tsr_prepacked_verify(&p, pool, o->err);
+    tsr_status st = tsr_prepacked_verify(&p, pool, NULL, o->err);
     tsr_prepacked_close(&p);
     return st;
 }

@@ -3,7 +3,7 @@
 #ifndef TSR_EXPORT_PREPACKED_OUT_H
 #define TSR_EXPORT_PREPACKED_OUT_H
 
-#include "base/file.h"
+#include "base/output.h"
 #include "model/prepacked.h"
 
 struct tsr_prepacked_out {
@@ -16,7 +16,8 @@ struct tsr_prepacked_out {
 };
 
 /* Errors of the file itself are sticky and come from tsr_prepacked_end().  [setup] */
-tsr_status tsr_prepacked_begin(struct tsr_prepacked_out *o, const char *path, struct tsr_err *err);
+tsr_status tsr_prepacked_begin(struct tsr_prepacked_out *o, const char *path, bool replace,
+                               struct tsr_err *err);
 /* Zeros up to the next page; its place. */
 uint64_t tsr_prepacked_page(struct tsr_prepacked_out *o);
 void     tsr_prepacked_put(struct tsr_prepacked_out *o, const void *data, uint64_t bytes);

@@ -1,9 +1,8 @@
 #include "model/chat.h"
 
 #include "model/chat_forms.h"
-#include "model/gguf.h"
+#include "model/texts.h"
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -28,6 +27,12 @@ const char *tsr_chat_get(uint64_t i)
 const char *tsr_chat_name(const struct tsr_chat *c)
 {
     return c->form->name;
+}
+
+void tsr_chat_ends(const struct tsr_chat *c, const char **bos, const char **eos)
+{
+    *bos = c->bos;
+    *eos = c->eos;
 }
 
 /* ---- recognizing -------------------------------------------------------- */
@@ -88,7 +93,7 @@ void tsr_chat_destroy(struct tsr_chat *c)
 static const char *token(const json_t *config, const char *key)
 {
     const json_t *v = json_object_get(config, key);
-    return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+    return tsr_json_word(json_is_object(v) ? json_object_get(v, "content") : v);
 }
 
 /* "chat_template": a text, or a list of {"name", "template"} of which "default" is meant. */
@@ -99,100 +104,53 @@ static const json_t *config_template(const json_t *config)
     if (!json_is_array(v))
         return v;
     json_array_foreach ((json_t *)(uintptr_t)v, i, one) {
-        const char *name = json_string_value(json_object_get(one, "name"));
+        const char *name = tsr_json_word(json_object_get(one, "name"));
         if (name && strcmp(name, "default") == 0)
             return json_object_get(one, "template");
     }
     return NULL;
 }
 
-static tsr_status from_config(struct tsr_chat **c, const char *folder, const json_t *config,
-                              const struct tsr_tokenizer *t, struct tsr_err *err)
+static tsr_status none(struct tsr_err *err)
+{
+    return tsr_fail(err, TSR_E_INPUT,
+                    "the model has no chat template; put the conversation together yourself and "
+                    "send it as a completion");
+}
+
+/* own: the text of chat_template.jinja, or NULL; it wins, as in other programs. */
+static tsr_status from_texts(struct tsr_chat **c, const json_t *config, const char *own,
+                             uint64_t own_bytes, const struct tsr_tokenizer *t, struct tsr_err *err)
 {
     const json_t *text = config_template(config);
     const char   *bos = token(config, "bos_token"), *eos = token(config, "eos_token");
-    char         *path = tsr_path_join(folder, "chat_template.jinja"), *own = NULL;
-    uint64_t      len;
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), "a path");
-    tsr_status st = TSR_OK;
-    if (tsr_path_exists(path)) { /* it wins, as in other programs */
-        st = tsr_file_slurp(path, MOST, &own, &len, err);
-        if (st == TSR_OK)
-            st = tsr_chat_create(c, own, len, bos, eos, t, err);
-    } else if (json_is_string(text)) {
-        st =
-            tsr_chat_create(c, json_string_value(text), json_string_length(text), bos, eos, t, err);
-    } else {
-        st = tsr_fail(err, TSR_E_INPUT,
-                      "the model has no chat template; put the conversation together yourself and "
-                      "send it as a completion");
-    }
-    free(own);
-    free(path);
-    return st;
+    if (own)
+        return tsr_chat_create(c, own, own_bytes, bos, eos, t, err);
+    if (json_is_string(text))
+        return tsr_chat_create(c, json_string_value(text), json_string_length(text), bos, eos, t,
+                               err);
+    return none(err);
 }
 
-/* The text of a token by the key of its id; NULL: there is none. */
-static tsr_status gguf_token(const struct tsr_gguf *g, const char *key, char **out,
-                             struct tsr_err *err)
-{
-    const struct tsr_gguf_key *list = NULL;
-    const char                *s = NULL;
-    uint64_t                   at = 0, len = 0;
-    int64_t                    id = -1;
-    *out = NULL;
-    TSR_TRY(tsr_gguf_int(g, key, false, 0, UINT32_MAX, &id, err));
-    TSR_TRY(tsr_gguf_array(g, "tokenizer.ggml.tokens", false, TSR_GGUF_STRING, &list, err));
-    if (id < 0 || !list || (uint64_t)id >= list->n)
-        return TSR_OK;
-    for (int64_t i = 0; i <= id; i++)
-        tsr_gguf_next(g, list, &at, &s, &len);
-    *out = tsr_strndup(s, len);
-    return *out ? TSR_OK : tsr_fail_nomem(err, len, "a token");
-}
-
-static tsr_status from_gguf(struct tsr_chat **c, const char *path, const struct tsr_tokenizer *t,
-                            struct tsr_err *err)
-{
-    struct tsr_gguf g;
-    char           *text = NULL, *bos = NULL, *eos = NULL;
-    TSR_TRY(tsr_gguf_open(&g, path, err));
-    tsr_status st = tsr_gguf_str(&g, "tokenizer.chat_template", false, &text, err);
-    if (st == TSR_OK && !text)
-        st = tsr_fail(err, TSR_E_INPUT,
-                      "the model has no chat template; put the conversation together yourself and "
-                      "send it as a completion");
-    if (st == TSR_OK)
-        st = gguf_token(&g, "tokenizer.ggml.bos_token_id", &bos, err);
-    if (st == TSR_OK)
-        st = gguf_token(&g, "tokenizer.ggml.eos_token_id", &eos, err);
-    if (st == TSR_OK)
-        st = tsr_chat_create(c, text, strlen(text), bos, eos, t, err);
-    free(text);
-    free(bos);
-    free(eos);
-    tsr_gguf_close(&g);
-    return st;
-}
-
-tsr_status tsr_chat_load(struct tsr_chat **c, const char *folder, const struct tsr_tokenizer *t,
+tsr_status tsr_chat_load(struct tsr_chat **c, const char *path, const struct tsr_tokenizer *t,
                          struct tsr_err *err)
 {
+    char    *text = NULL, *where = NULL, *own = NULL;
+    uint64_t len = 0, own_bytes = 0;
+    json_t  *config = NULL;
     *c = NULL;
-    if (tsr_gguf_is(folder))
-        return from_gguf(c, folder, t, err);
-    char   *path = tsr_path_join(folder, "tokenizer_config.json");
-    json_t *config = NULL;
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), "a path");
-    tsr_status st = TSR_OK;
-    if (tsr_path_exists(path))
-        st = tsr_json_load(&config, path, UINT64_C(16) * MOST, 32, err);
+    tsr_status st =
+        tsr_text_read(path, "tokenizer_config.json", UINT64_C(16) * MOST, &text, &len, &where, err);
+    if (st == TSR_OK && text)
+        st = tsr_json_parse(&config, where, text, len, 32, err);
     if (st == TSR_OK)
-        st = from_config(c, folder, config, t, err);
+        st = tsr_text_read(path, "chat_template.jinja", MOST, &own, &own_bytes, NULL, err);
+    if (st == TSR_OK)
+        st = from_texts(c, config, own, own_bytes, t, err);
     json_decref(config);
-    free(path);
+    free(own);
+    free(where);
+    free(text);
     return st;
 }
 

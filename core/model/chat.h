@@ -17,9 +17,9 @@ struct tsr_chat_message {
     uint64_t    bytes;
 };
 
-/* The template of a model argument (folder or GGUF file).  TSR_E_INPUT: there is none; TSR_E_UNSUPPORTED: it is
+/* The template of a model: its folder, GGUF file or prepacked file.  TSR_E_INPUT: there is none; TSR_E_UNSUPPORTED: it is
  * not known.  t must outlive it.  [setup] */
-tsr_status tsr_chat_load(struct tsr_chat **c, const char *folder, const struct tsr_tokenizer *t,
+tsr_status tsr_chat_load(struct tsr_chat **c, const char *path, const struct tsr_tokenizer *t,
                          struct tsr_err *err);
 /* From the text of a template.  bos and eos: the model's tokens, or NULL. */
 tsr_status tsr_chat_create(struct tsr_chat **c, const char *text, uint64_t bytes, const char *bos,
@@ -29,6 +29,8 @@ tsr_status tsr_chat_create_hash(struct tsr_chat **c, const char *hash, const cha
                                 const char *eos, const struct tsr_tokenizer *t,
                                 struct tsr_err *err);
 void       tsr_chat_destroy(struct tsr_chat *c);
+/* What it writes for the model's bos and eos; "" where the model has none. */
+void tsr_chat_ends(const struct tsr_chat *c, const char **bos, const char **eos);
 /* A built-in template by its number, for people; NULL behind the last. */
 const char *tsr_chat_name(const struct tsr_chat *c);
 const char *tsr_chat_get(uint64_t i);

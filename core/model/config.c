@@ -17,10 +17,9 @@ static tsr_status find_arch(const struct tsr_config_source *s, const struct tsr_
     TSR_TRY(tsr_json_str(s->json, s->name, "model_type", false, &type, s->err));
     if (list && json_array_size(list) > 0) {
         const json_t *first = json_array_get(list, 0);
-        if (!json_is_string(first))
+        if (!(name = tsr_json_word(first)))
             return tsr_fail(s->err, TSR_E_INPUT, "%s: \"architectures\" is not a list of strings",
                             s->name);
-        name = json_string_value(first);
     }
     if (!name && !type)
         return tsr_fail(s->err, TSR_E_INPUT,

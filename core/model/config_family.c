@@ -188,7 +188,7 @@ static tsr_status layer_windows(const struct tsr_config_source *s, struct tsr_hp
     for (uint64_t i = 0; i < hp->layers; i++) {
         bool sliding = window != 0 && is_sliding(i, arg);
         if (types) {
-            const char *t = json_string_value(json_array_get(types, i));
+            const char *t = tsr_json_word(json_array_get(types, i));
             sliding = t && strcmp(t, "sliding_attention") == 0;
             if (!sliding && !(t && strcmp(t, "full_attention") == 0))
                 return tsr_fail(s->err, TSR_E_INPUT,

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 
 #define TSR_GGUF_TOKENIZER "tokenizer.ggml.model"
+#define TSR_GGUF_CHAT      "tokenizer.chat_template" /* .NAME: further ones */
 
 #define TSR_GGUF_MAX_RANK    4u
 #define TSR_GGUF_MAX_TENSORS 1000000u
@@ -148,6 +149,10 @@ tsr_status tsr_gguf_config(const struct tsr_gguf *g, char **text, uint64_t *len,
                            struct tsr_err *err);
 tsr_status tsr_gguf_tokenizer(const struct tsr_gguf *g, char **text, uint64_t *len,
                               struct tsr_err *err);
+/* Special tokens and chat templates as the text of a tokenizer_config.json, or NULL where there are none.  A
+ * template keeps its bytes. */
+tsr_status tsr_gguf_tokenizer_config(const struct tsr_gguf *g, char **text, uint64_t *len,
+                                     struct tsr_err *err);
 
 /* How rows of a Hugging Face tensor lie in the file's. */
 enum tsr_gguf_order {

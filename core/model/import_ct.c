@@ -117,7 +117,7 @@ static tsr_status read_weights(struct tsr_import *im, const json_t *w, struct ts
     int64_t       bits = 8;
     const char   *type = "int";
     const json_t *order = json_object_get(w, "actorder");
-    const char   *how = json_string_value(order);
+    const char   *how = tsr_json_word(order);
     s->symmetric = true;
     TSR_TRY(tsr_json_int(w, im->where, "num_bits", true, 2, 8, &bits, im->err));
     TSR_TRY(tsr_json_str(w, im->where, "type", false, &type, im->err));
@@ -136,7 +136,7 @@ static tsr_status read_weights(struct tsr_import *im, const json_t *w, struct ts
 
 static tsr_status add_target(struct tsr_import *im, struct ct *c, const json_t *t)
 {
-    const char *text = json_string_value(t);
+    const char *text = tsr_json_word(t);
     if (!text)
         return tsr_fail(im->err, TSR_E_INPUT, "%s: \"targets\" is not a list of strings",
                         im->where);
@@ -179,7 +179,7 @@ static tsr_status read_ignore(struct tsr_import *im, struct ct *c)
     if (!c->ignore)
         return tsr_fail_nomem(im->err, n * sizeof *c->ignore, "\"ignore\"");
     for (size_t i = 0; i < n; i++) {
-        const char *text = json_string_value(json_array_get(list, i));
+        const char *text = tsr_json_word(json_array_get(list, i));
         if (!text)
             return tsr_fail(im->err, TSR_E_INPUT, "%s: \"ignore\" is not a list of strings",
                             im->where);

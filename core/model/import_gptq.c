@@ -95,7 +95,7 @@ static bool made_by(const json_t *config, const char *who)
     const json_t *q = json_object_get(json_object_get(config, "meta"), "quantizer");
     size_t        n = json_is_array(q) ? json_array_size(q) : 1;
     for (size_t i = 0; i < n; i++) {
-        const char *s = json_string_value(json_is_array(q) ? json_array_get(q, i) : q);
+        const char *s = tsr_json_word(json_is_array(q) ? json_array_get(q, i) : q);
         if (s && strncmp(s, who, strlen(who)) == 0)
             return true;
     }

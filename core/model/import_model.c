@@ -1,5 +1,6 @@
 /* The walk over a model's linears: into memory, or one layer at a time. */
 #include "base/mem.h"
+#include "model/folder.h"
 #include "model/import.h"
 
 #include <stdlib.h>
@@ -206,14 +207,9 @@ static tsr_status read_old(const char *folder, struct tsr_hasher *hash, json_t *
 {
     char    *text;
     uint64_t len;
-    *file = tsr_path_join(folder, OLD_NAME);
-    if (!*file)
-        return tsr_fail_nomem(err, strlen(folder), folder);
-    if (!tsr_path_exists(*file))
+    TSR_TRY(tsr_folder_slurp_if(folder, OLD_NAME, CONFIG_CAP, &text, &len, file, err));
+    if (!text)
         return TSR_OK;
-    free(*file);
-    *file = NULL;
-    TSR_TRY(tsr_folder_slurp(folder, OLD_NAME, CONFIG_CAP, &text, &len, file, err));
     tsr_hasher_update(hash, text, len);
     tsr_status st = tsr_json_parse(config, *file, text, len, CONFIG_DEPTH, err);
     free(text);

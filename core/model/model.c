@@ -2,15 +2,20 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "model/folder.h"
 #include "model/gguf.h"
 #include "model/import.h"
 #include "model/packed_model.h"
 #include "model/prepacked.h"
+#include "model/texts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_CAP      (UINT64_C(16) << 20)
+#define CONFIG_CAP (UINT64_C(16) << 20)
+#define MODEL_KINDS                                                                                \
+    "a model is a Hugging Face folder with config.json and safetensors, a GGUF file, what "        \
+    "`tessera convert --to prepacked` wrote, or @demo"
 #define LINEAR_NAME_CAP 56 /* "model.layers.16383.self_attn.q_proj" fits */
 
 static const char *const linear_names[TSR_LINEARS] = {
@@ -22,20 +27,20 @@ const char *tsr_linear_name(enum tsr_linear_id id)
     return (unsigned)id < TSR_LINEARS ? linear_names[id] : "?";
 }
 
-/* Neither config nor weights: the sentence about the weights knows what to do. */
-static tsr_status check_anything(const char *folder, struct tsr_err *err)
+tsr_status tsr_model_check(const char *path, struct tsr_err *err)
 {
     static const char *const names[] = { "config.json", "model.safetensors",
                                          "model.safetensors.index.json" };
     bool                     any = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !any; i++) {
-        char *path = tsr_path_join(folder, names[i]);
-        if (!path)
-            return tsr_fail_nomem(err, strlen(folder), folder);
-        any = tsr_path_exists(path);
-        free(path);
-    }
-    return any ? TSR_OK : tsr_shards_absent(folder, err);
+    if (tsr_gguf_is(path) || tsr_prepacked_is(path))
+        return TSR_OK;
+    if (!tsr_path_exists(path))
+        return tsr_fail(err, TSR_E_INPUT, "%s: no such file or folder; " MODEL_KINDS, path);
+    if (!tsr_path_is_dir(path))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is not a model; " MODEL_KINDS, path);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !any; i++)
+        TSR_TRY(tsr_folder_has(path, names[i], &any, err));
+    return any ? TSR_OK : tsr_shards_absent(path, err);
 }
 
 static tsr_status read_config(struct tsr_config *c, const char *folder, struct tsr_hasher *hash,
@@ -54,17 +59,12 @@ static tsr_status read_config(struct tsr_config *c, const char *folder, struct t
 /* generation_config.json may be absent. */
 static tsr_status read_generation(struct tsr_config *c, const char *folder, struct tsr_err *err)
 {
-    char *path = tsr_path_join(folder, "generation_config.json");
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), folder);
-    bool exists = tsr_path_exists(path);
-    free(path);
-    if (!exists)
-        return TSR_OK;
-    char    *text;
+    char    *text, *path;
     uint64_t len;
     TSR_TRY(
-        tsr_folder_slurp(folder, "generation_config.json", CONFIG_CAP, &text, &len, &path, err));
+        tsr_folder_slurp_if(folder, "generation_config.json", CONFIG_CAP, &text, &len, &path, err));
+    if (!text)
+        return TSR_OK;
     tsr_status st = tsr_generation_parse(c, path, text, len, err);
     free(text);
     free(path);
@@ -268,14 +268,7 @@ static tsr_status load(struct tsr_model *m, const char *folder, enum residence h
         return load_gguf(m, folder, how, err);
     if (tsr_prepacked_is(folder))
         return load_prepacked(m, folder, how == HEADERS, err);
-    if (!tsr_path_is_dir(folder))
-        return tsr_fail(
-            err, TSR_E_INPUT,
-            "%s: is no folder, no GGUF file and no prepacked file; a model is a Hugging "
-            "Face folder with config.json and safetensors, a GGUF file, what `tessera "
-            "convert --to prepacked` wrote, or @demo",
-            folder);
-    TSR_TRY(check_anything(folder, err));
+    TSR_TRY(tsr_model_check(folder, err));
     TSR_TRY(tsr_packed_model_find(folder, &m->storage->is_packed, err));
     TSR_TRY(tsr_hasher_create(&hash, err));
     tsr_status st = read_config(&c, folder, hash, err);
@@ -363,25 +356,6 @@ void tsr_model_destroy(struct tsr_model *m)
     free(m);
 }
 
-/* The tokenizer of a GGUF file. */
-static tsr_status gguf_text(const struct tsr_model_storage *s, const char *name, char **text,
-                            uint64_t *len, struct tsr_err *err)
-{
-    if (strcmp(name, "config.json") == 0) {
-        *text = tsr_strdup(s->config);
-        *len = s->config_len;
-        return *text ? TSR_OK : tsr_fail_nomem(err, s->config_len, s->folder);
-    }
-    if (strcmp(name, "tokenizer.json") != 0)
-        return TSR_OK;
-    struct tsr_gguf g;
-    TSR_TRY(tsr_gguf_open(&g, s->folder, err));
-    tsr_status st =
-        tsr_gguf_key(&g, TSR_GGUF_TOKENIZER) ? tsr_gguf_tokenizer(&g, text, len, err) : TSR_OK;
-    tsr_gguf_close(&g);
-    return st;
-}
-
 tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
                           struct tsr_err *err)
 {
@@ -390,18 +364,12 @@ tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **te
     *len = 0;
     if (!s || !s->folder)
         return TSR_OK;
-    if (s->config)
-        return gguf_text(s, name, text, len, err);
+    if (s->config && strcmp(name, "config.json") == 0) { /* of a GGUF file */
+        *text = tsr_strdup(s->config);
+        *len = s->config_len;
+        return *text ? TSR_OK : tsr_fail_nomem(err, s->config_len, s->folder);
+    }
     if (m->prepacked)
         return tsr_prepacked_text(m->prepacked, name, text, len, err);
-    char *path = tsr_path_join(s->folder, name);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(s->folder), s->folder);
-    bool exists = tsr_path_exists(path);
-    free(path);
-    if (!exists)
-        return TSR_OK;
-    TSR_TRY(tsr_folder_slurp(s->folder, name, UINT64_C(1) << 30, text, len, &path, err));
-    free(path);
-    return TSR_OK;
+    return tsr_text_read(s->folder, name, TSR_TEXT_MAX, text, len, NULL, err);
 }

@@ -165,6 +165,10 @@ const struct tsr_family *tsr_family_get(uint64_t i);
  * people; NULL behind the last. */
 const char *tsr_checkpoint_get(uint64_t i, const char **summary);
 
+/* Whether something that is a model stands at a path (no "@demo"): TSR_E_INPUT says what is there in its
+ * place, and what a model may be.  Its files are not read.  [setup] */
+tsr_status tsr_model_check(const char *path, struct tsr_err *err);
+
 /* The folder or file that a model argument stands for: itself, or for "@demo" the installed or built
  * demo model.  Fresh memory; not found: the error lists both places. */
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);

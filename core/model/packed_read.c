@@ -2,9 +2,9 @@
  * and must agree with what is stored. */
 #include "base/f16.h"
 #include "base/mem.h"
+#include "model/folder.h"
 #include "model/packed_model.h"
 #include "model/safetensors.h"
-#include "model/shards.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,8 +56,7 @@ static tsr_status parse_index(struct tsr_packed_index *x, const char *name, cons
     for (uint64_t i = 0; i < x->layers; i++) {
         char what[48];
         (void)snprintf(what, sizeof what, "item %llu of \"layers\"", (unsigned long long)i);
-        TSR_TRY(
-            take_hash(name, what, json_string_value(json_array_get(layers, i)), x->layer[i], err));
+        TSR_TRY(take_hash(name, what, tsr_json_word(json_array_get(layers, i)), x->layer[i], err));
     }
     return TSR_OK;
 }
@@ -369,21 +368,11 @@ tsr_status tsr_packed_layer_read(const char *folder, const struct tsr_model *m, 
     return s;
 }
 
-static tsr_status has_file(const char *folder, const char *name, bool *yes, struct tsr_err *err)
-{
-    char *path = tsr_path_join(folder, name);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(folder), folder);
-    *yes = tsr_path_exists(path);
-    free(path);
-    return TSR_OK;
-}
-
 tsr_status tsr_packed_model_find(const char *folder, bool *is, struct tsr_err *err)
 {
     bool begun = false;
-    TSR_TRY(has_file(folder, TSR_PACKED_INDEX, is, err));
-    TSR_TRY(has_file(folder, TSR_PACKED_FINGERPRINT, &begun, err));
+    TSR_TRY(tsr_folder_has(folder, TSR_PACKED_INDEX, is, err));
+    TSR_TRY(tsr_folder_has(folder, TSR_PACKED_FINGERPRINT, &begun, err));
     if (!*is && begun)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: is a packed model that is not finished; run the command that makes it "

@@ -1,9 +1,11 @@
 /* Writes a packed model: layer files as they come, the rest when all are there. */
 #include "base/f16.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/packed_model.h"
 #include "model/safetensors.h"
 #include "model/shards.h"
+#include "model/texts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -192,12 +194,11 @@ static tsr_status put_index(const char *folder, const struct tsr_model *m,
 tsr_status tsr_packed_model_finish(const char *folder, const struct tsr_model *m,
                                    const struct tsr_overlay *o, struct tsr_err *err)
 {
-    static const char *const files[] = { "config.json", "generation_config.json", "tokenizer.json",
-                                         "tokenizer_config.json" };
-    char                     kept[TSR_HASH_TEXT + 10];
-    tsr_status               st = TSR_OK;
-    for (size_t i = 0; i < sizeof files / sizeof *files && st == TSR_OK; i++)
-        st = copy_text(m, folder, files[i], err);
+    char        kept[TSR_HASH_TEXT + 10];
+    const char *name;
+    tsr_status  st = copy_text(m, folder, "config.json", err);
+    for (uint64_t i = 0; st == TSR_OK && (name = tsr_text_name(i)); i++)
+        st = copy_text(m, folder, name, err);
     TSR_TRY(st);
     char *path = tsr_path_join(folder, TSR_PACKED_KEPT);
     if (!path)

@@ -5,8 +5,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "base/rng.h"
+#include "model/folder.h"
 #include "model/shards.h"
+#include "model/texts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -237,20 +240,13 @@ static tsr_status write_weights(struct work *w, const char *folder, uint64_t ffn
 
 static tsr_status copy_texts(const struct work *w, const char *folder)
 {
-    static const char *const names[] = { "generation_config.json", "tokenizer.json",
-                                         "tokenizer_config.json", "special_tokens_map.json" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char    *text, *from = tsr_path_join(w->model, names[i]), *path;
+    const char *name;
+    for (uint64_t i = 0; (name = tsr_text_name(i)); i++) {
+        char    *text;
         uint64_t len;
-        bool     there = from && tsr_path_exists(from);
-        free(from);
-        if (!there)
-            continue;
-        TSR_TRY(
-            tsr_folder_slurp(w->model, names[i], UINT64_C(256) << 20, &text, &len, &path, w->err));
-        tsr_status st = tsr_file_store_in(folder, names[i], text, len, w->err);
+        TSR_TRY(tsr_text_read(w->model, name, TSR_TEXT_MAX, &text, &len, NULL, w->err));
+        tsr_status st = text ? tsr_file_store_in(folder, name, text, len, w->err) : TSR_OK;
         free(text);
-        free(path);
         TSR_TRY(st);
     }
     return TSR_OK;
@@ -279,20 +275,26 @@ static tsr_status read_config(const struct work *w, json_t **j, uint64_t *ffn)
 
 static tsr_status write_all(struct work *w, const char *folder)
 {
-    json_t    *config = NULL;
-    char      *text = NULL;
-    uint64_t   ffn = 0, len = 0;
-    tsr_status st = read_config(w, &config, &ffn);
+    json_t                  *config = NULL;
+    char                    *text = NULL;
+    uint64_t                 ffn = 0, len = 0;
+    struct tsr_output_folder f = { 0 };
+    tsr_status               st = read_config(w, &config, &ffn);
     if (st == TSR_OK)
         st = tsr_json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17), &text, &len, w->err);
     if (st == TSR_OK)
-        st = tsr_make_dirs(folder, w->err);
+        st = tsr_output_folder_begin(&f, folder, false, w->err);
     if (st == TSR_OK)
-        st = write_weights(w, folder, ffn);
+        st = write_weights(w, f.part, ffn);
     if (st == TSR_OK)
-        st = copy_texts(w, folder);
+        st = copy_texts(w, f.part);
     if (st == TSR_OK)
-        st = tsr_file_store_in(folder, "config.json", text, len, w->err);
+        st = tsr_file_store_in(f.part, "config.json", text, len, w->err);
+    if (st == TSR_OK)
+        st = tsr_output_folder_commit(&f, w->err);
+    else
+        tsr_st_abort(w->out);
+    tsr_output_folder_abort(&f);
     free(text);
     json_decref(config);
     return st;
@@ -308,7 +310,6 @@ tsr_status tsr_planted_write(const char *model, const char *folder, const struct
                         (unsigned long long)how->triples, how->strength);
     TSR_TRY(tsr_shards_open(&w.shards, model, err));
     tsr_status st = write_all(&w, folder);
-    tsr_st_abort(w.out);
     tsr_shards_close(&w.shards);
     return st;
 }

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "plugin/registry.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,7 +120,7 @@ struct tsr_prepacked_place tsr_prepacked_place(const json_t *entry)
     return (struct tsr_prepacked_place){
         .at = (uint64_t)json_integer_value(json_object_get(entry, "at")),
         .bytes = (uint64_t)json_integer_value(json_object_get(entry, "bytes")),
-        .hash = json_string_value(json_object_get(entry, "hash"))
+        .hash = tsr_json_word(json_object_get(entry, "hash"))
     };
 }
 
@@ -209,13 +210,36 @@ tsr_status tsr_prepacked_open(struct tsr_prepacked *p, const char *path, struct 
 
 /* ---- parts -------------------------------------------------------------------------------- */
 
+/* Hashed in pieces, so that long parts show progress and can be interrupted. */
+#define PIECE (UINT64_C(16) << 20)
+
+static tsr_status hash_part(const struct tsr_prepacked *p, struct tsr_prepacked_place at,
+                            void (*advance)(void *ctx, uint64_t bytes), void         *ctx,
+                            char hash[TSR_HASH_TEXT], struct tsr_err *err)
+{
+    struct tsr_hasher *h = NULL;
+    TSR_TRY(tsr_hasher_create(&h, err));
+    for (uint64_t done = 0, n; done < at.bytes && !tsr_cancelled(); done += n) {
+        n = at.bytes - done < PIECE ? at.bytes - done : PIECE;
+        tsr_hasher_update(h, p->data + at.at + done, n);
+        if (advance)
+            advance(ctx, n);
+    }
+    tsr_hasher_finish(h, hash);
+    return tsr_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "while %s was hashed", p->path)
+                           : TSR_OK;
+}
+
 static tsr_status check_hash(const struct tsr_prepacked *p, const char *name, const json_t *entry,
+                             void (*advance)(void *ctx, uint64_t bytes), void *ctx,
                              struct tsr_err *err)
 {
     struct tsr_prepacked_place at = tsr_prepacked_place(entry);
     char                       hash[TSR_HASH_TEXT];
-    tsr_hash_bytes(p->data + at.at, at.bytes, hash);
-    if (!p->check || strcmp(hash, at.hash) == 0)
+    if (!p->check)
+        return TSR_OK;
+    TSR_TRY(hash_part(p, at, advance, ctx, hash, err));
+    if (strcmp(hash, at.hash) == 0)
         return TSR_OK;
     return tsr_fail(err, TSR_E_INPUT,
                     "%s: bytes %llu to %llu (%s) are not those that the index has the hash of; the "
@@ -233,7 +257,7 @@ tsr_status tsr_prepacked_text(const struct tsr_prepacked *p, const char *name, c
     if (!j)
         return TSR_OK;
     struct tsr_prepacked_place at = tsr_prepacked_place(j);
-    TSR_TRY(check_hash(p, name, j, err));
+    TSR_TRY(check_hash(p, name, j, NULL, NULL, err));
     char *t = tsr_new(at.bytes + 1, 1);
     if (!t)
         return tsr_fail_nomem(err, at.bytes + 1, name);
@@ -245,7 +269,7 @@ tsr_status tsr_prepacked_text(const struct tsr_prepacked *p, const char *name, c
 
 tsr_status tsr_prepacked_check_vectors(const struct tsr_prepacked *p, struct tsr_err *err)
 {
-    return check_hash(p, "vectors", p->vectors, err);
+    return check_hash(p, "vectors", p->vectors, NULL, NULL, err);
 }
 
 struct verify {
@@ -253,13 +277,24 @@ struct verify {
     const json_t              **entry;
     const char                **name;
     tsr_status                 *status; /* [n] */
+    uint64_t                    bytes;  /* of all */
+    _Atomic uint64_t            done;
+    tsr_prepacked_progress      progress; /* or NULL */
 };
+
+static void advance(void *ctx, uint64_t bytes)
+{
+    struct verify *v = ctx;
+    uint64_t       done = atomic_fetch_add(&v->done, bytes) + bytes;
+    if (v->progress)
+        v->progress(done, v->bytes);
+}
 
 static tsr_status verify_some(void *arg, uint64_t begin, uint64_t end)
 {
     struct verify *v = arg;
     for (uint64_t i = begin; i < end; i++)
-        v->status[i] = check_hash(v->p, v->name[i], v->entry[i], NULL);
+        v->status[i] = check_hash(v->p, v->name[i], v->entry[i], advance, v, NULL);
     return tsr_cancelled() ? TSR_E_CANCELLED : TSR_OK;
 }
 
@@ -275,7 +310,7 @@ static uint64_t list(json_t *all, const json_t **entry, const char **name, uint6
 }
 
 tsr_status tsr_prepacked_verify(const struct tsr_prepacked *p, struct tsr_pool *pool,
-                                struct tsr_err *err)
+                                tsr_prepacked_progress progress, struct tsr_err *err)
 {
     if (p->map.data)
         tsr_map_want(&p->map, 0, p->bytes);
@@ -283,7 +318,8 @@ tsr_status tsr_prepacked_verify(const struct tsr_prepacked *p, struct tsr_pool *
     struct verify v = { .p = p,
                         .entry = tsr_new(max, sizeof *v.entry),
                         .name = tsr_new(max, sizeof *v.name),
-                        .status = tsr_new(max, sizeof *v.status) };
+                        .status = tsr_new(max, sizeof *v.status),
+                        .progress = progress };
     tsr_status    st = TSR_OK;
     if (!v.entry || !v.name || !v.status) {
         st = tsr_fail_nomem(err, max * sizeof *v.entry, "the list of parts");
@@ -296,12 +332,15 @@ tsr_status tsr_prepacked_verify(const struct tsr_prepacked *p, struct tsr_pool *
             v.entry[n] = p->compensation;
             v.name[n++] = "compensation";
         }
+        for (uint64_t i = 0; i < n; i++)
+            v.bytes += tsr_prepacked_place(v.entry[i]).bytes;
         st = tsr_pool_for(pool, n, 1, verify_some, &v);
         if (st != TSR_OK)
             (void)tsr_fail(err, st, "interrupted");
         for (uint64_t i = 0; st == TSR_OK && i < n; i++)
             if (v.status[i] != TSR_OK)
-                st = check_hash(p, v.name[i], v.entry[i], err); /* again, for its sentence */
+                st =
+                    check_hash(p, v.name[i], v.entry[i], NULL, NULL, err); /* again: its sentence */
     }
     free((void *)v.entry);
     free((void *)v.name);

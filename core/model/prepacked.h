@@ -85,9 +85,12 @@ tsr_status tsr_prepacked_text(const struct tsr_prepacked *p, const char *name, c
 struct tsr_prepacked_place tsr_prepacked_place(const json_t *entry);
 /* The hash of norms and biases. */
 tsr_status tsr_prepacked_check_vectors(const struct tsr_prepacked *p, struct tsr_err *err);
-/* Reads every part and compares its hash; TSR_E_INPUT names the first that is damaged. */
+/* Reads every part once and compares its hash, the parts in parallel; TSR_E_INPUT names the first that is damaged.  The
+ * index is the tree: its own hash, which is the model's, covers the hashes of the parts.  progress, or
+ * NULL: called after every piece by any thread, with bytes.  [setup] */
+typedef void (*tsr_prepacked_progress)(uint64_t done, uint64_t of);
 tsr_status tsr_prepacked_verify(const struct tsr_prepacked *p, struct tsr_pool *pool,
-                                struct tsr_err *err);
+                                tsr_prepacked_progress progress, struct tsr_err *err);
 
 /* ---- the model ------------------------------------------------------------------------- */
 

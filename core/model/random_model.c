@@ -3,10 +3,12 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_SIZE  (UINT64_C(1) << 24) /* of one side */
 #define BLOCK     (UINT64_C(1) << 21) /* elements made before they are written */
@@ -242,14 +244,15 @@ tsr_status tsr_random_model_write(const char *folder, const struct tsr_random_sh
 {
     struct maker m = { .s = shape, .pool = pool, .err = err };
     TSR_TRY(check(&m));
-    TSR_TRY(tsr_make_dirs(folder, err));
+    int lock;
+    TSR_TRY(tsr_output_lock_folder(&lock, folder, err));
     m.block = tsr_new_aligned(BLOCK, sizeof(float));
-    if (!m.block)
-        return tsr_fail_nomem(err, BLOCK * sizeof(float), "a random model");
     /* config.json last: a folder with it is whole */
-    tsr_status st = write_weights(folder, &m);
+    tsr_status st = m.block ? write_weights(folder, &m)
+                            : tsr_fail_nomem(err, BLOCK * sizeof(float), "a random model");
     if (st == TSR_OK)
         st = write_config(folder, &m);
     free(m.block);
+    (void)close(lock);
     return st;
 }

@@ -2,78 +2,15 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/folder.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define INDEX_CAP   (UINT64_C(64) << 20)
 #define INDEX_DEPTH 4
 #define INDEX_NAME  "model.safetensors.index.json"
-
-/* True if the link's target lies in <folder>/../../blobs and folder is <...>/snapshots/<id>. */
-static bool is_hub_blob(const char *folder, const char *path)
-{
-    char *real = realpath(path, NULL), *base = realpath(folder, NULL);
-    bool  ok = false;
-    char *id = base ? strrchr(base, '/') : NULL;
-    if (real && id) {
-        *id = '\0';
-        char *parent = strrchr(base, '/');
-        if (parent && strcmp(parent, "/snapshots") == 0) {
-            *parent = '\0';
-            size_t n = strlen(base);
-            ok = strncmp(real, base, n) == 0 && strncmp(real + n, "/blobs/", 7) == 0;
-        }
-    }
-    free(real);
-    free(base);
-    return ok;
-}
-
-tsr_status tsr_folder_open(struct tsr_file *f, const char *folder, const char *name,
-                           struct tsr_err *err)
-{
-    bool  follow = false;
-    char *path = tsr_path_join(folder, name);
-    if (!path)
-        return tsr_fail_nomem(err, strlen(name), name);
-    struct stat st;
-    if (!strchr(name, '/') && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-        follow = is_hub_blob(folder, path);
-    free(path);
-    return tsr_file_open_in(f, folder, name, follow, err);
-}
-
-tsr_status tsr_folder_slurp(const char *folder, const char *name, uint64_t cap, char **text,
-                            uint64_t *len, char **path, struct tsr_err *err)
-{
-    struct tsr_file f;
-    TSR_TRY(tsr_folder_open(&f, folder, name, err));
-    tsr_status st = TSR_OK;
-    char      *p = NULL;
-    if (f.size > cap)
-        st = tsr_fail(err, TSR_E_INPUT, "%s: %llu bytes, more than the limit of %llu", f.path,
-                      (unsigned long long)f.size, (unsigned long long)cap);
-    else if (!(p = tsr_new(f.size + 1, 1)))
-        st = tsr_fail_nomem(err, f.size + 1, f.path);
-    if (st == TSR_OK)
-        st = tsr_file_read(&f, 0, p, f.size, err);
-    if (st == TSR_OK)
-        st = tsr_file_unchanged(&f, err);
-    if (st != TSR_OK) {
-        free(p);
-        tsr_file_close(&f);
-        return st;
-    }
-    *text = p;
-    *len = f.size;
-    *path = f.path;
-    f.path = NULL;
-    tsr_file_close(&f);
-    return TSR_OK;
-}
 
 /* No safetensors: what lies there instead decides the hint. */
 tsr_status tsr_shards_absent(const char *folder, struct tsr_err *err)
@@ -184,8 +121,8 @@ static tsr_status open_map(struct tsr_shards *s, const char *folder, json_t *map
     json_t     *v;
     uint32_t    n = 0;
     json_object_foreach (map, key, v) {
-        const char *name = json_string_value(v);
-        if (!name || strlen(name) != json_string_length(v))
+        const char *name = tsr_json_word(v);
+        if (!name)
             return tsr_fail(err, TSR_E_INPUT, "%s: \"weight_map\": \"%.200s\" has no file name",
                             path, key);
         if (file_index(names, n, name) < n)
@@ -227,18 +164,6 @@ static tsr_status open_indexed(struct tsr_shards *s, const char *folder, struct 
     return st;
 }
 
-/* Whether folder has the name, as anything (a dangling link counts). */
-static tsr_status has(const char *folder, const char *name, bool *yes, struct tsr_err *err)
-{
-    char       *p = tsr_path_join(folder, name);
-    struct stat st;
-    if (!p)
-        return tsr_fail_nomem(err, strlen(folder), folder);
-    *yes = lstat(p, &st) == 0;
-    free(p);
-    return TSR_OK;
-}
-
 tsr_status tsr_shards_open_file(struct tsr_shards *s, const char *folder, const char *name,
                                 struct tsr_err *err)
 {
@@ -258,8 +183,8 @@ tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_
     memset(s, 0, sizeof *s);
     bool       single, indexed;
     tsr_status st;
-    TSR_TRY(has(folder, "model.safetensors", &single, err));
-    TSR_TRY(has(folder, INDEX_NAME, &indexed, err));
+    TSR_TRY(tsr_folder_has(folder, "model.safetensors", &single, err));
+    TSR_TRY(tsr_folder_has(folder, INDEX_NAME, &indexed, err));
     if (single) {
         st = tsr_shards_open_file(s, folder, "model.safetensors", err);
     } else if (indexed) {

@@ -34,12 +34,4 @@ void               tsr_shards_close(struct tsr_shards *s);
 struct tsr_stored *tsr_shards_find(const struct tsr_shards *s, const char *name);
 const char        *tsr_shards_path(const struct tsr_shards *s, const struct tsr_stored *t);
 
-/* A file of a model folder.  A symbolic link may stay inside the folder, or lead to the blobs of
- * the hub's cache when the folder is one of its snapshots. */
-tsr_status tsr_folder_open(struct tsr_file *f, const char *folder, const char *name,
-                           struct tsr_err *err);
-/* Its whole text, NUL-terminated, freed by the caller. */
-tsr_status tsr_folder_slurp(const char *folder, const char *name, uint64_t cap, char **text,
-                            uint64_t *len, char **path, struct tsr_err *err);
-
 #endif

@@ -1,6 +1,7 @@
 /* Writer: declarations first, so that the header is complete before the first byte of data. */
 #include "base/f16.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/safetensors.h"
 
 #include <stdlib.h>

@@ -3,7 +3,9 @@
 #include "model/stored.h"
 
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/bind.h"
+#include "model/texts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -225,20 +227,18 @@ tsr_status tsr_model_config_json(const struct tsr_model *m, json_t **config, str
 tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, bool *tokenizer,
                                 struct tsr_err *err)
 {
-    static const char *const names[] = { "tokenizer.json", "tokenizer_config.json",
-                                         "special_tokens_map.json", "chat_template.jinja",
-                                         "generation_config.json" };
+    const char *name;
     *tokenizer = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (uint64_t i = 0; (name = tsr_text_name(i)); i++) {
         char    *text;
         uint64_t len;
-        TSR_TRY(tsr_model_text(m, names[i], &text, &len, err));
+        TSR_TRY(tsr_model_text(m, name, &text, &len, err));
         if (!text)
             continue;
-        tsr_status st = tsr_file_store_in(folder, names[i], text, len, err);
+        tsr_status st = tsr_file_store_in(folder, name, text, len, err);
         free(text);
         TSR_TRY(st);
-        *tokenizer = *tokenizer || i == 0;
+        *tokenizer = *tokenizer || strcmp(name, "tokenizer.json") == 0;
     }
     return TSR_OK;
 }

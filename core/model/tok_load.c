@@ -1,12 +1,13 @@
 /* tok_load.c - tokenizer.json: its components, and the table of tokens by id. */
 #include "model/tok.h"
 
-#include "base/file.h"
-#include "model/gguf.h"
-#include "model/prepacked.h"
+#include "model/model.h"
+#include "model/texts.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_CONFIG (UINT64_C(16) << 20)
 
 tsr_status tok_load_text(const json_t *j, const char *name, const char *key, char **s, uint64_t *n,
                          struct tsr_err *err)
@@ -289,101 +290,35 @@ tsr_status tsr_tokenizer_parse(struct tsr_tokenizer **out, const char *name, con
     return TSR_OK;
 }
 
-static tsr_status load_files(struct tsr_tokenizer **t, const char *path, const char *config,
-                             struct tsr_err *err)
+bool tsr_tokenizer_there(const char *path)
 {
-    char    *json = NULL, *more = NULL;
-    uint64_t len = 0, more_len = 0;
-    TSR_TRY(tsr_file_slurp(path, TOK_MAX_FILE, &json, &len, err));
-    tsr_status st = TSR_OK;
-    if (tsr_path_exists(config))
-        st = tsr_file_slurp(config, 16ull << 20, &more, &more_len, err);
-    if (st == TSR_OK)
-        st = tsr_tokenizer_parse(t, path, json, len, more, more_len, err);
-    free(json);
-    free(more);
-    return st;
+    return tsr_text_there(path, "tokenizer.json");
 }
 
-static tsr_status load_gguf(struct tsr_tokenizer **t, const char *path, struct tsr_err *err)
+/* A path that is no model is what is wrong, before what it lacks. */
+static tsr_status absent(const char *path, struct tsr_err *err)
 {
-    struct tsr_gguf g;
-    char           *text = NULL;
-    uint64_t        len = 0;
-    TSR_TRY(tsr_gguf_open(&g, path, err));
-    tsr_status st = tsr_gguf_tokenizer(&g, &text, &len, err);
-    tsr_gguf_close(&g);
-    if (st == TSR_OK)
-        st = tsr_tokenizer_parse(t, path, text, len, NULL, 0, err);
-    free(text);
-    return st;
+    TSR_TRY(tsr_model_check(path, err));
+    return tsr_fail(
+        err, TSR_E_INPUT,
+        "%s: the model has no tokenizer (tokenizer.json, or \"tokenizer.ggml.model\" of a "
+        "GGUF file); give token ids",
+        path);
 }
 
-static tsr_status prepacked_texts(struct tsr_tokenizer **t, const struct tsr_prepacked *p,
-                                  struct tsr_err *err)
+tsr_status tsr_tokenizer_load(struct tsr_tokenizer **t, const char *path, struct tsr_err *err)
 {
-    char      *json = NULL, *more = NULL;
+    char      *json = NULL, *more = NULL, *where = NULL;
     uint64_t   len = 0, more_len = 0;
-    tsr_status st = tsr_prepacked_text(p, "tokenizer.json", &json, &len, err);
+    tsr_status st = tsr_text_read(path, "tokenizer.json", TOK_MAX_FILE, &json, &len, &where, err);
     if (st == TSR_OK && !json)
-        st = tsr_fail(err, TSR_E_INPUT,
-                      "%s: holds no tokenizer.json; the model that it was made of "
-                      "had none",
-                      p->path);
+        st = absent(path, err);
     if (st == TSR_OK)
-        st = tsr_prepacked_text(p, "tokenizer_config.json", &more, &more_len, err);
+        st = tsr_text_read(path, "tokenizer_config.json", MAX_CONFIG, &more, &more_len, NULL, err);
     if (st == TSR_OK)
-        st = tsr_tokenizer_parse(t, p->path, json, len, more, more_len, err);
+        st = tsr_tokenizer_parse(t, where, json, len, more, more_len, err);
     free(json);
     free(more);
-    return st;
-}
-
-static tsr_status load_prepacked(struct tsr_tokenizer **t, const char *path, struct tsr_err *err)
-{
-    struct tsr_prepacked p;
-    TSR_TRY(tsr_prepacked_open(&p, path, err));
-    tsr_status st = prepacked_texts(t, &p, err);
-    tsr_prepacked_close(&p);
-    return st;
-}
-
-bool tsr_tokenizer_there(const char *folder)
-{
-    struct tsr_prepacked p;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_gguf      g;
-    bool                 there;
-    if (tsr_gguf_is(folder)) {
-        /* what cannot be read is for the loader to say */
-        there = tsr_gguf_open(&g, folder, &e.err) != TSR_OK || tsr_gguf_key(&g, TSR_GGUF_TOKENIZER);
-        tsr_gguf_close(&g);
-        return there;
-    }
-    if (tsr_prepacked_is(folder)) {
-        if (tsr_prepacked_open(&p, folder, &e.err) != TSR_OK)
-            return true; /* as above */
-        there = json_object_get(p.texts, "tokenizer.json") != NULL;
-        tsr_prepacked_close(&p);
-        return there;
-    }
-    char *file = tsr_path_join(folder, "tokenizer.json");
-    there = !file || tsr_path_exists(file);
-    free(file);
-    return there;
-}
-
-tsr_status tsr_tokenizer_load(struct tsr_tokenizer **t, const char *folder, struct tsr_err *err)
-{
-    if (tsr_gguf_is(folder))
-        return load_gguf(t, folder, err);
-    if (tsr_prepacked_is(folder))
-        return load_prepacked(t, folder, err);
-    char      *path = tsr_path_join(folder, "tokenizer.json");
-    char      *config = tsr_path_join(folder, "tokenizer_config.json");
-    tsr_status st = path && config ? load_files(t, path, config, err)
-                                   : tsr_fail_nomem(err, strlen(folder), "a path");
-    free(path);
-    free(config);
+    free(where);
     return st;
 }

@@ -31,11 +31,11 @@ void       tsr_text_free(struct tsr_text *t);
 tsr_status tsr_ids_push(struct tsr_ids *ids, uint32_t id, struct tsr_err *err);
 tsr_status tsr_text_append(struct tsr_text *t, const char *s, uint64_t n, struct tsr_err *err);
 
-/* folder holds tokenizer.json, or is a GGUF file with a tokenizer.  A missing one is TSR_E_INPUT.
- * [setup] */
-tsr_status tsr_tokenizer_load(struct tsr_tokenizer **t, const char *folder, struct tsr_err *err);
+/* Of the model at `path`: a folder with tokenizer.json, a prepacked file made of one, or a GGUF file.
+ * A path that is no model and a model without a tokenizer are TSR_E_INPUT.  [setup] */
+tsr_status tsr_tokenizer_load(struct tsr_tokenizer **t, const char *path, struct tsr_err *err);
 /* Whether there is one to load. */
-bool tsr_tokenizer_there(const char *folder);
+bool tsr_tokenizer_there(const char *path);
 /* The same from JSON text; config may be NULL.  For tests and fuzzing. */
 tsr_status tsr_tokenizer_parse(struct tsr_tokenizer **t, const char *name, const char *json,
                                uint64_t len, const char *config, uint64_t config_len,

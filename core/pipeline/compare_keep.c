@@ -7,15 +7,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "model/safetensors.h"
 #include "pipeline/compare.h"
 #include "pipeline/job.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FORMAT    "tessera.arm/1"
 #define MAX_BYTES (64u << 20)
@@ -46,11 +45,12 @@ char *compare_states_path(const struct compare *c)
 
 void compare_states_end(struct compare *c)
 {
-    char *path = compare_states_path(c);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char             *path = compare_states_path(c);
     tsr_states_close(c->states);
     c->states = NULL;
-    if (path)
-        (void)unlink(path); /* there or not */
+    if (path && tsr_output_remove(path, &e.err) != TSR_OK)
+        tsr_logf(TSR_LOG_WARN, "%s", e.text);
     free(path);
 }
 
@@ -163,13 +163,15 @@ static tsr_status take_states(struct compare *c, const json_t *j, struct tsr_err
 static tsr_status take(struct compare *c, struct compare_arm *a, const json_t *j, const char *trace,
                        struct tsr_err *err)
 {
-    char        now[TSR_HASH_TEXT] = "";
-    const char *hash = json_string_value(json_object_get(j, "trace"));
-    const char *device = json_string_value(json_object_get(j, "device"));
-    json_t     *result = json_object_get(j, "result");
-    bool        kl = json_object_get(result, "kl") != NULL;
-    if (!json_equal(json_object_get(j, "of"), a->of))
-        return tsr_fail(err, TSR_E_INPUT, "other options, model, text or plugins");
+    char                   now[TSR_HASH_TEXT] = "";
+    const char            *hash = json_string_value(json_object_get(j, "trace"));
+    const char            *device = json_string_value(json_object_get(j, "device"));
+    json_t                *result = json_object_get(j, "result");
+    bool                   kl = json_object_get(result, "kl") != NULL;
+    struct tsr_differences d = { 0 };
+    tsr_differences_add(&d, "", json_object_get(j, "of"), a->of);
+    if (d.n)
+        return tsr_fail(err, TSR_E_INPUT, "it is of other things (%s)", tsr_differences_text(&d));
     if (!json_is_object(result) || !hash || !device || (c->windows && !*hash))
         return tsr_fail(err, TSR_E_INPUT, "it is not whole");
     if (*hash) {
@@ -188,12 +190,6 @@ static tsr_status take(struct compare *c, struct compare_arm *a, const json_t *j
     return TSR_OK;
 }
 
-static tsr_status forget(const char *path, struct tsr_err *err)
-{
-    return unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove")
-                                                : TSR_OK;
-}
-
 tsr_status compare_keep_load(struct compare *c, struct compare_arm *a, struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -201,7 +197,7 @@ tsr_status compare_keep_load(struct compare *c, struct compare_arm *a, struct ts
     char             *json = path_of(c, a, ".json"), *trace = path_of(c, a, ".safetensors");
     tsr_status        st = json && trace ? TSR_OK : tsr_fail_nomem(err, 128, "a path");
     if (st == TSR_OK && c->job->state->options.again)
-        st = forget(json, err);
+        st = tsr_output_remove(json, err);
     if (st == TSR_OK && tsr_path_exists(json)) {
         tsr_status kept = tsr_json_load(&j, json, MAX_BYTES, MAX_DEPTH, &e.err);
         if (kept == TSR_OK)

@@ -165,9 +165,12 @@ static void print_samples(const json_t *r, FILE *to)
         (void)fprintf(to, "\n");
         json_array_foreach (arms, k, a) {
             const json_t *t = json_array_get(json_object_get(a, "samples"), i);
-            if (t)
-                (void)fprintf(to, "[%s] %s%s\n", text_of(a, "name"), text_of(t, "prompt"),
-                              text_of(t, "text"));
+            if (!t)
+                continue;
+            const json_t *text = json_object_get(t, "text"); /* which may hold a NUL character */
+            (void)fprintf(to, "[%s] %s", text_of(a, "name"), text_of(t, "prompt"));
+            (void)fwrite(json_string_value(text), 1, json_string_length(text), to);
+            (void)fputc('\n', to);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* Plans from indicators: for each table the widths with the smallest sum at a mean width, as files
  * that `quantize` and `compare` take (docs/formats/plan.md). */
-#include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "pipeline/indicators.h"
 #include "pipeline/step.h"
 #include "plan/widths.h"

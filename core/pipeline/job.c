@@ -352,6 +352,7 @@ void tsr_job_destroy(struct tsr_job *job)
     for (uint64_t i = 0; i < s->n_inputs; i++)
         free(s->inputs[i]);
     free(s->inputs);
+    tsr_stamps_free(&s->stamps);
     free(s->steps);
     free(s->dir);
     free(s->model);

@@ -2,6 +2,8 @@
 #ifndef TSR_PIPELINE_JOB_H
 #define TSR_PIPELINE_JOB_H
 
+#include "base/json_differ.h"
+#include "base/stamp.h"
 #include "pipeline/pipeline.h"
 
 struct tsr_job_head {
@@ -28,8 +30,10 @@ struct tsr_job_state {
     uint64_t               n;
     char                 **inputs; /* paths that steps read */
     uint64_t               n_inputs;
+    struct tsr_stamps      stamps;      /* of the inputs as they are read, and of a model's files */
     bool                   inputs_lost; /* one could not be noted: out of memory */
     int                    lock;        /* the locked job folder, or -1 */
+    bool                   fresh;       /* no job was in it before */
 };
 
 /* compare_file.c: whether a file is a comparison, and its root as the job that it stands for; what
@@ -42,13 +46,18 @@ tsr_status tsr_compare_file_expand(struct tsr_doc *doc, const char *path, struct
  * lives there differs.  *done: it is finished, job->results is loaded. */
 tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *err);
 void       tsr_job_folder_close(struct tsr_job *job);
+/* The job failed: a folder that holds its manifest and nothing else goes again. */
+void tsr_job_folder_discard(struct tsr_job *job);
 /* Writes manifest.json with what is known now; `final` adds hashes of all that took part. */
 tsr_status tsr_job_write_manifest(struct tsr_job *job, bool final, struct tsr_err *err);
 tsr_status tsr_job_write_results(struct tsr_job *job, struct tsr_err *err);
 
 /* manifest.c */
 tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, struct tsr_err *err);
-/* The dotted names of what differs, at most a line of them, in text; empty when nothing does. */
-void tsr_manifest_differences(const json_t *a, const json_t *b, char *text, size_t cap);
+/* {"path", "family", "hash", "texts", "tokenizer_hash"} of the job's model, as far as it is loaded; new
+ * reference.  texts: hashes of generation_config.json and the like, of a folder or file alike. */
+tsr_status tsr_manifest_model(const struct tsr_job *job, json_t **out, struct tsr_err *err);
+/* Adds in what options and version differ from an old manifest to one of now. */
+void tsr_manifest_differences(const json_t *old, const json_t *now, struct tsr_differences *d);
 
 #endif

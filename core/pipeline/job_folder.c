@@ -5,15 +5,15 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
+#include "model/prepacked.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,30 +79,6 @@ static tsr_status check_foreign(const struct tsr_job *job, struct tsr_err *err)
     return st;
 }
 
-static tsr_status lock(struct tsr_job *job, struct tsr_err *err)
-{
-    int fd = open(job->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return tsr_fail_errno(err, errno, job->out, "open");
-    bool taken = true;
-    for (int i = 0; i < 20 && taken;
-         i++) { /* of a run that was killed, the worker ends a little later */
-        if (i)
-            (void)poll(NULL, 0, 50);
-        taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    }
-    if (taken) {
-        (void)close(fd);
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: another tessera works in this folder; wait for it or "
-                        "name another with --out",
-                        job->out);
-    }
-    /* a file system without locks is no reason to refuse */
-    job->state->lock = fd;
-    return TSR_OK;
-}
-
 void tsr_job_folder_close(struct tsr_job *job)
 {
     if (job->state->lock >= 0)
@@ -110,18 +86,38 @@ void tsr_job_folder_close(struct tsr_job *job)
     job->state->lock = -1;
 }
 
-/* ---- is it done, and of the same things? ----------------------------------------- */
-
-static tsr_status changed(const struct tsr_job *job, struct tsr_err *err, const char *what)
+/* Whether there is nothing in the folder but the manifest. */
+static bool holds_manifest_alone(const struct tsr_job *job)
 {
-    return tsr_fail(err, TSR_E_INPUT,
-                    "%s: was made with another %s; name another folder with --out, "
-                    "or start anew with --again",
-                    job->out, what);
+    DIR *dir = opendir(job->out);
+    bool alone = dir != NULL;
+    for (struct dirent *e; alone && (e = readdir(dir));)
+        alone = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                strcmp(e->d_name, "manifest.json") == 0;
+    if (dir)
+        (void)closedir(dir);
+    return alone;
 }
 
+void tsr_job_folder_discard(struct tsr_job *job)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char             *path = NULL;
+    if (job->state->lock < 0 || !job->state->fresh)
+        return;
+    tsr_output_unmake();
+    if (!holds_manifest_alone(job) || in_folder(job, "manifest.json", &path, &e.err) != TSR_OK)
+        return;
+    if (tsr_output_remove(path, &e.err) != TSR_OK)
+        tsr_logf(TSR_LOG_WARN, "%s", e.text);
+    free(path);
+    tsr_output_unmake();
+}
+
+/* ---- is it done, and of the same things? ----------------------------------------- */
+
 /* Plugins that took part must be the same files still. */
-static tsr_status check_plugins(const struct tsr_job *job, const json_t *old, struct tsr_err *err)
+static void check_plugins(const struct tsr_job *job, const json_t *old, struct tsr_differences *d)
 {
     size_t  i;
     json_t *p;
@@ -134,28 +130,27 @@ static tsr_status check_plugins(const struct tsr_job *job, const json_t *old, st
             if (strcmp(info->plugin->id, id) != 0 || strcmp(info->hash, hash) == 0)
                 continue;
             (void)snprintf(what, sizeof what, "build of plugin %.150s", id);
-            return changed(job, err, what);
+            tsr_differences_say(d, what, hash, info->hash);
         }
     }
-    return TSR_OK;
 }
 
-static tsr_status check_inputs(const struct tsr_job *job, const json_t *old, struct tsr_err *err)
+static tsr_status check_inputs(const json_t *old, struct tsr_differences *d, struct tsr_err *err)
 {
     size_t  i;
     json_t *p;
     json_array_foreach (json_object_get(old, "inputs"), i, p) {
         const char *path = json_string_value(json_object_get(p, "path"));
         const char *hash = json_string_value(json_object_get(p, "hash"));
-        char        now[TSR_HASH_TEXT], what[400];
+        char        now[TSR_HASH_TEXT] = "absent", what[400];
         if (!path || !hash)
             continue;
         /* the job may have moved with its inputs: their places now are those of this run */
-        TSR_TRY(tsr_hash_file(path, now, err));
-        if (strcmp(now, hash) != 0) {
-            (void)snprintf(what, sizeof what, "content of %.350s", path);
-            return changed(job, err, what);
-        }
+        if (tsr_path_exists(path))
+            TSR_TRY(tsr_hash_file(path, now, err));
+        (void)snprintf(what, sizeof what, "content of %.350s", path);
+        if (strcmp(now, hash) != 0)
+            tsr_differences_say(d, what, hash, now);
     }
     return TSR_OK;
 }
@@ -186,46 +181,77 @@ static bool model_touched(const char *folder, const char *results)
     return touched;
 }
 
-static tsr_status check_model(struct tsr_job *job, const json_t *old, struct tsr_err *err)
+/* What a file that is mapped holds is what its index says. */
+static tsr_status verify(const struct tsr_job *job, const struct tsr_model *m, struct tsr_err *err)
 {
-    const char *hash = json_string_value(json_object_get(json_object_get(old, "model"), "hash"));
+    return m->prepacked
+               ? tsr_prepacked_verify(m->prepacked, tsr_registry_pool(job->registry), NULL, err)
+               : TSR_OK;
+}
+
+/* moved: the job names another place than its manifest does, which may hold the same model. */
+static tsr_status check_model(struct tsr_job *job, const json_t *old, bool moved,
+                              struct tsr_differences *d, struct tsr_err *err)
+{
+    json_t     *was = json_object_get(old, "model"), *is = NULL;
+    const char *path = json_string_value(json_object_get(was, "path"));
     char       *folder = NULL, *results = NULL;
-    if (!hash)
+    if (!json_object_get(was, "hash")) { /* it was not loaded: its place is all that is known */
+        if (moved)
+            tsr_differences_say(d, "model", path ? path : "?", job->model_path);
         return TSR_OK;
+    }
     TSR_TRY(tsr_model_resolve(job->model_path, &folder, err));
     tsr_status st = in_folder(job, "results.json", &results, err);
-    if (st == TSR_OK && model_touched(folder, results)) {
+    if (st == TSR_OK && (moved || model_touched(folder, results))) {
         st = tsr_job_need_model(job, err);
-        if (st == TSR_OK && strcmp(job->model->hash, hash) != 0)
-            st = changed(job, err, "model");
+        if (st == TSR_OK)
+            st = verify(job, job->model, err);
+        if (st == TSR_OK)
+            st = tsr_manifest_model(job, &is, err);
+        if (st == TSR_OK) {
+            (void)json_object_del(was, "path");
+            (void)json_object_del(is, "path");
+            tsr_differences_add(d, "model", was, is);
+        }
     }
+    json_decref(is);
     free(folder);
     free(results);
     return st;
 }
 
+static tsr_status check_other(const struct tsr_job *job, const char *path, const char *hash,
+                              struct tsr_differences *d, struct tsr_err *err)
+{
+    struct tsr_model *m = NULL;
+    char              what[400];
+    TSR_TRY(tsr_model_load(&m, path, false, err));
+    tsr_status st = verify(job, m, err);
+    (void)snprintf(what, sizeof what, "model at %.350s", path);
+    if (st == TSR_OK && strcmp(m->hash, hash) != 0)
+        tsr_differences_say(d, what, hash, m->hash);
+    tsr_model_destroy(m);
+    return st;
+}
+
 /* Of models beside the job's own, which a comparison has as arms. */
-static tsr_status check_models(const struct tsr_job *job, const json_t *old, struct tsr_err *err)
+static tsr_status check_models(const struct tsr_job *job, const json_t *old,
+                               struct tsr_differences *d, struct tsr_err *err)
 {
     char      *results = NULL;
     size_t     i;
     json_t    *one;
     tsr_status st = in_folder(job, "results.json", &results, err);
     json_array_foreach (json_object_get(old, "models"), i, one) {
-        const char       *path = json_string_value(json_object_get(one, "path"));
-        const char       *hash = json_string_value(json_object_get(one, "hash"));
-        struct tsr_model *m = NULL;
-        char             *folder = NULL, what[400];
+        const char *path = json_string_value(json_object_get(one, "path"));
+        const char *hash = json_string_value(json_object_get(one, "hash"));
+        char       *folder = NULL;
         if (st != TSR_OK || !path || !hash)
             continue;
         st = tsr_model_resolve(path, &folder, err);
         if (st == TSR_OK && model_touched(folder, results))
-            st = tsr_model_load(&m, path, false, err);
-        if (m && strcmp(m->hash, hash) != 0) {
-            (void)snprintf(what, sizeof what, "model at %.350s", path);
-            st = changed(job, err, what);
-        }
-        tsr_model_destroy(m);
+            st = check_other(job, path, hash, d, err);
         free(folder);
     }
     free(results);
@@ -237,8 +263,7 @@ static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
 {
     char *path;
     TSR_TRY(in_folder(job, "results.json", &path, err));
-    tsr_status st =
-        unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove") : TSR_OK;
+    tsr_status st = tsr_output_remove(path, err);
     free(path);
     return st;
 }
@@ -253,7 +278,23 @@ static tsr_status check_outputs(const struct tsr_job *job, bool *spoilt, struct 
     return TSR_OK;
 }
 
-static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
+static tsr_status check_same(struct tsr_job *job, const json_t *old, bool moved,
+                             struct tsr_err *err)
+{
+    struct tsr_differences d = { 0 };
+    check_plugins(job, old, &d);
+    TSR_TRY(check_inputs(old, &d, err));
+    TSR_TRY(check_model(job, old, moved, &d, err));
+    TSR_TRY(check_models(job, old, &d, err));
+    if (!d.n)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: holds the results of other things (%s); name another folder with --out, "
+                    "or start anew with --again",
+                    job->out, tsr_differences_text(&d));
+}
+
+static tsr_status check_done(struct tsr_job *job, const json_t *old, bool moved, bool *done,
                              struct tsr_err *err)
 {
     json_t *r;
@@ -266,10 +307,7 @@ static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
     json_decref(job->results);
     job->results = json_incref(inner);
     json_decref(r);
-    TSR_TRY(check_plugins(job, old, err));
-    TSR_TRY(check_inputs(job, old, err));
-    TSR_TRY(check_model(job, old, err));
-    TSR_TRY(check_models(job, old, err));
+    TSR_TRY(check_same(job, old, moved, err));
     bool spoilt = false;
     TSR_TRY(check_outputs(job, &spoilt, err));
     *done = !spoilt;
@@ -279,35 +317,46 @@ static tsr_status check_done(struct tsr_job *job, const json_t *old, bool *done,
     return forget(job, err);
 }
 
+/* Takes the place of the model out of two jobs' options: what is there is asked for by its hash. */
+static bool take_model(json_t *old, json_t *now)
+{
+    json_t *a = json_object_get(old, "options"), *b = json_object_get(now, "options");
+    bool    moved = !json_equal(json_object_get(a, "model"), json_object_get(b, "model"));
+    (void)json_object_del(a, "model");
+    (void)json_object_del(b, "model");
+    return moved;
+}
+
 /* What to do with the folder of an earlier job: take its results, refuse, or start anew.  A job
  * that never came to results may be mended and run again in its place. */
 static tsr_status reopen(struct tsr_job *job, json_t *old, json_t *now, bool *done,
                          struct tsr_err *err)
 {
-    char  keys[600];
-    char *results;
+    struct tsr_differences d = { 0 };
+    char                  *results;
     TSR_TRY(in_folder(job, "results.json", &results, err));
     bool finished = tsr_path_exists(results);
     free(results);
     tsr_run_strip_ways(json_object_get(old, "options"));
     tsr_run_strip_ways(json_object_get(now, "options"));
-    tsr_manifest_differences(old, now, keys, sizeof keys);
-    if (job->state->options.again || (*keys && !finished))
+    bool moved = take_model(old, now);
+    tsr_manifest_differences(old, now, &d);
+    if (job->state->options.again || (d.n && !finished))
         return forget(job, err);
-    if (*keys)
+    if (d.n)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: holds a job with other options (%s); name another "
                         "folder with --out, or start anew with --again",
-                        job->out, keys);
-    return check_done(job, old, done, err);
+                        job->out, tsr_differences_text(&d));
+    return check_done(job, old, moved, done, err);
 }
 
 tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *err)
 {
     json_t *old, *now = NULL;
-    TSR_TRY(tsr_make_dirs(job->out, err));
-    TSR_TRY(lock(job, err));
+    TSR_TRY(tsr_output_lock_folder(&job->state->lock, job->out, err));
     TSR_TRY(load(job, "manifest.json", &old, err));
+    job->state->fresh = !old;
     if (!old)
         return check_foreign(job, err);
     json_t    *links = json_object_get(old, "links"); /* what `auto` became, of a batch's run */

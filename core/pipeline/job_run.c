@@ -3,14 +3,19 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "runtime/mates.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Remembers an input for the manifest; once each. */
+/* Remembers an input for the manifest, once each, and what it is like before it is read. */
 static void note(struct tsr_job_state *s, const char *path)
 {
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    /* what cannot be looked at is said by who opens it */
+    s->inputs_lost = tsr_stamps_take(&s->stamps, path, &e.err) == TSR_E_NOMEM || s->inputs_lost;
     for (uint64_t i = 0; i < s->n_inputs; i++)
         if (strcmp(s->inputs[i], path) == 0)
             return;
@@ -88,11 +93,47 @@ bool tsr_job_streams(const struct tsr_job *job)
     return s->n > 0;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n > k && strcmp(name + n - k, end) == 0;
+}
+
+/* The files that a model may be read from, before they are. */
+static tsr_status stamp_model(struct tsr_job *job, struct tsr_err *err)
+{
+    static const char *const texts[] = { "config.json",    "generation_config.json",
+                                         "tokenizer.json", "tokenizer_config.json",
+                                         "packed.json",    "chat_template.jinja" };
+    struct tsr_stamps       *s = &job->state->stamps;
+    char                    *place = NULL, *path;
+    TSR_TRY(tsr_model_resolve(job->model_path, &place, err));
+    DIR       *dir = opendir(place);
+    tsr_status st = dir ? TSR_OK : tsr_stamps_take(s, place, err);
+    for (size_t i = 0; dir && st == TSR_OK && i < sizeof texts / sizeof *texts; i++) {
+        path = tsr_path_join(place, texts[i]);
+        st = path ? tsr_stamps_take(s, path, err) : tsr_fail_nomem(err, strlen(place), "a path");
+        free(path);
+    }
+    for (struct dirent *e; dir && st == TSR_OK && (e = readdir(dir));) {
+        if (!ends_in(e->d_name, ".safetensors") && !ends_in(e->d_name, ".safetensors.index.json"))
+            continue;
+        path = tsr_path_join(place, e->d_name);
+        st = path ? tsr_stamps_take(s, path, err) : tsr_fail_nomem(err, strlen(place), "a path");
+        free(path);
+    }
+    if (dir)
+        (void)closedir(dir);
+    free(place);
+    return st;
+}
+
 tsr_status tsr_job_need_model(struct tsr_job *job, struct tsr_err *err)
 {
     if (job->model)
         return TSR_OK;
     tsr_logf(TSR_LOG_INFO, "loading %s", job->model_path);
+    TSR_TRY(stamp_model(job, err));
     struct tsr_model *m = NULL;
     if (tsr_job_streams(job))
         TSR_TRY(tsr_model_load_streamed(&m, job->model_path, err));
@@ -129,6 +170,17 @@ static tsr_status run_steps(struct tsr_job *job, struct tsr_err *err)
     return TSR_OK;
 }
 
+static tsr_status run_all(struct tsr_job *job, bool *done, struct tsr_err *err)
+{
+    TSR_TRY(tsr_job_folder_open(job, done, err));
+    if (*done)
+        return TSR_OK;
+    TSR_TRY(tsr_job_write_manifest(job, false, err));
+    TSR_TRY(run_steps(job, err));
+    TSR_TRY(tsr_job_write_manifest(job, true, err));
+    return tsr_job_write_results(job, err);
+}
+
 tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err)
 {
     *done = false;
@@ -137,13 +189,10 @@ tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err)
                              (uint64_t)(job->state->head.gpu_layers + 1));
     if (job->mates && tsr_mates_rank(job->mates) > 0)
         return run_steps(job, err);
-    TSR_TRY(tsr_job_folder_open(job, done, err));
-    if (*done)
-        return TSR_OK;
-    TSR_TRY(tsr_job_write_manifest(job, false, err));
-    TSR_TRY(run_steps(job, err));
-    TSR_TRY(tsr_job_write_manifest(job, true, err));
-    return tsr_job_write_results(job, err);
+    tsr_status st = run_all(job, done, err);
+    if (st != TSR_OK)
+        tsr_job_folder_discard(job);
+    return st;
 }
 
 json_t *tsr_job_results(const struct tsr_job *job)
@@ -165,6 +214,40 @@ static const char *nothing_compared(const json_t *result)
             first = why;
     }
     return first;
+}
+
+/* The result of the i-th step of a job; NULL: there is none. */
+static const json_t *result_of(const struct tsr_job *job, uint64_t i)
+{
+    const struct tsr_job_state *s = job->state;
+    unsigned                    nth = 1;
+    char                        key[80];
+    for (uint64_t k = 0; k < i; k++)
+        nth += s->steps[k].step == s->steps[i].step;
+    (void)snprintf(key, sizeof key, nth > 1 ? "%s[%u]" : "%s", s->steps[i].step->name, nth);
+    return json_object_get(job->results, key);
+}
+
+void tsr_job_remark(const struct tsr_job *job, FILE *to)
+{
+    const struct tsr_job_state *s = job->state;
+    for (uint64_t i = 0; i < s->n; i++) {
+        const json_t *r = result_of(job, i);
+        if (r && s->steps[i].step->remark)
+            s->steps[i].step->remark(r, to);
+    }
+}
+
+/* What the options of the steps say of their results. */
+static tsr_status gate_steps(const struct tsr_job *job, struct tsr_err *err)
+{
+    const struct tsr_job_state *s = job->state;
+    for (uint64_t i = 0; i < s->n; i++) {
+        const json_t *r = result_of(job, i);
+        if (r && s->steps[i].step->gate)
+            TSR_TRY(s->steps[i].step->gate(s->steps[i].opts, r, err));
+    }
+    return TSR_OK;
 }
 
 tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err)
@@ -189,7 +272,7 @@ tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err)
         if ((why = nothing_compared(item)))
             return tsr_fail(err, TSR_E_NUMERIC, "%s: all arms failed, the first by: %s", key, why);
     }
-    return TSR_OK;
+    return gate_steps(job, err);
 }
 
 /* ---- results for people ------------------------------------------------------- */

@@ -198,6 +198,11 @@ const struct tsr_compensating *tsr_launch_compensating(const struct tsr_launch *
     return &f->compensating;
 }
 
+const json_t *tsr_launch_state_hashes(const struct tsr_launch *f)
+{
+    return f->states.hashes;
+}
+
 tsr_status tsr_launch_links(const struct tsr_launch *f, json_t **links, struct tsr_err *err)
 {
     return tsr_launch_links_json(&f->layout, f->crew, links, err);

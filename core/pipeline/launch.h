@@ -54,6 +54,8 @@ const struct tsr_plan_file *tsr_launch_plan(const struct tsr_launch *f);
 
 /* What is compensated; from NULL: nothing. */
 const struct tsr_compensating *tsr_launch_compensating(const struct tsr_launch *f);
+/* Hashes of the calibrations of its codecs, in the order of stages; NULL: there are none. */
+const json_t *tsr_launch_state_hashes(const struct tsr_launch *f);
 /* What `auto` became in this run, new reference; *links NULL where there is none, or it was given. */
 tsr_status tsr_launch_links(const struct tsr_launch *f, json_t **links, struct tsr_err *err);
 

@@ -55,13 +55,7 @@ static const struct tsr_group *group_of(const struct tsr_cluster *c, const struc
     return NULL;
 }
 
-/* Where a plan counts 16 bits for each number, ranks of ours send F32: the wire is twice as fast. */
-static double widened(const struct tsr_plan_way *w)
-{
-    return !*w->codec || strcmp(w->codec, TSR_WIRE_16) == 0 ? 2 : 1;
-}
-
-static tsr_status paced(const struct tsr_link link[2], double wider, double slower, char **to,
+static tsr_status paced(const struct tsr_link link[2], double slower, char **to,
                         struct tsr_err *err)
 {
     char text[160];
@@ -70,7 +64,7 @@ static tsr_status paced(const struct tsr_link link[2], double wider, double slow
                         "a link whose phases differ cannot be emulated; leave prefill and decode "
                         "of it out");
     (void)snprintf(text, sizeof text, "local:bandwidth=%.9g,latency=%.9g",
-                   link[0].rate / 1e6 * wider / slower, link[0].alpha_ms * 1e3 * slower);
+                   link[0].rate / 1e6 / slower, link[0].alpha_ms * 1e3 * slower);
     *to = tsr_strdup(text);
     return *to ? TSR_OK : tsr_fail_nomem(err, sizeof text, "links");
 }
@@ -95,8 +89,7 @@ static tsr_status place(struct tsr_launch_emulate *e, const struct tsr_plan_file
         return TSR_OK;
     tsr_mesh_of(e->cluster, g, (uint32_t)s->tp, m);
     if (s->tp > 1)
-        TSR_TRY(paced(m->inside, widened(&s->collective[0]), e->cluster->slower,
-                      &layout->stages[i].collective_over, err));
+        TSR_TRY(paced(m->inside, e->cluster->slower, &layout->stages[i].collective_over, err));
     for (int k = 0; k < TSR_PHASES; k++) /* the sums are really made, over paced links */
         m->inside[k] = (struct tsr_link){ .alpha_ms = 0, .rate = 1e30 };
     if (back && (i == 0 || p->head != TSR_HEAD_FIRST))
@@ -107,9 +100,7 @@ static tsr_status place(struct tsr_launch_emulate *e, const struct tsr_plan_file
     struct tsr_link link[2];
     for (int k = 0; k < TSR_PHASES; k++)
         link[k] = *tsr_cluster_link(e->cluster, group->node, to->node, (enum tsr_phase)k);
-    /* what comes back is counted as it is sent, with nothing said as F32 */
-    double wider = back && !*s->send[0].codec ? 1 : widened(&s->send[0]);
-    return paced(link, wider, e->cluster->slower, &layout->stages[i].send_over, err);
+    return paced(link, e->cluster->slower, &layout->stages[i].send_over, err);
 }
 
 static tsr_status places(struct tsr_launch_emulate *e, const struct tsr_plan_file *p,

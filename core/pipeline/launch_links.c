@@ -1,6 +1,7 @@
 #include "pipeline/launch_links.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -39,6 +40,18 @@ static tsr_status calibrated(struct tsr_registry *r, const char *codec, char spe
             (void)snprintf(spec, 160, "%s", one);
     }
     return TSR_OK;
+}
+
+/* What the file holds is a part of what answers depend on. */
+static tsr_status note_hash(struct tsr_launch_states *s, const char *path, struct tsr_err *err)
+{
+    char hash[TSR_HASH_TEXT];
+    TSR_TRY(tsr_hash_file(path, hash, err));
+    if (!s->hashes)
+        s->hashes = json_array();
+    return json_array_append_new(s->hashes, json_string(hash)) == 0
+               ? TSR_OK
+               : tsr_fail_nomem(err, 64, "calibrations of codecs");
 }
 
 static tsr_status keep(struct tsr_launch_states *s, struct tsr_codec_file *f, struct tsr_err *err)
@@ -119,7 +132,9 @@ static tsr_status one_state(struct tsr_launch_states *s, const struct want *w, u
                         "codec '%s' has to be calibrated: put `calibrate: {codecs: {use: ['%s'], "
                         "tp: %u}}` before, or give codec_state: FILE",
                         spec, spec, stage->ranks);
-    tsr_status st = tsr_codec_file_load(&f, path, &key, err);
+    tsr_status st = note_hash(s, path, err);
+    if (st == TSR_OK)
+        st = tsr_codec_file_load(&f, path, &key, err);
     free(path);
     TSR_TRY(st);
     TSR_TRY(keep(s, f, err));
@@ -155,6 +170,7 @@ void tsr_launch_states_close(struct tsr_launch_states *s)
     for (uint64_t i = 0; i < s->n; i++)
         tsr_codec_file_free(s->file[i]);
     free(s->file);
+    json_decref(s->hashes);
     *s = (struct tsr_launch_states){ 0 };
 }
 

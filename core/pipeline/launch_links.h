@@ -14,6 +14,7 @@
 struct tsr_launch_states {
     struct tsr_codec_file **file; /* [n]; owned */
     uint64_t                n;
+    json_t                 *hashes; /* list of the contents of these files; NULL: none was read */
 };
 
 /* Where the calibration of a key lies that the plan names no file for; *path NULL: nowhere. */

@@ -89,17 +89,54 @@ static void device(struct tsr_registry *r, char *buf, size_t cap)
     free(opts);
 }
 
+/* What a model says in texts beside its weights: of these alone does Tessera take something that
+ * tokenizer_hash and hash do not cover. */
+static tsr_status texts(const struct tsr_model *m, json_t *to, struct tsr_err *err)
+{
+    static const char *const names[] = { "generation_config.json", "tokenizer_config.json",
+                                         "chat_template.jinja" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char     hash[TSR_HASH_TEXT], *text;
+        uint64_t len;
+        TSR_TRY(tsr_model_text(m, names[i], &text, &len, err));
+        if (!text)
+            continue;
+        tsr_hash_bytes(text, len, hash);
+        free(text);
+        if (!put(to, names[i], json_string(hash)))
+            return tsr_fail_nomem(err, 64, "the manifest");
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_manifest_model(const struct tsr_job *job, json_t **out, struct tsr_err *err)
+{
+    json_t    *model = json_pack("{s:o}", "path", text(job->model_path)), *said = json_object();
+    bool       ok = model != NULL && said != NULL;
+    tsr_status st = TSR_OK;
+    if (ok && job->model) {
+        ok = put(model, "family", json_string(job->model->family)) &&
+             put(model, "hash", json_string(job->model->hash)) &&
+             json_object_set(model, "texts", said) == 0;
+        st = texts(job->model, said, err);
+    }
+    if (ok && job->tokenizer)
+        ok = put(model, "tokenizer_hash", json_string(tsr_tokenizer_hash(job->tokenizer)));
+    json_decref(said);
+    if (!ok && st == TSR_OK)
+        st = tsr_fail_nomem(err, 256, "the manifest");
+    if (st == TSR_OK)
+        *out = model;
+    else
+        json_decref(model);
+    return st;
+}
+
 static bool make_final(struct tsr_job *job, json_t *m)
 {
     char    name[128];
-    json_t *machine, *model = json_pack("{s:o}", "path", text(job->model_path));
-    bool    ok = model != NULL;
-    if (job->model)
-        ok = ok && put(model, "family", json_string(job->model->family)) &&
-             put(model, "hash", json_string(job->model->hash));
-    if (job->tokenizer)
-        ok = ok && put(model, "tokenizer_hash", json_string(tsr_tokenizer_hash(job->tokenizer)));
-    ok = put(m, "model", model) && ok;
+    json_t *machine;
+    bool    ok = true;
     device(job->registry, name, sizeof name);
     machine = json_pack("{s:s, s:i}", "device", name, "threads",
                         (int)tsr_pool_threads(tsr_registry_pool(job->registry)));
@@ -110,7 +147,7 @@ static bool make_final(struct tsr_job *job, json_t *m)
 tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, struct tsr_err *err)
 {
     char    abi[16];
-    json_t *m = json_object(), *in = NULL;
+    json_t *m = json_object(), *in = NULL, *model = NULL;
     (void)snprintf(abi, sizeof abi, "%d.%d", TSR_ABI_MAJOR, TSR_ABI_MINOR);
     bool ok = put(m, "format", json_string("tessera.manifest/1")) &&
               put(m, "version", json_string(TSR_VERSION)) && put(m, "abi", json_string(abi)) &&
@@ -121,6 +158,11 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
     if (st == TSR_OK)
         st = ok && (!final || make_final(job, m)) ? TSR_OK
                                                   : tsr_fail_nomem(err, 256, "the manifest");
+    if (st == TSR_OK && final) {
+        st = tsr_manifest_model(job, &model, err);
+        if (st == TSR_OK && !put(m, "model", model))
+            st = tsr_fail_nomem(err, 256, "the manifest");
+    }
     if (st == TSR_OK && final) {
         st = inputs(job, &in, err);
         if (st == TSR_OK && !put(m, "inputs", in))
@@ -138,65 +180,8 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
 
 /* ---- comparing ------------------------------------------------------------------ */
 
-struct differences {
-    char    *text;
-    size_t   cap;
-    unsigned n;
-};
-
-static void add(struct differences *d, const char *name)
+void tsr_manifest_differences(const json_t *a, const json_t *b, struct tsr_differences *d)
 {
-    size_t at = strlen(d->text);
-    if (d->n++ < 8 && at < d->cap)
-        (void)snprintf(d->text + at, d->cap - at, "%s%s", at ? ", " : "", name);
-    else if (d->n == 9 && at < d->cap)
-        (void)snprintf(d->text + at, d->cap - at, ", ...");
-}
-
-static void compare(struct differences *d, const json_t *a, const json_t *b, const char *name,
-                    unsigned depth)
-{
-    char        below[400];
-    const char *key;
-    json_t     *v;
-    size_t      i;
-    if (json_equal((json_t *)(uintptr_t)a, (json_t *)(uintptr_t)b))
-        return;
-    bool objects = json_is_object(a) && json_is_object(b);
-    bool lists = json_is_array(a) && json_is_array(b) && json_array_size(a) == json_array_size(b);
-    if ((!objects && !lists) || depth > 32) {
-        add(d, name);
-        return;
-    }
-    /* steps are named, not numbered: pipeline[1].quantize.bits reads as quantize.bits */
-    bool        steps = lists && strcmp(name, "pipeline") == 0;
-    const char *dot = *name ? "." : "";
-    if (lists) {
-        json_array_foreach (a, i, v) {
-            if (steps)
-                below[0] = '\0';
-            else
-                (void)snprintf(below, sizeof below, "%.300s[%zu]", name, i + 1);
-            compare(d, v, json_array_get(b, i), below, depth + 1);
-        }
-        return;
-    }
-    json_object_foreach ((json_t *)(uintptr_t)a, key, v) {
-        (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
-        compare(d, v, json_object_get(b, key), below, depth + 1);
-    }
-    json_object_foreach ((json_t *)(uintptr_t)b, key, v) {
-        (void)snprintf(below, sizeof below, "%.300s%s%.80s", name, dot, key);
-        if (!json_object_get(a, key))
-            add(d, below);
-    }
-}
-
-void tsr_manifest_differences(const json_t *a, const json_t *b, char *buf, size_t cap)
-{
-    struct differences d = { .text = buf, .cap = cap };
-    buf[0] = '\0';
-    compare(&d, json_object_get(a, "options"), json_object_get(b, "options"), "", 0);
-    if (!json_equal(json_object_get(a, "version"), json_object_get(b, "version")))
-        add(&d, "the version of Tessera");
+    tsr_differences_add(d, "options", json_object_get(a, "options"), json_object_get(b, "options"));
+    tsr_differences_add(d, "version", json_object_get(a, "version"), json_object_get(b, "version"));
 }

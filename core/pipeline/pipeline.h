@@ -59,6 +59,10 @@ struct tsr_step {
      * run once more.  NULL: it is not looked at. */
     tsr_status (*spoilt)(const struct tsr_job *job, const void *opts, bool *yes,
                          struct tsr_err *err);
+    /* What a finished job's results need said on stderr, unless the user wants quiet; and whether the options make
+     * these results a failure of the command.  NULL: nothing. */
+    void (*remark)(const json_t *result, FILE *to);
+    tsr_status (*gate)(const void *opts, const json_t *result, struct tsr_err *err);
     bool streams; /* asks for the weights of one layer at a time */
     bool later;   /* of use behind other steps only: no verb of its own */
 };
@@ -118,8 +122,10 @@ json_t *tsr_job_results(const struct tsr_job *job);
 /* The results of a finished job, step by step. */
 void tsr_job_print(const struct tsr_job *job, FILE *to);
 
+/* What the steps remark on a finished job's results. */
+void tsr_job_remark(const struct tsr_job *job, FILE *to);
 /* TSR_E_GATE with a sentence where a fail_if of a finished job holds, TSR_E_NUMERIC where all arms of a
- * comparison failed. */
+ * comparison failed, TSR_E_CHECK where records of a batch did that must not. */
 tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err);
 
 /* The step of a name, or NULL. */

@@ -105,6 +105,12 @@ tsr_status tsr_planning_try(const struct tsr_job *job, const char *text, const s
 static tsr_status add(struct tsr_planning *pl, const struct tsr_job *job, const char *text,
                       const struct tsr_node *at, struct tsr_diag *d, struct tsr_err *err)
 {
+    for (uint64_t i = 0; i < pl->n_texts; i++)
+        if (strcmp(pl->texts[i], text) == 0 || (is_original(text) && is_original(pl->texts[i]))) {
+            tsr_diag_error(d, &at->mark, "keep one of them", "the candidate '%.80s' comes twice",
+                           text);
+            return TSR_OK;
+        }
     TSR_TRY(tsr_planning_try(job, text, at, d, err));
     return tsr_planning_add(pl, text, err);
 }
@@ -117,12 +123,12 @@ static tsr_status add_width(struct tsr_planning *pl, const struct tsr_job *job,
 {
     char text[TEXT];
     if (is_original(width))
-        return tsr_planning_add(pl, "original", err);
+        return add(pl, job, "original", at, d, err);
     if (!*width || strlen(width) > 2 || strspn(width, "0123456789") != strlen(width)) {
         tsr_diag_error(d, &at->mark, "write bits: [3, 4, 8, 16]", "'%.40s' is not a width", width);
         return TSR_OK;
     }
-    (void)snprintf(text, sizeof text, "%.100s:bits=%s", k->use, width);
+    (void)snprintf(text, sizeof text, "%.100s:bits=%lu", k->use, strtoul(width, NULL, 10));
     if (node->kind == TSR_NODE_MAP && !add_keys(text, node, true, "bits", d))
         return TSR_OK;
     return add(pl, job, text, at, d, err);
@@ -196,7 +202,8 @@ static tsr_status read_bits(struct tsr_planning *pl, const struct tsr_job *job,
         }
     }
     if (list->kind != TSR_NODE_LIST || !list->n)
-        tsr_diag_error(d, &list->mark, "write bits: [3, 4, 8, 16]", "'bits' is not a list");
+        tsr_diag_error(d, &list->mark, "write bits: [3, 4, 8, 16]", "'bits' is %s",
+                       list->kind == TSR_NODE_LIST ? "an empty list" : "not a list");
     for (uint64_t i = 0; list->kind == TSR_NODE_LIST && i < list->n; i++) {
         const struct tsr_node *item = list->items[i];
         TSR_TRY(add_width(pl, job, k, node, item->kind == TSR_NODE_SCALAR ? item->text : "", item,
@@ -244,7 +251,8 @@ static tsr_status read_candidates(struct tsr_planning *pl, const struct tsr_job 
                        "'use' is for 'bits'; with 'candidates' it would do nothing");
     if (list->kind != TSR_NODE_LIST || !list->n) {
         tsr_diag_error(d, &list->mark, "write [{use: gptq, bits: 4}, original]",
-                       "'candidates' is not a list");
+                       "'candidates' is %s",
+                       list->kind == TSR_NODE_LIST ? "an empty list" : "not a list");
         return TSR_OK;
     }
     for (uint64_t i = 0; i < list->n; i++)

@@ -299,6 +299,8 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_job *job,
         st = check_made_for(pl, f, err);
     if (st == TSR_OK && *pl->problem.shape->packed)
         st = check_kept(pl, f, candidate, err);
+    if (st == TSR_OK) /* the file's, whatever the job would have */
+        st = tsr_plan_take_codecs(&pl->problem, f, err);
     if (st == TSR_OK && f->share)
         st = take_share(pl, f, d, err);
     if (st == TSR_OK)

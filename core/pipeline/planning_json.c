@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEFT_OUT 1000
-#define ASIDE    10.0 /* s that a plan beside the one asked for may take */
+#define LEFT_OUT 65536 /* of one group: at most 1,024 widths, of which few divide its devices */
+#define ASIDE    10.0  /* s that a plan beside the one asked for may take */
 
 static const char *const status_names[] = { "optimal", "feasible", "infeasible", "unknown" };
 
@@ -277,26 +277,42 @@ static tsr_status remedies(const struct tsr_planning *pl, json_t **out, struct t
 
 /* ---- all --------------------------------------------------------------------------------- */
 
-bool tsr_planning_put_problem(json_t *j, const struct tsr_problem *p)
+/* The sentences of all widths that are left out, one group of each sort. */
+static bool put_left_out(json_t *j, const struct tsr_problem *p)
 {
-    const struct tsr_workload *w = &p->work;
-    json_t                    *work = json_object(), *names = json_array();
-    bool                       ok = work && names;
-    char                       left_out[LEFT_OUT] = "", one[LEFT_OUT / 2];
-    size_t                     at = 0;
-    for (uint64_t i = 0; i < p->candidates.n; i++)
-        ok = ok && json_array_append_new(names, json_string(p->candidates.v[i].name)) == 0;
-    for (uint64_t g = 0; g < p->cluster->n_groups && at < sizeof left_out; g++) {
+    char *text = tsr_new(1, 1), *one = tsr_new(LEFT_OUT, 1);
+    for (uint64_t g = 0; text && one && g < p->cluster->n_groups; g++) {
         uint32_t widths[TSR_MESH_WIDTHS];
         bool     again = false;
         for (uint64_t h = 0; h < g; h++)
             again = again || (p->cluster->groups[h].profile == p->cluster->groups[g].profile &&
                               tsr_problem_devices(p, h) == tsr_problem_devices(p, g));
-        (void)tsr_meshes_widths(p, g, widths, one, sizeof one);
-        if (*one && !again)
-            at +=
-                (size_t)snprintf(left_out + at, sizeof left_out - at, "%s%s", at ? "; " : "", one);
+        (void)tsr_meshes_widths(p, g, widths, one, LEFT_OUT);
+        if (!*one || again)
+            continue;
+        size_t at = strlen(text), n = strlen(one);
+        char  *more = tsr_renew(text, at + n + 3, 1);
+        if (!more) {
+            free(text);
+            text = NULL;
+            break;
+        }
+        text = more;
+        (void)snprintf(text + at, n + 3, "%s%s", at ? "; " : "", one);
     }
+    bool ok = text && one && tsr_json_put_text(j, "widths_left_out", text);
+    free(text);
+    free(one);
+    return ok;
+}
+
+bool tsr_planning_put_problem(json_t *j, const struct tsr_problem *p)
+{
+    const struct tsr_workload *w = &p->work;
+    json_t                    *work = json_object(), *names = json_array();
+    bool                       ok = work && names;
+    for (uint64_t i = 0; i < p->candidates.n; i++)
+        ok = ok && json_array_append_new(names, json_string(p->candidates.v[i].name)) == 0;
     ok = ok && tsr_json_put_int(work, "prompt", w->s) && tsr_json_put_int(work, "generate", w->n) &&
          tsr_json_put_int(work, "batch", w->batch) &&
          tsr_json_put_int(work, "concurrency", p->memory.batch) &&
@@ -323,8 +339,7 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_problem *p)
          tsr_json_put(j, "prior", json_boolean(p->quality.prior)) &&
          tsr_json_put_real(j, "max_omega", p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
          tsr_json_put_text(j, "at_least", p->o.at_least) &&
-         tsr_json_put_real(j, "theta", p->o.theta) &&
-         tsr_json_put_text(j, "widths_left_out", left_out) && ok;
+         tsr_json_put_real(j, "theta", p->o.theta) && put_left_out(j, p) && ok;
     ok = tsr_json_put(j, "workload", work) && ok;
     return tsr_json_put(j, "candidates", names) && ok;
 }

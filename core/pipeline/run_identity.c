@@ -1,6 +1,8 @@
 #include "pipeline/run_identity.h"
 
 #include "base/json.h"
+#include "base/json_differ.h"
+#include "batch/run.h"
 #include "pipeline/job.h"
 
 #include <stdlib.h>
@@ -46,7 +48,7 @@ static void strip_plugins(const struct tsr_registry *r, json_t *m)
 
 void tsr_run_strip_ways(json_t *options)
 {
-    static const char *const ways[] = { "slots", "stall", "ranks", "threads" };
+    static const char *const ways[] = { "slots", "stall", "ranks", "threads", "fail_on_errors" };
     json_t                  *step;
     size_t                   i;
     json_array_foreach (json_object_get(options, "pipeline"), i, step)
@@ -61,10 +63,10 @@ static void strip(json_t *m)
                                         "retry_errors", "deadline", "gantt" };
     json_t                  *keys = json_object_get(m, "options"), *step, *one;
     size_t                   i;
-    (void)json_object_del(m, "machine");
     (void)json_object_del(m, "models");
     (void)json_object_del(m, "links"); /* what a run of this batch measured */
     (void)json_object_del(keys, "model");
+    (void)json_object_del(keys, "plugins"); /* places; those that take part are in by hash */
     (void)json_object_del(json_object_get(m, "model"), "path");
     json_array_foreach (json_object_get(m, "inputs"), i, one)
         (void)json_object_del(one, "path");
@@ -74,35 +76,58 @@ static void strip(json_t *m)
             (void)json_object_del(json_object_get(step, "run"), ours[k]);
 }
 
-static tsr_status hash(const json_t *m, char **text, char out[TSR_HASH_TEXT], struct tsr_err *err)
+/* With numerics that another machine does not repeat, the machine is a part of the batch. */
+static void strip_machine(const struct tsr_job *job, json_t *m)
 {
+    if (job->state->head.numerics == TSR_NUMERICS_EXACT)
+        (void)json_object_del(m, "machine");
+    else
+        (void)json_object_del(json_object_get(m, "machine"), "threads");
+}
+
+static tsr_status hash(const json_t *m, char out[TSR_HASH_TEXT], struct tsr_err *err)
+{
+    char    *text = NULL;
     uint64_t len;
-    TSR_TRY(tsr_json_text(m, JSON_COMPACT | JSON_SORT_KEYS, text, &len, err));
-    tsr_hash_bytes(*text, len, out);
+    TSR_TRY(tsr_json_text(m, JSON_COMPACT | JSON_SORT_KEYS, &text, &len, err));
+    tsr_hash_bytes(text, len, out);
+    free(text);
     return TSR_OK;
 }
 
-tsr_status tsr_run_identify(struct tsr_job *job, const struct tsr_records *r,
+/* Takes the reference. */
+static tsr_status put(json_t *m, const char *key, json_t *v, struct tsr_err *err)
+{
+    return json_object_set_new(m, key, v) == 0
+               ? TSR_OK
+               : tsr_fail_nomem(err, 256, "the identity of a batch");
+}
+
+static tsr_status finish(json_t *m, const struct tsr_records *r, json_t *kept,
+                         char id[TSR_HASH_TEXT], char base[TSR_HASH_TEXT], char **about,
+                         struct tsr_err *err)
+{
+    uint64_t len, last = r->first + r->n;
+    TSR_TRY(put(m, "format", json_string("tessera.batch/2"), err));
+    TSR_TRY(put(m, "input", json_string(r->hash), err));
+    TSR_TRY(hash(m, base, err));
+    TSR_TRY(
+        put(m, "records", json_pack("[I, I]", (json_int_t)r->first + 1, (json_int_t)last), err));
+    TSR_TRY(hash(m, id, err));
+    TSR_TRY(put(m, TSR_BATCH_KEPT, json_incref(kept), err));
+    return tsr_json_text(m, JSON_COMPACT | JSON_SORT_KEYS, about, &len, err);
+}
+
+tsr_status tsr_run_identify(struct tsr_job *job, const struct tsr_records *r, json_t *kept,
                             char id[TSR_HASH_TEXT], char base[TSR_HASH_TEXT], char **about,
                             struct tsr_err *err)
 {
-    json_t  *m = NULL;
-    char    *whole = NULL;
-    uint64_t last = r->first + r->n;
+    json_t *m = NULL;
     TSR_TRY(tsr_manifest_make(job, true, &m, err));
     strip_plugins(job->registry, m);
     strip(m);
-    bool ok = json_object_set_new(m, "format", json_string("tessera.batch/1")) == 0 &&
-              json_object_set_new(m, "input", json_string(r->hash)) == 0;
-    tsr_status st =
-        ok ? hash(m, &whole, base, err) : tsr_fail_nomem(err, 256, "the identity of a batch");
-    free(whole);
-    if (st == TSR_OK) {
-        ok = json_object_set_new(m, "records",
-                                 json_pack("[I, I]", (json_int_t)r->first + 1, (json_int_t)last)) ==
-             0;
-        st = ok ? hash(m, about, id, err) : tsr_fail_nomem(err, 256, "the identity of a batch");
-    }
+    strip_machine(job, m);
+    tsr_status st = finish(m, r, kept, id, base, about, err);
     json_decref(m);
     return st;
 }
@@ -110,16 +135,19 @@ tsr_status tsr_run_identify(struct tsr_job *job, const struct tsr_records *r,
 tsr_status tsr_run_differs(const char *folder, const char *theirs, const char *ours,
                            struct tsr_err *err)
 {
-    json_t           *a = NULL, *b = NULL;
-    char              keys[400] = "";
-    struct tsr_errbuf e = TSR_ERRBUF(e);
+    json_t                *a = NULL, *b = NULL;
+    struct tsr_differences d = { 0 };
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
     if (tsr_json_parse(&a, folder, theirs, strlen(theirs), 64, &e.err) == TSR_OK &&
-        tsr_json_parse(&b, folder, ours, strlen(ours), 64, &e.err) == TSR_OK)
-        tsr_manifest_differences(a, b, keys, sizeof keys);
+        tsr_json_parse(&b, folder, ours, strlen(ours), 64, &e.err) == TSR_OK) {
+        (void)json_object_del(a, TSR_BATCH_KEPT); /* no part of what a batch is */
+        (void)json_object_del(b, TSR_BATCH_KEPT);
+        tsr_differences_add(&d, "", a, b);
+    }
     json_decref(a);
     json_decref(b);
     return tsr_fail(err, TSR_E_INPUT,
                     "%s: holds a batch of another job (%s); name another output, or remove the "
                     "folder",
-                    folder, *keys ? keys : "it cannot be read");
+                    folder, d.n ? tsr_differences_text(&d) : "its header cannot be read");
 }

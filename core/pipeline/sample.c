@@ -61,7 +61,7 @@ static tsr_status put_text(struct tsr_job *job, const struct tsr_request *r, con
     TSR_TRY(tsr_detokenize(job->tokenizer, r->tokens, r->n_tokens, true, &text, err));
     json_t *j = json_object();
     bool    ok = tsr_json_put_text(j, "prompt", prompt) &&
-              tsr_json_put_text(j, "text", text.v ? text.v : "") &&
+              tsr_json_put(j, "text", json_stringn(text.v ? text.v : "", text.n)) &&
               tsr_json_put_int(j, "tokens", r->n_tokens) &&
               tsr_json_put(j, "stopped", json_boolean(r->stopped));
     tsr_text_free(&text);

@@ -44,6 +44,8 @@ static tsr_status evaluate(struct tsr_job *job, const struct eval_options *o,
                                      .slots = 1,
                                      .context = w->window },
                               plain = eo;
+    plain.exact = true; /* the original as it is, also where its own weights are packed */
+    plain.act = TSR_ACT_F32;
     const char *plan = o->compensation.compensate_plan;
     char       *path = *plan ? tsr_job_input(job, plan) : NULL;
     if (*plan && !path)

@@ -34,9 +34,12 @@ static void print(const json_t *r, FILE *to)
 {
     const json_t *t;
     size_t        i;
-    json_array_foreach (json_object_get(r, "samples"), i, t)
-        (void)fprintf(to, "%s%s\n", json_string_value(json_object_get(t, "prompt")),
-                      json_string_value(json_object_get(t, "text")));
+    json_array_foreach (json_object_get(r, "samples"), i, t) {
+        const json_t *text = json_object_get(t, "text"); /* which may hold a NUL character */
+        (void)fputs(json_string_value(json_object_get(t, "prompt")), to);
+        (void)fwrite(json_string_value(text), 1, json_string_length(text), to);
+        (void)fputc('\n', to);
+    }
 }
 
 static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_node *node,

@@ -1,10 +1,13 @@
 /* plan: bits, places and portions for the job's model on the job's machines.  Reads headers only. */
+#include "base/file.h"
+#include "base/hash.h"
 #include "pipeline/planning.h"
 #include "pipeline/step.h"
 #include "plan/plan_write.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_node *node,
                         struct tsr_diag *d, struct tsr_err *err)
@@ -15,6 +18,36 @@ static tsr_status check(struct tsr_job *job, const void *opts, const struct tsr_
     return st;
 }
 
+/* The hash of a plan without what it predicts: times of the solver do not repeat, and nobody acts on them. */
+static tsr_status hash_acts(const char *path, char hash[TSR_HASH_TEXT], struct tsr_err *err)
+{
+    static const char  head[] = "predicted: {";
+    struct tsr_hasher *h;
+    char              *text, *at, *end;
+    uint64_t           len;
+    TSR_TRY(tsr_file_slurp(path, UINT64_C(64) << 20, &text, &len, err));
+    tsr_status st = tsr_hasher_create(&h, err);
+    if (st == TSR_OK) {
+        for (at = text; (end = strstr(at, head)); at = end + strcspn(end, "}"))
+            tsr_hasher_update(h, at, (uint64_t)(end - at));
+        tsr_hasher_update(h, at, strlen(at));
+        tsr_hasher_finish(h, hash);
+    }
+    free(text);
+    return st;
+}
+
+/* Steps behind this one do what the plan says, so that it is a part of what they are known by. */
+static tsr_status note(struct tsr_job *job, const char *name, const char *path, struct tsr_err *err)
+{
+    char    hash[TSR_HASH_TEXT];
+    json_t *plans = json_object_get(job->manifest, "plans");
+    TSR_TRY(hash_acts(path, hash, err));
+    if (!plans && tsr_json_put(job->manifest, "plans", json_object()))
+        plans = json_object_get(job->manifest, "plans");
+    return tsr_json_put_text(plans, name, hash) ? TSR_OK : tsr_fail_nomem(err, 64, "the manifest");
+}
+
 static tsr_status write(struct tsr_job *job, const struct tsr_plan_keys *k,
                         const struct tsr_planning *pl, const struct tsr_planned *a,
                         struct tsr_err *err)
@@ -22,6 +55,8 @@ static tsr_status write(struct tsr_job *job, const struct tsr_plan_keys *k,
     char *path = NULL;
     TSR_TRY(tsr_job_output(job, k->to, &path, err));
     tsr_status st = tsr_plan_write(&pl->problem, a, NULL, path, err);
+    if (st == TSR_OK)
+        st = note(job, k->to, path, err);
     free(path);
     return st;
 }

@@ -1,6 +1,6 @@
 /* report: what the steps before found, as one HTML page that needs nothing else. */
-#include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "pipeline/step.h"
 #include "report/report.h"
 

@@ -1,8 +1,10 @@
 /* run: a file of requests through the model as the steps before left it, into a file of answers. */
 #include "pipeline/job.h"
+#include "pipeline/run_errors.h"
 #include "pipeline/run_identity.h"
 #include "pipeline/run_launch.h"
 #include "pipeline/run_mates.h"
+#include "pipeline/run_same.h"
 #include "pipeline/run_ttft.h"
 #include "pipeline/step.h"
 
@@ -10,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "batch/run.h"
 #include "batch/watch.h"
 
@@ -22,7 +25,7 @@ struct run_options {
     const char         *input, *output, *shard;
     int64_t             max_tokens, top_k, slots, context, act, kv, limit;
     double              temperature, top_p, repetition_penalty, stall, deadline;
-    int32_t             allow_special, ignore_eos, retry_errors;
+    int32_t             allow_special, ignore_eos, retry_errors, fail_on_errors;
     struct tsr_run_keys fleet;
 };
 
@@ -72,6 +75,9 @@ static const struct tsr_option options[] = {
                       "I/N: the I-th of N stretches of the input; their outputs one behind the "
                       "other are that of the whole."),
     TSR_OPTION_BOOL(S, retry_errors, 0, "Run the records again that became error lines."),
+    TSR_OPTION_BOOL(
+        S, fail_on_errors, 0,
+        "Exit with code 1 when a record became an error line; the output is whole all the same."),
     TSR_OPTION_REAL(S, stall, 5.0, 1.0, 3600.0, "s",
                     "A worker, or a rank of a plan, without progress for this long is replaced."),
     TSR_OPTION_REAL(S, deadline, 0.0, 0.0, 1e6, "s",
@@ -122,7 +128,8 @@ struct batch_run {
     struct tsr_batch_job      b;
     const struct tsr_node    *node;
     struct tsr_model         *packed; /* what a step of a job that streams left on disk; or NULL */
-    json_t                   *result;
+    json_t                   *result, *kept;
+    struct tsr_run_same       same;
     struct tsr_chat          *chat;
     struct tsr_errbuf         no_chat;
     char                      base[TSR_HASH_TEXT];
@@ -178,11 +185,19 @@ static uint64_t context_of(const struct batch_run *r)
     return most && most < 2048 ? most : 2048;
 }
 
+/* What answers call the model: the last part of the job's name for it. */
+static const char *model_name(const struct batch_run *r)
+{
+    const char *path = r->job->state->model, *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
 static void set_defaults(struct batch_run *r, uint64_t context)
 {
     const struct run_options *o = r->o;
-    const char               *path = r->job->state->model; /* the job's name for it */
-    const char               *slash = strrchr(path, '/');
+    r->same = (struct tsr_run_same){ r->job, r->output };
+    r->b.same = tsr_run_same;
+    r->b.same_ctx = &r->same;
     r->b.records = &r->records;
     r->b.output = r->output;
     r->b.folder = r->folder;
@@ -190,7 +205,7 @@ static void set_defaults(struct batch_run *r, uint64_t context)
     r->b.quiet = r->job->quiet;
     r->b.deadline_us = (uint64_t)(o->deadline * 1e6);
     r->b.about = r->about;
-    r->b.ids = (struct tsr_answer_ids){ r->base, slash && slash[1] ? slash + 1 : path };
+    r->b.ids = (struct tsr_answer_ids){ r->base, model_name(r) };
     r->b.defaults = (struct tsr_request_defaults){
         .max_tokens = (uint64_t)o->max_tokens,
         .sampling = { .temperature = o->temperature,
@@ -216,13 +231,36 @@ static void on_layer(void *ctx, uint64_t layer, bool load)
     tsr_watch_beat();
 }
 
+/* Names as JSON, which holds no other bytes than UTF-8. */
+static json_t *name_json(const char *s)
+{
+    json_t *j = json_string(s);
+    return j ? j : json_string("model");
+}
+
+/* The template, and what is said where there is none, stand in answers or shape them. */
+static tsr_status note_chat(struct batch_run *r, struct tsr_err *err)
+{
+    const char *bos = "", *eos = "";
+    if (r->chat)
+        tsr_chat_ends(r->chat, &bos, &eos);
+    json_t *chat = r->chat ? json_pack("{s:s, s:s, s:s}", "template", tsr_chat_name(r->chat), "bos",
+                                       bos, "eos", eos)
+                           : json_null();
+    r->kept = json_pack("{s:o, s:o}", "model", name_json(model_name(r)), "no_chat",
+                        name_json(r->no_chat.text));
+    return r->kept && json_object_set_new(r->job->manifest, "chat", chat) == 0
+               ? TSR_OK
+               : tsr_fail_nomem(err, 64, "the manifest");
+}
+
 /* Residuals are a part of what the batch is. */
 static tsr_status identify(struct batch_run *r, const struct tsr_compensating *c,
                            struct tsr_err *err)
 {
     if (c->from && json_object_set_new(r->job->manifest, "residuals", json_string(c->from->hash)))
         return tsr_fail_nomem(err, 64, "the manifest");
-    return tsr_run_identify(r->job, &r->records, r->b.id, r->base, &r->about, err);
+    return tsr_run_identify(r->job, &r->records, r->kept, r->b.id, r->base, &r->about, err);
 }
 
 static tsr_status open_residuals(struct batch_run *r, struct tsr_compensating *c,
@@ -300,7 +338,7 @@ static tsr_status on_ranks(struct batch_run *r, struct tsr_batch_summary *s, str
     char                     *theirs = NULL;
     char                      key[TSR_HASH_TEXT], *about = NULL;
     /* what `auto` became is noted for the batch as it is known before the plan is read */
-    tsr_status st = tsr_run_identify(job, &r->records, r->b.id, key, &about, err);
+    tsr_status st = tsr_run_identify(job, &r->records, r->kept, r->b.id, key, &about, err);
     memcpy(key, r->b.id, sizeof key);
     free(about);
     f = (struct tsr_run_launch){ 0 };
@@ -308,6 +346,9 @@ static tsr_status on_ranks(struct batch_run *r, struct tsr_batch_summary *s, str
         st = tsr_run_launch_open(&f, job, r->packed ? r->packed : job->model, &o->fleet, r->node,
                                  (uint32_t)o->act, (uint64_t)o->context, r->records.n, key,
                                  (uint64_t)(o->stall * 1e6), err);
+    const json_t *states = st == TSR_OK ? tsr_launch_state_hashes(f.fleet) : NULL;
+    if (states && json_object_set(job->manifest, "codec_states", (json_t *)(uintptr_t)states) != 0)
+        st = tsr_fail_nomem(err, 64, "the manifest");
     if (st == TSR_OK)
         st = identify(r, tsr_launch_compensating(f.fleet), err);
     if (st == TSR_OK)
@@ -340,7 +381,9 @@ static tsr_status prepare(struct batch_run *r, struct tsr_err *err)
     TSR_TRY(tsr_job_need_model(r->job, err));
     if (r->job->packed && !r->job->overlay)
         TSR_TRY(tsr_model_load_streamed(&r->packed, r->job->packed, err));
-    return load_chat(r, err);
+    TSR_TRY(tsr_run_verify(r->job, err));
+    TSR_TRY(load_chat(r, err));
+    return note_chat(r, err);
 }
 
 static void print(const json_t *r, FILE *to)
@@ -361,7 +404,7 @@ static tsr_status file_result(struct batch_run *r, const struct tsr_batch_summar
     json_t *j = r->result;
     bool    ok = tsr_json_put_text(j, "output", r->output) &&
               tsr_json_put_int(j, "records", s->records) &&
-              tsr_json_put_int(j, "errors", s->errors) &&
+              tsr_json_put_int(j, "errors", s->errors) && tsr_run_errors_put(&s->reasons, j) &&
               tsr_json_put_int(j, "starts", s->counts.starts) &&
               tsr_json_put_int(j, "tokens", s->new_tokens) &&
               tsr_json_put_real(j, "seconds", s->seconds) &&
@@ -407,6 +450,7 @@ static tsr_status run(struct tsr_job *job, const void *opts, const struct tsr_no
     if (st == TSR_OK)
         st = file_result(&r, &s, err);
     json_decref(r.result);
+    json_decref(r.kept);
     tsr_ttft_free(&s.ttft);
     tsr_model_destroy(r.packed);
     tsr_chat_destroy(r.chat);
@@ -432,6 +476,12 @@ static tsr_status spoilt(const struct tsr_job *job, const void *opts, bool *yes,
     return st;
 }
 
+static tsr_status gate(const void *opts, const json_t *result, struct tsr_err *err)
+{
+    const struct run_options *o = opts;
+    return o->fail_on_errors ? tsr_run_errors_gate(result, err) : TSR_OK;
+}
+
 const struct tsr_step tsr_step_run = {
     .name = "run",
     .summary = "answers a file of requests",
@@ -442,5 +492,7 @@ const struct tsr_step tsr_step_run = {
     .run = run,
     .print = print,
     .spoilt = spoilt,
+    .remark = tsr_run_errors_print,
+    .gate = gate,
     .streams = true,
 };

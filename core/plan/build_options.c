@@ -173,8 +173,8 @@ static tsr_status links_table(struct tsr_built *b, enum tsr_phase phase, struct 
             if (i == j && b->whole.kinds[i]->count == 1)
                 continue; /* no second one to send to */
             two_meshes(b, i, j, &x, &y);
-            TSR_TRY(tsr_latency_link(p->cluster, &x, &y, phase, &p->wire, rows, p->shape->hidden,
-                                     ms, err));
+            TSR_TRY(tsr_latency_link(p->cluster, &x, &y, phase, &p->wire[phase], rows,
+                                     p->shape->hidden, ms, err));
             if (!isfinite(*ms))
                 return tsr_fail(err, TSR_E_INPUT,
                                 "%s: node '%s' has no way to send to node '%s'; give the cluster "

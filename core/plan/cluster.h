@@ -84,13 +84,14 @@ void tsr_mesh_of(const struct tsr_cluster *c, uint64_t group, uint32_t tp, struc
 
 /* ---- what goes over links ------------------------------------------------------------------- */
 
-/* A codec at work; iface NULL: F16 elements, 2 bytes each. */
+/* A codec at work; iface NULL: none is named, and numbers travel as F32, exactly. */
 struct tsr_wire {
     struct tsr_spec            spec;
     const struct tsr_codec_v1 *iface;
     void                      *self;
+    uint32_t element; /* without a codec: bytes of a number; 0: 4, as it is sent */
 };
-/* "plain:dtype=bf16"; NULL or "": F16.  [setup] */
+/* "plain:dtype=bf16"; NULL or "": no codec.  [setup] */
 tsr_status tsr_wire_open(struct tsr_wire *w, struct tsr_registry *r, const char *text,
                          struct tsr_err *err);
 void       tsr_wire_close(struct tsr_wire *w);

@@ -1,7 +1,7 @@
 #include "plan/gantt.h"
 
-#include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -12,6 +12,10 @@
 #define MAX_INT     ((INT64_C(1) << 53) - 1)
 #define MAX_LAYERS  100000
 #define MAX_DEVICES 1000000
+/* No sum or product of numbers up to these is anywhere near the largest double: an objective is at
+ * most layers x batch x tokens times a time, and theta x layers times an omega. */
+#define MAX_MS    1e18
+#define MAX_OMEGA 1e30
 
 struct tsr_instance_block {
     struct tsr_instance_block *next;
@@ -69,7 +73,7 @@ static tsr_status need_array(struct reader *r, const json_t *j, uint64_t n, cons
                     (unsigned long long)n);
 }
 
-static tsr_status read_real(struct reader *r, const json_t *j, bool null_ok, double *v,
+static tsr_status read_real(struct reader *r, const json_t *j, bool null_ok, double max, double *v,
                             const struct place *p)
 {
     char buf[160];
@@ -78,9 +82,10 @@ static tsr_status read_real(struct reader *r, const json_t *j, bool null_ok, dou
         return TSR_OK;
     }
     *v = json_is_number(j) ? json_number_value(j) : NAN;
-    if (!(isfinite(*v) && *v >= 0))
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is not a number of at least 0%s", r->name,
-                        place_text(p, buf), null_ok ? " or null" : "");
+    if (!(*v >= 0 && *v <= max))
+        return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is not a number from 0 to %g%s", r->name,
+                        place_text(p, buf), max, null_ok ? " or null" : "");
+    *v += 0.0; /* -0.0 is 0 */
     return TSR_OK;
 }
 
@@ -95,7 +100,7 @@ static tsr_status read_int(struct reader *r, const json_t *j, int64_t max, uint6
     return TSR_OK;
 }
 
-enum entry { REAL, REAL_OR_NULL, INTEGER };
+enum entry { OMEGA, MS, MS_OR_NULL, INTEGER };
 
 /* A table of `depth` dimensions into fresh memory, row-major.  Absent and not required: zeros. */
 static tsr_status read_table(struct reader *r, const json_t *o, const char *prefix, const char *key,
@@ -136,7 +141,8 @@ static tsr_status read_table(struct reader *r, const json_t *o, const char *pref
         if (type == INTEGER)
             TSR_TRY(read_int(r, e, MAX_INT, (uint64_t *)(void *)v + i, &p));
         else
-            TSR_TRY(read_real(r, e, type == REAL_OR_NULL, &v[i], &p));
+            TSR_TRY(
+                read_real(r, e, type == MS_OR_NULL, type == OMEGA ? MAX_OMEGA : MAX_MS, &v[i], &p));
     }
     return TSR_OK;
 }
@@ -169,7 +175,7 @@ static tsr_status read_head(struct reader *r, const json_t *o)
     TSR_TRY(tsr_json_int(o, r->name, "layers", true, 1, MAX_LAYERS, &layers, r->err));
     TSR_TRY(tsr_json_int(o, r->name, "batch", true, 1, MAX_INT, &batch, r->err));
     TSR_TRY(tsr_json_int(o, r->name, "tokens", true, 1, MAX_INT, &tokens, r->err));
-    TSR_TRY(tsr_json_real(o, r->name, "theta", false, 0, 1e300, &theta, r->err));
+    TSR_TRY(tsr_json_real(o, r->name, "theta", false, 0, MAX_OMEGA, &theta, r->err));
     TSR_TRY(tsr_json_real(o, r->name, "max_omega", false, 0, 1e300, &max_omega, r->err));
     TSR_TRY(tsr_json_bool(o, r->name, "allow_unused", false, &unused, r->err));
     in->layers = (uint64_t)layers;
@@ -205,7 +211,7 @@ static tsr_status read_layers(struct reader *r, const json_t *o)
         return st;
     in->bit_names = names;
     for (uint64_t q = 0; q < in->bits; q++) {
-        const char *s = json_string_value(json_array_get(bits, q));
+        const char *s = tsr_json_word(json_array_get(bits, q));
         if (!s)
             return tsr_fail(r->err, TSR_E_INPUT, "%s: bits[%llu] is not a string", r->name,
                             (unsigned long long)q);
@@ -219,7 +225,7 @@ static tsr_status read_layers(struct reader *r, const json_t *o)
     const uint64_t cq[2] = { in->classes, in->bits }, lq[2] = { in->layers, in->bits };
     TSR_TRY(read_table(r, o, "", "layer_bytes", true, INTEGER, 2, cq, &table));
     in->layer_bytes = table;
-    TSR_TRY(read_table(r, o, "", "omega", true, REAL, 2, lq, &table));
+    TSR_TRY(read_table(r, o, "", "omega", true, OMEGA, 2, lq, &table));
     in->omega = table;
     struct place p = { "layer_class", 0, { 0 } };
     if (classes)
@@ -329,14 +335,14 @@ static tsr_status read_option(struct reader *r, const json_t *j, uint64_t i,
         const uint64_t *dims;
         const double  **to;
     } tables[] = {
-        { "pre_ms", true, REAL_OR_NULL, 3, kcq, &o->pre_ms },
-        { "dec_ms", true, REAL_OR_NULL, 3, kcq, &o->dec_ms },
-        { "embed_pre_ms", false, REAL, 1, kk, &o->embed_pre_ms },
-        { "embed_dec_ms", false, REAL, 1, kk, &o->embed_dec_ms },
-        { "head_pre_ms", false, REAL, 1, kk, &o->head_pre_ms },
-        { "head_dec_ms", false, REAL, 1, kk, &o->head_dec_ms },
-        { "comm_pre_ms", false, REAL, 2, kk, &o->comm_pre_ms },
-        { "comm_dec_ms", false, REAL, 2, kk, &o->comm_dec_ms },
+        { "pre_ms", true, MS_OR_NULL, 3, kcq, &o->pre_ms },
+        { "dec_ms", true, MS_OR_NULL, 3, kcq, &o->dec_ms },
+        { "embed_pre_ms", false, MS, 1, kk, &o->embed_pre_ms },
+        { "embed_dec_ms", false, MS, 1, kk, &o->embed_dec_ms },
+        { "head_pre_ms", false, MS, 1, kk, &o->head_pre_ms },
+        { "head_dec_ms", false, MS, 1, kk, &o->head_dec_ms },
+        { "comm_pre_ms", false, MS, 2, kk, &o->comm_pre_ms },
+        { "comm_dec_ms", false, MS, 2, kk, &o->comm_dec_ms },
     };
     const void *table;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {

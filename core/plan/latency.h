@@ -25,7 +25,7 @@ struct tsr_latency_job {
     const struct tsr_shape *shape;
     enum tsr_latency_mode   mode;
     uint32_t                kv_bits;
-    const struct tsr_wire  *tp_wire[2]; /* by phase, of the collectives inside a mesh; NULL: F16 */
+    const struct tsr_wire  *tp_wire[2]; /* by phase, of the collectives inside a mesh; NULL: F32 */
 };
 
 /* One layer.  Prefill: v prompts, s tokens of each behind t past ones; decode: v requests, s = 1,

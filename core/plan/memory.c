@@ -57,7 +57,8 @@ static tsr_status sizes_of(const struct tsr_memory_job *j, const struct tsr_mesh
         if (i == sizeof c->v / sizeof *c->v || strlen(name) >= sizeof c->v[0].name)
             return tsr_fail(err, TSR_E_INPUT, "backend '%.60s': too many backends in one cluster",
                             name);
-        TSR_TRY(tsr_device_open(&c->v[i].dev, j->registry, name, err));
+        TSR_TRY(tsr_device_open(&c->v[i].dev, j->registry, name, tsr_registry_numerics(j->registry),
+                                err));
         const struct tsr_backend_v1 *iface = c->v[i].dev->iface;
         const void                  *t =
             iface->extension ? iface->extension(c->v[i].dev->self, TSR_SIZES_EXTENSION) : NULL;

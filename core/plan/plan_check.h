@@ -22,6 +22,11 @@ tsr_status tsr_plan_check(struct tsr_planned *a, const struct tsr_problem *p,
                           const struct tsr_plan_file *f, const uint32_t *candidate,
                           struct tsr_diag *d, struct tsr_err *err);
 
+/* Makes links and sums of p cost what the file's codecs send, phase by phase.  One codec stands for all
+ * stages of a phase: where they differ the one with the most bytes.  [setup] */
+tsr_status tsr_plan_take_codecs(struct tsr_problem *p, const struct tsr_plan_file *f,
+                                struct tsr_err *err);
+
 /* What the compensation of a stage takes on that mesh, with residuals of `bits` (0: those that `compensate` keeps
  * by default).  On a device that is
  * the CPU they are its memory and are read at its bandwidth; on others they are the host's, and are

@@ -1,6 +1,6 @@
 #include "plan/plan_write.h"
 
-#include "base/file.h"
+#include "base/output.h"
 #include "plan/plan_file.h"
 
 #include <math.h>
@@ -198,9 +198,9 @@ static void put_way(struct tsr_writer *w, const char *what, const char *codec, c
                     const char *dec)
 {
     tsr_writer_printf(w, "    %s:\n      prefill: {codec: ", what);
-    put_text(w, *codec ? codec : "f16");
+    put_text(w, *codec ? codec : "plain");
     tsr_writer_printf(w, ", algorithm: %s}\n      decode: {codec: ", pre);
-    put_text(w, *codec ? codec : "f16");
+    put_text(w, *codec ? codec : "plain");
     tsr_writer_printf(w, ", algorithm: %s}\n", dec);
 }
 
@@ -212,8 +212,8 @@ static tsr_status algorithm(const struct tsr_problem *p, const struct tsr_outcom
     double   ms;
     bool     two_step;
     uint64_t rows = phase == TSR_PREFILL ? o->prefill_mb * p->work.s : o->decode_mb;
-    TSR_TRY(
-        tsr_latency_collective(m, phase, &p->tp_wire, rows, p->shape->hidden, &ms, &two_step, err));
+    TSR_TRY(tsr_latency_collective(m, phase, &p->tp_wire[phase], rows, p->shape->hidden, &ms,
+                                   &two_step, err));
     *name = two_step ? "two-step" : "all-gather";
     return TSR_OK;
 }

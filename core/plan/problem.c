@@ -99,6 +99,23 @@ static tsr_status check_context(const struct tsr_problem *p, struct tsr_err *err
                     (unsigned long long)p->shape->max_positions);
 }
 
+/* The papers count FP16 between devices; what travels is F32, and that is what `exact` prices. */
+#define PAPER_ELEMENT 2u
+
+tsr_status tsr_problem_put_codecs(struct tsr_problem *p, const char *const send[2],
+                                  const char *const collective[2], struct tsr_err *err)
+{
+    for (int k = 0; k < 2; k++) {
+        tsr_wire_close(&p->wire[k]);
+        tsr_wire_close(&p->tp_wire[k]);
+        TSR_TRY(tsr_wire_open(&p->wire[k], p->registry, send[k], err));
+        TSR_TRY(tsr_wire_open(&p->tp_wire[k], p->registry, collective[k], err));
+        if (p->o.accounting == TSR_ACCOUNT_PAPER)
+            p->wire[k].element = p->tp_wire[k].element = PAPER_ELEMENT;
+    }
+    return TSR_OK;
+}
+
 /* A packed model's layers stay as they are. */
 static tsr_status open_candidates(struct tsr_problem *p, struct tsr_err *err)
 {
@@ -127,15 +144,15 @@ static tsr_status fill(struct tsr_problem *p, struct tsr_err *err)
     else
         TSR_TRY(tsr_quality_prior(&p->quality, p->shape, &p->candidates, err));
     TSR_TRY(set_limit(p, err));
-    TSR_TRY(tsr_wire_open(&p->wire, p->registry, o->codec, err));
-    TSR_TRY(tsr_wire_open(&p->tp_wire, p->registry, o->tp_codec, err));
+    const char *codecs[2] = { o->codec, o->codec }, *tp_codecs[2] = { o->tp_codec, o->tp_codec };
+    TSR_TRY(tsr_problem_put_codecs(p, codecs, tp_codecs, err));
     p->memory = (struct tsr_memory_job){ .registry = p->registry,
                                          .shape = p->shape,
                                          .accounting = (enum tsr_accounting)o->accounting,
                                          .place = (enum tsr_head_place)o->head };
     p->latency = (struct tsr_latency_job){ .shape = p->shape,
                                            .mode = (enum tsr_latency_mode)o->latency,
-                                           .tp_wire = { &p->tp_wire, &p->tp_wire } };
+                                           .tp_wire = { &p->tp_wire[0], &p->tp_wire[1] } };
     tsr_problem_refresh(p);
     p->more_bytes = tsr_new(p->cluster->n_groups, sizeof *p->more_bytes);
     p->more = tsr_new(p->cluster->n_groups, sizeof *p->more);
@@ -158,8 +175,11 @@ tsr_status tsr_problem_open(struct tsr_problem *p, struct tsr_registry *r,
 void tsr_problem_close(struct tsr_problem *p)
 {
     tsr_memory_close(&p->memory);
-    tsr_wire_close(&p->wire);
-    tsr_wire_close(&p->tp_wire);
+    for (int k = 0; k < 2; k++) {
+        tsr_wire_close(&p->wire[k]);
+        tsr_wire_close(&p->tp_wire[k]);
+        tsr_wire_close(&p->back[k]);
+    }
     tsr_quality_free(&p->quality);
     tsr_candidates_close(&p->candidates);
     tsr_shape_destroy(p->shape);
@@ -179,9 +199,7 @@ tsr_status tsr_problem_back(const struct tsr_problem *p, const struct tsr_mesh *
                             double *ms, struct tsr_err *err)
 {
     uint64_t bytes;
-    if (!tsr_mul(rows, p->shape->hidden, &bytes) || !tsr_mul(bytes, sizeof(float), &bytes))
-        return tsr_fail(err, TSR_E_INPUT, "%llu hidden rows are more than can be counted",
-                        (unsigned long long)rows);
+    TSR_TRY(tsr_wire_bytes(&p->back[phase], rows, p->shape->hidden, &bytes, err));
     *ms = tsr_link_ms(tsr_cluster_link(p->cluster, last->node, first->node, phase), (double)bytes);
     return TSR_OK;
 }

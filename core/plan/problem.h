@@ -39,7 +39,8 @@ struct tsr_problem {
     struct tsr_candidates      candidates;
     struct tsr_quality         quality;
     double                     max_omega; /* what holds, at_least included; negative: none */
-    struct tsr_wire            wire, tp_wire;
+    struct tsr_wire            wire[2], tp_wire[2]; /* by phase: between stages, inside of one */
+    struct tsr_wire            back[2]; /* to a head on the first stage; F32 by default */
     struct tsr_memory_job      memory;
     struct tsr_latency_job     latency;
     int64_t                   *more_bytes; /* [groups] for each device, what-ifs; owned */
@@ -56,12 +57,15 @@ void       tsr_problem_close(struct tsr_problem *p); /* zeroed or filled */
 
 /* After a change of p->work. */
 void tsr_problem_refresh(struct tsr_problem *p);
+/* The codecs of each phase between stages and inside of one; "" or NULL: F32, exactly.  [setup] */
+tsr_status tsr_problem_put_codecs(struct tsr_problem *p, const char *const send[2],
+                                  const char *const collective[2], struct tsr_err *err);
 /* Puts the head elsewhere. */
 void tsr_problem_put_head(struct tsr_problem *p, enum tsr_head_place place);
 
 /* Devices of a group, what-ifs included. */
 uint64_t tsr_problem_devices(const struct tsr_problem *p, uint64_t group);
-/* Milliseconds of `rows` rows, as F32, on their way back from the last of several stages to a head on the
+/* Milliseconds of `rows` rows, by p->back, on their way back from the last of several stages to a head on the
  * first one. */
 tsr_status tsr_problem_back(const struct tsr_problem *p, const struct tsr_mesh *last,
                             const struct tsr_mesh *first, enum tsr_phase phase, uint64_t rows,

@@ -35,8 +35,8 @@ tsr_status tsr_wire_bytes(const struct tsr_wire *w, uint64_t rows, uint64_t cols
 {
     if (w && w->iface)
         return w->iface->wire_bytes(w->self, rows, cols, bytes, err);
-    uint64_t n;
-    if (!tsr_mul(rows, cols, &n) || !tsr_mul(n, 2, bytes))
+    uint64_t n, element = w && w->element ? w->element : sizeof(float);
+    if (!tsr_mul(rows, cols, &n) || !tsr_mul(n, element, bytes))
         return tsr_fail(err, TSR_E_INPUT, "a message of %llu x %llu activations is too large",
                         (unsigned long long)rows, (unsigned long long)cols);
     return TSR_OK;

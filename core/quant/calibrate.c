@@ -1,10 +1,10 @@
 /* Calibration: which runs of a text, and the statistics of all layers that stay in memory. */
 #include "quant/calibrate.h"
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "base/rng.h"
 #include "calibrate_internal.h"
 #include "model/tokenizer.h"

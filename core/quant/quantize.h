@@ -34,8 +34,6 @@ tsr_status tsr_quantize_model(const struct tsr_scheme *s, struct tsr_registry *r
 tsr_status tsr_fingerprint_make(const struct tsr_scheme *s, struct tsr_registry *r,
                                 const struct tsr_model *m, const struct tsr_calibration *c,
                                 const struct tsr_node *options, json_t **out, struct tsr_err *err);
-/* Dotted names of what differs between two, at most a line of them; empty: nothing. */
-void tsr_fingerprint_differences(const json_t *a, const json_t *b, char *text, size_t cap);
 /* Writes it into the folder, or compares it with the one that is there.  hash: of its text. */
 tsr_status tsr_fingerprint_open(const char *folder, const json_t *print, char hash[TSR_HASH_TEXT],
                                 struct tsr_err *err);

@@ -6,7 +6,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "engine/stream.h"
+#include "model/folder.h"
 #include "model/packed_model.h"
 
 #include <stdlib.h>
@@ -66,18 +68,16 @@ static tsr_status check_source(const struct work *w, const char *path, const cha
 
 static tsr_status read_packed_index(struct work *w)
 {
-    char    *text = NULL, *path = tsr_path_join(w->opt->folder, TSR_PACKED_INDEX);
+    char    *text = NULL, *path = NULL;
     uint64_t len = 0;
-    if (!path)
-        return tsr_fail_nomem(w->err, strlen(w->opt->folder), w->opt->folder);
+    TSR_TRY(tsr_folder_slurp_if(w->opt->folder, TSR_PACKED_INDEX, INDEX_CAP, &text, &len, &path,
+                                w->err));
     tsr_status st = TSR_OK;
-    if (!tsr_path_exists(path))
+    if (!text)
         st = tsr_fail(w->err, TSR_E_INPUT,
-                      "%s: is no packed model (it has no " TSR_PACKED_INDEX
+                      "%s: is not a packed model (it has no " TSR_PACKED_INDEX
                       "); give what quantize wrote",
                       w->opt->folder);
-    if (st == TSR_OK)
-        st = tsr_file_slurp(path, INDEX_CAP, &text, &len, w->err);
     if (st == TSR_OK)
         st = tsr_packed_index_parse(&w->index, path, text, len, w->err);
     if (st == TSR_OK)
@@ -420,9 +420,7 @@ static tsr_status forget_index(const struct work *w)
 {
     char *path;
     TSR_TRY(index_path(w, TSR_COMPENSATION_INDEX, &path));
-    tsr_status st = TSR_OK;
-    if (tsr_path_exists(path) && remove(path) != 0)
-        st = tsr_fail(w->err, TSR_E_IO, "%s: cannot be removed", path);
+    tsr_status st = tsr_output_remove(path, w->err);
     free(path);
     return st;
 }

@@ -1,14 +1,14 @@
 /* What a run is of, so that another one can go on with it; and its journal. */
 #include "base/file.h"
+#include "base/json_differ.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "quant/quantize.h"
 #include "scheme_internal.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FORMAT   "tessera.fingerprint/1"
 #define JOURNAL  "tessera.journal/1"
@@ -63,35 +63,6 @@ tsr_status tsr_fingerprint_make(const struct tsr_scheme *s, struct tsr_registry 
 
 /* ---- comparing -------------------------------------------------------------------- */
 
-static void add(char *text, size_t cap, const char *name)
-{
-    size_t at = strlen(text);
-    if (at + strlen(name) + 8 < cap)
-        (void)snprintf(text + at, cap - at, "%s%s", at ? ", " : "", name);
-}
-
-/* Members that one has and the other has not, or has otherwise. */
-static void differ(const json_t *a, const json_t *b, const char *skip, char *text, size_t cap)
-{
-    const char *key;
-    json_t     *v;
-    json_object_foreach ((json_t *)(uintptr_t)a, key, v)
-        if (strcmp(key, skip) != 0 && !json_equal(v, json_object_get(b, key)))
-            add(text, cap, key);
-    json_object_foreach ((json_t *)(uintptr_t)b, key, v)
-        if (strcmp(key, skip) != 0 && !json_object_get(a, key))
-            add(text, cap, key);
-}
-
-void tsr_fingerprint_differences(const json_t *a, const json_t *b, char *text, size_t cap)
-{
-    text[0] = '\0';
-    differ(json_object_get(a, "options"), json_object_get(b, "options"), "", text, cap);
-    differ(a, b, "options", text, cap);
-    if (!*text && !json_equal((json_t *)(uintptr_t)a, (json_t *)(uintptr_t)b))
-        add(text, cap, "options");
-}
-
 static tsr_status write_json(const char *path, const json_t *j, struct tsr_err *err)
 {
     char    *text = NULL;
@@ -105,16 +76,16 @@ static tsr_status write_json(const char *path, const json_t *j, struct tsr_err *
 static tsr_status compare(const char *folder, const char *path, const json_t *print,
                           struct tsr_err *err)
 {
-    char    keys[600];
-    json_t *old = NULL;
+    struct tsr_differences d = { 0 };
+    json_t                *old = NULL;
     TSR_TRY(tsr_json_load(&old, path, FILE_CAP, DEPTH, err));
-    tsr_fingerprint_differences(old, print, keys, sizeof keys);
+    tsr_differences_add(&d, "", old, print);
     json_decref(old);
-    if (*keys)
+    if (d.n)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: holds a quantization of other things (%s); name another folder, or "
                         "start anew with --again",
-                        folder, keys);
+                        folder, tsr_differences_text(&d));
     return TSR_OK;
 }
 
@@ -142,8 +113,7 @@ static tsr_status forget(const char *folder, const char *name, struct tsr_err *e
     char *path = tsr_path_join(folder, name);
     if (!path)
         return tsr_fail_nomem(err, strlen(folder), folder);
-    tsr_status st =
-        unlink(path) != 0 && errno != ENOENT ? tsr_fail_errno(err, errno, path, "remove") : TSR_OK;
+    tsr_status st = tsr_output_remove(path, err);
     free(path);
     return st;
 }

@@ -210,7 +210,7 @@ static void put_samples(struct tsr_writer *w, const json_t *arms)
             tsr_writer_printf(w, "<tr><td>");
             report_text(w, report_str(a, "name"));
             tsr_writer_printf(w, "</td><td class=\"text\">");
-            report_text(w, report_str(t, "text"));
+            report_json_text(w, report_get(t, "text"));
             tsr_writer_printf(w, "</td></tr>\n");
         }
         tsr_writer_printf(w, "</table>\n");

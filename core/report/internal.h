@@ -19,6 +19,8 @@ bool report_is_step(const char *key, const char *step);
 /* ---- text ------------------------------------------------------------------------------ */
 
 void report_text(struct tsr_writer *w, const char *s); /* escaped */
+void report_json_text(struct tsr_writer *w,
+                      const json_t      *v); /* the same of a string, also behind a NUL character */
 
 #define REPORT_NUMBER 48
 /* `digits` behind the point, a minus sign that is one, "+" if `sign`; an en dash for NaN. */

@@ -4,7 +4,7 @@
 #ifndef TSR_REPORT_REPORT_H
 #define TSR_REPORT_REPORT_H
 
-#include "base/file.h"
+#include "base/output.h"
 
 #include <jansson.h>
 

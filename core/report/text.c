@@ -42,9 +42,9 @@ bool report_is_step(const char *key, const char *step)
 }
 
 /* Control characters have no place in HTML. */
-void report_text(struct tsr_writer *w, const char *s)
+static void put_escaped(struct tsr_writer *w, const char *s, uint64_t n)
 {
-    for (; s && *s; s++) {
+    for (uint64_t i = 0; i < n; i++, s++) {
         unsigned char c = (unsigned char)*s;
         const char   *entity = c == '<'                             ? "&lt;"
                                : c == '>'                           ? "&gt;"
@@ -55,6 +55,16 @@ void report_text(struct tsr_writer *w, const char *s)
                                                                     : NULL;
         tsr_writer_put(w, entity ? entity : s, entity ? strlen(entity) : 1);
     }
+}
+
+void report_text(struct tsr_writer *w, const char *s)
+{
+    put_escaped(w, s, s ? strlen(s) : 0);
+}
+
+void report_json_text(struct tsr_writer *w, const json_t *v)
+{
+    put_escaped(w, json_string_value(v), json_string_length(v));
 }
 
 /* The sign is U+2212, as wide as a plus. */

@@ -1,7 +1,6 @@
-/* Starts, watches and ends the ranks. */
+/* Starts the ranks (crew_watch.c watches them, crew_end.c ends them). */
 #include "base/log.h"
 #include "base/mem.h"
-#include "batch/watch.h"
 #include "runtime/crew_internal.h"
 #include "runtime/mates.h"
 #include "runtime/thread.h"
@@ -18,13 +17,7 @@
 
 #define MOST_TOKENS 4096u /* of a micro-batch */
 #define STALL_US    UINT64_C(5000000)
-#define END_NS      UINT64_C(10000000000) /* for a process to end when it was told to */
-
-static void nap(void)
-{
-    (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-    tsr_watch_beat();
-}
+#define WAIT_US     UINT64_C(10000000)
 
 /* ---- ranks ------------------------------------------------------------------- */
 
@@ -33,6 +26,7 @@ static void *run_thread(void *arg)
     struct tsr_member *m = arg;
     struct tsr_errbuf  e = TSR_ERRBUF(e);
     (void)tsr_rank_run(&m->crew->plan, m->rank, m->rank == 0 ? &m->crew->hooks : NULL, &e.err);
+    atomic_store(&m->returned, 1);
     return NULL;
 }
 
@@ -51,6 +45,8 @@ _Noreturn static void run_process(const struct tsr_member *m, pid_t parent)
 
 static tsr_status start_rank(struct tsr_member *m, struct tsr_err *err)
 {
+    struct tsr_progress *p = &m->crew->plan.page->rank[m->rank].progress;
+    tsr_progress_beat(p, TSR_RANK_STARTS, 0); /* before its own first one it may stand still too */
     if (m->rank > 0 && m->crew->plan.processes && !m->crew->plan.mates) {
         pid_t parent = getpid();
         m->pid = fork();
@@ -61,83 +57,11 @@ static tsr_status start_rank(struct tsr_member *m, struct tsr_err *err)
             return tsr_fail(err, TSR_E_NOMEM, "cannot start the process of rank %u: %s", m->rank,
                             strerror(errno));
         }
+        atomic_store(&p->pid, (int32_t)m->pid);
     } else {
         TSR_TRY(tsr_thread_start(&m->thread, run_thread, m, err));
     }
     m->started = true;
-    return TSR_OK;
-}
-
-/* Said at once: the error comes when all ranks have been ended. */
-static void fail_rank(struct tsr_crew *c, uint32_t rank, const char *text)
-{
-    if (!tsr_page_failed(c->plan.page))
-        tsr_logf(TSR_LOG_WARN, "rank %u: %s", rank, text);
-    tsr_page_fail(c->plan.page, rank, TSR_E_DEVICE, text);
-}
-
-/* Notes ended processes; the first that a signal ended is what went wrong. */
-static void look_after(struct tsr_crew *c)
-{
-    for (uint32_t i = 0; i < c->ranks; i++) {
-        struct tsr_member *m = &c->member[i];
-        char               text[160];
-        if (!m->started || !m->pid || m->gone || waitpid(m->pid, &m->exit, WNOHANG) != m->pid)
-            continue;
-        m->gone = true;
-        if (WIFSIGNALED(m->exit))
-            (void)snprintf(text, sizeof text, "its process %d was ended by signal %d (%s)",
-                           (int)m->pid, WTERMSIG(m->exit), strsignal(WTERMSIG(m->exit)));
-        else if (!c->stopped)
-            (void)snprintf(text, sizeof text, "its process %d ended too early", (int)m->pid);
-        else
-            continue;
-        fail_rank(c, m->rank, text);
-    }
-}
-
-/* Of two ranks that stand still: one that is in a sum may only be waiting for the other, and who has
- * stood longer was waited for. */
-static bool more_to_blame(const struct tsr_crew *c, uint32_t a, uint32_t b)
-{
-    const struct tsr_progress *p = &c->plan.page->rank[a].progress;
-    const struct tsr_progress *q = &c->plan.page->rank[b].progress;
-    bool                       p_waits = atomic_load(&p->op) == TSR_RANK_SUMS,
-         q_waits = atomic_load(&q->op) == TSR_RANK_SUMS;
-    return p_waits != q_waits ? q_waits : atomic_load(&p->ns) < atomic_load(&q->ns);
-}
-
-tsr_status tsr_crew_check(struct tsr_crew *c, struct tsr_err *err)
-{
-    uint64_t now = tsr_now_ns(), stall = (c->opt.stall_us ? c->opt.stall_us : STALL_US) * 1000u;
-    uint32_t late = c->ranks;
-    look_after(c);
-    /* who did not run for long was stopped, perhaps with all others: they begin anew */
-    if (now - c->checked_ns > stall / 2)
-        c->anew_ns = now;
-    c->checked_ns = now;
-    for (uint32_t i = 0; i < c->ranks && !tsr_page_failed(c->plan.page); i++)
-        if (now - c->anew_ns > stall &&
-            tsr_progress_stalled(&c->plan.page->rank[i].progress, now, stall) &&
-            (late == c->ranks || more_to_blame(c, i, late)))
-            late = i;
-    if (late < c->ranks) {
-        char text[200];
-        tsr_progress_describe(&c->plan.page->rank[late].progress, late, now, text, sizeof text);
-        fail_rank(c, late, text);
-    }
-    return tsr_page_failure(c->plan.page, err);
-}
-
-static tsr_status wait_ready(struct tsr_crew *c, struct tsr_err *err)
-{
-    while (atomic_load(&c->plan.page->ready) < c->ranks) {
-        look_after(c);
-        TSR_TRY(tsr_page_failure(c->plan.page, err));
-        if (tsr_cancelled())
-            return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
-        nap();
-    }
     return TSR_OK;
 }
 
@@ -201,11 +125,13 @@ static tsr_status begin(struct tsr_crew *c, struct tsr_registry *r, struct tsr_e
         c->member[i] = (struct tsr_member){ .crew = c, .rank = i };
         if (!c->plan.mates || tsr_mates_rank(c->plan.mates) == i)
             TSR_TRY(start_rank(&c->member[i], err));
+        else /* it is heard from now on */
+            tsr_progress_beat(&c->plan.page->rank[i].progress, TSR_RANK_STARTS, 0);
     }
     if (c->plan.mates && tsr_mates_rank(c->plan.mates) > 0)
         return TSR_OK;
     TSR_TRY(tsr_crew_feed(c, err));
-    return wait_ready(c, err);
+    return tsr_crew_wait_ready(c, err);
 }
 
 tsr_status tsr_crew_start(struct tsr_crew **out, struct tsr_registry *r, const struct tsr_model *m,
@@ -216,6 +142,7 @@ tsr_status tsr_crew_start(struct tsr_crew **out, struct tsr_registry *r, const s
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "ranks");
     c->opt = *opt;
+    c->opt.stall_us = opt->stall_us ? opt->stall_us : STALL_US;
     c->ranks = tsr_layout_ranks(layout);
     c->plan = (struct tsr_crew_plan){
         .layout = layout,
@@ -229,7 +156,7 @@ tsr_status tsr_crew_start(struct tsr_crew **out, struct tsr_registry *r, const s
         .act = opt->act,
         .kv_dtype = opt->kv_dtype,
         .context = opt->context ? opt->context : m->hp.max_positions,
-        .deadline_us = opt->deadline_us,
+        .deadline_us = opt->deadline_us ? opt->deadline_us : WAIT_US,
         .threads = threads_each(opt->threads, opt->mates ? tsr_mates_here(opt->mates) : c->ranks),
         .processes = as_processes(opt, r, layout),
         .mates = opt->mates,
@@ -252,116 +179,6 @@ tsr_status tsr_crew_start(struct tsr_crew **out, struct tsr_registry *r, const s
     }
     *out = c;
     return TSR_OK;
-}
-
-/* Waits for a rank that was told to end. */
-static void join(struct tsr_crew *c, struct tsr_member *m, uint64_t until_ns)
-{
-    if (!m->started || m->gone)
-        return;
-    if (!m->pid) {
-        (void)pthread_join(m->thread, NULL);
-        m->gone = true;
-        return;
-    }
-    while (!m->gone && tsr_now_ns() < until_ns) {
-        look_after(c);
-        nap();
-    }
-    if (!m->gone) {
-        (void)kill(m->pid, SIGKILL);
-        while (waitpid(m->pid, &m->exit, 0) < 0 && errno == EINTR) {
-        }
-        m->gone = true;
-        tsr_page_fail(c->plan.page, m->rank, TSR_E_DEVICE, "did not end when it was told to");
-    }
-}
-
-static void join_all(struct tsr_crew *c, uint64_t grace_ns)
-{
-    uint64_t until = tsr_now_ns() + grace_ns;
-    for (uint32_t i = 0; c->member && i < c->ranks; i++)
-        join(c, &c->member[i], until);
-    for (uint32_t i = 0; i < c->n_feeders; i++)
-        if (c->feeder[i].started) {
-            (void)pthread_join(c->feeder[i].thread, NULL);
-            c->feeder[i].started = false;
-        }
-}
-
-tsr_status tsr_crew_stop(struct tsr_crew *c, struct tsr_err *err)
-{
-    TSR_TRY(tsr_crew_check(c, err));
-    c->stopped = true;
-    for (uint32_t r = 0; r < c->plan.layout->replicas; r++) {
-        struct tsr_portion *b = tsr_new(1, sizeof *b);
-        if (!b)
-            return tsr_fail_nomem(err, sizeof *b, "the end");
-        tsr_frame_make(&b->head, TSR_FRAME_STOP);
-        tsr_queue_put(tsr_crew_entry(c, r), b);
-    }
-    join_all(c, END_NS);
-    if (c->plan.mates)
-        TSR_TRY(tsr_mates_done(c->plan.mates, err));
-    return tsr_page_failure(c->plan.page, err);
-}
-
-/* Wakes every rank that waits for another one, also those that never came to talk. */
-static void abort_all(struct tsr_crew *c)
-{
-    struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
-    tsr_queue_close(&c->work);
-    tsr_rank_abort(&c->handle);
-    for (uint32_t i = 0; i < c->n_feeders; i++) {
-        tsr_queue_close(&c->feeder[i].queue);
-        tsr_edge_abort(&c->feeder[i].end);
-    }
-    for (uint32_t i = 0; i < c->plan.n_edges; i++) {
-        struct tsr_edge_end end = { 0 };
-        if (c->edges[i].heads.bytes == 0)
-            continue;
-        (void)tsr_edge_open(&end, &c->edges[i], true, 0, c->plan.registry, &ignored.err);
-        tsr_edge_abort(&end);
-        tsr_edge_close(&end);
-    }
-}
-
-void tsr_crew_destroy(struct tsr_crew *c)
-{
-    if (!c)
-        return;
-    bool left = c->n_feeders && c->feeder[0].started;
-    for (uint32_t i = 0; c->member && i < c->ranks; i++)
-        left = left || (c->member[i].started && !c->member[i].gone);
-    if (c->plan.mates && c->plan.page)
-        tsr_mates_detach(c->plan.mates);
-    if (left) {
-        abort_all(c);
-        c->stopped = true;
-        join_all(c, UINT64_C(500000000));
-    }
-    for (uint32_t i = 0; i < c->n_feeders; i++)
-        if (c->feeder[i].made) {
-            tsr_edge_close(&c->feeder[i].end);
-            tsr_queue_free(&c->feeder[i].queue);
-        }
-    for (uint32_t i = 0; i < c->plan.n_edges; i++)
-        tsr_edge_free(&c->edges[i]);
-    for (uint32_t i = 0; c->plan.groups && i < c->plan.layout->replicas * c->plan.layout->n_stages;
-         i++)
-        if (c->plan.groups[i].bytes)
-            tsr_comm_world_close(&c->plan.groups[i]);
-    tsr_queue_free(&c->work);
-    (void)pthread_mutex_destroy(&c->loading);
-    (void)pthread_mutex_destroy(&c->handle.lock);
-    free(c->plan.group_over);
-    tsr_crew_lanes_free(c);
-    tsr_page_destroy(c->plan.page);
-    free(c->plan.groups);
-    free(c->edges);
-    free(c->feeder);
-    free(c->member);
-    free(c);
 }
 
 bool tsr_crew_choice(const struct tsr_crew *c, uint32_t stage, int phase, const char **codec,

@@ -74,42 +74,53 @@ tsr_status tsr_crew_links(struct tsr_crew *c, struct tsr_registry *r, struct tsr
 
 /* ---- the coordinator's threads ----------------------------------------------- */
 
-static void *feed(void *arg)
+static void feed(struct tsr_feeder *f)
 {
-    struct tsr_feeder *f = arg;
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
     for (bool stop = false; !stop;) {
         struct tsr_portion *b = tsr_queue_take(&f->queue);
         if (!b)
-            return NULL;
+            return;
         stop = b->head.kind == TSR_FRAME_STOP;
         tsr_status st = tsr_edge_send(&f->end, b, &e.err);
         tsr_portion_free(b);
         if (st != TSR_OK) {
             if (st != TSR_E_CANCELLED)
                 tsr_page_fail(f->crew->plan.page, 0, st, e.text);
-            return NULL;
+            return;
         }
     }
-    return NULL;
 }
 
-static void *collect(void *arg)
+static void collect(struct tsr_feeder *f)
 {
-    struct tsr_feeder *f = arg;
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
     for (;;) {
         struct tsr_portion *b = tsr_new(1, sizeof *b);
-        tsr_status          st = b ? tsr_edge_recv(&f->end, b, &f->crew->plan.limits, &e.err)
-                                   : tsr_fail_nomem(&e.err, sizeof *b, "a result");
+        if (!b) {
+            tsr_page_fail(f->crew->plan.page, 0, TSR_E_NOMEM, "out of memory: a result");
+            return;
+        }
+        tsr_status st = tsr_edge_recv(&f->end, b, &f->crew->plan.limits, &e.err);
         if (st != TSR_OK && st != TSR_E_CANCELLED)
             tsr_page_fail(f->crew->plan.page, 0, st, e.text);
         if (st != TSR_OK || b->head.kind == TSR_FRAME_STOP) {
             tsr_portion_free(b);
-            return NULL;
+            return;
         }
         tsr_crew_deliver(f->crew, b);
     }
+}
+
+static void *talk(void *arg)
+{
+    struct tsr_feeder *f = arg;
+    if (f->sends)
+        feed(f);
+    else
+        collect(f);
+    atomic_store(&f->returned, 1);
+    return NULL;
 }
 
 struct tsr_queue *tsr_crew_entry(struct tsr_crew *c, uint32_t replica)
@@ -135,11 +146,12 @@ tsr_status tsr_crew_feed(struct tsr_crew *c, struct tsr_err *err)
         f->replica = tsr_layout_place(c->plan.layout, f->sends ? e->to : e->from).replica;
         tsr_queue_init(&f->queue);
         f->made = true;
-        TSR_TRY(tsr_edge_open(&f->end, e, f->sends, c->plan.deadline_us, c->plan.registry, err));
+        TSR_TRY(
+            tsr_edge_open(&f->end, e, f->sends, c->plan.deadline_us, NULL, c->plan.registry, err));
     }
     for (uint32_t i = 0; i < c->n_feeders; i++) {
         struct tsr_feeder *f = &c->feeder[i];
-        TSR_TRY(tsr_thread_start(&f->thread, f->sends ? feed : collect, f, err));
+        TSR_TRY(tsr_thread_start(&f->thread, talk, f, err));
         f->started = true;
     }
     return TSR_OK;

@@ -42,9 +42,15 @@ tsr_status tsr_crew_serve(struct tsr_crew *c, struct tsr_err *err)
 {
     struct tsr_mates  *m = c->plan.mates;
     struct tsr_member *own = &c->member[tsr_mates_rank(m)];
+    uint64_t           told = 0; /* to end */
     while (!atomic_load(&c->handle.over)) {
-        if (tsr_page_failed(c->plan.page) || tsr_mates_over(m) || tsr_cancelled())
+        tsr_crew_sample(c); /* rank 0 sees it by the beats */
+        if (tsr_page_failed(c->plan.page) || tsr_mates_over(m) || tsr_cancelled()) {
             tsr_rank_abort(&c->handle);
+            told = told ? told : tsr_now_ns();
+        }
+        if (told && tsr_crew_late(c, own->rank, told))
+            tsr_crew_give_up(c, own->rank);
         (void)nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     }
     (void)pthread_join(own->thread, NULL);

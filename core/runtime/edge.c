@@ -37,15 +37,18 @@ static struct tsr_comm_link_options options(const struct tsr_comm_world *w, cons
 }
 
 tsr_status tsr_edge_open(struct tsr_edge_end *n, const struct tsr_edge *e, bool sender,
-                         uint64_t deadline_us, struct tsr_registry *r, struct tsr_err *err)
+                         uint64_t deadline_us, _Atomic uint64_t *pieces, struct tsr_registry *r,
+                         struct tsr_err *err)
 {
     *n = (struct tsr_edge_end){ .edge = e, .deadline_us = deadline_us ? deadline_us : WAIT_US };
     struct tsr_comm_link_options o =
         options(&e->heads, e->heads_over, e->epoch, sender, n->deadline_us);
+    o.pieces = pieces;
     TSR_TRY(tsr_comm_link_create(&n->heads, r, &o, err));
     if (e->kind == TSR_EDGE_TOKENS)
         return TSR_OK;
     o = options(&e->rows, e->rows_over, e->epoch, sender, n->deadline_us);
+    o.pieces = pieces;
     o.codec[0] = e->codec[0];
     o.codec[1] = e->codec[1];
     return tsr_comm_link_create(&n->rows, r, &o, err);

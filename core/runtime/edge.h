@@ -39,9 +39,10 @@ struct tsr_edge_end {
 };
 
 /* sender: the from side.  deadline_us: without a piece (comm/flow.h) of what the other side has begun; 0: 10 s.
- * A message that gets through takes as long as it takes. */
+ * A message that gets through takes as long as it takes.  pieces: counts what got through; or NULL. */
 tsr_status tsr_edge_open(struct tsr_edge_end *n, const struct tsr_edge *e, bool sender,
-                         uint64_t deadline_us, struct tsr_registry *r, struct tsr_err *err);
+                         uint64_t deadline_us, _Atomic uint64_t *pieces, struct tsr_registry *r,
+                         struct tsr_err *err);
 void       tsr_edge_close(struct tsr_edge_end *n); /* also of a zeroed one */
 /* Ends every wait on both sides soon.  [any] */
 void tsr_edge_abort(struct tsr_edge_end *n);

@@ -79,9 +79,10 @@ static tsr_status stage_of(struct tsr_layout_stage *s, const struct tsr_plan_sta
     s->ranks = (uint32_t)p->tp;
     if (strcmp(p->send[0].codec, TSR_WIRE_16) == 0 ||
         (p->tp > 1 && strcmp(p->collective[0].codec, TSR_WIRE_16) == 0))
-        tsr_logf(TSR_LOG_INFO,
-                 "the plan counts 16 bits for each number between ranks and names no codec: they "
-                 "travel as F32, exactly");
+        tsr_logf(
+            TSR_LOG_INFO,
+            "the plan has codec f16 between ranks, which an older version wrote for none: numbers "
+            "travel as F32, exactly");
     for (int k = 0; k < TSR_PHASES && there; k++)
         there = keep(&s->send[k], p->send[k].codec) &&
                 keep(&s->collective[k], p->collective[k].codec) &&

@@ -14,8 +14,7 @@
 #include "plan/plan_file.h"
 
 #define TSR_MAX_RANKS 1024u
-/* What a plan says where the planner had no codec: it counted 16 bits for each number.  Ranks send them
- * as F32 then, exactly. */
+/* What plan files said before November 2026 where there was no codec.  It means "plain": F32, exact. */
 #define TSR_WIRE_16 "f16"
 
 struct tsr_layout_stage {

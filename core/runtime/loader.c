@@ -29,6 +29,7 @@ struct part {
 struct tsr_loader {
     const struct tsr_model   *model;
     struct tsr_registry      *registry;
+    struct tsr_progress      *progress; /* of the rank that loads; or NULL */
     struct tsr_scheme_run    *run;
     struct tsr_overlay       *overlay;
     struct tsr_share          share; /* ranks 0: all */
@@ -39,6 +40,7 @@ struct tsr_loader {
     double                    fetched_s; /* when the linear that is placed was handed out */
     pthread_t                 reader, packer[PACKERS];
     uint32_t                  packers; /* that were started */
+    uint32_t                  packing; /* that have begun */
     bool                      reading, stop;
     pthread_mutex_t           lock;
     pthread_cond_t            changed;
@@ -127,10 +129,18 @@ static void leave_room(struct tsr_loader *l, struct part *p)
     count(l, 0, l->numbers.piece);
 }
 
+/* The waits of a load have no deadline of their own: who watches the rank sees its threads' clocks. */
+static void show(struct tsr_loader *l, uint32_t thread, bool on)
+{
+    if (l->progress)
+        tsr_progress_clock(l->progress, thread, on);
+}
+
 static void *read_parts(void *arg)
 {
     struct tsr_loader *l = arg;
     struct tsr_errbuf  e = TSR_ERRBUF(e);
+    show(l, TSR_RANK_READER, true);
     (void)pthread_mutex_lock(&l->lock);
     for (uint64_t i = 0; i < l->n; i++) {
         struct part *p = &l->part[i];
@@ -152,6 +162,7 @@ static void *read_parts(void *arg)
         end_with(l, st, e.text);
     }
     (void)pthread_mutex_unlock(&l->lock);
+    show(l, TSR_RANK_READER, false);
     return NULL;
 }
 
@@ -232,6 +243,8 @@ static void *pack_parts(void *arg)
     struct tsr_errbuf  e = TSR_ERRBUF(e);
     struct part       *p;
     (void)pthread_mutex_lock(&l->lock);
+    uint32_t own = TSR_RANK_PACKER + l->packing++;
+    show(l, own, true);
     while ((p = take_part(l)) != NULL) {
         (void)pthread_mutex_unlock(&l->lock);
         tsr_status st = pack(l, p, &e.err);
@@ -239,6 +252,7 @@ static void *pack_parts(void *arg)
         leave_part(l, p, st, e.text);
     }
     (void)pthread_mutex_unlock(&l->lock);
+    show(l, own, false);
     return NULL;
 }
 
@@ -390,7 +404,7 @@ static tsr_status prepare(struct tsr_loader *l, const struct tsr_scheme *s, uint
 tsr_status tsr_loader_open(struct tsr_loader **out, const struct tsr_scheme *s,
                            struct tsr_registry *r, const struct tsr_model *m, uint64_t first,
                            uint64_t end, const struct tsr_share *share, bool head,
-                           struct tsr_err *err)
+                           struct tsr_progress *progress, struct tsr_err *err)
 {
     if (first > end || end > m->hp.layers)
         return tsr_fail(err, TSR_E_INVAL, "layers %llu to %llu of %llu", (unsigned long long)first,
@@ -400,6 +414,7 @@ tsr_status tsr_loader_open(struct tsr_loader **out, const struct tsr_scheme *s,
         return tsr_fail_nomem(err, sizeof *l, "a loader");
     l->model = m;
     l->registry = r;
+    l->progress = progress;
     if (share)
         l->share = *share;
     l->source = (struct tsr_engine_source){ .fetch = fetch, .placed = placed, .ctx = l };

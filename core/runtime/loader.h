@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/share.h"
 #include "quant/scheme.h"
+#include "runtime/progress.h"
 
 struct tsr_loader;
 
@@ -34,11 +35,12 @@ struct tsr_loader_numbers {
 
 /* Layers [first, end) of m (streamed: else there is nothing to read) as a scheme packs them, and the head
  * too if `head` and the scheme names it.  share: of them this rank's part alone, copied; NULL: all.  A scheme that asks for statistics, or searches scales of whole
- * layers, is TSR_E_INPUT, here or by the source: such a model is quantized first.  [setup] */
+ * layers, is TSR_E_INPUT, here or by the source: such a model is quantized first.  progress: whose load it is,
+ * for the clocks of its threads; or NULL.  [setup] */
 tsr_status tsr_loader_open(struct tsr_loader **l, const struct tsr_scheme *s,
                            struct tsr_registry *r, const struct tsr_model *m, uint64_t first,
                            uint64_t end, const struct tsr_share *share, bool head,
-                           struct tsr_err *err);
+                           struct tsr_progress *progress, struct tsr_err *err);
 void       tsr_loader_close(struct tsr_loader *l); /* NULL is fine */
 
 /* For tsr_engine_create(). */

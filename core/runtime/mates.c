@@ -4,6 +4,7 @@
 #include "runtime/thread.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
@@ -16,7 +17,6 @@
 #define STALL_US UINT64_C(5000000)
 #define MEET_US  UINT64_C(60000000) /* names; all have joined by then */
 #define LAST_US  UINT64_C(500000)   /* for the last word of rank 0 */
-#define END_US   UINT64_C(10000000)
 
 /* ---- life ---------------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ static tsr_status exchange_names(struct tsr_mates *m, struct tsr_err *err)
             if ((unsigned char)*c <= ' ' || (unsigned char)*c >= 0x7f)
                 *c = '_';
         memcpy(m->host[r], n->host, sizeof n->host);
-        m->mate[r].heard_us = tsr_now_us();
+        m->mate[r].heard_us = m->mate[r].active_us = tsr_now_us();
         if (r != m->rank && same_machine(m, r))
             m->pidfd[r] = (int)syscall(SYS_pidfd_open, n->pid, 0);
     }
@@ -85,6 +85,7 @@ tsr_status tsr_mates_join(struct tsr_mates **out, struct tsr_registry *r, uint32
     m->rank = rank;
     m->ranks = ranks;
     m->stall_us = stall_us ? stall_us : STALL_US;
+    m->clock = tsr_thread_clock();
     (void)pthread_mutex_init(&m->lock, NULL);
     (void)pthread_condattr_init(&a);
     (void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
@@ -120,7 +121,14 @@ void tsr_mates_destroy(struct tsr_mates *m)
         (void)pthread_mutex_lock(&m->lock);
         m->stop = true;
         (void)pthread_mutex_unlock(&m->lock);
-        (void)pthread_join(m->thread, NULL);
+        struct timespec t;
+        (void)clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_sec += (time_t)(2 * m->stall_us / 1000000);
+        if (pthread_timedjoin_np(m->thread, NULL, &t) !=
+            0) { /* inside of MPI, which has m's memory */
+            tsr_logf(TSR_LOG_WARN, "rank %u: MPI does not return; it is left as it is", m->rank);
+            return;
+        }
     } else if (m->port.self) {
         m->port.iface->destroy(m->port.self);
     }
@@ -228,6 +236,20 @@ static tsr_status compare(const struct tsr_mates *m, uint32_t r, const struct ts
     return TSR_OK;
 }
 
+/* Of a rank whose facts are missing: it is heard, but reads neither job nor model.  [lock] */
+static void judge(struct tsr_mates *m, uint32_t r)
+{
+    uint64_t now = tsr_now_us();
+    char     text[160];
+    if (m->failed || now < m->mate[r].active_us || now - m->mate[r].active_us < m->stall_us)
+        return;
+    (void)
+        snprintf(text, sizeof text,
+                 "its process %d reads the job and the model, and has made no progress for %.1f s",
+                 (int)m->name[r].pid, (double)(now - m->mate[r].active_us) / 1e6);
+    tsr_mates_note(m, r, TSR_E_DEVICE, text);
+}
+
 tsr_status tsr_mates_meet(struct tsr_mates *m, struct tsr_mate_facts *zero, struct tsr_err *err)
 {
     tsr_status st = TSR_OK;
@@ -236,7 +258,10 @@ tsr_status tsr_mates_meet(struct tsr_mates *m, struct tsr_mate_facts *zero, stru
     while (missing && st == TSR_OK) {
         missing = 0;
         for (uint32_t r = 0; r < m->ranks; r++)
-            missing += tsr_mates_speak(m, r) && !m->mate[r].has_facts;
+            if (tsr_mates_speak(m, r) && !m->mate[r].has_facts) {
+                missing++;
+                judge(m, r);
+            }
         st = failure(m, err);
         if (st == TSR_OK && (tsr_cancelled() || m->over))
             st = tsr_fail(err, TSR_E_CANCELLED, "interrupted");
@@ -289,7 +314,7 @@ bool tsr_mates_over(const struct tsr_mates *m)
 
 tsr_status tsr_mates_done(struct tsr_mates *m, struct tsr_err *err)
 {
-    uint64_t   until = tsr_now_us() + END_US;
+    uint64_t   until = tsr_now_us() + 2 * m->stall_us;
     uint32_t   missing = 1;
     tsr_status st = TSR_OK;
     (void)pthread_mutex_lock(&m->lock);
@@ -310,8 +335,8 @@ tsr_status tsr_mates_done(struct tsr_mates *m, struct tsr_err *err)
             }
         st = failure(m, err);
         if (st == TSR_OK && missing && tsr_now_us() > until)
-            st = tsr_fail(err, TSR_E_DEVICE, "rank %u on %s did not end when it was told to", late,
-                          m->host[late]);
+            st = tsr_fail(err, TSR_E_DEVICE, "rank %u on %s was told to end and has not for %.1f s",
+                          late, m->host[late], (double)(2 * m->stall_us) / 1e6);
         if (missing && st == TSR_OK)
             wait_news(m);
     }

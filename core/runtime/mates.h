@@ -38,7 +38,7 @@ struct tsr_mates;
 tsr_status tsr_mates_join(struct tsr_mates **m, struct tsr_registry *r, uint32_t rank,
                           uint32_t ranks, uint64_t stall_us, struct tsr_err *err);
 /* Says to the others that this rank is through: st and text of err where it failed and nobody knows yet.
- * Rank 0 waits for the others to end (10 s), they for its word.  *said: the failure is known to rank 0,
+ * Rank 0 waits until they have heard it (0.5 s), they for its word (`stall`).  *said: the failure is known to rank 0,
  * which tells the user. */
 void tsr_mates_leave(struct tsr_mates *m, tsr_status st, const char *text, bool *said);
 void tsr_mates_destroy(struct tsr_mates *m); /* NULL is fine */
@@ -52,7 +52,8 @@ bool     tsr_mates_is_here(const struct tsr_mates *m, uint32_t rank);
 
 /* Puts what this rank is about to run where the others see it; facts are copied. */
 void tsr_mates_tell(struct tsr_mates *m, const struct tsr_mate_facts *facts);
-/* Waits for the facts of rank 0, which waits for those of all, takes its patience over, and compares: TSR_E_INPUT naming the host
+/* Waits for the facts of rank 0, which waits for those of all (a rank that takes no processor time for
+ * `stall` meanwhile is named), takes its patience over, and compares: TSR_E_INPUT naming the host
  * whose plan, model, plugins or version differ, or what went wrong on one of them.  TSR_E_CANCELLED: rank 0
  * has ended.  zero: rank 0's facts. */
 tsr_status tsr_mates_meet(struct tsr_mates *m, struct tsr_mate_facts *zero, struct tsr_err *err);

@@ -89,8 +89,10 @@ static void write_message(struct tsr_mates *m, uint32_t to, struct tsr_mate_mess
         o->status = m->status;
         memcpy(o->text, m->text, sizeof o->text);
     }
-    if (!m->page)
+    if (!m->page) {
+        o->beats = tsr_clock_spent(m->clock);
         return;
+    }
     const struct tsr_page_rank *p = &m->page->rank[m->rank];
     o->op = atomic_load(&p->progress.op);
     o->site = atomic_load(&p->progress.site);
@@ -159,8 +161,13 @@ static void take_message(struct tsr_mates *m, uint32_t from, struct tsr_mate_mes
         f->links[sizeof f->links - 1] = '\0';
         a->has_facts = true;
     }
-    if (m->page && (i->flags & HAS_PAGE))
+    if (m->page && (i->flags & HAS_PAGE)) {
         take_page(m, from, i);
+    } else if (i->beats != a->in.beats) { /* it reads the job, or its model */
+        a->active_us = tsr_now_us();
+        if (m->page && m->rank == 0 && !(i->flags & HAS_PAGE))
+            tsr_progress_touch(&m->page->rank[from].progress);
+    }
     if ((i->flags & FAILED) && i->failed_rank < m->ranks)
         tsr_mates_note(m, i->failed_rank, i->status, i->text);
     a->done = a->done || (i->flags & (DONE | OVER));
@@ -223,8 +230,10 @@ static void forgive(struct tsr_mates *m, uint64_t *last_us)
 {
     uint64_t now = tsr_now_us(), gap = now - *last_us;
     *last_us = now;
-    for (uint32_t r = 0; gap > m->stall_us / 8 && r < m->ranks; r++)
+    for (uint32_t r = 0; gap > m->stall_us / 8 && r < m->ranks; r++) {
         m->mate[r].heard_us += gap;
+        m->mate[r].active_us += gap;
+    }
 }
 
 void *tsr_mates_beat(void *arg)

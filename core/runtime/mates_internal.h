@@ -36,7 +36,8 @@ struct tsr_mate {
     struct tsr_mate_message in, out;
     void                   *rx, *tx;
     uint64_t                heard_us, sent_us, said; /* said: the state that was sent last */
-    bool                    silent, has_facts, done;
+    uint64_t active_us; /* its job's thread took processor time, before it has a page */
+    bool     silent, has_facts, done;
 };
 
 struct tsr_mates {
@@ -45,14 +46,15 @@ struct tsr_mates {
     uint64_t              stall_us;
     struct tsr_mate_name *name; /* [ranks] */
     char (*host)[TSR_COMM_HOST];
-    int                     *pidfd; /* [ranks]; -1: elsewhere, or gone */
-    struct tsr_mate         *mate;  /* [ranks]; of rank 0 all others, else rank 0 */
-    pthread_t                thread;
-    bool                     started;
-    pthread_mutex_t          lock; /* of all below */
-    pthread_cond_t           news;
-    uint64_t                 state; /* grows with everything that the others should hear at once */
-    struct tsr_page         *page;
+    int             *pidfd; /* [ranks]; -1: elsewhere, or gone */
+    struct tsr_mate *mate;  /* [ranks]; of rank 0 all others, else rank 0 */
+    pthread_t        thread;
+    bool             started;
+    pthread_mutex_t  lock; /* of all below */
+    pthread_cond_t   news;
+    int32_t          clock; /* processor time of the thread that joined, which works on the job */
+    uint64_t         state; /* grows with everything that the others should hear at once */
+    struct tsr_page *page;
     const struct tsr_layout *layout;
     struct tsr_mate_facts    facts;
     bool                     told, done, over, stop, failed, ready;

@@ -34,7 +34,8 @@ struct tsr_rank_numbers {
     _Atomic uint64_t load_ns, batches, paced, overruns, overrun_ns;
     _Atomic uint64_t sums, declared, sent, encode_ns, decode_ns, wait_ns; /* comm/group.h */
     _Atomic uint64_t
-        passed; /* wire bytes of rows to other stages, and of logits to the coordinator */
+        passed, /* wire bytes of rows to other stages, and of logits to the coordinator */
+        moved;  /* pieces of messages (comm/flow.h) that came or went so far, heads too */
 };
 
 struct tsr_page_rank {

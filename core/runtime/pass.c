@@ -274,6 +274,7 @@ static tsr_status finish(void *ctx, uint32_t lane, struct tsr_err *err)
     struct tsr_crew *c = ctx;
     struct tsr_lane *l = &c->lanes[lane];
     tsr_status       st = TSR_OK;
+    uint64_t         handed = tsr_now_ns(); /* at the latest */
     (void)pthread_mutex_lock(&c->lock);
     while (l->open > 0 && st == TSR_OK) {
         struct timespec t;
@@ -284,7 +285,7 @@ static tsr_status finish(void *ctx, uint32_t lane, struct tsr_err *err)
         (void)pthread_cond_timedwait(&c->changed, &c->lock, &t);
         if (l->open > 0) {
             (void)pthread_mutex_unlock(&c->lock);
-            st = tsr_crew_check(c, err);
+            st = tsr_crew_check_work(c, handed, err);
             if (st == TSR_OK && c->plan.mates && tsr_cancelled()) /* ranks end by themselves */
                 st = tsr_fail(err, TSR_E_CANCELLED, "interrupted");
             tsr_watch_beat(); /* whoever watches this process: the ranks are watched from here */

@@ -1,6 +1,7 @@
 /* Beats of ranks. */
 #include "runtime/progress.h"
 
+#include <pthread.h>
 #include <time.h>
 
 uint64_t tsr_now_ns(void)
@@ -12,9 +13,8 @@ uint64_t tsr_now_ns(void)
 
 const char *tsr_rank_op_name(enum tsr_rank_op op)
 {
-    static const char *const names[] = {
-        "starts", "loads", "is idle", "works", "sums", "has ended"
-    };
+    static const char *const names[] = { "starts", "loads", "is idle",  "works",
+                                         "sums",   "ends",  "has ended" };
     return (uint32_t)op < sizeof names / sizeof *names ? names[op] : "does something unknown";
 }
 
@@ -24,6 +24,51 @@ void tsr_progress_beat(struct tsr_progress *p, enum tsr_rank_op op, uint32_t sit
     atomic_store_explicit(&p->site, site, memory_order_relaxed);
     atomic_store_explicit(&p->ns, tsr_now_ns(), memory_order_relaxed);
     atomic_fetch_add_explicit(&p->beats, 1, memory_order_release);
+}
+
+void tsr_progress_touch(struct tsr_progress *p)
+{
+    atomic_store_explicit(&p->ns, tsr_now_ns(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->beats, 1, memory_order_release);
+}
+
+int32_t tsr_thread_clock(void)
+{
+    clockid_t id;
+    return pthread_getcpuclockid(pthread_self(), &id) == 0 ? (int32_t)id : 0;
+}
+
+uint64_t tsr_clock_spent(int32_t clock)
+{
+    struct timespec t;
+    if (clock == 0 || clock_gettime((clockid_t)clock, &t) != 0) /* of a thread that is gone */
+        return 0;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void tsr_progress_clock(struct tsr_progress *p, uint32_t i, bool on)
+{
+    atomic_store(&p->clock[i], on ? tsr_thread_clock() : 0);
+}
+
+uint64_t tsr_progress_spent(const struct tsr_progress *p)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < TSR_RANK_CLOCKS; i++)
+        sum += tsr_clock_spent(atomic_load(&p->clock[i]));
+    return sum;
+}
+
+uint64_t tsr_process_spent(int32_t pid)
+{
+    clockid_t id;
+    return clock_getcpuclockid(pid, &id) == 0 ? tsr_clock_spent((int32_t)id) : 0;
+}
+
+bool tsr_progress_long(const struct tsr_progress *p)
+{
+    uint32_t op = atomic_load_explicit(&p->op, memory_order_relaxed);
+    return op == TSR_RANK_STARTS || op == TSR_RANK_LOADS || op == TSR_RANK_ENDS;
 }
 
 bool tsr_progress_stalled(const struct tsr_progress *p, uint64_t now_ns, uint64_t stall_ns)
@@ -37,8 +82,7 @@ bool tsr_progress_stalled(const struct tsr_progress *p, uint64_t now_ns, uint64_
            atomic_load_explicit(&p->beats, memory_order_acquire) == beats;
 }
 
-void tsr_progress_describe(const struct tsr_progress *p, uint32_t rank, uint64_t now_ns, char *text,
-                           size_t cap)
+void tsr_progress_describe(const struct tsr_progress *p, uint64_t now_ns, char *text, size_t cap)
 {
     uint32_t op = atomic_load(&p->op), site = atomic_load(&p->site);
     uint64_t ns = atomic_load(&p->ns);
@@ -47,7 +91,7 @@ void tsr_progress_describe(const struct tsr_progress *p, uint32_t rank, uint64_t
         (void)snprintf(where, sizeof where, " on layer %u", site);
     else if (op == TSR_RANK_SUMS)
         (void)snprintf(where, sizeof where, " %s of layer %u", site % 2 ? "down" : "o", site / 2);
-    (void)snprintf(text, cap, "rank %u (process %d) %s%s, step %llu, for %.1f s", rank,
+    (void)snprintf(text, cap, "its process %d %s%s, step %llu, and has made no progress for %.1f s",
                    (int)atomic_load(&p->pid), tsr_rank_op_name((enum tsr_rank_op)op), where,
                    (unsigned long long)atomic_load(&p->step),
                    now_ns > ns ? (double)(now_ns - ns) / 1e9 : 0.0);

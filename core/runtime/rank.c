@@ -183,6 +183,7 @@ static tsr_status start(struct tsr_rank *r, struct tsr_err *err)
 {
     uint64_t t0 = tsr_now_ns();
     atomic_store(&r->page->progress.pid, (int32_t)getpid());
+    tsr_progress_clock(&r->page->progress, TSR_RANK_OWN, true);
     tsr_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
     TSR_TRY(tsr_pool_create(&r->pool, r->plan->threads, err));
     TSR_TRY(tsr_registry_like(&r->registry, r->plan->registry, r->pool, err));
@@ -240,6 +241,7 @@ static void note_sums(struct tsr_rank *r)
 
 static void end(struct tsr_rank *r)
 {
+    tsr_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
     if (r->receiving)
         (void)pthread_join(r->receiver, NULL);
     if (r->back.started)
@@ -261,8 +263,10 @@ static void end(struct tsr_rank *r)
         tsr_edge_close(&r->next.end[i]);
         tsr_edge_close(&r->fan.end[i]);
     }
+    tsr_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
     tsr_engine_destroy(r->engine);
     tsr_loader_close(r->loader);
+    tsr_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
     tsr_registry_destroy(r->registry);
     tsr_pool_destroy(r->pool);
     tsr_queue_free(&r->queue);
@@ -270,6 +274,7 @@ static void end(struct tsr_rank *r)
     tsr_queue_free(&r->next.queue);
     tsr_queue_free(&r->fan.queue);
     tsr_queue_free(&r->answer.queue);
+    tsr_progress_clock(&r->page->progress, TSR_RANK_OWN, false);
     tsr_progress_beat(&r->page->progress, TSR_RANK_ENDED, 0);
 }
 

@@ -6,19 +6,21 @@
 #include <string.h>
 #include <time.h>
 
+#define TURN_NS 1000000
 #define FORWARD 512u /* tokens of an engine's forward where the layout leaves it open */
 
 tsr_status tsr_rank_open_edges(struct tsr_rank *r, struct tsr_err *err)
 {
     const struct tsr_crew_plan *p = r->plan;
+    _Atomic uint64_t           *moved = &r->page->numbers.moved;
     for (uint32_t i = 0; i < p->n_edges; i++) {
         const struct tsr_edge *e = &p->edges[i];
         bool                   here = e->kind != TSR_EDGE_TOKENS;
         if (e->to == r->place.rank && e->kind == TSR_EDGE_BACK) {
-            TSR_TRY(tsr_edge_open(&r->back.end, e, false, p->deadline_us, r->registry, err));
+            TSR_TRY(tsr_edge_open(&r->back.end, e, false, p->deadline_us, moved, r->registry, err));
             r->back.there = true;
         } else if (e->to == r->place.rank && e->kind != TSR_EDGE_RESULT) {
-            TSR_TRY(tsr_edge_open(&r->in, e, false, p->deadline_us, r->registry, err));
+            TSR_TRY(tsr_edge_open(&r->in, e, false, p->deadline_us, moved, r->registry, err));
             r->has_in = true;
         }
         if (e->from == r->place.rank && here) {
@@ -26,7 +28,8 @@ tsr_status tsr_rank_open_edges(struct tsr_rank *r, struct tsr_err *err)
                        tsr_layout_place(p->layout, e->to).stage == r->place.stage;
             bool                    answer = e->kind == TSR_EDGE_RESULT && r->place.back;
             struct tsr_rank_sender *s = fan ? &r->fan : answer ? &r->answer : &r->next;
-            TSR_TRY(tsr_edge_open(&s->end[s->n++], e, true, p->deadline_us, r->registry, err));
+            TSR_TRY(
+                tsr_edge_open(&s->end[s->n++], e, true, p->deadline_us, moved, r->registry, err));
         }
     }
     return TSR_OK;
@@ -161,7 +164,7 @@ static tsr_status load(struct tsr_rank *r, struct tsr_engine_options *o, struct 
         return tsr_engine_create(&r->engine, r->registry, p->model, p->overlay, o, err);
     TSR_TRY(tsr_share_of(&p->model->hp, o->tp->rank, o->tp->ranks, &share, err));
     TSR_TRY(tsr_loader_open(&r->loader, p->scheme, r->registry, p->model, o->first, o->end, &share,
-                            r->place.head, err));
+                            r->place.head, &r->page->progress, err));
     o->source = tsr_loader_source(r->loader);
     TSR_TRY(tsr_engine_create(&r->engine, r->registry, p->model, tsr_loader_overlay(r->loader), o,
                               err));
@@ -172,6 +175,21 @@ static tsr_status load(struct tsr_rank *r, struct tsr_engine_options *o, struct 
     atomic_store(&n->read_ns, (uint64_t)(took.read_s * 1e9));
     atomic_store(&n->quantize_ns, (uint64_t)(took.quantize_s * 1e9));
     atomic_store(&n->place_ns, (uint64_t)(took.place_s * 1e9));
+    return TSR_OK;
+}
+
+/* Whoever loads is watched; who waits for it ends with the group. */
+static tsr_status take_turn(struct tsr_rank *r, pthread_mutex_t *turn, struct tsr_err *err)
+{
+    while (pthread_mutex_trylock(turn) != 0) {
+        if (tsr_page_failed(r->plan->page))
+            return tsr_fail(err, TSR_E_CANCELLED, "ended by another rank");
+        if (tsr_cancelled())
+            return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
+        tsr_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
+        (void)nanosleep(&(struct timespec){ .tv_nsec = TURN_NS }, NULL);
+    }
+    tsr_progress_beat(&r->page->progress, TSR_RANK_LOADS, (uint32_t)r->place.first);
     return TSR_OK;
 }
 
@@ -205,7 +223,7 @@ tsr_status tsr_rank_open_engine(struct tsr_rank *r, struct tsr_err *err)
     /* a loader opens no layer of the model */
     pthread_mutex_t *turn = p->scheme ? NULL : p->loading;
     if (turn)
-        (void)pthread_mutex_lock(turn);
+        TSR_TRY(take_turn(r, turn, err));
     tsr_status st = load(r, &o, err);
     if (turn)
         (void)pthread_mutex_unlock(turn);

@@ -227,7 +227,7 @@ static void damage_is_shown_and_salvaged(void **state)
         fail_msg("%s", e.text);
     assert_true(v.damaged && v.next > v.end);
     (void)snprintf(to, sizeof to, "%s.repaired", path);
-    assert_int_equal(tsr_journal_salvage(&v, path, to, &kept, &lost, &e.err), TSR_OK);
+    assert_int_equal(tsr_journal_salvage(&v, path, to, NULL, &kept, &lost, &e.err), TSR_OK);
     assert_true(lost > 0 && kept > 5);
     uint64_t lines_kept = v.counts.done;
     tsr_journal_look_end(&v);

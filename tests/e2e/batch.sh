@@ -97,7 +97,7 @@ ok "the step run" cmp "$WORK/steps/answers.jsonl" "$WORK/clean.jsonl"
 ok "tokens, seconds and what the journal took" json '.results.run | .tokens > 50 and .seconds > 0 and .journal_s > 0 and .journal_s < .seconds' "$WORK/steps/results.json"
 run run step.yaml --out steps --set run.slots=3 --set run.stall=7 --set run.ranks=threads --set run.threads=1
 ok "what changes no answer makes no other job" test "$rc" = 0 -a -n "$(grep 'all steps are done already' "$WORK/err")"
-fails "what does is named" 2 'holds a job with other options \(run.temperature\)' run step.yaml --out steps --set run.slots=3 --set run.temperature=0.5
+fails "what does is named" 2 'holds a job with other options \(run.temperature: 1 => 0.5\)' run step.yaml --out steps --set run.slots=3 --set run.temperature=0.5
 run batch job.yaml -i in.jsonl -o clean.jsonl --retry-errors
 ok "--retry-errors of lines that stay wrong" cmp "$WORK/clean.jsonl" "$WORK/out.jsonl"
 

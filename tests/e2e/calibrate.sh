@@ -33,9 +33,11 @@ ok "the ranks are on the page" grep -q 'Kendall tau' "$WORK/job/report.html"
 # Killed in the middle: what is there is used, what is not is made, and nothing changes.
 cp -r "$WORK/job" "$WORK/cut"
 rm "$WORK/cut/results.json" "$WORK/cut/calibration/"layer-0000[2-4]* "$WORK/cut/indicators.json"
-echo torn >"$WORK/cut/calibration/layer-00002.safetensors.part"
+echo torn >"$WORK/cut/calibration/.layer-00002.safetensors.0123abcd.part"
+: >"$WORK/cut/calibration/.layer-00002.safetensors.lock"
 run run job.yaml --out cut
 ok "a cut job goes on, got $rc" test "$rc" = 0
+ok "what the cut left is gone" test -z "$(find "$WORK/cut" -name '.*')"
 for f in "$WORK/job/calibration/"*; do
     ok "the same bytes: $(basename "$f")" cmp -s "$f" "$WORK/cut/calibration/$(basename "$f")"
 done

@@ -118,7 +118,7 @@ ok "both tables say so" test "$(grep -cE ", f32 on [0-9]+ of 'odd'" "$WORK/out")
 results=$WORK/job/results.json
 
 run quantize "$STORIES" --use rtn --bits 5 --group 32 -o packed --again
-fails "a model on disk that is another by now" 2 "another model at .*packed" compare ab/ab.yaml --out job
+fails "a model on disk that is another by now" 2 "model at .*packed: xxh3:[0-9a-f]+ => xxh3:" compare ab/ab.yaml --out job
 
 # Interrupted: what is finished is not run again, and the numbers are those of a run that nobody
 # disturbed.  The first time killed, the second time without the table.
@@ -251,7 +251,7 @@ fails "another vocabulary" 2 "vocabulary of 512" eval @demo --against base.kld
 printf '_logitz_' >"$WORK/no.kld"
 fails "no such file" 2 "llama-perplexity" eval "$STORIES" --against no.kld
 fails "another protocol" 2 "llamacpp-512" eval "$STORIES" --text "$DEMO/held-out.txt" --save-kld new.kld
-ok "no half file" test ! -e "$WORK/new.kld" -a ! -e "$WORK/new.kld.part"
+ok "no half file" test -z "$(find "$WORK" -maxdepth 1 -name '*new.kld*')"
 
 # Multiple choice: what the model has written itself is likelier than what it has not.
 run generate "$STORIES" --prompt "Once upon a time" --max-tokens 6 --greedy --json

@@ -18,7 +18,7 @@ same() {
 run quantize @demo --use rtn --bits 4 -o q4 --json
 ok "quantize succeeds" test "$rc" = 0
 ok "every linear is told of" json '.results.quantize | (.linears | length) == 42 and .bits_per_weight < 4.5 and .layers_resumed == 0' "$WORK/out"
-ok "nothing is left half done" test -z "$(find "$WORK/q4" -name '*.part')"
+ok "nothing is left half done" test -z "$(find "$WORK/q4" -name '.*')"
 cat >"$WORK/job.yaml" <<JOB
 version: 1
 model: "@demo"
@@ -128,10 +128,12 @@ done
 # Exactly between layers: what a kill leaves when two layers are done.
 cp -r "$WORK/whole" "$WORK/two"
 rm "$WORK"/two/{results,packed}.json "$WORK"/two/kept.safetensors "$WORK"/two/layer-0000[2-5].safetensors
-head -c 4000 "$WORK/whole/layer-00002.safetensors" >"$WORK/two/layer-00002.safetensors.part"
+head -c 4000 "$WORK/whole/layer-00002.safetensors" >"$WORK/two/.layer-00002.safetensors.0123abcd.part"
+: >"$WORK/two/.layer-00002.safetensors.lock"
 run "${QUANTIZE[@]}" -o two --json
 ok "two layers are taken over" json '.results.quantize | .layers_resumed == 2 and (.linears | length == 42 and all(.seconds >= 0))' "$WORK/out"
 ok "and the bytes are the same" same whole two
+ok "what the killed run left is gone" test -z "$(find "$WORK/two" -name '.*.part' -o -name '.*.lock')"
 rm "$WORK"/two/{results,packed}.json
 fails "a folder of another text" 2 "calibration" quantize @demo --use int8 --text "$DEMO/held-out.txt" --samples 8 --seqlen 64 -o two
 fails "a folder of other options" 2 "holds" quantize @demo --use int8 --text "$DEMO/calibration.txt" --samples 8 --seqlen 64 --sequential -o two
@@ -174,7 +176,7 @@ cut_gptq() { # PATTERN: a file that says how far the run is
         wait "$pid" 2>/dev/null || true
     done
 }
-moments=('calibration/layer-0000[0-5]*' 'layer-00000*' 'layer-0000[1-5].safetensors.part' 'layer-0000[3-5].safetensors')
+moments=('calibration/layer-0000[0-5]*' 'layer-00000*' '.layer-0000[1-5].safetensors.*.part' 'layer-0000[3-5].safetensors')
 [ -n "${TSR_TEST_ALL:-}" ] || moments=("${moments[${TSR_TEST_SEED:-$RANDOM} % 4]}")
 for moment in "${moments[@]}"; do
     rm -rf "$WORK/gptq3"
@@ -182,6 +184,7 @@ for moment in "${moments[@]}"; do
     run "${GPTQ[@]}" -o gptq3
     ok "gptq killed at $moment goes on" test "$rc" = 0
     ok "to the same bytes ($moment)" same gptq gptq3
+    ok "and nothing else is left ($moment)" test -z "$(find "$WORK/gptq3" -name '.*')"
 done
 rm "$WORK"/gptq2/{results,packed}.json
 fails "a folder of another model" 2 "holds a quantization of other things .*model" quantize "$STORIES" "${GPTQ[@]:2}" -o gptq2

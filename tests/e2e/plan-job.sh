@@ -272,6 +272,17 @@ run plan job.yaml --set workload.batch=40 --check edited.yaml
 ok "what does not fit: exit code 3, got $rc" test "$rc" = 3
 ok "what does not fit: where and by how much" grep -qE 'edited.yaml:6: stage 0 does not fit on small of node a: weights .* short by [0-9.]+ [KM]iB' "$WORK/err"
 
+# ---- lists of candidates, and every width that is left out
+fails "a width twice" 2 "candidate 'rtn:bits=4.*' comes twice" plan job.yaml --set 'plan.bits=[4, 4]' -o x.yaml
+fails "a width twice, written in two ways" 2 "candidate 'original' comes twice" \
+    plan job.yaml --set 'plan.bits=[4, 16, original]' -o x.yaml
+fails "no width" 2 "'bits' is an empty list" plan job.yaml --set 'plan.bits=[]' -o x.yaml
+cluster 100 >"$WORK/clusters/hundred.yaml"
+run plan job.yaml --set cluster=clusters/hundred.yaml -o x.yaml --baselines none --time-limit 1 --json
+# 100 has the divisors 1, 2, 4, 5, 10, 20, 25, 50 and 100; the model has 8 heads and 4 of them in the cache
+ok "100 devices: the sentence of every width is whole" json '.widths_left_out | split("; ") |
+    map(select(test("^tp (5|10|20|25|50|100) of small: .*[a-z0-9)]$"))) | length == 6' "$WORK/out"
+
 # ---- nothing fits: what is missing, and changes of which each one is enough
 run plan job.yaml --set workload.batch=200 -o x.yaml
 ok "too much work: exit code 3, got $rc" test "$rc" = 3

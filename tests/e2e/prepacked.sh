@@ -101,7 +101,7 @@ ok "bench: exit code 0, got $rc" test "$rc" = 0
 
 run bench load m.tsr --repeats 2 --mib 16 --json
 ok "bench load: exit code 0, got $rc" test "$rc" = 0
-ok "a start beside reading, in seconds and in processor time" json 'map(.format) == ["file", "cpu", "memory"] and all(.[]; .what == "load" and .value > 0 and .probe > 0 and .rows > 500000)' "$WORK/out"
+ok "a start beside reading, in seconds and in processor time" json 'map(.format) == ["file", "cpu", "hash", "memory"] and all(.[]; .what == "load" and .value > 0 and .probe > 0 and .rows > 500000)' "$WORK/out"
 fails "bench load of a folder" 2 "is no prepacked file" bench load "$SOURCE"
 
 # it runs, and that is all
@@ -114,7 +114,7 @@ fails "cut off" 2 "cut.tsr: has 100000 bytes.*cut off" logits cut.tsr --tokens 1
 fails "inspect of it" 2 "cut off" inspect cut.tsr
 head -c 100 "$WORK/m.tsr" >"$WORK/cut.tsr"
 fails "cut in its head" 2 "cut.tsr: is no prepacked file" logits cut.tsr --tokens 1 -o x.st
-fails "no model at all" 2 "no prepacked file" logits job.yaml --tokens 1 -o x.st
+fails "no model at all" 2 "job.yaml: is not a model" logits job.yaml --tokens 1 -o x.st
 cp "$WORK/m.tsr" "$WORK/changed.tsr"
 printf 'x' | dd of="$WORK/changed.tsr" bs=1 seek=6000 conv=notrunc status=none
 fails "a changed byte" 2 "changed.tsr: bytes .* damaged" inspect changed.tsr --verify

@@ -12,7 +12,7 @@ ok "both schemes and phases were checked" json 'length == 4 and all(.error_raw >
 ok "its format" grep -qx 'format: tessera.device/1' "$WORK/here.yaml"
 ok "kernels by the layouts that run" test "$(grep -c '  - kernel: \(bf16\|f16\|f32\|int4\)$' "$WORK/here.yaml")" = 4
 ok "every block has its source" test "$(grep -c 'source: ' "$WORK/here.yaml")" -ge 8
-ok "no part is left behind" test -z "$(find "$WORK" -name '*.part')"
+ok "no part and no lock is left" test -z "$(find "$WORK" -name '.*.part' -o -name '.*.lock')"
 
 run profile --of "$WORK/here.yaml" --model @demo --scheme rtn:bits=4 --repeats 1 --positions 64 --sequences 4 \
     --check 3 --json

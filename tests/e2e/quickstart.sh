@@ -34,7 +34,7 @@ ok "int8 activations cost the packed arms something, and little" json \
     '[.results.compare.arms[] | select(.a8) | .a8.perplexity / .perplexity] |
      length == 2 and all(. > 0.99 and . < 1.01 and . != 1)' "$WORK/job/results.json"
 ok "every number is finite" test "$(grep -ciE '(: |, |\[)-?(nan|inf|infinity)\b' "$WORK/job/results.json" || true)" = 0
-ok "no half file is left" test -z "$(find "$WORK/job" -name '*.part')"
+ok "no half file is left" test -z "$(find "$WORK/job" -name '.*')"
 ok "the report is there" test -s "$WORK/job/report.html"
 
 # The same command again says that all is done, and does nothing.

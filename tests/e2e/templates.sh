@@ -39,11 +39,11 @@ fails "a license that would leave its string" 2 "SPDX" plugin new codec mine --l
 fails "a folder in a folder that is not there" 2 "No such file" plugin new codec mine --dir nowhere/mine
 ok "nothing was written" test -z "$(find "$WORK" -name '*mine*')"
 mkdir "$WORK/mine"
-fails "a folder that is there, though empty" 2 "nothing is written over" plugin new codec mine
+fails "a folder that is there, though empty" 2 "exists already" plugin new codec mine
 ok "it stays as it was" test -z "$(ls -A "$WORK/mine")"
 rmdir "$WORK/mine"
 echo kept >"$WORK/mine"
-fails "a file of that name" 2 "nothing is written over" plugin new codec mine
+fails "a file of that name" 2 "exists already" plugin new codec mine
 ok "the file stays as it was" grep -q '^kept$' "$WORK/mine"
 mkdir "$WORK/closed"
 chmod 555 "$WORK/closed"

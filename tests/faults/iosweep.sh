@@ -25,9 +25,9 @@ attempt() {
 
 # The calls that a fault is injected into, with what they can meet in life.
 faults=(write:ENOSPC write:EIO openat:EMFILE openat:EIO read:EIO pread64:EIO rename:EIO
-    renameat2:EIO fsync:EIO fdatasync:ENOSPC close:EIO mkdir:ENOSPC)
+    renameat:EIO renameat2:EIO fsync:EIO fdatasync:ENOSPC close:EIO mkdir:ENOSPC mkdirat:ENOSPC flock:EINTR)
 
-rc=$(attempt "$WORK/clean" -e trace=write,openat,read,pread64,rename,renameat2,fsync,fdatasync,close,mkdir)
+rc=$(attempt "$WORK/clean" -e trace=write,openat,read,pread64,rename,renameat,renameat2,fsync,fdatasync,close,mkdir,mkdirat,flock)
 [ "$rc" = 0 ] || { cat "$WORK/clean/stderr"; echo "$NAME: the clean run exits with $rc"; exit 1; }
 clean=$(result_of "$WORK/clean" "$NAME")
 [ -n "$clean" ] || { echo "$NAME: the clean run has no result"; exit 1; }

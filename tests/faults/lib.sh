@@ -26,6 +26,7 @@ command_of() {
         ;;
     tokenize) echo "tokenize $MODEL --jsonl" ;;
     inspect) echo "inspect $(dirname "$TESSERA")/plugins/awq.so --probe --json --threads 1" ;;
+    model) echo "inspect $MODEL --json --threads 1" ;;
     check) echo "config check $ROOT/configs/quickstart.yaml" ;;
     new) echo "plugin new solver mine" ;;
     run) echo "run $ROOT/tests/faults/job.yaml --out out --threads 1" ;;
@@ -52,12 +53,12 @@ result_of() {
             for f in out/manifest.json out/results.json; do
                 jq -e 'type == "object"' "$f" >/dev/null 2>&1 && echo "$f whole"
             done
-            find out -name '*.part' | sed 's/^/left: /'
+            find out -name '*.part' -o -name '.*.lock' | sed 's/^/left: /'
             jq -S '.. | objects | .perplexity? // empty' out/results.json 2>/dev/null || true
             ;;
         cluster)
             jq -c '.response.body.choices' out/answers.jsonl 2>/dev/null || true
-            find out -name '*.part' | sed 's/^/left: /'
+            find out -name '*.part' -o -name '.*.lock' | sed 's/^/left: /'
             ;;
         new)
             cat stdout
@@ -66,7 +67,7 @@ result_of() {
         convert)
             cat stdout
             [ ! -e m.tsr ] || sha256sum <m.tsr
-            find . -name '*.part' | sed 's/^/left: /'
+            find . -name '*.part' -o -name '.*.lock' | sed 's/^/left: /'
             ;;
         *)
             cat stdout
@@ -105,7 +106,7 @@ verdict() {
                 echo "exit $rc with a folder that is not whole"
         fi
         if [ "$name" = convert ]; then # likewise
-            [ ! -e "$dir/m.tsr.part" ] || echo "exit $rc, left: m.tsr.part"
+            find "$dir" -name '.m.tsr.*' -printf "exit $rc, left: %f\n"
             [ ! -e "$dir/m.tsr" ] || grep -qxF "$(sha256sum <"$dir/m.tsr")" <<<"$clean" ||
                 echo "exit $rc with a file that is not whole"
         fi

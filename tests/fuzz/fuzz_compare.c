@@ -43,9 +43,9 @@ static void questions_of(const uint8_t *data, size_t size)
         return;
     must(c->n > 0);
     for (uint64_t i = 0; i < c->n; i++) {
-        must(c->q[i].context && c->q[i].n >= 2 && c->q[i].answer < c->q[i].n);
+        must(c->q[i].context.v && c->q[i].n >= 2 && c->q[i].answer < c->q[i].n);
         for (uint64_t k = 0; k < c->q[i].n; k++)
-            must(c->q[i].choice[k] && c->q[i].choice[k][0]);
+            must(c->q[i].choice[k].v && c->q[i].choice[k].n > 0);
     }
     tsr_choices_destroy(c);
 }

@@ -1,7 +1,6 @@
-/* What the cost models read: device profiles, clusters, workloads, indicators, config.json.  The
+/* What the cost models read: device profiles, clusters, workloads, config.json.  The
  * first byte says which. */
 #include "plan/latency.h"
-#include "plan/quality.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -105,25 +104,6 @@ static void records(const char *text, size_t size, struct tsr_err *err)
     tsr_workload_free(&w);
 }
 
-static void indicators(const char *text, size_t size, struct tsr_err *err)
-{
-    struct tsr_candidate   v[2] = { { .name = "a-4", .bits = 4 },
-                                    { .name = "original", .bits = 16 } };
-    uint32_t               cls[2] = { 0, 0 };
-    struct tsr_shape_layer layer = { .norms = 1 };
-    struct tsr_shape       s = {
-              .name = "m", .layers = 2, .classes = 1, .layer_class = cls, .layer = &layer
-    };
-    struct tsr_candidates c = { v, 2 };
-    struct tsr_quality    q;
-    v[0].q.self = v; /* packed by something */
-    tsr_status st = tsr_quality_parse(&q, "i.json", text, size, NULL, &s, &c, err);
-    must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
-    for (uint64_t i = 0; st == TSR_OK && i < 4; i++)
-        must(q.omega[i] >= 0 && isfinite(q.omega[i]));
-    tsr_quality_free(&q);
-}
-
 static void config(const char *text, size_t size, struct tsr_err *err)
 {
     struct tsr_shape *s = NULL;
@@ -156,9 +136,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         case 'p':
             records(text, size - 1, &e.err);
-            break;
-        case 'i':
-            indicators(text, size - 1, &e.err);
             break;
         default:
             config(text, size - 1, &e.err);

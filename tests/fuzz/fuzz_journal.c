@@ -1,15 +1,28 @@
-/* A journal of frames with right sums and garbage between them: it is looked at, opened, completed and
- * published, or refused.  Input: a stream of pieces, each a byte of kind and its fields. */
+/* A journal of frames with right sums and garbage between them, whose lines are answers, answers with a byte
+ * changed, or none: it is looked at, opened, completed and published, or refused; what is published is
+ * answers alone.  Input: a stream of pieces, each a byte of kind and its fields. */
+#include "batch/adopt.h"
 #include "batch/crc32c.h"
 #include "batch/journal.h"
 #include "disk.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define JOB     "xxh3:00112233445566778899aabbccddeeff"
 #define RECORDS 5u
+#define FRAME   1024u
+
+#define RESULT                                                                                     \
+    "{\"id\":\"batch_req_0\",\"custom_id\":\"a\",\"response\":{\"status_code\":200,\"request_"     \
+    "id\":\"req_0\","                                                                              \
+    "\"body\":{\"id\":\"cmpl-0\",\"object\":\"text_completion\",\"created\":1,\"model\":\"m\","    \
+    "\"choices\":[{}],\"usage\":{}}},\"error\":null}"
+#define ERROR                                                                                      \
+    "{\"id\":\"batch_req_0\",\"custom_id\":null,\"response\":null,\"error\":{\"code\":\"poison\"," \
+    "\"message\":\"it was\"}}"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,7 +44,7 @@ static uint8_t next(const uint8_t **p, size_t *n)
 static uint64_t piece(const uint8_t **p, size_t *n, char *out)
 {
     uint8_t kind = next(p, n), len = next(p, n) % 64;
-    char    payload[80] = JOB;
+    char    payload[FRAME / 2] = JOB;
     if (kind >= 224) { /* garbage */
         for (uint8_t i = 0; i < len; i++)
             out[i] = (char)next(p, n);
@@ -48,8 +61,15 @@ static uint64_t piece(const uint8_t **p, size_t *n, char *out)
         f.len = TSR_HASH_TEXT - 1;
     else if (len == 8)
         tsr_entry_put_synced((unsigned char *)payload, next(p, n));
-    else
+    else if (len % 4 == 0)
         memset(payload, 'a' + len % 3, len);
+    else {
+        bool error =
+            (f.type == TSR_ENTRY_ERROR) != (len % 16 == 15); /* or the other kind of line */
+        f.len = (uint32_t)snprintf(payload, sizeof payload, "%s", error ? ERROR : RESULT);
+        if (len % 4 == 3)
+            payload[(uint32_t)next(p, n) * 2 % f.len] = (char)next(p, n);
+    }
     tsr_entry_write(&f, tsr_crc32c(0, JOB, TSR_HASH_TEXT - 1), out);
     uint64_t bytes = tsr_entry_bytes(f.len);
     if (kind >= 192 && len) /* torn */
@@ -62,26 +82,40 @@ static void work(struct disk_process *p, struct tsr_io *io)
     struct tsr_errbuf          e = TSR_ERRBUF(e);
     struct tsr_journal        *j;
     char                      *about;
-    struct tsr_journal_options o = {
-        .io = io, .folder = "f", .job = JOB, .about = "{}", .records = RECORDS, .who = "fuzz"
-    };
-    tsr_status st = tsr_journal_open(&j, &o, &about, &e.err);
+    struct tsr_adopt           adopt = { 0 };
+    struct tsr_journal_options o = { .io = io,
+                                     .folder = "f",
+                                     .job = JOB,
+                                     .about = "{}",
+                                     .records = RECORDS,
+                                     .who = "fuzz",
+                                     .check = tsr_adopt_check,
+                                     .check_ctx = &adopt };
+    tsr_status                 st = tsr_journal_open(&j, &o, &about, &e.err);
     if (st != TSR_OK) {
-        must(st == TSR_E_CHECK || (st == TSR_E_INPUT && about));
+        must(st == TSR_E_CHECK || st == TSR_E_INPUT);
+        must(st != TSR_E_INPUT || about || strstr(e.text, "is no answer to its request"));
         free(about);
         return;
     }
     for (uint64_t i = 0; i < RECORDS; i++)
         if (tsr_journal_record(j, i)->state == TSR_RECORD_OPEN)
-            must(tsr_journal_line(j, i, false, "{}", 2, &e.err) == TSR_OK);
+            must(tsr_journal_line(j, i, false, RESULT, sizeof RESULT - 1, &e.err) == TSR_OK);
     st = tsr_journal_finish(j, "out", &e.err);
     must(st == TSR_OK || st == TSR_E_CHECK); /* a seal of other bytes */
     if (st == TSR_OK) {
         const struct disk_blob *b = disk_file(p->d, "out");
-        uint64_t                lines = 0;
-        for (uint64_t i = 0; i < b->n; i++)
-            lines += b->p[i] == '\n';
-        must(lines == RECORDS);
+        uint64_t                lines = 0, from = 0;
+        for (uint64_t i = 0; i < b->n; i++) {
+            if (b->p[i] != '\n')
+                continue;
+            must(tsr_adopt_check(&adopt, lines,
+                                 tsr_journal_record(j, lines)->state == TSR_RECORD_ERROR,
+                                 (const char *)b->p + from, i - from, &e.err) == TSR_OK);
+            lines++;
+            from = i + 1;
+        }
+        must(lines == RECORDS && from == b->n);
     }
     tsr_journal_close(j);
 }
@@ -93,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct disk_process     p;
     struct tsr_io           io;
     struct tsr_journal_view v;
-    char                    frame[256];
+    char                    frame[FRAME];
     int                     f;
     must(d != NULL && size < 65536);
     disk_init(d, 1);

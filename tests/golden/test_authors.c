@@ -88,8 +88,8 @@ static void open_job(struct job *j, const struct authors_plan *p, int64_t object
                                                .indicators = "",
                                                .table = "",
                                                .at_least = "",
-                                               .codec = "",
-                                               .tp_codec = "",
+                                               .codec = "plain:dtype=bf16", /* FP16 was sent */
+                                               .tp_codec = "plain:dtype=bf16",
                                                .max_omega = -1,
                                                .objective = objective,
                                                .accounting = accounting,

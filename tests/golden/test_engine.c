@@ -121,6 +121,29 @@ static void declined_formats_run_as_f32(void **state)
     golden_free(&g);
 }
 
+/* An engine that others are compared with is exact also where the registry is not; where the CPU has no
+ * instructions for fast, that is refused. */
+static void exact_under_fast(void **state)
+{
+    struct rig   *rig = *state;
+    struct golden g;
+    float        *logits[2];
+    golden_load(&g, "llama2");
+    for (int fast = 0; fast < 2; fast++) {
+        tsr_registry_set_numerics(rig->registry, fast ? TSR_NUMERICS_FAST : TSR_NUMERICS_EXACT);
+        struct tsr_engine *e = golden_engine(rig->registry, g.model, NULL,
+                                             (struct tsr_engine_options){ .exact = true });
+        logits[fast] = golden_forward(e, g.cases[0].prompt, g.cases[0].n_prompt, false);
+        tsr_engine_destroy(e);
+    }
+    tsr_registry_set_numerics(rig->registry, TSR_NUMERICS_EXACT);
+    assert_memory_equal(logits[0], logits[1],
+                        g.cases[0].n_prompt * g.model->hp.vocab * sizeof(float));
+    free(logits[0]);
+    free(logits[1]);
+    golden_free(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +151,7 @@ int main(void)
         cmocka_unit_test(narrow_caches),
         cmocka_unit_test(declined_operations_run_elsewhere),
         cmocka_unit_test(declined_formats_run_as_f32),
+        cmocka_unit_test(exact_under_fast),
     };
     return cmocka_run_group_tests_name("engine", tests, set_up, tear_down);
 }

@@ -67,7 +67,7 @@ static void load_and_compare(struct tsr_registry *r, const struct tsr_model *m, 
     uint64_t                  floats = TOKENS * m->hp.vocab, now, peak, weights, cache;
     float                    *got = malloc(floats * sizeof *got);
     assert_non_null(got);
-    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, true, &err.err), &err);
+    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, true, NULL, &err.err), &err);
     opt.release = true;
     opt.source = tsr_loader_source(l);
     struct tsr_engine *e = golden_engine(r, m, tsr_loader_overlay(l), opt);
@@ -330,7 +330,7 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
     assert_int_equal(m->hp.layers, WIDE_LAYERS);
     for (uint64_t layer = 0; layer < WIDE_LAYERS; layer++) /* before threads look at the model */
         copy_layer(m, layer, every[layer]);
-    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, share, false, &err.err), &err);
+    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, share, false, NULL, &err.err), &err);
     from = tsr_loader_source(l);
     for (uint64_t layer = 0; layer < m->hp.layers; layer++) {
         const struct tsr_matrix *all = every[layer];
@@ -453,7 +453,7 @@ static void first_failure(void **state)
         struct tsr_loader *l = NULL;
         tsr_status         st = TSR_OK;
         uint64_t           got = 0;
-        must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, false, &err.err), &err);
+        must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, false, NULL, &err.err), &err);
         const struct tsr_engine_source *from = tsr_loader_source(l);
         for (uint64_t k = 0; k < WIDE_LAYERS * TSR_LINEARS && st == TSR_OK; k++) {
             struct tsr_engine_fetched f = { 0 };
@@ -487,7 +487,7 @@ static void wants_statistics(void **state)
     struct tsr_scheme   *s = scheme_of(r, "use: gptq\nbits: 4\n", &doc);
     struct tsr_loader   *l = NULL;
     (void)state;
-    assert_int_equal(tsr_loader_open(&l, s, r, m, 1, 3, NULL, false, &err.err), TSR_E_INPUT);
+    assert_int_equal(tsr_loader_open(&l, s, r, m, 1, 3, NULL, false, NULL, &err.err), TSR_E_INPUT);
     assert_null(l);
     assert_non_null(strstr(err.text, "calibrate"));
     for (uint64_t i = 0; i < m->hp.layers; i++)

@@ -109,7 +109,7 @@ static void check_source(const char *source)
     write_file(source, path, "cpu");
     OK(tsr_model_load(&a, source, false, &e.err));
     OK(tsr_model_load(&b, path, false, &e.err));
-    OK(tsr_prepacked_verify(b->prepacked, pool, &e.err));
+    OK(tsr_prepacked_verify(b->prepacked, pool, NULL, &e.err));
     assert_string_equal(b->prepacked->source, a->hash);
     same_facts(a, b);
     same_logits(source, a, b, "cpu");
@@ -419,7 +419,7 @@ static void damage_is_found(void **state)
     copy[at + 100] ^= 4;
     put_bad(copy, good_bytes);
     OK(tsr_model_load(&m, bad_path, false, &e.err));
-    assert_int_equal(tsr_prepacked_verify(m->prepacked, pool, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_prepacked_verify(m->prepacked, pool, NULL, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, WEIGHT));
     tsr_model_destroy(m);
     memcpy(copy, good, good_bytes);

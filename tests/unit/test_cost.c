@@ -78,15 +78,15 @@ static void links(void **state)
     tsr_mesh_of(c, 0, 2, &t4);
     tsr_mesh_of(c, 1, 1, &v100);
     assert_string_equal(t4.name, "T4 x2");
-    /* 4096 x 7168 F16 over 100 GB/s and 20 us */
+    /* 4096 x 7168 F32 over 100 GB/s and 20 us */
     assert_int_equal(tsr_latency_link(c, &t4, &v100, TSR_PREFILL, NULL, 4096, 7168, &ms, &e.err),
                      TSR_OK);
-    assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * 2 / 1e11 * 1e3)) < 1e-12);
+    assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * 4 / 1e11 * 1e3)) < 1e-12);
     /* two ranks: all-gather moves a whole sum, two-step two halves and pays alpha twice */
     assert_int_equal(tsr_latency_collective(&t4, TSR_DECODE, NULL, 1, 7168, &ms, &two, &e.err),
                      TSR_OK);
     assert_false(two);
-    assert_true(fabs(ms - (0.01 + 7168.0 * 2 / 12e9 * 1e3)) < 1e-12);
+    assert_true(fabs(ms - (0.01 + 7168.0 * 4 / 12e9 * 1e3)) < 1e-12);
     struct tsr_mesh four = t4;
     four.tp = 4;
     assert_int_equal(tsr_latency_collective(&four, TSR_PREFILL, NULL, 4096, 7168, &ms, &two,
@@ -95,27 +95,38 @@ static void links(void **state)
     assert_true(two);
     /* three quarters out and three back over one wire, in pieces: the latency of all but the last
      * message of a hop passes while the wire is busy with the next */
-    assert_true(fabs(ms - (0.01 + 6 * 4096.0 * 1792 * 2 / 12e9 * 1e3)) < 1e-9);
+    assert_true(fabs(ms - (0.01 + 6 * 4096.0 * 1792 * 4 / 12e9 * 1e3)) < 1e-9);
     /* one row, or eight, are one piece: a hop, all of whose messages are under way together, or two hops */
     assert_int_equal(tsr_latency_collective(&four, TSR_DECODE, NULL, 1, 7168, &ms, &two, &e.err),
                      TSR_OK);
     assert_false(two);
-    assert_true(fabs(ms - (0.01 + 3 * 7168.0 * 2 / 12e9 * 1e3)) < 1e-12);
+    assert_true(fabs(ms - (0.01 + 3 * 7168.0 * 4 / 12e9 * 1e3)) < 1e-12);
     assert_int_equal(tsr_latency_collective(&four, TSR_DECODE, NULL, 8, 7168, &ms, &two, &e.err),
                      TSR_OK);
     assert_true(two);
-    assert_true(fabs(ms - (2 * 0.01 + 6 * 8 * 1792.0 * 2 / 12e9 * 1e3)) < 1e-12);
+    assert_true(fabs(ms - (2 * 0.01 + 6 * 8 * 1792.0 * 4 / 12e9 * 1e3)) < 1e-12);
     /* 32 rows are four pieces of 9, 9, 9 and 5: alpha once, as above */
     assert_int_equal(tsr_latency_collective(&four, TSR_DECODE, NULL, 32, 7168, &ms, &two, &e.err),
                      TSR_OK);
     assert_true(two);
-    assert_true(fabs(ms - (0.01 + 6 * 32 * 1792.0 * 2 / 12e9 * 1e3)) < 1e-12);
-    /* a codec's own size: bf16 is 2 bytes, f32 4 */
+    assert_true(fabs(ms - (0.01 + 6 * 32 * 1792.0 * 4 / 12e9 * 1e3)) < 1e-12);
+    /* a codec's own size; without one numbers travel as F32, which the papers count as FP16 */
     struct tsr_wire w;
     uint64_t        bytes;
     assert_int_equal(tsr_wire_open(&w, reg, "plain", &e.err), TSR_OK);
     assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
-    assert_true(bytes >= 600);
+    assert_int_equal(bytes, 1200);
+    tsr_wire_close(&w);
+    assert_int_equal(tsr_wire_open(&w, reg, "plain:dtype=bf16", &e.err), TSR_OK);
+    assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
+    assert_int_equal(bytes, 600);
+    tsr_wire_close(&w);
+    assert_int_equal(tsr_wire_open(&w, reg, "", &e.err), TSR_OK);
+    assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
+    assert_int_equal(bytes, 1200);
+    w.element = 2;
+    assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
+    assert_int_equal(bytes, 600);
     tsr_wire_close(&w);
     assert_int_equal(tsr_wire_open(&w, reg, "nonsense", &e.err), TSR_E_INPUT);
     tsr_cluster_destroy(c);

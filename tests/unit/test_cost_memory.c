@@ -23,7 +23,7 @@ static void one_size(const struct tsr_format *f, uint64_t rows, uint64_t cols, u
                                  .code_stride =
                                      dense ? cols * width : tsr_format_code_bytes(f, cols),
                                  .meta_stride = dense ? 0 : tsr_format_meta_bytes(f, cols) };
-    assert_int_equal(tsr_device_open(&dev, reg, "cpu", &e.err), TSR_OK);
+    assert_int_equal(tsr_device_open(&dev, reg, "cpu", TSR_NUMERICS_EXACT, &e.err), TSR_OK);
     const struct tsr_sizes_v1 *sizes = dev->iface->extension(dev->self, TSR_SIZES_EXTENSION);
     assert_non_null(sizes);
     if (sizes->weight(dev->self, &d, &said, &e.err) != TSR_OK ||

@@ -74,8 +74,8 @@ static void open_edge(struct tsr_edge *e, struct tsr_edge_end *from, struct tsr_
                             .rows_over = rows_over,
                             .epoch = 1 };
     assert_int_equal(tsr_edge_create(e, registry, &b.err), TSR_OK);
-    assert_int_equal(tsr_edge_open(from, e, true, deadline_us, registry, &b.err), TSR_OK);
-    assert_int_equal(tsr_edge_open(to, e, false, deadline_us, registry, &b.err), TSR_OK);
+    assert_int_equal(tsr_edge_open(from, e, true, deadline_us, NULL, registry, &b.err), TSR_OK);
+    assert_int_equal(tsr_edge_open(to, e, false, deadline_us, NULL, registry, &b.err), TSR_OK);
 }
 
 static void close_edge(struct tsr_edge *e, struct tsr_edge_end *from, struct tsr_edge_end *to)

@@ -257,17 +257,29 @@ static void test_questions(void **state)
         "{\"context\": \"a\", \"choices\": [\"b\", 3]}",
         "{\"context\": \"a\", \"choices\": [\"b\", \"c\"]}",
         "{\"context\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": -1}",
+        "{\"context\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": \"A\\u0000\"}",
     };
+    static const char nul[] =
+        "{\"context\": \"a\\u0000b\", \"choices\": [\"c\\u0000d\", \"\\u0000\"], "
+        "\"answer\": 0}\n"
+        "{\"context\": \"\\u0000\\n\", \"choices\": [\"b\", \"c\"], \"answer\": 0}";
     struct tsr_errbuf   e = TSR_ERRBUF(e);
     struct tsr_choices *c = NULL;
     uint64_t            only_a, only_b;
     if (tsr_choices_parse(&c, "q", text, sizeof text - 1, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(c->n, 2);
-    assert_string_equal(c->q[0].choice[0], " blue");
-    assert_string_equal(c->q[0].choice[1], " red");
-    assert_string_equal(c->q[1].choice[2], "c");
+    assert_string_equal(c->q[0].choice[0].v, " blue");
+    assert_string_equal(c->q[0].choice[1].v, " red");
+    assert_string_equal(c->q[1].choice[2].v, "c");
     assert_true(c->q[0].answer == 1 && c->q[1].answer == 2);
+    tsr_choices_destroy(c);
+    if (tsr_choices_parse(&c, "q", nul, sizeof nul - 1, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    assert_true(c->q[0].context.n == 3 && memcmp(c->q[0].context.v, "a\0b", 3) == 0);
+    assert_true(c->q[0].choice[0].n == 4 && memcmp(c->q[0].choice[0].v, " c\0d", 4) == 0);
+    assert_true(c->q[0].choice[1].n == 2 && memcmp(c->q[0].choice[1].v, " \0", 2) == 0);
+    assert_true(c->q[1].choice[0].n == 1 && memcmp(c->q[1].choice[0].v, "b", 1) == 0);
     tsr_choices_destroy(c);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(tsr_choices_parse(&c, "q", bad[i], strlen(bad[i]), &e.err), TSR_E_INPUT);

@@ -287,7 +287,8 @@ static double link_ms(const struct all *z, uint64_t i, bool decode)
     double            ms;
     uint64_t          rows = decode ? z->xi : z->eta * z->p->work.s;
     assert_int_equal(tsr_latency_link(z->p->cluster, &z->stage[i].mesh, &z->stage[i + 1].mesh,
-                                      decode ? TSR_DECODE : TSR_PREFILL, &z->p->wire, rows,
+                                      decode ? TSR_DECODE : TSR_PREFILL,
+                                      &z->p->wire[decode ? TSR_DECODE : TSR_PREFILL], rows,
                                       z->p->shape->hidden, &ms, &e.err),
                      TSR_OK);
     return ms;

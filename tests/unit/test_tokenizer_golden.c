@@ -3,6 +3,7 @@
  * SentencePiece, from GGUF files (tests/golden/gguf), and from files that we write. */
 #include "base/file.h"
 #include "base/json.h"
+#include "base/output.h"
 #include "export/export.h"
 #include "model/random_model.h"
 #include "model/tokenizer.h"

@@ -91,9 +91,12 @@ void mpi_destroy(void *self)
     if (s->news != MPI_REQUEST_NULL) { /* a receive that waits is cancelled at once */
         (void)MPI_Cancel(&s->news);
         uint64_t start = mpi_now_us();
-        while (!done && mpi_now_us() - start < MPI_LAST_WORDS_US)
+        for (unsigned round = 0; !done && mpi_now_us() - start < MPI_LAST_WORDS_US; round++) {
             if (MPI_Test(&s->news, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
                 break;
+            if (!done)
+                mpi_nap(round);
+        }
     } else {
         done = 1;
     }

@@ -5,14 +5,18 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SPIN_ROUNDS 2000u
 #define NAP_NS      50000
 #define LONG_NAP_NS 200000 /* of who waits for a long time */
 #define LONG_ROUNDS 2200u
 #define FAREWELL_US 2000000u /* for the others, before MPI_Finalize */
+#define FINALIZE_S  10u      /* for MPI_Finalize itself */
+#define PEER_LOST   6        /* the program's exit code for that */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool            started; /* MPI was initialised here, and is to be finalised */
@@ -52,12 +56,27 @@ const char *mpi_text(int code)
     return text;
 }
 
+static int exit_status;
+
+static void end_now(int signal)
+{
+    static const char text[] =
+        "tessera: error: mpi: the other ranks were waited for 10 s at the end of "
+        "MPI; one of them stands still\n";
+    (void)signal;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    /* mpirun, which sees that this rank left MPI unfinished, ends the others */
+    _exit(exit_status ? exit_status : PEER_LOST);
+}
+
 /* At the end of the process.  MPI_Finalize waits for the others without a deadline, so they are
- * asked first; without all of them the job ends as mpirun finds it. */
-static void farewell(void)
+ * asked first; without all of them the job ends as mpirun finds it, and likewise where one of them stands still
+ * afterwards. */
+static void farewell(int status, void *arg)
 {
     MPI_Request r;
     int         done = 0;
+    (void)arg;
     if (!started || MPI_Ibarrier(MPI_COMM_WORLD, &r) != MPI_SUCCESS)
         return;
     uint64_t start = mpi_now_us();
@@ -67,8 +86,13 @@ static void farewell(void)
         if (!done)
             mpi_nap(round);
     }
-    if (done)
-        (void)MPI_Finalize();
+    if (!done)
+        return;
+    exit_status = status;
+    (void)signal(SIGALRM, end_now);
+    (void)alarm(FINALIZE_S);
+    (void)MPI_Finalize();
+    (void)alarm(0);
 }
 
 /* Without a launcher MPI_Init would start one of its own, or hang. */
@@ -96,7 +120,7 @@ tsr_status mpi_start(struct tsr_err *err)
         if (code != MPI_SUCCESS)
             return tsr_fail(err, TSR_E_DEVICE, "mpi: MPI_Init_thread failed: %s", mpi_text(code));
         started = true;
-        (void)atexit(farewell);
+        (void)on_exit(farewell, NULL);
     } else {
         (void)MPI_Query_thread(&level);
     }

@@ -20,10 +20,15 @@ struct relaxed {
     double share;    /* sum over the devices of 1 / time of a layer, or their number */
 };
 
-static bool usable(const struct relaxed *r, uint64_t k, uint64_t l, uint64_t q)
+static bool fits(const struct relaxed *r, uint64_t k, uint64_t l, uint64_t q)
 {
     return plan_can_run(r->in, r->o, k, l, q) &&
            plan_layer_bytes(r->in, l, q) <= plan_room(r->in, r->o, k);
+}
+
+static bool usable(const struct relaxed *r, uint64_t k, uint64_t l, uint64_t q)
+{
+    return fits(r, k, l, q) && r->in->omega[l * r->in->bits + q] <= plan_omega_limit(r->in);
 }
 
 /* What a typical layer costs in the bottleneck of kind k; INFINITY for a kind that holds none. */
@@ -154,7 +159,7 @@ static const char *impossible(const struct relaxed *r)
         double   lw = INFINITY;
         for (uint64_t k = 0; k < in->n_kinds; k++)
             for (uint64_t q = 0; q < in->bits; q++)
-                if (usable(r, k, l, q)) {
+                if (fits(r, k, l, q)) {
                     uint64_t need = plan_layer_bytes(in, l, q);
                     lb = need < lb ? need : lb;
                     lw = fmin(lw, in->omega[l * in->bits + q]);

@@ -191,7 +191,8 @@ static bool allowed(const struct partition *p, uint64_t state, const struct step
     if (p->first == PARTITION_TIME)
         return true;
     double then = to == p->in->layers ? 0 : p->togo[state_of(p, s->place, to, s->kind)];
-    return b->omega + then <= p->togo[state] + 1e-9 * (1 + fabs(p->togo[state]));
+    /* sums in another order; far less than the tolerance of max_omega, for every stage adds as much */
+    return b->omega + then <= p->togo[state] * (1 + 1e-12);
 }
 
 /* ---- labels ------------------------------------------------------------------------------ */

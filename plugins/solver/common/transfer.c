@@ -227,7 +227,7 @@ static void by_quality(struct starts *s, uint64_t option, bool improve)
         keep(s, cost);
         return;
     }
-    double w = plan_omega(s->in, s->plan), band = 1e-9 * (1 + fabs(w));
+    double w = plan_omega(s->in, s->plan), band = 1e-12 * w; /* sums in another order */
     if (w < s->omega - band) {
         s->omega = w;
         *s->cost = INFINITY;

@@ -55,74 +55,6 @@ static uint64_t smallest(struct ex *x, const struct ex_model *m)
     return n;
 }
 
-static void free_search(struct ex *x)
-{
-    for (uint64_t i = 0; i < x->n_models; i++)
-        ex_model_free(x, &x->models[i]);
-    ex_free(x, x->models);
-    ex_tables_free(x);
-}
-
-/* The least sum of omega of any plan of a model, unless it is above the limit: then INFINITY, and
- * the model has no plan.  A plan that is found becomes the incumbent of x. */
-static double least_omega(struct ex *x, uint64_t model)
-{
-    struct ex y = { .host = x->host,
-                    .in = x->in,
-                    .L = x->L,
-                    .K = x->K,
-                    .Q = x->Q,
-                    .C = x->C,
-                    .small = x->small,
-                    .n_states = x->n_states,
-                    .next = x->next,
-                    .complete = x->complete,
-                    .leads = x->leads,
-                    .trails = x->trails,
-                    .omega = x->omega,
-                    .w_limit = INFINITY,
-                    .theta = 1,
-                    .omega_only = true,
-                    .enough = x->w_limit,
-                    .closed = INFINITY,
-                    .best = INFINITY,
-                    .end_us = x->end_us };
-    y.target = x->w_limit + 1e-11 * fabs(x->w_limit) + 1e-300;
-    y.models = ex_new(&y, 1, sizeof *y.models);
-    y.n_models = y.models ? 1 : 0;
-    uint32_t *bits = ex_new(&y, x->L, sizeof *bits);
-    double    found = NAN;
-    if (y.models && bits && ex_model_init(&y, y.models, x->models[model].option) &&
-        ex_tables_init(&y)) {
-        ex_search(&y);
-        found = y.n_best && y.best <= x->w_limit ? y.best : y.late ? NAN : INFINITY;
-    }
-    for (uint64_t i = 0; bits && i < y.n_best && found < INFINITY; i++) {
-        const struct ex_model *m = &x->models[model];
-        struct ex_stage       *st = &x->trial[i];
-        if (!ex_columns_bits(&y, y.models, &y.stages[i], bits))
-            break;
-        *st = y.stages[i];
-        const double *t = m->end + (uint64_t)st->k * 4;
-        st->pre = (st->s ? 0 : t[0]) + (st->e == x->L ? t[2] : 0);
-        st->dec = (st->s ? 0 : t[1]) + (st->e == x->L ? t[3] : 0);
-        for (uint64_t l = st->s; l < st->e; l++) {
-            uint64_t c = st->k * x->C + x->in->layer_class[l], j = 0;
-            while (j + 1 < m->n_items[c] && m->items[c * x->Q + j].q != bits[l])
-                j++;
-            st->pre += m->items[c * x->Q + j].pre;
-            st->dec += m->items[c * x->Q + j].dec;
-        }
-    }
-    if (y.status == TSR_OK && found < INFINITY)
-        ex_incumbent(x, model, x->trial, y.n_best);
-    if (x->status == TSR_OK)
-        x->status = y.status;
-    ex_free(&y, bits);
-    free_search(&y);
-    return found;
-}
-
 /* ---- answer ---------------------------------------------------------------- */
 
 /* The first of the usual reasons that holds for every option. */
@@ -210,52 +142,46 @@ static void put_infeasible(struct ex *x, struct tsr_solver_solution *out, const 
     reason(x, why, out->reason, out->reason_cap);
 }
 
+/* 1e-10: nobody can prove more with sums of 53 bits. */
+static double most_gap(const struct tsr_solver_instance *in)
+{
+    return fmax(in->gap, 1e-10);
+}
+
+/* How far the rounded tables may be from those of the instance, in ms of the objective. */
+static double error_of(const struct ex *x)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < x->n_models; i++)
+        most = fmax(most, x->models[i].error);
+    return most;
+}
+
+/* What the objective of every plan is proved to be above. */
+static double proved(const struct ex *x)
+{
+    /* 1e-12: weights of sums, in another order */
+    return x->closed < INFINITY ? x->closed - error_of(x) - 1e-12 * fabs(x->closed) : x->closed;
+}
+
 static bool answer(struct ex *x, struct tsr_solver_solution *out)
 {
     const struct tsr_solver_instance *in = x->in;
     if (x->n_best == 0) {
         out->status = TSR_SOLVED_UNKNOWN;
-        out->bound = x->closed;
-        if (out->bound > in->cutoff)
-            out->bound = in->cutoff;
+        out->bound = fmin(proved(x), in->cutoff);
         return true;
     }
     if (!put_plan(x, out))
         return false;
-    /* 1e-12: the tables were rounded to 50 bits */
-    out->bound = fmin(x->closed - 1e-12 * fabs(x->closed), out->objective);
-    /* 1e-10: nobody can prove more with sums of 53 bits */
-    out->status = out->objective - out->bound <= fmax(in->gap, 1e-10) * fabs(out->objective)
+    out->bound = fmin(proved(x), out->objective);
+    out->status = out->objective - out->bound <= most_gap(in) * fabs(out->objective)
                       ? TSR_SOLVED_OPTIMAL
                       : TSR_SOLVED_FEASIBLE;
     return true;
 }
 
 /* ---- the whole ------------------------------------------------------------- */
-
-static bool set_omega(struct ex *x)
-{
-    const struct tsr_solver_instance *in = x->in;
-    double                            most = 0, total = 0;
-    x->omega = ex_new(x, x->L * x->Q, sizeof *x->omega);
-    if (!x->omega)
-        return false;
-    for (uint64_t i = 0; i < x->L * x->Q; i++)
-        most = fmax(most, in->omega[i]);
-    int e = 0;
-    (void)frexp(most * 2 * (double)x->L, &e);
-    double unit = ldexp(1.0, e - 50);
-    for (uint64_t i = 0; i < x->L * x->Q; i++) {
-        x->omega[i] = rint(in->omega[i] / unit) * unit;
-        total += x->omega[i];
-    }
-    x->w_limit = INFINITY;
-    if (in->max_omega >= 0)
-        /* the host's tolerance, less what rounding may do */
-        x->w_limit = in->max_omega + 1e-9 * fmax(1, in->max_omega) - (double)x->L * unit;
-    x->w_scale = fmax(in->max_omega, 1e-3 * total / (double)x->Q);
-    return true;
-}
 
 /* Models that have a plan, with a first incumbent; false: there is no such model, why says. */
 static bool set_models(struct ex *x, const char **why)
@@ -276,7 +202,7 @@ static bool set_models(struct ex *x, const char **why)
         uint64_t stages = smallest(x, &x->models[i]);
         bool     none = stages == 0;
         if (!none && x->w_limit < INFINITY) {
-            double w = least_omega(x, i);
+            double w = ex_omega_least(x, i);
             none = w == INFINITY;
             if (none)
                 *why = "max_omega is below the least sum of omega of any plan that fits";
@@ -324,10 +250,56 @@ static tsr_status check_size(struct ex *x, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status run(struct ex *x, struct tsr_solver_solution *out)
+/* One search with the tables as x->dearest has them. */
+static tsr_status search(struct ex *x, struct tsr_solver_solution *out)
 {
     const struct tsr_solver_instance *in = x->in;
     const char                       *why = "";
+    if (!ex_omega_init(x))
+        return TSR_E_NOMEM;
+    if (!set_models(x, &why)) {
+        if (x->status == TSR_OK)
+            put_infeasible(x, out, why);
+        return x->status;
+    }
+    if (in->cutoff < x->best) {
+        /* what is not below this in the rounded tables is not below the cutoff */
+        x->best = in->cutoff + 2 * error_of(x) + 2e-12 * in->cutoff;
+        x->n_best = 0;
+        x->target = x->best;
+    }
+    ex_search(x);
+    if (x->status != TSR_OK)
+        return x->status;
+    return answer(x, out) ? TSR_OK : x->status;
+}
+
+/* The tables were too coarse for the plan that was found, and can be finer: entries dearer than
+ * this plan had a part in the unit. */
+static bool again(const struct ex *x, const struct tsr_solver_solution *out)
+{
+    return x->n_best && !x->late && 2 * out->objective < x->dearest &&
+           error_of(x) > 0.01 * most_gap(x->in) * out->objective;
+}
+
+static void clear(struct ex *x)
+{
+    ex_search_free(x);
+    x->n_models = x->n_best = x->n_paths = x->n_heap = 0;
+    x->models = NULL;
+    x->climbed = NULL;
+    x->block = NULL;
+    x->heap = NULL;
+    x->paths = NULL;
+    x->lab[0] = x->lab[1] = NULL;
+    x->heap_room = x->path_room = x->lab_room[0] = x->lab_room[1] = x->least_of = 0;
+    x->cols = (struct ex_columns){ 0 };
+    x->best = x->target = x->closed = INFINITY;
+}
+
+static tsr_status run(struct ex *x, struct tsr_solver_solution *out)
+{
+    const struct tsr_solver_instance *in = x->in;
     uint64_t                          devices = 0;
     for (uint64_t k = 0; k < x->K; k++)
         devices += in->kinds[k]->count;
@@ -336,22 +308,14 @@ static tsr_status run(struct ex *x, struct tsr_solver_solution *out)
         return TSR_OK;
     }
     tsr_status st = ex_devices_init(x);
-    if (st != TSR_OK || !set_omega(x))
-        return TSR_E_NOMEM;
-    if (!set_models(x, &why)) {
-        if (x->status == TSR_OK)
-            put_infeasible(x, out, why);
-        return x->status;
+    if (st == TSR_OK)
+        st = search(x, out);
+    while (st == TSR_OK && again(x, out)) {
+        x->dearest = out->objective * (1 + 1e-9);
+        clear(x);
+        st = search(x, out);
     }
-    if (in->cutoff < x->best) {
-        x->best = in->cutoff;
-        x->n_best = 0;
-        x->target = in->cutoff;
-    }
-    ex_search(x);
-    if (x->status != TSR_OK)
-        return x->status;
-    return answer(x, out) ? TSR_OK : x->status;
+    return st;
 }
 
 static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
@@ -366,6 +330,7 @@ static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
                         .C = in->classes,
                         .small = in->layers * in->n_kinds <= EX_SMALL,
                         .theta = in->theta,
+                        .dearest = in->cutoff,
                         .best = INFINITY,
                         .target = INFINITY,
                         .enough = -INFINITY,
@@ -377,7 +342,7 @@ static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
     if (st != TSR_OK)
         return st;
     st = run(&x, out);
-    free_search(&x);
+    ex_search_free(&x);
     ex_free(&x, x.next);
     ex_free(&x, x.complete);
     ex_free(&x, x.reached);

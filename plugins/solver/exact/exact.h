@@ -9,6 +9,7 @@
  *   columns.c  the stages' sums that can still be part of a better plan
  *   labels.c   the best path over these
  *   search.c   the queue of boxes, multipliers, splits
+ *   omega.c    the limit on quality, the least omega of all plans
  *   exact.c    the component, feasibility and the answer
  */
 #ifndef TSR_EXACT_H
@@ -33,12 +34,15 @@ struct ex_item {
 };
 
 /* One micro-batch option.  Times are multiples of a power of two that is small enough not to matter
- * and large enough for all sums to be exact; so are the omegas in struct ex. */
+ * and large enough for all sums to be exact; so are the omegas in struct ex.  What alone makes a plan
+ * dearer than struct ex's `dearest` stands there as twice as much as is still of use: the power of two
+ * follows the plans that matter, not an entry that no good plan has. */
 struct ex_model {
     uint64_t        option;
-    double          a_max;            /* weight of the slowest prefill stage                      */
-    uint32_t        forms;            /* decode = max over forms of kap R + c D                   */
-    bool            links;            /* some link takes time                                     */
+    double          error; /* objectives are this far from those of the tables, at most */
+    double          a_max; /* weight of the slowest prefill stage                      */
+    uint32_t        forms; /* decode = max over forms of kap R + c D                   */
+    bool            links; /* some link takes time                                     */
     double          kap[2], c_max[2]; /* [forms]                                                  */
     double          in_sum;           /* 1: links count in the sums (steady), 0: they do not      */
     uint64_t        groups;           /* K if the last kind matters for the next link, else 1     */
@@ -135,7 +139,9 @@ struct ex {
     bool            *leads, *trails;   /* [K] only ever the first stage; only ever the last */
     double          *omega;            /* [L][Q] rounded */
     double           w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
+    double           w_unit;           /* that the omegas are multiples of */
     double           theta;
+    double           dearest;    /* plans that cost more are of no interest; INFINITY: all are */
     bool             omega_only; /* looking for the least omega: times are not looked at */
     double           enough;     /* stop at a plan as good as this */
     struct ex_model *models;
@@ -185,6 +191,11 @@ struct ex {
 
 #define EX_SEG(x, k, s, e)    (((uint64_t)(k) * (x)->L + (s)) * ((x)->L + 1) + (e))
 #define EX_AT(x, m, st, g, e) (((uint64_t)(st) * (m)->groups + (g)) * ((x)->L + 1) + (e))
+
+/* The power of two whose multiples up to `total` have exact sums. */
+double ex_unit(double total);
+/* The nearest multiple; of what is above `cap`, that of twice the cap. */
+double ex_snap(double v, double cap, double unit);
 
 /* Memory from the host; the size is kept in front.  ex_new() zeroes; NULL sets x->status. */
 void *ex_new(struct ex *x, uint64_t n, uint64_t size);
@@ -251,6 +262,12 @@ double   ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, 
                   struct ex_view *v);
 uint64_t ex_bundle_size(uint64_t K); /* doubles */
 
+/* x->omega and its limit, for x->dearest; false without memory. */
+bool ex_omega_init(struct ex *x);
+/* The least sum of omega of any plan of a model, unless it is above the limit: then INFINITY, and
+ * the model has no plan.  A plan that is found becomes the incumbent of x.  NaN: it took too long. */
+double ex_omega_least(struct ex *x, uint64_t model);
+
 /* Takes the stages as incumbent if they are better. */
 void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n);
 /* Runs the search over all models; x->best and x->closed tell. */
@@ -258,5 +275,7 @@ void ex_search(struct ex *x);
 /* The tables of a pass, for x->models. */
 bool ex_tables_init(struct ex *x);
 void ex_tables_free(struct ex *x);
+/* Models, tables and queue. */
+void ex_search_free(struct ex *x);
 
 #endif

@@ -137,17 +137,32 @@ tsr_status ex_devices_init(struct ex *x)
 
 /* ---- tables ---------------------------------------------------------------- */
 
-/* Sums of up to 2^51 / total multiples of this are exact. */
-static double unit_of(double total)
+double ex_unit(double total)
 {
     int e = 0;
-    (void)frexp(total, &e);
-    return ldexp(1.0, e - 50);
+    (void)frexp(total, &e); /* total < 2^e */
+    return fmax(ldexp(1.0, e - 53), 0x1p-1074);
 }
 
-static double snap(double v, double unit)
+double ex_snap(double v, double cap, double unit)
 {
-    return rint(v / unit) * unit;
+    return rint((v > cap ? 2 * cap : v) / unit) * unit;
+}
+
+/* The times of one phase on their way into a model. */
+struct phase {
+    double weight, link; /* an objective is at least this times one stage's, one link's time */
+    double cap, unit;
+};
+
+static double snap(const struct phase *p, double ms)
+{
+    return p->weight > 0 ? ex_snap(ms, p->cap, p->unit) : 0;
+}
+
+static double snap_link(const struct phase *p, double ms)
+{
+    return p->link > 0 ? ex_snap(ms, p->cap, p->unit) : 0;
 }
 
 static double counts(uint64_t batch, uint64_t size)
@@ -204,7 +219,7 @@ static bool dominated(const struct ex *x, const struct ex_item *p, const struct 
 }
 
 static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_option *o,
-                      uint64_t k, uint64_t c, double unit_pre, double unit_dec)
+                      uint64_t k, uint64_t c, const struct phase *pre, const struct phase *dec)
 {
     const struct tsr_solver_instance *in = x->in;
     struct ex_item                   *it = m->items + (k * x->C + c) * x->Q;
@@ -214,9 +229,8 @@ static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_
         if (isnan(o->pre_ms[e]) || isnan(o->dec_ms[e]) || !m->usable[k] ||
             in->layer_bytes[c * x->Q + q] > m->room[k])
             continue;
-        struct ex_item v = { in->layer_bytes[c * x->Q + q],
-                             x->omega_only ? 0 : snap(o->pre_ms[e], unit_pre),
-                             x->omega_only ? 0 : snap(o->dec_ms[e], unit_dec), q, 0 };
+        struct ex_item v = { in->layer_bytes[c * x->Q + q], snap(pre, o->pre_ms[e]),
+                             snap(dec, o->dec_ms[e]), q, 0 };
         uint32_t       at = n++;
         for (; at > 0 && it[at - 1].mem > v.mem; at--)
             it[at] = it[at - 1];
@@ -236,15 +250,15 @@ static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_
 
 /* Links: groups is 1 when the kind that sends does not matter. */
 static void set_links(struct ex *x, struct ex_model *m, const struct tsr_solver_option *o,
-                      double unit_pre, double unit_dec)
+                      const struct phase *pre, const struct phase *dec)
 {
     m->groups = 1;
     m->links = false;
     for (uint64_t a = 0; a < x->K && !x->omega_only; a++)
         for (uint64_t b = 0; b < x->K; b++) {
             double *l = m->link + (a * x->K + b) * 2;
-            l[0] = snap(o->comm_pre_ms[a * x->K + b], unit_pre);
-            l[1] = snap(o->comm_dec_ms[a * x->K + b], unit_dec);
+            l[0] = snap_link(pre, o->comm_pre_ms[a * x->K + b]);
+            l[1] = snap_link(dec, o->comm_dec_ms[a * x->K + b]);
             m->links |= l[0] > 0 || l[1] > 0;
             if (l[0] != m->link[b * 2] || l[1] != m->link[b * 2 + 1])
                 m->groups = x->K;
@@ -274,6 +288,33 @@ static double most_of(const double *t, uint64_t n, double most)
     return most;
 }
 
+/* Weights of both phases: set_forms() has the forms. */
+static void set_weights(const struct ex *x, const struct tsr_solver_option *o, struct phase *pre,
+                        struct phase *dec)
+{
+    const struct tsr_solver_instance *in = x->in;
+    double mu_pre = counts(in->batch, o->prefill_mb), mu = counts(in->batch, o->decode_mb);
+    double n = (double)(in->tokens - 1);
+    bool   paper = in->objective == TSR_OBJECTIVE_PAPER;
+    pre->link = dec->link = pre->weight = dec->weight = 0;
+    if (x->omega_only)
+        return;
+    pre->weight = mu_pre;
+    pre->link = paper ? mu_pre - 1 : mu_pre;
+    dec->link = paper ? (mu - 1) * n : n > 0 ? fmax(n + mu - 1, n * mu) : 0;
+    dec->weight = paper ? dec->link + 1 : dec->link;
+}
+
+/* From the largest of the phase's times, a stage's and a link's. */
+static void set_unit(const struct ex *x, struct phase *p, double most, double link)
+{
+    /* where links count, a stage counts at most twice as much */
+    p->cap = x->dearest / (p->link > 0 ? p->link : p->weight);
+    most = p->link > 0 ? fmax(most, link) : most;
+    /* at most L layers, L links and the ends */
+    p->unit = ex_unit((2 * (double)x->L + 4) * (most > p->cap ? 2 * p->cap : most));
+}
+
 bool ex_model_init(struct ex *x, struct ex_model *m, uint64_t option)
 {
     const struct tsr_solver_instance *in = x->in;
@@ -282,27 +323,29 @@ bool ex_model_init(struct ex *x, struct ex_model *m, uint64_t option)
     m->option = option;
     if (!model_block(x, m))
         return false;
-    double sum = 2 * (double)x->L + 4; /* at most L layers, L links and the ends */
-    double pre = most_of(o->pre_ms, n, 0), dec = most_of(o->dec_ms, n, 0);
-    pre = most_of(o->embed_pre_ms, K, most_of(o->head_pre_ms, K, pre));
-    dec = most_of(o->embed_dec_ms, K, most_of(o->head_dec_ms, K, dec));
-    double unit_pre = unit_of(sum * most_of(o->comm_pre_ms, K * K, pre));
-    double unit_dec = unit_of(sum * most_of(o->comm_dec_ms, K * K, dec));
+    struct phase pre, dec;
+    double       most_pre = most_of(o->pre_ms, n, 0), most_dec = most_of(o->dec_ms, n, 0);
+    most_pre = most_of(o->embed_pre_ms, K, most_of(o->head_pre_ms, K, most_pre));
+    most_dec = most_of(o->embed_dec_ms, K, most_of(o->head_dec_ms, K, most_dec));
+    set_weights(x, o, &pre, &dec);
+    set_unit(x, &pre, most_pre, most_of(o->comm_pre_ms, K * K, 0));
+    set_unit(x, &dec, most_dec, most_of(o->comm_dec_ms, K * K, 0));
+    /* each of L layers, L links and the ends is half a unit off */
+    m->error = ((double)x->L + 1) * (pre.weight * pre.unit + dec.weight * dec.unit) +
+               x->theta * (double)x->L * x->w_unit;
     for (uint64_t k = 0; k < K; k++) {
         double  *e = m->end + k * 4;
         uint64_t cap = in->kinds[k]->capacity_bytes, ws = o->workspace_bytes[k];
         m->usable[k] = ws <= cap;
         m->room[k] = ws <= cap ? cap - ws : 0;
-        if (!x->omega_only) {
-            e[0] = snap(o->embed_pre_ms[k], unit_pre);
-            e[1] = snap(o->embed_dec_ms[k], unit_dec);
-            e[2] = snap(o->head_pre_ms[k], unit_pre);
-            e[3] = snap(o->head_dec_ms[k], unit_dec);
-        }
+        e[0] = snap(&pre, o->embed_pre_ms[k]);
+        e[1] = snap(&dec, o->embed_dec_ms[k]);
+        e[2] = snap(&pre, o->head_pre_ms[k]);
+        e[3] = snap(&dec, o->head_dec_ms[k]);
         for (uint64_t c = 0; c < x->C; c++)
-            set_items(x, m, o, k, c, unit_pre, unit_dec);
+            set_items(x, m, o, k, c, &pre, &dec);
     }
-    set_links(x, m, o, unit_pre, unit_dec);
+    set_links(x, m, o, &pre, &dec);
     set_forms(x, m, o);
     return true;
 }

@@ -68,3 +68,11 @@ void ex_tables_free(struct ex *x)
     for (uint64_t i = 0; i < sizeof all / sizeof all[0]; i++)
         ex_free(x, all[i]);
 }
+
+void ex_search_free(struct ex *x)
+{
+    for (uint64_t i = 0; i < x->n_models; i++)
+        ex_model_free(x, &x->models[i]);
+    ex_free(x, x->models);
+    ex_tables_free(x);
+}

@@ -32,14 +32,15 @@ struct ilp_model {
     struct ilp_case    c;
     struct plan_counts n;
     glp_prob          *p;
-    int               *z;                     /* [L][N][Q] layer i is on j with q           */
-    int               *v;                     /* [L][N], strong: layer i is on 0..j         */
-    int               *u;                     /* [L][N], paper: layer i is on j             */
-    int               *y;                     /* [L][Q], paper                              */
-    int               *t;                     /* [L][N][N], strong with links: i on j, i + 1 on k */
-    int               *w;                     /* [N][N], paper with links: k follows j      */
-    int                pre, dec;              /* the maxima                          */
-    int                decode;                /* `steady`: the time of all decode steps */
+    double             most;     /* plans that cost more are left out; INFINITY: none */
+    int               *z;        /* [L][N][Q] layer i is on j with q           */
+    int               *v;        /* [L][N], strong: layer i is on 0..j         */
+    int               *u;        /* [L][N], paper: layer i is on j             */
+    int               *y;        /* [L][Q], paper                              */
+    int               *t;        /* [L][N][N], strong with links: i on j, i + 1 on k */
+    int               *w;        /* [N][N], paper with links: k follows j      */
+    int                pre, dec; /* the maxima                          */
+    int                decode;   /* `steady`: the time of all decode steps */
     int               *stage_pre, *stage_dec; /* [N], paper             */
     bool               links;
     int               *ind; /* a row at work */

@@ -155,6 +155,35 @@ static double link_ms(const struct ilp_model *m, uint64_t j, uint64_t k, bool de
     return dec ? m->c.o->comm_dec_ms[e] : m->c.o->comm_pre_ms[e];
 }
 
+/* No plan in which a stage or a link takes these times costs less. */
+static double least_cost(const struct ilp_model *m, double pre, double dec, bool link)
+{
+    const struct plan_counts *n = &m->n;
+    if (m->c.in->objective == TSR_OBJECTIVE_PAPER)
+        return (n->mu_pre - link) * pre + ((n->mu_dec - 1) * n->steps + !link) * dec;
+    double rounds = n->steps > 0 ? fmax(n->steps + n->mu_dec - 1, n->steps * n->mu_dec) : 0;
+    return n->mu_pre * pre + rounds * dec;
+}
+
+/* Whether a plan that matters can have layer i on j with q.  A column that cannot be 1 is left out: a
+ * coefficient a million times the others would take the digits that GLPK's tolerances leave them. */
+static bool is_possible(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q)
+{
+    const struct tsr_solver_instance *in = m->c.in;
+    double                            omega = in->omega[i * Q_(m) + q];
+    return plan_can_run(in, m->c.o, m->c.order[j], i, q) &&
+           bytes_of(m, i, q) <= plan_room(in, m->c.o, m->c.order[j]) &&
+           omega <= plan_omega_limit(in) &&
+           least_cost(m, time_of(m, i, j, q, false), time_of(m, i, j, q, true), false) +
+                   in->theta * omega <=
+               m->most;
+}
+
+static bool is_link_possible(const struct ilp_model *m, uint64_t j, uint64_t k)
+{
+    return least_cost(m, link_ms(m, j, k, false), link_ms(m, j, k, true), true) <= m->most;
+}
+
 /* ---- parts ------------------------------------------------------------------------ */
 
 static void add_z(struct ilp_model *m)
@@ -162,12 +191,9 @@ static void add_z(struct ilp_model *m)
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++) {
-                uint64_t k = m->c.order[j];
-                bool     fits = bytes_of(m, i, q) <= plan_room(m->c.in, m->c.o, k);
                 m->z[(i * N_(m) + j) * Q_(m) + q] =
-                    fits && plan_can_run(m->c.in, m->c.o, k, i, q)
-                        ? column(m, GLP_BV, 0, 1, "z_%llu_%llu_%llu", i, j, q)
-                        : 0;
+                    is_possible(m, i, j, q) ? column(m, GLP_BV, 0, 1, "z_%llu_%llu_%llu", i, j, q)
+                                            : 0;
             }
 }
 
@@ -250,24 +276,33 @@ static void add_paper(struct ilp_model *m)
         }
 }
 
-static void add_memory(struct ilp_model *m)
+/* Rows of bytes and of omega in units of their limits: GLPK's cuts take coefficients as they stand, and
+ * with those of 10^9 bytes they cut off plans. */
+static void add_limits(struct ilp_model *m)
 {
     for (uint64_t j = 0; j < N_(m); j++) {
+        double room = fmax(1, (double)plan_room(m->c.in, m->c.o, m->c.order[j]));
         for (uint64_t i = 0; i < L_(m); i++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                put(m, z_of(m, i, j, q), (double)bytes_of(m, i, q));
+                put(m, z_of(m, i, j, q), (double)bytes_of(m, i, q) / room);
         if (m->len)
-            finish(m, -INFINITY, (double)plan_room(m->c.in, m->c.o, m->c.order[j]),
-                   j == 0 ? "c13" : "c12_%llu", j, 0, 0);
+            finish(m, -INFINITY, 1, j == 0 ? "c13" : "c12_%llu", j, 0, 0);
     }
-    if (!(m->c.in->max_omega >= 0))
+    double limit = plan_omega_limit(m->c.in), largest = 0;
+    for (uint64_t i = 0; i < L_(m); i++) {
+        double most = 0;
+        for (uint64_t q = 0; q < Q_(m); q++)
+            most = fmax(most, m->c.in->omega[i * Q_(m) + q]);
+        largest += most;
+    }
+    if (!(limit < largest * (1 + 1e-9))) /* every plan keeps to it */
         return;
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                put(m, z_of(m, i, j, q), m->c.in->omega[i * Q_(m) + q]);
+                put(m, z_of(m, i, j, q), m->c.in->omega[i * Q_(m) + q] / limit);
     if (m->len)
-        finish(m, -INFINITY, plan_omega_limit(m->c.in), "max_omega", 0, 0, 0);
+        finish(m, -INFINITY, 1, "max_omega", 0, 0, 0);
 }
 
 /* Every device holds a layer. */
@@ -295,7 +330,9 @@ static void add_flows(struct ilp_model *m)
     for (uint64_t i = 0; i + 1 < L; i++) {
         for (uint64_t j = 0; j < N; j++)
             for (uint64_t k = j + 1; k < N; k++)
-                m->t[(i * N + j) * N + k] = column(m, GLP_CV, 0, 1, "t_%llu_%llu_%llu", i, j, k);
+                m->t[(i * N + j) * N + k] =
+                    is_link_possible(m, j, k) ? column(m, GLP_CV, 0, 1, "t_%llu_%llu_%llu", i, j, k)
+                                              : 0;
         for (uint64_t j = 0; j < N; j++) {
             for (uint64_t k = j + 1; k < N; k++)
                 put(m, m->t[(i * N + j) * N + k], 1);
@@ -323,7 +360,8 @@ static void add_pairs(struct ilp_model *m)
         for (uint64_t k = j + 1; k < N; k++) {
             if (!linked(m, j, k))
                 continue;
-            m->w[j * N + k] = column(m, GLP_CV, 0, 1, "w_%llu_%llu", j, k, 0);
+            if (is_link_possible(m, j, k)) /* else the row forbids it */
+                m->w[j * N + k] = column(m, GLP_CV, 0, 1, "w_%llu_%llu", j, k, 0);
             for (uint64_t i = 0; i + 1 < L_(m); i++) {
                 put(m, m->w[j * N + k], 1);
                 put_on(m, i, j, -1);
@@ -358,7 +396,7 @@ static void add_link_maxima(struct ilp_model *m)
         for (uint64_t k = j + 1; k < N_(m); k++)
             for (int dec = 0; dec < 2; dec++) {
                 double ms = link_ms(m, j, k, dec);
-                if (!(ms > 0))
+                if (!(ms > 0) || !is_link_possible(m, j, k))
                     continue;
                 put_link(m, j, k, -ms);
                 put(m, dec ? m->dec : m->pre, 1);
@@ -461,7 +499,7 @@ void ilp_build(struct ilp_model *m)
     else
         add_strong(m);
     add_use_all(m);
-    add_memory(m);
+    add_limits(m);
     add_maxima(m);
     if (m->links && m->c.form == ILP_PAPER)
         add_pairs(m);

@@ -286,6 +286,7 @@ void ilp_solve(struct ilp_search *s)
     }
     if (setjmp(s->jump) == 0) {
         enter(s);
+        s->m.most = limit;
         ilp_build(&s->m);
         if (limit < INFINITY)
             ilp_limit(&s->m, limit);
@@ -305,6 +306,7 @@ bool ilp_write(struct ilp_search *s, const char *path)
     s->writing = true; /* half a file is of no use to anybody */
     if (setjmp(s->jump) == 0) {
         enter(s);
+        s->m.most = INFINITY;
         ilp_build(&s->m);
         ok = glp_write_lp(s->m.p, NULL, path) == 0;
     }

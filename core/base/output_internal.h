@@ -1,0 +1,34 @@
+/* What the files of base/output share. */
+#ifndef TSR_BASE_OUTPUT_INTERNAL_H
+#define TSR_BASE_OUTPUT_INTERNAL_H
+
+#include "base/output.h"
+
+#include <limits.h>
+
+struct tsr_output_lock {
+    int  dir;                      /* the folder */
+    int  fd;                       /* the lock file; -1: no locks here */
+    char name[NAME_MAX + 1];       /* of the output in the folder */
+    char stem[NAME_MAX + 1];       /* of its hidden names: "." and the name, short enough */
+    char lock_name[NAME_MAX + 16]; /* "STEM.lock" */
+};
+
+#define TSR_PART_NAME (NAME_MAX + 16)
+
+/* "STEM.<8 hex digits>.part" */
+void tsr_output_part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n);
+/* A name for a part that is not in use. */
+void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_PART_NAME]);
+/* The path in the words of the caller: the folder of `path` with another name in it. */
+char *tsr_output_beside(const char *path, const char *name);
+/* Removes a name in a folder, whatever it is, with all below it; without memory of its own. */
+void tsr_output_wipe(int dir, const char *name);
+/* Gives `from` the name of the lock.  EEXIST: something has it and `fresh` is set. */
+int tsr_output_take_name(const struct tsr_output_lock *l, const char *from, bool fresh);
+/* Another command works in the folder: it is not this one's to take back. */
+void tsr_output_keep(const char *path);
+/* 0 or an errno. */
+int tsr_output_sync_dir(int dir);
+
+#endif

@@ -1,0 +1,326 @@
+/* The lock of a final name, and the hidden names next to it. */
+#include "base/output_internal.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define TRIES    101 /* of 10 ms */
+#define MAX_STEM 200u
+
+/* ---- names ---------------------------------------------------------------------------- */
+
+/* A long name is told by its hash, so that there is room for an ending. */
+static void make_stem(char stem[NAME_MAX + 1], const char *name, size_t n)
+{
+    char hash[TSR_HASH_TEXT];
+    if (n <= MAX_STEM) {
+        (void)snprintf(stem, NAME_MAX + 1, ".%.*s", (int)n, name);
+        return;
+    }
+    tsr_hash_bytes(name, n, hash);
+    (void)snprintf(stem, NAME_MAX + 1, ".%.100s~%s", name, strchr(hash, ':') + 1);
+}
+
+void tsr_output_part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n)
+{
+    (void)snprintf(text, TSR_PART_NAME, "%s.%08x.part", stem, n);
+}
+
+void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_PART_NAME])
+{
+    static _Atomic uint32_t next;
+    uint32_t                n = 0;
+    if (getrandom(&n, sizeof n, GRND_NONBLOCK) != (ssize_t)sizeof n)
+        n = (uint32_t)getpid() * 0x9e3779b9u + next++; /* O_EXCL finds out */
+    tsr_output_part_text(text, l->stem, n);
+}
+
+char *tsr_output_beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    size_t      n = slash ? (size_t)(slash - path) + 1 : 0;
+    char       *p = tsr_new(n + strlen(name) + 1, 1);
+    if (p) {
+        memcpy(p, path, n);
+        memcpy(p + n, name, strlen(name) + 1);
+    }
+    return p;
+}
+
+char *tsr_output_part_name(const char *path, uint32_t n)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char        stem[NAME_MAX + 1], text[TSR_PART_NAME];
+    make_stem(stem, name, strlen(name));
+    tsr_output_part_text(text, stem, n);
+    return tsr_output_beside(path, text);
+}
+
+static bool is_part_of(const char *name, const char *stem)
+{
+    size_t n = strlen(stem);
+    return strncmp(name, stem, n) == 0 && name[n] == '.' &&
+           strspn(name + n + 1, "0123456789abcdef") == 8 && strcmp(name + n + 9, ".part") == 0;
+}
+
+/* What a killed run left; only the holder of the lock may say that nobody writes it. */
+static void sweep(const struct tsr_output_lock *l)
+{
+    int  fd = openat(l->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(dir));)
+        if (is_part_of(e->d_name, l->stem))
+            tsr_output_wipe(l->dir, e->d_name);
+    (void)closedir(dir);
+}
+
+/* ---- who has it ------------------------------------------------------------------------ */
+
+/* The process that holds a lock of the file, 0 if the system does not tell. */
+static long holder(int fd)
+{
+    struct stat   st;
+    char          line[256];
+    long          pid = 0;
+    unsigned      major, minor;
+    unsigned long ino;
+    FILE         *f = fopen("/proc/locks", "re");
+    if (!f)
+        return 0;
+    if (fstat(fd, &st) != 0)
+        st.st_ino = 0;
+    while (fgets(line, sizeof line, f)) { /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4567 0 EOF" */
+        char *at = strstr(line, " FLOCK "), *word, *end;
+        if (!at || strstr(line, "->") || !(word = strstr(at, " WRITE ")))
+            continue;
+        long one = strtol(word + 7, &end, 10);
+        if (*end != ' ')
+            continue;
+        major = (unsigned)strtoul(end + 1, &end, 16);
+        minor = *end == ':' ? (unsigned)strtoul(end + 1, &end, 16) : 0;
+        ino = *end == ':' ? strtoul(end + 1, NULL, 10) : 0;
+        if (ino == st.st_ino && major == major(st.st_dev) && minor == minor(st.st_dev))
+            pid = one;
+    }
+    (void)fclose(f);
+    return pid > 0 ? pid : 0;
+}
+
+static tsr_status refuse(int fd, const char *path, const char *what, struct tsr_err *err)
+{
+    char who[40] = "";
+    long pid = holder(fd);
+    if (pid)
+        (void)snprintf(who, sizeof who, " (process %ld)", pid);
+    return tsr_fail(err, TSR_E_INPUT, "%s: another tessera%s %s", path, who, what);
+}
+
+/* EWOULDBLOCK: another has it.  What a file system without locks says is 0, and *have false. */
+static int try_lock(int fd, bool *have)
+{
+    *have = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    return !*have && errno == EWOULDBLOCK ? EWOULDBLOCK : 0;
+}
+
+/* ---- the lock of a name ------------------------------------------------------------------ */
+
+/* The lock file as it is now, or a new one: *old tells. */
+static int open_lock(const struct tsr_output_lock *l, int *fd, bool *old)
+{
+    const int   flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    struct stat st;
+    *old = false;
+    *fd = openat(l->dir, l->lock_name, flags | O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (*fd >= 0)
+        return 0;
+    if (errno != EEXIST)
+        return errno;
+    *old = true;
+    *fd = openat(l->dir, l->lock_name, flags | O_RDWR);
+    if (*fd < 0 && errno == EACCES) /* another user's */
+        *fd = openat(l->dir, l->lock_name, flags | O_RDONLY);
+    if (*fd < 0)
+        return errno;
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode))
+        return 0;
+    (void)close(*fd);
+    return EINVAL;
+}
+
+/* Whether the open file still is what the name leads to: its last holder removes it. */
+static bool is_current(const struct tsr_output_lock *l, int fd)
+{
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && fstatat(l->dir, l->lock_name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+           a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+static tsr_status take(struct tsr_output_lock *l, const char *path, struct tsr_err *err)
+{
+    for (int i = 0;;) {
+        bool old, have;
+        int  fd, e = open_lock(l, &fd, &old);
+        if (e == ENOENT && old)
+            continue; /* it went between the two looks */
+        if (e == EINVAL || e == ELOOP || e == ENXIO)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: '%s' next to it is no lock file of Tessera's; remove it", path,
+                            l->lock_name);
+        if (e)
+            return tsr_fail_errno(err, e, path, "create");
+        e = try_lock(fd, &have);
+        if (!e && have && !is_current(l, fd)) {
+            (void)close(fd);
+            continue;
+        }
+        if (!e) {
+            if (have && old)
+                sweep(l);
+            if (have) {
+                l->fd = fd;
+                return TSR_OK;
+            }
+            (void)unlinkat(l->dir, l->lock_name, 0);
+            (void)close(fd);
+            return TSR_OK;
+        }
+        if (++i == TRIES) {
+            tsr_status st =
+                refuse(fd, path, "is writing it; wait for it, or name another output", err);
+            (void)close(fd);
+            return st;
+        }
+        (void)close(fd);
+        (void)poll(NULL, 0, 10);
+    }
+}
+
+static tsr_status open_place(struct tsr_output_lock *l, const char *path, size_t n,
+                             struct tsr_err *err)
+{
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/')
+        from--;
+    const char *name = path + from;
+    size_t      len = n - from;
+    if (len == 0 || (len == 1 && name[0] == '.') || (len == 2 && memcmp(name, "..", 2) == 0))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is no name for an output", path);
+    if (len > NAME_MAX)
+        return tsr_fail_errno(err, ENAMETOOLONG, path, "create");
+    memcpy(l->name, name, len);
+    l->name[len] = '\0';
+    make_stem(l->stem, l->name, len);
+    (void)snprintf(l->lock_name, sizeof l->lock_name, "%s.lock", l->stem);
+    char *dir = from ? tsr_strndup(path, from) : tsr_strdup(".");
+    if (!dir)
+        return tsr_fail_nomem(err, from + 1, path);
+    l->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int e = errno;
+    free(dir);
+    return l->dir < 0 ? tsr_fail_errno(err, e, path, "create") : TSR_OK;
+}
+
+tsr_status tsr_output_lock(struct tsr_output_lock **out, const char *path, struct tsr_err *err)
+{
+    struct tsr_output_lock *l = tsr_new(1, sizeof *l);
+    size_t                  n = strlen(path);
+    *out = NULL;
+    if (!l)
+        return tsr_fail_nomem(err, sizeof *l, path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    l->dir = l->fd = -1;
+    tsr_status st = open_place(l, path, n, err);
+    if (st == TSR_OK)
+        st = take(l, path, err);
+    if (st != TSR_OK) {
+        tsr_output_unlock(l);
+        return st;
+    }
+    *out = l;
+    return TSR_OK;
+}
+
+void tsr_output_unlock(struct tsr_output_lock *l)
+{
+    if (!l)
+        return;
+    if (l->fd >= 0) {
+        (void)unlinkat(l->dir, l->lock_name, 0);
+        (void)close(l->fd);
+    }
+    if (l->dir >= 0)
+        (void)close(l->dir);
+    free(l);
+}
+
+/* ---- the lock of a folder ------------------------------------------------------------------ */
+
+/* Whether `path` still leads to the folder that is open. */
+static bool is_there(int fd, const char *path)
+{
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
+/* 0 or an errno; EAGAIN: it was removed meanwhile. */
+static int lock_once(int *out, const char *path)
+{
+    bool have;
+    int  fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? EAGAIN : errno;
+    int e = try_lock(fd, &have);
+    for (int i = 1; i < TRIES && e; i++) {
+        (void)poll(NULL, 0, 10);
+        e = try_lock(fd, &have);
+    }
+    *out = fd;
+    if (!e && !is_there(fd, path))
+        e = EAGAIN;
+    return e;
+}
+
+tsr_status tsr_output_lock_folder(int *fd, const char *path, struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    int        e = EAGAIN;
+    *fd = -1;
+    for (int i = 0; i < 4 && e == EAGAIN; i++) { /* a command that failed takes its folder back */
+        if (*fd >= 0)
+            (void)close(*fd);
+        *fd = -1;
+        TSR_TRY(tsr_make_dirs(path, err));
+        e = lock_once(fd, path);
+    }
+    if (!e)
+        return TSR_OK;
+    if (e == EWOULDBLOCK && *fd >= 0) {
+        tsr_output_keep(path);
+        st = refuse(*fd, path, "works in this folder; wait for it, or name another", err);
+    } else {
+        st = tsr_fail_errno(err, e, path, "open");
+    }
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+    return st;
+}

@@ -1,0 +1,30 @@
+/* base/stamp.h - what the system says of files at one time, to tell later whether one of them changed.
+ *
+ * A stamp is device, inode, size, mtime and ctime.  A change of a file's bytes changes its ctime, also
+ * through a map and where mtime is set back.  A stamp says nothing of why: a new link or mode changes it too.
+ */
+#ifndef TSR_BASE_STAMP_H
+#define TSR_BASE_STAMP_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+struct tsr_stamp {
+    char    *path; /* owned */
+    bool     there;
+    uint64_t dev, ino, size, mtime_ns, ctime_ns;
+};
+
+struct tsr_stamps {
+    struct tsr_stamp *v;
+    uint64_t          n;
+};
+
+/* Takes the stamp of a file, or that it is not there; one that was taken before is taken again. */
+tsr_status tsr_stamps_take(struct tsr_stamps *s, const char *path, struct tsr_err *err);
+/* TSR_E_INPUT names the first file that is not what its stamp says. */
+tsr_status tsr_stamps_check(const struct tsr_stamps *s, struct tsr_err *err);
+void       tsr_stamps_free(struct tsr_stamps *s);
+
+#endif

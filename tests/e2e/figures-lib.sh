@@ -1,0 +1,20 @@
+# shellcheck shell=bash
+# tests/e2e/figures-lib.sh - for the scripts that compute printed figures again (docs/decisions/figures.md).
+
+# near FILTER RELATIVE ABSOLUTE WANT GOT: every number in the file WANT is at the same place in what FILTER makes
+# of the file GOT, to within RELATIVE of it or ABSOLUTE.  What differs goes to stderr.
+near() {
+    [ -s "$4" ] && [ -s "$5" ] && jq -e -n --argjson r "$2" --argjson a "$3" --slurpfile want "$4" --slurpfile got "$5" '
+        def size: if . < 0 then -. else . end;
+        ($got[0] | '"$1"') as $g | $want[0] as $w | [$w | paths(type == "number")] |
+        if length == 0 then error("nothing to compare") else . end |
+        map(. as $p | ($w | getpath($p)) as $x | ($g | getpath($p)) as $y |
+            select(($y | type) != "number" or (($x - $y | size) > $a and ($x - $y | size) > ($x | size) * $r)) |
+            "\($p | map(tostring) | join(".")): \($y), computed again \($x)") |
+        if length == 0 then true else error(join("; ")) end' >/dev/null 2>"$WORK/err"
+}
+
+# ids MODEL TEXT: its token ids with what the tokenizer adds, one a line.
+token_ids() {
+    jq -n --arg text "$2" '{text: $text, special: true}' -c | "$TESSERA" tokenize "$1" --jsonl | jq '.ids[]'
+}

@@ -1,0 +1,136 @@
+#!/bin/bash
+# tests/e2e/figures-plan.sh TESSERA - the figures of a plan, computed again from other figures: times and
+# rates from the stages, omega from the prior's formula, bytes on links from the run's own counters.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+
+mkdir "$WORK/clusters"
+cat >"$WORK/clusters/two.yaml" <<'CLUSTER'
+version: 1
+nodes:
+  - name: here
+    devices: [{profile: this-machine, count: 2}]
+    link: {bandwidth: 1 GB/s, latency: 0 us}
+CLUSTER
+
+# ---- a plan's own figures
+cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: $DEMO
+cluster: clusters/two.yaml
+workload: {prompt: 64, generate: 32, batch: 8}
+pipeline:
+  - plan: {use: rtn, group: 32, bits: [3, 4, 8, 16], max_tp: 1}
+JOB
+cat >"$WORK/steady.jq" <<'JQ'
+# the form `steady` of docs/formats/instance.md over the stages that are printed
+def ceil_div($a; $b): ($a / $b) | ceil;
+def steady($n):
+    (.workload.concurrency) as $b | ceil_div($b; .plan.prefill_mb) as $mp | ceil_div($b; .plan.decode_mb) as $md |
+    [.plan.stages[] | .prefill_ms, (.send_prefill_ms // 0)] as $pre |
+    [.plan.stages[] | .decode_ms, (.send_decode_ms // 0)] as $dec |
+    ($dec | add) as $r | ($dec | max) as $d |
+    ($pre | add) + ($mp - 1) * ($pre | max) +
+    (if $n > 1 then [($n - 1) * $r + ($md - 1) * $d, $r + (($n - 1) * $md - 1) * $d] | max else 0 end);
+def near($a; $b): ($a - $b) as $d | (if $d < 0 then -$d else $d end) <= 1e-6 * ($b + 1e-9);
+JQ
+figures() { # NAME
+    cp "$WORK/steady.jq" "$WORK/one.jq"
+    cat >>"$WORK/one.jq" <<'JQ'
+.workload as $w | .plan as $p |
+near($p.latency_ms; steady($w.generate) * $p.rounds) and
+near($p.prefill_ms; steady(1)) and
+near($p.tokens_per_second; $w.batch * $w.generate / $p.latency_ms * 1000) and
+$p.rounds == (($w.batch / $w.concurrency) | ceil) and
+all($p.stages[]; .total == .weights + .kv + .ends + .workspace and .total <= .capacity) and
+([$p.stages[].layers] | add) == ($p.bits | length) and
+([$p.stages[].bits | .. | numbers] | add) == ($p.bits | length) and
+all($p.stages[]; . as $s | near($s.busy;
+    [1, (($w.concurrency / $p.prefill_mb | ceil) * $s.prefill_ms +
+        ($w.generate - 1) * ($w.concurrency / $p.decode_mb | ceil) * $s.decode_ms) / ($p.latency_ms / $p.rounds)] | min))
+JQ
+    ok "$1: latency, rate, shares and bytes come from the stages" json -f "$WORK/one.jq" "$WORK/out"
+}
+run plan job.yaml -o p.yaml --json --baselines none
+ok "a plan: exit code 0, got $rc" test "$rc" = 0
+figures "a plan"
+# the prior: 4^(4 - bits) for a layer of the mean size, and all layers of this model have one size
+ok "a plan: omega is that of its bits" json '.plan.omega as $w | ([.plan.bits[] | if . == "original" then 0 else
+    pow(4; 4 - (capture("-(?<b>[0-9]+)").b | tonumber)) end] | add) as $sum | $sum > 0 and $sum - $w < 1e-9 and $w - $sum < 1e-9' \
+    "$WORK/out"
+cp "$WORK/out" "$WORK/json"
+run plan job.yaml -o p.yaml --baselines none
+# figures of the table have three digits
+printed() { # REGEX: the first number after it
+    sed -nE "s/.*$1 *([0-9.]+).*/\1/p" "$WORK/out" | head -1
+}
+tokens=$(sed -nE 's,.* ([0-9.e+]+) tokens/s.*,\1,p' "$WORK/out" | head -1)
+ok "the table's rate is that of the JSON" json --arg t "$tokens" \
+    '(.plan.tokens_per_second / ($t | tonumber)) as $q | $q > 0.995 and $q < 1.005' "$WORK/json"
+ok "the table's omega is that of the JSON" json --arg t "$(printed 'quality +omega')" \
+    '(.plan.omega / ($t | tonumber)) as $q | $q > 0.995 and $q < 1.005' "$WORK/json"
+run plan job.yaml --set workload.concurrency=3 -o p.yaml --json --baselines none
+figures "a plan in rounds"
+
+# ---- what is priced is what travels
+for i in 1 2 3 4; do
+    jq -cn --arg i "r$i" '{custom_id: $i, method: "POST", url: "/v1/completions",
+        body: {prompt: "It was the best of times, it was the worst", max_tokens: 12}}'
+done >"$WORK/prompts.jsonl"
+plan_file() { # PROMPT CODEC-OF-PREFILL CODEC-OF-DECODE
+    cat <<PLAN
+format: tessera.plan/1
+layers: 6
+workload: {prompt: $1, generate: 12, batch: 4, kv: f32}
+micro_batches: {prefill: 1, decode: 2}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+PLAN
+    for i in 0 1; do
+        cat <<PLAN
+  - layers: $((3 * i))-$((3 * i + 2))
+    node: here
+    device: this-machine
+    tp: 1
+    schemes: [{layers: $((3 * i))-$((3 * i + 2)), use: rtn, bits: 4, group: 64}]
+PLAN
+        [ $i = 1 ] || printf '    send:\n      prefill: {codec: "%s"}\n      decode: {codec: "%s"}\n' "$2" "$3"
+    done
+}
+cat >"$WORK/run.yaml" <<JOB
+version: 1
+model: $DEMO
+pipeline:
+  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}
+JOB
+prompt=16
+while read -r pre dec; do
+    plan_file "$prompt" "$pre" "$dec" >"$WORK/plan.yaml"
+    name="codecs $pre and $dec"
+    run run run.yaml --out "run-$pre-$dec"
+    ok "$name: the run, exit code 0, got $rc" test "$rc" = 0
+    prompt=$(jq -s '.[0].response.body.usage.prompt_tokens' "$WORK/run-$pre-$dec/answers.jsonl")
+    rows=$(jq -s '[.[].response.body.usage.completion_tokens - 1] | add' "$WORK/run-$pre-$dec/answers.jsonl")
+    plan_file "$prompt" "$pre" "$dec" >"$WORK/plan.yaml"
+    sed "s/prompt: 64, generate: 32, batch: 8/prompt: $prompt, generate: 12, batch: 4, kv: f32/" \
+        "$WORK/job.yaml" >"$WORK/check.yaml"
+    run plan check.yaml --check plan.yaml --json
+    ok "$name: priced, exit code 0, got $rc" test "$rc" = 0
+    ok "$name: the bytes that travelled are those that are priced" json --argjson rows "$rows" \
+        --slurpfile ran "$WORK/run-$pre-$dec/results.json" '.plan.stages[0] as $s | ($ran[0].results.run.ranks[0].passed_bytes) as $b |
+        (4 * $s.send_prefill_ms * 1e6 + $rows * $s.send_decode_ms * 1e6 / .plan.decode_mb) as $priced |
+        $b > 0 and (($priced - $b) | fabs) < 1' "$WORK/out"
+    ms=$(jq '.plan.stages[0].send_decode_ms' "$WORK/out")
+    run plan check.yaml --check plan.yaml --json --set plan.accounting=paper
+    [ "$pre $dec" != "plain plain" ] || ok "accounting paper: FP16 on the link, as the papers count" json \
+        --argjson ms "$ms" '.plan.stages[0].send_decode_ms * 2 - $ms | fabs < 1e-9' "$WORK/out"
+done <<'CODECS'
+plain plain
+plain:dtype=bf16 plain:dtype=bf16
+plain plain:dtype=bf16
+mx:block=32 plain
+CODECS
+finish

@@ -1,0 +1,246 @@
+/* figures - figures that the program prints, computed again from what it wrote elsewhere: files of logits and
+ * token ids, in long double, by formulas of its own.  No code of the program is in it.
+ *
+ *   figures eval WINDOW IDS A [B]   perplexity of windows of WINDOW ids; A.0, A.1, ... hold the logits of each;
+ *                                   with B, the reference's, also KL, top-1 and the paired difference
+ *   figures likelihood FROM IDS A   log-likelihood of ids[FROM ..] behind those before
+ *
+ * IDS: ids with white space between them.  Results are JSON. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef long double real;
+
+static void die(const char *why, const char *what)
+{
+    (void)fprintf(stderr, "figures: %s: %s\n", why, what);
+    exit(2);
+}
+
+static void *grow(void *p, size_t n, size_t size)
+{
+    void *q = realloc(p, (n ? n : 1) * size);
+    if (!q)
+        die("out of memory", "");
+    return q;
+}
+
+static uint64_t number(const char *s)
+{
+    char              *end;
+    unsigned long long v = strtoull(s, &end, 10);
+    if (end == s || *end)
+        die("not a number", s);
+    return v;
+}
+
+static uint32_t *read_ids(const char *path, uint64_t *n)
+{
+    FILE     *f = fopen(path, "r");
+    uint32_t *ids = NULL;
+    char      word[32];
+    *n = 0;
+    if (!f)
+        die("cannot open", path);
+    while (fscanf(f, "%31s", word) == 1) {
+        if (*n % 1024 == 0)
+            ids = grow(ids, *n + 1024, sizeof *ids);
+        ids[(*n)++] = (uint32_t)number(word);
+    }
+    (void)fclose(f);
+    return ids;
+}
+
+/* The F32 tensor of a safetensors file with one tensor; its rows are asked for, its columns follow. */
+static float *read_logits(const char *path, uint64_t rows, uint64_t *cols)
+{
+    FILE         *f = fopen(path, "rb");
+    unsigned char head[8];
+    uint64_t      at = 8;
+    if (!f || fread(head, 1, 8, f) != 8)
+        die("cannot read", path);
+    for (unsigned i = 0; i < 8; i++)
+        at += (uint64_t)head[i] << (8 * i);
+    long size = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+    if (size < 0 || (uint64_t)size < at || fseek(f, (long)at, SEEK_SET) != 0)
+        die("not a file of logits", path);
+    uint64_t n = ((uint64_t)size - at) / sizeof(float);
+    float   *v = grow(NULL, n, sizeof *v);
+    if (n % rows || fread(v, sizeof *v, n, f) != n)
+        die("not as many rows as ids", path);
+    (void)fclose(f);
+    *cols = n / rows;
+    return v;
+}
+
+/* Log of the sum of exponentials. */
+static real total(const float *x, uint64_t n)
+{
+    real most = -HUGE_VALL, sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    for (uint64_t i = 0; i < n; i++)
+        sum += expl((real)x[i] - most);
+    return most + logl(sum);
+}
+
+static uint64_t largest(const float *x, uint64_t n)
+{
+    uint64_t best = 0;
+    for (uint64_t i = 1; i < n; i++)
+        best = x[i] > x[best] ? i : best;
+    return best;
+}
+
+/* ---- Student's t, by integrating its density ---------------------------------------- */
+
+/* Under x = sqrt(df) * tan(u) the density is cos(u)^(df - 1), which is smooth and ends. */
+static real integrate(real df, real to)
+{
+    const int n = 1000; /* Simpson's rule */
+    real      sum = 0, h = to / n;
+    for (int i = 0; i <= n; i++)
+        sum += powl(cosl(h * i), df - 1) * (i == 0 || i == n ? 1 : i % 2 ? 4 : 2);
+    return sum * h / 3;
+}
+
+static real two_sided(real x, real df)
+{
+    real half = integrate(df, acosl(-1) / 2);
+    return 1 - integrate(df, atanl(fabsl(x) / sqrtl(df))) / half;
+}
+
+static real quantile(real p, real df)
+{
+    real low = 0, high = 1e4L;
+    for (int i = 0; i < 60; i++) {
+        real mid = (low + high) / 2;
+        if (1 - two_sided(mid, df) / 2 < p)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* ---- statistics ----------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    real x = *(const real *)a, y = *(const real *)b;
+    return x < y ? -1 : x > y;
+}
+
+static real mean_of(const real *v, uint64_t n)
+{
+    real sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += v[i];
+    return sum / (real)n;
+}
+
+/* Mean of v with a standard error by groups of `each`, its 95 % interval and p. */
+static void print_difference(const real *v, uint64_t n, uint64_t each)
+{
+    uint64_t groups = n / each;
+    real     mean = mean_of(v, n), squares = 0, between = 0, df = (real)groups - 1;
+    for (uint64_t g = 0; g < groups; g++) {
+        real inside = 0;
+        for (uint64_t i = g * each; i < (g + 1) * each; i++) {
+            inside += v[i] - mean;
+            squares += (v[i] - mean) * (v[i] - mean);
+        }
+        between += inside * inside;
+    }
+    real se = sqrtl(between * (real)groups / df) / (real)n, t = quantile(0.975L, df);
+    (void)printf("\"mean\": %.17Lg, \"naive_se\": %.17Lg, \"se\": %.17Lg, \"low\": %.17Lg, "
+                 "\"high\": %.17Lg, \"p\": %.17Lg, \"detectable\": %.17Lg, \"n\": %llu, "
+                 "\"windows\": %llu",
+                 mean, sqrtl(squares / (real)(n - 1) / (real)n), se, mean - t * se, mean + t * se,
+                 two_sided(mean / se, df), (t + quantile(0.8L, df)) * se, (unsigned long long)n,
+                 (unsigned long long)groups);
+}
+
+static void print_kl(real *kl, uint64_t n)
+{
+    (void)printf("\"mean\": %.17Lg, ", mean_of(kl, n));
+    qsort(kl, n, sizeof *kl, by_value);
+    (void)printf("\"median\": %.17Lg, \"p99\": %.17Lg, \"max\": %.17Lg", kl[(n - 1) / 2],
+                 kl[(99 * n + 99) / 100 - 1], kl[n - 1]);
+}
+
+/* ---- what is asked ---------------------------------------------------------------------- */
+
+static int eval(uint64_t window, const char *ids_path, const char *a, const char *b)
+{
+    uint64_t  n_ids, n = 0, same = 0, cols;
+    uint32_t *ids = read_ids(ids_path, &n_ids);
+    uint64_t  windows = n_ids / window, each = window - 1;
+    real     *nll = grow(NULL, windows * each, sizeof *nll), sum = 0;
+    real     *kl = grow(NULL, windows * each, sizeof *kl);
+    real     *d = grow(NULL, windows * each, sizeof *d);
+    for (uint64_t w = 0; w < windows; w++) {
+        char path[2][4096];
+        (void)snprintf(path[0], sizeof path[0], "%s.%llu", a, (unsigned long long)w);
+        (void)snprintf(path[1], sizeof path[1], "%s.%llu", b ? b : a, (unsigned long long)w);
+        float *x = read_logits(path[0], window, &cols), *y = read_logits(path[1], window, &cols);
+        for (uint64_t i = 0; i < each; i++, n++) {
+            const float *p = y + i * cols, *q = x + i * cols; /* KL is from the reference */
+            uint32_t     next = ids[w * window + i + 1];
+            real         zp = total(p, cols), zq = total(q, cols);
+            nll[n] = zq - (real)q[next];
+            d[n] = nll[n] - (zp - (real)p[next]);
+            kl[n] = 0;
+            for (uint64_t k = 0; k < cols; k++)
+                kl[n] += expl((real)p[k] - zp) * ((real)p[k] - zp - ((real)q[k] - zq));
+            same += largest(p, cols) == largest(q, cols);
+            sum += nll[n];
+        }
+        free(x);
+        free(y);
+    }
+    (void)printf("{\"perplexity\": %.17Lg, \"mean_nll\": %.17Lg, \"tokens\": %llu, "
+                 "\"scored\": %llu, \"windows\": %llu",
+                 expl(sum / (real)n), sum / (real)n, (unsigned long long)(windows * window),
+                 (unsigned long long)n, (unsigned long long)windows);
+    if (b) {
+        (void)printf(", \"top1\": %.17Lg, \"kl\": {", (real)same / (real)n);
+        print_kl(kl, n);
+        (void)printf("}, \"delta\": {");
+        print_difference(d, n, each);
+        (void)printf("}");
+    }
+    (void)printf("}\n");
+    free(ids);
+    free(nll);
+    free(kl);
+    free(d);
+    return 0;
+}
+
+static int likelihood(uint64_t from, const char *ids_path, const char *path)
+{
+    uint64_t  n, cols;
+    uint32_t *ids = read_ids(ids_path, &n);
+    float    *x = read_logits(path, n, &cols);
+    real      sum = 0;
+    for (uint64_t i = from; i < n; i++)
+        sum += (real)x[(i - 1) * cols + ids[i]] - total(x + (i - 1) * cols, cols);
+    (void)printf("%.17Lg\n", sum);
+    free(ids);
+    free(x);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if ((argc == 5 || argc == 6) && strcmp(argv[1], "eval") == 0)
+        return eval(number(argv[2]), argv[3], argv[4], argc == 6 ? argv[5] : NULL);
+    if (argc == 5 && strcmp(argv[1], "likelihood") == 0)
+        return likelihood(number(argv[2]), argv[3], argv[4]);
+    die("usage", "figures eval WINDOW IDS A [B] | figures likelihood FROM IDS A");
+    return 2;
+}

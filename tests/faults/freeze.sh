@@ -1,0 +1,141 @@
+#!/bin/bash
+# tests/faults/freeze.sh TESSERA FROZEN.so FROZEN_TRANSPORT.so [mpi FREEZE.so] - a rank of a batch stands still
+# at each place where others wait for it: as a process, as a call that never returns, as an MPI rank.  It is
+# named; the supervisor starts all anew, and the answers are those of a run without faults.
+# shellcheck source=tests/faults/lib.sh
+. "$(dirname "$0")/lib.sh"
+FROZEN=$(readlink -f "$2")
+TRANSPORT=$(readlink -f "$3")
+FREEZE=$(readlink -f "${5:-.}")
+MODEL=$ROOT/configs/demo
+cd "$WORK"
+bad=0
+wrong() {
+    bad=$((bad + 1))
+    echo "WRONG: $*"
+    [ ! -s err ] || tail -n 30 err | sed 's/^/    /'
+}
+
+mkdir devices
+cat >devices/this-machine.yaml <<'DEVICE'
+format: tessera.device/1
+name: this-machine
+backend: cpu
+memory: {total: 1 GiB, source: made up}
+bandwidth: {peak: 10 GB/s, source: made up}
+kernels:
+  - {kernel: f32, ops: 100 GFLOP/s, prefill: {compute: 0.5, read: 0.8}, decode: {compute: 0.5, read: 0.8}, source: made up}
+DEVICE
+for ((i = 0; i < 4; i++)); do
+    printf '{"custom_id":"%d","url":"/v1/completions","body":{"prompt":"Once upon a time %d","max_tokens":6}}\n' $i $i
+done >in.jsonl
+# plan STAGES TP
+plan() {
+    local i
+    cat <<'PLAN'
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 8, generate: 6, batch: 4, kv: f32}
+micro_batches: {prefill: 1, decode: 1}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+PLAN
+    for ((i = 0; i < $1; i++)); do
+        echo "  - {layers: $((6 * i / $1))-$((6 * (i + 1) / $1 - 1)), node: here, device: this-machine, tp: $2, schemes: [{layers: $((6 * i / $1))-$((6 * (i + 1) / $1 - 1)), keep: true}]}"
+    done
+}
+plan 2 1 >stages.yaml
+plan 1 2 >tp.yaml
+# job BACKEND TRANSPORT: what the second rank runs on, and how a stage's ranks talk
+job() {
+    cat >cluster.yaml <<CLUSTER
+version: 1
+nodes:
+  - {name: here, devices: [{profile: this-machine, count: 2, backend: [cpu, "$1"], transport: "$2"}], link: {bandwidth: 1 GB/s}}
+CLUSTER
+    printf 'version: 1\nmodel: "%s"\nseed: 5\ncluster: cluster.yaml\n' "$MODEL" >job.yaml
+}
+# batch OUTPUT PLAN [argument...]; the exit code is left in rc
+batch() {
+    rc=0
+    timeout -s KILL 300 "$TESSERA" batch job.yaml --plugin-path "$FROZEN" --plugin-path "$TRANSPORT" -i in.jsonl -o "$1" \
+        -q --threads 1 --set run.plan="$2" --set run.stall=1 "${@:3}" >/dev/null 2>err </dev/null || rc=$?
+}
+for plan in stages tp; do
+    job cpu local
+    batch "clean-$plan.jsonl" $plan.yaml --set run.stall=600
+    [ $rc = 0 ] || wrong "$plan: exit $rc without a fault"
+done
+
+# case_of NAME PLAN BACKEND TRANSPORT RANKS SAYS: one freeze, then the rest of the batch
+case_of() {
+    local name=$1 plan=$2 says=$6
+    rm -rf out.jsonl* once
+    job "$3" "$4"
+    batch out.jsonl "$plan.yaml" --set run.ranks="$5"
+    [ $rc = 0 ] || wrong "$name: exit $rc"
+    [ -e once ] || wrong "$name: nothing stood still"
+    grep -qE "$says" err || wrong "$name: nobody says '$says'"
+    grep -q 'another one goes on' err || wrong "$name: nobody says that another one goes on"
+    cmp -s out.jsonl "clean-$plan.jsonl" || wrong "$name: other answers"
+}
+ONCE="once=$WORK/once"
+if [ "${4:-}" != mpi ]; then
+    for ranks in processes threads; do
+        how=$([ $ranks = threads ] && echo thread || echo process)
+        case_of "load, $ranks" stages "frozen:at=load,n=3,how=$how,$ONCE" local $ranks 'rank 1: its process .* loads on layer'
+        case_of "prompt, $ranks" stages "frozen:at=prefill,how=$how,$ONCE" local $ranks 'rank 1: its process .* works on layer'
+        case_of "token, $ranks" tp "frozen:at=decode,n=9,how=$how,$ONCE" local $ranks 'rank 1: its process .* works on layer'
+        case_of "end, $ranks" stages "frozen:at=end,how=$how,$ONCE" local $ranks 'rank 1: its process .* ends'
+    done
+    case_of "sum, threads" tp cpu "frozen:at=sum,n=5,how=thread,$ONCE" threads 'rank [01]: its process .* sums'
+    case_of "sum, a call of processes" tp cpu "frozen:at=sum,n=5,how=thread,$ONCE" processes 'rank [01]: its process .* sums'
+    [ $bad = 0 ]
+    exit
+fi
+
+# ---- mpirun --------------------------------------------------------------------------
+MPI="--allow-run-as-root --oversubscribe -n 2 -x LD_PRELOAD=$FREEZE -x TSR_FREEZE_ONCE=$WORK/once"
+# supervised NAME CALL SAYS: a freeze at a call of MPI under the supervisor
+supervised() {
+    rm -rf out.jsonl* once
+    job cpu ""
+    batch out.jsonl tp.yaml --mpirun "$MPI -x TSR_FREEZE=$2"
+    [ $rc = 0 ] || wrong "$1: exit $rc"
+    [ -e once ] || wrong "$1: nothing stood still"
+    grep -qE "$3" err || wrong "$1: nobody says '$3'"
+    cmp -s out.jsonl clean-tp.jsonl || wrong "$1: other answers"
+}
+# alone NAME BACKEND CALL SAYS: nobody starts it anew: exit 6, and the same command goes on
+alone() {
+    local name=$1
+    rm -rf out.jsonl* once
+    job "$2" ""
+    for turn in freezes "goes on"; do
+        rc=0
+        # shellcheck disable=SC2086
+        timeout -s KILL 300 mpirun $MPI -x TSR_FREEZE="$3" "$TESSERA" batch job.yaml --plugin-path "$FROZEN" -i in.jsonl \
+            -o out.jsonl -q --threads 1 --set run.plan=tp.yaml --set run.stall=1 >/dev/null 2>err </dev/null || rc=$?
+        if [ "$turn" = freezes ]; then
+            [ $rc = 6 ] || wrong "$name: exit $rc"
+            [ -e once ] || wrong "$name: nothing stood still"
+            grep -qE "tessera: error: .*$4" err || wrong "$name: no error says '$4'"
+        else
+            [ $rc = 0 ] || wrong "$name, again: exit $rc"
+            cmp -s out.jsonl clean-tp.jsonl || wrong "$name, again: other answers"
+        fi
+    done
+}
+supervised "an exchange" MPI_Isend,100,1,self 'rank [01] on .* has (made no progress|not been heard)'
+supervised "rank 0 in an exchange" MPI_Isend,100,0,self 'another one goes on'
+supervised "the last step" MPI_Finalize,1,1,self 'another one goes on'
+supervised "mpirun itself" MPI_Isend,100,0,mpirun 'mpirun .process .* stands still'
+alone "the model is read" cpu pread,1,1,thread 'rank 1 on .* reads the job and the model'
+alone "a load" "frozen:at=load,n=3,$ONCE" none 'rank 1 on .* has (made no progress|not been heard)'
+alone "a call at load" "frozen:at=load,n=3,how=thread,$ONCE" none 'rank 1 on .* loads on layer'
+alone "a call at a token" "frozen:at=decode,n=9,how=thread,$ONCE" none 'rank 1 on .* works on layer'
+alone "the end of a rank" "frozen:at=end,how=thread,$ONCE" none 'rank 1 '
+alone "the end of MPI" cpu MPI_Finalize,1,1,self 'waited for 10 s at the end of MPI'
+[ $bad = 0 ]
