@@ -72,7 +72,8 @@ int tsr_output_sync_folder(const char *path);
 
 /* ---- folders -------------------------------------------------------------------------- */
 
-/* mkdir -p.  What it made is remembered until the command ends. */
+/* mkdir -p.  What it made is remembered until the command ends.  Hidden files that killed runs left in
+ * the folder go: who resumes does not write again what is whole, and its lock would stay for ever. */
 tsr_status tsr_make_dirs(const char *path, struct tsr_err *err);
 /* A command failed: the folders that were made for it go again where nothing is in them. */
 void tsr_output_unmake(void);

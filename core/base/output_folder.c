@@ -104,6 +104,8 @@ tsr_status tsr_make_dirs(const char *path, struct tsr_err *err)
     tsr_status st = e ? tsr_fail_errno(err, e, p, "create folder") : TSR_OK;
     if (st == TSR_OK && !tsr_path_is_dir(path))
         st = tsr_fail(err, TSR_E_INPUT, "%s: exists and is not a folder", path);
+    if (st == TSR_OK)
+        tsr_output_settle(path);
     free(p);
     return st;
 }

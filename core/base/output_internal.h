@@ -26,6 +26,8 @@ char *tsr_output_beside(const char *path, const char *name);
 void tsr_output_wipe(int dir, const char *name);
 /* Gives `from` the name of the lock.  EEXIST: something has it and `fresh` is set. */
 int tsr_output_take_name(const struct tsr_output_lock *l, const char *from, bool fresh);
+/* Removes the hidden files in a folder of outputs that nobody writes now. */
+void tsr_output_settle(const char *folder);
 /* Another command works in the folder: it is not this one's to take back. */
 void tsr_output_keep(const char *path);
 /* 0 or an errno. */

@@ -75,10 +75,10 @@ static bool is_part_of(const char *name, const char *stem)
            strspn(name + n + 1, "0123456789abcdef") == 8 && strcmp(name + n + 9, ".part") == 0;
 }
 
-/* What a killed run left; only the holder of the lock may say that nobody writes it. */
-static void sweep(const struct tsr_output_lock *l)
+/* Calls f for each name in the folder. */
+static void each_name(int at, void (*f)(int at, const char *name, const void *arg), const void *arg)
 {
-    int  fd = openat(l->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int  fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
         if (fd >= 0)
@@ -86,9 +86,20 @@ static void sweep(const struct tsr_output_lock *l)
         return;
     }
     for (struct dirent *e; (e = readdir(dir));)
-        if (is_part_of(e->d_name, l->stem))
-            tsr_output_wipe(l->dir, e->d_name);
+        f(at, e->d_name, arg);
     (void)closedir(dir);
+}
+
+static void wipe_part(int at, const char *name, const void *stem)
+{
+    if (is_part_of(name, stem))
+        tsr_output_wipe(at, name);
+}
+
+/* What a killed run left; only the holder of the lock may say that nobody writes it. */
+static void sweep(int at, const char *stem)
+{
+    each_name(at, wipe_part, stem);
 }
 
 /* ---- who has it ------------------------------------------------------------------------ */
@@ -192,7 +203,7 @@ static tsr_status take(struct tsr_output_lock *l, const char *path, struct tsr_e
         }
         if (!e) {
             if (have && old)
-                sweep(l);
+                sweep(l->dir, l->stem);
             if (have) {
                 l->fd = fd;
                 return TSR_OK;
@@ -269,6 +280,38 @@ void tsr_output_unlock(struct tsr_output_lock *l)
     if (l->dir >= 0)
         (void)close(l->dir);
     free(l);
+}
+
+/* ---- what killed runs left in a folder ------------------------------------------------------ */
+
+static void settle_one(int at, const char *name, const void *unused)
+{
+    const size_t n = strlen(name), end = strlen(".lock");
+    char         stem[NAME_MAX + 1];
+    struct stat  a, b;
+    bool         have;
+    (void)unused;
+    if (name[0] != '.' || n <= end + 1 || strcmp(name + n - end, ".lock") != 0)
+        return;
+    int fd = openat(at, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &a) == 0 && S_ISREG(a.st_mode) && a.st_size == 0 && !try_lock(fd, &have) &&
+        have && fstatat(at, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino) {
+        (void)snprintf(stem, sizeof stem, "%.*s", (int)(n - end), name);
+        sweep(at, stem);
+        (void)unlinkat(at, name, 0);
+    }
+    (void)close(fd);
+}
+
+void tsr_output_settle(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    each_name(fd, settle_one, NULL);
+    (void)close(fd);
 }
 
 /* ---- the lock of a folder ------------------------------------------------------------------ */

@@ -267,6 +267,30 @@ static void test_killed(void **state)
 }
 
 /* Many processes on one output: each is refused or leaves its own bytes whole. */
+/* Who was killed between the last two calls leaves a whole file with a lock that nobody holds. */
+static void test_settle(void **state)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_output_lock *held = NULL;
+    (void)state;
+    assert_int_equal(tsr_file_store(at("whole"), "all", 3, &e.err), TSR_OK);
+    assert_int_equal(tsr_file_store(at(".whole.lock"), "", 0, &e.err), TSR_OK);
+    assert_int_equal(tsr_file_store(at(".whole.0123abcd.part"), "al", 2, &e.err), TSR_OK);
+    assert_int_equal(tsr_file_store(at(".foreign.lock"), "1234", 4, &e.err), TSR_OK);
+    assert_int_equal(tsr_file_store(at(".whole.part"), "mine", 4, &e.err), TSR_OK);
+    assert_int_equal(tsr_output_lock(&held, at("other"), &e.err), TSR_OK);
+    assert_int_equal(tsr_file_store(at(".other.0123abcd.part"), "ot", 2, &e.err), TSR_OK);
+    assert_int_equal(tsr_make_dirs(folder, &e.err), TSR_OK);
+    content_is(at("whole"), "all");
+    assert_int_equal(access(at(".whole.lock"), F_OK), -1);
+    assert_int_equal(access(at(".whole.0123abcd.part"), F_OK), -1);
+    content_is(at(".foreign.lock"), "1234"); /* not empty: none of ours */
+    content_is(at(".whole.part"), "mine");
+    content_is(at(".other.0123abcd.part"), "ot"); /* somebody writes it */
+    assert_int_equal(access(at(".other.lock"), F_OK), 0);
+    tsr_output_unlock(held);
+}
+
 static void test_race(void **state)
 {
     (void)state;
@@ -372,9 +396,9 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_file),        TEST(test_long_name), TEST(test_links), TEST(test_special),
-        TEST(test_lock),        TEST(test_killed),    TEST(test_race),  TEST(test_folder),
-        TEST(test_lock_folder), TEST(test_unmake),
+        TEST(test_file),        TEST(test_long_name), TEST(test_links),  TEST(test_special),
+        TEST(test_lock),        TEST(test_killed),    TEST(test_race),   TEST(test_folder),
+        TEST(test_lock_folder), TEST(test_unmake),    TEST(test_settle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
