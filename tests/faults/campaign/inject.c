@@ -65,12 +65,12 @@ static void *next(const char *name)
         abort();
     return f;
 }
-#define CALL(NAME, ...)                                                                            \
+#define NEXT(NAME)                                                                                 \
     (((union {                                                                                     \
          void               *found;                                                                \
          __typeof__(&(NAME)) call;                                                                 \
      }){ next(#NAME) })                                                                            \
-         .call(__VA_ARGS__))
+         .call)
 
 ssize_t write(int fd, const void *from, size_t n)
 {
@@ -115,15 +115,15 @@ int openat64(int folder, const char *path, int flags, ...)
 /* Streams write inside the C library: their calls count as writes. */
 size_t fwrite(const void *from, size_t size, size_t n, FILE *to)
 {
-    return to != stderr && fails(INJECT_WRITE) ? 0 : CALL(fwrite, from, size, n, to);
+    return to != stderr && fails(INJECT_WRITE) ? 0 : NEXT(fwrite)(from, size, n, to);
 }
 int fflush(FILE *f)
 {
-    return f != stderr && fails(INJECT_WRITE) ? EOF : CALL(fflush, f);
+    return f != stderr && fails(INJECT_WRITE) ? EOF : NEXT(fflush)(f);
 }
 int fclose(FILE *f)
 {
-    int e = fails(INJECT_WRITE), rc = CALL(fclose, f);
+    int e = fails(INJECT_WRITE), rc = NEXT(fclose)(f);
     errno = e ? e : errno;
     return e ? EOF : rc;
 }
@@ -145,7 +145,7 @@ int linkat(int a, const char *from, int b, const char *to, int flags)
 }
 void *mmap64(void *at, size_t n, int protection, int flags, int fd, off_t offset)
 {
-    return fails(INJECT_MAP) ? MAP_FAILED : CALL(mmap64, at, n, protection, flags, fd, offset);
+    return fails(INJECT_MAP) ? MAP_FAILED : NEXT(mmap64)(at, n, protection, flags, fd, offset);
 }
 int mkdir(const char *path, mode_t mode)
 {
@@ -158,7 +158,7 @@ int ftruncate64(int fd, off_t n)
 int posix_fallocate64(int fd, off_t at, off_t n)
 {
     int e = fails(INJECT_MAKE);
-    return e ? e : CALL(posix_fallocate64, fd, at, n);
+    return e ? e : NEXT(posix_fallocate64)(fd, at, n);
 }
 int unlink(const char *path)
 {
@@ -170,18 +170,18 @@ int unlinkat(int folder, const char *path, int flags)
 }
 pid_t fork(void)
 {
-    return fails(INJECT_SPAWN) ? -1 : CALL(fork);
+    return fails(INJECT_SPAWN) ? -1 : NEXT(fork)();
 }
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                 const posix_spawnattr_t *attributes, char *const *argv, char *const *env)
 {
     int e = fails(INJECT_SPAWN);
-    return e ? e : CALL(posix_spawn, pid, path, actions, attributes, argv, env);
+    return e ? e : NEXT(posix_spawn)(pid, path, actions, attributes, argv, env);
 }
 int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *arg)
 {
     int e = fails(INJECT_SPAWN);
-    return e ? e : CALL(pthread_create, t, a, run, arg);
+    return e ? e : NEXT(pthread_create)(t, a, run, arg);
 }
 int pipe2(int fd[2], int flags)
 {
