@@ -28,19 +28,22 @@ static json_t *quantizer_json(const struct tsr_quantizer_v1 *q, const void *self
 {
     char     format[300];
     uint64_t rows = p->rows_per_unit ? p->rows_per_unit : ROWS;
-    if (tsr_format_known(&p->format))
+    bool     ours = tsr_format_known(&p->format);
+    double   bits =
+        8.0 * ((double)p->code_bytes + (double)p->meta_bytes) / ((double)rows * (double)COLS);
+    if (ours)
         tsr_format_name(&p->format, format, sizeof format);
     else
         (void)snprintf(format, sizeof format, "%s", p->format.id ? p->format.id : "?");
     json_t *j = json_pack("{s:[I, I], s:o, s:o, s:s, s:f, s:b}", "sample", (json_int_t)ROWS,
                           (json_int_t)COLS, "needs", tsr_inspect_needs(p->need), "needs_if_there",
                           tsr_inspect_needs(p->need >> 32), "packs_as", format, "bits_per_weight",
-                          8.0 * ((double)p->code_bytes + (double)p->meta_bytes) /
-                              ((double)rows * (double)COLS),
-                          "whole_tensor", p->rows_per_unit == 0);
+                          ours ? bits : 32.0, "whole_tensor", p->rows_per_unit == 0);
     const struct tsr_quantizer_block_v1 *b =
         q->extension ? q->extension(self, TSR_QUANTIZER_BLOCK) : NULL;
     bool ok = j != NULL;
+    if (ok && !ours) /* stored as what it decodes to */
+        ok = json_object_set_new(j, "layout_bits_per_weight", json_real(bits)) == 0;
     if (ok && b && TSR_HAS(struct tsr_quantizer_block_v1, b, block_need))
         ok = json_object_set_new(j, "needs_of_block", tsr_inspect_needs(b->block_need(self))) == 0;
     if (ok && q->max_error_steps)

@@ -146,7 +146,10 @@ static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it,
     if (st == TSR_OK)
         st = tsr_packed_dequantize(p, 0, it->rows, out, err);
     if (st == TSR_OK) {
-        it->bits = 8.0 * (double)tsr_packed_bytes(p) / ((double)it->rows * (double)it->cols);
+        double weights = (double)it->rows * (double)it->cols;
+        it->bits = 8.0 * (double)tsr_packed_bytes(p) / weights;
+        it->layout_bits =
+            tsr_format_known(&p->format) ? 0 : 8.0 * (double)tsr_packed_layout_bytes(p) / weights;
         (void)snprintf(it->format, sizeof it->format, "%s", p->format_id);
     }
     tsr_packed_destroy(p);

@@ -36,11 +36,13 @@ static const struct tsr_option options[] = {
 static bool put_tensor(json_t *list, const struct roundtrip_item *it)
 {
     json_t *j = json_object();
-    bool    ok = tsr_json_put_int(j, "rows", it->rows) && tsr_json_put_int(j, "cols", it->cols) &&
-              tsr_json_put_real(j, "bits_per_weight", it->bits) &&
-              tsr_json_put_real(j, "squared_error", it->squared_error) &&
-              tsr_json_put_real(j, "relative_error", it->relative_error) &&
-              tsr_json_put_text(j, "format", it->format[0] ? it->format : NULL);
+    bool    ok =
+        tsr_json_put_int(j, "rows", it->rows) && tsr_json_put_int(j, "cols", it->cols) &&
+        tsr_json_put_real(j, "bits_per_weight", it->bits) &&
+        (it->layout_bits <= 0 || tsr_json_put_real(j, "layout_bits_per_weight", it->layout_bits)) &&
+        tsr_json_put_real(j, "squared_error", it->squared_error) &&
+        tsr_json_put_real(j, "relative_error", it->relative_error) &&
+        tsr_json_put_text(j, "format", it->format[0] ? it->format : NULL);
     return json_object_set_new(list, it->name, j) == 0 && ok;
 }
 
@@ -97,8 +99,9 @@ const struct tsr_verb tsr_verb_roundtrip = {
         "what a quantizer needs stands beside a tensor NAME as NAME.hessian (columns x columns), "
         "NAME.absmax, NAME.mean, NAME.var, NAME.mean_abs (columns each), NAME.sensitivity (as the "
         "tensor) or NAME.inputs (any number of rows). With --kind codec each row is a message, and "
-        "NAME.calibration holds rows to calibrate with. Printed: bits per weight, squared error, "
-        "and the root of squared error over squared weights.",
+        "NAME.calibration holds rows to calibrate with. Printed: bits per weight as "
+        "they are stored (a plugin's own format is stored as F32), squared error, and the root of "
+        "squared error over squared weights.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .options_size = sizeof(struct roundtrip_options),

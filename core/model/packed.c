@@ -8,6 +8,13 @@
 
 uint64_t tsr_packed_bytes(const struct tsr_packed *p)
 {
+    if (!tsr_format_known(&p->format)) /* a plugin's own: stored as what it decodes to */
+        return p->rows * p->cols * sizeof(float);
+    return tsr_packed_layout_bytes(p);
+}
+
+uint64_t tsr_packed_layout_bytes(const struct tsr_packed *p)
+{
     return p->rows * (p->code_stride + p->meta_stride) + (p->ordered ? p->cols * 4 : 0);
 }
 

@@ -19,8 +19,8 @@ struct tsr_pack_report {
 };
 
 /* One packed matrix, in the plain row-major layout of tessera/format.h.  If format.id is
- * none of ours, dense holds the plugin's own dequantization.  If it is ordered (GPTQ's act-order), the
- * layout's column j is the matrix's column order[j]: x is put into that order before the product. */
+ * none of ours, dense holds the plugin's own dequantization, codes and meta are NULL and the strides are what
+ * a row took in the plugin's layout.  If it is ordered (GPTQ's act-order), the layout's column j is the matrix's column order[j]: x is put into that order before the product. */
 struct tsr_packed {
     struct tsr_format      format;
     uint64_t               rows, cols;
@@ -37,8 +37,11 @@ struct tsr_packed {
     uint64_t               segment; /* slice.h: columns of a segment of the whole; 0: it is whole */
 };
 
-/* Bytes of codes, meta and order; bits per weight is 8*bytes/(rows*cols). */
+/* Bytes as they are stored, in memory and in files: codes, meta and order, or F32 for a format that is none of
+ * ours; bits per weight is 8*bytes/(rows*cols). */
 uint64_t tsr_packed_bytes(const struct tsr_packed *p);
+/* Bytes as the quantizer wrote them; others than those that are stored for a plugin's own format. */
+uint64_t tsr_packed_layout_bytes(const struct tsr_packed *p);
 void     tsr_packed_drop(struct tsr_packed *p);    /* frees the weights; shape and format stay */
 void     tsr_packed_destroy(struct tsr_packed *p); /* frees p too; NULL is fine */
 

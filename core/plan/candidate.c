@@ -40,16 +40,41 @@ static void kept(struct tsr_candidate *c, const struct tsr_shape *s)
             const struct tsr_format       *f = &m->packed;
             double                         n = (double)m->rows * (double)m->cols;
             bool dense = !f->id || !tsr_format_known(f) || strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
-            bits += n * (dense ? 8.0 * (double)tsr_dtype_size(m->dtype) : f->bits);
+            bool own = f->id && !tsr_format_known(f); /* runs as F32 */
+            bits += n * (own ? 32.0 : dense ? 8.0 * (double)tsr_dtype_size(m->dtype) : f->bits);
             weights += n;
             if (dense || c->group == 0)
                 continue;
             bool grouped = strcmp(f->id, TSR_FORMAT_INT) == 0 || strcmp(f->id, TSR_FORMAT_MX) == 0;
             c->group = !grouped || f->group == 0 ? 0 : f->group > c->group ? f->group : c->group;
         }
-    c->bits = weights > 0 ? (uint32_t)(bits / weights + 0.5) : 0;
+    c->bits = c->stored_bits = weights > 0 ? (uint32_t)(bits / weights + 0.5) : 0;
     (void)snprintf(c->name, sizeof c->name, "packed-%u", c->bits);
     (void)snprintf(c->scheme, sizeof c->scheme, "packed");
+}
+
+/* A matrix as a quantizer writes it: the layout, and bytes of codes and scales. */
+static tsr_status as_written(const struct tsr_candidate *c, const struct tsr_shape_matrix *m,
+                             struct tsr_format *f, uint64_t *bytes, struct tsr_err *err)
+{
+    struct tsr_quant_plan p;
+    uint64_t              n;
+    struct tsr_matrix     w = { .struct_size = sizeof w,
+                                .dtype = m->dtype,
+                                .name = "a linear",
+                                .rows = m->rows,
+                                .cols = m->cols,
+                                .row_stride = m->cols * tsr_dtype_size(m->dtype) };
+    TSR_TRY(tsr_quantizer_plan(&c->q, &w, &p, err));
+    uint64_t unit = p.rows_per_unit ? p.rows_per_unit : m->rows;
+    uint64_t units = (m->rows + unit - 1) / unit;
+    *f = p.format;
+    if (!f->id)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "quantizer '%s' names no format", c->q.name);
+    if (!tsr_add(p.code_bytes, p.meta_bytes, &n) || !tsr_mul(n, units, bytes))
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "quantizer '%s' asks for more than the memory",
+                        c->q.name);
+    return TSR_OK;
 }
 
 static tsr_status open_one(struct tsr_candidate *c, struct tsr_registry *r,
@@ -64,7 +89,7 @@ static tsr_status open_one(struct tsr_candidate *c, struct tsr_registry *r,
         return TSR_OK;
     }
     if (is_original(text)) {
-        c->bits = (uint32_t)(8 * tsr_dtype_size(m->dtype));
+        c->bits = c->stored_bits = (uint32_t)(8 * tsr_dtype_size(m->dtype));
         c->group = 1;
         (void)snprintf(c->name, sizeof c->name, "original");
         (void)snprintf(c->scheme, sizeof c->scheme, "original");
@@ -79,7 +104,7 @@ static tsr_status open_one(struct tsr_candidate *c, struct tsr_registry *r,
         c->q.self = NULL;
         return tsr_err_prefix(err, st == TSR_E_CONFIG ? TSR_E_INPUT : st, "candidate '%s'", text);
     }
-    st = tsr_candidate_matrix(c, m, &f, &bytes, err);
+    st = as_written(c, m, &f, &bytes, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st, "candidate '%s'",
                               text);
@@ -87,6 +112,7 @@ static tsr_status open_one(struct tsr_candidate *c, struct tsr_registry *r,
     c->bits = ours && strcmp(f.id, TSR_FORMAT_FLOAT) == 0 ? (uint32_t)(8 * tsr_dtype_size(f.dtype))
               : ours                                      ? f.bits
                      : (uint32_t)(8 * bytes / (m->rows * m->cols));
+    c->stored_bits = ours ? c->bits : 32;
     c->group = ours && (strcmp(f.id, TSR_FORMAT_INT) == 0 || strcmp(f.id, TSR_FORMAT_MX) == 0)
                    ? f.group
                    : 0;
@@ -121,7 +147,7 @@ static tsr_status open_mix(struct tsr_candidates *list, uint64_t at, const char 
 {
     struct tsr_candidate *c = &list->v[at];
     const char           *p = texts[at] + strlen(TSR_CANDIDATE_MIX);
-    double                bits = 0;
+    double                bits = 0, stored = 0;
     c->mixed = true;
     c->group = 1;
     for (int i = 0; i < TSR_LINEARS; i++) {
@@ -135,10 +161,12 @@ static tsr_status open_mix(struct tsr_candidates *list, uint64_t at, const char 
         const struct tsr_shape_matrix *m = &s->layer[0].lin[i];
         uint64_t                       g = c->of[i]->group;
         bits += c->of[i]->bits * ((double)m->rows * (double)m->cols);
+        stored += c->of[i]->stored_bits * ((double)m->rows * (double)m->cols);
         c->group = g == 0 || c->group == 0 ? 0 : g > c->group ? g : c->group;
         p += n + (p[n] == '|');
     }
     c->bits = (uint32_t)(bits / (double)tsr_shape_weights(s, 0) + 0.5);
+    c->stored_bits = (uint32_t)(stored / (double)tsr_shape_weights(s, 0) + 0.5);
     (void)snprintf(c->name, sizeof c->name, "mix-%llu", (unsigned long long)at);
     (void)snprintf(c->scheme, sizeof c->scheme, "mix");
     return TSR_OK;
@@ -199,14 +227,6 @@ void tsr_candidates_close(struct tsr_candidates *c)
 tsr_status tsr_candidate_matrix(const struct tsr_candidate *c, const struct tsr_shape_matrix *m,
                                 struct tsr_format *f, uint64_t *bytes, struct tsr_err *err)
 {
-    struct tsr_quant_plan p;
-    uint64_t              n;
-    struct tsr_matrix     w = { .struct_size = sizeof w,
-                                .dtype = m->dtype,
-                                .name = "a linear",
-                                .rows = m->rows,
-                                .cols = m->cols,
-                                .row_stride = m->cols * tsr_dtype_size(m->dtype) };
     if ((!c || !c->q.self) && m->packed.id) {
         *f = m->packed;
         uint64_t row =
@@ -223,19 +243,13 @@ tsr_status tsr_candidate_matrix(const struct tsr_candidate *c, const struct tsr_
         *f = (struct tsr_format){ .struct_size = sizeof *f,
                                   .dtype = m->dtype,
                                   .id = TSR_FORMAT_FLOAT };
-        if (!tsr_mul(m->rows, w.row_stride, bytes))
+        if (!tsr_mul(m->rows, m->cols * tsr_dtype_size(m->dtype), bytes))
             return tsr_fail(err, TSR_E_INPUT, "a matrix is larger than the address space");
         return TSR_OK;
     }
-    TSR_TRY(tsr_quantizer_plan(&c->q, &w, &p, err));
-    uint64_t unit = p.rows_per_unit ? p.rows_per_unit : m->rows;
-    uint64_t units = (m->rows + unit - 1) / unit;
-    *f = p.format;
-    if (!f->id)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "quantizer '%s' names no format", c->q.name);
-    if (!tsr_add(p.code_bytes, p.meta_bytes, &n) || !tsr_mul(n, units, bytes))
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "quantizer '%s' asks for more than the memory",
-                        c->q.name);
+    TSR_TRY(as_written(c, m, f, bytes, err));
+    if (!tsr_format_known(f) && (!tsr_mul(m->rows, m->cols, bytes) || !tsr_mul(*bytes, 4, bytes)))
+        return tsr_fail(err, TSR_E_INPUT, "a matrix is larger than the address space");
     return TSR_OK;
 }
 

@@ -18,6 +18,7 @@ struct tsr_candidate {
     char                 scheme[24];   /* plugin's name, or "original" */
     char                 options[160]; /* "bits=4,group=128": as given, without the name */
     uint32_t             bits;         /* of a weight's code; of the original: its dtype's */
+    uint32_t             stored_bits;  /* 32 for a layout that no backend reads, else bits */
     uint64_t             group;        /* columns that share a scale; 0: the row, 1: no scales */
     struct tsr_spec      spec;
     struct tsr_quantizer q; /* self NULL: original, or mixed */
@@ -47,8 +48,8 @@ double tsr_candidate_share(const struct tsr_candidate *c, const struct tsr_candi
                            const struct tsr_shape *s, uint64_t cls);
 void   tsr_candidates_close(struct tsr_candidates *c); /* zeroed or filled */
 
-/* A matrix under a candidate: its layout, and bytes of codes and scales as the quantizer writes
- * them.  TSR_E_UNSUPPORTED with the plugin's reason.  [any] */
+/* A matrix under a candidate: its layout, and bytes as they are stored: codes and scales, or F32 for a
+ * plugin's own layout.  TSR_E_UNSUPPORTED with the plugin's reason.  [any] */
 tsr_status tsr_candidate_matrix(const struct tsr_candidate *c, const struct tsr_shape_matrix *m,
                                 struct tsr_format *f, uint64_t *bytes, struct tsr_err *err);
 /* The kernel that runs a class of layers: that of its down_proj, or of the linear with the most

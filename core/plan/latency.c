@@ -22,8 +22,6 @@ static tsr_status work_of(const struct tsr_latency_job *j, uint32_t tp, uint64_t
         if (l->lin[i].rows == 0)
             continue;
         TSR_TRY(tsr_candidate_matrix(c, &l->lin[i], &f, &n, err));
-        if (!tsr_format_known(&f)) /* runs as F32 */
-            n = 4 * l->lin[i].rows * l->lin[i].cols;
         bytes += n;
     }
     *w = (struct tsr_work){ .weights = (double)tsr_shape_weights(s, cls) / tp,

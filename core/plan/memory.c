@@ -147,7 +147,7 @@ tsr_status tsr_memory_layer(const struct tsr_memory_job *j, const struct tsr_mes
     *weights = *kv = 0;
     if (j->accounting == TSR_ACCOUNT_PAPER) {
         bool given = c && (c->q.self || c->mixed || *j->shape->packed);
-        tsr_paper_layer(j, cls, given ? c->bits : 16, weights, kv);
+        tsr_paper_layer(j, cls, given ? c->stored_bits : 16, weights, kv);
         return TSR_OK;
     }
     for (int i = 0; i < TSR_LINEARS; i++) {

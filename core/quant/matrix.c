@@ -375,6 +375,11 @@ static tsr_status quantize(struct tsr_registry *r, struct work *k, const struct 
         return tsr_err_prefix(err, st, "quantizer '%s'", k->q->name);
     }
     k->p->source_dtype = w->dtype;
+    if (k->p->dense) { /* nobody reads the plugin's own layout again */
+        free(k->p->codes);
+        free(k->p->meta);
+        k->p->codes = k->p->meta = NULL;
+    }
     *out = k->p;
     return TSR_OK;
 }

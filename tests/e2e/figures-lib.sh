@@ -18,3 +18,15 @@ near() {
 token_ids() {
     jq -n --arg text "$2" '{text: $text, special: true}' -c | "$TESSERA" tokenize "$1" --jsonl | jq '.ids[]'
 }
+
+# tensors FILE.safetensors...: {file, name, dtype, shape, from, bytes} of every tensor, one a line, as the headers say;
+# `from` counts from the file's first byte.
+tensors() {
+    local file n
+    for file in "$@"; do
+        n=$(od -A n -t u8 -N 8 "$file" | tr -d ' ')
+        head -c "$((n + 8))" "$file" | tail -c +9 | jq -c --arg file "$file" --argjson at "$((n + 8))" 'to_entries[] |
+            select(.key != "__metadata__") | {file: $file, name: .key, dtype: .value.dtype, shape: .value.shape,
+                from: ($at + .value.data_offsets[0]), bytes: (.value.data_offsets[1] - .value.data_offsets[0])}' || return 1
+    done
+}

@@ -226,6 +226,7 @@ static void test_answers(void **state)
         float row[20], sign = c[i].kind == FOREIGN ? -1.0f : 1.0f;
         assert_int_equal(p->dense != NULL, c[i].kind == FOREIGN);
         assert_int_equal(tsr_packed_bytes(p), 70 * 20 * 4);
+        assert_true((p->codes == NULL) == (c[i].kind == FOREIGN)); /* not kept beside dense */
         for (uint64_t r = 0; r < 70; r++) {
             assert_int_equal(tsr_packed_dequantize(p, r, 1, row, &e.err), TSR_OK);
             for (int k = 0; k < 20; k++)

@@ -1,0 +1,132 @@
+#!/bin/bash
+# tests/e2e/figures-sizes.sh TESSERA FOREIGN.so - sizes that are printed, counted again from the headers of the files that
+# were written: quantize, compare, inspect, roundtrip, convert and plan, also of a plugin's own format.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/e2e/figures-lib.sh
+. "$(dirname "$0")/figures-lib.sh"
+FOREIGN=$(readlink -f "$2")
+cd "$WORK"
+
+tensors "$ROOT/configs/demo/model.safetensors" >demo
+DEMO_BYTES=$(jq -s 'map(.bytes) | add' demo)
+ORIGINAL=$(jq -s 'map(select(.name | test("_proj")) | .bytes) | add' demo)
+WEIGHTS=$(jq -s 'map(select(.name | test("_proj")) | .shape[0] * .shape[1]) | add' demo)
+run inspect @demo --json
+ok "inspect: the original" json --argjson b "$DEMO_BYTES" --argjson n "$(jq -s 'map(.shape | reduce .[] as $i (1; . * $i)) | add' demo)" \
+    '.model.bytes == $b and .model.parameters == $n' out
+
+# counted NAME FOLDER: the linears of a packed folder into NAME.lin, {name, bytes, bits} each
+counted() {
+    tensors "$2"/layer-*.safetensors | jq -c 'select(.name | test("_proj.*[.](codes|meta|dense|order)$"))' >parts
+    jq -s -c --slurpfile demo demo '[.[] | .linear = (.name | sub("[.](codes|meta|dense|order)$"; ""))] | group_by(.linear)[] |
+        .[0].linear as $n | ($demo | map(select(.name | startswith($n))) | .[0].shape) as $s | (map(.bytes) | add) as $b |
+        {name: $n, bytes: $b, bits: (8 * $b / ($s[0] * $s[1]))}' parts >"$1.lin"
+}
+# sizes NAME: what quantize (in NAME.json) and inspect say of the folder NAME
+sizes() {
+    local bytes all
+    counted "$1" "$1"
+    bytes=$(jq -s 'map(.bytes) | add' "$1.lin")
+    all=$(($(tensors "$1/kept.safetensors" | jq -s 'map(.bytes) | add') + bytes))
+    ok "$1: quantize's bytes are those of its files" json --argjson b "$bytes" --argjson o "$ORIGINAL" --argjson w "$WEIGHTS" \
+        '.results.quantize | .bytes == $b and .original_bytes == $o and .weights == $w and
+        (.bits_per_weight * $w / 8 - $b | fabs) < 1' "$1.json"
+    ok "$1: and of every linear" json --slurpfile lin "$1.lin" '.results.quantize.linears | length == 42 and
+        all(.[]; . as $l | $lin | map(select(.name as $n | $l.name | startswith($n))) | length == 1 and
+            (.[0].bits - $l.bits_per_weight | fabs) < 1e-9)' "$1.json"
+    run inspect "./$1" --json
+    ok "$1: inspect's bytes" json --argjson b "$all" '.model.bytes == $b' out
+}
+while read -r name use; do
+    # shellcheck disable=SC2086 # options of the plugin
+    run quantize @demo --use $use --plugin-path "$FOREIGN" -o "$name" --json
+    ok "$name: quantize succeeds, got $rc" test "$rc" = 0
+    cp out "$name.json"
+    sizes "$name"
+done <<'SCHEMES'
+rtn3 rtn --bits 3 --group 32
+mx mx --element fp6_e3m2
+own foreign
+SCHEMES
+# What the plugin's bytes would take, 4 + columns a row, stands beside what is stored.
+ok "a plugin's own format: F32 is what is stored" json --argjson w "$WEIGHTS" '.results.quantize | .bytes == 4 * $w and .bits_per_weight == 32' own.json
+ok "its own width stands beside it" json '.results.quantize.linears[0] | .layout_bits_per_weight == 8 * (4 + 256) / 256' own.json
+ok "a format of ours has one width" json '.results.quantize.linears | all(.[]; has("layout_bits_per_weight") | not)' rtn3.json
+run quantize @demo --use foreign --plugin-path "$FOREIGN" -o again
+ok "the line says so" grep -q "32 bits per weight, $((4 * WEIGHTS)) bytes instead of $ORIGINAL" out
+
+# ---- inspect of the plugin, roundtrip
+run inspect "$FOREIGN" --probe --json
+ok "inspect: bits of the layout, and those that are stored" json '[.. | objects | select(.packs_as? == "org.example.bytes/1")] | length == 1 and
+    .[0].bits_per_weight == 32 and .[0].layout_bits_per_weight == 8 * (4 + 1024) / 1024' out
+run inspect "$FOREIGN" --probe
+ok "inspect: the line" grep -q 'packs as *org.example.bytes/1, 8.031 bits a weight, stored as F32' out
+run roundtrip foreign "$STORIES/model.safetensors" --plugin-path "$FOREIGN" -o own.st --json
+ok "roundtrip: both" json '.tensors | length > 0 and all(.[]; .bits_per_weight == 32 and
+    (.layout_bits_per_weight - 8 * (4 + .cols) / .cols | fabs) < 1e-9)' out
+run roundtrip rtn:bits=4,group=32 "$STORIES/model.safetensors" -o rtn.st --json
+# codes in whole bytes a row; for each group an F16 scale and a byte of zero point, padded to 4 bytes
+ok "roundtrip: a format of ours" json '.tensors | length > 0 and all(.[]; (.layout_bits_per_weight | not) and
+    (.bits_per_weight - 8 * (.cols / 2 + 4 * (3 * (.cols / 32 | ceil) / 4 | ceil)) / .cols | fabs) < 1e-9)' out
+
+# ---- compare
+cat >cmp.yaml <<JOB
+version: 1
+model: "@demo"
+plugins: [$FOREIGN]
+arms:
+  own: {quantize: {use: foreign}}
+  rtn3: {quantize: {use: rtn, bits: 3, group: 32}}
+  disk: {model: mx}
+measure: {perplexity: {text: $ROOT/configs/demo/held-out.txt, protocol: llamacpp-512, window: 32, max_windows: 1}}
+JOB
+run compare cmp.yaml --out cmp --json
+ok "compare succeeds, got $rc" test "$rc" = 0
+cp out cmp.json
+for pair in own:own rtn3:rtn3 disk:mx; do
+    ok "compare: bytes of ${pair%:*}" json --arg arm "${pair%:*}" --slurpfile lin "${pair#*:}.lin" --argjson w "$WEIGHTS" '
+        .results.compare.arms[] | select(.name == $arm) | ($lin | map(.bytes) | add) as $b | .bytes == $b and
+        (.bits_per_weight * $w / 8 - $b | fabs) < 1 and
+        (.layer_bits | [range(6) as $i | .[$i] - 8 * ([$lin[] | select(.name | contains("layers.\($i).")) | .bytes] | add) / ($w / 6)]
+            | length == 6 and all(.[]; fabs < 1e-9))' cmp.json
+done
+
+# ---- plan
+cat >board.yaml <<'BOARD'
+format: tessera.device/1
+name: board
+memory: {total: 4 GiB, source: made up}
+bandwidth: {peak: 1 GB/s, source: made up}
+kernels:
+  - {kernel: f32, ops: 2 GFLOP/s, prefill: {compute: 0.5, read: 1}, decode: {compute: 0.5, read: 1}, source: made up}
+  - {kernel: bf16, ops: 2 GFLOP/s, prefill: {compute: 0.5, read: 1}, decode: {compute: 0.5, read: 1}, source: made up}
+BOARD
+cat >cluster.yaml <<'CLUSTER'
+version: 1
+nodes: [{name: here, devices: [{profile: board.yaml}]}]
+CLUSTER
+for from in candidate packed; do
+    model=own bits=
+    [ "$from" = packed ] || model='"@demo"' bits=', candidates: [{use: foreign}]'
+    cat >plan.yaml <<JOB
+version: 1
+model: $model
+plugins: [$FOREIGN]
+cluster: cluster.yaml
+workload: {prompt: 16, generate: 16, batch: 2}
+pipeline:
+  - plan: {max_tp: 1$bits}
+JOB
+    run plan plan.yaml -o p.yaml --baselines none --json
+    ok "plan, $from: succeeds, got $rc" test "$rc" = 0
+    # norms are there as F32
+    ok "plan, $from: weights of the plugin's format in memory" json --argjson w "$WEIGHTS" \
+        '.plan.stages | length == 1 and .[0].weights == 4 * $w + 6 * 2 * 256 * 4' out
+    ok "plan, $from: a step reads them" json --argjson w "$WEIGHTS" '.plan.stages[0].decode_ms > 4 * $w / 1e6' out
+    # LLM-PQ's formula: 4 h^2 + 2 h f elements a layer, two norms of 2 h bytes, the cache, up to whole MiB
+    run plan plan.yaml -o p.yaml --baselines none --json --set plan.accounting=paper
+    ok "plan, $from: by the papers' account, too" json '.plan.stages[0].weights == 6 *
+        (((4 * (4 * 256 * 256 + 2 * 256 * 512) + 4 * 256 + 65536) / 1048576 | ceil) * 1048576 - 65536)' out
+done
+finish
