@@ -4,7 +4,7 @@
  * and gets its name when it is whole and synced.  Whoever builds it holds the lock of the final name,
  * ".NAME.lock", from the first byte until then: a second command on the same output is refused by one
  * sentence.  A run that was killed leaves both files and no lock; the next one on that output removes them.
- * Nothing else in the program opens for writing, creates, renames or removes (tests/tree/writes.sh).
+ * Nothing else in the program opens for writing, creates, renames or removes (tests/unit/writes.sh).
  *
  * A final name that is a symbolic link is replaced, and what it leads to stays as it is; but a link to a
  * device or pipe is written through.  Functions are [any], an object is used by one thread at a time.

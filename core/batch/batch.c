@@ -182,9 +182,9 @@ tsr_status tsr_batch_step(struct tsr_batch *b, bool *over, struct tsr_err *err)
     return TSR_OK;
 }
 
-tsr_status tsr_batch_finish(struct tsr_batch *b, struct tsr_err *err)
+tsr_status tsr_batch_finish(struct tsr_batch *b, const char *part, struct tsr_err *err)
 {
-    return tsr_journal_finish(b->journal, b->output, err);
+    return tsr_journal_finish(b->journal, part, b->output, err);
 }
 
 const struct tsr_journal_counts *tsr_batch_counts(const struct tsr_batch *b)

@@ -49,8 +49,9 @@ tsr_status tsr_batch_line(struct tsr_batch *b, uint64_t index, bool error, const
 /* One round.  *over: every line is there and synced.  tsr_cancel(): what is done is synced,
  * TSR_E_CANCELLED. */
 tsr_status tsr_batch_step(struct tsr_batch *b, bool *over, struct tsr_err *err);
-/* The output file; after step() said over. */
-tsr_status tsr_batch_finish(struct tsr_batch *b, struct tsr_err *err);
+/* The output file, after step() said over; `part` is its name until it is whole, and as of
+ * tsr_journal_finish(). */
+tsr_status tsr_batch_finish(struct tsr_batch *b, const char *part, struct tsr_err *err);
 
 const struct tsr_journal_counts *tsr_batch_counts(const struct tsr_batch *b);
 /* Time that the rounds spent on the journal so far: leases, lines, commits, waits for syncs. */

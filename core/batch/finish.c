@@ -163,21 +163,15 @@ static tsr_status publish(struct tsr_journal *j, struct output *o, const char *p
                     output, again, hash);
 }
 
-tsr_status tsr_journal_finish(struct tsr_journal *j, const char *output, struct tsr_err *err)
+tsr_status tsr_journal_finish(struct tsr_journal *j, const char *part, const char *output,
+                              struct tsr_err *err)
 {
     struct output o = { .io = j->io, .file = -1 };
-    uint64_t      bytes = strlen(output) + 6;
-    char         *part = tsr_new(bytes, 1);
     o.buffer = tsr_new(CHUNK, 1);
     tsr_status st =
-        part && o.buffer ? TSR_OK : tsr_fail_nomem(err, CHUNK + bytes, "the output file");
-    if (st == TSR_OK) {
-        (void)snprintf(part, bytes, "%s.part", output);
-        st = tsr_journal_commit(j, true, err);
-    }
+        o.buffer ? tsr_journal_commit(j, true, err) : tsr_fail_nomem(err, CHUNK, "the output file");
     if (st == TSR_OK)
         st = publish(j, &o, part, output, err);
-    free(part);
     free(o.buffer);
     free(o.frame);
     return st;

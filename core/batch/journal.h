@@ -99,8 +99,10 @@ tsr_status tsr_journal_spill(struct tsr_journal *j, struct tsr_err *err);
  * wait: returns when everything is on the disk. */
 tsr_status tsr_journal_commit(struct tsr_journal *j, bool wait, struct tsr_err *err);
 
-/* Every record has a line: writes them in order to `output`.part, seals, renames and compares. */
-tsr_status tsr_journal_finish(struct tsr_journal *j, const char *output, struct tsr_err *err);
+/* Every record has a line: writes them in order to the file `part`, seals, renames it to `output` and
+ * compares.  After a failure `part` may be there: the caller removes it. */
+tsr_status tsr_journal_finish(struct tsr_journal *j, const char *part, const char *output,
+                              struct tsr_err *err);
 
 /* ---- looking at a journal without working on it ----------------------------- */
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "batch/progress.h"
 #include "batch/watch.h"
 #include "plugin/registry.h"
@@ -311,6 +312,23 @@ static void warn(const struct tsr_journal_counts *c)
                  (unsigned long long)c->unlike);
 }
 
+/* Under the lock of the output, so that what a killed run left is removed and nobody else writes it. */
+static tsr_status publish(struct run *r, struct tsr_err *err)
+{
+    const char             *output = r->job->output;
+    struct tsr_output_lock *lock;
+    struct tsr_errbuf       ignored = TSR_ERRBUF(ignored);
+    TSR_TRY(tsr_output_lock(&lock, output, err));
+    char      *part = tsr_output_part_name(output, (uint32_t)getpid());
+    tsr_status st =
+        part ? tsr_batch_finish(r->batch, part, err) : tsr_fail_nomem(err, strlen(output), output);
+    if (part && st != TSR_OK)
+        (void)tsr_output_remove(part, &ignored.err);
+    free(part);
+    tsr_output_unlock(lock);
+    return st;
+}
+
 static tsr_status work(struct run *r, struct tsr_err *err)
 {
     struct tsr_watch *w = tsr_watch_get();
@@ -341,7 +359,7 @@ static tsr_status work(struct run *r, struct tsr_err *err)
     if (r->job->same)
         TSR_TRY(r->job->same(r->job->same_ctx, true, err));
     TSR_TRY(tsr_file_unchanged(&r->job->records->file, err));
-    TSR_TRY(tsr_batch_finish(r->batch, err));
+    TSR_TRY(publish(r, err));
     return tsr_reasons_read(&r->sum->reasons, tsr_batch_journal(r->batch), r->job->records, err);
 }
 

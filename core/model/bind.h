@@ -11,6 +11,7 @@
 #include "model/arch.h"
 #include "model/packed_model.h"
 #include "model/shards.h"
+#include "model/text_stamps.h"
 
 /* One stored tensor to read. */
 struct tsr_load {
@@ -92,6 +93,7 @@ struct tsr_model_storage {
     char                     *names, *path, *folder;
     char                     *config; /* of a GGUF file: what its metadata say; else NULL */
     uint64_t                  config_len;
+    struct tsr_text_stamps    stamps; /* but for a prepacked file, which is mapped */
     const struct tsr_arch    *arch;
     uint32_t                  has;
     struct tsr_shards         shards; /* open but for headers_only */

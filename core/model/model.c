@@ -264,6 +264,7 @@ static tsr_status load(struct tsr_model *m, const char *folder, enum residence h
 {
     struct tsr_hasher *hash;
     struct tsr_config  c = { 0 };
+    tsr_text_stamps_take(&m->storage->stamps, folder); /* before anything is read */
     if (tsr_gguf_is(folder))
         return load_gguf(m, folder, how, err);
     if (tsr_prepacked_is(folder))
@@ -371,5 +372,12 @@ tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **te
     }
     if (m->prepacked)
         return tsr_prepacked_text(m->prepacked, name, text, len, err);
-    return tsr_text_read(s->folder, name, TSR_TEXT_MAX, text, len, NULL, err);
+    TSR_TRY(tsr_text_stamps_check(&s->stamps, s->folder, name, err));
+    TSR_TRY(tsr_text_read(s->folder, name, TSR_TEXT_MAX, text, len, NULL, err));
+    tsr_status st = tsr_text_stamps_check(&s->stamps, s->folder, name, err);
+    if (st != TSR_OK) {
+        free(*text);
+        *text = NULL;
+    }
+    return st;
 }

@@ -138,7 +138,8 @@ tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overl
                                const char *path, char kept[48], struct tsr_err *err);
 
 /* A text that comes with the model, as "config.json" or "tokenizer.json": of the folder, or what the
- * metadata of a GGUF file say.  Fresh memory; NULL where there is none.  [setup] */
+ * metadata of a GGUF file say.  Fresh memory; NULL where there is none.  A file that came, went or changed
+ * since the model was loaded is TSR_E_INPUT.  [setup] */
 tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
                           struct tsr_err *err);
 

@@ -280,8 +280,8 @@ static bool turn(struct sim *s, struct process *p, bool *finished)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     bool              over = false;
-    tsr_status        st =
-        p->over ? tsr_batch_finish(p->batch, &e.err) : tsr_batch_step(p->batch, &over, &e.err);
+    tsr_status        st = p->over ? tsr_batch_finish(p->batch, "out.part", &e.err)
+                                   : tsr_batch_step(p->batch, &over, &e.err);
     *finished = p->over && st == TSR_OK;
     p->over = p->over || over;
     p->beats++;

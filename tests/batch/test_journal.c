@@ -102,7 +102,7 @@ static void complete(struct place *x, struct tsr_journal *j)
             add(j, i, false);
         (void)strcat(strcat(want, lines[i]), "\n");
     }
-    if (tsr_journal_finish(j, "out", &e.err) != TSR_OK)
+    if (tsr_journal_finish(j, "out.part", "out", &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     const struct disk_blob *b = disk_file(&x->disk, "out");
     assert_non_null(b);
@@ -381,7 +381,7 @@ static void failure_is_final(void **state)
             uint64_t ops = x->disk.ops;
             assert_int_not_equal(tsr_journal_commit(j, true, &e.err), TSR_OK);
             assert_int_not_equal(tsr_journal_lease(j, 2, &e.err), TSR_OK);
-            assert_int_not_equal(tsr_journal_finish(j, "out", &e.err), TSR_OK);
+            assert_int_not_equal(tsr_journal_finish(j, "out.part", "out", &e.err), TSR_OK);
             assert_int_equal(x->disk.ops, ops);
         } else {
             assert_int_equal(st, TSR_OK);
@@ -631,7 +631,7 @@ static void long_lines(void **state)
     tsr_journal_close(j);
     j = must_open(x, TSR_VERDICT_OUTSIDE, false); /* the long one is the last before the epoch */
     assert_int_equal(tsr_journal_counts(j)->done, N);
-    assert_int_equal(tsr_journal_finish(j, "out", &e.err), TSR_OK);
+    assert_int_equal(tsr_journal_finish(j, "out.part", "out", &e.err), TSR_OK);
     const struct disk_blob *b = disk_file(&x->disk, "out");
     assert_int_equal(b->n, 11 * (N - 1) + bytes - (N - 1) + 1);
     assert_memory_equal(b->p + 11 * (N - 1), line + N - 1, bytes - (N - 1));

@@ -101,7 +101,7 @@ static void work(struct disk_process *p, struct tsr_io *io)
     for (uint64_t i = 0; i < RECORDS; i++)
         if (tsr_journal_record(j, i)->state == TSR_RECORD_OPEN)
             must(tsr_journal_line(j, i, false, RESULT, sizeof RESULT - 1, &e.err) == TSR_OK);
-    st = tsr_journal_finish(j, "out", &e.err);
+    st = tsr_journal_finish(j, "out.part", "out", &e.err);
     must(st == TSR_OK || st == TSR_E_CHECK); /* a seal of other bytes */
     if (st == TSR_OK) {
         const struct disk_blob *b = disk_file(p->d, "out");

@@ -249,12 +249,44 @@ static void names(void **state)
     sh("rm -r d");
 }
 
+/* A loaded model and its texts are of one moment: what is replaced, taken away or added later is refused. */
+static void texts_of_a_moment(void **state)
+{
+    (void)state;
+    static const char *const changes[][2] = {
+        { "generation_config.json",
+          "cp d/generation_config.json d/g && mv d/g d/generation_config.json" },
+        { "generation_config.json", "printf ' ' >>d/generation_config.json" },
+        { "tokenizer.json", "rm d/tokenizer.json" },
+        { "config.json", "mv d/config.json d/c" },
+        { "chat_template.jinja", "printf x >d/chat_template.jinja" },
+    };
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        struct tsr_model *m = NULL;
+        char             *text;
+        uint64_t          len;
+        sh("rm -rf d && cp -r m d && rm -f d/chat_template.jinja");
+        assert_int_equal(tsr_model_load(&m, at("d"), false, &e.err), TSR_OK);
+        assert_int_equal(tsr_model_text(m, changes[i][0], &text, &len, &e.err), TSR_OK);
+        free(text);
+        sh("%s", changes[i][1]);
+        assert_int_equal(tsr_model_text(m, changes[i][0], &text, &len, &e.err), TSR_E_INPUT);
+        assert_null(text);
+        assert_non_null(strstr(e.text, changes[i][0]));
+        assert_non_null(strstr(e.text, "changed while the model was in use"));
+        tsr_model_destroy(m);
+    }
+    sh("rm -r d");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_out),     cmocka_unit_test(links_inside),
-        cmocka_unit_test(links_nowhere), cmocka_unit_test(neighbours),
-        cmocka_unit_test(hub_cache),     cmocka_unit_test(names),
+        cmocka_unit_test(links_out),         cmocka_unit_test(links_inside),
+        cmocka_unit_test(links_nowhere),     cmocka_unit_test(neighbours),
+        cmocka_unit_test(hub_cache),         cmocka_unit_test(names),
+        cmocka_unit_test(texts_of_a_moment),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

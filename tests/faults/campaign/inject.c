@@ -115,7 +115,10 @@ int openat64(int folder, const char *path, int flags, ...)
 /* Streams write inside the C library: their calls count as writes. */
 size_t fwrite(const void *from, size_t size, size_t n, FILE *to)
 {
-    return to != stderr && fails(INJECT_WRITE) ? 0 : NEXT(fwrite)(from, size, n, to);
+    if (to == stderr || !fails(INJECT_WRITE))
+        return NEXT(fwrite)(from, size, n, to);
+    to->_flags |= 0x20; /* glibc's mark of an error, which a failing write leaves: ferror() */
+    return 0;
 }
 int fflush(FILE *f)
 {

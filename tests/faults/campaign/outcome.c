@@ -53,14 +53,27 @@ static void drop_keys(json_t *j, const struct drop *d)
     }
 }
 
-/* The text without the folder's name, and where it is asked for without numbers, also as 3.1·10⁻⁴. */
+/* How long the letter and sign of an exponent are, as in 9.8e-05; 0: it is another letter. */
+static size_t exponent(const char *text)
+{
+    size_t n = text[1] == '-' || text[1] == '+' ? 2 : 1;
+    return text[n] >= '0' && text[n] <= '9' ? n : 0;
+}
+
+/* The text without the folder's name, and where it is asked for without numbers, also as 9.8e-05 and 3.1·10⁻⁴. */
 static size_t plain(char *text, size_t n, const char *folder, bool numbers)
 {
     size_t len = strlen(folder), out = 0;
+    char   before = '\0'; /* the text is moved over what stood there */
     for (size_t i = 0; i < n;) {
+        size_t more =
+            numbers && text[i] == 'e' && before >= '0' && before <= '9' ? exponent(text + i) : 0;
+        before = text[i];
         if (n - i >= len && memcmp(text + i, folder, len) == 0) {
             text[out++] = '@';
             i += len;
+        } else if (more) {
+            i += more;
         } else if (numbers && (strchr("0123456789 .-", text[i]) || (unsigned char)text[i] > 127)) {
             i++;
         } else

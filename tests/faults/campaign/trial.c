@@ -175,8 +175,9 @@ void trial_run(struct verdict *v, const struct place *w, const struct campaign_c
         (void)snprintf(s.changed, sizeof s.changed, "%s", e.changed_file);
         take_changed(&s, &changed_end);
     }
-    /* what an unlink that failed leaves is not the command's fault */
-    bool tidy = !s.cut && !(p->call_at && p->call_class == INJECT_UNLINK);
+    /* what stays where removing, or opening the folder to be removed, fails for ever is not the command's fault */
+    bool tidy = !s.cut && !(p->call_at && (p->call_class == INJECT_UNLINK ||
+                                           (p->call_class == INJECT_OPEN && p->call_from)));
     int  k = matches(&s, well, tidy, why);
     if (k < 0)
         wrong(&s, "%s%s", well ? "exit 0: " : "", why);
