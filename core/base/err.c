@@ -31,6 +31,8 @@ tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *path, con
         st = TSR_E_FULL;
         break;
     case ENOMEM:
+    case EMFILE: /* what a process or machine may have at once has run out */
+    case ENFILE:
         st = TSR_E_NOMEM;
         break;
     case ENOENT:

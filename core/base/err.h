@@ -41,7 +41,7 @@ tsr_status tsr_err_prefix(struct tsr_err *err, tsr_status st, const char *fmt, .
     __attribute__((format(printf, 3, 4)));
 
 /* "PATH: cannot OP: strerror(errno)"; ENOSPC, EDQUOT and EFBIG give TSR_E_FULL, ENOMEM
- * TSR_E_NOMEM, a file that is missing or not readable TSR_E_INPUT, the rest TSR_E_IO. */
+ * and too many open files TSR_E_NOMEM, a file that is missing or not readable TSR_E_INPUT, the rest TSR_E_IO. */
 tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *path, const char *op);
 
 /* "out of memory: N bytes for WHAT" and TSR_E_NOMEM. */

@@ -12,16 +12,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define SYMBOL "tsr_plugin_v1"
 #define PREFIX "tsr_plugin_v"
 
-/* Every file that dlopen() took, for the life of the process: plugins are never unloaded, and
- * the C library knows each by the name /proc/self/fd/N, so N must not be used for another
- * file.  A second registry gets the same verdict as the first. */
+/* Every file that dlopen() took, for the life of the process: plugins are never unloaded, so that
+ * no other file gets the inode of one.  A second registry gets the same verdict as the first. */
 struct mapped {
     struct mapped  *next;
-    struct tsr_file file; /* stays open */
+    struct tsr_file file; /* what it was; closed */
+    uint64_t        number;
     void           *handle;
     bool            changed_fp;
 };
@@ -29,13 +30,44 @@ struct mapped {
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapped  *mapped_all;
 
+/* The C library takes a name that it has seen for the file that it has loaded, and descriptors are
+ * used again: the number of the file stands in the name, as a '/' or "/./" for each of its bits, so
+ * that the descriptor need not be held for the life of the process. */
+static void name_open_file(char *name, size_t cap, int fd, uint64_t number)
+{
+    size_t n = (size_t)snprintf(name, cap, "/proc/self/fd");
+    for (int bit = 15; bit >= 0; bit--)
+        n += (size_t)snprintf(name + n, cap - n, "%s", number >> bit & 1 ? "/./" : "/");
+    (void)snprintf(name + n, cap - n, "%d", fd);
+}
+
+/* The loader tells its reasons in words only, with none to spare where a map fails. */
+static bool lacks_resources(const char *why)
+{
+    if (strstr(why, strerror(ENOMEM)) || strstr(why, "out of memory") ||
+        strstr(why, strerror(EMFILE)) || strstr(why, strerror(ENFILE)))
+        return true;
+    if (!strstr(why, "failed to map segment"))
+        return false;
+    const size_t room = (size_t)16 << 20; /* more than any library of ours takes */
+    void *p = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return true;
+    (void)munmap(p, room);
+    return false;
+}
+
 static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_err *err)
 {
+    uint64_t number = mapped_all ? mapped_all->number + 1 : 0;
+    if (number > UINT16_MAX)
+        return tsr_fail(err, TSR_E_NOMEM, "%s: is one plugin more than a process can load, %d",
+                        f->path, UINT16_MAX + 1);
     struct mapped *m = tsr_new(1, sizeof *m);
     if (!m)
         return tsr_fail_nomem(err, sizeof *m, f->path);
-    char name[64];
-    (void)snprintf(name, sizeof name, "/proc/self/fd/%d", f->fd);
+    char name[96];
+    name_open_file(name, sizeof name, f->fd, number);
     struct tsr_fpmode before = tsr_fpmode_get();
     m->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     struct tsr_fpmode after = tsr_fpmode_get();
@@ -44,24 +76,28 @@ static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_er
         tsr_fpmode_set(before);
     if (!m->handle) {
         const char *why = dlerror();
+        size_t      n = strlen(name);
+        if (why && strncmp(why, name, n) == 0 && strncmp(why + n, ": ", 2) == 0)
+            why += n + 2; /* f->path says more */
         free(m);
-        /* the loader tells the reason in words only, with none to spare in its own */
-        if (why && (strstr(why, strerror(ENOMEM)) || strstr(why, "out of memory")))
-            return tsr_fail(err, TSR_E_NOMEM, "%s: out of memory while loading (%s)", f->path, why);
+        if (why && lacks_resources(why))
+            return tsr_fail(err, TSR_E_NOMEM, "%s: no memory or descriptors to load it (%s)",
+                            f->path, why);
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: cannot be loaded (%s); install what it needs or build it again",
                         f->path, why ? why : "no reason given");
     }
     m->file = *f;
-    f->fd = -1;
-    f->path = NULL;
+    m->file.fd = -1;
+    m->file.path = NULL;
+    m->number = number;
     m->next = mapped_all;
     mapped_all = m;
     *out = m;
     return TSR_OK;
 }
 
-/* Maps the opened file, or finds that it is mapped; takes the file over in the first case. */
+/* Maps the opened file, or finds that it is mapped. */
 static tsr_status map_file(struct tsr_file *f, struct mapped **out, struct tsr_err *err)
 {
     pthread_mutex_lock(&mapped_lock);
