@@ -21,7 +21,7 @@
 #define TSR_GGUF_CHAT      "tokenizer.chat_template" /* .NAME: further ones */
 
 #define TSR_GGUF_MAX_RANK    4u
-#define TSR_GGUF_MAX_TENSORS 1000000u
+#define TSR_GGUF_MAX_TENSORS 262144u /* more tensors or keys are TSR_E_NOMEM */
 #define TSR_GGUF_MAX_KEYS    65536u
 #define TSR_GGUF_MAX_KEY     65535u /* bytes */
 #define TSR_GGUF_MAX_NAME    64u

@@ -206,6 +206,11 @@ static tsr_status place(struct in *r)
                             r->name, (unsigned long long)r->file_size, t->name);
         want = (end - start + mask) & ~mask;
     }
+    if (r->file_size > start && r->file_size - start > want) /* writers pad the last one, or not */
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: %llu bytes follow behind the last tensor; the file is damaged, fetch "
+                        "it again",
+                        r->name, (unsigned long long)(r->file_size - start - want));
     return TSR_OK;
 }
 
@@ -277,18 +282,20 @@ static tsr_status read_start(struct in *r)
     r->g->n_keys = number(r, 8);
     if (r->out)
         return fail_short(r, "the header");
-    if (r->g->n > TSR_GGUF_MAX_TENSORS || r->g->n_keys > TSR_GGUF_MAX_KEYS)
-        return tsr_fail(r->err, TSR_E_INPUT,
-                        "%s: is said to have %llu tensors and %llu keys; %u and %u are the limits",
-                        r->name, (unsigned long long)r->g->n, (unsigned long long)r->g->n_keys,
-                        TSR_GGUF_MAX_TENSORS, TSR_GGUF_MAX_KEYS);
     /* a key takes at least 13 bytes, a tensor 33 */
-    if (r->g->n_keys * 13 + r->g->n * 33 > r->file_size)
+    if (r->g->n_keys > r->file_size / 13 || r->g->n > r->file_size / 33 ||
+        r->g->n_keys * 13 + r->g->n * 33 > r->file_size)
         return tsr_fail(r->err, TSR_E_INPUT,
                         "%s: is said to have %llu tensors and %llu keys, more than fit into its "
                         "%llu bytes",
                         r->name, (unsigned long long)r->g->n, (unsigned long long)r->g->n_keys,
                         (unsigned long long)r->file_size);
+    if (r->g->n > TSR_GGUF_MAX_TENSORS || r->g->n_keys > TSR_GGUF_MAX_KEYS)
+        return tsr_fail(
+            r->err, TSR_E_NOMEM,
+            "%s: has %llu tensors and %llu keys; %u and %u are the most that a file may have here",
+            r->name, (unsigned long long)r->g->n, (unsigned long long)r->g->n_keys,
+            TSR_GGUF_MAX_TENSORS, TSR_GGUF_MAX_KEYS);
     return TSR_OK;
 }
 

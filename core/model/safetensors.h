@@ -13,9 +13,9 @@
 
 #define TSR_ST_MAX_RANK    8
 #define TSR_ST_MAX_HEADER  100000000u
-#define TSR_ST_MAX_TENSORS 1000000u
-#define TSR_ST_MAX_NAME    1024u  /* bytes */
-#define TSR_ST_MAX_META    65536u /* entries of __metadata__ */
+#define TSR_ST_MAX_TENSORS 262144u /* 112 bytes each; more are TSR_E_NOMEM */
+#define TSR_ST_MAX_NAME    1024u   /* bytes */
+#define TSR_ST_MAX_META    65536u  /* entries of __metadata__ */
 
 struct tsr_st_tensor {
     const char *name;

@@ -99,8 +99,9 @@ static tsr_status check_size(struct tsr_scan *s, const struct tsr_st_tensor *t, 
 static tsr_status parse_tensor(struct tsr_scan *s, struct tsr_st_tensor *t)
 {
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
-    unsigned seen = 0;
-    uint32_t bits = 0;
+    unsigned    seen = 0;
+    uint32_t    bits = 0;
+    char *const kept = s->text; /* words that describe a tensor are not kept */
     TSR_TRY(tsr_scan_char(s, '{', "an object that describes a tensor was expected"));
     if (!tsr_scan_if(s, '}')) {
         do {
@@ -128,6 +129,7 @@ static tsr_status parse_tensor(struct tsr_scan *s, struct tsr_st_tensor *t)
                            !(seen & DTYPE)   ? "dtype"
                            : !(seen & SHAPE) ? "shape"
                                              : "data_offsets");
+    s->text = kept;
     return check_size(s, t, bits);
 }
 
@@ -243,7 +245,10 @@ static tsr_status parse_members(struct tsr_scan *s, struct tsr_st *st)
             continue;
         }
         if (st->n == TSR_ST_MAX_TENSORS)
-            return tsr_scan_fail(s, "more than 1000000 tensors");
+            return tsr_fail(s->err, TSR_E_NOMEM,
+                            "%s: lists more than %u tensors, the most that one file may have here; "
+                            "split it into shards",
+                            s->file, TSR_ST_MAX_TENSORS);
         TSR_TRY(grow((void **)&st->tensors, st->n, &cap, sizeof *st->tensors, s->err));
         struct tsr_st_tensor *t = &st->tensors[st->n];
         memset(t, 0, sizeof *t);

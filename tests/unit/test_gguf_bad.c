@@ -41,7 +41,8 @@ static struct {
     struct key    keys[24];
     struct tensor tensors[24];
     unsigned      have_keys, have_tensors;
-    size_t        cut; /* bytes less at the end */
+    size_t        cut;  /* bytes less at the end */
+    size_t        more; /* bytes behind it */
     bool          keep_offsets;
 } m;
 
@@ -182,13 +183,13 @@ static void make(uint64_t at, unsigned char value)
     static struct file f;
     uint64_t           bytes = place();
     header(&f);
-    unsigned char *data = calloc(bytes + 1, 1);
+    unsigned char *data = calloc(bytes + m.more + 1, 1);
     assert_non_null(data);
     if (at < bytes)
         data[at] = value;
     FILE *out = fopen(path, "wb");
     assert_non_null(out);
-    uint64_t all = f.n + bytes - m.cut;
+    uint64_t all = f.n + bytes + m.more - m.cut;
     assert_int_equal(fwrite(f.b, 1, f.n < all ? f.n : all, out), f.n < all ? f.n : all);
     if (all > f.n)
         assert_int_equal(fwrite(data, 1, all - f.n, out), all - f.n);
@@ -271,6 +272,26 @@ static void a_window_is_said(void **state)
     assert_non_null(strstr(text, "sliding_window\" is 48; llama.cpp has no window"));
 }
 
+/* Of a file that is large enough for what its header says, no memory is taken for too much. */
+static void too_much(void **state)
+{
+    (void)state;
+    static const uint64_t many[][2] = { { TSR_GGUF_MAX_TENSORS + 1, 0 },
+                                        { 0, TSR_GGUF_MAX_KEYS + 1 } };
+    for (size_t i = 0; i < 2; i++) {
+        unsigned char     head[24] = { 'G', 'G', 'U', 'F', 3 };
+        struct tsr_gguf   g;
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        bool              more;
+        memcpy(head + 8, many[i], sizeof many[i]);
+        tsr_status st =
+            tsr_gguf_parse(&g, "a.gguf", head, sizeof head, UINT64_C(1) << 30, &more, &e.err);
+        tsr_gguf_close(&g);
+        if (st != TSR_E_NOMEM || !strstr(e.text, "the most that a file may have here"))
+            fail_msg("status %d: %s", st, e.text);
+    }
+}
+
 static void headers(void **state)
 {
     (void)state;
@@ -288,7 +309,10 @@ static void headers(void **state)
     bad("version 0");
     good();
     m.n_keys = UINT64_MAX;
-    bad("limits");
+    bad("more than fit");
+    good();
+    m.n_tensors = UINT64_MAX / 33 + 2;
+    bad("more than fit");
     good();
     m.n_tensors = 900000;
     bad("more than fit");
@@ -403,6 +427,9 @@ static void lists(void **state)
     good();
     m.cut = 33;
     bad("cut off");
+    good();
+    m.more = 1;
+    bad("1 bytes follow behind the last tensor");
 }
 
 /* Sizes that overflow: the file is made by hand, since its data cannot be. */
@@ -533,6 +560,7 @@ int main(void)
         cmocka_unit_test(the_good_one_loads),
         cmocka_unit_test(a_window_is_said),
         cmocka_unit_test(headers),
+        cmocka_unit_test(too_much),
         cmocka_unit_test(lists),
         cmocka_unit_test(huge),
         cmocka_unit_test(values),
