@@ -12,55 +12,63 @@ static uint64_t ns(const struct timespec *t)
     return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
 }
 
-/* All but the path. */
-static tsr_status look(struct tsr_stamp *s, const char *path, struct tsr_err *err)
+int tsr_stamp_take(struct tsr_stamp *s, const char *path)
 {
     struct stat st;
-    if (stat(path, &st) != 0) {
-        if (errno != ENOENT && errno != ENOTDIR)
-            return tsr_fail_errno(err, errno, path, "stat");
-        *s = (struct tsr_stamp){ .path = s->path };
-        return TSR_OK;
-    }
-    *s = (struct tsr_stamp){ .path = s->path,
-                             .there = true,
+    memset(s, 0, sizeof *s);
+    if (stat(path, &st) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : errno;
+    *s = (struct tsr_stamp){ .there = true,
                              .dev = (uint64_t)st.st_dev,
                              .ino = (uint64_t)st.st_ino,
                              .size = (uint64_t)st.st_size,
                              .mtime_ns = ns(&st.st_mtim),
                              .ctime_ns = ns(&st.st_ctim) };
-    return TSR_OK;
+    return 0;
+}
+
+bool tsr_stamp_same(const struct tsr_stamp *a, const struct tsr_stamp *b)
+{
+    return a->there == b->there && a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+           a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+}
+
+static tsr_status take(struct tsr_stamp *s, const char *path, struct tsr_err *err)
+{
+    int e = tsr_stamp_take(s, path);
+    return e ? tsr_fail_errno(err, e, path, "stat") : TSR_OK;
 }
 
 tsr_status tsr_stamps_take(struct tsr_stamps *s, const char *path, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < s->n; i++)
         if (strcmp(s->v[i].path, path) == 0)
-            return look(&s->v[i], path, err);
-    struct tsr_stamp *v = tsr_renew(s->v, s->n + 1, sizeof *v);
+            return take(&s->v[i].stamp, path, err);
+    struct tsr_stamped_path *v = tsr_renew(s->v, s->n + 1, sizeof *v);
     if (!v)
         return tsr_fail_nomem(err, (s->n + 1) * sizeof *v, "the stamps of files");
     s->v = v;
-    v[s->n] = (struct tsr_stamp){ .path = tsr_strdup(path) };
+    v[s->n] = (struct tsr_stamped_path){ .path = tsr_strdup(path) };
     if (!v[s->n].path)
         return tsr_fail_nomem(err, strlen(path), "a path");
-    return look(&v[s->n++], path, err);
+    return take(&v[s->n++].stamp, path, err);
 }
 
 tsr_status tsr_stamps_check(const struct tsr_stamps *s, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < s->n; i++) {
-        const struct tsr_stamp *was = &s->v[i];
-        struct tsr_stamp        is = { .path = was->path };
-        TSR_TRY(look(&is, was->path, err));
+        const char             *path = s->v[i].path;
+        const struct tsr_stamp *was = &s->v[i].stamp;
+        struct tsr_stamp        is;
+        TSR_TRY(take(&is, path, err));
         if (was->there && !is.there)
-            return tsr_fail(err, TSR_E_INPUT, "%s: is gone or was moved during the run", was->path);
+            return tsr_fail(err, TSR_E_INPUT, "%s: is gone or was moved during the run", path);
         if (!was->there && is.there)
-            return tsr_fail(err, TSR_E_INPUT, "%s: was not there when the run began", was->path);
+            return tsr_fail(err, TSR_E_INPUT, "%s: was not there when the run began", path);
         if (is.dev != was->dev || is.ino != was->ino)
-            return tsr_fail(err, TSR_E_INPUT, "%s: was replaced during the run", was->path);
-        if (is.size != was->size || is.mtime_ns != was->mtime_ns || is.ctime_ns != was->ctime_ns)
-            return tsr_fail(err, TSR_E_INPUT, "%s: changed during the run", was->path);
+            return tsr_fail(err, TSR_E_INPUT, "%s: was replaced during the run", path);
+        if (!tsr_stamp_same(was, &is))
+            return tsr_fail(err, TSR_E_INPUT, "%s: changed during the run", path);
     }
     return TSR_OK;
 }

@@ -11,14 +11,21 @@
 #include <stdbool.h>
 
 struct tsr_stamp {
-    char    *path; /* owned */
     bool     there;
     uint64_t dev, ino, size, mtime_ns, ctime_ns;
 };
 
+/* That nothing is there is a stamp too; 0 or an errno otherwise, and a stamp of nothing.  [any] */
+int  tsr_stamp_take(struct tsr_stamp *s, const char *path);
+bool tsr_stamp_same(const struct tsr_stamp *a, const struct tsr_stamp *b);
+
+/* Stamps of many files. */
 struct tsr_stamps {
-    struct tsr_stamp *v;
-    uint64_t          n;
+    struct tsr_stamped_path {
+        char            *path; /* owned */
+        struct tsr_stamp stamp;
+    } * v;
+    uint64_t n;
 };
 
 /* Takes the stamp of a file, or that it is not there; one that was taken before is taken again. */

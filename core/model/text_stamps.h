@@ -7,18 +7,12 @@
 #define TSR_MODEL_TEXT_STAMPS_H
 
 #include "base/err.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/stamp.h"
 
 #define TSR_TEXT_STAMPS 12 /* config.json and the names of model/texts.h */
 
-struct tsr_text_stamp {
-    bool     there;
-    uint64_t size, mtime_ns, ctime_ns, ino, dev;
-};
 struct tsr_text_stamps {
-    struct tsr_text_stamp of[TSR_TEXT_STAMPS];
+    struct tsr_stamp of[TSR_TEXT_STAMPS];
 };
 
 /* Of a model folder, or of the one file that holds all texts.  [any] */
