@@ -49,6 +49,8 @@ void tsr_gguf_key_array(struct tsr_gguf_bytes *b, const char *key, uint32_t type
 tsr_status tsr_gguf_put_model(struct tsr_export *x, struct tsr_gguf_bytes *b, const char *arch);
 /* tokenizer.ggml.*; a tokenizer that llama.cpp does not have is TSR_E_INPUT. */
 tsr_status tsr_gguf_put_tokens(struct tsr_export *x, struct tsr_gguf_bytes *b);
+/* tokenizer.chat_template, and the same with .NAME and tokenizer.chat_templates for further ones. */
+tsr_status tsr_gguf_put_templates(struct tsr_export *x, struct tsr_gguf_bytes *b);
 /* Whether the scaling is a divisor for each frequency, whatever the length: llama3's, and lists of
  * long rope that are the same. */
 bool tsr_gguf_has_rope_freqs(const struct tsr_rope *rope);

@@ -265,9 +265,9 @@ tsr_status tsr_gguf_put_tokens(struct tsr_export *x, struct tsr_gguf_bytes *b)
         tsr_logf(TSR_LOG_WARN, "%s: %s has no tokenizer.json; the file takes token ids only",
                  x->path, x->m->path);
         tsr_gguf_key_text(b, "tokenizer.ggml.model", "none");
-        return TSR_OK;
+        return tsr_gguf_put_templates(x, b);
     }
     tsr_status st = with_text(x, b, text, len);
     free(text);
-    return st;
+    return st == TSR_OK ? tsr_gguf_put_templates(x, b) : st;
 }

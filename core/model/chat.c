@@ -1,6 +1,7 @@
 #include "model/chat.h"
 
 #include "model/chat_forms.h"
+#include "model/chat_texts.h"
 #include "model/texts.h"
 
 #include "base/hash.h"
@@ -9,8 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST (1u << 20) /* bytes of a template; of tokenizer_config.json 16 times that */
 
 struct tsr_chat {
     const struct tsr_chat_form *form;
@@ -96,21 +95,6 @@ static const char *token(const json_t *config, const char *key)
     return tsr_json_word(json_is_object(v) ? json_object_get(v, "content") : v);
 }
 
-/* "chat_template": a text, or a list of {"name", "template"} of which "default" is meant. */
-static const json_t *config_template(const json_t *config)
-{
-    const json_t *v = json_object_get(config, "chat_template"), *one;
-    size_t        i;
-    if (!json_is_array(v))
-        return v;
-    json_array_foreach ((json_t *)(uintptr_t)v, i, one) {
-        const char *name = tsr_json_word(json_object_get(one, "name"));
-        if (name && strcmp(name, "default") == 0)
-            return json_object_get(one, "template");
-    }
-    return NULL;
-}
-
 static tsr_status none(struct tsr_err *err)
 {
     return tsr_fail(err, TSR_E_INPUT,
@@ -118,39 +102,25 @@ static tsr_status none(struct tsr_err *err)
                     "send it as a completion");
 }
 
-/* own: the text of chat_template.jinja, or NULL; it wins, as in other programs. */
-static tsr_status from_texts(struct tsr_chat **c, const json_t *config, const char *own,
-                             uint64_t own_bytes, const struct tsr_tokenizer *t, struct tsr_err *err)
+static tsr_status read_text(void *ctx, const char *name, uint64_t cap, char **text, uint64_t *len,
+                            char **where, struct tsr_err *err)
 {
-    const json_t *text = config_template(config);
-    const char   *bos = token(config, "bos_token"), *eos = token(config, "eos_token");
-    if (own)
-        return tsr_chat_create(c, own, own_bytes, bos, eos, t, err);
-    if (json_is_string(text))
-        return tsr_chat_create(c, json_string_value(text), json_string_length(text), bos, eos, t,
-                               err);
-    return none(err);
+    return tsr_text_read(ctx, name, cap, text, len, where, err);
 }
 
 tsr_status tsr_chat_load(struct tsr_chat **c, const char *path, const struct tsr_tokenizer *t,
                          struct tsr_err *err)
 {
-    char    *text = NULL, *where = NULL, *own = NULL;
-    uint64_t len = 0, own_bytes = 0;
-    json_t  *config = NULL;
+    json_t *list, *config;
     *c = NULL;
-    tsr_status st =
-        tsr_text_read(path, "tokenizer_config.json", UINT64_C(16) * MOST, &text, &len, &where, err);
-    if (st == TSR_OK && text)
-        st = tsr_json_parse(&config, where, text, len, 32, err);
-    if (st == TSR_OK)
-        st = tsr_text_read(path, "chat_template.jinja", MOST, &own, &own_bytes, NULL, err);
-    if (st == TSR_OK)
-        st = from_texts(c, config, own, own_bytes, t, err);
+    TSR_TRY(tsr_chat_texts(&list, &config, read_text, (void *)(uintptr_t)path, err));
+    const json_t *text = tsr_chat_texts_find(list, "default");
+    tsr_status    st =
+        text ? tsr_chat_create(c, json_string_value(text), json_string_length(text),
+                                  token(config, "bos_token"), token(config, "eos_token"), t, err)
+                : none(err);
+    json_decref(list);
     json_decref(config);
-    free(own);
-    free(where);
-    free(text);
     return st;
 }
 

@@ -1,8 +1,8 @@
 /* model/chat.h - messages of a chat as the tokens that a model was trained on.
  *
  * The templates of the families are built in (chat_forms.c) and are known by the exact text that a
- * model has (chat_template.jinja, or "chat_template" of tokenizer_config.json, or
- * tokenizer.chat_template of a GGUF file); another text is refused with its hash, never guessed at.
+ * model has (chat_texts.h; of a GGUF file tokenizer.chat_template); another text is refused with its
+ * hash, never guessed at.
  */
 #ifndef TSR_MODEL_CHAT_H
 #define TSR_MODEL_CHAT_H

@@ -1,0 +1,80 @@
+#!/bin/bash
+# tests/e2e/export-chat.sh TESSERA - a model keeps its chat templates through every format, wherever they stand in it.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+chatml() { jq -j '.templates[] | select(.key == "chatml") | .template' "$ROOT/tests/golden/chat/chat.json"; }
+chatml >"$WORK/chatml"
+run convert @demo -o plain --to hf
+ok "a folder, got $rc" test "$rc" = 0
+C=tokenizer_config.json
+
+# place NAME COMMAND: a copy of the folder, in which the command puts the template somewhere
+place() {
+    cp -r "$WORK/plain" "$WORK/$1"
+    (cd "$WORK/$1" && eval "$2")
+}
+place jinja 'cp ../chatml chat_template.jinja'
+# shellcheck disable=SC2016 # jq reads these
+place config 'jq --rawfile t ../chatml ". + {chat_template: \$t}" ../plain/$C >$C'
+# shellcheck disable=SC2016
+place list 'jq --rawfile t ../chatml ". + {chat_template: [{name: \"tool-use\", template: \"{{ tools }}\\n\"}, {name: \"default\", template: \$t}]}" ../plain/$C >$C'
+# shellcheck disable=SC2016
+place processor 'jq -n --rawfile t ../chatml "{chat_template: \$t}" >chat_template.json'
+# the file wins over what tokenizer_config.json says
+# shellcheck disable=SC2016
+place both 'cp ../chatml chat_template.jinja && jq ". + {chat_template: \"{{ other }}\"}" ../plain/$C >$C'
+
+template() { # FOLDER: the text that stands in it, in whichever place
+    if [ -e "$WORK/$1/chat_template.jinja" ]; then
+        cat "$WORK/$1/chat_template.jinja"
+    elif [ "$(jq '.chat_template' "$WORK/$1/$C")" != null ]; then
+        jq -j '.chat_template | if type == "array" then .[] | select(.name == "default") | .template else . end' "$WORK/$1/$C"
+    else
+        jq -j .chat_template "$WORK/$1/chat_template.json"
+    fi
+}
+says() { # MODEL: an answer to a chat
+    run generate "$1" --chat --prompt Hello --system 'You are.' --max-tokens 8 --greedy
+    ok "a chat with $1, got $rc" test "$rc" = 0
+    cat "$WORK/out"
+}
+fails "no template" 2 "the model has no chat template" generate plain --chat --prompt x
+run quantize jinja --use rtn --bits 4 --group 32 --symmetric -o packed -q
+want=$(says jinja)
+ok "a packed folder keeps it" cmp -s "$WORK/chatml" <(template packed)
+for from in jinja config list processor both; do
+    ok "$from: the same answer" test "$(says "$from")" = "$want"
+    run convert "$from" -o "$from.gguf" --to gguf
+    ok "$from to gguf, got $rc" test "$rc" = 0
+    ok "$from: the file answers the same" test "$(says "$from.gguf")" = "$want"
+    run convert "$from" -o "$from.tsr" --to prepacked
+    ok "$from: a prepacked file answers the same" test "$(says "$from.tsr")" = "$want"
+    run convert "$from.gguf" -o "$from.again.gguf" --to gguf
+    ok "$from: gguf to gguf answers the same" test "$(says "$from.again.gguf")" = "$want"
+    for to in "$from" "$from.gguf"; do
+        run convert "$to" -o "$to.hf" --to hf
+        ok "$to to a folder, got $rc" test "$rc" = 0
+        ok "$to: to the last byte" cmp -s "$WORK/chatml" <(template "$to.hf")
+        ok "$to: the folder answers the same" test "$(says "$to.hf")" = "$want"
+    done
+done
+ok "other templates go along, by the names of llama.cpp" json '.chat_template | length == 2 and
+    any(.[]; .name == "tool_use" and .template == "{{ tools }}\n")' "$WORK/list.gguf.hf/$C"
+for to in gptq compressed-tensors; do
+    run convert packed -o "as-$to" --to $to
+    ok "$to keeps it, got $rc" cmp -s "$WORK/chatml" <(template "as-$to")
+done
+run convert packed -o packed.gguf --to gguf
+ok "packed to gguf, got $rc" test "$rc" = 0
+run convert packed.gguf -o packed.gptq --to gptq
+ok "gguf to gptq keeps it" cmp -s "$WORK/chatml" <(template packed.gptq)
+
+# what a GGUF file cannot hold is refused before there is a file
+# shellcheck disable=SC2016
+place twice 'jq ". + {chat_template: [{name: \"a b\", template: \"x\"}, {name: \"a_b\", template: \"y\"}]}" ../plain/$C >$C'
+fails "two names become one" 2 '"a b" and "a_b" of twice have one name in a GGUF file' convert twice -o x.gguf --to gguf
+# shellcheck disable=SC2016
+place nul 'jq ". + {chat_template: \"a\\u0000b\"}" ../plain/$C >$C'
+fails "NUL" 2 'chat template "default" of nul has a NUL character' convert nul -o x.gguf --to gguf
+ok "no file" test ! -e "$WORK/x.gguf"
+finish
