@@ -133,4 +133,54 @@ plain:dtype=bf16 plain:dtype=bf16
 plain plain:dtype=bf16
 mx:block=32 plain
 CODECS
+
+# ---- inside a stage: the sums of two ranks
+tp_plan() { # PROMPT CODEC-OF-PREFILL CODEC-OF-DECODE
+    cat <<PLAN
+format: tessera.plan/1
+layers: 6
+workload: {prompt: $1, generate: 12, batch: 4, kv: f32}
+micro_batches: {prefill: 1, decode: 2}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+  - layers: 0-5
+    node: here
+    device: this-machine
+    tp: 2
+    schemes: [{layers: 0-5, use: rtn, bits: 4, group: 64}]
+    collective:
+      prefill: {codec: "$2", algorithm: all-gather}
+      decode: {codec: "$3", algorithm: all-gather}
+PLAN
+}
+# stage_at RATE: the stage's times with links of that rate into the file RATE
+stage_at() {
+    sed "s,bandwidth: [^,]*,bandwidth: $1 MB/s," "$WORK/clusters/two.yaml" >"$WORK/clusters/at.yaml"
+    run plan check.yaml --check plan.yaml --json --set cluster=clusters/at.yaml
+    ok "$name: priced at $1 MB/s, exit code 0, got $rc" test "$rc" = 0
+    jq '.plan.stages[0]' "$WORK/out" >"$WORK/$1"
+}
+while read -r pre dec; do
+    tp_plan "$prompt" "$pre" "$dec" >"$WORK/plan.yaml"
+    name="sums by $pre and $dec"
+    run run run.yaml --out "tp-$pre-$dec"
+    ok "$name: the run, exit code 0, got $rc" test "$rc" = 0
+    rows=$(jq -s '[.[].response.body.usage.completion_tokens - 1] | add' "$WORK/tp-$pre-$dec/answers.jsonl")
+    sed "s/prompt: 64, generate: 32, batch: 8/prompt: $prompt, generate: 12, batch: 4, kv: f32/; s/max_tp: 1/max_tp: 2/" \
+        "$WORK/job.yaml" >"$WORK/check.yaml"
+    stage_at 1
+    stage_at 2
+    # what a stage takes longer at half the rate is half of its bytes over the rate; micro-batches of one prompt and two rows
+    ok "$name: the bytes that travelled are those that are priced" json -s --argjson rows "$rows" \
+        --slurpfile ran "$WORK/tp-$pre-$dec/results.json" '($ran[0].results.run.ranks | map(.sent_bytes)) as $b |
+        (4 * (.[0].prefill_ms - .[1].prefill_ms) * 2000 + $rows * (.[0].decode_ms - .[1].decode_ms) * 2000 / 2) as $priced |
+        ($b | length) == 2 and $b[0] == $b[1] and $b[0] > 0 and ([$ran[0].results.run.ranks[] | .declared_bytes == .sent_bytes] | all) and
+        (($priced - $b[0]) | fabs) < 1e-6 * $b[0]' "$WORK/1" "$WORK/2"
+done <<'CODECS'
+plain plain
+plain:dtype=bf16 plain
+mx:block=32 mx:block=32
+CODECS
 finish
