@@ -102,17 +102,24 @@ static void add_size(const struct tsr_matrix *w, const struct tsr_packed *p, uin
     *bytes += p ? tsr_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
 }
 
-void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
-                      uint64_t *bytes)
+void tsr_overlay_size_like(const struct tsr_model *m, const struct tsr_overlay *o,
+                           const struct tsr_overlay *like, uint64_t *weights, uint64_t *bytes)
 {
+    const struct tsr_packed *head = o ? o->head : NULL, *embed = o ? o->embed : NULL;
     *weights = *bytes = 0;
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++)
             add_size(&m->layers[l].lin[i].w, o ? o->lin[l][i] : NULL, weights, bytes);
-    if (o && o->head)
-        add_size(&m->head.w, o->head, weights, bytes);
-    if (o && o->embed)
-        add_size(&m->embed, o->embed, weights, bytes);
+    if (head || (like && like->head && !m->hp.tied))
+        add_size(&m->head.w, head, weights, bytes);
+    if (embed || (like && like->embed))
+        add_size(&m->embed, embed, weights, bytes);
+}
+
+void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
+                      uint64_t *bytes)
+{
+    tsr_overlay_size_like(m, o, NULL, weights, bytes);
 }
 
 const char *tsr_packed_order_check(const struct tsr_packed *p, unsigned char *scratch)

@@ -69,6 +69,10 @@ void       tsr_overlay_destroy(struct tsr_overlay *o);
  * weights counts elements, bytes what they take. */
 void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
                       uint64_t *bytes);
+/* The same, with head and embedding also where `like` packs them, so that sizes of two models are those of the same
+ * matrices.  A tied head that is not packed has no bytes beside the embedding's. */
+void tsr_overlay_size_like(const struct tsr_model *m, const struct tsr_overlay *o,
+                           const struct tsr_overlay *like, uint64_t *weights, uint64_t *bytes);
 
 /* True for a format of tessera/format.h whose parameters are allowed.  The functions below take
  * known formats only. */

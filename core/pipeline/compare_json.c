@@ -29,10 +29,13 @@ static json_t *layer_bits(const struct tsr_model *m, const struct tsr_overlay *o
 
 static bool put_size(json_t *j, const struct compare *c, const struct compare_arm *a)
 {
-    const struct tsr_model *m = compare_arm_model(c, a);
-    uint64_t                weights, bytes;
-    tsr_overlay_size(m, compare_arm_overlay(c, a), &weights, &bytes);
-    return tsr_json_put_int(j, "bytes", bytes) &&
+    const struct tsr_model   *m = c->job->model;
+    const struct tsr_overlay *o = compare_arm_overlay(c, a);
+    uint64_t                  weights, bytes, original;
+    tsr_overlay_size_like(m, m->packed, o, &weights, &original);
+    tsr_overlay_size_like(compare_arm_model(c, a), o, m->packed, &weights, &bytes);
+    return tsr_json_put_int(j, "bytes", bytes) && tsr_json_put_int(j, "original_bytes", original) &&
+           tsr_json_put_int(j, "weights", weights) &&
            tsr_json_put_real(j, "bits_per_weight", 8.0 * (double)bytes / (double)weights) &&
            tsr_json_put(j, "layer_bits", layer_bits(m, compare_arm_overlay(c, a)));
 }

@@ -92,7 +92,7 @@ static bool put_paired(json_t *j, const struct compare_arm *a)
     ok = tsr_json_put(j, "ratio", ratio) && ok;
     ok = tsr_json_put_real(j, "top1", p->top1.mean) && ok;
     ok = tsr_json_put_real(top1, "se", p->top1.se) &&
-         tsr_json_put_real(top1, "low", p->top1.low > 0 ? p->top1.low : 0 * p->top1.low) &&
+         tsr_json_put_real(top1, "low", p->top1.low < 0 ? 0 : p->top1.low) &&
          tsr_json_put_real(top1, "high", p->top1.high > 1 ? 1 : p->top1.high) && ok;
     ok = tsr_json_put(j, "top1_interval", top1) && ok;
     ok = put_spread(dp, &p->delta_p) && tsr_json_put_real(dp, "rms", p->delta_p.rms) && ok;
@@ -199,10 +199,10 @@ static void say_quality(char *text, size_t cap, const char *word, const struct t
             p < 1e-300 ? 1e-300 : p);
 }
 
-static const char *size_word(const json_t *arm, const json_t *original, double *times)
+static const char *size_word(const json_t *arm, double *times)
 {
     double a = json_number_value(json_object_get(arm, "bytes"));
-    double o = json_number_value(json_object_get(original, "bytes"));
+    double o = json_number_value(json_object_get(arm, "original_bytes"));
     *times = a < o ? o / a : a / o;
     return a < o ? "smaller" : a > o ? "larger" : "alike";
 }
@@ -212,7 +212,7 @@ static bool put_verdict(json_t *j, const struct compare *c, const struct compare
     char        text[400] = "";
     double      times;
     json_t     *v = json_object();
-    const char *size = size_word(j, c->arms[0].json, &times);
+    const char *size = size_word(j, &times);
     const char *speed = a->has_speed && a != &c->arms[0] ? speed_word(&a->decode_ratio) : NULL;
     bool        ok = true;
     if (a->has_paired) {

@@ -128,13 +128,25 @@ static void print_speed(const json_t *r, const json_t *s, FILE *to)
                   text_of(s, "device"));
 }
 
+/* An arm's sizes are of more than the decoder's linears. */
+static bool packs_ends(const json_t *r)
+{
+    const json_t *a;
+    size_t        i;
+    json_array_foreach (json_object_get(r, "arms"), i, a)
+        if (int_of(a, "weights") > int_of(r, "weights"))
+            return true;
+    return false;
+}
+
 static void print_notes(const json_t *r, FILE *to)
 {
     const json_t *p = json_object_get(r, "perplexity_of"), *s = json_object_get(r, "speed_of");
     char          text[32];
     grouped(text, int_of(r, "weights"));
-    (void)fprintf(to, "\nbits, bytes: the %s weights of the decoder's linears, with their scales\n",
-                  text);
+    (void)fprintf(to,
+                  "\nbits, bytes: the %s weights of the decoder's linears, with their scales%s\n",
+                  text, packs_ends(r) ? "; head and embedding where an arm packs them" : "");
     bool kl = json_is_true(json_object_get(p, "kl"));
     if (p) {
         grouped(text, int_of(p, "tokens"));

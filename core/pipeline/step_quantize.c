@@ -180,11 +180,7 @@ static json_t *result(const struct tsr_model *m, const struct tsr_overlay *o, co
                       uint64_t done)
 {
     uint64_t weights, bytes, original;
-    tsr_overlay_size(m, NULL, &weights, &original);
-    if (o->head)
-        original += m->head.w.rows * m->head.w.cols * tsr_dtype_size(m->head.w.dtype);
-    if (o->embed)
-        original += m->embed.rows * m->embed.cols * tsr_dtype_size(m->embed.dtype);
+    tsr_overlay_size_like(m, NULL, o, &weights, &original);
     tsr_overlay_size(m, o, &weights, &bytes);
     json_t *j = json_object(), *list = json_array();
     bool    ok = tsr_json_put_int(j, "weights", weights) && tsr_json_put_int(j, "bytes", bytes) &&

@@ -56,6 +56,19 @@ ok "a format of ours has one width" json '.results.quantize.linears | all(.[]; h
 run quantize @demo --use foreign --plugin-path "$FOREIGN" -o again
 ok "the line says so" grep -q "32 bits per weight, $((4 * WEIGHTS)) bytes instead of $ORIGINAL" out
 
+# ---- head and embedding: of a tied model a packed head is one matrix more, beside the embedding that stays
+EMBED=$(jq -s 'map(select(.name | test("embed_tokens")) | .bytes) | add' demo)
+ends() { # NAME RULES ORIGINAL
+    run quantize @demo --use rtn --bits 4 --group 32 --rules "$2" -o "$1" --json
+    ok "$1: bytes and those of the original, the same matrices" json --argjson o "$3" \
+        --argjson b "$(tensors "$1"/layer-*.safetensors "$1"/head.safetensors | jq -s 'map(select(.name | test("codes$|meta$")) | .bytes) | add')" \
+        '.results.quantize | .bytes == $b and .original_bytes == $o' out
+    run inspect "./$1" --json
+    ok "$1: inspect's bytes" json --argjson b "$(tensors "$1"/*.safetensors | jq -s 'map(.bytes) | add')" '.model.bytes == $b' out
+}
+ends head '[{tensors: lm_head, bits: 4}]' "$ORIGINAL"
+ends both '[{tensors: lm_head, bits: 4}, {tensors: model.embed_tokens, bits: 8}]' $((ORIGINAL + EMBED))
+
 # ---- inspect of the plugin, roundtrip
 run inspect "$FOREIGN" --probe --json
 ok "inspect: bits of the layout, and those that are stored" json '[.. | objects | select(.packs_as? == "org.example.bytes/1")] | length == 1 and
@@ -79,6 +92,8 @@ arms:
   own: {quantize: {use: foreign}}
   rtn3: {quantize: {use: rtn, bits: 3, group: 32}}
   disk: {model: mx}
+  head: {model: head}
+  both: {model: both}
 measure: {perplexity: {text: $ROOT/configs/demo/held-out.txt, protocol: llamacpp-512, window: 32, max_windows: 1}}
 JOB
 run compare cmp.yaml --out cmp --json
@@ -90,6 +105,16 @@ for pair in own:own rtn3:rtn3 disk:mx; do
         (.bits_per_weight * $w / 8 - $b | fabs) < 1 and
         (.layer_bits | [range(6) as $i | .[$i] - 8 * ([$lin[] | select(.name | contains("layers.\($i).")) | .bytes] | add) / ($w / 6)]
             | length == 6 and all(.[]; fabs < 1e-9))' cmp.json
+done
+
+for arm in own rtn3 disk head both; do
+    ok "compare: $arm beside the original's same matrices" json --arg arm "$arm" --argjson o "$ORIGINAL" --argjson e "$EMBED" '
+        .results.compare | (.weights * 2) as $w | .arms[0].bytes as $first | .arms[] | select(.name == $arm) |
+        ($o + if $arm == "both" then $e else 0 end) as $was | $w == $o and $first == $o and .original_bytes == $was and
+        .verdict.size == (if .bytes < $was then "smaller" else "larger" end) and
+        ((.bits_per_weight * .weights / 8 - .bytes) | fabs) < 1 and
+        (([.bytes, $was] | max / min) as $times | .verdict.text | capture("(?<x>[0-9.]+) times (smaller|larger)") |
+            (.x | tonumber) - $times | fabs) < 0.0051' cmp.json
 done
 
 # ---- plan
