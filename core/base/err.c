@@ -80,7 +80,7 @@ int tsr_exit_code(tsr_status st)
         return 70;
     case TSR_E_CANCELLED:
         return 75;
-    default: /* TSR_E_IO, TSR_E_NUMERIC, TSR_E_CHECK */
+    default: /* TSR_E_IO, TSR_E_NUMERIC, TSR_E_CHECK, TSR_E_PLUGIN */
         return 1;
     }
 }

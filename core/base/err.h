@@ -16,6 +16,7 @@
 #define TSR_E_GATE       (-103) /* fail_if holds                                  */
 #define TSR_E_BUG        (-104) /* an invariant of ours is broken                 */
 #define TSR_E_CHECK      (-105) /* what was examined breaks a rule                 */
+#define TSR_E_PLUGIN     (-106) /* a plugin did what its interface forbids         */
 
 /* A sentence with room of its own.  `struct tsr_errbuf e = TSR_ERRBUF(e);`
  * &e.err goes to functions, e.text holds the result. */

@@ -145,6 +145,27 @@ static unsigned usable_cpus(void)
     return n < 1 ? 1u : n > 256 ? 256u : (unsigned)n;
 }
 
+/* All but the caller's; what could be started is in p->started. */
+static int start_threads(struct tsr_pool *p)
+{
+    sigset_t all, old;
+    int      rc = 0;
+    (void)pthread_mutex_init(&p->lock, NULL);
+    (void)pthread_mutex_init(&p->callers, NULL);
+    (void)pthread_cond_init(&p->wake, NULL);
+    (void)pthread_cond_init(&p->left, NULL);
+    /* signals are the main thread's */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (unsigned i = 1; i < p->threads && rc == 0; i++) {
+        rc = pthread_create(&p->ids[p->started], NULL, worker, p);
+        if (rc == 0)
+            p->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
 tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_err *err)
 {
     if (threads == 0)
@@ -160,21 +181,7 @@ tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_
         return tsr_fail_nomem(err, threads * sizeof *p->ids, "the thread pool");
     }
     p->threads = threads;
-    (void)pthread_mutex_init(&p->lock, NULL);
-    (void)pthread_mutex_init(&p->callers, NULL);
-    (void)pthread_cond_init(&p->wake, NULL);
-    (void)pthread_cond_init(&p->left, NULL);
-    /* signals are the main thread's */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = 0;
-    for (unsigned i = 1; i < threads && rc == 0; i++) {
-        rc = pthread_create(&p->ids[p->started], NULL, worker, p);
-        if (rc == 0)
-            p->started++;
-    }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = start_threads(p);
     if (rc != 0) {
         unsigned got = p->started + 1;
         tsr_pool_destroy(p);
@@ -183,6 +190,18 @@ tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_
     }
     *pool = p;
     return TSR_OK;
+}
+
+void tsr_pool_revive(struct tsr_pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->epoch, 0);
+    atomic_store(&p->inside, 0);
+    atomic_store(&p->waits, 0);
+    p->started = 0;
+    (void)start_threads(p);
+    p->threads = p->started + 1;
 }
 
 void tsr_pool_destroy(struct tsr_pool *p)

@@ -12,7 +12,9 @@ struct tsr_pool;
 /* threads: 1..256; 0 means the CPUs that this process may use.  [setup] */
 tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_err *err);
 void       tsr_pool_destroy(struct tsr_pool *pool);
-unsigned   tsr_pool_threads(const struct tsr_pool *pool);
+/* In a process that fork() made, whose threads are not there: starts as many as it had, or as can be had. */
+void     tsr_pool_revive(struct tsr_pool *pool);
+unsigned tsr_pool_threads(const struct tsr_pool *pool);
 
 /* Runs body over [0,n) in chunks [i*grain, min(n,(i+1)*grain)); returns when all are
  * done.  Which thread takes a chunk is open; the chunks are not.  The first failure

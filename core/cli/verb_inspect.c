@@ -1,6 +1,7 @@
 /* tessera inspect: plugins, formats, model families, devices, and one of them in detail. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "cli/inspect_apart.h"
 #include "cli/inspect_probe.h"
 
 #include "base/file.h"
@@ -234,8 +235,9 @@ static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bo
     return st;
 }
 
-static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, bool verify, json_t *to,
-                          struct tsr_err *err)
+/* Of a file that may be damaged: in the child process that loads it. */
+static tsr_status collect_here(struct tsr_cli *c, const char *x, bool ask, bool verify, json_t *to,
+                               struct tsr_err *err)
 {
     unsigned what = x ? word_of(x) : EVERYTHING;
     if (what && ask)
@@ -254,6 +256,14 @@ static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, bool verif
         st = tsr_fail(err, TSR_E_INPUT, "%s: is a model; --probe asks a plugin", x);
     json_decref(probes);
     return st;
+}
+
+static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, bool verify, json_t *to,
+                          struct tsr_err *err)
+{
+    return x && tsr_inspect_is_plugin_file(x)
+               ? tsr_inspect_apart(c, collect_here, x, ask, verify, to, err)
+               : collect_here(c, x, ask, verify, to, err);
 }
 
 /* ---- yes or no ---------------------------------------------------------------- */
@@ -362,6 +372,8 @@ const struct tsr_verb tsr_verb_inspect = {
         "Without an argument lists everything, with the files that were refused and why. A plugin "
         "is\nnamed by its name, by kind:name (quantizer:rtn), by id/name, or by its file; a model "
         "by its folder\n(write ./rtn for a folder with the name of a plugin).\n\n"
+        "A plugin's file is loaded in a child process, which alone suffers from one that is "
+        "damaged.\n"
         "No weight is read (but for --verify) and no function of a plugin is called, except that a "
         "device is asked "
         "what it is.\nWhich statistics a quantizer needs depends on shape and options, so only its "

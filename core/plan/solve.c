@@ -78,8 +78,8 @@ tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_foun
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "solver \"%s\" does not support %s; choose another one", f->component->name,
                         tsr_solver_parts(missing, parts, sizeof parts));
-    tsr_status st = t->supports & TSR_SOLVER_ISOLATED
-                        ? tsr_plan_isolated(&inst->in, f, opts, NULL, s, err)
+    tsr_status st = f->isolate || t->supports & TSR_SOLVER_ISOLATED
+                        ? tsr_plan_isolated(&inst->in, f, opts, f->isolate, s, err)
                         : solve_here(inst, f, opts, s, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);

@@ -62,8 +62,7 @@ static bool good_name(const char *s, const char *also)
     return n < MAX_NAME;
 }
 
-/* UTF-8 without control characters: it is printed and goes into reports. */
-static bool good_text(const char *s)
+bool tsr_check_text(const char *s)
 {
     if (!s)
         return false;
@@ -163,7 +162,7 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
             path, k->noun, (unsigned long long)i, c->name ? c->name : "(NULL)", MAX_NAME - 1);
     char where[1024];
     (void)snprintf(where, sizeof where, "%s: %s \"%s\"", path, k->noun, c->name);
-    if (!good_text(c->summary))
+    if (!tsr_check_text(c->summary))
         return tsr_fail(err, TSR_E_INPUT, "%s: summary is %s; give one sentence in UTF-8", where,
                         c->summary ? "no clean text" : "NULL");
     struct tsr_entry *e = &l->entries[l->n];
@@ -206,14 +205,14 @@ tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct
             "%s: plugin id \"%.80s\" is not of the form \"org.example.name\" (at most %u "
             "bytes); correct .id",
             path, p->id ? p->id : "(NULL)", MAX_NAME - 1);
-    if (!good_text(p->version) || !good_text(p->license) || !good_text(p->build))
+    if (!tsr_check_text(p->version) || !tsr_check_text(p->license) || !tsr_check_text(p->build))
         return tsr_fail(
             err, TSR_E_INPUT,
             "%s: plugin %s leaves %s NULL or fills it with what is no text; set it in UTF-8", path,
             p->id,
-            !good_text(p->version)   ? "version"
-            : !good_text(p->license) ? "license"
-                                     : "build");
+            !tsr_check_text(p->version)   ? "version"
+            : !tsr_check_text(p->license) ? "license"
+                                          : "build");
     if (!p->components || p->n_components == 0 || p->n_components > MAX_COMPONENTS)
         return tsr_fail(
             err, TSR_E_INPUT,

@@ -46,6 +46,12 @@ static tsr_status check_enum(const struct tsr_option *o, const char *at, struct 
         if (!o->choices[i].name || !*o->choices[i].name)
             return tsr_fail(err, TSR_E_INPUT, "%s: choice %llu has no name; name it", at,
                             (unsigned long long)i);
+        if (!tsr_check_text(o->choices[i].name) ||
+            (o->choices[i].help && !tsr_check_text(o->choices[i].help)))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: choice %llu has a name or a help that is no UTF-8, or has control "
+                            "characters; correct it",
+                            at, (unsigned long long)i);
         for (uint64_t j = 0; j < i; j++)
             if (strcmp(o->choices[i].name, o->choices[j].name) == 0)
                 return tsr_fail(err, TSR_E_INPUT, "%s: choice \"%s\" is listed twice; remove one",
@@ -115,6 +121,11 @@ static tsr_status check_option(const struct tsr_option *o, uint64_t i,
     (void)snprintf(at, sizeof at, "%s: option \"%.80s\"", where, o->name);
     if (!o->help)
         return tsr_fail(err, TSR_E_INPUT, "%s: help is NULL; give one sentence", at);
+    if (!tsr_check_text(o->help) || (o->unit && !tsr_check_text(o->unit)) ||
+        (o->replaced_by && !tsr_check_text(o->replaced_by)) ||
+        (o->type == TSR_OPT_STRING && o->def.s && !tsr_check_text(o->def.s)))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: a text of it is no UTF-8, or has control characters; correct it", at);
     uint64_t w = width(o->type), end;
     if (w == 0)
         return tsr_fail(err, TSR_E_INPUT,

@@ -75,6 +75,9 @@ tsr_status tsr_check_whole(uint32_t size, const char *where, const char *what, s
 tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct tsr_loaded *l,
                             struct tsr_err *err);
 
+/* UTF-8 without control characters: it is printed and goes into reports. */
+bool tsr_check_text(const char *s);
+
 /* An option table alone; where: "PATH: quantizer \"rtn\"". */
 tsr_status tsr_check_options(const struct tsr_component *c, const char *where,
                              struct tsr_option **copy, struct tsr_err *err);

@@ -44,6 +44,8 @@ static void name_open_file(char *name, size_t cap, int fd, uint64_t number)
 /* The loader tells its reasons in words only, with none to spare where a map fails. */
 static bool lacks_resources(const char *why)
 {
+    if (strstr(why, "memory protection")) /* of pages that a damaged file does not have */
+        return false;
     if (strstr(why, strerror(ENOMEM)) || strstr(why, "out of memory") ||
         strstr(why, strerror(EMFILE)) || strstr(why, strerror(ENFILE)))
         return true;

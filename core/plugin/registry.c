@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plugin/trust.h"
+#include "plugin/try.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,20 +24,22 @@ struct refusal {
 };
 
 struct tsr_registry {
-    struct tsr_pool    *pool;
-    struct tsr_account  account;
-    struct tsr_host_ctx host;
-    struct tsr_services services;
-    struct place       *places;
-    uint64_t            n_places;
-    struct tsr_loaded **loaded;
-    uint64_t            n_loaded;
-    struct refusal     *refused;
-    uint64_t            n_refused;
-    uint32_t            numerics;
-    const char         *backend; /* that runs models; NULL: the default */
-    uint64_t            on_backend;
-    bool                standard; /* the standard places are in the list */
+    struct tsr_pool     *pool;
+    struct tsr_account   account;
+    struct tsr_host_ctx  host;
+    struct tsr_services  services;
+    struct place        *places;
+    uint64_t             n_places;
+    struct tsr_loaded  **loaded;
+    uint64_t             n_loaded;
+    struct refusal      *refused;
+    uint64_t             n_refused;
+    uint32_t             numerics;
+    const char          *backend; /* that runs models; NULL: the default */
+    uint64_t             on_backend;
+    struct tsr_isolation isolation;
+    bool                 isolated;
+    bool                 standard; /* the standard places are in the list */
 };
 
 tsr_status tsr_registry_create(struct tsr_registry **out, struct tsr_pool *pool,
@@ -83,6 +86,8 @@ tsr_status tsr_registry_like(struct tsr_registry **out, const struct tsr_registr
     r->numerics = of->numerics;
     r->backend = of->backend;
     r->on_backend = of->on_backend;
+    r->isolation = of->isolation;
+    r->isolated = of->isolated;
     if (st != TSR_OK) {
         tsr_registry_destroy(r);
         return st;
@@ -226,8 +231,12 @@ static tsr_status scan_file(struct tsr_registry *r, const char *path, bool named
     }
     struct tsr_errbuf  e = TSR_ERRBUF(e);
     struct tsr_loaded *l = NULL;
-    bool               is_plugin;
-    tsr_status         st = tsr_plugin_load(&l, real, &is_plugin, &e.err);
+    bool               is_plugin = true;
+    tsr_status         st = TSR_OK;
+    if (r->isolated)
+        st = tsr_plugin_try(real, &e.err);
+    if (st == TSR_OK)
+        st = tsr_plugin_load(&l, real, &is_plugin, &e.err);
     if (st == TSR_OK) {
         st = keep_loaded(r, l, err);
     } else if (named || st == TSR_E_NOMEM) {
@@ -345,19 +354,21 @@ tsr_status tsr_registry_ask(struct tsr_registry *r, const char *name, bool *foun
     return TSR_OK;
 }
 
-static void fill_found(const struct tsr_loaded *l, uint64_t i, struct tsr_found *f)
+static void fill_found(const struct tsr_registry *r, const struct tsr_loaded *l, uint64_t i,
+                       struct tsr_found *f)
 {
     f->info = &l->info;
     f->component = &l->entries[i].component;
     f->iface = l->entries[i].iface;
     f->host = &l->host.host;
+    f->isolate = r->isolated ? &r->isolation : NULL;
 }
 
 bool tsr_registry_component(const struct tsr_registry *r, uint64_t i, struct tsr_found *found)
 {
     for (uint64_t p = 0; p < r->n_loaded; p++) {
         if (i < r->loaded[p]->n) {
-            fill_found(r->loaded[p], i, found);
+            fill_found(r, r->loaded[p], i, found);
             return true;
         }
         i -= r->loaded[p]->n;
@@ -425,6 +436,17 @@ void tsr_registry_set_here(struct tsr_registry *r, uint32_t rank, uint32_t ranks
     r->services.here = (struct tsr_here_v1){ .struct_size = sizeof r->services.here,
                                              .rank = rank,
                                              .ranks = ranks };
+}
+
+void tsr_registry_set_isolation(struct tsr_registry *r, const struct tsr_isolation *limits)
+{
+    r->isolation = *limits;
+    r->isolated = true;
+}
+
+const struct tsr_isolation *tsr_registry_isolation(const struct tsr_registry *r)
+{
+    return r->isolated ? &r->isolation : NULL;
 }
 
 struct tsr_pool *tsr_registry_pool(const struct tsr_registry *r)

@@ -50,13 +50,22 @@ struct tsr_plugin_info {
 uint64_t                      tsr_registry_count(const struct tsr_registry *r);
 const struct tsr_plugin_info *tsr_registry_plugin(const struct tsr_registry *r, uint64_t i);
 
+/* Quantizers and solvers at work in processes of their own.  0: the default. */
+struct tsr_isolation {
+    uint64_t time_us;      /* of one call; of a solver that has no deadline */
+    uint64_t memory_bytes; /* more than this process holds at the call; half of the machine's */
+    uint64_t grace_us;     /* of a solver beyond its deadline; 5 s */
+};
+#define TSR_ISOLATED_TIME_US UINT64_C(600000000) /* 10 minutes */
+
 /* A component as the registry keeps it: every table is a full-size copy, so later slots that
  * an older plugin lacks are NULL and the core calls plain pointers. */
 struct tsr_found {
     const struct tsr_plugin_info *info;
     const struct tsr_component   *component;
-    const void                   *iface; /* struct tsr_quantizer_v1, ... by kind, full size */
-    const struct tsr_host        *host;  /* for create(): log lines carry the plugin's id    */
+    const void                   *iface;   /* struct tsr_quantizer_v1, ... by kind, full size */
+    const struct tsr_host        *host;    /* for create(): log lines carry the plugin's id    */
+    const struct tsr_isolation   *isolate; /* NULL: its calls run in this process */
 };
 
 /* name is "rtn" or "org.example.rtn/rtn".  What no loaded plugin has is looked for in asked/NAME.so
@@ -98,6 +107,12 @@ uint32_t                       tsr_registry_numerics(const struct tsr_registry *
  * registry, or NULL for the default; and options.on_backend of such engines (engine/engine.h).  [setup] */
 void        tsr_registry_set_backend(struct tsr_registry *r, const char *name, uint64_t on_backend);
 const char *tsr_registry_backend(const struct tsr_registry *r, uint64_t *on_backend);
+
+/* Quantizers and solvers found from now on are to be run in processes of their own, and their linear
+ * algebra is the CPU's.  [setup] */
+void tsr_registry_set_isolation(struct tsr_registry *r, const struct tsr_isolation *limits);
+/* NULL: they are not. */
+const struct tsr_isolation *tsr_registry_isolation(const struct tsr_registry *r);
 
 /* What the service TSR_HERE tells plugins of this registry: rank `rank` of `ranks` of this machine.  [setup] */
 void tsr_registry_set_here(struct tsr_registry *r, uint32_t rank, uint32_t ranks);

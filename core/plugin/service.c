@@ -56,7 +56,8 @@ static tsr_status open_device(struct tsr_services *s, bool *done, struct tsr_err
     bool              automatic = name && strcmp(name, "auto") == 0;
     struct tsr_errbuf e = TSR_ERRBUF(e);
     *done = false;
-    if (!name || strcmp(name, TSR_DEFAULT_BACKEND) == 0 ||
+    /* a device's memory is not there in a copy of this process */
+    if (!name || strcmp(name, TSR_DEFAULT_BACKEND) == 0 || tsr_registry_isolation(s->registry) ||
         tsr_registry_numerics(s->registry) != TSR_NUMERICS_FAST)
         return TSR_OK;
     tsr_status st = open_backend(s, automatic ? "cuda" : name, TSR_NUMERICS_FAST, &e.err);

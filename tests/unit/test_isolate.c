@@ -255,12 +255,12 @@ static void test_ends(void **state)
         tsr_status  st;
         const char *text;
     } cases[] = {
-        { aborts, TSR_E_DEVICE, "ended with signal 6" },
-        { crashes, TSR_E_DEVICE, "ended with signal 11" },
-        { exits, TSR_E_DEVICE, "ended with exit status 0 before there was an answer" },
-        { exits_badly, TSR_E_DEVICE, "ended with exit status 7" },
-        { hangs, TSR_E_DEVICE, "did not return 0.05 s after its deadline of 0.05 s" },
-        { hogs, TSR_E_NOMEM, "took more than the 64 MiB that it may have" },
+        { aborts, TSR_E_PLUGIN, "its solve() ended its process with signal 6" },
+        { crashes, TSR_E_PLUGIN, "its solve() ended its process with signal 11" },
+        { exits, TSR_E_PLUGIN, "ended its process with exit status 0 before there was an answer" },
+        { exits_badly, TSR_E_PLUGIN, "ended its process with exit status 7" },
+        { hangs, TSR_E_PLUGIN, "did not return within 0.1 s" },
+        { hogs, TSR_E_PLUGIN, "took more than the 64 MiB that it may have" },
         { refuses, TSR_E_UNSUPPORTED, "it has no such thing" },
     };
     struct tsr_instance        *inst = load("example-steady");

@@ -68,6 +68,10 @@ static void test_options(void **state)
     refused(FIXTURE("opt_align"), "offset 12 with 8 bytes does not fit");
     refused(FIXTURE("opt_name"), "option 1 has the name \"Bits\"");
     refused(FIXTURE("opt_help"), "option \"more\": help is NULL");
+    refused(FIXTURE("opt_words"), "option \"more\": a text of it is no UTF-8");
+    refused(FIXTURE("opt_units"), "option \"more\": a text of it is no UTF-8");
+    refused(FIXTURE("opt_called"),
+            "option \"kind\": choice 0 has a name or a help that is no UTF-8");
     refused(FIXTURE("opt_type"), "option \"more\": has type 9");
     refused(FIXTURE("opt_default"), "the default 9 is not between 1 and 8");
     refused(FIXTURE("opt_range"), "its range 8 to 1 is empty");
