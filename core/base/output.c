@@ -215,7 +215,7 @@ void tsr_writer_abort(struct tsr_writer *w)
     if (w->file)
         (void)fclose(w->file);
     if (w->part)
-        (void)unlinkat(w->lock->dir, part_name(w), 0);
+        w->lock->keep = unlinkat(w->lock->dir, part_name(w), 0) != 0;
     tsr_output_unlock(w->lock);
     free(w->part);
     free(w->path);

@@ -288,8 +288,11 @@ tsr_status tsr_output_folder_commit(struct tsr_output_folder *f, struct tsr_err 
 
 void tsr_output_folder_abort(struct tsr_output_folder *f)
 {
-    if (f->part)
+    if (f->part) {
+        struct stat st;
         tsr_output_wipe(f->lock->dir, part_name(f));
+        f->lock->keep = fstatat(f->lock->dir, part_name(f), &st, AT_SYMLINK_NOFOLLOW) == 0;
+    }
     tsr_output_unlock(f->lock);
     free(f->part);
     free(f->path);

@@ -7,10 +7,11 @@
 #include <limits.h>
 
 struct tsr_output_lock {
-    int  dir;                      /* the folder */
-    int  fd;                       /* the lock file; -1: no locks here */
-    char name[NAME_MAX + 1];       /* of the output in the folder */
-    char stem[NAME_MAX + 1];       /* of its hidden names: "." and the name, short enough */
+    int  dir;                /* the folder */
+    int  fd;                 /* the lock file; -1: no locks here */
+    bool keep;               /* a part could not be removed: who takes the lock next does it */
+    char name[NAME_MAX + 1]; /* of the output in the folder */
+    char stem[NAME_MAX + 1]; /* of its hidden names: "." and the name, short enough */
     char lock_name[NAME_MAX + 16]; /* "STEM.lock" */
 };
 

@@ -274,7 +274,8 @@ void tsr_output_unlock(struct tsr_output_lock *l)
     if (!l)
         return;
     if (l->fd >= 0) {
-        (void)unlinkat(l->dir, l->lock_name, 0);
+        if (!l->keep)
+            (void)unlinkat(l->dir, l->lock_name, 0);
         (void)close(l->fd);
     }
     if (l->dir >= 0)

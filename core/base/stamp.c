@@ -54,22 +54,35 @@ tsr_status tsr_stamps_take(struct tsr_stamps *s, const char *path, struct tsr_er
     return take(&v[s->n++].stamp, path, err);
 }
 
+static tsr_status check(const struct tsr_stamped_path *one, struct tsr_err *err)
+{
+    const char             *path = one->path;
+    const struct tsr_stamp *was = &one->stamp;
+    struct tsr_stamp        is;
+    TSR_TRY(take(&is, path, err));
+    if (was->there && !is.there)
+        return tsr_fail(err, TSR_E_INPUT, "%s: is gone or was moved during the run", path);
+    if (!was->there && is.there)
+        return tsr_fail(err, TSR_E_INPUT, "%s: was not there when the run began", path);
+    if (is.dev != was->dev || is.ino != was->ino)
+        return tsr_fail(err, TSR_E_INPUT, "%s: was replaced during the run", path);
+    if (!tsr_stamp_same(was, &is))
+        return tsr_fail(err, TSR_E_INPUT, "%s: changed during the run", path);
+    return TSR_OK;
+}
+
 tsr_status tsr_stamps_check(const struct tsr_stamps *s, struct tsr_err *err)
 {
-    for (uint64_t i = 0; i < s->n; i++) {
-        const char             *path = s->v[i].path;
-        const struct tsr_stamp *was = &s->v[i].stamp;
-        struct tsr_stamp        is;
-        TSR_TRY(take(&is, path, err));
-        if (was->there && !is.there)
-            return tsr_fail(err, TSR_E_INPUT, "%s: is gone or was moved during the run", path);
-        if (!was->there && is.there)
-            return tsr_fail(err, TSR_E_INPUT, "%s: was not there when the run began", path);
-        if (is.dev != was->dev || is.ino != was->ino)
-            return tsr_fail(err, TSR_E_INPUT, "%s: was replaced during the run", path);
-        if (!tsr_stamp_same(was, &is))
-            return tsr_fail(err, TSR_E_INPUT, "%s: changed during the run", path);
-    }
+    for (uint64_t i = 0; i < s->n; i++)
+        TSR_TRY(check(&s->v[i], err));
+    return TSR_OK;
+}
+
+tsr_status tsr_stamps_check_file(const struct tsr_stamps *s, const char *path, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < s->n; i++)
+        if (strcmp(s->v[i].path, path) == 0)
+            return check(&s->v[i], err);
     return TSR_OK;
 }
 

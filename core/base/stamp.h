@@ -32,6 +32,8 @@ struct tsr_stamps {
 tsr_status tsr_stamps_take(struct tsr_stamps *s, const char *path, struct tsr_err *err);
 /* TSR_E_INPUT names the first file that is not what its stamp says. */
 tsr_status tsr_stamps_check(const struct tsr_stamps *s, struct tsr_err *err);
+/* The same for one file; a file without a stamp is fine. */
+tsr_status tsr_stamps_check_file(const struct tsr_stamps *s, const char *path, struct tsr_err *err);
 void       tsr_stamps_free(struct tsr_stamps *s);
 
 #endif

@@ -52,6 +52,8 @@ static tsr_status inputs(const struct tsr_job *job, json_t **out, struct tsr_err
     for (uint64_t i = 0; i < s->n_inputs && st == TSR_OK; i++) {
         char hash[TSR_HASH_TEXT];
         st = tsr_hash_file(s->inputs[i], hash, err);
+        if (st == TSR_OK) /* what is said of it must hold for what was read */
+            st = tsr_stamps_check_file(&s->stamps, s->inputs[i], err);
         if (st == TSR_OK &&
             json_array_append_new(list, json_pack("{s:o, s:s}", "path", text(s->inputs[i]), "hash",
                                                   hash)) != 0)
@@ -64,29 +66,33 @@ static tsr_status inputs(const struct tsr_job *job, json_t **out, struct tsr_err
     return st;
 }
 
-/* The name that the default backend gives its device, or "" when there is none. */
-static void device(struct tsr_registry *r, char *buf, size_t cap)
+/* The name that the default backend gives its device, or "" where that backend is not installed. */
+static tsr_status device(struct tsr_registry *r, char *buf, size_t cap, struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_found  f;
     void             *self = NULL, *opts;
     buf[0] = '\0';
-    if (tsr_registry_find(r, TSR_KIND_BACKEND, "cpu", &f, &e.err) != TSR_OK)
-        return;
+    tsr_status st = tsr_registry_find(r, TSR_KIND_BACKEND, "cpu", &f, &e.err);
+    if (st != TSR_OK)
+        return st == TSR_E_NOMEM ? tsr_fail(err, st, "%s", e.text) : TSR_OK;
     const struct tsr_backend_v1 *b = f.iface;
     opts = tsr_new(f.component->options_size ? f.component->options_size : 1, 1);
     if (!opts)
-        return;
+        return tsr_fail_nomem(err, f.component->options_size, "the manifest");
     struct tsr_optset set = { f.component->options, f.component->n_options,
                               f.component->option_stride, opts };
     tsr_options_defaults(&set);
-    if (b->create(tsr_registry_host(r), opts, &self, &e.err) == TSR_OK) {
+    st = b->create(tsr_registry_host(r), opts, &self, err);
+    if (st == TSR_OK) {
         struct tsr_backend_props p = { .struct_size = sizeof p };
-        if (b->properties(self, &p, &e.err) == TSR_OK && p.device)
+        st = b->properties(self, &p, err);
+        if (st == TSR_OK && p.device)
             (void)snprintf(buf, cap, "%s", p.device);
         b->destroy(self);
     }
     free(opts);
+    return st;
 }
 
 /* What a model says in texts beside its weights: of these alone does Tessera take something that
@@ -132,16 +138,17 @@ tsr_status tsr_manifest_model(const struct tsr_job *job, json_t **out, struct ts
     return st;
 }
 
-static bool make_final(struct tsr_job *job, json_t *m)
+static tsr_status make_final(struct tsr_job *job, json_t *m, struct tsr_err *err)
 {
     char    name[128];
     json_t *machine;
-    bool    ok = true;
-    device(job->registry, name, sizeof name);
+    TSR_TRY(device(job->registry, name, sizeof name, err));
     machine = json_pack("{s:s, s:i}", "device", name, "threads",
                         (int)tsr_pool_threads(tsr_registry_pool(job->registry)));
-    ok = put(m, "machine", machine) && ok;
-    return put(m, "plugins", plugins(job->registry)) && ok;
+    bool ok = put(m, "machine", machine);
+    return put(m, "plugins", plugins(job->registry)) && ok
+               ? TSR_OK
+               : tsr_fail_nomem(err, 256, "the manifest");
 }
 
 tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, struct tsr_err *err)
@@ -155,9 +162,10 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
               put(m, "options", tsr_node_json(tsr_doc_root(job->doc)));
     /* which plugins there are is what a batch is known by: not what could be read by chance */
     tsr_status st = final ? tsr_registry_scan(job->registry, err) : TSR_OK;
-    if (st == TSR_OK)
-        st = ok && (!final || make_final(job, m)) ? TSR_OK
-                                                  : tsr_fail_nomem(err, 256, "the manifest");
+    if (st == TSR_OK && !ok)
+        st = tsr_fail_nomem(err, 256, "the manifest");
+    if (st == TSR_OK && final)
+        st = make_final(job, m, err);
     if (st == TSR_OK && final) {
         st = tsr_manifest_model(job, &model, err);
         if (st == TSR_OK && !put(m, "model", model))

@@ -72,7 +72,8 @@ int matches(const struct scene *s, bool complete, bool tidy, char *why)
     if (!outcome_take(&now, s->w->folder, s->c, why))
         return -1;
     for (int i = 0; i < s->n_may; i++)
-        if (s->may[i].end && equals(s, &now, s->may[i].end, complete, tidy, i ? other : why))
+        if (!(complete && s->may[i].refused) &&
+            equals(s, &now, s->may[i].end, complete, tidy, i ? other : why))
             return i;
     return -1;
 }

@@ -8,6 +8,7 @@
 struct whole {
     const struct outcome *end;
     uint64_t              say;
+    bool                  refused; /* on an input that was changed: what it left is not all */
 };
 
 /* What is looked at, and what it may be. */

@@ -59,7 +59,7 @@ bool reference_take(struct reference *r, const struct place *w, const struct cam
         }
     }
     /* once more, with two threads: what differs now is not a fault's doing */
-    s.may[s.n_may++] = (struct whole){ &r->end, r->say };
+    s.may[s.n_may++] = (struct whole){ &r->end, r->say, false };
     struct plan two = { .racers = 1, .signal_at = -1, .change_at = -1, .disk = -1, .threads = 2 };
     place_prepare(w, c);
     (void)clock_gettime(CLOCK_MONOTONIC, &a);

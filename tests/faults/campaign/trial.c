@@ -28,11 +28,11 @@ static void take_changed(struct scene *s, struct outcome *end)
     (void)snprintf(w.say, sizeof w.say, "%.190s/x", s->w->say);
     (void)mkdir(w.say, 0755);
     run_commands(&w, s->c, NULL, NULL, false, &e);
-    if (!WIFEXITED(e.status[0]) || WEXITSTATUS(e.status[0]) != 0 ||
-        !outcome_take(end, w.folder, s->c, why))
+    if (!WIFEXITED(e.status[0]) || !outcome_take(end, w.folder, s->c, why))
         return;
     (void)snprintf(from, sizeof from, "%s/0.out", w.say);
-    s->may[s->n_may++] = (struct whole){ end, digest_of(from, "-", w.folder, s->c) };
+    s->may[s->n_may++] =
+        (struct whole){ end, digest_of(from, "-", w.folder, s->c), WEXITSTATUS(e.status[0]) != 0 };
     remove_tree(w.folder);
 }
 
@@ -112,10 +112,12 @@ static void run_again(struct scene *s, bool complete, bool changed, bool other)
     s->p = &peace;
     bool well = look_at_ends(s, &e, false);
     s->p = p;
+    /* a lock inside of a folder that is whole by now stays, where it could not be removed */
+    bool tidy = !(p->call_at && p->call_class == INJECT_UNLINK && p->error != INJECT_KILL);
     last_line(s->w, 0, say, sizeof say, &sentence);
     int code = WIFEXITED(e.status[0]) ? WEXITSTATUS(e.status[0]) : -1;
     if (well) {
-        if (matches(s, true, true, why) < 0)
+        if (matches(s, true, tidy, why) < 0)
             wrong(s, "again: %s", why);
         return;
     }
@@ -159,9 +161,9 @@ void trial_run(struct verdict *v, const struct place *w, const struct campaign_c
     char                  why[300], out[600];
     bool                  mounted = false;
     memset(v, 0, sizeof *v);
-    s.may[s.n_may++] = (struct whole){ &r->end, r->say };
+    s.may[s.n_may++] = (struct whole){ &r->end, r->say, false };
     if (p->other)
-        s.may[s.n_may++] = (struct whole){ &r->other_end, 0 };
+        s.may[s.n_may++] = (struct whole){ &r->other_end, 0, false };
     place_prepare(w, c);
     if (p->place)
         make_place(&s);
