@@ -30,3 +30,13 @@ tensors() {
                 from: ($at + .value.data_offsets[0]), bytes: (.value.data_offsets[1] - .value.data_offsets[0])}' || return 1
     done
 }
+
+# of NAME MODEL OPTION...: the logits of $WINDOWS windows of $WINDOW ids of the file `ids` into NAME.0, NAME.1, ...
+of() {
+    local name=$1 model=$2 i
+    shift 2
+    for ((i = 0; i < WINDOWS; i++)); do
+        "$TESSERA" logits "$model" "$@" -o "$name.$i" \
+            --tokens "$(tail -n +$((i * WINDOW + 1)) ids | head -n "$WINDOW" | paste -sd,)" || return 1
+    done
+}

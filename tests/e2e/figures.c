@@ -2,7 +2,8 @@
  * token ids, in long double, by formulas of its own.  No code of the program is in it.
  *
  *   figures eval WINDOW IDS A [B]   perplexity of windows of WINDOW ids; A.0, A.1, ... hold the logits of each;
- *                                   with B, the reference's, also KL, top-1 and the paired difference
+ *                                   with B, the reference's, also KL, top-1, label probabilities and paired
+ *                                   differences
  *   figures likelihood FROM IDS A   log-likelihood of ids[FROM ..] behind those before
  *
  * IDS: ids with white space between them.  Results are JSON. */
@@ -164,12 +165,33 @@ static void print_difference(const real *v, uint64_t n, uint64_t each)
                  (unsigned long long)groups);
 }
 
-static void print_kl(real *kl, uint64_t n)
+/* Smallest value that at least `per_mille` in a thousand do not exceed; v ascends. */
+static real percentile(const real *v, uint64_t n, uint64_t per_mille)
 {
-    (void)printf("\"mean\": %.17Lg, ", mean_of(kl, n));
-    qsort(kl, n, sizeof *kl, by_value);
-    (void)printf("\"median\": %.17Lg, \"p99\": %.17Lg, \"max\": %.17Lg", kl[(n - 1) / 2],
-                 kl[(99 * n + 99) / 100 - 1], kl[n - 1]);
+    return v[(per_mille * n + 999) / 1000 - 1];
+}
+
+/* What is said of the values of all tokens beside their difference; sorts v. */
+static void print_spread(real *v, uint64_t n, uint64_t each)
+{
+    static const struct {
+        const char *name;
+        uint64_t    per_mille;
+    } at[] = { { "99.9", 999 }, { "99", 990 }, { "95", 950 }, { "90", 900 },
+               { "50", 500 },   { "10", 100 }, { "5", 50 },   { "1", 10 } };
+    real squares = 0;
+    print_difference(v, n, each);
+    for (uint64_t i = 0; i < n; i++)
+        squares += v[i] * v[i];
+    qsort(v, n, sizeof *v, by_value);
+    (void)printf(
+        ", \"rms\": %.17Lg, \"min\": %.17Lg, \"max\": %.17Lg, \"median\": %.17Lg, \"p99\": %.17Lg, "
+        "\"percentiles\": {",
+        sqrtl(squares / (real)n), v[0], v[n - 1], percentile(v, n, 500), percentile(v, n, 990));
+    for (unsigned i = 0; i < sizeof at / sizeof *at; i++)
+        (void)printf("%s\"%s\": %.17Lg", i ? ", " : "", at[i].name,
+                     percentile(v, n, at[i].per_mille));
+    (void)printf("}");
 }
 
 /* ---- what is asked ---------------------------------------------------------------------- */
@@ -182,6 +204,8 @@ static int eval(uint64_t window, const char *ids_path, const char *a, const char
     real     *nll = grow(NULL, windows * each, sizeof *nll), sum = 0;
     real     *kl = grow(NULL, windows * each, sizeof *kl);
     real     *d = grow(NULL, windows * each, sizeof *d);
+    real     *dp = grow(NULL, windows * each, sizeof *dp);
+    real     *hit = grow(NULL, windows * each, sizeof *hit);
     for (uint64_t w = 0; w < windows; w++) {
         char path[2][4096];
         (void)snprintf(path[0], sizeof path[0], "%s.%llu", a, (unsigned long long)w);
@@ -193,10 +217,12 @@ static int eval(uint64_t window, const char *ids_path, const char *a, const char
             real         zp = total(p, cols), zq = total(q, cols);
             nll[n] = zq - (real)q[next];
             d[n] = nll[n] - (zp - (real)p[next]);
+            dp[n] = expl(-nll[n]) - expl((real)p[next] - zp);
+            hit[n] = largest(p, cols) == largest(q, cols);
             kl[n] = 0;
             for (uint64_t k = 0; k < cols; k++)
                 kl[n] += expl((real)p[k] - zp) * ((real)p[k] - zp - ((real)q[k] - zq));
-            same += largest(p, cols) == largest(q, cols);
+            same += hit[n] > 0;
             sum += nll[n];
         }
         free(x);
@@ -208,9 +234,13 @@ static int eval(uint64_t window, const char *ids_path, const char *a, const char
                  (unsigned long long)n, (unsigned long long)windows);
     if (b) {
         (void)printf(", \"top1\": %.17Lg, \"kl\": {", (real)same / (real)n);
-        print_kl(kl, n);
+        print_spread(kl, n, each);
+        (void)printf("}, \"delta_p\": {");
+        print_spread(dp, n, each);
         (void)printf("}, \"delta\": {");
         print_difference(d, n, each);
+        (void)printf("}, \"hit\": {");
+        print_difference(hit, n, each);
         (void)printf("}");
     }
     (void)printf("}\n");
@@ -218,6 +248,8 @@ static int eval(uint64_t window, const char *ids_path, const char *a, const char
     free(nll);
     free(kl);
     free(d);
+    free(dp);
+    free(hit);
     return 0;
 }
 
