@@ -32,7 +32,7 @@ struct bench_options {
 /* One line of the result.  value and probe are in `unit`; share is the median over the rounds
  * of value / probe of the same round. */
 struct bench_row {
-    char     what[16], format[16], act[8], unit[16];
+    char     what[16], format[64], act[8], unit[16];
     uint64_t rows, cols, m;
     double   value, best, probe, share;
     double   rate; /* probe / its instruction's rate; 0: no such rate */

@@ -209,7 +209,7 @@ static void name_row(const struct bench *b, const struct dec *d, struct bench_ro
         (void)snprintf(r->what, sizeof r->what, "%s-%u", what, k);
     else
         (void)snprintf(r->what, sizeof r->what, "%s", what);
-    (void)snprintf(r->format, sizeof r->format, "%.15s", d->format);
+    (void)snprintf(r->format, sizeof r->format, "%s", d->format);
     (void)snprintf(r->act, sizeof r->act, "%s",
                    d->w.act == TSR_ACT_A8    ? "a8"
                    : d->w.act == TSR_ACT_A16 ? "a16"

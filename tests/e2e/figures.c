@@ -4,10 +4,13 @@
  *   figures eval WINDOW IDS A [B]   perplexity of windows of WINDOW ids; A.0, A.1, ... hold the logits of each;
  *                                   with B, the reference's, also KL, top-1, label probabilities and paired
  *                                   differences
+ *   figures squared A AT TYPE B AT TYPE N   squared error of N numbers at byte AT of two files, F32 or BF16,
+ *                                   and the sum of squares of the first
  *   figures likelihood FROM IDS A   log-likelihood of ids[FROM ..] behind those before
  *
  * IDS: ids with white space between them.  Results are JSON. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,12 +270,53 @@ static int likelihood(uint64_t from, const char *ids_path, const char *path)
     return 0;
 }
 
+static float *read_numbers(const char *path, uint64_t at, const char *type, uint64_t n)
+{
+    FILE  *f = fopen(path, "rb");
+    bool   half = strcmp(type, "BF16") == 0;
+    float *v = grow(NULL, n, sizeof *v);
+    if (!half && strcmp(type, "F32") != 0)
+        die("not F32 or BF16", type);
+    if (!f || fseek(f, (long)at, SEEK_SET) != 0)
+        die("cannot read", path);
+    for (uint64_t i = 0; i < n; i++) {
+        unsigned char b[4] = { 0 };
+        if (fread(half ? b + 2 : b, half ? 2 : 4, 1, f) != 1)
+            die("too short", path);
+        uint32_t bits =
+            (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+        memcpy(v + i, &bits, sizeof bits);
+    }
+    (void)fclose(f);
+    return v;
+}
+
+static int squared(char **argv)
+{
+    uint64_t n = number(argv[8]);
+    float   *a = read_numbers(argv[2], number(argv[3]), argv[4], n);
+    float   *b = read_numbers(argv[5], number(argv[6]), argv[7], n);
+    real     error = 0, all = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        error += ((real)a[i] - (real)b[i]) * ((real)a[i] - (real)b[i]);
+        all += (real)a[i] * (real)a[i];
+    }
+    (void)printf("{\"squared_error\": %.17Lg, \"squares\": %.17Lg}\n", error, all);
+    free(a);
+    free(b);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if ((argc == 5 || argc == 6) && strcmp(argv[1], "eval") == 0)
         return eval(number(argv[2]), argv[3], argv[4], argc == 6 ? argv[5] : NULL);
     if (argc == 5 && strcmp(argv[1], "likelihood") == 0)
         return likelihood(number(argv[2]), argv[3], argv[4]);
-    die("usage", "figures eval WINDOW IDS A [B] | figures likelihood FROM IDS A");
+    if (argc == 9 && strcmp(argv[1], "squared") == 0)
+        return squared(argv);
+    die("usage",
+        "figures eval WINDOW IDS A [B] | figures likelihood FROM IDS A | figures squared A AT "
+        "TYPE B AT TYPE N");
     return 2;
 }
