@@ -127,7 +127,8 @@ static tsr_status check_beside(const struct tsr_quantizer *q, const struct tsr_m
 static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it, float *w,
                                 float *out, struct tsr_err *err)
 {
-    struct tsr_quantizer   q = { rt->spec.found.iface, NULL, rt->spec.found.component->name };
+    struct tsr_quantizer   q = { .iface = rt->spec.found.iface,
+                                 .name = rt->spec.found.component->name };
     struct tsr_quant_stats s;
     struct tsr_packed     *p = NULL;
     struct tsr_matrix      m = { .struct_size = sizeof m,

@@ -123,6 +123,25 @@ static json_t *steps_schema(void)
     return json_pack("{s:s, s:i, s:{s:o}}", "type", "array", "minItems", 1, "items", "anyOf", any);
 }
 
+/* A path, paths, or a map of options. */
+static json_t *plugins_schema(void)
+{
+    uint64_t                 n;
+    const struct tsr_option *o = tsr_job_plugins_options(&n);
+    static const char       *path = "{s:[s, s, s], s:{s:s}}";
+    json_t *map = table_schema(o, n, false), *props = json_object_get(map, "properties");
+    if (!map ||
+        !put(props, "paths",
+             json_pack(path, "type", "string", "array", "null", "items", "type", "string"))) {
+        json_decref(map);
+        return NULL;
+    }
+    return json_pack("{s:s, s:[o, o]}", "description",
+                     "Plugins or folders of plugins, searched first; or a map.", "anyOf",
+                     json_pack(path, "type", "string", "array", "null", "items", "type", "string"),
+                     map);
+}
+
 json_t *tsr_schema_job(void)
 {
     uint64_t                 n;
@@ -130,7 +149,7 @@ json_t *tsr_schema_job(void)
     json_t                  *j = table_schema(head, n, false);
     json_t                  *props = json_object_get(j, "properties");
     bool ok = j && put(json_object_get(props, "version"), "const", json_integer(1)) &&
-              put(props, "pipeline", steps_schema()) &&
+              put(props, "pipeline", steps_schema()) && put(props, "plugins", plugins_schema()) &&
               put(j, "$schema", json_string("https://json-schema.org/draft/2020-12/schema")) &&
               put(j, "title", json_string("Tessera job"));
     if (ok)

@@ -34,7 +34,10 @@ static const struct tsr_option head_options[] = {
         "The machines that `plan` is for: a file, or a name of one that comes along."),
     TSR_OPTION_NODE(struct tsr_job_head, workload,
                     "What `plan` is for: {prompt: 512, generate: 100, batch: 32}."),
-    TSR_OPTION_NODE(struct tsr_job_head, plugins, "Plugins or folders of plugins, searched first."),
+    TSR_OPTION_NODE(
+        struct tsr_job_head, plugins,
+        "Plugins or folders of plugins, searched first; or {paths, isolate, time_limit, "
+        "memory_limit}."),
     { .name = "pipeline",
       .help = "The steps, run in order.",
       .type = TSR_OPT_NODE,

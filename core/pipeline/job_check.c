@@ -29,10 +29,9 @@ static tsr_status add_plugin(struct tsr_job *job, struct tsr_registry *r, const 
     return st == TSR_OK ? st : tsr_fail(err, st, "%s", e.text);
 }
 
-tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
-                           struct tsr_err *err)
+static tsr_status add_plugins(struct tsr_job *job, struct tsr_registry *r, const struct tsr_node *n,
+                              struct tsr_diag *d, struct tsr_err *err)
 {
-    const struct tsr_node *n = job->state->head.plugins;
     if (!n || n->kind == TSR_NODE_NULL)
         return TSR_OK;
     if (n->kind != TSR_NODE_LIST)
@@ -40,6 +39,59 @@ tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct t
     for (uint64_t i = 0; i < n->n; i++)
         TSR_TRY(add_plugin(job, r, n->items[i], d, err));
     return TSR_OK;
+}
+
+/* `plugins` as a map. */
+struct plugins_keys {
+    const struct tsr_node *paths;
+    int32_t                isolate;
+    double                 time_limit;
+    int64_t                memory_limit;
+};
+
+static const struct tsr_option plugins_options[] = {
+    TSR_OPTION_NODE(struct plugins_keys, paths, "Plugins or folders of plugins, searched first."),
+    TSR_OPTION_BOOL(struct plugins_keys, isolate, 0,
+                    "Quantizers and solvers work in processes of their own."),
+    TSR_OPTION_REAL(struct plugins_keys, time_limit, 600, 0.01, 1e6, "s",
+                    "With isolate: what one call of a plugin may take."),
+    TSR_OPTION_INT(
+        struct plugins_keys, memory_limit, 0, 0, INT64_C(1) << 40, "MiB",
+        "With isolate: memory that a process may take beyond what it begins with; 0: half of "
+        "the machine's."),
+};
+
+const struct tsr_option *tsr_job_plugins_options(uint64_t *n)
+{
+    *n = sizeof plugins_options / sizeof *plugins_options;
+    return plugins_options;
+}
+
+static void isolate(const struct plugins_keys *k, struct tsr_registry *r)
+{
+    struct tsr_isolation limits = { .time_us = (uint64_t)(k->time_limit * 1e6),
+                                    .memory_bytes = (uint64_t)k->memory_limit << 20 };
+    tsr_registry_set_isolation(r, &limits);
+}
+
+tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
+                           struct tsr_err *err)
+{
+    const struct tsr_node *n = job->state->head.plugins;
+    if (!n || n->kind == TSR_NODE_NULL)
+        return TSR_OK;
+    if (n->kind != TSR_NODE_MAP)
+        return add_plugins(job, r, n, d, err);
+    struct plugins_keys k = { .paths = NULL };
+    struct tsr_optset   set = { plugins_options, sizeof plugins_options / sizeof *plugins_options,
+                                sizeof *plugins_options, &k };
+    uint64_t            before = tsr_diag_errors(d);
+    tsr_options_fill(&set, 1, NULL, n, "'plugins'", d);
+    if (tsr_diag_errors(d) != before)
+        return TSR_OK;
+    if (k.isolate)
+        isolate(&k, r);
+    return add_plugins(job, r, k.paths, d, err);
 }
 
 static void unknown_step(const struct tsr_node *key, struct tsr_diag *d)

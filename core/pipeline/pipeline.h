@@ -108,7 +108,7 @@ tsr_status tsr_job_make_steps(struct tsr_job **job, const char *model,
 void       tsr_job_destroy(struct tsr_job *job);
 /* Whether the pipeline of a loaded job names a step. */
 bool tsr_job_has_step(const struct tsr_job *job, const char *name);
-/* Adds the paths of `plugins:` to the registry. */
+/* Adds the paths of `plugins:` to the registry, and how its plugins are to be run. */
 tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
                            struct tsr_err *err);
 /* Fills and checks every step, and puts the defaults into the doc. */
@@ -132,6 +132,8 @@ tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err);
 const struct tsr_step *tsr_step_find(const char *name);
 /* The keys of the head, for the schema. */
 const struct tsr_option *tsr_job_head(uint64_t *n);
+/* Those of `plugins:` where it is a map. */
+const struct tsr_option *tsr_job_plugins_options(uint64_t *n);
 
 /* Input path of a step, relative to the YAML file; fresh memory.  The file goes into the manifest
  * with its hash. */

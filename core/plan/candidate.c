@@ -96,10 +96,8 @@ static tsr_status open_one(struct tsr_candidate *c, struct tsr_registry *r,
         return TSR_OK;
     }
     TSR_TRY(tsr_spec_open(&c->spec, r, TSR_KIND_QUANTIZER, text, err));
-    c->q.iface = c->spec.found.iface;
-    c->q.name = c->spec.found.component->name;
     tsr_status st =
-        tsr_remarks_create(NULL, c->q.iface, c->spec.found.host, c->spec.options, &c->q.self, err);
+        tsr_remarks_open(NULL, &c->q, r, &c->spec.found, c->spec.found.host, c->spec.options, err);
     if (st != TSR_OK) {
         c->q.self = NULL;
         return tsr_err_prefix(err, st == TSR_E_CONFIG ? TSR_E_INPUT : st, "candidate '%s'", text);
@@ -216,8 +214,7 @@ tsr_status tsr_candidates_open(struct tsr_candidates *c, struct tsr_registry *r,
 void tsr_candidates_close(struct tsr_candidates *c)
 {
     for (uint64_t i = 0; i < c->n; i++) {
-        if (c->v[i].q.self)
-            c->v[i].q.iface->destroy(c->v[i].q.self);
+        tsr_quantizer_close(&c->v[i].q);
         tsr_spec_close(&c->v[i].spec);
     }
     free(c->v);

@@ -1,8 +1,10 @@
 /* One matrix through a quantizer plugin: its plan is checked before memory is taken by it, runs
  * of rows go to the pool, and what came out is read back before anyone uses it. */
+#include "matrix.h"
 #include "base/f16.h"
 #include "base/mem.h"
 #include "quant/held.h"
+#include "quant/isolate.h"
 #include "quant/quant.h"
 #include "tessera/quantizer_report.h"
 
@@ -49,8 +51,8 @@ static tsr_status fail_run(struct work *k, uint64_t at, tsr_status st, const cha
     return st;
 }
 
-/* Compares what the plugin says its bytes mean with the layout that it named, and sums the
- * squared errors of each row. */
+/* Compares what the plugin says its bytes mean (NULL: it was asked elsewhere) with the layout that it
+ * named, and sums the squared errors of each row. */
 static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const float *theirs,
                             struct tsr_err *err)
 {
@@ -62,7 +64,7 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
         return tsr_fail_nomem(err, 2 * cols * sizeof *ours, "a row of weights");
     tsr_status st = TSR_OK;
     for (uint64_t r = 0; r < rows && st == TSR_OK; r++) {
-        const float *got = theirs + r * cols;
+        const float *got = theirs ? theirs + r * cols : NULL, *same;
         uint64_t     row = first + r;
         if (!p->dense) {
             const char *wrong =
@@ -79,23 +81,24 @@ static tsr_status check_run(struct work *k, uint64_t first, uint64_t rows, const
                                   (const unsigned char *)p->meta + row * p->meta_stride, ours);
             got = ours;
         }
+        same = theirs ? theirs + r * cols : got;
         tsr_widen(w, (const unsigned char *)k->w->data + row * k->w->row_stride, k->w->dtype, cols);
         double sum = 0.0;
         for (uint64_t c = 0; c < cols && st == TSR_OK; c++) {
             double d = (double)w[c] - (double)got[c];
             sum += d * d;
-            if (nan_block && isnan(got[c]) && isnan(theirs[r * cols + c]))
+            if (nan_block && isnan(got[c]) && isnan(same[c]))
                 continue; /* asked for: plugins make it an option */
             if (!isfinite(got[c]))
                 st = tsr_fail(err, TSR_E_NUMERIC, "tensor '%s': row %llu column %llu became %g",
                               k->w->name, (unsigned long long)(k->row + row), (unsigned long long)c,
                               (double)got[c]);
-            else if (got[c] != theirs[r * cols + c])
+            else if (got[c] != same[c])
                 st = tsr_fail(err, TSR_E_UNSUPPORTED,
                               "tensor '%s': row %llu column %llu: the plugin decodes its own bytes "
                               "to %.9g, but by %s they are %.9g; the plugin is broken",
                               k->w->name, (unsigned long long)(k->row + row), (unsigned long long)c,
-                              (double)theirs[r * cols + c], p->format.id, (double)got[c]);
+                              (double)same[c], p->format.id, (double)got[c]);
         }
         k->row_error[row] = sum;
     }
@@ -327,6 +330,70 @@ static tsr_status quantize_widened(struct tsr_registry *r, struct work *k, struc
     return TSR_OK;
 }
 
+/* ---- for isolate_pack.c ----------------------------------------------------------- */
+
+tsr_status quant_bytes(const struct tsr_quantizer *q, const struct tsr_matrix *whole,
+                       const struct tsr_matrix *w, struct quant_bytes *b, struct tsr_err *err)
+{
+    struct work k = { .q = q, .whole = whole, .w = w };
+    if (w->rows == 0 || w->cols == 0)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "tensor '%s' is empty", w->name);
+    TSR_TRY(make_plan(&k, err));
+    uint64_t units = (w->rows + k.unit - 1) / k.unit;
+    *b = (struct quant_bytes){ units * k.plan.code_bytes, units * k.plan.meta_bytes, 0 };
+    if (!tsr_format_known(&k.plan.format) &&
+        (!tsr_mul(w->rows, w->cols, &b->dense) || !tsr_mul(b->dense, sizeof(float), &b->dense)))
+        return tsr_fail_nomem(err, UINT64_MAX, w->name);
+    return TSR_OK;
+}
+
+tsr_status quant_room(const struct tsr_quantizer *q, const struct tsr_matrix *whole,
+                      const struct tsr_matrix *w, struct tsr_packed **p, struct tsr_err *err)
+{
+    struct work k = { .q = q, .whole = whole, .w = w };
+    tsr_status  st = make_plan(&k, err);
+    if (st == TSR_OK)
+        st = allocate(&k, err);
+    free(k.row_error);
+    if (st == TSR_OK)
+        *p = k.p;
+    else
+        tsr_packed_destroy(k.p);
+    return st;
+}
+
+static tsr_status verify_body(void *arg, uint64_t begin, uint64_t end)
+{
+    struct work      *k = arg;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    const float      *dense = k->p->dense ? k->p->dense + begin * k->p->cols : NULL;
+    tsr_status        st = check_run(k, begin, end - begin, dense, &e.err);
+    return st == TSR_OK ? st : fail_run(k, begin, st, e.text);
+}
+
+tsr_status quant_verify(struct tsr_registry *r, const struct tsr_quantizer *q,
+                        const struct tsr_matrix *w, uint64_t row, struct tsr_packed *p,
+                        struct tsr_err *err)
+{
+    struct work k = { .q = q, .whole = w, .w = w, .row = row, .p = p, .failed_at = UINT64_MAX };
+    k.err = err;
+    k.row_error = tsr_new(w->rows, sizeof *k.row_error);
+    if (!k.row_error)
+        return tsr_fail_nomem(err, w->rows * sizeof *k.row_error, w->name);
+    (void)pthread_mutex_init(&k.lock, NULL);
+    tsr_status st =
+        tsr_pool_for(tsr_registry_pool(r), w->rows, RUN_WEIGHTS / w->cols + 1, verify_body, &k);
+    (void)pthread_mutex_destroy(&k.lock);
+    p->squared_error = sum_of(k.row_error, w->rows);
+    if (p->dense) { /* nobody reads the plugin's own layout again */
+        free(p->codes);
+        free(p->meta);
+        p->codes = p->meta = NULL;
+    }
+    free(k.row_error);
+    return st == TSR_OK ? st : k.failed;
+}
+
 /* A quantizer that does not read this dtype gets the same numbers as F32. */
 static tsr_status widen_for(const struct tsr_quantizer *q, const struct tsr_matrix *w,
                             struct tsr_matrix *wide, struct tsr_err *err)
@@ -442,6 +509,18 @@ tsr_status tsr_quantize_part(struct tsr_registry *r, const struct tsr_quantizer 
     return st;
 }
 
+static tsr_status isolated(struct tsr_registry *r, const struct tsr_quantizer *q,
+                           const struct tsr_matrix *w, const struct tsr_quant_stats *seen,
+                           struct tsr_packed **out, struct tsr_err *err)
+{
+    struct tsr_pack_item it = { .whole = w, .w = w };
+    TSR_TRY(tsr_isolated_pack(r, q, seen, &it, 1, err));
+    if (it.status != TSR_OK)
+        return tsr_fail(err, it.status, "%s", it.text);
+    *out = it.packed;
+    return TSR_OK;
+}
+
 tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,
                                const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
                                struct tsr_packed **out, struct tsr_err *err)
@@ -452,8 +531,10 @@ tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantize
         return tsr_err_prefix(err, st, "quantizer '%s'", q->name);
     TSR_TRY(tsr_quant_need_check(k.plan.need, stats, w->cols, q->name, w->name, err));
     struct tsr_quant_stats seen = tsr_quant_stats_for(k.plan.need, stats);
-    void                  *prepared = NULL;
-    struct tsr_held        held = { 0 };
+    if (q->isolated)
+        return isolated(r, q, w, k.plan.need ? &seen : NULL, out, err);
+    void           *prepared = NULL;
+    struct tsr_held held = { 0 };
     TSR_TRY(tsr_held_begin(&held, tsr_registry_host(r), seen.hessian, w->cols, w->cols, err));
     if (k.plan.need && q->iface->prepare) {
         st = q->iface->prepare(q->self, &seen, &prepared, err);

@@ -15,6 +15,7 @@ struct tsr_quantizer {
     const struct tsr_quantizer_v1 *iface;
     void                          *self;
     const char                    *name;
+    struct tsr_isolated           *isolated; /* NULL: its calls run in this process (isolate.h) */
 };
 
 /* False: quantize() gets tensors of this dtype as F32. */

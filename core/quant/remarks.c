@@ -28,12 +28,12 @@ static void keep(void *ctx, int32_t level, const char *msg)
     tsr_log_divert(keep, r);
 }
 
-tsr_status tsr_remarks_create(struct tsr_remarks *r, const struct tsr_quantizer_v1 *q,
-                              const struct tsr_host *host, const void *options, void **self,
-                              struct tsr_err *err)
+tsr_status tsr_remarks_open(struct tsr_remarks *r, struct tsr_quantizer *q,
+                            struct tsr_registry *registry, const struct tsr_found *found,
+                            const struct tsr_host *host, const void *options, struct tsr_err *err)
 {
     tsr_log_divert(keep, r);
-    tsr_status st = q->create(host, options, self, err);
+    tsr_status st = tsr_quantizer_open(q, registry, found, host, options, err);
     tsr_log_divert(NULL, NULL);
     return st;
 }

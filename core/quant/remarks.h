@@ -3,8 +3,7 @@
 #ifndef TSR_QUANT_REMARKS_H
 #define TSR_QUANT_REMARKS_H
 
-#include "base/err.h"
-#include "tessera/quantizer.h"
+#include "quant/isolate.h"
 
 #include <stdbool.h>
 
@@ -18,11 +17,11 @@ struct tsr_remarks {
     uint64_t           n;
 };
 
-/* q->create(), its log lines into r; NULL: dropped, for instances that only check options or sizes.  One thread at a
- * time has r. */
-tsr_status tsr_remarks_create(struct tsr_remarks *r, const struct tsr_quantizer_v1 *q,
-                              const struct tsr_host *host, const void *options, void **self,
-                              struct tsr_err *err);
+/* tsr_quantizer_open(), its log lines into r; NULL: dropped, for instances that only check options or sizes.  One
+ * thread at a time has r. */
+tsr_status tsr_remarks_open(struct tsr_remarks *r, struct tsr_quantizer *q,
+                            struct tsr_registry *registry, const struct tsr_found *found,
+                            const struct tsr_host *host, const void *options, struct tsr_err *err);
 /* Says those that were not said yet. */
 void tsr_remarks_say(struct tsr_remarks *r);
 void tsr_remarks_free(struct tsr_remarks *r); /* zeroed or filled */

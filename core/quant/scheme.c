@@ -154,13 +154,12 @@ tsr_status scheme_choose(const struct tsr_scheme *s, const bool *flags, struct c
 static tsr_status try_create(const struct tsr_scheme *s, const struct choice *c,
                              const struct tsr_mark *at, struct tsr_diag *d, struct tsr_err *err)
 {
-    const struct tsr_quantizer_v1 *q = c->found.iface;
-    struct tsr_errbuf              e = TSR_ERRBUF(e);
-    void                          *self = NULL;
-    tsr_status                     st =
-        tsr_remarks_create(NULL, q, tsr_registry_host(s->registry), c->options, &self, &e.err);
+    struct tsr_quantizer q;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    tsr_status           st = tsr_remarks_open(NULL, &q, s->registry, &c->found,
+                                               tsr_registry_host(s->registry), c->options, &e.err);
     if (st == TSR_OK) {
-        q->destroy(self);
+        tsr_quantizer_close(&q);
         return TSR_OK;
     }
     if (st != TSR_E_CONFIG && st != TSR_E_UNSUPPORTED)

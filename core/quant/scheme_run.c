@@ -3,6 +3,7 @@
 #include "quant/scheme_run.h"
 #include "quant/block.h"
 #include "quant/held.h"
+#include "quant/isolate.h"
 #include "quant/remarks.h"
 #include "scheme_internal.h"
 
@@ -164,13 +165,12 @@ static tsr_status find_instance(struct tsr_scheme_run *a, struct instance **foun
     tsr_diag_destroy(d);
     if (st != TSR_OK)
         return st;
-    const struct tsr_quantizer_v1 *q = in->choice.found.iface;
-    void                          *self = NULL;
-    st = tsr_remarks_create(&a->remarks, q, tsr_registry_host(a->registry), in->choice.options,
-                            &self, err);
+    struct tsr_quantizer q;
+    st = tsr_remarks_open(&a->remarks, &q, a->registry, &in->choice.found,
+                          tsr_registry_host(a->registry), in->choice.options, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "quantizer '%s'", in->choice.found.component->name);
-    in->q = (struct tsr_quantizer){ q, self, in->choice.found.component->name };
+    in->q = q;
     return TSR_OK;
 }
 
@@ -221,6 +221,64 @@ static void say_remarks(struct tsr_scheme_run *a)
     (void)pthread_mutex_unlock(&a->lock);
 }
 
+/* One linear is done, or stays as it is. */
+static tsr_status count_one(struct layer_work *k, enum tsr_linear_id id, tsr_status st,
+                            double seconds, struct tsr_err *err)
+{
+    struct tsr_scheme_run *a = k->a;
+    struct tsr_packed     *p = k->o->lin[k->layer][id];
+    if (st == TSR_OK) {
+        p->report.seconds = seconds;
+        p->source_dtype = a->m->layers[k->layer].lin[id].w.dtype;
+    } else if (!(k->bound >> id & 1u)) {
+        st = or_keep(a, st, k->w[id]->name, err);
+    }
+    (void)pthread_mutex_lock(&a->lock);
+    uint64_t done = ++a->done;
+    (void)pthread_mutex_unlock(&a->lock);
+    tsr_progress("quantize", done, a->total);
+    return st;
+}
+
+/* The linears of a site that one isolated instance packs. */
+static tsr_status quantize_isolated(struct layer_work *k, struct item *items, int n, int first,
+                                    const struct tsr_quant_stats *seen, struct tsr_err *err)
+{
+    struct instance      *in = items[first].instance;
+    struct tsr_pack_item *v = tsr_new((uint64_t)n, sizeof *v);
+    enum tsr_linear_id    ids[TSR_LINEARS];
+    uint64_t              count = 0;
+    double                start = tsr_now_s(), spent = 0;
+    if (!v)
+        return tsr_fail_nomem(err, (uint64_t)n * sizeof *v, "the linears of a layer");
+    for (int i = first; i < n; i++) {
+        if (!items[i].quantize || items[i].instance != in)
+            continue;
+        const struct tsr_matrix *all = &k->a->m->layers[k->layer].lin[items[i].id].w;
+        const struct tsr_matrix *w = k->w[items[i].id];
+        bool                     part = w->rows < all->rows || w->cols < all->cols;
+        ids[count] = items[i].id;
+        v[count++] = (struct tsr_pack_item){ .whole = part ? all : w,
+                                             .w = w,
+                                             .part = part ? &k->part[items[i].id] : NULL };
+        items[i].quantize = false;
+    }
+    say_remarks(k->a);
+    tsr_status st = tsr_isolated_pack(k->a->registry, &in->q, seen, v, count, err);
+    for (uint64_t i = 0; i < count; i++)
+        spent += v[i].seconds;
+    double shared = st == TSR_OK ? (tsr_now_s() - start - spent) / (double)count : 0;
+    for (uint64_t i = 0; i < count; i++) {
+        k->o->lin[k->layer][ids[i]] = v[i].packed;
+        if (st != TSR_OK)
+            continue;
+        st = v[i].status == TSR_OK ? TSR_OK : tsr_fail(err, v[i].status, "%s", v[i].text);
+        st = count_one(k, ids[i], st, v[i].seconds + shared, err);
+    }
+    free(v);
+    return st;
+}
+
 /* The linears of a site that one instance packs, from `first` on. */
 static tsr_status quantize_shared(struct layer_work *k, struct item *items, int n, int first,
                                   struct tsr_err *err)
@@ -238,10 +296,12 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
         }
     TSR_TRY(tsr_quant_need_check(need, all, w->cols, in->q.name, w->name, err));
     struct tsr_quant_stats seen = tsr_quant_stats_for(need, all);
-    void                  *prepared = NULL;
-    tsr_status             st = TSR_OK;
-    struct tsr_held        held = { 0 };
-    double                 start = tsr_now_s(), shared;
+    if (in->q.isolated)
+        return quantize_isolated(k, items, n, first, need ? &seen : NULL, err);
+    void           *prepared = NULL;
+    tsr_status      st = TSR_OK;
+    struct tsr_held held = { 0 };
+    double          start = tsr_now_s(), shared;
     say_remarks(a);
     TSR_TRY(
         tsr_held_begin(&held, tsr_registry_host(a->registry), seen.hessian, w->cols, w->cols, err));
@@ -258,21 +318,11 @@ static tsr_status quantize_shared(struct layer_work *k, struct item *items, int 
         if (!items[i].quantize || items[i].instance != in)
             continue;
         struct tsr_packed **p = &k->o->lin[k->layer][items[i].id];
-        w = k->w[items[i].id];
         start = tsr_now_s();
         st = quantize_one(k, &in->q, items[i].id, items[i].need ? &seen : NULL, prepared, p, err);
-        if (st == TSR_OK) {
-            (*p)->report.seconds = tsr_now_s() - start + shared;
-            (*p)->source_dtype = a->m->layers[k->layer].lin[items[i].id].w.dtype;
-        } else if (!(k->bound >> items[i].id & 1u)) {
-            st = or_keep(a, st, w->name, err);
-        }
+        st = count_one(k, items[i].id, st, tsr_now_s() - start + shared, err);
         if (i != first)
             items[i].quantize = false;
-        (void)pthread_mutex_lock(&a->lock);
-        uint64_t done = ++a->done;
-        (void)pthread_mutex_unlock(&a->lock);
-        tsr_progress("quantize", done, a->total);
     }
     items[first].quantize = false;
     if (prepared && in->q.iface->unprepare)
@@ -559,7 +609,7 @@ void tsr_scheme_close(struct tsr_scheme_run *a)
     for (uint64_t i = 0; i < a->n_instances; i++) {
         struct instance *in = a->instances[i];
         if (in->q.iface)
-            in->q.iface->destroy(in->q.self);
+            tsr_quantizer_close(&in->q);
         free(in->choice.options);
         free(in->flags);
         free(in);

@@ -150,7 +150,7 @@ void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const fl
     const struct tsr_quantizer_v1 *f = gptq_found.iface;
     struct tsr_matrix              m = gptq_matrix(w, rows, cols);
     struct tsr_quant_stats         s = { .struct_size = sizeof s, .cols = cols, .hessian = h };
-    struct tsr_quantizer           q = { f, NULL, "gptq" };
+    struct tsr_quantizer           q = { .iface = f, .name = "gptq" };
     *r = (struct gptq_result){ .err = TSR_ERRBUF(r->err) };
     r->status = f->create(tsr_registry_host(gptq_registry), o, &q.self, &r->err.err);
     if (r->status != TSR_OK)

@@ -238,7 +238,9 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
     golden_load(&l->g, name);
     const struct tsr_model     *m = l->g.model;
     static struct tsr_quantizer q;
-    q = (struct tsr_quantizer){ &fake_table, (void *)(uintptr_t)f, "fake" };
+    q = (struct tsr_quantizer){ .iface = &fake_table,
+                                .self = (void *)(uintptr_t)f,
+                                .name = "fake" };
     l->h = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * m->hp.hidden, sizeof(float));
     assert_non_null(l->h);
     OK(tsr_stream_create(&l->s, registry, m, LENGTH, TSR_ACT_F32, &err.err));
@@ -387,7 +389,7 @@ static void foreign_linears(void **state)
     struct fake           f = { .act = SCALE };
     struct layer          l;
     struct tsr_block_fold fold;
-    struct tsr_quantizer  deaf = { &deaf_table, NULL, "deaf" };
+    struct tsr_quantizer  deaf = { .iface = &deaf_table, .name = "deaf" };
     layer_open(&l, "llama2", &f, 0);
     l.job.q[TSR_V] = NULL;
     l.job.q[TSR_UP] = &deaf;

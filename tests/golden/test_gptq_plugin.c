@@ -266,7 +266,7 @@ static void test_no_hessian(void **state)
     struct tsr_errbuf              e = TSR_ERRBUF(e);
     const struct tsr_quantizer_v1 *f = gptq_found.iface;
     struct gptq_options            o = gptq_defaults();
-    struct tsr_quantizer           q = { f, NULL, "gptq" };
+    struct tsr_quantizer           q = { .iface = f, .name = "gptq" };
     struct tsr_packed             *p = NULL;
     float                          w[16] = { 1.0f };
     struct tsr_matrix              m = gptq_matrix(w, 1, 16);

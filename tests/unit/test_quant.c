@@ -213,7 +213,7 @@ static void test_answers(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         struct tsr_errbuf    e = TSR_ERRBUF(e);
         struct fake          f = { c[i].kind, 0 };
-        struct tsr_quantizer q = { &fake_table, &f, "fake" };
+        struct tsr_quantizer q = { .iface = &fake_table, .self = &f, .name = "fake" };
         struct tsr_packed   *p = NULL;
         tsr_status           st = tsr_quantize_matrix(registry[1], &q, &m, NULL, &p, &e.err);
         assert_int_equal(st, c[i].status);

@@ -1,0 +1,347 @@
+/* Instances of quantizers that live in children, and what is asked of them. */
+#include "isolate_internal.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- one child ---------------------------------------------------------------- */
+
+void isolated_at(struct isolated_head *head, enum isolated_call call, const char *name)
+{
+    (void)snprintf(head->name, sizeof head->name, "%s", name ? name : "");
+    head->call = call;
+}
+
+struct run {
+    struct tsr_isolated  *x;
+    isolated_work        *work;
+    struct isolated_head *head;
+    void                 *arg;
+    bool                  threads;
+};
+
+static void silent(void *ctx, int32_t level, const char *msg)
+{
+    (void)ctx;
+    (void)level;
+    (void)msg;
+}
+
+static void child(void *arg)
+{
+    struct run                    *k = arg;
+    const struct tsr_quantizer_v1 *t = k->x->found.iface;
+    struct tsr_err                 err = { sizeof err, sizeof k->head->text, k->head->text };
+    struct tsr_host                host = *k->x->host;
+    struct tsr_quantizer           q = { .iface = t, .name = k->x->found.component->name };
+    /* the first instance has said already what there is to say of the options */
+    host.log = k->x->met ? silent : tsr_process_log;
+    tsr_log_divert(tsr_process_log, NULL);
+    if (k->threads)
+        tsr_pool_revive(tsr_registry_pool(k->x->registry));
+    isolated_at(k->head, ISOLATED_CREATE, NULL);
+    tsr_status st = t->create(&host, k->x->options, &q.self, &err);
+    if (st == TSR_OK) {
+        host.log = tsr_process_log;
+        st = k->work(k->x, &q, k->head, k->arg, &err);
+        isolated_at(k->head, ISOLATED_DESTROY, NULL);
+        t->destroy(q.self);
+    }
+    k->head->status = st;
+}
+
+/* Those of plugin.h, and those of the host's own functions, which the child ran. */
+static bool known(tsr_status st)
+{
+    return (st <= TSR_OK && st >= TSR_E_CANCELLED) || (st <= TSR_E_INPUT && st >= TSR_E_PLUGIN);
+}
+
+static tsr_status judge(const struct tsr_isolated *x, const struct isolated_head *h,
+                        const struct tsr_process_outcome *o, struct tsr_err *err)
+{
+    static const char *const calls[ISOLATED_CALLS] = { "create()",  "plan()",
+                                                       "prepare()", "quantize()",
+                                                       "search()",  "a function that tells",
+                                                       "destroy()" };
+    char                     what[TSR_PROCESS_TEXT], name[sizeof h->name];
+    uint32_t                 call = h->call < ISOLATED_CALLS ? h->call : ISOLATED_QUESTION;
+    memcpy(name, h->name, sizeof name);
+    name[sizeof name - 1] = '\0';
+    if (o->end == TSR_PROCESS_STOPPED)
+        return tsr_fail(err, TSR_E_CANCELLED, "stopped");
+    return tsr_fail(err, TSR_E_PLUGIN, "its %s%s%s%s %s; this is the fault of the plugin %s",
+                    calls[call], *name ? " of '" : "", name, *name ? "'" : "",
+                    tsr_process_text(&x->limits, o, what), x->found.info->path);
+}
+
+tsr_status isolated_run(struct tsr_isolated *x, isolated_work *work, struct isolated_head *head,
+                        void *arg, bool threads, bool *mine, struct tsr_err *err)
+{
+    struct run                 k = { x, work, head, arg, threads };
+    struct tsr_process_outcome o;
+    *mine = true;
+    TSR_TRY(tsr_process_run(&x->limits, child, &k, &o, err));
+    if (o.end != TSR_PROCESS_DONE)
+        return judge(x, head, &o, err);
+    head->text[sizeof head->text - 1] = '\0';
+    if (!known(head->status))
+        return tsr_fail(
+            err, TSR_E_PLUGIN,
+            "it answered %d, which is no status%s%s; this is the fault of the plugin %s",
+            (int)head->status, *head->text ? ", and said: " : "", head->text, x->found.info->path);
+    *mine = false;
+    if (head->status == TSR_OK)
+        return TSR_OK;
+    return tsr_fail(err, head->status, "%s", *head->text ? head->text : "it failed without a word");
+}
+
+static void pass_log(void *ctx, int32_t level, const char *msg)
+{
+    const struct tsr_host *host = ctx;
+    host->log(host->ctx, level, msg);
+}
+
+/* ---- plan ----------------------------------------------------------------------- */
+
+struct plan_answer {
+    struct isolated_head  head;
+    struct tsr_quant_plan plan;
+    uint32_t              named;
+    char                  format[256];
+};
+
+static tsr_status ask_plan(struct tsr_isolated *x, const struct tsr_quantizer *q,
+                           struct isolated_head *head, void *arg, struct tsr_err *err)
+{
+    struct plan_answer      *a = (struct plan_answer *)(void *)head;
+    const struct tsr_matrix *w = arg;
+    (void)x;
+    isolated_at(head, ISOLATED_PLAN, w->name);
+    TSR_TRY(q->iface->plan(q->self, w, &a->plan, err));
+    a->named = a->plan.format.id != NULL;
+    if (a->named) /* what is longer is refused by its length */
+        (void)snprintf(a->format, sizeof a->format, "%s", a->plan.format.id);
+    return TSR_OK;
+}
+
+static tsr_status keep_plan(struct tsr_isolated *x, const struct tsr_matrix *w,
+                            const struct plan_answer *a, struct plan_memo **out,
+                            struct tsr_err *err)
+{
+    struct plan_memo **v = tsr_renew(x->plans, x->n_plans + 1, sizeof *v);
+    struct plan_memo  *m = tsr_new(1, sizeof *m);
+    if (v)
+        x->plans = v;
+    if (!v || !m) {
+        free(m);
+        return tsr_fail_nomem(err, sizeof *m, "a quantizer's plan");
+    }
+    *m = (struct plan_memo){ .rows = w->rows,
+                             .cols = w->cols,
+                             .row_stride = w->row_stride,
+                             .dtype = w->dtype,
+                             .plan = a->plan };
+    memcpy(m->format, a->format, sizeof m->format - 1);
+    m->plan.struct_size = sizeof m->plan;
+    m->plan.format.struct_size = sizeof m->plan.format;
+    m->plan.format.id = a->named ? m->format : NULL;
+    x->plans[x->n_plans++] = m;
+    *out = m;
+    return TSR_OK;
+}
+
+static struct plan_memo *find_plan(const struct tsr_isolated *x, const struct tsr_matrix *w)
+{
+    for (uint64_t i = 0; i < x->n_plans; i++) {
+        struct plan_memo *m = x->plans[i];
+        if (m->rows == w->rows && m->cols == w->cols && m->dtype == w->dtype &&
+            m->row_stride == w->row_stride)
+            return m;
+    }
+    return NULL;
+}
+
+/* The lock is held. */
+static tsr_status make_plan(struct tsr_isolated *x, const struct tsr_matrix *w,
+                            const struct tsr_quant_plan *plan, struct plan_memo **m,
+                            struct tsr_err *err)
+{
+    bool                mine;
+    struct plan_answer *a = tsr_process_memory(sizeof *a);
+    if (!a)
+        return tsr_fail_nomem(err, sizeof *a, "a quantizer's plan");
+    a->plan = *plan;
+    tsr_status st = isolated_run(x, ask_plan, &a->head, (void *)(uintptr_t)w, false, &mine, err);
+    if (st == TSR_OK)
+        st = keep_plan(x, w, a, m, err);
+    tsr_process_release(a, sizeof *a);
+    return st;
+}
+
+static tsr_status plan(const void *self, const struct tsr_matrix *w, struct tsr_quant_plan *p,
+                       struct tsr_err *err)
+{
+    struct tsr_isolated *x = (struct tsr_isolated *)(uintptr_t)self;
+    tsr_status           st = TSR_OK;
+    pthread_mutex_lock(&x->lock);
+    struct plan_memo *m = find_plan(x, w);
+    if (!m)
+        st = make_plan(x, w, p, &m, err);
+    if (st == TSR_OK)
+        *p = m->plan;
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+/* ---- the rest of the table ------------------------------------------------------------ */
+
+static tsr_status no_quantize(const void *self, const struct tsr_quant_job *job,
+                              struct tsr_err *err)
+{
+    (void)self;
+    (void)job;
+    return tsr_fail(err, TSR_E_BUG, "an isolated quantizer was called in the host");
+}
+
+static uint64_t columns_alone(const void *self)
+{
+    return ((const struct tsr_isolated *)self)->columns_alone;
+}
+
+static double max_error_steps(const void *self)
+{
+    return ((const struct tsr_isolated *)self)->max_error_steps;
+}
+
+static const void *extension(const void *self, const char *id)
+{
+    const struct tsr_isolated *x = self;
+    return x->has_block && strcmp(id, TSR_QUANTIZER_BLOCK) == 0 ? &x->block : NULL;
+}
+
+static void destroy(void *self)
+{
+    struct tsr_isolated *x = self;
+    if (!x)
+        return;
+    for (uint64_t i = 0; i < x->n_plans; i++)
+        free(x->plans[i]);
+    free(x->plans);
+    free(x->clips);
+    (void)pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+/* ---- life ----------------------------------------------------------------------- */
+
+struct facts {
+    struct isolated_head head;
+    uint64_t             block, block_need, columns_alone;
+    double               max_error_steps;
+};
+
+static tsr_status ask_facts(struct tsr_isolated *x, const struct tsr_quantizer *q,
+                            struct isolated_head *head, void *arg, struct tsr_err *err)
+{
+    struct facts *f = (struct facts *)(void *)head;
+    (void)x;
+    (void)arg;
+    (void)err;
+    isolated_at(head, ISOLATED_QUESTION, NULL);
+    const struct tsr_quantizer_block_v1 *b =
+        q->iface->extension ? q->iface->extension(q->self, TSR_QUANTIZER_BLOCK) : NULL;
+    f->block = b && TSR_HAS(struct tsr_quantizer_block_v1, b, search);
+    if (f->block)
+        f->block_need = b->block_need(q->self);
+    if (q->iface->columns_alone)
+        f->columns_alone = q->iface->columns_alone(q->self);
+    if (q->iface->max_error_steps)
+        f->max_error_steps = q->iface->max_error_steps(q->self);
+    return TSR_OK;
+}
+
+/* The first instance: what it says of its options goes to the log, then what it tells of itself. */
+static tsr_status meet(struct tsr_isolated *x, struct tsr_err *err)
+{
+    bool          mine;
+    struct facts *f = tsr_process_memory(sizeof *f);
+    if (!f)
+        return tsr_fail_nomem(err, sizeof *f, "a quantizer");
+    tsr_status st = isolated_run(x, ask_facts, &f->head, NULL, false, &mine, err);
+    x->met = true;
+    x->has_block = f->block != 0;
+    x->block_need = f->block_need;
+    x->columns_alone = f->columns_alone;
+    x->max_error_steps = f->max_error_steps;
+    tsr_process_release(f, sizeof *f);
+    return st;
+}
+
+static tsr_status open_isolated(struct tsr_isolated *x, struct tsr_err *err)
+{
+    const struct tsr_quantizer_v1 *t = x->found.iface;
+    const struct tsr_isolation    *limits = x->found.isolate;
+    long                           pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t half = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 2 : UINT64_MAX;
+    (void)pthread_mutex_init(&x->lock, NULL);
+    x->limits = (struct tsr_process){
+        .time_us = limits->time_us ? limits->time_us : TSR_ISOLATED_TIME_US,
+        .memory_bytes = limits->memory_bytes ? limits->memory_bytes : half,
+        .stopped = tsr_cancelled,
+        .log = pass_log,
+        .log_ctx = (void *)(uintptr_t)x->host,
+    };
+    x->table = (struct tsr_quantizer_v1){ .struct_size = sizeof x->table,
+                                          .src_dtypes = t->src_dtypes,
+                                          .promises = t->promises,
+                                          .destroy = destroy,
+                                          .plan = plan,
+                                          .quantize = no_quantize,
+                                          .dequantize = no_quantize,
+                                          .extension = extension,
+                                          .max_error_steps = max_error_steps,
+                                          .columns_alone = columns_alone };
+    TSR_TRY(meet(x, err));
+    isolated_block(x);
+    return TSR_OK;
+}
+
+tsr_status tsr_quantizer_open(struct tsr_quantizer *q, struct tsr_registry *r,
+                              const struct tsr_found *found, const struct tsr_host *host,
+                              const void *options, struct tsr_err *err)
+{
+    *q = (struct tsr_quantizer){ .iface = found->iface, .name = found->component->name };
+    if (!found->isolate) {
+        tsr_status st = q->iface->create(host, options, &q->self, err);
+        if (st != TSR_OK)
+            q->iface = NULL;
+        return st;
+    }
+    q->iface = NULL;
+    struct tsr_isolated *x = tsr_new(1, sizeof *x);
+    if (!x)
+        return tsr_fail_nomem(err, sizeof *x, "a quantizer");
+    *x = (struct tsr_isolated){
+        .found = *found, .registry = r, .host = host, .options = options, .why = TSR_ERRBUF(x->why)
+    };
+    tsr_status st = open_isolated(x, err);
+    if (st != TSR_OK) {
+        destroy(x);
+        return st;
+    }
+    q->iface = &x->table;
+    q->self = x;
+    q->isolated = x;
+    return TSR_OK;
+}
+
+void tsr_quantizer_close(struct tsr_quantizer *q)
+{
+    if (q->iface)
+        q->iface->destroy(q->self);
+    *q = (struct tsr_quantizer){ 0 };
+}

@@ -1,0 +1,239 @@
+/* The linears of one input, packed in one child. */
+#include "isolate_internal.h"
+#include "matrix.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of one item; its bytes lie behind all of them. */
+struct slot {
+    uint64_t               at, codes, meta, dense; /* the host's: bytes from there, in this order */
+    uint32_t               done;
+    tsr_status             status;
+    double                 seconds, squared_error;
+    struct tsr_pack_report report;
+    char                   text[sizeof((struct tsr_errbuf *)0)->text];
+};
+
+struct shared {
+    struct isolated_head head;
+    struct slot          slots[];
+};
+
+struct pack {
+    struct tsr_registry          *registry;
+    const struct tsr_quant_stats *stats;
+    struct tsr_pack_item         *items;
+    uint64_t                      n, bytes;
+    struct shared                *shared;
+};
+
+/* Of which its plan is: columns alone have one of their own. */
+static const struct tsr_matrix *shape_of(const struct tsr_pack_item *it)
+{
+    return it->part && it->part->cols == it->whole->cols ? it->whole : it->w;
+}
+
+/* ---- the child -------------------------------------------------------------- */
+
+static tsr_status put(const struct tsr_quantizer *q, const struct tsr_pack_item *it,
+                      const struct shared *shared, struct slot *s, const struct tsr_packed *p,
+                      struct tsr_err *err)
+{
+    struct quant_bytes b;
+    unsigned char     *to = (unsigned char *)(uintptr_t)shared + s->at;
+    TSR_TRY(quant_bytes(q, shape_of(it), it->w, &b, err));
+    if (b.codes != s->codes || b.meta != s->meta || b.dense != s->dense ||
+        (p->dense != NULL) != (s->dense != 0))
+        return tsr_fail(err, TSR_E_PLUGIN,
+                        "its plan for '%s' is another one than it was; this is the fault of the "
+                        "plugin",
+                        it->w->name);
+    if (p->dense) {
+        memcpy(to + s->codes + s->meta, p->dense, s->dense);
+    } else {
+        memcpy(to, p->codes, s->codes);
+        memcpy(to + s->codes, p->meta, s->meta);
+    }
+    s->report = p->report;
+    s->squared_error = p->squared_error;
+    return TSR_OK;
+}
+
+static tsr_status pack_one(const struct pack *k, const struct tsr_quantizer *q,
+                           const struct tsr_pack_item *it, struct slot *s, const void *prepared)
+{
+    struct tsr_err     err = { sizeof err, sizeof s->text, s->text };
+    struct tsr_packed *p = NULL;
+    double             start = tsr_now_s();
+    tsr_status         st =
+        it->part ? tsr_quantize_part(k->registry, q, it->whole, it->part, it->w, &p, &err)
+                         : tsr_quantize_prepared(k->registry, q, it->w, k->stats, prepared, &p, &err);
+    if (st == TSR_OK)
+        st = tsr_err_prefix(&err, put(q, it, k->shared, s, p, &err), "quantizer '%s'", q->name);
+    tsr_packed_destroy(p);
+    s->seconds = tsr_now_s() - start;
+    s->status = st;
+    s->done = 1;
+    return st;
+}
+
+static tsr_status pack_all(struct tsr_isolated *x, const struct tsr_quantizer *q,
+                           struct isolated_head *head, void *arg, struct tsr_err *err)
+{
+    const struct pack *k = arg;
+    void              *prepared = NULL;
+    tsr_status         st = TSR_OK;
+    (void)x;
+    if (k->stats && q->iface->prepare) {
+        isolated_at(head, ISOLATED_PREPARE, k->items[0].w->name);
+        TSR_TRY(q->iface->prepare(q->self, k->stats, &prepared, err));
+    }
+    for (uint64_t i = 0; i < k->n && (st == TSR_OK || st == TSR_E_UNSUPPORTED); i++) {
+        isolated_at(head, ISOLATED_QUANTIZE, k->items[i].w->name);
+        st = pack_one(k, q, &k->items[i], &k->shared->slots[i], prepared);
+    }
+    if (prepared && q->iface->unprepare)
+        q->iface->unprepare(q->self, prepared);
+    return TSR_OK; /* each has a status of its own */
+}
+
+/* ---- the host ---------------------------------------------------------------- */
+
+/* Room for what each becomes, by plans that are checked; an item that has none keeps the reason. */
+static tsr_status make_room(struct pack *k, const struct tsr_quantizer *q, struct tsr_err *err)
+{
+    uint64_t     bytes = sizeof *k->shared;
+    struct slot *s = tsr_new(k->n, sizeof *s);
+    tsr_status   st = s ? TSR_OK : tsr_fail_nomem(err, k->n * sizeof *s, "packed weights");
+    if (!tsr_add(bytes, k->n * sizeof *s, &bytes))
+        st = tsr_fail_nomem(err, UINT64_MAX, "packed weights");
+    for (uint64_t i = 0; i < k->n && st == TSR_OK; i++) {
+        struct tsr_pack_item *it = &k->items[i];
+        struct tsr_err        e = { sizeof e, sizeof it->text, it->text };
+        struct quant_bytes    b = { 0, 0, 0 };
+        it->status = quant_bytes(q, shape_of(it), it->w, &b, &e);
+        bytes = (bytes + 63) / 64 * 64;
+        s[i] = (struct slot){ .at = bytes, .codes = b.codes, .meta = b.meta, .dense = b.dense };
+        if (!tsr_add(bytes, b.codes, &bytes) || !tsr_add(bytes, b.meta, &bytes) ||
+            !tsr_add(bytes, b.dense, &bytes))
+            st = tsr_fail_nomem(err, UINT64_MAX, it->w->name);
+    }
+    if (st == TSR_OK && !(k->shared = tsr_process_memory(bytes)))
+        st = tsr_fail_nomem(err, bytes, "packed weights");
+    k->bytes = bytes;
+    for (uint64_t i = 0; i < k->n && st == TSR_OK; i++)
+        k->shared->slots[i] = s[i];
+    free(s);
+    return st;
+}
+
+static bool same_bits(double a, double b)
+{
+    uint64_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    return x == y;
+}
+
+/* What the child wrote is outside input: nothing of it says how much is read. */
+static tsr_status take(const struct pack *k, const struct tsr_quantizer *q, uint64_t i,
+                       const struct slot *mine, struct tsr_err *err)
+{
+    struct tsr_pack_item *it = &k->items[i];
+    const struct slot    *s = &k->shared->slots[i];
+    const unsigned char  *from = (const unsigned char *)k->shared + mine->at;
+    struct tsr_packed    *p = NULL;
+    TSR_TRY(quant_room(q, shape_of(it), it->w, &p, err));
+    if (p->dense) {
+        memcpy(p->dense, from + mine->codes + mine->meta, mine->dense);
+    } else {
+        memcpy(p->codes, from, mine->codes);
+        memcpy(p->meta, from + mine->codes, mine->meta);
+    }
+    p->report = s->report;
+    double     squared_error = s->squared_error;
+    tsr_status st = quant_verify(k->registry, q, it->w, it->part ? it->part->row : 0, p, err);
+    if (st == TSR_OK && !same_bits(squared_error, p->squared_error))
+        st =
+            tsr_fail(err, TSR_E_PLUGIN,
+                     "tensor '%s': what came out of its process has an error of %.9g, there it was "
+                     "%.9g; this is the fault of the plugin",
+                     it->w->name, p->squared_error, squared_error);
+    if (st != TSR_OK) {
+        tsr_packed_destroy(p);
+        return st;
+    }
+    p->source_dtype = it->w->dtype;
+    if (it->part)
+        p->segment = it->part->segment;
+    it->packed = p;
+    it->seconds = s->seconds;
+    return TSR_OK;
+}
+
+static bool good_status(tsr_status st)
+{
+    return (st <= TSR_OK && st >= TSR_E_CANCELLED) || (st <= TSR_E_INPUT && st >= TSR_E_PLUGIN);
+}
+
+static void take_all(const struct pack *k, const struct tsr_quantizer *q, const struct slot *mine)
+{
+    for (uint64_t i = 0; i < k->n; i++) {
+        struct tsr_pack_item *it = &k->items[i];
+        const struct slot    *s = &k->shared->slots[i];
+        struct tsr_err        e = { sizeof e, sizeof it->text, it->text };
+        it->status = good_status(s->status) ? s->status : TSR_E_PLUGIN;
+        if (!s->done) { /* behind an error */
+            it->status = tsr_fail(&e, TSR_E_BUG, "'%s' was not packed", it->w->name);
+            continue;
+        }
+        char text[sizeof s->text];
+        memcpy(text, s->text, sizeof text);
+        text[sizeof text - 1] = '\0';
+        if (it->status == TSR_OK)
+            it->status = take(k, q, i, &mine[i], &e);
+        else if (it->status == s->status)
+            (void)tsr_fail(&e, it->status, "%s", *text ? text : "it failed without a word");
+        else
+            (void)
+                tsr_fail(&e, it->status,
+                         "its quantize() of '%s' answered %d, which is no status%s%s; this is the "
+                         "fault of the plugin %s",
+                         it->w->name, (int)s->status, *text ? ", and said: " : "", text,
+                         q->isolated->found.info->path);
+        if (it->status != TSR_OK && s->status == TSR_OK)
+            (void)tsr_err_prefix(&e, it->status, "quantizer '%s'", q->name);
+    }
+}
+
+tsr_status tsr_isolated_pack(struct tsr_registry *r, const struct tsr_quantizer *q,
+                             const struct tsr_quant_stats *stats, struct tsr_pack_item *items,
+                             uint64_t n, struct tsr_err *err)
+{
+    struct pack  k = { .registry = r, .stats = stats, .items = items, .n = n };
+    bool         mine = true;
+    tsr_status   st = make_room(&k, q, err);
+    struct slot *own = st == TSR_OK ? tsr_new(n, sizeof *own) : NULL;
+    if (st == TSR_OK && !own)
+        st = tsr_fail_nomem(err, n * sizeof *own, "packed weights");
+    if (st == TSR_OK) {
+        memcpy(own, k.shared->slots, n * sizeof *own);
+        st = isolated_run(q->isolated, pack_all, &k.shared->head, &k, true, &mine, err);
+        if (st == TSR_E_NUMERIC) /* statistics of the user's that cannot work */
+            st = TSR_E_INPUT;
+        if (st != TSR_OK && mine)
+            st = tsr_err_prefix(err, st, "quantizer '%s'", q->name);
+        else if (st != TSR_OK)
+            st = tsr_err_prefix(err, st, "quantizer '%s', inputs of '%s'", q->name,
+                                items[0].w->name);
+    }
+    if (st == TSR_OK)
+        take_all(&k, q, own);
+    free(own);
+    tsr_process_release(k.shared, k.bytes);
+    return st;
+}

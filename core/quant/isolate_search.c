@@ -1,0 +1,145 @@
+/* A block search in a child: scales and clips come back, all else stays there. */
+#include "isolate_internal.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct tsr_quantizer_block_v1 *table_of(const struct tsr_quantizer *q)
+{
+    return q->iface->extension(q->self, TSR_QUANTIZER_BLOCK);
+}
+
+static uint64_t block_need(const void *self)
+{
+    return ((const struct tsr_isolated *)self)->block_need;
+}
+
+/* ---- clip_group --------------------------------------------------------------- */
+
+struct clip_answer {
+    struct isolated_head head;
+    uint64_t             group;
+};
+
+static tsr_status ask_clip(struct tsr_isolated *x, const struct tsr_quantizer *q,
+                           struct isolated_head *head, void *arg, struct tsr_err *err)
+{
+    (void)x;
+    (void)err;
+    isolated_at(head, ISOLATED_QUESTION, NULL);
+    ((struct clip_answer *)(void *)head)->group =
+        table_of(q)->clip_group(q->self, *(const uint64_t *)arg);
+    return TSR_OK;
+}
+
+/* It returns no status: where a child does not answer, search() says why. */
+static uint64_t clip_group(const void *self, uint64_t cols)
+{
+    struct tsr_isolated *x = (struct tsr_isolated *)(uintptr_t)self;
+    uint64_t             group = 0, i = 0;
+    bool                 mine;
+    pthread_mutex_lock(&x->lock);
+    while (i < x->n_clips && x->clips[i].cols != cols)
+        i++;
+    struct clip_memo   *v = i < x->n_clips ? NULL : tsr_renew(x->clips, i + 1, sizeof *v);
+    struct clip_answer *a = v ? tsr_process_memory(sizeof *a) : NULL;
+    if (v)
+        x->clips = v;
+    if (i == x->n_clips && x->failed == TSR_OK) {
+        x->failed = a ? isolated_run(x, ask_clip, &a->head, &cols, false, &mine, &x->why.err)
+                      : tsr_fail_nomem(&x->why.err, sizeof *a, "a quantizer's answer");
+        if (x->failed == TSR_OK)
+            x->clips[x->n_clips++] = (struct clip_memo){ cols, a->group };
+    }
+    if (i < x->n_clips)
+        group = x->clips[i].group;
+    tsr_process_release(a, sizeof *a);
+    pthread_mutex_unlock(&x->lock);
+    return group;
+}
+
+/* ---- search --------------------------------------------------------------------- */
+
+struct search {
+    struct tsr_isolated            *x;
+    const struct tsr_block         *block;
+    struct tsr_block_choice *const *choices;
+    uint64_t                        floats;
+};
+
+struct answer {
+    struct isolated_head head;
+    float                v[];
+};
+
+/* Copies all choices into v or out of it. */
+static uint64_t move(const struct search *s, float *v, bool out)
+{
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < s->block->n_sites; i++) {
+        const struct tsr_block_site *site = s->block->sites[i];
+        for (uint64_t k = 0; k <= site->n_linears; k++) {
+            float   *mine = k ? s->choices[i]->clip[k - 1] : s->choices[i]->scale;
+            uint64_t n = site->cols;
+            if (k) {
+                struct tsr_format f = { .group = clip_group(s->x, n) };
+                n = site->linears[k - 1]->rows * tsr_format_groups(&f, n);
+            }
+            if (v && out)
+                memcpy(mine, v + at, n * sizeof *v);
+            else if (v)
+                memcpy(v + at, mine, n * sizeof *v);
+            at += n;
+        }
+    }
+    return at;
+}
+
+static tsr_status search_there(struct tsr_isolated *x, const struct tsr_quantizer *q,
+                               struct isolated_head *head, void *arg, struct tsr_err *err)
+{
+    const struct search *s = arg;
+    (void)x;
+    isolated_at(head, ISOLATED_SEARCH, s->block->name);
+    TSR_TRY(table_of(q)->search(q->self, s->block, s->choices, err));
+    (void)move(s, ((struct answer *)(void *)head)->v, false);
+    return TSR_OK;
+}
+
+static tsr_status search(const void *self, const struct tsr_block *block,
+                         struct tsr_block_choice *const *choices, struct tsr_err *err)
+{
+    struct tsr_isolated *x = (struct tsr_isolated *)(uintptr_t)self;
+    struct search        s = { .x = x, .block = block, .choices = choices };
+    bool                 mine;
+    uint64_t             all;
+    const char          *backend = tsr_registry_backend(x->registry, &all);
+    if (backend && strcmp(backend, TSR_DEFAULT_BACKEND) != 0 && strcmp(backend, "auto") != 0)
+        return tsr_fail(
+            err, TSR_E_UNSUPPORTED,
+            "an isolated plugin cannot search scales while backend '%s' runs the model; use "
+            "backend " TSR_DEFAULT_BACKEND ", or plugins without isolate",
+            backend);
+    s.floats = move(&s, NULL, false); /* all groups are known now: the child asks nobody */
+    if (x->failed != TSR_OK)
+        return tsr_fail(err, x->failed, "%s", x->why.text);
+    uint64_t       bytes = sizeof(struct answer) + s.floats * sizeof(float);
+    struct answer *a = tsr_process_memory(bytes);
+    if (!a)
+        return tsr_fail_nomem(err, bytes, "a block search");
+    tsr_status st = isolated_run(x, search_there, &a->head, &s, true, &mine, err);
+    if (st == TSR_OK)
+        (void)move(&s, a->v, true);
+    tsr_process_release(a, bytes);
+    return st;
+}
+
+void isolated_block(struct tsr_isolated *x)
+{
+    x->block = (struct tsr_quantizer_block_v1){ .struct_size = sizeof x->block,
+                                                .block_need = block_need,
+                                                .clip_group = clip_group,
+                                                .search = search };
+}

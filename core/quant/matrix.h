@@ -1,0 +1,23 @@
+/* quant/matrix.h - what isolate_pack.c needs of matrix.c: room for a packed matrix, and its check. */
+#ifndef TSR_QUANT_MATRIX_H
+#define TSR_QUANT_MATRIX_H
+
+#include "quant/quant.h"
+
+/* What w, of the shape of `whole` or a part of it, becomes by q's plan, which is checked; dense is 0 for a
+ * layout that is known. */
+struct quant_bytes {
+    uint64_t codes, meta, dense;
+};
+tsr_status quant_bytes(const struct tsr_quantizer *q, const struct tsr_matrix *whole,
+                       const struct tsr_matrix *w, struct quant_bytes *b, struct tsr_err *err);
+/* The same with room for it: fresh, its bytes not set. */
+tsr_status quant_room(const struct tsr_quantizer *q, const struct tsr_matrix *whole,
+                      const struct tsr_matrix *w, struct tsr_packed **p, struct tsr_err *err);
+/* Whether p is a packed w: its rows can be decoded and are finite.  Fills p->squared_error.  row: of the
+ * whole, the first of w, for messages. */
+tsr_status quant_verify(struct tsr_registry *r, const struct tsr_quantizer *q,
+                        const struct tsr_matrix *w, uint64_t row, struct tsr_packed *p,
+                        struct tsr_err *err);
+
+#endif
