@@ -267,6 +267,8 @@ tsr_status bench_load(struct bench *b, const char *path, struct tsr_err *err)
 {
     struct load       x = { .b = b, .path = path };
     struct tsr_model *m = NULL;
+    if (path)
+        TSR_TRY(tsr_model_check(path, err));
     if (!path || !tsr_prepacked_is(path))
         return tsr_fail(err, TSR_E_INPUT,
                         "bench load: %s is no prepacked file; `tessera convert MODEL -o FILE.tsr "

@@ -97,6 +97,8 @@ static tsr_status read_call(struct batch_call *b, struct tsr_err *err)
     TSR_TRY(absolute(b->o->output, &b->output, err));
     if (strcmp(b->input, b->output) == 0)
         return tsr_fail(err, TSR_E_INPUT, "input and output are the same file, %s", b->input);
+    if (tsr_path_is_dir(b->output))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is a folder; name a file", b->output);
     uint64_t n = strlen(b->output) + 5;
     b->folder = tsr_new(n, 1);
     if (!b->folder)

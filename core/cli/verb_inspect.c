@@ -93,8 +93,8 @@ static tsr_status not_known(struct tsr_registry *r, const char *x, struct tsr_er
     const char *near = tsr_nearest(x, names, n);
     return tsr_fail(
         err, TSR_E_INPUT,
-        "%s: is no plugin, plugin file or model%s%s%s; `tessera inspect` lists what there "
-        "is",
+        "%s: no such file or folder, and no plugin of that name%s%s%s; `tessera inspect` lists "
+        "what there is",
         x, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
@@ -146,7 +146,13 @@ static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t
         !name && (x[0] == '@' || tsr_path_is_dir(x) || tsr_gguf_is(x) || tsr_prepacked_is(x));
     if (t->model)
         return TSR_OK;
-    bool file = !name && (tsr_path_exists(x) || (n > 3 && strcmp(x + n - 3, ".so") == 0));
+    bool so = n > 3 && strcmp(x + n - 3, ".so") == 0, file = !name && (so || tsr_path_exists(x));
+    if (file && !so && !tsr_file_begins(x, "\177ELF", 4)) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        tsr_status        st = tsr_model_check(x, &e.err);
+        return tsr_fail(err, st == TSR_OK ? TSR_E_INPUT : st, "%s; nor is it a plugin's .so file",
+                        e.text);
+    }
     TSR_TRY(tsr_cli_registry(c, &t->r, err));
     if (file) {
         t->real = realpath(x, NULL);
@@ -220,14 +226,17 @@ static tsr_status components(const struct target *t, const char *x, const json_t
 static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bool verify,
                       json_t *to, struct tsr_err *err)
 {
-    struct target t;
-    json_t       *m = NULL;
-    tsr_status    st = open_target(c, x, &t, err);
+    struct target    t;
+    struct tsr_found f;
+    json_t          *m = NULL;
+    tsr_status       st = open_target(c, x, &t, err);
     if (st == TSR_OK && t.model) {
         st = tsr_inspect_model(x, verify, &m, err);
         st = put(to, "model", st, m, err);
     } else if (st == TSR_OK && verify) {
-        st = tsr_fail(err, TSR_E_INPUT, "%s: is a plugin; --verify reads a prepacked file", x);
+        st = nth_answer(&t, x, 0, &f)
+                 ? tsr_fail(err, TSR_E_INPUT, "%s: is a plugin; --verify reads a prepacked file", x)
+                 : not_known(t.r, x, err);
     } else if (st == TSR_OK) {
         st = components(&t, x, probes, to, err);
     }

@@ -8,8 +8,10 @@
 #include "base/output.h"
 #include "base/rng.h"
 #include "model/folder.h"
+#include "model/model.h"
 #include "model/shards.h"
 #include "model/texts.h"
+#include "plugin/registry.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -105,7 +107,7 @@ static tsr_status put_rows(struct work *w, const struct tsr_st_tensor *t, double
         free(row);
         return tsr_fail_nomem(w->err, cols * 8, t->name);
     }
-    for (uint64_t k = 0; k < w->how->triples; k++) {
+    for (uint64_t k = 0; k < w->how->triples && !tsr_cancelled(); k++) {
         double norm = 0;
         for (uint64_t i = 0; i < cols; i++) {
             u[i] = (float)tsr_normal(w->how->seed, stream, k * cols + i);
@@ -133,7 +135,7 @@ static void put_columns(struct work *w, const struct tsr_st_tensor *t, const uns
 {
     uint64_t rows = t->shape[0], cols = t->shape[1], size = tsr_dtype_size(t->dtype);
     uint64_t stream = 2 * layer_of(t->name) + 1, n = w->how->triples;
-    for (uint64_t r = 0; r < rows; r++) {
+    for (uint64_t r = 0; r < rows && !tsr_cancelled(); r++) {
         for (uint64_t k = 0; k < n; k++) {
             int    a = whole(w, stream, (r * n + k) * 2), b = whole(w, stream, (r * n + k) * 2 + 1);
             char  *to = row + 3 * k * size;
@@ -231,8 +233,12 @@ static tsr_status write_weights(struct work *w, const char *folder, uint64_t ffn
             "planted in families that have them (llama, mistral, qwen2, gemma)",
             w->model);
     TSR_TRY(tsr_st_begin(w->out, w->err));
-    for (uint64_t i = 0; i < w->shards.n; i++)
+    for (uint64_t i = 0; i < w->shards.n; i++) {
         TSR_TRY(put_tensor(w, &w->shards.tensors[i]));
+        if (tsr_cancelled())
+            return tsr_fail(w->err, TSR_E_CANCELLED, "while \"%.200s\" was written",
+                            w->shards.tensors[i].t->name);
+    }
     st = tsr_st_commit(w->out, w->err);
     w->out = NULL;
     return st;
@@ -308,6 +314,12 @@ tsr_status tsr_planted_write(const char *model, const char *folder, const struct
         !isfinite(how->strength))
         return tsr_fail(err, TSR_E_INPUT, "%llu triples of strength %g cannot be planted",
                         (unsigned long long)how->triples, how->strength);
+    TSR_TRY(tsr_model_check(model, err));
+    if (!tsr_path_is_dir(model))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: is one file; neurons are added to a Hugging Face folder (`tessera "
+                        "convert MODEL -o FOLDER` writes one)",
+                        model);
     TSR_TRY(tsr_shards_open(&w.shards, model, err));
     tsr_status st = write_all(&w, folder);
     tsr_shards_close(&w.shards);

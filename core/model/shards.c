@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "model/folder.h"
+#include "model/prepacked.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -12,10 +13,31 @@
 #define INDEX_DEPTH 4
 #define INDEX_NAME  "model.safetensors.index.json"
 
+/* Adds ", NAME" of an entry of the folder that is a model: a packed one, a folder of safetensors, a file. */
+static void note_model(const char *folder, const char *name, char *list, size_t cap)
+{
+    static const char *const marks[] = { "packed.json", "model.safetensors", INDEX_NAME };
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    char                    *path = *name == '.' ? NULL : tsr_path_join(folder, name);
+    size_t                   n = strlen(list);
+    bool                     yes = false;
+    if (!path)
+        return;
+    if (tsr_path_is_dir(path))
+        for (size_t i = 0; i < sizeof marks / sizeof *marks && !yes; i++)
+            yes = tsr_folder_has(path, marks[i], &yes, &e.err) == TSR_OK && yes;
+    else
+        yes = tsr_prepacked_is(path);
+    if (yes && n + strlen(path) + 3 < cap)
+        (void)snprintf(list + n, cap - n, "%s%s", n ? ", " : "", path);
+    free(path);
+}
+
 /* No safetensors: what lies there instead decides the hint. */
 tsr_status tsr_shards_absent(const char *folder, struct tsr_err *err)
 {
     bool pickle = false, gguf = false, shard = false;
+    char models[800] = "";
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t n = strlen(e->d_name);
@@ -23,9 +45,13 @@ tsr_status tsr_shards_absent(const char *folder, struct tsr_err *err)
                   (n > 4 && strcmp(e->d_name + n - 4, ".pth") == 0);
         gguf |= n > 5 && strcmp(e->d_name + n - 5, ".gguf") == 0;
         shard |= n > 12 && strcmp(e->d_name + n - 12, ".safetensors") == 0;
+        note_model(folder, e->d_name, models, sizeof models);
     }
     if (d)
         closedir(d);
+    if (*models) /* as in the folder of a job */
+        return tsr_fail(err, TSR_E_INPUT, "%s: is no model, but holds some: %s; name one of them",
+                        folder, models);
     if (shard)
         return tsr_fail(
             err, TSR_E_INPUT,

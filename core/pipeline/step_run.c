@@ -157,6 +157,8 @@ static tsr_status load_chat(struct batch_run *r, struct tsr_err *err)
 static tsr_status paths(struct batch_run *r, struct tsr_err *err)
 {
     TSR_TRY(tsr_job_output(r->job, r->o->output, &r->output, err));
+    if (tsr_path_is_dir(r->output))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is a folder; name a file", r->output);
     uint64_t n = strlen(r->output) + 5;
     r->folder = tsr_new(n, 1);
     if (!r->folder)

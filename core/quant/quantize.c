@@ -151,6 +151,18 @@ static tsr_status open_folder(struct work *k, const struct tsr_scheme *s, struct
     return st;
 }
 
+/* What failed before its first layer was whole leaves nothing to go on with. */
+static void leave_nothing(const struct work *k)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    bool              begun = true;
+    tsr_status        st = tsr_packed_model_begun(k->opt->folder, k->m, &begun, &e.err);
+    if (st == TSR_OK && !begun)
+        st = tsr_packed_model_forget(k->opt->folder, k->m, &e.err);
+    if (st != TSR_OK)
+        tsr_logf(TSR_LOG_WARN, "%s", e.text);
+}
+
 tsr_status tsr_quantize_model(const struct tsr_scheme *s, struct tsr_registry *r,
                               const struct tsr_model *m, const struct tsr_quantize_options *opt,
                               struct tsr_overlay **o, uint64_t *done, struct tsr_err *err)
@@ -162,10 +174,13 @@ tsr_status tsr_quantize_model(const struct tsr_scheme *s, struct tsr_registry *r
                         (unsigned long long)m->hp.layers);
     TSR_TRY(tsr_scheme_open(&k.run, s, r, m, err));
     tsr_status st = open_folder(&k, s, r, err);
+    bool       opened = st == TSR_OK;
     if (st == TSR_OK)
         st = tsr_overlay_create(&k.o, m->hp.layers, err);
     if (st == TSR_OK)
         st = do_all(&k, err);
+    if (st != TSR_OK && opened)
+        leave_nothing(&k);
     tsr_scheme_close(k.run);
     if (st != TSR_OK) {
         tsr_overlay_destroy(k.o);

@@ -50,7 +50,7 @@ run inspect "$STORIES" --json
 ok "a model: numbers from its headers" json '.model.family == "llama" and .model.layers == 5 and
     .model.vocab == 512 and .model.tokenizer.size == 512' "$WORK/out"
 fails "an unknown name" 2 "did you mean 'rtn'" inspect rtnn
-fails "a file that is no plugin" 2 "is not an ELF shared object" inspect "$ROOT/meson.build"
+fails "a file that is no plugin" 2 "is not a model; .*; nor is it a plugin's .so file" inspect "$ROOT/meson.build"
 fails "a file that is not there" 2 "No such file" inspect nowhere.so
 
 # ---- one built as docs/abi.md says -----------------------------------------

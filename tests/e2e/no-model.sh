@@ -1,0 +1,139 @@
+#!/bin/bash
+# tests/e2e/no-model.sh TESSERA - where a MODEL is no model, every verb says what stands there in its place; what is
+# refused leaves no file and no folder.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+mkdir "$WORK/empty" "$WORK/bare"
+echo 'not a model' >"$WORK/prose"
+cp "$DEMO"/model.safetensors "$DEMO"/tokenizer*.json "$WORK/bare/"
+head -c 20000 "$DEMO/held-out.txt" >"$WORK/text.txt"
+echo short >"$WORK/short.txt"
+echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 2}}' >"$WORK/in.jsonl"
+run quantize @demo --use rtn --bits 4 -o packed -q
+ok "a packed model, got $rc" test "$rc" = 0
+
+names() { (cd "$WORK" && find . ! -name out ! -name err ! -name names | sort); }
+# leaves NAME: what lies in $WORK is what lay there, without the two files of `run`
+leaves() { ok "$1: nothing is left" diff "$WORK/names" <(names); }
+
+# each MODEL PATTERN: one sentence of every verb that takes a model; job files have a place and a count behind it
+each() {
+    local line words said=0
+    cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: $1
+pipeline:
+  - eval: {text: text.txt}
+JOB
+    { cat "$WORK/job.yaml" && echo '  - compare: {arms: {a: {quantize: {use: rtn, bits: 4}}}}'; } >"$WORK/compare.yaml"
+    names >"$WORK/names"
+    while read -r line; do
+        read -ra words <<<"$line"
+        run "${words[@]}"
+        ok "$line: exit code 2, got $rc" test "$rc" = 2
+        ok "$line: stdout stays empty" test ! -s "$WORK/out"
+        ok "$line: one sentence" test "$(grep -c '^tessera: error: ' "$WORK/err")" = 1
+        ok "$line: says '$2'" grep -qE -- "$2" "$WORK/err"
+        leaves "$line"
+        said=$((said + 1))
+    done <<VERBS
+generate $1 --prompt x
+generate $1 --tokens 1
+generate $1 --prompt x --chat
+logits $1 --tokens 1 -o new
+inspect $1
+inspect $1 --verify
+eval $1 --text text.txt
+eval @demo --text text.txt --against $1
+quantize $1 --use rtn -o new
+convert $1 --to hf -o new
+convert $1 --to gguf -o new
+convert $1 --to prepacked -o new
+plant $1 -o new
+profile --model $1 -o new
+indicators $1 --text text.txt -o new
+tune $1 -o new
+sweep $1 --text text.txt -o new
+outliers $1 -o new
+export $1 --to x -o new
+compare compare.yaml -o new
+compensate $1 --packed packed --text text.txt -o new
+search-codec $1 --choose text.txt --confirm text.txt
+run job.yaml -o new
+batch $1 -i in.jsonl -o new
+bench e2e $1
+bench dec $1
+bench load $1
+VERBS
+    ok "$1: $said verbs" test "$said" = 27
+}
+kinds='a model is a Hugging Face folder'
+each nothere "nothere: no such file or folder|there is no model at 'nothere'"
+each prose "prose: is not a model; $kinds"
+each empty "empty: neither model.safetensors nor"
+each bare "bare/config.json: cannot open: No such file|no chat template|no prepacked file"
+
+# ---- the folder of a job ---------------------------------------------------------------------
+cat >"$WORK/two.yaml" <<JOB
+version: 1
+model: '@demo'
+pipeline:
+  - quantize: {use: rtn, bits: 4}
+  - export: {to: m.tsr, format: prepacked}
+JOB
+run run two.yaml -o job
+ok "a job, got $rc" test "$rc" = 0
+for verb in inspect "generate --tokens 1"; do
+    # shellcheck disable=SC2086 # a verb and its options
+    fails "$verb of a job folder" 2 'job: is no model, but holds some: .*; name one of them' $verb job
+    ok "$verb: the packed one" grep -q 'job/packed[,;]' "$WORK/err"
+    ok "$verb: and the file" grep -q 'job/m.tsr[,;]' "$WORK/err"
+done
+run inspect job/packed
+ok "what it names is one, got $rc" test "$rc" = 0
+
+# ---- what is refused leaves nothing ----------------------------------------------------------
+cat >"$WORK/hessian.yaml" <<JOB
+version: 1
+model: '@demo'
+pipeline:
+  - quantize: {use: gptq, bits: 4}
+JOB
+cat >"$WORK/short.yaml" <<JOB
+version: 1
+model: '@demo'
+pipeline:
+  - calibrate: {text: short.txt}
+  - quantize: {use: gptq, bits: 4}
+JOB
+cp -r "$WORK/packed" "$WORK/cut"
+truncate -s 1000 "$WORK/cut/layer-00003.safetensors"
+names >"$WORK/names"
+while IFS='#' read -r pattern line; do
+    read -ra words <<<"$line"
+    fails "$line" 2 "$pattern" "${words[@]}"
+    leaves "$line"
+done <<'CASES'
+needs the Hessian#quantize @demo --use gptq --bits 4 -o new
+needs the Hessian#run hessian.yaml -o new
+fewer than seqlen#run short.yaml -o new/deeper
+fewer than seqlen#quantize @demo --use gptq --text short.txt -o new
+empty: is a folder; name a file#batch @demo -i in.jsonl -o empty
+holds no compensation.json#sweep packed --text text.txt -o new
+q4_k_m is a K-quant#convert packed --to gguf --type q4_k_m -o new
+no linear of @demo is quantized#convert @demo --to gptq -o new
+cut off#convert cut --to hf -o new
+cut off#batch cut -i in.jsonl -o new
+cut off#export cut --to x -o new
+the vocabulary has|token#logits @demo --tokens 999999 -o new
+no quantizer named#roundtrip nothing bare/model.safetensors -o new
+no quantizer named#profile --scheme nothing -o new
+CASES
+
+# ---- a plant that would take hours can be stopped ---------------------------------------------
+rc=0
+(cd "$WORK" && exec timeout -s INT 1 "$TESSERA" plant @demo -o new --triples 16777216) >"$WORK/out" 2>"$WORK/err" || rc=$?
+ok "it stops when it is asked to, got $rc" grep -q '^tessera: interrupted' "$WORK/err"
+leaves "plant, stopped"
+finish
