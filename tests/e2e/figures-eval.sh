@@ -51,6 +51,16 @@ ok "the model's settings" grep -qF 'act a8, KV int8, numerics exact)' out
 ok "the reference's settings" grep -qF "$(printf 'KL to q4 (act f32, KV f32, numerics exact): mean %.6g, ' "$kl")" out
 ok "top-1" grep -qF "$(printf 'same top-1 %.2f %%' "$(jq -n "100 * $top")")" out
 
+# ---- per word, per byte ---------------------------------------------------------------------------
+printf 'The old man went down to the river, and he looked at the water for a long time.' >page.txt
+token_ids @demo "$(cat page.txt)" >page.ids
+run logits @demo --tokens "$(paste -sd, page.ids)" -o page.st
+"$FIGURES" likelihood 1 page.ids page.st | jq --argjson words "$(wc -w <page.txt)" --argjson bytes "$(wc -c <page.txt)" --argjson n "$(wc -l <page.ids)" '
+    (0 - .) as $sum | {words: $words, bytes: $bytes, tokens: $words, scored: ($n - 1), mean_nll: ($sum / ($n - 1)), perplexity: ($sum / $words | exp),
+        word_perplexity: ($sum / $words | exp), byte_perplexity: ($sum / $bytes | exp), bits_per_byte: ($sum / $bytes / (2 | log))}' >want.json
+run eval @demo --text page.txt --protocol lm-eval-wikitext --json
+ok "words, bytes and what is said per word and byte" near . 1e-5 1e-9 want.json out
+
 # ---- a base file --------------------------------------------------------------------------------
 # 16 bits a log-probability: near, not equal
 run eval @demo --text text.txt --protocol llamacpp-512 --window "$WINDOW" --max-windows 2 --save-kld base.kld --json

@@ -45,6 +45,28 @@ ok "the error before is quantize's" json --argjson e "$(cat error)" '.results.co
 ok "its bytes" json '.results.compensate.bytes == 6 * (589824 / 2 + 2 * 2048)' out
 ok "as in the file" test "$(tensors q4/compensation.safetensors | jq -s 'map(select(.name | test("[.](residual|scale)s?$")) | .bytes) | add')" = "$(jq .results.compensate.bytes out)"
 
+# ---- indicators: Kendall's tau-b against `measured`, from the omegas of the file
+cat >ind.yaml <<'JOB'
+version: 1
+model: "@demo"
+pipeline:
+  - calibrate: {text: cal.txt, samples: 2, seqlen: 64}
+  - indicators: {bits: "3,4,16", measured: true, quantize: {use: rtn}}
+JOB
+run run ind.yaml --out ind --json
+ok "indicators succeeds, got $rc" test "$rc" = 0
+cat >tau.jq <<'JQ'
+def sign: if . > 0 then 1 elif . < 0 then -1 else 0 end;
+def tau($a; $b): [range($a | length) as $i | range($i) as $k | [$a[$i] - $a[$k], $b[$i] - $b[$k]] | map(sign)] |
+    (map(.[0] * .[1]) | add) / (((map(.[0] * .[0]) | add) * (map(.[1] * .[1]) | add)) | sqrt);
+def near($a; $b): ($a - $b | fabs) < 1e-12;
+(.tables[] | select(.name == "measured").omega) as $m | [.tables[] | select(.name != "measured")] | length == 4 and
+all(.[]; .omega as $o | near(.tau.all; tau([$o[][:2][]]; [$m[][:2][]])) and
+    near(.tau.by_bits[0]; tau([$o[][0]]; [$m[][0]])) and near(.tau.by_bits[1]; tau([$o[][1]]; [$m[][1]])) and .tau.by_bits[2] == null)
+JQ
+ok "tau of every indicator" json -f tau.jq ind/indicators.json
+ok "the results have the file's" json --slurpfile f ind/indicators.json '[.results.indicators.tables[].tau] == [$f[0].tables[].tau]' out
+
 # ---- search-codec: increases are those of eval
 head -c 1500 "$ROOT/configs/demo/held-out.txt" >choose.txt
 run search-codec @demo --choose choose.txt --confirm cal.txt --window 32 --max-windows 2 --limit 3 --json \

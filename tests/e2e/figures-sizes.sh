@@ -69,6 +69,22 @@ ends() { # NAME RULES ORIGINAL
 ends head '[{tensors: lm_head, bits: 4}]' "$ORIGINAL"
 ends both '[{tensors: lm_head, bits: 4}, {tensors: model.embed_tokens, bits: 8}]' $((ORIGINAL + EMBED))
 
+# ---- convert: tensors and their bytes; of a file that is mapped, the file's
+for to in hf gptq compressed-tensors; do
+    run convert rtn3 -o "$to" --to "$to" --json
+    ok "convert --to $to: tensors and bytes" json --argjson f "$(tensors "$to"/*.safetensors | jq -s '{tensors: length, bytes: (map(.bytes) | add)}')" \
+        '{tensors, bytes} == $f' out
+done
+run convert rtn3 -o rtn3.gguf --to gguf --json
+cp out gguf.json
+run inspect ./rtn3.gguf --json
+ok "convert --to gguf: bytes are those that inspect counts" json --slurpfile g gguf.json --argjson n "$(stat -c %s rtn3.gguf)" \
+    '.model.bytes == $g[0].bytes and .model.bytes < $n' out
+run convert rtn3 -o rtn3.tsr --to prepacked --json
+ok "convert --to prepacked: bytes of the file" json --argjson n "$(stat -c %s rtn3.tsr)" '.bytes == $n' out
+run inspect ./rtn3.tsr --json
+ok "inspect: of the file, too" json --argjson n "$(stat -c %s rtn3.tsr)" '[.. | .file_bytes? | numbers] | length == 1 and .[0] == $n' out
+
 # ---- inspect of the plugin, roundtrip
 run inspect "$FOREIGN" --probe --json
 ok "inspect: bits of the layout, and those that are stored" json '[.. | objects | select(.packs_as? == "org.example.bytes/1")] | length == 1 and
