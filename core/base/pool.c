@@ -1,6 +1,7 @@
 #include "base/pool.h"
 
 #include "base/mem.h"
+#include "base/signals.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -155,7 +156,7 @@ static int start_threads(struct tsr_pool *p)
     (void)pthread_cond_init(&p->wake, NULL);
     (void)pthread_cond_init(&p->left, NULL);
     /* signals are the main thread's */
-    sigfillset(&all);
+    tsr_signals_of_others(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     for (unsigned i = 1; i < p->threads && rc == 0; i++) {
         rc = pthread_create(&p->ids[p->started], NULL, worker, p);

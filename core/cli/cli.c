@@ -6,6 +6,7 @@
 #include "cli/args.h"
 #include "cli/help.h"
 #include "cli/supervise.h"
+#include "plugin/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,8 @@ int tsr_cli_main(int argc, char **argv)
         st = run(&a, &c, &e.err);
     tsr_registry_destroy(c.registry);
     tsr_pool_destroy(c.pool);
+    if (st == TSR_OK && tsr_guard_fault())
+        st = tsr_fail(&e.err, TSR_E_PLUGIN, "%s", tsr_guard_fault());
     bool colour = wants_colour((enum tsr_color)a.common.color);
     tsr_args_free(&a);
     if (st == TSR_E_CANCELLED)

@@ -183,6 +183,7 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
     e->component.option_stride = sizeof(struct tsr_option);
     e->component.options = e->options;
     e->component.iface = e->iface;
+    e->source = c;
     l->n++;
     return TSR_OK;
 }

@@ -1,6 +1,7 @@
 #include "plugin/internal.h"
 
 #include "base/log.h"
+#include "plugin/guard.h"
 
 #include <stdlib.h>
 
@@ -64,7 +65,11 @@ static tsr_status host_parallel_for(void *ctx, uint64_t n, uint64_t grain,
     const struct tsr_host_ctx *c = ctx;
     if (!body)
         return TSR_E_INVAL;
-    return tsr_pool_for(c->pool, n, grain, body, arg);
+    struct tsr_guard_loop loop = { tsr_guard_current, body, arg };
+    tsr_status            st = tsr_pool_for(c->pool, n, grain, tsr_guard_chunk, &loop);
+    if (st != TSR_OK && loop.g)
+        loop.g->inner = st; /* may come back */
+    return st;
 }
 
 static int32_t host_cancelled(void *ctx)

@@ -45,7 +45,9 @@ void tsr_host_init(struct tsr_host_ctx *c, struct tsr_pool *pool, struct tsr_acc
 struct tsr_entry {
     struct tsr_component component;
     struct tsr_option   *options;
-    void                *iface;
+    void                *iface;   /* of the plugin's own functions */
+    const void          *guarded; /* what the registry hands out (shim.h); NULL outside of one */
+    const struct tsr_component *source; /* in the plugin */
 };
 
 struct tsr_loaded {

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "plugin/shim.h"
 #include "plugin/trust.h"
 #include "plugin/try.h"
 
@@ -208,10 +209,14 @@ static tsr_status keep_loaded(struct tsr_registry *r, struct tsr_loaded *l, stru
             tsr_loaded_free(l);
             return TSR_OK;
         }
-    struct tsr_loaded **v = tsr_renew(r->loaded, r->n_loaded + 1, sizeof(struct tsr_loaded *));
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < l->n && st == TSR_OK; i++)
+        st = tsr_shim_table(&l->entries[i], l->path, l->plugin.id, &l->entries[i].guarded, err);
+    struct tsr_loaded **v =
+        st == TSR_OK ? tsr_renew(r->loaded, r->n_loaded + 1, sizeof(struct tsr_loaded *)) : NULL;
     if (!v) {
         tsr_loaded_free(l);
-        return tsr_fail_nomem(err, sizeof *v, "a plugin");
+        return st != TSR_OK ? st : tsr_fail_nomem(err, sizeof *v, "a plugin");
     }
     r->loaded = v;
     tsr_host_init(&l->host, r->pool, &r->account, &r->services, l->plugin.id);
@@ -359,7 +364,7 @@ static void fill_found(const struct tsr_registry *r, const struct tsr_loaded *l,
 {
     f->info = &l->info;
     f->component = &l->entries[i].component;
-    f->iface = l->entries[i].iface;
+    f->iface = l->entries[i].guarded;
     f->host = &l->host.host;
     f->isolate = r->isolated ? &r->isolation : NULL;
 }

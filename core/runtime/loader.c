@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/signals.h"
 #include "model/pieces.h"
 #include "quant/scheme_run.h"
 
@@ -322,7 +323,7 @@ static void placed(void *ctx, uint64_t layer, enum tsr_linear_id id)
 static bool start(pthread_t *id, void *(*f)(void *), struct tsr_loader *l)
 {
     sigset_t all, old;
-    sigfillset(&all);
+    tsr_signals_of_others(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(id, NULL, f, l);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -1,11 +1,11 @@
 #include "runtime/thread.h"
 
-#include <signal.h>
+#include "base/signals.h"
 
 tsr_status tsr_thread_start(pthread_t *id, void *(*f)(void *), void *arg, struct tsr_err *err)
 {
     sigset_t all, old;
-    sigfillset(&all);
+    tsr_signals_of_others(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(id, NULL, f, arg);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);

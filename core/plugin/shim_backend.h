@@ -1,0 +1,40 @@
+/* plugin/shim_backend.h - a backend's instance as the host has it. */
+#ifndef TSR_PLUGIN_SHIM_BACKEND_H
+#define TSR_PLUGIN_SHIM_BACKEND_H
+
+#include "plugin/shim.h"
+#include "tessera/backend_codec.h"
+#include "tessera/backend_layout.h"
+#include "tessera/draft/compensate.h"
+#include "tessera/draft/probe.h"
+#include "tessera/draft/sizes.h"
+#include "tessera/linalg.h"
+
+struct tsr_shim_device {
+    struct tsr_shim base;
+    struct {
+        const void                 *raw;
+        struct tsr_backend_codec_v1 table;
+    } codec;
+    struct {
+        const void                  *raw;
+        struct tsr_backend_layout_v1 table;
+    } layout;
+    struct {
+        const void                      *raw;
+        struct tsr_backend_compensate_v1 table;
+    } compensate;
+    struct {
+        const void         *raw;
+        struct tsr_probe_v1 table;
+    } probe;
+    struct {
+        const void         *raw;
+        struct tsr_sizes_v1 table;
+    } sizes;
+};
+
+#define TSR_SHIM_BACKEND_TABLES 5
+extern const struct tsr_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
+
+#endif

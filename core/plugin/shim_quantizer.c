@@ -1,0 +1,145 @@
+/* Quantizers behind the guard. */
+#include "plugin/shim.h"
+
+#include "tessera/quantizer_block.h"
+#include "tessera/quantizer_report.h"
+
+struct shim {
+    struct tsr_shim base;
+    struct {
+        const void                   *raw;
+        struct tsr_quantizer_block_v1 table;
+    } block;
+    struct {
+        const void                    *raw;
+        struct tsr_quantizer_report_v1 table;
+    } report;
+};
+#define RAW ((const struct tsr_quantizer_v1 *)shim->base.place->raw)
+#define BLOCK                                                                                      \
+    ((const struct tsr_quantizer_block_v1 *)tsr_shim_raw(&shim->base, &shim->block.raw,            \
+                                                         TSR_QUANTIZER_BLOCK))
+#define REPORT                                                                                     \
+    ((const struct tsr_quantizer_report_v1 *)tsr_shim_raw(&shim->base, &shim->report.raw,          \
+                                                          TSR_QUANTIZER_REPORT))
+
+static tsr_status plan(const void *self, const struct tsr_matrix *w, struct tsr_quant_plan *p,
+                       struct tsr_err *err)
+{
+    TSR_CALL(shim, RAW, plan, w, p, err);
+}
+
+static tsr_status quantize(const void *self, const struct tsr_quant_job *job, struct tsr_err *err)
+{
+    TSR_CALL_STEP(shim, RAW, quantize, job, err);
+}
+
+static tsr_status dequantize(const void *self, const struct tsr_quant_job *job, struct tsr_err *err)
+{
+    TSR_CALL_STEP(shim, RAW, dequantize, job, err);
+}
+
+static tsr_status prepare(void *self, const struct tsr_quant_stats *stats, void **prepared,
+                          struct tsr_err *err)
+{
+    TSR_CALL_STEP(shim, RAW, prepare, stats, prepared, err);
+}
+
+static void unprepare(void *self, void *prepared)
+{
+    TSR_CALL_VOID(shim, RAW, unprepare, (shim->base.self, prepared));
+}
+
+static double max_error_steps(const void *self)
+{
+    double steps;
+    TSR_CALL_VALUE(shim, RAW, steps, max_error_steps, (shim->base.self));
+    return steps;
+}
+
+static uint64_t columns_alone(const void *self)
+{
+    uint64_t columns;
+    TSR_CALL_VALUE(shim, RAW, columns, columns_alone, (shim->base.self));
+    return columns;
+}
+
+static const struct tsr_quantizer_v1 functions = {
+    .destroy = tsr_shim_destroy,
+    .plan = plan,
+    .quantize = quantize,
+    .dequantize = dequantize,
+    .prepare = prepare,
+    .unprepare = unprepare,
+    .extension = tsr_shim_extension,
+    .max_error_steps = max_error_steps,
+    .columns_alone = columns_alone,
+};
+
+/* ---- tessera.quantizer.block/1 --------------------------------------------------------------- */
+
+static uint64_t block_need(const void *self)
+{
+    uint64_t need;
+    TSR_CALL_VALUE(shim, BLOCK, need, block_need, (shim->base.self));
+    return need;
+}
+
+static uint64_t clip_group(const void *self, uint64_t cols)
+{
+    uint64_t group;
+    TSR_CALL_VALUE(shim, BLOCK, group, clip_group, (shim->base.self, cols));
+    return group;
+}
+
+/* block->loss() is the host's, so what it fails with may come back. */
+static tsr_status search(const void *self, const struct tsr_block *block,
+                         struct tsr_block_choice *const *choices, struct tsr_err *err)
+{
+    const struct shim *shim = self;
+    struct tsr_guard   g;
+    struct tsr_state   was;
+    tsr_guard_enter_life(&g, &was, &shim->base.place->part, "search", err);
+    tsr_status st = BLOCK->search(shim->base.self, block, choices, err);
+    if (st <= TSR_E_INPUT && st >= TSR_E_PLUGIN)
+        g.inner = st;
+    return tsr_guard_leave_life(&g, &was, st, err);
+}
+
+static const struct tsr_quantizer_block_v1 block = { .block_need = block_need,
+                                                     .clip_group = clip_group,
+                                                     .search = search };
+
+/* ---- tessera.quantizer.report/1 -------------------------------------------------------------- */
+
+static tsr_status report_quantize(const void *self, const struct tsr_quant_job *job, double *loss,
+                                  double *rtn_loss, struct tsr_err *err)
+{
+    TSR_CALL_STEP(shim, REPORT, quantize, job, loss, rtn_loss, err);
+}
+
+static void report_prepared(const void *self, const void *prepared,
+                            struct tsr_quant_prepare_report *out)
+{
+    TSR_CALL_VOID(shim, REPORT, prepared, (shim->base.self, prepared, out));
+}
+
+static const struct tsr_quantizer_report_v1 report = { .quantize = report_quantize,
+                                                       .prepared = report_prepared };
+
+static const struct tsr_shim_extension extensions[] = {
+    TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_BLOCK, block, block),
+    TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_REPORT, report, report),
+};
+
+const struct tsr_shim_kind tsr_shim_quantizer = {
+    .id = TSR_KIND_QUANTIZER,
+    .functions = &functions,
+    .size = sizeof functions,
+    .shim_bytes = sizeof(struct shim),
+    .create_at = offsetof(struct tsr_quantizer_v1, create),
+    .destroy_at = offsetof(struct tsr_quantizer_v1, destroy),
+    .extension_at = offsetof(struct tsr_quantizer_v1, extension),
+    .extensions = extensions,
+    .n_extensions = sizeof extensions / sizeof *extensions,
+};
