@@ -112,9 +112,9 @@ tsr_status tsr_make_dirs(const char *path, struct tsr_err *err)
 
 /* ---- removing ------------------------------------------------------------------------------ */
 
-static void wipe(int dir, const char *name, unsigned depth);
+static bool wipe(int dir, const char *name, unsigned depth);
 
-/* What is in it; begins anew after each round, since removing changes what is listed. */
+/* What is in it; begins anew after each round that removed something, since removing changes what is listed. */
 static void empty(int fd, unsigned depth)
 {
     alignas(struct dirent64) char room[2048];
@@ -127,18 +127,20 @@ static void empty(int fd, unsigned depth)
                 at += e->d_reclen;
                 if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
                     continue;
-                wipe(fd, e->d_name, depth);
-                some = true;
+                some |= wipe(fd, e->d_name, depth);
             }
         if (!some)
             return;
     }
 }
 
-static void wipe(int dir, const char *name, unsigned depth)
+/* Whether it went. */
+static bool wipe(int dir, const char *name, unsigned depth)
 {
-    if (unlinkat(dir, name, 0) == 0 || (errno != EISDIR && errno != EPERM))
-        return;
+    if (unlinkat(dir, name, 0) == 0)
+        return true;
+    if (errno != EISDIR && errno != EPERM)
+        return false;
     int fd = depth < DEPTH
                  ? openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
                  : -1;
@@ -146,12 +148,12 @@ static void wipe(int dir, const char *name, unsigned depth)
         empty(fd, depth + 1);
         (void)close(fd);
     }
-    (void)unlinkat(dir, name, AT_REMOVEDIR);
+    return unlinkat(dir, name, AT_REMOVEDIR) == 0;
 }
 
 void tsr_output_wipe(int dir, const char *name)
 {
-    wipe(dir, name, 0);
+    (void)wipe(dir, name, 0);
 }
 
 /* ---- a folder that appears when it is whole -------------------------------------------------- */

@@ -376,6 +376,25 @@ static void test_folder(void **state)
     assert_int_equal(tsr_output_folder_begin(&f, at("deep/.."), false, &e.err), TSR_E_INPUT);
 }
 
+/* A part that cannot be removed keeps its lock file, so that the next command on that output tries again. */
+static void test_part_stays(void **state)
+{
+    (void)state;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_output_folder f;
+    char                     deep[200];
+    assert_int_equal(tsr_output_folder_begin(&f, at("dir"), false, &e.err), TSR_OK);
+    (void)snprintf(deep, sizeof deep, "%s/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17/18", f.part);
+    assert_int_equal(tsr_make_dirs(deep, &e.err), TSR_OK); /* deeper than anything of ours */
+    tsr_output_folder_abort(&f);
+    assert_int_equal(count(folder), 2);
+    assert_int_equal(access(at(".dir.lock"), F_OK), 0);
+    tsr_output_unmake(); /* the folders can be removed now */
+    assert_int_equal(tsr_output_folder_begin(&f, at("dir"), false, &e.err), TSR_OK);
+    tsr_output_folder_abort(&f);
+    assert_int_equal(count(folder), 0);
+}
+
 static void test_unmake(void **state)
 {
     (void)state;
@@ -398,7 +417,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_file),        TEST(test_long_name), TEST(test_links),  TEST(test_special),
         TEST(test_lock),        TEST(test_killed),    TEST(test_race),   TEST(test_folder),
-        TEST(test_lock_folder), TEST(test_unmake),    TEST(test_settle),
+        TEST(test_lock_folder), TEST(test_unmake),    TEST(test_settle), TEST(test_part_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
