@@ -7,12 +7,12 @@ cd "$1"
 # FILE CALL, and why this is no output
 ALLOWED='
 core/base/file.c ftruncate          memory without a name
+core/base/process.c open            /dev/null
 core/batch/io.c unlink              part of a run that was killed: tsr_output_open() makes it anew
 core/cli/inspect_probe.c fdopen     pipe to the process that asked
 core/cli/main.c open                /dev/null in the place of a closed descriptor
 core/cli/supervise.c ftruncate      memory without a name
 core/cli/supervise.c open           page that the supervisor made, by /proc/PID/fd
-core/plan/isolate.c open            /dev/null
 '
 search() {
     find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | grep -v '^core/base/output' | xargs awk -v allowed="$ALLOWED" '
