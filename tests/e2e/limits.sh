@@ -85,4 +85,20 @@ if [ "$2" = whole ]; then # sanitizers take address space of their own
     each "-v 24576" "0 4"
     each "-v 40000" "0 4"
 fi
+
+# a disk that is full while the weights are written, as the limit of a file's size
+while read -r line; do
+    read -ra words <<<"$line"
+    under "-f 3000" "${words[@]}"
+    ok "full disk: $line: exit code 4, got $rc" test "$rc" = 4
+    ok "full disk: $line: one sentence" grep -qx 'tessera: error: .*: cannot write: File too large' "$WORK/err"
+    ok "full disk: $line: no part is left" test -z "$(find "$WORK" -maxdepth 1 -name '*new*')"
+    rm -rf "$WORK/new"
+done <<VERBS
+convert @demo --to hf -o new
+convert @demo --to gguf -o new
+convert packed --to gguf --type f16 -o new
+convert @demo --to prepacked -o new
+plant @demo -o new
+VERBS
 finish

@@ -6,6 +6,7 @@
 #include "model/chat.h"
 #include "model/folder.h"
 #include "model/model.h"
+#include "model/texts.h"
 #include "model/tokenizer.h"
 
 #include <fcntl.h>
@@ -130,6 +131,29 @@ static void links_out(void **state)
         sh("rm m/inner m/%s; if test -e kept; then mv kept m/%s; fi", f, f);
         sh("if test -e single; then mv single m/model.safetensors; fi");
     }
+    good("m");
+}
+
+/* Each text that goes along with a copy of a model, and a shard that an index names. */
+static void others_out(void **state)
+{
+    (void)state;
+    const char *name;
+    for (uint64_t i = 0; (name = tsr_text_name(i)); i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        char             *text = NULL;
+        uint64_t          len;
+        sh("mkdir d && printf x >elsewhere/text && ln -s ../elsewhere/text d/%s", name);
+        assert_int_equal(tsr_text_read(at("d"), name, 100, &text, &len, NULL, &e.err), TSR_E_INPUT);
+        assert_null(text);
+        assert_non_null(strstr(e.text, name));
+        assert_non_null(strstr(e.text, "is a symbolic link out of its folder, to /"));
+        sh("rm -r d elsewhere/text");
+    }
+    sh("mv m/model.safetensors single && ln -s ../single m/part.safetensors && "
+       "printf '{\"weight_map\": {\"x\": \"part.safetensors\"}}' >m/model.safetensors.index.json");
+    bad("m", "part.safetensors", "is a symbolic link out of its folder, to /");
+    sh("rm m/part.safetensors m/model.safetensors.index.json && mv single m/model.safetensors");
     good("m");
 }
 
@@ -283,10 +307,10 @@ static void texts_of_a_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_out),         cmocka_unit_test(links_inside),
-        cmocka_unit_test(links_nowhere),     cmocka_unit_test(neighbours),
-        cmocka_unit_test(hub_cache),         cmocka_unit_test(names),
-        cmocka_unit_test(texts_of_a_moment),
+        cmocka_unit_test(links_out),    cmocka_unit_test(others_out),
+        cmocka_unit_test(links_inside), cmocka_unit_test(links_nowhere),
+        cmocka_unit_test(neighbours),   cmocka_unit_test(hub_cache),
+        cmocka_unit_test(names),        cmocka_unit_test(texts_of_a_moment),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
