@@ -83,7 +83,7 @@ static tsr_status open_one(struct tsr_candidate *c, struct tsr_registry *r,
     const struct tsr_shape_matrix *m = &s->layer[0].lin[largest(s, 0)];
     const char                    *colon = strchr(text, ':');
     struct tsr_format              f;
-    uint64_t                       bytes;
+    uint64_t                       bytes = 0;
     if (is_original(text) && *s->packed) {
         kept(c, s);
         return TSR_OK;
