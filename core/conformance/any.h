@@ -45,6 +45,7 @@ void tsr_any_environment(struct tsr_case *c);
 void tsr_any_umask(struct tsr_case *c);
 void tsr_any_limits(struct tsr_case *c);
 void tsr_any_open_files(struct tsr_case *c);
+void tsr_any_host_files(struct tsr_case *c);
 /* any_host.c */
 void tsr_any_destroy_null(struct tsr_case *c);
 void tsr_any_host_older(struct tsr_case *c);

@@ -197,3 +197,19 @@ void tsr_any_open_files(struct tsr_case *c)
                       (now > before ? now - before : before - now) == 1 ? "" : "s",
                       now > before ? "more are" : "fewer are");
 }
+
+/* A descriptor that is closed and used again for another file leaves their number as it was. */
+void tsr_any_host_files(struct tsr_case *c)
+{
+    enum { MOST = 64 };
+    struct stat before[MOST], now;
+    bool        open_before[MOST];
+    memset(before, 0, sizeof before);
+    for (int fd = 0; fd < MOST; fd++)
+        open_before[fd] = fstat(fd, &before[fd]) == 0;
+    work(c);
+    for (int fd = 0; fd < MOST; fd++)
+        if (open_before[fd] && fstat(fd, &now) == 0 &&
+            (now.st_dev != before[fd].st_dev || now.st_ino != before[fd].st_ino))
+            tsr_rule_fail(c, "descriptor %d, which was the host's, is another file now", fd);
+}
