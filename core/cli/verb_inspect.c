@@ -10,6 +10,7 @@
 #include "model/gguf.h"
 #include "model/model.h"
 #include "model/prepacked.h"
+#include "model/shards.h"
 #include "plugin/semver.h"
 
 #include <errno.h>
@@ -231,7 +232,9 @@ static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bo
     json_t          *m = NULL;
     tsr_status       st = open_target(c, x, &t, err);
     if (st == TSR_OK && t.model) {
-        st = tsr_inspect_model(x, verify, &m, err);
+        char *in_it = tsr_shards_only_model(x);
+        st = tsr_inspect_model(in_it ? in_it : x, verify, &m, err);
+        free(in_it);
         st = put(to, "model", st, m, err);
     } else if (st == TSR_OK && verify) {
         st = nth_answer(&t, x, 0, &f)

@@ -27,6 +27,9 @@ struct tsr_shards {
 tsr_status tsr_shards_open(struct tsr_shards *s, const char *folder, struct tsr_err *err);
 /* TSR_E_INPUT that says what the folder holds in place of safetensors. */
 tsr_status tsr_shards_absent(const char *folder, struct tsr_err *err);
+/* The one model that lies in a folder which is none itself, as in the folder of a job; NULL: there is
+ * none, or there are several.  Fresh memory. */
+char *tsr_shards_only_model(const char *folder);
 /* One file of the folder. */
 tsr_status         tsr_shards_open_file(struct tsr_shards *s, const char *folder, const char *name,
                                         struct tsr_err *err);

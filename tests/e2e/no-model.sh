@@ -90,6 +90,14 @@ for verb in inspect "generate --tokens 1"; do
     ok "$verb: the packed one" grep -q 'job/packed[,;]' "$WORK/err"
     ok "$verb: and the file" grep -q 'job/m.tsr[,;]' "$WORK/err"
 done
+sed '/export/d' "$WORK/two.yaml" >"$WORK/one.yaml"
+run run one.yaml -o one
+run inspect one --json
+ok "inspect shows the one model of a job, got $rc" test "$rc" = 0
+ok "and says which" test "$(jq -r .model.path "$WORK/out")" = one/packed
+cp "$WORK/out" "$WORK/by-job"
+run inspect one/packed --json
+ok "as it shows that model" cmp -s "$WORK/out" "$WORK/by-job"
 run inspect job/packed
 ok "what it names is one, got $rc" test "$rc" = 0
 
