@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORMAT    "tessera.arm/1"
+#define FORMAT    "tessera.arm/2"
 #define MAX_BYTES (64u << 20)
 #define MAX_DEPTH 64u
 
@@ -166,9 +166,12 @@ static tsr_status take(struct compare *c, struct compare_arm *a, const json_t *j
     char                   now[TSR_HASH_TEXT] = "";
     const char            *hash = json_string_value(json_object_get(j, "trace"));
     const char            *device = json_string_value(json_object_get(j, "device"));
+    const char            *format = json_string_value(json_object_get(j, "format"));
     json_t                *result = json_object_get(j, "result");
     bool                   kl = json_object_get(result, "kl") != NULL;
     struct tsr_differences d = { 0 };
+    if (!format || strcmp(format, FORMAT) != 0)
+        return tsr_fail(err, TSR_E_INPUT, "its format is not " FORMAT);
     tsr_differences_add(&d, "", json_object_get(j, "of"), a->of);
     if (d.n)
         return tsr_fail(err, TSR_E_INPUT, "it is of other things (%s)", tsr_differences_text(&d));

@@ -158,8 +158,10 @@ ok "the original's rows give the numbers of the original itself" cmp <(jq 'del(.
     <(jq 'del(.. | .seconds?)' "$WORK/beside/results.json")
 # b and c are still to come, and what the original left for them is not what it was
 rm -f "$WORK"/damaged/results.json "$WORK"/damaged/compare/[bc].*
+sed -i 's|tessera.arm/2|tessera.arm/1|' "$WORK/damaged/compare/a.json"
 run compare long.yaml --out damaged -v
 ok "it goes on with what the original left" test "$rc" = 0 -a "$(grep -c 'run again' "$WORK/err")" = 0
+ok "an arm of another format is run anew" grep -q "arm 'a' is run anew: .*a.json: its format is not tessera.arm/2" "$WORK/err"
 ok "to the same numbers" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
     <(jq 'del(.. | .seconds?)' "$WORK/damaged/results.json")
 rm -f "$WORK"/damaged/results.json "$WORK"/damaged/compare/[bc].*

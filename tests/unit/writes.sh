@@ -13,6 +13,7 @@ core/cli/inspect_probe.c fdopen     pipe to the process that asked
 core/cli/main.c open                /dev/null in the place of a closed descriptor
 core/cli/supervise.c ftruncate      memory without a name
 core/cli/supervise.c open           page that the supervisor made, by /proc/PID/fd
+core/plugin/state.c open             /dev/null in the place of a descriptor that a plugin closed
 '
 search() {
     find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | grep -v '^core/base/output' | xargs awk -v allowed="$ALLOWED" '
