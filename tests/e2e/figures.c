@@ -4,8 +4,10 @@
  *   figures eval WINDOW IDS A [B]   perplexity of windows of WINDOW ids; A.0, A.1, ... hold the logits of each;
  *                                   with B, the reference's, also KL, top-1, label probabilities and paired
  *                                   differences
- *   figures squared A AT TYPE B AT TYPE N   squared error of N numbers at byte AT of two files, F32 or BF16,
- *                                   and the sum of squares of the first
+ *   figures trend WINDOW IDS A...   of the means of logits A0.0, A0.1, ... to A1.0, ...: the slope over A0, A1, ... and each
+ *                                   step, with intervals
+ *   figures squared A AT TYPE B AT TYPE N   squared error of N numbers at byte AT of two files, F32, F16 or
+ *                                   BF16, the sum of squares of the first, and how many of them differ
  *   figures likelihood FROM IDS A   log-likelihood of ids[FROM ..] behind those before
  *
  * IDS: ids with white space between them.  Results are JSON. */
@@ -146,8 +148,8 @@ static real mean_of(const real *v, uint64_t n)
     return sum / (real)n;
 }
 
-/* Mean of v with a standard error by groups of `each`, its 95 % interval and p. */
-static void print_difference(const real *v, uint64_t n, uint64_t each)
+/* Mean of v with a standard error by groups of `each`, its interval and p; confidence 1 - alpha. */
+static void print_interval(const real *v, uint64_t n, uint64_t each, real alpha)
 {
     uint64_t groups = n / each;
     real     mean = mean_of(v, n), squares = 0, between = 0, df = (real)groups - 1;
@@ -159,13 +161,18 @@ static void print_difference(const real *v, uint64_t n, uint64_t each)
         }
         between += inside * inside;
     }
-    real se = sqrtl(between * (real)groups / df) / (real)n, t = quantile(0.975L, df);
+    real se = sqrtl(between * (real)groups / df) / (real)n, t = quantile(1 - alpha / 2, df);
     (void)printf("\"mean\": %.17Lg, \"naive_se\": %.17Lg, \"se\": %.17Lg, \"low\": %.17Lg, "
                  "\"high\": %.17Lg, \"p\": %.17Lg, \"detectable\": %.17Lg, \"n\": %llu, "
                  "\"windows\": %llu",
                  mean, sqrtl(squares / (real)(n - 1) / (real)n), se, mean - t * se, mean + t * se,
                  two_sided(mean / se, df), (t + quantile(0.8L, df)) * se, (unsigned long long)n,
                  (unsigned long long)groups);
+}
+
+static void print_difference(const real *v, uint64_t n, uint64_t each)
+{
+    print_interval(v, n, each, 0.05L);
 }
 
 /* Smallest value that at least `per_mille` in a thousand do not exceed; v ascends. */
@@ -256,6 +263,57 @@ static int eval(uint64_t window, const char *ids_path, const char *a, const char
     return 0;
 }
 
+/* -log p of every id behind the first of each window, into nll. */
+static void score(uint64_t window, const uint32_t *ids, uint64_t windows, const char *a, real *nll)
+{
+    for (uint64_t w = 0; w < windows; w++) {
+        char     path[4096];
+        uint64_t cols;
+        (void)snprintf(path, sizeof path, "%s.%llu", a, (unsigned long long)w);
+        float *x = read_logits(path, window, &cols);
+        for (uint64_t i = 0; i + 1 < window; i++)
+            *nll++ = total(x + i * cols, cols) - (real)x[i * cols + ids[w * window + i + 1]];
+        free(x);
+    }
+}
+
+static int trend(uint64_t window, const char *ids_path, char **a, uint64_t points)
+{
+    uint64_t  n_ids;
+    uint32_t *ids = read_ids(ids_path, &n_ids);
+    uint64_t  windows = n_ids / window, each = window - 1, n = windows * each;
+    real     *nll = grow(NULL, points * n, sizeof *nll);
+    real     *d = grow(NULL, n, sizeof *d);
+    for (uint64_t p = 0; p < points; p++)
+        score(window, ids, windows, a[p], nll + p * n);
+    (void)printf("{\"steps\": [");
+    for (uint64_t p = 1; p < points; p++) { /* all intervals hold together */
+        for (uint64_t i = 0; i < n; i++)
+            d[i] = nll[p * n + i] - nll[(p - 1) * n + i];
+        (void)printf("%s{", p > 1 ? ", " : "");
+        print_interval(d, n, each, 0.05L / (real)(points - 1));
+        (void)printf("}");
+    }
+    for (uint64_t i = 0; i < n;
+         i++) { /* least squares: (n sum xy - sum x sum y) / (n sum xx - (sum x)^2) */
+        real x = 0, xx = 0, y = 0, xy = 0, m = (real)points;
+        for (uint64_t p = 0; p < points; p++) {
+            x += (real)p;
+            xx += (real)(p * p);
+            y += nll[p * n + i];
+            xy += (real)p * nll[p * n + i];
+        }
+        d[i] = (m * xy - x * y) / (m * xx - x * x);
+    }
+    (void)printf("], \"slope\": {");
+    print_difference(d, n, each);
+    (void)printf("}}\n");
+    free(ids);
+    free(nll);
+    free(d);
+    return 0;
+}
+
 static int likelihood(uint64_t from, const char *ids_path, const char *path)
 {
     uint64_t  n, cols;
@@ -270,13 +328,21 @@ static int likelihood(uint64_t from, const char *ids_path, const char *path)
     return 0;
 }
 
+static float of_half(uint32_t bits)
+{
+    int   exponent = (int)(bits >> 10 & 31);
+    float f = (float)(bits & 1023);
+    f = exponent ? ldexpf(f + 1024, exponent - 25) : ldexpf(f, -24);
+    return bits >> 15 ? -f : f;
+}
+
 static float *read_numbers(const char *path, uint64_t at, const char *type, uint64_t n)
 {
     FILE  *f = fopen(path, "rb");
-    bool   half = strcmp(type, "BF16") == 0;
+    bool   f16 = strcmp(type, "F16") == 0, half = f16 || strcmp(type, "BF16") == 0;
     float *v = grow(NULL, n, sizeof *v);
     if (!half && strcmp(type, "F32") != 0)
-        die("not F32 or BF16", type);
+        die("not F32, F16 or BF16", type);
     if (!f || fseek(f, (long)at, SEEK_SET) != 0)
         die("cannot read", path);
     for (uint64_t i = 0; i < n; i++) {
@@ -286,6 +352,8 @@ static float *read_numbers(const char *path, uint64_t at, const char *type, uint
         uint32_t bits =
             (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
         memcpy(v + i, &bits, sizeof bits);
+        if (f16)
+            v[i] = of_half(bits >> 16);
     }
     (void)fclose(f);
     return v;
@@ -297,11 +365,14 @@ static int squared(char **argv)
     float   *a = read_numbers(argv[2], number(argv[3]), argv[4], n);
     float   *b = read_numbers(argv[5], number(argv[6]), argv[7], n);
     real     error = 0, all = 0;
+    uint64_t differ = 0;
     for (uint64_t i = 0; i < n; i++) {
         error += ((real)a[i] - (real)b[i]) * ((real)a[i] - (real)b[i]);
         all += (real)a[i] * (real)a[i];
+        differ += a[i] < b[i] || a[i] > b[i];
     }
-    (void)printf("{\"squared_error\": %.17Lg, \"squares\": %.17Lg}\n", error, all);
+    (void)printf("{\"squared_error\": %.17Lg, \"squares\": %.17Lg, \"differ\": %llu}\n", error, all,
+                 (unsigned long long)differ);
     free(a);
     free(b);
     return 0;
@@ -311,12 +382,14 @@ int main(int argc, char **argv)
 {
     if ((argc == 5 || argc == 6) && strcmp(argv[1], "eval") == 0)
         return eval(number(argv[2]), argv[3], argv[4], argc == 6 ? argv[5] : NULL);
+    if (argc >= 6 && strcmp(argv[1], "trend") == 0)
+        return trend(number(argv[2]), argv[3], argv + 4, (uint64_t)argc - 4);
     if (argc == 5 && strcmp(argv[1], "likelihood") == 0)
         return likelihood(number(argv[2]), argv[3], argv[4]);
     if (argc == 9 && strcmp(argv[1], "squared") == 0)
         return squared(argv);
-    die("usage",
-        "figures eval WINDOW IDS A [B] | figures likelihood FROM IDS A | figures squared A AT "
-        "TYPE B AT TYPE N");
+    die("usage", "figures eval WINDOW IDS A [B] | figures trend WINDOW IDS A... | figures "
+                 "likelihood FROM IDS A | "
+                 "figures squared A AT TYPE B AT TYPE N");
     return 2;
 }
