@@ -8,40 +8,11 @@
  *                                   step, with intervals
  *   figures squared A AT TYPE B AT TYPE N   squared error of N numbers at byte AT of two files, F32, F16 or
  *                                   BF16, the sum of squares of the first, and how many of them differ
+ *   figures agree FROM IDS A        how many of ids[FROM ..] are the likeliest behind those before
  *   figures likelihood FROM IDS A   log-likelihood of ids[FROM ..] behind those before
  *
  * IDS: ids with white space between them.  Results are JSON. */
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef long double real;
-
-static void die(const char *why, const char *what)
-{
-    (void)fprintf(stderr, "figures: %s: %s\n", why, what);
-    exit(2);
-}
-
-static void *grow(void *p, size_t n, size_t size)
-{
-    void *q = realloc(p, (n ? n : 1) * size);
-    if (!q)
-        die("out of memory", "");
-    return q;
-}
-
-static uint64_t number(const char *s)
-{
-    char              *end;
-    unsigned long long v = strtoull(s, &end, 10);
-    if (end == s || *end)
-        die("not a number", s);
-    return v;
-}
+#include "figures.h"
 
 static uint32_t *read_ids(const char *path, uint64_t *n)
 {
@@ -328,35 +299,17 @@ static int likelihood(uint64_t from, const char *ids_path, const char *path)
     return 0;
 }
 
-static float of_half(uint32_t bits)
+static int agree(uint64_t from, const char *ids_path, const char *path)
 {
-    int   exponent = (int)(bits >> 10 & 31);
-    float f = (float)(bits & 1023);
-    f = exponent ? ldexpf(f + 1024, exponent - 25) : ldexpf(f, -24);
-    return bits >> 15 ? -f : f;
-}
-
-static float *read_numbers(const char *path, uint64_t at, const char *type, uint64_t n)
-{
-    FILE  *f = fopen(path, "rb");
-    bool   f16 = strcmp(type, "F16") == 0, half = f16 || strcmp(type, "BF16") == 0;
-    float *v = grow(NULL, n, sizeof *v);
-    if (!half && strcmp(type, "F32") != 0)
-        die("not F32, F16 or BF16", type);
-    if (!f || fseek(f, (long)at, SEEK_SET) != 0)
-        die("cannot read", path);
-    for (uint64_t i = 0; i < n; i++) {
-        unsigned char b[4] = { 0 };
-        if (fread(half ? b + 2 : b, half ? 2 : 4, 1, f) != 1)
-            die("too short", path);
-        uint32_t bits =
-            (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-        memcpy(v + i, &bits, sizeof bits);
-        if (f16)
-            v[i] = of_half(bits >> 16);
-    }
-    (void)fclose(f);
-    return v;
+    uint64_t  n, cols, same = 0;
+    uint32_t *ids = read_ids(ids_path, &n);
+    float    *x = read_logits(path, n, &cols);
+    for (uint64_t i = from; i < n; i++)
+        same += largest(x + (i - 1) * cols, cols) == ids[i];
+    (void)printf("%llu\n", (unsigned long long)same);
+    free(ids);
+    free(x);
+    return 0;
 }
 
 static int squared(char **argv)
@@ -384,6 +337,8 @@ int main(int argc, char **argv)
         return eval(number(argv[2]), argv[3], argv[4], argc == 6 ? argv[5] : NULL);
     if (argc >= 6 && strcmp(argv[1], "trend") == 0)
         return trend(number(argv[2]), argv[3], argv + 4, (uint64_t)argc - 4);
+    if (argc == 5 && strcmp(argv[1], "agree") == 0)
+        return agree(number(argv[2]), argv[3], argv[4]);
     if (argc == 5 && strcmp(argv[1], "likelihood") == 0)
         return likelihood(number(argv[2]), argv[3], argv[4]);
     if (argc == 9 && strcmp(argv[1], "squared") == 0)
