@@ -18,6 +18,9 @@ void tsr_any_no_constructors(struct tsr_case *c);
 void tsr_any_semver(struct tsr_case *c);
 void tsr_any_spdx(struct tsr_case *c);
 void tsr_any_sentences(struct tsr_case *c);
+/* any_ends.c */
+void tsr_any_no_exit(struct tsr_case *c);
+void tsr_any_no_crash(struct tsr_case *c);
 /* any_options.c */
 void tsr_any_works(struct tsr_case *c);
 void tsr_any_options_covered(struct tsr_case *c);
@@ -40,12 +43,14 @@ void tsr_any_no_forks(struct tsr_case *c);
 void tsr_any_fp_mode(struct tsr_case *c);
 void tsr_any_locale(struct tsr_case *c);
 void tsr_any_signals(struct tsr_case *c);
+void tsr_any_signal_mask(struct tsr_case *c);
 void tsr_any_working_folder(struct tsr_case *c);
 void tsr_any_environment(struct tsr_case *c);
 void tsr_any_umask(struct tsr_case *c);
 void tsr_any_limits(struct tsr_case *c);
 void tsr_any_open_files(struct tsr_case *c);
 void tsr_any_host_files(struct tsr_case *c);
+void tsr_any_closed_files(struct tsr_case *c);
 /* any_host.c */
 void tsr_any_destroy_null(struct tsr_case *c);
 void tsr_any_host_older(struct tsr_case *c);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "plugin/guard.h"
 #include "plugin/internal.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@
 static struct tsr_rule_run *current; /* for the signal handler */
 static int                  verdict_fd = -1;
 static _Atomic uint64_t     forks;
+static void (*on_signal)(const char *what);
 
 /* ---- the verdict --------------------------------------------------------------------- */
 
@@ -49,6 +51,7 @@ _Noreturn static void end(struct tsr_rule_run *r, enum tsr_verdict v)
         siglongjmp(r->back, 1);
     }
     send_verdict(v, r->text, strlen(r->text));
+    tsr_guard_current = NULL; /* it is the rule that ends here, not a call */
     _exit(0);
 }
 
@@ -120,7 +123,8 @@ const char *tsr_status_name(tsr_status st)
 
 static void on_crash(int sig, siginfo_t *info, void *context)
 {
-    char text[400], where[300];
+    char        text[400], where[300];
+    const char *what = text + strlen("it ");
     (void)context;
     if ((sig == SIGSEGV || sig == SIGBUS) &&
         tsr_guarded_describe(info->si_addr, where, sizeof where))
@@ -128,7 +132,10 @@ static void on_crash(int sig, siginfo_t *info, void *context)
     else
         (void)snprintf(text, sizeof text, "it ended with signal %d (%s) at address %p", sig,
                        strsignal(sig), info->si_addr);
+    if (on_signal)
+        on_signal(what);
     send_verdict(TSR_CRASHED, text, strlen(text));
+    tsr_guard_current = NULL;
     _exit(1);
 }
 
@@ -144,6 +151,11 @@ static void watch_crashes(void)
     (void)sigaltstack(&alt, NULL);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         (void)sigaction(signals[i], &a, NULL);
+}
+
+void tsr_child_on_signal(void (*f)(const char *what))
+{
+    on_signal = f;
 }
 
 /* ---- the process ------------------------------------------------------------------------- */

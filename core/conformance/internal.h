@@ -36,6 +36,10 @@ void tsr_describe_here(struct tsr_rule_run *r);
 tsr_status tsr_rule_fork(struct tsr_rule_run *r, void (*f)(struct tsr_rule_run *), uint32_t limit_s,
                          double *seconds, struct tsr_err *err);
 
+/* Asked with what a signal that ends the process did ("ended with signal 11 ..."), in the thread that
+ * has it; f ends the process with a verdict, or returns for the usual one. */
+void tsr_child_on_signal(void (*f)(const char *what));
+
 /* Bytes that this child wrote to its standard output and error so far. */
 uint64_t tsr_child_output(void);
 /* Calls of fork() in this child so far. */

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "plugin/guard.h"
 #include "quant/scheme.h"
 
 #include <errno.h>
@@ -197,13 +198,18 @@ static tsr_status check_only(const struct check *k, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* The rule after which nothing else has a meaning: one plain life of the component ended its
+/* The rules after which nothing else has a meaning: one plain life of the component ended its
  * process, or its device is not here, and every other rule would tell of that again. */
 static bool no_life(const struct check *k)
 {
     const struct tsr_check_result *last =
         k->report->n ? &k->report->results[k->report->n - 1] : NULL;
-    return last && strcmp(last->rule->name, "works") == 0 &&
+    if (!last)
+        return false;
+    if (strcmp(last->rule->name, "no-exit") == 0 || strcmp(last->rule->name, "no-crash") == 0)
+        return last->verdict == TSR_FAILED || last->verdict == TSR_CRASHED ||
+               last->verdict == TSR_HUNG;
+    return strcmp(last->rule->name, "works") == 0 &&
            (last->verdict == TSR_CRASHED || last->verdict == TSR_HUNG ||
             (last->verdict == TSR_SKIP && strstr(last->text, "TSR_E_DEVICE")));
 }
@@ -245,6 +251,7 @@ tsr_status tsr_check_run(struct tsr_check_report *report, const char *path,
     struct check    k = { .report = report, .o = o, .progress = progress };
     struct tsr_file f;
     memset(report, 0, sizeof *report);
+    tsr_guard_watch(); /* now, and not in the middle of a rule whose plugin asks for a service */
     TSR_TRY(tsr_file_open(&f, path, err));
     tsr_file_close(&f);
     report->path = realpath(path, NULL);

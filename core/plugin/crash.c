@@ -127,9 +127,18 @@ void tsr_guard_stack(void)
 
 /* ---- exit ---------------------------------------------------------------------------------------- */
 
+static void (*asked)(const struct tsr_guard *g, const char *what);
+
+void tsr_guard_on_exit(void (*f)(const struct tsr_guard *g, const char *what))
+{
+    asked = f;
+}
+
 _Noreturn static void refuse_exit(const struct tsr_guard *g, const char *what)
 {
     struct line l;
+    if (asked)
+        asked(g, what);
     begin(&l, g);
     say(&l, what);
     say(&l, ", which is the host's to do; this is the plugin's fault");

@@ -132,9 +132,11 @@ static void settle(const struct tsr_state *as)
     settled.valid = true;
 }
 
-/* A child of fork() gets streams and handlers of its own. */
+/* A child of fork() gets streams and handlers of its own; where a call made it, its end is not the
+ * call's. */
 static void after_fork(void)
 {
+    tsr_guard_current = NULL;
     settled.valid = false;
 }
 

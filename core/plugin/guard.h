@@ -122,6 +122,9 @@ tsr_status tsr_guard_chunk(void *loop, uint64_t begin, uint64_t end);
 /* From now on signals that end the process and exit() name the call in which they came.  Signals that
  * somebody else handles are left to them.  Once per process.  [any] */
 void tsr_guard_watch(void);
+/* f is asked first about an exit() that a plugin called ("called _exit()"), and may end the process
+ * itself; NULL: nobody.  [setup] */
+void tsr_guard_on_exit(void (*f)(const struct tsr_guard *g, const char *what));
 /* Room for the handler where the stack is full; for the calling thread, once. */
 void tsr_guard_stack(void);
 

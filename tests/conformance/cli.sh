@@ -52,6 +52,16 @@ check 0 'warning' "$bad/bad_unloads.so" --only unloads
 check 1 'exit status 0' "$bad/bad_exits.so" --only works
 check 1 'within 1 seconds' "$bad/bad_hangs.so" --only works --limit 1
 check 1 'byte 5121 of codes, which has 5120' "$bad/bad_writes-exactly.so" --only writes-exactly
+# an end is told with the call, by the rule that is about it
+check 1 'create() called exit()' "$bad/bad_exits.so" --only no-exit
+check 0 'skipped  quantizer sinner: no-crash' "$bad/bad_exits.so" --only no-crash
+if [ "$size" = whole ]; then
+    check 1 'failed   quantizer sinner: no-exit' "$bad/bad_no-exit.so"
+    check 1 'quantize() called _exit()' "$bad/bad_no-exit.so" --only no-exit
+    check 1 'quantize() ended with signal 11' "$bad/bad_no-crash.so" --only no-crash
+    check 0 'quantize() ended with signal 11' "$bad/bad_no-crash.so" --only no-exit
+    check 0 'passed   quantizer sinner: no-exit' "$bad/bad_no-forks.so" --only no-exit # its child's is its own
+fi
 # ... and the other rules go on
 check 1 'hung     quantizer sinner: leaks' "$bad/bad_hangs.so" --only 'l[eo]a*s' --limit 1
 grep -q 'passed   file: loads' "$out" || fail "a hang stopped the rules that do not call the plugin"
