@@ -3,6 +3,7 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/stamp.h"
 #include "config/config.h"
 #include "model/model.h"
 #include "model/prepacked.h"
@@ -134,6 +135,16 @@ static bool add_shapes(const struct tsr_model *m, json_t *to)
     return ok;
 }
 
+/* The file that holds a model's tokenizer: its own where the model is one file. */
+static tsr_status stamp_file(const char *path, char **file, struct tsr_err *err)
+{
+    char *real = NULL;
+    TSR_TRY(tsr_model_resolve(path, &real, err));
+    *file = tsr_path_is_dir(real) ? tsr_path_join(real, "tokenizer.json") : tsr_strdup(real);
+    free(real);
+    return *file ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
+}
+
 /* {size, hash}, or {error} of a tokenizer that is wrong; null without tokenizer.json.  That it cannot be read now, for
  * want of memory or of descriptors, says nothing about it and is an error of the command. */
 static tsr_status tokenizer_json(const char *path, json_t **out, struct tsr_err *err)
@@ -157,6 +168,27 @@ static tsr_status tokenizer_json(const char *path, json_t **out, struct tsr_err 
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, path);
 }
 
+/* The same, and that the file it is read from is what it was before the model was opened. */
+static tsr_status tokenizer_of(const char *path, const struct tsr_stamp *then, json_t **out,
+                               struct tsr_err *err)
+{
+    struct tsr_stamp now;
+    char            *file = NULL;
+    TSR_TRY(tokenizer_json(path, out, err));
+    tsr_status st = stamp_file(path, &file, err);
+    if (st == TSR_OK) {
+        (void)tsr_stamp_take(&now, file);
+        if (!tsr_stamp_same(&now, then))
+            st = tsr_fail(err, TSR_E_INPUT, "%s: changed while it was read; run again", file);
+    }
+    free(file);
+    if (st != TSR_OK) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
 /* How a prepacked file lays its weights out, and what it was made of. */
 static bool add_prepacked(const struct tsr_prepacked *p, bool verified, json_t *to)
 {
@@ -174,6 +206,11 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
 {
     struct tsr_model *m = NULL;
     json_t           *tokenizer = NULL;
+    struct tsr_stamp  then;
+    char             *file = NULL;
+    TSR_TRY(stamp_file(path, &file, err));
+    (void)tsr_stamp_take(&then, file); /* before anything is read */
+    free(file);
     TSR_TRY(tsr_model_load(&m, path, true, err));
     tsr_status st = TSR_OK;
     if (verify)
@@ -183,7 +220,7 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
                                      "every part; other models are checked when they are loaded",
                                      path);
     if (st == TSR_OK)
-        st = tokenizer_json(path, &tokenizer, err);
+        st = tokenizer_of(path, &then, &tokenizer, err);
     if (st != TSR_OK) {
         tsr_model_destroy(m);
         return st;

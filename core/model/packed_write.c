@@ -151,7 +151,15 @@ static tsr_status copy_text(const struct tsr_model *m, const char *to, const cha
     char    *text;
     uint64_t len;
     TSR_TRY(tsr_model_text(m, name, &text, &len, err));
-    tsr_status st = text ? tsr_file_store_in(to, name, text, len, err) : TSR_OK;
+    if (!text) { /* one that an interrupted run took from a model that had it is not this model's */
+        char *path = tsr_path_join(to, name);
+        if (!path)
+            return tsr_fail_nomem(err, strlen(to), to);
+        tsr_status gone = tsr_output_remove(path, err);
+        free(path);
+        return gone;
+    }
+    tsr_status st = tsr_file_store_in(to, name, text, len, err);
     free(text);
     return st;
 }

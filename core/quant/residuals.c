@@ -419,6 +419,7 @@ static tsr_status index_path(const struct work *w, const char *name, char **path
 static tsr_status forget_index(const struct work *w)
 {
     char *path;
+    TSR_TRY(tsr_make_dirs(w->opt->folder, w->err)); /* takes away the locks of killed runs */
     TSR_TRY(index_path(w, TSR_COMPENSATION_INDEX, &path));
     tsr_status st = tsr_output_remove(path, w->err);
     free(path);

@@ -305,6 +305,11 @@ END
     fails "channels that do not begin with 0" 2 "^--channels 8,16: error: .*begins with 0" sweep outliers -o s2 --text "$HELD" --channels 8,16
 fi
 
+# what a killed run left beside the residuals
+touch "$WORK/packed/.compensation.old.lock"
+run compensate "$DEMO" --packed packed --text "$DEMO/calibration.txt" --samples 2 --seqlen 16 -o relocked
+ok "a lock that a killed run left is taken away: exit $rc" test "$rc" = 0 -a ! -e "$WORK/packed/.compensation.old.lock"
+
 # damage
 printf 'x' | dd of="$WORK/packed/compensation.safetensors" bs=1 seek=100000 conv=notrunc 2>/dev/null
 fails "another byte" 2 "the file is damaged" logits packed --tokens 1 -o x --compensate 8

@@ -189,6 +189,16 @@ done
 rm "$WORK"/gptq2/{results,packed}.json
 fails "a folder of another model" 2 "holds a quantization of other things .*model" quantize "$STORIES" "${GPTQ[@]:2}" -o gptq2
 
+# A text that the model lost between an interrupted run and the one that goes on is not the packed model's.
+cp -rL "$DEMO" "$WORK/lost"
+echo '{"eos_token_id": 2}' >"$WORK/lost/generation_config.json"
+run quantize lost --use rtn --bits 4 -o texts
+ok "texts come along" test -e "$WORK/texts/generation_config.json"
+rm "$WORK"/texts/{results,packed}.json "$WORK/lost/generation_config.json"
+run quantize lost --use rtn --bits 4 -o texts
+ok "and go when they are gone: exit $rc" test "$rc" = 0
+ok "a text of an earlier state of the model is removed" test ! -e "$WORK/texts/generation_config.json"
+
 # ---- memory ----------------------------------------------------------------------------------
 before=$(ls "$WORK")
 run "${QUANTIZE[@]}" -o dry --dry-run --json

@@ -36,7 +36,10 @@ struct campaign_case {
     struct words whole;  /* folders that appear under their name at once */
     struct words
         grows; /* files that are replaced while the command runs: compared when it has ended well */
-    struct words work;    /* patterns of files that a resume reads; not compared */
+    struct words
+        keyed;         /* patterns of files that say of which input they are, and are made again for
+                             another: until the command has ended well, of any of them */
+    struct words work; /* patterns of files that a resume reads; not compared */
     struct words scratch; /* patterns of files that are there until the command has ended well */
     struct words numbers; /* texts whose numbers are times */
     struct words skip;    /* faults that do not apply, with a reason in the table */

@@ -59,10 +59,10 @@ static bool take_fact(struct campaign_case *c, const char *name, char *text)
     const struct {
         const char   *name;
         struct words *to;
-    } lists[] = { { "inputs", &c->inputs },  { "run", &c->run },     { "other", &c->other },
-                  { "final", &c->final },    { "whole", &c->whole }, { "grows", &c->grows },
-                  { "work", &c->work },      { "skip", &c->skip },   { "numbers", &c->numbers },
-                  { "scratch", &c->scratch } };
+    } lists[] = { { "inputs", &c->inputs },   { "run", &c->run },     { "other", &c->other },
+                  { "final", &c->final },     { "whole", &c->whole }, { "grows", &c->grows },
+                  { "work", &c->work },       { "skip", &c->skip },   { "numbers", &c->numbers },
+                  { "scratch", &c->scratch }, { "keyed", &c->keyed } };
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         if (strcmp(lists[i].name, name) == 0) {
             split(lists[i].to, text);
