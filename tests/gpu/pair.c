@@ -32,7 +32,7 @@ static tsr_status open_one(struct pair_device *d, struct tsr_registry *r, const 
     TSR_TRY(tsr_registry_find(r, TSR_KIND_BACKEND, name, &f, err));
     TSR_TRY(tsr_backend_options(f.component, tsr_registry_numerics(r), &d->options, err));
     TSR_TRY(set_seed(f.component, d->options, seed, err));
-    d->t = f.iface;
+    d->t = f.component->iface; /* the plugin's own: the host knows no TSR_CUDA_BENCH (bench.c) */
     return d->t->create(tsr_registry_host(r), d->options, &d->self, err);
 }
 
