@@ -1,11 +1,11 @@
 #!/bin/bash
 # tools/setup.sh SECTION... - installs the Debian packages of tools/packages.txt that are missing.
-# Sections: build (compiler and libraries), test (what the gate needs besides).
+# Sections: build (compiler and libraries), plugins, mpi, cuda (libraries of optional plugins), test (the gate).
 # Needs nothing but dpkg and apt; uses sudo when not root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-[ $# -gt 0 ] || set -- build test
+[ $# -gt 0 ] || set -- build plugins mpi test
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "setup: this is not Debian; install the packages of tools/packages.txt by hand" >&2
@@ -62,5 +62,14 @@ apt() {
     exit 1
 }
 apt update
+for package in "${missing[@]}"; do
+    policy=$(LC_ALL=C apt-cache policy "$package")
+    if [ -n "$policy" ] && [[ $policy != *'Candidate: (none)'* ]]; then
+        continue
+    fi
+    echo "setup: the package sources of this machine lack $package; those of contrib and non-free hold" \
+        "what Debian's component main does not" >&2
+    exit 1
+done
 apt install --no-install-recommends "${missing[@]}"
 echo "setup: ${#missing[@]} packages installed" >&2

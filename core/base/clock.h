@@ -1,4 +1,4 @@
-/* base/clock.h - time behind one table, so that schedules can be simulated. */
+/* base/clock.h - time through a function table, so that tests can simulate schedules. */
 #ifndef TSR_BASE_CLOCK_H
 #define TSR_BASE_CLOCK_H
 

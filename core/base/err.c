@@ -1,7 +1,11 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
+
+static tsr_status (*_Atomic ask)(struct tsr_err *, const char *, const char *);
 
 tsr_status tsr_err_prefix(struct tsr_err *err, tsr_status st, const char *fmt, ...)
 {
@@ -13,17 +17,105 @@ tsr_status tsr_err_prefix(struct tsr_err *err, tsr_status st, const char *fmt, .
         n = sizeof old - 1;
     memcpy(old, err->text, n);
     old[n] = '\0';
-    char    where[sizeof old];
-    va_list ap;
+    struct tsr_err was = *err;
+    const char    *object;
+    char           where[sizeof old];
+    va_list        ap;
     va_start(ap, fmt);
     (void)vsnprintf(where, sizeof where, fmt, ap);
     va_end(ap);
-    return tsr_fail(err, st, "%s: %s", where, old);
+    bool named = tsr_err_object(err, &object) > 0;
+    st = tsr_fail(err, st, "%s: %s", where, old);
+    if (named) { /* the inner cause, not the call site */
+        err->object_at = was.object_at + (uint32_t)strlen(where) + 2;
+        err->object_bytes = was.object_bytes;
+        err->line = was.line;
+        err->column = was.column;
+    }
+    return st;
+}
+
+tsr_status tsr_err_copy(struct tsr_err *err, tsr_status st, const struct tsr_err *from)
+{
+    (void)tsr_fail(err, st, "%s", from->text);
+    if (err && err->cap) {
+        err->object_at = from->object_at;
+        err->object_bytes = from->object_bytes;
+        err->line = from->line;
+        err->column = from->column;
+    }
+    return st;
+}
+
+uint32_t tsr_err_object(const struct tsr_err *err, const char **object)
+{
+    size_t n = strnlen(err->text, err->cap);
+    *object = NULL;
+    if (err->object_bytes == 0 || err->object_bytes > n || err->object_at > n - err->object_bytes)
+        return 0;
+    *object = err->text + err->object_at;
+    return err->object_bytes;
+}
+
+const char *tsr_status_word(tsr_status st)
+{
+    switch (st) {
+    case TSR_OK:
+        return "ok";
+    case TSR_E_INVAL:
+        return "invalid-call";
+    case TSR_E_CONFIG:
+        return "config";
+    case TSR_E_UNSUPPORTED:
+        return "unsupported";
+    case TSR_E_NOMEM:
+        return "no-memory";
+    case TSR_E_IO:
+        return "io";
+    case TSR_E_DEVICE:
+        return "device";
+    case TSR_E_NUMERIC:
+        return "numeric";
+    case TSR_E_CANCELLED:
+        return "cancelled";
+    case TSR_E_INPUT:
+        return "input";
+    case TSR_E_FULL:
+        return "disk-full";
+    case TSR_E_INFEASIBLE:
+        return "infeasible";
+    case TSR_E_GATE:
+        return "gate";
+    case TSR_E_CHECK:
+        return "check";
+    case TSR_E_PLUGIN:
+        return "plugin";
+    default:
+        return "bug";
+    }
+}
+
+void tsr_fail_lost_by(tsr_status (*f)(struct tsr_err *err, const char *path, const char *op))
+{
+    atomic_store(&ask, f);
+}
+
+static tsr_status fail_lost(struct tsr_err *err, const char *path, const char *op)
+{
+    tsr_status (*f)(struct tsr_err *, const char *, const char *) = atomic_load(&ask);
+    if (f)
+        return f(err, path, op);
+    return tsr_fail(err, TSR_E_BUG,
+                    "%s: cannot %s: its descriptor was closed and leads elsewhere, and no plugin "
+                    "is loaded that could have done it",
+                    path, op);
 }
 
 tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *path, const char *op)
 {
     tsr_status st = TSR_E_IO;
+    if (errnum == TSR_ELOST)
+        return fail_lost(err, path, op);
     switch (errnum) {
     case ENOSPC:
     case EDQUOT:
@@ -31,7 +123,7 @@ tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *path, con
         st = TSR_E_FULL;
         break;
     case ENOMEM:
-    case EMFILE: /* what a process or machine may have at once has run out */
+    case EMFILE: /* a resource limit of the process or machine is reached */
     case ENFILE:
         st = TSR_E_NOMEM;
         break;

@@ -1,9 +1,8 @@
 /* base/err.h - how the core reports failure.
  *
- * A function that can fail returns a tsr_status and puts one sentence into the
- * caller's tsr_err: what, where, what was wanted, what to do.  Nothing below
- * cli/ prints, exits or aborts.  The codes of plugin.h serve inside the core too;
- * those below never cross the plugin border.
+ * A function that can fail returns a tsr_status and writes one sentence into the caller's tsr_err:
+ * what, where, what was expected, what to do.  Nothing below cli/ prints, exits or aborts.  The
+ * core also uses the codes of plugin.h; the codes below never cross the plugin border.
  */
 #ifndef TSR_BASE_ERR_H
 #define TSR_BASE_ERR_H
@@ -14,12 +13,16 @@
 #define TSR_E_FULL       (-101) /* no room on disk                                */
 #define TSR_E_INFEASIBLE (-102) /* no plan exists, or it does not fit             */
 #define TSR_E_GATE       (-103) /* fail_if holds                                  */
-#define TSR_E_BUG        (-104) /* an invariant of ours is broken                 */
+#define TSR_E_BUG        (-104) /* an internal invariant is broken */
 #define TSR_E_CHECK      (-105) /* what was examined breaks a rule                 */
 #define TSR_E_PLUGIN     (-106) /* a plugin did what its interface forbids         */
 
-/* A sentence with room of its own.  `struct tsr_errbuf e = TSR_ERRBUF(e);`
- * &e.err goes to functions, e.text holds the result. */
+/* Returned for a lost descriptor by functions of base/ that return an errno; larger than any system errno.
+ * tsr_fail_errno() converts it to a message. */
+#define TSR_ELOST 4096
+
+/* An error together with its buffer.  `struct tsr_errbuf e = TSR_ERRBUF(e);`
+ * Pass &e.err to functions; e.text holds the message. */
 struct tsr_errbuf {
     struct tsr_err err;
     char           text[2048];
@@ -37,13 +40,25 @@ struct tsr_errbuf {
             return tsr_try_;                                                                       \
     } while (0)
 
-/* Puts "prefix: " in front of a sentence already in err; returns st. */
+/* Prepends "prefix: " to the message in err; returns st. */
 tsr_status tsr_err_prefix(struct tsr_err *err, tsr_status st, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The sentence of another err with its object and position; returns st. */
+tsr_status tsr_err_copy(struct tsr_err *err, tsr_status st, const struct tsr_err *from);
+/* The object of the message: bytes of the text, not terminated; 0 and NULL: none.  Validates an err that a
+ * plugin filled in. */
+uint32_t tsr_err_object(const struct tsr_err *err, const char **object);
+/* "input", "no-memory", ...: the status for programs. */
+const char *tsr_status_word(tsr_status st);
+
 /* "PATH: cannot OP: strerror(errno)"; ENOSPC, EDQUOT and EFBIG give TSR_E_FULL, ENOMEM
- * and too many open files TSR_E_NOMEM, a file that is missing or not readable TSR_E_INPUT, the rest TSR_E_IO. */
+ * and too many open files TSR_E_NOMEM, a file that is missing or not readable TSR_E_INPUT, a descriptor that
+ * a plugin closed (TSR_ELOST) TSR_E_PLUGIN, the rest TSR_E_IO. */
 tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *path, const char *op);
+/* Sets the function that writes the message for a lost descriptor into err.  `f` (plugin/guard.c) knows the
+ * plugin call; if no plugin was loaded, the loss is a bug of the host. */
+void tsr_fail_lost_by(tsr_status (*f)(struct tsr_err *err, const char *path, const char *op));
 
 /* "out of memory: N bytes for WHAT" and TSR_E_NOMEM. */
 tsr_status tsr_fail_nomem(struct tsr_err *err, uint64_t bytes, const char *what);

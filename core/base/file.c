@@ -1,5 +1,7 @@
 #include "base/file.h"
 
+#include "base/held.h"
+
 #include "base/mem.h"
 
 #include <errno.h>
@@ -43,6 +45,7 @@ tsr_status tsr_file_open_as(struct tsr_file *f, int dir, const char *name, const
         close(fd);
         return tsr_fail_nomem(err, strlen(path) + 1, path);
     }
+    tsr_held_add(fd, path);
     f->fd = fd;
     f->size = (uint64_t)st.st_size;
     f->dev = (uint64_t)st.st_dev;
@@ -61,6 +64,9 @@ tsr_status tsr_file_read(const struct tsr_file *f, uint64_t offset, void *dst, u
                          struct tsr_err *err)
 {
     unsigned char *p = dst;
+    int            e = bytes > 0 ? tsr_held_check(f->fd) : 0;
+    if (e)
+        return tsr_fail_errno(err, e, f->path, "read");
     while (bytes > 0) {
         size_t  want = bytes > (64u << 20) ? (64u << 20) : (size_t)bytes;
         ssize_t n = pread(f->fd, p, want, (off_t)offset);
@@ -81,6 +87,9 @@ tsr_status tsr_file_read(const struct tsr_file *f, uint64_t offset, void *dst, u
 tsr_status tsr_file_unchanged(const struct tsr_file *f, struct tsr_err *err)
 {
     struct stat st;
+    int         e = tsr_held_check(f->fd);
+    if (e)
+        return tsr_fail_errno(err, e, f->path, "read");
     if (fstat(f->fd, &st) != 0)
         return tsr_fail_errno(err, errno, f->path, "stat");
     if ((uint64_t)st.st_size != f->size || ns(&st.st_mtim) != f->mtime_ns ||
@@ -93,7 +102,7 @@ tsr_status tsr_file_unchanged(const struct tsr_file *f, struct tsr_err *err)
 void tsr_file_close(struct tsr_file *f)
 {
     if (f->fd >= 0)
-        close(f->fd);
+        (void)tsr_held_close(f->fd);
     free(f->path);
     f->fd = -1;
     f->path = NULL;
@@ -148,21 +157,26 @@ bool tsr_path_exists(const char *path)
     }
 }
 
-bool tsr_file_begins(const char *path, const char *magic, uint64_t bytes)
+tsr_status tsr_file_first(const char *path, char first[TSR_FILE_FIRST], struct tsr_err *err)
 {
     struct stat st;
-    char        have[16];
-    if (!tsr_path_exists(path) || bytes > sizeof have)
-        return false;
+    memset(first, 0, TSR_FILE_FIRST);
     if (stat(path, &st) != 0)
-        return true;
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < bytes)
-        return false;
+        return tsr_path_exists(path) ? tsr_fail_errno(err, errno, path, "stat") : TSR_OK;
+    if (!S_ISREG(st.st_mode))
+        return TSR_OK;
     int     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    ssize_t got = fd >= 0 ? pread(fd, have, bytes, 0) : -1;
+    ssize_t got = fd >= 0 ? pread(fd, first, TSR_FILE_FIRST, 0) : -1;
+    int     why = errno;
     if (fd >= 0)
         (void)close(fd);
-    return got < 0 || ((uint64_t)got == bytes && memcmp(have, magic, bytes) == 0);
+    return got < 0 ? tsr_fail_errno(err, why, path, fd < 0 ? "open" : "read") : TSR_OK;
+}
+
+bool tsr_file_begins(const char *path, const char *magic, uint64_t bytes)
+{
+    char first[TSR_FILE_FIRST];
+    return tsr_file_first(path, first, NULL) != TSR_OK || memcmp(first, magic, bytes) == 0;
 }
 
 bool tsr_path_is_dir(const char *path)
@@ -207,6 +221,7 @@ tsr_status tsr_sealed_create(struct tsr_sealed *s, uint64_t bytes, const char *w
     s->fd = memfd_create("tessera", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (s->fd < 0)
         return tsr_fail_errno(err, errno, what, "create shared memory");
+    tsr_held_add(s->fd, what);
     /* fallocate, so that running out of memory is an error here and not a SIGBUS later */
     int e = ftruncate(s->fd, (off_t)bytes) != 0 ? errno : posix_fallocate(s->fd, 0, (off_t)bytes);
     if (e == 0) {
@@ -229,6 +244,9 @@ tsr_status tsr_sealed_seal(struct tsr_sealed *s, struct tsr_err *err)
         return TSR_OK;
     (void)munmap(s->data, s->bytes);
     s->data = NULL;
+    int e = tsr_held_check(s->fd);
+    if (e)
+        return tsr_fail_errno(err, e, "shared memory", "seal");
     if (fcntl(s->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
         return tsr_fail(err, TSR_E_IO, "cannot seal shared memory: %s", strerror(errno));
     s->data = mmap(NULL, s->bytes, PROT_READ, MAP_SHARED, s->fd, 0);
@@ -244,7 +262,7 @@ void tsr_sealed_destroy(struct tsr_sealed *s)
     if (s->data)
         (void)munmap(s->data, s->bytes);
     if (s->fd >= 0 && s->bytes)
-        (void)close(s->fd);
+        (void)tsr_held_close(s->fd);
     s->data = NULL;
     s->fd = -1;
     s->bytes = 0;

@@ -1,8 +1,8 @@
-/* base/file.h - files in; output.h has those out.
+/* base/file.h - reads files; output.h writes them.
  *
- * Only regular files; a FIFO, device or directory is refused before it can
- * block.  Foreign data is read into memory of ours and never mapped, so that a file
- * that shrinks gives a sentence and not a SIGBUS.
+ * Only regular files: a FIFO, device or directory is rejected before it can block.  Foreign data is
+ * copied into memory and never mapped, so that a file that shrinks causes an error and not a
+ * SIGBUS.
  */
 #ifndef TSR_BASE_FILE_H
 #define TSR_BASE_FILE_H
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A file open for reading, with what fstat said. */
+/* A file open for reading, with its fstat data. */
 struct tsr_file {
     int      fd;
     uint64_t size;
@@ -24,7 +24,7 @@ struct tsr_file {
 /* Opens a regular file.  [any] */
 tsr_status tsr_file_open(struct tsr_file *f, const char *path, struct tsr_err *err);
 /* The same for `name` from the open folder `dir`; path is for messages.  Without follow, a name that is
- * a symbolic link is TSR_E_INPUT.  Files of a model folder: model/folder.h. */
+ * a symbolic link is TSR_E_INPUT.  Files of a model folder: checkpoint/safetensors/folder.h. */
 tsr_status tsr_file_open_as(struct tsr_file *f, int dir, const char *name, const char *path,
                             bool follow, struct tsr_err *err);
 /* Exactly [offset, offset+bytes), or an error; short files are "ends at byte N". */
@@ -44,9 +44,13 @@ tsr_status tsr_file_slurp(const char *path, uint64_t cap, char **data, uint64_t 
 tsr_status tsr_file_all(const struct tsr_file *f, uint64_t cap, char **data, uint64_t *len,
                         struct tsr_err *err);
 
-/* False where there is certainly nothing.  What cannot be looked at (EACCES, EIO, no memory) counts as there:
- * who opens it then hears why, and nothing is left out without a word. */
+/* False if the file certainly does not exist.  A name that cannot be examined (EACCES, EIO, no memory) counts
+ * as existing: opening it then reports the reason, and nothing is skipped silently. */
 bool tsr_path_exists(const char *path);
+/* The first bytes of a regular file; zeros after its end and for a missing file.  An unreadable file is
+ * TSR_E_IO or TSR_E_NOMEM.  [any] */
+#define TSR_FILE_FIRST 16
+tsr_status tsr_file_first(const char *path, char first[TSR_FILE_FIRST], struct tsr_err *err);
 /* Whether a regular file begins with these bytes, 16 at most.  One that cannot be read does, for the same reason. */
 bool tsr_file_begins(const char *path, const char *magic, uint64_t bytes);
 bool tsr_path_is_dir(const char *path);

@@ -1,5 +1,5 @@
-/* base/hash.h - content hashes: XXH3 with 128 bits, written "xxh3:<32 hex digits>".
- * They tell whether two things are the same; they do not resist an attacker. */
+/* base/hash.h - content hashes: XXH3 with 128 bits, written "xxh3:<32 hex digits>".  They detect
+ * equal content; they do not resist an attacker. */
 #ifndef TSR_BASE_HASH_H
 #define TSR_BASE_HASH_H
 

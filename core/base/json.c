@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson's lexer ignores that its buffer could not grow and then writes behind a shorter one.
- * So while a text is parsed, an allocation that fails leaves the library by longjmp; its blocks
- * are remembered here and freed.  They stay plain malloc() blocks. */
+/* jansson's lexer ignores a failed growth of its buffer and then writes past the end of the old
+ * one.  Therefore a failed allocation during parsing leaves the library by longjmp; the blocks are
+ * recorded here and freed.  They stay plain malloc() blocks. */
 struct guard {
     jmp_buf  back;
     void   **blocks;
@@ -127,6 +127,32 @@ tsr_status tsr_json_parse(json_t **out, const char *name, const char *data, uint
     return TSR_OK;
 }
 
+json_t *tsr_json_copy(const json_t *j)
+{
+    json_t *copy = json_deep_copy(j);
+    if (copy && !json_equal(copy, j)) {
+        json_decref(copy);
+        copy = NULL;
+    }
+    return copy;
+}
+
+void tsr_json_add(json_t **list, json_t *v)
+{
+    if (json_array_append_new(*list, v) == 0)
+        return;
+    json_decref(*list);
+    *list = NULL;
+}
+
+void tsr_json_set(json_t **object, const char *key, json_t *v)
+{
+    if (json_object_set_new(*object, key, v) == 0)
+        return;
+    json_decref(*object);
+    *object = NULL;
+}
+
 tsr_status tsr_json_load(json_t **out, const char *path, uint64_t cap, unsigned depth,
                          struct tsr_err *err)
 {
@@ -154,8 +180,9 @@ static json_t *member(const json_t *o, const char *name, const char *key, bool r
 static tsr_status wrong(const json_t *v, const char *name, const char *key, const char *wanted,
                         struct tsr_err *err)
 {
-    char      *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    size_t     n = text ? strlen(text) : 0;
+    char    *text = NULL;
+    uint64_t n = 0;
+    (void)tsr_json_text(v, JSON_ENCODE_ANY | JSON_COMPACT, &text, &n, NULL);
     tsr_status st = tsr_fail(err, TSR_E_INPUT, "%s: \"%s\": %.60s%s is not %s", name, key,
                              text ? text : "value", n > 60 ? "..." : "", wanted);
     free(text);

@@ -21,8 +21,15 @@ tsr_status tsr_json_load(json_t **out, const char *path, uint64_t cap, unsigned 
  * out when memory runs out, it fails then. */
 tsr_status tsr_json_text(const json_t *j, size_t flags, char **text, uint64_t *len,
                          struct tsr_err *err);
-/* The text and a newline as a file, whole or not at all. */
+/* Writes the text and a newline to a file, atomically. */
 tsr_status tsr_json_store(const char *path, const json_t *j, size_t flags, struct tsr_err *err);
+
+/* A copy in depth; NULL when memory runs out.  json_deep_copy() and json_copy() leave members out then. */
+json_t *tsr_json_copy(const json_t *j);
+/* Builders that cannot lose a part silently: they take ownership of v.  If v is NULL or memory runs out, they
+ * free the list or object and set it to NULL, which json_pack() and tsr_json_text() reject.  [any] */
+void tsr_json_add(json_t **list, json_t *v);
+void tsr_json_set(json_t **object, const char *key, json_t *v);
 
 /* Typed members of an object.  A missing or null member leaves *v alone and is TSR_OK unless
  * `required`; a wrong type or a value outside [lo,hi] is TSR_E_INPUT:
@@ -38,8 +45,8 @@ tsr_status tsr_json_bool(const json_t *o, const char *name, const char *key, boo
 tsr_status tsr_json_str(const json_t *o, const char *name, const char *key, bool required,
                         const char **v, struct tsr_err *err);
 /* An object or array member, borrowed; NULL if absent. type: JSON_OBJECT or JSON_ARRAY. */
-/* The string of v; NULL where v is no string or has a NUL character: for names and words.  A text, which may
- * hold any character, is taken with json_string_length(). */
+/* The string of v, for names and words; NULL if v is not a string or contains a NUL character.  For text
+ * with arbitrary characters use json_string_length(). */
 const char *tsr_json_word(const json_t *v);
 tsr_status  tsr_json_sub(const json_t *o, const char *name, const char *key, bool required,
                          json_type type, json_t **v, struct tsr_err *err);

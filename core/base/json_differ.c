@@ -1,4 +1,5 @@
 #include "base/json_differ.h"
+#include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,9 +33,13 @@ const char *tsr_differences_text(struct tsr_differences *d)
 
 static void print(const json_t *j, char text[VALUE])
 {
-    char *all =
-        j ? json_dumps(j, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9))
-          : NULL;
+    char    *all = NULL;
+    uint64_t bytes;
+    if (j)
+        (void)tsr_json_text(j,
+                            JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS |
+                                JSON_REAL_PRECISION(9),
+                            &all, &bytes, NULL);
     const char *v = all ? all : j ? "?" : "absent";
     size_t      n = strlen(v);
     if (n >= VALUE) { /* at the start of a character */

@@ -15,15 +15,15 @@ struct tsr_differences {
     char     text[1400];
 };
 
-/* Adds what differs between a value of old and one of now, each NULL where it is absent.  name: of both; "":
- * the root.  Members of objects named "options", and items of lists named "pipeline", go by their own names alone;
- * lists of objects with an "id" go by these ids, others by numbers from 1.  [any] */
+/* Adds the differences between an old value and a new one, each NULL if it is absent.  name: of both; "": the
+ * root.  Members of objects named "options" and items of lists named "pipeline" use only their own names as
+ * paths.  Lists of objects with an "id" use these ids, others numbers from 1.  [any] */
 void tsr_differences_add(struct tsr_differences *d, const char *name, const json_t *old,
                          const json_t *now);
 /* One key with texts for its values. */
 void tsr_differences_say(struct tsr_differences *d, const char *name, const char *old,
                          const char *now);
-/* Closes the text with the count of what did not fit, and gives it. */
+/* Ends the text with the count of differences that did not fit, and returns it. */
 const char *tsr_differences_text(struct tsr_differences *d);
 
 #endif

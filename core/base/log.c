@@ -48,7 +48,7 @@ void tsr_log_line(int32_t level, const char *msg)
         n = (int)sizeof line - 1;
         line[n - 1] = '\n';
     }
-    /* one write, so that lines of threads do not mix; a closed stderr is no error */
+    /* one write, so that lines of different threads do not mix; a closed stderr is not an error */
     ssize_t w = write(STDERR_FILENO, line, (size_t)n);
     (void)w;
 }

@@ -1,8 +1,8 @@
-/* base/map.h - a whole file in memory, mapped read-only: for files of ours alone.
+/* base/map.h - a whole file mapped read-only; only for files that Tessera wrote.
  *
- * What is mapped can vanish: a file that is cut, or a disk that fails, is a SIGBUS at the place that
- * is read.  Every map is known by its addresses, so that the program's handler can name the file
- * (tsr_map_find()).  A program without such a handler dies of the signal.
+ * Mapped pages can disappear: reading a truncated file or a failing disk raises SIGBUS.  The address
+ * range of every map is registered, so that the program's signal handler can name the file
+ * (tsr_map_find()).  A program without this handler is killed by the signal.
  */
 #ifndef TSR_BASE_MAP_H
 #define TSR_BASE_MAP_H
@@ -20,15 +20,15 @@ struct tsr_map {
 tsr_status tsr_map_open(struct tsr_map *m, const char *path, struct tsr_err *err);
 /* The same for a file that is open; takes it over, also on error. */
 tsr_status tsr_map_file(struct tsr_map *m, struct tsr_file *file, struct tsr_err *err);
-/* Nothing may use the memory any more.  A zeroed map is fine.  [setup] */
+/* No pointer into the memory may be used afterwards.  A zeroed map is valid.  [setup] */
 void tsr_map_close(struct tsr_map *m);
 
-/* Asks the system to begin reading [at, at+bytes) from the disk, as far as memory does not have it, and
+/* Asks the system to start reading [at, at+bytes) from the disk, for pages that are not in memory, and
  * does not wait.  [any] */
 void tsr_map_want(const struct tsr_map *m, uint64_t at, uint64_t bytes);
 
-/* The file behind an address and the byte in it; shorter: the file ends before that byte now.  False
- * where no map is.  For signal handlers. */
+/* The mapped file at an address, and the offset in it; shorter: the file now ends before that
+ * offset.  False if the address is in no map.  For signal handlers. */
 struct tsr_map_place {
     const char *path;
     uint64_t    byte;

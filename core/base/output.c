@@ -1,7 +1,8 @@
-/* Files out: under a name of their own until they are whole. */
+/* Output files: they have a temporary name until they are complete. */
 #include "base/output_internal.h"
 
 #include "base/file.h"
+#include "base/held.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -13,10 +14,10 @@
 
 #define CREATE (O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)
 
-/* ---- what is written in place ---------------------------------------------------------- */
+/* ---- files written in place ---------------------------------------------------------- */
 
-/* The number of a descriptor of this process that the path stands for, such as /dev/stdout; -1: none.
- * Where that is a redirected file, only the descriptor knows the place in it. */
+/* The number of this process's descriptor that the path refers to, such as /dev/stdout; -1: none.
+ * For a redirected file only the descriptor has the file offset. */
 static int descriptor_of(const char *path)
 {
     char own[64], *real = NULL, *dir = tsr_path_dir(path), *end;
@@ -120,6 +121,66 @@ static const char *part_name(const struct tsr_writer *w)
     return slash ? slash + 1 : w->part;
 }
 
+/* ---- the stream ------------------------------------------------------------------------- */
+
+/* Stream functions over a descriptor that tsr_held_check() checks before every use: buffered data never
+ * goes to a file that has reused the number. */
+static int fd_of(void *cookie)
+{
+    return (int)(intptr_t)cookie;
+}
+
+/* 0: failed, with errno set. */
+static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
+{
+    size_t done = 0;
+    errno = tsr_held_check(fd_of(cookie));
+    while (!errno && done < bytes) {
+        ssize_t n = write(fd_of(cookie), data + done, bytes - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0)
+            errno = EIO;
+        if (n > 0 || errno == EINTR)
+            errno = 0;
+    }
+    return errno ? 0 : (ssize_t)bytes;
+}
+
+static int stream_seek(void *cookie, off64_t *at, int whence)
+{
+    int e = tsr_held_check(fd_of(cookie));
+    if (e) {
+        errno = e;
+        return -1;
+    }
+    *at = lseek(fd_of(cookie), *at, whence);
+    return *at < 0 ? -1 : 0;
+}
+
+static int stream_close(void *cookie)
+{
+    int e = tsr_held_close(fd_of(cookie));
+    if (e)
+        errno = e;
+    return e ? EOF : 0;
+}
+
+/* The stream owns the descriptor. */
+static FILE *open_stream(int fd, const char *name)
+{
+    static const cookie_io_functions_t functions = { .write = stream_write,
+                                                     .seek = stream_seek,
+                                                     .close = stream_close };
+    FILE                              *f = fopencookie((void *)(intptr_t)fd, "w", functions);
+    if (f) {
+        tsr_held_add(fd, name);
+        if (isatty(fd))
+            (void)setvbuf(f, NULL, _IOLBF, 0);
+    }
+    return f;
+}
+
 static tsr_status open_any(struct tsr_writer *w, const char *path, bool fresh, struct tsr_err *err)
 {
     int fd = -1;
@@ -131,7 +192,8 @@ static tsr_status open_any(struct tsr_writer *w, const char *path, bool fresh, s
     if (st == TSR_OK && fd < 0)
         st = open_part(w, &fd, err);
     if (st == TSR_OK) {
-        w->file = fdopen(fd, "w");
+        w->file = open_stream(fd, path);
+        w->fd = fd;
         if (!w->file)
             st = tsr_fail_errno(err, errno, path, "create");
     }
@@ -174,6 +236,9 @@ void tsr_writer_printf(struct tsr_writer *w, const char *fmt, ...)
 
 int tsr_output_take_name(const struct tsr_output_lock *l, const char *from, bool fresh)
 {
+    int e = tsr_output_check(l);
+    if (e)
+        return e;
     if (!fresh)
         return renameat(l->dir, from, l->dir, l->name) == 0 ? 0 : errno;
     if (renameat2(l->dir, from, l->dir, l->name, RENAME_NOREPLACE) == 0)
@@ -191,8 +256,11 @@ tsr_status tsr_writer_commit(struct tsr_writer *w, struct tsr_err *err)
     int e = w->error;
     if (fflush(w->file) != 0 && !e)
         e = errno;
-    if (!e && fsync(fileno(w->file)) != 0 && errno != EINVAL)
+    if (!e)
+        e = tsr_held_check(w->fd);
+    if (!e && fsync(w->fd) != 0 && errno != EINVAL)
         e = errno;
+    /* compares once more: the part file contains everything that was written and nothing else */
     if (fclose(w->file) != 0 && !e)
         e = errno;
     w->file = NULL;
@@ -215,7 +283,7 @@ void tsr_writer_abort(struct tsr_writer *w)
     if (w->file)
         (void)fclose(w->file);
     if (w->part)
-        w->lock->keep = unlinkat(w->lock->dir, part_name(w), 0) != 0;
+        w->lock->keep = tsr_output_check(w->lock) || unlinkat(w->lock->dir, part_name(w), 0) != 0;
     tsr_output_unlock(w->lock);
     free(w->part);
     free(w->path);
@@ -247,7 +315,7 @@ tsr_status tsr_output_remove(const char *path, struct tsr_err *err)
                                                 : TSR_OK;
 }
 
-/* ---- files with an order of writes of their own ------------------------------------------ */
+/* ---- files that control their own write order ------------------------------------------ */
 
 int tsr_output_open(const char *path, int flags, int *out)
 {
@@ -260,6 +328,7 @@ int tsr_output_open(const char *path, int flags, int *out)
         (void)close(fd);
         return e;
     }
+    tsr_held_add(fd, path);
     *out = fd;
     return 0;
 }
@@ -271,6 +340,9 @@ int tsr_output_rename(const char *from, const char *to)
 
 int tsr_output_cut(int fd, uint64_t bytes)
 {
+    int e = tsr_held_check(fd);
+    if (e)
+        return e;
     return ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
 }
 

@@ -14,18 +14,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DEPTH 16 /* of what is removed */
+#define DEPTH 16 /* of the removed tree */
 
 /* ---- folders on the way ------------------------------------------------------------------ */
 
-/* What this process made; a command that fails takes back what stayed empty. */
+/* Folders created by this process; a failed command removes the empty ones. */
 static struct {
     pthread_mutex_t lock;
     char          **paths;
     uint64_t        n;
 } made = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* A path that there is no memory for stays. */
+/* If there is no memory for a path, it is left in place. */
 static void remember(const char *path)
 {
     char *p = realpath(path, NULL);
@@ -96,7 +96,7 @@ tsr_status tsr_make_dirs(const char *path, struct tsr_err *err)
     size_t at = 0;
     if (!p)
         return tsr_fail_nomem(err, strlen(path), path);
-    /* an empty folder on the way may be another command's, which takes it back meanwhile */
+    /* an empty parent folder may belong to another command, which may remove it meanwhile */
     int e = ENOENT;
     for (int i = 0; i < 4 && e == ENOENT && *p; i++)
         e = make_each(p, &at);
@@ -114,7 +114,7 @@ tsr_status tsr_make_dirs(const char *path, struct tsr_err *err)
 
 static bool wipe(int dir, const char *name, unsigned depth);
 
-/* What is in it; begins anew after each round that removed something, since removing changes what is listed. */
+/* Lists the content; restarts after each round that removed something, because removing changes the listing. */
 static void empty(int fd, unsigned depth)
 {
     alignas(struct dirent64) char room[2048];
@@ -259,10 +259,13 @@ static int give_name(const struct tsr_output_folder *f, bool *moved)
 
 static int sync_part(const struct tsr_output_folder *f)
 {
+    int e = tsr_output_check(f->lock);
+    if (e)
+        return e;
     int fd = openat(f->lock->dir, part_name(f), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return errno;
-    int e = tsr_output_sync_dir(fd);
+    e = tsr_output_sync_dir(fd);
     if (close(fd) != 0 && !e)
         e = errno;
     return e;
@@ -292,7 +295,8 @@ void tsr_output_folder_abort(struct tsr_output_folder *f)
 {
     if (f->part) {
         struct stat st;
-        tsr_output_wipe(f->lock->dir, part_name(f));
+        if (tsr_output_check(f->lock) == 0)
+            tsr_output_wipe(f->lock->dir, part_name(f));
         f->lock->keep = fstatat(f->lock->dir, part_name(f), &st, AT_SYMLINK_NOFOLLOW) == 0;
     }
     tsr_output_unlock(f->lock);

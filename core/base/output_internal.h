@@ -9,7 +9,7 @@
 struct tsr_output_lock {
     int  dir;                /* the folder */
     int  fd;                 /* the lock file; -1: no locks here */
-    bool keep;               /* a part could not be removed: who takes the lock next does it */
+    bool keep;               /* a part could not be removed: the next lock holder removes it */
     char name[NAME_MAX + 1]; /* of the output in the folder */
     char stem[NAME_MAX + 1]; /* of its hidden names: "." and the name, short enough */
     char lock_name[NAME_MAX + 16]; /* "STEM.lock" */
@@ -23,11 +23,13 @@ void tsr_output_part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n
 void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_PART_NAME]);
 /* The path in the words of the caller: the folder of `path` with another name in it. */
 char *tsr_output_beside(const char *path, const char *name);
-/* Removes a name in a folder, whatever it is, with all below it; without memory of its own. */
+/* Removes a name of any type in a folder, recursively; allocates no memory. */
 void tsr_output_wipe(int dir, const char *name);
-/* Gives `from` the name of the lock.  EEXIST: something has it and `fresh` is set. */
+/* 0, or TSR_ELOST: the folder or the lock file is not open any more, so names in it are not to be touched. */
+int tsr_output_check(const struct tsr_output_lock *l);
+/* Renames `from` to the name of the lock.  EEXIST: the name exists and `fresh` is set. */
 int tsr_output_take_name(const struct tsr_output_lock *l, const char *from, bool fresh);
-/* Removes the hidden files in a folder of outputs that nobody writes now. */
+/* Removes the hidden files in an output folder that no process is writing. */
 void tsr_output_settle(const char *folder);
 /* Another command works in the folder: it is not this one's to take back. */
 void tsr_output_keep(const char *path);

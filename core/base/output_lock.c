@@ -2,6 +2,7 @@
 #include "base/output_internal.h"
 
 #include "base/hash.h"
+#include "base/held.h"
 #include "base/mem.h"
 
 #include <dirent.h>
@@ -21,7 +22,7 @@
 
 /* ---- names ---------------------------------------------------------------------------- */
 
-/* A long name is told by its hash, so that there is room for an ending. */
+/* A long name is replaced by its hash, so that there is room for a suffix. */
 static void make_stem(char stem[NAME_MAX + 1], const char *name, size_t n)
 {
     char hash[TSR_HASH_TEXT];
@@ -96,15 +97,15 @@ static void wipe_part(int at, const char *name, const void *stem)
         tsr_output_wipe(at, name);
 }
 
-/* What a killed run left; only the holder of the lock may say that nobody writes it. */
+/* Leftovers of a killed run; only the lock holder knows that no process writes them. */
 static void sweep(int at, const char *stem)
 {
     each_name(at, wipe_part, stem);
 }
 
-/* ---- who has it ------------------------------------------------------------------------ */
+/* ---- the lock holder ------------------------------------------------------------------------ */
 
-/* The process that holds a lock of the file, 0 if the system does not tell. */
+/* The process that holds a lock of the file, 0 if the system does not report it. */
 static long holder(int fd)
 {
     struct stat   st;
@@ -143,7 +144,8 @@ static tsr_status refuse(int fd, const char *path, const char *what, struct tsr_
     return tsr_fail(err, TSR_E_INPUT, "%s: another tessera%s %s", path, who, what);
 }
 
-/* EWOULDBLOCK: another has it.  What a file system without locks says is 0, and *have false. */
+/* EWOULDBLOCK: another process holds it.  For a file system without locks the result is 0, and
+ * *have false. */
 static int try_lock(int fd, bool *have)
 {
     *have = flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -152,7 +154,7 @@ static int try_lock(int fd, bool *have)
 
 /* ---- the lock of a name ------------------------------------------------------------------ */
 
-/* The lock file as it is now, or a new one: *old tells. */
+/* The existing lock file or a new one; *old: it existed. */
 static int open_lock(const struct tsr_output_lock *l, int *fd, bool *old)
 {
     const int   flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
@@ -175,7 +177,7 @@ static int open_lock(const struct tsr_output_lock *l, int *fd, bool *old)
     return EINVAL;
 }
 
-/* Whether the open file still is what the name leads to: its last holder removes it. */
+/* Whether the name still refers to the open file: its last holder removes it. */
 static bool is_current(const struct tsr_output_lock *l, int fd)
 {
     struct stat a, b;
@@ -192,7 +194,7 @@ static tsr_status take(struct tsr_output_lock *l, const char *path, struct tsr_e
             continue; /* it went between the two looks */
         if (e == EINVAL || e == ELOOP || e == ENXIO)
             return tsr_fail(err, TSR_E_INPUT,
-                            "%s: '%s' next to it is no lock file of Tessera's; remove it", path,
+                            "%s: '%s' next to it is not a lock file of Tessera's; remove it", path,
                             l->lock_name);
         if (e)
             return tsr_fail_errno(err, e, path, "create");
@@ -206,6 +208,7 @@ static tsr_status take(struct tsr_output_lock *l, const char *path, struct tsr_e
                 sweep(l->dir, l->stem);
             if (have) {
                 l->fd = fd;
+                tsr_held_add(fd, path);
                 return TSR_OK;
             }
             (void)unlinkat(l->dir, l->lock_name, 0);
@@ -232,7 +235,7 @@ static tsr_status open_place(struct tsr_output_lock *l, const char *path, size_t
     const char *name = path + from;
     size_t      len = n - from;
     if (len == 0 || (len == 1 && name[0] == '.') || (len == 2 && memcmp(name, "..", 2) == 0))
-        return tsr_fail(err, TSR_E_INPUT, "%s: is no name for an output", path);
+        return tsr_fail(err, TSR_E_INPUT, "%s: is not a name for an output", path);
     if (len > NAME_MAX)
         return tsr_fail_errno(err, ENAMETOOLONG, path, "create");
     memcpy(l->name, name, len);
@@ -245,7 +248,10 @@ static tsr_status open_place(struct tsr_output_lock *l, const char *path, size_t
     l->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int e = errno;
     free(dir);
-    return l->dir < 0 ? tsr_fail_errno(err, e, path, "create") : TSR_OK;
+    if (l->dir < 0)
+        return tsr_fail_errno(err, e, path, "create");
+    tsr_held_add(l->dir, path);
+    return TSR_OK;
 }
 
 tsr_status tsr_output_lock(struct tsr_output_lock **out, const char *path, struct tsr_err *err)
@@ -269,17 +275,23 @@ tsr_status tsr_output_lock(struct tsr_output_lock **out, const char *path, struc
     return TSR_OK;
 }
 
+int tsr_output_check(const struct tsr_output_lock *l)
+{
+    int e = tsr_held_check(l->dir);
+    return e || l->fd < 0 ? e : tsr_held_check(l->fd);
+}
+
 void tsr_output_unlock(struct tsr_output_lock *l)
 {
     if (!l)
         return;
     if (l->fd >= 0) {
-        if (!l->keep)
+        if (!l->keep && tsr_output_check(l) == 0)
             (void)unlinkat(l->dir, l->lock_name, 0);
-        (void)close(l->fd);
+        (void)tsr_held_close(l->fd);
     }
     if (l->dir >= 0)
-        (void)close(l->dir);
+        (void)tsr_held_close(l->dir);
     free(l);
 }
 
@@ -355,8 +367,10 @@ tsr_status tsr_output_lock_folder(int *fd, const char *path, struct tsr_err *err
         TSR_TRY(tsr_make_dirs(path, err));
         e = lock_once(fd, path);
     }
-    if (!e)
+    if (!e) {
+        tsr_held_add(*fd, path);
         return TSR_OK;
+    }
     if (e == EWOULDBLOCK && *fd >= 0) {
         tsr_output_keep(path);
         st = refuse(*fd, path, "works in this folder; wait for it, or name another", err);

@@ -11,16 +11,17 @@
 
 /* A parallel loop lasts microseconds in decode, so workers spin for a while before
  * they sleep: about 50 us on current CPUs, then a futex wait. */
-#define SPIN_ROUNDS 4000
+#define SPIN_ROUNDS  4000
+#define MOST_THREADS 256u
 
 struct tsr_pool {
     pthread_mutex_t    lock;       /* guards job and sleeping                   */
-    pthread_cond_t     wake, left; /* left: nobody is inside                 */
+    pthread_cond_t     wake, left; /* left: no worker is inside */
     pthread_mutex_t    callers;    /* one loop at a time                        */
     _Atomic uint64_t   epoch;      /* counts loops; even when idle, odd in a loop */
-    _Atomic uint64_t   next;       /* first chunk nobody has taken              */
+    _Atomic uint64_t   next;       /* first chunk that is not taken */
     _Atomic unsigned   inside;     /* workers that may still touch the job      */
-    _Atomic int        waits;      /* the caller sleeps until nobody is inside  */
+    _Atomic int        waits;      /* the caller sleeps until no worker is inside */
     _Atomic tsr_status status;
     _Atomic int        stop;
     uint64_t           n, grain, chunks;
@@ -31,11 +32,11 @@ struct tsr_pool {
 };
 
 static _Thread_local int  in_loop;
-static _Thread_local bool shuns;
+static _Thread_local bool serial;
 
-void tsr_pool_shun(bool on)
+void tsr_pool_set_serial(bool on)
 {
-    shuns = on;
+    serial = on;
 }
 
 static inline void relax(void)
@@ -47,8 +48,8 @@ static inline void relax(void)
 #endif
 }
 
-/* Takes the next chunks of the loop: a half of a thread's share of what is left, so that a thread
- * walks through memory in order for long and the last ones are short.  0: nothing is left. */
+/* Takes the next chunks of the loop: half of a thread's share of the rest, so that a thread reads
+ * long contiguous memory and the last chunks are short.  0: nothing is left. */
 static uint64_t take_chunks(struct tsr_pool *p, uint64_t *first)
 {
     uint64_t i = atomic_load_explicit(&p->next, memory_order_relaxed), n;
@@ -91,8 +92,8 @@ static void leave(struct tsr_pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Until the last worker is done with the job.  It is late where there are more threads than CPUs: who
- * sleeps then leaves a CPU to whoever the worker shares its own with. */
+/* Waits until the last worker is done with the job.  It is late if there are more threads than CPUs:
+ * sleeping then frees a CPU for the thread that shares one with the worker. */
 static void wait_for_workers(struct tsr_pool *p)
 {
     for (int i = 0; i < SPIN_ROUNDS && atomic_load(&p->inside) != 0; i++)
@@ -128,8 +129,8 @@ static void *worker(void *arg)
         seen = e;
         if (e % 2 == 0)
             continue;
-        /* Announce, then look again: the caller closes the loop (epoch even) and
-         * waits until nobody is inside, so a late worker never sees a dead job. */
+        /* Announce, then check again: the caller closes the loop (epoch even) and waits until no
+         * worker is inside, so a late worker never sees a dead job. */
         atomic_fetch_add(&p->inside, 1);
         if (atomic_load(&p->epoch) == e)
             run_chunks(p);
@@ -143,7 +144,7 @@ static unsigned usable_cpus(void)
     if (sched_getaffinity(0, sizeof set, &set) != 0)
         return 1;
     int n = CPU_COUNT(&set);
-    return n < 1 ? 1u : n > 256 ? 256u : (unsigned)n;
+    return n < 1 ? 1u : n > (int)MOST_THREADS ? MOST_THREADS : (unsigned)n;
 }
 
 /* All but the caller's; what could be started is in p->started. */
@@ -167,12 +168,24 @@ static int start_threads(struct tsr_pool *p)
     return rc;
 }
 
+static tsr_status check_count(unsigned threads, struct tsr_err *err)
+{
+    return threads <= MOST_THREADS
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT, "threads: %u is more than %u", threads, MOST_THREADS);
+}
+
+static tsr_status fail_start(const struct tsr_pool *p, unsigned threads, struct tsr_err *err)
+{
+    return tsr_fail(err, TSR_E_NOMEM, "cannot start thread %u of %u; ask for fewer threads",
+                    p->started + 1, threads);
+}
+
 tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_err *err)
 {
     if (threads == 0)
         threads = usable_cpus();
-    if (threads > 256)
-        return tsr_fail(err, TSR_E_INPUT, "threads: %u is more than 256", threads);
+    TSR_TRY(check_count(threads, err));
     struct tsr_pool *p = tsr_new(1, sizeof *p);
     if (!p)
         return tsr_fail_nomem(err, sizeof *p, "the thread pool");
@@ -184,31 +197,35 @@ tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_
     p->threads = threads;
     int rc = start_threads(p);
     if (rc != 0) {
-        unsigned got = p->started + 1;
+        tsr_status st = fail_start(p, threads, err);
         tsr_pool_destroy(p);
-        return tsr_fail(err, TSR_E_NOMEM, "cannot start thread %u of %u; ask for fewer threads",
-                        got, threads);
+        return st;
     }
     *pool = p;
     return TSR_OK;
 }
 
-void tsr_pool_revive(struct tsr_pool *p)
+/* Starts the threads of a pool that has none; p->threads becomes the actual number. */
+static int start_again(struct tsr_pool *p)
 {
-    if (!p)
-        return;
     atomic_store(&p->epoch, 0);
     atomic_store(&p->inside, 0);
     atomic_store(&p->waits, 0);
+    atomic_store(&p->stop, 0);
     p->started = 0;
-    (void)start_threads(p);
+    int rc = start_threads(p);
     p->threads = p->started + 1;
+    return rc;
 }
 
-void tsr_pool_destroy(struct tsr_pool *p)
+void tsr_pool_revive(struct tsr_pool *p)
 {
-    if (!p)
-        return;
+    if (p)
+        (void)start_again(p);
+}
+
+static void stop_threads(struct tsr_pool *p)
+{
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->stop, 1);
     pthread_cond_broadcast(&p->wake);
@@ -219,6 +236,30 @@ void tsr_pool_destroy(struct tsr_pool *p)
     pthread_cond_destroy(&p->left);
     pthread_mutex_destroy(&p->callers);
     pthread_mutex_destroy(&p->lock);
+}
+
+tsr_status tsr_pool_resize(struct tsr_pool *p, unsigned threads, struct tsr_err *err)
+{
+    if (threads == 0)
+        threads = usable_cpus();
+    if (!p || threads == p->threads)
+        return TSR_OK;
+    TSR_TRY(check_count(threads, err));
+    pthread_t *ids = tsr_new(threads, sizeof *ids);
+    if (!ids)
+        return tsr_fail_nomem(err, threads * sizeof *ids, "the thread pool");
+    stop_threads(p);
+    free(p->ids);
+    p->ids = ids;
+    p->threads = threads;
+    return start_again(p) == 0 ? TSR_OK : fail_start(p, threads, err);
+}
+
+void tsr_pool_destroy(struct tsr_pool *p)
+{
+    if (!p)
+        return;
+    stop_threads(p);
     free(p->ids);
     free(p);
 }
@@ -248,7 +289,7 @@ tsr_status tsr_pool_for(struct tsr_pool *p, uint64_t n, uint64_t grain,
     if (grain == 0)
         grain = 1;
     uint64_t chunks = n / grain + (n % grain != 0);
-    if (!p || p->threads == 1 || chunks <= 1 || in_loop || shuns)
+    if (!p || p->threads == 1 || chunks <= 1 || in_loop || serial)
         return run_here(n, grain, 0, chunks, body, arg);
     /* While another caller has the workers this one does its chunks itself: waiting for the lock could
      * take as long as the other goes on, who takes it again before this one wakes. */

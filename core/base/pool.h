@@ -13,8 +13,11 @@ struct tsr_pool;
 tsr_status tsr_pool_create(struct tsr_pool **pool, unsigned threads, struct tsr_err *err);
 void       tsr_pool_destroy(struct tsr_pool *pool);
 /* In a process that fork() made, whose threads are not there: starts as many as it had, or as can be had. */
-void     tsr_pool_revive(struct tsr_pool *pool);
-unsigned tsr_pool_threads(const struct tsr_pool *pool);
+void tsr_pool_revive(struct tsr_pool *pool);
+/* Another number of threads, as for create; between loops.  After an error the pool has as many as could be
+ * started.  NULL: nothing.  [setup] */
+tsr_status tsr_pool_resize(struct tsr_pool *pool, unsigned threads, struct tsr_err *err);
+unsigned   tsr_pool_threads(const struct tsr_pool *pool);
 
 /* Runs body over [0,n) in chunks [i*grain, min(n,(i+1)*grain)); returns when all are
  * done.  Which thread takes a chunk is open; the chunks are not.  The first failure
@@ -23,8 +26,8 @@ unsigned tsr_pool_threads(const struct tsr_pool *pool);
 tsr_status tsr_pool_for(struct tsr_pool *pool, uint64_t n, uint64_t grain,
                         tsr_status (*body)(void *arg, uint64_t begin, uint64_t end), void *arg);
 
-/* While on, the calling thread does its loops itself: for work beside a caller who has more use for the
+/* While on, the calling thread runs its loops itself: for background work whose caller needs the
  * workers.  [any] */
-void tsr_pool_shun(bool on);
+void tsr_pool_set_serial(bool on);
 
 #endif

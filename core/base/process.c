@@ -1,6 +1,7 @@
 #include "base/process.h"
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -39,7 +40,7 @@ void tsr_process_log(void *ctx, int32_t level, const char *msg)
         n = (int)sizeof line - 2;
     line[n++] = '\n';
     if (write(log_fd, line, (size_t)n) < 0)
-        return; /* nobody listens any more */
+        return; /* the reader is gone */
 }
 
 /* Numbers of /proc/PID/statm, in bytes; false: unknown. */
@@ -85,6 +86,7 @@ static void settle(const struct run *r)
     for (int fd = 0; null >= 0 && fd <= STDERR_FILENO; fd++)
         (void)dup2(null, fd);
     log_fd = r->log[1];
+    tsr_held_add(log_fd, "messages to the host");
     (void)close(r->log[0]);
     if (r->p->memory_bytes != UINT64_MAX)
         limit_memory(r->p->memory_bytes);
@@ -107,7 +109,7 @@ static uint64_t anonymous_bytes(pid_t pid)
     return statm(pid, v) && v[1] > v[2] ? v[1] - v[2] : 0;
 }
 
-/* Whole lines of what the child says; a piece at the end waits for the rest. */
+/* Complete lines of the child's output; an incomplete one waits for the rest. */
 static bool pass_log(const struct run *r, char *have, size_t *n, size_t cap)
 {
     ssize_t got = read(r->log[0], have + *n, cap - 1 - *n);
@@ -126,7 +128,7 @@ static bool pass_log(const struct run *r, char *have, size_t *n, size_t cap)
     }
     *n = (size_t)(have + *n - line);
     if (*n + 1 >= cap)
-        *n = 0; /* no line of ours is so long */
+        *n = 0; /* no line of ours is this long */
     memmove(have, line, *n);
     return true;
 }
@@ -140,7 +142,7 @@ static void pass_time(uint64_t *clock, uint64_t *seen)
     *seen += step < LONGEST_STEP_US ? step : LONGEST_STEP_US;
 }
 
-/* TSR_PROCESS_DONE: it has ended by itself. */
+/* TSR_PROCESS_DONE: it exited normally. */
 static enum tsr_process_end follow(const struct run *r, pid_t pid, int *status)
 {
     uint64_t clock = tsr_now_us(), seen = 0;
@@ -169,7 +171,7 @@ static enum tsr_process_end follow(const struct run *r, pid_t pid, int *status)
     }
 }
 
-/* Ends the child, if it has not ended, and what it started. */
+/* Ends the child, if it still runs, and the processes that it started. */
 static struct tsr_process_outcome attend(const struct run *r, pid_t pid)
 {
     struct tsr_process_outcome o = { TSR_PROCESS_DONE, 0 };
@@ -209,9 +211,10 @@ tsr_status tsr_process_run(const struct tsr_process *p, void (*f)(void *arg), vo
     if (pid < 0)
         st = tsr_fail_errno(err, errno, "a process for a plugin", "start");
     (void)close(r.log[1]);
+    tsr_held_add(r.log[0], "messages of a plugin's process"); /* the child has closed its own */
     if (st == TSR_OK)
         *out = attend(&r, pid);
-    (void)close(r.log[0]);
+    (void)tsr_held_close(r.log[0]);
     tsr_process_release((void *)(uintptr_t)r.returned, sizeof *r.returned);
     return st;
 }

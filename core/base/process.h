@@ -1,9 +1,9 @@
-/* base/process.h - a function at work in a process of its own, with limits of time and memory.
+/* base/process.h - runs a function in a child process with time and memory limits.
  *
- * The process is a copy of this one (fork), so all that f() reads is there as it was; what it writes
- * is lost, but for memory of tsr_process_memory().  Its standard streams lead nowhere, and signals that
- * end a process end it without the host's handlers.  Only the calling thread lives on in it:
- * tsr_pool_revive() starts a pool's threads anew. */
+ * The child is a copy of this process (fork), so f() can read all of its memory.  What f() writes is
+ * lost, except for memory of tsr_process_memory().  The child's standard streams go nowhere, and fatal
+ * signals end it without the host's handlers.  Only the calling thread survives in the child;
+ * tsr_pool_revive() restarts a pool's threads. */
 #ifndef TSR_BASE_PROCESS_H
 #define TSR_BASE_PROCESS_H
 
@@ -26,15 +26,15 @@ enum tsr_process_end {
     TSR_PROCESS_SIGNAL,  /* `code` is the signal */
     TSR_PROCESS_LATE,    /* ended for its time */
     TSR_PROCESS_LARGE,   /* ended for its memory */
-    TSR_PROCESS_STOPPED, /* ended because stopped() said so */
+    TSR_PROCESS_STOPPED, /* ended because stopped() returned true */
 };
 struct tsr_process_outcome {
     enum tsr_process_end end;
     int                  code;
 };
 
-/* Runs f(arg) and waits for its end, whatever that is: no process is left then, also none that f()
- * started.  An error says that no process could be started.  [any] */
+/* Runs f(arg) and waits until it ends for any reason.  No process is left then, including those
+ * that f() started.  An error means that no process could be started.  [any] */
 tsr_status tsr_process_run(const struct tsr_process *p, void (*f)(void *arg), void *arg,
                            struct tsr_process_outcome *out, struct tsr_err *err);
 
@@ -48,7 +48,7 @@ const char *tsr_process_text(const struct tsr_process *p, const struct tsr_proce
 void *tsr_process_memory(uint64_t bytes);
 void  tsr_process_release(void *p, uint64_t bytes);
 
-/* In such a process: one line to p->log; the signature is that of host->log.  [any] */
+/* In a child process: sends one line to p->log; the signature is that of host->log.  [any] */
 void tsr_process_log(void *ctx, int32_t level, const char *msg);
 
 #endif

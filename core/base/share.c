@@ -1,5 +1,6 @@
 #include "base/share.h"
 
+#include "base/build_root.h"
 #include "base/file.h"
 #include "base/mem.h"
 

@@ -4,8 +4,8 @@
 
 #include "base/err.h"
 
-/* The folder ../share/tessera/INSTALLED beside the program's own, or BUILT in the tree that the
- * program was built from, whichever is found first; fresh memory.  Neither: TSR_E_INPUT that
+/* The first that exists: the folder ../share/tessera/INSTALLED relative to the program's folder, or
+ * BUILT in the tree that the program was built from; fresh memory.  Neither: TSR_E_INPUT that
  * begins with `what` and names both places. */
 tsr_status tsr_share_find(char **folder, const char *what, const char *installed, const char *built,
                           struct tsr_err *err);

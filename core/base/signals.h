@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* What threads beside the main one block: all signals but those of their own faults, which the kernel would
- * answer by an end of the process in which no handler is asked.  [any] */
+/* The signals that threads other than the main one block: all but those of their own faults.  If a fault's
+ * signal is blocked, the kernel kills the process without calling a handler.  [any] */
 static inline void tsr_signals_of_others(sigset_t *set)
 {
     static const int own[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP };

@@ -78,6 +78,14 @@ tsr_status tsr_stamps_check(const struct tsr_stamps *s, struct tsr_err *err)
     return TSR_OK;
 }
 
+bool tsr_stamps_there(const struct tsr_stamps *s, const char *path)
+{
+    for (uint64_t i = 0; i < s->n; i++)
+        if (strcmp(s->v[i].path, path) == 0)
+            return s->v[i].stamp.there;
+    return false;
+}
+
 tsr_status tsr_stamps_check_file(const struct tsr_stamps *s, const char *path, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < s->n; i++)

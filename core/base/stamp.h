@@ -1,7 +1,7 @@
-/* base/stamp.h - what the system says of files at one time, to tell later whether one of them changed.
+/* base/stamp.h - the system's metadata of files at one time, to detect later changes.
  *
  * A stamp is device, inode, size, mtime and ctime.  A change of a file's bytes changes its ctime, also
- * through a map and where mtime is set back.  A stamp says nothing of why: a new link or mode changes it too.
+ * through a map and if mtime is reset.  A stamp does not show the cause: a new link or mode changes it too.
  */
 #ifndef TSR_BASE_STAMP_H
 #define TSR_BASE_STAMP_H
@@ -30,10 +30,12 @@ struct tsr_stamps {
 
 /* Takes the stamp of a file, or that it is not there; one that was taken before is taken again. */
 tsr_status tsr_stamps_take(struct tsr_stamps *s, const char *path, struct tsr_err *err);
-/* TSR_E_INPUT names the first file that is not what its stamp says. */
+/* TSR_E_INPUT names the first file that differs from its stamp. */
 tsr_status tsr_stamps_check(const struct tsr_stamps *s, struct tsr_err *err);
-/* The same for one file; a file without a stamp is fine. */
+/* The same for one file; a file without a stamp is accepted. */
 tsr_status tsr_stamps_check_file(const struct tsr_stamps *s, const char *path, struct tsr_err *err);
-void       tsr_stamps_free(struct tsr_stamps *s);
+/* Whether path has a stamp, of a file that was there. */
+bool tsr_stamps_there(const struct tsr_stamps *s, const char *path);
+void tsr_stamps_free(struct tsr_stamps *s);
 
 #endif

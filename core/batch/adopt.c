@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The custom_id that the answer to a line must have: NULL where the line has none. */
-static tsr_status custom_id(const struct tsr_records *r, uint64_t index, json_t **root,
+/* The expected custom_id of the answer to a line: NULL if the line has none. */
+static tsr_status custom_id(const struct tsr_batch_records *r, uint64_t index, json_t **root,
                             const char **id, struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -14,29 +14,29 @@ static tsr_status custom_id(const struct tsr_records *r, uint64_t index, json_t 
     uint64_t          len = 0;
     *root = NULL;
     *id = NULL;
-    tsr_status st = tsr_records_read(r, index, &line, &len, &e.err);
+    tsr_status st = tsr_batch_records_read(r, index, &line, &len, &e.err);
     if (st == TSR_OK)
         st = tsr_json_parse(root, "line", line, len, 32, &e.err);
     free(line);
     if (st == TSR_OK)
         *id = json_string_value(json_object_get(*root, "custom_id"));
-    else if (st != TSR_E_INPUT) /* a line that is no request has an error line with null */
-        return tsr_fail(err, st, "%s", e.text);
+    else if (st != TSR_E_INPUT) /* a line that is not a request has an error line with null */
+        return tsr_err_copy(err, st, &e.err);
     return TSR_OK;
 }
 
-tsr_status tsr_adopt_check(void *ctx, uint64_t index, bool error, const char *line, uint64_t len,
-                           struct tsr_err *err)
+tsr_status tsr_batch_adopt_check(void *ctx, uint64_t index, bool error, const char *line,
+                                 uint64_t len, struct tsr_err *err)
 {
-    const struct tsr_adopt  *a = ctx;
-    json_t                  *root = NULL;
-    struct tsr_answer_expect x = { .ids = a->ids };
+    const struct tsr_batch_adopt  *a = ctx;
+    json_t                        *root = NULL;
+    struct tsr_batch_answer_expect x = { .ids = a->ids };
     if (a->records) {
         TSR_TRY(custom_id(a->records, index, &root, &x.custom_id, err));
         x.has_request = true;
-        x.number = tsr_records_line(a->records, index) - 1;
+        x.number = tsr_batch_records_line(a->records, index) - 1;
     }
-    tsr_status st = tsr_answer_check(line, len, error, &x, err);
+    tsr_status st = tsr_batch_answer_check(line, len, error, &x, err);
     json_decref(root);
     return st;
 }
@@ -49,8 +49,8 @@ static json_t *parse(const char *about)
                                                                                              : NULL;
 }
 
-tsr_status tsr_adopt_names(json_t **kept, const char *about, const char *folder, const char **model,
-                           const char **no_chat, struct tsr_err *err)
+tsr_status tsr_batch_adopt_names(json_t **kept, const char *about, const char *folder,
+                                 const char **model, const char **no_chat, struct tsr_err *err)
 {
     *kept = NULL;
     if (!about)
@@ -73,7 +73,7 @@ tsr_status tsr_adopt_names(json_t **kept, const char *about, const char *folder,
     return TSR_OK;
 }
 
-bool tsr_adopt_stretch(const char *about, uint64_t *first, uint64_t *last)
+bool tsr_batch_adopt_stretch(const char *about, uint64_t *first, uint64_t *last)
 {
     json_t *j = parse(about), *r = json_object_get(j, "records");
     int64_t a = json_integer_value(json_array_get(r, 0));

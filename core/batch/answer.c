@@ -15,22 +15,22 @@ static bool put(json_t *o, const char *key, json_t *v)
     return json_object_set_new(o, key, v) == 0;
 }
 
-void tsr_answer_id(const struct tsr_answer_ids *ids, const char *prefix, uint64_t number,
-                   char text[64])
+void tsr_batch_answer_id(const struct tsr_batch_answer_ids *ids, const char *prefix,
+                         uint64_t number, char text[64])
 {
     (void)snprintf(text, 64, "%.40s%016llx", prefix,
                    (unsigned long long)XXH3_64bits_withSeed(ids->base, strlen(ids->base), number));
 }
 
-static json_t *id_of(const struct tsr_answer_ids *ids, const char *prefix, uint64_t number)
+static json_t *id_of(const struct tsr_batch_answer_ids *ids, const char *prefix, uint64_t number)
 {
     char text[64];
-    tsr_answer_id(ids, prefix, number, text);
+    tsr_batch_answer_id(ids, prefix, number, text);
     return json_string(text);
 }
 
 /* A second of the century's first decades: times of a clock would not repeat. */
-static json_t *created(const struct tsr_answer_ids *ids)
+static json_t *created(const struct tsr_batch_answer_ids *ids)
 {
     return json_integer(
         (json_int_t)(1000000000u + XXH3_64bits(ids->base, strlen(ids->base)) % 1000000000u));
@@ -51,18 +51,18 @@ static json_t *token_number(uint32_t id)
 
 static json_t *token_text(const struct tsr_tokenizer *t, uint32_t id, struct tsr_err *err)
 {
-    struct tsr_text text = { 0 };
-    json_t         *j = NULL;
+    struct tsr_tokenizer_text text = { 0 };
+    json_t                   *j = NULL;
     if (!t)
         return token_number(id);
     if (tsr_detokenize(t, &id, 1, false, &text, err) == TSR_OK)
         j = json_stringn(text.v ? text.v : "", text.n);
-    tsr_text_free(&text);
+    tsr_tokenizer_text_free(&text);
     return j;
 }
 
 /* {"tokens": [...], "token_logprobs": [...], "top_logprobs": [{...}] or null} */
-static json_t *text_logprobs(const struct tsr_served *r, const struct tsr_tokenizer *t,
+static json_t *text_logprobs(const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
                              struct tsr_err *err)
 {
     json_t *tokens = json_array(), *values = json_array();
@@ -75,8 +75,8 @@ static json_t *text_logprobs(const struct tsr_served *r, const struct tsr_tokeni
             continue;
         json_t *best = json_object();
         for (uint32_t k = r->top; k-- > 0;) { /* of two with one text the better one stays */
-            const struct tsr_logprob *l = &r->tops[i * r->top + k];
-            json_t                   *name = token_text(t, l->id, err);
+            const struct tsr_engine_logprob *l = &r->tops[i * r->top + k];
+            json_t                          *name = token_text(t, l->id, err);
             if (name && !tsr_json_word(name)) { /* keys have no NUL character */
                 json_decref(name);
                 name = token_number(l->id);
@@ -96,7 +96,7 @@ static json_t *text_logprobs(const struct tsr_served *r, const struct tsr_tokeni
     return NULL;
 }
 
-static json_t *chat_entry(const struct tsr_tokenizer *t, const struct tsr_logprob *l,
+static json_t *chat_entry(const struct tsr_tokenizer *t, const struct tsr_engine_logprob *l,
                           struct tsr_err *err)
 {
     json_t *o = json_object();
@@ -109,7 +109,7 @@ static json_t *chat_entry(const struct tsr_tokenizer *t, const struct tsr_logpro
 }
 
 /* {"content": [{"token", "logprob", "top_logprobs": [...]}]} */
-static json_t *chat_logprobs(const struct tsr_served *r, const struct tsr_tokenizer *t,
+static json_t *chat_logprobs(const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
                              struct tsr_err *err)
 {
     json_t *content = json_array(), *o = json_object();
@@ -129,11 +129,11 @@ static json_t *chat_logprobs(const struct tsr_served *r, const struct tsr_tokeni
     return NULL;
 }
 
-static json_t *choice(const struct tsr_batch_request *q, const struct tsr_served *r,
+static json_t *choice(const struct tsr_batch_request *q, const struct tsr_engine_served *r,
                       const struct tsr_tokenizer *t, struct tsr_err *err)
 {
     json_t     *o = json_object();
-    const char *why = r->finish == TSR_FINISH_LENGTH ? "length" : "stop";
+    const char *why = r->finish == TSR_ENGINE_FINISH_LENGTH ? "length" : "stop";
     bool        ok = put(o, "index", json_integer(0));
     json_t     *text = r->text ? json_stringn(r->text, r->text_bytes) : json_null();
     if (q->chat) {
@@ -162,7 +162,7 @@ static json_t *choice(const struct tsr_batch_request *q, const struct tsr_served
     return NULL;
 }
 
-static json_t *usage(const struct tsr_served *r)
+static json_t *usage(const struct tsr_engine_served *r)
 {
     uint64_t total = r->n_prompt + r->n_tokens;
     return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)r->n_prompt,
@@ -170,8 +170,8 @@ static json_t *usage(const struct tsr_served *r)
                      (json_int_t)total);
 }
 
-static json_t *body(const struct tsr_answer_ids *ids, uint64_t number,
-                    const struct tsr_batch_request *q, const struct tsr_served *r,
+static json_t *body(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                    const struct tsr_batch_request *q, const struct tsr_engine_served *r,
                     const struct tsr_tokenizer *t, struct tsr_err *err)
 {
     json_t *o = json_object(), *choices = json_array();
@@ -189,8 +189,9 @@ static json_t *body(const struct tsr_answer_ids *ids, uint64_t number,
 }
 
 /* Takes the references. */
-static tsr_status print(const struct tsr_answer_ids *ids, uint64_t number, const char *custom_id,
-                        json_t *response, json_t *error, struct tsr_text *out, struct tsr_err *err)
+static tsr_status print(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                        const char *custom_id, json_t *response, json_t *error,
+                        struct tsr_tokenizer_text *out, struct tsr_err *err)
 {
     json_t    *o = json_object();
     char      *text = NULL;
@@ -203,15 +204,16 @@ static tsr_status print(const struct tsr_answer_ids *ids, uint64_t number, const
     st = ok ? tsr_json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(12), &text, &len, err)
             : tsr_fail_nomem(err, 256, "an output line");
     if (st == TSR_OK)
-        st = tsr_text_append(out, text, len, err);
+        st = tsr_tokenizer_text_append(out, text, len, err);
     free(text);
     json_decref(o);
     return st;
 }
 
-tsr_status tsr_answer_line(const struct tsr_answer_ids *ids, uint64_t number,
-                           const struct tsr_batch_request *q, const struct tsr_served *r,
-                           const struct tsr_tokenizer *t, struct tsr_text *out, struct tsr_err *err)
+tsr_status tsr_batch_answer_line(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                                 const struct tsr_batch_request *q,
+                                 const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
+                                 struct tsr_tokenizer_text *out, struct tsr_err *err)
 {
     json_t *response = json_object();
     bool    ok = put(response, "status_code", json_integer(200));
@@ -224,15 +226,15 @@ tsr_status tsr_answer_line(const struct tsr_answer_ids *ids, uint64_t number,
     return print(ids, number, q->custom_id, response, json_null(), out, err);
 }
 
-tsr_status tsr_answer_error(const struct tsr_answer_ids *ids, uint64_t number,
-                            const char *custom_id, const char *code, const char *message,
-                            struct tsr_text *out, struct tsr_err *err)
+tsr_status tsr_batch_answer_error(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                                  const char *custom_id, const char *code, const char *message,
+                                  struct tsr_tokenizer_text *out, struct tsr_err *err)
 {
     /* a message may quote bytes that JSON cannot hold */
     json_t *text = json_string(message);
     json_t *error = json_object();
     bool    ok = put(error, "code", json_string(code));
-    ok = put(error, "message", text ? text : json_string("a text that is no UTF-8")) && ok;
+    ok = put(error, "message", text ? text : json_string("a text that is not UTF-8")) && ok;
     if (!ok) {
         json_decref(error);
         return tsr_fail_nomem(err, 256, "an error line");

@@ -57,7 +57,8 @@ static tsr_status check_response(const json_t *r, struct tsr_err *err)
                : tsr_fail(err, TSR_E_INPUT, "\"choices\" does not have one item");
 }
 
-static tsr_status check_ids(const json_t *j, const struct tsr_answer_expect *x, struct tsr_err *err)
+static tsr_status check_ids(const json_t *j, const struct tsr_batch_answer_expect *x,
+                            struct tsr_err *err)
 {
     const json_t *c = json_object_get(j, "custom_id");
     const char   *id = json_string_value(json_object_get(j, "id"));
@@ -75,7 +76,7 @@ static tsr_status check_ids(const json_t *j, const struct tsr_answer_expect *x, 
                         x->custom_id ? "\"" : "", x->custom_id ? x->custom_id : "null",
                         x->custom_id ? "\"" : "");
     if (x->ids) {
-        tsr_answer_id(x->ids, "batch_req_", x->number, want);
+        tsr_batch_answer_id(x->ids, "batch_req_", x->number, want);
         if (strcmp(id, want) != 0)
             return tsr_fail(err, TSR_E_INPUT, "its \"id\" is \"%.60s\", expected was \"%s\"", id,
                             want);
@@ -83,7 +84,7 @@ static tsr_status check_ids(const json_t *j, const struct tsr_answer_expect *x, 
     return TSR_OK;
 }
 
-static tsr_status check_object(const json_t *j, bool error, const struct tsr_answer_expect *x,
+static tsr_status check_object(const json_t *j, bool error, const struct tsr_batch_answer_expect *x,
                                struct tsr_err *err)
 {
     static const struct member failed[] = { { "code", JSON_STRING }, { "message", JSON_STRING } };
@@ -100,8 +101,8 @@ static tsr_status check_object(const json_t *j, bool error, const struct tsr_ans
                  : check_response(json_object_get(j, "response"), err);
 }
 
-tsr_status tsr_answer_check(const char *line, uint64_t len, bool error,
-                            const struct tsr_answer_expect *x, struct tsr_err *err)
+tsr_status tsr_batch_answer_check(const char *line, uint64_t len, bool error,
+                                  const struct tsr_batch_answer_expect *x, struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     json_t           *j = NULL;
@@ -113,7 +114,7 @@ tsr_status tsr_answer_check(const char *line, uint64_t len, bool error,
     tsr_status st = tsr_json_parse(&j, "line", line, len, DEPTH, &e.err);
     if (st != TSR_OK)
         return st == TSR_E_NOMEM
-                   ? tsr_fail(err, st, "%s", e.text)
+                   ? tsr_err_copy(err, st, &e.err)
                    : tsr_fail(err, TSR_E_INPUT, "it is not one line of JSON: %s", e.text);
     st = check_object(j, error, x, err);
     json_decref(j);

@@ -9,19 +9,19 @@
 
 /* The output while it is written, or read again. */
 struct output {
-    const struct tsr_io *io;
-    const char          *path;
-    int                  file;
-    struct tsr_hasher   *hasher;
-    char                *buffer; /* [CHUNK] */
-    uint64_t             n, at;
-    char                *frame; /* of one record */
-    uint64_t             cap;
+    const struct tsr_batch_io *io;
+    const char                *path;
+    int                        file;
+    struct tsr_hasher         *hasher;
+    char                      *buffer; /* [CHUNK] */
+    uint64_t                   n, at;
+    char                      *frame; /* of one record */
+    uint64_t                   cap;
 };
 
 static tsr_status flush(struct output *o, struct tsr_err *err)
 {
-    int e = tsr_io_put(o->io, o->file, o->at, o->buffer, o->n);
+    int e = tsr_batch_io_put(o->io, o->file, o->at, o->buffer, o->n);
     if (e)
         return tsr_fail_errno(err, e, o->path, "write");
     o->at += o->n;
@@ -44,13 +44,13 @@ static tsr_status add(struct output *o, const char *p, uint64_t bytes, struct ts
     return TSR_OK;
 }
 
-/* The frame of a record again, from the file: what is published is what is on the disk. */
-static tsr_status add_record(struct tsr_journal *j, struct output *o, uint64_t i,
+/* Reads a record's frame from the file again: the published bytes are those on disk. */
+static tsr_status add_record(struct tsr_batch_journal *j, struct output *o, uint64_t i,
                              struct tsr_err *err)
 {
-    const struct tsr_record *r = &j->scan.r[i];
-    uint64_t                 bytes = tsr_entry_bytes(r->len), got = 0, need;
-    struct tsr_entry         f;
+    const struct tsr_batch_record *r = &j->scan.r[i];
+    uint64_t                       bytes = tsr_batch_entry_bytes(r->len), got = 0, need;
+    struct tsr_batch_entry         f;
     if (bytes > o->cap) {
         char *p = tsr_renew(o->frame, bytes, 1);
         if (!p)
@@ -61,8 +61,8 @@ static tsr_status add_record(struct tsr_journal *j, struct output *o, uint64_t i
     int e = j->io->read(j->io->ctx, j->file, r->at, o->frame, bytes, &got);
     if (e)
         return tsr_fail_errno(err, e, j->path, "read");
-    if (tsr_entry_read(o->frame, got, j->scan.seed, &f, &need) != 1 || f.index != i ||
-        f.len != r->len || tsr_line_hash(f.payload, f.len) != r->hash)
+    if (tsr_batch_entry_read(o->frame, got, j->scan.seed, &f, &need) != 1 || f.index != i ||
+        f.len != r->len || tsr_batch_line_hash(f.payload, f.len) != r->hash)
         return tsr_fail(err, TSR_E_CHECK,
                         "%s: the frame of record %llu at byte %llu changed after it was written; "
                         "run again",
@@ -71,10 +71,10 @@ static tsr_status add_record(struct tsr_journal *j, struct output *o, uint64_t i
     return add(o, "\n", 1, err);
 }
 
-static tsr_status write_part(struct tsr_journal *j, struct output *o, struct tsr_err *err)
+static tsr_status write_part(struct tsr_batch_journal *j, struct output *o, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < j->scan.records; i++) {
-        if (j->scan.r[i].state == TSR_RECORD_OPEN)
+        if (j->scan.r[i].state == TSR_BATCH_RECORD_OPEN)
             return tsr_fail(err, TSR_E_BUG, "record %llu has no line", (unsigned long long)i + 1);
         TSR_TRY(add_record(j, o, i, err));
     }
@@ -111,7 +111,7 @@ static tsr_status close_file(struct output *o, tsr_status st, struct tsr_err *er
     return st == TSR_OK && e ? tsr_fail_errno(err, e, o->path, "close") : st;
 }
 
-static tsr_status make_part(struct tsr_journal *j, struct output *o, const char *part,
+static tsr_status make_part(struct tsr_batch_journal *j, struct output *o, const char *part,
                             char hash[TSR_HASH_TEXT], struct tsr_err *err)
 {
     o->path = part;
@@ -128,21 +128,24 @@ static tsr_status make_part(struct tsr_journal *j, struct output *o, const char 
     return close_file(o, st, err);
 }
 
-static tsr_status seal(struct tsr_journal *j, const char hash[TSR_HASH_TEXT], struct tsr_err *err)
+static tsr_status seal(struct tsr_batch_journal *j, const char hash[TSR_HASH_TEXT],
+                       struct tsr_err *err)
 {
-    struct tsr_entry f = { .type = TSR_ENTRY_SEAL, .len = TSR_HASH_TEXT - 1, .payload = hash };
+    struct tsr_batch_entry f = { .type = TSR_ENTRY_SEAL,
+                                 .len = TSR_HASH_TEXT - 1,
+                                 .payload = hash };
     if (j->scan.seal[0])
         return strcmp(j->scan.seal, hash) == 0
                    ? TSR_OK
                    : tsr_fail(err, TSR_E_CHECK,
                               "%s: the output has the hash %s, it was sealed with %s", j->path,
                               hash, j->scan.seal);
-    TSR_TRY(tsr_journal_put(j, &f, err));
+    TSR_TRY(tsr_batch_journal_put(j, &f, err));
     j->must_sync = true;
-    return tsr_journal_commit(j, true, err);
+    return tsr_batch_journal_commit(j, true, err);
 }
 
-static tsr_status publish(struct tsr_journal *j, struct output *o, const char *part,
+static tsr_status publish(struct tsr_batch_journal *j, struct output *o, const char *part,
                           const char *output, struct tsr_err *err)
 {
     char hash[TSR_HASH_TEXT], again[TSR_HASH_TEXT];
@@ -163,13 +166,13 @@ static tsr_status publish(struct tsr_journal *j, struct output *o, const char *p
                     output, again, hash);
 }
 
-tsr_status tsr_journal_finish(struct tsr_journal *j, const char *part, const char *output,
-                              struct tsr_err *err)
+tsr_status tsr_batch_journal_finish(struct tsr_batch_journal *j, const char *part,
+                                    const char *output, struct tsr_err *err)
 {
     struct output o = { .io = j->io, .file = -1 };
     o.buffer = tsr_new(CHUNK, 1);
-    tsr_status st =
-        o.buffer ? tsr_journal_commit(j, true, err) : tsr_fail_nomem(err, CHUNK, "the output file");
+    tsr_status st = o.buffer ? tsr_batch_journal_commit(j, true, err)
+                             : tsr_fail_nomem(err, CHUNK, "the output file");
     if (st == TSR_OK)
         st = publish(j, &o, part, output, err);
     free(o.buffer);

@@ -1,5 +1,6 @@
 #include "batch/io.h"
 
+#include "base/held.h"
 #include "base/output.h"
 
 #include <errno.h>
@@ -22,7 +23,10 @@ static int io_open(void *ctx, const char *path, enum tsr_io_how how, int *file)
 static int io_size(void *ctx, int file, uint64_t *bytes)
 {
     struct stat st;
+    int         e = tsr_held_check(file);
     (void)ctx;
+    if (e)
+        return e;
     if (fstat(file, &st) != 0)
         return errno;
     *bytes = (uint64_t)st.st_size;
@@ -32,8 +36,11 @@ static int io_size(void *ctx, int file, uint64_t *bytes)
 static int io_read(void *ctx, int file, uint64_t at, void *dst, uint64_t bytes, uint64_t *got)
 {
     char *p = dst;
+    int   e = tsr_held_check(file);
     (void)ctx;
     *got = 0;
+    if (e)
+        return e;
     while (*got < bytes) {
         ssize_t n = pread(file, p + *got, bytes - *got, (off_t)(at + *got));
         if (n < 0 && errno == EINTR)
@@ -51,7 +58,10 @@ static int io_write(void *ctx, int file, uint64_t at, const void *src, uint64_t 
                     uint64_t *put)
 {
     ssize_t n;
+    int     e = tsr_held_check(file);
     (void)ctx;
+    if (e)
+        return e;
     do
         n = pwrite(file, src, bytes, (off_t)at); /* O_APPEND wins over the place */
     while (n < 0 && errno == EINTR);
@@ -69,10 +79,17 @@ static int io_truncate(void *ctx, int file, uint64_t bytes)
     return tsr_output_cut(file, bytes);
 }
 
+/* A file that reused the number meanwhile got none of the data. */
+static int sync_held(int file)
+{
+    int e = fdatasync(file) == 0 ? 0 : errno, lost = tsr_held_check(file);
+    return lost ? lost : e;
+}
+
 static int io_sync(void *ctx, int file)
 {
     (void)ctx;
-    return fdatasync(file) == 0 ? 0 : errno;
+    return sync_held(file);
 }
 
 /* One thread of the process does what sync_begin() asks for; it begins with the first one. */
@@ -94,7 +111,7 @@ static void *sync_thread(void *arg)
             (void)pthread_cond_wait(&beside.begun, &beside.lock);
         int file = beside.file;
         (void)pthread_mutex_unlock(&beside.lock);
-        int result = fdatasync(file) == 0 ? 0 : errno;
+        int result = sync_held(file);
         (void)pthread_mutex_lock(&beside.lock);
         beside.result = result;
         beside.done = true;
@@ -148,7 +165,7 @@ static int io_sync_end(void *ctx, int file, bool wait)
 static int io_close(void *ctx, int file)
 {
     (void)ctx;
-    return close(file) == 0 ? 0 : errno;
+    return tsr_held_close(file);
 }
 
 static int io_rename(void *ctx, const char *from, const char *to)
@@ -167,13 +184,16 @@ static int io_sync_folder(void *ctx, const char *path)
 static int io_lock(void *ctx, int file)
 {
     struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    int          e = tsr_held_check(file);
     (void)ctx;
+    if (e)
+        return e;
     if (fcntl(file, F_OFD_SETLK, &l) == 0)
         return 0;
     return errno == EACCES || errno == EAGAIN ? EWOULDBLOCK : errno;
 }
 
-const struct tsr_io tsr_io_system = {
+const struct tsr_batch_io tsr_io_system = {
     .open = io_open,
     .size = io_size,
     .read = io_read,
@@ -188,7 +208,8 @@ const struct tsr_io tsr_io_system = {
     .lock = io_lock,
 };
 
-int tsr_io_put(const struct tsr_io *io, int file, uint64_t at, const void *src, uint64_t bytes)
+int tsr_batch_io_put(const struct tsr_batch_io *io, int file, uint64_t at, const void *src,
+                     uint64_t bytes)
 {
     const char *p = src;
     while (bytes > 0) {

@@ -12,7 +12,7 @@
 
 /* ---- the lock file ------------------------------------------------------ */
 
-static tsr_status read_lock(struct tsr_journal *j, char text[LOCK_BYTES + 1], uint64_t *epoch,
+static tsr_status read_lock(struct tsr_batch_journal *j, char text[LOCK_BYTES + 1], uint64_t *epoch,
                             struct tsr_err *err)
 {
     uint64_t got = 0;
@@ -24,17 +24,17 @@ static tsr_status read_lock(struct tsr_journal *j, char text[LOCK_BYTES + 1], ui
     return TSR_OK;
 }
 
-static tsr_status write_lock(struct tsr_journal *j, const char *who, struct tsr_err *err)
+static tsr_status write_lock(struct tsr_batch_journal *j, const char *who, struct tsr_err *err)
 {
     char text[LOCK_BYTES + 1];
     int  n = snprintf(text, sizeof text, "%020llu %.100s", (unsigned long long)j->epoch, who);
     memset(text + n, ' ', LOCK_BYTES - (size_t)n);
     text[LOCK_BYTES - 1] = '\n';
-    int e = tsr_io_put(j->io, j->lock, 0, text, LOCK_BYTES);
+    int e = tsr_batch_io_put(j->io, j->lock, 0, text, LOCK_BYTES);
     return e ? tsr_fail_errno(err, e, j->lock_path, "write") : TSR_OK;
 }
 
-static tsr_status take_lock(struct tsr_journal *j, struct tsr_err *err)
+static tsr_status take_lock(struct tsr_batch_journal *j, struct tsr_err *err)
 {
     char     text[LOCK_BYTES + 1];
     uint64_t epoch = 0;
@@ -50,7 +50,7 @@ static tsr_status take_lock(struct tsr_journal *j, struct tsr_err *err)
                         "%s: another run works on this job (%s); wait for it or stop it",
                         j->lock_path, n > DIGITS ? text + DIGITS + 1 : "it has not said who it is");
     }
-    /* a file system without locks is no reason to refuse: epochs fence off what is stale */
+    /* a file system without locks is accepted: epochs fence off stale writers */
     return e && e != ENOLCK && e != EOPNOTSUPP && e != EINVAL
                ? tsr_fail_errno(err, e, j->lock_path, "lock")
                : TSR_OK;
@@ -58,12 +58,13 @@ static tsr_status take_lock(struct tsr_journal *j, struct tsr_err *err)
 
 /* ---- frames out --------------------------------------------------------- */
 
-tsr_status tsr_journal_put(struct tsr_journal *j, const struct tsr_entry *in, struct tsr_err *err)
+tsr_status tsr_batch_journal_put(struct tsr_batch_journal *j, const struct tsr_batch_entry *in,
+                                 struct tsr_err *err)
 {
-    struct tsr_entry f = *in;
+    struct tsr_batch_entry f = *in;
     if (f.type == TSR_ENTRY_LEASE || f.type == TSR_ENTRY_EPOCH)
         f.len = 8;
-    uint64_t bytes = tsr_entry_bytes(f.len), total;
+    uint64_t bytes = tsr_batch_entry_bytes(f.len), total;
     if (j->dead)
         return tsr_fail(err, j->dead, "%s: a write failed before; run again", j->path);
     if (!tsr_add(j->n, bytes, &total))
@@ -77,18 +78,18 @@ tsr_status tsr_journal_put(struct tsr_journal *j, const struct tsr_entry *in, st
     }
     unsigned char synced[8];
     if (f.type == TSR_ENTRY_LEASE || f.type == TSR_ENTRY_EPOCH) {
-        tsr_entry_put_synced(synced, j->synced);
+        tsr_batch_entry_put_synced(synced, j->synced);
         f.payload = (const char *)synced;
     }
     f.epoch = j->epoch;
     if (f.type != TSR_ENTRY_HEADER)
-        TSR_TRY(tsr_scan_apply(&j->scan, &f, j->scan.end + j->n, err));
-    tsr_entry_write(&f, j->scan.seed, j->buffer + j->n);
+        TSR_TRY(tsr_batch_scan_apply(&j->scan, &f, j->scan.end + j->n, err));
+    tsr_batch_entry_write(&f, j->scan.seed, j->buffer + j->n);
     j->n = total;
     return TSR_OK;
 }
 
-static tsr_status sync_now(struct tsr_journal *j, struct tsr_err *err)
+static tsr_status sync_now(struct tsr_batch_journal *j, struct tsr_err *err)
 {
     int e = j->io->sync(j->io->ctx, j->file);
     if (e)
@@ -98,8 +99,8 @@ static tsr_status sync_now(struct tsr_journal *j, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* The sync that is on its way, if it is over. */
-static tsr_status land(struct tsr_journal *j, bool wait, struct tsr_err *err)
+/* The running sync, if it has ended. */
+static tsr_status land(struct tsr_batch_journal *j, bool wait, struct tsr_err *err)
 {
     if (!j->flying)
         return TSR_OK;
@@ -116,7 +117,7 @@ static tsr_status land(struct tsr_journal *j, bool wait, struct tsr_err *err)
 }
 
 /* One for all that is written now. */
-static tsr_status take_off(struct tsr_journal *j, struct tsr_err *err)
+static tsr_status take_off(struct tsr_batch_journal *j, struct tsr_err *err)
 {
     int e = j->io->sync_begin(j->io->ctx, j->file);
     if (e)
@@ -130,7 +131,7 @@ static tsr_status take_off(struct tsr_journal *j, struct tsr_err *err)
 }
 
 /* Whoever began a later epoch has written its number into the lock file. */
-static tsr_status check_fence(struct tsr_journal *j, struct tsr_err *err)
+static tsr_status check_fence(struct tsr_batch_journal *j, struct tsr_err *err)
 {
     char     text[LOCK_BYTES + 1];
     uint64_t epoch = 0;
@@ -142,12 +143,12 @@ static tsr_status check_fence(struct tsr_journal *j, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status write_out(struct tsr_journal *j, struct tsr_err *err)
+static tsr_status write_out(struct tsr_batch_journal *j, struct tsr_err *err)
 {
     if (j->n == 0)
         return TSR_OK;
     TSR_TRY(check_fence(j, err));
-    int e = tsr_io_put(j->io, j->file, j->scan.end, j->buffer, j->n);
+    int e = tsr_batch_io_put(j->io, j->file, j->scan.end, j->buffer, j->n);
     if (e)
         return tsr_fail_errno(err, e, j->path, "write");
     j->scan.end += j->n;
@@ -157,7 +158,7 @@ static tsr_status write_out(struct tsr_journal *j, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status commit(struct tsr_journal *j, bool sync, bool wait, struct tsr_err *err)
+static tsr_status commit(struct tsr_batch_journal *j, bool sync, bool wait, struct tsr_err *err)
 {
     TSR_TRY(write_out(j, err));
     TSR_TRY(land(j, wait, err));
@@ -166,40 +167,41 @@ static tsr_status commit(struct tsr_journal *j, bool sync, bool wait, struct tsr
     return land(j, wait, err);
 }
 
-static tsr_status commit_or_die(struct tsr_journal *j, bool sync, bool wait, struct tsr_err *err)
+static tsr_status commit_or_die(struct tsr_batch_journal *j, bool sync, bool wait,
+                                struct tsr_err *err)
 {
     if (j->dead)
         return tsr_fail(err, j->dead, "%s: a write failed before; run again", j->path);
     tsr_status st = commit(j, sync, wait, err);
     if (st != TSR_OK)
-        j->dead = st; /* the system may have dropped what it could not write */
+        j->dead = st; /* the system may have dropped unwritten data */
     return st;
 }
 
-tsr_status tsr_journal_spill(struct tsr_journal *j, struct tsr_err *err)
+tsr_status tsr_batch_journal_spill(struct tsr_batch_journal *j, struct tsr_err *err)
 {
     return commit_or_die(j, false, false, err);
 }
 
-tsr_status tsr_journal_commit(struct tsr_journal *j, bool wait, struct tsr_err *err)
+tsr_status tsr_batch_journal_commit(struct tsr_batch_journal *j, bool wait, struct tsr_err *err)
 {
     return commit_or_die(j, true, wait, err);
 }
 
-tsr_status tsr_journal_lease(struct tsr_journal *j, uint64_t index, struct tsr_err *err)
+tsr_status tsr_batch_journal_lease(struct tsr_batch_journal *j, uint64_t index, struct tsr_err *err)
 {
-    const struct tsr_record *r = tsr_journal_record(j, index);
-    struct tsr_entry         f = { .type = TSR_ENTRY_LEASE,
-                                   .index = index,
-                                   .attempt = (uint16_t)(r->deaths + 1) };
-    return tsr_journal_put(j, &f, err);
+    const struct tsr_batch_record *r = tsr_batch_journal_record(j, index);
+    struct tsr_batch_entry         f = { .type = TSR_ENTRY_LEASE,
+                                         .index = index,
+                                         .attempt = (uint16_t)(r->deaths + 1) };
+    return tsr_batch_journal_put(j, &f, err);
 }
 
-tsr_status tsr_journal_line(struct tsr_journal *j, uint64_t index, bool error, const char *line,
-                            uint64_t bytes, struct tsr_err *err)
+tsr_status tsr_batch_journal_line(struct tsr_batch_journal *j, uint64_t index, bool error,
+                                  const char *line, uint64_t bytes, struct tsr_err *err)
 {
-    const struct tsr_record *r = tsr_journal_record(j, index);
-    if (r->state != TSR_RECORD_OPEN)
+    const struct tsr_batch_record *r = tsr_batch_journal_record(j, index);
+    if (r->state != TSR_BATCH_RECORD_OPEN)
         return tsr_fail(err, TSR_E_BUG, "record %llu was finished twice",
                         (unsigned long long)index + 1);
     if (bytes > TSR_ENTRY_MOST)
@@ -207,12 +209,12 @@ tsr_status tsr_journal_line(struct tsr_journal *j, uint64_t index, bool error, c
                         "the output line of record %llu has %llu bytes, more than "
                         "%u; ask for fewer tokens or logprobs",
                         (unsigned long long)index + 1, (unsigned long long)bytes, TSR_ENTRY_MOST);
-    struct tsr_entry f = { .type = error ? TSR_ENTRY_ERROR : TSR_ENTRY_RESULT,
-                           .index = index,
-                           .attempt = (uint16_t)(r->deaths + 1),
-                           .len = (uint32_t)bytes,
-                           .payload = line };
-    TSR_TRY(tsr_journal_put(j, &f, err));
+    struct tsr_batch_entry f = { .type = error ? TSR_ENTRY_ERROR : TSR_ENTRY_RESULT,
+                                 .index = index,
+                                 .attempt = (uint16_t)(r->deaths + 1),
+                                 .len = (uint32_t)bytes,
+                                 .payload = line };
+    TSR_TRY(tsr_batch_journal_put(j, &f, err));
     j->lines++;
     j->must_sync = true;
     return TSR_OK;
@@ -220,7 +222,7 @@ tsr_status tsr_journal_line(struct tsr_journal *j, uint64_t index, bool error, c
 
 /* ---- opening ------------------------------------------------------------ */
 
-static tsr_status cut(struct tsr_journal *j, uint64_t end, struct tsr_err *err)
+static tsr_status cut(struct tsr_batch_journal *j, uint64_t end, struct tsr_err *err)
 {
     int e = j->io->truncate(j->io->ctx, j->file, end);
     if (e)
@@ -230,7 +232,7 @@ static tsr_status cut(struct tsr_journal *j, uint64_t end, struct tsr_err *err)
     return sync_now(j, err);
 }
 
-static tsr_status begin(struct tsr_journal *j, const char *about, struct tsr_err *err)
+static tsr_status begin(struct tsr_batch_journal *j, const char *about, struct tsr_err *err)
 {
     uint64_t len = TSR_HASH_TEXT - 1 + strlen(about);
     char    *payload = tsr_new(len + 1, 1);
@@ -239,57 +241,59 @@ static tsr_status begin(struct tsr_journal *j, const char *about, struct tsr_err
         return tsr_fail_nomem(err, len, "the header of a journal");
     }
     (void)snprintf(payload, len + 1, "%s%s", j->job, about);
-    struct tsr_entry f = { .type = TSR_ENTRY_HEADER, .len = (uint32_t)len, .payload = payload };
-    tsr_status       st = j->scan.size ? cut(j, 0, err) : TSR_OK;
+    struct tsr_batch_entry f = { .type = TSR_ENTRY_HEADER,
+                                 .len = (uint32_t)len,
+                                 .payload = payload };
+    tsr_status             st = j->scan.size ? cut(j, 0, err) : TSR_OK;
     if (st == TSR_OK)
-        st = tsr_journal_put(j, &f, err);
+        st = tsr_batch_journal_put(j, &f, err);
     j->must_sync = true;
     free(payload);
     return st;
 }
 
-static tsr_status start_epoch(struct tsr_journal *j, const struct tsr_journal_options *o,
-                              struct tsr_err *err)
+static tsr_status start_epoch(struct tsr_batch_journal               *j,
+                              const struct tsr_batch_journal_options *o, struct tsr_err *err)
 {
-    bool             fresh = j->scan.empty;
-    struct tsr_entry f = { .type = TSR_ENTRY_EPOCH,
-                           .attempt = (uint16_t)o->verdict,
-                           .flags = o->retry ? TSR_ENTRY_RETRY : 0 };
+    bool                   fresh = j->scan.empty;
+    struct tsr_batch_entry f = { .type = TSR_ENTRY_EPOCH,
+                                 .attempt = (uint16_t)o->verdict,
+                                 .flags = o->retry ? TSR_ENTRY_RETRY : 0 };
     if (fresh) {
         TSR_TRY(begin(j, o->about, err));
     } else {
         if (j->scan.end < j->scan.size)
             TSR_TRY(cut(j, j->scan.end, err));
-        else /* what the run before wrote last may be in memory alone */
+        else /* the last writes of the previous run may be only in memory */
             TSR_TRY(sync_now(j, err));
     }
     j->epoch = j->scan.counts.epoch + 1;
     TSR_TRY(write_lock(j, o->who, err));
-    TSR_TRY(tsr_journal_put(j, &f, err));
+    TSR_TRY(tsr_batch_journal_put(j, &f, err));
     j->must_sync = true;
-    TSR_TRY(tsr_journal_commit(j, true, err));
+    TSR_TRY(tsr_batch_journal_commit(j, true, err));
     /* also of an old one: the run that made it may have ended before this */
     int e = j->io->sync_folder(j->io->ctx, j->path);
     return e ? tsr_fail_errno(err, e, j->path, "sync the folder of") : TSR_OK;
 }
 
-/* A frame with a right sum may still hold anything: somebody made it, or memory failed before the sum was
- * taken. */
-static tsr_status check_lines(const struct tsr_journal *j, const struct tsr_journal_options *o,
-                              struct tsr_err *err)
+/* A frame with a valid checksum may still contain anything: it may be forged, or memory failed before the
+ * checksum was computed. */
+static tsr_status check_lines(const struct tsr_batch_journal         *j,
+                              const struct tsr_batch_journal_options *o, struct tsr_err *err)
 {
     struct tsr_errbuf why = TSR_ERRBUF(why);
     uint64_t          bad = 0;
     if (o->check)
-        TSR_TRY(tsr_scan_check(j->io, j->file, j->path, j->scan.r, j->scan.n, o->check,
-                               o->check_ctx, NULL, &bad, &why.err, err));
-    return bad ? tsr_fail(err, TSR_E_INPUT, "%s", why.text) : TSR_OK;
+        TSR_TRY(tsr_batch_scan_check(j->io, j->file, j->path, j->scan.r, j->scan.n, o->check,
+                                     o->check_ctx, NULL, &bad, &why.err, err));
+    return bad ? tsr_err_copy(err, TSR_E_INPUT, &why.err) : TSR_OK;
 }
 
-static tsr_status open_all(struct tsr_journal *j, const struct tsr_journal_options *o, char **about,
-                           struct tsr_err *err)
+static tsr_status open_all(struct tsr_batch_journal *j, const struct tsr_batch_journal_options *o,
+                           char **about, struct tsr_err *err)
 {
-    struct tsr_scan *s = &j->scan;
+    struct tsr_batch_scan *s = &j->scan;
     j->path = tsr_path_join(o->folder, "journal");
     j->lock_path = tsr_path_join(o->folder, "lock");
     if (!j->path || !j->lock_path)
@@ -298,10 +302,10 @@ static tsr_status open_all(struct tsr_journal *j, const struct tsr_journal_optio
     int e = j->io->open(j->io->ctx, j->path, TSR_IO_APPEND, &j->file);
     if (e)
         return tsr_fail_errno(err, e, j->path, "open");
-    *s = (struct tsr_scan){
+    *s = (struct tsr_batch_scan){
         .io = j->io, .file = j->file, .path = j->path, .job = j->job, .records = o->records
     };
-    TSR_TRY(tsr_scan_run(s, err));
+    TSR_TRY(tsr_batch_scan_run(s, err));
     if (s->foreign) {
         *about = s->about;
         s->about = NULL;
@@ -315,15 +319,16 @@ static tsr_status open_all(struct tsr_journal *j, const struct tsr_journal_optio
                         "%llu; 'tessera journal repair' shows what can be saved",
                         j->path, (unsigned long long)s->end, (unsigned long long)s->next);
     if (o->records) /* so that every record has its entry */
-        TSR_TRY(tsr_scan_reach(s, o->records - 1, err));
+        TSR_TRY(tsr_batch_scan_reach(s, o->records - 1, err));
     TSR_TRY(check_lines(j, o, err));
     return start_epoch(j, o, err);
 }
 
-tsr_status tsr_journal_open(struct tsr_journal **out, const struct tsr_journal_options *o,
-                            char **about, struct tsr_err *err)
+tsr_status tsr_batch_journal_open(struct tsr_batch_journal              **out,
+                                  const struct tsr_batch_journal_options *o, char **about,
+                                  struct tsr_err *err)
 {
-    struct tsr_journal *j = tsr_new(1, sizeof *j);
+    struct tsr_batch_journal *j = tsr_new(1, sizeof *j);
     *out = NULL;
     *about = NULL;
     if (!j)
@@ -333,19 +338,19 @@ tsr_status tsr_journal_open(struct tsr_journal **out, const struct tsr_journal_o
     j->dead = TSR_OK;
     (void)snprintf(j->job, sizeof j->job, "%s", o->job);
     if (strlen(o->job) != TSR_HASH_TEXT - 1) {
-        tsr_journal_close(j);
-        return tsr_fail(err, TSR_E_INVAL, "'%s' is no id of a job", o->job);
+        tsr_batch_journal_close(j);
+        return tsr_fail(err, TSR_E_INVAL, "'%s' is not an id of a job", o->job);
     }
     tsr_status st = open_all(j, o, about, err);
     if (st != TSR_OK) {
-        tsr_journal_close(j);
+        tsr_batch_journal_close(j);
         return st;
     }
     *out = j;
     return TSR_OK;
 }
 
-void tsr_journal_close(struct tsr_journal *j)
+void tsr_batch_journal_close(struct tsr_batch_journal *j)
 {
     if (!j)
         return;
@@ -355,40 +360,36 @@ void tsr_journal_close(struct tsr_journal *j)
         (void)j->io->close(j->io->ctx, j->file);
     if (j->lock >= 0)
         (void)j->io->close(j->io->ctx, j->lock);
-    tsr_scan_free(&j->scan);
+    tsr_batch_scan_free(&j->scan);
     free(j->buffer);
     free(j->path);
     free(j->lock_path);
     free(j);
 }
 
-const struct tsr_record *tsr_journal_record(const struct tsr_journal *j, uint64_t index)
+const struct tsr_batch_record *tsr_batch_journal_record(const struct tsr_batch_journal *j,
+                                                        uint64_t                        index)
 {
     return &j->scan.r[index];
 }
 
-const struct tsr_journal_counts *tsr_journal_counts(const struct tsr_journal *j)
+const struct tsr_batch_journal_counts *tsr_batch_journal_counts(const struct tsr_batch_journal *j)
 {
     return &j->scan.counts;
 }
 
-const char *tsr_journal_seal(const struct tsr_journal *j)
-{
-    return j->scan.seal[0] ? j->scan.seal : NULL;
-}
-
-uint64_t tsr_journal_pending(const struct tsr_journal *j)
+uint64_t tsr_batch_journal_pending(const struct tsr_batch_journal *j)
 {
     return j->lines + j->flying_lines;
 }
 
-const char *tsr_journal_about(const struct tsr_journal *j)
+const char *tsr_batch_journal_about(const struct tsr_batch_journal *j)
 {
     return j->scan.about;
 }
 
-tsr_status tsr_journal_read_line(const struct tsr_journal *j, uint64_t index, char **line,
-                                 struct tsr_err *err)
+tsr_status tsr_batch_journal_read_line(const struct tsr_batch_journal *j, uint64_t index,
+                                       char **line, struct tsr_err *err)
 {
-    return tsr_scan_line(j->io, j->file, j->path, &j->scan.r[index], line, err);
+    return tsr_batch_scan_line(j->io, j->file, j->path, &j->scan.r[index], line, err);
 }

@@ -24,7 +24,7 @@ bool tsr_batch_progress_due(struct tsr_batch_progress *p, uint64_t every_us)
     return true;
 }
 
-/* Two digits at least where there are two, no more than the reckoning is worth. */
+/* At least two digits if there are two, but not more than the estimate is worth. */
 static void write_duration(double seconds, char *buf, size_t cap)
 {
     if (!(seconds <

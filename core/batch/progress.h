@@ -1,4 +1,4 @@
-/* batch/progress.h - the line that tells how far a batch is: records, tokens/s, the time that is left. */
+/* batch/progress.h - the progress line of a batch: records, tokens/s, remaining time. */
 #ifndef TSR_BATCH_PROGRESS_H
 #define TSR_BATCH_PROGRESS_H
 
@@ -22,9 +22,9 @@ void tsr_batch_progress_begin(struct tsr_batch_progress *p, const struct tsr_clo
                               uint64_t done);
 /* True when a line is due: every_us after begin(), or after the last one that was. */
 bool tsr_batch_progress_due(struct tsr_batch_progress *p, uint64_t every_us);
-/* "12 of 40 records, 35.0 tokens/s, ETA 3 min, 1 errors".  tokens/s: generated ones over the time since
- * begin().  What is left is reckoned from the records that were finished since begin(), each as long as
- * they took on the average; "?" where there is none yet. */
+/* "12 of 40 records, 35.0 tokens/s, ETA 3 min, 1 errors".  tokens/s: generated tokens over the time
+ * since begin().  The ETA assumes that each remaining record takes the average time of the records
+ * finished since begin(); "?" if there is none yet. */
 void tsr_batch_progress_text(const struct tsr_batch_progress *p, const struct tsr_batch_state *s,
                              char *buf, size_t cap);
 

@@ -1,4 +1,4 @@
-/* batch/reasons.h - why records became error lines: how many by code, and the first of each. */
+/* batch/reasons.h - why records became error lines: the count by code, and the first of each. */
 #ifndef TSR_BATCH_REASONS_H
 #define TSR_BATCH_REASONS_H
 
@@ -7,9 +7,9 @@
 
 #define TSR_REASONS_MOST 16u /* codes; there are fewer */
 
-struct tsr_reasons {
+struct tsr_batch_reasons {
     uint64_t n;
-    struct tsr_reason {
+    struct tsr_batch_reason {
         char     code[48];
         uint64_t records; /* with it */
         uint64_t line;    /* of the first of them in the input, from 1 */
@@ -17,7 +17,7 @@ struct tsr_reasons {
     } v[TSR_REASONS_MOST]; /* in the order of their first lines */
 };
 /* From the error lines of a journal whose records all have lines. */
-tsr_status tsr_reasons_read(struct tsr_reasons *s, const struct tsr_journal *j,
-                            const struct tsr_records *r, struct tsr_err *err);
+tsr_status tsr_batch_reasons_read(struct tsr_batch_reasons *s, const struct tsr_batch_journal *j,
+                                  const struct tsr_batch_records *r, struct tsr_err *err);
 
 #endif

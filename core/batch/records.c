@@ -12,7 +12,8 @@
 
 /* ---- lines -------------------------------------------------------------- */
 
-static tsr_status add_line(struct tsr_records *r, uint64_t *cap, uint64_t at, struct tsr_err *err)
+static tsr_status add_line(struct tsr_batch_records *r, uint64_t *cap, uint64_t at,
+                           struct tsr_err *err)
 {
     if (r->lines + 2 > *cap) {
         uint64_t  more = *cap ? *cap * 2 : 1024;
@@ -26,7 +27,7 @@ static tsr_status add_line(struct tsr_records *r, uint64_t *cap, uint64_t at, st
     return TSR_OK;
 }
 
-static tsr_status split(struct tsr_records *r, char *window, struct tsr_err *err)
+static tsr_status split(struct tsr_batch_records *r, char *window, struct tsr_err *err)
 {
     struct tsr_hasher *h;
     uint64_t           cap = 0;
@@ -45,7 +46,7 @@ static tsr_status split(struct tsr_records *r, char *window, struct tsr_err *err
             begins = nl != NULL;
             i = nl ? (uint64_t)(nl - window) : n;
         }
-        if (st == TSR_OK && tsr_cancelled())
+        if (st == TSR_OK && tsr_plugin_cancelled())
             st = tsr_fail(err, TSR_E_CANCELLED, "while reading %s", r->file.path);
     }
     tsr_hasher_finish(h, r->hash);
@@ -57,8 +58,8 @@ static tsr_status split(struct tsr_records *r, char *window, struct tsr_err *err
     return tsr_file_unchanged(&r->file, err);
 }
 
-static tsr_status read_line(const struct tsr_records *r, uint64_t i, char **line, uint64_t *len,
-                            struct tsr_err *err)
+static tsr_status read_line(const struct tsr_batch_records *r, uint64_t i, char **line,
+                            uint64_t *len, struct tsr_err *err)
 {
     uint64_t n = r->at[i + 1] - r->at[i];
     if (n > TSR_LINE_MOST + 2)
@@ -93,8 +94,8 @@ struct ids {
     uint64_t mask;
 };
 
-static tsr_status note_id(const struct tsr_records *r, struct ids *ids, const char *id, size_t n,
-                          uint64_t line, struct tsr_err *err)
+static tsr_status note_id(const struct tsr_batch_records *r, struct ids *ids, const char *id,
+                          size_t n, uint64_t line, struct tsr_err *err)
 {
     XXH128_hash_t h = XXH3_128bits(id, n);
     uint64_t      k = h.low64 & ids->mask;
@@ -110,7 +111,7 @@ static tsr_status note_id(const struct tsr_records *r, struct ids *ids, const ch
     return TSR_OK;
 }
 
-static tsr_status check_line(const struct tsr_records *r, struct ids *ids, uint64_t i,
+static tsr_status check_line(const struct tsr_batch_records *r, struct ids *ids, uint64_t i,
                              struct tsr_err *err)
 {
     struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
@@ -132,7 +133,7 @@ static tsr_status check_line(const struct tsr_records *r, struct ids *ids, uint6
     return st == TSR_E_NOMEM ? tsr_fail(err, st, "%s", ignored.text) : TSR_OK;
 }
 
-static tsr_status check_ids(const struct tsr_records *r, struct tsr_err *err)
+static tsr_status check_ids(const struct tsr_batch_records *r, struct tsr_err *err)
 {
     struct ids ids = { .mask = 1 };
     while (ids.mask < 2 * r->lines)
@@ -144,7 +145,7 @@ static tsr_status check_ids(const struct tsr_records *r, struct tsr_err *err)
     tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < r->lines && st == TSR_OK; i++) {
         st = check_line(r, &ids, i, err);
-        if (st == TSR_OK && tsr_cancelled())
+        if (st == TSR_OK && tsr_plugin_cancelled())
             st = tsr_fail(err, TSR_E_CANCELLED, "while reading %s", r->file.path);
     }
     free(ids.v);
@@ -153,8 +154,8 @@ static tsr_status check_ids(const struct tsr_records *r, struct tsr_err *err)
 
 /* ---- life --------------------------------------------------------------- */
 
-tsr_status tsr_records_open(struct tsr_records *r, const char *path, uint64_t limit, uint64_t shard,
-                            uint64_t shards, struct tsr_err *err)
+tsr_status tsr_batch_records_open(struct tsr_batch_records *r, const char *path, uint64_t limit,
+                                  uint64_t shard, uint64_t shards, struct tsr_err *err)
 {
     memset(r, 0, sizeof *r);
     r->file.fd = -1;
@@ -165,7 +166,7 @@ tsr_status tsr_records_open(struct tsr_records *r, const char *path, uint64_t li
     if (st == TSR_OK)
         st = check_ids(r, err);
     if (st != TSR_OK) {
-        tsr_records_close(r);
+        tsr_batch_records_close(r);
         return st;
     }
     uint64_t n = limit && limit < r->lines ? limit : r->lines;
@@ -176,20 +177,20 @@ tsr_status tsr_records_open(struct tsr_records *r, const char *path, uint64_t li
     return TSR_OK;
 }
 
-void tsr_records_close(struct tsr_records *r)
+void tsr_batch_records_close(struct tsr_batch_records *r)
 {
     tsr_file_close(&r->file);
     free(r->at);
     r->at = NULL;
 }
 
-tsr_status tsr_records_read(const struct tsr_records *r, uint64_t index, char **line, uint64_t *len,
-                            struct tsr_err *err)
+tsr_status tsr_batch_records_read(const struct tsr_batch_records *r, uint64_t index, char **line,
+                                  uint64_t *len, struct tsr_err *err)
 {
     return read_line(r, r->first + index, line, len, err);
 }
 
-uint64_t tsr_records_line(const struct tsr_records *r, uint64_t index)
+uint64_t tsr_batch_records_line(const struct tsr_batch_records *r, uint64_t index)
 {
     return r->first + index + 1;
 }

@@ -81,8 +81,9 @@ static tsr_status check_keys(const json_t *body, bool chat, struct tsr_err *err)
     json_t     *v;
     json_object_foreach ((json_t *)(uintptr_t)body, key, v)
         if (!known(key, chat))
-            return tsr_fail(err, TSR_E_INPUT, "\"%.60s\" is no key of a %s request that is known",
-                            key, chat ? "chat" : "completion");
+            return tsr_fail(err, TSR_E_INPUT,
+                            "\"%.60s\" is not a key of a %s request that is known", key,
+                            chat ? "chat" : "completion");
     return check_plain(body, err);
 }
 
@@ -115,11 +116,12 @@ static tsr_status read_logprobs(struct tsr_batch_request *r, const json_t *body,
 {
     int64_t top = -1;
     if (!r->chat) {
-        TSR_TRY(tsr_json_int(body, NAME, "logprobs", false, 0, TSR_MAX_LOGPROBS, &top, err));
+        TSR_TRY(tsr_json_int(body, NAME, "logprobs", false, 0, TSR_ENGINE_MAX_LOGPROBS, &top, err));
         r->q.logprobs = top >= 0;
     } else {
         TSR_TRY(tsr_json_bool(body, NAME, "logprobs", false, &r->q.logprobs, err));
-        TSR_TRY(tsr_json_int(body, NAME, "top_logprobs", false, 0, TSR_MAX_LOGPROBS, &top, err));
+        TSR_TRY(
+            tsr_json_int(body, NAME, "top_logprobs", false, 0, TSR_ENGINE_MAX_LOGPROBS, &top, err));
         if (top > 0 && !r->q.logprobs)
             return tsr_fail(err, TSR_E_INPUT, "\"top_logprobs\" wants \"logprobs\": true");
     }
@@ -128,12 +130,12 @@ static tsr_status read_logprobs(struct tsr_batch_request *r, const json_t *body,
 }
 
 static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, uint64_t number,
-                              const struct tsr_request_defaults *d, bool *special,
+                              const struct tsr_batch_request_defaults *d, bool *special,
                               struct tsr_err *err)
 {
-    struct tsr_sampling *s = &r->q.sampling;
-    int64_t              most = (int64_t)d->max_tokens, k = (int64_t)s->top_k, seed = -1;
-    const int64_t        limit = INT64_C(1) << 31;
+    struct tsr_engine_sampling *s = &r->q.sampling;
+    int64_t                     most = (int64_t)d->max_tokens, k = (int64_t)s->top_k, seed = -1;
+    const int64_t               limit = INT64_C(1) << 31;
     TSR_TRY(tsr_json_int(body, NAME, "max_tokens", false, 0, limit, &most, err));
     if (r->chat)
         TSR_TRY(tsr_json_int(body, NAME, "max_completion_tokens", false, 0, limit, &most, err));
@@ -149,7 +151,7 @@ static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, u
     r->q.max_tokens = (uint64_t)most;
     s->top_k = (uint64_t)k;
     r->q.record = number;
-    if (seed >= 0) { /* what is asked for with a seed depends on nothing else */
+    if (seed >= 0) { /* a seeded request depends on nothing else */
         s->seed = (uint64_t)seed;
         r->q.record = 0;
     }
@@ -166,14 +168,14 @@ static tsr_status no_tokenizer(struct tsr_err *err)
 }
 
 static tsr_status read_prompt(struct tsr_batch_request *r, const json_t *body, bool special,
-                              const struct tsr_request_defaults *d, struct tsr_err *err)
+                              const struct tsr_batch_request_defaults *d, struct tsr_err *err)
 {
     const json_t *p = json_object_get(body, "prompt"), *id;
     size_t        i;
     if (json_is_string(p))
         return d->tokenizer
                    ? tsr_tokenize(d->tokenizer, json_string_value(p), json_string_length(p),
-                                  TSR_TOKENIZE_SPECIAL | (special ? 0 : TSR_TOKENIZE_NO_SPECIALS),
+                                  TSR_TOKENIZER_SPECIAL | (special ? 0 : TSR_TOKENIZER_NO_SPECIALS),
                                   &r->ids, err)
                    : no_tokenizer(err);
     if (!json_is_array(p) || json_array_size(p) == 0)
@@ -183,18 +185,19 @@ static tsr_status read_prompt(struct tsr_batch_request *r, const json_t *body, b
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
             json_integer_value(id) > UINT32_MAX)
             return tsr_fail(err, TSR_E_INPUT, "item %zu of \"prompt\" is not a token id", i + 1);
-        TSR_TRY(tsr_ids_push(&r->ids, (uint32_t)json_integer_value(id), err));
+        TSR_TRY(tsr_tokenizer_ids_push(&r->ids, (uint32_t)json_integer_value(id), err));
     }
     return TSR_OK;
 }
 
 /* "content": a text, or [{"type": "text", "text": "..."}, ...] joined. */
-static tsr_status read_content(const json_t *m, size_t i, struct tsr_text *out, struct tsr_err *err)
+static tsr_status read_content(const json_t *m, size_t i, struct tsr_tokenizer_text *out,
+                               struct tsr_err *err)
 {
     const json_t *c = json_object_get(m, "content"), *part;
     size_t        k;
     if (json_is_string(c))
-        return tsr_text_append(out, json_string_value(c), json_string_length(c), err);
+        return tsr_tokenizer_text_append(out, json_string_value(c), json_string_length(c), err);
     if (!json_is_array(c))
         return tsr_fail(err, TSR_E_INPUT, "message %zu has no \"content\" that is a text", i + 1);
     json_array_foreach ((json_t *)(uintptr_t)c, k, part) {
@@ -204,13 +207,13 @@ static tsr_status read_content(const json_t *m, size_t i, struct tsr_text *out, 
             return tsr_fail(err, TSR_E_INPUT,
                             "part %zu of message %zu is not {\"type\": \"text\", \"text\": ...}",
                             k + 1, i + 1);
-        TSR_TRY(tsr_text_append(out, json_string_value(t), json_string_length(t), err));
+        TSR_TRY(tsr_tokenizer_text_append(out, json_string_value(t), json_string_length(t), err));
     }
     return TSR_OK;
 }
 
-static tsr_status read_message(const json_t *m, size_t i, struct tsr_chat_message *out,
-                               struct tsr_text *text, struct tsr_err *err)
+static tsr_status read_message(const json_t *m, size_t i, struct tsr_tokenizer_chat_message *out,
+                               struct tsr_tokenizer_text *text, struct tsr_err *err)
 {
     const char *key;
     json_t     *v;
@@ -230,7 +233,7 @@ static tsr_status read_message(const json_t *m, size_t i, struct tsr_chat_messag
 }
 
 static tsr_status read_messages(struct tsr_batch_request *r, const json_t *body, bool special,
-                                const struct tsr_request_defaults *d, struct tsr_err *err)
+                                const struct tsr_batch_request_defaults *d, struct tsr_err *err)
 {
     const json_t *list = json_object_get(body, "messages"), *m;
     size_t        n = json_array_size(list), i;
@@ -238,17 +241,17 @@ static tsr_status read_messages(struct tsr_batch_request *r, const json_t *body,
         return tsr_fail(err, TSR_E_INPUT, "\"messages\" must be a list that is not empty");
     if (!d->chat)
         return tsr_fail(err, TSR_E_INPUT, "%s", d->why_no_chat);
-    struct tsr_chat_message *v = tsr_new(n, sizeof *v);
-    struct tsr_text         *texts = tsr_new(n, sizeof *texts);
+    struct tsr_tokenizer_chat_message *v = tsr_new(n, sizeof *v);
+    struct tsr_tokenizer_text         *texts = tsr_new(n, sizeof *texts);
     tsr_status st = v && texts ? TSR_OK : tsr_fail_nomem(err, n * sizeof *v, "messages");
     if (st == TSR_OK)
         json_array_foreach ((json_t *)(uintptr_t)list, i, m)
             if (st == TSR_OK)
                 st = read_message(m, i, &v[i], &texts[i], err);
     if (st == TSR_OK)
-        st = tsr_chat_render(d->chat, v, n, special, &r->ids, err);
+        st = tsr_tokenizer_chat_render(d->chat, v, n, special, &r->ids, err);
     for (i = 0; texts && i < n; i++)
-        tsr_text_free(&texts[i]);
+        tsr_tokenizer_text_free(&texts[i]);
     free(texts);
     free(v);
     return st;
@@ -268,7 +271,8 @@ static tsr_status read_head(struct tsr_batch_request *r, struct tsr_err *err)
     json_object_foreach (r->root, key, v)
         if (strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 &&
             strcmp(key, "url") != 0 && strcmp(key, "body") != 0)
-            return tsr_fail(err, TSR_E_INPUT, "\"%.60s\" is no key of a line that is known", key);
+            return tsr_fail(err, TSR_E_INPUT, "\"%.60s\" is not a key of a line that is known",
+                            key);
     r->chat = strcmp(url, "/v1/chat/completions") == 0;
     if (!r->chat && strcmp(url, "/v1/completions") != 0)
         return tsr_fail(err, TSR_E_INPUT,
@@ -280,7 +284,7 @@ static tsr_status read_head(struct tsr_batch_request *r, struct tsr_err *err)
 }
 
 static tsr_status parse(struct tsr_batch_request *r, uint64_t number,
-                        const struct tsr_request_defaults *d, struct tsr_err *err)
+                        const struct tsr_batch_request_defaults *d, struct tsr_err *err)
 {
     json_t *body = NULL;
     bool    special = d->allow_special;
@@ -302,11 +306,11 @@ static tsr_status parse(struct tsr_batch_request *r, uint64_t number,
                         (unsigned long long)r->ids.n, (unsigned long long)r->q.max_tokens,
                         (unsigned long long)d->context);
     }
-    return d->pass ? tsr_server_check(d->pass, &r->q, err) : TSR_OK;
+    return d->pass ? tsr_engine_server_check(d->pass, &r->q, err) : TSR_OK;
 }
 
 tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
-                                   uint64_t line_number, const struct tsr_request_defaults *d,
+                                   uint64_t line_number, const struct tsr_batch_request_defaults *d,
                                    struct tsr_err *err)
 {
     memset(r, 0, sizeof *r);
@@ -327,6 +331,6 @@ tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line
 void tsr_batch_request_free(struct tsr_batch_request *r)
 {
     json_decref(r->root);
-    tsr_ids_free(&r->ids);
+    tsr_tokenizer_ids_free(&r->ids);
     memset(r, 0, sizeof *r);
 }

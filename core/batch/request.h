@@ -3,77 +3,79 @@
  *   {"custom_id": "a", "method": "POST", "url": "/v1/completions" or "/v1/chat/completions",
  *    "body": {"prompt": ... or "messages": [...], "max_tokens": ..., ...}}
  *
- * docs/guide.md lists the keys of the body.  A key that is not known, or asks for what cannot be
+ * docs/guide/batches.md lists the keys of the body.  A key that is not known, or asks for what cannot be
  * done, is an error of that line and never passed over.
  */
 #ifndef TSR_BATCH_REQUEST_H
 #define TSR_BATCH_REQUEST_H
 
 #include "engine/serve.h"
-#include "model/chat.h"
+#include "tokenizer/chat.h"
 
 #include <jansson.h>
 
 /* What all lines share. */
-struct tsr_request_defaults {
-    uint64_t                    max_tokens;
-    struct tsr_sampling         sampling; /* seed: of records without their own */
-    bool                        allow_special, ignore_eos;
-    uint64_t                    context;
-    const struct tsr_tokenizer *tokenizer; /* NULL: prompts are lists of ids */
-    const struct tsr_chat      *chat;      /* NULL: chat lines are refused with why_no_chat */
-    const char                 *why_no_chat;
-    const struct tsr_pass      *pass; /* NULL: limits of the model are not checked */
+struct tsr_batch_request_defaults {
+    uint64_t                      max_tokens;
+    struct tsr_engine_sampling    sampling; /* seed: of records without their own */
+    bool                          allow_special, ignore_eos;
+    uint64_t                      context;
+    const struct tsr_tokenizer   *tokenizer; /* NULL: prompts are lists of ids */
+    const struct tsr_chat        *chat;      /* NULL: chat lines are refused with why_no_chat */
+    const char                   *why_no_chat;
+    const struct tsr_engine_pass *pass; /* NULL: limits of the model are not checked */
 };
 
 #define TSR_MAX_STOPS 16u
 
 struct tsr_batch_request {
-    json_t                  *root;
-    const char              *custom_id, *model; /* in root, or NULL */
-    bool                     chat;
-    struct tsr_ids           ids;
-    const char              *stop[TSR_MAX_STOPS];
-    uint64_t                 stop_bytes[TSR_MAX_STOPS];
-    struct tsr_serve_request q;    /* all but id; points into this struct */
-    const char              *code; /* of the error: "invalid_request", ... */
+    json_t                         *root;
+    const char                     *custom_id, *model; /* in root, or NULL */
+    bool                            chat;
+    struct tsr_tokenizer_ids        ids;
+    const char                     *stop[TSR_MAX_STOPS];
+    uint64_t                        stop_bytes[TSR_MAX_STOPS];
+    struct tsr_engine_serve_request q;    /* all but id; points into this struct */
+    const char                     *code; /* of the error: "invalid_request", ... */
 };
 
-/* line_number: of the random stream of records without a seed of their own, from 0.  An error that
- * is the line's own has r->code; else the run cannot go on.  r is to be freed in any case. */
+/* line_number: index of the random stream for records without a seed, from 0.  An error caused by
+ * the line itself sets r->code; on any other error the run cannot continue.  The caller frees r in
+ * any case. */
 tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
-                                   uint64_t line_number, const struct tsr_request_defaults *d,
+                                   uint64_t line_number, const struct tsr_batch_request_defaults *d,
                                    struct tsr_err *err);
 void       tsr_batch_request_free(struct tsr_batch_request *r);
 
 /* Ids of an output line: they follow from `base`, a hash of the job, so that they repeat. */
-struct tsr_answer_ids {
+struct tsr_batch_answer_ids {
     const char *base;
     const char *model; /* for requests that name none */
 };
 /* The output line of a finished request, without newline, appended to out.  number: from 0. */
-tsr_status tsr_answer_line(const struct tsr_answer_ids *ids, uint64_t number,
-                           const struct tsr_batch_request *q, const struct tsr_served *r,
-                           const struct tsr_tokenizer *t, struct tsr_text *out,
-                           struct tsr_err *err);
-/* That of a record that failed; custom_id may be NULL. */
-tsr_status tsr_answer_error(const struct tsr_answer_ids *ids, uint64_t number,
-                            const char *custom_id, const char *code, const char *message,
-                            struct tsr_text *out, struct tsr_err *err);
+tsr_status tsr_batch_answer_line(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                                 const struct tsr_batch_request *q,
+                                 const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
+                                 struct tsr_tokenizer_text *out, struct tsr_err *err);
+/* The error line of a failed record; custom_id may be NULL. */
+tsr_status tsr_batch_answer_error(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                                  const char *custom_id, const char *code, const char *message,
+                                  struct tsr_tokenizer_text *out, struct tsr_err *err);
 
-/* What a line of the journal must say of its record; NULL in it: not known, or not looked at. */
-struct tsr_answer_expect {
-    const struct tsr_answer_ids *ids; /* and number, from 0: for "id" */
-    uint64_t                     number;
+/* What a journal line must contain for its record; a NULL field: unknown, or not checked. */
+struct tsr_batch_answer_expect {
+    const struct tsr_batch_answer_ids *ids; /* and number, from 0: for "id" */
+    uint64_t                           number;
     bool        has_request; /* custom_id is what its request says; NULL: nothing */
     const char *custom_id;
 };
-/* Whether a line is what tsr_answer_line(), or with `error` tsr_answer_error(), writes of a record: one line, one
- * JSON object, its members and their types, its ids.  TSR_E_INPUT says what it has and what was expected.  [any] */
-tsr_status tsr_answer_check(const char *line, uint64_t len, bool error,
-                            const struct tsr_answer_expect *x, struct tsr_err *err);
+/* Checks that a line has the form that tsr_batch_answer_line(), or with `error` tsr_batch_answer_error(),
+ * writes for a record: one line, one JSON object, its members and their types, its ids.  TSR_E_INPUT gives the
+ * actual and the expected value.  [any] */
+tsr_status tsr_batch_answer_check(const char *line, uint64_t len, bool error,
+                                  const struct tsr_batch_answer_expect *x, struct tsr_err *err);
 /* "batch_req_0123456789abcdef" of a job and a record. */
-void tsr_answer_id(const struct tsr_answer_ids *ids, const char *prefix, uint64_t number,
-                   char text[64]);
+void tsr_batch_answer_id(const struct tsr_batch_answer_ids *ids, const char *prefix,
+                         uint64_t number, char text[64]);
 
 #endif

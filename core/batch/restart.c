@@ -2,8 +2,8 @@
 
 #include <signal.h>
 
-/* Signals that a program gets for what it does itself.  A SIGKILL from outside blames nobody. */
-static bool fatal(const struct tsr_ending *e)
+/* Signals caused by the program itself.  A SIGKILL from outside blames no record. */
+static bool fatal(const struct tsr_batch_ending *e)
 {
     switch (e->signal) {
     case SIGSEGV:
@@ -18,10 +18,11 @@ static bool fatal(const struct tsr_ending *e)
     }
 }
 
-enum tsr_after tsr_restart_decide(struct tsr_restarts *r, const struct tsr_ending *e,
-                                  uint64_t *wait_us, enum tsr_verdict *verdict)
+enum tsr_after tsr_batch_restart_decide(struct tsr_batch_restarts     *r,
+                                        const struct tsr_batch_ending *e, uint64_t *wait_us,
+                                        enum tsr_verdict *verdict)
 {
-    bool peer = e->exited && e->code == 6; /* a rank or a peer failed: the group begins anew */
+    bool peer = e->exited && e->code == 6; /* a rank or a peer failed: the group restarts */
     bool starved = e->exited && e->code == 4 && e->memory;
     bool own = !e->exited && (fatal(e) || e->memory || (e->stalled && e->late));
     own = own || starved || (peer && (e->own_fault || e->memory || e->late));
@@ -42,8 +43,8 @@ enum tsr_after tsr_restart_decide(struct tsr_restarts *r, const struct tsr_endin
     return TSR_AFTER_RESTART;
 }
 
-bool tsr_beat_stalled(struct tsr_beat *b, uint64_t beats, bool working, uint64_t now_us,
-                      uint64_t stall_us)
+bool tsr_batch_beat_stalled(struct tsr_batch_beat *b, uint64_t beats, bool working, uint64_t now_us,
+                            uint64_t stall_us)
 {
     if (!b->seen || beats != b->beats || !working) {
         b->seen = true;

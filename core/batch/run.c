@@ -19,28 +19,29 @@ struct taken {
 };
 
 struct run {
-    const struct tsr_batch_job *job;
-    struct tsr_server          *server;
-    struct tsr_batch           *batch;
-    struct taken               *taken; /* [slots]; a request's id is its place here */
-    struct tsr_text             line;
-    struct tsr_batch_summary   *sum;
-    double                      start_s;
-    struct tsr_batch_progress   progress;
-    uint64_t                    generated; /* tokens, of records that are not done too */
-    struct tsr_batch_summary    before;    /* what other workers of this run did */
-    struct tsr_answer_ids       ids;       /* the job's, with what the first run kept */
-    struct tsr_request_defaults defaults;  /* the same */
-    json_t                     *kept;      /* owns these texts; NULL: the journal is new */
+    const struct tsr_batch_job       *job;
+    struct tsr_server                *server;
+    struct tsr_batch                 *batch;
+    struct taken                     *taken; /* [slots]; a request's id is its place here */
+    struct tsr_tokenizer_text         line;
+    struct tsr_batch_summary         *sum;
+    double                            start_s;
+    struct tsr_batch_progress         progress;
+    uint64_t                          generated; /* tokens, of records that are not done too */
+    struct tsr_batch_summary          before;    /* what other workers of this run did */
+    struct tsr_batch_answer_ids       ids;       /* the job's, with the values kept from the first
+                                                  * run */
+    struct tsr_batch_request_defaults defaults;  /* the same */
+    json_t                           *kept;      /* owns these texts; NULL: the journal is new */
 };
 
 /* ---- the worker --------------------------------------------------------- */
 
-/* What a record needs and cannot have is its own fault, as far as anybody can tell: the supervisor
- * has it run alone, and then ends its tries. */
+/* If a record needs more resources than it can get, assume that this record is at fault: the
+ * supervisor runs it alone, and then gives up on it. */
 static tsr_status blame(tsr_status st)
 {
-    struct tsr_watch *w = tsr_watch_get();
+    struct tsr_batch_watch *w = tsr_batch_watch_get();
     if (w && st == TSR_E_NOMEM)
         atomic_store(&w->no_memory, 1);
     return st;
@@ -48,28 +49,28 @@ static tsr_status blame(tsr_status st)
 
 static uint32_t room(void *ctx)
 {
-    return tsr_server_room(((struct run *)ctx)->server);
+    return tsr_engine_server_room(((struct run *)ctx)->server);
 }
 
 static uint32_t busy(void *ctx)
 {
-    return tsr_server_busy(((struct run *)ctx)->server);
+    return tsr_engine_server_busy(((struct run *)ctx)->server);
 }
 
 static uint64_t number_of(const struct run *r, uint64_t index)
 {
-    return tsr_records_line(r->job->records, index) - 1;
+    return tsr_batch_records_line(r->job->records, index) - 1;
 }
 
 /* Puts the line of a record into the journal; its tokens are in the sums. */
 static tsr_status put_line(struct run *r, uint64_t index, bool error, struct tsr_err *err)
 {
-    struct tsr_watch *w = tsr_watch_get();
+    struct tsr_batch_watch *w = tsr_batch_watch_get();
     TSR_TRY(tsr_batch_line(r->batch, index, error, r->line.v, r->line.n, err));
     if (!w)
         return TSR_OK;
-    uint64_t               n = tsr_batch_counts(r->batch)->done;
-    struct tsr_watch_line *l = &w->lines[n % TSR_WATCH_LINES];
+    uint64_t                     n = tsr_batch_counts(r->batch)->done;
+    struct tsr_batch_watch_line *l = &w->lines[n % TSR_WATCH_LINES];
     atomic_store(&l->line, 0);
     atomic_store(&l->prompt_tokens, r->before.prompt_tokens + r->sum->prompt_tokens);
     atomic_store(&l->new_tokens, r->before.new_tokens + r->sum->new_tokens);
@@ -81,7 +82,8 @@ static tsr_status error_line(struct run *r, uint64_t index, const char *custom_i
                              const char *why, struct tsr_err *err)
 {
     r->line.n = 0;
-    TSR_TRY(tsr_answer_error(&r->ids, number_of(r, index), custom_id, code, why, &r->line, err));
+    TSR_TRY(
+        tsr_batch_answer_error(&r->ids, number_of(r, index), custom_id, code, why, &r->line, err));
     return put_line(r, index, true, err);
 }
 
@@ -95,8 +97,8 @@ static struct taken *free_place(struct run *r)
 
 static void note_oldest(const struct run *r)
 {
-    struct tsr_watch *w = tsr_watch_get();
-    uint64_t          oldest = 0;
+    struct tsr_batch_watch *w = tsr_batch_watch_get();
+    uint64_t                oldest = 0;
     for (uint32_t k = 0; w && k < r->job->pass.slots; k++)
         if (r->taken[k].busy && (!oldest || r->taken[k].since_us < oldest))
             oldest = r->taken[k].since_us;
@@ -117,7 +119,7 @@ static tsr_status take(struct run *r, uint64_t index, const char *line, uint64_t
         t->index = index;
         t->since_us = tsr_now_us();
         t->request.q.id = (uint64_t)(t - r->taken);
-        st = tsr_server_submit(r->server, &t->request.q, err);
+        st = tsr_engine_server_submit(r->server, &t->request.q, err);
         note_oldest(r);
         return st;
     }
@@ -125,7 +127,7 @@ static tsr_status take(struct run *r, uint64_t index, const char *line, uint64_t
         st = error_line(r, index, t->request.custom_id, t->request.code, e.text, err);
     else
         st = tsr_fail(err, st, "line %llu: %s",
-                      (unsigned long long)tsr_records_line(r->job->records, index), e.text);
+                      (unsigned long long)tsr_batch_records_line(r->job->records, index), e.text);
     tsr_batch_request_free(&t->request);
     return st;
 }
@@ -136,11 +138,11 @@ static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     char             *line;
     uint64_t          len;
-    tsr_status        st = tsr_records_read(r->job->records, index, &line, &len, &e.err);
+    tsr_status        st = tsr_batch_records_read(r->job->records, index, &line, &len, &e.err);
     if (st == TSR_E_INPUT)
         return error_line(r, index, NULL, "invalid_json", e.text, err);
     if (st != TSR_OK)
-        return tsr_fail(err, blame(st), "%s", e.text);
+        return tsr_err_copy(err, blame(st), &e.err);
     st = take(r, index, line, len, err);
     free(line);
     return blame(st);
@@ -149,7 +151,7 @@ static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
 static void note_first(struct run *r, struct taken *t)
 {
     if (!t->begun)
-        tsr_ttft_note(&r->sum->ttft, t->index, (double)(tsr_now_us() - t->since_us) / 1e6);
+        tsr_batch_ttft_note(&r->sum->ttft, t->index, (double)(tsr_now_us() - t->since_us) / 1e6);
     t->begun = true;
 }
 
@@ -162,25 +164,25 @@ static tsr_status on_token(void *ctx, uint64_t id, uint32_t token)
     return TSR_OK;
 }
 
-static tsr_status on_done(void *ctx, const struct tsr_served *s, struct tsr_err *err)
+static tsr_status on_done(void *ctx, const struct tsr_engine_served *s, struct tsr_err *err)
 {
     struct run   *r = ctx;
     struct taken *t = &r->taken[s->id];
     tsr_status    st;
-    if (s->finish == TSR_FINISH_EOS)
-        note_first(r, t); /* an end without a token before it */
-    if (s->finish == TSR_FINISH_FAILED) {
+    if (s->finish == TSR_ENGINE_FINISH_EOS)
+        note_first(r, t); /* an end without a preceding token */
+    if (s->finish == TSR_ENGINE_FINISH_FAILED) {
         st = error_line(r, t->index, t->request.custom_id,
                         s->status == TSR_E_NUMERIC ? "not_finite" : "failed", s->error, err);
-    } else if (s->finish == TSR_FINISH_ENDED) {
+    } else if (s->finish == TSR_ENGINE_FINISH_ENDED) {
         st = error_line(r, t->index, t->request.custom_id, "deadline_exceeded",
                         "the record took longer than its deadline", err);
     } else {
         r->sum->prompt_tokens += s->n_prompt;
         r->sum->new_tokens += s->n_tokens;
         r->line.n = 0;
-        st = tsr_answer_line(&r->ids, number_of(r, t->index), &t->request, s, r->defaults.tokenizer,
-                             &r->line, err);
+        st = tsr_batch_answer_line(&r->ids, number_of(r, t->index), &t->request, s,
+                                   r->defaults.tokenizer, &r->line, err);
         if (st == TSR_OK)
             st = put_line(r, t->index, false, err);
     }
@@ -195,28 +197,28 @@ static void end_late_ones(struct run *r)
     uint64_t now = tsr_now_us();
     for (uint32_t k = 0; r->job->deadline_us && k < r->job->pass.slots; k++)
         if (r->taken[k].busy && now - r->taken[k].since_us > r->job->deadline_us)
-            tsr_server_cancel(r->server, k);
+            tsr_engine_server_cancel(r->server, k);
 }
 
 static tsr_status step(void *ctx, struct tsr_err *err)
 {
     struct run *r = ctx;
-    tsr_watch_beat();
+    tsr_batch_watch_beat();
     end_late_ones(r);
-    tsr_status st = blame(tsr_server_step(r->server, err));
-    tsr_watch_beat();
+    tsr_status st = blame(tsr_engine_server_step(r->server, err));
+    tsr_batch_watch_beat();
     return st == TSR_OK && r->job->same ? r->job->same(r->job->same_ctx, false, err) : st;
 }
 
 static const char *custom_id_of(const char *line, uint64_t len, struct tsr_batch_request *q,
-                                const struct tsr_request_defaults *d)
+                                const struct tsr_batch_request_defaults *d)
 {
     struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
     (void)tsr_batch_request_parse(q, line, len, 0, d, &ignored.err);
     return q->custom_id;
 }
 
-static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_text *out,
+static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_tokenizer_text *out,
                          struct tsr_err *err)
 {
     struct run              *r = ctx;
@@ -229,10 +231,11 @@ static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_
                  "%u runs that worked on this record alone died by their own fault, for memory or "
                  "beyond its deadline",
                  deaths);
-    if (tsr_records_read(r->job->records, index, &line, &len, &ignored.err) != TSR_OK)
+    if (tsr_batch_records_read(r->job->records, index, &line, &len, &ignored.err) != TSR_OK)
         line = NULL;
     const char *id = line ? custom_id_of(line, len, &q, &r->defaults) : NULL;
-    tsr_status  st = tsr_answer_error(&r->ids, number_of(r, index), id, "poison", why, out, err);
+    tsr_status  st =
+        tsr_batch_answer_error(&r->ids, number_of(r, index), id, "poison", why, out, err);
     tsr_batch_request_free(&q);
     free(line);
     return st;
@@ -243,9 +246,9 @@ static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_
 /* One line that is redrawn on a terminal, one every five seconds elsewhere. */
 static void say(struct run *r, bool last)
 {
-    const struct tsr_journal_counts *c = tsr_batch_counts(r->batch);
-    struct tsr_batch_state           s = {
-                  .records = r->sum->records, .done = c->done, .errors = c->errors, .tokens = r->generated
+    const struct tsr_batch_journal_counts *c = tsr_batch_counts(r->batch);
+    struct tsr_batch_state                 s = {
+                        .records = r->sum->records, .done = c->done, .errors = c->errors, .tokens = r->generated
     };
     bool tty = isatty(STDERR_FILENO) == 1;
     char text[200];
@@ -258,18 +261,18 @@ static void say(struct run *r, bool last)
 
 /* ---- the whole ---------------------------------------------------------- */
 
-/* What other workers of this run left behind. */
+/* Leftovers of other workers of this run. */
 static void begin(struct run *r)
 {
-    const struct tsr_watch *w = tsr_watch_get();
+    const struct tsr_batch_watch *w = tsr_batch_watch_get();
     if (!w)
         return;
     r->before.seconds = (double)atomic_load(&w->work_us) / 1e6;
     r->before.journal_s = (double)atomic_load(&w->journal_us) / 1e6;
-    /* lines of records that were given up have no tokens and no place of their own */
+    /* lines of abandoned records have no tokens and no position */
     uint64_t n = tsr_batch_counts(r->batch)->done;
     for (uint64_t i = n; i > 0 && n - i < TSR_WATCH_LINES; i--) {
-        const struct tsr_watch_line *l = &w->lines[i % TSR_WATCH_LINES];
+        const struct tsr_batch_watch_line *l = &w->lines[i % TSR_WATCH_LINES];
         if (atomic_load(&l->line) == i) {
             r->before.prompt_tokens = atomic_load(&l->prompt_tokens);
             r->before.new_tokens = atomic_load(&l->new_tokens);
@@ -288,19 +291,19 @@ static double journal_seconds(const struct run *r)
     return r->before.journal_s + (double)tsr_batch_journal_us(r->batch) / 1e6;
 }
 
-/* What whoever goes on behind this worker has to know. */
+/* State that the next run after this worker needs. */
 static void tell(const struct run *r)
 {
-    struct tsr_watch *w = tsr_watch_get();
+    struct tsr_batch_watch *w = tsr_batch_watch_get();
     if (!w)
         return;
     atomic_store(&w->work_us, (uint64_t)(seconds(r) * 1e6));
     atomic_store(&w->journal_us, (uint64_t)(journal_seconds(r) * 1e6));
     atomic_store(&w->done, tsr_batch_counts(r->batch)->done -
-                               tsr_journal_pending(tsr_batch_journal(r->batch)));
+                               tsr_batch_journal_pending(tsr_batch_journal(r->batch)));
 }
 
-static void warn(const struct tsr_journal_counts *c)
+static void warn(const struct tsr_batch_journal_counts *c)
 {
     if (c->cut)
         tsr_logf(TSR_LOG_INFO, "the journal had a torn end of %llu bytes",
@@ -312,7 +315,8 @@ static void warn(const struct tsr_journal_counts *c)
                  (unsigned long long)c->unlike);
 }
 
-/* Under the lock of the output, so that what a killed run left is removed and nobody else writes it. */
+/* Holds the lock of the output, so that leftovers of a killed run are removed and no other process
+ * writes it. */
 static tsr_status publish(struct run *r, struct tsr_err *err)
 {
     const char             *output = r->job->output;
@@ -331,8 +335,8 @@ static tsr_status publish(struct run *r, struct tsr_err *err)
 
 static tsr_status work(struct run *r, struct tsr_err *err)
 {
-    struct tsr_watch *w = tsr_watch_get();
-    bool              over = false;
+    struct tsr_batch_watch *w = tsr_batch_watch_get();
+    bool                    over = false;
     if (w) {
         atomic_store(&w->opened, 1);
         atomic_store(&w->working, 1);
@@ -352,7 +356,7 @@ static tsr_status work(struct run *r, struct tsr_err *err)
     if (w)
         atomic_store(&w->working, 0); /* a file is written: no beats */
     tsr_logf(TSR_LOG_INFO,
-             "the journal took %.2f %% of %.2f s: %llu commits, %llu syncs beside the work",
+             "the journal took %.2f %% of %.2f s: %llu commits, %llu syncs during the work",
              took > 0 ? (double)tsr_batch_journal_us(r->batch) / took / 1e4 : 0.0, took,
              (unsigned long long)tsr_batch_counts(r->batch)->commits,
              (unsigned long long)tsr_batch_counts(r->batch)->syncs);
@@ -360,18 +364,19 @@ static tsr_status work(struct run *r, struct tsr_err *err)
         TSR_TRY(r->job->same(r->job->same_ctx, true, err));
     TSR_TRY(tsr_file_unchanged(&r->job->records->file, err));
     TSR_TRY(publish(r, err));
-    return tsr_reasons_read(&r->sum->reasons, tsr_batch_journal(r->batch), r->job->records, err);
+    return tsr_batch_reasons_read(&r->sum->reasons, tsr_batch_journal(r->batch), r->job->records,
+                                  err);
 }
 
 static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
 {
     const struct tsr_batch_job *job = r->job;
-    struct tsr_watch           *w = tsr_watch_get();
+    struct tsr_batch_watch     *w = tsr_batch_watch_get();
     char                        who[100], host[64] = "?";
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(who, sizeof who, "process %d on %.60s", (int)getpid(), host);
     struct tsr_batch_worker  worker = { r, room, busy, submit, step, poison };
-    struct tsr_adopt         adopt = { .records = job->records, .ids = &job->ids };
+    struct tsr_batch_adopt   adopt = { .records = job->records, .ids = &job->ids };
     struct tsr_batch_options o = {
         .journal = { .io = &tsr_io_system,
                      .folder = job->folder,
@@ -381,29 +386,29 @@ static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
                      .verdict = w && w->verdict ? TSR_VERDICT_OWN : TSR_VERDICT_OUTSIDE,
                      .retry = job->retry && !(w && atomic_load(&w->opened)),
                      .who = who,
-                     .check = tsr_adopt_check,
+                     .check = tsr_batch_adopt_check,
                      .check_ctx = &adopt },
         .clock = &tsr_clock_system,
         .output = job->output
     };
     TSR_TRY(tsr_batch_open(&r->batch, &o, &worker, about, err));
-    return tsr_adopt_names(&r->kept, tsr_journal_about(tsr_batch_journal(r->batch)), job->folder,
-                           &r->ids.model, &r->defaults.why_no_chat, err);
+    return tsr_batch_adopt_names(&r->kept, tsr_batch_journal_about(tsr_batch_journal(r->batch)),
+                                 job->folder, &r->ids.model, &r->defaults.why_no_chat, err);
 }
 
 tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summary *s, char **about,
                          struct tsr_err *err)
 {
     struct run r = { .job = job, .sum = s, .ids = job->ids, .defaults = job->defaults };
-    struct tsr_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
+    struct tsr_engine_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
     *s = (struct tsr_batch_summary){ .records = job->records->n };
     *about = NULL;
     r.taken = tsr_new(job->pass.slots, sizeof *r.taken);
     if (!r.taken)
         return tsr_fail_nomem(err, job->pass.slots * sizeof *r.taken, "records");
-    tsr_status st = tsr_ttft_open(&s->ttft, job->records->n, err);
+    tsr_status st = tsr_batch_ttft_open(&s->ttft, job->records->n, err);
     if (st == TSR_OK)
-        st = tsr_server_create(&r.server, &job->pass, &events, err);
+        st = tsr_engine_server_create(&r.server, &job->pass, &events, err);
     if (st == TSR_OK)
         st = open_batch(&r, about, err);
     if (st == TSR_OK)
@@ -417,11 +422,11 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
     s->new_tokens += r.before.new_tokens;
     s->seconds = seconds(&r);
     tsr_batch_close(r.batch);
-    tsr_server_destroy(r.server);
+    tsr_engine_server_destroy(r.server);
     for (uint32_t k = 0; k < job->pass.slots; k++)
         tsr_batch_request_free(&r.taken[k].request);
     free(r.taken);
-    tsr_text_free(&r.line);
+    tsr_tokenizer_text_free(&r.line);
     json_decref(r.kept);
     return st;
 }

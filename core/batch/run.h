@@ -13,34 +13,34 @@
 #include <jansson.h>
 
 struct tsr_batch_job {
-    const struct tsr_records   *records;
-    struct tsr_request_defaults defaults; /* pass is set from here */
-    struct tsr_pass             pass;
-    struct tsr_answer_ids       ids;
-    const char                 *output; /* OUT.jsonl */
-    const char                 *folder; /* OUT.jsonl.job, there already */
-    char                        id[TSR_HASH_TEXT];
-    const char                 *about; /* JSON of what the job is */
-    bool                        retry, quiet;
-    uint64_t                    deadline_us; /* of a record; 0: none */
-    /* Whether what answers are made of is still what it was at the start.  Asked after each step, before its lines are
-     * written, and with `end` before the output is.  NULL: nobody asks. */
+    const struct tsr_batch_records   *records;
+    struct tsr_batch_request_defaults defaults; /* pass is set from here */
+    struct tsr_engine_pass            pass;
+    struct tsr_batch_answer_ids       ids;
+    const char                       *output; /* OUT.jsonl */
+    const char                       *folder; /* OUT.jsonl.job, there already */
+    char                              id[TSR_HASH_TEXT];
+    const char                       *about; /* JSON of the job's identity */
+    bool                              retry, quiet;
+    uint64_t                          deadline_us; /* of a record; 0: none */
+    /* Whether the inputs of the answers are still unchanged since the start.  Called after each step, before
+     * its lines are written, and with `end` before the output is written.  NULL: not checked. */
     tsr_status (*same)(void *ctx, bool end, struct tsr_err *err);
     void *same_ctx;
 };
 
-/* Tokens and seconds are of this run, workers that somebody replaced included; a record that one of
- * them had not yet committed counts where it was answered again. */
+/* Tokens and seconds of this run, including replaced workers.  A record that one of them had not
+ * committed counts where it was answered again. */
 struct tsr_batch_summary {
-    uint64_t                  records, errors, prompt_tokens, new_tokens;
-    double                    seconds, journal_s; /* of them for the journal */
-    struct tsr_journal_counts counts;
-    struct tsr_ttft           ttft; /* of this worker; to be freed, after a failure too */
-    struct tsr_reasons        reasons;
+    uint64_t                        records, errors, prompt_tokens, new_tokens;
+    double                          seconds, journal_s; /* of them for the journal */
+    struct tsr_batch_journal_counts counts;
+    struct tsr_batch_ttft           ttft; /* of this worker; to be freed, after a failure too */
+    struct tsr_batch_reasons        reasons;
 };
 
-/* Runs what is missing and publishes the output.  TSR_E_INPUT with *about (to be freed) when the
- * folder holds another job.  Cancelled: TSR_E_CANCELLED; run again.  [worker] */
+/* Runs the missing records and publishes the output.  TSR_E_INPUT with *about (to be freed) if the
+ * folder contains another job.  After an interrupt: TSR_E_CANCELLED; run again to resume.  [worker] */
 tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summary *s, char **about,
                          struct tsr_err *err);
 

@@ -9,21 +9,21 @@
 
 #define WINDOW (1u << 20)
 
-uint64_t tsr_line_hash(const char *line, uint64_t bytes)
+uint64_t tsr_batch_line_hash(const char *line, uint64_t bytes)
 {
     return XXH3_64bits(line, bytes);
 }
 
 /* ---- rules -------------------------------------------------------------- */
 
-tsr_status tsr_scan_reach(struct tsr_scan *s, uint64_t index, struct tsr_err *err)
+tsr_status tsr_batch_scan_reach(struct tsr_batch_scan *s, uint64_t index, struct tsr_err *err)
 {
     if (index >= s->records || index >= UINT64_C(1) << 40)
         return tsr_fail(err, TSR_E_CHECK, "%s: has a frame for record %llu of %llu", s->path,
                         (unsigned long long)index + 1, (unsigned long long)s->records);
     if (index >= s->cap) {
-        uint64_t           cap = index + 1 > 2 * s->cap ? index + 64 : 2 * s->cap;
-        struct tsr_record *r = tsr_renew(s->r, cap, sizeof *r);
+        uint64_t                 cap = index + 1 > 2 * s->cap ? index + 64 : 2 * s->cap;
+        struct tsr_batch_record *r = tsr_renew(s->r, cap, sizeof *r);
         if (!r)
             return tsr_fail_nomem(err, cap * sizeof *r, "the records of a batch");
         memset(r + s->cap, 0, (cap - s->cap) * sizeof *r);
@@ -35,15 +35,15 @@ tsr_status tsr_scan_reach(struct tsr_scan *s, uint64_t index, struct tsr_err *er
     return TSR_OK;
 }
 
-/* Records that were being worked on when a run died by its own fault: one alone is to blame, of
- * several each is run alone to see. */
-static void blame(struct tsr_scan *s, enum tsr_verdict verdict)
+/* Records in progress when a run died by its own fault: a single one is to blame; several are each
+ * run alone to find it. */
+static void blame(struct tsr_batch_scan *s, enum tsr_verdict verdict)
 {
     uint64_t leased = 0;
     for (uint64_t i = 0; i < s->n; i++)
         leased += s->r[i].leased;
     for (uint64_t i = 0; i < s->n && leased; i++) {
-        struct tsr_record *r = &s->r[i];
+        struct tsr_batch_record *r = &s->r[i];
         if (r->leased && verdict == TSR_VERDICT_OWN) {
             r->suspect = 1;
             if (leased == 1 && r->deaths < UINT8_MAX)
@@ -53,38 +53,40 @@ static void blame(struct tsr_scan *s, enum tsr_verdict verdict)
     }
 }
 
-static void forget_errors(struct tsr_scan *s)
+static void forget_errors(struct tsr_batch_scan *s)
 {
     for (uint64_t i = 0; i < s->n; i++)
-        if (s->r[i].state == TSR_RECORD_ERROR) {
-            s->r[i] = (struct tsr_record){ .at = 0 };
+        if (s->r[i].state == TSR_BATCH_RECORD_ERROR) {
+            s->r[i] = (struct tsr_batch_record){ .at = 0 };
             s->counts.done--;
             s->counts.errors--;
         }
 }
 
-static tsr_status apply_line(struct tsr_scan *s, const struct tsr_entry *f, uint64_t at,
+static tsr_status apply_line(struct tsr_batch_scan *s, const struct tsr_batch_entry *f, uint64_t at,
                              struct tsr_err *err)
 {
-    TSR_TRY(tsr_scan_reach(s, f->index, err));
-    struct tsr_record *r = &s->r[f->index];
-    uint64_t           hash = tsr_line_hash(f->payload, f->len);
-    if (r->state != TSR_RECORD_OPEN) { /* the first one counts */
+    TSR_TRY(tsr_batch_scan_reach(s, f->index, err));
+    struct tsr_batch_record *r = &s->r[f->index];
+    uint64_t                 hash = tsr_batch_line_hash(f->payload, f->len);
+    if (r->state != TSR_BATCH_RECORD_OPEN) { /* the first one counts */
         s->counts.doubled++;
         s->counts.unlike += r->hash != hash || r->len != f->len;
         return TSR_OK;
     }
     bool error = f->type == TSR_ENTRY_ERROR;
-    *r = (struct tsr_record){
-        .at = at, .hash = hash, .len = f->len, .state = error ? TSR_RECORD_ERROR : TSR_RECORD_RESULT
-    };
+    *r = (struct tsr_batch_record){ .at = at,
+                                    .hash = hash,
+                                    .len = f->len,
+                                    .state =
+                                        error ? TSR_BATCH_RECORD_ERROR : TSR_BATCH_RECORD_RESULT };
     s->counts.done++;
     s->counts.errors += error;
     return TSR_OK;
 }
 
-tsr_status tsr_scan_apply(struct tsr_scan *s, const struct tsr_entry *f, uint64_t at,
-                          struct tsr_err *err)
+tsr_status tsr_batch_scan_apply(struct tsr_batch_scan *s, const struct tsr_batch_entry *f,
+                                uint64_t at, struct tsr_err *err)
 {
     if (f->type == TSR_ENTRY_EPOCH) {
         if (f->epoch <= s->counts.epoch) {
@@ -109,8 +111,8 @@ tsr_status tsr_scan_apply(struct tsr_scan *s, const struct tsr_entry *f, uint64_
     case TSR_ENTRY_ERROR:
         return apply_line(s, f, at, err);
     case TSR_ENTRY_LEASE:
-        TSR_TRY(tsr_scan_reach(s, f->index, err));
-        s->r[f->index].leased = s->r[f->index].state == TSR_RECORD_OPEN;
+        TSR_TRY(tsr_batch_scan_reach(s, f->index, err));
+        s->r[f->index].leased = s->r[f->index].state == TSR_BATCH_RECORD_OPEN;
         return TSR_OK;
     default: /* SEAL */
         if (f->len != TSR_HASH_TEXT - 1)
@@ -123,7 +125,8 @@ tsr_status tsr_scan_apply(struct tsr_scan *s, const struct tsr_entry *f, uint64_
 
 /* ---- the header --------------------------------------------------------- */
 
-static tsr_status header(struct tsr_scan *s, const struct tsr_entry *f, struct tsr_err *err)
+static tsr_status header(struct tsr_batch_scan *s, const struct tsr_batch_entry *f,
+                         struct tsr_err *err)
 {
     if (f->len < TSR_HASH_TEXT - 1)
         return tsr_fail(err, TSR_E_CHECK, "%s: the header of the journal is too short", s->path);
@@ -133,7 +136,7 @@ static tsr_status header(struct tsr_scan *s, const struct tsr_entry *f, struct t
     if (!s->about)
         return tsr_fail_nomem(err, f->len, "the header of a journal");
     s->foreign = s->job && strcmp(s->job, s->id) != 0;
-    s->seed = tsr_crc32c(0, s->id, TSR_HASH_TEXT - 1);
+    s->seed = tsr_batch_crc32c(0, s->id, TSR_HASH_TEXT - 1);
     return TSR_OK;
 }
 
@@ -145,7 +148,7 @@ struct window {
     uint64_t at, n, cap;
 };
 
-static tsr_status load(struct tsr_scan *s, struct window *w, uint64_t at, uint64_t bytes,
+static tsr_status load(struct tsr_batch_scan *s, struct window *w, uint64_t at, uint64_t bytes,
                        struct tsr_err *err)
 {
     uint64_t want = bytes > WINDOW ? bytes : WINDOW;
@@ -168,8 +171,8 @@ static tsr_status load(struct tsr_scan *s, struct window *w, uint64_t at, uint64
 }
 
 /* The frame at a place: 1 good, 0 bad or cut. */
-static tsr_status frame_at(struct tsr_scan *s, struct window *w, uint64_t at, struct tsr_entry *f,
-                           int *good, struct tsr_err *err)
+static tsr_status frame_at(struct tsr_batch_scan *s, struct window *w, uint64_t at,
+                           struct tsr_batch_entry *f, int *good, struct tsr_err *err)
 {
     uint64_t need = TSR_ENTRY_HEAD;
     *good = 0;
@@ -177,7 +180,7 @@ static tsr_status frame_at(struct tsr_scan *s, struct window *w, uint64_t at, st
         uint64_t left = s->size - at;
         TSR_TRY(load(s, w, at, need < left ? need : left, err));
         uint64_t have = w->at + w->n > at ? w->at + w->n - at : 0;
-        int      r = have ? tsr_entry_read(w->data + (at - w->at), have, s->seed, f, &need) : 0;
+        int r = have ? tsr_batch_entry_read(w->data + (at - w->at), have, s->seed, f, &need) : 0;
         if (r >= 0) {
             *good = r;
             return TSR_OK;
@@ -188,13 +191,13 @@ static tsr_status frame_at(struct tsr_scan *s, struct window *w, uint64_t at, st
     return TSR_OK;
 }
 
-/* Looks for a frame behind a bad place: any, or one that says that the place was on the disk when it
- * was written.  Others may be pieces of torn writes, which reach the disk in any order. */
-static tsr_status search(struct tsr_scan *s, struct window *w, uint64_t from, bool any,
+/* Finds a frame after damage: any, or one that shows that the damaged range was on disk when it was
+ * written.  Other frames may be pieces of torn writes, which reach the disk in any order. */
+static tsr_status search(struct tsr_batch_scan *s, struct window *w, uint64_t from, bool any,
                          uint64_t *found, struct tsr_err *err)
 {
-    struct tsr_entry f;
-    int              good;
+    struct tsr_batch_entry f;
+    int                    good;
     *found = 0;
     for (uint64_t at = from; at + TSR_ENTRY_HEAD <= s->size; at++) {
         TSR_TRY(load(s, w, at, TSR_ENTRY_HEAD, err));
@@ -206,21 +209,21 @@ static tsr_status search(struct tsr_scan *s, struct window *w, uint64_t from, bo
         }
         at += (uint64_t)(hit - p);
         TSR_TRY(frame_at(s, w, at, &f, &good, err));
-        if (good && (any || tsr_entry_synced(&f) >= from)) {
+        if (good && (any || tsr_batch_entry_synced(&f) >= from)) {
             *found = at;
             return TSR_OK;
         }
         if (good)
-            at += tsr_entry_bytes(f.len) - 1;
+            at += tsr_batch_entry_bytes(f.len) - 1;
     }
     return TSR_OK;
 }
 
-static tsr_status walk(struct tsr_scan *s, struct window *w, struct tsr_err *err)
+static tsr_status walk(struct tsr_batch_scan *s, struct window *w, struct tsr_err *err)
 {
-    struct tsr_entry f;
-    int              good;
-    uint64_t         at = 0;
+    struct tsr_batch_entry f;
+    int                    good;
+    uint64_t               at = 0;
     while (at < s->size) {
         TSR_TRY(frame_at(s, w, at, &f, &good, err));
         if (good && at == 0) {
@@ -231,13 +234,13 @@ static tsr_status walk(struct tsr_scan *s, struct window *w, struct tsr_err *err
             if (s->foreign)
                 return TSR_OK;
         } else if (good) {
-            TSR_TRY(tsr_scan_apply(s, &f, at, err));
+            TSR_TRY(tsr_batch_scan_apply(s, &f, at, err));
         }
         if (good) {
-            s->damaged = s->damaged || (s->next && tsr_entry_synced(&f) > s->end);
+            s->damaged = s->damaged || (s->next && tsr_batch_entry_synced(&f) > s->end);
             if (s->see)
                 TSR_TRY(s->see(s->ctx, &f, at, err));
-            at += tsr_entry_bytes(f.len);
+            at += tsr_batch_entry_bytes(f.len);
             if (!s->next)
                 s->end = at;
             continue;
@@ -259,13 +262,13 @@ static tsr_status walk(struct tsr_scan *s, struct window *w, struct tsr_err *err
     return TSR_OK;
 }
 
-tsr_status tsr_scan_run(struct tsr_scan *s, struct tsr_err *err)
+tsr_status tsr_batch_scan_run(struct tsr_batch_scan *s, struct tsr_err *err)
 {
     struct window w = { 0 };
     int           e = s->io->size(s->io->ctx, s->file, &s->size);
     s->empty = true;
-    if (s->job) /* so that frames are known behind a header that is not */
-        s->seed = tsr_crc32c(0, s->job, TSR_HASH_TEXT - 1);
+    if (s->job) /* so that frames are recognized after an invalid header */
+        s->seed = tsr_batch_crc32c(0, s->job, TSR_HASH_TEXT - 1);
     if (e)
         return tsr_fail_errno(err, e, s->path, "stat");
     tsr_status st = walk(s, &w, err);
@@ -273,7 +276,7 @@ tsr_status tsr_scan_run(struct tsr_scan *s, struct tsr_err *err)
     return st;
 }
 
-void tsr_scan_free(struct tsr_scan *s)
+void tsr_batch_scan_free(struct tsr_batch_scan *s)
 {
     free(s->r);
     free(s->about);

@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-tsr_status tsr_ttft_open(struct tsr_ttft *t, uint64_t records, struct tsr_err *err)
+tsr_status tsr_batch_ttft_open(struct tsr_batch_ttft *t, uint64_t records, struct tsr_err *err)
 {
-    *t = (struct tsr_ttft){ .s = tsr_new(records, sizeof *t->s) };
+    *t = (struct tsr_batch_ttft){ .s = tsr_new(records, sizeof *t->s) };
     if (!t->s)
         return tsr_fail_nomem(err, records * sizeof *t->s, "the times of first tokens");
     t->records = records;
@@ -15,13 +15,13 @@ tsr_status tsr_ttft_open(struct tsr_ttft *t, uint64_t records, struct tsr_err *e
     return TSR_OK;
 }
 
-void tsr_ttft_free(struct tsr_ttft *t)
+void tsr_batch_ttft_free(struct tsr_batch_ttft *t)
 {
     free(t->s);
-    *t = (struct tsr_ttft){ 0 };
+    *t = (struct tsr_batch_ttft){ 0 };
 }
 
-void tsr_ttft_note(struct tsr_ttft *t, uint64_t record, double seconds)
+void tsr_batch_ttft_note(struct tsr_batch_ttft *t, uint64_t record, double seconds)
 {
     if (record >= t->records || !(seconds >= 0))
         return;

@@ -4,14 +4,14 @@
 
 #include "base/err.h"
 
-struct tsr_ttft {
+struct tsr_batch_ttft {
     uint64_t records, n; /* n: of this run, with a first token */
     double  *s;          /* [records]; below 0: none in this run */
 };
 
 /* TSR_E_NOMEM leaves it empty. */
-tsr_status tsr_ttft_open(struct tsr_ttft *t, uint64_t records, struct tsr_err *err);
-void       tsr_ttft_free(struct tsr_ttft *t); /* zeroed is fine */
-void       tsr_ttft_note(struct tsr_ttft *t, uint64_t record, double seconds);
+tsr_status tsr_batch_ttft_open(struct tsr_batch_ttft *t, uint64_t records, struct tsr_err *err);
+void       tsr_batch_ttft_free(struct tsr_batch_ttft *t); /* a zeroed one is valid */
+void       tsr_batch_ttft_note(struct tsr_batch_ttft *t, uint64_t record, double seconds);
 
 #endif

@@ -1,7 +1,7 @@
 /* cli/cli.h - verbs of the program as tables.  The same table parses the arguments, prints
  * --help, and fills the man pages, so they cannot disagree.
  *
- * A verb is one file cli/verb_<name>.c that defines `const struct tsr_verb tsr_verb_<name>`;
+ * A verb is one file cli/verbs/<name>.c that defines `const struct tsr_verb tsr_verb_<name>`;
  * cli/verbs.c lists them.  stdout is data, stderr is talk.
  *
  * Common to every verb (cli/args.c): --json, --threads, --plugin-path, -q, -v, --color,
@@ -14,42 +14,47 @@
 #include "config/config.h"
 #include "plugin/registry.h"
 
+struct json_t;
+
 /* What every verb can reach.  Created lazily: --help touches no plugin and starts no thread. */
 struct tsr_cli {
-    bool                   json, quiet, colour;
-    bool                   no;    /* set by a verb that answers no: exit code 1, no sentence */
-    bool                   ended; /* a worker process ran the verb: `code` is its exit code */
-    int                    code;
-    int                    argc; /* of the program */
-    char                 **argv;
-    const char            *mpirun;  /* words for mpirun, which is the worker; NULL: none */
-    bool                   hard;    /* leave at once: whom MPI would wait for may be gone */
-    uint32_t               threads; /* 0: all CPUs */
-    const char *const     *plugin_paths;
-    uint64_t               n_plugin_paths;
-    const char *const     *sets; /* --set a.b=c */
-    uint64_t               n_sets;
-    const struct tsr_verb *verb; /* the one that runs */
-    struct tsr_pool       *pool;
-    struct tsr_registry   *registry;
-    bool                   paths_added; /* --plugin-path is in the registry */
+    bool                     json, quiet, colour;
+    bool                     no;    /* set by a verb that answers no: exit code 1, no sentence */
+    bool                     ended; /* a worker process ran the verb: `code` is its exit code */
+    int                      code;
+    int                      argc; /* of the program */
+    char                   **argv;
+    const char              *mpirun;  /* words for mpirun, which is the worker; NULL: none */
+    bool                     hard;    /* exit at once: peers that MPI would wait for may have
+                                       * ended */
+    uint32_t                 threads; /* 0: all CPUs */
+    const char *const       *plugin_paths;
+    uint64_t                 n_plugin_paths;
+    const char *const       *sets; /* --set a.b=c */
+    uint64_t                 n_sets;
+    const struct tsr_verb   *verb; /* the one that runs */
+    struct tsr_plugin_run_on on;   /* of the job, before there is a registry */
+    struct tsr_pool         *pool;
+    struct tsr_registry     *registry;
+    bool                     paths_added; /* --plugin-path is in the registry */
+    struct json_t           *diagnostics; /* errors of YAML files, under --json (cli/failure.h) */
 };
-/* The registry before --plugin-path is in it: what a job names comes first. */
+/* The registry without --plugin-path: plugins that a job names come first. */
 tsr_status tsr_cli_registry_bare(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err);
 /* Pool and registry, made on first use; freed by main. */
 tsr_status tsr_cli_registry(struct tsr_cli *c, struct tsr_registry **r, struct tsr_err *err);
 
-/* An option that may be given several times; its field is a struct tsr_strings.  Only for
+/* An option that may be given several times; its field is a struct tsr_cli_strings.  Only for
  * verbs, not for YAML. */
 #define TSR_OPT_REPEAT 101u
-struct tsr_strings {
+struct tsr_cli_strings {
     const char **v;
     uint64_t     n;
 };
 #define TSR_OPTION_REPEAT(S, f, u, h)                                                              \
     {                                                                                              \
         .name = #f, .help = h, .unit = u, .type = TSR_OPT_REPEAT,                                  \
-        .offset = TSR_FIELD(S, f, struct tsr_strings)                                              \
+        .offset = TSR_FIELD(S, f, struct tsr_cli_strings)                                          \
     }
 
 struct tsr_verb {
@@ -64,28 +69,39 @@ struct tsr_verb {
      * code; the sentence in err is printed by main. */
     tsr_status (*run)(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err);
-    bool                   jobs; /* runs jobs: takes --set */
-    const struct tsr_step *step; /* made from a step: further options are a plugin's, and
-                                        * opts is a struct tsr_strings of "key=value" */
+    bool jobs; /* runs jobs: takes --set */
+
+    /* A verb that is a job of a step (cli/jobs.h): opts is a struct tsr_cli_strings of "key=value", and further options
+     * are a plugin's where the step is open.  Without `options` its table is the step's, `before`'s and `own`. */
+    const struct tsr_pipeline_step *step,
+        *before; /* before: in front, where the option `when` is given */
+    const char              *when;
+    const struct tsr_option *own; /* that the verb reads itself */
+    uint64_t                 n_own;
+    const char *const
+        *presets; /* "key=value" defaults of the verb, before the user's; NULL-terminated */
+    const struct tsr_cli_rename *renames; /* options that have another name here than in the step */
+    uint64_t                     n_renames;
+    bool                         loose; /* has no job folder: the step's result is the output */
+    bool                         files; /* accepts a job file as well as a model */
+    bool                         lean;  /* returns freed memory to the system at once */
+    bool alias; /* the step's name finds the verb too: with the step's keys, and in a job folder */
+    const struct tsr_verb *shown; /* of an alias: the verb that help explains instead */
+};
+struct tsr_cli_rename {
+    const char *option, *key;
 };
 
-/* The i-th verb, or NULL past the end: those of cli/verbs.c, then the steps that no verb of
- * the same name stands for. */
+/* The i-th verb, or NULL past the end: those of cli/verbs.c, then the steps that no verb with the same
+ * name or with an alias covers. Requires that the tables of steps are set. */
 const struct tsr_verb *tsr_verb_at(uint64_t i);
-/* By name, or NULL with the nearest name in *near (may be NULL too). */
+/* By name or alias, or NULL with the nearest name in *near (may be NULL too). */
 const struct tsr_verb *tsr_verb_find(const char *name, const char **near);
 
-/* "1,5,9" -> ids; TSR_E_INPUT naming the item. Freed by the caller. */
-tsr_status tsr_cli_ids(const char *text, uint32_t **ids, uint64_t *n, struct tsr_err *err);
 /* Prints a JSON value and a newline to stdout, flushes; a failing stdout is an error.  Takes
  * the reference.  j NULL means out of memory. */
-struct json_t;
 tsr_status tsr_cli_print_json(struct json_t *j, struct tsr_err *err);
 /* fflush(stdout) with its error. */
 tsr_status tsr_cli_flush(struct tsr_err *err);
-/* The reader of stdout went away (`| head`): nothing to complain about. */
-bool tsr_cli_stdout_gone(void);
-/* The whole program but for signals: parses, runs, prints errors; returns the exit code. */
-int tsr_cli_main(int argc, char **argv);
 
 #endif

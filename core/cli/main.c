@@ -1,5 +1,5 @@
-/* The executable: signals and file descriptors; the rest is cli.c. */
-#include "cli/cli.h"
+/* The executable: signals and file descriptors; the rest is program.c. */
+#include "cli/program.h"
 
 #include "base/map.h"
 #include "comm/probe.h"
@@ -11,18 +11,19 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t stops;
-static bool                  launched; /* by mpirun, which signals twice and kills by itself */
+static bool                  launched; /* by mpirun, which sends the signal twice and kills on
+                                        * its own */
 
-/* The first Ctrl-C asks for a clean end, the second one does not ask.  A terminal that closes says so more
- * than once, by itself and through its shell. */
+/* The first Ctrl-C requests a clean end, the second one ends at once. A closing terminal sends its signal
+ * more than once, directly and through its shell. */
 static void on_stop(int sig)
 {
     if (sig != SIGHUP && stops++ && !launched)
         _exit(130);
-    tsr_cancel();
+    tsr_plugin_cancel();
 }
 
-/* Text into a line that is written at once: nothing here may allocate or lock. */
+/* Builds a line that is written at once: nothing here may allocate or lock. */
 struct line {
     char   text[4096];
     size_t n;
@@ -45,8 +46,8 @@ static void say_number(struct line *l, uint64_t v)
     say(l, digits + n);
 }
 
-/* A mapped file that is gone from under the program is named; any other fault is a bug of ours and
- * goes its usual way. */
+/* Reports a mapped file that was truncated or removed; any other fault is a bug in Tessera and gets the
+ * default action. */
 static void on_bus(int sig, siginfo_t *info, void *context)
 {
     static atomic_flag   said = ATOMIC_FLAG_INIT;
@@ -100,7 +101,7 @@ int main(int argc, char **argv)
     if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN) /* as nohup leaves it */
         (void)sigaction(SIGHUP, &stop, NULL);
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    (void)sigaction(SIGXFSZ, &ignore, NULL); /* the write that goes too far says so */
+    (void)sigaction(SIGXFSZ, &ignore, NULL); /* the write that exceeds the limit reports it */
     memset(&bus, 0, sizeof bus);
     bus.sa_sigaction = on_bus;
     bus.sa_flags = SA_SIGINFO;

@@ -94,7 +94,7 @@ static json_t *table_schema(const struct tsr_option *o, uint64_t n, bool open)
     return NULL;
 }
 
-json_t *tsr_schema_step(const struct tsr_step *s)
+json_t *tsr_cli_schema_step(const struct tsr_pipeline_step *s)
 {
     json_t *j = table_schema(s->options, s->n_options, s->open);
     if (j && put(j, "description", json_string(s->summary)))
@@ -109,12 +109,12 @@ static json_t *steps_schema(void)
     json_t *names = json_array(), *any = json_array();
     bool    ok = names && any;
     for (uint64_t i = 0; ok && i < tsr_n_steps; i++) {
-        const struct tsr_step *s = tsr_steps[i];
+        const struct tsr_pipeline_step *s = tsr_steps[i];
         ok = json_array_append_new(names, json_string(s->name)) == 0 &&
              json_array_append_new(any,
                                    json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object",
-                                             "properties", s->name, tsr_schema_step(s), "required",
-                                             s->name, "additionalProperties", 0)) == 0;
+                                             "properties", s->name, tsr_cli_schema_step(s),
+                                             "required", s->name, "additionalProperties", 0)) == 0;
     }
     if (!ok || json_array_append_new(any, json_pack("{s:o}", "enum", names)) != 0) {
         json_decref(any);
@@ -127,7 +127,7 @@ static json_t *steps_schema(void)
 static json_t *plugins_schema(void)
 {
     uint64_t                 n;
-    const struct tsr_option *o = tsr_job_plugins_options(&n);
+    const struct tsr_option *o = tsr_pipeline_job_plugins_options(&n);
     static const char       *path = "{s:[s, s, s], s:{s:s}}";
     json_t *map = table_schema(o, n, false), *props = json_object_get(map, "properties");
     if (!map ||
@@ -142,10 +142,10 @@ static json_t *plugins_schema(void)
                      map);
 }
 
-json_t *tsr_schema_job(void)
+json_t *tsr_cli_schema_job(void)
 {
     uint64_t                 n;
-    const struct tsr_option *head = tsr_job_head(&n);
+    const struct tsr_option *head = tsr_pipeline_job_head(&n);
     json_t                  *j = table_schema(head, n, false);
     json_t                  *props = json_object_get(j, "properties");
     bool ok = j && put(json_object_get(props, "version"), "const", json_integer(1)) &&

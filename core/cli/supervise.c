@@ -1,8 +1,8 @@
-#include "cli/supervise.h"
+#include "cli/supervise_internal.h"
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "batch/restart.h"
 #include "batch/watch.h"
 
@@ -15,24 +15,23 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define ROUND_US  UINT64_C(50000)
-#define STALL_US  UINT64_C(5000000)  /* until the job says */
-#define GRACE_US  UINT64_C(20000000) /* for a worker that was asked to stop */
+#define STALL_US  UINT64_C(5000000)  /* until the job sets it */
+#define GRACE_US  UINT64_C(20000000) /* for a worker after the request to stop */
 #define MPIRUN_US UINT64_C(3000000)  /* for mpirun to end its ranks */
 #define KILL_US   UINT64_C(20000000) /* for a process that was killed */
 
 /* ---- the worker --------------------------------------------------------- */
 
-/* A fault of the program itself, as told from a signal that somebody sent. */
+/* A fault of the program, as opposed to a signal that another process sent. */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
-    struct tsr_watch *w = tsr_watch_get();
+    struct tsr_batch_watch *w = tsr_batch_watch_get();
     (void)context;
     if (w && (info->si_code > 0 || info->si_pid == getpid()))
         atomic_store(&w->own_fault, 1);
@@ -40,7 +39,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     (void)raise(sig); /* on return */
 }
 
-static void take_page(struct tsr_watch *w)
+void tsr_cli_take_page(struct tsr_batch_watch *w)
 {
     static const int faults[] = { SIGSEGV, SIGFPE, SIGILL, SIGABRT, SIGSYS };
     struct sigaction a;
@@ -49,13 +48,13 @@ static void take_page(struct tsr_watch *w)
     a.sa_flags = SA_SIGINFO;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         (void)sigaction(faults[i], &a, NULL);
-    tsr_watch_set(w);
+    tsr_batch_watch_set(w);
 }
 
-static void become_child(struct tsr_watch *w, pid_t parent)
+static void become_child(struct tsr_batch_watch *w, pid_t parent)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it is gone already */
+    if (getppid() != parent) /* the parent has already ended */
         _exit(75);
     (void)setpgid(0, 0); /* Ctrl-C goes to the supervisor, which passes it on once */
     atomic_store(&w->own_fault, 0);
@@ -65,69 +64,6 @@ static void become_child(struct tsr_watch *w, pid_t parent)
     atomic_store(&w->oldest_us, 0);
     atomic_store(&w->joined, 0);
     atomic_store(&w->ended, 0);
-}
-
-/* ---- mpirun as the child -------------------------------------------------- */
-
-#define WATCH_NAME                                                                                 \
-    "TSR_WATCH" /* "/proc/4711/fd/5:<nonce>" for rank 0, where it is on this machine */
-#define MOST_WORDS 256u
-
-/* `mpirun WORDS tessera <this command line>`; returns only when that cannot be started. */
-static void become_mpirun(const struct tsr_cli *c, const struct tsr_watch *w, int fd)
-{
-    char   *argv[MOST_WORDS + 1], self[4096], place[80], *words = tsr_strdup(c->mpirun), *at;
-    size_t  n = 0;
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[len > 0 ? len : 0] = '\0';
-    (void)snprintf(place, sizeof place, "/proc/%d/fd/%d:%llu", (int)getppid(), fd,
-                   (unsigned long long)w->nonce);
-    if (!words || len <= 0 || setenv(WATCH_NAME, place, 1) != 0)
-        return;
-    argv[n++] = (char[]){ "mpirun" };
-    for (at = strtok_r(words, " ", &words); at && n < MOST_WORDS; at = strtok_r(NULL, " ", &words))
-        argv[n++] = at;
-    argv[n++] = self;
-    for (int i = 1; i < c->argc && n < MOST_WORDS; i++)
-        argv[n++] = c->argv[i];
-    if (n == MOST_WORDS)
-        return;
-    argv[n] = NULL;
-    (void)execvp(argv[0], argv);
-}
-
-void tsr_cli_watched(void)
-{
-    const char       *text = getenv(WATCH_NAME), *colon = text ? strrchr(text, ':') : NULL;
-    char              path[80];
-    struct stat       s;
-    struct tsr_watch *w = MAP_FAILED;
-    if (!colon || (size_t)(colon - text) >= sizeof path)
-        return;
-    (void)snprintf(path, sizeof path, "%.*s", (int)(colon - text), text);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) /* the supervisor is on another machine */
-        return;
-    if (fstat(fd, &s) == 0 && (uint64_t)s.st_size == sizeof *w)
-        w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    (void)close(fd);
-    if (w == MAP_FAILED)
-        return;
-    if (w->nonce == 0 || w->nonce != strtoull(colon + 1, NULL, 10)) { /* somebody else's file */
-        (void)munmap(w, sizeof *w);
-        return;
-    }
-    take_page(w);
-    atomic_store(&w->joined, 1);
-}
-
-void tsr_cli_tell_code(int code)
-{
-    struct tsr_watch *w = tsr_watch_get();
-    if (!w || !atomic_load(&w->joined))
-        return;
-    atomic_store(&w->code, code);
-    atomic_store(&w->ended, 1);
 }
 
 /* ---- memory ------------------------------------------------------------- */
@@ -179,18 +115,20 @@ static uint64_t memory_kills(void)
 /* ---- the supervisor ----------------------------------------------------- */
 
 struct watched {
-    struct tsr_cli   *c;
-    struct tsr_watch *w;
-    pid_t             pid;
-    int               page;  /* memfd of w */
-    int               pidfd; /* -1: the kernel has none */
-    struct tsr_beat   beat;
-    uint64_t          looked_us;      /* at the beat, last */
-    uint64_t          stop_us, kills; /* asked to stop at; memory_kills() at the start */
-    uint64_t          kill_us;        /* it was told to end, and is killed then; 0: it was not */
-    uint64_t          killed_us;      /* it was, first; 0: it was not */
-    uint64_t          froze_us, ended_us; /* mpirun is stopped since; rank 0 has ended */
-    struct tsr_ending end;
+    struct tsr_cli         *c;
+    struct tsr_batch_watch *w;
+    pid_t                   pid;
+    int                     page;  /* memfd of w */
+    int                     pidfd; /* -1: the kernel has none */
+    struct tsr_batch_beat   beat;
+    uint64_t                looked_us;          /* at the beat, last */
+    uint64_t                stop_us, kills;     /* time of the request to stop; memory_kills() at
+                                                 * the start */
+    uint64_t                kill_us;            /* when it is killed after the request to end; 0: no
+                                        * request */
+    uint64_t                killed_us;          /* it was, first; 0: it was not */
+    uint64_t                froze_us, ended_us; /* mpirun is stopped since; rank 0 has ended */
+    struct tsr_batch_ending end;
 };
 
 static void wait_round(const struct watched *x, uint64_t us)
@@ -229,7 +167,7 @@ static uint64_t activity(pid_t pid)
 }
 
 /* True when the oldest record has taken longer than any may. */
-static bool beyond_deadline(const struct tsr_watch *w)
+static bool beyond_deadline(const struct tsr_batch_watch *w)
 {
     uint64_t oldest = atomic_load(&w->oldest_us), now = tsr_now_us();
     return w->deadline_us && oldest && now > oldest && now - oldest > w->deadline_us;
@@ -249,8 +187,8 @@ static bool is_stopped(pid_t pid)
     return at && at[1] == ' ' && (at[2] == 'T' || at[2] == 't');
 }
 
-/* mpirun waits for its ranks, which watch each other; what is seen from here is that it stands still itself, or
- * does not end after rank 0 has. */
+/* mpirun waits for its ranks, which watch each other. Visible from here: mpirun is frozen, or does not end
+ * after rank 0. */
 static void check_mpirun(struct watched *x, uint64_t now)
 {
     uint64_t stall = x->w->stall_us ? x->w->stall_us : STALL_US;
@@ -270,30 +208,30 @@ static void check_mpirun(struct watched *x, uint64_t now)
     x->end.stalled = true;
     x->kill_us = now;
     tsr_logf(TSR_LOG_WARN, "mpirun (process %d) %s for %.1f s; it is killed", (int)x->pid,
-             frozen ? "stands still" : "has not ended after rank 0 had",
+             frozen ? "is stopped" : "has not ended after rank 0 had",
              (double)(now - (frozen ? x->froze_us : x->ended_us)) / 1e6);
 }
 
 static void check_beat(struct watched *x, uint64_t now)
 {
-    struct tsr_watch *w = x->w;
-    bool              working = atomic_load(&w->working) != 0;
-    uint64_t          beats = atomic_load(&w->beats);
-    uint64_t          stall = w->stall_us ? w->stall_us : STALL_US;
+    struct tsr_batch_watch *w = x->w;
+    bool                    working = atomic_load(&w->working) != 0;
+    uint64_t                beats = atomic_load(&w->beats);
+    uint64_t                stall = w->stall_us ? w->stall_us : STALL_US;
     if (x->c->mpirun)
         check_mpirun(x, now);
     if (x->c->mpirun && (!working || !atomic_load(&w->joined))) {
-        x->looked_us = now; /* what it loads is not done by the process that is seen from here */
+        x->looked_us = now; /* another process does the loading, out of view */
         return;
     }
-    if (!working) { /* before and behind the records there are no beats, but something goes on */
+    if (!working) { /* before and after the records the worker sends no beats, but is active */
         beats += atomic_load(&w->ranks) ? 0 : activity(x->pid);
         stall *= 4;
     }
     if (now - x->looked_us > stall / 2) /* we did not run ourselves: all may have been stopped */
-        x->beat = (struct tsr_beat){ 0 };
+        x->beat = (struct tsr_batch_beat){ 0 };
     x->looked_us = now;
-    if (!tsr_beat_stalled(&x->beat, beats, !x->end.stalled, now, stall))
+    if (!tsr_batch_beat_stalled(&x->beat, beats, !x->end.stalled, now, stall))
         return;
     x->end.stalled = true;
     x->kill_us = x->c->mpirun ? now + MPIRUN_US : 0;
@@ -308,7 +246,7 @@ static void check_beat(struct watched *x, uint64_t now)
  * that. */
 static void read_mpirun(struct watched *x)
 {
-    struct tsr_ending *e = &x->end;
+    struct tsr_batch_ending *e = &x->end;
     if (atomic_load(&x->w->ended) && atomic_load(&x->w->code) != 0) {
         e->exited = true;
         e->code = atomic_load(&x->w->code);
@@ -319,15 +257,15 @@ static void read_mpirun(struct watched *x)
         for (size_t i = 0; i < sizeof own / sizeof *own; i++)
             e->own_fault = e->own_fault || e->signal == own[i];
     } else if (e->exited && e->code != 0 && atomic_load(&x->w->joined)) {
-        e->code = 6; /* rank 0 did not come to say: mpirun lost a host, or it */
+        e->code = 6; /* rank 0 reported nothing: mpirun lost a host, or it */
     }
 }
 
 /* Whose fault the end is. */
 static void take_blame(struct watched *x)
 {
-    struct tsr_ending *e = &x->end;
-    bool               ranks = e->exited && e->code == 6;
+    struct tsr_batch_ending *e = &x->end;
+    bool                     ranks = e->exited && e->code == 6;
     e->own_fault = e->own_fault || atomic_load(&x->w->own_fault) != 0;
     if (e->exited && e->code == 4)
         e->memory = atomic_load(&x->w->no_memory) != 0;
@@ -348,7 +286,7 @@ static tsr_status watch(struct watched *x, struct tsr_err *err)
         if (got < 0 && errno != EINTR)
             return tsr_fail(err, TSR_E_IO, "cannot wait for the worker: %s", strerror(errno));
         uint64_t now = tsr_now_us();
-        if (tsr_cancelled() && !x->stop_us) {
+        if (tsr_plugin_cancelled() && !x->stop_us) {
             x->stop_us = now;
             (void)kill(x->pid, SIGTERM);
             (void)kill(x->pid, SIGCONT);
@@ -377,10 +315,10 @@ static tsr_status watch(struct watched *x, struct tsr_err *err)
 
 static void say_end(const struct watched *x, enum tsr_after after)
 {
-    const char *then = tsr_cancelled() ? "it had been asked to stop: run the same command again"
-                       : after == TSR_AFTER_RESTART
-                           ? "another one goes on"
-                           : "too often without progress: run the same command again";
+    const char *then =
+        tsr_plugin_cancelled()       ? "it had been asked to stop: run the same command again"
+        : after == TSR_AFTER_RESTART ? "another one goes on"
+                                     : "too often without progress: run the same command again";
     const char *why = x->end.memory ? ", for memory" : x->end.own_fault ? ", by its own fault" : "";
     if (x->end.stalled)
         why = ", by its supervisor";
@@ -398,23 +336,23 @@ static void say_end(const struct watched *x, enum tsr_after after)
 static tsr_status run_one(struct watched *x, bool *worker, struct tsr_err *err)
 {
     pid_t self = getpid();
-    x->beat = (struct tsr_beat){ 0 };
-    x->end = (struct tsr_ending){ 0 };
+    x->beat = (struct tsr_batch_beat){ 0 };
+    x->end = (struct tsr_batch_ending){ 0 };
     x->stop_us = x->kill_us = x->killed_us = x->froze_us = x->ended_us = 0;
     x->kills = memory_kills();
-    (void)fflush(NULL); /* what is in buffers is written once */
+    (void)fflush(NULL); /* buffered output must be written only once */
     x->pid = fork();
     if (x->pid < 0)
         return tsr_fail(err, TSR_E_NOMEM, "cannot start a worker process: %s", strerror(errno));
     if (x->pid == 0) {
         become_child(x->w, self);
         if (x->c->mpirun) {
-            become_mpirun(x->c, x->w, x->page);
+            tsr_cli_become_mpirun(x->c, x->w, x->page);
             (void)fprintf(stderr, "tessera: error: mpirun cannot be started: %s\n",
                           strerror(errno));
             _exit(2);
         }
-        take_page(x->w);
+        tsr_cli_take_page(x->w);
         *worker = true;
         return TSR_OK;
     }
@@ -429,44 +367,45 @@ static tsr_status run_one(struct watched *x, bool *worker, struct tsr_err *err)
 static tsr_status pause_for(uint64_t us)
 {
     uint64_t end = tsr_now_us() + us;
-    while (tsr_now_us() < end && !tsr_cancelled())
+    while (tsr_now_us() < end && !tsr_plugin_cancelled())
         (void)poll(NULL, 0, 20);
     return TSR_OK;
 }
 
 tsr_status tsr_cli_supervise(struct tsr_cli *c, bool *worker, struct tsr_err *err)
 {
-    struct tsr_restarts restarts = { 0 };
-    struct watched      x = { .c = c, .pidfd = -1 };
+    struct tsr_batch_restarts restarts = { 0 };
+    struct watched            x = { .c = c, .pidfd = -1 };
     *worker = false;
     x.page = memfd_create("tessera-watch", MFD_CLOEXEC);
     if (x.page < 0 || ftruncate(x.page, sizeof *x.w) != 0)
         return tsr_fail_errno(err, errno, "a page to watch a worker", "make");
+    tsr_held_add(x.page, "memory to watch a worker");
     x.w = mmap(NULL, sizeof *x.w, PROT_READ | PROT_WRITE, MAP_SHARED, x.page, 0);
     if (x.w == MAP_FAILED)
         return tsr_fail_nomem(err, sizeof *x.w, "a page to watch a worker");
     if (getrandom(&x.w->nonce, sizeof x.w->nonce, 0) != (ssize_t)sizeof x.w->nonce)
-        x.w->nonce = 0; /* nobody else maps it then */
+        x.w->nonce = 0; /* no other process maps it then */
     for (;;) {
         enum tsr_verdict verdict;
         uint64_t         wait;
         tsr_status       st = run_one(&x, worker, err);
         if (*worker || st != TSR_OK)
             return st;
-        enum tsr_after after = tsr_restart_decide(&restarts, &x.end, &wait, &verdict);
+        enum tsr_after after = tsr_batch_restart_decide(&restarts, &x.end, &wait, &verdict);
         if (after == TSR_AFTER_STOP) {
             c->code = x.end.code;
             break;
         }
         say_end(&x, after);
         x.w->verdict = verdict;
-        if (after == TSR_AFTER_GIVE_UP || tsr_cancelled() || pause_for(wait) != TSR_OK) {
+        if (after == TSR_AFTER_GIVE_UP || tsr_plugin_cancelled() || pause_for(wait) != TSR_OK) {
             c->code = 75;
             break;
         }
     }
     c->ended = true;
     (void)munmap(x.w, sizeof *x.w);
-    (void)close(x.page);
+    (void)tsr_held_close(x.page);
     return TSR_OK;
 }

@@ -89,7 +89,7 @@ tsr_status tsr_comm_coder_open(struct tsr_comm_coder *c, struct tsr_registry *r,
     c->algorithm = way->algorithm;
     c->ranks = ranks;
     c->piece = way->piece ? way->piece : tsr_comm_piece(way->algorithm, ranks);
-    tsr_status st = tsr_spec_open(&c->spec, r, TSR_KIND_CODEC, text, err);
+    tsr_status st = tsr_plugin_spec_open(&c->spec, r, TSR_KIND_CODEC, text, err);
     if (st == TSR_OK) {
         c->iface = c->spec.found.iface;
         st = open_instances(c, way, err);
@@ -115,7 +115,7 @@ void tsr_comm_coder_close(struct tsr_comm_coder *c)
         if (c->self[i])
             c->iface->destroy(c->self[i]);
     free(c->self);
-    tsr_spec_close(&c->spec);
+    tsr_plugin_spec_close(&c->spec);
     memset(c, 0, sizeof *c);
 }
 

@@ -1,17 +1,17 @@
-/* comm/coder.h - the arithmetic of a sum over ranks, without the ranks: who codes what, and the
- * order of additions.  Groups (comm/group.h) and simulated ones run the same code.
+/* comm/coder.h - the arithmetic of a sum over ranks, without the ranks: which rank codes what, and the order
+ * of additions. Groups (comm/group.h) and simulated groups run the same code.
  *
- * all-gather  every rank codes its whole partial sum; all decode and add all of them
- * two-step    columns are cut into a slice per rank, at multiples of 64; every rank codes each slice
- *             for its owner, who adds them to its own as it is, codes the sum (second hop) and
- *             hands it to all
+ * all-gather  every rank codes its whole partial sum; every rank decodes and adds all of them
+ * two-step    columns are cut into one slice per rank, at multiples of 64; every rank codes each
+ *             slice for its owner; the owner adds them to its own uncoded slice, codes the sum
+ *             (second hop) and sends it to all ranks
  *
- * Sums are F32, a binary tree over the ranks in their order: ((0+1)+(2+3))+((4+5)+(6+7)); an odd one
- * at the end joins one level higher.  With exact codecs 1, 2, 4 and 8 ranks that hold the
- * segments of docs/decisions/numerics.md give one and the same sum.
+ * Sums are F32, a binary tree over the ranks in rank order: ((0+1)+(2+3))+((4+5)+(6+7)); an odd rank at the
+ * end joins one level higher. With exact codecs, 1, 2, 4 and 8 ranks that hold the segments of
+ * docs/decisions/numerics.md give bit-identical sums.
  *
- * Rows go in pieces, so that coding overlaps with the transfer.  Pieces depend on shape and way
- * alone; a codec whose rows depend on each other (TSR_CODEC_COUPLED) gets the whole message.
+ * Rows are sent in pieces, so that coding overlaps with the transfer. Pieces depend only on shape and
+ * algorithm; a codec whose rows depend on each other (TSR_CODEC_COUPLED) gets the whole message.
  */
 #ifndef TSR_COMM_CODER_H
 #define TSR_COMM_CODER_H
@@ -51,8 +51,8 @@ struct tsr_comm_way {
     const struct tsr_comm_state *states;
     uint64_t                     n_states;
     uint64_t                     piece; /* F32 bytes of a piece; 0: tsr_comm_piece() */
-    /* refuses a lossy codec whose rows depend on each other: what a row gives would depend on
-     * those that happen to be sent with it */
+    /* refuses a lossy codec whose rows depend on each other: the result for a row would depend on the rows
+     * sent with it */
     bool rows_alone;
 };
 
@@ -66,12 +66,12 @@ uint64_t tsr_comm_instances(enum tsr_comm_algorithm a, uint32_t ranks);
 /* Columns [*first, *end) of rank r's slice; may be empty. */
 void tsr_comm_slice(uint64_t cols, uint32_t ranks, uint32_t r, uint64_t *first, uint64_t *end);
 
-/* F32 bytes of a piece where a way does not say.  All-gather sends it whole: 256 KiB.  Two-step sends slices of it,
- * of 128 KiB, so that a message is worth its cost; 1 MiB in all at most, which stays in the caches. */
+/* Default F32 bytes of a piece. All-gather sends it whole: 256 KiB. Two-step sends slices of 128 KiB, so
+ * that a message is worth its cost; at most 1 MiB in total, which stays in the caches. */
 uint64_t tsr_comm_piece(enum tsr_comm_algorithm a, uint32_t ranks);
 
 struct tsr_comm_coder {
-    struct tsr_spec            spec;
+    struct tsr_plugin_spec     spec;
     const struct tsr_codec_v1 *iface;
     enum tsr_comm_algorithm    algorithm;
     uint32_t                   ranks;
@@ -93,12 +93,12 @@ uint64_t tsr_comm_piece_rows(const struct tsr_comm_coder *c, uint64_t rows, uint
 /* One instance: `second` and slice are 0 with all-gather. */
 void *tsr_comm_instance(const struct tsr_comm_coder *c, bool second, uint32_t slice);
 
-/* Wire bytes that each rank sends to others, all pieces of both hops: what `rank` sends where
- * every message counts once for each receiver. */
+/* Wire bytes that each rank sends to others, all pieces of both hops: the bytes of `rank`, where every
+ * message counts once for each receiver. */
 tsr_status tsr_comm_sent_bytes(const struct tsr_comm_coder *c, uint32_t rank, uint64_t rows,
                                uint64_t cols, uint64_t *bytes, struct tsr_err *err);
 
-/* 0 bytes for a message without elements; else what the codec says. */
+/* 0 bytes for a message without elements; else the codec's answer. */
 tsr_status tsr_comm_wire_bytes(const struct tsr_comm_coder *c, bool second, uint32_t slice,
                                uint64_t rows, uint64_t cols, uint64_t *bytes, struct tsr_err *err);
 
@@ -113,9 +113,9 @@ tsr_status tsr_comm_encode(const struct tsr_comm_coder *c, const struct tsr_comm
                            uint32_t source, const float *src, void *wire, struct tsr_err *err);
 tsr_status tsr_comm_decode(const struct tsr_comm_coder *c, const struct tsr_comm_message *m,
                            uint32_t source, const void *wire, float *dst, struct tsr_err *err);
-/* dst = the tree over the messages of all ranks, which lie `step` bytes apart; own: numbers that
- * stand for rank `self`'s message, or NULL.  level: rows * cols floats for each level above the first,
- * TSR_COMM_LEVELS - 1 at most, level_floats apart. */
+/* dst = the tree sum over the messages of all ranks, which are `step` bytes apart. own: floats that
+ * replace rank `self`'s message, or NULL. level: rows * cols floats for each level above the first, at
+ * most TSR_COMM_LEVELS - 1 levels, level_floats apart. */
 struct tsr_comm_leaves {
     const void  *wires;
     uint64_t     step;

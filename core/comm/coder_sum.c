@@ -34,7 +34,7 @@ tsr_status tsr_comm_encode(const struct tsr_comm_coder *c, const struct tsr_comm
     return c->iface->encode(tsr_comm_instance(c, m->second, m->slice), &j, err);
 }
 
-/* Codecs only read what they decode. */
+/* Codecs only read the wire that they decode. */
 static void *wire_of(const void *wire)
 {
     return (void *)(uintptr_t)wire;
@@ -73,7 +73,7 @@ static void add(float *restrict to, const float *restrict from, uint64_t n)
         to[i] = to[i] + from[i];
 }
 
-/* Rank r's numbers into a buffer, or onto what is there. */
+/* Stores rank r's numbers in a buffer, or adds them to its content. */
 static tsr_status leaf(const struct tsr_comm_coder *c, const struct tsr_comm_message *m,
                        const struct tsr_comm_leaves *l, uint32_t r, bool onto, float *to,
                        struct tsr_err *err)
@@ -91,8 +91,8 @@ static tsr_status leaf(const struct tsr_comm_coder *c, const struct tsr_comm_mes
     return onto ? decode_add(c, m, r, wire, to, err) : tsr_comm_decode(c, m, r, wire, to, err);
 }
 
-/* Pairs are decoded and added into a buffer; the buffers on the stack hold 2, 4, 8, ... ranks each,
- * the left ones more, and two of one size become one.  The stack lies in dst, then in level. */
+/* Pairs are decoded and added into a buffer. The buffers on the stack hold 2, 4, 8, ... ranks each, the
+ * left ones more, and two of one size merge. The stack uses dst, then level. */
 tsr_status tsr_comm_tree(const struct tsr_comm_coder *c, const struct tsr_comm_message *m,
                          const struct tsr_comm_leaves *leaves, float *dst, float *level,
                          uint64_t level_floats, struct tsr_err *err)
@@ -214,15 +214,15 @@ static void free_scratch(struct scratch *s)
     free(s->level);
 }
 
-tsr_status tsr_sum_simulated(const struct tsr_comm_coder *c, uint32_t site,
-                             const float *const *partial, uint64_t rows, uint64_t cols, float *out,
-                             struct tsr_err *err)
+tsr_status tsr_comm_sum_simulated(const struct tsr_comm_coder *c, uint32_t site,
+                                  const float *const *partial, uint64_t rows, uint64_t cols,
+                                  float *out, struct tsr_err *err)
 {
     struct scratch s = { 0 };
     uint64_t       each = tsr_comm_piece_rows(c, rows, cols);
     if (rows == 0 || cols == 0)
         return TSR_OK;
-    if (c->ranks == 1) { /* nothing is exchanged, so nothing is coded */
+    if (c->ranks == 1) { /* no exchange, so no coding */
         if (out != partial[0])
             memcpy(out, partial[0], rows * cols * sizeof *out);
         return TSR_OK;
@@ -260,8 +260,9 @@ static void exact_tree(const float *const *partial, uint32_t ranks, uint64_t at,
     *sum = stack[0];
 }
 
-tsr_status tsr_sum_observe(struct tsr_comm_coder *c, uint32_t site, const float *const *partial,
-                           uint64_t rows, uint64_t cols, struct tsr_err *err)
+tsr_status tsr_comm_sum_observe(struct tsr_comm_coder *c, uint32_t site,
+                                const float *const *partial, uint64_t rows, uint64_t cols,
+                                struct tsr_err *err)
 {
     uint32_t   slices = c->algorithm == TSR_COMM_TWO_STEP ? c->ranks : 1;
     uint64_t   floats;

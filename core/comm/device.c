@@ -9,13 +9,13 @@
 
 /* ---- the device ---------------------------------------------------------- */
 
-static const char *name_of(const struct tsr_spec *s)
+static const char *name_of(const struct tsr_plugin_spec *s)
 {
     return s->found.component->name;
 }
 
-/* Tables of both sides, and whether they are on one device.  Where neither has any, all memory is the
- * host's and nothing is said. */
+/* Tables of both sides, and whether they are on one device. If neither has any, all memory is the host's
+ * and nothing is logged. */
 static tsr_status meet(const struct tsr_comm_group *g, struct tsr_comm_device *d, bool *said,
                        struct tsr_err *err)
 {
@@ -38,7 +38,7 @@ static tsr_status meet(const struct tsr_comm_group *g, struct tsr_comm_device *d
     return TSR_OK;
 }
 
-/* What keeps sums off the device is said once, and no reason to stop. */
+/* The reason that keeps sums off the device is logged once, and is not an error. */
 static tsr_status go_without(tsr_status st, bool said, bool *off, const char *text,
                              struct tsr_err *err)
 {
@@ -181,8 +181,8 @@ static tsr_status add(const struct tsr_comm_device *d, const struct tsr_tensor *
     return d->backend->run(d->self, d->stream, &op, err);
 }
 
-/* The tree of tsr_comm_tree(): messages lie m->wire_bytes apart from `at` on, own (or NULL) stands for
- * this rank's.  The stack lies in dst, then in d->floats from its `level`-th matrix on. */
+/* The tree of tsr_comm_tree(): messages are m->wire_bytes apart from `at` on; own (or NULL) replaces this
+ * rank's. The stack of partial sums uses dst, then d->floats from its `level`-th matrix on. */
 static tsr_status tree(const struct tsr_comm_sum *s, const struct tsr_comm_message *m, uint64_t at,
                        const struct tsr_tensor *own, const struct tsr_tensor *dst, uint64_t level,
                        struct tsr_err *err)
@@ -249,11 +249,11 @@ static tsr_status begin(const struct tsr_comm_sum *s, uint64_t piece, struct tsr
     const struct tsr_comm_device *d = g->device;
     uint64_t                      to = d->send[piece % TSR_COMM_SLOTS][0];
     bool                          two = two_step(s);
-    TSR_TRY(end_both(s, piece, err)); /* of the piece that had this place before */
+    TSR_TRY(end_both(s, piece, err)); /* of the piece that used this slot before */
     for (uint32_t i = 0; i < (two ? g->ranks : 1); i++) {
         struct tsr_comm_message m = tsr_comm_sum_message(s, p, 0, i, p->mine[0][i].bytes);
         uint64_t                first = 0, end;
-        if (two && i == g->rank) /* its own slice stays as it is */
+        if (two && i == g->rank) /* its own slice stays unchanged */
             continue;
         if (two)
             tsr_comm_slice(s->cols, g->ranks, i, &first, &end);
@@ -263,7 +263,7 @@ static tsr_status begin(const struct tsr_comm_sum *s, uint64_t piece, struct tsr
     return start(s, piece, 0, !two, err);
 }
 
-/* The first hop is on the stream: what is queued from now on comes behind it. */
+/* The first hop is on the stream: work queued from now on runs after it. */
 static tsr_status middle(const struct tsr_comm_sum *s, uint64_t piece, struct tsr_err *err)
 {
     const struct tsr_comm_group  *g = s->g;
@@ -343,7 +343,7 @@ static tsr_status run(const struct tsr_comm_sum *s, struct tsr_err *err)
     t->stream = d->stream;
     t->device = s->g->port.iface->extension(s->g->port.self, TSR_TRANSPORT_DEVICE);
     tsr_status st = tsr_comm_sum_run(s, &on_device, err);
-    /* no operation is left without somebody who waits for it, with a deadline */
+    /* every operation under way needs a waiter with a deadline */
     for (uint64_t i = 0; st == TSR_OK && i < TSR_COMM_SLOTS; i++)
         st = end_both(s, i, err);
     t->stream = NULL;

@@ -1,6 +1,6 @@
-/* comm/device.h - sums of numbers that lie on a device: coded there, carried between devices, added
- * there, on one stream.  What is sent, in which order and how it is added is what a sum in the host's
- * memory does; ranks of either kind understand each other.
+/* comm/device.h - sums of numbers in device memory: coded there, sent between devices and added there, on
+ * one stream. Messages, order and additions are those of a sum in host memory, so ranks of either kind
+ * interoperate.
  */
 #ifndef TSR_COMM_DEVICE_H
 #define TSR_COMM_DEVICE_H
@@ -34,15 +34,15 @@ struct tsr_comm_device {
     bool                               no_wire[TSR_COMM_PHASES]; /* for this one */
 };
 
-/* x's sum by a coder that is open, if it can be made on the device; else *done is false, nothing was
- * sent, and the log says why, once. */
+/* x's sum by an open coder, if the device can compute it; else *done is false, nothing was sent, and the
+ * log gives the reason once. */
 tsr_status tsr_comm_device_run(struct tsr_comm_group *g, uint32_t phase, uint32_t site,
                                const struct tsr_backend_v1 *backend, void *self,
                                const struct tsr_tensor *x, bool *done, struct tsr_err *err);
 void       tsr_comm_device_close(struct tsr_comm_device *d); /* NULL is fine */
 
-/* wires.c.  The wire of m's encoder, loaded when it is first asked for.  TSR_E_UNSUPPORTED where codec or
- * backend have none. */
+/* wires.c. The wire of m's encoder, loaded on first use. TSR_E_UNSUPPORTED if the codec or the backend has
+ * none. */
 tsr_status tsr_comm_wire_find(struct tsr_comm_device *d, const struct tsr_comm_coder *c,
                               const struct tsr_comm_message *m, uint32_t source, void **wire,
                               struct tsr_err *err);

@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <string.h>
 
-/* Nothing has made room for so long: the sentence of what is under way names who is late. */
+/* No room was made for too long: the message of the transfers under way names the late rank. */
 static tsr_status be_late(struct tsr_comm_traffic *t, struct tsr_err *err)
 {
     for (uint32_t i = 0; i < t->n_all; i++)
@@ -23,7 +23,7 @@ static tsr_status be_late(struct tsr_comm_traffic *t, struct tsr_err *err)
     return TSR_OK; /* all came at the last moment */
 }
 
-/* No room in the transport: what is under way moves on until there is. */
+/* No room in the transport: advance the transfers under way until there is. */
 static tsr_status make_room(struct tsr_comm_traffic *t, uint64_t since, struct tsr_err *err)
 {
     bool any = false;
@@ -55,7 +55,7 @@ static tsr_status look(const struct tsr_comm_traffic *t, void **handle, bool *qu
     *queued = st == TSR_OK && is;
     if (*queued)
         return TSR_OK;
-    /* says why it failed, or that the group was aborted */
+    /* reports the failure, or that the group was aborted */
     st = t->port->iface->test(t->port->self, *handle, &done, err);
     if (st != TSR_OK || done)
         *handle = NULL;
@@ -63,7 +63,7 @@ static tsr_status look(const struct tsr_comm_traffic *t, void **handle, bool *qu
     return st;
 }
 
-/* Until it is: communicators come up in any order, and what is started next must come behind it. */
+/* Waits until it is: communicators come up in any order, and the next operation must come after this one. */
 static tsr_status put_on_stream(const struct tsr_comm_traffic *t, void **handle,
                                 struct tsr_err *err)
 {
@@ -73,13 +73,13 @@ static tsr_status put_on_stream(const struct tsr_comm_traffic *t, void **handle,
         TSR_TRY(look(t, handle, &queued, err));
         if (queued)
             return TSR_OK;
-        if (tsr_cancelled())
+        if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
         if (tsr_now_us() - since >= t->deadline_us)
             break;
         (void)sched_yield();
     }
-    void *late = *handle; /* its sentence names who is */
+    void *late = *handle; /* its message names the late rank */
     *handle = NULL;
     tsr_status st = t->port->iface->wait(t->port->self, late, 0, err);
     return st == TSR_OK
@@ -137,7 +137,7 @@ tsr_status tsr_comm_exchange_start(struct tsr_comm_traffic *t, struct tsr_comm_e
                                    const struct tsr_comm_block *in, struct tsr_err *err)
 {
     e->n = 0;
-    /* all ranks come to the same answer: out of an all-to-all and in of a gather list all slices */
+    /* all ranks decide alike: out of an all-to-all and in of a gather list all slices */
     if (same_size(to_all ? in : out, t->ranks)) {
         struct operation o = { to_all ? 2 : 3, 0, send + out[0].at, recv + in[0].at, in[0].bytes };
         return in[0].bytes ? start(t, e, &o, err) : TSR_OK;

@@ -33,9 +33,9 @@ struct tsr_comm_traffic {
     const struct tsr_transport_device_v1 *device;
 };
 
-/* Starts it: block out[i] of send goes to rank i, in[i] of recv comes from rank i, the own block
- * is copied, but on a device.  to_all: out[] are one and the same block.  Blocks of one size travel as a collective
- * of the transport, others as messages.  Empty ones do not travel. */
+/* Starts it: block out[i] of send goes to rank i, in[i] of recv comes from rank i, the own block is
+ * copied, except on a device. to_all: all out[] are the same block. Blocks of equal size travel as a
+ * collective of the transport, others as messages. Empty blocks are not sent. */
 tsr_status tsr_comm_exchange_start(struct tsr_comm_traffic *t, struct tsr_comm_exchange *e,
                                    bool to_all, const unsigned char *send,
                                    const struct tsr_comm_block *out, unsigned char *recv,

@@ -41,7 +41,7 @@ static void leave(struct tsr_comm_flows *s, const struct tsr_comm_flow *f)
         *at = f->next;
 }
 
-/* The transport lets go of what it has of f. */
+/* Makes the transport release its parts of f. */
 static void give_up(struct tsr_comm_flows *s, struct tsr_comm_flow *f)
 {
     struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
@@ -130,26 +130,7 @@ static tsr_status gave_up(const struct tsr_comm_flows *s, const struct tsr_comm_
                     s->rank, f->peer);
 }
 
-tsr_status tsr_comm_flow_test(struct tsr_comm_flows *s, struct tsr_comm_flow *f, bool *done,
-                              struct tsr_err *err)
-{
-    tsr_status st = f->failed ? gave_up(s, f, err) : look(s, f, err);
-    s->late_us = 0;
-    if (st == TSR_OK && f->started < f->bytes) { /* by itself, or by those before it */
-        for (struct tsr_comm_flow *q = s->under_way; st == TSR_OK && q != f; q = q->next)
-            st = look(s, q, err);
-        if (st == TSR_OK)
-            st = start_more(s, err);
-    }
-    *done = st == TSR_OK && f->moved == f->bytes;
-    if (*done)
-        leave(s, f);
-    else if (st != TSR_OK && !f->failed)
-        give_up(s, f);
-    return st;
-}
-
-/* Others have pieces that are not started, which waiting for one of f would leave as they are. */
+/* Other flows have unstarted pieces, which would not advance during a wait for one of f. */
 static bool others(const struct tsr_comm_flows *s, const struct tsr_comm_flow *f)
 {
     for (const struct tsr_comm_flow *q = s->under_way; q; q = q->next)
@@ -167,7 +148,7 @@ static uint64_t progress(const struct tsr_comm_flows *s, const struct tsr_comm_f
     return sum;
 }
 
-/* A wait that came to its end; the transport's sentence names who is late. */
+/* A wait that timed out; the transport's message names the late rank. */
 static tsr_status be_late(struct tsr_comm_flows *s, struct tsr_comm_flow *f, uint64_t us,
                           struct tsr_err *err)
 {
@@ -222,7 +203,7 @@ static tsr_status turn(struct tsr_comm_flows *s, struct tsr_comm_flow *f, uint64
         uint64_t passed = tsr_now_us() - since;
         if (passed >= deadline_us)
             return be_late(s, f, passed, err);
-        if (tsr_cancelled())
+        if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
         if (round < SPIN_ROUNDS)
             (void)sched_yield();

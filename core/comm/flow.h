@@ -1,12 +1,12 @@
-/* comm/flow.h - messages of a link, in pieces: what is waited for is the next piece, so that a message
- * may take as long as it needs while its bytes get through.
+/* comm/flow.h - messages of a link, in pieces. Deadlines apply to a piece, so that a message may take any
+ * time while its bytes get through.
  *
  *   message |--- piece ---|--- piece ---|--- piece ---|- rest -|    TSR_COMM_PIECE bytes each
  *           moved          up to TSR_COMM_AHEAD started        later
  *
- * Both sides cut a message of so many bytes alike; a piece is a message of the transport.  Of those to
- * one rank, and of those from it, one has all its pieces started before the next one begins.  What is under
- * way is bounded, so that a slow wire has little before whatever else goes over it.
+ * Both sides cut a message in the same way; a piece is a message of the transport. Per peer and direction,
+ * all pieces of one message start before the next message begins. The number of pieces under way is
+ * bounded, so that a slow wire has little queued ahead of other traffic.
  */
 #ifndef TSR_COMM_FLOW_H
 #define TSR_COMM_FLOW_H
@@ -19,7 +19,7 @@
 #define TSR_COMM_PIECE 131072u
 #define TSR_COMM_AHEAD 4u
 
-/* One message; zeroed but for what tsr_comm_flow_start() is told. */
+/* One message. Zero it, except for the arguments of tsr_comm_flow_start(). */
 struct tsr_comm_flow {
     struct tsr_comm_flow *next; /* started later */
     bool                  out, failed;
@@ -34,20 +34,17 @@ struct tsr_comm_flow {
 struct tsr_comm_flows {
     const struct tsr_comm_port *port;
     uint32_t                    rank;
-    struct tsr_comm_flow       *under_way; /* in the order in which they were started */
+    struct tsr_comm_flow       *under_way; /* in start order */
     uint64_t                    sent;      /* bytes, to other ranks */
-    /* of a wait that failed: how long nothing had moved; 0: it failed of something else */
+    /* of a wait that failed: how long nothing had moved; 0: another failure */
     uint64_t          late_us;
-    _Atomic uint64_t *pieces; /* counts those that got through; or NULL */
+    _Atomic uint64_t *pieces; /* counts completed pieces; or NULL */
 };
 
-/* Starts f, or puts it behind those that come first.  buf [bytes] is the port's until f has moved or failed.
- * A status other than TSR_OK: f is not under way. */
+/* Starts f, or queues it after earlier flows. The port owns buf [bytes] until f has moved or failed. If
+ * the status is not TSR_OK, f is not under way. */
 tsr_status tsr_comm_flow_start(struct tsr_comm_flows *s, struct tsr_comm_flow *f,
                                struct tsr_err *err);
-/* Moves on what can be moved; *done: all of f has.  Failed: as of wait. */
-tsr_status tsr_comm_flow_test(struct tsr_comm_flows *s, struct tsr_comm_flow *f, bool *done,
-                              struct tsr_err *err);
 /* Until f has moved.  TSR_E_DEVICE when no piece got through for deadline_us, with the rank that is late.  A
  * message that failed is not under way any more, and its buffer is the caller's. */
 tsr_status tsr_comm_flow_wait(struct tsr_comm_flows *s, struct tsr_comm_flow *f,

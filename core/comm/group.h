@@ -1,10 +1,10 @@
 /* comm/group.h - sums over the ranks of a tensor-parallel group, through a transport and a codec.
  *
- * Every rank calls tsr_comm_group_sum() with its partial sum, for the same sites in the same order;
- * all leave with the same bytes.  Order of additions and what is coded: comm/coder.h.
+ * Every rank calls tsr_comm_group_sum() with its partial sum, for the same sites in the same order; all get
+ * bit-identical results. Order of additions and coding: comm/coder.h.
  *
- * Every wait has a deadline.  A rank whose call fails aborts the group, so that nobody waits for
- * it: the others' calls return TSR_E_CANCELLED soon.  A group that failed stays failed.
+ * Every wait has a deadline. A rank whose call fails aborts the group, so that no peer waits for it: the
+ * peers' calls soon return TSR_E_CANCELLED. A group that failed stays failed.
  */
 #ifndef TSR_COMM_GROUP_H
 #define TSR_COMM_GROUP_H
@@ -46,23 +46,23 @@ void       tsr_comm_group_destroy(struct tsr_comm_group *g); /* NULL is fine */
 tsr_status tsr_comm_group_sum(struct tsr_comm_group *g, uint32_t phase, uint32_t site, float *x,
                               uint64_t rows, uint64_t cols, struct tsr_err *err);
 
-/* The same for x on a backend's device, by its default stream, where the transport carries memory of that
- * device (TSR_TRANSPORT_DEVICE), the codec describes its wire (TSR_CODEC_WIRE) and the backend codes it
- * (TSR_BACKEND_CODEC): x is the sum for what is queued behind.  Else *done is false, nothing has happened
- * and the log says why, once: the caller takes x through the host.  Which of the two a rank does is not
- * seen by the others.  The backend outlives the group.  [worker] */
+/* Same as above for x in the memory of a backend's device, on its default stream. Requires a transport
+ * that carries memory of that device (TSR_TRANSPORT_DEVICE), a codec that describes its wire
+ * (TSR_CODEC_WIRE) and a backend that codes it (TSR_BACKEND_CODEC). Work that is queued later sees the sum
+ * in x. Otherwise *done is false, nothing has happened and the log gives the reason once: the caller moves
+ * x through the host. Peers cannot see which of the two a rank does. The backend must outlive the group.
+ * [worker] */
 tsr_status tsr_comm_group_sum_on(struct tsr_comm_group *g, uint32_t phase, uint32_t site,
                                  const struct tsr_backend_v1 *backend, void *self,
                                  const struct tsr_tensor *x, bool *done, struct tsr_err *err);
 
-/* Fixes what is `auto` of a phase, before its first sum: codec "auto" (or "auto:SPEC;SPEC;...", the
- * codecs to choose from; without: plain:dtype=bf16 and mx) and algorithm TSR_COMM_AUTO, for sums of
- * this shape.  All ranks call it; the link and the codecs are measured, the ways that are
- * predicted near the fastest are tried, and the choice is rank 0's.  Does nothing where nothing is
- * auto.  As slow as a few dozen sums.  [worker] */
+/* Fixes the `auto` settings of a phase, before its first sum: codec "auto" (or "auto:SPEC;SPEC;...", the
+ * codecs to choose from; default: plain:dtype=bf16 and mx) and algorithm TSR_COMM_AUTO, for sums of this
+ * shape. All ranks call it. It measures the link and the codecs, tries the combinations predicted near the
+ * fastest, and rank 0 chooses. Does nothing without `auto`. Takes as long as a few dozen sums. [worker] */
 tsr_status tsr_comm_group_tune(struct tsr_comm_group *g, uint32_t phase, uint64_t rows,
                                uint64_t cols, struct tsr_err *err);
-/* What a phase goes by, once it is fixed: the codec as it is written, and the algorithm. */
+/* The codec, as written, and the algorithm of a phase, once fixed. */
 const char             *tsr_comm_group_codec(const struct tsr_comm_group *g, uint32_t phase);
 enum tsr_comm_algorithm tsr_comm_group_algorithm(const struct tsr_comm_group *g, uint32_t phase);
 
@@ -78,12 +78,13 @@ void tsr_comm_group_counters(const struct tsr_comm_group *g, struct tsr_comm_cou
 
 /* The sum that a group of c->ranks ranks would leave with, in one process: partial[i] is rank i's,
  * out [rows, cols] may be one of them.  [any] */
-tsr_status tsr_sum_simulated(const struct tsr_comm_coder *c, uint32_t site,
-                             const float *const *partial, uint64_t rows, uint64_t cols, float *out,
-                             struct tsr_err *err);
+tsr_status tsr_comm_sum_simulated(const struct tsr_comm_coder *c, uint32_t site,
+                                  const float *const *partial, uint64_t rows, uint64_t cols,
+                                  float *out, struct tsr_err *err);
 /* Shows the same messages to the instances' observe(), before freeze(): the first hop sees the
  * partial sums, the second the sum itself; all pieces as one message.  [setup] */
-tsr_status tsr_sum_observe(struct tsr_comm_coder *c, uint32_t site, const float *const *partial,
-                           uint64_t rows, uint64_t cols, struct tsr_err *err);
+tsr_status tsr_comm_sum_observe(struct tsr_comm_coder *c, uint32_t site,
+                                const float *const *partial, uint64_t rows, uint64_t cols,
+                                struct tsr_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* comm/internal.h - what the files of a group share. */
+/* comm/internal.h - declarations shared by the files of a group. */
 #ifndef TSR_COMM_INTERNAL_H
 #define TSR_COMM_INTERNAL_H
 
@@ -19,7 +19,7 @@ struct tsr_comm_slot {
 /* Blocks of a piece, the same for all pieces but the last. */
 struct tsr_comm_piece {
     uint64_t               rows;
-    struct tsr_comm_block *mine[2], *theirs[2]; /* [ranks] each: what is sent, what comes */
+    struct tsr_comm_block *mine[2], *theirs[2]; /* [ranks] each: sent, received */
     uint64_t               send_bytes[2], recv_bytes[2];
     uint64_t               widest; /* columns of the widest slice */
 };
@@ -32,7 +32,7 @@ struct tsr_comm_group {
     bool                     failed;
     void (*beat)(void *ctx); /* of the options */
     void                    *ctx;
-    struct tsr_comm_way      way[TSR_COMM_PHASES];   /* as asked for; texts are owned */
+    struct tsr_comm_way      way[TSR_COMM_PHASES];   /* as requested; the texts are owned */
     char                    *codec[TSR_COMM_PHASES]; /* those texts; NULL: "plain" */
     bool                     open[TSR_COMM_PHASES];  /* coder[] is; false: auto, not tuned yet */
     struct tsr_registry     *registry;
@@ -46,7 +46,7 @@ struct tsr_comm_group {
     uint64_t                 room_bytes;
     float                   *floats; /* a slice, and the levels of the tree */
     uint64_t                 n_floats;
-    struct tsr_comm_device  *device; /* comm/device.h; NULL: no sum was asked for there yet */
+    struct tsr_comm_device  *device; /* comm/device.h; NULL until the first device sum */
 };
 
 /* One sum under way. */
@@ -59,8 +59,8 @@ struct tsr_comm_sum {
     uint64_t                     rows, cols, each, pieces;
 };
 
-/* What is done for a piece: coded and sent; what has come added, coded and sent again (two-step); the
- * rest added or taken. */
+/* The steps of a piece: code and send; add the received, code and send again (two-step); add or take the
+ * rest. */
 struct tsr_comm_steps {
     tsr_status (*begin)(const struct tsr_comm_sum *s, uint64_t piece, struct tsr_err *err);
     tsr_status (*middle)(const struct tsr_comm_sum *s, uint64_t piece, struct tsr_err *err);
@@ -69,8 +69,8 @@ struct tsr_comm_steps {
 
 /* Fills each and pieces, and the group's plans. */
 tsr_status tsr_comm_sum_plan(struct tsr_comm_sum *s, struct tsr_err *err);
-/* All steps.  Every rank starts the same exchanges in the same order, whatever the timing and wherever
- * its numbers lie. */
+/* All steps. Every rank starts the same exchanges in the same order, whatever the timing and wherever its
+ * numbers are. */
 tsr_status tsr_comm_sum_run(const struct tsr_comm_sum *s, const struct tsr_comm_steps *f,
                             struct tsr_err *err);
 

@@ -6,25 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEADLINE_US UINT64_C(5000000)
-
 struct tsr_comm_transfer {
     struct tsr_comm_flow flow;
     bool                 used, coded;
     uint32_t             phase, site;
     float               *x; /* coded, to be received */
     uint64_t             rows, cols;
-    unsigned char       *wire; /* what travels, where it is not the caller's */
+    unsigned char       *wire; /* the sent bytes, if not in the caller's memory */
     uint64_t             room;
 };
 
 struct tsr_comm_link {
     struct tsr_comm_port      port;
-    struct tsr_spec           spec[2];
+    struct tsr_plugin_spec    spec[2];
     void                     *codec[2];
     struct tsr_comm_flows     flows;
     struct tsr_comm_late      late;
-    uint64_t                  deadline_us;
     uint32_t                  ranks;
     struct tsr_comm_transfer *transfer; /* [TSR_COMM_LINK_MAX]; buffers are kept */
 };
@@ -35,7 +32,7 @@ static tsr_status open_codec(struct tsr_comm_link *l, struct tsr_registry *r, ui
                              const char *text, bool rows_alone, struct tsr_err *err)
 {
     text = text && *text ? text : "plain";
-    tsr_status st = tsr_spec_open(&l->spec[phase], r, TSR_KIND_CODEC, text, err);
+    tsr_status st = tsr_plugin_spec_open(&l->spec[phase], r, TSR_KIND_CODEC, text, err);
     if (st == TSR_OK) {
         const struct tsr_codec_v1 *c = l->spec[phase].found.iface;
         st = c->create(l->spec[phase].found.host, l->spec[phase].options, &l->codec[phase], err);
@@ -63,7 +60,6 @@ tsr_status tsr_comm_link_create(struct tsr_comm_link **out, struct tsr_registry 
     l->flows =
         (struct tsr_comm_flows){ .port = &l->port, .rank = o->place.rank, .pieces = o->pieces };
     l->ranks = o->place.ranks;
-    l->deadline_us = o->deadline_us ? o->deadline_us : DEADLINE_US;
     l->transfer = tsr_new(TSR_COMM_LINK_MAX, sizeof *l->transfer);
     if (!l->transfer)
         st = tsr_fail_nomem(err, TSR_COMM_LINK_MAX * sizeof *l->transfer, "a link");
@@ -86,7 +82,7 @@ void tsr_comm_link_destroy(struct tsr_comm_link *l)
     for (uint32_t p = 0; p < 2; p++) {
         if (l->codec[p])
             ((const struct tsr_codec_v1 *)l->spec[p].found.iface)->destroy(l->codec[p]);
-        tsr_spec_close(&l->spec[p]);
+        tsr_plugin_spec_close(&l->spec[p]);
     }
     for (uint32_t i = 0; l->transfer && i < TSR_COMM_LINK_MAX; i++)
         free(l->transfer[i].wire);
@@ -271,30 +267,11 @@ static tsr_status finish(struct tsr_comm_link *l, struct tsr_comm_transfer *t, s
     return st;
 }
 
-tsr_status tsr_comm_link_test(struct tsr_comm_link *l, struct tsr_comm_transfer *t, bool *done,
-                              struct tsr_err *err)
-{
-    bool over = false;
-    *done = false;
-    TSR_TRY(settle(l, t, tsr_comm_flow_test(&l->flows, &t->flow, &over, err)));
-    if (!over)
-        return TSR_OK;
-    TSR_TRY(finish(l, t, err));
-    *done = true;
-    return TSR_OK;
-}
-
 tsr_status tsr_comm_link_wait_for(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
                                   uint64_t deadline_us, struct tsr_err *err)
 {
     TSR_TRY(settle(l, t, tsr_comm_flow_wait(&l->flows, &t->flow, deadline_us, err)));
     return finish(l, t, err);
-}
-
-tsr_status tsr_comm_link_wait(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
-                              struct tsr_err *err)
-{
-    return tsr_comm_link_wait_for(l, t, l->deadline_us, err);
 }
 
 struct tsr_comm_late tsr_comm_link_late(const struct tsr_comm_link *l)

@@ -1,9 +1,9 @@
-/* comm/link.h - rows of activations from one rank to another: what stages of a pipeline exchange.
+/* comm/link.h - rows of activations from one rank to another, between stages of a pipeline.
  *
- * Sends and receives are started, then tested or waited for with a deadline.  Between two ranks
- * they complete in the order in which they were started; both sides start the same ones.  Progress
- * is made inside the calls of this link: a rank that computes for long tests now and then.  Long ones go in
- * pieces (flow.h), which a deadline is of: who gets on, however slowly, is not late.
+ * Sends and receives are started, then tested or waited for with a deadline. Between two ranks they
+ * complete in start order; both sides start the same ones. Progress happens inside the calls of this link:
+ * a rank that computes for long must test now and then. Long transfers go in pieces (flow.h), and the
+ * deadline applies to a piece: a slow transfer that advances is not late.
  */
 #ifndef TSR_COMM_LINK_H
 #define TSR_COMM_LINK_H
@@ -17,11 +17,10 @@
 #define TSR_COMM_LINK_MAX 64u /* transfers of a link that are under way */
 
 struct tsr_comm_link_options {
-    struct tsr_comm_place place;       /* its own world, not a group's */
-    uint64_t              deadline_us; /* of one wait, without a piece that got through; 0: 5 s */
-    const char           *codec[2];    /* of prefill and decode; NULL: "plain", exact */
-    bool                  rows_alone;  /* as of struct tsr_comm_way */
-    _Atomic uint64_t     *pieces;      /* counts what gets through, for others to see; or NULL */
+    struct tsr_comm_place place;      /* its own world, not a group's */
+    const char           *codec[2];   /* of prefill and decode; NULL: "plain", exact */
+    bool                  rows_alone; /* as of struct tsr_comm_way */
+    _Atomic uint64_t     *pieces;     /* counts completed pieces, for other threads; or NULL */
 };
 
 struct tsr_comm_link;
@@ -32,16 +31,16 @@ tsr_status tsr_comm_link_create(struct tsr_comm_link **l, struct tsr_registry *r
                                 const struct tsr_comm_link_options *o, struct tsr_err *err);
 void       tsr_comm_link_destroy(struct tsr_comm_link *l); /* NULL is fine */
 
-/* Starts one.  send: x is coded and copied before return.  recv: x [rows, cols] is written when it
- * is done and must stay until then.  site: of what was computed last, 2*layer+1.  More than
- * TSR_COMM_LINK_MAX under way: TSR_E_INVAL.  [worker] */
+/* Starts one. send: x is coded and copied before return. recv: x [rows, cols] is written on completion and
+ * must live until then. site: of the last computed step, 2*layer+1. More than TSR_COMM_LINK_MAX under way:
+ * TSR_E_INVAL. [worker] */
 tsr_status tsr_comm_link_send(struct tsr_comm_link *l, uint32_t phase, uint32_t site, uint32_t to,
                               const float *x, uint64_t rows, uint64_t cols,
                               struct tsr_comm_transfer **t, struct tsr_err *err);
 tsr_status tsr_comm_link_recv(struct tsr_comm_link *l, uint32_t phase, uint32_t site, uint32_t from,
                               float *x, uint64_t rows, uint64_t cols, struct tsr_comm_transfer **t,
                               struct tsr_err *err);
-/* Bytes as they are (heads of micro-batches, tokens); send copies them too.  [worker] */
+/* Uncoded bytes (heads of micro-batches, tokens); send copies them too. [worker] */
 tsr_status tsr_comm_link_send_bytes(struct tsr_comm_link *l, uint32_t to, const void *data,
                                     uint64_t bytes, struct tsr_comm_transfer **t,
                                     struct tsr_err *err);
@@ -49,18 +48,13 @@ tsr_status tsr_comm_link_recv_bytes(struct tsr_comm_link *l, uint32_t from, void
                                     uint64_t bytes, struct tsr_comm_transfer **t,
                                     struct tsr_err *err);
 
-/* A transfer is released when it is done or has failed: *done is true, or the status is not TSR_OK.
- * wait: TSR_E_DEVICE once no piece has got through for as long, with the rank that is late.  [worker] */
-tsr_status tsr_comm_link_test(struct tsr_comm_link *l, struct tsr_comm_transfer *t, bool *done,
-                              struct tsr_err *err);
-tsr_status tsr_comm_link_wait(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
-                              struct tsr_err *err);
-/* As wait, with a deadline of its own instead of the link's. */
+/* A transfer is released when it is done or has failed.  TSR_E_DEVICE once no piece has got through for
+ * deadline_us, with the rank that is late.  [worker] */
 tsr_status tsr_comm_link_wait_for(struct tsr_comm_link *l, struct tsr_comm_transfer *t,
                                   uint64_t deadline_us, struct tsr_err *err);
 
-/* Of the transfer that was waited for or tested last: how long nothing had moved when the wait for it failed
- * (0: it did not, or of something else), and how far it had come. */
+/* Of the transfer that was waited for last: how long nothing had moved when its wait failed (0: no
+ * failure, or another one), and how much had arrived. */
 struct tsr_comm_late {
     uint64_t us, moved, bytes;
 };

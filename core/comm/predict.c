@@ -74,7 +74,7 @@ static tsr_status step_of(const struct tsr_comm_coder *c, uint64_t rows, uint64_
         TSR_TRY(tsr_comm_wire_bytes(c, true, i, rows, end - first, &bytes, err));
         s->bytes[1] += (n - 1) / n * (double)bytes;
     }
-    s->code[0] = s->decode[0] = (n - 1) / n * all; /* its own slice stays as it is */
+    s->code[0] = s->decode[0] = (n - 1) / n * all; /* its own slice stays unchanged */
     s->code[1] = all / n;
     s->decode[1] = all;
     return TSR_OK;

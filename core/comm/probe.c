@@ -55,7 +55,7 @@ static int ascending(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Of rank a: sends, and tells the peer whether there is more to come. */
+/* Of rank a: sends, and tells the peer whether more messages follow. */
 static tsr_status ask(struct probe *p, uint32_t peer, struct tsr_comm_path *path,
                       struct tsr_err *err)
 {
@@ -78,7 +78,7 @@ static tsr_status ask(struct probe *p, uint32_t peer, struct tsr_comm_path *path
         p->buf[0] = more;
         TSR_TRY(to(p, peer, 1, err));
     }
-    if (!tsr_comm_fit(x, y, n, path)) /* noise above all: what the largest took */
+    if (!tsr_comm_fit(x, y, n, path)) /* mostly noise: the time of the largest */
         *path = (struct tsr_comm_path){ y[0], x[n - 1] / y[n - 1] };
     path->alpha /= 2;
     return TSR_OK;
@@ -110,7 +110,7 @@ static tsr_status all_pairs(struct probe *p, struct tsr_comm_map *m, struct tsr_
         for (uint32_t b = 0; b < p->ranks; b++) {
             if (a == b)
                 continue;
-            TSR_TRY(gather(p, &turn, 1, turns, err)); /* nobody is busy */
+            TSR_TRY(gather(p, &turn, 1, turns, err)); /* all ranks are idle */
             if (p->rank == a)
                 TSR_TRY(ask(p, b, &row[b], err));
             if (p->rank == b)
@@ -139,7 +139,7 @@ tsr_status tsr_comm_probe_pairs(struct tsr_comm_map *m, const struct tsr_comm_po
     tsr_status st = p.buf && m->path && m->host ? all_pairs(&p, m, err)
                                                 : tsr_fail_nomem(err, MOST, "the measure of links");
     free(p.buf);
-    if (st != TSR_OK) { /* nobody waits for a rank that gave up */
+    if (st != TSR_OK) { /* no rank waits for one that gave up */
         port->iface->abort(port->self);
         tsr_comm_map_free(m);
     }

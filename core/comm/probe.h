@@ -14,16 +14,16 @@ struct tsr_comm_map {
     char (*host)[TSR_COMM_HOST]; /* [ranks] */
 };
 
-/* Pair by pair, in turn, so that no two disturb each other: messages of 1 byte to 4 MiB (while they take
- * less than 0.1 s) and an answer of one byte; the median of a few.  What an answer takes is
- * counted as half of the latency of both ways.  All ranks call it and get the same map.  deadline_us:
- * of one wait, which lasts as long as the other pairs take.  [worker] */
+/* Probes pair by pair, so that no two pairs disturb each other: messages of 1 byte to 4 MiB (while they
+ * take less than 0.1 s) and an answer of one byte; the median of a few. The time of an answer counts as
+ * half of the round-trip latency. All ranks call it and get the same map. deadline_us: of one wait, which
+ * lasts as long as the other pairs take. [worker] */
 tsr_status tsr_comm_probe_pairs(struct tsr_comm_map *m, const struct tsr_comm_port *p,
                                 uint32_t rank, uint32_t ranks, uint64_t deadline_us,
                                 struct tsr_err *err);
 void       tsr_comm_map_free(struct tsr_comm_map *m);
 
-/* What a launcher of processes (mpirun) told this one.  False: there is none. */
+/* Rank and rank count from the launcher of processes (mpirun). False: no launcher started this process. */
 bool tsr_comm_launched(uint32_t *rank, uint32_t *ranks);
 
 #endif

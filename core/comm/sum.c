@@ -15,7 +15,7 @@ static uint64_t now_ns(void)
 
 /* ---- shapes ------------------------------------------------------------ */
 
-/* Blocks lie one behind the other in each buffer. */
+/* Blocks are contiguous in each buffer. */
 static bool lay_out(struct tsr_comm_block *b, uint32_t n, const uint64_t *bytes, uint64_t *total)
 {
     *total = 0;
@@ -196,7 +196,7 @@ static tsr_status begin(const struct tsr_comm_sum *s, uint64_t piece, struct tsr
     for (uint32_t i = 0; i < (two ? g->ranks : 1); i++) {
         struct tsr_comm_message m = tsr_comm_sum_message(s, p, 0, i, p->mine[0][i].bytes);
         const float            *src = x;
-        if (two && i == g->rank) /* its own slice stays as it is */
+        if (two && i == g->rank) /* its own slice stays unchanged */
             continue;
         if (two) {
             uint64_t first, end;
@@ -220,7 +220,7 @@ static tsr_status middle(const struct tsr_comm_sum *s, uint64_t piece, struct ts
     uint64_t                     n = m.rows * m.cols;
     TSR_TRY(arrive(s, piece, 0, err));
     uint64_t start = now_ns(), first, end;
-    float   *own = g->floats + TSR_COMM_LEVELS * n; /* behind the tree's levels */
+    float   *own = g->floats + TSR_COMM_LEVELS * n; /* after the tree's levels */
     tsr_comm_slice(s->cols, g->ranks, g->rank, &first, &end);
     tsr_comm_cut(own, rows_of(s, piece), s->cols, first, p->rows, m.cols);
     struct tsr_comm_leaves l = { at->recv[0], m.wire_bytes, own, g->rank };

@@ -12,13 +12,13 @@
 #define TRIES      3u   /* of a message on the link, of a coder, and at least of a whole sum */
 #define NEAR       2.0  /* times the best prediction: whole sums are tried */
 #define MOST_TRIES 101u /* of a whole sum; the median counts */
-#define ENOUGH_S   0.15 /* of tries, after which there are no more */
-#define BEATEN     0.98 /* times what an earlier one of the list takes: less is better than it */
+#define ENOUGH_S   0.15 /* of tries; no further try after that */
+#define BEATEN     0.98 /* times an earlier candidate's time: below this, the later one is better */
 #define CODECS     "plain:dtype=bf16;mx" /* auto without a list */
 
 static tsr_status broken(struct tsr_comm_group *g, tsr_status st)
 {
-    if (st != TSR_OK) { /* the others wait for what will not come */
+    if (st != TSR_OK) { /* the peers wait for messages that will not come */
         g->failed = true;
         tsr_comm_group_abort(g);
     }
@@ -43,12 +43,12 @@ static tsr_status share(struct tsr_comm_group *g, const double *mine, uint64_t n
 
 /* ---- the link ---------------------------------------------------------- */
 
-/* Sizes while one all-gather takes no longer than this. */
+/* Larger sizes are probed while one all-gather takes at most this. */
 #define PROBE_S    0.05
 #define PROBE_MOST (UINT64_C(4) << 20)
 
-/* Ranks begin at different times, by up to the latency of the link: who is first waits that much longer,
- * and finds what it waits for there the next time.  Their mean has neither in it.  The same number on every
+/* Ranks begin at different times, by up to the latency of the link: the first rank waits that much longer,
+ * and the next time finds its message already there. Their mean cancels both. The same number on every
  * rank. */
 static double mean(const double *all, uint32_t ranks)
 {
@@ -95,7 +95,7 @@ static tsr_status probe(struct tsr_comm_group *g, unsigned char *send, unsigned 
         if (y[n - 1] > PROBE_S && n > 2)
             break;
     }
-    if (!tsr_comm_fit(x, y, n, path)) /* noise above all: what the largest took */
+    if (!tsr_comm_fit(x, y, n, path)) /* mostly noise: the time of the largest */
         *path = (struct tsr_comm_path){ y[0], x[n - 1] / y[n - 1] };
     return TSR_OK;
 }
@@ -142,12 +142,12 @@ static void close_tuning(struct tuning *t)
 /* States are of the codec that is calibrated; others of the list have none. */
 static bool calibrated(struct tsr_comm_group *g, const char *codec)
 {
-    struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
-    struct tsr_spec   s = { 0 };
-    bool yes = tsr_spec_open(&s, g->registry, TSR_KIND_CODEC, codec && *codec ? codec : "plain",
-                             &ignored.err) != TSR_OK ||
+    struct tsr_errbuf      ignored = TSR_ERRBUF(ignored);
+    struct tsr_plugin_spec s = { 0 };
+    bool                   yes = tsr_plugin_spec_open(&s, g->registry, TSR_KIND_CODEC,
+                                    codec && *codec ? codec : "plain", &ignored.err) != TSR_OK ||
                ((const struct tsr_codec_v1 *)s.found.iface)->load;
-    tsr_spec_close(&s);
+    tsr_plugin_spec_close(&s);
     return yes;
 }
 

@@ -1,5 +1,5 @@
-/* Wires on a device: one for each encoder of a coder, site and width, or one for all of a width where the
- * codec says that they are the same. */
+/* Wires on a device: one for each encoder of a coder, site and number of columns, or one for all of a
+ * number of columns if the codec says that they are equal. */
 #include "comm/device.h"
 
 #include "base/mem.h"
@@ -25,7 +25,7 @@ static bool equal(const struct tsr_comm_wire_key *a, const struct tsr_comm_wire_
            a->slice == b->slice && a->site == b->site && a->source == b->source;
 }
 
-/* Where the key is, or is to be put; the table has a free place. */
+/* The place of the key, existing or new; the table has a free place. */
 static struct tsr_comm_wire *place_of(struct tsr_comm_wire *all, uint64_t cap,
                                       const struct tsr_comm_wire_key *k)
 {

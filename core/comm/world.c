@@ -1,5 +1,6 @@
 #include "comm/world.h"
 
+#include "base/held.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -10,19 +11,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static tsr_status open_spec(struct tsr_spec *s, struct tsr_registry *r, const char *text,
+static tsr_status open_spec(struct tsr_plugin_spec *s, struct tsr_registry *r, const char *text,
                             struct tsr_err *err)
 {
-    tsr_status st = tsr_spec_open(s, r, TSR_KIND_TRANSPORT, text && *text ? text : "local", err);
+    tsr_status st =
+        tsr_plugin_spec_open(s, r, TSR_KIND_TRANSPORT, text && *text ? text : "local", err);
     if (st != TSR_OK) {
-        tsr_spec_close(s);
+        tsr_plugin_spec_close(s);
         return tsr_err_prefix(err, st, "transport '%s'", text && *text ? text : "local");
     }
     return st;
 }
 
 /* The transport under another one; NULL: none. */
-static const char *under(const struct tsr_spec *s)
+static const char *under(const struct tsr_plugin_spec *s)
 {
     const struct tsr_transport_v1 *t = s->found.iface;
     const char                    *text = t->via ? t->via(s->options) : NULL;
@@ -35,8 +37,8 @@ static const char *under(const struct tsr_spec *s)
 static tsr_status bytes_of(struct tsr_registry *r, const char *text, uint32_t ranks, bool below,
                            uint64_t *own, uint64_t *all, struct tsr_err *err)
 {
-    struct tsr_spec s;
-    uint64_t        more = 0, none;
+    struct tsr_plugin_spec s;
+    uint64_t               more = 0, none;
     TSR_TRY(open_spec(&s, r, text, err));
     const struct tsr_transport_v1 *t = s.found.iface;
     const char                    *via = under(&s);
@@ -51,7 +53,7 @@ static tsr_status bytes_of(struct tsr_registry *r, const char *text, uint32_t ra
     if (st == TSR_OK && more > 0 &&
         (!tsr_add(*own, ALIGN - 1, own) || !tsr_add(*own &= ~(ALIGN - 1), more, all)))
         st = tsr_fail(err, TSR_E_INVAL, "transport '%.80s': its world is too large", text);
-    tsr_spec_close(&s);
+    tsr_plugin_spec_close(&s);
     return st;
 }
 
@@ -74,28 +76,13 @@ tsr_status tsr_comm_world_create(struct tsr_comm_world *w, struct tsr_registry *
         return TSR_OK;
     tsr_status st = TSR_OK;
     w->fd = memfd_create("tessera-ranks", MFD_CLOEXEC);
-    /* reserved now: a machine without room says so here, not with a signal later */
+    /* reserved now: a machine without room fails here with an error, not later with a signal */
     int e = w->fd < 0              ? errno
             : w->bytes > INT64_MAX ? EFBIG
                                    : posix_fallocate(w->fd, 0, (off_t)w->bytes);
+    if (w->fd >= 0)
+        tsr_held_add(w->fd, "memory shared by ranks");
     st = e ? tsr_fail_errno(err, e, "memory shared by ranks", "make it") : map(w, err);
-    if (st != TSR_OK)
-        tsr_comm_world_close(w);
-    return st;
-}
-
-tsr_status tsr_comm_world_map(struct tsr_comm_world *w, int fd, uint64_t bytes, struct tsr_err *err)
-{
-    off_t size = lseek(fd, 0, SEEK_END);
-    *w = (struct tsr_comm_world){ .fd = -1, .bytes = bytes };
-    if (size < 0 || (uint64_t)size != bytes || bytes == 0)
-        return tsr_fail(err, TSR_E_INVAL,
-                        "file descriptor %d is not the memory that ranks share: %lld bytes, %llu "
-                        "are needed",
-                        fd, (long long)size, (unsigned long long)bytes);
-    w->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    tsr_status st =
-        w->fd < 0 ? tsr_fail_errno(err, errno, "memory shared by ranks", "keep it") : map(w, err);
     if (st != TSR_OK)
         tsr_comm_world_close(w);
     return st;
@@ -106,13 +93,13 @@ void tsr_comm_world_close(struct tsr_comm_world *w)
     if (w->shared)
         (void)munmap(w->shared, w->bytes);
     if (w->fd >= 0)
-        (void)close(w->fd);
+        (void)tsr_held_close(w->fd);
     *w = (struct tsr_comm_world){ .fd = -1 };
 }
 
 /* ---- ports ------------------------------------------------------------- */
 
-/* Joins the transport that another one asked for, in the part of the world behind the other's own. */
+/* Joins the transport that another transport requires, in the part of the world after the latter's own. */
 static tsr_status open_under(struct tsr_comm_port *p, struct tsr_registry *r,
                              const struct tsr_comm_place *place, uint64_t own, struct tsr_err *err)
 {
@@ -175,6 +162,6 @@ void tsr_comm_port_close(struct tsr_comm_port *p)
     if (p->under)
         tsr_comm_port_close(p->under);
     free(p->under);
-    tsr_spec_close(&p->spec);
+    tsr_plugin_spec_close(&p->spec);
     *p = (struct tsr_comm_port){ 0 };
 }

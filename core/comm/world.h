@@ -1,7 +1,7 @@
-/* comm/world.h - what the ranks of a group share, and how one of them joins.
+/* comm/world.h - memory shared by the ranks of a group, and how a rank joins.
  *
- * Threads share a world as it is; processes that are forked keep its mapping; others get its file
- * descriptor and map it.  No name, no file system: a memfd, closed on exec unless it is passed on.
+ * Threads share a world directly; forked processes keep its mapping; other processes receive its file
+ * descriptor and map it. No name, no file system: a memfd, closed on exec unless it is passed on.
  */
 #ifndef TSR_COMM_WORLD_H
 #define TSR_COMM_WORLD_H
@@ -16,8 +16,7 @@ struct tsr_comm_place {
     void       *shared;      /* tsr_comm_world's; NULL where the transport needs none */
     uint64_t    shared_bytes;
     uint64_t    epoch; /* of the group: another one after every restart */
-    const char *
-        under; /* what a transport that lies under it is here, "mpi:first=2,tag=5"; NULL: as it says */
+    const char *under; /* spec of the transport under it, "mpi:first=2,tag=5"; NULL: default */
 };
 
 struct tsr_comm_world {
@@ -29,19 +28,16 @@ struct tsr_comm_world {
 /* Zeroed memory for `ranks` ranks of a transport.  [setup] */
 tsr_status tsr_comm_world_create(struct tsr_comm_world *w, struct tsr_registry *r,
                                  const char *transport, uint32_t ranks, struct tsr_err *err);
-/* Maps a world that another process created; fd is duplicated.  [setup] */
-tsr_status tsr_comm_world_map(struct tsr_comm_world *w, int fd, uint64_t bytes,
-                              struct tsr_err *err);
 void       tsr_comm_world_close(struct tsr_comm_world *w);
 
 /* A transport that this rank has joined. */
 struct tsr_comm_port {
-    struct tsr_spec                spec;
+    struct tsr_plugin_spec         spec;
     const struct tsr_transport_v1 *iface;
     void                          *self;
     /* NULL where the transport does not count */
     const struct tsr_transport_counts_v1 *counts;
-    struct tsr_comm_port                 *under; /* the transport that it asked for; NULL: none */
+    struct tsr_comm_port                 *under; /* the transport that it requires; NULL: none */
 };
 
 /* TSR_E_INPUT for a transport that does not exist or its options.  [setup] */

@@ -1,4 +1,4 @@
-/* Reads residuals, which stay where they are mapped. */
+/* Reads residuals, which are used in place in the map. */
 #include "compensate/compensation.h"
 
 #include "base/f16.h"
@@ -19,7 +19,7 @@ struct in {
     struct tsr_err          *err;
 };
 
-static const char *meta_of(const struct tsr_st *st, const char *key)
+static const char *meta_of(const struct tsr_safetensors *st, const char *key)
 {
     for (uint64_t i = 0; i < st->n_meta; i++)
         if (strcmp(st->meta_keys[i], key) == 0)
@@ -27,7 +27,7 @@ static const char *meta_of(const struct tsr_st *st, const char *key)
     return NULL;
 }
 
-/* A tensor's bytes; *out NULL where there is none. */
+/* A tensor's bytes; *out NULL if it is absent. */
 static tsr_status take(struct in *r, const char *name, const char *suffix, uint32_t dtype,
                        uint32_t rank, const uint64_t *shape, uint64_t align,
                        const unsigned char **out)
@@ -35,7 +35,7 @@ static tsr_status take(struct in *r, const char *name, const char *suffix, uint3
     char full[NAME_CAP];
     *out = NULL;
     (void)snprintf(full, sizeof full, "%.120s.%s", name, suffix);
-    const struct tsr_st_tensor *t = tsr_st_find(&r->c->st, full);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&r->c->st, full);
     if (!t)
         return TSR_OK;
     if (t->dtype != dtype || t->rank != rank || memcmp(t->shape, shape, rank * sizeof *shape) != 0)
@@ -62,47 +62,48 @@ static tsr_status check_scales(struct in *r, const char *name, const uint16_t *s
     return TSR_OK;
 }
 
-uint32_t tsr_compensation_row(const struct tsr_layer *layer, enum tsr_site site, uint32_t bits,
-                              uint64_t *bytes)
+uint32_t tsr_compensation_row(const struct tsr_model_layer *layer, enum tsr_site site,
+                              uint32_t bits, uint64_t *bytes)
 {
     uint32_t n = 0;
     *bytes = 0;
     for (int i = 0; i < TSR_LINEARS; i++)
-        if (layer->lin[i].w.rows && tsr_linear_site((enum tsr_linear_id)i) == site) {
-            *bytes += tsr_residual_stride(bits, layer->lin[i].w.rows);
+        if (layer->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site) {
+            *bytes += tsr_compensate_residual_stride(bits, layer->lin[i].w.rows);
             n++;
         }
     return n;
 }
 
-/* The codes of all linears of a site where they are one tensor. */
+/* The codes of all linears of a site if they are one tensor. */
 static tsr_status read_joined(struct in *r, const struct tsr_model *m, uint64_t layer,
                               enum tsr_site site)
 {
-    const struct tsr_layer *from = &m->layers[layer];
-    const unsigned char    *codes;
-    char                    name[NAME_CAP];
-    uint64_t                shape[2] = { tsr_site_cols(m, site), 0 }, n;
+    const struct tsr_model_layer *from = &m->layers[layer];
+    const unsigned char          *codes;
+    char                          name[NAME_CAP];
+    uint64_t                      shape[2] = { tsr_model_site_cols(m, site), 0 }, n;
     for (int i = 0; i < TSR_LINEARS; i++)
         if (!tsr_mul(from->lin[i].w.rows, 64, &n))
             return TSR_OK;
     if (tsr_compensation_row(from, site, r->c->bits, &shape[1]) < 2)
         return TSR_OK;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
-                   tsr_site_name(site));
+                   tsr_model_site_name(site));
     TSR_TRY(take(r, name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
     for (int i = 0; codes && i < TSR_LINEARS; i++)
-        if (from->lin[i].w.rows && tsr_linear_site((enum tsr_linear_id)i) == site) {
-            struct tsr_residual *to = &r->c->lin[layer][i];
+        if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site) {
+            struct tsr_compensate_residual *to = &r->c->lin[layer][i];
             to->codes = (unsigned char *)(uintptr_t)codes;
             to->stride = shape[1];
-            codes += tsr_residual_stride(r->c->bits, from->lin[i].w.rows);
+            codes += tsr_compensate_residual_stride(r->c->bits, from->lin[i].w.rows);
         }
     return TSR_OK;
 }
 
-/* out holds where its codes lie if they were joined. */
-static tsr_status read_linear(struct in *r, const struct tsr_matrix *w, struct tsr_residual *out)
+/* out has the place of its codes if they were joined. */
+static tsr_status read_linear(struct in *r, const struct tsr_matrix *w,
+                              struct tsr_compensate_residual *out)
 {
     const unsigned char *codes = out->codes, *scales = NULL;
     uint64_t             n, shape[2] = { w->cols, 0 };
@@ -112,7 +113,7 @@ static tsr_status read_linear(struct in *r, const struct tsr_matrix *w, struct t
     if (!w->rows || !tsr_mul(w->rows, 64, &n))
         return TSR_OK;
     if (!codes) {
-        shape[1] = out->stride = tsr_residual_stride(out->bits, w->rows);
+        shape[1] = out->stride = tsr_compensate_residual_stride(out->bits, w->rows);
         TSR_TRY(take(r, w->name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
     }
     if (!codes)
@@ -127,7 +128,7 @@ static tsr_status read_linear(struct in *r, const struct tsr_matrix *w, struct t
     /* read only, as the map is; a made one is not */
     out->codes = (unsigned char *)(uintptr_t)codes;
     out->scales = (uint16_t *)(uintptr_t)scales;
-    r->c->bytes += tsr_residual_bytes(out);
+    r->c->bytes += tsr_compensate_residual_bytes(out);
     return TSR_OK;
 }
 
@@ -151,16 +152,17 @@ static tsr_status read_vector(struct in *r, const char *name, const char *suffix
 static tsr_status read_site(struct in *r, const struct tsr_model *m, uint64_t layer,
                             enum tsr_site site)
 {
-    struct tsr_site_profile *p = &r->c->site[layer][site];
-    char                     name[NAME_CAP];
-    bool                     any = false;
+    struct tsr_compensate_site_profile *p = &r->c->site[layer][site];
+    char                                name[NAME_CAP];
+    bool                                any = false;
     for (int i = 0; i < TSR_LINEARS; i++)
-        any = any || (tsr_linear_site((enum tsr_linear_id)i) == site && r->c->lin[layer][i].codes);
-    p->cols = tsr_site_cols(m, site);
+        any = any ||
+              (tsr_model_linear_site((enum tsr_linear_id)i) == site && r->c->lin[layer][i].codes);
+    p->cols = tsr_model_site_cols(m, site);
     if (!any)
         return TSR_OK;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
-                   tsr_site_name(site));
+                   tsr_model_site_name(site));
     TSR_TRY(read_vector(r, name, "top", p->cols, true, &p->top));
     TSR_TRY(read_vector(r, name, "meansq", p->cols, false, &p->meansq));
     return read_vector(r, name, "lost", p->cols, false, &p->lost);
@@ -185,10 +187,10 @@ static tsr_status read_head(struct in *r, const char *packed)
         if (strcmp(bits, text) == 0)
             r->c->bits = b;
     }
-    return r->c->bits
-               ? TSR_OK
-               : tsr_fail(r->err, TSR_E_INPUT, "%s: \"bits\": \"%.20s\" is none of 2, 4, 8 and 16",
-                          r->file, bits ? bits : "");
+    return r->c->bits ? TSR_OK
+                      : tsr_fail(r->err, TSR_E_INPUT,
+                                 "%s: \"bits\": \"%.20s\" is not one of 2, 4, 8 and 16", r->file,
+                                 bits ? bits : "");
 }
 
 static tsr_status read_all(struct in *r, const char *packed, const struct tsr_model *m)
@@ -221,7 +223,7 @@ tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
 {
     struct in r = { .c = c, .file = path, .err = err };
     c->st.file.fd = -1;
-    TSR_TRY(tsr_st_parse(&c->st, path, data, bytes, bytes, err));
+    TSR_TRY(tsr_safetensors_parse(&c->st, path, data, bytes, bytes, err));
     r.data = data + c->st.data_offset;
     tsr_status st = read_all(&r, packed, m);
     if (st != TSR_OK)
@@ -234,7 +236,7 @@ tsr_status tsr_compensation_parse_bits(const char *path, const unsigned char *da
 {
     struct tsr_compensation c = { .st.file.fd = -1, .map.file.fd = -1 };
     struct in               r = { .c = &c, .file = path, .err = err };
-    TSR_TRY(tsr_st_parse(&c.st, path, data, bytes, bytes, err));
+    TSR_TRY(tsr_safetensors_parse(&c.st, path, data, bytes, bytes, err));
     tsr_status st = read_head(&r, NULL);
     *bits = c.bits;
     tsr_compensation_close(&c);
@@ -243,7 +245,7 @@ tsr_status tsr_compensation_parse_bits(const char *path, const unsigned char *da
 
 void tsr_compensation_close(struct tsr_compensation *c)
 {
-    tsr_st_close(&c->st);
+    tsr_safetensors_close(&c->st);
     free(c->lin);
     free(c->site);
     free(c->path);

@@ -9,45 +9,48 @@
 
 #include "base/hash.h"
 #include "base/map.h"
+#include "checkpoint/packed/packed_model.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "compensate/residual.h"
-#include "model/packed_model.h"
-#include "model/safetensors.h"
 
 #define TSR_COMPENSATION_FORMAT "tessera.compensation/1"
 #define TSR_COMPENSATION_FILE   "compensation.safetensors"
 #define TSR_COMPENSATION_INDEX  TSR_PACKED_RESIDUALS
 
 /* Inputs of a site over the calibration, as its linears get them; [cols] each. */
-struct tsr_site_profile {
+struct tsr_compensate_site_profile {
     uint64_t     cols;
     const float *top;    /* largest |x| at each rank, descending (select.h) */
     const float *meansq; /* mean x^2 */
     const float
-        *lost; /* mean x^2 times the energy of what the site's linears lost in this channel */
+        *lost; /* mean x^2 times the energy of the quantization error of the site's linears in this
+                * channel */
 };
 
 struct tsr_compensation {
-    struct tsr_map map; /* of the folder's file */
-    struct tsr_st  st;
-    char          *path;
-    char           hash[TSR_HASH_TEXT]; /* of the residuals' bytes; "": parse() was called alone */
-    uint64_t       layers;
-    uint32_t       bits;
-    uint64_t       bytes;                       /* of residuals in host memory */
-    struct tsr_residual (*lin)[TSR_LINEARS];    /* [layers]; codes NULL: the linear has none */
-    struct tsr_site_profile (*site)[TSR_SITES]; /* [layers]; top NULL: no linear of the site has */
+    struct tsr_map         map; /* of the folder's file */
+    struct tsr_safetensors st;
+    char                  *path;
+    char     hash[TSR_HASH_TEXT]; /* of the residuals' bytes; "": parse() was called alone */
+    uint64_t layers;
+    uint32_t bits;
+    uint64_t bytes; /* of residuals in host memory */
+    struct tsr_compensate_residual (
+        *lin)[TSR_LINEARS]; /* [layers]; codes NULL: the linear has none */
+    struct tsr_compensate_site_profile (
+        *site)[TSR_SITES]; /* [layers]; top NULL: no linear of the site has */
 };
 
-/* How many linears of a layer share the input of a site, and the bytes of the rows of all their residuals behind each
- * other, which they have in one tensor where there are several and all are packed. */
-uint32_t tsr_compensation_row(const struct tsr_layer *layer, enum tsr_site site, uint32_t bits,
-                              uint64_t *bytes);
+/* The number of linears of a layer that share the input of a site, and the bytes of one joined row of their
+ * residuals.  Several linears share one tensor of joined rows if all of them are packed. */
+uint32_t tsr_compensation_row(const struct tsr_model_layer *layer, enum tsr_site site,
+                              uint32_t bits, uint64_t *bytes);
 
 /* The residuals that belong to a loaded model: of its folder, or of its prepacked file.  A model without
  * is TSR_E_INPUT with what to do.  m is only read here.  [setup] */
 tsr_status tsr_compensation_of_model(struct tsr_compensation **c, const struct tsr_model *m,
                                      struct tsr_err *err);
-/* Of the packed model in `folder`, m being any model of the same shapes and names. */
+/* Of the packed model in `folder`; m is any model with the same shapes and names. */
 tsr_status tsr_compensation_open(struct tsr_compensation **c, const char *folder,
                                  const struct tsr_model *m, struct tsr_err *err);
 /* Over bytes that stay the caller's and are aligned to 64; also for the fuzzer.  packed: the hash that the
@@ -62,21 +65,23 @@ void       tsr_compensation_close(struct tsr_compensation *c); /* of parse(): fr
 void       tsr_compensation_destroy(struct tsr_compensation *c);
 /* Bits of the residuals of a packed model's folder or prepacked file, from its headers alone; 0: it has none. */
 tsr_status tsr_compensation_bits(const char *path, uint32_t *bits, struct tsr_err *err);
-/* True where the folder holds residuals. */
+/* True if the folder contains residuals. */
 bool tsr_compensation_there(const char *folder);
 
-/* The sums behind a site's profile.  [setup] */
-struct tsr_profile_sums {
+/* Sums for a site's profile.  [setup] */
+struct tsr_compensate_profile_sums {
     uint64_t  cols, rows;
     float    *top;    /* [cols] */
     double   *square; /* [cols] */
     uint32_t *scratch;
     uint64_t  room; /* rows of scratch */
 };
-tsr_status tsr_profile_create(struct tsr_profile_sums *s, uint64_t cols, struct tsr_err *err);
+tsr_status tsr_compensate_profile_create(struct tsr_compensate_profile_sums *s, uint64_t cols,
+                                         struct tsr_err *err);
 /* n rows, each element divided by scale[] (NULL: 1); which thread does what changes nothing. */
-tsr_status tsr_profile_add(struct tsr_profile_sums *s, struct tsr_pool *pool, const float *x,
-                           uint64_t n, const float *scale, struct tsr_err *err);
-void       tsr_profile_free(struct tsr_profile_sums *s);
+tsr_status tsr_compensate_profile_add(struct tsr_compensate_profile_sums *s, struct tsr_pool *pool,
+                                      const float *x, uint64_t n, const float *scale,
+                                      struct tsr_err *err);
+void       tsr_compensate_profile_free(struct tsr_compensate_profile_sums *s);
 
 #endif

@@ -4,9 +4,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "model/folder.h"
-#include "model/packed_model.h"
-#include "model/prepacked.h"
+#include "checkpoint/kind.h"
+#include "checkpoint/packed/packed_model.h"
+#include "checkpoint/prepacked/prepacked.h"
+#include "checkpoint/safetensors/folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ static tsr_status read_index(const char *folder, char file[TSR_HASH_TEXT],
                         "%s: holds no " TSR_COMPENSATION_INDEX ", so nothing can be compensated; "
                         "`tessera compensate ORIGINAL --packed FOLDER --text FILE` makes it",
                         folder);
-    TSR_TRY(tsr_folder_slurp(folder, TSR_COMPENSATION_INDEX, INDEX_CAP, &text, &len, &path, err));
+    TSR_TRY(tsr_checkpoint_folder_slurp(folder, TSR_COMPENSATION_INDEX, INDEX_CAP, &text, &len,
+                                        &path, err));
     tsr_status st = tsr_json_parse(&j, path, text, len, 3, err);
     if (st == TSR_OK && !json_is_object(j))
         st = tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", path);
@@ -48,7 +50,7 @@ static tsr_status read_index(const char *folder, char file[TSR_HASH_TEXT],
     if (st == TSR_OK)
         st = tsr_json_str(j, path, "packed", true, &b, err);
     if (st == TSR_OK && (strlen(a) != TSR_HASH_TEXT - 1 || strlen(b) != TSR_HASH_TEXT - 1))
-        st = tsr_fail(err, TSR_E_INPUT, "%s: \"file\" or \"packed\" is no hash", path);
+        st = tsr_fail(err, TSR_E_INPUT, "%s: \"file\" or \"packed\" is not a hash", path);
     if (st == TSR_OK) {
         memcpy(file, a, TSR_HASH_TEXT);
         memcpy(packed, b, TSR_HASH_TEXT);
@@ -64,8 +66,8 @@ static tsr_status check_packed(const char *folder, const char *packed, struct ts
 {
     char     now[TSR_HASH_TEXT], *text, *path;
     uint64_t len;
-    TSR_TRY(tsr_folder_slurp(folder, TSR_PACKED_INDEX, UINT64_C(64) * INDEX_CAP, &text, &len, &path,
-                             err));
+    TSR_TRY(tsr_checkpoint_folder_slurp(folder, TSR_PACKED_INDEX, UINT64_C(64) * INDEX_CAP, &text,
+                                        &len, &path, err));
     tsr_hash_bytes(text, len, now);
     free(text);
     free(path);
@@ -88,7 +90,7 @@ static tsr_status open_file(struct tsr_compensation *c, const char *folder,
     if (!c->path)
         return tsr_fail_nomem(err, strlen(folder), folder);
     struct tsr_file f;
-    TSR_TRY(tsr_folder_open(&f, folder, TSR_COMPENSATION_FILE, err));
+    TSR_TRY(tsr_checkpoint_folder_open(&f, folder, TSR_COMPENSATION_FILE, err));
     TSR_TRY(tsr_map_file(&c->map, &f, err));
     tsr_map_want(&c->map, 0, c->map.bytes);
     tsr_hash_bytes(c->map.data, c->map.bytes, now);
@@ -155,10 +157,11 @@ tsr_status tsr_compensation_of_model(struct tsr_compensation **c, const struct t
     if (m->prepacked)
         return of_prepacked(c, m, err);
     if (!m->packed_as || strcmp(m->packed_as, TSR_PACKED_FORMAT) != 0)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: is no packed model of ours, which residuals belong to; quantize it "
-                        "with -o FOLDER and run compensate",
-                        m->path);
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "%s: is not a packed model (tessera.packed/1), which residuals need; quantize it "
+            "with -o FOLDER and run compensate",
+            m->path);
     return tsr_compensation_open(c, m->path, m, err);
 }
 
@@ -179,9 +182,11 @@ static tsr_status bits_of_prepacked(const char *path, uint32_t *bits, struct tsr
 
 tsr_status tsr_compensation_bits(const char *path, uint32_t *bits, struct tsr_err *err)
 {
-    struct tsr_map map;
+    struct tsr_map           map;
+    enum tsr_checkpoint_kind kind;
     *bits = 0;
-    if (tsr_prepacked_is(path))
+    TSR_TRY(tsr_checkpoint_kind(path, &kind, err));
+    if (kind == TSR_CHECKPOINT_PREPACKED)
         return bits_of_prepacked(path, bits, err);
     if (!tsr_compensation_there(path))
         return TSR_OK;

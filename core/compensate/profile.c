@@ -10,27 +10,28 @@
 
 #define ROWS 64u /* sorted at a time */
 
-tsr_status tsr_profile_create(struct tsr_profile_sums *s, uint64_t cols, struct tsr_err *err)
+tsr_status tsr_compensate_profile_create(struct tsr_compensate_profile_sums *s, uint64_t cols,
+                                         struct tsr_err *err)
 {
     uint64_t n = 0;
-    *s = (struct tsr_profile_sums){ .cols = cols, .room = ROWS };
+    *s = (struct tsr_compensate_profile_sums){ .cols = cols, .room = ROWS };
     s->top = tsr_new(cols, sizeof *s->top);
     s->square = tsr_new(cols, sizeof *s->square);
-    /* beside every row a second one, for the passes of the sort */
+    /* a second row for every row, for the passes of the sort */
     s->scratch =
         tsr_mul(cols, UINT64_C(2) * ROWS, &n) ? tsr_new_aligned(n, sizeof *s->scratch) : NULL;
     if (s->top && s->square && s->scratch)
         return TSR_OK;
-    tsr_profile_free(s);
+    tsr_compensate_profile_free(s);
     return tsr_fail_nomem(err, n * sizeof *s->scratch, "sorted activations");
 }
 
-void tsr_profile_free(struct tsr_profile_sums *s)
+void tsr_compensate_profile_free(struct tsr_compensate_profile_sums *s)
 {
     free(s->top);
     free(s->square);
     free(s->scratch);
-    *s = (struct tsr_profile_sums){ 0 };
+    *s = (struct tsr_compensate_profile_sums){ 0 };
 }
 
 /* Descending, by 11 bits at a time; floats that are not negative order as their bits. */
@@ -54,8 +55,8 @@ static void sort_down(uint32_t *v, uint32_t *other, uint64_t n)
 }
 
 struct sorting {
-    struct tsr_profile_sums *s;
-    const float             *x, *scale;
+    struct tsr_compensate_profile_sums *s;
+    const float                        *x, *scale;
 };
 
 static float value(const struct sorting *a, uint64_t row, uint64_t k)
@@ -80,7 +81,7 @@ static tsr_status sort_rows(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-/* Rows in their order, whatever thread has the columns. */
+/* Rows in order, for any assignment of columns to threads. */
 static tsr_status add_columns(struct sorting *a, uint64_t rows)
 {
     uint64_t n = a->s->cols;
@@ -96,8 +97,9 @@ static tsr_status add_columns(struct sorting *a, uint64_t rows)
     return TSR_OK;
 }
 
-tsr_status tsr_profile_add(struct tsr_profile_sums *s, struct tsr_pool *pool, const float *x,
-                           uint64_t n, const float *scale, struct tsr_err *err)
+tsr_status tsr_compensate_profile_add(struct tsr_compensate_profile_sums *s, struct tsr_pool *pool,
+                                      const float *x, uint64_t n, const float *scale,
+                                      struct tsr_err *err)
 {
     for (uint64_t first = 0; first < n; first += s->room) {
         uint64_t       m = n - first < s->room ? n - first : s->room;

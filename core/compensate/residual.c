@@ -12,28 +12,28 @@
 #define LANES 8u  /* partial sums of a loss */
 #define ALIGN 64u
 
-bool tsr_residual_bits_known(uint32_t bits)
+bool tsr_compensate_residual_bits_known(uint32_t bits)
 {
     return bits == 2 || bits == 4 || bits == 8 || bits == 16;
 }
 
-uint64_t tsr_residual_stride(uint32_t bits, uint64_t outputs)
+uint64_t tsr_compensate_residual_stride(uint32_t bits, uint64_t outputs)
 {
     uint64_t bytes = (outputs * bits + 7) / 8;
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-uint64_t tsr_residual_bytes(const struct tsr_residual *r)
+uint64_t tsr_compensate_residual_bytes(const struct tsr_compensate_residual *r)
 {
-    return r->inputs * tsr_residual_stride(r->bits, r->outputs) +
+    return r->inputs * tsr_compensate_residual_stride(r->bits, r->outputs) +
            (r->scales ? r->outputs * sizeof *r->scales : 0);
 }
 
-void tsr_residual_free(struct tsr_residual *r)
+void tsr_compensate_residual_free(struct tsr_compensate_residual *r)
 {
     free(r->codes);
     free(r->scales);
-    *r = (struct tsr_residual){ 0 };
+    *r = (struct tsr_compensate_residual){ 0 };
 }
 
 /* ---- one output channel --------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ void tsr_residual_free(struct tsr_residual *r)
 /* rint() of |v| < 2^22, ties to even, in a form that compilers turn into vectors. */
 static inline float nearest(float v)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: behind it only whole numbers are left */
+    const float magic = 12582912.0f; /* 1.5 * 2^23: above it floats are whole numbers */
     return (v + magic) - magic;
 }
 
@@ -79,11 +79,11 @@ static float candidate(float low, float high, uint32_t i)
                                            : high - step * (float)(TSR_RESIDUAL_CANDIDATES - 1 - i);
 }
 
-tsr_status tsr_residual_fit(const float *r, uint64_t n, uint32_t bits, int8_t *q,
-                            struct tsr_residual_fit *fit, struct tsr_err *err)
+tsr_status tsr_compensate_residual_fit(const float *r, uint64_t n, uint32_t bits, int8_t *q,
+                                       struct tsr_compensate_residual_fit *fit, struct tsr_err *err)
 {
     float qmax = (float)((1 << (bits - 1)) - 1), most = 0;
-    *fit = (struct tsr_residual_fit){ .loss = INFINITY };
+    *fit = (struct tsr_compensate_residual_fit){ .loss = INFINITY };
     for (uint64_t k = 0; k < n; k++)
         most = fabsf(r[k]) > most ? fabsf(r[k]) : most;
     float high = tsr_f16_f32(tsr_f32_f16(most / qmax)), low = tsr_f16_f32(tsr_f32_f16(high / 32));
@@ -97,7 +97,7 @@ tsr_status tsr_residual_fit(const float *r, uint64_t n, uint32_t bits, int8_t *q
             continue;
         double loss = loss_of(r, n, s, qmax);
         if (loss < fit->loss)
-            *fit = (struct tsr_residual_fit){ i, s, tsr_f32_f16(s), loss };
+            *fit = (struct tsr_compensate_residual_fit){ i, s, tsr_f32_f16(s), loss };
     }
     if (!(fit->scale > 0)) { /* nothing that F16 can scale */
         memset(q, 0, n);
@@ -114,22 +114,22 @@ tsr_status tsr_residual_fit(const float *r, uint64_t n, uint32_t bits, int8_t *q
 /* ---- a linear -------------------------------------------------------------------------------- */
 
 struct making {
-    struct tsr_residual              *out;
-    const struct tsr_residual_source *from;
-    double                           *energy;         /* [blocks][inputs] or NULL */
-    double                           *before, *after; /* [blocks] */
-    struct tsr_errbuf                *why;            /* [blocks] */
+    struct tsr_compensate_residual              *out;
+    const struct tsr_compensate_residual_source *from;
+    double                                      *energy;         /* [blocks][inputs] or NULL */
+    double                                      *before, *after; /* [blocks] */
+    struct tsr_errbuf                           *why;            /* [blocks] */
 };
 
 /* Rows [n0, n0+m) of what was lost. */
-static tsr_status lost(const struct tsr_residual_source *f, uint64_t n0, uint64_t m, float *r,
-                       struct tsr_err *err)
+static tsr_status lost(const struct tsr_compensate_residual_source *f, uint64_t n0, uint64_t m,
+                       float *r, struct tsr_err *err)
 {
     const struct tsr_matrix *w = f->w;
     float                   *row = tsr_new(w->cols, sizeof *row);
     if (!row)
         return tsr_fail_nomem(err, w->cols * sizeof *row, "a row of weights");
-    tsr_status st = tsr_packed_dequantize(f->packed, n0, m, r, err);
+    tsr_status st = tsr_model_packed_dequantize(f->packed, n0, m, r, err);
     for (uint64_t j = 0; st == TSR_OK && j < m; j++) {
         float *to = r + j * w->cols;
         tsr_widen(row, (const char *)w->data + (n0 + j) * w->row_stride, w->dtype, w->cols);
@@ -149,7 +149,8 @@ static tsr_status lost(const struct tsr_residual_source *f, uint64_t n0, uint64_
 }
 
 /* Codes [channel][input] of a block into its bytes of each row. */
-static void put_codes(const struct tsr_residual *o, uint64_t n0, uint64_t m, const int8_t *q)
+static void put_codes(const struct tsr_compensate_residual *o, uint64_t n0, uint64_t m,
+                      const int8_t *q)
 {
     uint32_t       bits = o->bits, per = 8 / bits, mid = 1u << (bits - 1);
     unsigned char *to = o->codes + n0 * bits / 8;
@@ -160,8 +161,8 @@ static void put_codes(const struct tsr_residual *o, uint64_t n0, uint64_t m, con
         }
 }
 
-static tsr_status put_halves(const struct tsr_residual *o, uint64_t n0, uint64_t m, const float *r,
-                             double *after, struct tsr_err *err)
+static tsr_status put_halves(const struct tsr_compensate_residual *o, uint64_t n0, uint64_t m,
+                             const float *r, double *after, struct tsr_err *err)
 {
     for (uint64_t j = 0; j < m; j++)
         for (uint64_t k = 0; k < o->inputs; k++) {
@@ -178,7 +179,7 @@ static tsr_status put_halves(const struct tsr_residual *o, uint64_t n0, uint64_t
     return TSR_OK;
 }
 
-/* The squared error that is left: codes times the scale as it is stored. */
+/* The remaining squared error: codes times the stored scale. */
 static double left(const float *r, const int8_t *q, uint64_t n, float s)
 {
     double sum = 0;
@@ -192,9 +193,9 @@ static double left(const float *r, const int8_t *q, uint64_t n, float s)
 static tsr_status make_block(const struct making *x, uint64_t b, float *r, int8_t *q,
                              struct tsr_err *err)
 {
-    struct tsr_residual *o = x->out;
-    uint64_t             n0 = b * BLOCK, m = o->outputs - n0 < BLOCK ? o->outputs - n0 : BLOCK;
-    double              *energy = x->energy ? x->energy + b * o->inputs : NULL;
+    struct tsr_compensate_residual *o = x->out;
+    uint64_t n0 = b * BLOCK, m = o->outputs - n0 < BLOCK ? o->outputs - n0 : BLOCK;
+    double  *energy = x->energy ? x->energy + b * o->inputs : NULL;
     TSR_TRY(lost(x->from, n0, m, r, err));
     for (uint64_t j = 0; j < m; j++)
         for (uint64_t k = 0; k < o->inputs; k++) {
@@ -206,10 +207,10 @@ static tsr_status make_block(const struct making *x, uint64_t b, float *r, int8_
     if (o->bits == 16)
         return put_halves(o, n0, m, r, &x->after[b], err);
     for (uint64_t j = 0; j < m; j++) {
-        struct tsr_residual_fit fit;
-        float                  *row = r + j * o->inputs;
-        int8_t                 *code = q + j * o->inputs;
-        tsr_status              st = tsr_residual_fit(row, o->inputs, o->bits, code, &fit, err);
+        struct tsr_compensate_residual_fit fit;
+        float                             *row = r + j * o->inputs;
+        int8_t                            *code = q + j * o->inputs;
+        tsr_status st = tsr_compensate_residual_fit(row, o->inputs, o->bits, code, &fit, err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "row %llu", (unsigned long long)(n0 + j));
         o->scales[n0 + j] = fit.stored;
@@ -235,11 +236,11 @@ static tsr_status make_blocks(void *arg, uint64_t begin, uint64_t end)
     return st;
 }
 
-/* Sums over blocks in their order, whoever made them. */
+/* Adds sums over blocks in block order, independent of the thread that computed them. */
 static void add_up(const struct making *x, uint64_t blocks, double *energy,
-                   struct tsr_residual_report *report)
+                   struct tsr_compensate_residual_report *report)
 {
-    *report = (struct tsr_residual_report){ 0 };
+    *report = (struct tsr_compensate_residual_report){ 0 };
     for (uint64_t b = 0; b < blocks; b++) {
         report->before += x->before[b];
         report->after += x->after[b];
@@ -248,21 +249,24 @@ static void add_up(const struct making *x, uint64_t blocks, double *energy,
     }
 }
 
-static tsr_status shape(struct tsr_residual *o, const struct tsr_residual_source *f, uint32_t bits,
+static tsr_status shape(struct tsr_compensate_residual              *o,
+                        const struct tsr_compensate_residual_source *f, uint32_t bits,
                         struct tsr_err *err)
 {
     uint64_t wide, bytes;
-    if (!tsr_residual_bits_known(bits))
+    if (!tsr_compensate_residual_bits_known(bits))
         return tsr_fail(err, TSR_E_INVAL, "residuals of %u bits; write 2, 4, 8 or 16", bits);
     if (f->packed->rows != f->w->rows || f->packed->cols != f->w->cols || f->w->rows == 0)
         return tsr_fail(err, TSR_E_INVAL, "%s: packed as %llux%llu, the model has %llux%llu",
                         f->w->name, (unsigned long long)f->packed->rows,
                         (unsigned long long)f->packed->cols, (unsigned long long)f->w->rows,
                         (unsigned long long)f->w->cols);
-    *o = (struct tsr_residual){ .bits = bits, .inputs = f->w->cols, .outputs = f->w->rows };
+    *o = (struct tsr_compensate_residual){ .bits = bits,
+                                           .inputs = f->w->cols,
+                                           .outputs = f->w->rows };
     if (!tsr_mul(o->outputs, UINT64_C(16) * BLOCK, &wide))
         return tsr_fail(err, TSR_E_NOMEM, "%s: its size overflows", f->w->name);
-    o->stride = tsr_residual_stride(bits, o->outputs);
+    o->stride = tsr_compensate_residual_stride(bits, o->outputs);
     o->codes = tsr_mul(o->inputs, o->stride, &bytes) ? tsr_new_aligned(bytes, 1) : NULL;
     o->scales = bits == 16 ? NULL : tsr_new(o->outputs, sizeof *o->scales);
     if (!o->codes || (bits != 16 && !o->scales))
@@ -271,9 +275,11 @@ static tsr_status shape(struct tsr_residual *o, const struct tsr_residual_source
     return TSR_OK;
 }
 
-tsr_status tsr_residual_make(struct tsr_residual *out, struct tsr_pool *pool,
-                             const struct tsr_residual_source *from, uint32_t bits, double *energy,
-                             struct tsr_residual_report *report, struct tsr_err *err)
+tsr_status tsr_compensate_residual_make(struct tsr_compensate_residual *out, struct tsr_pool *pool,
+                                        const struct tsr_compensate_residual_source *from,
+                                        uint32_t bits, double *energy,
+                                        struct tsr_compensate_residual_report *report,
+                                        struct tsr_err                        *err)
 {
     struct making x = { .out = out, .from = from };
     uint64_t      n = 0;
@@ -300,14 +306,14 @@ tsr_status tsr_residual_make(struct tsr_residual *out, struct tsr_pool *pool,
     if (st == TSR_OK)
         add_up(&x, blocks, energy, report);
     else
-        tsr_residual_free(out);
+        tsr_compensate_residual_free(out);
     free(x.before);
     free(x.energy);
     free(x.why);
     return st;
 }
 
-float tsr_residual_value(const struct tsr_residual *r, uint64_t i, uint64_t n)
+float tsr_compensate_residual_value(const struct tsr_compensate_residual *r, uint64_t i, uint64_t n)
 {
     const unsigned char *row = r->codes + i * r->stride;
     if (r->bits == 16) {

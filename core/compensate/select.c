@@ -16,16 +16,17 @@ const struct tsr_choice tsr_select_choices[5] = {
       TSR_SELECT_STATIC_HESSIAN },
 };
 
-uint64_t tsr_select_count(uint64_t k, uint64_t channels)
+uint64_t tsr_compensate_select_count(uint64_t k, uint64_t channels)
 {
     /* chunk by chunk: no product that could overflow */
     return channels / TSR_COMPENSATE_CHUNK * k +
            channels % TSR_COMPENSATE_CHUNK * k / TSR_COMPENSATE_CHUNK;
 }
 
-bool tsr_select_borders(const float *top, uint64_t channels, uint64_t k, float *b0, float *b15)
+bool tsr_compensate_select_borders(const float *top, uint64_t channels, uint64_t k, float *b0,
+                                   float *b15)
 {
-    uint64_t count = tsr_select_count(k, channels);
+    uint64_t count = tsr_compensate_select_count(k, channels);
     if (count == 0)
         return false;
     *b0 = top[0];
@@ -33,7 +34,7 @@ bool tsr_select_borders(const float *top, uint64_t channels, uint64_t k, float *
     return true;
 }
 
-void tsr_select_floors(float b0, float b15, float floors[TSR_COMPENSATE_BUCKETS])
+void tsr_compensate_select_floors(float b0, float b15, float floors[TSR_COMPENSATE_BUCKETS])
 {
     double a = (double)b0, b = (double)b15;
     for (int i = 0; i < 15; i++)
@@ -93,16 +94,16 @@ static void take(const uint32_t *key, uint64_t n, uint64_t count, uint32_t *list
         }
 }
 
-void tsr_select_top(const float *score, uint64_t channels, uint64_t count, uint32_t *list,
-                    uint32_t *scratch)
+void tsr_compensate_select_top(const float *score, uint64_t channels, uint64_t count,
+                               uint32_t *list, uint32_t *scratch)
 {
     for (uint64_t i = 0; i < channels; i++)
         scratch[i] = key_of(score[i]);
     take(scratch, channels, count, list);
 }
 
-void tsr_select_exact(const float *x, uint64_t channels, uint64_t count, uint32_t *list,
-                      uint32_t *scratch)
+void tsr_compensate_select_exact(const float *x, uint64_t channels, uint64_t count, uint32_t *list,
+                                 uint32_t *scratch)
 {
     for (uint64_t i = 0; i < channels; i++)
         scratch[i] = key_of(fabsf(x[i]));
@@ -111,8 +112,8 @@ void tsr_select_exact(const float *x, uint64_t channels, uint64_t count, uint32_
 
 /* ---- the rest ---------------------------------------------------------------------------------- */
 
-void tsr_select_random(uint64_t seed, uint64_t site, uint64_t position, uint64_t channels,
-                       uint64_t count, uint32_t *list)
+void tsr_compensate_select_random(uint64_t seed, uint64_t site, uint64_t position,
+                                  uint64_t channels, uint64_t count, uint32_t *list)
 {
     uint64_t left = count;
     uint32_t at = 1;
@@ -127,7 +128,7 @@ void tsr_select_random(uint64_t seed, uint64_t site, uint64_t position, uint64_t
     }
 }
 
-uint64_t tsr_select_common(const uint32_t *list, const uint32_t *of)
+uint64_t tsr_compensate_select_common(const uint32_t *list, const uint32_t *of)
 {
     uint64_t n = 0;
     for (uint32_t i = 1, j = 1; i <= list[0] && j <= of[0];) {

@@ -9,24 +9,10 @@ const struct tsr_choice tsr_freeze_choices[2] = {
     { "once", "a linear that does not fit is left alone from then on", TSR_FREEZE_ONCE },
 };
 
-#define ALL_K 1024u /* behind this there is nothing to add */
+#define ALL_K 1024u /* above this there is nothing to add */
 
-uint64_t tsr_tune_viable(uint64_t inputs, uint64_t outputs, uint32_t *out, uint64_t cap)
-{
-    uint64_t s = outputs / 256, a = inputs / 1024, most = s > a ? s : a, n = 0;
-    for (uint64_t i = 1; i <= most && n < cap; i++) {
-        bool selects = i <= a, fetches = false;
-        if (i <= s) {
-            uint64_t each = (s + i - 1) / i;
-            fetches = (s + each - 1) / each == i;
-        }
-        if (selects || fetches)
-            out[n++] = (uint32_t)i;
-    }
-    return n;
-}
-
-uint32_t tsr_tune_largest(const uint32_t *v, uint64_t n, uint32_t most)
+/* The largest of n ascending numbers that is at most `most`; 0: none. */
+static uint32_t largest_of(const uint32_t *v, uint64_t n, uint32_t most)
 {
     uint32_t best = 0;
     for (uint64_t i = 0; i < n && v[i] <= most; i++)
@@ -34,13 +20,7 @@ uint32_t tsr_tune_largest(const uint32_t *v, uint64_t n, uint32_t most)
     return best;
 }
 
-uint32_t tsr_tune_most_k(uint64_t shared_bytes)
-{
-    /* static: 4 bytes per bucket; 2 bytes per channel of a chunk; per selected channel 128 */
-    return shared_bytes < 128 + 2048 ? 0 : (uint32_t)((shared_bytes - 128 - 2048) / 128);
-}
-
-double tsr_tune_knee(double bits, double host_gbps, double device_gbps)
+double tsr_compensate_tune_knee(double bits, double host_gbps, double device_gbps)
 {
     return 1024 * (bits / 4) * (host_gbps / device_gbps);
 }
@@ -48,14 +28,14 @@ double tsr_tune_knee(double bits, double host_gbps, double device_gbps)
 /* ---- phase 1 ---------------------------------------------------------------------------------- */
 
 struct tuning {
-    const struct tsr_tune_table *t;
-    struct tsr_tune_result      *r;
-    uint32_t                     row[TSR_TUNE_MODULES]; /* of blocks */
+    const struct tsr_compensate_tune_table *t;
+    struct tsr_compensate_tune_result      *r;
+    uint32_t                                row[TSR_TUNE_MODULES]; /* of blocks */
 };
 
 static double time_of(const struct tuning *x, uint32_t i, uint32_t k)
 {
-    const struct tsr_tune_module *m = &x->t->m[i];
+    const struct tsr_compensate_tune_module *m = &x->t->m[i];
     return k == 0 ? m->base : m->ms[(uint64_t)x->row[i] * m->n_k + k];
 }
 
@@ -72,8 +52,8 @@ static double total_at(const struct tuning *x, uint32_t k)
 static bool choose_rows(struct tuning *x, uint32_t most)
 {
     for (uint32_t i = 0; i < x->t->n; i++) {
-        const struct tsr_tune_module *m = &x->t->m[i];
-        uint32_t                      b = tsr_tune_largest(m->blocks, m->n_blocks, most);
+        const struct tsr_compensate_tune_module *m = &x->t->m[i];
+        uint32_t                                 b = largest_of(m->blocks, m->n_blocks, most);
         if (b == 0)
             return false;
         for (x->row[i] = 0; m->blocks[x->row[i]] != b; x->row[i]++)
@@ -107,7 +87,7 @@ static tsr_status find_common(struct tuning *x, uint32_t most, struct tsr_err *e
     double   best = INFINITY;
     uint32_t end = 0;
     for (uint32_t i = 0; i < x->t->n; i++) {
-        const struct tsr_tune_module *m = &x->t->m[i];
+        const struct tsr_compensate_tune_module *m = &x->t->m[i];
         end = m->blocks[m->n_blocks - 1] > end ? m->blocks[m->n_blocks - 1] : end;
     }
     x->r->common = 0;
@@ -192,21 +172,23 @@ static bool raise_each(struct tuning *x, bool frozen[TSR_TUNE_MODULES], enum tsr
     return any;
 }
 
-static tsr_status check_table(const struct tsr_tune_table *t, double slower, struct tsr_err *err)
+static tsr_status check_table(const struct tsr_compensate_tune_table *t, double slower,
+                              struct tsr_err *err)
 {
     if (t->n == 0 || t->n > TSR_TUNE_MODULES)
         return tsr_fail(err, TSR_E_INVAL, "a table of %u kinds of linears", t->n);
     if (!(slower >= 0) || !isfinite(slower))
-        return tsr_fail(err, TSR_E_CONFIG, "a target of %g is no slow-down", slower);
+        return tsr_fail(err, TSR_E_CONFIG, "a target of %g is not a slow-down", slower);
     return TSR_OK;
 }
 
-tsr_status tsr_tune(const struct tsr_tune_table *t, double slower, uint32_t most,
-                    enum tsr_freeze freeze, struct tsr_tune_result *r, struct tsr_err *err)
+tsr_status tsr_compensate_tune(const struct tsr_compensate_tune_table *t, double slower,
+                               uint32_t most, enum tsr_freeze freeze,
+                               struct tsr_compensate_tune_result *r, struct tsr_err *err)
 {
     struct tuning x = { .t = t, .r = r };
     bool          frozen[TSR_TUNE_MODULES] = { false };
-    *r = (struct tsr_tune_result){ 0 };
+    *r = (struct tsr_compensate_tune_result){ 0 };
     TSR_TRY(check_table(t, slower, err));
     for (uint32_t i = 0; i < t->n; i++)
         r->base += t->m[i].base;

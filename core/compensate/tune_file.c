@@ -11,15 +11,15 @@
 #define FILE_CAP (UINT64_C(64) << 20)
 #define MOST_MS  1e9
 
-void tsr_tune_free(struct tsr_tune_table *t)
+void tsr_compensate_tune_free(struct tsr_compensate_tune_table *t)
 {
     for (uint32_t i = 0; i < TSR_TUNE_MODULES; i++)
         free(t->m[i].ms);
-    *t = (struct tsr_tune_table){ 0 };
+    *t = (struct tsr_compensate_tune_table){ 0 };
 }
 
-static tsr_status read_blocks(struct tsr_tune_module *m, const json_t *list, const char *where,
-                              struct tsr_err *err)
+static tsr_status read_blocks(struct tsr_compensate_tune_module *m, const json_t *list,
+                              const char *where, struct tsr_err *err)
 {
     uint64_t n = json_array_size(list);
     if (n == 0 || n > TSR_TUNE_BLOCKS)
@@ -29,23 +29,24 @@ static tsr_status read_blocks(struct tsr_tune_module *m, const json_t *list, con
         const json_t *v = json_array_get(list, i);
         json_int_t    b = json_is_integer(v) ? json_integer_value(v) : 0;
         if (b < 1 || b > 65535 || (i && (uint32_t)b <= m->blocks[i - 1]))
-            return tsr_fail(err, TSR_E_INPUT,
-                            "%s: entry %llu of \"blocks\" is no number from 1 to 65535 above the "
-                            "one before",
-                            where, (unsigned long long)i);
+            return tsr_fail(
+                err, TSR_E_INPUT,
+                "%s: entry %llu of \"blocks\" is not a number from 1 to 65535 above the "
+                "one before",
+                where, (unsigned long long)i);
         m->blocks[i] = (uint32_t)b;
     }
     m->n_blocks = (uint32_t)n;
     return TSR_OK;
 }
 
-static tsr_status read_times(struct tsr_tune_module *m, const json_t *rows, const char *where,
-                             struct tsr_err *err)
+static tsr_status read_times(struct tsr_compensate_tune_module *m, const json_t *rows,
+                             const char *where, struct tsr_err *err)
 {
     uint64_t n = json_array_size(json_array_get(rows, 0));
     if (json_array_size(rows) != m->n_blocks || n < 2 || n > 1025)
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: \"ms\" is no list of %u rows of 2 to 1025 times (k from 0)", where,
+                        "%s: \"ms\" is not a list of %u rows of 2 to 1025 times (k from 0)", where,
                         m->n_blocks);
     m->n_k = (uint32_t)n;
     m->ms = tsr_new(n * m->n_blocks, sizeof *m->ms);
@@ -62,7 +63,7 @@ static tsr_status read_times(struct tsr_tune_module *m, const json_t *rows, cons
             double v = json_number_value(json_array_get(row, k));
             if (!(v > 0 && v < MOST_MS))
                 return tsr_fail(err, TSR_E_INPUT,
-                                "%s: \"ms\", row %llu, k = %llu: is no time above 0", where,
+                                "%s: \"ms\", row %llu, k = %llu: is not a time above 0", where,
                                 (unsigned long long)b, (unsigned long long)k);
             m->ms[b * n + k] = v;
         }
@@ -70,8 +71,8 @@ static tsr_status read_times(struct tsr_tune_module *m, const json_t *rows, cons
     return TSR_OK;
 }
 
-static tsr_status read_module(struct tsr_tune_module *m, const json_t *j, const char *name,
-                              uint32_t i, struct tsr_err *err)
+static tsr_status read_module(struct tsr_compensate_tune_module *m, const json_t *j,
+                              const char *name, uint32_t i, struct tsr_err *err)
 {
     char        where[300];
     const char *text = "";
@@ -96,7 +97,7 @@ static tsr_status read_module(struct tsr_tune_module *m, const json_t *j, const 
     return read_times(m, ms, where, err);
 }
 
-static tsr_status read_table(struct tsr_tune_table *t, const char *name, const json_t *j,
+static tsr_status read_table(struct tsr_compensate_tune_table *t, const char *name, const json_t *j,
                              struct tsr_err *err)
 {
     const char *format = "", *device = "";
@@ -105,8 +106,9 @@ static tsr_status read_table(struct tsr_tune_table *t, const char *name, const j
     if (!json_is_object(j))
         return tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", name);
     TSR_TRY(tsr_json_str(j, name, "format", true, &format, err));
-    if (strcmp(format, TSR_TUNE_FORMAT) != 0)
-        return tsr_fail(err, TSR_E_INPUT, "%s: \"format\": \"%.60s\" is not " TSR_TUNE_FORMAT, name,
+    if (strcmp(format, TSR_COMPENSATE_TUNE_FORMAT) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"format\": \"%.60s\" is not " TSR_COMPENSATE_TUNE_FORMAT, name,
                         format);
     TSR_TRY(tsr_json_str(j, name, "device", false, &device, err));
     (void)snprintf(t->device, sizeof t->device, "%s", device);
@@ -126,25 +128,26 @@ static tsr_status read_table(struct tsr_tune_table *t, const char *name, const j
     return TSR_OK;
 }
 
-tsr_status tsr_tune_parse(struct tsr_tune_table *t, const char *name, const char *text,
-                          uint64_t len, struct tsr_err *err)
+tsr_status tsr_compensate_tune_parse(struct tsr_compensate_tune_table *t, const char *name,
+                                     const char *text, uint64_t len, struct tsr_err *err)
 {
     json_t *j = NULL;
-    *t = (struct tsr_tune_table){ 0 };
+    *t = (struct tsr_compensate_tune_table){ 0 };
     TSR_TRY(tsr_json_parse(&j, name, text, len, 6, err));
     tsr_status st = read_table(t, name, j, err);
     json_decref(j);
     if (st != TSR_OK)
-        tsr_tune_free(t);
+        tsr_compensate_tune_free(t);
     return st;
 }
 
-tsr_status tsr_tune_load(struct tsr_tune_table *t, const char *path, struct tsr_err *err)
+tsr_status tsr_compensate_tune_load(struct tsr_compensate_tune_table *t, const char *path,
+                                    struct tsr_err *err)
 {
     char    *text;
     uint64_t len;
     TSR_TRY(tsr_file_slurp(path, FILE_CAP, &text, &len, err));
-    tsr_status st = tsr_tune_parse(t, path, text, len, err);
+    tsr_status st = tsr_compensate_tune_parse(t, path, text, len, err);
     free(text);
     return st;
 }

@@ -11,9 +11,9 @@
 
 /* Owns copies of everything, so that it can be printed when the doc is gone. */
 struct item {
-    struct tsr_diag_item view;
-    char                *file, *text, *hint, *line;
-    uint64_t             order; /* files in order of first mention */
+    struct tsr_config_diag_item view;
+    char                       *file, *text, *hint, *line;
+    uint64_t                    order; /* files in order of first mention */
 };
 
 struct tsr_diag {
@@ -22,7 +22,7 @@ struct tsr_diag {
     bool         nomem;
 };
 
-tsr_status tsr_diag_create(struct tsr_diag **d, struct tsr_err *err)
+tsr_status tsr_config_diag_create(struct tsr_diag **d, struct tsr_err *err)
 {
     *d = tsr_new(1, sizeof **d);
     return *d ? TSR_OK : tsr_fail_nomem(err, sizeof **d, "diagnostics");
@@ -36,7 +36,7 @@ static void item_free(struct item *it)
     free(it->line);
 }
 
-void tsr_diag_destroy(struct tsr_diag *d)
+void tsr_config_diag_destroy(struct tsr_diag *d)
 {
     if (!d)
         return;
@@ -47,7 +47,7 @@ void tsr_diag_destroy(struct tsr_diag *d)
 }
 
 /* The line-th line of a source; breaks are LF, CR and CRLF as for libyaml. */
-static char *source_line(const struct tsr_source *s, uint32_t line)
+static char *source_line(const struct tsr_config_source *s, uint32_t line)
 {
     const char *p = s->text, *end = s->text + s->len;
     for (uint32_t i = 1; i < line && p < end; i++) {
@@ -81,8 +81,8 @@ static struct item *add(struct tsr_diag *d)
     return it;
 }
 
-static void record(struct tsr_diag *d, const struct tsr_mark *at, const char *hint, bool warning,
-                   const char *fmt, va_list ap)
+static void record(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
+                   bool warning, const char *fmt, va_list ap)
 {
     char text[1024];
     if (!warning)
@@ -91,10 +91,11 @@ static void record(struct tsr_diag *d, const struct tsr_mark *at, const char *hi
     if (!it)
         return;
     (void)vsnprintf(text, sizeof text, fmt, ap);
-    for (char *c = text; *c; c++) /* a quoted value may hold any; the sentence is one line */
+    for (char *c = text; *c; c++) /* a quoted value may contain control characters; the message is
+                                   * one line */
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
-    const struct tsr_source *s = at ? at->source : NULL;
+    const struct tsr_config_source *s = at ? at->source : NULL;
     it->text = tsr_strdup(text);
     it->file = tsr_strdup(s ? s->name : "");
     it->hint = hint && *hint ? tsr_strdup(hint) : NULL;
@@ -104,7 +105,7 @@ static void record(struct tsr_diag *d, const struct tsr_mark *at, const char *hi
         d->nomem = true;
         return;
     }
-    it->view = (struct tsr_diag_item){
+    it->view = (struct tsr_config_diag_item){
         .file = it->file,
         .text = it->text,
         .hint = it->hint,
@@ -124,8 +125,8 @@ static void record(struct tsr_diag *d, const struct tsr_mark *at, const char *hi
     d->n++;
 }
 
-void tsr_diag_error(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
-                    const char *fmt, ...)
+void tsr_config_diag_error(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
+                           const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -133,8 +134,8 @@ void tsr_diag_error(struct tsr_diag *d, const struct tsr_mark *at, const char *h
     va_end(ap);
 }
 
-void tsr_diag_warning(struct tsr_diag *d, const struct tsr_mark *at, const char *hint,
-                      const char *fmt, ...)
+void tsr_config_diag_warning(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
+                             const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -142,7 +143,7 @@ void tsr_diag_warning(struct tsr_diag *d, const struct tsr_mark *at, const char 
     va_end(ap);
 }
 
-uint64_t tsr_diag_errors(const struct tsr_diag *d)
+uint64_t tsr_config_diag_errors(const struct tsr_diag *d)
 {
     return d->errors;
 }
@@ -168,7 +169,7 @@ static void sort(struct tsr_diag *d)
     }
 }
 
-bool tsr_diag_at(struct tsr_diag *d, uint64_t i, struct tsr_diag_item *item)
+bool tsr_config_diag_at(struct tsr_diag *d, uint64_t i, struct tsr_config_diag_item *item)
 {
     if (i == 0)
         sort(d);
@@ -195,7 +196,7 @@ static size_t show(FILE *to, const char *s, int *width)
     return (size_t)n;
 }
 
-static void print_source(const struct tsr_diag_item *v, FILE *to, bool colour)
+static void print_source(const struct tsr_config_diag_item *v, FILE *to, bool colour)
 {
     char        number[16] = "";
     const char *s = v->line_text;
@@ -220,10 +221,10 @@ static void print_source(const struct tsr_diag_item *v, FILE *to, bool colour)
                   v->hint ? v->hint : "");
 }
 
-void tsr_diag_print(struct tsr_diag *d, FILE *to, bool colour)
+void tsr_config_diag_print(struct tsr_diag *d, FILE *to, bool colour)
 {
-    struct tsr_diag_item v;
-    for (uint64_t i = 0; tsr_diag_at(d, i, &v); i++) {
+    struct tsr_config_diag_item v;
+    for (uint64_t i = 0; tsr_config_diag_at(d, i, &v); i++) {
         const char *word = v.warning ? "warning" : "error";
         const char *on = !colour ? "" : v.warning ? "\033[1;35m" : "\033[1;31m";
         if (v.argument || !v.line_text)
@@ -239,7 +240,7 @@ void tsr_diag_print(struct tsr_diag *d, FILE *to, bool colour)
         (void)fprintf(to, "and %llu more\n", (unsigned long long)(d->errors - MAX_KEPT));
 }
 
-tsr_status tsr_diag_status(const struct tsr_diag *d, struct tsr_err *err)
+tsr_status tsr_config_diag_status(const struct tsr_diag *d, struct tsr_err *err)
 {
     if (d->nomem)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: diagnostics");
@@ -251,8 +252,8 @@ tsr_status tsr_diag_status(const struct tsr_diag *d, struct tsr_err *err)
             first = &d->items[i];
     if (!first)
         return tsr_fail(err, TSR_E_INPUT, "%llu errors", (unsigned long long)d->errors);
-    const struct tsr_diag_item *v = &first->view;
-    const char                 *semi = v->hint ? "; " : "", *hint = v->hint ? v->hint : "";
+    const struct tsr_config_diag_item *v = &first->view;
+    const char                        *semi = v->hint ? "; " : "", *hint = v->hint ? v->hint : "";
     if (d->errors > 1)
         return tsr_fail(err, TSR_E_INPUT, "%s: %llu errors", *v->file ? v->file : "options",
                         (unsigned long long)d->errors);
@@ -263,7 +264,7 @@ tsr_status tsr_diag_status(const struct tsr_diag *d, struct tsr_err *err)
                     semi, hint);
 }
 
-void tsr_mark_text(const struct tsr_mark *m, char *buf, size_t cap)
+void tsr_config_mark_text(const struct tsr_config_mark *m, char *buf, size_t cap)
 {
     if (!m->source)
         (void)snprintf(buf, cap, "default");

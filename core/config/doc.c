@@ -14,7 +14,7 @@ struct block {
     _Alignas(16) unsigned char data[];
 };
 
-void *tsr_doc_alloc(struct tsr_doc *doc, uint64_t bytes)
+void *tsr_config_doc_alloc(struct tsr_config_doc *doc, uint64_t bytes)
 {
     bytes = (bytes + 15) & ~UINT64_C(15);
     if (!doc->blocks || doc->blocks->cap - doc->used < bytes) {
@@ -32,22 +32,22 @@ void *tsr_doc_alloc(struct tsr_doc *doc, uint64_t bytes)
     return p;
 }
 
-char *tsr_doc_strndup(struct tsr_doc *doc, const char *s, uint64_t n)
+char *tsr_config_doc_strndup(struct tsr_config_doc *doc, const char *s, uint64_t n)
 {
-    char *p = tsr_doc_alloc(doc, n + 1);
+    char *p = tsr_config_doc_alloc(doc, n + 1);
     if (p)
         memcpy(p, s, n);
     return p;
 }
 
-struct tsr_source *tsr_doc_source(struct tsr_doc *doc, const char *name, const char *text,
-                                  uint64_t len, bool argument)
+struct tsr_config_source *tsr_config_doc_source(struct tsr_config_doc *doc, const char *name,
+                                                const char *text, uint64_t len, bool argument)
 {
-    struct tsr_source *s = tsr_doc_alloc(doc, sizeof *s);
+    struct tsr_config_source *s = tsr_config_doc_alloc(doc, sizeof *s);
     if (!s)
         return NULL;
-    s->name = tsr_doc_strndup(doc, name, strlen(name));
-    s->text = tsr_doc_strndup(doc, text, len);
+    s->name = tsr_config_doc_strndup(doc, name, strlen(name));
+    s->text = tsr_config_doc_strndup(doc, text, len);
     if (!s->name || !s->text)
         return NULL;
     s->len = len;
@@ -57,10 +57,10 @@ struct tsr_source *tsr_doc_source(struct tsr_doc *doc, const char *name, const c
     return s;
 }
 
-struct tsr_node *tsr_doc_node(struct tsr_doc *doc, enum tsr_node_kind kind,
-                              const struct tsr_mark *mark)
+struct tsr_config_node *tsr_config_doc_node(struct tsr_config_doc *doc, enum tsr_node_kind kind,
+                                            const struct tsr_config_mark *mark)
 {
-    struct tsr_node *n = tsr_doc_alloc(doc, sizeof *n);
+    struct tsr_config_node *n = tsr_config_doc_alloc(doc, sizeof *n);
     if (!n)
         return NULL;
     n->kind = kind;
@@ -70,18 +70,19 @@ struct tsr_node *tsr_doc_node(struct tsr_doc *doc, enum tsr_node_kind kind,
 }
 
 /* Arrays grow by doubling inside the arena: room is there up to the next power of two. */
-static struct tsr_node **grow(struct tsr_doc *doc, struct tsr_node **v, uint64_t n)
+static struct tsr_config_node **grow(struct tsr_config_doc *doc, struct tsr_config_node **v,
+                                     uint64_t n)
 {
     if (n != 0 && (n < 4 || (n & (n - 1)) != 0))
         return v;
-    struct tsr_node **w = tsr_doc_alloc(doc, (n ? 2 * n : 4) * sizeof *w);
+    struct tsr_config_node **w = tsr_config_doc_alloc(doc, (n ? 2 * n : 4) * sizeof *w);
     if (w && n)
         memcpy(w, v, n * sizeof *w);
     return w;
 }
 
-bool tsr_doc_put(struct tsr_doc *doc, struct tsr_node *into, struct tsr_node *key,
-                 struct tsr_node *value)
+bool tsr_config_doc_put(struct tsr_config_doc *doc, struct tsr_config_node *into,
+                        struct tsr_config_node *key, struct tsr_config_node *value)
 {
     for (uint64_t i = 0; key && i < into->n; i++)
         if (strcmp(into->keys[i]->text, key->text) == 0) {
@@ -89,8 +90,8 @@ bool tsr_doc_put(struct tsr_doc *doc, struct tsr_node *into, struct tsr_node *ke
             into->keys[i] = key;
             return true;
         }
-    struct tsr_node **items = grow(doc, into->items, into->n);
-    struct tsr_node **keys = key ? grow(doc, into->keys, into->n) : NULL;
+    struct tsr_config_node **items = grow(doc, into->items, into->n);
+    struct tsr_config_node **keys = key ? grow(doc, into->keys, into->n) : NULL;
     if (!items || (key && !keys))
         return false;
     items[into->n] = value;
@@ -102,65 +103,65 @@ bool tsr_doc_put(struct tsr_doc *doc, struct tsr_node *into, struct tsr_node *ke
     return true;
 }
 
-static tsr_status parse(struct tsr_doc *doc, const char *name, const char *text, uint64_t len,
-                        struct tsr_diag *d, struct tsr_err *err)
+static tsr_status parse(struct tsr_config_doc *doc, const char *name, const char *text,
+                        uint64_t len, struct tsr_diag *d, struct tsr_err *err)
 {
-    struct tsr_source *s = tsr_doc_source(doc, name, text, len, false);
+    struct tsr_config_source *s = tsr_config_doc_source(doc, name, text, len, false);
     if (!s)
         return tsr_fail_nomem(err, len, name);
     doc->path = s->name;
-    uint64_t         before = tsr_diag_errors(d);
-    struct tsr_node *root = NULL;
-    struct tsr_mark  top = { s, 1, 1, 1 };
-    if (tsr_yaml_check_text(s, d))
-        TSR_TRY(tsr_yaml_parse(doc, s, 0, &root, d, err));
-    if (tsr_diag_errors(d) == before && (!root || root->kind == TSR_NODE_NULL))
-        tsr_diag_error(d, &top, "a job begins with 'version: 1'", "the file is empty");
+    uint64_t                before = tsr_config_diag_errors(d);
+    struct tsr_config_node *root = NULL;
+    struct tsr_config_mark  top = { s, 1, 1, 1 };
+    if (tsr_config_yaml_check_text(s, d))
+        TSR_TRY(tsr_config_yaml_parse(doc, s, 0, &root, d, err));
+    if (tsr_config_diag_errors(d) == before && (!root || root->kind == TSR_NODE_NULL))
+        tsr_config_diag_error(d, &top, "a job begins with 'version: 1'", "the file is empty");
     else if (root && root->kind != TSR_NODE_MAP)
-        tsr_diag_error(d, &root->mark, "a job begins with 'version: 1'",
-                       "the file must be a mapping of keys to values, not a %s",
-                       root->kind == TSR_NODE_LIST ? "list" : "single value");
-    if (tsr_diag_errors(d) != before)
-        return tsr_diag_status(d, err);
+        tsr_config_diag_error(d, &root->mark, "a job begins with 'version: 1'",
+                              "the file must be a mapping of keys to values, not a %s",
+                              root->kind == TSR_NODE_LIST ? "list" : "single value");
+    if (tsr_config_diag_errors(d) != before)
+        return tsr_config_diag_status(d, err);
     doc->root = root;
     return TSR_OK;
 }
 
-tsr_status tsr_doc_parse(struct tsr_doc **out, const char *name, const char *text, uint64_t len,
-                         struct tsr_diag *d, struct tsr_err *err)
+tsr_status tsr_config_doc_parse(struct tsr_config_doc **out, const char *name, const char *text,
+                                uint64_t len, struct tsr_diag *d, struct tsr_err *err)
 {
     *out = NULL;
     if (len > TSR_YAML_BYTES)
         return tsr_fail(err, TSR_E_INPUT, "%s: %llu bytes, more than the limit of %u", name,
                         (unsigned long long)len, TSR_YAML_BYTES);
-    struct tsr_doc *doc = tsr_new(1, sizeof *doc);
+    struct tsr_config_doc *doc = tsr_new(1, sizeof *doc);
     if (!doc)
         return tsr_fail_nomem(err, sizeof *doc, name);
     tsr_status st = parse(doc, name, text, len, d, err);
     if (st == TSR_OK)
         *out = doc;
     else
-        tsr_doc_destroy(doc);
+        tsr_config_doc_destroy(doc);
     return st;
 }
 
-tsr_status tsr_doc_load(struct tsr_doc **doc, const char *path, struct tsr_diag *d,
-                        struct tsr_err *err)
+tsr_status tsr_config_doc_load(struct tsr_config_doc **doc, const char *path, struct tsr_diag *d,
+                               struct tsr_err *err)
 {
     char    *text;
     uint64_t len;
     *doc = NULL;
     TSR_TRY(tsr_file_slurp(path, TSR_YAML_BYTES, &text, &len, err));
-    tsr_status st = tsr_doc_parse(doc, path, text, len, d, err);
+    tsr_status st = tsr_config_doc_parse(doc, path, text, len, d, err);
     free(text);
     return st;
 }
 
-void tsr_doc_destroy(struct tsr_doc *doc)
+void tsr_config_doc_destroy(struct tsr_config_doc *doc)
 {
     if (!doc)
         return;
-    tsr_doc_destroy(doc->also);
+    tsr_config_doc_destroy(doc->also);
     for (struct block *b = doc->blocks; b;) {
         struct block *next = b->next;
         free(b);
@@ -169,17 +170,18 @@ void tsr_doc_destroy(struct tsr_doc *doc)
     free(doc);
 }
 
-const struct tsr_node *tsr_doc_root(const struct tsr_doc *doc)
+const struct tsr_config_node *tsr_config_doc_root(const struct tsr_config_doc *doc)
 {
     return doc->root;
 }
 
-const char *tsr_doc_path(const struct tsr_doc *doc)
+const char *tsr_config_doc_path(const struct tsr_config_doc *doc)
 {
     return doc->path;
 }
 
-const struct tsr_node *tsr_node_get(const struct tsr_node *map, const char *key)
+const struct tsr_config_node *tsr_config_node_get(const struct tsr_config_node *map,
+                                                  const char                   *key)
 {
     if (!map || map->kind != TSR_NODE_MAP)
         return NULL;
@@ -189,24 +191,25 @@ const struct tsr_node *tsr_node_get(const struct tsr_node *map, const char *key)
     return NULL;
 }
 
-static struct tsr_node *copy(struct tsr_doc *doc, const struct tsr_node *n, unsigned depth)
+static struct tsr_config_node *copy(struct tsr_config_doc *doc, const struct tsr_config_node *n,
+                                    unsigned depth)
 {
     if (depth == TSR_TREE_DEPTH || ++doc->nodes > TSR_YAML_NODES)
         return NULL;
-    struct tsr_node *c = tsr_doc_node(doc, n->kind, &n->mark);
+    struct tsr_config_node *c = tsr_config_doc_node(doc, n->kind, &n->mark);
     if (!c)
         return NULL;
     c->quoted = n->quoted;
-    c->text = tsr_doc_strndup(doc, n->text, strlen(n->text));
+    c->text = tsr_config_doc_strndup(doc, n->text, strlen(n->text));
     if (!c->text)
         return NULL;
     for (uint64_t i = 0; i < n->n; i++) {
-        struct tsr_node *key = NULL, *value = copy(doc, n->items[i], depth + 1);
+        struct tsr_config_node *key = NULL, *value = copy(doc, n->items[i], depth + 1);
         if (n->keys && !(key = copy(doc, n->keys[i], depth + 1)))
             return NULL;
         /* keys are unique already: no search */
-        struct tsr_node **items = grow(doc, c->items, c->n);
-        struct tsr_node **keys = key ? grow(doc, c->keys, c->n) : NULL;
+        struct tsr_config_node **items = grow(doc, c->items, c->n);
+        struct tsr_config_node **keys = key ? grow(doc, c->keys, c->n) : NULL;
         if (!value || !items || (key && !keys))
             return NULL;
         items[c->n] = value;
@@ -219,7 +222,8 @@ static struct tsr_node *copy(struct tsr_doc *doc, const struct tsr_node *n, unsi
     return c;
 }
 
-struct tsr_node *tsr_doc_copy(struct tsr_doc *doc, const struct tsr_node *n)
+struct tsr_config_node *tsr_config_doc_copy(struct tsr_config_doc        *doc,
+                                            const struct tsr_config_node *n)
 {
     return copy(doc, n, 0);
 }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Longer words are no typos of a key. */
+/* Longer words are not typos of a key. */
 #define WORD_MAX 64
 
 /* Damerau-Levenshtein distance (insert, delete, replace, swap neighbours); both <= WORD_MAX. */
@@ -29,7 +29,7 @@ static unsigned distance(const char *a, size_t n, const char *b, size_t m)
     return row[n % 3][m];
 }
 
-const char *tsr_nearest(const char *word, const char *const *names, uint64_t n)
+const char *tsr_config_nearest(const char *word, const char *const *names, uint64_t n)
 {
     size_t len = strlen(word);
     if (len == 0 || len > WORD_MAX)
@@ -41,7 +41,7 @@ const char *tsr_nearest(const char *word, const char *const *names, uint64_t n)
         if (m == 0 || m > WORD_MAX || (m > len ? m - len : len - m) > limit)
             continue;
         unsigned d = distance(word, len, names[i], m);
-        if (d > limit || d >= (len > m ? len : m)) /* nothing in common is no hint */
+        if (d > limit || d >= (len > m ? len : m)) /* no hint if nothing is in common */
             continue;
         best = names[i];
         limit = d ? d - 1 : 0;

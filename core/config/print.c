@@ -37,12 +37,12 @@ static void quoted(const char *s, FILE *to)
     (void)fputc('"', to);
 }
 
-/* A plain scalar was plain where it stood; only line breaks and a few signs that mean more at
- * the beginning of a block line need care. */
-static void scalar(const struct tsr_node *n, FILE *to)
+/* A plain scalar was plain in its source; only line breaks and a few characters that are special at
+ * the start of a block line need care. */
+static void scalar(const struct tsr_config_node *n, FILE *to)
 {
     if (n->quoted || strpbrk(n->text, "\n\t#:") || strchr("-?!&*|>%@`[]{},\"'", n->text[0])) {
-        /* numbers such as -1 stay what they are */
+        /* numbers such as -1 are unchanged */
         bool number = !n->quoted && n->text[0] == '-' &&
                       strspn(n->text + 1, "0123456789.eE+-") == strlen(n->text + 1) && n->text[1];
         if (!number) {
@@ -67,11 +67,11 @@ static void end_whole(char *text)
         text[lead - 1] = '\0';
 }
 
-static void origin_of(const struct tsr_node *n, FILE *to, bool origin)
+static void origin_of(const struct tsr_config_node *n, FILE *to, bool origin)
 {
     if (origin) {
         char text[300];
-        tsr_mark_text(&n->mark, text, sizeof text);
+        tsr_config_mark_text(&n->mark, text, sizeof text);
         end_whole(text);
         for (char *c = text; *c; c++)
             if ((unsigned char)*c < 0x20)
@@ -81,11 +81,11 @@ static void origin_of(const struct tsr_node *n, FILE *to, bool origin)
     (void)fputc('\n', to);
 }
 
-static void value(const struct tsr_node *n, FILE *to, bool origin, unsigned indent, bool inline_map,
-                  unsigned depth);
+static void value(const struct tsr_config_node *n, FILE *to, bool origin, unsigned indent,
+                  bool inline_map, unsigned depth);
 
-static void map(const struct tsr_node *n, FILE *to, bool origin, unsigned indent, bool inline_map,
-                unsigned depth)
+static void map(const struct tsr_config_node *n, FILE *to, bool origin, unsigned indent,
+                bool inline_map, unsigned depth)
 {
     for (uint64_t i = 0; i < n->n; i++) {
         if (i > 0 || !inline_map)
@@ -97,8 +97,8 @@ static void map(const struct tsr_node *n, FILE *to, bool origin, unsigned indent
 }
 
 /* After "key:" or "-": a scalar on the same line, or a block below. */
-static void value(const struct tsr_node *n, FILE *to, bool origin, unsigned indent, bool inline_map,
-                  unsigned depth)
+static void value(const struct tsr_config_node *n, FILE *to, bool origin, unsigned indent,
+                  bool inline_map, unsigned depth)
 {
     if (depth > TSR_TREE_DEPTH)
         return;
@@ -124,7 +124,7 @@ static void value(const struct tsr_node *n, FILE *to, bool origin, unsigned inde
     }
 }
 
-void tsr_node_print(const struct tsr_node *n, FILE *to, bool origin)
+void tsr_config_node_print(const struct tsr_config_node *n, FILE *to, bool origin)
 {
     if (n->kind == TSR_NODE_MAP && n->n > 0)
         map(n, to, origin, 0, false, 0);
@@ -132,7 +132,7 @@ void tsr_node_print(const struct tsr_node *n, FILE *to, bool origin)
         value(n, to, origin, 0, false, 0);
 }
 
-static json_t *scalar_json(const struct tsr_node *n)
+static json_t *scalar_json(const struct tsr_config_node *n)
 {
     char     *end;
     long long i;
@@ -153,7 +153,7 @@ static json_t *scalar_json(const struct tsr_node *n)
     return json_string(n->text);
 }
 
-static json_t *to_json(const struct tsr_node *n, unsigned depth)
+static json_t *to_json(const struct tsr_config_node *n, unsigned depth)
 {
     if (depth > TSR_TREE_DEPTH)
         return NULL;
@@ -174,7 +174,7 @@ static json_t *to_json(const struct tsr_node *n, unsigned depth)
     return j;
 }
 
-json_t *tsr_node_json(const struct tsr_node *n)
+json_t *tsr_config_node_json(const struct tsr_config_node *n)
 {
     return to_json(n, 0);
 }

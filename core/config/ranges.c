@@ -58,7 +58,7 @@ static uint64_t border(uint64_t percent, uint64_t n)
     return (n * percent + 50) / 100;
 }
 
-tsr_status tsr_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_err *err)
+tsr_status tsr_config_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_err *err)
 {
     memset(in, 0, n * sizeof *in);
     const char *s = text;

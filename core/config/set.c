@@ -12,21 +12,22 @@ struct part {
 };
 
 struct override {
-    struct tsr_doc    *doc;
-    struct tsr_source *source;
-    struct tsr_diag   *d;
-    struct part        parts[MAX_PARTS];
-    uint64_t           n;
-    bool               nomem;
+    struct tsr_config_doc    *doc;
+    struct tsr_config_source *source;
+    struct tsr_diag          *d;
+    struct part               parts[MAX_PARTS];
+    uint64_t                  n;
+    bool                      nomem;
 };
 
 static void complain(struct override *o, const struct part *p, const char *hint, const char *what)
 {
-    struct tsr_mark m = { o->source, 1, p ? p->column : 1, p && p->len ? (uint32_t)p->len : 1 };
-    tsr_diag_error(o->d, &m, hint, "%s", what);
+    struct tsr_config_mark m = { o->source, 1, p ? p->column : 1,
+                                 p && p->len ? (uint32_t)p->len : 1 };
+    tsr_config_diag_error(o->d, &m, hint, "%s", what);
 }
 
-/* Letters, digits, '_', '-' and whatever is not ASCII. */
+/* Letters, digits, '_', '-' and non-ASCII characters. */
 static size_t name_length(const char *s)
 {
     size_t n = 0;
@@ -76,12 +77,12 @@ static const char *split(struct override *o, const char *text)
     }
 }
 
-static bool named(const struct tsr_node *n, const struct part *p)
+static bool named(const struct tsr_config_node *n, const struct part *p)
 {
     return strlen(n->text) == p->len && memcmp(n->text, p->name, p->len) == 0;
 }
 
-static struct tsr_node *get(const struct tsr_node *map, const struct part *p)
+static struct tsr_config_node *get(const struct tsr_config_node *map, const struct part *p)
 {
     for (uint64_t i = 0; map->kind == TSR_NODE_MAP && i < map->n; i++)
         if (named(map->keys[i], p))
@@ -89,19 +90,20 @@ static struct tsr_node *get(const struct tsr_node *map, const struct part *p)
     return NULL;
 }
 
-static struct tsr_node *make(struct override *o, enum tsr_node_kind kind, const struct part *p)
+static struct tsr_config_node *make(struct override *o, enum tsr_node_kind kind,
+                                    const struct part *p)
 {
-    struct tsr_mark  m = { o->source, 1, p->column, (uint32_t)p->len };
-    struct tsr_node *n = tsr_doc_node(o->doc, kind, &m);
+    struct tsr_config_mark  m = { o->source, 1, p->column, (uint32_t)p->len };
+    struct tsr_config_node *n = tsr_config_doc_node(o->doc, kind, &m);
     if (n && kind == TSR_NODE_SCALAR)
-        n->text = tsr_doc_strndup(o->doc, p->name, p->len);
+        n->text = tsr_config_doc_strndup(o->doc, p->name, p->len);
     if (!n || !n->text)
         o->nomem = true;
     return o->nomem ? NULL : n;
 }
 
 /* The name of a step: `- name` or `- name: {...}`. */
-static const struct tsr_node *step_name(const struct tsr_node *item)
+static const struct tsr_config_node *step_name(const struct tsr_config_node *item)
 {
     if (item->kind == TSR_NODE_SCALAR)
         return item;
@@ -109,25 +111,25 @@ static const struct tsr_node *step_name(const struct tsr_node *item)
 }
 
 /* How many steps have this name; *at is the wanted one's place in the list. */
-static uint64_t count_steps(const struct tsr_node *list, const struct part *p, uint64_t *at)
+static uint64_t count_steps(const struct tsr_config_node *list, const struct part *p, uint64_t *at)
 {
     uint64_t n = 0;
     for (uint64_t i = 0; list && list->kind == TSR_NODE_LIST && i < list->n; i++) {
-        const struct tsr_node *name = step_name(list->items[i]);
+        const struct tsr_config_node *name = step_name(list->items[i]);
         if (name && named(name, p) && (++n == p->index || (p->index == 0 && n == 1)))
             *at = i;
     }
     return n;
 }
 
-/* Where a place holds its value, so that it can be replaced. */
-static struct tsr_node **step_value(struct override *o, struct tsr_node **item)
+/* The storage of a place's value, so that it can be replaced. */
+static struct tsr_config_node **step_value(struct override *o, struct tsr_config_node **item)
 {
     if ((*item)->kind == TSR_NODE_MAP)
         return &(*item)->items[0];
-    struct tsr_node *map = make(o, TSR_NODE_MAP, &o->parts[0]);
-    struct tsr_node *value = make(o, TSR_NODE_MAP, &o->parts[0]);
-    if (o->nomem || !tsr_doc_put(o->doc, map, *item, value)) {
+    struct tsr_config_node *map = make(o, TSR_NODE_MAP, &o->parts[0]);
+    struct tsr_config_node *value = make(o, TSR_NODE_MAP, &o->parts[0]);
+    if (o->nomem || !tsr_config_doc_put(o->doc, map, *item, value)) {
         o->nomem = true;
         return NULL;
     }
@@ -136,9 +138,10 @@ static struct tsr_node **step_value(struct override *o, struct tsr_node **item)
 }
 
 /* The place named by a part below a node; made when absent. */
-static struct tsr_node **descend(struct override *o, struct tsr_node **at, const struct part *p)
+static struct tsr_config_node **descend(struct override *o, struct tsr_config_node **at,
+                                        const struct part *p)
 {
-    struct tsr_node *n = *at;
+    struct tsr_config_node *n = *at;
     if (n->kind == TSR_NODE_NULL) {
         n = make(o, TSR_NODE_MAP, p);
         if (!n)
@@ -153,8 +156,9 @@ static struct tsr_node **descend(struct override *o, struct tsr_node **at, const
         return NULL;
     }
     if (!get(n, p)) {
-        struct tsr_node *key = make(o, TSR_NODE_SCALAR, p), *value = make(o, TSR_NODE_NULL, p);
-        if (o->nomem || !tsr_doc_put(o->doc, n, key, value)) {
+        struct tsr_config_node *key = make(o, TSR_NODE_SCALAR, p),
+                               *value = make(o, TSR_NODE_NULL, p);
+        if (o->nomem || !tsr_config_doc_put(o->doc, n, key, value)) {
             o->nomem = true;
             return NULL;
         }
@@ -164,13 +168,13 @@ static struct tsr_node **descend(struct override *o, struct tsr_node **at, const
         i++;
     if (!p->index)
         return &n->items[i];
-    struct tsr_node *list = n->items[i];
-    bool             is_list = list && list->kind == TSR_NODE_LIST;
-    uint64_t         n_items = is_list ? list->n : 0;
+    struct tsr_config_node *list = n->items[i];
+    bool                    is_list = list && list->kind == TSR_NODE_LIST;
+    uint64_t                n_items = is_list ? list->n : 0;
     if (p->index > n_items) {
         char what[120];
         (void)snprintf(what, sizeof what,
-                       is_list ? "the list has only %llu items" : "this is no list",
+                       is_list ? "the list has only %llu items" : "this is not a list",
                        (unsigned long long)n_items);
         complain(o, p, NULL, what);
         return NULL;
@@ -179,13 +183,14 @@ static struct tsr_node **descend(struct override *o, struct tsr_node **at, const
 }
 
 /* Head key or step: the first part, see rulings on --set. */
-static struct tsr_node **first(struct override *o)
+static struct tsr_config_node **first(struct override *o)
 {
-    const struct part     *p = &o->parts[0];
-    const struct tsr_node *root = o->doc->root, *list = tsr_node_get(root, "pipeline");
-    uint64_t               at = 0, n = count_steps(list, p, &at);
-    char                   what[200];
-    bool                   head = get(root, p) && (n == 0 || o->n == 1);
+    const struct part            *p = &o->parts[0];
+    const struct tsr_config_node *root = o->doc->root,
+                                 *list = tsr_config_node_get(root, "pipeline");
+    uint64_t at = 0, n = count_steps(list, p, &at);
+    char     what[200];
+    bool     head = get(root, p) && (n == 0 || o->n == 1);
     if (n == 0 || head || !list)
         return descend(o, &o->doc->root, p);
     if (p->index == 0 && n > 1) {
@@ -204,48 +209,76 @@ static struct tsr_node **first(struct override *o)
     return step_value(o, &list->items[at]);
 }
 
-tsr_status tsr_doc_set_as(struct tsr_doc *doc, const char *origin, const char *assignment,
-                          struct tsr_diag *d, struct tsr_err *err)
+/* The value from `from` on: YAML, or a literal string. */
+static tsr_status take_value(struct override *o, const char *from, bool as_text,
+                             struct tsr_config_node **value, struct tsr_err *err)
+{
+    const struct part *last = &o->parts[o->n - 1];
+    if (!as_text)
+        TSR_TRY(tsr_config_yaml_parse(o->doc, o->source, (uint64_t)(from - o->source->text), value,
+                                      o->d, err));
+    else if ((*value = make(o, TSR_NODE_SCALAR, last))) {
+        (*value)->text = tsr_config_doc_strndup(o->doc, from, strlen(from));
+        (*value)->quoted = true;
+        o->nomem = !(*value)->text;
+    }
+    if (!*value)
+        *value = make(o, TSR_NODE_NULL, last);
+    return TSR_OK;
+}
+
+static tsr_status set(struct tsr_config_doc *doc, const char *origin, const char *assignment,
+                      bool as_text, struct tsr_diag *d, struct tsr_err *err)
 {
     uint64_t len = strlen(assignment);
     if (len > TSR_YAML_BYTES)
         return tsr_fail(err, TSR_E_INPUT, "%.60s: longer than 1 MiB", origin);
     struct override o = { .doc = doc, .d = d };
-    o.source = tsr_doc_source(doc, origin, assignment, len, true);
+    o.source = tsr_config_doc_source(doc, origin, assignment, len, true);
     if (!o.source)
         return tsr_fail_nomem(err, len, "--set");
-    uint64_t before = tsr_diag_errors(d);
-    if (!tsr_yaml_check_text(o.source, d))
-        return tsr_diag_status(d, err);
-    const char      *text = split(&o, o.source->text);
-    struct tsr_node *value = NULL;
+    uint64_t before = tsr_config_diag_errors(d);
+    if (!as_text && !tsr_config_yaml_check_text(o.source, d))
+        return tsr_config_diag_status(d, err);
+    const char             *text = split(&o, o.source->text);
+    struct tsr_config_node *value = NULL;
     if (text)
-        TSR_TRY(tsr_yaml_parse(doc, o.source, (uint64_t)(text - o.source->text), &value, d, err));
-    if (!text || tsr_diag_errors(d) != before)
-        return tsr_diag_status(d, err);
-    if (!value)
-        value = make(&o, TSR_NODE_NULL, &o.parts[o.n - 1]);
-    struct tsr_node **at = first(&o);
+        TSR_TRY(take_value(&o, text, as_text, &value, err));
+    if (!text || tsr_config_diag_errors(d) != before)
+        return tsr_config_diag_status(d, err);
+    struct tsr_config_node **at = first(&o);
     for (uint64_t i = 1; at && i < o.n; i++)
         at = descend(&o, at, &o.parts[i]);
-    if (o.nomem || (!at && tsr_diag_errors(d) == before))
+    if (o.nomem || (!at && tsr_config_diag_errors(d) == before))
         return tsr_fail_nomem(err, len, "--set");
     if (!at)
-        return tsr_diag_status(d, err);
-    struct tsr_node *old = *at;
+        return tsr_config_diag_status(d, err);
+    struct tsr_config_node *old = *at;
     *at = value;
-    if (tsr_node_height(tsr_doc_root(doc), TSR_TREE_DEPTH) > TSR_YAML_DEPTH) {
+    if (tsr_config_node_height(tsr_config_doc_root(doc), TSR_TREE_DEPTH) > TSR_YAML_DEPTH) {
         *at = old;
         complain(&o, &o.parts[o.n - 1], NULL, "nested deeper than 32 levels with this value");
-        return tsr_diag_status(d, err);
+        return tsr_config_diag_status(d, err);
     }
     return TSR_OK;
 }
 
-tsr_status tsr_doc_set(struct tsr_doc *doc, const char *assignment, struct tsr_diag *d,
-                       struct tsr_err *err)
+tsr_status tsr_config_doc_set_as(struct tsr_config_doc *doc, const char *origin,
+                                 const char *assignment, struct tsr_diag *d, struct tsr_err *err)
+{
+    return set(doc, origin, assignment, false, d, err);
+}
+
+tsr_status tsr_config_doc_set_text(struct tsr_config_doc *doc, const char *origin,
+                                   const char *assignment, struct tsr_diag *d, struct tsr_err *err)
+{
+    return set(doc, origin, assignment, true, d, err);
+}
+
+tsr_status tsr_config_doc_set(struct tsr_config_doc *doc, const char *assignment,
+                              struct tsr_diag *d, struct tsr_err *err)
 {
     char origin[256];
     (void)snprintf(origin, sizeof origin, "--set %.240s", assignment);
-    return tsr_doc_set_as(doc, origin, assignment, d, err);
+    return tsr_config_doc_set_as(doc, origin, assignment, d, err);
 }

@@ -3,10 +3,10 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static bool refuse(const struct tsr_source *s, uint64_t at, struct tsr_diag *d, const char *hint,
-                   const char *what)
+static bool refuse(const struct tsr_config_source *s, uint64_t at, struct tsr_diag *d,
+                   const char *hint, const char *what)
 {
-    struct tsr_mark m = { s, 1, 1, 1 };
+    struct tsr_config_mark m = { s, 1, 1, 1 };
     for (uint64_t i = 0; i < at; i++) {
         unsigned char c = (unsigned char)s->text[i];
         bool          crlf = c == '\r' && i + 1 < s->len && s->text[i + 1] == '\n';
@@ -17,11 +17,11 @@ static bool refuse(const struct tsr_source *s, uint64_t at, struct tsr_diag *d, 
             m.column++;
         }
     }
-    tsr_diag_error(d, &m, hint, "%s", what);
+    tsr_config_diag_error(d, &m, hint, "%s", what);
     return false;
 }
 
-bool tsr_yaml_check_text(const struct tsr_source *s, struct tsr_diag *d)
+bool tsr_config_yaml_check_text(const struct tsr_config_source *s, struct tsr_diag *d)
 {
     const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)s->text;
     char                    what[80];

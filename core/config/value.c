@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds that stand for "none" on one side. */
+/* Bounds that mean "none" on one side. */
 #define REAL_NO_LIMIT 1e300
 
 struct unit {
@@ -33,7 +33,7 @@ static uint64_t size_factor(const char *name)
     return 0;
 }
 
-struct tsr_option tsr_option_at(const struct tsr_optset *set, uint64_t i)
+struct tsr_option tsr_config_option_at(const struct tsr_config_optset *set, uint64_t i)
 {
     struct tsr_option o;
     memset(&o, 0, sizeof o);
@@ -88,7 +88,7 @@ static bool parse_int(const struct tsr_option *o, const char *text, int64_t *v)
         end++;
     if (!*end)
         return true;
-    /* "4 GiB" where the option counts in bytes, MiB, ... */
+    /* "4 GiB" if the unit of the option is bytes, MiB, ... */
     uint64_t from = size_factor(end), to = size_factor(o->unit);
     int64_t  scaled;
     if (!from || !to || __builtin_mul_overflow(x, (int64_t)from, &scaled) ||
@@ -173,7 +173,7 @@ static void wanted_range(const struct tsr_option *o, char *buf, size_t cap)
         put(buf, cap, " of at most %s", b);
 }
 
-void tsr_value_wanted(const struct tsr_option *o, char *buf, size_t cap)
+void tsr_config_value_wanted(const struct tsr_option *o, char *buf, size_t cap)
 {
     buf[0] = '\0';
     switch (o->type) {
@@ -232,7 +232,7 @@ static bool parse_enum(const struct tsr_option *o, const char *text, void *into,
         if (n < 64)
             names[n++] = o->choices[i].name;
     }
-    const char *near = tsr_nearest(text, names, n);
+    const char *near = tsr_config_nearest(text, names, n);
     if (near)
         put(hint, TSR_VALUE_TEXT, "did you mean '%s'?", near);
     return false;
@@ -256,8 +256,8 @@ static void put_text(char *buf, size_t cap, const char *text)
     put(buf, cap, "'");
 }
 
-bool tsr_value_parse(const struct tsr_option *o, const char *text, enum tsr_value_form form,
-                     void *into, char msg[TSR_VALUE_TEXT], char hint[TSR_VALUE_TEXT])
+bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum tsr_value_form form,
+                            void *into, char msg[TSR_VALUE_TEXT], char hint[TSR_VALUE_TEXT])
 {
     msg[0] = hint[0] = '\0';
     void *at = (char *)into + o->offset;
@@ -291,27 +291,27 @@ bool tsr_value_parse(const struct tsr_option *o, const char *text, enum tsr_valu
     if (ok)
         return true;
     char want[TSR_VALUE_TEXT / 2];
-    tsr_value_wanted(o, want, sizeof want);
+    tsr_config_value_wanted(o, want, sizeof want);
     put(msg, TSR_VALUE_TEXT, "must be %s, not ", want);
     put_text(msg, TSR_VALUE_TEXT, text);
     return false;
 }
 
-tsr_status tsr_option_set(const struct tsr_option *o, void *into, const char *text,
-                          struct tsr_err *err)
+tsr_status tsr_config_option_set(const struct tsr_option *o, void *into, const char *text,
+                                 struct tsr_err *err)
 {
     char msg[TSR_VALUE_TEXT], hint[TSR_VALUE_TEXT];
     if (o->type == TSR_OPT_NODE)
         return tsr_fail(err, TSR_E_INVAL, "option '%s' takes a YAML tree", o->name);
-    if (tsr_value_parse(o, text, TSR_FORM_ARGUMENT, into, msg, hint))
+    if (tsr_config_value_parse(o, text, TSR_FORM_ARGUMENT, into, msg, hint))
         return TSR_OK;
     return tsr_fail(err, TSR_E_INPUT, "'%s' %s%s%s", o->name, msg, *hint ? "; " : "", hint);
 }
 
-void tsr_options_defaults(const struct tsr_optset *set)
+void tsr_config_options_defaults(const struct tsr_config_optset *set)
 {
     for (uint64_t i = 0; i < set->n; i++) {
-        struct tsr_option o = tsr_option_at(set, i);
+        struct tsr_option o = tsr_config_option_at(set, i);
         char             *at = (char *)set->into + o.offset;
         switch (o.type) {
         case TSR_OPT_BOOL: {
@@ -338,10 +338,11 @@ void tsr_options_defaults(const struct tsr_optset *set)
     }
 }
 
-void tsr_option_describe(const struct tsr_option *o, char *buf, size_t cap)
+void tsr_config_option_describe(const struct tsr_option *o, char *buf, size_t cap)
 {
-    const char *unit = o->unit ? o->unit : "";
-    const char *gap = o->unit ? " " : "";
+    bool        word = o->type == TSR_OPT_STRING; /* its unit is the word for its value */
+    const char *unit = o->unit && !word ? o->unit : "";
+    const char *gap = *unit ? " " : "";
     char        def[64] = "";
     buf[0] = '\0';
     switch (o->type) {

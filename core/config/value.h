@@ -6,19 +6,19 @@
 
 #define TSR_VALUE_TEXT 512
 
-/* Where the text stands: plain YAML scalars that YAML 1.1 would read as something else are
- * refused as strings; quoted ones are refused as numbers; an argument is just its text. */
+/* How the text was written: plain YAML scalars that YAML 1.1 would read as something else are
+ * refused as strings; quoted ones are refused as numbers; a command-line argument is plain text. */
 enum tsr_value_form { TSR_FORM_PLAIN, TSR_FORM_QUOTED, TSR_FORM_ARGUMENT };
 
 /* The i-th option of a set; a table of a newer, larger struct is read by its own stride. */
-struct tsr_option tsr_option_at(const struct tsr_optset *set, uint64_t i);
+struct tsr_option tsr_config_option_at(const struct tsr_config_optset *set, uint64_t i);
 
-/* Stores text as o's value.  On failure msg says what the value must be, beginning with a
- * verb ("must be an integer from 2 to 8, not 12"), and hint (maybe empty) what to write. */
-bool tsr_value_parse(const struct tsr_option *o, const char *text, enum tsr_value_form form,
-                     void *into, char msg[TSR_VALUE_TEXT], char hint[TSR_VALUE_TEXT]);
+/* Stores text as o's value.  On failure msg says what the value must be, beginning with a verb
+ * ("must be an integer from 2 to 8, not 12"), and hint (may be empty) what to write. */
+bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum tsr_value_form form,
+                            void *into, char msg[TSR_VALUE_TEXT], char hint[TSR_VALUE_TEXT]);
 
 /* "an integer from 2 to 8", "true or false", "one of even, odd" */
-void tsr_value_wanted(const struct tsr_option *o, char *buf, size_t cap);
+void tsr_config_value_wanted(const struct tsr_option *o, char *buf, size_t cap);
 
 #endif

@@ -19,11 +19,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FAR_FD 900 /* out of the way of a plugin that closes what it did not open */
+#define FAR_FD 900 /* safe from a plugin that closes descriptors that it did not open */
 
-static struct tsr_rule_run *current; /* for the signal handler */
-static int                  verdict_fd = -1;
-static _Atomic uint64_t     forks;
+static struct tsr_conformance_rule_run *current; /* for the signal handler */
+static int                              verdict_fd = -1;
+static _Atomic uint64_t                 forks;
 static void (*on_signal)(const char *what);
 
 /* ---- the verdict --------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ static void send_verdict(enum tsr_verdict v, const char *text, size_t n)
     }
 }
 
-_Noreturn static void end(struct tsr_rule_run *r, enum tsr_verdict v)
+_Noreturn static void end(struct tsr_conformance_rule_run *r, enum tsr_verdict v)
 {
     if (r->fd < 0) {
         r->verdict = v;
@@ -55,7 +55,7 @@ _Noreturn static void end(struct tsr_rule_run *r, enum tsr_verdict v)
     _exit(0);
 }
 
-static void say(struct tsr_rule_run *r, const char *fmt, va_list ap)
+static void say(struct tsr_conformance_rule_run *r, const char *fmt, va_list ap)
 {
     (void)vsnprintf(r->text, sizeof r->text, fmt, ap);
     for (char *p = r->text; *p; p++)
@@ -63,29 +63,29 @@ static void say(struct tsr_rule_run *r, const char *fmt, va_list ap)
             *p = ' ';
 }
 
-_Noreturn void tsr_rule_fail(struct tsr_case *c, const char *fmt, ...)
+_Noreturn void tsr_conformance_rule_fail(struct tsr_conformance_case *c, const char *fmt, ...)
 {
-    struct tsr_rule_run *r = (struct tsr_rule_run *)(void *)c;
-    va_list              ap;
+    struct tsr_conformance_rule_run *r = (struct tsr_conformance_rule_run *)(void *)c;
+    va_list                          ap;
     va_start(ap, fmt);
     say(r, fmt, ap);
     va_end(ap);
     end(r, c->rule && c->rule->flags & TSR_RULE_ADVICE ? TSR_WARN : TSR_FAILED);
 }
 
-_Noreturn void tsr_rule_skip(struct tsr_case *c, const char *fmt, ...)
+_Noreturn void tsr_conformance_rule_skip(struct tsr_conformance_case *c, const char *fmt, ...)
 {
-    struct tsr_rule_run *r = (struct tsr_rule_run *)(void *)c;
-    va_list              ap;
+    struct tsr_conformance_rule_run *r = (struct tsr_conformance_rule_run *)(void *)c;
+    va_list                          ap;
     va_start(ap, fmt);
     say(r, fmt, ap);
     va_end(ap);
     end(r, TSR_SKIP);
 }
 
-/* Without a process of its own what a rule leaves behind stays in sight, so that a leak detector
- * speaks of the plugin alone. */
-static void keep(const struct tsr_case *c, void *p)
+/* Without a separate process, memory that a rule leaves stays reachable, so that a leak detector reports
+ * only the plugin. */
+static void keep(const struct tsr_conformance_case *c, void *p)
 {
     static void   **kept;
     static uint64_t n;
@@ -96,17 +96,18 @@ static void keep(const struct tsr_case *c, void *p)
     kept[n++] = p;
 }
 
-void *tsr_rule_memory(struct tsr_case *c, uint64_t bytes)
+void *tsr_conformance_rule_memory(struct tsr_conformance_case *c, uint64_t bytes)
 {
     void *p = tsr_new_aligned(1, bytes ? bytes : 1);
     if (!p)
-        tsr_rule_skip(c, "this machine has no %llu bytes for the check", (unsigned long long)bytes);
+        tsr_conformance_rule_skip(c, "this machine has no %llu bytes for the check",
+                                  (unsigned long long)bytes);
     memset(p, 0, bytes ? bytes : 1);
     keep(c, p);
     return p;
 }
 
-const char *tsr_status_name(tsr_status st)
+const char *tsr_conformance_status_name(tsr_status st)
 {
     static _Thread_local char other[32];
     static const char *const  names[] = {
@@ -127,7 +128,7 @@ static void on_crash(int sig, siginfo_t *info, void *context)
     const char *what = text + strlen("it ");
     (void)context;
     if ((sig == SIGSEGV || sig == SIGBUS) &&
-        tsr_guarded_describe(info->si_addr, where, sizeof where))
+        tsr_conformance_guarded_describe(info->si_addr, where, sizeof where))
         (void)snprintf(text, sizeof text, "it reached for %s (%s)", where, strsignal(sig));
     else
         (void)snprintf(text, sizeof text, "it ended with signal %d (%s) at address %p", sig,
@@ -153,7 +154,7 @@ static void watch_crashes(void)
         (void)sigaction(signals[i], &a, NULL);
 }
 
-void tsr_child_on_signal(void (*f)(const char *what))
+void tsr_conformance_child_on_signal(void (*f)(const char *what))
 {
     on_signal = f;
 }
@@ -165,12 +166,12 @@ static void before_fork(void)
     atomic_fetch_add(&forks, 1);
 }
 
-uint64_t tsr_child_forks(void)
+uint64_t tsr_conformance_child_forks(void)
 {
     return atomic_load(&forks);
 }
 
-uint64_t tsr_child_output(void)
+uint64_t tsr_conformance_child_output(void)
 {
     struct stat s;
     (void)fflush(NULL);
@@ -178,14 +179,14 @@ uint64_t tsr_child_output(void)
 }
 
 /* Only in a child of ours; in process, the debugger has the signals and the streams. */
-static void settle(struct tsr_rule_run *r)
+static void settle(struct tsr_conformance_rule_run *r)
 {
     struct rlimit none = { 0, 0 }, large = { 1 << 30, 1 << 30 };
     current = r;
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)setrlimit(RLIMIT_CORE, &none);
-    (void)setrlimit(RLIMIT_FSIZE, &large); /* what it writes to our streams is memory */
+    (void)setrlimit(RLIMIT_FSIZE, &large); /* its output to our streams goes to memory */
     (void)signal(SIGINT, SIG_IGN);         /* the parent's to decide */
     int far = fcntl(r->fd, F_DUPFD_CLOEXEC, FAR_FD);
     if (far >= 0) {
@@ -210,7 +211,7 @@ static const struct tsr_option *find_option(const struct tsr_component *c, const
     return NULL;
 }
 
-static bool is_set(const struct tsr_case *c, const char *name)
+static bool is_set(const struct tsr_conformance_case *c, const char *name)
 {
     size_t n = strlen(name);
     for (uint64_t i = 0; i < c->o->n_sets; i++)
@@ -220,60 +221,60 @@ static bool is_set(const struct tsr_case *c, const char *name)
 }
 
 /* The component's defaults with every --set that is an option of it. */
-static void fill_options(struct tsr_case *c)
+static void fill_options(struct tsr_conformance_case *c)
 {
     const struct tsr_component *p = c->component;
     struct tsr_errbuf           e = TSR_ERRBUF(e);
-    void                       *block = tsr_rule_memory(c, p->options_size);
-    struct tsr_optset           set = { p->options, p->n_options, p->option_stride, block };
+    void                       *block = tsr_conformance_rule_memory(c, p->options_size);
+    struct tsr_config_optset    set = { p->options, p->n_options, p->option_stride, block };
     if (p->n_options)
-        tsr_options_defaults(&set);
+        tsr_config_options_defaults(&set);
     for (uint64_t i = 0; i < c->o->n_sets; i++) {
         const char              *key = c->o->sets[i], *eq = strchr(key, '=');
         const struct tsr_option *o = eq ? find_option(p, key, (size_t)(eq - key)) : NULL;
-        if (o && tsr_option_set(o, block, eq + 1, &e.err) != TSR_OK)
-            tsr_rule_skip(c, "--set %s: %s", key, e.text);
+        if (o && tsr_config_option_set(o, block, eq + 1, &e.err) != TSR_OK)
+            tsr_conformance_rule_skip(c, "--set %s: %s", key, e.text);
     }
     for (uint64_t i = 0; i < p->n_options; i++)
         if (p->options[i].flags & TSR_OPT_REQUIRED && !is_set(c, p->options[i].name))
-            tsr_rule_skip(c, "%s: option '%s' has no default; give --set %s=VALUE", p->name,
-                          p->options[i].name, p->options[i].name);
+            tsr_conformance_rule_skip(c, "%s: option '%s' has no default; give --set %s=VALUE",
+                                      p->name, p->options[i].name, p->options[i].name);
     c->options = block;
 }
 
 /* ---- one rule ------------------------------------------------------------------------------ */
 
-static struct tsr_loaded *load(struct tsr_rule_run *r)
+static struct tsr_plugin_loaded *load(struct tsr_conformance_rule_run *r)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_loaded *l = NULL;
-    bool               is_plugin;
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_plugin_loaded *l = NULL;
+    bool                      is_plugin;
     if (tsr_plugin_load(&l, r->c.path, &is_plugin, &e.err) != TSR_OK)
-        tsr_rule_fail(&r->c, "%s", e.text);
+        tsr_conformance_rule_fail(&r->c, "%s", e.text);
     keep(&r->c, l);
     return l;
 }
 
-static void run(struct tsr_rule_run *r)
+static void run(struct tsr_conformance_rule_run *r)
 {
-    struct tsr_case *c = &r->c;
+    struct tsr_conformance_case *c = &r->c;
     if (c->rule->flags & TSR_RULE_RAW) {
         c->rule->run(c);
         return;
     }
-    struct tsr_loaded *l = load(r);
+    struct tsr_plugin_loaded *l = load(r);
     c->plugin = &l->plugin;
     if (!(c->rule->flags & TSR_RULE_FILE)) {
         c->component = &l->entries[r->index].component;
         c->iface = l->entries[r->index].iface;
-        c->host = tsr_rule_memory(c, sizeof *c->host);
-        tsr_test_host_init(c->host, 1);
+        c->host = tsr_conformance_rule_memory(c, sizeof *c->host);
+        tsr_conformance_test_host_init(c->host, 1);
         fill_options(c);
     }
     c->rule->run(c);
 }
 
-void tsr_rule_run_here(struct tsr_rule_run *r)
+void tsr_conformance_rule_run_here(struct tsr_conformance_rule_run *r)
 {
     if (r->fd >= 0)
         settle(r);
@@ -284,11 +285,11 @@ void tsr_rule_run_here(struct tsr_rule_run *r)
     end(r, TSR_PASS);
 }
 
-void tsr_describe_here(struct tsr_rule_run *r)
+void tsr_conformance_describe_here(struct tsr_conformance_rule_run *r)
 {
     settle(r);
-    struct tsr_loaded *l = load(r);
-    size_t             at = strlen(l->plugin.id) + 1;
+    struct tsr_plugin_loaded *l = load(r);
+    size_t                    at = strlen(l->plugin.id) + 1;
     (void)snprintf(r->text, sizeof r->text, "%s\n", l->plugin.id); /* of at most 63 bytes */
     for (uint64_t i = 0; i < l->n; i++) {
         r->c.component = &l->entries[i].component;
@@ -297,8 +298,9 @@ void tsr_describe_here(struct tsr_rule_run *r)
         int n = snprintf(r->text + at, sizeof r->text - at, "%s\t%s\t", r->c.component->kind,
                          r->c.component->name);
         if (n < 0 || (size_t)n >= sizeof r->text - at)
-            tsr_rule_skip(&r->c, "%s: more components than a check takes; use --component",
-                          r->c.path);
+            tsr_conformance_rule_skip(&r->c,
+                                      "%s: more components than a check takes; use --component",
+                                      r->c.path);
         at += (size_t)n;
         for (uint64_t k = 0; k < r->c.o->n_sets; k++) { /* which of --set it took */
             const char *eq = strchr(r->c.o->sets[k], '=');

@@ -1,10 +1,10 @@
-/* conformance/conformance.h - `tessera plugin check`: does a plugin keep the rules of docs/abi.md?
+/* conformance/conformance.h - `tessera plugin check`: whether a plugin keeps the rules of docs/abi.md.
  *
  *   file -> describe (a child loads it and lists its components)
  *        -> for each rule and component: fork, run the rule in the child, read its verdict
  *        -> report (one line each, or --json)
  *
- * The plugin is mapped in children only: what it does to its process ends with that process.
+ * Only children map the plugin: any damage to the process ends with the child.
  */
 #ifndef TSR_CONFORMANCE_H
 #define TSR_CONFORMANCE_H
@@ -23,7 +23,7 @@ enum tsr_verdict {
     TSR_HUNG,    /* over the rule's time limit */
 };
 
-struct tsr_check_options {
+struct tsr_conformance_check_options {
     const char        *only;      /* glob over rule names, or NULL */
     const char        *skip;      /* glob over rule names, or NULL */
     const char        *component; /* a component's name, or NULL: all */
@@ -34,38 +34,38 @@ struct tsr_check_options {
     bool               in_process; /* no fork: for a debugger; `only` names one rule */
 };
 
-struct tsr_check_result {
-    const struct tsr_rule *rule;
-    char                  *component; /* "quantizer rtn", or NULL: the file */
-    enum tsr_verdict       verdict;
-    char                  *text; /* one sentence; NULL after a pass */
-    double                 seconds;
+struct tsr_conformance_check_result {
+    const struct tsr_conformance_rule *rule;
+    char                              *component; /* "quantizer rtn", or NULL: the file */
+    enum tsr_verdict                   verdict;
+    char                              *text; /* one sentence; NULL after a pass */
+    double                             seconds;
 };
 
-struct tsr_check_report {
-    char                    *path, *id; /* id: the plugin's, NULL where it does not load */
-    struct tsr_check_result *results;
-    uint64_t                 n, passed, failed, warned, skipped;
+struct tsr_conformance_check_report {
+    char *path, *id; /* id: the plugin's, NULL where it does not load */
+    struct tsr_conformance_check_result *results;
+    uint64_t                             n, passed, failed, warned, skipped;
 };
 
-/* Runs every rule that applies.  A plugin that breaks rules is TSR_OK with report->failed > 0
- * (failed, crashed and hung together); an error is a file that cannot be read or an option that
- * does not exist.  To be called from a process without further threads.  progress (may be NULL)
- * gets a line per rule as it ends.  The report is to be freed after an error too.  [setup] */
-tsr_status tsr_check_run(struct tsr_check_report *report, const char *path,
-                         const struct tsr_check_options *o, FILE *progress, struct tsr_err *err);
-void       tsr_check_report_free(struct tsr_check_report *r);
+/* Runs every applicable rule. A plugin that breaks rules is TSR_OK with report->failed > 0 (failed,
+ * crashed and hung together); an error is an unreadable file or an unknown option. Call from a process
+ * without further threads. progress (may be NULL) gets a line per rule as it ends. Free the report after
+ * an error too. [setup] */
+tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report, const char *path,
+                                     const struct tsr_conformance_check_options *o, FILE *progress,
+                                     struct tsr_err *err);
+void       tsr_conformance_check_report_free(struct tsr_conformance_check_report *r);
 
 /* One line of a report, as progress gets it. */
-void tsr_check_print(const struct tsr_check_result *r, FILE *to);
+void tsr_conformance_check_print(const struct tsr_conformance_check_result *r, FILE *to);
 /* "tessera.check/1"; new reference, NULL when out of memory. */
 struct json_t;
-struct json_t *tsr_check_json(const struct tsr_check_report *r);
+struct json_t *tsr_conformance_check_json(const struct tsr_conformance_check_report *r);
 
 /* The i-th rule over all kinds, in the order of a report; kind is NULL for the rules of every
  * plugin, else "quantizer".  False past the end. */
-bool tsr_check_rule_at(uint64_t i, const struct tsr_rule **rule, const char **kind);
-/* "failed" */
-const char *tsr_verdict_name(enum tsr_verdict v);
+bool tsr_conformance_check_rule_at(uint64_t i, const struct tsr_conformance_rule **rule,
+                                   const char **kind);
 
 #endif

@@ -1,4 +1,4 @@
-/* A process for one rule, and what became of it. */
+/* Runs one rule in a process and collects the outcome. */
 #include "conformance/internal.h"
 
 #include "base/clock.h"
@@ -17,10 +17,10 @@
 #include <utf8proc.h>
 
 #define DEFAULT_LIMIT 20u
-#define QUOTED        160u /* bytes of what the child wrote that are shown */
+#define QUOTED        160u /* shown bytes of the child's output */
 
-/* Of the time between two looks at most so much counts: a machine that stood still, and us with it,
- * gave the child none either. */
+/* At most this much of the time between two polls counts: while a suspended machine stops the runner, the
+ * child does not run either. */
 #define LONGEST_STEP_US UINT64_C(200000)
 
 static int stream_file(void)
@@ -28,7 +28,8 @@ static int stream_file(void)
     return (int)memfd_create("tessera-check", MFD_CLOEXEC);
 }
 
-_Noreturn static void child(struct tsr_rule_run *r, void (*f)(struct tsr_rule_run *), int streams)
+_Noreturn static void child(struct tsr_conformance_rule_run *r,
+                            void (*f)(struct tsr_conformance_rule_run *), int streams)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0)
@@ -42,7 +43,7 @@ _Noreturn static void child(struct tsr_rule_run *r, void (*f)(struct tsr_rule_ru
     _exit(2); /* not reached: a run with a pipe ends the process itself */
 }
 
-/* Reads what is there; false at the end. */
+/* Reads available bytes; false at the end. */
 static bool take(int fd, char *text, size_t cap, size_t *have)
 {
     char    rest[256];
@@ -62,7 +63,7 @@ struct outcome {
     bool   over, stopped;
 };
 
-/* Until the child has ended, whoever else holds its pipe. */
+/* Follows the child until it ends, even if another process holds its pipe. */
 static void follow(struct outcome *o, pid_t pid, int fd, uint32_t limit_s)
 {
     uint64_t clock = tsr_now_us(), seen = 0;
@@ -74,7 +75,7 @@ static void follow(struct outcome *o, pid_t pid, int fd, uint32_t limit_s)
         else if (poll(&p, 1, 20) > 0)
             open = take(fd, o->text, sizeof o->text, &o->have);
         gone = waitpid(pid, &o->status, WNOHANG) == pid;
-        o->stopped = tsr_cancelled();
+        o->stopped = tsr_plugin_cancelled();
         uint64_t step = tsr_now_us() - clock;
         clock += step;
         seen += step < LONGEST_STEP_US ? step : LONGEST_STEP_US;
@@ -106,8 +107,8 @@ static void clean(char *text)
     }
 }
 
-/* What the child left on its streams, behind the sentence. */
-static void quote(struct tsr_rule_run *r, int streams)
+/* The child's output on its streams, after the sentence. */
+static void quote(struct tsr_conformance_rule_run *r, int streams)
 {
     char    raw[QUOTED + 1];
     ssize_t n = pread(streams, raw, QUOTED, 0);
@@ -121,7 +122,8 @@ static void quote(struct tsr_rule_run *r, int streams)
     (void)snprintf(r->text + at, sizeof r->text - at, "; its output: %s", raw);
 }
 
-static void judge(struct tsr_rule_run *r, struct outcome *o, uint32_t limit_s, int streams)
+static void judge(struct tsr_conformance_rule_run *r, struct outcome *o, uint32_t limit_s,
+                  int streams)
 {
     o->text[o->have] = '\0';
     if (o->have > 0 && !o->over) {
@@ -145,8 +147,9 @@ static void judge(struct tsr_rule_run *r, struct outcome *o, uint32_t limit_s, i
     clean(r->text);
 }
 
-tsr_status tsr_rule_fork(struct tsr_rule_run *r, void (*f)(struct tsr_rule_run *), uint32_t limit_s,
-                         double *seconds, struct tsr_err *err)
+tsr_status tsr_conformance_rule_fork(struct tsr_conformance_rule_run *r,
+                                     void (*f)(struct tsr_conformance_rule_run *), uint32_t limit_s,
+                                     double *seconds, struct tsr_err *err)
 {
     struct outcome o = { .have = 0 };
     int            fds[2], streams = stream_file();
@@ -160,7 +163,7 @@ tsr_status tsr_rule_fork(struct tsr_rule_run *r, void (*f)(struct tsr_rule_run *
         (void)close(streams);
         return st;
     }
-    (void)fflush(NULL); /* what is buffered must not come out twice */
+    (void)fflush(NULL); /* buffered output must not appear twice */
     r->fd = fds[1];
     pid_t pid = fork();
     if (pid == 0) {
@@ -171,7 +174,7 @@ tsr_status tsr_rule_fork(struct tsr_rule_run *r, void (*f)(struct tsr_rule_run *
     (void)close(fds[1]);
     if (st == TSR_OK) {
         follow(&o, pid, fds[0], limit_s);
-        (void)kill(-pid, SIGKILL); /* what it may have started */
+        (void)kill(-pid, SIGKILL); /* processes that it may have started */
         if (o.stopped)
             st = tsr_fail(err, TSR_E_CANCELLED, "%s", r->c.path);
         else

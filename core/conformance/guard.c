@@ -1,6 +1,5 @@
-/* Buffers between two pages that nobody may touch, or between two that anybody may. */
+/* Buffers between two inaccessible pages, or between two accessible ones. */
 #include "conformance/guard.h"
-#include "conformance/test_host.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -11,10 +10,10 @@
 
 #define PAGE    4096u
 #define PATTERN 0xC3
-#define EDGE    PAGE /* of ordinary memory where there is no guard */
+#define EDGE    PAGE /* of ordinary memory, for buffers without a guard */
 
-static struct tsr_region *regions;
-static pthread_mutex_t    lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tsr_conformance_region *regions;
+static pthread_mutex_t                lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t up(uint64_t n, uint64_t to)
 {
@@ -22,14 +21,15 @@ static uint64_t up(uint64_t n, uint64_t to)
 }
 
 /* [this struct's page][edge][pages of the user, the bytes at their end][edge] */
-struct tsr_region *tsr_region_new(const char *name, uint64_t bytes, uint64_t align, bool guard,
-                                  unsigned char fill)
+struct tsr_conformance_region *tsr_conformance_region_new(const char *name, uint64_t bytes,
+                                                          uint64_t align, bool guard,
+                                                          unsigned char fill)
 {
     if (align < 16)
         align = 16;
     if (bytes > UINT64_MAX / 4 || align > UINT64_MAX / 4)
         return NULL;
-    uint64_t taken = up(bytes, align); /* with the padding behind */
+    uint64_t taken = up(bytes, align); /* including the padding after it */
     uint64_t pages = up(taken + (align > PAGE ? align : 0), PAGE);
     if (pages == 0)
         pages = PAGE;
@@ -37,18 +37,18 @@ struct tsr_region *tsr_region_new(const char *name, uint64_t bytes, uint64_t ali
     char    *map = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return NULL;
-    struct tsr_region *r = (struct tsr_region *)(void *)map;
-    char              *first = map + PAGE + EDGE, *end = first + pages;
-    char              *user = end - taken;
-    user -= (uintptr_t)user % align; /* nothing but for alignments above a page */
-    *r = (struct tsr_region){ .name = name,
-                              .map = map,
-                              .map_bytes = whole,
-                              .user = user,
-                              .bytes = bytes,
-                              .pages = first,
-                              .page_bytes = pages,
-                              .guard = guard };
+    struct tsr_conformance_region *r = (struct tsr_conformance_region *)(void *)map;
+    char                          *first = map + PAGE + EDGE, *end = first + pages;
+    char                          *user = end - taken;
+    user -= (uintptr_t)user % align; /* no effect except for alignments above a page */
+    *r = (struct tsr_conformance_region){ .name = name,
+                                          .map = map,
+                                          .map_bytes = whole,
+                                          .user = user,
+                                          .bytes = bytes,
+                                          .pages = first,
+                                          .page_bytes = pages,
+                                          .guard = guard };
     memset(first, PATTERN, pages);
     memset(user, fill, bytes);
     if (guard &&
@@ -63,20 +63,20 @@ struct tsr_region *tsr_region_new(const char *name, uint64_t bytes, uint64_t ali
     return r;
 }
 
-struct tsr_region *tsr_region_find(const void *user)
+struct tsr_conformance_region *tsr_conformance_region_find(const void *user)
 {
     pthread_mutex_lock(&lock);
-    struct tsr_region *r = regions;
+    struct tsr_conformance_region *r = regions;
     while (r && r->user != user)
         r = r->next;
     pthread_mutex_unlock(&lock);
     return r;
 }
 
-void tsr_region_free(struct tsr_region *r)
+void tsr_conformance_region_free(struct tsr_conformance_region *r)
 {
     pthread_mutex_lock(&lock);
-    for (struct tsr_region **p = &regions; *p; p = &(*p)->next)
+    for (struct tsr_conformance_region **p = &regions; *p; p = &(*p)->next)
         if (*p == r) {
             *p = r->next;
             break;
@@ -85,7 +85,7 @@ void tsr_region_free(struct tsr_region *r)
     (void)munmap(r->map, r->map_bytes);
 }
 
-bool tsr_region_intact(const struct tsr_region *r)
+bool tsr_conformance_region_intact(const struct tsr_conformance_region *r)
 {
     const unsigned char *p = (const unsigned char *)r->pages;
     const unsigned char *end = p + r->page_bytes, *user = (const unsigned char *)r->user;
@@ -98,23 +98,23 @@ bool tsr_region_intact(const struct tsr_region *r)
     return true;
 }
 
-void tsr_region_protect(struct tsr_region *r, int protection)
+void tsr_conformance_region_protect(struct tsr_conformance_region *r, int protection)
 {
     (void)mprotect(r->pages, r->page_bytes, protection);
 }
 
-void tsr_regions_protect(const void *owner, int protection)
+void tsr_conformance_regions_protect(const void *owner, int protection)
 {
     pthread_mutex_lock(&lock);
-    for (struct tsr_region *r = regions; r; r = r->next)
+    for (struct tsr_conformance_region *r = regions; r; r = r->next)
         if (r->owner == owner)
-            tsr_region_protect(r, protection);
+            tsr_conformance_region_protect(r, protection);
     pthread_mutex_unlock(&lock);
 }
 
 static void *make(const char *name, uint64_t bytes, unsigned char fill, bool guard)
 {
-    struct tsr_region *r = tsr_region_new(name, bytes, 64, guard, fill);
+    struct tsr_conformance_region *r = tsr_conformance_region_new(name, bytes, 64, guard, fill);
     if (!r) {
         (void)fprintf(stderr, "out of memory: %llu bytes for %s\n", (unsigned long long)bytes,
                       name);
@@ -123,41 +123,41 @@ static void *make(const char *name, uint64_t bytes, unsigned char fill, bool gua
     return r->user;
 }
 
-void *tsr_guarded(const char *name, uint64_t bytes, unsigned char fill)
+void *tsr_conformance_guarded(const char *name, uint64_t bytes, unsigned char fill)
 {
     return make(name, bytes, fill, true);
 }
 
-void *tsr_roomy(const char *name, uint64_t bytes, unsigned char fill)
+void *tsr_conformance_roomy(const char *name, uint64_t bytes, unsigned char fill)
 {
     return make(name, bytes, fill, false);
 }
 
-bool tsr_guarded_intact(const void *p)
+bool tsr_conformance_guarded_intact(const void *p)
 {
-    const struct tsr_region *r = tsr_region_find(p);
-    return r && tsr_region_intact(r);
+    const struct tsr_conformance_region *r = tsr_conformance_region_find(p);
+    return r && tsr_conformance_region_intact(r);
 }
 
-void tsr_guarded_protect(void *p, bool readable)
+void tsr_conformance_guarded_protect(void *p, bool readable)
 {
-    struct tsr_region *r = tsr_region_find(p);
+    struct tsr_conformance_region *r = tsr_conformance_region_find(p);
     if (r)
-        tsr_region_protect(r, readable ? PROT_READ : PROT_NONE);
+        tsr_conformance_region_protect(r, readable ? PROT_READ : PROT_NONE);
 }
 
-void tsr_guarded_free(void *p)
+void tsr_conformance_guarded_free(void *p)
 {
-    struct tsr_region *r = tsr_region_find(p);
+    struct tsr_conformance_region *r = tsr_conformance_region_find(p);
     if (r)
-        tsr_region_free(r);
+        tsr_conformance_region_free(r);
 }
 
 /* Runs in a signal handler, so without the lock: another thread may have stopped half way. */
-bool tsr_guarded_describe(const void *address, char *buf, size_t cap)
+bool tsr_conformance_guarded_describe(const void *address, char *buf, size_t cap)
 {
     uintptr_t a = (uintptr_t)address;
-    for (const struct tsr_region *r = regions; r; r = r->next) {
+    for (const struct tsr_conformance_region *r = regions; r; r = r->next) {
         uintptr_t map = (uintptr_t)r->map, user = (uintptr_t)r->user, end = user + r->bytes;
         if (a < map || a >= map + r->map_bytes)
             continue;

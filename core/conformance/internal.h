@@ -1,4 +1,4 @@
-/* conformance/internal.h - what the runner's files share. */
+/* conformance/internal.h - declarations shared by the runner's files. */
 #ifndef TSR_CONFORMANCE_INTERNAL_H
 #define TSR_CONFORMANCE_INTERNAL_H
 
@@ -9,40 +9,42 @@
 #define TSR_VERDICT_TEXT 1500
 
 /* The rules of every plugin, and the kinds that have rules. */
-extern const struct tsr_rule              tsr_any_rules[];
-extern const uint64_t                     tsr_n_any_rules;
-extern const struct tsr_kind_rules *const tsr_kind_rules[];
-extern const uint64_t                     tsr_n_kind_rules;
-const struct tsr_kind_rules              *tsr_kind_rules_find(const char *kind);
+extern const struct tsr_conformance_rule              tsr_any_rules[];
+extern const uint64_t                                 tsr_n_any_rules;
+extern const struct tsr_conformance_kind_rules *const tsr_conformance_kind_rules[];
+extern const uint64_t                                 tsr_n_kind_rules;
+const struct tsr_conformance_kind_rules *tsr_conformance_kind_rules_find(const char *kind);
 
 /* One rule on one component, as the process that runs it sees it. */
-struct tsr_rule_run {
-    struct tsr_case  c;     /* first: a case is found back from its address */
-    int              fd;    /* takes the verdict; -1: this process goes on, through `back` */
-    uint64_t         index; /* of the component among those that the host knows */
-    sigjmp_buf       back;
-    enum tsr_verdict verdict;
-    char             text[TSR_VERDICT_TEXT];
+struct tsr_conformance_rule_run {
+    struct tsr_conformance_case c;     /* first: a case is found back from its address */
+    int                         fd;    /* takes the verdict; -1: this process continues, through
+                                    * `back` */
+    uint64_t                    index; /* of the component among those known to the host */
+    sigjmp_buf                  back;
+    enum tsr_verdict            verdict;
+    char                        text[TSR_VERDICT_TEXT];
 };
 
 /* Runs the rule in this process; returns only with fd -1. */
-void tsr_rule_run_here(struct tsr_rule_run *r);
+void tsr_conformance_rule_run_here(struct tsr_conformance_rule_run *r);
 /* Loads the plugin and answers with its id in a line, then
  * "kind\tname\t\n" per component (before the end a '1' or '0' per --set: is it an option?) as the text of TSR_PASS; a file
  * that the host refuses is TSR_FAILED, options that do not fit TSR_SKIP. */
-void tsr_describe_here(struct tsr_rule_run *r);
+void tsr_conformance_describe_here(struct tsr_conformance_rule_run *r);
 
 /* Runs f(r) in a child with its own standard streams and reads the verdict. */
-tsr_status tsr_rule_fork(struct tsr_rule_run *r, void (*f)(struct tsr_rule_run *), uint32_t limit_s,
-                         double *seconds, struct tsr_err *err);
+tsr_status tsr_conformance_rule_fork(struct tsr_conformance_rule_run *r,
+                                     void (*f)(struct tsr_conformance_rule_run *), uint32_t limit_s,
+                                     double *seconds, struct tsr_err *err);
 
-/* Asked with what a signal that ends the process did ("ended with signal 11 ..."), in the thread that
- * has it; f ends the process with a verdict, or returns for the usual one. */
-void tsr_child_on_signal(void (*f)(const char *what));
+/* Calls f in the thread that receives a fatal signal, with a description ("ended with signal 11 ..."); f
+ * ends the process with a verdict, or returns for the default one. */
+void tsr_conformance_child_on_signal(void (*f)(const char *what));
 
 /* Bytes that this child wrote to its standard output and error so far. */
-uint64_t tsr_child_output(void);
+uint64_t tsr_conformance_child_output(void);
 /* Calls of fork() in this child so far. */
-uint64_t tsr_child_forks(void);
+uint64_t tsr_conformance_child_forks(void);
 
 #endif

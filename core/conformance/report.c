@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-const char *tsr_verdict_name(enum tsr_verdict v)
+static const char *verdict_name(enum tsr_verdict v)
 {
     static const char *const names[] = {
         "passed", "warning", "failed", "skipped", "crashed", "hung"
@@ -11,10 +11,10 @@ const char *tsr_verdict_name(enum tsr_verdict v)
     return (unsigned)v < sizeof names / sizeof *names ? names[v] : "unknown";
 }
 
-void tsr_check_print(const struct tsr_check_result *r, FILE *to)
+void tsr_conformance_check_print(const struct tsr_conformance_check_result *r, FILE *to)
 {
-    (void)fprintf(to, "%-8s %s%s%s", tsr_verdict_name(r->verdict),
-                  r->component ? r->component : "file", ": ", r->rule->name);
+    (void)fprintf(to, "%-8s %s%s%s", verdict_name(r->verdict), r->component ? r->component : "file",
+                  ": ", r->rule->name);
     if (r->text)
         (void)fprintf(to, ": %s", r->text);
     (void)fputc('\n', to);
@@ -22,14 +22,14 @@ void tsr_check_print(const struct tsr_check_result *r, FILE *to)
         (void)fprintf(to, "         the rule: %s\n", r->rule->text);
 }
 
-static json_t *result_json(const struct tsr_check_result *r)
+static json_t *result_json(const struct tsr_conformance_check_result *r)
 {
     return json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:f}", "rule", r->rule->name, "component",
-                     r->component, "verdict", tsr_verdict_name(r->verdict), "text", r->text,
-                     "wants", r->rule->text, "seconds", r->seconds);
+                     r->component, "verdict", verdict_name(r->verdict), "text", r->text, "wants",
+                     r->rule->text, "seconds", r->seconds);
 }
 
-json_t *tsr_check_json(const struct tsr_check_report *r)
+json_t *tsr_conformance_check_json(const struct tsr_conformance_check_report *r)
 {
     json_t *list = json_array();
     for (uint64_t i = 0; list && i < r->n; i++)

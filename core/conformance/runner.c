@@ -1,4 +1,4 @@
-/* Which rules run on which component, and what they said. */
+/* Selects the rules for each component and collects their verdicts. */
 #include "conformance/internal.h"
 
 #include "base/file.h"
@@ -11,32 +11,32 @@
 #include <string.h>
 
 struct part {
-    char                        *name; /* "rtn" */
-    char                        *text; /* "quantizer rtn" */
-    const struct tsr_kind_rules *kind; /* NULL: a kind without rules */
-    uint64_t                     index;
+    char                                    *name; /* "rtn" */
+    char                                    *text; /* "quantizer rtn" */
+    const struct tsr_conformance_kind_rules *kind; /* NULL: a kind without rules */
+    uint64_t                                 index;
 };
 
 struct check {
-    struct tsr_check_report        *report;
-    const struct tsr_check_options *o;
-    FILE                           *progress;
-    struct part                    *parts;
-    uint64_t                        n_parts;
-    bool                            loads;
+    struct tsr_conformance_check_report        *report;
+    const struct tsr_conformance_check_options *o;
+    FILE                                       *progress;
+    struct part                                *parts;
+    uint64_t                                    n_parts;
+    bool                                        loads;
 };
 
-static tsr_status add_result(struct check *k, const struct tsr_rule *rule, const char *component,
-                             enum tsr_verdict v, const char *text, double seconds,
-                             struct tsr_err *err)
+static tsr_status add_result(struct check *k, const struct tsr_conformance_rule *rule,
+                             const char *component, enum tsr_verdict v, const char *text,
+                             double seconds, struct tsr_err *err)
 {
-    struct tsr_check_report *r = k->report;
-    struct tsr_check_result *all = tsr_renew(r->results, r->n + 1, sizeof *all);
+    struct tsr_conformance_check_report *r = k->report;
+    struct tsr_conformance_check_result *all = tsr_renew(r->results, r->n + 1, sizeof *all);
     if (!all)
         return tsr_fail_nomem(err, sizeof *all, "a verdict");
     r->results = all;
-    struct tsr_check_result *one = &all[r->n];
-    *one = (struct tsr_check_result){ .rule = rule, .verdict = v, .seconds = seconds };
+    struct tsr_conformance_check_result *one = &all[r->n];
+    *one = (struct tsr_conformance_check_result){ .rule = rule, .verdict = v, .seconds = seconds };
     if ((component && !(one->component = tsr_strdup(component))) ||
         (v != TSR_PASS && !(one->text = tsr_strdup(text)))) {
         free(one->component);
@@ -48,40 +48,41 @@ static tsr_status add_result(struct check *k, const struct tsr_rule *rule, const
     r->skipped += v == TSR_SKIP;
     r->failed += v == TSR_FAILED || v == TSR_CRASHED || v == TSR_HUNG;
     if (k->progress)
-        tsr_check_print(one, k->progress);
+        tsr_conformance_check_print(one, k->progress);
     return TSR_OK;
 }
 
-static bool wanted(const struct check *k, const struct tsr_rule *rule)
+static bool wanted(const struct check *k, const struct tsr_conformance_rule *rule)
 {
-    const struct tsr_check_options *o = k->o;
-    return (!o->only || tsr_name_matches(o->only, rule->name)) &&
-           !(o->skip && tsr_name_matches(o->skip, rule->name));
+    const struct tsr_conformance_check_options *o = k->o;
+    return (!o->only || tsr_quant_name_matches(o->only, rule->name)) &&
+           !(o->skip && tsr_quant_name_matches(o->skip, rule->name));
 }
 
-static tsr_status run_rule(struct check *k, const struct tsr_rule *rule, const struct part *part,
-                           struct tsr_err *err)
+static tsr_status run_rule(struct check *k, const struct tsr_conformance_rule *rule,
+                           const struct part *part, struct tsr_err *err)
 {
     if (!wanted(k, rule))
         return TSR_OK;
-    struct tsr_rule_run *r = tsr_new(1, sizeof *r);
+    struct tsr_conformance_rule_run *r = tsr_new(1, sizeof *r);
     if (!r)
         return tsr_fail_nomem(err, sizeof *r, "a rule");
     double seconds = 0;
-    r->c = (struct tsr_case){ .rule = rule,
-                              .kind = part ? part->kind : NULL,
-                              .path = k->report->path,
-                              .seed = k->o->seed,
-                              .o = k->o };
+    r->c = (struct tsr_conformance_case){ .rule = rule,
+                                          .kind = part ? part->kind : NULL,
+                                          .path = k->report->path,
+                                          .seed = k->o->seed,
+                                          .o = k->o };
     r->index = part ? part->index : 0;
     r->fd = -1;
     tsr_status st = TSR_OK;
     if (k->o->in_process)
-        tsr_rule_run_here(r);
+        tsr_conformance_rule_run_here(r);
     else
-        st = tsr_rule_fork(r, tsr_rule_run_here, k->o->limit_s ? k->o->limit_s : rule->limit_s,
-                           &seconds, err);
-    /* of advice that cannot even be looked at */
+        st =
+            tsr_conformance_rule_fork(r, tsr_conformance_rule_run_here,
+                                      k->o->limit_s ? k->o->limit_s : rule->limit_s, &seconds, err);
+    /* of advice that cannot run */
     if (st == TSR_OK && rule->flags & TSR_RULE_ADVICE && r->verdict >= TSR_CRASHED)
         r->verdict = TSR_WARN;
     if (st == TSR_OK)
@@ -90,7 +91,7 @@ static tsr_status run_rule(struct check *k, const struct tsr_rule *rule, const s
     return st;
 }
 
-/* ---- what there is to check ------------------------------------------------------------ */
+/* ---- components to check ----------------------------------------------------------------- */
 
 static tsr_status add_part(struct check *k, const char *kind, const char *name, uint64_t index,
                            struct tsr_err *err)
@@ -103,7 +104,7 @@ static tsr_status add_part(struct check *k, const char *kind, const char *name, 
     size_t word = strcspn(noun, "/"), n = word + strlen(name) + 2;
     p[k->n_parts] = (struct part){ .name = tsr_strdup(name),
                                    .text = tsr_new(n, 1),
-                                   .kind = tsr_kind_rules_find(kind),
+                                   .kind = tsr_conformance_kind_rules_find(kind),
                                    .index = index };
     k->n_parts++;
     if (!p[k->n_parts - 1].name || !p[k->n_parts - 1].text)
@@ -159,14 +160,15 @@ static tsr_status read_parts(struct check *k, char *text, bool *taken, struct ts
 /* A plugin that cannot be described has its verdict from the rules that load it themselves. */
 static tsr_status describe(struct check *k, struct tsr_err *err)
 {
-    struct tsr_rule_run *r = tsr_new(1, sizeof *r);
-    bool                *taken = tsr_new(k->o->n_sets + 1, sizeof *taken);
-    double               seconds;
-    tsr_status           st = r && taken ? TSR_OK : tsr_fail_nomem(err, sizeof *r, "a check");
+    struct tsr_conformance_rule_run *r = tsr_new(1, sizeof *r);
+    bool                            *taken = tsr_new(k->o->n_sets + 1, sizeof *taken);
+    double                           seconds;
+    tsr_status st = r && taken ? TSR_OK : tsr_fail_nomem(err, sizeof *r, "a check");
     if (st == TSR_OK) {
         r->c.path = k->report->path;
         r->c.o = k->o;
-        st = tsr_rule_fork(r, tsr_describe_here, k->o->limit_s, &seconds, err);
+        st = tsr_conformance_rule_fork(r, tsr_conformance_describe_here, k->o->limit_s, &seconds,
+                                       err);
     }
     if (st == TSR_OK && r->verdict == TSR_SKIP)
         st = tsr_fail(err, TSR_E_INPUT, "%s", r->text);
@@ -181,14 +183,14 @@ static tsr_status describe(struct check *k, struct tsr_err *err)
 
 static tsr_status check_only(const struct check *k, struct tsr_err *err)
 {
-    const struct tsr_rule *rule;
-    const char            *kind, *pattern = k->o->only;
-    bool                   any = !pattern;
-    for (uint64_t i = 0; !any && tsr_check_rule_at(i, &rule, &kind); i++)
-        any = tsr_name_matches(pattern, rule->name);
+    const struct tsr_conformance_rule *rule;
+    const char                        *kind, *pattern = k->o->only;
+    bool                               any = !pattern;
+    for (uint64_t i = 0; !any && tsr_conformance_check_rule_at(i, &rule, &kind); i++)
+        any = tsr_quant_name_matches(pattern, rule->name);
     if (!any)
         return tsr_fail(err, TSR_E_INPUT,
-                        "--only '%s': no rule has such a name; `tessera plugin check --list` shows "
+                        "--only '%s': no rule has this name; `tessera plugin check --list` shows "
                         "them",
                         pattern);
     if (k->o->in_process && (!pattern || strpbrk(pattern, "*?[")))
@@ -198,11 +200,11 @@ static tsr_status check_only(const struct check *k, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* The rules after which nothing else has a meaning: one plain life of the component ended its
- * process, or its device is not here, and every other rule would tell of that again. */
+/* The rules that make all others meaningless if they fail: one plain life of the component ended its
+ * process, or its device is missing; every other rule would repeat that. */
 static bool no_life(const struct check *k)
 {
-    const struct tsr_check_result *last =
+    const struct tsr_conformance_check_result *last =
         k->report->n ? &k->report->results[k->report->n - 1] : NULL;
     if (!last)
         return false;
@@ -245,13 +247,15 @@ static tsr_status run_all(struct check *k, struct tsr_err *err)
     return TSR_OK;
 }
 
-tsr_status tsr_check_run(struct tsr_check_report *report, const char *path,
-                         const struct tsr_check_options *o, FILE *progress, struct tsr_err *err)
+tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report, const char *path,
+                                     const struct tsr_conformance_check_options *o, FILE *progress,
+                                     struct tsr_err *err)
 {
     struct check    k = { .report = report, .o = o, .progress = progress };
     struct tsr_file f;
     memset(report, 0, sizeof *report);
-    tsr_guard_watch(); /* now, and not in the middle of a rule whose plugin asks for a service */
+    tsr_plugin_guard_watch(); /* now, and not in the middle of a rule whose plugin requests a
+                               * service */
     TSR_TRY(tsr_file_open(&f, path, err));
     tsr_file_close(&f);
     report->path = realpath(path, NULL);
@@ -269,7 +273,7 @@ tsr_status tsr_check_run(struct tsr_check_report *report, const char *path,
     return st;
 }
 
-void tsr_check_report_free(struct tsr_check_report *r)
+void tsr_conformance_check_report_free(struct tsr_conformance_check_report *r)
 {
     for (uint64_t i = 0; i < r->n; i++) {
         free(r->results[i].component);

@@ -1,10 +1,10 @@
 #include "conformance/test_host.h"
 
-#include "conformance/guard.h"
 #include "plugin/registry.h"
 #include "tessera/linalg.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,9 @@
 
 static pthread_mutex_t misuse_lock = PTHREAD_MUTEX_INITIALIZER;
 
-__attribute__((format(printf, 3, 4))) static void misused(struct tsr_test_host *h,
-                                                          enum tsr_host_misuse  kind,
-                                                          const char           *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void misused(struct tsr_conformance_test_host *h,
+                                                          enum tsr_host_misuse              kind,
+                                                          const char *fmt, ...)
 {
     pthread_mutex_lock(&misuse_lock);
     if (!*h->misuse[kind]) {
@@ -34,8 +34,8 @@ __attribute__((format(printf, 3, 4))) static void misused(struct tsr_test_host *
 
 static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
 {
-    struct tsr_test_host *h = ctx;
-    uint64_t              n = atomic_fetch_add(&h->allocs, 1) + 1;
+    struct tsr_conformance_test_host *h = ctx;
+    uint64_t                          n = atomic_fetch_add(&h->allocs, 1) + 1;
     if (h->fail_alloc && n == h->fail_alloc)
         return NULL;
     if (align == 0 || (align & (align - 1)) != 0) {
@@ -43,8 +43,8 @@ static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
                 (unsigned long long)size, (unsigned long long)align);
         return NULL;
     }
-    struct tsr_region *r =
-        tsr_region_new("memory of host->alloc()", size, align, h->guard, h->fill);
+    struct tsr_conformance_region *r =
+        tsr_conformance_region_new("memory of host->alloc()", size, align, h->guard, h->fill);
     if (!r)
         return NULL;
     r->owner = h;
@@ -55,10 +55,10 @@ static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
 
 static void host_release(void *ctx, void *p, uint64_t size)
 {
-    struct tsr_test_host *h = ctx;
+    struct tsr_conformance_test_host *h = ctx;
     if (!p)
         return;
-    struct tsr_region *r = tsr_region_find(p);
+    struct tsr_conformance_region *r = tsr_conformance_region_find(p);
     if (!r || r->owner != h) {
         misused(h, TSR_MISUSE_RELEASE,
                 "release() of %llu bytes at an address that alloc() did not give, or a second time",
@@ -68,24 +68,24 @@ static void host_release(void *ctx, void *p, uint64_t size)
     if (r->bytes != size)
         misused(h, TSR_MISUSE_RELEASE, "release() says %llu bytes of memory that was %llu",
                 (unsigned long long)size, (unsigned long long)r->bytes);
-    if (!tsr_region_intact(r))
-        misused(h, TSR_MISUSE_OVERRUN, "bytes beside memory of %llu bytes were written",
+    if (!tsr_conformance_region_intact(r))
+        misused(h, TSR_MISUSE_OVERRUN, "bytes outside memory of %llu bytes were written",
                 (unsigned long long)r->bytes);
     atomic_fetch_sub(&h->live, 1);
     atomic_fetch_sub(&h->live_bytes, r->bytes);
-    tsr_region_free(r);
+    tsr_conformance_region_free(r);
 }
 
-void tsr_test_host_protect(struct tsr_test_host *h, bool read_only)
+void tsr_conformance_test_host_protect(struct tsr_conformance_test_host *h, bool read_only)
 {
-    tsr_regions_protect(h, read_only ? PROT_READ : PROT_READ | PROT_WRITE);
+    tsr_conformance_regions_protect(h, read_only ? PROT_READ : PROT_READ | PROT_WRITE);
 }
 
 /* ---- log ---------------------------------------------------------------------------- */
 
 static void host_log(void *ctx, int32_t level, const char *msg)
 {
-    struct tsr_test_host *h = ctx;
+    struct tsr_conformance_test_host *h = ctx;
     atomic_fetch_add(&h->logged, 1);
     if (level < TSR_LOG_DEBUG || level > TSR_LOG_WARN)
         misused(h, TSR_MISUSE_LOG, "log() with level %d, which does not exist", level);
@@ -136,7 +136,7 @@ static void *work(void *p)
 static tsr_status host_parallel_for(void *ctx, uint64_t n, uint64_t grain,
                                     tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
 {
-    const struct tsr_test_host *h = ctx;
+    const struct tsr_conformance_test_host *h = ctx;
     if (!body)
         return TSR_E_INVAL;
     if (grain == 0)
@@ -149,6 +149,10 @@ static tsr_status host_parallel_for(void *ctx, uint64_t n, uint64_t grain,
     while (started < want && started < MAX_WORKERS &&
            pthread_create(&threads[started], NULL, work, &l) == 0)
         started++;
+    /* The first part is another thread's, so that parts do run on several however busy the machine
+     * is. */
+    while (started && l.chunks && atomic_load(&l.next) == 0)
+        (void)sched_yield();
     (void)work(&l);
     while (started)
         (void)pthread_join(threads[--started], NULL);
@@ -164,12 +168,12 @@ static uint64_t used_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void tsr_test_host_start(struct tsr_test_host *h)
+void tsr_conformance_test_host_start(struct tsr_conformance_test_host *h)
 {
     h->started_ns = used_ns();
 }
 
-double tsr_test_host_late_ms(const struct tsr_test_host *h)
+double tsr_conformance_test_host_late_ms(const struct tsr_conformance_test_host *h)
 {
     if (!h->started_ns || !h->cancel_after_ms)
         return 0.0;
@@ -179,7 +183,7 @@ double tsr_test_host_late_ms(const struct tsr_test_host *h)
 
 static int32_t host_cancelled(void *ctx)
 {
-    struct tsr_test_host *h = ctx;
+    struct tsr_conformance_test_host *h = ctx;
     atomic_fetch_add(&h->asked, 1);
     if (atomic_load(&h->cancel))
         return 1;
@@ -196,22 +200,22 @@ static struct tsr_registry *service_registry;
  * that ends with its rule. */
 static const void *host_service(void *ctx, const char *id)
 {
-    const struct tsr_test_host *h = ctx;
+    const struct tsr_conformance_test_host *h = ctx;
     if (h->no_services || !id || strcmp(id, TSR_LINALG) != 0)
         return NULL;
     const void *table = NULL;
     pthread_mutex_lock(&service_lock);
     if (!service_registry)
-        (void)tsr_registry_create(&service_registry, NULL, NULL);
+        (void)tsr_plugin_registry_create(&service_registry, NULL, NULL);
     if (service_registry) {
-        const struct tsr_host *real = tsr_registry_host(service_registry);
+        const struct tsr_host *real = tsr_plugin_registry_host(service_registry);
         table = real->service(real->ctx, id);
     }
     pthread_mutex_unlock(&service_lock);
     return table;
 }
 
-void tsr_test_host_init(struct tsr_test_host *h, uint32_t workers)
+void tsr_conformance_test_host_init(struct tsr_conformance_test_host *h, uint32_t workers)
 {
     memset(h, 0, sizeof *h);
     h->table = (struct tsr_host){

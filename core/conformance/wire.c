@@ -171,7 +171,7 @@ static const char *lists_wrong(const struct tsr_codec_wire *w)
         for (uint64_t i = 0; i < w->cols; i++)
             n += (i < w->kept ? w->feature[i] : w->place[i - w->kept]) == k;
         if (n != 1)
-            return "a feature is in the lists twice, or not at all";
+            return "a feature is in the lists twice, or not there";
     }
     for (uint64_t i = 1; i < w->kept; i++)
         if (w->feature[i] <= w->feature[i - 1])
@@ -183,15 +183,15 @@ static const char *mx_wrong(const struct tsr_codec_wire *w)
 {
     struct element l = element_of(w);
     if (l.m == 0 || l.e > 5 || l.bits < 2 || l.bits > 8)
-        return "element is none of TSR_MX_*";
+        return "element is not one of TSR_MX_*";
     if (w->scale_bits < 4 || w->scale_bits > 8 || w->block == 0)
         return "scale_bits is not 4 to 8, or a block has no columns";
     return w->rounding > TSR_WIRE_FLOOR || w->scale_rule > TSR_WIRE_SCALE_CEIL
-               ? "rounding or scale_rule is none of TSR_WIRE_*"
+               ? "rounding or scale_rule is not one of TSR_WIRE_*"
                : NULL;
 }
 
-const char *tsr_wire_wrong(const struct tsr_codec_wire *w)
+const char *tsr_conformance_wire_wrong(const struct tsr_codec_wire *w)
 {
     const char *wrong = NULL;
     uint64_t    bytes = 0;
@@ -208,19 +208,19 @@ const char *tsr_wire_wrong(const struct tsr_codec_wire *w)
         wrong = w->bits < 2 || w->bits > 8 ? "bits is not 2 to 8" : lists_wrong(w);
         bytes = 2 * w->kept + ((w->cols - w->kept) * w->bits + 7) / 8;
     } else {
-        wrong = "kind is none of TSR_WIRE_*";
+        wrong = "kind is not one of TSR_WIRE_*";
     }
     return wrong                   ? wrong
            : bytes != w->row_bytes ? "row_bytes is not that of the other members"
                                    : NULL;
 }
 
-bool tsr_wire_encodes(const struct tsr_codec_wire *w)
+bool tsr_conformance_wire_encodes(const struct tsr_codec_wire *w)
 {
     return w->kind != TSR_WIRE_MX || w->scale_rule == TSR_WIRE_SCALE_FLOOR;
 }
 
-void tsr_wire_encode(const struct tsr_codec_wire *w, const float *x, unsigned char *row)
+void tsr_conformance_wire_encode(const struct tsr_codec_wire *w, const float *x, unsigned char *row)
 {
     memset(row, 0, w->row_bytes);
     if (w->kind == TSR_WIRE_PLAIN)
@@ -231,7 +231,7 @@ void tsr_wire_encode(const struct tsr_codec_wire *w, const float *x, unsigned ch
         encode_scaled(w, x, row);
 }
 
-void tsr_wire_decode(const struct tsr_codec_wire *w, const unsigned char *row, float *x)
+void tsr_conformance_wire_decode(const struct tsr_codec_wire *w, const unsigned char *row, float *x)
 {
     if (w->kind == TSR_WIRE_PLAIN)
         tsr_widen(x, row, w->dtype, w->cols);

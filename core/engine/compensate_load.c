@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tsr_backend_compensate_v1 *table_of(const struct tsr_device *d)
+static const struct tsr_backend_compensate_v1 *table_of(const struct tsr_engine_device *d)
 {
     const struct tsr_backend_compensate_v1 *t =
         d->iface->extension ? d->iface->extension(d->self, TSR_BACKEND_COMPENSATE) : NULL;
@@ -18,15 +18,16 @@ static const struct tsr_backend_compensate_v1 *table_of(const struct tsr_device 
                : NULL;
 }
 
-/* The engine's device, or the default one where it cannot. */
-static tsr_status choose_device(struct tsr_engine *e, struct tsr_compensator *c,
+/* The engine's device, or the default one if it has no support. */
+static tsr_status choose_device(struct tsr_engine *e, struct tsr_engine_compensator *c,
                                 struct tsr_err *err)
 {
     c->dev = e->dev;
     c->table = table_of(e->dev);
     if (c->table)
         return TSR_OK;
-    TSR_TRY(tsr_device_fallback(e->dev, "compensation", "it has no " TSR_BACKEND_COMPENSATE, err));
+    TSR_TRY(tsr_engine_device_fallback(e->dev, "compensation", "it has no " TSR_BACKEND_COMPENSATE,
+                                       err));
     c->dev = e->dev->fallback;
     c->table = table_of(c->dev);
     if (!c->table)
@@ -38,10 +39,10 @@ static tsr_status choose_device(struct tsr_engine *e, struct tsr_compensator *c,
     return TSR_OK;
 }
 
-/* Rows [at, at+n) of the codes' channels as residuals of their own: in place where their bytes begin
- * as a kernel wants them, else copied. */
-static tsr_status part_of(struct tsr_compensator *c, const struct tsr_residual *r,
-                          const struct tsr_slice *s, struct tsr_residual_desc *d,
+/* Rows [at, at+n) of the codes' channels as separate residuals: in place if their bytes are aligned
+ * as a kernel requires, else copied. */
+static tsr_status part_of(struct tsr_engine_compensator *c, const struct tsr_compensate_residual *r,
+                          const struct tsr_model_slice *s, struct tsr_residual_desc *d,
                           struct tsr_err *err)
 {
     uint64_t bit = s->row * r->bits, bytes;
@@ -52,7 +53,7 @@ static tsr_status part_of(struct tsr_compensator *c, const struct tsr_residual *
     d->scales = r->scales ? r->scales + s->row : NULL;
     if (bit % 512 == 0)
         return TSR_OK;
-    d->stride = tsr_residual_stride(r->bits, s->rows);
+    d->stride = tsr_compensate_residual_stride(r->bits, s->rows);
     if (bit % 8 != 0)
         return tsr_fail(err, TSR_E_CONFIG, "%s: its residuals cannot be parted at channel %llu",
                         d->name, (unsigned long long)s->row);
@@ -78,28 +79,29 @@ static tsr_status part_of(struct tsr_compensator *c, const struct tsr_residual *
 
 /* What a rank adds to the outputs of o or down, which all ranks have: a run of them, over the whole input.  Whole
  * vectors of 16, so that a row of 2 bits can be parted there. */
-static struct tsr_slice share_of_outputs(const struct tsr_engine *e, const struct tsr_residual *r)
+static struct tsr_model_slice share_of_outputs(const struct tsr_engine              *e,
+                                               const struct tsr_compensate_residual *r)
 {
     uint64_t n = (r->outputs + 15) / 16, rank = e->share.rank, ranks = e->share.ranks;
     uint64_t at = 16 * (n * rank / ranks), end = 16 * (n * (rank + 1) / ranks);
     end = end < r->outputs ? end : r->outputs;
-    return (struct tsr_slice){ .row = at, .rows = end - at, .cols = r->inputs };
+    return (struct tsr_model_slice){ .row = at, .rows = end - at, .cols = r->inputs };
 }
 
-static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, uint64_t layer,
-                              enum tsr_linear_id id, struct tsr_comp_site *s, uint32_t place,
-                              struct tsr_err *err)
+static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensator *c,
+                              uint64_t layer, enum tsr_linear_id id, struct tsr_engine_comp_site *s,
+                              uint32_t place, struct tsr_err *err)
 {
-    const struct tsr_residual *r = &c->use.from->lin[layer][id];
-    const struct tsr_matrix   *w = &e->model->layers[layer].lin[id].w;
-    struct tsr_residual_desc   d = { .struct_size = sizeof d,
-                                     .bits = r->bits,
-                                     .name = w->name,
-                                     .inputs = r->inputs,
-                                     .outputs = r->outputs,
-                                     .stride = r->stride,
-                                     .codes = r->codes,
-                                     .scales = r->scales };
+    const struct tsr_compensate_residual *r = &c->use.from->lin[layer][id];
+    const struct tsr_matrix              *w = &e->model->layers[layer].lin[id].w;
+    struct tsr_residual_desc              d = { .struct_size = sizeof d,
+                                                .bits = r->bits,
+                                                .name = w->name,
+                                                .inputs = r->inputs,
+                                                .outputs = r->outputs,
+                                                .stride = r->stride,
+                                                .codes = r->codes,
+                                                .scales = r->scales };
     if (!r->codes)
         return TSR_OK;
     if (r->inputs != w->cols || r->outputs != w->rows)
@@ -108,13 +110,13 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, u
                         (unsigned long long)w->rows, (unsigned long long)w->cols);
     s->there = c->any = true;
     if (e->tp.ranks > 1) {
-        struct tsr_slice part;
+        struct tsr_model_slice part;
         if (id == TSR_O || id == TSR_DOWN) {
             part = share_of_outputs(e, r);
             s->at = part.row;
             s->part = part.rows;
         } else
-            TSR_TRY(tsr_share_linear(&e->share, &e->model->hp, id, w, NULL, &part, err));
+            TSR_TRY(tsr_engine_share_linear(&e->share, &e->model->hp, id, w, NULL, &part, err));
         if (!part.rows)
             return TSR_OK;
         TSR_TRY(part_of(c, r, &part, &d, err));
@@ -124,13 +126,14 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_compensator *c, u
         return tsr_err_prefix(err, st, "%s", c->dev->text);
     s->which[s->n++] = place;
     c->done.linears++;
-    c->done.host_bytes += d.inputs * tsr_residual_stride(d.bits, d.outputs) +
+    c->done.host_bytes += d.inputs * tsr_compensate_residual_stride(d.bits, d.outputs) +
                           (d.scales ? d.outputs * sizeof *d.scales : 0);
     return TSR_OK;
 }
 
-tsr_status tsr_compensate_fix(struct tsr_compensator *c, const struct tsr_site_profile *p,
-                              struct tsr_comp_site *s, struct tsr_err *err)
+tsr_status tsr_engine_compensate_fix(struct tsr_engine_compensator            *c,
+                                     const struct tsr_compensate_site_profile *p,
+                                     struct tsr_engine_comp_site *s, struct tsr_err *err)
 {
     if (c->use.select != TSR_SELECT_STATIC_MEANSQ && c->use.select != TSR_SELECT_STATIC_HESSIAN)
         return TSR_OK;
@@ -141,75 +144,76 @@ tsr_status tsr_compensate_fix(struct tsr_compensator *c, const struct tsr_site_p
         free(scratch);
         return tsr_fail_nomem(err, s->channels * 8, "a static selection");
     }
-    tsr_select_top(c->use.select == TSR_SELECT_STATIC_MEANSQ ? p->meansq : p->lost, s->channels,
-                   s->count, s->fixed, scratch);
+    tsr_compensate_select_top(c->use.select == TSR_SELECT_STATIC_MEANSQ ? p->meansq : p->lost,
+                              s->channels, s->count, s->fixed, scratch);
     free(scratch);
     return TSR_OK;
 }
 
-static tsr_status load_site(struct tsr_engine *e, struct tsr_compensator *c, uint64_t layer,
+static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator *c, uint64_t layer,
                             enum tsr_site site, struct tsr_err *err)
 {
-    const struct tsr_site_profile *p = &c->use.from->site[layer][site];
-    struct tsr_comp_site          *s = &c->site[layer][site];
-    float                          b0, b15;
-    uint32_t                       place = 0;
+    const struct tsr_compensate_site_profile *p = &c->use.from->site[layer][site];
+    struct tsr_engine_comp_site              *s = &c->site[layer][site];
+    float                                     b0, b15;
+    uint32_t                                  place = 0;
     s->k = c->use.k ? c->use.k[layer][site] : c->use.each;
     s->channels = p->cols;
     if (s->k > TSR_COMPENSATE_CHUNK)
         return tsr_fail(err, TSR_E_CONFIG, "layer %llu, %s: %u of 1024 channels",
-                        (unsigned long long)layer, tsr_site_name(site), s->k);
-    if (!p->top || !tsr_select_borders(p->top, p->cols, s->k, &b0, &b15)) {
+                        (unsigned long long)layer, tsr_model_site_name(site), s->k);
+    if (!p->top || !tsr_compensate_select_borders(p->top, p->cols, s->k, &b0, &b15)) {
         s->k = 0;
         return TSR_OK;
     }
-    s->count = tsr_select_count(s->k, p->cols);
-    tsr_select_floors(b0, b15, s->floors);
-    TSR_TRY(tsr_compensate_fix(c, p, s, err));
+    s->count = tsr_compensate_select_count(s->k, p->cols);
+    tsr_compensate_select_floors(b0, b15, s->floors);
+    TSR_TRY(tsr_engine_compensate_fix(c, p, s, err));
     for (int i = 0; i < TSR_LINEARS; i++)
-        if (tsr_linear_site((enum tsr_linear_id)i) == site)
+        if (tsr_model_linear_site((enum tsr_linear_id)i) == site)
             TSR_TRY(load_linear(e, c, layer, (enum tsr_linear_id)i, s, place++, err));
     c->room = s->count > c->room ? s->count : c->room;
     c->widest = s->channels > c->widest ? s->channels : c->widest;
     return TSR_OK;
 }
 
-static void drop_room(struct tsr_engine *e, struct tsr_compensator *c)
+static void drop_room(struct tsr_engine *e, struct tsr_engine_compensator *c)
 {
     free(c->x);
     free(c->lists);
     c->x = NULL;
     c->lists = NULL;
     c->most = 0;
-    tsr_device_drop_tensor(c->dev, &c->list);
-    tsr_device_drop_tensor(c->dev, &c->whole);
-    tsr_device_drop_tensor(e->dev, &c->sum);
+    tsr_engine_device_drop_tensor(c->dev, &c->list);
+    tsr_engine_device_drop_tensor(c->dev, &c->whole);
+    tsr_engine_device_drop_tensor(e->dev, &c->sum);
 }
 
-tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
+tsr_status tsr_engine_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
 {
-    struct tsr_compensator *c = e->comp;
-    uint64_t                inputs = 0, lists = 0;
+    struct tsr_engine_compensator *c = e->comp;
+    uint64_t                       inputs = 0, lists = 0;
     drop_room(e, c);
     c->x = tsr_mul(n, c->widest, &inputs) ? tsr_new_aligned(inputs, sizeof *c->x) : NULL;
     c->lists = tsr_mul(n, 1 + c->room, &lists) ? tsr_new_aligned(lists, sizeof *c->lists) : NULL;
     if (!c->x || !c->lists)
         return tsr_fail_nomem(err, inputs * sizeof *c->x, "compensated inputs");
-    TSR_TRY(
-        tsr_device_tensor(c->dev, TSR_U32, n, 1 + c->room, 0, "selected channels", &c->list, err));
+    TSR_TRY(tsr_engine_device_tensor(c->dev, TSR_U32, n, 1 + c->room, 0, "selected channels",
+                                     &c->list, err));
     if (e->tp.ranks > 1) {
-        TSR_TRY(
-            tsr_device_tensor(c->dev, TSR_F32, n, c->widest, 0, "whole inputs", &c->whole, err));
-        TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, n, e->model->hp.hidden, 0, "compensations",
-                                  &c->sum, err));
+        TSR_TRY(tsr_engine_device_tensor(c->dev, TSR_F32, n, c->widest, 0, "whole inputs",
+                                         &c->whole, err));
+        TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, n, e->model->hp.hidden, 0,
+                                         "compensations", &c->sum, err));
     }
     c->most = n;
     return TSR_OK;
 }
 
-/* Where what is generated is compensated, a token for each sequence; chunks of more are made room for when they
+/* If only generated tokens are compensated, room for one per sequence; larger chunks grow the buffers when they
  * come. */
-static tsr_status buffers(struct tsr_engine *e, struct tsr_compensator *c, struct tsr_err *err)
+static tsr_status buffers(struct tsr_engine *e, struct tsr_engine_compensator *c,
+                          struct tsr_err *err)
 {
     uint64_t n = c->use.all || e->chunk < e->n_slots ? e->chunk : e->n_slots;
     c->at = tsr_new(e->chunk, sizeof *c->at);
@@ -217,12 +221,12 @@ static tsr_status buffers(struct tsr_engine *e, struct tsr_compensator *c, struc
     c->scratch = tsr_new(c->widest, sizeof *c->scratch);
     if (!c->at || !c->exact || !c->scratch)
         return tsr_fail_nomem(err, e->chunk * sizeof *c->at, "compensated tokens");
-    TSR_TRY(
-        tsr_device_tensor(c->dev, TSR_U32, 1, e->chunk, 0, "compensated tokens", &c->rows, err));
-    return tsr_compensate_room(e, n, err);
+    TSR_TRY(tsr_engine_device_tensor(c->dev, TSR_U32, 1, e->chunk, 0, "compensated tokens",
+                                     &c->rows, err));
+    return tsr_engine_compensate_room(e, n, err);
 }
 
-static tsr_status load(struct tsr_engine *e, struct tsr_compensator *c, struct tsr_err *err)
+static tsr_status load(struct tsr_engine *e, struct tsr_engine_compensator *c, struct tsr_err *err)
 {
     const struct tsr_compensation *from = c->use.from;
     if (from->layers != e->model->hp.layers)
@@ -244,10 +248,11 @@ static tsr_status load(struct tsr_engine *e, struct tsr_compensator *c, struct t
     return buffers(e, c, err);
 }
 
-tsr_status tsr_compensate_create(struct tsr_engine *e, const struct tsr_engine_compensate *use,
-                                 struct tsr_err *err)
+tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
+                                        const struct tsr_engine_compensate *use,
+                                        struct tsr_err                     *err)
 {
-    struct tsr_compensator *c = e->comp = tsr_new(1, sizeof *c);
+    struct tsr_engine_compensator *c = e->comp = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "compensation");
     c->use = *use;
@@ -256,14 +261,14 @@ tsr_status tsr_compensate_create(struct tsr_engine *e, const struct tsr_engine_c
     return st;
 }
 
-void tsr_compensate_destroy(struct tsr_engine *e)
+void tsr_engine_compensate_destroy(struct tsr_engine *e)
 {
-    struct tsr_compensator *c = e->comp;
+    struct tsr_engine_compensator *c = e->comp;
     if (!c)
         return;
     for (uint64_t l = e->first; c->site && l < e->end; l++)
         for (int i = 0; i < TSR_SITES; i++) {
-            struct tsr_comp_site *s = &c->site[l][i];
+            struct tsr_engine_comp_site *s = &c->site[l][i];
             for (uint64_t j = 0; j < s->n; j++)
                 c->table->residual_free(c->dev->self, s->residual[j]);
             free(s->fixed);

@@ -6,7 +6,7 @@
 #include "engine/internal.h"
 
 /* Linears that share an input. */
-struct tsr_comp_site {
+struct tsr_engine_comp_site {
     uint32_t  k;        /* of 1024; 0: nothing is selected */
     uint64_t  channels; /* of the input */
     uint64_t  count;    /* channels that are selected */
@@ -19,13 +19,13 @@ struct tsr_comp_site {
     uint32_t *fixed; /* a static selection */
 };
 
-struct tsr_compensator {
+struct tsr_engine_compensator {
     struct tsr_engine_compensate            use;
-    struct tsr_device                      *dev; /* the engine's, or its fallback: with copies */
+    struct tsr_engine_device               *dev; /* the engine's, or its fallback: with copies */
     const struct tsr_backend_compensate_v1 *table;
-    struct tsr_comp_site (*site)[TSR_SITES]; /* [layers] */
-    bool            any;                     /* of them there are some */
-    unsigned char **copies;                  /* residuals that a rank had to copy */
+    struct tsr_engine_comp_site (*site)[TSR_SITES]; /* [layers] */
+    bool            any;                            /* of them there are some */
+    unsigned char **copies;                         /* residuals that a rank had to copy */
     uint64_t        n_copies, cap_copies;
 
     /* of a chunk */
@@ -41,18 +41,19 @@ struct tsr_compensator {
     float    *x;
     uint32_t *lists, *exact, *scratch;
     uint64_t  widest;
-    /* one of several ranks: whole inputs, and what is added to its part of the outputs */
+    /* one of several ranks: whole inputs; adds to its part of the outputs */
     struct tsr_tensor whole, sum;
 
     struct tsr_engine_compensated done;
 };
 
-/* Memory for chunks of n compensated tokens; what there was is gone. */
-tsr_status tsr_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err);
+/* Memory for chunks of n compensated tokens; discards the old content. */
+tsr_status tsr_engine_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err);
 
 /* The channels of a static selection, s->count of them; nothing to do for another. */
-struct tsr_site_profile;
-tsr_status tsr_compensate_fix(struct tsr_compensator *c, const struct tsr_site_profile *p,
-                              struct tsr_comp_site *s, struct tsr_err *err);
+struct tsr_compensate_site_profile;
+tsr_status tsr_engine_compensate_fix(struct tsr_engine_compensator            *c,
+                                     const struct tsr_compensate_site_profile *p,
+                                     struct tsr_engine_comp_site *s, struct tsr_err *err);
 
 #endif

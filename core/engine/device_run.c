@@ -1,4 +1,4 @@
-/* Operations: on the device, or, where it declines, staged to the default backend. */
+/* Operations: on the device, or, if it declines, staged to the default backend. */
 #include "engine/device.h"
 
 #include "base/log.h"
@@ -10,11 +10,11 @@
 static const char *const op_name[] = { "?",         "linear", "embed", "norm",  "rope",  "kv_store",
                                        "attention", "act",    "add",   "scale", "gather" };
 
-tsr_status tsr_device_fallback(struct tsr_device *d, const char *what, const char *why,
-                               struct tsr_err *err)
+tsr_status tsr_engine_device_fallback(struct tsr_engine_device *d, const char *what,
+                                      const char *why, struct tsr_err *err)
 {
     if (!d->fallback)
-        TSR_TRY(tsr_device_open(&d->fallback, d->registry, NULL, d->numerics, err));
+        TSR_TRY(tsr_engine_device_open(&d->fallback, d->registry, NULL, d->numerics, err));
     if (d->fallback->iface == d->iface) /* the registry has one table for a component */
         return tsr_fail(err, TSR_E_UNSUPPORTED, "%s cannot run %s: %s", d->text, what, why);
     return TSR_OK;
@@ -23,16 +23,17 @@ tsr_status tsr_device_fallback(struct tsr_device *d, const char *what, const cha
 /* Bytes from a tensor's first element to its last. */
 static uint64_t tensor_span(const struct tsr_tensor *t)
 {
-    return t->rows ? (t->rows - 1) * t->row_stride + t->cols * tsr_element_size(t->dtype) : 0;
+    return t->rows ? (t->rows - 1) * t->row_stride + t->cols * tsr_engine_element_size(t->dtype)
+                   : 0;
 }
 
-/* A tensor of the device, copied to the fallback.  Filled also for an output, since an
- * operation may leave parts of it (cache rows, gaps between rows) as they are. */
-static tsr_status stage_in(struct tsr_device *d, const struct tsr_tensor *t,
+/* Copies a tensor of the device to the fallback.  Outputs are copied too, because an operation may
+ * leave parts (cache rows, gaps between rows) unchanged. */
+static tsr_status stage_in(struct tsr_engine_device *d, const struct tsr_tensor *t,
                            struct tsr_tensor *staged, void **host, struct tsr_err *err)
 {
-    struct tsr_device *f = d->fallback;
-    uint64_t           bytes = tensor_span(t);
+    struct tsr_engine_device *f = d->fallback;
+    uint64_t                  bytes = tensor_span(t);
     *staged = *t;
     staged->offset = 0;
     staged->buffer = NULL;
@@ -53,14 +54,14 @@ static bool same_view(const struct tsr_tensor *a, const struct tsr_tensor *b)
 }
 
 /* Runs op on the fallback with all its tensors staged; slot TSR_OP_INPUTS is the output. */
-static tsr_status run_staged(struct tsr_device *d, const struct tsr_op *op, struct tsr_weight *w,
-                             struct tsr_err *err)
+static tsr_status run_staged(struct tsr_engine_device *d, const struct tsr_op *op,
+                             struct tsr_engine_weight *w, struct tsr_err *err)
 {
-    struct tsr_device       *f = d->fallback;
-    struct tsr_tensor        staged[TSR_OP_INPUTS + 1];
-    void                    *host[TSR_OP_INPUTS + 1] = { 0 };
-    struct tsr_op            copy = *op;
-    const struct tsr_tensor *out = op->out;
+    struct tsr_engine_device *f = d->fallback;
+    struct tsr_tensor         staged[TSR_OP_INPUTS + 1];
+    void                     *host[TSR_OP_INPUTS + 1] = { 0 };
+    struct tsr_op             copy = *op;
+    const struct tsr_tensor  *out = op->out;
 
     memset(staged, 0, sizeof staged);
     if (w && !w->fallback && !w->mapped && !w->desc.codes)
@@ -68,10 +69,10 @@ static tsr_status run_staged(struct tsr_device *d, const struct tsr_op *op, stru
                         "%s does not run a product with %s, whose host copy is released", d->text,
                         w->desc.name);
     if (w && !w->fallback)
-        TSR_TRY(w->mapped ? tsr_device_borrow(f, w, &w->fallback, err)
+        TSR_TRY(w->mapped ? tsr_engine_device_borrow(f, w, &w->fallback, err)
                           : f->iface->weight_load(f->self, &w->desc, &w->fallback, err));
     copy.weight = w ? w->fallback : NULL;
-    TSR_TRY(tsr_device_sync(d, err));
+    TSR_TRY(tsr_engine_device_sync(d, err));
     tsr_status st = stage_in(d, out, &staged[TSR_OP_INPUTS], &host[TSR_OP_INPUTS], err);
     copy.out = &staged[TSR_OP_INPUTS];
     for (int i = 0; i < TSR_OP_INPUTS && st == TSR_OK; i++) {
@@ -100,8 +101,8 @@ static tsr_status run_staged(struct tsr_device *d, const struct tsr_op *op, stru
     return st;
 }
 
-tsr_status tsr_device_run(struct tsr_device *d, struct tsr_op *op, struct tsr_weight *w,
-                          struct tsr_err *err)
+tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
+                                 struct tsr_engine_weight *w, struct tsr_err *err)
 {
     op->struct_size = sizeof *op;
     op->weight = w ? w->handle : NULL;
@@ -111,7 +112,7 @@ tsr_status tsr_device_run(struct tsr_device *d, struct tsr_op *op, struct tsr_we
     const char *name = op->kind < sizeof op_name / sizeof op_name[0] ? op_name[op->kind] : "?";
     char        why[256];
     (void)snprintf(why, sizeof why, "%s", err && err->cap ? err->text : "no reason given");
-    TSR_TRY(tsr_device_fallback(d, name, why, err));
+    TSR_TRY(tsr_engine_device_fallback(d, name, why, err));
     if (!(d->said_ops & (1u << (op->kind % 32)))) {
         d->said_ops |= 1u << (op->kind % 32);
         tsr_logf(TSR_LOG_WARN, "%s does not run '%s' (%s): it runs on %s, with copies", d->text,

@@ -6,10 +6,10 @@
 
 #include <stdlib.h>
 
-/* Positions per slot: as asked, at most what the model was made for.  ALiBi has no end. */
+/* Positions per slot: as requested, at most the model's maximum.  ALiBi has no limit. */
 static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct tsr_err *err)
 {
-    const struct tsr_hparams *hp = &e->model->hp;
+    const struct tsr_model_hparams *hp = &e->model->hp;
     e->context = asked ? asked : hp->max_positions;
     if (e->context > hp->max_positions && hp->positions != TSR_POS_ALIBI)
         return tsr_fail(err, TSR_E_INPUT,
@@ -28,7 +28,7 @@ static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct ts
 
 static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
 {
-    const struct tsr_hparams *hp = &e->model->hp;
+    const struct tsr_model_hparams *hp = &e->model->hp;
     const struct {
         struct tsr_tensor *t;
         uint64_t           cols;
@@ -46,8 +46,8 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
     };
     for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
         if (plan[i].cols)
-            TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, e->chunk, plan[i].cols, 0, "activations",
-                                      plan[i].t, err));
+            TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, e->chunk, plan[i].cols, 0,
+                                             "activations", plan[i].t, err));
     if (e->tp.ranks > 1 && !(e->parts = tsr_new_aligned(e->chunk, hp->hidden * sizeof(float))))
         return tsr_fail_nomem(err, e->chunk * hp->hidden * sizeof(float), "partial sums");
     if (e->split.ranks && !(e->split_rows = tsr_new_aligned((e->split.ranks + 1) * e->chunk,
@@ -56,8 +56,8 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
                               "partial sums");
     if (!e->has_head)
         return TSR_OK;
-    return tsr_device_tensor(e->dev, TSR_F32, e->head_rows, hp->vocab, 0, "logits", &e->logits,
-                             err);
+    return tsr_engine_device_tensor(e->dev, TSR_F32, e->head_rows, hp->vocab, 0, "logits",
+                                    &e->logits, err);
 }
 
 static tsr_status alibi(struct tsr_engine *e, struct tsr_err *err)
@@ -66,9 +66,9 @@ static tsr_status alibi(struct tsr_engine *e, struct tsr_err *err)
     float   *slopes = tsr_new(heads, sizeof *slopes);
     if (!slopes)
         return tsr_fail_nomem(err, heads * sizeof *slopes, "ALiBi slopes");
-    tsr_alibi_slopes(heads, slopes);
+    tsr_engine_alibi_slopes(heads, slopes);
     tsr_status st =
-        tsr_device_vector(e->dev, slopes + e->share.head, e->share.heads, &e->slopes, err);
+        tsr_engine_device_vector(e->dev, slopes + e->share.head, e->share.heads, &e->slopes, err);
     free(slopes);
     return st;
 }
@@ -89,9 +89,10 @@ static tsr_status choose_part(struct tsr_engine *e, const struct tsr_engine_opti
     e->tp = opt->tp ? *opt->tp : (struct tsr_engine_tp){ .ranks = 1 };
     if (opt->split)
         e->split = *opt->split;
-    if (opt->split && (e->split.ranks < 2 || e->split.ranks > TSR_SPLIT_MAX || e->tp.ranks > 1))
+    if (opt->split &&
+        (e->split.ranks < 2 || e->split.ranks > TSR_ENGINE_SPLIT_MAX || e->tp.ranks > 1))
         return tsr_fail(err, TSR_E_CONFIG, "%u ranks cannot be simulated; 2 to %u can",
-                        e->split.ranks, TSR_SPLIT_MAX);
+                        e->split.ranks, TSR_ENGINE_SPLIT_MAX);
     if (opt->split && opt->compensate)
         return tsr_fail(
             err, TSR_E_CONFIG,
@@ -101,10 +102,25 @@ static tsr_status choose_part(struct tsr_engine *e, const struct tsr_engine_opti
         return tsr_fail(err, TSR_E_INVAL, "layers %llu to %llu of %llu, or no sum over ranks",
                         (unsigned long long)e->first, (unsigned long long)e->end,
                         (unsigned long long)layers);
-    return tsr_share_of(&e->model->hp, e->tp.rank, e->tp.ranks, &e->share, err);
+    return tsr_engine_share_of(&e->model->hp, e->tp.rank, e->tp.ranks, &e->share, err);
 }
 
-static tsr_status build(struct tsr_engine *e, const struct tsr_overlay *o,
+/* Who runs the linears and adds to them; taps.c sets the others. */
+static void set_hooks(struct tsr_engine *e, const struct tsr_engine_options *opt)
+{
+    bool shared = e->tp.ranks > 1 || e->split.ranks > 0;
+    for (int s = 0; s < TSR_SITES; s++)
+        e->hooks.run[s] = tsr_engine_run_site;
+    if (shared)
+        e->hooks.run[TSR_SITE_O_IN] = e->hooks.run[TSR_SITE_DOWN_IN] =
+            tsr_engine_run_site_over_ranks;
+    if (opt->compensate) {
+        e->hooks.chunk = tsr_engine_compensate_chunk;
+        e->hooks.outputs = tsr_engine_compensate_site;
+    }
+}
+
+static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
                         const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     TSR_TRY(choose_context(e, opt->context, err));
@@ -120,16 +136,17 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_overlay *o,
         return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
     if (!e->streamed)
         TSR_TRY(tsr_engine_load(e, o, opt->act, err));
-    TSR_TRY(tsr_cache_create(e, err));
-    TSR_TRY(tsr_feed_create(e, err));
+    TSR_TRY(tsr_engine_cache_create(e, err));
+    TSR_TRY(tsr_engine_feed_create(e, err));
     if (e->model->hp.positions == TSR_POS_ALIBI)
         TSR_TRY(alibi(e, err));
     TSR_TRY(activations(e, err));
-    return opt->compensate ? tsr_compensate_create(e, opt->compensate, err) : TSR_OK;
+    set_hooks(e, opt);
+    return opt->compensate ? tsr_engine_compensate_create(e, opt->compensate, err) : TSR_OK;
 }
 
-static tsr_status create(struct tsr_engine **out, struct tsr_device *dev, bool streamed,
-                         const struct tsr_model *m, const struct tsr_overlay *o,
+static tsr_status create(struct tsr_engine **out, struct tsr_engine_device *dev, bool streamed,
+                         const struct tsr_model *m, const struct tsr_model_overlay *o,
                          const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
@@ -153,24 +170,22 @@ static tsr_status create(struct tsr_engine **out, struct tsr_device *dev, bool s
     return TSR_OK;
 }
 
-tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_device *dev,
-                                const struct tsr_model *m, const struct tsr_overlay *o,
+tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_engine_device *dev,
+                                const struct tsr_model *m, const struct tsr_model_overlay *o,
                                 const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     return create(e, dev, false, m, o, opt, err);
 }
 
 static tsr_status create_owning(struct tsr_engine **e, struct tsr_registry *r, bool streamed,
-                                const struct tsr_model *m, const struct tsr_overlay *o,
+                                const struct tsr_model *m, const struct tsr_model_overlay *o,
                                 const struct tsr_engine_options *opt, struct tsr_err *err)
 {
-    struct tsr_device *dev = NULL;
-    uint64_t           all;
-    TSR_TRY(tsr_device_open(&dev, r, opt->backend ? opt->backend : tsr_registry_backend(r, &all),
-                            opt->exact ? TSR_NUMERICS_EXACT : tsr_registry_numerics(r), err));
+    struct tsr_engine_device *dev = NULL;
+    TSR_TRY(tsr_engine_device_open(&dev, r, opt->on.backend, opt->on.numerics, err));
     tsr_status st = create(e, dev, streamed, m, o, opt, err);
     if (st != TSR_OK) {
-        tsr_device_close(dev);
+        tsr_engine_device_close(dev);
         return st;
     }
     (*e)->owns_dev = true;
@@ -178,14 +193,11 @@ static tsr_status create_owning(struct tsr_engine **e, struct tsr_registry *r, b
 }
 
 tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
-                             const struct tsr_model *m, const struct tsr_overlay *o,
+                             const struct tsr_model *m, const struct tsr_model_overlay *o,
                              const struct tsr_engine_options *opt, struct tsr_err *err)
 {
-    struct tsr_engine_options own = *opt;
-    if (!own.backend && !own.on_backend)
-        own.backend = tsr_registry_backend(r, &own.on_backend);
-    return own.on_backend ? tsr_engine_create_mixed(e, r, m, o, &own, err)
-                          : create_owning(e, r, false, m, o, &own, err);
+    return opt->on.layers ? tsr_engine_create_mixed(e, r, m, o, opt, err)
+                          : create_owning(e, r, false, m, o, opt, err);
 }
 
 tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,
@@ -201,18 +213,18 @@ void tsr_engine_destroy(struct tsr_engine *e)
         return;
     tsr_engine_destroy(e->behind);
     free(e->border);
-    tsr_compensate_destroy(e);
+    tsr_engine_compensate_destroy(e);
     if (e->owns_dev)
-        tsr_device_close(e->dev);
+        tsr_engine_device_close(e->dev);
     for (uint64_t i = 0; e->layers && i < e->model->hp.layers; i++) {
         if (e->layers[i].open)
             tsr_model_close_layer(e->model, i);
         for (int k = 0; k < TSR_LINEARS; k++) {
-            tsr_packed_destroy(e->layers[i].lin[k].part);
-            tsr_split_drop(e, e->layers[i].lin[k].split, false);
+            tsr_model_packed_destroy(e->layers[i].lin[k].part);
+            tsr_engine_split_drop(e, e->layers[i].lin[k].split, false);
         }
     }
-    tsr_feed_destroy(&e->feed);
+    tsr_engine_feed_destroy(&e->feed);
     free(e->inv);
     free(e->tap_rows);
     free(e->hidden_rows);
@@ -226,7 +238,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
 void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache)
 {
     uint64_t tensors;
-    tsr_device_memory(e->dev, &tensors, weights);
+    tsr_engine_device_memory(e->dev, &tensors, weights);
     *cache = e->cache_bytes;
     if (e->behind) {
         uint64_t more_weights, more_cache;
@@ -234,6 +246,19 @@ void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *
         *weights += more_weights;
         *cache += more_cache;
     }
+}
+
+void tsr_engine_linears(const struct tsr_engine *e, uint64_t *bytes, uint64_t *widened)
+{
+    *bytes = *widened = 0;
+    if (e->behind)
+        tsr_engine_linears(e->behind, bytes, widened);
+    for (uint64_t l = 0; l < e->model->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_engine_weight *w = e->layers[l].lin[i].w;
+            *bytes += w ? tsr_engine_device_weight_bytes(e->dev, w) : 0;
+            *widened += w && w->widened;
+        }
 }
 
 void tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3])
@@ -264,7 +289,7 @@ const struct tsr_model *tsr_engine_model(const struct tsr_engine *e)
 
 const char *tsr_engine_device(const struct tsr_engine *e)
 {
-    return e->behind ? e->text : tsr_device_text(e->dev);
+    return e->behind ? e->text : tsr_engine_device_text(e->dev);
 }
 
 uint64_t tsr_engine_length(const struct tsr_engine *e, uint32_t slot)
@@ -278,12 +303,4 @@ void tsr_engine_reset(struct tsr_engine *e, uint32_t slot)
         e->slots[slot].length = 0;
     if (e->behind)
         tsr_engine_reset(e->behind, slot);
-}
-
-void tsr_engine_set_tap(struct tsr_engine *e, tsr_tap tap, void *ctx)
-{
-    e->tap = tap;
-    e->tap_ctx = ctx;
-    if (e->behind)
-        tsr_engine_set_tap(e->behind, tap, ctx);
 }

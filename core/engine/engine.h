@@ -23,25 +23,25 @@ struct tsr_engine;
  * part to the others'. */
 struct tsr_engine_tp {
     uint32_t rank, ranks;
-    /* x [rows, cols] dense F32 in host memory: this rank's part in, the sum over all ranks out, the
-     * same bytes on every rank.  site: 2 * layer for o, 2 * layer + 1 for down.  The bias is added
-     * once, behind the sum.  Called on the thread that runs forward(). */
+    /* x [rows, cols] dense F32 in host memory: this rank's part on input, the sum over all ranks on
+     * output, bit-identical on every rank.  site: 2 * layer for o, 2 * layer + 1 for down.  The
+     * bias is added once, after the sum.  Called on the thread that runs forward(). */
     tsr_status (*sum)(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_t cols,
                       struct tsr_err *err);
     void *ctx;
-    /* Optional: the same of x on the backend's device, for what is queued behind it.  *done false: nothing
-     * has happened, x goes through sum(). */
+    /* Optional: sums x on the backend's device, ordered before operations queued later.  *done false:
+     * nothing has happened, x goes through sum(). */
     tsr_status (*sum_on)(void *ctx, uint32_t site, const struct tsr_backend_v1 *backend, void *self,
                          const struct tsr_tensor *x, bool *done, struct tsr_err *err);
 };
 
-/* o and down of every layer are cut between columns for `ranks` ranks, 2 to TSR_SPLIT_MAX, that this
- * one engine stands for: as real ranks are where they exist, evenly otherwise. */
-#define TSR_SPLIT_MAX 32u
+/* o and down of every layer are split by columns for `ranks` ranks, 2 to TSR_ENGINE_SPLIT_MAX, which this
+ * one engine simulates: with the split of real ranks where that exists, evenly otherwise. */
+#define TSR_ENGINE_SPLIT_MAX 32u
 struct tsr_engine_split {
     uint32_t ranks;
-    /* partial[r] [rows, cols] dense F32: rank r's product; out: what takes their place, in memory of
-     * its own.  site as above.  The bias is added behind it. */
+    /* partial[r] [rows, cols] dense F32: rank r's product; out: the combined result, in separate
+     * memory.  site as above.  The bias is added afterwards. */
     tsr_status (*sum)(void *ctx, uint32_t site, const float *const *partial, uint64_t rows,
                       uint64_t cols, float *out, struct tsr_err *err);
     void *ctx;
@@ -53,7 +53,7 @@ struct tsr_compensation;
  * (compensate/compensation.h): k channels of 1024, per layer and input. */
 struct tsr_engine_compensate {
     const struct tsr_compensation *from; /* outlives the engine */
-    uint32_t                       each; /* k everywhere, where k is NULL */
+    uint32_t                       each; /* number for every layer if k is NULL */
     const uint32_t (*k)[TSR_SITES];      /* [layers], up to 1024; 0: none; read by create() alone */
     enum tsr_select select;
     bool            all;    /* every token; else those that are marked `decode` */
@@ -63,14 +63,14 @@ struct tsr_engine_compensate {
 
 /* A linear that a source has: all of it, or the part that falls to the engine's rank. */
 struct tsr_engine_fetched {
-    struct tsr_matrix        w;      /* as it was stored; not looked at where it is packed */
-    const struct tsr_packed *packed; /* or NULL: w goes to the device */
-    const struct tsr_slice  *part;   /* what of the linear they are; NULL: all of it */
+    struct tsr_matrix              w;      /* as stored; ignored if packed */
+    const struct tsr_model_packed *packed; /* or NULL: w goes to the device */
+    const struct tsr_model_slice  *part;   /* what of the linear they are; NULL: all of it */
 };
-/* Packs a model's linears while they are loaded: fetch() says what became of one just before it goes to
- * the device; what the host has of it goes when placed() is called behind that.  Asked for in order,
- * absent ones too, for which it leaves *f as it is.  The engine opens no layer; head and norms are
- * those of its overlay. */
+/* Packs a model's linears while they are loaded: fetch() returns the packed form of a linear just
+ * before it goes to the device; placed() then lets the caller free the host copy.  Called in order,
+ * also for absent linears, for which fetch() leaves *f unchanged.  The engine opens no layer; head and
+ * norms are those of its overlay. */
 struct tsr_engine_source {
     tsr_status (*fetch)(void *ctx, uint64_t layer, enum tsr_linear_id id,
                         struct tsr_engine_fetched *f, struct tsr_err *err);
@@ -79,25 +79,19 @@ struct tsr_engine_source {
 };
 
 struct tsr_engine_options {
-    /* Component name; "auto": "cuda" where it has a device; NULL: the registry's, with its on_backend,
-     * else "cpu". */
-    const char *backend;
-    bool exact;   /* numerics: exact, whatever the registry's are: what others are compared with */
-    uint32_t act; /* TSR_ACT_* for packed weights; others use F32 */
-    uint32_t kv_dtype; /* TSR_F32, TSR_F16 or TSR_I8 */
-    uint32_t slots;    /* sequences resident at once, >= 1 */
-    uint64_t context;  /* positions per slot; 0: the model's maximum */
-    uint64_t chunk;    /* most tokens per forward; longer batches are cut; 0: 512 */
+    struct tsr_plugin_run_on on;
+    uint32_t                 act;      /* TSR_ACT_* for packed weights; others use F32 */
+    uint32_t                 kv_dtype; /* TSR_F32, TSR_F16 or TSR_I8 */
+    uint32_t                 slots;    /* sequences resident at once, >= 1 */
+    uint64_t                 context;  /* positions per slot; 0: the model's maximum */
+    uint64_t                 chunk;    /* most tokens per forward; longer batches are cut; 0: 512 */
     /* A part of the model: decoder layers [first, end), end 0: to the last, and its ends. */
     uint64_t                       first, end;
     bool                           no_embed, no_head;
     const struct tsr_engine_tp    *tp;    /* copied; NULL: whole layers */
     const struct tsr_engine_split *split; /* copied; NULL: no ranks are simulated; not with tp */
-    /* 1 + how many of the model's layers, from the first, the backend runs; the others and the head
-     * go to the default one.  0: all. */
-    uint64_t on_backend;
-    /* A layer of a streamed model is closed again when the device has it: what the device declines
-     * to run then is an error. */
+    /* Closes a layer of a streamed model once the device has it; after that an unsupported
+     * operation is an error. */
     bool                                release;
     const struct tsr_engine_compensate *compensate; /* copied; NULL: none */
     const struct tsr_engine_source     *source; /* used by create() alone; NULL: overlay is whole */
@@ -108,23 +102,26 @@ struct tsr_engine_options {
 
 /* The model and overlay must outlive the engine.  [setup] */
 tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
-                             const struct tsr_model *m, const struct tsr_overlay *o,
+                             const struct tsr_model *m, const struct tsr_model_overlay *o,
                              const struct tsr_engine_options *opt, struct tsr_err *err);
 void       tsr_engine_destroy(struct tsr_engine *e);
 
 /* Bytes of weights and of cache on the device; a sliced weight counts its part. */
 void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
+/* Bytes of the linears of all layers on the device, and how many of them it has as F32 since it declined their format;
+ * nothing of linears that are cut for simulated ranks. */
+void tsr_engine_linears(const struct tsr_engine *e, uint64_t *bytes, uint64_t *widened);
 /* How many packed linears run with each TSR_ACT_*: formats without integers take F32 under a8. */
 void tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3]);
 /* What was compensated so far; zeros without. */
 struct tsr_engine_compensated {
     uint64_t host_bytes;              /* residuals of this engine's layers, in host memory */
-    uint64_t linears;                 /* that are compensated at all */
+    uint64_t linears;                 /* sites with compensation */
     uint64_t tokens;                  /* compensated */
-    uint64_t selected, exact, common; /* channels; exact and common where recall was asked for */
+    uint64_t selected, exact, common; /* channels; exact and common if recall is measured */
 };
 void tsr_engine_compensation(const struct tsr_engine *e, struct tsr_engine_compensated *c);
-/* Other numbers of channels, none above what the engine was created with: k [layers] or, NULL, `each`
+/* Changes the numbers of channels, none above the number at creation: k [layers] or, NULL, `each`
  * everywhere.  [worker] */
 tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_SITES],
                                    uint32_t each, struct tsr_err *err);
@@ -140,29 +137,29 @@ const char             *tsr_engine_device(const struct tsr_engine *e);
 
 /* One token of a batch.  Positions of a slot must follow on each other from 0; a slot is
  * emptied by tsr_engine_reset(). */
-struct tsr_token {
+struct tsr_engine_token {
     uint32_t id;
     uint32_t slot;
     bool     logits; /* wanted for this token */
-    bool     decode; /* it was generated: compensated where prompts are not */
+    bool     decode; /* it was generated: compensated even if prompts are not */
 };
 
-/* Runs n tokens; logits [wanted, vocab] F32, in order, into host memory.  Tokens of one slot
- * stand in order.  A full slot is TSR_E_INPUT; a non-finite logit is TSR_E_NUMERIC naming
- * slot and position.  After an error the slots of the batch must be reset.  [worker] */
-tsr_status tsr_engine_forward(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
-                              float *logits, struct tsr_err *err);
-/* The same for a part of the model.  in: hidden rows [n, hidden] from the part before, NULL: the
- * embedding of the ids.  out: the hidden rows behind the last layer, may be NULL; logits NULL: not
- * wanted here.  Host memory; out may be in.  [worker] */
-tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+/* Runs n tokens; logits [wanted, vocab] F32, in order, into host memory.  Tokens of one slot are in
+ * order.  A full slot is TSR_E_INPUT; a non-finite logit is TSR_E_NUMERIC naming slot and position.
+ * After an error the slots of the batch must be reset.  [worker] */
+tsr_status tsr_engine_forward(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                              uint64_t n, float *logits, struct tsr_err *err);
+/* Runs a part of the model.  in: hidden rows [n, hidden] from the previous part, NULL: the
+ * embedding of the ids.  out: the hidden rows after the last layer, may be NULL; logits NULL: not
+ * needed.  Host memory; out may be in.  [worker] */
+tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_engine_token *tokens, uint64_t n,
                             const float *in, float *out, float *logits, struct tsr_err *err);
-/* Hidden rows [n, hidden] behind the embedding of tokens that stage() will be given next: for ranks
- * that have none.  Moves no slot.  [worker] */
-tsr_status tsr_engine_embed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
+/* Hidden rows [n, hidden] after the embedding of the tokens of the next stage() call: for ranks
+ * without an embedding.  Advances no slot.  [worker] */
+tsr_status tsr_engine_embed(struct tsr_engine *e, const struct tsr_engine_token *tokens, uint64_t n,
                             float *out, struct tsr_err *err);
-/* Logits [n, vocab] of hidden rows [n, hidden] behind the last layer, wherever they were computed: the
- * bytes that stage() gives for them.  A row whose logits are not finite is TSR_E_NUMERIC.  Moves no
+/* Logits [n, vocab] of hidden rows [n, hidden] after the last layer, computed on any rank;
+ * bit-identical to those of stage().  A row whose logits are not finite is TSR_E_NUMERIC.  Advances no
  * slot.  Host memory.  [worker] */
 tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, float *logits,
                            struct tsr_err *err);
@@ -171,18 +168,19 @@ void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
 
 /* Sees the input of every linear site of every layer during forward: x is [n, cols] F32 in
  * host memory, rows of `tokens[first..]`.  NULL ends it. */
-typedef tsr_status (*tsr_tap)(void *ctx, uint64_t layer, enum tsr_site site, const float *x,
-                              uint64_t n, uint64_t cols, struct tsr_err *err);
-void tsr_engine_set_tap(struct tsr_engine *e, tsr_tap tap, void *ctx);
+typedef tsr_status (*tsr_engine_tap)(void *ctx, uint64_t layer, enum tsr_site site, const float *x,
+                                     uint64_t n, uint64_t cols, struct tsr_err *err);
+void tsr_engine_set_tap(struct tsr_engine *e, tsr_engine_tap tap, void *ctx);
 /* Sees the hidden rows [n, hidden] of which forward() makes logits, in order, in host memory; final
  * norm and head are still to come.  NULL ends it and cannot fail. */
-typedef tsr_status (*tsr_hidden_tap)(void *ctx, const float *x, uint64_t n, struct tsr_err *err);
-tsr_status tsr_engine_set_hidden_tap(struct tsr_engine *e, tsr_hidden_tap tap, void *ctx,
+typedef tsr_status (*tsr_engine_hidden_tap)(void *ctx, const float *x, uint64_t n,
+                                            struct tsr_err *err);
+tsr_status tsr_engine_set_hidden_tap(struct tsr_engine *e, tsr_engine_hidden_tap tap, void *ctx,
                                      struct tsr_err *err);
 
 /* ---- sampling ----------------------------------------------------------- */
 
-struct tsr_sampling {
+struct tsr_engine_sampling {
     double   temperature;        /* 0: greedy */
     uint64_t top_k;              /* 0: all */
     double   top_p;              /* 1: all */
@@ -195,21 +193,22 @@ struct tsr_sampling {
  * penalty, temperature, top-k, top-p, draw; with top_k the softmax is over the k best, and top-p
  * keeps the fewest that hold top_p of it, at least one.  scratch: vocab entries of 16 bytes,
  * aligned to 8, or NULL to allocate.  Values out of range are TSR_E_CONFIG.  [any] */
-tsr_status tsr_sample(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
-                      const uint32_t *history, uint64_t n_history, uint64_t record, uint64_t index,
-                      void *scratch, uint32_t *id, struct tsr_err *err);
+tsr_status tsr_engine_sample(const float *logits, uint64_t vocab,
+                             const struct tsr_engine_sampling *s, const uint32_t *history,
+                             uint64_t n_history, uint64_t record, uint64_t index, void *scratch,
+                             uint32_t *id, struct tsr_err *err);
 
 /* Temperature, top_p and repetition_penalty in range, or TSR_E_CONFIG.  [any] */
-tsr_status tsr_sampling_check(const struct tsr_sampling *s, struct tsr_err *err);
+tsr_status tsr_engine_sampling_check(const struct tsr_engine_sampling *s, struct tsr_err *err);
 
-/* One request of tsr_generate(). */
-struct tsr_request {
-    const uint32_t     *prompt;
-    uint64_t            n_prompt;
-    uint64_t            max_tokens;
-    bool                ignore_eos;
-    uint64_t            record; /* number for the random stream */
-    struct tsr_sampling sampling;
+/* One request of tsr_engine_generate(). */
+struct tsr_engine_request {
+    const uint32_t            *prompt;
+    uint64_t                   n_prompt;
+    uint64_t                   max_tokens;
+    bool                       ignore_eos;
+    uint64_t                   record; /* number for the random stream */
+    struct tsr_engine_sampling sampling;
     /* Called for each new token; a non-OK status stops this request.  May be NULL. */
     tsr_status (*on_token)(void *ctx, uint64_t request, uint32_t id);
     void *ctx;
@@ -218,7 +217,7 @@ struct tsr_request {
     uint64_t  n_tokens;
     bool      stopped; /* an end-of-sequence token ended it (not in tokens) */
 };
-struct tsr_generate_timing {
+struct tsr_engine_generate_timing {
     double   prefill_s, decode_s;
     uint64_t prefill_tokens, decode_tokens;
 };
@@ -226,7 +225,7 @@ struct tsr_generate_timing {
  * refilled at the next token (engine/serve.h does it).  An empty prompt, an id outside the vocabulary, and a request
  * that does not fit the context are TSR_E_INPUT before anything runs.  All slots are empty
  * afterwards.  timing may be NULL.  [worker] */
-tsr_status tsr_generate(struct tsr_engine *e, struct tsr_request *reqs, uint64_t n,
-                        struct tsr_generate_timing *timing, struct tsr_err *err);
+tsr_status tsr_engine_generate(struct tsr_engine *e, struct tsr_engine_request *reqs, uint64_t n,
+                               struct tsr_engine_generate_timing *timing, struct tsr_err *err);
 
 #endif

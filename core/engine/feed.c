@@ -1,4 +1,4 @@
-/* What a chunk of tokens needs beside the weights, packed so that one copy takes it over. */
+/* Inputs of a chunk of tokens other than the weights, packed so that one copy transfers them. */
 #include "engine/internal.h"
 
 #include "base/mem.h"
@@ -15,8 +15,8 @@ static uint64_t half_dim(const struct tsr_engine *e)
     return e->model->hp.positions == TSR_POS_ROPE ? e->model->hp.rope.dim / 2 : 0;
 }
 
-/* The next view of rows x cols 4-byte elements behind *at. */
-static struct tsr_tensor carve(const struct tsr_feed *f, uint64_t *at, uint32_t dtype,
+/* The next view of rows x cols 4-byte elements after *at. */
+static struct tsr_tensor carve(const struct tsr_engine_feed *f, uint64_t *at, uint32_t dtype,
                                uint64_t rows, uint64_t cols)
 {
     struct tsr_tensor t = f->device;
@@ -30,7 +30,7 @@ static struct tsr_tensor carve(const struct tsr_feed *f, uint64_t *at, uint32_t 
 }
 
 /* Lays the views out for n tokens; returns the bytes in use. */
-static uint64_t lay_out(const struct tsr_engine *e, struct tsr_feed *f, uint64_t n)
+static uint64_t lay_out(const struct tsr_engine *e, struct tsr_engine_feed *f, uint64_t n)
 {
     uint64_t at = 0;
     f->ids = carve(f, &at, TSR_U32, 1, n);
@@ -43,24 +43,25 @@ static uint64_t lay_out(const struct tsr_engine *e, struct tsr_feed *f, uint64_t
     return at;
 }
 
-tsr_status tsr_feed_create(struct tsr_engine *e, struct tsr_err *err)
+tsr_status tsr_engine_feed_create(struct tsr_engine *e, struct tsr_err *err)
 {
-    struct tsr_feed *f = &e->feed;
-    uint64_t         bytes = lay_out(e, f, e->chunk);
+    struct tsr_engine_feed *f = &e->feed;
+    uint64_t                bytes = lay_out(e, f, e->chunk);
     f->host = tsr_new_aligned(bytes, 1);
     e->inv = tsr_new(half_dim(e) + 1, sizeof *e->inv);
     if (!f->host || !e->inv)
         return tsr_fail_nomem(err, bytes, "token positions");
     memset(f->host, 0, bytes);
-    return tsr_device_tensor(e->dev, TSR_U8, 1, bytes, 0, "token positions", &f->device, err);
+    return tsr_engine_device_tensor(e->dev, TSR_U8, 1, bytes, 0, "token positions", &f->device,
+                                    err);
 }
 
-void tsr_feed_destroy(struct tsr_feed *f)
+void tsr_engine_feed_destroy(struct tsr_engine_feed *f)
 {
     free(f->host);
 }
 
-static uint32_t *host_u32(const struct tsr_feed *f, const struct tsr_tensor *t)
+static uint32_t *host_u32(const struct tsr_engine_feed *f, const struct tsr_tensor *t)
 {
     return (uint32_t *)(void *)(f->host + t->offset);
 }
@@ -69,33 +70,34 @@ static uint32_t *host_u32(const struct tsr_feed *f, const struct tsr_tensor *t)
  * at the end of this call, as a reference forward over the same tokens would. */
 static void put_angles(struct tsr_engine *e, uint64_t i, uint64_t position, uint64_t length)
 {
-    const struct tsr_rope *r = &e->model->hp.rope;
-    struct tsr_feed       *f = &e->feed;
-    uint64_t               half = half_dim(e);
+    const struct tsr_model_rope *r = &e->model->hp.rope;
+    struct tsr_engine_feed      *f = &e->feed;
+    uint64_t                     half = half_dim(e);
     if (!half)
         return;
-    if (!e->inv_known || (tsr_rope_varies(r) && e->inv_length != length)) {
-        tsr_rope_frequencies(r, length, e->inv);
+    if (!e->inv_known || (tsr_engine_rope_varies(r) && e->inv_length != length)) {
+        tsr_engine_rope_frequencies(r, length, e->inv);
         e->inv_length = length;
         e->inv_known = true;
     }
-    tsr_rope_angles(r, e->inv, position, (float *)(void *)(f->host + f->cosine.offset) + i * half,
-                    (float *)(void *)(f->host + f->sine.offset) + i * half);
+    tsr_engine_rope_angles(r, e->inv, position,
+                           (float *)(void *)(f->host + f->cosine.offset) + i * half,
+                           (float *)(void *)(f->host + f->sine.offset) + i * half);
 }
 
-tsr_status tsr_feed_chunk(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
-                          uint64_t *wanted, struct tsr_err *err)
+tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                 uint64_t n, uint64_t *wanted, struct tsr_err *err)
 {
-    struct tsr_feed *f = &e->feed;
-    uint64_t         bytes = lay_out(e, f, n);
-    uint32_t        *ids = host_u32(f, &f->ids), *positions = host_u32(f, &f->positions);
-    uint32_t        *rows = host_u32(f, &f->rows), *spans = host_u32(f, &f->spans);
-    uint32_t        *gather = host_u32(f, &f->gather);
+    struct tsr_engine_feed *f = &e->feed;
+    uint64_t                bytes = lay_out(e, f, n);
+    uint32_t               *ids = host_u32(f, &f->ids), *positions = host_u32(f, &f->positions);
+    uint32_t               *rows = host_u32(f, &f->rows), *spans = host_u32(f, &f->spans);
+    uint32_t               *gather = host_u32(f, &f->gather);
 
     *wanted = 0;
     for (uint64_t i = 0; i < n; i++) {
-        struct tsr_slot *s = &e->slots[tokens[i].slot];
-        uint64_t         p = s->length++;
+        struct tsr_engine_slot *s = &e->slots[tokens[i].slot];
+        uint64_t                p = s->length++;
         ids[i] = tokens[i].id;
         positions[i] = (uint32_t)(p + e->model->hp.position_offset);
         rows[i] = (uint32_t)tsr_cache_row(e, tokens[i].slot, p);
@@ -110,5 +112,5 @@ tsr_status tsr_feed_chunk(struct tsr_engine *e, const struct tsr_token *tokens, 
     struct tsr_tensor used = f->device;
     used.cols = bytes;
     used.row_stride = bytes;
-    return tsr_device_upload(e->dev, &used, f->host, err);
+    return tsr_engine_device_upload(e->dev, &used, f->host, err);
 }

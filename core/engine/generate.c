@@ -3,61 +3,62 @@
 #include "engine/serve.h"
 
 struct run {
-    struct tsr_request *reqs;
+    struct tsr_engine_request *reqs;
 };
 
 static tsr_status on_token(void *ctx, uint64_t id, uint32_t token)
 {
-    struct tsr_request *q = &((struct run *)ctx)->reqs[id];
+    struct tsr_engine_request *q = &((struct run *)ctx)->reqs[id];
     q->tokens[q->n_tokens++] = token;
     return q->on_token ? q->on_token(q->ctx, id, token) : TSR_OK;
 }
 
-static tsr_status on_done(void *ctx, const struct tsr_served *r, struct tsr_err *err)
+static tsr_status on_done(void *ctx, const struct tsr_engine_served *r, struct tsr_err *err)
 {
-    ((struct run *)ctx)->reqs[r->id].stopped = r->finish == TSR_FINISH_EOS;
-    return r->finish == TSR_FINISH_FAILED ? tsr_fail(err, r->status, "%s", r->error) : TSR_OK;
+    ((struct run *)ctx)->reqs[r->id].stopped = r->finish == TSR_ENGINE_FINISH_EOS;
+    return r->finish == TSR_ENGINE_FINISH_FAILED ? tsr_fail(err, r->status, "%s", r->error)
+                                                 : TSR_OK;
 }
 
-static struct tsr_serve_request request(const struct tsr_request *q, uint64_t i)
+static struct tsr_engine_serve_request request(const struct tsr_engine_request *q, uint64_t i)
 {
-    return (struct tsr_serve_request){ .id = i,
-                                       .prompt = q->prompt,
-                                       .n_prompt = q->n_prompt,
-                                       .max_tokens = q->max_tokens,
-                                       .ignore_eos = q->ignore_eos,
-                                       .record = q->record,
-                                       .sampling = q->sampling };
+    return (struct tsr_engine_serve_request){ .id = i,
+                                              .prompt = q->prompt,
+                                              .n_prompt = q->n_prompt,
+                                              .max_tokens = q->max_tokens,
+                                              .ignore_eos = q->ignore_eos,
+                                              .record = q->record,
+                                              .sampling = q->sampling };
 }
 
-static tsr_status run_all(struct tsr_server *s, struct tsr_request *reqs, uint64_t n,
+static tsr_status run_all(struct tsr_server *s, struct tsr_engine_request *reqs, uint64_t n,
                           struct tsr_err *err)
 {
     uint64_t next = 0;
     do {
-        while (next < n && tsr_server_room(s)) {
-            struct tsr_serve_request q = request(&reqs[next], next);
-            TSR_TRY(tsr_server_submit(s, &q, err));
+        while (next < n && tsr_engine_server_room(s)) {
+            struct tsr_engine_serve_request q = request(&reqs[next], next);
+            TSR_TRY(tsr_engine_server_submit(s, &q, err));
             next++;
         }
-        TSR_TRY(tsr_server_step(s, err));
-    } while (next < n || tsr_server_busy(s));
+        TSR_TRY(tsr_engine_server_step(s, err));
+    } while (next < n || tsr_engine_server_busy(s));
     return TSR_OK;
 }
 
-tsr_status tsr_generate(struct tsr_engine *e, struct tsr_request *reqs, uint64_t n,
-                        struct tsr_generate_timing *timing, struct tsr_err *err)
+tsr_status tsr_engine_generate(struct tsr_engine *e, struct tsr_engine_request *reqs, uint64_t n,
+                               struct tsr_engine_generate_timing *timing, struct tsr_err *err)
 {
-    struct run              r = { .reqs = reqs };
-    struct tsr_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
-    struct tsr_pass         pass;
-    struct tsr_server      *s = NULL;
+    struct run                     r = { .reqs = reqs };
+    struct tsr_engine_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
+    struct tsr_engine_pass         pass;
+    struct tsr_server             *s = NULL;
     if (timing)
-        *timing = (struct tsr_generate_timing){ 0 };
-    tsr_pass_engine(&pass, e);
+        *timing = (struct tsr_engine_generate_timing){ 0 };
+    tsr_engine_pass_engine(&pass, e);
     for (uint64_t i = 0; i < n; i++) {
-        struct tsr_serve_request q = request(&reqs[i], i);
-        tsr_status               st = tsr_server_check(&pass, &q, err);
+        struct tsr_engine_serve_request q = request(&reqs[i], i);
+        tsr_status                      st = tsr_engine_server_check(&pass, &q, err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "request %llu", (unsigned long long)i + 1);
         reqs[i].n_tokens = 0;
@@ -69,10 +70,10 @@ tsr_status tsr_generate(struct tsr_engine *e, struct tsr_request *reqs, uint64_t
         tsr_engine_reset(e, i);
     if (n < pass.slots) /* logits for those that will run */
         pass.slots = (uint32_t)n;
-    TSR_TRY(tsr_server_create(&s, &pass, &events, err));
+    TSR_TRY(tsr_engine_server_create(&s, &pass, &events, err));
     tsr_status st = run_all(s, reqs, n, err);
     if (timing)
-        *timing = *tsr_server_timing(s);
-    tsr_server_destroy(s);
+        *timing = *tsr_engine_server_timing(s);
+    tsr_engine_server_destroy(s);
     return st;
 }

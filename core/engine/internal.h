@@ -1,63 +1,65 @@
-/* engine/internal.h - what the files of the engine share. */
+/* engine/internal.h - declarations shared by the files of the engine. */
 #ifndef TSR_ENGINE_INTERNAL_H
 #define TSR_ENGINE_INTERNAL_H
 
 #include "engine/device.h"
 #include "engine/engine.h"
+#include "engine/hooks.h"
 #include "engine/share.h"
 
 #define TSR_DEFAULT_CHUNK 512
 #define TSR_HEAD_ROWS     64 /* rows of logits on the device at once */
 
 /* Norms and linears of the model with their parts on the device; w or gain.buffer NULL: absent. */
-struct tsr_split_dev;
-struct tsr_norm_dev {
+struct tsr_engine_split_dev;
+struct tsr_engine_norm_dev {
     struct tsr_tensor gain, bias;
 };
-struct tsr_linear_dev {
-    struct tsr_weight *w;
-    struct tsr_tensor  bias;
-    struct tsr_tensor  behind; /* a bias that comes behind the sum over ranks */
-    struct tsr_tensor  order;  /* U32 [1, cols]: of the input's columns; buffer NULL: as they are */
-    struct tsr_packed *part;   /* a rank's part of packed weights, which w was made from; or NULL */
-    struct tsr_split_dev *split; /* split.h: the parts that stand for w; or NULL */
-    uint32_t              act;
+struct tsr_engine_linear_dev {
+    struct tsr_engine_weight *w;
+    struct tsr_tensor         bias;
+    struct tsr_tensor         behind; /* a bias that is added after the sum over ranks */
+    struct tsr_tensor order; /* U32 [1, cols]: of the input's columns; buffer NULL: natural order */
+    struct tsr_model_packed
+        *part; /* a rank's part of packed weights, which w was made from; or NULL */
+    struct tsr_engine_split_dev *split; /* split.h: the parts that replace w; or NULL */
+    uint32_t                     act;
 };
-struct tsr_layer_dev {
-    struct tsr_linear_dev lin[TSR_LINEARS];
-    struct tsr_norm_dev   attn_in, attn_out, ffn_in, ffn_out;
-    struct tsr_tensor     k, v; /* caches: row slot * context + position */
-    bool                  open; /* the model's layer is held in memory */
+struct tsr_engine_layer_dev {
+    struct tsr_engine_linear_dev lin[TSR_LINEARS];
+    struct tsr_engine_norm_dev   attn_in, attn_out, ffn_in, ffn_out;
+    struct tsr_tensor            k, v; /* caches: row slot * context + position */
+    bool                         open; /* the model's layer is held in memory */
 };
 
 /* Per-chunk numbers that travel to the device in one piece: offsets into one buffer. */
-struct tsr_feed {
+struct tsr_engine_feed {
     char             *host;
     struct tsr_tensor device; /* [1, capacity] bytes */
-    /* views of the chunk at hand */
+    /* views of the current chunk */
     struct tsr_tensor ids, positions, rows, spans, gather, cosine, sine;
 };
 
-struct tsr_slot {
+struct tsr_engine_slot {
     uint64_t length; /* positions in the cache */
     uint64_t final;  /* length when the current call is done */
 };
 
 struct tsr_engine {
-    const struct tsr_model *model;
-    struct tsr_device      *dev;
-    bool                    owns_dev;
-    uint64_t                context, chunk, head_rows;
-    uint32_t                kv_dtype;
-    uint64_t                cache_bytes;
-    uint64_t                first, end; /* layers that it has */
-    bool                    has_embed, has_head, release;
+    const struct tsr_model   *model;
+    struct tsr_engine_device *dev;
+    bool                      owns_dev;
+    uint64_t                  context, chunk, head_rows;
+    uint32_t                  kv_dtype;
+    uint64_t                  cache_bytes;
+    uint64_t                  first, end; /* layers that it has */
+    bool                      has_embed, has_head, release;
     void (*on_layer)(void *, uint64_t, bool);
     void                           *layer_ctx;
     uint64_t                        at_layer;   /* of a forward, for on_layer */
     const struct tsr_engine_source *source;     /* while it is made */
     struct tsr_engine_tp            tp;         /* ranks 1: whole layers */
-    struct tsr_share                share;      /* of heads and of the feed-forward */
+    struct tsr_engine_share         share;      /* of heads and of the feed-forward */
     float                          *parts;      /* [chunk, hidden], ranks > 1 */
     struct tsr_engine_split         split;      /* ranks 0: none are simulated */
     float                          *split_rows; /* [split.ranks + 1][chunk, hidden] */
@@ -65,51 +67,54 @@ struct tsr_engine {
     struct tsr_engine              *behind;   /* mixed.c: the other layers and the head, or NULL */
     float                          *border;   /* [chunk, hidden] on the way there */
     char                            text[224]; /* both devices */
-    struct tsr_slot                *slots;
+    struct tsr_engine_slot         *slots;
     uint32_t                        n_slots;
 
-    struct tsr_weight    *embed, *positions;
-    struct tsr_norm_dev   embed_norm, final_norm;
-    struct tsr_linear_dev project_in, project_out, head;
-    struct tsr_layer_dev *layers;
-    struct tsr_tensor     slopes; /* ALiBi, or buffer NULL */
+    struct tsr_engine_weight    *embed, *positions;
+    struct tsr_engine_norm_dev   embed_norm, final_norm;
+    struct tsr_engine_linear_dev project_in, project_out, head;
+    struct tsr_engine_layer_dev *layers;
+    struct tsr_tensor            slopes; /* ALiBi, or buffer NULL */
 
     /* activations, `chunk` rows each */
-    struct tsr_tensor h, x, y, q, k, v, a, gate, up, narrow, logits;
-    struct tsr_tensor ordered; /* [chunk, widest input], made with the first ordered weight */
-    struct tsr_feed   feed;
-    double           *inv; /* frequencies [dim/2] for inv_length */
-    uint64_t          inv_length;
-    bool              inv_known;
+    struct tsr_tensor      h, x, y, q, k, v, a, gate, up, narrow, logits;
+    struct tsr_tensor      ordered; /* [chunk, widest input], made with the first ordered weight */
+    struct tsr_engine_feed feed;
+    double                *inv; /* frequencies [dim/2] for inv_length */
+    uint64_t               inv_length;
+    bool                   inv_known;
 
-    struct tsr_compensator *comp; /* compensate.c; NULL: nothing is compensated */
+    struct tsr_engine_hooks        hooks;
+    struct tsr_engine_compensator *comp; /* compensate.c; NULL: nothing is compensated */
 
     uint64_t ran[3];   /* packed linears by TSR_ACT_* */
     bool     said_act; /* that some packed linear takes F32 under a8 */
 
-    tsr_tap tap;
-    void   *tap_ctx;
-    float  *tap_rows; /* made at the first tapped chunk */
+    tsr_engine_tap tap;
+    void          *tap_ctx;
+    float         *tap_rows; /* made at the first tapped chunk */
 
-    tsr_hidden_tap hidden_tap;
-    void          *hidden_ctx;
-    float         *hidden_rows; /* [head_rows, hidden] while there is a tap */
+    tsr_engine_hidden_tap hidden_tap;
+    void                 *hidden_ctx;
+    float                *hidden_rows; /* [head_rows, hidden] while there is a tap */
 };
 
 /* An engine on a device of the caller's, which must outlive it: for tests. */
-tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_device *dev,
-                                const struct tsr_model *m, const struct tsr_overlay *o,
+tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_engine_device *dev,
+                                const struct tsr_model *m, const struct tsr_model_overlay *o,
                                 const struct tsr_engine_options *opt, struct tsr_err *err);
 
-/* forward.c: stage() of one device, behind its checks. */
-tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
-                                const float *in, float *out, float *logits, struct tsr_err *err);
-/* mixed.c: as tsr_engine_create() with options.on_backend, and stage() of such an engine. */
+/* forward.c: stage() of one device, after its checks. */
+tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                uint64_t n, const float *in, float *out, float *logits,
+                                struct tsr_err *err);
+/* mixed.c: as tsr_engine_create() with options.on.layers, and stage() of such an engine. */
 tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r,
-                                   const struct tsr_model *m, const struct tsr_overlay *o,
+                                   const struct tsr_model *m, const struct tsr_model_overlay *o,
                                    const struct tsr_engine_options *opt, struct tsr_err *err);
-tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
-                                  const float *in, float *out, float *logits, struct tsr_err *err);
+tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                  uint64_t n, const float *in, float *out, float *logits,
+                                  struct tsr_err *err);
 
 /* An engine for stream.c: one slot, and nothing of the model on the device yet. */
 tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,
@@ -118,79 +123,79 @@ tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry
 
 /* weights.c: everything of the model onto the device, or a part of it.  What a failing part has
  * loaded stays until it is dropped. */
-tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
+tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_model_overlay *o, uint32_t act,
                            struct tsr_err *err);
-tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_overlay *o,
+tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_model_overlay *o,
                                  struct tsr_err *err);
-tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
-                                 uint32_t act, struct tsr_err *err);
-tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
-                                struct tsr_err *err);
-/* Frees a part again; one that is not there is fine. */
+tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_overlay *o,
+                                 uint64_t i, uint32_t act, struct tsr_err *err);
+tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_model_overlay *o,
+                                uint32_t act, struct tsr_err *err);
+/* Frees a part; an absent one is allowed. */
 void tsr_engine_drop_embed(struct tsr_engine *e);
 void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i);
 void tsr_engine_drop_head(struct tsr_engine *e);
 
-/* kv.c: caches of all layers, and where a token's row is. */
-tsr_status             tsr_cache_create(struct tsr_engine *e, struct tsr_err *err);
+/* kv.c: caches of all layers, and the position of a token's row. */
+tsr_status             tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err);
 static inline uint64_t tsr_cache_row(const struct tsr_engine *e, uint32_t slot, uint64_t position)
 {
     return (uint64_t)slot * e->context + position;
 }
 
-/* feed.c: ids, positions, cache rows and angles of the tokens at hand. */
-tsr_status tsr_feed_create(struct tsr_engine *e, struct tsr_err *err);
-void       tsr_feed_destroy(struct tsr_feed *f);
+/* feed.c: ids, positions, cache rows and angles of the current tokens. */
+tsr_status tsr_engine_feed_create(struct tsr_engine *e, struct tsr_err *err);
+void       tsr_engine_feed_destroy(struct tsr_engine_feed *f);
 /* Fills and uploads them for n <= chunk tokens and moves their slots on; *wanted counts the
  * tokens whose logits are wanted. */
-tsr_status tsr_feed_chunk(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
-                          uint64_t *wanted, struct tsr_err *err);
+tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                 uint64_t n, uint64_t *wanted, struct tsr_err *err);
 
 /* forward.c: the ends of the model.  Hidden states of the n ids in the feed into e->h; logits of
  * at most head_rows hidden rows (e->h or e->x) into host memory. */
-tsr_status tsr_run_embedding(struct tsr_engine *e, uint64_t n, struct tsr_err *err);
-tsr_status tsr_run_head(struct tsr_engine *e, struct tsr_tensor src, float *logits,
-                        struct tsr_err *err);
-bool       tsr_all_finite(const float *v, uint64_t n);
-
-/* block.c: one decoder layer over e->h; n tokens. */
-tsr_status tsr_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n, struct tsr_err *err);
-/* Its halves alone: from the normed input to the output of o or down. */
-tsr_status tsr_block_attention(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
-                               const struct tsr_tensor *out, struct tsr_err *err);
-tsr_status tsr_block_feed_forward(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
-                                  const struct tsr_tensor *out, struct tsr_err *err);
-
-/* compensate.c: residuals of the engine's layers; then, per chunk, which of its tokens; then, behind the
- * linears of a site, what is added to their outputs: outs in the order of enum tsr_linear_id, buffer
- * NULL or out NULL where there is none. */
-tsr_status tsr_compensate_create(struct tsr_engine *e, const struct tsr_engine_compensate *use,
-                                 struct tsr_err *err);
-void       tsr_compensate_destroy(struct tsr_engine *e); /* before the device is closed */
-tsr_status tsr_compensate_chunk(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
-                                struct tsr_err *err);
-tsr_status tsr_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                               const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+tsr_status tsr_engine_run_embedding(struct tsr_engine *e, uint64_t n, struct tsr_err *err);
+tsr_status tsr_engine_run_head(struct tsr_engine *e, struct tsr_tensor src, float *logits,
                                struct tsr_err *err);
 
-/* linears.c: the linears of a site and their compensation: outs as above. */
-tsr_status tsr_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                        const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
-                        struct tsr_err *err);
+/* stage.c: hidden rows of n tokens between host memory and e->h. */
+tsr_status tsr_engine_hidden_in(struct tsr_engine *e, const float *in, uint64_t n,
+                                struct tsr_err *err);
+tsr_status tsr_engine_hidden_out(struct tsr_engine *e, float *out, uint64_t n, struct tsr_err *err);
+bool       tsr_engine_all_finite(const float *v, uint64_t n);
+
+/* block.c: one decoder layer over e->h; n tokens. */
+tsr_status tsr_engine_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n,
+                                struct tsr_err *err);
+/* Its halves alone: from the normed input to the output of o or down. */
+tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
+                                      const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                      struct tsr_err *err);
+tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
+                                         const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                         struct tsr_err *err);
+
+/* compensate_load.c: residuals of the engine's layers; hooks.h has what runs with them. */
+tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
+                                        const struct tsr_engine_compensate *use,
+                                        struct tsr_err                     *err);
+void       tsr_engine_compensate_destroy(struct tsr_engine *e); /* before the device is closed */
 
 /* ops.c: single operations over n rows. */
-struct tsr_tensor tsr_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n);
-struct tsr_op     tsr_linear_op(const struct tsr_linear_dev *l, const struct tsr_tensor *in,
-                                const struct tsr_tensor *out); /* the weight's handle, too */
-tsr_status        tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
-                                 const struct tsr_tensor *in, const struct tsr_tensor *out,
-                                 struct tsr_err *err);
-tsr_status tsr_run_embed(struct tsr_engine *e, struct tsr_weight *w, const struct tsr_tensor *ids,
-                         float scale, const struct tsr_tensor *out, struct tsr_err *err);
-tsr_status tsr_run_norm(struct tsr_engine *e, const struct tsr_norm_dev *norm,
-                        const struct tsr_tensor *in, const struct tsr_tensor *out,
-                        struct tsr_err *err);
-tsr_status tsr_run_add(struct tsr_engine *e, const struct tsr_tensor *a, const struct tsr_tensor *b,
-                       const struct tsr_tensor *out, struct tsr_err *err);
+struct tsr_tensor tsr_engine_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n);
+struct tsr_op     tsr_engine_linear_op(const struct tsr_engine_linear_dev *l,
+                                       const struct tsr_tensor            *in,
+                                       const struct tsr_tensor *out); /* the weight's handle, too */
+tsr_status        tsr_engine_run_linear(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                                        const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                        struct tsr_err *err);
+tsr_status        tsr_engine_run_embed(struct tsr_engine *e, struct tsr_engine_weight *w,
+                                       const struct tsr_tensor *ids, float scale,
+                                       const struct tsr_tensor *out, struct tsr_err *err);
+tsr_status        tsr_engine_run_norm(struct tsr_engine *e, const struct tsr_engine_norm_dev *norm,
+                                      const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                      struct tsr_err *err);
+tsr_status        tsr_engine_run_add(struct tsr_engine *e, const struct tsr_tensor *a,
+                                     const struct tsr_tensor *b, const struct tsr_tensor *out,
+                                     struct tsr_err *err);
 
 #endif

@@ -9,11 +9,11 @@ static uint64_t cache_cols(const struct tsr_engine *e)
 {
     uint64_t head = e->model->hp.head_dim;
     if (e->kv_dtype == TSR_I8)
-        head += sizeof(float); /* the scale in front of the codes */
+        head += sizeof(float); /* the scale before the codes */
     return e->share.kv_heads * head;
 }
 
-tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
+tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
 {
     uint64_t cols = cache_cols(e), rows, bytes;
     uint64_t width = e->kv_dtype == TSR_F32 ? 4 : e->kv_dtype == TSR_F16 ? 2 : 1;
@@ -24,16 +24,16 @@ tsr_status tsr_cache_create(struct tsr_engine *e, struct tsr_err *err)
         return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
                         e->n_slots, (unsigned long long)e->context);
     for (uint64_t i = e->first; i < e->end; i++) {
-        struct tsr_layer_dev *l = &e->layers[i];
+        struct tsr_engine_layer_dev *l = &e->layers[i];
         if (e->streamed && i > 0) { /* a layer's run begins with an empty cache */
             l->k = e->layers[0].k;
             l->v = e->layers[0].v;
             continue;
         }
-        TSR_TRY(
-            tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->k, err));
-        TSR_TRY(
-            tsr_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache", &l->v, err));
+        TSR_TRY(tsr_engine_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache",
+                                         &l->k, err));
+        TSR_TRY(tsr_engine_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache",
+                                         &l->v, err));
     }
     e->cache_bytes = bytes;
     return TSR_OK;

@@ -1,8 +1,8 @@
-/* The linears of a site over its input, and what compensation adds to them: of one token in one go where the device
- * does that, else one behind the other. */
+/* Runs the linears of a site on its input, and adds compensation: for one token in one call if the device
+ * supports that, else one linear after the other. */
 #include "engine/compensator.h"
 
-static const struct tsr_backend_compensate_v1 *table_of(struct tsr_device *d)
+static const struct tsr_backend_compensate_v1 *table_of(struct tsr_engine_device *d)
 {
     if (!d->asked_site) {
         const struct tsr_backend_compensate_v1 *t =
@@ -13,18 +13,18 @@ static const struct tsr_backend_compensate_v1 *table_of(struct tsr_device *d)
     return d->site;
 }
 
-/* The site's residuals where its token is compensated, or NULL. */
-static struct tsr_comp_site *compensated(const struct tsr_engine *e, uint64_t layer,
-                                         enum tsr_site site)
+/* The site's residuals if its token is compensated, or NULL. */
+static struct tsr_engine_comp_site *compensated(const struct tsr_engine *e, uint64_t layer,
+                                                enum tsr_site site)
 {
-    struct tsr_comp_site *s = e->comp && e->comp->site ? &e->comp->site[layer][site] : NULL;
+    struct tsr_engine_comp_site *s = e->comp && e->comp->site ? &e->comp->site[layer][site] : NULL;
     return s && s->n && s->count && e->comp->n ? s : NULL;
 }
 
-/* Lists that the host makes or looks at want single steps. */
+/* Lists that the host creates or reads require single steps. */
 static bool listed_there(const struct tsr_engine *e)
 {
-    const struct tsr_compensator *c = e->comp;
+    const struct tsr_engine_compensator *c = e->comp;
     return c->dev == e->dev && c->use.select == TSR_SELECT_DYNAMIC && !c->use.recall;
 }
 
@@ -36,9 +36,9 @@ struct job {
     struct tsr_site_op       all;
 };
 
-static void add_compensation(const struct tsr_compensator *c, const struct tsr_comp_site *s,
-                             const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
-                             struct job *j)
+static void add_compensation(const struct tsr_engine_compensator *c,
+                             const struct tsr_engine_comp_site *s, const struct tsr_tensor *in,
+                             const struct tsr_tensor *const *outs, struct job *j)
 {
     j->list = c->list;
     j->list.rows = 1;
@@ -64,15 +64,15 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
                                bool *done, struct tsr_err *err)
 {
     const struct tsr_backend_compensate_v1 *table = in->rows == 1 ? table_of(e->dev) : NULL;
-    const struct tsr_comp_site             *s = compensated(e, layer, site);
+    const struct tsr_engine_comp_site      *s = compensated(e, layer, site);
     struct job                              j;
     *done = false;
     if (!table || (s && !listed_there(e)))
         return TSR_OK;
     j.all = (struct tsr_site_op){ .struct_size = sizeof j.all };
     for (int i = 0, place = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_linear_dev *l = &e->layers[layer].lin[i];
-        if (tsr_linear_site((enum tsr_linear_id)i) != site)
+        const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[i];
+        if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
             continue;
         const struct tsr_tensor *out = outs[place++];
         if (!out || !l->w)
@@ -80,7 +80,7 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
         if (l->order.buffer || !l->w->handle)
             return TSR_OK;
         j.all.linear[j.all.n] = &j.op[j.all.n];
-        j.op[j.all.n++] = tsr_linear_op(l, in, out);
+        j.op[j.all.n++] = tsr_engine_linear_op(l, in, out);
     }
     if (s)
         add_compensation(e->comp, s, in, outs, &j);
@@ -90,26 +90,27 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
     *done = st != TSR_E_UNSUPPORTED;
     if (st == TSR_OK && s)
         e->comp->done.selected += s->count;
-    return st == TSR_OK || !*done ? TSR_OK
-                                  : tsr_err_prefix(err, st, "layer %llu, %s",
-                                                   (unsigned long long)layer, tsr_site_name(site));
+    return st == TSR_OK || !*done
+               ? TSR_OK
+               : tsr_err_prefix(err, st, "layer %llu, %s", (unsigned long long)layer,
+                                tsr_model_site_name(site));
 }
 
-tsr_status tsr_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                        const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
-                        struct tsr_err *err)
+tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                               const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                               struct tsr_err *err)
 {
     bool done;
     TSR_TRY(run_together(e, layer, site, in, outs, &done, err));
     if (done)
         return TSR_OK;
     for (int i = 0, place = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_linear_dev *l = &e->layers[layer].lin[i];
-        if (tsr_linear_site((enum tsr_linear_id)i) != site)
+        const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[i];
+        if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
             continue;
         const struct tsr_tensor *out = outs[place++];
         if (out && l->w)
-            TSR_TRY(tsr_run_linear(e, l, in, out, err));
+            TSR_TRY(tsr_engine_run_linear(e, l, in, out, err));
     }
-    return tsr_compensate_site(e, layer, site, in, outs, err);
+    return e->hooks.outputs ? e->hooks.outputs(e, layer, site, in, outs, err) : TSR_OK;
 }

@@ -10,28 +10,27 @@
 static uint64_t kept(const struct tsr_model *m, const struct tsr_engine_options *opt)
 {
     uint64_t end = opt->end ? opt->end : m->hp.layers;
-    if (!opt->on_backend || opt->on_backend - 1 >= end)
+    if (!opt->on.layers || opt->on.layers - 1 >= end)
         return UINT64_MAX;
-    return opt->on_backend - 1 > opt->first ? opt->on_backend - 1 - opt->first : 0;
+    return opt->on.layers - 1 > opt->first ? opt->on.layers - 1 - opt->first : 0;
 }
 
 tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r,
-                                   const struct tsr_model *m, const struct tsr_overlay *o,
+                                   const struct tsr_model *m, const struct tsr_model_overlay *o,
                                    const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     uint64_t                  n = kept(m, opt);
     struct tsr_engine_options front = *opt, rest = *opt;
     struct tsr_engine        *behind = NULL;
-    front.on_backend = rest.on_backend = 0;
-    front.backend = front.backend ? front.backend : TSR_DEFAULT_BACKEND;
-    rest.backend = TSR_DEFAULT_BACKEND;
+    front.on.layers = rest.on.layers = 0;
+    rest.on.backend = NULL;
     if (n == UINT64_MAX)
         return tsr_engine_create(e, r, m, o, &front, err);
     if (n == 0)
         return tsr_engine_create(e, r, m, o, &rest, err);
     front.end = rest.first = opt->first + n;
     front.no_head = rest.no_embed = true;
-    struct tsr_engine *f = NULL; /* first: a source hands layers out in their order */
+    struct tsr_engine *f = NULL; /* first: a source returns layers in order */
     TSR_TRY(tsr_engine_create(&f, r, m, o, &front, err));
     tsr_status st = tsr_engine_create(&behind, r, m, o, &rest, err);
     if (st != TSR_OK) {
@@ -46,15 +45,17 @@ tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r
         return st;
     }
     (void)snprintf(f->text, sizeof f->text, "%s (%llu layers) and %s (%llu)",
-                   tsr_device_text(f->dev), (unsigned long long)n, tsr_device_text(behind->dev),
+                   tsr_engine_device_text(f->dev), (unsigned long long)n,
+                   tsr_engine_device_text(behind->dev),
                    (unsigned long long)(behind->end - behind->first));
     tsr_logf(TSR_LOG_INFO, "the model runs on %s", f->text);
     *e = f;
     return TSR_OK;
 }
 
-tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_token *tokens, uint64_t n,
-                                  const float *in, float *out, float *logits, struct tsr_err *err)
+tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                  uint64_t n, const float *in, float *out, float *logits,
+                                  struct tsr_err *err)
 {
     uint64_t hidden = e->model->hp.hidden;
     for (uint64_t first = 0; first < n; first += e->chunk) {

@@ -1,7 +1,7 @@
 /* Single operations of the backend table, with shapes from their tensors. */
 #include "engine/internal.h"
 
-struct tsr_tensor tsr_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n)
+struct tsr_tensor tsr_engine_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n)
 {
     struct tsr_tensor v = *t;
     v.offset += first * t->row_stride;
@@ -17,28 +17,28 @@ static const struct tsr_tensor *or_null(const struct tsr_tensor *t)
 /* A row of a tensor as a column: its elements are the rows that GATHER takes. */
 static struct tsr_tensor column_of(const struct tsr_tensor *t, uint64_t row, uint64_t cols)
 {
-    struct tsr_tensor v = tsr_rows(t, row, cols);
+    struct tsr_tensor v = tsr_engine_rows(t, row, cols);
     v.cols = 1;
     v.row_stride = sizeof(float);
     return v;
 }
 
-static tsr_status put_in_order(struct tsr_engine *e, const struct tsr_linear_dev *l,
+static tsr_status put_in_order(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
                                const struct tsr_tensor *in, struct tsr_tensor *out,
                                struct tsr_err *err)
 {
-    *out = tsr_rows(&e->ordered, 0, in->rows);
+    *out = tsr_engine_rows(&e->ordered, 0, in->rows);
     out->cols = in->cols;
     for (uint64_t t = 0; t < in->rows; t++) {
         struct tsr_tensor from = column_of(in, t, in->cols), to = column_of(out, t, in->cols);
         struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = &to, .in = { &from, &l->order } };
-        TSR_TRY(tsr_device_run(e->dev, &op, NULL, err));
+        TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
     }
     return TSR_OK;
 }
 
-struct tsr_op tsr_linear_op(const struct tsr_linear_dev *l, const struct tsr_tensor *in,
-                            const struct tsr_tensor *out)
+struct tsr_op tsr_engine_linear_op(const struct tsr_engine_linear_dev *l,
+                                   const struct tsr_tensor *in, const struct tsr_tensor *out)
 {
     return (struct tsr_op){ .struct_size = sizeof(struct tsr_op),
                             .kind = TSR_OP_LINEAR,
@@ -48,9 +48,9 @@ struct tsr_op tsr_linear_op(const struct tsr_linear_dev *l, const struct tsr_ten
                             .act = l->act };
 }
 
-tsr_status tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
-                          const struct tsr_tensor *in, const struct tsr_tensor *out,
-                          struct tsr_err *err)
+tsr_status tsr_engine_run_linear(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                                 const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                 struct tsr_err *err)
 {
     struct tsr_tensor sorted;
     if (e->on_layer)
@@ -59,34 +59,36 @@ tsr_status tsr_run_linear(struct tsr_engine *e, const struct tsr_linear_dev *l,
         TSR_TRY(put_in_order(e, l, in, &sorted, err));
         in = &sorted;
     }
-    struct tsr_op op = tsr_linear_op(l, in, out);
-    return tsr_device_run(e->dev, &op, l->w, err);
+    struct tsr_op op = tsr_engine_linear_op(l, in, out);
+    return tsr_engine_device_run(e->dev, &op, l->w, err);
 }
 
-tsr_status tsr_run_embed(struct tsr_engine *e, struct tsr_weight *w, const struct tsr_tensor *ids,
-                         float scale, const struct tsr_tensor *out, struct tsr_err *err)
+tsr_status tsr_engine_run_embed(struct tsr_engine *e, struct tsr_engine_weight *w,
+                                const struct tsr_tensor *ids, float scale,
+                                const struct tsr_tensor *out, struct tsr_err *err)
 {
     struct tsr_op op = { .kind = TSR_OP_EMBED, .out = out, .in = { ids }, .scale = scale };
-    return tsr_device_run(e->dev, &op, w, err);
+    return tsr_engine_device_run(e->dev, &op, w, err);
 }
 
-tsr_status tsr_run_norm(struct tsr_engine *e, const struct tsr_norm_dev *norm,
-                        const struct tsr_tensor *in, const struct tsr_tensor *out,
-                        struct tsr_err *err)
+tsr_status tsr_engine_run_norm(struct tsr_engine *e, const struct tsr_engine_norm_dev *norm,
+                               const struct tsr_tensor *in, const struct tsr_tensor *out,
+                               struct tsr_err *err)
 {
-    const struct tsr_hparams *hp = &e->model->hp;
-    struct tsr_op             op = { .kind = TSR_OP_NORM,
-                                     .out = out,
-                                     .in = { in, &norm->gain, or_null(&norm->bias) },
-                                     .norm = hp->norm,
-                                     .eps = hp->norm_eps,
-                                     .gain_offset = hp->norm_gain_offset };
-    return tsr_device_run(e->dev, &op, NULL, err);
+    const struct tsr_model_hparams *hp = &e->model->hp;
+    struct tsr_op                   op = { .kind = TSR_OP_NORM,
+                                           .out = out,
+                                           .in = { in, &norm->gain, or_null(&norm->bias) },
+                                           .norm = hp->norm,
+                                           .eps = hp->norm_eps,
+                                           .gain_offset = hp->norm_gain_offset };
+    return tsr_engine_device_run(e->dev, &op, NULL, err);
 }
 
-tsr_status tsr_run_add(struct tsr_engine *e, const struct tsr_tensor *a, const struct tsr_tensor *b,
-                       const struct tsr_tensor *out, struct tsr_err *err)
+tsr_status tsr_engine_run_add(struct tsr_engine *e, const struct tsr_tensor *a,
+                              const struct tsr_tensor *b, const struct tsr_tensor *out,
+                              struct tsr_err *err)
 {
     struct tsr_op op = { .kind = TSR_OP_ADD, .out = out, .in = { a, b } };
-    return tsr_device_run(e->dev, &op, NULL, err);
+    return tsr_engine_device_run(e->dev, &op, NULL, err);
 }

@@ -11,7 +11,7 @@ static double clamp(double v, double lo, double hi)
 
 /* Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between
  * blended. */
-static double llama3_frequency(const struct tsr_rope *r, double f)
+static double llama3_frequency(const struct tsr_model_rope *r, double f)
 {
     double old = (double)r->original_positions, wavelength = 2 * PI / f;
     if (wavelength > old / r->low_freq_factor)
@@ -24,12 +24,12 @@ static double llama3_frequency(const struct tsr_rope *r, double f)
 }
 
 /* YaRN: the dimension that turns `turns` times within the original positions. */
-static double yarn_dimension(const struct tsr_rope *r, double turns)
+static double yarn_dimension(const struct tsr_model_rope *r, double turns)
 {
     return r->dim * log((double)r->original_positions / (turns * 2 * PI)) / (2 * log(r->theta));
 }
 
-static double yarn_frequency(const struct tsr_rope *r, uint32_t i, double f)
+static double yarn_frequency(const struct tsr_model_rope *r, uint32_t i, double f)
 {
     double low = fmax(floor(yarn_dimension(r, r->beta_fast)), 0);
     double high = fmin(ceil(yarn_dimension(r, r->beta_slow)), r->dim - 1.0);
@@ -39,12 +39,12 @@ static double yarn_frequency(const struct tsr_rope *r, uint32_t i, double f)
     return f / r->factor * (1 - keep) + f * keep;
 }
 
-bool tsr_rope_varies(const struct tsr_rope *r)
+bool tsr_engine_rope_varies(const struct tsr_model_rope *r)
 {
     return r->scaling == TSR_ROPE_LONG || r->scaling == TSR_ROPE_DYNAMIC_NTK;
 }
 
-void tsr_rope_frequencies(const struct tsr_rope *r, uint64_t length, double *inv)
+void tsr_engine_rope_frequencies(const struct tsr_model_rope *r, uint64_t length, double *inv)
 {
     double theta = r->theta;
     if (r->scaling == TSR_ROPE_DYNAMIC_NTK && length > r->original_positions) {
@@ -75,8 +75,8 @@ void tsr_rope_frequencies(const struct tsr_rope *r, uint64_t length, double *inv
     }
 }
 
-void tsr_rope_angles(const struct tsr_rope *r, const double *inv, uint64_t position, float *cosine,
-                     float *sine)
+void tsr_engine_rope_angles(const struct tsr_model_rope *r, const double *inv, uint64_t position,
+                            float *cosine, float *sine)
 {
     for (uint32_t i = 0; i < r->dim / 2; i++) {
         double angle = (double)position * inv[i];
@@ -85,7 +85,7 @@ void tsr_rope_angles(const struct tsr_rope *r, const double *inv, uint64_t posit
     }
 }
 
-void tsr_alibi_slopes(uint32_t heads, float *slopes)
+void tsr_engine_alibi_slopes(uint32_t heads, float *slopes)
 {
     uint32_t closest = 1;
     while (closest <= heads / 2)

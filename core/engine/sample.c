@@ -1,6 +1,6 @@
-/* The next token from logits.  Order of the steps: repetition penalty, temperature, top-k,
- * top-p, one draw.  All weights are doubles; candidates stand by descending logit, ties by
- * ascending id, so that the choice is the same everywhere. */
+/* The next token from logits.  Order of the steps: repetition penalty, temperature, top-k, top-p,
+ * one draw.  All weights are doubles; candidates are sorted by descending logit, ties by ascending
+ * id, so that the choice is the same on every machine. */
 #include "engine/engine.h"
 
 #include "base/mem.h"
@@ -11,10 +11,10 @@
 
 struct candidate {
     double   weight; /* exp((logit - max) / temperature) */
-    float    logit;  /* behind the penalty */
+    float    logit;  /* after the penalty */
     uint32_t id;
 };
-_Static_assert(sizeof(struct candidate) == 16, "scratch of tsr_sample is 16 bytes an entry");
+_Static_assert(sizeof(struct candidate) == 16, "scratch of tsr_engine_sample is 16 bytes an entry");
 
 static bool better(const struct candidate *a, const struct candidate *b)
 {
@@ -53,7 +53,7 @@ static void sift_down(struct candidate *c, uint64_t n, uint64_t i)
     c[i] = v;
 }
 
-/* The best of a heap of *n leaves it and stands behind its end. */
+/* Moves the best of a heap of *n to the position after its end. */
 static const struct candidate *pop(struct candidate *c, uint64_t *n)
 {
     struct candidate best = c[0];
@@ -65,8 +65,8 @@ static const struct candidate *pop(struct candidate *c, uint64_t *n)
 }
 
 /* One draw.  c is a heap of vocab candidates with weights; sum is that of all of them. */
-static uint32_t draw(struct candidate *c, uint64_t vocab, double sum, const struct tsr_sampling *s,
-                     double u)
+static uint32_t draw(struct candidate *c, uint64_t vocab, double sum,
+                     const struct tsr_engine_sampling *s, double u)
 {
     uint64_t left = vocab, keep = s->top_k && s->top_k < vocab ? s->top_k : vocab;
     uint64_t taken = 0;
@@ -87,7 +87,7 @@ static uint32_t draw(struct candidate *c, uint64_t vocab, double sum, const stru
         sum = mass;
         keep = taken;
     }
-    /* candidates popped so far stand from the end of c backwards */
+    /* candidates popped so far are at the end of c, in reverse */
     const struct candidate *b = NULL;
     double                  target = u * sum;
     mass = 0;
@@ -100,12 +100,12 @@ static uint32_t draw(struct candidate *c, uint64_t vocab, double sum, const stru
     return b->id;
 }
 
-tsr_status tsr_sampling_check(const struct tsr_sampling *s, struct tsr_err *err)
+tsr_status tsr_engine_sampling_check(const struct tsr_engine_sampling *s, struct tsr_err *err)
 {
     if (!(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->repetition_penalty > 0 &&
           isfinite(s->temperature) && isfinite(s->repetition_penalty)))
         return tsr_fail(err, TSR_E_CONFIG,
-                        "sampling wants temperature >= 0, 0 < top_p <= 1 and "
+                        "sampling needs temperature >= 0, 0 < top_p <= 1 and "
                         "repetition_penalty > 0, not %g, %g and %g",
                         s->temperature, s->top_p, s->repetition_penalty);
     return TSR_OK;
@@ -122,7 +122,7 @@ static uint32_t best_id(const float *logits, uint64_t vocab)
 }
 
 /* scratch: room for vocab candidates. */
-static uint32_t choose(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
+static uint32_t choose(const float *logits, uint64_t vocab, const struct tsr_engine_sampling *s,
                        const uint32_t *history, uint64_t n_history, double u, struct candidate *c)
 {
     fill(c, logits, vocab, s->repetition_penalty, history, n_history);
@@ -142,14 +142,15 @@ static uint32_t choose(const float *logits, uint64_t vocab, const struct tsr_sam
     return draw(c, vocab, sum, s, u);
 }
 
-tsr_status tsr_sample(const float *logits, uint64_t vocab, const struct tsr_sampling *s,
-                      const uint32_t *history, uint64_t n_history, uint64_t record, uint64_t index,
-                      void *scratch, uint32_t *id, struct tsr_err *err)
+tsr_status tsr_engine_sample(const float *logits, uint64_t vocab,
+                             const struct tsr_engine_sampling *s, const uint32_t *history,
+                             uint64_t n_history, uint64_t record, uint64_t index, void *scratch,
+                             uint32_t *id, struct tsr_err *err)
 {
     if (vocab == 0 || vocab > UINT32_MAX)
         return tsr_fail(err, TSR_E_INVAL, "sampling from a vocabulary of %llu",
                         (unsigned long long)vocab);
-    TSR_TRY(tsr_sampling_check(s, err));
+    TSR_TRY(tsr_engine_sampling_check(s, err));
     if (s->temperature == 0 && s->repetition_penalty == 1) {
         *id = best_id(logits, vocab);
         return TSR_OK;

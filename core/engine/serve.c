@@ -8,40 +8,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct lane {
-    struct tsr_token *batch;
-    uint64_t          n, cap;
-    float            *logits; /* [slots of the lane, vocab] */
-    bool              busy;   /* in flight */
-    bool              prompts;
-    uint64_t          order; /* of its start */
-    double            since;
+struct slot_set {
+    struct tsr_engine_token *batch;
+    uint64_t                 n, cap;
+    float                   *logits; /* [slots of the slot set, vocab] */
+    bool                     busy;   /* in flight */
+    bool                     prompts;
+    uint64_t                 order; /* of its start */
+    double                   since;
 };
 
 struct tsr_server {
-    struct tsr_pass            pass;
-    struct tsr_serve_events    events;
-    struct tsr_serve_slot     *slots; /* [pass.slots] */
-    struct lane               *lanes;
-    uint32_t                   busy;
-    uint64_t                   starts;
-    void                      *scratch; /* of tsr_sample() */
-    struct tsr_generate_timing time;
+    struct tsr_engine_pass            pass;
+    struct tsr_engine_serve_events    events;
+    struct tsr_engine_serve_slot     *slots; /* [pass.slots] */
+    struct slot_set                  *slot_sets;
+    uint32_t                          busy;
+    uint64_t                          starts;
+    void                             *scratch; /* of tsr_engine_sample() */
+    struct tsr_engine_generate_timing time;
 };
 
 /* ---- the pass of one engine --------------------------------------------- */
 
-static tsr_status engine_start(void *ctx, uint32_t lane, const struct tsr_token *tokens, uint64_t n,
-                               float *logits, struct tsr_err *err)
+static tsr_status engine_start(void *ctx, uint32_t slot_set, const struct tsr_engine_token *tokens,
+                               uint64_t n, float *logits, struct tsr_err *err)
 {
-    (void)lane;
+    (void)slot_set;
     return tsr_engine_forward(ctx, tokens, n, logits, err);
 }
 
-static tsr_status engine_finish(void *ctx, uint32_t lane, struct tsr_err *err)
+static tsr_status engine_finish(void *ctx, uint32_t slot_set, struct tsr_err *err)
 {
     (void)ctx;
-    (void)lane;
+    (void)slot_set;
     (void)err;
     return TSR_OK;
 }
@@ -51,55 +51,55 @@ static void engine_reset(void *ctx, uint32_t slot)
     tsr_engine_reset(ctx, slot);
 }
 
-void tsr_pass_engine(struct tsr_pass *p, struct tsr_engine *e)
+void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e)
 {
-    *p = (struct tsr_pass){ .ctx = e,
-                            .slots = tsr_engine_slots(e),
-                            .lanes = 1,
-                            .context = tsr_engine_context(e),
-                            .vocab = tsr_engine_vocab(e),
-                            .start = engine_start,
-                            .finish = engine_finish,
-                            .reset = engine_reset,
-                            .hp = &tsr_engine_model(e)->hp };
+    *p = (struct tsr_engine_pass){ .ctx = e,
+                                   .slots = tsr_engine_slots(e),
+                                   .slot_sets = 1,
+                                   .context = tsr_engine_context(e),
+                                   .vocab = tsr_engine_vocab(e),
+                                   .start = engine_start,
+                                   .finish = engine_finish,
+                                   .reset = engine_reset,
+                                   .hp = &tsr_engine_model(e)->hp };
 }
 
 /* ---- life --------------------------------------------------------------- */
 
-static tsr_status make_lanes(struct tsr_server *s, struct tsr_err *err)
+static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
 {
-    const struct tsr_pass *p = &s->pass;
-    for (uint32_t l = 0; l < p->lanes; l++) {
-        uint64_t rows = (p->slots - l + p->lanes - 1) / p->lanes, floats;
+    const struct tsr_engine_pass *p = &s->pass;
+    for (uint32_t l = 0; l < p->slot_sets; l++) {
+        uint64_t rows = (p->slots - l + p->slot_sets - 1) / p->slot_sets, floats;
         if (tsr_mul(rows, p->vocab, &floats))
-            s->lanes[l].logits = tsr_new_aligned(floats, sizeof(float));
-        if (!s->lanes[l].logits)
+            s->slot_sets[l].logits = tsr_new_aligned(floats, sizeof(float));
+        if (!s->slot_sets[l].logits)
             return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu sequences",
                             (unsigned long long)rows);
     }
     return TSR_OK;
 }
 
-tsr_status tsr_server_create(struct tsr_server **out, const struct tsr_pass *p,
-                             const struct tsr_serve_events *ev, struct tsr_err *err)
+tsr_status tsr_engine_server_create(struct tsr_server **out, const struct tsr_engine_pass *p,
+                                    const struct tsr_engine_serve_events *ev, struct tsr_err *err)
 {
     *out = NULL;
-    if (p->slots == 0 || p->lanes == 0 || p->lanes > p->slots)
-        return tsr_fail(err, TSR_E_INVAL, "a forward pass of %u slots in %u lanes", p->slots,
-                        p->lanes);
+    if (p->slots == 0 || p->slot_sets == 0 || p->slot_sets > p->slots)
+        return tsr_fail(err, TSR_E_INVAL, "a forward pass of %u slots in %u slot sets", p->slots,
+                        p->slot_sets);
     struct tsr_server *s = tsr_new(1, sizeof *s);
     if (!s)
         return tsr_fail_nomem(err, sizeof *s, "a server");
     s->pass = *p;
     s->events = *ev;
     s->slots = tsr_new(p->slots, sizeof *s->slots);
-    s->lanes = tsr_new(p->lanes, sizeof *s->lanes);
+    s->slot_sets = tsr_new(p->slot_sets, sizeof *s->slot_sets);
     s->scratch = tsr_new_aligned(p->vocab, 16);
-    tsr_status st = s->slots && s->lanes && s->scratch
-                        ? make_lanes(s, err)
+    tsr_status st = s->slots && s->slot_sets && s->scratch
+                        ? make_slot_sets(s, err)
                         : tsr_fail_nomem(err, p->vocab * 16, "a server");
     if (st != TSR_OK) {
-        tsr_server_destroy(s);
+        tsr_engine_server_destroy(s);
         return st;
     }
     for (uint32_t i = 0; i < p->slots; i++)
@@ -108,38 +108,38 @@ tsr_status tsr_server_create(struct tsr_server **out, const struct tsr_pass *p,
     return TSR_OK;
 }
 
-void tsr_server_destroy(struct tsr_server *s)
+void tsr_engine_server_destroy(struct tsr_server *s)
 {
     struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
     if (!s)
         return;
-    for (uint32_t l = 0; s->lanes && l < s->pass.lanes; l++) {
-        if (s->lanes[l].busy)
+    for (uint32_t l = 0; s->slot_sets && l < s->pass.slot_sets; l++) {
+        if (s->slot_sets[l].busy)
             (void)s->pass.finish(s->pass.ctx, l, &ignored.err);
-        free(s->lanes[l].batch);
-        free(s->lanes[l].logits);
+        free(s->slot_sets[l].batch);
+        free(s->slot_sets[l].logits);
     }
     for (uint32_t i = 0; s->slots && i < s->pass.slots; i++) {
         s->pass.reset(s->pass.ctx, i);
-        tsr_slot_free(&s->slots[i]);
+        tsr_engine_slot_free(&s->slots[i]);
     }
     free(s->slots);
-    free(s->lanes);
+    free(s->slot_sets);
     free(s->scratch);
     free(s);
 }
 
-uint32_t tsr_server_room(const struct tsr_server *s)
+uint32_t tsr_engine_server_room(const struct tsr_server *s)
 {
     return s->pass.slots - s->busy;
 }
 
-uint32_t tsr_server_busy(const struct tsr_server *s)
+uint32_t tsr_engine_server_busy(const struct tsr_server *s)
 {
     return s->busy;
 }
 
-const struct tsr_generate_timing *tsr_server_timing(const struct tsr_server *s)
+const struct tsr_engine_generate_timing *tsr_engine_server_timing(const struct tsr_server *s)
 {
     return &s->time;
 }
@@ -149,36 +149,36 @@ const struct tsr_generate_timing *tsr_server_timing(const struct tsr_server *s)
 /* The event of a request that is over; its slot is free. */
 static tsr_status end_request(struct tsr_server *s, uint32_t slot, struct tsr_err *err)
 {
-    struct tsr_serve_slot *q = &s->slots[slot];
-    struct tsr_served      r;
+    struct tsr_engine_serve_slot *q = &s->slots[slot];
+    struct tsr_engine_served      r;
     s->pass.reset(s->pass.ctx, slot);
-    tsr_slot_result(q, &r);
+    tsr_engine_slot_result(q, &r);
     tsr_status st = s->events.done ? s->events.done(s->events.ctx, &r, err) : TSR_OK;
-    tsr_slot_free(q);
+    tsr_engine_slot_free(q);
     s->busy--;
     return st;
 }
 
-tsr_status tsr_server_submit(struct tsr_server *s, const struct tsr_serve_request *q,
-                             struct tsr_err *err)
+tsr_status tsr_engine_server_submit(struct tsr_server *s, const struct tsr_engine_serve_request *q,
+                                    struct tsr_err *err)
 {
     uint32_t slot = 0;
-    TSR_TRY(tsr_server_check(&s->pass, q, err));
+    TSR_TRY(tsr_engine_server_check(&s->pass, q, err));
     while (slot < s->pass.slots && s->slots[slot].used)
         slot++;
     if (slot == s->pass.slots)
         return tsr_fail(err, TSR_E_INVAL, "a request for a server whose %u slots are taken",
                         s->pass.slots);
-    tsr_status st = tsr_slot_fill(&s->slots[slot], q, err);
+    tsr_status st = tsr_engine_slot_fill(&s->slots[slot], q, err);
     if (st != TSR_OK) {
-        tsr_slot_free(&s->slots[slot]);
+        tsr_engine_slot_free(&s->slots[slot]);
         return st;
     }
     s->busy++;
     return q->max_tokens ? TSR_OK : end_request(s, slot, err);
 }
 
-void tsr_server_cancel(struct tsr_server *s, uint64_t id)
+void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id)
 {
     for (uint32_t i = 0; i < s->pass.slots; i++)
         if (s->slots[i].used && s->slots[i].q.id == id)
@@ -187,11 +187,11 @@ void tsr_server_cancel(struct tsr_server *s, uint64_t id)
 
 /* ---- batches ------------------------------------------------------------ */
 
-static tsr_status reserve(struct lane *l, uint64_t n, struct tsr_err *err)
+static tsr_status reserve(struct slot_set *l, uint64_t n, struct tsr_err *err)
 {
     if (n <= l->cap)
         return TSR_OK;
-    struct tsr_token *b = tsr_renew(l->batch, n, sizeof *b);
+    struct tsr_engine_token *b = tsr_renew(l->batch, n, sizeof *b);
     if (!b)
         return tsr_fail_nomem(err, n * sizeof *b, "a batch");
     l->batch = b;
@@ -200,29 +200,29 @@ static tsr_status reserve(struct lane *l, uint64_t n, struct tsr_err *err)
 }
 
 /* The ids of a request from `first` on; logits of the last one. */
-static tsr_status put(struct lane *l, const struct tsr_serve_slot *q, uint32_t slot, uint64_t first,
-                      struct tsr_err *err)
+static tsr_status put(struct slot_set *l, const struct tsr_engine_serve_slot *q, uint32_t slot,
+                      uint64_t first, struct tsr_err *err)
 {
     uint64_t total;
     if (!tsr_add(l->n, q->ids.n - first, &total))
         return tsr_fail_nomem(err, UINT64_MAX, "a batch");
     TSR_TRY(reserve(l, total, err));
     for (uint64_t k = first; k < q->ids.n; k++)
-        l->batch[l->n++] = (struct tsr_token){ .id = q->ids.v[k],
-                                               .slot = slot,
-                                               .logits = k + 1 == q->ids.n,
-                                               .decode = k >= q->q.n_prompt };
+        l->batch[l->n++] = (struct tsr_engine_token){ .id = q->ids.v[k],
+                                                      .slot = slot,
+                                                      .logits = k + 1 == q->ids.n,
+                                                      .decode = k >= q->q.n_prompt };
     return TSR_OK;
 }
 
-/* The next batch of a lane; empty when it has nothing to run. */
-static tsr_status gather(struct tsr_server *s, uint32_t lane, struct tsr_err *err)
+/* The next batch of a slot set; empty when it has nothing to run. */
+static tsr_status gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
-    struct lane *l = &s->lanes[lane];
+    struct slot_set *l = &s->slot_sets[slot_set];
     l->n = 0;
     l->prompts = false;
-    for (uint32_t i = lane; i < s->pass.slots; i += s->pass.lanes) {
-        struct tsr_serve_slot *q = &s->slots[i];
+    for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
+        struct tsr_engine_serve_slot *q = &s->slots[i];
         if (!q->used || !q->fresh || (q->alone && l->n > 0))
             continue;
         TSR_TRY(put(l, q, i, 0, err));
@@ -232,46 +232,46 @@ static tsr_status gather(struct tsr_server *s, uint32_t lane, struct tsr_err *er
     }
     if (l->prompts)
         return TSR_OK;
-    for (uint32_t i = lane; i < s->pass.slots; i += s->pass.lanes)
+    for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets)
         if (s->slots[i].used)
             TSR_TRY(put(l, &s->slots[i], i, s->slots[i].ids.n - 1, err));
     return TSR_OK;
 }
 
-/* Logits that are not finite: the request that they belong to fails.  A batch of several does not
- * tell which one that is, so each starts anew alone; what it has so far it keeps. */
-static tsr_status separate(struct tsr_server *s, struct lane *l, struct tsr_err *err)
+/* Logits that are not finite fail the request that they belong to.  A batch of several does not
+ * identify it, so each request restarts alone; it keeps its tokens so far. */
+static tsr_status separate(struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
 {
     uint32_t first = l->batch[0].slot;
     bool     several = false;
     for (uint64_t i = 0; i < l->n; i++)
         several = several || l->batch[i].slot != first;
     if (!several) {
-        tsr_slot_fail(&s->slots[first], TSR_E_NUMERIC, err->text);
+        tsr_engine_slot_fail(&s->slots[first], TSR_E_NUMERIC, err->text);
         return end_request(s, first, err);
     }
     for (uint64_t i = 0; i < l->n; i++)
         if (l->batch[i].logits) {
-            struct tsr_serve_slot *q = &s->slots[l->batch[i].slot];
+            struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
             s->pass.reset(s->pass.ctx, l->batch[i].slot);
             q->fresh = q->alone = true;
         }
     return TSR_OK;
 }
 
-static tsr_status advance(struct tsr_server *s, struct lane *l, struct tsr_err *err)
+static tsr_status advance(struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
 {
     const float *row = l->logits;
     for (uint64_t i = 0; i < l->n; i++) {
         if (!l->batch[i].logits)
             continue;
-        struct tsr_serve_slot *q = &s->slots[l->batch[i].slot];
-        bool                   over = true;
+        struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
+        bool                          over = true;
         q->fresh = q->alone = false;
         if (q->cancelled)
-            q->finish = TSR_FINISH_ENDED;
+            q->finish = TSR_ENGINE_FINISH_ENDED;
         else
-            TSR_TRY(tsr_slot_advance(q, &s->pass, &s->events, row, s->scratch, &over, err));
+            TSR_TRY(tsr_engine_slot_advance(q, &s->pass, &s->events, row, s->scratch, &over, err));
         if (over)
             TSR_TRY(end_request(s, l->batch[i].slot, err));
         row += s->pass.vocab;
@@ -279,26 +279,26 @@ static tsr_status advance(struct tsr_server *s, struct lane *l, struct tsr_err *
     return TSR_OK;
 }
 
-static tsr_status start_lane(struct tsr_server *s, uint32_t lane, struct tsr_err *err)
+static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
-    struct lane *l = &s->lanes[lane];
-    TSR_TRY(gather(s, lane, err));
+    struct slot_set *l = &s->slot_sets[slot_set];
+    TSR_TRY(gather(s, slot_set, err));
     if (l->n == 0)
         return TSR_OK;
     l->since = tsr_now_s();
     l->order = s->starts++;
-    tsr_status st = s->pass.start(s->pass.ctx, lane, l->batch, l->n, l->logits, err);
+    tsr_status st = s->pass.start(s->pass.ctx, slot_set, l->batch, l->n, l->logits, err);
     if (st == TSR_E_NUMERIC)
         return separate(s, l, err);
     l->busy = st == TSR_OK;
     return st;
 }
 
-static tsr_status finish_lane(struct tsr_server *s, uint32_t lane, struct tsr_err *err)
+static tsr_status finish_slot_set(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
-    struct lane *l = &s->lanes[lane];
+    struct slot_set *l = &s->slot_sets[slot_set];
     l->busy = false;
-    tsr_status st = s->pass.finish(s->pass.ctx, lane, err);
+    tsr_status st = s->pass.finish(s->pass.ctx, slot_set, err);
     double    *seconds = l->prompts ? &s->time.prefill_s : &s->time.decode_s;
     uint64_t  *tokens = l->prompts ? &s->time.prefill_tokens : &s->time.decode_tokens;
     if (st == TSR_E_NUMERIC)
@@ -310,15 +310,15 @@ static tsr_status finish_lane(struct tsr_server *s, uint32_t lane, struct tsr_er
     return st;
 }
 
-tsr_status tsr_server_step(struct tsr_server *s, struct tsr_err *err)
+tsr_status tsr_engine_server_step(struct tsr_server *s, struct tsr_err *err)
 {
-    uint32_t oldest = s->pass.lanes;
-    for (uint32_t l = 0; l < s->pass.lanes; l++) {
-        if (!s->lanes[l].busy)
-            TSR_TRY(start_lane(s, l, err));
-        if (s->lanes[l].busy &&
-            (oldest == s->pass.lanes || s->lanes[l].order < s->lanes[oldest].order))
+    uint32_t oldest = s->pass.slot_sets;
+    for (uint32_t l = 0; l < s->pass.slot_sets; l++) {
+        if (!s->slot_sets[l].busy)
+            TSR_TRY(start_slot_set(s, l, err));
+        if (s->slot_sets[l].busy &&
+            (oldest == s->pass.slot_sets || s->slot_sets[l].order < s->slot_sets[oldest].order))
             oldest = l;
     }
-    return oldest < s->pass.lanes ? finish_lane(s, oldest, err) : TSR_OK;
+    return oldest < s->pass.slot_sets ? finish_slot_set(s, oldest, err) : TSR_OK;
 }

@@ -1,4 +1,4 @@
-/* One request in its slot: the next token, the text so far, where it ends. */
+/* One request in its slot: the next token, the text so far, stop conditions. */
 #include "base/mem.h"
 #include "engine/serve_internal.h"
 
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-tsr_status tsr_server_check(const struct tsr_pass *p, const struct tsr_serve_request *q,
-                            struct tsr_err *err)
+tsr_status tsr_engine_server_check(const struct tsr_engine_pass          *p,
+                                   const struct tsr_engine_serve_request *q, struct tsr_err *err)
 {
     uint64_t total;
     if (q->n_prompt == 0)
@@ -18,7 +18,7 @@ tsr_status tsr_server_check(const struct tsr_pass *p, const struct tsr_serve_req
                             "token id %u is outside the vocabulary of %llu (ids 0 to %llu)",
                             q->prompt[k], (unsigned long long)p->vocab,
                             (unsigned long long)p->vocab - 1);
-    /* the last new token is never fed */
+    /* the last new token is never an input */
     if (!tsr_add(q->n_prompt, q->max_tokens ? q->max_tokens - 1 : 0, &total) || total > p->context)
         return tsr_fail(err, TSR_E_INPUT,
                         "a prompt of %llu tokens and %llu new ones do not fit the context of %llu",
@@ -29,16 +29,16 @@ tsr_status tsr_server_check(const struct tsr_pass *p, const struct tsr_serve_req
     for (uint32_t i = 0; i < q->n_stop; i++)
         if (q->stop_bytes[i] == 0)
             return tsr_fail(err, TSR_E_INPUT, "stop string %u is empty", i + 1);
-    if (q->top > TSR_MAX_LOGPROBS)
+    if (q->top > TSR_ENGINE_MAX_LOGPROBS)
         return tsr_fail(err, TSR_E_INPUT, "logprobs of %u alternatives; at most %u are given",
-                        q->top, TSR_MAX_LOGPROBS);
-    return tsr_sampling_check(&q->sampling, err);
+                        q->top, TSR_ENGINE_MAX_LOGPROBS);
+    return tsr_engine_sampling_check(&q->sampling, err);
 }
 
 /* ---- life --------------------------------------------------------------- */
 
-static tsr_status take_stops(struct tsr_serve_slot *s, const struct tsr_serve_request *q,
-                             struct tsr_err *err)
+static tsr_status take_stops(struct tsr_engine_serve_slot          *s,
+                             const struct tsr_engine_serve_request *q, struct tsr_err *err)
 {
     s->stop_bytes = tsr_new(q->n_stop, sizeof *s->stop_bytes);
     if (!s->stop_bytes)
@@ -47,13 +47,13 @@ static tsr_status take_stops(struct tsr_serve_slot *s, const struct tsr_serve_re
         s->stop_bytes[i] = q->stop_bytes[i];
         if (q->stop_bytes[i] > s->longest_stop)
             s->longest_stop = q->stop_bytes[i];
-        TSR_TRY(tsr_text_append(&s->stop, q->stop[i], q->stop_bytes[i], err));
+        TSR_TRY(tsr_tokenizer_text_append(&s->stop, q->stop[i], q->stop_bytes[i], err));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_slot_fill(struct tsr_serve_slot *s, const struct tsr_serve_request *q,
-                         struct tsr_err *err)
+tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
+                                const struct tsr_engine_serve_request *q, struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
     s->used = s->fresh = true;
@@ -61,71 +61,71 @@ tsr_status tsr_slot_fill(struct tsr_serve_slot *s, const struct tsr_serve_reques
     s->q.prompt = NULL; /* the caller's may go */
     s->q.stop = NULL;
     s->q.stop_bytes = NULL;
-    s->finish = TSR_FINISH_LENGTH;
+    s->finish = TSR_ENGINE_FINISH_LENGTH;
     for (uint64_t i = 0; i < q->n_prompt; i++)
-        TSR_TRY(tsr_ids_push(&s->ids, q->prompt[i], err));
+        TSR_TRY(tsr_tokenizer_ids_push(&s->ids, q->prompt[i], err));
     TSR_TRY(take_stops(s, q, err));
     if (q->tokenizer)
-        TSR_TRY(tsr_detok_create(&s->detok, q->tokenizer, true, err));
+        TSR_TRY(tsr_tokenizer_detok_create(&s->detok, q->tokenizer, true, err));
     return TSR_OK;
 }
 
-void tsr_slot_free(struct tsr_serve_slot *s)
+void tsr_engine_slot_free(struct tsr_engine_serve_slot *s)
 {
-    tsr_ids_free(&s->ids);
-    tsr_text_free(&s->stop);
-    tsr_text_free(&s->text);
-    tsr_detok_destroy(s->detok);
+    tsr_tokenizer_ids_free(&s->ids);
+    tsr_tokenizer_text_free(&s->stop);
+    tsr_tokenizer_text_free(&s->text);
+    tsr_tokenizer_detok_destroy(s->detok);
     free(s->stop_bytes);
     free(s->logprobs);
     free(s->error);
     memset(s, 0, sizeof *s);
 }
 
-void tsr_slot_fail(struct tsr_serve_slot *s, tsr_status st, const char *why)
+void tsr_engine_slot_fail(struct tsr_engine_serve_slot *s, tsr_status st, const char *why)
 {
-    s->finish = TSR_FINISH_FAILED;
+    s->finish = TSR_ENGINE_FINISH_FAILED;
     s->status = st;
-    s->error = tsr_strdup(why); /* NULL: said in general by the result */
+    s->error = tsr_strdup(why); /* NULL: the result has a general message */
 }
 
-static uint64_t n_new(const struct tsr_serve_slot *s)
+static uint64_t n_new(const struct tsr_engine_serve_slot *s)
 {
     return s->ids.n - s->q.n_prompt;
 }
 
-void tsr_slot_result(struct tsr_serve_slot *s, struct tsr_served *r)
+void tsr_engine_slot_result(struct tsr_engine_serve_slot *s, struct tsr_engine_served *r)
 {
-    *r = (struct tsr_served){ .id = s->q.id,
-                              .finish = s->finish,
-                              .tokens = s->ids.v + s->q.n_prompt,
-                              .n_prompt = s->q.n_prompt,
-                              .n_tokens = n_new(s),
-                              .top = s->q.top,
-                              .status = s->status,
-                              .error = s->error };
+    *r = (struct tsr_engine_served){ .id = s->q.id,
+                                     .finish = s->finish,
+                                     .tokens = s->ids.v + s->q.n_prompt,
+                                     .n_prompt = s->q.n_prompt,
+                                     .n_tokens = n_new(s),
+                                     .top = s->q.top,
+                                     .status = s->status,
+                                     .error = s->error };
     if (s->q.tokenizer) {
         r->text = s->text.v ? s->text.v : "";
         r->text_bytes = s->text.n;
     }
-    if (s->q.logprobs) { /* own values in front, the best behind them */
+    if (s->q.logprobs) { /* own values first, then the best */
         r->logprobs = s->logprobs;
         r->tops = s->logprobs ? s->logprobs + s->cap_logprobs : NULL;
     }
-    if (s->finish == TSR_FINISH_FAILED && !s->error)
+    if (s->finish == TSR_ENGINE_FINISH_FAILED && !s->error)
         r->error = "the request failed, and there was no memory to say why";
 }
 
 /* ---- logprobs ----------------------------------------------------------- */
 
 /* Room for one more token.  One block: cap own values, then cap times top best ones. */
-static tsr_status grow_logprobs(struct tsr_serve_slot *s, struct tsr_err *err)
+static tsr_status grow_logprobs(struct tsr_engine_serve_slot *s, struct tsr_err *err)
 {
     uint64_t n = n_new(s), cap = s->cap_logprobs ? s->cap_logprobs * 2 : 32;
     if (n < s->cap_logprobs)
         return TSR_OK;
-    struct tsr_logprob *v = NULL;
-    uint64_t            entries;
+    struct tsr_engine_logprob *v = NULL;
+    uint64_t                   entries;
     if (tsr_mul(cap, 1 + (uint64_t)s->q.top, &entries))
         v = tsr_new(entries, sizeof *v);
     if (!v)
@@ -141,22 +141,22 @@ static tsr_status grow_logprobs(struct tsr_serve_slot *s, struct tsr_err *err)
 }
 
 /* Softmax over all ids, summed in id order; ties of the best go to the lowest id. */
-static tsr_status note_logprobs(struct tsr_serve_slot *s, const float *logits, uint64_t vocab,
-                                uint32_t id, struct tsr_err *err)
+static tsr_status note_logprobs(struct tsr_engine_serve_slot *s, const float *logits,
+                                uint64_t vocab, uint32_t id, struct tsr_err *err)
 {
     double   sum = 0, max = logits[0];
     uint32_t k = s->q.top < vocab ? s->q.top : (uint32_t)vocab, have = 0;
     TSR_TRY(grow_logprobs(s, err));
-    struct tsr_logprob *own = s->logprobs + n_new(s);
-    struct tsr_logprob *top = s->logprobs + s->cap_logprobs + n_new(s) * s->q.top;
+    struct tsr_engine_logprob *own = s->logprobs + n_new(s);
+    struct tsr_engine_logprob *top = s->logprobs + s->cap_logprobs + n_new(s) * s->q.top;
     for (uint64_t i = 1; i < vocab; i++)
         max = logits[i] > max ? logits[i] : max;
     for (uint64_t i = 0; i < vocab; i++)
         sum += exp((double)logits[i] - max);
     double shift = max + log(sum);
-    *own = (struct tsr_logprob){ id, (double)logits[id] - shift };
+    *own = (struct tsr_engine_logprob){ id, (double)logits[id] - shift };
     for (uint64_t i = 0; i < vocab && k; i++) {
-        struct tsr_logprob v = { (uint32_t)i, (double)logits[i] - shift };
+        struct tsr_engine_logprob v = { (uint32_t)i, (double)logits[i] - shift };
         if (have == k && !(v.value > top[k - 1].value))
             continue;
         uint32_t at = have < k ? have++ : k - 1;
@@ -169,8 +169,8 @@ static tsr_status note_logprobs(struct tsr_serve_slot *s, const float *logits, u
 
 /* ---- text --------------------------------------------------------------- */
 
-/* Cuts the text in front of the first stop string that ends behind `seen` bytes. */
-static bool cut_at_stop(struct tsr_serve_slot *s, uint64_t seen)
+/* Cuts the text before the first stop string that ends after `seen` bytes. */
+static bool cut_at_stop(struct tsr_engine_serve_slot *s, uint64_t seen)
 {
     uint64_t from = seen > s->longest_stop ? seen - s->longest_stop : 0;
     for (uint64_t at = from; at < s->text.n; at++) {
@@ -185,20 +185,20 @@ static bool cut_at_stop(struct tsr_serve_slot *s, uint64_t seen)
     return false;
 }
 
-static tsr_status end_text(struct tsr_serve_slot *s, struct tsr_err *err)
+static tsr_status end_text(struct tsr_engine_serve_slot *s, struct tsr_err *err)
 {
     uint64_t seen = s->text.n;
     if (!s->detok)
         return TSR_OK;
-    TSR_TRY(tsr_detok_flush(s->detok, &s->text, err));
+    TSR_TRY(tsr_tokenizer_detok_flush(s->detok, &s->text, err));
     if (s->q.n_stop && cut_at_stop(s, seen))
-        s->finish = TSR_FINISH_STOP;
+        s->finish = TSR_ENGINE_FINISH_STOP;
     return TSR_OK;
 }
 
 /* ---- tokens ------------------------------------------------------------- */
 
-static bool is_eos(const struct tsr_hparams *hp, uint32_t id)
+static bool is_eos(const struct tsr_model_hparams *hp, uint32_t id)
 {
     for (uint32_t i = 0; i < hp->n_eos; i++)
         if (hp->eos[i] == id)
@@ -206,36 +206,36 @@ static bool is_eos(const struct tsr_hparams *hp, uint32_t id)
     return false;
 }
 
-static tsr_status accept(struct tsr_serve_slot *s, const struct tsr_serve_events *ev, uint32_t id,
-                         bool *over, struct tsr_err *err)
+static tsr_status accept(struct tsr_engine_serve_slot *s, const struct tsr_engine_serve_events *ev,
+                         uint32_t id, bool *over, struct tsr_err *err)
 {
     uint64_t seen = s->text.n;
-    TSR_TRY(tsr_ids_push(&s->ids, id, err));
+    TSR_TRY(tsr_tokenizer_ids_push(&s->ids, id, err));
     if (s->detok)
-        TSR_TRY(tsr_detok_push(s->detok, id, &s->text, err));
+        TSR_TRY(tsr_tokenizer_detok_push(s->detok, id, &s->text, err));
     if (ev->token && ev->token(ev->ctx, s->q.id, id) != TSR_OK) {
-        s->finish = TSR_FINISH_ENDED;
+        s->finish = TSR_ENGINE_FINISH_ENDED;
         *over = true;
     } else if (s->q.n_stop && cut_at_stop(s, seen)) {
-        s->finish = TSR_FINISH_STOP;
+        s->finish = TSR_ENGINE_FINISH_STOP;
         *over = true;
-        return TSR_OK; /* the text ends here whatever is still to come */
+        return TSR_OK; /* the text ends here, whatever follows */
     } else {
         *over = n_new(s) == s->q.max_tokens;
     }
     return *over ? end_text(s, err) : TSR_OK;
 }
 
-tsr_status tsr_slot_advance(struct tsr_serve_slot *s, const struct tsr_pass *p,
-                            const struct tsr_serve_events *ev, const float *logits, void *scratch,
-                            bool *over, struct tsr_err *err)
+tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct tsr_engine_pass *p,
+                                   const struct tsr_engine_serve_events *ev, const float *logits,
+                                   void *scratch, bool *over, struct tsr_err *err)
 {
     uint32_t id;
-    TSR_TRY(tsr_sample(logits, p->vocab, &s->q.sampling, s->ids.v, s->ids.n, s->q.record, n_new(s),
-                       scratch, &id, err));
+    TSR_TRY(tsr_engine_sample(logits, p->vocab, &s->q.sampling, s->ids.v, s->ids.n, s->q.record,
+                              n_new(s), scratch, &id, err));
     *over = true;
     if (!s->q.ignore_eos && is_eos(p->hp, id)) {
-        s->finish = TSR_FINISH_EOS;
+        s->finish = TSR_ENGINE_FINISH_EOS;
         return end_text(s, err);
     }
     if (s->q.logprobs)

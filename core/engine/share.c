@@ -2,48 +2,49 @@
 #include "engine/share.h"
 
 /* Columns that must not be parted: the heads of one KV head. */
-static uint64_t unit_of(const struct tsr_hparams *hp, enum tsr_linear_id id)
+static uint64_t unit_of(const struct tsr_model_hparams *hp, enum tsr_linear_id id)
 {
     return id == TSR_O ? (uint64_t)(hp->heads / hp->kv_heads) * hp->head_dim : 0;
 }
 
-tsr_status tsr_share_of(const struct tsr_hparams *hp, uint32_t rank, uint32_t ranks,
-                        struct tsr_share *s, struct tsr_err *err)
+tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,
+                               struct tsr_engine_share *s, struct tsr_err *err)
 {
-    struct tsr_cut   o = { .name = "o_proj",
-                           .cols = (uint64_t)hp->heads * hp->head_dim,
-                           .unit = unit_of(hp, TSR_O) };
-    struct tsr_cut   down = { .name = "down_proj", .cols = hp->ffn };
-    struct tsr_slice part;
-    *s = (struct tsr_share){ .rank = rank, .ranks = ranks };
-    TSR_TRY(tsr_slice_columns(&o, rank, ranks, &part, err));
+    struct tsr_model_cut   o = { .name = "o_proj",
+                                 .cols = (uint64_t)hp->heads * hp->head_dim,
+                                 .unit = unit_of(hp, TSR_O) };
+    struct tsr_model_cut   down = { .name = "down_proj", .cols = hp->ffn };
+    struct tsr_model_slice part;
+    *s = (struct tsr_engine_share){ .rank = rank, .ranks = ranks };
+    TSR_TRY(tsr_model_slice_columns(&o, rank, ranks, &part, err));
     s->head = (uint32_t)(part.col / hp->head_dim);
     s->heads = (uint32_t)(part.cols / hp->head_dim);
     s->kv_head = s->head / (hp->heads / hp->kv_heads);
     s->kv_heads = s->heads / (hp->heads / hp->kv_heads);
-    TSR_TRY(tsr_slice_columns(&down, rank, ranks, &part, err));
+    TSR_TRY(tsr_model_slice_columns(&down, rank, ranks, &part, err));
     s->ffn_at = part.col;
     s->ffn = part.cols;
     return TSR_OK;
 }
 
-tsr_status tsr_share_linear(const struct tsr_share *s, const struct tsr_hparams *hp,
-                            enum tsr_linear_id id, const struct tsr_matrix *w,
-                            const struct tsr_packed *p, struct tsr_slice *part, struct tsr_err *err)
+tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
+                                   const struct tsr_model_hparams *hp, enum tsr_linear_id id,
+                                   const struct tsr_matrix *w, const struct tsr_model_packed *p,
+                                   struct tsr_model_slice *part, struct tsr_err *err)
 {
-    struct tsr_cut cut = tsr_cut_of(w, p);
-    uint64_t       dim = hp->head_dim;
+    struct tsr_model_cut cut = tsr_model_cut_of(w, p);
+    uint64_t             dim = hp->head_dim;
     switch (id) {
     case TSR_Q:
-        *part = tsr_slice_rows(&cut, s->head * dim, s->heads * dim);
+        *part = tsr_model_slice_rows(&cut, s->head * dim, s->heads * dim);
         return TSR_OK;
     case TSR_K:
     case TSR_V:
-        *part = tsr_slice_rows(&cut, s->kv_head * dim, s->kv_heads * dim);
+        *part = tsr_model_slice_rows(&cut, s->kv_head * dim, s->kv_heads * dim);
         return TSR_OK;
     case TSR_GATE:
     case TSR_UP:
-        *part = tsr_slice_rows(&cut, s->ffn_at, s->ffn);
+        *part = tsr_model_slice_rows(&cut, s->ffn_at, s->ffn);
         return TSR_OK;
     case TSR_O:
     case TSR_DOWN:
@@ -51,5 +52,5 @@ tsr_status tsr_share_linear(const struct tsr_share *s, const struct tsr_hparams 
         break;
     }
     cut.unit = unit_of(hp, id);
-    return tsr_slice_columns(&cut, s->rank, s->ranks, part, err);
+    return tsr_model_slice_columns(&cut, s->rank, s->ranks, part, err);
 }

@@ -4,30 +4,30 @@
  *   gate up    some of the feed-forward: rows
  *   o down     the columns that take these: the ranks' products are added
  *
- * The cuts of o and down (quant/slice.h) decide; rows follow them.
+ * The cuts of o and down (model/packed_slice.h) decide; rows follow them.
  */
 #ifndef TSR_ENGINE_SHARE_H
 #define TSR_ENGINE_SHARE_H
 
 #include "model/packed_slice.h"
 
-struct tsr_share {
+struct tsr_engine_share {
     uint32_t rank, ranks;
     uint32_t head, heads;       /* first, and how many */
     uint32_t kv_head, kv_heads; /* first, and how many */
     uint64_t ffn_at, ffn;       /* first row of gate and up, and how many */
 };
 
-/* The share of rank `rank` of `ranks`.  TSR_E_CONFIG with the reason and the widths that work where
- * the ranks cannot share a layer.  [any] */
-tsr_status tsr_share_of(const struct tsr_hparams *hp, uint32_t rank, uint32_t ranks,
-                        struct tsr_share *s, struct tsr_err *err);
+/* The share of rank `rank` of `ranks`.  TSR_E_CONFIG, with the reason and the rank counts that
+ * work, if the ranks cannot share a layer.  [any] */
+tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,
+                               struct tsr_engine_share *s, struct tsr_err *err);
 
-/* A rank's part of a linear; p: its packed weights, or NULL.  TSR_E_CONFIG where their format does not
- * allow the cut.  [any] */
-tsr_status tsr_share_linear(const struct tsr_share *s, const struct tsr_hparams *hp,
-                            enum tsr_linear_id id, const struct tsr_matrix *w,
-                            const struct tsr_packed *p, struct tsr_slice *part,
-                            struct tsr_err *err);
+/* A rank's part of a linear; p: its packed weights, or NULL.  TSR_E_CONFIG if their format does not
+ * allow the split.  [any] */
+tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
+                                   const struct tsr_model_hparams *hp, enum tsr_linear_id id,
+                                   const struct tsr_matrix *w, const struct tsr_model_packed *p,
+                                   struct tsr_model_slice *part, struct tsr_err *err);
 
 #endif

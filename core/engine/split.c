@@ -5,51 +5,51 @@
 
 #include <stdlib.h>
 
-tsr_status tsr_split_load(struct tsr_engine *e, const struct tsr_linear *l,
-                          const struct tsr_packed *p, struct tsr_linear_dev *out,
-                          struct tsr_err *err)
+tsr_status tsr_engine_split_load(struct tsr_engine *e, const struct tsr_model_linear *l,
+                                 const struct tsr_model_packed *p,
+                                 struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
-    struct tsr_cut        cut = tsr_cut_of(&l->w, p);
-    struct tsr_split_dev *s = out->split = tsr_new(1, sizeof *s);
+    struct tsr_model_cut         cut = tsr_model_cut_of(&l->w, p);
+    struct tsr_engine_split_dev *s = out->split = tsr_new(1, sizeof *s);
     if (!s)
         return tsr_fail_nomem(err, sizeof *s, "parts of a linear");
     for (uint32_t r = 0; r < e->split.ranks; r++) {
-        struct tsr_split_part *q = &s->part[s->n++];
-        TSR_TRY(tsr_slice_share(&cut, r, e->split.ranks, &q->s, err));
+        struct tsr_engine_split_part *q = &s->part[s->n++];
+        TSR_TRY(tsr_model_slice_share(&cut, r, e->split.ranks, &q->s, err));
         if (p) {
-            TSR_TRY(tsr_packed_slice(p, &q->s, &q->packed, err));
-            TSR_TRY(tsr_device_packed(e->dev, l->w.name, q->packed, &q->w, err));
+            TSR_TRY(tsr_model_packed_slice(p, &q->s, &q->packed, err));
+            TSR_TRY(tsr_engine_device_packed(e->dev, l->w.name, q->packed, &q->w, err));
         } else {
-            struct tsr_matrix m = tsr_matrix_slice(&l->w, &q->s);
-            TSR_TRY(tsr_device_part(e->dev, &m, q->s.segment, &q->w, err));
+            struct tsr_matrix m = tsr_model_matrix_slice(&l->w, &q->s);
+            TSR_TRY(tsr_engine_device_part(e->dev, &m, q->s.segment, &q->w, err));
         }
     }
     return TSR_OK;
 }
 
 /* Rank r's product, into its place on the host. */
-static tsr_status run_part(struct tsr_engine *e, const struct tsr_linear_dev *l,
-                           const struct tsr_split_part *q, const struct tsr_tensor *in,
+static tsr_status run_part(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                           const struct tsr_engine_split_part *q, const struct tsr_tensor *in,
                            const struct tsr_tensor *out, float *partial, struct tsr_err *err)
 {
     struct tsr_tensor x = *in;
     x.offset += q->s.col * sizeof(float);
     x.cols = q->s.cols;
     struct tsr_op op = { .kind = TSR_OP_LINEAR, .out = out, .in = { &x }, .act = l->act };
-    TSR_TRY(tsr_device_run(e->dev, &op, q->w, err));
-    TSR_TRY(tsr_device_sync(e->dev, err));
-    return tsr_device_download(e->dev, out, partial, err);
+    TSR_TRY(tsr_engine_device_run(e->dev, &op, q->w, err));
+    TSR_TRY(tsr_engine_device_sync(e->dev, err));
+    return tsr_engine_device_download(e->dev, out, partial, err);
 }
 
-tsr_status tsr_split_run(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
-                         const struct tsr_tensor *in, const struct tsr_tensor *out,
-                         struct tsr_err *err)
+tsr_status tsr_engine_split_run(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                                const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                struct tsr_err *err)
 {
-    const struct tsr_linear_dev *l = &e->layers[layer].lin[id];
-    const float                 *bias = e->model->layers[layer].lin[id].bias;
-    const float                 *partial[TSR_SPLIT_MAX];
-    uint64_t                     n = out->rows * out->cols;
-    float                       *sum = e->split_rows + l->split->n * n;
+    const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[id];
+    const float                        *bias = e->model->layers[layer].lin[id].bias;
+    const float                        *partial[TSR_ENGINE_SPLIT_MAX];
+    uint64_t                            n = out->rows * out->cols;
+    float                              *sum = e->split_rows + l->split->n * n;
     for (uint32_t r = 0; r < l->split->n; r++) {
         partial[r] = e->split_rows + r * n;
         TSR_TRY(run_part(e, l, &l->split->part[r], in, out, e->split_rows + r * n, err));
@@ -58,15 +58,15 @@ tsr_status tsr_split_run(struct tsr_engine *e, uint64_t layer, enum tsr_linear_i
                          out->cols, sum, err));
     for (uint64_t i = 0; bias && i < n; i++)
         sum[i] += bias[i % out->cols];
-    return tsr_device_upload(e->dev, out, sum, err);
+    return tsr_engine_device_upload(e->dev, out, sum, err);
 }
 
-void tsr_split_drop(struct tsr_engine *e, struct tsr_split_dev *s, bool device)
+void tsr_engine_split_drop(struct tsr_engine *e, struct tsr_engine_split_dev *s, bool device)
 {
     for (uint32_t r = 0; s && r < s->n; r++) {
         if (device)
-            tsr_device_drop_weight(e->dev, s->part[r].w);
-        tsr_packed_destroy(s->part[r].packed);
+            tsr_engine_device_drop_weight(e->dev, s->part[r].w);
+        tsr_model_packed_destroy(s->part[r].packed);
     }
     free(s);
 }

@@ -7,22 +7,23 @@
 #include <stdlib.h>
 
 struct tsr_stopwatch {
-    struct tsr_engine *e;
-    struct tsr_token  *tokens; /* [chunk] */
-    float             *logits; /* [head_rows][vocab] */
-    uint64_t           layers, next, layer_bytes;
+    struct tsr_engine       *e;
+    struct tsr_engine_token *tokens; /* [chunk] */
+    float                   *logits; /* [head_rows][vocab] */
+    uint64_t                 layers, next, layer_bytes;
 };
 
-static tsr_status load(struct tsr_stopwatch *m, const struct tsr_overlay *o, struct tsr_err *err)
+static tsr_status load(struct tsr_stopwatch *m, const struct tsr_model_overlay *o,
+                       struct tsr_err *err)
 {
     struct tsr_engine *e = m->e;
     uint64_t           tensors, before, after;
     TSR_TRY(tsr_engine_load_embed(e, NULL, err));
     TSR_TRY(tsr_engine_load_head(e, NULL, TSR_ACT_A8, err));
-    tsr_device_memory(e->dev, &tensors, &before);
+    tsr_engine_device_memory(e->dev, &tensors, &before);
     for (uint64_t i = 0; i < m->layers; i++)
         TSR_TRY(tsr_engine_load_layer(e, o, i, TSR_ACT_A8, err));
-    tsr_device_memory(e->dev, &tensors, &after);
+    tsr_engine_device_memory(e->dev, &tensors, &after);
     m->layer_bytes = m->layers ? (after - before) / m->layers : 0;
     m->tokens = tsr_new(e->chunk, sizeof *m->tokens);
     m->logits = tsr_new(e->head_rows * e->model->hp.vocab, sizeof *m->logits);
@@ -31,10 +32,10 @@ static tsr_status load(struct tsr_stopwatch *m, const struct tsr_overlay *o, str
                : tsr_fail_nomem(err, e->head_rows * e->model->hp.vocab * 4, "a measurement");
 }
 
-tsr_status tsr_stopwatch_open(struct tsr_stopwatch **out, struct tsr_registry *r,
-                              const struct tsr_model *m, const struct tsr_overlay *o,
-                              uint64_t layers, uint32_t slots, uint64_t context, uint64_t chunk,
-                              struct tsr_err *err)
+tsr_status tsr_engine_stopwatch_open(struct tsr_stopwatch **out, struct tsr_registry *r,
+                                     const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                     uint64_t layers, uint32_t slots, uint64_t context,
+                                     uint64_t chunk, struct tsr_err *err)
 {
     struct tsr_engine_options opt = {
         .act = TSR_ACT_A8, .kv_dtype = TSR_F16, .slots = slots, .context = context, .chunk = chunk
@@ -47,14 +48,14 @@ tsr_status tsr_stopwatch_open(struct tsr_stopwatch **out, struct tsr_registry *r
     if (st == TSR_OK)
         st = load(x, o, err);
     if (st != TSR_OK) {
-        tsr_stopwatch_close(x);
+        tsr_engine_stopwatch_close(x);
         return st;
     }
     *out = x;
     return TSR_OK;
 }
 
-void tsr_stopwatch_close(struct tsr_stopwatch *m)
+void tsr_engine_stopwatch_close(struct tsr_stopwatch *m)
 {
     if (!m)
         return;
@@ -64,7 +65,7 @@ void tsr_stopwatch_close(struct tsr_stopwatch *m)
     free(m);
 }
 
-uint64_t tsr_stopwatch_layer_bytes(const struct tsr_stopwatch *m)
+uint64_t tsr_engine_stopwatch_layer_bytes(const struct tsr_stopwatch *m)
 {
     return m->layer_bytes;
 }
@@ -75,31 +76,31 @@ static tsr_status feed(struct tsr_stopwatch *m, uint64_t done, uint64_t n, uint6
 {
     uint64_t wanted, vocab = m->e->model->hp.vocab;
     for (uint64_t i = 0; i < n; i++)
-        m->tokens[i] = (struct tsr_token){ .id = (uint32_t)(((done + i) * 7919 + 3) % vocab),
-                                           .slot = (uint32_t)((done + i) / s) };
-    return tsr_feed_chunk(m->e, m->tokens, n, &wanted, err);
+        m->tokens[i] = (struct tsr_engine_token){ .id = (uint32_t)(((done + i) * 7919 + 3) % vocab),
+                                                  .slot = (uint32_t)((done + i) / s) };
+    return tsr_engine_feed_chunk(m->e, m->tokens, n, &wanted, err);
 }
 
 static tsr_status run_layer(struct tsr_stopwatch *m, uint64_t n, double *seconds,
                             struct tsr_err *err)
 {
     double start = tsr_now_s();
-    TSR_TRY(tsr_block_run(m->e, m->next, n, err));
-    TSR_TRY(tsr_device_sync(m->e->dev, err));
+    TSR_TRY(tsr_engine_block_run(m->e, m->next, n, err));
+    TSR_TRY(tsr_engine_device_sync(m->e->dev, err));
     *seconds += tsr_now_s() - start;
     m->next = (m->next + 1) % m->layers;
     return TSR_OK;
 }
 
-tsr_status tsr_stopwatch_layer(struct tsr_stopwatch *m, uint64_t v, uint64_t s, uint64_t t,
-                               double *seconds, struct tsr_err *err)
+tsr_status tsr_engine_stopwatch_layer(struct tsr_stopwatch *m, uint64_t v, uint64_t s, uint64_t t,
+                                      double *seconds, struct tsr_err *err)
 {
     struct tsr_engine *e = m->e;
     uint64_t           turns = s == 1 ? m->layers : 1;
     if (v == 0 || s == 0 || v > e->n_slots || s + t > e->context)
         return tsr_fail(err, TSR_E_INVAL, "%llu sequences of %llu + %llu tokens",
                         (unsigned long long)v, (unsigned long long)t, (unsigned long long)s);
-    if (tsr_cancelled())
+    if (tsr_plugin_cancelled())
         return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
     for (uint64_t i = 0; i < v; i++) {
         e->slots[i].length = t;
@@ -109,7 +110,7 @@ tsr_status tsr_stopwatch_layer(struct tsr_stopwatch *m, uint64_t v, uint64_t s, 
     for (uint64_t done = 0; done < v * s;) {
         uint64_t n = v * s - done < e->chunk ? v * s - done : e->chunk;
         TSR_TRY(feed(m, done, n, s, err));
-        TSR_TRY(tsr_run_embedding(e, n, err));
+        TSR_TRY(tsr_engine_run_embedding(e, n, err));
         for (uint64_t i = 0; i < turns; i++)
             TSR_TRY(run_layer(m, n, seconds, err));
         done += n;
@@ -120,8 +121,8 @@ tsr_status tsr_stopwatch_layer(struct tsr_stopwatch *m, uint64_t v, uint64_t s, 
     return TSR_OK;
 }
 
-tsr_status tsr_stopwatch_embed(struct tsr_stopwatch *m, uint64_t n, double *seconds,
-                               struct tsr_err *err)
+tsr_status tsr_engine_stopwatch_embed(struct tsr_stopwatch *m, uint64_t n, double *seconds,
+                                      struct tsr_err *err)
 {
     struct tsr_engine *e = m->e;
     if (n == 0 || n > e->chunk || n > e->context)
@@ -130,22 +131,22 @@ tsr_status tsr_stopwatch_embed(struct tsr_stopwatch *m, uint64_t n, double *seco
     e->slots[0].final = n;
     TSR_TRY(feed(m, 0, n, n, err));
     double start = tsr_now_s();
-    TSR_TRY(tsr_run_embedding(e, n, err));
-    TSR_TRY(tsr_device_sync(e->dev, err));
+    TSR_TRY(tsr_engine_run_embedding(e, n, err));
+    TSR_TRY(tsr_engine_device_sync(e->dev, err));
     *seconds = tsr_now_s() - start;
     tsr_engine_reset(e, 0);
     return TSR_OK;
 }
 
-tsr_status tsr_stopwatch_head(struct tsr_stopwatch *m, uint64_t n, double *seconds,
-                              struct tsr_err *err)
+tsr_status tsr_engine_stopwatch_head(struct tsr_stopwatch *m, uint64_t n, double *seconds,
+                                     struct tsr_err *err)
 {
     struct tsr_engine *e = m->e;
     if (n == 0 || n > e->head_rows)
         return tsr_fail(err, TSR_E_INVAL, "a head over %llu rows", (unsigned long long)n);
-    TSR_TRY(tsr_stopwatch_embed(m, n, seconds, err)); /* rows to work on */
+    TSR_TRY(tsr_engine_stopwatch_embed(m, n, seconds, err)); /* rows to work on */
     double start = tsr_now_s();
-    TSR_TRY(tsr_run_head(e, tsr_rows(&e->h, 0, n), m->logits, err));
+    TSR_TRY(tsr_engine_run_head(e, tsr_engine_rows(&e->h, 0, n), m->logits, err));
     *seconds = tsr_now_s() - start;
     return TSR_OK;
 }

@@ -10,23 +10,25 @@
 #define NO_LAYER UINT64_MAX
 
 struct tsr_stream {
-    struct tsr_engine *e;
-    struct tsr_token  *tokens; /* [chunk] of the sequence at hand */
-    uint64_t           layer;  /* that is open, or NO_LAYER */
-    struct tsr_linear_dev
-             opened[TSR_LINEARS]; /* what a replaced linear was; w NULL: not replaced */
+    struct tsr_engine       *e;
+    struct tsr_engine_token *tokens; /* [chunk] of the current sequence */
+    uint64_t                 layer;  /* that is open, or NO_LAYER */
+    struct tsr_engine_linear_dev
+             opened[TSR_LINEARS]; /* the original of a replaced linear; w NULL: not replaced */
     uint32_t act;
     bool     embed, head; /* on the device */
     uint64_t peak;
 };
 
-tsr_status tsr_stream_create(struct tsr_stream **out, struct tsr_registry *r,
-                             const struct tsr_model *m, uint64_t longest, uint32_t act,
-                             struct tsr_err *err)
+tsr_status tsr_engine_stream_create(struct tsr_stream **out, struct tsr_registry *r,
+                                    const struct tsr_model *m, uint64_t longest, uint32_t act,
+                                    const struct tsr_plugin_run_on *on, struct tsr_err *err)
 {
     struct tsr_engine_options opt = {
         .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = longest
     };
+    if (on)
+        opt.on = *on;
     TSR_TRY(tsr_model_plain(m, "calibrated on or quantized", err));
     struct tsr_stream *s = tsr_new(1, sizeof *s);
     if (!s)
@@ -37,14 +39,14 @@ tsr_status tsr_stream_create(struct tsr_stream **out, struct tsr_registry *r,
     if (st == TSR_OK && !(s->tokens = tsr_new(s->e->chunk, sizeof *s->tokens)))
         st = tsr_fail_nomem(err, s->e->chunk * sizeof *s->tokens, "a stream");
     if (st != TSR_OK) {
-        tsr_stream_destroy(s);
+        tsr_engine_stream_destroy(s);
         return st;
     }
     *out = s;
     return TSR_OK;
 }
 
-void tsr_stream_destroy(struct tsr_stream *s)
+void tsr_engine_stream_destroy(struct tsr_stream *s)
 {
     if (!s)
         return;
@@ -53,7 +55,7 @@ void tsr_stream_destroy(struct tsr_stream *s)
     free(s);
 }
 
-void tsr_stream_set_tap(struct tsr_stream *s, tsr_tap tap, void *ctx)
+void tsr_engine_stream_set_tap(struct tsr_stream *s, tsr_engine_tap tap, void *ctx)
 {
     tsr_engine_set_tap(s->e, tap, ctx);
 }
@@ -61,12 +63,12 @@ void tsr_stream_set_tap(struct tsr_stream *s, tsr_tap tap, void *ctx)
 static void note_peak(struct tsr_stream *s)
 {
     uint64_t tensors, weights;
-    tsr_device_memory(s->e->dev, &tensors, &weights);
+    tsr_engine_device_memory(s->e->dev, &tensors, &weights);
     if (tensors + weights > s->peak)
         s->peak = tensors + weights;
 }
 
-uint64_t tsr_stream_memory(const struct tsr_stream *s)
+uint64_t tsr_engine_stream_memory(const struct tsr_stream *s)
 {
     return s->peak;
 }
@@ -78,8 +80,8 @@ static void close_layer(struct tsr_stream *s)
     if (s->layer == NO_LAYER)
         return;
     for (int i = 0; i < TSR_LINEARS; i++) {
-        tsr_device_drop_weight(s->e->dev, s->opened[i].w);
-        s->opened[i] = (struct tsr_linear_dev){ 0 };
+        tsr_engine_device_drop_weight(s->e->dev, s->opened[i].w);
+        s->opened[i] = (struct tsr_engine_linear_dev){ 0 };
     }
     tsr_engine_drop_layer(s->e, s->layer);
     s->layer = NO_LAYER;
@@ -99,8 +101,8 @@ static void close_embed(struct tsr_stream *s)
     s->embed = false;
 }
 
-tsr_status tsr_stream_open_layer(struct tsr_stream *s, uint64_t layer, const struct tsr_overlay *o,
-                                 struct tsr_err *err)
+tsr_status tsr_engine_stream_open_layer(struct tsr_stream *s, uint64_t layer,
+                                        const struct tsr_model_overlay *o, struct tsr_err *err)
 {
     const struct tsr_model *m = s->e->model;
     if (layer >= m->hp.layers)
@@ -111,7 +113,7 @@ tsr_status tsr_stream_open_layer(struct tsr_stream *s, uint64_t layer, const str
                         (unsigned long long)o->layers, (unsigned long long)m->hp.layers);
     if (!m->embed.data && !(m->packed && m->packed->embed))
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
-    TSR_TRY(tsr_device_sync(s->e->dev, err));
+    TSR_TRY(tsr_engine_device_sync(s->e->dev, err));
     close_layer(s);
     close_embed(s);
     s->layer = layer;
@@ -127,32 +129,32 @@ static tsr_status need_layer(const struct tsr_stream *s, struct tsr_err *err)
     return s->layer != NO_LAYER ? TSR_OK : tsr_fail(err, TSR_E_INVAL, "no layer is open");
 }
 
-tsr_status tsr_stream_set_linear(struct tsr_stream *s, enum tsr_linear_id id,
-                                 const struct tsr_matrix *w, struct tsr_err *err)
+tsr_status tsr_engine_stream_set_linear(struct tsr_stream *s, enum tsr_linear_id id,
+                                        const struct tsr_matrix *w, struct tsr_err *err)
 {
     TSR_TRY(need_layer(s, err));
-    struct tsr_linear_dev   *l = &s->e->layers[s->layer].lin[id], *was = &s->opened[id];
-    const struct tsr_matrix *old = &s->e->model->layers[s->layer].lin[id].w;
-    struct tsr_weight       *put = NULL;
+    struct tsr_engine_linear_dev *l = &s->e->layers[s->layer].lin[id], *was = &s->opened[id];
+    const struct tsr_matrix      *old = &s->e->model->layers[s->layer].lin[id].w;
+    struct tsr_engine_weight     *put = NULL;
     if (!l->w)
-        return tsr_fail(err, TSR_E_INVAL, "the model has no %s", tsr_linear_name(id));
+        return tsr_fail(err, TSR_E_INVAL, "the model has no %s", tsr_model_linear_name(id));
     if (w && (w->rows != old->rows || w->cols != old->cols))
         return tsr_fail(err, TSR_E_INVAL, "%s: %llux%llu in place of %llux%llu", old->name,
                         (unsigned long long)w->rows, (unsigned long long)w->cols,
                         (unsigned long long)old->rows, (unsigned long long)old->cols);
-    TSR_TRY(tsr_device_sync(s->e->dev, err));
+    TSR_TRY(tsr_engine_device_sync(s->e->dev, err));
     if (w)
-        TSR_TRY(tsr_device_weight(s->e->dev, w, &put, err));
+        TSR_TRY(tsr_engine_device_weight(s->e->dev, w, &put, err));
     note_peak(s);
     if (was->w) { /* replaced before: that one goes */
-        tsr_device_drop_weight(s->e->dev, l->w);
+        tsr_engine_device_drop_weight(s->e->dev, l->w);
         l->w = was->w;
         l->act = was->act;
-        *was = (struct tsr_linear_dev){ 0 };
+        *was = (struct tsr_engine_linear_dev){ 0 };
     }
     if (!put)
         return TSR_OK;
-    *was = (struct tsr_linear_dev){ .w = l->w, .act = l->act };
+    *was = (struct tsr_engine_linear_dev){ .w = l->w, .act = l->act };
     l->w = put;
     l->act = TSR_ACT_F32; /* dense */
     return TSR_OK;
@@ -160,19 +162,19 @@ tsr_status tsr_stream_set_linear(struct tsr_stream *s, enum tsr_linear_id id,
 
 /* ---- runs --------------------------------------------------------------- */
 
-/* The next m tokens of a sequence of n go to the device; ids may be NULL where only positions
+/* Sends the next m tokens of a sequence of n to the device; ids may be NULL if only positions
  * count. */
 static tsr_status feed(struct tsr_stream *s, const uint32_t *ids, uint64_t first, uint64_t m,
                        uint64_t n, struct tsr_err *err)
 {
     uint64_t wanted;
-    if (tsr_cancelled())
+    if (tsr_plugin_cancelled())
         return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
     for (uint64_t i = 0; i < m; i++)
-        s->tokens[i] = (struct tsr_token){ .id = ids ? ids[first + i] : 0 };
+        s->tokens[i] = (struct tsr_engine_token){ .id = ids ? ids[first + i] : 0 };
     s->e->slots[0].length = first;
     s->e->slots[0].final = n;
-    return tsr_feed_chunk(s->e, s->tokens, m, &wanted, err);
+    return tsr_engine_feed_chunk(s->e, s->tokens, m, &wanted, err);
 }
 
 static tsr_status check_length(const struct tsr_stream *s, uint64_t n, struct tsr_err *err)
@@ -188,8 +190,8 @@ static uint64_t chunk_at(const struct tsr_stream *s, uint64_t first, uint64_t n)
     return n - first < s->e->chunk ? n - first : s->e->chunk;
 }
 
-tsr_status tsr_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t n, float *h,
-                            struct tsr_err *err)
+tsr_status tsr_engine_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t n, float *h,
+                                   struct tsr_err *err)
 {
     struct tsr_engine *e = s->e;
     TSR_TRY(check_length(s, n, err));
@@ -198,7 +200,7 @@ tsr_status tsr_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t 
             return tsr_fail(err, TSR_E_INPUT, "token id %u is outside the vocabulary of %llu",
                             ids[i], (unsigned long long)e->model->hp.vocab);
     if (!s->embed) {
-        TSR_TRY(tsr_device_sync(e->dev, err));
+        TSR_TRY(tsr_engine_device_sync(e->dev, err));
         close_head(s);
         tsr_status st = tsr_engine_load_embed(e, NULL, err);
         note_peak(s);
@@ -210,17 +212,17 @@ tsr_status tsr_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t 
     }
     for (uint64_t first = 0; first < n; first += e->chunk) {
         uint64_t          m = chunk_at(s, first, n);
-        struct tsr_tensor out = tsr_rows(&e->h, 0, m);
+        struct tsr_tensor out = tsr_engine_rows(&e->h, 0, m);
         TSR_TRY(feed(s, ids, first, m, n, err));
-        TSR_TRY(tsr_run_embedding(e, m, err));
-        TSR_TRY(tsr_device_sync(e->dev, err));
-        TSR_TRY(tsr_device_download(e->dev, &out, h + first * e->model->hp.hidden, err));
+        TSR_TRY(tsr_engine_run_embedding(e, m, err));
+        TSR_TRY(tsr_engine_device_sync(e->dev, err));
+        TSR_TRY(tsr_engine_device_download(e->dev, &out, h + first * e->model->hp.hidden, err));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_stream_run(struct tsr_stream *s, const float *h, uint64_t n, float *out,
-                          struct tsr_err *err)
+tsr_status tsr_engine_stream_run(struct tsr_stream *s, const float *h, uint64_t n, float *out,
+                                 struct tsr_err *err)
 {
     struct tsr_engine *e = s->e;
     uint64_t           hidden = e->model->hp.hidden;
@@ -228,18 +230,18 @@ tsr_status tsr_stream_run(struct tsr_stream *s, const float *h, uint64_t n, floa
     TSR_TRY(check_length(s, n, err));
     for (uint64_t first = 0; first < n; first += e->chunk) {
         uint64_t          m = chunk_at(s, first, n);
-        struct tsr_tensor rows = tsr_rows(&e->h, 0, m);
+        struct tsr_tensor rows = tsr_engine_rows(&e->h, 0, m);
         TSR_TRY(feed(s, NULL, first, m, n, err));
-        TSR_TRY(tsr_device_upload(e->dev, &rows, h + first * hidden, err));
-        TSR_TRY(tsr_block_run(e, s->layer, m, err));
-        TSR_TRY(tsr_device_sync(e->dev, err));
-        TSR_TRY(tsr_device_download(e->dev, &rows, out + first * hidden, err));
+        TSR_TRY(tsr_engine_device_upload(e->dev, &rows, h + first * hidden, err));
+        TSR_TRY(tsr_engine_block_run(e, s->layer, m, err));
+        TSR_TRY(tsr_engine_device_sync(e->dev, err));
+        TSR_TRY(tsr_engine_device_download(e->dev, &rows, out + first * hidden, err));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part, const float *x,
-                               uint64_t n, float *out, struct tsr_err *err)
+tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part,
+                                      const float *x, uint64_t n, float *out, struct tsr_err *err)
 {
     struct tsr_engine *e = s->e;
     uint64_t           hidden = e->model->hp.hidden;
@@ -247,21 +249,21 @@ tsr_status tsr_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part, 
     TSR_TRY(check_length(s, n, err));
     for (uint64_t first = 0; first < n; first += e->chunk) {
         uint64_t          m = chunk_at(s, first, n);
-        struct tsr_tensor in = tsr_rows(&e->x, 0, m), y = tsr_rows(&e->y, 0, m);
+        struct tsr_tensor in = tsr_engine_rows(&e->x, 0, m), y = tsr_engine_rows(&e->y, 0, m);
         TSR_TRY(feed(s, NULL, first, m, n, err));
-        TSR_TRY(tsr_device_upload(e->dev, &in, x + first * hidden, err));
+        TSR_TRY(tsr_engine_device_upload(e->dev, &in, x + first * hidden, err));
         if (part == TSR_PART_ATTENTION)
-            TSR_TRY(tsr_block_attention(e, s->layer, &in, &y, err));
+            TSR_TRY(tsr_engine_block_attention(e, s->layer, &in, &y, err));
         else
-            TSR_TRY(tsr_block_feed_forward(e, s->layer, &in, &y, err));
-        TSR_TRY(tsr_device_sync(e->dev, err));
-        TSR_TRY(tsr_device_download(e->dev, &y, out + first * hidden, err));
+            TSR_TRY(tsr_engine_block_feed_forward(e, s->layer, &in, &y, err));
+        TSR_TRY(tsr_engine_device_sync(e->dev, err));
+        TSR_TRY(tsr_engine_device_download(e->dev, &y, out + first * hidden, err));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_stream_head(struct tsr_stream *s, const float *h, uint64_t n, float *logits,
-                           struct tsr_err *err)
+tsr_status tsr_engine_stream_head(struct tsr_stream *s, const float *h, uint64_t n, float *logits,
+                                  struct tsr_err *err)
 {
     struct tsr_engine *e = s->e;
     uint64_t           hidden = e->model->hp.hidden, vocab = e->model->hp.vocab;
@@ -276,13 +278,13 @@ tsr_status tsr_stream_head(struct tsr_stream *s, const float *h, uint64_t n, flo
     }
     for (uint64_t first = 0; first < n; first += e->head_rows) {
         uint64_t          m = n - first < e->head_rows ? n - first : e->head_rows;
-        struct tsr_tensor src = tsr_rows(&e->h, 0, m);
-        if (tsr_cancelled())
+        struct tsr_tensor src = tsr_engine_rows(&e->h, 0, m);
+        if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
-        TSR_TRY(tsr_device_upload(e->dev, &src, h + first * hidden, err));
-        TSR_TRY(tsr_run_head(e, src, logits + first * vocab, err));
+        TSR_TRY(tsr_engine_device_upload(e->dev, &src, h + first * hidden, err));
+        TSR_TRY(tsr_engine_run_head(e, src, logits + first * vocab, err));
         for (uint64_t i = first; i < first + m; i++)
-            if (!tsr_all_finite(logits + i * vocab, vocab))
+            if (!tsr_engine_all_finite(logits + i * vocab, vocab))
                 return tsr_fail(err, TSR_E_NUMERIC, "%s: the logits of row %llu are not finite",
                                 e->model->path, (unsigned long long)i);
     }
@@ -301,7 +303,7 @@ static bool grow(uint64_t *acc, uint64_t rows, uint64_t cols, uint64_t width)
     return tsr_mul(rows, cols, &n) && tsr_mul(n, width, &n) && tsr_add(*acc, n, acc);
 }
 
-static bool grow_linear(uint64_t *acc, const struct tsr_linear *l)
+static bool grow_linear(uint64_t *acc, const struct tsr_model_linear *l)
 {
     if (l->w.rows == 0)
         return true;
@@ -311,14 +313,14 @@ static bool grow_linear(uint64_t *acc, const struct tsr_linear *l)
 
 static bool grow_matrix(uint64_t *acc, const struct tsr_matrix *w)
 {
-    struct tsr_linear l = { .w = *w };
+    struct tsr_model_linear l = { .w = *w };
     return grow_linear(acc, &l);
 }
 
-tsr_status tsr_stream_estimate(const struct tsr_model *m, uint64_t longest, uint64_t *bytes,
-                               struct tsr_err *err)
+tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longest, uint64_t *bytes,
+                                      struct tsr_err *err)
 {
-    const struct tsr_hparams *hp = &m->hp;
+    const struct tsr_model_hparams *hp = &m->hp;
     uint64_t chunk = longest < TSR_DEFAULT_CHUNK ? longest : TSR_DEFAULT_CHUNK, layer = 0;
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
     uint64_t embed = 0, head = 0, n = 0, stride = (kv * 4 + 15) / 16 * 16;

@@ -13,48 +13,47 @@
 
 struct tsr_stream;
 
-/* longest: tokens of the longest sequence that will be run.  act as in the engine's options; the
- * cache is F32.  The model must outlive the stream.  All other functions are [worker]: one thread
- * at a time. */
-tsr_status tsr_stream_create(struct tsr_stream **s, struct tsr_registry *r,
-                             const struct tsr_model *m, uint64_t longest, uint32_t act,
-                             struct tsr_err *err);
-void       tsr_stream_destroy(struct tsr_stream *s);
+/* longest: tokens of the longest sequence.  act as in the engine's options; the cache is F32.  on may be NULL;
+ * its layers are ignored, because one layer is open at a time.  The model must outlive the stream.  All other
+ * functions are [worker]: one thread at a time. */
+tsr_status tsr_engine_stream_create(struct tsr_stream **s, struct tsr_registry *r,
+                                    const struct tsr_model *m, uint64_t longest, uint32_t act,
+                                    const struct tsr_plugin_run_on *on, struct tsr_err *err);
+void       tsr_engine_stream_destroy(struct tsr_stream *s);
 
-/* Hidden states [n, hidden] behind the embedding of one sequence of ids. */
-tsr_status tsr_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t n, float *h,
-                            struct tsr_err *err);
+/* Hidden states [n, hidden] after the embedding of one sequence of ids. */
+tsr_status tsr_engine_stream_embed(struct tsr_stream *s, const uint32_t *ids, uint64_t n, float *h,
+                                   struct tsr_err *err);
 /* Puts a layer on the device in place of the one before and of the embedding: packed linears and
  * norms of o (NULL: the original), else the model's.  Packed matrices of o must live as long as
  * the layer is open. */
-tsr_status tsr_stream_open_layer(struct tsr_stream *s, uint64_t layer, const struct tsr_overlay *o,
-                                 struct tsr_err *err);
+tsr_status tsr_engine_stream_open_layer(struct tsr_stream *s, uint64_t layer,
+                                        const struct tsr_model_overlay *o, struct tsr_err *err);
 /* Replaces one linear of the open layer by a dense matrix of the same shape, which must live as
- * long as it is in use; NULL: the one that open_layer() put there, which stays on the device
+ * long as it is in use; NULL: restores the one of open_layer(), which stays on the device
  * meanwhile. */
-tsr_status tsr_stream_set_linear(struct tsr_stream *s, enum tsr_linear_id id,
-                                 const struct tsr_matrix *w, struct tsr_err *err);
-/* The open layer over one sequence; out [n, hidden] may be h.  The tap of set_tap() sees the
- * input of every site, as in engine.h. */
-tsr_status tsr_stream_run(struct tsr_stream *s, const float *h, uint64_t n, float *out,
-                          struct tsr_err *err);
+tsr_status tsr_engine_stream_set_linear(struct tsr_stream *s, enum tsr_linear_id id,
+                                        const struct tsr_matrix *w, struct tsr_err *err);
+/* Runs the open layer over one sequence; out [n, hidden] may be h.  The tap of set_tap() observes
+ * the input of every site, as in engine.h. */
+tsr_status tsr_engine_stream_run(struct tsr_stream *s, const float *h, uint64_t n, float *out,
+                                 struct tsr_err *err);
 /* One half alone, without norm and residual: x [n, hidden], the input of q, k, v (attention) or
  * of gate and up (feed-forward), to the output of o or down. */
 enum tsr_stream_part { TSR_PART_ATTENTION, TSR_PART_FEED_FORWARD };
-tsr_status tsr_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part, const float *x,
-                               uint64_t n, float *out, struct tsr_err *err);
-void       tsr_stream_set_tap(struct tsr_stream *s, tsr_tap tap, void *ctx);
-/* Logits [n, vocab] of hidden rows [n, hidden] behind the last layer; logits that are not finite are
- * TSR_E_NUMERIC.  The head is put on the device at the first call and stays until the next
- * tsr_stream_embed().  It is the model's own. */
-tsr_status tsr_stream_head(struct tsr_stream *s, const float *h, uint64_t n, float *logits,
-                           struct tsr_err *err);
+tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part,
+                                      const float *x, uint64_t n, float *out, struct tsr_err *err);
+void       tsr_engine_stream_set_tap(struct tsr_stream *s, tsr_engine_tap tap, void *ctx);
+/* Logits [n, vocab] of hidden rows [n, hidden] after the last layer; logits that are not finite are
+ * TSR_E_NUMERIC.  The first call puts the model's own head on the device, where it stays until the
+ * next tsr_engine_stream_embed(). */
+tsr_status tsr_engine_stream_head(struct tsr_stream *s, const float *h, uint64_t n, float *logits,
+                                  struct tsr_err *err);
 /* Bytes on the device: the most so far. */
-uint64_t tsr_stream_memory(const struct tsr_stream *s);
-/* Bytes on the device with the largest layer of the original open and the head or the embedding beside it, as far
- * as shapes tell before anything is loaded: a bound for backends that keep dense weights in
- * their own dtype. */
-tsr_status tsr_stream_estimate(const struct tsr_model *m, uint64_t longest, uint64_t *bytes,
-                               struct tsr_err *err);
+uint64_t tsr_engine_stream_memory(const struct tsr_stream *s);
+/* Bytes on the device with the largest layer of the original open plus the head or the embedding, computed from
+ * shapes before loading: an upper bound for backends that keep dense weights in their own dtype. */
+tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longest, uint64_t *bytes,
+                                      struct tsr_err *err);
 
 #endif

@@ -3,34 +3,34 @@
 
 #include "base/log.h"
 #include "base/pool.h"
-#include "model/prepacked.h"
+#include "checkpoint/prepacked/prepacked.h"
 
-/* folded: takes the place of n where it has a gain; may be NULL. */
-static tsr_status load_norm(struct tsr_engine *e, const struct tsr_norm *n,
-                            const struct tsr_norm *folded, struct tsr_norm_dev *out,
+/* folded: replaces n if it has a gain; may be NULL. */
+static tsr_status load_norm(struct tsr_engine *e, const struct tsr_model_norm *n,
+                            const struct tsr_model_norm *folded, struct tsr_engine_norm_dev *out,
                             struct tsr_err *err)
 {
     if (folded && folded->gain)
         n = folded;
     uint64_t width = e->model->hp.hidden;
     if (n->gain)
-        TSR_TRY(tsr_device_vector(e->dev, n->gain, width, &out->gain, err));
+        TSR_TRY(tsr_engine_device_vector(e->dev, n->gain, width, &out->gain, err));
     if (n->bias)
-        TSR_TRY(tsr_device_vector(e->dev, n->bias, width, &out->bias, err));
+        TSR_TRY(tsr_engine_device_vector(e->dev, n->bias, width, &out->bias, err));
     return TSR_OK;
 }
 
-/* How activations enter a packed weight when `act` is asked for.  A layout of the plugin's own is
- * there as F32. */
-static uint32_t packed_act(struct tsr_engine *e, const struct tsr_packed *p, uint32_t act)
+/* The activation type of a packed weight if `act` is requested.  A plugin's own layout is stored as
+ * F32. */
+static uint32_t packed_act(struct tsr_engine *e, const struct tsr_model_packed *p, uint32_t act)
 {
     char name[64];
-    if (p->dense || !tsr_format_known(&p->format))
+    if (p->dense || !tsr_model_format_known(&p->format))
         return TSR_ACT_F32;
-    if (act != TSR_ACT_A8 || tsr_format_a8(&p->format, p->cols))
+    if (act != TSR_ACT_A8 || tsr_model_format_a8(&p->format, p->cols))
         return act;
     if (!e->said_act) {
-        tsr_format_name(&p->format, name, sizeof name);
+        tsr_model_format_name(&p->format, name, sizeof name);
         tsr_logf(TSR_LOG_WARN, "%s has no int8 form%s: under act a8 it runs with F32 activations",
                  name,
                  p->format.act8 == TSR_ACT8_LLM ? " for rows of more than 65536 columns" : "");
@@ -40,80 +40,80 @@ static uint32_t packed_act(struct tsr_engine *e, const struct tsr_packed *p, uin
 }
 
 /* The order of a weight's columns, and a place for inputs in that order. */
-static tsr_status load_order(struct tsr_engine *e, const struct tsr_packed *p,
-                             struct tsr_linear_dev *out, struct tsr_err *err)
+static tsr_status load_order(struct tsr_engine *e, const struct tsr_model_packed *p,
+                             struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
-    const struct tsr_hparams *hp = &e->model->hp;
-    uint64_t                  widest = (uint64_t)hp->heads * hp->head_dim,
+    const struct tsr_model_hparams *hp = &e->model->hp;
+    uint64_t                        widest = (uint64_t)hp->heads * hp->head_dim,
              more[3] = { hp->hidden, hp->ffn, p->cols };
     for (int i = 0; i < 3; i++)
         widest = more[i] > widest ? more[i] : widest;
     if (!p->order)
         return tsr_fail(err, TSR_E_INVAL, "the order of packed columns is not in memory");
     if (!e->ordered.buffer)
-        TSR_TRY(tsr_device_tensor(e->dev, TSR_F32, e->chunk, widest, 0, "activations", &e->ordered,
-                                  err));
-    TSR_TRY(
-        tsr_device_tensor(e->dev, TSR_U32, 1, p->cols, 0, "an order of columns", &out->order, err));
-    return tsr_device_upload(e->dev, &out->order, p->order, err);
+        TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, e->chunk, widest, 0, "activations",
+                                         &e->ordered, err));
+    TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_U32, 1, p->cols, 0, "an order of columns",
+                                     &out->order, err));
+    return tsr_engine_device_upload(e->dev, &out->order, p->order, err);
 }
 
 /* From the prepacked file if m has a place in one, else from the model's memory. */
 static tsr_status load_matrix(struct tsr_engine *e, const struct tsr_matrix *w,
-                              const struct tsr_mapped_weight *m, struct tsr_weight **out,
-                              struct tsr_err *err)
+                              const struct tsr_prepacked_mapped_weight *m,
+                              struct tsr_engine_weight **out, struct tsr_err *err)
 {
-    return m ? tsr_device_mapped(e->dev, w->name, e->model->prepacked, m, out, err)
-             : tsr_device_weight(e->dev, w, out, err);
+    return m ? tsr_engine_device_mapped(e->dev, w->name, e->model->prepacked, m, out, err)
+             : tsr_engine_device_weight(e->dev, w, out, err);
 }
 
 static tsr_status load_bias(struct tsr_engine *e, const float *bias, uint64_t n,
-                            struct tsr_linear_dev *out, struct tsr_err *err)
+                            struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
-    return bias ? tsr_device_vector(e->dev, bias, n, &out->bias, err) : TSR_OK;
+    return bias ? tsr_engine_device_vector(e->dev, bias, n, &out->bias, err) : TSR_OK;
 }
 
-/* A part's bias; that of o and down comes behind the sum over ranks. */
+/* A part's bias; that of o and down is added after the sum over ranks. */
 static tsr_status load_part_bias(struct tsr_engine *e, enum tsr_linear_id id,
-                                 const struct tsr_linear *l, const struct tsr_slice *s,
-                                 struct tsr_linear_dev *out, struct tsr_err *err)
+                                 const struct tsr_model_linear *l, const struct tsr_model_slice *s,
+                                 struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
     if (id == TSR_O || id == TSR_DOWN)
         return l->bias && e->tp.sum_on
-                   ? tsr_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
+                   ? tsr_engine_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
                    : TSR_OK;
     return load_bias(e, l->bias ? l->bias + s->row : NULL, s->rows, out, err);
 }
 
 /* This rank's part of a linear of a layer. */
-static tsr_status load_part(struct tsr_engine *e, enum tsr_linear_id id, const struct tsr_linear *l,
-                            const struct tsr_packed *p, uint32_t act, struct tsr_linear_dev *out,
-                            struct tsr_err *err)
+static tsr_status load_part(struct tsr_engine *e, enum tsr_linear_id id,
+                            const struct tsr_model_linear *l, const struct tsr_model_packed *p,
+                            uint32_t act, struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
-    struct tsr_slice s;
-    TSR_TRY(tsr_share_linear(&e->share, &e->model->hp, id, &l->w, p, &s, err));
+    struct tsr_model_slice s;
+    TSR_TRY(tsr_engine_share_linear(&e->share, &e->model->hp, id, &l->w, p, &s, err));
     if (p) {
-        TSR_TRY(tsr_packed_slice(p, &s, &out->part, err));
+        TSR_TRY(tsr_model_packed_slice(p, &s, &out->part, err));
         out->act = packed_act(e, p, act);
         e->ran[out->act]++;
         if (p->ordered)
             TSR_TRY(load_order(e, p, out, err));
-        TSR_TRY(tsr_device_packed(e->dev, l->w.name, out->part, &out->w, err));
+        TSR_TRY(tsr_engine_device_packed(e->dev, l->w.name, out->part, &out->w, err));
     } else {
-        struct tsr_matrix part = tsr_matrix_slice(&l->w, &s);
-        TSR_TRY(tsr_device_part(e->dev, &part, s.segment, &out->w, err));
+        struct tsr_matrix part = tsr_model_matrix_slice(&l->w, &s);
+        TSR_TRY(tsr_engine_device_part(e->dev, &part, s.segment, &out->w, err));
     }
     return load_part_bias(e, id, l, &s, out, err);
 }
 
 /* The same of a part that a source has cut out. */
-static tsr_status load_cut(struct tsr_engine *e, enum tsr_linear_id id, const struct tsr_linear *l,
-                           const struct tsr_engine_fetched *f, uint32_t act,
-                           struct tsr_linear_dev *out, struct tsr_err *err)
+static tsr_status load_cut(struct tsr_engine *e, enum tsr_linear_id id,
+                           const struct tsr_model_linear *l, const struct tsr_engine_fetched *f,
+                           uint32_t act, struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
-    const struct tsr_packed *p = f->packed;
-    const struct tsr_slice  *s = f->part;
-    uint64_t                 rows = p ? p->rows : f->w.rows, cols = p ? p->cols : f->w.cols;
+    const struct tsr_model_packed *p = f->packed;
+    const struct tsr_model_slice  *s = f->part;
+    uint64_t                       rows = p ? p->rows : f->w.rows, cols = p ? p->cols : f->w.cols;
     if (rows != s->rows || cols != s->cols || (!p && !f->w.data) || (p && p->ordered))
         return tsr_fail(err, TSR_E_BUG, "%s: a part of %llux%llu, %llux%llu was cut out", l->w.name,
                         (unsigned long long)rows, (unsigned long long)cols,
@@ -121,20 +121,20 @@ static tsr_status load_cut(struct tsr_engine *e, enum tsr_linear_id id, const st
     if (p) {
         out->act = packed_act(e, p, act);
         e->ran[out->act]++;
-        TSR_TRY(tsr_device_packed(e->dev, l->w.name, p, &out->w, err));
+        TSR_TRY(tsr_engine_device_packed(e->dev, l->w.name, p, &out->w, err));
     } else {
         out->act = TSR_ACT_F32;
-        TSR_TRY(tsr_device_part(e->dev, &f->w, s->segment, &out->w, err));
+        TSR_TRY(tsr_engine_device_part(e->dev, &f->w, s->segment, &out->w, err));
     }
     return load_part_bias(e, id, l, s, out, err);
 }
 
 /* act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or
- * NULL.  id: TSR_LINEARS for what is no layer's, which is never parted. */
+ * NULL.  id: TSR_LINEARS for weights outside the layers, which are never split. */
 static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
-                              const struct tsr_linear *l, const struct tsr_packed *p,
-                              const struct tsr_mapped_weight *m, uint32_t act,
-                              struct tsr_linear_dev *out, struct tsr_err *err)
+                              const struct tsr_model_linear *l, const struct tsr_model_packed *p,
+                              const struct tsr_prepacked_mapped_weight *m, uint32_t act,
+                              struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
     if (l->w.rows == 0)
         return TSR_OK;
@@ -156,30 +156,30 @@ static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
             TSR_TRY(load_order(e, p, out, err));
     }
     if (e->split.ranks && (id == TSR_O || id == TSR_DOWN))
-        return tsr_split_load(e, l, p, out, err);
+        return tsr_engine_split_load(e, l, p, out, err);
     if (p && !m)
-        TSR_TRY(tsr_device_packed(e->dev, l->w.name, p, &out->w, err));
+        TSR_TRY(tsr_engine_device_packed(e->dev, l->w.name, p, &out->w, err));
     else
         TSR_TRY(load_matrix(e, &l->w, m, &out->w, err));
     return load_bias(e, l->bias, l->w.rows, out, err);
 }
 
-/* The device has it: nothing reads the host's copy. */
-static void release_linear(struct tsr_linear_dev *l)
+/* The device has it: the host's copy is no longer read. */
+static void release_linear(struct tsr_engine_linear_dev *l)
 {
     if (l->w && !l->w->mapped)
         l->w->desc.codes = l->w->desc.meta = NULL;
-    tsr_packed_destroy(l->part);
+    tsr_model_packed_destroy(l->part);
     l->part = NULL;
 }
 
 /* The device has the layer: host memory of what was streamed can go. */
 static tsr_status release_layer(struct tsr_engine *e, uint64_t i, struct tsr_err *err)
 {
-    struct tsr_layer_dev *d = &e->layers[i];
+    struct tsr_engine_layer_dev *d = &e->layers[i];
     if (!e->release)
         return TSR_OK;
-    TSR_TRY(tsr_device_sync(e->dev, err));
+    TSR_TRY(tsr_engine_device_sync(e->dev, err));
     for (int k = 0; k < TSR_LINEARS; k++)
         release_linear(&d->lin[k]);
     if (d->open)
@@ -193,12 +193,12 @@ static tsr_status load_fetched(struct tsr_engine *e, uint64_t i, enum tsr_linear
                                uint32_t act, struct tsr_err *err)
 {
     const struct tsr_engine_source *s = e->source;
-    struct tsr_linear_dev          *d = &e->layers[i].lin[id];
-    struct tsr_linear               l = e->model->layers[i].lin[id];
+    struct tsr_engine_linear_dev   *d = &e->layers[i].lin[id];
+    struct tsr_model_linear         l = e->model->layers[i].lin[id];
     struct tsr_engine_fetched       f = { .w = l.w };
     bool                            last = i + 1 == e->end && id + 1 == TSR_LINEARS;
     TSR_TRY(s->fetch(s->ctx, i, id, &f, err));
-    tsr_pool_shun(!last);
+    tsr_pool_set_serial(!last);
     tsr_status st = TSR_OK;
     if (f.part) {
         st = load_cut(e, id, &l, &f, act, d, err);
@@ -207,8 +207,8 @@ static tsr_status load_fetched(struct tsr_engine *e, uint64_t i, enum tsr_linear
         st = load_linear(e, id, &l, f.packed, NULL, act, d, err);
     }
     if (st == TSR_OK)
-        st = tsr_device_sync(e->dev, err);
-    tsr_pool_shun(false);
+        st = tsr_engine_device_sync(e->dev, err);
+    tsr_pool_set_serial(false);
     if (st != TSR_OK)
         return st;
     release_linear(d);
@@ -216,12 +216,12 @@ static tsr_status load_fetched(struct tsr_engine *e, uint64_t i, enum tsr_linear
     return TSR_OK;
 }
 
-tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay *o, uint64_t i,
-                                 uint32_t act, struct tsr_err *err)
+tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_overlay *o,
+                                 uint64_t i, uint32_t act, struct tsr_err *err)
 {
-    const struct tsr_layer *l = &e->model->layers[i];
-    struct tsr_layer_dev   *d = &e->layers[i];
-    struct tsr_prepacked   *p = e->model->prepacked;
+    const struct tsr_model_layer *l = &e->model->layers[i];
+    struct tsr_engine_layer_dev  *d = &e->layers[i];
+    struct tsr_prepacked         *p = e->model->prepacked;
     o = o ? o : e->model->packed;
     if (!e->source)
         TSR_TRY(tsr_model_open_layer(e->model, i, err));
@@ -234,7 +234,7 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay 
             TSR_TRY(load_linear(e, id, &l->lin[k], o ? o->lin[i][k] : NULL,
                                 p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));
     }
-    const struct tsr_norm *f = o && o->norm ? o->norm[i] : NULL;
+    const struct tsr_model_norm *f = o && o->norm ? o->norm[i] : NULL;
     TSR_TRY(load_norm(e, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL, &d->attn_in, err));
     TSR_TRY(load_norm(e, &l->attn_out, NULL, &d->attn_out, err));
     TSR_TRY(load_norm(e, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL, &d->ffn_in, err));
@@ -242,13 +242,13 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_overlay 
     return release_layer(e, i, err);
 }
 
-static tsr_status check(const struct tsr_engine *e, const struct tsr_overlay *o,
+static tsr_status check(const struct tsr_engine *e, const struct tsr_model_overlay *o,
                         struct tsr_err *err)
 {
     const struct tsr_model *m = e->model;
     if (m->prepacked && o && o != m->packed)
         return tsr_model_plain(m, "replaced", err);
-    const struct tsr_overlay *packed = o ? o : m->packed;
+    const struct tsr_model_overlay *packed = o ? o : m->packed;
     if (!m->embed.data && !(m->prepacked && m->prepacked->embed.data) && !(packed && packed->embed))
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
     if (o && o->layers != m->hp.layers)
@@ -257,7 +257,7 @@ static tsr_status check(const struct tsr_engine *e, const struct tsr_overlay *o,
     return TSR_OK;
 }
 
-tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_overlay *o,
+tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_model_overlay *o,
                                  struct tsr_err *err)
 {
     const struct tsr_model *m = e->model;
@@ -265,7 +265,7 @@ tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_overlay 
     TSR_TRY(check(e, o, err));
     struct tsr_prepacked *p = m->prepacked;
     if (o && o->embed && !p) /* rows are read out of the packed ones */
-        TSR_TRY(tsr_device_packed(e->dev, m->embed.name, o->embed, &e->embed, err));
+        TSR_TRY(tsr_engine_device_packed(e->dev, m->embed.name, o->embed, &e->embed, err));
     else
         TSR_TRY(load_matrix(e, &m->embed, p ? &p->embed : NULL, &e->embed, err));
     if (m->hp.positions == TSR_POS_LEARNED)
@@ -275,8 +275,8 @@ tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_overlay 
                        &e->project_in, err);
 }
 
-tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
-                                struct tsr_err *err)
+tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_model_overlay *o,
+                                uint32_t act, struct tsr_err *err)
 {
     const struct tsr_model *m = e->model;
     o = o ? o : m->packed;
@@ -294,7 +294,7 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_overlay *
                        &e->head, err);
 }
 
-tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, uint32_t act,
+tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_model_overlay *o, uint32_t act,
                            struct tsr_err *err)
 {
     TSR_TRY(check(e, o, err));
@@ -312,27 +312,27 @@ tsr_status tsr_engine_load(struct tsr_engine *e, const struct tsr_overlay *o, ui
     return e->has_head ? tsr_engine_load_head(e, o, act, err) : TSR_OK;
 }
 
-static void drop_norm(struct tsr_engine *e, struct tsr_norm_dev *n)
+static void drop_norm(struct tsr_engine *e, struct tsr_engine_norm_dev *n)
 {
-    tsr_device_drop_tensor(e->dev, &n->gain);
-    tsr_device_drop_tensor(e->dev, &n->bias);
+    tsr_engine_device_drop_tensor(e->dev, &n->gain);
+    tsr_engine_device_drop_tensor(e->dev, &n->bias);
 }
 
-static void drop_linear(struct tsr_engine *e, struct tsr_linear_dev *l)
+static void drop_linear(struct tsr_engine *e, struct tsr_engine_linear_dev *l)
 {
-    tsr_device_drop_weight(e->dev, l->w);
-    tsr_device_drop_tensor(e->dev, &l->bias);
-    tsr_device_drop_tensor(e->dev, &l->behind);
-    tsr_device_drop_tensor(e->dev, &l->order);
-    tsr_packed_destroy(l->part);
-    tsr_split_drop(e, l->split, true);
-    *l = (struct tsr_linear_dev){ 0 };
+    tsr_engine_device_drop_weight(e->dev, l->w);
+    tsr_engine_device_drop_tensor(e->dev, &l->bias);
+    tsr_engine_device_drop_tensor(e->dev, &l->behind);
+    tsr_engine_device_drop_tensor(e->dev, &l->order);
+    tsr_model_packed_destroy(l->part);
+    tsr_engine_split_drop(e, l->split, true);
+    *l = (struct tsr_engine_linear_dev){ 0 };
 }
 
 void tsr_engine_drop_embed(struct tsr_engine *e)
 {
-    tsr_device_drop_weight(e->dev, e->embed);
-    tsr_device_drop_weight(e->dev, e->positions);
+    tsr_engine_device_drop_weight(e->dev, e->embed);
+    tsr_engine_device_drop_weight(e->dev, e->positions);
     if (e->head.w == e->embed)
         e->head.w = NULL;
     e->embed = e->positions = NULL;
@@ -342,7 +342,7 @@ void tsr_engine_drop_embed(struct tsr_engine *e)
 
 void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i)
 {
-    struct tsr_layer_dev *d = &e->layers[i];
+    struct tsr_engine_layer_dev *d = &e->layers[i];
     for (int k = 0; k < TSR_LINEARS; k++)
         drop_linear(e, &d->lin[k]);
     drop_norm(e, &d->attn_in);

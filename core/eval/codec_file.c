@@ -2,8 +2,9 @@
 #include "eval/codec_file.h"
 
 #include "base/mem.h"
-#include "model/safetensors.h"
-#include "quant/quant.h"
+#include "checkpoint/safetensors/safetensors.h"
+#include "model/packed.h"
+#include "plugin/choices.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,9 @@
 #define FORMAT     "tessera.codec-state/1"
 #define MAX_STATES (UINT64_C(2) * TSR_COMM_MAX_RANKS)
 
-static const char *const acts[] = { "f32", "a16", "a8" };
-
 /* ---- the key ------------------------------------------------------------------ */
 
-static void hash_packed(struct tsr_hasher *h, const struct tsr_packed *p)
+static void hash_packed(struct tsr_hasher *h, const struct tsr_model_packed *p)
 {
     static const char none = '-';
     uint64_t          n = p ? p->rows : 0;
@@ -34,7 +33,7 @@ static void hash_packed(struct tsr_hasher *h, const struct tsr_packed *p)
         tsr_hasher_update(h, p->order, p->cols * sizeof *p->order);
 }
 
-static void hash_norm(struct tsr_hasher *h, const struct tsr_norm *n, uint64_t hidden)
+static void hash_norm(struct tsr_hasher *h, const struct tsr_model_norm *n, uint64_t hidden)
 {
     if (n->gain)
         tsr_hasher_update(h, n->gain, hidden * sizeof *n->gain);
@@ -42,7 +41,7 @@ static void hash_norm(struct tsr_hasher *h, const struct tsr_norm *n, uint64_t h
         tsr_hasher_update(h, n->bias, hidden * sizeof *n->bias);
 }
 
-static void hash_layer(struct tsr_hasher *h, const struct tsr_overlay *o, uint64_t layer,
+static void hash_layer(struct tsr_hasher *h, const struct tsr_model_overlay *o, uint64_t layer,
                        uint64_t hidden)
 {
     for (int i = 0; i < TSR_LINEARS; i++)
@@ -51,7 +50,7 @@ static void hash_layer(struct tsr_hasher *h, const struct tsr_overlay *o, uint64
         hash_norm(h, &o->norm[layer][i], hidden);
 }
 
-static bool packs(const struct tsr_overlay *o)
+static bool packs(const struct tsr_model_overlay *o)
 {
     bool any = o->head || o->embed;
     for (uint64_t l = 0; l < o->layers && !any; l++)
@@ -60,8 +59,8 @@ static bool packs(const struct tsr_overlay *o)
     return any;
 }
 
-tsr_status tsr_codec_key_model(struct tsr_codec_key *k, const struct tsr_model *m,
-                               const struct tsr_overlay *o, struct tsr_err *err)
+tsr_status tsr_eval_codec_key_model(struct tsr_eval_codec_key *k, const struct tsr_model *m,
+                                    const struct tsr_model_overlay *o, struct tsr_err *err)
 {
     bool               stored = (!o || o == m->packed) && !*m->source;
     bool               folder = (!o || o == m->packed) && *m->source;
@@ -91,8 +90,9 @@ tsr_status tsr_codec_key_model(struct tsr_codec_key *k, const struct tsr_model *
 
 /* ---- writing -------------------------------------------------------------------- */
 
-static tsr_status put_head(struct tsr_st_out *o, const struct tsr_codec_key *k, const char *text,
-                           const struct tsr_comm_state *states, uint64_t n, struct tsr_err *err)
+static tsr_status put_head(struct tsr_st_out *o, const struct tsr_eval_codec_key *k,
+                           const char *text, const struct tsr_comm_state *states, uint64_t n,
+                           struct tsr_err *err)
 {
     char ranks[16], name[40], hash[TSR_HASH_TEXT];
     (void)snprintf(ranks, sizeof ranks, "%u", k->ranks);
@@ -104,40 +104,40 @@ static tsr_status put_head(struct tsr_st_out *o, const struct tsr_codec_key *k, 
                  { "codec", k->codec },
                  { "algorithm", tsr_comm_algorithm_name(k->algorithm) },
                  { "ranks", ranks },
-                 { "act", acts[k->act] },
+                 { "act", tsr_plugin_act_name((uint32_t)k->act) },
                  { "text", text } };
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
-        TSR_TRY(tsr_st_metadata(o, head[i].key, head[i].value, err));
+        TSR_TRY(tsr_safetensors_metadata(o, head[i].key, head[i].value, err));
     for (uint64_t i = 0; i < n; i++) {
         (void)snprintf(name, sizeof name, "state.%03llu", (unsigned long long)i);
         tsr_hash_bytes(states[i].data, states[i].bytes, hash);
-        TSR_TRY(tsr_st_metadata(o, name, hash, err));
+        TSR_TRY(tsr_safetensors_metadata(o, name, hash, err));
     }
     for (uint64_t i = 0; i < n; i++) {
         (void)snprintf(name, sizeof name, "state.%03llu", (unsigned long long)i);
-        TSR_TRY(tsr_st_declare(o, name, TSR_U8, 1, &states[i].bytes, err));
+        TSR_TRY(tsr_safetensors_declare(o, name, TSR_U8, 1, &states[i].bytes, err));
     }
-    return tsr_st_begin(o, err);
+    return tsr_safetensors_begin(o, err);
 }
 
-tsr_status tsr_codec_file_write(const char *path, const struct tsr_codec_key *k, const char *text,
-                                const struct tsr_comm_state *states, uint64_t n,
-                                struct tsr_err *err)
+tsr_status tsr_eval_codec_file_write(const char *path, const struct tsr_eval_codec_key *k,
+                                     const char *text, const struct tsr_comm_state *states,
+                                     uint64_t n, struct tsr_err *err)
 {
     struct tsr_st_out *o = NULL;
-    TSR_TRY(tsr_st_create(&o, path, err));
+    TSR_TRY(tsr_safetensors_create(&o, path, err));
     tsr_status st = put_head(o, k, text, states, n, err);
     for (uint64_t i = 0; st == TSR_OK && i < n; i++)
-        tsr_st_put(o, states[i].data, states[i].bytes);
+        tsr_safetensors_put(o, states[i].data, states[i].bytes);
     if (st == TSR_OK)
-        return tsr_st_commit(o, err);
-    tsr_st_abort(o);
+        return tsr_safetensors_commit(o, err);
+    tsr_safetensors_abort(o);
     return st;
 }
 
 /* ---- reading -------------------------------------------------------------------- */
 
-static const char *meta(const struct tsr_st *st, const char *key)
+static const char *meta(const struct tsr_safetensors *st, const char *key)
 {
     for (uint64_t i = 0; i < st->n_meta; i++)
         if (strcmp(st->meta_keys[i], key) == 0)
@@ -145,8 +145,8 @@ static const char *meta(const struct tsr_st *st, const char *key)
     return "";
 }
 
-static tsr_status check(const struct tsr_st *st, const char *path, const struct tsr_codec_key *k,
-                        struct tsr_err *err)
+static tsr_status check(const struct tsr_safetensors *st, const char *path,
+                        const struct tsr_eval_codec_key *k, struct tsr_err *err)
 {
     char ranks[16];
     (void)snprintf(ranks, sizeof ranks, "%u", k->ranks);
@@ -157,10 +157,10 @@ static tsr_status check(const struct tsr_st *st, const char *path, const struct 
                 { "codec", k->codec, "codec" },
                 { "algorithm", tsr_comm_algorithm_name(k->algorithm), "algorithm" },
                 { "ranks", ranks, "number of ranks" },
-                { "act", acts[k->act], "act" } };
+                { "act", tsr_plugin_act_name((uint32_t)k->act), "act" } };
     if (strcmp(meta(st, "format"), FORMAT) != 0)
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s is no calibration of a codec (" FORMAT "); `calibrate: {codecs: ...}` "
+                        "%s is not a codec calibration (" FORMAT "); `calibrate: {codecs: ...}` "
                         "writes one",
                         path);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -173,12 +173,12 @@ static tsr_status check(const struct tsr_st *st, const char *path, const struct 
     return TSR_OK;
 }
 
-static tsr_status read_state(const struct tsr_st *st, const char *path, uint64_t i,
+static tsr_status read_state(const struct tsr_safetensors *st, const char *path, uint64_t i,
                              struct tsr_comm_state *s, struct tsr_err *err)
 {
     char name[40], hash[TSR_HASH_TEXT];
     (void)snprintf(name, sizeof name, "state.%03llu", (unsigned long long)i);
-    const struct tsr_st_tensor *t = tsr_st_find(st, name);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(st, name);
     if (!t || t->dtype != TSR_U8 || t->rank != 1 || t->end == t->begin)
         return tsr_fail(err, TSR_E_INPUT, "%s: '%s' is missing or no bytes; calibrate again", path,
                         name);
@@ -187,7 +187,7 @@ static tsr_status read_state(const struct tsr_st *st, const char *path, uint64_t
     s->data = data;
     if (!data)
         return tsr_fail_nomem(err, s->bytes, "a codec's state");
-    TSR_TRY(tsr_st_read(st, t, data, err));
+    TSR_TRY(tsr_safetensors_read(st, t, data, err));
     tsr_hash_bytes(data, s->bytes, hash);
     if (strcmp(hash, meta(st, name)) != 0)
         return tsr_fail(err, TSR_E_INPUT, "%s: the bytes of '%s' are damaged; calibrate again",
@@ -195,14 +195,14 @@ static tsr_status read_state(const struct tsr_st *st, const char *path, uint64_t
     return TSR_OK;
 }
 
-tsr_status tsr_codec_file_load(struct tsr_codec_file **out, const char *path,
-                               const struct tsr_codec_key *k, struct tsr_err *err)
+tsr_status tsr_eval_codec_file_load(struct tsr_eval_codec_file **out, const char *path,
+                                    const struct tsr_eval_codec_key *k, struct tsr_err *err)
 {
-    struct tsr_st          st;
-    struct tsr_codec_file *f = tsr_new(1, sizeof *f);
+    struct tsr_safetensors      st;
+    struct tsr_eval_codec_file *f = tsr_new(1, sizeof *f);
     if (!f)
         return tsr_fail_nomem(err, sizeof *f, "a codec's calibration");
-    tsr_status r = tsr_st_open(&st, path, err);
+    tsr_status r = tsr_safetensors_open(&st, path, err);
     if (r != TSR_OK) {
         free(f);
         return r;
@@ -216,16 +216,16 @@ tsr_status tsr_codec_file_load(struct tsr_codec_file **out, const char *path,
     for (; r == TSR_OK && f->n < st.n; f->n++)
         r = read_state(&st, path, f->n, &f->states[f->n], err);
     (void)snprintf(f->text, sizeof f->text, "%s", meta(&st, "text"));
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
     if (r != TSR_OK) {
-        tsr_codec_file_free(f);
+        tsr_eval_codec_file_free(f);
         return r;
     }
     *out = f;
     return TSR_OK;
 }
 
-void tsr_codec_file_free(struct tsr_codec_file *f)
+void tsr_eval_codec_file_free(struct tsr_eval_codec_file *f)
 {
     if (!f)
         return;

@@ -13,7 +13,7 @@
 #define MAX_TABLE (UINT64_C(1) << 20)
 #define MAX_CELLS 4096u
 
-uint64_t tsr_codec_choose(const struct tsr_candidate *c, uint64_t n, double limit)
+uint64_t tsr_eval_codec_choose(const struct tsr_eval_candidate *c, uint64_t n, double limit)
 {
     uint64_t best = n;
     for (uint64_t i = 0; i < n; i++) {
@@ -26,7 +26,7 @@ uint64_t tsr_codec_choose(const struct tsr_candidate *c, uint64_t n, double limi
     return best;
 }
 
-static tsr_status read_row(struct tsr_codec_table *t, const char *name, uint64_t r,
+static tsr_status read_row(struct tsr_eval_codec_table *t, const char *name, uint64_t r,
                            const json_t *row, struct tsr_err *err)
 {
     const json_t *codec = json_object_get(row, "codec"), *bits = json_object_get(row, "bits");
@@ -35,7 +35,7 @@ static tsr_status read_row(struct tsr_codec_table *t, const char *name, uint64_t
         json_array_size(list) != t->models)
         return tsr_fail(
             err, TSR_E_INPUT,
-            "%s: rows[%llu] wants \"codec\", \"bits\" above 0, and \"increase\" with %llu "
+            "%s: rows[%llu] needs \"codec\", \"bits\" above 0, and \"increase\" with %llu "
             "numbers, one for each model",
             name, (unsigned long long)r, (unsigned long long)t->models);
     t->codec[r] = tsr_strdup(json_string_value(codec));
@@ -44,15 +44,15 @@ static tsr_status read_row(struct tsr_codec_table *t, const char *name, uint64_t
     for (uint64_t m = 0; m < t->models; m++) {
         const json_t *v = json_array_get(list, m);
         if (!json_is_number(v))
-            return tsr_fail(err, TSR_E_INPUT, "%s: rows[%llu].increase[%llu] is no number", name,
+            return tsr_fail(err, TSR_E_INPUT, "%s: rows[%llu].increase[%llu] is not a number", name,
                             (unsigned long long)r, (unsigned long long)m);
-        t->cell[m * t->rows + r] = (struct tsr_candidate){ .bits = json_number_value(bits),
-                                                           .increase = json_number_value(v) };
+        t->cell[m * t->rows + r] = (struct tsr_eval_candidate){ .bits = json_number_value(bits),
+                                                                .increase = json_number_value(v) };
     }
     return TSR_OK;
 }
 
-static tsr_status read_table(struct tsr_codec_table *t, const char *name, const json_t *j,
+static tsr_status read_table(struct tsr_eval_codec_table *t, const char *name, const json_t *j,
                              struct tsr_err *err)
 {
     const json_t *models = json_object_get(j, "models"), *rows = json_object_get(j, "rows");
@@ -73,7 +73,7 @@ static tsr_status read_table(struct tsr_codec_table *t, const char *name, const 
     for (uint64_t m = 0; m < t->models; m++) {
         const char *text = tsr_json_word(json_array_get(models, m));
         if (!text)
-            return tsr_fail(err, TSR_E_INPUT, "%s: models[%llu] is no name", name,
+            return tsr_fail(err, TSR_E_INPUT, "%s: models[%llu] is not a name", name,
                             (unsigned long long)m);
         if (!(t->model[m] = tsr_strdup(text)))
             return tsr_fail_nomem(err, 64, "a table of codecs");
@@ -83,30 +83,31 @@ static tsr_status read_table(struct tsr_codec_table *t, const char *name, const 
     return TSR_OK;
 }
 
-tsr_status tsr_codec_table_parse(struct tsr_codec_table *t, const char *name, const char *text,
-                                 uint64_t bytes, struct tsr_err *err)
+tsr_status tsr_eval_codec_table_parse(struct tsr_eval_codec_table *t, const char *name,
+                                      const char *text, uint64_t bytes, struct tsr_err *err)
 {
     json_t *j = NULL;
-    *t = (struct tsr_codec_table){ 0 };
+    *t = (struct tsr_eval_codec_table){ 0 };
     TSR_TRY(tsr_json_parse(&j, name, text, bytes, 8, err));
     tsr_status st = read_table(t, name, j, err);
     json_decref(j);
     if (st != TSR_OK)
-        tsr_codec_table_free(t);
+        tsr_eval_codec_table_free(t);
     return st;
 }
 
-tsr_status tsr_codec_table_load(struct tsr_codec_table *t, const char *path, struct tsr_err *err)
+tsr_status tsr_eval_codec_table_load(struct tsr_eval_codec_table *t, const char *path,
+                                     struct tsr_err *err)
 {
     char    *text = NULL;
     uint64_t n;
     TSR_TRY(tsr_file_slurp(path, MAX_TABLE, &text, &n, err));
-    tsr_status st = tsr_codec_table_parse(t, path, text, n, err);
+    tsr_status st = tsr_eval_codec_table_parse(t, path, text, n, err);
     free(text);
     return st;
 }
 
-void tsr_codec_table_free(struct tsr_codec_table *t)
+void tsr_eval_codec_table_free(struct tsr_eval_codec_table *t)
 {
     for (uint64_t m = 0; t->model && m < t->models; m++)
         free(t->model[m]);
@@ -115,5 +116,5 @@ void tsr_codec_table_free(struct tsr_codec_table *t)
     free(t->model);
     free(t->codec);
     free(t->cell);
-    *t = (struct tsr_codec_table){ 0 };
+    *t = (struct tsr_eval_codec_table){ 0 };
 }

@@ -22,16 +22,16 @@ struct tally {
 };
 
 struct run {
-    struct tsr_eval_arm      *arms;
-    struct tally             *tally;
-    uint64_t                  n, reference, chunk, vocab;
-    struct tsr_pool          *pool;
-    const struct tsr_windows *w;
-    struct tsr_token         *tokens;
-    float                    *logits, *base; /* of an arm and of the reference, [chunk, vocab] */
-    double                   *base_lse;      /* [chunk] */
-    const uint32_t           *labels;        /* of the chunk's scored positions */
-    uint64_t                  current;       /* arm in work */
+    struct tsr_eval_arm           *arms;
+    struct tally                  *tally;
+    uint64_t                       n, reference, chunk, vocab;
+    struct tsr_pool               *pool;
+    const struct tsr_eval_windows *w;
+    struct tsr_engine_token       *tokens;
+    float          *logits, *base; /* of an arm and of the reference, [chunk, vocab] */
+    double         *base_lse;      /* [chunk] */
+    const uint32_t *labels;        /* of the chunk's scored positions */
+    uint64_t        current;       /* arm in work */
 };
 
 static tsr_status score_rows(void *arg, uint64_t begin, uint64_t end)
@@ -48,16 +48,16 @@ static tsr_status score_rows(void *arg, uint64_t begin, uint64_t end)
             t->nll[t->n + i] = -(double)row[run->labels[i]];
             lse = 0.0;
         } else {
-            t->nll[t->n + i] = tsr_nll(row, run->vocab, run->labels[i], &lse);
+            t->nll[t->n + i] = tsr_eval_nll(row, run->vocab, run->labels[i], &lse);
         }
         t->at->nll[t->n + i] = (float)t->nll[t->n + i];
-        t->at->top1[t->n + i] = (uint32_t)tsr_argmax(row, run->vocab);
+        t->at->top1[t->n + i] = (uint32_t)tsr_eval_argmax(row, run->vocab);
         if (reference) {
             run->base_lse[i] = lse;
         } else if (run->reference < run->n) {
             const float *base = run->base + i * run->vocab;
-            t->kl[t->n + i] = file ? tsr_kld_divergence(base, row, lse, run->vocab)
-                                   : tsr_kl(base, run->base_lse[i], row, lse, run->vocab);
+            t->kl[t->n + i] = file ? tsr_eval_kld_divergence(base, row, lse, run->vocab)
+                                   : tsr_eval_kl(base, run->base_lse[i], row, lse, run->vocab);
             t->at->kl[t->n + i] = (float)t->kl[t->n + i];
         }
     }
@@ -73,14 +73,14 @@ static tsr_status get_logits(struct run *run, uint64_t arm, uint64_t window, uin
     uint64_t             row = begin - (run->w->score_from[window] - 1);
     float               *out = arm == run->reference ? run->base : run->logits;
     if (a->states)
-        return tsr_states_logits(a->states, run->tally[arm].n, scored, out, err);
+        return tsr_eval_states_logits(a->states, run->tally[arm].n, scored, out, err);
     if (!a->engine)
-        return tsr_kld_read(a->base, window, row, scored, out, err);
+        return tsr_eval_kld_read(a->base, window, row, scored, out, err);
     for (uint64_t i = 0; i < n; i++)
-        run->tokens[i] = (struct tsr_token){ .id = ids[at + i], .logits = at + i >= begin };
+        run->tokens[i] = (struct tsr_engine_token){ .id = ids[at + i], .logits = at + i >= begin };
     TSR_TRY(tsr_engine_forward(a->engine, run->tokens, n, out, err));
     for (uint64_t i = 0; a->save && i < scored; i++)
-        tsr_kld_put(a->save, out + i * run->vocab);
+        tsr_eval_kld_put(a->save, out + i * run->vocab);
     return TSR_OK;
 }
 
@@ -88,8 +88,8 @@ static tsr_status get_logits(struct run *run, uint64_t arm, uint64_t window, uin
 static tsr_status run_chunk(struct run *run, uint64_t arm, uint64_t window, uint64_t at, uint64_t n,
                             struct tsr_err *err)
 {
-    const struct tsr_windows *w = run->w;
-    const uint32_t           *ids = w->ids + w->start[window];
+    const struct tsr_eval_windows *w = run->w;
+    const uint32_t                *ids = w->ids + w->start[window];
     uint64_t      first = w->score_from[window] - 1; /* its logits predict the first scored token */
     uint64_t      begin = at > first ? at : first, scored = at + n > begin ? at + n - begin : 0;
     struct tally *t = &run->tally[arm];
@@ -131,7 +131,7 @@ static tsr_status run_window(struct run *run, uint64_t window, struct tsr_err *e
             uint64_t a = i == 0 ? first_arm : i <= first_arm ? i - 1 : i;
             if (run->arms[a].status != TSR_OK)
                 continue;
-            if (tsr_cancelled())
+            if (tsr_plugin_cancelled())
                 return tsr_fail(err, TSR_E_CANCELLED, "stopped in evaluation");
             double     begin = tsr_now_s();
             tsr_status st = run_chunk(run, a, window, at, len, &run->arms[a].error.err);
@@ -140,7 +140,7 @@ static tsr_status run_window(struct run *run, uint64_t window, struct tsr_err *e
                 continue;
             (void)arm_failed(run, a, window, st);
             if (a == run->reference || st == TSR_E_CANCELLED)
-                return tsr_fail(err, st, "%s", run->arms[a].error.text);
+                return tsr_err_copy(err, st, &run->arms[a].error.err);
         }
     }
     return TSR_OK;
@@ -171,11 +171,11 @@ static void summarize_kl(struct tally *t, const struct tsr_eval_trace *reference
 
 static void summarize(const struct run *run, uint64_t arm)
 {
-    const struct tsr_windows *w = run->w;
-    struct tally             *t = &run->tally[arm];
-    struct tsr_eval_result   *r = &run->arms[arm].result;
-    double                    total = 0.0, sum = 0.0;
-    uint64_t                  at = 0;
+    const struct tsr_eval_windows *w = run->w;
+    struct tally                  *t = &run->tally[arm];
+    struct tsr_eval_result        *r = &run->arms[arm].result;
+    double                         total = 0.0, sum = 0.0;
+    uint64_t                       at = 0;
     for (uint64_t i = 0; i < w->n; i++) {
         uint64_t n = w->start[i + 1] - w->start[i] - w->score_from[i];
         double   s = 0.0;
@@ -203,14 +203,14 @@ static void summarize(const struct run *run, uint64_t arm)
 static uint64_t vocab_of(const struct tsr_eval_arm *a)
 {
     return a->engine   ? tsr_engine_vocab(a->engine)
-           : a->states ? tsr_states_vocab(a->states)
-                       : tsr_kld_vocab(a->base);
+           : a->states ? tsr_eval_states_vocab(a->states)
+                       : tsr_eval_kld_vocab(a->base);
 }
 
 static tsr_status prepare(struct run *run, struct tsr_err *err)
 {
-    const struct tsr_windows *w = run->w;
-    uint64_t                  longest = 0;
+    const struct tsr_eval_windows *w = run->w;
+    uint64_t                       longest = 0;
     run->vocab = vocab_of(&run->arms[0]);
     for (uint64_t i = 0; i < w->n; i++)
         longest = w->start[i + 1] - w->start[i] > longest ? w->start[i + 1] - w->start[i] : longest;
@@ -270,7 +270,8 @@ static void release(struct run *run)
 }
 
 tsr_status tsr_eval_arms(struct tsr_eval_arm *arms, uint64_t n, uint64_t reference,
-                         struct tsr_pool *pool, const struct tsr_windows *w, struct tsr_err *err)
+                         struct tsr_pool *pool, const struct tsr_eval_windows *w,
+                         struct tsr_err *err)
 {
     struct run run = { .arms = arms, .n = n, .reference = reference, .pool = pool, .w = w };
     tsr_status st = prepare(&run, err);
@@ -309,7 +310,7 @@ void tsr_eval_trace_free(struct tsr_eval_trace *p)
 }
 
 tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, struct tsr_pool *pool,
-                        const struct tsr_windows *w, struct tsr_eval_result *out,
+                        const struct tsr_eval_windows *w, struct tsr_eval_result *out,
                         struct tsr_err *err)
 {
     struct tsr_eval_arm *arms = tsr_new(2, sizeof *arms);
@@ -322,7 +323,7 @@ tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, stru
     uint64_t   n = reference ? 2 : 1;
     tsr_status st = tsr_eval_arms(arms, n, 1, pool, w, err);
     if (st == TSR_OK && arms[0].status != TSR_OK)
-        st = tsr_fail(err, arms[0].status, "%s", arms[0].error.text);
+        st = tsr_err_copy(err, arms[0].status, &arms[0].error.err);
     *out = arms[0].result;
     tsr_eval_trace_free(&arms[0].at);
     tsr_eval_trace_free(&arms[1].at);

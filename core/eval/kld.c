@@ -10,7 +10,7 @@
 
 #define MAGIC  "_logits_"
 #define HEADER 20u
-#define FLOOR  16.0f   /* below a row's largest logit nothing is told apart */
+#define FLOOR  16.0f   /* values further below a row's largest logit are indistinguishable */
 #define CODES  65535.f /* largest code */
 
 /* ---- reading ----------------------------------------------------------------------- */
@@ -35,8 +35,8 @@ static uint64_t row_words(uint64_t vocab)
     return 2 * ((vocab + 1) / 2) + 4;
 }
 
-tsr_status tsr_kld_parse(struct tsr_kld *k, const char *name, const void *data, uint64_t bytes,
-                         uint64_t size, struct tsr_err *err)
+tsr_status tsr_eval_kld_parse(struct tsr_eval_kld *k, const char *name, const void *data,
+                              uint64_t bytes, uint64_t size, struct tsr_err *err)
 {
     const unsigned char *p = data;
     if (bytes < HEADER || memcmp(p, MAGIC, 8) != 0)
@@ -67,7 +67,7 @@ tsr_status tsr_kld_parse(struct tsr_kld *k, const char *name, const void *data, 
     return TSR_OK;
 }
 
-static tsr_status read_tokens(struct tsr_kld *k, struct tsr_err *err)
+static tsr_status read_tokens(struct tsr_eval_kld *k, struct tsr_err *err)
 {
     uint64_t       n = k->chunks * k->context; /* parse() has checked that the file is longer */
     unsigned char *raw = tsr_new(n, 4);
@@ -88,10 +88,10 @@ static tsr_status read_tokens(struct tsr_kld *k, struct tsr_err *err)
     return st;
 }
 
-tsr_status tsr_kld_open(struct tsr_kld **out, const char *path, struct tsr_err *err)
+tsr_status tsr_eval_kld_open(struct tsr_eval_kld **out, const char *path, struct tsr_err *err)
 {
-    unsigned char   head[HEADER];
-    struct tsr_kld *k = tsr_new(1, sizeof *k);
+    unsigned char        head[HEADER];
+    struct tsr_eval_kld *k = tsr_new(1, sizeof *k);
     *out = NULL;
     if (!k)
         return tsr_fail_nomem(err, sizeof *k, path);
@@ -104,18 +104,18 @@ tsr_status tsr_kld_open(struct tsr_kld **out, const char *path, struct tsr_err *
     uint64_t n = k->file.size < HEADER ? k->file.size : HEADER;
     st = tsr_file_read(&k->file, 0, head, n, err);
     if (st == TSR_OK)
-        st = tsr_kld_parse(k, path, head, n, k->file.size, err);
+        st = tsr_eval_kld_parse(k, path, head, n, k->file.size, err);
     if (st == TSR_OK)
         st = read_tokens(k, err);
     if (st != TSR_OK) {
-        tsr_kld_close(k);
+        tsr_eval_kld_close(k);
         return st;
     }
     *out = k;
     return TSR_OK;
 }
 
-void tsr_kld_close(struct tsr_kld *k)
+void tsr_eval_kld_close(struct tsr_eval_kld *k)
 {
     if (!k)
         return;
@@ -124,13 +124,13 @@ void tsr_kld_close(struct tsr_kld *k)
     free(k);
 }
 
-uint64_t tsr_kld_vocab(const struct tsr_kld *k)
+uint64_t tsr_eval_kld_vocab(const struct tsr_eval_kld *k)
 {
     return k->vocab;
 }
 
-tsr_status tsr_kld_read(const struct tsr_kld *k, uint64_t chunk, uint64_t first, uint64_t n,
-                        float *out, struct tsr_err *err)
+tsr_status tsr_eval_kld_read(const struct tsr_eval_kld *k, uint64_t chunk, uint64_t first,
+                             uint64_t n, float *out, struct tsr_err *err)
 {
     unsigned char *raw = tsr_new(1, k->row_bytes);
     tsr_status     st = raw ? TSR_OK : tsr_fail_nomem(err, k->row_bytes, k->file.path);
@@ -158,7 +158,7 @@ tsr_status tsr_kld_read(const struct tsr_kld *k, uint64_t chunk, uint64_t first,
     return st;
 }
 
-double tsr_kld_divergence(const float *log_p, const float *q, double q_lse, uint64_t vocab)
+double tsr_eval_kld_divergence(const float *log_p, const float *q, double q_lse, uint64_t vocab)
 {
     double sum = 0.0;
     for (uint64_t i = 0; i < vocab; i++)
@@ -167,12 +167,12 @@ double tsr_kld_divergence(const float *log_p, const float *q, double q_lse, uint
     return sum;
 }
 
-tsr_status tsr_kld_windows(const struct tsr_kld *k, int64_t bos, uint64_t max,
-                           struct tsr_windows **out, struct tsr_err *err)
+tsr_status tsr_eval_kld_windows(const struct tsr_eval_kld *k, int64_t bos, uint64_t max,
+                                struct tsr_eval_windows **out, struct tsr_err *err)
 {
-    uint64_t            n = max && max < k->chunks ? max : k->chunks, c = k->context;
-    uint64_t            from = c / 2 + 1;
-    struct tsr_windows *w = tsr_new(1, sizeof *w);
+    uint64_t                 n = max && max < k->chunks ? max : k->chunks, c = k->context;
+    uint64_t                 from = c / 2 + 1;
+    struct tsr_eval_windows *w = tsr_new(1, sizeof *w);
     *out = NULL;
     if (!w)
         return tsr_fail_nomem(err, sizeof *w, "evaluation windows");
@@ -184,7 +184,7 @@ tsr_status tsr_kld_windows(const struct tsr_kld *k, int64_t bos, uint64_t max,
     w->score_from = tsr_new(n, sizeof *w->score_from);
     w->weight = tsr_new(n, sizeof *w->weight);
     if (!w->ids || !w->start || !w->score_from || !w->weight) {
-        tsr_windows_destroy(w);
+        tsr_eval_windows_destroy(w);
         return tsr_fail_nomem(err, n * c * 4, "evaluation windows");
     }
     memcpy(w->ids, k->tokens, n * c * sizeof *w->ids);
@@ -198,7 +198,7 @@ tsr_status tsr_kld_windows(const struct tsr_kld *k, int64_t bos, uint64_t max,
     w->n = n;
     w->tokens = w->scored = n * (c - from);
     w->window = c;
-    w->protocol_name = tsr_protocol_name(TSR_PPL_LLAMACPP_512);
+    w->protocol_name = tsr_eval_protocol_name(TSR_PPL_LLAMACPP_512);
     w->bos = bos >= 0 ? "per window" : "none";
     (void)snprintf(w->text_hash, sizeof w->text_hash, "%s", k->hash);
     *out = w;
@@ -228,7 +228,7 @@ static void put_real(unsigned char *p, float v)
     put_word(p, bits);
 }
 
-static void put_header(struct tsr_kld_out *o, const struct tsr_windows *w)
+static void put_header(struct tsr_kld_out *o, const struct tsr_eval_windows *w)
 {
     unsigned char b[12];
     tsr_writer_put(&o->w, MAGIC, 8);
@@ -242,8 +242,9 @@ static void put_header(struct tsr_kld_out *o, const struct tsr_windows *w)
     }
 }
 
-tsr_status tsr_kld_create(struct tsr_kld_out **out, const char *path, const struct tsr_windows *w,
-                          uint64_t vocab, struct tsr_err *err)
+tsr_status tsr_eval_kld_create(struct tsr_kld_out **out, const char *path,
+                               const struct tsr_eval_windows *w, uint64_t vocab,
+                               struct tsr_err *err)
 {
     *out = NULL;
     if (w->opt.protocol != TSR_PPL_LLAMACPP_512)
@@ -271,7 +272,7 @@ tsr_status tsr_kld_create(struct tsr_kld_out **out, const char *path, const stru
 }
 
 /* As llama.cpp computes it: codes count from 16 below the largest, or from the smallest. */
-void tsr_kld_put(struct tsr_kld_out *o, const float *logits)
+void tsr_eval_kld_put(struct tsr_kld_out *o, const float *logits)
 {
     float max = logits[0], min = logits[0];
     for (uint64_t i = 1; i < o->vocab; i++) {
@@ -295,7 +296,7 @@ void tsr_kld_put(struct tsr_kld_out *o, const float *logits)
     o->left -= o->left > 0;
 }
 
-tsr_status tsr_kld_commit(struct tsr_kld_out *o, struct tsr_err *err)
+tsr_status tsr_eval_kld_commit(struct tsr_kld_out *o, struct tsr_err *err)
 {
     tsr_status st;
     if (o->left) {
@@ -310,7 +311,7 @@ tsr_status tsr_kld_commit(struct tsr_kld_out *o, struct tsr_err *err)
     return st;
 }
 
-void tsr_kld_abort(struct tsr_kld_out *o)
+void tsr_eval_kld_abort(struct tsr_kld_out *o)
 {
     if (!o)
         return;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-double tsr_nll(const float *logits, uint64_t vocab, uint32_t label, double *lse)
+double tsr_eval_nll(const float *logits, uint64_t vocab, uint32_t label, double *lse)
 {
     float max = logits[0];
     for (uint64_t i = 1; i < vocab; i++)
@@ -15,7 +15,7 @@ double tsr_nll(const float *logits, uint64_t vocab, uint32_t label, double *lse)
     return *lse - (double)logits[label];
 }
 
-double tsr_kl(const float *p, double p_lse, const float *q, double q_lse, uint64_t vocab)
+double tsr_eval_kl(const float *p, double p_lse, const float *q, double q_lse, uint64_t vocab)
 {
     double sum = 0.0;
     for (uint64_t i = 0; i < vocab; i++) {
@@ -25,7 +25,7 @@ double tsr_kl(const float *p, double p_lse, const float *q, double q_lse, uint64
     return sum > 0.0 ? sum : 0.0 * sum; /* rounding may leave -1e-17; NaN stays */
 }
 
-uint64_t tsr_argmax(const float *logits, uint64_t vocab)
+uint64_t tsr_eval_argmax(const float *logits, uint64_t vocab)
 {
     uint64_t best = 0;
     for (uint64_t i = 1; i < vocab; i++)

@@ -20,23 +20,23 @@ static tsr_status sum(void *ctx, uint32_t site, const float *const *partial, uin
 {
     struct tsr_tp *t = ctx;
     if (t->observing) {
-        TSR_TRY(tsr_sum_observe(&t->coder, site, partial, rows, cols, err));
-        return tsr_sum_simulated(&t->exact, site, partial, rows, cols, out, err);
+        TSR_TRY(tsr_comm_sum_observe(&t->coder, site, partial, rows, cols, err));
+        return tsr_comm_sum_simulated(&t->exact, site, partial, rows, cols, out, err);
     }
-    return tsr_sum_simulated(&t->coder, site, partial, rows, cols, out, err);
+    return tsr_comm_sum_simulated(&t->coder, site, partial, rows, cols, out, err);
 }
 
-tsr_status tsr_tp_open(struct tsr_tp **out, struct tsr_registry *r, const struct tsr_tp_options *o,
-                       struct tsr_err *err)
+tsr_status tsr_eval_tp_open(struct tsr_tp **out, struct tsr_registry *r,
+                            const struct tsr_eval_tp_options *o, struct tsr_err *err)
 {
     const char         *codec = o->codec && *o->codec ? o->codec : "plain";
     struct tsr_comm_way way = {
         .codec = codec, .algorithm = o->algorithm, .states = o->states, .n_states = o->n_states
     };
     struct tsr_comm_way plain = { .algorithm = o->algorithm };
-    if (o->ranks < 2 || o->ranks > TSR_SPLIT_MAX)
+    if (o->ranks < 2 || o->ranks > TSR_ENGINE_SPLIT_MAX)
         return tsr_fail(err, TSR_E_INPUT, "%u ranks cannot be simulated; 2 to %u can", o->ranks,
-                        TSR_SPLIT_MAX);
+                        TSR_ENGINE_SPLIT_MAX);
     struct tsr_tp *t = tsr_new(1, sizeof *t);
     if (!t || !(t->codec = tsr_strdup(codec))) {
         free(t);
@@ -48,14 +48,14 @@ tsr_status tsr_tp_open(struct tsr_tp **out, struct tsr_registry *r, const struct
     if (st == TSR_OK)
         st = tsr_comm_coder_open(&t->exact, r, &plain, o->ranks, err);
     if (st != TSR_OK) {
-        tsr_tp_close(t);
+        tsr_eval_tp_close(t);
         return st;
     }
     *out = t;
     return TSR_OK;
 }
 
-void tsr_tp_close(struct tsr_tp *t)
+void tsr_eval_tp_close(struct tsr_tp *t)
 {
     if (!t)
         return;
@@ -65,7 +65,7 @@ void tsr_tp_close(struct tsr_tp *t)
     free(t);
 }
 
-bool tsr_tp_needs(const struct tsr_tp *t)
+bool tsr_eval_tp_needs(const struct tsr_tp *t)
 {
     return t->coder.iface->observe && !t->frozen;
 }
@@ -75,17 +75,18 @@ bool tsr_tp_needs(const struct tsr_tp *t)
 static tsr_status run_sequences(struct tsr_engine *e, const uint32_t *ids, uint64_t sequences,
                                 uint64_t seqlen, struct tsr_err *err)
 {
-    struct tsr_token *tokens = tsr_new(seqlen, sizeof *tokens);
-    float            *logits = tsr_new(tsr_engine_vocab(e), sizeof *logits);
-    tsr_status        st = TSR_OK;
+    struct tsr_engine_token *tokens = tsr_new(seqlen, sizeof *tokens);
+    float                   *logits = tsr_new(tsr_engine_vocab(e), sizeof *logits);
+    tsr_status               st = TSR_OK;
     if (!tokens || !logits)
         st = tsr_fail_nomem(err, seqlen * sizeof *tokens, "a sequence");
     for (uint64_t s = 0; st == TSR_OK && s < sequences; s++) {
         for (uint64_t i = 0; i < seqlen; i++)
-            tokens[i] = (struct tsr_token){ .id = ids[s * seqlen + i], .logits = i + 1 == seqlen };
+            tokens[i] =
+                (struct tsr_engine_token){ .id = ids[s * seqlen + i], .logits = i + 1 == seqlen };
         tsr_engine_reset(e, 0);
-        st = tsr_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "stopped")
-                             : tsr_engine_forward(e, tokens, seqlen, logits, err);
+        st = tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "stopped")
+                                    : tsr_engine_forward(e, tokens, seqlen, logits, err);
         if (st != TSR_OK && st != TSR_E_CANCELLED)
             st = tsr_err_prefix(err, st, "sequence %llu of %llu", (unsigned long long)s + 1,
                                 (unsigned long long)sequences);
@@ -104,20 +105,20 @@ static tsr_status freeze(struct tsr_tp *t, struct tsr_err *err)
     return TSR_OK;
 }
 
-tsr_status tsr_tp_calibrate(struct tsr_tp *t, struct tsr_registry *r, const struct tsr_model *m,
-                            const struct tsr_overlay *o, const struct tsr_engine_options *eo,
-                            const uint32_t *ids, uint64_t sequences, uint64_t seqlen,
-                            struct tsr_err *err)
+tsr_status tsr_eval_tp_calibrate(struct tsr_tp *t, struct tsr_registry *r,
+                                 const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                 const struct tsr_engine_options *eo, const uint32_t *ids,
+                                 uint64_t sequences, uint64_t seqlen, struct tsr_err *err)
 {
     struct tsr_engine        *e = NULL;
     struct tsr_engine_options own = *eo;
-    if (!tsr_tp_needs(t))
+    if (!tsr_eval_tp_needs(t))
         return tsr_fail(err, TSR_E_INPUT, "codec '%s' has no calibration, or has it already",
                         t->codec);
     if (sequences == 0 || seqlen == 0)
         return tsr_fail(err, TSR_E_INPUT, "codec '%s': no text to calibrate on", t->codec);
     own.slots = 1;
-    own.context = own.chunk = seqlen; /* one pass: what is observed at once is a sequence */
+    own.context = own.chunk = seqlen; /* one pass: each observed batch is one sequence */
     own.split = &t->split;
     TSR_TRY(tsr_engine_create(&e, r, m, o, &own, err));
     t->observing = true;
@@ -129,8 +130,8 @@ tsr_status tsr_tp_calibrate(struct tsr_tp *t, struct tsr_registry *r, const stru
     return st == TSR_OK ? st : tsr_err_prefix(err, st, "calibrating codec '%s'", t->codec);
 }
 
-tsr_status tsr_tp_save(const struct tsr_tp *t, struct tsr_comm_state **states, uint64_t *n,
-                       struct tsr_err *err)
+tsr_status tsr_eval_tp_save(const struct tsr_tp *t, struct tsr_comm_state **states, uint64_t *n,
+                            struct tsr_err *err)
 {
     const struct tsr_codec_v1 *c = t->coder.iface;
     *n = tsr_comm_instances(t->coder.algorithm, t->coder.ranks);
@@ -145,47 +146,47 @@ tsr_status tsr_tp_save(const struct tsr_tp *t, struct tsr_comm_state **states, u
                   : tsr_fail_nomem(err, s->bytes, "a codec's state");
     }
     if (st != TSR_OK) {
-        tsr_tp_states_free(*states, *n);
+        tsr_eval_tp_states_free(*states, *n);
         *states = NULL;
     }
     return st;
 }
 
-void tsr_tp_states_free(struct tsr_comm_state *states, uint64_t n)
+void tsr_eval_tp_states_free(struct tsr_comm_state *states, uint64_t n)
 {
     for (uint64_t i = 0; states && i < n; i++)
         free((void *)(uintptr_t)states[i].data);
     free(states);
 }
 
-/* ---- what it is ---------------------------------------------------------------- */
+/* ---- description ---------------------------------------------------------------- */
 
-const struct tsr_engine_split *tsr_tp_split(const struct tsr_tp *t)
+const struct tsr_engine_split *tsr_eval_tp_split(const struct tsr_tp *t)
 {
     return &t->split;
 }
 
-const char *tsr_tp_codec(const struct tsr_tp *t)
+const char *tsr_eval_tp_codec(const struct tsr_tp *t)
 {
     return t->codec;
 }
 
-uint32_t tsr_tp_ranks(const struct tsr_tp *t)
+uint32_t tsr_eval_tp_ranks(const struct tsr_tp *t)
 {
     return t->split.ranks;
 }
 
-const char *tsr_tp_algorithm(const struct tsr_tp *t)
+const char *tsr_eval_tp_algorithm(const struct tsr_tp *t)
 {
     return tsr_comm_algorithm_name(t->coder.algorithm);
 }
 
-bool tsr_tp_exact(const struct tsr_tp *t)
+bool tsr_eval_tp_exact(const struct tsr_tp *t)
 {
     return tsr_comm_coder_exact(&t->coder);
 }
 
-double tsr_tp_bits(const struct tsr_tp *t, uint64_t rows, uint64_t cols)
+double tsr_eval_tp_bits(const struct tsr_tp *t, uint64_t rows, uint64_t cols)
 {
     uint64_t bytes, first = 0, end = cols;
     uint32_t slice = 0;

@@ -36,7 +36,7 @@ static double beta_fraction(double a, double b, double x)
     return h;
 }
 
-/* Regularized incomplete beta function; 1 - x is given apart, since it may be tiny. */
+/* Regularized incomplete beta function; 1 - x is a separate argument, because it may be tiny. */
 static double beta_inc(double a, double b, double x, double one_minus_x)
 {
     if (x <= 0.0 || one_minus_x <= 0.0)
@@ -47,7 +47,7 @@ static double beta_inc(double a, double b, double x, double one_minus_x)
     return 1.0 - front * beta_fraction(b, a, one_minus_x) / b;
 }
 
-double tsr_t_two_sided(double t, double df)
+double tsr_eval_t_two_sided(double t, double df)
 {
     if (isnan(t) || isnan(df) || !(df > 0.0))
         return NAN;
@@ -59,24 +59,18 @@ double tsr_t_two_sided(double t, double df)
     return beta_inc(0.5 * df, 0.5, df / (df + t2), t2 / (df + t2));
 }
 
-double tsr_t_cdf(double t, double df)
-{
-    double tail = 0.5 * tsr_t_two_sided(t, df);
-    return t > 0.0 ? 1.0 - tail : tail;
-}
-
-double tsr_t_quantile(double p, double df)
+double tsr_eval_t_quantile(double p, double df)
 {
     if (!(p > 0.0 && p < 1.0) || !(df > 0.0))
         return NAN;
     double tail = p < 0.5 ? 2 * p : 2 * (1 - p), low = 0.0, high = 1.0;
-    while (tsr_t_two_sided(high, df) > tail && high < 1e300)
+    while (tsr_eval_t_two_sided(high, df) > tail && high < 1e300)
         high *= 2;
     for (int i = 0; i < 200 && low < high; i++) { /* until the halves meet */
         double mid = low + 0.5 * (high - low);
         if (mid <= low || mid >= high)
             break;
-        if (tsr_t_two_sided(mid, df) > tail)
+        if (tsr_eval_t_two_sided(mid, df) > tail)
             low = mid;
         else
             high = mid;
@@ -86,8 +80,8 @@ double tsr_t_quantile(double p, double df)
 
 /* ---- paired differences --------------------------------------------------------------- */
 
-void tsr_paired_difference(const double *d, const uint64_t *start, uint64_t clusters, double alpha,
-                           struct tsr_difference *out)
+void tsr_eval_paired_difference(const double *d, const uint64_t *start, uint64_t clusters,
+                                double alpha, struct tsr_eval_difference *out)
 {
     double   sum = 0.0, squares = 0.0, between = 0.0;
     uint64_t n = 0, g = 0;
@@ -107,20 +101,20 @@ void tsr_paired_difference(const double *d, const uint64_t *start, uint64_t clus
         between += inside * inside;
     }
     double N = (double)n, G = (double)g, df = G - 1;
-    *out = (struct tsr_difference){ .mean = mean, .n = n, .clusters = g };
+    *out = (struct tsr_eval_difference){ .mean = mean, .n = n, .clusters = g };
     out->naive_se = n > 1 ? sqrt(squares / (N - 1) / N) : NAN;
     out->se = g > 1 ? sqrt(between * G / (G - 1)) / N : NAN;
     if (g < 2) {
         out->low = out->high = out->p = out->detectable = NAN;
         return;
     }
-    double t = tsr_t_quantile(1 - alpha / 2, df);
+    double t = tsr_eval_t_quantile(1 - alpha / 2, df);
     out->low = mean - t * out->se;
     out->high = mean + t * out->se;
-    out->detectable = (t + tsr_t_quantile(POWER, df)) * out->se;
+    out->detectable = (t + tsr_eval_t_quantile(POWER, df)) * out->se;
     if (out->se > 0.0)
-        out->p = tsr_t_two_sided(mean / out->se, df);
-    else /* no spread at all: the same everywhere, or another constant */
+        out->p = tsr_eval_t_two_sided(mean / out->se, df);
+    else /* no spread: the same everywhere, or another constant */
         out->p = mean == 0.0 ? 1.0 : 0.0;
 }
 
@@ -132,7 +126,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-double tsr_median(double *v, uint64_t n)
+double tsr_eval_median(double *v, uint64_t n)
 {
     if (n == 0)
         return NAN;
@@ -140,7 +134,7 @@ double tsr_median(double *v, uint64_t n)
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-double tsr_percentile(const double *v, uint64_t n, double q)
+double tsr_eval_percentile(const double *v, uint64_t n, double q)
 {
     double at = ceil(q * (double)n);
     if (n == 0 || isnan(q))
@@ -164,40 +158,28 @@ static uint64_t pick(struct picker *p, uint64_t n)
 static void take_interval(double *sorted, uint64_t draws, double alpha, double *low, double *high)
 {
     qsort(sorted, draws, sizeof *sorted, by_value);
-    *low = tsr_percentile(sorted, draws, alpha / 2);
-    *high = tsr_percentile(sorted, draws, 1 - alpha / 2);
+    *low = tsr_eval_percentile(sorted, draws, alpha / 2);
+    *high = tsr_eval_percentile(sorted, draws, 1 - alpha / 2);
 }
 
-void tsr_bootstrap_mean(const double *v, uint64_t n, uint64_t draws, uint64_t seed, double alpha,
-                        double *sorted, double *low, double *high)
-{
-    for (uint64_t b = 0; b < draws; b++) {
-        struct picker p = { .seed = seed, .draw = b };
-        double        sum = 0.0;
-        for (uint64_t i = 0; i < n; i++)
-            sum += v[pick(&p, n)];
-        sorted[b] = sum / (double)n;
-    }
-    take_interval(sorted, draws, alpha, low, high);
-}
-
-void tsr_bootstrap_median(const double *v, uint64_t n, uint64_t draws, uint64_t seed, double alpha,
-                          double *sorted, double *picked, double *low, double *high)
+void tsr_eval_bootstrap_median(const double *v, uint64_t n, uint64_t draws, uint64_t seed,
+                               double alpha, double *sorted, double *picked, double *low,
+                               double *high)
 {
     for (uint64_t b = 0; b < draws; b++) {
         struct picker p = { .seed = seed, .draw = b };
         for (uint64_t i = 0; i < n; i++)
             picked[i] = v[pick(&p, n)];
-        sorted[b] = tsr_median(picked, n);
+        sorted[b] = tsr_eval_median(picked, n);
     }
     take_interval(sorted, draws, alpha, low, high);
 }
 
 /* ---- tests and proportions --------------------------------------------------------------- */
 
-void tsr_holm(const double *p, uint64_t n, double *adjusted, uint64_t *order)
+void tsr_eval_holm(const double *p, uint64_t n, double *adjusted, uint64_t *order)
 {
-    for (uint64_t i = 0; i < n; i++) { /* by insertion: arms are few; a NaN goes to the end */
+    for (uint64_t i = 0; i < n; i++) { /* insertion sort: arms are few; a NaN goes to the end */
         uint64_t at = i;
         for (; at > 0 && (p[i] < p[order[at - 1]] || isnan(p[order[at - 1]])); at--)
             order[at] = order[at - 1];
@@ -211,7 +193,7 @@ void tsr_holm(const double *p, uint64_t n, double *adjusted, uint64_t *order)
     }
 }
 
-double tsr_mcnemar(uint64_t b, uint64_t c)
+double tsr_eval_mcnemar(uint64_t b, uint64_t c)
 {
     uint64_t n = b + c, few = b < c ? b : c;
     double   sum = 0.0, N = (double)n;
@@ -224,14 +206,14 @@ double tsr_mcnemar(uint64_t b, uint64_t c)
     return sum < 0.5 ? 2 * sum : 1.0;
 }
 
-void tsr_wilson(uint64_t k, uint64_t n, double alpha, double *low, double *high)
+void tsr_eval_wilson(uint64_t k, uint64_t n, double alpha, double *low, double *high)
 {
     if (n == 0) {
         *low = 0.0;
         *high = 1.0;
         return;
     }
-    double z = tsr_t_quantile(1 - alpha / 2, INFINITY), N = (double)n, share = (double)k / N;
+    double z = tsr_eval_t_quantile(1 - alpha / 2, INFINITY), N = (double)n, share = (double)k / N;
     double middle = share + z * z / (2 * N), down = 1 + z * z / N;
     double half = z * sqrt(share * (1 - share) / N + z * z / (4 * N * N));
     *low = k == 0 ? 0.0 : (middle - half) / down;

@@ -1,7 +1,7 @@
 /* The page that lm-evaluation-harness's task `wikitext` scores: its detokenizer is a list of
  * literal replacements and five regular expressions, kept here in its order. */
+#include "eval/wikitext.h"
 #include "base/mem.h"
-#include "eval/eval.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -20,7 +20,7 @@ struct change {
 
 static const struct change changes[] = {
     { "s '", "s'", false },
-    { "/' [0-9]/", "/'[0-9]/", true }, /* its replacement is this very text */
+    { "/' [0-9]/", "/'[0-9]/", true }, /* the replacement is literal text */
     { " @-@ ", "-", false },
     { " @,@ ", ",", false },
     { " @.@ ", ".", false },
@@ -45,17 +45,17 @@ static const struct change changes[] = {
     { " 's", "'s", false },
 };
 
-static tsr_status replace(const struct tsr_text *in, const struct change *c, struct tsr_text *out,
-                          struct tsr_err *err)
+static tsr_status replace(const struct tsr_tokenizer_text *in, const struct change *c,
+                          struct tsr_tokenizer_text *out, struct tsr_err *err)
 {
     size_t      from = strlen(c->from), to = strlen(c->to);
     const char *p = in->v, *end = in->v + in->n, *hit;
     while (p < end && (hit = memmem(p, (size_t)(end - p), c->from, from)) != NULL) {
-        TSR_TRY(tsr_text_append(out, p, (uint64_t)(hit - p), err));
-        TSR_TRY(tsr_text_append(out, c->to, to, err));
+        TSR_TRY(tsr_tokenizer_text_append(out, p, (uint64_t)(hit - p), err));
+        TSR_TRY(tsr_tokenizer_text_append(out, c->to, to, err));
         p = hit + from;
     }
-    return tsr_text_append(out, p, (uint64_t)(end - p), err);
+    return tsr_tokenizer_text_append(out, p, (uint64_t)(end - p), err);
 }
 
 static tsr_status regex_fail(int rc, struct tsr_err *err)
@@ -69,8 +69,8 @@ static tsr_status regex_fail(int rc, struct tsr_err *err)
     return tsr_fail(err, TSR_E_INPUT, "the text cannot be detokenized: %s", (const char *)text);
 }
 
-static tsr_status substitute(const struct tsr_text *in, const struct change *c, pcre2_code *code,
-                             struct tsr_text *out, struct tsr_err *err)
+static tsr_status substitute(const struct tsr_tokenizer_text *in, const struct change *c,
+                             pcre2_code *code, struct tsr_tokenizer_text *out, struct tsr_err *err)
 {
     PCRE2_SIZE cap = in->n + 64, n;
     for (int attempt = 0;; attempt++) {
@@ -87,14 +87,14 @@ static tsr_status substitute(const struct tsr_text *in, const struct change *c, 
             free(buf);
             continue;
         }
-        tsr_status st = rc < 0 ? regex_fail(rc, err) : tsr_text_append(out, buf, n, err);
+        tsr_status st = rc < 0 ? regex_fail(rc, err) : tsr_tokenizer_text_append(out, buf, n, err);
         free(buf);
         return st;
     }
 }
 
-static tsr_status change(const struct tsr_text *in, const struct change *c, struct tsr_text *out,
-                         struct tsr_err *err)
+static tsr_status change(const struct tsr_tokenizer_text *in, const struct change *c,
+                         struct tsr_tokenizer_text *out, struct tsr_err *err)
 {
     if (!c->regex)
         return replace(in, c, out, err);
@@ -110,23 +110,23 @@ static tsr_status change(const struct tsr_text *in, const struct change *c, stru
     return st;
 }
 
-tsr_status tsr_wikitext_detokenize(const char *page, uint64_t len, struct tsr_text *out,
-                                   struct tsr_err *err)
+tsr_status tsr_eval_wikitext_detokenize(const char *page, uint64_t len,
+                                        struct tsr_tokenizer_text *out, struct tsr_err *err)
 {
-    struct tsr_text now = { 0 };
-    TSR_TRY(tsr_text_append(&now, page, len, err));
+    struct tsr_tokenizer_text now = { 0 };
+    TSR_TRY(tsr_tokenizer_text_append(&now, page, len, err));
     for (uint64_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        struct tsr_text next = { 0 };
-        tsr_status      st = change(&now, &changes[i], &next, err);
-        tsr_text_free(&now);
+        struct tsr_tokenizer_text next = { 0 };
+        tsr_status                st = change(&now, &changes[i], &next, err);
+        tsr_tokenizer_text_free(&now);
         if (st != TSR_OK) {
-            tsr_text_free(&next);
+            tsr_tokenizer_text_free(&next);
             return st;
         }
         now = next;
     }
-    tsr_status st = tsr_text_append(out, now.v, now.n, err);
-    tsr_text_free(&now);
+    tsr_status st = tsr_tokenizer_text_append(out, now.v, now.n, err);
+    tsr_tokenizer_text_free(&now);
     return st;
 }
 
@@ -151,7 +151,7 @@ static bool is_space(uint32_t c)
            c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-uint64_t tsr_count_words(const char *page, uint64_t len)
+uint64_t tsr_eval_count_words(const char *page, uint64_t len)
 {
     uint64_t words = 1; /* the pieces around the runs of space, empty ones at the ends too */
     bool     in_space = false;

@@ -9,11 +9,13 @@
  *                   windows of the model's maximum in which every token is scored once, the first
  *                   after BOS (or EOS); the denominator is the words of the original documents.
  */
+#include "eval/windows.h"
+
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "eval/eval.h"
+#include "eval/wikitext.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +35,7 @@ const struct tsr_choice tsr_rows_choices[3] = {
     { "jsonl", "each line is a JSON object, its \"text\" a row", TSR_ROWS_JSONL },
 };
 
-const char *tsr_protocol_name(enum tsr_protocol p)
+const char *tsr_eval_protocol_name(enum tsr_protocol p)
 {
     for (int i = 0; i < 3; i++)
         if (tsr_protocol_choices[i].value == (int64_t)p)
@@ -41,20 +43,20 @@ const char *tsr_protocol_name(enum tsr_protocol p)
     return "?";
 }
 
-/* Growing lists behind tsr_windows. */
+/* Growing lists of tsr_eval_windows. */
 struct build {
-    struct tsr_windows         *w;
+    struct tsr_eval_windows    *w;
     const struct tsr_tokenizer *t;
     const struct tsr_model     *m;
     const char                 *path;
-    struct tsr_ids              ids;
+    struct tsr_tokenizer_ids    ids;
     uint64_t                    cap;
 };
 
 static tsr_status add_window(struct build *b, const uint32_t *ids, uint64_t n, uint64_t score_from,
                              double weight, struct tsr_err *err)
 {
-    struct tsr_windows *w = b->w;
+    struct tsr_eval_windows *w = b->w;
     if (w->n + 1 >= b->cap) {
         uint64_t  cap = b->cap ? 2 * b->cap : 64;
         uint64_t *start = tsr_renew(w->start, cap, sizeof *start);
@@ -71,7 +73,7 @@ static tsr_status add_window(struct build *b, const uint32_t *ids, uint64_t n, u
     w->score_from[w->n] = score_from;
     w->weight[w->n] = weight;
     for (uint64_t i = 0; i < n; i++)
-        TSR_TRY(tsr_ids_push(&b->ids, ids[i], err));
+        TSR_TRY(tsr_tokenizer_ids_push(&b->ids, ids[i], err));
     w->n++;
     w->start[w->n] = b->ids.n;
     w->scored += n - score_from;
@@ -85,12 +87,12 @@ static bool full(const struct build *b)
 
 /* ---- rows ----------------------------------------------------------------- */
 
-/* One row at a time; *more false behind the last. */
+/* One row at a time; *more false after the last. */
 struct rows {
-    const char   *path, *p, *end;
-    uint64_t      line;
-    enum tsr_rows kind;
-    bool          keep_newline;
+    const char          *path, *p, *end;
+    uint64_t             line;
+    enum tsr_engine_rows kind;
+    bool                 keep_newline;
 };
 
 static bool blank(const char *s, uint64_t n)
@@ -101,8 +103,8 @@ static bool blank(const char *s, uint64_t n)
     return true;
 }
 
-static tsr_status json_row(const struct rows *r, const char *line, uint64_t n, struct tsr_text *row,
-                           struct tsr_err *err)
+static tsr_status json_row(const struct rows *r, const char *line, uint64_t n,
+                           struct tsr_tokenizer_text *row, struct tsr_err *err)
 {
     char    name[4200];
     json_t *j, *v;
@@ -114,12 +116,12 @@ static tsr_status json_row(const struct rows *r, const char *line, uint64_t n, s
         st = tsr_fail(err, TSR_E_INPUT, "%s: this line is not an object with a string \"text\"",
                       name);
     else
-        st = tsr_text_append(row, json_string_value(v), json_string_length(v), err);
+        st = tsr_tokenizer_text_append(row, json_string_value(v), json_string_length(v), err);
     json_decref(j);
     return st;
 }
 
-/* The next line as it stands in the file, its newline included; empty at the end. */
+/* The next line of the file unchanged, including its newline; empty at the end. */
 static uint64_t next_line(struct rows *r, const char **line)
 {
     *line = r->p;
@@ -132,7 +134,8 @@ static uint64_t next_line(struct rows *r, const char **line)
     return n;
 }
 
-static tsr_status next_row(struct rows *r, struct tsr_text *row, bool *more, struct tsr_err *err)
+static tsr_status next_row(struct rows *r, struct tsr_tokenizer_text *row, bool *more,
+                           struct tsr_err *err)
 {
     const char *line = r->p;
     uint64_t    n = 0;
@@ -153,36 +156,36 @@ static tsr_status next_row(struct rows *r, struct tsr_text *row, bool *more, str
         else if (line[n - 1] == '\n' && !r->keep_newline)
             n--;
     }
-    return tsr_text_append(row, line, n, err);
+    return tsr_tokenizer_text_append(row, line, n, err);
 }
 
 /* ---- gptq-2048, llamacpp-512 ----------------------------------------------- */
 
-static tsr_status join_rows(struct rows *rows, const char *join, struct tsr_text *text,
+static tsr_status join_rows(struct rows *rows, const char *join, struct tsr_tokenizer_text *text,
                             struct tsr_err *err)
 {
-    struct tsr_text row = { 0 };
-    bool            more = true;
-    tsr_status      st = TSR_OK;
+    struct tsr_tokenizer_text row = { 0 };
+    bool                      more = true;
+    tsr_status                st = TSR_OK;
     for (bool first = true; st == TSR_OK; first = false) {
         st = next_row(rows, &row, &more, err);
         if (st != TSR_OK || !more)
             break;
         if (!first)
-            st = tsr_text_append(text, join, strlen(join), err);
+            st = tsr_tokenizer_text_append(text, join, strlen(join), err);
         if (st == TSR_OK)
-            st = tsr_text_append(text, row.v, row.n, err);
+            st = tsr_tokenizer_text_append(text, row.v, row.n, err);
     }
-    tsr_text_free(&row);
+    tsr_tokenizer_text_free(&row);
     return st;
 }
 
-static tsr_status cut(struct build *b, struct tsr_ids *ids, struct tsr_err *err)
+static tsr_status cut(struct build *b, struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
-    struct tsr_windows *w = b->w;
-    uint64_t            n = w->window;
-    bool                llama = w->opt.protocol == TSR_PPL_LLAMACPP_512;
-    bool                bos = b->m->hp.bos >= 0 && ids->n && ids->v[0] == (uint32_t)b->m->hp.bos;
+    struct tsr_eval_windows *w = b->w;
+    uint64_t                 n = w->window;
+    bool                     llama = w->opt.protocol == TSR_PPL_LLAMACPP_512;
+    bool bos = b->m->hp.bos >= 0 && ids->n && ids->v[0] == (uint32_t)b->m->hp.bos;
     w->bos = !bos ? "none" : llama ? "per window" : "once";
     if (ids->n < n)
         return tsr_fail(err, TSR_E_INPUT,
@@ -201,27 +204,27 @@ static tsr_status cut(struct build *b, struct tsr_ids *ids, struct tsr_err *err)
 
 static tsr_status by_joined_text(struct build *b, struct rows *rows, struct tsr_err *err)
 {
-    struct tsr_text text = { 0 };
-    struct tsr_ids  ids = { 0 };
-    tsr_status      st = join_rows(rows, b->w->opt.join, &text, err);
+    struct tsr_tokenizer_text text = { 0 };
+    struct tsr_tokenizer_ids  ids = { 0 };
+    tsr_status                st = join_rows(rows, b->w->opt.join, &text, err);
     if (st == TSR_OK) {
-        st = tsr_tokenize(b->t, text.v ? text.v : "", text.n, TSR_TOKENIZE_SPECIAL, &ids, err);
+        st = tsr_tokenize(b->t, text.v ? text.v : "", text.n, TSR_TOKENIZER_SPECIAL, &ids, err);
         if (st != TSR_OK)
             st = tsr_err_prefix(err, st, "%s", b->path);
     }
     if (st == TSR_OK)
         st = cut(b, &ids, err);
-    tsr_text_free(&text);
-    tsr_ids_free(&ids);
+    tsr_tokenizer_text_free(&text);
+    tsr_tokenizer_ids_free(&ids);
     return st;
 }
 
 /* ---- lm-eval-wikitext -------------------------------------------------------- */
 
-/* ids->v[0] is the prefix token, the document follows.  Each token is scored once, whatever
- * max_windows says: the words of a document count as a whole.  A window is max tokens of input;
- * the last reaches back so that it is full too if the document is long. */
-static tsr_status roll(struct build *b, const struct tsr_ids *ids, struct tsr_err *err)
+/* ids->v[0] is the prefix token, followed by the document.  Each token is scored once, even beyond
+ * max_windows, because the words of a document count as a whole.  A window is max tokens of input;
+ * the last one starts earlier so that it is full too if the document is long. */
+static tsr_status roll(struct build *b, const struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
     uint64_t max = b->w->window, done = 0, n = ids->n - 1;
     while (done < n) {
@@ -237,11 +240,11 @@ static tsr_status roll(struct build *b, const struct tsr_ids *ids, struct tsr_er
 
 static tsr_status by_document(struct build *b, struct rows *rows, struct tsr_err *err)
 {
-    const struct tsr_hparams *hp = &b->m->hp;
-    struct tsr_text           row = { 0 }, page = { 0 };
-    struct tsr_ids            ids = { 0 };
-    bool                      more = true;
-    tsr_status                st = TSR_OK;
+    const struct tsr_model_hparams *hp = &b->m->hp;
+    struct tsr_tokenizer_text       row = { 0 }, page = { 0 };
+    struct tsr_tokenizer_ids        ids = { 0 };
+    bool                            more = true;
+    tsr_status                      st = TSR_OK;
     if (hp->bos < 0 && hp->n_eos == 0)
         return tsr_fail(err, TSR_E_INPUT,
                         "lm-eval-wikitext needs a BOS or EOS token before the "
@@ -253,22 +256,22 @@ static tsr_status by_document(struct build *b, struct rows *rows, struct tsr_err
         if (st != TSR_OK || !more)
             break;
         page.n = ids.n = 0;
-        st = tsr_ids_push(&ids, hp->bos >= 0 ? (uint32_t)hp->bos : hp->eos[0], err);
+        st = tsr_tokenizer_ids_push(&ids, hp->bos >= 0 ? (uint32_t)hp->bos : hp->eos[0], err);
         if (st == TSR_OK)
-            st = tsr_wikitext_detokenize(row.v ? row.v : "", row.n, &page, err);
+            st = tsr_eval_wikitext_detokenize(row.v ? row.v : "", row.n, &page, err);
         if (st == TSR_OK)
             st = tsr_tokenize(b->t, page.v ? page.v : "", page.n, 0, &ids, err);
         if (st != TSR_OK) {
             st = tsr_err_prefix(err, st, "%s: row %llu", b->path, (unsigned long long)rows->line);
             break;
         }
-        b->w->words += tsr_count_words(row.v ? row.v : "", row.n);
+        b->w->words += tsr_eval_count_words(row.v ? row.v : "", row.n);
         b->w->bytes += row.n;
         st = roll(b, &ids, err);
     }
-    tsr_text_free(&row);
-    tsr_text_free(&page);
-    tsr_ids_free(&ids);
+    tsr_tokenizer_text_free(&row);
+    tsr_tokenizer_text_free(&page);
+    tsr_tokenizer_ids_free(&ids);
     b->w->tokens = b->w->words;
     if (st == TSR_OK && b->w->scored == 0)
         st = tsr_fail(err, TSR_E_INPUT, "%s holds no text", b->path);
@@ -277,10 +280,10 @@ static tsr_status by_document(struct build *b, struct rows *rows, struct tsr_err
 
 static tsr_status build(struct build *b, struct tsr_err *err)
 {
-    char               *text;
-    uint64_t            bytes;
-    struct tsr_windows *w = b->w;
-    TSR_TRY(tsr_text_load(b->path, MAX_TEXT, &text, &bytes, err));
+    char                    *text;
+    uint64_t                 bytes;
+    struct tsr_eval_windows *w = b->w;
+    TSR_TRY(tsr_tokenizer_text_load(b->path, MAX_TEXT, &text, &bytes, err));
     tsr_hash_bytes(text, bytes, w->text_hash);
     struct rows rows = { .path = b->path,
                          .p = text,
@@ -300,9 +303,9 @@ static tsr_status build(struct build *b, struct tsr_err *err)
     return st;
 }
 
-tsr_status tsr_windows_create(struct tsr_windows **out, const struct tsr_tokenizer *t,
-                              const struct tsr_model *m, const char *text_path,
-                              const struct tsr_eval_options *opt, struct tsr_err *err)
+tsr_status tsr_eval_windows_create(struct tsr_eval_windows **out, const struct tsr_tokenizer *t,
+                                   const struct tsr_model *m, const char *text_path,
+                                   const struct tsr_eval_options *opt, struct tsr_err *err)
 {
     uint64_t natural = opt->protocol == TSR_PPL_GPTQ_2048      ? 2048
                        : opt->protocol == TSR_PPL_LLAMACPP_512 ? 512
@@ -312,14 +315,14 @@ tsr_status tsr_windows_create(struct tsr_windows **out, const struct tsr_tokeniz
                         (unsigned long long)opt->window, (unsigned long long)m->hp.max_positions);
     if (natural > m->hp.max_positions)
         natural = m->hp.max_positions;
-    struct tsr_windows *w = tsr_new(1, sizeof *w);
+    struct tsr_eval_windows *w = tsr_new(1, sizeof *w);
     if (!w)
         return tsr_fail_nomem(err, sizeof *w, "evaluation windows");
     w->opt = *opt;
     if (!w->opt.join)
         w->opt.join = "\n\n";
     w->window = opt->window ? opt->window : natural;
-    w->protocol_name = tsr_protocol_name(opt->protocol);
+    w->protocol_name = tsr_eval_protocol_name(opt->protocol);
     tsr_status   st;
     struct build b = { .w = w, .t = t, .m = m, .path = text_path };
     if (w->window < 4)
@@ -328,7 +331,7 @@ tsr_status tsr_windows_create(struct tsr_windows **out, const struct tsr_tokeniz
     else
         st = build(&b, err);
     if (st != TSR_OK) {
-        tsr_windows_destroy(w);
+        tsr_eval_windows_destroy(w);
         return st;
     }
     w->opt.join = NULL; /* the caller's; not ours to keep */
@@ -336,11 +339,11 @@ tsr_status tsr_windows_create(struct tsr_windows **out, const struct tsr_tokeniz
     return TSR_OK;
 }
 
-tsr_status tsr_windows_agree(const struct tsr_windows *w, const struct tsr_tokenizer *a,
-                             const struct tsr_tokenizer *b, bool *agree, struct tsr_err *err)
+tsr_status tsr_eval_windows_agree(const struct tsr_eval_windows *w, const struct tsr_tokenizer *a,
+                                  const struct tsr_tokenizer *b, bool *agree, struct tsr_err *err)
 {
-    struct tsr_text x = { 0 }, y = { 0 };
-    tsr_status      st = TSR_OK;
+    struct tsr_tokenizer_text x = { 0 }, y = { 0 };
+    tsr_status                st = TSR_OK;
     *agree = strcmp(tsr_tokenizer_hash(a), tsr_tokenizer_hash(b)) == 0;
     if (*agree)
         return TSR_OK;
@@ -356,12 +359,12 @@ tsr_status tsr_windows_agree(const struct tsr_windows *w, const struct tsr_token
             st = tsr_detokenize(b, ids, n, true, &y, err);
         *agree = *agree && x.n == y.n && (x.n == 0 || memcmp(x.v, y.v, x.n) == 0);
     }
-    tsr_text_free(&x);
-    tsr_text_free(&y);
+    tsr_tokenizer_text_free(&x);
+    tsr_tokenizer_text_free(&y);
     return st;
 }
 
-void tsr_windows_destroy(struct tsr_windows *w)
+void tsr_eval_windows_destroy(struct tsr_eval_windows *w)
 {
     if (!w)
         return;

@@ -15,7 +15,7 @@
                                  .weight = TSR_HAS_HEAD, .bias = NEVER, .bare = true }
 
 /* What Llama, Mistral and Qwen2 share: everything but which biases exist. */
-static const struct tsr_role llama_roles[] = {
+static const struct tsr_model_role llama_roles[] = {
     MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
     NORM("layers.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, NEVER),
     LINEAR("layers.#.self_attn.q_proj", TSR_Q, TSR_HAS_QKV_BIAS),
@@ -30,7 +30,7 @@ static const struct tsr_role llama_roles[] = {
     HEAD,
 };
 
-static const struct tsr_role gemma2_roles[] = {
+static const struct tsr_model_role gemma2_roles[] = {
     MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
     NORM("layers.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, NEVER),
     LINEAR("layers.#.self_attn.q_proj", TSR_Q, TSR_HAS_QKV_BIAS),
@@ -47,7 +47,7 @@ static const struct tsr_role gemma2_roles[] = {
     HEAD,
 };
 
-static const struct tsr_role phi3_roles[] = {
+static const struct tsr_model_role phi3_roles[] = {
     MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
     NORM("layers.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, NEVER),
     MATRIX("layers.#.self_attn.qkv_proj", TSR_PART_QKV_ROWS, ALWAYS, NEVER),
@@ -60,7 +60,7 @@ static const struct tsr_role phi3_roles[] = {
 };
 
 #define AFFINE TSR_HAS_AFFINE
-static const struct tsr_role opt_roles[] = {
+static const struct tsr_model_role opt_roles[] = {
     MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
     MATRIX("embed_positions", TSR_PART_POSITIONS, ALWAYS, NEVER),
     MATRIX("project_in", TSR_PART_PROJECT_IN, TSR_HAS_PROJECTION, NEVER),
@@ -78,7 +78,7 @@ static const struct tsr_role opt_roles[] = {
     HEAD,
 };
 
-static const struct tsr_role bloom_roles[] = {
+static const struct tsr_model_role bloom_roles[] = {
     MATRIX("word_embeddings", TSR_PART_EMBED, ALWAYS, NEVER),
     NORM("word_embeddings_layernorm", TSR_PART_EMBED_NORM, ALWAYS, ALWAYS),
     NORM("h.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, ALWAYS),
@@ -101,57 +101,57 @@ static const char *const bloom_buffers[] = {
     "h.#.attn.masked_bias", "h.#.self_attention.masked_bias", NULL,
 };
 
-static const struct tsr_arch table[] = {
+static const struct tsr_model_arch table[] = {
     { .family = { "llama", "LlamaForCausalLM", "llama",
                   "Llama 2 and 3 and what shares their shape, rope scaling included" },
-      .base = "LlamaModel", .config = tsr_config_llama, .prefixes = { "model.", "" },
+      .base = "LlamaModel", .config = tsr_model_config_llama, .prefixes = { "model.", "" },
       .roles = llama_roles, .n_roles = COUNT(llama_roles), .ignored = rotary_buffers,
       .def = { .positions = 2048, .eps = 1e-6, .bos = 1, .eos = 2 } },
     { .family = { "mistral", "MistralForCausalLM", "mistral", "Mistral, sliding window included" },
-      .base = "MistralModel", .config = tsr_config_mistral, .prefixes = { "model.", "" },
+      .base = "MistralModel", .config = tsr_model_config_mistral, .prefixes = { "model.", "" },
       .roles = llama_roles, .n_roles = COUNT(llama_roles), .ignored = rotary_buffers,
       .def = { .kv_heads = 8, .positions = 131072, .window = 4096, .eps = 1e-6, .bos = 1,
                .eos = 2 } },
     { .family = { "qwen2", "Qwen2ForCausalLM", "qwen2", "Qwen2 and Qwen2.5" },
-      .base = "Qwen2Model", .config = tsr_config_qwen2, .prefixes = { "model.", "" },
+      .base = "Qwen2Model", .config = tsr_model_config_qwen2, .prefixes = { "model.", "" },
       .roles = llama_roles, .n_roles = COUNT(llama_roles), .ignored = rotary_buffers,
       .def = { .kv_heads = 32, .positions = 32768, .window = 4096, .eps = 1e-6, .bos = -1,
                .eos = -1 } },
     { .family = { "gemma2", "Gemma2ForCausalLM", "gemma2",
                   "Gemma 2: soft-capping, alternating windows, norms on both sides" },
-      .base = "Gemma2Model", .config = tsr_config_gemma2, .prefixes = { "model.", "" },
+      .base = "Gemma2Model", .config = tsr_model_config_gemma2, .prefixes = { "model.", "" },
       .roles = gemma2_roles, .n_roles = COUNT(gemma2_roles), .ignored = rotary_buffers,
       .def = { .kv_heads = 4, .head_dim = 256, .positions = 8192, .window = 4096, .eps = 1e-6,
                .bos = 2, .eos = 1, .tied = true } },
     { .family = { "opt", "OPTForCausalLM", "opt", "OPT, 350m's post-norm and projections included" },
-      .base = "OPTModel", .config = tsr_config_opt, .prefixes = { "model.decoder.", "decoder." },
+      .base = "OPTModel", .config = tsr_model_config_opt, .prefixes = { "model.decoder.", "decoder." },
       .roles = opt_roles, .n_roles = COUNT(opt_roles), .ignored = opt_buffers,
       .def = { .positions = 2048, .eps = 1e-5, .bos = 2, .eos = 2, .tied = true } },
     { .family = { "bloom", "BloomForCausalLM", "bloom", "BLOOM: ALiBi, fused query-key-value" },
-      .base = "BloomModel", .config = tsr_config_bloom, .prefixes = { "transformer.", "" },
+      .base = "BloomModel", .config = tsr_model_config_bloom, .prefixes = { "transformer.", "" },
       .roles = bloom_roles, .n_roles = COUNT(bloom_roles), .ignored = bloom_buffers,
       .def = { .positions = 2048, .eps = 1e-5, .bos = 1, .eos = 2, .tied = true } },
     { .family = { "phi3", "Phi3ForCausalLM", "phi3",
                   "Phi-3: fused projections, long rope, sliding window" },
-      .base = "Phi3Model", .config = tsr_config_phi3, .prefixes = { "model.", "" },
+      .base = "Phi3Model", .config = tsr_model_config_phi3, .prefixes = { "model.", "" },
       .roles = phi3_roles, .n_roles = COUNT(phi3_roles), .ignored = rotary_buffers,
       .def = { .positions = 4096, .eps = 1e-5, .bos = 1, .eos = 32000 } },
 };
 
 // clang-format on
 
-const struct tsr_arch *tsr_arch_table(uint32_t *n)
+const struct tsr_model_arch *tsr_model_arch_table(uint32_t *n)
 {
     *n = COUNT(table);
     return table;
 }
 
-const struct tsr_family *tsr_family_get(uint64_t i)
+const struct tsr_model_family *tsr_model_family_get(uint64_t i)
 {
     return i < COUNT(table) ? &table[i].family : NULL;
 }
 
-bool tsr_tensor_name_matches(const char *pattern, const char *name)
+bool tsr_model_tensor_name_matches(const char *pattern, const char *name)
 {
     for (; *pattern; pattern++) {
         if (*pattern == '#') {

@@ -1,8 +1,8 @@
 /* model/arch.h - the model families: one table whose rows say how config.json becomes
- * hparams and which stored tensor becomes which part.  Private to core/model, and to
- * plan/shape.c, which asks it for sizes.
+ * hparams and which stored tensor becomes which part.  Private to the folders of checkpoint and to
+ * plan/cost/shape.c, which asks it for sizes.
  *
- *   config.json --tsr_config_parse--> tsr_config {row, hparams, has}
+ *   config.json --tsr_model_config_parse--> tsr_config {row, hparams, has}
  *   row.roles   --bind.c-->           the parts of struct tsr_model
  */
 #ifndef TSR_MODEL_ARCH_H
@@ -11,10 +11,10 @@
 #include "base/json.h"
 #include "model/model.h"
 
-/* What a stored tensor becomes.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
- * lie as [head][q,k,v][head_dim] and are copied apart. */
+/* What a stored tensor contains.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
+ * are ordered [head][q,k,v][head_dim] and are split by copying. */
 // clang-format off
-enum tsr_part {
+enum tsr_plan_part {
     TSR_PART_EMBED, TSR_PART_POSITIONS, TSR_PART_EMBED_NORM, TSR_PART_FINAL_NORM,
     TSR_PART_PROJECT_IN, TSR_PART_PROJECT_OUT, TSR_PART_HEAD,
     TSR_PART_LINEAR, TSR_PART_QKV_ROWS, TSR_PART_QKV_HEADS, TSR_PART_GATE_UP_ROWS,
@@ -33,31 +33,31 @@ enum tsr_part {
 #define TSR_HAS_HEAD       64u /* the output head is stored, not tied */
 #define TSR_HAS_NEVER      0x80000000u
 
-/* NAME.weight and NAME.bias; '#' in name stands for the layer's number. */
-struct tsr_role {
+/* NAME.weight and NAME.bias; '#' in name is replaced by the layer number. */
+struct tsr_model_role {
     const char        *name;
-    enum tsr_part      part;
+    enum tsr_plan_part part;
     enum tsr_linear_id lin;          /* TSR_PART_LINEAR only */
     uint32_t           weight, bias; /* TSR_HAS_* that each needs */
-    bool               bare;         /* name stands without the prefix */
+    bool               bare;         /* name excludes the prefix */
 };
 
-struct tsr_config;
-struct tsr_config_source { /* config.json while it is read */
+struct tsr_model_config;
+struct tsr_model_config_source { /* config.json while it is read */
     const json_t   *json;
     const char     *name; /* the file, for messages */
     struct tsr_err *err;
 };
 
-/* A row.  The defaults are what the reference implementation assumes for an absent key. */
-struct tsr_arch {
-    struct tsr_family family;
-    const char       *base; /* architecture of a checkpoint without head */
-    tsr_status (*config)(const struct tsr_config_source *s, struct tsr_config *c);
-    const char            *prefixes[2]; /* tried in order */
-    const struct tsr_role *roles;
-    uint32_t               n_roles;
-    const char *const     *ignored; /* names, as in roles with suffix; NULL-terminated */
+/* A row.  The defaults are those of the reference implementation for an absent key. */
+struct tsr_model_arch {
+    struct tsr_model_family family;
+    const char             *base; /* architecture of a checkpoint without head */
+    tsr_status (*config)(const struct tsr_model_config_source *s, struct tsr_model_config *c);
+    const char                  *prefixes[2]; /* tried in order */
+    const struct tsr_model_role *roles;
+    uint32_t                     n_roles;
+    const char *const           *ignored; /* names, as in roles with suffix; NULL-terminated */
     struct {
         int64_t kv_heads;          /* 0: as many as heads */
         int64_t head_dim;          /* 0: hidden / heads */
@@ -68,39 +68,47 @@ struct tsr_arch {
     } def;
 };
 
-struct tsr_config {
-    const struct tsr_arch *arch;
-    struct tsr_hparams     hp;
-    uint32_t               has;
-    json_t                *quantization; /* quantization_config, or NULL; owned */
+struct tsr_model_config {
+    const struct tsr_model_arch *arch;
+    struct tsr_model_hparams     hp;
+    uint32_t                     has;
+    json_t                      *quantization; /* quantization_config, or NULL; owned */
 };
 
-const struct tsr_arch *tsr_arch_table(uint32_t *n);
+const struct tsr_model_arch *tsr_model_arch_table(uint32_t *n);
 
-/* config.json as text; name is for messages.  Frees what it made on failure. */
-tsr_status tsr_config_parse(struct tsr_config *c, const char *name, const char *json, uint64_t len,
-                            struct tsr_err *err);
+/* Parses config.json from text; name is for messages.  Frees its memory on failure. */
+tsr_status tsr_model_config_parse(struct tsr_model_config *c, const char *name, const char *json,
+                                  uint64_t len, struct tsr_err *err);
 /* generation_config.json on top: its bos and eos win. */
-tsr_status tsr_generation_parse(struct tsr_config *c, const char *name, const char *json,
-                                uint64_t len, struct tsr_err *err);
-void       tsr_config_free(struct tsr_config *c);
-/* What a loaded model was made from, borrowed from it; without quantization. */
-struct tsr_config tsr_model_config(const struct tsr_model *m);
+tsr_status tsr_model_generation_parse(struct tsr_model_config *c, const char *name,
+                                      const char *json, uint64_t len, struct tsr_err *err);
+void       tsr_model_config_free(struct tsr_model_config *c);
+/* The configuration of a loaded model, borrowed from it; without quantization. */
+struct tsr_model_config tsr_model_config(const struct tsr_model *m);
 
 /* Rotary embedding from both styles of config; hp->head_dim and max_positions are set.
  * phi3: a part of the head may rotate, and only long rope scales. */
-tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp, bool phi3);
+tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s,
+                                 struct tsr_model_hparams *hp, bool phi3);
 
 /* config callbacks of the rows */
-tsr_status tsr_config_llama(const struct tsr_config_source *s, struct tsr_config *c);
-tsr_status tsr_config_mistral(const struct tsr_config_source *s, struct tsr_config *c);
-tsr_status tsr_config_qwen2(const struct tsr_config_source *s, struct tsr_config *c);
-tsr_status tsr_config_gemma2(const struct tsr_config_source *s, struct tsr_config *c);
-tsr_status tsr_config_phi3(const struct tsr_config_source *s, struct tsr_config *c);
-tsr_status tsr_config_opt(const struct tsr_config_source *s, struct tsr_config *c);
-tsr_status tsr_config_bloom(const struct tsr_config_source *s, struct tsr_config *c);
+tsr_status tsr_model_config_llama(const struct tsr_model_config_source *s,
+                                  struct tsr_model_config              *c);
+tsr_status tsr_model_config_mistral(const struct tsr_model_config_source *s,
+                                    struct tsr_model_config              *c);
+tsr_status tsr_model_config_qwen2(const struct tsr_model_config_source *s,
+                                  struct tsr_model_config              *c);
+tsr_status tsr_model_config_gemma2(const struct tsr_model_config_source *s,
+                                   struct tsr_model_config              *c);
+tsr_status tsr_model_config_phi3(const struct tsr_model_config_source *s,
+                                 struct tsr_model_config              *c);
+tsr_status tsr_model_config_opt(const struct tsr_model_config_source *s,
+                                struct tsr_model_config              *c);
+tsr_status tsr_model_config_bloom(const struct tsr_model_config_source *s,
+                                  struct tsr_model_config              *c);
 
 /* True if name is pattern with a decimal number in place of '#'. */
-bool tsr_tensor_name_matches(const char *pattern, const char *name);
+bool tsr_model_tensor_name_matches(const char *pattern, const char *name);
 
 #endif

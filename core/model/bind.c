@@ -1,171 +1,27 @@
-#include "model/bind.h"
+#include "model/bind_internal.h"
 
 #include "base/f16.h"
-#include "base/mem.h"
 #include "model/packed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_CAP TSR_BIND_NAME
-
-tsr_status tsr_bind_name(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                         const char *suffix, char name[NAME_CAP])
+tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                               uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
 {
     const char *hash = strchr(r->name, '#');
     const char *prefix = r->bare ? "" : b->prefix;
-    int         n = hash ? snprintf(name, NAME_CAP, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name),
-                                    r->name, (unsigned long long)layer, hash + 1, suffix)
-                         : snprintf(name, NAME_CAP, "%s%s%s", prefix, r->name, suffix);
-    return n > 0 && (unsigned)n < NAME_CAP ? TSR_OK
-                                           : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
-}
-
-static void print_shape(char *buf, size_t cap, uint32_t rank, const uint64_t *shape)
-{
-    size_t at = (size_t)snprintf(buf, cap, "[");
-    for (uint32_t d = 0; d < rank && at < cap; d++)
-        at += (size_t)snprintf(buf + at, cap - at, "%s%llu", d ? ", " : "",
-                               (unsigned long long)shape[d]);
-    if (at < cap)
-        (void)snprintf(buf + at, cap - at, "]");
-}
-
-/* The stored tensor of that name, of a dtype that we compute with and of that shape. */
-static tsr_status find(struct tsr_binding *b, const char *name, uint32_t rank,
-                       const uint64_t *shape, struct tsr_stored **out)
-{
-    struct tsr_stored *e = tsr_shards_find(b->shards, name);
-    if (!e)
-        return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: tensor \"%s\" is missing, which a %s model has as %s describes it",
-                        b->folder, name, b->config->arch->family.name, b->says);
-    if (e->t->dtype != TSR_F32 && e->t->dtype != TSR_F16 && e->t->dtype != TSR_BF16)
-        return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: tensor \"%s\" has dtype %s; F32, F16 and BF16 are supported",
-                        tsr_shards_path(b->shards, e), name, e->t->dtype_name);
-    bool same = e->t->rank == rank;
-    for (uint32_t d = 0; same && d < rank; d++)
-        same = e->t->shape[d] == shape[d];
-    if (!same) {
-        char has[200], want[200];
-        print_shape(has, sizeof has, e->t->rank, e->t->shape);
-        print_shape(want, sizeof want, rank, shape);
-        return tsr_fail(b->err, TSR_E_INPUT, "%s: tensor \"%s\" has shape %s; %s asks for %s",
-                        tsr_shards_path(b->shards, e), name, has, b->says, want);
-    }
-    e->used = true;
-    *out = e;
-    return TSR_OK;
-}
-
-static tsr_status room(void **v, uint64_t n, uint64_t *cap, uint64_t size, struct tsr_err *err)
-{
-    if (n < *cap)
-        return TSR_OK;
-    uint64_t want = *cap ? *cap * 2 : 256;
-    void    *p = tsr_renew(*v, want, size);
-    if (!p)
-        return tsr_fail_nomem(err, want * size, "a model's plan");
-    *v = p;
-    *cap = want;
-    return TSR_OK;
-}
-
-static tsr_status add_load(struct tsr_binding *b, struct tsr_load l)
-{
-    TSR_TRY(room((void **)&b->loads, b->n_loads, &b->cap_loads, sizeof *b->loads, b->err));
-    b->loads[b->n_loads++] = l;
-    return TSR_OK;
-}
-
-static tsr_status add_patch(struct tsr_binding *b, struct tsr_patch p)
-{
-    TSR_TRY(room((void **)&b->patches, b->n_patches, &b->cap_patches, sizeof *b->patches, b->err));
-    b->patches[b->n_patches++] = p;
-    return TSR_OK;
-}
-
-static tsr_status too_large(struct tsr_binding *b)
-{
-    return tsr_fail(b->err, TSR_E_INPUT, "%s: the model has more than 2^64 bytes", b->folder);
-}
-
-/* Counts a tensor that is kept. */
-static void count(struct tsr_binding *b, const struct tsr_stored *e)
-{
-    b->model->parameters += (e->t->end - e->t->begin) / tsr_dtype_size(e->t->dtype);
-    b->model->bytes += e->t->end - e->t->begin;
-}
-
-/* Plans a vector of n floats (gain or bias) and returns its index. */
-static tsr_status plan_floats(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                              const char *suffix, uint64_t n, bool by_head, uint64_t *at)
-{
-    char               name[NAME_CAP];
-    struct tsr_stored *e;
-    TSR_TRY(tsr_bind_name(b, r, layer, suffix, name));
-    TSR_TRY(find(b, name, 1, &n, &e));
-    *at = b->floats;
-    if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
-        return too_large(b);
-    count(b, e);
-    return add_load(b, (struct tsr_load){ .src = e, .at = *at, .widen = true, .by_head = by_head });
-}
-
-/* Matrices of decoder layers may be read one layer at a time. */
-static bool is_layered(const struct tsr_binding *b, const struct tsr_role *r)
-{
-    return b->layer_bytes && strchr(r->name, '#');
-}
-
-/* Plans a matrix and returns its first byte in sealed memory, or in its layer's. */
-static tsr_status plan_matrix(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                              uint64_t rows, uint64_t cols, bool by_head, uint32_t *dtype,
-                              uint64_t *at)
-{
-    char               name[NAME_CAP];
-    struct tsr_stored *e;
-    const uint64_t     shape[2] = { rows, cols };
-    TSR_TRY(tsr_bind_name(b, r, layer, ".weight", name));
-    TSR_TRY(find(b, name, 2, shape, &e));
-    bool      layered = is_layered(b, r);
-    uint64_t *total = layered ? &b->layer_bytes[layer] : &b->bytes;
-    *at = *total;
-    *dtype = e->t->dtype;
-    if (!tsr_add(*total, e->t->end - e->t->begin, total) || !tsr_add(*total, 63, total))
-        return too_large(b);
-    *total -= *total % 64;
-    count(b, e);
-    return add_load(
-        b, (struct tsr_load){
-               .src = e, .at = *at, .by_head = by_head, .layered = layered, .layer = layer });
-}
-
-static void set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols)
-{
-    m->struct_size = sizeof *m;
-    m->dtype = dtype;
-    m->rows = rows;
-    m->cols = cols;
-    m->row_stride = cols * tsr_dtype_size(dtype);
-}
-
-/* A view on planned bytes. */
-static tsr_status set_matrix(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                             struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols,
-                             uint64_t at)
-{
-    set_shape(m, dtype, rows, cols);
-    return add_patch(b, (struct tsr_patch){ .data = &m->data,
-                                            .at = at,
-                                            .layered = r && is_layered(b, r),
-                                            .layer = layer });
+    int n = hash ? snprintf(name, TSR_BIND_NAME, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name),
+                            r->name, (unsigned long long)layer, hash + 1, suffix)
+                 : snprintf(name, TSR_BIND_NAME, "%s%s%s", prefix, r->name, suffix);
+    return n > 0 && (unsigned)n < TSR_BIND_NAME
+               ? TSR_OK
+               : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
 }
 
 /* A matrix without stored tensor: its weights are packed. */
-static tsr_status set_packed(struct tsr_binding *b, struct tsr_matrix *m,
-                             const struct tsr_packed *p, uint64_t rows, uint64_t cols)
+static tsr_status set_packed(struct tsr_model_binding *b, struct tsr_matrix *m,
+                             const struct tsr_model_packed *p, uint64_t rows, uint64_t cols)
 {
     if (p->rows != rows || p->cols != cols)
         return tsr_fail(b->err, TSR_E_INPUT,
@@ -173,56 +29,56 @@ static tsr_status set_packed(struct tsr_binding *b, struct tsr_matrix *m,
                         b->folder, m->name, (unsigned long long)p->rows,
                         (unsigned long long)p->cols, b->says, (unsigned long long)rows,
                         (unsigned long long)cols);
-    set_shape(m, p->source_dtype, rows, cols);
+    tsr_model_bind_set_shape(m, p->source_dtype, rows, cols);
     return TSR_OK;
 }
 
-static const struct tsr_packed *packed_of(const struct tsr_binding *b, uint64_t layer,
-                                          enum tsr_linear_id id)
+static const struct tsr_model_packed *packed_of(const struct tsr_model_binding *b, uint64_t layer,
+                                                enum tsr_linear_id id)
 {
     return b->packed ? b->packed->lin[layer][id] : NULL;
 }
 
-/* What is stored of packed weights is not looked for; in a file that should not have it, it is
- * an unknown tensor like any other. */
-static tsr_status leave(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
+/* Stored forms of packed weights are not looked up; in a file that should not contain them, they
+ * are unknown tensors like any other. */
+static tsr_status leave(struct tsr_model_binding *b, const struct tsr_model_role *r, uint64_t layer)
 {
-    char name[NAME_CAP];
-    TSR_TRY(tsr_bind_name(b, r, layer, ".weight", name));
-    struct tsr_stored *e = b->spare ? tsr_shards_find(b->shards, name) : NULL;
+    char name[TSR_BIND_NAME];
+    TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
+    struct tsr_checkpoint_stored *e = b->spare ? tsr_checkpoint_shards_find(b->shards, name) : NULL;
     if (e)
         e->used = true;
     return TSR_OK;
 }
 
-static tsr_status set_floats(struct tsr_binding *b, const float **p, uint64_t at)
+static tsr_status set_floats(struct tsr_model_binding *b, const float **p, uint64_t at)
 {
-    return add_patch(b, (struct tsr_patch){ .floats = p, .at = at });
+    return tsr_model_bind_add_patch(b, (struct tsr_model_patch){ .floats = p, .at = at });
 }
 
-bool tsr_bind_holds(const struct tsr_binding *b, uint32_t needs)
+bool tsr_model_bind_holds(const struct tsr_model_binding *b, uint32_t needs)
 {
     return (needs & ~b->config->has) == 0;
 }
 
-static tsr_status bind_matrix(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                              struct tsr_matrix *m, uint64_t rows, uint64_t cols)
+static tsr_status bind_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                              uint64_t layer, struct tsr_matrix *m, uint64_t rows, uint64_t cols)
 {
     uint64_t at;
     uint32_t dtype;
-    TSR_TRY(plan_matrix(b, r, layer, rows, cols, false, &dtype, &at));
-    return set_matrix(b, r, layer, m, dtype, rows, cols, at);
+    TSR_TRY(tsr_model_bind_plan_matrix(b, r, layer, rows, cols, false, &dtype, &at));
+    return tsr_model_bind_set_matrix(b, r, layer, m, dtype, rows, cols, at);
 }
 
 /* Several linears of one input in one tensor: a matrix and perhaps a bias, cut by rows. */
-static tsr_status bind_fused(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                             const enum tsr_linear_id *ids, const uint64_t *rows, unsigned n,
-                             uint64_t cols, bool by_head)
+static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                             uint64_t layer, const enum tsr_linear_id *ids, const uint64_t *rows,
+                             unsigned n, uint64_t cols, bool by_head)
 {
-    struct tsr_layer *l = &b->model->layers[layer];
-    uint64_t          total = 0, at = 0, bias_at = 0;
-    uint32_t          dtype = 0;
-    bool              bias = tsr_bind_holds(b, r->bias), packed = true;
+    struct tsr_model_layer *l = &b->model->layers[layer];
+    uint64_t                total = 0, at = 0, bias_at = 0;
+    uint32_t                dtype = 0;
+    bool                    bias = tsr_model_bind_holds(b, r->bias), packed = true;
     for (unsigned i = 0; i < n; i++) {
         total += rows[i];
         packed = packed && packed_of(b, layer, ids[i]);
@@ -230,16 +86,16 @@ static tsr_status bind_fused(struct tsr_binding *b, const struct tsr_role *r, ui
     if (packed) /* all of them: the tensor is not needed */
         TSR_TRY(leave(b, r, layer));
     else
-        TSR_TRY(plan_matrix(b, r, layer, total, cols, by_head, &dtype, &at));
+        TSR_TRY(tsr_model_bind_plan_matrix(b, r, layer, total, cols, by_head, &dtype, &at));
     if (bias)
-        TSR_TRY(plan_floats(b, r, layer, ".bias", total, by_head, &bias_at));
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total, by_head, &bias_at));
     for (unsigned i = 0; i < n; i++) {
-        struct tsr_linear       *lin = &l->lin[ids[i]];
-        const struct tsr_packed *p = packed_of(b, layer, ids[i]);
+        struct tsr_model_linear       *lin = &l->lin[ids[i]];
+        const struct tsr_model_packed *p = packed_of(b, layer, ids[i]);
         if (p)
             TSR_TRY(set_packed(b, &lin->w, p, rows[i], cols));
         else
-            TSR_TRY(set_matrix(b, r, layer, &lin->w, dtype, rows[i], cols, at));
+            TSR_TRY(tsr_model_bind_set_matrix(b, r, layer, &lin->w, dtype, rows[i], cols, at));
         at += packed ? 0 : rows[i] * cols * tsr_dtype_size(dtype);
         if (bias)
             TSR_TRY(set_floats(b, &lin->bias, bias_at));
@@ -248,26 +104,26 @@ static tsr_status bind_fused(struct tsr_binding *b, const struct tsr_role *r, ui
     return TSR_OK;
 }
 
-static tsr_status bind_norm(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                            struct tsr_norm *norm)
+static tsr_status bind_norm(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                            uint64_t layer, struct tsr_model_norm *norm)
 {
     uint64_t at;
-    if (!tsr_bind_holds(b, r->weight & ~TSR_HAS_AFFINE))
+    if (!tsr_model_bind_holds(b, r->weight & ~TSR_HAS_AFFINE))
         return TSR_OK;
-    if (!tsr_bind_holds(b, r->weight)) { /* normalised, but without gain and bias: 1 and 0 */
+    if (!tsr_model_bind_holds(b, r->weight)) { /* normalised, but without gain and bias: 1 and 0 */
         TSR_TRY(set_floats(b, &norm->gain, b->ones));
         return set_floats(b, &norm->bias, b->zeros);
     }
-    TSR_TRY(plan_floats(b, r, layer, ".weight", b->config->hp.hidden, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", b->config->hp.hidden, false, &at));
     TSR_TRY(set_floats(b, &norm->gain, at));
-    if (!tsr_bind_holds(b, r->bias))
+    if (!tsr_model_bind_holds(b, r->bias))
         return TSR_OK;
-    TSR_TRY(plan_floats(b, r, layer, ".bias", b->config->hp.hidden, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", b->config->hp.hidden, false, &at));
     return set_floats(b, &norm->bias, at);
 }
 
-void tsr_bind_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
-                    uint64_t *cols)
+void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
+                          uint64_t *cols)
 {
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
     *rows = id == TSR_Q                     ? q
@@ -277,32 +133,34 @@ void tsr_bind_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, uint64_
     *cols = id == TSR_O ? q : id == TSR_DOWN ? hp->ffn : hp->hidden;
 }
 
-static tsr_status bind_linear(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
+static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                              uint64_t layer)
 {
-    struct tsr_linear       *lin = &b->model->layers[layer].lin[r->lin];
-    const struct tsr_packed *p = packed_of(b, layer, r->lin);
-    uint64_t                 rows, cols, at;
-    tsr_bind_shape(&b->config->hp, r->lin, &rows, &cols);
+    struct tsr_model_linear       *lin = &b->model->layers[layer].lin[r->lin];
+    const struct tsr_model_packed *p = packed_of(b, layer, r->lin);
+    uint64_t                       rows, cols, at;
+    tsr_model_bind_shape(&b->config->hp, r->lin, &rows, &cols);
     if (p) {
         TSR_TRY(set_packed(b, &lin->w, p, rows, cols));
         TSR_TRY(leave(b, r, layer));
     } else {
         TSR_TRY(bind_matrix(b, r, layer, &lin->w, rows, cols));
     }
-    if (!tsr_bind_holds(b, r->bias))
+    if (!tsr_model_bind_holds(b, r->bias))
         return TSR_OK;
-    TSR_TRY(plan_floats(b, r, layer, ".bias", rows, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", rows, false, &at));
     return set_floats(b, &lin->bias, at);
 }
 
-static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer)
+static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                            uint64_t layer)
 {
     static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
                                     gate_up[] = { TSR_GATE, TSR_UP };
-    const struct tsr_hparams *hp = &b->config->hp;
-    struct tsr_model         *m = b->model;
-    struct tsr_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
-    uint64_t                  rows[3], cols;
+    const struct tsr_model_hparams *hp = &b->config->hp;
+    struct tsr_model               *m = b->model;
+    struct tsr_model_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
+    uint64_t                        rows[3], cols;
     switch (r->part) {
     case TSR_PART_EMBED_NORM:
         return bind_norm(b, r, 0, &m->embed_norm);
@@ -319,7 +177,7 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
     default:
         break;
     }
-    if (!tsr_bind_holds(b, r->weight))
+    if (!tsr_model_bind_holds(b, r->weight))
         return TSR_OK;
     switch (r->part) {
     case TSR_PART_EMBED:
@@ -344,7 +202,7 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
     case TSR_PART_QKV_ROWS:
     case TSR_PART_QKV_HEADS:
         for (unsigned i = 0; i < 3; i++)
-            tsr_bind_shape(hp, qkv[i], &rows[i], &cols);
+            tsr_model_bind_shape(hp, qkv[i], &rows[i], &cols);
         return bind_fused(b, r, layer, qkv, rows, 3, hp->hidden, r->part == TSR_PART_QKV_HEADS);
     case TSR_PART_GATE_UP_ROWS:
         rows[0] = rows[1] = hp->ffn;
@@ -355,7 +213,7 @@ static tsr_status bind_role(struct tsr_binding *b, const struct tsr_role *r, uin
 }
 
 /* The head is the embedding.  A stored copy of it is accepted if it is one. */
-static tsr_status bind_tied_head(struct tsr_binding *b)
+static tsr_status bind_tied_head(struct tsr_model_binding *b)
 {
     struct tsr_model *m = b->model;
     if (b->packed && b->packed->embed) {
@@ -366,71 +224,74 @@ static tsr_status bind_tied_head(struct tsr_binding *b)
         return set_packed(b, &m->head.w, b->packed->head, m->embed.rows, m->embed.cols);
     }
     uint64_t embed_at = b->patches[0].at; /* the embedding is the first role of every row */
-    TSR_TRY(
-        set_matrix(b, NULL, 0, &m->head.w, m->embed.dtype, m->embed.rows, m->embed.cols, embed_at));
+    TSR_TRY(tsr_model_bind_set_matrix(b, NULL, 0, &m->head.w, m->embed.dtype, m->embed.rows,
+                                      m->embed.cols, embed_at));
     if (b->packed && b->packed->head) {
         struct tsr_matrix shape = { .name = m->head.w.name };
         TSR_TRY(set_packed(b, &shape, b->packed->head, m->embed.rows, m->embed.cols));
     }
-    struct tsr_stored *e = tsr_shards_find(b->shards, "lm_head.weight");
+    struct tsr_checkpoint_stored *e = tsr_checkpoint_shards_find(b->shards, "lm_head.weight");
     if (!e)
         return TSR_OK;
     const uint64_t shape[2] = { m->embed.rows, m->embed.cols };
-    TSR_TRY(find(b, "lm_head.weight", 2, shape, &e));
+    TSR_TRY(tsr_model_bind_find(b, "lm_head.weight", 2, shape, &e));
     if (e->t->dtype != m->embed.dtype)
         return tsr_fail(b->err, TSR_E_INPUT,
                         "%s: config.json ties the output head to the embedding, but "
                         "\"lm_head.weight\" is stored with another dtype",
-                        tsr_shards_path(b->shards, e));
-    return add_load(b, (struct tsr_load){ .src = e, .at = embed_at, .compare = true });
+                        tsr_checkpoint_shards_path(b->shards, e));
+    return tsr_model_bind_add_load(b, (struct tsr_model_tensor_load){
+                                          .src = e, .at = embed_at, .compare = true });
 }
 
-/* The first prefix under which a tensor of no layer exists: the embedding, or what is left without it. */
-void tsr_bind_prefix(struct tsr_binding *b)
+/* The first prefix under which a tensor outside the layers exists: the embedding, or what is left without
+ * it. */
+void tsr_model_bind_prefix(struct tsr_model_binding *b)
 {
-    const struct tsr_arch *a = b->config->arch;
-    char                   name[NAME_CAP];
+    const struct tsr_model_arch *a = b->config->arch;
+    char                         name[TSR_BIND_NAME];
     for (uint32_t r = 0; r < a->n_roles; r++)
         for (unsigned i = 0; i < 2; i++) {
-            const struct tsr_role *role = &a->roles[r];
+            const struct tsr_model_role *role = &a->roles[r];
             b->prefix = a->prefixes[i];
             if (!role->bare && !strchr(role->name, '#') &&
-                tsr_bind_name(b, role, 0, ".weight", name) == TSR_OK &&
-                tsr_shards_find(b->shards, name))
+                tsr_model_bind_name(b, role, 0, ".weight", name) == TSR_OK &&
+                tsr_checkpoint_shards_find(b->shards, name))
                 return;
         }
     b->prefix = a->prefixes[0];
 }
 
-static bool is_ignored(const struct tsr_binding *b, const char *name)
+static bool is_ignored(const struct tsr_model_binding *b, const char *name)
 {
     size_t n = strlen(b->prefix);
     if (strncmp(name, b->prefix, n) != 0)
         return false;
     for (const char *const *p = b->config->arch->ignored; *p; p++)
-        if (tsr_tensor_name_matches(*p, name + n))
+        if (tsr_model_tensor_name_matches(*p, name + n))
             return true;
     return false;
 }
 
-static tsr_status check_unused(struct tsr_binding *b)
+static tsr_status check_unused(struct tsr_model_binding *b)
 {
     for (uint64_t i = 0; i < b->shards->n; i++) {
-        const struct tsr_stored *e = &b->shards->tensors[i];
+        const struct tsr_checkpoint_stored *e = &b->shards->tensors[i];
         if (!e->used && !e->imported && !is_ignored(b, e->t->name))
             return tsr_fail(
                 b->err, TSR_E_INPUT,
                 "%s: tensor \"%.200s\" is unknown: a %s model has none of that name as %s "
                 "describes it",
-                tsr_shards_path(b->shards, e), e->t->name, b->config->arch->family.name, b->says);
+                tsr_checkpoint_shards_path(b->shards, e), e->t->name, b->config->arch->family.name,
+                b->says);
     }
     return TSR_OK;
 }
 
-tsr_status tsr_bind(struct tsr_binding *b)
+tsr_status tsr_model_bind(struct tsr_model_binding *b)
 {
-    const struct tsr_arch *a = b->config->arch;
-    tsr_bind_prefix(b);
+    const struct tsr_model_arch *a = b->config->arch;
+    tsr_model_bind_prefix(b);
     if (!(b->config->has & TSR_HAS_AFFINE)) {
         uint64_t n = (b->config->hp.hidden + 15) / 16 * 16;
         b->ones = 0;
@@ -447,7 +308,7 @@ tsr_status tsr_bind(struct tsr_binding *b)
     return check_unused(b);
 }
 
-void tsr_binding_free(struct tsr_binding *b)
+void tsr_model_binding_free(struct tsr_model_binding *b)
 {
     free(b->loads);
     free(b->patches);

@@ -1,31 +1,31 @@
-/* model/bind.h - gives every part of a model its stored tensor, checked by name, dtype and
- * shape, and a place in memory.  Private to core/model.
+/* model/bind.h - assigns every part of a model its stored tensor, checked by name, dtype and shape,
+ * and a place in memory.  Private to model and the folders of checkpoint.
  *
- * Two kinds of memory: sealed bytes for matrices as they are stored, floats for norms and
- * biases.  Binding only plans; weights.c reads and then points the parts at their places.
+ * Two kinds of memory: sealed bytes for matrices as stored, floats for norms and biases.  Binding
+ * only plans; weights.c reads and then sets the pointers of the parts.
  */
 #ifndef TSR_MODEL_BIND_H
 #define TSR_MODEL_BIND_H
 
 #include "base/hash.h"
+#include "checkpoint/safetensors/shards.h"
 #include "model/arch.h"
-#include "model/packed_model.h"
-#include "model/shards.h"
+#include "model/packed.h"
 #include "model/text_stamps.h"
 
 /* One stored tensor to read. */
-struct tsr_load {
-    struct tsr_stored *src;
-    uint64_t           at;      /* byte in the sealed memory, or index of a float */
-    bool               widen;   /* to floats */
-    bool               by_head; /* rows [head][3][head_dim] go to [3][head][head_dim] */
-    bool               compare; /* not kept: must equal what stands at `at` */
-    bool               layered; /* at counts from the start of layer's own memory */
-    uint64_t           layer;
+struct tsr_model_tensor_load {
+    struct tsr_checkpoint_stored *src;
+    uint64_t                      at;      /* byte in the sealed memory, or index of a float */
+    bool                          widen;   /* to floats */
+    bool                          by_head; /* rows [head][3][head_dim] go to [3][head][head_dim] */
+    bool                          compare; /* not kept: must equal the tensor at `at` */
+    bool                          layered; /* at counts from the start of layer's own memory */
+    uint64_t                      layer;
 };
 
 /* One pointer to set when memory exists. */
-struct tsr_patch {
+struct tsr_model_patch {
     void        **data; /* of a matrix, or NULL */
     const float **floats;
     uint64_t      at;
@@ -33,100 +33,104 @@ struct tsr_patch {
     uint64_t      layer;
 };
 
-struct tsr_binding {
-    const struct tsr_config  *config;
-    struct tsr_shards        *shards;
-    struct tsr_model         *model;
-    const char               *folder, *prefix;
-    const char               *says; /* what asks for shapes: "config.json" or "its metadata" */
-    struct tsr_load          *loads;
-    uint64_t                  n_loads, cap_loads;
-    struct tsr_patch         *patches;
-    uint64_t                  n_patches, cap_patches;
-    uint64_t                  bytes, floats;
-    uint64_t                 *layer_bytes; /* [layers]: matrices of a layer lie apart; or NULL */
-    const struct tsr_overlay *packed;      /* these linears need no stored tensor; may be NULL */
-    bool                      spare;       /* a stored tensor of a packed linear is left alone */
-    uint64_t                  ones, zeros; /* floats [hidden] for norms without gains */
-    struct tsr_err           *err;
+struct tsr_model_binding {
+    const struct tsr_model_config *config;
+    struct tsr_checkpoint_shards  *shards;
+    struct tsr_model              *model;
+    const char                    *folder, *prefix;
+    const char                    *says; /* what asks for shapes: "config.json" or "its metadata" */
+    struct tsr_model_tensor_load  *loads;
+    uint64_t                       n_loads, cap_loads;
+    struct tsr_model_patch        *patches;
+    uint64_t                       n_patches, cap_patches;
+    uint64_t                       bytes, floats;
+    uint64_t *layer_bytes;                  /* [layers]: matrices of a layer are stored separately;
+                                             * or NULL */
+    const struct tsr_model_overlay *packed; /* these linears need no stored tensor; may be NULL */
+    bool                            spare;  /* a stored tensor of a packed linear is left alone */
+    uint64_t                        ones, zeros; /* floats [hidden] for norms without gains */
+    struct tsr_err                 *err;
 };
 
 #define TSR_BIND_NAME (TSR_ST_MAX_NAME + 1)
 
-/* What importers ask for before anything is bound: the prefix under which the names stand, the
- * name of a role's tensor, whether this config has it, the shape of a linear. */
-void       tsr_bind_prefix(struct tsr_binding *b);
-tsr_status tsr_bind_name(struct tsr_binding *b, const struct tsr_role *r, uint64_t layer,
-                         const char *suffix, char name[TSR_BIND_NAME]);
-bool       tsr_bind_holds(const struct tsr_binding *b, uint32_t needs);
-void       tsr_bind_shape(const struct tsr_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
+/* Queries of importers before anything is bound: the prefix of the names, the tensor name of a
+ * role, whether this config has it, the shape of a linear. */
+void       tsr_model_bind_prefix(struct tsr_model_binding *b);
+tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                               uint64_t layer, const char *suffix, char name[TSR_BIND_NAME]);
+bool       tsr_model_bind_holds(const struct tsr_model_binding *b, uint32_t needs);
+void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
                           uint64_t *cols);
 
-/* Plans the whole model; m->layers exists.  Free with tsr_binding_free(). */
-tsr_status tsr_bind(struct tsr_binding *b);
-void       tsr_binding_free(struct tsr_binding *b);
+/* Plans the whole model; m->layers exists.  Free with tsr_model_binding_free(). */
+tsr_status tsr_model_bind(struct tsr_model_binding *b);
+void       tsr_model_binding_free(struct tsr_model_binding *b);
 
 /* What of a layer is read when the layer is opened. */
-struct tsr_layer_storage {
+struct tsr_model_layer_storage {
     void    *data; /* NULL: closed */
     uint64_t bytes, opens;
     uint64_t first_load, n_loads, first_patch, n_patches;
 };
 
-/* Packed weights of a layer, read each time that the layer is opened; what has no bytes while it is
- * closed keeps shapes and formats in m->packed. */
-struct tsr_layer_reader {
+/* Packed weights of a layer, read each time the layer is opened; while it is closed, m->packed
+ * keeps only shapes and formats. */
+struct tsr_model_layer_reader {
     tsr_status (*read)(void *self, uint64_t layer, struct tsr_err *err);
     void (*free)(void *self);
     void     *self;  /* NULL: packed weights are in memory whole */
     uint64_t *opens; /* [layers] */
 };
 /* Takes self over, also on error. */
-tsr_status tsr_layer_reader_set(struct tsr_layer_reader *r, const struct tsr_model *m, void *self,
-                                tsr_status (*read)(void *, uint64_t, struct tsr_err *),
-                                void (*free)(void *), struct tsr_err *err);
+tsr_status tsr_model_layer_reader_set(struct tsr_model_layer_reader *r, const struct tsr_model *m,
+                                      void *self,
+                                      tsr_status (*read)(void *, uint64_t, struct tsr_err *),
+                                      void (*free)(void *), struct tsr_err *err);
 
 /* Memory of a loaded model, and the files that it came from. */
 struct tsr_model_storage {
-    struct tsr_sealed         sealed;
-    float                    *floats;
-    char                     *names, *path, *folder;
-    char                     *config; /* of a GGUF file: what its metadata say; else NULL */
-    uint64_t                  config_len;
-    struct tsr_text_stamps    stamps; /* but for a prepacked file, which is mapped */
-    const struct tsr_arch    *arch;
-    uint32_t                  has;
-    struct tsr_shards         shards; /* open but for headers_only */
-    struct tsr_layer_storage *layers; /* [layers], or NULL: all in memory */
-    struct tsr_load          *loads;  /* of layers, sorted by layer and place */
-    struct tsr_patch         *patches;
-    bool                      is_packed; /* a tessera.packed/1 folder */
-    struct tsr_packed_stream  stream;    /* of one whose layers are read when they are opened */
-    struct tsr_layer_reader   reader;    /* of other packed models that are read so */
-    char                      kept[TSR_HASH_TEXT], index[TSR_HASH_TEXT];
+    struct tsr_sealed               sealed;
+    float                          *floats;
+    char                           *names, *path, *folder;
+    char                           *config; /* of a GGUF file: what its metadata say; else NULL */
+    uint64_t                        config_len;
+    struct tsr_model_text_stamps    stamps; /* except for a prepacked file, which is mapped */
+    const struct tsr_model_arch    *arch;
+    uint32_t                        has;
+    struct tsr_checkpoint_shards    shards; /* open unless headers_only */
+    struct tsr_model_layer_storage *layers; /* [layers], or NULL: all in memory */
+    struct tsr_model_tensor_load   *loads;  /* of layers, sorted by layer and place */
+    struct tsr_model_patch         *patches;
+    bool                            is_packed; /* a tessera.packed/1 folder */
+    struct tsr_model_layer_reader reader; /* of packed layers that are read when they are opened */
+    char                          kept[TSR_HASH_TEXT], index[TSR_HASH_TEXT];
 };
 
-/* One tensor to dst, hashed (hash may be NULL), through a buffer where it is to change; floats is
- * where a widened one goes. */
-tsr_status tsr_load_tensor(const struct tsr_shards *s, const struct tsr_load *l,
-                           const struct tsr_hparams *hp, void *dst, float *floats,
-                           struct tsr_hasher *hash, struct tsr_err *err);
-void       tsr_load_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t);
+/* Reads one tensor to dst and hashes it (hash may be NULL), through a buffer if it is converted;
+ * floats is the destination of a widened one. */
+tsr_status tsr_model_load_tensor(const struct tsr_checkpoint_shards *s,
+                                 const struct tsr_model_tensor_load *l,
+                                 const struct tsr_model_hparams *hp, void *dst, float *floats,
+                                 struct tsr_hasher *hash, struct tsr_err *err);
+void       tsr_model_load_label(struct tsr_hasher *hash, const struct tsr_safetensors_tensor *t);
 /* Bytes of a tensor to the hash, and to a file if there is one. */
-tsr_status tsr_load_pass(const struct tsr_st *st, const struct tsr_st_tensor *t,
-                         struct tsr_hasher *hash, struct tsr_st_out *to, struct tsr_err *err);
+tsr_status tsr_model_load_pass(const struct tsr_safetensors        *st,
+                               const struct tsr_safetensors_tensor *t, struct tsr_hasher *hash,
+                               struct tsr_st_out *to, struct tsr_err *err);
 
 /* One tensor of a layer to `to`; its file is as it was when the model was loaded. */
-tsr_status tsr_load_unchanged(const struct tsr_model *m, const struct tsr_load *l, void *to,
-                              struct tsr_err *err);
+tsr_status tsr_model_load_unchanged(const struct tsr_model             *m,
+                                    const struct tsr_model_tensor_load *l, void *to,
+                                    struct tsr_err *err);
 
 /* Hands what was planned for layers to the storage.  layered.c */
-tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s);
-void       tsr_layers_free(struct tsr_model_storage *s, uint64_t layers);
+tsr_status tsr_model_layers_take(struct tsr_model_binding *b, struct tsr_model_storage *s);
+void       tsr_model_layers_free(struct tsr_model_storage *s, uint64_t layers);
 
 /* Reads every planned tensor, hashes, seals, and sets the pointers; with headers_only hashes
  * names, dtypes and shapes and reads nothing. */
-tsr_status tsr_weights_read(struct tsr_binding *b, struct tsr_model_storage *s,
-                            struct tsr_hasher *hash, bool headers_only);
+tsr_status tsr_model_weights_read(struct tsr_model_binding *b, struct tsr_model_storage *s,
+                                  struct tsr_hasher *hash, bool headers_only);
 
 #endif

@@ -7,8 +7,9 @@
 
 #define CONFIG_DEPTH 64
 
-/* The row for `architectures`[0], or for `model_type` where there is none. */
-static tsr_status find_arch(const struct tsr_config_source *s, const struct tsr_arch **arch)
+/* The row for `architectures`[0], or for `model_type` if that is absent. */
+static tsr_status find_arch(const struct tsr_model_config_source *s,
+                            const struct tsr_model_arch         **arch)
 {
     json_t     *list;
     const char *type = NULL, *name = NULL;
@@ -25,7 +26,7 @@ static tsr_status find_arch(const struct tsr_config_source *s, const struct tsr_
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: neither \"architectures\" nor \"model_type\" says what model this is",
                         s->name);
-    const struct tsr_arch *rows = tsr_arch_table(&n);
+    const struct tsr_model_arch *rows = tsr_model_arch_table(&n);
     for (uint32_t i = 0; i < n; i++) {
         if (name ? strcmp(name, rows[i].family.architecture) == 0 || strcmp(name, rows[i].base) == 0
                  : strcmp(type, rows[i].family.model_type) == 0) {
@@ -45,7 +46,8 @@ static tsr_status find_arch(const struct tsr_config_source *s, const struct tsr_
                     name ? "architecture" : "model_type", name ? name : type, known);
 }
 
-static tsr_status keep_quantization(const struct tsr_config_source *s, struct tsr_config *c)
+static tsr_status keep_quantization(const struct tsr_model_config_source *s,
+                                    struct tsr_model_config              *c)
 {
     json_t *q = json_object_get(s->json, "quantization_config");
     if (!q || json_is_null(q))
@@ -57,8 +59,8 @@ static tsr_status keep_quantization(const struct tsr_config_source *s, struct ts
     return TSR_OK;
 }
 
-/* An id, a list of ids, or null.  present tells null and absent apart from a value. */
-static tsr_status read_eos(const struct tsr_config_source *s, struct tsr_hparams *hp)
+/* An id, a list of ids, or null.  present distinguishes null and absent from a value. */
+static tsr_status read_eos(const struct tsr_model_config_source *s, struct tsr_model_hparams *hp)
 {
     const json_t *v = json_object_get(s->json, "eos_token_id");
     if (!v || json_is_null(v))
@@ -83,7 +85,8 @@ static tsr_status read_eos(const struct tsr_config_source *s, struct tsr_hparams
     return TSR_OK;
 }
 
-static tsr_status read_specials(const struct tsr_config_source *s, struct tsr_hparams *hp)
+static tsr_status read_specials(const struct tsr_model_config_source *s,
+                                struct tsr_model_hparams             *hp)
 {
     TSR_TRY(tsr_json_int(s->json, s->name, "bos_token_id", false, 0, UINT32_MAX, &hp->bos, s->err));
     return read_eos(s, hp);
@@ -95,13 +98,13 @@ static bool explicit_null(const json_t *o, const char *key)
     return v && json_is_null(v);
 }
 
-static tsr_status parse(const struct tsr_config_source *s, struct tsr_config *c)
+static tsr_status parse(const struct tsr_model_config_source *s, struct tsr_model_config *c)
 {
     if (!json_is_object(s->json))
         return tsr_fail(s->err, TSR_E_INPUT, "%s: is not a JSON object", s->name);
     TSR_TRY(find_arch(s, &c->arch));
     TSR_TRY(keep_quantization(s, c));
-    struct tsr_hparams *hp = &c->hp;
+    struct tsr_model_hparams *hp = &c->hp;
     hp->tied = c->arch->def.tied;
     hp->embed_scale = hp->logit_scale = 1.0f;
     hp->bos = explicit_null(s->json, "bos_token_id") ? -1 : c->arch->def.bos;
@@ -117,34 +120,34 @@ static tsr_status parse(const struct tsr_config_source *s, struct tsr_config *c)
     return TSR_OK;
 }
 
-tsr_status tsr_config_parse(struct tsr_config *c, const char *name, const char *json, uint64_t len,
-                            struct tsr_err *err)
+tsr_status tsr_model_config_parse(struct tsr_model_config *c, const char *name, const char *json,
+                                  uint64_t len, struct tsr_err *err)
 {
     memset(c, 0, sizeof *c);
     json_t *j;
     TSR_TRY(tsr_json_parse(&j, name, json, len, CONFIG_DEPTH, err));
-    struct tsr_config_source s = { j, name, err };
-    tsr_status               st = parse(&s, c);
+    struct tsr_model_config_source s = { j, name, err };
+    tsr_status                     st = parse(&s, c);
     json_decref(j);
     if (st != TSR_OK)
-        tsr_config_free(c);
+        tsr_model_config_free(c);
     return st;
 }
 
-tsr_status tsr_generation_parse(struct tsr_config *c, const char *name, const char *json,
-                                uint64_t len, struct tsr_err *err)
+tsr_status tsr_model_generation_parse(struct tsr_model_config *c, const char *name,
+                                      const char *json, uint64_t len, struct tsr_err *err)
 {
     json_t *j;
     TSR_TRY(tsr_json_parse(&j, name, json, len, CONFIG_DEPTH, err));
-    struct tsr_config_source s = { j, name, err };
-    tsr_status               st = json_is_object(j)
-                                      ? read_specials(&s, &c->hp)
-                                      : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", name);
+    struct tsr_model_config_source s = { j, name, err };
+    tsr_status                     st = json_is_object(j)
+                                            ? read_specials(&s, &c->hp)
+                                            : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", name);
     json_decref(j);
     return st;
 }
 
-void tsr_config_free(struct tsr_config *c)
+void tsr_model_config_free(struct tsr_model_config *c)
 {
     free(c->hp.window);
     free(c->hp.rope.short_factor);

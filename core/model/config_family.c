@@ -14,7 +14,7 @@
 #define MAX_HEADS     (INT64_C(1) << 14)
 #define MAX_POSITIONS (INT64_C(1) << 31)
 
-static tsr_status get_size(const struct tsr_config_source *s, const char *key, bool required,
+static tsr_status get_size(const struct tsr_model_config_source *s, const char *key, bool required,
                            int64_t max, uint64_t *v)
 {
     int64_t i = (int64_t)*v;
@@ -23,9 +23,9 @@ static tsr_status get_size(const struct tsr_config_source *s, const char *key, b
     return TSR_OK;
 }
 
-/* The older name of a key is taken where the newer is absent. */
-static tsr_status get_size_of(const struct tsr_config_source *s, const char *key, const char *older,
-                              int64_t max, uint64_t *v)
+/* The older name of a key is used if the newer one is absent. */
+static tsr_status get_size_of(const struct tsr_model_config_source *s, const char *key,
+                              const char *older, int64_t max, uint64_t *v)
 {
     const json_t *o = json_object_get(s->json, key);
     const json_t *p = json_object_get(s->json, older);
@@ -33,12 +33,12 @@ static tsr_status get_size_of(const struct tsr_config_source *s, const char *key
     return get_size(s, use_older ? older : key, true, max, v);
 }
 
-static tsr_status get_flag(const struct tsr_config_source *s, const char *key, bool *v)
+static tsr_status get_flag(const struct tsr_model_config_source *s, const char *key, bool *v)
 {
     return tsr_json_bool(s->json, s->name, key, false, v, s->err);
 }
 
-static tsr_status get_float(const struct tsr_config_source *s, const char *key, double lo,
+static tsr_status get_float(const struct tsr_model_config_source *s, const char *key, double lo,
                             double hi, double def, float *v)
 {
     TSR_TRY(tsr_json_real(s->json, s->name, key, false, lo, hi, &def, s->err));
@@ -46,8 +46,8 @@ static tsr_status get_float(const struct tsr_config_source *s, const char *key, 
     return TSR_OK;
 }
 
-static tsr_status get_func(const struct tsr_config_source *s, const char *key, const char *def,
-                           uint32_t *func)
+static tsr_status get_func(const struct tsr_model_config_source *s, const char *key,
+                           const char *def, uint32_t *func)
 {
     static const struct {
         const char *name;
@@ -72,7 +72,7 @@ static tsr_status get_func(const struct tsr_config_source *s, const char *key, c
 }
 
 /* heads, kv_heads and head_dim fit together, and hidden is set. */
-static tsr_status check_heads(const struct tsr_config_source *s, struct tsr_hparams *hp,
+static tsr_status check_heads(const struct tsr_model_config_source *s, struct tsr_model_hparams *hp,
                               uint64_t heads, uint64_t kv, uint64_t dim)
 {
     if (heads % kv != 0)
@@ -96,14 +96,14 @@ static tsr_status check_heads(const struct tsr_config_source *s, struct tsr_hpar
     return TSR_OK;
 }
 
-static tsr_status new_windows(const struct tsr_config_source *s, struct tsr_hparams *hp)
+static tsr_status new_windows(const struct tsr_model_config_source *s, struct tsr_model_hparams *hp)
 {
     hp->window = tsr_new(hp->layers, sizeof *hp->window);
     return hp->window ? TSR_OK : tsr_fail_nomem(s->err, hp->layers * sizeof *hp->window, "windows");
 }
 
 /* `sliding_window`: absent gives the default, null none (0). */
-static tsr_status get_window(const struct tsr_config_source *s, int64_t def, uint32_t *window)
+static tsr_status get_window(const struct tsr_model_config_source *s, int64_t def, uint32_t *window)
 {
     const json_t *v = json_object_get(s->json, "sliding_window");
     if (v && json_is_null(v))
@@ -115,11 +115,11 @@ static tsr_status get_window(const struct tsr_config_source *s, int64_t def, uin
 }
 
 /* What Llama and its relatives have in common. */
-static tsr_status config_common(const struct tsr_config_source *s, struct tsr_config *c,
+static tsr_status config_common(const struct tsr_model_config_source *s, struct tsr_model_config *c,
                                 const char *func_key, const char *func, bool phi3)
 {
-    struct tsr_hparams *hp = &c->hp;
-    uint64_t            heads = 0, kv, dim = (uint64_t)c->arch->def.head_dim;
+    struct tsr_model_hparams *hp = &c->hp;
+    uint64_t                  heads = 0, kv, dim = (uint64_t)c->arch->def.head_dim;
     TSR_TRY(get_size(s, "vocab_size", true, MAX_VOCAB, &hp->vocab));
     TSR_TRY(get_size(s, "hidden_size", true, MAX_WIDTH, &hp->hidden));
     TSR_TRY(get_size(s, "num_hidden_layers", true, MAX_LAYERS, &hp->layers));
@@ -141,10 +141,11 @@ static tsr_status config_common(const struct tsr_config_source *s, struct tsr_co
     hp->gated = true;
     TSR_TRY(get_func(s, func_key, func, &hp->func));
     TSR_TRY(new_windows(s, hp));
-    return tsr_config_rope(s, hp, phi3);
+    return tsr_model_config_rope(s, hp, phi3);
 }
 
-tsr_status tsr_config_llama(const struct tsr_config_source *s, struct tsr_config *c)
+tsr_status tsr_model_config_llama(const struct tsr_model_config_source *s,
+                                  struct tsr_model_config              *c)
 {
     bool attention = false, mlp = false;
     TSR_TRY(config_common(s, c, "hidden_act", "silu", false));
@@ -154,7 +155,7 @@ tsr_status tsr_config_llama(const struct tsr_config_source *s, struct tsr_config
     return TSR_OK;
 }
 
-static tsr_status same_window(const struct tsr_config_source *s, struct tsr_config *c)
+static tsr_status same_window(const struct tsr_model_config_source *s, struct tsr_model_config *c)
 {
     uint32_t w;
     TSR_TRY(get_window(s, c->arch->def.window, &w));
@@ -163,21 +164,23 @@ static tsr_status same_window(const struct tsr_config_source *s, struct tsr_conf
     return TSR_OK;
 }
 
-tsr_status tsr_config_mistral(const struct tsr_config_source *s, struct tsr_config *c)
+tsr_status tsr_model_config_mistral(const struct tsr_model_config_source *s,
+                                    struct tsr_model_config              *c)
 {
     TSR_TRY(config_common(s, c, "hidden_act", "silu", false));
     return same_window(s, c);
 }
 
-tsr_status tsr_config_phi3(const struct tsr_config_source *s, struct tsr_config *c)
+tsr_status tsr_model_config_phi3(const struct tsr_model_config_source *s,
+                                 struct tsr_model_config              *c)
 {
     TSR_TRY(config_common(s, c, "hidden_act", "silu", true));
     return same_window(s, c);
 }
 
-/* `layer_types` where it is given, else what `sliding` holds per layer. */
-static tsr_status layer_windows(const struct tsr_config_source *s, struct tsr_hparams *hp,
-                                uint32_t window,
+/* `layer_types` if given, else the value of `sliding` for each layer. */
+static tsr_status layer_windows(const struct tsr_model_config_source *s,
+                                struct tsr_model_hparams *hp, uint32_t window,
                                 uint64_t (*is_sliding)(uint64_t layer, uint64_t arg), uint64_t arg)
 {
     json_t *types;
@@ -217,7 +220,8 @@ static uint64_t even_layer(uint64_t layer, uint64_t unused)
     return layer % 2 == 0;
 }
 
-tsr_status tsr_config_qwen2(const struct tsr_config_source *s, struct tsr_config *c)
+tsr_status tsr_model_config_qwen2(const struct tsr_model_config_source *s,
+                                  struct tsr_model_config              *c)
 {
     bool     use = false, mrope = false;
     uint32_t window = 0;
@@ -235,12 +239,13 @@ tsr_status tsr_config_qwen2(const struct tsr_config_source *s, struct tsr_config
     return layer_windows(s, &c->hp, window, from_layer, (uint64_t)first);
 }
 
-tsr_status tsr_config_gemma2(const struct tsr_config_source *s, struct tsr_config *c)
+tsr_status tsr_model_config_gemma2(const struct tsr_model_config_source *s,
+                                   struct tsr_model_config              *c)
 {
-    struct tsr_hparams *hp = &c->hp;
-    bool                bias = false, both_ways = false;
-    uint32_t            window;
-    double              scalar = 256.0;
+    struct tsr_model_hparams *hp = &c->hp;
+    bool                      bias = false, both_ways = false;
+    uint32_t                  window;
+    double                    scalar = 256.0;
     TSR_TRY(config_common(s, c, "hidden_activation", "gelu_pytorch_tanh", false));
     hp->norm_place = TSR_NORM_AROUND;
     hp->norm_gain_offset = 1.0f;
@@ -264,11 +269,11 @@ tsr_status tsr_config_gemma2(const struct tsr_config_source *s, struct tsr_confi
     return layer_windows(s, hp, window, even_layer, 0);
 }
 
-tsr_status tsr_config_opt(const struct tsr_config_source *s, struct tsr_config *c)
+tsr_status tsr_model_config_opt(const struct tsr_model_config_source *s, struct tsr_model_config *c)
 {
-    struct tsr_hparams *hp = &c->hp;
-    uint64_t            heads = 0;
-    bool                before = true, no_final = false, bias = true, affine = true;
+    struct tsr_model_hparams *hp = &c->hp;
+    uint64_t                  heads = 0;
+    bool                      before = true, no_final = false, bias = true, affine = true;
     TSR_TRY(get_size(s, "vocab_size", true, MAX_VOCAB, &hp->vocab));
     TSR_TRY(get_size(s, "hidden_size", true, MAX_WIDTH, &hp->hidden));
     TSR_TRY(get_size(s, "num_hidden_layers", true, MAX_LAYERS, &hp->layers));
@@ -296,10 +301,11 @@ tsr_status tsr_config_opt(const struct tsr_config_source *s, struct tsr_config *
     return new_windows(s, hp);
 }
 
-tsr_status tsr_config_bloom(const struct tsr_config_source *s, struct tsr_config *c)
+tsr_status tsr_model_config_bloom(const struct tsr_model_config_source *s,
+                                  struct tsr_model_config              *c)
 {
-    struct tsr_hparams *hp = &c->hp;
-    uint64_t            heads = 0;
+    struct tsr_model_hparams *hp = &c->hp;
+    uint64_t                  heads = 0;
     TSR_TRY(get_size(s, "vocab_size", true, MAX_VOCAB, &hp->vocab));
     TSR_TRY(get_size_of(s, "hidden_size", "n_embed", MAX_WIDTH / 4, &hp->hidden));
     TSR_TRY(get_size_of(s, "n_layer", "num_hidden_layers", MAX_LAYERS, &hp->layers));

@@ -9,7 +9,7 @@
 #define MAX_POSITIONS (INT64_C(1) << 31)
 
 /* Factors of long rope, one per rotated pair. */
-static tsr_status factors(const struct tsr_config_source *s, const json_t *o, const char *key,
+static tsr_status factors(const struct tsr_model_config_source *s, const json_t *o, const char *key,
                           uint64_t n, float **out)
 {
     json_t *a;
@@ -31,8 +31,8 @@ static tsr_status factors(const struct tsr_config_source *s, const json_t *o, co
     return TSR_OK;
 }
 
-static tsr_status original_positions(const struct tsr_config_source *s, const json_t *o,
-                                     struct tsr_rope *r)
+static tsr_status original_positions(const struct tsr_model_config_source *s, const json_t *o,
+                                     struct tsr_model_rope *r)
 {
     static const char key[] = "original_max_position_embeddings";
     int64_t           v = 0;
@@ -43,10 +43,10 @@ static tsr_status original_positions(const struct tsr_config_source *s, const js
     return TSR_OK;
 }
 
-static tsr_status rope_llama3(const struct tsr_config_source *s, const json_t *o,
-                              struct tsr_hparams *hp)
+static tsr_status rope_llama3(const struct tsr_model_config_source *s, const json_t *o,
+                              struct tsr_model_hparams *hp)
 {
-    struct tsr_rope *r = &hp->rope;
+    struct tsr_model_rope *r = &hp->rope;
     r->scaling = TSR_ROPE_LLAMA3;
     TSR_TRY(tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err));
     TSR_TRY(
@@ -61,10 +61,10 @@ static tsr_status rope_llama3(const struct tsr_config_source *s, const json_t *o
     return TSR_OK;
 }
 
-static tsr_status rope_long(const struct tsr_config_source *s, const json_t *o,
-                            struct tsr_hparams *hp)
+static tsr_status rope_long(const struct tsr_model_config_source *s, const json_t *o,
+                            struct tsr_model_hparams *hp)
 {
-    struct tsr_rope *r = &hp->rope;
+    struct tsr_model_rope *r = &hp->rope;
     r->scaling = TSR_ROPE_LONG;
     TSR_TRY(original_positions(s, o, r));
     double original = (double)r->original_positions;
@@ -82,12 +82,12 @@ static double yarn_scale(double factor, double mscale)
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-static tsr_status rope_yarn(const struct tsr_config_source *s, const json_t *o,
-                            struct tsr_hparams *hp)
+static tsr_status rope_yarn(const struct tsr_model_config_source *s, const json_t *o,
+                            struct tsr_model_hparams *hp)
 {
-    struct tsr_rope *r = &hp->rope;
-    double           mscale = 0.0, all = 0.0;
-    bool             whole = true;
+    struct tsr_model_rope *r = &hp->rope;
+    double                 mscale = 0.0, all = 0.0;
+    bool                   whole = true;
     r->scaling = TSR_ROPE_YARN;
     r->beta_fast = 32.0;
     r->beta_slow = 1.0;
@@ -111,10 +111,10 @@ static tsr_status rope_yarn(const struct tsr_config_source *s, const json_t *o,
 }
 
 /* Dynamic NTK changes the base beyond max_position_embeddings, which stays the limit. */
-static tsr_status rope_dynamic(const struct tsr_config_source *s, const json_t *o,
-                               struct tsr_hparams *hp)
+static tsr_status rope_dynamic(const struct tsr_model_config_source *s, const json_t *o,
+                               struct tsr_model_hparams *hp)
 {
-    struct tsr_rope *r = &hp->rope;
+    struct tsr_model_rope *r = &hp->rope;
     r->scaling = TSR_ROPE_DYNAMIC_NTK;
     if (r->dim < 4)
         return tsr_fail(s->err, TSR_E_INPUT,
@@ -122,15 +122,15 @@ static tsr_status rope_dynamic(const struct tsr_config_source *s, const json_t *
     return tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err);
 }
 
-static tsr_status rope_linear(const struct tsr_config_source *s, const json_t *o,
-                              struct tsr_hparams *hp)
+static tsr_status rope_linear(const struct tsr_model_config_source *s, const json_t *o,
+                              struct tsr_model_hparams *hp)
 {
     hp->rope.scaling = TSR_ROPE_LINEAR;
     return tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &hp->rope.factor, s->err);
 }
 
-static tsr_status rope_default(const struct tsr_config_source *s, const json_t *o,
-                               struct tsr_hparams *hp)
+static tsr_status rope_default(const struct tsr_model_config_source *s, const json_t *o,
+                               struct tsr_model_hparams *hp)
 {
     (void)s;
     (void)o;
@@ -138,12 +138,13 @@ static tsr_status rope_default(const struct tsr_config_source *s, const json_t *
     return TSR_OK;
 }
 
-tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams *hp, bool phi3)
+tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s,
+                                 struct tsr_model_hparams *hp, bool phi3)
 {
-    struct tsr_rope *r = &hp->rope;
-    json_t          *o, *old;
-    const char      *type = "default", *old_type = NULL;
-    double           partial = 1.0;
+    struct tsr_model_rope *r = &hp->rope;
+    json_t                *o, *old;
+    const char            *type = "default", *old_type = NULL;
+    double                 partial = 1.0;
     hp->positions = TSR_POS_ROPE;
     r->theta = 10000.0;
     r->factor = r->attention_factor = 1.0;
@@ -154,8 +155,8 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
                           s->err));
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_parameters", false, JSON_OBJECT, &o, s->err));
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_scaling", false, JSON_OBJECT, &old, s->err));
-    if (old &&
-        json_object_size(old) > 0) /* where both stand, the older one wins, as in the reference */
+    if (old && json_object_size(old) >
+                   0) /* if both are present, the older one wins, as in the reference */
         o = old;
     if (o) {
         if (json_object_get(o, "full_attention") || json_object_get(o, "sliding_attention"))
@@ -184,7 +185,8 @@ tsr_status tsr_config_rope(const struct tsr_config_source *s, struct tsr_hparams
         type = "longrope";
     static const struct {
         const char *name;
-        tsr_status (*read)(const struct tsr_config_source *, const json_t *, struct tsr_hparams *);
+        tsr_status (*read)(const struct tsr_model_config_source *, const json_t *,
+                           struct tsr_model_hparams *);
     } known[] = {
         { "default", rope_default }, { "longrope", rope_long }, { "linear", rope_linear },
         { "dynamic", rope_dynamic }, { "yarn", rope_yarn },     { "llama3", rope_llama3 },

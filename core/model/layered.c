@@ -1,5 +1,5 @@
-/* Decoder layers that are in memory only while they are open, and the copy of what a packed model
- * keeps. */
+/* Decoder layers that are in memory only while they are open, and the copy of the tensors that a
+ * packed model keeps. */
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/packed.h"
@@ -9,7 +9,7 @@
 
 static int load_by_layer(const void *a, const void *b)
 {
-    const struct tsr_load *x = a, *y = b;
+    const struct tsr_model_tensor_load *x = a, *y = b;
     if (x->layer != y->layer)
         return x->layer < y->layer ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -17,14 +17,14 @@ static int load_by_layer(const void *a, const void *b)
 
 static int patch_by_layer(const void *a, const void *b)
 {
-    const struct tsr_patch *x = a, *y = b;
+    const struct tsr_model_patch *x = a, *y = b;
     if (x->layer != y->layer)
         return x->layer < y->layer ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
 /* Keeps what belongs to layers, at the front of both lists. */
-static void front(struct tsr_binding *b, uint64_t *loads, uint64_t *patches)
+static void front(struct tsr_model_binding *b, uint64_t *loads, uint64_t *patches)
 {
     *loads = *patches = 0;
     for (uint64_t i = 0; i < b->n_loads; i++)
@@ -39,7 +39,7 @@ static void front(struct tsr_binding *b, uint64_t *loads, uint64_t *patches)
         qsort(b->patches, *patches, sizeof *b->patches, patch_by_layer);
 }
 
-tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s)
+tsr_status tsr_model_layers_take(struct tsr_model_binding *b, struct tsr_model_storage *s)
 {
     uint64_t layers = b->config->hp.layers, loads, patches, l = 0, p = 0;
     s->layers = tsr_new(layers, sizeof *s->layers);
@@ -47,7 +47,7 @@ tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s)
         return tsr_fail_nomem(b->err, layers * sizeof *s->layers, "layers");
     front(b, &loads, &patches);
     for (uint64_t i = 0; i < layers; i++) {
-        struct tsr_layer_storage *y = &s->layers[i];
+        struct tsr_model_layer_storage *y = &s->layers[i];
         y->bytes = b->layer_bytes[i];
         y->first_load = l;
         y->first_patch = p;
@@ -66,7 +66,7 @@ tsr_status tsr_layers_take(struct tsr_binding *b, struct tsr_model_storage *s)
     return TSR_OK;
 }
 
-void tsr_layers_free(struct tsr_model_storage *s, uint64_t layers)
+void tsr_model_layers_free(struct tsr_model_storage *s, uint64_t layers)
 {
     for (uint64_t i = 0; s->layers && i < layers; i++)
         free(s->layers[i].data);
@@ -78,29 +78,30 @@ void tsr_layers_free(struct tsr_model_storage *s, uint64_t layers)
     free(s->reader.opens);
 }
 
-static void set_data(const struct tsr_model_storage *s, const struct tsr_layer_storage *y)
+static void set_data(const struct tsr_model_storage *s, const struct tsr_model_layer_storage *y)
 {
     for (uint64_t i = 0; i < y->n_patches; i++) {
-        const struct tsr_patch *p = &s->patches[y->first_patch + i];
+        const struct tsr_model_patch *p = &s->patches[y->first_patch + i];
         *p->data = y->data ? (unsigned char *)y->data + p->at : NULL;
     }
 }
 
-tsr_status tsr_load_unchanged(const struct tsr_model *m, const struct tsr_load *l, void *to,
-                              struct tsr_err *err)
+tsr_status tsr_model_load_unchanged(const struct tsr_model             *m,
+                                    const struct tsr_model_tensor_load *l, void *to,
+                                    struct tsr_err *err)
 {
-    const struct tsr_shards *s = &m->storage->shards;
-    TSR_TRY(tsr_load_tensor(s, l, &m->hp, to, NULL, NULL, err));
+    const struct tsr_checkpoint_shards *s = &m->storage->shards;
+    TSR_TRY(tsr_model_load_tensor(s, l, &m->hp, to, NULL, NULL, err));
     return tsr_file_unchanged(&s->files[l->src->file].file, err);
 }
 
-static void leave_room(struct tsr_layer_storage *y)
+static void leave_room(struct tsr_model_layer_storage *y)
 {
     free(y->data);
     y->data = NULL;
 }
 
-static tsr_status read_layer(const struct tsr_model *m, struct tsr_layer_storage *y,
+static tsr_status read_layer(const struct tsr_model *m, struct tsr_model_layer_storage *y,
                              struct tsr_err *err)
 {
     const struct tsr_model_storage *s = m->storage;
@@ -108,15 +109,16 @@ static tsr_status read_layer(const struct tsr_model *m, struct tsr_layer_storage
     if (!y->data)
         return tsr_fail_nomem(err, y->bytes, "a layer's weights");
     for (uint64_t i = 0; i < y->n_loads; i++) {
-        const struct tsr_load *l = &s->loads[y->first_load + i];
-        TSR_TRY(tsr_load_unchanged(m, l, (unsigned char *)y->data + l->at, err));
+        const struct tsr_model_tensor_load *l = &s->loads[y->first_load + i];
+        TSR_TRY(tsr_model_load_unchanged(m, l, (unsigned char *)y->data + l->at, err));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_layer_reader_set(struct tsr_layer_reader *r, const struct tsr_model *m, void *self,
-                                tsr_status (*read)(void *, uint64_t, struct tsr_err *),
-                                void (*free_self)(void *), struct tsr_err *err)
+tsr_status tsr_model_layer_reader_set(struct tsr_model_layer_reader *r, const struct tsr_model *m,
+                                      void *self,
+                                      tsr_status (*read)(void *, uint64_t, struct tsr_err *),
+                                      void (*free_self)(void *), struct tsr_err *err)
 {
     r->opens = tsr_new(m->hp.layers, sizeof *r->opens);
     if (!r->opens) {
@@ -132,19 +134,16 @@ tsr_status tsr_layer_reader_set(struct tsr_layer_reader *r, const struct tsr_mod
 static void close_packed(const struct tsr_model *m, uint64_t layer)
 {
     struct tsr_model_storage *s = m->storage;
-    if (s->stream.opens)
-        tsr_packed_stream_close(&s->stream, m, layer);
     if (!s->reader.opens || s->reader.opens[layer] == 0 || --s->reader.opens[layer] > 0)
         return;
     for (int i = 0; i < TSR_LINEARS; i++)
-        tsr_packed_drop(m->packed->lin[layer][i]);
+        tsr_model_packed_drop(m->packed->lin[layer][i]);
+    tsr_model_overlay_drop_folds(m->packed, layer);
 }
 
 static tsr_status open_packed(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
 {
     struct tsr_model_storage *s = m->storage;
-    if (s->stream.opens)
-        return tsr_packed_stream_open(&s->stream, s->folder, m, layer, err);
     if (!s->reader.opens || s->reader.opens[layer]++ > 0)
         return TSR_OK;
     tsr_status st = s->reader.read(s->reader.self, layer, err);
@@ -156,7 +155,7 @@ static tsr_status open_packed(const struct tsr_model *m, uint64_t layer, struct 
 /* What is not packed. */
 static tsr_status open_stored(const struct tsr_model *m, uint64_t layer, struct tsr_err *err)
 {
-    struct tsr_layer_storage *y = &m->storage->layers[layer];
+    struct tsr_model_layer_storage *y = &m->storage->layers[layer];
     if (y->opens == 0) {
         tsr_status st = read_layer(m, y, err);
         if (st != TSR_OK) {
@@ -187,7 +186,7 @@ void tsr_model_close_layer(const struct tsr_model *m, uint64_t layer)
     close_packed(m, layer);
     if (!m->storage->layers)
         return;
-    struct tsr_layer_storage *y = &m->storage->layers[layer];
+    struct tsr_model_layer_storage *y = &m->storage->layers[layer];
     if (y->opens == 0 || --y->opens > 0)
         return;
     leave_room(y);
@@ -199,11 +198,11 @@ uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer)
     return m->storage && m->storage->layers ? m->storage->layers[layer].bytes : 0;
 }
 
-/* ---- what a packed model keeps ------------------------------------------------- */
+/* ---- tensors that a packed model keeps ------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
-    const struct tsr_load *x = a, *y = b;
+    const struct tsr_model_tensor_load *x = a, *y = b;
     return strcmp(x->src->t->name, y->src->t->name);
 }
 
@@ -219,30 +218,31 @@ static tsr_status hash_config(const struct tsr_model *m, struct tsr_hasher *h, s
     return TSR_OK;
 }
 
-static tsr_status copy(const struct tsr_binding *b, struct tsr_st_out *o, struct tsr_hasher *h)
+static tsr_status copy(const struct tsr_model_binding *b, struct tsr_st_out *o,
+                       struct tsr_hasher *h)
 {
-    TSR_TRY(tsr_st_metadata(o, "format", "tessera.packed/1 kept", b->err));
+    TSR_TRY(tsr_safetensors_metadata(o, "format", "tessera.packed/1 kept", b->err));
     for (uint64_t i = 0; i < b->n_loads; i++) {
-        const struct tsr_st_tensor *t = b->loads[i].src->t;
-        TSR_TRY(tsr_st_declare(o, t->name, t->dtype, t->rank, t->shape, b->err));
+        const struct tsr_safetensors_tensor *t = b->loads[i].src->t;
+        TSR_TRY(tsr_safetensors_declare(o, t->name, t->dtype, t->rank, t->shape, b->err));
     }
-    TSR_TRY(tsr_st_begin(o, b->err));
+    TSR_TRY(tsr_safetensors_begin(o, b->err));
     for (uint64_t i = 0; i < b->n_loads; i++) {
-        const struct tsr_stored *e = b->loads[i].src;
-        tsr_load_label(h, e->t);
-        TSR_TRY(tsr_load_pass(&b->shards->files[e->file], e->t, h, o, b->err));
+        const struct tsr_checkpoint_stored *e = b->loads[i].src;
+        tsr_model_load_label(h, e->t);
+        TSR_TRY(tsr_model_load_pass(&b->shards->files[e->file], e->t, h, o, b->err));
     }
     for (uint32_t i = 0; i < b->shards->n_files; i++)
         TSR_TRY(tsr_file_unchanged(&b->shards->files[i].file, b->err));
     return TSR_OK;
 }
 
-/* Binds again, now without what is packed: the plan is the list of what is kept. */
-static tsr_status plan_kept(struct tsr_binding *b)
+/* Binds again, without the packed tensors: the plan lists the tensors to keep. */
+static tsr_status plan_kept(struct tsr_model_binding *b)
 {
     for (uint64_t i = 0; i < b->shards->n; i++)
         b->shards->tensors[i].used = false;
-    TSR_TRY(tsr_bind(b));
+    TSR_TRY(tsr_model_bind(b));
     uint64_t n = 0;
     for (uint64_t i = 0; i < b->n_loads; i++)
         if (!b->loads[i].compare)
@@ -252,47 +252,47 @@ static tsr_status plan_kept(struct tsr_binding *b)
     return TSR_OK;
 }
 
-static tsr_status copy_to(struct tsr_binding *b, const char *path, char kept[48])
+static tsr_status copy_to(struct tsr_model_binding *b, const char *path, char kept[48])
 {
     struct tsr_hasher *h;
     struct tsr_st_out *o = NULL;
     TSR_TRY(tsr_hasher_create(&h, b->err));
     tsr_status st = hash_config(b->model, h, b->err);
     if (st == TSR_OK)
-        st = tsr_st_create(&o, path, b->err);
+        st = tsr_safetensors_create(&o, path, b->err);
     if (st == TSR_OK)
         st = copy(b, o, h);
     tsr_hasher_finish(h, kept);
     if (st == TSR_OK)
-        return tsr_st_commit(o, b->err);
-    tsr_st_abort(o);
+        return tsr_safetensors_commit(o, b->err);
+    tsr_safetensors_abort(o);
     return st;
 }
 
-tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overlay *o,
+tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_model_overlay *o,
                                const char *path, char kept[48], struct tsr_err *err)
 {
     struct tsr_model_storage *s = m->storage;
     if (!s || s->shards.n_files == 0)
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
-    struct tsr_config view = { s->arch, m->hp, s->has, NULL };
-    struct tsr_model  scratch = *m; /* takes the plan's pointers in place of m */
+    struct tsr_model_config view = { s->arch, m->hp, s->has, NULL };
+    struct tsr_model        scratch = *m; /* takes the plan's pointers in place of m */
     scratch.layers = tsr_new(m->hp.layers, sizeof *scratch.layers);
     if (!scratch.layers)
         return tsr_fail_nomem(err, m->hp.layers * sizeof *scratch.layers, "layers");
     memcpy(scratch.layers, m->layers, m->hp.layers * sizeof *m->layers);
-    struct tsr_binding b = { .config = &view,
-                             .shards = &s->shards,
-                             .model = &scratch,
-                             .folder = s->folder,
-                             .says = s->config ? "its metadata" : "config.json",
-                             .packed = o,
-                             .spare = true,
-                             .err = err };
-    tsr_status         st = plan_kept(&b);
+    struct tsr_model_binding b = { .config = &view,
+                                   .shards = &s->shards,
+                                   .model = &scratch,
+                                   .folder = s->folder,
+                                   .says = s->config ? "its metadata" : "config.json",
+                                   .packed = o,
+                                   .spare = true,
+                                   .err = err };
+    tsr_status               st = plan_kept(&b);
     if (st == TSR_OK)
         st = copy_to(&b, path, kept);
-    tsr_binding_free(&b);
+    tsr_model_binding_free(&b);
     free(scratch.layers);
     return st;
 }

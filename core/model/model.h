@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 struct tsr_tokenizer;
-struct tsr_overlay;
+struct tsr_model_overlay;
 struct tsr_prepacked;
 
 #define TSR_MAX_EOS 16
@@ -31,7 +31,7 @@ enum tsr_rope_scaling {
  * both before and after each sub-layer, inside the residual (Gemma 2). */
 enum tsr_norm_place { TSR_NORM_BEFORE, TSR_NORM_AFTER, TSR_NORM_AROUND };
 
-struct tsr_rope {
+struct tsr_model_rope {
     double                theta;
     uint32_t              dim; /* rotated part of a head, even */
     enum tsr_rope_scaling scaling;
@@ -43,76 +43,75 @@ struct tsr_rope {
     float                *short_factor, *long_factor; /* [dim/2], long; owned */
 };
 
-struct tsr_hparams {
-    uint64_t            vocab, hidden, layers, ffn, max_positions;
-    uint32_t            heads, kv_heads, head_dim;
-    uint64_t            embed_dim; /* width of the embedding; != hidden for OPT-350m */
-    uint32_t            norm;      /* TSR_NORM_RMS or TSR_NORM_LAYER */
-    float               norm_eps, norm_gain_offset; /* Gemma: gain + 1 */
-    enum tsr_norm_place norm_place;
-    bool                residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
-    enum tsr_positions  positions;
-    struct tsr_rope     rope;
-    uint64_t            position_offset; /* OPT: row = position + 2 */
-    uint32_t            func;            /* TSR_FUNC_* of the feed-forward */
-    bool                gated;
-    float               attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
-    uint32_t           *window; /* [layers], 0: full attention; owned */
-    bool                tied;   /* head is the embedding */
-    int64_t             bos;    /* -1: none */
-    uint32_t            eos[TSR_MAX_EOS], n_eos;
+struct tsr_model_hparams {
+    uint64_t              vocab, hidden, layers, ffn, max_positions;
+    uint32_t              heads, kv_heads, head_dim;
+    uint64_t              embed_dim; /* width of the embedding; != hidden for OPT-350m */
+    uint32_t              norm;      /* TSR_NORM_RMS or TSR_NORM_LAYER */
+    float                 norm_eps, norm_gain_offset; /* Gemma: gain + 1 */
+    enum tsr_norm_place   norm_place;
+    bool                  residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
+    enum tsr_positions    positions;
+    struct tsr_model_rope rope;
+    uint64_t              position_offset; /* OPT: row = position + 2 */
+    uint32_t              func;            /* TSR_FUNC_* of the feed-forward */
+    bool                  gated;
+    float                 attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
+    uint32_t             *window; /* [layers], 0: full attention; owned */
+    bool                  tied;   /* head is the embedding */
+    int64_t               bos;    /* -1: none */
+    uint32_t              eos[TSR_MAX_EOS], n_eos;
 };
 
 /* The linears of a decoder layer, canonical.  GATE is absent when not gated. */
 enum tsr_linear_id { TSR_Q, TSR_K, TSR_V, TSR_O, TSR_GATE, TSR_UP, TSR_DOWN, TSR_LINEARS };
 
-/* W [out, in] (a view; rows 0: absent) and bias [out] widened to F32, or NULL.  data is NULL where
- * the weights are packed (model.packed) or not in memory (headers only, a layer not open). */
-struct tsr_linear {
+/* W [out, in] (a view; rows 0: absent) and bias [out] widened to F32, or NULL.  data is NULL if the
+ * weights are packed (model.packed) or not in memory (headers only, a layer not open). */
+struct tsr_model_linear {
     struct tsr_matrix w; /* w.name: "model.layers.3.mlp.down_proj" */
     const float      *bias;
 };
 
 /* gain/bias [hidden] widened to F32; gain NULL: absent. */
-struct tsr_norm {
+struct tsr_model_norm {
     const float *gain, *bias;
 };
 
-struct tsr_layer {
-    struct tsr_linear lin[TSR_LINEARS];
-    struct tsr_norm   attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND only.
-                        TSR_NORM_AFTER uses attn_in and ffn_in behind the residual */
+struct tsr_model_layer {
+    struct tsr_model_linear lin[TSR_LINEARS];
+    struct tsr_model_norm   attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND only.
+                        TSR_NORM_AFTER uses attn_in and ffn_in after the residual */
 };
 
 struct tsr_model {
-    const char           *path;   /* as given */
-    const char           *family; /* "llama", "opt", ... */
-    struct tsr_hparams    hp;
-    struct tsr_matrix     embed;     /* [vocab, embed_dim] */
-    struct tsr_matrix     positions; /* [n, hidden], learned only */
-    struct tsr_norm       embed_norm, final_norm;
-    struct tsr_linear     project_in, project_out;
-    struct tsr_linear     head; /* [vocab, embed_dim]; the embedding's data when tied */
-    struct tsr_layer     *layers;
-    uint64_t              parameters, bytes; /* as stored; tied tensors once */
-    char                  hash[48];          /* over config.json and every weight byte */
-    char                  source[48];  /* of a tessera.packed/1 folder: hash of what it was packed
-                                           from, "" where it does not say; else "" */
-    struct tsr_overlay   *packed;      /* of a tessera.packed/1 folder or of a checkpoint that
+    const char               *path;   /* as given */
+    const char               *family; /* "llama", "opt", ... */
+    struct tsr_model_hparams  hp;
+    struct tsr_matrix         embed;     /* [vocab, embed_dim] */
+    struct tsr_matrix         positions; /* [n, hidden], learned only */
+    struct tsr_model_norm     embed_norm, final_norm;
+    struct tsr_model_linear   project_in, project_out;
+    struct tsr_model_linear   head; /* [vocab, embed_dim]; the embedding's data when tied */
+    struct tsr_model_layer   *layers;
+    uint64_t                  parameters, bytes; /* as stored; tied tensors once */
+    char                      hash[48];          /* over config.json and every weight byte */
+    char                      source[48]; /* of a tessera.packed/1 folder: hash of the source of
+                                            packing, "" if absent; else "" */
+    struct tsr_model_overlay *packed;     /* of a tessera.packed/1 folder or of a checkpoint that
                                           another program quantized, else NULL; owned */
-    const char           *packed_as;   /* "tessera.packed/1", "gptq", ...; NULL: none packed */
-    struct tsr_prepacked *prepacked;   /* of a prepacked file, whose weights are as a backend has
+    const char               *packed_as;  /* "tessera.packed/1", "gptq", ...; NULL: none packed */
+    struct tsr_prepacked     *prepacked;  /* of a prepacked file, whose weights are as a backend has
                                           them: no matrix has data and packed has formats only;
                                           else NULL; owned */
-    struct tsr_model_storage *storage; /* owns all of the above */
+    struct tsr_model_storage *storage;    /* owns all of the above */
 };
 
-/* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), a GGUF file, a
- * prepacked file, or the name `@demo`.  Of a GGUF file, what one of our layouts holds to the last bit becomes
- * model.packed and other quantized tensors are widened to F32.  Weights are read into sealed memory and every tensor is checked by name and shape;
- * unknown architecture or tensor, missing tensor, wrong shape and malformed files are
- * TSR_E_INPUT in one sentence.  headers_only: no weight is read, data pointers are NULL, hash
- * covers config and headers.  [setup] */
+/* Reads a Hugging Face folder (config.json, generation_config.json, safetensors), a GGUF file, a prepacked
+ * file, or the name `@demo`.  Quantized GGUF tensors that fit one of our layouts exactly become model.packed;
+ * others are widened to F32.  Weights are read into sealed memory and every tensor is checked by name and
+ * shape; unknown architecture or tensor, missing tensor, wrong shape and malformed files are TSR_E_INPUT.
+ * headers_only: no weight is read, data pointers are NULL, hash covers config and headers.  [setup] */
 tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
                           struct tsr_err *err);
 /* The same, but the matrices of the decoder layers are read only to hash them; a layer's are in
@@ -123,54 +122,58 @@ void       tsr_model_destroy(struct tsr_model *m);
  * "its weights cannot be ...". */
 tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct tsr_err *err);
 
-/* Reads a layer's matrices into memory of its own, and sets their data; every open needs a close,
- * the last one frees.  Nothing to do for a model that is read whole.  A file that changed since
- * the model was loaded is TSR_E_INPUT.  [setup] */
+/* Reads a layer's matrices into newly allocated memory and sets their data.  Each open needs a
+ * close; the last close frees.  Does nothing for a model that is fully in memory.  TSR_E_INPUT if a
+ * file changed since the model was loaded.  [setup] */
 tsr_status tsr_model_open_layer(const struct tsr_model *m, uint64_t layer, struct tsr_err *err);
 void       tsr_model_close_layer(const struct tsr_model *m, uint64_t layer);
 /* Bytes that open_layer() takes for a layer; 0 for a model that is read whole. */
 uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer);
 
-/* Copies the stored tensors that a model with the packed weights `o` still needs, as they are
- * stored and under their names, into a safetensors file at path; kept gets the hash over
- * config.json and them, as model.hash is over all.  [setup] */
-tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_overlay *o,
+/* Copies the stored tensors that a model with the packed weights `o` still needs, unchanged and
+ * under their names, into a safetensors file at path; kept gets the hash over config.json and these
+ * tensors, as model.hash is over all.  [setup] */
+tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_model_overlay *o,
                                const char *path, char kept[48], struct tsr_err *err);
 
-/* A text that comes with the model, as "config.json" or "tokenizer.json": of the folder, or what the
- * metadata of a GGUF file say.  Fresh memory; NULL where there is none.  A file that came, went or changed
- * since the model was loaded is TSR_E_INPUT.  [setup] */
+/* A text file of the model, such as "config.json" or "tokenizer.json": from the folder, or made from the
+ * metadata of a GGUF file.  Fresh memory; NULL if there is none.  TSR_E_INPUT if a file was added, removed
+ * or changed since the model was loaded.  [setup] */
 tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
                           struct tsr_err *err);
+/* TSR_E_INPUT: the file of that text, or the one that holds all texts, came, went or changed since the
+ * model was loaded.  [setup] */
+tsr_status tsr_model_text_unchanged(const struct tsr_model *m, const char *name,
+                                    struct tsr_err *err);
 
-/* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name whatever the family. */
-const char *tsr_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
+/* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name for every family. */
+const char *tsr_model_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
 /* The inputs of a layer's linears; q, k and v share one, gate and up too. */
 enum tsr_site { TSR_SITE_ATTN_IN, TSR_SITE_O_IN, TSR_SITE_FFN_IN, TSR_SITE_DOWN_IN, TSR_SITES };
-enum tsr_site tsr_linear_site(enum tsr_linear_id id);
-const char   *tsr_site_name(enum tsr_site site); /* "attn_in", "o_in", "ffn_in", "down_in" */
-uint64_t      tsr_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */
+enum tsr_site tsr_model_linear_site(enum tsr_linear_id id);
+const char   *tsr_model_site_name(enum tsr_site site); /* "attn_in", "o_in", "ffn_in", "down_in" */
+uint64_t      tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */
 
-/* The families that can be read, for people. */
-struct tsr_family {
+/* The supported families, for messages. */
+struct tsr_model_family {
     const char *name;         /* "llama" */
     const char *architecture; /* as in config.json: "LlamaForCausalLM" */
     const char *model_type;
     const char *summary; /* one line */
 };
-/* i-th family, or NULL behind the last. */
-const struct tsr_family *tsr_family_get(uint64_t i);
+/* i-th family, or NULL after the last. */
+const struct tsr_model_family *tsr_model_family_get(uint64_t i);
 
-/* i-th quant_method of checkpoints by other programs that can be read, and what is read of it, for
- * people; NULL behind the last. */
-const char *tsr_checkpoint_get(uint64_t i, const char **summary);
+/* i-th supported quant_method of checkpoints by other programs, with a description of what is
+ * supported; NULL after the last. */
+const char *tsr_model_checkpoint_get(uint64_t i, const char **summary);
 
-/* Whether something that is a model stands at a path (no "@demo"): TSR_E_INPUT says what is there in its
- * place, and what a model may be.  Its files are not read.  [setup] */
+/* Checks that a model exists at a path (no "@demo").  TSR_E_INPUT says what is there instead, and what a
+ * model can be.  Does not read the files.  [setup] */
 tsr_status tsr_model_check(const char *path, struct tsr_err *err);
 
-/* The folder or file that a model argument stands for: itself, or for "@demo" the installed or built
+/* The folder or file of a model argument: the path itself, or for "@demo" the installed or built
  * demo model.  Fresh memory; not found: the error lists both places. */
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);
 

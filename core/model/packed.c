@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t tsr_packed_bytes(const struct tsr_packed *p)
+uint64_t tsr_model_packed_bytes(const struct tsr_model_packed *p)
 {
-    if (!tsr_format_known(&p->format)) /* a plugin's own: stored as what it decodes to */
+    if (!tsr_model_format_known(&p->format)) /* a plugin's own: stored dequantized */
         return p->rows * p->cols * sizeof(float);
-    return tsr_packed_layout_bytes(p);
+    return tsr_model_packed_layout_bytes(p);
 }
 
-uint64_t tsr_packed_layout_bytes(const struct tsr_packed *p)
+uint64_t tsr_model_packed_layout_bytes(const struct tsr_model_packed *p)
 {
     return p->rows * (p->code_stride + p->meta_stride) + (p->ordered ? p->cols * 4 : 0);
 }
 
-void tsr_packed_drop(struct tsr_packed *p)
+void tsr_model_packed_drop(struct tsr_model_packed *p)
 {
     if (!p)
         return;
@@ -31,19 +31,20 @@ void tsr_packed_drop(struct tsr_packed *p)
     p->order = NULL;
 }
 
-void tsr_packed_destroy(struct tsr_packed *p)
+void tsr_model_packed_destroy(struct tsr_model_packed *p)
 {
     if (!p)
         return;
-    tsr_packed_drop(p);
+    tsr_model_packed_drop(p);
     free(p->plugin);
     free(p->format_id);
     free(p);
 }
 
-tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct tsr_err *err)
+tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layers,
+                                    struct tsr_err *err)
 {
-    struct tsr_overlay *v = tsr_new(1, sizeof *v);
+    struct tsr_model_overlay *v = tsr_new(1, sizeof *v);
     if (v) {
         v->lin = tsr_new(layers, sizeof *v->lin);
         v->norm = tsr_new(layers, sizeof *v->norm);
@@ -63,12 +64,12 @@ tsr_status tsr_overlay_create(struct tsr_overlay **o, uint64_t layers, struct ts
     return TSR_OK;
 }
 
-void tsr_overlay_drop_folds(struct tsr_overlay *o, uint64_t layer)
+void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer)
 {
     for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
         free((void *)(uintptr_t)o->norm[layer][i].gain);
         free((void *)(uintptr_t)o->norm[layer][i].bias);
-        o->norm[layer][i] = (struct tsr_norm){ 0 };
+        o->norm[layer][i] = (struct tsr_model_norm){ 0 };
     }
     for (int i = 0; i < TSR_OVERLAY_SITES; i++) {
         free(o->scale[layer][i]);
@@ -76,36 +77,37 @@ void tsr_overlay_drop_folds(struct tsr_overlay *o, uint64_t layer)
     }
 }
 
-void tsr_overlay_destroy(struct tsr_overlay *o)
+void tsr_model_overlay_destroy(struct tsr_model_overlay *o)
 {
     if (!o)
         return;
     for (uint64_t l = 0; l < o->layers; l++) {
         for (int i = 0; i < TSR_LINEARS; i++)
-            tsr_packed_destroy(o->lin[l][i]);
-        tsr_overlay_drop_folds(o, l);
+            tsr_model_packed_destroy(o->lin[l][i]);
+        tsr_model_overlay_drop_folds(o, l);
     }
-    tsr_packed_destroy(o->head);
-    tsr_packed_destroy(o->embed);
+    tsr_model_packed_destroy(o->head);
+    tsr_model_packed_destroy(o->embed);
     free(o->scale);
     free(o->norm);
     free(o->lin);
     free(o);
 }
 
-static void add_size(const struct tsr_matrix *w, const struct tsr_packed *p, uint64_t *weights,
-                     uint64_t *bytes)
+static void add_size(const struct tsr_matrix *w, const struct tsr_model_packed *p,
+                     uint64_t *weights, uint64_t *bytes)
 {
     if (w->rows == 0 || w->cols == 0)
         return;
     *weights += w->rows * w->cols;
-    *bytes += p ? tsr_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
+    *bytes += p ? tsr_model_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
 }
 
-void tsr_overlay_size_like(const struct tsr_model *m, const struct tsr_overlay *o,
-                           const struct tsr_overlay *like, uint64_t *weights, uint64_t *bytes)
+void tsr_model_overlay_size_like(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                 const struct tsr_model_overlay *like, uint64_t *weights,
+                                 uint64_t *bytes)
 {
-    const struct tsr_packed *head = o ? o->head : NULL, *embed = o ? o->embed : NULL;
+    const struct tsr_model_packed *head = o ? o->head : NULL, *embed = o ? o->embed : NULL;
     *weights = *bytes = 0;
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++)
@@ -116,13 +118,13 @@ void tsr_overlay_size_like(const struct tsr_model *m, const struct tsr_overlay *
         add_size(&m->embed, embed, weights, bytes);
 }
 
-void tsr_overlay_size(const struct tsr_model *m, const struct tsr_overlay *o, uint64_t *weights,
-                      uint64_t *bytes)
+void tsr_model_overlay_size(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                            uint64_t *weights, uint64_t *bytes)
 {
-    tsr_overlay_size_like(m, o, NULL, weights, bytes);
+    tsr_model_overlay_size_like(m, o, NULL, weights, bytes);
 }
 
-const char *tsr_packed_order_check(const struct tsr_packed *p, unsigned char *scratch)
+const char *tsr_model_packed_order_check(const struct tsr_model_packed *p, unsigned char *scratch)
 {
     for (uint64_t j = 0; j < p->cols; j++) {
         if (p->order[j] >= p->cols)
@@ -134,7 +136,8 @@ const char *tsr_packed_order_check(const struct tsr_packed *p, unsigned char *sc
 }
 
 /* Rows from the order of the layout into that of the matrix. */
-static tsr_status put_back(const struct tsr_packed *p, uint64_t rows, float *v, struct tsr_err *err)
+static tsr_status put_back(const struct tsr_model_packed *p, uint64_t rows, float *v,
+                           struct tsr_err *err)
 {
     float *row = tsr_new(p->cols, sizeof *row);
     if (!row)
@@ -148,8 +151,8 @@ static tsr_status put_back(const struct tsr_packed *p, uint64_t rows, float *v, 
     return TSR_OK;
 }
 
-tsr_status tsr_packed_dequantize(const struct tsr_packed *p, uint64_t first, uint64_t rows,
-                                 float *dst, struct tsr_err *err)
+tsr_status tsr_model_packed_dequantize(const struct tsr_model_packed *p, uint64_t first,
+                                       uint64_t rows, float *dst, struct tsr_err *err)
 {
     if (first > p->rows || rows > p->rows - first)
         return tsr_fail(err, TSR_E_BUG, "rows %llu to %llu of a packed matrix of %llu",
@@ -159,13 +162,14 @@ tsr_status tsr_packed_dequantize(const struct tsr_packed *p, uint64_t first, uin
         memcpy(dst, p->dense + first * p->cols, rows * p->cols * sizeof *dst);
         return TSR_OK;
     }
-    if (!tsr_format_known(&p->format))
+    if (!tsr_model_format_known(&p->format))
         return tsr_fail(err, TSR_E_BUG, "a matrix packed by '%s' as '%s' has no dense form",
                         p->plugin, p->format.id);
     const unsigned char *meta = p->meta; /* NULL: the format has none */
     for (uint64_t r = first; r < first + rows; r++)
-        tsr_format_decode_row(&p->format, p->cols,
-                              (const unsigned char *)p->codes + r * p->code_stride,
-                              meta ? meta + r * p->meta_stride : NULL, dst + (r - first) * p->cols);
+        tsr_model_format_decode_row(&p->format, p->cols,
+                                    (const unsigned char *)p->codes + r * p->code_stride,
+                                    meta ? meta + r * p->meta_stride : NULL,
+                                    dst + (r - first) * p->cols);
     return p->order ? put_back(p, rows, dst, err) : TSR_OK;
 }

@@ -53,7 +53,7 @@ static uint32_t column_at(const unsigned char *columns, uint64_t i)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Where the columns of a lut row's outliers stand. */
+/* The columns of a lut row's outliers. */
 static const unsigned char *lut_columns(const struct tsr_format *f, const unsigned char *meta)
 {
     return meta + tsr_format_lut_meta_bytes(f) - 4 * f->outliers;
@@ -71,7 +71,7 @@ static void decode_lut(const struct tsr_format *f, uint64_t cols, const unsigned
         dst[k] = table[next_code(&in)];
     for (uint64_t i = 0; i < f->outliers; i++) {
         uint64_t column = column_at(columns, i);
-        if (column < cols) /* tsr_format_row_check() says when it is not */
+        if (column < cols) /* tsr_model_format_row_check() says when it is not */
             dst[column] = scale_at(meta, entries + i, f->scale_dtype);
     }
 }
@@ -102,11 +102,11 @@ static void decode_mx(const struct tsr_format *f, uint64_t cols, const unsigned 
 {
     uint64_t      groups = tsr_format_groups(f, cols), width = groups == 1 ? cols : f->group;
     int           lim = (1 << (f->scale_bits - 1)) - 1;
-    float         table[256] = { 0 }; /* also where a code is wider than its element */
+    float         table[256] = { 0 }; /* zeros for codes wider than the element */
     struct reader in = { .p = codes, .bits = f->bits };
     mx_table(f, table);
     for (uint64_t g = 0; g < groups; g++) {
-        /* exact, and so is the product but where F32 cannot hold it: infinite */
+        /* exact, and so is the product unless F32 overflows: infinite */
         float    scale = meta[g] > 2 * lim ? NAN : ldexpf(1.0f, (int)meta[g] - lim);
         uint64_t end = g + 1 == groups ? cols : (g + 1) * width;
         for (uint64_t k = g * width; k < end; k++)
@@ -114,8 +114,8 @@ static void decode_mx(const struct tsr_format *f, uint64_t cols, const unsigned 
     }
 }
 
-void tsr_format_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
-                           const void *meta, float *dst)
+void tsr_model_format_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
+                                 const void *meta, float *dst)
 {
     if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0)
         tsr_widen(dst, codes, f->dtype, cols);
@@ -127,14 +127,14 @@ void tsr_format_decode_row(const struct tsr_format *f, uint64_t cols, const void
         decode_mx(f, cols, codes, meta, dst);
 }
 
-const char *tsr_format_row_check(const struct tsr_format *f, uint64_t cols, const void *meta)
+const char *tsr_model_format_row_check(const struct tsr_format *f, uint64_t cols, const void *meta)
 {
     if (strcmp(f->id, TSR_FORMAT_LUT) != 0)
         return NULL; /* any bytes have a meaning */
     const unsigned char *columns = lut_columns(f, meta);
     for (uint64_t i = 0; i < f->outliers; i++) {
         if (column_at(columns, i) >= cols)
-            return "an outlier's column lies behind the row";
+            return "an outlier's column lies outside the row";
         if (i > 0 && column_at(columns, i) <= column_at(columns, i - 1))
             return "the outliers' columns do not ascend";
     }

@@ -1,4 +1,4 @@
-/* Which parameters the packed layouts of tessera/format.h allow, and what a row of them takes. */
+/* Valid parameters of the packed layouts of tessera/format.h, and their row sizes. */
 #include "base/f16.h"
 #include "model/packed.h"
 
@@ -39,7 +39,7 @@ static bool mx_known(const struct tsr_format *f)
            f->scale_bits <= 8;
 }
 
-bool tsr_format_known(const struct tsr_format *f)
+bool tsr_model_format_known(const struct tsr_format *f)
 {
     if (!f->id)
         return false;
@@ -54,18 +54,18 @@ bool tsr_format_known(const struct tsr_format *f)
     return is(f, TSR_FORMAT_MX) && mx_known(f);
 }
 
-bool tsr_format_fits(const struct tsr_format *f, uint64_t cols)
+bool tsr_model_format_fits(const struct tsr_format *f, uint64_t cols)
 {
     return cols < UINT64_C(1) << 58 && (!is(f, TSR_FORMAT_LUT) || f->outliers <= cols);
 }
 
-uint64_t tsr_format_code_bytes(const struct tsr_format *f, uint64_t cols)
+uint64_t tsr_model_format_code_bytes(const struct tsr_format *f, uint64_t cols)
 {
     return is(f, TSR_FORMAT_FLOAT) ? cols * tsr_dtype_size(f->dtype)
                                    : tsr_format_int_code_bytes(f, cols);
 }
 
-uint64_t tsr_format_meta_bytes(const struct tsr_format *f, uint64_t cols)
+uint64_t tsr_model_format_meta_bytes(const struct tsr_format *f, uint64_t cols)
 {
     return is(f, TSR_FORMAT_FLOAT) ? 0
            : is(f, TSR_FORMAT_INT) ? tsr_format_int_meta_bytes(f, cols)
@@ -75,14 +75,14 @@ uint64_t tsr_format_meta_bytes(const struct tsr_format *f, uint64_t cols)
 
 #define LLM_COLS_MAX 65536u /* 255 * 127 times as many fit an int32 */
 
-bool tsr_format_a8(const struct tsr_format *f, uint64_t cols)
+bool tsr_model_format_a8(const struct tsr_format *f, uint64_t cols)
 {
     if (is(f, TSR_FORMAT_INT))
         return f->act8 != TSR_ACT8_LLM || cols <= LLM_COLS_MAX;
     return is(f, TSR_FORMAT_LUT) || is(f, TSR_FORMAT_MX);
 }
 
-void tsr_format_name(const struct tsr_format *f, char *buf, size_t cap)
+void tsr_model_format_name(const struct tsr_format *f, char *buf, size_t cap)
 {
     static const struct {
         uint32_t    element;

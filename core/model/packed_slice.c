@@ -1,4 +1,4 @@
-/* Parts of matrices: where columns can be cut, and the bytes of a part of packed weights. */
+/* Parts of matrices: valid column splits, and the bytes of a part of packed weights. */
 #include "model/packed_slice.h"
 
 #include "base/f16.h"
@@ -14,13 +14,13 @@
 
 /* ---- where ------------------------------------------------------------------ */
 
-struct tsr_cut tsr_cut_of(const struct tsr_matrix *m, const struct tsr_packed *p)
+struct tsr_model_cut tsr_model_cut_of(const struct tsr_matrix *m, const struct tsr_model_packed *p)
 {
-    struct tsr_cut c = { .name = m->name, .rows = m->rows, .cols = m->cols };
+    struct tsr_model_cut c = { .name = m->name, .rows = m->rows, .cols = m->cols };
     if (p) {
         c.rows = p->rows;
         c.cols = p->cols;
-        c.format = tsr_format_known(&p->format) ? &p->format : NULL;
+        c.format = tsr_model_format_known(&p->format) ? &p->format : NULL;
         c.ordered = p->ordered;
     }
     return c;
@@ -32,27 +32,27 @@ static bool is(const struct tsr_format *f, const char *id)
 }
 
 /* Columns that share a scale; 0: a cut may fall anywhere. */
-static uint64_t group_of(const struct tsr_cut *c)
+static uint64_t group_of(const struct tsr_model_cut *c)
 {
     if (!is(c->format, TSR_FORMAT_INT) && !is(c->format, TSR_FORMAT_MX))
         return 0;
     return c->format->group < c->cols ? c->format->group : 0;
 }
 
-/* Why it cannot be cut between columns at all, or NULL. */
-static const char *never(const struct tsr_cut *c)
+/* Why it cannot be split by columns, or NULL. */
+static const char *never(const struct tsr_model_cut *c)
 {
     if (c->ordered)
-        return "its columns stand in an order of their own (act-order)";
+        return "its columns are in a permuted order (act-order)";
     if (is(c->format, TSR_FORMAT_INT) && c->format->act8 == TSR_ACT8_LLM)
         return "LLM.int8 has one activation scale for all columns";
     if (is(c->format, TSR_FORMAT_LUT) && c->format->outliers)
-        return "its rows keep outliers beside the codes";
+        return "its rows keep outliers next to the codes";
     return NULL;
 }
 
 /* What is wrong with `ranks` ranks, or an empty text. */
-static void why_not(const struct tsr_cut *c, uint32_t ranks, char *why, size_t cap)
+static void why_not(const struct tsr_model_cut *c, uint32_t ranks, char *why, size_t cap)
 {
     uint64_t per = 0, group = group_of(c), segment = tsr_segment_columns(c->cols);
     *why = '\0';
@@ -86,7 +86,7 @@ static void why_not(const struct tsr_cut *c, uint32_t ranks, char *why, size_t c
     }
 }
 
-bool tsr_slice_allowed(const struct tsr_cut *c, uint32_t ranks)
+bool tsr_model_slice_allowed(const struct tsr_model_cut *c, uint32_t ranks)
 {
     char why[192];
     why_not(c, ranks, why, sizeof why);
@@ -94,12 +94,12 @@ bool tsr_slice_allowed(const struct tsr_cut *c, uint32_t ranks)
 }
 
 /* "1 and 2": the widths that work. */
-static void list_widths(const struct tsr_cut *c, char text[WIDTHS_CAP])
+static void list_widths(const struct tsr_model_cut *c, char text[WIDTHS_CAP])
 {
     uint32_t works[4], n = 0;
     size_t   at = 0;
     for (uint32_t ranks = 1; ranks <= WIDEST; ranks *= 2)
-        if (tsr_slice_allowed(c, ranks))
+        if (tsr_model_slice_allowed(c, ranks))
             works[n++] = ranks;
     text[0] = '\0';
     for (uint32_t i = 0; i < n && at < WIDTHS_CAP; i++)
@@ -110,8 +110,8 @@ static void list_widths(const struct tsr_cut *c, char text[WIDTHS_CAP])
                                works[i]);
 }
 
-tsr_status tsr_slice_columns(const struct tsr_cut *c, uint32_t rank, uint32_t ranks,
-                             struct tsr_slice *s, struct tsr_err *err)
+tsr_status tsr_model_slice_columns(const struct tsr_model_cut *c, uint32_t rank, uint32_t ranks,
+                                   struct tsr_model_slice *s, struct tsr_err *err)
 {
     char why[192], widths[WIDTHS_CAP];
     why_not(c, ranks, why, sizeof why);
@@ -123,7 +123,7 @@ tsr_status tsr_slice_columns(const struct tsr_cut *c, uint32_t rank, uint32_t ra
     }
     if (rank >= ranks)
         return tsr_fail(err, TSR_E_BUG, "rank %u of %u", rank, ranks);
-    *s = (struct tsr_slice){ .rows = c->rows, .cols = c->cols };
+    *s = (struct tsr_model_slice){ .rows = c->rows, .cols = c->cols };
     if (ranks == 1)
         return TSR_OK;
     uint64_t per = WIDEST / ranks * tsr_segment_columns(c->cols);
@@ -134,7 +134,7 @@ tsr_status tsr_slice_columns(const struct tsr_cut *c, uint32_t rank, uint32_t ra
 }
 
 /* The least number of columns that a cut keeps together. */
-static uint64_t unit_of(const struct tsr_cut *c, uint32_t ranks)
+static uint64_t unit_of(const struct tsr_model_cut *c, uint32_t ranks)
 {
     uint64_t group = group_of(c), unit = 32;
     if (!c->format && c->cols / 32 < ranks)
@@ -144,13 +144,13 @@ static uint64_t unit_of(const struct tsr_cut *c, uint32_t ranks)
     return unit;
 }
 
-tsr_status tsr_slice_share(const struct tsr_cut *c, uint32_t rank, uint32_t ranks,
-                           struct tsr_slice *s, struct tsr_err *err)
+tsr_status tsr_model_slice_share(const struct tsr_model_cut *c, uint32_t rank, uint32_t ranks,
+                                 struct tsr_model_slice *s, struct tsr_err *err)
 {
-    struct tsr_cut any = *c;
+    struct tsr_model_cut any = *c;
     any.unit = 0;
-    if (ranks && tsr_slice_allowed(&any, ranks))
-        return tsr_slice_columns(&any, rank, ranks, s, err);
+    if (ranks && tsr_model_slice_allowed(&any, ranks))
+        return tsr_model_slice_columns(&any, rank, ranks, s, err);
     if (never(c))
         return tsr_fail(err, TSR_E_CONFIG, "tensor '%s': cannot be cut for %u ranks: %s",
                         c->name ? c->name : "?", ranks, never(c));
@@ -162,20 +162,22 @@ tsr_status tsr_slice_share(const struct tsr_cut *c, uint32_t rank, uint32_t rank
             "%llu that stay together",
             c->name ? c->name : "?", ranks, U(c->cols), U(units), U(unit));
     uint64_t end = units * (rank + 1) / ranks * unit;
-    *s = (struct tsr_slice){ .rows = c->rows, .col = units * rank / ranks * unit };
+    *s = (struct tsr_model_slice){ .rows = c->rows, .col = units * rank / ranks * unit };
     s->cols = (end < c->cols ? end : c->cols) - s->col;
     s->segment = tsr_segment_columns(s->cols);
     return TSR_OK;
 }
 
-struct tsr_slice tsr_slice_rows(const struct tsr_cut *c, uint64_t first, uint64_t rows)
+struct tsr_model_slice tsr_model_slice_rows(const struct tsr_model_cut *c, uint64_t first,
+                                            uint64_t rows)
 {
-    return (struct tsr_slice){ .row = first, .rows = rows, .cols = c->cols };
+    return (struct tsr_model_slice){ .row = first, .rows = rows, .cols = c->cols };
 }
 
 /* ---- the bytes --------------------------------------------------------------- */
 
-struct tsr_matrix tsr_matrix_slice(const struct tsr_matrix *m, const struct tsr_slice *s)
+struct tsr_matrix tsr_model_matrix_slice(const struct tsr_matrix      *m,
+                                         const struct tsr_model_slice *s)
 {
     struct tsr_matrix part = *m;
     if (m->data)
@@ -193,7 +195,7 @@ static void copy_groups(unsigned char *to, const unsigned char *from, uint64_t f
     memcpy(to, from + first * size, n * size);
 }
 
-static void cut_meta(const struct tsr_packed *p, const struct tsr_slice *s,
+static void cut_meta(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
                      const unsigned char *from, unsigned char *to)
 {
     const struct tsr_format *f = &p->format;
@@ -207,11 +209,12 @@ static void cut_meta(const struct tsr_packed *p, const struct tsr_slice *s,
     } else if (is(f, TSR_FORMAT_MX)) {
         copy_groups(to, from, first, n, 1);
     } else {
-        memcpy(to, from, tsr_format_meta_bytes(f, s->cols)); /* a table is the row's */
+        memcpy(to, from, tsr_model_format_meta_bytes(f, s->cols)); /* a table is the row's */
     }
 }
 
-static void cut_rows(const struct tsr_packed *p, const struct tsr_slice *s, struct tsr_packed *q)
+static void cut_rows(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
+                     struct tsr_model_packed *q)
 {
     const struct tsr_format *f = &p->format;
     uint64_t bits = is(f, TSR_FORMAT_FLOAT) ? 8 * tsr_dtype_size(f->dtype) : f->bits;
@@ -230,24 +233,26 @@ static void cut_rows(const struct tsr_packed *p, const struct tsr_slice *s, stru
 }
 
 /* Memory of the part; false when there is none. */
-static bool reserve(const struct tsr_packed *p, const struct tsr_slice *s, struct tsr_packed *q)
+static bool reserve(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
+                    struct tsr_model_packed *q)
 {
     uint64_t n;
     if (p->dense)
         return tsr_mul(s->rows, s->cols, &n) && (q->dense = tsr_new_aligned(n, sizeof *q->dense));
-    q->code_stride = tsr_format_code_bytes(&p->format, s->cols);
-    q->meta_stride = tsr_format_meta_bytes(&p->format, s->cols);
+    q->code_stride = tsr_model_format_code_bytes(&p->format, s->cols);
+    q->meta_stride = tsr_model_format_meta_bytes(&p->format, s->cols);
     return (q->codes = tsr_new_aligned(s->rows, q->code_stride)) &&
            (q->meta_stride == 0 || (q->meta = tsr_new(s->rows, q->meta_stride)));
 }
 
-static tsr_status check(const struct tsr_packed *p, const struct tsr_slice *s, struct tsr_err *err)
+static tsr_status check(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
+                        struct tsr_err *err)
 {
-    bool columns = s->col != 0 || s->cols != p->cols, known = tsr_format_known(&p->format);
-    struct tsr_cut c = { .cols = p->cols,
-                         .format = known ? &p->format : NULL,
-                         .ordered = p->ordered };
-    uint64_t       group = group_of(&c);
+    bool columns = s->col != 0 || s->cols != p->cols, known = tsr_model_format_known(&p->format);
+    struct tsr_model_cut c = { .cols = p->cols,
+                               .format = known ? &p->format : NULL,
+                               .ordered = p->ordered };
+    uint64_t             group = group_of(&c);
     if (s->rows == 0 || s->row > p->rows || s->rows > p->rows - s->row || s->cols == 0 ||
         s->col > p->cols || s->cols > p->cols - s->col ||
         (columns &&
@@ -259,11 +264,11 @@ static tsr_status check(const struct tsr_packed *p, const struct tsr_slice *s, s
     return TSR_OK;
 }
 
-tsr_status tsr_packed_slice(const struct tsr_packed *p, const struct tsr_slice *s,
-                            struct tsr_packed **out, struct tsr_err *err)
+tsr_status tsr_model_packed_slice(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
+                                  struct tsr_model_packed **out, struct tsr_err *err)
 {
     TSR_TRY(check(p, s, err));
-    struct tsr_packed *q = tsr_new(1, sizeof *q);
+    struct tsr_model_packed *q = tsr_new(1, sizeof *q);
     if (!q)
         return tsr_fail_nomem(err, sizeof *q, "packed weights");
     *q = *p;
@@ -281,8 +286,8 @@ tsr_status tsr_packed_slice(const struct tsr_packed *p, const struct tsr_slice *
     if (there && p->order)
         there = (q->order = tsr_new(p->cols, sizeof *q->order)) != NULL;
     if (!there) {
-        tsr_packed_destroy(q);
-        return tsr_fail_nomem(err, s->rows * tsr_format_code_bytes(&p->format, s->cols),
+        tsr_model_packed_destroy(q);
+        return tsr_fail_nomem(err, s->rows * tsr_model_format_code_bytes(&p->format, s->cols),
                               "a rank's part of packed weights");
     }
     if (p->order)

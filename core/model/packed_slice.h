@@ -16,43 +16,46 @@ static inline uint64_t tsr_segment_columns(uint64_t cols)
     return 32 * (cols / 256 + (cols % 256 != 0));
 }
 
-struct tsr_slice {
+struct tsr_model_slice {
     uint64_t row, rows, col, cols;
     uint64_t segment; /* columns of a segment of the whole; 0: all columns are here */
 };
 
 /* A matrix, as far as it matters to a cut. */
-struct tsr_cut {
+struct tsr_model_cut {
     const char *name; /* for messages */
     uint64_t    rows, cols;
     const struct tsr_format
             *format;  /* NULL: dense, or a plugin's own format, which is cut as F32 */
-    bool     ordered; /* its columns stand in an order of their own */
+    bool     ordered; /* its columns are permuted */
     uint64_t unit;    /* columns that stay together, such as those of the heads that
                                        * share a KV head; 0: none */
 };
 /* p: its format and order, else what m is; unit is 0. */
-struct tsr_cut tsr_cut_of(const struct tsr_matrix *m, const struct tsr_packed *p);
+struct tsr_model_cut tsr_model_cut_of(const struct tsr_matrix *m, const struct tsr_model_packed *p);
 
-/* The columns of rank `rank` of `ranks`, all rows.  TSR_E_CONFIG in one sentence where that width is
- * not possible, with the widths that are.  [any] */
-tsr_status tsr_slice_columns(const struct tsr_cut *c, uint32_t rank, uint32_t ranks,
-                             struct tsr_slice *s, struct tsr_err *err);
-/* True where tsr_slice_columns() works for every rank of `ranks`. */
-bool tsr_slice_allowed(const struct tsr_cut *c, uint32_t ranks);
-/* The columns of rank `rank` of `ranks` ranks, 1 to 64, that are only simulated: as above where that
- * works (`unit` apart), else even shares of whole groups and 32 columns, for dense weights of any number
- * of columns, with segments of their own.  TSR_E_CONFIG in one sentence where there are too few.  [any] */
-tsr_status tsr_slice_share(const struct tsr_cut *c, uint32_t rank, uint32_t ranks,
-                           struct tsr_slice *s, struct tsr_err *err);
+/* The columns of rank `rank` of `ranks`, all rows.  TSR_E_CONFIG if that number of ranks is not
+ * possible; the message lists the possible ones.  [any] */
+tsr_status tsr_model_slice_columns(const struct tsr_model_cut *c, uint32_t rank, uint32_t ranks,
+                                   struct tsr_model_slice *s, struct tsr_err *err);
+/* True if tsr_model_slice_columns() works for every rank of `ranks`. */
+bool tsr_model_slice_allowed(const struct tsr_model_cut *c, uint32_t ranks);
+/* The columns of rank `rank` of `ranks` simulated ranks, 1 to 64: as above where that works (`unit`
+ * apart), else even shares of whole groups and 32 columns.  Dense weights may have any number of columns
+ * and their own segments.  TSR_E_CONFIG if there are too few columns.  [any] */
+tsr_status tsr_model_slice_share(const struct tsr_model_cut *c, uint32_t rank, uint32_t ranks,
+                                 struct tsr_model_slice *s, struct tsr_err *err);
 /* Rows [first, first + rows), all columns. */
-struct tsr_slice tsr_slice_rows(const struct tsr_cut *c, uint64_t first, uint64_t rows);
+struct tsr_model_slice tsr_model_slice_rows(const struct tsr_model_cut *c, uint64_t first,
+                                            uint64_t rows);
 
-/* The part as a view: no memory of its own.  m->data may be NULL (headers only). */
-struct tsr_matrix tsr_matrix_slice(const struct tsr_matrix *m, const struct tsr_slice *s);
-/* The part as packed weights of their own, with the same numbers; squared_error and report are of the
- * whole.  p has its bytes.  TSR_E_BUG for columns that tsr_slice_columns() would not give. */
-tsr_status tsr_packed_slice(const struct tsr_packed *p, const struct tsr_slice *s,
-                            struct tsr_packed **out, struct tsr_err *err);
+/* The part as a view that owns no memory.  m->data may be NULL (headers only). */
+struct tsr_matrix tsr_model_matrix_slice(const struct tsr_matrix      *m,
+                                         const struct tsr_model_slice *s);
+/* The part as separate packed weights with the same values; squared_error and report are those of the
+ * whole.  p must have its bytes.  TSR_E_BUG for columns that tsr_model_slice_columns() would not
+ * return. */
+tsr_status tsr_model_packed_slice(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
+                                  struct tsr_model_packed **out, struct tsr_err *err);
 
 #endif

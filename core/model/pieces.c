@@ -14,18 +14,18 @@
 #define ALIGN   64u
 #define BAND    (UINT64_C(1) << 20) /* bytes of rows that are read whole to take columns from */
 
-static const struct tsr_layer_storage *storage_of(const struct tsr_model *m, uint64_t layer)
+static const struct tsr_model_layer_storage *storage_of(const struct tsr_model *m, uint64_t layer)
 {
     return m->storage && m->storage->layers ? &m->storage->layers[layer] : NULL;
 }
 
 /* What sets a linear's data when the layer is opened, or NULL. */
-static const struct tsr_patch *patch_of(const struct tsr_model *m, uint64_t layer,
-                                        enum tsr_linear_id id)
+static const struct tsr_model_patch *patch_of(const struct tsr_model *m, uint64_t layer,
+                                              enum tsr_linear_id id)
 {
-    const struct tsr_layer_storage *y = storage_of(m, layer);
+    const struct tsr_model_layer_storage *y = storage_of(m, layer);
     for (uint64_t i = 0; y && i < y->n_patches; i++) {
-        const struct tsr_patch *p = &m->storage->patches[y->first_patch + i];
+        const struct tsr_model_patch *p = &m->storage->patches[y->first_patch + i];
         if (p->data == &m->layers[layer].lin[id].w.data)
             return p;
     }
@@ -33,27 +33,27 @@ static const struct tsr_patch *patch_of(const struct tsr_model *m, uint64_t laye
 }
 
 /* The stored tensor in which a patch points: loads are sorted by place. */
-static uint64_t load_of(const struct tsr_model *m, uint64_t layer, const struct tsr_patch *p)
+static uint64_t load_of(const struct tsr_model *m, uint64_t layer, const struct tsr_model_patch *p)
 {
-    const struct tsr_layer_storage *y = storage_of(m, layer);
-    uint64_t                        i = y->first_load + 1;
+    const struct tsr_model_layer_storage *y = storage_of(m, layer);
+    uint64_t                              i = y->first_load + 1;
     while (i < y->first_load + y->n_loads && m->storage->loads[i].at <= p->at)
         i++;
     return i - 1;
 }
 
 /* Bytes of a part, and those that it takes among others. */
-static uint64_t bytes_of(const struct tsr_matrix *w, const struct tsr_slice *s)
+static uint64_t bytes_of(const struct tsr_matrix *w, const struct tsr_model_slice *s)
 {
     return s->rows * s->cols * tsr_dtype_size(w->dtype);
 }
 
-static uint64_t room_of(const struct tsr_matrix *w, const struct tsr_slice *s)
+static uint64_t room_of(const struct tsr_matrix *w, const struct tsr_model_slice *s)
 {
     return (bytes_of(w, s) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static void measure(const struct tsr_model *m, uint64_t layer, struct tsr_layer_piece *piece)
+static void measure(const struct tsr_model *m, uint64_t layer, struct tsr_model_layer_piece *piece)
 {
     piece->bytes = piece->room = 0;
     for (unsigned id = 0; id < TSR_LINEARS; id++) {
@@ -65,30 +65,31 @@ static void measure(const struct tsr_model *m, uint64_t layer, struct tsr_layer_
 }
 
 uint32_t tsr_model_pieces(const struct tsr_model *m, uint64_t layer,
-                          struct tsr_layer_piece piece[TSR_LINEARS])
+                          struct tsr_model_layer_piece piece[TSR_LINEARS])
 {
     uint32_t n = 0;
     for (unsigned id = 0; id < TSR_LINEARS; id++) {
         const struct tsr_matrix *w = &m->layers[layer].lin[id].w;
         if (w->rows == 0)
             continue;
-        const struct tsr_patch *p = patch_of(m, layer, (enum tsr_linear_id)id);
-        uint64_t                load = p ? load_of(m, layer, p) : NO_LOAD;
-        uint32_t                i = 0;
+        const struct tsr_model_patch *p = patch_of(m, layer, (enum tsr_linear_id)id);
+        uint64_t                      load = p ? load_of(m, layer, p) : NO_LOAD;
+        uint32_t                      i = 0;
         while (i < n && (load == NO_LOAD || piece[i].load != load))
             i++;
         if (i == n)
-            piece[n++] = (struct tsr_layer_piece){ .load = load };
+            piece[n++] = (struct tsr_model_layer_piece){ .load = load };
         piece[i].linears |= 1u << id;
-        piece[i].part[id] = (struct tsr_slice){ .rows = w->rows, .cols = w->cols };
+        piece[i].part[id] = (struct tsr_model_slice){ .rows = w->rows, .cols = w->cols };
     }
     for (uint32_t i = 0; i < n; i++)
         measure(m, layer, &piece[i]);
     return n;
 }
 
-void tsr_piece_cut(const struct tsr_model *m, uint64_t layer, struct tsr_layer_piece *piece,
-                   enum tsr_linear_id id, const struct tsr_slice *s)
+void tsr_model_piece_cut(const struct tsr_model *m, uint64_t layer,
+                         struct tsr_model_layer_piece *piece, enum tsr_linear_id id,
+                         const struct tsr_model_slice *s)
 {
     piece->part[id] = *s;
     measure(m, layer, piece);
@@ -98,13 +99,13 @@ void tsr_piece_cut(const struct tsr_model *m, uint64_t layer, struct tsr_layer_p
 
 /* Rows of a linear in their stored tensor: `run` of them together, then `step` bytes on the next ones. */
 struct place {
-    const struct tsr_st        *st;
-    const struct tsr_st_tensor *t;
-    uint64_t                    at, row, run, step;
+    const struct tsr_safetensors        *st;
+    const struct tsr_safetensors_tensor *t;
+    uint64_t                             at, row, run, step;
 };
 
-static struct place place_of(const struct tsr_model *m, const struct tsr_load *l,
-                             const struct tsr_patch *p, const struct tsr_matrix *w)
+static struct place place_of(const struct tsr_model *m, const struct tsr_model_tensor_load *l,
+                             const struct tsr_model_patch *p, const struct tsr_matrix *w)
 {
     struct place to = { .st = &m->storage->shards.files[l->src->file],
                         .t = l->src->t,
@@ -119,7 +120,7 @@ static struct place place_of(const struct tsr_model *m, const struct tsr_load *l
     return to;
 }
 
-/* Columns of n rows that lie together.  What is made when it is read comes in bands of whole rows. */
+/* Columns of n contiguous rows.  Data that is converted on reading comes in bands of whole rows. */
 static tsr_status read_columns(const struct place *p, uint64_t at, uint64_t n, uint64_t skip,
                                uint64_t bytes, unsigned char *to, struct tsr_err *err)
 {
@@ -128,8 +129,8 @@ static tsr_status read_columns(const struct place *p, uint64_t at, uint64_t n, u
         (void)posix_fadvise(p->st->file.fd, (off_t)(p->st->data_offset + p->t->begin + at),
                             (off_t)(n * p->row), POSIX_FADV_WILLNEED);
         for (uint64_t i = 0; i < n; i++)
-            TSR_TRY(
-                tsr_st_read_part(p->st, p->t, at + i * p->row + skip, bytes, to + i * bytes, err));
+            TSR_TRY(tsr_safetensors_read_part(p->st, p->t, at + i * p->row + skip, bytes,
+                                              to + i * bytes, err));
         return TSR_OK;
     }
     uint64_t       most = BAND / p->row ? BAND / p->row : 1;
@@ -139,7 +140,7 @@ static tsr_status read_columns(const struct place *p, uint64_t at, uint64_t n, u
     tsr_status st = TSR_OK;
     for (uint64_t first = 0; first < n && st == TSR_OK; first += most) {
         uint64_t k = n - first < most ? n - first : most;
-        st = tsr_st_read_part(p->st, p->t, at + first * p->row, k * p->row, band, err);
+        st = tsr_safetensors_read_part(p->st, p->t, at + first * p->row, k * p->row, band, err);
         for (uint64_t i = 0; i < k && st == TSR_OK; i++)
             memcpy(to + (first + i) * bytes, band + i * p->row + skip, bytes);
     }
@@ -148,14 +149,14 @@ static tsr_status read_columns(const struct place *p, uint64_t at, uint64_t n, u
 }
 
 static tsr_status read_part(const struct place *p, const struct tsr_matrix *w,
-                            const struct tsr_slice *s, unsigned char *to, struct tsr_err *err)
+                            const struct tsr_model_slice *s, unsigned char *to, struct tsr_err *err)
 {
     uint64_t size = tsr_dtype_size(w->dtype), bytes = s->cols * size, end = s->row + s->rows;
     for (uint64_t r = s->row, n; r < end; r += n, to += n * bytes) {
         uint64_t in = r % p->run, at = p->at + r / p->run * p->step + in * p->row;
         n = p->run - in < end - r ? p->run - in : end - r;
         if (s->cols == w->cols)
-            TSR_TRY(tsr_st_read_part(p->st, p->t, at, n * bytes, to, err));
+            TSR_TRY(tsr_safetensors_read_part(p->st, p->t, at, n * bytes, to, err));
         else
             TSR_TRY(read_columns(p, at, n, s->col * size, bytes, to, err));
     }
@@ -163,18 +164,19 @@ static tsr_status read_part(const struct place *p, const struct tsr_matrix *w,
 }
 
 tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
-                                const struct tsr_layer_piece *piece, void *to,
+                                const struct tsr_model_layer_piece *piece, void *to,
                                 struct tsr_matrix w[TSR_LINEARS], struct tsr_err *err)
 {
-    const struct tsr_load *l = piece->load == NO_LOAD ? NULL : &m->storage->loads[piece->load];
-    unsigned char         *at = to;
+    const struct tsr_model_tensor_load *l =
+        piece->load == NO_LOAD ? NULL : &m->storage->loads[piece->load];
+    unsigned char *at = to;
     for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        const struct tsr_matrix *all = &m->layers[layer].lin[id].w;
-        const struct tsr_slice  *s = &piece->part[id];
+        const struct tsr_matrix      *all = &m->layers[layer].lin[id].w;
+        const struct tsr_model_slice *s = &piece->part[id];
         if (!(piece->linears >> id & 1u))
             continue;
         if (!l) {
-            w[id] = tsr_matrix_slice(all, s);
+            w[id] = tsr_model_matrix_slice(all, s);
             continue;
         }
         struct place p = place_of(m, l, patch_of(m, layer, (enum tsr_linear_id)id), all);

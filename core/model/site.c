@@ -1,13 +1,13 @@
 /* The inputs of a layer's linears. */
 #include "model/model.h"
 
-const char *tsr_site_name(enum tsr_site site)
+const char *tsr_model_site_name(enum tsr_site site)
 {
     static const char *const names[TSR_SITES] = { "attn_in", "o_in", "ffn_in", "down_in" };
     return names[site];
 }
 
-enum tsr_site tsr_linear_site(enum tsr_linear_id id)
+enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
 {
     switch (id) {
     case TSR_Q:
@@ -24,7 +24,7 @@ enum tsr_site tsr_linear_site(enum tsr_linear_id id)
     }
 }
 
-uint64_t tsr_site_cols(const struct tsr_model *m, enum tsr_site site)
+uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
 {
     switch (site) {
     case TSR_SITE_O_IN:

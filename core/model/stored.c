@@ -5,22 +5,23 @@
 #include "base/mem.h"
 #include "base/output.h"
 #include "model/bind.h"
-#include "model/texts.h"
+#include "model/text_names.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct walk {
-    const struct tsr_model   *m;
-    const struct tsr_overlay *o;
-    const struct tsr_arch    *arch;
-    uint32_t                  has;
-    tsr_stored_visit          visit;
-    void                     *ctx;
-    struct tsr_err           *err;
+    const struct tsr_model         *m;
+    const struct tsr_model_overlay *o;
+    const struct tsr_model_arch    *arch;
+    uint32_t                        has;
+    tsr_model_stored_visit          visit;
+    void                           *ctx;
+    struct tsr_err                 *err;
 };
 
-void tsr_stored_row(const struct tsr_stored_view *v, uint64_t r, unsigned *piece, uint64_t *row)
+void tsr_model_stored_row(const struct tsr_model_stored_view *v, uint64_t r, unsigned *piece,
+                          uint64_t *row)
 {
     if (v->by_head) {
         uint64_t head = r / (v->n * v->dim), in = r % (v->n * v->dim);
@@ -40,8 +41,8 @@ static bool holds(const struct walk *w, uint32_t needs)
     return (needs & ~w->has) == 0;
 }
 
-static tsr_status begin(const struct walk *w, const struct tsr_role *r, uint64_t layer,
-                        struct tsr_stored_view *v)
+static tsr_status begin(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
+                        struct tsr_model_stored_view *v)
 {
     const char *hash = strchr(r->name, '#');
     const char *prefix = r->bare ? "" : w->arch->prefixes[0];
@@ -56,8 +57,8 @@ static tsr_status begin(const struct walk *w, const struct tsr_role *r, uint64_t
                : tsr_fail(w->err, TSR_E_BUG, "tensor name too long");
 }
 
-static void add(struct tsr_stored_view *v, unsigned i, const struct tsr_matrix *m,
-                const struct tsr_packed *p)
+static void add(struct tsr_model_stored_view *v, unsigned i, const struct tsr_matrix *m,
+                const struct tsr_model_packed *p)
 {
     v->w[i] = m;
     v->packed[i] = p;
@@ -66,7 +67,7 @@ static void add(struct tsr_stored_view *v, unsigned i, const struct tsr_matrix *
     v->cols = m->cols;
 }
 
-static tsr_status vector(const struct walk *w, struct tsr_stored_view *v, const char *suffix,
+static tsr_status vector(const struct walk *w, struct tsr_model_stored_view *v, const char *suffix,
                          const float *values, uint64_t n)
 {
     v->kind = TSR_STORED_VECTOR;
@@ -77,10 +78,10 @@ static tsr_status vector(const struct walk *w, struct tsr_stored_view *v, const 
     return w->visit(w->ctx, v, w->err);
 }
 
-static tsr_status norm(const struct walk *w, const struct tsr_role *r, uint64_t layer,
-                       const struct tsr_norm *n, const struct tsr_norm *folded)
+static tsr_status norm(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
+                       const struct tsr_model_norm *n, const struct tsr_model_norm *folded)
 {
-    struct tsr_stored_view v = { .norm = true };
+    struct tsr_model_stored_view v = { .norm = true };
     if (!holds(w, r->weight))
         return TSR_OK;
     if (folded && folded->gain)
@@ -90,11 +91,11 @@ static tsr_status norm(const struct walk *w, const struct tsr_role *r, uint64_t 
     return holds(w, r->bias) ? vector(w, &v, "bias", n->bias, w->m->hp.hidden) : TSR_OK;
 }
 
-static tsr_status matrix(const struct walk *w, const struct tsr_role *r, const struct tsr_matrix *m,
-                         const struct tsr_packed *p)
+static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r,
+                         const struct tsr_matrix *m, const struct tsr_model_packed *p)
 {
-    struct tsr_stored_view v = { .kind = r->part == TSR_PART_HEAD ? TSR_STORED_HEAD
-                                                                  : TSR_STORED_MATRIX };
+    struct tsr_model_stored_view v = { .kind = r->part == TSR_PART_HEAD ? TSR_STORED_HEAD
+                                                                        : TSR_STORED_MATRIX };
     if (!holds(w, r->weight))
         return TSR_OK;
     TSR_TRY(begin(w, r, 0, &v));
@@ -102,11 +103,11 @@ static tsr_status matrix(const struct walk *w, const struct tsr_role *r, const s
     return w->visit(w->ctx, &v, w->err);
 }
 
-static tsr_status linears(const struct walk *w, const struct tsr_role *r, uint64_t layer,
+static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
                           const enum tsr_linear_id *ids, unsigned n)
 {
-    struct tsr_stored_view  v = { .kind = TSR_STORED_LINEAR, .id = ids[0] };
-    const struct tsr_layer *l = &w->m->layers[layer];
+    struct tsr_model_stored_view  v = { .kind = TSR_STORED_LINEAR, .id = ids[0] };
+    const struct tsr_model_layer *l = &w->m->layers[layer];
     if (!holds(w, r->weight))
         return TSR_OK;
     TSR_TRY(begin(w, r, layer, &v));
@@ -129,14 +130,14 @@ static tsr_status linears(const struct walk *w, const struct tsr_role *r, uint64
     return w->visit(w->ctx, &v, w->err);
 }
 
-static tsr_status role(const struct walk *w, const struct tsr_role *r, uint64_t layer)
+static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
 {
     static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
                                     gate_up[] = { TSR_GATE, TSR_UP };
-    const struct tsr_model *m = w->m;
-    bool                    inside = layer < m->hp.layers;
-    const struct tsr_layer *l = &m->layers[inside ? layer : 0]; /* there is at least one */
-    const struct tsr_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
+    const struct tsr_model       *m = w->m;
+    bool                          inside = layer < m->hp.layers;
+    const struct tsr_model_layer *l = &m->layers[inside ? layer : 0]; /* there is at least one */
+    const struct tsr_model_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
     switch (r->part) {
     case TSR_PART_EMBED:
         return matrix(w, r, &m->embed, w->o ? w->o->embed : NULL);
@@ -148,7 +149,7 @@ static tsr_status role(const struct walk *w, const struct tsr_role *r, uint64_t 
         return matrix(w, r, &m->project_out.w, NULL);
     case TSR_PART_HEAD:
         if (m->hp.tied && w->o && w->o->head) {
-            struct tsr_role untied = *r;
+            struct tsr_model_role untied = *r;
             untied.weight = TSR_HAS_ALWAYS;
             return matrix(w, &untied, &m->head.w, w->o->head);
         }
@@ -181,15 +182,15 @@ static tsr_status role(const struct walk *w, const struct tsr_role *r, uint64_t 
 static tsr_status roles(const struct walk *w, uint64_t layer)
 {
     for (uint32_t i = 0; i < w->arch->n_roles; i++) {
-        const struct tsr_role *r = &w->arch->roles[i];
+        const struct tsr_model_role *r = &w->arch->roles[i];
         if ((strchr(r->name, '#') != NULL) == (layer < w->m->hp.layers))
             TSR_TRY(role(w, r, layer));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_overlay *o, bool open,
-                           tsr_stored_visit visit, void *ctx, struct tsr_err *err)
+tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_overlay *o, bool open,
+                           tsr_model_stored_visit visit, void *ctx, struct tsr_err *err)
 {
     struct walk w = { .m = m,
                       .o = o ? o : m->packed,
@@ -229,7 +230,7 @@ tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, b
 {
     const char *name;
     *tokenizer = false;
-    for (uint64_t i = 0; (name = tsr_text_name(i)); i++) {
+    for (uint64_t i = 0; (name = tsr_model_text_name(i)); i++) {
         char    *text;
         uint64_t len;
         TSR_TRY(tsr_model_text(m, name, &text, &len, err));

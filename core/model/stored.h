@@ -10,7 +10,7 @@
 #define TSR_STORED_MODULE 128
 
 /* One tensor MODULE.weight or MODULE.bias. */
-struct tsr_stored_view {
+struct tsr_model_stored_view {
     char        module[TSR_STORED_MODULE]; /* "model.layers.3.self_attn.q_proj" */
     const char *suffix;                    /* "weight" or "bias" */
     uint64_t    layer;                     /* the model's number of layers: none */
@@ -27,26 +27,27 @@ struct tsr_stored_view {
     uint64_t                 dim;        /* rows of a head, by_head */
     uint64_t                 rows, cols; /* of the whole; a vector has cols 1 */
     uint64_t                 piece_rows[3];
-    const struct tsr_matrix *w[3];      /* data NULL while the layer is not open */
-    const struct tsr_packed *packed[3]; /* or NULL */
-    const float             *values[3]; /* of a vector */
+    const struct tsr_matrix *w[3];            /* data NULL while the layer is not open */
+    const struct tsr_model_packed *packed[3]; /* or NULL */
+    const float                   *values[3]; /* of a vector */
 };
 
 /* Piece and row in it of row r of the whole. */
-void tsr_stored_row(const struct tsr_stored_view *v, uint64_t r, unsigned *piece, uint64_t *row);
+void tsr_model_stored_row(const struct tsr_model_stored_view *v, uint64_t r, unsigned *piece,
+                          uint64_t *row);
 
-typedef tsr_status (*tsr_stored_visit)(void *ctx, const struct tsr_stored_view *v,
-                                       struct tsr_err *err);
-/* Calls visit for every tensor: what belongs to no layer first, then layer by layer.  o: packed
- * weights, NULL: the model's own.  open: each layer's weights are in memory while its tensors are
- * visited, and gone afterwards.  A packed output head of a tied model comes as "lm_head.weight". */
-tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_overlay *o, bool open,
-                           tsr_stored_visit visit, void *ctx, struct tsr_err *err);
+typedef tsr_status (*tsr_model_stored_visit)(void *ctx, const struct tsr_model_stored_view *v,
+                                             struct tsr_err *err);
+/* Calls visit for every tensor: those outside the layers first, then layer by layer.  o: packed
+ * weights, NULL: the model's own.  open: each layer's weights are in memory only while its tensors
+ * are visited.  A packed output head of a tied model is visited as "lm_head.weight". */
+tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_overlay *o, bool open,
+                           tsr_model_stored_visit visit, void *ctx, struct tsr_err *err);
 
 /* The config.json that the model was read with; new reference. */
 tsr_status tsr_model_config_json(const struct tsr_model *m, json_t **config, struct tsr_err *err);
-/* Copies tokenizer and generation settings into folder, as they are; what is not there is not
- * needed.  *tokenizer: whether there is a tokenizer.json. */
+/* Copies tokenizer and generation settings into folder, unchanged; missing files are skipped.
+ * *tokenizer: whether there is a tokenizer.json. */
 tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, bool *tokenizer,
                                 struct tsr_err *err);
 

@@ -1,7 +1,7 @@
 #include "model/text_stamps.h"
 
 #include "base/file.h"
-#include "model/texts.h"
+#include "model/text_names.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -10,10 +10,10 @@
 /* NULL after the last. */
 static const char *name_of(uint64_t i)
 {
-    return i == 0 ? "config.json" : tsr_text_name(i - 1);
+    return i == 0 ? "config.json" : tsr_model_text_name(i - 1);
 }
 
-/* What cannot be looked at counts as absent: who reads it hears why. */
+/* A file that cannot be examined counts as absent: reading it reports the reason. */
 static void look(struct tsr_stamp *to, const char *path, const char *name)
 {
     char file[PATH_MAX];
@@ -25,15 +25,15 @@ static void look(struct tsr_stamp *to, const char *path, const char *name)
         (void)tsr_stamp_take(to, file);
 }
 
-void tsr_text_stamps_take(struct tsr_text_stamps *s, const char *path)
+void tsr_model_text_stamps_take(struct tsr_model_text_stamps *s, const char *path)
 {
     const char *name;
     for (uint64_t i = 0; i < TSR_TEXT_STAMPS && (name = name_of(i)); i++)
         look(&s->of[i], path, name);
 }
 
-tsr_status tsr_text_stamps_check(const struct tsr_text_stamps *s, const char *path,
-                                 const char *name, struct tsr_err *err)
+tsr_status tsr_model_text_stamps_check(const struct tsr_model_text_stamps *s, const char *path,
+                                       const char *name, struct tsr_err *err)
 {
     struct tsr_stamp now;
     const char      *one;

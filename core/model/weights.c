@@ -12,13 +12,13 @@
 
 static int by_source(const void *a, const void *b)
 {
-    const struct tsr_load *x = a, *y = b;
+    const struct tsr_model_tensor_load *x = a, *y = b;
     return x->src < y->src ? -1 : x->src > y->src;
 }
 
 static int compare_last(const void *a, const void *b)
 {
-    const struct tsr_load *x = a, *y = b;
+    const struct tsr_model_tensor_load *x = a, *y = b;
     return x->compare != y->compare ? (x->compare ? 1 : -1) : by_source(a, b);
 }
 
@@ -32,7 +32,7 @@ static void split_heads(unsigned char *dst, const unsigned char *src, uint64_t h
             memcpy(dst + (part * heads + h) * block, src + (h * 3 + part) * block, block);
 }
 
-void tsr_load_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t)
+void tsr_model_load_label(struct tsr_hasher *hash, const struct tsr_safetensors_tensor *t)
 {
     tsr_hasher_update(hash, t->name, strlen(t->name) + 1);
     tsr_hasher_update(hash, t->dtype_name, strlen(t->dtype_name) + 1);
@@ -40,12 +40,13 @@ void tsr_load_label(struct tsr_hasher *hash, const struct tsr_st_tensor *t)
 }
 
 /* Straight into its place, hashed while it is warm. */
-static tsr_status read_plain(const struct tsr_st *st, const struct tsr_st_tensor *t,
-                             unsigned char *dst, struct tsr_hasher *hash, struct tsr_err *err)
+static tsr_status read_plain(const struct tsr_safetensors        *st,
+                             const struct tsr_safetensors_tensor *t, unsigned char *dst,
+                             struct tsr_hasher *hash, struct tsr_err *err)
 {
     for (uint64_t at = t->begin; at < t->end;) {
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
-        TSR_TRY(tsr_st_read_part(st, t, at - t->begin, n, dst, err));
+        TSR_TRY(tsr_safetensors_read_part(st, t, at - t->begin, n, dst, err));
         if (hash)
             tsr_hasher_update(hash, dst, n);
         dst += n;
@@ -54,14 +55,15 @@ static tsr_status read_plain(const struct tsr_st *st, const struct tsr_st_tensor
     return TSR_OK;
 }
 
-static tsr_status read_compared(const struct tsr_st *st, const struct tsr_st_tensor *t,
-                                const unsigned char *with, struct tsr_err *err)
+static tsr_status read_compared(const struct tsr_safetensors        *st,
+                                const struct tsr_safetensors_tensor *t, const unsigned char *with,
+                                struct tsr_err *err)
 {
     unsigned char *buf = tsr_new(CHUNK, 1);
     tsr_status     r = buf ? TSR_OK : tsr_fail_nomem(err, CHUNK, st->file.path);
     for (uint64_t at = t->begin; r == TSR_OK && at < t->end;) {
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
-        r = tsr_st_read_part(st, t, at - t->begin, n, buf, err);
+        r = tsr_safetensors_read_part(st, t, at - t->begin, n, buf, err);
         if (r == TSR_OK && memcmp(buf, with + (at - t->begin), n) != 0)
             r = tsr_fail(
                 err, TSR_E_INPUT,
@@ -74,18 +76,19 @@ static tsr_status read_compared(const struct tsr_st *st, const struct tsr_st_ten
     return r;
 }
 
-tsr_status tsr_load_pass(const struct tsr_st *st, const struct tsr_st_tensor *t,
-                         struct tsr_hasher *hash, struct tsr_st_out *to, struct tsr_err *err)
+tsr_status tsr_model_load_pass(const struct tsr_safetensors        *st,
+                               const struct tsr_safetensors_tensor *t, struct tsr_hasher *hash,
+                               struct tsr_st_out *to, struct tsr_err *err)
 {
     unsigned char *buf = tsr_new(CHUNK, 1);
     tsr_status     r = buf ? TSR_OK : tsr_fail_nomem(err, CHUNK, st->file.path);
     for (uint64_t at = t->begin; r == TSR_OK && at < t->end;) {
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
-        r = tsr_st_read_part(st, t, at - t->begin, n, buf, err);
+        r = tsr_safetensors_read_part(st, t, at - t->begin, n, buf, err);
         if (r == TSR_OK) {
             tsr_hasher_update(hash, buf, n);
             if (to)
-                tsr_st_put(to, buf, n);
+                tsr_safetensors_put(to, buf, n);
         }
         at += n;
     }
@@ -93,14 +96,15 @@ tsr_status tsr_load_pass(const struct tsr_st *st, const struct tsr_st_tensor *t,
     return r;
 }
 
-/* Through a buffer: what is widened or cut apart. */
-static tsr_status read_changed(const struct tsr_st *st, const struct tsr_load *l,
-                               const struct tsr_hparams *hp, void *dst, float *floats,
+/* Through a buffer: tensors that are widened or split. */
+static tsr_status read_changed(const struct tsr_safetensors       *st,
+                               const struct tsr_model_tensor_load *l,
+                               const struct tsr_model_hparams *hp, void *dst, float *floats,
                                struct tsr_hasher *hash, struct tsr_err *err)
 {
-    const struct tsr_st_tensor *t = l->src->t;
-    uint64_t                    bytes = t->end - t->begin, n = bytes / tsr_dtype_size(t->dtype);
-    unsigned char              *raw = tsr_new_aligned(bytes, 1);
+    const struct tsr_safetensors_tensor *t = l->src->t;
+    uint64_t       bytes = t->end - t->begin, n = bytes / tsr_dtype_size(t->dtype);
+    unsigned char *raw = tsr_new_aligned(bytes, 1);
     if (!raw)
         return tsr_fail_nomem(err, bytes, t->name);
     float     *wide = NULL;
@@ -121,50 +125,51 @@ static tsr_status read_changed(const struct tsr_st *st, const struct tsr_load *l
     return r;
 }
 
-tsr_status tsr_load_tensor(const struct tsr_shards *s, const struct tsr_load *l,
-                           const struct tsr_hparams *hp, void *dst, float *floats,
-                           struct tsr_hasher *hash, struct tsr_err *err)
+tsr_status tsr_model_load_tensor(const struct tsr_checkpoint_shards *s,
+                                 const struct tsr_model_tensor_load *l,
+                                 const struct tsr_model_hparams *hp, void *dst, float *floats,
+                                 struct tsr_hasher *hash, struct tsr_err *err)
 {
-    const struct tsr_st *st = &s->files[l->src->file];
+    const struct tsr_safetensors *st = &s->files[l->src->file];
     if (l->widen || l->by_head)
         return read_changed(st, l, hp, dst, floats, hash, err);
     return read_plain(st, l->src->t, dst, hash, err);
 }
 
-static tsr_status read_all(struct tsr_binding *b, struct tsr_model_storage *s,
+static tsr_status read_all(struct tsr_model_binding *b, struct tsr_model_storage *s,
                            struct tsr_hasher *hash)
 {
-    static unsigned char none; /* where all matrices are packed only norms and biases are read */
+    static unsigned char none; /* if all matrices are packed, only norms and biases are read */
     unsigned char       *base = s->sealed.data ? s->sealed.data : &none;
     for (uint64_t i = 0; i < b->n_loads; i++) {
-        const struct tsr_load *l = &b->loads[i];
-        const struct tsr_st   *st = &b->shards->files[l->src->file];
-        unsigned char         *at = base + (l->widen || l->layered ? 0 : l->at);
+        const struct tsr_model_tensor_load *l = &b->loads[i];
+        const struct tsr_safetensors       *st = &b->shards->files[l->src->file];
+        unsigned char                      *at = base + (l->widen || l->layered ? 0 : l->at);
         if (l->compare) {
             TSR_TRY(read_compared(st, l->src->t, at, b->err));
             continue;
         }
-        tsr_load_label(hash, l->src->t);
+        tsr_model_load_label(hash, l->src->t);
         if (l->layered)
-            TSR_TRY(tsr_load_pass(st, l->src->t, hash, NULL, b->err));
+            TSR_TRY(tsr_model_load_pass(st, l->src->t, hash, NULL, b->err));
         else
-            TSR_TRY(tsr_load_tensor(b->shards, l, &b->config->hp, at,
-                                    l->widen ? s->floats + l->at : NULL, hash, b->err));
+            TSR_TRY(tsr_model_load_tensor(b->shards, l, &b->config->hp, at,
+                                          l->widen ? s->floats + l->at : NULL, hash, b->err));
     }
     for (uint32_t i = 0; i < b->shards->n_files; i++)
         TSR_TRY(tsr_file_unchanged(&b->shards->files[i].file, b->err));
     return TSR_OK;
 }
 
-tsr_status tsr_weights_read(struct tsr_binding *b, struct tsr_model_storage *s,
-                            struct tsr_hasher *hash, bool headers_only)
+tsr_status tsr_model_weights_read(struct tsr_model_binding *b, struct tsr_model_storage *s,
+                                  struct tsr_hasher *hash, bool headers_only)
 {
     /* little-endian on disk and in the hash; so are the machines that this runs on */
     qsort(b->loads, b->n_loads, sizeof *b->loads, compare_last);
     if (headers_only) {
         for (uint64_t i = 0; i < b->n_loads; i++)
             if (!b->loads[i].compare)
-                tsr_load_label(hash, b->loads[i].src->t);
+                tsr_model_load_label(hash, b->loads[i].src->t);
         return TSR_OK;
     }
     TSR_TRY(tsr_sealed_create(&s->sealed, b->bytes, "the model's weights", b->err));
@@ -180,7 +185,7 @@ tsr_status tsr_weights_read(struct tsr_binding *b, struct tsr_model_storage *s,
     TSR_TRY(read_all(b, s, hash));
     TSR_TRY(tsr_sealed_seal(&s->sealed, b->err));
     for (uint64_t i = 0; i < b->n_patches; i++) {
-        const struct tsr_patch *p = &b->patches[i];
+        const struct tsr_model_patch *p = &b->patches[i];
         if (p->layered)
             continue;
         if (p->data)

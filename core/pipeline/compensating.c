@@ -2,7 +2,7 @@
 #include "pipeline/compensating.h"
 
 #include "base/mem.h"
-#include "pipeline/step.h"
+#include "pipeline/put.h"
 
 #include <stdlib.h>
 
@@ -11,10 +11,12 @@ const struct tsr_choice tsr_positions_choices[2] = {
     { "all", "every token, prompts too", TSR_POSITIONS_ALL },
 };
 
-tsr_status tsr_compensating_open(struct tsr_compensating *c, const struct tsr_compensate_keys *k,
-                                 const char *plan, const char *folder, const struct tsr_model *m,
-                                 uint64_t seed, const struct tsr_engine_compensate **e,
-                                 struct tsr_err *err)
+tsr_status tsr_pipeline_compensating_open(struct tsr_pipeline_compensating          *c,
+                                          const struct tsr_pipeline_compensate_keys *k,
+                                          const char *plan, const char *folder,
+                                          const struct tsr_model *m, uint64_t seed,
+                                          const struct tsr_engine_compensate **e,
+                                          struct tsr_err                      *err)
 {
     *e = NULL;
     if (!plan && *k->compensate_plan)
@@ -27,7 +29,7 @@ tsr_status tsr_compensating_open(struct tsr_compensating *c, const struct tsr_co
     TSR_TRY(folder ? tsr_compensation_open(&c->from, folder, m, err)
                    : tsr_compensation_of_model(&c->from, m, err));
     if (plan)
-        TSR_TRY(tsr_compensating_plan(plan, m, &c->k, err));
+        TSR_TRY(tsr_pipeline_compensating_plan(plan, m, &c->k, err));
     c->use = (struct tsr_engine_compensate){ .from = c->from,
                                              .each = (uint32_t)k->compensate,
                                              .k = (const uint32_t(*)[TSR_SITES])c->k,
@@ -39,37 +41,40 @@ tsr_status tsr_compensating_open(struct tsr_compensating *c, const struct tsr_co
     return TSR_OK;
 }
 
-void tsr_compensating_close(struct tsr_compensating *c)
+void tsr_pipeline_compensating_close(struct tsr_pipeline_compensating *c)
 {
     tsr_compensation_destroy(c->from);
     free(c->k);
-    *c = (struct tsr_compensating){ 0 };
+    *c = (struct tsr_pipeline_compensating){ 0 };
 }
 
-bool tsr_compensating_put(json_t *object, const struct tsr_compensate_keys *k,
-                          const struct tsr_compensating *c, const struct tsr_engine *e)
+bool tsr_pipeline_compensating_put(json_t *object, const struct tsr_pipeline_compensate_keys *k,
+                                   const struct tsr_pipeline_compensating *c,
+                                   const struct tsr_engine                *e)
 {
     struct tsr_engine_compensated done;
     tsr_engine_compensation(e, &done);
-    return tsr_compensating_put_done(object, k, c, &done);
+    return tsr_pipeline_compensating_put_done(object, k, c, &done);
 }
 
-bool tsr_compensating_put_done(json_t *object, const struct tsr_compensate_keys *k,
-                               const struct tsr_compensating       *c,
-                               const struct tsr_engine_compensated *done)
+bool tsr_pipeline_compensating_put_done(json_t                                    *object,
+                                        const struct tsr_pipeline_compensate_keys *k,
+                                        const struct tsr_pipeline_compensating    *c,
+                                        const struct tsr_engine_compensated       *done)
 {
     if (!c->from)
         return true;
     json_t *j = json_object();
-    bool    ok = tsr_json_put(j, "k", c->k ? json_null() : json_integer(k->compensate)) &&
-              tsr_json_put_text(j, "select", tsr_select_choices[k->select].name) &&
-              tsr_json_put_text(j, "positions", tsr_positions_choices[k->positions].name) &&
-              tsr_json_put_int(j, "bits", c->from->bits) &&
-              tsr_json_put_int(j, "linears", done->linears) &&
-              tsr_json_put_int(j, "host_bytes", done->host_bytes) &&
-              tsr_json_put_int(j, "tokens", done->tokens) &&
-              tsr_json_put_int(j, "selected", done->selected);
+    bool    ok =
+        tsr_pipeline_json_put(j, "k", c->k ? json_null() : json_integer(k->compensate)) &&
+        tsr_pipeline_json_put_text(j, "select", tsr_select_choices[k->select].name) &&
+        tsr_pipeline_json_put_text(j, "positions", tsr_positions_choices[k->positions].name) &&
+        tsr_pipeline_json_put_int(j, "bits", c->from->bits) &&
+        tsr_pipeline_json_put_int(j, "linears", done->linears) &&
+        tsr_pipeline_json_put_int(j, "host_bytes", done->host_bytes) &&
+        tsr_pipeline_json_put_int(j, "tokens", done->tokens) &&
+        tsr_pipeline_json_put_int(j, "selected", done->selected);
     if (ok && done->exact)
-        ok = tsr_json_put_real(j, "recall", (double)done->common / (double)done->exact);
-    return tsr_json_put(object, "compensation", j) && ok;
+        ok = tsr_pipeline_json_put_real(j, "recall", (double)done->common / (double)done->exact);
+    return tsr_pipeline_json_put(object, "compensation", j) && ok;
 }

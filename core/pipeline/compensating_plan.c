@@ -2,7 +2,7 @@
 #include "pipeline/compensating.h"
 
 #include "base/mem.h"
-#include "plan/plan_file.h"
+#include "plan/file/plan_file.h"
 #include "quant/scheme.h"
 
 #include <stdlib.h>
@@ -16,15 +16,15 @@ struct taking {
     uint32_t (*lin)[TSR_LINEARS]; /* [layers] */
 };
 
-static const char *text_of(const struct tsr_node *map, const char *key)
+static const char *text_of(const struct tsr_config_node *map, const char *key)
 {
-    const struct tsr_node *n = tsr_node_get(map, key);
+    const struct tsr_config_node *n = tsr_config_node_get(map, key);
     return n && n->kind == TSR_NODE_SCALAR ? n->text : "";
 }
 
-/* One entry; what it looks like was checked when the file was read. */
+/* One entry; the reader of the file has checked its form. */
 static tsr_status take_entry(const struct taking *t, const struct tsr_plan_stage *s,
-                             const struct tsr_node *entry, struct tsr_err *err)
+                             const struct tsr_config_node *entry, struct tsr_err *err)
 {
     const char *tensors = text_of(entry, "tensors");
     uint32_t    k = (uint32_t)strtoul(text_of(entry, "k"), NULL, 10);
@@ -34,7 +34,7 @@ static tsr_status take_entry(const struct taking *t, const struct tsr_plan_stage
             TSR_TRY(tsr_plan_file_covers(t->p, entry, l, &covers, err));
         for (int i = 0; covers && i < TSR_LINEARS; i++) {
             const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
-            if (w->rows && (!*tensors || tsr_name_matches(tensors, w->name)))
+            if (w->rows && (!*tensors || tsr_quant_name_matches(tensors, w->name)))
                 t->lin[l][i] = k;
         }
     }
@@ -47,7 +47,7 @@ static tsr_status to_sites(const struct taking *t, uint32_t (*k)[TSR_SITES], str
     for (uint64_t l = 0; l < t->m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
             const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
-            enum tsr_site            site = tsr_linear_site((enum tsr_linear_id)i);
+            enum tsr_site            site = tsr_model_linear_site((enum tsr_linear_id)i);
             uint32_t                 n = t->lin[l][i] == UNSAID ? 0 : t->lin[l][i];
             if (!w->rows)
                 continue;
@@ -75,7 +75,8 @@ static tsr_status take_all(const struct taking *t, uint32_t (*k)[TSR_SITES], str
             k[l][i] = UNSAID;
     }
     for (uint64_t i = 0; i < t->p->n_stages; i++) {
-        const struct tsr_node *list = tsr_node_get(t->p->stages[i].map, "compensation");
+        const struct tsr_config_node *list =
+            tsr_config_node_get(t->p->stages[i].map, "compensation");
         for (uint64_t j = 0; list && list->kind == TSR_NODE_LIST && j < list->n; j++)
             TSR_TRY(take_entry(t, &t->p->stages[i], list->items[j], err));
     }
@@ -86,23 +87,23 @@ static tsr_status take_all(const struct taking *t, uint32_t (*k)[TSR_SITES], str
     return TSR_OK;
 }
 
-tsr_status tsr_compensating_plan(const char *path, const struct tsr_model    *m,
-                                 uint32_t (**out)[TSR_SITES], struct tsr_err *err)
+tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_model    *m,
+                                          uint32_t (**out)[TSR_SITES], struct tsr_err *err)
 {
     struct tsr_plan_file p = { 0 };
     struct tsr_diag     *d = NULL;
-    TSR_TRY(tsr_diag_create(&d, err));
+    TSR_TRY(tsr_config_diag_create(&d, err));
     struct taking t = { .p = &p, .m = m, .path = path };
     uint32_t(*k)[TSR_SITES] = tsr_new(m->hp.layers, sizeof *k);
     t.lin = tsr_new(m->hp.layers, sizeof *t.lin);
     tsr_status st = k && t.lin ? tsr_plan_file_load(&p, path, d, err)
                                : tsr_fail_nomem(err, m->hp.layers * sizeof *k, path);
     if (st == TSR_OK)
-        st = tsr_diag_status(d, err);
+        st = tsr_config_diag_status(d, err);
     if (st == TSR_OK)
         st = take_all(&t, k, err);
     tsr_plan_file_free(&p);
-    tsr_diag_destroy(d);
+    tsr_config_diag_destroy(d);
     free(t.lin);
     if (st != TSR_OK) {
         free(k);

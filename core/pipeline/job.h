@@ -1,63 +1,85 @@
-/* pipeline/job.h - what the files about jobs share. */
+/* pipeline/job.h - declarations shared by the files about jobs. */
 #ifndef TSR_PIPELINE_JOB_H
 #define TSR_PIPELINE_JOB_H
 
 #include "base/json_differ.h"
 #include "base/stamp.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/running.h"
 
-struct tsr_job_head {
-    int64_t                version, seed, numerics;
-    int64_t                gpu_layers;
-    const char            *model, *cluster, *backend;
-    const struct tsr_node *plugins, *pipeline, *workload;
+struct tsr_pipeline_job_head {
+    int64_t                         version, seed;
+    struct tsr_pipeline_run_on_keys on;
+    const char                     *model, *cluster;
+    const struct tsr_config_node   *plugins, *pipeline, *workload;
 };
 
 /* One step of this job. */
-struct tsr_job_step {
-    const struct tsr_step *step;
-    const struct tsr_node *key, *node; /* the name, the map of options */
-    void                  *opts;
+struct tsr_pipeline_job_step {
+    const struct tsr_pipeline_step *step;
+    const struct tsr_config_node   *key, *node; /* the name, the map of options */
+    void                           *opts;
+    /* job_resolve.c */
+    uint64_t                      nth; /* of the steps of its name, from 1 */
+    struct tsr_pipeline_job_step *planned,
+        *calibrated; /* the last such step before it; NULL: none */
+    uint64_t need;   /* of a calibration: TSR_NEED_* that steps after it declare */
+    bool     done;   /* it ran */
 };
 
-struct tsr_job_state {
-    struct tsr_job_options options;
-    struct tsr_job_head    head;
-    char                  *dir;      /* of the YAML file */
-    char                  *model;    /* what job->model_path points to, but for model_at */
-    char                  *model_at; /* of this host's node; or NULL */
-    struct tsr_job_step   *steps;
-    uint64_t               n;
-    char                 **inputs; /* paths that steps read */
-    uint64_t               n_inputs;
-    struct tsr_stamps      stamps;      /* of the inputs as they are read, and of a model's files */
-    bool                   inputs_lost; /* one could not be noted: out of memory */
-    int                    lock;        /* the locked job folder, or -1 */
-    bool                   fresh;       /* no job was in it before */
+struct tsr_pipeline_job_state {
+    struct tsr_pipeline_job_options options;
+    struct tsr_pipeline_job_head    head;
+    char                           *dir;      /* of the YAML file */
+    char                           *model;    /* target of job->model_path, except with model_at */
+    char                           *model_at; /* of this host's node; or NULL */
+    struct tsr_pipeline_job_step   *steps;
+    uint64_t                        n;
+    char                          **inputs; /* paths that steps read */
+    uint64_t                        n_inputs;
+    struct tsr_stamps               stamps; /* of the inputs when read, and of a model's files */
+    bool                            inputs_lost; /* one could not be noted: out of memory */
+    int                             lock;        /* the locked job folder, or -1 */
+    bool                            fresh;       /* no job was in it before */
 };
 
-/* compare_file.c: whether a file is a comparison, and its root as the job that it stands for; what
- * is wrong with it goes to d. */
-bool       tsr_compare_file_is(const struct tsr_node *root);
-tsr_status tsr_compare_file_expand(struct tsr_doc *doc, const char *path, struct tsr_diag *d,
-                                   struct tsr_err *err);
+/* job_resolve.c.  Links the newest step to those before it, and makes it job->at. */
+void tsr_pipeline_job_link(struct tsr_pipeline_job *job);
+/* The plan step before job->at that writes `file` ("": the last one), or NULL; and the name that it writes to. */
+const struct tsr_pipeline_job_step *tsr_pipeline_job_planned(const struct tsr_pipeline_job *job,
+                                                             const char                    *file);
+const char *tsr_pipeline_job_planned_to(const struct tsr_pipeline_job_step *planned);
+/* Resolves what each calibration must hold, before anything runs; repeated after a step that writes the
+ * plan of a later step. */
+tsr_status tsr_pipeline_job_resolve(struct tsr_pipeline_job *job, struct tsr_err *err);
 
-/* job_folder.c: opens and locks the folder; TSR_E_INPUT names the keys in which the job that
- * lives there differs.  *done: it is finished, job->results is loaded. */
-tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *err);
-void       tsr_job_folder_close(struct tsr_job *job);
-/* The job failed: a folder that holds its manifest and nothing else goes again. */
-void tsr_job_folder_discard(struct tsr_job *job);
-/* Writes manifest.json with what is known now; `final` adds hashes of all that took part. */
-tsr_status tsr_job_write_manifest(struct tsr_job *job, bool final, struct tsr_err *err);
-tsr_status tsr_job_write_results(struct tsr_job *job, struct tsr_err *err);
+/* compare/file.c: whether a file is a comparison, and its root as the job that it describes; errors go to
+ * d. */
+bool       tsr_pipeline_compare_file_is(const struct tsr_config_node *root);
+tsr_status tsr_pipeline_compare_file_expand(struct tsr_config_doc *doc, const char *path,
+                                            struct tsr_diag *d, struct tsr_err *err);
+
+/* job_folder.c: opens and locks the folder; TSR_E_INPUT names the keys that differ from the job in that
+ * folder. *done: that job is finished, job->results is loaded. */
+tsr_status tsr_pipeline_job_folder_open(struct tsr_pipeline_job *job, bool *done,
+                                        struct tsr_err *err);
+void       tsr_pipeline_job_folder_close(struct tsr_pipeline_job *job);
+/* The job failed: removes a folder that holds only its manifest. */
+void tsr_pipeline_job_folder_discard(struct tsr_pipeline_job *job);
+/* Writes manifest.json with the facts known so far; `final` adds hashes of everything used. */
+tsr_status tsr_pipeline_job_write_manifest(struct tsr_pipeline_job *job, bool final,
+                                           struct tsr_err *err);
+tsr_status tsr_pipeline_job_write_results(struct tsr_pipeline_job *job, struct tsr_err *err);
 
 /* manifest.c */
-tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, struct tsr_err *err);
+tsr_status tsr_pipeline_manifest_make(struct tsr_pipeline_job *job, bool final, json_t **out,
+                                      struct tsr_err *err);
 /* {"path", "family", "hash", "texts", "tokenizer_hash"} of the job's model, as far as it is loaded; new
- * reference.  texts: hashes of generation_config.json and the like, of a folder or file alike. */
-tsr_status tsr_manifest_model(const struct tsr_job *job, json_t **out, struct tsr_err *err);
-/* Adds in what options and version differ from an old manifest to one of now. */
-void tsr_manifest_differences(const json_t *old, const json_t *now, struct tsr_differences *d);
+ * reference. texts: hashes of generation_config.json and similar files, of a folder or a file. */
+tsr_status tsr_pipeline_manifest_model(const struct tsr_pipeline_job *job, json_t **out,
+                                       struct tsr_err *err);
+/* Adds the differences in options and version between an old manifest and a current one. */
+void tsr_pipeline_manifest_differences(const json_t *old, const json_t *now,
+                                       struct tsr_differences *d);
 
 #endif

@@ -3,34 +3,37 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "config/doc.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static tsr_status add_plugin(struct tsr_job *job, struct tsr_registry *r, const struct tsr_node *n,
-                             struct tsr_diag *d, struct tsr_err *err)
+static tsr_status add_plugin(struct tsr_pipeline_job *job, struct tsr_registry *r,
+                             const struct tsr_config_node *n, struct tsr_diag *d,
+                             struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     if (n->kind != TSR_NODE_SCALAR) {
-        tsr_diag_error(d, &n->mark, NULL, "'plugins' must be a list of files and folders");
+        tsr_config_diag_error(d, &n->mark, NULL, "'plugins' must be a list of files and folders");
         return TSR_OK;
     }
     char *path = tsr_path_join(job->state->dir, n->text);
     if (!path)
         return tsr_fail_nomem(err, strlen(n->text), "a plugin's path");
-    tsr_status st = tsr_registry_add_path(r, path, &e.err);
-    if (st == TSR_OK) /* also read here, so that what is wrong with it is said at its place */
-        st = tsr_registry_scan_path(r, path, &e.err);
+    tsr_status st = tsr_plugin_registry_add_path(r, path, &e.err);
+    if (st == TSR_OK) /* also read here, so that its errors are reported at its place */
+        st = tsr_plugin_registry_scan_path(r, path, &e.err);
     free(path);
     if (st == TSR_E_INPUT) {
-        tsr_diag_error(d, &n->mark, NULL, "%s", e.text);
+        tsr_config_diag_error(d, &n->mark, NULL, "%s", e.text);
         return TSR_OK;
     }
-    return st == TSR_OK ? st : tsr_fail(err, st, "%s", e.text);
+    return st == TSR_OK ? st : tsr_err_copy(err, st, &e.err);
 }
 
-static tsr_status add_plugins(struct tsr_job *job, struct tsr_registry *r, const struct tsr_node *n,
-                              struct tsr_diag *d, struct tsr_err *err)
+static tsr_status add_plugins(struct tsr_pipeline_job *job, struct tsr_registry *r,
+                              const struct tsr_config_node *n, struct tsr_diag *d,
+                              struct tsr_err *err)
 {
     if (!n || n->kind == TSR_NODE_NULL)
         return TSR_OK;
@@ -43,16 +46,16 @@ static tsr_status add_plugins(struct tsr_job *job, struct tsr_registry *r, const
 
 /* `plugins` as a map. */
 struct plugins_keys {
-    const struct tsr_node *paths;
-    int32_t                isolate;
-    double                 time_limit;
-    int64_t                memory_limit;
+    const struct tsr_config_node *paths;
+    int32_t                       isolate;
+    double                        time_limit;
+    int64_t                       memory_limit;
 };
 
 static const struct tsr_option plugins_options[] = {
     TSR_OPTION_NODE(struct plugins_keys, paths, "Plugins or folders of plugins, searched first."),
     TSR_OPTION_BOOL(struct plugins_keys, isolate, 0,
-                    "Quantizers and solvers work in processes of their own."),
+                    "Run quantizers and solvers in their own processes."),
     TSR_OPTION_REAL(struct plugins_keys, time_limit, 600, 0.01, 1e6, "s",
                     "With isolate: what one call of a plugin may take."),
     TSR_OPTION_INT(
@@ -61,7 +64,7 @@ static const struct tsr_option plugins_options[] = {
         "the machine's."),
 };
 
-const struct tsr_option *tsr_job_plugins_options(uint64_t *n)
+const struct tsr_option *tsr_pipeline_job_plugins_options(uint64_t *n)
 {
     *n = sizeof plugins_options / sizeof *plugins_options;
     return plugins_options;
@@ -69,32 +72,33 @@ const struct tsr_option *tsr_job_plugins_options(uint64_t *n)
 
 static void isolate(const struct plugins_keys *k, struct tsr_registry *r)
 {
-    struct tsr_isolation limits = { .time_us = (uint64_t)(k->time_limit * 1e6),
-                                    .memory_bytes = (uint64_t)k->memory_limit << 20 };
-    tsr_registry_set_isolation(r, &limits);
+    struct tsr_plugin_isolation limits = { .time_us = (uint64_t)(k->time_limit * 1e6),
+                                           .memory_bytes = (uint64_t)k->memory_limit << 20 };
+    tsr_plugin_registry_set_isolation(r, &limits);
 }
 
-tsr_status tsr_job_plugins(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
-                           struct tsr_err *err)
+tsr_status tsr_pipeline_job_plugins(struct tsr_pipeline_job *job, struct tsr_registry *r,
+                                    struct tsr_diag *d, struct tsr_err *err)
 {
-    const struct tsr_node *n = job->state->head.plugins;
+    const struct tsr_config_node *n = job->state->head.plugins;
     if (!n || n->kind == TSR_NODE_NULL)
         return TSR_OK;
     if (n->kind != TSR_NODE_MAP)
         return add_plugins(job, r, n, d, err);
-    struct plugins_keys k = { .paths = NULL };
-    struct tsr_optset   set = { plugins_options, sizeof plugins_options / sizeof *plugins_options,
-                                sizeof *plugins_options, &k };
-    uint64_t            before = tsr_diag_errors(d);
-    tsr_options_fill(&set, 1, NULL, n, "'plugins'", d);
-    if (tsr_diag_errors(d) != before)
+    struct plugins_keys      k = { .paths = NULL };
+    struct tsr_config_optset set = { plugins_options,
+                                     sizeof plugins_options / sizeof *plugins_options,
+                                     sizeof *plugins_options, &k };
+    uint64_t                 before = tsr_config_diag_errors(d);
+    tsr_config_options_fill(&set, 1, NULL, n, "'plugins'", d);
+    if (tsr_config_diag_errors(d) != before)
         return TSR_OK;
     if (k.isolate)
         isolate(&k, r);
     return add_plugins(job, r, k.paths, d, err);
 }
 
-static void unknown_step(const struct tsr_node *key, struct tsr_diag *d)
+static void unknown_step(const struct tsr_config_node *key, struct tsr_diag *d)
 {
     const char *names[64];
     char        hint[400] = "";
@@ -105,47 +109,50 @@ static void unknown_step(const struct tsr_node *key, struct tsr_diag *d)
         if (at < sizeof hint)
             at += (size_t)snprintf(hint + at, sizeof hint - at, "%s %s", i ? "," : "", names[i]);
     }
-    const char *near = tsr_nearest(key->text, names, n);
+    const char *near = tsr_config_nearest(key->text, names, n);
     if (near)
         (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near);
-    tsr_diag_error(d, &key->mark, hint, "unknown step '%.60s'", key->text);
+    tsr_config_diag_error(d, &key->mark, hint, "unknown step '%.60s'", key->text);
 }
 
 /* `- name` or `- name: {...}`: the name and the map, which is made where there is none. */
-static bool step_parts(const struct tsr_node *item, struct tsr_job_step *s, struct tsr_diag *d)
+static bool step_parts(const struct tsr_config_node *item, struct tsr_pipeline_job_step *s,
+                       struct tsr_diag *d)
 {
     if (item->kind == TSR_NODE_MAP && item->n == 1) {
         s->key = item->keys[0];
         s->node = item->items[0];
         if (s->node->kind == TSR_NODE_NULL) {
-            ((struct tsr_node *)(uintptr_t)s->node)->kind = TSR_NODE_MAP;
-            ((struct tsr_node *)(uintptr_t)s->node)->mark = s->key->mark;
+            ((struct tsr_config_node *)(uintptr_t)s->node)->kind = TSR_NODE_MAP;
+            ((struct tsr_config_node *)(uintptr_t)s->node)->mark = s->key->mark;
         }
         return true;
     }
     if (item->kind == TSR_NODE_MAP && item->n > 1)
-        tsr_diag_error(d, &item->keys[1]->mark, "indent options further than the name of the step",
-                       "'%.60s' stands beside the step '%.60s'", item->keys[1]->text,
-                       item->keys[0]->text);
+        tsr_config_diag_error(d, &item->keys[1]->mark,
+                              "indent options further than the name of the step",
+                              "'%.60s' conflicts with the step '%.60s'", item->keys[1]->text,
+                              item->keys[0]->text);
     else
-        tsr_diag_error(d, &item->mark, "write '- name' or '- name: {key: value}'",
-                       "a step must be a name, or a name with options");
+        tsr_config_diag_error(d, &item->mark, "write '- name' or '- name: {key: value}'",
+                              "a step must be a name, or a name with options");
     return false;
 }
 
 /* A bare name becomes a map in the doc, so that defaults can be put into it and be shown. */
-static tsr_status spell_out(struct tsr_job *job, const struct tsr_node *list, uint64_t i,
-                            struct tsr_err *err)
+static tsr_status spell_out(struct tsr_pipeline_job *job, const struct tsr_config_node *list,
+                            uint64_t i, struct tsr_err *err)
 {
-    struct tsr_node *name = list->items[i];
+    struct tsr_config_node *name = list->items[i];
     if (name->kind != TSR_NODE_SCALAR)
         return TSR_OK;
-    struct tsr_node pair = { .kind = TSR_NODE_MAP, .mark = name->mark, .text = "" }, *map = NULL;
-    struct tsr_node empty = pair, *items[1] = { &empty }, *keys[1] = { name };
+    struct tsr_config_node pair = { .kind = TSR_NODE_MAP, .mark = name->mark, .text = "" },
+                           *map = NULL;
+    struct tsr_config_node empty = pair, *items[1] = { &empty }, *keys[1] = { name };
     pair.n = 1;
     pair.items = items;
     pair.keys = keys;
-    map = tsr_doc_copy(job->doc, &pair);
+    map = tsr_config_doc_copy(job->doc, &pair);
     if (!map)
         return tsr_fail_nomem(err, sizeof *map, "a step");
     list->items[i] = map;
@@ -153,7 +160,7 @@ static tsr_status spell_out(struct tsr_job *job, const struct tsr_node *list, ui
 }
 
 /* The keys that are not the step's own: its plugin's, which check() looks at. */
-static const char **others(const struct tsr_step *step, const struct tsr_node *node)
+static const char **others(const struct tsr_pipeline_step *step, const struct tsr_config_node *node)
 {
     const char **names = tsr_new(node->n + 1, sizeof *names);
     uint64_t     n = 0;
@@ -167,70 +174,128 @@ static const char **others(const struct tsr_step *step, const struct tsr_node *n
     return names;
 }
 
-static tsr_status check_step(struct tsr_job *job, struct tsr_job_step *s, struct tsr_diag *d,
-                             struct tsr_err *err)
+static const struct tsr_option *option_of(const struct tsr_option *o, uint64_t n, const char *name)
 {
-    const struct tsr_step *step = s->step;
-    char                   what[100];
-    const char           **also = NULL;
+    for (uint64_t i = 0; i < n; i++)
+        if (strcmp(o[i].name, name) == 0)
+            return &o[i];
+    return NULL;
+}
+
+/* What a step leaves to the head, it has from there: strings and 64-bit numbers. */
+static void inherit(const struct tsr_pipeline_job *job, const struct tsr_pipeline_step *step,
+                    const struct tsr_config_node *node, void *opts)
+{
+    uint64_t                 n;
+    const struct tsr_option *head = tsr_pipeline_job_head(&n);
+    for (uint64_t i = 0; i < step->n_options; i++) {
+        const struct tsr_option *o = &step->options[i], *from = option_of(head, n, o->name);
+        if (from && (o->flags & TSR_OPT_UNSAID) && !tsr_config_node_get(node, o->name))
+            memcpy((char *)opts + o->offset, (const char *)&job->state->head + from->offset,
+                   o->type == TSR_OPT_STRING ? sizeof(const char *) : sizeof(int64_t));
+    }
+}
+
+/* "--no-clip" of a command line is `no_clip: true` here: `clip: false` where that is a switch of the plugin that the
+ * step uses, and no_clip is nothing that it has.  What the plugin does not know is left to the step. */
+static void switch_off(struct tsr_pipeline_job *job, const struct tsr_pipeline_step *step,
+                       struct tsr_config_node *node, struct tsr_diag *d)
+{
+    const struct tsr_option      *use = option_of(step->options, step->n_options, "use");
+    const struct tsr_config_node *given = tsr_config_node_get(node, "use");
+    const char                   *name = given ? given->text : use ? use->def.s : NULL;
+    struct tsr_plugin_found       found = { 0 };
+    for (uint64_t i = 0; name && *name && i < node->n; i++) {
+        struct tsr_config_node *key = node->keys[i], *value = node->items[i];
+        if (strncmp(key->text, "no_", 3) != 0 || !key->mark.source || !key->mark.source->argument)
+            continue;
+        if (!found.component && tsr_plugin_registry_find(job->registry, TSR_KIND_QUANTIZER, name,
+                                                         &found, NULL) != TSR_OK)
+            return; /* the step reports it */
+        const struct tsr_component *c = found.component;
+        const struct tsr_option    *o = option_of(c->options, c->n_options, key->text + 3);
+        if (option_of(c->options, c->n_options, key->text) || !o || o->type != TSR_OPT_BOOL)
+            continue;
+        if (value->kind != TSR_NODE_SCALAR || strcmp(value->text, "true") != 0)
+            tsr_config_diag_error(d, &value->mark, NULL,
+                                  "--no-%s takes no value; '%.100s' follows it", o->name,
+                                  value->kind == TSR_NODE_SCALAR ? value->text : "");
+        key->text += 3;
+        value->text = "false";
+    }
+}
+
+static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_job_step *s,
+                             struct tsr_diag *d, struct tsr_err *err)
+{
+    const struct tsr_pipeline_step *step = s->step;
+    char                            what[100];
+    const char                    **also = NULL;
     (void)snprintf(what, sizeof what, "step '%s'", step->name);
     s->opts = tsr_new(step->options_size ? step->options_size : 1, 1);
+    if (step->open && s->node->kind == TSR_NODE_MAP)
+        switch_off(job, step, (struct tsr_config_node *)(uintptr_t)s->node, d);
     if (step->open)
         also = others(step, s->node);
     if (!s->opts || (step->open && !also)) {
         free(also);
         return tsr_fail_nomem(err, step->options_size, what);
     }
-    struct tsr_optset set = { step->options, step->n_options, sizeof *step->options, s->opts };
-    uint64_t          before = tsr_diag_errors(d);
-    tsr_options_fill(&set, 1, also, s->node, what, d);
+    struct tsr_config_optset set = { step->options, step->n_options, sizeof *step->options,
+                                     s->opts };
+    uint64_t                 before = tsr_config_diag_errors(d);
+    tsr_config_options_fill(&set, 1, also, s->node, what, d);
+    inherit(job, step, s->node, s->opts);
     free(also);
-    if (step->check && (tsr_diag_errors(d) == before || s->node->kind == TSR_NODE_MAP)) {
+    if (step->check && (tsr_config_diag_errors(d) == before || s->node->kind == TSR_NODE_MAP)) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         tsr_status        st = step->check(job, s->opts, s->node, d, &e.err);
         if (st == TSR_E_INPUT || st == TSR_E_CONFIG || st == TSR_E_UNSUPPORTED)
-            tsr_diag_error(d, &s->key->mark, NULL, "%s", e.text);
+            tsr_config_diag_error(d, &s->key->mark, NULL, "%s", e.text);
         else if (st != TSR_OK)
             return tsr_fail(err, st, "%s: %s", what, e.text);
     }
-    return tsr_diag_errors(d) == before ? tsr_doc_complete(job->doc, s->node, &set, 1, err)
-                                        : TSR_OK;
+    return tsr_config_diag_errors(d) == before
+               ? tsr_config_doc_complete(job->doc, s->node, &set, 1, err)
+               : TSR_OK;
 }
 
-tsr_status tsr_job_check(struct tsr_job *job, struct tsr_registry *r, struct tsr_diag *d,
-                         struct tsr_err *err)
+tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_registry *r,
+                                  struct tsr_diag *d, struct tsr_err *err)
 {
-    struct tsr_job_state    *s = job->state;
-    const struct tsr_node   *list = s->head.pipeline;
-    uint64_t                 n_head;
-    const struct tsr_option *options = tsr_job_head(&n_head);
-    struct tsr_optset        head = { options, n_head, sizeof *options, &s->head };
+    struct tsr_pipeline_job_state *s = job->state;
+    const struct tsr_config_node  *list = s->head.pipeline;
+    uint64_t                       n_head;
+    const struct tsr_option       *options = tsr_pipeline_job_head(&n_head);
+    struct tsr_config_optset       head = { options, n_head, sizeof *options, &s->head };
     job->registry = r;
     if (!list)
         return TSR_OK;
     if (list->kind != TSR_NODE_LIST || list->n == 0) {
-        tsr_diag_error(d, &list->mark,
-                       "write '- calibrate: {text: FILE}' and so on, one below the "
-                       "other",
-                       "'pipeline' must be a list of steps");
+        tsr_config_diag_error(d, &list->mark,
+                              "write '- calibrate: {text: FILE}' and so on, one below the "
+                              "other",
+                              "'pipeline' must be a list of steps");
         return TSR_OK;
     }
     s->steps = tsr_new(list->n, sizeof *s->steps);
     if (!s->steps)
         return tsr_fail_nomem(err, list->n * sizeof *s->steps, "steps");
     for (uint64_t i = 0; i < list->n; i++) {
-        struct tsr_job_step step = { 0 };
+        struct tsr_pipeline_job_step step = { 0 };
         TSR_TRY(spell_out(job, list, i, err));
         if (!step_parts(list->items[i], &step, d))
             continue;
-        step.step = tsr_step_find(step.key->text);
+        step.step = tsr_pipeline_step_find(step.key->text);
         if (!step.step) {
             unknown_step(step.key, d);
             continue;
         }
         s->steps[s->n++] = step;
+        tsr_pipeline_job_link(job);
         TSR_TRY(check_step(job, &s->steps[s->n - 1], d, err));
     }
-    return tsr_diag_errors(d) ? TSR_OK
-                              : tsr_doc_complete(job->doc, tsr_doc_root(job->doc), &head, 1, err);
+    return tsr_config_diag_errors(d)
+               ? TSR_OK
+               : tsr_config_doc_complete(job->doc, tsr_config_doc_root(job->doc), &head, 1, err);
 }

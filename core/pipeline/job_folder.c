@@ -4,11 +4,12 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/held.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/output.h"
-#include "model/prepacked.h"
+#include "checkpoint/prepacked/prepacked.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,14 +21,14 @@
 #define MAX_BYTES (256u << 20)
 #define MAX_DEPTH 64u
 
-static tsr_status in_folder(const struct tsr_job *job, const char *name, char **path,
+static tsr_status in_folder(const struct tsr_pipeline_job *job, const char *name, char **path,
                             struct tsr_err *err)
 {
     *path = tsr_path_join(job->out, name);
     return *path ? TSR_OK : tsr_fail_nomem(err, strlen(name), "a path");
 }
 
-static tsr_status load(const struct tsr_job *job, const char *name, json_t **out,
+static tsr_status load(const struct tsr_pipeline_job *job, const char *name, json_t **out,
                        struct tsr_err *err)
 {
     char *path;
@@ -44,7 +45,7 @@ static tsr_status load(const struct tsr_job *job, const char *name, json_t **out
     return st;
 }
 
-static tsr_status store(const struct tsr_job *job, const char *name, const json_t *j,
+static tsr_status store(const struct tsr_pipeline_job *job, const char *name, const json_t *j,
                         struct tsr_err *err)
 {
     char *path;
@@ -54,8 +55,8 @@ static tsr_status store(const struct tsr_job *job, const char *name, const json_
     return st;
 }
 
-/* A folder with a stranger's files is not taken for a job folder. */
-static tsr_status check_foreign(const struct tsr_job *job, struct tsr_err *err)
+/* A folder with foreign files is not used as a job folder. */
+static tsr_status check_foreign(const struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     DIR *dir = opendir(job->out);
     if (!dir)
@@ -79,15 +80,15 @@ static tsr_status check_foreign(const struct tsr_job *job, struct tsr_err *err)
     return st;
 }
 
-void tsr_job_folder_close(struct tsr_job *job)
+void tsr_pipeline_job_folder_close(struct tsr_pipeline_job *job)
 {
     if (job->state->lock >= 0)
-        (void)close(job->state->lock);
+        (void)tsr_held_close(job->state->lock);
     job->state->lock = -1;
 }
 
-/* Whether there is nothing in the folder but the manifest. */
-static bool holds_manifest_alone(const struct tsr_job *job)
+/* Whether the folder holds only the manifest. */
+static bool holds_manifest_alone(const struct tsr_pipeline_job *job)
 {
     DIR *dir = opendir(job->out);
     bool alone = dir != NULL;
@@ -99,7 +100,7 @@ static bool holds_manifest_alone(const struct tsr_job *job)
     return alone;
 }
 
-void tsr_job_folder_discard(struct tsr_job *job)
+void tsr_pipeline_job_folder_discard(struct tsr_pipeline_job *job)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     char             *path = NULL;
@@ -117,7 +118,8 @@ void tsr_job_folder_discard(struct tsr_job *job)
 /* ---- is it done, and of the same things? ----------------------------------------- */
 
 /* Plugins that took part must be the same files still. */
-static void check_plugins(const struct tsr_job *job, const json_t *old, struct tsr_differences *d)
+static void check_plugins(const struct tsr_pipeline_job *job, const json_t *old,
+                          struct tsr_differences *d)
 {
     size_t  i;
     json_t *p;
@@ -125,8 +127,8 @@ static void check_plugins(const struct tsr_job *job, const json_t *old, struct t
         const char *id = json_string_value(json_object_get(p, "id"));
         const char *hash = json_string_value(json_object_get(p, "hash"));
         char        what[200];
-        for (uint64_t k = 0; id && hash && k < tsr_registry_count(job->registry); k++) {
-            const struct tsr_plugin_info *info = tsr_registry_plugin(job->registry, k);
+        for (uint64_t k = 0; id && hash && k < tsr_plugin_registry_count(job->registry); k++) {
+            const struct tsr_plugin_info *info = tsr_plugin_registry_plugin(job->registry, k);
             if (strcmp(info->plugin->id, id) != 0 || strcmp(info->hash, hash) == 0)
                 continue;
             (void)snprintf(what, sizeof what, "build of plugin %.150s", id);
@@ -181,22 +183,23 @@ static bool model_touched(const char *folder, const char *results)
     return touched;
 }
 
-/* What a file that is mapped holds is what its index says. */
-static tsr_status verify(const struct tsr_job *job, const struct tsr_model *m, struct tsr_err *err)
+/* Checks a mapped file against the hash in its index. */
+static tsr_status verify(const struct tsr_pipeline_job *job, const struct tsr_model *m,
+                         struct tsr_err *err)
 {
-    return m->prepacked
-               ? tsr_prepacked_verify(m->prepacked, tsr_registry_pool(job->registry), NULL, err)
-               : TSR_OK;
+    return m->prepacked ? tsr_prepacked_verify(m->prepacked,
+                                               tsr_plugin_registry_pool(job->registry), NULL, err)
+                        : TSR_OK;
 }
 
 /* moved: the job names another place than its manifest does, which may hold the same model. */
-static tsr_status check_model(struct tsr_job *job, const json_t *old, bool moved,
+static tsr_status check_model(struct tsr_pipeline_job *job, const json_t *old, bool moved,
                               struct tsr_differences *d, struct tsr_err *err)
 {
     json_t     *was = json_object_get(old, "model"), *is = NULL;
     const char *path = json_string_value(json_object_get(was, "path"));
     char       *folder = NULL, *results = NULL;
-    if (!json_object_get(was, "hash")) { /* it was not loaded: its place is all that is known */
+    if (!json_object_get(was, "hash")) { /* it was not loaded: only its path is known */
         if (moved)
             tsr_differences_say(d, "model", path ? path : "?", job->model_path);
         return TSR_OK;
@@ -204,11 +207,11 @@ static tsr_status check_model(struct tsr_job *job, const json_t *old, bool moved
     TSR_TRY(tsr_model_resolve(job->model_path, &folder, err));
     tsr_status st = in_folder(job, "results.json", &results, err);
     if (st == TSR_OK && (moved || model_touched(folder, results))) {
-        st = tsr_job_need_model(job, err);
+        st = tsr_pipeline_job_need_model(job, err);
         if (st == TSR_OK)
             st = verify(job, job->model, err);
         if (st == TSR_OK)
-            st = tsr_manifest_model(job, &is, err);
+            st = tsr_pipeline_manifest_model(job, &is, err);
         if (st == TSR_OK) {
             (void)json_object_del(was, "path");
             (void)json_object_del(is, "path");
@@ -221,8 +224,8 @@ static tsr_status check_model(struct tsr_job *job, const json_t *old, bool moved
     return st;
 }
 
-static tsr_status check_other(const struct tsr_job *job, const char *path, const char *hash,
-                              struct tsr_differences *d, struct tsr_err *err)
+static tsr_status check_other(const struct tsr_pipeline_job *job, const char *path,
+                              const char *hash, struct tsr_differences *d, struct tsr_err *err)
 {
     struct tsr_model *m = NULL;
     char              what[400];
@@ -235,8 +238,8 @@ static tsr_status check_other(const struct tsr_job *job, const char *path, const
     return st;
 }
 
-/* Of models beside the job's own, which a comparison has as arms. */
-static tsr_status check_models(const struct tsr_job *job, const json_t *old,
+/* Additional models, which a comparison has as arms. */
+static tsr_status check_models(const struct tsr_pipeline_job *job, const json_t *old,
                                struct tsr_differences *d, struct tsr_err *err)
 {
     char      *results = NULL;
@@ -258,8 +261,8 @@ static tsr_status check_models(const struct tsr_job *job, const json_t *old,
     return st;
 }
 
-/* The manifest is written over, in one step: what a batch goes by is in it. */
-static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
+/* The manifest is replaced atomically: a batch depends on it. */
+static tsr_status forget(const struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     char *path;
     TSR_TRY(in_folder(job, "results.json", &path, err));
@@ -268,17 +271,18 @@ static tsr_status forget(const struct tsr_job *job, struct tsr_err *err)
     return st;
 }
 
-/* Whether a step's files are not what it left. */
-static tsr_status check_outputs(const struct tsr_job *job, bool *spoilt, struct tsr_err *err)
+/* Whether a step's files are missing or changed. */
+static tsr_status check_outputs(const struct tsr_pipeline_job *job, bool *spoilt,
+                                struct tsr_err *err)
 {
-    const struct tsr_job_state *s = job->state;
+    const struct tsr_pipeline_job_state *s = job->state;
     for (uint64_t i = 0; i < s->n && !*spoilt; i++)
         if (s->steps[i].step->spoilt)
             TSR_TRY(s->steps[i].step->spoilt(job, s->steps[i].opts, spoilt, err));
     return TSR_OK;
 }
 
-static tsr_status check_same(struct tsr_job *job, const json_t *old, bool moved,
+static tsr_status check_same(struct tsr_pipeline_job *job, const json_t *old, bool moved,
                              struct tsr_err *err)
 {
     struct tsr_differences d = { 0 };
@@ -294,8 +298,8 @@ static tsr_status check_same(struct tsr_job *job, const json_t *old, bool moved,
                     job->out, tsr_differences_text(&d));
 }
 
-static tsr_status check_done(struct tsr_job *job, const json_t *old, bool moved, bool *done,
-                             struct tsr_err *err)
+static tsr_status check_done(struct tsr_pipeline_job *job, const json_t *old, bool moved,
+                             bool *done, struct tsr_err *err)
 {
     json_t *r;
     TSR_TRY(load(job, "results.json", &r, err));
@@ -317,7 +321,7 @@ static tsr_status check_done(struct tsr_job *job, const json_t *old, bool moved,
     return forget(job, err);
 }
 
-/* Takes the place of the model out of two jobs' options: what is there is asked for by its hash. */
+/* Removes the model's path from two jobs' options: its hash identifies it. */
 static bool take_model(json_t *old, json_t *now)
 {
     json_t *a = json_object_get(old, "options"), *b = json_object_get(now, "options");
@@ -327,9 +331,9 @@ static bool take_model(json_t *old, json_t *now)
     return moved;
 }
 
-/* What to do with the folder of an earlier job: take its results, refuse, or start anew.  A job
- * that never came to results may be mended and run again in its place. */
-static tsr_status reopen(struct tsr_job *job, json_t *old, json_t *now, bool *done,
+/* What to do with the folder of an earlier job: take its results, refuse, or start over. A job without
+ * results may be corrected and run again in its folder. */
+static tsr_status reopen(struct tsr_pipeline_job *job, json_t *old, json_t *now, bool *done,
                          struct tsr_err *err)
 {
     struct tsr_differences d = { 0 };
@@ -337,10 +341,10 @@ static tsr_status reopen(struct tsr_job *job, json_t *old, json_t *now, bool *do
     TSR_TRY(in_folder(job, "results.json", &results, err));
     bool finished = tsr_path_exists(results);
     free(results);
-    tsr_run_strip_ways(json_object_get(old, "options"));
-    tsr_run_strip_ways(json_object_get(now, "options"));
+    tsr_pipeline_run_strip_ways(json_object_get(old, "options"));
+    tsr_pipeline_run_strip_ways(json_object_get(now, "options"));
     bool moved = take_model(old, now);
-    tsr_manifest_differences(old, now, &d);
+    tsr_pipeline_manifest_differences(old, now, &d);
     if (job->state->options.again || (d.n && !finished))
         return forget(job, err);
     if (d.n)
@@ -351,7 +355,8 @@ static tsr_status reopen(struct tsr_job *job, json_t *old, json_t *now, bool *do
     return check_done(job, old, moved, done, err);
 }
 
-tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *err)
+tsr_status tsr_pipeline_job_folder_open(struct tsr_pipeline_job *job, bool *done,
+                                        struct tsr_err *err)
 {
     json_t *old, *now = NULL;
     TSR_TRY(tsr_output_lock_folder(&job->state->lock, job->out, err));
@@ -359,10 +364,10 @@ tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *
     job->state->fresh = !old;
     if (!old)
         return check_foreign(job, err);
-    json_t    *links = json_object_get(old, "links"); /* what `auto` became, of a batch's run */
+    json_t    *links = json_object_get(old, "links"); /* choices of `auto` in a batch's run */
     tsr_status st = links && json_object_set(job->manifest, "links", links) != 0
                         ? tsr_fail_nomem(err, 256, "the manifest")
-                        : tsr_manifest_make(job, false, &now, err);
+                        : tsr_pipeline_manifest_make(job, false, &now, err);
     if (st == TSR_OK)
         st = reopen(job, old, now, done, err);
     json_decref(old);
@@ -370,18 +375,19 @@ tsr_status tsr_job_folder_open(struct tsr_job *job, bool *done, struct tsr_err *
     return st;
 }
 
-tsr_status tsr_job_write_manifest(struct tsr_job *job, bool final, struct tsr_err *err)
+tsr_status tsr_pipeline_job_write_manifest(struct tsr_pipeline_job *job, bool final,
+                                           struct tsr_err *err)
 {
     json_t *m;
-    TSR_TRY(tsr_manifest_make(job, final, &m, err));
+    TSR_TRY(tsr_pipeline_manifest_make(job, final, &m, err));
     tsr_status st = store(job, "manifest.json", m, err);
     json_decref(m);
     return st;
 }
 
-tsr_status tsr_job_write_results(struct tsr_job *job, struct tsr_err *err)
+tsr_status tsr_pipeline_job_write_results(struct tsr_pipeline_job *job, struct tsr_err *err)
 {
-    json_t *r = tsr_job_results(job);
+    json_t *r = tsr_pipeline_job_results(job);
     if (!r)
         return tsr_fail_nomem(err, 0, "the results");
     tsr_status st = store(job, "results.json", r, err);

@@ -1,21 +1,25 @@
+#include "checkpoint/tokenizer.h"
 #include "pipeline/job.h"
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/output.h"
-#include "runtime/mates.h"
+#include "base/pool.h"
+#include "runtime/peers.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Remembers an input for the manifest, once each, and what it is like before it is read. */
-static void note(struct tsr_job_state *s, const char *path)
+/* Records an input for the manifest, once each, with its hash before the first read: a step that reads it
+ * again must find the same content. */
+static void note(struct tsr_pipeline_job_state *s, const char *path)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    /* what cannot be looked at is said by who opens it */
-    s->inputs_lost = tsr_stamps_take(&s->stamps, path, &e.err) == TSR_E_NOMEM || s->inputs_lost;
+    /* an unreadable file is reported by the step that opens it */
+    if (!tsr_stamps_there(&s->stamps, path))
+        s->inputs_lost = tsr_stamps_take(&s->stamps, path, &e.err) == TSR_E_NOMEM || s->inputs_lost;
     for (uint64_t i = 0; i < s->n_inputs; i++)
         if (strcmp(s->inputs[i], path) == 0)
             return;
@@ -31,7 +35,7 @@ static void note(struct tsr_job_state *s, const char *path)
     s->inputs[s->n_inputs++] = p;
 }
 
-char *tsr_job_input(const struct tsr_job *job, const char *path)
+char *tsr_pipeline_job_input(const struct tsr_pipeline_job *job, const char *path)
 {
     char *full = tsr_path_join(job->state->dir, path);
     if (full)
@@ -51,17 +55,19 @@ static bool leads_out(const char *path)
     return false;
 }
 
-tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **full,
-                          struct tsr_err *err)
+tsr_status tsr_pipeline_job_output(const struct tsr_pipeline_job *job, const char *path,
+                                   char **full, struct tsr_err *err)
 {
     if (!*path)
         return tsr_fail(err, TSR_E_INPUT, "the name of an output file is empty");
-    if (*path != '/' && leads_out(path))
+    if (!job->loose && *path != '/' && leads_out(path))
         return tsr_fail(err, TSR_E_INPUT,
                         "output '%s' leads out of the job folder; give an absolute "
                         "path for that",
                         path);
-    *full = tsr_path_join(job->out, path);
+    *full = job->loose ? tsr_strdup(path) : tsr_path_join(job->out, path);
+    if (job->loose)
+        return *full ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
     char      *dir = *full ? tsr_path_dir(*full) : NULL;
     tsr_status st = dir ? tsr_make_dirs(dir, err) : tsr_fail_nomem(err, strlen(path), path);
     free(dir);
@@ -72,21 +78,23 @@ tsr_status tsr_job_output(const struct tsr_job *job, const char *path, char **fu
     return st;
 }
 
-tsr_status tsr_job_load_tokenizer(struct tsr_tokenizer **t, const char *model, struct tsr_err *err)
+tsr_status tsr_pipeline_job_load_tokenizer(struct tsr_tokenizer **t, const char *model,
+                                           struct tsr_err *err)
 {
     char *folder = NULL;
     *t = NULL;
+    bool there = false;
     TSR_TRY(tsr_model_resolve(model, &folder, err));
-    tsr_status st = TSR_OK;
-    if (tsr_tokenizer_there(folder))
-        st = tsr_tokenizer_load(t, folder, err);
+    tsr_status st = tsr_checkpoint_tokenizer_there(folder, &there, err);
+    if (st == TSR_OK && there)
+        st = tsr_checkpoint_tokenizer_load(t, folder, err);
     free(folder);
     return st;
 }
 
-bool tsr_job_streams(const struct tsr_job *job)
+bool tsr_pipeline_job_streams(const struct tsr_pipeline_job *job)
 {
-    const struct tsr_job_state *s = job->state;
+    const struct tsr_pipeline_job_state *s = job->state;
     for (uint64_t i = 0; i < s->n; i++)
         if (!s->steps[i].step->streams)
             return false;
@@ -100,7 +108,7 @@ static bool ends_in(const char *name, const char *end)
 }
 
 /* The files that a model may be read from, before they are. */
-static tsr_status stamp_model(struct tsr_job *job, struct tsr_err *err)
+static tsr_status stamp_model(struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     static const char *const texts[] = { "config.json",    "generation_config.json",
                                          "tokenizer.json", "tokenizer_config.json",
@@ -128,79 +136,107 @@ static tsr_status stamp_model(struct tsr_job *job, struct tsr_err *err)
     return st;
 }
 
-tsr_status tsr_job_need_model(struct tsr_job *job, struct tsr_err *err)
+tsr_status tsr_pipeline_job_need_model(struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     if (job->model)
         return TSR_OK;
     tsr_logf(TSR_LOG_INFO, "loading %s", job->model_path);
-    TSR_TRY(stamp_model(job, err));
+    if (!job->loose) /* for the manifest */
+        TSR_TRY(stamp_model(job, err));
     struct tsr_model *m = NULL;
-    if (tsr_job_streams(job))
+    if (tsr_pipeline_job_streams(job))
         TSR_TRY(tsr_model_load_streamed(&m, job->model_path, err));
     else
         TSR_TRY(tsr_model_load(&m, job->model_path, false, err));
-    tsr_status st = tsr_job_load_tokenizer(&job->tokenizer, job->model_path, err);
-    if (st == TSR_OK)
-        job->model = m;
-    else
-        tsr_model_destroy(m);
-    return st;
+    job->model = m;
+    return job->loose ? TSR_OK : tsr_pipeline_job_find_tokenizer(job, err);
 }
 
-static tsr_status run_steps(struct tsr_job *job, struct tsr_err *err)
+tsr_status tsr_pipeline_job_find_tokenizer(struct tsr_pipeline_job *job, struct tsr_err *err)
 {
-    struct tsr_job_state *s = job->state;
+    return job->tokenizer ? TSR_OK
+                          : tsr_pipeline_job_load_tokenizer(&job->tokenizer, job->model_path, err);
+}
+
+/* Checks that files read by earlier steps are unchanged. */
+static tsr_status inputs_unchanged(const struct tsr_pipeline_job_state *s, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < s->n_inputs; i++)
+        if (tsr_stamps_there(&s->stamps, s->inputs[i]))
+            TSR_TRY(tsr_stamps_check_file(&s->stamps, s->inputs[i], err));
+    return TSR_OK;
+}
+
+/* Number of threads of a step: its own `threads`, by default the head's. */
+static tsr_status take_threads(const struct tsr_pipeline_job      *job,
+                               const struct tsr_pipeline_job_step *s, struct tsr_err *err)
+{
+    int64_t threads = job->threads;
+    for (uint64_t i = 0; i < s->step->n_options; i++)
+        if (strcmp(s->step->options[i].name, "threads") == 0)
+            memcpy(&threads, (const char *)s->opts + s->step->options[i].offset, sizeof threads);
+    return tsr_pool_resize(tsr_plugin_registry_pool(job->registry), (unsigned)threads, err);
+}
+
+static tsr_status run_steps(struct tsr_pipeline_job *job, struct tsr_err *err)
+{
+    struct tsr_pipeline_job_state *s = job->state;
+    TSR_TRY(tsr_pipeline_job_resolve(job, err));
     for (uint64_t i = 0; i < s->n; i++) {
-        const struct tsr_job_step *step = &s->steps[i];
-        if (tsr_cancelled())
+        struct tsr_pipeline_job_step *step = &s->steps[i];
+        if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "before step '%s'", step->step->name);
         tsr_logf(TSR_LOG_INFO, "step %llu of %llu: %s", (unsigned long long)i + 1,
                  (unsigned long long)s->n, step->step->name);
-        tsr_status st = step->step->run(job, step->opts, step->node, err);
+        job->at = step;
+        TSR_TRY(inputs_unchanged(s, err));
+        tsr_status st = take_threads(job, step, err);
+        if (st == TSR_OK)
+            st = step->step->run(job, step->opts, step->node, err);
+        step->done = st == TSR_OK;
+        if (step->done && step->step->resolves)
+            st = tsr_pipeline_job_resolve(job, err);
         if (st == TSR_E_CANCELLED)
             return tsr_fail(err, st, "in step '%s'", step->step->name);
-        if (st != TSR_OK && job->verb) /* who called it by its name knows it */
+        if (st != TSR_OK && job->verb) /* the caller named the verb and knows it */
             return s->n > 1 ? tsr_err_prefix(err, st, "step '%s'", step->step->name) : st;
         if (st != TSR_OK) {
             char place[300];
-            tsr_mark_text(&step->key->mark, place, sizeof place);
+            tsr_config_mark_text(&step->key->mark, place, sizeof place);
             return tsr_err_prefix(err, st, "%s: step '%s'", place, step->step->name);
         }
     }
     return TSR_OK;
 }
 
-static tsr_status run_all(struct tsr_job *job, bool *done, struct tsr_err *err)
+static tsr_status run_all(struct tsr_pipeline_job *job, bool *done, struct tsr_err *err)
 {
-    TSR_TRY(tsr_job_folder_open(job, done, err));
+    TSR_TRY(tsr_pipeline_job_folder_open(job, done, err));
     if (*done)
         return TSR_OK;
-    TSR_TRY(tsr_job_write_manifest(job, false, err));
+    TSR_TRY(tsr_pipeline_job_write_manifest(job, false, err));
     TSR_TRY(run_steps(job, err));
-    TSR_TRY(tsr_job_write_manifest(job, true, err));
-    return tsr_job_write_results(job, err);
+    TSR_TRY(tsr_pipeline_job_write_manifest(job, true, err));
+    return tsr_pipeline_job_write_results(job, err);
 }
 
-tsr_status tsr_job_run(struct tsr_job *job, bool *done, struct tsr_err *err)
+tsr_status tsr_pipeline_job_run(struct tsr_pipeline_job *job, bool *done, struct tsr_err *err)
 {
     *done = false;
-    tsr_registry_set_numerics(job->registry, (uint32_t)job->state->head.numerics);
-    tsr_registry_set_backend(job->registry, job->state->head.backend,
-                             (uint64_t)(job->state->head.gpu_layers + 1));
-    if (job->mates && tsr_mates_rank(job->mates) > 0)
+    if (job->loose || (job->peers && tsr_runtime_peers_rank(job->peers) > 0))
         return run_steps(job, err);
     tsr_status st = run_all(job, done, err);
     if (st != TSR_OK)
-        tsr_job_folder_discard(job);
+        tsr_pipeline_job_folder_discard(job);
     return st;
 }
 
-json_t *tsr_job_results(const struct tsr_job *job)
+json_t *tsr_pipeline_job_results(const struct tsr_pipeline_job *job)
 {
     return json_pack("{s:s, s:O}", "format", "tessera.results/1", "results", job->results);
 }
 
-/* Where all arms of a comparison failed, nothing was compared: the first one's reason, else NULL. */
+/* If all arms of a comparison failed, nothing was compared: the first one's reason, else NULL. */
 static const char *nothing_compared(const json_t *result)
 {
     const json_t *arms = json_object_get(result, "arms"), *one;
@@ -217,20 +253,18 @@ static const char *nothing_compared(const json_t *result)
 }
 
 /* The result of the i-th step of a job; NULL: there is none. */
-static const json_t *result_of(const struct tsr_job *job, uint64_t i)
+static const json_t *result_of(const struct tsr_pipeline_job *job, uint64_t i)
 {
-    const struct tsr_job_state *s = job->state;
-    unsigned                    nth = 1;
-    char                        key[80];
-    for (uint64_t k = 0; k < i; k++)
-        nth += s->steps[k].step == s->steps[i].step;
+    const struct tsr_pipeline_job_state *s = job->state;
+    unsigned                             nth = (unsigned)s->steps[i].nth;
+    char                                 key[80];
     (void)snprintf(key, sizeof key, nth > 1 ? "%s[%u]" : "%s", s->steps[i].step->name, nth);
     return json_object_get(job->results, key);
 }
 
-void tsr_job_remark(const struct tsr_job *job, FILE *to)
+void tsr_pipeline_job_remark(const struct tsr_pipeline_job *job, FILE *to)
 {
-    const struct tsr_job_state *s = job->state;
+    const struct tsr_pipeline_job_state *s = job->state;
     for (uint64_t i = 0; i < s->n; i++) {
         const json_t *r = result_of(job, i);
         if (r && s->steps[i].step->remark)
@@ -238,10 +272,10 @@ void tsr_job_remark(const struct tsr_job *job, FILE *to)
     }
 }
 
-/* What the options of the steps say of their results. */
-static tsr_status gate_steps(const struct tsr_job *job, struct tsr_err *err)
+/* Applies the options of the steps that can fail a command by its results. */
+static tsr_status gate_steps(const struct tsr_pipeline_job *job, struct tsr_err *err)
 {
-    const struct tsr_job_state *s = job->state;
+    const struct tsr_pipeline_job_state *s = job->state;
     for (uint64_t i = 0; i < s->n; i++) {
         const json_t *r = result_of(job, i);
         if (r && s->steps[i].step->gate)
@@ -250,7 +284,7 @@ static tsr_status gate_steps(const struct tsr_job *job, struct tsr_err *err)
     return TSR_OK;
 }
 
-tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err)
+tsr_status tsr_pipeline_job_gate(const struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     const char *key, *why;
     json_t     *item, *one;
@@ -277,14 +311,14 @@ tsr_status tsr_job_gate(const struct tsr_job *job, struct tsr_err *err)
 
 /* ---- results for people ------------------------------------------------------- */
 
-void tsr_job_print(const struct tsr_job *job, FILE *to)
+void tsr_pipeline_job_print(const struct tsr_pipeline_job *job, FILE *to)
 {
     const char *key;
     json_t     *item;
     json_object_foreach (job->results, key, item) {
         char name[64];
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(key, "["), key);
-        const struct tsr_step *step = tsr_step_find(name);
+        const struct tsr_pipeline_step *step = tsr_pipeline_step_find(name);
         if (step && step->print)
             step->print(item, to);
     }

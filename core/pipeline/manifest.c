@@ -1,4 +1,4 @@
-/* manifest.json: what a job was made of, in an order that repeats. */
+/* manifest.json: the inputs of a job, in a reproducible order. */
 #include "pipeline/job.h"
 
 #include "base/hash.h"
@@ -32,8 +32,8 @@ static json_t *text(const char *s)
 static json_t *plugins(const struct tsr_registry *r)
 {
     json_t *list = json_array();
-    for (uint64_t i = 0; list && i < tsr_registry_count(r); i++) {
-        const struct tsr_plugin_info *p = tsr_registry_plugin(r, i);
+    for (uint64_t i = 0; list && i < tsr_plugin_registry_count(r); i++) {
+        const struct tsr_plugin_info *p = tsr_plugin_registry_plugin(r, i);
         json_t *o = json_pack("{s:s, s:s, s:s}", "id", p->plugin->id, "version", p->plugin->version,
                               "hash", p->hash);
         if (json_array_append_new(list, o) != 0) {
@@ -44,15 +44,15 @@ static json_t *plugins(const struct tsr_registry *r)
     return list;
 }
 
-static tsr_status inputs(const struct tsr_job *job, json_t **out, struct tsr_err *err)
+static tsr_status inputs(const struct tsr_pipeline_job *job, json_t **out, struct tsr_err *err)
 {
-    const struct tsr_job_state *s = job->state;
-    json_t                     *list = json_array();
+    const struct tsr_pipeline_job_state *s = job->state;
+    json_t                              *list = json_array();
     tsr_status st = list && !s->inputs_lost ? TSR_OK : tsr_fail_nomem(err, 64, "the manifest");
     for (uint64_t i = 0; i < s->n_inputs && st == TSR_OK; i++) {
         char hash[TSR_HASH_TEXT];
         st = tsr_hash_file(s->inputs[i], hash, err);
-        if (st == TSR_OK) /* what is said of it must hold for what was read */
+        if (st == TSR_OK) /* the entry must describe the bytes that were read */
             st = tsr_stamps_check_file(&s->stamps, s->inputs[i], err);
         if (st == TSR_OK &&
             json_array_append_new(list, json_pack("{s:o, s:s}", "path", text(s->inputs[i]), "hash",
@@ -69,21 +69,21 @@ static tsr_status inputs(const struct tsr_job *job, json_t **out, struct tsr_err
 /* The name that the default backend gives its device, or "" where that backend is not installed. */
 static tsr_status device(struct tsr_registry *r, char *buf, size_t cap, struct tsr_err *err)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_found  f;
-    void             *self = NULL, *opts;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plugin_found f;
+    void                   *self = NULL, *opts;
     buf[0] = '\0';
-    tsr_status st = tsr_registry_find(r, TSR_KIND_BACKEND, "cpu", &f, &e.err);
+    tsr_status st = tsr_plugin_registry_find(r, TSR_KIND_BACKEND, "cpu", &f, &e.err);
     if (st != TSR_OK)
-        return st == TSR_E_NOMEM ? tsr_fail(err, st, "%s", e.text) : TSR_OK;
+        return st == TSR_E_NOMEM ? tsr_err_copy(err, st, &e.err) : TSR_OK;
     const struct tsr_backend_v1 *b = f.iface;
     opts = tsr_new(f.component->options_size ? f.component->options_size : 1, 1);
     if (!opts)
         return tsr_fail_nomem(err, f.component->options_size, "the manifest");
-    struct tsr_optset set = { f.component->options, f.component->n_options,
-                              f.component->option_stride, opts };
-    tsr_options_defaults(&set);
-    st = b->create(tsr_registry_host(r), opts, &self, err);
+    struct tsr_config_optset set = { f.component->options, f.component->n_options,
+                                     f.component->option_stride, opts };
+    tsr_config_options_defaults(&set);
+    st = b->create(tsr_plugin_registry_host(r), opts, &self, err);
     if (st == TSR_OK) {
         struct tsr_backend_props p = { .struct_size = sizeof p };
         st = b->properties(self, &p, err);
@@ -95,8 +95,7 @@ static tsr_status device(struct tsr_registry *r, char *buf, size_t cap, struct t
     return st;
 }
 
-/* What a model says in texts beside its weights: of these alone does Tessera take something that
- * tokenizer_hash and hash do not cover. */
+/* The model's additional text files: Tessera uses parts of them that tokenizer_hash and hash do not cover. */
 static tsr_status texts(const struct tsr_model *m, json_t *to, struct tsr_err *err)
 {
     static const char *const names[] = { "generation_config.json", "tokenizer_config.json",
@@ -115,7 +114,8 @@ static tsr_status texts(const struct tsr_model *m, json_t *to, struct tsr_err *e
     return TSR_OK;
 }
 
-tsr_status tsr_manifest_model(const struct tsr_job *job, json_t **out, struct tsr_err *err)
+tsr_status tsr_pipeline_manifest_model(const struct tsr_pipeline_job *job, json_t **out,
+                                       struct tsr_err *err)
 {
     json_t    *model = json_pack("{s:o}", "path", text(job->model_path)), *said = json_object();
     bool       ok = model != NULL && said != NULL;
@@ -138,20 +138,21 @@ tsr_status tsr_manifest_model(const struct tsr_job *job, json_t **out, struct ts
     return st;
 }
 
-static tsr_status make_final(struct tsr_job *job, json_t *m, struct tsr_err *err)
+static tsr_status make_final(struct tsr_pipeline_job *job, json_t *m, struct tsr_err *err)
 {
     char    name[128];
     json_t *machine;
     TSR_TRY(device(job->registry, name, sizeof name, err));
     machine = json_pack("{s:s, s:i}", "device", name, "threads",
-                        (int)tsr_pool_threads(tsr_registry_pool(job->registry)));
+                        (int)tsr_pool_threads(tsr_plugin_registry_pool(job->registry)));
     bool ok = put(m, "machine", machine);
     return put(m, "plugins", plugins(job->registry)) && ok
                ? TSR_OK
                : tsr_fail_nomem(err, 256, "the manifest");
 }
 
-tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, struct tsr_err *err)
+tsr_status tsr_pipeline_manifest_make(struct tsr_pipeline_job *job, bool final, json_t **out,
+                                      struct tsr_err *err)
 {
     char    abi[16];
     json_t *m = json_object(), *in = NULL, *model = NULL;
@@ -159,15 +160,15 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
     bool ok = put(m, "format", json_string("tessera.manifest/1")) &&
               put(m, "version", json_string(TSR_VERSION)) && put(m, "abi", json_string(abi)) &&
               put(m, "seed", json_integer((json_int_t)job->seed)) &&
-              put(m, "options", tsr_node_json(tsr_doc_root(job->doc)));
-    /* which plugins there are is what a batch is known by: not what could be read by chance */
-    tsr_status st = final ? tsr_registry_scan(job->registry, err) : TSR_OK;
+              put(m, "options", tsr_config_node_json(tsr_config_doc_root(job->doc)));
+    /* the complete list of plugins is part of a batch's identity, so a failed scan is an error */
+    tsr_status st = final ? tsr_plugin_registry_scan(job->registry, err) : TSR_OK;
     if (st == TSR_OK && !ok)
         st = tsr_fail_nomem(err, 256, "the manifest");
     if (st == TSR_OK && final)
         st = make_final(job, m, err);
     if (st == TSR_OK && final) {
-        st = tsr_manifest_model(job, &model, err);
+        st = tsr_pipeline_manifest_model(job, &model, err);
         if (st == TSR_OK && !put(m, "model", model))
             st = tsr_fail_nomem(err, 256, "the manifest");
     }
@@ -188,7 +189,7 @@ tsr_status tsr_manifest_make(struct tsr_job *job, bool final, json_t **out, stru
 
 /* ---- comparing ------------------------------------------------------------------ */
 
-void tsr_manifest_differences(const json_t *a, const json_t *b, struct tsr_differences *d)
+void tsr_pipeline_manifest_differences(const json_t *a, const json_t *b, struct tsr_differences *d)
 {
     tsr_differences_add(d, "options", json_object_get(a, "options"), json_object_get(b, "options"));
     tsr_differences_add(d, "version", json_object_get(a, "version"), json_object_get(b, "version"));

@@ -6,35 +6,36 @@
 #include <string.h>
 
 /* The plan's entries, then those given. */
-static tsr_status join(struct tsr_plan_rules *p, const struct tsr_node *rules, struct tsr_err *err)
+static tsr_status join(struct tsr_pipeline_plan_rules *p, const struct tsr_config_node *rules,
+                       struct tsr_err *err)
 {
     uint64_t n = rules && rules->kind == TSR_NODE_LIST ? rules->n : 0;
-    p->items = tsr_new(p->file.n_entries + n, sizeof(struct tsr_node *));
+    p->items = tsr_new(p->file.n_entries + n, sizeof(struct tsr_config_node *));
     if (!p->items)
-        return tsr_fail_nomem(err, n * sizeof(struct tsr_node *), "the rules of a plan");
+        return tsr_fail_nomem(err, n * sizeof(struct tsr_config_node *), "the rules of a plan");
     if (p->file.n_entries)
-        memcpy(p->items, p->file.entries, p->file.n_entries * sizeof(struct tsr_node *));
+        memcpy(p->items, p->file.entries, p->file.n_entries * sizeof(struct tsr_config_node *));
     if (n)
-        memcpy(p->items + p->file.n_entries, rules->items, n * sizeof(struct tsr_node *));
-    p->list = (struct tsr_node){ .kind = TSR_NODE_LIST,
-                                 .mark = tsr_doc_root(p->file.doc)->mark,
-                                 .n = p->file.n_entries + n,
-                                 .items = p->items };
+        memcpy(p->items + p->file.n_entries, rules->items, n * sizeof(struct tsr_config_node *));
+    p->list = (struct tsr_config_node){ .kind = TSR_NODE_LIST,
+                                        .mark = tsr_config_doc_root(p->file.doc)->mark,
+                                        .n = p->file.n_entries + n,
+                                        .items = p->items };
     return TSR_OK;
 }
 
-tsr_status tsr_plan_rules_load(struct tsr_plan_rules *p, const char *path,
-                               const struct tsr_node *rules, struct tsr_diag *d,
-                               struct tsr_err *err)
+tsr_status tsr_pipeline_plan_rules_load(struct tsr_pipeline_plan_rules *p, const char *path,
+                                        const struct tsr_config_node *rules, struct tsr_diag *d,
+                                        struct tsr_err *err)
 {
-    uint64_t before = tsr_diag_errors(d);
-    *p = (struct tsr_plan_rules){ 0 };
+    uint64_t before = tsr_config_diag_errors(d);
+    *p = (struct tsr_pipeline_plan_rules){ 0 };
     TSR_TRY(tsr_plan_file_load(&p->file, path, d, err));
-    return tsr_diag_errors(d) != before ? TSR_OK : join(p, rules, err);
+    return tsr_config_diag_errors(d) != before ? TSR_OK : join(p, rules, err);
 }
 
 /* The hash that reading no weights gives: of config.json and the tensors' headers. */
-static tsr_status check_headers(const struct tsr_plan_rules *p, const struct tsr_model *m,
+static tsr_status check_headers(const struct tsr_pipeline_plan_rules *p, const struct tsr_model *m,
                                 struct tsr_err *err)
 {
     struct tsr_model *headers;
@@ -44,15 +45,15 @@ static tsr_status check_headers(const struct tsr_plan_rules *p, const struct tsr
         st = tsr_fail(err, TSR_E_INPUT,
                       "%s: the plan is for a model with the headers %s, those of %s are %s; plan "
                       "for this model",
-                      tsr_doc_path(p->file.doc), p->file.headers, m->path, headers->hash);
+                      tsr_config_doc_path(p->file.doc), p->file.headers, m->path, headers->hash);
     tsr_model_destroy(headers);
     return st;
 }
 
-tsr_status tsr_plan_rules_fit(const struct tsr_plan_rules *p, const struct tsr_model *m,
-                              struct tsr_err *err)
+tsr_status tsr_pipeline_plan_rules_fit(const struct tsr_pipeline_plan_rules *p,
+                                       const struct tsr_model *m, struct tsr_err *err)
 {
-    const char *path = tsr_doc_path(p->file.doc);
+    const char *path = tsr_config_doc_path(p->file.doc);
     if (p->file.layers != m->hp.layers)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: the plan is for %llu layers, %s has %llu; plan for this model", path,
@@ -65,9 +66,9 @@ tsr_status tsr_plan_rules_fit(const struct tsr_plan_rules *p, const struct tsr_m
     return *p->file.headers ? check_headers(p, m, err) : TSR_OK;
 }
 
-void tsr_plan_rules_free(struct tsr_plan_rules *p)
+void tsr_pipeline_plan_rules_free(struct tsr_pipeline_plan_rules *p)
 {
     free(p->items);
     tsr_plan_file_free(&p->file);
-    *p = (struct tsr_plan_rules){ 0 };
+    *p = (struct tsr_pipeline_plan_rules){ 0 };
 }

@@ -27,15 +27,15 @@ static bool named(const json_t *v, const char *component)
 
 static bool takes_part(const struct tsr_registry *r, const json_t *options, const char *id)
 {
-    struct tsr_found f;
-    for (uint64_t i = 0; tsr_registry_component(r, i, &f); i++)
+    struct tsr_plugin_found f;
+    for (uint64_t i = 0; tsr_plugin_registry_component(r, i, &f); i++)
         if (strcmp(f.info->plugin->id, id) == 0 &&
             (strcmp(f.component->name, "cpu") == 0 || named(options, f.component->name)))
             return true;
     return false;
 }
 
-/* A plugin that lies in the folder and is not asked for changes nothing. */
+/* An unused plugin in the folder does not change the identity. */
 static void strip_plugins(const struct tsr_registry *r, json_t *m)
 {
     json_t *list = json_object_get(m, "plugins");
@@ -46,17 +46,33 @@ static void strip_plugins(const struct tsr_registry *r, json_t *m)
     }
 }
 
-void tsr_run_strip_ways(json_t *options)
+/* A plugin's option of that name may be another thing. */
+static bool has_threads(const char *name)
 {
-    static const char *const ways[] = { "slots", "stall", "ranks", "threads", "fail_on_errors" };
-    json_t                  *step;
-    size_t                   i;
-    json_array_foreach (json_object_get(options, "pipeline"), i, step)
-        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
-            (void)json_object_del(json_object_get(step, "run"), ways[k]);
+    const struct tsr_pipeline_step *s = tsr_pipeline_step_find(name);
+    for (uint64_t i = 0; s && i < s->n_options; i++)
+        if (strcmp(s->options[i].name, "threads") == 0)
+            return true;
+    return false;
 }
 
-/* Where things lie, and how they are run, makes no difference to an answer. */
+void tsr_pipeline_run_strip_ways(json_t *options)
+{
+    static const char *const ways[] = { "slots", "stall", "ranks", "chunk", "fail_on_errors" };
+    json_t                  *step, *keys;
+    const char              *name;
+    size_t                   i;
+    (void)json_object_del(options, "threads");
+    json_array_foreach (json_object_get(options, "pipeline"), i, step) {
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
+            (void)json_object_del(json_object_get(step, "run"), ways[k]);
+        json_object_foreach (step, name, keys)
+            if (has_threads(name))
+                (void)json_object_del(keys, "threads");
+    }
+}
+
+/* Paths and run settings do not change an answer. */
 static void strip(json_t *m)
 {
     static const char *const ours[] = { "input",        "output",   "limit", "shard",
@@ -64,22 +80,22 @@ static void strip(json_t *m)
     json_t                  *keys = json_object_get(m, "options"), *step, *one;
     size_t                   i;
     (void)json_object_del(m, "models");
-    (void)json_object_del(m, "links"); /* what a run of this batch measured */
+    (void)json_object_del(m, "links"); /* measurements of a run of this batch */
     (void)json_object_del(keys, "model");
-    (void)json_object_del(keys, "plugins"); /* places; those that take part are in by hash */
+    (void)json_object_del(keys, "plugins"); /* paths; the plugins in use are identified by hash */
     (void)json_object_del(json_object_get(m, "model"), "path");
     json_array_foreach (json_object_get(m, "inputs"), i, one)
         (void)json_object_del(one, "path");
-    tsr_run_strip_ways(keys);
+    tsr_pipeline_run_strip_ways(keys);
     json_array_foreach (json_object_get(keys, "pipeline"), i, step)
         for (size_t k = 0; k < sizeof ours / sizeof *ours; k++)
             (void)json_object_del(json_object_get(step, "run"), ours[k]);
 }
 
 /* With numerics that another machine does not repeat, the machine is a part of the batch. */
-static void strip_machine(const struct tsr_job *job, json_t *m)
+static void strip_machine(uint32_t numerics, json_t *m)
 {
-    if (job->state->head.numerics == TSR_NUMERICS_EXACT)
+    if (numerics == TSR_NUMERICS_EXACT)
         (void)json_object_del(m, "machine");
     else
         (void)json_object_del(json_object_get(m, "machine"), "threads");
@@ -103,7 +119,7 @@ static tsr_status put(json_t *m, const char *key, json_t *v, struct tsr_err *err
                : tsr_fail_nomem(err, 256, "the identity of a batch");
 }
 
-static tsr_status finish(json_t *m, const struct tsr_records *r, json_t *kept,
+static tsr_status finish(json_t *m, const struct tsr_batch_records *r, json_t *kept,
                          char id[TSR_HASH_TEXT], char base[TSR_HASH_TEXT], char **about,
                          struct tsr_err *err)
 {
@@ -118,29 +134,30 @@ static tsr_status finish(json_t *m, const struct tsr_records *r, json_t *kept,
     return tsr_json_text(m, JSON_COMPACT | JSON_SORT_KEYS, about, &len, err);
 }
 
-tsr_status tsr_run_identify(struct tsr_job *job, const struct tsr_records *r, json_t *kept,
-                            char id[TSR_HASH_TEXT], char base[TSR_HASH_TEXT], char **about,
-                            struct tsr_err *err)
+tsr_status tsr_pipeline_run_identify(struct tsr_pipeline_job *job, uint32_t numerics,
+                                     const struct tsr_batch_records *r, json_t *kept,
+                                     char id[TSR_HASH_TEXT], char base[TSR_HASH_TEXT], char **about,
+                                     struct tsr_err *err)
 {
     json_t *m = NULL;
-    TSR_TRY(tsr_manifest_make(job, true, &m, err));
+    TSR_TRY(tsr_pipeline_manifest_make(job, true, &m, err));
     strip_plugins(job->registry, m);
     strip(m);
-    strip_machine(job, m);
+    strip_machine(numerics, m);
     tsr_status st = finish(m, r, kept, id, base, about, err);
     json_decref(m);
     return st;
 }
 
-tsr_status tsr_run_differs(const char *folder, const char *theirs, const char *ours,
-                           struct tsr_err *err)
+tsr_status tsr_pipeline_run_differs(const char *folder, const char *theirs, const char *ours,
+                                    struct tsr_err *err)
 {
     json_t                *a = NULL, *b = NULL;
     struct tsr_differences d = { 0 };
     struct tsr_errbuf      e = TSR_ERRBUF(e);
     if (tsr_json_parse(&a, folder, theirs, strlen(theirs), 64, &e.err) == TSR_OK &&
         tsr_json_parse(&b, folder, ours, strlen(ours), 64, &e.err) == TSR_OK) {
-        (void)json_object_del(a, TSR_BATCH_KEPT); /* no part of what a batch is */
+        (void)json_object_del(a, TSR_BATCH_KEPT); /* not part of a batch's identity */
         (void)json_object_del(b, TSR_BATCH_KEPT);
         tsr_differences_add(&d, "", a, b);
     }

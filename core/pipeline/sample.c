@@ -6,16 +6,16 @@
 #include <string.h>
 
 struct batch {
-    struct tsr_ids     *ids;  /* [n] */
-    struct tsr_request *reqs; /* [n] */
-    uint64_t            n;
+    struct tsr_tokenizer_ids  *ids;  /* [n] */
+    struct tsr_engine_request *reqs; /* [n] */
+    uint64_t                   n;
 };
 
 static void batch_free(struct batch *b)
 {
     for (uint64_t i = 0; i < b->n; i++) {
         if (b->ids)
-            tsr_ids_free(&b->ids[i]);
+            tsr_tokenizer_ids_free(&b->ids[i]);
         if (b->reqs)
             free(b->reqs[i].tokens);
     }
@@ -23,9 +23,10 @@ static void batch_free(struct batch *b)
     free(b->reqs);
 }
 
-static tsr_status batch_fill(struct batch *b, struct tsr_job *job, const struct tsr_node *prompts,
-                             const struct tsr_sample_keys *k, uint64_t seed, uint64_t *longest,
-                             struct tsr_err *err)
+static tsr_status batch_fill(struct batch *b, struct tsr_pipeline_job *job,
+                             const struct tsr_config_node          *prompts,
+                             const struct tsr_pipeline_sample_keys *k, bool ignore_eos,
+                             uint64_t seed, uint64_t *longest, struct tsr_err *err)
 {
     b->n = prompts->n;
     b->ids = tsr_new(b->n, sizeof *b->ids);
@@ -34,19 +35,20 @@ static tsr_status batch_fill(struct batch *b, struct tsr_job *job, const struct 
         return tsr_fail_nomem(err, b->n * sizeof *b->reqs, "prompts");
     for (uint64_t i = 0; i < b->n; i++) {
         const char *text = prompts->items[i]->text;
-        TSR_TRY(tsr_tokenize(job->tokenizer, text, strlen(text), TSR_TOKENIZE_SPECIAL, &b->ids[i],
+        TSR_TRY(tsr_tokenize(job->tokenizer, text, strlen(text), TSR_TOKENIZER_SPECIAL, &b->ids[i],
                              err));
         *longest = b->ids[i].n > *longest ? b->ids[i].n : *longest;
-        struct tsr_request *r = &b->reqs[i];
-        *r = (struct tsr_request){ .prompt = b->ids[i].v,
-                                   .n_prompt = b->ids[i].n,
-                                   .max_tokens = (uint64_t)k->max_tokens,
-                                   .record = i,
-                                   .sampling = { .temperature = k->temperature,
-                                                 .top_k = (uint64_t)k->top_k,
-                                                 .top_p = k->top_p,
-                                                 .repetition_penalty = k->repetition_penalty,
-                                                 .seed = seed } };
+        struct tsr_engine_request *r = &b->reqs[i];
+        *r = (struct tsr_engine_request){ .prompt = b->ids[i].v,
+                                          .n_prompt = b->ids[i].n,
+                                          .max_tokens = (uint64_t)k->max_tokens,
+                                          .ignore_eos = ignore_eos,
+                                          .record = i,
+                                          .sampling = { .temperature = k->temperature,
+                                                        .top_k = (uint64_t)k->top_k,
+                                                        .top_p = k->top_p,
+                                                        .repetition_penalty = k->repetition_penalty,
+                                                        .seed = seed } };
         r->tokens = tsr_new(r->max_tokens, sizeof *r->tokens);
         if (!r->tokens)
             return tsr_fail_nomem(err, r->max_tokens * sizeof *r->tokens, "generated tokens");
@@ -54,46 +56,49 @@ static tsr_status batch_fill(struct batch *b, struct tsr_job *job, const struct 
     return TSR_OK;
 }
 
-static tsr_status put_text(struct tsr_job *job, const struct tsr_request *r, const char *prompt,
-                           json_t *texts, struct tsr_err *err)
+static tsr_status put_text(struct tsr_pipeline_job *job, const struct tsr_engine_request *r,
+                           const char *prompt, json_t *texts, struct tsr_err *err)
 {
-    struct tsr_text text = { 0 };
+    struct tsr_tokenizer_text text = { 0 };
     TSR_TRY(tsr_detokenize(job->tokenizer, r->tokens, r->n_tokens, true, &text, err));
     json_t *j = json_object();
-    bool    ok = tsr_json_put_text(j, "prompt", prompt) &&
-              tsr_json_put(j, "text", json_stringn(text.v ? text.v : "", text.n)) &&
-              tsr_json_put_int(j, "tokens", r->n_tokens) &&
-              tsr_json_put(j, "stopped", json_boolean(r->stopped));
-    tsr_text_free(&text);
+    bool    ok = tsr_pipeline_json_put_text(j, "prompt", prompt) &&
+              tsr_pipeline_json_put(j, "text", json_stringn(text.v ? text.v : "", text.n)) &&
+              tsr_pipeline_json_put_int(j, "tokens", r->n_tokens) &&
+              tsr_pipeline_json_put(j, "stopped", json_boolean(r->stopped));
+    tsr_tokenizer_text_free(&text);
     ok = json_array_append_new(texts, j) == 0 && ok;
     return ok ? TSR_OK : tsr_fail_nomem(err, 0, "the results");
 }
 
-static tsr_status run_batch(struct tsr_job *job, const struct tsr_model *model,
-                            const struct tsr_overlay *overlay, struct batch *b, uint32_t act,
-                            uint64_t context, uint64_t ran[3], struct tsr_err *err)
+static tsr_status run_batch(struct tsr_pipeline_job *job, const struct tsr_model *model,
+                            const struct tsr_model_overlay *overlay, struct batch *b,
+                            const struct tsr_engine_options *how, uint64_t context, uint64_t ran[3],
+                            struct tsr_err *err)
 {
     struct tsr_engine        *e = NULL;
-    struct tsr_engine_options eo = {
-        .act = act, .kv_dtype = TSR_F32, .context = context, .slots = b->n < 8 ? (uint32_t)b->n : 8
-    };
+    struct tsr_engine_options eo = *how;
+    eo.context = context;
+    eo.slots = b->n < 8 ? (uint32_t)b->n : 8;
     TSR_TRY(tsr_engine_create(&e, job->registry, model, overlay, &eo, err));
     tsr_engine_acts(e, ran);
-    tsr_status st = tsr_generate(e, b->reqs, b->n, NULL, err);
+    tsr_status st = tsr_engine_generate(e, b->reqs, b->n, NULL, err);
     tsr_engine_destroy(e);
     return st;
 }
 
-tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
-                            const struct tsr_overlay *overlay, const struct tsr_node *prompts,
-                            const struct tsr_sample_keys *k, uint64_t seed, json_t *texts,
-                            uint64_t ran[3], struct tsr_err *err)
+tsr_status tsr_pipeline_sample_texts(struct tsr_pipeline_job *job, const struct tsr_model *model,
+                                     const struct tsr_model_overlay        *overlay,
+                                     const struct tsr_config_node          *prompts,
+                                     const struct tsr_pipeline_sample_keys *k, bool ignore_eos,
+                                     uint64_t seed, const struct tsr_engine_options *how,
+                                     json_t *texts, uint64_t ran[3], struct tsr_err *err)
 {
     struct batch b = { 0 };
     uint64_t     longest = 0;
     if (!prompts || prompts->n == 0)
         return TSR_OK;
-    tsr_status st = batch_fill(&b, job, prompts, k, seed, &longest, err);
+    tsr_status st = batch_fill(&b, job, prompts, k, ignore_eos, seed, &longest, err);
     uint64_t   context = longest + (uint64_t)k->max_tokens;
     if (st == TSR_OK && context > model->hp.max_positions)
         st = tsr_fail(err, TSR_E_INPUT,
@@ -102,7 +107,7 @@ tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
                       (unsigned long long)longest, (long long)k->max_tokens,
                       (unsigned long long)model->hp.max_positions);
     if (st == TSR_OK)
-        st = run_batch(job, model, overlay, &b, (uint32_t)k->act, context, ran, err);
+        st = run_batch(job, model, overlay, &b, how, context, ran, err);
     for (uint64_t i = 0; i < b.n && st == TSR_OK; i++)
         st = put_text(job, &b.reqs[i], prompts->items[i]->text, texts, err);
     batch_free(&b);

@@ -1,22 +1,23 @@
-/* pipeline/sample.h - prompts in, texts out, for the steps that show what a model writes. */
+/* pipeline/sample.h - continues prompts, for the steps that show a model's output. */
 #ifndef TSR_PIPELINE_SAMPLE_H
 #define TSR_PIPELINE_SAMPLE_H
 
 #include "pipeline/step.h"
 
-struct tsr_sample_keys {
-    int64_t max_tokens, top_k, act;
+struct tsr_pipeline_sample_keys {
+    int64_t max_tokens, top_k;
     double  temperature, top_p, repetition_penalty;
 };
-#define TSR_SAMPLE_OPTIONS(S, k)                                                                   \
+/* least: of max_tokens. */
+#define TSR_PIPELINE_SAMPLE_OPTIONS(S, k, least)                                                   \
     { .name = "max_tokens",                                                                        \
       .help = "Most new tokens of a text.",                                                        \
       .unit = "tokens",                                                                            \
       .type = TSR_OPT_INT,                                                                         \
       .offset = TSR_FIELD(S, k.max_tokens, int64_t),                                               \
       .def = { .i = 48 },                                                                          \
-      .min = { .i = 1 },                                                                           \
-      .max = { .i = 1 << 20 } },                                                                   \
+      .min = { .i = least },                                                                       \
+      .max = { .i = INT64_C(1) << 31 } },                                                          \
         { .name = "temperature",                                                                   \
           .help = "0 takes the best token each time.",                                             \
           .type = TSR_OPT_REAL,                                                                    \
@@ -30,7 +31,7 @@ struct tsr_sample_keys {
           .type = TSR_OPT_INT,                                                                     \
           .offset = TSR_FIELD(S, k.top_k, int64_t),                                                \
           .min = { .i = 0 },                                                                       \
-          .max = { .i = 1 << 30 } },                                                               \
+          .max = { .i = INT64_C(1) << 31 } },                                                      \
         { .name = "top_p",                                                                         \
           .help = "Draw from the fewest tokens that hold this much probability.",                  \
           .type = TSR_OPT_REAL,                                                                    \
@@ -38,25 +39,23 @@ struct tsr_sample_keys {
           .def = { .r = 1.0 },                                                                     \
           .min = { .r = 1e-9 },                                                                    \
           .max = { .r = 1.0 } },                                                                   \
-        { .name = "repetition_penalty",                                                            \
-          .help = "Divides logits of tokens seen before.",                                         \
-          .type = TSR_OPT_REAL,                                                                    \
-          .offset = TSR_FIELD(S, k.repetition_penalty, double),                                    \
-          .def = { .r = 1.0 },                                                                     \
-          .min = { .r = 1e-3 },                                                                    \
-          .max = { .r = 1e3 } },                                                                   \
     {                                                                                              \
-        .name = "act", .help = "How activations enter packed weights; others take f32.",           \
-        .type = TSR_OPT_ENUM, .offset = TSR_FIELD(S, k.act, int64_t), .def = { .i = TSR_ACT_A8 },  \
-        .choices = tsr_act_choices, .n_choices = 3                                                 \
+        .name = "repetition_penalty",                                                              \
+        .help = "Divides (multiplies, if negative) logits of tokens seen before.",                 \
+        .type = TSR_OPT_REAL, .offset = TSR_FIELD(S, k.repetition_penalty, double),                \
+        .def = { .r = 1.0 }, .min = { .r = 1e-3 }, .max = {                                        \
+            .r = 1e3                                                                               \
+        }                                                                                          \
     }
 
-/* Continues each prompt (a list node of strings) with a model of the job's tokenizer under the
- * overlay; texts gets one
- * {"prompt", "text", "tokens", "stopped"} for each, ran what tsr_engine_acts() says. */
-tsr_status tsr_sample_texts(struct tsr_job *job, const struct tsr_model *model,
-                            const struct tsr_overlay *overlay, const struct tsr_node *prompts,
-                            const struct tsr_sample_keys *k, uint64_t seed, json_t *texts,
-                            uint64_t ran[3], struct tsr_err *err);
+/* Continues each prompt (a list node of strings) with a model of the job's tokenizer under the overlay, on
+ * an engine as in `how`, whose context and slots are set here. texts gets one {"prompt", "text", "tokens",
+ * "stopped"} for each; ran gets the counts of tsr_engine_acts(). */
+tsr_status tsr_pipeline_sample_texts(struct tsr_pipeline_job *job, const struct tsr_model *model,
+                                     const struct tsr_model_overlay        *overlay,
+                                     const struct tsr_config_node          *prompts,
+                                     const struct tsr_pipeline_sample_keys *k, bool ignore_eos,
+                                     uint64_t seed, const struct tsr_engine_options *how,
+                                     json_t *texts, uint64_t ran[3], struct tsr_err *err);
 
 #endif

@@ -1,52 +1,50 @@
-/* pipeline/step.h - what several steps need. */
+/* pipeline/step.h - helpers shared by several steps. */
 #ifndef TSR_PIPELINE_STEP_H
 #define TSR_PIPELINE_STEP_H
 
 #include "eval/eval.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/put.h"
+#include "pipeline/running.h"
+#include "plugin/choices.h"
 
-/* Files what a step found under its name in the results; a second step of that name becomes
- * "name[2]" and so on.  Takes the reference; j NULL means out of memory. */
-tsr_status tsr_step_result(struct tsr_job *job, const char *name, json_t *j, struct tsr_err *err);
+/* Stores a step's result under its name in the results; a second step of that name becomes "name[2]" and
+ * so on. Takes the reference; j NULL means out of memory. */
+tsr_status tsr_pipeline_step_result(struct tsr_pipeline_job *job, const char *name, json_t *j,
+                                    struct tsr_err *err);
 
-/* The model is loaded and has a tokenizer, or a sentence that says why `what` needs one. */
-tsr_status tsr_step_need_tokenizer(struct tsr_job *job, const char *what, struct tsr_err *err);
+/* Checks that the model is loaded and has a tokenizer; the error says why `what` needs one. */
+tsr_status tsr_pipeline_step_need_tokenizer(struct tsr_pipeline_job *job, const char *what,
+                                            struct tsr_err *err);
 
-/* object[key] = value, a number, or null where it is not finite.  false: out of memory.  The
- * first takes the reference. */
-bool tsr_json_put(json_t *object, const char *key, json_t *value);
-bool tsr_json_put_real(json_t *object, const char *key, double value);
-bool tsr_json_put_int(json_t *object, const char *key, uint64_t value);
-bool tsr_json_put_text(json_t *object, const char *key, const char *value); /* NULL: null */
+/* "1,5,9" -> ids; TSR_E_INPUT naming the item. Freed by the caller. */
+tsr_status tsr_pipeline_step_ids(const char *text, uint32_t **ids, uint64_t *n,
+                                 struct tsr_err *err);
 
-/* "f32", "a16", "a8". */
-extern const struct tsr_choice tsr_act_choices[3];
-const char                    *tsr_act_name(uint32_t act);
-/* "act", which was asked for, and "packed_linears", how many ran with each (tsr_engine_acts). */
-bool tsr_json_put_act(json_t *object, uint32_t act, const uint64_t ran[3]);
-/* What packed linears took: act, or f32 where none of them has a form for it. */
-uint32_t tsr_act_ran(uint32_t act, const uint64_t ran[3]);
-/* ", f32 on 7 packed linears" where an object of tsr_json_put_act() says so beside another act; else "". */
-const char *tsr_act_also(const json_t *object, char text[64]);
+/* For the manifest: a finished job checks whether its additional models are unchanged. */
+tsr_status tsr_pipeline_job_note_model(struct tsr_pipeline_job *job, const char *path,
+                                       const char *hash, struct tsr_err *err);
 
 /* Checks that a node is a list of strings; wrong nodes go to d.  NULL is fine. */
-void tsr_check_strings(const struct tsr_node *list, const char *what, struct tsr_diag *d);
+void tsr_pipeline_check_strings(const struct tsr_config_node *list, const char *what,
+                                struct tsr_diag *d);
 
-/* Checks that the file named by `key` of a step's map exists; said at its place if not. */
-void tsr_check_input(const struct tsr_job *job, const struct tsr_node *map, const char *key,
-                     struct tsr_diag *d);
+/* Checks that the file named by `key` of a step's map exists; the error is at its place. */
+void tsr_pipeline_check_input(const struct tsr_pipeline_job *job, const struct tsr_config_node *map,
+                              const char *key, struct tsr_diag *d);
 
 /* Options of an evaluation, shared by the steps eval and compare. */
-struct tsr_eval_keys {
+struct tsr_pipeline_eval_keys {
     const char *text, *join;
     int64_t     protocol, rows, window, max_windows;
 };
-#define TSR_EVAL_OPTIONS(S, k) TSR_EVAL_OPTIONS_TEXT(S, k, TSR_OPT_REQUIRED)
+#define TSR_PIPELINE_EVAL_OPTIONS(S, k) TSR_PIPELINE_EVAL_OPTIONS_TEXT(S, k, TSR_OPT_REQUIRED)
 /* text_flags: 0 where the text may be missing. */
-#define TSR_EVAL_OPTIONS_TEXT(S, k, text_flags)                                                    \
+#define TSR_PIPELINE_EVAL_OPTIONS_TEXT(S, k, text_flags)                                           \
     { .name = "text",                                                                              \
       .help = "File to measure on.",                                                               \
       .type = TSR_OPT_STRING,                                                                      \
+      .unit = "FILE",                                                                              \
       .flags = text_flags,                                                                         \
       .offset = TSR_FIELD(S, k.text, const char *),                                                \
       .def = { .s = "" } },                                                                        \
@@ -85,15 +83,15 @@ struct tsr_eval_keys {
     }
 
 /* Cuts `path` into windows for the model. */
-tsr_status tsr_eval_keys_windows(const struct tsr_eval_keys *k, const char *path,
-                                 const struct tsr_tokenizer *t, const struct tsr_model *m,
-                                 struct tsr_windows **w, struct tsr_err *err);
+tsr_status tsr_pipeline_eval_keys_windows(const struct tsr_pipeline_eval_keys *k, const char *path,
+                                          const struct tsr_tokenizer *t, const struct tsr_model *m,
+                                          struct tsr_eval_windows **w, struct tsr_err *err);
 
-/* protocol, text, hashes, window, BOS policy, tokens: what has to stand beside a number. */
-json_t *tsr_windows_json(const struct tsr_windows *w, const char *text,
-                         const struct tsr_tokenizer *t);
-/* Adds perplexity and what goes with it, KL only where there is one.  false: out of memory. */
-bool tsr_eval_result_put(json_t *object, const struct tsr_windows *w,
-                         const struct tsr_eval_result *r);
+/* protocol, text, hashes, window, BOS policy, tokens: the conditions to report with a number. */
+json_t *tsr_pipeline_windows_json(const struct tsr_eval_windows *w, const char *text,
+                                  const struct tsr_tokenizer *t);
+/* Adds perplexity and its statistics, KL only if there is one. false: out of memory. */
+bool tsr_pipeline_eval_result_put(json_t *object, const struct tsr_eval_windows *w,
+                                  const struct tsr_eval_result *r);
 
 #endif

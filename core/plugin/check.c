@@ -11,7 +11,8 @@
 #define MAX_COMPONENTS 1024u
 #define MAX_NAME       64u
 
-tsr_status tsr_check_whole(uint32_t size, const char *where, const char *what, struct tsr_err *err)
+tsr_status tsr_plugin_check_whole(uint32_t size, const char *where, const char *what,
+                                  struct tsr_err *err)
 {
     if (size % 8 == 0)
         return TSR_OK;
@@ -21,7 +22,7 @@ tsr_status tsr_check_whole(uint32_t size, const char *where, const char *what, s
         what, size);
 }
 
-tsr_status tsr_check_head(const unsigned char *head, const char *path, struct tsr_err *err)
+tsr_status tsr_plugin_check_head(const unsigned char *head, const char *path, struct tsr_err *err)
 {
     uint64_t magic;
     uint32_t size;
@@ -47,7 +48,7 @@ tsr_status tsr_check_head(const unsigned char *head, const char *path, struct ts
             "%s: plugin descriptor says %u bytes, ABI %d.0 needs at least %zu; fill it with "
             "TSR_PLUGIN_HEADER",
             path, size, TSR_ABI_MAJOR, sizeof(struct tsr_plugin));
-    return tsr_check_whole(size, path, "plugin descriptor", err);
+    return tsr_plugin_check_whole(size, path, "plugin descriptor", err);
 }
 
 /* [a-z][a-z0-9]* with the characters of `also` inside, at most MAX_NAME - 1 bytes. */
@@ -62,7 +63,7 @@ static bool good_name(const char *s, const char *also)
     return n < MAX_NAME;
 }
 
-bool tsr_check_text(const char *s)
+bool tsr_plugin_check_text(const char *s)
 {
     if (!s)
         return false;
@@ -74,7 +75,7 @@ bool tsr_check_text(const char *s)
                                                   : 9;
         if (more == 9 || *p < 0x20 || *p == 0x7f)
             return false;
-        /* overlong forms, surrogates, and what lies above U+10FFFF */
+        /* overlong forms, surrogates, and values above U+10FFFF */
         if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
             (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
             return false;
@@ -94,7 +95,7 @@ static void copy_table(void *dst, uint64_t dst_size, const void *src, uint64_t s
     memcpy(dst, &size, sizeof size); /* struct_size comes first in every table but the descriptor */
 }
 
-static tsr_status check_iface(const struct tsr_kind *k, const struct tsr_component *c,
+static tsr_status check_iface(const struct tsr_plugin_kind *k, const struct tsr_component *c,
                               const char *where, void **copy, struct tsr_err *err)
 {
     if (!c->iface)
@@ -102,10 +103,10 @@ static tsr_status check_iface(const struct tsr_kind *k, const struct tsr_compone
                         k->noun);
     uint32_t size;
     memcpy(&size, c->iface, sizeof size);
-    TSR_TRY(tsr_check_whole(size, where, "its table", err));
+    TSR_TRY(tsr_plugin_check_whole(size, where, "its table", err));
     for (uint64_t i = 0; i < k->n_required; i++) {
-        const struct tsr_slot *s = &k->required[i];
-        const void            *fn = NULL;
+        const struct tsr_plugin_slot *s = &k->required[i];
+        const void                   *fn = NULL;
         if (size < s->offset + sizeof fn)
             return tsr_fail(
                 err, TSR_E_INPUT,
@@ -128,7 +129,7 @@ static tsr_status check_iface(const struct tsr_kind *k, const struct tsr_compone
 
 static tsr_status check_component(const struct tsr_component *c, uint64_t i,
                                   const struct tsr_plugin *p, const char *path,
-                                  struct tsr_loaded *l, struct tsr_err *err)
+                                  struct tsr_plugin_loaded *l, struct tsr_err *err)
 {
     if (!c)
         return tsr_fail(err, TSR_E_INPUT,
@@ -142,13 +143,13 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
             path, (unsigned long long)i, c->struct_size, TSR_ABI_MAJOR, sizeof *c);
     char which[64];
     (void)snprintf(which, sizeof which, "component %llu", (unsigned long long)i);
-    TSR_TRY(tsr_check_whole(c->struct_size, path, which, err));
+    TSR_TRY(tsr_plugin_check_whole(c->struct_size, path, which, err));
     if (!c->kind || !*c->kind)
         return tsr_fail(
             err, TSR_E_INPUT,
             "%s: component %llu names no kind; give one such as \"tessera.quantizer/1\"", path,
             (unsigned long long)i);
-    const struct tsr_kind *k = tsr_kind_find(c->kind);
+    const struct tsr_plugin_kind *k = tsr_plugin_kind_find(c->kind);
     if (!k) {
         tsr_logf(TSR_LOG_DEBUG, "%s: component %llu (%s) skipped: unknown kind \"%s\"", path,
                  (unsigned long long)i, c->name ? c->name : "?", c->kind);
@@ -162,10 +163,10 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
             path, k->noun, (unsigned long long)i, c->name ? c->name : "(NULL)", MAX_NAME - 1);
     char where[1024];
     (void)snprintf(where, sizeof where, "%s: %s \"%s\"", path, k->noun, c->name);
-    if (!tsr_check_text(c->summary))
+    if (!tsr_plugin_check_text(c->summary))
         return tsr_fail(err, TSR_E_INPUT, "%s: summary is %s; give one sentence in UTF-8", where,
                         c->summary ? "no clean text" : "NULL");
-    struct tsr_entry *e = &l->entries[l->n];
+    struct tsr_plugin_entry *e = &l->entries[l->n];
     for (uint64_t j = 0; j < l->n; j++)
         if (strcmp(l->entries[j].component.kind, c->kind) == 0 &&
             strcmp(l->entries[j].component.name, c->name) == 0)
@@ -173,7 +174,7 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
                             where);
     tsr_status st = check_iface(k, c, where, &e->iface, err);
     if (st == TSR_OK)
-        st = tsr_check_options(c, where, &e->options, err);
+        st = tsr_plugin_check_options(c, where, &e->options, err);
     if (st != TSR_OK) {
         free(e->iface);
         e->iface = NULL;
@@ -188,12 +189,12 @@ static tsr_status check_component(const struct tsr_component *c, uint64_t i,
     return TSR_OK;
 }
 
-tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct tsr_loaded *l,
-                            struct tsr_err *err)
+tsr_status tsr_plugin_check_plugin(const struct tsr_plugin *p, const char *path,
+                                   struct tsr_plugin_loaded *l, struct tsr_err *err)
 {
     unsigned char head[16];
     memcpy(head, p, sizeof head);
-    TSR_TRY(tsr_check_head(head, path, err));
+    TSR_TRY(tsr_plugin_check_head(head, path, err));
     if (p->needs_minor > TSR_ABI_MINOR)
         return tsr_fail(
             err, TSR_E_INPUT,
@@ -206,14 +207,15 @@ tsr_status tsr_check_plugin(const struct tsr_plugin *p, const char *path, struct
             "%s: plugin id \"%.80s\" is not of the form \"org.example.name\" (at most %u "
             "bytes); correct .id",
             path, p->id ? p->id : "(NULL)", MAX_NAME - 1);
-    if (!tsr_check_text(p->version) || !tsr_check_text(p->license) || !tsr_check_text(p->build))
+    if (!tsr_plugin_check_text(p->version) || !tsr_plugin_check_text(p->license) ||
+        !tsr_plugin_check_text(p->build))
         return tsr_fail(
             err, TSR_E_INPUT,
-            "%s: plugin %s leaves %s NULL or fills it with what is no text; set it in UTF-8", path,
+            "%s: plugin %s leaves %s NULL or fills it with what is not text; set it in UTF-8", path,
             p->id,
-            !tsr_check_text(p->version)   ? "version"
-            : !tsr_check_text(p->license) ? "license"
-                                          : "build");
+            !tsr_plugin_check_text(p->version)   ? "version"
+            : !tsr_plugin_check_text(p->license) ? "license"
+                                                 : "build");
     if (!p->components || p->n_components == 0 || p->n_components > MAX_COMPONENTS)
         return tsr_fail(
             err, TSR_E_INPUT,

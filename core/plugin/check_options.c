@@ -46,12 +46,13 @@ static tsr_status check_enum(const struct tsr_option *o, const char *at, struct 
         if (!o->choices[i].name || !*o->choices[i].name)
             return tsr_fail(err, TSR_E_INPUT, "%s: choice %llu has no name; name it", at,
                             (unsigned long long)i);
-        if (!tsr_check_text(o->choices[i].name) ||
-            (o->choices[i].help && !tsr_check_text(o->choices[i].help)))
-            return tsr_fail(err, TSR_E_INPUT,
-                            "%s: choice %llu has a name or a help that is no UTF-8, or has control "
-                            "characters; correct it",
-                            at, (unsigned long long)i);
+        if (!tsr_plugin_check_text(o->choices[i].name) ||
+            (o->choices[i].help && !tsr_plugin_check_text(o->choices[i].help)))
+            return tsr_fail(
+                err, TSR_E_INPUT,
+                "%s: choice %llu has a name or a help that is not UTF-8, or has control "
+                "characters; correct it",
+                at, (unsigned long long)i);
         for (uint64_t j = 0; j < i; j++)
             if (strcmp(o->choices[i].name, o->choices[j].name) == 0)
                 return tsr_fail(err, TSR_E_INPUT, "%s: choice \"%s\" is listed twice; remove one",
@@ -59,8 +60,9 @@ static tsr_status check_enum(const struct tsr_option *o, const char *at, struct 
         found |= o->choices[i].value == o->def.i;
     }
     if (!found && !(o->flags & TSR_OPT_REQUIRED))
-        return tsr_fail(err, TSR_E_INPUT, "%s: the default %lld is none of its choices; correct it",
-                        at, (long long)o->def.i);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the default %lld is not one of its choices; correct it", at,
+                        (long long)o->def.i);
     return TSR_OK;
 }
 
@@ -121,11 +123,11 @@ static tsr_status check_option(const struct tsr_option *o, uint64_t i,
     (void)snprintf(at, sizeof at, "%s: option \"%.80s\"", where, o->name);
     if (!o->help)
         return tsr_fail(err, TSR_E_INPUT, "%s: help is NULL; give one sentence", at);
-    if (!tsr_check_text(o->help) || (o->unit && !tsr_check_text(o->unit)) ||
-        (o->replaced_by && !tsr_check_text(o->replaced_by)) ||
-        (o->type == TSR_OPT_STRING && o->def.s && !tsr_check_text(o->def.s)))
+    if (!tsr_plugin_check_text(o->help) || (o->unit && !tsr_plugin_check_text(o->unit)) ||
+        (o->replaced_by && !tsr_plugin_check_text(o->replaced_by)) ||
+        (o->type == TSR_OPT_STRING && o->def.s && !tsr_plugin_check_text(o->def.s)))
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: a text of it is no UTF-8, or has control characters; correct it", at);
+                        "%s: a text of it is not UTF-8, or has control characters; correct it", at);
     uint64_t w = width(o->type), end;
     if (w == 0)
         return tsr_fail(err, TSR_E_INPUT,
@@ -152,8 +154,8 @@ static tsr_status check_option(const struct tsr_option *o, uint64_t i,
     return check_value(o, at, err);
 }
 
-tsr_status tsr_check_options(const struct tsr_component *c, const char *where,
-                             struct tsr_option **copy, struct tsr_err *err)
+tsr_status tsr_plugin_check_options(const struct tsr_component *c, const char *where,
+                                    struct tsr_option **copy, struct tsr_err *err)
 {
     *copy = NULL;
     if ((!c->options && c->n_options) || c->n_options > MAX_OPTIONS ||
@@ -172,7 +174,7 @@ tsr_status tsr_check_options(const struct tsr_component *c, const char *where,
             "%s: option_stride is %u, ABI %d.0 needs at least %zu; set it to sizeof(struct "
             "tsr_option)",
             where, c->option_stride, TSR_ABI_MAJOR, sizeof(struct tsr_option));
-    TSR_TRY(tsr_check_whole(c->option_stride, where, "option_stride", err));
+    TSR_TRY(tsr_plugin_check_whole(c->option_stride, where, "option_stride", err));
     struct tsr_option *all = tsr_new(c->n_options, sizeof *all);
     if (!all)
         return tsr_fail_nomem(err, c->n_options * sizeof *all, where);

@@ -2,6 +2,7 @@
  * writes one line and lets the signal end the process; it allocates and locks nothing. */
 #include "plugin/guard.h"
 
+#include "base/held.h"
 #include "base/map.h"
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@ static void say(struct line *l, const char *s)
         l->text[l->n++] = *s++;
 }
 
-static void begin(struct line *l, const struct tsr_guard *g)
+static void begin(struct line *l, const struct tsr_plugin_guard *g)
 {
     l->n = 0;
     say(l, "tessera: error: ");
@@ -71,13 +72,13 @@ static struct sigaction before[N_DEADLY];
  * together wait for the first to say its line, which ends them all. */
 static void on_deadly(int sig, siginfo_t *info, void *context)
 {
-    static atomic_flag      said = ATOMIC_FLAG_INIT;
-    const struct tsr_guard *g = tsr_guard_current;
-    size_t                  i = 0;
-    struct line             l;
-    struct tsr_map_place    cut;
+    static atomic_flag             said = ATOMIC_FLAG_INIT;
+    const struct tsr_plugin_guard *g = tsr_guard_current;
+    size_t                         i = 0;
+    struct line                    l;
+    struct tsr_map_place           cut;
     if (sig == SIGBUS && tsr_map_find(info->si_addr, &cut))
-        g = NULL; /* a file that somebody cut is no fault of who reads it; main() names it */
+        g = NULL; /* a truncated file is not the fault of the reader; main() names it */
     while (i + 1 < N_DEADLY && deadly[i].signal != sig)
         i++;
     while (g && atomic_flag_test_and_set(&said))
@@ -103,8 +104,8 @@ static void watch_signals(void)
     a.sa_sigaction = on_deadly;
     a.sa_flags = (int)(SA_SIGINFO | SA_ONSTACK);
     for (size_t i = 0; i < N_DEADLY; i++) {
-        /* a handler that is there is a sanitizer's or a test's, but for the one of main() that names
-         * a file which was cut: it is asked next */
+        /* an existing handler belongs to a sanitizer or a test, except main()'s for truncated files:
+         * it is called next */
         if (sigaction(deadly[i].signal, NULL, &before[i]) != 0 ||
             (before[i].sa_handler != SIG_DFL && deadly[i].signal != SIGBUS))
             continue;
@@ -116,7 +117,7 @@ static void watch_signals(void)
     }
 }
 
-void tsr_guard_stack(void)
+void tsr_plugin_guard_stack(void)
 {
 #ifndef SANITIZED
     static _Thread_local char stack[STACK];
@@ -132,14 +133,14 @@ void tsr_guard_stack(void)
 
 /* ---- exit ---------------------------------------------------------------------------------------- */
 
-static void (*asked)(const struct tsr_guard *g, const char *what);
+static void (*asked)(const struct tsr_plugin_guard *g, const char *what);
 
-void tsr_guard_on_exit(void (*f)(const struct tsr_guard *g, const char *what))
+void tsr_plugin_guard_on_exit(void (*f)(const struct tsr_plugin_guard *g, const char *what))
 {
     asked = f;
 }
 
-_Noreturn static void refuse_exit(const struct tsr_guard *g, const char *what)
+_Noreturn static void refuse_exit(const struct tsr_plugin_guard *g, const char *what)
 {
     struct line l;
     if (asked)
@@ -166,8 +167,8 @@ static void on_quick_exit(void)
 }
 
 #ifndef SANITIZED
-/* A plugin's _exit() comes here, because the symbols of the program stand before those of the C library;
- * the library's own exit() does not. */
+/* A plugin's _exit() resolves to this function, because the program's symbols precede those of the C
+ * library; the library's own exit() does not. */
 __attribute__((visibility("default"))) _Noreturn void _exit(int status)
 {
     if (tsr_guard_current)
@@ -184,15 +185,17 @@ __attribute__((visibility("default"))) _Noreturn void _Exit(int status)
 
 static void watch(void)
 {
-    int fd = open("/", O_PATH | O_CLOEXEC); /* nobody's use but to be missed where all are closed */
+    int fd =
+        open("/", O_PATH | O_CLOEXEC); /* only there to detect that all descriptors were closed */
     if (fd >= 0)
-        tsr_state_hold(fd);
+        tsr_held_add(fd, "/");
+    tsr_fail_lost_by(tsr_plugin_guard_tell_loss);
     watch_signals();
     (void)atexit(on_exit_of);
     (void)at_quick_exit(on_quick_exit);
 }
 
-void tsr_guard_watch(void)
+void tsr_plugin_guard_watch(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, watch);

@@ -28,7 +28,7 @@ struct elf {
     Elf64_Sym             *sym;
     uint64_t               n_sym;
     char                  *str;
-    uint64_t              *needed; /* where in str the names of libraries begin */
+    uint64_t              *needed; /* offset of the library names in str */
     uint64_t               n_needed;
 };
 
@@ -253,7 +253,7 @@ static bool exported(const Elf64_Sym *s)
 }
 
 static tsr_status find_symbol(struct elf *e, const char *symbol, const char *prefix,
-                              struct tsr_elf_plugin *out, bool *is_plugin)
+                              struct tsr_plugin_elf_plugin *out, bool *is_plugin)
 {
     const char *other = NULL;
     for (uint64_t i = 1; i < e->n_sym; i++) {
@@ -279,7 +279,7 @@ static tsr_status find_symbol(struct elf *e, const char *symbol, const char *pre
                     e->file->path, symbol);
 }
 
-/* Pointers, then the names behind them. */
+/* Pointers, then the names. */
 static tsr_status copy_needed(const struct elf *e, char ***names, struct tsr_err *err)
 {
     uint64_t bytes = 0;
@@ -320,8 +320,8 @@ static void elf_free(struct elf *e)
     free(e->needed);
 }
 
-tsr_status tsr_elf_libraries(const struct tsr_file *f, char ***names, uint64_t *n,
-                             struct tsr_err *err)
+tsr_status tsr_plugin_elf_libraries(const struct tsr_file *f, char ***names, uint64_t *n,
+                                    struct tsr_err *err)
 {
     struct elf e = { .file = f, .err = err };
     bool       is_plugin;
@@ -333,8 +333,9 @@ tsr_status tsr_elf_libraries(const struct tsr_file *f, char ***names, uint64_t *
     return st;
 }
 
-tsr_status tsr_elf_probe(const struct tsr_file *f, const char *symbol, const char *prefix,
-                         struct tsr_elf_plugin *out, bool *is_plugin, struct tsr_err *err)
+tsr_status tsr_plugin_elf_probe(const struct tsr_file *f, const char *symbol, const char *prefix,
+                                struct tsr_plugin_elf_plugin *out, bool *is_plugin,
+                                struct tsr_err *err)
 {
     struct elf e = { .file = f, .err = err };
     *is_plugin = false;

@@ -9,7 +9,7 @@
 /* "quantizer" of "tessera.quantizer/1". */
 static const char *noun_of(const char *kind)
 {
-    const struct tsr_kind *k = tsr_kind_find(kind);
+    const struct tsr_plugin_kind *k = tsr_plugin_kind_find(kind);
     return k ? k->noun : kind;
 }
 
@@ -34,50 +34,50 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *t, const char
 static tsr_status not_found(const struct tsr_registry *r, const char *kind, const char *name,
                             struct tsr_err *err)
 {
-    char             buf[1800];
-    struct text      t = { buf, sizeof buf };
-    struct tsr_found f;
-    uint64_t         n = 0;
-    const char      *path, *why;
+    char                    buf[1800];
+    struct text             t = { buf, sizeof buf };
+    struct tsr_plugin_found f;
+    uint64_t                n = 0;
+    const char             *path, *why;
     buf[0] = '\0';
     put(&t, "no %s named \"%.80s\"", noun_of(kind), name);
-    while (tsr_registry_component(r, n, &f))
+    while (tsr_plugin_registry_component(r, n, &f))
         n++;
     const char **names = tsr_new(n, sizeof *names);
     if (!names)
         return tsr_fail_nomem(err, n * sizeof *names, "plugin names");
     uint64_t k = 0;
-    for (uint64_t i = 0; tsr_registry_component(r, i, &f); i++)
+    for (uint64_t i = 0; tsr_plugin_registry_component(r, i, &f); i++)
         if (strcmp(f.component->kind, kind) == 0)
             names[k++] = f.component->name;
-    const char *near = tsr_nearest(name, names, k);
+    const char *near = tsr_config_nearest(name, names, k);
     if (near)
         put(&t, "; did you mean \"%s\"?", near);
     for (uint64_t i = 0; i < k; i++)
         put(&t, "%s%s", i == 0 ? (near ? " There are: " : "; there are: ") : ", ", names[i]);
     free(names);
     put(&t, "; searched:");
-    for (uint64_t i = 0; tsr_registry_place(r, i, &path); i++)
+    for (uint64_t i = 0; tsr_plugin_registry_place(r, i, &path); i++)
         put(&t, "%s %s", i ? "," : "", path);
-    if (!tsr_registry_place(r, 0, &path))
+    if (!tsr_plugin_registry_place(r, 0, &path))
         put(&t,
-            " nowhere, since neither plugins/ beside the program nor ../lib/tessera exists; use "
+            " nowhere, since neither plugins/ next to the program nor ../lib/tessera exists; use "
             "--plugin-path");
-    for (uint64_t i = 0; tsr_registry_refused(r, i, &path, &why); i++)
+    for (uint64_t i = 0; tsr_plugin_registry_refused(r, i, &path, &why); i++)
         put(&t, "; refused: %s", why);
     return tsr_fail(err, TSR_E_INPUT, "%s", buf);
 }
 
-/* Among what is loaded; *have_one false: none has the name. */
+/* Among the loaded plugins; *have_one false: none has the name. */
 static tsr_status find_loaded(struct tsr_registry *r, const char *kind, const char *name,
-                              struct tsr_found *found, bool *have_one, struct tsr_err *err)
+                              struct tsr_plugin_found *found, bool *have_one, struct tsr_err *err)
 {
-    const char      *slash = strrchr(name, '/');
-    const char      *base = slash ? slash + 1 : name;
-    size_t           id_len = slash ? (size_t)(slash - name) : 0;
-    bool             have = false;
-    struct tsr_found f;
-    for (uint64_t i = 0; tsr_registry_component(r, i, &f); i++) {
+    const char             *slash = strrchr(name, '/');
+    const char             *base = slash ? slash + 1 : name;
+    size_t                  id_len = slash ? (size_t)(slash - name) : 0;
+    bool                    have = false;
+    struct tsr_plugin_found f;
+    for (uint64_t i = 0; tsr_plugin_registry_component(r, i, &f); i++) {
         const char *id = f.info->plugin->id;
         if (strcmp(f.component->kind, kind) != 0 || strcmp(f.component->name, base) != 0)
             continue;
@@ -99,15 +99,15 @@ static tsr_status find_loaded(struct tsr_registry *r, const char *kind, const ch
     return TSR_OK;
 }
 
-tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const char *name,
-                             struct tsr_found *found, struct tsr_err *err)
+tsr_status tsr_plugin_registry_find(struct tsr_registry *r, const char *kind, const char *name,
+                                    struct tsr_plugin_found *found, struct tsr_err *err)
 {
     const char *slash = strrchr(name, '/');
     bool        have, more;
-    TSR_TRY(tsr_registry_scan(r, err));
+    TSR_TRY(tsr_plugin_registry_scan(r, err));
     TSR_TRY(find_loaded(r, kind, name, found, &have, err));
     if (!have) {
-        TSR_TRY(tsr_registry_ask(r, slash ? slash + 1 : name, &more, err));
+        TSR_TRY(tsr_plugin_registry_ask(r, slash ? slash + 1 : name, &more, err));
         if (more)
             TSR_TRY(find_loaded(r, kind, name, found, &have, err));
     }

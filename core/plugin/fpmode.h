@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct tsr_fpmode {
+struct tsr_plugin_fpmode {
     uint32_t vector, scalar; /* x86: MXCSR without its status flags, x87 control word */
 };
 
-static inline struct tsr_fpmode tsr_fpmode_get(void)
+static inline struct tsr_plugin_fpmode tsr_fpmode_get(void)
 {
-    struct tsr_fpmode m = { 0, 0 };
+    struct tsr_plugin_fpmode m = { 0, 0 };
 #if defined(__x86_64__)
     uint16_t cw;
     __asm__ volatile("fnstcw %0" : "=m"(cw));
@@ -26,7 +26,7 @@ static inline struct tsr_fpmode tsr_fpmode_get(void)
     return m;
 }
 
-static inline void tsr_fpmode_set(struct tsr_fpmode m)
+static inline void tsr_fpmode_set(struct tsr_plugin_fpmode m)
 {
 #if defined(__x86_64__)
     uint16_t cw = (uint16_t)m.scalar;
@@ -38,7 +38,7 @@ static inline void tsr_fpmode_set(struct tsr_fpmode m)
 #endif
 }
 
-static inline bool tsr_fpmode_equal(struct tsr_fpmode a, struct tsr_fpmode b)
+static inline bool tsr_fpmode_equal(struct tsr_plugin_fpmode a, struct tsr_plugin_fpmode b)
 {
     return a.vector == b.vector && a.scalar == b.scalar;
 }

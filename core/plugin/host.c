@@ -7,24 +7,24 @@
 
 static _Atomic int cancel_flag;
 
-void tsr_cancel(void)
+void tsr_plugin_cancel(void)
 {
     atomic_store(&cancel_flag, 1);
 }
 
-bool tsr_cancelled(void)
+bool tsr_plugin_cancelled(void)
 {
     return atomic_load_explicit(&cancel_flag, memory_order_relaxed) != 0;
 }
 
-void tsr_cancel_reset(void)
+void tsr_plugin_cancel_reset(void)
 {
     atomic_store(&cancel_flag, 0);
 }
 
 static void host_log(void *ctx, int32_t level, const char *msg)
 {
-    const struct tsr_host_ctx *c = ctx;
+    const struct tsr_plugin_host_ctx *c = ctx;
     if (level < TSR_LOG_DEBUG || level > TSR_LOG_WARN)
         level = TSR_LOG_WARN;
     tsr_logf(level, "%s%s%s", c->id ? c->id : "", c->id ? ": " : "", msg ? msg : "");
@@ -32,7 +32,7 @@ static void host_log(void *ctx, int32_t level, const char *msg)
 
 static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
 {
-    struct tsr_host_ctx *c = ctx;
+    struct tsr_plugin_host_ctx *c = ctx;
     if (align == 0 || (align & (align - 1)) != 0 || size > SIZE_MAX / 2 || align > SIZE_MAX / 2)
         return NULL;
     if (align < sizeof(void *))
@@ -52,7 +52,7 @@ static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
 
 static void host_release(void *ctx, void *p, uint64_t size)
 {
-    struct tsr_host_ctx *c = ctx;
+    struct tsr_plugin_host_ctx *c = ctx;
     if (!p)
         return;
     atomic_fetch_sub(&c->account->now, size);
@@ -62,11 +62,11 @@ static void host_release(void *ctx, void *p, uint64_t size)
 static tsr_status host_parallel_for(void *ctx, uint64_t n, uint64_t grain,
                                     tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
 {
-    const struct tsr_host_ctx *c = ctx;
+    const struct tsr_plugin_host_ctx *c = ctx;
     if (!body)
         return TSR_E_INVAL;
-    struct tsr_guard_loop loop = { tsr_guard_current, body, arg };
-    tsr_status            st = tsr_pool_for(c->pool, n, grain, tsr_guard_chunk, &loop);
+    struct tsr_plugin_guard_loop loop = { tsr_guard_current, body, arg };
+    tsr_status st = tsr_pool_for(c->pool, n, grain, tsr_plugin_guard_chunk, &loop);
     if (st != TSR_OK && loop.g)
         loop.g->inner = st; /* may come back */
     return st;
@@ -75,17 +75,18 @@ static tsr_status host_parallel_for(void *ctx, uint64_t n, uint64_t grain,
 static int32_t host_cancelled(void *ctx)
 {
     (void)ctx;
-    return tsr_cancelled();
+    return tsr_plugin_cancelled();
 }
 
 static const void *host_service(void *ctx, const char *id)
 {
-    const struct tsr_host_ctx *c = ctx;
-    return tsr_services_find(c->services, id);
+    const struct tsr_plugin_host_ctx *c = ctx;
+    return tsr_plugin_services_find(c->services, id);
 }
 
-void tsr_host_init(struct tsr_host_ctx *c, struct tsr_pool *pool, struct tsr_account *account,
-                   struct tsr_services *services, const char *id)
+void tsr_plugin_host_init(struct tsr_plugin_host_ctx *c, struct tsr_pool *pool,
+                          struct tsr_plugin_account *account, struct tsr_plugin_services *services,
+                          const char *id)
 {
     c->host = (struct tsr_host){
         .struct_size = sizeof c->host,

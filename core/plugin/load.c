@@ -21,7 +21,7 @@
  * no other file gets the inode of one.  A second registry gets the same verdict as the first. */
 struct mapped {
     struct mapped  *next;
-    struct tsr_file file; /* what it was; closed */
+    struct tsr_file file; /* its former identity; closed */
     uint64_t        number;
     void           *handle;
     bool            changed_fp;
@@ -30,9 +30,9 @@ struct mapped {
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapped  *mapped_all;
 
-/* The C library takes a name that it has seen for the file that it has loaded, and descriptors are
- * used again: the number of the file stands in the name, as a '/' or "/./" for each of its bits, so
- * that the descriptor need not be held for the life of the process. */
+/* dlopen() returns the loaded file for a name that it has seen, and descriptor numbers are reused.
+ * The file's number is therefore encoded in the name, as a '/' or "/./" for each of its bits, so
+ * that the descriptor need not stay open for the life of the process. */
 static void name_open_file(char *name, size_t cap, int fd, uint64_t number)
 {
     size_t n = (size_t)snprintf(name, cap, "/proc/self/fd");
@@ -41,7 +41,7 @@ static void name_open_file(char *name, size_t cap, int fd, uint64_t number)
     (void)snprintf(name + n, cap - n, "%d", fd);
 }
 
-/* The loader tells its reasons in words only, with none to spare where a map fails. */
+/* The loader reports reasons only as text, and gives no detail if a map fails. */
 static bool lacks_resources(const char *why)
 {
     if (strstr(why, "memory protection")) /* of pages that a damaged file does not have */
@@ -51,7 +51,7 @@ static bool lacks_resources(const char *why)
         return true;
     if (!strstr(why, "failed to map segment"))
         return false;
-    const size_t room = (size_t)16 << 20; /* more than any library of ours takes */
+    const size_t room = (size_t)16 << 20; /* more than any of our libraries needs */
     void *p = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return true;
@@ -70,9 +70,11 @@ static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_er
         return tsr_fail_nomem(err, sizeof *m, f->path);
     char name[96];
     name_open_file(name, sizeof name, f->fd, number);
-    struct tsr_fpmode before = tsr_fpmode_get();
+    struct tsr_plugin_fpmode before = tsr_fpmode_get();
+    errno = 0;
     m->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    struct tsr_fpmode after = tsr_fpmode_get();
+    bool                     no_memory = errno == ENOMEM;
+    struct tsr_plugin_fpmode after = tsr_fpmode_get();
     m->changed_fp = !tsr_fpmode_equal(before, after);
     if (m->changed_fp)
         tsr_fpmode_set(before);
@@ -82,9 +84,9 @@ static tsr_status map_new(struct tsr_file *f, struct mapped **out, struct tsr_er
         if (why && strncmp(why, name, n) == 0 && strncmp(why + n, ": ", 2) == 0)
             why += n + 2; /* f->path says more */
         free(m);
-        if (why && lacks_resources(why))
+        if (no_memory || (why && lacks_resources(why)))
             return tsr_fail(err, TSR_E_NOMEM, "%s: no memory or descriptors to load it (%s)",
-                            f->path, why);
+                            f->path, why ? why : "no reason given");
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: cannot be loaded (%s); install what it needs or build it again",
                         f->path, why ? why : "no reason given");
@@ -137,13 +139,13 @@ static tsr_status hash_open_file(const struct tsr_file *f, char *text, struct ts
     return st;
 }
 
-static tsr_status load_open_file(struct tsr_loaded *l, struct tsr_file *f, bool *is_plugin,
+static tsr_status load_open_file(struct tsr_plugin_loaded *l, struct tsr_file *f, bool *is_plugin,
                                  struct tsr_err *err)
 {
-    const char           *path = l->path;
-    struct tsr_elf_plugin probe;
-    TSR_TRY(tsr_elf_probe(f, SYMBOL, PREFIX, &probe, is_plugin, err));
-    TSR_TRY(tsr_check_head(probe.head, path, err));
+    const char                  *path = l->path;
+    struct tsr_plugin_elf_plugin probe;
+    TSR_TRY(tsr_plugin_elf_probe(f, SYMBOL, PREFIX, &probe, is_plugin, err));
+    TSR_TRY(tsr_plugin_check_head(probe.head, path, err));
     TSR_TRY(hash_open_file(f, l->info.hash, err));
     TSR_TRY(tsr_file_unchanged(f, err));
     l->dev = f->dev;
@@ -167,28 +169,28 @@ static tsr_status load_open_file(struct tsr_loaded *l, struct tsr_file *f, bool 
             "%s: its descriptor in memory differs from the file's; plugin descriptors must be "
             "constant",
             path);
-    return tsr_check_plugin(p, path, l, err);
+    return tsr_plugin_check_plugin(p, path, l, err);
 }
 
-tsr_status tsr_plugin_load(struct tsr_loaded **out, const char *real, bool *is_plugin,
+tsr_status tsr_plugin_load(struct tsr_plugin_loaded **out, const char *real, bool *is_plugin,
                            struct tsr_err *err)
 {
     *is_plugin = false;
     struct tsr_file f;
     TSR_TRY(tsr_file_open(&f, real, err));
-    struct tsr_loaded *l = tsr_new(1, sizeof *l);
+    struct tsr_plugin_loaded *l = tsr_new(1, sizeof *l);
     if (l)
         l->path = tsr_strdup(real);
     tsr_status st = l && l->path ? TSR_OK : tsr_fail_nomem(err, sizeof *l, real);
     if (st == TSR_OK) {
         *is_plugin = true; /* a real path with wrong rights is refused, not skipped */
-        st = tsr_path_trusted(real, err);
+        st = tsr_plugin_path_trusted(real, err);
     }
     if (st == TSR_OK)
         st = load_open_file(l, &f, is_plugin, err);
     tsr_file_close(&f);
     if (st != TSR_OK) {
-        tsr_loaded_free(l);
+        tsr_plugin_loaded_free(l);
         return st;
     }
     l->info.plugin = &l->plugin;
@@ -199,7 +201,7 @@ tsr_status tsr_plugin_load(struct tsr_loaded **out, const char *real, bool *is_p
     return TSR_OK;
 }
 
-void tsr_loaded_free(struct tsr_loaded *l)
+void tsr_plugin_loaded_free(struct tsr_plugin_loaded *l)
 {
     if (!l)
         return;

@@ -10,36 +10,59 @@
 
 #include "base/err.h"
 #include "base/pool.h"
+#include "plugin/choices.h"
 
 #include <stdbool.h>
 
 struct tsr_registry;
 
-/* The backend that is used where none is named, and that serves host->service. */
-#define TSR_DEFAULT_BACKEND "cpu"
+/* The backend that is used if none is named, and that provides host->service. */
+#define TSR_PLUGIN_DEFAULT_BACKEND "cpu"
+
+/* docs/decisions/numerics.md, to the bit; or also instructions without a portable twin. */
+#define TSR_NUMERICS_EXACT 0u
+#define TSR_NUMERICS_FAST  1u
+extern const struct tsr_choice tsr_numerics_choices[2];
+
+/* What models run on.  A job's head, a step's options or a command line name it once; it is passed down from
+ * there to everything that makes an engine.  Zeros: all layers on the default backend, exact. */
+struct tsr_plugin_run_on {
+    const char
+        *backend; /* component with options; "auto": "cuda" if it has a device; NULL: the default */
+    /* 1 + how many of a model's layers, from the first, the backend runs; the others and the head go to the
+     * default one.  0: all. */
+    uint64_t layers;
+    uint32_t numerics; /* TSR_NUMERICS_* */
+};
 
 /* pool (may be NULL) serves parallel_for and must outlive the registry.  [setup] */
-tsr_status tsr_registry_create(struct tsr_registry **r, struct tsr_pool *pool, struct tsr_err *err);
-void       tsr_registry_destroy(struct tsr_registry *r);
-/* One more, with the places that were added to `of` and its numerics, over another pool: for a rank,
- * whose memory is counted apart.  [setup] */
-tsr_status tsr_registry_like(struct tsr_registry **r, const struct tsr_registry *of,
-                             struct tsr_pool *pool, struct tsr_err *err);
+tsr_status tsr_plugin_registry_create(struct tsr_registry **r, struct tsr_pool *pool,
+                                      struct tsr_err *err);
+/* The same where plugins' own linear algebra (host->service) follows what models run on.  [setup] */
+tsr_status tsr_plugin_registry_create_on(struct tsr_registry **r, struct tsr_pool *pool,
+                                         const struct tsr_plugin_run_on *on, struct tsr_err *err);
+void       tsr_plugin_registry_destroy(struct tsr_registry *r);
+/* One more, with the places that were added to `of`, over another pool: for a rank, whose memory is counted
+ * apart and whose models run on `on`.  [setup] */
+tsr_status tsr_plugin_registry_like(struct tsr_registry **r, const struct tsr_registry *of,
+                                    struct tsr_pool *pool, const struct tsr_plugin_run_on *on,
+                                    struct tsr_err *err);
 
-/* A file or a folder that the user named (YAML plugins:, --plugin-path), searched in the
- * order added and before the standard places (plugins/ beside the executable, then
- * ../lib/tessera).  A path that does not exist is TSR_E_INPUT. */
-tsr_status tsr_registry_add_path(struct tsr_registry *r, const char *path, struct tsr_err *err);
+/* Adds a file or folder that the user named (YAML plugins:, --plugin-path).  Paths are searched in
+ * the order added, before the standard places (plugins/ next to the executable, then
+ * ../lib/tessera).  TSR_E_INPUT if the path does not exist. */
+tsr_status tsr_plugin_registry_add_path(struct tsr_registry *r, const char *path,
+                                        struct tsr_err *err);
 
 /* Reads the plugins of one path that was added, now.  A file that is refused is forgotten, so that
  * its error comes once. */
-tsr_status tsr_registry_scan_path(struct tsr_registry *r, const char *path, struct tsr_err *err);
+tsr_status tsr_plugin_registry_scan_path(struct tsr_registry *r, const char *path,
+                                         struct tsr_err *err);
 
-/* Reads every plugin in the paths; called by find() when needed.  A file that is no plugin
- * is skipped with a debug line when it was found in a folder and is an error when it was
- * named; a plugin that is refused is an error when named, else a warning that is also kept
- * for find()'s message. */
-tsr_status tsr_registry_scan(struct tsr_registry *r, struct tsr_err *err);
+/* Reads every plugin in the paths; find() calls it when needed.  A file that is not a plugin is
+ * skipped with a debug line if it was found in a folder, and is an error if it was named.  A
+ * rejected plugin is an error if it was named, else a warning that find()'s message repeats. */
+tsr_status tsr_plugin_registry_scan(struct tsr_registry *r, struct tsr_err *err);
 
 /* One loaded plugin. */
 struct tsr_plugin_info {
@@ -47,88 +70,79 @@ struct tsr_plugin_info {
     const char              *path; /* real path */
     char                     hash[48];
 };
-uint64_t                      tsr_registry_count(const struct tsr_registry *r);
-const struct tsr_plugin_info *tsr_registry_plugin(const struct tsr_registry *r, uint64_t i);
+uint64_t                      tsr_plugin_registry_count(const struct tsr_registry *r);
+const struct tsr_plugin_info *tsr_plugin_registry_plugin(const struct tsr_registry *r, uint64_t i);
 
-/* Quantizers and solvers at work in processes of their own.  0: the default. */
-struct tsr_isolation {
+/* Limits of quantizers and solvers that run in child processes.  0: the default. */
+struct tsr_plugin_isolation {
     uint64_t time_us;      /* of one call; of a solver that has no deadline */
     uint64_t memory_bytes; /* more than this process holds at the call; half of the machine's */
     uint64_t grace_us;     /* of a solver beyond its deadline; 5 s */
 };
-#define TSR_ISOLATED_TIME_US UINT64_C(600000000) /* 10 minutes */
+#define TSR_PLUGIN_ISOLATED_TIME_US UINT64_C(600000000) /* 10 minutes */
 
 /* A component as the registry keeps it: every table is a full-size copy, so later slots that
  * an older plugin lacks are NULL and the core calls plain pointers. */
-struct tsr_found {
-    const struct tsr_plugin_info *info;
-    const struct tsr_component   *component;
-    const void                   *iface;   /* struct tsr_quantizer_v1, ... by kind, full size */
-    const struct tsr_host        *host;    /* for create(): log lines carry the plugin's id    */
-    const struct tsr_isolation   *isolate; /* NULL: its calls run in this process */
+struct tsr_plugin_found {
+    const struct tsr_plugin_info      *info;
+    const struct tsr_component        *component;
+    const void                        *iface; /* struct tsr_quantizer_v1, ... by kind, full size */
+    const struct tsr_host             *host;  /* for create(): log lines carry the plugin's id    */
+    const struct tsr_plugin_isolation *isolate; /* NULL: its calls run in this process */
 };
 
-/* name is "rtn" or "org.example.rtn/rtn".  What no loaded plugin has is looked for in asked/NAME.so
- * of the folders, where plugins are that bring a library with them.  Not found: TSR_E_INPUT with the nearest name, what
- * was refused and why, and the folders searched. */
-tsr_status tsr_registry_find(struct tsr_registry *r, const char *kind, const char *name,
-                             struct tsr_found *found, struct tsr_err *err);
-/* Loads asked/NAME.so of the first folder that has it, after scan(); *found: there was one that was
+/* name is "rtn" or "org.example.rtn/rtn".  If no loaded plugin has it, searches asked/NAME.so of the folders,
+ * the place of plugins with bundled libraries.  Not found: TSR_E_INPUT with the nearest name, the rejected
+ * files and reasons, and the folders searched. */
+tsr_status tsr_plugin_registry_find(struct tsr_registry *r, const char *kind, const char *name,
+                                    struct tsr_plugin_found *found, struct tsr_err *err);
+/* Loads asked/NAME.so of the first folder that has it, after scan(); *found: one exists that was
  * not loaded yet. */
-tsr_status tsr_registry_ask(struct tsr_registry *r, const char *name, bool *found,
-                            struct tsr_err *err);
+tsr_status tsr_plugin_registry_ask(struct tsr_registry *r, const char *name, bool *found,
+                                   struct tsr_err *err);
 /* The i-th component over all plugins (scan() first); false past the end. */
-bool tsr_registry_component(const struct tsr_registry *r, uint64_t i, struct tsr_found *found);
+bool tsr_plugin_registry_component(const struct tsr_registry *r, uint64_t i,
+                                   struct tsr_plugin_found *found);
 
 /* The i-th file that was refused so far, and the sentence; false past the end. */
-bool tsr_registry_refused(const struct tsr_registry *r, uint64_t i, const char **path,
-                          const char **why);
+bool tsr_plugin_registry_refused(const struct tsr_registry *r, uint64_t i, const char **path,
+                                 const char **why);
 
 /* The i-th folder or file that is searched; false past the end. */
-bool tsr_registry_place(const struct tsr_registry *r, uint64_t i, const char **path);
+bool tsr_plugin_registry_place(const struct tsr_registry *r, uint64_t i, const char **path);
 
-/* A host table without a plugin's name in front of its log lines; valid, like those of
- * tsr_found, as long as the registry. */
-const struct tsr_host *tsr_registry_host(const struct tsr_registry *r);
-struct tsr_pool       *tsr_registry_pool(const struct tsr_registry *r);
+/* A host table whose log lines have no plugin name; valid, like those of tsr_plugin_found, as long
+ * as the registry. */
+const struct tsr_host *tsr_plugin_registry_host(const struct tsr_registry *r);
+struct tsr_pool       *tsr_plugin_registry_pool(const struct tsr_registry *r);
 /* Bytes that plugins hold through host->alloc now, and the most they ever held. */
-void tsr_registry_memory(const struct tsr_registry *r, uint64_t *now, uint64_t *peak);
-/* From now on host->alloc refuses what would go beyond `bytes`; 0: no limit. */
-void tsr_registry_set_limit(struct tsr_registry *r, uint64_t bytes);
+void tsr_plugin_registry_memory(const struct tsr_registry *r, uint64_t *now, uint64_t *peak);
+/* Limits host->alloc to `bytes` in total; 0: no limit. */
+void tsr_plugin_registry_set_limit(struct tsr_registry *r, uint64_t bytes);
 
-/* `numerics` of every backend that is made from now on; exact at first.  [setup] */
-#define TSR_NUMERICS_EXACT 0u /* docs/decisions/numerics.md, to the bit */
-#define TSR_NUMERICS_FAST  1u /* also instructions without a portable twin */
-extern const struct tsr_choice tsr_numerics_choices[2];
-void                           tsr_registry_set_numerics(struct tsr_registry *r, uint32_t numerics);
-uint32_t                       tsr_registry_numerics(const struct tsr_registry *r);
+/* The backend options that it was created with: only for the services. */
+const struct tsr_plugin_run_on *tsr_plugin_registry_on(const struct tsr_registry *r);
 
-/* What runs models where an engine's options name no backend: a component's name, which outlives the
- * registry, or NULL for the default; and options.on_backend of such engines (engine/engine.h).  [setup] */
-void        tsr_registry_set_backend(struct tsr_registry *r, const char *name, uint64_t on_backend);
-const char *tsr_registry_backend(const struct tsr_registry *r, uint64_t *on_backend);
-
-/* Quantizers and solvers found from now on are to be run in processes of their own, and their linear
- * algebra is the CPU's.  [setup] */
-void tsr_registry_set_isolation(struct tsr_registry *r, const struct tsr_isolation *limits);
+/* Runs quantizers and solvers found from now on in child processes, with the CPU's linear algebra.
+ * [setup] */
+void tsr_plugin_registry_set_isolation(struct tsr_registry               *r,
+                                       const struct tsr_plugin_isolation *limits);
 /* NULL: they are not. */
-const struct tsr_isolation *tsr_registry_isolation(const struct tsr_registry *r);
+const struct tsr_plugin_isolation *tsr_plugin_registry_isolation(const struct tsr_registry *r);
 
-/* What the service TSR_HERE tells plugins of this registry: rank `rank` of `ranks` of this machine.  [setup] */
-void tsr_registry_set_here(struct tsr_registry *r, uint32_t rank, uint32_t ranks);
+/* Sets what the service TSR_HERE reports to plugins of this registry: rank `rank` of `ranks` of this machine.
+ * [setup] */
+void tsr_plugin_registry_set_here(struct tsr_registry *r, uint32_t rank, uint32_t ranks);
 
-/* `numerics` into what create() of a backend is given, mostly the registry's.  TSR_E_CONFIG for fast when
+/* `numerics` into what create() of a backend is given.  TSR_E_CONFIG for fast when
  * the backend does not have it. */
-tsr_status tsr_backend_set_numerics(const struct tsr_component *c, uint32_t numerics, void *block,
-                                    struct tsr_err *err);
-/* A block with defaults and `numerics`; free() takes it. */
-tsr_status tsr_backend_options(const struct tsr_component *c, uint32_t numerics, void **block,
-                               struct tsr_err *err);
+tsr_status tsr_plugin_backend_set_numerics(const struct tsr_component *c, uint32_t numerics,
+                                           void *block, struct tsr_err *err);
 
-/* The process-wide stop flag: set by Ctrl-C, seen by host->cancelled and by long loops. */
-void tsr_cancel(void);
-bool tsr_cancelled(void);
+/* The process-wide stop flag: set by Ctrl-C, polled by host->cancelled and by long loops. */
+void tsr_plugin_cancel(void);
+bool tsr_plugin_cancelled(void);
 /* Clears it; tests only. */
-void tsr_cancel_reset(void);
+void tsr_plugin_cancel_reset(void);
 
 #endif

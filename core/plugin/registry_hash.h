@@ -5,7 +5,8 @@
 #include "base/hash.h"
 #include "plugin/registry.h"
 
-/* Of the hashes of all plugins, whatever order they were found in; scans first.  [setup] */
-tsr_status tsr_registry_hash(struct tsr_registry *r, char text[TSR_HASH_TEXT], struct tsr_err *err);
+/* Of the hashes of all plugins, independent of discovery order; scans first.  [setup] */
+tsr_status tsr_plugin_registry_hash(struct tsr_registry *r, char text[TSR_HASH_TEXT],
+                                    struct tsr_err *err);
 
 #endif

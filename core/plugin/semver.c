@@ -55,12 +55,12 @@ static bool valid(const char *s, int least)
     return *s == '\0';
 }
 
-bool tsr_semver_valid(const char *s)
+bool tsr_plugin_semver_valid(const char *s)
 {
     return valid(s, 3);
 }
 
-bool tsr_semver_valid_short(const char *s)
+bool tsr_plugin_semver_valid_short(const char *s)
 {
     return valid(s, 1);
 }
@@ -86,7 +86,7 @@ static int compare_identifiers(const char *a, size_t n, const char *b, size_t m)
     return order ? order : (n > m) - (n < m);
 }
 
-/* a and b behind their '-'. */
+/* a and b after their '-'. */
 static int compare_prerelease(const char *a, const char *b)
 {
     for (;;) {
@@ -103,7 +103,7 @@ static int compare_prerelease(const char *a, const char *b)
     }
 }
 
-int tsr_semver_compare(const char *a, const char *b)
+int tsr_plugin_semver_compare(const char *a, const char *b)
 {
     for (int i = 0; i < 3; i++) {
         size_t n = number(a), m = number(b);

@@ -4,12 +4,12 @@
 
 #include <stdbool.h>
 
-bool tsr_semver_valid(const char *s);
-/* The same, and "1" and "1.2", as people write them; what is left out counts as 0. */
-bool tsr_semver_valid_short(const char *s);
+bool tsr_plugin_semver_valid(const char *s);
+/* Also accepts "1" and "1.2"; omitted parts count as 0. */
+bool tsr_plugin_semver_valid_short(const char *s);
 
 /* Negative, 0 or positive; both are valid or short.  A pre-release comes before its release;
  * build data does not count. */
-int tsr_semver_compare(const char *a, const char *b);
+int tsr_plugin_semver_compare(const char *a, const char *b);
 
 #endif

@@ -8,35 +8,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tsr_services_init(struct tsr_services *s, struct tsr_registry *r)
+void tsr_plugin_services_init(struct tsr_plugin_services *s, struct tsr_registry *r)
 {
-    *s = (struct tsr_services){ .registry = r };
+    *s = (struct tsr_plugin_services){ .registry = r };
     (void)pthread_mutex_init(&s->lock, NULL);
 }
 
-static void close_backend(struct tsr_services *s)
+static void close_backend(struct tsr_plugin_services *s)
 {
     if (s->backend)
         s->backend->destroy(s->self);
-    tsr_spec_close(&s->spec);
+    tsr_plugin_spec_close(&s->spec);
     s->backend = NULL;
     s->self = NULL;
     s->linalg = NULL;
 }
 
-void tsr_services_free(struct tsr_services *s)
+void tsr_plugin_services_free(struct tsr_plugin_services *s)
 {
     close_backend(s);
     (void)pthread_mutex_destroy(&s->lock);
 }
 
-/* A backend of its own, for the service alone, with the table that it has; NULL: none. */
-static tsr_status open_backend(struct tsr_services *s, const char *name, uint32_t numerics,
+/* A separate backend for the service, with its table; NULL: none. */
+static tsr_status open_backend(struct tsr_plugin_services *s, const char *name, uint32_t numerics,
                                struct tsr_err *err)
 {
-    tsr_status st = tsr_spec_backend(&s->spec, s->registry, name, numerics, err);
+    tsr_status st = tsr_plugin_spec_backend(&s->spec, s->registry, name, numerics, err);
     if (st == TSR_OK)
-        st = tsr_spec_backend_create(&s->spec, s->registry, &s->self, err);
+        st = tsr_plugin_spec_backend_create(&s->spec, s->registry, &s->self, err);
     if (st != TSR_OK) {
         close_backend(s);
         return st;
@@ -46,47 +46,47 @@ static tsr_status open_backend(struct tsr_services *s, const char *name, uint32_
     return TSR_OK;
 }
 
-/* What runs the models does their linear algebra too, where it may add in an order of its own and
- * can: else it is no error, and *done stays false.  A backend that was asked for by name and does not
- * start is one, as it is elsewhere. */
-static tsr_status open_device(struct tsr_services *s, bool *done, struct tsr_err *err)
+/* The backend that runs the models also does their linear algebra, if it supports it and a different
+ * summation order is allowed.  If not, that is not an error, and *done stays false.  A backend
+ * requested by name that does not start is an error, as elsewhere. */
+static tsr_status open_device(struct tsr_plugin_services *s, bool *done, struct tsr_err *err)
 {
-    uint64_t          all;
-    const char       *name = tsr_registry_backend(s->registry, &all);
-    bool              automatic = name && strcmp(name, "auto") == 0;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
+    const struct tsr_plugin_run_on *on = tsr_plugin_registry_on(s->registry);
+    const char                     *name = on->backend;
+    bool                            automatic = name && strcmp(name, "auto") == 0;
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
     *done = false;
     /* a device's memory is not there in a copy of this process */
-    if (!name || strcmp(name, TSR_DEFAULT_BACKEND) == 0 || tsr_registry_isolation(s->registry) ||
-        tsr_registry_numerics(s->registry) != TSR_NUMERICS_FAST)
+    if (!name || strcmp(name, TSR_PLUGIN_DEFAULT_BACKEND) == 0 ||
+        tsr_plugin_registry_isolation(s->registry) || on->numerics != TSR_NUMERICS_FAST)
         return TSR_OK;
     tsr_status st = open_backend(s, automatic ? "cuda" : name, TSR_NUMERICS_FAST, &e.err);
     if (st != TSR_OK && !automatic)
-        return tsr_fail(err, st, "%s", e.text);
+        return tsr_err_copy(err, st, &e.err);
     *done = st == TSR_OK && s->linalg;
     if (*done)
         return TSR_OK;
-    if (st != TSR_OK) /* a backend says itself what it lacks */
+    if (st != TSR_OK) /* a backend reports what it lacks */
         tsr_logf(TSR_LOG_INFO, "linear algebra stays on the CPU: %s", e.text);
     close_backend(s);
     return TSR_OK;
 }
 
-/* The default backend's is the same to the bit whatever `numerics` says. */
-static tsr_status open_any(struct tsr_services *s, struct tsr_err *err)
+/* The default backend's is bit-identical for any `numerics`. */
+static tsr_status open_any(struct tsr_plugin_services *s, struct tsr_err *err)
 {
     bool done;
     TSR_TRY(open_device(s, &done, err));
     if (done)
         return TSR_OK;
-    TSR_TRY(open_backend(s, TSR_DEFAULT_BACKEND, TSR_NUMERICS_EXACT, err));
+    TSR_TRY(open_backend(s, TSR_PLUGIN_DEFAULT_BACKEND, TSR_NUMERICS_EXACT, err));
     if (!s->linalg)
-        return tsr_fail(err, TSR_E_UNSUPPORTED, "backend '%s' has no %s", TSR_DEFAULT_BACKEND,
-                        TSR_LINALG);
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "backend '%s' has no %s",
+                        TSR_PLUGIN_DEFAULT_BACKEND, TSR_LINALG);
     return TSR_OK;
 }
 
-const void *tsr_services_find(struct tsr_services *s, const char *id)
+const void *tsr_plugin_services_find(struct tsr_plugin_services *s, const char *id)
 {
     if (s && id && strcmp(id, TSR_HERE) == 0)
         return s->here.ranks ? &s->here : NULL;

@@ -1,4 +1,4 @@
-/* Components and instances as the registry hands them out. */
+/* Wrapped components and instances, as the registry returns them. */
 #include "plugin/shim.h"
 
 #include "base/mem.h"
@@ -14,10 +14,10 @@ typedef tsr_status  create_fn(const struct tsr_host *, const void *, void **, st
 typedef void        destroy_fn(void *);
 typedef const void *extension_fn(const void *, const char *);
 
-static struct tsr_place places[PLACES], ports[PORTS];
-static pthread_mutex_t  lock = PTHREAD_MUTEX_INITIALIZER; /* of places, and of shims' extensions */
+static struct tsr_plugin_place places[PLACES], ports[PORTS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of places, and of shims' extensions */
 
-/* A slot of a table; functions are no objects, so the bytes are copied. */
+/* A slot of a table; function pointers are not object pointers, so the bytes are copied. */
 static void get_slot(const void *table, uint64_t at, void *function)
 {
     memcpy(function, (const char *)table + at, sizeof(void (*)(void)));
@@ -25,7 +25,8 @@ static void get_slot(const void *table, uint64_t at, void *function)
 
 /* ---- create: one function to a component ------------------------------------------------------- */
 
-static tsr_status make(const struct tsr_place *p, struct tsr_shim **shim, struct tsr_err *err)
+static tsr_status make(const struct tsr_plugin_place *p, struct tsr_plugin_shim **shim,
+                       struct tsr_err *err)
 {
     *shim = calloc(1, p->kind->shim_bytes);
     if (!*shim)
@@ -34,7 +35,7 @@ static tsr_status make(const struct tsr_place *p, struct tsr_shim **shim, struct
     return TSR_OK;
 }
 
-static tsr_status made(struct tsr_shim *shim, tsr_status st, void **self)
+static tsr_status made(struct tsr_plugin_shim *shim, tsr_status st, void **self)
 {
     if (st != TSR_OK)
         free(shim);
@@ -43,20 +44,20 @@ static tsr_status made(struct tsr_shim *shim, tsr_status st, void **self)
     return st;
 }
 
-static tsr_status create_at(const struct tsr_place *p, const struct tsr_host *host,
+static tsr_status create_at(const struct tsr_plugin_place *p, const struct tsr_host *host,
                             const void *opts, void **self, struct tsr_err *err)
 {
-    struct tsr_guard g;
-    struct tsr_state was;
-    struct tsr_shim *shim;
-    create_fn       *create;
+    struct tsr_plugin_guard g;
+    struct tsr_plugin_state was;
+    struct tsr_plugin_shim *shim;
+    create_fn              *create;
     TSR_TRY(make(p, &shim, err));
     get_slot(p->raw, p->kind->create_at, &create);
-    tsr_guard_enter_life(&g, &was, &p->part, "create", err);
+    tsr_plugin_guard_enter_life(&g, &was, &p->part, "create", err);
     tsr_status st = create(host, opts, &shim->self, err);
     bool       whole = st == TSR_OK;
-    st = tsr_guard_leave_life(&g, &was, st, err);
-    if (whole && st != TSR_OK) { /* it is there, and nobody will want it */
+    st = tsr_plugin_guard_leave_life(&g, &was, st, err);
+    if (whole && st != TSR_OK) { /* it exists, and nothing will request it */
         destroy_fn *destroy;
         get_slot(p->raw, p->kind->destroy_at, &destroy);
         destroy(shim->self);
@@ -64,37 +65,38 @@ static tsr_status create_at(const struct tsr_place *p, const struct tsr_host *ho
     return made(shim, st, self);
 }
 
-static tsr_status join_at(const struct tsr_place *p, const struct tsr_host *host, const void *opts,
-                          const struct tsr_transport_world *world, void **self, struct tsr_err *err)
+static tsr_status join_at(const struct tsr_plugin_place *p, const struct tsr_host *host,
+                          const void *opts, const struct tsr_transport_world *world, void **self,
+                          struct tsr_err *err)
 {
     const struct tsr_transport_v1 *t = p->raw;
-    struct tsr_guard               g;
-    struct tsr_state               was;
-    struct tsr_shim               *shim;
+    struct tsr_plugin_guard        g;
+    struct tsr_plugin_state        was;
+    struct tsr_plugin_shim        *shim;
     TSR_TRY(make(p, &shim, err));
-    tsr_guard_enter_life(&g, &was, &p->part, "create", err);
+    tsr_plugin_guard_enter_life(&g, &was, &p->part, "create", err);
     tsr_status st = t->create(host, opts, world, &shim->self, err);
     bool       whole = st == TSR_OK;
-    st = tsr_guard_leave_life(&g, &was, st, err);
+    st = tsr_plugin_guard_leave_life(&g, &was, st, err);
     if (whole && st != TSR_OK)
         t->destroy(shim->self);
     return made(shim, st, self);
 }
 
-static uint64_t world_bytes_at(const struct tsr_place *p, const void *opts, uint32_t ranks)
+static uint64_t world_bytes_at(const struct tsr_plugin_place *p, const void *opts, uint32_t ranks)
 {
     const struct tsr_transport_v1 *t = p->raw;
-    struct tsr_guard               g;
+    struct tsr_plugin_guard        g;
     tsr_guard_enter(&g, &p->part, "world_bytes", NULL);
     uint64_t bytes = t->world_bytes(opts, ranks);
     (void)tsr_guard_leave(&g, TSR_OK, NULL);
     return bytes;
 }
 
-static const char *via_at(const struct tsr_place *p, const void *opts)
+static const char *via_at(const struct tsr_plugin_place *p, const void *opts)
 {
     const struct tsr_transport_v1 *t = p->raw;
-    struct tsr_guard               g;
+    struct tsr_plugin_guard        g;
     tsr_guard_enter(&g, &p->part, "via", NULL);
     const char *via = t->via(opts);
     (void)tsr_guard_leave(&g, TSR_OK, NULL);
@@ -152,7 +154,7 @@ static const struct tsr_transport_v1 port_slots[PORTS] = { EACH_PORT(PORT_NAMES)
 
 /* ---- tables ------------------------------------------------------------------------------------------ */
 
-/* raw with the host's functions where it has some: tables are words behind their first eight bytes. */
+/* raw with the host's functions where it has some: after their first eight bytes, tables are words. */
 static void cover(void *table, const void *raw, const void *functions, uint64_t size)
 {
     uint32_t n;
@@ -173,22 +175,23 @@ static void cover(void *table, const void *raw, const void *functions, uint64_t 
     }
 }
 
-static const struct tsr_shim_kind *kind_of(const char *id)
+static const struct tsr_plugin_shim_kind *kind_of(const char *id)
 {
-    static const struct tsr_shim_kind *const kinds[] = { &tsr_shim_quantizer, &tsr_shim_solver,
-                                                         &tsr_shim_codec, &tsr_shim_transport,
-                                                         &tsr_shim_backend };
+    static const struct tsr_plugin_shim_kind *const kinds[] = { &tsr_shim_quantizer,
+                                                                &tsr_shim_solver, &tsr_shim_codec,
+                                                                &tsr_shim_transport,
+                                                                &tsr_shim_backend };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i]->id, id) == 0)
             return kinds[i];
     return NULL;
 }
 
-static tsr_status fill(struct tsr_place *p, uint64_t n, const struct tsr_entry *e,
-                       const struct tsr_shim_kind *k, const char *path, const char *id,
+static tsr_status fill(struct tsr_plugin_place *p, uint64_t n, const struct tsr_plugin_entry *e,
+                       const struct tsr_plugin_shim_kind *k, const char *path, const char *id,
                        struct tsr_err *err)
 {
-    const char *noun = tsr_kind_find(e->component.kind)->noun;
+    const char *noun = tsr_plugin_kind_find(e->component.kind)->noun;
     size_t      room = strlen(path) + strlen(noun) + strlen(e->component.name) + strlen(id) + 16;
     p->part.who = malloc(room);
     p->raw = malloc(k->size);
@@ -211,19 +214,19 @@ static tsr_status fill(struct tsr_place *p, uint64_t n, const struct tsr_entry *
     return TSR_OK;
 }
 
-tsr_status tsr_shim_table(const struct tsr_entry *e, const char *path, const char *id,
-                          const void **table, struct tsr_err *err)
+tsr_status tsr_plugin_shim_table(const struct tsr_plugin_entry *e, const char *path, const char *id,
+                                 const void **table, struct tsr_err *err)
 {
-    const struct tsr_shim_kind *k = kind_of(e->component.kind);
-    bool                        port = k == &tsr_shim_transport;
-    struct tsr_place           *all = port ? ports : places;
-    uint64_t                    cap = port ? PORTS : PLACES, n = 0;
-    tsr_status                  st = TSR_OK;
+    const struct tsr_plugin_shim_kind *k = kind_of(e->component.kind);
+    bool                               port = k == &tsr_shim_transport;
+    struct tsr_plugin_place           *all = port ? ports : places;
+    uint64_t                           cap = port ? PORTS : PLACES, n = 0;
+    tsr_status                         st = TSR_OK;
     if (!k) {
         *table = e->iface;
         return TSR_OK;
     }
-    tsr_guard_watch();
+    tsr_plugin_guard_watch();
     pthread_mutex_lock(&lock);
     while (n < cap && all[n].source && all[n].source != e->source)
         n++;
@@ -242,23 +245,24 @@ tsr_status tsr_shim_table(const struct tsr_entry *e, const char *path, const cha
 
 /* ---- instances ------------------------------------------------------------------------------------------ */
 
-void tsr_shim_destroy(void *self)
+void tsr_plugin_shim_destroy(void *self)
 {
-    struct tsr_shim *shim = self;
-    struct tsr_guard g;
-    struct tsr_state was;
-    destroy_fn      *destroy;
+    struct tsr_plugin_shim *shim = self;
+    struct tsr_plugin_guard g;
+    struct tsr_plugin_state was;
+    destroy_fn             *destroy;
     if (!shim)
         return;
     get_slot(shim->place->raw, shim->place->kind->destroy_at, &destroy);
-    tsr_guard_enter_life(&g, &was, &shim->place->part, "destroy", NULL);
+    tsr_plugin_guard_enter_life(&g, &was, &shim->place->part, "destroy", NULL);
     destroy(shim->self);
-    (void)tsr_guard_leave_life(&g, &was, TSR_OK, NULL);
+    (void)tsr_plugin_guard_leave_life(&g, &was, TSR_OK, NULL);
     free(shim);
 }
 
-/* The host's table for one of the plugin's; it is the instance's and made when it is first asked for. */
-static const void *extend(struct tsr_shim *shim, const struct tsr_shim_extension *x,
+/* The host's wrapper of one of the plugin's tables; the instance owns it and creates it on first
+ * request. */
+static const void *extend(struct tsr_plugin_shim *shim, const struct tsr_plugin_shim_extension *x,
                           const void *raw)
 {
     const void **its = (const void **)(void *)((char *)shim + x->at);
@@ -272,12 +276,12 @@ static const void *extend(struct tsr_shim *shim, const struct tsr_shim_extension
     return mine;
 }
 
-const void *tsr_shim_extension(const void *self, const char *id)
+const void *tsr_plugin_shim_extension(const void *self, const char *id)
 {
-    struct tsr_shim            *shim = (struct tsr_shim *)(uintptr_t)self;
-    const struct tsr_shim_kind *k = shim->place->kind;
-    struct tsr_guard            g;
-    extension_fn               *extension;
+    struct tsr_plugin_shim            *shim = (struct tsr_plugin_shim *)(uintptr_t)self;
+    const struct tsr_plugin_shim_kind *k = shim->place->kind;
+    struct tsr_plugin_guard            g;
+    extension_fn                      *extension;
     get_slot(shim->place->raw, k->extension_at, &extension);
     tsr_guard_enter(&g, &shim->place->part, "extension", NULL);
     const void *raw = extension(shim->self, id);
@@ -293,8 +297,9 @@ const void *tsr_shim_extension(const void *self, const char *id)
     return NULL; /* its functions would be given the host's instance for the plugin's */
 }
 
-const void *tsr_shim_ask(const struct tsr_shim *shim, const void *const *raw, const char *id)
+const void *tsr_plugin_shim_ask(const struct tsr_plugin_shim *shim, const void *const *raw,
+                                const char *id)
 {
-    (void)tsr_shim_extension(shim, id);
+    (void)tsr_plugin_shim_extension(shim, id);
     return __atomic_load_n(raw, __ATOMIC_ACQUIRE);
 }

@@ -1,4 +1,4 @@
-/* plugin/shim_backend.h - a backend's instance as the host has it. */
+/* plugin/shim_backend.h - the host's wrapper of a backend instance. */
 #ifndef TSR_PLUGIN_SHIM_BACKEND_H
 #define TSR_PLUGIN_SHIM_BACKEND_H
 
@@ -10,8 +10,8 @@
 #include "tessera/draft/sizes.h"
 #include "tessera/linalg.h"
 
-struct tsr_shim_device {
-    struct tsr_shim base;
+struct tsr_plugin_shim_device {
+    struct tsr_plugin_shim base;
     struct {
         const void                 *raw;
         struct tsr_backend_codec_v1 table;
@@ -35,6 +35,6 @@ struct tsr_shim_device {
 };
 
 #define TSR_SHIM_BACKEND_TABLES 5
-extern const struct tsr_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
+extern const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
 
 #endif

@@ -1,4 +1,4 @@
-/* The optional tables of backends behind the guard. */
+/* The optional tables of guarded backends. */
 #include "plugin/shim_backend.h"
 
 #define CODEC                                                                                      \
@@ -19,55 +19,55 @@
 
 static tsr_status stream_open(void *self, void **stream, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, CODEC, stream_open, stream, err);
+    TSR_CALL(tsr_plugin_shim_device, CODEC, stream_open, stream, err);
 }
 
 static void stream_close(void *self, void *stream)
 {
-    TSR_CALL_VOID(tsr_shim_device, CODEC, stream_close, (shim->base.self, stream));
+    TSR_CALL_VOID(tsr_plugin_shim_device, CODEC, stream_close, (shim->base.self, stream));
 }
 
 static tsr_status stream_behind(void *self, void *stream, void *other, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, CODEC, stream_behind, stream, other, err);
+    TSR_CALL(tsr_plugin_shim_device, CODEC, stream_behind, stream, other, err);
 }
 
 static void *address(const void *self, const void *buffer)
 {
     void *at;
-    TSR_CALL_VALUE(tsr_shim_device, CODEC, at, address, (shim->base.self, buffer));
+    TSR_CALL_VALUE(tsr_plugin_shim_device, CODEC, at, address, (shim->base.self, buffer));
     return at;
 }
 
 static const void *place(const void *self)
 {
     const void *answer;
-    TSR_CALL_VALUE(tsr_shim_device, CODEC, answer, place, (shim->base.self));
+    TSR_CALL_VALUE(tsr_plugin_shim_device, CODEC, answer, place, (shim->base.self));
     return answer;
 }
 
 static tsr_status wire_load(void *self, const struct tsr_codec_wire *w, void **wire,
                             struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, CODEC, wire_load, w, wire, err);
+    TSR_CALL(tsr_plugin_shim_device, CODEC, wire_load, w, wire, err);
 }
 
 static void wire_free(void *self, void *wire)
 {
-    TSR_CALL_VOID(tsr_shim_device, CODEC, wire_free, (shim->base.self, wire));
+    TSR_CALL_VOID(tsr_plugin_shim_device, CODEC, wire_free, (shim->base.self, wire));
 }
 
 static tsr_status encode(void *self, void *stream, const void *wire, const struct tsr_tensor *x,
                          void *buffer, uint64_t offset, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, CODEC, encode, stream, wire, x, buffer, offset, err);
+    TSR_CALL(tsr_plugin_shim_device, CODEC, encode, stream, wire, x, buffer, offset, err);
 }
 
 static tsr_status decode(void *self, void *stream, const void *wire, const void *buffer,
                          uint64_t offset, const struct tsr_tensor *x, int32_t add,
                          struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, CODEC, decode, stream, wire, buffer, offset, x, add, err);
+    TSR_CALL(tsr_plugin_shim_device, CODEC, decode, stream, wire, buffer, offset, x, add, err);
 }
 
 static const struct tsr_backend_codec_v1 codec = {
@@ -87,19 +87,19 @@ static const struct tsr_backend_codec_v1 codec = {
 static tsr_status weight_layout(const void *self, const struct tsr_weight_desc *w,
                                 struct tsr_weight_layout *l, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, LAYOUT, weight_layout, w, l, err);
+    TSR_CALL(tsr_plugin_shim_device, LAYOUT, weight_layout, w, l, err);
 }
 
 static tsr_status weight_read(void *self, const void *weight, uint64_t offset, void *dst,
                               uint64_t bytes, struct tsr_err *err)
 {
-    TSR_CALL_STEP(tsr_shim_device, LAYOUT, weight_read, weight, offset, dst, bytes, err);
+    TSR_CALL_STEP(tsr_plugin_shim_device, LAYOUT, weight_read, weight, offset, dst, bytes, err);
 }
 
 static tsr_status weight_borrow(void *self, const struct tsr_weight_desc *w, const void *data,
                                 uint64_t bytes, void **weight, struct tsr_err *err)
 {
-    TSR_CALL_STEP(tsr_shim_device, LAYOUT, weight_borrow, w, data, bytes, weight, err);
+    TSR_CALL_STEP(tsr_plugin_shim_device, LAYOUT, weight_borrow, w, data, bytes, weight, err);
 }
 
 static const struct tsr_backend_layout_v1 layout = { .weight_layout = weight_layout,
@@ -111,29 +111,29 @@ static const struct tsr_backend_layout_v1 layout = { .weight_layout = weight_lay
 static tsr_status residual_load(void *self, const struct tsr_residual_desc *r, void **residual,
                                 struct tsr_err *err)
 {
-    TSR_CALL_STEP(tsr_shim_device, COMPENSATE, residual_load, r, residual, err);
+    TSR_CALL_STEP(tsr_plugin_shim_device, COMPENSATE, residual_load, r, residual, err);
 }
 
 static void residual_free(void *self, void *residual)
 {
-    TSR_CALL_VOID(tsr_shim_device, COMPENSATE, residual_free, (shim->base.self, residual));
+    TSR_CALL_VOID(tsr_plugin_shim_device, COMPENSATE, residual_free, (shim->base.self, residual));
 }
 
 static tsr_status select_channels(void *self, void *stream, const struct tsr_select_op *op,
                                   struct tsr_err *err)
 {
-    TSR_CALL_QUEUED(tsr_shim_device, COMPENSATE, select, stream, op, err);
+    TSR_CALL_QUEUED(tsr_plugin_shim_device, COMPENSATE, select, stream, op, err);
 }
 
 static tsr_status compensate(void *self, void *stream, const struct tsr_compensate_op *op,
                              struct tsr_err *err)
 {
-    TSR_CALL_QUEUED(tsr_shim_device, COMPENSATE, compensate, stream, op, err);
+    TSR_CALL_QUEUED(tsr_plugin_shim_device, COMPENSATE, compensate, stream, op, err);
 }
 
 static tsr_status site(void *self, void *stream, const struct tsr_site_op *op, struct tsr_err *err)
 {
-    TSR_CALL_QUEUED(tsr_shim_device, COMPENSATE, site, stream, op, err);
+    TSR_CALL_QUEUED(tsr_plugin_shim_device, COMPENSATE, site, stream, op, err);
 }
 
 static const struct tsr_backend_compensate_v1 compensation = { .residual_load = residual_load,
@@ -147,37 +147,37 @@ static const struct tsr_backend_compensate_v1 compensation = { .residual_load = 
 static tsr_status probe_read(void *self, const void *buffer, uint64_t offset, uint64_t bytes,
                              uint32_t shape, struct tsr_probe_result *r, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, PROBE, read, buffer, offset, bytes, shape, r, err);
+    TSR_CALL(tsr_plugin_shim_device, PROBE, read, buffer, offset, bytes, shape, r, err);
 }
 
 static tsr_status probe_fma(void *self, double seconds, struct tsr_probe_result *r,
                             struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, PROBE, fma, seconds, r, err);
+    TSR_CALL(tsr_plugin_shim_device, PROBE, fma, seconds, r, err);
 }
 
 static tsr_status probe_dot(void *self, double seconds, struct tsr_probe_result *r,
                             struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, PROBE, dot, seconds, r, err);
+    TSR_CALL(tsr_plugin_shim_device, PROBE, dot, seconds, r, err);
 }
 
 static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_result *r,
                               struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, PROBE, clock, seconds, r, err);
+    TSR_CALL(tsr_plugin_shim_device, PROBE, clock, seconds, r, err);
 }
 
 static tsr_status probe_encode(void *self, const struct tsr_format *format, double seconds,
                                struct tsr_probe_result *r, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, PROBE, encode, format, seconds, r, err);
+    TSR_CALL(tsr_plugin_shim_device, PROBE, encode, format, seconds, r, err);
 }
 
 static tsr_status probe_bf16(void *self, double seconds, struct tsr_probe_result *r,
                              struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, PROBE, bf16, seconds, r, err);
+    TSR_CALL(tsr_plugin_shim_device, PROBE, bf16, seconds, r, err);
 }
 
 static const struct tsr_probe_v1 probe = {
@@ -194,31 +194,32 @@ static const struct tsr_probe_v1 probe = {
 static tsr_status sizes_weight(const void *self, const struct tsr_weight_desc *w, uint64_t *bytes,
                                struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, SIZES, weight, w, bytes, err);
+    TSR_CALL(tsr_plugin_shim_device, SIZES, weight, w, bytes, err);
 }
 
 static tsr_status sizes_linear(const void *self, const struct tsr_weight_desc *w, uint32_t act,
                                uint64_t tokens, uint64_t *bytes, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, SIZES, linear, w, act, tokens, bytes, err);
+    TSR_CALL(tsr_plugin_shim_device, SIZES, linear, w, act, tokens, bytes, err);
 }
 
 static tsr_status sizes_attention(const void *self, uint64_t tokens, uint64_t positions,
                                   uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
                                   uint64_t *bytes, struct tsr_err *err)
 {
-    TSR_CALL(tsr_shim_device, SIZES, attention, tokens, positions, heads, kv_heads, head_dim, bytes,
-             err);
+    TSR_CALL(tsr_plugin_shim_device, SIZES, attention, tokens, positions, heads, kv_heads, head_dim,
+             bytes, err);
 }
 
 static const struct tsr_sizes_v1 sizes = { .weight = sizes_weight,
                                            .linear = sizes_linear,
                                            .attention = sizes_attention };
 
-const struct tsr_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
-    TSR_SHIM_EXTENSION(struct tsr_shim_device, TSR_BACKEND_CODEC, codec, codec),
-    TSR_SHIM_EXTENSION(struct tsr_shim_device, TSR_BACKEND_LAYOUT, layout, layout),
-    TSR_SHIM_EXTENSION(struct tsr_shim_device, TSR_BACKEND_COMPENSATE, compensate, compensation),
-    TSR_SHIM_EXTENSION(struct tsr_shim_device, TSR_PROBE_EXTENSION, probe, probe),
-    TSR_SHIM_EXTENSION(struct tsr_shim_device, TSR_SIZES_EXTENSION, sizes, sizes),
+const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CODEC, codec, codec),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAYOUT, layout, layout),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_COMPENSATE, compensate,
+                       compensation),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_PROBE_EXTENSION, probe, probe),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_SIZES_EXTENSION, sizes, sizes),
 };

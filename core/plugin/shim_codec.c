@@ -1,10 +1,10 @@
-/* Codecs behind the guard. */
+/* Guarded codecs. */
 #include "plugin/shim.h"
 
 #include "tessera/codec.h"
 
 struct shim {
-    struct tsr_shim base;
+    struct tsr_plugin_shim base;
     struct {
         const void              *raw;
         struct tsr_codec_wire_v1 table;
@@ -70,7 +70,7 @@ static tsr_status load(void *self, const void *state, uint64_t bytes, struct tsr
 }
 
 static const struct tsr_codec_v1 functions = {
-    .destroy = tsr_shim_destroy,
+    .destroy = tsr_plugin_shim_destroy,
     .exactness = exactness,
     .wire_bytes = wire_bytes,
     .encode = encode,
@@ -81,7 +81,7 @@ static const struct tsr_codec_v1 functions = {
     .state_bytes = state_bytes,
     .save = save,
     .load = load,
-    .extension = tsr_shim_extension,
+    .extension = tsr_plugin_shim_extension,
 };
 
 /* ---- tessera.codec.wire/1 ------------------------------------------------------------------------- */
@@ -94,12 +94,12 @@ static tsr_status wire(const void *self, uint32_t site, uint32_t source, uint64_
 
 static const struct tsr_codec_wire_v1 wires = { .wire = wire };
 
-static const struct tsr_shim_extension extensions[] = {
+static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_CODEC_WIRE, wire, wires),
 };
 static const char *const plain[] = { TSR_CODEC_COUPLED };
 
-const struct tsr_shim_kind tsr_shim_codec = {
+const struct tsr_plugin_shim_kind tsr_shim_codec = {
     .id = TSR_KIND_CODEC,
     .functions = &functions,
     .size = sizeof functions,

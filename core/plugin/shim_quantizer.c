@@ -1,11 +1,11 @@
-/* Quantizers behind the guard. */
+/* Guarded quantizers. */
 #include "plugin/shim.h"
 
 #include "tessera/quantizer_block.h"
 #include "tessera/quantizer_report.h"
 
 struct shim {
-    struct tsr_shim base;
+    struct tsr_plugin_shim base;
     struct {
         const void                   *raw;
         struct tsr_quantizer_block_v1 table;
@@ -65,13 +65,13 @@ static uint64_t columns_alone(const void *self)
 }
 
 static const struct tsr_quantizer_v1 functions = {
-    .destroy = tsr_shim_destroy,
+    .destroy = tsr_plugin_shim_destroy,
     .plan = plan,
     .quantize = quantize,
     .dequantize = dequantize,
     .prepare = prepare,
     .unprepare = unprepare,
-    .extension = tsr_shim_extension,
+    .extension = tsr_plugin_shim_extension,
     .max_error_steps = max_error_steps,
     .columns_alone = columns_alone,
 };
@@ -92,18 +92,18 @@ static uint64_t clip_group(const void *self, uint64_t cols)
     return group;
 }
 
-/* block->loss() is the host's, so what it fails with may come back. */
+/* block->loss() is the host's, so its error may come back. */
 static tsr_status search(const void *self, const struct tsr_block *block,
                          struct tsr_block_choice *const *choices, struct tsr_err *err)
 {
-    const struct shim *shim = self;
-    struct tsr_guard   g;
-    struct tsr_state   was;
-    tsr_guard_enter_life(&g, &was, &shim->base.place->part, "search", err);
+    const struct shim      *shim = self;
+    struct tsr_plugin_guard g;
+    struct tsr_plugin_state was;
+    tsr_plugin_guard_enter_life(&g, &was, &shim->base.place->part, "search", err);
     tsr_status st = BLOCK->search(shim->base.self, block, choices, err);
     if (st <= TSR_E_INPUT && st >= TSR_E_PLUGIN)
         g.inner = st;
-    return tsr_guard_leave_life(&g, &was, st, err);
+    return tsr_plugin_guard_leave_life(&g, &was, st, err);
 }
 
 static const struct tsr_quantizer_block_v1 block = { .block_need = block_need,
@@ -127,12 +127,12 @@ static void report_prepared(const void *self, const void *prepared,
 static const struct tsr_quantizer_report_v1 report = { .quantize = report_quantize,
                                                        .prepared = report_prepared };
 
-static const struct tsr_shim_extension extensions[] = {
+static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_BLOCK, block, block),
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_REPORT, report, report),
 };
 
-const struct tsr_shim_kind tsr_shim_quantizer = {
+const struct tsr_plugin_shim_kind tsr_shim_quantizer = {
     .id = TSR_KIND_QUANTIZER,
     .functions = &functions,
     .size = sizeof functions,

@@ -1,10 +1,10 @@
-/* Solvers behind the guard. */
+/* Guarded solvers. */
 #include "plugin/shim.h"
 
 #include "tessera/solver.h"
 
 struct shim {
-    struct tsr_shim base;
+    struct tsr_plugin_shim base;
 };
 #define RAW ((const struct tsr_solver_v1 *)shim->base.place->raw)
 
@@ -14,11 +14,11 @@ static tsr_status solve(void *self, const struct tsr_solver_instance *in,
     TSR_CALL_LIFE(shim, RAW, solve, in, out, err);
 }
 
-static const struct tsr_solver_v1 functions = { .destroy = tsr_shim_destroy,
+static const struct tsr_solver_v1 functions = { .destroy = tsr_plugin_shim_destroy,
                                                 .solve = solve,
-                                                .extension = tsr_shim_extension };
+                                                .extension = tsr_plugin_shim_extension };
 
-const struct tsr_shim_kind tsr_shim_solver = {
+const struct tsr_plugin_shim_kind tsr_shim_solver = {
     .id = TSR_KIND_SOLVER,
     .functions = &functions,
     .size = sizeof functions,

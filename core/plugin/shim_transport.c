@@ -1,8 +1,8 @@
-/* Transports behind the guard. */
+/* Guarded transports. */
 #include "plugin/shim.h"
 
 struct shim {
-    struct tsr_shim base;
+    struct tsr_plugin_shim base;
     struct {
         const void                    *raw;
         struct tsr_transport_counts_v1 table;
@@ -61,7 +61,7 @@ static void abort_group(void *self)
 
 /* create(), world_bytes() and via() have no instance: shim.c. */
 static const struct tsr_transport_v1 functions = {
-    .destroy = tsr_shim_destroy,
+    .destroy = tsr_plugin_shim_destroy,
     .send = send_bytes,
     .recv = recv_bytes,
     .all_gather = all_gather,
@@ -69,7 +69,7 @@ static const struct tsr_transport_v1 functions = {
     .test = test,
     .wait = wait_for,
     .abort = abort_group,
-    .extension = tsr_shim_extension,
+    .extension = tsr_plugin_shim_extension,
 };
 
 /* ---- optional tables ------------------------------------------------------------------------------ */
@@ -95,12 +95,12 @@ static const void *place(const void *self)
 
 static const struct tsr_transport_device_v1 device = { .queued = queued, .place = place };
 
-static const struct tsr_shim_extension extensions[] = {
+static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_TRANSPORT_COUNTS, counts, counts),
     TSR_SHIM_EXTENSION(struct shim, TSR_TRANSPORT_DEVICE, device, device),
 };
 
-const struct tsr_shim_kind tsr_shim_transport = {
+const struct tsr_plugin_shim_kind tsr_shim_transport = {
     .id = TSR_KIND_TRANSPORT,
     .functions = &functions,
     .size = sizeof functions,

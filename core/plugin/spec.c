@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_OPTIONS 1024u /* what the registry takes */
+#define MAX_OPTIONS 1024u /* the registry's limit */
 
 /* The component's struct with every default in it. */
-static tsr_status make_options(struct tsr_spec *s, struct tsr_err *err)
+static tsr_status make_options(struct tsr_plugin_spec *s, struct tsr_err *err)
 {
     const struct tsr_component *c = s->found.component;
     s->options = tsr_new_aligned(1, c->options_size);
     if (!s->options)
         return tsr_fail_nomem(err, c->options_size, c->name);
     memset(s->options, 0, c->options_size);
-    struct tsr_optset set = { c->options, c->n_options, c->option_stride, s->options };
-    tsr_options_defaults(&set);
+    struct tsr_config_optset set = { c->options, c->n_options, c->option_stride, s->options };
+    tsr_config_options_defaults(&set);
     return TSR_OK;
 }
 
@@ -28,7 +28,7 @@ static tsr_status unknown(const struct tsr_component *c, const char *key, struct
     const char *names[MAX_OPTIONS];
     for (uint64_t i = 0; i < c->n_options; i++)
         names[i] = c->options[i].name;
-    const char *near = tsr_nearest(key, names, c->n_options);
+    const char *near = tsr_config_nearest(key, names, c->n_options);
     return tsr_fail(err, TSR_E_INPUT,
                     "%s has no option '%.80s'%s%s%s; `tessera inspect %s` lists them", c->name, key,
                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", c->name);
@@ -44,7 +44,7 @@ static tsr_status check_required(const struct tsr_component *c, const bool *give
     return TSR_OK;
 }
 
-static tsr_status set_all(struct tsr_spec *s, char *list, struct tsr_err *err)
+static tsr_status set_all(struct tsr_plugin_spec *s, char *list, struct tsr_err *err)
 {
     const struct tsr_component *c = s->found.component;
     bool                        given[MAX_OPTIONS] = { false };
@@ -66,15 +66,15 @@ static tsr_status set_all(struct tsr_spec *s, char *list, struct tsr_err *err)
         if (given[i])
             return tsr_fail(err, TSR_E_INPUT, "%s: option '%s' is given twice", c->name, key);
         given[i] = true;
-        tsr_status st = tsr_option_set(&c->options[i], s->options, value, err);
+        tsr_status st = tsr_config_option_set(&c->options[i], s->options, value, err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "%s", c->name);
     }
     return check_required(c, given, err);
 }
 
-tsr_status tsr_spec_open(struct tsr_spec *s, struct tsr_registry *r, const char *kind,
-                         const char *text, struct tsr_err *err)
+tsr_status tsr_plugin_spec_open(struct tsr_plugin_spec *s, struct tsr_registry *r, const char *kind,
+                                const char *text, struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
     s->text = tsr_strdup(text);
@@ -83,13 +83,13 @@ tsr_status tsr_spec_open(struct tsr_spec *s, struct tsr_registry *r, const char 
     char *list = strchr(s->text, ':');
     if (list)
         *list++ = '\0';
-    TSR_TRY(tsr_registry_find(r, kind, s->text, &s->found, err));
+    TSR_TRY(tsr_plugin_registry_find(r, kind, s->text, &s->found, err));
     TSR_TRY(make_options(s, err));
     return set_all(s, list, err);
 }
 
-tsr_status tsr_spec_backend(struct tsr_spec *s, struct tsr_registry *r, const char *text,
-                            uint32_t numerics, struct tsr_err *err)
+tsr_status tsr_plugin_spec_backend(struct tsr_plugin_spec *s, struct tsr_registry *r,
+                                   const char *text, uint32_t numerics, struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
     if (strstr(text, ":numerics=") || strstr(text, ",numerics="))
@@ -97,29 +97,30 @@ tsr_status tsr_spec_backend(struct tsr_spec *s, struct tsr_registry *r, const ch
                         "backend '%.80s': numerics is of the whole job; give it there, as "
                         "`numerics: fast` or --numerics",
                         text);
-    TSR_TRY(tsr_spec_open(s, r, TSR_KIND_BACKEND, text, err));
-    return tsr_backend_set_numerics(s->found.component, numerics, s->options, err);
+    TSR_TRY(tsr_plugin_spec_open(s, r, TSR_KIND_BACKEND, text, err));
+    return tsr_plugin_backend_set_numerics(s->found.component, numerics, s->options, err);
 }
 
 static _Atomic bool made;
 
-tsr_status tsr_spec_backend_create(const struct tsr_spec *s, struct tsr_registry *r, void **self,
-                                   struct tsr_err *err)
+tsr_status tsr_plugin_spec_backend_create(const struct tsr_plugin_spec *s, struct tsr_registry *r,
+                                          void **self, struct tsr_err *err)
 {
     const struct tsr_backend_v1 *t = s->found.iface;
     const char                  *name = s->found.component->name;
-    if (strcmp(name, TSR_DEFAULT_BACKEND) != 0)
+    if (strcmp(name, TSR_PLUGIN_DEFAULT_BACKEND) != 0)
         atomic_store(&made, true); /* also one that fails may have started its driver */
-    tsr_status st = t->create(tsr_registry_host(r), s->options, self, err);
+    tsr_status st = t->create(tsr_plugin_registry_host(r), s->options, self, err);
     return st == TSR_OK ? st : tsr_err_prefix(err, st, "backend '%s'", name);
 }
 
-bool tsr_spec_backend_made(void)
+bool tsr_plugin_spec_backend_made(void)
 {
     return atomic_load(&made);
 }
 
-tsr_status tsr_spec_defaults(struct tsr_spec *s, const struct tsr_found *found, struct tsr_err *err)
+tsr_status tsr_plugin_spec_defaults(struct tsr_plugin_spec *s, const struct tsr_plugin_found *found,
+                                    struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
     s->found = *found;
@@ -127,7 +128,7 @@ tsr_status tsr_spec_defaults(struct tsr_spec *s, const struct tsr_found *found, 
     return set_all(s, NULL, err);
 }
 
-void tsr_spec_close(struct tsr_spec *s)
+void tsr_plugin_spec_close(struct tsr_plugin_spec *s)
 {
     free(s->options);
     free(s->text);

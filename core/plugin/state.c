@@ -2,6 +2,8 @@
  * is left out of the comparison. */
 #include "plugin/state.h"
 
+#include "base/held.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,32 +21,20 @@ static const int signals[TSR_STATE_SIGNALS] = {
     SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGCHLD, SIGCONT, SIGTSTP, SIGXFSZ, SIGSYS,
 };
 
-static pthread_mutex_t       held_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tsr_state_file held[TSR_STATE_HELD];
-static unsigned              n_held;
-
 /* ---- the parts ------------------------------------------------------------------------ */
 
-static struct tsr_state_file file_of(int fd)
+static struct tsr_plugin_state_file file_of(int fd)
 {
-    struct stat           s;
-    struct tsr_state_file f = { -1, 0, 0 };
+    struct stat                  s;
+    struct tsr_plugin_state_file f = { -1, 0, 0 };
     if (fd >= 0 && fstat(fd, &s) == 0)
-        f = (struct tsr_state_file){ fd, s.st_dev, s.st_ino };
+        f = (struct tsr_plugin_state_file){ fd, s.st_dev, s.st_ino };
     return f;
 }
 
-static bool same_file(struct tsr_state_file a, struct tsr_state_file b)
+static bool same_file(struct tsr_plugin_state_file a, struct tsr_plugin_state_file b)
 {
     return a.fd == b.fd && (a.fd < 0 || (a.dev == b.dev && a.ino == b.ino));
-}
-
-void tsr_state_hold(int fd)
-{
-    pthread_mutex_lock(&held_lock);
-    if (n_held < TSR_STATE_HELD)
-        held[n_held++] = file_of(fd);
-    pthread_mutex_unlock(&held_lock);
 }
 
 /* Asked of the kernel: umask() itself could only be read by changing it under all threads. */
@@ -71,15 +61,21 @@ static void read_locale(char *to, size_t cap)
     to[n] = '\0';
 }
 
-static struct tsr_state_file folder_now(void)
+static struct tsr_plugin_state_file folder_now(void)
 {
     struct stat s;
     if (stat(".", &s) != 0)
-        return (struct tsr_state_file){ -1, 0, 0 };
-    return (struct tsr_state_file){ 0, s.st_dev, s.st_ino };
+        return (struct tsr_plugin_state_file){ -1, 0, 0 };
+    return (struct tsr_plugin_state_file){ 0, s.st_dev, s.st_ino };
 }
 
-void tsr_state_take(struct tsr_state *s)
+static bool follows_crash(int sig)
+{
+    return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE || sig == SIGABRT ||
+           sig == SIGSYS || sig == SIGTRAP;
+}
+
+void tsr_plugin_state_take(struct tsr_plugin_state *s)
 {
     s->fp = tsr_fpmode_get();
     (void)pthread_sigmask(SIG_BLOCK, NULL, &s->mask);
@@ -97,7 +93,18 @@ void tsr_state_take(struct tsr_state *s)
     }
 }
 
-void tsr_state_free(struct tsr_state *s)
+void tsr_plugin_state_take_known(struct tsr_plugin_state *s, const struct tsr_plugin_state *same)
+{
+    *s = *same;
+    s->fp = tsr_fpmode_get();
+    for (int i = 0; i < TSR_STATE_SIGNALS; i++)
+        if (follows_crash(signals[i]))
+            (void)sigaction(signals[i], NULL, &s->action[i]);
+    for (int fd = 0; fd < 3; fd++)
+        s->copy[fd] = s->std[fd].fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
+
+void tsr_plugin_state_free(struct tsr_plugin_state *s)
 {
     for (int fd = 0; fd < 3; fd++)
         if (s->copy[fd] >= 0)
@@ -126,9 +133,9 @@ __attribute__((format(printf, 3, 4))) static void add(struct found *f, const cha
     va_end(ap);
 }
 
-static void compare_fp(const struct tsr_state *was, struct found *f)
+static void compare_fp(const struct tsr_plugin_state *was, struct found *f)
 {
-    struct tsr_fpmode now = tsr_fpmode_get();
+    struct tsr_plugin_fpmode now = tsr_fpmode_get();
     if (tsr_fpmode_equal(was->fp, now))
         return;
     tsr_fpmode_set(was->fp);
@@ -137,7 +144,7 @@ static void compare_fp(const struct tsr_state *was, struct found *f)
         was->fp.scalar, now.vector, now.scalar);
 }
 
-static void compare_locale(const struct tsr_state *was, struct found *f)
+static void compare_locale(const struct tsr_plugin_state *was, struct found *f)
 {
     char now[sizeof was->locale];
     if (uselocale((locale_t)0) != was->thread_locale) {
@@ -159,13 +166,7 @@ static bool same_action(const struct sigaction *a, const struct sigaction *b)
     return a->sa_handler == b->sa_handler && (a->sa_flags | RESTORER) == (b->sa_flags | RESTORER);
 }
 
-static bool follows_crash(int sig)
-{
-    return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE || sig == SIGABRT ||
-           sig == SIGSYS || sig == SIGTRAP;
-}
-
-static void compare_signals(const struct tsr_state *was, bool later, struct found *f)
+static void compare_signals(const struct tsr_plugin_state *was, bool later, struct found *f)
 {
     sigset_t now;
     (void)pthread_sigmask(SIG_BLOCK, NULL, &now);
@@ -187,7 +188,7 @@ static void compare_signals(const struct tsr_state *was, bool later, struct foun
     }
 }
 
-static void compare_folder(const struct tsr_state *was, struct found *f)
+static void compare_folder(const struct tsr_plugin_state *was, struct found *f)
 {
     char now[sizeof was->path];
     if (same_file(folder_now(), was->folder))
@@ -199,7 +200,7 @@ static void compare_folder(const struct tsr_state *was, struct found *f)
         *was->path ? was->path : "one without a path", *now ? now : "one without a path");
 }
 
-static void compare_umask(const struct tsr_state *was, struct found *f)
+static void compare_umask(const struct tsr_plugin_state *was, struct found *f)
 {
     mode_t now = read_umask();
     if (was->umask == (mode_t)-1 || now == (mode_t)-1 || now == was->umask)
@@ -208,9 +209,9 @@ static void compare_umask(const struct tsr_state *was, struct found *f)
     add(f, "the umask", "changed the umask from %03o to %03o", (unsigned)was->umask, (unsigned)now);
 }
 
-/* A stream that nobody can give back becomes /dev/null: the next file that the host opens must not be
- * in its place. */
-static void put_back(const struct tsr_state *was, int fd)
+/* A stream that cannot be restored becomes /dev/null: the next file that the host opens must not get
+ * its number. */
+static void put_back(const struct tsr_plugin_state *was, int fd)
 {
     int from = was->copy[fd];
     if (was->std[fd].fd < 0) {
@@ -225,30 +226,37 @@ static void put_back(const struct tsr_state *was, int fd)
         (void)close(from);
 }
 
-static void compare_files(const struct tsr_state *was, struct found *f)
+static void compare_files(const struct tsr_plugin_state *was, struct found *f)
 {
     for (int fd = 0; fd < 3; fd++) {
-        static const char *const names[] = { "stdin", "stdout", "stderr" };
-        struct tsr_state_file    now = file_of(fd);
+        static const char *const     names[] = { "stdin", "stdout", "stderr" };
+        struct tsr_plugin_state_file now = file_of(fd);
         if (same_file(now, was->std[fd]))
             continue;
         put_back(was, fd);
         add(f, names[fd], "%s %s", now.fd < 0 ? "closed" : "put another file in the place of",
             names[fd]);
     }
-    pthread_mutex_lock(&held_lock);
-    for (unsigned i = 0; i < n_held; i++) {
-        struct tsr_state_file was_held = held[i], now = file_of(was_held.fd);
-        if (same_file(now, was_held))
-            continue;
-        held[i--] = held[--n_held]; /* told once */
-        add(f, "a file of the host", "%s descriptor %d, which is the host's",
-            now.fd < 0 ? "closed" : "put another file in the place of", was_held.fd);
-    }
-    pthread_mutex_unlock(&held_lock);
 }
 
-static unsigned compare(const struct tsr_state *was, bool later, char *text, size_t cap)
+static void compare_held(struct found *f)
+{
+    struct tsr_held_loss l;
+    for (bool first = true; tsr_held_next_loss(&l, first); first = false)
+        add(f, "a file of the host", "%s descriptor %d (%s), which is the host's",
+            l.closed ? "closed" : "put another file in the place of", l.fd, l.name);
+}
+
+unsigned tsr_plugin_state_compare_held(char *text, size_t cap)
+{
+    struct found f = { text, cap, 0 };
+    *text = '\0';
+    compare_held(&f);
+    return f.n;
+}
+
+static unsigned compare(const struct tsr_plugin_state *was, bool later, bool with_umask, char *text,
+                        size_t cap)
 {
     struct found f = { text, cap, 0 };
     *text = '\0';
@@ -256,17 +264,20 @@ static unsigned compare(const struct tsr_state *was, bool later, char *text, siz
     compare_locale(was, &f);
     compare_signals(was, later, &f);
     compare_folder(was, &f);
-    compare_umask(was, &f);
+    if (with_umask)
+        compare_umask(was, &f);
     compare_files(was, &f);
+    compare_held(&f);
     return f.n;
 }
 
-unsigned tsr_state_compare(const struct tsr_state *was, char *text, size_t cap)
+unsigned tsr_plugin_state_compare(const struct tsr_plugin_state *was, char *text, size_t cap)
 {
-    return compare(was, false, text, cap);
+    return compare(was, false, true, text, cap);
 }
 
-unsigned tsr_state_compare_later(const struct tsr_state *was, char *text, size_t cap)
+unsigned tsr_plugin_state_compare_later(const struct tsr_plugin_state *was, bool with_umask,
+                                        char *text, size_t cap)
 {
-    return compare(was, true, text, cap);
+    return compare(was, true, with_umask, text, cap);
 }

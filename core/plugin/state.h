@@ -1,8 +1,8 @@
-/* plugin/state.h - what of the process a plugin must leave alone, and how to put it back.
+/* plugin/state.h - the process state that a plugin must not change, and how to restore it.
  *
- *   take before -> the plugin's call -> compare -> mend what can be mended, tell the rest
+ *   take before -> the plugin's call -> compare -> restore what can be restored, report the rest
  *
- * Floating-point mode, signal mask and uselocale() are the calling thread's; the rest is the process's. */
+ * Floating-point mode, signal mask and uselocale() belong to the calling thread; the rest to the process. */
 #ifndef TSR_PLUGIN_STATE_H
 #define TSR_PLUGIN_STATE_H
 
@@ -10,46 +10,51 @@
 
 #include <locale.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
-#define TSR_STATE_SIGNALS 19 /* those that a program of ours, a library or a shell has a use for */
-#define TSR_STATE_HELD    32 /* files that the host holds for good */
+#define TSR_STATE_SIGNALS 19 /* those that Tessera, a library or a shell uses */
 
-/* An open file, as fstat() tells it from others. */
-struct tsr_state_file {
+/* An open file, identified by fstat(). */
+struct tsr_plugin_state_file {
     int   fd;
     dev_t dev;
     ino_t ino;
 };
 
-struct tsr_state {
-    struct tsr_fpmode     fp;
-    sigset_t              mask;
-    locale_t              thread_locale;
-    char                  locale[320]; /* "" where its name is longer */
-    struct sigaction      action[TSR_STATE_SIGNALS];
-    struct tsr_state_file folder;     /* fd -1: it is gone */
-    char                  path[1024]; /* of the folder; "" where it is longer or has none */
-    mode_t                umask;      /* (mode_t)-1: not known */
-    struct tsr_state_file std[3];     /* fd -1: closed */
-    int                   copy[3];    /* of the standard streams, to put them back; -1: none */
+struct tsr_plugin_state {
+    struct tsr_plugin_fpmode     fp;
+    sigset_t                     mask;
+    locale_t                     thread_locale;
+    char                         locale[320]; /* "" if its name is longer */
+    struct sigaction             action[TSR_STATE_SIGNALS];
+    struct tsr_plugin_state_file folder;     /* fd -1: it is gone */
+    char                         path[1024]; /* of the folder; "" if it is too long or has none */
+    mode_t                       umask;      /* (mode_t)-1: not known */
+    struct tsr_plugin_state_file std[3];     /* fd -1: closed */
+    int                          copy[3]; /* of the standard streams, to put them back; -1: none */
 };
 
-/* Everything above; the copies are open until tsr_state_free(), after which a stream that is lost can
+/* Everything above; the copies are open until tsr_plugin_state_free(), after which a stream that is lost can
  * only be stood in for by /dev/null. */
-void tsr_state_take(struct tsr_state *s);
-void tsr_state_free(struct tsr_state *s);
+void tsr_plugin_state_take(struct tsr_plugin_state *s);
+void tsr_plugin_state_free(struct tsr_plugin_state *s);
+/* The same right after tsr_plugin_state_compare_later(same, true, ...) found no difference: most of it is known. */
+void tsr_plugin_state_take_known(struct tsr_plugin_state *s, const struct tsr_plugin_state *same);
 
-/* A descriptor that the host keeps open to its end; a plugin that closes it is found out.  [any] */
-void tsr_state_hold(int fd);
+/* Checks that the descriptors of base/held.h are still the host's.  If not, as tsr_plugin_state_compare();
+ * each loss is reported once. */
+unsigned tsr_plugin_state_compare_held(char *text, size_t cap);
 
-/* Is the process as it was?  Else one clause into text ("changed the working folder from /a to /"), the
- * first difference in full and the others by name, and everything that can be is put back.
- * Returns the number of differences. */
-unsigned tsr_state_compare(const struct tsr_state *was, char *text, size_t cap);
-/* The same where the host's own code ran in between: what follows a crash (a sanitizer, a debugger, a test
- * frame) may have come and gone, so that handlers of those signals are not compared. */
-unsigned tsr_state_compare_later(const struct tsr_state *was, char *text, size_t cap);
+/* Compares the process state.  A difference: one clause into text ("changed the working folder from /a
+ * to /"), the first difference in full and the others by name, and restores what it can.  Returns the
+ * number of differences. */
+unsigned tsr_plugin_state_compare(const struct tsr_plugin_state *was, char *text, size_t cap);
+/* Variant for intervals in which the host's own code ran.  A sanitizer, a debugger or a test framework may
+ * have installed or removed crash handlers, so handlers of those signals are not compared.  The umask, which
+ * costs a read of /proc and half of the time, is compared only on request. */
+unsigned tsr_plugin_state_compare_later(const struct tsr_plugin_state *was, bool with_umask,
+                                        char *text, size_t cap);
 
 #endif

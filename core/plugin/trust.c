@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-char *tsr_executable(void)
+char *tsr_plugin_executable(void)
 {
     return realpath("/proc/self/exe", NULL);
 }
@@ -45,12 +45,12 @@ static tsr_status check_one(const char *part, const char *whole, bool last, cons
                     whole, what, last ? "itself" : part, (unsigned)st.st_uid, (unsigned)geteuid());
 }
 
-tsr_status tsr_path_trusted(const char *real, struct tsr_err *err)
+tsr_status tsr_plugin_path_trusted(const char *real, struct tsr_err *err)
 {
     char *part = tsr_strdup(real);
     if (!part)
         return tsr_fail_nomem(err, strlen(real), real);
-    char       *exe = tsr_executable();
+    char       *exe = tsr_plugin_executable();
     struct stat exe_stat;
     bool        known = exe && stat(exe, &exe_stat) == 0;
     tsr_status  st = check_one("/", real, false, exe, known ? &exe_stat : NULL, err);

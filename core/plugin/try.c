@@ -6,18 +6,18 @@
 
 static void load(void *arg)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_loaded *l = NULL;
-    bool               is_plugin;
-    tsr_log_set_level(TSR_LOG_WARN + 1); /* the sentence is said when it is loaded here */
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_plugin_loaded *l = NULL;
+    bool                      is_plugin;
+    tsr_log_set_level(TSR_LOG_WARN + 1); /* the message appears when it is loaded in this process */
     (void)tsr_plugin_load(&l, arg, &is_plugin, &e.err);
 }
 
 tsr_status tsr_plugin_try(const char *real, struct tsr_err *err)
 {
-    const struct tsr_process   p = { .time_us = TSR_TRY_TIME_US,
-                                     .memory_bytes = TSR_TRY_MEMORY,
-                                     .stopped = tsr_cancelled };
+    const struct tsr_process   p = { .time_us = TSR_PLUGIN_TRY_TIME_US,
+                                     .memory_bytes = TSR_PLUGIN_TRY_MEMORY,
+                                     .stopped = tsr_plugin_cancelled };
     struct tsr_process_outcome o;
     char                       what[TSR_PROCESS_TEXT];
     TSR_TRY(tsr_process_run(&p, load, (void *)(uintptr_t)real, &o, err));

@@ -1,6 +1,6 @@
-/* Block searches: which sites of a layer an instance sees, who makes their inputs, and whether
- * what it answers can be used. */
-#include "block_internal.h"
+/* Block searches: which sites of a layer an instance sees, what produces their inputs, and whether
+ * its results are valid. */
+#include "quant/block_internal.h"
 
 #include "base/f16.h"
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct tsr_quantizer_block_v1 *tsr_block_table(const struct tsr_quantizer *q)
+const struct tsr_quantizer_block_v1 *tsr_quant_block_table(const struct tsr_quantizer *q)
 {
     if (!q || !TSR_HAS(struct tsr_quantizer_v1, q->iface, extension))
         return NULL;
@@ -18,12 +18,12 @@ const struct tsr_quantizer_block_v1 *tsr_block_table(const struct tsr_quantizer 
     return t && TSR_HAS(struct tsr_quantizer_block_v1, t, search) ? t : NULL;
 }
 
-uint64_t tsr_block_need(const struct tsr_quantizer *const *q, bool *any)
+uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any)
 {
     uint64_t need = 0;
     *any = false;
     for (int i = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_quantizer_block_v1 *t = tsr_block_table(q[i]);
+        const struct tsr_quantizer_block_v1 *t = tsr_quant_block_table(q[i]);
         if (!t)
             continue;
         *any = true;
@@ -36,18 +36,18 @@ uint64_t tsr_block_need(const struct tsr_quantizer *const *q, bool *any)
 
 static bool norm_produces(const struct block_view *v, enum tsr_site site)
 {
-    const struct tsr_hparams *hp = &v->job->model->hp;
-    const struct tsr_layer   *l = &v->job->model->layers[v->job->layer];
-    const struct tsr_norm    *n = site == TSR_SITE_ATTN_IN ? &l->attn_in : &l->ffn_in;
+    const struct tsr_model_hparams *hp = &v->job->model->hp;
+    const struct tsr_model_layer   *l = &v->job->model->layers[v->job->layer];
+    const struct tsr_model_norm    *n = site == TSR_SITE_ATTN_IN ? &l->attn_in : &l->ffn_in;
     return n->gain && hp->norm_place != TSR_NORM_AFTER && !hp->residual_from_norm;
 }
 
 static bool linear_produces(const struct block_view *v, enum tsr_site site)
 {
-    const struct tsr_hparams *hp = &v->job->model->hp;
-    const struct tsr_linear  *l = v->job->model->layers[v->job->layer].lin;
-    enum tsr_linear_id        from = site == TSR_SITE_O_IN ? TSR_V : TSR_UP;
-    enum tsr_linear_id        to = site == TSR_SITE_O_IN ? TSR_O : TSR_DOWN;
+    const struct tsr_model_hparams *hp = &v->job->model->hp;
+    const struct tsr_model_linear  *l = v->job->model->layers[v->job->layer].lin;
+    enum tsr_linear_id              from = site == TSR_SITE_O_IN ? TSR_V : TSR_UP;
+    enum tsr_linear_id              to = site == TSR_SITE_O_IN ? TSR_O : TSR_DOWN;
     if (v->job->q[from] != v->q || l[from].bias || l[from].w.rows != l[to].w.cols)
         return false;
     return site == TSR_SITE_O_IN ? hp->heads == hp->kv_heads
@@ -57,9 +57,10 @@ static bool linear_produces(const struct block_view *v, enum tsr_site site)
 /* All present linears of the site are this instance's. */
 static bool owns_site(const struct block_view *v, enum tsr_site site)
 {
-    const struct tsr_linear *l = v->job->model->layers[v->job->layer].lin;
+    const struct tsr_model_linear *l = v->job->model->layers[v->job->layer].lin;
     for (int i = 0; i < TSR_LINEARS; i++)
-        if (tsr_linear_site((enum tsr_linear_id)i) == site && l[i].w.rows && v->job->q[i] != v->q)
+        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && l[i].w.rows &&
+            v->job->q[i] != v->q)
             return false;
     return true;
 }
@@ -132,16 +133,17 @@ static tsr_status add_linear(struct block_view *v, uint64_t at, enum tsr_linear_
 
 static tsr_status add_site(struct block_view *v, enum tsr_site site, struct tsr_err *err)
 {
-    const struct tsr_linear *l = v->job->model->layers[v->job->layer].lin;
-    uint64_t                 at = v->n;
-    struct tsr_block_site   *s = &v->site[at];
-    uint64_t                 need = v->table->block_need(v->q->self);
+    const struct tsr_model_linear *l = v->job->model->layers[v->job->layer].lin;
+    uint64_t                       at = v->n;
+    struct tsr_block_site         *s = &v->site[at];
+    uint64_t                       need = v->table->block_need(v->q->self);
     *s = (struct tsr_block_site){ .struct_size = sizeof *s,
-                                  .name = tsr_site_name(site),
+                                  .name = tsr_model_site_name(site),
                                   .linears = v->list[at],
                                   .stats = &v->stats[at] };
     for (int i = 0; i < TSR_LINEARS; i++)
-        if (tsr_linear_site((enum tsr_linear_id)i) == site && l[i].w.data && v->job->q[i] == v->q)
+        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && l[i].w.data &&
+            v->job->q[i] == v->q)
             TSR_TRY(add_linear(v, at, (enum tsr_linear_id)i, err));
     if (s->n_linears == 0)
         return TSR_OK;
@@ -205,7 +207,8 @@ static tsr_status check_choice(const struct block_view *v, uint64_t at, struct t
     return TSR_OK;
 }
 
-static tsr_status search_view(struct block_view *v, struct tsr_block_fold *f, struct tsr_err *err)
+static tsr_status search_view(struct block_view *v, struct tsr_quant_block_fold *f,
+                              struct tsr_err *err)
 {
     char name[48];
     for (int s = 0; s < TSR_SITES; s++)
@@ -225,20 +228,20 @@ static tsr_status search_view(struct block_view *v, struct tsr_block_fold *f, st
     return st == TSR_OK ? block_fold(v, f, err) : st;
 }
 
-tsr_status tsr_block_search(const struct tsr_block_job *job, struct tsr_block_fold *f,
-                            struct tsr_err *err)
+tsr_status tsr_quant_block_search(const struct tsr_quant_block_job *job,
+                                  struct tsr_quant_block_fold *f, struct tsr_err *err)
 {
-    *f = (struct tsr_block_fold){ 0 };
+    *f = (struct tsr_quant_block_fold){ 0 };
     for (int i = 0; i < TSR_LINEARS; i++) {
         bool seen = false;
         for (int k = 0; k < i; k++)
             seen = seen || job->q[k] == job->q[i];
-        const struct tsr_quantizer_block_v1 *t = tsr_block_table(job->q[i]);
+        const struct tsr_quantizer_block_v1 *t = tsr_quant_block_table(job->q[i]);
         if (!t || seen)
             continue;
         struct block_view *v = tsr_new(1, sizeof *v);
         if (!v) {
-            tsr_block_fold_free(f);
+            tsr_quant_block_fold_free(f);
             return tsr_fail_nomem(err, sizeof *v, "a block search");
         }
         v->job = job;
@@ -248,7 +251,7 @@ tsr_status tsr_block_search(const struct tsr_block_job *job, struct tsr_block_fo
         view_free(v);
         free(v);
         if (st != TSR_OK) {
-            tsr_block_fold_free(f);
+            tsr_quant_block_fold_free(f);
             return tsr_err_prefix(err, st, "quantizer '%s'", job->q[i]->name);
         }
     }

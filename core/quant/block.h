@@ -1,13 +1,13 @@
-/* quant/block.h - the host's side of tessera/quantizer_block.h: shows a decoder layer to a
- * quantizer's block search and folds what it answers into weights and norms.
+/* quant/block.h - the host's side of tessera/quantizer_block.h: passes a decoder layer to a
+ * quantizer's block search and folds the results into weights and norms.
  *
  * A site takes a scale when all its linears are quantized by the searching instance and its
- * producer can give the scale back:
+ * producer can absorb the inverse scale:
  *
- *   attn_in, ffn_in  the norm in front of the sub-layer, if nothing else reads its output (not
- *                    behind the residual, not where the residual is taken from the norm)
+ *   attn_in, ffn_in  the norm before the sub-layer, if nothing else reads its output (not
+ *                    after the residual, not if the residual is taken from the norm)
  *   o_in             v, of the same instance, with one head per query head and no bias
- *   down_in          up, of the same instance, without bias; behind ReLU where nothing gates
+ *   down_in          up, of the same instance, without bias; with ReLU if there is no gate
  */
 #ifndef TSR_QUANT_BLOCK_H
 #define TSR_QUANT_BLOCK_H
@@ -16,42 +16,42 @@
 #include "tessera/quantizer_block.h"
 
 /* One layer as the scheme quantizes it. */
-struct tsr_block_job {
+struct tsr_quant_block_job {
     struct tsr_registry          *registry;
     const struct tsr_model       *model;
     uint64_t                      layer;
     const struct tsr_quantizer   *q[TSR_LINEARS]; /* NULL: stays; one instance, one pointer */
-    const struct tsr_quant_stats *stats;          /* [TSR_SITES], all that tsr_block_need() names */
+    const struct tsr_quant_stats *stats;    /* [TSR_SITES], all that tsr_quant_block_need() names */
     uint64_t                      sequence; /* rows of recorded inputs that are one sequence */
     struct tsr_stream            *stream;   /* the original layer is open in it */
 };
 
-/* What a layer became.  Its linears must be quantized from `lin`, with `stats` of tsr_block_stats(),
+/* The changed layer.  Its linears must be quantized from `lin`, with `stats` of tsr_quant_block_stats(),
  * and its norms go into the overlay. */
-struct tsr_block_fold {
-    struct tsr_matrix lin[TSR_LINEARS];        /* F32, scaled and clamped; data NULL: the model's */
-    struct tsr_norm   norm[TSR_OVERLAY_NORMS]; /* arrays [hidden]; gain NULL: the model's */
-    float            *scale[TSR_SITES];        /* [cols], what divides the inputs; NULL: 1 */
+struct tsr_quant_block_fold {
+    struct tsr_matrix     lin[TSR_LINEARS]; /* F32, scaled and clamped; data NULL: the model's */
+    struct tsr_model_norm norm[TSR_OVERLAY_NORMS]; /* arrays [hidden]; gain NULL: the model's */
+    float                *scale[TSR_SITES];        /* [cols], what divides the inputs; NULL: 1 */
 };
-void tsr_block_fold_free(struct tsr_block_fold *f);
+void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f);
 
 /* The block table of a quantizer, or NULL. */
-const struct tsr_quantizer_block_v1 *tsr_block_table(const struct tsr_quantizer *q);
-/* TSR_NEED_* of all block tables among q [TSR_LINEARS]; any: whether there is one at all. */
-uint64_t tsr_block_need(const struct tsr_quantizer *const *q, bool *any);
+const struct tsr_quantizer_block_v1 *tsr_quant_block_table(const struct tsr_quantizer *q);
+/* TSR_NEED_* of all block tables among q [TSR_LINEARS]; any: whether a block table exists. */
+uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any);
 
-/* Runs the search of every instance that has a table and fills f, which is empty where none has
- * anything to say.  Missing statistics are TSR_E_INPUT; an answer that is no scale or no clip is
+/* Runs the search of every instance that has a table and fills f, which is empty if no instance
+ * changes anything.  Missing statistics are TSR_E_INPUT; an invalid scale or clip is
  * TSR_E_UNSUPPORTED with its place.  [setup] */
-tsr_status tsr_block_search(const struct tsr_block_job *job, struct tsr_block_fold *f,
-                            struct tsr_err *err);
+tsr_status tsr_quant_block_search(const struct tsr_quant_block_job *job,
+                                  struct tsr_quant_block_fold *f, struct tsr_err *err);
 
-/* The statistics of a site's inputs once they are divided by its scale: fresh arrays for what `in`
- * has (not sensitivity, which is of the weights), to be freed by tsr_block_stats_free(); where
- * f->scale[site] is NULL, `in` itself. */
-tsr_status tsr_block_stats(const struct tsr_block_fold *f, enum tsr_site site,
-                           const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
-                           struct tsr_err *err);
-void       tsr_block_stats_free(struct tsr_quant_stats *s);
+/* The statistics of a site's inputs divided by its scale: fresh arrays for those in `in` (except
+ * sensitivity, which is of the weights), freed by tsr_quant_block_stats_free(); if f->scale[site] is
+ * NULL, `in` itself. */
+tsr_status tsr_quant_block_stats(const struct tsr_quant_block_fold *f, enum tsr_site site,
+                                 const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
+                                 struct tsr_err *err);
+void       tsr_quant_block_stats_free(struct tsr_quant_stats *s);
 
 #endif

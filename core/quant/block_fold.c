@@ -1,6 +1,6 @@
 /* Folding of scales: into the columns of a site's linears, the rows of the linear or the norm that
  * makes the site's input, and the statistics of that input.  Clips come last. */
-#include "block_internal.h"
+#include "quant/block_internal.h"
 
 #include "base/mem.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tsr_block_fold_free(struct tsr_block_fold *f)
+void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f)
 {
     for (int i = 0; i < TSR_LINEARS; i++)
         free(f->lin[i].data);
@@ -18,7 +18,7 @@ void tsr_block_fold_free(struct tsr_block_fold *f)
     }
     for (int i = 0; i < TSR_SITES; i++)
         free(f->scale[i]);
-    *f = (struct tsr_block_fold){ 0 };
+    *f = (struct tsr_quant_block_fold){ 0 };
 }
 
 /* ---- weights -------------------------------------------------------------- */
@@ -90,14 +90,14 @@ static tsr_status divided(const float *v, const float *scale, uint64_t n, double
 }
 
 static tsr_status fold_norm(const struct block_view *v, enum tsr_site site, const float *scale,
-                            struct tsr_block_fold *f, struct tsr_err *err)
+                            struct tsr_quant_block_fold *f, struct tsr_err *err)
 {
-    const struct tsr_layer *l = &v->job->model->layers[v->job->layer];
-    bool                    attention = site == TSR_SITE_ATTN_IN;
-    const struct tsr_norm  *n = attention ? &l->attn_in : &l->ffn_in;
-    struct tsr_norm        *out = &f->norm[attention ? TSR_OVERLAY_ATTN_IN : TSR_OVERLAY_FFN_IN];
-    uint64_t                hidden = v->job->model->hp.hidden;
-    float                  *gain = NULL, *bias = NULL;
+    const struct tsr_model_layer *l = &v->job->model->layers[v->job->layer];
+    bool                          attention = site == TSR_SITE_ATTN_IN;
+    const struct tsr_model_norm  *n = attention ? &l->attn_in : &l->ffn_in;
+    struct tsr_model_norm *out = &f->norm[attention ? TSR_OVERLAY_ATTN_IN : TSR_OVERLAY_FFN_IN];
+    uint64_t               hidden = v->job->model->hp.hidden;
+    float                 *gain = NULL, *bias = NULL;
     tsr_status st = divided(n->gain, scale, hidden, (double)v->job->model->hp.norm_gain_offset,
                             "norm gain", v->job->layer, &gain, err);
     if (st == TSR_OK && n->bias)
@@ -117,7 +117,7 @@ static bool all_ones(const float *v, uint64_t n)
     return true;
 }
 
-tsr_status block_fold(struct block_view *v, struct tsr_block_fold *f, struct tsr_err *err)
+tsr_status block_fold(struct block_view *v, struct tsr_quant_block_fold *f, struct tsr_err *err)
 {
     for (uint64_t s = 0; s < v->n; s++)
         for (uint64_t i = 0; i < v->site[s].n_linears; i++)
@@ -151,7 +151,7 @@ tsr_status block_fold(struct block_view *v, struct tsr_block_fold *f, struct tsr
 
 /* ---- statistics -------------------------------------------------------------- */
 
-void tsr_block_stats_free(struct tsr_quant_stats *s)
+void tsr_quant_block_stats_free(struct tsr_quant_stats *s)
 {
     free((void *)(uintptr_t)s->hessian);
     free((void *)(uintptr_t)s->absmax);
@@ -185,9 +185,9 @@ static tsr_status divide(const float **out, const float *v, uint64_t rows, uint6
     return TSR_OK;
 }
 
-tsr_status tsr_block_stats(const struct tsr_block_fold *f, enum tsr_site site,
-                           const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
-                           struct tsr_err *err)
+tsr_status tsr_quant_block_stats(const struct tsr_quant_block_fold *f, enum tsr_site site,
+                                 const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
+                                 struct tsr_err *err)
 {
     const float *s = f->scale[site];
     uint64_t     n = in->cols;
@@ -208,6 +208,6 @@ tsr_status tsr_block_stats(const struct tsr_block_fold *f, enum tsr_site site,
     if (st == TSR_OK)
         st = divide(&out->inputs, in->inputs, in->input_rows, n, s, 1, false, err);
     if (st != TSR_OK)
-        tsr_block_stats_free(out);
+        tsr_quant_block_stats_free(out);
     return st;
 }

@@ -6,7 +6,7 @@
 
 /* The sites of a layer that one instance sees. */
 struct block_view {
-    const struct tsr_block_job          *job;
+    const struct tsr_quant_block_job    *job;
     const struct tsr_quantizer          *q;
     const struct tsr_quantizer_block_v1 *table;
     struct tsr_matrix                    wide[TSR_LINEARS]; /* F32 copies; owned */
@@ -20,13 +20,13 @@ struct block_view {
     struct tsr_block_choice              choice[TSR_SITES];
     struct tsr_block_choice             *choices[TSR_SITES];
     float                               *clip[TSR_SITES][TSR_LINEARS]; /* owned */
-    float *original[2]; /* outputs of attention and feed-forward; owned, made when asked for */
+    float *original[2]; /* outputs of attention and feed-forward; owned, computed on demand */
 };
 
 /* block_loss.c: tsr_block.loss, ctx is the view. */
 tsr_status block_loss(void *ctx, uint64_t site, const struct tsr_matrix *const *linears,
                       double *mse, struct tsr_err *err);
 /* block_fold.c: applies the view's choices, moving its matrices into f. */
-tsr_status block_fold(struct block_view *v, struct tsr_block_fold *f, struct tsr_err *err);
+tsr_status block_fold(struct block_view *v, struct tsr_quant_block_fold *f, struct tsr_err *err);
 
 #endif

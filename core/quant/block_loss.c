@@ -1,7 +1,7 @@
 /* The loss of a block search: for q, k, v and gate, up the layer's own half over the recorded
  * inputs, with some linears replaced, against the original; for o and down, whose own output
  * counts, the product of the inputs and the change of the weights. */
-#include "block_internal.h"
+#include "quant/block_internal.h"
 
 #include "base/mem.h"
 #include "tessera/linalg.h"
@@ -19,13 +19,14 @@ static const struct part {
 
 static tsr_status run(const struct block_view *v, int half, float *out, struct tsr_err *err)
 {
-    const struct tsr_block_job   *job = v->job;
-    const struct tsr_quant_stats *in = &job->stats[parts[half].input];
-    uint64_t                      hidden = job->model->hp.hidden;
+    const struct tsr_quant_block_job *job = v->job;
+    const struct tsr_quant_stats     *in = &job->stats[parts[half].input];
+    uint64_t                          hidden = job->model->hp.hidden;
     for (uint64_t first = 0; first < in->input_rows; first += job->sequence) {
         uint64_t left = in->input_rows - first, n = left < job->sequence ? left : job->sequence;
-        TSR_TRY(tsr_stream_run_part(job->stream, parts[half].part, in->inputs + first * in->cols, n,
-                                    out + first * hidden, err));
+        TSR_TRY(tsr_engine_stream_run_part(job->stream, parts[half].part,
+                                           in->inputs + first * in->cols, n, out + first * hidden,
+                                           err));
     }
     return TSR_OK;
 }
@@ -57,14 +58,14 @@ static tsr_status replaced(struct block_view *v, uint64_t site, int half, float 
     struct tsr_stream *s = v->job->stream;
     tsr_status         st = TSR_OK;
     for (uint64_t i = 0; i < v->site[site].n_linears && st == TSR_OK; i++)
-        st = tsr_stream_set_linear(s, v->lin[site][i], linears[i], err);
+        st = tsr_engine_stream_set_linear(s, v->lin[site][i], linears[i], err);
     if (st == TSR_OK)
         st = run(v, half, out, err);
     for (uint64_t i = 0; i < v->site[site].n_linears; i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
-        tsr_status        back = tsr_stream_set_linear(s, v->lin[site][i], NULL, &e.err);
+        tsr_status        back = tsr_engine_stream_set_linear(s, v->lin[site][i], NULL, &e.err);
         if (back != TSR_OK && st == TSR_OK)
-            st = tsr_fail(err, back, "%s", e.text);
+            st = tsr_err_copy(err, back, &e.err);
     }
     return st;
 }
@@ -97,7 +98,7 @@ static tsr_status square_change(const struct block_view *v, const struct tsr_qua
                                 uint64_t rows, const float *dw, float *y, double *sum,
                                 struct tsr_err *err)
 {
-    const struct tsr_host      *host = tsr_registry_host(v->job->registry);
+    const struct tsr_host      *host = tsr_plugin_registry_host(v->job->registry);
     const struct tsr_linalg_v1 *la = host->service(host->ctx, TSR_LINALG);
     if (!la)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "no backend offers " TSR_LINALG);

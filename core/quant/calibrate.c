@@ -6,15 +6,15 @@
 #include "base/mem.h"
 #include "base/output.h"
 #include "base/rng.h"
-#include "calibrate_internal.h"
-#include "model/tokenizer.h"
+#include "quant/calibrate_internal.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_TEXT (UINT64_C(1) << 32)
 
-void tsr_calibration_destroy(struct tsr_calibration *c)
+void tsr_quant_calibration_destroy(struct tsr_quant_calibration *c)
 {
     if (!c)
         return;
@@ -25,14 +25,14 @@ void tsr_calibration_destroy(struct tsr_calibration *c)
             free((void *)(uintptr_t)c->site[l][s].variance);
             free((void *)(uintptr_t)c->site[l][s].mean_abs);
         }
-    tsr_source_free(c->source);
+    tsr_quant_source_free(c->source);
     free(c->site);
     free(c->ids);
     free(c);
 }
 
-/* What a stored file has to agree with.  The tokens stand for text and tokenizer. */
-static tsr_status hash_of(struct tsr_calibration *c, const struct tsr_model *m, uint64_t seed,
+/* What a stored file must match.  The tokens cover text and tokenizer. */
+static tsr_status hash_of(struct tsr_quant_calibration *c, const struct tsr_model *m, uint64_t seed,
                           struct tsr_err *err)
 {
     struct tsr_hasher *h;
@@ -48,7 +48,8 @@ static tsr_status hash_of(struct tsr_calibration *c, const struct tsr_model *m, 
 }
 
 /* Runs of seqlen tokens at places that the seed draws. */
-static void draw(struct tsr_calibration *c, const struct tsr_ids *ids, uint64_t seed)
+static void draw(struct tsr_quant_calibration *c, const struct tsr_tokenizer_ids *ids,
+                 uint64_t seed)
 {
     uint64_t places = ids->n - c->seqlen + 1;
     for (uint64_t i = 0; i < c->sequences; i++) {
@@ -57,29 +58,30 @@ static void draw(struct tsr_calibration *c, const struct tsr_ids *ids, uint64_t 
     }
 }
 
-static tsr_status choose(struct tsr_calibration *c, struct tsr_registry *r,
-                         const struct tsr_model *m, const struct tsr_ids *ids,
-                         const struct tsr_calibrate_options *opt, struct tsr_err *err)
+static tsr_status choose(struct tsr_quant_calibration *c, struct tsr_registry *r,
+                         const struct tsr_model *m, const struct tsr_tokenizer_ids *ids,
+                         const struct tsr_quant_calibrate_options *opt, struct tsr_err *err)
 {
     if (ids->n < opt->seqlen)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s has %llu tokens, fewer than seqlen %llu; give a longer text or a "
                         "smaller seqlen",
                         opt->text, (unsigned long long)ids->n, (unsigned long long)opt->seqlen);
-    struct tsr_calibration_source *s = c->source = tsr_new(1, sizeof *s);
-    bool                           fits = tsr_mul(opt->samples, opt->seqlen, &c->tokens);
+    struct tsr_quant_calibration_source *s = c->source = tsr_new(1, sizeof *s);
+    bool                                 fits = tsr_mul(opt->samples, opt->seqlen, &c->tokens);
     c->layers = m->hp.layers;
     c->sequences = opt->samples;
     c->seqlen = opt->seqlen;
+    c->on = opt->on;
     c->ids = fits ? tsr_new(c->tokens, sizeof *c->ids) : NULL;
     if (!opt->defer)
         c->site = tsr_new(c->layers, sizeof *c->site);
     if (!s || !c->ids || (!opt->defer && !c->site))
         return tsr_fail_nomem(err, c->tokens * sizeof *c->ids, "calibration");
     uint64_t rows = opt->input_rows ? opt->input_rows : TSR_INPUT_ROWS;
-    *s = (struct tsr_calibration_source){ .registry = r,
-                                          .model = m,
-                                          .want = opt->need & TSR_COLLECTED };
+    *s = (struct tsr_quant_calibration_source){ .registry = r,
+                                                .model = m,
+                                                .want = opt->need & TSR_COLLECTED };
     s->keep = rows / c->seqlen ? rows / c->seqlen : 1;
     if (s->keep > c->sequences)
         s->keep = c->sequences;
@@ -90,52 +92,52 @@ static tsr_status choose(struct tsr_calibration *c, struct tsr_registry *r,
 }
 
 /* need of a layer of the original model, from the folder or collected.  A file that lacks some of
- * `must` is made again, with what it had and what is wanted later. */
-static tsr_status of_original(struct tsr_calibration *c, uint64_t layer, uint64_t need,
-                              uint64_t must, struct tsr_layer_stats *out, struct tsr_err *err)
+ * `must` is recreated, with its old content and the later needs. */
+static tsr_status of_original(struct tsr_quant_calibration *c, uint64_t layer, uint64_t need,
+                              uint64_t must, struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
-    const struct tsr_calibration_source *s = c->source;
-    uint64_t                             have = 0;
+    const struct tsr_quant_calibration_source *s = c->source;
+    uint64_t                                   have = 0;
     if (s->folder) {
         must |= need;
-        TSR_TRY(tsr_calibration_file_read(c, layer, need, must, &have, out, err));
+        TSR_TRY(tsr_quant_calibration_file_read(c, layer, need, must, &have, out, err));
         if (have && (have & must) == must)
             return TSR_OK;
         must |= have | TSR_MOMENTS | s->want;
     } else {
         must = need;
     }
-    TSR_TRY(tsr_collect_layer(c, layer, must, NULL, out, err));
-    tsr_status st = s->folder ? tsr_calibration_file_write(c, layer, out, err) : TSR_OK;
+    TSR_TRY(tsr_quant_collect_layer(c, layer, must, NULL, out, err));
+    tsr_status st = s->folder ? tsr_quant_calibration_file_write(c, layer, out, err) : TSR_OK;
     if (st != TSR_OK) {
-        tsr_layer_stats_free(out);
+        tsr_quant_layer_stats_free(out);
         return st;
     }
-    tsr_layer_stats_limit(out, need);
+    tsr_quant_layer_stats_limit(out, need);
     return TSR_OK;
 }
 
-/* Moments of all layers, and with a folder the rest of what is wanted, layer by layer. */
-static tsr_status all_layers(struct tsr_calibration *c, struct tsr_err *err)
+/* Moments of all layers, and with a folder the other requested statistics, layer by layer. */
+static tsr_status all_layers(struct tsr_quant_calibration *c, struct tsr_err *err)
 {
     for (uint64_t l = 0; l < c->layers; l++) {
-        struct tsr_layer_stats s;
-        /* what is wanted later is kept in the folder; without one it would be thrown away */
+        struct tsr_quant_layer_stats s;
+        /* later needs are stored in the folder; without one they would be discarded */
         TSR_TRY(of_original(c, l, TSR_MOMENTS, c->source->want, &s, err));
-        tsr_layer_stats_limit(&s, TSR_MOMENTS);
+        tsr_quant_layer_stats_limit(&s, TSR_MOMENTS);
         memcpy(c->site[l], s.site, sizeof s.site);
         tsr_progress("calibrate", l + 1, c->layers);
     }
-    tsr_source_rest(c->source);
+    tsr_quant_source_rest(c->source);
     return TSR_OK;
 }
 
 /* A copy of the resident moments that need names. */
-static tsr_status copy_moments(const struct tsr_calibration *c, uint64_t layer, uint64_t need,
-                               struct tsr_layer_stats *out, struct tsr_err *err)
+static tsr_status copy_moments(const struct tsr_quant_calibration *c, uint64_t layer, uint64_t need,
+                               struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
-    *out = (struct tsr_layer_stats){ .sequence = c->seqlen };
-    tsr_layer_stats_limit(out, 0);
+    *out = (struct tsr_quant_layer_stats){ .sequence = c->seqlen };
+    tsr_quant_layer_stats_limit(out, 0);
     for (int i = 0; i < TSR_SITES; i++) {
         struct tsr_quant_stats *to = &out->site[i],
                                from = tsr_quant_stats_for(need, &c->site[layer][i]);
@@ -149,7 +151,7 @@ static tsr_status copy_moments(const struct tsr_calibration *c, uint64_t layer, 
                 continue;
             float *copy = tsr_new(to->cols, sizeof *copy);
             if (!copy) {
-                tsr_layer_stats_free(out);
+                tsr_quant_layer_stats_free(out);
                 return tsr_fail_nomem(err, to->cols * sizeof *copy, "statistics of the inputs");
             }
             memcpy(copy, *source[k], to->cols * sizeof *copy);
@@ -159,14 +161,14 @@ static tsr_status copy_moments(const struct tsr_calibration *c, uint64_t layer, 
     return TSR_OK;
 }
 
-static bool resident(const struct tsr_calibration *c, uint64_t layer)
+static bool resident(const struct tsr_quant_calibration *c, uint64_t layer)
 {
     return c->site && c->site[layer][0].absmax;
 }
 
-tsr_status tsr_calibration_layer(struct tsr_calibration *c, uint64_t layer, uint64_t need,
-                                 const struct tsr_overlay *before, struct tsr_layer_stats *out,
-                                 struct tsr_err *err)
+tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t layer,
+                                       uint64_t need, const struct tsr_model_overlay *before,
+                                       struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
     if (layer >= c->layers)
         return tsr_fail(err, TSR_E_INVAL, "layer %llu, the calibration has %llu",
@@ -177,7 +179,7 @@ tsr_status tsr_calibration_layer(struct tsr_calibration *c, uint64_t layer, uint
                         "not compute");
     if (need & ~TSR_COLLECTED)
         return tsr_fail(err, TSR_E_INPUT,
-                        "statistics 0x%llx are asked for, which this version does not know",
+                        "statistics 0x%llx are requested, which this version does not know",
                         (unsigned long long)(need & ~TSR_COLLECTED));
     if (!before && !(need & ~TSR_MOMENTS) && resident(c, layer))
         return copy_moments(c, layer, need, out, err);
@@ -186,24 +188,24 @@ tsr_status tsr_calibration_layer(struct tsr_calibration *c, uint64_t layer, uint
                         "this calibration holds the moments of the inputs and nothing else");
     if (!before)
         return of_original(c, layer, need, 0, out, err);
-    TSR_TRY(tsr_collect_layer(c, layer, need, before, out, err));
-    tsr_layer_stats_limit(out, need);
+    TSR_TRY(tsr_quant_collect_layer(c, layer, need, before, out, err));
+    tsr_quant_layer_stats_limit(out, need);
     return TSR_OK;
 }
 
-tsr_status tsr_calibration_memory(const struct tsr_model             *m,
-                                  const struct tsr_calibrate_options *opt, uint64_t need,
-                                  uint64_t *bytes, struct tsr_err *err)
+tsr_status tsr_quant_calibration_memory(const struct tsr_model                   *m,
+                                        const struct tsr_quant_calibrate_options *opt,
+                                        uint64_t need, uint64_t *bytes, struct tsr_err *err)
 {
     uint64_t rows = opt->input_rows ? opt->input_rows : TSR_INPUT_ROWS, widest = m->hp.hidden;
     uint64_t tokens, n, total;
-    TSR_TRY(tsr_stream_estimate(m, opt->seqlen, &total, err));
+    TSR_TRY(tsr_engine_stream_estimate(m, opt->seqlen, &total, err));
     rows = rows > opt->seqlen ? rows : opt->seqlen;
     bool ok = tsr_mul(opt->samples, opt->seqlen, &tokens) && tsr_add(tokens, opt->seqlen, &n) &&
               tsr_mul(n, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total) &&
               tsr_add(total, tokens * sizeof(uint32_t), &total);
     for (int i = 0; i < TSR_SITES && ok; i++) {
-        uint64_t cols = tsr_site_cols(m, (enum tsr_site)i);
+        uint64_t cols = tsr_model_site_cols(m, (enum tsr_site)i);
         widest = cols > widest ? cols : widest;
         ok = tsr_mul(cols, 28 + 16, &n) && tsr_add(total, n, &total); /* sums and results */
         if (need & TSR_NEED_HESSIAN)
@@ -219,13 +221,13 @@ tsr_status tsr_calibration_memory(const struct tsr_model             *m,
     return ok ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "the sizes of a calibration overflow");
 }
 
-tsr_status tsr_calibrate(struct tsr_calibration **out, struct tsr_registry *r,
-                         const struct tsr_model *m, const struct tsr_tokenizer *t,
-                         const struct tsr_calibrate_options *opt, struct tsr_err *err)
+tsr_status tsr_quant_calibrate(struct tsr_quant_calibration **out, struct tsr_registry *r,
+                               const struct tsr_model *m, const struct tsr_tokenizer *t,
+                               const struct tsr_quant_calibrate_options *opt, struct tsr_err *err)
 {
-    char          *text;
-    uint64_t       bytes;
-    struct tsr_ids ids = { 0 };
+    char                    *text;
+    uint64_t                 bytes;
+    struct tsr_tokenizer_ids ids = { 0 };
     if (opt->samples == 0 || opt->seqlen == 0)
         return tsr_fail(err, TSR_E_INPUT, "calibrate: samples and seqlen must be 1 or more");
     if (opt->seqlen > m->hp.max_positions)
@@ -233,25 +235,25 @@ tsr_status tsr_calibrate(struct tsr_calibration **out, struct tsr_registry *r,
                         "calibrate: seqlen %llu is more than the model's %llu "
                         "positions",
                         (unsigned long long)opt->seqlen, (unsigned long long)m->hp.max_positions);
-    struct tsr_calibration *c = tsr_new(1, sizeof *c);
+    struct tsr_quant_calibration *c = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "calibration");
-    tsr_status st = tsr_text_load(opt->text, MAX_TEXT, &text, &bytes, err);
+    tsr_status st = tsr_tokenizer_text_load(opt->text, MAX_TEXT, &text, &bytes, err);
     if (st == TSR_OK) {
-        st = tsr_tokenize(t, text, bytes, TSR_TOKENIZE_SPECIAL, &ids, err);
+        st = tsr_tokenize(t, text, bytes, TSR_TOKENIZER_SPECIAL, &ids, err);
         free(text);
         if (st != TSR_OK)
             st = tsr_err_prefix(err, st, "%s", opt->text);
     }
     if (st == TSR_OK)
         st = choose(c, r, m, &ids, opt, err);
-    tsr_ids_free(&ids);
+    tsr_tokenizer_ids_free(&ids);
     if (st == TSR_OK && opt->folder)
         st = tsr_make_dirs(opt->folder, err);
     if (st == TSR_OK && !opt->defer)
         st = all_layers(c, err);
     if (st != TSR_OK) {
-        tsr_calibration_destroy(c);
+        tsr_quant_calibration_destroy(c);
         return st;
     }
     *out = c;

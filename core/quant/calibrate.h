@@ -3,25 +3,26 @@
 #define TSR_QUANT_CALIBRATE_H
 
 #include "engine/stream.h"
-#include "model/tokenizer.h"
 #include "quant/quant.h"
+#include "tokenizer/tokenizer.h"
 
-#define TSR_INPUT_ROWS 2048 /* recorded per site when nothing is said */
+#define TSR_INPUT_ROWS 2048 /* default number recorded per site */
 
-/* Beside TSR_NEED_*, for the host's own use: the largest eigenvalue of the Hessian, of sums in double
- * (gram.h).  What a plugin can ask for ends below it. */
+/* In addition to TSR_NEED_*, only for the host: the largest eigenvalue of the Hessian, of sums in
+ * double (gram.h).  The needs of plugins are lower bits. */
 #define TSR_NEED_TOP (UINT64_C(1) << 63)
 
-struct tsr_calibrate_options {
+struct tsr_quant_calibrate_options {
     const char *text; /* path */
     uint64_t    samples, seqlen, seed;
     uint64_t    input_rows; /* most recorded rows of a site (TSR_NEED_INPUTS); 0: TSR_INPUT_ROWS */
-    uint64_t    need;   /* TSR_NEED_* that tsr_calibration_layer() will be asked for: Hessians and
-                           inputs among them go to `folder` in the same pass */
+    uint64_t need; /* TSR_NEED_* of later tsr_quant_calibration_layer() calls: Hessians and inputs
+                      among them go to `folder` in the same pass */
     const char *folder; /* one file per layer is kept here and read again when it is of the same
                            model, text and options (docs/formats/calibration.md); NULL: none */
-    bool        defer;  /* only choose the sequences: no pass over the model, no resident moments,
-                           everything comes from tsr_calibration_layer() when asked */
+    struct tsr_plugin_run_on on;
+    bool defer; /* only choose the sequences: no pass over the model, no resident moments,
+                           everything comes from tsr_quant_calibration_layer() when asked */
 };
 
 /* The file is tokenized as a whole (with the tokenizer's special tokens); `samples` runs of
@@ -31,60 +32,60 @@ struct tsr_calibrate_options {
  * Sums are in double in token order, so that the result is a function of model, text and options
  * alone.  A text with fewer than seqlen tokens is TSR_E_INPUT.  Registry and model must outlive
  * the calibration.  [setup] */
-tsr_status tsr_calibrate(struct tsr_calibration **c, struct tsr_registry *r,
-                         const struct tsr_model *m, const struct tsr_tokenizer *t,
-                         const struct tsr_calibrate_options *opt, struct tsr_err *err);
+tsr_status tsr_quant_calibrate(struct tsr_quant_calibration **c, struct tsr_registry *r,
+                               const struct tsr_model *m, const struct tsr_tokenizer *t,
+                               const struct tsr_quant_calibrate_options *opt, struct tsr_err *err);
 
 /* Statistics of the inputs of all sites of one layer; arrays owned. */
-struct tsr_layer_stats {
+struct tsr_quant_layer_stats {
     struct tsr_quant_stats site[TSR_SITES];
-    double                 top[TSR_SITES]; /* TSR_NEED_TOP; NaN where it was not asked for */
+    double                 top[TSR_SITES]; /* TSR_NEED_TOP; NaN if not requested */
     uint64_t               sequence;       /* rows of `inputs` that are one sequence, in order */
 };
-void tsr_layer_stats_free(struct tsr_layer_stats *s);
+void tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s);
 
-/* What `need` (TSR_NEED_*, TSR_NEED_TOP) names of one layer; the rest of each site is NULL.
+/* Computes what `need` (TSR_NEED_*, TSR_NEED_TOP) names of one layer; the rest of each site is NULL.
  *
- *   before NULL     inputs as the original model makes them; stored files serve where they fit
- *   before given    the layers in front run as the overlay has them (layers it lacks: original),
+ *   before NULL     inputs of the original model; stored files are used if they match
+ *   before given    preceding layers run from the overlay (layers it lacks: original),
  *                   the layer itself is the original; nothing is stored.  Until the next call
  *                   only layers from this one on may change in it
  *
- * hessian is 2 * mean over sequences of X^T X, F32, [cols, cols]; top is the largest eigenvalue of the
- * same in double, which needs no hessian.  inputs are the first whole
- * sequences that fit into input_rows, at least one; row i belongs to sequence i / sequence.
- * Layers asked for in ascending order cost one pass over the model in all; going back, or to
- * another overlay, begins at the embedding again.  TSR_NEED_SENSITIVITY is TSR_E_INPUT: it needs
- * gradients.  [setup] */
-tsr_status tsr_calibration_layer(struct tsr_calibration *c, uint64_t layer, uint64_t need,
-                                 const struct tsr_overlay *before, struct tsr_layer_stats *out,
-                                 struct tsr_err *err);
+ * hessian is 2 * mean over sequences of X^T X, F32, [cols, cols]; top is its largest eigenvalue in
+ * double, and needs no hessian.  inputs are the first whole sequences that fit into input_rows, at
+ * least one; row i belongs to sequence i / sequence.  Requesting layers in ascending order costs one
+ * pass over the model in total; going back, or to another overlay, restarts at the embedding.
+ * TSR_NEED_SENSITIVITY is TSR_E_INPUT: it needs gradients.  [setup] */
+tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t layer,
+                                       uint64_t need, const struct tsr_model_overlay *before,
+                                       struct tsr_quant_layer_stats *out, struct tsr_err *err);
 
 /* The calibration's stream (sequences of at most seqlen tokens) with the original of one layer
  * open, to run parts of it.  Borrowed until the next call on c; the linears that the caller sets
  * in it are forgotten then.  [setup] */
-tsr_status tsr_calibration_stream(struct tsr_calibration *c, uint64_t layer, struct tsr_stream **s,
-                                  struct tsr_err *err);
+tsr_status tsr_quant_calibration_stream(struct tsr_quant_calibration *c, uint64_t layer,
+                                        struct tsr_stream **s, struct tsr_err *err);
 
-/* Bytes that a calibration takes beside the model: hidden states, device, and one layer's
- * statistics for this need.  A bound that holds before anything runs. */
-tsr_status tsr_calibration_memory(const struct tsr_model             *m,
-                                  const struct tsr_calibrate_options *opt, uint64_t need,
-                                  uint64_t *bytes, struct tsr_err *err);
+/* Bytes that a calibration takes in addition to the model: hidden states, device, and one layer's
+ * statistics for this need.  An upper bound, known before anything runs. */
+tsr_status tsr_quant_calibration_memory(const struct tsr_model                   *m,
+                                        const struct tsr_quant_calibrate_options *opt,
+                                        uint64_t need, uint64_t *bytes, struct tsr_err *err);
 
-/* The sums behind the statistics of one site; for tests and for other ways to feed them. */
-struct tsr_moments {
+/* The sums for the statistics of one site; for tests and for other ways to add inputs. */
+struct tsr_quant_moments {
     uint64_t cols, rows;
     double  *sum, *square, *magnitude;
     float   *absmax;
 };
-tsr_status tsr_moments_create(struct tsr_moments *s, uint64_t cols, struct tsr_err *err);
+tsr_status tsr_quant_moments_create(struct tsr_quant_moments *s, uint64_t cols,
+                                    struct tsr_err *err);
 /* Adds n rows; columns in parallel.  A value that is not finite is TSR_E_NUMERIC with its place. */
-tsr_status tsr_moments_add(struct tsr_moments *s, struct tsr_pool *pool, const float *x, uint64_t n,
-                           struct tsr_err *err);
+tsr_status tsr_quant_moments_add(struct tsr_quant_moments *s, struct tsr_pool *pool, const float *x,
+                                 uint64_t n, struct tsr_err *err);
 /* Fills stats with fresh arrays.  s->rows must not be 0. */
-tsr_status tsr_moments_finish(const struct tsr_moments *s, struct tsr_quant_stats *stats,
-                              struct tsr_err *err);
-void       tsr_moments_free(struct tsr_moments *s);
+tsr_status tsr_quant_moments_finish(const struct tsr_quant_moments *s,
+                                    struct tsr_quant_stats *stats, struct tsr_err *err);
+void       tsr_quant_moments_free(struct tsr_quant_moments *s);
 
 #endif

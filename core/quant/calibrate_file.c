@@ -1,10 +1,10 @@
-/* What is kept of one layer: a safetensors file of its own, docs/formats/calibration.md. */
+/* The stored statistics of one layer: a safetensors file, docs/formats/calibration.md. */
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "calibrate_internal.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
+#include "quant/calibrate_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct part {
 };
 
 /* Site i of s, whose inputs are `cols` wide, with `rows` recorded. */
-static void parts_of(const struct tsr_layer_stats *s, int i, uint64_t cols, uint64_t rows,
+static void parts_of(const struct tsr_quant_layer_stats *s, int i, uint64_t cols, uint64_t rows,
                      struct part p[PARTS])
 {
     const struct tsr_quant_stats *q = &s->site[i];
@@ -40,10 +40,10 @@ static void parts_of(const struct tsr_layer_stats *s, int i, uint64_t cols, uint
 
 static void tensor_name(char *out, size_t cap, int site, const char *part)
 {
-    (void)snprintf(out, cap, "%s.%s", tsr_site_name((enum tsr_site)site), part);
+    (void)snprintf(out, cap, "%s.%s", tsr_model_site_name((enum tsr_site)site), part);
 }
 
-static tsr_status file_path(const struct tsr_calibration *c, uint64_t layer, char **path,
+static tsr_status file_path(const struct tsr_quant_calibration *c, uint64_t layer, char **path,
                             struct tsr_err *err)
 {
     char name[48];
@@ -64,15 +64,16 @@ static tsr_status put_number(struct tsr_st_out *o, const char *key, uint64_t v, 
 {
     char text[24];
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)v);
-    return tsr_st_metadata(o, key, text, err);
+    return tsr_safetensors_metadata(o, key, text, err);
 }
 
-static tsr_status put_head(struct tsr_st_out *o, const struct tsr_calibration *c, uint64_t layer,
-                           const struct tsr_layer_stats *s, struct tsr_err *err)
+static tsr_status put_head(struct tsr_st_out *o, const struct tsr_quant_calibration *c,
+                           uint64_t layer, const struct tsr_quant_layer_stats *s,
+                           struct tsr_err *err)
 {
     struct part p[PARTS];
-    TSR_TRY(tsr_st_metadata(o, "format", FORMAT, err));
-    TSR_TRY(tsr_st_metadata(o, "fingerprint", c->hash, err));
+    TSR_TRY(tsr_safetensors_metadata(o, "format", FORMAT, err));
+    TSR_TRY(tsr_safetensors_metadata(o, "fingerprint", c->hash, err));
     TSR_TRY(put_number(o, "layer", layer, err));
     TSR_TRY(put_number(o, "sequences", c->sequences, err));
     TSR_TRY(put_number(o, "seqlen", c->seqlen, err));
@@ -84,13 +85,13 @@ static tsr_status put_head(struct tsr_st_out *o, const struct tsr_calibration *c
                 continue;
             tensor_name(name, sizeof name, i, p[k].name);
             tsr_hash_bytes(p[k].data, part_bytes(&p[k]), content);
-            TSR_TRY(tsr_st_metadata(o, name, content, err));
+            TSR_TRY(tsr_safetensors_metadata(o, name, content, err));
         }
     }
     return TSR_OK;
 }
 
-static tsr_status put_all(struct tsr_st_out *o, const struct tsr_layer_stats *s,
+static tsr_status put_all(struct tsr_st_out *o, const struct tsr_quant_layer_stats *s,
                           struct tsr_err *err)
 {
     struct part p[PARTS];
@@ -104,25 +105,26 @@ static tsr_status put_all(struct tsr_st_out *o, const struct tsr_layer_stats *s,
                     continue;
                 tensor_name(name, sizeof name, i, p[k].name);
                 if (pass == 0)
-                    TSR_TRY(tsr_st_declare_as(o, name, p[k].dtype, p[k].size, p[k].rows ? 2 : 1,
-                                              shape, err));
+                    TSR_TRY(tsr_safetensors_declare_as(o, name, p[k].dtype, p[k].size,
+                                                       p[k].rows ? 2 : 1, shape, err));
                 else
-                    tsr_st_put(o, p[k].data, part_bytes(&p[k]));
+                    tsr_safetensors_put(o, p[k].data, part_bytes(&p[k]));
             }
         }
         if (pass == 0)
-            TSR_TRY(tsr_st_begin(o, err));
+            TSR_TRY(tsr_safetensors_begin(o, err));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_calibration_file_write(const struct tsr_calibration *c, uint64_t layer,
-                                      const struct tsr_layer_stats *s, struct tsr_err *err)
+tsr_status tsr_quant_calibration_file_write(const struct tsr_quant_calibration *c, uint64_t layer,
+                                            const struct tsr_quant_layer_stats *s,
+                                            struct tsr_err                     *err)
 {
     struct tsr_st_out *o = NULL;
     char              *path;
     TSR_TRY(file_path(c, layer, &path, err));
-    tsr_status st = tsr_st_create(&o, path, err);
+    tsr_status st = tsr_safetensors_create(&o, path, err);
     free(path);
     if (st != TSR_OK)
         return st;
@@ -130,14 +132,14 @@ tsr_status tsr_calibration_file_write(const struct tsr_calibration *c, uint64_t 
     if (st == TSR_OK)
         st = put_all(o, s, err);
     if (st == TSR_OK)
-        return tsr_st_commit(o, err);
-    tsr_st_abort(o);
+        return tsr_safetensors_commit(o, err);
+    tsr_safetensors_abort(o);
     return st;
 }
 
 /* ---- reading ------------------------------------------------------------- */
 
-static const char *meta(const struct tsr_st *st, const char *key)
+static const char *meta(const struct tsr_safetensors *st, const char *key)
 {
     for (uint64_t i = 0; i < st->n_meta; i++)
         if (strcmp(st->meta_keys[i], key) == 0)
@@ -152,21 +154,21 @@ static bool is_number(const char *text, uint64_t v)
     return strcmp(text, want) == 0;
 }
 
-/* The parts that this calibration gives a site. */
-static void parts_wanted(const struct tsr_calibration *c, int site, struct part p[PARTS])
+/* The parts of a site in this calibration. */
+static void parts_wanted(const struct tsr_quant_calibration *c, int site, struct part p[PARTS])
 {
-    const struct tsr_layer_stats none = { 0 };
-    parts_of(&none, site, tsr_site_cols(c->source->model, (enum tsr_site)site),
+    const struct tsr_quant_layer_stats none = { 0 };
+    parts_of(&none, site, tsr_model_site_cols(c->source->model, (enum tsr_site)site),
              c->source->keep * c->seqlen, p);
 }
 
-/* The stored tensor of a part if it has the shape that this calibration gives it. */
-static const struct tsr_st_tensor *find_part(const struct tsr_st *st, int site,
-                                             const struct part *p)
+/* The stored tensor of a part if it has the shape expected by this calibration. */
+static const struct tsr_safetensors_tensor *find_part(const struct tsr_safetensors *st, int site,
+                                                      const struct part *p)
 {
     char name[40];
     tensor_name(name, sizeof name, site, p->name);
-    const struct tsr_st_tensor *t = tsr_st_find(st, name);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(st, name);
     if (!t || strcmp(t->dtype_name, p->dtype) != 0 || t->rank != (p->rows ? 2 : 1) ||
         t->shape[t->rank - 1] != p->cols || (p->rows && t->shape[0] != p->rows))
         return NULL;
@@ -174,7 +176,8 @@ static const struct tsr_st_tensor *find_part(const struct tsr_st *st, int site,
 }
 
 /* TSR_NEED_* that all sites have in the shape that fits. */
-static uint64_t stored_needs(const struct tsr_st *st, const struct tsr_calibration *c)
+static uint64_t stored_needs(const struct tsr_safetensors       *st,
+                             const struct tsr_quant_calibration *c)
 {
     uint64_t have = TSR_COLLECTED;
     for (int i = 0; i < TSR_SITES; i++) {
@@ -188,15 +191,15 @@ static uint64_t stored_needs(const struct tsr_st *st, const struct tsr_calibrati
 }
 
 /* The bytes of a tensor, which must be those that were written. */
-static tsr_status read_part(const struct tsr_st *st, const struct tsr_st_tensor *t, void **out,
-                            struct tsr_err *err)
+static tsr_status read_part(const struct tsr_safetensors        *st,
+                            const struct tsr_safetensors_tensor *t, void **out, struct tsr_err *err)
 {
     uint64_t bytes = t->end - t->begin;
     char     content[TSR_HASH_TEXT];
     void    *data = tsr_new_aligned(bytes, 1);
     if (!data)
         return tsr_fail_nomem(err, bytes, t->name);
-    tsr_status rc = tsr_st_read(st, t, data, err);
+    tsr_status rc = tsr_safetensors_read(st, t, data, err);
     if (rc == TSR_OK) {
         tsr_hash_bytes(data, bytes, content);
         if (strcmp(content, meta(st, t->name)) != 0)
@@ -213,8 +216,9 @@ static tsr_status read_part(const struct tsr_st *st, const struct tsr_st_tensor 
     return TSR_OK;
 }
 
-static tsr_status read_site(const struct tsr_st *st, const struct tsr_calibration *c, int site,
-                            uint64_t need, struct tsr_layer_stats *s, struct tsr_err *err)
+static tsr_status read_site(const struct tsr_safetensors *st, const struct tsr_quant_calibration *c,
+                            int site, uint64_t need, struct tsr_quant_layer_stats *s,
+                            struct tsr_err *err)
 {
     struct part             p[PARTS];
     struct tsr_quant_stats *q = &s->site[site];
@@ -223,11 +227,11 @@ static tsr_status read_site(const struct tsr_st *st, const struct tsr_calibratio
     parts_wanted(c, site, p);
     s->top[site] = NAN;
     q->struct_size = sizeof *q;
-    q->cols = tsr_site_cols(c->source->model, (enum tsr_site)site);
+    q->cols = tsr_model_site_cols(c->source->model, (enum tsr_site)site);
     q->tokens = c->tokens;
     for (int k = 0; k < PARTS; k++) {
-        const struct tsr_st_tensor *t = find_part(st, site, &p[k]);
-        void                       *data = NULL;
+        const struct tsr_safetensors_tensor *t = find_part(st, site, &p[k]);
+        void                                *data = NULL;
         if (!t || !(need & p[k].bit))
             continue;
         TSR_TRY(read_part(st, t, &data, err));
@@ -243,31 +247,31 @@ static tsr_status read_site(const struct tsr_st *st, const struct tsr_calibratio
     return TSR_OK;
 }
 
-static tsr_status read_all(const struct tsr_st *st, const struct tsr_calibration *c, uint64_t need,
-                           struct tsr_layer_stats *out, struct tsr_err *err)
+static tsr_status read_all(const struct tsr_safetensors *st, const struct tsr_quant_calibration *c,
+                           uint64_t need, struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
     tsr_status rc = TSR_OK;
-    *out = (struct tsr_layer_stats){ .sequence = c->seqlen };
+    *out = (struct tsr_quant_layer_stats){ .sequence = c->seqlen };
     for (int i = 0; i < TSR_SITES && rc == TSR_OK; i++)
         rc = read_site(st, c, i, need, out, err);
     if (rc != TSR_OK)
-        tsr_layer_stats_free(out);
+        tsr_quant_layer_stats_free(out);
     return rc;
 }
 
-tsr_status tsr_calibration_file_read(const struct tsr_calibration *c, uint64_t layer, uint64_t need,
-                                     uint64_t must, uint64_t *have, struct tsr_layer_stats *out,
-                                     struct tsr_err *err)
+tsr_status tsr_quant_calibration_file_read(const struct tsr_quant_calibration *c, uint64_t layer,
+                                           uint64_t need, uint64_t must, uint64_t *have,
+                                           struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
-    struct tsr_st st;
-    char         *path;
+    struct tsr_safetensors st;
+    char                  *path;
     *have = 0;
     TSR_TRY(file_path(c, layer, &path, err));
     if (!tsr_path_exists(path)) {
         free(path);
         return TSR_OK;
     }
-    tsr_status rc = tsr_st_open(&st, path, err);
+    tsr_status rc = tsr_safetensors_open(&st, path, err);
     free(path);
     if (rc != TSR_OK)
         return rc;
@@ -281,6 +285,6 @@ tsr_status tsr_calibration_file_read(const struct tsr_calibration *c, uint64_t l
                  st.file.path);
     if (rc == TSR_OK && *have && (*have & must) == must)
         rc = read_all(&st, c, need, out, err);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
     return rc;
 }

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "calibrate_internal.h"
+#include "quant/calibrate_internal.h"
 #include "quant/gram.h"
 #include "quant/held.h"
 
@@ -13,15 +13,15 @@
 
 /* Sums of one layer while it runs. */
 struct collect {
-    struct tsr_calibration        *c;
-    struct tsr_calibration_source *s;
-    uint64_t                       need;
-    uint64_t                       sequence; /* that runs now */
-    struct tsr_moments             sums[TSR_SITES];
-    struct tsr_gram                grams[TSR_SITES];
-    float                         *hessian[TSR_SITES], *inputs[TSR_SITES];
-    struct tsr_held                held[TSR_SITES]; /* Hessians, while they are summed */
-    double                         syrk_seconds;
+    struct tsr_quant_calibration        *c;
+    struct tsr_quant_calibration_source *s;
+    uint64_t                             need;
+    uint64_t                             sequence; /* that runs now */
+    struct tsr_quant_moments             sums[TSR_SITES];
+    struct tsr_quant_gram                grams[TSR_SITES];
+    float                               *hessian[TSR_SITES], *inputs[TSR_SITES];
+    struct tsr_quant_held                held[TSR_SITES]; /* Hessians, while they are summed */
+    double                               syrk_seconds;
 };
 
 static void free_const(const float **p)
@@ -30,7 +30,7 @@ static void free_const(const float **p)
     *p = NULL;
 }
 
-void tsr_layer_stats_limit(struct tsr_layer_stats *s, uint64_t need)
+void tsr_quant_layer_stats_limit(struct tsr_quant_layer_stats *s, uint64_t need)
 {
     for (int i = 0; i < TSR_SITES; i++) {
         struct tsr_quant_stats *q = &s->site[i];
@@ -52,15 +52,15 @@ void tsr_layer_stats_limit(struct tsr_layer_stats *s, uint64_t need)
     }
 }
 
-void tsr_layer_stats_free(struct tsr_layer_stats *s)
+void tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s)
 {
-    tsr_layer_stats_limit(s, 0);
-    *s = (struct tsr_layer_stats){ 0 };
+    tsr_quant_layer_stats_limit(s, 0);
+    *s = (struct tsr_quant_layer_stats){ 0 };
 }
 
-void tsr_source_rest(struct tsr_calibration_source *s)
+void tsr_quant_source_rest(struct tsr_quant_calibration_source *s)
 {
-    tsr_stream_destroy(s->stream);
+    tsr_engine_stream_destroy(s->stream);
     free(s->h);
     free(s->after);
     s->stream = NULL;
@@ -68,20 +68,20 @@ void tsr_source_rest(struct tsr_calibration_source *s)
     s->started = false;
 }
 
-void tsr_source_free(struct tsr_calibration_source *s)
+void tsr_quant_source_free(struct tsr_quant_calibration_source *s)
 {
     if (!s)
         return;
-    tsr_source_rest(s);
+    tsr_quant_source_rest(s);
     free(s->folder);
     free(s);
 }
 
 /* ---- sums ---------------------------------------------------------------- */
 
-static tsr_status find_linalg(struct tsr_calibration_source *s, struct tsr_err *err)
+static tsr_status find_linalg(struct tsr_quant_calibration_source *s, struct tsr_err *err)
 {
-    const struct tsr_host *host = tsr_registry_host(s->registry);
+    const struct tsr_host *host = tsr_plugin_registry_host(s->registry);
     if (!s->linalg)
         s->linalg = host->service ? host->service(host->ctx, TSR_LINALG) : NULL;
     if (!s->linalg || !s->linalg->syrk)
@@ -95,18 +95,18 @@ static tsr_status find_linalg(struct tsr_calibration_source *s, struct tsr_err *
 static tsr_status begin(struct collect *k, struct tsr_err *err)
 {
     for (int i = 0; i < TSR_SITES; i++) {
-        uint64_t cols = tsr_site_cols(k->s->model, (enum tsr_site)i), n = 0;
-        TSR_TRY(tsr_moments_create(&k->sums[i], cols, err));
+        uint64_t cols = tsr_model_site_cols(k->s->model, (enum tsr_site)i), n = 0;
+        TSR_TRY(tsr_quant_moments_create(&k->sums[i], cols, err));
         if (k->need & TSR_NEED_HESSIAN) {
             k->hessian[i] = tsr_mul(cols, cols, &n) ? tsr_new_aligned(n, sizeof(float)) : NULL;
             if (!k->hessian[i])
                 return tsr_fail_nomem(err, n * sizeof(float), "a Hessian");
             memset(k->hessian[i], 0, n * sizeof(float));
-            TSR_TRY(tsr_held_begin(&k->held[i], tsr_registry_host(k->s->registry), k->hessian[i],
-                                   cols, cols, err));
+            TSR_TRY(tsr_quant_held_begin(&k->held[i], tsr_plugin_registry_host(k->s->registry),
+                                         k->hessian[i], cols, cols, err));
         }
         if (k->need & TSR_NEED_TOP)
-            TSR_TRY(tsr_gram_create(&k->grams[i], cols, err));
+            TSR_TRY(tsr_quant_gram_create(&k->grams[i], cols, err));
         if (k->need & TSR_NEED_INPUTS) {
             bool fits = tsr_mul(k->s->keep * k->c->seqlen, cols, &n);
             k->inputs[i] = fits ? tsr_new_aligned(n, sizeof(float)) : NULL;
@@ -120,22 +120,22 @@ static tsr_status begin(struct collect *k, struct tsr_err *err)
 static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
                       uint64_t cols, struct tsr_err *err)
 {
-    struct collect     *k = ctx;
-    struct tsr_moments *sum = &k->sums[site];
+    struct collect           *k = ctx;
+    struct tsr_quant_moments *sum = &k->sums[site];
     if (sum->cols != cols)
         return tsr_fail(err, TSR_E_BUG, "layer %llu site %d is %llu wide instead of %llu",
                         (unsigned long long)layer, (int)site, (unsigned long long)cols,
                         (unsigned long long)sum->cols);
     if (k->inputs[site] && k->sequence < k->s->keep)
         memcpy(k->inputs[site] + sum->rows * cols, x, n * cols * sizeof *x);
-    struct tsr_pool *pool = tsr_registry_pool(k->s->registry);
-    tsr_status       st = tsr_moments_add(sum, pool, x, n, err);
+    struct tsr_pool *pool = tsr_plugin_registry_pool(k->s->registry);
+    tsr_status       st = tsr_quant_moments_add(sum, pool, x, n, err);
     double           start = tsr_now_s();
     if (st == TSR_OK && k->hessian[site])
         st = k->s->linalg->syrk(k->s->linalg->ctx, cols, n, (float)(2.0 / (double)k->c->sequences),
                                 x, cols, k->hessian[site], cols, err);
     if (st == TSR_OK && k->grams[site].g)
-        st = tsr_gram_add(&k->grams[site], pool, x, n, err);
+        st = tsr_quant_gram_add(&k->grams[site], pool, x, n, err);
     k->syrk_seconds += tsr_now_s() - start;
     return st == TSR_OK
                ? st
@@ -150,28 +150,28 @@ static tsr_status top(struct collect *k, int site, double *value, struct tsr_err
     *value = NAN;
     if (!k->grams[site].g)
         return TSR_OK;
-    TSR_TRY(
-        tsr_gram_top(&k->grams[site], tsr_registry_pool(k->s->registry), &largest, &settled, err));
+    TSR_TRY(tsr_quant_gram_top(&k->grams[site], tsr_plugin_registry_pool(k->s->registry), &largest,
+                               &settled, err));
     if (!settled)
         tsr_logf(TSR_LOG_WARN,
                  "calibration: the largest eigenvalue of the inputs of '%s' still rises after %u "
                  "steps; it is taken as it is, %.6g",
-                 tsr_site_name((enum tsr_site)site), TSR_GRAM_STEPS, largest);
+                 tsr_model_site_name((enum tsr_site)site), TSR_GRAM_STEPS, largest);
     *value = 2.0 / (double)k->c->sequences * largest;
-    tsr_gram_free(&k->grams[site]);
+    tsr_quant_gram_free(&k->grams[site]);
     k->syrk_seconds += tsr_now_s() - start;
     return TSR_OK;
 }
 
-/* The sums become statistics; the arrays move to out. */
-static tsr_status finish(struct collect *k, struct tsr_layer_stats *out, struct tsr_err *err)
+/* Converts the sums to statistics; the arrays move to out. */
+static tsr_status finish(struct collect *k, struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
     for (int i = 0; i < TSR_SITES; i++) {
         if (k->sums[i].rows != k->c->tokens)
             return tsr_fail(err, TSR_E_BUG, "site %d saw %llu tokens of %llu", i,
                             (unsigned long long)k->sums[i].rows, (unsigned long long)k->c->tokens);
-        TSR_TRY(tsr_moments_finish(&k->sums[i], &out->site[i], err));
-        TSR_TRY(tsr_held_end(&k->held[i], true, err));
+        TSR_TRY(tsr_quant_moments_finish(&k->sums[i], &out->site[i], err));
+        TSR_TRY(tsr_quant_held_end(&k->held[i], true, err));
         TSR_TRY(top(k, i, &out->top[i], err));
         out->site[i].hessian = k->hessian[i];
         out->site[i].inputs = k->inputs[i];
@@ -185,9 +185,9 @@ static tsr_status finish(struct collect *k, struct tsr_layer_stats *out, struct 
 static void collect_free(struct collect *k)
 {
     for (int i = 0; i < TSR_SITES; i++) {
-        tsr_moments_free(&k->sums[i]);
-        tsr_gram_free(&k->grams[i]);
-        (void)tsr_held_end(&k->held[i], false, NULL);
+        tsr_quant_moments_free(&k->sums[i]);
+        tsr_quant_gram_free(&k->grams[i]);
+        (void)tsr_quant_held_end(&k->held[i], false, NULL);
         free(k->hessian[i]);
         free(k->inputs[i]);
     }
@@ -195,11 +195,12 @@ static void collect_free(struct collect *k)
 
 /* ---- hidden states ------------------------------------------------------- */
 
-static tsr_status say_memory(const struct tsr_calibration *c, uint64_t hidden, struct tsr_err *err)
+static tsr_status say_memory(const struct tsr_quant_calibration *c, uint64_t hidden,
+                             struct tsr_err *err)
 {
     char     a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
     uint64_t device;
-    TSR_TRY(tsr_stream_estimate(c->source->model, c->seqlen, &device, err));
+    TSR_TRY(tsr_engine_stream_estimate(c->source->model, c->seqlen, &device, err));
     tsr_logf(TSR_LOG_INFO,
              "calibration: hidden states of %llu sequences of %llu tokens take %s, the device "
              "at most %s",
@@ -208,20 +209,21 @@ static tsr_status say_memory(const struct tsr_calibration *c, uint64_t hidden, s
     return TSR_OK;
 }
 
-static tsr_status need_stream(struct tsr_calibration *c, struct tsr_err *err)
+static tsr_status need_stream(struct tsr_quant_calibration *c, struct tsr_err *err)
 {
-    struct tsr_calibration_source *s = c->source;
+    struct tsr_quant_calibration_source *s = c->source;
     if (s->stream)
         return TSR_OK;
-    return tsr_stream_create(&s->stream, s->registry, s->model, c->seqlen, TSR_ACT_F32, err);
+    return tsr_engine_stream_create(&s->stream, s->registry, s->model, c->seqlen, TSR_ACT_F32,
+                                    &c->on, err);
 }
 
-/* Hidden states behind the embedding. */
-static tsr_status start(struct tsr_calibration *c, const struct tsr_overlay *before,
+/* Hidden states after the embedding. */
+static tsr_status start(struct tsr_quant_calibration *c, const struct tsr_model_overlay *before,
                         struct tsr_err *err)
 {
-    struct tsr_calibration_source *s = c->source;
-    uint64_t                       step = c->seqlen * s->model->hp.hidden, n = 0;
+    struct tsr_quant_calibration_source *s = c->source;
+    uint64_t                             step = c->seqlen * s->model->hp.hidden, n = 0;
     TSR_TRY(need_stream(c, err));
     if (!s->h) {
         bool fits = tsr_mul(c->tokens, s->model->hp.hidden, &n);
@@ -233,8 +235,8 @@ static tsr_status start(struct tsr_calibration *c, const struct tsr_overlay *bef
     }
     s->started = false;
     for (uint64_t i = 0; i < c->sequences; i++)
-        TSR_TRY(
-            tsr_stream_embed(s->stream, c->ids + i * c->seqlen, c->seqlen, s->h + i * step, err));
+        TSR_TRY(tsr_engine_stream_embed(s->stream, c->ids + i * c->seqlen, c->seqlen,
+                                        s->h + i * step, err));
     s->started = true;
     s->at = 0;
     s->before = before;
@@ -242,14 +244,14 @@ static tsr_status start(struct tsr_calibration *c, const struct tsr_overlay *bef
 }
 
 /* h through layer `at`.  A failure leaves h half moved: the next call starts again. */
-static tsr_status advance(struct tsr_calibration *c, struct tsr_err *err)
+static tsr_status advance(struct tsr_quant_calibration *c, struct tsr_err *err)
 {
-    struct tsr_calibration_source *s = c->source;
-    uint64_t                       step = c->seqlen * s->model->hp.hidden;
-    TSR_TRY(tsr_stream_open_layer(s->stream, s->at, s->before, err));
+    struct tsr_quant_calibration_source *s = c->source;
+    uint64_t                             step = c->seqlen * s->model->hp.hidden;
+    TSR_TRY(tsr_engine_stream_open_layer(s->stream, s->at, s->before, err));
     s->started = false;
     for (uint64_t i = 0; i < c->sequences; i++)
-        TSR_TRY(tsr_stream_run(s->stream, s->h + i * step, c->seqlen, s->h + i * step, err));
+        TSR_TRY(tsr_engine_stream_run(s->stream, s->h + i * step, c->seqlen, s->h + i * step, err));
     s->started = true;
     s->at++;
     return TSR_OK;
@@ -257,20 +259,20 @@ static tsr_status advance(struct tsr_calibration *c, struct tsr_err *err)
 
 /* The open layer over all sequences under the tap.  Where it is the layer that the next one
  * follows, h moves on. */
-static tsr_status run_tapped(struct tsr_calibration *c, struct collect *k, bool move,
+static tsr_status run_tapped(struct tsr_quant_calibration *c, struct collect *k, bool move,
                              struct tsr_err *err)
 {
-    struct tsr_calibration_source *s = c->source;
-    uint64_t                       step = c->seqlen * s->model->hp.hidden;
-    tsr_status                     st = TSR_OK;
+    struct tsr_quant_calibration_source *s = c->source;
+    uint64_t                             step = c->seqlen * s->model->hp.hidden;
+    tsr_status                           st = TSR_OK;
     if (move)
         s->started = false;
-    tsr_stream_set_tap(s->stream, tap, k);
+    tsr_engine_stream_set_tap(s->stream, tap, k);
     for (; k->sequence < c->sequences && st == TSR_OK; k->sequence++) {
         float *h = s->h + k->sequence * step;
-        st = tsr_stream_run(s->stream, h, c->seqlen, move ? h : s->after, err);
+        st = tsr_engine_stream_run(s->stream, h, c->seqlen, move ? h : s->after, err);
     }
-    tsr_stream_set_tap(s->stream, NULL, NULL);
+    tsr_engine_stream_set_tap(s->stream, NULL, NULL);
     if (move && st == TSR_OK) {
         s->started = true;
         s->at++;
@@ -278,11 +280,11 @@ static tsr_status run_tapped(struct tsr_calibration *c, struct collect *k, bool 
     return st;
 }
 
-tsr_status tsr_collect_layer(struct tsr_calibration *c, uint64_t layer, uint64_t need,
-                             const struct tsr_overlay *before, struct tsr_layer_stats *out,
-                             struct tsr_err *err)
+tsr_status tsr_quant_collect_layer(struct tsr_quant_calibration *c, uint64_t layer, uint64_t need,
+                                   const struct tsr_model_overlay *before,
+                                   struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
-    struct tsr_calibration_source *s = c->source;
+    struct tsr_quant_calibration_source *s = c->source;
     if (need & TSR_NEED_HESSIAN)
         TSR_TRY(find_linalg(s, err));
     double begun = tsr_now_s();
@@ -290,31 +292,31 @@ tsr_status tsr_collect_layer(struct tsr_calibration *c, uint64_t layer, uint64_t
         TSR_TRY(start(c, before, err));
     while (s->at < layer)
         TSR_TRY(advance(c, err));
-    TSR_TRY(tsr_stream_open_layer(s->stream, layer, NULL, err));
+    TSR_TRY(tsr_engine_stream_open_layer(s->stream, layer, NULL, err));
     struct collect k = { .c = c, .s = s, .need = need };
     tsr_status     st = begin(&k, err);
     if (st == TSR_OK)
         st = run_tapped(c, &k, before == NULL, err);
-    *out = (struct tsr_layer_stats){ 0 };
+    *out = (struct tsr_quant_layer_stats){ 0 };
     if (st == TSR_OK)
         st = finish(&k, out, err);
     collect_free(&k);
     if (s->at == c->layers)
-        tsr_source_rest(s); /* the pass is over */
+        tsr_quant_source_rest(s); /* the pass is over */
     c->hessian_seconds += k.syrk_seconds;
     c->run_seconds += tsr_now_s() - begun - k.syrk_seconds;
     if (st != TSR_OK)
-        tsr_layer_stats_free(out);
+        tsr_quant_layer_stats_free(out);
     return st;
 }
 
-tsr_status tsr_calibration_stream(struct tsr_calibration *c, uint64_t layer, struct tsr_stream **s,
-                                  struct tsr_err *err)
+tsr_status tsr_quant_calibration_stream(struct tsr_quant_calibration *c, uint64_t layer,
+                                        struct tsr_stream **s, struct tsr_err *err)
 {
     if (!c->source)
         return tsr_fail(err, TSR_E_INVAL, "this calibration holds no model");
     TSR_TRY(need_stream(c, err));
-    TSR_TRY(tsr_stream_open_layer(c->source->stream, layer, NULL, err));
+    TSR_TRY(tsr_engine_stream_open_layer(c->source->stream, layer, NULL, err));
     *s = c->source->stream;
     return TSR_OK;
 }

@@ -1,8 +1,8 @@
 /* Name patterns in bounded time: the last '*' is the only place to go back to. */
 #include "quant/scheme.h"
 
-/* The character behind a set that starts at p ('['), *hit whether c is in it; NULL if the set
- * does not end, which makes '[' an ordinary character. */
+/* The character after a set that starts at p ('['), *hit whether c is in it; NULL if the set is not
+ * closed, which makes '[' an ordinary character. */
 static const char *match_set(const char *p, char c, bool *hit)
 {
     bool invert = p[1] == '!' || p[1] == '^';
@@ -22,7 +22,7 @@ static const char *match_set(const char *p, char c, bool *hit)
     return p + 1;
 }
 
-bool tsr_name_matches(const char *pattern, const char *name)
+bool tsr_quant_name_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *retry = NULL;
     while (*name || *pattern) {

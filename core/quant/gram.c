@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "gram_tile.h"
+#include "quant/gram_tile.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,10 +20,10 @@
 #define STILL  3u    /* steps without one that end it */
 #define TINY   1e-15
 
-tsr_status tsr_gram_create(struct tsr_gram *g, uint64_t cols, struct tsr_err *err)
+tsr_status tsr_quant_gram_create(struct tsr_quant_gram *g, uint64_t cols, struct tsr_err *err)
 {
     uint64_t n = 0;
-    *g = (struct tsr_gram){ .cols = cols };
+    *g = (struct tsr_quant_gram){ .cols = cols };
     g->g = tsr_mul(cols, cols, &n) ? tsr_new_aligned(n, sizeof *g->g) : NULL;
     if (!g->g)
         return tsr_fail_nomem(err, n * sizeof *g->g, "a Hessian in double");
@@ -31,19 +31,19 @@ tsr_status tsr_gram_create(struct tsr_gram *g, uint64_t cols, struct tsr_err *er
     return TSR_OK;
 }
 
-void tsr_gram_free(struct tsr_gram *g)
+void tsr_quant_gram_free(struct tsr_quant_gram *g)
 {
     free(g->g);
-    *g = (struct tsr_gram){ 0 };
+    *g = (struct tsr_quant_gram){ 0 };
 }
 
 /* ---- sums ---------------------------------------------------------------- */
 
 struct add {
-    struct tsr_gram            *g;
-    const float                *x;
-    uint64_t                    n;
-    const struct tsr_gram_tile *tile;
+    struct tsr_quant_gram            *g;
+    const float                      *x;
+    uint64_t                          n;
+    const struct tsr_quant_gram_tile *tile;
 };
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -65,7 +65,7 @@ static void widen(double *to, uint64_t width, const struct add *a, uint64_t firs
 }
 
 /* The block of g at (row, col) in c, or back. */
-static void move(struct tsr_gram *g, uint64_t row, uint64_t col, double *c, bool back)
+static void move(struct tsr_quant_gram *g, uint64_t row, uint64_t col, double *c, bool back)
 {
     uint64_t rows = least(BLOCK, g->cols - row), cols = least(BLOCK, g->cols - col);
     for (uint64_t i = 0; i < rows; i++) {
@@ -88,8 +88,8 @@ static tsr_status add_blocks(void *arg, uint64_t begin, uint64_t end)
     uint64_t i = 0, j = begin;
     for (; j > i; i++)
         j -= i + 1;
-    memset(p->c, 0, sizeof p->c); /* what lies past the edge is summed too */
-    for (uint64_t t = begin; t < end && !tsr_cancelled(); t++) {
+    memset(p->c, 0, sizeof p->c); /* values past the edge are summed too */
+    for (uint64_t t = begin; t < end && !tsr_plugin_cancelled(); t++) {
         move(a->g, i * BLOCK, j * BLOCK, p->c, false);
         for (uint64_t k = 0; k < a->n; k += DEPTH) {
             uint64_t n = least(DEPTH, a->n - k);
@@ -107,7 +107,7 @@ static tsr_status add_blocks(void *arg, uint64_t begin, uint64_t end)
         }
     }
     free(p);
-    return tsr_cancelled() ? TSR_E_CANCELLED : TSR_OK;
+    return tsr_plugin_cancelled() ? TSR_E_CANCELLED : TSR_OK;
 }
 
 static tsr_status said(tsr_status st, struct tsr_err *err)
@@ -117,17 +117,17 @@ static tsr_status said(tsr_status st, struct tsr_err *err)
     return st == TSR_E_CANCELLED ? tsr_fail(err, st, "stopped") : st;
 }
 
-tsr_status tsr_gram_add(struct tsr_gram *g, struct tsr_pool *pool, const float *x, uint64_t n,
-                        struct tsr_err *err)
+tsr_status tsr_quant_gram_add(struct tsr_quant_gram *g, struct tsr_pool *pool, const float *x,
+                              uint64_t n, struct tsr_err *err)
 {
-    struct add a = { g, x, n, tsr_gram_tile() };
+    struct add a = { g, x, n, tsr_quant_gram_tile() };
     uint64_t   rows = (g->cols + BLOCK - 1) / BLOCK;
     return said(tsr_pool_for(pool, rows * (rows + 1) / 2, 1, add_blocks, &a), err);
 }
 
 /* ---- the largest eigenvalue ---------------------------------------------- */
 
-static void mirror(struct tsr_gram *g)
+static void mirror(struct tsr_quant_gram *g)
 {
     uint64_t n = g->cols;
     for (uint64_t i0 = 0; i0 < n; i0 += BLOCK)
@@ -138,9 +138,9 @@ static void mirror(struct tsr_gram *g)
 }
 
 struct power {
-    const struct tsr_gram *g;
-    double                *basis; /* orthogonal vectors of length 1, one after the other */
-    double                *v, *y; /* [cols], the last of them and what comes next */
+    const struct tsr_quant_gram *g;
+    double                      *basis; /* orthogonal vectors of length 1, one after the other */
+    double                      *v, *y; /* [cols], the last of them and what comes next */
 };
 
 /* y = g v: each element adds its rows in order. */
@@ -154,7 +154,7 @@ static tsr_status multiply(void *arg, uint64_t begin, uint64_t end)
         for (uint64_t j = begin; j < end; j++)
             p->y[j] += row[j] * v;
     }
-    return tsr_cancelled() ? TSR_E_CANCELLED : TSR_OK;
+    return tsr_plugin_cancelled() ? TSR_E_CANCELLED : TSR_OK;
 }
 
 /* The sum of a[i] * b[i], by halves so that its rounding stays small. */
@@ -168,8 +168,8 @@ static double dot(const double *a, const double *b, uint64_t n)
     return sum;
 }
 
-/* Whether all eigenvalues of the tridiagonal matrix of diagonal a [n] and beside it b [n - 1] are below x:
- * all pivots of what remains of it are negative. */
+/* Whether all eigenvalues of the tridiagonal matrix with diagonal a [n] and off-diagonal b [n - 1] are
+ * below x: all pivots of what remains of it are negative. */
 static bool all_below(const double *a, const double *b, unsigned n, double x)
 {
     double q = a[0] - x;
@@ -186,7 +186,7 @@ static double largest(const double *a, const double *b, unsigned n)
         low = fmax(low, a[i]);
         high = fmax(high, a[i] + around);
     }
-    for (;;) { /* halves until there is no number between */
+    for (;;) { /* bisects until there is no number in between */
         double middle = low + (high - low) / 2;
         if (!(middle > low && middle < high))
             return high;
@@ -194,7 +194,7 @@ static double largest(const double *a, const double *b, unsigned n)
     }
 }
 
-/* y without what it has of the vectors before, taken off twice: once leaves what rounding put there. */
+/* Orthogonalizes y against the preceding vectors, twice: once leaves rounding errors. */
 static void straighten(const struct power *p, unsigned vectors)
 {
     uint64_t n = p->g->cols;
@@ -241,8 +241,8 @@ static tsr_status iterate(struct power *p, struct tsr_pool *pool, double *value,
     return TSR_OK;
 }
 
-tsr_status tsr_gram_top(struct tsr_gram *g, struct tsr_pool *pool, double *value, bool *settled,
-                        struct tsr_err *err)
+tsr_status tsr_quant_gram_top(struct tsr_quant_gram *g, struct tsr_pool *pool, double *value,
+                              bool *settled, struct tsr_err *err)
 {
     uint64_t     vectors = least(TSR_GRAM_STEPS, g->cols) + 1, bytes = vectors * g->cols * 8;
     struct power p = { .g = g, .basis = tsr_new_aligned(vectors * g->cols, sizeof(double)) };

@@ -1,6 +1,6 @@
 /* What a thread sums in registers, in vectors of any length: a product of two F32 numbers is exact in
  * double, so that multiply-adds of one rounding and of two are the same, and with them all of these. */
-#include "gram_tile.h"
+#include "quant/gram_tile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ TILE(AVX2, tile_avx2, 4, 32, ROWS4)
 TILE(AVX512, tile_avx512, 8, 64, ROWS8)
 #endif
 
-static const struct tsr_gram_tile tiles[] = {
+static const struct tsr_quant_gram_tile tiles[] = {
     { 4, 4, tile_any },
 #ifdef __x86_64__
     { 4, 8, tile_avx2 },
@@ -52,7 +52,7 @@ static const struct tsr_gram_tile tiles[] = {
 #endif
 };
 
-const struct tsr_gram_tile *tsr_gram_tile(void)
+const struct tsr_quant_gram_tile *tsr_quant_gram_tile(void)
 {
 #ifdef __x86_64__
     const char *isa = getenv("TSR_ISA"); /* backends refuse a name that is none */
@@ -64,10 +64,4 @@ const struct tsr_gram_tile *tsr_gram_tile(void)
         return &tiles[1];
 #endif
     return &tiles[0];
-}
-
-uint64_t tsr_gram_tiles(const struct tsr_gram_tile **list)
-{
-    *list = tiles;
-    return (uint64_t)(tsr_gram_tile() - tiles) + 1;
 }

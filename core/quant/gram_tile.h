@@ -4,15 +4,13 @@
 
 #include <stdint.h>
 
-struct tsr_gram_tile {
+struct tsr_quant_gram_tile {
     uint64_t rows, cols; /* divisors of 64 */
-    /* c [rows, cols], rows ldc apart, += A B over n steps: a [n][rows], b [n][cols].  The same bytes from
-     * all of them where a and b hold F32 numbers. */
+    /* c [rows, cols], rows ldc apart, += A B over n steps: a [n][rows], b [n][cols].  All variants are
+     * bit-identical if a and b contain F32 numbers. */
     void (*run)(double *c, uint64_t ldc, const double *a, const double *b, uint64_t n);
 };
 /* The widest that this CPU runs and TSR_ISA allows. */
-const struct tsr_gram_tile *tsr_gram_tile(void);
-/* Those up to it; returns how many. */
-uint64_t tsr_gram_tiles(const struct tsr_gram_tile **list);
+const struct tsr_quant_gram_tile *tsr_quant_gram_tile(void);
 
 #endif

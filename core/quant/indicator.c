@@ -10,7 +10,7 @@
 
 #define ORIGINAL_BITS 16u
 
-const char *tsr_indicator_name(enum tsr_indicator i)
+const char *tsr_quant_indicator_name(enum tsr_indicator i)
 {
     static const char *const names[TSR_INDICATORS] = { "variance", "variance_stochastic", "hessian",
                                                        "random", "measured" };
@@ -18,7 +18,8 @@ const char *tsr_indicator_name(enum tsr_indicator i)
 }
 
 static tsr_status row_extents(const struct tsr_matrix *w, uint64_t r, const float *v,
-                              struct tsr_extents *e, double *low, double *high, struct tsr_err *err)
+                              struct tsr_quant_extents *e, double *low, double *high,
+                              struct tsr_err *err)
 {
     double lo = (double)v[0], hi = lo;
     for (uint64_t c = 0; c < w->cols; c++) {
@@ -37,11 +38,12 @@ static tsr_status row_extents(const struct tsr_matrix *w, uint64_t r, const floa
     return TSR_OK;
 }
 
-tsr_status tsr_extents_of(const struct tsr_matrix *w, struct tsr_extents *e, struct tsr_err *err)
+tsr_status tsr_quant_extents_of(const struct tsr_matrix *w, struct tsr_quant_extents *e,
+                                struct tsr_err *err)
 {
     double     low = INFINITY, high = -INFINITY;
     tsr_status st = TSR_OK;
-    *e = (struct tsr_extents){ .rows = w->rows, .cols = w->cols };
+    *e = (struct tsr_quant_extents){ .rows = w->rows, .cols = w->cols };
     if (w->rows == 0 || w->cols == 0)
         return tsr_fail(err, TSR_E_INPUT, "'%s' is empty", w->name);
     float *row = tsr_new(w->cols, sizeof *row);
@@ -59,8 +61,8 @@ tsr_status tsr_extents_of(const struct tsr_matrix *w, struct tsr_extents *e, str
     return st;
 }
 
-double tsr_extents_step_sq(const struct tsr_extents *e, uint32_t bits, enum tsr_indicator_step step,
-                           bool symmetric)
+double tsr_quant_extents_step_sq(const struct tsr_quant_extents *e, uint32_t bits,
+                                 enum tsr_indicator_step step, bool symmetric)
 {
     double levels = symmetric ? ldexp(1, (int)bits - 1) - 1 : ldexp(1, (int)bits) - 1;
     double sq = symmetric ? e->absmax * e->absmax : e->range * e->range;
@@ -69,18 +71,7 @@ double tsr_extents_step_sq(const struct tsr_extents *e, uint32_t bits, enum tsr_
     return sq / (levels * levels);
 }
 
-void tsr_moments_overall(const struct tsr_moments *m, double *mean, double *variance)
-{
-    double sum = 0, square = 0, n = (double)m->rows * (double)m->cols;
-    for (uint64_t c = 0; c < m->cols; c++) {
-        sum += m->sum[c];
-        square += m->square[c];
-    }
-    *mean = sum / n;
-    *variance = fmax(square / n - *mean * *mean, 0);
-}
-
-void tsr_stats_overall(const struct tsr_quant_stats *s, double *mean, double *variance)
+void tsr_quant_stats_overall(const struct tsr_quant_stats *s, double *mean, double *variance)
 {
     double sum = 0, square = 0, n = (double)s->cols;
     for (uint64_t c = 0; c < s->cols; c++) {
@@ -92,7 +83,8 @@ void tsr_stats_overall(const struct tsr_quant_stats *s, double *mean, double *va
     *variance = fmax(square / n - *mean * *mean, 0);
 }
 
-double tsr_omega_variance(uint64_t d, double step_sq, double mean, double variance, bool stochastic)
+double tsr_quant_omega_variance(uint64_t d, double step_sq, double mean, double variance,
+                                bool stochastic)
 {
     double g = stochastic ? (mean * mean + variance) / 6 : variance / 4;
     return (double)d * step_sq * g;
@@ -106,8 +98,8 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-void tsr_omega_random(uint64_t seed, uint64_t layer, const uint32_t *bits, uint32_t n,
-                      double *omega)
+void tsr_quant_omega_random(uint64_t seed, uint64_t layer, const uint32_t *bits, uint32_t n,
+                            double *omega)
 {
     for (uint32_t i = 0; i < n; i++)
         omega[i] = tsr_uniform(seed, layer, i);
@@ -117,7 +109,7 @@ void tsr_omega_random(uint64_t seed, uint64_t layer, const uint32_t *bits, uint3
             omega[i] = 0;
 }
 
-double tsr_kendall_tau(const double *a, const double *b, uint64_t n)
+double tsr_quant_kendall_tau(const double *a, const double *b, uint64_t n)
 {
     int64_t  score = 0;
     uint64_t untied_a = 0, untied_b = 0;

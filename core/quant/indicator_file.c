@@ -12,7 +12,7 @@ static json_t *number(double v)
 }
 
 /* [layers][widths] */
-static json_t *rows_json(const struct tsr_indicators *t, const double *omega)
+static json_t *rows_json(const struct tsr_quant_indicators *t, const double *omega)
 {
     json_t *rows = json_array();
     for (uint64_t l = 0; rows && l < t->layers; l++) {
@@ -34,12 +34,12 @@ static bool put(json_t *o, const char *key, json_t *v)
     return json_object_set_new(o, key, v) == 0;
 }
 
-static json_t *tau_json(const struct tsr_indicators *t, enum tsr_indicator kind)
+static json_t *tau_json(const struct tsr_quant_indicators *t, enum tsr_indicator kind)
 {
     json_t *o = json_object(), *by = json_array();
-    bool    ok = o && by && put(o, "all", number(tsr_indicators_tau(t, kind, -1)));
+    bool    ok = o && by && put(o, "all", number(tsr_quant_indicators_tau(t, kind, -1)));
     for (uint32_t b = 0; ok && b < t->n_bits; b++)
-        ok = json_array_append_new(by, number(tsr_indicators_tau(t, kind, (int)b))) == 0;
+        ok = json_array_append_new(by, number(tsr_quant_indicators_tau(t, kind, (int)b))) == 0;
     if (!o || !put(o, "by_bits", by) || !ok) {
         json_decref(o);
         return NULL;
@@ -47,16 +47,16 @@ static json_t *tau_json(const struct tsr_indicators *t, enum tsr_indicator kind)
     return o;
 }
 
-static json_t *table_json(const struct tsr_indicators *t, enum tsr_indicator kind,
-                          const struct tsr_indicator_options *opt, const json_t *quantizer)
+static json_t *table_json(const struct tsr_quant_indicators *t, enum tsr_indicator kind,
+                          const struct tsr_quant_indicator_options *opt, const json_t *quantizer)
 {
     json_t *o = json_object();
-    bool    ok = o && put(o, "name", json_string(tsr_indicator_name(kind)));
+    bool    ok = o && put(o, "name", json_string(tsr_quant_indicator_name(kind)));
     if (kind == TSR_IND_VARIANCE || kind == TSR_IND_VARIANCE_STOCHASTIC)
         ok = ok && put(o, "step", json_string(opt->step == TSR_STEP_ROW ? "row" : "tensor")) &&
              put(o, "symmetric", json_boolean(opt->symmetric));
     if (kind == TSR_IND_HESSIAN || kind == TSR_IND_MEASURED)
-        ok = ok && put(o, "quantizer", json_deep_copy(quantizer));
+        ok = ok && put(o, "quantizer", tsr_json_copy(quantizer));
     if (kind == TSR_IND_RANDOM)
         ok = ok && put(o, "seed", json_integer((json_int_t)opt->seed));
     if (kind == TSR_IND_MEASURED)
@@ -73,9 +73,10 @@ static json_t *table_json(const struct tsr_indicators *t, enum tsr_indicator kin
     return NULL;
 }
 
-json_t *tsr_indicators_json(const struct tsr_indicators *t, const struct tsr_model *m,
-                            const struct tsr_calibration       *c,
-                            const struct tsr_indicator_options *opt, const json_t *quantizer)
+json_t *tsr_quant_indicators_json(const struct tsr_quant_indicators *t, const struct tsr_model *m,
+                                  const struct tsr_quant_calibration       *c,
+                                  const struct tsr_quant_indicator_options *opt,
+                                  const json_t                             *quantizer)
 {
     json_t *o = json_object(), *bits = json_array(), *tables = json_array();
     json_t *cal = json_pack("{s:s, s:I, s:I}", "hash", c->hash, "sequences",
@@ -89,7 +90,7 @@ json_t *tsr_indicators_json(const struct tsr_indicators *t, const struct tsr_mod
         if (t->omega[i])
             ok = json_array_append_new(tables,
                                        table_json(t, (enum tsr_indicator)i, opt, quantizer)) == 0;
-    /* put() takes the references whatever comes of it */
+    /* put() takes the references in any case */
     ok = put(o, "calibration", cal) && ok;
     ok = put(o, "bits", bits) && ok;
     ok = put(o, "tables", tables) && ok;

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "indicator_internal.h"
+#include "quant/indicator_internal.h"
 #include "quant/scheme_run.h"
 
 #include <math.h>
@@ -13,22 +13,22 @@
 #define HAS(t, i) ((t)->kinds >> (i)&1u)
 
 struct run {
-    struct tsr_indicators              *t;
-    struct tsr_registry                *registry;
-    const struct tsr_model             *m;
-    struct tsr_calibration             *c;
-    const struct tsr_indicator_options *opt;
-    struct tsr_scheme_run              *scheme[TSR_INDICATOR_BITS];
-    struct tsr_overlay                 *o[TSR_INDICATOR_BITS]; /* of the layer at hand */
-    struct tsr_measure                 *measure;
-    double                              pack_s; /* spent in quantizers */
+    struct tsr_quant_indicators              *t;
+    struct tsr_registry                      *registry;
+    const struct tsr_model                   *m;
+    struct tsr_quant_calibration             *c;
+    const struct tsr_quant_indicator_options *opt;
+    struct tsr_scheme_run                    *scheme[TSR_INDICATOR_BITS];
+    struct tsr_model_overlay                 *o[TSR_INDICATOR_BITS]; /* of the current layer */
+    struct tsr_measure                       *measure;
+    double                                    pack_s; /* spent in quantizers */
 };
 
-void tsr_indicators_free(struct tsr_indicators *t)
+void tsr_quant_indicators_free(struct tsr_quant_indicators *t)
 {
     for (int i = 0; i < TSR_INDICATORS; i++)
         free(t->omega[i]);
-    *t = (struct tsr_indicators){ 0 };
+    *t = (struct tsr_quant_indicators){ 0 };
 }
 
 static double *row(struct run *r, enum tsr_indicator i, uint64_t layer)
@@ -46,7 +46,7 @@ static bool packs(const struct run *r, uint32_t b)
 
 static tsr_status check(const struct run *r, struct tsr_err *err)
 {
-    const struct tsr_indicator_options *o = r->opt;
+    const struct tsr_quant_indicator_options *o = r->opt;
     if (o->n_bits == 0 || o->n_bits > TSR_INDICATOR_BITS)
         return tsr_fail(err, TSR_E_INVAL, "indicators of %u widths", o->n_bits);
     for (uint32_t b = 0; b < o->n_bits; b++)
@@ -67,49 +67,52 @@ static tsr_status check(const struct run *r, struct tsr_err *err)
 
 static tsr_status set_up(struct run *r, struct tsr_err *err)
 {
-    uint64_t               n = r->m->hp.layers * r->opt->n_bits, sequences = r->opt->sequences;
-    struct tsr_indicators *t = r->t;
+    uint64_t n = r->m->hp.layers * r->opt->n_bits, sequences = r->opt->sequences;
+    struct tsr_quant_indicators *t = r->t;
     TSR_TRY(check(r, err));
     for (int i = 0; i < TSR_INDICATORS; i++)
         if (HAS(t, i) && !(t->omega[i] = tsr_new(n, sizeof *t->omega[i])))
             return tsr_fail_nomem(err, n * sizeof *t->omega[i], "indicators");
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         if (packs(r, b))
-            TSR_TRY(tsr_scheme_open(&r->scheme[b], r->opt->schemes[b], r->registry, r->m, err));
+            TSR_TRY(
+                tsr_quant_scheme_open(&r->scheme[b], r->opt->schemes[b], r->registry, r->m, err));
     if (!HAS(t, TSR_IND_MEASURED))
         return TSR_OK;
     double start = tsr_now_s();
     t->sequences = sequences && sequences < r->c->sequences ? sequences : r->c->sequences;
-    tsr_status st =
-        tsr_measure_create(&r->measure, r->registry, r->m, r->c, t->sequences, r->opt->n_bits, err);
+    tsr_status st = tsr_quant_measure_create(&r->measure, r->registry, r->m, r->c, t->sequences,
+                                             r->opt->n_bits, err);
     t->seconds[TSR_IND_MEASURED] += tsr_now_s() - start;
     return st;
 }
 
 /* ---- one layer ------------------------------------------------------------ */
 
-static tsr_status variance(struct run *r, uint64_t layer, const struct tsr_layer_stats *s,
+static tsr_status variance(struct run *r, uint64_t layer, const struct tsr_quant_layer_stats *s,
                            struct tsr_err *err)
 {
     double start = tsr_now_s();
     for (int i = 0; i < TSR_LINEARS; i++) {
         const struct tsr_matrix *w = &r->m->layers[layer].lin[i].w;
-        struct tsr_extents       e;
+        struct tsr_quant_extents e;
         double                   mean, var;
         if (!w->data)
             continue;
-        TSR_TRY(tsr_extents_of(w, &e, err));
-        tsr_stats_overall(&s->site[tsr_linear_site((enum tsr_linear_id)i)], &mean, &var);
+        TSR_TRY(tsr_quant_extents_of(w, &e, err));
+        tsr_quant_stats_overall(&s->site[tsr_model_linear_site((enum tsr_linear_id)i)], &mean,
+                                &var);
         for (uint32_t b = 0; b < r->opt->n_bits; b++) {
             if (r->opt->bits[b] >= ORIGINAL_BITS)
                 continue;
-            double sq = tsr_extents_step_sq(&e, r->opt->bits[b], r->opt->step, r->opt->symmetric);
+            double sq =
+                tsr_quant_extents_step_sq(&e, r->opt->bits[b], r->opt->step, r->opt->symmetric);
             if (HAS(r->t, TSR_IND_VARIANCE))
                 row(r, TSR_IND_VARIANCE, layer)[b] +=
-                    tsr_omega_variance(w->cols, sq, mean, var, false);
+                    tsr_quant_omega_variance(w->cols, sq, mean, var, false);
             if (HAS(r->t, TSR_IND_VARIANCE_STOCHASTIC))
                 row(r, TSR_IND_VARIANCE_STOCHASTIC, layer)[b] +=
-                    tsr_omega_variance(w->cols, sq, mean, var, true);
+                    tsr_quant_omega_variance(w->cols, sq, mean, var, true);
         }
     }
     r->t->seconds[TSR_IND_VARIANCE] += tsr_now_s() - start;
@@ -117,15 +120,15 @@ static tsr_status variance(struct run *r, uint64_t layer, const struct tsr_layer
     return TSR_OK;
 }
 
-static void hessian(struct run *r, uint64_t layer, const struct tsr_layer_stats *s)
+static void hessian(struct run *r, uint64_t layer, const struct tsr_quant_layer_stats *s)
 {
     double start = tsr_now_s();
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         for (int i = 0; i < TSR_LINEARS && r->o[b]; i++) {
-            const struct tsr_packed *p = r->o[b]->lin[layer][i];
+            const struct tsr_model_packed *p = r->o[b]->lin[layer][i];
             if (p) /* a linear that stays original has no error */
                 row(r, TSR_IND_HESSIAN, layer)[b] +=
-                    s->top[tsr_linear_site((enum tsr_linear_id)i)] * p->squared_error;
+                    s->top[tsr_model_linear_site((enum tsr_linear_id)i)] * p->squared_error;
         }
     r->t->seconds[TSR_IND_HESSIAN] += tsr_now_s() - start;
 }
@@ -134,7 +137,7 @@ static tsr_status measure(struct run *r, uint64_t layer, struct tsr_err *err)
 {
     double     start = tsr_now_s();
     tsr_status st =
-        tsr_measure_layer(r->measure, layer, r->o, row(r, TSR_IND_MEASURED, layer), err);
+        tsr_quant_measure_layer(r->measure, layer, r->o, row(r, TSR_IND_MEASURED, layer), err);
     r->t->seconds[TSR_IND_MEASURED] += tsr_now_s() - start;
     return st;
 }
@@ -150,15 +153,15 @@ static uint64_t own_need(const struct run *r)
 }
 
 /* The layer packed by each width's scheme. */
-static tsr_status pack(struct run *r, uint64_t layer, const struct tsr_layer_stats *s,
+static tsr_status pack(struct run *r, uint64_t layer, const struct tsr_quant_layer_stats *s,
                        struct tsr_err *err)
 {
     double start = tsr_now_s();
     for (uint32_t b = 0; b < r->opt->n_bits; b++) {
         if (!r->scheme[b])
             continue;
-        TSR_TRY(tsr_overlay_create(&r->o[b], r->m->hp.layers, err));
-        tsr_status st = tsr_scheme_layer(r->scheme[b], layer, r->c, s, r->o[b], err);
+        TSR_TRY(tsr_model_overlay_create(&r->o[b], r->m->hp.layers, err));
+        tsr_status st = tsr_quant_scheme_layer(r->scheme[b], layer, r->c, s, r->o[b], err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "%u bits", r->opt->bits[b]);
     }
@@ -169,12 +172,12 @@ static tsr_status pack(struct run *r, uint64_t layer, const struct tsr_layer_sta
 static void unpack(struct run *r)
 {
     for (uint32_t b = 0; b < TSR_INDICATOR_BITS; b++) {
-        tsr_overlay_destroy(r->o[b]);
+        tsr_model_overlay_destroy(r->o[b]);
         r->o[b] = NULL;
     }
 }
 
-static tsr_status one_layer(struct run *r, uint64_t layer, const struct tsr_layer_stats *s,
+static tsr_status one_layer(struct run *r, uint64_t layer, const struct tsr_quant_layer_stats *s,
                             struct tsr_err *err)
 {
     TSR_TRY(pack(r, layer, s, err));
@@ -183,31 +186,31 @@ static tsr_status one_layer(struct run *r, uint64_t layer, const struct tsr_laye
     if (HAS(r->t, TSR_IND_HESSIAN))
         hessian(r, layer, s);
     if (HAS(r->t, TSR_IND_RANDOM))
-        tsr_omega_random(r->opt->seed, layer, r->opt->bits, r->opt->n_bits,
-                         row(r, TSR_IND_RANDOM, layer));
+        tsr_quant_omega_random(r->opt->seed, layer, r->opt->bits, r->opt->n_bits,
+                               row(r, TSR_IND_RANDOM, layer));
     return HAS(r->t, TSR_IND_MEASURED) ? measure(r, layer, err) : TSR_OK;
 }
 
 static tsr_status all_layers(struct run *r, struct tsr_err *err)
 {
     for (uint64_t l = 0; l < r->m->hp.layers; l++) {
-        struct tsr_layer_stats s = { 0 };
-        uint64_t               need = own_need(r);
+        struct tsr_quant_layer_stats s = { 0 };
+        uint64_t                     need = own_need(r);
         for (uint32_t b = 0; b < r->opt->n_bits; b++) {
             uint64_t more = 0;
             if (r->scheme[b])
-                TSR_TRY(tsr_scheme_need(r->scheme[b], l, &more, err));
+                TSR_TRY(tsr_quant_scheme_need(r->scheme[b], l, &more, err));
             need |= more;
         }
         if (need)
-            TSR_TRY(tsr_calibration_layer(r->c, l, need, NULL, &s, err));
+            TSR_TRY(tsr_quant_calibration_layer(r->c, l, need, NULL, &s, err));
         tsr_status st = tsr_model_open_layer(r->m, l, err);
         if (st == TSR_OK) {
             st = one_layer(r, l, &s, err);
             tsr_model_close_layer(r->m, l);
         }
         unpack(r);
-        tsr_layer_stats_free(&s);
+        tsr_quant_layer_stats_free(&s);
         if (st != TSR_OK)
             return st;
         tsr_progress("indicators", l + 1, r->m->hp.layers);
@@ -215,17 +218,17 @@ static tsr_status all_layers(struct run *r, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* Losses become differences; 16 bits are the original. */
+/* Converts losses to differences; 16 bits are the original. */
 static tsr_status finish(struct run *r, struct tsr_err *err)
 {
-    struct tsr_indicators *t = r->t;
-    double                 passes = r->c->run_seconds, start = tsr_now_s();
+    struct tsr_quant_indicators *t = r->t;
+    double                       passes = r->c->run_seconds, start = tsr_now_s();
     t->seconds[TSR_IND_VARIANCE] += passes;
     t->seconds[TSR_IND_VARIANCE_STOCHASTIC] += passes;
     t->seconds[TSR_IND_HESSIAN] += passes + r->c->hessian_seconds + r->pack_s;
     if (!r->measure)
         return TSR_OK;
-    TSR_TRY(tsr_measure_original(r->measure, &t->loss, &t->tokens, err));
+    TSR_TRY(tsr_quant_measure_original(r->measure, &t->loss, &t->tokens, err));
     for (uint64_t i = 0; i < t->layers * t->n_bits; i++)
         if (t->bits[i % t->n_bits] < ORIGINAL_BITS)
             t->omega[TSR_IND_MEASURED][i] -= t->loss;
@@ -233,13 +236,14 @@ static tsr_status finish(struct run *r, struct tsr_err *err)
     return TSR_OK;
 }
 
-tsr_status tsr_indicators_run(struct tsr_indicators *out, struct tsr_registry *registry,
-                              const struct tsr_model *m, struct tsr_calibration *c,
-                              const struct tsr_indicator_options *opt, struct tsr_err *err)
+tsr_status tsr_quant_indicators_run(struct tsr_quant_indicators *out, struct tsr_registry *registry,
+                                    const struct tsr_model *m, struct tsr_quant_calibration *c,
+                                    const struct tsr_quant_indicator_options *opt,
+                                    struct tsr_err                           *err)
 {
-    *out = (struct tsr_indicators){ .layers = m->hp.layers,
-                                    .n_bits = opt->n_bits,
-                                    .kinds = opt->kinds };
+    *out = (struct tsr_quant_indicators){ .layers = m->hp.layers,
+                                          .n_bits = opt->n_bits,
+                                          .kinds = opt->kinds };
     struct run r = { .t = out, .registry = registry, .m = m, .c = c, .opt = opt };
     for (uint32_t b = 0; b < opt->n_bits && b < TSR_INDICATOR_BITS; b++)
         out->bits[b] = opt->bits[b];
@@ -249,14 +253,15 @@ tsr_status tsr_indicators_run(struct tsr_indicators *out, struct tsr_registry *r
     if (st == TSR_OK)
         st = finish(&r, err);
     for (uint32_t b = 0; b < TSR_INDICATOR_BITS; b++)
-        tsr_scheme_close(r.scheme[b]);
-    tsr_measure_destroy(r.measure);
+        tsr_quant_scheme_close(r.scheme[b]);
+    tsr_quant_measure_destroy(r.measure);
     if (st != TSR_OK)
-        tsr_indicators_free(out);
+        tsr_quant_indicators_free(out);
     return st;
 }
 
-double tsr_indicators_tau(const struct tsr_indicators *t, enum tsr_indicator kind, int b)
+double tsr_quant_indicators_tau(const struct tsr_quant_indicators *t, enum tsr_indicator kind,
+                                int b)
 {
     const double *x = t->omega[kind], *y = t->omega[TSR_IND_MEASURED];
     uint64_t      n = 0, total = t->layers * t->n_bits;
@@ -268,7 +273,7 @@ double tsr_indicators_tau(const struct tsr_indicators *t, enum tsr_indicator kin
             pair[n] = x[i];
             pair[total + n++] = y[i];
         }
-    tau = tsr_kendall_tau(pair, pair + total, n);
+    tau = tsr_quant_kendall_tau(pair, pair + total, n);
     free(pair);
     return tau;
 }

@@ -1,5 +1,5 @@
-/* Instances of quantizers that live in children, and what is asked of them. */
-#include "isolate_internal.h"
+/* Instances of quantizers that run in child processes, and queries to them. */
+#include "quant/isolate_internal.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -17,11 +17,11 @@ void isolated_at(struct isolated_head *head, enum isolated_call call, const char
 }
 
 struct run {
-    struct tsr_isolated  *x;
-    isolated_work        *work;
-    struct isolated_head *head;
-    void                 *arg;
-    bool                  threads;
+    struct tsr_quant_isolated *x;
+    isolated_work             *work;
+    struct isolated_head      *head;
+    void                      *arg;
+    bool                       threads;
 };
 
 static void silent(void *ctx, int32_t level, const char *msg)
@@ -35,14 +35,16 @@ static void child(void *arg)
 {
     struct run                    *k = arg;
     const struct tsr_quantizer_v1 *t = k->x->found.iface;
-    struct tsr_err                 err = { sizeof err, sizeof k->head->text, k->head->text };
+    struct tsr_err                 err = { .struct_size = sizeof err,
+                                           .cap = sizeof k->head->text,
+                                           .text = k->head->text };
     struct tsr_host                host = *k->x->host;
     struct tsr_quantizer           q = { .iface = t, .name = k->x->found.component->name };
-    /* the first instance has said already what there is to say of the options */
+    /* the first instance has already reported the remarks about the options */
     host.log = k->x->met ? silent : tsr_process_log;
     tsr_log_divert(tsr_process_log, NULL);
     if (k->threads)
-        tsr_pool_revive(tsr_registry_pool(k->x->registry));
+        tsr_pool_revive(tsr_plugin_registry_pool(k->x->registry));
     isolated_at(k->head, ISOLATED_CREATE, NULL);
     tsr_status st = t->create(&host, k->x->options, &q.self, &err);
     if (st == TSR_OK) {
@@ -60,7 +62,7 @@ static bool known(tsr_status st)
     return (st <= TSR_OK && st >= TSR_E_CANCELLED) || (st <= TSR_E_INPUT && st >= TSR_E_PLUGIN);
 }
 
-static tsr_status judge(const struct tsr_isolated *x, const struct isolated_head *h,
+static tsr_status judge(const struct tsr_quant_isolated *x, const struct isolated_head *h,
                         const struct tsr_process_outcome *o, struct tsr_err *err)
 {
     static const char *const calls[ISOLATED_CALLS] = { "create()",  "plan()",
@@ -78,8 +80,9 @@ static tsr_status judge(const struct tsr_isolated *x, const struct isolated_head
                     tsr_process_text(&x->limits, o, what), x->found.info->path);
 }
 
-tsr_status isolated_run(struct tsr_isolated *x, isolated_work *work, struct isolated_head *head,
-                        void *arg, bool threads, bool *mine, struct tsr_err *err)
+tsr_status isolated_run(struct tsr_quant_isolated *x, isolated_work *work,
+                        struct isolated_head *head, void *arg, bool threads, bool *mine,
+                        struct tsr_err *err)
 {
     struct run                 k = { x, work, head, arg, threads };
     struct tsr_process_outcome o;
@@ -91,12 +94,13 @@ tsr_status isolated_run(struct tsr_isolated *x, isolated_work *work, struct isol
     if (!known(head->status))
         return tsr_fail(
             err, TSR_E_PLUGIN,
-            "it answered %d, which is no status%s%s; this is the fault of the plugin %s",
+            "it answered %d, which is not a status%s%s; this is the fault of the plugin %s",
             (int)head->status, *head->text ? ", and said: " : "", head->text, x->found.info->path);
     *mine = false;
     if (head->status == TSR_OK)
         return TSR_OK;
-    return tsr_fail(err, head->status, "%s", *head->text ? head->text : "it failed without a word");
+    return tsr_fail(err, head->status, "%s",
+                    *head->text ? head->text : "it failed with no message");
 }
 
 static void pass_log(void *ctx, int32_t level, const char *msg)
@@ -114,7 +118,7 @@ struct plan_answer {
     char                  format[256];
 };
 
-static tsr_status ask_plan(struct tsr_isolated *x, const struct tsr_quantizer *q,
+static tsr_status ask_plan(struct tsr_quant_isolated *x, const struct tsr_quantizer *q,
                            struct isolated_head *head, void *arg, struct tsr_err *err)
 {
     struct plan_answer      *a = (struct plan_answer *)(void *)head;
@@ -123,12 +127,12 @@ static tsr_status ask_plan(struct tsr_isolated *x, const struct tsr_quantizer *q
     isolated_at(head, ISOLATED_PLAN, w->name);
     TSR_TRY(q->iface->plan(q->self, w, &a->plan, err));
     a->named = a->plan.format.id != NULL;
-    if (a->named) /* what is longer is refused by its length */
+    if (a->named) /* longer text is rejected by its length */
         (void)snprintf(a->format, sizeof a->format, "%s", a->plan.format.id);
     return TSR_OK;
 }
 
-static tsr_status keep_plan(struct tsr_isolated *x, const struct tsr_matrix *w,
+static tsr_status keep_plan(struct tsr_quant_isolated *x, const struct tsr_matrix *w,
                             const struct plan_answer *a, struct plan_memo **out,
                             struct tsr_err *err)
 {
@@ -154,7 +158,7 @@ static tsr_status keep_plan(struct tsr_isolated *x, const struct tsr_matrix *w,
     return TSR_OK;
 }
 
-static struct plan_memo *find_plan(const struct tsr_isolated *x, const struct tsr_matrix *w)
+static struct plan_memo *find_plan(const struct tsr_quant_isolated *x, const struct tsr_matrix *w)
 {
     for (uint64_t i = 0; i < x->n_plans; i++) {
         struct plan_memo *m = x->plans[i];
@@ -166,7 +170,7 @@ static struct plan_memo *find_plan(const struct tsr_isolated *x, const struct ts
 }
 
 /* The lock is held. */
-static tsr_status make_plan(struct tsr_isolated *x, const struct tsr_matrix *w,
+static tsr_status make_plan(struct tsr_quant_isolated *x, const struct tsr_matrix *w,
                             const struct tsr_quant_plan *plan, struct plan_memo **m,
                             struct tsr_err *err)
 {
@@ -185,8 +189,8 @@ static tsr_status make_plan(struct tsr_isolated *x, const struct tsr_matrix *w,
 static tsr_status plan(const void *self, const struct tsr_matrix *w, struct tsr_quant_plan *p,
                        struct tsr_err *err)
 {
-    struct tsr_isolated *x = (struct tsr_isolated *)(uintptr_t)self;
-    tsr_status           st = TSR_OK;
+    struct tsr_quant_isolated *x = (struct tsr_quant_isolated *)(uintptr_t)self;
+    tsr_status                 st = TSR_OK;
     pthread_mutex_lock(&x->lock);
     struct plan_memo *m = find_plan(x, w);
     if (!m)
@@ -209,23 +213,23 @@ static tsr_status no_quantize(const void *self, const struct tsr_quant_job *job,
 
 static uint64_t columns_alone(const void *self)
 {
-    return ((const struct tsr_isolated *)self)->columns_alone;
+    return ((const struct tsr_quant_isolated *)self)->columns_alone;
 }
 
 static double max_error_steps(const void *self)
 {
-    return ((const struct tsr_isolated *)self)->max_error_steps;
+    return ((const struct tsr_quant_isolated *)self)->max_error_steps;
 }
 
 static const void *extension(const void *self, const char *id)
 {
-    const struct tsr_isolated *x = self;
+    const struct tsr_quant_isolated *x = self;
     return x->has_block && strcmp(id, TSR_QUANTIZER_BLOCK) == 0 ? &x->block : NULL;
 }
 
 static void destroy(void *self)
 {
-    struct tsr_isolated *x = self;
+    struct tsr_quant_isolated *x = self;
     if (!x)
         return;
     for (uint64_t i = 0; i < x->n_plans; i++)
@@ -244,7 +248,7 @@ struct facts {
     double               max_error_steps;
 };
 
-static tsr_status ask_facts(struct tsr_isolated *x, const struct tsr_quantizer *q,
+static tsr_status ask_facts(struct tsr_quant_isolated *x, const struct tsr_quantizer *q,
                             struct isolated_head *head, void *arg, struct tsr_err *err)
 {
     struct facts *f = (struct facts *)(void *)head;
@@ -264,8 +268,8 @@ static tsr_status ask_facts(struct tsr_isolated *x, const struct tsr_quantizer *
     return TSR_OK;
 }
 
-/* The first instance: what it says of its options goes to the log, then what it tells of itself. */
-static tsr_status meet(struct tsr_isolated *x, struct tsr_err *err)
+/* The first instance: logs its remarks about its options, then reads its properties. */
+static tsr_status meet(struct tsr_quant_isolated *x, struct tsr_err *err)
 {
     bool          mine;
     struct facts *f = tsr_process_memory(sizeof *f);
@@ -281,17 +285,17 @@ static tsr_status meet(struct tsr_isolated *x, struct tsr_err *err)
     return st;
 }
 
-static tsr_status open_isolated(struct tsr_isolated *x, struct tsr_err *err)
+static tsr_status open_isolated(struct tsr_quant_isolated *x, struct tsr_err *err)
 {
-    const struct tsr_quantizer_v1 *t = x->found.iface;
-    const struct tsr_isolation    *limits = x->found.isolate;
-    long                           pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const struct tsr_quantizer_v1     *t = x->found.iface;
+    const struct tsr_plugin_isolation *limits = x->found.isolate;
+    long     pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t half = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 2 : UINT64_MAX;
     (void)pthread_mutex_init(&x->lock, NULL);
     x->limits = (struct tsr_process){
-        .time_us = limits->time_us ? limits->time_us : TSR_ISOLATED_TIME_US,
+        .time_us = limits->time_us ? limits->time_us : TSR_PLUGIN_ISOLATED_TIME_US,
         .memory_bytes = limits->memory_bytes ? limits->memory_bytes : half,
-        .stopped = tsr_cancelled,
+        .stopped = tsr_plugin_cancelled,
         .log = pass_log,
         .log_ctx = (void *)(uintptr_t)x->host,
     };
@@ -311,7 +315,7 @@ static tsr_status open_isolated(struct tsr_isolated *x, struct tsr_err *err)
 }
 
 tsr_status tsr_quantizer_open(struct tsr_quantizer *q, struct tsr_registry *r,
-                              const struct tsr_found *found, const struct tsr_host *host,
+                              const struct tsr_plugin_found *found, const struct tsr_host *host,
                               const void *options, struct tsr_err *err)
 {
     *q = (struct tsr_quantizer){ .iface = found->iface, .name = found->component->name };
@@ -322,10 +326,10 @@ tsr_status tsr_quantizer_open(struct tsr_quantizer *q, struct tsr_registry *r,
         return st;
     }
     q->iface = NULL;
-    struct tsr_isolated *x = tsr_new(1, sizeof *x);
+    struct tsr_quant_isolated *x = tsr_new(1, sizeof *x);
     if (!x)
         return tsr_fail_nomem(err, sizeof *x, "a quantizer");
-    *x = (struct tsr_isolated){
+    *x = (struct tsr_quant_isolated){
         .found = *found, .registry = r, .host = host, .options = options, .why = TSR_ERRBUF(x->why)
     };
     tsr_status st = open_isolated(x, err);

@@ -20,15 +20,16 @@ struct clip_memo {
     uint64_t cols, group;
 };
 
-struct tsr_isolated {
-    struct tsr_found              found;
+struct tsr_quant_isolated {
+    struct tsr_plugin_found       found;
     struct tsr_registry          *registry;
     const struct tsr_host        *host;
     const void                   *options;
     struct tsr_process            limits;
     struct tsr_quantizer_v1       table; /* the host's */
     struct tsr_quantizer_block_v1 block;
-    bool                          met; /* an instance has said what it says of its options */
+    bool                          met; /* an instance has already reported its remarks about its
+                                        * options */
     bool                          has_block;
     uint64_t                      block_need, columns_alone;
     double                        max_error_steps;
@@ -52,28 +53,29 @@ enum isolated_call {
     ISOLATED_CALLS
 };
 
-/* What parent and child share of one child, in front of what the call itself shares. */
+/* Memory shared by parent and one child, before the memory of the call itself. */
 struct isolated_head {
-    volatile uint32_t call;     /* enum isolated_call: where it is */
+    volatile uint32_t call;     /* enum isolated_call: the current call */
     char              name[96]; /* of the tensor or block that it is at; "": none */
     tsr_status        status;
     char              text[sizeof((struct tsr_errbuf *)0)->text];
 };
 
 /* In the child: calls of q, an instance in this process. */
-typedef tsr_status isolated_work(struct tsr_isolated *x, const struct tsr_quantizer *q,
+typedef tsr_status isolated_work(struct tsr_quant_isolated *x, const struct tsr_quantizer *q,
                                  struct isolated_head *head, void *arg, struct tsr_err *err);
 
-/* Where the child is now, for the sentence about its end. */
+/* The child's current call, for the message about its end. */
 void isolated_at(struct isolated_head *head, enum isolated_call call, const char *name);
 
 /* create(), work(), destroy() in a child; head is tsr_process_memory().  threads: the child has the pool's.
  * An error is the child's end, without the quantizer's name, or what head->status says; *mine: the
  * former. */
-tsr_status isolated_run(struct tsr_isolated *x, isolated_work *work, struct isolated_head *head,
-                        void *arg, bool threads, bool *mine, struct tsr_err *err);
+tsr_status isolated_run(struct tsr_quant_isolated *x, isolated_work *work,
+                        struct isolated_head *head, void *arg, bool threads, bool *mine,
+                        struct tsr_err *err);
 
 /* isolate_search.c: fills x->block. */
-void isolated_block(struct tsr_isolated *x);
+void isolated_block(struct tsr_quant_isolated *x);
 
 #endif

@@ -1,6 +1,6 @@
 /* The linears of one input, packed in one child. */
-#include "isolate_internal.h"
-#include "matrix.h"
+#include "quant/isolate_internal.h"
+#include "quant/matrix.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one item; its bytes lie behind all of them. */
+/* Of one item; its bytes follow all items. */
 struct slot {
-    uint64_t               at, codes, meta, dense; /* the host's: bytes from there, in this order */
-    uint32_t               done;
-    tsr_status             status;
-    double                 seconds, squared_error;
-    struct tsr_pack_report report;
-    char                   text[sizeof((struct tsr_errbuf *)0)->text];
+    uint64_t   at, codes, meta, dense; /* the host's: bytes from there, in this order */
+    uint32_t   done;
+    tsr_status status;
+    double     seconds, squared_error;
+    struct tsr_model_pack_report report;
+    char                         text[sizeof((struct tsr_errbuf *)0)->text];
 };
 
 struct shared {
@@ -26,21 +26,21 @@ struct shared {
 struct pack {
     struct tsr_registry          *registry;
     const struct tsr_quant_stats *stats;
-    struct tsr_pack_item         *items;
+    struct tsr_quant_pack_item   *items;
     uint64_t                      n, bytes;
     struct shared                *shared;
 };
 
-/* Of which its plan is: columns alone have one of their own. */
-static const struct tsr_matrix *shape_of(const struct tsr_pack_item *it)
+/* The matrix that the plan describes: only parts with fewer columns have their own plan. */
+static const struct tsr_matrix *shape_of(const struct tsr_quant_pack_item *it)
 {
     return it->part && it->part->cols == it->whole->cols ? it->whole : it->w;
 }
 
 /* ---- the child -------------------------------------------------------------- */
 
-static tsr_status put(const struct tsr_quantizer *q, const struct tsr_pack_item *it,
-                      const struct shared *shared, struct slot *s, const struct tsr_packed *p,
+static tsr_status put(const struct tsr_quantizer *q, const struct tsr_quant_pack_item *it,
+                      const struct shared *shared, struct slot *s, const struct tsr_model_packed *p,
                       struct tsr_err *err)
 {
     struct quant_bytes b;
@@ -64,24 +64,25 @@ static tsr_status put(const struct tsr_quantizer *q, const struct tsr_pack_item 
 }
 
 static tsr_status pack_one(const struct pack *k, const struct tsr_quantizer *q,
-                           const struct tsr_pack_item *it, struct slot *s, const void *prepared)
+                           const struct tsr_quant_pack_item *it, struct slot *s,
+                           const void *prepared)
 {
-    struct tsr_err     err = { sizeof err, sizeof s->text, s->text };
-    struct tsr_packed *p = NULL;
-    double             start = tsr_now_s();
-    tsr_status         st =
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof s->text, .text = s->text };
+    struct tsr_model_packed *p = NULL;
+    double                   start = tsr_now_s();
+    tsr_status               st =
         it->part ? tsr_quantize_part(k->registry, q, it->whole, it->part, it->w, &p, &err)
-                         : tsr_quantize_prepared(k->registry, q, it->w, k->stats, prepared, &p, &err);
+                               : tsr_quantize_prepared(k->registry, q, it->w, k->stats, prepared, &p, &err);
     if (st == TSR_OK)
         st = tsr_err_prefix(&err, put(q, it, k->shared, s, p, &err), "quantizer '%s'", q->name);
-    tsr_packed_destroy(p);
+    tsr_model_packed_destroy(p);
     s->seconds = tsr_now_s() - start;
     s->status = st;
     s->done = 1;
     return st;
 }
 
-static tsr_status pack_all(struct tsr_isolated *x, const struct tsr_quantizer *q,
+static tsr_status pack_all(struct tsr_quant_isolated *x, const struct tsr_quantizer *q,
                            struct isolated_head *head, void *arg, struct tsr_err *err)
 {
     const struct pack *k = arg;
@@ -98,7 +99,7 @@ static tsr_status pack_all(struct tsr_isolated *x, const struct tsr_quantizer *q
     }
     if (prepared && q->iface->unprepare)
         q->iface->unprepare(q->self, prepared);
-    return TSR_OK; /* each has a status of its own */
+    return TSR_OK; /* each has a separate status */
 }
 
 /* ---- the host ---------------------------------------------------------------- */
@@ -112,9 +113,9 @@ static tsr_status make_room(struct pack *k, const struct tsr_quantizer *q, struc
     if (!tsr_add(bytes, k->n * sizeof *s, &bytes))
         st = tsr_fail_nomem(err, UINT64_MAX, "packed weights");
     for (uint64_t i = 0; i < k->n && st == TSR_OK; i++) {
-        struct tsr_pack_item *it = &k->items[i];
-        struct tsr_err        e = { sizeof e, sizeof it->text, it->text };
-        struct quant_bytes    b = { 0, 0, 0 };
+        struct tsr_quant_pack_item *it = &k->items[i];
+        struct tsr_err e = { .struct_size = sizeof e, .cap = sizeof it->text, .text = it->text };
+        struct quant_bytes b = { 0, 0, 0 };
         it->status = quant_bytes(q, shape_of(it), it->w, &b, &e);
         bytes = (bytes + 63) / 64 * 64;
         s[i] = (struct slot){ .at = bytes, .codes = b.codes, .meta = b.meta, .dense = b.dense };
@@ -143,10 +144,10 @@ static bool same_bits(double a, double b)
 static tsr_status take(const struct pack *k, const struct tsr_quantizer *q, uint64_t i,
                        const struct slot *mine, struct tsr_err *err)
 {
-    struct tsr_pack_item *it = &k->items[i];
-    const struct slot    *s = &k->shared->slots[i];
-    const unsigned char  *from = (const unsigned char *)k->shared + mine->at;
-    struct tsr_packed    *p = NULL;
+    struct tsr_quant_pack_item *it = &k->items[i];
+    const struct slot          *s = &k->shared->slots[i];
+    const unsigned char        *from = (const unsigned char *)k->shared + mine->at;
+    struct tsr_model_packed    *p = NULL;
     TSR_TRY(quant_room(q, shape_of(it), it->w, &p, err));
     if (p->dense) {
         memcpy(p->dense, from + mine->codes + mine->meta, mine->dense);
@@ -164,7 +165,7 @@ static tsr_status take(const struct pack *k, const struct tsr_quantizer *q, uint
                      "%.9g; this is the fault of the plugin",
                      it->w->name, p->squared_error, squared_error);
     if (st != TSR_OK) {
-        tsr_packed_destroy(p);
+        tsr_model_packed_destroy(p);
         return st;
     }
     p->source_dtype = it->w->dtype;
@@ -183,11 +184,11 @@ static bool good_status(tsr_status st)
 static void take_all(const struct pack *k, const struct tsr_quantizer *q, const struct slot *mine)
 {
     for (uint64_t i = 0; i < k->n; i++) {
-        struct tsr_pack_item *it = &k->items[i];
-        const struct slot    *s = &k->shared->slots[i];
-        struct tsr_err        e = { sizeof e, sizeof it->text, it->text };
+        struct tsr_quant_pack_item *it = &k->items[i];
+        const struct slot          *s = &k->shared->slots[i];
+        struct tsr_err e = { .struct_size = sizeof e, .cap = sizeof it->text, .text = it->text };
         it->status = good_status(s->status) ? s->status : TSR_E_PLUGIN;
-        if (!s->done) { /* behind an error */
+        if (!s->done) { /* after an error */
             it->status = tsr_fail(&e, TSR_E_BUG, "'%s' was not packed", it->w->name);
             continue;
         }
@@ -197,22 +198,23 @@ static void take_all(const struct pack *k, const struct tsr_quantizer *q, const 
         if (it->status == TSR_OK)
             it->status = take(k, q, i, &mine[i], &e);
         else if (it->status == s->status)
-            (void)tsr_fail(&e, it->status, "%s", *text ? text : "it failed without a word");
+            (void)tsr_fail(&e, it->status, "%s", *text ? text : "it failed with no message");
         else
-            (void)
-                tsr_fail(&e, it->status,
-                         "its quantize() of '%s' answered %d, which is no status%s%s; this is the "
-                         "fault of the plugin %s",
-                         it->w->name, (int)s->status, *text ? ", and said: " : "", text,
-                         q->isolated->found.info->path);
+            (void)tsr_fail(
+                &e, it->status,
+                "its quantize() of '%s' answered %d, which is not a status%s%s; this is the "
+                "fault of the plugin %s",
+                it->w->name, (int)s->status, *text ? ", and said: " : "", text,
+                q->isolated->found.info->path);
         if (it->status != TSR_OK && s->status == TSR_OK)
             (void)tsr_err_prefix(&e, it->status, "quantizer '%s'", q->name);
     }
 }
 
-tsr_status tsr_isolated_pack(struct tsr_registry *r, const struct tsr_quantizer *q,
-                             const struct tsr_quant_stats *stats, struct tsr_pack_item *items,
-                             uint64_t n, struct tsr_err *err)
+tsr_status tsr_quant_isolated_pack(struct tsr_registry *r, const struct tsr_quantizer *q,
+                                   const struct tsr_quant_stats *stats,
+                                   struct tsr_quant_pack_item *items, uint64_t n,
+                                   struct tsr_err *err)
 {
     struct pack  k = { .registry = r, .stats = stats, .items = items, .n = n };
     bool         mine = true;

@@ -1,5 +1,5 @@
 /* A block search in a child: scales and clips come back, all else stays there. */
-#include "isolate_internal.h"
+#include "quant/isolate_internal.h"
 
 #include "base/mem.h"
 
@@ -13,7 +13,7 @@ static const struct tsr_quantizer_block_v1 *table_of(const struct tsr_quantizer 
 
 static uint64_t block_need(const void *self)
 {
-    return ((const struct tsr_isolated *)self)->block_need;
+    return ((const struct tsr_quant_isolated *)self)->block_need;
 }
 
 /* ---- clip_group --------------------------------------------------------------- */
@@ -23,7 +23,7 @@ struct clip_answer {
     uint64_t             group;
 };
 
-static tsr_status ask_clip(struct tsr_isolated *x, const struct tsr_quantizer *q,
+static tsr_status ask_clip(struct tsr_quant_isolated *x, const struct tsr_quantizer *q,
                            struct isolated_head *head, void *arg, struct tsr_err *err)
 {
     (void)x;
@@ -34,12 +34,12 @@ static tsr_status ask_clip(struct tsr_isolated *x, const struct tsr_quantizer *q
     return TSR_OK;
 }
 
-/* It returns no status: where a child does not answer, search() says why. */
+/* It returns no status: if a child does not answer, search() reports why. */
 static uint64_t clip_group(const void *self, uint64_t cols)
 {
-    struct tsr_isolated *x = (struct tsr_isolated *)(uintptr_t)self;
-    uint64_t             group = 0, i = 0;
-    bool                 mine;
+    struct tsr_quant_isolated *x = (struct tsr_quant_isolated *)(uintptr_t)self;
+    uint64_t                   group = 0, i = 0;
+    bool                       mine;
     pthread_mutex_lock(&x->lock);
     while (i < x->n_clips && x->clips[i].cols != cols)
         i++;
@@ -63,7 +63,7 @@ static uint64_t clip_group(const void *self, uint64_t cols)
 /* ---- search --------------------------------------------------------------------- */
 
 struct search {
-    struct tsr_isolated            *x;
+    struct tsr_quant_isolated      *x;
     const struct tsr_block         *block;
     struct tsr_block_choice *const *choices;
     uint64_t                        floats;
@@ -97,7 +97,7 @@ static uint64_t move(const struct search *s, float *v, bool out)
     return at;
 }
 
-static tsr_status search_there(struct tsr_isolated *x, const struct tsr_quantizer *q,
+static tsr_status search_there(struct tsr_quant_isolated *x, const struct tsr_quantizer *q,
                                struct isolated_head *head, void *arg, struct tsr_err *err)
 {
     const struct search *s = arg;
@@ -111,20 +111,19 @@ static tsr_status search_there(struct tsr_isolated *x, const struct tsr_quantize
 static tsr_status search(const void *self, const struct tsr_block *block,
                          struct tsr_block_choice *const *choices, struct tsr_err *err)
 {
-    struct tsr_isolated *x = (struct tsr_isolated *)(uintptr_t)self;
-    struct search        s = { .x = x, .block = block, .choices = choices };
-    bool                 mine;
-    uint64_t             all;
-    const char          *backend = tsr_registry_backend(x->registry, &all);
-    if (backend && strcmp(backend, TSR_DEFAULT_BACKEND) != 0 && strcmp(backend, "auto") != 0)
+    struct tsr_quant_isolated *x = (struct tsr_quant_isolated *)(uintptr_t)self;
+    struct search              s = { .x = x, .block = block, .choices = choices };
+    bool                       mine;
+    const char                *backend = tsr_plugin_registry_on(x->registry)->backend;
+    if (backend && strcmp(backend, TSR_PLUGIN_DEFAULT_BACKEND) != 0 && strcmp(backend, "auto") != 0)
         return tsr_fail(
             err, TSR_E_UNSUPPORTED,
             "an isolated plugin cannot search scales while backend '%s' runs the model; use "
-            "backend " TSR_DEFAULT_BACKEND ", or plugins without isolate",
+            "backend " TSR_PLUGIN_DEFAULT_BACKEND ", or plugins without isolate",
             backend);
-    s.floats = move(&s, NULL, false); /* all groups are known now: the child asks nobody */
+    s.floats = move(&s, NULL, false); /* all groups are known now: the child queries nothing */
     if (x->failed != TSR_OK)
-        return tsr_fail(err, x->failed, "%s", x->why.text);
+        return tsr_err_copy(err, x->failed, &x->why.err);
     uint64_t       bytes = sizeof(struct answer) + s.floats * sizeof(float);
     struct answer *a = tsr_process_memory(bytes);
     if (!a)
@@ -136,7 +135,7 @@ static tsr_status search(const void *self, const struct tsr_block *block,
     return st;
 }
 
-void isolated_block(struct tsr_isolated *x)
+void isolated_block(struct tsr_quant_isolated *x)
 {
     x->block = (struct tsr_quantizer_block_v1){ .struct_size = sizeof x->block,
                                                 .block_need = block_need,

@@ -4,8 +4,8 @@
 
 #include "quant/quant.h"
 
-/* What w, of the shape of `whole` or a part of it, becomes by q's plan, which is checked; dense is 0 for a
- * layout that is known. */
+/* The packed form of w, of the shape of `whole` or a part of it, by q's plan, which is checked; dense is 0
+ * for a known layout. */
 struct quant_bytes {
     uint64_t codes, meta, dense;
 };
@@ -13,11 +13,11 @@ tsr_status quant_bytes(const struct tsr_quantizer *q, const struct tsr_matrix *w
                        const struct tsr_matrix *w, struct quant_bytes *b, struct tsr_err *err);
 /* The same with room for it: fresh, its bytes not set. */
 tsr_status quant_room(const struct tsr_quantizer *q, const struct tsr_matrix *whole,
-                      const struct tsr_matrix *w, struct tsr_packed **p, struct tsr_err *err);
+                      const struct tsr_matrix *w, struct tsr_model_packed **p, struct tsr_err *err);
 /* Whether p is a packed w: its rows can be decoded and are finite.  Fills p->squared_error.  row: of the
  * whole, the first of w, for messages. */
 tsr_status quant_verify(struct tsr_registry *r, const struct tsr_quantizer *q,
-                        const struct tsr_matrix *w, uint64_t row, struct tsr_packed *p,
+                        const struct tsr_matrix *w, uint64_t row, struct tsr_model_packed *p,
                         struct tsr_err *err);
 
 #endif

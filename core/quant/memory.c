@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "quant/calibrate_internal.h"
 #include "quant/quantize.h"
-#include "scheme_internal.h"
+#include "quant/scheme_internal.h"
 #include "tessera/quantizer_block.h"
 
 #include <stdio.h>
@@ -18,7 +18,8 @@
 #define PACKS       (UINT64_C(32) << 20) /* most that linear algebra packs at once, ... */
 #define PACK_DEPTH  1024u                /* ... but never fewer columns than this */
 
-uint64_t tsr_memory_now(void)
+/* Bytes that the process has in memory. */
+static uint64_t resident_now(void)
 {
     unsigned long long pages = 0, resident = 0;
     FILE              *f = fopen("/proc/self/statm", "re");
@@ -34,7 +35,7 @@ uint64_t tsr_memory_now(void)
     return pages ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-uint64_t tsr_memory_peak(void)
+uint64_t tsr_quant_memory_peak(void)
 {
     struct rusage u;
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
@@ -64,11 +65,11 @@ struct sizes {
     uint64_t                threads;
     uint64_t                need;   /* of all layers */
     bool                    blocks; /* a plugin searches whole blocks */
-    uint64_t                layer;  /* the largest: weights as they are stored */
-    uint64_t                work;   /* largest beside it: packing one layer */
+    uint64_t                layer;  /* the largest: weights as stored */
+    uint64_t                work;   /* largest additional need: packing one layer */
 };
 
-/* One linear while it is packed; *packed is what stays of it until the layer is written. */
+/* One linear during packing; *packed is the part that stays until the layer is written. */
 static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *packed, uint64_t *work,
                          struct tsr_err *err)
 {
@@ -78,7 +79,7 @@ static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *pack
                                     : id == TSR_END_HEAD    ? &z->m->head.w
                                                             : &z->m->embed;
     *packed = *work = 0;
-    TSR_TRY(tsr_scheme_plan(z->run, layer, (enum tsr_linear_id)id, &q, &p, err));
+    TSR_TRY(tsr_quant_scheme_plan(z->run, layer, (enum tsr_linear_id)id, &q, &p, err));
     if (!q)
         return TSR_OK;
     uint64_t unit = p.rows_per_unit ? p.rows_per_unit : w->rows;
@@ -86,7 +87,7 @@ static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *pack
     uint64_t rows = larger(RUN_WEIGHTS / w->cols + 1, times(unit, UNIT_STEP)) + UNIT_STEP;
     uint64_t run = plus(times(times(rows < w->rows ? rows : w->rows, w->cols), 4), p.scratch_bytes);
     *packed = times(units, plus(p.code_bytes, p.meta_bytes));
-    if (!tsr_format_known(&p.format))
+    if (!tsr_model_format_known(&p.format))
         *packed = plus(*packed, dense);
     *work = times(z->threads, plus(run, times(w->cols, 8)));
     if (!tsr_quantizer_reads(q, w->dtype))
@@ -117,12 +118,12 @@ static tsr_status layers(struct sizes *z, struct tsr_err *err)
 }
 
 /* Both factors of a product of [cols, depth], packed by the linear algebra service, which keeps its
- * scratch: none where nobody asks for a Hessian. */
+ * scratch: none if no Hessian is needed. */
 static uint64_t packs(const struct sizes *z, uint64_t depth)
 {
     uint64_t widest = 0;
     for (int i = 0; i < TSR_SITES; i++)
-        widest = larger(widest, tsr_site_cols(z->m, (enum tsr_site)i));
+        widest = larger(widest, tsr_model_site_cols(z->m, (enum tsr_site)i));
     if (!(z->need & TSR_NEED_HESSIAN))
         return 0;
     uint64_t column = times(2 * (widest + 128), 4);
@@ -132,11 +133,11 @@ static uint64_t packs(const struct sizes *z, uint64_t depth)
 }
 
 /* Statistics of one layer, and the moments of all. */
-static uint64_t statistics(const struct sizes *z, const struct tsr_calibrate_options *c)
+static uint64_t statistics(const struct sizes *z, const struct tsr_quant_calibrate_options *c)
 {
     uint64_t rows = larger(c->input_rows ? c->input_rows : TSR_INPUT_ROWS, c->seqlen), n = 0;
     for (int i = 0; i < TSR_SITES; i++) {
-        uint64_t cols = tsr_site_cols(z->m, (enum tsr_site)i);
+        uint64_t cols = tsr_model_site_cols(z->m, (enum tsr_site)i);
         n = plus(n, times(cols, times(16, z->m->hp.layers + 1)));
         if (z->need & TSR_NEED_HESSIAN)
             n = plus(n, times(times(cols, cols), 4));
@@ -148,11 +149,11 @@ static uint64_t statistics(const struct sizes *z, const struct tsr_calibrate_opt
 
 /* What a block search holds: the stream with one layer, the layer as F32 scaled, searched and
  * packed from, and one half's activations. */
-static tsr_status block_search(const struct sizes *z, const struct tsr_calibrate_options *c,
+static tsr_status block_search(const struct sizes *z, const struct tsr_quant_calibrate_options *c,
                                uint64_t *bytes, struct tsr_err *err)
 {
     uint64_t stream, weights = 0;
-    TSR_TRY(tsr_stream_estimate(z->m, c->seqlen, &stream, err));
+    TSR_TRY(tsr_engine_stream_estimate(z->m, c->seqlen, &stream, err));
     for (int i = 0; i < TSR_LINEARS; i++)
         weights =
             plus(weights, times(z->m->layers[0].lin[i].w.rows, z->m->layers[0].lin[i].w.cols));
@@ -160,13 +161,13 @@ static tsr_status block_search(const struct sizes *z, const struct tsr_calibrate
     return TSR_OK;
 }
 
-static tsr_status phases(struct sizes *z, const struct tsr_calibrate_options *c, bool sequential,
-                         struct tsr_quantize_memory *out, struct tsr_err *err)
+static tsr_status phases(struct sizes *z, const struct tsr_quant_calibrate_options *c,
+                         bool sequential, struct tsr_quantize_memory *out, struct tsr_err *err)
 {
     uint64_t common = plus(IO, times(z->threads, STACK)), search = 0, run = 0;
     TSR_TRY(layers(z, err));
     if (c) {
-        TSR_TRY(tsr_calibration_memory(z->m, c, z->need, &run, err));
+        TSR_TRY(tsr_quant_calibration_memory(z->m, c, z->need, &run, err));
         if (z->blocks)
             TSR_TRY(block_search(z, c, &search, err));
         out->calibrate = plus(plus(run, z->layer), plus(packs(z, c->seqlen), common));
@@ -178,20 +179,20 @@ static tsr_status phases(struct sizes *z, const struct tsr_calibrate_options *c,
         out->quantize = plus(out->quantize, run);
     out->finish = common;
     out->peak =
-        larger(tsr_memory_peak(),
+        larger(tsr_quant_memory_peak(),
                plus(out->process, larger(out->calibrate, larger(out->quantize, out->finish))));
     return TSR_OK;
 }
 
-tsr_status tsr_quantize_memory(const struct tsr_scheme *s, struct tsr_registry *r,
-                               const struct tsr_model             *m,
-                               const struct tsr_calibrate_options *calibrate,
+tsr_status tsr_quantize_memory(const struct tsr_quant_scheme *s, struct tsr_registry *r,
+                               const struct tsr_model                   *m,
+                               const struct tsr_quant_calibrate_options *calibrate,
                                struct tsr_quantize_memory *out, struct tsr_err *err)
 {
-    struct sizes z = { .m = m, .threads = tsr_pool_threads(tsr_registry_pool(r)) };
-    *out = (struct tsr_quantize_memory){ .process = tsr_memory_now() };
-    TSR_TRY(tsr_scheme_open(&z.run, s, r, m, err));
+    struct sizes z = { .m = m, .threads = tsr_pool_threads(tsr_plugin_registry_pool(r)) };
+    *out = (struct tsr_quantize_memory){ .process = resident_now() };
+    TSR_TRY(tsr_quant_scheme_open(&z.run, s, r, m, err));
     tsr_status st = phases(&z, calibrate, s->keys.sequential != 0, out, err);
-    tsr_scheme_close(z.run);
+    tsr_quant_scheme_close(z.run);
     return st;
 }

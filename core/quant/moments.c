@@ -7,38 +7,38 @@
 
 #define COLUMNS_PER_CHUNK 64u
 
-tsr_status tsr_moments_create(struct tsr_moments *s, uint64_t cols, struct tsr_err *err)
+tsr_status tsr_quant_moments_create(struct tsr_quant_moments *s, uint64_t cols, struct tsr_err *err)
 {
-    *s = (struct tsr_moments){ .cols = cols };
+    *s = (struct tsr_quant_moments){ .cols = cols };
     s->sum = tsr_new(cols, sizeof *s->sum);
     s->square = tsr_new(cols, sizeof *s->square);
     s->magnitude = tsr_new(cols, sizeof *s->magnitude);
     s->absmax = tsr_new(cols, sizeof *s->absmax);
     if (s->sum && s->square && s->magnitude && s->absmax)
         return TSR_OK;
-    tsr_moments_free(s);
+    tsr_quant_moments_free(s);
     return tsr_fail_nomem(err, cols * 28, "statistics of the inputs");
 }
 
-void tsr_moments_free(struct tsr_moments *s)
+void tsr_quant_moments_free(struct tsr_quant_moments *s)
 {
     free(s->sum);
     free(s->square);
     free(s->magnitude);
     free(s->absmax);
-    *s = (struct tsr_moments){ 0 };
+    *s = (struct tsr_quant_moments){ 0 };
 }
 
 struct add {
-    struct tsr_moments *s;
-    const float        *x;
-    uint64_t            n;
+    struct tsr_quant_moments *s;
+    const float              *x;
+    uint64_t                  n;
 };
 
 static tsr_status add_columns(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct add   *a = arg;
-    struct tsr_moments *s = a->s;
+    const struct add         *a = arg;
+    struct tsr_quant_moments *s = a->s;
     for (uint64_t i = 0; i < a->n; i++) {
         const float *x = a->x + i * s->cols;
         for (uint64_t c = begin; c < end; c++) {
@@ -53,8 +53,8 @@ static tsr_status add_columns(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-tsr_status tsr_moments_add(struct tsr_moments *s, struct tsr_pool *pool, const float *x, uint64_t n,
-                           struct tsr_err *err)
+tsr_status tsr_quant_moments_add(struct tsr_quant_moments *s, struct tsr_pool *pool, const float *x,
+                                 uint64_t n, struct tsr_err *err)
 {
     struct add a = { s, x, n };
     TSR_TRY(tsr_pool_for(pool, s->cols, COLUMNS_PER_CHUNK, add_columns, &a));
@@ -71,8 +71,8 @@ tsr_status tsr_moments_add(struct tsr_moments *s, struct tsr_pool *pool, const f
     return TSR_OK;
 }
 
-tsr_status tsr_moments_finish(const struct tsr_moments *s, struct tsr_quant_stats *stats,
-                              struct tsr_err *err)
+tsr_status tsr_quant_moments_finish(const struct tsr_quant_moments *s,
+                                    struct tsr_quant_stats *stats, struct tsr_err *err)
 {
     float *absmax = tsr_new(s->cols, sizeof *absmax), *mean = tsr_new(s->cols, sizeof *mean);
     float *variance = tsr_new(s->cols, sizeof *variance);

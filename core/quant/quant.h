@@ -1,7 +1,7 @@
 /* quant/quant.h - runs quantizer plugins over a model's linears and keeps the result.
  *
- * A scheme says which plugin with which options quantizes which linear.  The result is an
- * overlay: the model stays as it is, the engine takes packed weights where there are some.
+ * A scheme selects the plugin and options for each linear.  The result is an overlay: the model
+ * stays unchanged, and the engine uses packed weights where they exist.
  */
 #ifndef TSR_QUANT_QUANT_H
 #define TSR_QUANT_QUANT_H
@@ -15,7 +15,7 @@ struct tsr_quantizer {
     const struct tsr_quantizer_v1 *iface;
     void                          *self;
     const char                    *name;
-    struct tsr_isolated           *isolated; /* NULL: its calls run in this process (isolate.h) */
+    struct tsr_quant_isolated     *isolated; /* NULL: its calls run in this process (isolate.h) */
 };
 
 /* False: quantize() gets tensors of this dtype as F32. */
@@ -28,26 +28,26 @@ tsr_status tsr_quantizer_plan(const struct tsr_quantizer *q, const struct tsr_ma
  * pool, dequantize for the error.  stats may be NULL if the plan needs none. */
 tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,
                                const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
-                               struct tsr_packed **out, struct tsr_err *err);
+                               struct tsr_model_packed **out, struct tsr_err *err);
 /* The same inside an open prepare(): prepared is what iface->prepare() gave for the linears that
  * share these stats, or NULL.  The caller checks the need. */
 tsr_status tsr_quantize_prepared(struct tsr_registry *r, const struct tsr_quantizer *q,
                                  const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
-                                 const void *prepared, struct tsr_packed **out,
+                                 const void *prepared, struct tsr_model_packed **out,
                                  struct tsr_err *err);
-/* True where q lets a part of a matrix like w be quantized without the rest: it asks for no statistics,
- * and promises the same bytes however rows are split (whole units of its plan, deterministic) or for such
- * columns alone (columns_alone, in a layout of ours). */
+/* True if q can quantize a part of a matrix like w without the rest.  It must need no statistics, and
+ * promise the same bytes for any split of rows (whole units of its plan, deterministic) or for these
+ * columns alone (columns_alone, in one of our layouts). */
 bool tsr_quantizer_alone(const struct tsr_quantizer *q, const struct tsr_quant_plan *plan,
-                         const struct tsr_matrix *w, const struct tsr_slice *s);
-/* Quantizes such a part: `part` has it alone, whole has the shape of the matrix.  It becomes what it
- * becomes in the whole, as tsr_packed_slice() would cut it; squared_error and report are its own. */
+                         const struct tsr_matrix *w, const struct tsr_model_slice *s);
+/* Quantizes one part: `part` contains only this part, whole has the shape of the matrix.  The result
+ * equals the part that tsr_model_packed_slice() cuts from the whole; squared_error and report are its own. */
 tsr_status tsr_quantize_part(struct tsr_registry *r, const struct tsr_quantizer *q,
-                             const struct tsr_matrix *whole, const struct tsr_slice *s,
-                             const struct tsr_matrix *part, struct tsr_packed **out,
+                             const struct tsr_matrix *whole, const struct tsr_model_slice *s,
+                             const struct tsr_matrix *part, struct tsr_model_packed **out,
                              struct tsr_err *err);
-/* TSR_E_INPUT naming the first of `need` that stats (may be NULL) lacks or that was taken over
- * another number of columns.  name is the linear. */
+/* TSR_E_INPUT naming the first of `need` that stats (may be NULL) lacks or has for another number
+ * of columns.  name is the linear. */
 tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *stats, uint64_t cols,
                                 const char *plugin, const char *name, struct tsr_err *err);
 /* What to collect for a plan's need: of TSR_NEED_IF_THERE what calibration can give. */
@@ -58,19 +58,21 @@ struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant
 /* ---- calibration -------------------------------------------------------- */
 
 /* Statistics of the inputs of every linear, by site: linears that share an input share an entry.
- * The moments (absmax, mean, variance, mean |x|) of all layers are resident; Hessians and
- * recorded inputs, which are large, are asked for layer by layer (calibrate.h). */
-struct tsr_calibration {
+ * The moments (absmax, mean, variance, mean |x|) of all layers are resident; Hessians and recorded
+ * inputs are large and are requested layer by layer (calibrate.h). */
+struct tsr_quant_calibration {
     uint64_t layers;
     struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; moments only; arrays owned; NULL when
                                                 * all was deferred */
-    uint64_t                       sequences, seqlen, tokens;
-    uint32_t                      *ids;      /* [sequences][seqlen]: what was run; owned */
-    char                           hash[48]; /* over model, tokens and options */
-    struct tsr_calibration_source *source;   /* calibrate.c's own; NULL: nothing but the moments */
-    double run_seconds, hessian_seconds;     /* spent so far: forward passes and moments, Hessians
+    uint64_t                 sequences, seqlen, tokens;
+    uint32_t                *ids;      /* [sequences][seqlen]: what was run; owned */
+    char                     hash[48]; /* over model, tokens and options */
+    struct tsr_plugin_run_on on;       /* that the model runs on */
+    struct tsr_quant_calibration_source
+          *source;                       /* calibrate.c's own; NULL: nothing but the moments */
+    double run_seconds, hessian_seconds; /* spent so far: forward passes and moments, Hessians
                                           * and their eigenvalues */
 };
-void tsr_calibration_destroy(struct tsr_calibration *c);
+void tsr_quant_calibration_destroy(struct tsr_quant_calibration *c);
 
 #endif

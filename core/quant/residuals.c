@@ -1,57 +1,32 @@
 /* Makes the residuals of a packed model: one layer of the original at a time, first what its inputs are like, then
  * what its linears lost. */
-#include "quant/residuals.h"
+#include "quant/residuals_internal.h"
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/output.h"
+#include "checkpoint/packed/packed_model.h"
+#include "checkpoint/safetensors/folder.h"
 #include "engine/stream.h"
-#include "model/folder.h"
-#include "model/packed_model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define INDEX_CAP (UINT64_C(64) << 20)
-#define NAME_CAP  160
-
-/* What a layer leaves until the codes of all layers are written. */
-struct layer_out {
-    uint16_t *scales[TSR_LINEARS];
-    float    *top[TSR_SITES], *meansq[TSR_SITES], *lost[TSR_SITES];
-};
-
-struct work {
-    struct tsr_registry                   *r;
-    const struct tsr_model                *m;
-    const struct tsr_compensation_options *opt;
-    struct tsr_compensation_report        *report;
-    struct tsr_packed_index                index;
-    char                                   packed[TSR_HASH_TEXT]; /* of the index */
-    struct tsr_overlay                    *o;   /* one layer's bytes, all layers' shapes */
-    struct layer_out                      *out; /* [layers] */
-    struct tsr_st_out                     *file;
-    struct tsr_stream                     *stream;
-    float                                 *h; /* [sequences][seqlen][hidden] */
-    struct tsr_profile_sums                sums[TSR_SITES];
-    uint64_t                               layer;
-    struct tsr_err                        *err;
-};
-
-static bool has_site(const struct work *w, uint64_t layer, enum tsr_site site)
+bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint64_t layer,
+                                  enum tsr_site site)
 {
     for (int i = 0; i < TSR_LINEARS; i++)
-        if (tsr_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
+        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
             return true;
     return false;
 }
 
+#define INDEX_CAP (UINT64_C(64) << 20)
+
 /* ---- the packed model ------------------------------------------------------------------------- */
 
-static tsr_status check_source(const struct work *w, const char *path, const char *text,
-                               uint64_t len, struct tsr_err *err)
+static tsr_status check_source(const struct tsr_quant_residuals_work *w, const char *path,
+                               const char *text, uint64_t len, struct tsr_err *err)
 {
     json_t     *j = NULL;
     const char *source = "";
@@ -66,12 +41,12 @@ static tsr_status check_source(const struct work *w, const char *path, const cha
     return st;
 }
 
-static tsr_status read_packed_index(struct work *w)
+static tsr_status read_packed_index(struct tsr_quant_residuals_work *w)
 {
     char    *text = NULL, *path = NULL;
     uint64_t len = 0;
-    TSR_TRY(tsr_folder_slurp_if(w->opt->folder, TSR_PACKED_INDEX, INDEX_CAP, &text, &len, &path,
-                                w->err));
+    TSR_TRY(tsr_checkpoint_folder_slurp_if(w->opt->folder, TSR_PACKED_INDEX, INDEX_CAP, &text, &len,
+                                           &path, w->err));
     tsr_status st = TSR_OK;
     if (!text)
         st = tsr_fail(w->err, TSR_E_INPUT,
@@ -92,9 +67,9 @@ static tsr_status read_packed_index(struct work *w)
     return st;
 }
 
-static tsr_status read_shapes(struct work *w)
+static tsr_status read_shapes(struct tsr_quant_residuals_work *w)
 {
-    TSR_TRY(tsr_overlay_create(&w->o, w->m->hp.layers, w->err));
+    TSR_TRY(tsr_model_overlay_create(&w->o, w->m->hp.layers, w->err));
     for (uint64_t l = 0; l < w->m->hp.layers; l++) {
         TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, l, true, w->index.layer[l], NULL, w->o,
                                       w->err));
@@ -106,19 +81,19 @@ static tsr_status read_shapes(struct work *w)
                : tsr_fail(w->err, TSR_E_INPUT, "%s: none of its linears is packed", w->opt->folder);
 }
 
-static void drop_layer(struct work *w)
+static void drop_layer(struct tsr_quant_residuals_work *w)
 {
     for (int i = 0; i < TSR_LINEARS; i++) {
-        tsr_packed_destroy(w->o->lin[w->layer][i]);
+        tsr_model_packed_destroy(w->o->lin[w->layer][i]);
         w->o->lin[w->layer][i] = NULL;
     }
-    tsr_overlay_drop_folds(w->o, w->layer);
+    tsr_model_overlay_drop_folds(w->o, w->layer);
 }
 
 /* With its bytes; one whose scales were not kept has norms that tell. */
-static tsr_status open_layer(struct work *w)
+static tsr_status open_layer(struct tsr_quant_residuals_work *w)
 {
-    const struct tsr_norm *n = w->o->norm[w->layer];
+    const struct tsr_model_norm *n = w->o->norm[w->layer];
     drop_layer(w);
     TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, w->layer, false, w->index.layer[w->layer],
                                   NULL, w->o, w->err));
@@ -136,55 +111,57 @@ static tsr_status open_layer(struct work *w)
 static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
                       uint64_t cols, struct tsr_err *err)
 {
-    struct work *w = ctx;
+    struct tsr_quant_residuals_work *w = ctx;
     (void)cols;
-    if (!has_site(w, layer, site))
+    if (!tsr_quant_residuals_has_site(w, layer, site))
         return TSR_OK;
-    tsr_status st = tsr_profile_add(&w->sums[site], tsr_registry_pool(w->r), x, n,
-                                    w->o->scale[layer][site], err);
+    tsr_status st = tsr_compensate_profile_add(&w->sums[site], tsr_plugin_registry_pool(w->r), x, n,
+                                               w->o->scale[layer][site], err);
     return st == TSR_OK ? st
                         : tsr_err_prefix(err, st, "layer %llu, %s", (unsigned long long)layer,
-                                         tsr_site_name(site));
+                                         tsr_model_site_name(site));
 }
 
-static tsr_status start_stream(struct work *w)
+static tsr_status start_stream(struct tsr_quant_residuals_work *w)
 {
-    const struct tsr_calibration *c = w->opt->calibration;
-    uint64_t                      step = c->seqlen * w->m->hp.hidden, n = 0;
+    const struct tsr_quant_calibration *c = w->opt->calibration;
+    uint64_t                            step = c->seqlen * w->m->hp.hidden, n = 0;
     w->h = tsr_mul(c->sequences, step, &n) ? tsr_new_aligned(n, sizeof *w->h) : NULL;
     if (!w->h)
         return tsr_fail_nomem(w->err, n * sizeof *w->h,
                               "hidden states of the calibration; fewer samples take less");
-    TSR_TRY(tsr_stream_create(&w->stream, w->r, w->m, c->seqlen, TSR_ACT_F32, w->err));
+    TSR_TRY(
+        tsr_engine_stream_create(&w->stream, w->r, w->m, c->seqlen, TSR_ACT_F32, &c->on, w->err));
     for (uint64_t i = 0; i < c->sequences; i++)
-        TSR_TRY(tsr_stream_embed(w->stream, c->ids + i * c->seqlen, c->seqlen, w->h + i * step,
-                                 w->err));
+        TSR_TRY(tsr_engine_stream_embed(w->stream, c->ids + i * c->seqlen, c->seqlen,
+                                        w->h + i * step, w->err));
     w->report->tokens = c->sequences * c->seqlen;
     return TSR_OK;
 }
 
-/* The layer of the original over all sequences, which leaves them in front of the next one. */
-static tsr_status run_layer(struct work *w)
+/* Runs the original layer over all sequences, which advances them to the next layer. */
+static tsr_status run_layer(struct tsr_quant_residuals_work *w)
 {
-    const struct tsr_calibration *c = w->opt->calibration;
-    uint64_t                      step = c->seqlen * w->m->hp.hidden;
-    TSR_TRY(tsr_stream_open_layer(w->stream, w->layer, NULL, w->err));
-    tsr_stream_set_tap(w->stream, tap, w);
+    const struct tsr_quant_calibration *c = w->opt->calibration;
+    uint64_t                            step = c->seqlen * w->m->hp.hidden;
+    TSR_TRY(tsr_engine_stream_open_layer(w->stream, w->layer, NULL, w->err));
+    tsr_engine_stream_set_tap(w->stream, tap, w);
     tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < c->sequences && st == TSR_OK; i++) {
         float *h = w->h + i * step;
-        st = tsr_cancelled() ? tsr_fail(w->err, TSR_E_CANCELLED, "interrupted")
-                             : tsr_stream_run(w->stream, h, c->seqlen, h, w->err);
+        st = tsr_plugin_cancelled() ? tsr_fail(w->err, TSR_E_CANCELLED, "interrupted")
+                                    : tsr_engine_stream_run(w->stream, h, c->seqlen, h, w->err);
     }
-    tsr_stream_set_tap(w->stream, NULL, NULL);
+    tsr_engine_stream_set_tap(w->stream, NULL, NULL);
     return st;
 }
 
-static tsr_status keep_profile(struct work *w, enum tsr_site site, const double *energy)
+static tsr_status keep_profile(struct tsr_quant_residuals_work *w, enum tsr_site site,
+                               const double *energy)
 {
-    struct tsr_profile_sums *s = &w->sums[site];
-    struct layer_out        *o = &w->out[w->layer];
-    float                   *v = tsr_new(s->cols, 3 * sizeof *v);
+    struct tsr_compensate_profile_sums *s = &w->sums[site];
+    struct tsr_quant_residuals_layer   *o = &w->out[w->layer];
+    float                              *v = tsr_new(s->cols, 3 * sizeof *v);
     if (!v)
         return tsr_fail_nomem(w->err, s->cols * 3 * sizeof *v, "a profile of inputs");
     o->top[site] = v; /* one block for the three */
@@ -207,12 +184,12 @@ static enum tsr_site divided_by(enum tsr_linear_id id)
     return id == TSR_V ? TSR_SITE_O_IN : id == TSR_UP ? TSR_SITE_DOWN_IN : TSR_SITES;
 }
 
-/* Several linears of a site, all of them packed: their rows lie behind each other.  Bytes of such a row. */
-static bool is_joined(const struct work *w, uint64_t layer, enum tsr_site site, uint64_t *bytes)
+bool tsr_quant_residuals_is_joined(const struct tsr_quant_residuals_work *w, uint64_t layer,
+                                   enum tsr_site site, uint64_t *bytes)
 {
-    const struct tsr_layer *from = &w->m->layers[layer];
+    const struct tsr_model_layer *from = &w->m->layers[layer];
     for (int i = 0; i < TSR_LINEARS; i++)
-        if (from->lin[i].w.rows && tsr_linear_site((enum tsr_linear_id)i) == site &&
+        if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site &&
             !w->o->lin[layer][i])
             return false;
     return tsr_compensation_row(from, site, w->opt->bits, bytes) > 1;
@@ -220,14 +197,15 @@ static bool is_joined(const struct work *w, uint64_t layer, enum tsr_site site, 
 
 /* Rows of a site's linears. */
 struct rows {
-    unsigned char *codes; /* NULL: they go to the file one linear behind the other */
+    unsigned char *codes; /* NULL: they go to the file one linear after the other */
     uint64_t       stride, at;
 };
 
-static void put_codes(struct work *w, const struct tsr_residual *r, struct rows *to)
+static void put_codes(struct tsr_quant_residuals_work *w, const struct tsr_compensate_residual *r,
+                      struct rows *to)
 {
     if (!to->codes) {
-        tsr_st_put(w->file, r->codes, r->inputs * r->stride);
+        tsr_safetensors_put(w->file, r->codes, r->inputs * r->stride);
         return;
     }
     for (uint64_t k = 0; k < r->inputs; k++)
@@ -235,55 +213,55 @@ static void put_codes(struct work *w, const struct tsr_residual *r, struct rows 
     to->at += r->stride;
 }
 
-static tsr_status make_linear(struct work *w, enum tsr_linear_id id, double *energy,
-                              struct rows *rows)
+static tsr_status make_linear(struct tsr_quant_residuals_work *w, enum tsr_linear_id id,
+                              double *energy, struct rows *rows)
 {
-    enum tsr_site              in = tsr_linear_site(id), out = divided_by(id);
-    float *const              *scale = w->o->scale[w->layer];
-    struct tsr_residual_source src = { .w = &w->m->layers[w->layer].lin[id].w,
-                                       .packed = w->o->lin[w->layer][id],
-                                       .columns = scale[in],
-                                       .rows = out < TSR_SITES ? scale[out] : NULL };
-    struct tsr_residual        r = { 0 };
-    struct tsr_residual_report rep;
-    double                    *one = tsr_new(src.w->cols, sizeof *one);
+    enum tsr_site                         in = tsr_model_linear_site(id), out = divided_by(id);
+    float *const                         *scale = w->o->scale[w->layer];
+    struct tsr_compensate_residual_source src = { .w = &w->m->layers[w->layer].lin[id].w,
+                                                  .packed = w->o->lin[w->layer][id],
+                                                  .columns = scale[in],
+                                                  .rows = out < TSR_SITES ? scale[out] : NULL };
+    struct tsr_compensate_residual        r = { 0 };
+    struct tsr_compensate_residual_report rep;
+    double                               *one = tsr_new(src.w->cols, sizeof *one);
     if (!one)
         return tsr_fail_nomem(w->err, src.w->cols * sizeof *one, "residuals");
-    tsr_status st =
-        tsr_residual_make(&r, tsr_registry_pool(w->r), &src, w->opt->bits, one, &rep, w->err);
+    tsr_status st = tsr_compensate_residual_make(&r, tsr_plugin_registry_pool(w->r), &src,
+                                                 w->opt->bits, one, &rep, w->err);
     if (st == TSR_OK) {
         for (uint64_t k = 0; k < r.inputs; k++)
             energy[k] += one[k];
         put_codes(w, &r, rows);
-        w->report->bytes += tsr_residual_bytes(&r);
+        w->report->bytes += tsr_compensate_residual_bytes(&r);
         w->report->before += rep.before;
         w->report->after += rep.after;
         w->out[w->layer].scales[id] = r.scales;
         r.scales = NULL;
     }
-    tsr_residual_free(&r);
+    tsr_compensate_residual_free(&r);
     free(one);
     return st;
 }
 
-static tsr_status make_site(struct work *w, enum tsr_site site)
+static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site site)
 {
     struct rows rows = { 0 };
-    uint64_t    cols = tsr_site_cols(w->m, site), bytes = 0;
+    uint64_t    cols = tsr_model_site_cols(w->m, site), bytes = 0;
     double     *energy = tsr_new(cols, sizeof *energy);
     if (!energy)
         return tsr_fail_nomem(w->err, cols * sizeof *energy, "residuals");
     tsr_status st = TSR_OK;
-    if (is_joined(w, w->layer, site, &rows.stride)) {
+    if (tsr_quant_residuals_is_joined(w, w->layer, site, &rows.stride)) {
         rows.codes = tsr_mul(cols, rows.stride, &bytes) ? tsr_new_aligned(bytes, 1) : NULL;
         if (!rows.codes)
             st = tsr_fail_nomem(w->err, bytes, "residuals");
     }
     for (int i = 0; i < TSR_LINEARS && st == TSR_OK; i++)
-        if (tsr_linear_site((enum tsr_linear_id)i) == site && w->o->lin[w->layer][i])
+        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[w->layer][i])
             st = make_linear(w, (enum tsr_linear_id)i, energy, &rows);
     if (st == TSR_OK && rows.codes)
-        tsr_st_put(w->file, rows.codes, bytes);
+        tsr_safetensors_put(w->file, rows.codes, bytes);
     if (st == TSR_OK)
         st = keep_profile(w, site, energy);
     free(rows.codes);
@@ -291,165 +269,35 @@ static tsr_status make_site(struct work *w, enum tsr_site site)
     return st;
 }
 
-static tsr_status make_layer(struct work *w)
+static tsr_status make_layer(struct tsr_quant_residuals_work *w)
 {
     tsr_status st = open_layer(w);
     for (int i = 0; i < TSR_SITES && st == TSR_OK; i++)
-        st = tsr_profile_create(&w->sums[i], tsr_site_cols(w->m, (enum tsr_site)i), w->err);
+        st = tsr_compensate_profile_create(&w->sums[i], tsr_model_site_cols(w->m, (enum tsr_site)i),
+                                           w->err);
     if (st == TSR_OK)
         st = run_layer(w);
     if (st == TSR_OK)
         st = tsr_model_open_layer(w->m, w->layer, w->err);
     if (st == TSR_OK) {
         for (int i = 0; i < TSR_SITES && st == TSR_OK; i++)
-            if (has_site(w, w->layer, (enum tsr_site)i))
+            if (tsr_quant_residuals_has_site(w, w->layer, (enum tsr_site)i))
                 st = make_site(w, (enum tsr_site)i);
         tsr_model_close_layer(w->m, w->layer);
     }
     for (int i = 0; i < TSR_SITES; i++)
-        tsr_profile_free(&w->sums[i]);
+        tsr_compensate_profile_free(&w->sums[i]);
     for (int i = 0; i < TSR_LINEARS; i++)
         if (w->o->lin[w->layer][i])
-            tsr_packed_drop(w->o->lin[w->layer][i]);
+            tsr_model_packed_drop(w->o->lin[w->layer][i]);
     return st;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------- */
-
-static tsr_status declare(struct work *w, const char *name, const char *suffix, uint32_t dtype,
-                          uint32_t rank, const uint64_t *shape)
+static void work_free(struct tsr_quant_residuals_work *w)
 {
-    char full[NAME_CAP];
-    (void)snprintf(full, sizeof full, "%.120s.%s", name, suffix);
-    return dtype == TSR_U8 ? tsr_st_declare_as(w->file, full, "U8", 1, rank, shape, w->err)
-                           : tsr_st_declare(w->file, full, dtype, rank, shape, w->err);
-}
-
-/* All that comes behind the codes, in one order for declaring and for writing. */
-static tsr_status small(struct work *w, bool writing)
-{
-    static const char *const suffix[] = { "top", "meansq", "lost" };
-    for (uint64_t l = 0; l < w->m->hp.layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
-            char     name[NAME_CAP];
-            uint64_t cols = tsr_site_cols(w->m, (enum tsr_site)s);
-            if (!has_site(w, l, (enum tsr_site)s))
-                continue;
-            (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)l,
-                           tsr_site_name((enum tsr_site)s));
-            for (int k = 0; k < 3 && !writing; k++)
-                TSR_TRY(declare(w, name, suffix[k], TSR_F32, 1, &cols));
-            if (writing)
-                tsr_st_put(w->file, w->out[l].top[s], 3 * cols * sizeof(float));
-        }
-    for (uint64_t l = 0; l < w->m->hp.layers && w->opt->bits != 16; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
-            const struct tsr_matrix *m = &w->m->layers[l].lin[i].w;
-            if (!w->o->lin[l][i])
-                continue;
-            if (writing)
-                tsr_st_put(w->file, w->out[l].scales[i], m->rows * sizeof(uint16_t));
-            else
-                TSR_TRY(declare(w, m->name, "scales", TSR_F16, 1, &m->rows));
-        }
-    return TSR_OK;
-}
-
-static tsr_status declare_site(struct work *w, uint64_t layer, enum tsr_site site)
-{
-    uint64_t all[2] = { tsr_site_cols(w->m, site), 0 };
-    if (is_joined(w, layer, site, &all[1])) {
-        char name[NAME_CAP];
-        (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
-                       tsr_site_name(site));
-        return declare(w, name, "residual", TSR_U8, 2, all);
-    }
-    for (int i = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_matrix *m = &w->m->layers[layer].lin[i].w;
-        const uint64_t           shape[2] = { m->cols, tsr_residual_stride(w->opt->bits, m->rows) };
-        if (tsr_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
-            TSR_TRY(declare(w, m->name, "residual", TSR_U8, 2, shape));
-    }
-    return TSR_OK;
-}
-
-/* As they are made: site by site. */
-static tsr_status declare_codes(struct work *w)
-{
-    for (uint64_t l = 0; l < w->m->hp.layers; l++)
-        for (int s = 0; s < TSR_SITES; s++)
-            TSR_TRY(declare_site(w, l, (enum tsr_site)s));
-    return TSR_OK;
-}
-
-static tsr_status begin_file(struct work *w)
-{
-    char  bits[8];
-    char *path = tsr_path_join(w->opt->folder, TSR_COMPENSATION_FILE);
-    if (!path)
-        return tsr_fail_nomem(w->err, strlen(w->opt->folder), w->opt->folder);
-    tsr_status st = tsr_st_create(&w->file, path, w->err);
-    free(path);
-    TSR_TRY(st);
-    (void)snprintf(bits, sizeof bits, "%u", w->opt->bits);
-    TSR_TRY(tsr_st_metadata(w->file, "format", TSR_COMPENSATION_FORMAT, w->err));
-    TSR_TRY(tsr_st_metadata(w->file, "packed", w->packed, w->err));
-    TSR_TRY(tsr_st_metadata(w->file, "bits", bits, w->err));
-    TSR_TRY(tsr_st_metadata(w->file, "calibration", w->opt->calibration->hash, w->err));
-    TSR_TRY(declare_codes(w));
-    TSR_TRY(small(w, false));
-    return tsr_st_begin(w->file, w->err);
-}
-
-static tsr_status end_file(struct work *w)
-{
-    TSR_TRY(small(w, true));
-    tsr_status st = tsr_st_commit(w->file, w->err);
-    w->file = NULL;
-    return st;
-}
-
-/* The index goes away first and comes last: what is between is a packed model without residuals. */
-static tsr_status index_path(const struct work *w, const char *name, char **path)
-{
-    *path = tsr_path_join(w->opt->folder, name);
-    return *path ? TSR_OK : tsr_fail_nomem(w->err, strlen(w->opt->folder), w->opt->folder);
-}
-
-static tsr_status forget_index(const struct work *w)
-{
-    char *path;
-    TSR_TRY(tsr_make_dirs(w->opt->folder, w->err)); /* takes away the locks of killed runs */
-    TSR_TRY(index_path(w, TSR_COMPENSATION_INDEX, &path));
-    tsr_status st = tsr_output_remove(path, w->err);
-    free(path);
-    return st;
-}
-
-static tsr_status write_index(const struct work *w)
-{
-    char *path = NULL, *data = NULL, hash[TSR_HASH_TEXT];
-    TSR_TRY(index_path(w, TSR_COMPENSATION_FILE, &data));
-    tsr_status st = tsr_hash_file(data, hash, w->err);
-    free(data);
-    TSR_TRY(st);
-    TSR_TRY(index_path(w, TSR_COMPENSATION_INDEX, &path));
-    json_t *j =
-        json_pack("{s:s, s:s, s:s, s:I, s:s, s:I}", "format", TSR_COMPENSATION_FORMAT, "packed",
-                  w->packed, "file", hash, "bits", (json_int_t)w->opt->bits, "calibration",
-                  w->opt->calibration->hash, "tokens", (json_int_t)w->report->tokens);
-    st = j ? tsr_json_store(path, j, JSON_INDENT(1), w->err)
-           : tsr_fail_nomem(w->err, 256, TSR_COMPENSATION_INDEX);
-    json_decref(j);
-    free(path);
-    return st;
-}
-
-static void work_free(struct work *w)
-{
-    tsr_st_abort(w->file);
-    tsr_stream_destroy(w->stream);
-    tsr_overlay_destroy(w->o);
+    tsr_safetensors_abort(w->file);
+    tsr_engine_stream_destroy(w->stream);
+    tsr_model_overlay_destroy(w->o);
     tsr_packed_index_free(&w->index);
     for (uint64_t l = 0; w->out && l < w->m->hp.layers; l++) {
         for (int i = 0; i < TSR_LINEARS; i++)
@@ -461,7 +309,7 @@ static void work_free(struct work *w)
     free(w->h);
 }
 
-static tsr_status make_all(struct work *w)
+static tsr_status make_all(struct tsr_quant_residuals_work *w)
 {
     uint64_t layers = w->m->hp.layers;
     w->out = tsr_new(layers, sizeof *w->out);
@@ -469,24 +317,27 @@ static tsr_status make_all(struct work *w)
         return tsr_fail_nomem(w->err, layers * sizeof *w->out, "residuals");
     TSR_TRY(read_packed_index(w));
     TSR_TRY(read_shapes(w));
-    TSR_TRY(forget_index(w));
-    TSR_TRY(begin_file(w));
+    TSR_TRY(tsr_quant_residuals_forget_index(w));
+    TSR_TRY(tsr_quant_residuals_begin_file(w));
     TSR_TRY(start_stream(w));
     for (; w->layer < layers; w->layer++) {
         TSR_TRY(make_layer(w));
         tsr_progress("compensate", w->layer + 1, layers);
     }
-    TSR_TRY(end_file(w));
-    return write_index(w);
+    TSR_TRY(tsr_quant_residuals_end_file(w));
+    return tsr_quant_residuals_write_index(w);
 }
 
-tsr_status tsr_compensation_make(struct tsr_registry *r, const struct tsr_model *m,
-                                 const struct tsr_compensation_options *opt,
-                                 struct tsr_compensation_report *report, struct tsr_err *err)
+tsr_status tsr_quant_compensation_make(struct tsr_registry *r, const struct tsr_model *m,
+                                       const struct tsr_quant_compensation_options *opt,
+                                       struct tsr_quant_compensation_report        *report,
+                                       struct tsr_err                              *err)
 {
-    struct work w = { .r = r, .m = m, .opt = opt, .report = report, .err = err };
-    *report = (struct tsr_compensation_report){ 0 };
-    if (!tsr_residual_bits_known(opt->bits))
+    struct tsr_quant_residuals_work w = {
+        .r = r, .m = m, .opt = opt, .report = report, .err = err
+    };
+    *report = (struct tsr_quant_compensation_report){ 0 };
+    if (!tsr_compensate_residual_bits_known(opt->bits))
         return tsr_fail(err, TSR_E_CONFIG, "residuals of %u bits; write 2, 4, 8 or 16", opt->bits);
     TSR_TRY(tsr_model_plain(m, "compared with a packed model", err));
     tsr_status st = make_all(&w);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/output.h"
 #include "quant/quantize.h"
-#include "scheme_internal.h"
+#include "quant/scheme_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,13 +24,13 @@ static bool put(json_t *o, const char *key, json_t *v)
 static tsr_status put_plugin(struct tsr_registry *r, const char *use, json_t *to,
                              struct tsr_err *err)
 {
-    struct tsr_found f;
-    TSR_TRY(tsr_registry_find(r, TSR_KIND_QUANTIZER, use, &f, err));
+    struct tsr_plugin_found f;
+    TSR_TRY(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, use, &f, err));
     return put(to, f.info->plugin->id, json_string(f.info->hash)) ? TSR_OK
                                                                   : tsr_fail_nomem(err, 64, use);
 }
 
-static tsr_status put_plugins(const struct tsr_scheme *s, struct tsr_registry *r, json_t *to,
+static tsr_status put_plugins(const struct tsr_quant_scheme *s, struct tsr_registry *r, json_t *to,
                               struct tsr_err *err)
 {
     TSR_TRY(put_plugin(r, s->keys.use, to, err));
@@ -40,9 +40,11 @@ static tsr_status put_plugins(const struct tsr_scheme *s, struct tsr_registry *r
     return TSR_OK;
 }
 
-tsr_status tsr_fingerprint_make(const struct tsr_scheme *s, struct tsr_registry *r,
-                                const struct tsr_model *m, const struct tsr_calibration *c,
-                                const struct tsr_node *options, json_t **out, struct tsr_err *err)
+tsr_status tsr_quant_fingerprint_make(const struct tsr_quant_scheme *s, struct tsr_registry *r,
+                                      const struct tsr_model             *m,
+                                      const struct tsr_quant_calibration *c,
+                                      const struct tsr_config_node *options, json_t **out,
+                                      struct tsr_err *err)
 {
     json_t    *j = json_object(), *plugins = json_object();
     tsr_status st =
@@ -51,7 +53,8 @@ tsr_status tsr_fingerprint_make(const struct tsr_scheme *s, struct tsr_registry 
         !(put(j, "format", json_string(FORMAT)) && put(j, "version", json_string(TSR_VERSION)) &&
           put(j, "model", json_string(m->hash)) &&
           put(j, "calibration", c ? json_string(c->hash) : json_null()) &&
-          put(j, "options", tsr_node_json(options)) && json_object_set(j, "plugins", plugins) == 0))
+          put(j, "options", tsr_config_node_json(options)) &&
+          json_object_set(j, "plugins", plugins) == 0))
         st = tsr_fail_nomem(err, 256, "a fingerprint");
     json_decref(plugins);
     if (st == TSR_OK)
@@ -89,8 +92,8 @@ static tsr_status compare(const char *folder, const char *path, const json_t *pr
     return TSR_OK;
 }
 
-tsr_status tsr_fingerprint_open(const char *folder, const json_t *print, char hash[TSR_HASH_TEXT],
-                                struct tsr_err *err)
+tsr_status tsr_quant_fingerprint_open(const char *folder, const json_t *print,
+                                      char hash[TSR_HASH_TEXT], struct tsr_err *err)
 {
     char *path = tsr_path_join(folder, TSR_PACKED_FINGERPRINT);
     if (!path)
@@ -100,10 +103,10 @@ tsr_status tsr_fingerprint_open(const char *folder, const json_t *print, char ha
     free(path);
     if (st != TSR_OK)
         return st;
-    char *text = json_dumps(print, JSON_SORT_KEYS | JSON_COMPACT);
-    if (!text)
-        return tsr_fail_nomem(err, 256, folder);
-    tsr_hash_bytes(text, strlen(text), hash);
+    char    *text;
+    uint64_t n;
+    TSR_TRY(tsr_json_text(print, JSON_SORT_KEYS | JSON_COMPACT, &text, &n, err));
+    tsr_hash_bytes(text, n, hash);
     free(text);
     return TSR_OK;
 }
@@ -118,8 +121,8 @@ static tsr_status forget(const char *folder, const char *name, struct tsr_err *e
     return st;
 }
 
-tsr_status tsr_packed_model_begun(const char *folder, const struct tsr_model *m, bool *begun,
-                                  struct tsr_err *err)
+tsr_status tsr_quant_packed_model_begun(const char *folder, const struct tsr_model *m, bool *begun,
+                                        struct tsr_err *err)
 {
     char name[TSR_PACKED_LAYER_NAME];
     *begun = false;
@@ -134,8 +137,8 @@ tsr_status tsr_packed_model_begun(const char *folder, const struct tsr_model *m,
     return TSR_OK;
 }
 
-tsr_status tsr_packed_model_forget(const char *folder, const struct tsr_model *m,
-                                   struct tsr_err *err)
+tsr_status tsr_quant_packed_model_forget(const char *folder, const struct tsr_model *m,
+                                         struct tsr_err *err)
 {
     char name[TSR_PACKED_LAYER_NAME];
     TSR_TRY(forget(folder, TSR_PACKED_RESIDUALS, err));
@@ -165,8 +168,9 @@ static tsr_status journal_path(const char *folder, uint64_t layer, bool make, ch
 }
 
 /* The packed matrices of a layer and their names; layer == m->hp.layers: head and embedding. */
-static struct tsr_packed *packed_at(const struct tsr_model *m, const struct tsr_overlay *o,
-                                    uint64_t layer, int i, const char **name)
+static struct tsr_model_packed *packed_at(const struct tsr_model         *m,
+                                          const struct tsr_model_overlay *o, uint64_t layer, int i,
+                                          const char **name)
 {
     if (layer == m->hp.layers) {
         *name = i == 0 ? m->head.w.name : m->embed.name;
@@ -176,16 +180,16 @@ static struct tsr_packed *packed_at(const struct tsr_model *m, const struct tsr_
     return o->lin[layer][i];
 }
 
-tsr_status tsr_journal_write(const char *folder, const struct tsr_model *m, uint64_t layer,
-                             const struct tsr_overlay *o, struct tsr_err *err)
+tsr_status tsr_quant_journal_write(const char *folder, const struct tsr_model *m, uint64_t layer,
+                                   const struct tsr_model_overlay *o, struct tsr_err *err)
 {
     char   *path;
     json_t *seconds = json_object();
     json_t *j = json_pack("{s:s, s:o}", "format", JOURNAL, "seconds", seconds);
     bool    ok = j != NULL;
     for (int i = 0; i < TSR_LINEARS && ok; i++) {
-        const char              *name;
-        const struct tsr_packed *p = packed_at(m, o, layer, i, &name);
+        const char                    *name;
+        const struct tsr_model_packed *p = packed_at(m, o, layer, i, &name);
         if (p && isfinite(p->report.seconds))
             ok = put(seconds, name, json_real(p->report.seconds));
     }
@@ -199,8 +203,8 @@ tsr_status tsr_journal_write(const char *folder, const struct tsr_model *m, uint
     return st;
 }
 
-tsr_status tsr_journal_read(const char *folder, const struct tsr_model *m, uint64_t layer,
-                            struct tsr_overlay *o, struct tsr_err *err)
+tsr_status tsr_quant_journal_read(const char *folder, const struct tsr_model *m, uint64_t layer,
+                                  struct tsr_model_overlay *o, struct tsr_err *err)
 {
     char   *path;
     json_t *j = NULL, *seconds = NULL;
@@ -212,8 +216,8 @@ tsr_status tsr_journal_read(const char *folder, const struct tsr_model *m, uint6
         st = json_is_object(j) ? tsr_json_sub(j, path, "seconds", true, JSON_OBJECT, &seconds, err)
                                : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", path);
     for (int i = 0; i < TSR_LINEARS && st == TSR_OK; i++) {
-        const char        *name;
-        struct tsr_packed *p = packed_at(m, o, layer, i, &name);
+        const char              *name;
+        struct tsr_model_packed *p = packed_at(m, o, layer, i, &name);
         if (!p)
             continue;
         p->report.seconds = NAN;

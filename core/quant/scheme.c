@@ -1,6 +1,6 @@
 /* Reads a scheme from YAML: our keys by our table, the rest by the table of the plugin that the
  * rules so far have chosen. */
-#include "scheme_internal.h"
+#include "quant/scheme_internal.h"
 
 #include "base/mem.h"
 #include "quant/remarks.h"
@@ -16,7 +16,7 @@ const struct tsr_choice tsr_unsupported_choices[2] = {
     { "keep", "keep the original weights of that linear", UNSUPPORTED_KEEP },
 };
 const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS] = {
-    TSR_SCHEME_OPTION_LIST(struct tsr_scheme_keys, ),
+    TSR_SCHEME_OPTION_LIST(struct tsr_quant_scheme_keys, ),
 };
 static const struct tsr_option rule_options[] = {
     TSR_OPTION_STRING(struct rule, use, "", "Another plugin for these linears."),
@@ -38,9 +38,9 @@ static bool in_table(const struct tsr_option *t, uint64_t n, const char *key)
 
 /* Maps that are put together here borrow their keys and values from the document. */
 struct merged {
-    struct tsr_node   node;
-    struct tsr_node **keys, **items;
-    uint64_t          cap;
+    struct tsr_config_node   node;
+    struct tsr_config_node **keys, **items;
+    uint64_t                 cap;
 };
 
 static void merged_free(struct merged *m)
@@ -49,8 +49,8 @@ static void merged_free(struct merged *m)
     free(m->items);
 }
 
-static tsr_status merged_put(struct merged *m, struct tsr_node *key, struct tsr_node *item,
-                             struct tsr_err *err)
+static tsr_status merged_put(struct merged *m, struct tsr_config_node *key,
+                             struct tsr_config_node *item, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < m->node.n; i++)
         if (strcmp(m->keys[i]->text, key->text) == 0) {
@@ -59,13 +59,15 @@ static tsr_status merged_put(struct merged *m, struct tsr_node *key, struct tsr_
             return TSR_OK;
         }
     if (m->node.n == m->cap) {
-        uint64_t          cap = m->cap ? 2 * m->cap : 16;
-        struct tsr_node **k = tsr_renew(m->keys, cap, sizeof(struct tsr_node *));
+        uint64_t                 cap = m->cap ? 2 * m->cap : 16;
+        struct tsr_config_node **k = tsr_renew(m->keys, cap, sizeof(struct tsr_config_node *));
         if (k)
             m->keys = k;
-        struct tsr_node **v = k ? tsr_renew(m->items, cap, sizeof(struct tsr_node *)) : NULL;
+        struct tsr_config_node **v =
+            k ? tsr_renew(m->items, cap, sizeof(struct tsr_config_node *)) : NULL;
         if (!v)
-            return tsr_fail_nomem(err, cap * sizeof(struct tsr_node *), "a quantization scheme");
+            return tsr_fail_nomem(err, cap * sizeof(struct tsr_config_node *),
+                                  "a quantization scheme");
         m->items = v;
         m->cap = cap;
     }
@@ -75,7 +77,7 @@ static tsr_status merged_put(struct merged *m, struct tsr_node *key, struct tsr_
 }
 
 /* Adds the keys of `from` that are not in our table. */
-static tsr_status merge(struct merged *m, const struct tsr_node *from,
+static tsr_status merge(struct merged *m, const struct tsr_config_node *from,
                         const struct tsr_option *ours, uint64_t n_ours, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < from->n; i++) {
@@ -86,7 +88,7 @@ static tsr_status merge(struct merged *m, const struct tsr_node *from,
     return TSR_OK;
 }
 
-static tsr_status merge_rules(const struct tsr_scheme *s, const bool *flags, struct merged *m,
+static tsr_status merge_rules(const struct tsr_quant_scheme *s, const bool *flags, struct merged *m,
                               const char **use, struct tsr_err *err)
 {
     *use = s->keys.use;
@@ -109,36 +111,38 @@ static tsr_status merge_rules(const struct tsr_scheme *s, const bool *flags, str
     return TSR_OK;
 }
 
-static tsr_status fill(const struct tsr_scheme *s, struct choice *c, const struct tsr_node *map,
-                       const char *use, struct tsr_diag *d, struct tsr_err *err)
+static tsr_status fill(const struct tsr_quant_scheme *s, struct choice *c,
+                       const struct tsr_config_node *map, const char *use, struct tsr_diag *d,
+                       struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    tsr_status st = tsr_registry_find(s->registry, TSR_KIND_QUANTIZER, use, &c->found, &e.err);
+    tsr_status        st =
+        tsr_plugin_registry_find(s->registry, TSR_KIND_QUANTIZER, use, &c->found, &e.err);
     if (st == TSR_E_INPUT) {
-        const struct tsr_node *at = tsr_node_get(s->map, "use");
-        tsr_diag_error(d, at && strcmp(use, s->keys.use) == 0 ? &at->mark : &map->mark, NULL, "%s",
-                       e.text);
+        const struct tsr_config_node *at = tsr_config_node_get(s->map, "use");
+        tsr_config_diag_error(d, at && strcmp(use, s->keys.use) == 0 ? &at->mark : &map->mark, NULL,
+                              "%s", e.text);
         return TSR_OK;
     }
     if (st != TSR_OK)
-        return tsr_fail(err, st, "%s", e.text);
+        return tsr_err_copy(err, st, &e.err);
     const struct tsr_component *k = c->found.component;
     c->options = tsr_new_aligned(1, k->options_size);
     if (!c->options)
         return tsr_fail_nomem(err, k->options_size, use);
     memset(c->options, 0, k->options_size);
-    struct tsr_optset set = { k->options, k->n_options, k->option_stride, c->options };
-    char              what[160];
+    struct tsr_config_optset set = { k->options, k->n_options, k->option_stride, c->options };
+    char                     what[160];
     (void)snprintf(what, sizeof what, "%s with quantizer '%s'", s->what, use);
     /* ours are not in the map any more; naming them makes the hint for a misspelt one right */
     static const char *const ours[] = { "use",        "rules",        "on_unsupported",
                                         "sequential", "layers",       "tensors",
                                         "keep",       "model_layers", NULL };
-    tsr_options_fill(&set, 1, ours, map, what, d);
+    tsr_config_options_fill(&set, 1, ours, map, what, d);
     return TSR_OK;
 }
 
-tsr_status scheme_choose(const struct tsr_scheme *s, const bool *flags, struct choice *c,
+tsr_status scheme_choose(const struct tsr_quant_scheme *s, const bool *flags, struct choice *c,
                          struct tsr_diag *d, struct tsr_err *err)
 {
     struct merged m = { 0 };
@@ -151,46 +155,50 @@ tsr_status scheme_choose(const struct tsr_scheme *s, const bool *flags, struct c
 }
 
 /* Options that cannot work together are for the plugin to see: it is created once here. */
-static tsr_status try_create(const struct tsr_scheme *s, const struct choice *c,
-                             const struct tsr_mark *at, struct tsr_diag *d, struct tsr_err *err)
+static tsr_status try_create(const struct tsr_quant_scheme *s, const struct choice *c,
+                             const struct tsr_config_mark *at, struct tsr_diag *d,
+                             struct tsr_err *err)
 {
     struct tsr_quantizer q;
     struct tsr_errbuf    e = TSR_ERRBUF(e);
-    tsr_status           st = tsr_remarks_open(NULL, &q, s->registry, &c->found,
-                                               tsr_registry_host(s->registry), c->options, &e.err);
+    tsr_status           st =
+        tsr_quant_remarks_open(NULL, &q, s->registry, &c->found,
+                               tsr_plugin_registry_host(s->registry), c->options, &e.err);
     if (st == TSR_OK) {
         tsr_quantizer_close(&q);
         return TSR_OK;
     }
     if (st != TSR_E_CONFIG && st != TSR_E_UNSUPPORTED)
         return tsr_fail(err, st, "quantizer '%s': %s", c->found.component->name, e.text);
-    tsr_diag_error(d, at, NULL, "quantizer '%s': %s", c->found.component->name, e.text);
+    tsr_config_diag_error(d, at, NULL, "quantizer '%s': %s", c->found.component->name, e.text);
     return TSR_OK;
 }
 
-static tsr_status check_choice(const struct tsr_scheme *s, const bool *flags,
-                               const struct tsr_mark *at, struct tsr_diag *d, struct tsr_err *err)
+static tsr_status check_choice(const struct tsr_quant_scheme *s, const bool *flags,
+                               const struct tsr_config_mark *at, struct tsr_diag *d,
+                               struct tsr_err *err)
 {
     struct choice c = { 0 };
-    uint64_t      before = tsr_diag_errors(d);
+    uint64_t      before = tsr_config_diag_errors(d);
     tsr_status    st = scheme_choose(s, flags, &c, d, err);
-    if (st == TSR_OK && tsr_diag_errors(d) == before)
+    if (st == TSR_OK && tsr_config_diag_errors(d) == before)
         st = try_create(s, &c, at, d, err);
     free(c.options);
     return st;
 }
 
-static void read_rule(struct rule *r, const struct tsr_node *n, struct tsr_diag *d)
+static void read_rule(struct rule *r, const struct tsr_config_node *n, struct tsr_diag *d)
 {
     r->node = n;
     r->use = r->layers = r->tensors = "";
     if (n->kind != TSR_NODE_MAP) {
-        tsr_diag_error(d, &n->mark, "a rule is {layers: 4-27, bits: 3}", "a rule is not a map");
+        tsr_config_diag_error(d, &n->mark, "a rule is {layers: 4-27, bits: 3}",
+                              "a rule is not a map");
         return;
     }
     /* only our keys: the others depend on the plugin and are checked with it */
-    struct tsr_node  ours = *n;
-    struct tsr_node *keys[N_OPTIONS(rule_options)], *items[N_OPTIONS(rule_options)];
+    struct tsr_config_node  ours = *n;
+    struct tsr_config_node *keys[N_OPTIONS(rule_options)], *items[N_OPTIONS(rule_options)];
     ours.keys = keys;
     ours.items = items;
     ours.n = 0;
@@ -199,20 +207,22 @@ static void read_rule(struct rule *r, const struct tsr_node *n, struct tsr_diag 
             keys[ours.n] = n->keys[i];
             items[ours.n++] = n->items[i];
         }
-    struct tsr_optset set = { rule_options, N_OPTIONS(rule_options), sizeof *rule_options, r };
-    tsr_options_fill(&set, 1, NULL, &ours, "a rule", d);
+    struct tsr_config_optset set = { rule_options, N_OPTIONS(rule_options), sizeof *rule_options,
+                                     r };
+    tsr_config_options_fill(&set, 1, NULL, &ours, "a rule", d);
     if (!r->layers[0] && !r->tensors[0])
-        tsr_diag_error(d, &n->mark, "add layers: 0-3 or tensors: \"*.down_proj\"",
-                       "a rule says neither which layers nor which tensors");
+        tsr_config_diag_error(d, &n->mark, "add layers: 0-3 or tensors: \"*.down_proj\"",
+                              "a rule says neither which layers nor which tensors");
 }
 
-static tsr_status read_rules(struct tsr_scheme *s, struct tsr_diag *d, struct tsr_err *err)
+static tsr_status read_rules(struct tsr_quant_scheme *s, struct tsr_diag *d, struct tsr_err *err)
 {
-    const struct tsr_node *list = s->keys.rules;
+    const struct tsr_config_node *list = s->keys.rules;
     if (!list || list->kind == TSR_NODE_NULL)
         return TSR_OK;
     if (list->kind != TSR_NODE_LIST || list->n > MAX_RULES) {
-        tsr_diag_error(d, &list->mark, NULL, "rules is not a list of at most %d maps", MAX_RULES);
+        tsr_config_diag_error(d, &list->mark, NULL, "rules is not a list of at most %d maps",
+                              MAX_RULES);
         return TSR_OK;
     }
     s->rules = tsr_new(list->n, sizeof *s->rules);
@@ -224,7 +234,8 @@ static tsr_status read_rules(struct tsr_scheme *s, struct tsr_diag *d, struct ts
     return TSR_OK;
 }
 
-static tsr_status check_rules(const struct tsr_scheme *s, struct tsr_diag *d, struct tsr_err *err)
+static tsr_status check_rules(const struct tsr_quant_scheme *s, struct tsr_diag *d,
+                              struct tsr_err *err)
 {
     bool *flags = tsr_new(s->n_rules, sizeof *flags);
     if (!flags)
@@ -239,11 +250,11 @@ static tsr_status check_rules(const struct tsr_scheme *s, struct tsr_diag *d, st
     return st;
 }
 
-static void fill_keys(struct tsr_scheme *s, struct tsr_diag *d)
+static void fill_keys(struct tsr_quant_scheme *s, struct tsr_diag *d)
 {
     /* from a map that holds only ours: the others are the plugin's */
-    struct tsr_node  ours = *s->map;
-    struct tsr_node *keys[TSR_SCHEME_OPTIONS], *items[TSR_SCHEME_OPTIONS];
+    struct tsr_config_node  ours = *s->map;
+    struct tsr_config_node *keys[TSR_SCHEME_OPTIONS], *items[TSR_SCHEME_OPTIONS];
     ours.keys = keys;
     ours.items = items;
     ours.n = 0;
@@ -252,53 +263,54 @@ static void fill_keys(struct tsr_scheme *s, struct tsr_diag *d)
             keys[ours.n] = s->map->keys[i];
             items[ours.n++] = s->map->items[i];
         }
-    struct tsr_optset set = { tsr_scheme_options, TSR_SCHEME_OPTIONS, sizeof *tsr_scheme_options,
-                              &s->keys };
-    tsr_options_fill(&set, 1, NULL, &ours, s->what, d);
+    struct tsr_config_optset set = { tsr_scheme_options, TSR_SCHEME_OPTIONS,
+                                     sizeof *tsr_scheme_options, &s->keys };
+    tsr_config_options_fill(&set, 1, NULL, &ours, s->what, d);
 }
 
-static tsr_status read_scheme(struct tsr_scheme *s, const struct tsr_scheme_keys *given,
+static tsr_status read_scheme(struct tsr_quant_scheme *s, const struct tsr_quant_scheme_keys *given,
                               struct tsr_diag *d, struct tsr_err *err)
 {
-    uint64_t before = tsr_diag_errors(d);
+    uint64_t before = tsr_config_diag_errors(d);
     if (given)
         s->keys = *given;
     else
         fill_keys(s, d);
     TSR_TRY(read_rules(s, d, err));
-    if (tsr_diag_errors(d) != before || !s->keys.use || !s->keys.use[0])
-        return TSR_OK; /* whoever filled the keys has said that `use` is missing */
-    const struct tsr_node *use = tsr_node_get(s->map, "use");
+    if (tsr_config_diag_errors(d) != before || !s->keys.use || !s->keys.use[0])
+        return TSR_OK; /* the code that filled the keys has reported the missing `use` */
+    const struct tsr_config_node *use = tsr_config_node_get(s->map, "use");
     TSR_TRY(check_choice(s, NULL, use ? &use->mark : &s->map->mark, d, err));
-    /* a rule is checked on top of the base, so that what the base has wrong is said once */
-    return tsr_diag_errors(d) == before ? check_rules(s, d, err) : TSR_OK;
+    /* a rule is checked on top of the base, so that an error of the base is reported once */
+    return tsr_config_diag_errors(d) == before ? check_rules(s, d, err) : TSR_OK;
 }
 
-tsr_status tsr_scheme_create(struct tsr_scheme **out, struct tsr_registry *r,
-                             const struct tsr_node *map, const struct tsr_scheme_keys *keys,
-                             const char *what, struct tsr_diag *d, struct tsr_err *err)
+tsr_status tsr_quant_scheme_create(struct tsr_quant_scheme **out, struct tsr_registry *r,
+                                   const struct tsr_config_node       *map,
+                                   const struct tsr_quant_scheme_keys *keys, const char *what,
+                                   struct tsr_diag *d, struct tsr_err *err)
 {
     *out = NULL;
     if (map->kind != TSR_NODE_MAP) {
-        tsr_diag_error(d, &map->mark, "write {use: rtn, bits: 4}", "%s is not a map", what);
+        tsr_config_diag_error(d, &map->mark, "write {use: rtn, bits: 4}", "%s is not a map", what);
         return TSR_OK;
     }
-    struct tsr_scheme *s = tsr_new(1, sizeof *s);
+    struct tsr_quant_scheme *s = tsr_new(1, sizeof *s);
     if (!s)
         return tsr_fail_nomem(err, sizeof *s, what);
-    *s = (struct tsr_scheme){ .registry = r, .map = map };
+    *s = (struct tsr_quant_scheme){ .registry = r, .map = map };
     (void)snprintf(s->what, sizeof s->what, "%s", what);
-    uint64_t   before = tsr_diag_errors(d);
+    uint64_t   before = tsr_config_diag_errors(d);
     tsr_status st = read_scheme(s, keys, d, err);
-    if (st != TSR_OK || tsr_diag_errors(d) != before) {
-        tsr_scheme_destroy(s);
+    if (st != TSR_OK || tsr_config_diag_errors(d) != before) {
+        tsr_quant_scheme_destroy(s);
         return st;
     }
     *out = s;
     return TSR_OK;
 }
 
-void tsr_scheme_destroy(struct tsr_scheme *s)
+void tsr_quant_scheme_destroy(struct tsr_quant_scheme *s)
 {
     if (!s)
         return;

@@ -1,16 +1,17 @@
-/* quant/scheme.h - which plugin with which options quantizes which linear.
+/* quant/scheme.h - the plugin and options for each linear.
  *
  *   quantize:
- *     use: rtn                 a plugin's name; its options stand beside it
+ *     use: rtn                 a plugin's name; its options are keys of the same map
  *     bits: 4
- *     sequential: true         statistics with the packed layers in front, not the original ones
+ *     sequential: true         statistics after the packed layers, not the original ones
  *     rules:                   later rules win, option by option
  *       - {layers: 4-27, bits: 3}
  *       - {tensors: "*.down_proj", use: int8}
  *       - {tensors: lm_head, keep: true}
  *
- * Names are the canonical ones of model.h.  Head and embedding are quantized only if a rule has their
- * whole name: `tensors: lm_head`, `tensors: model.embed_tokens`.  A rule with another `use` starts from that plugin's own defaults.
+ * Names are the canonical ones of model.h.  Head and embedding are quantized only if a rule gives their full
+ * name: `tensors: lm_head`, `tensors: model.embed_tokens`.  A rule with another `use` starts from that plugin's
+ * own defaults.
  */
 #ifndef TSR_QUANT_SCHEME_H
 #define TSR_QUANT_SCHEME_H
@@ -18,14 +19,14 @@
 #include "config/config.h"
 #include "quant/quant.h"
 
-struct tsr_scheme;
+struct tsr_quant_scheme;
 
-/* The keys of a scheme that are ours, beside the plugin's options. */
-struct tsr_scheme_keys {
-    const char            *use;
-    const struct tsr_node *rules;
-    int64_t                on_unsupported;
-    int32_t                sequential;
+/* The keys of a scheme that are not plugin options. */
+struct tsr_quant_scheme_keys {
+    const char                   *use;
+    const struct tsr_config_node *rules;
+    int64_t                       on_unsupported;
+    int32_t                       sequential;
 };
 #define TSR_SCHEME_OPTIONS 4
 extern const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS];
@@ -41,7 +42,7 @@ extern const struct tsr_choice tsr_unsupported_choices[2];
         { .name = "rules",                                                                         \
           .help = "Exceptions by layer or name; later ones win.",                                  \
           .type = TSR_OPT_NODE,                                                                    \
-          .offset = TSR_FIELD(S, k rules, const struct tsr_node *) },                              \
+          .offset = TSR_FIELD(S, k rules, const struct tsr_config_node *) },                       \
         { .name = "on_unsupported",                                                                \
           .help = "What to do with a linear that the plugin cannot quantize.",                     \
           .type = TSR_OPT_ENUM,                                                                    \
@@ -50,31 +51,33 @@ extern const struct tsr_choice tsr_unsupported_choices[2];
           .n_choices = 2 },                                                                        \
     {                                                                                              \
         .name = "sequential",                                                                      \
-        .help = "Take a layer's statistics behind the already quantized layers.",                  \
+        .help = "Take a layer's statistics after the layers before it are quantized.",             \
         .type = TSR_OPT_BOOL, .offset = TSR_FIELD(S, k sequential, int32_t)                        \
     }
 
-/* Reads and checks a map; everything that is wrong with it goes to d, and *s is NULL if anything
- * is.  The registry and the map's doc must outlive the scheme.  keys: what the caller has filled
- * by tsr_scheme_options, or NULL to fill them here.  what: "step 'quantize'". */
-tsr_status tsr_scheme_create(struct tsr_scheme **s, struct tsr_registry *r,
-                             const struct tsr_node *map, const struct tsr_scheme_keys *keys,
-                             const char *what, struct tsr_diag *d, struct tsr_err *err);
-void       tsr_scheme_destroy(struct tsr_scheme *s);
+/* Reads and checks a map; every error goes to d, and *s is NULL if there is any.  The registry and
+ * the map's doc must outlive the scheme.  keys: filled by the caller with tsr_scheme_options, or
+ * NULL to fill them here.  what: "step 'quantize'". */
+tsr_status tsr_quant_scheme_create(struct tsr_quant_scheme **s, struct tsr_registry *r,
+                                   const struct tsr_config_node       *map,
+                                   const struct tsr_quant_scheme_keys *keys, const char *what,
+                                   struct tsr_diag *d, struct tsr_err *err);
+void       tsr_quant_scheme_destroy(struct tsr_quant_scheme *s);
 
-/* Quantizes the linears of a model.  A rule that matches no linear is TSR_E_INPUT with its place;
- * a statistic that a plugin needs and calibration (may be NULL) lacks likewise.  Linears of one
- * site that share plugin and options share one prepare(). */
-tsr_status tsr_scheme_apply(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
-                            struct tsr_calibration *c, struct tsr_overlay **o, struct tsr_err *err);
+/* Quantizes the linears of a model.  TSR_E_INPUT, with the place: a rule that matches no linear; a
+ * statistic that a plugin needs and calibration (may be NULL) lacks.  Linears of one site that
+ * share plugin and options share one prepare(). */
+tsr_status tsr_quant_scheme_apply(struct tsr_quant_scheme *s, struct tsr_registry *r,
+                                  const struct tsr_model *m, struct tsr_quant_calibration *c,
+                                  struct tsr_model_overlay **o, struct tsr_err *err);
 
-/* All TSR_NEED_* that tsr_scheme_apply() will ask for.  A rule that matches no linear is
+/* All TSR_NEED_* that tsr_quant_scheme_apply() will ask for.  A rule that matches no linear is
  * TSR_E_INPUT here already. */
-tsr_status tsr_scheme_needs(struct tsr_scheme *s, struct tsr_registry *r, const struct tsr_model *m,
-                            uint64_t *need, struct tsr_err *err);
+tsr_status tsr_quant_scheme_needs(struct tsr_quant_scheme *s, struct tsr_registry *r,
+                                  const struct tsr_model *m, uint64_t *need, struct tsr_err *err);
 
 /* True if name matches pattern: '*' any run of characters, '?' one, '[a-c]' and '[!a-c]' sets.
  * Takes time in the product of the lengths at most. */
-bool tsr_name_matches(const char *pattern, const char *name);
+bool tsr_quant_name_matches(const char *pattern, const char *name);
 
 #endif

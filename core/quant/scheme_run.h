@@ -1,9 +1,8 @@
-/* quant/scheme_run.h - a scheme at work on a model, one decoder layer at a time.
+/* quant/scheme_run.h - applies a scheme to a model, one decoder layer at a time.
  *
  *   open -> for every layer: need -> (statistics) -> layer;  ends -> close
  *
- * Plugin instances live from open to close.  Nothing of a layer is kept but what goes into the
- * overlay.
+ * Plugin instances live from open to close.  Only the overlay keeps results of a layer.
  */
 #ifndef TSR_QUANT_SCHEME_RUN_H
 #define TSR_QUANT_SCHEME_RUN_H
@@ -15,38 +14,41 @@
 struct tsr_scheme_run;
 
 /* A rule that matches no linear is TSR_E_INPUT with its place.  All must outlive the run.  [setup] */
-tsr_status tsr_scheme_open(struct tsr_scheme_run **run, const struct tsr_scheme *s,
-                           struct tsr_registry *r, const struct tsr_model *m, struct tsr_err *err);
-void       tsr_scheme_close(struct tsr_scheme_run *run);
+tsr_status tsr_quant_scheme_open(struct tsr_scheme_run **run, const struct tsr_quant_scheme *s,
+                                 struct tsr_registry *r, const struct tsr_model *m,
+                                 struct tsr_err *err);
+void       tsr_quant_scheme_close(struct tsr_scheme_run *run);
 
 /* TSR_NEED_* that the plugins of a layer ask for. */
-tsr_status tsr_scheme_need(struct tsr_scheme_run *run, uint64_t layer, uint64_t *need,
-                           struct tsr_err *err);
-/* Places of what belongs to no layer, where a linear's id is asked for. */
+tsr_status tsr_quant_scheme_need(struct tsr_scheme_run *run, uint64_t layer, uint64_t *need,
+                                 struct tsr_err *err);
+/* Ids of matrices outside the layers, where a linear's id is expected. */
 enum { TSR_END_HEAD, TSR_END_EMBED, TSR_ENDS };
-/* Who packs a linear, and how it lays it out; *q is NULL where the linear stays as it is.
- * layer == m->hp.layers: the head, or with TSR_END_EMBED the embedding.  Borrowed from the run. */
-tsr_status tsr_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_linear_id id,
-                           const struct tsr_quantizer **q, struct tsr_quant_plan *plan,
-                           struct tsr_err *err);
-/* Packs the linears of a layer into o, which has none of it yet, after the block searches of
- * quantizers that have one (block.h), whose norms go into o as well.  stats may be NULL where need
+/* The quantizer of a linear and its layout; *q is NULL if the linear is not quantized.  layer ==
+ * m->hp.layers: the head, or with TSR_END_EMBED the embedding.  Borrowed from the run. */
+tsr_status tsr_quant_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_linear_id id,
+                                 const struct tsr_quantizer **q, struct tsr_quant_plan *plan,
+                                 struct tsr_err *err);
+/* Packs the linears of a layer into o, which has none of it yet.  Block searches (block.h) of
+ * quantizers that have one run first, and their norms go into o as well.  stats may be NULL if need
  * is 0; c, which made them, runs the layer for a search's loss and may be NULL otherwise.  The
- * model's layer is open while this runs.  After an error o holds what was done. */
-tsr_status tsr_scheme_layer(struct tsr_scheme_run *run, uint64_t layer, struct tsr_calibration *c,
-                            const struct tsr_layer_stats *stats, struct tsr_overlay *o,
-                            struct tsr_err *err);
+ * model's layer is open while this runs.  After an error o contains the finished part. */
+tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *run, uint64_t layer,
+                                  struct tsr_quant_calibration       *c,
+                                  const struct tsr_quant_layer_stats *stats,
+                                  struct tsr_model_overlay *o, struct tsr_err *err);
 /* Packs those linears of a layer that `linears` has (1 << id) into o: w has them, each the part of it
  * that `part` says, all of it or one that tsr_quantizer_alone() allows.  Each becomes what
- * tsr_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer searches scales of the
- * whole layer first.  Once tsr_scheme_need() was asked of every layer, which makes all quantizers,
+ * tsr_quant_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer searches scales of the
+ * whole layer first.  Once tsr_quant_scheme_need() was asked of every layer, which makes all quantizers,
  * several threads may pack different linears at once. */
-tsr_status tsr_scheme_linears(struct tsr_scheme_run *run, uint64_t layer, uint32_t linears,
-                              const struct tsr_matrix w[TSR_LINEARS],
-                              const struct tsr_slice part[TSR_LINEARS], struct tsr_overlay *o,
-                              struct tsr_err *err);
-/* The output head and the embedding, where rules name them. */
-bool       tsr_scheme_takes_ends(struct tsr_scheme_run *run);
-tsr_status tsr_scheme_ends(struct tsr_scheme_run *run, struct tsr_overlay *o, struct tsr_err *err);
+tsr_status tsr_quant_scheme_linears(struct tsr_scheme_run *run, uint64_t layer, uint32_t linears,
+                                    const struct tsr_matrix      w[TSR_LINEARS],
+                                    const struct tsr_model_slice part[TSR_LINEARS],
+                                    struct tsr_model_overlay *o, struct tsr_err *err);
+/* The output head and the embedding, if rules name them. */
+bool       tsr_quant_scheme_takes_ends(struct tsr_scheme_run *run);
+tsr_status tsr_quant_scheme_ends(struct tsr_scheme_run *run, struct tsr_model_overlay *o,
+                                 struct tsr_err *err);
 
 #endif

@@ -83,7 +83,7 @@ void report_axis_label(char out[REPORT_NUMBER], const struct report_axis *a, con
         (void)report_short(out, tick[i]);
         return;
     }
-    /* as many digits as tell neighbours apart */
+    /* enough digits to distinguish neighbours */
     double step = tick[1] - tick[0];
     int    digits = step >= 0.999 ? 0 : (int)ceil(-log10(step) - 1e-9);
     if (digits > 6)

@@ -1,4 +1,4 @@
-/* The section of published figures: ours beside them, and whether their orders hold here. */
+/* The section of published figures: compared with ours, and whether their orders hold here. */
 #include "report/internal.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The section of a comparison: its table, verdicts, pairs, conditions, plots and samples.  A column
- * is there when some arm has what it shows. */
+/* The section of a comparison: its table, verdicts, pairs, conditions, plots and samples. A column appears
+ * if some arm has its data. */
 #include "report/internal.h"
 
 #include <math.h>

@@ -115,7 +115,7 @@ bool report_place(struct report_box *taken, uint64_t *n, const struct report_box
                   double y, const char *text, double *at_x, double *at_y,
                   enum report_anchor *anchor)
 {
-    /* beside the mark first, then above and below, then farther off */
+    /* next to the mark first, then above and below, then farther off */
     static const struct {
         double             dx, dy;
         enum report_anchor anchor;

@@ -80,7 +80,7 @@ void report_indicators(struct tsr_writer *w, const json_t *r)
                       "and widths, and over the layers at one width.</p>\n");
     tsr_writer_printf(w, "<div class=\"plots\">\n");
     json_array_foreach (report_get(r, "tables"), i, t)
-        if (strcmp(report_str(t, "name"), "random") != 0) /* a draw shows nothing */
+        if (strcmp(report_str(t, "name"), "random") != 0) /* a random draw carries no information */
             report_plot_indicator(w, r, t);
     tsr_writer_printf(w, "</div>\n");
     put_values(w, r);

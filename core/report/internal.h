@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* ---- reading: whatever is missing or of another type reads as nothing ------------------- */
+/* ---- reading: a member that is missing or of another type reads as nothing --------------- */
 
 const json_t *report_get(const json_t *o, const char *key);
 double        report_real(const json_t *o, const char *key); /* NaN: no finite number */
@@ -20,15 +20,16 @@ bool report_is_step(const char *key, const char *step);
 
 void report_text(struct tsr_writer *w, const char *s); /* escaped */
 void report_json_text(struct tsr_writer *w,
-                      const json_t      *v); /* the same of a string, also behind a NUL character */
+                      const json_t      *v); /* the same of a string, which may contain a NUL
+                                              * character */
 
 #define REPORT_NUMBER 48
-/* `digits` behind the point, a minus sign that is one, "+" if `sign`; an en dash for NaN. */
+/* `digits` decimals, a typographic minus sign, "+" if `sign`; an en dash for NaN. */
 const char *report_fixed(char out[REPORT_NUMBER], double v, int digits, bool sign);
 /* Three significant digits, powers of ten as such: 0.0123, 1.2e-7 as 1.2 x 10^-7. */
 const char *report_short(char out[REPORT_NUMBER], double v);
 void        report_grouped(char out[REPORT_NUMBER], uint64_t v); /* 1,234,567 */
-/* A table cell; a dash where there is no number. */
+/* A table cell; a dash for a missing number. */
 void report_cell(struct tsr_writer *w, double v, int digits);
 /* Any value as nested tables. */
 void report_value(struct tsr_writer *w, const json_t *v, unsigned depth);
@@ -60,15 +61,15 @@ void     report_axis_label(char out[REPORT_NUMBER], const struct report_axis *a,
 #define REPORT_EM    12.0  /* size of its text */
 
 void report_figure_open(struct tsr_writer *w, double height, const char *title);
-/* note: what the marks are; NULL: nothing. */
+/* note: meaning of the marks; NULL: none. */
 void report_figure_close(struct tsr_writer *w, const char *note);
 
 enum report_anchor { REPORT_START, REPORT_MIDDLE, REPORT_END };
 void report_label(struct tsr_writer *w, double x, double y, enum report_anchor anchor,
                   const char *cls, const char *text);
 void report_line(struct tsr_writer *w, const char *cls, double x1, double y1, double x2, double y2);
-/* One entry of a legend, in the drawing itself so that it stands in a file that has no page around it: a sample of a
- * line, dashed as `dash` says ("": as the class has it), with `mark`, the class of its points (NULL: none). */
+/* One entry of a legend, inside the drawing so that a standalone SVG file has it: a sample of a line, with
+ * the dash pattern `dash` ("": as the class has it) and `mark`, the class of its points (NULL: none). */
 #define REPORT_LEGEND 15.0 /* from row to row */
 void report_legend(struct tsr_writer *w, double x, double y, const char *cls, const char *dash,
                    const char *mark, const char *text);
@@ -84,13 +85,15 @@ void   report_text_cut(char *out, size_t cap, const char *s, double width);
 struct report_box {
     double x1, y1, x2, y2;
 };
-/* Places a label beside (x, y) where it meets no box of taken[*n] and stays in `frame`; adds its
- * box.  false: there is no such place.  taken has room for one more. */
+/* Places a label next to (x, y) where it meets no box of taken[*n] and stays in `frame`; adds its box.
+ * false: no free place. taken has room for one more. */
 bool report_place(struct report_box *taken, uint64_t *n, const struct report_box *frame, double x,
                   double y, const char *text, double *at_x, double *at_y,
                   enum report_anchor *anchor);
 
-/* ---- plots: each writes a figure, or nothing where the results do not have what it shows --- */
+#define REPORT_PEER_POINTS 64u /* boxes in a chart of two programs: a point and a name each */
+
+/* ---- plots: each writes a figure, or nothing if the results lack its data ---------------- */
 
 enum report_quality { REPORT_KL, REPORT_DELTA };
 void report_plot_quality(struct tsr_writer *w, const json_t *compare, enum report_quality what);
@@ -102,7 +105,7 @@ void report_plot_indicator(struct tsr_writer *w, const json_t *indicators, const
 /* Bits of each layer in every arm and quantize step of the results in which layers differ. */
 void report_plot_bits(struct tsr_writer *w, const json_t *results);
 
-/* Ways to select in one sweep, and what target slow-downs gave; all sweeps of the results. */
+/* Selection methods of one sweep, and the results of target slow-downs; all sweeps of the results. */
 void report_plot_selects(struct tsr_writer *w, const json_t *sweep);
 void report_plot_sweeps(struct tsr_writer *w, const json_t *results);
 

@@ -1,4 +1,4 @@
-/* Layers: what each costs at a width by an indicator, and how many bits it was given. */
+/* Layers: the indicator of each at a bit width, and its assigned bits. */
 #include "report/internal.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ static void put_layer_numbers(struct tsr_writer *w, size_t layers, double y)
     }
 }
 
-/* Bars of one width, each panel with a scale of its own: layers are compared, not widths. */
+/* Bars of one width, each panel with a separate scale: the chart compares layers, not widths. */
 static void put_panel(struct tsr_writer *w, const json_t *table, size_t layers, size_t b,
                       long long bits, double y0)
 {
@@ -80,8 +80,8 @@ void report_plot_indicator(struct tsr_writer *w, const json_t *indicators, const
     report_label(w, names - 6, top + n * panel + 6, REPORT_END, "tick", "layer");
     report_figure_close(w, strcmp(report_str(table, "name"), "measured") == 0
                                ? "Increase of the loss with this layer alone quantized, nats; "
-                                 "each width on a scale of its own."
-                               : "Each width on a scale of its own.");
+                                 "each width on its own scale."
+                               : "Each width on its own scale.");
 }
 
 /* ---- chosen bits ---------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static double bits_at(const json_t *list, size_t l)
     return json_is_number(v) ? json_number_value(v) : (double)NAN;
 }
 
-/* Layers that all have the same bits say nothing. */
+/* Layers with equal bits carry no information. */
 static bool differ(const json_t *list)
 {
     double low = INFINITY, high = -INFINITY;

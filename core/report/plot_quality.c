@@ -1,5 +1,4 @@
-/* Quality against bits: a point for each arm with its interval, and the front of those that no
- * other arm beats in both. */
+/* Quality against bits: a point for each arm with its interval, and the Pareto front. */
 #include "base/mem.h"
 #include "report/internal.h"
 

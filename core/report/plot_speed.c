@@ -48,7 +48,7 @@ static const char *ratio_text(char text[4 * REPORT_NUMBER], const json_t *arm,
     return text;
 }
 
-/* Where the bars end, so that the widest ratio has room behind them. */
+/* The right end of the bars, which leaves room for the widest ratio. */
 static double right_of(const json_t *arms, const struct phase *p)
 {
     const json_t *a;

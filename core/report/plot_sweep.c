@@ -1,5 +1,5 @@
-/* Perplexity against compensated channels: ways to select in one sweep, and all sweeps of a job beside each
- * other; against time, what target slow-downs gave. */
+/* Perplexity against compensated channels: the selection methods of one sweep, or all sweeps of a job;
+ * against time: the results of target slow-downs. */
 #include "report/internal.h"
 
 #include <math.h>
@@ -12,14 +12,14 @@ static const double left = 46, right = 330, top = 8, bottom = 210;
 struct series {
     const json_t *points, *sweep;
     const char   *select;
-    char          name[64], label[32]; /* in the legend, beside the line */
+    char          name[64], label[32]; /* in the legend, next to the line */
     bool          main;
     bool          time;      /* across: of a token; without compensation first */
     bool          accuracy;  /* up: of questions */
     bool          agreement; /* up: of answers with the original */
 };
 
-/* Lines differ by their dashes, the seventh and those behind it by hollow points, too. */
+/* Lines differ by their dashes; the seventh and later ones also have hollow points. */
 static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "4 4", "12 2" };
 #define DASHES (sizeof dashes / sizeof *dashes)
 
@@ -40,7 +40,7 @@ static bool belongs(const struct series *s, const json_t *p)
         return true;
     if (!s->select)
         return s->time && report_real(p, "k") == 0;
-    /* the point without compensation stands for all */
+    /* the point without compensation is common to all */
     return strcmp(select, s->select) == 0 || (report_real(p, "k") == 0 && *select);
 }
 

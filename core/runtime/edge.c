@@ -8,14 +8,15 @@
 #define WAIT_US    UINT64_C(10000000)
 #define FOREVER_US (UINT64_C(86400) * 1000000u)
 
-tsr_status tsr_edge_create(struct tsr_edge *e, struct tsr_registry *r, struct tsr_err *err)
+tsr_status tsr_runtime_edge_create(struct tsr_runtime_edge *e, struct tsr_registry *r,
+                                   struct tsr_err *err)
 {
     TSR_TRY(tsr_comm_world_create(&e->heads, r, e->heads_over, 2, err));
     return e->kind == TSR_EDGE_TOKENS ? TSR_OK
                                       : tsr_comm_world_create(&e->rows, r, e->rows_over, 2, err);
 }
 
-void tsr_edge_free(struct tsr_edge *e)
+void tsr_runtime_edge_free(struct tsr_runtime_edge *e)
 {
     if (e->heads.bytes)
         tsr_comm_world_close(&e->heads);
@@ -24,7 +25,7 @@ void tsr_edge_free(struct tsr_edge *e)
 }
 
 static struct tsr_comm_link_options options(const struct tsr_comm_world *w, const char *over,
-                                            uint64_t epoch, bool sender, uint64_t deadline_us)
+                                            uint64_t epoch, bool sender)
 {
     return (struct tsr_comm_link_options){ .place = { .transport = over,
                                                       .rank = sender ? 0 : 1,
@@ -32,36 +33,35 @@ static struct tsr_comm_link_options options(const struct tsr_comm_world *w, cons
                                                       .shared = w->shared,
                                                       .shared_bytes = w->bytes,
                                                       .epoch = epoch },
-                                           .deadline_us = deadline_us,
                                            .rows_alone = true };
 }
 
-tsr_status tsr_edge_open(struct tsr_edge_end *n, const struct tsr_edge *e, bool sender,
-                         uint64_t deadline_us, _Atomic uint64_t *pieces, struct tsr_registry *r,
-                         struct tsr_err *err)
+tsr_status tsr_runtime_edge_open(struct tsr_runtime_edge_end *n, const struct tsr_runtime_edge *e,
+                                 bool sender, uint64_t deadline_us, _Atomic uint64_t *pieces,
+                                 struct tsr_registry *r, struct tsr_err *err)
 {
-    *n = (struct tsr_edge_end){ .edge = e, .deadline_us = deadline_us ? deadline_us : WAIT_US };
-    struct tsr_comm_link_options o =
-        options(&e->heads, e->heads_over, e->epoch, sender, n->deadline_us);
+    *n = (struct tsr_runtime_edge_end){ .edge = e,
+                                        .deadline_us = deadline_us ? deadline_us : WAIT_US };
+    struct tsr_comm_link_options o = options(&e->heads, e->heads_over, e->epoch, sender);
     o.pieces = pieces;
     TSR_TRY(tsr_comm_link_create(&n->heads, r, &o, err));
     if (e->kind == TSR_EDGE_TOKENS)
         return TSR_OK;
-    o = options(&e->rows, e->rows_over, e->epoch, sender, n->deadline_us);
+    o = options(&e->rows, e->rows_over, e->epoch, sender);
     o.pieces = pieces;
     o.codec[0] = e->codec[0];
     o.codec[1] = e->codec[1];
     return tsr_comm_link_create(&n->rows, r, &o, err);
 }
 
-void tsr_edge_close(struct tsr_edge_end *n)
+void tsr_runtime_edge_close(struct tsr_runtime_edge_end *n)
 {
     tsr_comm_link_destroy(n->heads);
     tsr_comm_link_destroy(n->rows);
     n->heads = n->rows = NULL;
 }
 
-void tsr_edge_abort(struct tsr_edge_end *n)
+void tsr_runtime_edge_abort(struct tsr_runtime_edge_end *n)
 {
     if (n->heads)
         tsr_comm_link_abort(n->heads);
@@ -70,7 +70,7 @@ void tsr_edge_abort(struct tsr_edge_end *n)
 }
 
 /* Rows that follow a head, and how wide they are. */
-static uint64_t rows_of(const struct tsr_edge_end *n, const struct tsr_frame *f)
+static uint64_t rows_of(const struct tsr_runtime_edge_end *n, const struct tsr_runtime_frame *f)
 {
     if (n->edge->kind == TSR_EDGE_ROWS && f->kind == TSR_FRAME_WORK)
         return f->tokens;
@@ -78,14 +78,15 @@ static uint64_t rows_of(const struct tsr_edge_end *n, const struct tsr_frame *f)
     return answers && f->status == TSR_OK ? f->wanted : 0;
 }
 
-static uint64_t cols_of(const struct tsr_edge_end *n, const struct tsr_frame_limits *l)
+static uint64_t cols_of(const struct tsr_runtime_edge_end     *n,
+                        const struct tsr_runtime_frame_limits *l)
 {
     return n->edge->kind == TSR_EDGE_RESULT ? l->vocab : l->hidden;
 }
 
-/* What its link says, in the ranks of the job. */
-static tsr_status failed(const struct tsr_edge_end *n, const struct tsr_comm_link *l, bool out,
-                         tsr_status st, struct tsr_err *err)
+/* The error of its link, with the ranks of the job. */
+static tsr_status failed(const struct tsr_runtime_edge_end *n, const struct tsr_comm_link *l,
+                         bool out, tsr_status st, struct tsr_err *err)
 {
     struct tsr_comm_late late = tsr_comm_link_late(l);
     uint32_t             own = out ? n->edge->from : n->edge->to;
@@ -102,19 +103,20 @@ static tsr_status failed(const struct tsr_edge_end *n, const struct tsr_comm_lin
 }
 
 /* Until a message is through, with its own deadline for each of its pieces. */
-static tsr_status end(const struct tsr_edge_end *n, struct tsr_comm_link *l,
+static tsr_status end(const struct tsr_runtime_edge_end *n, struct tsr_comm_link *l,
                       struct tsr_comm_transfer *t, bool out, struct tsr_err *err)
 {
     tsr_status st = tsr_comm_link_wait_for(l, t, n->deadline_us, err);
     return st == TSR_OK ? st : failed(n, l, out, st, err);
 }
 
-tsr_status tsr_edge_send(struct tsr_edge_end *n, struct tsr_portion *b, struct tsr_err *err)
+tsr_status tsr_runtime_edge_send(struct tsr_runtime_edge_end *n, struct tsr_runtime_micro_batch *b,
+                                 struct tsr_err *err)
 {
     struct tsr_comm_transfer *head = NULL, *body = NULL, *rows = NULL;
-    uint64_t                  bytes = tsr_frame_body(&b->head), m = rows_of(n, &b->head);
-    TSR_TRY(tsr_portion_pack(b, err));
-    b->head.sent_ns = tsr_now_ns();
+    uint64_t                  bytes = tsr_runtime_frame_body(&b->head), m = rows_of(n, &b->head);
+    TSR_TRY(tsr_runtime_micro_batch_pack(b, err));
+    b->head.sent_ns = tsr_runtime_now_ns();
     TSR_TRY(tsr_comm_link_send_bytes(n->heads, 1, &b->head, sizeof b->head, &head, err));
     if (bytes)
         TSR_TRY(tsr_comm_link_send_bytes(n->heads, 1, b->body, bytes, &body, err));
@@ -127,21 +129,21 @@ tsr_status tsr_edge_send(struct tsr_edge_end *n, struct tsr_portion *b, struct t
     return rows ? end(n, n->rows, rows, true, err) : TSR_OK;
 }
 
-tsr_status tsr_edge_recv(struct tsr_edge_end *n, struct tsr_portion *b,
-                         const struct tsr_frame_limits *l, struct tsr_err *err)
+tsr_status tsr_runtime_edge_recv(struct tsr_runtime_edge_end *n, struct tsr_runtime_micro_batch *b,
+                                 const struct tsr_runtime_frame_limits *l, struct tsr_err *err)
 {
     struct tsr_comm_transfer *t = NULL;
     TSR_TRY(tsr_comm_link_recv_bytes(n->heads, 0, &b->head, sizeof b->head, &t, err));
     TSR_TRY(tsr_comm_link_wait_for(n->heads, t, FOREVER_US, err));
-    TSR_TRY(tsr_frame_check(&b->head, l, err));
-    uint64_t bytes = tsr_frame_body(&b->head), m = rows_of(n, &b->head);
+    TSR_TRY(tsr_runtime_frame_check(&b->head, l, err));
+    uint64_t bytes = tsr_runtime_frame_body(&b->head), m = rows_of(n, &b->head);
     b->cols = cols_of(n, l);
-    TSR_TRY(tsr_portion_reserve(b, l, m > 0, false, err));
+    TSR_TRY(tsr_runtime_micro_batch_reserve(b, l, m > 0, false, err));
     if (bytes) {
         TSR_TRY(tsr_comm_link_recv_bytes(n->heads, 0, b->body, bytes, &t, err));
         TSR_TRY(end(n, n->heads, t, false, err));
     }
-    TSR_TRY(tsr_portion_unpack(b, l, err));
+    TSR_TRY(tsr_runtime_micro_batch_unpack(b, l, err));
     if (!m)
         return TSR_OK;
     TSR_TRY(

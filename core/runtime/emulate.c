@@ -1,4 +1,4 @@
-/* Service times of devices that are not there. */
+/* Service times of emulated devices. */
 #include "runtime/emulate.h"
 
 #include <math.h>
@@ -6,10 +6,10 @@
 
 #define BEAT_NS UINT64_C(500000000)
 
-/* Sequences of a micro-batch, tokens of each and positions behind them, as means; tokens of a slot
- * stand together. */
-static void shape_of(const struct tsr_engine *e, const struct tsr_portion *b, double *v, double *s,
-                     double *t)
+/* Sequences of a micro-batch, tokens of each and their past positions, as means; tokens of a slot are
+ * contiguous. */
+static void shape_of(const struct tsr_engine *e, const struct tsr_runtime_micro_batch *b, double *v,
+                     double *s, double *t)
 {
     uint64_t sequences = 0, past = 0;
     for (uint32_t i = 0; i < b->head.tokens; i++) {
@@ -27,32 +27,35 @@ static void shape_of(const struct tsr_engine *e, const struct tsr_portion *b, do
     *t = (double)past / *v;
 }
 
-tsr_status tsr_pacing_time(const struct tsr_pacing *p, const struct tsr_place *place,
-                           const struct tsr_engine *e, const struct tsr_portion *b, double *ms,
-                           struct tsr_err *err)
+tsr_status tsr_runtime_pacing_time(const struct tsr_runtime_pacing      *p,
+                                   const struct tsr_runtime_place       *place,
+                                   const struct tsr_engine              *e,
+                                   const struct tsr_runtime_micro_batch *b, double *ms,
+                                   struct tsr_err *err)
 {
-    const struct tsr_mesh *m = &p->stages[place->stage].mesh;
-    enum tsr_phase         phase = b->head.phase == TSR_DECODE ? TSR_DECODE : TSR_PREFILL;
-    double                 v, s, t, total = 0;
-    struct tsr_time        one;
+    const struct tsr_plan_mesh *m = &p->stages[place->stage].mesh;
+    enum tsr_phase phase = b->head.phase == TSR_PLAN_DECODE ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL;
+    double         v, s, t, total = 0;
+    struct tsr_plan_time one;
     *ms = 0;
     if (!m->profile)
         return TSR_OK;
     shape_of(e, b, &v, &s, &t);
     for (uint64_t l = place->first; l < place->end; l++) {
-        TSR_TRY(tsr_latency_layer(&p->job, m, p->job.shape->layer_class[l],
-                                  &p->candidates->v[p->candidate[l]], phase, v, s, t, &one, err));
+        TSR_TRY(tsr_plan_latency_layer(&p->job, m, p->job.shape->layer_class[l],
+                                       &p->candidates->v[p->candidate[l]], phase, v, s, t, &one,
+                                       err));
         if (!(one.ms >= 0))
             return tsr_fail(err, TSR_E_CONFIG, "%s does not run layer %llu as it is packed",
                             m->name, (unsigned long long)l);
         total += one.ms;
     }
     if (place->embed) {
-        TSR_TRY(tsr_latency_embed(&p->job, m, b->head.tokens, &one, err));
+        TSR_TRY(tsr_plan_latency_embed(&p->job, m, b->head.tokens, &one, err));
         total += one.ms;
     }
     if (place->head && !place->back && b->head.wanted) {
-        TSR_TRY(tsr_latency_head(&p->job, m, p->head, b->head.wanted, &one, err));
+        TSR_TRY(tsr_plan_latency_head(&p->job, m, p->head, b->head.wanted, &one, err));
         total += one.ms;
     }
     if (!isfinite(total))
@@ -61,36 +64,37 @@ tsr_status tsr_pacing_time(const struct tsr_pacing *p, const struct tsr_place *p
     return TSR_OK;
 }
 
-tsr_status tsr_pacing_head(const struct tsr_pacing *p, const struct tsr_place *place, uint32_t rows,
-                           double *ms, struct tsr_err *err)
+tsr_status tsr_runtime_pacing_head(const struct tsr_runtime_pacing *p,
+                                   const struct tsr_runtime_place *place, uint32_t rows, double *ms,
+                                   struct tsr_err *err)
 {
-    const struct tsr_mesh *m = &p->stages[place->stage].mesh;
-    struct tsr_time        one;
+    const struct tsr_plan_mesh *m = &p->stages[place->stage].mesh;
+    struct tsr_plan_time        one;
     *ms = 0;
     if (!m->profile)
         return TSR_OK;
-    TSR_TRY(tsr_latency_head(&p->job, m, p->head, rows, &one, err));
+    TSR_TRY(tsr_plan_latency_head(&p->job, m, p->head, rows, &one, err));
     if (!isfinite(one.ms))
         return tsr_fail(err, TSR_E_CONFIG, "%s has no time for an end of the model", m->name);
     *ms = one.ms * p->scale;
     return TSR_OK;
 }
 
-static void wait_until(uint64_t until, struct tsr_page_rank *r)
+static void wait_until(uint64_t until, struct tsr_runtime_page_rank *r)
 {
-    for (uint64_t now = tsr_now_ns(); now < until; now = tsr_now_ns()) {
+    for (uint64_t now = tsr_runtime_now_ns(); now < until; now = tsr_runtime_now_ns()) {
         uint64_t        stop = until - now > BEAT_NS ? now + BEAT_NS : until;
         struct timespec t = { .tv_sec = (time_t)(stop / 1000000000u),
                               .tv_nsec = (long)(stop % 1000000000u) };
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-        tsr_progress_beat(&r->progress, TSR_RANK_WORKS, atomic_load(&r->progress.site));
+        tsr_runtime_progress_beat(&r->progress, TSR_RANK_WORKS, atomic_load(&r->progress.site));
     }
 }
 
-void tsr_pacing_wait(uint64_t start_ns, double ms, struct tsr_page_rank *r)
+void tsr_runtime_pacing_wait(uint64_t start_ns, double ms, struct tsr_runtime_page_rank *r)
 {
-    struct tsr_rank_numbers *n = &r->numbers;
-    uint64_t                 now = tsr_now_ns(), until = start_ns + (uint64_t)(ms * 1e6);
+    struct tsr_runtime_rank_numbers *n = &r->numbers;
+    uint64_t now = tsr_runtime_now_ns(), until = start_ns + (uint64_t)(ms * 1e6);
     if (ms <= 0)
         return;
     atomic_fetch_add(&n->paced, 1);
@@ -102,16 +106,17 @@ void tsr_pacing_wait(uint64_t start_ns, double ms, struct tsr_page_rank *r)
     wait_until(until, r);
 }
 
-void tsr_pacing_mark(uint64_t start_ns, double ms, struct tsr_page_rank *r)
+void tsr_runtime_pacing_mark(uint64_t start_ns, double ms, struct tsr_runtime_page_rank *r)
 {
     if (ms > 0)
         wait_until(start_ns + (uint64_t)(ms * 1e6), r);
 }
 
-uint64_t tsr_pacing_limit(const struct tsr_pacing *p, const struct tsr_place *place)
+uint64_t tsr_runtime_pacing_limit(const struct tsr_runtime_pacing *p,
+                                  const struct tsr_runtime_place  *place)
 {
-    const struct tsr_mesh *m = &p->stages[place->stage].mesh;
+    const struct tsr_plan_mesh *m = &p->stages[place->stage].mesh;
     if (!m->profile)
         return 0;
-    return tsr_memory_capacity(m, TSR_ACCOUNT_EXACT) / m->tp;
+    return tsr_plan_memory_capacity(m, TSR_ACCOUNT_EXACT) / m->tp;
 }

@@ -1,45 +1,49 @@
-/* runtime/emulate.h - devices that are not there: `{profile: T4, emulate: cpu}` in a cluster file.
+/* runtime/emulate.h - emulated devices: `{profile: T4, emulate: cpu}` in a cluster file.
  *
- * A micro-batch is really computed, by the backend, and takes at least as long as the device's profile
- * says for its phase, schemes and shape; device memory has the device's limit.  Work that took longer
- * than the profile's time is counted as an overrun.
+ * The backend really computes a micro-batch, which takes at least as long as the device's profile says for
+ * its phase, schemes and shape; device memory has the device's limit. Work that took longer than the
+ * profile's time counts as an overrun.
  */
 #ifndef TSR_RUNTIME_EMULATE_H
 #define TSR_RUNTIME_EMULATE_H
 
 #include "engine/engine.h"
-#include "plan/latency.h"
+#include "plan/cost/latency.h"
 #include "runtime/frame.h"
 #include "runtime/layout.h"
 #include "runtime/page.h"
 
 /* A stage's device; mesh.profile NULL: a real one, which is neither paced nor limited. */
-struct tsr_pacing_stage {
-    struct tsr_mesh mesh;
+struct tsr_runtime_pacing_stage {
+    struct tsr_plan_mesh mesh;
 };
 
-struct tsr_pacing {
-    struct tsr_latency_job       job;
-    const struct tsr_candidates *candidates;
-    const uint32_t              *candidate; /* [layers]: index into them */
-    const struct tsr_candidate  *head;      /* or NULL: as stored */
-    struct tsr_pacing_stage     *stages;    /* of one replica */
-    double                       scale;     /* of all times; 1 */
+struct tsr_runtime_pacing {
+    struct tsr_plan_latency_job       job;
+    const struct tsr_plan_candidates *candidates;
+    const uint32_t                   *candidate; /* [layers]: index into them */
+    const struct tsr_plan_candidate  *head;      /* or NULL: as stored */
+    struct tsr_runtime_pacing_stage  *stages;    /* of one replica */
+    double                            scale;     /* of all times; 1 */
 };
 
 /* How long rank `place` takes for a micro-batch before its tokens are in the engine's slots.  [any] */
-tsr_status tsr_pacing_time(const struct tsr_pacing *p, const struct tsr_place *place,
-                           const struct tsr_engine *e, const struct tsr_portion *b, double *ms,
-                           struct tsr_err *err);
+tsr_status tsr_runtime_pacing_time(const struct tsr_runtime_pacing      *p,
+                                   const struct tsr_runtime_place       *place,
+                                   const struct tsr_engine              *e,
+                                   const struct tsr_runtime_micro_batch *b, double *ms,
+                                   struct tsr_err *err);
 /* The same for the head alone, of `rows` rows that came back to it. */
-tsr_status tsr_pacing_head(const struct tsr_pacing *p, const struct tsr_place *place, uint32_t rows,
-                           double *ms, struct tsr_err *err);
+tsr_status tsr_runtime_pacing_head(const struct tsr_runtime_pacing *p,
+                                   const struct tsr_runtime_place *place, uint32_t rows, double *ms,
+                                   struct tsr_err *err);
 /* Waits, beating, until `ms` have passed since start_ns; counts. */
-void tsr_pacing_wait(uint64_t start_ns, double ms, struct tsr_page_rank *r);
-/* The same on the way, before a sum over the ranks of a stage: they meet there as their devices would,
- * however unevenly this machine runs them.  Counts nothing. */
-void tsr_pacing_mark(uint64_t start_ns, double ms, struct tsr_page_rank *r);
+void tsr_runtime_pacing_wait(uint64_t start_ns, double ms, struct tsr_runtime_page_rank *r);
+/* The same within the work, before a sum over the ranks of a stage: the ranks reach the sum at the same
+ * time as their devices would, however unevenly this machine runs them. Counts nothing. */
+void tsr_runtime_pacing_mark(uint64_t start_ns, double ms, struct tsr_runtime_page_rank *r);
 /* Bytes of one of the stage's devices; 0: no limit. */
-uint64_t tsr_pacing_limit(const struct tsr_pacing *p, const struct tsr_place *place);
+uint64_t tsr_runtime_pacing_limit(const struct tsr_runtime_pacing *p,
+                                  const struct tsr_runtime_place  *place);
 
 #endif

@@ -2,38 +2,38 @@
 #include "runtime/frame.h"
 
 #include "base/mem.h"
-#include "plan/device.h"
+#include "plan/cost/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAGIC     0x31525354u /* "TSR1" */
-#define WANTS     0x80000000u /* in the slot's word: the token's logits are wanted */
-#define GENERATED 0x40000000u /* there too: tsr_token.decode */
+#define WANTS     0x80000000u /* in the slot's word: the token's logits are requested */
+#define GENERATED 0x40000000u /* there too: tsr_engine_token.decode */
 #define TOKEN     8u          /* id, slot */
 #define MAX_SLOTS 0x3fffffffu
 
-void tsr_frame_make(struct tsr_frame *f, enum tsr_frame_kind kind)
+void tsr_runtime_frame_make(struct tsr_runtime_frame *f, enum tsr_frame_kind kind)
 {
     memset(f, 0, sizeof *f);
     f->magic = MAGIC;
     f->kind = (uint32_t)kind;
 }
 
-tsr_status tsr_frame_check(const struct tsr_frame *f, const struct tsr_frame_limits *l,
-                           struct tsr_err *err)
+tsr_status tsr_runtime_frame_check(const struct tsr_runtime_frame        *f,
+                                   const struct tsr_runtime_frame_limits *l, struct tsr_err *err)
 {
     const char *what = NULL;
     if (f->magic != MAGIC)
         what = "begins with other bytes";
     else if (f->kind < TSR_FRAME_WORK || f->kind > TSR_FRAME_BACK)
         what = "is of no known kind";
-    else if (f->phase > TSR_DECODE)
+    else if (f->phase > TSR_PLAN_DECODE)
         what = "has no known phase";
     else if (f->tokens > l->tokens || f->wanted > f->tokens)
         what = "has more tokens or logits than a micro-batch may";
-    else if (f->resets > l->slots || f->lane >= l->slots)
-        what = "names more slots or lanes than there are";
+    else if (f->resets > l->slots || f->slot_set >= l->slots)
+        what = "names more slots or slot sets than there are";
     else if (f->kind == TSR_FRAME_WORK && f->tokens == 0)
         what = "has no tokens";
     if (what)
@@ -43,20 +43,20 @@ tsr_status tsr_frame_check(const struct tsr_frame *f, const struct tsr_frame_lim
     return TSR_OK;
 }
 
-/* Rows of the wanted tokens alone, or why there are none. */
-static bool answers(const struct tsr_frame *f)
+/* Only the rows of the requested tokens, or the reason for their absence. */
+static bool answers(const struct tsr_runtime_frame *f)
 {
     return f->kind == TSR_FRAME_RESULT || f->kind == TSR_FRAME_BACK;
 }
 
-uint64_t tsr_frame_body(const struct tsr_frame *f)
+uint64_t tsr_runtime_frame_body(const struct tsr_runtime_frame *f)
 {
     if (answers(f))
         return f->status == TSR_OK ? 0 : TSR_FRAME_TEXT;
     return f->kind == TSR_FRAME_WORK ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * 4 : 0;
 }
 
-/* Grows *p to n elements; what is there is not kept. */
+/* Grows *p to n elements; discards the content. */
 static bool grow(void *p, uint64_t *cap, uint64_t n, uint64_t size)
 {
     void *v;
@@ -70,12 +70,13 @@ static bool grow(void *p, uint64_t *cap, uint64_t n, uint64_t size)
     return v != NULL;
 }
 
-tsr_status tsr_portion_reserve(struct tsr_portion *b, const struct tsr_frame_limits *l, bool rows,
-                               bool logits, struct tsr_err *err)
+tsr_status tsr_runtime_micro_batch_reserve(struct tsr_runtime_micro_batch        *b,
+                                           const struct tsr_runtime_frame_limits *l, bool rows,
+                                           bool logits, struct tsr_err *err)
 {
-    const struct tsr_frame *f = &b->head;
-    uint64_t                n = 0, m = 0;
-    bool                    logit = f->kind == TSR_FRAME_RESULT;
+    const struct tsr_runtime_frame *f = &b->head;
+    uint64_t                        n = 0, m = 0;
+    bool                            logit = f->kind == TSR_FRAME_RESULT;
     if (rows && !tsr_mul(answers(f) ? f->wanted : f->tokens, logit ? l->vocab : l->hidden, &n))
         return tsr_fail_nomem(err, UINT64_MAX, "rows of a micro-batch");
     if (logits && !tsr_mul(f->wanted, l->vocab, &m))
@@ -84,16 +85,16 @@ tsr_status tsr_portion_reserve(struct tsr_portion *b, const struct tsr_frame_lim
         !grow(&b->reset, &b->cap_reset, f->resets, sizeof *b->reset) ||
         !grow(&b->rows, &b->cap_rows, n, sizeof *b->rows) ||
         !grow(&b->logits, &b->cap_logits, m, sizeof *b->logits) ||
-        !grow(&b->body, &b->cap_body, tsr_frame_body(f), 1))
+        !grow(&b->body, &b->cap_body, tsr_runtime_frame_body(f), 1))
         return tsr_fail_nomem(err, (n + m) * sizeof(float), "a micro-batch");
     return TSR_OK;
 }
 
-tsr_status tsr_portion_pack(struct tsr_portion *b, struct tsr_err *err)
+tsr_status tsr_runtime_micro_batch_pack(struct tsr_runtime_micro_batch *b, struct tsr_err *err)
 {
     unsigned char *at;
-    if (!grow(&b->body, &b->cap_body, tsr_frame_body(&b->head), 1))
-        return tsr_fail_nomem(err, tsr_frame_body(&b->head), "a micro-batch");
+    if (!grow(&b->body, &b->cap_body, tsr_runtime_frame_body(&b->head), 1))
+        return tsr_fail_nomem(err, tsr_runtime_frame_body(&b->head), "a micro-batch");
     at = b->body;
     if (answers(&b->head) && b->head.status != TSR_OK)
         memcpy(at, b->text, sizeof b->text);
@@ -110,8 +111,9 @@ tsr_status tsr_portion_pack(struct tsr_portion *b, struct tsr_err *err)
     return TSR_OK;
 }
 
-tsr_status tsr_portion_unpack(struct tsr_portion *b, const struct tsr_frame_limits *l,
-                              struct tsr_err *err)
+tsr_status tsr_runtime_micro_batch_unpack(struct tsr_runtime_micro_batch        *b,
+                                          const struct tsr_runtime_frame_limits *l,
+                                          struct tsr_err                        *err)
 {
     const unsigned char *at = b->body;
     uint32_t             wanted = 0;
@@ -143,11 +145,13 @@ tsr_status tsr_portion_unpack(struct tsr_portion *b, const struct tsr_frame_limi
     return TSR_OK;
 }
 
-tsr_status tsr_portion_copy(struct tsr_portion *to, const struct tsr_portion *from,
-                            const struct tsr_frame_limits *l, struct tsr_err *err)
+tsr_status tsr_runtime_micro_batch_copy(struct tsr_runtime_micro_batch        *to,
+                                        const struct tsr_runtime_micro_batch  *from,
+                                        const struct tsr_runtime_frame_limits *l,
+                                        struct tsr_err                        *err)
 {
     to->head = from->head;
-    TSR_TRY(tsr_portion_reserve(to, l, false, false, err));
+    TSR_TRY(tsr_runtime_micro_batch_reserve(to, l, false, false, err));
     if (from->head.tokens)
         memcpy(to->token, from->token, from->head.tokens * sizeof *to->token);
     if (from->head.resets)
@@ -156,7 +160,7 @@ tsr_status tsr_portion_copy(struct tsr_portion *to, const struct tsr_portion *fr
     return TSR_OK;
 }
 
-void tsr_portion_free(struct tsr_portion *b)
+void tsr_runtime_micro_batch_free(struct tsr_runtime_micro_batch *b)
 {
     if (!b)
         return;

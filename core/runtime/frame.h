@@ -1,8 +1,8 @@
-/* runtime/frame.h - what goes between ranks about a micro-batch, beside its rows: a head, then its
- * tokens, the slots that are emptied before it, and, of a result, a sentence.
+/* runtime/frame.h - what ranks send about a micro-batch in addition to its rows: a head, then its tokens, the
+ * slots that are emptied before it, and, of a result, a sentence.
  *
- * Rows follow on a link of their own, coded and, with emulated devices, paced: heads are small and go
- * as they are.
+ * Rows follow on a separate link, coded and, with emulated devices, paced. Heads are small and are sent
+ * uncoded.
  */
 #ifndef TSR_RUNTIME_FRAME_H
 #define TSR_RUNTIME_FRAME_H
@@ -15,59 +15,64 @@ enum tsr_frame_kind {
     TSR_FRAME_WORK = 1,
     TSR_FRAME_RESULT = 2, /* logits */
     TSR_FRAME_STOP = 3,
-    TSR_FRAME_BACK = 4, /* what a result is made of: the wanted hidden rows behind the last layer */
+    TSR_FRAME_BACK = 4, /* input of a result: the requested hidden rows after the last layer */
 };
 
 /* Fixed size; both ends are the same build on the same kind of machine (checked by the magic). */
-struct tsr_frame {
+struct tsr_runtime_frame {
     uint32_t magic, kind;
-    uint32_t phase, piece;           /* enum tsr_phase; the coordinator's number, comes back */
+    uint32_t phase, piece;           /* enum tsr_phase; the coordinator's number, returned with
+                                      * the result */
     uint32_t tokens, resets, wanted; /* counts; wanted: rows of logits */
     int32_t  status;                 /* of a result: TSR_OK or why it has no rows */
-    uint32_t site;                   /* of the rows: 2 * layer + 1 of what was computed last */
-    uint32_t lane;                   /* of the replica, for people */
+    uint32_t site;                   /* of the rows: 2 * layer + 1 of the last computed step */
+    uint32_t slot_set;               /* of the replica, for people */
     uint64_t number;                 /* micro-batches of this replica so far */
     uint64_t sent_ns; /* CLOCK_MONOTONIC when it was sent: ranks of one machine alone compare it */
 };
 
 /* One micro-batch on its way through a rank. */
-struct tsr_portion {
-    struct tsr_portion *next;
-    struct tsr_frame    head;
-    struct tsr_token   *token; /* [head.tokens] */
-    uint32_t           *reset; /* [head.resets] */
-    uint64_t            cols;  /* of rows, while they travel */
-    float              *rows; /* hidden [tokens, hidden]; of a result logits [wanted, vocab], on the
-                                   way back hidden [wanted, hidden] */
-    float              *logits; /* [wanted, vocab], where the head is */
-    uint64_t            cap_token, cap_reset, cap_rows, cap_logits;
-    char                text[TSR_FRAME_TEXT]; /* of a result, or rows back, that is none */
-    unsigned char      *body;
-    uint64_t            cap_body;
+struct tsr_runtime_micro_batch {
+    struct tsr_runtime_micro_batch *next;
+    struct tsr_runtime_frame        head;
+    struct tsr_engine_token        *token; /* [head.tokens] */
+    uint32_t                       *reset; /* [head.resets] */
+    uint64_t                        cols;  /* of rows, while they travel */
+    float         *rows;   /* hidden [tokens, hidden]; of a result logits [wanted, vocab], on the
+                            * way back hidden [wanted, hidden] */
+    float         *logits; /* [wanted, vocab], on the rank with the head */
+    uint64_t       cap_token, cap_reset, cap_rows, cap_logits;
+    char           text[TSR_FRAME_TEXT]; /* of a result, or rows back, that is none */
+    unsigned char *body;
+    uint64_t       cap_body;
 };
 
 /* Most that a head may ask for. */
-struct tsr_frame_limits {
+struct tsr_runtime_frame_limits {
     uint32_t tokens, slots;
     uint64_t hidden, vocab;
 };
 
-void tsr_frame_make(struct tsr_frame *f, enum tsr_frame_kind kind);
+void tsr_runtime_frame_make(struct tsr_runtime_frame *f, enum tsr_frame_kind kind);
 /* TSR_E_DEVICE for a head that no rank of ours sends. */
-tsr_status tsr_frame_check(const struct tsr_frame *f, const struct tsr_frame_limits *l,
-                           struct tsr_err *err);
-/* Bytes behind the head. */
-uint64_t tsr_frame_body(const struct tsr_frame *f);
+tsr_status tsr_runtime_frame_check(const struct tsr_runtime_frame        *f,
+                                   const struct tsr_runtime_frame_limits *l, struct tsr_err *err);
+/* Bytes after the head. */
+uint64_t tsr_runtime_frame_body(const struct tsr_runtime_frame *f);
 
-/* Room for what the head says; rows 0 or 1: whether rows are wanted, logits alike. */
-tsr_status tsr_portion_reserve(struct tsr_portion *b, const struct tsr_frame_limits *l, bool rows,
-                               bool logits, struct tsr_err *err);
+/* Reserves room for the sizes in the head; rows 0 or 1: whether rows are needed, the same for logits. */
+tsr_status tsr_runtime_micro_batch_reserve(struct tsr_runtime_micro_batch        *b,
+                                           const struct tsr_runtime_frame_limits *l, bool rows,
+                                           bool logits, struct tsr_err *err);
 /* Tokens, resets and text, to and from b->body.  unpack checks ids and slots. */
-tsr_status tsr_portion_pack(struct tsr_portion *b, struct tsr_err *err);
-tsr_status tsr_portion_unpack(struct tsr_portion *b, const struct tsr_frame_limits *l,
-                              struct tsr_err *err);
-tsr_status tsr_portion_copy(struct tsr_portion *to, const struct tsr_portion *from,
-                            const struct tsr_frame_limits *l, struct tsr_err *err);
-void       tsr_portion_free(struct tsr_portion *b); /* NULL is fine */
+tsr_status tsr_runtime_micro_batch_pack(struct tsr_runtime_micro_batch *b, struct tsr_err *err);
+tsr_status tsr_runtime_micro_batch_unpack(struct tsr_runtime_micro_batch        *b,
+                                          const struct tsr_runtime_frame_limits *l,
+                                          struct tsr_err                        *err);
+tsr_status tsr_runtime_micro_batch_copy(struct tsr_runtime_micro_batch        *to,
+                                        const struct tsr_runtime_micro_batch  *from,
+                                        const struct tsr_runtime_frame_limits *l,
+                                        struct tsr_err                        *err);
+void       tsr_runtime_micro_batch_free(struct tsr_runtime_micro_batch *b); /* NULL is fine */
 
 #endif

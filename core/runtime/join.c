@@ -16,7 +16,7 @@ struct waiting {
     struct timespec until; /* CLOCK_MONOTONIC */
 };
 
-static void *wait_for_mates(void *arg)
+static void *wait_for_peers(void *arg)
 {
     struct waiting *w = arg;
     int             rc = 0;
@@ -26,7 +26,7 @@ static void *wait_for_mates(void *arg)
     if (!w->over) {
         (void)fprintf(stderr,
                       "tessera: error: rank %u waited %g s for the other ranks to start; of the %u "
-                      "processes one hangs or stands still\n",
+                      "processes one hangs or is stopped\n",
                       w->rank, (double)w->within_us / 1e6, w->ranks);
         _exit(tsr_exit_code(TSR_E_DEVICE));
     }
@@ -34,8 +34,9 @@ static void *wait_for_mates(void *arg)
     return NULL;
 }
 
-tsr_status tsr_join(struct tsr_comm_port *p, struct tsr_registry *r,
-                    const struct tsr_comm_place *place, uint64_t within_us, struct tsr_err *err)
+tsr_status tsr_runtime_join(struct tsr_comm_port *p, struct tsr_registry *r,
+                            const struct tsr_comm_place *place, uint64_t within_us,
+                            struct tsr_err *err)
 {
     struct waiting     w = { .rank = place->rank, .ranks = place->ranks, .within_us = within_us };
     pthread_condattr_t a;
@@ -51,7 +52,7 @@ tsr_status tsr_join(struct tsr_comm_port *p, struct tsr_registry *r,
     (void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&w.news, &a);
     (void)pthread_condattr_destroy(&a);
-    tsr_status st = tsr_thread_start(&id, wait_for_mates, &w, err);
+    tsr_status st = tsr_runtime_thread_start(&id, wait_for_peers, &w, err);
     if (st == TSR_OK) {
         st = tsr_comm_port_open(p, r, place, err);
         (void)pthread_mutex_lock(&w.lock);

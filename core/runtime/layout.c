@@ -3,12 +3,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "plan/memory.h"
+#include "plan/cost/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static tsr_status check(const struct tsr_layout *l, struct tsr_err *err)
+static tsr_status check(const struct tsr_runtime_layout *l, struct tsr_err *err)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < l->n_stages; i++)
@@ -23,38 +23,14 @@ static tsr_status check(const struct tsr_layout *l, struct tsr_err *err)
     return TSR_OK;
 }
 
-static void portions(struct tsr_layout *l, uint64_t prefill, uint64_t decode)
+static void set_micro_batches(struct tsr_runtime_layout *l, uint64_t prefill, uint64_t decode)
 {
     uint32_t each = (l->slots + l->replicas - 1) / l->replicas;
     l->decode_mb = decode && decode < each ? (uint32_t)decode : each;
     l->prefill_mb = prefill && prefill < l->decode_mb ? (uint32_t)prefill : l->decode_mb;
 }
 
-tsr_status tsr_layout_even(struct tsr_layout *l, const struct tsr_hparams *hp, uint32_t replicas,
-                           uint32_t stages, uint32_t ranks, uint32_t slots, struct tsr_err *err)
-{
-    *l = (struct tsr_layout){ .replicas = replicas, .n_stages = stages, .slots = slots };
-    if (stages == 0 || stages > hp->layers)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "%u stages for %llu layers; each stage needs one at least", stages,
-                        (unsigned long long)hp->layers);
-    l->stages = tsr_new(stages, sizeof *l->stages);
-    if (!l->stages)
-        return tsr_fail_nomem(err, stages * sizeof *l->stages, "stages");
-    for (uint32_t i = 0; i < stages; i++) {
-        l->stages[i].first = hp->layers * i / stages;
-        l->stages[i].end = hp->layers * (i + 1) / stages;
-        l->stages[i].ranks = ranks;
-    }
-    tsr_status st = check(l, err);
-    if (st != TSR_OK)
-        tsr_layout_free(l);
-    else
-        portions(l, 0, 0);
-    return st;
-}
-
-/* "" and what is no codec stay NULL.  False: out of memory. */
+/* "" and text that is not a codec stay NULL. False: out of memory. */
 static bool keep(char **to, const char *text)
 {
     if (!text || !*text || strcmp(text, TSR_WIRE_16) == 0)
@@ -63,11 +39,11 @@ static bool keep(char **to, const char *text)
     return *to != NULL;
 }
 
-static tsr_status stage_of(struct tsr_layout_stage *s, const struct tsr_plan_stage *p,
+static tsr_status stage_of(struct tsr_runtime_layout_stage *s, const struct tsr_plan_stage *p,
                            struct tsr_err *err)
 {
     bool there = true;
-    for (int k = 0; k < TSR_PHASES; k++)
+    for (int k = 0; k < TSR_PLAN_PHASES; k++)
         if (tsr_comm_is_auto(p->send[k].codec) || strcmp(p->send[k].algorithm, "auto") == 0)
             return tsr_fail(err, TSR_E_INPUT,
                             "the plan: layers %llu-%llu are sent on by codec auto; `auto` chooses "
@@ -83,16 +59,16 @@ static tsr_status stage_of(struct tsr_layout_stage *s, const struct tsr_plan_sta
             TSR_LOG_INFO,
             "the plan has codec f16 between ranks, which an older version wrote for none: numbers "
             "travel as F32, exactly");
-    for (int k = 0; k < TSR_PHASES && there; k++)
+    for (int k = 0; k < TSR_PLAN_PHASES && there; k++)
         there = keep(&s->send[k], p->send[k].codec) &&
                 keep(&s->collective[k], p->collective[k].codec) &&
                 keep(&s->algorithm[k], p->collective[k].algorithm);
     return there ? TSR_OK : tsr_fail_nomem(err, 0, "stages");
 }
 
-/* As the planner counts the engine's buffers (plan/memory.c): a prefill micro-batch in forwards of the
+/* As the planner counts the engine's buffers (plan/cost/memory.c): a prefill micro-batch in forwards of the
  * engine's size, a decode one whole. */
-static uint64_t forward_tokens(const struct tsr_layout *l, uint64_t prompt)
+static uint64_t forward_tokens(const struct tsr_runtime_layout *l, uint64_t prompt)
 {
     uint64_t piece = l->chunk && l->chunk < prompt ? l->chunk : prompt,
              cut = l->chunk ? l->chunk : 512;
@@ -101,10 +77,11 @@ static uint64_t forward_tokens(const struct tsr_layout *l, uint64_t prompt)
     return n > l->decode_mb ? n : l->decode_mb;
 }
 
-tsr_status tsr_layout_plan(struct tsr_layout *l, const struct tsr_plan_file *p,
-                           const struct tsr_hparams *hp, uint64_t requests, struct tsr_err *err)
+tsr_status tsr_runtime_layout_plan(struct tsr_runtime_layout *l, const struct tsr_plan_file *p,
+                                   const struct tsr_model_hparams *hp, uint64_t requests,
+                                   struct tsr_err *err)
 {
-    *l = (struct tsr_layout){ .replicas = (uint32_t)p->replicas };
+    *l = (struct tsr_runtime_layout){ .replicas = (uint32_t)p->replicas };
     if (!p->placed)
         return tsr_fail(err, TSR_E_INPUT,
                         "the plan says how layers are packed but not where they run; make one "
@@ -126,27 +103,27 @@ tsr_status tsr_layout_plan(struct tsr_layout *l, const struct tsr_plan_file *p,
     if (st == TSR_OK)
         st = check(l, err);
     if (st != TSR_OK)
-        tsr_layout_free(l);
+        tsr_runtime_layout_free(l);
     else
-        portions(l, (uint64_t)p->prefill_mb, (uint64_t)p->decode_mb);
+        set_micro_batches(l, (uint64_t)p->prefill_mb, (uint64_t)p->decode_mb);
     if (st == TSR_OK)
         l->forward = forward_tokens(l, (uint64_t)p->load.prompt);
     return st;
 }
 
-const char *tsr_layout_backend(const struct tsr_layout *l, uint32_t rank)
+const char *tsr_runtime_layout_backend(const struct tsr_runtime_layout *l, uint32_t rank)
 {
     return l->backends ? l->backends[rank] : NULL;
 }
 
-void tsr_layout_free(struct tsr_layout *l)
+void tsr_runtime_layout_free(struct tsr_runtime_layout *l)
 {
-    for (uint32_t i = 0; l->backends && i < tsr_layout_ranks(l); i++)
+    for (uint32_t i = 0; l->backends && i < tsr_runtime_layout_ranks(l); i++)
         free(l->backends[i]);
     free(l->backends);
     for (uint32_t i = 0; l->stages && i < l->n_stages; i++) {
-        struct tsr_layout_stage *s = &l->stages[i];
-        for (int k = 0; k < TSR_PHASES; k++) {
+        struct tsr_runtime_layout_stage *s = &l->stages[i];
+        for (int k = 0; k < TSR_PLAN_PHASES; k++) {
             free(s->send[k]);
             free(s->collective[k]);
             free(s->algorithm[k]);
@@ -155,22 +132,22 @@ void tsr_layout_free(struct tsr_layout *l)
         free(s->collective_over);
     }
     free(l->stages);
-    *l = (struct tsr_layout){ 0 };
+    *l = (struct tsr_runtime_layout){ 0 };
 }
 
-bool tsr_layout_open(const struct tsr_layout *l, uint32_t stage, int phase)
+bool tsr_runtime_layout_open(const struct tsr_runtime_layout *l, uint32_t stage, int phase)
 {
-    const struct tsr_layout_stage *s = &l->stages[stage];
-    const char                    *a = s->algorithm[phase];
+    const struct tsr_runtime_layout_stage *s = &l->stages[stage];
+    const char                            *a = s->algorithm[phase];
     return s->ranks > 1 &&
            (tsr_comm_is_auto(s->collective[phase]) || (a && strcmp(a, "auto") == 0));
 }
 
-tsr_status tsr_layout_fix(struct tsr_layout *l, uint32_t stage, int phase, const char *codec,
-                          const char *algorithm, struct tsr_err *err)
+tsr_status tsr_runtime_layout_fix(struct tsr_runtime_layout *l, uint32_t stage, int phase,
+                                  const char *codec, const char *algorithm, struct tsr_err *err)
 {
-    struct tsr_layout_stage *s = &l->stages[stage];
-    char                    *c = tsr_strdup(codec), *a = tsr_strdup(algorithm);
+    struct tsr_runtime_layout_stage *s = &l->stages[stage];
+    char                            *c = tsr_strdup(codec), *a = tsr_strdup(algorithm);
     if (!c || !a) {
         free(c);
         free(a);
@@ -183,7 +160,7 @@ tsr_status tsr_layout_fix(struct tsr_layout *l, uint32_t stage, int phase, const
     return TSR_OK;
 }
 
-static uint32_t per_replica(const struct tsr_layout *l)
+static uint32_t per_replica(const struct tsr_runtime_layout *l)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_stages; i++)
@@ -191,15 +168,15 @@ static uint32_t per_replica(const struct tsr_layout *l)
     return n;
 }
 
-uint32_t tsr_layout_ranks(const struct tsr_layout *l)
+uint32_t tsr_runtime_layout_ranks(const struct tsr_runtime_layout *l)
 {
     return l->replicas * per_replica(l);
 }
 
-struct tsr_place tsr_layout_place(const struct tsr_layout *l, uint32_t rank)
+struct tsr_runtime_place tsr_runtime_layout_place(const struct tsr_runtime_layout *l, uint32_t rank)
 {
-    uint32_t         each = per_replica(l);
-    struct tsr_place p = { .rank = rank, .replica = rank / each, .tp = rank % each };
+    uint32_t                 each = per_replica(l);
+    struct tsr_runtime_place p = { .rank = rank, .replica = rank / each, .tp = rank % each };
     while (p.tp >= l->stages[p.stage].ranks)
         p.tp -= l->stages[p.stage++].ranks;
     p.first = l->stages[p.stage].first;
@@ -211,7 +188,8 @@ struct tsr_place tsr_layout_place(const struct tsr_layout *l, uint32_t rank)
     return p;
 }
 
-uint32_t tsr_layout_rank(const struct tsr_layout *l, uint32_t replica, uint32_t stage, uint32_t tp)
+uint32_t tsr_runtime_layout_rank(const struct tsr_runtime_layout *l, uint32_t replica,
+                                 uint32_t stage, uint32_t tp)
 {
     uint32_t n = replica * per_replica(l) + tp;
     for (uint32_t i = 0; i < stage; i++)
@@ -220,19 +198,19 @@ uint32_t tsr_layout_rank(const struct tsr_layout *l, uint32_t replica, uint32_t 
 }
 
 /* Micro-batches of one replica. */
-static uint32_t lanes_each(const struct tsr_layout *l)
+static uint32_t slot_sets_each(const struct tsr_runtime_layout *l)
 {
     uint32_t each = (l->slots + l->replicas - 1) / l->replicas;
     return (each + l->decode_mb - 1) / l->decode_mb;
 }
 
-uint32_t tsr_layout_lanes(const struct tsr_layout *l)
+uint32_t tsr_runtime_layout_slot_sets(const struct tsr_runtime_layout *l)
 {
-    uint32_t n = lanes_each(l) * l->replicas;
+    uint32_t n = slot_sets_each(l) * l->replicas;
     return n < l->slots ? n : l->slots;
 }
 
-uint32_t tsr_layout_engine_slots(const struct tsr_layout *l)
+uint32_t tsr_runtime_layout_engine_slots(const struct tsr_runtime_layout *l)
 {
     return (l->slots + l->replicas - 1) / l->replicas;
 }

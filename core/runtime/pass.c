@@ -1,25 +1,25 @@
-/* The coordinator's side of a forward pass: a lane's batch becomes micro-batches, logits come back. */
+/* The coordinator's side of a forward pass: a slot set's batch becomes micro-batches, logits come back. */
 #include "base/mem.h"
 #include "batch/watch.h"
-#include "plan/device.h"
-#include "runtime/crew_internal.h"
+#include "plan/cost/device.h"
+#include "runtime/group_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define LOOK_NS 20000000 /* between looks at the ranks while a result is awaited */
+#define LOOK_NS 20000000 /* between checks of the ranks while waiting for a result */
 
 /* ---- places of slots ------------------------------------------------------- */
 
-static uint32_t replica_of(const struct tsr_crew *c, uint32_t lane)
+static uint32_t replica_of(const struct tsr_runtime_group *c, uint32_t slot_set)
 {
-    return lane % c->plan.layout->replicas;
+    return slot_set % c->plan.layout->replicas;
 }
 
-/* The slot in the engines of its replica: lanes are dealt to the replicas in turn, and a multiple of
- * them or as many as slots, so that slots are dealt likewise. */
-static uint32_t inner_slot(const struct tsr_crew *c, uint32_t slot)
+/* The slot in the engines of its replica. Slot sets are dealt to the replicas in turn; their number is a
+ * multiple of the replicas' or equals the slots', so that slots are dealt in the same way. */
+static uint32_t inner_slot(const struct tsr_runtime_group *c, uint32_t slot)
 {
     return slot / c->plan.layout->replicas;
 }
@@ -27,15 +27,15 @@ static uint32_t inner_slot(const struct tsr_crew *c, uint32_t slot)
 /* ---- pieces ---------------------------------------------------------------- */
 
 /* A free place; the lock is held. */
-static tsr_status new_piece(struct tsr_crew *c, uint32_t lane, uint32_t wanted, uint32_t *at,
-                            struct tsr_err *err)
+static tsr_status new_piece(struct tsr_runtime_group *c, uint32_t slot_set, uint32_t wanted,
+                            uint32_t *at, struct tsr_err *err)
 {
     uint32_t i = 0;
     while (i < c->n_pieces && c->pieces[i].used)
         i++;
     if (i == c->n_pieces) {
-        uint32_t          n = c->n_pieces ? 2 * c->n_pieces : 16;
-        struct tsr_piece *p = tsr_renew(c->pieces, n, sizeof *p);
+        uint32_t                  n = c->n_pieces ? 2 * c->n_pieces : 16;
+        struct tsr_runtime_piece *p = tsr_renew(c->pieces, n, sizeof *p);
         if (!p)
             return tsr_fail_nomem(err, n * sizeof *p, "micro-batches");
         memset(p + c->n_pieces, 0, (n - c->n_pieces) * sizeof *p);
@@ -45,24 +45,26 @@ static tsr_status new_piece(struct tsr_crew *c, uint32_t lane, uint32_t wanted, 
     uint32_t *row = tsr_new(wanted, sizeof *row);
     if (!row)
         return tsr_fail_nomem(err, wanted * sizeof *row, "micro-batches");
-    c->pieces[i] = (struct tsr_piece){ .used = true, .lane = lane, .wanted = wanted, .row = row };
+    c->pieces[i] = (struct tsr_runtime_piece){
+        .used = true, .slot_set = slot_set, .wanted = wanted, .row = row
+    };
     *at = i;
     return TSR_OK;
 }
 
-void tsr_crew_deliver(void *ctx, struct tsr_portion *b)
+void tsr_runtime_group_deliver(void *ctx, struct tsr_runtime_micro_batch *b)
 {
-    struct tsr_crew        *c = ctx;
-    const struct tsr_frame *f = &b->head;
-    uint64_t                vocab = c->plan.limits.vocab;
-    uint64_t                none = 0;
-    (void)atomic_compare_exchange_strong(&c->plan.page->first_result, &none, tsr_now_ns());
+    struct tsr_runtime_group       *c = ctx;
+    const struct tsr_runtime_frame *f = &b->head;
+    uint64_t                        vocab = c->plan.limits.vocab;
+    uint64_t                        none = 0;
+    (void)atomic_compare_exchange_strong(&c->plan.page->first_result, &none, tsr_runtime_now_ns());
     (void)pthread_mutex_lock(&c->lock);
-    struct tsr_piece *p = f->piece < c->n_pieces ? &c->pieces[f->piece] : NULL;
+    struct tsr_runtime_piece *p = f->piece < c->n_pieces ? &c->pieces[f->piece] : NULL;
     if (!p || !p->used || p->wanted != f->wanted) {
-        tsr_page_fail(c->plan.page, 0, TSR_E_DEVICE, "a result came that nobody waits for");
+        tsr_runtime_page_fail(c->plan.page, 0, TSR_E_DEVICE, "a result came that nobody waits for");
     } else {
-        struct tsr_lane *l = &c->lanes[p->lane];
+        struct tsr_runtime_slot_set *l = &c->slot_sets[p->slot_set];
         for (uint32_t i = 0; f->status == TSR_OK && i < f->wanted; i++)
             memcpy(l->logits + p->row[i] * vocab, b->rows + i * vocab, vocab * sizeof *b->rows);
         if (f->status != TSR_OK && l->status == TSR_OK) {
@@ -76,49 +78,49 @@ void tsr_crew_deliver(void *ctx, struct tsr_portion *b)
     }
     (void)pthread_cond_broadcast(&c->changed);
     (void)pthread_mutex_unlock(&c->lock);
-    tsr_portion_free(b);
+    tsr_runtime_micro_batch_free(b);
 }
 
 /* ---- cutting --------------------------------------------------------------- */
 
-/* Tokens of one sequence in a lane's batch. */
+/* Tokens of one sequence in a slot set's batch. */
 struct run {
     uint64_t first, n, done;
 };
 
 struct cutter {
-    struct tsr_crew        *c;
-    uint32_t                lane;
-    enum tsr_phase          phase;
-    const struct tsr_token *tokens;
-    uint64_t                n;
-    uint32_t               *row; /* [n]: row of the logits of each token that wants them */
-    struct run             *runs;
-    uint64_t                n_runs;
+    struct tsr_runtime_group      *c;
+    uint32_t                       slot_set;
+    enum tsr_phase                 phase;
+    const struct tsr_engine_token *tokens;
+    uint64_t                       n;
+    uint32_t                      *row; /* [n]: logits row of each token that requests them */
+    struct run                    *runs;
+    uint64_t                       n_runs;
 };
 
-static tsr_status new_batch(struct cutter *k, uint64_t tokens, struct tsr_portion **out,
+static tsr_status new_batch(struct cutter *k, uint64_t tokens, struct tsr_runtime_micro_batch **out,
                             struct tsr_err *err)
 {
-    struct tsr_crew *c = k->c;
-    uint32_t         resets = 0, at = 0, slots = c->plan.layout->slots;
-    for (uint32_t s = k->lane; s < slots; s += c->n_lanes)
+    struct tsr_runtime_group *c = k->c;
+    uint32_t                  resets = 0, at = 0, slots = c->plan.layout->slots;
+    for (uint32_t s = k->slot_set; s < slots; s += c->n_slot_sets)
         resets += c->empty[s];
-    struct tsr_portion *b = tsr_new(1, sizeof *b);
+    struct tsr_runtime_micro_batch *b = tsr_new(1, sizeof *b);
     if (!b)
         return tsr_fail_nomem(err, sizeof *b, "a micro-batch");
-    tsr_frame_make(&b->head, TSR_FRAME_WORK);
+    tsr_runtime_frame_make(&b->head, TSR_FRAME_WORK);
     b->head.phase = k->phase;
     b->head.tokens = (uint32_t)tokens;
     b->head.resets = resets;
-    b->head.number = c->number[replica_of(c, k->lane)]++;
-    b->head.lane = k->lane / c->plan.layout->replicas;
-    tsr_status st = tsr_portion_reserve(b, &c->plan.limits, false, false, err);
+    b->head.number = c->number[replica_of(c, k->slot_set)]++;
+    b->head.slot_set = k->slot_set / c->plan.layout->replicas;
+    tsr_status st = tsr_runtime_micro_batch_reserve(b, &c->plan.limits, false, false, err);
     if (st != TSR_OK) {
-        tsr_portion_free(b);
+        tsr_runtime_micro_batch_free(b);
         return st;
     }
-    for (uint32_t s = k->lane; s < slots; s += c->n_lanes)
+    for (uint32_t s = k->slot_set; s < slots; s += c->n_slot_sets)
         if (c->empty[s]) {
             b->reset[at++] = inner_slot(c, s);
             c->empty[s] = false;
@@ -131,10 +133,10 @@ static tsr_status new_batch(struct cutter *k, uint64_t tokens, struct tsr_portio
 static tsr_status send_piece(struct cutter *k, uint64_t first, uint64_t end, uint64_t chunk,
                              struct tsr_err *err)
 {
-    struct tsr_crew    *c = k->c;
-    struct tsr_portion *b = NULL;
-    uint64_t            n = 0;
-    uint32_t            wanted = 0, piece = 0, at = 0;
+    struct tsr_runtime_group       *c = k->c;
+    struct tsr_runtime_micro_batch *b = NULL;
+    uint64_t                        n = 0;
+    uint32_t                        wanted = 0, piece = 0, at = 0;
     for (uint64_t i = first; i < end; i++) {
         uint64_t left = k->runs[i].n - k->runs[i].done;
         n += left < chunk ? left : chunk;
@@ -150,9 +152,9 @@ static tsr_status send_piece(struct cutter *k, uint64_t first, uint64_t end, uin
     }
     b->head.wanted = wanted;
     (void)pthread_mutex_lock(&c->lock);
-    tsr_status st = wanted ? new_piece(c, k->lane, wanted, &piece, err) : TSR_OK;
+    tsr_status st = wanted ? new_piece(c, k->slot_set, wanted, &piece, err) : TSR_OK;
     if (st == TSR_OK && wanted)
-        c->lanes[k->lane].open++;
+        c->slot_sets[k->slot_set].open++;
     for (uint64_t i = first; i < end; i++) {
         struct run *r = &k->runs[i];
         uint64_t    m = r->n - r->done < chunk ? r->n - r->done : chunk;
@@ -163,7 +165,7 @@ static tsr_status send_piece(struct cutter *k, uint64_t first, uint64_t end, uin
     }
     (void)pthread_mutex_unlock(&c->lock);
     if (st != TSR_OK) {
-        tsr_portion_free(b);
+        tsr_runtime_micro_batch_free(b);
         return st;
     }
     b->head.piece = piece;
@@ -171,7 +173,7 @@ static tsr_status send_piece(struct cutter *k, uint64_t first, uint64_t end, uin
         c->length[b->token[i].slot]++;
         b->token[i].slot = inner_slot(c, b->token[i].slot);
     }
-    tsr_queue_put(tsr_crew_entry(c, replica_of(c, k->lane)), b);
+    tsr_runtime_queue_put(tsr_runtime_group_entry(c, replica_of(c, k->slot_set)), b);
     return TSR_OK;
 }
 
@@ -190,12 +192,14 @@ static tsr_status send_runs(struct cutter *k, uint64_t group, uint64_t chunk, st
     return TSR_OK;
 }
 
-static tsr_status check_tokens(const struct tsr_crew *c, uint32_t lane,
-                               const struct tsr_token *tokens, uint64_t n, struct tsr_err *err)
+static tsr_status check_tokens(const struct tsr_runtime_group *c, uint32_t slot_set,
+                               const struct tsr_engine_token *tokens, uint64_t n,
+                               struct tsr_err *err)
 {
     for (uint64_t i = 0; i < n; i++) {
-        if (tokens[i].slot >= c->plan.layout->slots || tokens[i].slot % c->n_lanes != lane)
-            return tsr_fail(err, TSR_E_INVAL, "slot %u is not of lane %u", tokens[i].slot, lane);
+        if (tokens[i].slot >= c->plan.layout->slots || tokens[i].slot % c->n_slot_sets != slot_set)
+            return tsr_fail(err, TSR_E_INVAL, "slot %u is not of slot set %u", tokens[i].slot,
+                            slot_set);
         if (tokens[i].id >= c->plan.limits.vocab)
             return tsr_fail(err, TSR_E_INPUT,
                             "token id %u is outside the vocabulary of %llu (ids 0 to %llu)",
@@ -205,8 +209,8 @@ static tsr_status check_tokens(const struct tsr_crew *c, uint32_t lane,
     return TSR_OK;
 }
 
-/* Sequences of the batch, and which row each token's logits take.  Tokens of a slot that stand in
- * several places go one by one, in order. */
+/* Sequences of the batch, and the logits row of each token. Tokens of a slot that appear in several places
+ * go one by one, in order. */
 static void find_runs(struct cutter *k)
 {
     uint32_t row = 0;
@@ -230,12 +234,13 @@ static bool each_once(const struct cutter *k)
 
 static tsr_status cut_and_send(struct cutter *k, struct tsr_err *err)
 {
-    const struct tsr_layout *l = k->c->plan.layout;
-    uint64_t                 most = k->c->plan.limits.tokens;
+    const struct tsr_runtime_layout *l = k->c->plan.layout;
+    uint64_t                         most = k->c->plan.limits.tokens;
     find_runs(k);
-    k->phase = k->c->empty[k->tokens[0].slot] || k->c->length[k->tokens[0].slot] == 0 ? TSR_PREFILL
-                                                                                      : TSR_DECODE;
-    uint64_t group = each_once(k) ? k->phase == TSR_PREFILL ? l->prefill_mb : l->decode_mb : 1;
+    k->phase = k->c->empty[k->tokens[0].slot] || k->c->length[k->tokens[0].slot] == 0
+                   ? TSR_PLAN_PREFILL
+                   : TSR_PLAN_DECODE;
+    uint64_t group = each_once(k) ? k->phase == TSR_PLAN_PREFILL ? l->prefill_mb : l->decode_mb : 1;
     uint64_t chunk = l->chunk ? l->chunk : UINT64_MAX;
     if (group > most)
         group = most;
@@ -243,19 +248,19 @@ static tsr_status cut_and_send(struct cutter *k, struct tsr_err *err)
     return send_runs(k, group, chunk < most / group ? chunk : most / group, err);
 }
 
-static tsr_status start(void *ctx, uint32_t lane, const struct tsr_token *tokens, uint64_t n,
-                        float *logits, struct tsr_err *err)
+static tsr_status start(void *ctx, uint32_t slot_set, const struct tsr_engine_token *tokens,
+                        uint64_t n, float *logits, struct tsr_err *err)
 {
-    struct tsr_crew *c = ctx;
-    struct cutter    k = { .c = c, .lane = lane, .tokens = tokens, .n = n };
-    if (lane >= c->n_lanes || n == 0)
-        return tsr_fail(err, TSR_E_INVAL, "lane %u of %u, or a batch without tokens", lane,
-                        c->n_lanes);
-    TSR_TRY(check_tokens(c, lane, tokens, n, err));
-    TSR_TRY(tsr_crew_check(c, err));
+    struct tsr_runtime_group *c = ctx;
+    struct cutter             k = { .c = c, .slot_set = slot_set, .tokens = tokens, .n = n };
+    if (slot_set >= c->n_slot_sets || n == 0)
+        return tsr_fail(err, TSR_E_INVAL, "slot set %u of %u, or a batch without tokens", slot_set,
+                        c->n_slot_sets);
+    TSR_TRY(check_tokens(c, slot_set, tokens, n, err));
+    TSR_TRY(tsr_runtime_group_check(c, err));
     uint64_t none = 0;
-    (void)atomic_compare_exchange_strong(&c->plan.page->first_start, &none, tsr_now_ns());
-    struct tsr_lane *l = &c->lanes[lane];
+    (void)atomic_compare_exchange_strong(&c->plan.page->first_start, &none, tsr_runtime_now_ns());
+    struct tsr_runtime_slot_set *l = &c->slot_sets[slot_set];
     (void)pthread_mutex_lock(&c->lock);
     l->logits = logits;
     l->status = TSR_OK;
@@ -269,12 +274,12 @@ static tsr_status start(void *ctx, uint32_t lane, const struct tsr_token *tokens
     return st;
 }
 
-static tsr_status finish(void *ctx, uint32_t lane, struct tsr_err *err)
+static tsr_status finish(void *ctx, uint32_t slot_set, struct tsr_err *err)
 {
-    struct tsr_crew *c = ctx;
-    struct tsr_lane *l = &c->lanes[lane];
-    tsr_status       st = TSR_OK;
-    uint64_t         handed = tsr_now_ns(); /* at the latest */
+    struct tsr_runtime_group    *c = ctx;
+    struct tsr_runtime_slot_set *l = &c->slot_sets[slot_set];
+    tsr_status                   st = TSR_OK;
+    uint64_t                     handed = tsr_runtime_now_ns(); /* at the latest */
     (void)pthread_mutex_lock(&c->lock);
     while (l->open > 0 && st == TSR_OK) {
         struct timespec t;
@@ -285,10 +290,12 @@ static tsr_status finish(void *ctx, uint32_t lane, struct tsr_err *err)
         (void)pthread_cond_timedwait(&c->changed, &c->lock, &t);
         if (l->open > 0) {
             (void)pthread_mutex_unlock(&c->lock);
-            st = tsr_crew_check_work(c, handed, err);
-            if (st == TSR_OK && c->plan.mates && tsr_cancelled()) /* ranks end by themselves */
+            st = tsr_runtime_group_check_work(c, handed, err);
+            if (st == TSR_OK && c->plan.peers &&
+                tsr_plugin_cancelled()) /* ranks end by themselves */
                 st = tsr_fail(err, TSR_E_CANCELLED, "interrupted");
-            tsr_watch_beat(); /* whoever watches this process: the ranks are watched from here */
+            tsr_batch_watch_beat(); /* for the supervisor of this process: this process watches
+                                     * the ranks */
             (void)pthread_mutex_lock(&c->lock);
         }
     }
@@ -300,51 +307,51 @@ static tsr_status finish(void *ctx, uint32_t lane, struct tsr_err *err)
 
 static void reset(void *ctx, uint32_t slot)
 {
-    struct tsr_crew *c = ctx;
+    struct tsr_runtime_group *c = ctx;
     if (slot >= c->plan.layout->slots)
         return;
     c->empty[slot] = true;
     c->length[slot] = 0;
 }
 
-void tsr_crew_pass(struct tsr_crew *c, struct tsr_pass *p)
+void tsr_runtime_group_pass(struct tsr_runtime_group *c, struct tsr_engine_pass *p)
 {
-    *p = (struct tsr_pass){ .ctx = c,
-                            .slots = c->plan.layout->slots,
-                            .lanes = c->n_lanes,
-                            .context = c->plan.context,
-                            .vocab = c->plan.limits.vocab,
-                            .start = start,
-                            .finish = finish,
-                            .reset = reset,
-                            .hp = &c->plan.model->hp };
+    *p = (struct tsr_engine_pass){ .ctx = c,
+                                   .slots = c->plan.layout->slots,
+                                   .slot_sets = c->n_slot_sets,
+                                   .context = c->plan.context,
+                                   .vocab = c->plan.limits.vocab,
+                                   .start = start,
+                                   .finish = finish,
+                                   .reset = reset,
+                                   .hp = &c->plan.model->hp };
 }
 
-tsr_status tsr_crew_lanes(struct tsr_crew *c, struct tsr_err *err)
+tsr_status tsr_runtime_group_slot_sets(struct tsr_runtime_group *c, struct tsr_err *err)
 {
-    const struct tsr_layout *l = c->plan.layout;
-    pthread_condattr_t       a;
+    const struct tsr_runtime_layout *l = c->plan.layout;
+    pthread_condattr_t               a;
     (void)pthread_mutex_init(&c->lock, NULL);
     (void)pthread_condattr_init(&a);
     (void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&c->changed, &a);
     (void)pthread_condattr_destroy(&a);
-    c->n_lanes = tsr_layout_lanes(l);
-    c->lanes = tsr_new(c->n_lanes, sizeof *c->lanes);
+    c->n_slot_sets = tsr_runtime_layout_slot_sets(l);
+    c->slot_sets = tsr_new(c->n_slot_sets, sizeof *c->slot_sets);
     c->length = tsr_new(l->slots, sizeof *c->length);
     c->empty = tsr_new(l->slots, sizeof *c->empty);
     c->number = tsr_new(l->replicas, sizeof *c->number);
-    return c->lanes && c->length && c->empty && c->number
+    return c->slot_sets && c->length && c->empty && c->number
                ? TSR_OK
                : tsr_fail_nomem(err, l->slots * sizeof *c->length, "slots");
 }
 
-void tsr_crew_lanes_free(struct tsr_crew *c)
+void tsr_runtime_group_slot_sets_free(struct tsr_runtime_group *c)
 {
     for (uint32_t i = 0; i < c->n_pieces; i++)
         free(c->pieces[i].row);
     free(c->pieces);
-    free(c->lanes);
+    free(c->slot_sets);
     free(c->length);
     free(c->empty);
     free(c->number);

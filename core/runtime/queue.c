@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-void tsr_queue_init(struct tsr_queue *q)
+void tsr_runtime_queue_init(struct tsr_runtime_queue *q)
 {
     (void)pthread_mutex_init(&q->lock, NULL);
     pthread_condattr_t a;
@@ -15,18 +15,18 @@ void tsr_queue_init(struct tsr_queue *q)
     q->closed = false;
 }
 
-void tsr_queue_free(struct tsr_queue *q)
+void tsr_runtime_queue_free(struct tsr_runtime_queue *q)
 {
     while (q->first) {
-        struct tsr_portion *b = q->first;
+        struct tsr_runtime_micro_batch *b = q->first;
         q->first = b->next;
-        tsr_portion_free(b);
+        tsr_runtime_micro_batch_free(b);
     }
     (void)pthread_cond_destroy(&q->more);
     (void)pthread_mutex_destroy(&q->lock);
 }
 
-void tsr_queue_put(struct tsr_queue *q, struct tsr_portion *b)
+void tsr_runtime_queue_put(struct tsr_runtime_queue *q, struct tsr_runtime_micro_batch *b)
 {
     b->next = NULL;
     (void)pthread_mutex_lock(&q->lock);
@@ -39,10 +39,10 @@ void tsr_queue_put(struct tsr_queue *q, struct tsr_portion *b)
     (void)pthread_mutex_unlock(&q->lock);
 }
 
-void tsr_queue_put_ahead(struct tsr_queue *q, struct tsr_portion *b)
+void tsr_runtime_queue_put_ahead(struct tsr_runtime_queue *q, struct tsr_runtime_micro_batch *b)
 {
     (void)pthread_mutex_lock(&q->lock);
-    struct tsr_portion **at = &q->first;
+    struct tsr_runtime_micro_batch **at = &q->first;
     while (*at && (*at)->head.kind == TSR_FRAME_BACK)
         at = &(*at)->next;
     b->next = *at;
@@ -53,9 +53,9 @@ void tsr_queue_put_ahead(struct tsr_queue *q, struct tsr_portion *b)
     (void)pthread_mutex_unlock(&q->lock);
 }
 
-struct tsr_portion *tsr_queue_take(struct tsr_queue *q)
+struct tsr_runtime_micro_batch *tsr_runtime_queue_take(struct tsr_runtime_queue *q)
 {
-    struct tsr_portion *b = NULL;
+    struct tsr_runtime_micro_batch *b = NULL;
     (void)pthread_mutex_lock(&q->lock);
     while (!q->first && !q->closed)
         (void)pthread_cond_wait(&q->more, &q->lock);
@@ -69,7 +69,8 @@ struct tsr_portion *tsr_queue_take(struct tsr_queue *q)
     return b;
 }
 
-bool tsr_queue_take_for(struct tsr_queue *q, uint64_t us, struct tsr_portion **out)
+bool tsr_runtime_queue_take_for(struct tsr_runtime_queue *q, uint64_t us,
+                                struct tsr_runtime_micro_batch **out)
 {
     struct timespec t;
     int             rc = 0;
@@ -92,7 +93,7 @@ bool tsr_queue_take_for(struct tsr_queue *q, uint64_t us, struct tsr_portion **o
     return open;
 }
 
-void tsr_queue_close(struct tsr_queue *q)
+void tsr_runtime_queue_close(struct tsr_runtime_queue *q)
 {
     (void)pthread_mutex_lock(&q->lock);
     q->closed = true;

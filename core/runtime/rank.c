@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "quant/quantize.h"
-#include "runtime/mates.h"
+#include "runtime/peers.h"
 #include "runtime/thread.h"
 
 #include <stdlib.h>
@@ -15,33 +15,33 @@
 /* ---- failing ------------------------------------------------------------- */
 
 /* Nobody waits for this rank any more. */
-static void give_up(struct tsr_rank *r)
+static void give_up(struct tsr_runtime_rank *r)
 {
-    tsr_queue_close(r->work);
-    tsr_queue_close(&r->spare);
-    tsr_queue_close(&r->next.queue);
-    tsr_queue_close(&r->fan.queue);
-    tsr_queue_close(&r->answer.queue);
-    tsr_edge_abort(&r->in);
-    tsr_edge_abort(&r->back.end);
+    tsr_runtime_queue_close(r->work);
+    tsr_runtime_queue_close(&r->spare);
+    tsr_runtime_queue_close(&r->next.queue);
+    tsr_runtime_queue_close(&r->fan.queue);
+    tsr_runtime_queue_close(&r->answer.queue);
+    tsr_runtime_edge_abort(&r->in);
+    tsr_runtime_edge_abort(&r->back.end);
     for (uint32_t i = 0; i < TSR_RANK_FANS; i++) {
-        tsr_edge_abort(&r->answer.end[i]);
-        tsr_edge_abort(&r->next.end[i]);
-        tsr_edge_abort(&r->fan.end[i]);
+        tsr_runtime_edge_abort(&r->answer.end[i]);
+        tsr_runtime_edge_abort(&r->next.end[i]);
+        tsr_runtime_edge_abort(&r->fan.end[i]);
     }
     if (r->group)
         tsr_comm_group_abort(r->group);
 }
 
 /* A rank that was cancelled is not the one that failed. */
-void tsr_rank_failed(struct tsr_rank *r, tsr_status st, const char *text)
+void tsr_runtime_rank_failed(struct tsr_runtime_rank *r, tsr_status st, const char *text)
 {
-    if (st != TSR_E_CANCELLED || (tsr_cancelled() && !r->plan->mates))
-        tsr_page_fail(r->plan->page, r->place.rank, st, text);
+    if (st != TSR_E_CANCELLED || (tsr_plugin_cancelled() && !r->plan->peers))
+        tsr_runtime_page_fail(r->plan->page, r->place.rank, st, text);
     give_up(r);
 }
 
-void tsr_rank_abort(struct tsr_rank_handle *h)
+void tsr_runtime_rank_abort(struct tsr_runtime_rank_handle *h)
 {
     (void)pthread_mutex_lock(&h->lock);
     if (h->rank)
@@ -49,13 +49,13 @@ void tsr_rank_abort(struct tsr_rank_handle *h)
     (void)pthread_mutex_unlock(&h->lock);
 }
 
-static void show(const struct tsr_rank *r, bool there)
+static void show(const struct tsr_runtime_rank *r, bool there)
 {
-    struct tsr_rank_handle *h = r->plan->handle;
-    if (!r->plan->mates && !r->hooks) /* a process of its own, or a thread like others */
+    struct tsr_runtime_rank_handle *h = r->plan->handle;
+    if (!r->plan->peers && !r->hooks) /* a separate process, or a thread like others */
         return;
     (void)pthread_mutex_lock(&h->lock);
-    h->rank = there ? (struct tsr_rank *)(uintptr_t)r : NULL;
+    h->rank = there ? (struct tsr_runtime_rank *)(uintptr_t)r : NULL;
     (void)pthread_mutex_unlock(&h->lock);
 }
 
@@ -63,29 +63,30 @@ static void show(const struct tsr_rank *r, bool there)
 
 static void *receive(void *arg)
 {
-    struct tsr_rank  *r = arg;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    bool              between = r->place.stage > 0; /* stages */
+    struct tsr_runtime_rank *r = arg;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    bool                     between = r->place.stage > 0; /* stages */
     for (;;) {
-        struct tsr_portion *b = tsr_queue_take(&r->spare);
-        uint64_t ready = tsr_now_ns(); /* what came before waited for a place, not for the link */
+        struct tsr_runtime_micro_batch *b = tsr_runtime_queue_take(&r->spare);
+        uint64_t                        ready =
+            tsr_runtime_now_ns(); /* earlier time was spent waiting for room, not for the link */
         if (!b)
             return NULL;
-        tsr_status st = tsr_edge_recv(&r->in, b, &r->plan->limits, &e.err);
+        tsr_status st = tsr_runtime_edge_recv(&r->in, b, &r->plan->limits, &e.err);
         if (st != TSR_OK) {
-            tsr_portion_free(b);
-            tsr_rank_failed(r, st, e.text);
+            tsr_runtime_micro_batch_free(b);
+            tsr_runtime_rank_failed(r, st, e.text);
             return NULL;
         }
-        bool            stop = b->head.kind == TSR_FRAME_STOP;
-        struct tsr_span span = { .number = b->head.number,
-                                 .lane = b->head.lane,
-                                 .decode = b->head.phase == TSR_DECODE,
-                                 .start = b->head.sent_ns > ready ? b->head.sent_ns : ready,
-                                 .end = tsr_now_ns() };
+        bool                    stop = b->head.kind == TSR_FRAME_STOP;
+        struct tsr_runtime_span span = { .number = b->head.number,
+                                         .slot_set = b->head.slot_set,
+                                         .decode = b->head.phase == TSR_PLAN_DECODE,
+                                         .start = b->head.sent_ns > ready ? b->head.sent_ns : ready,
+                                         .end = tsr_runtime_now_ns() };
         if (!stop && between)
-            tsr_spans_add(&r->page->link, &span);
-        tsr_queue_put(r->work, b);
+            tsr_runtime_spans_add(&r->page->link, &span);
+        tsr_runtime_queue_put(r->work, b);
         if (stop)
             return NULL;
     }
@@ -93,56 +94,59 @@ static void *receive(void *arg)
 
 static void *send_all(void *arg)
 {
-    struct tsr_rank_sender *s = arg;
-    struct tsr_rank        *r = s->rank;
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_runtime_rank_sender *s = arg;
+    struct tsr_runtime_rank        *r = s->rank;
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
     for (bool stop = false; !stop;) {
-        struct tsr_portion *b = tsr_queue_take(&s->queue);
-        tsr_status          st = TSR_OK;
+        struct tsr_runtime_micro_batch *b = tsr_runtime_queue_take(&s->queue);
+        tsr_status                      st = TSR_OK;
         if (!b)
             return NULL;
         stop = b->head.kind == TSR_FRAME_STOP;
         for (uint32_t i = 0; i < s->n && st == TSR_OK; i++)
-            st = tsr_edge_send(&s->end[i], b, &e.err);
+            st = tsr_runtime_edge_send(&s->end[i], b, &e.err);
         if (s->back)
-            tsr_queue_put(s->back, b);
+            tsr_runtime_queue_put(s->back, b);
         else
-            tsr_portion_free(b);
+            tsr_runtime_micro_batch_free(b);
         if (st != TSR_OK) {
-            tsr_rank_failed(r, st, e.text);
+            tsr_runtime_rank_failed(r, st, e.text);
             return NULL;
         }
     }
     return NULL;
 }
 
-static void note_memory(struct tsr_rank *r)
+static void note_memory(struct tsr_runtime_rank *r)
 {
-    struct tsr_rank_numbers      *n = &r->page->numbers;
-    struct tsr_engine_compensated c;
-    uint64_t                      weights, cache, now, peak;
+    struct tsr_runtime_rank_numbers *n = &r->page->numbers;
+    struct tsr_engine_compensated    c;
+    uint64_t                         weights, cache, now, peak, acts[3];
     tsr_engine_memory(r->engine, &weights, &cache);
     tsr_engine_compensation(r->engine, &c);
-    tsr_registry_memory(r->registry, &now, &peak);
+    tsr_engine_acts(r->engine, acts);
+    tsr_plugin_registry_memory(r->registry, &now, &peak);
     atomic_store(&n->weights, weights);
     atomic_store(&n->cache, cache);
     atomic_store(&n->residuals, c.host_bytes);
     atomic_store(&n->linears, c.linears);
     atomic_store(&n->compensated, c.tokens);
     atomic_store(&n->selected, c.selected);
+    for (int i = 0; i < 3; i++)
+        atomic_store(&n->acts[i], acts[i]);
     atomic_store(&n->now, now);
     atomic_store(&n->peak, peak);
     if (r->plan->processes && r->place.rank > 0)
-        atomic_store(&n->host_peak, tsr_memory_peak());
+        atomic_store(&n->host_peak, tsr_quant_memory_peak());
 }
 
 /* ---- life ---------------------------------------------------------------- */
 
-static tsr_status start_sender(struct tsr_rank_sender *s, struct tsr_err *err)
+static tsr_status start_sender(struct tsr_runtime_rank_sender *s, struct tsr_err *err)
 {
     if (s->n == 0)
         return TSR_OK;
-    TSR_TRY(tsr_thread_start(&s->thread, send_all, s, err));
+    TSR_TRY(tsr_runtime_thread_start(&s->thread, send_all, s, err));
     s->started = true;
     return TSR_OK;
 }
@@ -154,69 +158,70 @@ static bool same_backend(const char *a, const char *b)
     return n == strcspn(b, ":") && memcmp(a, b, n) == 0;
 }
 
-static const char *backend_of(const struct tsr_rank *r, uint32_t rank)
+static const char *backend_of(const struct tsr_runtime_rank *r, uint32_t rank)
 {
-    uint64_t    all;
-    const char *name = tsr_layout_backend(r->plan->layout, rank);
-    name = name ? name : r->plan->backend;
-    name = name ? name : tsr_registry_backend(r->plan->registry, &all);
-    return name ? name : TSR_DEFAULT_BACKEND;
+    const char *name = tsr_runtime_layout_backend(r->plan->layout, rank);
+    name = name ? name : r->plan->on.backend;
+    return name ? name : TSR_PLUGIN_DEFAULT_BACKEND;
 }
 
-/* This rank's backend, and its place among the ranks of this machine that have the same. */
-static void settle(struct tsr_rank *r)
+/* A registry for this rank's backend, with its place among the ranks of this machine that have the same. */
+static tsr_status settle(struct tsr_runtime_rank *r, struct tsr_err *err)
 {
-    const struct tsr_mates *m = r->plan->mates;
-    const char             *own = backend_of(r, r->place.rank);
-    uint32_t                before = 0, all = 0;
-    for (uint32_t i = 0; i < tsr_layout_ranks(r->plan->layout); i++) {
-        bool near = (!m || tsr_mates_is_here(m, i)) && same_backend(own, backend_of(r, i));
+    const struct tsr_runtime_peers *m = r->plan->peers;
+    const char                     *own = backend_of(r, r->place.rank);
+    uint32_t                        before = 0, all = 0;
+    for (uint32_t i = 0; i < tsr_runtime_layout_ranks(r->plan->layout); i++) {
+        bool near = (!m || tsr_runtime_peers_is_here(m, i)) && same_backend(own, backend_of(r, i));
         all += near;
         before += near && i < r->place.rank;
     }
-    tsr_registry_set_here(r->registry, before, all);
-    if (tsr_layout_backend(r->plan->layout, r->place.rank)) /* also for the quantizers' products */
-        tsr_registry_set_backend(r->registry, own, 0);
+    r->on = r->plan->on;
+    if (tsr_runtime_layout_backend(r->plan->layout,
+                                   r->place.rank)) /* also for the quantizers' products */
+        r->on = (struct tsr_plugin_run_on){ .backend = own, .numerics = r->plan->on.numerics };
+    TSR_TRY(tsr_plugin_registry_like(&r->registry, r->plan->registry, r->pool, &r->on, err));
+    tsr_plugin_registry_set_here(r->registry, before, all);
+    return TSR_OK;
 }
 
-static tsr_status start(struct tsr_rank *r, struct tsr_err *err)
+static tsr_status start(struct tsr_runtime_rank *r, struct tsr_err *err)
 {
-    uint64_t t0 = tsr_now_ns();
+    uint64_t t0 = tsr_runtime_now_ns();
     atomic_store(&r->page->progress.pid, (int32_t)getpid());
-    tsr_progress_clock(&r->page->progress, TSR_RANK_OWN, true);
-    tsr_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
+    tsr_runtime_progress_clock(&r->page->progress, TSR_RANK_OWN, true);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
     TSR_TRY(tsr_pool_create(&r->pool, r->plan->threads, err));
-    TSR_TRY(tsr_registry_like(&r->registry, r->plan->registry, r->pool, err));
-    settle(r);
-    TSR_TRY(tsr_rank_open_edges(r, err));
+    TSR_TRY(settle(r, err));
+    TSR_TRY(tsr_runtime_rank_open_edges(r, err));
     if (r->plan->layout->stages[r->place.stage].ranks > 1)
-        TSR_TRY(tsr_rank_join(r, err));
-    /* all that go round, one at work and one being sent: a link does not wait for a slow stage */
-    uint32_t depth = tsr_layout_lanes(r->plan->layout) / r->plan->layout->replicas + 2;
+        TSR_TRY(tsr_runtime_rank_join(r, err));
+    /* all in circulation, one at work and one being sent: a link does not wait for a slow stage */
+    uint32_t depth = tsr_runtime_layout_slot_sets(r->plan->layout) / r->plan->layout->replicas + 2;
     depth = depth < DEPTH ? depth : DEPTH;
-    TSR_TRY(tsr_rank_open_engine(r, err));
+    TSR_TRY(tsr_runtime_rank_open_engine(r, err));
     for (uint32_t i = 0; r->has_in && i < depth; i++) {
-        struct tsr_portion *b = tsr_new(1, sizeof *b);
+        struct tsr_runtime_micro_batch *b = tsr_new(1, sizeof *b);
         if (!b)
             return tsr_fail_nomem(err, sizeof *b, "micro-batches");
-        tsr_queue_put(&r->spare, b);
+        tsr_runtime_queue_put(&r->spare, b);
     }
     r->next.back = r->has_in ? &r->spare : NULL;
     TSR_TRY(start_sender(&r->next, err));
     TSR_TRY(start_sender(&r->fan, err));
     TSR_TRY(start_sender(&r->answer, err));
-    TSR_TRY(tsr_rank_hear(r, err));
+    TSR_TRY(tsr_runtime_rank_hear(r, err));
     if (r->has_in) {
-        TSR_TRY(tsr_thread_start(&r->receiver, receive, r, err));
+        TSR_TRY(tsr_runtime_thread_start(&r->receiver, receive, r, err));
         r->receiving = true;
     }
-    atomic_store(&r->page->numbers.load_ns, tsr_now_ns() - t0);
+    atomic_store(&r->page->numbers.load_ns, tsr_runtime_now_ns() - t0);
     note_memory(r);
     atomic_fetch_add(&r->plan->page->ready, 1);
     return TSR_OK;
 }
 
-static uint64_t passed(const struct tsr_rank_sender *s)
+static uint64_t passed(const struct tsr_runtime_rank_sender *s)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < s->n; i++)
@@ -224,10 +229,10 @@ static uint64_t passed(const struct tsr_rank_sender *s)
     return n;
 }
 
-static void note_sums(struct tsr_rank *r)
+static void note_sums(struct tsr_runtime_rank *r)
 {
-    struct tsr_rank_numbers *n = &r->page->numbers;
-    struct tsr_comm_counters c = { .sums = 0 };
+    struct tsr_runtime_rank_numbers *n = &r->page->numbers;
+    struct tsr_comm_counters         c = { .sums = 0 };
     if (r->group)
         tsr_comm_group_counters(r->group, &c);
     atomic_store(&n->sums, c.sums);
@@ -239,9 +244,9 @@ static void note_sums(struct tsr_rank *r)
     atomic_store(&n->passed, passed(&r->next) + passed(&r->answer));
 }
 
-static void end(struct tsr_rank *r)
+static void end(struct tsr_runtime_rank *r)
 {
-    tsr_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
     if (r->receiving)
         (void)pthread_join(r->receiver, NULL);
     if (r->back.started)
@@ -256,58 +261,58 @@ static void end(struct tsr_rank *r)
         note_memory(r);
     note_sums(r);
     tsr_comm_group_destroy(r->group);
-    tsr_edge_close(&r->in);
-    tsr_edge_close(&r->back.end);
+    tsr_runtime_edge_close(&r->in);
+    tsr_runtime_edge_close(&r->back.end);
     for (uint32_t i = 0; i < TSR_RANK_FANS; i++) {
-        tsr_edge_close(&r->answer.end[i]);
-        tsr_edge_close(&r->next.end[i]);
-        tsr_edge_close(&r->fan.end[i]);
+        tsr_runtime_edge_close(&r->answer.end[i]);
+        tsr_runtime_edge_close(&r->next.end[i]);
+        tsr_runtime_edge_close(&r->fan.end[i]);
     }
-    tsr_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
     tsr_engine_destroy(r->engine);
-    tsr_loader_close(r->loader);
-    tsr_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
-    tsr_registry_destroy(r->registry);
+    tsr_runtime_loader_close(r->loader);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
+    tsr_plugin_registry_destroy(r->registry);
     tsr_pool_destroy(r->pool);
-    tsr_queue_free(&r->queue);
-    tsr_queue_free(&r->spare);
-    tsr_queue_free(&r->next.queue);
-    tsr_queue_free(&r->fan.queue);
-    tsr_queue_free(&r->answer.queue);
-    tsr_progress_clock(&r->page->progress, TSR_RANK_OWN, false);
-    tsr_progress_beat(&r->page->progress, TSR_RANK_ENDED, 0);
+    tsr_runtime_queue_free(&r->queue);
+    tsr_runtime_queue_free(&r->spare);
+    tsr_runtime_queue_free(&r->next.queue);
+    tsr_runtime_queue_free(&r->fan.queue);
+    tsr_runtime_queue_free(&r->answer.queue);
+    tsr_runtime_progress_clock(&r->page->progress, TSR_RANK_OWN, false);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDED, 0);
 }
 
-tsr_status tsr_rank_run(const struct tsr_crew_plan *plan, uint32_t rank,
-                        const struct tsr_rank_hooks *hooks, struct tsr_err *err)
+tsr_status tsr_runtime_rank_run(const struct tsr_runtime_group_plan *plan, uint32_t rank,
+                                const struct tsr_runtime_rank_hooks *hooks, struct tsr_err *err)
 {
-    struct tsr_rank *r = tsr_new(1, sizeof *r);
+    struct tsr_runtime_rank *r = tsr_new(1, sizeof *r);
     if (!r) {
-        tsr_page_fail(plan->page, rank, TSR_E_NOMEM, "out of memory: a rank");
+        tsr_runtime_page_fail(plan->page, rank, TSR_E_NOMEM, "out of memory: a rank");
         atomic_store(&plan->handle->over, 1);
         return tsr_fail_nomem(err, sizeof *r, "a rank");
     }
     r->plan = plan;
     r->hooks = hooks;
-    r->place = tsr_layout_place(plan->layout, rank);
+    r->place = tsr_runtime_layout_place(plan->layout, rank);
     r->page = &plan->page->rank[rank];
     r->err.err = (struct tsr_err){ .struct_size = sizeof r->err.err,
                                    .cap = sizeof r->err.text,
                                    .text = r->err.text };
     r->next.rank = r->fan.rank = r->answer.rank = r;
-    tsr_queue_init(&r->queue);
-    tsr_queue_init(&r->spare);
-    tsr_queue_init(&r->next.queue);
-    tsr_queue_init(&r->fan.queue);
-    tsr_queue_init(&r->answer.queue);
+    tsr_runtime_queue_init(&r->queue);
+    tsr_runtime_queue_init(&r->spare);
+    tsr_runtime_queue_init(&r->next.queue);
+    tsr_runtime_queue_init(&r->fan.queue);
+    tsr_runtime_queue_init(&r->answer.queue);
     r->work = hooks ? hooks->work : &r->queue;
     tsr_status st = start(r, &r->err.err);
     show(r, true);
     if (st == TSR_OK)
-        st = tsr_rank_work(r, &r->err.err);
+        st = tsr_runtime_rank_work(r, &r->err.err);
     if (st != TSR_OK) {
-        tsr_rank_failed(r, st, r->err.text);
-        (void)tsr_fail(err, st, "%s", r->err.text);
+        tsr_runtime_rank_failed(r, st, r->err.text);
+        (void)tsr_err_copy(err, st, &r->err.err);
     }
     show(r, false);
     end(r);

@@ -2,7 +2,8 @@
 
 #include "base/signals.h"
 
-tsr_status tsr_thread_start(pthread_t *id, void *(*f)(void *), void *arg, struct tsr_err *err)
+tsr_status tsr_runtime_thread_start(pthread_t *id, void *(*f)(void *), void *arg,
+                                    struct tsr_err *err)
 {
     sigset_t all, old;
     tsr_signals_of_others(&all);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 /* To be joined by the caller.  TSR_E_NOMEM: the system has none left. */
-tsr_status tsr_thread_start(pthread_t *id, void *(*f)(void *), void *arg, struct tsr_err *err);
+tsr_status tsr_runtime_thread_start(pthread_t *id, void *(*f)(void *), void *arg,
+                                    struct tsr_err *err);
 
 #endif

@@ -1,7 +1,8 @@
-/* backend.h - the CPU device behind tessera/backend.h: buffers, weights, operations. */
+/* backend.h - the CPU device that implements tessera/backend.h: buffers, weights, operations. */
 #ifndef TSR_CPU_BACKEND_H
 #define TSR_CPU_BACKEND_H
 
+#include "../tensor/op.h"
 #include "bf16.h"
 #include "kernels.h"
 #include "linalg.h"
@@ -9,8 +10,8 @@
 #include "tessera/backend_layout.h"
 #include "tessera/draft/sizes.h"
 
-/* Where device memory comes from.  open() and close() bracket every access to it, so that an
- * allocator may keep it unreadable in between. */
+/* Source of device memory. open() and close() bracket every access to it, so that an allocator may keep it
+ * unreadable in between. */
 struct tsr_cpu_memory {
     void *(*get)(const struct tsr_host *host, uint64_t bytes); /* aligned to 64, or NULL */
     void (*put)(const struct tsr_host *host, void *p, uint64_t bytes);
@@ -104,13 +105,17 @@ struct tsr_view {
     uint8_t *p;
     uint64_t stride, rows, cols;
 };
-/* t must be `dtype`; rows, cols: wanted, or 0 for any (> 0). */
+struct tsr_view tsr_cpu_at(const struct tsr_op_part *part);
+/* Checks an operation of tessera/backend.h (kernels/tensor/op.h). */
+tsr_status tsr_cpu_check(const struct tsr_op *op, struct tsr_op_parts *parts, struct tsr_err *err);
+/* One tensor of an operation outside that list: t must be `dtype`; rows, cols: required sizes, or 0 for
+ * any (> 0). */
 tsr_status tsr_cpu_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
                         const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
                         struct tsr_err *err);
 
-/* The sizes of a weight without memory, from a description whose codes and meta may be NULL; and the
- * bytes that such a one takes once it is loaded. */
+/* The sizes of a weight without allocating it, from a description whose codes and meta may be NULL; and
+ * the bytes of a loaded weight. */
 tsr_status tsr_cpu_weight_outline(const struct tsr_weight_desc *d, struct tsr_cpu_weight *w,
                                   struct tsr_err *err);
 uint64_t   tsr_cpu_weight_taken(const struct tsr_cpu_weight *w);
@@ -126,10 +131,14 @@ const struct tsr_sizes_v1 *tsr_cpu_sizes(void);
 void tsr_cpu_touch_op(const struct tsr_op *op, void (*how)(void *p, uint64_t bytes));
 void tsr_cpu_touch(const struct tsr_tensor *t, void (*how)(void *p, uint64_t bytes));
 
-tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
-tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
-tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
-tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err);
+tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op,
+                             const struct tsr_op_parts *parts, struct tsr_err *err);
+tsr_status tsr_cpu_embed_op(struct tsr_cpu *c, const struct tsr_op *op,
+                            const struct tsr_op_parts *parts, struct tsr_err *err);
+tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
+                                const struct tsr_op_parts *parts, struct tsr_err *err);
+tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op,
+                               const struct tsr_op_parts *parts, struct tsr_err *err);
 /* One row of a weight, widened. */
 void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
 

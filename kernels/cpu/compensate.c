@@ -185,7 +185,7 @@ static tsr_status add_some(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-/* Lists come from select() or from the host: counts and order are looked at, as rows are addresses. */
+/* Lists come from select() or from the host: checks counts and order, because rows are addressed by them. */
 static tsr_status check_lists(const struct tsr_cpu_adding *a, uint64_t n, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -254,7 +254,7 @@ tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compens
     return st == TSR_OK ? view_linears(a, together, err) : st;
 }
 
-/* Whether the rows of b lie behind those of a. */
+/* Whether the rows of b directly follow those of a in memory. */
 static int follows(const struct tsr_cpu_gather *b, const struct tsr_cpu_gather *a)
 {
     return a->bits == b->bits && a->stride == b->stride &&
@@ -288,8 +288,8 @@ static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, str
     uint64_t                       most = 0;
     for (uint64_t i = 0; i < a.n; i++)
         most = list_row(&a.list, i)[0] > most ? list_row(&a.list, i)[0] : most;
-    /* two multiply-adds with what they wait for are about one unit; as soon as all pieces are worth the
-     * threads, each is taken by itself, else all are taken here */
+    /* two multiply-adds with their memory latency are about one unit; when all pieces together are worth
+     * the threads, each is a separate item, else all run here */
     uint64_t unit = (most + 8) * a.wide / 2 * r->base.bits / 4, all = a.n * a.pieces[op->n];
     return tsr_cpu_for(c, all, unit * all < WORTH ? 1 : WORTH, add_some, &a);
 }

@@ -1,5 +1,4 @@
-/* compensate.h - kernels of tessera/draft/compensate.h, a table of their own for each instruction
- * set. */
+/* compensate.h - kernels of tessera/draft/compensate.h, one table for each instruction set. */
 #ifndef TSR_CPU_COMPENSATE_H
 #define TSR_CPU_COMPENSATE_H
 
@@ -8,8 +7,8 @@
 #define COMPENSATE_STEP  1024u /* outputs: every piece begins at a multiple */
 #define COMPENSATE_PIECE 4096u /* that a thread takes at a time at most */
 
-/* One token's compensation of one linear, or of several whose rows lie behind each other: outputs are then counted
- * over all of them, with the room of each row that is not the last. */
+/* One token's compensation of one linear, or of several whose rows are contiguous: outputs then count over
+ * all of them, including the padding of each row except the last. */
 struct tsr_cpu_gather {
     uint32_t        bits;
     const uint8_t  *codes; /* row of channel 0 */
@@ -37,7 +36,7 @@ struct tsr_cpu_compensate_kernels {
      * where it was. */
     uint64_t (*choose)(const float *x, uint64_t n, uint64_t base, uint64_t take, const float *below,
                        uint64_t *bucket, uint32_t *list);
-    /* outputs [begin,end) of g and what lies behind it; begin a multiple of COMPENSATE_STEP */
+    /* outputs [begin,end) of g and of the linears linked after it; begin a multiple of COMPENSATE_STEP */
     void (*gather)(const struct tsr_cpu_gather *g, uint64_t begin, uint64_t end);
 };
 extern const struct tsr_cpu_compensate_kernels tsr_cpu_compensate_scalar, tsr_cpu_compensate_avx2,

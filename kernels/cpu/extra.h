@@ -1,8 +1,8 @@
-/* extra.h - weights that are looked up (W_TAB: tessera.lut/1 and fp4_e2m1), small floats (W_FPX: the
- * MX elements that int8 does not hold) and LLM.int8: what they need beside their codes, and their
- * kernels.  The other MX elements are integers of at most 127 under a power of two and are kept as
- * such; those of W_FPX are larger integers, whose digits to base 256 meet int8 activations.
- * docs/formats/cpu-panels.md draws the layouts.
+/* extra.h - table-coded weights (W_TAB: tessera.lut/1 and fp4_e2m1), small floats (W_FPX: the MX elements
+ * that int8 does not hold) and LLM.int8: their data in addition to codes, and their kernels. The other MX
+ * elements are integers of at most 127 times a power of two and are stored as integers. Those of W_FPX are
+ * larger integers, whose base-256 digits multiply int8 activations. docs/formats/cpu-panels.md draws the
+ * layouts.
  */
 #ifndef TSR_CPU_EXTRA_H
 #define TSR_CPU_EXTRA_H
@@ -11,7 +11,7 @@
 
 struct tsr_cpu_weight;
 
-#define TABLE_STEP   32u    /* columns of nibbles that lie together */
+#define TABLE_STEP   32u    /* columns of nibbles that are stored together */
 #define DIGITS_MAX   4u     /* fp8_e5m2: 57344 * 2^16 */
 #define LLM_COLS_MAX 65536u /* 255 * 127 times as many fit an int32 */
 
@@ -27,13 +27,14 @@ struct tsr_cpu_extra {
     uint64_t        outliers;
     const uint32_t *column; /* [row][outliers] */
     const float    *value;  /* [row][outliers] */
-    const float    *delta;  /* [row][outliers]: value minus what the integer sum counts there */
+    const float    *delta;  /* [row][outliers]: value minus its contribution to the integer sum */
     const uint32_t *first;  /* [row][SEGMENTS + 1]: the outliers of a segment */
     const uint8_t  *where;  /* [row][outliers]: the segment of each */
     /* W_FPX; table8 is [digits][128] there: of a magnitude in the upper bits of seven, by digits */
     uint32_t     ebits, mbits;
     uint32_t     digits; /* to base 256, of the largest number in units; at most DIGITS_MAX */
-    const float *unit; /* [row]: of an element, NaN where the row holds a code that is no number */
+    const float *unit;   /* [row]: of an element, NaN where the row holds a code that is not a
+                        * number */
     /* int of 8 bits */
     uint32_t llm;
     float    threshold; /* 0: no outliers */

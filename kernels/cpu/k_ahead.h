@@ -1,5 +1,5 @@
-/* k_ahead.h - weights of the next block of columns, fetched while the tiles of this one run.  A share of
- * them in front of each tile: all at once, the block would wait for them.
+/* k_ahead.h - prefetches the weights of the next block of columns while the tiles of this block run. Each
+ * tile is preceded by a share of the prefetches: issued all at once, they would stall the block.
  */
 #ifndef TSR_K_AHEAD_H
 #define TSR_K_AHEAD_H
@@ -12,8 +12,8 @@ struct ahead {
     uint64_t       lines, at;
 };
 
-/* Behind columns [k, k+n) of a panel: its next ones, at most `most`, or the first ones of the panel that
- * is np behind it. */
+/* What follows columns [k, k+n) of a panel: its next columns, at most `most`, or the first columns of the
+ * panel at index panel + np. */
 INLINE struct ahead look_ahead(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t np,
                                uint64_t k, uint64_t n, uint64_t most)
 {

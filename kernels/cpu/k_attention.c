@@ -1,5 +1,5 @@
-/* k_attention.c - one token against the cache, for the query heads that share a KV head.  What is
- * read of the cache serves several of them at once. */
+/* k_attention.c - one token against the cache, for the query heads that share a KV head, so that one read
+ * of the cache serves several heads. */
 #include <math.h>
 
 #include "k_decl.h"
@@ -65,8 +65,8 @@ INLINE uint64_t head_bytes(uint32_t dtype, uint32_t dim)
                               : 4u + (uint64_t)dim;
 }
 
-/* Keys and query heads whose products are summed side by side: each key that was read serves all of
- * the heads, each query all of the keys. */
+/* Keys and query heads whose products are summed concurrently: each loaded key serves all of the heads,
+ * each query all of the keys. */
 #if ISA_VECS == 2
 #define KEYS  4
 #define HEADS 4
@@ -137,8 +137,8 @@ INLINE void sixteen_keys(const struct tsr_cpu_attention *a, const uint8_t *q, co
     }
 }
 
-/* Rows of a head lie a row of the cache apart, which the machine's own prefetch does not follow: they are asked for
- * so many rows before their use, keys sixteen at a time. */
+/* Rows of a head are one row of the cache apart, a stride that the hardware prefetcher does not follow:
+ * they are prefetched this many rows before their use, keys sixteen at a time. */
 #define KEYS_AHEAD   16u
 #define VALUES_AHEAD 32u
 INLINE void prefetch_keys(const uint8_t *at, uint64_t stride, uint64_t bytes)
@@ -174,8 +174,8 @@ INLINE void scores_at(const struct tsr_cpu_attention *a, const uint8_t *q, const
     }
 }
 
-/* Scores of all heads that share a KV head, sixteen positions of all at a time: keys are still in the first cache
- * when the last head wants them. */
+/* Scores of all heads that share a KV head, sixteen positions of all at a time: keys are still in the L1
+ * cache for the last head. */
 INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
                       const struct reach *r, const uint32_t dtype, const float *slopes,
                       uint64_t share, float *s)

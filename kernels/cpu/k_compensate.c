@@ -31,7 +31,8 @@ INLINE void find_rows(const struct tsr_cpu_gather *g, uint64_t at, uint64_t i, u
     }
 }
 
-/* The linear that output n of joined rows belongs to: *from is its first.  g holds n or what lies behind it does. */
+/* The linear that output n of joined rows belongs to: *from is its first output. n is in g or in a linear
+ * linked after it. */
 INLINE const struct tsr_cpu_gather *linear_of(const struct tsr_cpu_gather *g, uint64_t n,
                                               uint64_t *from)
 {
@@ -40,9 +41,9 @@ INLINE const struct tsr_cpu_gather *linear_of(const struct tsr_cpu_gather *g, ui
     return g;
 }
 
-/* The first rows whole, line by line over all of them, as they are walked: into the second cache, which has more
- * lines under way than the first.  The others lie in pages of their own: let all of them be looked up at once.  Scales
- * and outputs are needed last, by when they have come, too. */
+/* Prefetches the first rows whole, line by line over all of them, in the order of use: into L2, which has
+ * more outstanding lines than L1. The other rows are in different pages: touch each, so that all address
+ * translations start together. Scales and outputs are needed last, and have arrived by then. */
 INLINE void fetch_first(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t outputs,
                         uint64_t lines, uint32_t bits)
 {
@@ -70,7 +71,7 @@ INLINE void fetch_first(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t ou
 struct block {
     int16_t x[CHANNELS];
     float   step; /* x times it is the input */
-    int32_t less; /* what sums are too large by: codes count from 0 in them */
+    int32_t less; /* offset of the sums: their codes count from 0 */
     _Alignas(64) int32_t sums[COMPENSATE_PIECE];
 };
 
@@ -103,7 +104,7 @@ static void round_inputs(const struct tsr_cpu_gather *g, uint64_t i, uint64_t n,
     b->less = sum * (1 << (bits - 1));
 }
 
-/* Rows lie in whole lines of 64 bytes, so sums behind the last output are made, too, and not read. */
+/* Rows are whole lines of 64 bytes, so sums past the last output are computed but not read. */
 INLINE void add_block(const struct tsr_cpu_gather *g, uint64_t n0, uint64_t lines, uint64_t i,
                       uint64_t n, struct block *b, uint32_t bits)
 {

@@ -1,7 +1,7 @@
-/* k_digits_a8.c - LINEAR with int8 activations on small floats (W_FPX).  A value is a whole number of
- * its element's smallest steps, too large for a byte: the magnitude's digits to base 256 are looked up,
- * activations take the sign of the weight that they meet, and each digit has a sum of its own.  A run's
- * sums make one integer, exact whatever the instruction set, which is rounded to F32 once.
+/* k_digits_a8.c - LINEAR with int8 activations on small floats (W_FPX). A value is an integer multiple of
+ * its element's smallest step, too large for a byte: the magnitude's base-256 digits come from a table,
+ * activations take the sign of their weight, and each digit has a separate sum. A run's sums make one
+ * integer, exact for every instruction set, which is rounded to F32 once.
  */
 #include "extra.h"
 #include "k_decl.h"
@@ -81,8 +81,8 @@ INLINE uint32_t parts_of(const int D, const int d)
 
 /* ---- few tokens: looked up and multiplied in registers ----------------------------------- */
 
-/* One run of m tokens for 16 rows.  It begins on four columns; what lies behind its end has zeros in q,
- * [k/4][m][4], or is no column. */
+/* One run of m tokens for 16 rows. It begins at a multiple of four columns; columns past its end have
+ * zeros in q, [k/4][m][4], or do not exist. */
 INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half,
                     const struct tsr_cpu_run *u, const int D, const int m, const int permute,
                     float *acc)
@@ -168,8 +168,8 @@ INLINE void fold(const int D, const int m, uint64_t tile, const uint8_t *digits,
 #undef STEP
 #undef GIVE
 
-/* What a run of 16 rows is multiplied by: STEP_BYTES(D) for every four columns.  Columns beside the run
- * that share its first or last four become zeros. */
+/* The multipliers of a run of 16 rows: STEP_BYTES(D) for every four columns. Columns outside the run that
+ * share its first or last four become zeros. */
 INLINE void expand(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half,
                    const struct tsr_cpu_run *u, const struct lookups *t, const int D,
                    const int permute, uint8_t *dst)
@@ -208,7 +208,7 @@ INLINE void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t h
     }
 }
 
-/* A function for each number of digits: together they would want too many registers. */
+/* One function for each number of digits: a single one would need too many registers. */
 #define FOLD(D)                                                                                    \
     static                                                                                         \
         __attribute__((noinline)) void fold_##D(const struct tsr_cpu_linear8 *a, uint64_t panel,   \

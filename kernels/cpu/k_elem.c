@@ -139,7 +139,7 @@ void K(rope)(float *out, const float *x, const float *cosine, const float *sine,
 
 float K(codes_i8)(int8_t *q, const float *x, uint64_t n)
 {
-    /* x * 0 is NaN for what is not finite, and its sums stay so */
+    /* x * 0 is NaN for non-finite x, and its sums stay NaN */
     v16      zero = v_set1(0.0f), top = zero, bad = zero, top2 = zero, bad2 = zero;
     uint64_t i = 0;
     for (; i + 32 <= n; i += 32) {
@@ -160,7 +160,7 @@ float K(codes_i8)(int8_t *q, const float *x, uint64_t n)
         memset(q, 0, n);
         return NAN;
     }
-    if (!(inv <= FLT_MAX)) { /* nothing there, or too small to divide by */
+    if (!(inv <= FLT_MAX)) { /* all zero, or too small to divide by */
         memset(q, 0, n);
         return 0.0f;
     }

@@ -77,16 +77,15 @@ static void put_outliers(const struct tsr_cpu_weight *w, uint64_t panel, uint64_
 
 /* ---- W_FPX ------------------------------------------------------------------- */
 
-/* One column of 16 rows: byte j of each lane.  Exponent and mantissa, put where F32 has them, are the
- * value divided by a power of two, also for the denormals.  special: there may be codes that are no
- * numbers. */
+/* One column of 16 rows: byte j of each lane. Exponent and mantissa, moved to their F32 positions, are the
+ * value divided by a power of two, also for denormals. special: some codes may not be numbers. */
 INLINE void widen_float(i16v four, uint32_t j, v16 scale, const int ebits, const int special,
                         float *dst)
 {
     const uint32_t up = (uint32_t)(16 + ebits); /* mantissas fill a byte: 7 - ebits bits */
     const int32_t  keep = INT32_MIN | 127 << up;
     const v16      one = v_set1(ldexpf(1.0f, 127 - ((1 << (ebits - 1)) - 1)));
-    /* the largest number, and what the code behind it means */
+    /* the largest number, and the meaning of the next code */
     const v16 top = v_set1(ebits == 4 ? 448.0f : 57344.0f), next = v_set1(65536.0f);
     const v16 infinite = v_set1(INFINITY), nan = v_set1(NAN), zero = v_set1(0.0f);
     i16v      bits = vi_and(vi_sar(vi_shl(four, 24 - 8 * j), 24 - up), keep);

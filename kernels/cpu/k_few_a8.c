@@ -8,10 +8,11 @@
 #define AHEAD        2048u /* bytes between a prefetch of codes and their use */
 #define GROUPS_AHEAD 8u    /* the same for scales, in groups */
 
-/* The same in each of two panels side by side: what computes longer on a line needs it earlier. */
+/* The same for each of two adjacent panels: a longer computation per line needs a shorter prefetch
+ * distance. */
 #define PAIR_AHEAD(l, m) ((m) > 1 ? 4096u : (l) < W_I4 ? 2560u : 3072u)
 
-/* Sums of several tokens and two panels want 16 registers; the others have half as many. */
+/* Sums of several tokens and two panels need 16 registers; the other sets have half as many. */
 #if TSR_SIMD == 512
 #define PAIR_SWITCH FEW_SWITCH
 #else
@@ -35,7 +36,7 @@ INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t half
     v_storen(a->out + token * a->ldo + row, y, n);
 }
 
-/* Scales lie apart from the codes; the machine's own prefetch is slow to see their rhythm. */
+/* Scales are stored apart from the codes; the hardware prefetcher is slow to detect their stride. */
 INLINE void prefetch_scales(const struct tsr_cpu_weight *w, uint64_t at)
 {
     at += GROUPS_AHEAD * PANEL;
@@ -49,8 +50,8 @@ INLINE void prefetch_scales(const struct tsr_cpu_weight *w, uint64_t at)
         v_prefetch(w->zeros + at);
 }
 
-/* Adds the run r of m tokens to their chains acc[t][2].  q is [tokens][ldq] from column k0 of
- * the weight, where a step of the codes begins; it ends at k1 or with zeros behind it. */
+/* Adds the run r of m tokens to their chains acc[t][2]. q is [tokens][ldq] from column k0 of the weight,
+ * where a step of the codes begins; it ends at k1 or has zeros after it. */
 INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t t0,
                     const int8_t *q, uint64_t ldq, uint64_t k0, uint64_t k1,
                     const enum tsr_cpu_layout l, const int m, v16 acc[DIRECT_MAX][2])
@@ -142,8 +143,7 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
 #undef GIVE
 }
 
-/* A run that does not begin or end on a step: its activations are copied between zeros, which
- * add nothing. */
+/* A run that does not begin or end on a step: its activations are padded with zeros, which add nothing. */
 INLINE void ragged_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t token,
                        const enum tsr_cpu_layout l, v16 acc[DIRECT_MAX][2])
 {
@@ -286,7 +286,7 @@ INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
                 finish(a, panel + p * apart, h, (uint64_t)t, s[t][p][h]);
 }
 
-/* One function per layout: what they keep on the stack is touched by none of the others. */
+/* One function per layout, so that each has only its own stack frame. */
 #define FEW(l)                                                                                     \
     static void few_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t m)   \
     {                                                                                              \

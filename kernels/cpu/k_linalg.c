@@ -28,8 +28,8 @@ _Static_assert(LA_SOLVE == 32, "small triangles take two vectors");
 
 #define PACK_COLS 16u
 
-/* Steps between two lines of the next tile that are asked for: all of them at once would keep the
- * panels waiting, which come from the second cache. */
+/* Steps between two prefetches of lines of the next tile: all prefetches at once would delay the panels,
+ * which come from L2. */
 #define FETCH 8u
 
 /* Accumulators are scalars by name: compilers keep arrays in memory. */
@@ -72,7 +72,7 @@ static void tile(const float *a, const float *b, uint64_t n, float *c, uint64_t 
 #undef GIVE
 }
 
-/* Element (i,k) is src[i + k * sk]: rows of the panel lie side by side. */
+/* Element (i,k) is src[i + k * sk]: rows of the panel are adjacent. */
 INLINE void pack_along(float *dst, const uint64_t width, const float *src, uint64_t sk, uint64_t m,
                        uint64_t n, v16 alpha)
 {
@@ -138,7 +138,7 @@ INLINE void pack_panels(float *dst, uint64_t step, const uint64_t width, const f
 static void pack(float *dst, uint64_t step, int which, const float *src, uint64_t si, uint64_t sk,
                  uint64_t count, uint64_t n, float alpha)
 {
-    /* few columns at a time, so that rows that lie far apart cost few pages */
+    /* few columns at a time, so that rows with a large stride touch few pages */
     for (uint64_t k = 0; k < n; k += PACK_COLS) {
         uint64_t w = n - k < PACK_COLS ? n - k : PACK_COLS;
         if (which == 0)
@@ -148,8 +148,8 @@ static void pack(float *dst, uint64_t step, int which, const float *src, uint64_
     }
 }
 
-/* Four rows at a time: the lines of more of them, which may lie a power of two apart, push each other
- * out of the first cache before they are full. */
+/* Four rows at a time: with more, whose lines may be a power of two apart, they would evict each other
+ * from L1 before they are full. */
 static void unpack(float *dst, uint64_t ldd, const float *b, uint64_t count, uint64_t n)
 {
     const uint64_t nr = 16 * VR;
@@ -163,7 +163,7 @@ static void unpack(float *dst, uint64_t ldd, const float *b, uint64_t count, uin
     }
 }
 
-/* A panel of A lies in one of B or in two. */
+/* A panel of A is inside one or two of B. */
 static void regroup(float *a, const float *b, uint64_t room, uint64_t count, uint64_t n)
 {
     const uint64_t nr = 16 * VR, all = (count + nr - 1) / nr * nr;
@@ -250,7 +250,7 @@ static void solve_left(const float *l, uint64_t ldl, uint64_t n, float *x, uint6
         memcpy(x + i * ldx + j, t + i * 16, w * sizeof *x);
 }
 
-/* On columns of L that lie along lanes; what is above the diagonal is computed and not used. */
+/* On columns of L along the lanes; elements above the diagonal are computed and not used. */
 static uint64_t factor(float *a, uint64_t lda, uint64_t n)
 {
     float    t[LA_SOLVE][LA_SOLVE] = { { 0 } };

@@ -6,7 +6,7 @@
 
 #define AHEAD   4096u /* bytes between a prefetch and its use */
 #define X_AHEAD 32u   /* columns between a prefetch of activations and their use */
-/* Columns widened at once: 16 KiB, so that they stay in the first cache beside activations. */
+/* Columns widened at once: 16 KiB, so that they stay in L1 together with the activations. */
 #define COLS 128u
 
 /* ---- widening: columns [k0,k1) of a panel to [k][PANEL] F32 ------------------ */
@@ -206,7 +206,7 @@ INLINE v16 tree_add(uint64_t s, v16 c, float part[3][GROUP][TOKENS_MAX][PANEL], 
 
 /* Sums of tokens: of one segment, and of those before it. */
 struct sums {
-    _Alignas(64) float cur[GROUP][TOKENS_MAX][PANEL]; /* no vector may lie across two cache lines */
+    _Alignas(64) float cur[GROUP][TOKENS_MAX][PANEL]; /* no vector may cross a cache line */
     _Alignas(64) float part[3][GROUP][TOKENS_MAX][PANEL];
 };
 
@@ -223,7 +223,7 @@ static void take_up(const struct tsr_cpu_linear *a, struct sums *u, uint64_t s, 
         }
 }
 
-/* At most one tile of tokens through weights of 16 bits: read once, in the order in which they lie. */
+/* At most one tile of tokens through weights of 16 bits: read once, in storage order. */
 static void linear_once(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                         uint64_t t1)
 {

@@ -22,8 +22,8 @@ struct tile {
 
 /* A segment of m tokens by ISA_VECS vectors of rows, from vector v on: acc [m][PANEL].
  *
- * The tile's share of the codes that lie behind the segment, those of the next, comes near
- * meanwhile: a burst of prefetches would stop the products. */
+ * Meanwhile it prefetches the tile's share of the next segment's codes, spread out: a burst of prefetches
+ * would stall the products. */
 INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l, const int m,
                          const int v, const struct tile *p, float *acc)
 {
@@ -125,7 +125,7 @@ INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l, u
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               n = t1 - t0;
-    /* no vector of them may lie across two cache lines */
+    /* no vector of them may cross a cache line */
     _Alignas(64) float part[3][TOKENS_MAX][PANEL], acc[ISA_TOKENS8][PANEL];
     struct tile        p = { .panel = panel, .n = (n + ISA_TOKENS8 - 1) / ISA_TOKENS8 };
     for (uint64_t s = 0; s < SEGMENTS; s++) {

@@ -30,7 +30,7 @@ uint64_t K(llm_prepare)(const float *x, uint64_t cols, float threshold, int8_t *
             found[n++] = (uint32_t)k;
     float amax = v_hmax(top), inv = 127.0f * (1.0f / amax);
     *sa = 0.0f;
-    if (!(inv <= FLT_MAX)) /* nothing there, or too small to divide by */
+    if (!(inv <= FLT_MAX)) /* all zero, or too small to divide by */
         return n;
     *sa = amax / 127.0f;
     for (uint64_t k = 0; k < cols; k += 16) {

@@ -45,7 +45,7 @@ INLINE void unpack_rows(struct piece *b, const uint8_t *p, uint64_t stride, uint
         uint64_t v[PIECE / 8] = { 0 };
         if (r < rows)
             unpack(p + r * stride, left, bits, v);
-        if (n < PIECE && r < rows) { /* what the last byte holds beyond the last column */
+        if (n < PIECE && r < rows) { /* bits of the last byte past the last column */
             uint8_t code[PIECE];
             memcpy(code, v, PIECE);
             memset(code + n, 0, PIECE - n);

@@ -1,4 +1,4 @@
-/* k_probe.c - what the machine can do: streaming reads and chains of multiply-adds. */
+/* k_probe.c - measures the machine's peaks: streaming reads and chains of multiply-adds. */
 #include "k_decl.h"
 
 /* Sums all lines of p[0, bytes): `shape` is log2 of the streams read side by side (0..3). */

@@ -1,6 +1,6 @@
-/* k_residual.h - rows of residuals of 2, 4 and 8 bits (tessera.residual/1) times whole numbers, by lines of 64 bytes
- * and eight rows at a time.  Codes count from 0 here: what they are too large by is the caller's.  A line has 32/bits
- * vectors of sums, which lie in an order of their own; v_residual_order() ends it. */
+/* k_residual.h - rows of residuals of 2, 4 and 8 bits (tessera.residual/1) times integers, by lines of 64
+ * bytes and eight rows at a time. Codes are unsigned here: the caller subtracts their offset. A line has
+ * 32/bits vectors of sums in a permuted order; v_residual_order() restores the order. */
 #ifndef TSR_K_RESIDUAL_H
 #define TSR_K_RESIDUAL_H
 

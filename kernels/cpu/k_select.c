@@ -37,8 +37,8 @@ INLINE uint64_t count_larger(const float *x, uint64_t n, float than)
     return count + (uint64_t)__builtin_popcountll(larger_of(x + i, n - i, t));
 }
 
-/* The bucket in which number `take` lies, looked for at *bucket and beside it first: chunks of one input are
- * alike.  Returns how many lie in front of it. */
+/* The bucket that contains number `take`, searched at *bucket and its neighbours first: chunks of one
+ * input are similar. Returns how many numbers come before it. */
 static uint64_t find_bucket(const float *x, uint64_t n, uint64_t take, const float *below,
                             uint64_t *bucket)
 {

@@ -101,8 +101,8 @@ static void fold_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t r
     }
 }
 
-/* One run of m tokens for 16 rows, looked up and multiplied in registers: q is [k/4][m][4], the run
- * begins on a step, and what lies behind its end has zeros in q. */
+/* One run of m tokens for 16 rows, looked up and multiplied in registers: q is [k/4][m][4], the run begins
+ * on a step, and columns past its end have zeros in q. */
 INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half, uint64_t r,
                     const i16v table[4], const int m, float acc[][PANEL])
 {
@@ -153,7 +153,7 @@ INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int m, st
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint8_t               *t8 = w->extra.table8 + (w->extra.shared ? 0 : panel * 512);
-    /* the halves of a run one after the other: their bytes lie in turns */
+    /* the halves of a run one after the other: their bytes are interleaved */
     for (uint64_t r = 0; r < w->nruns; r++)
         for (uint64_t half = 0; half < 2; half++) {
             i16v table[4];
@@ -186,9 +186,8 @@ static void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, u
 
 #define AHEAD_ROWS 2u
 
-/* Adds to the segments' sums what a panel's outliers say: o = FMA(x[k], d, o) from +0, acc + o.  The
- * loops over a row's outliers have one length, whatever segments they lie in: branches that can be
- * foreseen. */
+/* Adds a panel's outliers to the segments' sums: o = FMA(x[k], d, o) from +0, acc + o. The loops over a
+ * row's outliers have one length, independent of segments, so that branches are predictable. */
 static void outliers_of_one(const struct tsr_cpu_linear8 *a, uint64_t panel, const float *x,
                             struct sums seg, uint64_t t)
 {

@@ -1,5 +1,5 @@
-/* k_tile_i8.h - a tile of tokens against codes of one byte, [k/4][2][16 rows][4 k], and what comes
- * after the last segment: shared by the kernels that look weights up and by LLM.int8. */
+/* k_tile_i8.h - a tile of tokens by one-byte codes, [k/4][2][16 rows][4 k], and the work after the last
+ * segment: shared by the table-lookup kernels and LLM.int8. */
 #ifndef TSR_K_TILE_I8_H
 #define TSR_K_TILE_I8_H
 

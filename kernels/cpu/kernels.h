@@ -1,7 +1,7 @@
 /* kernels.h - the functions that exist once per instruction set, and the layouts they read.
  *
- * A weight lies in panels of PANEL output rows, so that vector lanes are rows and no sum runs
- * across lanes.  Rows past the end are zero.  docs/formats/cpu-panels.md draws the layouts.
+ * A weight is stored in panels of PANEL output rows, so that vector lanes are rows and no sum crosses
+ * lanes. Rows past the end are zero. docs/formats/cpu-panels.md draws the layouts.
  */
 #ifndef TSR_CPU_KERNELS_H
 #define TSR_CPU_KERNELS_H
@@ -37,7 +37,7 @@ static inline int cpu_packed(enum tsr_cpu_layout l)
 {
     return l >= W_I8 && l <= W_I2;
 }
-/* Columns that lie together, and the bytes of 16 rows of them. */
+/* Columns that are stored together, and the bytes of 16 rows of them. */
 static inline uint32_t cpu_step(enum tsr_cpu_layout l)
 {
     return l == W_I8 ? 4 : l == W_I4 ? 8 : l == W_I3 ? 32 : 16;
@@ -65,7 +65,7 @@ struct tsr_cpu_weight {
     uint32_t            mid;                    /* the zero point where zeros is NULL        */
     uint64_t            panel_bytes;            /* of codes                                  */
     uint8_t            *codes, *scales, *zeros; /* scales, zeros: [panel][group][32] */
-    uint8_t            *data;                   /* the allocation they lie in                */
+    uint8_t            *data;                   /* the allocation that holds them */
     uint64_t            data_bytes;
     uint32_t            borrowed; /* data is the host's, read only */
 
@@ -135,15 +135,15 @@ struct tsr_cpu_kernels {
     void (*linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                       uint64_t t1);
     uint32_t pair_tokens; /* 1 to DIRECT_MAX; of codes of more than 4 bits 1 */
-    /* all tokens (at most pair_tokens) through the panels [panel, panel + n), each beside the one
-     * `apart` behind it: two streams that go through memory in order from call to call; runs begin on
+    /* all tokens (at most pair_tokens) through the panels [panel, panel + n), each paired with the panel
+     * at index + `apart`: two streams that read memory sequentially from call to call; runs begin on
      * steps, activations are plain rows */
     void (*pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n);
     /* `bits` wide codes of up to PANEL rows, `stride` bytes apart, to a whole panel of a packed layout;
      * rows past the last and columns past the last are zeros */
     void (*place)(enum tsr_cpu_layout l, uint8_t *panel, const uint8_t *codes, uint64_t stride,
                   uint64_t rows, uint64_t cols, uint32_t bits);
-    /* math by itself, for tests: 0 exp, 1 tanh, 2 erf */
+    /* the math functions alone, for tests: 0 exp, 1 tanh, 2 erf */
     void (*math)(float *out, const float *x, uint64_t n, uint32_t which);
     /* probes (tessera/draft/probe.h) */
     uint64_t (*probe_read)(const void *p, uint64_t bytes, uint32_t shape);

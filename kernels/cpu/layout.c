@@ -1,6 +1,6 @@
-/* layout.c - panels in and out (tessera/backend_layout.h): they are the same bytes for every
- * instruction set, so a file of them runs on each.  docs/formats/cpu-panels.md draws them; whoever
- * changes them raises the revision. */
+/* layout.c - panels in and out (tessera/backend_layout.h): byte-identical for every instruction set, so a
+ * file of them runs on each. docs/formats/cpu-panels.md draws them; a change of the layout must raise the
+ * revision. */
 #include <string.h>
 
 #include "backend.h"
@@ -9,7 +9,7 @@
 #define PANELS_REVISION 2u
 #define PANELS_ALIGN    64u
 
-/* d without codes and meta: how far apart its rows would lie is no matter. */
+/* d without codes and meta: the row stride does not matter. */
 static struct tsr_weight_desc without_rows(const struct tsr_weight_desc *d)
 {
     struct tsr_weight_desc bare = { 0 };

@@ -9,10 +9,10 @@
 #define ROWS_MAX    384u                 /* rows of a block of C; with KC columns in L2 */
 #define COLS_MAX    256u                 /* columns of a block of C */
 #define PACK_FLOATS (UINT64_C(8) << 20)  /* packed at once, where PACK_COLS are not more */
-#define PACK_COLS   256u                 /* of k that are packed at least, and in steps of which */
+#define PACK_COLS   256u                 /* of k, least packed size and granularity */
 #define PACK_PANELS 16u                  /* that are packed together */
 #define CACHE_MAX   (UINT64_C(64) << 20) /* bytes of scratch that are kept */
-#define HEADER      16u                  /* floats in front of scratch */
+#define HEADER      16u                  /* floats before scratch */
 
 /* ---- scratch --------------------------------------------------------------- */
 
@@ -251,7 +251,7 @@ struct mirror {
     uint64_t n, lda;
 };
 
-#define MIRROR 16u /* a line of the cache: what is read and written is used whole */
+#define MIRROR 16u /* a cache line: every line read or written is used whole */
 
 static tsr_status mirror_rows(void *arg, uint64_t begin, uint64_t end)
 {

@@ -18,8 +18,8 @@ struct tsr_cpu;
 /* Functions of one instruction set. */
 struct tsr_cpu_linalg_kernels {
     uint32_t mr, nr; /* rows and columns of a tile of C */
-    /* C [mr,nr] = FMA chains over n steps: a [n][mr], b [n][nr], packed.  next: the tile of the same
-     * matrix that comes then, whose lines are asked for, or NULL. */
+    /* C [mr,nr] = FMA chains over n steps: a [n][mr], b [n][nr], packed. next: the next tile of the same
+     * matrix, whose lines are prefetched, or NULL. */
     void (*tile)(const float *a, const float *b, uint64_t n, float *c, uint64_t ldc,
                  const float *next);
     /* alpha times [count, n] at src, rows si or columns sk apart and the other 1, as panels
@@ -67,14 +67,15 @@ struct la_gemm {
     uint64_t     bk, bj;
     float       *c;
     uint64_t     ldc;
-    int      lower;   /* elements with below + i < j are not wanted, and may hold anything after */
-    int      b_lower; /* B(k,j) is zero for k < j */
-    uint64_t below;   /* rows between the one that column 0's diagonal is in and row 0 */
+    int          lower;   /* elements with below + i < j are not needed, and may hold anything
+                       * afterwards */
+    int          b_lower; /* B(k,j) is zero for k < j */
+    uint64_t     below;   /* rows between the one that column 0's diagonal is in and row 0 */
 };
 tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *err);
-/* The same from panels of all k columns, up to LA_KC, with alpha in them: a [panel][k][mr],
- * b [panel][k][nr].  Of g->a and g->b nothing is read.  here: by this thread alone; also: a task that
- * some thread begins first. */
+/* The same from panels of all k columns, up to LA_KC, which include alpha: a [panel][k][mr], b
+ * [panel][k][nr]. Does not read g->a and g->b. here: on this thread only; also: a task that runs first, on
+ * some thread. */
 tsr_status la_tiles_here(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b);
 tsr_status la_tiles(struct tsr_cpu *c, const struct la_gemm *g, float *a, float *b,
                     tsr_status (*also)(void *), void *arg);
@@ -90,7 +91,7 @@ tsr_status la_solve(struct tsr_cpu *c, const float *l, uint64_t ldl, uint64_t m,
 tsr_status la_mirror(struct tsr_cpu *c, uint64_t n, float *a, uint64_t lda);
 /* What a loop over the threads returned, with its sentence. */
 tsr_status la_status(tsr_status st, struct tsr_err *err);
-/* The matrix [rows,cols] is there, its rows lie ld apart and its size is one of this machine. */
+/* Checks that the matrix [rows,cols] exists, its row stride is ld and its size is valid on this machine. */
 tsr_status la_check(const char *what, const void *p, uint64_t rows, uint64_t cols, uint64_t ld,
                     struct tsr_err *err);
 

@@ -1,11 +1,11 @@
 /* linalg_cholesky.c - A = L L^T.
  *
- * Columns are factored w at a time.  Their square on the diagonal is done by one thread, STEP rows
- * after STEP rows, while the others still update what lies below it.  The rows below are independent
- * then: a task takes STRIP of them, solves them in panels as multiplication wants them, and leaves
- * them there for the update of everything right of these columns, beside the matrix's own rows.  So a
- * row of the matrix, which lies far from the next one, is read once and written once.  Every element
- * is one chain of FMAs over k in order.
+ * Columns are factored w at a time. One thread factors their square on the diagonal, STEP rows at a time,
+ * while the others still update the rows below it. The rows below are then independent: a task takes STRIP
+ * of them, solves them in the panel layout of the multiplication, and keeps the panels for the update of
+ * everything right of these columns, in addition to the matrix's own rows. So a row of the matrix, which
+ * is far from the next one in memory, is read once and written once. Every element is one chain of FMAs
+ * over k in order.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define STEP 24u /* columns that are solved together: whole tiles of every instruction set */
 #define W_MAX                                                                                      \
     480u /* columns that are factored before the rest is updated: whole STEPs, up to LA_KC */
-#define W_MIN 240u /* of small matrices, whose squares are not hidden behind much else */
+#define W_MIN 240u /* of small matrices, whose updates do not hide the time of the squares */
 #define LARGE 4096u
 #define STRIP 96u /* rows of a task: whole panels of both factors */
 #define LANES 32u /* floats between rows of a small triangle; whole panels of B */
@@ -50,7 +50,7 @@ static void solve_rows(const struct chol *h, float *a, float *x, uint64_t count,
         k->unpack(a + p * h->lda, h->lda, x + p * h->w, cpu_min(k->nr, count - p), cols);
 }
 
-/* Rows [r, r + m) of the square: what is left of the diagonal, then the triangle on it.  Returns the
+/* Rows [r, r + m) of the square: the remaining update of the diagonal, then its triangle. Returns the
  * first bad pivot of them, or m. */
 static uint64_t factor_rows(const struct chol *h, uint64_t r, uint64_t m)
 {
@@ -106,7 +106,7 @@ static void next_columns(struct chol *h)
     h->at += h->w;
 }
 
-/* Of what is right of the columns that were solved, the next square is updated and factored. */
+/* Updates and factors the next square, right of the solved columns. */
 static tsr_status next_square(void *arg)
 {
     struct chol *h = arg;

@@ -1,5 +1,4 @@
 /* linear.c - LINEAR: prepares the activations once, then runs panels over the threads. */
-#include "../tensor/tensor.h"
 #include "site.h"
 #include "weight_extra.h"
 
@@ -100,7 +99,7 @@ static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
            !__builtin_add_overflow(*total, (b + 63) / 64 * 64, total);
 }
 
-/* Where the parts of prepared activations lie in scratch. */
+/* Offsets of the parts of prepared activations in scratch. */
 struct places {
     uint64_t q, qpack, sa, sums; /* a8 */
     uint64_t x16, xpack;         /* f32, a16 */
@@ -197,33 +196,29 @@ static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, in
     return st;
 }
 
+static struct tsr_cpu_linear linear_of(const struct tsr_op *op, const struct tsr_op_parts *parts)
+{
+    struct tsr_view out = tsr_cpu_at(&parts->out), x = tsr_cpu_at(&parts->in[0]),
+                    bias = tsr_cpu_at(&parts->in[1]);
+    return (struct tsr_cpu_linear){ .w = op->weight,
+                                    .tokens = out.rows,
+                                    .x = (const float *)(const void *)x.p,
+                                    .ldx = x.stride / 4,
+                                    .bias = (const float *)(const void *)bias.p,
+                                    .out = (float *)(void *)out.p,
+                                    .ldo = out.stride / 4 };
+}
+
 tsr_status tsr_cpu_linear_view(const struct tsr_op *op, struct tsr_cpu_linear *a,
                                struct tsr_err *err)
 {
-    const struct tsr_cpu_weight *w = op->weight;
-    struct tsr_view              out, x, bias = { 0 };
-    tsr_status                   st;
-    if (!w)
-        return tsr_fail(err, TSR_E_INVAL, "LINEAR: the weight is NULL");
-    if (op->act > TSR_ACT_A8)
-        return tsr_fail(err, TSR_E_INVAL, "LINEAR: act %u is none of f32, a16, a8", op->act);
-    if ((st = tsr_cpu_view(&out, op->out, "LINEAR", "out", TSR_F32, 0, w->rows, err)) != TSR_OK ||
-        (st = tsr_cpu_view(&x, op->in[0], "LINEAR", "in", TSR_F32, out.rows, w->cols, err)) !=
-            TSR_OK ||
-        (st = tsr_tensor_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
-        return st;
-    if (op->in[1] && ((st = tsr_cpu_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->rows,
-                                         err)) != TSR_OK ||
-                      (st = tsr_tensor_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
-        return st;
-    *a = (struct tsr_cpu_linear){ .w = w,
-                                  .tokens = out.rows,
-                                  .x = (const float *)(const void *)x.p,
-                                  .ldx = x.stride / 4,
-                                  .bias = (const float *)(const void *)bias.p,
-                                  .out = (float *)(void *)out.p,
-                                  .ldo = out.stride / 4 };
-    return TSR_OK;
+    struct tsr_op_parts parts;
+    if (op->kind != TSR_OP_LINEAR)
+        return tsr_fail(err, TSR_E_INVAL, "LINEAR: the operation is %u", op->kind);
+    tsr_status st = tsr_cpu_check(op, &parts, err);
+    if (st == TSR_OK)
+        *a = linear_of(op, &parts);
+    return st;
 }
 
 /* ---- a few tokens, int8 ------------------------------------------------------------------------ */
@@ -284,12 +279,11 @@ static tsr_status run_pairs(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op, struct tsr_err *err)
+tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op,
+                             const struct tsr_op_parts *parts, struct tsr_err *err)
 {
-    struct job j = { .c = c };
-    tsr_status st = tsr_cpu_linear_view(op, &j.a, err);
-    if (st != TSR_OK)
-        return st;
+    struct job                   j = { .c = c, .a = linear_of(op, parts) };
+    tsr_status                   st;
     const struct tsr_cpu_weight *w = j.a.w;
     uint64_t                     T = j.a.tokens;
     int                          packed = w->layout >= W_I8, tiled;

@@ -95,7 +95,7 @@ static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
            !__builtin_add_overflow(*total, (b + 63) / 64 * 64, total);
 }
 
-/* Where the parts of prepared activations lie in scratch. */
+/* Offsets of the parts of prepared activations in scratch. */
 struct places {
     uint64_t rows, q, sa, sums, xt, found, nfound, total, ldq;
 };

@@ -154,9 +154,8 @@ static tsr_status probe_encode(void *self, const struct tsr_format *f, double se
         .dot_per_cycle = d, .encode = probe_encode, .bf16 = probe_bf16, .bf16_per_cycle = b        \
     }
 
-/* two 512-bit or two 256-bit FMAs a cycle; vpdpbusd and vdpbf16ps likewise; AVX2 needs two
- * vpmaddwd, two additions and two shifts or masks per 32 products; the scalar set has no fixed
- * rate */
+/* two 512-bit or two 256-bit FMAs a cycle; the same for vpdpbusd and vdpbf16ps; AVX2 needs two vpmaddwd,
+ * two additions and two shifts or masks per 32 products; the scalar set has no fixed rate */
 static const struct tsr_probe_v1 probe_avx512 = PROBE(32, 128, 0), probe_fast = PROBE(32, 128, 64),
                                  probe_avx2 = PROBE(16, 0, 0), probe_scalar = PROBE(0, 0, 0);
 

@@ -1,6 +1,6 @@
-/* simd.h - one vector of 16 lanes for every instruction set.  The kernel sources (k_*.c) are
- * compiled once per set with TSR_SIMD = 0 (scalar), 2 (AVX2) or 512 (AVX-512 with VNNI); what
- * they compute is the same to the bit because each operation below is. */
+/* simd.h - one vector of 16 lanes for every instruction set. The kernel sources (k_*.c) are compiled once
+ * per set with TSR_SIMD = 0 (scalar), 2 (AVX2) or 512 (AVX-512 with VNNI); their results are bit-identical
+ * because each operation below is. */
 #ifndef TSR_SIMD_H
 #define TSR_SIMD_H
 
@@ -28,8 +28,8 @@
 #define ISA_TOKENS8 4
 #endif
 
-/* Tile sizes change no result.  Builds with sanitizers take small tiles: what is inlined into
- * the large ones takes their compiler minutes. */
+/* Tile sizes change no result. Builds with sanitizers use small tiles: inlining into the large ones takes
+ * their compiler minutes. */
 #if defined(TSR_SMALL_TILES)
 #undef ISA_VECS
 #undef ISA_TOKENS
@@ -45,8 +45,8 @@
 #define K(name)         ISA_JOIN(name, ISA_NAME)
 
 #if TSR_SIMD == 0 || defined(TSR_SMALL_TILES)
-/* The scalar twin and builds with sanitizers are there to be right: unrolled tiles would win
- * them little and cost the compiler minutes. */
+/* The scalar twin and builds with sanitizers serve correctness: unrolled tiles would gain little there and
+ * cost the compiler minutes. */
 #define INLINE static inline
 #define UNROLL
 #else

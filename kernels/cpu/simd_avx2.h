@@ -206,7 +206,7 @@ static inline i16v vi_load_u8(const void *p)
     __m128i q = _mm_loadu_si128(p);
     return vi_make(_mm256_cvtepu8_epi32(q), _mm256_cvtepu8_epi32(_mm_srli_si128(q, 8)));
 }
-/* Vector arithmetic of the compiler: an intrinsic would want the shift as an immediate. */
+/* Vector arithmetic of the compiler: an intrinsic would require the shift as an immediate. */
 typedef uint16_t   u16x16 __attribute__((vector_size(32)));
 static inline i16v vi_bits(i16v w, int shift, int mask)
 {
@@ -271,7 +271,7 @@ static inline i16v vi_opaque(i16v v)
     __asm__ volatile("" : "+x"(v.a), "+x"(v.b));
     return v;
 }
-/* In assembly: gcc 12 drops a loop in which it sees nothing but prefetches. */
+/* In assembly: gcc 12 removes a loop that contains only prefetches. */
 static inline uint32_t v_bits(m16 m)
 {
     return (uint32_t)_mm256_movemask_ps(m.a) | (uint32_t)_mm256_movemask_ps(m.b) << 8;

@@ -97,7 +97,7 @@ static inline float v_tree16(v16 v)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
 }
-/* Sixteen trees at once: each step adds the two halves of what is left of two vectors. */
+/* Sixteen tree sums at once: each step adds the two halves of the remainder of two vectors. */
 static inline v16 v_tree16x16(const v16 a[16])
 {
     v16 h[8], q[4], d[2];
@@ -166,7 +166,7 @@ static inline i16v vi_load_u8(const void *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(p));
 }
-/* Vector arithmetic of the compiler: an intrinsic would want the shift as an immediate. */
+/* Vector arithmetic of the compiler: an intrinsic would require the shift as an immediate. */
 typedef uint16_t   u16x32 __attribute__((vector_size(64)));
 static inline i16v vi_bits(i16v w, int shift, int mask)
 {
@@ -217,13 +217,13 @@ static inline i16v vi_dot4_low(i16v acc, i16v w, i16v q)
 {
     return vi_dot4(acc, w, q);
 }
-/* A register that the compiler knows nothing about: keeps probes honest. */
+/* Hides a register's value from the optimizer, so that probes measure real work. */
 static inline i16v vi_opaque(i16v v)
 {
     __asm__ volatile("" : "+v"(v));
     return v;
 }
-/* In assembly: gcc 12 drops a loop in which it sees nothing but prefetches. */
+/* In assembly: gcc 12 removes a loop that contains only prefetches. */
 static inline uint32_t v_bits(m16 m)
 {
     return m;

@@ -74,7 +74,8 @@ static inline i16v vi_sar(i16v v, uint32_t n)
 {
     return (i16v)((i32x16)v >> n);
 }
-/* table[code & 127] of every byte.  parts: bit i where one of the sixteen from 16 i is not 0.  permute: the CPU has AVX512-VBMI, of which this file is not told. */
+/* table[code & 127] of every byte. parts: bit i is set if one of the sixteen entries from 16 i is not 0.
+ * permute: the CPU has AVX512-VBMI, for which this file is not compiled. */
 static inline i16v vb_lookup128(const uint8_t *table, i16v codes, const uint32_t parts,
                                 const int permute)
 {

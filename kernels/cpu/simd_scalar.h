@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "tessera/f16.h"
+
 typedef struct {
     float f[16];
 } v16;
@@ -136,42 +138,6 @@ static inline float v_hmax(v16 v)
     EACH  m = v.f[l] > m ? v.f[l] : m;
     return m;
 }
-static inline float half_f32(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu, u;
-    float    f;
-    if (e == 31)
-        u = sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0);
-    else if (e != 0)
-        u = sign | (e + 112) << 23 | m << 13;
-    else {
-        f = (float)m * 0x1p-24f;
-        memcpy(&u, &f, 4);
-        u |= sign;
-    }
-    memcpy(&f, &u, 4);
-    return f;
-}
-static inline uint16_t f32_half(float f)
-{
-    uint32_t u, a;
-    memcpy(&u, &f, 4);
-    uint32_t sign = u >> 16 & 0x8000u;
-    a = u & 0x7fffffffu;
-    if (a > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
-    if (a >= 0x477ff000u) /* rounds to 65536 or above */
-        return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) { /* below 2^-14: the sum has its last bit at 2^-24 */
-        float t;
-        memcpy(&t, &a, 4);
-        t += 0.5f;
-        memcpy(&u, &t, 4);
-        return (uint16_t)(sign | (u - 0x3f000000u));
-    }
-    a += 0xfffu + (a >> 13 & 1u);
-    return (uint16_t)(sign | (a - 0x38000000u) >> 13);
-}
 static inline v16 v_load_f16(const void *p)
 {
     v16 r;
@@ -179,7 +145,7 @@ static inline v16 v_load_f16(const void *p)
     {
         uint16_t h;
         memcpy(&h, (const char *)p + 2 * l, 2);
-        r.f[l] = half_f32(h);
+        r.f[l] = tsr_f16_f32_quiet(h);
     }
     return r;
 }
@@ -187,7 +153,7 @@ static inline void v_store_f16(void *p, v16 v)
 {
     EACH
     {
-        uint16_t h = f32_half(v.f[l]);
+        uint16_t h = tsr_f32_f16(v.f[l]);
         memcpy((char *)p + 2 * l, &h, 2);
     }
 }
@@ -198,8 +164,7 @@ static inline v16 v_load_bf16(const void *p)
     {
         uint16_t h;
         memcpy(&h, (const char *)p + 2 * l, 2);
-        uint32_t u = (uint32_t)h << 16;
-        memcpy(&r.f[l], &u, 4);
+        r.f[l] = tsr_bf16_f32(h);
     }
     return r;
 }
@@ -217,14 +182,7 @@ static inline void v_store_i8(void *p, v16 v)
 /* To the nearest BF16, ties to even; NaN stays NaN. */
 static inline v16 v_round_bf16(v16 v)
 {
-    EACH
-    {
-        uint32_t u;
-        memcpy(&u, &v.f[l], 4);
-        u = v.f[l] != v.f[l] ? (u | 0x400000u) & 0xffff0000u
-                             : (u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u;
-        memcpy(&v.f[l], &u, 4);
-    }
+    EACH v.f[l] = tsr_bf16_f32(tsr_f32_bf16(v.f[l]));
     return v;
 }
 
@@ -253,7 +211,7 @@ static inline i16v vi_load_u8(const void *p)
     EACH r.i[l] = ((const uint8_t *)p)[l];
     return r;
 }
-/* (byte >> shift) & mask of every byte; the mask has no bit that the byte beside could reach. */
+/* (byte >> shift) & mask of every byte; the mask must exclude bits that come from the neighbouring byte. */
 static inline i16v vi_bits(i16v w, int shift, int mask)
 {
     EACH w.i[l] = (int32_t)((uint32_t)w.i[l] >> shift & (uint32_t)mask * 0x01010101u);
@@ -298,7 +256,7 @@ static inline i16v vi_four(const void *q)
     EACH memcpy(&r.i[l], q, 4);
     return r;
 }
-/* acc + sum of four products: bytes of w, unsigned, by bytes of q, signed; all lanes of q are alike. */
+/* acc + sum of four products: bytes of w, unsigned, by bytes of q, signed; all lanes of q are equal. */
 static inline i16v vi_dot4(i16v acc, i16v w, i16v q)
 {
     EACH for (int j = 0; j < 4; j++) acc.i[l] +=

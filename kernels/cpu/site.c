@@ -1,13 +1,13 @@
-/* site.c - the linears of one input, the selection from it and what is added to them, for one token in one loop over
- * the threads: pieces of residual rows and panels of weights.  The thread that comes first selects and gathers; what is
- * gathered has memory of its own and comes to the outputs behind the loop, so that nothing in it waits for anything
- * else in it, and sums go from one core's cache to another's by the run. */
+/* site.c - the linears of one input, the channel selection from it and its compensation, for one token in
+ * one loop over the threads: pieces of residual rows and panels of weights. The first thread selects and
+ * gathers. Gathered sums have separate memory and are added to the outputs after the loop, so that no item
+ * waits for another and sums move between caches a run at a time. */
 #include "site.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-/* Bytes of a unit from which on each is an item of its own. */
+/* Pieces of a unit of at least this many bytes are separate items. */
 #define WORTH 32768u
 /* Outputs that are added to at a time, and from how many on it is done by all threads. */
 #define ADDED      4096u
@@ -19,16 +19,16 @@ struct site {
     struct tsr_cpu           *c;
     const struct tsr_site_op *op;
     struct tsr_cpu_linear     a[TSR_COMPENSATE_LINEARS];
-    uint64_t                  units[TSR_COMPENSATE_LINEARS + 1]; /* in front of each linear */
+    uint64_t                  units[TSR_COMPENSATE_LINEARS + 1]; /* before each linear */
     struct tsr_cpu_choosing   choose;
     struct tsr_cpu_adding     add;
     struct tsr_cpu_gather     gather[TSR_COMPENSATE_LINEARS];
     uint64_t                  pieces; /* of residuals */
-    uint8_t                  *done;   /* those that are gathered */
+    uint8_t                  *done;   /* finished pieces */
     _Atomic int               listed; /* the channels: enum listed */
 };
 
-/* ---- one behind the other ------------------------------------------------------------------------ */
+/* ---- one after the other ------------------------------------------------------------------------- */
 
 static tsr_status run_each(struct tsr_cpu *c, void *stream, const struct tsr_site_op *op,
                            struct tsr_err *err)
@@ -51,7 +51,7 @@ static int same(const struct tsr_tensor *a, const struct tsr_tensor *b)
                       a->cols == b->cols && a->rows == b->rows);
 }
 
-/* Products of one token's input with packed integers, compensated all or not at all. */
+/* Products of one token's input with packed integers; all or none are compensated. */
 static int fits(const struct tsr_site_op *op)
 {
     const struct tsr_select_op     *s = op->select;
@@ -88,7 +88,7 @@ static uint64_t sum_room(const struct tsr_cpu_adding *a, uint32_t j)
     return cpu_ceil(a->out[j].cols, 16) * 64;
 }
 
-/* What is added to output i gathers at p; where the room behind it begins. */
+/* Places the gathered sums of output i at p; returns the end of their room. */
 static uint8_t *prepare_sums(struct site *s, uint32_t i, uint8_t *p)
 {
     tsr_cpu_adding_gather(&s->add, 0, i, &s->gather[i]);
@@ -97,7 +97,7 @@ static uint8_t *prepare_sums(struct site *s, uint32_t i, uint8_t *p)
     return p + sum_room(&s->add, i);
 }
 
-/* Activations, and room for what is added. */
+/* Activations, and room for the compensation. */
 static tsr_status prepare(struct site *s, struct tsr_err *err)
 {
     const struct tsr_compensate_op *add = s->op->add;
@@ -135,7 +135,7 @@ static tsr_status prepare(struct site *s, struct tsr_err *err)
 
 /* ---- pieces of residual rows ---------------------------------------------------------------------- */
 
-/* Whether the channels are selected; who asks first does it. */
+/* Whether the channels are selected; the first caller selects them. */
 static int list_is_there(struct site *s)
 {
     int none = NOT_LISTED;
@@ -176,9 +176,9 @@ static void run_units(const struct site *s, uint64_t begin, uint64_t end)
     }
 }
 
-/* Items: pieces, then panels.  So the thread that comes first selects, waits for rows and then multiplies them, while
- * others have the memory for their panels: less is lost than where all threads do the same at the same time.  Pieces
- * that another thread comes to before the channels are known stay for the end. */
+/* Items: pieces, then panels. So the first thread selects, waits for rows and multiplies them while the
+ * others use the memory bandwidth for their panels, which loses less time than the same phase on all
+ * threads at once. Pieces that a thread reaches before the channels are known are deferred to the end. */
 static tsr_status run_items(void *arg, uint64_t begin, uint64_t end)
 {
     struct site *s = arg;

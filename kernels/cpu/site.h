@@ -5,11 +5,11 @@
 #include "backend.h"
 #include "compensate.h"
 
-/* linear.c.  What an op says, checked. */
+/* linear.c. The checked arguments of an op. */
 tsr_status tsr_cpu_linear_view(const struct tsr_op *op, struct tsr_cpu_linear *a,
                                struct tsr_err *err);
-/* Whether a product of one token goes through packed integers panel by panel; then what it needs in memory, its
- * activations put there, and its panels by units that are run in any order. */
+/* Whether a product of one token goes through packed integers panel by panel; then the memory it needs,
+ * the step that stores its activations there, and its panels by units that run in any order. */
 int      tsr_cpu_linear_single(const struct tsr_cpu_linear *a, uint32_t act);
 uint64_t tsr_cpu_linear_room(const struct tsr_cpu_linear *a);
 void     tsr_cpu_linear_prepare(const struct tsr_cpu *c, struct tsr_cpu_linear *a, uint8_t *room);
@@ -38,16 +38,17 @@ struct tsr_cpu_adding {
     struct tsr_view                          x, rows, list, out[TSR_COMPENSATE_LINEARS];
     uint64_t                                 n;    /* tokens */
     uint64_t                                 wide; /* outputs of a piece */
-    uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];   /* of one token, in front of each linear */
+    uint64_t pieces[TSR_COMPENSATE_LINEARS + 1];   /* of one token, before each linear */
 };
 
-/* Everything but the lists is checked.  together: pieces run beside panels of weights, which threads without a piece
- * have instead; so they are as wide as there are outputs, up to COMPENSATE_PIECE. */
+/* Checks everything except the lists. together: pieces run concurrently with panels of weights, which
+ * threads without a piece take instead; so pieces are as wide as there are outputs, up to
+ * COMPENSATE_PIECE. */
 tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
                                int together, struct tsr_cpu_adding *a, struct tsr_err *err);
-/* Linears whose rows lie behind each other are gathered together: links g[0..n) and counts pieces anew. */
+/* Gathers linears with contiguous rows together: links g[0..n) and recounts the pieces. */
 void tsr_cpu_adding_join(struct tsr_cpu_adding *a, struct tsr_cpu_gather *g);
-/* What is gathered for entry t of the lists and linear j, and which channels: when the list is there. */
+/* The gather of entry t of the lists and linear j, and its channels; requires that the list is complete. */
 void tsr_cpu_adding_gather(const struct tsr_cpu_adding *a, uint64_t t, uint64_t j,
                            struct tsr_cpu_gather *g);
 void tsr_cpu_adding_list(const struct tsr_cpu_adding *a, uint64_t t, struct tsr_cpu_gather *g);

@@ -1,4 +1,4 @@
-/* sizes.c - what weights and operations will take, asked by a planner (tessera/draft/sizes.h). */
+/* sizes.c - sizes of weights and operations for a planner (tessera/draft/sizes.h). */
 #include "backend.h"
 
 static tsr_status weight(const void *self, const struct tsr_weight_desc *d, uint64_t *bytes,
@@ -29,7 +29,7 @@ static tsr_status attention(const void *self, uint64_t tokens, uint64_t position
     (void)self;
     (void)head_dim;
     if (heads == 0 || kv_heads == 0 || heads % kv_heads)
-        return tsr_fail(err, TSR_E_INVAL, "ATTENTION: %u heads are no multiple of %u KV heads",
+        return tsr_fail(err, TSR_E_INVAL, "ATTENTION: %u heads are not a multiple of %u KV heads",
                         heads, kv_heads);
     *bytes = tsr_cpu_attention_scratch(tokens, positions, heads, kv_heads);
     return TSR_OK;

@@ -37,8 +37,8 @@ static uint64_t cut_runs(struct tsr_cpu_weight *w)
     return n;
 }
 
-/* 2, 3 and 6 bits lie together in 16, 32 and 16 columns; where a group begins inside of them, a
- * wider layout of smaller steps is faster. */
+/* 2, 3 and 6 bits are stored in units of 16, 32 and 16 columns; if a group begins inside a unit, a wider
+ * layout of smaller steps is faster. */
 static enum tsr_cpu_layout packed_layout(uint32_t bits, uint64_t group, uint64_t groups)
 {
     enum tsr_cpu_layout l = bits == 2   ? W_I2
@@ -194,7 +194,7 @@ tsr_status tsr_cpu_weight_data(struct tsr_cpu *c, const struct tsr_weight_desc *
     w->runs = host->alloc(host->ctx, runs * sizeof *w->runs, 64);
     w->borrowed = data != NULL;
     if (data)
-        w->data = (uint8_t *)(uintptr_t)data; /* read only: nothing writes to a loaded weight */
+        w->data = (uint8_t *)(uintptr_t)data; /* read-only: a loaded weight is never written */
     else
         w->data = w->runs ? c->mem->get(host, w->data_bytes) : NULL;
     if (w->runs && w->data)

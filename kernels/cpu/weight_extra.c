@@ -1,7 +1,8 @@
-/* weight_extra.c - tessera.lut/1 and tessera.mx/1 to what the kernels read (extra.h). */
+/* weight_extra.c - converts tessera.lut/1 and tessera.mx/1 to the kernels' layouts (extra.h). */
 #include "weight_extra.h"
 
 #include "../weight/weight.h"
+#include "tessera/f16.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -356,14 +357,11 @@ void tsr_cpu_extra_row(const struct tsr_cpu_weight *w, uint64_t row, float *out)
         }
         uint64_t at = (row / PANEL * w->groups + k / w->group) * PANEL + row % PANEL;
         uint16_t h;
-        float    scale;
         memcpy(&h, w->scales + 2 * at, 2);
-        uint32_t u = (uint32_t)h << 16;
-        memcpy(&scale, &u, 4);
         out[k] = (e->shared ? e->table[code]
                             : tsr_element_value(TSR_MX_ELEMENT(e->ebits, e->mbits),
                                                 code >> (7 - e->ebits - e->mbits))) *
-                 scale;
+                 tsr_bf16_f32(h);
     }
     for (uint64_t i = 0; i < e->outliers; i++)
         out[e->column[row * e->outliers + i]] = e->value[row * e->outliers + i];

@@ -24,8 +24,8 @@ void tsr_cpu_extra_int(struct tsr_cpu_weight *w, const struct tsr_format *f);
 /* One row of W_TAB or W_FPX as F32. */
 void tsr_cpu_extra_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
 
-/* The act that a weight of extra.h runs with when `act` is asked for: a8 becomes f32 where the
- * format has no integers. */
+/* The act that a weight of extra.h runs with when the caller requests `act`: a8 becomes f32 if the format
+ * has no integers. */
 uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act);
 /* True where tsr_cpu_linear_extra() runs this act. */
 int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act);

@@ -9,11 +9,11 @@
 
 #define U(x) ((unsigned long long)(x))
 
-/* Without one, prompts run on the kernels of numerics: exact, and this says so. */
+/* Without a library, prompts run on the kernels of numerics: exact, and this logs it. */
 static void find_library(struct tsr_cuda *c)
 {
     char           text[320], line[400];
-    struct tsr_err why = { sizeof why, sizeof text, text };
+    struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
     text[0] = '\0';
     if (c->api->matmul_find && c->api->matmul_find(c->device, &why) == TSR_OK) {
         c->matmul = 1;
@@ -102,7 +102,7 @@ void tsr_cuda_buffer_free(void *self, void *buffer)
     struct tsr_cuda_buffer *b = buffer;
     if (!b)
         return;
-    (void)tsr_cuda_flush(c, NULL); /* what is queued may use it */
+    (void)tsr_cuda_flush(c, NULL); /* queued launches may use it */
     c->api->release(c->device, b->address, TSR_CUDA_DEVICE);
     if (b->mirror)
         c->host->release(c->host->ctx, b->mirror, b->bytes);
@@ -176,7 +176,7 @@ tsr_status tsr_cuda_work(struct tsr_cuda *c, uint64_t bytes, uint64_t *address, 
         tsr_status st = tsr_cuda_flush(c, err);
         if (st != TSR_OK)
             return st;
-        c->api->release(c->device, c->work, TSR_CUDA_DEVICE); /* waits for what uses it */
+        c->api->release(c->device, c->work, TSR_CUDA_DEVICE); /* waits for its users */
         c->work = c->work_bytes = 0;
         st = c->api->alloc(c->device, bytes, TSR_CUDA_DEVICE, &c->work, err);
         if (st != TSR_OK)

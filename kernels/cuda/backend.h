@@ -1,11 +1,12 @@
-/* backend.h - a CUDA device behind tessera/backend.h: buffers, weights, operations.
+/* backend.h - the CUDA device that implements tessera/backend.h: buffers, weights, operations.
  *
- * All arithmetic is that of docs/decisions/numerics.md, so that results are the bytes of the CPU
- * backend, whatever the device.
+ * All arithmetic follows docs/decisions/numerics.md, so that results are bit-identical to the CPU backend
+ * on every device.
  */
 #ifndef TSR_CUDA_BACKEND_H
 #define TSR_CUDA_BACKEND_H
 
+#include "../tensor/op.h"
 #include "device.h"
 #include "k_args.h"
 #include "linalg.h"
@@ -28,7 +29,7 @@ struct tsr_cuda_options {
     int64_t seed;      /* emulation */
 };
 
-/* Buffers of at most this many bytes keep a copy of what was uploaded, so that indices in them are
+/* Buffers of at most this many bytes keep a host copy of the uploaded bytes, so that indices in them are
  * checked without waiting for the device. */
 #define TSR_CUDA_MIRROR (UINT64_C(1) << 20)
 
@@ -48,9 +49,9 @@ struct tsr_cuda_list {
 /* A list that was seen, and its graph once it has come again. */
 struct tsr_cuda_graph {
     uint64_t             shape, n, stamp; /* n 0: free */
-    struct tsr_cuda_list list;            /* what the graph holds; its own memory */
+    struct tsr_cuda_list list;            /* the launches in the graph; its own memory */
     void                *graph;
-    uint32_t             changes; /* in a row: as often it was made anew */
+    uint32_t             changes; /* number of consecutive rebuilds */
 };
 #define TSR_CUDA_KEPT 8u
 
@@ -115,7 +116,7 @@ struct tsr_cuda_weight {
     int                    a8, llm; /* has an int8 form; is LLM.int8 */
 };
 
-/* k without addresses, and the places; data: codes and meta are there and are looked at. */
+/* k without addresses, and the places; data: codes and meta are set and are checked. */
 tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct tsr_cuda_weight *w,
                             struct tsr_err *err);
 /* Fills the layout's bytes, zeroed. */
@@ -124,7 +125,7 @@ tsr_status tsr_cuda_pack(const struct tsr_cuda *c, const struct tsr_weight_desc 
 const struct tsr_backend_layout_v1 *tsr_cuda_layout(void);
 const struct tsr_sizes_v1          *tsr_cuda_sizes(void);
 
-/* Tokens up to which a LINEAR reads its weight anew for every four. */
+/* Up to this many tokens, a LINEAR reads its weight again for every four tokens. */
 #define TSR_CUDA_FEW 8u
 
 /* ---- operations ------------------------------------------------------------------- */
@@ -133,16 +134,17 @@ struct tsr_view {
     uint64_t p; /* device address */
     uint64_t stride, rows, cols;
 };
-/* t must be `dtype`; rows, cols: wanted, or 0 for any (> 0). */
+struct tsr_view tsr_cuda_at(const struct tsr_op_part *part);
+/* Checks an operation of tessera/backend.h (kernels/tensor/op.h). */
+tsr_status tsr_cuda_check(struct tsr_cuda *c, const struct tsr_op *op, struct tsr_op_parts *parts,
+                          struct tsr_err *err);
+/* One tensor of any other operation: t must be `dtype`; rows, cols: required sizes, or 0 for any (> 0). */
 tsr_status tsr_cuda_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
                          const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
                          struct tsr_err *err);
-/* The host's copy of a U32 tensor, rows *stride elements apart, until the next call. */
-tsr_status tsr_cuda_indices(struct tsr_cuda *c, const struct tsr_tensor *t, const uint32_t **p,
-                            uint64_t *stride, struct tsr_err *err);
-/* Launches on the default stream are queued until somebody waits or copies: tsr_cuda_flush() hands
- * them over.  A list of some length that comes again, with the same kernels and grids, is made a graph,
- * again when an argument has changed; docs/decisions/cuda.md. */
+/* Launches on the default stream are queued until a wait or a copy: tsr_cuda_flush() submits them. A
+ * sufficiently long list that repeats with the same kernels and grids becomes a graph, which is rebuilt
+ * when an argument changes; docs/decisions/cuda.md. */
 tsr_status tsr_cuda_queue_open(struct tsr_cuda *c, struct tsr_err *err);
 void       tsr_cuda_queue_close(struct tsr_cuda *c);
 tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err);
@@ -155,9 +157,9 @@ tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kerne
                            uint64_t bytes, struct tsr_err *err);
 
 tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
-                              struct tsr_err *err);
-/* numerics: fast.  Whether a LINEAR goes to the library; TSR_E_UNSUPPORTED: it has nothing for this
- * shape, which was logged.  a: x, out, bias, tokens. */
+                              const struct tsr_op_parts *parts, struct tsr_err *err);
+/* numerics: fast. Whether a LINEAR runs in the library; TSR_E_UNSUPPORTED: the library does not support
+ * this shape, which was logged. a: x, out, bias, tokens. */
 int        tsr_cuda_is_fast(const struct tsr_cuda *c, const struct tsr_cuda_weight *w, uint32_t act,
                             uint64_t tokens);
 tsr_status tsr_cuda_linear_fast(struct tsr_cuda *c, const struct tsr_cuda_weight *w,
@@ -168,11 +170,11 @@ const struct tsr_cuda_bench_v1    *tsr_cuda_bench(void); /* bench.h */
 const struct tsr_backend_codec_v1 *tsr_cuda_codec(void); /* tessera/backend_codec.h */
 
 tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
-                             struct tsr_err *err);
+                             const struct tsr_op_parts *parts, struct tsr_err *err);
 tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
-                                 struct tsr_err *err);
+                                 const struct tsr_op_parts *parts, struct tsr_err *err);
 tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
-                                struct tsr_err *err);
+                                const struct tsr_op_parts *parts, struct tsr_err *err);
 /* Device scratch of operations; 0 where it overflows. */
 uint64_t tsr_cuda_linear_work(const struct tsr_cuda_weight *w, uint32_t act, uint64_t tokens);
 uint64_t tsr_cuda_attention_work(uint64_t tokens, uint64_t positions, uint32_t heads,

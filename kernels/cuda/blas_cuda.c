@@ -47,8 +47,8 @@ struct blas {
 #define LOOK_UP_BLAS(f)   { NAME_OF(f), offsetof(struct libblas, p_##f) },
 #define LOOK_UP_SOLVER(f) { NAME_OF(f), offsetof(struct libsolver, p_##f) },
 
-/* Those of one toolkit: CUDA 13's, else CUDA 12's.  They have threads and a context's state of their
- * own: they stay in the process. */
+/* The libraries of one toolkit: CUDA 13's, else CUDA 12's. They have threads and per-context state, so
+ * they stay in the process. */
 static tsr_status load(struct blas *b, struct tsr_err *err)
 {
     static const struct library_function products[] = { FUNCTIONS_BLAS(LOOK_UP_BLAS) };
@@ -67,7 +67,7 @@ static tsr_status load(struct blas *b, struct tsr_err *err)
     };
     const size_t n = sizeof products / sizeof products[0], m = sizeof factors / sizeof factors[0];
     for (int i = 0; i < 2; i++) {
-        /* what is wrong with the newer ones is said, and of the older ones if there are none */
+        /* report errors of the newer libraries, and those of the older ones if the newer are missing */
         struct tsr_err *e = i == 0 || !library_there(files[0][0]) ? err : NULL;
         if (library_open(&b->l.handle, files[i][0], 1, &b->l, products, n, absent[0], old[0], e) !=
             TSR_OK)
@@ -158,7 +158,7 @@ tsr_status blas_find(void *device, struct tsr_err *err)
 
 /* ---- calls -------------------------------------------------------------------------------- */
 
-/* What the library wants on the device, and on the host. */
+/* The workspace of the library, on the device and on the host. */
 static cusolverStatus_t sizes_of(const struct device *d, const struct tsr_cuda_blas *b,
                                  size_t *on_device, size_t *on_host)
 {

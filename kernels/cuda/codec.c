@@ -1,5 +1,5 @@
-/* codec.c - the extension of tessera/backend_codec.h: streams beside the default one, and messages coded
- * on the device (codec.cu). */
+/* codec.c - the extension of tessera/backend_codec.h: additional streams, and messages coded on the device
+ * (codec.cu). */
 #include "backend.h"
 #include "tessera/backend_codec.h"
 
@@ -28,7 +28,7 @@ static void stream_close(void *self, void *stream)
 static tsr_status stream_behind(void *self, void *stream, void *other, struct tsr_err *err)
 {
     struct tsr_cuda *c = self;
-    tsr_status       st = tsr_cuda_flush(c, err); /* what waits in the list of either side */
+    tsr_status       st = tsr_cuda_flush(c, err); /* pending launches of either list */
     return st != TSR_OK ? st : c->api->stream_behind(c->device, stream, other, err);
 }
 
@@ -48,7 +48,7 @@ static const void *place(const void *self)
 /* ---- wires --------------------------------------------------------------------------------- */
 
 struct wire {
-    struct k_wire        k; /* without what a call adds */
+    struct k_wire        k; /* without the arguments of a call */
     enum tsr_cuda_kernel encode, decode;
     uint32_t             unit;             /* bytes of an element of PLAIN, else 0 */
     uint64_t             list;             /* device memory of the lists, or 0 */
@@ -79,7 +79,7 @@ static int element_of(uint32_t element, struct k_wire *k)
     if (m == 0 || e > 5 || e + m > 7)
         return 0;
     k->bits = 1 + e + m;
-    k->mant = e ? m : m - 1; /* 1.xxx: one bit of an integer stands before the point */
+    k->mant = e ? m : m - 1; /* 1.xxx: an integer's binary point is after its first bit */
     k->emin = e ? 2 - (1 << (e - 1)) : 0;
     k->emax = e ? 1 << (e - 1) : 0;
     k->max = (1u << (k->bits - 1)) - 1;
@@ -132,7 +132,7 @@ static tsr_status outline_scaled(const struct tsr_codec_wire *w, struct wire *o,
     struct k_wire *k = &o->k;
     uint64_t       places = w->cols - w->kept;
     if (w->bits < 2 || w->bits > 8)
-        return unknown("codes of such a width", err);
+        return unknown("codes of this width", err);
     if (w->kept > w->cols || (w->kept && !w->feature) ||
         (places && (!w->place || !w->inv || !w->scale)) || !below(w->feature, w->kept, w->cols) ||
         !below(w->place, places, w->cols))
@@ -145,7 +145,7 @@ static tsr_status outline_scaled(const struct tsr_codec_wire *w, struct wire *o,
     return TSR_OK;
 }
 
-/* The lists of a SCALED wire, one behind the other, to the device. */
+/* Copies the lists of a SCALED wire, contiguous, to the device. */
 static tsr_status put_lists(struct tsr_cuda *c, const struct tsr_codec_wire *w, struct wire *o,
                             struct tsr_err *err)
 {

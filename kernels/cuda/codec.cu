@@ -86,7 +86,8 @@ DEV void give(float *to, float v, uint32_t add)
 TSR_KERNEL(k_plain_encode, struct k_wire, 256)
 {
     const uint32_t n = a.dtype == DT_F32 ? 4u : 2u;
-    EACH (i, a.rows * a.cols) {
+    EACH(i, a.rows * a.cols)
+    {
         uint64_t r = i / a.cols, c = i % a.cols;
         uint32_t u = AT(const uint32_t, a.x)[r * a.ldx + c];
         uint8_t *to = AT(uint8_t, a.wire) + r * a.row_bytes + c * n;
@@ -106,15 +107,14 @@ TSR_KERNEL(k_plain_encode, struct k_wire, 256)
 /* A NaN keeps its bits. */
 DEV uint32_t from_half(uint32_t h)
 {
-    if ((h & 0x7c00u) == 0x7c00u)
-        return (h & 0x8000u) << 16 | 0x7f800000u | (h & 0x3ffu) << 13;
-    return __float_as_uint(k_half(h));
+    return tsr_f32_bits(tsr_f16_f32((uint16_t)h));
 }
 
 TSR_KERNEL(k_plain_decode, struct k_wire, 256)
 {
     const uint32_t n = a.dtype == DT_F32 ? 4u : 2u;
-    EACH (i, a.rows * a.cols) {
+    EACH(i, a.rows * a.cols)
+    {
         uint64_t       r = i / a.cols, c = i % a.cols;
         const uint8_t *from = AT(const uint8_t, a.wire) + r * a.row_bytes + c * n;
         uint32_t       u;
@@ -128,7 +128,8 @@ TSR_KERNEL(k_plain_decode, struct k_wire, 256)
             u <<= 16;
         else if (a.dtype == DT_F16)
             u = from_half(u);
-        uint32_t *to = AT(uint32_t, a.x) + r * a.ldx + c; /* moved as bits: a NaN keeps its payload */
+        uint32_t *to =
+            AT(uint32_t, a.x) + r * a.ldx + c; /* moved as bits: a NaN keeps its payload */
         *to = a.add ? __float_as_uint(__uint_as_float(*to) + __uint_as_float(u)) : u;
     }
 }
@@ -218,8 +219,8 @@ TSR_KERNEL(k_mx_encode, struct k_wire, 256)
 {
     __shared__ uint32_t top[MX_BLOCKS]; /* then the stored scales */
     const uint64_t      first = (uint64_t)blockIdx.x * a.tile;
-    const uint32_t n = a.cols - first < a.tile ? (uint32_t)(a.cols - first) : (uint32_t)a.tile;
-    const uint32_t blocks = (n - 1) / (uint32_t)a.block + 1, t = threadIdx.x;
+    const uint32_t      n = a.cols - first < a.tile ? (uint32_t)(a.cols - first) : (uint32_t)a.tile;
+    const uint32_t      blocks = (n - 1) / (uint32_t)a.block + 1, t = threadIdx.x;
     for (uint64_t r = blockIdx.y; r < a.rows; r += gridDim.y) {
         const uint64_t from = r * a.ldx + first;
         uint8_t       *row = AT(uint8_t, a.wire) + r * a.row_bytes;
@@ -239,13 +240,12 @@ TSR_KERNEL(k_mx_encode, struct k_wire, 256)
             put_bytes(row + (first / a.block / 8 + g) * a.scale_bits, squeeze(v, a.scale_bits),
                       (m * a.scale_bits + 7) / 8, 0);
         }
-        mx_codes(&a, AT(const float, a.x) + from, n, top,
-                 row + a.scale_bytes + first / 8 * a.bits);
+        mx_codes(&a, AT(const float, a.x) + from, n, top, row + a.scale_bytes + first / 8 * a.bits);
         __syncthreads();
     }
 }
 
-/* What a code stands for before its block's scale; both zeros are +0. */
+/* The value of a code before its block's scale; both zeros are +0. */
 DEV float mx_value(const struct k_wire *w, uint32_t code)
 {
     uint32_t one = 1u << w->mant, m = code & ((1u << (w->bits - 1)) - 1), field = m >> w->mant;
@@ -260,7 +260,8 @@ DEV float mx_value(const struct k_wire *w, uint32_t code)
 TSR_KERNEL(k_mx_decode, struct k_wire, 256)
 {
     const uint64_t groups = (a.cols + 7) / 8;
-    EACH (i, a.rows * groups) {
+    EACH(i, a.rows * groups)
+    {
         uint64_t       r = i / groups, g = i % groups;
         uint32_t       m = codes_at(g, a.cols);
         const uint8_t *row = AT(const uint8_t, a.wire) + r * a.row_bytes;
@@ -289,7 +290,7 @@ TSR_KERNEL(k_mx_decode, struct k_wire, 256)
 
 #define MAGIC 12582912.0f /* 1.5 * 2^23: adding it leaves rint() in the low bits */
 
-/* rint(x * inv) within -most..most, biased to 1..2 * most + 1; 0: x is no number. */
+/* rint(x * inv) within -most..most, biased to 1..2 * most + 1; 0: x is not a number. */
 DEV uint32_t scaled_code(float x, float inv, int32_t most)
 {
     float y = x * inv, low = (float)-most, high = (float)most;
@@ -306,7 +307,8 @@ TSR_KERNEL(k_scaled_encode, struct k_wire, 256)
     const uint32_t *place = AT(const uint32_t, a.place), *feature = AT(const uint32_t, a.feature);
     const float    *inv = AT(const float, a.factor);
     const int32_t   most = (int32_t)(1u << (a.bits - 1)) - 1;
-    EACH (i, a.rows * each) {
+    EACH(i, a.rows * each)
+    {
         uint64_t     r = i / each, g = i % each, v = 0;
         const float *x = AT(const float, a.x) + r * a.ldx;
         uint8_t     *row = AT(uint8_t, a.wire) + r * a.row_bytes;
@@ -329,7 +331,8 @@ TSR_KERNEL(k_scaled_decode, struct k_wire, 256)
     const uint32_t *place = AT(const uint32_t, a.place), *feature = AT(const uint32_t, a.feature);
     const float    *scale = AT(const float, a.factor);
     const int32_t   most = (int32_t)(1u << (a.bits - 1)) - 1;
-    EACH (i, a.rows * each) {
+    EACH(i, a.rows * each)
+    {
         uint64_t       r = i / each, g = i % each;
         float         *x = AT(float, a.x) + r * a.ldx;
         const uint8_t *row = AT(const uint8_t, a.wire) + r * a.row_bytes;

@@ -61,10 +61,10 @@ static tsr_status load(struct library *l, struct tsr_err *err)
     static const char old[] =
         "libcublasLt has no %s: it is too old; install that of CUDA 12 or newer";
     const size_t n = sizeof all / sizeof all[0];
-    /* it has threads and a context's state of its own: it stays */
+    /* it has threads and per-context state, so it stays */
     if (library_open(&l->handle, "libcublasLt.so.13", 1, l, all, n, absent, old, err) == TSR_OK)
         return TSR_OK;
-    if (library_there("libcublasLt.so.13")) /* what is wrong with it is said */
+    if (library_there("libcublasLt.so.13")) /* report why it does not load */
         err = NULL;
     return library_open(&l->handle, "libcublasLt.so.12", 1, l, all, n, absent, old, err);
 }
@@ -162,7 +162,7 @@ static cublasStatus_t plan_make(const struct cublas *b, const struct tsr_cuda_ma
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* What an address and the rows behind it are a multiple of; more than 256 helps nobody. */
+/* The alignment of an address and its rows; more than 256 brings no gain. */
 static uint32_t alignment(uint64_t address, uint64_t row_bytes)
 {
     uint64_t bits = address | row_bytes | 256;
@@ -198,7 +198,7 @@ static cublasStatus_t choose(const struct cublas *b, struct plan *p, const struc
     if (s == CUBLAS_STATUS_SUCCESS && (found < 1 || r.state != CUBLAS_STATUS_SUCCESS))
         s = CUBLAS_STATUS_NOT_SUPPORTED;
     if (s == CUBLAS_STATUS_NOT_SUPPORTED)
-        c->known = -1; /* nobody asks again */
+        c->known = -1; /* not tried again */
     else if (s != CUBLAS_STATUS_SUCCESS)
         c->known = 0;
     return s;

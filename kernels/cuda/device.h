@@ -1,8 +1,8 @@
-/* device.h - what the backend asks of a device: memory, copies, launches.  Two of them: device_cuda.c
- * over libcuda, found at run time, and simt/device_simt.c over the emulation, for tests.
+/* device.h - device functions that the backend needs: memory, copies, launches. Two implementations:
+ * device_cuda.c over libcuda, found at run time, and simt/device_simt.c over the emulation, for tests.
  *
- * Addresses are integers that the host cannot follow.  Launches and copies on one stream are in
- * order.  What goes wrong behind the host's back is reported by the next function that waits.
+ * Addresses are integers that the host cannot dereference. Launches and copies on one stream run in order.
+ * The next function that waits reports asynchronous errors.
  */
 #ifndef TSR_CUDA_DEVICE_H
 #define TSR_CUDA_DEVICE_H
@@ -72,8 +72,8 @@ struct tsr_cuda_matmul {
     int      bf16, narrow_out;
 };
 
-/* Products and factors of F32 by libraries, column-major as these have it: element (i, j) of a matrix
- * lies at i + j * ld. */
+/* Products and factors of F32 by libraries, in their column-major layout: element (i, j) of a matrix is at
+ * i + j * ld. */
 enum tsr_cuda_blas_kind {
     TSR_CUDA_SYRK,  /* c [m,m] = alpha * a a^T + beta * c, a [m,k]: its upper triangle alone */
     TSR_CUDA_GEMM,  /* c [m,n] = alpha * op(a) b + beta * c: op(a) [m,k], b [k,n] */
@@ -86,7 +86,8 @@ struct tsr_cuda_blas {
     uint64_t                m, n, k;
     float                   alpha, beta;
     uint64_t                a, lda, b, ldb, c, ldc;
-    uint64_t work, work_bytes; /* POTRF, TRTRI: scratch as blas_work() says, on 256 bytes */
+    uint64_t work, work_bytes; /* POTRF, TRTRI: scratch of the size from blas_work(), aligned to
+                                * 256 bytes */
     uint64_t
         info; /* of these: an I32 on the device, 0 or 1 + the first bad place of the diagonal */
 };
@@ -104,7 +105,7 @@ struct tsr_cuda_api {
     tsr_status (*alloc)(void *device, uint64_t bytes, enum tsr_cuda_memory kind, uint64_t *address,
                         struct tsr_err *err);
     void (*release)(void *device, uint64_t address, enum tsr_cuda_memory kind);
-    /* Done on return; after all that was queued. */
+    /* Complete on return; runs after all earlier queued work. */
     tsr_status (*put)(void *device, uint64_t to, const void *from, uint64_t bytes,
                       struct tsr_err *err);
     tsr_status (*get)(void *device, void *to, uint64_t from, uint64_t bytes, struct tsr_err *err);
@@ -112,8 +113,8 @@ struct tsr_cuda_api {
                          struct tsr_err *err);
     tsr_status (*sync)(void *device, void *stream, struct tsr_err *err);
 
-    /* Streams beside the default one, and what tells the device from others in the process: of CUDA the
-     * primary context.  stream_behind: what comes on `stream` (NULL: the default one) waits for what is on
+    /* Additional streams, and the identity of the device within the process: for CUDA the primary context.
+     * stream_behind: later work on `stream` (NULL: the default one) waits for the work that is already on
      * `other`. */
     tsr_status (*stream_open)(void *device, void **stream, struct tsr_err *err);
     void (*stream_close)(void *device, void *stream); /* waits; accepts NULL */

@@ -1,5 +1,5 @@
 /* device_cuda.c - the device of device.h over libcuda, which is found at run time: one build serves
- * machines with a driver and without.  The current context of the calling thread is left as it was.
+ * machines with and without a driver. The current context of the calling thread is restored.
  */
 #include "device_cuda.h"
 #include "here.h"
@@ -39,7 +39,7 @@ static tsr_status load_libcuda(struct device *d, struct tsr_err *err)
 
 /* ---- the kernels -------------------------------------------------------------------- */
 
-/* Made by objcopy from what nvcc wrote (meson.build). */
+/* Made by objcopy from nvcc's output (meson.build). */
 #define IMAGES(X)   X(codec) X(dense) X(elem) X(kv) X(linear) X(quantize)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) _binary_kernels_cuda_##n##_fatbin_start,
@@ -89,8 +89,9 @@ tsr_status device_leave(struct device *d, CUresult r, const char *what, struct t
     return r == CUDA_SUCCESS ? TSR_OK : failed(d, r, what, err);
 }
 
-/* Whole, now.  A driver that loads a kernel when it is first launched waits for all that the device does, and
- * that may be a receive which waits for this rank.  Drivers before CUDA 12.4 load by cuModuleGetFunction(). */
+/* Loads the whole kernel now. A driver that loads a kernel at its first launch waits for all work of the
+ * device, which may include a receive that waits for this rank. Drivers before CUDA 12.4 load by
+ * cuModuleGetFunction(). */
 static CUresult load_kernel(struct device *d, CUfunction f)
 {
     return d->l.p_cuFuncLoad ? d->l.p_cuFuncLoad(f) : CUDA_SUCCESS;
@@ -188,7 +189,7 @@ static tsr_status find_device(struct device *d, int64_t index, struct tsr_err *e
     return TSR_OK;
 }
 
-/* Why kernels do not load: a driver takes what toolkits of its own generation and older ones made. */
+/* Why kernels do not load: a driver accepts the output of toolkits of its generation and older ones. */
 static void say_age(const struct device *d, struct tsr_err *err)
 {
     int version = 0;

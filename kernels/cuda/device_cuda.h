@@ -87,13 +87,14 @@ struct device {
     /* Pinned memory that small copies go through, so that an upload need not wait for the device. */
     uint8_t       *ring;
     uint64_t       ring_used;
-    struct cublas *blas;     /* cuBLASLt, once it was asked for */
+    struct cublas *blas;     /* cuBLASLt, loaded on first use */
     struct blas   *products; /* cuBLAS and cuSOLVER, the same */
 };
 _Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
 
-/* Every function works in the device's context, between these, and gives the thread's own back.
- * leave() makes a sentence of r: the device, what, the error, and the kernels since the last wait. */
+/* Every function runs in the device's context, between these two calls; leave() restores the thread's
+ * context. leave() makes a message of r: the device, the operation, the error, and the kernels since the
+ * last wait. */
 tsr_status device_enter(struct device *d, struct tsr_err *err);
 tsr_status device_leave(struct device *d, CUresult r, const char *what, struct tsr_err *err);
 CUresult   device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l);

@@ -18,9 +18,11 @@
 
 TSR_KERNEL(k_add, struct k_rows, 256)
 {
-    EACH (i, a.rows * a.n) {
+    EACH(i, a.rows * a.n)
+    {
         uint64_t r = i / a.n, c = i % a.n;
-        AT(float, a.out)[r * a.out_stride + c] =
+        AT(float, a.out)
+        [r * a.out_stride + c] =
             AT(const float, a.a)[r * a.a_stride + c] + AT(const float, a.b)[r * a.b_stride + c];
     }
 }
@@ -40,7 +42,8 @@ DEV float func_of(float x, uint32_t func)
 
 TSR_KERNEL(k_act, struct k_rows, 256)
 {
-    EACH (i, a.rows * a.n) {
+    EACH(i, a.rows * a.n)
+    {
         uint64_t r = i / a.n, c = i % a.n;
         float    y = func_of(AT(const float, a.a)[r * a.a_stride + c], a.kind);
         if (a.b)
@@ -51,7 +54,8 @@ TSR_KERNEL(k_act, struct k_rows, 256)
 
 TSR_KERNEL(k_scale, struct k_rows, 256)
 {
-    EACH (i, a.rows * a.n) {
+    EACH(i, a.rows * a.n)
+    {
         uint64_t r = i / a.n, c = i % a.n;
         float    y = AT(const float, a.a)[r * a.a_stride + c] * a.scale;
         if (a.softcap > 0.0f)
@@ -62,7 +66,8 @@ TSR_KERNEL(k_scale, struct k_rows, 256)
 
 TSR_KERNEL(k_gather, struct k_rows, 256)
 {
-    EACH (i, a.rows * a.n) {
+    EACH(i, a.rows * a.n)
+    {
         uint64_t r = i / a.n, c = i % a.n, from = AT(const uint32_t, a.b)[r];
         AT(float, a.out)[r * a.out_stride + c] = AT(const float, a.a)[from * a.a_stride + c];
     }
@@ -70,17 +75,20 @@ TSR_KERNEL(k_gather, struct k_rows, 256)
 
 TSR_KERNEL(k_round, struct k_rows, 256)
 {
-    EACH (i, a.rows * a.n) {
+    EACH(i, a.rows * a.n)
+    {
         uint64_t r = i / a.n, c = i % a.n;
-        AT(float, a.out)[r * a.out_stride + c] = k_round_bf16(AT(const float, a.a)[r * a.a_stride + c]);
+        AT(float, a.out)
+        [r * a.out_stride + c] = k_round_bf16(AT(const float, a.a)[r * a.a_stride + c]);
     }
 }
 
-/* A thread takes a pair, or one element behind the rotary ones; out may be a. */
+/* A thread takes a pair, or one element after the rotary ones; out may be a. */
 TSR_KERNEL(k_rope, struct k_rows, 256)
 {
     const uint32_t half = a.rotary_dim / 2, each = a.head_dim - half;
-    EACH (i, (uint64_t)a.rows * a.heads * each) {
+    EACH(i, (uint64_t)a.rows * a.heads * each)
+    {
         uint64_t     r = i / ((uint64_t)a.heads * each), in = i % ((uint64_t)a.heads * each);
         uint64_t     h = in / each, c = in % each;
         const float *x = AT(const float, a.a) + r * a.a_stride + h * a.head_dim;

@@ -51,7 +51,7 @@ static CUresult make_exec(struct device *d, CUgraphExec *exec, CUgraph graph)
 #endif
 }
 
-/* The older one with the new arguments; where it has other kernels, one of its own. */
+/* Updates the older graph with the new arguments; if its kernels differ, instantiates a new one. */
 static CUresult instantiate(struct device *d, CUgraph graph, struct graph *g)
 {
     if (g->exec) {
@@ -116,7 +116,7 @@ void graph_free(void *device, void *graph)
     struct graph  *g = graph;
     if (!g)
         return;
-    if (g->exec && device_enter(d, NULL) == TSR_OK) /* the driver keeps what still runs */
+    if (g->exec && device_enter(d, NULL) == TSR_OK) /* the driver keeps a graph that still runs */
         (void)device_leave(d, d->l.p_cuGraphExecDestroy(g->exec), "freeing a graph", NULL);
     d->host->release(d->host->ctx, g, sizeof *g);
 }

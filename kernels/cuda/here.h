@@ -4,8 +4,9 @@
 
 #include "tessera/here.h"
 
-/* Of `count` devices: the one that was asked for, which may not be there; else (-1) a rank's by its place
- * among those of its machine, and for who is no rank the one that `otherwise` counts to. */
+/* Of `count` devices: the requested one, which may not exist; else (-1) a rank takes the index of its
+ * position among the ranks of its machine, and a process that is not a rank takes the one that `otherwise`
+ * counts to. */
 static inline int64_t here_device(const struct tsr_host *host, int64_t asked, uint32_t otherwise,
                                   int count)
 {

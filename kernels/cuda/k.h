@@ -1,9 +1,9 @@
 /* k.h - one dialect for kernels: nvcc compiles them for devices, a C compiler for simt/simt.h.
  *
- * It is C without what C++ lacks.  A kernel takes one struct of k_args.h by value; device addresses
- * in it are integers, AT() makes pointers of them.  Arithmetic is that of docs/decisions/numerics.md:
- * contraction is off (-fmad=false), fmaf() is a fused multiply-add, division and square root round
- * once, denormals are kept.
+ * It is C without the features that C++ lacks. A kernel takes one struct of k_args.h by value; device
+ * addresses in it are integers, AT() converts them to pointers. Arithmetic follows
+ * docs/decisions/numerics.md: contraction is off (-fmad=false), fmaf() is a fused multiply-add, division
+ * and square root round once, denormals are kept.
  */
 #ifndef TSR_CUDA_K_H
 #define TSR_CUDA_K_H

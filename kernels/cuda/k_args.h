@@ -1,18 +1,18 @@
-/* k_args.h - what kernels are launched with, and how a weight lies in device memory.
+/* k_args.h - arguments of kernel launches, and the layout of a weight in device memory.
  *
- * A weight lies in panels of 32 rows: lane = row.  Columns go by steps of 32, so that each lane of a
- * warp reads its row's step at once and the warp reads in one piece.  A step of `bits` takes 128 *
- * bits bytes of a panel:
+ * A weight is stored in panels of 32 rows: lane = row. Columns go by steps of 32, so that each lane of a warp
+ * reads its row's step at once and the warp's reads are contiguous. A step of `bits` takes 128 * bits bytes
+ * of a panel:
  *   32     8 vectors [32 lanes][16 bytes]: four F32 each
  *   16     4 vectors: eight F16 or BF16 each
  *   8      2 vectors: 16 codes each, in order
- *   2..7   planes by powers of two, high to low, as the bits of the width have them:
+ *   2..7   planes by powers of two, high to low, one per set bit of the bit width:
  *          4 bits  [lane][4 words]  word j/2 of columns 4j..4j+3: code 4j+i in byte i, the low
  *                                   nibble for even j, the high one for odd
  *          2 bits  [lane][2 words]  word j/4: bits 2(j%4).. of byte i
  *          1 bit   [lane][1 word]   bit j of byte i
  *          The planes of a code, put together from the lowest bit: the first plane lowest.
- * Rows and columns past the end are zero bytes.  docs/formats/cuda-panels.md draws it.
+ * Rows and columns past the end are zero bytes. docs/formats/cuda-panels.md draws it.
  */
 #ifndef TSR_CUDA_K_ARGS_H
 #define TSR_CUDA_K_ARGS_H
@@ -32,7 +32,7 @@
 #define K_LUT   2u /* table[row][code], then outliers */
 #define K_MX    3u /* table[code] * scale */
 
-/* Scales lie [panel][group][32]. */
+/* Layout of scales: [panel][group][32]. */
 #define K_SCALE_F32 0u
 #define K_SCALE_F16 1u
 #define K_SCALE_E8  2u /* a byte b: 2^(b - 127); 255: NaN */
@@ -65,7 +65,7 @@ struct k_linear {
     uint64_t        sums;     /* of q: [T][ldq / 32] */
     uint64_t        found;    /* LLM: U32 [T], how many outliers a token has */
     uint32_t        tokens, blocks;
-    uint32_t        vector; /* x and its rows lie on 16 bytes */
+    uint32_t        vector; /* x and its rows are aligned to 16 bytes */
     uint32_t        none;   /* launches are compared byte by byte: no hole at the end */
 };
 
@@ -116,7 +116,7 @@ struct k_attention {
 struct k_narrow {
     uint64_t x, ldx; /* F32 [tokens][cols] */
     uint64_t y, ldy; /* 16 bits; columns from cols to ldy become 0 */
-    uint64_t scale;  /* F32 [tokens]: what a row of the product is multiplied by */
+    uint64_t scale;  /* F32 [tokens]: the factor of a row of the product */
     uint64_t cols;
     uint32_t bf16, a16; /* a16: rounded to BF16 first */
 };

@@ -1,4 +1,4 @@
-/* k_decode.h - codes of a panel in registers, and what they mean. */
+/* k_decode.h - decodes the codes of a panel in registers. */
 #ifndef TSR_CUDA_K_DECODE_H
 #define TSR_CUDA_K_DECODE_H
 
@@ -72,7 +72,7 @@ DEV float outlier_or(const struct k_weight *w, uint64_t row, uint64_t k, float v
                                                : value;
 }
 
-/* One weight, widened as docs/decisions/numerics.md says. */
+/* One weight, widened as in docs/decisions/numerics.md. */
 DEV_CALL float weight_at(const struct k_weight *w, uint64_t panel, uint32_t lane, uint64_t k)
 {
     if (w->kind == K_FLOAT) {
@@ -126,8 +126,8 @@ DEV void planes_load(struct step_words *s, const int bits, const uint8_t *p, uin
         s->w[6] = ((const uint32_t *)(const void *)p)[lane];
 }
 
-/* What a loop over steps is compiled for: a width, or any of 2 to 7 bits, which all lanes branch to
- * alike once a step.  A loop for each width took most of the time of the build. */
+/* The compile-time bit width of a loop over steps: a bit width, or any of 2 to 7 bits, on which all lanes
+ * branch uniformly once a step. One loop for each bit width took most of the build time. */
 #define K_ANY 0
 
 DEV void step_load(struct step_words *s, const int bits, const struct k_weight *w, const uint8_t *p,

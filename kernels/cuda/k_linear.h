@@ -1,9 +1,9 @@
-/* k_linear.h - what the kernels of LINEAR share, whatever their activations are: tokens and segments of
- * a block, and how the sums of segments become an output.
+/* k_linear.h - shared by the kernels of LINEAR for all activation types: tokens and segments of a block, and
+ * how the sums of segments become an output.
  *
- * docs/decisions/numerics.md cuts the columns into 8 segments with one chain each.  A block takes a
- * panel of 32 rows, a lane a row.  In a GEMV a warp takes a segment: a split of K by eight without a sum
- * across lanes, and the bytes of the CPU.  In a GEMM a warp takes 8 of 64 tokens, segment by segment.
+ * docs/decisions/numerics.md cuts the columns into 8 segments with one chain each. A block takes a panel
+ * of 32 rows, one row per lane. In a GEMV a warp takes a segment: a split of K by eight without a sum
+ * across lanes, bit-identical to the CPU. In a GEMM a warp takes 8 of 64 tokens, segment by segment.
  */
 #ifndef TSR_CUDA_K_LINEAR_H
 #define TSR_CUDA_K_LINEAR_H
@@ -57,8 +57,8 @@ DEV void gemv_store(const struct k_linear *a, const int tokens, float (*part)[4]
     put_out(a, t0 + warp, row, k_tree8(s));
 }
 
-/* The tree ((s0+s1)+(s2+s3))+((s4+s5)+(s6+s7)) of a GEMM's tokens as far as it is known: a pair, a
- * four and an eight wait for their other half. */
+/* The partial tree ((s0+s1)+(s2+s3))+((s4+s5)+(s6+s7)) of a GEMM's tokens: a pair, a four and an eight
+ * wait for their other half. */
 struct gemm_tree {
     float two[GEMM_EACH], four[GEMM_EACH], eight[GEMM_EACH];
 };

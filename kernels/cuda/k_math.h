@@ -4,6 +4,7 @@
 #define TSR_CUDA_K_MATH_H
 
 #include "k.h"
+#include "tessera/f16.h"
 
 /* As the CPU's vectors: the second of two where one is NaN. */
 DEV float k_max(float a, float b)
@@ -85,40 +86,22 @@ DEV float k_erf(float x)
 /* F16 widened; exact. */
 DEV float k_half(uint32_t h)
 {
-    uint32_t sign = (h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu;
-    if (e == 0) {
-        float f = (float)m * 0x1p-24f;
-        return __uint_as_float(__float_as_uint(f) | sign);
-    }
-    uint32_t u = e == 31 ? 0x7f800000u | m << 13 | (m ? 0x400000u : 0u) : (e + 112) << 23 | m << 13;
-    return __uint_as_float(sign | u);
+    return tsr_f16_f32_quiet((uint16_t)h);
 }
 
 /* F32 to F16, nearest even. */
 DEV uint32_t k_to_half(float f)
 {
-    uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000u;
-    u &= 0x7fffffffu;
-    if (u > 0x7f800000u)
-        return sign | 0x7e00u | (u >> 13 & 0x3ffu);
-    if (u >= 0x477ff000u) /* rounds to 2^16 or more */
-        return sign | 0x7c00u;
-    if (u >= 0x38800000u) /* a normal number */
-        return sign | (u - 0x38000000u + 0xfffu + (u >> 13 & 1u)) >> 13;
-    /* units of 2^-24: the addition rounds */
-    float units = __uint_as_float(u) + 0.5f;
-    return sign | (__float_as_uint(units) - 0x3f000000u);
+    return tsr_f32_f16(f);
 }
 
 DEV float k_bf16(uint32_t h)
 {
-    return __uint_as_float(h << 16);
+    return tsr_bf16_f32((uint16_t)h);
 }
 DEV float k_round_bf16(float x)
 {
-    uint32_t u = __float_as_uint(x);
-    u = x != x ? (u | 0x400000u) & 0xffff0000u : (u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u;
-    return __uint_as_float(u);
+    return tsr_bf16_f32(tsr_f32_bf16(x));
 }
 
 /* tree16 over the lanes of each half of a warp; all 16 have the sum. */
@@ -130,7 +113,7 @@ DEV float k_tree16(float v)
     return v + shfl_xor_f(ALL_LANES, v, 1);
 }
 
-/* The tree over segments, and the +0 behind it. */
+/* The tree sum over segments, then + 0. */
 DEV float k_tree8(const float *s)
 {
     return (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + 0.0f;

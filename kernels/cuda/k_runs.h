@@ -33,7 +33,7 @@ DEV const int8_t *table8_of(const struct k_weight *w, uint64_t panel, uint32_t l
                              : 0;
 }
 
-/* The scale of a run's weights, and what q's sum is taken times: columns of step k / 32. */
+/* The scale of a run's weights, and the factor of q's sum: columns of step k / 32. */
 DEV float run_scale(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
 {
     if (w->kind == K_INT)
@@ -42,7 +42,7 @@ DEV float run_scale(const struct k_weight *w, uint64_t panel, uint64_t group, ui
     return w->kind == K_MX ? scale_of(w, panel, group, lane) * unit : unit;
 }
 
-/* q's sum is taken times this: the zero point, less what signed4() took off. */
+/* The factor of q's sum: the zero point, less the offset that signed4() subtracted. */
 DEV int32_t run_zero(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
 {
     if (w->kind != K_INT)
@@ -148,7 +148,7 @@ DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, con
             for (int j = 0; j < 4; j++) {
                 UNROLL_LOOP
                 for (int d = 0; d < digits; d++) {
-                    if (d >= (int)w->digits) /* all lanes alike */
+                    if (d >= (int)w->digits) /* uniform over all lanes */
                         continue;
                     uint32_t c = signed4(&s, kind, bits, 4 * half + j,
                                          kind == (int)K_INT ? table : table + 256 * d, stride);
@@ -254,7 +254,7 @@ DEV void segment_runs(const struct k_linear *a, const int digits, uint64_t panel
 
 /* ---- many tokens, groups on steps ---------------------------------------------------------- */
 
-/* The codes of four columns of any packed format, a byte each: k and the three behind it. */
+/* The codes of four columns of any packed format, a byte each: k and the next three. */
 DEV uint32_t codes4_any(const struct k_weight *w, uint64_t panel, uint32_t lane, uint64_t k)
 {
     uint32_t v = 0;
@@ -303,7 +303,7 @@ DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t         
         __syncthreads();
         UNROLL_LOOP
         for (int d = 0; d < digits; d++) {
-            if (d >= (int)w->digits) /* all lanes alike */
+            if (d >= (int)w->digits) /* uniform over all lanes */
                 continue;
             for (uint32_t j = 0; j < 8; j++) {
                 int32_t c = (int32_t)ws[8 * (uint32_t)d + j][lane];

@@ -1,5 +1,5 @@
-/* library.h - a shared library that is found at run time: libcuda, NCCL, cuBLAS, cuSOLVER.  One build
- * serves machines with it and without. */
+/* library.h - a shared library that is found at run time: libcuda, NCCL, cuBLAS, cuSOLVER. One build
+ * serves machines with and without it. */
 #ifndef TSR_CUDA_LIBRARY_H
 #define TSR_CUDA_LIBRARY_H
 
@@ -15,7 +15,7 @@ struct library_function {
     size_t      at;
 };
 
-/* Is there such a file, whatever is in it? */
+/* Whether the file exists, with any content. */
 static inline int library_there(const char *file)
 {
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -24,10 +24,9 @@ static inline int library_there(const char *file)
     return handle != NULL;
 }
 
-/* Opens the library and fills the table.  absent, old: sentences for a library that is not there and
- * for one without a function, whose name takes the place of the %s.  Pinned: the library stays in the
- * process when it is closed, as one does that has threads of its own.  TSR_E_DEVICE; *handle is for
- * dlclose(). */
+/* Opens the library and fills the table. absent, old: messages for a missing library and for a missing
+ * function, whose name replaces the %s. Pinned: the library stays in the process after close, which a
+ * library with threads requires. TSR_E_DEVICE; *handle is for dlclose(). */
 static inline tsr_status library_open(void **handle, const char *file, int pinned, void *table,
                                       const struct library_function *f, size_t n,
                                       const char *absent, const char *old, struct tsr_err *err)

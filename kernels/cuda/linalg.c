@@ -4,7 +4,7 @@
  * The libraries count columns first: a row-major matrix [rows, cols] with rows of ld elements is their
  * column-major [cols, rows] with that leading dimension, and a lower triangle is their upper one.  One
  * call at a time is on the device, whatever thread it comes from. */
-#include "linalg.h"
+#include "linalg_internal.h"
 
 #include <float.h>
 #include <math.h>
@@ -13,12 +13,11 @@
 
 #include "backend.h"
 
-#define U(x)     ((unsigned long long)(x))
 #define TRIANGLE 32u /* rows and columns of a block of k_triangle */
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
-static tsr_status begin(struct tsr_cuda *c, struct tsr_err *err)
+tsr_status tsr_cuda_linalg_begin(struct tsr_cuda *c, struct tsr_err *err)
 {
     (void)pthread_mutex_lock(&c->linalg.lock);
     return c->host->cancelled(c->host->ctx)
@@ -26,14 +25,14 @@ static tsr_status begin(struct tsr_cuda *c, struct tsr_err *err)
                : TSR_OK;
 }
 
-static tsr_status end(struct tsr_cuda *c, tsr_status st)
+tsr_status tsr_cuda_linalg_end(struct tsr_cuda *c, tsr_status st)
 {
     (void)pthread_mutex_unlock(&c->linalg.lock);
     return st;
 }
 
-static tsr_status check(const char *what, const void *p, uint64_t rows, uint64_t cols, uint64_t ld,
-                        struct tsr_err *err)
+tsr_status tsr_cuda_linalg_check(const char *what, const void *p, uint64_t rows, uint64_t cols,
+                                 uint64_t ld, struct tsr_err *err)
 {
     uint64_t n;
     if (!p)
@@ -54,7 +53,8 @@ static uint64_t stride(uint64_t rows, uint64_t cols, uint64_t ld)
     return rows == 1 ? cols : ld;
 }
 
-static struct tsr_cuda_mat mat(const float *p, uint64_t rows, uint64_t cols, uint64_t ld, int write)
+struct tsr_cuda_mat tsr_cuda_linalg_mat(const float *p, uint64_t rows, uint64_t cols, uint64_t ld,
+                                        int write)
 {
     return (struct tsr_cuda_mat){ .host = (float *)(uintptr_t)p,
                                   .rows = rows,
@@ -98,20 +98,21 @@ static tsr_status syrk(void *ctx, uint64_t n, uint64_t rows, float alpha, const 
     struct tsr_cuda *c = ctx;
     if (n == 0 || rows == 0)
         return TSR_OK;
-    tsr_status st = check("syrk: X", x, rows, n, ldx, err);
+    tsr_status st = tsr_cuda_linalg_check("syrk: X", x, rows, n, ldx, err);
     if (st == TSR_OK)
-        st = check("syrk: C", to, n, n, ldc, err);
+        st = tsr_cuda_linalg_check("syrk: C", to, n, n, ldc, err);
     if (st != TSR_OK)
         return st;
-    struct tsr_cuda_mat m[] = { mat(x, rows, n, ldx, 0), mat(to, n, n, ldc, 1) };
-    st = begin(c, err);
+    struct tsr_cuda_mat m[] = { tsr_cuda_linalg_mat(x, rows, n, ldx, 0),
+                                tsr_cuda_linalg_mat(to, n, n, ldc, 1) };
+    st = tsr_cuda_linalg_begin(c, err);
     if (st == TSR_OK)
         st = tsr_cuda_bring(c, m, 2, 0, NULL, err);
     if (st == TSR_OK)
         st = syrk_on(c, &m[0], alpha, 1.0f, &m[1], err);
     if (st == TSR_OK)
         st = tsr_cuda_take(c, m, 2, err);
-    return end(c, st);
+    return tsr_cuda_linalg_end(c, st);
 }
 
 static tsr_status gemm(void *ctx, uint64_t m, uint64_t n, uint64_t k, float alpha, const float *a,
@@ -122,16 +123,17 @@ static tsr_status gemm(void *ctx, uint64_t m, uint64_t n, uint64_t k, float alph
     uint64_t         rows = b_transposed ? n : k, cols = b_transposed ? k : n;
     if (m == 0 || n == 0 || k == 0)
         return TSR_OK;
-    tsr_status st = check("gemm: A", a, m, k, lda, err);
+    tsr_status st = tsr_cuda_linalg_check("gemm: A", a, m, k, lda, err);
     if (st == TSR_OK)
-        st = check("gemm: B", b, rows, cols, ldb, err);
+        st = tsr_cuda_linalg_check("gemm: B", b, rows, cols, ldb, err);
     if (st == TSR_OK)
-        st = check("gemm: C", to, m, n, ldc, err);
+        st = tsr_cuda_linalg_check("gemm: C", to, m, n, ldc, err);
     if (st != TSR_OK)
         return st;
-    struct tsr_cuda_mat x[] = { mat(a, m, k, lda, 0), mat(b, rows, cols, ldb, 0),
-                                mat(to, m, n, ldc, 1) };
-    st = begin(c, err);
+    struct tsr_cuda_mat x[] = { tsr_cuda_linalg_mat(a, m, k, lda, 0),
+                                tsr_cuda_linalg_mat(b, rows, cols, ldb, 0),
+                                tsr_cuda_linalg_mat(to, m, n, ldc, 1) };
+    st = tsr_cuda_linalg_begin(c, err);
     if (st == TSR_OK)
         st = tsr_cuda_bring(c, x, 3, 0, NULL, err);
     struct tsr_cuda_blas p = { .kind = TSR_CUDA_GEMM,
@@ -151,13 +153,13 @@ static tsr_status gemm(void *ctx, uint64_t m, uint64_t n, uint64_t k, float alph
         st = c->api->blas(c->device, &p, err);
     if (st == TSR_OK)
         st = tsr_cuda_take(c, x, 3, err);
-    return end(c, st);
+    return tsr_cuda_linalg_end(c, st);
 }
 
 /* ---- factors ------------------------------------------------------------------------------ */
 
-/* Scratch of a factorization: the place of its error, the diagonal, what the library wants, and a copy
- * of the matrix where `copies` is set. */
+/* Scratch of a factorization: its error code, the diagonal, the library's workspace, and a copy of the
+ * matrix if `copies` is set. */
 struct places {
     uint64_t diagonal, work, copy, total, work_bytes;
 };
@@ -241,15 +243,15 @@ static tsr_status bad_triangle(const char *what, uint64_t at, struct tsr_err *er
                     what, U(at));
 }
 
-/* What is done to the lower triangle of a where it lies: *bad < n where the library stopped there. */
+/* Runs an operation on the lower triangle of a in place: *bad < n if the library stopped there. */
 static tsr_status in_place(struct tsr_cuda *c, enum tsr_cuda_blas_kind kind, uint64_t n, float *a,
                            uint64_t lda, uint64_t *bad, struct tsr_err *err)
 {
-    struct tsr_cuda_mat m = mat(a, n, n, lda, 1);
+    struct tsr_cuda_mat m = tsr_cuda_linalg_mat(a, n, n, lda, 1);
     struct places       p = { 0 };
     uint64_t            more = 0;
     *bad = n;
-    tsr_status st = begin(c, err);
+    tsr_status st = tsr_cuda_linalg_begin(c, err);
     if (st == TSR_OK)
         st = find_places(c, n, m.ld, 0, &p, err);
     if (st == TSR_OK)
@@ -258,7 +260,7 @@ static tsr_status in_place(struct tsr_cuda *c, enum tsr_cuda_blas_kind kind, uin
         st = factor(c, kind, &m, more, &p, bad, err);
     if (st == TSR_OK && *bad == n)
         st = tsr_cuda_take(c, &m, 1, err);
-    return end(c, st);
+    return tsr_cuda_linalg_end(c, st);
 }
 
 static tsr_status cholesky(void *ctx, uint64_t n, float *a, uint64_t lda, uint64_t *pivot,
@@ -267,7 +269,7 @@ static tsr_status cholesky(void *ctx, uint64_t n, float *a, uint64_t lda, uint64
     uint64_t bad = n;
     if (n == 0)
         return TSR_OK;
-    tsr_status st = check("cholesky: A", a, n, n, lda, err);
+    tsr_status st = tsr_cuda_linalg_check("cholesky: A", a, n, n, lda, err);
     if (st == TSR_OK)
         st = in_place(ctx, TSR_CUDA_POTRF, n, a, lda, &bad, err);
     if (st != TSR_OK || bad == n)
@@ -283,7 +285,7 @@ static tsr_status triangle_inverse(void *ctx, uint64_t n, float *l, uint64_t ldl
     uint64_t bad = n;
     if (n == 0)
         return TSR_OK;
-    tsr_status st = check("triangle_inverse: L", l, n, n, ldl, err);
+    tsr_status st = tsr_cuda_linalg_check("triangle_inverse: L", l, n, n, ldl, err);
     if (st == TSR_OK)
         st = in_place(ctx, TSR_CUDA_TRTRI, n, l, ldl, &bad, err);
     return st != TSR_OK || bad == n ? st : bad_triangle("triangle_inverse", bad, err);
@@ -296,13 +298,13 @@ static tsr_status cholesky_inverse(void *ctx, uint64_t n, float *l, uint64_t ldl
     struct tsr_cuda *c = ctx;
     if (n == 0)
         return TSR_OK;
-    tsr_status st = check("cholesky_inverse: L", l, n, n, ldl, err);
+    tsr_status st = tsr_cuda_linalg_check("cholesky_inverse: L", l, n, n, ldl, err);
     if (st != TSR_OK)
         return st;
-    struct tsr_cuda_mat m = mat(l, n, n, ldl, 1), copy;
+    struct tsr_cuda_mat m = tsr_cuda_linalg_mat(l, n, n, ldl, 1), copy;
     struct places       p = { 0 };
     uint64_t            more = 0, bad = n;
-    st = begin(c, err);
+    st = tsr_cuda_linalg_begin(c, err);
     if (st == TSR_OK)
         st = find_places(c, n, m.ld, 1, &p, err);
     if (st == TSR_OK)
@@ -321,90 +323,7 @@ static tsr_status cholesky_inverse(void *ctx, uint64_t n, float *l, uint64_t ldl
         st = syrk_on(c, &copy, 1.0f, 0.0f, &m, err);
     if (st == TSR_OK)
         st = tsr_cuda_take(c, &m, 1, err);
-    return end(c, st);
-}
-
-/* ---- power iteration: the CPU's, but that A v is made on the device, in the same order ------- */
-
-/* Element i of splitmix64 from seed 0, its upper 53 bits as a number in [-1, 1). */
-static double start_value(uint64_t i)
-{
-    uint64_t z = (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1.0;
-}
-
-static tsr_status times_v(struct tsr_cuda *c, const struct k_symv *s, const double *v, double *y,
-                          struct tsr_err *err)
-{
-    if (c->host->cancelled(c->host->ctx))
-        return tsr_fail(err, TSR_E_CANCELLED, "linear algebra: stopped");
-    tsr_status st = c->api->put(c->device, s->v, v, s->n * sizeof *v, err);
-    if (st == TSR_OK)
-        st = tsr_cuda_launch(c, NULL, KERNEL_k_symv, cuda_ceil(s->n, 256), 1, 1, 256, s, sizeof *s,
-                             err);
-    if (st == TSR_OK)
-        st = tsr_cuda_flush(c, err);
-    return st == TSR_OK ? c->api->get(c->device, y, s->y, s->n * sizeof *y, err) : st;
-}
-
-static tsr_status iterate(struct tsr_cuda *c, const struct k_symv *s, uint64_t steps,
-                          double tolerance, double *v, double *value, struct tsr_err *err)
-{
-    double  last = 0.0;
-    double *y = v + s->n;
-    for (uint64_t i = 0; i < s->n; i++)
-        v[i] = start_value(i);
-    for (uint64_t step = 0; step < steps; step++) {
-        double     vy = 0.0, vv = 0.0, yy = 0.0;
-        tsr_status st = times_v(c, s, v, y, err);
-        if (st != TSR_OK)
-            return st;
-        for (uint64_t i = 0; i < s->n; i++) {
-            vy = fma(v[i], y[i], vy);
-            vv = fma(v[i], v[i], vv);
-            yy = fma(y[i], y[i], yy);
-        }
-        *value = vy / vv;
-        if (!isfinite(yy))
-            return tsr_fail(err, TSR_E_NUMERIC,
-                            "largest_eigenvalue: the matrix holds NaN or Inf, or is too large");
-        if (yy == 0 || (step > 0 && fabs(*value - last) <= tolerance * fabs(*value)))
-            return TSR_OK;
-        last = *value;
-        double r = sqrt(yy);
-        for (uint64_t i = 0; i < s->n; i++)
-            v[i] = y[i] / r;
-    }
-    return TSR_OK;
-}
-
-static tsr_status largest_eigenvalue(void *ctx, uint64_t n, const float *a, uint64_t lda,
-                                     uint64_t steps, double tolerance, double *value,
-                                     struct tsr_err *err)
-{
-    struct tsr_cuda *c = ctx;
-    if (!value || n == 0 || steps == 0 || !(tolerance >= 0))
-        return tsr_fail(err, TSR_E_INVAL,
-                        "largest_eigenvalue: wanted a matrix, a place for the value, at least one "
-                        "step and a tolerance of at least 0");
-    tsr_status st = check("largest_eigenvalue: A", a, n, n, lda, err);
-    if (st != TSR_OK)
-        return st;
-    struct tsr_cuda_mat m = mat(a, n, n, lda, 0);
-    uint64_t            bytes = 2 * n * sizeof(double), more = 0;
-    double             *v = c->host->alloc(c->host->ctx, bytes, 64);
-    if (!v)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for two vectors", U(bytes));
-    st = begin(c, err);
-    if (st == TSR_OK)
-        st = tsr_cuda_bring(c, &m, 1, bytes, &more, err);
-    struct k_symv s = { .a = m.p, .lda = m.dld, .v = more, .y = more + n * sizeof(double), .n = n };
-    if (st == TSR_OK)
-        st = iterate(c, &s, steps, tolerance, v, value, err);
-    c->host->release(c->host->ctx, v, bytes);
-    return end(c, st);
+    return tsr_cuda_linalg_end(c, st);
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -418,7 +337,7 @@ void tsr_cuda_linalg_init(struct tsr_cuda *c)
                                               .gemm = gemm,
                                               .cholesky = cholesky,
                                               .cholesky_inverse = cholesky_inverse,
-                                              .largest_eigenvalue = largest_eigenvalue,
+                                              .largest_eigenvalue = tsr_cuda_linalg_eigenvalue,
                                               .triangle_inverse = triangle_inverse,
                                               .hold = tsr_cuda_hold,
                                               .drop = tsr_cuda_drop,
@@ -436,7 +355,7 @@ void tsr_cuda_linalg_free(struct tsr_cuda *c)
 static int find_libraries(struct tsr_cuda *c)
 {
     char           text[320], line[480];
-    struct tsr_err why = { sizeof why, sizeof text, text };
+    struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
     text[0] = '\0';
     int found = c->api->blas_find && c->api->blas_find(c->device, &why) == TSR_OK;
     (void)snprintf(line, sizeof line, "%s: linear algebra %s%s", c->text,

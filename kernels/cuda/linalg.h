@@ -14,7 +14,8 @@ struct tsr_cuda_held; /* floats of the host that the device keeps */
 struct tsr_cuda_linalg {
     struct tsr_linalg_v1  table;
     pthread_mutex_t       lock;  /* guards the rest, and the backend's scratch and stream */
-    int                   found; /* 1: the libraries are there, -1: they are not, 0: not asked */
+    int                   found; /* 1: the libraries were found, -1: not found, 0: not searched
+                                  * yet */
     struct tsr_cuda_held *held;
     uint8_t              *staging; /* rows on their way to the device or back */
 };
@@ -36,11 +37,11 @@ struct tsr_cuda_mat {
     uint64_t p, dld; /* on the device */
 };
 
-/* All n on the device, those that are not held in scratch; `extra` further bytes of it at *more, on
- * 256 bytes. */
+/* Brings all n to the device, those that are not held into scratch; `extra` further bytes of scratch at *more,
+ * aligned to 256 bytes. */
 tsr_status tsr_cuda_bring(struct tsr_cuda *c, struct tsr_cuda_mat *m, int n, uint64_t extra,
                           uint64_t *more, struct tsr_err *err);
-/* What was written and is not held comes back. */
+/* Copies matrices that were written and are not held back to the host. */
 tsr_status tsr_cuda_take(struct tsr_cuda *c, const struct tsr_cuda_mat *m, int n,
                          struct tsr_err *err);
 

@@ -144,7 +144,7 @@ static tsr_status staging(struct tsr_cuda *c, struct tsr_err *err)
                           (unsigned long long)STAGING);
 }
 
-/* Between rows that lie ld apart on the host and cols apart on the device. */
+/* Between rows with stride ld on the host and stride cols on the device. */
 static tsr_status move_rows(struct tsr_cuda *c, const struct tsr_cuda_mat *m, int back,
                             struct tsr_err *err)
 {

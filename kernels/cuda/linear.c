@@ -1,8 +1,7 @@
-/* linear.c - LINEAR and EMBED: checks, preparation of the activations, and the choice of a kernel. */
-#include "../tensor/tensor.h"
+/* linear.c - LINEAR and EMBED: preparation of the activations, and the choice of a kernel. */
 #include "backend.h"
 
-/* Where the parts of prepared activations lie in scratch. */
+/* Offsets of the parts of prepared activations in scratch. */
 struct places {
     uint64_t x, q, sa, sums, found, total, ldx, ldq, blocks, per_segment;
 };
@@ -15,7 +14,7 @@ static int take(uint64_t *total, uint64_t a, uint64_t b, uint64_t *place)
            !__builtin_add_overflow(*total, (n + 255) / 256 * 256, total);
 }
 
-/* What runs: a8 where the format has it, f32 where activations are rounded to nothing. */
+/* The actual act: a8 if the format has it, f32 where activations are not rounded. */
 static uint32_t act_of(const struct tsr_cuda_weight *w, uint32_t act)
 {
     if (act == TSR_ACT_A8 && !w->a8)
@@ -136,25 +135,12 @@ static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_we
 }
 
 tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
-                              struct tsr_err *err)
+                              const struct tsr_op_parts *parts, struct tsr_err *err)
 {
     const struct tsr_cuda_weight *w = op->weight;
-    struct tsr_view               out, x, bias = { 0 };
-    tsr_status                    st;
-    if (!w)
-        return tsr_fail(err, TSR_E_INVAL, "LINEAR: the weight is NULL");
-    if (op->act > TSR_ACT_A8)
-        return tsr_fail(err, TSR_E_INVAL, "LINEAR: act %u is none of f32, a16, a8", op->act);
-    if ((st = tsr_cuda_view(&out, op->out, "LINEAR", "out", TSR_F32, 0, w->k.rows, err)) !=
-            TSR_OK ||
-        (st = tsr_cuda_view(&x, op->in[0], "LINEAR", "in", TSR_F32, out.rows, w->k.cols, err)) !=
-            TSR_OK ||
-        (st = tsr_tensor_apart(op->out, op->in[0], 0, "LINEAR", err)) != TSR_OK)
-        return st;
-    if (op->in[1] && ((st = tsr_cuda_view(&bias, op->in[1], "LINEAR", "bias", TSR_F32, 1, w->k.rows,
-                                          err)) != TSR_OK ||
-                      (st = tsr_tensor_apart(op->out, op->in[1], 0, "LINEAR", err)) != TSR_OK))
-        return st;
+    struct tsr_view               out = tsr_cuda_at(&parts->out), x = tsr_cuda_at(&parts->in[0]),
+                    bias = tsr_cuda_at(&parts->in[1]);
+    tsr_status st;
     /* the grid's second axis ends at 65535: more tokens go in parts */
     for (uint64_t t = 0; t < out.rows; t += 65535) {
         struct k_linear a = { .w = w->k,
@@ -176,30 +162,15 @@ tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr
 }
 
 tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
-                             struct tsr_err *err)
+                             const struct tsr_op_parts *parts, struct tsr_err *err)
 {
     const struct tsr_cuda_weight *w = op->weight;
-    struct tsr_view               out, ids;
-    const uint32_t               *index;
-    uint64_t                      stride;
-    tsr_status                    st;
-    if (!w)
-        return tsr_fail(err, TSR_E_INVAL, "EMBED: the weight is NULL");
-    if ((st = tsr_cuda_view(&out, op->out, "EMBED", "out", TSR_F32, 0, w->k.cols, err)) != TSR_OK ||
-        (st = tsr_cuda_view(&ids, op->in[0], "EMBED", "ids", TSR_U32, 1, out.rows, err)) !=
-            TSR_OK ||
-        (st = tsr_tensor_apart(op->out, op->in[0], 0, "EMBED", err)) != TSR_OK ||
-        (st = tsr_cuda_indices(c, op->in[0], &index, &stride, err)) != TSR_OK)
-        return st;
-    for (uint64_t t = 0; t < out.rows; t++)
-        if (index[t] >= w->k.rows)
-            return tsr_fail(err, TSR_E_INVAL, "EMBED: id %u of token %llu is not below %llu",
-                            index[t], (unsigned long long)t, (unsigned long long)w->k.rows);
-    struct k_embed a = { .w = w->k,
-                         .ids = ids.p,
-                         .out = out.p,
-                         .ldo = out.stride / 4,
-                         .tokens = (uint32_t)out.rows,
-                         .scale = op->scale };
+    struct tsr_view               out = tsr_cuda_at(&parts->out), ids = tsr_cuda_at(&parts->in[0]);
+    struct k_embed                a = { .w = w->k,
+                                        .ids = ids.p,
+                                        .out = out.p,
+                                        .ldo = out.stride / 4,
+                                        .tokens = (uint32_t)out.rows,
+                                        .scale = op->scale };
     return tsr_cuda_launch(c, stream, KERNEL_k_embed, out.rows, 1, 1, 256, &a, sizeof a, err);
 }

@@ -80,7 +80,7 @@ static tsr_status piece(struct tsr_cuda *c, const struct k_linear *a, const stru
                                  .ldx = p->ld,
                                  .ldo = a->ldo,
                                  .rows = rows,
-                                 .cols = p->ld, /* what is behind the end is 0 on both sides */
+                                 .cols = p->ld, /* columns past the end are 0 on both sides */
                                  .tokens = a->tokens,
                                  .work = work + p->work,
                                  .work_bytes = LIBRARY_WORK,
@@ -88,7 +88,7 @@ static tsr_status piece(struct tsr_cuda *c, const struct k_linear *a, const stru
     return c->api->matmul(c->device, &m, err);
 }
 
-/* Says once what does not go; the exact kernels do it then. */
+/* Logs an unsupported case once; the exact kernels run it then. */
 static tsr_status not_this(struct tsr_cuda *c, const char *why)
 {
     char line[400];
@@ -105,7 +105,7 @@ tsr_status tsr_cuda_linear_fast(struct tsr_cuda *c, const struct tsr_cuda_weight
 {
     struct places  p;
     char           text[320];
-    struct tsr_err why = { sizeof why, sizeof text, text };
+    struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
     uint32_t       bf16 = (uint32_t)wants_bf16(c, &w->k);
     uint64_t       work, panels = cuda_ceil(w->k.rows, K_PANEL);
     text[0] = '\0';

@@ -1,5 +1,5 @@
-/* queue.c - launches wait in a list until somebody waits or copies; a list that comes again, as that of
- * each token of a batch does, goes to the device as one graph. */
+/* queue.c - launches are queued until a wait or a copy; a repeated list, such as that of each token of a
+ * batch, goes to the device as one graph. */
 #include "backend.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ static int same(const struct tsr_cuda_list *a, const struct tsr_cuda_list *b)
     return 1;
 }
 
-/* A copy with memory of its own; 0 where there is none. */
+/* A copy in separate memory; 0 when out of memory. */
 static int keep(const struct tsr_cuda *c, struct tsr_cuda_list *to,
                 const struct tsr_cuda_list *from)
 {
@@ -154,14 +154,14 @@ static tsr_status hand_over(struct tsr_cuda *c, const struct tsr_cuda_list *list
         return one_by_one(c, list, err);
     }
     char           text[320];
-    struct tsr_err why = { sizeof why, sizeof text, text };
+    struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
     text[0] = '\0';
     tsr_status st = c->api->graph_make(c->device, list->l, list->n, &g->graph, &why);
     if (st == TSR_E_UNSUPPORTED)
         return no_graphs(c, list, text, err);
     if (st != TSR_OK)
         return tsr_fail(err, st, "%s", text);
-    if (!keep(c, &g->list, list)) /* without it nobody could tell whether it fits next time */
+    if (!keep(c, &g->list, list)) /* without a copy the next list cannot be compared */
         st = TSR_E_NOMEM;
     tsr_status ran = c->api->graph_run(c->device, g->graph, err);
     if (st != TSR_OK)
@@ -174,7 +174,7 @@ tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err)
     struct tsr_cuda_list list = c->queue;
     if (list.n == 0)
         return TSR_OK;
-    c->queue.n = c->queue.used = 0; /* also if it fails: nothing is tried twice */
+    c->queue.n = c->queue.used = 0; /* also on failure: nothing is tried twice */
     return hand_over(c, &list, err);
 }
 

@@ -1,4 +1,4 @@
-/* stream_cuda.c - streams beside the device's own. */
+/* stream_cuda.c - streams in addition to the device's default stream. */
 #include "device_cuda.h"
 
 tsr_status stream_open(void *device, void **stream, struct tsr_err *err)

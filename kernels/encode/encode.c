@@ -12,7 +12,7 @@ struct tsr_encode_element tsr_encode_element(uint32_t element)
     struct tsr_encode_element r = { .bits = tsr_encode_mx_bits(element) };
     r.sign = r.bits - 1;
     r.max = (1u << r.sign) - 1;
-    r.mant = e ? m : m - 1; /* 1.xxx: one bit of an integer stands before the point */
+    r.mant = e ? m : m - 1; /* 1.xxx: an integer's binary point is after its first bit */
     if (e) {
         r.emin = 2 - (1 << (e - 1));
         r.emax = 1 << (e - 1);
@@ -20,7 +20,7 @@ struct tsr_encode_element tsr_encode_element(uint32_t element)
     if (element == TSR_MX_FP8_E4M3)
         r.max = 0x7e; /* 448; 0x7f is NaN */
     if (element == TSR_MX_FP8_E5M2) {
-        r.max = 0x7b; /* 57344; above lie Inf and NaN */
+        r.max = 0x7b; /* 57344; larger codes are Inf and NaN */
         r.emax = 15;
     }
     return r;
@@ -89,10 +89,10 @@ tsr_status tsr_encode_mx_check(const struct tsr_encode_mx *spec, struct tsr_err 
         return tsr_fail(err, TSR_E_CONFIG, "scale_bits: %u is not between 4 and 8",
                         spec->scale_bits);
     if (spec->rounding > TSR_ENCODE_FLOOR)
-        return tsr_fail(err, TSR_E_CONFIG, "rounding: %u is none of nearest, even, floor",
+        return tsr_fail(err, TSR_E_CONFIG, "rounding: %u is not one of nearest, even, floor",
                         spec->rounding);
     if (spec->scale_rule > TSR_ENCODE_SCALE_CEIL)
-        return tsr_fail(err, TSR_E_CONFIG, "scale_rule: %u is none of floor, even, ceil",
+        return tsr_fail(err, TSR_E_CONFIG, "scale_rule: %u is not one of floor, even, ceil",
                         spec->scale_rule);
     return TSR_OK;
 }

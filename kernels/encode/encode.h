@@ -72,16 +72,16 @@ struct tsr_encode {
     void (*mx_decode)(const struct tsr_decode_mx *m, uint64_t cols, const uint8_t *codes,
                       const uint8_t *scales, float *dst, int add);
 
-    /* Codes of `bits` bits, 2 to 8, under a scale of each column's own, a bit stream as above: with
-     * q = 2^(bits-1) - 1, code = rint(x * inv) within -q..q, plus q + 1, ties to even; 0 for what is
-     * not finite.  Back: (code - q - 1) * scale, rounded once, NaN for code 0.  [any] */
+    /* Codes of `bits` bits, 2 to 8, with one scale per column, a bit stream as above: with q = 2^(bits-1)
+     * - 1, code = rint(x * inv) within -q..q, plus q + 1, ties to even; 0 for non-finite x. Decoding:
+     * (code - q - 1) * scale, rounded once, NaN for code 0. [any] */
     void (*scaled_encode)(uint32_t bits, uint64_t cols, const float *x, const float *inv,
                           uint8_t *codes);
     void (*scaled_decode)(uint32_t bits, uint64_t cols, const uint8_t *codes, const float *scale,
                           float *dst, int add);
 };
 
-/* For TSR_ISA, or for this machine.  TSR_E_CONFIG when TSR_ISA asks for what it lacks. */
+/* For TSR_ISA, or for this machine. TSR_E_CONFIG when the machine lacks TSR_ISA. */
 tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err);
 
 /* TSR_E_CONFIG with a sentence for a spec that mx_row() does not take. */

@@ -165,7 +165,7 @@ void DECODE(mx_decode)(const struct tsr_decode_mx *m, uint64_t cols, const uint8
 
 #define MAGIC 12582912.0f /* 1.5 * 2^23: adding it leaves rint() in the low bits */
 
-/* rint(x * inv) within -most..most, biased to 0..2 * most + 1; 0: x is no number. */
+/* rint(x * inv) within -most..most, biased to 0..2 * most + 1; 0: x is not a number. */
 static void scaled_codes(uint64_t n, const float *x, const float *inv, int32_t most, uint8_t *codes)
 {
     uint64_t i = 0;

@@ -85,8 +85,8 @@ static void mx_codes(const struct mx *m, const float *x, uint64_t n, float up, u
         mx_codes_any(m, x, n, up, TSR_ENCODE_FLOOR, codes);
 }
 
-/* A row, or part of it from the beginning of a block on, with `more` columns behind it.  Returns the
- * first NaN block. */
+/* A row, or part of it from the start of a block on, with `more` columns after it. Returns the first NaN
+ * block. */
 static uint64_t mx_plain(const struct mx *m, uint64_t block, const float *x, uint64_t cols,
                          uint64_t more, uint8_t *codes, uint8_t *scales)
 {
@@ -166,7 +166,7 @@ static void int4_codes(const float *x, uint64_t n, float inv, uint8_t *codes)
     }
 }
 
-/* Scale of a group as F16 bits, its reciprocal in *inv; 0 for one that encodes nothing. */
+/* Scale of a group as F16 bits, its reciprocal in *inv; 0 for a scale that encodes nothing. */
 static uint16_t int4_scale(uint32_t amax, float *inv)
 {
     float    a;
@@ -185,8 +185,8 @@ static uint16_t int4_scale(uint32_t amax, float *inv)
     return h;
 }
 
-/* A row, or part of it from the beginning of a group on, with `more` columns behind it.  Returns the
- * first NaN group. */
+/* A row, or part of it from the start of a group on, with `more` columns after it. Returns the first NaN
+ * group. */
 static uint64_t int4_plain(uint64_t group, const float *x, uint64_t cols, uint64_t more,
                            uint8_t *codes, uint16_t *scales)
 {
@@ -223,7 +223,7 @@ static uint64_t int4_row(uint64_t group, uint64_t cols, const float *x, uint8_t 
     uint64_t unit = int4_unit(group), bad = TSR_ENCODE_NONE, k = 0;
     while (unit && k < cols) {
         k += int4_fast(group, x + k, cols - k, codes + k / 2, scales + k / group);
-        uint64_t n = cols - k < unit ? cols - k : unit; /* what it leaves */
+        uint64_t n = cols - k < unit ? cols - k : unit; /* the remainder */
         uint64_t b = int4_plain(group, x + k, n, cols - k - n, codes + k / 2, scales + k / group);
         bad = b != TSR_ENCODE_NONE && bad == TSR_ENCODE_NONE ? k / group + b : bad;
         k += n;

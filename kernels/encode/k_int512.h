@@ -10,8 +10,8 @@
 
 #include "k_max512.h"
 
-/* F16 scales of groups with these maxima, and their reciprocals, 0 for a scale of 0: of how many;
- * behind them comes a NaN group. */
+/* F16 scales of groups with these maxima, and their reciprocals, 0 for a scale of 0. Returns the number of
+ * groups before the first NaN group. */
 static uint64_t int4_scales512(const uint32_t *most, uint64_t groups, float *inv, uint16_t *scales)
 {
     const __m256i inf = _mm256_set1_epi16(0x7c00);
@@ -52,8 +52,8 @@ INLINE512 void int4_codes512(const float *x, const float *inv, const uint64_t gr
     _mm256_storeu_si256((__m256i *)(void *)codes, _mm512_cvtepi16_epi8(v));
 }
 
-/* Codes and scales of whole groups, one group or at most CHUNK512 columns, a multiple of STEP512: of
- * how many columns, again such a multiple; behind them comes a NaN group. */
+/* Codes and scales of whole groups, one group or at most CHUNK512 columns, a multiple of STEP512. Returns
+ * the number of columns before the first NaN group, again a multiple of STEP512. */
 INLINE512 uint64_t int4_run512(const float *x, uint64_t groups, const uint64_t group,
                                uint8_t *codes, uint16_t *scales)
 {
@@ -97,8 +97,8 @@ static uint64_t int4_unit(uint64_t group)
     return unit512(group);
 }
 
-/* The first columns of a row of n, up to one that belongs to a NaN group or to what is less than a
- * unit: how many. */
+/* Encodes the first columns of a row of n, up to one in a NaN group or in a remainder smaller than a unit.
+ * Returns their number. */
 static uint64_t int4_fast(uint64_t group, const float *x, uint64_t n, uint8_t *codes,
                           uint16_t *scales)
 {

@@ -17,7 +17,7 @@
 
 struct mx256 {
     __m256i emax, low, lim;     /* 127 + emax, -lim, lim */
-    __m256i emin, magic, steps; /* bits of 2^emin; what is added to f's bits; mask of magnitudes */
+    __m256i emin, magic, steps; /* bits of 2^emin; addend of f's bits; mask of magnitudes */
     __m256i half;               /* to f's bits: half a step */
     __m256i code, minus;        /* mask of a whole code in 32 bits; minus zero in bytes */
     __m256  top;                /* the largest element */
@@ -45,7 +45,7 @@ MX_INLINE __m256i mx_code256(const struct mx256 *c, const float *x, __m256 up,
     __m256  sum = _mm256_add_ps(a, magic);
     __m256i k = _mm256_castps_si256(sum);
     k = _mm256_sub_epi32(k, _mm256_sub_epi32(f, _mm256_srl_epi32(f, c->mant)));
-    if (rounding != TSR_ENCODE_EVEN) { /* what the rounding took away; exact */
+    if (rounding != TSR_ENCODE_EVEN) { /* the rounding error; exact */
         __m256 rest = _mm256_sub_ps(a, _mm256_sub_ps(sum, magic));
         if (rounding == TSR_ENCODE_NEAREST) {
             __m256 half = _mm256_castsi256_ps(_mm256_add_epi32(f, c->half));
@@ -71,7 +71,7 @@ MX_INLINE void mx_bytes256(const struct mx256 *c, const __m256i k[4], uint8_t *c
     _mm256_storeu_si256((__m256i *)(void *)codes, v);
 }
 
-/* The block's scale byte, and what its columns are multiplied by. */
+/* The block's scale byte, and the factor of its columns. */
 MX_INLINE __m256 mx_block256(const struct mx256 *c, const float *x, const uint64_t block,
                              __m256i *worst, uint8_t *scale)
 {
@@ -92,8 +92,8 @@ MX_INLINE __m256 mx_block256(const struct mx256 *c, const float *x, const uint64
     return _mm256_castsi256_ps(up);
 }
 
-/* Codes, one a byte, and scales of n columns, a multiple of the block and of MX_GROUP.  Returns 0,
- * with nothing worth keeping, when a block is NaN. */
+/* Codes, one a byte, and scales of n columns, a multiple of the block and of MX_GROUP. Returns 0, with
+ * undefined output, when a block is NaN. */
 MX_INLINE int mx_run256(const struct mx256 *c, const float *x, uint64_t n, const uint64_t block,
                         const uint32_t rounding, uint8_t *codes, uint8_t *scales)
 {
@@ -127,7 +127,7 @@ static uint64_t mx_blocks256(const struct tsr_encode_element *el, int32_t lim, u
                              uint8_t *scales)
 {
     uint64_t unit = block < MX_GROUP ? MX_GROUP : block, cols = n / unit * unit;
-    /* even, and what the code lacks modulo 2^bits */
+    /* even, and the code's deficit modulo 2^bits */
     uint32_t     lack = (0u - ((uint32_t)(127 + el->emin) << el->mant)) & 0xffu;
     uint32_t     f = el->max >> el->mant, frac = el->max & ((1u << el->mant) - 1);
     uint32_t     top = ((uint32_t)(127 + el->emin - 1) + f) << 23 | frac << (23 - el->mant);

@@ -1,14 +1,13 @@
-/* k_mx512.h - MX blocks of 8, 16, 32 and multiples of 64 columns with AVX-512.  Included by k_encode.c
- * only.
+/* k_mx512.h - MX blocks of 8, 16, 32 and multiples of 64 columns with AVX-512. Included by k_encode.c only.
  *
- * With y = |x| / 2^S and f the exponent of y, at least emin, the element's step is 2^(f - mant).
- * Adding 2^(f - mant + 23) to y rounds it to whole steps that then lie in the sum's low bits: half to
- * even, or toward zero where the instruction says so.  Half away from zero is half a step more, then
- * toward zero; that sum keeps one bit more.  The steps are the code but for (f - emin) << mant, of
- * which f << mant is the exponent shifted to the right.  Only the low byte of each sum counts.
+ * With y = |x| / 2^S and f the exponent of y, at least emin, the element's step is 2^(f - mant). Adding 2^(f
+ * - mant + 23) to y rounds it to whole steps in the sum's low bits: half to even, or toward zero if the
+ * instruction's rounding mode does so. Half away from zero is half a step more, then toward zero; that sum
+ * keeps one bit more. The steps are the code except for (f - emin) << mant, of which f << mant is the
+ * exponent shifted to the right. Only the low byte of each sum counts.
  *
- * One column's way from its block's maximum to its bits takes some hundred cycles, more than the
- * scheduler sees over.  Hence short passes over CHUNK512 columns: maxima, scales, bytes, bits.
+ * The latency from a column's block maximum to its bits is some hundred cycles, more than the scheduler
+ * can cover. Hence short passes over CHUNK512 columns: maxima, scales, bytes, bits.
  */
 #ifndef TSR_ENCODE_K_MX512_H
 #define TSR_ENCODE_K_MX512_H
@@ -25,7 +24,7 @@
 struct mx512 {
     __m512i   round, limit;         /* of a maximum's bits: mx_carry(), mx_limit() */
     __m512i   emax, low, lim;       /* 127 + emax, -lim, lim */
-    __m512i   emin, magic, shift;   /* bits of 2^emin; what is added to f's bits; of f's bits */
+    __m512i   emin, magic, shift;   /* bits of 2^emin; addend of f's bits; shift of f's bits */
     __m512i   lack, top, sign;      /* bytes: (127 + emin) << mant, the largest, the sign's bit */
     __m512i   pairs, fours, eights; /* packing: factors, factors, a shift per 32 bits */
     __m512i   squeeze, join;        /* bytes of a lane, words of all lanes */
@@ -36,8 +35,8 @@ struct mx512 {
 
 /* ---- the scale --------------------------------------------------------------------- */
 
-/* Scales of blocks with these maxima, and what their columns are multiplied by: of how many; behind
- * them comes a NaN block. */
+/* Scales of blocks with these maxima, and the multipliers of their columns. Returns the number of blocks
+ * before the first NaN block. */
 static uint64_t mx_scales512(const struct mx512 *c, const uint32_t *most, uint64_t blocks,
                              float *up, uint8_t *scales)
 {
@@ -129,8 +128,8 @@ INLINE512 void mx_pack512(const struct mx512 *c, const uint8_t *bytes, uint64_t 
     }
 }
 
-/* Codes and scales of whole blocks, one block or at most CHUNK512 columns, a multiple of STEP512: of
- * how many columns, again such a multiple; behind them comes a NaN block. */
+/* Codes and scales of whole blocks, one block or at most CHUNK512 columns, a multiple of STEP512. Returns
+ * the number of columns before the first NaN block, again a multiple of STEP512. */
 INLINE512 uint64_t mx_run512(const struct mx512 *c, const float *x, uint64_t blocks,
                              const uint64_t block, const uint32_t rounding, uint8_t *codes,
                              uint8_t *scales)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "tessera/f16.h"
 
 #if ENCODE_SIMD
 #include <immintrin.h>
@@ -96,30 +97,13 @@ static inline float f16_f32(uint16_t h)
     return _cvtsh_ss(h);
 }
 #else
-/* f is finite and not negative. */
 static inline uint16_t f32_f16(float f)
 {
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    if (u >= 0x477ff000u) /* rounds to 2^16 */
-        return 0x7c00;
-    if (u < 0x38800000u) { /* subnormal: units of 2^-24, rounded by the addition */
-        f += 0.5f;
-        memcpy(&u, &f, 4);
-        return (uint16_t)(u - 0x3f000000u);
-    }
-    u += 0xfffu + (u >> 13 & 1);
-    return (uint16_t)((u >> 13) - (112u << 10));
+    return tsr_f32_f16(f);
 }
 static inline float f16_f32(uint16_t h)
 {
-    uint32_t u = (uint32_t)h << 13;
-    float f;
-    if (h < 0x0400u) /* units of 2^-24 */
-        return (float)h * 0x1p-24f;
-    u += 112u << 23;
-    memcpy(&f, &u, 4);
-    return f;
+    return tsr_f16_f32_quiet(h);
 }
 #endif
 #endif

@@ -1,4 +1,4 @@
-/* kernel.h - what one instruction set's encoder is given. */
+/* kernel.h - interface to the encoder of one instruction set. */
 #ifndef TSR_ENCODE_KERNEL_H
 #define TSR_ENCODE_KERNEL_H
 

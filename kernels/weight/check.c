@@ -1,4 +1,4 @@
-/* check.c - what a weight's description may say (tessera/format.h). */
+/* check.c - checks a weight's description (tessera/format.h). */
 #include "weight.h"
 
 #include <math.h>
@@ -83,7 +83,7 @@ static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code,
         return act8_wrong(f);
     }
     if (!element_known(f->element) || f->bits != 1 + (f->element >> 8) + (f->element & 255))
-        return "element and bits are none of tessera.mx/1";
+        return "element and bits do not fit tessera.mx/1";
     if (f->scale_bits < 4 || f->scale_bits > 8)
         return "scale_bits must be 4 to 8";
     *meta = tsr_format_mx_meta_bytes(f, d->cols);

@@ -1,5 +1,7 @@
-/* element.c - the numbers that a weight's codes, tables and scales stand for. */
+/* element.c - the numbers that a weight's codes, tables and scales represent. */
 #include "weight.h"
+
+#include "tessera/f16.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,23 +15,6 @@ uint32_t tsr_weight_code(const uint8_t *row, uint64_t k, uint32_t bits)
     return v & ((1u << bits) - 1u);
 }
 
-float tsr_weight_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu, u;
-    float    f;
-    if (e == 31)
-        u = sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0);
-    else if (e != 0)
-        u = sign | (e + 112) << 23 | m << 13;
-    else {
-        f = (float)m * 0x1p-24f; /* exact */
-        memcpy(&u, &f, 4);
-        u |= sign;
-    }
-    memcpy(&f, &u, 4);
-    return f;
-}
-
 float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t i)
 {
     float    v;
@@ -39,7 +24,7 @@ float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t
         return v;
     }
     memcpy(&h, meta + 2 * i, 2);
-    return tsr_weight_f16(h);
+    return tsr_f16_f32_quiet(h);
 }
 
 float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t)

@@ -1,6 +1,6 @@
-/* weight.h - what a weight's description may say, and the numbers that its codes stand for: shared by
- * the backends, each of which lays the codes out in its own way.  The formats are those of
- * tessera/format.h; nothing here keeps memory or has state.
+/* weight.h - valid weight descriptions, and the numbers that codes represent. Shared by the backends, each
+ * with its own layout of the codes. The formats are those of tessera/format.h; nothing here allocates
+ * memory or has state.
  */
 #ifndef TSR_WEIGHT_H
 #define TSR_WEIGHT_H
@@ -10,23 +10,21 @@
 
 #define WEIGHT_SEGMENTS 8u /* at most, docs/decisions/numerics.md */
 
-/* Holds d against its format.  data: its codes and meta are there and are looked at (strides, and the
- * columns of outliers); else its shape and format alone.  TSR_E_UNSUPPORTED for a format that is none
- * of float, int, lut and mx; TSR_E_INVAL with the weight's name for everything else; `device` is the
- * backend's name in a sentence. */
+/* Checks d against its format. data: its codes and meta are set and are checked (strides, and the columns
+ * of outliers); else only its shape and format. TSR_E_UNSUPPORTED for a format other than float, int, lut
+ * and mx; TSR_E_INVAL with the weight's name for everything else; `device` is the backend's name in
+ * messages. */
 tsr_status tsr_weight_check(const struct tsr_weight_desc *d, int data, const char *device,
                             struct tsr_err *err);
 /* TSR_E_INVAL: "weight 'NAME': why". */
 tsr_status tsr_weight_refuse(struct tsr_err *err, const struct tsr_weight_desc *d, const char *why);
-/* d's columns per segment, 0 where it does not say. */
+/* d's columns per segment, 0 if unset. */
 uint64_t tsr_weight_segment(const struct tsr_weight_desc *d);
 /* Bytes of an element of tessera.float/1. */
 uint64_t tsr_weight_float_size(uint32_t dtype);
 
 /* Code k of a row's bit stream. */
 uint32_t tsr_weight_code(const uint8_t *row, uint64_t k, uint32_t bits);
-/* F16 as F32, a NaN as a quiet one. */
-float tsr_weight_f16(uint16_t h);
 /* Entry i of a table of lut (its values of outliers follow the entries), F16 or F32. */
 float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t i);
 /* n entries as int8, by the rule for activations (docs/decisions/numerics.md): t[i] times the
@@ -37,8 +35,8 @@ float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t);
 float tsr_element_value(uint32_t element, uint32_t code);
 /* Values are whole numbers of 2^-unit; */
 int tsr_element_unit(uint32_t element);
-/* the number of them in a magnitude (a code without its sign; one that is no number counts as its bits
- * say); */
+/* the number of them in a magnitude (a code without its sign; a code that is not a number counts by its
+ * bits); */
 uint32_t tsr_element_units(uint32_t element, uint32_t magnitude);
 /* and in the largest. */
 uint32_t tsr_element_largest(uint32_t element);

@@ -4,9 +4,9 @@
  *
  * The wire: a BF16 scale for each feature; then every row's codes, `bits` each, as int4_bf16 has them.
  * scale = BF16(max |x| / q), q = 2^(bits-1) - 1.  A feature with NaN or an infinity has the scale NaN. */
-#include "bf16.h"
 #include "encode.h"
 #include "rows.h"
+#include "tessera/f16.h"
 
 #include <math.h>
 
@@ -85,10 +85,10 @@ static uint16_t scale_of(const float *x, uint64_t rows, uint64_t step, float mos
 {
     uint32_t amax = 0;
     for (uint64_t r = 0; r < rows; r++) {
-        uint32_t a = f32_bits(x[r * step]) & 0x7fffffffu;
+        uint32_t a = tsr_f32_bits(x[r * step]) & 0x7fffffffu;
         amax = a > amax ? a : amax;
     }
-    return amax >= 0x7f800000u ? 0x7fc0 : f32_bf16(bits_f32(amax) / most);
+    return amax >= 0x7f800000u ? 0x7fc0 : tsr_f32_bf16(tsr_bits_f32(amax) / most);
 }
 
 static tsr_status channel_encode(const void *self, const struct tsr_codec_job *job,
@@ -105,7 +105,7 @@ static tsr_status channel_encode(const void *self, const struct tsr_codec_job *j
             uint16_t h =
                 scale_of(job->src + at + i, job->rows, cols, (float)((1 << (c->bits - 1)) - 1));
             memcpy(scales + 2 * (at + i), &h, 2);
-            inv[i] = 1 / bf16_f32(h);
+            inv[i] = 1 / tsr_bf16_f32(h);
             if (!isfinite(inv[i]))
                 inv[i] = 0;
         }
@@ -128,7 +128,7 @@ static tsr_status decode(const struct channel *c, const struct tsr_codec_job *jo
         for (uint64_t i = 0; i < n; i++) {
             uint16_t h;
             memcpy(&h, scales + 2 * (at + i), 2);
-            scale[i] = bf16_f32(h);
+            scale[i] = tsr_bf16_f32(h);
         }
         for (uint64_t r = 0; r < job->rows; r++)
             c->encode->scaled_decode(c->bits, n, codes + r * row_bytes(c, cols) + at / 8 * c->bits,

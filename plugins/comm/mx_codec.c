@@ -1,9 +1,9 @@
-/* mx - the codec of MX blocks: every row becomes blocks of small floats or integers beside a power of
- * two (docs/formats/codecs.md).  Nothing is calibrated; rows are independent.
+/* mx - the codec of MX blocks: every row becomes blocks of small floats or integers with a power of two as
+ * scale (docs/formats/codecs.md). Nothing is calibrated; rows are independent.
  *
- * A row on the wire: the blocks' scales, scale_bits each, padded with zero bits to a byte; then the
- * codes, padded likewise; both little-endian bit streams as in docs/formats/mx.md.  A block with NaN,
- * an infinity, or a number that its scale cannot reach becomes NaN. */
+ * A row on the wire: the blocks' scales, scale_bits each, padded with zero bits to a byte; then the codes,
+ * padded in the same way; both little-endian bit streams as in docs/formats/mx.md. A block with NaN, an
+ * infinity, or a number outside the range of its scale becomes NaN. */
 #include "../quant/mx/choices.h"
 #include "rows.h"
 

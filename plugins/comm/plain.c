@@ -4,6 +4,7 @@
  * too.  bf16 and f16 round to nearest, ties to even; NaN stays a (quiet) NaN of the same sign,
  * infinities stay, and what is too large for f16 becomes an infinity. */
 #include "tessera/codec.h"
+#include "tessera/f16.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -19,60 +20,6 @@ struct plain {
     const struct tsr_host *host;
     uint32_t               dtype;
 };
-
-static float bits_f32(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-static uint32_t f32_bits(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
-static uint16_t f32_bf16(float f)
-{
-    uint32_t u = f32_bits(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(u >> 16 | 0x40u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
-}
-
-static uint16_t f32_f16(float f)
-{
-    uint32_t u = f32_bits(f), sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
-    if (mag > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | (mag >> 13 & 0x3ffu));
-    if (mag >= 0x477ff000u) /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7c00u);
-    if (mag < 0x33000001u) /* at most half of the smallest subnormal */
-        return (uint16_t)sign;
-    uint32_t e = mag >> 23, m, shift;
-    if (e >= 113) { /* normal: re-bias, drop 13 bits; a carry moves into the exponent */
-        m = mag - (112u << 23);
-        shift = 13;
-    } else { /* subnormal: the hidden bit becomes visible */
-        m = (mag & 0x7fffffu) | 0x800000u;
-        shift = 126 - e;
-    }
-    uint32_t half = (1u << (shift - 1)) - 1 + (m >> shift & 1u);
-    return (uint16_t)(sign | (m + half) >> shift);
-}
-
-static float f16_f32(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu;
-    if (e == 31)
-        return bits_f32(sign | 0x7f800000u | m << 13);
-    if (e != 0)
-        return bits_f32(sign | (e + 112u) << 23 | m << 13);
-    float v = (float)m * 0x1p-24f; /* exact */
-    return sign ? -v : v;
-}
 
 static uint64_t width(const struct plain *p)
 {
@@ -204,7 +151,7 @@ static float element(const struct plain *p, const unsigned char *wire, uint64_t 
     }
     uint16_t h;
     memcpy(&h, wire + 2 * i, 2);
-    return p->dtype == TSR_BF16 ? bits_f32((uint32_t)h << 16) : f16_f32(h);
+    return p->dtype == TSR_BF16 ? tsr_bf16_f32(h) : tsr_f16_f32(h);
 }
 
 static tsr_status plain_encode(const void *self, const struct tsr_codec_job *job,
@@ -223,7 +170,7 @@ static tsr_status plain_encode(const void *self, const struct tsr_codec_job *job
     }
     bool bf16 = p->dtype == TSR_BF16;
     for (uint64_t i = bf16 ? encode_bf16_wide(n, x, wire) : 0; i < n; i++) {
-        uint16_t h = bf16 ? f32_bf16(x[i]) : f32_f16(x[i]);
+        uint16_t h = bf16 ? tsr_f32_bf16(x[i]) : tsr_f32_f16(x[i]);
         memcpy(wire + 2 * i, &h, 2);
     }
     return TSR_OK;

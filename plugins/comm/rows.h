@@ -1,4 +1,4 @@
-/* rows.h - what codecs share whose wire is one run of bytes for each row. */
+/* rows.h - shared by the codecs whose wire is one run of bytes for each row. */
 #ifndef TSR_PLUGINS_COMM_ROWS_H
 #define TSR_PLUGINS_COMM_ROWS_H
 

@@ -5,8 +5,8 @@
  * bits each as cols - 1 has, a little-endian bit stream padded with zero bits to a byte.  k is the most
  * that fits into 16 / ratio bits a number, at least 1.  Of equal magnitudes the lower column goes; NaN
  * counts as the largest. */
-#include "bf16.h"
 #include "rows.h"
+#include "tessera/f16.h"
 
 #define NAME "topk"
 
@@ -82,7 +82,7 @@ static tsr_status check(const struct topk *c, const struct tsr_codec_job *job, c
 
 static uint32_t magnitude(float x)
 {
-    return f32_bits(x) & 0x7fffffffu;
+    return tsr_f32_bits(x) & 0x7fffffffu;
 }
 
 /* The k-th largest magnitude, and how many of that size are among the k: eleven, ten and ten bits of it
@@ -151,7 +151,7 @@ static tsr_status topk_encode(const void *self, const struct tsr_codec_job *job,
             if (m < least || (m == least && equal == 0))
                 continue;
             equal -= m == least;
-            uint16_t h = f32_bf16(x[i]);
+            uint16_t h = tsr_f32_bf16(x[i]);
             memcpy(wire, &h, 2);
             wire += 2;
             bits_put(&at, (uint32_t)i, s.bits);
@@ -162,7 +162,7 @@ static tsr_status topk_encode(const void *self, const struct tsr_codec_job *job,
     return st;
 }
 
-/* A number that is not there is zero, and is added as such. */
+/* A missing number is zero, and is added as zero. */
 static void fill(float *dst, uint64_t begin, uint64_t end, int add)
 {
     for (uint64_t i = begin; i < end; i++)
@@ -182,12 +182,12 @@ static tsr_status decode_row(const struct shape *s, const struct tsr_codec_job *
         if (col >= job->cols || col < next)
             return tsr_fail(err, TSR_E_INVAL,
                             NAME
-                            ": site %u, source %u: row %llu of a message names column %llu behind "
+                            ": site %u, source %u: row %llu of a message names column %llu past "
                             "%llu of %llu; it is damaged",
                             job->site, job->source, U(r), U(col), U(next), U(job->cols));
         memcpy(&h, wire + 2 * i, 2);
         fill(dst, next, col, add);
-        dst[col] = add ? dst[col] + bf16_f32(h) : bf16_f32(h);
+        dst[col] = add ? dst[col] + tsr_bf16_f32(h) : tsr_bf16_f32(h);
         next = col + 1;
     }
     fill(dst, next, job->cols, add);

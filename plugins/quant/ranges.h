@@ -19,14 +19,14 @@ struct wt_rule {
     int64_t  range;
 };
 
-/* How the weights of one group become codes: code = clamp(round(w/scale) + zero, lo, hi). */
+/* How the weights of one group map to codes: code = clamp(round(w/scale) + zero, lo, hi). */
 struct wt_params {
     float scale;
     int   zero, lo, hi;
 };
 
-/* Scale and zero point for a group whose range is lo..hi; scale 0 where the scale's type
- * cannot hold it. */
+/* Scale and zero point for a group with the range lo..hi; scale 0 if the scale's type cannot
+ * represent it. */
 static inline struct wt_params wt_params_of_range(const struct wt_rule *q, float lo, float hi)
 {
     int              maxq = (1 << q->bits) - 1, mid = 1 << (q->bits - 1);
@@ -48,16 +48,16 @@ static inline struct wt_params wt_params_of_range(const struct wt_rule *q, float
     return p;
 }
 
-/* The quotient fits no int when the range does not contain the weights (AWQ), so it is
- * clamped as a float first; every clamped value gives the same code. */
+/* The quotient may overflow int if the range does not contain the weights (AWQ), so it is clamped
+ * as a float first; every clamped value gives the same code. */
 static inline int wt_code_nearest(const struct wt_params *p, float w)
 {
     float c = rintf(wt_min(wt_max(w / p->scale, -1024.0f), 1024.0f)) + (float)p->zero;
     return (int)wt_min(wt_max(c, (float)p->lo), (float)p->hi);
 }
 
-/* GPTQ's clip search: both ends shrink by 1 % of the range per trial; the first of the
- * smallest sum |w - w^|^2.4 wins.  Rounding is to nearest here, whatever it is later. */
+/* GPTQ's clip search: both ends shrink by 1 % of the range per trial; the first of the smallest sum
+ * |w - w^|^2.4 wins.  The search always rounds to nearest, independent of the final rounding. */
 static inline struct wt_params wt_mse_search(const struct wt_rule *q, const float *w, uint64_t n,
                                              float lo, float hi)
 {
@@ -95,7 +95,7 @@ static inline void wt_find_range(const struct wt_rule *q, const float *w, uint64
         hi = wt_max(hi, 0.0f);
     }
     if (q->symmetric) {
-        hi = wt_max(-lo, hi); /* two-sided also where no weight is negative */
+        hi = wt_max(-lo, hi); /* two-sided even if no weight is negative */
         lo = -hi;
     }
     *low = lo;

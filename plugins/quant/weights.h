@@ -1,26 +1,13 @@
-/* plugins/quant/weights.h - what every quantizer of ours needs to read weights and to write
- * rows of tessera.int/1: widening, half-width scales, bit streams.  Header only, so that
- * each plugin stays one self-contained shared object. */
+/* plugins/quant/weights.h - helpers of all our quantizers to read weights and to write rows of
+ * tessera.int/1: widened rows, scales, bit streams.  Header only, so that each plugin stays one
+ * self-contained shared object. */
 #ifndef TSR_QUANT_WEIGHTS_H
 #define TSR_QUANT_WEIGHTS_H
 
 #include <math.h>
 #include <string.h>
+#include <tessera/f16.h>
 #include <tessera/quantizer.h>
-
-static inline float wt_bits_f32(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-static inline uint32_t wt_f32_bits(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
 
 /* Of two numbers neither of which is NaN; fminf() would be a call. */
 static inline float wt_min(float a, float b)
@@ -31,33 +18,6 @@ static inline float wt_min(float a, float b)
 static inline float wt_max(float a, float b)
 {
     return a > b ? a : b;
-}
-
-/* Exact for every F16, subnormals and infinities included. */
-static inline float wt_f16_f32(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    uint32_t exponent = h >> 10 & 0x1fu, fraction = h & 0x3ffu;
-    float    f;
-    if (exponent == 31)
-        return wt_bits_f32(sign | 0x7f800000u | fraction << 13);
-    if (exponent == 0)
-        f = (float)fraction * 0x1p-24f;
-    else
-        f = wt_bits_f32((exponent + 112u) << 23 | fraction << 13);
-    return wt_bits_f32(wt_f32_bits(f) | sign);
-}
-
-/* The nearest F16 to a finite f >= 0, ties to even; 0x7c00 where that is infinite. */
-static inline uint16_t wt_f32_f16(float f)
-{
-    uint32_t u = wt_f32_bits(f);
-    if (f >= 65520.0f)
-        return 0x7c00;
-    if (f < 0x1p-14f) /* adding 2^-1 leaves a unit of 2^-24 in the last place */
-        return (uint16_t)(wt_f32_bits(f + 0.5f) - 0x3f000000u);
-    u += 0xfffu + (u >> 13 & 1u);
-    return (uint16_t)((u - 0x38000000u) >> 13);
 }
 
 /* Row r of w, widened to F32.  dtype is one that the plugin's src_dtypes allow. */
@@ -71,7 +31,7 @@ static inline void wt_row(float *dst, const struct tsr_matrix *w, uint64_t r)
     for (uint64_t k = 0; k < w->cols; k++) {
         uint16_t h;
         memcpy(&h, src + 2 * k, sizeof h);
-        dst[k] = w->dtype == TSR_F16 ? wt_f16_f32(h) : wt_bits_f32((uint32_t)h << 16);
+        dst[k] = w->dtype == TSR_F16 ? tsr_f16_f32(h) : tsr_bf16_f32(h);
     }
 }
 
@@ -89,15 +49,15 @@ static inline tsr_status wt_check(const struct tsr_matrix *w, const float *row, 
     return TSR_OK;
 }
 
-/* What a scale becomes when stored as dtype (TSR_F16 or TSR_F32), widened again; 0 if the
- * dtype cannot hold it: infinite, zero, or, in F16, below the normal numbers. */
+/* A scale rounded to dtype (TSR_F16 or TSR_F32) and widened again; 0 if the dtype cannot represent
+ * it: infinite, zero, or, in F16, below the normal numbers. */
 static inline float wt_scale_round(float scale, uint32_t dtype)
 {
     if (!isfinite(scale) || scale <= 0.0f)
         return 0.0f;
     if (dtype == TSR_F32)
         return scale;
-    float s = wt_f16_f32(wt_f32_f16(scale));
+    float s = tsr_f16_f32(tsr_f32_f16(scale));
     return isfinite(s) && s >= 0x1p-14f ? s : 0.0f;
 }
 
@@ -107,7 +67,7 @@ static inline void wt_scale_put(unsigned char *meta, uint64_t g, uint32_t dtype,
     if (dtype == TSR_F32) {
         memcpy(meta + 4 * g, &scale, 4);
     } else {
-        uint16_t h = wt_f32_f16(scale);
+        uint16_t h = tsr_f32_f16(scale);
         memcpy(meta + 2 * g, &h, 2);
     }
 }
@@ -121,7 +81,7 @@ static inline float wt_scale_get(const unsigned char *meta, uint64_t g, uint32_t
         return f;
     }
     memcpy(&h, meta + 2 * g, 2);
-    return wt_f16_f32(h);
+    return tsr_f16_f32(h);
 }
 
 /* n codes of `bits` bits each as one little-endian bit stream, padded with zero bits. */
@@ -165,6 +125,21 @@ static inline void wt_decode_row(float *dst, const unsigned char *code_row,
         for (uint64_t k = g * width; k < end; k++)
             dst[k] = (float)((int)codes[k] - zero) * scale;
     }
+}
+
+/* dequantize() of every quantizer that writes tessera.int/1: the job's rows back to F32.  The job's
+ * scratch holds a row's codes, job->dst->cols bytes. */
+static inline tsr_status wt_dequantize_int(const struct tsr_quant_job *job,
+                                           const struct tsr_format    *f)
+{
+    uint64_t cols = job->dst->cols;
+    uint64_t code_bytes = tsr_format_int_code_bytes(f, cols);
+    uint64_t meta_bytes = tsr_format_int_meta_bytes(f, cols);
+    for (uint64_t r = 0; r < job->dst->rows; r++)
+        wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
+                      (const unsigned char *)job->codes + r * code_bytes,
+                      (const unsigned char *)job->meta + r * meta_bytes, f, cols, job->scratch);
+    return TSR_OK;
 }
 
 #endif

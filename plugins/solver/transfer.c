@@ -144,7 +144,7 @@ static const struct tsr_option transfer_options[] = {
     TSR_OPTION_ENUM(struct transfer_opts, rules, TRANSFER_PAPER, rules, "What may be exchanged."),
     TSR_OPTION_INT(
         struct transfer_opts, starts, 8, 0, 4096, "plans",
-        "Device orders that are started from in each option, beside the best by quality."),
+        "Device orders that are started from in each option, in addition to the best by quality."),
     TSR_OPTION_REAL(struct transfer_opts, time, 60, 0, 1e6, "s",
                     "Limit where the caller has none; 0: no limit."),
 };

@@ -8,14 +8,20 @@
 #include <tessera/backend_codec.h>
 #include <tessera/backend_layout.h>
 #include <tessera/codec.h>
+#include <tessera/component.h>
+#include <tessera/dtype.h>
 #include <tessera/format.h>
 #include <tessera/here.h>
+#include <tessera/host.h>
 #include <tessera/linalg.h>
+#include <tessera/option.h>
 #include <tessera/plugin.h>
 #include <tessera/quantizer.h>
 #include <tessera/quantizer_block.h>
 #include <tessera/quantizer_report.h>
 #include <tessera/solver.h>
+#include <tessera/status.h>
+#include <tessera/table.h>
 #include <tessera/transport.h>
 
 #if defined(__cplusplus)
@@ -34,11 +40,17 @@ CHECK(sizeof(tsr_status) == 4 && sizeof(float) == 4 && sizeof(double) == 8, "pla
 CHECK(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian");
 #endif
 
-/* tessera/plugin.h */
-SIZE(struct tsr_err, 16);
+/* tessera/status.h */
+SIZE(struct tsr_err, 32);
 AT(struct tsr_err, struct_size, 0);
 AT(struct tsr_err, cap, 4);
 AT(struct tsr_err, text, 8);
+AT(struct tsr_err, object_at, 16);
+AT(struct tsr_err, object_bytes, 20);
+AT(struct tsr_err, line, 24);
+AT(struct tsr_err, column, 28);
+
+/* tessera/host.h */
 SIZE(struct tsr_host, 64);
 AT(struct tsr_host, struct_size, 0);
 AT(struct tsr_host, abi_major, 4);
@@ -50,6 +62,8 @@ AT(struct tsr_host, release, 32);
 AT(struct tsr_host, parallel_for, 40);
 AT(struct tsr_host, cancelled, 48);
 AT(struct tsr_host, service, 56);
+
+/* tessera/option.h */
 SIZE(struct tsr_choice, 24);
 AT(struct tsr_choice, name, 0);
 AT(struct tsr_choice, help, 8);
@@ -71,6 +85,8 @@ AT(struct tsr_option, min, 56);
 AT(struct tsr_option, max, 64);
 AT(struct tsr_option, choices, 72);
 AT(struct tsr_option, n_choices, 80);
+
+/* tessera/component.h */
 SIZE(struct tsr_component, 64);
 AT(struct tsr_component, struct_size, 0);
 AT(struct tsr_component, option_stride, 4);
@@ -81,6 +97,8 @@ AT(struct tsr_component, iface, 32);
 AT(struct tsr_component, options, 40);
 AT(struct tsr_component, n_options, 48);
 AT(struct tsr_component, options_size, 56);
+
+/* tessera/plugin.h */
 SIZE(struct tsr_plugin, 72);
 AT(struct tsr_plugin, magic, 0);
 AT(struct tsr_plugin, struct_size, 8);
@@ -331,7 +349,7 @@ AT(struct tsr_transport_device_v1, struct_size, 0);
 AT(struct tsr_transport_device_v1, reserved, 4);
 AT(struct tsr_transport_device_v1, queued, 8);
 AT(struct tsr_transport_device_v1, place, 16);
-SIZE(struct tsr_transport_v1, 104); /* minor 0: 96 */
+SIZE(struct tsr_transport_v1, 112); /* minor 0: 96 */
 AT(struct tsr_transport_v1, struct_size, 0);
 AT(struct tsr_transport_v1, reserved, 4);
 AT(struct tsr_transport_v1, world_bytes, 8);
@@ -346,6 +364,9 @@ AT(struct tsr_transport_v1, wait, 72);
 AT(struct tsr_transport_v1, abort, 80);
 AT(struct tsr_transport_v1, extension, 88);
 AT(struct tsr_transport_v1, via, 96);
+AT(struct tsr_transport_v1, needs, 104);
+IS(TSR_TRANSPORT_THREADS, 1);
+IS(TSR_TRANSPORT_STATICS, 2);
 
 /* tessera/solver.h */
 SIZE(struct tsr_solver_kind, 24);

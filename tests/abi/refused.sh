@@ -9,7 +9,7 @@ umask 022
 shift 2
 for name in "$@"; do
     so=$FIXTURES/$name.so
-    fails "$name" 2 "$so: .{20,}" inspect "$so"
+    fails "$name" 2 "$so*" inspect "$so"
 done
 ok "$# plugins that do not fit, 24 at least" test $# -ge 24
 
@@ -20,7 +20,7 @@ plugins: [$FIXTURES/bad_needs.so]
 pipeline:
   - quantize: {use: good}
 JOB
-fails "a job with one of them" 2 "needs ABI 1.5 or newer, this host offers" run job.yaml --out out
+fails "a job with one of them" 2 "job.yaml:3:11" run job.yaml --out out
 
 # In a folder the others are taken, and it is told what was not.
 mkdir "$WORK/folder"

@@ -403,26 +403,26 @@ static int d_lock(void *ctx, int file)
     return 0;
 }
 
-void disk_process_start(struct disk_process *p, struct disk *d, int id, struct tsr_io *io)
+void disk_process_start(struct disk_process *p, struct disk *d, int id, struct tsr_batch_io *io)
 {
     memset(p, 0, sizeof *p);
     p->d = d;
     p->id = id;
     for (int i = 0; i < DISK_FDS; i++)
         p->fd[i].inode = -1;
-    *io = (struct tsr_io){ .ctx = p,
-                           .open = d_open,
-                           .size = d_size,
-                           .read = d_read,
-                           .write = d_write,
-                           .truncate = d_truncate,
-                           .sync = d_sync,
-                           .sync_begin = d_sync_begin,
-                           .sync_end = d_sync_end,
-                           .close = d_close,
-                           .rename = d_rename,
-                           .sync_folder = d_sync_folder,
-                           .lock = d_lock };
+    *io = (struct tsr_batch_io){ .ctx = p,
+                                 .open = d_open,
+                                 .size = d_size,
+                                 .read = d_read,
+                                 .write = d_write,
+                                 .truncate = d_truncate,
+                                 .sync = d_sync,
+                                 .sync_begin = d_sync_begin,
+                                 .sync_end = d_sync_end,
+                                 .close = d_close,
+                                 .rename = d_rename,
+                                 .sync_folder = d_sync_folder,
+                                 .lock = d_lock };
 }
 
 void disk_process_end(struct disk_process *p)

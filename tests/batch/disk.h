@@ -71,8 +71,8 @@ struct disk_process {
 void     disk_init(struct disk *d, uint64_t seed);
 void     disk_free(struct disk *d);
 uint64_t disk_random(struct disk *d, uint64_t n); /* below n */
-void     disk_process_start(struct disk_process *p, struct disk *d, int id, struct tsr_io *io);
-void     disk_process_end(struct disk_process *p); /* its locks are free */
+void disk_process_start(struct disk_process *p, struct disk *d, int id, struct tsr_batch_io *io);
+void disk_process_end(struct disk_process *p); /* its locks are free */
 /* What the disk holds after the power came back; every process must have ended. */
 void disk_power_cut(struct disk *d);
 /* The live content of a path, or NULL. */

@@ -25,7 +25,7 @@ struct sim;
 struct process {
     struct sim         *sim;
     struct disk_process disk;
-    struct tsr_io       io;
+    struct tsr_batch_io io;
     struct tsr_batch   *batch;
     bool                alive, frozen;
     bool                own_fault;
@@ -38,23 +38,23 @@ struct process {
 };
 
 struct sim {
-    struct disk         disk;
-    struct process      p[2]; /* the one at work, and one that was given up for dead */
-    int                 now;  /* index of the one at work */
-    uint64_t            time_us;
-    bool                poison[RECORDS], error[RECORDS];
-    uint64_t            cost[RECORDS];
-    bool                acked[RECORDS];
-    bool                second;  /* the run that tries errors again */
-    bool                retried; /* an epoch that says so is in the journal */
-    uint64_t            faults, ids;
-    enum tsr_verdict    verdict;
-    struct tsr_restarts restarts;
-    struct tsr_beat     beat;
-    struct sim_result  *r;
-    char               *why;
-    size_t              cap;
-    int                 bad;
+    struct disk               disk;
+    struct process            p[2]; /* the one at work, and one that was given up for dead */
+    int                       now;  /* index of the one at work */
+    uint64_t                  time_us;
+    bool                      poison[RECORDS], error[RECORDS];
+    uint64_t                  cost[RECORDS];
+    bool                      acked[RECORDS];
+    bool                      second;  /* the run that tries errors again */
+    bool                      retried; /* an epoch that says so is in the journal */
+    uint64_t                  faults, ids;
+    enum tsr_verdict          verdict;
+    struct tsr_batch_restarts restarts;
+    struct tsr_batch_beat     beat;
+    struct sim_result        *r;
+    char                     *why;
+    size_t                    cap;
+    int                       bad;
 };
 
 static void complain(struct sim *s, const char *what)
@@ -149,8 +149,8 @@ static tsr_status step(void *ctx, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_text *line,
-                         struct tsr_err *err)
+static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths,
+                         struct tsr_tokenizer_text *line, struct tsr_err *err)
 {
     struct process *p = ctx;
     char            text[64];
@@ -160,7 +160,7 @@ static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_
         complain(p->sim, "a record was called poison after another number of deaths");
     p->sim->r->poisoned++;
     (void)snprintf(text, sizeof text, "{\"poison\": %u}", (unsigned)index);
-    return tsr_text_append(line, text, strlen(text), err);
+    return tsr_tokenizer_text_append(line, text, strlen(text), err);
 }
 
 /* ---- processes ---------------------------------------------------------- */
@@ -183,8 +183,8 @@ static void end_process(struct process *p)
 static void check_acked(struct sim *s, const struct tsr_batch *b)
 {
     for (uint64_t i = 0; i < RECORDS; i++) {
-        const struct tsr_record *r = tsr_journal_record(tsr_batch_journal(b), i);
-        if (s->acked[i] && r->state == TSR_RECORD_OPEN)
+        const struct tsr_batch_record *r = tsr_batch_journal_record(tsr_batch_journal(b), i);
+        if (s->acked[i] && r->state == TSR_BATCH_RECORD_OPEN)
             complain(s, "a line that was synced is lost");
     }
     if (tsr_batch_counts(b)->unlike)
@@ -193,10 +193,11 @@ static void check_acked(struct sim *s, const struct tsr_batch *b)
 
 static void note_acked(struct sim *s, const struct tsr_batch *b)
 {
-    if (tsr_journal_pending(tsr_batch_journal(b)))
+    if (tsr_batch_journal_pending(tsr_batch_journal(b)))
         return;
     for (uint64_t i = 0; i < RECORDS; i++)
-        s->acked[i] = tsr_journal_record(tsr_batch_journal(b), i)->state != TSR_RECORD_OPEN;
+        s->acked[i] =
+            tsr_batch_journal_record(tsr_batch_journal(b), i)->state != TSR_BATCH_RECORD_OPEN;
 }
 
 static void plan_fault(struct sim *s)
@@ -238,7 +239,7 @@ static void start_process(struct sim *s, bool retry)
     disk_process_start(&p->disk, &s->disk, (int)s->ids++, &p->io);
     p->alive = true;
     s->r->runs++;
-    s->beat = (struct tsr_beat){ 0 };
+    s->beat = (struct tsr_batch_beat){ 0 };
     tsr_status st = tsr_batch_open(&p->batch, &o, &w, &about, &e.err);
     if (st == TSR_OK) {
         s->retried = s->retried || retry;
@@ -302,7 +303,7 @@ static void bring_down(struct sim *s)
         s->r->power_cuts++;
         /* the supervisor went with it, and what it knew of the last ending: the next one blames nobody
          * for what it finds, whose last lines may be lost */
-        s->restarts = (struct tsr_restarts){ 0 };
+        s->restarts = (struct tsr_batch_restarts){ 0 };
         s->verdict = TSR_VERDICT_OUTSIDE;
     }
 }
@@ -326,17 +327,17 @@ static void give_up_frozen(struct sim *s)
 /* The supervisor's part when nobody is at work: true to go on. */
 static void restart(struct sim *s, bool own_fault, bool retry)
 {
-    struct tsr_ending e = { .signal = own_fault ? SIGSEGV : SIGKILL, .own_fault = own_fault };
-    uint64_t          wait, acked = 0;
+    struct tsr_batch_ending e = { .signal = own_fault ? SIGSEGV : SIGKILL, .own_fault = own_fault };
+    uint64_t                wait, acked = 0;
     for (uint64_t i = 0; i < RECORDS; i++)
         acked += s->acked[i];
     e.done = acked;
     s->r->deaths++;
-    enum tsr_after after = tsr_restart_decide(&s->restarts, &e, &wait, &s->verdict);
+    enum tsr_after after = tsr_batch_restart_decide(&s->restarts, &e, &wait, &s->verdict);
     if (after == TSR_AFTER_STOP)
         complain(s, "a death was taken for an end");
     if (after == TSR_AFTER_GIVE_UP) { /* somebody runs it again */
-        s->restarts = (struct tsr_restarts){ 0 };
+        s->restarts = (struct tsr_batch_restarts){ 0 };
         s->verdict = TSR_VERDICT_OUTSIDE;
     }
     s->time_us += wait;
@@ -371,7 +372,7 @@ static void run_job(struct sim *s, bool retry)
         }
         if (p->frozen) {
             s->time_us += 700000;
-            if (tsr_beat_stalled(&s->beat, p->beats, true, s->time_us, STALL_US))
+            if (tsr_batch_beat_stalled(&s->beat, p->beats, true, s->time_us, STALL_US))
                 give_up_frozen(s);
             continue;
         }
@@ -384,7 +385,7 @@ static void run_job(struct sim *s, bool retry)
             }
             continue;
         }
-        if (tsr_beat_stalled(&s->beat, p->beats, true, s->time_us, STALL_US))
+        if (tsr_batch_beat_stalled(&s->beat, p->beats, true, s->time_us, STALL_US))
             complain(s, "a process that works was called stalled");
         bool alive = turn(s, p, &finished);
         if (alive && !p->disk.dead)

@@ -27,7 +27,7 @@ static const char *const lines[N] = { "{\"a\":1}", "{\"bb\":\"\\u0001 x\"}",
 struct place {
     struct disk         disk;
     struct disk_process p;
-    struct tsr_io       io;
+    struct tsr_batch_io io;
 };
 
 static struct place *place_new(void)
@@ -49,78 +49,82 @@ static void put_file(struct place *x, const char *path, const void *data, uint64
 {
     int f;
     assert_int_equal(x->io.open(&x->p, path, TSR_IO_NEW, &f), 0);
-    assert_int_equal(tsr_io_put(&x->io, f, 0, data, n), 0);
+    assert_int_equal(tsr_batch_io_put(&x->io, f, 0, data, n), 0);
     assert_int_equal(x->io.sync(&x->p, f), 0);
     assert_int_equal(x->io.close(&x->p, f), 0);
 }
 
 static tsr_status open_job(struct place *x, const char *job, enum tsr_verdict verdict, bool retry,
-                           struct tsr_journal **j, char **about, struct tsr_err *err)
+                           struct tsr_batch_journal **j, char **about, struct tsr_err *err)
 {
-    struct tsr_journal_options o = { .io = &x->io,
-                                     .folder = "f",
-                                     .job = job,
-                                     .about = "{\"x\":1}",
-                                     .records = N,
-                                     .verdict = verdict,
-                                     .retry = retry,
-                                     .who = "a test" };
-    return tsr_journal_open(j, &o, about, err);
+    struct tsr_batch_journal_options o = { .io = &x->io,
+                                           .folder = "f",
+                                           .job = job,
+                                           .about = "{\"x\":1}",
+                                           .records = N,
+                                           .verdict = verdict,
+                                           .retry = retry,
+                                           .who = "a test" };
+    return tsr_batch_journal_open(j, &o, about, err);
 }
 
-static struct tsr_journal *must_open(struct place *x, enum tsr_verdict verdict, bool retry)
+static struct tsr_batch_journal *must_open(struct place *x, enum tsr_verdict verdict, bool retry)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_journal *j;
-    char               *about;
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_batch_journal *j;
+    char                     *about;
     if (open_job(x, JOB, verdict, retry, &j, &about, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return j;
 }
 
-static void add(struct tsr_journal *j, uint64_t i, bool error)
+static void add(struct tsr_batch_journal *j, uint64_t i, bool error)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    assert_int_equal(tsr_journal_lease(j, i, &e.err), TSR_OK);
-    assert_int_equal(tsr_journal_line(j, i, error, lines[i], strlen(lines[i]), &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_lease(j, i, &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_line(j, i, error, lines[i], strlen(lines[i]), &e.err),
+                     TSR_OK);
 }
 
-static void commit(struct tsr_journal *j)
+static void commit(struct tsr_batch_journal *j)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (tsr_journal_commit(j, true, &e.err) != TSR_OK)
+    if (tsr_batch_journal_commit(j, true, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
 }
 
 /* Adds what is missing and looks at the output. */
-static void complete(struct place *x, struct tsr_journal *j)
+static void complete(struct place *x, struct tsr_batch_journal *j)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     char              want[512] = "";
     for (uint64_t i = 0; i < N; i++) {
-        if (tsr_journal_record(j, i)->state == TSR_RECORD_OPEN)
+        if (tsr_batch_journal_record(j, i)->state == TSR_BATCH_RECORD_OPEN)
             add(j, i, false);
         (void)strcat(strcat(want, lines[i]), "\n");
     }
-    if (tsr_journal_finish(j, "out.part", "out", &e.err) != TSR_OK)
+    if (tsr_batch_journal_finish(j, "out.part", "out", &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     const struct disk_blob *b = disk_file(&x->disk, "out");
     assert_non_null(b);
     assert_int_equal(b->n, strlen(want));
     assert_memory_equal(b->p, want, b->n);
-    assert_non_null(tsr_journal_seal(j));
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
+    struct tsr_batch_journal_view v;
+    assert_int_equal(tsr_batch_journal_look(&v, &x->io, "f/journal", &e.err), TSR_OK);
+    assert_true(v.seal[0] != 0);
+    tsr_batch_journal_look_end(&v);
 }
 
 /* A journal of two epochs and three commits; its bytes in fresh memory. */
 static char *image(uint64_t *n)
 {
-    struct place       *x = place_new();
-    struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    struct place             *x = place_new();
+    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
     add(j, 1, false);
     add(j, 0, false);
     commit(j);
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     j = must_open(x, TSR_VERDICT_OUTSIDE, false);
     add(j, 4, false);
     commit(j);
@@ -132,7 +136,7 @@ static char *image(uint64_t *n)
     assert_non_null(copy);
     memcpy(copy, b->p, b->n);
     *n = b->n;
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     place_free(x);
     return copy;
 }
@@ -164,8 +168,8 @@ static void every_cut_is_recovered(void **state)
             assert_non_null(bytes);
             memcpy(bytes, whole, n);
             put_file(x, "f/journal", bytes, zeros ? size : n);
-            struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
-            assert_int_equal(tsr_journal_counts(j)->done, lines_in(whole, n));
+            struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+            assert_int_equal(tsr_batch_journal_counts(j)->done, lines_in(whole, n));
             complete(x, j);
             place_free(x);
             free(bytes);
@@ -184,10 +188,10 @@ static void no_flip_is_believed(void **state)
     (void)state;
     for (uint64_t at = 0; at < size; at++)
         for (int b = 0; b < bits; b++) {
-            struct tsr_errbuf   e = TSR_ERRBUF(e);
-            struct place       *x = place_new();
-            struct tsr_journal *j;
-            char               *about, *bytes = malloc(size);
+            struct tsr_errbuf         e = TSR_ERRBUF(e);
+            struct place             *x = place_new();
+            struct tsr_batch_journal *j;
+            char                     *about, *bytes = malloc(size);
             assert_non_null(bytes);
             memcpy(bytes, whole, size);
             bytes[at] ^= (char)(1 << (bits == 8 ? (uint64_t)b : (seed + at * 7) % 8));
@@ -221,25 +225,25 @@ static void damage_is_shown_and_salvaged(void **state)
     FILE *f = fdopen(fd, "wb");
     assert_int_equal(fwrite(whole, 1, size, f), size);
     assert_int_equal(fclose(f), 0);
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    struct tsr_journal_view v;
-    if (tsr_journal_look(&v, &tsr_io_system, path, &e.err) != TSR_OK)
+    struct tsr_errbuf             e = TSR_ERRBUF(e);
+    struct tsr_batch_journal_view v;
+    if (tsr_batch_journal_look(&v, &tsr_io_system, path, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_true(v.damaged && v.next > v.end);
     (void)snprintf(to, sizeof to, "%s.repaired", path);
-    assert_int_equal(tsr_journal_salvage(&v, path, to, NULL, &kept, &lost, &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_salvage(&v, path, to, NULL, &kept, &lost, &e.err), TSR_OK);
     assert_true(lost > 0 && kept > 5);
     uint64_t lines_kept = v.counts.done;
-    tsr_journal_look_end(&v);
-    assert_int_equal(tsr_journal_look(&v, &tsr_io_system, to, &e.err), TSR_OK);
+    tsr_batch_journal_look_end(&v);
+    assert_int_equal(tsr_batch_journal_look(&v, &tsr_io_system, to, &e.err), TSR_OK);
     assert_false(v.damaged);
     assert_int_equal(v.counts.done, lines_kept);
     assert_int_equal(lines_kept, 4); /* of five one was hit */
     char *line;
-    assert_int_equal(tsr_journal_view_line(&v, 3, &line, &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_view_line(&v, 3, &line, &e.err), TSR_OK);
     assert_string_equal(line, lines[3]);
     free(line);
-    tsr_journal_look_end(&v);
+    tsr_batch_journal_look_end(&v);
     (void)remove(path);
     (void)remove(to);
     free(whole);
@@ -249,42 +253,42 @@ static void damage_is_shown_and_salvaged(void **state)
 /* The same on the system's files, whose syncs are another thread's. */
 static void on_the_system(void **state)
 {
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    struct tsr_journal_view v;
-    struct tsr_journal     *j;
-    char                    folder[] = "/tmp/tessera-journal-XXXXXX", path[64], *about, *line;
+    struct tsr_errbuf             e = TSR_ERRBUF(e);
+    struct tsr_batch_journal_view v;
+    struct tsr_batch_journal     *j;
+    char                          folder[] = "/tmp/tessera-journal-XXXXXX", path[64], *about, *line;
     enum { MANY = 200 };
-    struct tsr_journal_options o = { .io = &tsr_io_system,
-                                     .folder = folder,
-                                     .job = JOB,
-                                     .about = "{}",
-                                     .records = MANY,
-                                     .who = "a test" };
+    struct tsr_batch_journal_options o = { .io = &tsr_io_system,
+                                           .folder = folder,
+                                           .job = JOB,
+                                           .about = "{}",
+                                           .records = MANY,
+                                           .who = "a test" };
     (void)state;
     assert_non_null(mkdtemp(folder));
     for (uint64_t half = 0; half < 2;
          half++) { /* closed with a sync on its way, and gone on with */
-        if (tsr_journal_open(&j, &o, &about, &e.err) != TSR_OK)
+        if (tsr_batch_journal_open(&j, &o, &about, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
         for (uint64_t i = half * MANY / 2; i < (half + 1) * MANY / 2; i++) {
-            assert_int_equal(tsr_journal_lease(j, i, &e.err), TSR_OK);
-            assert_int_equal(tsr_journal_line(j, i, false, lines[i % N], strlen(lines[i % N]),
-                                              &e.err),
+            assert_int_equal(tsr_batch_journal_lease(j, i, &e.err), TSR_OK);
+            assert_int_equal(tsr_batch_journal_line(j, i, false, lines[i % N], strlen(lines[i % N]),
+                                                    &e.err),
                              TSR_OK);
-            assert_int_equal(tsr_journal_commit(j, i % 50 == 49, &e.err), TSR_OK);
-            assert_true(i % 50 != 49 || tsr_journal_pending(j) == 0);
+            assert_int_equal(tsr_batch_journal_commit(j, i % 50 == 49, &e.err), TSR_OK);
+            assert_true(i % 50 != 49 || tsr_batch_journal_pending(j) == 0);
         }
-        tsr_journal_close(j);
+        tsr_batch_journal_close(j);
     }
     (void)snprintf(path, sizeof path, "%s/journal", folder);
-    assert_int_equal(tsr_journal_look(&v, &tsr_io_system, path, &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_look(&v, &tsr_io_system, path, &e.err), TSR_OK);
     assert_true(v.counts.done == MANY && v.counts.starts == 2 && !v.damaged && v.end == v.size);
     for (uint64_t i = 0; i < MANY; i++) {
-        assert_int_equal(tsr_journal_view_line(&v, i, &line, &e.err), TSR_OK);
+        assert_int_equal(tsr_batch_journal_view_line(&v, i, &line, &e.err), TSR_OK);
         assert_string_equal(line, lines[i % N]);
         free(line);
     }
-    tsr_journal_look_end(&v);
+    tsr_batch_journal_look_end(&v);
     assert_int_equal(remove(path), 0);
     (void)snprintf(path, sizeof path, "%s/lock", folder);
     assert_int_equal(remove(path), 0);
@@ -293,23 +297,23 @@ static void on_the_system(void **state)
 
 static void other_jobs_are_refused(void **state)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct place       *x = place_new();
-    struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false), *k;
-    char               *about;
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct place             *x = place_new();
+    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false), *k;
+    char                     *about;
     (void)state;
     add(j, 2, false);
     commit(j);
     /* a second run while the first one works */
     struct disk_process other;
-    struct tsr_io       io;
+    struct tsr_batch_io io;
     disk_process_start(&other, &x->disk, 1, &io);
-    struct tsr_journal_options o = {
+    struct tsr_batch_journal_options o = {
         .io = &io, .folder = "f", .job = JOB, .about = "{}", .records = N, .who = "another"
     };
-    assert_int_equal(tsr_journal_open(&k, &o, &about, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_batch_journal_open(&k, &o, &about, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "a test"));
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     /* another job */
     assert_int_equal(open_job(x, "xxh3:ffffffffffffffffffffffffffffffff", TSR_VERDICT_OUTSIDE,
                               false, &j, &about, &e.err),
@@ -323,41 +327,41 @@ static void other_jobs_are_refused(void **state)
 /* Who is to blame follows from the journal alone. */
 static void blame(void **state)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct place       *x = place_new();
-    struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct place             *x = place_new();
+    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
     (void)state;
     for (uint64_t i = 0; i < 3; i++)
-        assert_int_equal(tsr_journal_lease(j, i, &e.err), TSR_OK);
+        assert_int_equal(tsr_batch_journal_lease(j, i, &e.err), TSR_OK);
     add(j, 3, false);
     commit(j);
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     j = must_open(x, TSR_VERDICT_OWN, false); /* one of three */
     for (uint64_t i = 0; i < N; i++) {
-        assert_int_equal(tsr_journal_record(j, i)->suspect, i < 3);
-        assert_int_equal(tsr_journal_record(j, i)->deaths, 0);
+        assert_int_equal(tsr_batch_journal_record(j, i)->suspect, i < 3);
+        assert_int_equal(tsr_batch_journal_record(j, i)->deaths, 0);
     }
-    assert_int_equal(tsr_journal_lease(j, 1, &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_lease(j, 1, &e.err), TSR_OK);
     commit(j);
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     j = must_open(x, TSR_VERDICT_OUTSIDE, false); /* SIGKILL: nobody */
-    assert_int_equal(tsr_journal_record(j, 1)->deaths, 0);
+    assert_int_equal(tsr_batch_journal_record(j, 1)->deaths, 0);
     for (unsigned n = 1; n <= 2; n++) {
-        assert_int_equal(tsr_journal_lease(j, 1, &e.err), TSR_OK);
+        assert_int_equal(tsr_batch_journal_lease(j, 1, &e.err), TSR_OK);
         commit(j);
-        tsr_journal_close(j);
+        tsr_batch_journal_close(j);
         j = must_open(x, TSR_VERDICT_OWN, false);
-        assert_int_equal(tsr_journal_record(j, 1)->deaths, n);
-        assert_int_equal(tsr_journal_record(j, 0)->deaths, 0);
+        assert_int_equal(tsr_batch_journal_record(j, 1)->deaths, n);
+        assert_int_equal(tsr_batch_journal_record(j, 0)->deaths, 0);
     }
     add(j, 1, true);
-    assert_int_equal(tsr_journal_line(j, 1, true, "{}", 2, &e.err), TSR_E_BUG);
+    assert_int_equal(tsr_batch_journal_line(j, 1, true, "{}", 2, &e.err), TSR_E_BUG);
     commit(j);
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     j = must_open(x, TSR_VERDICT_OUTSIDE, true); /* errors again */
-    assert_int_equal(tsr_journal_record(j, 1)->state, TSR_RECORD_OPEN);
-    assert_int_equal(tsr_journal_record(j, 1)->deaths, 0);
-    assert_int_equal(tsr_journal_record(j, 3)->state, TSR_RECORD_RESULT);
+    assert_int_equal(tsr_batch_journal_record(j, 1)->state, TSR_BATCH_RECORD_OPEN);
+    assert_int_equal(tsr_batch_journal_record(j, 1)->deaths, 0);
+    assert_int_equal(tsr_batch_journal_record(j, 3)->state, TSR_BATCH_RECORD_RESULT);
     complete(x, j);
     place_free(x);
 }
@@ -367,34 +371,34 @@ static void failure_is_final(void **state)
 {
     (void)state;
     for (uint64_t at = 0; at < 5; at++) {
-        struct tsr_errbuf   e = TSR_ERRBUF(e);
-        struct place       *x = place_new();
-        struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+        struct tsr_errbuf         e = TSR_ERRBUF(e);
+        struct place             *x = place_new();
+        struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
         add(j, 0, false);
         x->disk.fault = DISK_ERRNO;
         x->disk.fault_errno = ENOSPC;
         x->disk.fault_at =
             x->disk.ops + at; /* read of the fence, write, begin and end of the sync */
-        tsr_status st = tsr_journal_commit(j, true, &e.err);
+        tsr_status st = tsr_batch_journal_commit(j, true, &e.err);
         if (at < 4) {
             assert_int_equal(st, TSR_E_FULL);
             uint64_t ops = x->disk.ops;
-            assert_int_not_equal(tsr_journal_commit(j, true, &e.err), TSR_OK);
-            assert_int_not_equal(tsr_journal_lease(j, 2, &e.err), TSR_OK);
-            assert_int_not_equal(tsr_journal_finish(j, "out.part", "out", &e.err), TSR_OK);
+            assert_int_not_equal(tsr_batch_journal_commit(j, true, &e.err), TSR_OK);
+            assert_int_not_equal(tsr_batch_journal_lease(j, 2, &e.err), TSR_OK);
+            assert_int_not_equal(tsr_batch_journal_finish(j, "out.part", "out", &e.err), TSR_OK);
             assert_int_equal(x->disk.ops, ops);
         } else {
             assert_int_equal(st, TSR_OK);
             x->disk.fault_at = UINT64_MAX;
-            uint64_t syncs = tsr_journal_counts(j)->syncs;
-            assert_int_equal(tsr_journal_lease(j, 2, &e.err), TSR_OK);
+            uint64_t syncs = tsr_batch_journal_counts(j)->syncs;
+            assert_int_equal(tsr_batch_journal_lease(j, 2, &e.err), TSR_OK);
             commit(j); /* a lease is written and not synced */
-            assert_int_equal(tsr_journal_counts(j)->syncs, syncs);
+            assert_int_equal(tsr_batch_journal_counts(j)->syncs, syncs);
             add(j, 2, false);
             commit(j);
-            assert_int_equal(tsr_journal_counts(j)->syncs, syncs + 1);
+            assert_int_equal(tsr_batch_journal_counts(j)->syncs, syncs + 1);
         }
-        tsr_journal_close(j);
+        tsr_batch_journal_close(j);
         place_free(x);
     }
 }
@@ -403,38 +407,38 @@ static void failure_is_final(void **state)
  * not believed. */
 static void stale_writers(void **state)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct place       *x = place_new();
-    struct disk_process other;
-    struct tsr_io       io;
-    struct tsr_journal *j, *k;
-    char               *about, frame[128];
-    int                 f;
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct place             *x = place_new();
+    struct disk_process       other;
+    struct tsr_batch_io       io;
+    struct tsr_batch_journal *j, *k;
+    char                     *about, frame[128];
+    int                       f;
     (void)state;
     x->disk.no_locks = true;
     j = must_open(x, TSR_VERDICT_OUTSIDE, false);
     disk_process_start(&other, &x->disk, 1, &io);
-    struct tsr_journal_options o = {
+    struct tsr_batch_journal_options o = {
         .io = &io, .folder = "f", .job = JOB, .about = "{}", .records = N, .who = "another"
     };
-    assert_int_equal(tsr_journal_open(&k, &o, &about, &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_open(&k, &o, &about, &e.err), TSR_OK);
     add(j, 0, false);
     uint64_t before = disk_file(&x->disk, "f/journal")->n;
-    assert_int_equal(tsr_journal_commit(j, true, &e.err), TSR_E_DEVICE);
+    assert_int_equal(tsr_batch_journal_commit(j, true, &e.err), TSR_E_DEVICE);
     assert_int_equal(disk_file(&x->disk, "f/journal")->n, before);
-    tsr_journal_close(j);
-    tsr_journal_close(k);
+    tsr_batch_journal_close(j);
+    tsr_batch_journal_close(k);
     /* past the fence: a line of epoch 1 behind the frame of epoch 2 */
-    struct tsr_entry late = {
+    struct tsr_batch_entry late = {
         .type = TSR_ENTRY_RESULT, .epoch = 1, .index = 2, .len = 7, .payload = "{\"z\":9}"
     };
-    tsr_entry_write(&late, tsr_crc32c(0, JOB, TSR_HASH_TEXT - 1), frame);
+    tsr_batch_entry_write(&late, tsr_batch_crc32c(0, JOB, TSR_HASH_TEXT - 1), frame);
     assert_int_equal(x->io.open(&x->p, "f/journal", TSR_IO_APPEND, &f), 0);
-    assert_int_equal(tsr_io_put(&x->io, f, 0, frame, tsr_entry_bytes(7)), 0);
+    assert_int_equal(tsr_batch_io_put(&x->io, f, 0, frame, tsr_batch_entry_bytes(7)), 0);
     assert_int_equal(x->io.close(&x->p, f), 0);
     j = must_open(x, TSR_VERDICT_OUTSIDE, false);
-    assert_int_equal(tsr_journal_counts(j)->stale, 1);
-    assert_int_equal(tsr_journal_record(j, 2)->state, TSR_RECORD_OPEN);
+    assert_int_equal(tsr_batch_journal_counts(j)->stale, 1);
+    assert_int_equal(tsr_batch_journal_record(j, 2)->state, TSR_BATCH_RECORD_OPEN);
     complete(x, j);
     place_free(x);
 }
@@ -443,8 +447,8 @@ static void stale_writers(void **state)
 static void restarts(void **state)
 {
     static const struct {
-        struct tsr_ending e;
-        enum tsr_verdict  verdict;
+        struct tsr_batch_ending e;
+        enum tsr_verdict        verdict;
     } cases[] = {
         { { .signal = SIGKILL }, TSR_VERDICT_OUTSIDE },
         { { .signal = SIGKILL, .own_fault = true }, TSR_VERDICT_OUTSIDE },
@@ -461,39 +465,41 @@ static void restarts(void **state)
         { { .exited = true, .code = 6, .late = true }, TSR_VERDICT_OWN },
         { { .exited = true, .code = 4, .memory = true }, TSR_VERDICT_OWN },
     };
-    enum tsr_verdict    v;
-    uint64_t            wait, sum = 0;
-    struct tsr_restarts r = { 0 };
+    enum tsr_verdict          v;
+    uint64_t                  wait, sum = 0;
+    struct tsr_batch_restarts r = { 0 };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct tsr_restarts fresh = { 0 };
-        assert_int_equal(tsr_restart_decide(&fresh, &cases[i].e, &wait, &v), TSR_AFTER_RESTART);
+        struct tsr_batch_restarts fresh = { 0 };
+        assert_int_equal(tsr_batch_restart_decide(&fresh, &cases[i].e, &wait, &v),
+                         TSR_AFTER_RESTART);
         assert_int_equal(v, cases[i].verdict);
         assert_int_equal(wait, 0);
     }
-    struct tsr_ending   killed = { .signal = SIGKILL }, exited = { .exited = true, .code = 75 };
-    struct tsr_ending   peer = { .exited = true, .code = 6 };
-    struct tsr_restarts fresh = { 0 };
-    assert_int_equal(tsr_restart_decide(&r, &exited, &wait, &v), TSR_AFTER_STOP);
-    struct tsr_ending full = { .exited = true, .code = 4 }; /* a disk without room blames nobody */
-    assert_int_equal(tsr_restart_decide(&r, &full, &wait, &v), TSR_AFTER_STOP);
+    struct tsr_batch_ending killed = { .signal = SIGKILL }, exited = { .exited = true, .code = 75 };
+    struct tsr_batch_ending peer = { .exited = true, .code = 6 };
+    struct tsr_batch_restarts fresh = { 0 };
+    assert_int_equal(tsr_batch_restart_decide(&r, &exited, &wait, &v), TSR_AFTER_STOP);
+    struct tsr_batch_ending full = { .exited = true,
+                                     .code = 4 }; /* a disk without room blames nobody */
+    assert_int_equal(tsr_batch_restart_decide(&r, &full, &wait, &v), TSR_AFTER_STOP);
     assert_int_equal(v, TSR_VERDICT_OUTSIDE);
-    assert_int_equal(tsr_restart_decide(&fresh, &peer, &wait, &v), TSR_AFTER_RESTART);
+    assert_int_equal(tsr_batch_restart_decide(&fresh, &peer, &wait, &v), TSR_AFTER_RESTART);
     for (unsigned i = 0; i < TSR_RESTARTS_MOST; i++) {
-        assert_int_equal(tsr_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_RESTART);
+        assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_RESTART);
         assert_true(i == 0 ? wait == 0 : wait == TSR_RESTART_US << (i - 1));
         sum += wait;
     }
-    assert_int_equal(tsr_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_GIVE_UP);
+    assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_GIVE_UP);
     assert_true(sum < 2000000);
     killed.done = 1; /* progress: the count begins anew */
-    assert_int_equal(tsr_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_RESTART);
+    assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_RESTART);
     assert_int_equal(wait, 0);
 }
 
 static void sum_of_the_standard(void **state)
 {
-    static uint32_t (*const how[])(uint32_t, const void *, uint64_t) = { tsr_crc32c,
+    static uint32_t (*const how[])(uint32_t, const void *, uint64_t) = { tsr_batch_crc32c,
                                                                          tsr_crc32c_portable };
     (void)state;
     /* RFC 3720, B.4, and the usual check value */
@@ -513,7 +519,8 @@ static void sum_of_the_standard(void **state)
         data[i] = (unsigned char)(i * i + 7 * i + 3);
     for (unsigned from = 0; from < 8; from++)
         for (unsigned n = 0; from + n <= sizeof data; n++)
-            assert_int_equal(tsr_crc32c(n, data + from, n), tsr_crc32c_portable(n, data + from, n));
+            assert_int_equal(tsr_batch_crc32c(n, data + from, n),
+                             tsr_crc32c_portable(n, data + from, n));
 }
 
 /* The power goes at each step of an open behind a run whose last leases were never synced: whatever
@@ -523,28 +530,28 @@ static void power_goes_while_opening(void **state)
     (void)state;
     for (uint64_t at = 0; at < 24; at++)
         for (uint64_t seed = 0; seed < 12; seed++) {
-            struct tsr_errbuf   e = TSR_ERRBUF(e);
-            struct place       *x = place_new();
-            struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
-            char               *about;
+            struct tsr_errbuf         e = TSR_ERRBUF(e);
+            struct place             *x = place_new();
+            struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+            char                     *about;
             add(j, 0, false);
             commit(j);
             for (uint64_t i = 1; i < N; i++) {
-                assert_int_equal(tsr_journal_lease(j, i, &e.err), TSR_OK);
+                assert_int_equal(tsr_batch_journal_lease(j, i, &e.err), TSR_OK);
                 commit(j);
             }
-            tsr_journal_close(j);
+            tsr_batch_journal_close(j);
             x->disk.rng = seed * 977 + at;
             x->disk.fault = DISK_POWER;
             x->disk.fault_at = x->disk.ops + at;
             if (open_job(x, JOB, TSR_VERDICT_OUTSIDE, false, &j, &about, &e.err) == TSR_OK)
-                tsr_journal_close(j);
+                tsr_batch_journal_close(j);
             disk_process_end(&x->p);
             disk_power_cut(&x->disk);
             x->disk.fault_at = UINT64_MAX;
             disk_process_start(&x->p, &x->disk, 2, &x->io);
             j = must_open(x, TSR_VERDICT_OUTSIDE, false);
-            assert_int_equal(tsr_journal_record(j, 0)->state, TSR_RECORD_RESULT);
+            assert_int_equal(tsr_batch_journal_record(j, 0)->state, TSR_BATCH_RECORD_RESULT);
             complete(x, j);
             place_free(x);
         }
@@ -555,23 +562,24 @@ static void power_goes_behind_a_sync(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        struct tsr_errbuf   e = TSR_ERRBUF(e);
-        struct place       *x = place_new();
-        struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+        struct tsr_errbuf         e = TSR_ERRBUF(e);
+        struct place             *x = place_new();
+        struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
         x->disk.rng = seed * 31;
         for (uint64_t i = 0; i < N; i++) {
-            assert_int_equal(tsr_journal_line(j, i, false, lines[i], strlen(lines[i]), &e.err),
+            assert_int_equal(tsr_batch_journal_line(j, i, false, lines[i], strlen(lines[i]),
+                                                    &e.err),
                              TSR_OK);
-            assert_int_equal(tsr_journal_commit(j, false, &e.err), TSR_OK);
+            assert_int_equal(tsr_batch_journal_commit(j, false, &e.err), TSR_OK);
             for (uint64_t k = i + 1; k < N; k++) {
-                assert_int_equal(tsr_journal_lease(j, k, &e.err), TSR_OK);
-                assert_int_equal(tsr_journal_commit(j, false, &e.err), TSR_OK);
+                assert_int_equal(tsr_batch_journal_lease(j, k, &e.err), TSR_OK);
+                assert_int_equal(tsr_batch_journal_commit(j, false, &e.err), TSR_OK);
             }
             if (disk_random(&x->disk, 4) == 0)
                 break;
         }
         x->p.dead = true;
-        tsr_journal_close(j);
+        tsr_batch_journal_close(j);
         disk_process_end(&x->p);
         disk_power_cut(&x->disk);
         disk_process_start(&x->p, &x->disk, 2, &x->io);
@@ -583,30 +591,30 @@ static void power_goes_behind_a_sync(void **state)
 /* A second line for a record: the first one stays, and that they differ is counted. */
 static void the_first_line_counts(void **state)
 {
-    struct place       *x = place_new();
-    struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
-    char                frame[128];
-    int                 f;
+    struct place             *x = place_new();
+    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    char                      frame[128];
+    int                       f;
     (void)state;
     add(j, 2, false);
     commit(j);
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     for (int k = 0; k < 2; k++) {
-        const char      *line = k ? lines[2] : "{\"z\":9}";
-        struct tsr_entry late = { .type = TSR_ENTRY_RESULT,
-                                  .epoch = 1,
-                                  .index = 2,
-                                  .len = (uint32_t)strlen(line),
-                                  .payload = line };
-        tsr_entry_write(&late, tsr_crc32c(0, JOB, TSR_HASH_TEXT - 1), frame);
+        const char            *line = k ? lines[2] : "{\"z\":9}";
+        struct tsr_batch_entry late = { .type = TSR_ENTRY_RESULT,
+                                        .epoch = 1,
+                                        .index = 2,
+                                        .len = (uint32_t)strlen(line),
+                                        .payload = line };
+        tsr_batch_entry_write(&late, tsr_batch_crc32c(0, JOB, TSR_HASH_TEXT - 1), frame);
         assert_int_equal(x->io.open(&x->p, "f/journal", TSR_IO_APPEND, &f), 0);
-        assert_int_equal(tsr_io_put(&x->io, f, 0, frame, tsr_entry_bytes(late.len)), 0);
+        assert_int_equal(tsr_batch_io_put(&x->io, f, 0, frame, tsr_batch_entry_bytes(late.len)), 0);
         assert_int_equal(x->io.close(&x->p, f), 0);
     }
     j = must_open(x, TSR_VERDICT_OUTSIDE, false);
-    assert_int_equal(tsr_journal_counts(j)->doubled, 2);
-    assert_int_equal(tsr_journal_counts(j)->unlike, 1);
-    assert_int_equal(tsr_journal_counts(j)->done, 1);
+    assert_int_equal(tsr_batch_journal_counts(j)->doubled, 2);
+    assert_int_equal(tsr_batch_journal_counts(j)->unlike, 1);
+    assert_int_equal(tsr_batch_journal_counts(j)->done, 1);
     complete(x, j);
     place_free(x);
 }
@@ -614,45 +622,45 @@ static void the_first_line_counts(void **state)
 /* Lines larger than the windows through which files are read and written. */
 static void long_lines(void **state)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct place       *x = place_new();
-    struct tsr_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
-    const uint64_t      bytes = 3000000;
-    char               *line = malloc(bytes);
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct place             *x = place_new();
+    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    const uint64_t            bytes = 3000000;
+    char                     *line = malloc(bytes);
     (void)state;
     assert_non_null(line);
     for (uint64_t i = 0; i < bytes; i++)
         line[i] = (char)('a' + i * i % 23);
     for (uint64_t i = 0; i < N; i++)
-        assert_int_equal(tsr_journal_line(j, i, false, line + i, i == N - 1 ? bytes - i : 10,
-                                          &e.err),
+        assert_int_equal(tsr_batch_journal_line(j, i, false, line + i, i == N - 1 ? bytes - i : 10,
+                                                &e.err),
                          TSR_OK);
     commit(j);
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     j = must_open(x, TSR_VERDICT_OUTSIDE, false); /* the long one is the last before the epoch */
-    assert_int_equal(tsr_journal_counts(j)->done, N);
-    assert_int_equal(tsr_journal_finish(j, "out.part", "out", &e.err), TSR_OK);
+    assert_int_equal(tsr_batch_journal_counts(j)->done, N);
+    assert_int_equal(tsr_batch_journal_finish(j, "out.part", "out", &e.err), TSR_OK);
     const struct disk_blob *b = disk_file(&x->disk, "out");
     assert_int_equal(b->n, 11 * (N - 1) + bytes - (N - 1) + 1);
     assert_memory_equal(b->p + 11 * (N - 1), line + N - 1, bytes - (N - 1));
-    tsr_journal_close(j);
+    tsr_batch_journal_close(j);
     free(line);
     place_free(x);
 }
 
 static void beats(void **state)
 {
-    struct tsr_beat b = { 0 };
+    struct tsr_batch_beat b = { 0 };
     (void)state;
-    assert_false(tsr_beat_stalled(&b, 0, true, 0, 100));
-    assert_false(tsr_beat_stalled(&b, 0, true, 100, 100));
-    assert_true(tsr_beat_stalled(&b, 0, true, 101, 100));
-    assert_false(tsr_beat_stalled(&b, 1, true, 150, 100)); /* it goes on */
-    assert_false(tsr_beat_stalled(&b, 1, true, 250, 100));
-    assert_true(tsr_beat_stalled(&b, 1, true, 251, 100));
-    assert_false(tsr_beat_stalled(&b, 1, false, 900, 100)); /* it has nothing to do */
-    assert_false(tsr_beat_stalled(&b, 1, true, 1000, 100));
-    assert_true(tsr_beat_stalled(&b, 1, true, 1001, 100));
+    assert_false(tsr_batch_beat_stalled(&b, 0, true, 0, 100));
+    assert_false(tsr_batch_beat_stalled(&b, 0, true, 100, 100));
+    assert_true(tsr_batch_beat_stalled(&b, 0, true, 101, 100));
+    assert_false(tsr_batch_beat_stalled(&b, 1, true, 150, 100)); /* it goes on */
+    assert_false(tsr_batch_beat_stalled(&b, 1, true, 250, 100));
+    assert_true(tsr_batch_beat_stalled(&b, 1, true, 251, 100));
+    assert_false(tsr_batch_beat_stalled(&b, 1, false, 900, 100)); /* it has nothing to do */
+    assert_false(tsr_batch_beat_stalled(&b, 1, true, 1000, 100));
+    assert_true(tsr_batch_beat_stalled(&b, 1, true, 1001, 100));
 }
 
 int main(void)

@@ -19,7 +19,7 @@
 struct world {
     struct disk_process p; /* in front: what the disk is called with */
     struct disk         disk;
-    struct tsr_io       io, plain;
+    struct tsr_batch_io io, plain;
     struct tsr_clock    clock;
     struct tsr_batch   *batch;
     uint64_t            records, step_us, sync_us; /* that a step and a sync take */
@@ -135,8 +135,8 @@ static tsr_status step(void *ctx, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_text *line,
-                         struct tsr_err *err)
+static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths,
+                         struct tsr_tokenizer_text *line, struct tsr_err *err)
 {
     (void)ctx, (void)index, (void)deaths, (void)line;
     return tsr_fail(err, TSR_E_BUG, "nothing died");

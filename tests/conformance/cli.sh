@@ -69,7 +69,7 @@ grep -q 'passed   file: loads' "$out" || fail "a hang stopped the rules that do 
 # mistakes of the caller's
 check 2 'plugin check needs one FILE' --json
 check 2 'takes no FILE' --list "$plugins/rtn.so"
-check 2 'no rule has such a name' "$plugins/rtn.so" --only none-of-them
+check 2 'no rule has this name' "$plugins/rtn.so" --only none-of-them
 check 2 'name it with --only' "$plugins/rtn.so" --in-process
 check 2 'has no component' "$plugins/rtn.so" --component gptq
 check 2 'no component of' "$plugins/rtn.so" --set width=3

@@ -18,23 +18,31 @@
 
 /* ---- plugins that are good -------------------------------------------------- */
 
+static const char *name_of(enum tsr_verdict v)
+{
+    static const char *const names[] = {
+        [TSR_PASS] = "passed",  [TSR_WARN] = "warning",    [TSR_FAILED] = "failed",
+        [TSR_SKIP] = "skipped", [TSR_CRASHED] = "crashed", [TSR_HUNG] = "hung"
+    };
+    return names[v];
+}
+
 static void keeps(const char *path, const char *component, const char *only, const char *set)
 {
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_check_report  r;
-    struct tsr_check_options o = {
+    struct tsr_errbuf                    e = TSR_ERRBUF(e);
+    struct tsr_conformance_check_report  r;
+    struct tsr_conformance_check_options o = {
         .only = only, .component = component, .sets = &set, .n_sets = set ? 1 : 0, .seed = 1
     };
-    if (tsr_check_run(&r, path, &o, NULL, &e.err) != TSR_OK)
+    if (tsr_conformance_check_run(&r, path, &o, NULL, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_true(r.n > 5);
     for (uint64_t i = 0; i < r.n; i++)
         if (r.results[i].verdict != TSR_PASS && r.results[i].verdict != TSR_SKIP)
-            fail_msg("%s %s: %s %s: %s", path, set ? set : "",
-                     tsr_verdict_name(r.results[i].verdict), r.results[i].rule->name,
-                     r.results[i].text);
+            fail_msg("%s %s: %s %s: %s", path, set ? set : "", name_of(r.results[i].verdict),
+                     r.results[i].rule->name, r.results[i].text);
     assert_true(r.failed == 0 && r.passed > 0);
-    tsr_check_report_free(&r);
+    tsr_conformance_check_report_free(&r);
 }
 
 static void test_codec(void **state)
@@ -100,26 +108,26 @@ static void rule_of(char *rule, size_t cap, const char *noun, const char *fault)
 static void breaks(const char *noun, const char *component, const char *fault, const char *rule,
                    const char *only)
 {
-    char                     path[512], set[64];
-    const char              *sets[] = { set };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_check_report  r;
-    struct tsr_check_options o = {
+    char                                 path[512], set[64];
+    const char                          *sets[] = { set };
+    struct tsr_errbuf                    e = TSR_ERRBUF(e);
+    struct tsr_conformance_check_report  r;
+    struct tsr_conformance_check_options o = {
         .only = only, .component = component, .sets = sets, .n_sets = 1, .seed = 1
     };
     (void)snprintf(path, sizeof path, "%s/bad_%s.so", TSR_FIXTURES, noun);
     (void)snprintf(set, sizeof set, "fault=%s", fault);
-    if (tsr_check_run(&r, path, &o, NULL, &e.err) != TSR_OK)
+    if (tsr_conformance_check_run(&r, path, &o, NULL, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     bool found = false;
     for (uint64_t i = 0; i < r.n; i++) {
-        const struct tsr_check_result *x = &r.results[i];
+        const struct tsr_conformance_check_result *x = &r.results[i];
         bool ok = x->verdict == TSR_PASS || x->verdict == TSR_SKIP || x->verdict == TSR_WARN;
         if (strcmp(x->rule->name, rule) == 0) {
             found = true;
             if (x->verdict != TSR_FAILED && x->verdict != TSR_CRASHED)
                 fail_msg("fault %s of the %s does not break %s: %s %s", fault, noun, rule,
-                         tsr_verdict_name(x->verdict), x->text ? x->text : "");
+                         name_of(x->verdict), x->text ? x->text : "");
             if (!x->text || !*x->text)
                 fail_msg("%s says nothing about what it found", rule);
         } else if (!ok) {
@@ -129,7 +137,7 @@ static void breaks(const char *noun, const char *component, const char *fault, c
     }
     if (!found)
         fail_msg("there is no rule %s for fault %s of the %s", rule, fault, noun);
-    tsr_check_report_free(&r);
+    tsr_conformance_check_report_free(&r);
 }
 
 /* True for the faults that meet all rules this time. */
@@ -170,9 +178,9 @@ static void each_fault(const char *noun, const char *const *faults, uint64_t n, 
 /* Every rule of a kind has its fault; two need a table of their own instead of an option. */
 static void complete(const char *noun, const char *const *faults, uint64_t n, const char *other)
 {
-    const struct tsr_rule *rule;
-    const char            *kind;
-    for (uint64_t i = 0; tsr_check_rule_at(i, &rule, &kind); i++) {
+    const struct tsr_conformance_rule *rule;
+    const char                        *kind;
+    for (uint64_t i = 0; tsr_conformance_check_rule_at(i, &rule, &kind); i++) {
         char name[96];
         bool found = other && strcmp(rule->name, other) == 0;
         for (uint64_t k = 0; k < n; k++) {
@@ -201,11 +209,11 @@ static void test_bad_codec(void **state)
 static void test_bad_transport(void **state)
 {
     (void)state;
-    static const char *const faults[] = { "create",        "sums",       "all_to_all",
-                                          "messages",      "sizes",      "send_written",
-                                          "order",         "two_groups", "processes",
-                                          "start_returns", "test",       "deadline",
-                                          "peer_leaves",   "peer_dies",  "abort" };
+    static const char *const faults[] = {
+        "create",      "sums",       "all_to_all", "messages",      "sizes",  "send_written",
+        "order",       "two_groups", "processes",  "start_returns", "test",   "deadline",
+        "peer_leaves", "peer_dies",  "abort",      "threads",       "statics"
+    };
     complete("transport", faults, COUNT(faults), NULL);
     each_fault("transport", faults, COUNT(faults), 7);
 }

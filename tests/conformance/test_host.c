@@ -21,8 +21,8 @@ static void memory_is_aligned_and_dirty(void **state)
     for (int guard = 0; guard < 2; guard++)
         for (uint64_t align = 1; align <= 1 << 16; align *= 2)
             for (uint64_t size = 0; size < 300; size = size * 3 + 1) {
-                struct tsr_test_host h;
-                tsr_test_host_init(&h, 1);
+                struct tsr_conformance_test_host h;
+                tsr_conformance_test_host_init(&h, 1);
                 h.guard = guard;
                 unsigned char *p = h.table.alloc(&h, size, align);
                 assert_non_null(p);
@@ -40,8 +40,8 @@ static void memory_is_aligned_and_dirty(void **state)
 static void misuse_is_noticed(void **state)
 {
     (void)state;
-    struct tsr_test_host h;
-    tsr_test_host_init(&h, 1);
+    struct tsr_conformance_test_host h;
+    tsr_conformance_test_host_init(&h, 1);
     assert_null(h.table.alloc(&h, 8, 24));
     assert_non_null(strstr(h.misuse[TSR_MISUSE_ALLOC], "alignment of 24"));
     char *p = h.table.alloc(&h, 100, 16);
@@ -53,7 +53,7 @@ static void misuse_is_noticed(void **state)
     assert_non_null(strstr(h.misuse[TSR_MISUSE_RELEASE], "99 bytes of memory that was 100"));
     assert_non_null(strstr(h.misuse[TSR_MISUSE_OVERRUN], "100 bytes"));
     assert_int_equal(atomic_load(&h.live), 0);
-    tsr_test_host_init(&h, 1);
+    tsr_conformance_test_host_init(&h, 1);
     p = h.table.alloc(&h, 100, 16);
     h.table.release(&h, p, 100);
     h.table.release(&h, p, 100);
@@ -67,8 +67,8 @@ static void misuse_is_noticed(void **state)
 static void the_named_allocation_fails(void **state)
 {
     (void)state;
-    struct tsr_test_host h;
-    tsr_test_host_init(&h, 1);
+    struct tsr_conformance_test_host h;
+    tsr_conformance_test_host_init(&h, 1);
     h.fail_alloc = 2;
     void *a = h.table.alloc(&h, 1, 1), *b = h.table.alloc(&h, 1, 1), *c = h.table.alloc(&h, 1, 1);
     assert_true(a && !b && c);
@@ -94,27 +94,28 @@ static void the_ends_can_be_felt(void **state)
 {
     (void)state;
     char  where[200];
-    char *p = tsr_guarded("codes", 128, 0), *odd = tsr_guarded("meta", 100, 0);
-    char *room = tsr_roomy("scratch", 128, 0);
+    char *p = tsr_conformance_guarded("codes", 128, 0),
+         *odd = tsr_conformance_guarded("meta", 100, 0);
+    char *room = tsr_conformance_roomy("scratch", 128, 0);
     assert_int_equal(touch(p, 0), 0);
     assert_int_equal(touch(p, 127), 0);
     assert_int_not_equal(touch(p, 128), 0);
     assert_int_not_equal(touch(p, -4096), 0);
     assert_int_equal(touch(room, 128), 0);
     assert_int_equal(touch(room, -1), 0);
-    assert_true(tsr_guarded_intact(odd));
+    assert_true(tsr_conformance_guarded_intact(odd));
     odd[100] = 1;
-    assert_false(tsr_guarded_intact(odd));
-    assert_true(tsr_guarded_describe(p + 128, where, sizeof where));
+    assert_false(tsr_conformance_guarded_intact(odd));
+    assert_true(tsr_conformance_guarded_describe(p + 128, where, sizeof where));
     assert_string_equal(where, "byte 129 of codes, which has 128");
-    assert_true(tsr_guarded_describe(p - 1, where, sizeof where));
+    assert_true(tsr_conformance_guarded_describe(p - 1, where, sizeof where));
     assert_string_equal(where, "1 bytes before codes (128 bytes)");
-    assert_false(tsr_guarded_describe(where, where, sizeof where));
-    tsr_guarded_protect(p, true);
+    assert_false(tsr_conformance_guarded_describe(where, where, sizeof where));
+    tsr_conformance_guarded_protect(p, true);
     assert_int_not_equal(touch(p, 0), 0);
-    tsr_guarded_free(p);
-    tsr_guarded_free(odd);
-    tsr_guarded_free(room);
+    tsr_conformance_guarded_free(p);
+    tsr_conformance_guarded_free(odd);
+    tsr_conformance_guarded_free(room);
 }
 
 struct seen {
@@ -142,9 +143,9 @@ static void loops_are_whole(void **state)
     (void)state;
     static const uint32_t workers[] = { 1, 2, 7 };
     for (size_t i = 0; i < 3; i++) {
-        struct tsr_test_host h;
-        struct seen          s = { 0 };
-        tsr_test_host_init(&h, workers[i]);
+        struct tsr_conformance_test_host h;
+        struct seen                      s = { 0 };
+        tsr_conformance_test_host_init(&h, workers[i]);
         assert_int_equal(h.table.parallel_for(&h, 1001, 10, add, &s), TSR_OK);
         assert_int_equal(atomic_load(&s.sum), 1000 * 1001 / 2);
         assert_int_equal(atomic_load(&s.chunks), 101);
@@ -156,16 +157,16 @@ static void loops_are_whole(void **state)
 static void time_is_the_process_own(void **state)
 {
     (void)state;
-    struct tsr_test_host h;
-    tsr_test_host_init(&h, 1);
+    struct tsr_conformance_test_host h;
+    tsr_conformance_test_host_init(&h, 1);
     assert_int_equal(h.table.cancelled(&h), 0);
     h.cancel_after_ms = 5;
     assert_int_equal(h.table.cancelled(&h), 0); /* the clock does not run */
-    tsr_test_host_start(&h);
+    tsr_conformance_test_host_start(&h);
     while (!h.table.cancelled(&h)) {
     }
-    assert_true(tsr_test_host_late_ms(&h) >= 0.0);
-    tsr_test_host_init(&h, 1);
+    assert_true(tsr_conformance_test_host_late_ms(&h) >= 0.0);
+    tsr_conformance_test_host_init(&h, 1);
     atomic_store(&h.cancel, 1);
     assert_int_equal(h.table.cancelled(&h), 1);
     assert_int_equal(atomic_load(&h.asked), 1);

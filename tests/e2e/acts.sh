@@ -36,4 +36,31 @@ ok "both: exit code 0, got $rc" test "$rc" = 0
 ok "both are counted" json '.results | [.sweep, .run] | all(.act == "a8" and .packed_linears == {f32: 5, a16: 0, a8: 30})' \
     "$WORK/both/results.json"
 ok "and said" test "$(grep -cE 'act a8, f32 on 5 packed linears' "$WORK/out")" = 2
+
+# on ranks: each linear counts once, whatever shares it, and in every replica
+sed -e 's/^model:.*/model: "@demo"/' -e 's/use: rtn/use: rtn, group: 32, to: packed/' -e '/compensate:/,$d' "$WORK/both.yaml" >"$WORK/pack.yaml"
+run run pack.yaml --out pack
+ok "packed: exit code 0, got $rc" test "$rc" = 0
+cat >"$WORK/plan.yaml" <<'END'
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 32, generate: 16, batch: 2, kv: f32}
+micro_batches: {prefill: 1, decode: 1}
+stages:
+  - {layers: 0-2, node: n, device: a, tp: 2, schemes: [{layers: 0-2, bits: 4}],
+     collective: {prefill: {codec: plain, algorithm: all-gather}, decode: {codec: plain, algorithm: all-gather}}}
+  - {layers: 3-5, node: n, device: b, schemes: [{layers: 3-5, bits: 4}]}
+END
+sed 's/^micro/replicas: 2\nmicro/' "$WORK/plan.yaml" >"$WORK/twice.yaml"
+for kind in threads processes; do
+    run batch pack/packed -i in.jsonl -o "$kind.jsonl" --plugin-path foreign.so --set run.act=a8 --set run.plan=plan.yaml --set "run.ranks=$kind"
+    ok "$kind: exit code 0, got $rc" test "$rc" = 0
+    ok "$kind: both are counted" json '.results.run | .act == "a8" and .packed_linears == {f32: 6, a16: 0, a8: 36}' "$WORK/$kind.jsonl.job/results.json"
+    ok "$kind: and said" grep -q 'act a8, f32 on 6 packed linears' "$WORK/out"
+done
+run batch pack/packed -i in.jsonl -o twice.jsonl --plugin-path foreign.so --set run.act=a8 --set run.plan=twice.yaml --set run.ranks=threads
+ok "replicas: exit code 0, got $rc" test "$rc" = 0
+ok "replicas: both are counted" json '.results.run.packed_linears == {f32: 12, a16: 0, a8: 72}' "$WORK/twice.jsonl.job/results.json"
+run batch pack/packed -i in.jsonl -o plain.jsonl --plugin-path foreign.so --set run.act=f32 --set run.plan=plan.yaml --set run.ranks=threads
+ok "f32 on ranks" json '.results.run | .act == "f32" and .packed_linears == {f32: 42, a16: 0, a8: 0}' "$WORK/plain.jsonl.job/results.json"
 finish

@@ -25,9 +25,9 @@ run bench gemm "${small[@]}" --m 2,5 --bits 4 --output csv
 ok "gemm takes several sizes, too" grep -q '^gemm,int4,a8,64,320,5,' "$WORK/out"
 ok "gemm: the ratio has a column" grep -q '^what,.*,busy,tokens_over_first$' "$WORK/out"
 for m in 0 1,,4 "1," 65537 1,2,3,4,5,6,7,8,9; do
-    fails "--m $m" 2 "--m: '$m' is no list of up to 8 numbers of tokens" bench gemv "${small[@]}" --m "$m"
+    fails "--m $m" 2 '--m' bench gemv "${small[@]}" --m "$m"
 done
-fails "--m 1,4 of syrk" 2 "--m: '1,4' is no number of tokens" bench syrk "${small[@]}" --m 1,4
+fails "--m 1,4 of syrk" 2 '--m' bench syrk "${small[@]}" --m 1,4
 run bench e2e --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4
 ok "e2e runs a random model" test "$rc" = 0
 ok "e2e prints prefill and decode" test "$(grep -cE '^\| (prefill|decode) ' "$WORK/out")" = 2
@@ -53,9 +53,9 @@ run bench dec --shape tiny --layers 1 --prompt 5 --tokens 2 --repeats 1 --mib 4 
 ok "dec runs whole steps, got $rc" json 'length == 4 and all(.[]; (.unit == "%" or .value > 0) and .rows == 256) and
     [.[].what] == ["decode-64", "slower-64", "decode-256", "slower-256"] and .[1].probe > 0 and
     .[3].probe > 2 * .[1].probe' "$WORK/out"
-fails "dec of no folder" 2 "/nowhere" bench dec /nowhere
-fails "channels of more than 1024" 2 "no list of" bench dec "${small[@]}" --formats int3 --channels 1025
-fails "residuals of 3 bits" 2 "write 2, 4, 8 or 16" bench dec "${small[@]}" --formats int3 --residual 3
+fails "dec of no folder" 2 '/nowhere' bench dec /nowhere
+fails "channels of more than 1024" 2 '--channels' bench dec "${small[@]}" --formats int3 --channels 1025
+fails "residuals of 3 bits" 2 '--residual' bench dec "${small[@]}" --formats int3 --residual 3
 run bench syrk "${small[@]}" --m 9 --json
 ok "syrk runs" jq -e 'length == 1 and all(.[]; .what == "syrk" and .value > 0 and .m == 9)' "$WORK/out"
 run bench cholesky "${small[@]}" --json
@@ -72,8 +72,8 @@ ok "plan: one problem, solved again and again" json '.status == "optimal" and .s
     (.objective - 24 | fabs) < 1e-6 and .bound <= .objective and .first_s > 0 and .least_s > 0 and .median_s >= .least_s' "$WORK/out"
 run bench plan "$ROOT/tests/golden/planner/infeasible-1.json" --repeats 1
 ok "plan: a problem without a plan is one, too" grep -q '^infeasible-1 by exact: infeasible$' "$WORK/out"
-fails "plan: a problem that is not there" 2 "none.json" bench plan none.json
-fails "a cluster that is not there" 2 "llmpq-1 to 11, splitquant-1 to 10, four-kinds, fleet" bench plan llmpq-12
+fails "plan: a problem that is not there" 2 'none.json' bench plan none.json
+fails "a cluster that is not there" 2 'llmpq-12' bench plan llmpq-12
 if [ "${2:-whole}" = whole ]; then
     run bench plan fleet --json
     ok "plan: the fleet takes the whole batch, a node once, and its bound is near" json '.cases == [] and (.fleet |
@@ -105,20 +105,20 @@ for link in "4,370000 plain" "50,1 mx"; do
     run bench comm --ranks 2 --sizes 128 --hidden 4096 --repeats 1 --link "${link% *}"
     ok "comm: over ${link% *} auto takes ${link#* }" grep -q "^128 tokens over .* predicted: auto takes ${link#* }[: ]" "$WORK/out"
 done
-fails "comm: a link of one number" 2 "--link: '4' is no link" bench comm --link 4
-fails "comm: a link without a rate" 2 "latency in us and rate" bench comm --link 4,0
+fails "comm: a link of one number" 2 '--link' bench comm --link 4
+fails "comm: a link without a rate" 2 '--link' bench comm --link 4,0
 fails "comm: no codec of that name" 2 "codec 'plane'" bench comm --codecs plane
-fails "comm: no such option of a transport" 2 "bandwith" bench comm --transport local:bandwith=3
-fails "comm: sizes that are none" 2 "--sizes" bench comm --sizes 4,,5
+fails "comm: no such option of a transport" 2 'local' bench comm --transport local:bandwith=3
+fails "comm: sizes that are none" 2 '--sizes' bench comm --sizes 4,,5
 run bench gemm "${small[@]}" --m 7 --formats bf16 --segment 320 --output csv
 ok "gemm with one chain of sums runs" test "$rc" = 0
 for segment in 100 32; do
-    fails "--segment $segment of 320 columns" 2 "give a multiple of 32 that cuts 320 columns into at most 8" \
+    fails "--segment $segment of 320 columns" 2 '--segment' \
         bench gemm "${small[@]}" --formats bf16 --segment $segment
 done
-fails "an unknown bench" 2 "gemv, gemm, syrk, cholesky, encode, dec, e2e" bench gemx
-fails "an unknown format" 2 "int9" bench gemv --formats int9
-fails "an unknown shape" 2 "tiny, 1b, 8b" bench e2e --shape 2b
-TSR_ISA=neon fails "an unknown instruction set" 2 "TSR_ISA=neon" bench gemv "${small[@]}"
+fails "an unknown bench" 2 'gemx' bench gemx
+fails "an unknown format" 2 '--formats' bench gemv --formats int9
+fails "an unknown shape" 2 '--shape' bench e2e --shape 2b
+TSR_ISA=neon fails "an unknown instruction set" 2 "backend 'cpu'" bench gemv "${small[@]}"
 
 finish

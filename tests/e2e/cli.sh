@@ -27,19 +27,35 @@ for verb in run logits generate tokenize eval roundtrip plan bench inspect confi
     echo "$verb --help: $((micros / 1000)) ms"
 done
 
+# Every verb is in one group of `help`, and every line of help fits into a terminal.
+run help --json
+ok "help --json: every verb has a group" json '.format == "tessera.help/1" and (.verbs | length > 20) and all(.verbs[]; .group)' \
+    "$WORK/out"
+mapfile -t verbs < <(jq -r '.verbs[].name' "$WORK/out")
+run help
+ok "help lists every verb once" test "$(printf '%s\n' "${verbs[@]}" | sort)" = \
+    "$(sed -n '/^usage/,/^options/s/^  \([a-z][a-z-]*\)\( .*\|$\)/\1/p' "$WORK/out" | sort)"
+for verb in '' "${verbs[@]}"; do
+    run help ${verb:+"$verb" --all}
+    ok "help $verb: no line of more than 80 columns" test -z "$(grep -E '.{81}' "$WORK/out" | tee /dev/stderr)"
+done
+run help quantize
+ok "a file is FILE" grep -q -- '--text FILE ' "$WORK/out"
+ok "a folder is FOLDER" grep -q -- '-o, --out FOLDER ' "$WORK/out"
+
 # Usage errors: exit code 2, one sentence, the nearest name.
-fails "an unknown verb" 2 "did you mean.*generate" genrate
-fails "an unknown option" 2 "did you mean.*--tokens" logits "$STORIES" --tokns 1,2
-fails "a missing argument" 2 "MODEL" generate
-fails "a number out of range" 2 "max.tokens" generate "$STORIES" --prompt a --max-tokens -1
-fails "tokens that are none" 2 "tokens|2x" logits "$STORIES" --tokens 1,2x -o l.safetensors
-fails "a token past the vocabulary" 2 "99999999" logits "$STORIES" --tokens 99999999 -o l.safetensors
-fails "a folder that is not there" 2 "no-such" logits no-such --tokens 1 -o l.safetensors
-fails "an output folder that is not there" 2 "nowhere" logits "$STORIES" --tokens 1 \
+fails "an unknown verb" 2 'genrate' genrate
+fails "an unknown option" 2 '--tokns' logits "$STORIES" --tokns 1,2
+fails "a missing argument" 2 'generate' generate
+fails "a number out of range" 2 '--max-tokens -1:1:21' generate "$STORIES" --prompt a --max-tokens -1
+fails "tokens that are none" 2 '' logits "$STORIES" --tokens 1,2x -o l.safetensors
+fails "a token past the vocabulary" 2 '' logits "$STORIES" --tokens 99999999 -o l.safetensors
+fails "a folder that is not there" 2 'logits' logits no-such --tokens 1 -o l.safetensors
+fails "an output folder that is not there" 2 'nowhere/l.safetensors' logits "$STORIES" --tokens 1 \
     -o nowhere/l.safetensors
-fails "a job that is not there" 2 "no-such" run no-such.yaml
-fails "an unknown plugin" 2 "nosuch" roundtrip nosuch in.safetensors -o o.safetensors
-fails "an unknown solver or file" 2 "no-such" plan --instance no-such.json --solver uniform --json
+fails "a job that is not there" 2 'no-such.yaml' run no-such.yaml
+fails "an unknown plugin" 2 '' roundtrip nosuch in.safetensors -o o.safetensors
+fails "an unknown solver or file" 2 'no-such.json' plan --instance no-such.json --solver uniform --json
 ok "a failing command leaves no output" test ! -e "$WORK/l.safetensors"
 
 # Output that cannot be written is a failure, never silence.
@@ -69,10 +85,10 @@ ok "no colour in a pipe" test "$(grep -c $'\033' "$WORK/err" || true)" = 0
 
 # Input that is no regular file must not hang.
 mkfifo "$WORK/fifo"
-fails "a FIFO as a job" 2 "fifo" run fifo
+fails "a FIFO as a job" 2 'fifo' run fifo
 mkdir "$WORK/model"
 cp "$STORIES"/*.json "$WORK/model/"
 mkfifo "$WORK/model/model.safetensors"
-fails "a FIFO as weights" 2 "model.safetensors" logits model --tokens 1 -o l.safetensors
+fails "a FIFO as weights" 2 'model/model.safetensors' logits model --tokens 1 -o l.safetensors
 
 finish

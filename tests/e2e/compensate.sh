@@ -10,13 +10,13 @@ TOKENS=1,403,407,261,378,44,9
 
 run quantize "$DEMO" -o packed --use rtn --bits 3 --group 128
 ok "quantize: exit code 0, got $rc" test "$rc" = 0
-fails "no residuals yet" 2 "packed: holds no compensation.json" eval packed --text "$HELD" --compensate 8
-fails "a model that is not packed" 2 "is no packed model of ours" logits "$DEMO" --tokens 1 -o x --compensate 8
-fails "no packed folder" 2 "is no packed model" compensate "$DEMO" --packed "$DEMO" --text "$TEXT" -o j
-fails "no text" 2 "error: inputs are profiled on a text; give --text FILE" compensate "$DEMO" --packed packed -o j
-fails "another original" 2 "was made of another model" \
+fails "no residuals yet" 2 'packed' eval packed --text "$HELD" --compensate 8
+fails "a model that is not packed" 2 '*/configs/demo' logits "$DEMO" --tokens 1 -o x --compensate 8
+fails "no packed folder" 2 '--packed */configs/demo:1:12' compensate "$DEMO" --packed "$DEMO" --text "$TEXT" -o j
+fails "no text" 2 '' compensate "$DEMO" --packed packed -o j
+fails "another original" 2 'packed/packed.json' \
     compensate "$STORIES" --packed packed --text "$TEXT" --samples 1 --seqlen 16 -o j2
-fails "no packed model" 2 "error: there is no packed model; give --packed FOLDER" compensate "$DEMO" --text "$TEXT" -o j
+fails "no packed model" 2 '' compensate "$DEMO" --text "$TEXT" -o j
 ok "nothing was left behind" test ! -e "$WORK/packed/compensation.json"
 
 run compensate "$DEMO" --packed packed --text "$TEXT" --samples 8 --seqlen 64 -o j --json
@@ -88,9 +88,9 @@ ok "a plan: exit code 0, got $rc" test "$rc" = 0
 # of 256 and 512 channels: 16 + 16 + 16 + 8 in four layers, 16 + 16 + 8 in two
 ok "its channels" json '.compensation | .k == null and .linears == 36 and .selected == .tokens * (4 * 56 + 2 * 40)' "$WORK/out"
 sed 's/\[qkv\]_proj/q_proj/' "$WORK/plan.yaml" >"$WORK/torn.yaml"
-fails "linears that share an input" 2 "share a selection" \
+fails "linears that share an input" 2 'torn.yaml' \
     eval packed --text "$HELD" --compensate-plan torn.yaml
-fails "two ways at once" 2 "give one" eval packed --text "$HELD" --compensate 8 --compensate-plan plan.yaml
+fails "two ways at once" 2 '' eval packed --text "$HELD" --compensate 8 --compensate-plan plan.yaml
 
 # the same on ranks: whatever shares the work, the answers are those of one engine
 for i in 1 2 3; do
@@ -141,11 +141,11 @@ ok "ranks that are threads: the same" cmp "$WORK/one.said" "$WORK/threads.said"
 answers same --set run.compensate=32
 answers given --set run.plan=bare.yaml --set run.compensate=32
 ok "k from the command line: the same" cmp "$WORK/same.said" "$WORK/given.said"
-fails "rounded sums" 2 "stage 1 is compensated and its ranks share sums as 'int4_channel'.*codec of its collective to plain" \
+fails "rounded sums" 2 '' \
     batch packed --input in.jsonl --output no.jsonl --set run.plan=lossy.yaml
-fails "a plan with k, and k" 2 "and so does compensate; give one" \
+fails "a plan with k, and k" 2 'two.yaml' \
     batch packed --input in.jsonl --output no.jsonl --set run.plan=two.yaml --set run.compensate=8
-fails "a plan with k for a model without residuals" 2 "is no packed model of ours" \
+fails "a plan with k for a model without residuals" 2 '*/configs/demo' \
     batch "$DEMO" --input in.jsonl --output no.jsonl --set run.plan=two.yaml
 
 # the tuner: this device, then a table; the plan runs
@@ -179,13 +179,13 @@ ok "the plan that was given" json '.stages[0].schemes == [{layers: "0-5", bits: 
 # a table of other linears
 while IFS='|' read -r name change says; do
     jq "$change" "$WORK/table.json" >"$WORK/other.json"
-    fails "a table, $name" 2 "other.json: $says" tune packed -o refused --profile other.json
+    fails_saying "a table, $name" 2 "other.json: $says" tune packed -o refused --profile other.json
 done <<'WRONG'
 other inputs|.modules[1].inputs = 2048|module 'down' was measured with 2048 inputs and 256 outputs, in packed it has 512 and 256
 other outputs|.modules[0].outputs = 1536|module 'qkv' was measured with 256 inputs and 1536 outputs, in packed it has 256 and 512
 wider weights|.bits = 4.24|was measured on weights of 4.240 bits, those of packed have 3[.][0-9]* with their scales
 wider residuals|.residual = 8|was measured with residuals of 8 bits, those of packed have 4
-no such kind|.modules[0].name = "query"|module 'query' is none of qkv, o, gate_up, down
+no such kind|.modules[0].name = "query"|module 'query' is not one of qkv, o, gate_up, down
 one kind twice|.modules[1] = .modules[0]|module 'qkv' is there twice
 WRONG
 jq 'del(.bits, .host_gbps)' "$WORK/table.json" >"$WORK/unsaid.json"
@@ -202,8 +202,8 @@ ok "errors fall to nothing, by magnitude sooner" json '.results.outliers | .laye
         and ((.sorted[0] / .random[0] - 1) | fabs) < 1e-9 and .half_sorted < .half_random and .magnitude[0] >= .magnitude[64])' "$WORK/out"
 ok "channels of 20 tokens" json '.results.outliers | (.large | length) == 20 and .count == 26 and all(.large[]; length == 26 and . == (unique))
     and .again >= 0 and .again <= 1 and .recall < 0.9' "$WORK/out"
-fails "a token that is not there" 2 "^--at 30: error: at: token 30 of 20" outliers packed -o o2 --tokens 20 --at 30
-fails "no such layer" 2 "^tessera: error: layer: 6 of 6 layers" outliers packed -o o2 --layer 6
+fails "a token that is not there" 2 '--at 30:1:13' outliers packed -o o2 --tokens 20 --at 30
+fails "no such layer" 2 '' outliers packed -o o2 --layer 6
 
 # a job
 printf '%s\n' '{"context": "The man went to the", "choices": ["house", "zzz"], "answer": 0}' \
@@ -278,16 +278,16 @@ END
 
     # outliers that vary by token: nothing changes but what rounding loses; a selection by token at k finds more of them
     # than a static one at 4k
-    run plant "$DEMO" -o planted
-    ok "plant: exit code 0, got $rc" test "$rc" = 0
-    fails "a folder that is there" 2 "exists already" plant "$DEMO" -o planted
-    fails "a model without such neurons" 2 "has no mlp.gate_proj" plant "$ROOT/tests/golden/models/phi3" -o none
+    run add-outliers "$DEMO" -o outlier-model
+    ok "add-outliers: exit code 0, got $rc" test "$rc" = 0
+    fails "a folder that is there" 2 'outlier-model' add-outliers "$DEMO" -o outlier-model
+    fails "a model without such neurons" 2 '*/tests/golden/models/phi3' add-outliers "$ROOT/tests/golden/models/phi3" -o none
     run eval "$DEMO" --text "$HELD" --window 128 --max-windows 2 --json
     mv "$WORK/out" "$WORK/before"
-    run eval planted --text "$HELD" --window 128 --max-windows 2 --json
+    run eval outlier-model --text "$HELD" --window 128 --max-windows 2 --json
     ok "as good as before" json --slurpfile b "$WORK/before" '(.perplexity / $b[0].perplexity - 1) | fabs < 1e-3' "$WORK/out"
-    run quantize planted -o outliers --use rtn --bits 3 --group 128
-    run compensate planted --packed outliers --text "$TEXT" --samples 8 --seqlen 64 -o j4
+    run quantize outlier-model -o outliers --use rtn --bits 3 --group 128
+    run compensate outlier-model --packed outliers --text "$TEXT" --samples 8 --seqlen 64 -o j4
     run sweep outliers -o swept --text "$HELD" --window 128 --max-windows 8 --channels 0,16,64 --select dynamic,static-hessian \
         --targets 300 --repeats 2
     ok "sweep: exit code 0, got $rc" test "$rc" = 0
@@ -300,9 +300,9 @@ END
     ok "by token at 16 beats static at 64" json '.results.sweep.quarter | length == 1 and .[0].k == 16 and .[0].against_k == 64
         and .[0].delta.mean < 0 and .[0].delta.p < 0.01' "$WORK/swept/results.json"
     ok "a target" json '.results.sweep.points[-1] | .target == 300 and .slower <= 3 and .perplexity > 0' "$WORK/swept/results.json"
-    fails "answers without an original" 2 "run sweep behind quantize in a job on the original" \
+    fails "answers without an original" 2 '' \
         sweep outliers -o s3 --text "$HELD" --window 128 --max-windows 1 --answers 2
-    fails "channels that do not begin with 0" 2 "^--channels 8,16: error: .*begins with 0" sweep outliers -o s2 --text "$HELD" --channels 8,16
+    fails "channels that do not begin with 0" 2 '--channels 8,16:1:7' sweep outliers -o s2 --text "$HELD" --channels 8,16
 fi
 
 # what a killed run left beside the residuals
@@ -312,7 +312,7 @@ ok "a lock that a killed run left is taken away: exit $rc" test "$rc" = 0 -a ! -
 
 # damage
 printf 'x' | dd of="$WORK/packed/compensation.safetensors" bs=1 seek=100000 conv=notrunc 2>/dev/null
-fails "another byte" 2 "the file is damaged" logits packed --tokens 1 -o x --compensate 8
+fails "another byte" 2 'packed/compensation.safetensors' logits packed --tokens 1 -o x --compensate 8
 cp "$WORK/first" "$WORK/packed/compensation.safetensors"
 run quantize "$DEMO" -o packed --use rtn --bits 4 --group 128 --again
 ok "quantized again: the residuals are gone" test ! -e "$WORK/packed/compensation.json"

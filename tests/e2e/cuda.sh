@@ -43,14 +43,14 @@ ok "and that is said" grep -q "Stand-in: the driver has no graphs: kernels are l
 ok "no graph ran" test "$(count graphs)" = 0
 
 # A kernel that fails: the device, what happened, and the kernels since the last wait; no graph either.
-TSR_STANDIN=fail=5 fails "a kernel fails" 6 "Stand-in: .*an illegal memory access was encountered" \
+TSR_STANDIN=fail=5 fails_saying "a kernel fails" 6 "Stand-in: .*an illegal memory access was encountered" \
     logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
 ok "the kernels are named" grep -q "kernels since the last wait: k_" "$WORK/err"
-TSR_STANDIN=memory=3 fails "a small memory" 4 "Stand-in: loading the kernels: " \
+TSR_STANDIN=memory=3 fails_saying "a small memory" 4 "Stand-in: loading the kernels: " \
     logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
-TSR_STANDIN=driver=12040 fails "an old driver" 6 "Stand-in: the driver is for CUDA 12.4 and does not load kernels that were built with CUDA 13" \
+TSR_STANDIN=driver=12040 fails_saying "an old driver" 6 "Stand-in: the driver is for CUDA 12.4 and does not load kernels that were built with CUDA 13" \
     logits "$MODEL" --tokens 1 --output x --backend cuda
-TSR_STANDIN=arch=70 fails "an old device" 6 "Stand-in is of sm_70, these kernels were built for" \
+TSR_STANDIN=arch=70 fails_saying "an old device" 6 "Stand-in is of sm_70, these kernels were built for" \
     logits "$MODEL" --tokens 1 --output x --backend cuda
 
 # auto where there is a driver that is of no use: the CPU, and why, without being asked for it.

@@ -48,8 +48,8 @@ printf 'version: 1\nmodel: "@demo"\ncluster: slow.yaml\npipeline:\n  - eval: {te
 run doctor job.yaml --headers --json
 ok "a job names cluster and model, got $rc" json '.cluster == "slow" and .bad == 0 and any(.checks[]; .check == "model")' "$WORK/out"
 sed -i '/^cluster/d' "$WORK/job.yaml"
-fails "a job without a cluster" 2 "names no cluster" doctor job.yaml
-fails "a cluster that is not there" 2 "nowhere" doctor nowhere.yaml
+fails "a job without a cluster" 2 'job.yaml' doctor job.yaml
+fails "a cluster that is not there" 2 'nowhere.yaml' doctor nowhere.yaml
 
 if [ "${2:-}" = mpi ]; then
     mpi() { # RANKS ARGUMENT...

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/e2e/figures-plugin.sh TESSERA FIGURES FOREIGN.so - what `plugin check` and `plant` count, what a fleet's plan adds up and the
+# tests/e2e/figures-plugin.sh TESSERA FIGURES FOREIGN.so - what `plugin check` and `add-outliers` count, what a fleet's plan adds up and the
 # shares of a profile, computed again: from the list of rules, the headers of the model, the files of the copies, the points.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -26,14 +26,14 @@ ok "plugin check: figures of the model" json --slurpfile e out '.models | length
 run eval @demo --text text.txt --protocol llamacpp-512 --json
 ok "plugin check: of the original" json --slurpfile e out '.models[0].original_perplexity / $e[0].perplexity - 1 | fabs < 1e-6' check.json
 
-# ---- plant: three neurons for each triple in every layer's feed-forward; their columns add up to zero
-run plant @demo -o planted --triples 16 --json
-ok "plant succeeds, got $rc" test "$rc" = 0
-tensors planted/model.safetensors >planted.json
-ok "plant: neurons of its triples" json -s --slurpfile d demo '($d | map({(.name): .shape}) | add) as $was | map(select(.name | test("mlp"))) |
-    length == 18 and all(.[]; (.name | test("down")) as $down | .shape[if $down then 1 else 0 end] == $was[.name][if $down then 1 else 0 end] + 3 * 16)' planted.json
-ok "plant: as its configuration" test "$(jq .intermediate_size planted/config.json)" = $(($(jq .intermediate_size "$ROOT/configs/demo/config.json") + 48))
-ok "plant: and as it prints" test "$(jq .triples out)" = 16
+# ---- add-outliers: three neurons for each triple in every layer's feed-forward; their columns add up to zero
+run add-outliers @demo -o outlier-model --triples 16 --json
+ok "add-outliers succeeds, got $rc" test "$rc" = 0
+tensors outlier-model/model.safetensors >outlier-model.json
+ok "add-outliers: neurons of its triples" json -s --slurpfile d demo '($d | map({(.name): .shape}) | add) as $was | map(select(.name | test("mlp"))) |
+    length == 18 and all(.[]; (.name | test("down")) as $down | .shape[if $down then 1 else 0 end] == $was[.name][if $down then 1 else 0 end] + 3 * 16)' outlier-model.json
+ok "add-outliers: as its configuration" test "$(jq .intermediate_size outlier-model/config.json)" = $(($(jq .intermediate_size "$ROOT/configs/demo/config.json") + 48))
+ok "add-outliers: and as it prints" test "$(jq .triples out)" = 16
 
 # ---- a fleet: sums over copies, each of which is a file
 mkdir devices clusters

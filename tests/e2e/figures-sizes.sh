@@ -133,6 +133,34 @@ for arm in own rtn3 disk head both; do
             (.x | tonumber) - $times | fabs) < 0.0051' cmp.json
 done
 
+# ---- compare: what the device has of them
+# the CPU's panels: BF16 as it is; three bits in 3/8 of a byte, for each 32 columns an F16 scale and a byte of zero point
+ok "compare: bytes in memory" json --argjson w "$WEIGHTS" '[.results.compare.arms[] | {(.name): .}] | add |
+    .original.resident_bytes == 2 * $w and .own.resident_bytes == 4 * $w and .rtn3.resident_bytes == $w * (3 / 8 + 3 / 32) and
+    .head.resident_bytes == $w * (4 / 8 + 3 / 32) and all(.[]; .widened == 0)' cmp.json
+# a backend that reads F32 alone, with a few numbers before each matrix
+run plugin new backend floats
+cc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -I "$ROOT/core/include" "-Wl,--version-script=$ROOT/plugins/plugin.map" floats/floats.c -o floats.so
+for measure in "perplexity: {text: $ROOT/configs/demo/held-out.txt, protocol: llamacpp-512, window: 32, max_windows: 1}" \
+    "speed: {prompt: 4, generate: 2, repeats: 1}"; do
+    cat >floats.yaml <<JOB
+version: 1
+model: "@demo"
+plugins: [floats.so]
+backend: floats
+arms: {rtn3: {quantize: {use: rtn, bits: 3, group: 32}}}
+measure: {$measure}
+JOB
+    run compare floats.yaml --out floats.out --json
+    ok "floats, ${measure%%:*}: succeeds, got $rc" test "$rc" = 0
+    rm -rf floats.out
+    ok "floats, ${measure%%:*}: stored at three bits, F32 in memory" json --slurpfile lin rtn3.lin --argjson w "$WEIGHTS" '.results.compare.arms |
+        length == 2 and .[1].bytes == ($lin | map(.bytes) | add) and
+        all(.[]; .widened == 42 and .resident_bytes >= 4 * $w and .resident_bytes <= 4 * $w + 42 * 64)' out
+done
+run compare floats.yaml --out floats.out
+ok "floats: the table says so" grep -qE "^memory: .* format of 42 linears of 'rtn3' and has them as F32; its linears take [0-9,]+ bytes" out
+
 # ---- plan
 cat >board.yaml <<'BOARD'
 format: tessera.device/1

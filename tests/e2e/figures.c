@@ -8,8 +8,13 @@
  *                                   step, with intervals
  *   figures squared A AT TYPE B AT TYPE N   squared error of N numbers at byte AT of two files, F32, F16 or
  *                                   BF16, the sum of squares of the first, and how many of them differ
- *   figures agree FROM IDS A        how many of ids[FROM ..] are the likeliest behind those before
+ *   figures agree FROM IDS A        which of ids[FROM ..] are the likeliest behind those before, 1 or 0, one a line
+ *   figures paired EACH A B         mean of the numbers of A less those of B, with its interval by groups of EACH
  *   figures likelihood FROM IDS A   log-likelihood of ids[FROM ..] behind those before
+ *   figures bootstrap SEED ALPHA DRAWS ARM ORIGINAL   median of the ratios of two files of numbers, resampled
+ *   figures fits DEVICE FITS        least squares over a device's points, beside coefficients that were printed
+ *   figures predict DEVICE FITS WORKLOADS   [fit, table] in ms of each workload
+ *   figures fleet A B UNITS COSTS   least time of UNITS shares on A and B nodes of two types, by trying all
  *
  * IDS: ids with white space between them.  Results are JSON. */
 #include "figures.h"
@@ -137,8 +142,8 @@ static void print_interval(const real *v, uint64_t n, uint64_t each, real alpha)
                  "\"high\": %.17Lg, \"p\": %.17Lg, \"detectable\": %.17Lg, \"n\": %llu, "
                  "\"windows\": %llu",
                  mean, sqrtl(squares / (real)(n - 1) / (real)n), se, mean - t * se, mean + t * se,
-                 two_sided(mean / se, df), (t + quantile(0.8L, df)) * se, (unsigned long long)n,
-                 (unsigned long long)groups);
+                 se > 0 ? two_sided(mean / se, df) : (real) !(mean < 0 || mean > 0),
+                 (t + quantile(0.8L, df)) * se, (unsigned long long)n, (unsigned long long)groups);
 }
 
 static void print_difference(const real *v, uint64_t n, uint64_t each)
@@ -301,14 +306,31 @@ static int likelihood(uint64_t from, const char *ids_path, const char *path)
 
 static int agree(uint64_t from, const char *ids_path, const char *path)
 {
-    uint64_t  n, cols, same = 0;
+    uint64_t  n, cols;
     uint32_t *ids = read_ids(ids_path, &n);
     float    *x = read_logits(path, n, &cols);
     for (uint64_t i = from; i < n; i++)
-        same += largest(x + (i - 1) * cols, cols) == ids[i];
-    (void)printf("%llu\n", (unsigned long long)same);
+        (void)printf("%d\n", largest(x + (i - 1) * cols, cols) == ids[i]);
     free(ids);
     free(x);
+    return 0;
+}
+
+static int paired(uint64_t each, const char *a, const char *b)
+{
+    uint64_t  n, m;
+    uint32_t *x = read_ids(a, &n), *y = read_ids(b, &m);
+    real     *d = grow(NULL, n, sizeof *d);
+    if (n != m || n % each)
+        die("not as many numbers, or no whole groups", b);
+    for (uint64_t i = 0; i < n; i++)
+        d[i] = (real)x[i] - (real)y[i];
+    (void)printf("{");
+    print_difference(d, n, each);
+    (void)printf("}\n");
+    free(x);
+    free(y);
+    free(d);
     return 0;
 }
 
@@ -339,12 +361,24 @@ int main(int argc, char **argv)
         return trend(number(argv[2]), argv[3], argv + 4, (uint64_t)argc - 4);
     if (argc == 5 && strcmp(argv[1], "agree") == 0)
         return agree(number(argv[2]), argv[3], argv[4]);
+    if (argc == 5 && strcmp(argv[1], "paired") == 0)
+        return paired(number(argv[2]), argv[3], argv[4]);
     if (argc == 5 && strcmp(argv[1], "likelihood") == 0)
         return likelihood(number(argv[2]), argv[3], argv[4]);
     if (argc == 9 && strcmp(argv[1], "squared") == 0)
         return squared(argv);
+    if (argc == 7 && strcmp(argv[1], "bootstrap") == 0)
+        return figures_bootstrap(number(argv[2]), argv[3], number(argv[4]), argv[5], argv[6]);
+    if (argc == 4 && strcmp(argv[1], "fits") == 0)
+        return figures_fits(argv[2], argv[3]);
+    if (argc == 5 && strcmp(argv[1], "predict") == 0)
+        return figures_predict(argv[2], argv[3], argv[4]);
+    if (argc == 6 && strcmp(argv[1], "fleet") == 0)
+        return figures_fleet(number(argv[2]), number(argv[3]), number(argv[4]), argv[5]);
     die("usage", "figures eval WINDOW IDS A [B] | figures trend WINDOW IDS A... | figures "
-                 "likelihood FROM IDS A | "
-                 "figures squared A AT TYPE B AT TYPE N");
+                 "likelihood FROM IDS A | figures agree FROM IDS A | figures paired EACH A B | "
+                 "figures squared A AT TYPE B AT TYPE N | figures bootstrap SEED ALPHA DRAWS ARM "
+                 "ORIGINAL | figures fits DEVICE FITS | figures predict DEVICE FITS WORKLOADS | "
+                 "figures fleet A B UNITS COSTS");
     return 2;
 }

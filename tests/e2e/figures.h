@@ -65,4 +65,11 @@ static inline float *read_numbers(const char *path, uint64_t at, const char *typ
     return v;
 }
 
+/* Commands of figures.c that have a file of their own. */
+int figures_bootstrap(uint64_t seed, const char *alpha, uint64_t draws, const char *arm,
+                      const char *original);
+int figures_fits(const char *device, const char *regressions);
+int figures_predict(const char *device, const char *regressions, const char *workloads);
+int figures_fleet(uint64_t a, uint64_t b, uint64_t units, const char *costs);
+
 #endif

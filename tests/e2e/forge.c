@@ -25,27 +25,28 @@ static char *slurp(const char *path, uint64_t *n)
     return p;
 }
 
-static int is_line(const struct tsr_entry *f)
+static int is_line(const struct tsr_batch_entry *f)
 {
     return f->type == TSR_ENTRY_RESULT || f->type == TSR_ENTRY_ERROR;
 }
 
 int main(int argc, char **argv)
 {
-    uint64_t         n, need, lines = 0, hits = 0;
-    char            *data = argc > 3 ? slurp(argv[1], &n) : NULL, *out;
-    const char      *how = argc > 3 ? argv[2] : "";
-    uint64_t         number = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
-    struct tsr_entry f, other = { .payload = argc > 4 ? argv[4] : "" };
-    if (!data || tsr_entry_read(data, n, 0, &f, &need) != 1 || f.type != TSR_ENTRY_HEADER)
+    uint64_t               n, need, lines = 0, hits = 0;
+    char                  *data = argc > 3 ? slurp(argv[1], &n) : NULL, *out;
+    const char            *how = argc > 3 ? argv[2] : "";
+    uint64_t               number = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+    struct tsr_batch_entry f, other = { .payload = argc > 4 ? argv[4] : "" };
+    if (!data || tsr_batch_entry_read(data, n, 0, &f, &need) != 1 || f.type != TSR_ENTRY_HEADER)
         return 2;
-    uint32_t seed = tsr_crc32c(0, f.payload, TSR_HASH_TEXT - 1);
+    uint32_t seed = tsr_batch_crc32c(0, f.payload, TSR_HASH_TEXT - 1);
     other.len = (uint32_t)strlen(other.payload);
     FILE *to = fopen(argv[1], "wb");
     if (!to)
         return 2;
-    for (uint64_t at = 0; at < n && tsr_entry_read(data + at, n - at, seed, &f, &need) == 1;) {
-        at += tsr_entry_bytes(f.len);
+    for (uint64_t at = 0;
+         at < n && tsr_batch_entry_read(data + at, n - at, seed, &f, &need) == 1;) {
+        at += tsr_batch_entry_bytes(f.len);
         if (strcmp(how, "first") == 0) {
             if (f.type == TSR_ENTRY_SEAL || (is_line(&f) && ++lines > number))
                 continue;
@@ -59,11 +60,11 @@ int main(int argc, char **argv)
                 f.len = other.len;
             }
         }
-        out = malloc(tsr_entry_bytes(f.len));
+        out = malloc(tsr_batch_entry_bytes(f.len));
         if (!out)
             return 2;
-        tsr_entry_write(&f, seed, out);
-        (void)fwrite(out, 1, tsr_entry_bytes(f.len), to);
+        tsr_batch_entry_write(&f, seed, out);
+        (void)fwrite(out, 1, tsr_batch_entry_bytes(f.len), to);
         free(out);
     }
     free(data);

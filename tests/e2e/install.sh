@@ -17,11 +17,14 @@ ok "the demo model" test -s "$prefix/share/tessera/demo/model.safetensors"
 ok "the SDK's headers" diff -r "$ROOT/core/include/tessera" "$prefix/include/tessera"
 ok "the rules of the plugin ABI" test -s "$prefix/share/doc/tessera/abi.md"
 ok "the page on writing a plugin" test -s "$prefix/share/doc/tessera/writing-a-plugin.md"
+ok "the tutorial and the guide" test -s "$prefix/share/doc/tessera/tutorial.md" -a -s "$prefix/share/doc/tessera/guide/models.md"
+ok "no page of the laboratory" test ! -e "$prefix/share/doc/tessera/lab"
 ok "the examples of that page" test -s "$prefix/share/tessera/examples/clip.c"
 # Links between pages hold there too; the job files of the guide lie in share/tessera.
 while IFS=: read -r page link; do
     target=$(dirname "$page")/${link%%#*}
     target=${target/doc\/tessera\/..\/configs/tessera}
+    target=${target/doc\/tessera\/guide\/..\/..\/configs/tessera}
     ok "${page##*/} links to $link" test -e "$target"
 done < <(grep -roE '\]\([^)#:]+[^):]*\)' "$prefix/share/doc/tessera" | sed 's/:](/:/; s/)$//')
 ok "the templates" diff -r "$ROOT/tools/templates" "$prefix/share/tessera/templates"
@@ -32,8 +35,8 @@ for plugin in "$BUILD"/plugins/*.so; do
 done
 
 # Every verb has a man page, and so has the program; they are what `help --man` prints.
-run help
-mapfile -t verbs < <(sed -n '/^verbs:/,/^$/s/^  \([a-z][a-z]*\) .*/\1/p' "$WORK/out")
+run help --json
+mapfile -t verbs < <(jq -r '.verbs[].name' "$WORK/out")
 ok "there are verbs" test "${#verbs[@]}" -ge 12
 for verb in "${verbs[@]}"; do
     run help "$verb" --man
@@ -41,6 +44,13 @@ for verb in "${verbs[@]}"; do
 done
 ok "no man page of anything else" test "$(find "$prefix/share/man/man1" -type f | wc -l)" = $((${#verbs[@]} + 1))
 ok "man page of plugins" grep -q '^\.TH TESSERA' "$prefix/share/man/man7/tessera-plugin.7"
+
+for file in bash-completion/completions/tessera.bash zsh/site-functions/_tessera fish/vendor_completions.d/tessera.fish; do
+    case $file in bash*) shell=bash ;; zsh*) shell=zsh ;; *) shell=fish ;; esac
+    run help --completions "$shell"
+    ok "completions for $shell" cmp "$WORK/out" "$prefix/share/$file"
+done
+ok "the list of optional plugins" cmp "$BUILD/plugins/optional.json" "$prefix/lib/tessera/optional.json"
 
 # ---- the program finds what is its own, also after a move ---------------------
 works_from() {

@@ -86,7 +86,7 @@ done
 harm() {
     job harm "paths: harm.so, isolate: true${5:+, $5}" "$CALIBRATE  - quantize: {use: harm, $4}\n"
     rm -rf "$WORK/harm"
-    fails "$1" "$2" "$3" run harm.yaml --out harm
+    fails_saying "$1" "$2" "$3" run harm.yaml --out harm
     ok "$1: no part is left" test -z "$(find "$WORK/harm" -name '*.part*' -o -name '.*.tmp*' 2>/dev/null)"
     ok "$1: no process is left" test -z "$(pgrep -f "$WORK/harm.yaml" || true)"
 }
@@ -113,12 +113,12 @@ harm "a crash in destroy" 1 "its destroy\(\) ended its process with signal 11 .*
 cp "$2/load_crash.so" "$2/load_exit.so" "$WORK"
 for act in crash exit; do
     job load "paths: load_$act.so, isolate: true" '  - quantize: {use: rtn}\n'
-    fails "a file that does $act when it is loaded" 2 "load_$act\.so: loading it ended its process" run load.yaml --out load
+    fails "a file that does $act when it is loaded" 2 'load.yaml:3:18' run load.yaml --out load
 done
 
 # ---- the key ----------------------------------------------------------------------------
 job key 'isolate: true, time: 3' '  - quantize: {use: rtn}\n'
-fails "an unknown key" 2 "unknown key 'time' in 'plugins'" run key.yaml --out key
+fails "an unknown key" 2 'key.yaml:3:26' run key.yaml --out key
 job key 'isolate: true, time_limit: -1' '  - quantize: {use: rtn}\n'
-fails "a limit below 0" 2 'time_limit' run key.yaml --out key
+fails "a limit below 0" 2 'key.yaml:3:38' run key.yaml --out key
 finish

@@ -32,9 +32,27 @@ run() {
     (cd "$WORK" && exec "$TESSERA" "$@") >"$WORK/out" 2>"$WORK/err" </dev/null || rc=$?
 }
 
-# fails NAME CODE PATTERN ARGUMENT...: the program refuses: this exit code, nothing on stdout,
-# one sentence on stderr that matches.
+# fails NAME CODE OBJECT ARGUMENT...: the program refuses: this exit code, nothing on stdout, and one error on stderr
+# with the object that it is about (a pattern of bash; '' where none is named), which is FILE:LINE:COLUMN of the
+# first error of a YAML file or an option.  Words of sentences are not compared.
 fails() {
+    local name=$1 code=$2 object=$3 got more=--json
+    shift 3
+    [[ " $* " != *" --json "* ]] || more=
+    run "$@" $more
+    got=$(grep -a '^{"format":"tessera.error/1"' "$WORK/err" | jq -r '.error | if (.diagnostics[0].file // "") != "" then
+        .diagnostics[0] | "\(.file):\(.line):\(.column)" else [.object, .line, .column | select(. != null)] | map(tostring) | join(":") end') || got=none
+    [ -z "${FAILS_LOG:-}" ] || printf '%s\t%s\t%s\t%s\n' "$0" "${BASH_LINENO[0]}" "$got" "$object" >>"$FAILS_LOG"
+    ok "$name: exit code $code, got $rc" test "$rc" = "$code"
+    ok "$name: stdout stays empty" test ! -s "$WORK/out"
+    ok "$name: one error" test "$(grep -ac '^{"format":"tessera.error/1"' "$WORK/err")" = 1
+    # shellcheck disable=SC2053 # a pattern
+    ok "$name: it is about '$object', got '$got'" eval '[[ $got == $object ]]'
+}
+
+# fails_saying NAME CODE PATTERN ARGUMENT...: the same without --json, for the few facts that are in the sentence alone,
+# such as the signal that ended a plugin's process.
+fails_saying() {
     local name=$1 code=$2 pattern=$3
     shift 3
     run "$@"

@@ -52,7 +52,7 @@ verbs=(
     "convert packed --to gguf -o new"
     "convert @demo --to hf -o new"
     "convert @demo --to prepacked -o new"
-    "plant @demo -o new --triples 1"
+    "add-outliers @demo -o new --triples 1"
     "export @demo --to exported -o new"
     "run job.yaml -o new"
     "batch @demo -i in.jsonl -o new"
@@ -99,6 +99,6 @@ convert @demo --to hf -o new
 convert @demo --to gguf -o new
 convert packed --to gguf --type f16 -o new
 convert @demo --to prepacked -o new
-plant @demo -o new
+add-outliers @demo -o new
 VERBS
 finish

@@ -50,11 +50,11 @@ for kind in threads processes; do
 done
 # it is nccl that carries them: what it does not have is its sentence
 job threads nccl:device=9
-fails "a device that is not there" 2 "nccl: there is no CUDA device 9, the last one is 7" run job.yaml --out none
+fails "a device that is not there" 2 "job.yaml:5: step 'run'" run job.yaml --out none
 job threads nothing
-fails "a transport that is none" 2 "nothing" run job.yaml --out none
+fails "a transport that is none" 2 "transport 'nothing'" run job.yaml --out none
 job threads 'nccl, emulate: cpu'
-fails "a device that is emulated" 2 "sums over emulated devices travel over paced links" run job.yaml --out none
+fails "a device that is emulated" 2 'cluster.yaml:3:56' run job.yaml --out none
 
 # under_mpi TRANSPORT OUT
 under_mpi() {

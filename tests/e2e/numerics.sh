@@ -14,9 +14,9 @@ pipeline:
   - eval: {text: $text, window: 64, max_windows: 4}
 YAML
 
-TSR_ISA=avx2 fails "an instruction set without it" 2 "numerics: fast needs" "${args[@]}" --numerics fast
-TSR_ISA=scalar fails "in a job, too" 2 "numerics: fast needs" run fast.yaml --out job
-fails "a word that is none" 2 "exact" generate @demo --prompt a --numerics rough
+TSR_ISA=avx2 fails "an instruction set without it" 2 "backend 'cpu'" "${args[@]}" --numerics fast
+TSR_ISA=scalar fails "in a job, too" 2 "backend 'cpu'" run fast.yaml --out job
+fails "a word that is none" 2 '--numerics rough:1:19' generate @demo --prompt a --numerics rough
 
 run "${args[@]}"
 ok "exact runs" test "$rc" = 0

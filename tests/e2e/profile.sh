@@ -19,6 +19,13 @@ run profile --of "$WORK/here.yaml" --model @demo --scheme rtn:bits=4 --repeats 1
 ok "an earlier profile is checked" test "$rc" = 0
 ok "with workloads of its own" json 'length == 2 and all(.error_raw >= 0) and (map(.workloads) | add) == 3' \
     "$WORK/out"
+sed 's/kernel: bf16/kernel: int2/' "$WORK/here.yaml" >"$WORK/less.yaml"
+fails "a kernel that the profile does not have" 2 '*/less.yaml' profile --of "$WORK/less.yaml" \
+    --model @demo --scheme original --check 2
+run profile --of "$WORK/here.yaml" --fits
+ok "regressions of the file" grep -qE '^int4 +decode +1 to 4 ' "$WORK/out"
+fails "regressions of no file" 2 '--fits' profile --fits -o "$WORK/none.yaml"
+fails "regressions of a file that is none" 2 '*/nowhere/bad.yaml' profile --fits --of "$WORK/nowhere/bad.yaml"
 run profile --of "$WORK/here.yaml"
 ok "without a number of workloads" test "$rc" = 2
 run profile --of "$WORK/nowhere.yaml" --check 2

@@ -46,7 +46,7 @@ differs() { # NAME PATTERN OPTION...
     local name=$1 pattern=$2
     shift 2
     half
-    fails "$name" 2 "$pattern" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "$@"
+    fails_saying "$name" 2 "$pattern" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "$@"
     ok "$name: no output" test ! -e "$WORK/out.jsonl"
 }
 flip() { # FILE BYTE: one bit, and the file is as old as before

@@ -131,7 +131,7 @@ alone() {
 supervised "an exchange" MPI_Isend,100,1,self 'rank [01] on .* has (made no progress|not been heard)'
 supervised "rank 0 in an exchange" MPI_Isend,100,0,self 'another one goes on'
 supervised "the last step" MPI_Finalize,1,1,self 'another one goes on'
-supervised "mpirun itself" MPI_Isend,100,0,mpirun 'mpirun .process .* stands still'
+supervised "mpirun itself" MPI_Isend,100,0,mpirun 'mpirun .process .* is stopped'
 alone "the model is read" cpu pread,1,1,thread 'rank 1 on .* reads the job and the model'
 alone "a load" "frozen:at=load,n=3,$ONCE" none 'rank 1 on .* has (made no progress|not been heard)'
 alone "a call at load" "frozen:at=load,n=3,how=thread,$ONCE" none 'rank 1 on .* loads on layer'

@@ -12,9 +12,9 @@
  *
  * Exit 1: nothing was sent so far, try again; 2: it cannot be done.
  */
-#include "../../plugins/comm/crc32c.h"
 #include "../../plugins/comm/local/frame.h"
 #include "../../plugins/comm/local/ring.h"
+#include "tessera/crc32c.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -57,7 +57,7 @@ static void copy_out(const struct direction *d, uint64_t at, void *to, size_t by
 
 static uint32_t sum_of(const struct frame *f)
 {
-    return crc32c(crc32c_level_here(), 0, f, offsetof(struct frame, crc));
+    return tsr_crc32c_by(tsr_crc32c_level(), 0, f, offsetof(struct frame, crc));
 }
 
 /* Heads begin anywhere; what has the magic and its sum is one. */
@@ -156,7 +156,7 @@ static size_t make(const struct direction *d, const char *kind, unsigned char *b
              strcmp(kind, "epoch") != 0 && strcmp(kind, "again") != 0)
         return 0;
     memcpy(buf, &f, sizeof f);
-    uint32_t crc = crc32c(crc32c_level_here(), 0, buf + sizeof f, payload);
+    uint32_t crc = tsr_crc32c_by(tsr_crc32c_level(), 0, buf + sizeof f, payload);
     if (strcmp(kind, "payload") == 0)
         crc ^= 1u << draw() % 32;
     memcpy(buf + sizeof f + payload, &crc, sizeof crc);

@@ -95,7 +95,7 @@ verdict() {
     local dir=$1 name=$2 rc=$3 clean=$4 lines workers
     case " $5 " in
     *" $rc "*)
-        lines=$(grep -c '^tessera: error: ' "$dir/stderr" || true)
+        lines=$(grep -cE '^(tessera: error: |[{]"format":"tessera.error/1")' "$dir/stderr" || true)
         # a worker that ends says why, and so does the one that takes its place
         workers=$(grep -c '^tessera: warning: the worker .* another one goes on$' "$dir/stderr" || true)
         [ "$lines" = $((1 + workers)) ] || echo "exit $rc with $lines sentences on stderr of 1 + $workers workers"

@@ -28,12 +28,12 @@ static void touch(const float *x, uint64_t n)
     must(sum < UINT32_MAX);
 }
 
-static void look(const struct tsr_layer_stats *s, const struct tsr_model *m, uint64_t need)
+static void look(const struct tsr_quant_layer_stats *s, const struct tsr_model *m, uint64_t need)
 {
     must(s->sequence == SEQLEN);
     for (int i = 0; i < TSR_SITES; i++) {
         const struct tsr_quant_stats *q = &s->site[i];
-        must(q->cols == tsr_site_cols(m, (enum tsr_site)i));
+        must(q->cols == tsr_model_site_cols(m, (enum tsr_site)i));
         touch(q->absmax, q->cols);
         touch(q->mean, q->cols);
         touch(q->variance, q->cols);
@@ -47,35 +47,36 @@ static void look(const struct tsr_layer_stats *s, const struct tsr_model *m, uin
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tsr_errbuf             e = TSR_ERRBUF(e);
-    struct tsr_layer              layer = { 0 };
-    struct tsr_model              m = { .path = "m",
-                                        .layers = &layer,
-                                        .hp = {
-                                            .layers = 1, .hidden = 8, .ffn = 12, .heads = 2, .head_dim = 4 } };
-    struct tsr_calibration_source source = { .model = &m, .keep = 2 };
-    struct tsr_calibration        c = { .layers = 1,
-                                        .sequences = 2,
-                                        .seqlen = SEQLEN,
-                                        .tokens = 8,
-                                        .hash = "xxh3:of a calibration",
-                                        .source = &source };
-    static const uint64_t         needs[] = { TSR_MOMENTS, TSR_MOMENTS | TSR_NEED_HESSIAN,
-                                              TSR_MOMENTS | TSR_NEED_TOP, TSR_COLLECTED };
-    char                         *folder = tsr_strdup(fuzz_store(FILE_NAME, data, size));
+    struct tsr_errbuf                   e = TSR_ERRBUF(e);
+    struct tsr_model_layer              layer = { 0 };
+    struct tsr_model                    m = { .path = "m",
+                                              .layers = &layer,
+                                              .hp = {
+                                                  .layers = 1, .hidden = 8, .ffn = 12, .heads = 2, .head_dim = 4 } };
+    struct tsr_quant_calibration_source source = { .model = &m, .keep = 2 };
+    struct tsr_quant_calibration        c = { .layers = 1,
+                                              .sequences = 2,
+                                              .seqlen = SEQLEN,
+                                              .tokens = 8,
+                                              .hash = "xxh3:of a calibration",
+                                              .source = &source };
+    static const uint64_t               needs[] = { TSR_MOMENTS, TSR_MOMENTS | TSR_NEED_HESSIAN,
+                                                    TSR_MOMENTS | TSR_NEED_TOP, TSR_COLLECTED };
+    char                               *folder = tsr_strdup(fuzz_store(FILE_NAME, data, size));
     source.folder = folder;
     must(folder != NULL);
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
-        struct tsr_layer_stats out = { 0 };
-        uint64_t               have = 0;
+        struct tsr_quant_layer_stats out = { 0 };
+        uint64_t                     have = 0;
         e.text[0] = '\0';
-        tsr_status st = tsr_calibration_file_read(&c, 0, needs[i], needs[i], &have, &out, &e.err);
+        tsr_status st =
+            tsr_quant_calibration_file_read(&c, 0, needs[i], needs[i], &have, &out, &e.err);
         must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
         must(st == TSR_OK || e.text[0] != '\0');
         if (st != TSR_OK || (have & needs[i]) != needs[i])
             continue;
         look(&out, &m, needs[i]);
-        tsr_layer_stats_free(&out);
+        tsr_quant_layer_stats_free(&out);
     }
     free(folder);
     return 0;

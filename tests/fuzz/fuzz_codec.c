@@ -140,14 +140,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4)
         return 0;
     if (data[0] == '{') { /* a table of increases */
-        struct tsr_errbuf      e = TSR_ERRBUF(e);
-        struct tsr_codec_table table;
-        tsr_status st = tsr_codec_table_parse(&table, "input", (const char *)data, size, &e.err);
+        struct tsr_errbuf           e = TSR_ERRBUF(e);
+        struct tsr_eval_codec_table table;
+        tsr_status                  st =
+            tsr_eval_codec_table_parse(&table, "input", (const char *)data, size, &e.err);
         must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
         if (st == TSR_OK)
-            must(tsr_codec_choose(table.cell, table.rows, 3) <= table.rows);
+            must(tsr_eval_codec_choose(table.cell, table.rows, 3) <= table.rows);
         if (st == TSR_OK)
-            tsr_codec_table_free(&table);
+            tsr_eval_codec_table_free(&table);
         return 0;
     }
     const struct tsr_component *c = all[data[0] % 5]->components[0];

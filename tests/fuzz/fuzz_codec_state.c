@@ -17,16 +17,16 @@ static void must(int holds)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tsr_errbuf      e = TSR_ERRBUF(e);
-    struct tsr_codec_file *f = NULL;
-    struct tsr_codec_key   k = { .model = "xxh3:of a model",
-                                 .weights = "stored",
-                                 .codec = "int4_bf16",
-                                 .algorithm = TSR_COMM_ALL_GATHER,
-                                 .ranks = 2 };
-    char                   path[120];
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    struct tsr_eval_codec_file *f = NULL;
+    struct tsr_eval_codec_key   k = { .model = "xxh3:of a model",
+                                      .weights = "stored",
+                                      .codec = "int4_bf16",
+                                      .algorithm = TSR_COMM_ALL_GATHER,
+                                      .ranks = 2 };
+    char                        path[120];
     (void)snprintf(path, sizeof path, "%s/state", fuzz_store("state", data, size));
-    tsr_status st = tsr_codec_file_load(&f, path, &k, &e.err);
+    tsr_status st = tsr_eval_codec_file_load(&f, path, &k, &e.err);
     must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
     must(st == TSR_OK ? f != NULL : e.text[0] != '\0');
     if (st != TSR_OK)
@@ -39,6 +39,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             sum += ((const unsigned char *)f->states[i].data)[b];
     }
     must(sum < UINT32_MAX);
-    tsr_codec_file_free(f);
+    tsr_eval_codec_file_free(f);
     return 0;
 }

@@ -24,9 +24,9 @@ static void expected(tsr_status st, const struct tsr_errbuf *e)
 /* What is accepted adds up to the file's size, whichever that is said to be. */
 static void header_of(const uint8_t *data, size_t size, uint64_t file_size)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_kld    k = { 0 };
-    tsr_status        st = tsr_kld_parse(&k, "input", data, size, file_size, &e.err);
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    struct tsr_eval_kld k = { 0 };
+    tsr_status          st = tsr_eval_kld_parse(&k, "input", data, size, file_size, &e.err);
     expected(st, &e);
     if (st == TSR_OK)
         must(k.data + k.chunks * k.rows * k.row_bytes == file_size && k.rows > 0 &&
@@ -35,9 +35,9 @@ static void header_of(const uint8_t *data, size_t size, uint64_t file_size)
 
 static void questions_of(const uint8_t *data, size_t size)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_choices *c = NULL;
-    tsr_status          st = tsr_choices_parse(&c, "input", (const char *)data, size, &e.err);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_eval_choices *c = NULL;
+    tsr_status st = tsr_eval_choices_parse(&c, "input", (const char *)data, size, &e.err);
     expected(st, &e);
     if (st != TSR_OK)
         return;
@@ -47,7 +47,7 @@ static void questions_of(const uint8_t *data, size_t size)
         for (uint64_t k = 0; k < c->q[i].n; k++)
             must(c->q[i].choice[k].v && c->q[i].choice[k].n > 0);
     }
-    tsr_choices_destroy(c);
+    tsr_eval_choices_destroy(c);
 }
 
 /* The size that a header asks for, so that the rest of the checks is reached. */

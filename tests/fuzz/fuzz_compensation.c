@@ -27,19 +27,20 @@ static uint64_t touch(const struct tsr_compensation *c)
 {
     uint64_t s = 0;
     for (int i = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_residual *r = &c->lin[0][i];
+        const struct tsr_compensate_residual *r = &c->lin[0][i];
         if (!r->codes)
             continue;
         must((uintptr_t)r->codes % 64 == 0 && r->stride % 64 == 0);
         must(r->bits == 16 || r->scales);
         for (uint64_t k = 0; k < r->inputs; k++)
-            s += sum_of(r->codes + k * r->stride, tsr_residual_stride(r->bits, r->outputs));
+            s += sum_of(r->codes + k * r->stride,
+                        tsr_compensate_residual_stride(r->bits, r->outputs));
         if (r->scales)
             s += sum_of((const unsigned char *)r->scales, 2 * r->outputs);
-        must(c->site[0][tsr_linear_site((enum tsr_linear_id)i)].top != NULL);
+        must(c->site[0][tsr_model_linear_site((enum tsr_linear_id)i)].top != NULL);
     }
     for (int i = 0; i < TSR_SITES; i++) {
-        const struct tsr_site_profile *p = &c->site[0][i];
+        const struct tsr_compensate_site_profile *p = &c->site[0][i];
         for (uint64_t k = 0; p->top && k < p->cols; k++)
             must(p->top[k] >= 0 && p->meansq[k] >= 0 && p->lost[k] >= 0);
     }
@@ -50,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
     struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_layer         layer = { 0 };
+    struct tsr_model_layer   layer = { 0 };
     struct tsr_model         m = { .path = "m",
                                    .layers = &layer,
                                    .hp = {
@@ -59,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned char           *copy = tsr_new_aligned(size ? size : 1, 1);
     for (int i = 0; i < TSR_LINEARS; i++) {
         layer.lin[i].w.name = names[i];
-        layer.lin[i].w.cols = tsr_site_cols(&m, tsr_linear_site((enum tsr_linear_id)i));
+        layer.lin[i].w.cols = tsr_model_site_cols(&m, tsr_model_linear_site((enum tsr_linear_id)i));
         layer.lin[i].w.rows = i == TSR_GATE || i == TSR_UP  ? 12
                               : i == TSR_O || i == TSR_DOWN ? 8
                                                             : 6;

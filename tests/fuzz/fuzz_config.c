@@ -13,7 +13,7 @@ static void must(int holds)
 }
 
 /* What the engine may rely on. */
-static void check(const struct tsr_hparams *hp)
+static void check(const struct tsr_model_hparams *hp)
 {
     must(hp->vocab > 0 && hp->hidden > 0 && hp->layers > 0 && hp->ffn > 0 && hp->embed_dim > 0);
     must(hp->max_positions > 0 && hp->heads > 0 && hp->kv_heads > 0 && hp->head_dim > 0);
@@ -25,7 +25,7 @@ static void check(const struct tsr_hparams *hp)
         must(hp->window[i] <= INT32_MAX + 1u);
     if (hp->positions != TSR_POS_ROPE)
         return;
-    const struct tsr_rope *r = &hp->rope;
+    const struct tsr_model_rope *r = &hp->rope;
     must(r->dim >= 2 && r->dim % 2 == 0 && r->dim <= hp->head_dim);
     must(isfinite(r->theta) && isfinite(r->factor) && isfinite(r->attention_factor));
     must((r->short_factor != NULL) == (r->scaling == TSR_ROPE_LONG));
@@ -35,17 +35,17 @@ static void check(const struct tsr_hparams *hp)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_config c;
-    const char       *text = size ? (const char *)data : "";
-    tsr_status        st = tsr_config_parse(&c, "input", text, size, &e.err);
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_model_config c;
+    const char             *text = size ? (const char *)data : "";
+    tsr_status              st = tsr_model_config_parse(&c, "input", text, size, &e.err);
     must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
     must(st == TSR_OK || e.text[0] != '\0');
     if (st == TSR_OK) {
         check(&c.hp);
-        if (tsr_generation_parse(&c, "input", text, size, &e.err) == TSR_OK)
+        if (tsr_model_generation_parse(&c, "input", text, size, &e.err) == TSR_OK)
             check(&c.hp);
     }
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     return 0;
 }

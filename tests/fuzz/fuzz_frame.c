@@ -4,8 +4,8 @@
  * the ring. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "comm/crc32c.h"
 #include "comm/local/ring.h"
+#include "tessera/crc32c.h"
 #include "tessera/transport.h"
 
 #include <stdlib.h>
@@ -76,9 +76,9 @@ static void repair(unsigned char *ring, uint8_t flags, uint16_t kind, uint64_t b
         put32(ring + 40, 0); /* to */
     }
     if (flags & 2)
-        put32(ring + 44, crc32c(CRC32C_PORTABLE, 0, ring, 44));
+        put32(ring + 44, tsr_crc32c_by(TSR_CRC32C_PORTABLE, 0, ring, 44));
     if (flags & 4 && HEAD + bytes + 4 <= RING)
-        put32(ring + HEAD + bytes, crc32c(CRC32C_PORTABLE, 0, ring + HEAD, bytes));
+        put32(ring + HEAD + bytes, tsr_crc32c_by(TSR_CRC32C_PORTABLE, 0, ring + HEAD, bytes));
 }
 
 static void look(const struct tsr_transport_v1 *t, void *self, uint16_t kind, uint64_t bytes,
@@ -101,7 +101,7 @@ static void look(const struct tsr_transport_v1 *t, void *self, uint16_t kind, ui
     must(c.received <= bytes && c.refused <= 1);
     if (st == TSR_OK && done && kind == 1) {
         must(memcmp(got, ring + HEAD, bytes) == 0 && c.refused == 0);
-        uint32_t crc = crc32c(CRC32C_PORTABLE, 0, ring + HEAD, bytes);
+        uint32_t crc = tsr_crc32c_by(TSR_CRC32C_PORTABLE, 0, ring + HEAD, bytes);
         must(memcmp(ring + HEAD + bytes, &crc, sizeof crc) == 0);
     }
     must(got[2 * bytes + 1] == 0);

@@ -1,8 +1,8 @@
 /* GGUF from bytes: the header, and what a model makes of it.  Every input is read twice: as a whole
  * file, and, since a mutated size rarely fits, as the start of a larger one. */
+#include "checkpoint/gguf/gguf.h"
 #include "model/arch.h"
-#include "model/gguf.h"
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void blocks(const struct tsr_gguf_tensor *t, const uint8_t *data, size_t 
         struct tsr_format f;
         tsr_gguf_widen(t->type, data + at, n, wide);
         if (tsr_gguf_format(t->type, &f)) {
-            must(tsr_format_known(&f));
+            must(tsr_model_format_known(&f));
             (void)tsr_gguf_pack_row(t->type, data + at, n, codes, meta);
         }
     }
@@ -57,18 +57,18 @@ static void tensors(const struct tsr_gguf *g, const char *arch, const uint8_t *d
 
 static void texts(const struct tsr_gguf *g)
 {
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_config     c;
-    struct tsr_tokenizer *t = NULL;
-    char                 *text = NULL;
-    uint64_t              len = 0;
-    tsr_status            r = tsr_gguf_config(g, &text, &len, &e.err);
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_model_config c;
+    struct tsr_tokenizer   *t = NULL;
+    char                   *text = NULL;
+    uint64_t                len = 0;
+    tsr_status              r = tsr_gguf_config(g, &text, &len, &e.err);
     said(r, &e);
     if (r == TSR_OK) {
-        r = tsr_config_parse(&c, "input", text, len, &e.err);
+        r = tsr_model_config_parse(&c, "input", text, len, &e.err);
         said(r, &e);
         if (r == TSR_OK)
-            tsr_config_free(&c);
+            tsr_model_config_free(&c);
     }
     free(text);
     text = NULL;

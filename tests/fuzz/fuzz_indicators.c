@@ -1,5 +1,5 @@
 /* A file tessera.indicators/1 from bytes, for plans of several depths and widths.  The first byte chooses the table. */
-#include "plan/quality.h"
+#include "plan/cost/quality.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -14,8 +14,8 @@ static void must(int holds)
         __builtin_trap();
 }
 
-static void look(const struct tsr_quality *q, const struct tsr_shape *s,
-                 const struct tsr_candidates *c)
+static void look(const struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
+                 const struct tsr_plan_candidates *c)
 {
     must(q->layers == s->layers && q->candidates == c->n && !q->prior && q->basis[0]);
     must(q->raised >= 0 && isfinite(q->raised));
@@ -25,7 +25,7 @@ static void look(const struct tsr_quality *q, const struct tsr_shape *s,
             must(q->omega[i * c->n + k] >= 0 && isfinite(q->omega[i * c->n + k]));
     }
     for (uint64_t k = 0; k < c->n; k++)
-        must(isfinite(tsr_quality_uniform(q, k)));
+        must(isfinite(tsr_plan_quality_uniform(q, k)));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -35,28 +35,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1 || size > 1u << 16)
         return 0;
     for (uint32_t layers = 1; layers <= 2; layers++) {
-        struct tsr_errbuf      e = TSR_ERRBUF(e);
-        struct tsr_candidate   v[3] = { { .name = "a-3", .bits = 3 },
-                                        { .name = "b-5", .bits = 5 }, /* between widths of a file */
-                                        { .name = "original", .bits = 16 } };
-        uint32_t               cls[2] = { 0, 0 };
-        struct tsr_shape_layer layer = { .norms = 1 };
-        struct tsr_shape       s = {
+        struct tsr_errbuf           e = TSR_ERRBUF(e);
+        struct tsr_plan_candidate   v[3] = { { .name = "a-3", .bits = 3 },
+                                             { .name = "b-5",
+                                               .bits = 5 }, /* between widths of a file */
+                                             { .name = "original", .bits = 16 } };
+        uint32_t                    cls[2] = { 0, 0 };
+        struct tsr_plan_shape_layer layer = { .norms = 1 };
+        struct tsr_plan_shape       s = {
                   .name = "m", .layers = layers, .classes = 1, .layer_class = cls, .layer = &layer
         };
-        struct tsr_candidates c = { v, 3 };
-        struct tsr_quality    q = { 0 };
-        char                 *text = malloc(size); /* of its own, so that reading past it is seen */
+        struct tsr_plan_candidates c = { v, 3 };
+        struct tsr_plan_quality    q = { 0 };
+        char *text = malloc(size); /* of its own, so that reading past it is seen */
         must(text != NULL);
         memcpy(text, data + 1, size - 1);
         v[0].q.self = v[1].q.self = v; /* packed by something */
-        tsr_status st =
-            tsr_quality_parse(&q, "i.json", text, size - 1, tables[data[0] % 8], &s, &c, &e.err);
+        tsr_status st = tsr_plan_quality_parse(&q, "i.json", text, size - 1, tables[data[0] % 8],
+                                               &s, &c, &e.err);
         must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
         must(st == TSR_OK || e.text[0] != '\0');
         if (st == TSR_OK)
             look(&q, &s, &c);
-        tsr_quality_free(&q);
+        tsr_plan_quality_free(&q);
         free(text);
     }
     return 0;

@@ -1,7 +1,7 @@
 /* tessera.instance/1: what is accepted is solved by the heuristics and baselines, and what they say
  * holds by the host's own numbers. */
-#include "plan/instance.h"
-#include "plan/objective.h"
+#include "plan/instance/instance.h"
+#include "plan/instance/objective.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static void solve(const struct tsr_instance *inst, const struct tsr_component *c
         else
             *(int64_t *)(void *)at = c->options[i].def.i;
     }
-    if (tsr_solution_create(&s, inst, NULL) != TSR_OK)
+    if (tsr_plan_solution_create(&s, inst, NULL) != TSR_OK)
         return;
     if (t->create(&host, options, &self, NULL) == TSR_OK) {
         tsr_status st = t->solve(self, &inst->in, s, NULL);

@@ -1,8 +1,8 @@
 /* What a packed model says of itself, from bytes: the index, the description of a matrix, and the
  * header of a layer's file against a small model. */
 #include "base/mem.h"
-#include "model/packed_model.h"
-#include "model/safetensors.h"
+#include "checkpoint/packed/packed_model.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -35,21 +35,21 @@ static void index_of(const uint8_t *data, size_t size)
 }
 
 /* What is accepted is one of our formats with sizes that its decoder keeps to, or foreign. */
-static void check_packed(const struct tsr_packed *p)
+static void check_packed(const struct tsr_model_packed *p)
 {
     must(p->format_id && p->plugin && p->cols > 0);
     if (strncmp(p->format_id, "tessera.", 8) != 0)
         return;
-    must(tsr_format_known(&p->format) && tsr_format_fits(&p->format, p->cols));
-    must(p->code_stride == tsr_format_code_bytes(&p->format, p->cols));
-    must(p->meta_stride == tsr_format_meta_bytes(&p->format, p->cols));
+    must(tsr_model_format_known(&p->format) && tsr_model_format_fits(&p->format, p->cols));
+    must(p->code_stride == tsr_model_format_code_bytes(&p->format, p->cols));
+    must(p->meta_stride == tsr_model_format_meta_bytes(&p->format, p->cols));
 }
 
 static void matrix_of(const uint8_t *data, size_t size)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_packed *p = tsr_new(1, sizeof *p);
-    char              *text = tsr_strndup((const char *)data, size);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_model_packed *p = tsr_new(1, sizeof *p);
+    char                    *text = tsr_strndup((const char *)data, size);
     if (p && text) {
         tsr_status st = tsr_packed_understand(p, "input", text, &e.err);
         expected(st, &e);
@@ -57,24 +57,24 @@ static void matrix_of(const uint8_t *data, size_t size)
             check_packed(p);
     }
     free(text);
-    tsr_packed_destroy(p);
+    tsr_model_packed_destroy(p);
 }
 
 static void layer_of(const uint8_t *data, size_t size, uint64_t file_size)
 {
-    static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_layer         layer = { 0 };
-    struct tsr_model         m = { .path = "m", .layers = &layer, .hp.layers = 1, .hp.hidden = 8 };
-    struct tsr_overlay      *o = NULL;
-    struct tsr_st            st;
+    static const char *const  names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_model_layer    layer = { 0 };
+    struct tsr_model          m = { .path = "m", .layers = &layer, .hp.layers = 1, .hp.hidden = 8 };
+    struct tsr_model_overlay *o = NULL;
+    struct tsr_safetensors    st;
     for (int i = 0; i < TSR_LINEARS; i++)
         layer.lin[i].w.name = names[i];
     m.head.w.name = "lm_head";
     m.embed.name = "model.embed_tokens";
-    if (tsr_st_parse(&st, "input", data, size, file_size, &e.err) == TSR_OK) {
-        for (uint64_t at = 0; at < 2 && tsr_overlay_create(&o, 1, &e.err) == TSR_OK; at++) {
-            tsr_status s = tsr_packed_layer_check(&st, "input", &m, at, o, &e.err);
+    if (tsr_safetensors_parse(&st, "input", data, size, file_size, &e.err) == TSR_OK) {
+        for (uint64_t at = 0; at < 2 && tsr_model_overlay_create(&o, 1, &e.err) == TSR_OK; at++) {
+            tsr_status s = tsr_packed_layer_check(&st, "input", &m, at, NULL, o, &e.err);
             expected(s, &e);
             for (int i = 0; i < TSR_LINEARS && s == TSR_OK; i++)
                 if (o->lin[0][i])
@@ -83,10 +83,10 @@ static void layer_of(const uint8_t *data, size_t size, uint64_t file_size)
                 check_packed(o->head);
             if (s == TSR_OK && o->embed)
                 check_packed(o->embed);
-            tsr_overlay_destroy(o);
+            tsr_model_overlay_destroy(o);
         }
     }
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 /* The largest second number behind a "data_offsets": the length of a data section that fits. */

@@ -1,5 +1,5 @@
-/* tessera.plan/1: what is accepted has every layer once, with a rule, and portions in order. */
-#include "plan/plan_file.h"
+/* tessera.plan/1: what is accepted has every layer once, with a rule, and micro-batches in order. */
+#include "plan/file/plan_file.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -38,18 +38,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_plan_file p;
     struct tsr_diag     *d;
-    if (tsr_diag_create(&d, &e.err) != TSR_OK)
+    if (tsr_config_diag_create(&d, &e.err) != TSR_OK)
         return 0;
     tsr_status st = tsr_plan_file_parse(&p, "input", (const char *)data, size, d, &e.err);
     must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
     must(st == TSR_OK || e.text[0] != '\0');
-    if (st == TSR_OK && !tsr_diag_errors(d)) {
+    if (st == TSR_OK && !tsr_config_diag_errors(d)) {
         layers(&p);
         if (p.placed)
             must(p.prefill_mb >= 1 && p.prefill_mb <= p.decode_mb && p.decode_mb <= p.load.batch &&
                  p.load.concurrency <= p.load.batch);
     }
     tsr_plan_file_free(&p);
-    tsr_diag_destroy(d);
+    tsr_config_diag_destroy(d);
     return 0;
 }

@@ -1,8 +1,8 @@
 /* A prepacked file: bytes as one, and one made of a config.json and an index, whose hashes nobody
  * could guess: they are not looked at. */
 #include "base/mem.h"
+#include "checkpoint/prepacked/prepacked.h"
 #include "model/bind.h"
-#include "model/prepacked.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void expected(tsr_status st, const struct tsr_errbuf *e)
     must(st == TSR_OK || (e->text[0] != '\0' && strchr(e->text, '\n') == NULL));
 }
 
-static void check_slot(const struct tsr_prepacked *p, const struct tsr_mapped_weight *w)
+static void check_slot(const struct tsr_prepacked *p, const struct tsr_prepacked_mapped_weight *w)
 {
     if (w->data)
         must(w->data >= p->data && w->bytes <= p->bytes &&
@@ -60,7 +60,7 @@ static void model_of(const uint8_t *image, uint64_t bytes)
         tsr_status st = tsr_prepacked_parse(p, "input", image, bytes, false, &e.err);
         expected(st, &e);
         if (st == TSR_OK) {
-            st = tsr_model_from_prepacked(m, p, false, &e.err);
+            st = tsr_prepacked_model_from_prepacked(m, p, false, &e.err);
             expected(st, &e);
             if (st == TSR_OK)
                 check_model(p, m);

@@ -1,6 +1,6 @@
 /* The safetensors header, from bytes.  Every input is read twice: as a whole file, and, since a
  * mutated length or size rarely fits, as the JSON of a file whose length and size do. */
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@ static void must(int holds)
 }
 
 /* What the reader promises of a header that it accepts. */
-static void check(const struct tsr_st *st, uint64_t section)
+static void check(const struct tsr_safetensors *st, uint64_t section)
 {
     uint64_t covered = 0;
     for (uint64_t i = 0; i < st->n; i++) {
-        const struct tsr_st_tensor *t = &st->tensors[i];
+        const struct tsr_safetensors_tensor *t = &st->tensors[i];
         must(t->begin <= t->end && t->end <= section && t->rank <= TSR_ST_MAX_RANK);
-        must(tsr_st_find(st, t->name) == t);
+        must(tsr_safetensors_find(st, t->name) == t);
         must(i == 0 || strcmp(st->tensors[i - 1].name, t->name) < 0);
         covered += t->end - t->begin;
     }
@@ -32,14 +32,14 @@ static void check(const struct tsr_st *st, uint64_t section)
 
 static void parse(const void *data, uint64_t bytes, uint64_t file_size)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
-    tsr_status        r = tsr_st_parse(&st, "input", data, bytes, file_size, &e.err);
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
+    tsr_status             r = tsr_safetensors_parse(&st, "input", data, bytes, file_size, &e.err);
     must(r == TSR_OK || r == TSR_E_INPUT || r == TSR_E_NOMEM);
     must(r == TSR_OK || e.text[0] != '\0');
     if (r == TSR_OK)
         check(&st, file_size - st.data_offset);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 /* The largest second number behind a "data_offsets". */

@@ -1,7 +1,7 @@
 /* The tokenizer, from bytes.  An input that begins with '{' is a tokenizer.json, which then reads
  * a fixed text; any other is text and ids for two fixed tokenizers, one of bytes and one with
  * byte fallback.  Decoding id by id gives what decoding all of them gives. */
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -42,39 +42,39 @@ static void must(int holds)
 }
 
 /* Decodes ids at once and one by one. */
-static void decode(const struct tsr_tokenizer *t, const struct tsr_ids *ids)
+static void decode(const struct tsr_tokenizer *t, const struct tsr_tokenizer_ids *ids)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_text   all = { 0 }, sum = { 0 };
-    struct tsr_detok *s = NULL;
-    tsr_status        st = tsr_detokenize(t, ids->v, ids->n, true, &all, &e.err);
-    if (st == TSR_OK && tsr_detok_create(&s, t, true, &e.err) == TSR_OK) {
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_text all = { 0 }, sum = { 0 };
+    struct tsr_detok         *s = NULL;
+    tsr_status                st = tsr_detokenize(t, ids->v, ids->n, true, &all, &e.err);
+    if (st == TSR_OK && tsr_tokenizer_detok_create(&s, t, true, &e.err) == TSR_OK) {
         for (uint64_t i = 0; i < ids->n && st == TSR_OK; i++)
-            st = tsr_detok_push(s, ids->v[i], &sum, &e.err);
+            st = tsr_tokenizer_detok_push(s, ids->v[i], &sum, &e.err);
         if (st == TSR_OK)
-            st = tsr_detok_flush(s, &sum, &e.err);
+            st = tsr_tokenizer_detok_flush(s, &sum, &e.err);
         must(st != TSR_OK || (all.n == sum.n && (!all.n || memcmp(all.v, sum.v, all.n) == 0)));
-        tsr_detok_destroy(s);
+        tsr_tokenizer_detok_destroy(s);
     }
     must(st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_NOMEM);
-    tsr_text_free(&all);
-    tsr_text_free(&sum);
+    tsr_tokenizer_text_free(&all);
+    tsr_tokenizer_text_free(&sum);
 }
 
 static void both_ways(const struct tsr_tokenizer *t, const char *text, uint64_t n)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_ids    ids = { 0 };
-    tsr_status        st = tsr_tokenize(t, text, n, TSR_TOKENIZE_SPECIAL, &ids, &e.err);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_ids ids = { 0 };
+    tsr_status               st = tsr_tokenize(t, text, n, TSR_TOKENIZER_SPECIAL, &ids, &e.err);
     must(st == TSR_OK || ((st == TSR_E_INPUT || st == TSR_E_NOMEM) && e.text[0]));
     if (st == TSR_OK)
         decode(t, &ids);
     ids.n = 0;
     for (uint64_t i = 0; i < n && i < 4096; i++)
-        if (tsr_ids_push(&ids, (unsigned char)text[i] & 15u, &e.err) != TSR_OK)
+        if (tsr_tokenizer_ids_push(&ids, (unsigned char)text[i] & 15u, &e.err) != TSR_OK)
             break;
     decode(t, &ids);
-    tsr_ids_free(&ids);
+    tsr_tokenizer_ids_free(&ids);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -2,7 +2,7 @@
 
 #include "base/f16.h"
 #include "base/json.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -24,23 +24,23 @@ static void must(tsr_status st, const struct tsr_errbuf *e)
         fail_msg("status %d: %s", st, e->text);
 }
 
-static float *read_floats(const struct tsr_st *st, const struct tsr_st_tensor *t)
+static float *read_floats(const struct tsr_safetensors *st, const struct tsr_safetensors_tensor *t)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     float            *v = malloc(t->end - t->begin);
     assert_non_null(v);
     assert_int_equal(t->dtype, TSR_F32);
     assert_int_equal(t->rank, 2);
-    must(tsr_st_read(st, t, v, &e.err), &e);
+    must(tsr_safetensors_read(st, t, v, &e.err), &e);
     return v;
 }
 
 void checkpoint_load(struct checkpoint *c, const char *name)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    char              path[512];
-    json_t           *j = NULL;
-    struct tsr_st     st;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    char                   path[512];
+    json_t                *j = NULL;
+    struct tsr_safetensors st;
     memset(c, 0, sizeof *c);
     (void)snprintf(path, sizeof path, CHECKPOINTS "%s/case.json", name);
     must(tsr_json_load(&j, path, 1 << 20, 16, &e.err), &e);
@@ -53,9 +53,9 @@ void checkpoint_load(struct checkpoint *c, const char *name)
         c->prompt[i] = (uint32_t)json_integer_value(json_array_get(prompt, i));
     json_decref(j);
     (void)snprintf(path, sizeof path, CHECKPOINTS "%s/expected.safetensors", name);
-    must(tsr_st_open(&st, path, &e.err), &e);
+    must(tsr_safetensors_open(&st, path, &e.err), &e);
     for (uint64_t i = 0; i < st.n; i++) {
-        const struct tsr_st_tensor *t = &st.tensors[i];
+        const struct tsr_safetensors_tensor *t = &st.tensors[i];
         if (strcmp(t->name, "logits") == 0) {
             assert_int_equal(t->shape[0], c->n);
             c->vocab = t->shape[1];
@@ -69,7 +69,7 @@ void checkpoint_load(struct checkpoint *c, const char *name)
             c->rows = read_floats(&st, t);
         }
     }
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
     assert_non_null(c->logits);
     assert_non_null(c->rows);
 }
@@ -95,7 +95,7 @@ static void compare(const char *what, const struct checkpoint *c, const float *l
 void checkpoint_check_logits(const char *what, struct tsr_registry *r, const struct tsr_model *m,
                              const struct checkpoint *c)
 {
-    struct tsr_engine_options opt = { .backend = "cpu" };
+    struct tsr_engine_options opt = { .on.backend = "cpu" };
     assert_int_equal(m->hp.vocab, c->vocab);
     struct tsr_engine *e = golden_engine(r, m, NULL, opt);
     float             *whole = golden_forward(e, c->prompt, c->n, false);
@@ -109,7 +109,7 @@ void checkpoint_check_logits(const char *what, struct tsr_registry *r, const str
 }
 
 static void find(const struct tsr_model *m, const char *name, const struct tsr_matrix **w,
-                 const struct tsr_packed **p)
+                 const struct tsr_model_packed **p)
 {
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++)
@@ -123,17 +123,17 @@ static void find(const struct tsr_model *m, const char *name, const struct tsr_m
 
 void checkpoint_check_rows(const char *what, const struct tsr_model *m, const struct checkpoint *c)
 {
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    const struct tsr_matrix *w = NULL;
-    const struct tsr_packed *p = NULL;
-    uint64_t                 n = c->n_rows * c->cols;
-    float                   *v = calloc(n, sizeof *v);
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    const struct tsr_matrix       *w = NULL;
+    const struct tsr_model_packed *p = NULL;
+    uint64_t                       n = c->n_rows * c->cols;
+    float                         *v = calloc(n, sizeof *v);
     assert_non_null(v);
     find(m, c->rows_of, &w, &p);
     assert_int_equal(w->cols, c->cols);
     assert_true(w->rows >= c->n_rows);
     if (p)
-        must(tsr_packed_dequantize(p, 0, c->n_rows, v, &e.err), &e);
+        must(tsr_model_packed_dequantize(p, 0, c->n_rows, v, &e.err), &e);
     else
         tsr_widen(v, w->data, w->dtype, n);
     for (uint64_t i = 0; i < n; i++)

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -39,17 +39,17 @@ static uint32_t *ids(const json_t *array, uint64_t *n)
     return v;
 }
 
-static void read_logits(const struct tsr_st *st, struct golden_case *c, uint64_t vocab)
+static void read_logits(const struct tsr_safetensors *st, struct golden_case *c, uint64_t vocab)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     char              key[64];
     (void)snprintf(key, sizeof key, "%s.logits", c->name);
-    const struct tsr_st_tensor *t = tsr_st_find(st, key);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(st, key);
     assert_non_null(t);
     assert_int_equal(t->end - t->begin, c->n_prompt * vocab * sizeof(float));
     c->logits = malloc(t->end - t->begin);
     assert_non_null(c->logits);
-    must(tsr_st_read(st, t, c->logits, &e.err), &e);
+    must(tsr_safetensors_read(st, t, c->logits, &e.err), &e);
     float lo = c->logits[0], hi = lo;
     for (uint64_t i = 0; i < c->n_prompt * vocab; i++) {
         lo = fminf(lo, c->logits[i]);
@@ -61,10 +61,10 @@ static void read_logits(const struct tsr_st *st, struct golden_case *c, uint64_t
 
 void golden_load(struct golden *g, const char *name)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    char              path[512];
-    json_t           *root = NULL;
-    struct tsr_st     st;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    char                   path[512];
+    json_t                *root = NULL;
+    struct tsr_safetensors st;
 
     memset(g, 0, sizeof *g);
     (void)snprintf(path, sizeof path, MODELS "%s", TEST_ROOT, name);
@@ -72,7 +72,7 @@ void golden_load(struct golden *g, const char *name)
     (void)snprintf(path, sizeof path, MODELS "%s/cases.json", TEST_ROOT, name);
     must(tsr_json_load(&root, path, 1 << 20, 8, &e.err), &e);
     (void)snprintf(path, sizeof path, MODELS "%s/expected.safetensors", TEST_ROOT, name);
-    must(tsr_st_open(&st, path, &e.err), &e);
+    must(tsr_safetensors_open(&st, path, &e.err), &e);
     const json_t *list = json_object_get(root, "cases");
     g->n = json_array_size(list);
     assert_true(g->n > 0);
@@ -88,7 +88,7 @@ void golden_load(struct golden *g, const char *name)
         assert_true(c->n_prompt > 0 && c->n_greedy > 0);
         read_logits(&st, c, g->model->hp.vocab);
     }
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
     json_decref(root);
 }
 
@@ -109,21 +109,21 @@ struct tsr_registry *golden_registry(unsigned threads, const char *extra, struct
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_registry *r = NULL;
     must(tsr_pool_create(pool, threads, &e.err), &e);
-    must(tsr_registry_create(&r, *pool, &e.err), &e);
-    must(tsr_registry_add_path(r, TEST_PLUGINS, &e.err), &e);
+    must(tsr_plugin_registry_create(&r, *pool, &e.err), &e);
+    must(tsr_plugin_registry_add_path(r, TEST_PLUGINS, &e.err), &e);
     if (extra)
-        must(tsr_registry_add_path(r, extra, &e.err), &e);
+        must(tsr_plugin_registry_add_path(r, extra, &e.err), &e);
     return r;
 }
 
 void golden_registry_close(struct tsr_registry *r, struct tsr_pool *pool)
 {
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
     tsr_pool_destroy(pool);
 }
 
 struct tsr_engine *golden_engine(struct tsr_registry *r, const struct tsr_model *m,
-                                 const struct tsr_overlay *o, struct tsr_engine_options opt)
+                                 const struct tsr_model_overlay *o, struct tsr_engine_options opt)
 {
     struct tsr_errbuf  e = TSR_ERRBUF(e);
     struct tsr_engine *engine = NULL;
@@ -137,14 +137,14 @@ struct tsr_engine *golden_engine(struct tsr_registry *r, const struct tsr_model 
 
 float *golden_forward(struct tsr_engine *engine, const uint32_t *prompt, uint64_t n, bool step)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    uint64_t          vocab = tsr_engine_vocab(engine);
-    struct tsr_token *t = calloc(n, sizeof *t);
-    float            *logits = malloc(n * vocab * sizeof *logits);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    uint64_t                 vocab = tsr_engine_vocab(engine);
+    struct tsr_engine_token *t = calloc(n, sizeof *t);
+    float                   *logits = malloc(n * vocab * sizeof *logits);
     assert_non_null(t);
     assert_non_null(logits);
     for (uint64_t i = 0; i < n; i++)
-        t[i] = (struct tsr_token){ .id = prompt[i], .logits = true };
+        t[i] = (struct tsr_engine_token){ .id = prompt[i], .logits = true };
     tsr_engine_reset(engine, 0);
     if (!step)
         must(tsr_engine_forward(engine, t, n, logits, &e.err), &e);
@@ -170,20 +170,20 @@ void golden_compare(const char *what, const struct golden_case *c, const float *
 
 void golden_generate(const char *what, struct tsr_engine *engine, const struct golden *g)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_request *q = calloc(g->n, sizeof *q);
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_engine_request *q = calloc(g->n, sizeof *q);
     assert_non_null(q);
     for (uint64_t i = 0; i < g->n; i++) {
         const struct golden_case *c = &g->cases[i];
-        q[i] = (struct tsr_request){ .prompt = c->prompt,
-                                     .n_prompt = c->n_prompt,
-                                     .max_tokens = c->n_greedy,
-                                     .ignore_eos = true,
-                                     .sampling = { .top_p = 1, .repetition_penalty = 1 },
-                                     .tokens = calloc(c->n_greedy, sizeof(uint32_t)) };
+        q[i] = (struct tsr_engine_request){ .prompt = c->prompt,
+                                            .n_prompt = c->n_prompt,
+                                            .max_tokens = c->n_greedy,
+                                            .ignore_eos = true,
+                                            .sampling = { .top_p = 1, .repetition_penalty = 1 },
+                                            .tokens = calloc(c->n_greedy, sizeof(uint32_t)) };
         assert_non_null(q[i].tokens);
     }
-    must(tsr_generate(engine, q, g->n, NULL, &e.err), &e);
+    must(tsr_engine_generate(engine, q, g->n, NULL, &e.err), &e);
     for (uint64_t i = 0; i < g->n; i++) {
         assert_int_equal(q[i].n_tokens, g->cases[i].n_greedy);
         for (uint64_t k = 0; k < q[i].n_tokens; k++)

@@ -30,7 +30,7 @@ struct tsr_registry *golden_registry(unsigned threads, const char *extra, struct
 void                 golden_registry_close(struct tsr_registry *r, struct tsr_pool *pool);
 
 struct tsr_engine *golden_engine(struct tsr_registry *r, const struct tsr_model *m,
-                                 const struct tsr_overlay *o, struct tsr_engine_options opt);
+                                 const struct tsr_model_overlay *o, struct tsr_engine_options opt);
 
 /* Logits of all tokens as one sequence in slot 0, in one call or one call per token. */
 float *golden_forward(struct tsr_engine *e, const uint32_t *ids, uint64_t n, bool step);

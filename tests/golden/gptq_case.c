@@ -3,7 +3,7 @@
 
 #include "base/f16.h"
 #include "base/mem.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "tessera/quantizer.h"
 
 #include <math.h>
@@ -18,11 +18,11 @@
 
 #define FOLDER "%s/tests/golden/quant"
 
-struct tsr_registry    *gptq_registry;
-static struct tsr_pool *pool;
-struct tsr_found        gptq_found;
-static struct tsr_st    goldens;
-json_t                 *gptq_cases;
+struct tsr_registry          *gptq_registry;
+static struct tsr_pool       *pool;
+struct tsr_plugin_found       gptq_found;
+static struct tsr_safetensors goldens;
+json_t                       *gptq_cases;
 
 void gptq_must(tsr_status st, const struct tsr_errbuf *e)
 {
@@ -38,11 +38,11 @@ int gptq_setup(void **state)
     (void)snprintf(tensors, sizeof tensors, FOLDER "/gptq.safetensors", TEST_ROOT);
     (void)snprintf(cases, sizeof cases, FOLDER "/gptq.json", TEST_ROOT);
     if (tsr_pool_create(&pool, 2, &e.err) != TSR_OK ||
-        tsr_registry_create(&gptq_registry, pool, &e.err) != TSR_OK ||
-        tsr_registry_add_path(gptq_registry, TEST_PLUGINS, &e.err) != TSR_OK ||
-        tsr_registry_find(gptq_registry, TSR_KIND_QUANTIZER, "gptq", &gptq_found, &e.err) !=
+        tsr_plugin_registry_create(&gptq_registry, pool, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(gptq_registry, TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_plugin_registry_find(gptq_registry, TSR_KIND_QUANTIZER, "gptq", &gptq_found, &e.err) !=
             TSR_OK ||
-        tsr_st_open(&goldens, tensors, &e.err) != TSR_OK ||
+        tsr_safetensors_open(&goldens, tensors, &e.err) != TSR_OK ||
         tsr_json_load(&gptq_cases, cases, 1 << 20, 16, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
@@ -54,23 +54,23 @@ int gptq_teardown(void **state)
 {
     (void)state;
     json_decref(gptq_cases);
-    tsr_st_close(&goldens);
-    tsr_registry_destroy(gptq_registry);
+    tsr_safetensors_close(&goldens);
+    tsr_plugin_registry_destroy(gptq_registry);
     tsr_pool_destroy(pool);
     return 0;
 }
 
 float *gptq_tensor(const char *name)
 {
-    struct tsr_errbuf           e = TSR_ERRBUF(e);
-    const struct tsr_st_tensor *t = tsr_st_find(&goldens, name);
+    struct tsr_errbuf                    e = TSR_ERRBUF(e);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&goldens, name);
     if (!t)
         fail_msg("no tensor %s", name);
     uint64_t bytes = t->end - t->begin, n = bytes / tsr_dtype_size(t->dtype);
     float   *v = tsr_new(n, sizeof *v);
     void    *raw = tsr_new(1, bytes);
     assert_true(v && raw);
-    gptq_must(tsr_st_read(&goldens, t, raw, &e.err), &e);
+    gptq_must(tsr_safetensors_read(&goldens, t, raw, &e.err), &e);
     tsr_widen(v, raw, t->dtype, n);
     free(raw);
     return v;
@@ -140,7 +140,7 @@ struct tsr_matrix gptq_matrix(const float *w, uint64_t rows, uint64_t cols)
 
 void gptq_result_free(struct gptq_result *r)
 {
-    tsr_packed_destroy(r->packed);
+    tsr_model_packed_destroy(r->packed);
     free(r->dense);
 }
 
@@ -152,7 +152,7 @@ void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const fl
     struct tsr_quant_stats         s = { .struct_size = sizeof s, .cols = cols, .hessian = h };
     struct tsr_quantizer           q = { .iface = f, .name = "gptq" };
     *r = (struct gptq_result){ .err = TSR_ERRBUF(r->err) };
-    r->status = f->create(tsr_registry_host(gptq_registry), o, &q.self, &r->err.err);
+    r->status = f->create(tsr_plugin_registry_host(gptq_registry), o, &q.self, &r->err.err);
     if (r->status != TSR_OK)
         return;
     r->status = tsr_quantize_matrix(gptq_registry, &q, &m, &s, &r->packed, &r->err.err);
@@ -160,7 +160,7 @@ void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const fl
         r->report = r->packed->report;
         r->dense = tsr_new(rows * cols, sizeof *r->dense);
         assert_non_null(r->dense);
-        gptq_must(tsr_packed_dequantize(r->packed, 0, rows, r->dense, &r->err.err), &r->err);
+        gptq_must(tsr_model_packed_dequantize(r->packed, 0, rows, r->dense, &r->err.err), &r->err);
     }
     f->destroy(q.self);
 }

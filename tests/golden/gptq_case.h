@@ -14,9 +14,9 @@ struct gptq_options {
 };
 enum { GPTQ_AUTO, GPTQ_RANGE };
 
-extern struct tsr_registry *gptq_registry; /* on a pool of 2 threads */
-extern struct tsr_found     gptq_found;
-extern json_t              *gptq_cases; /* the index */
+extern struct tsr_registry    *gptq_registry; /* on a pool of 2 threads */
+extern struct tsr_plugin_found gptq_found;
+extern json_t                 *gptq_cases; /* the index */
 
 int gptq_setup(void **state); /* for cmocka's group */
 int gptq_teardown(void **state);
@@ -32,11 +32,11 @@ struct gptq_case {
 };
 
 struct gptq_result {
-    tsr_status             status;
-    struct tsr_packed     *packed;
-    float                 *dense;
-    struct tsr_pack_report report;
-    struct tsr_errbuf      err;
+    tsr_status                   status;
+    struct tsr_model_packed     *packed;
+    float                       *dense;
+    struct tsr_model_pack_report report;
+    struct tsr_errbuf            err;
 };
 
 /* All fail the running test on errors that no test is about. */

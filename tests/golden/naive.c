@@ -2,10 +2,11 @@
 
 #include "base/f16.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "reference.h"
 
 struct buffer {
     uint64_t bytes;
@@ -153,6 +154,12 @@ static bool is(const struct tsr_tensor *t, uint32_t dtype, uint64_t rows, uint64
            t->offset + rows * t->row_stride <= ((struct buffer *)t->buffer)->bytes;
 }
 
+static void narrow(float *to, const double *from, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = (float)from[i];
+}
+
 static bool linear(const struct tsr_op *op)
 {
     const struct weight *w = op->weight;
@@ -161,12 +168,10 @@ static bool linear(const struct tsr_op *op)
         (op->in[1] && !is(op->in[1], TSR_F32, 1, w->rows)))
         return false;
     for (uint64_t t = 0; t < n; t++)
-        for (uint64_t r = 0; r < w->rows; r++) {
-            double sum = op->in[1] ? f32(op->in[1], 0)[r] : 0;
-            for (uint64_t k = 0; k < w->cols; k++)
-                sum += (double)f32(op->in[0], t)[k] * w->w[r * w->cols + k];
-            f32(op->out, t)[r] = (float)sum;
-        }
+        for (uint64_t r = 0; r < w->rows; r++)
+            f32(op->out, t)[r] =
+                (float)tsr_ref_linear(f32(op->in[0], t), w->w + r * w->cols, w->cols,
+                                      op->in[1] ? (double)f32(op->in[1], 0)[r] : 0, NULL);
     return true;
 }
 
@@ -192,19 +197,15 @@ static bool norm(const struct tsr_op *op)
     if (!is(op->in[0], TSR_F32, n, h) || !is(op->in[1], TSR_F32, 1, h) ||
         (op->in[2] && !is(op->in[2], TSR_F32, 1, h)))
         return false;
+    double *y = malloc(h * sizeof *y);
+    if (!y)
+        return false;
     for (uint64_t t = 0; t < n; t++) {
-        const float *x = f32(op->in[0], t);
-        double       mean = 0, var = 0;
-        for (uint64_t i = 0; op->norm == TSR_NORM_LAYER && i < h; i++)
-            mean += (double)x[i] / (double)h;
-        for (uint64_t i = 0; i < h; i++)
-            var += (x[i] - mean) * (x[i] - mean) / (double)h;
-        double r = 1 / sqrt(var + (double)op->eps);
-        for (uint64_t i = 0; i < h; i++)
-            f32(op->out, t)[i] =
-                (float)((x[i] - mean) * r * ((double)f32(op->in[1], 0)[i] + op->gain_offset) +
-                        (op->in[2] ? (double)f32(op->in[2], 0)[i] : 0));
+        tsr_ref_norm(y, NULL, f32(op->in[0], t), f32(op->in[1], 0),
+                     op->in[2] ? f32(op->in[2], 0) : NULL, h, op->norm, op->eps, op->gain_offset);
+        narrow(f32(op->out, t), y, h);
     }
+    free(y);
     return true;
 }
 
@@ -214,37 +215,17 @@ static bool rope(const struct tsr_op *op)
     if (!is(op->out, TSR_F32, n, op->heads * d) || !is(op->in[0], TSR_F32, n, op->heads * d) ||
         !is(op->in[1], TSR_F32, n, half) || !is(op->in[2], TSR_F32, n, half))
         return false;
+    double *y = malloc(d * sizeof *y);
+    if (!y)
+        return false;
     for (uint64_t t = 0; t < n; t++)
         for (uint64_t h = 0; h < op->heads; h++) {
-            const float *x = f32(op->in[0], t) + h * d;
-            float       *y = f32(op->out, t) + h * d;
-            for (uint64_t i = 0; i < half; i++) {
-                double c = f32(op->in[1], t)[i], s = f32(op->in[2], t)[i];
-                double a = x[i], b = x[i + half];
-                y[i] = (float)(a * c - b * s);
-                y[i + half] = (float)(b * c + a * s);
-            }
-            if (x != y)
-                memcpy(y + 2 * half, x + 2 * half, (d - 2 * half) * sizeof *y);
+            tsr_ref_rope(y, NULL, f32(op->in[0], t) + h * d, f32(op->in[1], t), f32(op->in[2], t),
+                         d, op->rotary_dim);
+            narrow(f32(op->out, t) + h * d, y, d);
         }
+    free(y);
     return true;
-}
-
-/* Element d of a head in a cache row. */
-static double cached(const struct tsr_tensor *c, uint64_t r, uint64_t head, uint64_t d,
-                     uint64_t head_dim)
-{
-    const char *p = row(c, r);
-    if (c->dtype == TSR_F32)
-        return f32(c, r)[head * head_dim + d];
-    if (c->dtype == TSR_F16) {
-        uint16_t v;
-        memcpy(&v, p + 2 * (head * head_dim + d), 2);
-        return tsr_f16_f32(v);
-    }
-    float scale;
-    memcpy(&scale, p + head * (4 + head_dim), 4);
-    return (double)scale * ((const int8_t *)p)[head * (4 + head_dim) + 4 + d];
 }
 
 static bool is_cache(const struct tsr_tensor *c, const struct tsr_op *op)
@@ -264,28 +245,20 @@ static bool kv_store(const struct tsr_op *op)
         uint64_t r = u32(op->in[1], 0)[t];
         if (r >= op->out->rows)
             return false;
-        for (uint64_t h = 0; h < op->kv_heads; h++) {
-            const float *x = f32(in, t) + h * d;
-            char        *p = row(op->out, r) + h * (4 + d);
-            float        amax = 0;
-            for (uint64_t i = 0; i < d; i++)
-                amax = fmaxf(amax, fabsf(x[i]));
-            float scale = amax / 127;
-            if (op->out->dtype == TSR_I8)
-                memcpy(p, &scale, 4);
-            for (uint64_t i = 0; i < d; i++) {
-                if (op->out->dtype == TSR_F32) {
-                    f32(op->out, r)[h * d + i] = x[i];
-                } else if (op->out->dtype == TSR_F16) {
-                    uint16_t v = tsr_f32_f16(x[i]);
-                    memcpy(row(op->out, r) + 2 * (h * d + i), &v, 2);
-                } else {
-                    p[4 + i] = scale > 0 ? (char)(int8_t)rintf(x[i] / scale) : 0;
-                }
-            }
-        }
+        for (uint64_t h = 0; h < op->kv_heads; h++)
+            tsr_ref_head_store(row(op->out, r) + h * tsr_ref_head_bytes(op->out->dtype, d),
+                               op->out->dtype, f32(in, t) + h * d, d);
     }
     return true;
+}
+
+/* Rows of one head of a cache, widened. */
+static void load(double *to, const struct tsr_tensor *c, uint64_t first, uint64_t n, uint64_t head,
+                 uint64_t d)
+{
+    for (uint64_t j = 0; j < n; j++)
+        tsr_ref_head_load(to + j * d, c->dtype,
+                          row(c, first + j) + head * tsr_ref_head_bytes(c->dtype, d), d);
 }
 
 static bool attention(const struct tsr_op *op)
@@ -295,51 +268,25 @@ static bool attention(const struct tsr_op *op)
         !is_cache(op->in[1], op) || !is_cache(op->in[2], op) || !is(op->in[3], TSR_U32, n, 2) ||
         (op->in[4] && !is(op->in[4], TSR_F32, 1, op->heads)))
         return false;
-    double *s = malloc(op->in[1]->rows * sizeof *s);
-    if (!s)
-        return false;
-    for (uint64_t t = 0; t < n; t++)
+    uint64_t most = op->in[1]->rows;
+    double  *k = malloc(most * d * sizeof *k), *v = malloc(most * d * sizeof *v);
+    double  *scores = malloc(most * sizeof *scores), *y = malloc(d * sizeof *y);
+    bool     ok = k && v && scores && y;
+    for (uint64_t t = 0; t < n && ok; t++)
         for (uint64_t h = 0; h < op->heads; h++) {
             uint64_t base = u32(op->in[3], t)[0], p = u32(op->in[3], t)[1];
-            uint64_t lo = op->window && p + 1 > op->window ? p + 1 - op->window : 0;
-            uint64_t g = h / (op->heads / op->kv_heads);
-            double   max = -HUGE_VAL, den = 0;
-            for (uint64_t j = lo; j <= p; j++) {
-                s[j] = 0;
-                for (uint64_t i = 0; i < d; i++)
-                    s[j] += f32(op->in[0], t)[h * d + i] * cached(op->in[1], base + j, g, i, d);
-                s[j] *= (double)op->scale;
-                if (op->softcap > 0)
-                    s[j] = op->softcap * tanh(s[j] / op->softcap);
-                if (op->in[4])
-                    s[j] += (double)f32(op->in[4], 0)[h] * ((double)j - (double)p);
-                max = fmax(max, s[j]);
-            }
-            for (uint64_t j = lo; j <= p; j++)
-                den += s[j] = exp(s[j] - max);
-            for (uint64_t i = 0; i < d; i++) {
-                double sum = 0;
-                for (uint64_t j = lo; j <= p; j++)
-                    sum += s[j] * cached(op->in[2], base + j, g, i, d);
-                f32(op->out, t)[h * d + i] = (float)(sum / den);
-            }
+            uint64_t first = tsr_ref_first(p, op->window), g = h / (op->heads / op->kv_heads);
+            load(k, op->in[1], base + first, p + 1 - first, g, d);
+            load(v, op->in[2], base + first, p + 1 - first, g, d);
+            tsr_ref_attention(y, NULL, scores, f32(op->in[0], t) + h * d, k, v, p + 1 - first, d, d,
+                              op->scale, op->softcap, op->in[4] ? f32(op->in[4], 0)[h] : 0);
+            narrow(f32(op->out, t) + h * d, y, d);
         }
-    free(s);
-    return true;
-}
-
-static double func(uint32_t f, double x)
-{
-    switch (f) {
-    case TSR_FUNC_SILU:
-        return x / (1 + exp(-x));
-    case TSR_FUNC_GELU_TANH:
-        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-    case TSR_FUNC_GELU_ERF:
-        return 0.5 * x * (1 + erf(x / sqrt(2)));
-    default:
-        return fmax(x, 0);
-    }
+    free(k);
+    free(v);
+    free(scores);
+    free(y);
+    return ok;
 }
 
 /* ACT, ADD and SCALE. */
@@ -353,12 +300,9 @@ static bool elementwise(const struct tsr_op *op)
             double a = f32(op->in[0], t)[i], b = op->in[1] ? (double)f32(op->in[1], t)[i] : 1;
             double y = a + b;
             if (op->kind == TSR_OP_ACT)
-                y = func(op->func, a) * b;
-            if (op->kind == TSR_OP_SCALE) {
-                y = a * (double)op->scale;
-                if (op->softcap > 0)
-                    y = op->softcap * tanh(y / op->softcap);
-            }
+                y = tsr_ref_func(op->func, a) * b;
+            if (op->kind == TSR_OP_SCALE)
+                y = tsr_ref_scale(a, (double)op->scale, (double)op->softcap);
             f32(op->out, t)[i] = (float)y;
         }
     return true;

@@ -1,6 +1,6 @@
-/* naive.h - a backend written straight from tessera/backend.h, in double precision and as plain
- * loops, that shares no line with kernels/.  It can be told to decline operations and formats,
- * and it checks every shape that the engine hands it. */
+/* naive.h - a backend whose operations are those of kernels/reference: plain loops in double precision,
+ * with no line of the kernels that backends run.  It can be told to decline operations and formats, and it
+ * checks every shape that the engine hands it. */
 #ifndef TSR_TEST_NAIVE_H
 #define TSR_TEST_NAIVE_H
 

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "authors.h"
-#include "plan/objective.h"
-#include "plan/search.h"
+#include "plan/instance/objective.h"
+#include "plan/search/search.h"
 #include "plugin/registry.h"
 
 #include <math.h>
@@ -37,13 +37,13 @@ static uint64_t             n_plans;
 /* ---- the job of a plan ---------------------------------------------------------------------------- */
 
 /* A node for each run of equal devices, in the plan's order, which is fixed. */
-static struct tsr_cluster *cluster_of(const struct authors_plan *p)
+static struct tsr_plan_cluster *cluster_of(const struct authors_plan *p)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_diag    *d = NULL;
-    struct tsr_cluster *c = NULL;
-    char                text[2048];
-    size_t              n = (size_t)snprintf(text, sizeof text, "version: 1\nnodes:\n");
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_diag         *d = NULL;
+    struct tsr_plan_cluster *c = NULL;
+    char                     text[2048];
+    size_t                   n = (size_t)snprintf(text, sizeof text, "version: 1\nnodes:\n");
     for (uint64_t i = 0, k; i < p->stages; i += k) {
         for (k = 1; i + k < p->stages && strcmp(p->device[i], p->device[i + k]) == 0; k++) {
         }
@@ -54,23 +54,23 @@ static struct tsr_cluster *cluster_of(const struct authors_plan *p)
     }
     (void)snprintf(text + n, sizeof text - n,
                    "network: {bandwidth: 100 Gbit/s, latency: 20 us}\norder: fixed\n");
-    if (tsr_diag_create(&d, &e.err) != TSR_OK ||
-        tsr_cluster_parse(&c, CONFIGS "/clusters/authors.yaml", text, strlen(text), d, &e.err) !=
-            TSR_OK)
+    if (tsr_config_diag_create(&d, &e.err) != TSR_OK ||
+        tsr_plan_cluster_parse(&c, CONFIGS "/clusters/authors.yaml", text, strlen(text), d,
+                               &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     if (!c)
-        tsr_diag_print(d, stderr, false);
+        tsr_config_diag_print(d, stderr, false);
     assert_non_null(c);
-    tsr_diag_destroy(d);
+    tsr_config_diag_destroy(d);
     return c;
 }
 
 struct job {
-    struct tsr_cluster        *cluster;
-    struct tsr_workload        work;
-    struct tsr_problem_options options;
-    struct tsr_problem         problem;
-    char                       model[512];
+    struct tsr_plan_cluster        *cluster;
+    struct tsr_plan_workload        work;
+    struct tsr_plan_problem_options options;
+    struct tsr_plan_problem         problem;
+    char                            model[512];
 };
 
 static void open_job(struct job *j, const struct authors_plan *p, int64_t objective,
@@ -80,26 +80,26 @@ static void open_job(struct job *j, const struct authors_plan *p, int64_t object
     memset(j, 0, sizeof *j);
     (void)snprintf(j->model, sizeof j->model, CONFIGS "/papers/models/%s/config.json", p->model);
     j->cluster = cluster_of(p);
-    if (tsr_workload_fixed(&j->work, p->prompt, p->tokens, p->batch, &e.err) != TSR_OK)
+    if (tsr_plan_workload_fixed(&j->work, p->prompt, p->tokens, p->batch, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    j->options = (struct tsr_problem_options){ .model = j->model,
-                                               .candidates = candidates,
-                                               .n_candidates = AUTHORS_BITS,
-                                               .indicators = "",
-                                               .table = "",
-                                               .at_least = "",
-                                               .codec = "plain:dtype=bf16", /* FP16 was sent */
-                                               .tp_codec = "plain:dtype=bf16",
-                                               .max_omega = -1,
-                                               .objective = objective,
-                                               .accounting = accounting,
-                                               .latency = TSR_LATENCY_FIT,
-                                               .together = 1,
-                                               .prefill_mb = p->prefill_mb,
-                                               .decode_mb = p->decode_mb,
-                                               .max_tp = 1,
-                                               .gap = 1e-6 };
-    if (tsr_problem_open(&j->problem, registry, &j->options, j->cluster, &j->work, &e.err) !=
+    j->options = (struct tsr_plan_problem_options){ .model = j->model,
+                                                    .candidates = candidates,
+                                                    .n_candidates = AUTHORS_BITS,
+                                                    .indicators = "",
+                                                    .table = "",
+                                                    .at_least = "",
+                                                    .codec = "plain:dtype=bf16", /* FP16 was sent */
+                                                    .tp_codec = "plain:dtype=bf16",
+                                                    .max_omega = -1,
+                                                    .objective = objective,
+                                                    .accounting = accounting,
+                                                    .latency = TSR_LATENCY_FIT,
+                                                    .together = 1,
+                                                    .prefill_mb = p->prefill_mb,
+                                                    .decode_mb = p->decode_mb,
+                                                    .max_tp = 1,
+                                                    .gap = 1e-6 };
+    if (tsr_plan_problem_open(&j->problem, registry, &j->options, j->cluster, &j->work, &e.err) !=
         TSR_OK)
         fail_msg("%s: %s", p->id, e.text);
     assert_int_equal(j->problem.shape->layers, p->layers);
@@ -107,9 +107,9 @@ static void open_job(struct job *j, const struct authors_plan *p, int64_t object
 
 static void close_job(struct job *j)
 {
-    tsr_problem_close(&j->problem);
-    tsr_workload_free(&j->work);
-    tsr_cluster_destroy(j->cluster);
+    tsr_plan_problem_close(&j->problem);
+    tsr_plan_workload_free(&j->work);
+    tsr_plan_cluster_destroy(j->cluster);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------- */
@@ -126,17 +126,18 @@ static void test_memory(void **state)
         bool                       all = true;
         open_job(&j, p, TSR_OBJECTIVE_PAPER, TSR_ACCOUNT_PAPER);
         for (uint64_t s = 0, first = 0, g = 0, in = 0; s < p->stages; first += p->count[s++]) {
-            struct tsr_errbuf       e = TSR_ERRBUF(e);
-            struct tsr_stage_memory m;
-            struct tsr_mesh         mesh;
+            struct tsr_errbuf            e = TSR_ERRBUF(e);
+            struct tsr_plan_stage_memory m;
+            struct tsr_plan_mesh         mesh;
             if (in == j.cluster->groups[g].count) {
                 g++;
                 in = 0;
             }
             in++;
-            tsr_mesh_of(j.cluster, g, 1, &mesh);
-            if (tsr_memory_stage(&j.problem.memory, &mesh, &j.problem.candidates, p->bits, first,
-                                 p->count[s], p->prefill_mb, p->decode_mb, &m, &e.err) != TSR_OK)
+            tsr_plan_mesh_of(j.cluster, g, 1, &mesh);
+            if (tsr_plan_memory_stage(&j.problem.memory, &mesh, &j.problem.candidates, p->bits,
+                                      first, p->count[s], p->prefill_mb, p->decode_mb, &m,
+                                      &e.err) != TSR_OK)
                 fail_msg("%s: %s", p->id, e.text);
             double budget =
                 ((double)m.capacity - (double)m.ends - (double)m.workspace) / (double)MIB;
@@ -157,7 +158,7 @@ static void test_memory(void **state)
 /* ---- the same with ours --------------------------------------------------------------------------- */
 
 /* Their plan in the words of one part of the build; false where it is not possible there. */
-static bool theirs(const struct tsr_built *b, uint64_t part, const struct authors_plan *p,
+static bool theirs(const struct tsr_plan_built *b, uint64_t part, const struct authors_plan *p,
                    double *objective, char *why, size_t cap)
 {
     const struct tsr_instance  *inst = &b->parts[part].inst;
@@ -165,7 +166,7 @@ static bool theirs(const struct tsr_built *b, uint64_t part, const struct author
     struct tsr_errbuf           e = TSR_ERRBUF(e);
     struct tsr_instance         sized = *inst;
     sized.devices = AUTHORS_STAGES;
-    assert_int_equal(tsr_solution_create(&s, &sized, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_solution_create(&s, &sized, &e.err), TSR_OK);
     s->option = 0;
     s->stages = p->stages;
     uint64_t first = 0;
@@ -189,7 +190,7 @@ static bool theirs(const struct tsr_built *b, uint64_t part, const struct author
     return st == TSR_OK;
 }
 
-static double omega_of(const struct tsr_quality *q, const struct authors_plan *p)
+static double omega_of(const struct tsr_plan_quality *q, const struct authors_plan *p)
 {
     double sum = 0;
     for (uint64_t l = 0; l < p->layers; l++)
@@ -203,23 +204,23 @@ struct score {
 };
 
 static void compare(const struct authors_plan *p, int64_t objective, int64_t accounting,
-                    const struct tsr_spec *solver, struct score *score)
+                    const struct tsr_plugin_spec *solver, struct score *score)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct job        j;
-    struct tsr_built *b = NULL;
-    double            best = INFINITY, v = NAN;
-    char              why[512] = "";
-    uint32_t          tp[AUTHORS_STAGES];
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct job             j;
+    struct tsr_plan_built *b = NULL;
+    double                 best = INFINITY, v = NAN;
+    char                   why[512] = "";
+    uint32_t               tp[AUTHORS_STAGES];
     for (unsigned i = 0; i < AUTHORS_STAGES; i++)
         tp[i] = 1;
     open_job(&j, p, objective, accounting);
-    if (tsr_build(&b, &j.problem, tp, &e.err) != TSR_OK)
+    if (tsr_plan_build(&b, &j.problem, tp, &e.err) != TSR_OK)
         fail_msg("%s: %s", p->id, e.text);
     for (uint64_t i = 0; i < b->n_parts; i++)
         if (theirs(b, i, p, &v, why, sizeof why))
             best = fmin(best, v);
-    tsr_built_destroy(b);
+    tsr_plan_built_destroy(b);
     if (isinf(best)) {
         (void)printf("  %s (%s, %s, cluster %u) does not fit by %s accounting: %s\n", p->id,
                      p->method, p->model, p->cluster,
@@ -228,11 +229,11 @@ static void compare(const struct authors_plan *p, int64_t objective, int64_t acc
         close_job(&j);
         return;
     }
-    struct tsr_planned a = { 0 };
+    struct tsr_plan_planned a = { 0 };
     j.problem.max_omega = omega_of(&j.problem.quality, p);
     if (tsr_search(&a, &j.problem, solver, INFINITY, &e.err) != TSR_OK)
         fail_msg("%s: %s", p->id, e.text);
-    if (!tsr_planned_has_plan(&a))
+    if (!tsr_plan_planned_has_plan(&a))
         fail_msg("%s: no plan, though the authors' one is possible: %s", p->id, a.reason);
     /* the solver may stop within its gap */
     if (!(a.objective <= best * (1 + j.options.gap) &&
@@ -243,19 +244,19 @@ static void compare(const struct authors_plan *p, int64_t objective, int64_t acc
     score->compared++;
     score->better += a.objective < best * (1 - 1e-3);
     score->gain += log(best / a.objective);
-    tsr_planned_free(&a);
+    tsr_plan_planned_free(&a);
     close_job(&j);
 }
 
 static void test_not_worse(void **state)
 {
     (void)state;
-    const char       *all = getenv("TSR_TEST_ALL"), *seed = getenv("TSR_TEST_SEED");
-    bool              whole = all && *all == '1';
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_spec   solver = { 0 };
-    uint64_t          at = seed ? strtoull(seed, NULL, 10) : 0;
-    if (tsr_spec_open(&solver, registry, TSR_KIND_SOLVER, "exact", &e.err) != TSR_OK)
+    const char            *all = getenv("TSR_TEST_ALL"), *seed = getenv("TSR_TEST_SEED");
+    bool                   whole = all && *all == '1';
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_plugin_spec solver = { 0 };
+    uint64_t               at = seed ? strtoull(seed, NULL, 10) : 0;
+    if (tsr_plugin_spec_open(&solver, registry, TSR_KIND_SOLVER, "exact", &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     for (unsigned c = 0; c < 4; c++) {
         struct score s = { 0 };
@@ -272,15 +273,15 @@ static void test_not_worse(void **state)
         if (whole && c / 2)
             assert_int_equal(s.compared, FEASIBLE);
     }
-    tsr_spec_close(&solver);
+    tsr_plugin_spec_close(&solver);
 }
 
 static int open_all(void **state)
 {
     (void)state;
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (tsr_registry_create(&registry, NULL, &e.err) != TSR_OK ||
-        tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
+    if (tsr_plugin_registry_create(&registry, NULL, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
     }
@@ -293,7 +294,7 @@ static int close_all(void **state)
 {
     (void)state;
     free(plans);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

@@ -2,6 +2,7 @@
  * both, and a 95 % interval of the paired difference.  With TSR_TEST_ALL it is of the loss, the
  * logarithm of perplexity, on the whole text; on a few windows chance is larger than what 4 bits
  * cost, so that there the divergence from the original is compared, which varies less. */
+#include "checkpoint/tokenizer.h"
 #include "config/config.h"
 #include "eval/eval.h"
 #include "quant/calibrate.h"
@@ -20,42 +21,43 @@
 #define WINDOWS 38 /* of 1024 tokens in the whole text */
 #define FEW     12 /* of 256, unless all is asked for */
 
-static struct tsr_model       *model;
-static struct tsr_tokenizer   *tokenizer;
-static struct tsr_registry    *registry;
-static struct tsr_pool        *pool;
-static struct tsr_calibration *calibration;
-static struct tsr_windows     *windows;
+static struct tsr_model             *model;
+static struct tsr_tokenizer         *tokenizer;
+static struct tsr_registry          *registry;
+static struct tsr_pool              *pool;
+static struct tsr_quant_calibration *calibration;
+static struct tsr_eval_windows      *windows;
 
-static struct tsr_engine *quantized(const char *use, int bits, struct tsr_overlay **o)
+static struct tsr_engine *quantized(const char *use, int bits, struct tsr_model_overlay **o)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
-    struct tsr_doc           *doc = NULL;
+    struct tsr_config_doc    *doc = NULL;
     struct tsr_diag          *d = NULL;
-    struct tsr_scheme        *s = NULL;
+    struct tsr_quant_scheme  *s = NULL;
     struct tsr_engine        *g = NULL;
     struct tsr_engine_options go = { .slots = 1, .kv_dtype = TSR_F32 };
     char                      yaml[80];
     (void)snprintf(yaml, sizeof yaml, "{use: %s, bits: %d, group: 128}", use, bits);
-    if (tsr_diag_create(&d, &e.err) != TSR_OK ||
-        tsr_doc_parse(&doc, "scheme", yaml, strlen(yaml), d, &e.err) != TSR_OK ||
-        tsr_scheme_create(&s, registry, tsr_doc_root(doc), NULL, "scheme", d, &e.err) != TSR_OK ||
-        tsr_diag_status(d, &e.err) != TSR_OK ||
-        tsr_scheme_apply(s, registry, model, calibration, o, &e.err) != TSR_OK ||
+    if (tsr_config_diag_create(&d, &e.err) != TSR_OK ||
+        tsr_config_doc_parse(&doc, "scheme", yaml, strlen(yaml), d, &e.err) != TSR_OK ||
+        tsr_quant_scheme_create(&s, registry, tsr_config_doc_root(doc), NULL, "scheme", d,
+                                &e.err) != TSR_OK ||
+        tsr_config_diag_status(d, &e.err) != TSR_OK ||
+        tsr_quant_scheme_apply(s, registry, model, calibration, o, &e.err) != TSR_OK ||
         tsr_engine_create(&g, registry, model, *o, &go, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    tsr_scheme_destroy(s);
-    tsr_doc_destroy(doc);
-    tsr_diag_destroy(d);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_doc_destroy(doc);
+    tsr_config_diag_destroy(d);
     return g;
 }
 
 /* Mean loss of one window alone, or its mean KL to the original. */
 static double measure(struct tsr_engine *g, struct tsr_engine *original, uint64_t i)
 {
-    struct tsr_errbuf      e = TSR_ERRBUF(e);
-    struct tsr_windows     one = *windows;
-    struct tsr_eval_result r;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_eval_windows one = *windows;
+    struct tsr_eval_result  r;
     one.start += i;
     one.score_from += i;
     one.weight += i;
@@ -74,11 +76,11 @@ static double student(uint64_t n)
 /* AWQ's measure is lower by more than `least`. */
 static void check_bits(int bits, struct tsr_engine *original, double least)
 {
-    struct tsr_overlay *plain = NULL, *awq = NULL;
-    struct tsr_engine  *a = quantized("rtn", bits, &plain), *b = quantized("awq", bits, &awq);
-    uint64_t            n = windows->n;
-    double              d[WINDOWS], mean = 0.0, spread = 0.0, first = 0.0;
-    const char         *what = original ? "KL" : "loss";
+    struct tsr_model_overlay *plain = NULL, *awq = NULL;
+    struct tsr_engine        *a = quantized("rtn", bits, &plain), *b = quantized("awq", bits, &awq);
+    uint64_t                  n = windows->n;
+    double                    d[WINDOWS], mean = 0.0, spread = 0.0, first = 0.0;
+    const char               *what = original ? "KL" : "loss";
     assert_true(n <= WINDOWS);
     for (uint64_t i = 0; i < n; i++) {
         double x = measure(a, original, i);
@@ -95,8 +97,8 @@ static void check_bits(int bits, struct tsr_engine *original, double least)
         fail_msg("%d bits: awq's %s differs by %.5f +- %.5f", bits, what, mean, half);
     tsr_engine_destroy(a);
     tsr_engine_destroy(b);
-    tsr_overlay_destroy(plain);
-    tsr_overlay_destroy(awq);
+    tsr_model_overlay_destroy(plain);
+    tsr_model_overlay_destroy(awq);
 }
 
 static void test_better(void **state)
@@ -114,8 +116,8 @@ static void test_better(void **state)
 
 int main(void)
 {
-    struct tsr_errbuf            e = TSR_ERRBUF(e);
-    struct tsr_calibrate_options co = {
+    struct tsr_errbuf                  e = TSR_ERRBUF(e);
+    struct tsr_quant_calibrate_options co = {
         .text = DEMO "/calibration.txt", .samples = 16, .seqlen = 256, .seed = 7, .input_rows = 512
     };
     bool                    all = getenv("TSR_TEST_ALL") != NULL;
@@ -123,23 +125,23 @@ int main(void)
                                    .window = all ? 0 : 256,
                                    .max_windows = all ? 0 : FEW };
     if (tsr_pool_create(&pool, 0, &e.err) != TSR_OK ||
-        tsr_registry_create(&registry, pool, &e.err) != TSR_OK ||
-        tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_plugin_registry_create(&registry, pool, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
         tsr_model_load(&model, DEMO, false, &e.err) != TSR_OK ||
-        tsr_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK ||
-        tsr_calibrate(&calibration, registry, model, tokenizer, &co, &e.err) != TSR_OK ||
-        tsr_windows_create(&windows, tokenizer, model, DEMO "/held-out.txt", &eo, &e.err) !=
+        tsr_checkpoint_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK ||
+        tsr_quant_calibrate(&calibration, registry, model, tokenizer, &co, &e.err) != TSR_OK ||
+        tsr_eval_windows_create(&windows, tokenizer, model, DEMO "/held-out.txt", &eo, &e.err) !=
             TSR_OK) {
         print_error("%s\n", e.text);
         return 1;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_better) };
     int                     rc = cmocka_run_group_tests(tests, NULL, NULL);
-    tsr_windows_destroy(windows);
-    tsr_calibration_destroy(calibration);
+    tsr_eval_windows_destroy(windows);
+    tsr_quant_calibration_destroy(calibration);
     tsr_tokenizer_destroy(tokenizer);
     tsr_model_destroy(model);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     tsr_pool_destroy(pool);
     return rc;
 }

@@ -204,12 +204,12 @@ static const struct tsr_quantizer_v1 deaf_table = { .struct_size = sizeof deaf_t
 #define SEQS   3
 
 struct layer {
-    struct golden          g;
-    struct tsr_stream     *s;
-    struct tsr_quant_stats stats[TSR_SITES];
-    float                 *h; /* [SEQS * LENGTH, hidden] in front of the layer */
-    uint64_t               rows[TSR_SITES];
-    struct tsr_block_job   job;
+    struct golden              g;
+    struct tsr_stream         *s;
+    struct tsr_quant_stats     stats[TSR_SITES];
+    float                     *h; /* [SEQS * LENGTH, hidden] in front of the layer */
+    uint64_t                   rows[TSR_SITES];
+    struct tsr_quant_block_job job;
 };
 
 static tsr_status record(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
@@ -243,26 +243,26 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
                                 .name = "fake" };
     l->h = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * m->hp.hidden, sizeof(float));
     assert_non_null(l->h);
-    OK(tsr_stream_create(&l->s, registry, m, LENGTH, TSR_ACT_F32, &err.err));
+    OK(tsr_engine_stream_create(&l->s, registry, m, LENGTH, TSR_ACT_F32, NULL, &err.err));
     for (uint64_t i = 0; i < SEQS; i++) {
         for (uint64_t t = 0; t < LENGTH; t++)
             ids[t] = (uint32_t)((i * LENGTH + t) * 2654435761u % m->hp.vocab);
-        OK(tsr_stream_embed(l->s, ids, LENGTH, l->h + i * LENGTH * m->hp.hidden, &err.err));
+        OK(tsr_engine_stream_embed(l->s, ids, LENGTH, l->h + i * LENGTH * m->hp.hidden, &err.err));
     }
-    OK(tsr_stream_open_layer(l->s, at, NULL, &err.err));
-    tsr_stream_set_tap(l->s, record, l);
+    OK(tsr_engine_stream_open_layer(l->s, at, NULL, &err.err));
+    tsr_engine_stream_set_tap(l->s, record, l);
     float *out = tsr_new(LENGTH * m->hp.hidden, sizeof *out);
     assert_non_null(out);
     for (uint64_t i = 0; i < SEQS; i++)
-        OK(tsr_stream_run(l->s, l->h + i * LENGTH * m->hp.hidden, LENGTH, out, &err.err));
-    tsr_stream_set_tap(l->s, NULL, NULL);
+        OK(tsr_engine_stream_run(l->s, l->h + i * LENGTH * m->hp.hidden, LENGTH, out, &err.err));
+    tsr_engine_stream_set_tap(l->s, NULL, NULL);
     free(out);
-    l->job = (struct tsr_block_job){ .registry = registry,
-                                     .model = m,
-                                     .layer = at,
-                                     .stats = l->stats,
-                                     .sequence = LENGTH,
-                                     .stream = l->s };
+    l->job = (struct tsr_quant_block_job){ .registry = registry,
+                                           .model = m,
+                                           .layer = at,
+                                           .stats = l->stats,
+                                           .sequence = LENGTH,
+                                           .stream = l->s };
     for (int i = 0; i < TSR_LINEARS; i++)
         l->job.q[i] = m->layers[at].lin[i].w.data ? &q : NULL;
 }
@@ -270,8 +270,8 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
 static void layer_close(struct layer *l)
 {
     for (int i = 0; i < TSR_SITES; i++)
-        tsr_block_stats_free(&l->stats[i]);
-    tsr_stream_destroy(l->s);
+        tsr_quant_block_stats_free(&l->stats[i]);
+    tsr_engine_stream_destroy(l->s);
     free(l->h);
     golden_free(&l->g);
 }
@@ -283,25 +283,25 @@ static float *run_all(struct layer *l)
     float            *out = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * hidden, sizeof *out);
     assert_non_null(out);
     for (uint64_t i = 0; i < SEQS; i++)
-        OK(tsr_stream_run(l->s, l->h + i * LENGTH * hidden, LENGTH, out + i * LENGTH * hidden,
-                          &err.err));
+        OK(tsr_engine_stream_run(l->s, l->h + i * LENGTH * hidden, LENGTH,
+                                 out + i * LENGTH * hidden, &err.err));
     return out;
 }
 
 /* The open layer with folded norms and linears. */
-static float *run_folded(struct layer *l, const struct tsr_block_fold *f)
+static float *run_folded(struct layer *l, const struct tsr_quant_block_fold *f)
 {
-    struct tsr_errbuf   err = TSR_ERRBUF(err);
-    struct tsr_overlay *o = NULL;
-    OK(tsr_overlay_create(&o, l->g.model->hp.layers, &err.err));
+    struct tsr_errbuf         err = TSR_ERRBUF(err);
+    struct tsr_model_overlay *o = NULL;
+    OK(tsr_model_overlay_create(&o, l->g.model->hp.layers, &err.err));
     memcpy(o->norm[l->job.layer], f->norm, sizeof f->norm);
-    OK(tsr_stream_open_layer(l->s, l->job.layer, o, &err.err));
+    OK(tsr_engine_stream_open_layer(l->s, l->job.layer, o, &err.err));
     memset(o->norm[l->job.layer], 0, sizeof f->norm); /* f's */
     for (int i = 0; i < TSR_LINEARS; i++)
         if (f->lin[i].data)
-            OK(tsr_stream_set_linear(l->s, (enum tsr_linear_id)i, &f->lin[i], &err.err));
+            OK(tsr_engine_stream_set_linear(l->s, (enum tsr_linear_id)i, &f->lin[i], &err.err));
     float *out = run_all(l);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     return out;
 }
 
@@ -312,20 +312,20 @@ static float *run_folded(struct layer *l, const struct tsr_block_fold *f)
 #define LINEAR TSR_PRODUCER_LINEAR
 
 static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_SITES],
-                       void (*change)(struct tsr_hparams *))
+                       void (*change)(struct tsr_model_hparams *))
 {
-    struct tsr_errbuf     err = TSR_ERRBUF(err);
-    struct fake           f = { .act = SCALE, .group = 16 };
-    struct layer          l;
-    struct tsr_block_fold fold;
-    bool                  any;
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    struct fake                 f = { .act = SCALE, .group = 16 };
+    struct layer                l;
+    struct tsr_quant_block_fold fold;
+    bool                        any;
     layer_open(&l, name, &f, at);
     if (change)
         change(&l.g.model->hp);
     float *original = run_all(&l);
-    assert_int_equal(tsr_block_need(l.job.q, &any), TSR_NEED_INPUTS);
+    assert_int_equal(tsr_quant_block_need(l.job.q, &any), TSR_NEED_INPUTS);
     assert_true(any);
-    OK(tsr_block_search(&l.job, &fold, &err.err));
+    OK(tsr_quant_block_search(&l.job, &fold, &err.err));
     assert_int_equal(f.sites, TSR_SITES);
     bool scaled = false;
     for (int s = 0; s < TSR_SITES; s++) {
@@ -349,11 +349,11 @@ static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_SI
     assert_int_equal(moved > 0.0, scaled);
     free(out);
     free(original);
-    tsr_block_fold_free(&fold);
+    tsr_quant_block_fold_free(&fold);
     layer_close(&l);
 }
 
-static void residual_from_norm(struct tsr_hparams *hp)
+static void residual_from_norm(struct tsr_model_hparams *hp)
 {
     hp->residual_from_norm = true;
 }
@@ -385,16 +385,16 @@ static void folding(void **state)
 static void foreign_linears(void **state)
 {
     (void)state;
-    struct tsr_errbuf     err = TSR_ERRBUF(err);
-    struct fake           f = { .act = SCALE };
-    struct layer          l;
-    struct tsr_block_fold fold;
-    struct tsr_quantizer  deaf = { .iface = &deaf_table, .name = "deaf" };
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    struct fake                 f = { .act = SCALE };
+    struct layer                l;
+    struct tsr_quant_block_fold fold;
+    struct tsr_quantizer        deaf = { .iface = &deaf_table, .name = "deaf" };
     layer_open(&l, "llama2", &f, 0);
     l.job.q[TSR_V] = NULL;
     l.job.q[TSR_UP] = &deaf;
     float *original = run_all(&l);
-    OK(tsr_block_search(&l.job, &fold, &err.err));
+    OK(tsr_quant_block_search(&l.job, &fold, &err.err));
     for (int s = 0; s < TSR_SITES; s++)
         assert_int_equal(f.producer[s], NONE);
     assert_null(fold.lin[TSR_V].data);
@@ -404,13 +404,13 @@ static void foreign_linears(void **state)
                         (uint64_t)SEQS * (uint64_t)LENGTH * l.g.model->hp.hidden * sizeof *out);
     free(out);
     free(original);
-    tsr_block_fold_free(&fold);
+    tsr_quant_block_fold_free(&fold);
     for (int i = 0; i < TSR_LINEARS; i++)
         l.job.q[i] = &deaf;
     bool any;
-    assert_int_equal(tsr_block_need(l.job.q, &any), 0);
+    assert_int_equal(tsr_quant_block_need(l.job.q, &any), 0);
     assert_false(any);
-    OK(tsr_block_search(&l.job, &fold, &err.err));
+    OK(tsr_quant_block_search(&l.job, &fold, &err.err));
     for (int i = 0; i < TSR_LINEARS; i++)
         assert_null(fold.lin[i].data);
     layer_close(&l);
@@ -419,12 +419,12 @@ static void foreign_linears(void **state)
 static void clips(void **state)
 {
     (void)state;
-    struct tsr_errbuf     err = TSR_ERRBUF(err);
-    struct fake           f = { .act = CLIP, .group = 20 };
-    struct layer          l;
-    struct tsr_block_fold fold;
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    struct fake                 f = { .act = CLIP, .group = 20 };
+    struct layer                l;
+    struct tsr_quant_block_fold fold;
     layer_open(&l, "llama2", &f, 0);
-    OK(tsr_block_search(&l.job, &fold, &err.err));
+    OK(tsr_quant_block_search(&l.job, &fold, &err.err));
     const struct tsr_matrix *w = &l.g.model->layers[0].lin[TSR_DOWN].w;
     float                   *was = tsr_new(w->rows * w->cols, sizeof *was);
     assert_non_null(was);
@@ -442,20 +442,20 @@ static void clips(void **state)
     assert_true(cut > 0);
     assert_null(fold.scale[TSR_SITE_DOWN_IN]);
     free(was);
-    tsr_block_fold_free(&fold);
+    tsr_quant_block_fold_free(&fold);
     layer_close(&l);
 }
 
 static void losses(void **state)
 {
     (void)state;
-    struct tsr_errbuf     err = TSR_ERRBUF(err);
-    struct fake           f = { .act = LOSSES };
-    struct layer          l;
-    struct tsr_block_fold fold;
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    struct fake                 f = { .act = LOSSES };
+    struct layer                l;
+    struct tsr_quant_block_fold fold;
     layer_open(&l, "llama3", &f, 1);
-    OK(tsr_block_search(&l.job, &fold, &err.err));
-    tsr_block_fold_free(&fold);
+    OK(tsr_quant_block_search(&l.job, &fold, &err.err));
+    tsr_quant_block_fold_free(&fold);
     layer_close(&l);
 }
 
@@ -468,13 +468,13 @@ static void refusals(void **state)
     } bad[] = { { BAD_SCALE, "column 3 of site attn_in is -1" },
                 { BAD_ONES, "column 2 of site o_in is 2, where 1" },
                 { BAD_CLIP, "up_proj', row 1 group 0, is nan" } };
-    struct tsr_errbuf     err = TSR_ERRBUF(err);
-    struct layer          l;
-    struct tsr_block_fold fold;
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    struct layer                l;
+    struct tsr_quant_block_fold fold;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct fake f = { .act = bad[i].act };
         layer_open(&l, "llama3", &f, 0);
-        assert_int_equal(tsr_block_search(&l.job, &fold, &err.err), TSR_E_UNSUPPORTED);
+        assert_int_equal(tsr_quant_block_search(&l.job, &fold, &err.err), TSR_E_UNSUPPORTED);
         if (!strstr(err.text, bad[i].says) || !strstr(err.text, "quantizer 'fake'"))
             fail_msg("%s", err.text);
         assert_null(fold.lin[TSR_Q].data);
@@ -484,7 +484,7 @@ static void refusals(void **state)
     layer_open(&l, "llama3", &f, 0);
     free((void *)(uintptr_t)l.stats[TSR_SITE_O_IN].inputs);
     l.stats[TSR_SITE_O_IN].inputs = NULL;
-    assert_int_equal(tsr_block_search(&l.job, &fold, &err.err), TSR_E_INPUT);
+    assert_int_equal(tsr_quant_block_search(&l.job, &fold, &err.err), TSR_E_INPUT);
     assert_non_null(strstr(err.text, "o_proj"));
     layer_close(&l);
 }
@@ -494,11 +494,11 @@ static void statistics(void **state)
 {
     (void)state;
     enum { N = 3, ROWS = 5 };
-    struct tsr_errbuf      err = TSR_ERRBUF(err);
-    float                  x[ROWS * N], scale[N] = { 0.5f, 3.0f, 1.25f };
-    float                  h[N * N] = { 0 }, top[N] = { 0 }, mean[N], var[N], mag[N];
-    struct tsr_quant_stats in = { .struct_size = sizeof in, .cols = N, .tokens = ROWS }, out;
-    struct tsr_block_fold  f = { .scale = { [TSR_SITE_O_IN] = scale } };
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    float                       x[ROWS * N], scale[N] = { 0.5f, 3.0f, 1.25f };
+    float                       h[N * N] = { 0 }, top[N] = { 0 }, mean[N], var[N], mag[N];
+    struct tsr_quant_stats      in = { .struct_size = sizeof in, .cols = N, .tokens = ROWS }, out;
+    struct tsr_quant_block_fold f = { .scale = { [TSR_SITE_O_IN] = scale } };
     for (int i = 0; i < ROWS * N; i++)
         x[i] = (float)noise((uint64_t)i);
     for (int round = 0; round < 2; round++) {
@@ -527,10 +527,10 @@ static void statistics(void **state)
             in.hessian = h, in.absmax = top, in.mean = mean, in.variance = var, in.mean_abs = mag;
             in.inputs = x;
             in.input_rows = ROWS;
-            OK(tsr_block_stats(&f, TSR_SITE_O_IN, &in, &out, &err.err));
+            OK(tsr_quant_block_stats(&f, TSR_SITE_O_IN, &in, &out, &err.err));
             assert_true(out.cols == N && out.tokens == ROWS && out.input_rows == ROWS);
             struct tsr_quant_stats same;
-            OK(tsr_block_stats(&f, TSR_SITE_ATTN_IN, &in, &same, &err.err));
+            OK(tsr_quant_block_stats(&f, TSR_SITE_ATTN_IN, &in, &same, &err.err));
             assert_true(same.hessian == h);
         }
     }
@@ -544,7 +544,7 @@ static void statistics(void **state)
     }
     for (int i = 0; i < ROWS * N; i++)
         near("inputs", (double)out.inputs[i], (double)x[i] / (double)scale[i % N], 1e-6);
-    tsr_block_stats_free(&out);
+    tsr_quant_block_stats_free(&out);
 }
 
 int main(void)

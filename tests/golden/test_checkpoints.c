@@ -5,8 +5,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/import.h"
-#include "model/packed_model.h"
+#include "checkpoint/import/import.h"
+#include "checkpoint/packed/packed_model.h"
 
 #include <ftw.h>
 #include <math.h>
@@ -31,7 +31,7 @@
             fail_msg("%s: %s: %s", name, #call, e.text);                                           \
     } while (0)
 
-/* What a linear became: what stands in the table is tsr_format_name(), or "" for stored as is. */
+/* What a linear became: what stands in the table is tsr_model_format_name(), or "" for stored as is. */
 struct expectation {
     const char *folder, *q, *o; /* formats of layer 0's q_proj and o_proj */
     uint64_t    group;          /* of q_proj */
@@ -81,20 +81,20 @@ static const struct expectation table[] = {
 };
 
 struct recorded {
-    struct tsr_st st;
-    uint32_t     *prompt;
-    uint64_t      n;
+    struct tsr_safetensors st;
+    uint32_t              *prompt;
+    uint64_t               n;
 };
 
 static float *floats(const struct recorded *c, const char *name, const char *tensor, uint64_t n)
 {
-    struct tsr_errbuf           e = TSR_ERRBUF(e);
-    const struct tsr_st_tensor *t = tsr_st_find(&c->st, tensor);
-    float                      *v = malloc(n * sizeof *v);
+    struct tsr_errbuf                    e = TSR_ERRBUF(e);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&c->st, tensor);
+    float                               *v = malloc(n * sizeof *v);
     assert_non_null(v);
     if (!t || t->end - t->begin != n * sizeof *v)
         fail_msg("%s: no %s of %d floats is recorded", name, tensor, (int)n);
-    OK(tsr_st_read(&c->st, t, v, &e.err));
+    OK(tsr_safetensors_read(&c->st, t, v, &e.err));
     return v;
 }
 
@@ -104,7 +104,7 @@ static void read_recorded(struct recorded *c, const char *name)
     char              path[512];
     json_t           *root = NULL;
     (void)snprintf(path, sizeof path, CHECKPOINTS "%s/expected.safetensors", name);
-    OK(tsr_st_open(&c->st, path, &e.err));
+    OK(tsr_safetensors_open(&c->st, path, &e.err));
     (void)snprintf(path, sizeof path, CHECKPOINTS "%s/case.json", name);
     OK(tsr_json_load(&root, path, 1 << 20, 16, &e.err));
     const json_t *ids = json_object_get(root, "prompt");
@@ -118,7 +118,7 @@ static void read_recorded(struct recorded *c, const char *name)
 
 static void recorded_free(struct recorded *c)
 {
-    tsr_st_close(&c->st);
+    tsr_safetensors_close(&c->st);
     free(c->prompt);
 }
 
@@ -145,7 +145,7 @@ static void compare_logits(const char *name, const float *got, const float *want
 }
 
 /* The first 8 rows of one matrix as its writer dequantizes it. */
-static void compare_rows(const struct tsr_packed *p, const struct recorded *c,
+static void compare_rows(const struct tsr_model_packed *p, const struct recorded *c,
                          const struct expectation *x)
 {
     const char       *name = x->folder;
@@ -154,7 +154,7 @@ static void compare_rows(const struct tsr_packed *p, const struct recorded *c,
     float            *got = malloc(n * sizeof *got);
     float *want = floats(c, name, "dequant_rows_0_to_7.model.layers.0.self_attn.k_proj.weight", n);
     assert_non_null(got);
-    OK(tsr_packed_dequantize(p, 0, 8, got, &e.err));
+    OK(tsr_model_packed_dequantize(p, 0, 8, got, &e.err));
     for (uint64_t i = 0; i < n; i++) {
         double off = fabs((double)got[i] - (double)want[i]);
         if (!(off <= x->rows * fabs((double)want[i])))
@@ -165,13 +165,13 @@ static void compare_rows(const struct tsr_packed *p, const struct recorded *c,
     free(want);
 }
 
-static void check_format(const char *name, const struct tsr_packed *p, const char *want)
+static void check_format(const char *name, const struct tsr_model_packed *p, const char *want)
 {
     char format[64] = "";
     if (strcmp(want, "?") == 0)
         return;
     if (p)
-        tsr_format_name(&p->format, format, sizeof format);
+        tsr_model_format_name(&p->format, format, sizeof format);
     assert_true((p != NULL) == (*want != '\0'));
     if (strcmp(format, want) != 0)
         fail_msg("%s: stored as %s, not %s", name, format, want);
@@ -179,7 +179,7 @@ static void check_format(const char *name, const struct tsr_packed *p, const cha
 
 static void check_formats(const struct tsr_model *m, const struct expectation *x)
 {
-    const struct tsr_packed *q = m->packed ? m->packed->lin[0][TSR_Q] : NULL;
+    const struct tsr_model_packed *q = m->packed ? m->packed->lin[0][TSR_Q] : NULL;
     check_format(x->folder, q, x->q);
     check_format(x->folder, m->packed ? m->packed->lin[0][TSR_O] : NULL, x->o ? x->o : x->q);
     assert_true((m->packed_as != NULL) == (q != NULL));
@@ -201,7 +201,7 @@ static void check_headers(const char *name, const struct tsr_model *m, const cha
     assert_int_equal(h->bytes, m->bytes);
     for (uint64_t l = 0; m->packed && l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
-            const struct tsr_packed *a = m->packed->lin[l][i], *b = h->packed->lin[l][i];
+            const struct tsr_model_packed *a = m->packed->lin[l][i], *b = h->packed->lin[l][i];
             assert_null(b->codes);
             assert_string_equal(a->format.id, b->format.id);
             assert_int_equal(a->format.bits, b->format.bits);
@@ -227,7 +227,7 @@ static void check(struct tsr_registry *r, const struct expectation *x)
     if (m->packed)
         compare_rows(m->packed->lin[0][TSR_K], &c, x);
     check_headers(name, m, path);
-    struct tsr_engine_options opt = { .backend = "cpu" };
+    struct tsr_engine_options opt = { .on.backend = "cpu" };
     struct tsr_engine        *engine = golden_engine(r, m, NULL, opt);
     float                    *want = floats(&c, name, x->logits, c.n * m->hp.vocab);
     float                    *got = golden_forward(engine, c.prompt, c.n, false);
@@ -258,35 +258,35 @@ static void gpt_oss_tensors(void **state)
     } all[] = { { "model.layers.0.mlp.experts.down_proj", 48, 96 },
                 { "model.layers.0.mlp.experts.gate_up_proj", 192, 64 },
                 { "model.layers.1.mlp.experts.down_proj", 16, 64 } };
-    const char       *name = "mxfp4-gptoss-tensors";
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_shards shards;
-    struct tsr_import im;
-    struct recorded   c = { 0 };
-    json_t           *config = json_pack("{s:s}", "quant_method", "mxfp4");
+    const char                  *name = "mxfp4-gptoss-tensors";
+    struct tsr_errbuf            e = TSR_ERRBUF(e);
+    struct tsr_checkpoint_shards shards;
+    struct tsr_import            im;
+    struct recorded              c = { 0 };
+    json_t                      *config = json_pack("{s:s}", "quant_method", "mxfp4");
     (void)state;
     read_recorded(&c, name);
-    OK(tsr_shards_open_file(&shards, CHECKPOINTS "mxfp4-gptoss-tensors", "model.safetensors",
-                            &e.err));
+    OK(tsr_checkpoint_shards_open_file(&shards, CHECKPOINTS "mxfp4-gptoss-tensors",
+                                       "model.safetensors", &e.err));
     OK(tsr_import_open(&im, config, name, &shards, &e.err));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        uint64_t           n = all[i].rows * all[i].cols;
-        struct tsr_packed *p = NULL;
-        float             *got = malloc(n * sizeof *got);
-        float             *want = floats(&c, name, all[i].tensor, n);
+        uint64_t                 n = all[i].rows * all[i].cols;
+        struct tsr_model_packed *p = NULL;
+        float                   *got = malloc(n * sizeof *got);
+        float                   *want = floats(&c, name, all[i].tensor, n);
         assert_non_null(got);
         OK(tsr_import_linear(&im, all[i].tensor, all[i].rows, all[i].cols, &p));
         assert_non_null(p);
         check_format(name, p, "tessera.mx/1 with fp4_e2m1");
-        OK(tsr_packed_dequantize(p, 0, p->rows, got, &e.err));
+        OK(tsr_model_packed_dequantize(p, 0, p->rows, got, &e.err));
         for (uint64_t k = 0; k < n; k++)
             assert_true(got[k] == want[k]);
-        tsr_packed_destroy(p);
+        tsr_model_packed_destroy(p);
         free(got);
         free(want);
     }
     tsr_import_close(&im);
-    tsr_shards_close(&shards);
+    tsr_checkpoint_shards_close(&shards);
     json_decref(config);
     recorded_free(&c);
 }
@@ -312,8 +312,8 @@ static void same_layer(const char *name, const struct tsr_model *a, const struct
                        uint64_t l)
 {
     for (int i = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_packed *x = a->packed ? a->packed->lin[l][i] : NULL;
-        const struct tsr_packed *y = b->packed ? b->packed->lin[l][i] : NULL;
+        const struct tsr_model_packed *x = a->packed ? a->packed->lin[l][i] : NULL;
+        const struct tsr_model_packed *y = b->packed ? b->packed->lin[l][i] : NULL;
         assert_true((x != NULL) == (y != NULL));
         if (!x) {
             same_matrix(name, &a->layers[l].lin[i].w, &b->layers[l].lin[i].w);
@@ -337,7 +337,7 @@ static void same_packed(const char *name, const struct tsr_model *a, const struc
 }
 
 /* Name and shape of a tensor of ct-mxfp4 as gpt-oss would have it. */
-static uint32_t gpt_oss_shape(const struct tsr_st_tensor *t, char *to, size_t cap,
+static uint32_t gpt_oss_shape(const struct tsr_safetensors_tensor *t, char *to, size_t cap,
                               uint64_t shape[TSR_ST_MAX_RANK])
 {
     static const char *const suffixes[][2] = { { ".weight_packed", "_blocks" },
@@ -366,29 +366,29 @@ static void gpt_oss_model(void **state)
     char               folder[] = "/tmp/tessera-gptoss-XXXXXX", path[512], to[TSR_ST_MAX_NAME + 1];
     uint64_t           shape[TSR_ST_MAX_RANK];
     struct tsr_st_out *o = NULL;
-    struct tsr_shards  s;
-    struct tsr_model  *a = NULL, *b = NULL;
-    json_t            *config = NULL;
+    struct tsr_checkpoint_shards s;
+    struct tsr_model            *a = NULL, *b = NULL;
+    json_t                      *config = NULL;
     (void)state;
     assert_non_null(mkdtemp(folder));
-    OK(tsr_shards_open(&s, CHECKPOINTS "ct-mxfp4", &e.err));
+    OK(tsr_checkpoint_shards_open(&s, CHECKPOINTS "ct-mxfp4", &e.err));
     (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    OK(tsr_st_create(&o, path, &e.err));
+    OK(tsr_safetensors_create(&o, path, &e.err));
     for (uint64_t i = 0; i < s.n; i++) {
         uint32_t rank = gpt_oss_shape(s.tensors[i].t, to, sizeof to, shape);
-        OK(tsr_st_declare(o, to, s.tensors[i].t->dtype, rank, shape, &e.err));
+        OK(tsr_safetensors_declare(o, to, s.tensors[i].t->dtype, rank, shape, &e.err));
     }
-    OK(tsr_st_begin(o, &e.err));
+    OK(tsr_safetensors_begin(o, &e.err));
     for (uint64_t i = 0; i < s.n; i++) {
-        const struct tsr_st_tensor *t = s.tensors[i].t;
-        void                       *raw = malloc(t->end - t->begin);
+        const struct tsr_safetensors_tensor *t = s.tensors[i].t;
+        void                                *raw = malloc(t->end - t->begin);
         assert_non_null(raw);
-        OK(tsr_st_read(&s.files[s.tensors[i].file], t, raw, &e.err));
-        tsr_st_put(o, raw, t->end - t->begin);
+        OK(tsr_safetensors_read(&s.files[s.tensors[i].file], t, raw, &e.err));
+        tsr_safetensors_put(o, raw, t->end - t->begin);
         free(raw);
     }
-    OK(tsr_st_commit(o, &e.err));
-    tsr_shards_close(&s);
+    OK(tsr_safetensors_commit(o, &e.err));
+    tsr_checkpoint_shards_close(&s);
     OK(tsr_json_load(&config, CHECKPOINTS "ct-mxfp4/config.json", 1 << 20, 16, &e.err));
     assert_int_equal(json_object_set_new(config, "quantization_config",
                                          json_pack("{s:s}", "quant_method", "mxfp4")),
@@ -420,7 +420,7 @@ static void orders_of_columns(void **state)
         OK(tsr_model_load(&m, path, false, &e.err));
         for (uint64_t l = 0; l < m->hp.layers; l++)
             for (int k = 0; k < TSR_LINEARS; k++) {
-                const struct tsr_packed *p = m->packed->lin[l][k];
+                const struct tsr_model_packed *p = m->packed->lin[l][k];
                 if (!p->ordered)
                     continue;
                 ordered++;
@@ -483,7 +483,7 @@ static void check_streamed(const char *name)
             tsr_model_close_layer(b, l);
             for (int i = 0; i < TSR_LINEARS; i++) {
                 assert_null(b->layers[l].lin[i].w.data);
-                const struct tsr_packed *p = b->packed ? b->packed->lin[l][i] : NULL;
+                const struct tsr_model_packed *p = b->packed ? b->packed->lin[l][i] : NULL;
                 assert_true(!p || (!p->codes && !p->order));
             }
         }

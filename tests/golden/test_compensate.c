@@ -44,23 +44,25 @@ static int tear_down(void **state)
 /* ---- residuals without a file ---------------------------------------------------------------- */
 
 /* The first linear of a site has the memory of all. */
-static bool is_first(const struct tsr_residual *lin, int i)
+static bool is_first(const struct tsr_compensate_residual *lin, int i)
 {
     return i == 0 || !lin[i - 1].inputs ||
-           tsr_linear_site((enum tsr_linear_id)i) != tsr_linear_site((enum tsr_linear_id)(i - 1));
+           tsr_model_linear_site((enum tsr_linear_id)i) !=
+               tsr_model_linear_site((enum tsr_linear_id)(i - 1));
 }
 
 /* Rows of q, k, v and of gate, up behind each other, as a file has them. */
-static void join_rows(const struct tsr_layer *layer, struct tsr_residual lin[TSR_LINEARS],
-                      enum tsr_site site, uint32_t bits)
+static void join_rows(const struct tsr_model_layer  *layer,
+                      struct tsr_compensate_residual lin[TSR_LINEARS], enum tsr_site site,
+                      uint32_t bits)
 {
     uint64_t       row, at = 0;
     unsigned char *all = NULL;
     if (tsr_compensation_row(layer, site, bits, &row) < 2)
         return;
     for (int i = 0; i < TSR_LINEARS; i++) {
-        struct tsr_residual *r = &lin[i];
-        if (tsr_linear_site((enum tsr_linear_id)i) != site)
+        struct tsr_compensate_residual *r = &lin[i];
+        if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
             continue;
         assert_non_null(r->codes);
         if (!all)
@@ -76,8 +78,8 @@ static void join_rows(const struct tsr_layer *layer, struct tsr_residual lin[TSR
 }
 
 /* Joined in every other layer. */
-static const struct tsr_compensation *residuals(const struct tsr_model   *m,
-                                                const struct tsr_overlay *o, uint32_t bits)
+static const struct tsr_compensation *residuals(const struct tsr_model         *m,
+                                                const struct tsr_model_overlay *o, uint32_t bits)
 {
     struct tsr_errbuf        err = TSR_ERRBUF(err);
     struct tsr_compensation *c = calloc(1, sizeof *c);
@@ -89,17 +91,17 @@ static const struct tsr_compensation *residuals(const struct tsr_model   *m,
     assert_true(c->lin && c->site);
     for (uint64_t l = 0; l < c->layers; l++) {
         for (int i = 0; i < TSR_LINEARS; i++) {
-            struct tsr_residual_source src = { .w = &m->layers[l].lin[i].w,
-                                               .packed = o->lin[l][i] };
-            struct tsr_residual_report rep;
-            if (src.packed &&
-                tsr_residual_make(&c->lin[l][i], NULL, &src, bits, NULL, &rep, &err.err) != TSR_OK)
+            struct tsr_compensate_residual_source src = { .w = &m->layers[l].lin[i].w,
+                                                          .packed = o->lin[l][i] };
+            struct tsr_compensate_residual_report rep;
+            if (src.packed && tsr_compensate_residual_make(&c->lin[l][i], NULL, &src, bits, NULL,
+                                                           &rep, &err.err) != TSR_OK)
                 fail_msg("%s", err.text);
         }
         for (int s = 0; s < TSR_SITES && l % 2 == 0; s++)
             join_rows(&m->layers[l], c->lin[l], (enum tsr_site)s, bits);
         for (int s = 0; s < TSR_SITES; s++) {
-            uint64_t n = tsr_site_cols(m, (enum tsr_site)s);
+            uint64_t n = tsr_model_site_cols(m, (enum tsr_site)s);
             float   *v = malloc(3 * n * sizeof *v);
             assert_non_null(v);
             for (uint64_t i = 0; i < n; i++) {
@@ -107,7 +109,7 @@ static const struct tsr_compensation *residuals(const struct tsr_model   *m,
                 v[n + i] = (float)tsr_uniform(5, l * 4 + (uint64_t)s, i);
                 v[2 * n + i] = (float)tsr_uniform(6, l * 4 + (uint64_t)s, i);
             }
-            c->site[l][s] = (struct tsr_site_profile){ n, v, v + n, v + 2 * n };
+            c->site[l][s] = (struct tsr_compensate_site_profile){ n, v, v + n, v + 2 * n };
         }
     }
     return c;
@@ -120,7 +122,7 @@ static void residuals_free(const struct tsr_compensation *c)
             if (l % 2 == 0 && !is_first(c->lin[l], i))
                 free(c->lin[l][i].scales);
             else
-                tsr_residual_free(&c->lin[l][i]);
+                tsr_compensate_residual_free(&c->lin[l][i]);
         for (int s = 0; s < TSR_SITES; s++)
             free((void *)(uintptr_t)c->site[l][s].top);
     }
@@ -132,8 +134,8 @@ static void residuals_free(const struct tsr_compensation *c)
 /* ---- a script of mixed batches ------------------------------------------------------------------ */
 
 struct script {
-    struct tsr_token token[STEPS][MOST];
-    uint64_t         n[STEPS], wanted[STEPS], logits;
+    struct tsr_engine_token token[STEPS][MOST];
+    uint64_t                n[STEPS], wanted[STEPS], logits;
 };
 
 /* Prompts in pieces, then single tokens, which count as generated. */
@@ -146,7 +148,7 @@ static struct script write_script(uint64_t vocab)
     for (uint32_t k = 0; k < STEPS; k++)
         for (uint32_t slot = 0; slot < SLOTS; slot++)
             for (uint64_t i = 0; i < give[k][slot]; i++) {
-                s.token[k][s.n[k]++] = (struct tsr_token){
+                s.token[k][s.n[k]++] = (struct tsr_engine_token){
                     .id = (uint32_t)(tsr_uniform(3, k * 8 + slot, i) * (double)vocab),
                     .slot = slot,
                     .logits = true,
@@ -174,12 +176,12 @@ static float *run_script(struct tsr_engine *e, const struct script *s)
 }
 
 static struct tsr_engine *engine_of(struct tsr_registry *r, const struct tsr_model *m,
-                                    const struct tsr_overlay           *o,
+                                    const struct tsr_model_overlay     *o,
                                     const struct tsr_engine_compensate *c, uint64_t chunk,
                                     const char *backend)
 {
     return golden_engine(r, m, o,
-                         (struct tsr_engine_options){ .backend = backend,
+                         (struct tsr_engine_options){ .on.backend = backend,
                                                       .act = TSR_ACT_F32,
                                                       .kv_dtype = TSR_F32,
                                                       .slots = SLOTS,
@@ -191,15 +193,16 @@ static struct tsr_engine *engine_of(struct tsr_registry *r, const struct tsr_mod
 /* ---- weights with the residuals added ------------------------------------------------------------ */
 
 /* Ŵ, with the residual of the channels that `list` has, as a plugin's own dense format. */
-static void add_residual(struct tsr_packed *p, const struct tsr_residual *r, const uint32_t *list)
+static void add_residual(struct tsr_model_packed *p, const struct tsr_compensate_residual *r,
+                         const uint32_t *list)
 {
     float *w = malloc(p->rows * p->cols * sizeof *w);
     assert_non_null(w);
-    assert_int_equal(tsr_packed_dequantize(p, 0, p->rows, w, NULL), TSR_OK);
+    assert_int_equal(tsr_model_packed_dequantize(p, 0, p->rows, w, NULL), TSR_OK);
     for (uint32_t k = 1; k <= list[0]; k++)
         for (uint64_t n = 0; n < p->rows; n++)
-            w[n * p->cols + list[k]] += tsr_residual_value(r, list[k], n);
-    tsr_packed_drop(p);
+            w[n * p->cols + list[k]] += tsr_compensate_residual_value(r, list[k], n);
+    tsr_model_packed_drop(p);
     p->ordered = false;
     p->dense = w;
     p->format.id = "test.dense/1";
@@ -209,7 +212,7 @@ static void against_weights(const char *scheme, uint32_t bits, uint32_t k, enum 
 {
     char                           folder[64];
     struct tsr_model              *m = wide_load(wide_names[0], false, folder);
-    struct tsr_overlay            *o = wide_pack(registry, m, scheme);
+    struct tsr_model_overlay      *o = wide_pack(registry, m, scheme);
     const struct tsr_compensation *c = residuals(m, o, bits);
     struct tsr_engine_compensate   use = { .from = c, .each = k, .select = select, .all = true };
     struct script                  s = write_script(m->hp.vocab);
@@ -217,12 +220,13 @@ static void against_weights(const char *scheme, uint32_t bits, uint32_t k, enum 
     float                         *bare = run_script(engine_of(registry, m, o, NULL, 0, NULL), &s);
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
-            const struct tsr_site_profile *p = &c->site[l][tsr_linear_site((enum tsr_linear_id)i)];
-            uint64_t                       n = tsr_select_count(k, p->cols);
+            const struct tsr_compensate_site_profile *p =
+                &c->site[l][tsr_model_linear_site((enum tsr_linear_id)i)];
+            uint64_t  n = tsr_compensate_select_count(k, p->cols);
             uint32_t *list = malloc((1 + n) * 4), *scratch = malloc(p->cols * 4);
             assert_true(list && scratch);
-            tsr_select_top(select == TSR_SELECT_STATIC_MEANSQ ? p->meansq : p->lost, p->cols, n,
-                           list, scratch);
+            tsr_compensate_select_top(select == TSR_SELECT_STATIC_MEANSQ ? p->meansq : p->lost,
+                                      p->cols, n, list, scratch);
             if (o->lin[l][i])
                 add_residual(o->lin[l][i], &c->lin[l][i], list);
             free(list);
@@ -245,7 +249,7 @@ static void against_weights(const char *scheme, uint32_t bits, uint32_t k, enum 
     free(bare);
     free(want);
     residuals_free(c);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
 
@@ -264,7 +268,7 @@ static void test_whole(void **state)
 {
     char                           folder[64];
     struct tsr_model              *m = wide_load(wide_names[0], false, folder);
-    struct tsr_overlay            *o = wide_pack(registry, m, "use: rtn\nbits: 2\ngroup: 64\n");
+    struct tsr_model_overlay      *o = wide_pack(registry, m, "use: rtn\nbits: 2\ngroup: 64\n");
     const struct tsr_compensation *c = residuals(m, o, 16);
     struct tsr_engine_compensate   use = { .from = c, .each = 1024, .all = true };
     struct script                  s = write_script(m->hp.vocab);
@@ -281,7 +285,7 @@ static void test_whole(void **state)
     free(got);
     free(want);
     residuals_free(c);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
 
@@ -295,26 +299,28 @@ static tsr_status other_run(void *self, void *stream, const struct tsr_op *op, s
     return real->run(self, stream, op, err);
 }
 
-static struct tsr_engine *bare_engine(const struct tsr_model *m, const struct tsr_overlay *o,
+static struct tsr_engine *bare_engine(const struct tsr_model *m, const struct tsr_model_overlay *o,
                                       const struct tsr_engine_compensate *use,
-                                      struct tsr_backend_v1 *table, struct tsr_device **dev,
+                                      struct tsr_backend_v1 *table, struct tsr_engine_device **dev,
                                       void **self)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
-    struct tsr_found          f;
+    struct tsr_plugin_found   f;
     struct tsr_engine        *e = NULL;
     struct tsr_engine_options opt = {
         .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = SLOTS, .context = 32, .compensate = use
     };
     char options[1024] = { 0 };
-    assert_int_equal(tsr_registry_find(registry, TSR_KIND_BACKEND, "cpu", &f, &err.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_find(registry, TSR_KIND_BACKEND, "cpu", &f, &err.err),
+                     TSR_OK);
     real = f.iface;
     *table = *real;
     table->run = other_run;
     table->extension = NULL;
     assert_true(f.component->options_size <= sizeof options);
-    assert_int_equal(real->create(tsr_registry_host(registry), options, self, &err.err), TSR_OK);
-    if (tsr_device_wrap(dev, registry, table, *self, &err.err) != TSR_OK ||
+    assert_int_equal(real->create(tsr_plugin_registry_host(registry), options, self, &err.err),
+                     TSR_OK);
+    if (tsr_engine_device_wrap(dev, registry, table, *self, &err.err) != TSR_OK ||
         tsr_engine_create_on(&e, *dev, m, o, &opt, &err.err) != TSR_OK)
         fail_msg("%s", err.text);
     return e;
@@ -329,22 +335,22 @@ static void same(const char *what, float *got, const float *want, uint64_t float
     free(got);
 }
 
-static void one_arithmetic(const struct tsr_model *m, const struct tsr_overlay *o,
+static void one_arithmetic(const struct tsr_model *m, const struct tsr_model_overlay *o,
                            const struct tsr_engine_compensate *use)
 {
-    struct script         s = write_script(m->hp.vocab), alone;
-    uint64_t              floats = s.logits * m->hp.vocab;
-    float                *want = run_script(engine_of(registry, m, o, use, 0, NULL), &s);
-    struct tsr_backend_v1 table;
-    struct tsr_device    *dev = NULL;
-    void                 *self = NULL;
+    struct script             s = write_script(m->hp.vocab), alone;
+    uint64_t                  floats = s.logits * m->hp.vocab;
+    float                    *want = run_script(engine_of(registry, m, o, use, 0, NULL), &s);
+    struct tsr_backend_v1     table;
+    struct tsr_engine_device *dev = NULL;
+    void                     *self = NULL;
     same("chunks of 5", run_script(engine_of(registry, m, o, use, 5, NULL), &s), want, floats);
     same("chunks of 1", run_script(engine_of(registry, m, o, use, 1, NULL), &s), want, floats);
     same("three threads", run_script(engine_of(threaded, m, o, use, 0, NULL), &s), want, floats);
     if (vault)
         same("vault", run_script(engine_of(registry, m, o, use, 0, "vault"), &s), want, floats);
     same("no table", run_script(bare_engine(m, o, use, &table, &dev, &self), &s), want, floats);
-    tsr_device_close(dev);
+    tsr_engine_device_close(dev);
     real->destroy(self);
     /* slot 1 without its neighbours */
     alone = s;
@@ -370,9 +376,9 @@ static void one_arithmetic(const struct tsr_model *m, const struct tsr_overlay *
 
 static void test_invariance(void **state)
 {
-    char                folder[64];
-    struct tsr_model   *m = wide_load(wide_names[0], false, folder);
-    struct tsr_overlay *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
+    char                      folder[64];
+    struct tsr_model         *m = wide_load(wide_names[0], false, folder);
+    struct tsr_model_overlay *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
     (void)state;
     for (int way = 0; way < 5; way++) {
         const struct tsr_compensation *c = residuals(m, o, way == 1 ? 8 : 4);
@@ -385,7 +391,7 @@ static void test_invariance(void **state)
         one_arithmetic(m, o, &use);
         residuals_free(c);
     }
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
 
@@ -394,7 +400,7 @@ static void test_counts(void **state)
 {
     char                           folder[64];
     struct tsr_model              *m = wide_load(wide_names[0], false, folder);
-    struct tsr_overlay            *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
+    struct tsr_model_overlay      *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
     const struct tsr_compensation *c = residuals(m, o, 4);
     struct script                  s = write_script(m->hp.vocab);
     struct tsr_engine_compensated  done;
@@ -414,8 +420,8 @@ static void test_counts(void **state)
                                                             { 1024, 1, 1, 1 } };
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
-            enum tsr_site site = tsr_linear_site((enum tsr_linear_id)i);
-            uint64_t      n = tsr_select_count(again[l][site], c->site[l][site].cols);
+            enum tsr_site site = tsr_model_linear_site((enum tsr_linear_id)i);
+            uint64_t      n = tsr_compensate_select_count(again[l][site], c->site[l][site].cols);
             linears += n && o->lin[l][i];
             if (i == TSR_Q || i == TSR_O || i == TSR_UP || i == TSR_DOWN)
                 each += n;
@@ -435,7 +441,7 @@ static void test_counts(void **state)
     tsr_engine_destroy(e);
     free(logits);
     residuals_free(c);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
 
@@ -478,13 +484,13 @@ static tsr_status sum(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_
 }
 
 struct worker {
-    struct member           me;
-    struct tsr_engine      *e;
-    const struct tsr_token *token;
-    uint64_t                n;
-    float                  *in, *out, *logits;
-    tsr_status              st;
-    struct tsr_errbuf       err;
+    struct member                  me;
+    struct tsr_engine             *e;
+    const struct tsr_engine_token *token;
+    uint64_t                       n;
+    float                         *in, *out, *logits;
+    tsr_status                     st;
+    struct tsr_errbuf              err;
 };
 
 static void *work(void *arg)
@@ -495,7 +501,7 @@ static void *work(void *arg)
 }
 
 /* The script through `pp` stages of `tp` ranks each. */
-static void ranks(const struct tsr_model *m, const struct tsr_overlay *o,
+static void ranks(const struct tsr_model *m, const struct tsr_model_overlay *o,
                   const struct tsr_engine_compensate *use, uint32_t tp, uint32_t pp,
                   const struct script *s, const float *want)
 {
@@ -570,7 +576,7 @@ static void test_ranks(void **state)
     for (int way = 0; way < 4; way++) {
         char                           folder[64];
         struct tsr_model              *m = wide_load(wide_names[way % 2], false, folder);
-        struct tsr_overlay            *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
+        struct tsr_model_overlay      *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
         const struct tsr_compensation *c = residuals(m, o, way == 3 ? 2 : way == 2 ? 16 : 4);
         struct tsr_engine_compensate   use = { .from = c,
                                                .each = 70,
@@ -583,7 +589,7 @@ static void test_ranks(void **state)
             ranks(m, o, &use, widths[i][0], widths[i][1], &s, want);
         free(want);
         residuals_free(c);
-        tsr_overlay_destroy(o);
+        tsr_model_overlay_destroy(o);
         wide_free(m, folder);
     }
 }
@@ -595,7 +601,7 @@ static void test_chunks(void **state)
 {
     char                           folder[64];
     struct tsr_model              *m = wide_load(WIDE_INPUTS, false, folder);
-    struct tsr_overlay            *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 64\n");
+    struct tsr_model_overlay      *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 64\n");
     const struct tsr_compensation *c = residuals(m, o, 4);
     struct tsr_engine_compensate   use = { .from = c, .each = 37 };
     struct script                  s = write_script(m->hp.vocab);
@@ -620,7 +626,7 @@ static void test_chunks(void **state)
     free(bare);
     free(want);
     residuals_free(c);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
 

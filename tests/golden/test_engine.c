@@ -42,13 +42,13 @@ static int tear_down(void **state)
 static void check_on(struct rig *rig, struct naive *n, const char *name, uint32_t kv,
                      double tolerance, bool generate)
 {
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_device *dev = NULL;
-    struct tsr_engine *e = NULL;
-    struct golden      g;
+    struct tsr_errbuf         err = TSR_ERRBUF(err);
+    struct tsr_engine_device *dev = NULL;
+    struct tsr_engine        *e = NULL;
+    struct golden             g;
     golden_load(&g, name);
     struct tsr_engine_options opt = { .kv_dtype = kv, .slots = 3, .chunk = 5 };
-    if (tsr_device_wrap(&dev, rig->registry, &naive_backend, n, &err.err) != TSR_OK ||
+    if (tsr_engine_device_wrap(&dev, rig->registry, &naive_backend, n, &err.err) != TSR_OK ||
         tsr_engine_create_on(&e, dev, g.model, NULL, &opt, &err.err) != TSR_OK)
         fail_msg("%s", err.text);
     for (uint64_t i = 0; i < g.n; i += g.n - 1) {
@@ -59,7 +59,7 @@ static void check_on(struct rig *rig, struct naive *n, const char *name, uint32_
     if (generate)
         golden_generate(name, e, &g);
     tsr_engine_destroy(e);
-    tsr_device_close(dev);
+    tsr_engine_device_close(dev);
     golden_free(&g);
     assert_int_equal(n->buffers, 0);
     assert_int_equal(n->weights, 0);
@@ -106,41 +106,19 @@ static void declined_formats_run_as_f32(void **state)
     check_on(*state, &n, "llama2", TSR_F32, TOLERANCE, true);
     check_on(*state, &n, "phi3-longrope", TSR_F32, TOLERANCE, true);
     struct naive none = { .decline_dtypes = ~0u }; /* F32 itself: an error that names the weight */
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_device *dev = NULL;
-    struct tsr_engine *e = NULL;
-    struct golden      g;
+    struct tsr_errbuf         err = TSR_ERRBUF(err);
+    struct tsr_engine_device *dev = NULL;
+    struct tsr_engine        *e = NULL;
+    struct golden             g;
     golden_load(&g, "llama2");
     struct tsr_engine_options opt = { .kv_dtype = TSR_F32, .slots = 1 };
     struct rig               *rig = *state;
-    assert_int_equal(tsr_device_wrap(&dev, rig->registry, &naive_backend, &none, &err.err), TSR_OK);
+    assert_int_equal(tsr_engine_device_wrap(&dev, rig->registry, &naive_backend, &none, &err.err),
+                     TSR_OK);
     assert_int_equal(tsr_engine_create_on(&e, dev, g.model, NULL, &opt, &err.err),
                      TSR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "embed"));
-    tsr_device_close(dev);
-    golden_free(&g);
-}
-
-/* An engine that others are compared with is exact also where the registry is not; where the CPU has no
- * instructions for fast, that is refused. */
-static void exact_under_fast(void **state)
-{
-    struct rig   *rig = *state;
-    struct golden g;
-    float        *logits[2];
-    golden_load(&g, "llama2");
-    for (int fast = 0; fast < 2; fast++) {
-        tsr_registry_set_numerics(rig->registry, fast ? TSR_NUMERICS_FAST : TSR_NUMERICS_EXACT);
-        struct tsr_engine *e = golden_engine(rig->registry, g.model, NULL,
-                                             (struct tsr_engine_options){ .exact = true });
-        logits[fast] = golden_forward(e, g.cases[0].prompt, g.cases[0].n_prompt, false);
-        tsr_engine_destroy(e);
-    }
-    tsr_registry_set_numerics(rig->registry, TSR_NUMERICS_EXACT);
-    assert_memory_equal(logits[0], logits[1],
-                        g.cases[0].n_prompt * g.model->hp.vocab * sizeof(float));
-    free(logits[0]);
-    free(logits[1]);
+    tsr_engine_device_close(dev);
     golden_free(&g);
 }
 
@@ -151,7 +129,6 @@ int main(void)
         cmocka_unit_test(narrow_caches),
         cmocka_unit_test(declined_operations_run_elsewhere),
         cmocka_unit_test(declined_formats_run_as_f32),
-        cmocka_unit_test(exact_under_fast),
     };
     return cmocka_run_group_tests_name("engine", tests, set_up, tear_down);
 }

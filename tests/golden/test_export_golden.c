@@ -4,8 +4,8 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "export/export.h"
-#include "model/shards.h"
+#include "checkpoint/export/export.h"
+#include "checkpoint/safetensors/shards.h"
 
 #include <ftw.h>
 #include <setjmp.h>
@@ -62,25 +62,26 @@ static bool ends(const char *name, const char *suffix)
     return suffix && n > k && strcmp(name + n - k, suffix) == 0;
 }
 
-static void *bytes_of(const struct tsr_shards *s, const struct tsr_stored *e)
+static void *bytes_of(const struct tsr_checkpoint_shards *s, const struct tsr_checkpoint_stored *e)
 {
     struct tsr_errbuf err = TSR_ERRBUF(err);
     void             *p = tsr_new(e->t->end - e->t->begin, 1);
     assert_non_null(p);
-    if (tsr_st_read(&s->files[e->file], e->t, p, &err.err) != TSR_OK)
+    if (tsr_safetensors_read(&s->files[e->file], e->t, p, &err.err) != TSR_OK)
         fail_msg("%s", err.text);
     return p;
 }
 
 static void compare(const struct round_trip *c, const char *golden, const char *folder)
 {
-    struct tsr_errbuf err = TSR_ERRBUF(err);
-    struct tsr_shards a, b;
-    OK(tsr_shards_open(&a, golden, &err.err));
-    OK(tsr_shards_open(&b, folder, &err.err));
+    struct tsr_errbuf            err = TSR_ERRBUF(err);
+    struct tsr_checkpoint_shards a, b;
+    OK(tsr_checkpoint_shards_open(&a, golden, &err.err));
+    OK(tsr_checkpoint_shards_open(&b, folder, &err.err));
     assert_int_equal(a.n, b.n);
     for (uint64_t i = 0; i < a.n; i++) {
-        const struct tsr_stored *x = &a.tensors[i], *y = tsr_shards_find(&b, x->t->name);
+        const struct tsr_checkpoint_stored *x = &a.tensors[i],
+                                           *y = tsr_checkpoint_shards_find(&b, x->t->name);
         if (!y || strcmp(x->t->dtype_name, y->t->dtype_name) != 0 || x->t->rank != y->t->rank ||
             memcmp(x->t->shape, y->t->shape, x->t->rank * sizeof *x->t->shape) != 0)
             fail_msg("%s: %s is missing or of another shape", c->folder, x->t->name);
@@ -92,8 +93,8 @@ static void compare(const struct round_trip *c, const char *golden, const char *
         free(p);
         free(q);
     }
-    tsr_shards_close(&a);
-    tsr_shards_close(&b);
+    tsr_checkpoint_shards_close(&a);
+    tsr_checkpoint_shards_close(&b);
 }
 
 /* Keys of quantization_config that say what the tensors are. */

@@ -42,20 +42,20 @@ static void refused(tsr_status got, tsr_status want, const struct tsr_errbuf *e,
 
 static void bad_batches(void **state)
 {
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_engine *e = golden_engine(registry, g.model, NULL,
-                                         (struct tsr_engine_options){ .slots = 2, .context = 3 });
-    uint64_t           vocab = tsr_engine_vocab(e);
-    float             *logits = calloc(8 * vocab, sizeof *logits);
-    struct tsr_token   t[5] = { { .id = 1, .slot = 0, .logits = true } };
+    struct tsr_errbuf       err = TSR_ERRBUF(err);
+    struct tsr_engine      *e = golden_engine(registry, g.model, NULL,
+                                              (struct tsr_engine_options){ .slots = 2, .context = 3 });
+    uint64_t                vocab = tsr_engine_vocab(e);
+    float                  *logits = calloc(8 * vocab, sizeof *logits);
+    struct tsr_engine_token t[5] = { { .id = 1, .slot = 0, .logits = true } };
     (void)state;
     assert_non_null(logits);
     t[0].id = (uint32_t)vocab;
     refused(tsr_engine_forward(e, t, 1, logits, &err.err), TSR_E_INPUT, &err, "vocabulary of 320");
-    t[0] = (struct tsr_token){ .id = 1, .slot = 2 };
+    t[0] = (struct tsr_engine_token){ .id = 1, .slot = 2 };
     refused(tsr_engine_forward(e, t, 1, logits, &err.err), TSR_E_INVAL, &err, "slot 2");
     for (uint32_t i = 0; i < 5; i++)
-        t[i] = (struct tsr_token){ .id = i, .slot = i < 4 ? 1 : 0, .logits = true };
+        t[i] = (struct tsr_engine_token){ .id = i, .slot = i < 4 ? 1 : 0, .logits = true };
     refused(tsr_engine_forward(e, t, 5, logits, &err.err), TSR_E_INPUT, &err, "context of 3");
     assert_int_equal(tsr_engine_length(e, 1), 0); /* refused before anything ran */
     assert_int_equal(tsr_engine_forward(e, t + 1, 4, logits, &err.err), TSR_OK);
@@ -78,7 +78,7 @@ static void bad_engines(void **state)
     struct tsr_engine_options o = { .slots = 1, .kv_dtype = TSR_F32, .context = 1000000 };
     refused(tsr_engine_create(&e, registry, g.model, NULL, &o, &err.err), TSR_E_INPUT, &err,
             "more than the model's");
-    o = (struct tsr_engine_options){ .slots = 1, .kv_dtype = TSR_F32, .backend = "abacus" };
+    o = (struct tsr_engine_options){ .slots = 1, .kv_dtype = TSR_F32, .on.backend = "abacus" };
     refused(tsr_engine_create(&e, registry, g.model, NULL, &o, &err.err), TSR_E_INPUT, &err,
             "abacus");
     o = (struct tsr_engine_options){ .slots = 0, .kv_dtype = TSR_F32 };
@@ -98,12 +98,12 @@ static void bad_engines(void **state)
 /* A NaN that a quantizer's own layout decodes to shows up in the logits of every token. */
 static void non_finite_logits_are_named(void **state)
 {
-    struct tsr_errbuf        err = TSR_ERRBUF(err);
-    struct tsr_overlay      *o = NULL;
-    const struct tsr_matrix *w = &g.model->layers[0].lin[TSR_DOWN].w;
+    struct tsr_errbuf         err = TSR_ERRBUF(err);
+    struct tsr_model_overlay *o = NULL;
+    const struct tsr_matrix  *w = &g.model->layers[0].lin[TSR_DOWN].w;
     (void)state;
-    assert_int_equal(tsr_overlay_create(&o, g.model->hp.layers, &err.err), TSR_OK);
-    struct tsr_packed *p = calloc(1, sizeof *p);
+    assert_int_equal(tsr_model_overlay_create(&o, g.model->hp.layers, &err.err), TSR_OK);
+    struct tsr_model_packed *p = calloc(1, sizeof *p);
     p->rows = w->rows;
     p->cols = w->cols;
     p->format_id = strdup("test.own/1");
@@ -113,14 +113,14 @@ static void non_finite_logits_are_named(void **state)
     o->lin[0][TSR_DOWN] = p;
     struct tsr_engine *e =
         golden_engine(registry, g.model, o, (struct tsr_engine_options){ .slots = 3 });
-    float           *logits = calloc(tsr_engine_vocab(e), sizeof *logits);
-    struct tsr_token t[3] = { { .id = 1, .slot = 2 },
-                              { .id = 1, .slot = 1 },
-                              { .id = 2, .slot = 2, .logits = true } };
+    float                  *logits = calloc(tsr_engine_vocab(e), sizeof *logits);
+    struct tsr_engine_token t[3] = { { .id = 1, .slot = 2 },
+                                     { .id = 1, .slot = 1 },
+                                     { .id = 2, .slot = 2, .logits = true } };
     refused(tsr_engine_forward(e, t, 3, logits, &err.err), TSR_E_NUMERIC, &err,
             "sequence 2 at position 1");
     tsr_engine_destroy(e);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     free(logits);
 }
 
@@ -164,9 +164,9 @@ static void tap_run(uint64_t chunk, struct seen *s)
 
 static void taps_see_every_input(void **state)
 {
-    const struct tsr_hparams *hp = &g.model->hp;
-    struct seen               a = { 0 }, b = { 0 };
-    uint64_t                  n = g.cases[g.n - 1].n_prompt;
+    const struct tsr_model_hparams *hp = &g.model->hp;
+    struct seen                     a = { 0 }, b = { 0 };
+    uint64_t                        n = g.cases[g.n - 1].n_prompt;
     (void)state;
     assert_true(hp->layers <= 8 && hp->norm == TSR_NORM_RMS);
     tap_run(0, &a);
@@ -210,7 +210,7 @@ static void a_tap_can_stop(void **state)
     struct tsr_errbuf  err = TSR_ERRBUF(err);
     struct seen        s = { .stop = true };
     struct tsr_engine *e = golden_engine(registry, g.model, NULL, (struct tsr_engine_options){ 0 });
-    struct tsr_token   t = { .id = 1 };
+    struct tsr_engine_token t = { .id = 1 };
     (void)state;
     tsr_engine_set_tap(e, look, &s);
     refused(tsr_engine_forward(e, &t, 1, NULL, &err.err), TSR_E_CANCELLED, &err, "enough");
@@ -219,14 +219,15 @@ static void a_tap_can_stop(void **state)
 
 /* ---- requests ------------------------------------------------------------ */
 
-static struct tsr_request request(const struct golden_case *c, uint32_t *tokens, uint64_t max)
+static struct tsr_engine_request request(const struct golden_case *c, uint32_t *tokens,
+                                         uint64_t max)
 {
-    return (struct tsr_request){ .prompt = c->prompt,
-                                 .n_prompt = c->n_prompt,
-                                 .max_tokens = max,
-                                 .ignore_eos = true,
-                                 .tokens = tokens,
-                                 .sampling = { .top_p = 1, .repetition_penalty = 1 } };
+    return (struct tsr_engine_request){ .prompt = c->prompt,
+                                        .n_prompt = c->n_prompt,
+                                        .max_tokens = max,
+                                        .ignore_eos = true,
+                                        .tokens = tokens,
+                                        .sampling = { .top_p = 1, .repetition_penalty = 1 } };
 }
 
 static tsr_status stop_at_three(void *ctx, uint64_t r, uint32_t id)
@@ -243,7 +244,7 @@ static void requests_end(void **state)
     struct tsr_engine *e =
         golden_engine(registry, g.model, NULL, (struct tsr_engine_options){ .slots = 2 });
     const struct golden_case *c = &g.cases[1];
-    struct tsr_hparams       *hp = &g.model->hp;
+    struct tsr_model_hparams *hp = &g.model->hp;
     uint32_t                  tokens[5][24], eos = hp->eos[0], n_eos = hp->n_eos;
     uint64_t                  calls = 0;
     (void)state;
@@ -254,14 +255,14 @@ static void requests_end(void **state)
             at = i;
     hp->eos[0] = c->greedy[at];
     hp->n_eos = 1;
-    struct tsr_request q[5] = { request(c, tokens[0], 24), request(c, tokens[1], 24),
-                                request(c, tokens[2], 0), request(c, tokens[3], 24),
-                                request(c, tokens[4], 1) };
+    struct tsr_engine_request q[5] = { request(c, tokens[0], 24), request(c, tokens[1], 24),
+                                       request(c, tokens[2], 0), request(c, tokens[3], 24),
+                                       request(c, tokens[4], 1) };
     q[1].ignore_eos = false;
     q[3].on_token = stop_at_three;
     q[3].ctx = &calls;
-    struct tsr_generate_timing time;
-    if (tsr_generate(e, q, 5, &time, &err.err) != TSR_OK)
+    struct tsr_engine_generate_timing time;
+    if (tsr_engine_generate(e, q, 5, &time, &err.err) != TSR_OK)
         fail_msg("%s", err.text);
     hp->eos[0] = eos;
     hp->n_eos = n_eos;
@@ -287,36 +288,36 @@ static void bad_requests(void **state)
     struct tsr_engine *e =
         golden_engine(registry, g.model, NULL, (struct tsr_engine_options){ .context = 10 });
     (void)state;
-    struct tsr_request q = request(&c, tokens, 4);
-    refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err,
+    struct tsr_engine_request q = request(&c, tokens, 4);
+    refused(tsr_engine_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err,
             "request 1: the prompt is empty");
     q.n_prompt = 2;
-    refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "token id 320");
+    refused(tsr_engine_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "token id 320");
     q.n_prompt = 1;
     q.max_tokens = 11;
-    refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "context of 10");
+    refused(tsr_engine_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "context of 10");
     q.max_tokens = UINT64_MAX;
-    refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "context of 10");
+    refused(tsr_engine_generate(e, &q, 1, NULL, &err.err), TSR_E_INPUT, &err, "context of 10");
     q.max_tokens = 10; /* the last one is never fed: ten positions suffice */
-    assert_int_equal(tsr_generate(e, &q, 1, NULL, &err.err), TSR_OK);
+    assert_int_equal(tsr_engine_generate(e, &q, 1, NULL, &err.err), TSR_OK);
     assert_int_equal(q.n_tokens, 10);
     q.sampling.top_p = 2;
-    refused(tsr_generate(e, &q, 1, NULL, &err.err), TSR_E_CONFIG, &err, "top_p");
-    assert_int_equal(tsr_generate(e, &q, 0, NULL, &err.err), TSR_OK);
-    tsr_cancel();
+    refused(tsr_engine_generate(e, &q, 1, NULL, &err.err), TSR_E_CONFIG, &err, "top_p");
+    assert_int_equal(tsr_engine_generate(e, &q, 0, NULL, &err.err), TSR_OK);
+    tsr_plugin_cancel();
     q.sampling.top_p = 1;
-    tsr_status st = tsr_generate(e, &q, 1, NULL, &err.err);
-    tsr_cancel_reset();
+    tsr_status st = tsr_engine_generate(e, &q, 1, NULL, &err.err);
+    tsr_plugin_cancel_reset();
     refused(st, TSR_E_CANCELLED, &err, "interrupted");
     tsr_engine_destroy(e);
 }
 
 static void memory_is_counted(void **state)
 {
-    struct tsr_engine        *e = golden_engine(registry, g.model, NULL,
-                                                (struct tsr_engine_options){ .slots = 3, .context = 10 });
-    const struct tsr_hparams *hp = &g.model->hp;
-    uint64_t                  weights, cache;
+    struct tsr_engine              *e = golden_engine(registry, g.model, NULL,
+                                                      (struct tsr_engine_options){ .slots = 3, .context = 10 });
+    const struct tsr_model_hparams *hp = &g.model->hp;
+    uint64_t                        weights, cache;
     (void)state;
     tsr_engine_memory(e, &weights, &cache);
     assert_int_equal(cache, 2 * hp->layers * 30 * hp->kv_heads * hp->head_dim * 4);

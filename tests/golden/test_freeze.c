@@ -1,9 +1,10 @@
 /* A rank stands still, as a process or in a call that never returns, at each place where others may wait for it:
  * nothing hangs, the rank is named, the exit code is 6.  Each case is a process of its own. */
+#include "even_layout.h"
 #include "golden.h"
 #include "wide.h"
 
-#include "runtime/crew.h"
+#include "runtime/group.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -54,9 +55,9 @@ static const struct scene scenes[] = {
     { "a process sends", P, 2, 1, NULL, "frozen:at=send,n=3,not_pid=%d", "rank 1|no progress" },
     { "a process waits", P, 2, 1, NULL, "frozen:at=wait,n=5,not_pid=%d", "rank 1|no progress" },
     { "a message is lost", P, 2, 1, NULL, "frozen:at=lose,n=4", "rank 1|all ranks are idle|lost" },
-    { "a process ends", P, 2, 1, "frozen:at=end", NULL, "rank 1|ends|was told to end" },
+    { "a process ends", P, 2, 1, "frozen:at=end", NULL, "rank 1|ends|was asked to end" },
     { "a process leaves", P, 2, 1, NULL, "frozen:at=end,not_pid=%d",
-      "rank 1|ends|was told to end" },
+      "rank 1|ends|was asked to end" },
     { "a thread loads", T, 2, 1, "frozen:at=load,how=thread,n=3", NULL, "rank 1|loads|" NEVER },
     { "a thread loads, others wait", T, 1, 2, "frozen:at=load,how=thread", NULL,
       "rank 1|loads|" NEVER },
@@ -72,15 +73,15 @@ static const struct scene scenes[] = {
 /* ---- one case ------------------------------------------------------------------ */
 
 /* A prompt and some tokens; then the end. */
-static tsr_status work(struct tsr_crew *c, const struct tsr_model *m, struct tsr_err *err)
+static tsr_status work(struct tsr_runtime_group *c, const struct tsr_model *m, struct tsr_err *err)
 {
-    struct tsr_pass  p;
-    struct tsr_token t[3] = { { .id = 1 }, { .id = 5 }, { .id = 7, .logits = true } };
-    struct tsr_token one = { .id = 9, .logits = true };
-    float           *logits = malloc(m->hp.vocab * sizeof *logits);
+    struct tsr_engine_pass  p;
+    struct tsr_engine_token t[3] = { { .id = 1 }, { .id = 5 }, { .id = 7, .logits = true } };
+    struct tsr_engine_token one = { .id = 9, .logits = true };
+    float                  *logits = malloc(m->hp.vocab * sizeof *logits);
     if (!logits)
         return TSR_E_NOMEM;
-    tsr_crew_pass(c, &p);
+    tsr_runtime_group_pass(c, &p);
     tsr_status st = p.start(p.ctx, 0, t, 3, logits, err);
     if (st == TSR_OK)
         st = p.finish(p.ctx, 0, err);
@@ -90,7 +91,7 @@ static tsr_status work(struct tsr_crew *c, const struct tsr_model *m, struct tsr
             st = p.finish(p.ctx, 0, err);
     }
     if (st == TSR_OK)
-        st = tsr_crew_stop(c, err);
+        st = tsr_runtime_group_stop(c, err);
     free(logits);
     return st;
 }
@@ -103,19 +104,19 @@ static void stop_here(void)
 /* As the program does: the sentence on stderr, and the exit code. */
 _Noreturn static void play(const struct scene *s, const struct tsr_model *m)
 {
-    struct tsr_errbuf       err = TSR_ERRBUF(err);
-    struct tsr_pool        *pool;
-    struct tsr_registry    *r = golden_registry(1, backend_plugin, &pool);
-    struct tsr_layout       l;
-    struct tsr_crew        *c = NULL;
-    char                    transport[120];
-    struct tsr_crew_options opt = { .ranks = s->kind,
-                                    .kv_dtype = TSR_F16,
-                                    .context = 16,
-                                    .threads = 1,
-                                    .stall_us = STALL_US,
-                                    .deadline_us = 2 * STALL_US };
-    tsr_status              st = tsr_registry_add_path(r, transport_plugin, &err.err);
+    struct tsr_errbuf                err = TSR_ERRBUF(err);
+    struct tsr_pool                 *pool;
+    struct tsr_registry             *r = golden_registry(1, backend_plugin, &pool);
+    struct tsr_runtime_layout        l;
+    struct tsr_runtime_group        *c = NULL;
+    char                             transport[120];
+    struct tsr_runtime_group_options opt = { .ranks = s->kind,
+                                             .kv_dtype = TSR_F16,
+                                             .context = 16,
+                                             .threads = 1,
+                                             .stall_us = STALL_US,
+                                             .deadline_us = 2 * STALL_US };
+    tsr_status st = tsr_plugin_registry_add_path(r, transport_plugin, &err.err);
     if (s->transport && strcmp(s->transport, AT_FORK) == 0) {
         if (pthread_atfork(NULL, NULL, stop_here) != 0)
             _exit(99);
@@ -128,7 +129,7 @@ _Noreturn static void play(const struct scene *s, const struct tsr_model *m)
         opt.transport = transport;
     }
     if (st == TSR_OK)
-        st = tsr_layout_even(&l, &m->hp, 1, s->stages, s->ranks, 1, &err.err);
+        st = even_layout(&l, &m->hp, 1, s->stages, s->ranks, 1, &err.err);
     uint32_t ranks = s->stages * s->ranks;
     if (st == TSR_OK && s->backend) {
         l.backends = calloc(ranks, sizeof *l.backends);
@@ -136,10 +137,10 @@ _Noreturn static void play(const struct scene *s, const struct tsr_model *m)
             l.backends[i] = strdup(i + 1 < ranks ? "cpu" : s->backend);
     }
     if (st == TSR_OK)
-        st = tsr_crew_start(&c, r, m, NULL, &l, &opt, &err.err);
+        st = tsr_runtime_group_start(&c, r, m, NULL, &l, &opt, &err.err);
     if (st == TSR_OK)
         st = work(c, m, &err.err);
-    tsr_crew_destroy(c);
+    tsr_runtime_group_destroy(c);
     if (st != TSR_OK)
         (void)fprintf(stderr, "tessera: error: %s\n", err.text);
     _exit(st == TSR_OK ? 0 : tsr_exit_code(st));

@@ -3,7 +3,7 @@
 #include "checkpoint.h"
 
 #include "base/file.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void check_layer(const char *name, size_t i, const struct tsr_model *m)
 {
     uint32_t n = 0;
     for (int k = 0; k < TSR_LINEARS; k++) {
-        const struct tsr_packed *p = m->packed ? m->packed->lin[0][k] : NULL;
+        const struct tsr_model_packed *p = m->packed ? m->packed->lin[0][k] : NULL;
         if (!p)
             continue;
         if (n++ > 0)
@@ -96,27 +96,27 @@ static void as_recorded(void **state)
 /* What the file does not hold is left out of the reference: its logits stand beside the file. */
 static void other_logits(struct golden *g, const char *name)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
-    char              path[512], key[64];
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
+    char                   path[512], key[64];
     (void)snprintf(path, sizeof path, FAMILIES "%s.safetensors", name);
     if (!tsr_path_exists(path))
         return;
-    assert_int_equal(tsr_st_open(&st, path, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_open(&st, path, &e.err), TSR_OK);
     for (uint64_t i = 0; i < g->n; i++) {
         (void)snprintf(key, sizeof key, "%s.logits", g->cases[i].name);
-        const struct tsr_st_tensor *t = tsr_st_find(&st, key);
+        const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&st, key);
         assert_non_null(t);
         assert_int_equal(t->end - t->begin,
                          g->cases[i].n_prompt * g->model->hp.vocab * sizeof(float));
-        assert_int_equal(tsr_st_read(&st, t, g->cases[i].logits, &e.err), TSR_OK);
+        assert_int_equal(tsr_safetensors_read(&st, t, g->cases[i].logits, &e.err), TSR_OK);
     }
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 static void check_family(struct tsr_registry *r, const char *name, const char *type)
 {
-    struct tsr_engine_options opt = { .backend = "cpu" };
+    struct tsr_engine_options opt = { .on.backend = "cpu" };
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct tsr_model         *m = NULL;
     struct golden             g;
@@ -132,7 +132,7 @@ static void check_family(struct tsr_registry *r, const char *name, const char *t
     assert_int_equal(m->packed != NULL, rounded);
     for (int i = 0; i < TSR_LINEARS; i++)
         if (rounded && m->layers[0].lin[i].w.rows && !m->packed->lin[0][i])
-            fail_msg("%s: %s is not packed", what, tsr_linear_name((enum tsr_linear_id)i));
+            fail_msg("%s: %s is not packed", what, tsr_model_linear_name((enum tsr_linear_id)i));
     struct tsr_engine *engine = golden_engine(r, m, NULL, opt);
     for (uint64_t i = 0; i < g.n; i++) {
         const struct golden_case *c = &g.cases[i];

@@ -20,10 +20,10 @@
 
 #include <cmocka.h>
 
-static const char          *backend, *plugin;
-static struct tsr_pool     *pool;
-static struct tsr_registry *device, *cpu;
-static struct tsr_found     on_device, on_cpu;
+static const char             *backend, *plugin;
+static struct tsr_pool        *pool;
+static struct tsr_registry    *device, *cpu;
+static struct tsr_plugin_found on_device, on_cpu;
 
 static int setup(void **state)
 {
@@ -32,16 +32,16 @@ static int setup(void **state)
         return -1;
     cpu = gptq_registry;
     on_cpu = gptq_found;
+    struct tsr_plugin_run_on on = { .backend = backend, .numerics = TSR_NUMERICS_FAST };
     if (tsr_pool_create(&pool, 2, &e.err) != TSR_OK ||
-        tsr_registry_create(&device, pool, &e.err) != TSR_OK ||
-        tsr_registry_add_path(device, TEST_PLUGINS, &e.err) != TSR_OK ||
-        tsr_registry_add_path(device, plugin, &e.err) != TSR_OK ||
-        tsr_registry_find(device, TSR_KIND_QUANTIZER, "gptq", &on_device, &e.err) != TSR_OK) {
+        tsr_plugin_registry_create_on(&device, pool, &on, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(device, TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(device, plugin, &e.err) != TSR_OK ||
+        tsr_plugin_registry_find(device, TSR_KIND_QUANTIZER, "gptq", &on_device, &e.err) !=
+            TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
     }
-    tsr_registry_set_numerics(device, TSR_NUMERICS_FAST);
-    tsr_registry_set_backend(device, backend, 0);
     return 0;
 }
 
@@ -49,12 +49,12 @@ static int teardown(void **state)
 {
     gptq_registry = cpu;
     gptq_found = on_cpu;
-    tsr_registry_destroy(device);
+    tsr_plugin_registry_destroy(device);
     tsr_pool_destroy(pool);
     return gptq_teardown(state);
 }
 
-static void use(struct tsr_registry *r, struct tsr_found f)
+static void use(struct tsr_registry *r, struct tsr_plugin_found f)
 {
     gptq_registry = r;
     gptq_found = f;
@@ -63,12 +63,12 @@ static void use(struct tsr_registry *r, struct tsr_found f)
 /* The host gives gptq the device's table and not the CPU's. */
 static void test_service(void **state)
 {
-    const struct tsr_host      *h = tsr_registry_host(device);
+    const struct tsr_host      *h = tsr_plugin_registry_host(device);
     const struct tsr_linalg_v1 *l = h->service(h->ctx, TSR_LINALG);
     (void)state;
     assert_non_null(l);
     assert_true(TSR_HAS(struct tsr_linalg_v1, l, hold));
-    h = tsr_registry_host(cpu);
+    h = tsr_plugin_registry_host(cpu);
     l = h->service(h->ctx, TSR_LINALG);
     assert_non_null(l);
     assert_false(TSR_HAS(struct tsr_linalg_v1, l, hold));

@@ -124,14 +124,14 @@ static tsr_status far_drop(void *ctx, const float *a, int32_t fetch, struct tsr_
 
 static const void *far_service(void *ctx, const char *id)
 {
-    const struct tsr_host *h = tsr_registry_host(gptq_registry);
+    const struct tsr_host *h = tsr_plugin_registry_host(gptq_registry);
     return strcmp(id, TSR_LINALG) == 0 ? &far.table : h->service(ctx, id);
 }
 
 /* parts: with fetch() and push(), which came later. */
 static void far_open(int parts)
 {
-    const struct tsr_host *h = tsr_registry_host(gptq_registry);
+    const struct tsr_host *h = tsr_plugin_registry_host(gptq_registry);
     far = (struct far){ .near = h->service(h->ctx, TSR_LINALG), .host = *h };
     assert_non_null(far.near);
     far.host.service = far_service;

@@ -57,7 +57,7 @@ static void test_rows_are_independent(void **state)
         p.o.params = variant == 2 ? GPTQ_RANGE : GPTQ_AUTO;
         gptq_quantize(&r, &p.o, p.w, p.h, p.rows, p.cols);
         gptq_must(r.status, &r.err);
-        gptq_must(f->create(tsr_registry_host(gptq_registry), &p.o, &self, &e.err), &e);
+        gptq_must(f->create(tsr_plugin_registry_host(gptq_registry), &p.o, &self, &e.err), &e);
         struct tsr_quant_stats s = { .struct_size = sizeof s, .cols = p.cols, .hessian = p.h };
         struct tsr_matrix      all = gptq_matrix(p.w, p.rows, p.cols);
         struct tsr_quant_plan  plan = { .struct_size = sizeof plan };
@@ -267,11 +267,11 @@ static void test_no_hessian(void **state)
     const struct tsr_quantizer_v1 *f = gptq_found.iface;
     struct gptq_options            o = gptq_defaults();
     struct tsr_quantizer           q = { .iface = f, .name = "gptq" };
-    struct tsr_packed             *p = NULL;
+    struct tsr_model_packed       *p = NULL;
     float                          w[16] = { 1.0f };
     struct tsr_matrix              m = gptq_matrix(w, 1, 16);
     (void)state;
-    gptq_must(f->create(tsr_registry_host(gptq_registry), &o, &q.self, &e.err), &e);
+    gptq_must(f->create(tsr_plugin_registry_host(gptq_registry), &o, &q.self, &e.err), &e);
     assert_int_equal(tsr_quantize_matrix(gptq_registry, &q, &m, NULL, &p, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "Hessian"));
     f->destroy(q.self);
@@ -315,7 +315,7 @@ static void test_host_that_cannot(void **state)
 {
     struct tsr_errbuf              e = TSR_ERRBUF(e);
     const struct tsr_quantizer_v1 *f = gptq_found.iface;
-    const struct tsr_host         *real = tsr_registry_host(gptq_registry);
+    const struct tsr_host         *real = tsr_plugin_registry_host(gptq_registry);
     struct tsr_host                host = *real;
     struct gptq_options            o = gptq_defaults();
     struct gptq_case               p = gptq_case_named("22_D_b4_g64_asym");

@@ -6,7 +6,7 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "model/shards.h"
+#include "checkpoint/safetensors/shards.h"
 
 #include <ftw.h>
 #include <math.h>
@@ -42,7 +42,7 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 static int  heads; /* that were compared */
 static bool tied;  /* the family at hand stores no head of its own */
 
-static bool is_linear(const struct tsr_st_tensor *t)
+static bool is_linear(const struct tsr_safetensors_tensor *t)
 {
     if (strcmp(t->name, "lm_head.weight") == 0)
         return !tied;
@@ -64,7 +64,8 @@ struct both {
 };
 
 /* Codes and scales of a row: any will do, as long as every row has others. */
-static void put_linear(struct both *b, const struct tsr_st_tensor *t, const float *w, bool bias)
+static void put_linear(struct both *b, const struct tsr_safetensors_tensor *t, const float *w,
+                       bool bias)
 {
     uint64_t n = t->shape[0] * t->shape[1];
     int8_t  *q = malloc(n);
@@ -83,35 +84,37 @@ static void put_linear(struct both *b, const struct tsr_st_tensor *t, const floa
             back[i] = (float)q[i] * scale[r];
         }
     }
-    tsr_st_put(b->quantized, q, n);
-    tsr_st_put(b->quantized, scale, t->shape[0] * sizeof *scale);
+    tsr_safetensors_put(b->quantized, q, n);
+    tsr_safetensors_put(b->quantized, scale, t->shape[0] * sizeof *scale);
     if (bias) {
         memset(scale, 0, t->shape[0] * sizeof *scale);
-        tsr_st_put(b->quantized, scale, t->shape[0] * sizeof *scale);
+        tsr_safetensors_put(b->quantized, scale, t->shape[0] * sizeof *scale);
     }
-    tsr_st_put(b->dense, back, n * sizeof *back);
+    tsr_safetensors_put(b->dense, back, n * sizeof *back);
     free(q);
     free(scale);
     free(back);
 }
 
-static void declare(const char *name, struct both *b, const struct tsr_st_tensor *t, bool bias)
+static void declare(const char *name, struct both *b, const struct tsr_safetensors_tensor *t,
+                    bool bias)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     const uint64_t    one_each[2] = { t->shape[0], 1 };
     uint32_t          dtype = is_linear(t) ? TSR_F32 : t->dtype;
-    OK(tsr_st_declare(b->dense, t->name, dtype, t->rank, t->shape, &e.err));
-    OK(tsr_st_declare(b->quantized, t->name, is_linear(t) ? TSR_I8 : t->dtype, t->rank, t->shape,
-                      &e.err));
+    OK(tsr_safetensors_declare(b->dense, t->name, dtype, t->rank, t->shape, &e.err));
+    OK(tsr_safetensors_declare(b->quantized, t->name, is_linear(t) ? TSR_I8 : t->dtype, t->rank,
+                               t->shape, &e.err));
     if (is_linear(t))
-        OK(tsr_st_declare(b->quantized, beside(t->name, "weight_scale"), TSR_F32, 2, one_each,
-                          &e.err));
+        OK(tsr_safetensors_declare(b->quantized, beside(t->name, "weight_scale"), TSR_F32, 2,
+                                   one_each, &e.err));
     if (bias)
-        OK(tsr_st_declare(b->quantized, beside(t->name, "bias"), TSR_F32, 1, t->shape, &e.err));
+        OK(tsr_safetensors_declare(b->quantized, beside(t->name, "bias"), TSR_F32, 1, t->shape,
+                                   &e.err));
 }
 
-static void put(const char *name, struct both *b, const struct tsr_shards *s,
-                const struct tsr_stored *x, bool bias)
+static void put(const char *name, struct both *b, const struct tsr_checkpoint_shards *s,
+                const struct tsr_checkpoint_stored *x, bool bias)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     uint64_t          bytes = x->t->end - x->t->begin, n = bytes / tsr_dtype_size(x->t->dtype);
@@ -119,24 +122,24 @@ static void put(const char *name, struct both *b, const struct tsr_shards *s,
     float            *w = malloc(n * sizeof *w);
     assert_non_null(raw);
     assert_non_null(w);
-    OK(tsr_st_read(&s->files[x->file], x->t, raw, &e.err));
+    OK(tsr_safetensors_read(&s->files[x->file], x->t, raw, &e.err));
     tsr_widen(w, raw, x->t->dtype, n);
     if (is_linear(x->t)) {
         put_linear(b, x->t, w, bias);
     } else {
-        tsr_st_put(b->quantized, raw, bytes);
-        tsr_st_put(b->dense, raw, bytes);
+        tsr_safetensors_put(b->quantized, raw, bytes);
+        tsr_safetensors_put(b->dense, raw, bytes);
     }
     free(raw);
     free(w);
 }
 
 /* The first linear that has no bias gets one of zeros, as early writers gave to all. */
-static bool gets_bias(const struct tsr_shards *s, uint64_t i)
+static bool gets_bias(const struct tsr_checkpoint_shards *s, uint64_t i)
 {
     for (uint64_t k = 0; k <= i; k++)
         if (is_linear(s->tensors[k].t) &&
-            !tsr_shards_find(s, beside(s->tensors[k].t->name, "bias")))
+            !tsr_checkpoint_shards_find(s, beside(s->tensors[k].t->name, "bias")))
             return k == i;
     return false;
 }
@@ -159,31 +162,31 @@ static void write_config(const char *name, const char *folder, bool quantized)
 
 static void write_both(const char *name, const char *quantized, const char *dense)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_shards s;
-    struct both       b = { 0 };
-    char              path[512];
+    struct tsr_errbuf            e = TSR_ERRBUF(e);
+    struct tsr_checkpoint_shards s;
+    struct both                  b = { 0 };
+    char                         path[512];
     (void)snprintf(path, sizeof path, MODELS "%s", name);
-    OK(tsr_shards_open(&s, path, &e.err));
+    OK(tsr_checkpoint_shards_open(&s, path, &e.err));
     (void)snprintf(path, sizeof path, "%s/model.safetensors", quantized);
-    OK(tsr_st_create(&b.quantized, path, &e.err));
+    OK(tsr_safetensors_create(&b.quantized, path, &e.err));
     (void)snprintf(path, sizeof path, "%s/model.safetensors", dense);
-    OK(tsr_st_create(&b.dense, path, &e.err));
+    OK(tsr_safetensors_create(&b.dense, path, &e.err));
     for (uint64_t i = 0; i < s.n; i++)
         declare(name, &b, s.tensors[i].t, gets_bias(&s, i));
-    OK(tsr_st_begin(b.quantized, &e.err));
-    OK(tsr_st_begin(b.dense, &e.err));
+    OK(tsr_safetensors_begin(b.quantized, &e.err));
+    OK(tsr_safetensors_begin(b.dense, &e.err));
     for (uint64_t i = 0; i < s.n; i++)
         put(name, &b, &s, &s.tensors[i], gets_bias(&s, i));
-    OK(tsr_st_commit(b.quantized, &e.err));
-    OK(tsr_st_commit(b.dense, &e.err));
-    tsr_shards_close(&s);
+    OK(tsr_safetensors_commit(b.quantized, &e.err));
+    OK(tsr_safetensors_commit(b.dense, &e.err));
+    tsr_checkpoint_shards_close(&s);
     write_config(name, quantized, true);
     write_config(name, dense, false);
 }
 
-static void compare_linear(const char *name, const struct tsr_packed *p, const struct tsr_linear *a,
-                           const struct tsr_linear *b)
+static void compare_linear(const char *name, const struct tsr_model_packed *p,
+                           const struct tsr_model_linear *a, const struct tsr_model_linear *b)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     assert_int_equal(a->w.rows, b->w.rows);
@@ -195,7 +198,7 @@ static void compare_linear(const char *name, const struct tsr_packed *p, const s
     size_t bytes = p->rows * p->cols * sizeof(float);
     float *got = malloc(bytes);
     assert_non_null(got);
-    OK(tsr_packed_dequantize(p, 0, p->rows, got, &e.err));
+    OK(tsr_model_packed_dequantize(p, 0, p->rows, got, &e.err));
     if (memcmp(got, b->w.data, bytes) != 0)
         fail_msg("%s: %s is not what was stored", name, a->w.name);
     if (a->bias && memcmp(a->bias, b->bias, p->rows * sizeof(float)) != 0)

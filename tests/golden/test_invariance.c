@@ -81,9 +81,9 @@ static void take(struct trace *t, int seq, uint64_t position, const float *logit
     memcpy(row(t, seq, position), logits, t->vocab * sizeof *logits);
     if (position + 1 < prompt_length[seq])
         return;
-    struct tsr_sampling greedy = { .top_p = 1, .repetition_penalty = 1 };
-    assert_int_equal(tsr_sample(logits, t->vocab, &greedy, NULL, 0, 0, 0, NULL,
-                                &t->ids[seq][position + 1], NULL),
+    struct tsr_engine_sampling greedy = { .top_p = 1, .repetition_penalty = 1 };
+    assert_int_equal(tsr_engine_sample(logits, t->vocab, &greedy, NULL, 0, 0, 0, NULL,
+                                       &t->ids[seq][position + 1], NULL),
                      TSR_OK);
 }
 
@@ -97,9 +97,9 @@ static void run_rounds(struct tsr_engine *e, struct trace *t, int first, int n, 
     float            *out = malloc(SEQUENCES * ROOM * t->vocab * sizeof *out);
     assert_non_null(out);
     for (;;) {
-        struct tsr_token batch[SEQUENCES * ROOM];
-        int              owner[SEQUENCES * ROOM];
-        uint64_t         give[SEQUENCES] = { 0 }, left = 0, m = 0, next[SEQUENCES];
+        struct tsr_engine_token batch[SEQUENCES * ROOM];
+        int                     owner[SEQUENCES * ROOM];
+        uint64_t                give[SEQUENCES] = { 0 }, left = 0, m = 0, next[SEQUENCES];
         for (int s = first; s < first + n; s++) {
             uint64_t len = prompt_length[s];
             uint64_t known = fed[s] < len ? len - fed[s] : fed[s] < len + NEW - 1 ? 1 : 0;
@@ -121,9 +121,10 @@ static void run_rounds(struct tsr_engine *e, struct trace *t, int first, int n, 
                     continue;
                 give[s]--;
                 owner[m] = s;
-                batch[m++] = (struct tsr_token){ .id = t->ids[s][next[s]++],
-                                                 .slot = mixed ? (uint32_t)(3 * s + 2) % 5 : 0,
-                                                 .logits = true };
+                batch[m++] =
+                    (struct tsr_engine_token){ .id = t->ids[s][next[s]++],
+                                               .slot = mixed ? (uint32_t)(3 * s + 2) % 5 : 0,
+                                               .logits = true };
             }
         }
         if (tsr_engine_forward(e, batch, m, out, &err.err) != TSR_OK)
@@ -146,7 +147,7 @@ static struct trace trace_new(const struct tsr_model *m)
 }
 
 /* False when this machine lacks the instruction set. */
-static bool generate(const struct tsr_model *m, const struct tsr_overlay *o, uint32_t act,
+static bool generate(const struct tsr_model *m, const struct tsr_model_overlay *o, uint32_t act,
                      uint32_t kv, const struct way *w, uint64_t seed, struct trace *t)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
@@ -173,7 +174,7 @@ static bool generate(const struct tsr_model *m, const struct tsr_overlay *o, uin
     return true;
 }
 
-static void check(const char *what, const struct tsr_model *m, const struct tsr_overlay *o,
+static void check(const char *what, const struct tsr_model *m, const struct tsr_model_overlay *o,
                   uint32_t act, uint32_t kv)
 {
     struct trace want, got;
@@ -207,7 +208,7 @@ static void set_option(const struct tsr_component *c, void *block, const char *n
     struct tsr_errbuf err = TSR_ERRBUF(err);
     for (uint64_t i = 0; i < c->n_options; i++)
         if (strcmp(c->options[i].name, name) == 0) {
-            if (tsr_option_set(&c->options[i], block, value, &err.err) != TSR_OK)
+            if (tsr_config_option_set(&c->options[i], block, value, &err.err) != TSR_OK)
                 fail_msg("%s", err.text);
             return;
         }
@@ -215,23 +216,25 @@ static void set_option(const struct tsr_component *c, void *block, const char *n
 }
 
 /* All linears and the head through a quantizer. */
-static struct tsr_overlay *pack(const struct tsr_model *m, const char *plugin, const char *key,
-                                const char *value, const char *key2, const char *value2)
+static struct tsr_model_overlay *pack(const struct tsr_model *m, const char *plugin,
+                                      const char *key, const char *value, const char *key2,
+                                      const char *value2)
 {
-    struct tsr_errbuf    err = TSR_ERRBUF(err);
-    struct tsr_registry *r = registries[2];
-    struct tsr_found     f;
-    struct tsr_overlay  *o = NULL;
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, plugin, &f, &err.err), TSR_OK);
-    void             *block = calloc(1, f.component->options_size);
-    struct tsr_optset set = { f.component->options, f.component->n_options,
-                              f.component->option_stride, block };
-    tsr_options_defaults(&set);
+    struct tsr_errbuf         err = TSR_ERRBUF(err);
+    struct tsr_registry      *r = registries[2];
+    struct tsr_plugin_found   f;
+    struct tsr_model_overlay *o = NULL;
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, plugin, &f, &err.err), TSR_OK);
+    void                    *block = calloc(1, f.component->options_size);
+    struct tsr_config_optset set = { f.component->options, f.component->n_options,
+                                     f.component->option_stride, block };
+    tsr_config_options_defaults(&set);
     set_option(f.component, block, key, value);
     set_option(f.component, block, key2, value2);
     struct tsr_quantizer q = { .iface = f.iface, .name = plugin };
-    assert_int_equal(q.iface->create(tsr_registry_host(r), block, &q.self, &err.err), TSR_OK);
-    assert_int_equal(tsr_overlay_create(&o, m->hp.layers, &err.err), TSR_OK);
+    assert_int_equal(q.iface->create(tsr_plugin_registry_host(r), block, &q.self, &err.err),
+                     TSR_OK);
+    assert_int_equal(tsr_model_overlay_create(&o, m->hp.layers, &err.err), TSR_OK);
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int k = 0; k < TSR_LINEARS; k++)
             if (m->layers[l].lin[k].w.data &&
@@ -247,9 +250,9 @@ static struct tsr_overlay *pack(const struct tsr_model *m, const char *plugin, c
 
 static void check_model(const char *name, const struct tsr_model *m)
 {
-    static const uint32_t caches[] = { TSR_F32, TSR_F16, TSR_I8 };
-    struct tsr_overlay   *w4 = pack(m, "rtn", "bits", "4", "group", "128");
-    struct tsr_overlay   *w3 =
+    static const uint32_t     caches[] = { TSR_F32, TSR_F16, TSR_I8 };
+    struct tsr_model_overlay *w4 = pack(m, "rtn", "bits", "4", "group", "128");
+    struct tsr_model_overlay *w3 =
         pack(m, "rtn", "bits", "3", "group", "48"); /* groups cut blocks and segments */
     for (size_t i = 0; i < 3; i++)
         check(name, m, NULL, TSR_ACT_F32, caches[i]);
@@ -257,26 +260,26 @@ static void check_model(const char *name, const struct tsr_model *m)
     check(name, m, w4, TSR_ACT_A16, TSR_F32);
     check(name, m, w4, TSR_ACT_A8, TSR_I8);
     check(name, m, w3, TSR_ACT_A8, TSR_F16);
-    tsr_overlay_destroy(w3);
-    tsr_overlay_destroy(w4);
+    tsr_model_overlay_destroy(w3);
+    tsr_model_overlay_destroy(w4);
 }
 
 /* Tables with outliers, MX and LLM.int8, whose outliers are a token's own. */
 static void check_formats(const char *name, const struct tsr_model *m)
 {
-    struct tsr_overlay *lut = pack(m, "squeeze", "sensitivity", "none", "outliers", "0.01");
-    struct tsr_overlay *mx = pack(m, "mx", "element", "fp4_e2m1", "block", "16");
-    struct tsr_overlay *fp8 = pack(m, "mx", "element", "fp8_e4m3", "block", "8");
-    struct tsr_overlay *llm = pack(m, "int8", "mode", "llm", "threshold", "1");
+    struct tsr_model_overlay *lut = pack(m, "squeeze", "sensitivity", "none", "outliers", "0.01");
+    struct tsr_model_overlay *mx = pack(m, "mx", "element", "fp4_e2m1", "block", "16");
+    struct tsr_model_overlay *fp8 = pack(m, "mx", "element", "fp8_e4m3", "block", "8");
+    struct tsr_model_overlay *llm = pack(m, "int8", "mode", "llm", "threshold", "1");
     check(name, m, lut, TSR_ACT_F32, TSR_F32);
     check(name, m, lut, TSR_ACT_A8, TSR_F32);
     check(name, m, mx, TSR_ACT_A8, TSR_F32);
     check(name, m, fp8, TSR_ACT_A8, TSR_F32);
     check(name, m, llm, TSR_ACT_A8, TSR_F32);
-    tsr_overlay_destroy(lut);
-    tsr_overlay_destroy(mx);
-    tsr_overlay_destroy(fp8);
-    tsr_overlay_destroy(llm);
+    tsr_model_overlay_destroy(lut);
+    tsr_model_overlay_destroy(mx);
+    tsr_model_overlay_destroy(fp8);
+    tsr_model_overlay_destroy(llm);
 }
 
 static void on_golden(void **state)
@@ -312,18 +315,19 @@ static void packed_equals_dequantized(void **state)
     struct trace      packed, dense;
     (void)state;
     golden_load(&g, "llama3");
-    struct tsr_overlay *o = pack(g.model, "rtn", "bits", "4", "group", "32");
+    struct tsr_model_overlay *o = pack(g.model, "rtn", "bits", "4", "group", "32");
     assert_true(generate(g.model, o, TSR_ACT_F32, TSR_F32, &reference, 0, &packed));
     for (uint64_t l = 0; l <= g.model->hp.layers; l++)
         for (int k = 0; k < TSR_LINEARS; k++) {
-            struct tsr_packed *p = l == g.model->hp.layers ? (k ? NULL : o->head) : o->lin[l][k];
+            struct tsr_model_packed *p =
+                l == g.model->hp.layers ? (k ? NULL : o->head) : o->lin[l][k];
             if (!p)
                 continue;
             p->dense = malloc(p->rows * p->cols * sizeof(float));
             assert_non_null(p->dense);
-            struct tsr_packed plain = *p;
+            struct tsr_model_packed plain = *p;
             plain.dense = NULL;
-            if (tsr_packed_dequantize(&plain, 0, p->rows, p->dense, &err.err) != TSR_OK)
+            if (tsr_model_packed_dequantize(&plain, 0, p->rows, p->dense, &err.err) != TSR_OK)
                 fail_msg("%s", err.text);
         }
     assert_true(generate(g.model, o, TSR_ACT_F32, TSR_F32, &reference, 0, &dense));
@@ -331,7 +335,7 @@ static void packed_equals_dequantized(void **state)
                         SEQUENCES * ROOM * packed.vocab * sizeof(float));
     free(packed.logits);
     free(dense.logits);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     golden_free(&g);
 }
 
@@ -344,25 +348,25 @@ static void draws_do_not_see_the_batch(void **state)
     (void)state;
     golden_load(&g, "qwen2");
     for (int w = 0; w < 3; w++) {
-        static const uint32_t slots[] = { 1, 3, 16 };
-        static const unsigned threads[] = { 1, 2, 7 };
-        struct tsr_request    q[6];
-        struct tsr_engine    *e = golden_engine(registries[threads[w]], g.model, NULL,
-                                                (struct tsr_engine_options){ .slots = slots[w] });
+        static const uint32_t     slots[] = { 1, 3, 16 };
+        static const unsigned     threads[] = { 1, 2, 7 };
+        struct tsr_engine_request q[6];
+        struct tsr_engine        *e = golden_engine(registries[threads[w]], g.model, NULL,
+                                                    (struct tsr_engine_options){ .slots = slots[w] });
         for (uint64_t i = 0; i < 6; i++)
-            q[i] = (struct tsr_request){ .prompt = g.cases[i % g.n].prompt,
-                                         .n_prompt = g.cases[i % g.n].n_prompt,
-                                         .max_tokens = 24 - 3 * i,
-                                         .record = i,
-                                         .sampling = { .temperature = 0.9,
-                                                       .top_k = 40,
-                                                       .top_p = 0.95,
-                                                       .repetition_penalty = 1.2,
-                                                       .seed = 5 },
-                                         .tokens = tokens[w][i] };
+            q[i] = (struct tsr_engine_request){ .prompt = g.cases[i % g.n].prompt,
+                                                .n_prompt = g.cases[i % g.n].n_prompt,
+                                                .max_tokens = 24 - 3 * i,
+                                                .record = i,
+                                                .sampling = { .temperature = 0.9,
+                                                              .top_k = 40,
+                                                              .top_p = 0.95,
+                                                              .repetition_penalty = 1.2,
+                                                              .seed = 5 },
+                                                .tokens = tokens[w][i] };
         memset(tokens[w], 0, sizeof tokens[w]);
-        struct tsr_generate_timing time;
-        if (tsr_generate(e, q, 6, &time, &err.err) != TSR_OK)
+        struct tsr_engine_generate_timing time;
+        if (tsr_engine_generate(e, q, 6, &time, &err.err) != TSR_OK)
             fail_msg("%s", err.text);
         assert_true(time.prefill_tokens > 0 && time.decode_tokens > 0);
         tsr_engine_destroy(e);

@@ -5,9 +5,9 @@
 #include "wide.h"
 
 #include "base/f16.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "config/config.h"
 #include "model/pieces.h"
-#include "model/safetensors.h"
 #include "runtime/loader.h"
 
 #include <setjmp.h>
@@ -35,23 +35,25 @@ static void must(tsr_status st, const struct tsr_errbuf *e)
 
 static void logits(struct tsr_engine *e, float *out)
 {
-    struct tsr_errbuf err = TSR_ERRBUF(err);
-    struct tsr_token  t[TOKENS];
+    struct tsr_errbuf       err = TSR_ERRBUF(err);
+    struct tsr_engine_token t[TOKENS];
     for (uint32_t i = 0; i < TOKENS; i++)
-        t[i] = (struct tsr_token){ .id = 5 + 3 * i, .logits = true };
+        t[i] = (struct tsr_engine_token){ .id = 5 + 3 * i, .logits = true };
     must(tsr_engine_forward(e, t, TOKENS, out, &err.err), &err);
 }
 
-static struct tsr_scheme *scheme_of(struct tsr_registry *r, const char *text, struct tsr_doc **doc)
+static struct tsr_quant_scheme *scheme_of(struct tsr_registry *r, const char *text,
+                                          struct tsr_config_doc **doc)
 {
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_diag   *d = NULL;
-    struct tsr_scheme *s = NULL;
-    must(tsr_diag_create(&d, &err.err), &err);
-    must(tsr_doc_parse(doc, "scheme", text, strlen(text), d, &err.err), &err);
-    must(tsr_scheme_create(&s, r, tsr_doc_root(*doc), NULL, "the scheme", d, &err.err), &err);
-    must(tsr_diag_status(d, &err.err), &err);
-    tsr_diag_destroy(d);
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    struct tsr_diag         *d = NULL;
+    struct tsr_quant_scheme *s = NULL;
+    must(tsr_config_diag_create(&d, &err.err), &err);
+    must(tsr_config_doc_parse(doc, "scheme", text, strlen(text), d, &err.err), &err);
+    must(tsr_quant_scheme_create(&s, r, tsr_config_doc_root(*doc), NULL, "the scheme", d, &err.err),
+         &err);
+    must(tsr_config_diag_status(d, &err.err), &err);
+    tsr_config_diag_destroy(d);
     return s;
 }
 
@@ -59,22 +61,22 @@ static struct tsr_scheme *scheme_of(struct tsr_registry *r, const char *text, st
 static void load_and_compare(struct tsr_registry *r, const struct tsr_model *m, const char *scheme,
                              struct tsr_engine_options opt, const float *want)
 {
-    struct tsr_errbuf         err = TSR_ERRBUF(err);
-    struct tsr_doc           *doc = NULL;
-    struct tsr_scheme        *s = scheme_of(r, scheme, &doc);
-    struct tsr_loader        *l = NULL;
-    struct tsr_loader_numbers n;
-    uint64_t                  floats = TOKENS * m->hp.vocab, now, peak, weights, cache;
-    float                    *got = malloc(floats * sizeof *got);
+    struct tsr_errbuf                 err = TSR_ERRBUF(err);
+    struct tsr_config_doc            *doc = NULL;
+    struct tsr_quant_scheme          *s = scheme_of(r, scheme, &doc);
+    struct tsr_loader                *l = NULL;
+    struct tsr_runtime_loader_numbers n;
+    uint64_t                          floats = TOKENS * m->hp.vocab, now, peak, weights, cache;
+    float                            *got = malloc(floats * sizeof *got);
     assert_non_null(got);
-    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, true, NULL, &err.err), &err);
+    must(tsr_runtime_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, true, NULL, &err.err), &err);
     opt.release = true;
-    opt.source = tsr_loader_source(l);
-    struct tsr_engine *e = golden_engine(r, m, tsr_loader_overlay(l), opt);
+    opt.source = tsr_runtime_loader_source(l);
+    struct tsr_engine *e = golden_engine(r, m, tsr_runtime_loader_overlay(l), opt);
     logits(e, got);
     assert_memory_equal(got, want, floats * sizeof *got);
-    tsr_loader_numbers(l, &n);
-    tsr_registry_memory(r, &now, &peak);
+    tsr_runtime_loader_numbers(l, &n);
+    tsr_plugin_registry_memory(r, &now, &peak);
     tsr_engine_memory(e, &weights, &cache);
     assert_true(n.layer > 0 && n.layer == tsr_model_layer_bytes(m, 0));
     assert_true(n.piece > 0 && n.piece <= n.layer);
@@ -93,9 +95,9 @@ static void load_and_compare(struct tsr_registry *r, const struct tsr_model *m, 
     for (int i = 0; i < TSR_LINEARS; i++)
         assert_null(m->layers[0].lin[i].w.data); /* closed again */
     tsr_engine_destroy(e);
-    tsr_loader_close(l);
-    tsr_scheme_destroy(s);
-    tsr_doc_destroy(doc);
+    tsr_runtime_loader_close(l);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_doc_destroy(doc);
     free(got);
 }
 
@@ -105,7 +107,7 @@ static void same_as_before_with(const char *family, const char *scheme)
     struct tsr_registry      *r = golden_registry(2, NULL, &pool), *mine;
     char                      folder[64];
     struct tsr_model         *m = wide_load(family, true, folder);
-    struct tsr_overlay       *o = wide_pack(r, m, scheme);
+    struct tsr_model_overlay *o = wide_pack(r, m, scheme);
     struct tsr_engine_options opt = {
         .act = TSR_ACT_A8, .kv_dtype = TSR_F16, .slots = 1, .context = 16
     };
@@ -119,7 +121,7 @@ static void same_as_before_with(const char *family, const char *scheme)
         load_and_compare(mine, m, scheme, opt, want);
         golden_registry_close(mine, other);
     }
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     wide_free(m, folder);
     free(want);
     golden_registry_close(r, pool);
@@ -175,13 +177,14 @@ static void same_rows(const struct tsr_matrix *got, const struct tsr_matrix *wan
 
 /* Each linear of a layer is in one piece and has there the bytes that an open layer has; of a rank's
  * parts, all that is read is theirs. */
-static void pieces_of(const struct tsr_model *m, uint64_t layer, const struct tsr_share *share)
+static void pieces_of(const struct tsr_model *m, uint64_t layer,
+                      const struct tsr_engine_share *share)
 {
-    struct tsr_errbuf      err = TSR_ERRBUF(err);
-    struct tsr_layer_piece piece[TSR_LINEARS];
-    struct tsr_matrix      all[TSR_LINEARS], part[TSR_LINEARS];
-    uint32_t               seen = 0, wanted = 0;
-    uint64_t               bytes = 0;
+    struct tsr_errbuf            err = TSR_ERRBUF(err);
+    struct tsr_model_layer_piece piece[TSR_LINEARS];
+    struct tsr_matrix            all[TSR_LINEARS], part[TSR_LINEARS];
+    uint32_t                     seen = 0, wanted = 0;
+    uint64_t                     bytes = 0;
     copy_layer(m, layer, all);
     uint32_t n = tsr_model_pieces(m, layer, piece);
     for (unsigned i = 0; i < TSR_LINEARS; i++)
@@ -190,15 +193,15 @@ static void pieces_of(const struct tsr_model *m, uint64_t layer, const struct ts
         for (unsigned i = 0; i < TSR_LINEARS; i++) {
             if (!(piece[p].linears >> i & 1u))
                 continue;
-            struct tsr_slice s = { .rows = all[i].rows, .cols = all[i].cols };
+            struct tsr_model_slice s = { .rows = all[i].rows, .cols = all[i].cols };
             if (share) {
-                must(tsr_share_linear(share, &m->hp, (enum tsr_linear_id)i, &all[i], NULL, &s,
-                                      &err.err),
+                must(tsr_engine_share_linear(share, &m->hp, (enum tsr_linear_id)i, &all[i], NULL,
+                                             &s, &err.err),
                      &err);
                 assert_true(s.rows * s.cols < all[i].rows * all[i].cols);
-                tsr_piece_cut(m, layer, &piece[p], (enum tsr_linear_id)i, &s);
+                tsr_model_piece_cut(m, layer, &piece[p], (enum tsr_linear_id)i, &s);
             }
-            part[i] = tsr_matrix_slice(&all[i], &s);
+            part[i] = tsr_model_matrix_slice(&all[i], &s);
             bytes += s.rows * s.cols * tsr_dtype_size(all[i].dtype);
         }
     for (uint32_t p = 0; p < n; p++) {
@@ -232,14 +235,14 @@ static void pieces(void **state)
     struct tsr_errbuf err = TSR_ERRBUF(err);
     (void)state;
     for (int i = 0; wide_names[i]; i++) {
-        char              folder[64];
-        struct tsr_model *m = wide_load(wide_names[i], true, folder);
-        struct tsr_share  share;
+        char                    folder[64];
+        struct tsr_model       *m = wide_load(wide_names[i], true, folder);
+        struct tsr_engine_share share;
         for (uint64_t layer = 0; layer < m->hp.layers; layer++)
             pieces_of(m, layer, NULL);
         for (uint32_t ranks = 2; ranks <= 4; ranks *= 2)
             for (uint32_t rank = 0; rank < ranks; rank++) {
-                must(tsr_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
+                must(tsr_engine_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
                 pieces_of(m, rank % m->hp.layers, &share);
             }
         wide_free(m, folder);
@@ -249,22 +252,22 @@ static void pieces(void **state)
 /* Of a model in memory nothing is read. */
 static void nothing_to_read(void **state)
 {
-    struct tsr_errbuf      err = TSR_ERRBUF(err);
-    char                   folder[64];
-    struct tsr_model      *m = wide_load("phi3", false, folder);
-    struct tsr_layer_piece piece[TSR_LINEARS];
-    struct tsr_matrix      w[TSR_LINEARS];
+    struct tsr_errbuf            err = TSR_ERRBUF(err);
+    char                         folder[64];
+    struct tsr_model            *m = wide_load("phi3", false, folder);
+    struct tsr_model_layer_piece piece[TSR_LINEARS];
+    struct tsr_matrix            w[TSR_LINEARS];
     (void)state;
     assert_int_equal(tsr_model_pieces(m, 1, piece), TSR_LINEARS);
     for (unsigned i = 0; i < TSR_LINEARS; i++) {
         const struct tsr_matrix *all = &m->layers[1].lin[i].w;
-        struct tsr_slice         s = { .row = 3, .rows = 5, .cols = all->cols };
+        struct tsr_model_slice   s = { .row = 3, .rows = 5, .cols = all->cols };
         assert_int_equal(piece[i].bytes, 0);
         assert_int_equal(piece[i].linears, 1u << i);
         must(tsr_model_read_piece(m, 1, &piece[i], NULL, w, &err.err), &err);
         assert_non_null(all->data);
         assert_ptr_equal(w[i].data, all->data);
-        tsr_piece_cut(m, 1, &piece[i], (enum tsr_linear_id)i, &s);
+        tsr_model_piece_cut(m, 1, &piece[i], (enum tsr_linear_id)i, &s);
         assert_int_equal(piece[i].bytes, 0);
         must(tsr_model_read_piece(m, 1, &piece[i], NULL, w, &err.err), &err);
         assert_int_equal(w[i].rows, 5);
@@ -275,7 +278,7 @@ static void nothing_to_read(void **state)
 
 /* ---- a rank of several ------------------------------------------------------- */
 
-static void same_packed(const struct tsr_packed *got, const struct tsr_packed *want)
+static void same_packed(const struct tsr_model_packed *got, const struct tsr_model_packed *want)
 {
     assert_string_equal(got->format.id, want->format.id);
     assert_int_equal(got->format.bits, want->format.bits);
@@ -290,24 +293,24 @@ static void same_packed(const struct tsr_packed *got, const struct tsr_packed *w
 }
 
 /* What a source gives of one linear is the rank's part of what the whole became, or all of it. */
-static void same_part(const struct tsr_model *m, const struct tsr_share *share, uint64_t layer,
-                      enum tsr_linear_id id, const struct tsr_engine_fetched *f,
-                      const struct tsr_matrix *all, const struct tsr_packed *packed)
+static void same_part(const struct tsr_model *m, const struct tsr_engine_share *share,
+                      uint64_t layer, enum tsr_linear_id id, const struct tsr_engine_fetched *f,
+                      const struct tsr_matrix *all, const struct tsr_model_packed *packed)
 {
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_slice   s = { .rows = all->rows, .cols = all->cols };
-    struct tsr_packed *part = NULL;
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    struct tsr_model_slice   s = { .rows = all->rows, .cols = all->cols };
+    struct tsr_model_packed *part = NULL;
     assert_true((f->packed != NULL) == (packed != NULL));
     if (f->part) {
-        must(tsr_share_linear(share, &m->hp, id, all, packed, &s, &err.err), &err);
+        must(tsr_engine_share_linear(share, &m->hp, id, all, packed, &s, &err.err), &err);
         assert_memory_equal(f->part, &s, sizeof s);
     }
     if (packed) {
-        must(tsr_packed_slice(packed, &s, &part, &err.err), &err);
+        must(tsr_model_packed_slice(packed, &s, &part, &err.err), &err);
         same_packed(f->packed, part);
-        tsr_packed_destroy(part);
+        tsr_model_packed_destroy(part);
     } else {
-        struct tsr_matrix want = tsr_matrix_slice(all, &s);
+        struct tsr_matrix want = tsr_model_matrix_slice(all, &s);
         same_rows(&f->w, &want);
     }
     (void)layer;
@@ -316,22 +319,22 @@ static void same_part(const struct tsr_model *m, const struct tsr_share *share, 
 /* One rank's load without an engine.  alone: linears of which a packed one is to come as a part.  Adds what
  * was read to *read, and what all ranks are to read together to *want. */
 static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const char *scheme,
-                      const struct tsr_overlay *o, const struct tsr_share *share, uint32_t alone,
-                      uint64_t *read, uint64_t *want)
+                      const struct tsr_model_overlay *o, const struct tsr_engine_share *share,
+                      uint32_t alone, uint64_t *read, uint64_t *want)
 {
-    struct tsr_errbuf               err = TSR_ERRBUF(err);
-    struct tsr_doc                 *doc = NULL;
-    struct tsr_scheme              *s = scheme_of(r, scheme, &doc);
-    struct tsr_loader              *l = NULL;
-    struct tsr_loader_numbers       n;
-    const struct tsr_engine_source *from;
-    uint64_t                        whole = 0;
-    struct tsr_matrix               every[WIDE_LAYERS][TSR_LINEARS];
+    struct tsr_errbuf                 err = TSR_ERRBUF(err);
+    struct tsr_config_doc            *doc = NULL;
+    struct tsr_quant_scheme          *s = scheme_of(r, scheme, &doc);
+    struct tsr_loader                *l = NULL;
+    struct tsr_runtime_loader_numbers n;
+    const struct tsr_engine_source   *from;
+    uint64_t                          whole = 0;
+    struct tsr_matrix                 every[WIDE_LAYERS][TSR_LINEARS];
     assert_int_equal(m->hp.layers, WIDE_LAYERS);
     for (uint64_t layer = 0; layer < WIDE_LAYERS; layer++) /* before threads look at the model */
         copy_layer(m, layer, every[layer]);
-    must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, share, false, NULL, &err.err), &err);
-    from = tsr_loader_source(l);
+    must(tsr_runtime_loader_open(&l, s, r, m, 0, m->hp.layers, share, false, NULL, &err.err), &err);
+    from = tsr_runtime_loader_source(l);
     for (uint64_t layer = 0; layer < m->hp.layers; layer++) {
         const struct tsr_matrix *all = every[layer];
         uint64_t                 bytes = 0;
@@ -339,7 +342,7 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
             struct tsr_engine_fetched f = { 0 };
             must(from->fetch(from->ctx, layer, (enum tsr_linear_id)i, &f, &err.err), &err);
             if (all[i].rows) {
-                const struct tsr_packed *p = o->lin[layer][i];
+                const struct tsr_model_packed *p = o->lin[layer][i];
                 same_part(m, share, layer, (enum tsr_linear_id)i, &f, &all[i], p);
                 assert_true((f.part != NULL) == (!p || (alone >> i & 1u)));
                 bytes += !f.part ? bytes_of(&all[i])
@@ -354,16 +357,16 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
         }
         whole = bytes > whole ? bytes : whole;
     }
-    tsr_loader_numbers(l, &n);
+    tsr_runtime_loader_numbers(l, &n);
     /* every linear of these models is a multiple of 64 bytes in every part */
     assert_int_equal(n.layer, whole);
     assert_true(n.piece <= n.layer && n.peak <= 2 * n.piece + n.layer);
     *read += n.read;
-    tsr_loader_close(l);
+    tsr_runtime_loader_close(l);
     for (uint64_t layer = 0; layer < WIDE_LAYERS; layer++)
         free_layer(every[layer]);
-    tsr_scheme_destroy(s);
-    tsr_doc_destroy(doc);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_doc_destroy(doc);
 }
 
 #define ALL  ((1u << TSR_LINEARS) - 1)
@@ -391,23 +394,23 @@ static void parts(void **state)
     (void)state;
     for (int i = 0; wide_names[i]; i++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-            char              folder[64];
-            struct tsr_share  share;
-            struct tsr_model *m = wide_load(wide_names[i], true, folder);
+            char                    folder[64];
+            struct tsr_engine_share share;
+            struct tsr_model       *m = wide_load(wide_names[i], true, folder);
             if (c > 0 && i > 0) { /* every family with the first, one with the others */
                 wide_free(m, folder);
                 continue;
             }
-            struct tsr_overlay *o = wide_pack(r, m, cases[c].scheme);
+            struct tsr_model_overlay *o = wide_pack(r, m, cases[c].scheme);
             for (uint32_t ranks = 2; ranks <= 4; ranks *= 2) {
                 uint64_t read = 0, want = 0;
                 for (uint32_t rank = 0; rank < ranks; rank++) {
-                    must(tsr_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
+                    must(tsr_engine_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
                     load_rank(r, m, cases[c].scheme, o, &share, cases[c].alone, &read, &want);
                 }
                 assert_int_equal(read, want);
             }
-            tsr_overlay_destroy(o);
+            tsr_model_overlay_destroy(o);
             wide_free(m, folder);
         }
     golden_registry_close(r, pool);
@@ -416,12 +419,12 @@ static void parts(void **state)
 /* A NaN in the place of a weight of the last row, or of the first. */
 static void spoil(const char *folder, const char *name, bool last)
 {
-    struct tsr_errbuf err = TSR_ERRBUF(err);
-    struct tsr_st     st;
-    char              path[128];
+    struct tsr_errbuf      err = TSR_ERRBUF(err);
+    struct tsr_safetensors st;
+    char                   path[128];
     (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    must(tsr_st_open(&st, path, &err.err), &err);
-    const struct tsr_st_tensor *t = tsr_st_find(&st, name);
+    must(tsr_safetensors_open(&st, path, &err.err), &err);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&st, name);
     assert_non_null(t);
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
@@ -429,20 +432,20 @@ static void spoil(const char *folder, const char *name, bool last)
                      0);
     assert_int_equal(fwrite("\xff\xff\xff\xff", 1, 4, f), 4); /* in any of the types */
     assert_int_equal(fclose(f), 0);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 /* Of two linears that cannot be packed, and are packed at the same time, the first one's sentence comes,
  * though the other fails at once; the linears before are there. */
 static void first_failure(void **state)
 {
-    char                 folder[] = "/tmp/tessera-wide-XXXXXX";
-    struct tsr_errbuf    err = TSR_ERRBUF(err);
-    struct tsr_pool     *pool = NULL;
-    struct tsr_registry *r = golden_registry(2, NULL, &pool);
-    struct tsr_doc      *doc = NULL;
-    struct tsr_scheme   *s = scheme_of(r, SCHEME, &doc);
-    struct tsr_model    *m = NULL;
+    char                     folder[] = "/tmp/tessera-wide-XXXXXX";
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    struct tsr_pool         *pool = NULL;
+    struct tsr_registry     *r = golden_registry(2, NULL, &pool);
+    struct tsr_config_doc   *doc = NULL;
+    struct tsr_quant_scheme *s = scheme_of(r, SCHEME, &doc);
+    struct tsr_model        *m = NULL;
     (void)state;
     assert_non_null(mkdtemp(folder));
     wide_write("llama", folder);
@@ -453,8 +456,9 @@ static void first_failure(void **state)
         struct tsr_loader *l = NULL;
         tsr_status         st = TSR_OK;
         uint64_t           got = 0;
-        must(tsr_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, false, NULL, &err.err), &err);
-        const struct tsr_engine_source *from = tsr_loader_source(l);
+        must(tsr_runtime_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, false, NULL, &err.err),
+             &err);
+        const struct tsr_engine_source *from = tsr_runtime_loader_source(l);
         for (uint64_t k = 0; k < WIDE_LAYERS * TSR_LINEARS && st == TSR_OK; k++) {
             struct tsr_engine_fetched f = { 0 };
             enum tsr_linear_id        id = (enum tsr_linear_id)(k % TSR_LINEARS);
@@ -467,10 +471,10 @@ static void first_failure(void **state)
         assert_int_equal(got, TSR_LINEARS + TSR_GATE);
         if (!strstr(err.text, "layers.1.mlp.gate_proj"))
             fail_msg("%s", err.text);
-        tsr_loader_close(l);
+        tsr_runtime_loader_close(l);
     }
-    tsr_scheme_destroy(s);
-    tsr_doc_destroy(doc);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_doc_destroy(doc);
     wide_free(m, folder);
     golden_registry_close(r, pool);
 }
@@ -478,22 +482,23 @@ static void first_failure(void **state)
 /* A quantizer that asks for statistics is refused with what to do; nothing stays open. */
 static void wants_statistics(void **state)
 {
-    struct tsr_errbuf    err = TSR_ERRBUF(err);
-    struct tsr_pool     *pool = NULL;
-    struct tsr_registry *r = golden_registry(1, NULL, &pool);
-    char                 folder[64];
-    struct tsr_model    *m = wide_load("opt", true, folder);
-    struct tsr_doc      *doc = NULL;
-    struct tsr_scheme   *s = scheme_of(r, "use: gptq\nbits: 4\n", &doc);
-    struct tsr_loader   *l = NULL;
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    struct tsr_pool         *pool = NULL;
+    struct tsr_registry     *r = golden_registry(1, NULL, &pool);
+    char                     folder[64];
+    struct tsr_model        *m = wide_load("opt", true, folder);
+    struct tsr_config_doc   *doc = NULL;
+    struct tsr_quant_scheme *s = scheme_of(r, "use: gptq\nbits: 4\n", &doc);
+    struct tsr_loader       *l = NULL;
     (void)state;
-    assert_int_equal(tsr_loader_open(&l, s, r, m, 1, 3, NULL, false, NULL, &err.err), TSR_E_INPUT);
+    assert_int_equal(tsr_runtime_loader_open(&l, s, r, m, 1, 3, NULL, false, NULL, &err.err),
+                     TSR_E_INPUT);
     assert_null(l);
     assert_non_null(strstr(err.text, "calibrate"));
     for (uint64_t i = 0; i < m->hp.layers; i++)
         assert_null(m->layers[i].lin[TSR_Q].w.data);
-    tsr_scheme_destroy(s);
-    tsr_doc_destroy(doc);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_doc_destroy(doc);
     wide_free(m, folder);
     golden_registry_close(r, pool);
 }

@@ -28,7 +28,7 @@ static void check_model(struct tsr_registry *r, const char *name)
     float   *first[8] = { 0 };
     assert_true(g.n <= 8);
     for (size_t k = 0; k < (each > 1 ? 2 : sizeof chunks / sizeof *chunks); k++) {
-        struct tsr_engine_options opt = { .backend = backend, .slots = 2, .chunk = chunks[k] };
+        struct tsr_engine_options opt = { .on.backend = backend, .slots = 2, .chunk = chunks[k] };
         struct tsr_engine        *e = golden_engine(r, g.model, NULL, opt);
         char                      what[96];
         for (uint64_t i = 0; i < g.n; i++) {

@@ -48,7 +48,8 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
     return remove(path);
 }
 
-static void check_layer(const char *name, const struct tsr_layer *a, const struct tsr_layer *b)
+static void check_layer(const char *name, const struct tsr_model_layer *a,
+                        const struct tsr_model_layer *b)
 {
     for (int i = 0; i < TSR_LINEARS; i++) {
         const struct tsr_matrix *x = &a->lin[i].w, *y = &b->lin[i].w;
@@ -86,7 +87,7 @@ static const char *const schemes[] = {
     "  - {tensors: \"*.up_proj\", keep: true}\n  - {tensors: lm_head, bits: 8}\n",
 };
 
-static float *logits_of(const struct tsr_model *m, const struct tsr_overlay *o,
+static float *logits_of(const struct tsr_model *m, const struct tsr_model_overlay *o,
                         const struct golden_case *c)
 {
     struct tsr_engine_options opt = { .kv_dtype = TSR_F32, .slots = 1, .context = c->n_prompt };
@@ -97,32 +98,33 @@ static float *logits_of(const struct tsr_model *m, const struct tsr_overlay *o,
 }
 
 static void pack(const char *name, const char *scheme, const struct tsr_model *m,
-                 const char *folder, struct tsr_overlay **o)
+                 const char *folder, struct tsr_model_overlay **o)
 {
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_doc    *doc = NULL;
-    struct tsr_diag   *d = NULL;
-    struct tsr_scheme *s = NULL;
-    uint64_t           done = 0;
-    OK(tsr_diag_create(&d, &err.err));
-    OK(tsr_doc_parse(&doc, "scheme", scheme, strlen(scheme), d, &err.err));
-    OK(tsr_scheme_create(&s, registry, tsr_doc_root(doc), NULL, "the scheme", d, &err.err));
-    OK(tsr_diag_status(d, &err.err));
-    struct tsr_quantize_options qo = { .folder = folder, .options = tsr_doc_root(doc) };
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    struct tsr_config_doc   *doc = NULL;
+    struct tsr_diag         *d = NULL;
+    struct tsr_quant_scheme *s = NULL;
+    uint64_t                 done = 0;
+    OK(tsr_config_diag_create(&d, &err.err));
+    OK(tsr_config_doc_parse(&doc, "scheme", scheme, strlen(scheme), d, &err.err));
+    OK(tsr_quant_scheme_create(&s, registry, tsr_config_doc_root(doc), NULL, "the scheme", d,
+                               &err.err));
+    OK(tsr_config_diag_status(d, &err.err));
+    struct tsr_quantize_options qo = { .folder = folder, .options = tsr_config_doc_root(doc) };
     OK(tsr_quantize_model(s, registry, m, &qo, o, &done, &err.err));
     assert_int_equal(done, 0);
-    tsr_scheme_destroy(s);
-    tsr_diag_destroy(d);
-    tsr_doc_destroy(doc);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_diag_destroy(d);
+    tsr_config_doc_destroy(doc);
 }
 
 static void packed_is_overlay(const char *name, const char *scheme, const struct golden *g,
                               const struct tsr_model *streamed)
 {
-    struct tsr_errbuf   err = TSR_ERRBUF(err);
-    char                folder[] = "/tmp/tessera-packed-XXXXXX";
-    struct tsr_overlay *o = NULL;
-    struct tsr_model   *m = NULL;
+    struct tsr_errbuf         err = TSR_ERRBUF(err);
+    char                      folder[] = "/tmp/tessera-packed-XXXXXX";
+    struct tsr_model_overlay *o = NULL;
+    struct tsr_model         *m = NULL;
     assert_non_null(mkdtemp(folder));
     pack(name, scheme, streamed, folder, &o);
     OK(tsr_model_load(&m, folder, false, &err.err));
@@ -138,7 +140,7 @@ static void packed_is_overlay(const char *name, const char *scheme, const struct
     free(got);
     free(dense);
     tsr_model_destroy(m);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 

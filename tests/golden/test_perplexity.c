@@ -1,5 +1,6 @@
 /* The whole held-out text through both protocols: what transformers in F32 gives on the same
  * windows (49.4654 and 50.1676), and round to nearest at 8 to 2 bits. */
+#include "checkpoint/tokenizer.h"
 #include "config/config.h"
 #include "eval/eval.h"
 #include "quant/scheme.h"
@@ -19,41 +20,43 @@ static struct tsr_tokenizer *tokenizer;
 static struct tsr_registry  *registry;
 static struct tsr_pool      *pool;
 
-static struct tsr_overlay *quantized(const char *yaml)
+static struct tsr_model_overlay *quantized(const char *yaml)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_doc     *doc = NULL;
-    struct tsr_diag    *d = NULL;
-    struct tsr_scheme  *s = NULL;
-    struct tsr_overlay *o = NULL;
-    if (tsr_diag_create(&d, &e.err) != TSR_OK ||
-        tsr_doc_parse(&doc, "scheme", yaml, strlen(yaml), d, &e.err) != TSR_OK ||
-        tsr_scheme_create(&s, registry, tsr_doc_root(doc), NULL, "scheme", d, &e.err) != TSR_OK ||
-        tsr_diag_status(d, &e.err) != TSR_OK ||
-        tsr_scheme_apply(s, registry, model, NULL, &o, &e.err) != TSR_OK)
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_config_doc    *doc = NULL;
+    struct tsr_diag          *d = NULL;
+    struct tsr_quant_scheme  *s = NULL;
+    struct tsr_model_overlay *o = NULL;
+    if (tsr_config_diag_create(&d, &e.err) != TSR_OK ||
+        tsr_config_doc_parse(&doc, "scheme", yaml, strlen(yaml), d, &e.err) != TSR_OK ||
+        tsr_quant_scheme_create(&s, registry, tsr_config_doc_root(doc), NULL, "scheme", d,
+                                &e.err) != TSR_OK ||
+        tsr_config_diag_status(d, &e.err) != TSR_OK ||
+        tsr_quant_scheme_apply(s, registry, model, NULL, &o, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    tsr_scheme_destroy(s);
-    tsr_doc_destroy(doc);
-    tsr_diag_destroy(d);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_doc_destroy(doc);
+    tsr_config_diag_destroy(d);
     return o;
 }
 
 static double perplexity(const char *scheme, enum tsr_protocol protocol)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
-    struct tsr_windows       *w = NULL;
+    struct tsr_eval_windows  *w = NULL;
     struct tsr_engine        *g = NULL;
     struct tsr_eval_result    r;
     struct tsr_eval_options   eo = { .protocol = protocol };
     struct tsr_engine_options go = { .slots = 1, .kv_dtype = TSR_F32 };
-    struct tsr_overlay       *o = scheme ? quantized(scheme) : NULL;
-    if (tsr_windows_create(&w, tokenizer, model, DEMO "/held-out.txt", &eo, &e.err) != TSR_OK ||
+    struct tsr_model_overlay *o = scheme ? quantized(scheme) : NULL;
+    if (tsr_eval_windows_create(&w, tokenizer, model, DEMO "/held-out.txt", &eo, &e.err) !=
+            TSR_OK ||
         tsr_engine_create(&g, registry, model, o, &go, &e.err) != TSR_OK ||
         tsr_eval_run(g, NULL, pool, w, &r, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     tsr_engine_destroy(g);
-    tsr_overlay_destroy(o);
-    tsr_windows_destroy(w);
+    tsr_model_overlay_destroy(o);
+    tsr_eval_windows_destroy(w);
     return r.perplexity;
 }
 
@@ -72,10 +75,10 @@ int main(void)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     if (tsr_pool_create(&pool, 0, &e.err) != TSR_OK ||
-        tsr_registry_create(&registry, pool, &e.err) != TSR_OK ||
-        tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_plugin_registry_create(&registry, pool, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
         tsr_model_load(&model, DEMO, false, &e.err) != TSR_OK ||
-        tsr_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
+        tsr_checkpoint_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return 1;
     }
@@ -83,7 +86,7 @@ int main(void)
     int                     rc = cmocka_run_group_tests(tests, NULL, NULL);
     tsr_tokenizer_destroy(tokenizer);
     tsr_model_destroy(model);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     tsr_pool_destroy(pool);
     return rc;
 }

@@ -3,10 +3,10 @@
  * refused.  Some of the checkpoints, by TSR_TEST_SEED, unless TSR_TEST_ALL=1. */
 #include "base/file.h"
 #include "base/mem.h"
-#include "export/export.h"
+#include "checkpoint/export/export.h"
+#include "checkpoint/prepacked/prepacked.h"
+#include "checkpoint/tokenizer.h"
 #include "golden.h"
-#include "model/prepacked.h"
-#include "model/tokenizer.h"
 
 #include <glob.h>
 #include <setjmp.h>
@@ -26,6 +26,13 @@
             fail_msg("%s: %s", #call, e.text);                                                     \
     } while (0)
 
+static bool has_tokenizer(const char *path)
+{
+    bool there = false;
+    assert_int_equal(tsr_checkpoint_tokenizer_there(path, &there, NULL), TSR_OK);
+    return there;
+}
+
 static const char          *vault;
 static struct tsr_registry *registry;
 static struct tsr_pool     *pool;
@@ -35,7 +42,7 @@ static const uint32_t ids[] = { 1, 5, 30, 7, 2 };
 
 static float *logits(const struct tsr_model *m, const char *backend, uint32_t act)
 {
-    struct tsr_engine_options opt = { .backend = backend, .act = act };
+    struct tsr_engine_options opt = { .on.backend = backend, .act = act };
     struct tsr_engine        *engine = golden_engine(registry, m, NULL, opt);
     float                    *l = golden_forward(engine, ids, IDS, false);
     tsr_engine_destroy(engine);
@@ -47,7 +54,7 @@ static void write_file(const char *source, const char *path, const char *backend
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct tsr_export_options o = { .format = TSR_EXPORT_PREPACKED,
                                     .registry = registry,
-                                    .backend = backend };
+                                    .on.backend = backend };
     struct tsr_export_report  r;
     struct tsr_model         *m = NULL;
     (void)unlink(path);
@@ -60,11 +67,11 @@ static void same_tokenizer(const char *source, const char *path)
 {
     struct tsr_errbuf     e = TSR_ERRBUF(e);
     struct tsr_tokenizer *a = NULL, *b = NULL;
-    if (!tsr_tokenizer_there(source) || tsr_tokenizer_load(&a, source, &e.err) != TSR_OK) {
-        assert_false(tsr_tokenizer_there(path)); /* a kind that is not read is left out */
+    if (!has_tokenizer(source) || tsr_checkpoint_tokenizer_load(&a, source, &e.err) != TSR_OK) {
+        assert_false(has_tokenizer(path)); /* a kind that is not read is left out */
         return;
     }
-    OK(tsr_tokenizer_load(&b, path, &e.err));
+    OK(tsr_checkpoint_tokenizer_load(&b, path, &e.err));
     assert_string_equal(tsr_tokenizer_hash(a), tsr_tokenizer_hash(b));
     tsr_tokenizer_destroy(a);
     tsr_tokenizer_destroy(b);
@@ -92,8 +99,8 @@ static void same_facts(const struct tsr_model *a, const struct tsr_model *b)
     assert_int_equal(a->hp.layers, b->hp.layers);
     assert_true((a->packed_as == NULL) == (b->packed_as == NULL));
     assert_string_equal(a->packed_as ? a->packed_as : "", b->packed_as ? b->packed_as : "");
-    tsr_overlay_size(a, a->packed, &weights[0], &bytes[0]);
-    tsr_overlay_size(b, b->packed, &weights[1], &bytes[1]);
+    tsr_model_overlay_size(a, a->packed, &weights[0], &bytes[0]);
+    tsr_model_overlay_size(b, b->packed, &weights[1], &bytes[1]);
     assert_int_equal(weights[0], weights[1]);
     assert_int_equal(bytes[0], bytes[1]);
 }
@@ -223,7 +230,7 @@ static void cut_and_changed(void **state)
     const uint64_t cuts[] = { 8, 64, 127, 128, 4096, index, good_bytes / 2, good_bytes - 1 };
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         put_bad(good, cuts[i]);
-        refuses("cut", cuts[i] < 128 ? "is no prepacked file" : "cut off");
+        refuses("cut", cuts[i] < 128 ? "is not a prepacked file" : "cut off");
     }
     memcpy(copy, good, good_bytes);
     copy[good_bytes] = 'x';
@@ -392,7 +399,7 @@ static void wrong_for_the_backend(void **state)
         struct tsr_errbuf         e = TSR_ERRBUF(e);
         struct tsr_model         *m = NULL;
         struct tsr_engine        *engine = NULL;
-        struct tsr_engine_options opt = { .backend = "cpu", .slots = 1, .kv_dtype = TSR_F32 };
+        struct tsr_engine_options opt = { .on.backend = "cpu", .slots = 1, .kv_dtype = TSR_F32 };
         with_index(all[i].edit);
         OK(tsr_model_load(&m, bad_path, false, &e.err));
         assert_int_equal(tsr_engine_create(&engine, registry, m, NULL, &opt, &e.err), TSR_E_INPUT);

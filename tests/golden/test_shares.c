@@ -87,8 +87,8 @@ static tsr_status sum(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_
 
 /* A mixed batch for each step: prompts in pieces, then single tokens. */
 struct script {
-    struct tsr_token token[STEPS][MOST];
-    uint64_t         n[STEPS], wanted[STEPS], logits;
+    struct tsr_engine_token token[STEPS][MOST];
+    uint64_t                n[STEPS], wanted[STEPS], logits;
 };
 
 static struct script write_script(uint64_t vocab)
@@ -101,7 +101,7 @@ static struct script write_script(uint64_t vocab)
         for (uint32_t slot = 0; slot < SLOTS; slot++)
             for (uint64_t i = 0; i < give[k][slot]; i++) {
                 bool last = i + 1 == give[k][slot];
-                s.token[k][s.n[k]++] = (struct tsr_token){
+                s.token[k][s.n[k]++] = (struct tsr_engine_token){
                     .id = (uint32_t)(tsr_uniform(3, k * 8 + slot, i) * (double)vocab),
                     .slot = slot,
                     .logits = last || k == 1
@@ -112,7 +112,7 @@ static struct script write_script(uint64_t vocab)
     return s;
 }
 
-static float *plain(const struct tsr_model *m, const struct tsr_overlay *o, uint32_t act,
+static float *plain(const struct tsr_model *m, const struct tsr_model_overlay *o, uint32_t act,
                     const struct script *s)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
@@ -153,8 +153,9 @@ struct stage {
     struct worker w[8];
 };
 
-static void open_stage(struct stage *g, const struct tsr_model *m, const struct tsr_overlay *o,
-                       uint32_t act, uint32_t tp, uint32_t pp, uint32_t i, const struct script *s)
+static void open_stage(struct stage *g, const struct tsr_model *m,
+                       const struct tsr_model_overlay *o, uint32_t act, uint32_t tp, uint32_t pp,
+                       uint32_t i, const struct script *s)
 {
     uint64_t layers = m->hp.layers;
     g->group = (struct group){ .ranks = tp };
@@ -221,7 +222,7 @@ static void embed(struct stage *g, const struct script *s, uint32_t step, float 
         fail_msg("%s", err.text);
 }
 
-static void compare(const char *what, const struct tsr_model *m, const struct tsr_overlay *o,
+static void compare(const char *what, const struct tsr_model *m, const struct tsr_model_overlay *o,
                     uint32_t act, uint32_t tp, uint32_t pp, const struct script *s,
                     const float *want)
 {
@@ -254,7 +255,7 @@ static void compare(const char *what, const struct tsr_model *m, const struct ts
     free(logits);
 }
 
-static void widths(const char *what, const struct tsr_model *m, const struct tsr_overlay *o,
+static void widths(const char *what, const struct tsr_model *m, const struct tsr_model_overlay *o,
                    uint32_t act)
 {
     struct script s = write_script(m->hp.vocab);
@@ -292,12 +293,12 @@ static void packed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        char                folder[64];
-        const char         *name = wide_names[i];
-        struct tsr_model   *m = wide_load(name, false, folder);
-        struct tsr_overlay *o = wide_pack(registry, m, schemes[i].scheme);
+        char                      folder[64];
+        const char               *name = wide_names[i];
+        struct tsr_model         *m = wide_load(name, false, folder);
+        struct tsr_model_overlay *o = wide_pack(registry, m, schemes[i].scheme);
         widths(schemes[i].scheme, m, o, schemes[i].act);
-        tsr_overlay_destroy(o);
+        tsr_model_overlay_destroy(o);
         wide_free(m, folder);
     }
 }
@@ -318,10 +319,10 @@ static void refused(void **state)
     hook.ranks = 3;
     assert_int_equal(tsr_engine_create(&e, registry, m, NULL, &opt, &err.err), TSR_E_CONFIG);
     hook.ranks = 2;
-    struct tsr_overlay *o = wide_pack(registry, m, "use: rtn\nbits: 4\ngroup: 192\n");
+    struct tsr_model_overlay *o = wide_pack(registry, m, "use: rtn\nbits: 4\ngroup: 192\n");
     assert_int_equal(tsr_engine_create(&e, registry, m, o, &opt, &err.err), TSR_E_CONFIG);
     assert_non_null(strstr(err.text, "group"));
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
 

@@ -1,9 +1,9 @@
 #include "wide.h"
 
 #include "base/rng.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "model/arch.h"
 #include "model/bind.h"
-#include "model/safetensors.h"
 #include "quant/quantize.h"
 
 #include <ftw.h>
@@ -73,10 +73,10 @@ static const char *config_of(const char *name)
 
 /* One of the two walks: tensors are declared, then written. */
 struct maker {
-    struct tsr_st_out       *out;
-    const struct tsr_config *c;
-    bool                     writing;
-    uint64_t                 n;
+    struct tsr_st_out             *out;
+    const struct tsr_model_config *c;
+    bool                           writing;
+    uint64_t                       n;
 };
 
 /* Matrices have a spread that keeps sums near 1, gains are near it, the rest is small. */
@@ -87,19 +87,20 @@ static void tensor(struct maker *m, const char *name, uint64_t rows, uint64_t co
     uint64_t          shape[2] = { rows, cols };
     m->n++;
     if (!m->writing) {
-        must(tsr_st_declare(m->out, name, TSR_F32, rows ? 2 : 1, rows ? shape : shape + 1, &e.err),
+        must(tsr_safetensors_declare(m->out, name, TSR_F32, rows ? 2 : 1, rows ? shape : shape + 1,
+                                     &e.err),
              &e);
         return;
     }
     for (uint64_t i = 0; i < (rows ? rows : 1) * cols; i++) {
         float v = (float)(mean + spread * tsr_normal(5, m->n, i));
-        tsr_st_put(m->out, &v, sizeof v);
+        tsr_safetensors_put(m->out, &v, sizeof v);
     }
 }
 
-static void put_role(struct maker *m, const struct tsr_role *r, uint64_t layer)
+static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t layer)
 {
-    const struct tsr_hparams *hp = &m->c->hp;
+    const struct tsr_model_hparams *hp = &m->c->hp;
     uint64_t    rows = 0, cols = hp->hidden, heads = hp->heads + 2 * (uint64_t)hp->kv_heads;
     char        base[160], name[192];
     bool        norm = false;
@@ -119,7 +120,7 @@ static void put_role(struct maker *m, const struct tsr_role *r, uint64_t layer)
         rows = hp->max_positions + hp->position_offset;
         break;
     case TSR_PART_LINEAR:
-        tsr_bind_shape(hp, r->lin, &rows, &cols);
+        tsr_model_bind_shape(hp, r->lin, &rows, &cols);
         break;
     case TSR_PART_QKV_ROWS:
     case TSR_PART_QKV_HEADS:
@@ -155,33 +156,33 @@ static void put_role(struct maker *m, const struct tsr_role *r, uint64_t layer)
 
 void wide_write(const char *name, const char *folder)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_config c = { 0 };
-    struct maker      m = { .c = &c };
-    const char       *text = config_of(name);
-    char              path[512];
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_model_config c = { 0 };
+    struct maker            m = { .c = &c };
+    const char             *text = config_of(name);
+    char                    path[512];
     (void)snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     assert_true(fputs(text, f) >= 0);
     assert_int_equal(fclose(f), 0);
-    must(tsr_config_parse(&c, name, text, strlen(text), &e.err), &e);
+    must(tsr_model_config_parse(&c, name, text, strlen(text), &e.err), &e);
     (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    must(tsr_st_create(&m.out, path, &e.err), &e);
+    must(tsr_safetensors_create(&m.out, path, &e.err), &e);
     for (int pass = 0; pass < 2; pass++) {
         m.writing = pass == 1;
         m.n = 0;
         for (uint32_t i = 0; i < c.arch->n_roles; i++) {
-            const struct tsr_role *r = &c.arch->roles[i];
-            bool                   layered = strchr(r->name, '#') != NULL;
+            const struct tsr_model_role *r = &c.arch->roles[i];
+            bool                         layered = strchr(r->name, '#') != NULL;
             for (uint64_t l = 0; l < (layered ? c.hp.layers : 1); l++)
                 put_role(&m, r, l);
         }
         if (pass == 0)
-            must(tsr_st_begin(m.out, &e.err), &e);
+            must(tsr_safetensors_begin(m.out, &e.err), &e);
     }
-    must(tsr_st_commit(m.out, &e.err), &e);
-    tsr_config_free(&c);
+    must(tsr_safetensors_commit(m.out, &e.err), &e);
+    tsr_model_config_free(&c);
 }
 
 struct tsr_model *wide_load(const char *name, bool streamed, char folder[64])
@@ -211,25 +212,27 @@ void wide_free(struct tsr_model *m, const char *folder)
     (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-struct tsr_overlay *wide_pack(struct tsr_registry *r, const struct tsr_model *m, const char *scheme)
+struct tsr_model_overlay *wide_pack(struct tsr_registry *r, const struct tsr_model *m,
+                                    const char *scheme)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    char                folder[] = "/tmp/tessera-wide-pack-XXXXXX";
-    struct tsr_doc     *doc = NULL;
-    struct tsr_diag    *d = NULL;
-    struct tsr_scheme  *s = NULL;
-    struct tsr_overlay *o = NULL;
-    uint64_t            done = 0;
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    char                      folder[] = "/tmp/tessera-wide-pack-XXXXXX";
+    struct tsr_config_doc    *doc = NULL;
+    struct tsr_diag          *d = NULL;
+    struct tsr_quant_scheme  *s = NULL;
+    struct tsr_model_overlay *o = NULL;
+    uint64_t                  done = 0;
     assert_non_null(mkdtemp(folder));
-    must(tsr_diag_create(&d, &e.err), &e);
-    must(tsr_doc_parse(&doc, "scheme", scheme, strlen(scheme), d, &e.err), &e);
-    must(tsr_scheme_create(&s, r, tsr_doc_root(doc), NULL, "the scheme", d, &e.err), &e);
-    must(tsr_diag_status(d, &e.err), &e);
-    struct tsr_quantize_options qo = { .folder = folder, .options = tsr_doc_root(doc) };
+    must(tsr_config_diag_create(&d, &e.err), &e);
+    must(tsr_config_doc_parse(&doc, "scheme", scheme, strlen(scheme), d, &e.err), &e);
+    must(tsr_quant_scheme_create(&s, r, tsr_config_doc_root(doc), NULL, "the scheme", d, &e.err),
+         &e);
+    must(tsr_config_diag_status(d, &e.err), &e);
+    struct tsr_quantize_options qo = { .folder = folder, .options = tsr_config_doc_root(doc) };
     must(tsr_quantize_model(s, r, m, &qo, &o, &done, &e.err), &e);
-    tsr_scheme_destroy(s);
-    tsr_diag_destroy(d);
-    tsr_doc_destroy(doc);
+    tsr_quant_scheme_destroy(s);
+    tsr_config_diag_destroy(d);
+    tsr_config_doc_destroy(doc);
     (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return o;
 }

@@ -19,7 +19,7 @@ struct tsr_model *wide_load(const char *name, bool streamed, char folder[64]);
 void              wide_free(struct tsr_model *m, const char *folder);
 
 /* Packs every decoder linear as a scheme in YAML says. */
-struct tsr_overlay *wide_pack(struct tsr_registry *r, const struct tsr_model *m,
-                              const char *scheme);
+struct tsr_model_overlay *wide_pack(struct tsr_registry *r, const struct tsr_model *m,
+                                    const char *scheme);
 
 #endif

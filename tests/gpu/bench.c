@@ -170,7 +170,7 @@ static bool weights(struct bench *b, const struct tsr_format *f, uint64_t rows, 
 static bool measure_dense(struct bench *b)
 {
     char           text[300];
-    struct tsr_err why = { sizeof why, sizeof text, text };
+    struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
     text[0] = '\0';
     for (uint64_t s = 0; s < (b->small ? 1 : 3) && !*text; s++)
         for (uint64_t t = 0; t < (b->small ? 3 : 5) && !*text; t++) {
@@ -219,7 +219,7 @@ static bool one(struct bench *b, const struct tsr_format *f, uint64_t shape, uin
     if (dense > 0)
         (void)snprintf(ratio, sizeof ratio, ", \"cublas_us\": %.2f, \"over_cublas\": %.3f",
                        dense * 1e6, dense / s);
-    tsr_format_name(f, name, sizeof name);
+    tsr_model_format_name(f, name, sizeof name);
     (void)printf("{\"format\": \"%s\", \"numerics\": \"%s\", \"rows\": %d, \"cols\": %d, "
                  "\"tokens\": %d, \"us\": %.2f, "
                  "\"gb_per_s\": %.2f, \"of_copy\": %.4f%s}\n",
@@ -236,7 +236,7 @@ static bool format_of_shape(struct bench *b, const struct tsr_format *f, uint64_
     uint64_t made;
     if (now() > b->end) {
         char name[64];
-        tsr_format_name(f, name, sizeof name);
+        tsr_model_format_name(f, name, sizeof name);
         (void)printf("{\"left\": \"%s, %d x %d, %s\"}\n", name, (int)size[0], (int)size[1],
                      b->fast ? "fast" : "exact");
         b->left_out += end - first;

@@ -192,7 +192,7 @@ static bool check_parts(struct pair *p, const struct tsr_linalg_v1 *l)
     ok = ok &&
          fails_with(p, "fetch of what is not held", l->fetch(l->ctx, full.v, 1, NULL),
                     TSR_E_INVAL) &&
-         fails_with(p, "push behind the end", l->push(l->ctx, c.v + (m - 1) * c.ld, c.ld + 1, NULL),
+         fails_with(p, "push after the end", l->push(l->ctx, c.v + (m - 1) * c.ld, c.ld + 1, NULL),
                     TSR_E_INVAL);
     ok = ok && drop(p, l, &c, true) &&
          is_product(p, &c, &before, 1.0f, &a, false, &b, false, "parts");

@@ -230,7 +230,7 @@ static bool one(struct pair *p, uint64_t which)
     if (f.outliers > cols)
         cols = f.outliers + 1;
     op.act = op.act == 0 ? TSR_ACT_A8 : op.act == 1 ? TSR_ACT_F32 : TSR_ACT_A16;
-    tsr_format_name(&f, name, sizeof name);
+    tsr_model_format_name(&f, name, sizeof name);
     (void)snprintf(what, sizeof what, "LINEAR %s group %d, %d x %d, %d tokens, act %s", name,
                    (int)f.group, (int)rows, (int)cols, (int)tokens,
                    op.act == TSR_ACT_A8    ? "a8"

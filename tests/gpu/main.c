@@ -116,18 +116,18 @@ int main(int argc, char **argv)
     if (part != RANKS) /* which forks: no threads */
         st = tsr_pool_create(&pool, part == BENCH ? 0 : 2, &e.err);
     if (st == TSR_OK)
-        st = tsr_registry_create(&r, pool, &e.err);
+        st = tsr_plugin_registry_create(&r, pool, &e.err);
     if (st == TSR_OK)
-        st = tsr_registry_add_path(r, argv[4], &e.err);
+        st = tsr_plugin_registry_add_path(r, argv[4], &e.err);
     if (st == TSR_OK)
-        st = tsr_registry_add_path(r, argv[3], &e.err);
+        st = tsr_plugin_registry_add_path(r, argv[3], &e.err);
     uint64_t count = strtoull(argv[5], NULL, 10);
     int      rc = st != TSR_OK    ? fail(&e, st)
                   : part == BENCH ? bench(r, argv[2], count)
                   : part == RANKS
                       ? ranks(r, argv)
                       : kernels(r, part, argv[2], count, seed, part == CODECS ? argv[7] : NULL);
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
     tsr_pool_destroy(pool);
     return rc;
 }

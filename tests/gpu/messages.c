@@ -13,17 +13,18 @@ bool message_codec_open(struct pair *p, struct tsr_registry *r, struct message_c
                         const char *text)
 {
     memset(c, 0, sizeof *c);
-    if (tsr_spec_open(&c->spec, r, TSR_KIND_CODEC, text, &p->err.err) != TSR_OK)
+    if (tsr_plugin_spec_open(&c->spec, r, TSR_KIND_CODEC, text, &p->err.err) != TSR_OK)
         return false;
     c->t = c->spec.found.iface;
-    return c->t->create(tsr_registry_host(r), c->spec.options, &c->self, &p->err.err) == TSR_OK;
+    return c->t->create(tsr_plugin_registry_host(r), c->spec.options, &c->self, &p->err.err) ==
+           TSR_OK;
 }
 
 void message_codec_close(struct message_codec *c)
 {
     if (c->self)
         c->t->destroy(c->self);
-    tsr_spec_close(&c->spec);
+    tsr_plugin_spec_close(&c->spec);
     memset(c, 0, sizeof *c);
 }
 
@@ -130,7 +131,7 @@ static bool untouched(struct pair *p, const struct message *m, const uint8_t *b,
     for (uint64_t i = 0; i < bytes; i++)
         if (b[i] != AROUND) {
             (void)tsr_fail(&p->err.err, TSR_E_NUMERIC,
-                           "%s: byte %llu beside the output was written", m->what,
+                           "%s: byte %llu next to the output was written", m->what,
                            (unsigned long long)i);
             return false;
         }

@@ -8,7 +8,7 @@
 #include "tessera/backend_codec.h"
 
 struct message_codec {
-    struct tsr_spec            spec;
+    struct tsr_plugin_spec     spec;
     const struct tsr_codec_v1 *t;
     void                      *self;
 };

@@ -20,20 +20,19 @@ static tsr_status set_seed(const struct tsr_component *c, void *options, uint64_
             (const struct tsr_option *)(const void *)((const char *)c->options +
                                                       i * c->option_stride);
         if (strcmp(o->name, "seed") == 0)
-            return tsr_option_set(o, options, text, err);
+            return tsr_config_option_set(o, options, text, err);
     }
     return TSR_OK;
 }
 
 static tsr_status open_one(struct pair_device *d, struct tsr_registry *r, const char *name,
-                           uint64_t seed, struct tsr_err *err)
+                           uint64_t seed, uint32_t numerics, struct tsr_err *err)
 {
-    struct tsr_found f;
-    TSR_TRY(tsr_registry_find(r, TSR_KIND_BACKEND, name, &f, err));
-    TSR_TRY(tsr_backend_options(f.component, tsr_registry_numerics(r), &d->options, err));
-    TSR_TRY(set_seed(f.component, d->options, seed, err));
-    d->t = f.component->iface; /* the plugin's own: the host knows no TSR_CUDA_BENCH (bench.c) */
-    return d->t->create(tsr_registry_host(r), d->options, &d->self, err);
+    TSR_TRY(tsr_plugin_spec_backend(&d->spec, r, name, numerics, err));
+    const struct tsr_component *c = d->spec.found.component;
+    TSR_TRY(set_seed(c, d->spec.options, seed, err));
+    d->t = c->iface; /* the plugin's own: the host knows no TSR_CUDA_BENCH (bench.c) */
+    return d->t->create(tsr_plugin_registry_host(r), d->spec.options, &d->self, err);
 }
 
 tsr_status pair_open(struct pair *p, struct tsr_registry *r, const char *backend, uint64_t seed,
@@ -42,11 +41,10 @@ tsr_status pair_open(struct pair *p, struct tsr_registry *r, const char *backend
     memset(p, 0, sizeof *p);
     p->random = seed * 2654435761u + 88172645463325252u;
     p->err = (struct tsr_errbuf)TSR_ERRBUF(p->err);
-    tsr_registry_set_numerics(r, fast ? TSR_NUMERICS_FAST : TSR_NUMERICS_EXACT);
-    tsr_status st = open_one(&p->d[1], r, backend, seed, err);
-    tsr_registry_set_numerics(r, TSR_NUMERICS_EXACT);
+    tsr_status st =
+        open_one(&p->d[1], r, backend, seed, fast ? TSR_NUMERICS_FAST : TSR_NUMERICS_EXACT, err);
     if (st == TSR_OK)
-        st = open_one(&p->d[0], r, "cpu", 0, err);
+        st = open_one(&p->d[0], r, "cpu", 0, TSR_NUMERICS_EXACT, err);
     if (st != TSR_OK)
         pair_close(p);
     return st;
@@ -57,7 +55,7 @@ void pair_close(struct pair *p)
     for (int i = 0; i < 2; i++) {
         if (p->d[i].self)
             p->d[i].t->destroy(p->d[i].self);
-        free(p->d[i].options);
+        tsr_plugin_spec_close(&p->d[i].spec);
     }
     memset(p->d, 0, sizeof p->d);
 }

@@ -5,12 +5,13 @@
 
 #include <stdbool.h>
 
-#include "plugin/registry.h"
+#include "plugin/spec.h"
 #include "tessera/backend.h"
 
 struct pair_device {
     const struct tsr_backend_v1 *t;
-    void                        *self, *options;
+    void                        *self;
+    struct tsr_plugin_spec       spec;
 };
 
 struct pair {

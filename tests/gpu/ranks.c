@@ -37,7 +37,8 @@ struct rank {
     const struct ranks_options  *o;
     struct tsr_registry         *registry;
     const struct tsr_backend_v1 *t;
-    void                        *self, *options;
+    void                        *self;
+    struct tsr_plugin_spec       spec;
     uint32_t                     rank;
     uint64_t                     cols, n; /* of x, and numbers in it */
     struct tsr_tensor            x;
@@ -59,7 +60,7 @@ static tsr_status calibrate(struct way *w, uint32_t ranks, uint64_t cols, struct
     const float               *partial[MOST];
     for (uint32_t r = 0; r < ranks; r++)
         partial[r] = w->partial[r];
-    TSR_TRY(tsr_sum_observe(&w->coder, SITE, partial, ROWS, cols, err));
+    TSR_TRY(tsr_comm_sum_observe(&w->coder, SITE, partial, ROWS, cols, err));
     for (uint64_t i = 0; i < tsr_comm_instances(w->coder.algorithm, ranks); i++) {
         TSR_TRY(t->freeze(w->coder.self[i], err));
         w->states[i].bytes = t->state_bytes(w->coder.self[i]);
@@ -93,7 +94,7 @@ static tsr_status open_way(struct way *w, const struct rank *r, const char *code
     const float *partial[MOST];
     for (uint32_t k = 0; k < ranks; k++)
         partial[k] = w->partial[k];
-    return tsr_sum_simulated(&w->coder, SITE, partial, ROWS, r->cols, w->want, err);
+    return tsr_comm_sum_simulated(&w->coder, SITE, partial, ROWS, r->cols, w->want, err);
 }
 
 static void close_way(struct way *w)
@@ -110,11 +111,9 @@ static void close_way(struct way *w)
 
 static tsr_status open_backend(struct rank *r, struct tsr_err *err)
 {
-    struct tsr_found f;
-    TSR_TRY(tsr_registry_find(r->registry, TSR_KIND_BACKEND, r->o->backend, &f, err));
-    TSR_TRY(tsr_backend_options(f.component, tsr_registry_numerics(r->registry), &r->options, err));
-    r->t = f.iface;
-    TSR_TRY(r->t->create(tsr_registry_host(r->registry), r->options, &r->self, err));
+    TSR_TRY(tsr_plugin_spec_backend(&r->spec, r->registry, r->o->backend, TSR_NUMERICS_EXACT, err));
+    r->t = r->spec.found.iface;
+    TSR_TRY(r->t->create(tsr_plugin_registry_host(r->registry), r->spec.options, &r->self, err));
     r->x = (struct tsr_tensor){ .struct_size = sizeof r->x,
                                 .dtype = TSR_F32,
                                 .rows = ROWS,
@@ -186,7 +185,7 @@ static int work(struct rank *r, const struct tsr_comm_world *worlds)
         r->t->buffer_free(r->self, r->x.buffer);
         r->t->destroy(r->self);
     }
-    free(r->options);
+    tsr_plugin_spec_close(&r->spec);
     return st == TSR_OK ? 0 : strstr(r->err.text, "Duplicate GPU") ? RANKS_REFUSED : 1;
 }
 

@@ -128,7 +128,8 @@ static void open_with(struct rig *r, enum tsr_cuda_launching launching)
     api.graph_make = graph_make;
     api.graph_run = graph_run;
     api.graph_free = graph_free;
-    r->err = (struct tsr_err){ sizeof r->err, sizeof r->text, r->text };
+    r->err =
+        (struct tsr_err){ .struct_size = sizeof r->err, .cap = sizeof r->text, .text = r->text };
     assert_int_equal(tsr_cuda_create(&host, &api, &o, &r->self, &r->err), TSR_OK);
     r->x = tensor(r, ROWS);
     r->y = tensor(r, ROWS);

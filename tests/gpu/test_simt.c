@@ -51,7 +51,7 @@ static int teardown(void **state)
 
 static tsr_status run(const struct simt_kernel *k, uint32_t blocks, uint64_t seed)
 {
-    struct tsr_err     err = { sizeof err, sizeof text, text };
+    struct tsr_err     err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     struct faulty_args a = { .in = in, .out = out, .n = 256 };
     struct simt_launch l = {
         .kernel = k, .grid = { blocks, 1, 1 }, .threads = 128, .args = &a, .seed = seed

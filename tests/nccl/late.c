@@ -33,7 +33,7 @@ static bool run_launch(void *arg)
 {
     struct launch *l = arg;
     char           text[400] = "";
-    struct tsr_err err = { sizeof err, sizeof text, text };
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     if (tsr_cuda_simt.launch(l->device, NULL, &l->l, &err) != TSR_OK) {
         (void)fprintf(stderr, "on a stream: %s\n", text);
         failed++;
@@ -154,7 +154,7 @@ tsr_status late_open(void **self, struct tsr_err *err)
     api.stream_behind = stream_behind;
     api.place = place;
     standin_memory(simt_place);
-    return tsr_cuda_create(tsr_registry_host(registry), &api, &o, self, err);
+    return tsr_cuda_create(tsr_plugin_registry_host(registry), &api, &o, self, err);
 }
 
 void late_close(void *self)

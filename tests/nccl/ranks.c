@@ -1,8 +1,8 @@
 /* Groups, and what becomes of a message (ranks.h). */
 #include "ranks.h"
 
-struct tsr_registry    *registry;
-static struct tsr_found found;
+struct tsr_registry           *registry;
+static struct tsr_plugin_found found;
 
 void make(struct group *g, const char *spec, uint32_t ranks)
 {
@@ -49,7 +49,7 @@ void all_given_back(void)
     struct standin_live   l = standin_live();
     struct standin_counts c = standin_counts();
     uint64_t              now, peak;
-    tsr_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_memory(registry, &now, &peak);
     assert_int_equal(now, 0);
     standin_move(); /* streams that were destroyed with work on them */
     assert_int_equal(l.contexts + l.blocks + l.events, 0);
@@ -118,6 +118,6 @@ int open_all(void **state)
 int close_all(void **state)
 {
     (void)state;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }

@@ -67,7 +67,7 @@ static void (*tap)(const void *message, uint64_t bytes);
 static _Thread_local int        group_depth;
 static _Thread_local struct op *group;
 
-/* ---- what tests plant -------------------------------------------------------------- */
+/* ---- what tests inject -------------------------------------------------------------- */
 
 EXPORT void standin_fault(enum standin_fault what, int ranks, int rank)
 {

@@ -27,8 +27,8 @@
 #define GAP       5u   /* elements between rows */
 #define SITES     2u
 
-static struct tsr_registry *registry;
-static struct tsr_found     found;
+static struct tsr_registry    *registry;
+static struct tsr_plugin_found found;
 
 /* ---- ways ---------------------------------------------------------------------- */
 
@@ -63,7 +63,8 @@ static void calibrate(struct way *w, uint32_t ranks)
         const float *partial[MAX_RANKS];
         for (uint32_t r = 0; r < ranks; r++)
             partial[r] = partial_of(r, site);
-        assert_int_equal(tsr_sum_observe(&w->coder, site, partial, ROWS, COLS, &e.err), TSR_OK);
+        assert_int_equal(tsr_comm_sum_observe(&w->coder, site, partial, ROWS, COLS, &e.err),
+                         TSR_OK);
         for (uint32_t r = 0; r < ranks; r++)
             free((void *)(uintptr_t)partial[r]);
     }
@@ -175,7 +176,7 @@ static void all_given_back(void)
     struct standin_live   l = standin_live();
     struct standin_counts c = standin_counts();
     uint64_t              now, peak;
-    tsr_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_memory(registry, &now, &peak);
     assert_int_equal(now, 0);
     standin_move();
     assert_int_equal(l.contexts + l.blocks + l.events, 0);
@@ -231,8 +232,8 @@ static void check_sums(struct ranks *all, const char *what)
             all->m[r].site = round % SITES;
             partial[r] = all->m[r].x;
         }
-        assert_int_equal(tsr_sum_simulated(&all->way.coder, round % SITES, partial, ROWS, COLS,
-                                           want, &e.err),
+        assert_int_equal(tsr_comm_sum_simulated(&all->way.coder, round % SITES, partial, ROWS, COLS,
+                                                want, &e.err),
                          TSR_OK);
         for (uint32_t r = 0; r < all->n; r++)
             assert_int_equal(pthread_create(&id[r], NULL, work, &all->m[r]), 0);
@@ -413,7 +414,7 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
     (void)state;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

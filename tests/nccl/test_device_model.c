@@ -27,15 +27,15 @@ static struct tsr_registry *registry;
 static struct tsr_pool     *pool;
 
 struct rank {
-    struct tsr_comm_group *g;
-    struct tsr_engine     *e;
-    struct tsr_device     *device; /* over `backend`; NULL: the CPU */
-    void                  *backend;
-    uint64_t               there, here; /* sums on the device, on the host */
-    uint32_t               rank, step;
-    float                 *in, *out, *logits;
-    tsr_status             st;
-    struct tsr_errbuf      err;
+    struct tsr_comm_group    *g;
+    struct tsr_engine        *e;
+    struct tsr_engine_device *device; /* over `backend`; NULL: the CPU */
+    void                     *backend;
+    uint64_t                  there, here; /* sums on the device, on the host */
+    uint32_t                  rank, step;
+    float                    *in, *out, *logits;
+    tsr_status                st;
+    struct tsr_errbuf         err;
 };
 
 static tsr_status sum(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_t cols,
@@ -74,7 +74,8 @@ static void open_rank(struct rank *r, const struct tsr_model *m, const struct ts
     if (st == TSR_OK && device) {
         st = late_open(&r->backend, &r->err.err);
         if (st == TSR_OK)
-            st = tsr_device_wrap(&r->device, registry, late_table(), r->backend, &r->err.err);
+            st =
+                tsr_engine_device_wrap(&r->device, registry, late_table(), r->backend, &r->err.err);
         if (st == TSR_OK)
             st = tsr_engine_create_on(&r->e, r->device, m, NULL, &opt, &r->err.err);
     } else if (st == TSR_OK) {
@@ -88,7 +89,7 @@ static void close_rank(struct rank *r)
 {
     tsr_comm_group_destroy(r->g);
     tsr_engine_destroy(r->e);
-    tsr_device_close(r->device);
+    tsr_engine_device_close(r->device);
     if (r->backend)
         late_close(r->backend);
 }
@@ -97,11 +98,11 @@ static const uint64_t tokens_of[STEPS] = { 5, 1, 1 };
 
 static void *work(void *arg)
 {
-    struct rank     *r = arg;
-    struct tsr_token t[MOST];
+    struct rank            *r = arg;
+    struct tsr_engine_token t[MOST];
     for (uint64_t i = 0; i < tokens_of[r->step]; i++)
-        t[i] =
-            (struct tsr_token){ .id = (uint32_t)(7 + 13 * i + 29 * r->step) % 96, .logits = true };
+        t[i] = (struct tsr_engine_token){ .id = (uint32_t)(7 + 13 * i + 29 * r->step) % 96,
+                                          .logits = true };
     r->st = tsr_engine_stage(r->e, t, tokens_of[r->step], r->in, r->out, r->logits, &r->err.err);
     return NULL;
 }
@@ -128,12 +129,13 @@ static float *run(const struct tsr_model *m, const char *transport, const char *
         open_rank(&r[i], m, &o, device);
     }
     for (uint32_t k = 0; k < STEPS; k++) {
-        pthread_t        id[RANKS];
-        struct tsr_token t[MOST];
-        uint64_t         n = tokens_of[k];
-        float           *h = malloc(n * hidden * sizeof *h);
+        pthread_t               id[RANKS];
+        struct tsr_engine_token t[MOST];
+        uint64_t                n = tokens_of[k];
+        float                  *h = malloc(n * hidden * sizeof *h);
         for (uint64_t i = 0; i < n; i++)
-            t[i] = (struct tsr_token){ .id = (uint32_t)(7 + 13 * i + 29 * k) % 96, .logits = true };
+            t[i] = (struct tsr_engine_token){ .id = (uint32_t)(7 + 13 * i + 29 * k) % 96,
+                                              .logits = true };
         assert_int_equal(tsr_engine_embed(r[0].e, t, n, h, &e.err), TSR_OK);
         for (uint32_t i = 0; i < RANKS; i++) {
             r[i].step = k;

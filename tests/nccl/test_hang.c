@@ -74,7 +74,7 @@ static void test_abort_hangs(void **state)
     works(&g, 2, 1);
     end(&g); /* it hangs still */
     assert_int_equal(standin_counts().aborted, before.aborted);
-    tsr_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_memory(registry, &now, &peak);
     assert_int_equal(now, 0); /* the host has all of its memory back */
     standin_fault(STANDIN_NONE, 0, 0);
     assert_true(counted(0, before.aborted + 1)); /* its thread needs nothing of the instance */
@@ -87,7 +87,7 @@ static void test_abort_hangs(void **state)
     works(&g, 0, 1);
     works(&g, 1, 0);
     end(&g);
-    tsr_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_memory(registry, &now, &peak);
     assert_int_equal(now, 0);
     assert_true(standin_live().blocks > 0);
     assert_int_equal(standin_counts().misused, 0);
@@ -141,7 +141,7 @@ static void test_end_hangs(void **state)
     assert_int_equal(standin_counts().ending, before.ending + 2);
     assert_int_equal(standin_counts().finalized, before.finalized + 1);
     assert_int_equal(standin_counts().aborting, before.aborting);
-    tsr_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_memory(registry, &now, &peak);
     assert_int_equal(now, 0);
     standin_fault(STANDIN_NONE, 0, 0);
     assert_true(all_over());

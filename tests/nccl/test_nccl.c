@@ -189,7 +189,7 @@ static void sums(const char *spec, uint32_t ranks, enum tsr_comm_algorithm algor
         if (tsr_comm_group_create(&a[r].g, registry, &o, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
     }
-    assert_int_equal(tsr_sum_simulated(&coder, 3, partial, ROWS, COLS, want, &e.err), TSR_OK);
+    assert_int_equal(tsr_comm_sum_simulated(&coder, 3, partial, ROWS, COLS, want, &e.err), TSR_OK);
     for (uint32_t r = 0; r < ranks; r++)
         assert_int_equal(pthread_create(&id[r], NULL, add, &a[r]), 0);
     for (uint32_t r = 0; r < ranks; r++)

@@ -121,7 +121,7 @@ static void test_devices(void **state)
         struct group      g;
         struct tsr_errbuf e = TSR_ERRBUF(e);
         standin_devices(cases[i].devices);
-        tsr_registry_set_here(registry, cases[i].here, cases[i].ranks);
+        tsr_plugin_registry_set_here(registry, cases[i].here, cases[i].ranks);
         make(&g, cases[i].spec, 2);
         if (join(&g, 1, 0, &e) != TSR_OK)
             fail_msg("%s", e.text);
@@ -130,7 +130,7 @@ static void test_devices(void **state)
                 fail_msg("case %zu: device %d is retained %d times", i, d, standin_retained(d));
         end(&g);
     }
-    tsr_registry_set_here(registry, 0, 0);
+    tsr_plugin_registry_set_here(registry, 0, 0);
     standin_devices(8);
     all_given_back();
 }

@@ -7,6 +7,7 @@
 
 #include "../../kernels/weight/weight.h"
 #include "compensate.h"
+#include "tessera/f16.h"
 
 static inline const struct tsr_backend_compensate_v1 *table(struct tsr_cpu *c)
 {
@@ -17,7 +18,7 @@ static inline const struct tsr_backend_compensate_v1 *table(struct tsr_cpu *c)
 
 static inline float f16(uint16_t h)
 {
-    return tsr_weight_f16(h);
+    return tsr_f16_f32_quiet(h);
 }
 
 /* Floors as the paper draws them, all in double. */
@@ -33,7 +34,7 @@ static inline tsr_status select_on(struct tsr_cpu *c, const struct tsr_tensor *x
                                    const struct tsr_tensor *rows, uint32_t k, const float *floors,
                                    const struct tsr_tensor *list, char text[512])
 {
-    struct tsr_err       err = { sizeof err, 512, text };
+    struct tsr_err       err = { .struct_size = sizeof err, .cap = 512, .text = text };
     struct tsr_select_op op = {
         .struct_size = sizeof op, .k = k, .x = x, .rows = rows, .floors = floors, .list = list
     };

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "plan/latency.h"
+#include "plan/cost/latency.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,33 +29,33 @@ static const char llama_70b[] =
     " \"num_hidden_layers\": 80, \"vocab_size\": 128256, \"max_position_embeddings\": 8192,"
     " \"rms_norm_eps\": 1e-5, \"torch_dtype\": \"bfloat16\"}";
 
-static inline struct tsr_shape *shape(const char *config)
+static inline struct tsr_plan_shape *shape(const char *config)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_shape *s = NULL;
-    if (tsr_shape_config(&s, "config.json", config, strlen(config), &e.err) != TSR_OK)
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_plan_shape *s = NULL;
+    if (tsr_plan_shape_config(&s, "config.json", config, strlen(config), &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return s;
 }
 
 static inline void print(struct tsr_diag *d)
 {
-    tsr_diag_print(d, stderr, false);
+    tsr_config_diag_print(d, stderr, false);
 }
 
-static inline struct tsr_cluster *cluster(const char *name)
+static inline struct tsr_plan_cluster *cluster(const char *name)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_diag    *d = NULL;
-    struct tsr_cluster *c = NULL;
-    char               *path = NULL;
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-    if (tsr_cluster_find(&path, name, NULL, &e.err) != TSR_OK)
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_diag         *d = NULL;
+    struct tsr_plan_cluster *c = NULL;
+    char                    *path = NULL;
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    if (tsr_plan_cluster_find(&path, name, NULL, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    assert_int_equal(tsr_cluster_load(&c, path, d, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_cluster_load(&c, path, d, &e.err), TSR_OK);
     print(d);
     assert_non_null(c);
-    tsr_diag_destroy(d);
+    tsr_config_diag_destroy(d);
     free(path);
     return c;
 }
@@ -64,8 +64,8 @@ static inline int open_all(void **state)
 {
     (void)state;
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (tsr_registry_create(&reg, NULL, &e.err) != TSR_OK ||
-        tsr_registry_add_path(reg, TSR_TEST_PLUGINS, &e.err) != TSR_OK)
+    if (tsr_plugin_registry_create(&reg, NULL, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(reg, TSR_TEST_PLUGINS, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return 0;
 }
@@ -73,7 +73,7 @@ static inline int open_all(void **state)
 static inline int close_all(void **state)
 {
     (void)state;
-    tsr_registry_destroy(reg);
+    tsr_plugin_registry_destroy(reg);
     return 0;
 }
 

@@ -104,7 +104,7 @@ static inline struct tsr_cpu *cpu_new(const char *isa)
 {
     void          *self = NULL;
     char           text[256] = "";
-    struct tsr_err err = { sizeof err, sizeof text, text };
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     setenv("TSR_ISA", isa, 1);
     if (tsr_cpu_create(&test_host, &tsr_cpu_memory_plain, &self, &err) != TSR_OK)
         return NULL;
@@ -152,7 +152,7 @@ static inline void undev(struct tsr_cpu *c, struct tsr_tensor *t)
 static inline void run_ok(struct tsr_cpu *c, const struct tsr_op *op)
 {
     char           text[512] = "";
-    struct tsr_err err = { sizeof err, sizeof text, text };
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     tsr_status     st = tsr_cpu_run(c, NULL, op, &err);
     if (st != TSR_OK)
         fail_msg("%s", text);

@@ -2,7 +2,7 @@
 #ifndef TSR_TEST_IMPORT_IMAGE_H
 #define TSR_TEST_IMPORT_IMAGE_H
 
-#include "model/import.h"
+#include "checkpoint/import/import.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,14 +16,14 @@
 #define IMAGE_CAP 65536
 
 struct image {
-    char              header[IMAGE_CAP / 4];
-    size_t            header_len;
-    unsigned char     data[IMAGE_CAP], file[IMAGE_CAP * 2];
-    uint64_t          bytes;
-    struct tsr_shards shards;
-    struct tsr_st     st;
-    struct tsr_stored stored[64];
-    json_t           *config;
+    char                         header[IMAGE_CAP / 4];
+    size_t                       header_len;
+    unsigned char                data[IMAGE_CAP], file[IMAGE_CAP * 2];
+    uint64_t                     bytes;
+    struct tsr_checkpoint_shards shards;
+    struct tsr_safetensors       st;
+    struct tsr_checkpoint_stored stored[64];
+    json_t                      *config;
 };
 
 static inline uint64_t image_item(const char *dtype)
@@ -67,7 +67,7 @@ static inline void image_fill(struct image *m, const char *name, const char *dty
     image_add(m, name, dtype, rows, cols, buf);
 }
 
-static inline tsr_status image_read(void *self, const struct tsr_st_tensor *t, uint64_t at,
+static inline tsr_status image_read(void *self, const struct tsr_safetensors_tensor *t, uint64_t at,
                                     uint64_t bytes, void *dst, struct tsr_err *err)
 {
     const struct image *m = self;
@@ -85,23 +85,24 @@ static inline void image_open(struct image *m)
     memcpy(m->file, &n, 8);
     memcpy(m->file + 8, m->header, n);
     memcpy(m->file + 8 + n, m->data, m->bytes);
-    if (tsr_st_parse(&m->st, "input", m->file, 8 + n + m->bytes, 8 + n + m->bytes, &e.err) !=
-        TSR_OK)
+    if (tsr_safetensors_parse(&m->st, "input", m->file, 8 + n + m->bytes, 8 + n + m->bytes,
+                              &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    m->st.reader = (struct tsr_st_reader){ .read = image_read, .self = m };
+    m->st.reader = (struct tsr_safetensors_reader){ .read = image_read, .self = m };
     m->st.file.path = (char *)(uintptr_t) "input";
     assert_true(m->st.n <= 64);
     for (uint64_t i = 0; i < m->st.n; i++)
-        m->stored[i] = (struct tsr_stored){ .t = &m->st.tensors[i] };
-    m->shards =
-        (struct tsr_shards){ .files = &m->st, .n_files = 1, .tensors = m->stored, .n = m->st.n };
+        m->stored[i] = (struct tsr_checkpoint_stored){ .t = &m->st.tensors[i] };
+    m->shards = (struct tsr_checkpoint_shards){
+        .files = &m->st, .n_files = 1, .tensors = m->stored, .n = m->st.n
+    };
 }
 
 static inline void image_free(struct image *m)
 {
     m->st.file.path = NULL;
     m->st.file.fd = -1;
-    tsr_st_close(&m->st);
+    tsr_safetensors_close(&m->st);
     json_decref(m->config);
     free(m);
 }
@@ -118,7 +119,7 @@ static inline struct image *image_new(const char *config)
 
 /* The linear "l" of the image. */
 static inline tsr_status image_linear(struct image *m, uint64_t rows, uint64_t cols,
-                                      struct tsr_packed **p, struct tsr_errbuf *e)
+                                      struct tsr_model_packed **p, struct tsr_errbuf *e)
 {
     struct tsr_import im;
     if (!m->st.tensors)

@@ -4,7 +4,7 @@
 #define TSR_INSTANCE_COPY_H
 
 #include "base/mem.h"
-#include "plan/instance.h"
+#include "plan/instance/instance.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -51,7 +51,7 @@ static bool one_sum(struct tsr_comm_group *g, const struct tsr_comm_coder *c, ui
         partial[r] = all + n * r;
     }
     memcpy(x, partial[rank], n * sizeof *x);
-    CHECK(tsr_sum_simulated(c, 3, partial, rows, cols, want, &e.err) == TSR_OK);
+    CHECK(tsr_comm_sum_simulated(c, 3, partial, rows, cols, want, &e.err) == TSR_OK);
     CHECK(tsr_comm_group_sum(g, 0, 3, x, rows, cols, &e.err) == TSR_OK);
     CHECK(memcmp(x, want, n * sizeof *x) == 0);
     free(all);
@@ -89,7 +89,7 @@ static bool sums(void)
 static bool links(void)
 {
     enum { COLS = 1000, ROWS = 700 };
-    struct tsr_comm_link_options o = { .place = place("mpi:tag=9"), .deadline_us = LONG_US };
+    struct tsr_comm_link_options o = { .place = place("mpi:tag=9") };
     struct tsr_comm_link        *l;
     uint32_t                     to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
     struct tsr_comm_transfer    *out[4], *in[4];
@@ -103,8 +103,8 @@ static bool links(void)
     }
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t rows = i ? ROWS / i : 0;
-        CHECK(tsr_comm_link_wait(l, in[i], &e.err) == TSR_OK);
-        CHECK(tsr_comm_link_wait(l, out[i], &e.err) == TSR_OK);
+        CHECK(tsr_comm_link_wait_for(l, in[i], LONG_US, &e.err) == TSR_OK);
+        CHECK(tsr_comm_link_wait_for(l, out[i], LONG_US, &e.err) == TSR_OK);
         fill(want, i, from, rows * COLS);
         CHECK(memcmp(x[i], want, rows * COLS * sizeof(float)) == 0);
     }
@@ -152,7 +152,7 @@ static bool aborted(void)
 
 static bool disagree(void)
 {
-    struct tsr_comm_link_options o = { .place = place("mpi:tag=22"), .deadline_us = LONG_US };
+    struct tsr_comm_link_options o = { .place = place("mpi:tag=22") };
     struct tsr_comm_link        *l;
     struct tsr_comm_transfer    *t;
     char                         buf[64] = "twelve bytes";
@@ -168,11 +168,11 @@ static bool disagree(void)
         CHECK(tsr_comm_link_create(&l, registry, &o, &e.err) == TSR_OK);
         if (rank == 1)
             CHECK(tsr_comm_link_send_bytes(l, 0, buf, 12, &t, &e.err) == TSR_OK &&
-                  tsr_comm_link_wait(l, t, &e.err) == TSR_OK);
+                  tsr_comm_link_wait_for(l, t, LONG_US, &e.err) == TSR_OK);
         if (rank == 0) {
             uint64_t ask = k == 0 ? 13 : k == 1 ? 11 : 12;
             CHECK(tsr_comm_link_recv_bytes(l, 1, buf, ask, &t, &e.err) == TSR_OK);
-            CHECK(tsr_comm_link_wait(l, t, &e.err) == TSR_E_DEVICE);
+            CHECK(tsr_comm_link_wait_for(l, t, LONG_US, &e.err) == TSR_E_DEVICE);
             CHECK(strstr(e.text, k == 2 ? "another epoch" : "same operations in the same order"));
             CHECK(memcmp(buf, "twelve bytes", 12) == 0);
         }
@@ -208,11 +208,11 @@ int main(void)
         (void)fprintf(stderr, "start it with mpirun -n 2 or more\n");
         return 2;
     }
-    bool ok = tsr_registry_create(&registry, NULL, &e.err) == TSR_OK &&
-              tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) == TSR_OK && sums() &&
-              links() && refusals() && late() && aborted() && disagree() && sums();
+    bool ok = tsr_plugin_registry_create(&registry, NULL, &e.err) == TSR_OK &&
+              tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) == TSR_OK &&
+              sums() && links() && refusals() && late() && aborted() && disagree() && sums();
     if (!ok)
         (void)fprintf(stderr, "rank %u failed: %s\n", rank, e.text);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return ok ? 0 : 1;
 }

@@ -6,13 +6,13 @@
 
 /* Opens a registry on this build's plugins and finds one; fails the test otherwise. */
 static inline struct tsr_registry *open_plugin(const char *kind, const char *name,
-                                               struct tsr_found *found)
+                                               struct tsr_plugin_found *found)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_registry *r = NULL;
-    if (tsr_registry_create(&r, NULL, &e.err) != TSR_OK ||
-        tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
-        tsr_registry_find(r, kind, name, found, &e.err) != TSR_OK)
+    if (tsr_plugin_registry_create(&r, NULL, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(r, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_plugin_registry_find(r, kind, name, found, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return r;
 }

@@ -6,7 +6,7 @@
 #include "base/f16.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "tessera/linalg.h"
 #include "tessera/quantizer.h"
 
@@ -20,8 +20,8 @@
 #include <cmocka.h>
 
 struct golden {
-    struct tsr_st st;
-    json_t       *index;
+    struct tsr_safetensors st;
+    json_t                *index;
 };
 
 static inline void golden_open(struct golden *g, const char *name)
@@ -29,7 +29,7 @@ static inline void golden_open(struct golden *g, const char *name)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     char              path[512];
     (void)snprintf(path, sizeof path, TEST_GOLDEN "/quant/%s.safetensors", name);
-    if (tsr_st_open(&g->st, path, &e.err) != TSR_OK)
+    if (tsr_safetensors_open(&g->st, path, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     (void)snprintf(path, sizeof path, TEST_GOLDEN "/quant/%s.json", name);
     if (tsr_json_load(&g->index, path, 1 << 20, 16, &e.err) != TSR_OK)
@@ -39,7 +39,7 @@ static inline void golden_open(struct golden *g, const char *name)
 static inline void golden_close(struct golden *g)
 {
     json_decref(g->index);
-    tsr_st_close(&g->st);
+    tsr_safetensors_close(&g->st);
 }
 
 static inline const char *golden_str(const json_t *o, const char *key)
@@ -61,8 +61,8 @@ static inline double golden_real(const json_t *o, const char *key)
 /* A recorded tensor, floating types widened to F32, others as they are; n elements in all. */
 static inline void *golden_tensor(const struct golden *g, const char *name, uint64_t n)
 {
-    struct tsr_errbuf           e = TSR_ERRBUF(e);
-    const struct tsr_st_tensor *t = tsr_st_find(&g->st, name);
+    struct tsr_errbuf                    e = TSR_ERRBUF(e);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&g->st, name);
     if (!t) {
         fail_msg("no tensor '%s'", name);
         return NULL;
@@ -75,7 +75,7 @@ static inline void *golden_tensor(const struct golden *g, const char *name, uint
     void  *raw = tsr_new(n, size);
     float *wide = tsr_new(n, 4);
     assert_true(raw && wide);
-    if (tsr_st_read(&g->st, t, raw, &e.err) != TSR_OK)
+    if (tsr_safetensors_read(&g->st, t, raw, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     if (size == 4)
         memcpy(wide, raw, n * 4);

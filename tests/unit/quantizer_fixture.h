@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "config/config.h"
-#include "model/safetensors.h"
 #include "tessera/quantizer.h"
 
 #include <setjmp.h>
@@ -64,12 +64,12 @@ static struct tsr_matrix f32_matrix(const float *w, uint64_t rows, uint64_t cols
 /* Fills the option struct from "key=value,key=value". */
 static void *fixture_options(const struct tsr_component *c, const char *text)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    char              copy[256], *rest = NULL;
-    void             *into = calloc(1, c->options_size);
-    struct tsr_optset set = { c->options, c->n_options, c->option_stride, into };
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    char                     copy[256], *rest = NULL;
+    void                    *into = calloc(1, c->options_size);
+    struct tsr_config_optset set = { c->options, c->n_options, c->option_stride, into };
     assert_non_null(into);
-    tsr_options_defaults(&set);
+    tsr_config_options_defaults(&set);
     assert_true(strlen(text) < sizeof copy);
     memcpy(copy, text, strlen(text) + 1);
     for (char *key = strtok_r(copy, ",", &rest); key; key = strtok_r(NULL, ",", &rest)) {
@@ -79,7 +79,8 @@ static void *fixture_options(const struct tsr_component *c, const char *text)
         *value++ = '\0';
         while (i < c->n_options && strcmp(c->options[i].name, key) != 0)
             i++;
-        if (i == c->n_options || tsr_option_set(&c->options[i], into, value, &e.err) != TSR_OK)
+        if (i == c->n_options ||
+            tsr_config_option_set(&c->options[i], into, value, &e.err) != TSR_OK)
             fail_msg("option %s: %s", key, i == c->n_options ? "unknown" : e.text);
     }
     return into;
@@ -102,7 +103,8 @@ static struct made quantize_in_runs(const struct tsr_plugin *plugin, const char 
     struct made                    m = { .plan = { .struct_size = sizeof m.plan } };
     void                          *options = fixture_options(c, text), *self = NULL;
     struct tsr_matrix              shape = *w;
-    m.err = (struct tsr_errbuf){ .err = { sizeof m.err.err, sizeof m.err.text, NULL } };
+    m.err =
+        (struct tsr_errbuf){ .err = { .struct_size = sizeof m.err.err, .cap = sizeof m.err.text } };
     m.err.err.text = m.err.text;
     m.plan.format.struct_size = sizeof m.plan.format;
     m.status = q->create(&host, options, &self, &m.err.err);

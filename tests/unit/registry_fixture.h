@@ -17,7 +17,7 @@ static inline struct tsr_registry *fresh(void)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_registry *r = NULL;
-    assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_create(&r, NULL, &e.err), TSR_OK);
     return r;
 }
 
@@ -25,10 +25,10 @@ static inline struct tsr_registry *fresh(void)
 static inline tsr_status load(const char *path, struct tsr_errbuf *e)
 {
     struct tsr_registry *r = fresh();
-    tsr_status           st = tsr_registry_add_path(r, path, &e->err);
+    tsr_status           st = tsr_plugin_registry_add_path(r, path, &e->err);
     if (st == TSR_OK)
-        st = tsr_registry_scan(r, &e->err);
-    tsr_registry_destroy(r);
+        st = tsr_plugin_registry_scan(r, &e->err);
+    tsr_plugin_registry_destroy(r);
     return st;
 }
 

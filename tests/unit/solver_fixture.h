@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "base/json.h"
-#include "conformance/solver.h"
-#include "plan/instance.h"
-#include "plan/objective.h"
+#include "conformance/solver/solver.h"
+#include "plan/instance/instance.h"
+#include "plan/instance/objective.h"
 #include "plugin/spec.h"
 #include "plugin_open.h"
 
@@ -41,29 +41,29 @@ static inline struct tsr_solver_solution *solve(const char *spec, const struct t
                                                 const char *name)
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
-    struct tsr_spec             s = { 0 };
+    struct tsr_plugin_spec      s = { 0 };
     struct tsr_solver_solution *out = NULL;
-    assert_int_equal(tsr_solution_create(&out, inst, &e.err), TSR_OK);
-    if (tsr_spec_open(&s, registry, TSR_KIND_SOLVER, spec, &e.err) != TSR_OK ||
+    assert_int_equal(tsr_plan_solution_create(&out, inst, &e.err), TSR_OK);
+    if (tsr_plugin_spec_open(&s, registry, TSR_KIND_SOLVER, spec, &e.err) != TSR_OK ||
         tsr_plan_solve(inst, &s.found, s.options, out, &e.err) != TSR_OK)
         fail_msg("%s on %s: %s", spec, name, e.text);
-    tsr_spec_close(&s);
+    tsr_plugin_spec_close(&s);
     return out;
 }
 
 #define ALL_PARTS (2 * TSR_SOLVER_FIXED_ORDER - 1)
 
 struct random {
-    struct tsr_problem  p;
-    struct tsr_instance inst;
+    struct tsr_conformance_problem p;
+    struct tsr_instance            inst;
 };
 
 static inline struct random *make_random(uint64_t index)
 {
-    struct tsr_case c = { .seed = seed };
-    struct random  *r = calloc(1, sizeof *r);
+    struct tsr_conformance_case c = { .seed = seed };
+    struct random              *r = calloc(1, sizeof *r);
     assert_non_null(r);
-    tsr_problem_small(&r->p, &c, index, ALL_PARTS);
+    tsr_conformance_problem_small(&r->p, &c, index, ALL_PARTS);
     r->p.in.deadline_us = 0; /* a machine that stands still would look like a solver that gave up */
     r->inst = (struct tsr_instance){ .in = r->p.in, .devices = r->p.devices };
     return r;
@@ -83,8 +83,8 @@ static inline bool open_solvers(int argc, char **argv)
     seed = s ? strtoull(s, NULL, 10) : 1;
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    if (tsr_registry_create(&registry, NULL, &e.err) == TSR_OK &&
-        tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) == TSR_OK)
+    if (tsr_plugin_registry_create(&registry, NULL, &e.err) == TSR_OK &&
+        tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) == TSR_OK)
         return true;
     (void)fprintf(stderr, "%s\n", e.text);
     return false;
@@ -92,7 +92,7 @@ static inline bool open_solvers(int argc, char **argv)
 
 static inline int close_solvers(int failed)
 {
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return failed;
 }
 

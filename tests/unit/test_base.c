@@ -252,6 +252,29 @@ static void test_pool(void **state)
     assert_int_equal(n, 10);
 }
 
+/* One pool with other numbers of threads, to and fro: every chunk runs once, and a number that none can have
+ * leaves the pool as it was. */
+static void test_pool_resize(void **state)
+{
+    (void)state;
+    static const unsigned threads[] = { 3, 1, 1, 8, 2 };
+    struct tsr_errbuf     e = TSR_ERRBUF(e);
+    struct tsr_pool      *pool;
+    assert_int_equal(tsr_pool_create(&pool, 2, &e.err), TSR_OK);
+    for (size_t t = 0; t < COUNT(threads); t++) {
+        assert_int_equal(tsr_pool_resize(pool, threads[t], &e.err), TSR_OK);
+        assert_int_equal(tsr_pool_threads(pool), threads[t]);
+        assert_int_equal(tsr_pool_resize(pool, 257, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_pool_threads(pool), threads[t]);
+        struct loop l = { .pool = pool, .n = 1000, .grain = 7, .fail_at = 9999 };
+        assert_int_equal(tsr_pool_for(pool, l.n, l.grain, visit, &l), TSR_OK);
+        for (uint64_t i = 0; i < l.n; i++)
+            assert_int_equal(l.seen[i], 1);
+    }
+    tsr_pool_destroy(pool);
+    assert_int_equal(tsr_pool_resize(NULL, 2, &e.err), TSR_OK);
+}
+
 struct late {
     pthread_t        caller;
     _Atomic int      begun, done;
@@ -297,9 +320,9 @@ static void test_pool_waits(void **state)
         assert_true(l.done);
     }
     struct late l = { .caller = pthread_self() };
-    tsr_pool_shun(true);
+    tsr_pool_set_serial(true);
     assert_int_equal(tsr_pool_for(pool, 10000, 1, count_elsewhere, &l), TSR_OK);
-    tsr_pool_shun(false);
+    tsr_pool_set_serial(false);
     assert_int_equal(l.elsewhere, 0);
     l = (struct late){ .caller = pthread_self() };
     assert_int_equal(tsr_pool_for(pool, 2, 1, one_is_late, &l), TSR_OK);
@@ -518,10 +541,10 @@ int main(void)
 #endif
         cmocka_unit_test(test_bf16),         cmocka_unit_test(test_widen),
         cmocka_unit_test(test_philox),       cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_pool_waits),   cmocka_unit_test(test_mem),
-        cmocka_unit_test(test_files),        cmocka_unit_test(test_sealed),
-        cmocka_unit_test(test_hash),         cmocka_unit_test(test_json),
-        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_pool_resize),  cmocka_unit_test(test_pool_waits),
+        cmocka_unit_test(test_mem),          cmocka_unit_test(test_files),
+        cmocka_unit_test(test_sealed),       cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_json),         cmocka_unit_test(test_err),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -4,8 +4,8 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/tokenizer.h"
 #include "config/config.h"
-#include "model/tokenizer.h"
 #include "quant/calibrate.h"
 
 #include <dirent.h>
@@ -44,13 +44,13 @@ static int setup(void **state)
     (void)state;
     for (int i = 0; i < 2; i++)
         if (tsr_pool_create(&pool[i], i ? 3 : 1, &e.err) != TSR_OK ||
-            tsr_registry_create(&registry[i], pool[i], &e.err) != TSR_OK ||
-            tsr_registry_add_path(registry[i], TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
+            tsr_plugin_registry_create(&registry[i], pool[i], &e.err) != TSR_OK ||
+            tsr_plugin_registry_add_path(registry[i], TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
             print_error("%s\n", e.text);
             return -1;
         }
     if (tsr_model_load(&model, DEMO, false, &e.err) != TSR_OK ||
-        tsr_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
+        tsr_checkpoint_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
     }
@@ -63,26 +63,27 @@ static int teardown(void **state)
     tsr_tokenizer_destroy(tokenizer);
     tsr_model_destroy(model);
     for (int i = 0; i < 2; i++) {
-        tsr_registry_destroy(registry[i]);
+        tsr_plugin_registry_destroy(registry[i]);
         tsr_pool_destroy(pool[i]);
     }
     return 0;
 }
 
-static struct tsr_calibrate_options options(void)
+static struct tsr_quant_calibrate_options options(void)
 {
-    return (struct tsr_calibrate_options){ .text = DEMO "/calibration.txt",
-                                           .samples = SAMPLES,
-                                           .seqlen = SEQLEN,
-                                           .seed = 11,
-                                           .input_rows = TOKENS };
+    return (struct tsr_quant_calibrate_options){ .text = DEMO "/calibration.txt",
+                                                 .samples = SAMPLES,
+                                                 .seqlen = SEQLEN,
+                                                 .seed = 11,
+                                                 .input_rows = TOKENS };
 }
 
-static struct tsr_calibration *calibrate(int threads, const struct tsr_calibrate_options *o)
+static struct tsr_quant_calibration *calibrate(int                                       threads,
+                                               const struct tsr_quant_calibrate_options *o)
 {
-    struct tsr_errbuf       err = TSR_ERRBUF(err);
-    struct tsr_calibration *c = NULL;
-    OK(tsr_calibrate(&c, registry[threads], model, tokenizer, o, &err.err));
+    struct tsr_errbuf             err = TSR_ERRBUF(err);
+    struct tsr_quant_calibration *c = NULL;
+    OK(tsr_quant_calibrate(&c, registry[threads], model, tokenizer, o, &err.err));
     return c;
 }
 
@@ -112,21 +113,23 @@ static tsr_status see(void *ctx, uint64_t layer, enum tsr_site site, const float
     return TSR_OK;
 }
 
-static struct seen engine_inputs(const struct tsr_calibration *c, const struct tsr_overlay *o,
-                                 uint64_t layer, enum tsr_site site)
+static struct seen engine_inputs(const struct tsr_quant_calibration *c,
+                                 const struct tsr_model_overlay *o, uint64_t layer,
+                                 enum tsr_site site)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_engine_options eo = { .kv_dtype = TSR_F32, .slots = 1, .context = SEQLEN };
     struct tsr_engine        *e = NULL;
     struct seen               s = { .layer = layer, .site = site };
-    struct tsr_token          t[SEQLEN];
+    struct tsr_engine_token   t[SEQLEN];
     float                    *logits = tsr_new(model->hp.vocab, sizeof *logits);
     assert_non_null(logits);
     OK(tsr_engine_create(&e, registry[0], model, o, &eo, &err.err));
     tsr_engine_set_tap(e, see, &s);
     for (uint64_t i = 0; i < SAMPLES; i++) {
         for (uint64_t k = 0; k < SEQLEN; k++)
-            t[k] = (struct tsr_token){ .id = c->ids[i * SEQLEN + k], .logits = k + 1 == SEQLEN };
+            t[k] = (struct tsr_engine_token){ .id = c->ids[i * SEQLEN + k],
+                                              .logits = k + 1 == SEQLEN };
         tsr_engine_reset(e, 0);
         OK(tsr_engine_forward(e, t, SEQLEN, logits, &err.err));
     }
@@ -219,12 +222,12 @@ static void check_top(double top, const struct seen *x)
 static void the_engine_s_inputs(void **state)
 {
     (void)state;
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_calibrate_options o = options();
-    struct tsr_calibration      *c = calibrate(1, &o);
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibrate_options o = options();
+    struct tsr_quant_calibration      *c = calibrate(1, &o);
     for (uint64_t l = 0; l < c->layers; l += c->layers - 1) {
-        struct tsr_layer_stats s;
-        OK(tsr_calibration_layer(c, l, ALL, NULL, &s, &err.err));
+        struct tsr_quant_layer_stats s;
+        OK(tsr_quant_calibration_layer(c, l, ALL, NULL, &s, &err.err));
         assert_int_equal(s.sequence, SEQLEN);
         for (int i = 0; i < TSR_SITES; i++) {
             struct seen x = engine_inputs(c, NULL, l, (enum tsr_site)i);
@@ -236,9 +239,9 @@ static void the_engine_s_inputs(void **state)
             assert_memory_equal(s.site[i].inputs, x.x, TOKENS * x.cols * sizeof(float));
             free(x.x);
         }
-        tsr_layer_stats_free(&s);
+        tsr_quant_layer_stats_free(&s);
     }
-    tsr_calibration_destroy(c);
+    tsr_quant_calibration_destroy(c);
 }
 
 static bool same(const float *a, const float *b, uint64_t n)
@@ -246,7 +249,7 @@ static bool same(const float *a, const float *b, uint64_t n)
     return (!a && !b) || (a && b && memcmp(a, b, n * sizeof *a) == 0);
 }
 
-static void check_same(const struct tsr_layer_stats *a, const struct tsr_layer_stats *b)
+static void check_same(const struct tsr_quant_layer_stats *a, const struct tsr_quant_layer_stats *b)
 {
     for (int i = 0; i < TSR_SITES; i++) {
         const struct tsr_quant_stats *x = &a->site[i], *y = &b->site[i];
@@ -267,84 +270,85 @@ static void check_same(const struct tsr_layer_stats *a, const struct tsr_layer_s
 static void same_whatever_the_way(void **state)
 {
     (void)state;
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_calibrate_options o = options();
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibrate_options o = options();
     o.input_rows = SEQLEN + 1; /* one whole sequence fits */
-    struct tsr_calibration *a = calibrate(0, &o);
+    struct tsr_quant_calibration *a = calibrate(0, &o);
     o.defer = true;
-    struct tsr_calibration *b = calibrate(1, &o);
-    const uint64_t          order[] = { 2, 3, 0, 2, a->layers - 1 };
+    struct tsr_quant_calibration *b = calibrate(1, &o);
+    const uint64_t                order[] = { 2, 3, 0, 2, a->layers - 1 };
     assert_null(b->site);
     assert_string_equal(a->hash, b->hash);
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        struct tsr_layer_stats x, y;
-        uint64_t               need = i % 2 ? ALL : MOMENTS;
-        OK(tsr_calibration_layer(a, order[i], need, NULL, &x, &err.err));
-        OK(tsr_calibration_layer(b, order[i], need, NULL, &y, &err.err));
+        struct tsr_quant_layer_stats x, y;
+        uint64_t                     need = i % 2 ? ALL : MOMENTS;
+        OK(tsr_quant_calibration_layer(a, order[i], need, NULL, &x, &err.err));
+        OK(tsr_quant_calibration_layer(b, order[i], need, NULL, &y, &err.err));
         check_same(&x, &y);
         assert_true((x.site[0].hessian != NULL) == (i % 2 == 1));
         assert_int_equal(x.site[1].input_rows, i % 2 ? SEQLEN : 0);
-        tsr_layer_stats_free(&x);
-        tsr_layer_stats_free(&y);
-        OK(tsr_calibration_layer(b, order[i], TSR_NEED_MEAN, NULL, &y, &err.err));
+        tsr_quant_layer_stats_free(&x);
+        tsr_quant_layer_stats_free(&y);
+        OK(tsr_quant_calibration_layer(b, order[i], TSR_NEED_MEAN, NULL, &y, &err.err));
         assert_true(y.site[0].mean && !y.site[0].absmax && !y.site[0].variance);
-        tsr_layer_stats_free(&y);
+        tsr_quant_layer_stats_free(&y);
     }
-    struct tsr_layer_stats x;
-    assert_int_equal(tsr_calibration_layer(a, a->layers, MOMENTS, NULL, &x, &err.err), TSR_E_INVAL);
-    assert_int_equal(tsr_calibration_layer(a, 0, TSR_NEED_SENSITIVITY, NULL, &x, &err.err),
+    struct tsr_quant_layer_stats x;
+    assert_int_equal(tsr_quant_calibration_layer(a, a->layers, MOMENTS, NULL, &x, &err.err),
+                     TSR_E_INVAL);
+    assert_int_equal(tsr_quant_calibration_layer(a, 0, TSR_NEED_SENSITIVITY, NULL, &x, &err.err),
                      TSR_E_INPUT);
     assert_non_null(strstr(err.text, "gradients"));
-    tsr_calibration_destroy(a);
-    tsr_calibration_destroy(b);
+    tsr_quant_calibration_destroy(a);
+    tsr_quant_calibration_destroy(b);
 }
 
 /* A model whose layers are in memory only while they are open: the same, and at most one is open. */
 static void a_model_read_layer_by_layer(void **state)
 {
     (void)state;
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_calibrate_options o = options();
-    struct tsr_model            *streamed = NULL;
-    struct tsr_calibration      *a = calibrate(0, &o), *b = NULL;
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibrate_options o = options();
+    struct tsr_model                  *streamed = NULL;
+    struct tsr_quant_calibration      *a = calibrate(0, &o), *b = NULL;
     OK(tsr_model_load_streamed(&streamed, DEMO, &err.err));
     o.defer = true;
-    OK(tsr_calibrate(&b, registry[1], streamed, tokenizer, &o, &err.err));
+    OK(tsr_quant_calibrate(&b, registry[1], streamed, tokenizer, &o, &err.err));
     assert_string_equal(a->hash, b->hash);
     for (uint64_t l = 0; l < a->layers; l += 2) {
-        struct tsr_layer_stats x, y;
-        OK(tsr_calibration_layer(a, l, ALL, NULL, &x, &err.err));
-        OK(tsr_calibration_layer(b, l, ALL, NULL, &y, &err.err));
+        struct tsr_quant_layer_stats x, y;
+        OK(tsr_quant_calibration_layer(a, l, ALL, NULL, &x, &err.err));
+        OK(tsr_quant_calibration_layer(b, l, ALL, NULL, &y, &err.err));
         check_same(&x, &y);
-        tsr_layer_stats_free(&x);
-        tsr_layer_stats_free(&y);
+        tsr_quant_layer_stats_free(&x);
+        tsr_quant_layer_stats_free(&y);
         for (uint64_t k = 0; k < a->layers; k++)
             assert_true(k == l || !streamed->layers[k].lin[TSR_Q].w.data);
     }
-    tsr_calibration_destroy(b);
+    tsr_quant_calibration_destroy(b);
     for (uint64_t k = 0; k < a->layers; k++)
         assert_null(streamed->layers[k].lin[TSR_Q].w.data);
-    tsr_calibration_destroy(a);
+    tsr_quant_calibration_destroy(a);
     tsr_model_destroy(streamed);
 }
 
 /* ---- quantized layers in front ---------------------------------------------------------------- */
 
-static void pack(struct tsr_overlay *o, uint64_t layer)
+static void pack(struct tsr_model_overlay *o, uint64_t layer)
 {
-    struct tsr_errbuf err = TSR_ERRBUF(err);
-    struct tsr_found  found;
-    void             *self = NULL, *opts;
-    OK(tsr_registry_find(registry[0], TSR_KIND_QUANTIZER, "rtn", &found, &err.err));
+    struct tsr_errbuf       err = TSR_ERRBUF(err);
+    struct tsr_plugin_found found;
+    void                   *self = NULL, *opts;
+    OK(tsr_plugin_registry_find(registry[0], TSR_KIND_QUANTIZER, "rtn", &found, &err.err));
     opts = calloc(1, found.component->options_size);
     assert_non_null(opts);
-    struct tsr_optset set = { .options = found.component->options,
-                              .n = found.component->n_options,
-                              .stride = found.component->option_stride,
-                              .into = opts };
-    tsr_options_defaults(&set);
+    struct tsr_config_optset set = { .options = found.component->options,
+                                     .n = found.component->n_options,
+                                     .stride = found.component->option_stride,
+                                     .into = opts };
+    tsr_config_options_defaults(&set);
     struct tsr_quantizer q = { .iface = found.iface, .name = "rtn" };
-    OK(q.iface->create(tsr_registry_host(registry[0]), opts, &self, &err.err));
+    OK(q.iface->create(tsr_plugin_registry_host(registry[0]), opts, &self, &err.err));
     q.self = self;
     for (int id = 0; id < TSR_LINEARS; id++)
         if (model->layers[layer].lin[id].w.data)
@@ -357,18 +361,19 @@ static void pack(struct tsr_overlay *o, uint64_t layer)
 static void quantized_layers_in_front(void **state)
 {
     (void)state;
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_calibrate_options o = options();
-    struct tsr_overlay          *before = NULL;
-    struct tsr_layer_stats       s, plain, again;
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibrate_options o = options();
+    struct tsr_model_overlay          *before = NULL;
+    struct tsr_quant_layer_stats       s, plain, again;
     o.defer = true;
-    struct tsr_calibration *c = calibrate(1, &o);
-    OK(tsr_overlay_create(&before, model->hp.layers, &err.err));
+    struct tsr_quant_calibration *c = calibrate(1, &o);
+    OK(tsr_model_overlay_create(&before, model->hp.layers, &err.err));
     for (uint64_t l = 0; l < 3; l++) { /* as a quantizer goes through the model */
-        OK(tsr_calibration_layer(c, l, ALL, before, &s, &err.err));
-        OK(tsr_calibration_layer(c, l, ALL, before, &again, &err.err)); /* the same layer twice */
+        OK(tsr_quant_calibration_layer(c, l, ALL, before, &s, &err.err));
+        OK(tsr_quant_calibration_layer(c, l, ALL, before, &again,
+                                       &err.err)); /* the same layer twice */
         check_same(&s, &again);
-        tsr_layer_stats_free(&again);
+        tsr_quant_layer_stats_free(&again);
         for (int i = 0; i < TSR_SITES; i++) {
             struct seen x = engine_inputs(c, before, l, (enum tsr_site)i);
             assert_memory_equal(s.site[i].inputs, x.x, TOKENS * x.cols * sizeof(float));
@@ -377,20 +382,20 @@ static void quantized_layers_in_front(void **state)
             free(x.x);
         }
         if (l < 2)
-            tsr_layer_stats_free(&s);
+            tsr_quant_layer_stats_free(&s);
         pack(before, l);
     }
     /* another way: the original again, which differs behind a packed layer */
-    OK(tsr_calibration_layer(c, 2, ALL, NULL, &plain, &err.err));
+    OK(tsr_quant_calibration_layer(c, 2, ALL, NULL, &plain, &err.err));
     assert_false(same(plain.site[0].inputs, s.site[0].inputs, TOKENS * s.site[0].cols));
     /* and back, from the embedding: a resumed run */
-    OK(tsr_calibration_layer(c, 2, ALL, before, &again, &err.err));
+    OK(tsr_quant_calibration_layer(c, 2, ALL, before, &again, &err.err));
     assert_true(same(again.site[0].inputs, s.site[0].inputs, TOKENS * s.site[0].cols));
-    tsr_layer_stats_free(&again);
-    tsr_layer_stats_free(&plain);
-    tsr_layer_stats_free(&s);
-    tsr_calibration_destroy(c);
-    tsr_overlay_destroy(before);
+    tsr_quant_layer_stats_free(&again);
+    tsr_quant_layer_stats_free(&plain);
+    tsr_quant_layer_stats_free(&s);
+    tsr_quant_calibration_destroy(c);
+    tsr_model_overlay_destroy(before);
 }
 
 /* ---- stored files ----------------------------------------------------------------------------- */
@@ -435,11 +440,12 @@ static void remove_folder(void)
 }
 
 /* The damaged file is told in one sentence that names it. */
-static void refused(const struct tsr_calibrate_options *o, const char *word)
+static void refused(const struct tsr_quant_calibrate_options *o, const char *word)
 {
-    struct tsr_errbuf       err = TSR_ERRBUF(err);
-    struct tsr_calibration *c = NULL;
-    assert_int_equal(tsr_calibrate(&c, registry[0], model, tokenizer, o, &err.err), TSR_E_INPUT);
+    struct tsr_errbuf             err = TSR_ERRBUF(err);
+    struct tsr_quant_calibration *c = NULL;
+    assert_int_equal(tsr_quant_calibrate(&c, registry[0], model, tokenizer, o, &err.err),
+                     TSR_E_INPUT);
     assert_null(c);
     assert_non_null(strstr(err.text, layer_file(1)));
     if (!strstr(err.text, word))
@@ -449,17 +455,17 @@ static void refused(const struct tsr_calibrate_options *o, const char *word)
 static void stored_files(void **state)
 {
     (void)state;
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_calibrate_options o = options();
-    struct tsr_layer_stats       a, b;
-    char                        *first, *second;
-    uint64_t                     n, n2;
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibrate_options o = options();
+    struct tsr_quant_layer_stats       a, b;
+    char                              *first, *second;
+    uint64_t                           n, n2;
     assert_non_null(mkdtemp(folder));
-    struct tsr_calibration *plain = calibrate(0, &o);
+    struct tsr_quant_calibration *plain = calibrate(0, &o);
     o.folder = folder;
     o.need = TSR_NEED_HESSIAN;
-    struct tsr_calibration *c = calibrate(1, &o);
-    tsr_calibration_destroy(c);
+    struct tsr_quant_calibration *c = calibrate(1, &o);
+    tsr_quant_calibration_destroy(c);
     slurp(3, &first, &n);
 
     /* cut short by a kill: the files that are there are used, the others made */
@@ -475,21 +481,21 @@ static void stored_files(void **state)
             assert_true(
                 same(c->site[l][i].variance, plain->site[l][i].variance, c->site[l][i].cols));
     /* from the file, and from a run */
-    OK(tsr_calibration_layer(c, 3, TSR_NEED_HESSIAN, NULL, &a, &err.err));
-    OK(tsr_calibration_layer(plain, 3, TSR_NEED_HESSIAN, NULL, &b, &err.err));
+    OK(tsr_quant_calibration_layer(c, 3, TSR_NEED_HESSIAN, NULL, &a, &err.err));
+    OK(tsr_quant_calibration_layer(plain, 3, TSR_NEED_HESSIAN, NULL, &b, &err.err));
     check_same(&a, &b);
-    tsr_layer_stats_free(&a);
-    tsr_layer_stats_free(&b);
+    tsr_quant_layer_stats_free(&a);
+    tsr_quant_layer_stats_free(&b);
     /* what the file lacks is made, and the file has it from then on beside what it had */
-    OK(tsr_calibration_layer(c, 3, ALL, NULL, &a, &err.err));
-    tsr_calibration_destroy(c);
+    OK(tsr_quant_calibration_layer(c, 3, ALL, NULL, &a, &err.err));
+    tsr_quant_calibration_destroy(c);
     o.need = 0;
     c = calibrate(0, &o);
-    OK(tsr_calibration_layer(c, 3, ALL, NULL, &b, &err.err));
+    OK(tsr_quant_calibration_layer(c, 3, ALL, NULL, &b, &err.err));
     check_same(&a, &b);
-    tsr_layer_stats_free(&a);
-    tsr_layer_stats_free(&b);
-    tsr_calibration_destroy(c);
+    tsr_quant_layer_stats_free(&a);
+    tsr_quant_layer_stats_free(&b);
+    tsr_quant_calibration_destroy(c);
 
     /* other text, model or options: made again, and not mixed */
     o.seed++;
@@ -497,7 +503,7 @@ static void stored_files(void **state)
     c = calibrate(0, &o);
     assert_string_not_equal(c->hash, plain->hash);
     assert_false(same(c->site[3][0].mean, plain->site[3][0].mean, c->site[3][0].cols));
-    tsr_calibration_destroy(c);
+    tsr_quant_calibration_destroy(c);
     o.seed--;
     c = calibrate(0, &o);
     slurp(3, &second, &n2);
@@ -505,7 +511,7 @@ static void stored_files(void **state)
     assert_memory_equal(first, second, n);
     free(second);
     free(first);
-    tsr_calibration_destroy(c);
+    tsr_quant_calibration_destroy(c);
 
     slurp(1, &first, &n);
     first[n - 5] ^= 1; /* within the last tensor, a part of the moments or of a Hessian */
@@ -513,10 +519,10 @@ static void stored_files(void **state)
     c = NULL;
     {
         struct tsr_errbuf e = TSR_ERRBUF(e);
-        tsr_status        st = tsr_calibrate(&c, registry[0], model, tokenizer, &o, &e.err);
+        tsr_status        st = tsr_quant_calibrate(&c, registry[0], model, tokenizer, &o, &e.err);
         if (st == TSR_OK) { /* the moments are whole: the Hessian is found out when it is read */
-            st = tsr_calibration_layer(c, 1, TSR_NEED_HESSIAN, NULL, &a, &e.err);
-            tsr_calibration_destroy(c);
+            st = tsr_quant_calibration_layer(c, 1, TSR_NEED_HESSIAN, NULL, &a, &e.err);
+            tsr_quant_calibration_destroy(c);
         }
         assert_int_equal(st, TSR_E_INPUT);
         assert_non_null(strstr(e.text, "delete the file"));
@@ -531,7 +537,7 @@ static void stored_files(void **state)
     put(1, first, n);
     refused(&o, "tessera.calibration/1");
     free(first);
-    tsr_calibration_destroy(plain);
+    tsr_quant_calibration_destroy(plain);
     remove_folder();
 }
 
@@ -539,17 +545,17 @@ static void stored_files(void **state)
 static void memory_is_stated(void **state)
 {
     (void)state;
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_calibrate_options o = options();
-    struct tsr_calibration      *c;
-    struct tsr_stream           *s;
-    uint64_t                     few, many, hidden = TOKENS * model->hp.hidden * sizeof(float);
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibrate_options o = options();
+    struct tsr_quant_calibration      *c;
+    struct tsr_stream                 *s;
+    uint64_t few, many, hidden = TOKENS * model->hp.hidden * sizeof(float);
     o.defer = true;
     c = calibrate(0, &o);
-    OK(tsr_calibration_memory(model, &o, MOMENTS, &few, &err.err));
-    OK(tsr_calibration_memory(model, &o, ALL, &many, &err.err));
-    OK(tsr_calibration_stream(c, 1, &s, &err.err));
-    assert_true(few >= hidden + tsr_stream_memory(s));
+    OK(tsr_quant_calibration_memory(model, &o, MOMENTS, &few, &err.err));
+    OK(tsr_quant_calibration_memory(model, &o, ALL, &many, &err.err));
+    OK(tsr_quant_calibration_stream(c, 1, &s, &err.err));
+    assert_true(few >= hidden + tsr_engine_stream_memory(s));
     uint64_t squares = 0, rows = 0;
     for (int i = 0; i < TSR_SITES; i++) {
         uint64_t cols = i == TSR_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
@@ -558,8 +564,8 @@ static void memory_is_stated(void **state)
     }
     assert_true(many - few == squares + rows);
     o.samples = UINT64_MAX / 4;
-    assert_int_equal(tsr_calibration_memory(model, &o, ALL, &many, &err.err), TSR_E_NOMEM);
-    tsr_calibration_destroy(c);
+    assert_int_equal(tsr_quant_calibration_memory(model, &o, ALL, &many, &err.err), TSR_E_NOMEM);
+    tsr_quant_calibration_destroy(c);
 }
 
 int main(void)

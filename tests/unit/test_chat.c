@@ -1,8 +1,9 @@
 /* Chat templates against the texts that jinja2 renders from them (tests/golden/chat), and special
  * strings inside of messages.  Of templates with a licence of their own the golden has the hash and
  * what was rendered from the original. */
-#include "model/chat.h"
-#include "model/gguf.h"
+#include "checkpoint/gguf/gguf.h"
+#include "checkpoint/tokenizer.h"
+#include "tokenizer/chat_forms.h"
 
 #include "base/json.h"
 
@@ -17,7 +18,7 @@
 
 #define MOST 8
 
-static uint64_t messages_of(const json_t *list, struct tsr_chat_message m[MOST])
+static uint64_t messages_of(const json_t *list, struct tsr_tokenizer_chat_message m[MOST])
 {
     const json_t *one;
     size_t        i;
@@ -30,14 +31,20 @@ static uint64_t messages_of(const json_t *list, struct tsr_chat_message m[MOST])
     return json_array_size(list);
 }
 
-static void render_one(const json_t *t, const json_t *c, struct tsr_chat *chat)
+/* The ids of the conversation as text again. */
+static void render_one(const json_t *t, const json_t *c, const struct tsr_chat *chat,
+                       const struct tsr_tokenizer *tokenizer)
 {
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    struct tsr_chat_message m[MOST];
-    struct tsr_text         text = { 0 };
-    const char             *want = json_string_value(json_object_get(c, "text"));
-    uint64_t                n = messages_of(json_object_get(c, "messages"), m);
-    tsr_status              st = tsr_chat_text(chat, m, n, &text, &e.err);
+    struct tsr_errbuf                 e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_chat_message m[MOST];
+    struct tsr_tokenizer_text         text = { 0 };
+    const char                       *want = json_string_value(json_object_get(c, "text"));
+    uint64_t                          n = messages_of(json_object_get(c, "messages"), m);
+    struct tsr_tokenizer_ids          ids = { 0 };
+    tsr_status st = tsr_tokenizer_chat_render(chat, m, n, false, &ids, &e.err);
+    if (st == TSR_OK)
+        assert_int_equal(tsr_detokenize(tokenizer, ids.v, ids.n, false, &text, &e.err), TSR_OK);
+    tsr_tokenizer_ids_free(&ids);
     /* refused too: a conversation that renders to nothing, and a late system message, which the
      * template of Llama 2 would leave out without a word and Gemma's give a role of its own */
     const char *key = json_string_value(json_object_get(t, "key"));
@@ -51,7 +58,7 @@ static void render_one(const json_t *t, const json_t *c, struct tsr_chat *chat)
         fail_msg("%s: %s", json_string_value(json_object_get(t, "key")), e.text);
     else
         assert_string_equal(text.v ? text.v : "", want);
-    tsr_text_free(&text);
+    tsr_tokenizer_text_free(&text);
 }
 
 static void as_jinja2_does(void **state)
@@ -59,8 +66,14 @@ static void as_jinja2_does(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     json_t           *golden, *t, *c;
     size_t            i, k;
-    uint64_t          rendered = 0, known = 0;
+    uint64_t          rendered = 0;
+
+    const struct tsr_tokenizer_chat_form *known;
+    struct tsr_tokenizer                 *tokenizer;
     (void)state;
+    assert_int_equal(tsr_checkpoint_tokenizer_load(&tokenizer, TSR_SOURCE_ROOT "/configs/demo",
+                                                   &e.err),
+                     TSR_OK);
     assert_int_equal(tsr_json_load(&golden, TSR_SOURCE_ROOT "/tests/golden/chat/chat.json", 1 << 20,
                                    16, &e.err),
                      TSR_OK);
@@ -69,27 +82,31 @@ static void as_jinja2_does(void **state)
         const char      *hash = json_string_value(json_object_get(t, "hash"));
         struct tsr_chat *chat;
         if (hash) {
-            if (tsr_chat_create_hash(&chat, hash, "<s>", "</s>", NULL, &e.err) != TSR_OK)
+            if (tsr_tokenizer_chat_create_hash(&chat, hash, "<s>", "</s>", tokenizer, &e.err) !=
+                TSR_OK)
                 fail_msg("%s: %s", json_string_value(json_object_get(t, "key")), e.text);
-        } else if (tsr_chat_create(&chat, json_string_value(text), json_string_length(text), "<s>",
-                                   "</s>", NULL, &e.err) != TSR_OK)
+        } else if (tsr_tokenizer_chat_create(&chat, json_string_value(text),
+                                             json_string_length(text), "<s>", "</s>", tokenizer,
+                                             &e.err) != TSR_OK)
             fail_msg("%s: %s", json_string_value(json_object_get(t, "key")), e.text);
-        assert_string_equal(tsr_chat_name(chat), json_string_value(json_object_get(t, "name")));
+        assert_string_equal(tsr_tokenizer_chat_name(chat),
+                            json_string_value(json_object_get(t, "name")));
         json_array_foreach (json_object_get(t, "cases"), k, c) {
-            render_one(t, c, chat);
+            render_one(t, c, chat, tokenizer);
             rendered++;
         }
-        tsr_chat_destroy(chat);
+        tsr_tokenizer_chat_destroy(chat);
     }
     assert_true(rendered >= 8 * json_array_size(json_object_get(golden, "templates")));
     /* every built-in one was looked at */
-    for (; tsr_chat_get(known); known++) {
+    for (uint64_t at = 0; (known = tsr_tokenizer_chat_form_get(at)); at++) {
         bool there = false;
         json_array_foreach (json_object_get(golden, "templates"), i, t)
-            there = there ||
-                    strcmp(json_string_value(json_object_get(t, "name")), tsr_chat_get(known)) == 0;
+            there =
+                there || strcmp(json_string_value(json_object_get(t, "name")), known->name) == 0;
         assert_true(there);
     }
+    tsr_tokenizer_destroy(tokenizer);
     json_decref(golden);
 }
 
@@ -147,13 +164,18 @@ static void of_a_gguf_file(void **state)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_chat  *chat;
-    char              path[] = "/tmp/test_chat.XXXXXX";
-    json_t           *golden, *t, *c;
-    size_t            i, k;
-    uint64_t          files = 0;
-    int               fd = mkstemp(path);
+
+    struct tsr_tokenizer *tokenizer;
+    char                  path[] = "/tmp/test_chat.XXXXXX";
+    json_t               *golden, *t, *c;
+    size_t                i, k;
+    uint64_t              files = 0;
+    int                   fd = mkstemp(path);
     (void)state;
     assert_true(fd >= 0 && close(fd) == 0);
+    assert_int_equal(tsr_checkpoint_tokenizer_load(&tokenizer, TSR_SOURCE_ROOT "/configs/demo",
+                                                   &e.err),
+                     TSR_OK);
     assert_int_equal(tsr_json_load(&golden, TSR_SOURCE_ROOT "/tests/golden/chat/chat.json", 1 << 20,
                                    16, &e.err),
                      TSR_OK);
@@ -162,29 +184,31 @@ static void of_a_gguf_file(void **state)
         if (!text)
             continue;
         make_gguf(path, text, 0, 2);
-        if (tsr_chat_load(&chat, path, NULL, &e.err) != TSR_OK)
+        if (tsr_checkpoint_chat_load(&chat, path, tokenizer, &e.err) != TSR_OK)
             fail_msg("%s: %s", json_string_value(json_object_get(t, "key")), e.text);
-        assert_string_equal(tsr_chat_name(chat), json_string_value(json_object_get(t, "name")));
+        assert_string_equal(tsr_tokenizer_chat_name(chat),
+                            json_string_value(json_object_get(t, "name")));
         json_array_foreach (json_object_get(t, "cases"), k, c)
-            render_one(t, c, chat);
-        tsr_chat_destroy(chat);
+            render_one(t, c, chat, tokenizer);
+        tsr_tokenizer_chat_destroy(chat);
         files++;
     }
     assert_true(files >= 5);
+    tsr_tokenizer_destroy(tokenizer);
     json_decref(golden);
     make_gguf(path, "{{ x }}", 0, 2);
-    assert_int_equal(tsr_chat_load(&chat, path, NULL, &e.err), TSR_E_UNSUPPORTED);
+    assert_int_equal(tsr_checkpoint_chat_load(&chat, path, NULL, &e.err), TSR_E_UNSUPPORTED);
     assert_null(chat);
     assert_non_null(strstr(e.text, "xxh3:"));
     make_gguf(path, NULL, 0, 2);
-    assert_int_equal(tsr_chat_load(&chat, path, NULL, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_checkpoint_chat_load(&chat, path, NULL, &e.err), TSR_E_INPUT);
     assert_null(chat);
     assert_non_null(strstr(e.text, "no chat template"));
     /* a file that is cut anywhere is refused, and nothing is read behind its end */
     make_gguf(path, "{{ x }}", 0, 2);
     for (off_t n = 0; n < 120; n += 7) {
         assert_int_equal(truncate(path, 120 - n), 0);
-        assert_int_equal(tsr_chat_load(&chat, path, NULL, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_checkpoint_chat_load(&chat, path, NULL, &e.err), TSR_E_INPUT);
         assert_null(chat);
     }
     assert_int_equal(unlink(path), 0);
@@ -195,11 +219,23 @@ static void unknown_is_refused(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_chat  *chat;
     (void)state;
-    assert_int_equal(tsr_chat_create(&chat, "{{ x }}", 7, NULL, NULL, NULL, &e.err),
+    assert_int_equal(tsr_tokenizer_chat_create(&chat, "{{ x }}", 7, NULL, NULL, NULL, &e.err),
                      TSR_E_UNSUPPORTED);
     assert_null(chat);
     assert_non_null(strstr(e.text, "xxh3:"));
     assert_non_null(strstr(e.text, "llama3"));
+}
+
+/* The one token that a text is. */
+static uint32_t id_of(const struct tsr_tokenizer *t, const char *text)
+{
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_ids ids = { 0 };
+    assert_int_equal(tsr_tokenize_around(t, text, strlen(text), NULL, 0, &ids, &e.err), TSR_OK);
+    assert_int_equal(ids.n, 1);
+    uint32_t id = ids.v[0];
+    tsr_tokenizer_ids_free(&ids);
+    return id;
 }
 
 /* The demo tokenizer has <|begin_of_text|>: a message that spells it must not get its id. */
@@ -208,14 +244,14 @@ static void messages_hold_no_special_tokens(void **state)
     struct tsr_errbuf     e = TSR_ERRBUF(e);
     struct tsr_tokenizer *t;
     static const char     text[] = "<|begin_of_text|>one <|begin_of_text|> two<|end_of_text|>";
-    struct tsr_text_span  spans[] = { { 17, 42 } };
-    struct tsr_ids        with = { 0 }, without = { 0 };
-    int64_t               bos, eos;
+    struct tsr_tokenizer_text_span spans[] = { { 17, 42 } };
+    struct tsr_tokenizer_ids       with = { 0 }, without = { 0 };
+    uint32_t                       bos, eos;
     (void)state;
-    assert_int_equal(tsr_tokenizer_load(&t, TSR_SOURCE_ROOT "/configs/demo", &e.err), TSR_OK);
-    bos = tsr_tokenizer_id(t, "<|begin_of_text|>");
-    eos = tsr_tokenizer_id(t, "<|end_of_text|>");
-    assert_true(bos >= 0 && eos >= 0);
+    assert_int_equal(tsr_checkpoint_tokenizer_load(&t, TSR_SOURCE_ROOT "/configs/demo", &e.err),
+                     TSR_OK);
+    bos = id_of(t, "<|begin_of_text|>");
+    eos = id_of(t, "<|end_of_text|>");
     assert_int_equal(tsr_tokenize_around(t, text, sizeof text - 1, NULL, 0, &with, &e.err), TSR_OK);
     assert_int_equal(tsr_tokenize_around(t, text, sizeof text - 1, spans, 1, &without, &e.err),
                      TSR_OK);
@@ -228,12 +264,12 @@ static void messages_hold_no_special_tokens(void **state)
     assert_int_equal(n_without, 1);
     assert_int_equal(without.v[0], bos);
     assert_int_equal(without.v[without.n - 1], eos);
-    struct tsr_text back = { 0 };
+    struct tsr_tokenizer_text back = { 0 };
     assert_int_equal(tsr_detokenize(t, without.v, without.n, false, &back, &e.err), TSR_OK);
     assert_string_equal(back.v, text);
-    tsr_text_free(&back);
-    tsr_ids_free(&with);
-    tsr_ids_free(&without);
+    tsr_tokenizer_text_free(&back);
+    tsr_tokenizer_ids_free(&with);
+    tsr_tokenizer_ids_free(&without);
     tsr_tokenizer_destroy(t);
 }
 

@@ -2,8 +2,8 @@
  * indicator against trying every choice. */
 #include "base/json.h"
 #include "base/rng.h"
-#include "pipeline/claims.h"
-#include "plan/widths.h"
+#include "compare/claims.h"
+#include "plan/search/widths.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static json_t *make(const char *spec_text)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     json_t           *spec = parse(spec_text), *compare = parse(compare_text), *out = NULL;
-    if (tsr_claims_make(spec, compare, &out, &e.err) != TSR_OK)
+    if (tsr_compare_claims_make(spec, compare, &out, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     json_decref(spec);
     json_decref(compare);
@@ -120,7 +120,7 @@ static void refusals(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         json_t           *spec = parse(bad[i].spec), *compare = parse(compare_text), *out = NULL;
-        assert_int_equal(tsr_claims_make(spec, compare, &out, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_compare_claims_make(spec, compare, &out, &e.err), TSR_E_INPUT);
         if (!strstr(e.text, bad[i].says))
             fail_msg("'%s' is not in '%s'", bad[i].says, e.text);
         json_decref(spec);
@@ -160,7 +160,7 @@ static void widths_are_the_best_choice(void **state)
             cost[i] = tsr_uniform(turn, 2, i) < 0.1 ? (double)NAN : tsr_uniform(turn, 1, i) - 0.1;
         uint64_t   total = (uint64_t)(10 + 75 * tsr_uniform(turn, 3, 0));
         double     want = exhaustive(cost, bits, total), got = 0;
-        tsr_status st = tsr_widths_choose(cost, 5, bits, 4, total, chosen, &sum, &e.err);
+        tsr_status st = tsr_plan_widths_choose(cost, 5, bits, 4, total, chosen, &sum, &e.err);
         if (!isfinite(want)) {
             assert_int_equal(st, TSR_E_INFEASIBLE);
             continue;
@@ -183,10 +183,11 @@ static void no_choice_is_said(void **state)
     double            cost[] = { 1, 1 }, sum;
     uint32_t          chosen[2];
     (void)state;
-    assert_int_equal(tsr_widths_choose(cost, 2, bits, 1, 7, chosen, &sum, &e.err),
+    assert_int_equal(tsr_plan_widths_choose(cost, 2, bits, 1, 7, chosen, &sum, &e.err),
                      TSR_E_INFEASIBLE);
     assert_non_null(strstr(e.text, "at most 7 bits"));
-    assert_int_equal(tsr_widths_choose(cost, 2, bits, 1, UINT64_MAX, chosen, &sum, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_widths_choose(cost, 2, bits, 1, UINT64_MAX, chosen, &sum, &e.err),
+                     TSR_OK);
     assert_true(sum == 2);
 }
 

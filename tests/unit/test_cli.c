@@ -2,6 +2,7 @@
 #include "cli/args.h"
 #include "cli/help.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/step.h"
 
 #include <ctype.h>
 #include <setjmp.h>
@@ -11,8 +12,8 @@
 
 #include <cmocka.h> /* after what it needs */
 
-static struct tsr_args   a;
-static struct tsr_errbuf e;
+static struct tsr_cli_args a;
+static struct tsr_errbuf   e;
 
 static tsr_status parse(const char *line)
 {
@@ -28,7 +29,7 @@ static tsr_status parse(const char *line)
             *s++ = '\0';
     }
     e = (struct tsr_errbuf)TSR_ERRBUF(e);
-    return tsr_args_parse(&a, argc, argv, &e.err);
+    return tsr_cli_args_parse(&a, argc, argv, &e.err);
 }
 
 static void refused(const char *line, const char *words)
@@ -38,7 +39,7 @@ static void refused(const char *line, const char *words)
         print_error("%s: %d: %s\n", line, st, e.text);
     assert_int_equal(st, TSR_E_INPUT);
     assert_non_null(strstr(e.text, words));
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
 }
 
 static void accepted(const char *line)
@@ -54,7 +55,7 @@ static void test_forms(void **state)
     (void)state;
     accepted("");
     assert_null(a.verb);
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
     accepted("-vv|--json|run|--threads=3|--plugin-path|p q|--plugin-path=r|job.yaml|-q|--set|a.b=c|"
              "--set=d=e|--out|x y");
     assert_string_equal(a.verb->name, "run");
@@ -69,20 +70,20 @@ static void test_forms(void **state)
     assert_string_equal(a.common.set.v[1], "d=e");
     assert_int_equal(a.n_args, 1);
     assert_string_equal(a.args[0], "job.yaml");
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
     accepted("run|--json|--no-json|--|--odd.yaml");
     assert_int_equal(a.common.json, 0);
     assert_string_equal(a.args[0], "--odd.yaml");
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
     accepted("config|check|-"); /* a lone dash is an argument */
     assert_int_equal(a.n_args, 2);
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
     accepted("run|--help"); /* without the argument that it needs */
     assert_int_equal(a.common.help, 1);
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
     accepted("run|j|--color|never|--threads|0");
     assert_int_equal(a.common.color, TSR_COLOR_NEVER);
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
 }
 
 static void test_refusals(void **state)
@@ -93,14 +94,14 @@ static void test_refusals(void **state)
     refused("run", "run needs JOB.yaml");
     refused("run|a|b", "does not know what to do with 'b'");
     refused("run|a|--thread|1", "did you mean --threads?");
-    refused("run|a|--xyzzy", "unknown option --xyzzy");
-    refused("run|a|-x", "unknown option -x");
+    refused("run|a|--xyzzy", "unknown option '--xyzzy'");
+    refused("run|a|-x", "unknown option '-x'");
     refused("run|a|--threads", "--threads needs a value");
     refused("run|a|--threads|many", "'--threads' must be an integer from 0 to 256, not 'many'");
     refused("run|a|--threads=257", "from 0 to 256");
     refused("run|a|--json=true", "--json takes no value");
     refused("run|a|--no-json=1", "takes no value");
-    refused("run|a|--no-threads|1", "unknown option --no-threads");
+    refused("run|a|--no-threads|1", "unknown option '--no-threads'");
     refused("run|a|--color|blue", "one of auto, always, never");
     refused("help|--set|a=b", "help runs none");
     refused("--theads|1|run|a", "did you mean --threads?");
@@ -109,7 +110,7 @@ static void test_refusals(void **state)
 /* Steps without a verb of their own: everything that is not common goes to the job. */
 static void test_step_verb(void **state)
 {
-    const struct tsr_strings *s;
+    const struct tsr_cli_strings *s;
     (void)state;
     accepted("quantize|--use|rtn|m|--bits=3|--json|--on-unsupported=keep");
     assert_non_null(a.verb->step);
@@ -120,7 +121,7 @@ static void test_step_verb(void **state)
     assert_string_equal(s->v[0], "use=rtn");
     assert_string_equal(s->v[1], "bits=3");
     assert_string_equal(s->v[2], "on_unsupported=keep");
-    tsr_args_free(&a);
+    tsr_cli_args_free(&a);
     refused("quantize|m|--use", "--use needs a value");
 }
 
@@ -132,14 +133,14 @@ static void test_ids(void **state)
     uint64_t                 n;
     (void)state;
     e = (struct tsr_errbuf)TSR_ERRBUF(e);
-    assert_int_equal(tsr_cli_ids("1, 5 ,4294967295", &ids, &n, &e.err), TSR_OK);
+    assert_int_equal(tsr_pipeline_step_ids("1, 5 ,4294967295", &ids, &n, &e.err), TSR_OK);
     assert_int_equal(n, 3);
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[1], 5);
     assert_true(ids[2] == UINT32_MAX);
     free(ids);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(tsr_cli_ids(bad[i], &ids, &n, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_pipeline_step_ids(bad[i], &ids, &n, &e.err), TSR_E_INPUT);
         assert_non_null(strstr(e.text, "item "));
     }
 }
@@ -150,6 +151,28 @@ static bool is_common(const char *name)
         if (strcmp(tsr_common_options[i].name, name) == 0)
             return true;
     return false;
+}
+
+static bool has_option(const struct tsr_verb *v, const char *name)
+{
+    for (uint64_t i = 0; i < v->n_renames; i++)
+        if (strcmp(v->renames[i].key, name) == 0)
+            name = v->renames[i].option;
+    for (uint64_t i = 0; i < v->n_options; i++)
+        if (strcmp(v->options[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* A verb that is a step has all that the step takes, but for what every verb has. */
+static void check_step(const struct tsr_verb *v)
+{
+    for (uint64_t i = 0; v->step && i < v->step->n_options; i++) {
+        const char *name = v->step->options[i].name;
+        if (!has_option(v, name) && !is_common(name))
+            print_error("verb %s: option %s of its step is not there\n", v->name, name);
+        assert_true(has_option(v, name) || is_common(name));
+    }
 }
 
 /* What help promises: names, summaries and options of every verb are usable. */
@@ -163,6 +186,7 @@ static void test_tables(void **state)
         assert_non_null(v->run);
         assert_true(v->summary && *v->summary && v->summary[strlen(v->summary) - 1] != '.');
         assert_true(v->min_args >= 0 && (v->max_args < 0 || v->max_args >= v->min_args));
+        check_step(v);
         for (uint64_t k = 0; k < v->n_options; k++) {
             const struct tsr_option *o = &v->options[k];
             if (is_common(o->name))
@@ -177,8 +201,21 @@ static void test_tables(void **state)
                 assert_true(o->offset + 4 <= v->options_size);
         }
     }
+    /* an alias is in no list, and has the keys of the step */
+    const struct tsr_verb *convert = tsr_verb_find("convert", NULL),
+                          *other = tsr_verb_find("export", NULL);
+    assert_non_null(convert);
+    assert_non_null(other);
+    assert_ptr_equal(other->shown, convert);
+    assert_ptr_equal(other->step, convert->step);
+    assert_ptr_equal(tsr_verb_find("export", NULL), other);
+    check_step(other);
+    assert_int_equal(other->n_renames, 0);
+    assert_true(has_option(other, "format") && has_option(other, "to"));
+    for (uint64_t i = 0; (v = tsr_verb_at(i)); i++)
+        assert_string_not_equal(v->name, "export");
     for (uint64_t i = 0; i < tsr_n_steps; i++)
-        assert_ptr_equal(tsr_step_find(tsr_steps[i]->name), tsr_steps[i]);
+        assert_ptr_equal(tsr_pipeline_step_find(tsr_steps[i]->name), tsr_steps[i]);
 }
 
 static char *text_of(void (*print)(const struct tsr_verb *v, FILE *to), const struct tsr_verb *v)
@@ -194,7 +231,7 @@ static char *text_of(void (*print)(const struct tsr_verb *v, FILE *to), const st
 
 static void print_help(const struct tsr_verb *v, FILE *to)
 {
-    tsr_help_verb(v, true, to);
+    tsr_cli_help_verb(v, true, to);
 }
 
 /* Help and man page of a verb name every option of its table. */
@@ -203,11 +240,11 @@ static void test_help(void **state)
     const struct tsr_verb *v;
     (void)state;
     for (uint64_t i = 0; (v = tsr_verb_at(i)); i++) {
-        char *help = text_of(print_help, v), *man = text_of(tsr_man_page, v);
+        char *help = text_of(print_help, v), *man = text_of(tsr_cli_man_page, v);
         assert_int_equal(strncmp(man, ".TH TESSERA", 11), 0);
         for (uint64_t k = 0; k < v->n_options; k++) {
             char flag[100], roff[200] = "", *r = roff;
-            tsr_option_flag(v->options[k].name, flag, sizeof flag);
+            tsr_cli_option_flag(v->options[k].name, flag, sizeof flag);
             assert_non_null(strstr(help, flag));
             for (const char *s = flag; *s; s++) {
                 if (*s == '-')
@@ -219,7 +256,7 @@ static void test_help(void **state)
         free(help);
         free(man);
     }
-    char *all = text_of(tsr_man_page, NULL);
+    char *all = text_of(tsr_cli_man_page, NULL);
     assert_non_null(strstr(all, ".B run\n"));
     free(all);
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 static struct tsr_registry       *registry;
-static struct tsr_found           found;
+static struct tsr_plugin_found    found;
 static const struct tsr_codec_v1 *codec;
 
 static void *make(int64_t dtype)
@@ -228,8 +228,8 @@ static int close_all(void **state)
 {
     (void)state;
     uint64_t now, peak;
-    tsr_registry_memory(registry, &now, &peak);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_destroy(registry);
     return now != 0;
 }
 

@@ -40,7 +40,7 @@ static float rnd_f32(void)
 /* ---- a codec ------------------------------------------------------------------ */
 
 struct codec {
-    struct tsr_spec            spec;
+    struct tsr_plugin_spec     spec;
     const struct tsr_codec_v1 *t;
     void                      *self;
 };
@@ -49,10 +49,10 @@ static struct codec open_codec(const char *text)
 {
     struct codec      c = { 0 };
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (tsr_spec_open(&c.spec, registry, TSR_KIND_CODEC, text, &e.err) != TSR_OK)
+    if (tsr_plugin_spec_open(&c.spec, registry, TSR_KIND_CODEC, text, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     c.t = c.spec.found.iface;
-    if (c.t->create(tsr_registry_host(registry), c.spec.options, &c.self, &e.err) != TSR_OK)
+    if (c.t->create(tsr_plugin_registry_host(registry), c.spec.options, &c.self, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return c;
 }
@@ -60,7 +60,7 @@ static struct codec open_codec(const char *text)
 static void close_codec(struct codec *c)
 {
     c->t->destroy(c->self);
-    tsr_spec_close(&c->spec);
+    tsr_plugin_spec_close(&c->spec);
 }
 
 static struct tsr_codec_job job_of(uint32_t site, uint32_t source, uint64_t rows, uint64_t cols)
@@ -610,8 +610,8 @@ static void states_are_checked(void **unused)
 
 static int setup(void **unused)
 {
-    struct tsr_found found;
-    const char      *seed = getenv("TSR_TEST_SEED");
+    struct tsr_plugin_found found;
+    const char             *seed = getenv("TSR_TEST_SEED");
     (void)unused;
     if (seed)
         state_ ^= strtoull(seed, NULL, 10) * UINT64_C(0x9e3779b97f4a7c15);
@@ -622,7 +622,7 @@ static int setup(void **unused)
 static int teardown(void **unused)
 {
     (void)unused;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

@@ -22,8 +22,8 @@
 #define LONG_US   UINT64_C(20000000) /* far above what a test takes: only a hang reaches it */
 #define MAX_RANKS 8
 
-static struct tsr_registry *registry;
-static struct tsr_found     found;
+static struct tsr_registry    *registry;
+static struct tsr_plugin_found found;
 
 /* ---- oracle ------------------------------------------------------------ */
 
@@ -144,7 +144,7 @@ static void sum_all(const char *transport, uint32_t ranks, const struct tsr_comm
                              TSR_OK);
             declared[r] += bytes;
         }
-        if (tsr_sum_simulated(&coder, i, p, shapes[i].rows, shapes[i].cols, want[i], &e.err) !=
+        if (tsr_comm_sum_simulated(&coder, i, p, shapes[i].rows, shapes[i].cols, want[i], &e.err) !=
             TSR_OK)
             fail_msg("%s", e.text);
         for (uint64_t k = 0; exact && k < n; k++) {
@@ -220,7 +220,7 @@ static void test_segments(void **state)
                 p[r] = &part[r];
             }
             assert_int_equal(tsr_comm_coder_open(&c, registry, &way, ranks, &e.err), TSR_OK);
-            assert_int_equal(tsr_sum_simulated(&c, 0, p, 1, 1, &out, &e.err), TSR_OK);
+            assert_int_equal(tsr_comm_sum_simulated(&c, 0, p, 1, 1, &out, &e.err), TSR_OK);
             assert_memory_equal(&out, &whole, sizeof out);
             tsr_comm_coder_close(&c);
         }
@@ -264,15 +264,13 @@ static void test_processes(void **state)
     for (uint32_t r = 0; r < RANKS; r++) {
         child[r] = fork();
         assert_true(child[r] >= 0);
-        if (child[r] == 0) { /* maps the world itself, as a program that was executed would */
-            struct tsr_comm_world   mine;
+        if (child[r] == 0) {
             struct tsr_comm_group  *g = NULL;
-            bool                    ok = tsr_comm_world_map(&mine, w.fd, w.bytes, &e.err) == TSR_OK;
-            struct tsr_comm_options o = { .place = { "local", r, RANKS, mine.shared, mine.bytes, 0,
+            struct tsr_comm_options o = { .place = { "local", r, RANKS, w.shared, w.bytes, 0,
                                                      NULL },
                                           .deadline_us = LONG_US,
                                           .way = { way[0], way[1] } };
-            ok = ok && tsr_comm_group_create(&g, registry, &o, &e.err) == TSR_OK;
+            bool                    ok = tsr_comm_group_create(&g, registry, &o, &e.err) == TSR_OK;
             for (uint32_t p = 0; ok && p < 2; p++) {
                 float *x = out + ((size_t)p * RANKS + r) * ROWS * COLS;
                 for (uint64_t i = 0; i < ROWS * COLS; i++)
@@ -296,7 +294,7 @@ static void test_processes(void **state)
         for (uint32_t r = 0; r < RANKS; r++)
             in[r] = x[r] = partial(p, r, ROWS * COLS);
         assert_int_equal(tsr_comm_coder_open(&c, registry, &way[p], RANKS, &e.err), TSR_OK);
-        assert_int_equal(tsr_sum_simulated(&c, 0, in, ROWS, COLS, want, &e.err), TSR_OK);
+        assert_int_equal(tsr_comm_sum_simulated(&c, 0, in, ROWS, COLS, want, &e.err), TSR_OK);
         for (uint32_t r = 0; r < RANKS; r++) {
             assert_memory_equal(out + ((size_t)p * RANKS + r) * ROWS * COLS, want,
                                 ROWS * COLS * sizeof *want);
@@ -453,7 +451,6 @@ static void test_options(void **state)
     assert_int_equal(tsr_comm_world_create(&w, registry, "lokal", 2, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "transport 'lokal'"));
     assert_int_equal(tsr_comm_world_create(&w, registry, "local:ring=-1", 2, &e.err), TSR_E_INPUT);
-    assert_int_equal(tsr_comm_world_map(&w, 0, 123456789, &e.err), TSR_E_INVAL);
     o.way[1].codec = "plain:dtype=f8";
     assert_int_equal(tsr_comm_group_create(&g, registry, &o, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "codec 'plain:dtype=f8'"));
@@ -489,14 +486,14 @@ static void *run_sender(void *arg)
     for (uint32_t i = 1; s->ok && i <= MESSAGES; i++) {
         float *x = partial(i, 0, LINK_ROWS * LINK_COLS);
         if (i - from == TSR_COMM_LINK_MAX)
-            s->ok = tsr_comm_link_wait(s->l, t[from++], &s->e.err) == TSR_OK;
+            s->ok = tsr_comm_link_wait_for(s->l, t[from++], LONG_US, &s->e.err) == TSR_OK;
         s->ok = s->ok && tsr_comm_link_send(s->l, i % 2, i, 1, x, i % LINK_ROWS, LINK_COLS, &t[i],
                                             &s->e.err) == TSR_OK;
         memset(x, 0xee, LINK_ROWS * LINK_COLS * sizeof *x); /* it was copied */
         free(x);
     }
     while (s->ok && from <= MESSAGES)
-        s->ok = tsr_comm_link_wait(s->l, t[from++], &s->e.err) == TSR_OK;
+        s->ok = tsr_comm_link_wait_for(s->l, t[from++], LONG_US, &s->e.err) == TSR_OK;
     return NULL;
 }
 
@@ -509,7 +506,8 @@ static void *run_receiver(void *arg)
     x[0] = calloc(LINK_ROWS * LINK_COLS, sizeof(float));
     x[1] = calloc(LINK_ROWS * LINK_COLS, sizeof(float));
     s->ok = tsr_comm_link_recv_bytes(s->l, 0, head, 4, &t[0], &s->e.err) == TSR_OK &&
-            tsr_comm_link_wait(s->l, t[0], &s->e.err) == TSR_OK && strcmp(head, "head") == 0;
+            tsr_comm_link_wait_for(s->l, t[0], LONG_US, &s->e.err) == TSR_OK &&
+            strcmp(head, "head") == 0;
     for (uint32_t i = 1; s->ok && i <= MESSAGES + 1; i++) {
         if (i <= MESSAGES)
             s->ok = tsr_comm_link_recv(s->l, i % 2, i, 0, x[i % 2], i % LINK_ROWS, LINK_COLS,
@@ -517,15 +515,7 @@ static void *run_receiver(void *arg)
         uint32_t k = i - 1; /* the one before, while this one is on its way */
         if (!s->ok || k == 0)
             continue;
-        if (k % 3) {
-            s->ok = tsr_comm_link_wait(s->l, t[k % 2], &s->e.err) == TSR_OK;
-        } else {
-            bool     done = false;
-            uint64_t start = tsr_now_us();
-            while (s->ok && !done)
-                s->ok = tsr_comm_link_test(s->l, t[k % 2], &done, &s->e.err) == TSR_OK &&
-                        tsr_now_us() - start < LONG_US;
-        }
+        s->ok = tsr_comm_link_wait_for(s->l, t[k % 2], LONG_US, &s->e.err) == TSR_OK;
         for (uint64_t j = 0; s->ok && j < (k % LINK_ROWS) * LINK_COLS; j++) {
             float want = element(k, 0, j), got = x[k % 2][j];
             if (k % 2 == 0)
@@ -550,7 +540,6 @@ static void test_link(void **state)
     assert_int_equal(tsr_comm_world_create(&w, registry, "local", 2, &e.err), TSR_OK);
     for (uint32_t r = 0; r < 2; r++) {
         struct tsr_comm_link_options o = { .place = { "local", r, 2, w.shared, w.bytes, 0, NULL },
-                                           .deadline_us = LONG_US,
                                            .codec = { NULL, "plain:dtype=bf16" } };
         assert_int_equal(tsr_comm_link_create(&end[r].l, registry, &o, &e.err), TSR_OK);
     }
@@ -577,7 +566,7 @@ static void test_link(void **state)
     assert_true(tsr_now_us() - start < LONG_US);
     assert_int_equal(tsr_comm_link_recv(end[0].l, 0, 0, 1, x, 1, 8, &t, &e.err), TSR_OK);
     tsr_comm_link_abort(end[1].l);
-    assert_int_equal(tsr_comm_link_wait(end[0].l, t, &e.err), TSR_E_CANCELLED);
+    assert_int_equal(tsr_comm_link_wait_for(end[0].l, t, LONG_US, &e.err), TSR_E_CANCELLED);
     for (uint32_t r = 0; r < 2; r++)
         tsr_comm_link_destroy(end[r].l);
     tsr_comm_world_close(&w);
@@ -593,7 +582,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

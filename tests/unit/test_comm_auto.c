@@ -129,7 +129,7 @@ static double ring(const struct model *m, uint32_t n, double elements)
 
 /* Over ranks, sizes and links: what is predicted to be fastest is at most 1.10 times what is fastest,
  * and at most 1.02 times plain, the faster of a BF16 ring and BF16 two-step.  Speeds of codecs are of
- * the size that docs/guide.md has. */
+ * the size that docs/lab/speed-log.md has. */
 static void test_regret(void **state)
 {
     static const struct {
@@ -342,7 +342,7 @@ static void test_fast_link(void **state)
 
 static int setup(void **state)
 {
-    struct tsr_found found;
+    struct tsr_plugin_found found;
     (void)state;
     registry = open_plugin(TSR_KIND_TRANSPORT, "local", &found);
     return 0;
@@ -351,7 +351,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

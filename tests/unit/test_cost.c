@@ -8,48 +8,48 @@
 static void shapes(void **state)
 {
     (void)state;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_shape *s = shape(opt_30b);
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_plan_shape *s = shape(opt_30b);
     assert_int_equal(s->classes, 1);
     assert_int_equal(s->layers, 48);
-    assert_int_equal(tsr_shape_weights(s, 0), 4 * 7168ull * 7168 + 2 * 7168ull * 28672);
+    assert_int_equal(tsr_plan_shape_weights(s, 0), 4 * 7168ull * 7168 + 2 * 7168ull * 28672);
     assert_int_equal(s->layer[0].norms, 4 * 7168);
     assert_true(s->layer[0].lin[TSR_Q].bias && s->layer[0].lin[TSR_DOWN].bias);
     assert_int_equal(s->layer[0].lin[TSR_GATE].rows, 0);
     assert_int_equal(s->layer[0].lin[TSR_Q].dtype, TSR_F16);
     assert_int_equal(s->positions.rows, 2050);
     assert_true(s->tied);
-    tsr_shape_destroy(s);
+    tsr_plan_shape_destroy(s);
 
     s = shape(llama_70b);
-    assert_int_equal(tsr_shape_kv(s), 2 * 8 * 128);
+    assert_int_equal(tsr_plan_shape_kv(s), 2 * 8 * 128);
     assert_int_equal(s->layer[0].norms, 2 * 8192);
     assert_false(s->layer[0].lin[TSR_Q].bias);
     assert_int_equal(s->layer[0].lin[TSR_Q].dtype, TSR_BF16);
-    assert_int_equal(tsr_shape_splits(s, 8, 128, &e.err), TSR_OK);
-    assert_int_equal(tsr_shape_splits(s, 16, 128, &e.err), TSR_E_CONFIG); /* 8 KV heads */
+    assert_int_equal(tsr_plan_shape_splits(s, 8, 128, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_shape_splits(s, 16, 128, &e.err), TSR_E_CONFIG); /* 8 KV heads */
     assert_non_null(strstr(e.text, "KV heads"));
-    assert_int_equal(tsr_shape_splits(s, 2, 0, &e.err), TSR_E_CONFIG);
-    assert_int_equal(tsr_shape_splits(s, 8, 3584 * 2, &e.err), TSR_E_CONFIG);
-    struct tsr_shape_matrix p = tsr_shape_part(&s->layer[0].lin[TSR_DOWN], TSR_DOWN, 4);
+    assert_int_equal(tsr_plan_shape_splits(s, 2, 0, &e.err), TSR_E_CONFIG);
+    assert_int_equal(tsr_plan_shape_splits(s, 8, 3584 * 2, &e.err), TSR_E_CONFIG);
+    struct tsr_plan_shape_matrix p = tsr_plan_shape_part(&s->layer[0].lin[TSR_DOWN], TSR_DOWN, 4);
     assert_int_equal(p.cols, 7168);
-    p = tsr_shape_part(&s->layer[0].lin[TSR_K], TSR_K, 4);
+    p = tsr_plan_shape_part(&s->layer[0].lin[TSR_K], TSR_K, 4);
     assert_int_equal(p.rows, 256);
-    tsr_shape_destroy(s);
+    tsr_plan_shape_destroy(s);
 }
 
 /* A shape from the headers says what the model itself has. */
 static void shape_of_demo(void **state)
 {
     (void)state;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_model *m = NULL;
-    struct tsr_shape *s = NULL;
-    uint64_t          n = 0;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_model      *m = NULL;
+    struct tsr_plan_shape *s = NULL;
+    uint64_t               n = 0;
     assert_int_equal(tsr_model_load(&m, "@demo", false, &e.err), TSR_OK);
-    assert_int_equal(tsr_shape_load(&s, "@demo", &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_shape_load(&s, "@demo", &e.err), TSR_OK);
     for (uint64_t l = 0; l < s->layers; l++) {
-        const struct tsr_shape_layer *k = &s->layer[s->layer_class[l]];
+        const struct tsr_plan_shape_layer *k = &s->layer[s->layer_class[l]];
         for (int i = 0; i < TSR_LINEARS; i++) {
             assert_int_equal(k->lin[i].rows, m->layers[l].lin[i].w.rows);
             assert_int_equal(k->lin[i].cols, m->layers[l].lin[i].w.cols);
@@ -62,74 +62,79 @@ static void shape_of_demo(void **state)
     n +=
         s->embed.rows * s->embed.cols + s->final_norm + (s->tied ? 0 : s->head.rows * s->head.cols);
     assert_int_equal(n, m->parameters);
-    tsr_shape_destroy(s);
+    tsr_plan_shape_destroy(s);
     tsr_model_destroy(m);
 }
 
 static void links(void **state)
 {
     (void)state;
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_cluster *c = cluster("t4x3-v100");
-    struct tsr_mesh     t4, v100;
-    double              ms;
-    bool                two;
-    assert_int_equal(tsr_cluster_devices(c), 4);
-    tsr_mesh_of(c, 0, 2, &t4);
-    tsr_mesh_of(c, 1, 1, &v100);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_plan_cluster *c = cluster("t4x3-v100");
+    struct tsr_plan_mesh     t4, v100;
+    double                   ms;
+    bool                     two;
+    assert_int_equal(tsr_plan_cluster_devices(c), 4);
+    tsr_plan_mesh_of(c, 0, 2, &t4);
+    tsr_plan_mesh_of(c, 1, 1, &v100);
     assert_string_equal(t4.name, "T4 x2");
     /* 4096 x 7168 F32 over 100 GB/s and 20 us */
-    assert_int_equal(tsr_latency_link(c, &t4, &v100, TSR_PREFILL, NULL, 4096, 7168, &ms, &e.err),
+    assert_int_equal(tsr_plan_latency_link(c, &t4, &v100, TSR_PLAN_PREFILL, NULL, 4096, 7168, &ms,
+                                           &e.err),
                      TSR_OK);
     assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * 4 / 1e11 * 1e3)) < 1e-12);
     /* two ranks: all-gather moves a whole sum, two-step two halves and pays alpha twice */
-    assert_int_equal(tsr_latency_collective(&t4, TSR_DECODE, NULL, 1, 7168, &ms, &two, &e.err),
+    assert_int_equal(tsr_plan_latency_collective(&t4, TSR_PLAN_DECODE, NULL, 1, 7168, &ms, &two,
+                                                 &e.err),
                      TSR_OK);
     assert_false(two);
     assert_true(fabs(ms - (0.01 + 7168.0 * 4 / 12e9 * 1e3)) < 1e-12);
-    struct tsr_mesh four = t4;
+    struct tsr_plan_mesh four = t4;
     four.tp = 4;
-    assert_int_equal(tsr_latency_collective(&four, TSR_PREFILL, NULL, 4096, 7168, &ms, &two,
-                                            &e.err),
+    assert_int_equal(tsr_plan_latency_collective(&four, TSR_PLAN_PREFILL, NULL, 4096, 7168, &ms,
+                                                 &two, &e.err),
                      TSR_OK);
     assert_true(two);
     /* three quarters out and three back over one wire, in pieces: the latency of all but the last
      * message of a hop passes while the wire is busy with the next */
     assert_true(fabs(ms - (0.01 + 6 * 4096.0 * 1792 * 4 / 12e9 * 1e3)) < 1e-9);
     /* one row, or eight, are one piece: a hop, all of whose messages are under way together, or two hops */
-    assert_int_equal(tsr_latency_collective(&four, TSR_DECODE, NULL, 1, 7168, &ms, &two, &e.err),
+    assert_int_equal(tsr_plan_latency_collective(&four, TSR_PLAN_DECODE, NULL, 1, 7168, &ms, &two,
+                                                 &e.err),
                      TSR_OK);
     assert_false(two);
     assert_true(fabs(ms - (0.01 + 3 * 7168.0 * 4 / 12e9 * 1e3)) < 1e-12);
-    assert_int_equal(tsr_latency_collective(&four, TSR_DECODE, NULL, 8, 7168, &ms, &two, &e.err),
+    assert_int_equal(tsr_plan_latency_collective(&four, TSR_PLAN_DECODE, NULL, 8, 7168, &ms, &two,
+                                                 &e.err),
                      TSR_OK);
     assert_true(two);
     assert_true(fabs(ms - (2 * 0.01 + 6 * 8 * 1792.0 * 4 / 12e9 * 1e3)) < 1e-12);
     /* 32 rows are four pieces of 9, 9, 9 and 5: alpha once, as above */
-    assert_int_equal(tsr_latency_collective(&four, TSR_DECODE, NULL, 32, 7168, &ms, &two, &e.err),
+    assert_int_equal(tsr_plan_latency_collective(&four, TSR_PLAN_DECODE, NULL, 32, 7168, &ms, &two,
+                                                 &e.err),
                      TSR_OK);
     assert_true(two);
     assert_true(fabs(ms - (0.01 + 6 * 32 * 1792.0 * 4 / 12e9 * 1e3)) < 1e-12);
     /* a codec's own size; without one numbers travel as F32, which the papers count as FP16 */
-    struct tsr_wire w;
-    uint64_t        bytes;
-    assert_int_equal(tsr_wire_open(&w, reg, "plain", &e.err), TSR_OK);
-    assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
+    struct tsr_plan_wire w;
+    uint64_t             bytes;
+    assert_int_equal(tsr_plan_wire_open(&w, reg, "plain", &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
     assert_int_equal(bytes, 1200);
-    tsr_wire_close(&w);
-    assert_int_equal(tsr_wire_open(&w, reg, "plain:dtype=bf16", &e.err), TSR_OK);
-    assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
+    tsr_plan_wire_close(&w);
+    assert_int_equal(tsr_plan_wire_open(&w, reg, "plain:dtype=bf16", &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
     assert_int_equal(bytes, 600);
-    tsr_wire_close(&w);
-    assert_int_equal(tsr_wire_open(&w, reg, "", &e.err), TSR_OK);
-    assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
+    tsr_plan_wire_close(&w);
+    assert_int_equal(tsr_plan_wire_open(&w, reg, "", &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
     assert_int_equal(bytes, 1200);
     w.element = 2;
-    assert_int_equal(tsr_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_wire_bytes(&w, 3, 100, &bytes, &e.err), TSR_OK);
     assert_int_equal(bytes, 600);
-    tsr_wire_close(&w);
-    assert_int_equal(tsr_wire_open(&w, reg, "nonsense", &e.err), TSR_E_INPUT);
-    tsr_cluster_destroy(c);
+    tsr_plan_wire_close(&w);
+    assert_int_equal(tsr_plan_wire_open(&w, reg, "nonsense", &e.err), TSR_E_INPUT);
+    tsr_plan_cluster_destroy(c);
 }
 
 /* ---- latency -------------------------------------------------------------------------------------------- */
@@ -137,27 +142,28 @@ static void links(void **state)
 static void latencies(void **state)
 {
     (void)state;
-    static const char *const texts[] = { "rtn:bits=3", "rtn:bits=4", "int8", "original" };
-    static const char *const kernels[] = { "int3", "int4", "int8", "f16" };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_cluster      *c = cluster("t4x3-v100");
-    struct tsr_shape        *s = shape(opt_30b), *big = shape(llama_70b);
-    struct tsr_candidates    q;
-    struct tsr_mesh          m;
-    struct tsr_time          at;
-    char                     kernel[TSR_KERNEL_TEXT];
-    if (tsr_candidates_open(&q, reg, s, texts, 4, &e.err) != TSR_OK)
+    static const char *const   texts[] = { "rtn:bits=3", "rtn:bits=4", "int8", "original" };
+    static const char *const   kernels[] = { "int3", "int4", "int8", "f16" };
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_plan_cluster   *c = cluster("t4x3-v100");
+    struct tsr_plan_shape     *s = shape(opt_30b), *big = shape(llama_70b);
+    struct tsr_plan_candidates q;
+    struct tsr_plan_mesh       m;
+    struct tsr_plan_time       at;
+    char                       kernel[TSR_PLAN_KERNEL_TEXT];
+    if (tsr_plan_candidates_open(&q, reg, s, texts, 4, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     for (uint64_t i = 0; i < 4; i++) {
-        assert_int_equal(tsr_candidate_kernel(&q.v[i], s, 0, kernel, &e.err), TSR_OK);
+        assert_int_equal(tsr_plan_candidate_kernel(&q.v[i], s, 0, kernel, &e.err), TSR_OK);
         assert_string_equal(kernel, kernels[i]);
     }
     assert_int_equal(q.v[1].bits, 4);
     assert_string_equal(q.v[1].name, "rtn-4");
-    tsr_mesh_of(c, 0, 1, &m);
+    tsr_plan_mesh_of(c, 0, 1, &m);
     /* the table gives back its points: T4, int4, 4 x 512 took 5654.02 ms */
-    struct tsr_latency_job j = { .shape = s, .mode = TSR_LATENCY_TABLE };
-    assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[1], TSR_PREFILL, 4, 512, 0, &at, &e.err),
+    struct tsr_plan_latency_job j = { .shape = s, .mode = TSR_LATENCY_TABLE };
+    assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[1], TSR_PLAN_PREFILL, 4, 512, 0, &at,
+                                            &e.err),
                      TSR_OK);
     assert_true(fabs(at.ms - 5654.02) < 1e-6);
     assert_int_equal(at.basis, TSR_MEASURED);
@@ -166,8 +172,8 @@ static void latencies(void **state)
     j.mode = TSR_LATENCY_FIT;
     const double v[] = { 2, 4, 8 }, ms[] = { 67.0084, 124.687, 262.595 };
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[3], TSR_PREFILL, v[i], 512, 0, &at,
-                                           &e.err),
+        assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[3], TSR_PLAN_PREFILL, v[i], 512, 0,
+                                                &at, &e.err),
                          TSR_OK);
         assert_true(fabs(at.ms / ms[i] - 1) < 0.1); /* three points, pulled by the datasheet */
         assert_int_equal(at.basis, TSR_FITTED);
@@ -175,66 +181,72 @@ static void latencies(void **state)
     }
     double one = at.ms, last = 0;
     for (double n = 1; n < 40; n++) { /* more work takes longer */
-        assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[3], TSR_DECODE, n, 1, 600, &at, &e.err),
+        assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[3], TSR_PLAN_DECODE, n, 1, 600, &at,
+                                                &e.err),
                          TSR_OK);
         assert_true(at.ms > last);
         last = at.ms;
     }
     /* another shape, and another length, are extrapolated */
-    assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[3], TSR_PREFILL, 8, 4096, 0, &at, &e.err),
+    assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[3], TSR_PLAN_PREFILL, 8, 4096, 0, &at,
+                                            &e.err),
                      TSR_OK);
     assert_true(at.extrapolated && at.ms > 7 * one);
     j.shape = big;
-    assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[1], TSR_PREFILL, 8, 512, 0, &at, &e.err),
+    assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[1], TSR_PLAN_PREFILL, 8, 512, 0, &at,
+                                            &e.err),
                      TSR_OK);
     assert_true(at.extrapolated && at.ms > 0);
     /* two ranks: half the work and two collectives */
-    struct tsr_mesh two = m;
-    struct tsr_time wide;
-    double          comm;
-    bool            steps;
+    struct tsr_plan_mesh two = m;
+    struct tsr_plan_time wide;
+    double               comm;
+    bool                 steps;
     two.tp = 2;
     j.shape = s;
-    tsr_mesh_of(c, 1, 1, &m); /* V100: W8A8 has a roofline only */
-    assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[2], TSR_PREFILL, 8, 512, 0, &at, &e.err),
+    tsr_plan_mesh_of(c, 1, 1, &m); /* V100: W8A8 has a roofline only */
+    assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[2], TSR_PLAN_PREFILL, 8, 512, 0, &at,
+                                            &e.err),
                      TSR_OK);
     assert_int_equal(at.basis, TSR_ROOFLINE);
     two.profile = m.profile;
-    assert_int_equal(tsr_latency_layer(&j, &two, 0, &q.v[2], TSR_PREFILL, 8, 512, 0, &wide, &e.err),
+    assert_int_equal(tsr_plan_latency_layer(&j, &two, 0, &q.v[2], TSR_PLAN_PREFILL, 8, 512, 0,
+                                            &wide, &e.err),
                      TSR_OK);
-    assert_int_equal(tsr_latency_collective(&two, TSR_PREFILL, NULL, 4096, 7168, &comm, &steps,
-                                            &e.err),
+    assert_int_equal(tsr_plan_latency_collective(&two, TSR_PLAN_PREFILL, NULL, 4096, 7168, &comm,
+                                                 &steps, &e.err),
                      TSR_OK);
-    double over = m.profile->overhead_ms[TSR_PREFILL];
+    double over = m.profile->overhead_ms[TSR_PLAN_PREFILL];
     assert_true(fabs(wide.ms - 2 * comm - over - (at.ms - over) / 2) < 1e-9 * at.ms);
     /* a prompt in chunks: the later ones see the earlier ones */
-    struct tsr_workload w;
-    struct tsr_time     whole, parts;
-    assert_int_equal(tsr_workload_fixed(&w, 1000, 10, 8, &e.err), TSR_OK);
-    assert_int_equal(tsr_latency_prompt(&j, &m, 0, &q.v[2], &w, 4, &whole, &e.err), TSR_OK);
+    struct tsr_plan_workload w;
+    struct tsr_plan_time     whole, parts;
+    assert_int_equal(tsr_plan_workload_fixed(&w, 1000, 10, 8, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_latency_prompt(&j, &m, 0, &q.v[2], &w, 4, &whole, &e.err), TSR_OK);
     w.chunk = 300;
     uint64_t rest;
-    assert_int_equal(tsr_workload_chunks(&w, &rest), 4);
+    assert_int_equal(tsr_plan_workload_chunks(&w, &rest), 4);
     assert_int_equal(rest, 100);
-    assert_int_equal(tsr_latency_prompt(&j, &m, 0, &q.v[2], &w, 4, &parts, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_latency_prompt(&j, &m, 0, &q.v[2], &w, 4, &parts, &e.err), TSR_OK);
     assert_true(parts.ms > whole.ms * 0.99 && parts.ms < whole.ms * 3);
-    tsr_workload_free(&w);
+    tsr_plan_workload_free(&w);
     /* ends, once */
-    assert_int_equal(tsr_latency_head(&j, &m, NULL, 8, &at, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_latency_head(&j, &m, NULL, 8, &at, &e.err), TSR_OK);
     assert_true(at.ms > 50272.0 * 7168 * 2 / 900e9 * 1e3); /* not faster than the memory */
-    assert_int_equal(tsr_latency_embed(&j, &m, 8, &at, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_latency_embed(&j, &m, 8, &at, &e.err), TSR_OK);
     assert_true(at.ms > 0);
-    tsr_candidates_close(&q);
+    tsr_plan_candidates_close(&q);
     /* what a device lacks is no time, and no error */
     static const char *const odd[] = { "squeeze:bits=3" };
-    assert_int_equal(tsr_candidates_open(&q, reg, s, odd, 1, &e.err), TSR_OK);
-    assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[0], TSR_DECODE, 1, 1, 10, &at, &e.err),
+    assert_int_equal(tsr_plan_candidates_open(&q, reg, s, odd, 1, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[0], TSR_PLAN_DECODE, 1, 1, 10, &at,
+                                            &e.err),
                      TSR_OK);
     assert_true(isnan(at.ms));
-    tsr_candidates_close(&q);
-    tsr_shape_destroy(s);
-    tsr_shape_destroy(big);
-    tsr_cluster_destroy(c);
+    tsr_plan_candidates_close(&q);
+    tsr_plan_shape_destroy(s);
+    tsr_plan_shape_destroy(big);
+    tsr_plan_cluster_destroy(c);
 }
 
 /* A kernel that changes with the tokens at once, and one that writes the weights out first. */
@@ -248,37 +260,38 @@ static void kernels_by_tokens(void **state)
         "     decode: {compute: 0.5, read: 1}, bytes_per_weight: 2, convert: 2.5, source: s}\n"
         "  - {kernel: int4, ops: 1 TFLOP/s, prefill: {compute: 1, read: 0.5},\n"
         "     decode: {compute: 1, read: 0.5}, bytes_per_weight: 0.5, source: s}\n";
-    static const char *const texts[] = { "rtn:bits=4" };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_diag         *d = NULL;
-    struct tsr_profile      *p = NULL;
-    struct tsr_shape        *s = shape(llama_70b);
-    struct tsr_candidates    q;
-    struct tsr_time          at;
-    double                   W = (double)tsr_shape_weights(s, 0);
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-    assert_int_equal(tsr_profile_parse(&p, "d.yaml", text, sizeof text - 1, d, &e.err), TSR_OK);
+    static const char *const   texts[] = { "rtn:bits=4" };
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_diag           *d = NULL;
+    struct tsr_plan_profile   *p = NULL;
+    struct tsr_plan_shape     *s = shape(llama_70b);
+    struct tsr_plan_candidates q;
+    struct tsr_plan_time       at;
+    double                     W = (double)tsr_plan_shape_weights(s, 0);
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_profile_parse(&p, "d.yaml", text, sizeof text - 1, d, &e.err),
+                     TSR_OK);
     print(d);
     assert_non_null(p);
-    assert_int_equal(tsr_candidates_open(&q, reg, s, texts, 1, &e.err), TSR_OK);
-    struct tsr_mesh        m = { .profile = p, .tp = 1 };
-    struct tsr_latency_job j = { .shape = s };
+    assert_int_equal(tsr_plan_candidates_open(&q, reg, s, texts, 1, &e.err), TSR_OK);
+    struct tsr_plan_mesh        m = { .profile = p, .tp = 1 };
+    struct tsr_plan_latency_job j = { .shape = s };
     for (double v = 1; v <= 1000; v *= 10) /* ms; s 0: no attention in prefill */
         for (double n = 50; n <= 51; n++) {
             double read = 1e3 * (v * n > 50 ? 2 / 100e9 : 0.5 / 50e9);
             double product = 1e3 * v * n * 2 / (v * n > 50 ? 5e12 : 1e12);
             double want = W * ((v * n > 50 ? 1e3 * 2.5 / 100e9 : 0) + fmax(read, product));
-            assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[0], TSR_PREFILL, v, n, 0, &at,
-                                               &e.err),
+            assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[0], TSR_PLAN_PREFILL, v, n, 0,
+                                                    &at, &e.err),
                              TSR_OK);
             double pairs = v * n * n * 64 * 128; /* twice the half of n, by width of the heads */
             assert_true(fabs(at.ms - want - 1e3 * pairs * 2 / (v * n > 50 ? 5e12 : 1e12)) <
                         1e-9 * want);
         }
-    tsr_candidates_close(&q);
-    tsr_profile_destroy(p);
-    tsr_shape_destroy(s);
-    tsr_diag_destroy(d);
+    tsr_plan_candidates_close(&q);
+    tsr_plan_profile_destroy(p);
+    tsr_plan_shape_destroy(s);
+    tsr_config_diag_destroy(d);
 }
 
 /* Times that are made of the features are found again, also where no point is. */
@@ -290,15 +303,15 @@ static void regression(void **state)
         "bandwidth: {peak: 10 GB/s, source: s}\nknots: {decode: [4]}\nlayers:\n"
         "  - kernel: f16\n    source: s\n"
         "    shape: {hidden: 7168, ffn: 28672, heads: 56, kv_heads: 56, head_dim: 128}\n";
-    static const char *const texts[] = { "original" };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_diag         *d = NULL;
-    struct tsr_profile      *p = NULL;
-    struct tsr_shape        *s = shape(opt_30b);
-    struct tsr_candidates    q;
-    char                     text[16384];
-    double                   W = 4 * 7168.0 * 7168 + 2 * 7168.0 * 28672, h = 7168, K = 2 * h;
-    size_t                   at = (size_t)snprintf(text, sizeof text, "%s    prefill: [", head);
+    static const char *const   texts[] = { "original" };
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_diag           *d = NULL;
+    struct tsr_plan_profile   *p = NULL;
+    struct tsr_plan_shape     *s = shape(opt_30b);
+    struct tsr_plan_candidates q;
+    char                       text[16384];
+    double                     W = 4 * 7168.0 * 7168 + 2 * 7168.0 * 28672, h = 7168, K = 2 * h;
+    size_t                     at = (size_t)snprintf(text, sizeof text, "%s    prefill: [", head);
     for (int v = 1; v <= 8; v *= 2)
         for (int t = 64; t <= 512; t *= 2)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s[%d, %d, 0, %.12g]",
@@ -314,19 +327,19 @@ static void regression(void **state)
                                        v * (t + 1.0) * K * 2e-8);
     at += (size_t)snprintf(text + at, sizeof text - at, "]\n");
     assert_true(at < sizeof text);
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-    assert_int_equal(tsr_profile_parse(&p, "made", text, at, d, &e.err), TSR_OK);
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_profile_parse(&p, "made", text, at, d, &e.err), TSR_OK);
     print(d);
     assert_non_null(p);
-    assert_int_equal(tsr_candidates_open(&q, reg, s, texts, 1, &e.err), TSR_OK);
-    struct tsr_mesh        m = { .profile = p, .tp = 1 };
-    struct tsr_latency_job j = { .shape = s };
-    struct tsr_time        o;
+    assert_int_equal(tsr_plan_candidates_open(&q, reg, s, texts, 1, &e.err), TSR_OK);
+    struct tsr_plan_mesh        m = { .profile = p, .tp = 1 };
+    struct tsr_plan_latency_job j = { .shape = s };
+    struct tsr_plan_time        o;
     for (double v = 1; v <= 8; v += 1)
         for (double t = 70; t < 512; t += 61) {
             double want = W * 2e-9 + v * h * 1e-5 + v * t * W * 3e-10 + v * t * t * h * 4e-9;
-            assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[0], TSR_PREFILL, v, t, 0, &o,
-                                               &e.err),
+            assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[0], TSR_PLAN_PREFILL, v, t, 0,
+                                                    &o, &e.err),
                              TSR_OK);
             assert_true(fabs(o.ms / want - 1) < 1e-6); /* digits of the file, normal equations */
             assert_false(o.extrapolated);
@@ -334,19 +347,21 @@ static void regression(void **state)
     for (double v = 1; v <= 32; v += 1)
         for (double t = 130; t < 1024; t += 83) {
             double want = W * 2e-9 + v * W * (v > 4 ? 1e-10 : 3e-10) + v * (t + 1) * K * 2e-8;
-            assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[0], TSR_DECODE, v, 1, t, &o, &e.err),
+            assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[0], TSR_PLAN_DECODE, v, 1, t,
+                                                    &o, &e.err),
                              TSR_OK);
             assert_true(fabs(o.ms / want - 1) < 1e-6);
         }
     /* past the points is said */
-    assert_int_equal(tsr_latency_layer(&j, &m, 0, &q.v[0], TSR_DECODE, 8, 1, 5000, &o, &e.err),
+    assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[0], TSR_PLAN_DECODE, 8, 1, 5000, &o,
+                                            &e.err),
                      TSR_OK);
     assert_true(o.extrapolated);
     /* a head that was measured: a line through its points, never below 0 */
-    tsr_candidates_close(&q);
-    tsr_profile_destroy(p);
-    tsr_diag_destroy(d);
-    tsr_shape_destroy(s);
+    tsr_plan_candidates_close(&q);
+    tsr_plan_profile_destroy(p);
+    tsr_config_diag_destroy(d);
+    tsr_plan_shape_destroy(s);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
 /* What the cost models are read from: quantities, profiles, clusters, indicators, workloads. */
 #include "cost_fixture.h"
 
-#include "plan/quality.h"
-#include "plan/quantity.h"
+#include "plan/cost/quality.h"
+#include "plan/cost/quantity.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -35,7 +35,7 @@ static void quantities(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char   why[160] = "";
         double v = 0;
-        bool   ok = tsr_quantity_read(cases[i].text, cases[i].what, &v, why, sizeof why);
+        bool   ok = tsr_plan_quantity_read(cases[i].text, cases[i].what, &v, why, sizeof why);
         assert_int_equal(ok, !isnan(cases[i].v));
         if (ok)
             assert_true(fabs(v - cases[i].v) <= 1e-12 * cases[i].v);
@@ -44,10 +44,11 @@ static void quantities(void **state)
     }
     for (int what = 0; what < 4; what++)
         for (double v = 1e-3; v < 1e15; v *= 7.3) {
-            char   text[TSR_QUANTITY_TEXT], why[160];
+            char   text[TSR_PLAN_QUANTITY_TEXT], why[160];
             double back = 0;
-            (void)tsr_quantity_text(v, (enum tsr_quantity)what, text, sizeof text);
-            assert_true(tsr_quantity_read(text, (enum tsr_quantity)what, &back, why, sizeof why));
+            (void)tsr_plan_quantity_text(v, (enum tsr_quantity)what, text, sizeof text);
+            assert_true(
+                tsr_plan_quantity_read(text, (enum tsr_quantity)what, &back, why, sizeof why));
             assert_true(fabs(back - v) <= 1e-5 * v); /* six digits are printed */
         }
 }
@@ -60,7 +61,7 @@ static void all_files(void **state)
     static const char *const folders[] = { "configs/devices", "configs/clusters" };
     struct tsr_errbuf        e = TSR_ERRBUF(e);
     struct tsr_diag         *d = NULL;
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
     unsigned n[2] = { 0 };
     for (int f = 0; f < 2; f++) {
         char folder[512], path[1024];
@@ -68,13 +69,13 @@ static void all_files(void **state)
         DIR *dir = opendir(folder);
         assert_non_null(dir);
         for (struct dirent *i; (i = readdir(dir));) {
-            struct tsr_profile *p = NULL;
-            struct tsr_cluster *c = NULL;
+            struct tsr_plan_profile *p = NULL;
+            struct tsr_plan_cluster *c = NULL;
             if (i->d_name[0] == '.')
                 continue;
             (void)snprintf(path, sizeof path, "%s/%s", folder, i->d_name);
-            tsr_status st =
-                f ? tsr_cluster_load(&c, path, d, &e.err) : tsr_profile_load(&p, path, d, &e.err);
+            tsr_status st = f ? tsr_plan_cluster_load(&c, path, d, &e.err)
+                              : tsr_plan_profile_load(&p, path, d, &e.err);
             print(d);
             assert_int_equal(st, TSR_OK);
             assert_true(f ? c != NULL : p != NULL);
@@ -85,14 +86,14 @@ static void all_files(void **state)
                 assert_true(*p->kernels[k].source); /* every value with its source */
             for (uint64_t k = 0; p && k < p->n_points; k++)
                 assert_true(*p->points[k].source);
-            tsr_profile_destroy(p);
-            tsr_cluster_destroy(c);
+            tsr_plan_profile_destroy(p);
+            tsr_plan_cluster_destroy(c);
             n[f]++;
         }
         (void)closedir(dir);
     }
     assert_true(n[0] >= 16 && n[1] >= 23);
-    tsr_diag_destroy(d);
+    tsr_config_diag_destroy(d);
 }
 
 /* Nodes that can change places are one type, and a part has their links. */
@@ -109,34 +110,34 @@ static void parts(void **state)
         "  - {name: f, devices: [{profile: V100-32G}]}\n"
         "network: {bandwidth: 1 GB/s, latency: 5 us}\n"
         "links: [{from: b, to: e, bandwidth: 2 GB/s}]\n";
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_diag    *d = NULL;
-    struct tsr_cluster *c = NULL, *part = NULL;
-    uint64_t            type[6];
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-    assert_int_equal(tsr_cluster_parse(&c, TSR_SOURCE_ROOT "/configs/clusters/x.yaml", text,
-                                       sizeof text - 1, d, &e.err),
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_diag         *d = NULL;
+    struct tsr_plan_cluster *c = NULL, *part = NULL;
+    uint64_t                 type[6];
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_cluster_parse(&c, TSR_SOURCE_ROOT "/configs/clusters/x.yaml", text,
+                                            sizeof text - 1, d, &e.err),
                      TSR_OK);
     print(d);
     assert_non_null(c);
-    assert_int_equal(tsr_cluster_types(c, type), 5);
+    assert_int_equal(tsr_plan_cluster_types(c, type), 5);
     /* a and c alike; d has another link, e a better way from b, which b has to e and f has not */
     static const uint64_t want[] = { 0, 1, 0, 2, 3, 4 };
     for (int i = 0; i < 6; i++)
         assert_int_equal(type[i], want[i]);
     static const uint64_t some[] = { 4, 1 };
-    assert_int_equal(tsr_cluster_part(&part, c, some, 2, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_cluster_part(&part, c, some, 2, &e.err), TSR_OK);
     assert_int_equal(part->n_nodes, 2);
-    assert_int_equal(tsr_cluster_devices(part), 3);
+    assert_int_equal(tsr_plan_cluster_devices(part), 3);
     assert_string_equal(part->nodes[1].name, "b");
     assert_string_equal(part->groups[part->nodes[1].first_group].profile->name, "V100-32G");
     assert_int_equal(part->groups[1].node, 1);
-    assert_true(tsr_cluster_link(part, 1, 0, TSR_DECODE)->rate > 1.9e9);
-    assert_true(tsr_cluster_link(part, 0, 1, TSR_DECODE)->rate < 1.1e9);
-    assert_true(tsr_cluster_link(part, 0, 0, TSR_PREFILL)->rate > 9e9);
-    tsr_cluster_destroy(part);
-    tsr_cluster_destroy(c);
-    tsr_diag_destroy(d);
+    assert_true(tsr_plan_cluster_link(part, 1, 0, TSR_PLAN_DECODE)->rate > 1.9e9);
+    assert_true(tsr_plan_cluster_link(part, 0, 1, TSR_PLAN_DECODE)->rate < 1.1e9);
+    assert_true(tsr_plan_cluster_link(part, 0, 0, TSR_PLAN_PREFILL)->rate > 9e9);
+    tsr_plan_cluster_destroy(part);
+    tsr_plan_cluster_destroy(c);
+    tsr_config_diag_destroy(d);
 }
 
 /* ---- quality ----------------------------------------------------------------------------------------------- */
@@ -150,39 +151,40 @@ static void qualities(void **state)
         " \"bits\": [3, 4, 8, 16], \"tables\": ["
         " {\"name\": \"variance\", \"omega\": [[8, 2, 0.5, 0], [4, 1, 0.25, 0]]},"
         " {\"name\": \"measured\", \"omega\": [[9, 3, -1, 0], [5, 2, 1, 0]]}]}";
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_shape     *s = shape(opt_30b);
-    struct tsr_candidates q;
-    struct tsr_quality    t;
-    assert_int_equal(tsr_candidates_open(&q, reg, s, texts, 4, &e.err), TSR_OK);
-    assert_int_equal(tsr_quality_prior(&t, s, &q, &e.err), TSR_OK);
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_plan_shape     *s = shape(opt_30b);
+    struct tsr_plan_candidates q;
+    struct tsr_plan_quality    t;
+    assert_int_equal(tsr_plan_candidates_open(&q, reg, s, texts, 4, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_quality_prior(&t, s, &q, &e.err), TSR_OK);
     assert_true(t.prior);
     assert_true(fabs(t.omega[0] - 4) < 1e-12 && fabs(t.omega[1] - 1) < 1e-12 &&
                 fabs(t.omega[2] - 1.0 / 16) < 1e-12 && t.omega[3] == 0);
-    assert_true(fabs(tsr_quality_uniform(&t, 1) - 48) < 1e-9);
-    tsr_quality_free(&t);
+    assert_true(fabs(tsr_plan_quality_uniform(&t, 1) - 48) < 1e-9);
+    tsr_plan_quality_free(&t);
     /* 48 layers are not 2 */
-    assert_int_equal(tsr_quality_parse(&t, "i.json", file, sizeof file - 1, NULL, s, &q, &e.err),
+    assert_int_equal(tsr_plan_quality_parse(&t, "i.json", file, sizeof file - 1, NULL, s, &q,
+                                            &e.err),
                      TSR_E_INPUT);
     s->layers = 2;
-    assert_int_equal(tsr_quality_parse(&t, "i.json", file, sizeof file - 1, "variance", s, &q,
-                                       &e.err),
+    assert_int_equal(tsr_plan_quality_parse(&t, "i.json", file, sizeof file - 1, "variance", s, &q,
+                                            &e.err),
                      TSR_OK);
     assert_false(t.prior);
     assert_true(t.omega[0] == 8 && t.omega[1] == 2 && t.omega[3] == 0);
     assert_true(fabs(t.omega[2] - 1) < 1e-12); /* half way from 2 to 0.5 in logarithms */
-    tsr_quality_free(&t);
-    assert_int_equal(tsr_quality_parse(&t, "i.json", file, sizeof file - 1, "", s, &q, &e.err),
+    tsr_plan_quality_free(&t);
+    assert_int_equal(tsr_plan_quality_parse(&t, "i.json", file, sizeof file - 1, "", s, &q, &e.err),
                      TSR_OK);
     assert_true(t.omega[0] == 9 && t.raised > 0); /* measured comes first; -1 counts as 0 */
     assert_non_null(strstr(t.basis, "measured"));
-    tsr_quality_free(&t);
-    assert_int_equal(tsr_quality_parse(&t, "i.json", file, sizeof file - 1, "hessian", s, &q,
-                                       &e.err),
+    tsr_plan_quality_free(&t);
+    assert_int_equal(tsr_plan_quality_parse(&t, "i.json", file, sizeof file - 1, "hessian", s, &q,
+                                            &e.err),
                      TSR_E_INPUT);
     s->layers = 48;
-    tsr_candidates_close(&q);
-    tsr_shape_destroy(s);
+    tsr_plan_candidates_close(&q);
+    tsr_plan_shape_destroy(s);
 }
 
 /* ---- workloads ----------------------------------------------------------------------------------------------- */
@@ -190,31 +192,33 @@ static void qualities(void **state)
 static void workloads(void **state)
 {
     (void)state;
-    static const char   records[] = "{\"prompt_tokens\": 100, \"max_tokens\": 20}\n\n"
-                                    "{\"body\": {\"prompt_tokens\": 300}}\n"
-                                    "{\"prompt_tokens\": 101}";
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_workload w;
-    assert_int_equal(tsr_workload_fixed(&w, 512, 100, 32, &e.err), TSR_OK);
-    assert_true(tsr_workload_past(&w, false) == 561 && tsr_workload_past(&w, true) == 562);
+    static const char        records[] = "{\"prompt_tokens\": 100, \"max_tokens\": 20}\n\n"
+                                         "{\"body\": {\"prompt_tokens\": 300}}\n"
+                                         "{\"prompt_tokens\": 101}";
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_plan_workload w;
+    assert_int_equal(tsr_plan_workload_fixed(&w, 512, 100, 32, &e.err), TSR_OK);
+    assert_true(tsr_plan_workload_past(&w, false) == 561 &&
+                tsr_plan_workload_past(&w, true) == 562);
     assert_int_equal(w.context, 612);
-    tsr_workload_free(&w);
-    assert_int_equal(tsr_workload_records(&w, "p.jsonl", records, sizeof records - 1, 50, NULL,
-                                          &e.err),
+    tsr_plan_workload_free(&w);
+    assert_int_equal(tsr_plan_workload_records(&w, "p.jsonl", records, sizeof records - 1, 50, NULL,
+                                               &e.err),
                      TSR_OK);
     assert_int_equal(w.s, 167);       /* 501 / 3 */
     assert_int_equal(w.n, 40);        /* 120 / 3 */
     assert_int_equal(w.context, 350); /* the longest of each */
     assert_true(w.distribution);
-    tsr_workload_free(&w);
-    assert_int_equal(tsr_workload_records(&w, "p.jsonl", "{}\n", 3, 50, NULL, &e.err), TSR_E_INPUT);
+    tsr_plan_workload_free(&w);
+    assert_int_equal(tsr_plan_workload_records(&w, "p.jsonl", "{}\n", 3, 50, NULL, &e.err),
+                     TSR_E_INPUT);
     assert_non_null(strstr(e.text, "p.jsonl:1"));
-    tsr_workload_free(&w);
-    assert_int_equal(tsr_workload_records(&w, "p.jsonl", "{\"prompt\": \"a\"}", 15, 50, NULL,
-                                          &e.err),
+    tsr_plan_workload_free(&w);
+    assert_int_equal(tsr_plan_workload_records(&w, "p.jsonl", "{\"prompt\": \"a\"}", 15, 50, NULL,
+                                               &e.err),
                      TSR_E_INPUT);
     assert_non_null(strstr(e.text, "tokenizer"));
-    tsr_workload_free(&w);
+    tsr_plan_workload_free(&w);
 }
 
 /* ---- what is wrong with files ---------------------------------------------------------------------------------- */
@@ -264,28 +268,28 @@ static void bad_files(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     for (size_t i = 0; i < sizeof devices / sizeof *devices + sizeof clusters / sizeof *clusters;
          i++) {
-        bool                 cl = i >= sizeof devices / sizeof *devices;
-        size_t               k = cl ? i - sizeof devices / sizeof *devices : i;
-        const char          *text = cl ? clusters[k].text : devices[k].text;
-        const char          *says = cl ? clusters[k].says : devices[k].says;
-        struct tsr_diag     *d = NULL;
-        struct tsr_profile  *p = NULL;
-        struct tsr_cluster  *c = NULL;
-        struct tsr_diag_item item;
-        bool                 found = false;
-        assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-        assert_int_equal(cl ? tsr_cluster_parse(&c, "c.yaml", text, strlen(text), d, &e.err)
-                            : tsr_profile_parse(&p, "d.yaml", text, strlen(text), d, &e.err),
+        bool                        cl = i >= sizeof devices / sizeof *devices;
+        size_t                      k = cl ? i - sizeof devices / sizeof *devices : i;
+        const char                 *text = cl ? clusters[k].text : devices[k].text;
+        const char                 *says = cl ? clusters[k].says : devices[k].says;
+        struct tsr_diag            *d = NULL;
+        struct tsr_plan_profile    *p = NULL;
+        struct tsr_plan_cluster    *c = NULL;
+        struct tsr_config_diag_item item;
+        bool                        found = false;
+        assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+        assert_int_equal(cl ? tsr_plan_cluster_parse(&c, "c.yaml", text, strlen(text), d, &e.err)
+                            : tsr_plan_profile_parse(&p, "d.yaml", text, strlen(text), d, &e.err),
                          TSR_OK);
         assert_null(p);
         assert_null(c);
-        for (uint64_t n = 0; tsr_diag_at(d, n, &item); n++)
+        for (uint64_t n = 0; tsr_config_diag_at(d, n, &item); n++)
             found = found || (strstr(item.text, says) && item.line >= 1);
         if (!found) {
             print(d);
             fail_msg("no error says \"%s\"", says);
         }
-        tsr_diag_destroy(d);
+        tsr_config_diag_destroy(d);
     }
 }
 

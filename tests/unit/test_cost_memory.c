@@ -9,21 +9,21 @@
 /* Bytes that a weight takes and that a LINEAR with it works in, against what the host accounts. */
 static void one_size(const struct tsr_format *f, uint64_t rows, uint64_t cols, uint64_t tokens)
 {
-    struct tsr_errbuf      e = TSR_ERRBUF(e);
-    struct tsr_device     *dev = NULL;
-    uint64_t               before, after, peak, said, scratch = 0;
-    void                  *weight = NULL, *in = NULL, *out = NULL;
-    bool                   dense = strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
-    uint64_t               width = f->dtype == TSR_F32 ? 4 : 2;
-    struct tsr_weight_desc d = { .struct_size = sizeof d,
-                                 .name = "w",
-                                 .format = f,
-                                 .rows = rows,
-                                 .cols = cols,
-                                 .code_stride =
-                                     dense ? cols * width : tsr_format_code_bytes(f, cols),
-                                 .meta_stride = dense ? 0 : tsr_format_meta_bytes(f, cols) };
-    assert_int_equal(tsr_device_open(&dev, reg, "cpu", TSR_NUMERICS_EXACT, &e.err), TSR_OK);
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_engine_device *dev = NULL;
+    uint64_t                  before, after, peak, said, scratch = 0;
+    void                     *weight = NULL, *in = NULL, *out = NULL;
+    bool                      dense = strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
+    uint64_t                  width = f->dtype == TSR_F32 ? 4 : 2;
+    struct tsr_weight_desc    d = { .struct_size = sizeof d,
+                                    .name = "w",
+                                    .format = f,
+                                    .rows = rows,
+                                    .cols = cols,
+                                    .code_stride =
+                                     dense ? cols * width : tsr_model_format_code_bytes(f, cols),
+                                    .meta_stride = dense ? 0 : tsr_model_format_meta_bytes(f, cols) };
+    assert_int_equal(tsr_engine_device_open(&dev, reg, "cpu", TSR_NUMERICS_EXACT, &e.err), TSR_OK);
     const struct tsr_sizes_v1 *sizes = dev->iface->extension(dev->self, TSR_SIZES_EXTENSION);
     assert_non_null(sizes);
     if (sizes->weight(dev->self, &d, &said, &e.err) != TSR_OK ||
@@ -33,10 +33,10 @@ static void one_size(const struct tsr_format *f, uint64_t rows, uint64_t cols, u
     assert_true(codes && meta);
     d.codes = codes;
     d.meta = meta;
-    tsr_registry_memory(reg, &before, &peak);
+    tsr_plugin_registry_memory(reg, &before, &peak);
     if (dev->iface->weight_load(dev->self, &d, &weight, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    tsr_registry_memory(reg, &after, &peak);
+    tsr_plugin_registry_memory(reg, &after, &peak);
     assert_int_equal(after - before, said);
     assert_int_equal(dev->iface->buffer_alloc(dev->self, tokens * cols * 4, &in, &e.err), TSR_OK);
     assert_int_equal(dev->iface->buffer_alloc(dev->self, tokens * rows * 4, &out, &e.err), TSR_OK);
@@ -48,15 +48,15 @@ static void one_size(const struct tsr_format *f, uint64_t rows, uint64_t cols, u
                              .in = { &x },
                              .weight = weight,
                              .act = dense ? TSR_ACT_F32 : TSR_ACT_A8 };
-    tsr_registry_memory(reg, &before, &peak);
+    tsr_plugin_registry_memory(reg, &before, &peak);
     if (dev->iface->run(dev->self, NULL, &op, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    tsr_registry_memory(reg, &after, &peak);
+    tsr_plugin_registry_memory(reg, &after, &peak);
     assert_int_equal(after - before, scratch);
     dev->iface->weight_free(dev->self, weight);
     dev->iface->buffer_free(dev->self, in);
     dev->iface->buffer_free(dev->self, out);
-    tsr_device_close(dev);
+    tsr_engine_device_close(dev);
     free(codes);
     free(meta);
 }
@@ -111,25 +111,25 @@ static void backend_sizes(void **state)
 static void paper_memory(void **state)
 {
     (void)state;
-    static const char *const texts[] = { "rtn:bits=3", "rtn:bits=4", "int8", "original" };
-    static const uint64_t    mib[] = { 757, 830, 1124, 1712 }; /* of a layer, by their code */
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_cluster      *c = cluster("t4x3-v100");
-    struct tsr_shape        *s = shape(opt_30b);
-    struct tsr_candidates    q;
-    struct tsr_mesh          m;
-    struct tsr_memory_job    j = { .shape = s,
-                                   .accounting = TSR_ACCOUNT_PAPER,
-                                   .batch = 32,
-                                   .prompt = 512,
-                                   .generate = 100,
-                                   .kv_bits = 16 };
-    uint64_t                 w, kv, embed, head, shared;
-    assert_int_equal(tsr_candidates_open(&q, reg, s, texts, 4, &e.err), TSR_OK);
-    tsr_mesh_of(c, 0, 1, &m);
+    static const char *const   texts[] = { "rtn:bits=3", "rtn:bits=4", "int8", "original" };
+    static const uint64_t      mib[] = { 757, 830, 1124, 1712 }; /* of a layer, by their code */
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_plan_cluster   *c = cluster("t4x3-v100");
+    struct tsr_plan_shape     *s = shape(opt_30b);
+    struct tsr_plan_candidates q;
+    struct tsr_plan_mesh       m;
+    struct tsr_plan_memory_job j = { .shape = s,
+                                     .accounting = TSR_ACCOUNT_PAPER,
+                                     .batch = 32,
+                                     .prompt = 512,
+                                     .generate = 100,
+                                     .kv_bits = 16 };
+    uint64_t                   w, kv, embed, head, shared;
+    assert_int_equal(tsr_plan_candidates_open(&q, reg, s, texts, 4, &e.err), TSR_OK);
+    tsr_plan_mesh_of(c, 0, 1, &m);
     uint64_t layer[4];
     for (uint64_t i = 0; i < 4; i++) {
-        assert_int_equal(tsr_memory_layer(&j, &m, 0, &q.v[i], &w, &kv, &e.err), TSR_OK);
+        assert_int_equal(tsr_plan_memory_layer(&j, &m, 0, &q.v[i], &w, &kv, &e.err), TSR_OK);
         layer[i] = w + kv;
         assert_int_equal(layer[i], mib[i] << 20);
     }
@@ -137,23 +137,25 @@ static void paper_memory(void **state)
     assert_int_equal(7 * layer[2] + layer[3], UINT64_C(9580) << 20);
     assert_int_equal(9 * layer[2] + layer[3], UINT64_C(11828) << 20);
     assert_int_equal(10 * layer[2] + 10 * layer[3], UINT64_C(28360) << 20);
-    assert_int_equal(tsr_memory_ends(&j, &m, &embed, &head, &shared, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_memory_ends(&j, &m, &embed, &head, &shared, &e.err), TSR_OK);
     assert_int_equal(head, 0); /* ruling: both ends on stage 1 */
     assert_int_equal(embed, (2 * UINT64_C(50272) * 7168 + 2048 * 7168) * 2 + 4 * 7168);
     /* 0.95 of 15114.24 MiB less 1930 */
-    assert_int_equal(tsr_memory_capacity(&m, TSR_ACCOUNT_PAPER) >> 20, 12428);
+    assert_int_equal(tsr_plan_memory_capacity(&m, TSR_ACCOUNT_PAPER) >> 20, 12428);
     uint64_t first, other;
-    assert_int_equal(tsr_memory_workspace(&j, &m, &q, 2, 8, true, false, &first, NULL, &e.err),
+    assert_int_equal(tsr_plan_memory_workspace(&j, &m, &q, 2, 8, true, false, &first, NULL, &e.err),
                      TSR_OK);
-    assert_int_equal(tsr_memory_workspace(&j, &m, &q, 2, 8, false, false, &other, NULL, &e.err),
+    assert_int_equal(tsr_plan_memory_workspace(&j, &m, &q, 2, 8, false, false, &other, NULL,
+                                               &e.err),
                      TSR_OK);
     assert_true(first == other); /* decode of all 32 is more than prefill of 2 */
-    assert_int_equal(tsr_memory_workspace(&j, &m, &q, 32, 32, true, false, &first, NULL, &e.err),
+    assert_int_equal(tsr_plan_memory_workspace(&j, &m, &q, 32, 32, true, false, &first, NULL,
+                                               &e.err),
                      TSR_OK);
     assert_true(first > other);
-    tsr_candidates_close(&q);
-    tsr_shape_destroy(s);
-    tsr_cluster_destroy(c);
+    tsr_plan_candidates_close(&q);
+    tsr_plan_shape_destroy(s);
+    tsr_plan_cluster_destroy(c);
 }
 
 int main(void)

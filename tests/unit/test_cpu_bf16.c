@@ -17,7 +17,7 @@ static float to_bf16(float f)
 static struct tsr_cpu *fast_new(void)
 {
     char            text[256] = "";
-    struct tsr_err  err = { sizeof err, sizeof text, text };
+    struct tsr_err  err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     struct tsr_cpu *c = cpu_new("avx512");
     if (!c)
         return NULL;
@@ -130,7 +130,7 @@ static void test_refused(void **state)
 {
     (void)state;
     char            text[256] = "";
-    struct tsr_err  err = { sizeof err, sizeof text, text };
+    struct tsr_err  err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     struct tsr_cpu *c = cpu_new("scalar");
     assert_int_equal(tsr_cpu_set_fast(c, &err), TSR_E_CONFIG);
     assert_non_null(strstr(text, "numerics: fast"));

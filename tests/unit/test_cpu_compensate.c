@@ -65,7 +65,7 @@ static void one_sum(struct tsr_cpu *c, uint32_t bits, uint64_t channels, const u
     struct tsr_tensor        tx = dev(c, x, TSR_F32, T, channels, 0), to[3], tl;
     struct tsr_compensate_op op = { .struct_size = sizeof op, .n = n_out, .x = &tx, .list = &tl };
     char                     text[512] = "";
-    struct tsr_err           err = { sizeof err, sizeof text, text };
+    struct tsr_err           err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     assert_non_null(list);
     for (uint64_t t = 0; t < T; t++) {
         uint32_t *l = list + t * room;
@@ -144,7 +144,7 @@ static void one_input(struct tsr_cpu *c, uint32_t bits, const float *x, uint32_t
     struct res        r = res_new(bits, n, 100);
     void             *h = NULL;
     char              text[512] = "";
-    struct tsr_err    err = { sizeof err, sizeof text, text };
+    struct tsr_err    err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     for (uint32_t i = 0; i < n; i++)
         list[1 + i] = i;
     if (fill >= 0)
@@ -211,7 +211,7 @@ static void refuse_residual(struct tsr_cpu *c, const struct res *r, uint32_t bit
     struct tsr_residual_desc d = r->d;
     void                    *h = NULL;
     char                     text[512] = "";
-    struct tsr_err           err = { sizeof err, sizeof text, text };
+    struct tsr_err           err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     d.bits = bits;
     d.stride = stride;
     d.codes = r->codes + skew;
@@ -229,7 +229,7 @@ static void test_refused(void **state)
     struct tsr_tensor ty = dev(c, x, TSR_F32, 2, 64, 0);
     void             *h = NULL;
     char              text[512] = "";
-    struct tsr_err    err = { sizeof err, sizeof text, text };
+    struct tsr_err    err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     (void)state;
     refuse_residual(c, &r, 3, 64, 0, TSR_E_UNSUPPORTED);
     refuse_residual(c, &r, 4, 32, 0, TSR_E_INVAL);

@@ -6,7 +6,7 @@
 
 static struct tsr_cpu *c;
 static char            text[512];
-static struct tsr_err  err = { sizeof err, sizeof text, text };
+static struct tsr_err  err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
 
 static int setup(void **state)
 {

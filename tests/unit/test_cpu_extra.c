@@ -1,222 +1,10 @@
-/* LINEAR and EMBED on tessera.lut/1, tessera.mx/1 and LLM.int8 weights: against plain loops that spell
- * docs/decisions/numerics.md, to the bit, on every instruction set that this machine has. */
+/* LINEAR and EMBED on tessera.lut/1, tessera.mx/1 and LLM.int8 weights: against
+ * kernels/reference/exact.h, which spells docs/decisions/numerics.md, to the bit, on every instruction set that this machine has. */
 #include "cpu_fixture.h"
+#include "exact.h"
 
 #include <math.h>
 #include <stdio.h>
-
-/* ---- the page -------------------------------------------------------------------- */
-
-static uint64_t segment(uint64_t K)
-{
-    return 32 * ((K + 255) / 256);
-}
-
-static float tree(const float s[8])
-{
-    return (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + 0.0f;
-}
-
-static float page_f32(const float *x, const float *w, uint64_t K)
-{
-    float s[8] = { 0 };
-    for (uint64_t k = 0; k < K; k++) {
-        float *a = &s[k / segment(K)];
-        *a = fmaf(x[k], w[k], *a);
-    }
-    return tree(s);
-}
-
-static float to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    u = (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
-/* n values to codes by one scale amax/127. */
-static float round_i8(const float *x, uint64_t n, int32_t *q)
-{
-    float amax = 0;
-    int   finite = 1;
-    for (uint64_t k = 0; k < n; k++) {
-        amax = fabsf(x[k]) > amax ? fabsf(x[k]) : amax;
-        finite &= isfinite(x[k]) != 0;
-        q[k] = 0;
-    }
-    float scale = amax / 127.0f, inv = 1.0f / scale;
-    if (!finite)
-        return NAN;
-    if (!isfinite(inv))
-        return 0;
-    for (uint64_t k = 0; k < n; k++) {
-        float v = rintf(x[k] * inv);
-        q[k] = (int32_t)(v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v);
-    }
-    return scale;
-}
-
-/* One row of the format as integers t[k], a scale per group of columns, and what outliers add. */
-struct row {
-    int64_t  *t;
-    float    *sw; /* [K] */
-    float    *d;  /* [K], 0 where there is no outlier */
-    uint8_t  *out;
-    int       outliers;
-    uint64_t *group; /* [K] */
-};
-
-static uint32_t code_of(const struct wt *w, uint64_t r, uint64_t k)
-{
-    uint32_t v = 0;
-    for (uint32_t b = 0; b < w->format.bits; b++) {
-        uint64_t at = k * w->format.bits + b;
-        v |= (uint32_t)(w->codes[r * w->desc.code_stride + at / 8] >> (at % 8) & 1) << b;
-    }
-    return v;
-}
-
-/* The smallest step of the element, of which every value is a multiple, is its smallest value: 2^-unit. */
-static int unit_of(const struct tsr_format *f)
-{
-    uint8_t           lim = (uint8_t)((1 << (f->scale_bits - 1)) - 1);
-    float             least = INFINITY;
-    struct tsr_format one = *f;
-    one.group = 0;
-    for (uint32_t c = 0; c < 1u << f->bits; c++) {
-        uint8_t code = (uint8_t)c;
-        float   v;
-        assert_int_equal(tsr_ref_decode_row(&one, 1, &code, &lim, &v), TSR_OK);
-        v = fabsf(v);
-        if (v > 0 && v < least)
-            least = v;
-    }
-    return -ilogbf(least);
-}
-
-static void row_of(const struct wt *w, uint64_t r, struct row *o)
-{
-    uint64_t                 K = w->desc.cols;
-    const struct tsr_format *f = &w->format;
-    const uint8_t           *m = w->meta + r * w->desc.meta_stride;
-    o->t = calloc(K, sizeof *o->t);
-    o->sw = calloc(K, 4);
-    o->d = calloc(K, 4);
-    o->out = calloc(K, 1);
-    o->group = calloc(K, 8);
-    o->outliers = 0;
-    assert_true(o->t && o->sw && o->d && o->out && o->group);
-    if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
-        int               unit = unit_of(f), lim = (1 << (f->scale_bits - 1)) - 1, any = 0;
-        struct tsr_format one = *f;
-        one.group = 0;
-        for (uint64_t k = 0; k < K; k++) {
-            uint8_t code = (uint8_t)code_of(w, r, k), mid = (uint8_t)lim;
-            float   v;
-            o->group[k] = f->group ? k / f->group : 0;
-            uint8_t s = m[o->group[k]];
-            assert_int_equal(tsr_ref_decode_row(&one, 1, &code, &mid, &v), TSR_OK);
-            any |= !isfinite(v);
-            o->t[k] = isfinite(v) ? (int64_t)ldexp((double)v, unit) : 0;
-            assert_true(!isfinite(v) || ldexp((double)o->t[k], -unit) == (double)v);
-            o->sw[k] = s > 2 * lim ? NAN : ldexpf(1.0f, s - lim - unit);
-        }
-        for (uint64_t k = 0; any && k < K; k++)
-            o->sw[k] = NAN; /* what is no number makes its row NaN */
-        return;
-    }
-    uint64_t          n = UINT64_C(1) << f->bits, size = f->scale_dtype == TSR_F32 ? 4 : 2;
-    float             table[256], values[64];
-    int32_t           t[256];
-    struct tsr_format e = { .id = TSR_FORMAT_FLOAT, .dtype = f->scale_dtype };
-    assert_int_equal(tsr_ref_decode_row(&e, n, m, NULL, table), TSR_OK);
-    assert_int_equal(tsr_ref_decode_row(&e, f->outliers, m + n * size, NULL, values), TSR_OK);
-    float    sw = round_i8(table, n, t);
-    uint32_t zero = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (abs(t[i]) < abs(t[zero]))
-            zero = i;
-    for (uint64_t k = 0; k < K; k++) {
-        o->t[k] = t[code_of(w, r, k)];
-        o->sw[k] = sw;
-    }
-    for (uint64_t i = 0; i < f->outliers; i++) {
-        uint32_t c;
-        memcpy(&c, m + tsr_format_lut_meta_bytes(f) - 4 * (f->outliers - i), 4);
-        o->t[c] = t[zero];
-        o->d[c] = values[i] - (float)t[zero] * sw;
-        o->out[c] = 1;
-        o->outliers = 1;
-    }
-}
-
-static void row_free(struct row *o)
-{
-    free(o->t);
-    free(o->sw);
-    free(o->d);
-    free(o->out);
-    free(o->group);
-}
-
-static float page_a8(const float *x, const struct row *w, uint64_t K)
-{
-    uint64_t S = segment(K);
-    float    s[8] = { 0 };
-    for (uint64_t i = 0; i * S < K; i++) {
-        uint64_t end = (i + 1) * S < K ? (i + 1) * S : K;
-        for (uint64_t b = i * S; b < end; b += 128) {
-            uint64_t last = b + 128 < end ? b + 128 : end;
-            int32_t  q[128];
-            float    sa = round_i8(x + b, last - b, q);
-            for (uint64_t k = b; k < last;) {
-                int64_t  sum = 0;
-                uint64_t g = w->group[k];
-                float    sw = w->sw[k];
-                for (; k < last && w->group[k] == g; k++)
-                    sum += w->t[k] * q[k - b];
-                s[i] = fmaf((float)sum, sw * sa, s[i]);
-            }
-        }
-        if (w->outliers) {
-            float o = 0;
-            for (uint64_t k = i * S; k < end; k++)
-                if (w->out[k])
-                    o = fmaf(x[k], w->d[k], o);
-            s[i] += o;
-        }
-    }
-    return tree(s);
-}
-
-static float page_llm(const float *x, const struct wt *w, uint64_t r, const float *dense)
-{
-    uint64_t K = w->desc.cols;
-    float    s[8] = { 0 }, amax = 0, threshold = (float)w->format.act8_threshold, sw;
-    int32_t  sum = 0;
-    int      any = 0;
-    for (uint64_t k = 0; k < K; k++) {
-        int big = threshold > 0 && fabsf(x[k]) >= threshold;
-        if (!isfinite(x[k]))
-            return NAN;
-        if (big) {
-            s[k / segment(K)] = fmaf(x[k], dense[k], s[k / segment(K)]);
-            any = 1;
-        } else if (fabsf(x[k]) > amax)
-            amax = fabsf(x[k]);
-    }
-    float inv = 127.0f * (1.0f / amax), sa = isfinite(inv) ? amax / 127.0f : 0;
-    for (uint64_t k = 0; k < K && isfinite(inv); k++)
-        if (!(threshold > 0 && fabsf(x[k]) >= threshold))
-            sum += ((int32_t)code_of(w, r, k) - 128) * (int32_t)rintf(x[k] * inv);
-    struct tsr_format f = { .id = TSR_FORMAT_FLOAT, .dtype = w->format.scale_dtype };
-    assert_int_equal(tsr_ref_decode_row(&f, 1, w->meta + r * w->desc.meta_stride, NULL, &sw),
-                     TSR_OK);
-    float y = (float)sum * (sw * sa);
-    return any ? y + tree(s) : y;
-}
 
 /* ---- one weight, all acts, all instruction sets --------------------------------------- */
 
@@ -258,25 +46,29 @@ static void check_weight(const struct wt *w, uint64_t T, const float *x)
     int      llm = w->format.act8 == TSR_ACT8_LLM;
     assert_true(want && got && x16);
     for (uint64_t i = 0; i < T * K; i++)
-        x16[i] = isnan(x[i]) ? x[i] : to_bf16(x[i]);
+        x16[i] = tsr_ref_round_bf16(x[i]);
     for (uint64_t n = 0; n < N; n++) {
-        struct row row = { 0 };
+        const uint8_t     *codes = w->codes + n * w->desc.code_stride;
+        const uint8_t     *meta = w->meta + n * w->desc.meta_stride;
+        struct tsr_ref_row row = { 0 };
         if (!llm)
-            row_of(w, n, &row);
+            assert_int_equal(tsr_ref_row_make(&row, &w->format, K, codes, meta), TSR_OK);
         for (uint64_t t = 0; t < T; t++) {
-            float f32 = page_f32(x + t * K, dense + n * K, K);
-            float a8 = llm ? page_llm(x + t * K, w, n, dense + n * K) : page_a8(x + t * K, &row, K);
+            float f32 = tsr_ref_exact_f32(x + t * K, dense + n * K, K);
+            float a8 =
+                llm ? tsr_ref_exact_llm8(x + t * K, &w->format, codes, meta, dense + n * K, K)
+                    : tsr_ref_exact_a8(x + t * K, &row, K);
             want[t * N + n] = f32 + bias[n];
-            want[(T + t) * N + n] = page_f32(x16 + t * K, dense + n * K, K) + bias[n];
+            want[(T + t) * N + n] = tsr_ref_exact_f32(x16 + t * K, dense + n * K, K) + bias[n];
             want[(2 * T + t) * N + n] = a8 + bias[n];
         }
-        row_free(&row);
+        tsr_ref_row_free(&row);
     }
     for (int isa = 0; isa <= ISAS; isa++) {
         struct tsr_cpu *c = cpu_new(test_isas[isa < ISAS ? isa : ISAS - 1]);
         void           *h = NULL;
         char            text[256] = "", what[160];
-        struct tsr_err  err = { sizeof err, sizeof text, text };
+        struct tsr_err  err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
         if (!c)
             continue;
         c->permute = c->permute && isa < ISAS; /* the last again, without VBMI */
@@ -552,7 +344,7 @@ static void llm_of_a_long_row(void **state)
     assert_non_null(c);
     assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
     run_linear(c, h, &w, 1, x, NULL, TSR_ACT_A8, got);
-    want[0] = page_f32(x, dense, K);
+    want[0] = tsr_ref_exact_f32(x, dense, K);
     same_bits(got, want, 1, "long row");
     tsr_cpu_weight_free(c, h);
     tsr_cpu_destroy(c);
@@ -602,7 +394,7 @@ static void embed_takes_rows(void **state)
 static void refused(struct wt *w, const char *says)
 {
     char            text[256] = "";
-    struct tsr_err  err = { sizeof err, sizeof text, text };
+    struct tsr_err  err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     void           *h = NULL;
     struct tsr_cpu *c = cpu_new("scalar");
     assert_non_null(c);

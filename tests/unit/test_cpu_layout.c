@@ -225,7 +225,7 @@ static void refuses(struct tsr_cpu *c, const struct tsr_weight_desc *d, const vo
                     uint64_t bytes, const char *says)
 {
     char           text[256] = "";
-    struct tsr_err err = { sizeof err, sizeof text, text };
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     void          *weight = NULL;
     assert_int_equal(table(c)->weight_borrow(c, d, data, bytes, &weight, &err), TSR_E_INVAL);
     if (!strstr(text, says))

@@ -291,7 +291,7 @@ static void test_bad_pivot(void **state)
 {
     (void)state;
     char               text[256];
-    struct tsr_err     err = { sizeof err, sizeof text, text };
+    struct tsr_err     err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     uint64_t           n = 290, at[] = { 0, 5, 40, 261, 289 };
     static const float bad[] = { -1.0f, 0.0f, NAN, INFINITY };
     for (uint64_t p = 0; p < 5; p++)
@@ -348,7 +348,7 @@ static void test_eigenvalue(void **state)
     }
     a[5 * ld + 9] = NAN;
     char           text[256] = "";
-    struct tsr_err err = { sizeof err, sizeof text, text };
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     assert_int_equal(lin[0]->largest_eigenvalue(lin[0]->ctx, n, a, ld, 9, 0, got, &err),
                      TSR_E_NUMERIC);
     memset(a, 0, n * ld * 4);
@@ -364,9 +364,9 @@ static void test_refusals(void **state)
     (void)state;
     const struct tsr_linalg_v1 *l = lin[0];
     char                        text[256] = "";
-    struct tsr_err              err = { sizeof err, sizeof text, text };
-    float                       a[16] = { 0 }, c[16] = { 0 };
-    double                      v;
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
+    float          a[16] = { 0 }, c[16] = { 0 };
+    double         v;
     assert_int_equal(l->syrk(l->ctx, 4, 4, 1, NULL, 4, c, 4, &err), TSR_E_INVAL);
     assert_non_null(strstr(text, "syrk: X"));
     assert_int_equal(l->syrk(l->ctx, 4, 4, 1, a, 4, c, 3, &err), TSR_E_INVAL);

@@ -1,93 +1,11 @@
-/* LINEAR and EMBED: against plain loops that spell docs/decisions/numerics.md, to the bit, on
+/* LINEAR and EMBED: against kernels/reference/exact.h, which spells docs/decisions/numerics.md, to the bit, on
  * every instruction set that this machine has; and against double precision. */
 #include "cpu_fixture.h"
+#include "exact.h"
+#include "reference.h"
 
 #include <math.h>
 #include <stdio.h>
-
-/* y[t][n] by the page: segments, chains of FMA, the tree, the bias. */
-static float page_f32(const float *x, const float *w, uint64_t K, float bias, int has_bias)
-{
-    uint64_t S = 32 * ((K + 255) / 256);
-    float    s[8] = { 0 };
-    for (uint64_t i = 0; i < 8; i++)
-        for (uint64_t k = i * S; k < (i + 1) * S && k < K; k++)
-            s[i] = fmaf(x[k], w[k], s[i]);
-    float y = (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + 0.0f;
-    return has_bias ? y + bias : y;
-}
-
-static uint32_t code_of(const struct wt *w, uint64_t r, uint64_t k)
-{
-    uint32_t v = 0;
-    for (uint32_t b = 0; b < w->format.bits; b++) {
-        uint64_t at = k * w->format.bits + b;
-        v |= (uint32_t)(w->codes[r * w->desc.code_stride + at / 8] >> (at % 8) & 1) << b;
-    }
-    return v;
-}
-
-/* Scale and zero point of row r, group g: the decoder's view of codes 0 and 1. */
-static void group_of(const struct wt *w, uint64_t r, uint64_t g, float *scale, int32_t *zero)
-{
-    const uint8_t *m = w->meta + r * w->desc.meta_stride;
-    uint64_t       groups = tsr_format_groups(&w->format, w->desc.cols);
-    uint64_t       size = w->format.scale_dtype == TSR_F32 ? 4 : 2;
-    if (size == 4)
-        memcpy(scale, m + 4 * g, 4);
-    else {
-        struct tsr_format f = { .id = TSR_FORMAT_FLOAT, .dtype = TSR_F16 };
-        assert_int_equal(tsr_ref_decode_row(&f, 1, m + 2 * g, NULL, scale), TSR_OK);
-    }
-    *zero = w->format.zero == TSR_ZERO_STORED ? m[groups * size + g] : 1 << (w->format.bits - 1);
-}
-
-static float page_a8(const float *x, const struct wt *w, uint64_t r, float bias, int has_bias)
-{
-    uint64_t K = w->desc.cols, S = 32 * ((K + 255) / 256);
-    uint64_t group = w->format.group ? w->format.group : K;
-    float    s[8] = { 0 };
-    for (uint64_t i = 0; i < 8; i++) {
-        uint64_t end = (i + 1) * S < K ? (i + 1) * S : K;
-        for (uint64_t b = i * S; b < end; b += 128) {
-            uint64_t last = b + 128 < end ? b + 128 : end;
-            float    amax = 0;
-            int      finite = 1;
-            for (uint64_t k = b; k < last; k++) {
-                amax = fabsf(x[k]) > amax ? fabsf(x[k]) : amax;
-                finite &= isfinite(x[k]) != 0;
-            }
-            float sa = amax / 127.0f, inv = 1.0f / sa;
-            int   none = !finite || !isfinite(inv);
-            if (none)
-                sa = finite ? 0.0f : NAN;
-            for (uint64_t k = b; k < last;) {
-                uint64_t g = k / group, k1 = (g + 1) * group < last ? (g + 1) * group : last;
-                float    sw;
-                int32_t  zero, sum = 0, qs = 0;
-                group_of(w, r, g, &sw, &zero);
-                for (; k < k1; k++) {
-                    float   q = none ? 0.0f : rintf(x[k] * inv);
-                    int32_t qi = (int32_t)(q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q);
-                    sum += (int32_t)code_of(w, r, k) * qi;
-                    qs += qi;
-                }
-                s[i] = fmaf((float)(sum - zero * qs), sw * sa, s[i]);
-            }
-        }
-    }
-    float y = (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + 0.0f;
-    return has_bias ? y + bias : y;
-}
-
-static float to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    u = (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
-    memcpy(&f, &u, 4);
-    return f;
-}
 
 static int same_bits(const float *a, const float *b, uint64_t n, const char *what)
 {
@@ -112,14 +30,25 @@ static void check_weight(const struct wt *w, uint64_t T, const float *x, int has
     int      packed = strcmp(w->format.id, TSR_FORMAT_INT) == 0;
     assert_true(x16 && want);
     for (uint64_t i = 0; i < T * K; i++)
-        x16[i] = isnan(x[i]) ? x[i] : to_bf16(x[i]);
+        x16[i] = tsr_ref_round_bf16(x[i]);
     for (uint32_t act = 0; act < 3; act++) {
-        for (uint64_t t = 0; t < T; t++)
-            for (uint64_t n = 0; n < N; n++)
-                want[t * N + n] = act == TSR_ACT_A8 && packed
-                                      ? page_a8(x + t * K, w, n, bias[n], has_bias)
-                                      : page_f32((act == TSR_ACT_A16 ? x16 : x) + t * K,
-                                                 dense + n * K, K, bias[n], has_bias);
+        for (uint64_t n = 0; n < N; n++) {
+            struct tsr_ref_row row;
+            int                a8 = act == TSR_ACT_A8 && packed;
+            if (a8)
+                assert_int_equal(tsr_ref_row_make(&row, &w->format, K,
+                                                  w->codes + n * w->desc.code_stride,
+                                                  w->meta + n * w->desc.meta_stride),
+                                 TSR_OK);
+            for (uint64_t t = 0; t < T; t++) {
+                const float *in = (act == TSR_ACT_A16 ? x16 : x) + t * K;
+                float        y =
+                    a8 ? tsr_ref_exact_a8(in, &row, K) : tsr_ref_exact_f32(in, dense + n * K, K);
+                want[t * N + n] = has_bias ? y + bias[n] : y;
+            }
+            if (a8)
+                tsr_ref_row_free(&row);
+        }
         for (int isa = 0; isa < ISAS; isa++) {
             struct tsr_cpu *c = cpu_new(test_isas[isa]);
             if (!c)
@@ -322,12 +251,8 @@ static void linear_is_near_double(void **state)
     wt_float(&w, N, K, TSR_F32);
     float *dense = wt_dense(&w);
     for (uint64_t n = 0; n < N; n++) {
-        double y = 0, mag = 0;
-        for (uint64_t k = 0; k < K; k++) {
-            y += (double)x[k] * (double)dense[n * K + k];
-            mag += fabs((double)x[k] * (double)dense[n * K + k]);
-        }
-        double e = fabs((double)page_f32(x, dense + n * K, K, 0, 0) - y);
+        double mag, y = tsr_ref_linear(x, dense + n * K, K, 0, &mag);
+        double e = fabs((double)tsr_ref_exact_f32(x, dense + n * K, K) - y);
         assert_true(e <= mag * (double)(K / 8 + 4) * 0x1p-24);
     }
     free(dense);

@@ -8,16 +8,16 @@
 
 #include "base/f16.h"
 #include "base/json.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
-static struct tsr_st st;
+static struct tsr_safetensors st;
 
-static const struct tsr_st_tensor *info(const json_t *c, const char *key)
+static const struct tsr_safetensors_tensor *info(const json_t *c, const char *key)
 {
     const char *name = json_string_value(json_object_get(c, key));
     if (!name)
         return NULL;
-    const struct tsr_st_tensor *t = tsr_st_find(&st, name);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&st, name);
     assert_non_null(t);
     return t;
 }
@@ -25,13 +25,13 @@ static const struct tsr_st_tensor *info(const json_t *c, const char *key)
 /* Elements as F32 (or as they are for I32); NULL if the case has none. */
 static void *tensor(const json_t *c, const char *key, uint64_t *n)
 {
-    const struct tsr_st_tensor *t = info(c, key);
+    const struct tsr_safetensors_tensor *t = info(c, key);
     if (!t)
         return NULL;
     uint64_t bytes = t->end - t->begin;
     void    *raw = malloc(bytes);
     assert_non_null(raw);
-    assert_int_equal(tsr_st_read(&st, t, raw, NULL), TSR_OK);
+    assert_int_equal(tsr_safetensors_read(&st, t, raw, NULL), TSR_OK);
     if (strcmp(t->dtype_name, "I32") == 0) {
         *n = bytes / 4;
         return raw;
@@ -79,7 +79,7 @@ static void scheme(const json_t *c, const float *x, const float *scb, const int3
 
 static void one_case(const json_t *c)
 {
-    const struct tsr_st_tensor *w = info(c, "W"), *xs = info(c, "X");
+    const struct tsr_safetensors_tensor *w = info(c, "W"), *xs = info(c, "X");
     uint64_t          N = w->shape[0], K = w->shape[1], T = xs->shape[0], nx, nb, ny, ns, n0;
     const char       *name = json_string_value(json_object_get(c, "name"));
     float            *x = tensor(c, "X", &nx), *bias = tensor(c, "bias", &n0);
@@ -171,11 +171,11 @@ static void one_case(const json_t *c)
  * the recorded program clears in all rows and we do not. */
 static void codes_of(const json_t *c)
 {
-    const struct tsr_st_tensor *xs = info(c, "X");
-    uint64_t                    T = xs->shape[0], K = xs->shape[1], nx, na, ns;
-    const char                 *name = json_string_value(json_object_get(c, "name"));
-    float                      *x = tensor(c, "X", &nx), *sca = tensor(c, "SCA", &ns);
-    int32_t                    *ca = tensor(c, "CA", &na);
+    const struct tsr_safetensors_tensor *xs = info(c, "X");
+    uint64_t                             T = xs->shape[0], K = xs->shape[1], nx, na, ns;
+    const char                          *name = json_string_value(json_object_get(c, "name"));
+    float                               *x = tensor(c, "X", &nx), *sca = tensor(c, "SCA", &ns);
+    int32_t                             *ca = tensor(c, "CA", &na);
     float     threshold = (float)json_number_value(json_object_get(c, "threshold"));
     int8_t   *q = malloc(K + 64);
     uint32_t *found = malloc(K * sizeof *found);
@@ -218,11 +218,12 @@ static void recorded_codes(void **state)
     json_t *c;
     assert_int_equal(tsr_json_load(&root, TEST_GOLDEN "/quant/int8.json", 1 << 20, 8, NULL),
                      TSR_OK);
-    assert_int_equal(tsr_st_open(&st, TEST_GOLDEN "/quant/int8.safetensors", NULL), TSR_OK);
+    assert_int_equal(tsr_safetensors_open(&st, TEST_GOLDEN "/quant/int8.safetensors", NULL),
+                     TSR_OK);
     json_array_foreach (json_object_get(root, "cases"), i, c)
         codes_of(c);
     assert_int_equal(i, 6);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
     json_decref(root);
 }
 
@@ -233,11 +234,12 @@ static void recorded_runs(void **state)
     size_t  i;
     assert_int_equal(tsr_json_load(&root, TEST_GOLDEN "/quant/int8.json", 1 << 20, 8, NULL),
                      TSR_OK);
-    assert_int_equal(tsr_st_open(&st, TEST_GOLDEN "/quant/int8.safetensors", NULL), TSR_OK);
+    assert_int_equal(tsr_safetensors_open(&st, TEST_GOLDEN "/quant/int8.safetensors", NULL),
+                     TSR_OK);
     json_array_foreach (json_object_get(root, "cases"), i, c)
         one_case(c);
     assert_int_equal(i, 6);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
     json_decref(root);
 }
 

@@ -2,6 +2,7 @@
  * instruction set.  Tolerances are in units of the result's own size; the reason stands
  * beside each. */
 #include "cpu_fixture.h"
+#include "reference.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,20 +72,17 @@ static void norms(void **state)
                                { g, TSR_F32, 1, n },
                                { bias ? b : NULL, TSR_F32, 1, n } };
         float        *y = run_all(op, T, n, in, 3, 8);
+        double       *want = malloc(n * sizeof *want), *size = malloc(n * sizeof *size);
+        assert_true(want && size);
         for (uint64_t t = 0; t < T; t++) {
-            double mean = 0, ss = 0;
-            for (uint64_t k = 0; k < n && kind == TSR_NORM_LAYER; k++)
-                mean += (double)x[t * n + k] / (double)n;
+            tsr_ref_norm(want, size, x + t * n, g, bias ? b : NULL, n, kind, 1e-5f, off);
+            /* sums of n/16 + 4 steps in F32, for the mean and for the scale */
             for (uint64_t k = 0; k < n; k++)
-                ss += ((double)x[t * n + k] - mean) * ((double)x[t * n + k] - mean) / (double)n;
-            double r = 1 / sqrt(ss + (double)1e-5f);
-            /* sums of n/16 + 4 steps in F32; for one column the mean cancels all of x */
-            for (uint64_t k = 0; k < n; k++)
-                near((double)y[t * n + k],
-                     ((double)x[t * n + k] - mean) * r * ((double)g[k] + (double)off) +
-                         (bias ? (double)b[k] : 0),
-                     (double)(n / 16 + 16) * 0x1p-24 * (4 + 12 * r), "norm");
+                near((double)y[t * n + k], want[k], 2 * (double)(n / 16 + 16) * 0x1p-24 * size[k],
+                     "norm");
         }
+        free(size);
+        free(want);
         free(x);
         free(g);
         free(b);
@@ -128,20 +126,6 @@ static void rope_turns(void **state)
     }
 }
 
-static double func_of(double x, uint32_t f)
-{
-    switch (f) {
-    case TSR_FUNC_SILU:
-        return x / (1 + exp(-x));
-    case TSR_FUNC_GELU_TANH:
-        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case TSR_FUNC_GELU_ERF:
-        return 0.5 * x * (1 + erf(x / sqrt(2)));
-    default:
-        return x > 0 ? x : 0;
-    }
-}
-
 static void elementwise(void **state)
 {
     (void)state;
@@ -153,7 +137,7 @@ static void elementwise(void **state)
             struct tsr_op op = { .kind = TSR_OP_ACT, .func = f };
             float        *y = run_all(op, T, n, in, 2, 16), *z = run_all(op, T, n, in, 1, 0);
             for (uint64_t k = 0; k < T * n; k++) {
-                double want = func_of((double)x[k], f);
+                double want = tsr_ref_func(f, (double)x[k]);
                 /* a few ulp of x, which the functions multiply; the tail cancels 1 + erf */
                 near((double)z[k], want, 8 * 0x1p-24 * fabs((double)x[k]), "act");
                 assert_true(y[k] == z[k] * b[k]);
@@ -174,7 +158,7 @@ static void elementwise(void **state)
         scale.softcap = 1.5f;
         y = run_all(scale, T, n, in, 1, 4);
         for (uint64_t k = 0; k < T * n; k++) /* a few ulp of the cap */
-            near((double)y[k], 1.5 * tanh((double)(x[k] * 0.3f) / 1.5), 1.5 * 6 * 0x1p-24,
+            near((double)y[k], tsr_ref_scale((double)(x[k] * 0.3f), 1, 1.5), 1.5 * 6 * 0x1p-24,
                  "softcap");
         free(y);
         free(x);
@@ -210,55 +194,32 @@ static uint64_t cache_cols(const struct shape *s, uint32_t dtype)
     return s->kv_heads * (s->dim + (dtype == TSR_I8 ? 4u : 0u));
 }
 
-/* What the cache keeps of x: exact, rounded to F16 or as codes. */
-static double kept(const float *x, uint64_t head, const struct shape *s, uint32_t d, uint32_t dtype)
+/* What the cache keeps of x, [n][kv_heads * dim]. */
+static double *kept(const float *x, uint64_t n, const struct shape *s, uint32_t dtype)
 {
-    const float *h = x + head * s->dim;
-    if (dtype == TSR_F32)
-        return (double)h[d];
-    if (dtype == TSR_F16) { /* 11 bits, the last at 2^-24 at least */
-        int e;
-        (void)frexp((double)h[d], &e);
-        e = e < -13 ? -24 : e - 11;
-        return ldexp(rint(ldexp((double)h[d], -e)), e);
+    uint64_t heads = n * s->kv_heads;
+    double  *v = malloc(heads * s->dim * sizeof *v);
+    uint8_t  head[4 + 4 * 256];
+    assert_non_null(v);
+    for (uint64_t h = 0; h < heads; h++) {
+        tsr_ref_head_store(head, dtype, x + h * s->dim, s->dim);
+        tsr_ref_head_load(v + h * s->dim, dtype, head, s->dim);
     }
-    float amax = 0;
-    for (uint32_t i = 0; i < s->dim; i++)
-        amax = fabsf(h[i]) > amax ? fabsf(h[i]) : amax;
-    float sc = amax / 127.0f;
-    return sc > 0 ? (double)(rintf(h[d] * (1.0f / sc)) * sc) : 0.0;
+    return v;
 }
 
-static void attention_in_double(const struct shape *s, const float *q, const float *k,
-                                const float *v, const float *slopes, uint32_t dtype, uint64_t token,
-                                uint32_t head, double *out)
+static void attention_in_double(const struct shape *s, const float *q, const double *k,
+                                const double *v, const float *slopes, uint64_t token, uint32_t head,
+                                double *out)
 {
-    uint64_t p = s->past + token, lo = s->window && p + 1 > s->window ? p + 1 - s->window : 0;
-    uint64_t kvh = head / (s->heads / s->kv_heads), kv = (uint64_t)s->kv_heads * s->dim;
-    double   m = -INFINITY, den = 0, *e = malloc((p + 1) * sizeof *e);
-    assert_non_null(e);
-    for (uint64_t j = lo; j <= p; j++) {
-        double dot = 0;
-        for (uint32_t d = 0; d < s->dim; d++)
-            dot += (double)q[(token * s->heads + head) * s->dim + d] *
-                   kept(k + j * kv, kvh, s, d, dtype);
-        dot *= (double)0.2f;
-        if (s->softcap > 0)
-            dot = (double)s->softcap * tanh(dot / (double)s->softcap);
-        if (s->alibi)
-            dot += (double)slopes[head] * ((double)j - (double)p);
-        e[j] = dot;
-        m = dot > m ? dot : m;
-    }
-    for (uint64_t j = lo; j <= p; j++)
-        den += e[j] = exp(e[j] - m);
-    for (uint32_t d = 0; d < s->dim; d++) {
-        double y = 0;
-        for (uint64_t j = lo; j <= p; j++)
-            y += e[j] * kept(v + j * kv, kvh, s, d, dtype);
-        out[d] = y / den;
-    }
-    free(e);
+    uint64_t p = s->past + token, first = tsr_ref_first(p, s->window);
+    uint64_t kv = (uint64_t)s->kv_heads * s->dim;
+    uint64_t at = first * kv + head / (s->heads / s->kv_heads) * s->dim;
+    double  *scores = malloc((p + 1) * sizeof *scores);
+    assert_non_null(scores);
+    tsr_ref_attention(out, NULL, scores, q + (token * s->heads + head) * s->dim, k + at, v + at,
+                      p + 1 - first, kv, s->dim, 0.2f, s->softcap, s->alibi ? slopes[head] : 0);
+    free(scores);
 }
 
 /* Stores all keys and values at rows row0.., then attends with all tokens at once and one by
@@ -362,10 +323,11 @@ static void attention_is_near_double(void **state)
                 tsr_cpu_destroy(c);
             }
             double *want = malloc(s->dim * sizeof *want);
+            double *k_kept = kept(k, n, s, dtypes[dt]), *v_kept = kept(v, n, s, dtypes[dt]);
             assert_non_null(want);
             for (uint64_t t = 0; t < s->tokens; t++)
                 for (uint32_t h = 0; h < s->heads; h++) {
-                    attention_in_double(s, q, k, v, slopes, dtypes[dt], t, h, want);
+                    attention_in_double(s, q, k_kept, v_kept, slopes, t, h, want);
                     /* scores err by dim/16 + a few ulp of sums up to 0.2 dim / 3; outputs are
                      * averages of values below 1 */
                     for (uint32_t d = 0; d < s->dim; d++)
@@ -373,6 +335,8 @@ static void attention_is_near_double(void **state)
                              0x1p-24 * (64.0 + s->dim), "attention");
                 }
             free(want);
+            free(k_kept);
+            free(v_kept);
             free(first);
             free(q);
             free(k);

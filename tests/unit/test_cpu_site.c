@@ -65,16 +65,16 @@ static tsr_status shuffled(uint64_t n, uint64_t                                 
     return st;
 }
 
-struct crew {
+struct group {
     uint64_t n, grain;
     tsr_status (*body)(void *, uint64_t, uint64_t);
     void            *arg;
     _Atomic uint64_t next;
 };
 
-static void *crew_works(void *arg)
+static void *group_works(void *arg)
 {
-    struct crew *c = arg;
+    struct group *c = arg;
     for (uint64_t i; (i = atomic_fetch_add(&c->next, 1)) < (c->n + c->grain - 1) / c->grain;)
         if (one_item(i, c->n, c->grain, c->body, c->arg) != TSR_OK)
             abort();
@@ -85,11 +85,11 @@ static void *crew_works(void *arg)
 static tsr_status threaded(uint64_t n, uint64_t                                  grain,
                            tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
 {
-    struct crew c = { .n = n, .grain = grain, .body = body, .arg = arg };
-    pthread_t   id[2];
+    struct group c = { .n = n, .grain = grain, .body = body, .arg = arg };
+    pthread_t    id[2];
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&id[i], NULL, crew_works, &c), 0);
-    (void)crew_works(&c);
+        assert_int_equal(pthread_create(&id[i], NULL, group_works, &c), 0);
+    (void)group_works(&c);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(id[i], NULL), 0);
     return TSR_OK;
@@ -112,7 +112,7 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t, uint32_t bits
     float               *bias[3], *want[3];
     struct tsr_op        op[3];
     char                 text[512] = "";
-    struct tsr_err       err = { sizeof err, sizeof text, text };
+    struct tsr_err       err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     struct tsr_select_op choose = {
         .struct_size = sizeof choose, .k = t->k, .x = &tx, .floors = floors, .list = &tl
     };

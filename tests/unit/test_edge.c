@@ -19,10 +19,10 @@
 
 #define LONG_US UINT64_C(60000000) /* far above what a test takes: only a hang reaches it */
 
-static struct tsr_registry *registry;
-static struct tsr_found     found;
+static struct tsr_registry    *registry;
+static struct tsr_plugin_found found;
 
-static const struct tsr_frame_limits limits = {
+static const struct tsr_runtime_frame_limits limits = {
     .tokens = 4096, .slots = 8, .hidden = 4096, .vocab = 100
 };
 
@@ -33,56 +33,59 @@ static unsigned char byte_of(uint64_t message, uint64_t i)
 
 /* ---- a micro-batch ------------------------------------------------------ */
 
-static struct tsr_portion *work(uint32_t tokens)
+static struct tsr_runtime_micro_batch *work(uint32_t tokens)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_portion *b = calloc(1, sizeof *b);
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct tsr_runtime_micro_batch *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    tsr_frame_make(&b->head, TSR_FRAME_WORK);
+    tsr_runtime_frame_make(&b->head, TSR_FRAME_WORK);
     b->head.tokens = tokens;
     b->cols = limits.hidden;
-    assert_int_equal(tsr_portion_reserve(b, &limits, true, false, &e.err), TSR_OK);
+    assert_int_equal(tsr_runtime_micro_batch_reserve(b, &limits, true, false, &e.err), TSR_OK);
     for (uint32_t i = 0; i < tokens; i++)
-        b->token[i] = (struct tsr_token){ .id = i % 100, .slot = i % 8 };
+        b->token[i] = (struct tsr_engine_token){ .id = i % 100, .slot = i % 8 };
     for (uint64_t i = 0; i < tokens * limits.hidden; i++)
         b->rows[i] = (float)((int64_t)(i * 7919u % 100003u) - 50000) / 64.0f;
     return b;
 }
 
 struct sender {
-    struct tsr_edge_end *end;
-    struct tsr_portion  *b;
-    tsr_status           st;
-    struct tsr_errbuf    e;
+    struct tsr_runtime_edge_end    *end;
+    struct tsr_runtime_micro_batch *b;
+    tsr_status                      st;
+    struct tsr_errbuf               e;
 };
 
 static void *send_one(void *arg)
 {
     struct sender *s = arg;
-    s->st = tsr_edge_send(s->end, s->b, &s->e.err);
+    s->st = tsr_runtime_edge_send(s->end, s->b, &s->e.err);
     return NULL;
 }
 
-static void open_edge(struct tsr_edge *e, struct tsr_edge_end *from, struct tsr_edge_end *to,
-                      const char *rows_over, uint64_t deadline_us)
+static void open_edge(struct tsr_runtime_edge *e, struct tsr_runtime_edge_end *from,
+                      struct tsr_runtime_edge_end *to, const char *rows_over, uint64_t deadline_us)
 {
     struct tsr_errbuf b = TSR_ERRBUF(b);
-    *e = (struct tsr_edge){ .from = 3,
-                            .to = 5,
-                            .kind = TSR_EDGE_ROWS,
-                            .heads_over = "local",
-                            .rows_over = rows_over,
-                            .epoch = 1 };
-    assert_int_equal(tsr_edge_create(e, registry, &b.err), TSR_OK);
-    assert_int_equal(tsr_edge_open(from, e, true, deadline_us, NULL, registry, &b.err), TSR_OK);
-    assert_int_equal(tsr_edge_open(to, e, false, deadline_us, NULL, registry, &b.err), TSR_OK);
+    *e = (struct tsr_runtime_edge){ .from = 3,
+                                    .to = 5,
+                                    .kind = TSR_EDGE_ROWS,
+                                    .heads_over = "local",
+                                    .rows_over = rows_over,
+                                    .epoch = 1 };
+    assert_int_equal(tsr_runtime_edge_create(e, registry, &b.err), TSR_OK);
+    assert_int_equal(tsr_runtime_edge_open(from, e, true, deadline_us, NULL, registry, &b.err),
+                     TSR_OK);
+    assert_int_equal(tsr_runtime_edge_open(to, e, false, deadline_us, NULL, registry, &b.err),
+                     TSR_OK);
 }
 
-static void close_edge(struct tsr_edge *e, struct tsr_edge_end *from, struct tsr_edge_end *to)
+static void close_edge(struct tsr_runtime_edge *e, struct tsr_runtime_edge_end *from,
+                       struct tsr_runtime_edge_end *to)
 {
-    tsr_edge_close(from);
-    tsr_edge_close(to);
-    tsr_edge_free(e);
+    tsr_runtime_edge_close(from);
+    tsr_runtime_edge_close(to);
+    tsr_runtime_edge_free(e);
 }
 
 /* A message that takes longer than the deadline, while its bytes get through.  The pace makes it take so
@@ -90,20 +93,20 @@ static void close_edge(struct tsr_edge *e, struct tsr_edge_end *from, struct tsr
 static void test_slow(void **state)
 {
     enum { TOKENS = 128, SECONDS = 3 };
-    const uint64_t      bytes = TOKENS * limits.hidden * sizeof(float), deadline = 2000000;
-    char                over[64];
-    struct tsr_edge     e;
-    struct tsr_edge_end from, to;
-    struct sender       s = { .end = &from, .b = work(TOKENS), .e = TSR_ERRBUF(s.e) };
-    struct tsr_errbuf   err = TSR_ERRBUF(err);
-    struct tsr_portion *got = calloc(1, sizeof *got);
-    pthread_t           thread;
+    const uint64_t              bytes = TOKENS * limits.hidden * sizeof(float), deadline = 2000000;
+    char                        over[64];
+    struct tsr_runtime_edge     e;
+    struct tsr_runtime_edge_end from, to;
+    struct sender               s = { .end = &from, .b = work(TOKENS), .e = TSR_ERRBUF(s.e) };
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    struct tsr_runtime_micro_batch *got = calloc(1, sizeof *got);
+    pthread_t                       thread;
     (void)state;
     (void)snprintf(over, sizeof over, "local:bandwidth=%.6f", (double)bytes / SECONDS / 1e6);
     open_edge(&e, &from, &to, over, deadline);
     uint64_t t0 = tsr_now_us();
     assert_int_equal(pthread_create(&thread, NULL, send_one, &s), 0);
-    tsr_status st = tsr_edge_recv(&to, got, &limits, &err.err);
+    tsr_status st = tsr_runtime_edge_recv(&to, got, &limits, &err.err);
     uint64_t   took = tsr_now_us() - t0;
     assert_int_equal(pthread_join(thread, NULL), 0);
     if (st != TSR_OK || s.st != TSR_OK)
@@ -116,9 +119,9 @@ static void test_slow(void **state)
         assert_true(got->token[i].id == s.b->token[i].id && got->token[i].slot == i % 8);
     assert_int_equal(tsr_comm_link_sent(from.rows), bytes);
     assert_int_equal(tsr_comm_link_sent(from.heads),
-                     sizeof(struct tsr_frame) + tsr_frame_body(&s.b->head));
-    tsr_portion_free(got);
-    tsr_portion_free(s.b);
+                     sizeof(struct tsr_runtime_frame) + tsr_runtime_frame_body(&s.b->head));
+    tsr_runtime_micro_batch_free(got);
+    tsr_runtime_micro_batch_free(s.b);
     close_edge(&e, &from, &to);
 }
 
@@ -134,23 +137,23 @@ static void says(const char *text, const char *rank, const char *amount)
 static void test_cut_receive(void **state)
 {
     enum { TOKENS = 64, PIECES = 3 };
-    struct tsr_edge           e;
-    struct tsr_edge_end       from, to;
-    struct tsr_errbuf         err = TSR_ERRBUF(err);
-    struct tsr_portion       *b = work(TOKENS), *got = calloc(1, sizeof *got);
-    struct tsr_comm_port      port;
-    struct tsr_comm_transfer *t;
-    void                     *request[PIECES];
+    struct tsr_runtime_edge         e;
+    struct tsr_runtime_edge_end     from, to;
+    struct tsr_errbuf               err = TSR_ERRBUF(err);
+    struct tsr_runtime_micro_batch *b = work(TOKENS), *got = calloc(1, sizeof *got);
+    struct tsr_comm_port            port;
+    struct tsr_comm_transfer       *t;
+    void                           *request[PIECES];
     (void)state;
     open_edge(&e, &from, &to, "local:ring=1024", 500000);
     struct tsr_comm_place place = { "local:ring=1024", 0, 2, e.rows.shared, e.rows.bytes, 1, NULL };
     assert_int_equal(tsr_comm_port_open(&port, registry, &place, &err.err), TSR_OK);
-    assert_int_equal(tsr_portion_pack(b, &err.err), TSR_OK);
+    assert_int_equal(tsr_runtime_micro_batch_pack(b, &err.err), TSR_OK);
     assert_int_equal(tsr_comm_link_send_bytes(from.heads, 1, &b->head, sizeof b->head, &t,
                                               &err.err),
                      TSR_OK);
-    assert_int_equal(tsr_comm_link_send_bytes(from.heads, 1, b->body, tsr_frame_body(&b->head), &t,
-                                              &err.err),
+    assert_int_equal(tsr_comm_link_send_bytes(from.heads, 1, b->body,
+                                              tsr_runtime_frame_body(&b->head), &t, &err.err),
                      TSR_OK);
     for (uint64_t i = 0; i < PIECES; i++)
         assert_int_equal(port.iface->send(port.self, NULL, 1,
@@ -158,12 +161,12 @@ static void test_cut_receive(void **state)
                                           TSR_COMM_PIECE, &request[i], &err.err),
                          TSR_OK);
     uint64_t t0 = tsr_now_us();
-    assert_int_equal(tsr_edge_recv(&to, got, &limits, &err.err), TSR_E_DEVICE);
+    assert_int_equal(tsr_runtime_edge_recv(&to, got, &limits, &err.err), TSR_E_DEVICE);
     assert_true(tsr_now_us() - t0 < LONG_US);
     says(err.text, "rank 3 is late", "message of 1048576 bytes 393216 have come");
     tsr_comm_port_close(&port);
-    tsr_portion_free(got);
-    tsr_portion_free(b);
+    tsr_runtime_micro_batch_free(got);
+    tsr_runtime_micro_batch_free(b);
     close_edge(&e, &from, &to);
 }
 
@@ -171,17 +174,17 @@ static void test_cut_receive(void **state)
 static void test_cut_send(void **state)
 {
     enum { TOKENS = 128 };
-    struct tsr_edge     e;
-    struct tsr_edge_end from, to;
-    struct tsr_errbuf   err = TSR_ERRBUF(err);
-    struct tsr_portion *b = work(TOKENS);
+    struct tsr_runtime_edge         e;
+    struct tsr_runtime_edge_end     from, to;
+    struct tsr_errbuf               err = TSR_ERRBUF(err);
+    struct tsr_runtime_micro_batch *b = work(TOKENS);
     (void)state;
     open_edge(&e, &from, &to, "local:ring=1024", 500000);
     uint64_t t0 = tsr_now_us();
-    assert_int_equal(tsr_edge_send(&from, b, &err.err), TSR_E_DEVICE);
+    assert_int_equal(tsr_runtime_edge_send(&from, b, &err.err), TSR_E_DEVICE);
     assert_true(tsr_now_us() - t0 < LONG_US);
     says(err.text, "rank 5 is late", "message of 2097152 bytes 917504 have gone");
-    tsr_portion_free(b);
+    tsr_runtime_micro_batch_free(b);
     close_edge(&e, &from, &to);
 }
 
@@ -212,18 +215,6 @@ static void give_up(struct both *s, const char *what, uint64_t message)
     (void)snprintf(s->e.text, sizeof s->e.text, "%s %llu", what, (unsigned long long)message);
 }
 
-/* By waiting, and by looking. */
-static bool end_one(struct both *s, struct tsr_comm_transfer *t, bool look)
-{
-    bool done = !look;
-    if (!look)
-        return tsr_comm_link_wait(s->l, t, &s->e.err) == TSR_OK;
-    while (!done)
-        if (tsr_comm_link_test(s->l, t, &done, &s->e.err) != TSR_OK)
-            return false;
-    return true;
-}
-
 static void send_next(struct both *s, uint64_t m, struct tsr_comm_transfer **t)
 {
     uint64_t       bytes = size_of(s->seed + s->rank, m);
@@ -246,7 +237,7 @@ static void receive_two(struct both *s, uint64_t m, uint64_t n)
         s->ok = tsr_comm_link_recv_bytes(s->l, other, in[i], bytes, &t[i], &s->e.err) == TSR_OK;
     }
     for (uint64_t i = 0; s->ok && i < n; i++) {
-        s->ok = end_one(s, t[i], (m + i) % 3 == 0);
+        s->ok = tsr_comm_link_wait_for(s->l, t[i], LONG_US, &s->e.err) == TSR_OK;
         for (uint64_t k = size_of(s->seed + other, m + i); s->ok && k-- > 0;)
             if (in[i][k] != byte_of(m + i + 1000 * other, k))
                 give_up(s, "other bytes in message", m + i);
@@ -266,7 +257,7 @@ static void *both_ways(void *arg)
     for (uint64_t m = 0, n = 1; s->ok && m < MESSAGES; m += n, n = 3 - n)
         receive_two(s, m, n < MESSAGES - m ? n : MESSAGES - m);
     for (uint64_t i = 0; s->ok && i < MESSAGES; i++)
-        s->ok = end_one(s, t[i * 7 % MESSAGES], i % 2);
+        s->ok = tsr_comm_link_wait_for(s->l, t[i * 7 % MESSAGES], LONG_US, &s->e.err) == TSR_OK;
     return NULL;
 }
 
@@ -282,9 +273,8 @@ static void test_many(void **state)
     print_message("TSR_TEST_SEED=%llu\n", (unsigned long long)seed);
     assert_int_equal(tsr_comm_world_create(&w, registry, "local:ring=64", 2, &e.err), TSR_OK);
     for (uint32_t r = 0; r < 2; r++) {
-        struct tsr_comm_link_options o = {
-            .place = { "local:ring=64", r, 2, w.shared, w.bytes, 1, NULL }, .deadline_us = LONG_US
-        };
+        struct tsr_comm_link_options o = { .place = { "local:ring=64", r, 2, w.shared, w.bytes, 1,
+                                                      NULL } };
         side[r] = (struct both){ .rank = r, .seed = 2 * seed, .e = TSR_ERRBUF(side[r].e) };
         assert_int_equal(tsr_comm_link_create(&side[r].l, registry, &o, &e.err), TSR_OK);
     }
@@ -332,50 +322,69 @@ static tsr_status small_wait(void *self, void *request, uint64_t deadline_us, st
     return real->wait(self, request, deadline_us, err);
 }
 
-/* Three messages at a time to oneself; with room for none the wait ends. */
+struct taker {
+    struct tsr_comm_flows *s;
+    struct tsr_comm_flow  *in;
+    uint64_t               n;
+    bool                   ok;
+    struct tsr_errbuf      e;
+};
+
+static void *take_all(void *arg)
+{
+    struct taker *x = arg;
+    x->ok = true;
+    for (uint64_t i = 0; x->ok && i < x->n; i++)
+        x->ok = tsr_comm_flow_wait(x->s, &x->in[i], LONG_US, &x->e.err) == TSR_OK;
+    return NULL;
+}
+
+/* Three messages at a time; with room for none the wait ends. */
 static void test_room(void **state)
 {
     enum { N = 3, BYTES = 3 * TSR_COMM_PIECE + 5 };
     struct tsr_comm_world w;
-    struct tsr_comm_port  port;
+    struct tsr_comm_port  port[2];
     struct tsr_errbuf     e = TSR_ERRBUF(e);
     struct tsr_comm_flow  out[N], in[N];
     static unsigned char  from[N][BYTES], to[N][BYTES];
+    pthread_t             thread;
     (void)state;
-    assert_int_equal(tsr_comm_world_create(&w, registry, "local:ring=1024", 1, &e.err), TSR_OK);
-    struct tsr_comm_place place = { "local:ring=1024", 0, 1, w.shared, w.bytes, 1, NULL };
-    assert_int_equal(tsr_comm_port_open(&port, registry, &place, &e.err), TSR_OK);
-    real = port.iface;
+    assert_int_equal(tsr_comm_world_create(&w, registry, "local:ring=1024", 2, &e.err), TSR_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tsr_comm_place place = { "local:ring=1024", i, 2, w.shared, w.bytes, 1, NULL };
+        assert_int_equal(tsr_comm_port_open(&port[i], registry, &place, &e.err), TSR_OK);
+    }
+    real = port[0].iface;
     struct tsr_transport_v1 one = *real;
     one.send = small_send;
     one.test = small_test;
     one.wait = small_wait;
-    struct tsr_comm_port  small = { .iface = &one, .self = port.self };
-    struct tsr_comm_flows s = { .port = &small, .rank = 0 }, r = { .port = &port, .rank = 0 };
+    struct tsr_comm_port  small = { .iface = &one, .self = port[0].self };
+    struct tsr_comm_flows s = { .port = &small, .rank = 0 }, r = { .port = &port[1], .rank = 1 };
+    struct taker          taker = { .s = &r, .in = in, .n = N, .e = TSR_ERRBUF(taker.e) };
     most = 1;
     for (uint64_t i = 0; i < N; i++) {
         for (uint64_t k = 0; k < BYTES; k++)
             from[i][k] = byte_of(i, k);
-        out[i] = (struct tsr_comm_flow){ .out = true, .buf = from[i], .bytes = BYTES };
+        out[i] = (struct tsr_comm_flow){ .out = true, .peer = 1, .buf = from[i], .bytes = BYTES };
         in[i] = (struct tsr_comm_flow){ .buf = to[i], .bytes = BYTES };
         assert_int_equal(tsr_comm_flow_start(&s, &out[i], &e.err), TSR_OK);
         assert_int_equal(tsr_comm_flow_start(&r, &in[i], &e.err), TSR_OK);
         assert_true(under_way <= most);
     }
-    for (uint64_t i = 0; i < 2 * N; i++) {
-        bool done[2] = { false, false };
-        while (i < N && !(done[0] && done[1])) { /* in turn: one rank plays both */
-            if (!done[0])
-                assert_int_equal(tsr_comm_flow_test(&s, &out[i], &done[0], &e.err), TSR_OK);
-            if (!done[1])
-                assert_int_equal(tsr_comm_flow_test(&r, &in[i], &done[1], &e.err), TSR_OK);
-        }
-        if (i < N)
-            assert_memory_equal(to[i], from[i], BYTES);
-    }
+    assert_int_equal(pthread_create(&thread, NULL, take_all, &taker), 0);
+    for (uint64_t i = 0; i < N; i++)
+        assert_int_equal(tsr_comm_flow_wait(&s, &out[i], LONG_US, &e.err), TSR_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (!taker.ok)
+        fail_msg("%s", taker.e.text);
+    for (uint64_t i = 0; i < N; i++)
+        assert_memory_equal(to[i], from[i], BYTES);
+    assert_null(r.under_way);
     assert_null(s.under_way);
     most = 0;
-    out[0] = (struct tsr_comm_flow){ .out = true, .buf = from[0], .bytes = BYTES };
+    out[0] = (struct tsr_comm_flow){ .out = true, .peer = 1, .buf = from[0], .bytes = BYTES };
     assert_int_equal(tsr_comm_flow_start(&s, &out[0], &e.err), TSR_OK);
     assert_int_equal(tsr_comm_flow_wait(&s, &out[0], 100000, &e.err), TSR_E_DEVICE);
     assert_non_null(strstr(e.text, "for room in its transport"));
@@ -383,7 +392,8 @@ static void test_room(void **state)
     assert_null(s.under_way);
     assert_int_equal(tsr_comm_flow_wait(&s, &out[0], 100000, &e.err), TSR_E_DEVICE);
     assert_non_null(strstr(e.text, "has failed before"));
-    tsr_comm_port_close(&port);
+    for (uint32_t i = 0; i < 2; i++)
+        tsr_comm_port_close(&port[i]);
     tsr_comm_world_close(&w);
 }
 
@@ -397,7 +407,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

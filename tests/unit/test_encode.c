@@ -340,7 +340,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     char                     text[256] = "";
-    struct tsr_err           err = { sizeof err, sizeof text, text };
+    struct tsr_err           err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     const struct tsr_encode *e = NULL;
     struct tsr_encode_mx     s = { TSR_MX_ELEMENT(5, 5), 8, 0, 0, 32 };
     assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);

@@ -2,7 +2,9 @@
  * documents, and a run over the demo model against logits scored here. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/tokenizer.h"
 #include "eval/eval.h"
+#include "eval/wikitext.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,10 +28,10 @@ static int setup(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     (void)state;
     if (tsr_pool_create(&pool, 2, &e.err) != TSR_OK ||
-        tsr_registry_create(&registry, pool, &e.err) != TSR_OK ||
-        tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
+        tsr_plugin_registry_create(&registry, pool, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK ||
         tsr_model_load(&model, DEMO, false, &e.err) != TSR_OK ||
-        tsr_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
+        tsr_checkpoint_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
     }
@@ -41,7 +43,7 @@ static int teardown(void **state)
     (void)state;
     tsr_tokenizer_destroy(tokenizer);
     tsr_model_destroy(model);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     tsr_pool_destroy(pool);
     return 0;
 }
@@ -67,19 +69,19 @@ static void test_metrics(void **state)
     const float q[3] = { 100.0f, 100.0f, 100.0f + logf(2.0f) }; /* 1/4, 1/4, 1/2 */
     double      lp, lq;
     /* F32 logits: 1e-7 relative of values around 1, around 100 for q */
-    assert_true(fabs(tsr_nll(p, 3, 0, &lp) - log(8.0)) < 1e-6);
-    assert_true(fabs(tsr_nll(p, 3, 2, &lp) - log(8.0 / 5.0)) < 1e-6);
-    assert_true(fabs(tsr_nll(q, 3, 1, &lq) - log(4.0)) < 2e-5);
+    assert_true(fabs(tsr_eval_nll(p, 3, 0, &lp) - log(8.0)) < 1e-6);
+    assert_true(fabs(tsr_eval_nll(p, 3, 2, &lp) - log(8.0 / 5.0)) < 1e-6);
+    assert_true(fabs(tsr_eval_nll(q, 3, 1, &lq) - log(4.0)) < 2e-5);
     double want = 1.0 / 8 * log(0.5) + 2.0 / 8 * log(1.0) + 5.0 / 8 * log(1.25);
-    assert_true(fabs(tsr_kl(p, lp, q, lq, 3) - want) < 2e-5);
-    assert_true(tsr_kl(p, lp, p, lp, 3) == 0.0);
+    assert_true(fabs(tsr_eval_kl(p, lp, q, lq, 3) - want) < 2e-5);
+    assert_true(tsr_eval_kl(p, lp, p, lp, 3) == 0.0);
     const float far[2] = { -3e38f, 3e38f }; /* no overflow on the way */
-    assert_true(tsr_nll(far, 2, 1, &lp) == 0.0);
+    assert_true(tsr_eval_nll(far, 2, 1, &lp) == 0.0);
     const float bad[2] = { NAN, 0.0f };
-    assert_true(isnan(tsr_nll(bad, 2, 1, &lp)));
-    assert_int_equal(tsr_argmax(p, 3), 2);
+    assert_true(isnan(tsr_eval_nll(bad, 2, 1, &lp)));
+    assert_int_equal(tsr_eval_argmax(p, 3), 2);
     const float tie[4] = { 1, 3, 3, 2 };
-    assert_int_equal(tsr_argmax(tie, 4), 1);
+    assert_int_equal(tsr_eval_argmax(tie, 4), 1);
 }
 
 /* Outputs of Python's re by the rules of lm-evaluation-harness's task `wikitext`. */
@@ -121,29 +123,29 @@ static void test_wikitext(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
-        struct tsr_errbuf e = TSR_ERRBUF(e);
-        struct tsr_text   t = { 0 };
-        uint64_t          n = strlen(pages[i].page);
-        if (tsr_wikitext_detokenize(pages[i].page, n, &t, &e.err) != TSR_OK)
+        struct tsr_errbuf         e = TSR_ERRBUF(e);
+        struct tsr_tokenizer_text t = { 0 };
+        uint64_t                  n = strlen(pages[i].page);
+        if (tsr_eval_wikitext_detokenize(pages[i].page, n, &t, &e.err) != TSR_OK)
             fail_msg("page %zu: %s", i, e.text);
         assert_string_equal(t.v ? t.v : "", pages[i].detokenized);
-        assert_int_equal(tsr_count_words(pages[i].page, n), pages[i].words);
-        tsr_text_free(&t);
+        assert_int_equal(tsr_eval_count_words(pages[i].page, n), pages[i].words);
+        tsr_tokenizer_text_free(&t);
     }
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_text   t = { 0 };
-    assert_int_equal(tsr_wikitext_detokenize("ab\xff( c )", 8, &t, &e.err), TSR_E_INPUT);
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_text t = { 0 };
+    assert_int_equal(tsr_eval_wikitext_detokenize("ab\xff( c )", 8, &t, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "UTF-8"));
-    tsr_text_free(&t);
+    tsr_tokenizer_text_free(&t);
 }
 
 /* ---- windows -------------------------------------------------------------------- */
 
-static struct tsr_windows *windows(const char *path, struct tsr_eval_options o)
+static struct tsr_eval_windows *windows(const char *path, struct tsr_eval_options o)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_windows *w = NULL;
-    if (tsr_windows_create(&w, tokenizer, model, path, &o, &e.err) != TSR_OK)
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_eval_windows *w = NULL;
+    if (tsr_eval_windows_create(&w, tokenizer, model, path, &o, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return w;
 }
@@ -151,13 +153,13 @@ static struct tsr_windows *windows(const char *path, struct tsr_eval_options o)
 static void test_side_by_side(void **state)
 {
     (void)state;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_ids    ids = { 0 };
-    char             *text;
-    uint64_t          n;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_ids ids = { 0 };
+    char                    *text;
+    uint64_t                 n;
     assert_int_equal(tsr_file_slurp(DEMO "/held-out.txt", 1 << 20, &text, &n, &e.err), TSR_OK);
-    assert_int_equal(tsr_tokenize(tokenizer, text, n, TSR_TOKENIZE_SPECIAL, &ids, &e.err), TSR_OK);
-    struct tsr_windows *w =
+    assert_int_equal(tsr_tokenize(tokenizer, text, n, TSR_TOKENIZER_SPECIAL, &ids, &e.err), TSR_OK);
+    struct tsr_eval_windows *w =
         windows(DEMO "/held-out.txt", (struct tsr_eval_options){ .protocol = TSR_PPL_GPTQ_2048 });
     assert_string_equal(w->protocol_name, "gptq-2048");
     assert_string_equal(w->bos, "once");
@@ -172,7 +174,7 @@ static void test_side_by_side(void **state)
         assert_int_equal(w->score_from[i], 1);
         assert_true(w->weight[i] == 1024.0);
     }
-    tsr_windows_destroy(w);
+    tsr_eval_windows_destroy(w);
     w = windows(DEMO "/held-out.txt",
                 (struct tsr_eval_options){ .protocol = TSR_PPL_LLAMACPP_512 });
     assert_string_equal(w->bos, "per window");
@@ -184,17 +186,18 @@ static void test_side_by_side(void **state)
         assert_int_equal(w->score_from[i], 257); /* position 256 predicts token 257 */
         assert_true(w->weight[i] == 255.0);
     }
-    tsr_windows_destroy(w);
+    tsr_eval_windows_destroy(w);
     w = windows(DEMO "/held-out.txt", (struct tsr_eval_options){ .window = 100, .max_windows = 3 });
     assert_int_equal(w->n, 3);
     assert_int_equal(w->tokens, 300);
-    tsr_windows_destroy(w);
-    tsr_ids_free(&ids);
+    tsr_eval_windows_destroy(w);
+    tsr_tokenizer_ids_free(&ids);
     free(text);
 }
 
 /* Every token of a document is scored once, with the input that the windows must have. */
-static void check_rolling(const struct tsr_windows *w, const struct tsr_ids *ids, uint64_t max)
+static void check_rolling(const struct tsr_eval_windows *w, const struct tsr_tokenizer_ids *ids,
+                          uint64_t max)
 {
     uint64_t next = 0; /* token of the document that is scored next */
     for (uint64_t i = 0; i < w->n; i++) {
@@ -222,22 +225,22 @@ static void test_rolling(void **state)
     char              text[3000] = "";
     for (int i = 0; i < 200; i++)
         strcat(text, i % 3 ? "She said so. " : "He went home ");
-    struct tsr_ids ids = { 0 };
+    struct tsr_tokenizer_ids ids = { 0 };
     assert_int_equal(tsr_tokenize(tokenizer, text, strlen(text), 0, &ids, &e.err), TSR_OK);
     for (uint64_t max = ids.n - 2; max >= 7; max = max > 200 ? max - 131 : max / 2) {
-        struct tsr_windows *w =
+        struct tsr_eval_windows *w =
             windows(file_with(text),
                     (struct tsr_eval_options){ .protocol = TSR_PPL_LM_EVAL_WIKITEXT,
                                                .window = max < 1024 ? max : 1024 });
         check_rolling(w, &ids, w->window);
         assert_int_equal(w->scored, ids.n);
-        assert_int_equal(w->words, tsr_count_words(text, strlen(text)));
+        assert_int_equal(w->words, tsr_eval_count_words(text, strlen(text)));
         assert_int_equal(w->tokens, w->words);
         assert_int_equal(w->bytes, strlen(text));
-        tsr_windows_destroy(w);
+        tsr_eval_windows_destroy(w);
     }
     /* two documents: two prefixes */
-    struct tsr_windows *w = windows(
+    struct tsr_eval_windows *w = windows(
         file_with(
             "{\"text\": \"One here.\"}\n\n{\"text\": \"\"}\n{\"id\": 2, \"text\": \"Two .\"}\n"),
         (struct tsr_eval_options){ .protocol = TSR_PPL_LM_EVAL_WIKITEXT, .rows = TSR_ROWS_JSONL });
@@ -245,25 +248,26 @@ static void test_rolling(void **state)
     assert_int_equal(w->words, 2 + 1 + 2);
     assert_int_equal(w->bytes, 9 + 0 + 5);
     assert_int_equal(w->ids[w->start[1]], model->hp.bos);
-    tsr_windows_destroy(w);
-    tsr_ids_free(&ids);
+    tsr_eval_windows_destroy(w);
+    tsr_tokenizer_ids_free(&ids);
 }
 
 /* The joined text of rows, seen through its tokens. */
-static void check_rows(const char *file, enum tsr_rows rows, const char *join, const char *joined)
+static void check_rows(const char *file, enum tsr_engine_rows rows, const char *join,
+                       const char *joined)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_ids    ids = { 0 };
-    assert_int_equal(tsr_tokenize(tokenizer, joined, strlen(joined), TSR_TOKENIZE_SPECIAL, &ids,
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_ids ids = { 0 };
+    assert_int_equal(tsr_tokenize(tokenizer, joined, strlen(joined), TSR_TOKENIZER_SPECIAL, &ids,
                                   &e.err),
                      TSR_OK);
-    struct tsr_windows *w =
+    struct tsr_eval_windows *w =
         windows(file_with(file),
                 (struct tsr_eval_options){ .rows = rows, .join = join, .window = ids.n });
     assert_int_equal(w->n, 1);
     assert_memory_equal(w->ids, ids.v, ids.n * sizeof *ids.v);
-    tsr_windows_destroy(w);
-    tsr_ids_free(&ids);
+    tsr_eval_windows_destroy(w);
+    tsr_tokenizer_ids_free(&ids);
 }
 
 static void test_rows(void **state)
@@ -278,9 +282,9 @@ static void test_rows(void **state)
 
 static void refused(const char *file, struct tsr_eval_options o, const char *word)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_windows *w = NULL;
-    assert_int_equal(tsr_windows_create(&w, tokenizer, model, file, &o, &e.err), TSR_E_INPUT);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_eval_windows *w = NULL;
+    assert_int_equal(tsr_eval_windows_create(&w, tokenizer, model, file, &o, &e.err), TSR_E_INPUT);
     assert_null(w);
     if (!strstr(e.text, word))
         fail_msg("'%s' is not in: %s", word, e.text);
@@ -305,7 +309,7 @@ static void test_refusals(void **state)
 
 /* ---- runs --------------------------------------------------------------------------- */
 
-static struct tsr_engine *engine(const struct tsr_overlay *o, uint64_t chunk)
+static struct tsr_engine *engine(const struct tsr_model_overlay *o, uint64_t chunk)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct tsr_engine        *g = NULL;
@@ -320,14 +324,14 @@ static struct tsr_engine *engine(const struct tsr_overlay *o, uint64_t chunk)
 /* Loss of a window by the words of the protocol, from all its logits at once. */
 static double window_mean(struct tsr_engine *g, const uint32_t *ids, uint64_t n, uint64_t from)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    uint64_t          vocab = model->hp.vocab;
-    struct tsr_token *t = tsr_new(n, sizeof *t);
-    float            *logits = tsr_new(n * vocab, sizeof *logits);
-    double            sum = 0.0;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    uint64_t                 vocab = model->hp.vocab;
+    struct tsr_engine_token *t = tsr_new(n, sizeof *t);
+    float                   *logits = tsr_new(n * vocab, sizeof *logits);
+    double                   sum = 0.0;
     assert_true(t && logits);
     for (uint64_t i = 0; i < n; i++)
-        t[i] = (struct tsr_token){ .id = ids[i], .logits = true };
+        t[i] = (struct tsr_engine_token){ .id = ids[i], .logits = true };
     tsr_engine_reset(g, 0);
     if (tsr_engine_forward(g, t, n, logits, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
@@ -350,7 +354,7 @@ static void test_run(void **state)
     struct tsr_engine     *a = engine(NULL, 0), *b = engine(NULL, 7);
     struct tsr_eval_result r, again;
     for (int p = 0; p < 2; p++) {
-        struct tsr_windows *w =
+        struct tsr_eval_windows *w =
             windows(DEMO "/held-out.txt",
                     (struct tsr_eval_options){ .protocol =
                                                    p ? TSR_PPL_LLAMACPP_512 : TSR_PPL_GPTQ_2048,
@@ -371,7 +375,7 @@ static void test_run(void **state)
             fail_msg("%s", e.text);
         assert_true(again.perplexity == r.perplexity);
         assert_true(again.kl_mean == 0.0 && again.kl_max == 0.0 && again.top1 == 1.0);
-        tsr_windows_destroy(w);
+        tsr_eval_windows_destroy(w);
     }
     tsr_engine_destroy(a);
     tsr_engine_destroy(b);
@@ -394,11 +398,11 @@ static tsr_status broken_tap(void *ctx, uint64_t layer, enum tsr_site site, cons
 static void test_arms(void **state)
 {
     (void)state;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    int                  calls = 0;
-    struct tsr_engine   *g[3] = { engine(NULL, 0), engine(NULL, 0), engine(NULL, 0) };
-    struct tsr_eval_arm *arms = tsr_new(3, sizeof *arms);
-    struct tsr_windows  *w =
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    int                      calls = 0;
+    struct tsr_engine       *g[3] = { engine(NULL, 0), engine(NULL, 0), engine(NULL, 0) };
+    struct tsr_eval_arm     *arms = tsr_new(3, sizeof *arms);
+    struct tsr_eval_windows *w =
         windows(DEMO "/held-out.txt", (struct tsr_eval_options){ .window = 32, .max_windows = 3 });
     assert_non_null(arms);
     tsr_engine_set_tap(g[1], broken_tap, &calls);
@@ -429,7 +433,7 @@ static void test_arms(void **state)
     assert_non_null(strstr(e.text, "window 2 of 3"));
     for (int i = 0; i < 3; i++)
         tsr_engine_destroy(g[i]);
-    tsr_windows_destroy(w);
+    tsr_eval_windows_destroy(w);
     free(arms);
 }
 

@@ -87,9 +87,10 @@ static void test_never_worse(void **state)
         r->inst.in.gap = 0;
         struct tsr_solver_solution *s = solve("exact", &r->inst, "random");
         for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
-            struct tsr_errbuf e = TSR_ERRBUF(e);
-            struct tsr_found  f;
-            if (tsr_registry_find(registry, TSR_KIND_SOLVER, others[k], &f, &e.err) != TSR_OK)
+            struct tsr_errbuf       e = TSR_ERRBUF(e);
+            struct tsr_plugin_found f;
+            if (tsr_plugin_registry_find(registry, TSR_KIND_SOLVER, others[k], &f, &e.err) !=
+                TSR_OK)
                 continue; /* not built: ilp without GLPK */
             struct tsr_solver_solution *o = solve(others[k], &r->inst, "random");
             bool plan = o->status == TSR_SOLVED_OPTIMAL || o->status == TSR_SOLVED_FEASIBLE;
@@ -228,11 +229,12 @@ static int32_t metered_cancelled(void *ctx)
 static tsr_status solve_metered(const struct tsr_instance *inst)
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
-    struct tsr_found            f;
+    struct tsr_plugin_found     f;
     struct tsr_solver_solution *s = NULL;
     void                       *self = NULL;
-    assert_int_equal(tsr_registry_find(registry, TSR_KIND_SOLVER, "exact", &f, &e.err), TSR_OK);
-    assert_int_equal(tsr_solution_create(&s, inst, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_find(registry, TSR_KIND_SOLVER, "exact", &f, &e.err),
+                     TSR_OK);
+    assert_int_equal(tsr_plan_solution_create(&s, inst, &e.err), TSR_OK);
     struct tsr_host host = *f.host;
     meter.real = f.host;
     meter.calls = meter.bytes = 0;

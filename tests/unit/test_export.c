@@ -1,11 +1,11 @@
 /* What is exported, read back by decoders that follow the formats' definitions and share nothing
  * with the writers: golden words, random matrices of every width, and blocks that llama.cpp wrote. */
-#include "export/gguf_out.h"
+#include "checkpoint/export/gguf_out.h"
 
 #include "base/f16.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/gguf.h"
+#include "checkpoint/gguf/gguf.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,12 +26,12 @@
 /* ---- a packed matrix to export --------------------------------------------------------- */
 
 struct fixture {
-    struct tsr_stored_view v;
-    struct tsr_packed      packed[3];
-    struct tsr_matrix      w[3];
-    struct tsr_model       model;
-    struct tsr_export      x;
-    struct tsr_errbuf      err;
+    struct tsr_model_stored_view v;
+    struct tsr_model_packed      packed[3];
+    struct tsr_matrix            w[3];
+    struct tsr_model             model;
+    struct tsr_export            x;
+    struct tsr_errbuf            err;
 };
 
 static struct tsr_format int_format(uint32_t bits, uint64_t group, uint32_t zero)
@@ -44,29 +44,29 @@ static struct tsr_format int_format(uint32_t bits, uint64_t group, uint32_t zero
                                 .scale_dtype = TSR_F16 };
 }
 
-static void pack_init(struct tsr_packed *p, const struct tsr_format *f, uint64_t rows,
+static void pack_init(struct tsr_model_packed *p, const struct tsr_format *f, uint64_t rows,
                       uint64_t cols)
 {
-    *p = (struct tsr_packed){ .format = *f, .rows = rows, .cols = cols };
-    p->code_stride = tsr_format_code_bytes(f, cols);
-    p->meta_stride = tsr_format_meta_bytes(f, cols);
+    *p = (struct tsr_model_packed){ .format = *f, .rows = rows, .cols = cols };
+    p->code_stride = tsr_model_format_code_bytes(f, cols);
+    p->meta_stride = tsr_model_format_meta_bytes(f, cols);
     p->codes = tsr_new(rows, p->code_stride);
     p->meta = tsr_new(rows, p->meta_stride);
     assert_non_null(p->codes);
     assert_non_null(p->meta);
 }
 
-static unsigned char *codes_of(struct tsr_packed *p, uint64_t r)
+static unsigned char *codes_of(struct tsr_model_packed *p, uint64_t r)
 {
     return (unsigned char *)p->codes + r * p->code_stride;
 }
 
-static unsigned char *meta_of(struct tsr_packed *p, uint64_t r)
+static unsigned char *meta_of(struct tsr_model_packed *p, uint64_t r)
 {
     return (unsigned char *)p->meta + r * p->meta_stride;
 }
 
-static void set_scale(struct tsr_packed *p, uint64_t r, uint64_t g, float v)
+static void set_scale(struct tsr_model_packed *p, uint64_t r, uint64_t g, float v)
 {
     uint16_t h = tsr_f32_f16(v);
     memcpy(meta_of(p, r) + 2 * g, &h, 2);
@@ -80,7 +80,7 @@ static void set_up(struct fixture *f, const struct tsr_format *format, unsigned 
     f->err.err = (struct tsr_err){ .struct_size = sizeof(struct tsr_err),
                                    .cap = sizeof f->err.text,
                                    .text = f->err.text };
-    f->v = (struct tsr_stored_view){
+    f->v = (struct tsr_model_stored_view){
         .module = "m", .suffix = "weight", .n = n, .kind = TSR_STORED_LINEAR, .cols = cols
     };
     for (unsigned i = 0; i < n; i++) {
@@ -109,11 +109,11 @@ static void tear_down(struct fixture *f)
 /* One exported tensor, fresh memory; its shape in out. */
 static unsigned char *tensor(struct fixture *f, const char *suffix, struct tsr_export_out *out)
 {
-    struct tsr_errbuf    *e = &f->err;
-    struct tsr_module     m;
-    struct tsr_export_out outs[TSR_EXPORT_OUTS];
-    unsigned              n = 0;
-    tsr_module_of(&m, &f->v);
+    struct tsr_errbuf       *e = &f->err;
+    struct tsr_export_module m;
+    struct tsr_export_out    outs[TSR_EXPORT_OUTS];
+    unsigned                 n = 0;
+    tsr_export_module_of(&m, &f->v);
     if (f->x.kind->plan(&f->x, &m, outs, &n) != TSR_OK)
         fail_msg("plan: %s", e->text);
     for (unsigned i = 0; i < n; i++) {
@@ -146,12 +146,12 @@ static uint32_t word(const unsigned char *p, uint64_t i)
 
 /* ---- golden words (verified against the formats' own packers) ---------------------------- */
 
-static void ramp(struct tsr_packed *p)
+static void ramp(struct tsr_model_packed *p)
 {
     for (uint64_t r = 0; r < p->rows; r++)
         for (uint64_t k = 0; k < p->cols; k++)
-            tsr_bits_put(codes_of(p, r), k * p->format.bits, p->format.bits,
-                         (unsigned)(k & ((1u << p->format.bits) - 1)));
+            tsr_export_bits_put(codes_of(p, r), k * p->format.bits, p->format.bits,
+                                (unsigned)(k & ((1u << p->format.bits) - 1)));
 }
 
 static void gptq_golden_words(void **state)
@@ -224,7 +224,7 @@ static void mx_golden_bytes(void **state)
                                           .scale_bits = 8 };
     struct fixture             f;
     struct tsr_export_out      o;
-    struct tsr_module          m;
+    struct tsr_export_module   m;
     unsigned char              block[17];
     (void)state;
     set_up(&f, &format, 1, 1, 32, &tsr_export_ct);
@@ -235,14 +235,14 @@ static void mx_golden_bytes(void **state)
     assert_memory_equal(q, ocp, 8);
     assert_memory_equal(q + 8, ocp, 8);
     free(q);
-    tsr_module_of(&m, &f.v);
-    assert_true(tsr_gguf_holds(TSR_GGUF_OUT_MXFP4, &m));
-    tsr_gguf_repack_row(TSR_GGUF_OUT_MXFP4, &m, 0, block);
+    tsr_export_module_of(&m, &f.v);
+    assert_true(tsr_export_gguf_holds(TSR_GGUF_OUT_MXFP4, &m));
+    tsr_export_gguf_repack_row(TSR_GGUF_OUT_MXFP4, &m, 0, block);
     assert_int_equal(block[0], 130);
     for (unsigned i = 0; i < 16; i++)
         assert_int_equal(block[1 + i], i | i << 4);
     meta_of(&f.packed[0], 0)[0] = 255; /* a NaN scale */
-    assert_false(tsr_gguf_holds(TSR_GGUF_OUT_MXFP4, &m));
+    assert_false(tsr_export_gguf_holds(TSR_GGUF_OUT_MXFP4, &m));
     tear_down(&f);
 }
 
@@ -259,12 +259,12 @@ static uint32_t below(uint64_t *counter, uint32_t n)
 static void randomize(struct fixture *f, uint64_t *rng, bool stored)
 {
     for (unsigned i = 0; i < f->v.n; i++) {
-        struct tsr_packed *p = &f->packed[i];
-        uint64_t           groups = tsr_format_groups(&p->format, p->cols);
+        struct tsr_model_packed *p = &f->packed[i];
+        uint64_t                 groups = tsr_format_groups(&p->format, p->cols);
         for (uint64_t r = 0; r < p->rows; r++) {
             for (uint64_t k = 0; k < p->cols; k++)
-                tsr_bits_put(codes_of(p, r), k * p->format.bits, p->format.bits,
-                             below(rng, 1u << p->format.bits));
+                tsr_export_bits_put(codes_of(p, r), k * p->format.bits, p->format.bits,
+                                    below(rng, 1u << p->format.bits));
             for (uint64_t g = 0; g < groups; g++) {
                 set_scale(p, r, g, 0.001f * (float)(1 + below(rng, 999)));
                 if (stored)
@@ -295,10 +295,10 @@ static float f16_at(const unsigned char *p, uint64_t i)
 
 static void expect_row(struct fixture *f, uint64_t r, const float *got)
 {
-    struct tsr_module m;
-    float             want[256];
-    tsr_module_of(&m, &f->v);
-    tsr_module_row(&m, r, want);
+    struct tsr_export_module m;
+    float                    want[256];
+    tsr_export_module_of(&m, &f->v);
+    tsr_export_module_row(&m, r, want);
     for (uint64_t k = 0; k < f->v.cols; k++)
         if (!(got[k] == want[k]))
             fail_msg("%u bits: row %llu column %llu: %g, not %g", m.f.bits, (unsigned long long)r,
@@ -353,14 +353,14 @@ static void decode_ct(struct fixture *f, bool stored)
 
 static void decode_gguf(struct fixture *f, uint32_t type)
 {
-    struct tsr_module m;
-    unsigned char     line[34 * 8];
-    float             row[256];
-    tsr_module_of(&m, &f->v);
-    if (!tsr_gguf_holds(type, &m))
+    struct tsr_export_module m;
+    unsigned char            line[34 * 8];
+    float                    row[256];
+    tsr_export_module_of(&m, &f->v);
+    if (!tsr_export_gguf_holds(type, &m))
         return;
     for (uint64_t r = 0; r < f->v.rows; r++) {
-        tsr_gguf_repack_row(type, &m, r, line);
+        tsr_export_gguf_repack_row(type, &m, r, line);
         for (uint64_t k = 0; k < f->v.cols; k++) {
             const unsigned char *b = line + k / 32 * (type == TSR_GGUF_OUT_Q4_0 ? 18 : 34);
             unsigned             i = (unsigned)(k % 32);
@@ -447,7 +447,7 @@ static void blocks_of_llama_cpp(void **state)
             float         *v = bytes_of(&wide, x);
             unsigned char *want = bytes_of(&f, t), *got = tsr_new(t->bytes, 1);
             assert_non_null(got);
-            assert_true(tsr_gguf_quantize_row(t->type, v, x->bytes / 4, got));
+            assert_true(tsr_export_gguf_quantize_row(t->type, v, x->bytes / 4, got));
             assert_memory_equal(got, want, t->bytes);
             free(v);
             free(want);
@@ -463,14 +463,14 @@ static void what_blocks_do_not_hold(void **state)
     float         x[32] = { 1e30f };
     unsigned char block[34];
     (void)state;
-    assert_false(tsr_gguf_quantize_row(TSR_GGUF_OUT_Q8_0, x, 32, block));
-    assert_false(tsr_gguf_quantize_row(TSR_GGUF_OUT_Q4_0, x, 32, block));
+    assert_false(tsr_export_gguf_quantize_row(TSR_GGUF_OUT_Q8_0, x, 32, block));
+    assert_false(tsr_export_gguf_quantize_row(TSR_GGUF_OUT_Q4_0, x, 32, block));
     x[0] = NAN;
-    assert_false(tsr_gguf_quantize_row(TSR_GGUF_OUT_MXFP4, x, 32, block));
+    assert_false(tsr_export_gguf_quantize_row(TSR_GGUF_OUT_MXFP4, x, 32, block));
     x[0] = 1e-42f; /* its scale has no inverse */
-    assert_true(tsr_gguf_quantize_row(TSR_GGUF_OUT_Q8_0, x, 32, block));
-    assert_true(tsr_gguf_quantize_row(TSR_GGUF_OUT_Q4_0, x, 32, block));
-    assert_true(tsr_gguf_quantize_row(TSR_GGUF_OUT_MXFP4, x, 32, block));
+    assert_true(tsr_export_gguf_quantize_row(TSR_GGUF_OUT_Q8_0, x, 32, block));
+    assert_true(tsr_export_gguf_quantize_row(TSR_GGUF_OUT_Q4_0, x, 32, block));
+    assert_true(tsr_export_gguf_quantize_row(TSR_GGUF_OUT_MXFP4, x, 32, block));
 }
 
 /* ---- whole files ------------------------------------------------------------------------------ */
@@ -551,8 +551,8 @@ static void rows_of_heads(void **state)
     static const uint64_t want[] = { 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15 };
     (void)state;
     for (uint64_t r = 0; r < 16; r++) {
-        assert_int_equal(tsr_gguf_row_of(r, 16, 2), want[r]);
-        assert_int_equal(tsr_gguf_row_of(r, 16, 0), r);
+        assert_int_equal(tsr_export_gguf_row_of(r, 16, 2), want[r]);
+        assert_int_equal(tsr_export_gguf_row_of(r, 16, 0), r);
     }
 }
 

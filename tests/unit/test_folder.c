@@ -3,11 +3,11 @@
  * demo model's files. */
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/chat.h"
-#include "model/folder.h"
+#include "checkpoint/safetensors/folder.h"
+#include "checkpoint/texts.h"
+#include "checkpoint/tokenizer.h"
 #include "model/model.h"
-#include "model/texts.h"
-#include "model/tokenizer.h"
+#include "tokenizer/chat.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -61,14 +61,14 @@ static tsr_status read_all(const char *folder, struct tsr_errbuf *e)
     struct tsr_chat      *c = NULL;
     tsr_status            st = tsr_model_load(&m, folder, false, &e->err);
     if (st == TSR_OK)
-        st = tsr_tokenizer_load(&t, folder, &e->err);
+        st = tsr_checkpoint_tokenizer_load(&t, folder, &e->err);
     if (st == TSR_OK) {
         struct tsr_errbuf ce = TSR_ERRBUF(ce);
-        const tsr_status  chat = tsr_chat_load(&c, folder, t, &ce.err);
+        const tsr_status  chat = tsr_checkpoint_chat_load(&c, folder, t, &ce.err);
         if (strstr(ce.text, "symbolic link"))
             st = tsr_fail(&e->err, chat, "%s", ce.text);
     }
-    tsr_chat_destroy(c);
+    tsr_tokenizer_chat_destroy(c);
     tsr_tokenizer_destroy(t);
     tsr_model_destroy(m);
     return st;
@@ -139,12 +139,13 @@ static void others_out(void **state)
 {
     (void)state;
     const char *name;
-    for (uint64_t i = 0; (name = tsr_text_name(i)); i++) {
+    for (uint64_t i = 0; (name = tsr_model_text_name(i)); i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         char             *text = NULL;
         uint64_t          len;
         sh("mkdir d && printf x >elsewhere/text && ln -s ../elsewhere/text d/%s", name);
-        assert_int_equal(tsr_text_read(at("d"), name, 100, &text, &len, NULL, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_checkpoint_text_read(at("d"), name, 100, &text, &len, NULL, &e.err),
+                         TSR_E_INPUT);
         assert_null(text);
         assert_non_null(strstr(e.text, name));
         assert_non_null(strstr(e.text, "is a symbolic link out of its folder, to /"));
@@ -260,14 +261,14 @@ static void names(void **state)
     struct tsr_errbuf        e = TSR_ERRBUF(e);
     struct tsr_file          f;
     for (size_t i = 0; i < COUNT(outside); i++) {
-        assert_int_equal(tsr_folder_open(&f, at("m"), outside[i], &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_checkpoint_folder_open(&f, at("m"), outside[i], &e.err), TSR_E_INPUT);
         assert_int_equal(f.fd, -1);
     }
     sh("mkdir d && cd d && ln -s ../m/config.json c");
     assert_int_equal(chdir(at("d")), 0); /* "" and "." are the current folder */
-    assert_int_equal(tsr_folder_open(&f, ".", "c", &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_checkpoint_folder_open(&f, ".", "c", &e.err), TSR_E_INPUT);
     assert_int_equal(chdir(at("m")), 0);
-    assert_int_equal(tsr_folder_open(&f, ".", "config.json", &e.err), TSR_OK);
+    assert_int_equal(tsr_checkpoint_folder_open(&f, ".", "config.json", &e.err), TSR_OK);
     tsr_file_close(&f);
     assert_int_equal(chdir("/"), 0);
     sh("rm -r d");

@@ -54,7 +54,7 @@ static void check(const struct tsr_format *f, uint64_t cols, const uint8_t *code
     assert_int_equal(tsr_ref_decode_row(f, cols, codes, meta, got), TSR_OK);
     same(got, want, cols, "reference", line);
     memset(got, 0, sizeof got);
-    tsr_format_decode_row(f, cols, codes, meta, got);
+    tsr_model_format_decode_row(f, cols, codes, meta, got);
     same(got, want, cols, "core", line);
     struct tsr_cpu *c = cpu_new("scalar");
     void           *h = NULL;
@@ -162,10 +162,10 @@ static void lut_vectors(void **state)
                                   .outliers = outliers,
                                   .scale_dtype = dtype_of(dtype) };
         uint64_t nc = unhex(code_hex, codes, sizeof codes), nm = unhex(meta_hex, meta, sizeof meta);
-        assert_true(tsr_format_known(&fmt) && tsr_format_fits(&fmt, cols));
-        assert_int_equal(nc, tsr_format_code_bytes(&fmt, cols));
-        assert_int_equal(nm, tsr_format_meta_bytes(&fmt, cols));
-        assert_null(tsr_format_row_check(&fmt, cols, meta));
+        assert_true(tsr_model_format_known(&fmt) && tsr_model_format_fits(&fmt, cols));
+        assert_int_equal(nc, tsr_model_format_code_bytes(&fmt, cols));
+        assert_int_equal(nm, tsr_model_format_meta_bytes(&fmt, cols));
+        assert_null(tsr_model_format_row_check(&fmt, cols, meta));
         assert_int_equal(values(line, want, 32), cols);
         check(&fmt, cols, codes, nc, meta, nm, want, line);
         rows++;
@@ -196,9 +196,9 @@ static void mx_vectors(void **state)
                                   .group = group,
                                   .scale_bits = scale_bits };
         uint64_t nc = unhex(code_hex, codes, sizeof codes), nm = unhex(meta_hex, meta, sizeof meta);
-        assert_true(tsr_format_known(&fmt));
-        assert_int_equal(nc, tsr_format_code_bytes(&fmt, cols));
-        assert_int_equal(nm, tsr_format_meta_bytes(&fmt, cols));
+        assert_true(tsr_model_format_known(&fmt));
+        assert_int_equal(nc, tsr_model_format_code_bytes(&fmt, cols));
+        assert_int_equal(nm, tsr_model_format_meta_bytes(&fmt, cols));
         assert_int_equal(values(line, want, 32), cols);
         check(&fmt, cols, codes, nc, meta, nm, want, line);
         rows++;
@@ -218,7 +218,7 @@ static void decoders_agree(void **state)
                i & 16 ? TSR_ZERO_MID : TSR_ZERO_STORED);
         float *a = wt_dense(&w), *b = malloc(cols * 4);
         assert_non_null(b);
-        tsr_format_decode_row(&w.format, cols, w.codes, w.meta, b);
+        tsr_model_format_decode_row(&w.format, cols, w.codes, w.meta, b);
         assert_memory_equal(a, b, cols * 4);
         free(a);
         free(b);

@@ -84,9 +84,9 @@ static void one_golden(const json_t *v)
     const json_t     *scales = json_object_get(v, "shared_exponent_per_block");
     const json_t     *expected = json_object_get(v, "expected_bits");
     uint64_t          cols = json_array_size(expected), groups = json_array_size(scales);
-    assert_true(cols > 0 && tsr_format_groups(&f, cols) == groups && tsr_format_known(&f));
-    uint8_t *codes = calloc(tsr_format_code_bytes(&f, cols), 1);
-    uint8_t *meta = calloc(tsr_format_meta_bytes(&f, cols), 1);
+    assert_true(cols > 0 && tsr_format_groups(&f, cols) == groups && tsr_model_format_known(&f));
+    uint8_t *codes = calloc(tsr_model_format_code_bytes(&f, cols), 1);
+    uint8_t *meta = calloc(tsr_model_format_meta_bytes(&f, cols), 1);
     float   *ref = malloc(cols * 4), *core = malloc(cols * 4);
     int      lim = (1 << (f.scale_bits - 1)) - 1;
     assert_true(codes && meta && ref && core);
@@ -100,7 +100,7 @@ static void one_golden(const json_t *v)
             put_code(codes, k, f.bits, code_for(&f, (float)json_number_value(e)));
     }
     assert_int_equal(tsr_ref_decode_row(&f, cols, codes, meta, ref), TSR_OK);
-    tsr_format_decode_row(&f, cols, codes, meta, core);
+    tsr_model_format_decode_row(&f, cols, codes, meta, core);
     for (uint64_t k = 0; k < cols; k++) {
         const char *hex = json_string_value(json_array_get(expected, k));
         float       want = NAN;
@@ -143,7 +143,7 @@ static void every_mx_code(void **state)
             struct tsr_format f = mx_of(elements[e], 0, scale_bits);
             uint8_t           codes[256] = { 0 };
             uint64_t          n = UINT64_C(1) << f.bits;
-            assert_true(tsr_format_known(&f));
+            assert_true(tsr_model_format_known(&f));
             for (uint32_t c = 0; c < n; c++)
                 put_code(codes, c, f.bits, c);
             for (uint32_t s = 0; s < 256;
@@ -151,7 +151,7 @@ static void every_mx_code(void **state)
                 uint8_t meta = (uint8_t)s;
                 float   a[256], b[256];
                 assert_int_equal(tsr_ref_decode_row(&f, n, codes, &meta, a), TSR_OK);
-                tsr_format_decode_row(&f, n, codes, &meta, b);
+                tsr_model_format_decode_row(&f, n, codes, &meta, b);
                 for (uint64_t c = 0; c < n; c++)
                     assert_true(memcmp(&a[c], &b[c], 4) == 0 || (isnan(a[c]) && isnan(b[c])));
             }
@@ -171,7 +171,7 @@ static void random_rows(void **state)
                    i & 2 ? TSR_F32 : TSR_F16);
         float *a = wt_dense(&w), *b = malloc(cols * 4);
         assert_non_null(b);
-        tsr_format_decode_row(&w.format, cols, w.codes, w.meta, b);
+        tsr_model_format_decode_row(&w.format, cols, w.codes, w.meta, b);
         for (uint64_t k = 0; k < cols; k++)
             assert_true(memcmp(&a[k], &b[k], 4) == 0 || (isnan(a[k]) && isnan(b[k])));
         free(a);
@@ -184,20 +184,20 @@ static void refusals(void **state)
 {
     (void)state;
     struct tsr_format f = mx_of(TSR_MX_FP4_E2M1, 32, 8);
-    assert_true(tsr_format_known(&f));
+    assert_true(tsr_model_format_known(&f));
     f.bits = 5;
-    assert_false(tsr_format_known(&f));
+    assert_false(tsr_model_format_known(&f));
     f = mx_of(TSR_MX_ELEMENT(4, 1), 32, 8); /* no such element */
-    assert_false(tsr_format_known(&f));
+    assert_false(tsr_model_format_known(&f));
     f = mx_of(TSR_MX_INT(9), 32, 8);
-    assert_false(tsr_format_known(&f));
+    assert_false(tsr_model_format_known(&f));
     f = mx_of(TSR_MX_FP4_E2M1, 32, 9);
-    assert_false(tsr_format_known(&f));
+    assert_false(tsr_model_format_known(&f));
     f = mx_of(TSR_MX_FP4_E2M1, 32, 3);
-    assert_false(tsr_format_known(&f));
+    assert_false(tsr_model_format_known(&f));
     f = mx_of(TSR_MX_FP4_E2M1, 32, 8);
     f.act8 = TSR_ACT8_LLM; /* of int only */
-    assert_false(tsr_format_known(&f));
+    assert_false(tsr_model_format_known(&f));
 
     struct tsr_format l = {
         .id = TSR_FORMAT_LUT, .bits = 2, .scale_dtype = TSR_F16, .outliers = 2
@@ -206,37 +206,38 @@ static void refusals(void **state)
     float   row[4];
     meta[12] = 1;
     meta[16] = 3;
-    assert_true(tsr_format_known(&l) && tsr_format_fits(&l, 4) && !tsr_format_fits(&l, 1));
-    assert_int_equal(tsr_format_meta_bytes(&l, 4), sizeof meta);
-    assert_null(tsr_format_row_check(&l, 4, meta));
+    assert_true(tsr_model_format_known(&l) && tsr_model_format_fits(&l, 4) &&
+                !tsr_model_format_fits(&l, 1));
+    assert_int_equal(tsr_model_format_meta_bytes(&l, 4), sizeof meta);
+    assert_null(tsr_model_format_row_check(&l, 4, meta));
     meta[16] = 4; /* behind the row */
-    assert_non_null(tsr_format_row_check(&l, 4, meta));
+    assert_non_null(tsr_model_format_row_check(&l, 4, meta));
     assert_int_equal(tsr_ref_decode_row(&l, 4, codes, meta, row), TSR_E_INVAL);
-    tsr_format_decode_row(&l, 4, codes, meta, row); /* writes nothing outside */
-    meta[16] = 1;                                   /* twice */
-    assert_non_null(tsr_format_row_check(&l, 4, meta));
+    tsr_model_format_decode_row(&l, 4, codes, meta, row); /* writes nothing outside */
+    meta[16] = 1;                                         /* twice */
+    assert_non_null(tsr_model_format_row_check(&l, 4, meta));
     assert_int_equal(tsr_ref_decode_row(&l, 4, codes, meta, row), TSR_E_INVAL);
     l.scale_dtype = TSR_BF16;
-    assert_false(tsr_format_known(&l));
+    assert_false(tsr_model_format_known(&l));
 
     struct tsr_format i = { .id = TSR_FORMAT_INT,
                             .bits = 8,
                             .scale_dtype = TSR_F16,
                             .act8 = TSR_ACT8_LLM,
                             .act8_threshold = 6 };
-    assert_true(tsr_format_known(&i));
+    assert_true(tsr_model_format_known(&i));
     i.group = 32;
-    assert_false(tsr_format_known(&i));
+    assert_false(tsr_model_format_known(&i));
     i.group = 0;
     i.zero = TSR_ZERO_STORED;
-    assert_false(tsr_format_known(&i));
+    assert_false(tsr_model_format_known(&i));
     i.zero = TSR_ZERO_MID;
     i.act8_threshold = (double)NAN;
-    assert_false(tsr_format_known(&i));
+    assert_false(tsr_model_format_known(&i));
     i.act8_threshold = -1;
-    assert_false(tsr_format_known(&i));
+    assert_false(tsr_model_format_known(&i));
     i.act8 = 2;
-    assert_false(tsr_format_known(&i));
+    assert_false(tsr_model_format_known(&i));
 }
 
 static void names(void **state)
@@ -244,16 +245,16 @@ static void names(void **state)
     (void)state;
     struct tsr_format f = mx_of(TSR_MX_FP6_E3M2, 32, 8);
     char              name[64];
-    tsr_format_name(&f, name, sizeof name);
+    tsr_model_format_name(&f, name, sizeof name);
     assert_string_equal(name, "tessera.mx/1 with fp6_e3m2");
     f = mx_of(TSR_MX_INT(5), 32, 8);
-    tsr_format_name(&f, name, sizeof name);
+    tsr_model_format_name(&f, name, sizeof name);
     assert_string_equal(name, "tessera.mx/1 with int5");
     f = (struct tsr_format){ .id = TSR_FORMAT_LUT, .bits = 3 };
-    tsr_format_name(&f, name, sizeof name);
+    tsr_model_format_name(&f, name, sizeof name);
     assert_string_equal(name, "tessera.lut/1 with 3 bits");
     f = (struct tsr_format){ .id = TSR_FORMAT_FLOAT, .dtype = TSR_BF16 };
-    tsr_format_name(&f, name, sizeof name);
+    tsr_model_format_name(&f, name, sizeof name);
     assert_string_equal(name, "tessera.float/1 BF16");
 }
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "plan/gantt.h"
+#include "plan/simulate/gantt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +23,13 @@ static const char *const names[3] = { "T4 <1> & \"2\"",
                                       "a device with a name that is far too long \xc3\xa9",
                                       "V100" };
 
-static char *draw(const struct tsr_pipeline *p, tsr_status want)
+static char *draw(const struct tsr_plan_pipeline *p, tsr_status want)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_gantt  g = { .title = "plan <x> & y", .names = names, .pipeline = p };
-    char             *text = NULL;
-    uint64_t          len;
-    tsr_status        st = tsr_gantt_write(&g, path, &e.err);
+    struct tsr_errbuf     e = TSR_ERRBUF(e);
+    struct tsr_plan_gantt g = { .title = "plan <x> & y", .names = names, .pipeline = p };
+    char                 *text = NULL;
+    uint64_t              len;
+    tsr_status            st = tsr_plan_gantt_write(&g, path, &e.err);
     if (st != want)
         fail_msg("status %d: %s", st, e.text);
     if (st == TSR_OK)
@@ -84,10 +84,9 @@ static void well_formed(const char *s)
 static void test_picture(void **state)
 {
     (void)state;
-    struct tsr_pipeline p = {
-        3, 8, 50, 2, 4, pre, dec, link_pre, link_dec, NULL, NULL, 0, 0, NULL
-    };
-    char *svg = draw(&p, TSR_OK);
+    struct tsr_plan_pipeline p = { 3,        8,        50,   2,    4, pre, dec,
+                                   link_pre, link_dec, NULL, NULL, 0, 0,   NULL };
+    char                    *svg = draw(&p, TSR_OK);
     well_formed(svg);
     /* 4 prefill micro-batches on 3 stages and the one link that takes time */
     assert_int_equal(count(svg, "<title>prefill, micro-batch "), 4 * 4);
@@ -107,21 +106,25 @@ static void test_edges(void **state)
 {
     (void)state;
     /* no decode: two panels; no links: no rows for them */
-    struct tsr_pipeline p = { 3, 4, 1, 1, 2, pre, dec, none, none, NULL, NULL, 0, 0, NULL };
-    char               *svg = draw(&p, TSR_OK);
+    struct tsr_plan_pipeline p = { 3, 4, 1, 1, 2, pre, dec, none, none, NULL, NULL, 0, 0, NULL };
+    char                    *svg = draw(&p, TSR_OK);
     well_formed(svg);
     assert_int_equal(count(svg, "<title>decode"), 0);
     assert_int_equal(count(svg, "class=\"row\""), 2 * 3);
     free(svg);
     /* more visits than a panel shows: it says so */
-    struct tsr_pipeline many = { 1, 5000, 3, 1, 1, pre, dec, NULL, NULL, NULL, NULL, 0, 0, NULL };
+    struct tsr_plan_pipeline many = {
+        1, 5000, 3, 1, 1, pre, dec, NULL, NULL, NULL, NULL, 0, 0, NULL
+    };
     svg = draw(&many, TSR_OK);
     well_formed(svg);
     assert_int_equal(count(svg, "<title>prefill, "), 3000);
     assert_non_null(strstr(svg, "the first 3000 of 5000 visits"));
     free(svg);
     /* no time at all */
-    struct tsr_pipeline zero = { 1, 1, 1, 1, 1, none, none, NULL, NULL, NULL, NULL, 0, 0, NULL };
+    struct tsr_plan_pipeline zero = {
+        1, 1, 1, 1, 1, none, none, NULL, NULL, NULL, NULL, 0, 0, NULL
+    };
     assert_int_equal(unlink(path), 0);
     (void)draw(&zero, TSR_E_INPUT);
     assert_false(tsr_path_exists(path));

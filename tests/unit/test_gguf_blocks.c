@@ -1,7 +1,7 @@
 /* Blocks of every type that is read: widened, they are what llama.cpp's own decoder in Python gave;
  * in a packed layout, the same to the last bit.  And the words of the format's page. */
-#include "model/gguf.h"
-#include "model/safetensors.h"
+#include "checkpoint/gguf/gguf.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,17 +28,18 @@ static const struct {
     { "MXFP4", TSR_GGUF_T_MXFP4, true },
 };
 
-static void *read(const struct tsr_st *st, const char *name, const char *suffix, uint64_t *bytes)
+static void *read(const struct tsr_safetensors *st, const char *name, const char *suffix,
+                  uint64_t *bytes)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     char              key[64];
     (void)snprintf(key, sizeof key, "%s.%s", name, suffix);
-    const struct tsr_st_tensor *t = tsr_st_find(st, key);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(st, key);
     assert_non_null(t);
     *bytes = t->end - t->begin;
     void *p = malloc(*bytes);
     assert_non_null(p);
-    assert_int_equal(tsr_st_read(st, t, p, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_read(st, t, p, &e.err), TSR_OK);
     return p;
 }
 
@@ -52,10 +53,10 @@ static void same(const char *name, const char *how, const float *got, const floa
 
 static void every_type(void **state)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
     (void)state;
-    assert_int_equal(tsr_st_open(&st, BLOCKS, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_open(&st, BLOCKS, &e.err), TSR_OK);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         uint64_t          raw_bytes, wide_bytes, n;
         uint32_t          elements, bytes;
@@ -73,13 +74,13 @@ static void every_type(void **state)
         same(types[i].name, "widened", got, want, n);
         assert_int_equal(tsr_gguf_format(types[i].type, &f), types[i].packed);
         if (types[i].packed) {
-            assert_true(tsr_format_known(&f));
-            unsigned char *codes = malloc(tsr_format_code_bytes(&f, n));
-            unsigned char *meta = malloc(tsr_format_meta_bytes(&f, n));
+            assert_true(tsr_model_format_known(&f));
+            unsigned char *codes = malloc(tsr_model_format_code_bytes(&f, n));
+            unsigned char *meta = malloc(tsr_model_format_meta_bytes(&f, n));
             assert_true(codes && meta);
             assert_null(tsr_gguf_pack_row(types[i].type, raw, n, codes, meta));
             memset(got, 0xff, wide_bytes);
-            tsr_format_decode_row(&f, n, codes, meta, got);
+            tsr_model_format_decode_row(&f, n, codes, meta, got);
             same(types[i].name, "packed", got, want, n);
             free(codes);
             free(meta);
@@ -88,7 +89,7 @@ static void every_type(void **state)
         free(want);
         free(got);
     }
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 /* Codes 0 to 15, twice: element j and j + 16 share a byte there, neighbours do here. */

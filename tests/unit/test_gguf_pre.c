@@ -1,8 +1,8 @@
 /* Every name of tokenizer.ggml.pre that is known: the tokenizer loads, gives a text back byte for
  * byte, and cuts digits as that name says.  The file is made here: bytes as tokens, one merge. */
-#include "model/gguf.h"
-#include "model/tok.h"
-#include "model/tokenizer.h"
+#include "checkpoint/gguf/gguf.h"
+#include "checkpoint/tokenizer.h"
+#include "tokenizer/internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,15 +69,15 @@ static void make(const char *pre)
 
 static uint64_t count(const struct tsr_tokenizer *t, const char *text)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_ids    ids = { 0 };
-    struct tsr_text   back = { 0 };
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_ids  ids = { 0 };
+    struct tsr_tokenizer_text back = { 0 };
     assert_int_equal(tsr_tokenize(t, text, strlen(text), 0, &ids, &e.err), TSR_OK);
     assert_int_equal(tsr_detokenize(t, ids.v, ids.n, false, &back, &e.err), TSR_OK);
     assert_string_equal(back.v, text);
     uint64_t n = ids.n;
-    tsr_ids_free(&ids);
-    tsr_text_free(&back);
+    tsr_tokenizer_ids_free(&ids);
+    tsr_tokenizer_text_free(&back);
     return n;
 }
 
@@ -101,7 +101,7 @@ static void every_name(void **state)
         struct tsr_errbuf     e = TSR_ERRBUF(e);
         struct tsr_tokenizer *t = NULL;
         make(names[i].name);
-        if (tsr_tokenizer_load(&t, path, &e.err) != TSR_OK)
+        if (tsr_checkpoint_tokenizer_load(&t, path, &e.err) != TSR_OK)
             fail_msg("%s: %s", names[i].name, e.text);
         (void)count(t, "It's  Gr\xc3\xb6\xc3\x9f"
                        "e,\n\n  HELLOworld 'LL \xe4\xbd\xa0\xe5\xa5\xbd! \t x");

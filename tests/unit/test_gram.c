@@ -48,27 +48,31 @@ static void tiles_of_sums(void **state)
 {
     (void)state;
     enum { STEPS = 77, LDC = 16 };
-    const struct tsr_gram_tile *t;
-    uint64_t                    n = tsr_gram_tiles(&t);
-    static double               a[STEPS * 16], b[STEPS * 16];
-    assert_true(n >= 1 && tsr_gram_tile() == t + n - 1);
+    static const char *const isas[] = { "scalar", "avx2", "" }; /* "": the widest of this CPU */
+    static double            a[STEPS * 16], b[STEPS * 16];
+    const char              *before = getenv("TSR_ISA");
+    char                    *old = before ? strdup(before) : NULL;
     for (uint64_t i = 0; i < STEPS * 16; i++) {
         a[i] = noise(i);
         b[i] = noise(i + STEPS * 16);
     }
-    for (; n > 0; n--, t++) {
+    for (int k = 0; k < 3; k++) {
         double c[16 * LDC];
+        assert_int_equal(setenv("TSR_ISA", isas[k], 1), 0);
+        const struct tsr_quant_gram_tile *t = tsr_quant_gram_tile();
         for (uint64_t i = 0; i < 16 * LDC; i++)
             c[i] = noise(i);
         t->run(c, LDC, a, b, STEPS);
         for (uint64_t i = 0; i < 16; i++)
             for (uint64_t j = 0; j < LDC; j++) {
                 double sum = noise(i * LDC + j);
-                for (uint64_t k = 0; k < STEPS && i < t->rows && j < t->cols; k++)
-                    sum += a[k * t->rows + i] * b[k * t->cols + j];
+                for (uint64_t s = 0; s < STEPS && i < t->rows && j < t->cols; s++)
+                    sum += a[s * t->rows + i] * b[s * t->cols + j];
                 assert_true(c[i * LDC + j] == sum);
             }
     }
+    assert_int_equal(old ? setenv("TSR_ISA", old, 1) : unsetenv("TSR_ISA"), 0);
+    free(old);
 }
 
 /* Sums of inputs in the order of the tokens, however they are cut; beside the blocks' edges too. */
@@ -79,16 +83,16 @@ static void sums_of_inputs(void **state)
     static const uint64_t tokens[] = { 1, 64, 70, 3 }; /* of a call */
     enum { TOKENS = 138 };
     for (int w = 0; w < 5; w++) {
-        struct tsr_errbuf err = TSR_ERRBUF(err);
-        struct tsr_gram   g;
-        uint64_t          n = widths[w], at = 0;
-        float            *x = tsr_new(TOKENS * n, sizeof *x);
+        struct tsr_errbuf     err = TSR_ERRBUF(err);
+        struct tsr_quant_gram g;
+        uint64_t              n = widths[w], at = 0;
+        float                *x = tsr_new(TOKENS * n, sizeof *x);
         assert_non_null(x);
         for (uint64_t i = 0; i < TOKENS * n; i++)
             x[i] = (float)noise(i);
-        OK(tsr_gram_create(&g, n, &err.err));
+        OK(tsr_quant_gram_create(&g, n, &err.err));
         for (int k = 0; k < 4; at += tokens[k++])
-            OK(tsr_gram_add(&g, pool[k % 2], x + at * n, tokens[k], &err.err));
+            OK(tsr_quant_gram_add(&g, pool[k % 2], x + at * n, tokens[k], &err.err));
         assert_int_equal(at, TOKENS);
         for (uint64_t i = 0; i < n; i++)
             for (uint64_t j = 0; j <= i; j++) {
@@ -97,7 +101,7 @@ static void sums_of_inputs(void **state)
                     sum += (double)x[k * n + i] * (double)x[k * n + j];
                 assert_true(g.g[i * n + j] == sum);
             }
-        tsr_gram_free(&g);
+        tsr_quant_gram_free(&g);
         free(x);
     }
 }
@@ -113,24 +117,24 @@ static void known_eigenvalues(void **state)
         { 1000, 1 }, { 1000, 0.01f }, { 1000, 1000 }, { 1000, 0 }, { 3, 0.5f }, { 0, 0 }
     };
     for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
-        struct tsr_errbuf err = TSR_ERRBUF(err);
-        struct tsr_gram   g;
-        float             x[N * N];
-        double            top = NAN;
-        bool              settled = false;
+        struct tsr_errbuf     err = TSR_ERRBUF(err);
+        struct tsr_quant_gram g;
+        float                 x[N * N];
+        double                top = NAN;
+        bool                  settled = false;
         for (int i = 0; i < N; i++)
             for (int j = 0; j < N; j++) {
                 float d = fmaxf(cases[t].first - (float)i * cases[t].step, 0);
                 x[i * N + j] = __builtin_parity((unsigned)(i & j)) ? -d : d;
             }
-        OK(tsr_gram_create(&g, N, &err.err));
-        OK(tsr_gram_add(&g, pool[1], x, N, &err.err));
-        OK(tsr_gram_top(&g, pool[1], &top, &settled, &err.err));
+        OK(tsr_quant_gram_create(&g, N, &err.err));
+        OK(tsr_quant_gram_add(&g, pool[1], x, N, &err.err));
+        OK(tsr_quant_gram_top(&g, pool[1], &top, &settled, &err.err));
         assert_true(settled);
         double want = 64.0 * (double)cases[t].first * (double)cases[t].first;
         if (!(fabs(top - want) <= 1e-13 * want)) /* roundings of 64 terms */
             fail_msg("eigenvalue %.17g instead of %.17g", top, want);
-        tsr_gram_free(&g);
+        tsr_quant_gram_free(&g);
     }
 }
 
@@ -140,16 +144,16 @@ static void not_finite(void **state)
     (void)state;
     static const float bad[] = { INFINITY, NAN };
     for (int t = 0; t < 2; t++) {
-        struct tsr_errbuf err = TSR_ERRBUF(err);
-        struct tsr_gram   g;
-        float             x[3] = { 1, bad[t], 2 };
-        double            top;
-        bool              settled;
-        OK(tsr_gram_create(&g, 3, &err.err));
-        OK(tsr_gram_add(&g, pool[0], x, 1, &err.err));
-        assert_int_equal(tsr_gram_top(&g, pool[0], &top, &settled, &err.err), TSR_E_NUMERIC);
+        struct tsr_errbuf     err = TSR_ERRBUF(err);
+        struct tsr_quant_gram g;
+        float                 x[3] = { 1, bad[t], 2 };
+        double                top;
+        bool                  settled;
+        OK(tsr_quant_gram_create(&g, 3, &err.err));
+        OK(tsr_quant_gram_add(&g, pool[0], x, 1, &err.err));
+        assert_int_equal(tsr_quant_gram_top(&g, pool[0], &top, &settled, &err.err), TSR_E_NUMERIC);
         assert_non_null(strstr(err.text, "not finite"));
-        tsr_gram_free(&g);
+        tsr_quant_gram_free(&g);
     }
 }
 

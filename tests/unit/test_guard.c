@@ -31,10 +31,10 @@ static struct tsr_registry *registry;
 
 /* An instance that does `deed` in `at`. */
 struct one {
-    struct tsr_spec   spec;
-    struct tsr_errbuf e;
-    void             *self;
-    tsr_status        st; /* of create() */
+    struct tsr_plugin_spec spec;
+    struct tsr_errbuf      e;
+    void                  *self;
+    tsr_status             st; /* of create() */
 };
 
 static struct one *open_one(const char *kind, const char *deed, const char *at)
@@ -44,7 +44,7 @@ static struct one *open_one(const char *kind, const char *deed, const char *at)
     assert_non_null(o);
     o->e = (struct tsr_errbuf)TSR_ERRBUF(o->e);
     (void)snprintf(text, sizeof text, "unruly:deed=%s,at=%s", deed, at);
-    if (tsr_spec_open(&o->spec, registry, kind, text, &o->e.err) != TSR_OK)
+    if (tsr_plugin_spec_open(&o->spec, registry, kind, text, &o->e.err) != TSR_OK)
         fail_msg("%s", o->e.text);
     const struct tsr_transport_v1 *t = o->spec.found.iface;
     const struct tsr_solver_v1    *s = o->spec.found.iface;
@@ -67,7 +67,7 @@ static struct one *open_one(const char *kind, const char *deed, const char *at)
 
 static void close_one(struct one *o)
 {
-    tsr_spec_close(&o->spec);
+    tsr_plugin_spec_close(&o->spec);
     free(o);
 }
 
@@ -91,8 +91,8 @@ static void expect_fault(struct one *o, tsr_status st, const char *call, const c
         memmove(end, end + 2, strlen(end + 2) + 1);
     if (!strstr(o->e.text, who) || !strstr(o->e.text, what))
         fail_msg("\"%s\" lacks \"%s\" or \"%s\"", o->e.text, who, what);
-    assert_non_null(tsr_guard_fault());
-    tsr_guard_forget();
+    assert_non_null(tsr_plugin_guard_fault());
+    tsr_plugin_guard_forget();
 }
 
 /* ---- calls that are looked at whole ----------------------------------------------------------- */
@@ -112,31 +112,31 @@ static void put_back(void **state)
         { "umask", "changed the umask from 022 to 777" },
         { "close_stdout", "closed stdout" },
         { "swap_stderr", "put another file in the place of stderr" },
-        { "status", "answered 12345, which is no status of tessera/plugin.h" },
+        { "status", "answered 12345, which is not a status of tessera/plugin.h" },
         { "unknown",
-          "answered -77, which is no status of tessera/plugin.h, and said: of a later minor" },
+          "answered -77, which is not a status of tessera/plugin.h, and said: of a later minor" },
     };
     (void)umask(022);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        struct one      *o = open_one(TSR_KIND_SOLVER, all[i][0], "solve");
-        struct tsr_state was;
-        char             what[400];
+        struct one             *o = open_one(TSR_KIND_SOLVER, all[i][0], "solve");
+        struct tsr_plugin_state was;
+        char                    what[400];
         assert_int_equal(o->st, TSR_OK);
-        tsr_state_take(&was);
+        tsr_plugin_state_take(&was);
         tsr_status st = solve(o);
-        unsigned   n = tsr_state_compare(&was, what, sizeof what);
-        tsr_state_free(&was);
+        unsigned   n = tsr_plugin_state_compare(&was, what, sizeof what);
+        tsr_plugin_state_free(&was);
         if (n)
             fail_msg("%s: not put back: it %s", all[i][0], what);
         if (strcmp(all[i][0], "pool_flush") == 0 && st == TSR_OK) {
-            assert_non_null(strstr(tsr_guard_fault(), all[i][1])); /* it took no notice */
-            tsr_guard_forget();
+            assert_non_null(strstr(tsr_plugin_guard_fault(), all[i][1])); /* it took no notice */
+            tsr_plugin_guard_forget();
         } else {
             expect_fault(o, st, "solve", all[i][1]);
         }
         o->e.text[0] = '\0';
         ((const struct tsr_solver_v1 *)o->spec.found.iface)->destroy(o->self);
-        assert_null(tsr_guard_fault());
+        assert_null(tsr_plugin_guard_fault());
         close_one(o);
     }
 }
@@ -148,14 +148,14 @@ static void create_too(void **state)
     static const char *const kinds[] = { TSR_KIND_SOLVER, TSR_KIND_QUANTIZER, TSR_KIND_CODEC,
                                          TSR_KIND_TRANSPORT, TSR_KIND_BACKEND };
     uint64_t                 before, now, peak;
-    tsr_registry_memory(registry, &before, &peak);
+    tsr_plugin_registry_memory(registry, &before, &peak);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct one *o = open_one(kinds[i], "folder", "create");
         expect_fault(o, o->st, "create", "changed the working folder from ");
         assert_null(o->self);
         close_one(o);
     }
-    tsr_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_memory(registry, &now, &peak);
     assert_int_equal(before, now);
 }
 
@@ -169,7 +169,7 @@ static void no_text(void **state)
                            "TSR_E_NUMERIC and gave no reason"))
         fail_msg("%s", o->e.text);
     ((const struct tsr_solver_v1 *)o->spec.found.iface)->destroy(o->self);
-    assert_null(tsr_guard_fault());
+    assert_null(tsr_plugin_guard_fault());
     close_one(o);
 }
 
@@ -183,7 +183,7 @@ static void good(void **state)
     assert_string_equal(o->e.text, "kept");
     ((const struct tsr_solver_v1 *)o->spec.found.iface)->destroy(o->self);
     ((const struct tsr_solver_v1 *)o->spec.found.iface)->destroy(NULL);
-    assert_null(tsr_guard_fault());
+    assert_null(tsr_plugin_guard_fault());
     close_one(o);
 }
 
@@ -246,10 +246,10 @@ static void mode_after_each(void **state)
             { "status", "answered 12345" },
         };
         for (size_t k = 0; k < 2; k++) {
-            struct one       *o = open_one(many[i][0], deeds[k][0], many[i][1]);
-            struct tsr_fpmode was = tsr_fpmode_get();
-            const char       *name = many[i][1];
-            tsr_status        st = call(o, many[i][0], name);
+            struct one              *o = open_one(many[i][0], deeds[k][0], many[i][1]);
+            struct tsr_plugin_fpmode was = tsr_fpmode_get();
+            const char              *name = many[i][1];
+            tsr_status               st = call(o, many[i][0], name);
             if (strcmp(name, "run") == 0 && k == 0) { /* found where the stream is waited for */
                 assert_int_equal(st, TSR_OK);
                 name = "sync";
@@ -274,13 +274,13 @@ static void rest_at_the_end(void **state)
         tsr_status  st = call(o, many[i][0], many[i][1]);
         end_of(o, many[i][0]);
         assert_true(st == TSR_OK || st == TSR_E_PLUGIN);
-        assert_non_null(tsr_guard_fault());
+        assert_non_null(tsr_plugin_guard_fault());
         (void)snprintf(name, sizeof name, ": %s() changed the working folder", many[i][1]);
-        if (!strstr(tsr_guard_fault(), name))
-            fail_msg("%s", tsr_guard_fault());
+        if (!strstr(tsr_plugin_guard_fault(), name))
+            fail_msg("%s", tsr_plugin_guard_fault());
         assert_non_null(getcwd(now, sizeof now));
         assert_string_equal(before, now);
-        tsr_guard_forget();
+        tsr_plugin_guard_forget();
         close_one(o);
     }
 }
@@ -314,11 +314,11 @@ static void optional_tables(void **state)
     assert_null(q->extension(o->self, "tessera.none/1"));
     assert_null(q->prepare);
     assert_int_equal(q->promises, TSR_QUANT_DETERMINISTIC);
-    struct tsr_fpmode was = tsr_fpmode_get();
+    struct tsr_plugin_fpmode was = tsr_fpmode_get();
     assert_int_equal(t->clip_group(o->self, 7), 7);
     assert_true(tsr_fpmode_equal(was, tsr_fpmode_get()));
-    assert_non_null(strstr(tsr_guard_fault(), ": clip_group() changed the processor's"));
-    tsr_guard_forget();
+    assert_non_null(strstr(tsr_plugin_guard_fault(), ": clip_group() changed the processor's"));
+    tsr_plugin_guard_forget();
     q->destroy(o->self);
     close_one(o);
 }
@@ -326,17 +326,17 @@ static void optional_tables(void **state)
 static void before_there_is_one(void **state)
 {
     (void)state;
-    struct tsr_spec   spec;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    assert_int_equal(tsr_spec_open(&spec, registry, TSR_KIND_TRANSPORT,
-                                   "unruly:deed=flush,at=world_bytes", &e.err),
+    struct tsr_plugin_spec spec;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    assert_int_equal(tsr_plugin_spec_open(&spec, registry, TSR_KIND_TRANSPORT,
+                                          "unruly:deed=flush,at=world_bytes", &e.err),
                      TSR_OK);
     const struct tsr_transport_v1 *t = spec.found.iface;
     assert_null(t->via);
     assert_int_equal(t->world_bytes(spec.options, 3), 3);
-    assert_non_null(strstr(tsr_guard_fault(), ": world_bytes() changed the processor's"));
-    tsr_guard_forget();
-    tsr_spec_close(&spec);
+    assert_non_null(strstr(tsr_plugin_guard_fault(), ": world_bytes() changed the processor's"));
+    tsr_plugin_guard_forget();
+    tsr_plugin_spec_close(&spec);
 }
 
 /* ---- ends of the process ------------------------------------------------------------------------ */
@@ -361,13 +361,14 @@ static int end_in_child(const char *deed, char *text, size_t cap)
 #endif
         struct tsr_pool     *p = NULL;
         struct tsr_registry *r = NULL;
-        if (tsr_pool_create(&p, 3, NULL) != TSR_OK || tsr_registry_create(&r, p, NULL) != TSR_OK ||
-            tsr_registry_add_path(r, file, NULL) != TSR_OK)
+        if (tsr_pool_create(&p, 3, NULL) != TSR_OK ||
+            tsr_plugin_registry_create(&r, p, NULL) != TSR_OK ||
+            tsr_plugin_registry_add_path(r, file, NULL) != TSR_OK)
             _exit(90);
         registry = r;
         struct one *o = open_one(TSR_KIND_SOLVER, deed, "solve");
         (void)solve(o);
-        _exit(tsr_guard_fault() ? 91 : 92);
+        _exit(tsr_plugin_guard_fault() ? 91 : 92);
     }
     (void)close(fds[1]);
     size_t n = 0;
@@ -442,11 +443,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(optional_tables), cmocka_unit_test(before_there_is_one),
     };
     if (tsr_pool_create(&pool, 3, NULL) != TSR_OK ||
-        tsr_registry_create(&registry, pool, NULL) != TSR_OK ||
-        tsr_registry_add_path(registry, file, NULL) != TSR_OK)
+        tsr_plugin_registry_create(&registry, pool, NULL) != TSR_OK ||
+        tsr_plugin_registry_add_path(registry, file, NULL) != TSR_OK)
         return 2;
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     tsr_pool_destroy(pool);
     return rc;
 }

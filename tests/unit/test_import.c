@@ -14,22 +14,22 @@
 static void expect(struct image *m, uint64_t rows, uint64_t cols, const char *format,
                    const float *want)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_packed *p = NULL;
-    char               name[64];
-    float             *got = calloc(rows * cols, sizeof *got);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_model_packed *p = NULL;
+    char                     name[64];
+    float                   *got = calloc(rows * cols, sizeof *got);
     assert_non_null(got);
     if (image_linear(m, rows, cols, &p, &e) != TSR_OK)
         fail_msg("%s", e.text);
     assert_non_null(p);
-    tsr_format_name(&p->format, name, sizeof name);
+    tsr_model_format_name(&p->format, name, sizeof name);
     assert_string_equal(name, format);
-    assert_int_equal(tsr_packed_dequantize(p, 0, rows, got, &e.err), TSR_OK);
+    assert_int_equal(tsr_model_packed_dequantize(p, 0, rows, got, &e.err), TSR_OK);
     for (uint64_t i = 0; i < rows * cols; i++)
         if (!(got[i] == want[i]))
             fail_msg("row %d column %d is %g, not %g", (int)(i / cols), (int)(i % cols),
                      (double)got[i], (double)want[i]);
-    tsr_packed_destroy(p);
+    tsr_model_packed_destroy(p);
     free(got);
     image_free(m);
 }
@@ -156,9 +156,9 @@ static void gptq_order(void **state)
 /* The first rule that matches from the start of the name holds. */
 static void gptq_rules(void **state)
 {
-    static const uint32_t w8[] = { 0x03020100 }, v1_8[] = { 0x7f7f7f7f };
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_packed    *p = NULL;
+    static const uint32_t    w8[] = { 0x03020100 }, v1_8[] = { 0x7f7f7f7f };
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_model_packed *p = NULL;
     (void)state;
     expect_ramp(gptq(GPTQ(4, ",\"dynamic\":{\"x\":{\"bits\":2},\"+:.*l$\":{\"bits\":8},\"l\":"
                              "{\"bits\":3}}"),
@@ -323,8 +323,8 @@ static void fp4_bytes(void **state)
     m = image_new("{\"quant_method\":\"mxfp4\"}");
     image_add(m, "l_blocks", "U8", 1, 16, ocp); /* [rows, groups, 16] is asked for */
     image_add(m, "l_scales", "U8", 1, 1, &scale);
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_packed *p = NULL;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_model_packed *p = NULL;
     assert_int_equal(image_linear(m, 1, 32, &p, &e), TSR_E_INPUT);
     image_free(m);
 
@@ -357,9 +357,9 @@ static void ct_groups(void **state)
     static const float  want[2] = { -2, 1 };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        char               config[700];
-        struct tsr_errbuf  e = TSR_ERRBUF(e);
-        struct tsr_packed *p = NULL;
+        char                     config[700];
+        struct tsr_errbuf        e = TSR_ERRBUF(e);
+        struct tsr_model_packed *p = NULL;
         (void)snprintf(config, sizeof config, head, all[i].b, all[i].c, all[i].ignore);
         struct image *m = image_new(config);
         image_add(m, "l.weight", "I8", 1, 2, q);
@@ -430,10 +430,10 @@ static void bnb_four(void **state)
 /* A row of zeros has the scale 0, and int8 runs as its writer's product. */
 static void bnb_int8(void **state)
 {
-    static const int8_t q[4] = { -127, 64, 0, 0 };
-    const float         scb[2] = { 254.0f, 0.0f }, want[4] = { -254, 128, 0, 0 };
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_packed  *p = NULL;
+    static const int8_t      q[4] = { -127, 64, 0, 0 };
+    const float              scb[2] = { 254.0f, 0.0f }, want[4] = { -254, 128, 0, 0 };
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_model_packed *p = NULL;
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct image *m = image_new("{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true,"
@@ -447,7 +447,7 @@ static void bnb_int8(void **state)
         assert_int_equal(image_linear(m, 2, 2, &p, &e), TSR_OK);
         assert_int_equal(p->format.act8, TSR_ACT8_LLM);
         assert_true(p->format.act8_threshold == 5.5);
-        tsr_packed_destroy(p);
+        tsr_model_packed_destroy(p);
         image_free(m);
     }
 }

@@ -1,6 +1,6 @@
 /* Indicators: the recorded omegas, ranks, and on the demo model the losses that an engine gives. */
+#include "checkpoint/tokenizer.h"
 #include "eval/eval.h"
-#include "model/tokenizer.h"
 #include "quant/gram.h"
 #include "quant/indicator.h"
 #include "quant_golden.h"
@@ -28,13 +28,13 @@ static int setup(void **state)
     (void)state;
     for (int i = 0; i < 2; i++)
         if (tsr_pool_create(&pool[i], i ? 3 : 1, &e.err) != TSR_OK ||
-            tsr_registry_create(&registry[i], pool[i], &e.err) != TSR_OK ||
-            tsr_registry_add_path(registry[i], TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
+            tsr_plugin_registry_create(&registry[i], pool[i], &e.err) != TSR_OK ||
+            tsr_plugin_registry_add_path(registry[i], TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
             print_error("%s\n", e.text);
             return -1;
         }
     if (tsr_model_load(&model, DEMO, false, &e.err) != TSR_OK ||
-        tsr_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
+        tsr_checkpoint_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
     }
@@ -47,7 +47,7 @@ static int teardown(void **state)
     tsr_tokenizer_destroy(tokenizer);
     tsr_model_destroy(model);
     for (int i = 0; i < 2; i++) {
-        tsr_registry_destroy(registry[i]);
+        tsr_plugin_registry_destroy(registry[i]);
         tsr_pool_destroy(pool[i]);
     }
     return 0;
@@ -62,8 +62,8 @@ static void close_to(const char *what, double got, double want, double relative)
 /* ---- schemes of one width ------------------------------------------------------------------- */
 
 struct parsed {
-    struct tsr_doc    *doc;
-    struct tsr_scheme *s;
+    struct tsr_config_doc   *doc;
+    struct tsr_quant_scheme *s;
 };
 
 static struct parsed scheme(struct tsr_registry *r, const char *yaml)
@@ -71,19 +71,19 @@ static struct parsed scheme(struct tsr_registry *r, const char *yaml)
     struct tsr_errbuf err = TSR_ERRBUF(err);
     struct tsr_diag  *d;
     struct parsed     p = { 0 };
-    OK(tsr_diag_create(&d, &err.err));
-    OK(tsr_doc_parse(&p.doc, "scheme.yaml", yaml, strlen(yaml), d, &err.err));
-    OK(tsr_scheme_create(&p.s, r, tsr_doc_root(p.doc), NULL, "test", d, &err.err));
-    OK(tsr_diag_status(d, &err.err));
-    tsr_diag_destroy(d);
+    OK(tsr_config_diag_create(&d, &err.err));
+    OK(tsr_config_doc_parse(&p.doc, "scheme.yaml", yaml, strlen(yaml), d, &err.err));
+    OK(tsr_quant_scheme_create(&p.s, r, tsr_config_doc_root(p.doc), NULL, "test", d, &err.err));
+    OK(tsr_config_diag_status(d, &err.err));
+    tsr_config_diag_destroy(d);
     assert_non_null(p.s);
     return p;
 }
 
 static void parsed_free(struct parsed *p)
 {
-    tsr_scheme_destroy(p->s);
-    tsr_doc_destroy(p->doc);
+    tsr_quant_scheme_destroy(p->s);
+    tsr_config_doc_destroy(p->doc);
 }
 
 /* ---- recorded omegas ------------------------------------------------------------------------ */
@@ -96,8 +96,8 @@ struct linear {
 
 static struct linear read_linear(const struct golden *g, const json_t *c)
 {
-    struct linear               l = { .name = golden_str(c, "name") };
-    const struct tsr_st_tensor *x = tsr_st_find(&g->st, golden_str(c, "X"));
+    struct linear                        l = { .name = golden_str(c, "name") };
+    const struct tsr_safetensors_tensor *x = tsr_safetensors_find(&g->st, golden_str(c, "X"));
     assert_true(x && x->rank == 3 && x->shape[0] == SAMPLES);
     l.cols = (uint64_t)golden_real(c, "in_features");
     l.rows = (uint64_t)golden_real(c, "out_features");
@@ -124,18 +124,30 @@ static struct tsr_matrix matrix(const struct linear *l)
                                 .row_stride = l->cols * sizeof(float) };
 }
 
+/* Mean and variance over all channels, in double. */
+static void moments_overall(const struct tsr_quant_moments *m, double *mean, double *variance)
+{
+    double sum = 0, square = 0, n = (double)m->rows * (double)m->cols;
+    for (uint64_t c = 0; c < m->cols; c++) {
+        sum += m->sum[c];
+        square += m->square[c];
+    }
+    *mean = sum / n;
+    *variance = fmax(square / n - *mean * *mean, 0);
+}
+
 static void overall(const struct linear *l, uint64_t first, uint64_t n, double *mean, double *var,
                     struct tsr_quant_stats *stats)
 {
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    struct tsr_moments m;
-    OK(tsr_moments_create(&m, l->cols, &err.err));
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    struct tsr_quant_moments m;
+    OK(tsr_quant_moments_create(&m, l->cols, &err.err));
     for (uint64_t at = first; at < first + n; at += l->tokens / SAMPLES) /* sample by sample */
-        OK(tsr_moments_add(&m, pool[1], l->x + at * l->cols, l->tokens / SAMPLES, &err.err));
-    tsr_moments_overall(&m, mean, var);
+        OK(tsr_quant_moments_add(&m, pool[1], l->x + at * l->cols, l->tokens / SAMPLES, &err.err));
+    moments_overall(&m, mean, var);
     if (stats)
-        OK(tsr_moments_finish(&m, stats, &err.err));
-    tsr_moments_free(&m);
+        OK(tsr_quant_moments_finish(&m, stats, &err.err));
+    tsr_quant_moments_free(&m);
 }
 
 static void check_variances(const struct linear *l, const json_t *c, const json_t *bits, uint32_t b,
@@ -144,16 +156,17 @@ static void check_variances(const struct linear *l, const json_t *c, const json_
     static const char *const names[2][2] = { { "tensor_asym", "tensor_sym" },
                                              { "row_asym", "row_sym" } };
     struct tsr_errbuf        err = TSR_ERRBUF(err);
-    struct tsr_extents       e;
+    struct tsr_quant_extents e;
     struct tsr_matrix        w = matrix(l);
     (void)c;
-    OK(tsr_extents_of(&w, &e, &err.err));
+    OK(tsr_quant_extents_of(&w, &e, &err.err));
     for (int step = 0; step < 2; step++)
         for (int sym = 0; sym < 2; sym++) {
             const json_t *o = json_object_get(json_object_get(bits, "omega"), names[step][sym]);
-            double sq = tsr_extents_step_sq(&e, b, step ? TSR_STEP_ROW : TSR_STEP_TENSOR, sym);
-            double nearest = tsr_omega_variance(l->cols, sq, mean, var, false);
-            double stochastic = tsr_omega_variance(l->cols, sq, mean, var, true);
+            double        sq =
+                tsr_quant_extents_step_sq(&e, b, step ? TSR_STEP_ROW : TSR_STEP_TENSOR, sym);
+            double nearest = tsr_quant_omega_variance(l->cols, sq, mean, var, false);
+            double stochastic = tsr_quant_omega_variance(l->cols, sq, mean, var, true);
             close_to(names[step][sym], sq, golden_real(o, "S_squared"), 1e-12);
             close_to(names[step][sym], nearest, golden_real(o, "omega_deterministic"), 1e-12);
             close_to(names[step][sym], stochastic, golden_real(o, "omega_stochastic"), 1e-12);
@@ -180,7 +193,7 @@ static void recorded_variances(void **state)
         close_to("mean", mean, golden_real(c, "mean_X"), 1e-12);
         close_to("variance", var, golden_real(c, "var_X"), 1e-12);
         /* columns are kept as F32: half a unit of 2^-23 each, some of it in squares */
-        tsr_stats_overall(&s, &m, &v);
+        tsr_quant_stats_overall(&s, &m, &v);
         assert_true(fabs(m - mean) <= 1e-7 * (fabs(mean) + sqrt(var)));
         close_to("variance from F32", v, var, 3e-7);
         free((void *)(uintptr_t)s.absmax);
@@ -230,13 +243,13 @@ static void beside_simulated_rounding(void **state)
     unsigned              above = 0, below = 0;
     golden_open(&g, "indicator");
     json_array_foreach (json_object_get(g.index, "cases"), i, c) {
-        struct tsr_errbuf  err = TSR_ERRBUF(err);
-        struct linear      l = read_linear(&g, c);
-        struct tsr_matrix  w = matrix(&l);
-        struct tsr_extents e;
-        double             mean, var;
+        struct tsr_errbuf        err = TSR_ERRBUF(err);
+        struct linear            l = read_linear(&g, c);
+        struct tsr_matrix        w = matrix(&l);
+        struct tsr_quant_extents e;
+        double                   mean, var;
         overall(&l, 0, l.tokens, &mean, &var, NULL);
-        OK(tsr_extents_of(&w, &e, &err.err));
+        OK(tsr_quant_extents_of(&w, &e, &err.err));
         for (int k = 0; k < 3; k++) {
             char key[8];
             (void)snprintf(key, sizeof key, "%u", widths[k]);
@@ -244,13 +257,13 @@ static void beside_simulated_rounding(void **state)
                          *m = json_object_get(b, "monte_carlo_row_sym"),
                          *nearest = json_object_get(m, "nearest"),
                          *stochastic = json_object_get(m, "stochastic");
-            double sq = tsr_extents_step_sq(&e, widths[k], TSR_STEP_ROW, true);
+            double sq = tsr_quant_extents_step_sq(&e, widths[k], TSR_STEP_ROW, true);
             double is = golden_real(stochastic, "mean_squared_output_error"),
                    room = 5 * golden_real(stochastic, "standard_error");
-            double omega = tsr_omega_variance(l.cols, sq, mean, var, true);
+            double omega = tsr_quant_omega_variance(l.cols, sq, mean, var, true);
             if (!(fabs(omega - is) <= room))
                 fail_msg("%s, %u bits: stochastic %g, simulated %g", l.name, widths[k], omega, is);
-            omega = tsr_omega_variance(l.cols, sq, mean, var, false);
+            omega = tsr_quant_omega_variance(l.cols, sq, mean, var, false);
             is = golden_real(nearest, "mean_squared_output_error");
             bool bound = mean * mean <= 2 * var;
             if (!(bound ? omega > is : omega < is))
@@ -275,19 +288,19 @@ static void recorded_hessians(void **state)
     json_t                  *c;
     golden_open(&g, "indicator");
     json_array_foreach (json_object_get(g.index, "cases"), i, c) {
-        struct tsr_errbuf err = TSR_ERRBUF(err);
-        struct linear     l = read_linear(&g, c);
-        struct tsr_gram   gram;
-        bool              settled = false;
-        double            top[2] = { NAN, NAN };
+        struct tsr_errbuf     err = TSR_ERRBUF(err);
+        struct linear         l = read_linear(&g, c);
+        struct tsr_quant_gram gram;
+        bool                  settled = false;
+        double                top[2] = { NAN, NAN };
         for (int p = 0; p < 2; p++) { /* sample by sample on one thread, all at once on three */
             uint64_t n = p ? l.tokens : l.tokens / SAMPLES;
-            OK(tsr_gram_create(&gram, l.cols, &err.err));
+            OK(tsr_quant_gram_create(&gram, l.cols, &err.err));
             for (uint64_t at = 0; at < l.tokens; at += n)
-                OK(tsr_gram_add(&gram, pool[p], l.x + at * l.cols, n, &err.err));
-            OK(tsr_gram_top(&gram, pool[p], &top[p], &settled, &err.err));
+                OK(tsr_quant_gram_add(&gram, pool[p], l.x + at * l.cols, n, &err.err));
+            OK(tsr_quant_gram_top(&gram, pool[p], &top[p], &settled, &err.err));
             assert_true(settled);
-            tsr_gram_free(&gram);
+            tsr_quant_gram_free(&gram);
         }
         assert_true(top[0] == top[1]);
         close_to("lambda", 2.0 / SAMPLES * top[0], golden_real(c, "lambda_max_H"), 1e-12);
@@ -335,44 +348,44 @@ static void errors_of_the_grid(void **state)
     struct golden          g;
     size_t                 i;
     json_t                *c;
-    const struct tsr_host *host = tsr_registry_host(registry[1]);
+    const struct tsr_host *host = tsr_plugin_registry_host(registry[1]);
     golden_open(&g, "indicator");
     json_array_foreach (json_object_get(g.index, "cases"), i, c) {
         struct linear     l = read_linear(&g, c);
         struct tsr_matrix w = matrix(&l);
         for (int k = 0; k < 3; k++) {
-            struct tsr_errbuf err = TSR_ERRBUF(err);
-            char              key[8], yaml[96];
-            struct tsr_found  found;
-            struct tsr_doc   *doc;
-            struct tsr_diag  *d;
+            struct tsr_errbuf       err = TSR_ERRBUF(err);
+            char                    key[8], yaml[96];
+            struct tsr_plugin_found found;
+            struct tsr_config_doc  *doc;
+            struct tsr_diag        *d;
             (void)snprintf(key, sizeof key, "%d", widths[k]);
             const json_t *b = json_object_get(json_object_get(c, "bits"), key);
             const json_t *o = json_object_get(json_object_get(b, "hessian"), "gptq_sym_grid");
             double        recorded = golden_real(o, "sum_sq_weight_error");
             close_to("recorded grid", grid_error(&l, widths[k], false), recorded, 1e-12);
-            OK(tsr_registry_find(registry[1], TSR_KIND_QUANTIZER, "rtn", &found, &err.err));
+            OK(tsr_plugin_registry_find(registry[1], TSR_KIND_QUANTIZER, "rtn", &found, &err.err));
             void *opts = calloc(1, found.component->options_size), *self = NULL;
             assert_non_null(opts);
             (void)snprintf(yaml, sizeof yaml, "{bits: %d, group: -1, symmetric: true, scale: f32}",
                            widths[k]);
-            OK(tsr_diag_create(&d, &err.err));
-            OK(tsr_doc_parse(&doc, "o.yaml", yaml, strlen(yaml), d, &err.err));
-            struct tsr_optset set = { found.component->options, found.component->n_options,
-                                      found.component->option_stride, opts };
-            tsr_options_fill(&set, 1, NULL, tsr_doc_root(doc), "rtn", d);
-            OK(tsr_diag_status(d, &err.err));
+            OK(tsr_config_diag_create(&d, &err.err));
+            OK(tsr_config_doc_parse(&doc, "o.yaml", yaml, strlen(yaml), d, &err.err));
+            struct tsr_config_optset set = { found.component->options, found.component->n_options,
+                                             found.component->option_stride, opts };
+            tsr_config_options_fill(&set, 1, NULL, tsr_config_doc_root(doc), "rtn", d);
+            OK(tsr_config_diag_status(d, &err.err));
             struct tsr_quantizer q = { .iface = found.iface, .name = "rtn" };
             OK(q.iface->create(host, opts, &self, &err.err));
             q.self = self;
-            struct tsr_packed *p = NULL;
+            struct tsr_model_packed *p = NULL;
             OK(tsr_quantize_matrix(registry[1], &q, &w, NULL, &p, &err.err));
             close_to("packed grid", p->squared_error, grid_error(&l, widths[k], true), 1e-12);
             close_to("squared error", p->squared_error, recorded, 1e-6);
-            tsr_packed_destroy(p);
+            tsr_model_packed_destroy(p);
             q.iface->destroy(self);
-            tsr_diag_destroy(d);
-            tsr_doc_destroy(doc);
+            tsr_config_diag_destroy(d);
+            tsr_config_doc_destroy(doc);
             free(opts);
         }
         linear_free(&l);
@@ -390,13 +403,13 @@ static void random_falls_with_the_bits(void **state)
     double         first = 0;
     for (uint64_t l = 0; l < 200; l++) {
         double a[5], b[5];
-        tsr_omega_random(7, l, bits, 5, a);
-        tsr_omega_random(7, l, bits, 5, b);
+        tsr_quant_omega_random(7, l, bits, 5, a);
+        tsr_quant_omega_random(7, l, bits, 5, b);
         assert_memory_equal(a, b, sizeof a);
         for (int i = 0; i < 4; i++)
             assert_true(a[i] > a[i + 1] && a[i] < 1);
         assert_true(a[4] == 0);
-        tsr_omega_random(8, l, bits, 5, b);
+        tsr_quant_omega_random(8, l, bits, 5, b);
         assert_true(a[0] != b[0]);
         first += a[0] / 200;
     }
@@ -411,53 +424,53 @@ static void kendall(void **state)
     /* the example of scipy.stats.kendalltau: -0.4714045207910317 */
     const double x[] = { 12, 2, 1, 12, 2 }, y[] = { 1, 4, 7, 1, 0 };
     const double swapped[] = { 1, 2, 3, 5, 4 }; /* 9 pairs agree, 1 does not */
-    assert_true(tsr_kendall_tau(a, a, 5) == 1);
-    assert_true(tsr_kendall_tau(a, r, 5) == -1);
-    close_to("scipy", tsr_kendall_tau(x, y, 5), -0.47140452079103168, 1e-14);
-    close_to("one swap", tsr_kendall_tau(a, swapped, 5), 0.8, 1e-14);
-    assert_true(isnan(tsr_kendall_tau(a, same, 5)));
-    assert_true(isnan(tsr_kendall_tau(a, a, 0)));
+    assert_true(tsr_quant_kendall_tau(a, a, 5) == 1);
+    assert_true(tsr_quant_kendall_tau(a, r, 5) == -1);
+    close_to("scipy", tsr_quant_kendall_tau(x, y, 5), -0.47140452079103168, 1e-14);
+    close_to("one swap", tsr_quant_kendall_tau(a, swapped, 5), 0.8, 1e-14);
+    assert_true(isnan(tsr_quant_kendall_tau(a, same, 5)));
+    assert_true(isnan(tsr_quant_kendall_tau(a, a, 0)));
 }
 
 static void wrong_weights(void **state)
 {
     (void)state;
-    struct tsr_errbuf  err = TSR_ERRBUF(err);
-    float              v[6] = { 1, 2, 3, 4, NAN, 6 };
-    struct linear      l = { .name = "x.proj", .rows = 2, .cols = 3, .w = v };
-    struct tsr_matrix  w = matrix(&l);
-    struct tsr_extents e;
-    assert_int_equal(tsr_extents_of(&w, &e, &err.err), TSR_E_NUMERIC);
+    struct tsr_errbuf        err = TSR_ERRBUF(err);
+    float                    v[6] = { 1, 2, 3, 4, NAN, 6 };
+    struct linear            l = { .name = "x.proj", .rows = 2, .cols = 3, .w = v };
+    struct tsr_matrix        w = matrix(&l);
+    struct tsr_quant_extents e;
+    assert_int_equal(tsr_quant_extents_of(&w, &e, &err.err), TSR_E_NUMERIC);
     assert_non_null(strstr(err.text, "'x.proj': row 1 column 1"));
     v[4] = -5;
-    OK(tsr_extents_of(&w, &e, &err.err));
+    OK(tsr_quant_extents_of(&w, &e, &err.err));
     assert_true(e.range == 11 && e.absmax == 6);
     assert_true(e.row_range_sq == (4.0 + 121.0) / 2 && e.row_absmax_sq == (9.0 + 36.0) / 2);
 }
 
 /* ---- a model ---------------------------------------------------------------------------------- */
 
-static struct tsr_calibration *calibrate(struct tsr_registry *r)
+static struct tsr_quant_calibration *calibrate(struct tsr_registry *r)
 {
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_calibration      *c = NULL;
-    struct tsr_calibrate_options o = { .text = DEMO "/calibration.txt",
-                                       .samples = 3,
-                                       .seqlen = SEQLEN,
-                                       .seed = 2,
-                                       .input_rows = 3 * SEQLEN,
-                                       .defer = true };
-    OK(tsr_calibrate(&c, r, model, tokenizer, &o, &err.err));
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibration      *c = NULL;
+    struct tsr_quant_calibrate_options o = { .text = DEMO "/calibration.txt",
+                                             .samples = 3,
+                                             .seqlen = SEQLEN,
+                                             .seed = 2,
+                                             .input_rows = 3 * SEQLEN,
+                                             .defer = true };
+    OK(tsr_quant_calibrate(&c, r, model, tokenizer, &o, &err.err));
     return c;
 }
 
 /* Mean loss over the first two sequences of an engine that holds the whole model. */
-static double engine_loss(const struct tsr_calibration *c, const struct tsr_overlay *o)
+static double engine_loss(const struct tsr_quant_calibration *c, const struct tsr_model_overlay *o)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_engine_options eo = { .kv_dtype = TSR_F32, .slots = 1, .context = SEQLEN };
     struct tsr_engine        *e = NULL;
-    struct tsr_token          t[SEQLEN];
+    struct tsr_engine_token   t[SEQLEN];
     uint64_t                  vocab = model->hp.vocab;
     float                    *logits = tsr_new(SEQLEN * vocab, sizeof *logits);
     double                    sum = 0, lse;
@@ -466,33 +479,34 @@ static double engine_loss(const struct tsr_calibration *c, const struct tsr_over
     for (uint64_t i = 0; i < 2; i++) {
         const uint32_t *ids = c->ids + i * SEQLEN;
         for (uint64_t k = 0; k < SEQLEN; k++)
-            t[k] = (struct tsr_token){ .id = ids[k], .logits = true };
+            t[k] = (struct tsr_engine_token){ .id = ids[k], .logits = true };
         tsr_engine_reset(e, 0);
         OK(tsr_engine_forward(e, t, SEQLEN, logits, &err.err));
         for (uint64_t k = 0; k + 1 < SEQLEN; k++)
-            sum += tsr_nll(logits + k * vocab, vocab, ids[k + 1], &lse);
+            sum += tsr_eval_nll(logits + k * vocab, vocab, ids[k + 1], &lse);
     }
     tsr_engine_destroy(e);
     free(logits);
     return sum / (2 * (SEQLEN - 1));
 }
 
-static struct tsr_indicators indicators(int threads, struct tsr_calibration *c)
+static struct tsr_quant_indicators indicators(int threads, struct tsr_quant_calibration *c)
 {
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_indicators        t;
-    struct parsed                s3 = scheme(registry[threads], "{use: rtn, bits: 3}");
-    struct parsed                s8 = scheme(registry[threads], "{use: rtn, bits: 8}");
-    struct tsr_scheme           *list[TSR_INDICATOR_BITS] = { s3.s, s8.s, NULL };
-    struct tsr_indicator_options o = { .bits = { 3, 8, 16 },
-                                       .n_bits = 3,
-                                       .schemes = list,
-                                       .kinds = (1u << TSR_INDICATORS) - 1,
-                                       .step = TSR_STEP_ROW,
-                                       .seed = 3,
-                                       .sequences = 2 };
-    OK(tsr_indicators_run(&t, registry[threads], model, c, &o, &err.err));
-    json_t *q = json_pack("{s:s}", "use", "rtn"), *j = tsr_indicators_json(&t, model, c, &o, q);
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_indicators        t;
+    struct parsed                      s3 = scheme(registry[threads], "{use: rtn, bits: 3}");
+    struct parsed                      s8 = scheme(registry[threads], "{use: rtn, bits: 8}");
+    struct tsr_quant_scheme           *list[TSR_INDICATOR_BITS] = { s3.s, s8.s, NULL };
+    struct tsr_quant_indicator_options o = { .bits = { 3, 8, 16 },
+                                             .n_bits = 3,
+                                             .schemes = list,
+                                             .kinds = (1u << TSR_INDICATORS) - 1,
+                                             .step = TSR_STEP_ROW,
+                                             .seed = 3,
+                                             .sequences = 2 };
+    OK(tsr_quant_indicators_run(&t, registry[threads], model, c, &o, &err.err));
+    json_t *q = json_pack("{s:s}", "use", "rtn"),
+           *j = tsr_quant_indicators_json(&t, model, c, &o, q);
     assert_non_null(j);
     assert_string_equal(json_string_value(json_object_get(j, "format")), "tessera.indicators/1");
     assert_int_equal(json_array_size(json_object_get(j, "tables")), TSR_INDICATORS);
@@ -507,16 +521,16 @@ static struct tsr_indicators indicators(int threads, struct tsr_calibration *c)
 }
 
 /* The variance indicator of a layer from all recorded rows. */
-static double plain_variance(struct tsr_calibration *c, uint64_t layer, uint32_t bits)
+static double plain_variance(struct tsr_quant_calibration *c, uint64_t layer, uint32_t bits)
 {
-    struct tsr_errbuf      err = TSR_ERRBUF(err);
-    struct tsr_layer_stats s;
-    double                 sum = 0;
-    OK(tsr_calibration_layer(c, layer, TSR_NEED_INPUTS, NULL, &s, &err.err));
+    struct tsr_errbuf            err = TSR_ERRBUF(err);
+    struct tsr_quant_layer_stats s;
+    double                       sum = 0;
+    OK(tsr_quant_calibration_layer(c, layer, TSR_NEED_INPUTS, NULL, &s, &err.err));
     for (int i = 0; i < TSR_LINEARS; i++) {
         const struct tsr_matrix      *w = &model->layers[layer].lin[i].w;
-        const struct tsr_quant_stats *q = &s.site[tsr_linear_site((enum tsr_linear_id)i)];
-        struct tsr_extents            e;
+        const struct tsr_quant_stats *q = &s.site[tsr_model_linear_site((enum tsr_linear_id)i)];
+        struct tsr_quant_extents      e;
         double                        total = 0, square = 0, n = (double)(q->input_rows * q->cols);
         if (!w->data)
             continue;
@@ -525,21 +539,22 @@ static double plain_variance(struct tsr_calibration *c, uint64_t layer, uint32_t
             total += (double)q->inputs[k];
         for (uint64_t k = 0; k < q->input_rows * q->cols; k++)
             square += pow((double)q->inputs[k] - total / n, 2);
-        OK(tsr_extents_of(w, &e, &err.err));
-        sum += tsr_omega_variance(w->cols, tsr_extents_step_sq(&e, bits, TSR_STEP_ROW, false),
-                                  total / n, square / n, false);
+        OK(tsr_quant_extents_of(w, &e, &err.err));
+        sum += tsr_quant_omega_variance(w->cols,
+                                        tsr_quant_extents_step_sq(&e, bits, TSR_STEP_ROW, false),
+                                        total / n, square / n, false);
     }
-    tsr_layer_stats_free(&s);
+    tsr_quant_layer_stats_free(&s);
     return sum;
 }
 
 static void a_model(void **state)
 {
     (void)state;
-    struct tsr_errbuf       err = TSR_ERRBUF(err);
-    struct tsr_calibration *c = calibrate(registry[0]), *c2 = calibrate(registry[1]);
-    struct tsr_indicators   t = indicators(0, c), u = indicators(1, c2);
-    double                  original = engine_loss(c, NULL);
+    struct tsr_errbuf             err = TSR_ERRBUF(err);
+    struct tsr_quant_calibration *c = calibrate(registry[0]), *c2 = calibrate(registry[1]);
+    struct tsr_quant_indicators   t = indicators(0, c), u = indicators(1, c2);
+    double                        original = engine_loss(c, NULL);
     assert_true(t.loss == original); /* the same logits, the same order of the sum */
     assert_int_equal(t.tokens, 2 * (SEQLEN - 1));
     for (int i = 0; i < TSR_INDICATORS; i++) {
@@ -548,32 +563,33 @@ static void a_model(void **state)
             assert_true(t.omega[i][l * 3 + 2] == 0); /* 16 bits: nothing changes */
     }
     for (uint64_t l = 0; l < t.layers; l += 2) {
-        struct tsr_overlay *o = NULL;
-        char                yaml[160];
+        struct tsr_model_overlay *o = NULL;
+        char                      yaml[160];
         (void)snprintf(yaml, sizeof yaml,
                        "{use: rtn, bits: 3, rules: [{layers: 0-%llu, keep: true}, "
                        "{layers: %llu, bits: 3}%s",
                        (unsigned long long)t.layers - 1, (unsigned long long)l, "]}");
         struct parsed s = scheme(registry[0], yaml);
-        OK(tsr_scheme_apply(s.s, registry[0], model, NULL, &o, &err.err));
+        OK(tsr_quant_scheme_apply(s.s, registry[0], model, NULL, &o, &err.err));
         for (uint64_t k = 0; k < t.layers; k++)
             assert_true((o->lin[k][TSR_UP] != NULL) == (k == l));
         assert_true(t.omega[TSR_IND_MEASURED][l * 3] == engine_loss(c, o) - original);
-        tsr_overlay_destroy(o);
+        tsr_model_overlay_destroy(o);
         parsed_free(&s);
         /* columns' moments are F32 */
         close_to("variance", t.omega[TSR_IND_VARIANCE][l * 3], plain_variance(c, l, 3), 1e-6);
         assert_true(t.omega[TSR_IND_HESSIAN][l * 3] > 100 * t.omega[TSR_IND_HESSIAN][l * 3 + 1]);
         assert_true(t.omega[TSR_IND_HESSIAN][l * 3 + 1] > 0);
     }
-    assert_true(tsr_indicators_tau(&t, TSR_IND_MEASURED, -1) == 1);
-    assert_true(tsr_indicators_tau(&t, TSR_IND_VARIANCE, -1) >= -1);
-    assert_true(isnan(tsr_indicators_tau(&t, TSR_IND_VARIANCE, 2))); /* 16 bits: nothing to rank */
+    assert_true(tsr_quant_indicators_tau(&t, TSR_IND_MEASURED, -1) == 1);
+    assert_true(tsr_quant_indicators_tau(&t, TSR_IND_VARIANCE, -1) >= -1);
+    assert_true(
+        isnan(tsr_quant_indicators_tau(&t, TSR_IND_VARIANCE, 2))); /* 16 bits: nothing to rank */
     assert_true(t.seconds[TSR_IND_MEASURED] > 0 && t.seconds[TSR_IND_VARIANCE] > 0);
-    tsr_indicators_free(&t);
-    tsr_indicators_free(&u);
-    tsr_calibration_destroy(c);
-    tsr_calibration_destroy(c2);
+    tsr_quant_indicators_free(&t);
+    tsr_quant_indicators_free(&u);
+    tsr_quant_calibration_destroy(c);
+    tsr_quant_calibration_destroy(c2);
 }
 
 int main(void)

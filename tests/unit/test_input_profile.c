@@ -24,12 +24,12 @@ static int descending(const void *a, const void *b)
 static void test_profile(void **state)
 {
     enum { T = 150, N = 1300 }; /* more rows than are sorted at a time */
-    static float            x[T * N], row[N], scale[N], top[N];
-    static double           square[N];
-    struct tsr_profile_sums s;
-    struct tsr_errbuf       err = TSR_ERRBUF(err);
-    struct tsr_pool        *pool = NULL;
-    float                   b0, b15;
+    static float                       x[T * N], row[N], scale[N], top[N];
+    static double                      square[N];
+    struct tsr_compensate_profile_sums s;
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_pool                   *pool = NULL;
+    float                              b0, b15;
     (void)state;
     for (uint64_t i = 0; i < T * N; i++) {
         double v = tsr_normal(11, 0, i);
@@ -51,25 +51,25 @@ static void test_profile(void **state)
             for (uint64_t k = 0; k < N; k++)
                 top[k] = fmaxf(top[k], row[k]);
         }
-        assert_int_equal(tsr_profile_create(&s, N, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_profile_create(&s, N, NULL), TSR_OK);
         /* in two calls, the first without a pool */
         const float *by = scaled ? scale : NULL;
-        assert_int_equal(tsr_profile_add(&s, NULL, x, 7, by, NULL), TSR_OK);
-        assert_int_equal(tsr_profile_add(&s, pool, x + 7 * N, T - 7, by, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_profile_add(&s, NULL, x, 7, by, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_profile_add(&s, pool, x + 7 * N, T - 7, by, NULL), TSR_OK);
         assert_int_equal(s.rows, T);
         assert_memory_equal(s.top, top, sizeof top);
         assert_memory_equal(s.square, square, sizeof square);
-        tsr_profile_free(&s);
+        tsr_compensate_profile_free(&s);
     }
     /* 32 of 1300 / 1024 are 40 */
-    assert_true(tsr_select_borders(top, N, 32, &b0, &b15));
+    assert_true(tsr_compensate_select_borders(top, N, 32, &b0, &b15));
     assert_true(b0 == top[0] && b15 == top[39] && b0 > b15);
-    assert_false(tsr_select_borders(top, 100, 8, &b0, &b15));
+    assert_false(tsr_compensate_select_borders(top, 100, 8, &b0, &b15));
     x[3] = NAN;
-    assert_int_equal(tsr_profile_create(&s, N, NULL), TSR_OK);
-    assert_int_equal(tsr_profile_add(&s, pool, x, 1, NULL, &err.err), TSR_E_NUMERIC);
+    assert_int_equal(tsr_compensate_profile_create(&s, N, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_profile_add(&s, pool, x, 1, NULL, &err.err), TSR_E_NUMERIC);
     assert_non_null(strstr(err.text, "not finite"));
-    tsr_profile_free(&s);
+    tsr_compensate_profile_free(&s);
     tsr_pool_destroy(pool);
 }
 

@@ -32,9 +32,9 @@ static void *create(const struct options *o)
 
 static void check_llm(const struct golden *g, const json_t *c)
 {
-    const char                 *name = golden_str(c, "name");
-    const struct tsr_st_tensor *w_info = tsr_st_find(&g->st, golden_str(c, "W"));
-    const struct tsr_st_tensor *x_info = tsr_st_find(&g->st, golden_str(c, "X"));
+    const char                          *name = golden_str(c, "name");
+    const struct tsr_safetensors_tensor *w_info = tsr_safetensors_find(&g->st, golden_str(c, "W"));
+    const struct tsr_safetensors_tensor *x_info = tsr_safetensors_find(&g->st, golden_str(c, "X"));
     assert_true(w_info && x_info && w_info->rank == 2);
     uint64_t       rows = w_info->shape[0], cols = w_info->shape[1], tokens = x_info->shape[0];
     struct options o = {

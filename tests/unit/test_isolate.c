@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "plan/instance.h"
-#include "plan/isolate.h"
-#include "plan/objective.h"
+#include "plan/instance/instance.h"
+#include "plan/instance/objective.h"
+#include "plan/search/isolate.h"
 #include "plugin_open.h"
 
 #include <math.h>
@@ -19,8 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct tsr_registry *registry;
-static struct tsr_found     uniform;
+static struct tsr_registry    *registry;
+static struct tsr_plugin_found uniform;
 static struct {
     int64_t labels, pick;
 } opts = { 32, 0 };
@@ -170,16 +170,17 @@ static void listen(void *ctx, int32_t level, const char *msg)
 typedef tsr_status solver(void *, const struct tsr_solver_instance *, struct tsr_solver_solution *,
                           struct tsr_err *);
 
-static tsr_status isolated(struct tsr_instance *inst, solver *f, const struct tsr_isolation *limits,
-                           struct tsr_solver_solution *s, struct tsr_errbuf *e)
+static tsr_status isolated(struct tsr_instance *inst, solver *f,
+                           const struct tsr_plugin_isolation *limits, struct tsr_solver_solution *s,
+                           struct tsr_errbuf *e)
 {
-    struct tsr_solver_v1 t = { .struct_size = sizeof t,
-                               .supports = UINT64_MAX,
-                               .create = create,
-                               .destroy = destroy,
-                               .solve = f };
-    struct tsr_host      host = *uniform.host;
-    struct tsr_found     found = uniform;
+    struct tsr_solver_v1    t = { .struct_size = sizeof t,
+                                  .supports = UINT64_MAX,
+                                  .create = create,
+                                  .destroy = destroy,
+                                  .solve = f };
+    struct tsr_host         host = *uniform.host;
+    struct tsr_plugin_found found = uniform;
     host.log = listen;
     found.iface = &t;
     found.host = &host;
@@ -192,7 +193,7 @@ static tsr_status isolated(struct tsr_instance *inst, solver *f, const struct ts
 static struct tsr_solver_solution *room(const struct tsr_instance *inst)
 {
     struct tsr_solver_solution *s = NULL;
-    assert_int_equal(tsr_solution_create(&s, inst, NULL), TSR_OK);
+    assert_int_equal(tsr_plan_solution_create(&s, inst, NULL), TSR_OK);
     return s;
 }
 
@@ -206,7 +207,7 @@ static void test_same(void **state)
         struct tsr_errbuf           e = TSR_ERRBUF(e);
         struct tsr_instance        *inst = load(names[i]);
         struct tsr_solver_solution *here = room(inst), *there = room(inst);
-        struct tsr_found            f = uniform;
+        struct tsr_plugin_found     f = uniform;
         struct tsr_solver_v1        t = *(const struct tsr_solver_v1 *)uniform.iface;
         assert_int_equal(tsr_plan_solve(inst, &f, &opts, here, &e.err), TSR_OK);
         t.supports |= TSR_SOLVER_ISOLATED;
@@ -266,9 +267,9 @@ static void test_ends(void **state)
     struct tsr_instance        *inst = load("example-steady");
     struct tsr_solver_solution *s = room(inst);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct tsr_errbuf          e = TSR_ERRBUF(e);
-        const struct tsr_isolation limits = { .memory_bytes = 64 << 20,
-                                              .grace_us = cases[i].f == hangs ? 50000 : 0 };
+        struct tsr_errbuf                 e = TSR_ERRBUF(e);
+        const struct tsr_plugin_isolation limits = { .memory_bytes = 64 << 20,
+                                                     .grace_us = cases[i].f == hangs ? 50000 : 0 };
         inst->in.deadline_us = cases[i].f == hangs ? 50000 : 0;
         tsr_status st = isolated(inst, cases[i].f, &limits, s, &e);
         if (st != cases[i].st || !strstr(e.text, cases[i].text) || strchr(e.text, '\n'))
@@ -296,7 +297,7 @@ static void test_lies(void **state)
 static void *stop_soon(void *arg)
 {
     (void)usleep(50000);
-    tsr_cancel();
+    tsr_plugin_cancel();
     return arg;
 }
 
@@ -310,7 +311,7 @@ static void test_stopped(void **state)
     assert_int_equal(pthread_create(&t, NULL, stop_soon, NULL), 0);
     tsr_status st = isolated(inst, hangs, NULL, s, &e);
     (void)pthread_join(t, NULL);
-    tsr_cancel_reset();
+    tsr_plugin_cancel_reset();
     assert_int_equal(st, TSR_E_CANCELLED);
     assert_non_null(strstr(e.text, "stopped by the user"));
     free(s);
@@ -327,7 +328,7 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
     (void)state;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

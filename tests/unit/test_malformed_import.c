@@ -18,9 +18,9 @@ struct bad {
 static void expect_bad(const char *config, const struct tensor *good, size_t n, const struct bad *b,
                        uint64_t rows, uint64_t cols)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_packed *p = NULL;
-    struct image      *m = image_new(b->config ? b->config : config);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_model_packed *p = NULL;
+    struct image            *m = image_new(b->config ? b->config : config);
     for (size_t i = 0; i < n; i++) {
         const struct tensor *t = &good[i];
         if (b->change.name && strcmp(b->change.name, t->name) == 0)
@@ -37,7 +37,7 @@ static void expect_bad(const char *config, const struct tensor *good, size_t n, 
     } else if (strchr(e.text, '\n') || strlen(e.text) < 30) {
         fail_msg("no sentence: %s", e.text);
     }
-    tsr_packed_destroy(p);
+    tsr_model_packed_destroy(p);
     image_free(m);
 }
 
@@ -226,8 +226,8 @@ static void ct_fp4(void **state)
                                        { "l.weight_scale", "F8_E4M3", 8, 1, 0x38 },
                                        { "l.weight_global_scale", "F32", 1, 0, 0x3f800000 } };
     static const struct bad    b[] = {
-           { "is 0, which is no divisor", NULL, { "l.weight_global_scale", "F32", 1, 0, 0 } },
-           { "is -1, which is no divisor",
+           { "is 0, which is not a divisor", NULL, { "l.weight_global_scale", "F32", 1, 0, 0 } },
+           { "is -1, which is not a divisor",
              NULL,
              { "l.weight_global_scale", "F32", 1, 0, 0xbf800000 } },
            { "too small for the scales", NULL, { "l.weight_global_scale", "F32", 1, 0, 1 } },
@@ -276,8 +276,8 @@ static void bnb_four(void **state)
     };
     (void)state;
     for (size_t i = 0; i < COUNT(all); i++) {
-        struct tsr_errbuf  e = TSR_ERRBUF(e);
-        struct tsr_packed *p = NULL;
+        struct tsr_errbuf        e = TSR_ERRBUF(e);
+        struct tsr_model_packed *p = NULL;
         struct image *m = image_new("{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}");
         image_fill(m, "l.weight", "U8", 8, 1, 0);
         image_fill(m, "l.weight.absmax", "F32", 2, 0, 0);
@@ -287,7 +287,7 @@ static void bnb_four(void **state)
         tsr_status st = image_linear(m, 2, 8, &p, &e);
         if (all[i].says ? st != TSR_E_INPUT || !strstr(e.text, all[i].says) : st != TSR_OK)
             fail_msg("%s: status %d, \"%s\"", all[i].text, st, e.text);
-        tsr_packed_destroy(p);
+        tsr_model_packed_destroy(p);
         p = NULL;
         if (i == 0) { /* half of its bytes are not there */
             assert_int_equal(image_linear(m, 2, 16, &p, &e), TSR_E_INPUT);

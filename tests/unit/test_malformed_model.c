@@ -3,8 +3,8 @@
  * tiny Llama that loads. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "model/model.h"
-#include "model/safetensors.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -76,19 +76,20 @@ static void put_tensors(const char *file, const struct shape *t, size_t n)
     struct tsr_st_out *o;
     uint64_t           bytes = 0;
     static const char  zero[1024];
-    assert_int_equal(tsr_st_create(&o, at(file), &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_create(&o, at(file), &e.err), TSR_OK);
     for (size_t i = 0; i < n; i++) {
         uint64_t b = t[i].dtype == TSR_F32 ? 4 : t[i].dtype == TSR_I8 ? 1 : 2;
         for (uint32_t d = 0; d < t[i].rank; d++)
             b *= t[i].shape[d];
         bytes += b;
-        assert_int_equal(tsr_st_declare(o, t[i].name, t[i].dtype, t[i].rank, t[i].shape, &e.err),
+        assert_int_equal(tsr_safetensors_declare(o, t[i].name, t[i].dtype, t[i].rank, t[i].shape,
+                                                 &e.err),
                          TSR_OK);
     }
-    assert_int_equal(tsr_st_begin(o, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_begin(o, &e.err), TSR_OK);
     assert_in_range(bytes, 0, sizeof zero);
-    tsr_st_put(o, zero, bytes);
-    if (tsr_st_commit(o, &e.err) != TSR_OK)
+    tsr_safetensors_put(o, zero, bytes);
+    if (tsr_safetensors_commit(o, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
 }
 
@@ -196,8 +197,8 @@ static void test_variants(void **state)
                        "\"layer_norm_elementwise_affine\":false,\"activation_function\":\"gelu\"}");
     if (tsr_model_load(&m, folder, false, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    const struct tsr_norm *norms[] = { &m->layers[0].attn_in, &m->layers[0].ffn_in,
-                                       &m->final_norm };
+    const struct tsr_model_norm *norms[] = { &m->layers[0].attn_in, &m->layers[0].ffn_in,
+                                             &m->final_norm };
     for (size_t i = 0; i < COUNT(norms); i++)
         for (int k = 0; k < 4; k++)
             assert_true(norms[i]->gain[k] == 1.0f && norms[i]->bias[k] == 0.0f);
@@ -348,13 +349,13 @@ static void test_tensors(void **state)
     put_tensors("model.safetensors", tiny, COUNT(tiny));
     put("config.json", "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":true}");
     expect_good();
-    char             *text;
-    uint64_t          n;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
-    assert_int_equal(tsr_st_open(&st, at("model.safetensors"), &e.err), TSR_OK);
-    uint64_t head = st.data_offset + tsr_st_find(&st, "lm_head.weight")->end - 1;
-    tsr_st_close(&st);
+    char                  *text;
+    uint64_t               n;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
+    assert_int_equal(tsr_safetensors_open(&st, at("model.safetensors"), &e.err), TSR_OK);
+    uint64_t head = st.data_offset + tsr_safetensors_find(&st, "lm_head.weight")->end - 1;
+    tsr_safetensors_close(&st);
     assert_int_equal(tsr_file_slurp(at("model.safetensors"), 1 << 20, &text, &n, &e.err), TSR_OK);
     text[head] ^= 1;
     put_bytes("model.safetensors", text, n);
@@ -414,7 +415,7 @@ static void test_headers(void **state)
     assert_non_null(f);
     assert_int_equal(fputs("PK\3\4", f) >= 0, 1);
     assert_int_equal(fclose(f), 0);
-    expect_bad("model.safetensors", "follow behind the last tensor");
+    expect_bad("model.safetensors", "follow the last tensor");
 }
 
 /* Every length but the right one. */

@@ -124,34 +124,34 @@ static void test_truncated(void **state)
 static void test_both(void **state)
 {
     (void)state;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_registry *r = fresh();
-    struct tsr_found     f;
-    assert_int_equal(tsr_registry_add_path(r, FIXTURE("both"), &e.err), TSR_OK);
-    if (tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err) != TSR_OK)
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_registry    *r = fresh();
+    struct tsr_plugin_found f;
+    assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("both"), &e.err), TSR_OK);
+    if (tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(f.info->plugin->abi_major, 1);
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
 }
 
 /* Last: none of those above had a function called; the trap works. */
 static void test_nothing_called(void **state)
 {
     (void)state;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_registry *r = fresh();
-    struct tsr_found     f;
-    void                *self = NULL;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_registry    *r = fresh();
+    struct tsr_plugin_found f;
+    void                   *self = NULL;
     assert_false(tsr_path_exists(CALLED));
-    assert_int_equal(tsr_registry_add_path(r, FIXTURE("called"), &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "called", &f, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("called"), &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "called", &f, &e.err), TSR_OK);
     assert_false(tsr_path_exists(CALLED));
     const struct tsr_quantizer_v1 *q = f.iface;
     assert_int_equal(q->create(f.host, NULL, &self, &e.err), TSR_OK);
     assert_true(tsr_path_exists(CALLED));
     q->destroy(self);
     (void)unlink(CALLED);
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
 }
 
 static int make_scratch(void **state)

@@ -3,9 +3,9 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "model/arch.h"
 #include "model/model.h"
-#include "model/safetensors.h"
 #include "tessera/backend.h"
 
 #include <math.h>
@@ -43,17 +43,17 @@ static float *stored(const char *model, const char *name, uint64_t *n)
         "model-00003-of-00003.safetensors",
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        struct tsr_errbuf e = TSR_ERRBUF(e);
-        struct tsr_st     st;
-        char              path[512];
+        struct tsr_errbuf      e = TSR_ERRBUF(e);
+        struct tsr_safetensors st;
+        char                   path[512];
         (void)snprintf(path, sizeof path, GOLDEN "%s/%s", model, files[i]);
         if (!tsr_path_exists(path))
             continue;
-        if (tsr_st_open(&st, path, &e.err) != TSR_OK)
+        if (tsr_safetensors_open(&st, path, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
-        const struct tsr_st_tensor *t = tsr_st_find(&st, name);
+        const struct tsr_safetensors_tensor *t = tsr_safetensors_find(&st, name);
         if (!t) {
-            tsr_st_close(&st);
+            tsr_safetensors_close(&st);
             continue;
         }
         *n = (t->end - t->begin) / tsr_dtype_size(t->dtype);
@@ -61,10 +61,10 @@ static float *stored(const char *model, const char *name, uint64_t *n)
         float *f = malloc(*n * sizeof *f);
         assert_non_null(raw);
         assert_non_null(f);
-        assert_int_equal(tsr_st_read(&st, t, raw, &e.err), TSR_OK);
+        assert_int_equal(tsr_safetensors_read(&st, t, raw, &e.err), TSR_OK);
         tsr_widen(f, raw, t->dtype, *n);
         free(raw);
-        tsr_st_close(&st);
+        tsr_safetensors_close(&st);
         return f;
     }
     fail_msg("%s: no tensor %s", model, name);
@@ -133,8 +133,8 @@ static void test_all_load(void **state)
         { "stories260k", "llama", 5, 64, 172, 512, 8, 4, 8, true, { 0 } },
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        struct tsr_model         *m = load(want[i].name, false);
-        const struct tsr_hparams *hp = &m->hp;
+        struct tsr_model               *m = load(want[i].name, false);
+        const struct tsr_model_hparams *hp = &m->hp;
         assert_string_equal(m->family, want[i].family);
         assert_int_equal(hp->vocab, strcmp(want[i].name, "stories260k") == 0 ? 512 : 320);
         assert_int_equal(hp->layers, want[i].layers);
@@ -159,7 +159,7 @@ static void test_all_load(void **state)
                 assert_int_equal(w->data != NULL, k != TSR_GATE || hp->gated);
                 char name[64];
                 (void)snprintf(name, sizeof name, "model.layers.%d.%s.%s", (int)l,
-                               k <= TSR_O ? "self_attn" : "mlp", tsr_linear_name(k));
+                               k <= TSR_O ? "self_attn" : "mlp", tsr_model_linear_name(k));
                 assert_string_equal(w->name, name);
             }
         }
@@ -197,7 +197,7 @@ static void test_llama(void **state)
     tsr_model_destroy(m);
 
     m = load("llama3", false);
-    const struct tsr_rope *r = &m->hp.rope;
+    const struct tsr_model_rope *r = &m->hp.rope;
     assert_int_equal(r->scaling, TSR_ROPE_LLAMA3);
     assert_true(r->theta == 500000.0 && r->factor == 8.0 && r->low_freq_factor == 1.0);
     assert_true(r->high_freq_factor == 4.0 && r->original_positions == 64);
@@ -287,7 +287,7 @@ static void check_bloom(const char *name, const char *prefix, uint64_t heads)
         float *bias = stored(name, key, &n);
         assert_int_equal(n, 3 * heads * 16);
         for (unsigned part = TSR_Q; part <= TSR_V; part++) {
-            const struct tsr_linear *lin = &m->layers[l].lin[part];
+            const struct tsr_model_linear *lin = &m->layers[l].lin[part];
             check_rows(&lin->w, w, part * 16, 16, 48);
             for (uint64_t i = 0; i < heads * 16; i++)
                 assert_memory_equal(&lin->bias[i], &bias[i / 16 * 48 + part * 16 + i % 16],
@@ -311,9 +311,9 @@ static void test_phi3(void **state)
     (void)state;
     struct tsr_model *m = load("phi3-longrope", false);
     for (unsigned l = 0; l < m->hp.layers; l++) {
-        const struct tsr_layer *layer = &m->layers[l];
-        char                    key[96];
-        uint64_t                n;
+        const struct tsr_model_layer *layer = &m->layers[l];
+        char                          key[96];
+        uint64_t                      n;
         (void)snprintf(key, sizeof key, "model.layers.%u.self_attn.qkv_proj.weight", l);
         float *w = stored("phi3-longrope", key, &n);
         check_rows(&layer->lin[TSR_Q].w, w, 0, 64, 64);
@@ -326,7 +326,7 @@ static void test_phi3(void **state)
         check_rows(&layer->lin[TSR_UP].w, w, 160, 160, 160);
         free(w);
     }
-    const struct tsr_rope *r = &m->hp.rope;
+    const struct tsr_model_rope *r = &m->hp.rope;
     assert_int_equal(r->scaling, TSR_ROPE_LONG);
     assert_int_equal(r->original_positions, 32);
     assert_true(r->short_factor[7] == 1.6f && r->long_factor[6] == 8.0f);
@@ -336,7 +336,7 @@ static void test_phi3(void **state)
 }
 
 /* A Llama config with more members. */
-static void parse(struct tsr_config *c, const char *architecture, const char *more)
+static void parse(struct tsr_model_config *c, const char *architecture, const char *more)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     char              text[1024];
@@ -345,16 +345,16 @@ static void parse(struct tsr_config *c, const char *architecture, const char *mo
                                                  "\"intermediate_size\":8,\"num_hidden_layers\":2,"
                                                  "\"num_attention_heads\":4,\"num_key_value_heads\":2%s}",
                                    architecture, more);
-    if (tsr_config_parse(c, "config.json", text, (uint64_t)n, &e.err) != TSR_OK)
+    if (tsr_model_config_parse(c, "config.json", text, (uint64_t)n, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
 }
 
 static void test_rope(void **state)
 {
     (void)state;
-    struct tsr_config      c;
-    const struct tsr_rope *r = &c.hp.rope;
-    static const char      llama[] = "LlamaForCausalLM";
+    struct tsr_model_config      c;
+    const struct tsr_model_rope *r = &c.hp.rope;
+    static const char            llama[] = "LlamaForCausalLM";
     parse(&c, llama,
           ",\"max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"yarn\","
           "\"factor\":4.0,\"original_max_position_embeddings\":1024}");
@@ -362,21 +362,21 @@ static void test_rope(void **state)
     assert_true(r->beta_fast == 32.0 && r->beta_slow == 1.0 && r->factor == 4.0);
     assert_true(fabs(r->attention_factor - (0.1 * log(4.0) + 1.0)) < 1e-12);
     assert_int_equal(r->original_positions, 1024);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     parse(&c, llama,
           ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":2,"
           "\"rope_theta\":5e5},\"max_position_embeddings\":99");
     assert_int_equal(r->scaling, TSR_ROPE_DYNAMIC_NTK);
     assert_true(r->theta == 5e5);
     assert_int_equal(r->original_positions, 99);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     /* where both styles stand, the older wins, as in the reference */
     parse(&c, llama,
           ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":3},\"rope_theta\":7e4,"
           "\"rope_parameters\":{\"rope_type\":\"default\"}");
     assert_int_equal(r->scaling, TSR_ROPE_LINEAR);
     assert_true(r->factor == 3.0 && r->theta == 7e4);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     /* Phi-3: "su" is long rope, a part of the head rotates, the top level's length wins */
     parse(&c, "Phi3ForCausalLM",
           ",\"partial_rotary_factor\":0.75,\"max_position_embeddings\":128,"
@@ -388,38 +388,38 @@ static void test_rope(void **state)
     assert_int_equal(r->original_positions, 16);
     assert_true(fabs(r->attention_factor - sqrt(1.75)) < 1e-12); /* 1 + ln 8 / ln 16 */
     assert_true(r->long_factor[5] == 2.5f);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
 }
 
 /* What the reference assumes for keys that a config leaves out or sets to null. */
 static void test_defaults(void **state)
 {
     (void)state;
-    struct tsr_config c;
+    struct tsr_model_config c;
     parse(&c, "MistralForCausalLM", "");
     assert_int_equal(c.hp.window[1], 4096);
     assert_int_equal(c.hp.max_positions, 131072);
     assert_false(c.hp.tied);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     parse(&c, "MistralForCausalLM", ",\"sliding_window\":null,\"eos_token_id\":null");
     assert_int_equal(c.hp.window[1], 0);
     assert_int_equal(c.hp.n_eos, 0);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     parse(&c, "Gemma2ForCausalLM", ",\"attn_logit_softcapping\":null");
     assert_int_equal(c.hp.head_dim, 256);
     assert_true(c.hp.tied && c.hp.attn_softcap == 0.0f && c.hp.logit_softcap == 30.0f);
     assert_true(c.hp.attn_scale == 0.0625f);
     assert_int_equal(c.hp.window[0], 4096);
     assert_int_equal(c.hp.window[1], 0);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     parse(&c, "Qwen2ForCausalLM", ",\"use_sliding_window\":true,\"max_window_layers\":1");
     assert_int_equal(c.hp.window[0], 0);
     assert_int_equal(c.hp.window[1], 4096);
     assert_int_equal(c.hp.bos, -1);
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
     parse(&c, "Qwen2ForCausalLM", ",\"sliding_window\":7,\"max_window_layers\":0");
     assert_int_equal(c.hp.window[1], 0); /* not in use */
-    tsr_config_free(&c);
+    tsr_model_config_free(&c);
 }
 
 static void test_demo(void **state)
@@ -443,8 +443,8 @@ static void test_families(void **state)
 {
     (void)state;
     uint64_t n = 0;
-    while (tsr_family_get(n)) {
-        assert_non_null(tsr_family_get(n)->summary);
+    while (tsr_model_family_get(n)) {
+        assert_non_null(tsr_model_family_get(n)->summary);
         n++;
     }
     assert_int_equal(n, 7);

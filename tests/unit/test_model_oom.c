@@ -1,7 +1,7 @@
 /* Every allocation of a load fails, once and with all after it: the answer is TSR_E_NOMEM, and no
  * memory (under ASan) or descriptor is left.  Linked with --wrap for the four functions below. */
+#include "checkpoint/tokenizer.h"
 #include "model/model.h"
-#include "model/tokenizer.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -94,7 +94,7 @@ static void sweep_tokenizer(const char *path)
         struct tsr_tokenizer *t = NULL;
         calls = 0;
         fail_at = n;
-        tsr_status st = tsr_tokenizer_load(&t, path, &e.err);
+        tsr_status st = tsr_checkpoint_tokenizer_load(&t, path, &e.err);
         bool       reached = calls > n;
         fail_at = -1;
         tsr_tokenizer_destroy(t);

@@ -11,13 +11,6 @@
 extern const struct tsr_plugin tsr_builtin_mx;
 #define PLUGIN (&tsr_builtin_mx)
 
-static float f32_of(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
 /* Equal, two NaNs and two zeros included. */
 static bool same(float a, float b)
 {
@@ -41,7 +34,8 @@ static void check_vector(const json_t *v)
     assert_non_null(w);
     assert_int_equal(json_array_size(expected), n);
     for (uint64_t i = 0; i < n; i++)
-        w[i] = f32_of((uint32_t)strtoul(json_string_value(json_array_get(input, i)), NULL, 16));
+        w[i] =
+            tsr_bits_f32((uint32_t)strtoul(json_string_value(json_array_get(input, i)), NULL, 16));
     (void)snprintf(text, sizeof text,
                    "element=%s,block=%d,scale_bits=%d,rounding=%s,"
                    "on_overflow=nan",
@@ -53,7 +47,7 @@ static void check_vector(const json_t *v)
         fail_msg("%s: %s", name, q.err.text);
     for (uint64_t i = 0; i < n; i++) {
         const char *e = json_string_value(json_array_get(expected, i));
-        float       want = strcmp(e, "nan") == 0 ? NAN : f32_of((uint32_t)strtoul(e, NULL, 16));
+        float want = strcmp(e, "nan") == 0 ? NAN : tsr_bits_f32((uint32_t)strtoul(e, NULL, 16));
         if (!same(q.dense[i], want))
             fail_msg("%s: element %d: %a becomes %a, recorded %a", name, (int)i, (double)w[i],
                      (double)q.dense[i], (double)want);

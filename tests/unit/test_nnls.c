@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "plan/latency.h"
+#include "plan/cost/fit.h"
 
 #include <math.h>
 
@@ -71,7 +71,7 @@ static void least_squares(void **state)
                 if (cols > 2)
                     a[r * cols + 2] = 2 * a[r * cols + 1];
             }
-        assert_int_equal(tsr_nnls(a, b, rows, cols, x, &residual, &e.err), TSR_OK);
+        assert_int_equal(tsr_plan_nnls(a, b, rows, cols, x, &residual, &e.err), TSR_OK);
         for (uint64_t c = 0; c < cols; c++)
             assert_true(x[c] >= 0 && isfinite(x[c]));
         double ours = cost(a, b, rows, cols, x), best = descent(a, b, rows, cols);
@@ -79,7 +79,7 @@ static void least_squares(void **state)
         assert_true(ours <= best + 1e-7 * (1 + best)); /* normal equations lose half the digits */
     }
     b[0] = NAN;
-    assert_int_equal(tsr_nnls(a, b, 1, 1, x, &residual, &e.err), TSR_E_NUMERIC);
+    assert_int_equal(tsr_plan_nnls(a, b, 1, 1, x, &residual, &e.err), TSR_E_NUMERIC);
 }
 
 int main(void)

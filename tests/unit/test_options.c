@@ -10,11 +10,11 @@
 
 enum { EVEN, ZERO };
 struct opts {
-    int64_t                bits, rounding, limit, any;
-    double                 ratio;
-    int32_t                flag;
-    const char            *name, *must;
-    const struct tsr_node *tree;
+    int64_t                       bits, rounding, limit, any;
+    double                        ratio;
+    int32_t                       flag;
+    const char                   *name, *must;
+    const struct tsr_config_node *tree;
 };
 static const struct tsr_choice roundings[] = { { "even", NULL, EVEN }, { "zero", NULL, ZERO } };
 static const struct tsr_option table[] = {
@@ -35,27 +35,28 @@ static const struct tsr_option table[] = {
 #define N (sizeof table / sizeof *table)
 
 struct filled {
-    struct opts      o;
-    struct tsr_diag *d;
-    struct tsr_doc  *doc;
-    uint64_t         errors;
+    struct opts            o;
+    struct tsr_diag       *d;
+    struct tsr_config_doc *doc;
+    uint64_t               errors;
 };
 
 static void fill(struct filled *f, const char *yaml)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     memset(f, 0, sizeof *f);
-    assert_int_equal(tsr_diag_create(&f->d, &e.err), TSR_OK);
-    assert_int_equal(tsr_doc_parse(&f->doc, "o.yaml", yaml, strlen(yaml), f->d, &e.err), TSR_OK);
-    struct tsr_optset set = { table, N, sizeof *table, &f->o };
-    tsr_options_fill(&set, 1, NULL, tsr_doc_root(f->doc), "step 'x'", f->d);
-    f->errors = tsr_diag_errors(f->d);
+    assert_int_equal(tsr_config_diag_create(&f->d, &e.err), TSR_OK);
+    assert_int_equal(tsr_config_doc_parse(&f->doc, "o.yaml", yaml, strlen(yaml), f->d, &e.err),
+                     TSR_OK);
+    struct tsr_config_optset set = { table, N, sizeof *table, &f->o };
+    tsr_config_options_fill(&set, 1, NULL, tsr_config_doc_root(f->doc), "step 'x'", f->d);
+    f->errors = tsr_config_diag_errors(f->d);
 }
 
 static void end(struct filled *f)
 {
-    tsr_doc_destroy(f->doc);
-    tsr_diag_destroy(f->d);
+    tsr_config_doc_destroy(f->doc);
+    tsr_config_diag_destroy(f->d);
 }
 
 static void test_defaults(void **state)
@@ -133,15 +134,15 @@ static void test_refusals(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct filled        f;
-        struct tsr_diag_item v;
-        char                 yaml[200];
+        struct filled               f;
+        struct tsr_config_diag_item v;
+        char                        yaml[200];
         (void)snprintf(yaml, sizeof yaml, "must: m\n%s\n", cases[i].yaml);
         fill(&f, yaml);
         if (f.errors != 1)
             print_error("%s: %d errors\n", cases[i].yaml, (int)f.errors);
         assert_int_equal(f.errors, 1);
-        assert_true(tsr_diag_at(f.d, 0, &v));
+        assert_true(tsr_config_diag_at(f.d, 0, &v));
         if (!strstr(v.text, cases[i].text))
             print_error("%s: %s\n", cases[i].yaml, v.text);
         assert_non_null(strstr(v.text, cases[i].text));
@@ -156,14 +157,14 @@ static void test_refusals(void **state)
 
 static void test_required_and_all_at_once(void **state)
 {
-    struct filled        f;
-    struct tsr_diag_item v;
+    struct filled               f;
+    struct tsr_config_diag_item v;
     (void)state;
     fill(&f, "bits: 1\nnope: 2\nratio: x\n");
     assert_int_equal(f.errors, 4);
-    assert_true(tsr_diag_at(f.d, 0, &v));
+    assert_true(tsr_config_diag_at(f.d, 0, &v));
     bool found = false;
-    for (uint64_t i = 0; tsr_diag_at(f.d, i, &v); i++)
+    for (uint64_t i = 0; tsr_config_diag_at(f.d, i, &v); i++)
         found = found || strcmp(v.text, "step 'x' needs 'must'") == 0;
     assert_true(found);
     end(&f);
@@ -192,34 +193,34 @@ static void test_two_sets(void **state)
         { TSR_OPTION_INT(struct plug, group, 64, 1, 128, NULL, "columns"), { 1, 2, 3 } },
         { TSR_OPTION_INT(struct plug, bits, 4, 2, 8, NULL, "width"), { 1, 2, 3 } },
     };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_diag         *d;
-    struct tsr_doc          *doc;
-    struct tsr_diag_item     v;
-    struct own               o = { 0 };
-    struct plug              p = { 0 };
-    static const char        yaml[] = "use: rtn\nbits: 3\nrules: []\n", clash[] = "group: 2\n";
-    static const char *const also[] = { "rules", NULL };
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    struct tsr_diag            *d;
+    struct tsr_config_doc      *doc;
+    struct tsr_config_diag_item v;
+    struct own                  o = { 0 };
+    struct plug                 p = { 0 };
+    static const char           yaml[] = "use: rtn\nbits: 3\nrules: []\n", clash[] = "group: 2\n";
+    static const char *const    also[] = { "rules", NULL };
     (void)state;
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-    assert_int_equal(tsr_doc_parse(&doc, "o", yaml, strlen(yaml), d, &e.err), TSR_OK);
-    struct tsr_optset sets[] = {
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_config_doc_parse(&doc, "o", yaml, strlen(yaml), d, &e.err), TSR_OK);
+    struct tsr_config_optset sets[] = {
         { own, 2, sizeof *own, &o },
         { (const struct tsr_option *)(const void *)plugin, 2, sizeof *plugin, &p },
     };
-    tsr_options_fill(sets, 2, also, tsr_doc_root(doc), "step", d);
-    assert_int_equal(tsr_diag_errors(d), 0);
+    tsr_config_options_fill(sets, 2, also, tsr_config_doc_root(doc), "step", d);
+    assert_int_equal(tsr_config_diag_errors(d), 0);
     assert_string_equal(o.use, "rtn");
     assert_int_equal(p.bits, 3);
     assert_int_equal(p.group, 64);
-    tsr_doc_destroy(doc);
-    assert_int_equal(tsr_doc_parse(&doc, "o", clash, strlen(clash), d, &e.err), TSR_OK);
-    tsr_options_fill(sets, 2, also, tsr_doc_root(doc), "step", d);
-    assert_int_equal(tsr_diag_errors(d), 1);
-    assert_true(tsr_diag_at(d, 0, &v));
+    tsr_config_doc_destroy(doc);
+    assert_int_equal(tsr_config_doc_parse(&doc, "o", clash, strlen(clash), d, &e.err), TSR_OK);
+    tsr_config_options_fill(sets, 2, also, tsr_config_doc_root(doc), "step", d);
+    assert_int_equal(tsr_config_diag_errors(d), 1);
+    assert_true(tsr_config_diag_at(d, 0, &v));
     assert_non_null(strstr(v.text, "means two things"));
-    tsr_doc_destroy(doc);
-    tsr_diag_destroy(d);
+    tsr_config_doc_destroy(doc);
+    tsr_config_diag_destroy(d);
 }
 
 static void test_complete(void **state)
@@ -229,20 +230,20 @@ static void test_complete(void **state)
     char              text[64];
     (void)state;
     fill(&f, "must: m\nbits: 3\n");
-    struct tsr_optset      set = { table, N, sizeof *table, &f.o };
-    const struct tsr_node *root = tsr_doc_root(f.doc), *n;
-    assert_int_equal(tsr_doc_complete(f.doc, root, &set, 1, &e.err), TSR_OK);
-    assert_string_equal(tsr_node_get(root, "bits")->text, "3");
-    n = tsr_node_get(root, "rounding");
+    struct tsr_config_optset      set = { table, N, sizeof *table, &f.o };
+    const struct tsr_config_node *root = tsr_config_doc_root(f.doc), *n;
+    assert_int_equal(tsr_config_doc_complete(f.doc, root, &set, 1, &e.err), TSR_OK);
+    assert_string_equal(tsr_config_node_get(root, "bits")->text, "3");
+    n = tsr_config_node_get(root, "rounding");
     assert_string_equal(n->text, "zero");
-    tsr_mark_text(&n->mark, text, sizeof text);
+    tsr_config_mark_text(&n->mark, text, sizeof text);
     assert_string_equal(text, "default");
-    assert_null(tsr_node_get(root, "tree"));
+    assert_null(tsr_config_node_get(root, "tree"));
     /* what was completed fills to the same values */
     struct opts again = { 0 };
     set.into = &again;
-    tsr_options_fill(&set, 1, NULL, root, "x", f.d);
-    assert_int_equal(tsr_diag_errors(f.d), 0);
+    tsr_config_options_fill(&set, 1, NULL, root, "x", f.d);
+    assert_int_equal(tsr_config_diag_errors(f.d), 0);
     assert_int_equal(again.rounding, f.o.rounding);
     assert_true(again.ratio == f.o.ratio);
     assert_int_equal(again.flag, f.o.flag);
@@ -254,14 +255,15 @@ static void test_set_text(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct opts       o = { 0 };
     (void)state;
-    assert_int_equal(tsr_option_set(&table[0], &o, "3", &e.err), TSR_OK);
+    assert_int_equal(tsr_config_option_set(&table[0], &o, "3", &e.err), TSR_OK);
     assert_int_equal(o.bits, 3);
-    assert_int_equal(tsr_option_set(&table[0], &o, "9", &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_config_option_set(&table[0], &o, "9", &e.err), TSR_E_INPUT);
     assert_string_equal(e.text, "'bits' must be an integer from 2 to 8, not '9'");
     assert_int_equal(o.bits, 3);
-    assert_int_equal(tsr_option_set(&table[6], &o, "no", &e.err), TSR_OK); /* an argument is text */
+    assert_int_equal(tsr_config_option_set(&table[6], &o, "no", &e.err),
+                     TSR_OK); /* an argument is text */
     assert_string_equal(o.name, "no");
-    assert_int_equal(tsr_option_set(&table[5], &o, "maybe", &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_config_option_set(&table[5], &o, "maybe", &e.err), TSR_E_INPUT);
 }
 
 static void test_describe(void **state)
@@ -280,10 +282,10 @@ static void test_describe(void **state)
     char buf[100];
     (void)state;
     for (size_t i = 0; i < N; i++) {
-        tsr_option_describe(&table[i], buf, sizeof buf);
+        tsr_config_option_describe(&table[i], buf, sizeof buf);
         assert_string_equal(buf, want[i]);
     }
-    tsr_option_describe(&table[0], buf, 8); /* cut, never beyond */
+    tsr_config_option_describe(&table[0], buf, 8); /* cut, never beyond */
     assert_string_equal(buf, "int 2..");
 }
 
@@ -308,7 +310,7 @@ static void test_nearest(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *near = tsr_nearest(cases[i].word, names, 5);
+        const char *near = tsr_config_nearest(cases[i].word, names, 5);
         if (cases[i].near)
             assert_string_equal(near, cases[i].near);
         else
@@ -353,13 +355,13 @@ static void test_ranges(void **state)
     bool                     in[10];
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        assert_int_equal(tsr_parse_ranges(good[i].text, 10, in, &e.err), TSR_OK);
+        assert_int_equal(tsr_config_parse_ranges(good[i].text, 10, in, &e.err), TSR_OK);
         for (size_t k = 0; k < 10; k++)
             assert_int_equal(in[k], good[i].layers[k] == '1');
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         e.text[0] = '\0';
-        assert_int_equal(tsr_parse_ranges(bad[i], 10, in, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_config_parse_ranges(bad[i], 10, in, &e.err), TSR_E_INPUT);
         assert_true(e.text[0] != '\0');
     }
 }

@@ -1,6 +1,7 @@
 /* What the program writes: whole under its name or not at all, one command at a time on one output,
  * through no link and into no pipe that it was not sent to. */
 #include "base/file.h"
+#include "base/held.h"
 #include "base/mem.h"
 #include "base/output.h"
 
@@ -216,11 +217,11 @@ static void test_lock(void **state)
     /* what has the lock's name is not taken for one */
     assert_int_equal(symlink("/tmp/elsewhere", at(".c.lock")), 0);
     assert_int_equal(tsr_writer_open(&w, at("c"), &e.err), TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "no lock file"));
+    assert_non_null(strstr(e.text, "not a lock file"));
     assert_int_equal(unlink(at(".c.lock")), 0);
     assert_int_equal(mkfifo(at(".c.lock"), 0600), 0);
     assert_int_equal(tsr_writer_open(&w, at("c"), &e.err), TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "no lock file"));
+    assert_non_null(strstr(e.text, "not a lock file"));
 }
 
 static void test_lock_folder(void **state)
@@ -232,9 +233,9 @@ static void test_lock_folder(void **state)
     assert_int_equal(tsr_output_lock_folder(&two, at("job/../job/deep"), &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "works in this folder"));
     assert_int_equal(count(at("job/deep")), 0);
-    assert_int_equal(close(one), 0);
+    assert_int_equal(tsr_held_close(one), 0);
     assert_int_equal(tsr_output_lock_folder(&two, at("job/deep"), &e.err), TSR_OK);
-    assert_int_equal(close(two), 0);
+    assert_int_equal(tsr_held_close(two), 0);
 }
 
 /* A process that is killed while it writes: the next one finds no lock, and tidies up. */

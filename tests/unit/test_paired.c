@@ -1,5 +1,6 @@
 /* Two arms on the same tokens against sums by hand; base files against bytes by the format's own
  * formulas; questions. */
+#include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "eval/choices.h"
@@ -31,30 +32,30 @@ static bool near(double a, double b, double tolerance)
 /* ---- differences --------------------------------------------------------------------- */
 
 /* Three windows of 4 tokens, 2 of each scored. */
-static void three_windows(struct tsr_windows *w, uint64_t start[4], uint64_t from[3])
+static void three_windows(struct tsr_eval_windows *w, uint64_t start[4], uint64_t from[3])
 {
     for (uint64_t i = 0; i < 3; i++) {
         start[i + 1] = 4 * (i + 1);
         from[i] = 2;
     }
     start[0] = 0;
-    *w = (struct tsr_windows){ .n = 3, .start = start, .score_from = from, .scored = 6 };
+    *w = (struct tsr_eval_windows){ .n = 3, .start = start, .score_from = from, .scored = 6 };
 }
 
 static void test_by_hand(void **state)
 {
     (void)state;
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_windows    w;
-    uint64_t              start[4], from[3];
-    float                 nll_a[6] = { 1.5f, 2.0f, 1.0f, 1.0f, 3.0f, 2.5f };
-    float                 nll_b[6] = { 1.0f, 2.0f, 0.5f, 1.0f, 2.0f, 2.0f };
-    float                 kl_a[6] = { 0.5f, 0.0f, 1e-9f, 0.1f, 0.2f, 0.4f }, kl_b[6] = { 0 };
-    uint32_t              top_a[6] = { 1, 2, 3, 4, 5, 6 }, top_b[6] = { 1, 2, 3, 4, 5, 7 };
-    struct tsr_eval_trace a = { nll_a, kl_a, top_a, 6 }, b = { nll_b, kl_b, top_b, 6 };
-    struct tsr_paired     p;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_eval_windows w;
+    uint64_t                start[4], from[3];
+    float                   nll_a[6] = { 1.5f, 2.0f, 1.0f, 1.0f, 3.0f, 2.5f };
+    float                   nll_b[6] = { 1.0f, 2.0f, 0.5f, 1.0f, 2.0f, 2.0f };
+    float                   kl_a[6] = { 0.5f, 0.0f, 1e-9f, 0.1f, 0.2f, 0.4f }, kl_b[6] = { 0 };
+    uint32_t                top_a[6] = { 1, 2, 3, 4, 5, 6 }, top_b[6] = { 1, 2, 3, 4, 5, 7 };
+    struct tsr_eval_trace   a = { nll_a, kl_a, top_a, 6 }, b = { nll_b, kl_b, top_b, 6 };
+    struct tsr_eval_paired  p;
     three_windows(&w, start, from);
-    if (tsr_paired_measure(&p, &w, &a, &b, 0.05, &e.err) != TSR_OK)
+    if (tsr_eval_paired_measure(&p, &w, &a, &b, 0.05, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     /* differences .5 0 | .5 0 | 1 .5: mean 2.5/6; sums by window less 2 means: -1/3 -1/3 2/3 */
     assert_true(near(p.delta.mean, 2.5 / 6, 1e-12));
@@ -84,33 +85,26 @@ static void test_by_hand(void **state)
 static void test_without_kl(void **state)
 {
     (void)state;
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_windows    w;
-    uint64_t              start[4], from[3];
-    float                 nll[6] = { 1, 2, 3, 4, 5, 6 };
-    uint32_t              top[6] = { 0 };
-    struct tsr_eval_trace a = { nll, NULL, top, 6 }, shorter = { nll, NULL, top, 5 };
-    struct tsr_paired     p;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_eval_windows w;
+    uint64_t                start[4], from[3];
+    float                   nll[6] = { 1, 2, 3, 4, 5, 6 };
+    uint32_t                top[6] = { 0 };
+    struct tsr_eval_trace   a = { nll, NULL, top, 6 }, shorter = { nll, NULL, top, 5 };
+    struct tsr_eval_paired  p;
     three_windows(&w, start, from);
-    assert_int_equal(tsr_paired_measure(&p, &w, &a, &a, 0.05, &e.err), TSR_OK);
+    assert_int_equal(tsr_eval_paired_measure(&p, &w, &a, &a, 0.05, &e.err), TSR_OK);
     assert_true(p.delta.mean == 0.0 && p.delta.p == 1.0 && p.top1.mean == 1.0);
     assert_true(isnan(p.kl.d.mean) && isnan(p.kl_delta.mean) && isnan(p.kl.percentile[0]));
-    assert_int_equal(tsr_paired_measure(&p, &w, &a, &shorter, 0.05, &e.err), TSR_E_BUG);
+    assert_int_equal(tsr_eval_paired_measure(&p, &w, &a, &shorter, 0.05, &e.err), TSR_E_BUG);
     w.n = 1; /* one window: a mean, and nothing about it */
     w.scored = 2;
     a.n = 2;
-    assert_int_equal(tsr_paired_measure(&p, &w, &a, &a, 0.05, &e.err), TSR_OK);
+    assert_int_equal(tsr_eval_paired_measure(&p, &w, &a, &a, 0.05, &e.err), TSR_OK);
     assert_true(p.delta.mean == 0.0 && isnan(p.delta.low) && isnan(p.delta.p));
 }
 
 /* ---- base files ------------------------------------------------------------------------ */
-
-static uint32_t bits_of(float v)
-{
-    uint32_t b;
-    memcpy(&b, &v, sizeof b);
-    return b;
-}
 
 static void put32(unsigned char *p, uint32_t v)
 {
@@ -129,8 +123,8 @@ static void base_file(unsigned char f[52], float scale, float low)
     put32(f + 16, 1);
     for (uint32_t i = 0; i < 4; i++)
         put32(f + 20 + 4 * i, i % 3);
-    put32(f + 36, bits_of(scale));
-    put32(f + 40, bits_of(low));
+    put32(f + 36, tsr_f32_bits(scale));
+    put32(f + 40, tsr_f32_bits(low));
     for (int i = 0; i < 3; i++) {
         f[44 + 2 * i] = (unsigned char)codes[i];
         f[45 + 2 * i] = (unsigned char)(codes[i] >> 8);
@@ -147,14 +141,14 @@ static void write_file(const void *data, size_t n)
 
 static void refused(const unsigned char *f, size_t n, const char *says)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_kld   *k = NULL;
-    float             row[3];
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_eval_kld *k = NULL;
+    float                row[3];
     write_file(f, n);
-    tsr_status st = tsr_kld_open(&k, scratch(), &e.err);
+    tsr_status st = tsr_eval_kld_open(&k, scratch(), &e.err);
     if (st == TSR_OK)
-        st = tsr_kld_read(k, 0, 0, 1, row, &e.err);
-    tsr_kld_close(k);
+        st = tsr_eval_kld_read(k, 0, 0, 1, row, &e.err);
+    tsr_eval_kld_close(k);
     assert_int_equal(st, TSR_E_INPUT);
     if (!strstr(e.text, says))
         fail_msg("'%s' does not say '%s'", e.text, says);
@@ -163,24 +157,24 @@ static void refused(const unsigned char *f, size_t n, const char *says)
 static void test_base_read(void **state)
 {
     (void)state;
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_kld     *k = NULL;
-    struct tsr_windows *w = NULL;
-    unsigned char       f[52];
-    float               row[3];
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_eval_kld     *k = NULL;
+    struct tsr_eval_windows *w = NULL;
+    unsigned char            f[52];
+    float                    row[3];
     base_file(f, 0.25f, -16384.0f);
     write_file(f, sizeof f);
-    if (tsr_kld_open(&k, scratch(), &e.err) != TSR_OK)
+    if (tsr_eval_kld_open(&k, scratch(), &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_true(k->context == 4 && k->vocab == 3 && k->chunks == 1 && k->rows == 1);
-    assert_int_equal(tsr_kld_read(k, 0, 0, 1, row, &e.err), TSR_OK);
+    assert_int_equal(tsr_eval_kld_read(k, 0, 0, 1, row, &e.err), TSR_OK);
     /* log p = scale * code + floor, exact here */
     assert_true(row[0] == -0.25f && row[1] == 0.25f * 61439.0f - 16384.0f && row[2] == -16384.0f);
-    assert_int_equal(tsr_kld_windows(k, 2, 0, &w, &e.err), TSR_OK);
+    assert_int_equal(tsr_eval_kld_windows(k, 2, 0, &w, &e.err), TSR_OK);
     assert_true(w->n == 1 && w->scored == 1 && w->score_from[0] == 3 && w->window == 4);
     assert_true(w->ids[0] == 2 && w->ids[1] == 1 && w->ids[3] == 0);
-    tsr_windows_destroy(w);
-    tsr_kld_close(k);
+    tsr_eval_windows_destroy(w);
+    tsr_eval_kld_close(k);
     refused(f, 51, "51 bytes");
     refused(f, 10, "llama-perplexity");
     put32(f + 24, 3);
@@ -197,25 +191,25 @@ static void test_base_read(void **state)
 static void test_base_write(void **state)
 {
     (void)state;
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    uint32_t            ids[4] = { 0, 1, 2, 0 };
-    uint64_t            start[2] = { 0, 4 }, from[1] = { 3 };
-    struct tsr_windows  w = { .ids = ids,
-                              .start = start,
-                              .score_from = from,
-                              .n = 1,
-                              .scored = 1,
-                              .window = 4,
-                              .opt.protocol = TSR_PPL_LLAMACPP_512 };
-    const float         logits[3] = { 1.0f, 0.0f, -20.0f };
-    struct tsr_kld_out *o = NULL;
-    unsigned char       want[52];
-    char               *got = NULL;
-    uint64_t            n = 0;
-    if (tsr_kld_create(&o, scratch(), &w, 3, &e.err) != TSR_OK)
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    uint32_t                ids[4] = { 0, 1, 2, 0 };
+    uint64_t                start[2] = { 0, 4 }, from[1] = { 3 };
+    struct tsr_eval_windows w = { .ids = ids,
+                                  .start = start,
+                                  .score_from = from,
+                                  .n = 1,
+                                  .scored = 1,
+                                  .window = 4,
+                                  .opt.protocol = TSR_PPL_LLAMACPP_512 };
+    const float             logits[3] = { 1.0f, 0.0f, -20.0f };
+    struct tsr_kld_out     *o = NULL;
+    unsigned char           want[52];
+    char                   *got = NULL;
+    uint64_t                n = 0;
+    if (tsr_eval_kld_create(&o, scratch(), &w, 3, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    tsr_kld_put(o, logits);
-    assert_int_equal(tsr_kld_commit(o, &e.err), TSR_OK);
+    tsr_eval_kld_put(o, logits);
+    assert_int_equal(tsr_eval_kld_commit(o, &e.err), TSR_OK);
     /* the floor is 16 below the largest; codes 65535, round(65535 * 15 / 16) = 61439, 0 */
     base_file(want, 16.0f / 65535.0f, (float)(-16.0 - log(1.0 + exp(-1.0) + exp(-21.0))));
     assert_int_equal(tsr_file_slurp(scratch(), 1000, &got, &n, &e.err), TSR_OK);
@@ -224,11 +218,11 @@ static void test_base_write(void **state)
     free(got);
     (void)unlink(scratch());
     /* a row too few is not a file */
-    assert_int_equal(tsr_kld_create(&o, scratch(), &w, 3, &e.err), TSR_OK);
-    assert_int_equal(tsr_kld_commit(o, &e.err), TSR_E_BUG);
+    assert_int_equal(tsr_eval_kld_create(&o, scratch(), &w, 3, &e.err), TSR_OK);
+    assert_int_equal(tsr_eval_kld_commit(o, &e.err), TSR_E_BUG);
     assert_false(tsr_path_exists(scratch()));
     w.opt.protocol = TSR_PPL_GPTQ_2048;
-    assert_int_equal(tsr_kld_create(&o, scratch(), &w, 3, &e.err), TSR_E_CONFIG);
+    assert_int_equal(tsr_eval_kld_create(&o, scratch(), &w, 3, &e.err), TSR_E_CONFIG);
 }
 
 /* By the sum of the format's owner: what is at e^-16 or below does not count, nothing is normalized. */
@@ -238,9 +232,10 @@ static void test_divergence(void **state)
     const float log_p[3] = { logf(0.5f), logf(0.6f), -16.0f };
     const float q[3] = { 1.0f, 1.0f, 1.0f }; /* a third each */
     double      want = 0.5 * log(1.5) + 0.6 * log(1.8);
-    assert_true(near(tsr_kld_divergence(log_p, q, 1.0 + log(3.0), 3), want, 1e-7)); /* F32 logs */
+    assert_true(
+        near(tsr_eval_kld_divergence(log_p, q, 1.0 + log(3.0), 3), want, 1e-7)); /* F32 logs */
     const float bad[3] = { NAN, 0.0f, 0.0f };
-    assert_true(isnan(tsr_kld_divergence(bad, q, 1.0, 3)));
+    assert_true(isnan(tsr_eval_kld_divergence(bad, q, 1.0, 3)));
 }
 
 /* ---- questions --------------------------------------------------------------------------- */
@@ -263,29 +258,30 @@ static void test_questions(void **state)
         "{\"context\": \"a\\u0000b\", \"choices\": [\"c\\u0000d\", \"\\u0000\"], "
         "\"answer\": 0}\n"
         "{\"context\": \"\\u0000\\n\", \"choices\": [\"b\", \"c\"], \"answer\": 0}";
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_choices *c = NULL;
-    uint64_t            only_a, only_b;
-    if (tsr_choices_parse(&c, "q", text, sizeof text - 1, &e.err) != TSR_OK)
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_eval_choices *c = NULL;
+    uint64_t                 only_a, only_b;
+    if (tsr_eval_choices_parse(&c, "q", text, sizeof text - 1, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(c->n, 2);
     assert_string_equal(c->q[0].choice[0].v, " blue");
     assert_string_equal(c->q[0].choice[1].v, " red");
     assert_string_equal(c->q[1].choice[2].v, "c");
     assert_true(c->q[0].answer == 1 && c->q[1].answer == 2);
-    tsr_choices_destroy(c);
-    if (tsr_choices_parse(&c, "q", nul, sizeof nul - 1, &e.err) != TSR_OK)
+    tsr_eval_choices_destroy(c);
+    if (tsr_eval_choices_parse(&c, "q", nul, sizeof nul - 1, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_true(c->q[0].context.n == 3 && memcmp(c->q[0].context.v, "a\0b", 3) == 0);
     assert_true(c->q[0].choice[0].n == 4 && memcmp(c->q[0].choice[0].v, " c\0d", 4) == 0);
     assert_true(c->q[0].choice[1].n == 2 && memcmp(c->q[0].choice[1].v, " \0", 2) == 0);
     assert_true(c->q[1].choice[0].n == 1 && memcmp(c->q[1].choice[0].v, "b", 1) == 0);
-    tsr_choices_destroy(c);
+    tsr_eval_choices_destroy(c);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(tsr_choices_parse(&c, "q", bad[i], strlen(bad[i]), &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_eval_choices_parse(&c, "q", bad[i], strlen(bad[i]), &e.err),
+                         TSR_E_INPUT);
         assert_non_null(strstr(e.text, "q:1"));
     }
-    tsr_marks_discordant("110100", "010011", &only_a, &only_b);
+    tsr_eval_marks_discordant("110100", "010011", &only_a, &only_b);
     assert_true(only_a == 2 && only_b == 2);
 }
 

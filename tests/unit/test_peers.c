@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "conformance/solver.h"
-#include "plan/instance.h"
-#include "plan/objective.h"
+#include "conformance/solver/solver.h"
+#include "plan/instance/instance.h"
+#include "plan/instance/objective.h"
 #include "plugin/spec.h"
 #include "plugin_open.h"
 
@@ -38,13 +38,13 @@ static struct tsr_solver_solution *solve(const char *spec, const struct tsr_inst
                                          const char *name)
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
-    struct tsr_spec             s = { 0 };
+    struct tsr_plugin_spec      s = { 0 };
     struct tsr_solver_solution *out = NULL;
-    assert_int_equal(tsr_solution_create(&out, inst, &e.err), TSR_OK);
-    if (tsr_spec_open(&s, registry, TSR_KIND_SOLVER, spec, &e.err) != TSR_OK ||
+    assert_int_equal(tsr_plan_solution_create(&out, inst, &e.err), TSR_OK);
+    if (tsr_plugin_spec_open(&s, registry, TSR_KIND_SOLVER, spec, &e.err) != TSR_OK ||
         tsr_plan_solve(inst, &s.found, s.options, out, &e.err) != TSR_OK)
         fail_msg("%s on %s: %s", spec, name, e.text);
-    tsr_spec_close(&s);
+    tsr_plugin_spec_close(&s);
     return out;
 }
 
@@ -213,7 +213,8 @@ static void test_golden(void **state)
 
 #define ALL_PARTS (2 * TSR_SOLVER_FIXED_ORDER - 1)
 
-static void beside_random(struct tsr_problem *p, const char *sort, uint64_t index, uint64_t ilp_us)
+static void beside_random(struct tsr_conformance_problem *p, const char *sort, uint64_t index,
+                          uint64_t ilp_us)
 {
     char name[96];
     (void)snprintf(name, sizeof name, "%s problem %llu of seed %llu", sort,
@@ -227,23 +228,23 @@ static void beside_random(struct tsr_problem *p, const char *sort, uint64_t inde
 static void test_small(void **state)
 {
     (void)state;
-    struct tsr_case     c = { .seed = seed };
-    struct tsr_problem *p = calloc(1, sizeof *p);
+    struct tsr_conformance_case     c = { .seed = seed };
+    struct tsr_conformance_problem *p = calloc(1, sizeof *p);
     assert_non_null(p);
     for (uint64_t i = 0; i < (all_of_them ? 300 : 40); i++) {
-        tsr_problem_small(p, &c, 20000 + i, ALL_PARTS);
+        tsr_conformance_problem_small(p, &c, 20000 + i, ALL_PARTS);
         beside_random(p, "small", i, 0);
     }
     free(p);
 }
 
 /* 7 to 14 layers on 2 to 4 devices of 1 to 3 kinds, 3 or 4 bits: every part in turn. */
-static void make_medium(struct tsr_problem *p, uint64_t index)
+static void make_medium(struct tsr_conformance_problem *p, uint64_t index)
 {
-    struct tsr_case c = { .seed = seed + 1000003 * index };
-    uint64_t        at = 0, room = 0;
-#define BELOW(n) tsr_rule_below(&c, 77, at++, n)
-    tsr_problem_large(p, &c, BELOW(2) ? ALL_PARTS : BELOW(UINT64_C(1) << 32));
+    struct tsr_conformance_case c = { .seed = seed + 1000003 * index };
+    uint64_t                    at = 0, room = 0;
+#define BELOW(n) tsr_conformance_rule_below(&c, 77, at++, n)
+    tsr_conformance_problem_large(p, &c, BELOW(2) ? ALL_PARTS : BELOW(UINT64_C(1) << 32));
     p->in.layers = 7 + BELOW(8);
     p->in.n_kinds = 1 + BELOW(3);
     p->in.n_options = 1 + BELOW(2);
@@ -275,13 +276,13 @@ static void make_medium(struct tsr_problem *p, uint64_t index)
                 p->order[p->in.order_len++] = (uint32_t)k;
     }
 #undef BELOW
-    tsr_problem_link(p);
+    tsr_conformance_problem_link(p);
 }
 
 static void test_medium(void **state)
 {
     (void)state;
-    struct tsr_problem *p = calloc(1, sizeof *p);
+    struct tsr_conformance_problem *p = calloc(1, sizeof *p);
     assert_non_null(p);
     for (uint64_t i = 0; i < (all_of_them ? 300 : 12); i++) {
         make_medium(p, i);
@@ -307,19 +308,19 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_medium),
         cmocka_unit_test(test_proved),
     };
-    const char       *all = getenv("TSR_TEST_ALL"), *s = getenv("TSR_TEST_SEED");
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_found  f;
+    const char             *all = getenv("TSR_TEST_ALL"), *s = getenv("TSR_TEST_SEED");
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plugin_found f;
     all_of_them = all && *all == '1';
     seed = s ? strtoull(s, NULL, 10) : 1;
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    if (!mkdtemp(folder) || tsr_registry_create(&registry, NULL, &e.err) != TSR_OK ||
-        tsr_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
+    if (!mkdtemp(folder) || tsr_plugin_registry_create(&registry, NULL, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
         (void)fprintf(stderr, "%s: %s\n", folder, e.text);
         return 1;
     }
-    with_ilp = tsr_registry_find(registry, TSR_KIND_SOLVER, "ilp", &f, &e.err) == TSR_OK;
+    with_ilp = tsr_plugin_registry_find(registry, TSR_KIND_SOLVER, "ilp", &f, &e.err) == TSR_OK;
     with_cbc = system("command -v cbc >/dev/null") == 0;
     if (!with_ilp || !with_cbc)
         (void)printf("not compared with %s: not installed\n", with_ilp   ? "CBC"
@@ -333,6 +334,6 @@ int main(int argc, char **argv)
         (void)unlink(path);
     }
     (void)rmdir(folder);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return failed;
 }

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "plan/instance.h"
-#include "plan/objective.h"
+#include "plan/instance/instance.h"
+#include "plan/instance/objective.h"
 #include "plugin_open.h"
 #include "tessera/solver.h"
 
@@ -44,7 +44,7 @@ static struct tsr_solver_solution *plan_of(const struct tsr_instance *inst)
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
     struct tsr_solver_solution *s = NULL;
-    assert_int_equal(tsr_solution_create(&s, inst, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_solution_create(&s, inst, &e.err), TSR_OK);
     return s;
 }
 
@@ -195,8 +195,8 @@ static void test_malformed(void **state)
 
 /* ---- golden instances ------------------------------------------------------- */
 
-static struct tsr_registry *registry;
-static struct tsr_found     het;
+static struct tsr_registry    *registry;
+static struct tsr_plugin_found het;
 static struct {
     int64_t labels, pick;
 } opts = { 32, 0 };
@@ -292,7 +292,7 @@ static void check_golden(const char *name, const json_t *want, unsigned *exhaust
             fail_msg("%s: het gives %.12g (plan: %d), the best is %.12g", name, s->objective, plan,
                      one);
     }
-    json_t *j = tsr_solution_json(inst, s, "het", 0.5);
+    json_t *j = tsr_plan_solution_json(inst, s, "het", 0.5);
     assert_non_null(j);
     assert_int_equal(json_array_size(json_object_get(j, "bits")), plan ? inst->in.layers : 0);
     assert_true(plan == json_is_number(json_object_get(j, "objective")));
@@ -378,7 +378,7 @@ static void test_unsupported(void **state)
     struct tsr_instance        *inst = parse_example("steady");
     struct tsr_solver_solution *s = plan_of(inst);
     struct tsr_solver_v1        less = *(const struct tsr_solver_v1 *)het.iface;
-    struct tsr_found            f = het;
+    struct tsr_plugin_found     f = het;
     f.iface = &less;
     less.supports &= ~TSR_SOLVER_MAX_OMEGA;
     assert_int_equal(tsr_plan_solve(inst, &f, &opts, s, &e.err), TSR_OK);
@@ -412,7 +412,7 @@ static void test_lies(void **state)
     struct tsr_instance        *inst = parse_example("steady");
     struct tsr_solver_solution *s = plan_of(inst);
     struct tsr_solver_v1        liar = *(const struct tsr_solver_v1 *)het.iface;
-    struct tsr_found            f = het;
+    struct tsr_plugin_found     f = het;
     static const struct {
         uint32_t    status;
         double      objective, bound;
@@ -423,7 +423,7 @@ static void test_lies(void **state)
         { TSR_SOLVED_FEASIBLE, 23.99, -INFINITY, "objective 23.99, from the tables it is 24" },
         { TSR_SOLVED_FEASIBLE, NAN, -INFINITY, "from the tables it is 24" },
         { TSR_SOLVED_FEASIBLE, 24, 24.1, "objective 24 and bound 24.1" },
-        { TSR_SOLVED_FEASIBLE, 24, NAN, "a bound that is no number" },
+        { TSR_SOLVED_FEASIBLE, 24, NAN, "a bound that is not a number" },
         { TSR_SOLVED_OPTIMAL, 24, 23, "status optimal with objective 24 and bound 23" },
         { TSR_SOLVED_OPTIMAL, 24, -INFINITY, "status optimal" },
         { 4, 24, 24, "a status that does not exist" },
@@ -455,8 +455,8 @@ static int close_all(void **state)
 {
     (void)state;
     uint64_t now, peak;
-    tsr_registry_memory(registry, &now, &peak);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_destroy(registry);
     return now != 0 || peak == 0;
 }
 

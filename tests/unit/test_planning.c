@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "plan/search.h"
-#include "plan/whatif.h"
+#include "plan/search/search.h"
+#include "plan/search/whatif.h"
 #include "plugin_open.h"
 
 #include <math.h>
@@ -58,65 +58,65 @@ static void profile(const char *name, unsigned kib, unsigned mbps)
     write_file(file, text);
 }
 
-static struct tsr_cluster *cluster_of(const char *text)
+static struct tsr_plan_cluster *cluster_of(const char *text)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_diag    *d;
-    struct tsr_cluster *c = NULL;
-    char                path[200];
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_diag         *d;
+    struct tsr_plan_cluster *c = NULL;
+    char                     path[200];
     (void)snprintf(path, sizeof path, "%s/clusters/test.yaml", folder);
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-    assert_int_equal(tsr_cluster_parse(&c, path, text, strlen(text), d, &e.err), TSR_OK);
-    if (tsr_diag_errors(d))
-        tsr_diag_print(d, stderr, false);
-    assert_int_equal(tsr_diag_errors(d), 0);
-    tsr_diag_destroy(d);
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_cluster_parse(&c, path, text, strlen(text), d, &e.err), TSR_OK);
+    if (tsr_config_diag_errors(d))
+        tsr_config_diag_print(d, stderr, false);
+    assert_int_equal(tsr_config_diag_errors(d), 0);
+    tsr_config_diag_destroy(d);
     return c;
 }
 
 struct setting {
-    struct tsr_cluster *cluster;
-    struct tsr_workload work;
-    struct tsr_problem  p;
-    struct tsr_spec     solver;
+    struct tsr_plan_cluster *cluster;
+    struct tsr_plan_workload work;
+    struct tsr_plan_problem  p;
+    struct tsr_plugin_spec   solver;
 };
 
 /* groups that two ranks can share: 64 and 172 columns, cut in two */
 static const char *const texts[] = { "rtn:bits=4,group=2", "rtn:bits=8,group=2" };
 
-static struct tsr_problem_options usual(void)
+static struct tsr_plan_problem_options usual(void)
 {
-    return (struct tsr_problem_options){ .model =
-                                             TSR_SOURCE_ROOT "/tests/golden/models/stories260k",
-                                         .candidates = texts,
-                                         .n_candidates = 2,
-                                         .indicators = "",
-                                         .table = "",
-                                         .at_least = "",
-                                         .max_omega = -1,
-                                         .codec = "",
-                                         .tp_codec = "",
-                                         .together = 1,
-                                         .gap = 1e-9 };
+    return (struct tsr_plan_problem_options){ .model = TSR_SOURCE_ROOT
+                                              "/tests/golden/models/stories260k",
+                                              .candidates = texts,
+                                              .n_candidates = 2,
+                                              .indicators = "",
+                                              .table = "",
+                                              .at_least = "",
+                                              .max_omega = -1,
+                                              .codec = "",
+                                              .tp_codec = "",
+                                              .together = 1,
+                                              .gap = 1e-9 };
 }
 
-static void set_up(struct setting *s, const char *text, const struct tsr_problem_options *o,
+static void set_up(struct setting *s, const char *text, const struct tsr_plan_problem_options *o,
                    uint64_t prompt, uint64_t generate, uint64_t batch)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     *s = (struct setting){ .cluster = cluster_of(text) };
-    assert_int_equal(tsr_workload_fixed(&s->work, prompt, generate, batch, &e.err), TSR_OK);
-    if (tsr_problem_open(&s->p, registry, o, s->cluster, &s->work, &e.err) != TSR_OK ||
-        tsr_spec_open(&s->solver, registry, TSR_KIND_SOLVER, "exact", &e.err) != TSR_OK)
+    assert_int_equal(tsr_plan_workload_fixed(&s->work, prompt, generate, batch, &e.err), TSR_OK);
+    if (tsr_plan_problem_open(&s->p, registry, o, s->cluster, &s->work, &e.err) != TSR_OK ||
+        tsr_plugin_spec_open(&s->solver, registry, TSR_KIND_SOLVER, "exact", &e.err) != TSR_OK)
         fail_msg("%s", e.text);
 }
 
 static void take_down(struct setting *s)
 {
-    tsr_spec_close(&s->solver);
-    tsr_problem_close(&s->p);
-    tsr_workload_free(&s->work);
-    tsr_cluster_destroy(s->cluster);
+    tsr_plugin_spec_close(&s->solver);
+    tsr_plan_problem_close(&s->p);
+    tsr_plan_workload_free(&s->work);
+    tsr_plan_cluster_destroy(s->cluster);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static void test_sizes(void **state)
     (void)state;
     for (uint64_t batch = 1; batch <= 40; batch++)
         for (uint64_t devices = 1; devices <= 9; devices++) {
-            uint64_t n = tsr_decode_sizes(batch, devices, v);
+            uint64_t n = tsr_plan_decode_sizes(batch, devices, v);
             for (uint64_t m = 1; m <= 2 * devices; m++) { /* each share is there ... */
                 bool there = false;
                 for (uint64_t i = 0; i < n; i++)
@@ -143,7 +143,7 @@ static void test_sizes(void **state)
             }
         }
     for (uint64_t size = 1; size <= 40; size++) {
-        uint64_t n = tsr_prefill_sizes(size, w), want = 0;
+        uint64_t n = tsr_plan_prefill_sizes(size, w), want = 0;
         for (uint64_t p = 1; p < size; p *= 2)
             assert_int_equal(w[want++], p);
         assert_int_equal(w[want++], size);
@@ -155,15 +155,15 @@ static void test_sizes(void **state)
 
 static void kinds_are(const char *text, const uint32_t *tp, uint64_t kinds, uint64_t meshes)
 {
-    struct tsr_errbuf          e = TSR_ERRBUF(e);
-    struct setting             s;
-    struct tsr_meshes          m;
-    struct tsr_problem_options o = usual();
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct setting                  s;
+    struct tsr_plan_meshes          m;
+    struct tsr_plan_problem_options o = usual();
     set_up(&s, text, &o, 8, 4, 2);
-    assert_int_equal(tsr_meshes_make(&m, &s.p, tp, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_meshes_make(&m, &s.p, tp, &e.err), TSR_OK);
     assert_int_equal(m.n_kinds, kinds);
     assert_int_equal(m.total, meshes);
-    tsr_meshes_free(&m);
+    tsr_plan_meshes_free(&m);
     take_down(&s);
 }
 
@@ -199,19 +199,19 @@ static void test_kinds(void **state)
 
 static void test_widths(void **state)
 {
-    struct setting             s;
-    struct tsr_problem_options o = usual();
-    struct tsr_errbuf          e = TSR_ERRBUF(e);
-    struct tsr_width_choices   c;
-    uint32_t                   w[TSR_MESH_WIDTHS], tp[2];
-    char                       why[600];
-    uint64_t                   n = 0;
+    struct setting                  s;
+    struct tsr_plan_problem_options o = usual();
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct tsr_plan_width_choices   c;
+    uint32_t                        w[TSR_PLAN_MESH_WIDTHS], tp[2];
+    char                            why[600];
+    uint64_t                        n = 0;
     (void)state;
     set_up(&s,
            "version: 1\nnodes:\n  - {name: a, devices: [{profile: slow, count: 6}], " LINK "}\n",
            &o, 8, 4, 2);
     /* 8 heads on 4 of keys: 3 and 6 cut heads */
-    assert_int_equal(tsr_meshes_widths(&s.p, 0, w, why, sizeof why), 2);
+    assert_int_equal(tsr_plan_meshes_widths(&s.p, 0, w, why, sizeof why), 2);
     assert_true(w[0] == 1 && w[1] == 2);
     assert_non_null(strstr(why, "tp 3 of slow"));
     assert_non_null(strstr(why, "tp 6 of slow"));
@@ -222,13 +222,13 @@ static void test_widths(void **state)
            "  - {name: a, devices: [{profile: slow, count: 2}], " LINK "}\n"
            "  - {name: b, devices: [{profile: slow, count: 2}], " LINK "}\n" NET,
            &o, 8, 4, 2);
-    assert_int_equal(tsr_width_choices_make(&c, &s.p, &e.err), TSR_OK);
-    while (tsr_width_choices_next(&c, tp)) {
+    assert_int_equal(tsr_plan_width_choices_make(&c, &s.p, &e.err), TSR_OK);
+    while (tsr_plan_width_choices_next(&c, tp)) {
         assert_true(tp[0] <= tp[1]);
         n++;
     }
     assert_int_equal(n, 3);
-    tsr_width_choices_free(&c);
+    tsr_plan_width_choices_free(&c);
     take_down(&s);
 }
 
@@ -236,48 +236,50 @@ static void test_widths(void **state)
 
 /* A plan while all are gone through. */
 struct stage {
-    uint64_t        group, first, count;
-    struct tsr_mesh mesh;
+    uint64_t             group, first, count;
+    struct tsr_plan_mesh mesh;
 };
 struct all {
-    const struct tsr_problem *p;
-    const uint32_t           *tp;
-    uint64_t                  eta, xi; /* micro-batches */
-    struct stage              stage[4];
-    uint64_t                  n, left[4]; /* stages; meshes of a group that are free */
-    uint32_t                  bits[8];
-    double                    best, safe; /* of all; of those that leave 1/256 of each device */
-    uint64_t                  plans;
+    const struct tsr_plan_problem *p;
+    const uint32_t                *tp;
+    uint64_t                       eta, xi; /* micro-batches */
+    struct stage                   stage[4];
+    uint64_t                       n, left[4]; /* stages; meshes of a group that are free */
+    uint32_t                       bits[8];
+    double   best, safe; /* of all; of those that leave 1/256 of each device */
+    uint64_t plans;
 };
 
-static double layer_ms(const struct all *z, const struct tsr_mesh *m, uint64_t layer, bool decode)
+static double layer_ms(const struct all *z, const struct tsr_plan_mesh *m, uint64_t layer,
+                       bool decode)
 {
-    struct tsr_errbuf           e = TSR_ERRBUF(e);
-    const struct tsr_problem   *p = z->p;
-    const struct tsr_candidate *c = &p->candidates.v[z->bits[layer]];
-    uint64_t                    cls = p->shape->layer_class[layer];
-    struct tsr_time             t;
-    double                      past = (double)p->work.s + ((double)p->work.n - 2) / 2;
+    struct tsr_errbuf                e = TSR_ERRBUF(e);
+    const struct tsr_plan_problem   *p = z->p;
+    const struct tsr_plan_candidate *c = &p->candidates.v[z->bits[layer]];
+    uint64_t                         cls = p->shape->layer_class[layer];
+    struct tsr_plan_time             t;
+    double                           past = (double)p->work.s + ((double)p->work.n - 2) / 2;
     if (decode)
-        assert_int_equal(tsr_latency_layer(&p->latency, m, cls, c, TSR_DECODE, (double)z->xi, 1,
-                                           past, &t, &e.err),
+        assert_int_equal(tsr_plan_latency_layer(&p->latency, m, cls, c, TSR_PLAN_DECODE,
+                                                (double)z->xi, 1, past, &t, &e.err),
                          TSR_OK);
     else
-        assert_int_equal(tsr_latency_prompt(&p->latency, m, cls, c, &p->work, z->eta, &t, &e.err),
+        assert_int_equal(tsr_plan_latency_prompt(&p->latency, m, cls, c, &p->work, z->eta, &t,
+                                                 &e.err),
                          TSR_OK);
     return t.ms;
 }
 
-static double end_ms(const struct all *z, const struct tsr_mesh *m, bool head, bool decode)
+static double end_ms(const struct all *z, const struct tsr_plan_mesh *m, bool head, bool decode)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_time   t;
-    double            rows = (double)(decode ? z->xi : z->eta);
-    double            tokens = decode ? rows : rows * (double)z->p->work.s;
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_plan_time t;
+    double               rows = (double)(decode ? z->xi : z->eta);
+    double               tokens = decode ? rows : rows * (double)z->p->work.s;
     if (head)
-        assert_int_equal(tsr_latency_head(&z->p->latency, m, NULL, rows, &t, &e.err), TSR_OK);
+        assert_int_equal(tsr_plan_latency_head(&z->p->latency, m, NULL, rows, &t, &e.err), TSR_OK);
     else
-        assert_int_equal(tsr_latency_embed(&z->p->latency, m, tokens, &t, &e.err), TSR_OK);
+        assert_int_equal(tsr_plan_latency_embed(&z->p->latency, m, tokens, &t, &e.err), TSR_OK);
     return t.ms;
 }
 
@@ -286,10 +288,10 @@ static double link_ms(const struct all *z, uint64_t i, bool decode)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     double            ms;
     uint64_t          rows = decode ? z->xi : z->eta * z->p->work.s;
-    assert_int_equal(tsr_latency_link(z->p->cluster, &z->stage[i].mesh, &z->stage[i + 1].mesh,
-                                      decode ? TSR_DECODE : TSR_PREFILL,
-                                      &z->p->wire[decode ? TSR_DECODE : TSR_PREFILL], rows,
-                                      z->p->shape->hidden, &ms, &e.err),
+    assert_int_equal(tsr_plan_latency_link(z->p->cluster, &z->stage[i].mesh, &z->stage[i + 1].mesh,
+                                           decode ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL,
+                                           &z->p->wire[decode ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL],
+                                           rows, z->p->shape->hidden, &ms, &e.err),
                      TSR_OK);
     return ms;
 }
@@ -297,14 +299,16 @@ static double link_ms(const struct all *z, uint64_t i, bool decode)
 /* F32 rows of the wanted tokens, one a request, back to the first stage; or the slowest such way to any. */
 static double back_ms(const struct all *z, bool decode, bool slowest)
 {
-    const struct tsr_mesh *last = &z->stage[z->n - 1].mesh;
+    const struct tsr_plan_mesh *last = &z->stage[z->n - 1].mesh;
     double bytes = (double)(decode ? z->xi : z->eta) * (double)z->p->shape->hidden * 4, most = 0;
-    enum tsr_phase ph = decode ? TSR_DECODE : TSR_PREFILL;
+    enum tsr_phase ph = decode ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL;
     if (!slowest)
-        return tsr_link_ms(tsr_cluster_link(z->p->cluster, last->node, z->stage[0].mesh.node, ph),
-                           bytes);
+        return tsr_plan_link_ms(tsr_plan_cluster_link(z->p->cluster, last->node,
+                                                      z->stage[0].mesh.node, ph),
+                                bytes);
     for (uint32_t n = 0; n < 2; n++)
-        most = fmax(most, tsr_link_ms(tsr_cluster_link(z->p->cluster, last->node, n, ph), bytes));
+        most = fmax(most, tsr_plan_link_ms(tsr_plan_cluster_link(z->p->cluster, last->node, n, ph),
+                                           bytes));
     return most;
 }
 
@@ -340,10 +344,10 @@ static bool fits(const struct all *z, bool *safe)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     *safe = true;
     for (uint64_t i = 0; i < z->n; i++) {
-        struct tsr_stage_memory m;
-        assert_int_equal(tsr_memory_stage(&z->p->memory, &z->stage[i].mesh, &z->p->candidates,
-                                          z->bits, z->stage[i].first, z->stage[i].count, z->eta,
-                                          z->xi, &m, &e.err),
+        struct tsr_plan_stage_memory m;
+        assert_int_equal(tsr_plan_memory_stage(&z->p->memory, &z->stage[i].mesh, &z->p->candidates,
+                                               z->bits, z->stage[i].first, z->stage[i].count,
+                                               z->eta, z->xi, &m, &e.err),
                          TSR_OK);
         if (m.total > m.capacity)
             return false;
@@ -380,7 +384,7 @@ static void price(struct all *z)
 }
 
 /* The plan that was found, priced likewise: latency_ms is what it takes. */
-static void check_latency(const struct tsr_problem *p, const struct tsr_outcome *o)
+static void check_latency(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o)
 {
     struct all z = { .p = p, .eta = o->prefill_mb, .xi = o->decode_mb, .n = o->n_stages };
     for (uint64_t i = 0; i < o->n_stages; i++)
@@ -417,7 +421,7 @@ static void all_stages(struct all *z, uint64_t next)
         for (uint64_t count = 1; count <= layers - next; count++) {
             struct stage *s = &z->stage[z->n++];
             *s = (struct stage){ .group = g, .first = next, .count = count };
-            tsr_mesh_of(z->p->cluster, g, z->tp[g], &s->mesh);
+            tsr_plan_mesh_of(z->p->cluster, g, z->tp[g], &s->mesh);
             all_stages(z, next + count);
             z->n--;
         }
@@ -425,24 +429,25 @@ static void all_stages(struct all *z, uint64_t next)
     }
 }
 
-static uint64_t enumerate(const struct tsr_problem *p, double *best, double *safe)
+static uint64_t enumerate(const struct tsr_plan_problem *p, double *best, double *safe)
 {
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_width_choices c;
-    uint32_t                 tp[4];
-    uint64_t                 dec[32], pre[64];
-    struct all               z = { .p = p, .tp = tp, .best = INFINITY, .safe = INFINITY };
-    assert_int_equal(tsr_width_choices_make(&c, p, &e.err), TSR_OK);
-    while (tsr_width_choices_next(&c, tp)) {
+    struct tsr_errbuf             e = TSR_ERRBUF(e);
+    struct tsr_plan_width_choices c;
+    uint32_t                      tp[4];
+    uint64_t                      dec[32], pre[64];
+    struct all                    z = { .p = p, .tp = tp, .best = INFINITY, .safe = INFINITY };
+    assert_int_equal(tsr_plan_width_choices_make(&c, p, &e.err), TSR_OK);
+    while (tsr_plan_width_choices_next(&c, tp)) {
         uint64_t devices = 0;
         for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
             z.left[g] = p->cluster->groups[g].count / tp[g];
             devices += z.left[g];
         }
-        uint64_t n = tsr_decode_sizes(p->memory.batch,
-                                      devices < p->shape->layers ? devices : p->shape->layers, dec);
+        uint64_t n =
+            tsr_plan_decode_sizes(p->memory.batch,
+                                  devices < p->shape->layers ? devices : p->shape->layers, dec);
         for (uint64_t i = 0; i < n; i++) {
-            uint64_t m = tsr_prefill_sizes(dec[i], pre);
+            uint64_t m = tsr_plan_prefill_sizes(dec[i], pre);
             for (uint64_t k = 0; k < m; k++) {
                 z.eta = pre[k];
                 z.xi = dec[i];
@@ -450,7 +455,7 @@ static uint64_t enumerate(const struct tsr_problem *p, double *best, double *saf
             }
         }
     }
-    tsr_width_choices_free(&c);
+    tsr_plan_width_choices_free(&c);
     *best = z.best;
     *safe = z.safe;
     return z.plans;
@@ -458,12 +463,12 @@ static uint64_t enumerate(const struct tsr_problem *p, double *best, double *saf
 
 /* The search may miss plans that fit by less than 1/512 of the smallest device (build.h): it is not
  * better than any plan, nor worse than any with a little room. */
-static void compare(const char *text, struct tsr_problem_options o, uint64_t batch)
+static void compare(const char *text, struct tsr_plan_problem_options o, uint64_t batch)
 {
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct setting     s;
-    struct tsr_planned a;
-    double             best, safe;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct setting          s;
+    struct tsr_plan_planned a;
+    double                  best, safe;
     set_up(&s, text, &o, 24, 9, batch);
     uint64_t plans = enumerate(&s.p, &best, &safe);
     if (tsr_search(&a, &s.p, &s.solver, INFINITY, &e.err) != TSR_OK)
@@ -481,7 +486,7 @@ static void compare(const char *text, struct tsr_problem_options o, uint64_t bat
             assert_true(a.outcome.stages[i].memory.total <= a.outcome.stages[i].memory.capacity);
         compared++;
     }
-    tsr_planned_free(&a);
+    tsr_plan_planned_free(&a);
     take_down(&s);
 }
 
@@ -493,8 +498,8 @@ static void test_best(void **state)
         char     text[800];
         uint32_t r[4];
         tsr_philox(r, i, 0, seed);
-        unsigned                   draw = r[0], wide = 1 + draw % 2;
-        struct tsr_problem_options o = usual();
+        unsigned                        draw = r[0], wide = 1 + draw % 2;
+        struct tsr_plan_problem_options o = usual();
         profile("slow", 500 + draw / 2 % 900, 100 + draw / 7 % 300);
         profile("fast", 800 + draw / 11 % 1500, 500 + draw / 13 % 900);
         (void)snprintf(text, sizeof text,
@@ -518,15 +523,15 @@ static void test_best(void **state)
 
 static void test_together(void **state)
 {
-    struct tsr_errbuf          e = TSR_ERRBUF(e);
-    struct setting             s;
-    struct tsr_built          *b;
-    struct tsr_problem_options o = usual();
-    static const uint32_t      tp[1] = { 1 };
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct setting                  s;
+    struct tsr_plan_built          *b;
+    struct tsr_plan_problem_options o = usual();
+    static const uint32_t           tp[1] = { 1 };
     (void)state;
     o.together = 2;
     set_up(&s, "version: 1\nnodes:\n  - {name: a, devices: [{profile: slow}]}\n", &o, 8, 4, 2);
-    assert_int_equal(tsr_build(&b, &s.p, tp, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_build(&b, &s.p, tp, &e.err), TSR_OK);
     /* 5 layers in pairs: two pairs and one alone, which is a class of its own */
     assert_int_equal(b->units, 3);
     assert_int_equal(b->whole.classes, 2);
@@ -542,7 +547,7 @@ static void test_together(void **state)
         assert_true(fabs(b->whole.omega[q] - s.p.quality.omega[q] - s.p.quality.omega[2 + q]) <
                     1e-12);
     }
-    tsr_built_destroy(b);
+    tsr_plan_built_destroy(b);
     take_down(&s);
 }
 
@@ -550,25 +555,27 @@ static void test_together(void **state)
 
 static void test_short(void **state)
 {
-    struct tsr_errbuf          e = TSR_ERRBUF(e);
-    struct setting             s;
-    struct tsr_problem_options o = usual();
-    uint64_t                   bytes;
-    bool                       yes, known;
-    struct tsr_variant         v;
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct setting                  s;
+    struct tsr_plan_problem_options o = usual();
+    uint64_t                        bytes;
+    struct tsr_plan_variant         v;
+    struct tsr_plan_planned         a;
     (void)state;
     profile("tiny", 300, 200);
     set_up(&s,
            "version: 1\nnodes:\n  - {name: a, devices: [{profile: tiny, count: 2}], " LINK "}\n",
            &o, 400, 50, 16);
-    assert_int_equal(tsr_whatif_short(&s.p, &s.solver, 0, &bytes, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_whatif_short(&s.p, &s.solver, 0, &bytes, &e.err), TSR_OK);
     assert_true(bytes != UINT64_MAX && bytes > 0);
     for (int less = 0; less < 2; less++) { /* so much is enough, a step less is not */
-        assert_int_equal(tsr_variant_make(&v, &s.p, &e.err), TSR_OK);
+        assert_int_equal(tsr_plan_variant_make(&v, &s.p, &e.err), TSR_OK);
         v.p.more_bytes[0] = (int64_t)(bytes - (less ? (uint64_t)1 << 20 : 0));
-        assert_int_equal(tsr_variant_feasible(&v, &s.solver, &yes, &known, &e.err), TSR_OK);
-        assert_true(known && yes == (less == 0));
-        tsr_variant_free(&v);
+        assert_int_equal(tsr_search(&a, &v.p, &s.solver, INFINITY, &e.err), TSR_OK);
+        assert_true(tsr_plan_planned_has_plan(&a) == (less == 0));
+        assert_true(!less || a.status == TSR_SOLVED_INFEASIBLE);
+        tsr_plan_planned_free(&a);
+        tsr_plan_variant_free(&v);
     }
     take_down(&s);
 }
@@ -593,10 +600,10 @@ int main(void)
     (void)mkdir(path, 0755);
     profile("slow", 1024, 200);
     profile("fast", 2048, 800);
-    struct tsr_found found;
+    struct tsr_plugin_found found;
     registry = open_plugin(TSR_KIND_SOLVER, "exact", &found);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     (void)snprintf(path, sizeof path, "rm -rf %s", folder);
     return system(path) == 0 ? rc : 1;
 }

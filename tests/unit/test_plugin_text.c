@@ -41,13 +41,13 @@ static void test_valid(void **state)
         "1..3",     "1.2.",       "-1.2.3", "1.2.3-\xc3\xa4", "1.2.3-a_b", "+1.2.3",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        if (!tsr_semver_valid(good[i]) || !tsr_semver_valid_short(good[i]))
+        if (!tsr_plugin_semver_valid(good[i]) || !tsr_plugin_semver_valid_short(good[i]))
             fail_msg("%s is refused", good[i]);
     for (size_t i = 0; i < sizeof shorter / sizeof *shorter; i++)
-        if (tsr_semver_valid(shorter[i]) || !tsr_semver_valid_short(shorter[i]))
+        if (tsr_plugin_semver_valid(shorter[i]) || !tsr_plugin_semver_valid_short(shorter[i]))
             fail_msg("%s is misjudged", shorter[i]);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (tsr_semver_valid(bad[i]) || tsr_semver_valid_short(bad[i]))
+        if (tsr_plugin_semver_valid(bad[i]) || tsr_plugin_semver_valid_short(bad[i]))
             fail_msg("%s is taken", bad[i]);
 }
 
@@ -89,10 +89,10 @@ static void test_order(void **state)
     size_t n = sizeof chain / sizeof *chain;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
-            if (sign(tsr_semver_compare(chain[i], chain[j])) != (i > j) - (i < j))
+            if (sign(tsr_plugin_semver_compare(chain[i], chain[j])) != (i > j) - (i < j))
                 fail_msg("%s and %s are in the wrong order", chain[i], chain[j]);
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (tsr_semver_compare(same[i][0], same[i][1]) != 0)
+        if (tsr_plugin_semver_compare(same[i][0], same[i][1]) != 0)
             fail_msg("%s and %s differ", same[i][0], same[i][1]);
 }
 
@@ -104,7 +104,7 @@ static void test_libraries(void **state)
     char            **names = NULL;
     uint64_t          n = 0;
     assert_int_equal(tsr_file_open(&f, TSR_TEST_PLUGINS "/rtn.so", &e.err), TSR_OK);
-    assert_int_equal(tsr_elf_libraries(&f, &names, &n, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_elf_libraries(&f, &names, &n, &e.err), TSR_OK);
     bool libc = false;
     for (uint64_t i = 0; i < n; i++)
         libc = libc || strncmp(names[i], "libc.so", 7) == 0;
@@ -115,7 +115,7 @@ static void test_libraries(void **state)
     int  fd = mkstemp(path);
     assert_int_equal(write(fd, "hello, world, this is no plugin\n", 32), 32);
     assert_int_equal(tsr_file_open(&f, path, &e.err), TSR_OK);
-    assert_int_equal(tsr_elf_libraries(&f, &names, &n, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_plugin_elf_libraries(&f, &names, &n, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "is not an ELF shared object"));
     tsr_file_close(&f);
     (void)close(fd);
@@ -148,7 +148,7 @@ static void test_damage(void **state)
         }
         assert_int_equal(ftruncate(fd, (off_t)(round % 5 ? size : (random >> 4) % size)), 0);
         assert_int_equal(tsr_file_open(&f, path, &e.err), TSR_OK);
-        if (tsr_elf_libraries(&f, &names, &n, &e.err) == TSR_OK) {
+        if (tsr_plugin_elf_libraries(&f, &names, &n, &e.err) == TSR_OK) {
             taken++;
             for (uint64_t i = 0; i < n; i++)
                 for (const char *s = names[i]; *s; s++)

@@ -2,6 +2,7 @@
  * threads, schemes mean what they say, statistics are what calibration saw. */
 #include "base/mem.h"
 #include "base/rng.h"
+#include "checkpoint/tokenizer.h"
 #include "quant/calibrate.h"
 #include "quant/scheme.h"
 
@@ -28,13 +29,13 @@ static int setup(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         if (tsr_pool_create(&pool[i], threads[i], &e.err) != TSR_OK ||
-            tsr_registry_create(&registry[i], pool[i], &e.err) != TSR_OK ||
-            tsr_registry_add_path(registry[i], TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
+            tsr_plugin_registry_create(&registry[i], pool[i], &e.err) != TSR_OK ||
+            tsr_plugin_registry_add_path(registry[i], TSR_TEST_PLUGINS, &e.err) != TSR_OK) {
             print_error("%s\n", e.text);
             return -1;
         }
     if (tsr_model_load(&model, DEMO, false, &e.err) != TSR_OK ||
-        tsr_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
+        tsr_checkpoint_tokenizer_load(&tokenizer, DEMO, &e.err) != TSR_OK) {
         print_error("%s\n", e.text);
         return -1;
     }
@@ -47,7 +48,7 @@ static int teardown(void **state)
     tsr_tokenizer_destroy(tokenizer);
     tsr_model_destroy(model);
     for (int i = 0; i < 3; i++) {
-        tsr_registry_destroy(registry[i]);
+        tsr_plugin_registry_destroy(registry[i]);
         tsr_pool_destroy(pool[i]);
     }
     return 0;
@@ -78,13 +79,13 @@ static void test_names(void **state)
               { "*a*b*", "xxbxxaxx", false },
               { "**", "abc", true } };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
-        if (tsr_name_matches(c[i].pattern, c[i].name) != c[i].match)
+        if (tsr_quant_name_matches(c[i].pattern, c[i].name) != c[i].match)
             fail_msg("%s against %s", c[i].pattern, c[i].name);
     /* a pattern that takes exponential time in a naive matcher */
     char name[1001];
     memset(name, 'a', 1000);
     name[1000] = '\0';
-    assert_false(tsr_name_matches("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", name));
+    assert_false(tsr_quant_name_matches("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", name));
 }
 
 /* Three-bit codes by hand: 10 columns, groups of 4, F16 scales, stored zeros. */
@@ -102,7 +103,7 @@ static void test_decoder(void **state)
     float               got[10];
     assert_int_equal(tsr_format_int_code_bytes(&f, 10), 4);
     assert_int_equal(tsr_format_int_meta_bytes(&f, 10), 12);
-    tsr_format_decode_row(&f, 10, codes, meta, got);
+    tsr_model_format_decode_row(&f, 10, codes, meta, got);
     for (int i = 0; i < 10; i++)
         assert_true(got[i] == want[i]);
     struct tsr_format wide = {
@@ -110,10 +111,10 @@ static void test_decoder(void **state)
     };
     const unsigned char bytes[3] = { 0, 128, 255 };
     const float         scale = 0.25f;
-    tsr_format_decode_row(&wide, 3, bytes, &scale, got);
+    tsr_model_format_decode_row(&wide, 3, bytes, &scale, got);
     assert_true(got[0] == -32.0f && got[1] == 0.0f && got[2] == 31.75f);
     wide.bits = 9;
-    assert_false(tsr_format_known(&wide));
+    assert_false(tsr_model_format_known(&wide));
 }
 
 /* ---- plugins of this file ----------------------------------------------------------- */
@@ -211,11 +212,11 @@ static void test_answers(void **state)
     float             w[70 * 20];
     struct tsr_matrix m = noise(w, 70, 20);
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        struct tsr_errbuf    e = TSR_ERRBUF(e);
-        struct fake          f = { c[i].kind, 0 };
-        struct tsr_quantizer q = { .iface = &fake_table, .self = &f, .name = "fake" };
-        struct tsr_packed   *p = NULL;
-        tsr_status           st = tsr_quantize_matrix(registry[1], &q, &m, NULL, &p, &e.err);
+        struct tsr_errbuf        e = TSR_ERRBUF(e);
+        struct fake              f = { c[i].kind, 0 };
+        struct tsr_quantizer     q = { .iface = &fake_table, .self = &f, .name = "fake" };
+        struct tsr_model_packed *p = NULL;
+        tsr_status               st = tsr_quantize_matrix(registry[1], &q, &m, NULL, &p, &e.err);
         assert_int_equal(st, c[i].status);
         if (st != TSR_OK) {
             assert_null(p);
@@ -225,16 +226,16 @@ static void test_answers(void **state)
         }
         float row[20], sign = c[i].kind == FOREIGN ? -1.0f : 1.0f;
         assert_int_equal(p->dense != NULL, c[i].kind == FOREIGN);
-        assert_int_equal(tsr_packed_bytes(p), 70 * 20 * 4);
+        assert_int_equal(tsr_model_packed_bytes(p), 70 * 20 * 4);
         assert_true((p->codes == NULL) == (c[i].kind == FOREIGN)); /* not kept beside dense */
         for (uint64_t r = 0; r < 70; r++) {
-            assert_int_equal(tsr_packed_dequantize(p, r, 1, row, &e.err), TSR_OK);
+            assert_int_equal(tsr_model_packed_dequantize(p, r, 1, row, &e.err), TSR_OK);
             for (int k = 0; k < 20; k++)
                 assert_true(row[k] == sign * w[r * 20 + (uint64_t)k]);
         }
         assert_true(c[i].kind == FOREIGN ? p->squared_error > 1 : p->squared_error == 0);
-        assert_int_equal(tsr_packed_dequantize(p, 70, 1, row, &e.err), TSR_E_BUG);
-        tsr_packed_destroy(p);
+        assert_int_equal(tsr_model_packed_dequantize(p, 70, 1, row, &e.err), TSR_E_BUG);
+        tsr_model_packed_destroy(p);
     }
 }
 
@@ -278,28 +279,28 @@ struct made {
 
 static struct made make(struct tsr_registry *r, const char *name, const char *yaml)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_found  f;
-    struct tsr_doc   *doc = NULL;
-    struct tsr_diag  *d = NULL;
-    struct made       m = { 0 };
-    if (tsr_registry_find(r, TSR_KIND_QUANTIZER, name, &f, &e.err) != TSR_OK ||
-        tsr_diag_create(&d, &e.err) != TSR_OK ||
-        tsr_doc_parse(&doc, "options", yaml, strlen(yaml), d, &e.err) != TSR_OK)
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plugin_found f;
+    struct tsr_config_doc  *doc = NULL;
+    struct tsr_diag        *d = NULL;
+    struct made             m = { 0 };
+    if (tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, name, &f, &e.err) != TSR_OK ||
+        tsr_config_diag_create(&d, &e.err) != TSR_OK ||
+        tsr_config_doc_parse(&doc, "options", yaml, strlen(yaml), d, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     m.options = tsr_new_aligned(1, f.component->options_size);
     assert_non_null(m.options);
     memset(m.options, 0, f.component->options_size);
-    struct tsr_optset set = { f.component->options, f.component->n_options,
-                              f.component->option_stride, m.options };
-    tsr_options_fill(&set, 1, NULL, tsr_doc_root(doc), name, d);
-    assert_int_equal(tsr_diag_errors(d), 0);
+    struct tsr_config_optset set = { f.component->options, f.component->n_options,
+                                     f.component->option_stride, m.options };
+    tsr_config_options_fill(&set, 1, NULL, tsr_config_doc_root(doc), name, d);
+    assert_int_equal(tsr_config_diag_errors(d), 0);
     m.q.iface = f.iface;
     m.q.name = f.component->name;
-    if (m.q.iface->create(tsr_registry_host(r), m.options, &m.q.self, &e.err) != TSR_OK)
+    if (m.q.iface->create(tsr_plugin_registry_host(r), m.options, &m.q.self, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    tsr_doc_destroy(doc);
-    tsr_diag_destroy(d);
+    tsr_config_doc_destroy(doc);
+    tsr_config_diag_destroy(d);
     return m;
 }
 
@@ -313,8 +314,8 @@ static void test_threads(void **state)
 {
     (void)state;
     enum { ROWS = 1000, COLS = 300 };
-    float             *w = tsr_new(ROWS * COLS, sizeof *w);
-    struct tsr_packed *first = NULL, *p;
+    float                   *w = tsr_new(ROWS * COLS, sizeof *w);
+    struct tsr_model_packed *first = NULL, *p;
     assert_non_null(w);
     struct tsr_matrix m = noise(w, ROWS, COLS);
     for (int i = 0; i < 3; i++) {
@@ -326,7 +327,7 @@ static void test_threads(void **state)
             assert_memory_equal(first->codes, p->codes, ROWS * p->code_stride);
             assert_memory_equal(first->meta, p->meta, ROWS * p->meta_stride);
             assert_true(first->squared_error == p->squared_error);
-            tsr_packed_destroy(p);
+            tsr_model_packed_destroy(p);
         } else {
             first = p;
         }
@@ -336,7 +337,7 @@ static void test_threads(void **state)
      * 64 are 4.3 to 6 sigma / 31 */
     double mse = first->squared_error / (ROWS * COLS);
     assert_true(mse > 4.0 * 4.0 / 31 / 31 / 12 && mse < 6.5 * 6.5 / 31 / 31 / 12);
-    tsr_packed_destroy(first);
+    tsr_model_packed_destroy(first);
     w[700 * COLS + 7] = NAN;
     w[70 * COLS + 3] = INFINITY; /* whichever thread is first, this row is named */
     for (int i = 0; i < 3; i++) {
@@ -365,11 +366,11 @@ static void test_int8(void **state)
 {
     (void)state;
     enum { ROWS = 9, COLS = 130 };
-    float              w[ROWS * COLS], absmax[COLS], back[COLS];
-    struct tsr_matrix  m = noise(w, ROWS, COLS);
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_packed *p = NULL;
-    bool               clipped = false;
+    float                    w[ROWS * COLS], absmax[COLS], back[COLS];
+    struct tsr_matrix        m = noise(w, ROWS, COLS);
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_model_packed *p = NULL;
+    bool                     clipped = false;
     for (int k = 0; k < COLS; k++)
         absmax[k] = 1.0f + (float)(k % 5);
     absmax[COLS - 1] = 0.001f;
@@ -391,7 +392,7 @@ static void test_int8(void **state)
         float  best = 0, largest = 0, scale;
         double least = INFINITY;
         memcpy(&scale, (char *)p->meta + 4 * r, 4);
-        assert_int_equal(tsr_packed_dequantize(p, r, 1, back, &e.err), TSR_OK);
+        assert_int_equal(tsr_model_packed_dequantize(p, r, 1, back, &e.err), TSR_OK);
         for (uint64_t k = 0; k < COLS; k++)
             largest = fmaxf(largest, fabsf(w[r * COLS + k]));
         if (largest == 0) {
@@ -415,13 +416,13 @@ static void test_int8(void **state)
         }
     }
     assert_true(clipped); /* or the maxima would not matter */
-    tsr_packed_destroy(p);
+    tsr_model_packed_destroy(p);
     if (tsr_quantize_matrix(registry[1], &plain.q, &m, NULL, &p, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     float scale;
     memcpy(&scale, p->meta, 4);
     assert_true(scale == 12.0f / 127.0f);
-    tsr_packed_destroy(p);
+    tsr_model_packed_destroy(p);
     absmax[17] = NAN;
     assert_int_equal(tsr_quantize_matrix(registry[1], &q.q, &m, &s, &p, &e.err), TSR_E_INPUT);
     assert_non_null(strstr(e.text, "column 17"));
@@ -432,28 +433,28 @@ static void test_int8(void **state)
 /* ---- schemes ----------------------------------------------------------------------------- */
 
 struct parsed {
-    struct tsr_doc    *doc;
-    struct tsr_diag   *d;
-    struct tsr_scheme *s;
+    struct tsr_config_doc   *doc;
+    struct tsr_diag         *d;
+    struct tsr_quant_scheme *s;
 };
 
 static struct parsed parse(const char *yaml)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct parsed     p = { 0 };
-    assert_int_equal(tsr_diag_create(&p.d, &e.err), TSR_OK);
-    if (tsr_doc_parse(&p.doc, "scheme.yaml", yaml, strlen(yaml), p.d, &e.err) != TSR_OK ||
-        tsr_scheme_create(&p.s, registry[1], tsr_doc_root(p.doc), NULL, "the scheme", p.d,
-                          &e.err) != TSR_OK)
+    assert_int_equal(tsr_config_diag_create(&p.d, &e.err), TSR_OK);
+    if (tsr_config_doc_parse(&p.doc, "scheme.yaml", yaml, strlen(yaml), p.d, &e.err) != TSR_OK ||
+        tsr_quant_scheme_create(&p.s, registry[1], tsr_config_doc_root(p.doc), NULL, "the scheme",
+                                p.d, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return p;
 }
 
 static void parsed_free(struct parsed *p)
 {
-    tsr_scheme_destroy(p->s);
-    tsr_diag_destroy(p->d);
-    tsr_doc_destroy(p->doc);
+    tsr_quant_scheme_destroy(p->s);
+    tsr_config_diag_destroy(p->d);
+    tsr_config_doc_destroy(p->doc);
 }
 
 static void test_scheme_errors(void **state)
@@ -481,23 +482,24 @@ static void test_scheme_errors(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         struct parsed     p = parse(c[i].yaml);
-        if (tsr_diag_errors(p.d) != c[i].errors)
-            fail_msg("%llu errors in %s", (unsigned long long)tsr_diag_errors(p.d), c[i].yaml);
+        if (tsr_config_diag_errors(p.d) != c[i].errors)
+            fail_msg("%llu errors in %s", (unsigned long long)tsr_config_diag_errors(p.d),
+                     c[i].yaml);
         assert_int_equal(p.s == NULL, c[i].errors != 0);
-        (void)tsr_diag_status(p.d, &e.err);
+        (void)tsr_config_diag_status(p.d, &e.err);
         if (c[i].errors && !strstr(e.text, c[i].word))
             fail_msg("'%s' is not in: %s", c[i].word, e.text);
         parsed_free(&p);
     }
 }
 
-static struct tsr_overlay *apply(const char *yaml)
+static struct tsr_model_overlay *apply(const char *yaml)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct parsed       p = parse(yaml);
-    struct tsr_overlay *o = NULL;
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct parsed             p = parse(yaml);
+    struct tsr_model_overlay *o = NULL;
     assert_non_null(p.s);
-    if (tsr_scheme_apply(p.s, registry[1], model, NULL, &o, &e.err) != TSR_OK)
+    if (tsr_quant_scheme_apply(p.s, registry[1], model, NULL, &o, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     parsed_free(&p);
     return o;
@@ -506,16 +508,17 @@ static struct tsr_overlay *apply(const char *yaml)
 static void test_rules(void **state)
 {
     (void)state;
-    struct tsr_overlay *o = apply("use: rtn\nbits: 4\ngroup: 64\nrules:\n"
-                                  "  - {layers: 1-2, bits: 3}\n"
-                                  "  - {tensors: \"*.down_proj\", bits: 6, symmetric: true}\n"
-                                  "  - {layers: \"2\", group: -1}\n"
-                                  "  - {layers: \"3\", keep: true}\n"
-                                  "  - {tensors: \"*.layers.3.*.q_proj\", use: int8, clip: false}\n"
-                                  "  - {layers: \"5\", tensors: \"*.o_proj\", keep: true}\n");
+    struct tsr_model_overlay *o =
+        apply("use: rtn\nbits: 4\ngroup: 64\nrules:\n"
+              "  - {layers: 1-2, bits: 3}\n"
+              "  - {tensors: \"*.down_proj\", bits: 6, symmetric: true}\n"
+              "  - {layers: \"2\", group: -1}\n"
+              "  - {layers: \"3\", keep: true}\n"
+              "  - {tensors: \"*.layers.3.*.q_proj\", use: int8, clip: false}\n"
+              "  - {layers: \"5\", tensors: \"*.o_proj\", keep: true}\n");
     for (uint64_t l = 0; l < model->hp.layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++) {
-            const struct tsr_packed *p = o->lin[l][i];
+            const struct tsr_model_packed *p = o->lin[l][i];
             if ((l == 3 && i != TSR_Q) || (l == 5 && i == TSR_O)) {
                 assert_null(p);
                 continue;
@@ -532,20 +535,20 @@ static void test_rules(void **state)
             assert_true(p->squared_error > 0);
         }
     assert_null(o->head); /* not unless a rule names it */
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     o = apply("use: rtn\nrules:\n  - {tensors: \"*\", bits: 8}\n");
     assert_null(o->head);
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     o = apply("use: rtn\nrules:\n  - {tensors: lm_head, bits: 8}\n");
     assert_non_null(o->head);
     assert_int_equal(o->head->format.bits, 8);
     assert_int_equal(o->lin[0][0]->format.bits, 4);
     uint64_t weights, bytes, all, whole;
-    tsr_overlay_size(model, o, &weights, &bytes);
-    tsr_overlay_size(model, NULL, &all, &whole);
+    tsr_model_overlay_size(model, o, &weights, &bytes);
+    tsr_model_overlay_size(model, NULL, &all, &whole);
     assert_int_equal(weights, all + model->head.w.rows * model->head.w.cols);
     assert_int_equal(whole, 2 * all); /* BF16 */
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
 }
 
 static void test_rule_refusals(void **state)
@@ -561,11 +564,12 @@ static void test_rule_refusals(void **state)
         { "use: rtn\nrules:\n  - {tensors: \"*.k_proj\", use: int8}\n", "k_proj" },
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        struct tsr_errbuf   e = TSR_ERRBUF(e);
-        struct parsed       p = parse(c[i].yaml);
-        struct tsr_overlay *o = NULL;
+        struct tsr_errbuf         e = TSR_ERRBUF(e);
+        struct parsed             p = parse(c[i].yaml);
+        struct tsr_model_overlay *o = NULL;
         assert_non_null(p.s);
-        assert_int_equal(tsr_scheme_apply(p.s, registry[1], model, NULL, &o, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_quant_scheme_apply(p.s, registry[1], model, NULL, &o, &e.err),
+                         TSR_E_INPUT);
         assert_null(o);
         if (!strstr(e.text, c[i].word))
             fail_msg("'%s' is not in: %s", c[i].word, e.text);
@@ -592,16 +596,16 @@ static void test_moments(void **state)
         x[i] = (float)(3.0 * (double)(i % COLS) / COLS + tsr_normal(4, 5, i));
     struct tsr_quant_stats first = { 0 };
     for (int i = 0; i < 3; i++) {
-        struct tsr_errbuf      e = TSR_ERRBUF(e);
-        struct tsr_moments     m;
-        struct tsr_quant_stats s;
-        uint64_t               cut = 7 + 13 * (uint64_t)i; /* other chunks, other threads */
-        assert_int_equal(tsr_moments_create(&m, COLS, &e.err), TSR_OK);
+        struct tsr_errbuf        e = TSR_ERRBUF(e);
+        struct tsr_quant_moments m;
+        struct tsr_quant_stats   s;
+        uint64_t                 cut = 7 + 13 * (uint64_t)i; /* other chunks, other threads */
+        assert_int_equal(tsr_quant_moments_create(&m, COLS, &e.err), TSR_OK);
         for (uint64_t at = 0; at < ROWS; at += cut)
-            assert_int_equal(tsr_moments_add(&m, pool[i], x + at * COLS,
-                                             ROWS - at < cut ? ROWS - at : cut, &e.err),
+            assert_int_equal(tsr_quant_moments_add(&m, pool[i], x + at * COLS,
+                                                   ROWS - at < cut ? ROWS - at : cut, &e.err),
                              TSR_OK);
-        assert_int_equal(tsr_moments_finish(&m, &s, &e.err), TSR_OK);
+        assert_int_equal(tsr_quant_moments_finish(&m, &s, &e.err), TSR_OK);
         assert_int_equal(s.tokens, ROWS);
         for (uint64_t c = 0; c < COLS; c++) {
             double sum = 0, mag = 0, var = 0;
@@ -624,32 +628,32 @@ static void test_moments(void **state)
             assert_memory_equal(first.variance, s.variance, sizeof(float) * COLS);
             assert_memory_equal(first.mean_abs, s.mean_abs, sizeof(float) * COLS);
         }
-        tsr_moments_free(&m);
+        tsr_quant_moments_free(&m);
         if (i == 0)
             first = s;
         else
             stats_free(&s);
     }
     stats_free(&first);
-    struct tsr_errbuf  e = TSR_ERRBUF(e);
-    struct tsr_moments m;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_quant_moments m;
     x[20 * COLS + 9] = -INFINITY;
-    assert_int_equal(tsr_moments_create(&m, COLS, &e.err), TSR_OK);
-    assert_int_equal(tsr_moments_add(&m, pool[1], x, ROWS, &e.err), TSR_E_NUMERIC);
+    assert_int_equal(tsr_quant_moments_create(&m, COLS, &e.err), TSR_OK);
+    assert_int_equal(tsr_quant_moments_add(&m, pool[1], x, ROWS, &e.err), TSR_E_NUMERIC);
     assert_non_null(strstr(e.text, "token 20: input 9"));
-    tsr_moments_free(&m);
+    tsr_quant_moments_free(&m);
 }
 
 static void test_calibrate(void **state)
 {
     (void)state;
-    struct tsr_calibrate_options o = {
+    struct tsr_quant_calibrate_options o = {
         .text = DEMO "/calibration.txt", .samples = 3, .seqlen = 16, .seed = 5
     };
-    struct tsr_calibration *a = NULL, *b = NULL;
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    if (tsr_calibrate(&a, registry[0], model, tokenizer, &o, &e.err) != TSR_OK ||
-        tsr_calibrate(&b, registry[2], model, tokenizer, &o, &e.err) != TSR_OK)
+    struct tsr_quant_calibration *a = NULL, *b = NULL;
+    struct tsr_errbuf             e = TSR_ERRBUF(e);
+    if (tsr_quant_calibrate(&a, registry[0], model, tokenizer, &o, &e.err) != TSR_OK ||
+        tsr_quant_calibrate(&b, registry[2], model, tokenizer, &o, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(a->tokens, 48);
     assert_string_equal(a->hash, b->hash);
@@ -664,17 +668,19 @@ static void test_calibrate(void **state)
                 assert_true(x->absmax[c] >= x->mean_abs[c] && x->mean_abs[c] > 0 &&
                             x->mean_abs[c] >= fabsf(x->mean[c]) && x->variance[c] > 0);
         }
-    tsr_calibration_destroy(b);
+    tsr_quant_calibration_destroy(b);
     o.seed = 6;
-    assert_int_equal(tsr_calibrate(&b, registry[1], model, tokenizer, &o, &e.err), TSR_OK);
+    assert_int_equal(tsr_quant_calibrate(&b, registry[1], model, tokenizer, &o, &e.err), TSR_OK);
     assert_string_not_equal(a->hash, b->hash);
-    tsr_calibration_destroy(a);
-    tsr_calibration_destroy(b);
+    tsr_quant_calibration_destroy(a);
+    tsr_quant_calibration_destroy(b);
     o.seqlen = 2000;
-    assert_int_equal(tsr_calibrate(&b, registry[1], model, tokenizer, &o, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_quant_calibrate(&b, registry[1], model, tokenizer, &o, &e.err),
+                     TSR_E_INPUT);
     o.seqlen = 1024;
     o.text = DEMO "/generation_config.json";
-    assert_int_equal(tsr_calibrate(&b, registry[1], model, tokenizer, &o, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_quant_calibrate(&b, registry[1], model, tokenizer, &o, &e.err),
+                     TSR_E_INPUT);
     assert_non_null(strstr(e.text, "fewer than seqlen 1024"));
 }
 

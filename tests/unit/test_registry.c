@@ -68,10 +68,10 @@ static void test_options(void **state)
     refused(FIXTURE("opt_align"), "offset 12 with 8 bytes does not fit");
     refused(FIXTURE("opt_name"), "option 1 has the name \"Bits\"");
     refused(FIXTURE("opt_help"), "option \"more\": help is NULL");
-    refused(FIXTURE("opt_words"), "option \"more\": a text of it is no UTF-8");
-    refused(FIXTURE("opt_units"), "option \"more\": a text of it is no UTF-8");
+    refused(FIXTURE("opt_words"), "option \"more\": a text of it is not UTF-8");
+    refused(FIXTURE("opt_units"), "option \"more\": a text of it is not UTF-8");
     refused(FIXTURE("opt_called"),
-            "option \"kind\": choice 0 has a name or a help that is no UTF-8");
+            "option \"kind\": choice 0 has a name or a help that is not UTF-8");
     refused(FIXTURE("opt_type"), "option \"more\": has type 9");
     refused(FIXTURE("opt_default"), "the default 9 is not between 1 and 8");
     refused(FIXTURE("opt_range"), "its range 8 to 1 is empty");
@@ -79,7 +79,7 @@ static void test_options(void **state)
     refused(FIXTURE("opt_nan"), "is not a number");
     refused(FIXTURE("opt_bool"), "the default 2 is neither 0 nor 1");
     refused(FIXTURE("opt_string"), "the default is NULL");
-    refused(FIXTURE("opt_choice"), "the default 3 is none of its choices");
+    refused(FIXTURE("opt_choice"), "the default 3 is not one of its choices");
     refused(FIXTURE("opt_choices"), "has no choices");
     refused(FIXTURE("opt_same"), "choice \"a\" is listed twice");
 }
@@ -105,8 +105,8 @@ static void test_nothing_ran(void **state)
 static void test_floating_point(void **state)
 {
     (void)state;
-    struct tsr_fpmode before = tsr_fpmode_get();
-    const char       *words = "switched the processor's floating-point mode";
+    struct tsr_plugin_fpmode before = tsr_fpmode_get();
+    const char              *words = "switched the processor's floating-point mode";
 #if defined(__x86_64__)
     refused(FIXTURE("flush"), words);
     refused(FIXTURE("flush"), "-ffast-math"); /* the second time nothing runs, the verdict stays */
@@ -131,7 +131,8 @@ static void test_files(void **state)
             "is not an ELF shared object");
     refused(write_all("empty.so", "", 0), "is not an ELF shared object (0 bytes)");
     refused(write_all("head.so", so, 40), "ends inside the ELF header");
-    refused(write_all("half.so", so, n / 2), "truncated or damaged");
+    /* a quarter: debug information may be more than half of the file, and is not loaded */
+    refused(write_all("half.so", so, n / 4), "truncated or damaged");
     so[EI_CLASS] = ELFCLASS32;
     refused(write_all("small.so", so, n),
             "is a 32-bit little-endian ELF file, this host needs 64-bit");
@@ -165,11 +166,11 @@ static void test_elf_damage(void **state)
     uint32_t       random = 12345;
     unsigned       taken = 0, turned_down = 0;
     for (unsigned round = 0; round < 1500; round++) {
-        struct tsr_errbuf     e = TSR_ERRBUF(e);
-        struct tsr_elf_plugin p;
-        struct tsr_file       f;
-        bool                  is_plugin;
-        unsigned char        *bad = malloc(n);
+        struct tsr_errbuf            e = TSR_ERRBUF(e);
+        struct tsr_plugin_elf_plugin p;
+        struct tsr_file              f;
+        bool                         is_plugin;
+        unsigned char               *bad = malloc(n);
         assert_non_null(bad);
         memcpy(bad, so, n);
         for (unsigned i = 0; i < 1 + round % 4; i++) {
@@ -179,7 +180,8 @@ static void test_elf_damage(void **state)
         }
         const char *path = write_all("fuzz.so", bad, round % 5 ? n : (random >> 4) % n);
         assert_int_equal(tsr_file_open(&f, path, &e.err), TSR_OK);
-        if (tsr_elf_probe(&f, "tsr_plugin_v1", "tsr_plugin_v", &p, &is_plugin, &e.err) == TSR_OK)
+        if (tsr_plugin_elf_probe(&f, "tsr_plugin_v1", "tsr_plugin_v", &p, &is_plugin, &e.err) ==
+            TSR_OK)
             taken++;
         else
             turned_down++;
@@ -217,11 +219,11 @@ static void test_rights(void **state)
 static void test_good(void **state)
 {
     (void)state;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_registry *r = fresh();
-    struct tsr_found     f, again;
-    assert_int_equal(tsr_registry_add_path(r, FIXTURE("good"), &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_OK);
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_registry    *r = fresh();
+    struct tsr_plugin_found f, again;
+    assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("good"), &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_OK);
     assert_string_equal(f.info->path, FIXTURE("good"));
     assert_string_equal(f.info->plugin->id, "org.example.fixture");
     assert_int_equal(strncmp(f.info->hash, "xxh3:", 5), 0);
@@ -232,31 +234,32 @@ static void test_good(void **state)
     assert_non_null(q->prepare);
     assert_null(q->extension);
     q->destroy(self);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &again,
-                                       &e.err),
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good",
+                                              &again, &e.err),
                      TSR_OK);
     assert_ptr_equal(again.iface, f.iface);
     /* near names, other kinds, and other ids */
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "goood", &f, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "goood", &f, &e.err),
+                     TSR_E_INPUT);
     assert_non_null(strstr(e.text, "no quantizer named \"goood\"; did you mean \"good\"?"));
     assert_non_null(strstr(e.text, FIXTURE("good")));
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_CODEC, "good", &f, &e.err), TSR_E_INPUT);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixtures/good", &f,
-                                       &e.err),
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_CODEC, "good", &f, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixtures/good",
+                                              &f, &e.err),
                      TSR_E_INPUT);
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
 }
 
 static void test_versions(void **state)
 {
     (void)state;
     struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_found         f;
+    struct tsr_plugin_found  f;
     static const char *const names[] = { FIXTURE("older"), FIXTURE("newer") };
     for (int newer = 0; newer < 2; newer++) {
         struct tsr_registry *r = fresh();
-        if (tsr_registry_add_path(r, names[newer], &e.err) != TSR_OK ||
-            tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err) != TSR_OK)
+        if (tsr_plugin_registry_add_path(r, names[newer], &e.err) != TSR_OK ||
+            tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
         const struct tsr_quantizer_v1 *q = f.iface;
         void                          *self = NULL;
@@ -271,57 +274,59 @@ static void test_versions(void **state)
         q->destroy(self);
         assert_int_equal(f.component->option_stride, sizeof(struct tsr_option));
         assert_string_equal(f.component->options[0].name, "bits");
-        tsr_registry_destroy(r);
+        tsr_plugin_registry_destroy(r);
     }
 }
 
 static void test_same_names(void **state)
 {
     (void)state;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_registry *r = fresh();
-    struct tsr_found     f;
-    assert_int_equal(tsr_registry_add_path(r, FIXTURE("good"), &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_add_path(r, FIXTURE("same_name"), &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_E_INPUT);
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_registry    *r = fresh();
+    struct tsr_plugin_found f;
+    assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("good"), &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("same_name"), &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err),
+                     TSR_E_INPUT);
     assert_non_null(strstr(e.text, FIXTURE("good")));
     assert_non_null(strstr(e.text, FIXTURE("same_name")));
     assert_non_null(
         strstr(e.text, "write \"org.example.fixture/good\" or \"org.example.other/good\""));
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.other/good", &f, &e.err),
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "org.example.other/good", &f,
+                                              &e.err),
                      TSR_OK);
     assert_string_equal(f.info->path, FIXTURE("same_name"));
     /* a third one with the id of the first cannot be told apart */
-    assert_int_equal(tsr_registry_add_path(r, FIXTURE("same_id"), &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &f,
-                                       &e.err),
+    assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("same_id"), &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &f,
+                                              &e.err),
                      TSR_E_INPUT);
     assert_non_null(strstr(e.text, "is in two different files"));
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
 }
 
 static void test_unknown_kind(void **state)
 {
     (void)state;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_registry *r = fresh();
-    struct tsr_found     f;
-    assert_int_equal(tsr_registry_add_path(r, FIXTURE("unknown_kind"), &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_scan(r, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_count(r), 1);
-    assert_false(tsr_registry_component(r, 0, &f));
-    tsr_registry_destroy(r);
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_registry    *r = fresh();
+    struct tsr_plugin_found f;
+    assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("unknown_kind"), &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_scan(r, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_count(r), 1);
+    assert_false(tsr_plugin_registry_component(r, 0, &f));
+    tsr_plugin_registry_destroy(r);
 }
 
 /* A folder: good ones load, others are kept for the message, copies and links count once. */
 static void test_folder(void **state)
 {
     (void)state;
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_registry *r = fresh();
-    struct tsr_found     f;
-    char                 dir[300], path[320], back[300];
-    uint64_t             n;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_registry    *r = fresh();
+    struct tsr_plugin_found f;
+    char                    dir[300], path[320], back[300];
+    uint64_t                n;
     (void)snprintf(dir, sizeof dir, "%s/folder", scratch);
     assert_int_equal(mkdir(dir, 0755), 0);
     char *so = read_all(FIXTURE("good"), &n);
@@ -329,42 +334,45 @@ static void test_folder(void **state)
     (void)write_all("folder/b.so", so, n);
     (void)write_all("folder/notes.txt", "x", 1);
     (void)write_all("folder/text.so", "x", 1);
-    (void)write_all("folder/half.so", so, n / 2);
+    (void)write_all("folder/half.so", so, n / 4);
     free(so);
     (void)snprintf(path, sizeof path, "%s/c.so", dir);
     assert_int_equal(symlink("a.so", path), 0);
-    assert_int_equal(tsr_registry_add_path(r, dir, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_count(r), 1);
+    assert_int_equal(tsr_plugin_registry_add_path(r, dir, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_count(r), 1);
     const char *bad, *why;
-    assert_true(tsr_registry_refused(r, 0, &bad, &why));
+    assert_true(tsr_plugin_registry_refused(r, 0, &bad, &why));
     assert_non_null(strstr(bad, "half.so"));
-    assert_false(tsr_registry_refused(r, 1, &bad, &why)); /* text.so is no plugin and no matter */
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "other", &f, &e.err), TSR_E_INPUT);
+    assert_false(
+        tsr_plugin_registry_refused(r, 1, &bad, &why)); /* text.so is no plugin and no matter */
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "other", &f, &e.err),
+                     TSR_E_INPUT);
     assert_non_null(strstr(e.text, "half.so: "));
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
     /* never the current folder */
     r = fresh();
     assert_non_null(getcwd(back, sizeof back));
     assert_int_equal(chdir(dir), 0);
-    assert_int_equal(tsr_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err),
+                     TSR_E_INPUT);
     assert_int_equal(chdir(back), 0);
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
 }
 
 /* All that ships: found, told apart, each with what it exports. */
 static void test_in_tree(void **state)
 {
     (void)state;
-    struct tsr_found     f;
-    struct tsr_registry *r = open_plugin(TSR_KIND_CODEC, "plain", &f);
-    for (uint64_t i = 0; tsr_registry_component(r, i, &f); i++) {
+    struct tsr_plugin_found f;
+    struct tsr_registry    *r = open_plugin(TSR_KIND_CODEC, "plain", &f);
+    for (uint64_t i = 0; tsr_plugin_registry_component(r, i, &f); i++) {
         assert_int_equal(strncmp(f.info->plugin->id, "org.tessera.", 12), 0);
         assert_true(strlen(f.component->summary) > 0);
     }
     const char *bad, *why;
-    assert_false(tsr_registry_refused(r, 0, &bad, &why));
-    tsr_registry_destroy(r);
+    assert_false(tsr_plugin_registry_refused(r, 0, &bad, &why));
+    tsr_plugin_registry_destroy(r);
 }
 
 /* ---- host services ---------------------------------------------------------------- */
@@ -382,8 +390,8 @@ static void test_host(void **state)
     struct tsr_pool     *pool = NULL;
     struct tsr_registry *r = NULL;
     assert_int_equal(tsr_pool_create(&pool, 3, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_create(&r, pool, &e.err), TSR_OK);
-    const struct tsr_host *h = tsr_registry_host(r);
+    assert_int_equal(tsr_plugin_registry_create(&r, pool, &e.err), TSR_OK);
+    const struct tsr_host *h = tsr_plugin_registry_host(r);
     uint64_t               now, peak, sum = 0;
     assert_int_equal(h->struct_size, sizeof *h);
     assert_int_equal(h->abi_major, 1);
@@ -392,7 +400,7 @@ static void test_host(void **state)
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % align, 0);
         memset(p, 1, 100);
-        tsr_registry_memory(r, &now, &peak);
+        tsr_plugin_registry_memory(r, &now, &peak);
         assert_int_equal(now, 100);
         h->release(h->ctx, p, 100);
     }
@@ -401,7 +409,7 @@ static void test_host(void **state)
     h->release(h->ctx, a, 1000);
     h->release(h->ctx, b, 0);
     h->release(h->ctx, NULL, 5);
-    tsr_registry_memory(r, &now, &peak);
+    tsr_plugin_registry_memory(r, &now, &peak);
     assert_int_equal(now, 0);
     assert_int_equal(peak, 1000);
     assert_null(h->alloc(h->ctx, 8, 3));
@@ -410,11 +418,11 @@ static void test_host(void **state)
     assert_int_equal(sum, 96);
     assert_int_equal(h->parallel_for(h->ctx, 104, 8, count, &sum), TSR_E_NUMERIC);
     assert_int_equal(h->cancelled(h->ctx), 0);
-    tsr_cancel();
+    tsr_plugin_cancel();
     assert_int_not_equal(h->cancelled(h->ctx), 0);
-    tsr_cancel_reset();
+    tsr_plugin_cancel_reset();
     assert_null(h->service(h->ctx, "tessera.cuda/1"));
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
     tsr_pool_destroy(pool);
 }
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "plan/replicas.h"
+#include "plan/search/replicas.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -78,21 +78,21 @@ static void test_brute(void **state)
         struct table      t;
         make(&t, i, 1 + i % 2);
         t.slack = i % 3 == 0 ? 0.05 : 0;
-        struct tsr_replica_problem p = { .types = t.types,
-                                         .count = { i % 4, t.types > 1 ? i / 4 % 3 + 1 : 0 },
-                                         .batch = t.units * t.unit,
-                                         .unit = t.unit,
-                                         .max_nodes = 1 + i / 7 % 3,
-                                         .gap = 1e-6,
-                                         .cost = cost,
-                                         .arg = &t };
-        struct tsr_replicas        r;
-        double                     want = brute(&t, p.count[0], p.count[1], p.max_nodes, t.units);
-        tsr_status                 st = tsr_replicas_plan(&r, &p, &e.err);
+        struct tsr_plan_replica_problem p = { .types = t.types,
+                                              .count = { i % 4, t.types > 1 ? i / 4 % 3 + 1 : 0 },
+                                              .batch = t.units * t.unit,
+                                              .unit = t.unit,
+                                              .max_nodes = 1 + i / 7 % 3,
+                                              .gap = 1e-6,
+                                              .cost = cost,
+                                              .arg = &t };
+        struct tsr_plan_replicas        r;
+        double     want = brute(&t, p.count[0], p.count[1], p.max_nodes, t.units);
+        tsr_status st = tsr_plan_replicas_plan(&r, &p, &e.err);
         if (want == INFINITY) {
             assert_int_equal(st, TSR_E_INFEASIBLE);
             assert_non_null(strstr(e.text, "does not fit"));
-            tsr_replicas_free(&r);
+            tsr_plan_replicas_free(&r);
             continue;
         }
         plans++;
@@ -105,7 +105,7 @@ static void test_brute(void **state)
                      r.objective, r.bound, want);
         uint64_t used[2] = { 0 }, batch = 0;
         for (uint64_t g = 0; g < r.n_groups; g++) {
-            const struct tsr_replica_group *x = &r.groups[g];
+            const struct tsr_plan_replica_group *x = &r.groups[g];
             used[0] += x->copies * x->nodes[0];
             used[1] += x->copies * x->nodes[1];
             batch += x->copies * x->batch;
@@ -116,7 +116,7 @@ static void test_brute(void **state)
         assert_int_equal(batch, p.batch);
         assert_true(used[0] <= p.count[0] && used[1] <= p.count[1]);
         assert_int_equal(r.solves, t.calls);
-        tsr_replicas_free(&r);
+        tsr_plan_replicas_free(&r);
     }
     assert_true(plans >= n / 4);
 }
@@ -136,29 +136,29 @@ static tsr_status fails(void *arg, const uint64_t *nodes, uint64_t batch, double
 static void test_refused(void **state)
 {
     (void)state;
-    struct tsr_errbuf          e = TSR_ERRBUF(e);
-    struct tsr_replicas        r;
-    struct tsr_replica_problem good = { .types = 1,
-                                        .count = { 3 },
-                                        .batch = 8,
-                                        .unit = 2,
-                                        .max_nodes = 2,
-                                        .gap = 1e-3,
-                                        .cost = fails };
-    struct tsr_replica_problem p = good;
-    assert_int_equal(tsr_replicas_plan(&r, &p, &e.err), TSR_E_CANCELLED);
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct tsr_plan_replicas        r;
+    struct tsr_plan_replica_problem good = { .types = 1,
+                                             .count = { 3 },
+                                             .batch = 8,
+                                             .unit = 2,
+                                             .max_nodes = 2,
+                                             .gap = 1e-3,
+                                             .cost = fails };
+    struct tsr_plan_replica_problem p = good;
+    assert_int_equal(tsr_plan_replicas_plan(&r, &p, &e.err), TSR_E_CANCELLED);
     assert_string_equal(e.text, "enough");
-    tsr_replicas_free(&r);
+    tsr_plan_replicas_free(&r);
     p.unit = 3;
-    assert_int_equal(tsr_replicas_plan(&r, &p, &e.err), TSR_E_INVAL);
+    assert_int_equal(tsr_plan_replicas_plan(&r, &p, &e.err), TSR_E_INVAL);
     p = good;
     p.max_nodes = 5;
-    assert_int_equal(tsr_replicas_plan(&r, &p, &e.err), TSR_E_INVAL);
+    assert_int_equal(tsr_plan_replicas_plan(&r, &p, &e.err), TSR_E_INVAL);
     p = good;
     p.types = 5;
     for (int i = 0; i < 5; i++)
         p.count[i] = 100;
-    assert_int_equal(tsr_replicas_plan(&r, &p, &e.err), TSR_E_UNSUPPORTED);
+    assert_int_equal(tsr_plan_replicas_plan(&r, &p, &e.err), TSR_E_UNSUPPORTED);
     assert_non_null(strstr(e.text, "sets of nodes"));
 }
 

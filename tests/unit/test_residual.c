@@ -36,7 +36,7 @@ static void test_floors(void **state)
     const json_t *want = json_object_get(v, "floors");
     float         floors[32];
     (void)state;
-    tsr_select_floors((float)num(v, "b0"), (float)num(v, "b15"), floors);
+    tsr_compensate_select_floors((float)num(v, "b0"), (float)num(v, "b15"), floors);
     assert_int_equal(json_array_size(want), 32);
     for (size_t i = 0; i < 32; i++)
         assert_true((double)floors[i] == json_number_value(json_array_get(want, i)));
@@ -51,17 +51,17 @@ static void test_fit_vectors(void **state)
     (void)state;
     assert_int_equal(json_array_size(list), 4);
     json_array_foreach (list, at, v) {
-        const json_t           *bits = json_object_get(v, "residual_fp16_bits");
-        const json_t           *q = json_object_get(v, "q");
-        size_t                  n = json_array_size(bits);
-        float                   r[64];
-        int8_t                  code[64];
-        struct tsr_residual_fit fit;
+        const json_t                      *bits = json_object_get(v, "residual_fp16_bits");
+        const json_t                      *q = json_object_get(v, "q");
+        size_t                             n = json_array_size(bits);
+        float                              r[64];
+        int8_t                             code[64];
+        struct tsr_compensate_residual_fit fit;
         assert_int_equal(n, 64);
         for (size_t i = 0; i < n; i++)
             r[i] = tsr_f16_f32(
                 (uint16_t)strtoul(json_string_value(json_array_get(bits, i)), NULL, 16));
-        assert_int_equal(tsr_residual_fit(r, n, 4, code, &fit, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_residual_fit(r, n, 4, code, &fit, NULL), TSR_OK);
         assert_int_equal(fit.candidate, (int)num(v, "best_index"));
         assert_true((double)fit.scale == num(v, "best_scale_f32"));
         assert_true((double)tsr_f16_f32(fit.stored) == num(v, "stored_scale_fp16"));
@@ -87,8 +87,8 @@ static void test_fit_grid(void **state)
             r[i] = (float)(tsr_normal(7, c, i) * 0.01);
             most = fmaxf(most, fabsf(r[i]));
         }
-        struct tsr_residual_fit fit;
-        assert_int_equal(tsr_residual_fit(r, n, bits, q, &fit, NULL), TSR_OK);
+        struct tsr_compensate_residual_fit fit;
+        assert_int_equal(tsr_compensate_residual_fit(r, n, bits, q, &fit, NULL), TSR_OK);
         float    high = tsr_f16_f32(tsr_f32_f16(most / qmax));
         float    low = tsr_f16_f32(tsr_f32_f16(high / 32)), step = (high - low) / 31;
         double   best = INFINITY, loss[32];
@@ -116,20 +116,20 @@ static void test_fit_grid(void **state)
 
 static void test_fit_ends(void **state)
 {
-    float                   zero[5] = { 0 }, tiny[2] = { 1e-12f, -1e-12f }, huge[2] = { 1, 1e30f };
-    int8_t                  q[5];
-    struct tsr_residual_fit fit;
-    struct tsr_errbuf       err = TSR_ERRBUF(err);
+    float  zero[5] = { 0 }, tiny[2] = { 1e-12f, -1e-12f }, huge[2] = { 1, 1e30f };
+    int8_t q[5];
+    struct tsr_compensate_residual_fit fit;
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
     (void)state;
     for (uint32_t bits = 2; bits <= 8; bits *= 2) {
         memset(q, 1, sizeof q);
-        assert_int_equal(tsr_residual_fit(zero, 5, bits, q, &fit, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_residual_fit(zero, 5, bits, q, &fit, NULL), TSR_OK);
         assert_true(fit.stored == 0 && q[0] == 0 && q[4] == 0 && fit.loss == 0);
-        assert_int_equal(tsr_residual_fit(tiny, 2, bits, q, &fit, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_residual_fit(tiny, 2, bits, q, &fit, NULL), TSR_OK);
         assert_true(fit.stored == 0 && q[0] == 0 && q[1] == 0);
         assert_true(fit.loss > 1.9e-24 && fit.loss < 2.1e-24);
     }
-    assert_int_equal(tsr_residual_fit(huge, 2, 4, q, &fit, &err.err), TSR_E_UNSUPPORTED);
+    assert_int_equal(tsr_compensate_residual_fit(huge, 2, 4, q, &fit, &err.err), TSR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "1e+30"));
 }
 
@@ -137,14 +137,14 @@ static void test_fit_ends(void **state)
 
 /* Packed as int of 4 bits, group 0, scales F32: zeros for all codes, so that the packed weight is 0 and what
  * is lost is the weight. */
-static void packed_zero(struct tsr_packed *p, uint64_t rows, uint64_t cols)
+static void packed_zero(struct tsr_model_packed *p, uint64_t rows, uint64_t cols)
 {
-    *p = (struct tsr_packed){ .rows = rows, .cols = cols };
+    *p = (struct tsr_model_packed){ .rows = rows, .cols = cols };
     p->format = (struct tsr_format){
         .struct_size = sizeof p->format, .id = TSR_FORMAT_INT, .bits = 4, .scale_dtype = TSR_F32
     };
-    p->code_stride = tsr_format_code_bytes(&p->format, cols);
-    p->meta_stride = tsr_format_meta_bytes(&p->format, cols);
+    p->code_stride = tsr_model_format_code_bytes(&p->format, cols);
+    p->meta_stride = tsr_model_format_meta_bytes(&p->format, cols);
     p->codes = malloc(rows * p->code_stride);
     p->meta = calloc(rows, p->meta_stride);
     assert_true(p->codes && p->meta);
@@ -154,13 +154,13 @@ static void packed_zero(struct tsr_packed *p, uint64_t rows, uint64_t cols)
 /* Both the paper's packing vector and values of any width, through the whole of a linear. */
 static void test_packing(void **state)
 {
-    json_t           *all = vectors(), *v = json_object_get(all, "packing_vector");
-    const json_t     *q = json_object_get(v, "q_out_by_in"), *s = json_object_get(v, "scales");
-    const json_t     *hex = json_object_get(v, "packed_in_by_word_hex");
-    uint64_t          outputs = json_array_size(q), inputs = json_array_size(json_array_get(q, 0));
-    struct tsr_packed p;
-    struct tsr_residual r = { 0 };
-    float               w[16 * 4];
+    json_t       *all = vectors(), *v = json_object_get(all, "packing_vector");
+    const json_t *q = json_object_get(v, "q_out_by_in"), *s = json_object_get(v, "scales");
+    const json_t *hex = json_object_get(v, "packed_in_by_word_hex");
+    uint64_t      outputs = json_array_size(q), inputs = json_array_size(json_array_get(q, 0));
+    struct tsr_model_packed        p;
+    struct tsr_compensate_residual r = { 0 };
+    float                          w[16 * 4];
     (void)state;
     assert_true(outputs == 16 && inputs == 4);
     /* beside every row of codes a 7, so that the grid's last scale is the vector's */
@@ -169,16 +169,16 @@ static void test_packing(void **state)
             w[n * inputs + i] = (float)json_integer_value(json_array_get(json_array_get(q, n), i)) *
                                 (float)json_number_value(json_array_get(s, n));
     packed_zero(&p, outputs, inputs);
-    struct tsr_matrix          m = { .struct_size = sizeof m,
-                                     .dtype = TSR_F32,
-                                     .name = "w",
-                                     .data = w,
-                                     .rows = outputs,
-                                     .cols = inputs,
-                                     .row_stride = inputs * 4 };
-    struct tsr_residual_source src = { .w = &m, .packed = &p };
-    struct tsr_residual_report rep;
-    assert_int_equal(tsr_residual_make(&r, NULL, &src, 4, NULL, &rep, NULL), TSR_OK);
+    struct tsr_matrix                     m = { .struct_size = sizeof m,
+                                                .dtype = TSR_F32,
+                                                .name = "w",
+                                                .data = w,
+                                                .rows = outputs,
+                                                .cols = inputs,
+                                                .row_stride = inputs * 4 };
+    struct tsr_compensate_residual_source src = { .w = &m, .packed = &p };
+    struct tsr_compensate_residual_report rep;
+    assert_int_equal(tsr_compensate_residual_make(&r, NULL, &src, 4, NULL, &rep, NULL), TSR_OK);
     assert_int_equal(r.stride, 64);
     /* rows whose largest code is 7 have the vector's scale, and then its words */
     for (uint64_t i = 0; i < inputs; i++)
@@ -202,7 +202,7 @@ static void test_packing(void **state)
         for (uint64_t c = 0; c < outputs / 8; c++)
             assert_true(json_number_value(json_array_get(order, n * (outputs / 8) + c)) ==
                         json_number_value(json_array_get(s, 8 * c + n)));
-    tsr_residual_free(&r);
+    tsr_compensate_residual_free(&r);
     free(p.codes);
     free(p.meta);
     json_decref(all);
@@ -210,12 +210,12 @@ static void test_packing(void **state)
 
 static void test_linear(void **state)
 {
-    static const uint32_t widths[] = { 2, 4, 8, 16 };
-    static const float    most[] = { 0.6f, 0.12f, 0.007f,
-                                     1e-6f }; /* of the energy: 1 step of b bits */
-    uint64_t              N = 150, K = 70;
-    float                *w = malloc(N * K * 4), *cols = malloc(K * 4), *rows = malloc(N * 4);
-    struct tsr_packed     p;
+    static const uint32_t   widths[] = { 2, 4, 8, 16 };
+    static const float      most[] = { 0.6f, 0.12f, 0.007f,
+                                       1e-6f }; /* of the energy: 1 step of b bits */
+    uint64_t                N = 150, K = 70;
+    float                  *w = malloc(N * K * 4), *cols = malloc(K * 4), *rows = malloc(N * 4);
+    struct tsr_model_packed p;
     (void)state;
     assert_true(w && cols && rows);
     for (uint64_t i = 0; i < N * K; i++)
@@ -235,13 +235,17 @@ static void test_linear(void **state)
     struct tsr_pool  *pool = NULL;
     assert_int_equal(tsr_pool_create(&pool, 2, NULL), TSR_OK);
     for (int b = 0; b < 4; b++) {
-        struct tsr_residual_source src = { .w = &m, .packed = &p, .columns = cols, .rows = rows };
-        struct tsr_residual        one = { 0 }, two = { 0 };
-        struct tsr_residual_report rep, again;
-        double                     energy[70], before = 0, after = 0, sum = 0;
-        assert_int_equal(tsr_residual_make(&one, NULL, &src, widths[b], energy, &rep, NULL),
+        struct tsr_compensate_residual_source src = {
+            .w = &m, .packed = &p, .columns = cols, .rows = rows
+        };
+        struct tsr_compensate_residual        one = { 0 }, two = { 0 };
+        struct tsr_compensate_residual_report rep, again;
+        double                                energy[70], before = 0, after = 0, sum = 0;
+        assert_int_equal(tsr_compensate_residual_make(&one, NULL, &src, widths[b], energy, &rep,
+                                                      NULL),
                          TSR_OK);
-        assert_int_equal(tsr_residual_make(&two, pool, &src, widths[b], NULL, &again, NULL),
+        assert_int_equal(tsr_compensate_residual_make(&two, pool, &src, widths[b], NULL, &again,
+                                                      NULL),
                          TSR_OK);
         assert_int_equal(one.stride, two.stride);
         assert_memory_equal(one.codes, two.codes, one.inputs * one.stride);
@@ -252,7 +256,7 @@ static void test_linear(void **state)
             double e = 0;
             for (uint64_t n = 0; n < N; n++) {
                 double v = (double)(w[n * K + i] * cols[i] / rows[n]);
-                double d = v - (double)tsr_residual_value(&one, i, n);
+                double d = v - (double)tsr_compensate_residual_value(&one, i, n);
                 e += v * v;
                 before += v * v;
                 after += d * d;
@@ -264,8 +268,8 @@ static void test_linear(void **state)
         /* the engine's product of code and scale is rounded to F32 once */
         assert_true(fabs(rep.after / after - 1) < 1e-5);
         assert_true(after < (double)most[b] * sum);
-        tsr_residual_free(&one);
-        tsr_residual_free(&two);
+        tsr_compensate_residual_free(&one);
+        tsr_compensate_residual_free(&two);
     }
     tsr_pool_destroy(pool);
     free(p.codes);
@@ -286,7 +290,7 @@ static void test_baselines(void **state)
         uint64_t n = 1 + c * 73, count = (n * (c % 7)) / 6;
         for (uint64_t i = 0; i < n; i++)
             x[i] = c % 2 ? (float)tsr_normal(5, c, i) : (float)(int)(3 * tsr_normal(5, c, i));
-        tsr_select_exact(x, n, count, list, scratch);
+        tsr_compensate_select_exact(x, n, count, list, scratch);
         assert_int_equal(list[0], count);
         /* each that is in is as large as each that is out, and of equals the lowest are in */
         bool in[3000] = { 0 };
@@ -304,18 +308,18 @@ static void test_baselines(void **state)
                 assert_false(in[i] && out_seen);
             out_seen = out_seen || (!in[i] && fabsf(x[i]) == smallest);
         }
-        tsr_select_random(9, c, 5, n, count, list);
-        tsr_select_random(9, c, 5, n, count, other);
+        tsr_compensate_select_random(9, c, 5, n, count, list);
+        tsr_compensate_select_random(9, c, 5, n, count, other);
         assert_int_equal(list[0], count);
         assert_memory_equal(list, other, (count + 1) * 4);
         for (uint32_t i = 2; i <= list[0]; i++)
             assert_true(list[i] > list[i - 1] && list[i] < n);
-        assert_int_equal(tsr_select_common(list, other), count);
+        assert_int_equal(tsr_compensate_select_common(list, other), count);
     }
     /* every channel as often as any other: 4000 draws of 10 out of 100, four deviations */
     uint32_t hits[100] = { 0 };
     for (uint64_t t = 0; t < 4000; t++) {
-        tsr_select_random(1, 2, t, 100, 10, list);
+        tsr_compensate_select_random(1, 2, t, 100, 10, list);
         for (uint32_t i = 1; i <= list[0]; i++)
             hits[list[i]]++;
     }
@@ -324,14 +328,14 @@ static void test_baselines(void **state)
     x[0] = NAN;
     x[1] = -2;
     x[2] = 1;
-    tsr_select_exact(x, 3, 3, list, scratch);
+    tsr_compensate_select_exact(x, 3, 3, list, scratch);
     assert_true(list[0] == 2 && list[1] == 1 && list[2] == 2);
-    tsr_select_top(x, 3, 1, list, scratch);
+    tsr_compensate_select_top(x, 3, 1, list, scratch);
     assert_true(list[0] == 1 && list[1] == 2);
-    assert_int_equal(tsr_select_count(32, 4096), 128);
-    assert_int_equal(tsr_select_count(16, 640), 10);
-    assert_int_equal(tsr_select_count(8, 100), 0);
-    assert_int_equal(tsr_select_count(1024, 17920), 17920);
+    assert_int_equal(tsr_compensate_select_count(32, 4096), 128);
+    assert_int_equal(tsr_compensate_select_count(16, 640), 10);
+    assert_int_equal(tsr_compensate_select_count(8, 100), 0);
+    assert_int_equal(tsr_compensate_select_count(1024, 17920), 17920);
 }
 
 int main(void)

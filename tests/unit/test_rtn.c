@@ -3,7 +3,7 @@
 #include "base/f16.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "tessera/quantizer.h"
 
 #include <math.h>
@@ -188,15 +188,15 @@ static struct options defaults(void)
 
 /* ---- recorded vectors ---------------------------------------------------- */
 
-static void *tensor(const struct tsr_st *st, const char *name, uint64_t *n)
+static void *tensor(const struct tsr_safetensors *st, const char *name, uint64_t *n)
 {
-    struct tsr_errbuf           e = TSR_ERRBUF(e);
-    const struct tsr_st_tensor *t = tsr_st_find(st, name);
+    struct tsr_errbuf                    e = TSR_ERRBUF(e);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(st, name);
     if (!t)
         fail_msg("no tensor %s", name);
     void *p = tsr_new(1, t->end - t->begin);
     assert_non_null(p);
-    if (tsr_st_read(st, t, p, &e.err) != TSR_OK)
+    if (tsr_safetensors_read(st, t, p, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     *n = (t->end - t->begin) / 4;
     return p;
@@ -213,7 +213,7 @@ static bool listed(const json_t *c, const char *key, uint64_t row, uint64_t g)
     return false;
 }
 
-static void check_case(const struct tsr_st *st, const json_t *c)
+static void check_case(const struct tsr_safetensors *st, const json_t *c)
 {
     const char       *name = json_string_value(json_object_get(c, "name"));
     const char       *convention = json_string_value(json_object_get(c, "convention"));
@@ -273,10 +273,10 @@ static void check_case(const struct tsr_st *st, const json_t *c)
 static void test_recorded(void **state)
 {
     (void)state;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
-    json_t           *index;
-    if (tsr_st_open(&st, TEST_GOLDEN "/quant/rtn.safetensors", &e.err) != TSR_OK)
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
+    json_t                *index;
+    if (tsr_safetensors_open(&st, TEST_GOLDEN "/quant/rtn.safetensors", &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     if (tsr_json_load(&index, TEST_GOLDEN "/quant/rtn.json", 1 << 20, 16, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
@@ -286,7 +286,7 @@ static void test_recorded(void **state)
         check_case(&st, c);
     assert_int_equal(i, 76);
     json_decref(index);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 /* ---- our own promises ----------------------------------------------------- */

@@ -3,7 +3,7 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 /* Parses a header of n bytes followed by `section` bytes of data. */
-static tsr_status parse(struct tsr_st *st, const char *json, uint64_t n, uint64_t section,
+static tsr_status parse(struct tsr_safetensors *st, const char *json, uint64_t n, uint64_t section,
                         struct tsr_errbuf *e)
 {
     unsigned char *b = malloc(n + 8);
@@ -25,16 +25,16 @@ static tsr_status parse(struct tsr_st *st, const char *json, uint64_t n, uint64_
     for (int i = 0; i < 8; i++)
         b[i] = (unsigned char)(n >> 8 * i);
     memcpy(b + 8, json, n);
-    tsr_status r = tsr_st_parse(st, "a.safetensors", b, n + 8, n + 8 + section, &e->err);
+    tsr_status r = tsr_safetensors_parse(st, "a.safetensors", b, n + 8, n + 8 + section, &e->err);
     free(b);
     return r;
 }
 
 static void refuse_n(const char *json, uint64_t n, uint64_t section, const char *says)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
-    tsr_status        r = parse(&st, json, n, section, &e);
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
+    tsr_status             r = parse(&st, json, n, section, &e);
     if (r != TSR_E_INPUT)
         fail_msg("status %d for %.80s", r, json);
     if (!strstr(e.text, says) || !strstr(e.text, "a.safetensors"))
@@ -48,12 +48,12 @@ static void refuse(const char *json, uint64_t section, const char *says)
 
 static void accept(const char *json, uint64_t section, uint64_t tensors)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
     if (parse(&st, json, strlen(json), section, &e) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(st.n, tensors);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 #define T(name, dtype, shape, begin, end)                                                          \
@@ -73,24 +73,27 @@ static void test_accepts(void **state)
 static void test_lengths(void **state)
 {
     (void)state;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
-    const uint64_t    bad[] = {
-           1, 9, 100000000, 100000001, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 7
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
+    const uint64_t         bad[] = {
+                1, 9, 100000000, 100000001, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 7
     };
     for (uint64_t n = 0; n < 8; n++)
-        assert_int_equal(tsr_st_parse(&st, "a", "\1\0\0\0\0\0\0\0{", n, n, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_safetensors_parse(&st, "a", "\1\0\0\0\0\0\0\0{", n, n, &e.err),
+                         TSR_E_INPUT);
     for (size_t i = 0; i < COUNT(bad); i++) {
         unsigned char b[16] = { 0 };
         for (int k = 0; k < 8; k++)
             b[k] = (unsigned char)(bad[i] >> 8 * k);
         b[8] = '{';
-        assert_int_equal(tsr_st_parse(&st, "a", b, sizeof b, sizeof b, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_safetensors_parse(&st, "a", b, sizeof b, sizeof b, &e.err),
+                         TSR_E_INPUT);
         /* a file that is long enough, of which only the start was handed over */
-        assert_int_equal(tsr_st_parse(&st, "a", b, sizeof b, UINT64_MAX, &e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_safetensors_parse(&st, "a", b, sizeof b, UINT64_MAX, &e.err),
+                         TSR_E_INPUT);
     }
     unsigned char zero[8] = { 0 };
-    assert_int_equal(tsr_st_parse(&st, "a", zero, 8, 8, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_safetensors_parse(&st, "a", zero, 8, 8, &e.err), TSR_E_INPUT);
 }
 
 static void test_json(void **state)
@@ -99,8 +102,8 @@ static void test_json(void **state)
     refuse(" {}", 0, "does not start with '{'");
     refuse("[]", 0, "does not start with '{'");
     refuse("{", 0, "a string was expected");
-    refuse("{}x", 0, "behind the end");
-    refuse_n("{}\0", 3, 0, "behind the end");
+    refuse("{}x", 0, "past the end");
+    refuse_n("{}\0", 3, 0, "past the end");
     refuse("{\"a\"}", 0, "':'");
     refuse("{\"a\":{}}", 0, "\"dtype\" is missing");
     refuse("{\"a\":1}", 0, "describes a tensor");
@@ -110,7 +113,7 @@ static void test_json(void **state)
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4, "two numbers");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "\"data_offsets\" is missing");
     refuse("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-           "stands twice");
+           "is there twice");
     refuse("{\"a\":{\"dtype\":\"F32\",\"more\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
            "unknown key \"more\"");
     refuse("{\"\\ud800\":{}}", 0, "surrogate");
@@ -202,8 +205,8 @@ static void test_limits(void **state)
     json[0] = '{';
     for (unsigned i = 0; i <= TSR_ST_MAX_TENSORS; i++)
         at += (uint64_t)snprintf(json + at, cap - at, one, i, i == TSR_ST_MAX_TENSORS ? "}" : ",");
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
     assert_int_equal(parse(&st, json, at, 0, &e), TSR_E_NOMEM);
     assert_non_null(strstr(e.text, "more than 262144 tensors"));
     /* of one that may be read, the names alone are kept */
@@ -214,7 +217,7 @@ static void test_limits(void **state)
     assert_int_equal(st.n, TSR_ST_MAX_TENSORS);
     assert_ptr_equal(st.tensors[TSR_ST_MAX_TENSORS - 1].name,
                      st.text + (TSR_ST_MAX_TENSORS - 1) * UINT64_C(8));
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
     free(json);
 }
 
@@ -231,51 +234,51 @@ static void test_round_trip(void **state)
     uint16_t           h[5] = { 1, 2, 3, 4, 5 };
     for (int i = 0; i < 15; i++)
         w[i] = (float)i * 0.5f;
-    assert_int_equal(tsr_st_create(&o, file, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_metadata(o, "format", "pt", &e.err), TSR_OK);
-    assert_int_equal(tsr_st_metadata(o, "quote \"\\\n", "\xc3\xa9", &e.err), TSR_OK);
-    assert_int_equal(tsr_st_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_declare(o, "a\"b", TSR_BF16, 1, shape + 1, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_declare(o, "empty", TSR_U8, 1, none, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_begin(o, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_create(&o, file, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_metadata(o, "format", "pt", &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_metadata(o, "quote \"\\\n", "\xc3\xa9", &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_declare(o, "a\"b", TSR_BF16, 1, shape + 1, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_declare(o, "empty", TSR_U8, 1, none, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_begin(o, &e.err), TSR_OK);
     assert_false(tsr_path_exists(file));
-    tsr_st_put(o, w, sizeof w);
-    tsr_st_put(o, h, sizeof h);
-    if (tsr_st_commit(o, &e.err) != TSR_OK)
+    tsr_safetensors_put(o, w, sizeof w);
+    tsr_safetensors_put(o, h, sizeof h);
+    if (tsr_safetensors_commit(o, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
 
-    struct tsr_st st;
-    if (tsr_st_open(&st, file, &e.err) != TSR_OK)
+    struct tsr_safetensors st;
+    if (tsr_safetensors_open(&st, file, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(st.data_offset % 64, 0);
     assert_int_equal(st.n, 3);
     assert_int_equal(st.n_meta, 2);
     assert_string_equal(st.meta_values[0], "pt");
     assert_string_equal(st.meta_keys[1], "quote \"\\\n");
-    const struct tsr_st_tensor *z = tsr_st_find(&st, "z");
-    float                       back[15];
+    const struct tsr_safetensors_tensor *z = tsr_safetensors_find(&st, "z");
+    float                                back[15];
     assert_non_null(z);
     assert_int_equal(z->rank, 2);
     assert_int_equal(z->dtype, TSR_F32);
-    assert_int_equal(tsr_st_read(&st, z, back, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_read(&st, z, back, &e.err), TSR_OK);
     assert_memory_equal(back, w, sizeof w);
-    assert_non_null(tsr_st_find(&st, "a\"b"));
-    assert_null(tsr_st_find(&st, "b"));
-    tsr_st_close(&st);
+    assert_non_null(tsr_safetensors_find(&st, "a\"b"));
+    assert_null(tsr_safetensors_find(&st, "b"));
+    tsr_safetensors_close(&st);
 
     /* too few bytes, a name twice, a second begin: our own mistakes are told, no file appears */
     assert_int_equal(unlink(file), 0);
-    assert_int_equal(tsr_st_create(&o, file, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_begin(o, &e.err), TSR_OK);
-    tsr_st_put(o, w, 4);
-    assert_int_equal(tsr_st_commit(o, &e.err), TSR_E_INVAL);
-    assert_int_equal(tsr_st_create(&o, file, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
-    assert_int_equal(tsr_st_begin(o, &e.err), TSR_E_INVAL);
-    tsr_st_abort(o);
-    tsr_st_abort(NULL);
+    assert_int_equal(tsr_safetensors_create(&o, file, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_begin(o, &e.err), TSR_OK);
+    tsr_safetensors_put(o, w, 4);
+    assert_int_equal(tsr_safetensors_commit(o, &e.err), TSR_E_INVAL);
+    assert_int_equal(tsr_safetensors_create(&o, file, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_declare(o, "z", TSR_F32, 2, shape, &e.err), TSR_OK);
+    assert_int_equal(tsr_safetensors_begin(o, &e.err), TSR_E_INVAL);
+    tsr_safetensors_abort(o);
+    tsr_safetensors_abort(NULL);
     assert_false(tsr_path_exists(file));
     assert_int_equal(rmdir(path), 0); /* no part file either */
 }

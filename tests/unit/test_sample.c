@@ -12,20 +12,21 @@
 
 #include <cmocka.h>
 
-static uint32_t one(const float *logits, uint64_t n, const struct tsr_sampling *s,
+static uint32_t one(const float *logits, uint64_t n, const struct tsr_engine_sampling *s,
                     const uint32_t *history, uint64_t n_history, uint64_t record, uint64_t index)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     uint32_t          id = UINT32_MAX;
-    if (tsr_sample(logits, n, s, history, n_history, record, index, NULL, &id, &e.err) != TSR_OK)
+    if (tsr_engine_sample(logits, n, s, history, n_history, record, index, NULL, &id, &e.err) !=
+        TSR_OK)
         fail_msg("%s", e.text);
     return id;
 }
 
 static void greedy_takes_the_lowest_of_ties(void **state)
 {
-    const float         logits[] = { -1, 3, 0, 3, 2 };
-    struct tsr_sampling s = { .top_p = 1, .repetition_penalty = 1 };
+    const float                logits[] = { -1, 3, 0, 3, 2 };
+    struct tsr_engine_sampling s = { .top_p = 1, .repetition_penalty = 1 };
     (void)state;
     assert_int_equal(one(logits, 5, &s, NULL, 0, 0, 0), 1);
     const float flat[] = { 0, 0, 0 };
@@ -35,9 +36,9 @@ static void greedy_takes_the_lowest_of_ties(void **state)
 /* 4 / 2 = 2 < 3, once however often the id was seen; a negative logit is multiplied. */
 static void penalty(void **state)
 {
-    const float         logits[] = { 4, 3, -1, 1.9f };
-    const uint32_t      history[] = { 0, 0, 0, 99 }; /* 99 is no id here */
-    struct tsr_sampling s = { .top_p = 1, .repetition_penalty = 2 };
+    const float                logits[] = { 4, 3, -1, 1.9f };
+    const uint32_t             history[] = { 0, 0, 0, 99 }; /* 99 is no id here */
+    struct tsr_engine_sampling s = { .top_p = 1, .repetition_penalty = 2 };
     (void)state;
     assert_int_equal(one(logits, 4, &s, NULL, 0, 0, 0), 0);
     assert_int_equal(one(logits, 4, &s, history, 4, 0, 0), 1);
@@ -55,7 +56,7 @@ static void penalty(void **state)
 }
 
 /* Counts of n draws. */
-static void count(const float *logits, uint64_t vocab, const struct tsr_sampling *s, int n,
+static void count(const float *logits, uint64_t vocab, const struct tsr_engine_sampling *s, int n,
                   int *counts)
 {
     memset(counts, 0, vocab * sizeof *counts);
@@ -86,9 +87,11 @@ static void         four(float *logits)
 
 static void shares(void **state)
 {
-    float               l[4];
-    int                 c[4];
-    struct tsr_sampling s = { .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 7 };
+    float                      l[4];
+    int                        c[4];
+    struct tsr_engine_sampling s = {
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 7
+    };
     (void)state;
     four(l);
     count(l, 4, &s, DRAWS, c);
@@ -126,9 +129,11 @@ static void shares(void **state)
 
 static void top_k_cuts_ties_by_id(void **state)
 {
-    const float         l[] = { 1, 1, 1, 1, 0 };
-    int                 c[5];
-    struct tsr_sampling s = { .temperature = 1, .top_k = 2, .top_p = 1, .repetition_penalty = 1 };
+    const float                l[] = { 1, 1, 1, 1, 0 };
+    int                        c[5];
+    struct tsr_engine_sampling s = {
+        .temperature = 1, .top_k = 2, .top_p = 1, .repetition_penalty = 1
+    };
     (void)state;
     count(l, 5, &s, DRAWS, c);
     share(c[0], 0.5);
@@ -138,9 +143,11 @@ static void top_k_cuts_ties_by_id(void **state)
 /* The draw is the documented one: candidates by descending logit, u of (seed, record, index). */
 static void draws_follow_the_counter(void **state)
 {
-    float               l[4];
-    const uint32_t      order[] = { 1, 3, 2, 0 };
-    struct tsr_sampling s = { .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 42 };
+    float                      l[4];
+    const uint32_t             order[] = { 1, 3, 2, 0 };
+    struct tsr_engine_sampling s = {
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 42
+    };
     (void)state;
     four(l);
     for (uint64_t record = 0; record < 5; record++)
@@ -167,7 +174,7 @@ static void agrees_with_a_sort(void **state)
     (void)state;
     for (uint64_t i = 0; i < N; i++)
         l[i] = (float)floor(8 * tsr_normal(3, 0, i)) / 8; /* with many ties */
-    struct tsr_sampling s = {
+    struct tsr_engine_sampling s = {
         .temperature = 0.7, .top_k = 50, .top_p = 0.9, .repetition_penalty = 1, .seed = 9
     };
     for (uint64_t i = 0; i < 200; i++) {
@@ -194,16 +201,16 @@ static void agrees_with_a_sort(void **state)
             if (mass > tsr_uniform(9, 1, i) * kept)
                 break;
         }
-        assert_int_equal(tsr_sample(l, N, &s, NULL, 0, 1, i, scratch, &got, NULL), TSR_OK);
+        assert_int_equal(tsr_engine_sample(l, N, &s, NULL, 0, 1, i, scratch, &got, NULL), TSR_OK);
         assert_int_equal(got, want);
     }
 }
 
 static void bad_settings_are_refused(void **state)
 {
-    const float                      l[] = { 0, 1 };
-    uint32_t                         id;
-    static const struct tsr_sampling bad[] = {
+    const float                             l[] = { 0, 1 };
+    uint32_t                                id;
+    static const struct tsr_engine_sampling bad[] = {
         { .temperature = -1, .top_p = 1, .repetition_penalty = 1 },
         { .temperature = 1, .top_p = 0, .repetition_penalty = 1 },
         { .temperature = 1, .top_p = 1.5, .repetition_penalty = 1 },
@@ -213,7 +220,8 @@ static void bad_settings_are_refused(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(tsr_sample(l, 2, &bad[i], NULL, 0, 0, 0, NULL, &id, NULL), TSR_E_CONFIG);
+        assert_int_equal(tsr_engine_sample(l, 2, &bad[i], NULL, 0, 0, 0, NULL, &id, NULL),
+                         TSR_E_CONFIG);
 }
 
 int main(void)

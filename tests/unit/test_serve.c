@@ -17,12 +17,12 @@
 #define CONTEXT 40u
 #define N       14u
 
-static struct tsr_hparams hp = { .eos = { 10 }, .n_eos = 1 };
+static struct tsr_model_hparams hp = { .eos = { 10 }, .n_eos = 1 };
 
 struct toy {
     uint32_t ids[SLOTS][CONTEXT];
     uint64_t n[SLOTS];
-    bool     flying[SLOTS]; /* by lane */
+    bool     flying[SLOTS]; /* by slot set */
     uint64_t calls, prompts;
     uint32_t poison; /* an id whose presence makes logits NaN */
 };
@@ -39,13 +39,13 @@ static void toy_logits(const struct toy *t, uint32_t slot, float *out)
         out[k] = bad ? NAN : (float)(6 * tsr_uniform(h, k, 1));
 }
 
-static tsr_status toy_start(void *ctx, uint32_t lane, const struct tsr_token *tokens, uint64_t n,
-                            float *logits, struct tsr_err *err)
+static tsr_status toy_start(void *ctx, uint32_t slot_set, const struct tsr_engine_token *tokens,
+                            uint64_t n, float *logits, struct tsr_err *err)
 {
     struct toy *t = ctx;
-    assert_false(t->flying[lane]);
+    assert_false(t->flying[slot_set]);
     t->calls++;
-    t->flying[lane] = true;
+    t->flying[slot_set] = true;
     for (uint64_t i = 0; i < n; i++) {
         uint32_t s = tokens[i].slot;
         assert_true(t->n[s] < CONTEXT);
@@ -54,7 +54,7 @@ static tsr_status toy_start(void *ctx, uint32_t lane, const struct tsr_token *to
             continue;
         toy_logits(t, s, logits);
         if (isnan(logits[0])) {
-            t->flying[lane] = false;
+            t->flying[slot_set] = false;
             return tsr_fail(err, TSR_E_NUMERIC, "not finite");
         }
         logits += VOCAB;
@@ -62,12 +62,12 @@ static tsr_status toy_start(void *ctx, uint32_t lane, const struct tsr_token *to
     return TSR_OK;
 }
 
-static tsr_status toy_finish(void *ctx, uint32_t lane, struct tsr_err *err)
+static tsr_status toy_finish(void *ctx, uint32_t slot_set, struct tsr_err *err)
 {
     struct toy *t = ctx;
     (void)err;
-    assert_true(t->flying[lane]);
-    t->flying[lane] = false;
+    assert_true(t->flying[slot_set]);
+    t->flying[slot_set] = false;
     return TSR_OK;
 }
 
@@ -84,7 +84,7 @@ struct result {
     uint32_t        top_id[CONTEXT][3];
 };
 
-static tsr_status on_done(void *ctx, const struct tsr_served *r, struct tsr_err *err)
+static tsr_status on_done(void *ctx, const struct tsr_engine_served *r, struct tsr_err *err)
 {
     struct result *out = (struct result *)ctx + r->id;
     (void)err;
@@ -100,60 +100,60 @@ static tsr_status on_done(void *ctx, const struct tsr_served *r, struct tsr_err 
             out->top_id[i][k] = r->tops[i * r->top + k].id;
         }
     }
-    if (r->finish == TSR_FINISH_FAILED)
+    if (r->finish == TSR_ENGINE_FINISH_FAILED)
         assert_string_equal(r->error, "not finite");
     return TSR_OK;
 }
 
-static struct tsr_serve_request request(uint64_t i, const uint32_t *prompt)
+static struct tsr_engine_serve_request request(uint64_t i, const uint32_t *prompt)
 {
-    return (struct tsr_serve_request){ .id = i,
-                                       .prompt = prompt,
-                                       .n_prompt = 1 + i % 4,
-                                       .max_tokens = 1 + i * 5 % 17,
-                                       .record = i,
-                                       .logprobs = true,
-                                       .top = 3,
-                                       .sampling = { .temperature = i % 3 ? 0.8 : 0,
-                                                     .top_p = 0.9,
-                                                     .repetition_penalty = i % 2 ? 1.1 : 1,
-                                                     .seed = 7 } };
+    return (struct tsr_engine_serve_request){ .id = i,
+                                              .prompt = prompt,
+                                              .n_prompt = 1 + i % 4,
+                                              .max_tokens = 1 + i * 5 % 17,
+                                              .record = i,
+                                              .logprobs = true,
+                                              .top = 3,
+                                              .sampling = { .temperature = i % 3 ? 0.8 : 0,
+                                                            .top_p = 0.9,
+                                                            .repetition_penalty = i % 2 ? 1.1 : 1,
+                                                            .seed = 7 } };
 }
 
-static void serve(uint32_t slots, uint32_t lanes, uint32_t poison, struct result out[N],
+static void serve(uint32_t slots, uint32_t slot_sets, uint32_t poison, struct result out[N],
                   struct toy *t)
 {
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    struct tsr_serve_events ev = { .ctx = out, .done = on_done };
-    struct tsr_pass         p = { .ctx = t,
-                                  .slots = slots,
-                                  .lanes = lanes,
-                                  .context = CONTEXT,
-                                  .vocab = VOCAB,
-                                  .start = toy_start,
-                                  .finish = toy_finish,
-                                  .reset = toy_reset,
-                                  .hp = &hp };
-    struct tsr_server      *s;
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    struct tsr_engine_serve_events ev = { .ctx = out, .done = on_done };
+    struct tsr_engine_pass         p = { .ctx = t,
+                                         .slots = slots,
+                                         .slot_sets = slot_sets,
+                                         .context = CONTEXT,
+                                         .vocab = VOCAB,
+                                         .start = toy_start,
+                                         .finish = toy_finish,
+                                         .reset = toy_reset,
+                                         .hp = &hp };
+    struct tsr_server             *s;
     memset(t, 0, sizeof *t);
     memset(out, 0, N * sizeof *out);
     t->poison = poison;
-    assert_int_equal(tsr_server_create(&s, &p, &ev, &e.err), TSR_OK);
-    for (uint64_t next = 0; next < N || tsr_server_busy(s);) {
-        for (; next < N && tsr_server_room(s); next++) {
+    assert_int_equal(tsr_engine_server_create(&s, &p, &ev, &e.err), TSR_OK);
+    for (uint64_t next = 0; next < N || tsr_engine_server_busy(s);) {
+        for (; next < N && tsr_engine_server_room(s); next++) {
             uint32_t prompt[4] = { (uint32_t)(next * 3 % 9), 1, 2, (uint32_t)next % 9 };
-            struct tsr_serve_request q = request(next, prompt);
-            assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_OK);
+            struct tsr_engine_serve_request q = request(next, prompt);
+            assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_OK);
         }
-        if (tsr_server_step(s, &e.err) != TSR_OK)
+        if (tsr_engine_server_step(s, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
     }
-    tsr_server_destroy(s);
+    tsr_engine_server_destroy(s);
     for (uint32_t i = 0; i < N; i++)
         assert_int_equal(out[i].done, 1);
 }
 
-static void slots_and_lanes_change_nothing(void **state)
+static void slots_and_slot_sets_change_nothing(void **state)
 {
     static struct result one[N], other[N];
     struct toy           t;
@@ -161,13 +161,14 @@ static void slots_and_lanes_change_nothing(void **state)
     (void)state;
     serve(1, 1, 0, one, &t);
     for (uint32_t slots = 2; slots <= SLOTS; slots++)
-        for (uint32_t lanes = 1; lanes <= slots; lanes++) {
-            serve(slots, lanes, 0, other, &t);
+        for (uint32_t slot_sets = 1; slot_sets <= slots; slot_sets++) {
+            serve(slots, slot_sets, 0, other, &t);
             assert_memory_equal(one, other, sizeof one);
         }
     for (uint32_t i = 0; i < N; i++) {
-        stopped += one[i].finish == TSR_FINISH_EOS;
-        assert_true(one[i].finish == TSR_FINISH_EOS || one[i].n == request(i, NULL).max_tokens);
+        stopped += one[i].finish == TSR_ENGINE_FINISH_EOS;
+        assert_true(one[i].finish == TSR_ENGINE_FINISH_EOS ||
+                    one[i].n == request(i, NULL).max_tokens);
     }
     assert_true(stopped > 0 && stopped < N); /* both ends are there to be compared */
 }
@@ -186,7 +187,7 @@ static void slots_are_refilled_at_once(void **state)
         uint32_t   next = 0;
         serve(slots, 1, 0, r, &t);
         for (uint32_t i = 0; i < N; i++)
-            forwards[i] = r[i].n + (r[i].finish == TSR_FINISH_EOS);
+            forwards[i] = r[i].n + (r[i].finish == TSR_ENGINE_FINISH_EOS);
         do {
             bool prompts = false;
             busy = 0;
@@ -255,18 +256,18 @@ static void a_request_fails_alone(void **state)
     uint64_t             failed = 0;
     (void)state;
     serve(1, 1, 0, clean, &t);
-    for (uint32_t lanes = 1; lanes <= 3; lanes++) {
-        serve(6, lanes, 5, poisoned, &t);
+    for (uint32_t slot_sets = 1; slot_sets <= 3; slot_sets++) {
+        serve(6, slot_sets, 5, poisoned, &t);
         for (uint32_t i = 0; i < N; i++) {
             bool seen = (i * 3 % 9) == 5 || (request(i, NULL).n_prompt == 4 && i % 9 == 5);
             for (uint64_t k = 0; k + 1 < clean[i].n; k++) /* the last token is not fed */
                 seen = seen || clean[i].tokens[k] == 5;
             if (clean[i].n && clean[i].tokens[clean[i].n - 1] == 5 &&
-                clean[i].finish == TSR_FINISH_EOS)
+                clean[i].finish == TSR_ENGINE_FINISH_EOS)
                 seen = true;
             failed += seen;
             if (seen)
-                assert_int_equal(poisoned[i].finish, TSR_FINISH_FAILED);
+                assert_int_equal(poisoned[i].finish, TSR_ENGINE_FINISH_FAILED);
             else
                 assert_memory_equal(&poisoned[i], &clean[i], sizeof clean[i]);
         }
@@ -276,50 +277,50 @@ static void a_request_fails_alone(void **state)
 
 static void cancelled_and_refused(void **state)
 {
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    static struct result    r[N];
-    struct toy              t = { 0 };
-    struct tsr_serve_events ev = { .ctx = r, .done = on_done };
-    struct tsr_pass         p = { &t, 1, 1, CONTEXT, VOCAB, toy_start, toy_finish, toy_reset, &hp };
-    struct tsr_server      *s;
-    uint32_t                prompt[4] = { 1, 2, 3, VOCAB };
-    struct tsr_serve_request q = request(3, prompt);
-    const char              *stop = "x";
-    uint64_t                 bytes = 1;
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    static struct result           r[N];
+    struct toy                     t = { 0 };
+    struct tsr_engine_serve_events ev = { .ctx = r, .done = on_done };
+    struct tsr_engine_pass p = { &t, 1, 1, CONTEXT, VOCAB, toy_start, toy_finish, toy_reset, &hp };
+    struct tsr_server     *s;
+    uint32_t               prompt[4] = { 1, 2, 3, VOCAB };
+    struct tsr_engine_serve_request q = request(3, prompt);
+    const char                     *stop = "x";
+    uint64_t                        bytes = 1;
     (void)state;
-    assert_int_equal(tsr_server_create(&s, &p, &ev, &e.err), TSR_OK);
-    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT); /* an id past the end */
+    assert_int_equal(tsr_engine_server_create(&s, &p, &ev, &e.err), TSR_OK);
+    assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_E_INPUT); /* an id past the end */
     q.n_prompt = 0;
-    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_E_INPUT);
     q.n_prompt = 2;
     q.max_tokens = CONTEXT;
-    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_E_INPUT);
     q.max_tokens = CONTEXT - 1;
     q.stop = &stop;
     q.stop_bytes = &bytes;
     q.n_stop = 1;
-    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INPUT); /* no tokenizer */
+    assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_E_INPUT); /* no tokenizer */
     q.n_stop = 0;
     q.ignore_eos = true;
-    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_OK);
-    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_E_INVAL); /* no slot */
-    assert_int_equal(tsr_server_step(s, &e.err), TSR_OK);
-    assert_int_equal(tsr_server_step(s, &e.err), TSR_OK);
-    tsr_server_cancel(s, 99);
-    tsr_server_cancel(s, 3);
-    assert_int_equal(tsr_server_step(s, &e.err), TSR_OK);
-    assert_true(r[3].done == 1 && r[3].finish == TSR_FINISH_ENDED && r[3].n == 2);
-    assert_int_equal(tsr_server_room(s), 1);
+    assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_OK);
+    assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_E_INVAL); /* no slot */
+    assert_int_equal(tsr_engine_server_step(s, &e.err), TSR_OK);
+    assert_int_equal(tsr_engine_server_step(s, &e.err), TSR_OK);
+    tsr_engine_server_cancel(s, 99);
+    tsr_engine_server_cancel(s, 3);
+    assert_int_equal(tsr_engine_server_step(s, &e.err), TSR_OK);
+    assert_true(r[3].done == 1 && r[3].finish == TSR_ENGINE_FINISH_ENDED && r[3].n == 2);
+    assert_int_equal(tsr_engine_server_room(s), 1);
     q.max_tokens = 0;
-    assert_int_equal(tsr_server_submit(s, &q, &e.err), TSR_OK); /* done at once */
-    assert_true(r[3].done == 2 && r[3].n == 0 && tsr_server_busy(s) == 0);
-    tsr_server_destroy(s);
+    assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_OK); /* done at once */
+    assert_true(r[3].done == 2 && r[3].n == 0 && tsr_engine_server_busy(s) == 0);
+    tsr_engine_server_destroy(s);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_and_lanes_change_nothing),
+        cmocka_unit_test(slots_and_slot_sets_change_nothing),
         cmocka_unit_test(slots_are_refilled_at_once),
         cmocka_unit_test(logprobs_are_the_softmax),
         cmocka_unit_test(a_request_fails_alone),

@@ -40,10 +40,10 @@ static void test_linalg(void **state)
     struct tsr_registry *r = NULL;
     struct caller        k = { 0 };
     assert_int_equal(tsr_pool_create(&pool, 4, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_create(&r, pool, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_scan(r, &e.err), TSR_OK);
-    k.host = tsr_registry_host(r);
+    assert_int_equal(tsr_plugin_registry_create(&r, pool, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_scan(r, &e.err), TSR_OK);
+    k.host = tsr_plugin_registry_host(r);
     assert_int_equal(k.host->parallel_for(k.host->ctx, CALLS, 1, call, &k), TSR_OK);
     static const float want[9] = { 17, 22, 27, 22, 29, 36, 27, 36, 45 };
     for (int i = 0; i < CALLS; i++) {
@@ -52,12 +52,12 @@ static void test_linalg(void **state)
         assert_memory_equal(k.c[i], want, sizeof want);
     }
     /* every plugin's host finds the same */
-    struct tsr_found f;
-    assert_int_equal(tsr_registry_find(r, "tessera.quantizer/1", "rtn", &f, &e.err), TSR_OK);
+    struct tsr_plugin_found f;
+    assert_int_equal(tsr_plugin_registry_find(r, "tessera.quantizer/1", "rtn", &f, &e.err), TSR_OK);
     assert_ptr_equal(f.host->service(f.host->ctx, TSR_LINALG), k.table[0]);
     assert_null(f.host->service(f.host->ctx, "tessera.linalg/2"));
     assert_null(f.host->service(f.host->ctx, NULL));
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
     tsr_pool_destroy(pool);
 }
 
@@ -66,25 +66,22 @@ static void test_linalg(void **state)
 static void test_chosen(void **state)
 {
     static const struct {
-        uint32_t    numerics;
-        const char *backend;
-        bool        there;
-    } cases[] = { { TSR_NUMERICS_EXACT, "none", true },
-                  { TSR_NUMERICS_FAST, NULL, true },
-                  { TSR_NUMERICS_FAST, "cpu", true },
-                  { TSR_NUMERICS_FAST, "auto", true },
-                  { TSR_NUMERICS_FAST, "none", false } };
+        struct tsr_plugin_run_on on;
+        bool                     there;
+    } cases[] = { { { "none", 0, TSR_NUMERICS_EXACT }, true },
+                  { { NULL, 0, TSR_NUMERICS_FAST }, true },
+                  { { "cpu", 0, TSR_NUMERICS_FAST }, true },
+                  { { "auto", 0, TSR_NUMERICS_FAST }, true },
+                  { { "none", 0, TSR_NUMERICS_FAST }, false } };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tsr_errbuf    e = TSR_ERRBUF(e);
         struct tsr_registry *r = NULL;
-        assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
-        assert_int_equal(tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), TSR_OK);
-        tsr_registry_set_numerics(r, cases[i].numerics);
-        tsr_registry_set_backend(r, cases[i].backend, 0);
-        const struct tsr_host *h = tsr_registry_host(r);
+        assert_int_equal(tsr_plugin_registry_create_on(&r, NULL, &cases[i].on, &e.err), TSR_OK);
+        assert_int_equal(tsr_plugin_registry_add_path(r, TSR_TEST_PLUGINS, &e.err), TSR_OK);
+        const struct tsr_host *h = tsr_plugin_registry_host(r);
         assert_int_equal(h->service(h->ctx, TSR_LINALG) != NULL, cases[i].there);
-        tsr_registry_destroy(r);
+        tsr_plugin_registry_destroy(r);
     }
 }
 
@@ -94,19 +91,21 @@ static void test_here(void **state)
     (void)state;
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_registry *r = NULL, *rank = NULL;
-    assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
-    assert_int_equal(tsr_registry_like(&rank, r, NULL, &e.err), TSR_OK);
-    tsr_registry_set_here(rank, 3, 4);
-    const struct tsr_host *h = tsr_registry_host(r);
+    assert_int_equal(tsr_plugin_registry_create(&r, NULL, &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_registry_like(&rank, r, NULL, &(struct tsr_plugin_run_on){ 0 },
+                                              &e.err),
+                     TSR_OK);
+    tsr_plugin_registry_set_here(rank, 3, 4);
+    const struct tsr_host *h = tsr_plugin_registry_host(r);
     assert_null(h->service(h->ctx, TSR_HERE));
-    h = tsr_registry_host(rank);
+    h = tsr_plugin_registry_host(rank);
     const struct tsr_here_v1 *here = h->service(h->ctx, TSR_HERE);
     assert_non_null(here);
     assert_int_equal(here->struct_size, sizeof *here);
     assert_int_equal(here->rank, 3);
     assert_int_equal(here->ranks, 4);
-    tsr_registry_destroy(rank);
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(rank);
+    tsr_plugin_registry_destroy(r);
 }
 
 /* Without a backend there is no service, and no crash. */
@@ -115,11 +114,11 @@ static void test_none(void **state)
     (void)state;
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_registry *r = NULL;
-    assert_int_equal(tsr_registry_create(&r, NULL, &e.err), TSR_OK);
-    const struct tsr_host *h = tsr_registry_host(r);
+    assert_int_equal(tsr_plugin_registry_create(&r, NULL, &e.err), TSR_OK);
+    const struct tsr_host *h = tsr_plugin_registry_host(r);
     assert_null(h->service(h->ctx, TSR_LINALG));
     assert_null(h->service(h->ctx, TSR_LINALG));
-    tsr_registry_destroy(r);
+    tsr_plugin_registry_destroy(r);
 }
 
 int main(void)

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "plan/objective.h"
-#include "plan/simulate.h"
+#include "plan/instance/objective.h"
+#include "plan/simulate/simulate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -125,7 +125,7 @@ static void draw(struct problem *p, bool even)
 
 /* With the barrier every resource serves the micro-batches in order, so the end of each visit is the
  * later of two others: the same micro-batch before this resource, the resource's visit before. */
-static double longest_path(const struct tsr_pipeline *p, bool part_last)
+static double longest_path(const struct tsr_plan_pipeline *p, bool part_last)
 {
     double   end[2 * MAX_STAGES] = { 0 }, last[MAX_JOBS] = { 0 }, barrier = 0, all = 0;
     uint64_t resources = 2 * p->stages - 1, mb[2] = { p->prefill_mb, p->decode_mb };
@@ -152,15 +152,15 @@ static double longest_path(const struct tsr_pipeline *p, bool part_last)
     return all;
 }
 
-static double simulated(const struct tsr_pipeline *p, bool no_barrier, bool part_last)
+static double simulated(const struct tsr_plan_pipeline *p, bool no_barrier, bool part_last)
 {
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    struct tsr_simulation   s;
-    struct tsr_simulate_how how = { no_barrier, part_last };
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_plan_simulation s;
+    struct tsr_simulate_how    how = { no_barrier, part_last };
     if (tsr_simulate(p, &how, NULL, NULL, &s, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     double total = s.total_ms;
-    tsr_simulation_destroy(&s);
+    tsr_plan_simulation_destroy(&s);
     return total;
 }
 
@@ -169,11 +169,11 @@ static bool near(double a, double b)
     return fabs(a - b) <= SAME * fmax(fabs(a), fabs(b));
 }
 
-static struct tsr_pipeline *pipeline(const struct problem *p)
+static struct tsr_plan_pipeline *pipeline(const struct problem *p)
 {
-    struct tsr_errbuf    e = TSR_ERRBUF(e);
-    struct tsr_pipeline *pipe = NULL;
-    if (tsr_pipeline_of(&pipe, &p->in, &p->plan, NULL, &e.err) != TSR_OK)
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_plan_pipeline *pipe = NULL;
+    if (tsr_plan_pipeline_of(&pipe, &p->in, &p->plan, NULL, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return pipe;
 }
@@ -198,8 +198,8 @@ static void test_exact(void **state)
     struct problem p;
     for (uint64_t i = 0; i < runs(3000); i++) {
         draw(&p, true);
-        struct tsr_pipeline *pipe = pipeline(&p);
-        double               got = simulated(pipe, false, false), want = closed_form(&p);
+        struct tsr_plan_pipeline *pipe = pipeline(&p);
+        double                    got = simulated(pipe, false, false), want = closed_form(&p);
         if (!near(got, want) || !near(got, longest_path(pipe, false)))
             fail_msg("seed %llu, run %llu: %.17g simulated, %.17g by the form, %.17g by the path",
                      (unsigned long long)seed, (unsigned long long)i, got, want,
@@ -216,9 +216,9 @@ static void test_bounds(void **state)
     struct problem p;
     for (uint64_t i = 0; i < runs(3000); i++) {
         draw(&p, i % 2);
-        struct tsr_pipeline *pipe = pipeline(&p);
-        double               form = closed_form(&p), slack = SAME * form, r = 0, d = 0;
-        double               mu = ceil((double)pipe->batch / (double)pipe->decode_mb);
+        struct tsr_plan_pipeline *pipe = pipeline(&p);
+        double                    form = closed_form(&p), slack = SAME * form, r = 0, d = 0;
+        double                    mu = ceil((double)pipe->batch / (double)pipe->decode_mb);
         for (uint64_t j = 0; j < pipe->stages; j++) {
             double link = j + 1 < pipe->stages ? pipe->link_dec_ms[j] : 0;
             r += pipe->dec_ms[j] + link;
@@ -245,7 +245,7 @@ static void test_bounds(void **state)
 
 /* Without events: every resource keeps the order of the first one's queue, to which each micro-batch is
  * added when it, or the prefill that it waits for, leaves the last resource. */
-static double in_order(const struct tsr_pipeline *p, bool no_barrier)
+static double in_order(const struct tsr_plan_pipeline *p, bool no_barrier)
 {
     struct {
         uint64_t m;
@@ -262,8 +262,8 @@ static double in_order(const struct tsr_pipeline *p, bool no_barrier)
         queue[n].ready = 0;
     }
     for (uint64_t i = 0; i < n; i++) {
-        const struct tsr_dealt *d = &(queue[i].decode ? p->dec : p->pre)[queue[i].m];
-        double                  at = queue[i].ready;
+        const struct tsr_plan_dealt *d = &(queue[i].decode ? p->dec : p->pre)[queue[i].m];
+        double                       at = queue[i].ready;
         for (uint64_t r = 0; r < 2 * p->stages - 1; r++)
             at = end[r] = fmax(at, end[r]) + d->ms[r];
         all = fmax(all, at);
@@ -293,9 +293,9 @@ static void test_dealt(void **state)
     (void)state;
     static double ms[2][MAX_JOBS][2 * MAX_STAGES];
     for (uint64_t i = 0; i < runs(2000); i++) {
-        struct tsr_dealt    pre[MAX_JOBS], dec[MAX_JOBS];
-        struct tsr_pipeline p = { .stages = whole(1, MAX_STAGES), .pre = pre, .dec = dec };
-        uint64_t            after = 1;
+        struct tsr_plan_dealt    pre[MAX_JOBS], dec[MAX_JOBS];
+        struct tsr_plan_pipeline p = { .stages = whole(1, MAX_STAGES), .pre = pre, .dec = dec };
+        uint64_t                 after = 1;
         p.n_pre = whole(1, 12);
         p.n_dec = whole(0, 9);
         for (uint64_t m = 0; m < MAX_JOBS; m++)
@@ -304,10 +304,10 @@ static void test_dealt(void **state)
                 ms[1][m][r] = real() < 0.1 ? 0 : real() * 5;
             }
         for (uint64_t m = 0; m < p.n_pre; m++)
-            pre[m] = (struct tsr_dealt){ .ms = ms[0][m] };
+            pre[m] = (struct tsr_plan_dealt){ .ms = ms[0][m] };
         for (uint64_t m = 0; m < p.n_dec; m++) {
             after = whole(after, p.n_pre);
-            dec[m] = (struct tsr_dealt){ ms[1][m], after, whole(0, 30) };
+            dec[m] = (struct tsr_plan_dealt){ ms[1][m], after, whole(0, 30) };
         }
         for (int loose = 0; loose < 2; loose++) {
             double got = simulated(&p, loose, i % 2), want = in_order(&p, loose);
@@ -324,10 +324,10 @@ static void test_dealt_even(void **state)
     (void)state;
     struct problem p;
     for (uint64_t i = 0; i < runs(300); i++) {
-        struct tsr_dealt pre[MAX_JOBS], dec[MAX_JOBS];
-        double           ms[2][2 * MAX_STAGES];
+        struct tsr_plan_dealt pre[MAX_JOBS], dec[MAX_JOBS];
+        double                ms[2][2 * MAX_STAGES];
         draw(&p, i % 2);
-        struct tsr_pipeline *pipe = pipeline(&p), q = *pipe;
+        struct tsr_plan_pipeline *pipe = pipeline(&p), q = *pipe;
         for (uint64_t r = 0; r < 2 * pipe->stages - 1; r++) {
             ms[0][r] = r % 2 ? pipe->link_pre_ms[r / 2] : pipe->pre_ms[r / 2];
             ms[1][r] = r % 2 ? pipe->link_dec_ms[r / 2] : pipe->dec_ms[r / 2];
@@ -337,11 +337,12 @@ static void test_dealt_even(void **state)
         q.pre = pre;
         q.dec = dec;
         for (uint64_t m = 0; m < q.n_pre; m++)
-            pre[m] = (struct tsr_dealt){ .ms = ms[0] };
+            pre[m] = (struct tsr_plan_dealt){ .ms = ms[0] };
         for (uint64_t m = 0; m < q.n_dec; m++) { /* the prompt of its last request */
             uint64_t last = (m + 1) * pipe->decode_mb;
             last = (last < pipe->batch ? last : pipe->batch) - 1;
-            dec[m] = (struct tsr_dealt){ ms[1], last / pipe->prefill_mb + 1, pipe->tokens - 1 };
+            dec[m] =
+                (struct tsr_plan_dealt){ ms[1], last / pipe->prefill_mb + 1, pipe->tokens - 1 };
         }
         for (int loose = 0; loose < 2; loose++)
             assert_true(simulated(&q, loose, false) == simulated(pipe, loose, false));
@@ -352,13 +353,13 @@ static void test_dealt_even(void **state)
 /* ---- what is reported --------------------------------------------------------------------------- */
 
 struct seen {
-    double                     free_at[2 * MAX_STAGES], busy[2][2 * MAX_STAGES], last;
-    double                     left[2][MAX_JOBS]; /* of the resource before, by micro-batch */
-    uint64_t                   n, at[2][MAX_JOBS];
-    const struct tsr_pipeline *p;
+    double                          free_at[2 * MAX_STAGES], busy[2][2 * MAX_STAGES], last;
+    double                          left[2][MAX_JOBS]; /* of the resource before, by micro-batch */
+    uint64_t                        n, at[2][MAX_JOBS];
+    const struct tsr_plan_pipeline *p;
 };
 
-static void see(void *ctx, const struct tsr_visit *v)
+static void see(void *ctx, const struct tsr_plan_visit *v)
 {
     struct seen *s = ctx;
     uint64_t     m = v->micro_batch, d = v->decode;
@@ -380,12 +381,12 @@ static void test_visits(void **state)
     (void)state;
     struct problem p;
     for (uint64_t i = 0; i < 300; i++) {
-        struct tsr_errbuf       e = TSR_ERRBUF(e);
-        struct tsr_simulation   s;
-        struct tsr_simulate_how how = { i % 2, i % 3 == 0 };
+        struct tsr_errbuf          e = TSR_ERRBUF(e);
+        struct tsr_plan_simulation s;
+        struct tsr_simulate_how    how = { i % 2, i % 3 == 0 };
         draw(&p, i % 5 != 0);
-        struct tsr_pipeline *pipe = pipeline(&p);
-        struct seen          seen = { .p = pipe };
+        struct tsr_plan_pipeline *pipe = pipeline(&p);
+        struct seen               seen = { .p = pipe };
         assert_int_equal(tsr_simulate(pipe, &how, see, &seen, &s, &e.err), TSR_OK);
         uint64_t pre = (pipe->batch + pipe->prefill_mb - 1) / pipe->prefill_mb,
                  dec = (pipe->batch + pipe->decode_mb - 1) / pipe->decode_mb;
@@ -395,7 +396,7 @@ static void test_visits(void **state)
         assert_true(seen.last == s.total_ms && s.prefill_ms <= s.total_ms);
         for (uint64_t r = 0; r < s.resources; r++)
             assert_true(s.busy_pre[r] == seen.busy[0][r] && s.busy_dec[r] == seen.busy[1][r]);
-        tsr_simulation_destroy(&s);
+        tsr_plan_simulation_destroy(&s);
         free(pipe);
     }
 }
@@ -405,8 +406,8 @@ static void test_back(void **state)
 {
     (void)state;
     static const double pre[] = { 4, 2 }, dec[] = { 2, 1 }, link[] = { 1 }, fast[] = { 0.25 };
-    const struct tsr_pipeline_back back = { 0.5, 0.125, 3, 1 }, none = { 0, 0, 0, 0 };
-    struct tsr_pipeline p = { 2, 3, 1, 1, 1, pre, dec, link, fast, NULL, NULL, 0, 0, &back };
+    const struct tsr_plan_pipeline_back back = { 0.5, 0.125, 3, 1 }, none = { 0, 0, 0, 0 };
+    struct tsr_plan_pipeline p = { 2, 3, 1, 1, 1, pre, dec, link, fast, NULL, NULL, 0, 0, &back };
     /* stage 0: 4, 4, head of the first 8 to 11, third 11 to 15, second's head 15 to 18, the third is back at
      * 18.5 and done at 21.5 */
     assert_true(simulated(&p, false, false) == 21.5);
@@ -416,10 +417,10 @@ static void test_back(void **state)
     assert_true(simulated(&p, false, false) == 10.5 + 2 * 4.375);
     assert_true(simulated(&p, true, false) == 10.5 + 2 * 4.375);
     /* the same dealt, and one that does not come back */
-    const double     whole[] = { 4, 1, 2, 0.5, 3 }, part[] = { 4, 1, 2, 0, 0 };
-    const double     step[] = { 2, 0.25, 1, 0.125, 1 };
-    struct tsr_dealt in[] = { { .ms = part }, { .ms = whole } };
-    struct tsr_dealt out[] = { { .ms = step, .after = 2, .steps = 2 } };
+    const double          whole[] = { 4, 1, 2, 0.5, 3 }, part[] = { 4, 1, 2, 0, 0 };
+    const double          step[] = { 2, 0.25, 1, 0.125, 1 };
+    struct tsr_plan_dealt in[] = { { .ms = part }, { .ms = whole } };
+    struct tsr_plan_dealt out[] = { { .ms = step, .after = 2, .steps = 2 } };
     p.pre = in;
     p.dec = out;
     p.n_pre = 2;
@@ -427,10 +428,10 @@ static void test_back(void **state)
     assert_true(simulated(&p, false, false) == 4 + 10.5 + 2 * 4.375);
     /* several at once: totals by another program, a queue for each resource in Python */
     static const struct {
-        uint64_t                 stages, batch, tokens, prefill_mb, decode_mb;
-        double                   pre[4], dec[4], link_pre[3], link_dec[3];
-        struct tsr_pipeline_back back;
-        double                   ms;
+        uint64_t                      stages, batch, tokens, prefill_mb, decode_mb;
+        double                        pre[4], dec[4], link_pre[3], link_dec[3];
+        struct tsr_plan_pipeline_back back;
+        double                        ms;
     } known[] = {
         { 3,
           8,
@@ -457,24 +458,24 @@ static void test_back(void **state)
           69.9375 },
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        struct tsr_pipeline k = { .stages = known[i].stages,
-                                  .batch = known[i].batch,
-                                  .tokens = known[i].tokens,
-                                  .prefill_mb = known[i].prefill_mb,
-                                  .decode_mb = known[i].decode_mb,
-                                  .pre_ms = known[i].pre,
-                                  .dec_ms = known[i].dec,
-                                  .link_pre_ms = known[i].link_pre,
-                                  .link_dec_ms = known[i].link_dec,
-                                  .back = &known[i].back };
+        struct tsr_plan_pipeline k = { .stages = known[i].stages,
+                                       .batch = known[i].batch,
+                                       .tokens = known[i].tokens,
+                                       .prefill_mb = known[i].prefill_mb,
+                                       .decode_mb = known[i].decode_mb,
+                                       .pre_ms = known[i].pre,
+                                       .dec_ms = known[i].dec,
+                                       .link_pre_ms = known[i].link_pre,
+                                       .link_dec_ms = known[i].link_dec,
+                                       .back = &known[i].back };
         assert_true(simulated(&k, false, false) == known[i].ms);
     }
     /* a way and a head that take no time are none */
     struct problem q;
     for (uint64_t i = 0; i < runs(300); i++) {
         draw(&q, true);
-        struct tsr_pipeline *pipe = pipeline(&q);
-        double               want = simulated(pipe, false, false);
+        struct tsr_plan_pipeline *pipe = pipeline(&q);
+        double                    want = simulated(pipe, false, false);
         pipe->back = pipe->stages > 1 ? &none : NULL;
         if (!near(simulated(pipe, false, false), want))
             fail_msg("seed %llu, run %llu: %.17g, without the way back %.17g",
@@ -489,18 +490,20 @@ static void test_refused(void **state)
     (void)state;
     static const double     one[1] = { 1 }, two[2] = { 1, 1 }, bad[1] = { NAN }, minus[1] = { -1 };
     struct tsr_simulate_how how = { 0 };
-    struct tsr_simulation   s;
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plan_simulation s;
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
 #define REFUSED(status, words, ...)                                                                \
     do {                                                                                           \
-        struct tsr_pipeline p = { 1, 4, 3, 1, 2, one, one, NULL, NULL, NULL, NULL, 0, 0, NULL };   \
+        struct tsr_plan_pipeline p = {                                                             \
+            1, 4, 3, 1, 2, one, one, NULL, NULL, NULL, NULL, 0, 0, NULL                            \
+        };                                                                                         \
         __VA_ARGS__;                                                                               \
         assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), status);                  \
         assert_non_null(strstr(e.text, words));                                                    \
         assert_null(s.busy_pre);                                                                   \
     } while (0)
     REFUSED(TSR_E_INPUT, "0 stages", p.stages = 0);
-    const struct tsr_pipeline_back back = { 0, 0, NAN, 0 };
+    const struct tsr_plan_pipeline_back back = { 0, 0, NAN, 0 };
     REFUSED(TSR_E_INPUT, "one stage has no way back", p.back = &back);
     REFUSED(TSR_E_INPUT, "no number", p.back = &back, p.stages = 2, p.pre_ms = p.dec_ms = two,
             p.link_pre_ms = p.link_dec_ms = one);
@@ -512,9 +515,9 @@ static void test_refused(void **state)
     REFUSED(TSR_E_CONFIG, "too many to simulate", p.tokens = TSR_SIMULATE_VISITS);
     REFUSED(TSR_E_CONFIG, "too many to simulate", p.batch = UINT64_MAX);
 #undef REFUSED
-    struct tsr_dealt    pre[2] = { { .ms = one }, { .ms = one } };
-    struct tsr_dealt    dec[2] = { { one, 1, 3 }, { one, 2, 3 } };
-    struct tsr_pipeline p = { .stages = 1, .pre = pre, .dec = dec, .n_pre = 2, .n_dec = 2 };
+    struct tsr_plan_dealt    pre[2] = { { .ms = one }, { .ms = one } };
+    struct tsr_plan_dealt    dec[2] = { { one, 1, 3 }, { one, 2, 3 } };
+    struct tsr_plan_pipeline p = { .stages = 1, .pre = pre, .dec = dec, .n_pre = 2, .n_dec = 2 };
     assert_true(simulated(&p, true, false) == 8);
     p.n_pre = 1; /* the second one waits for a prefill that is not there */
     assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), TSR_E_INPUT);

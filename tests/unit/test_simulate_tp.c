@@ -35,9 +35,9 @@ static void must(tsr_status st, const struct tsr_errbuf *e)
 /* Logits of the last token of TOKENS tokens in one pass. */
 static tsr_status logits_of(struct tsr_engine *e, float *out, struct tsr_err *err)
 {
-    struct tsr_token t[TOKENS];
+    struct tsr_engine_token t[TOKENS];
     for (uint32_t i = 0; i < TOKENS; i++)
-        t[i] = (struct tsr_token){ .id = ids[i], .logits = i + 1 == TOKENS };
+        t[i] = (struct tsr_engine_token){ .id = ids[i], .logits = i + 1 == TOKENS };
     return tsr_engine_forward(e, t, TOKENS, out, err);
 }
 
@@ -56,10 +56,10 @@ static void run(const struct tsr_engine_split *split, float *out)
 static struct tsr_tp *open_tp(uint32_t ranks, const char *codec, enum tsr_comm_algorithm algorithm,
                               const struct tsr_comm_state *states, uint64_t n)
 {
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_tp        *t = NULL;
-    struct tsr_tp_options o = { ranks, codec, algorithm, states, n };
-    must(tsr_tp_open(&t, registry, &o, &e.err), &e);
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_tp             *t = NULL;
+    struct tsr_eval_tp_options o = { ranks, codec, algorithm, states, n };
+    must(tsr_eval_tp_open(&t, registry, &o, &e.err), &e);
     return t;
 }
 
@@ -72,18 +72,18 @@ static void exact_sums_change_nothing(void **unused)
         for (int a = 0; a < 2; a++) {
             struct tsr_tp *t =
                 open_tp(ranks, NULL, a ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER, NULL, 0);
-            assert_true(tsr_tp_exact(t));
-            run(tsr_tp_split(t), got);
+            assert_true(tsr_eval_tp_exact(t));
+            run(tsr_eval_tp_split(t), got);
             assert_memory_equal(got, want, sizeof want);
-            tsr_tp_close(t);
+            tsr_eval_tp_close(t);
         }
     /* other numbers of ranks have another tree: near, not equal */
     struct tsr_tp *t = open_tp(13, "", TSR_COMM_ALL_GATHER, NULL, 0);
-    run(tsr_tp_split(t), got);
+    run(tsr_eval_tp_split(t), got);
     for (uint32_t i = 0; i < VOCAB; i++) /* logits of order 10, sums of 512 terms in F32 */
         if (!(got[i] - want[i] < 1e-3f && want[i] - got[i] < 1e-3f))
             fail_msg("logit %u is %g, wanted %g", i, (double)got[i], (double)want[i]);
-    tsr_tp_close(t);
+    tsr_eval_tp_close(t);
 }
 
 /* ---- real ranks ------------------------------------------------------------------- */
@@ -160,28 +160,28 @@ static void simulated_ranks_are_real_ranks(void **unused)
         struct tsr_tp          *t = open_tp(ranks, codecs[i], a, NULL, 0);
         struct tsr_comm_state  *states = NULL;
         uint64_t                n = 0;
-        assert_false(tsr_tp_exact(t));
-        if (tsr_tp_needs(t)) {
+        assert_false(tsr_eval_tp_exact(t));
+        if (tsr_eval_tp_needs(t)) {
             struct tsr_engine_options eo = { .kv_dtype = TSR_F32 };
-            must(tsr_tp_calibrate(t, registry, model, NULL, &eo, ids, 2, TOKENS, &e.err), &e);
-            assert_false(tsr_tp_needs(t));
-            must(tsr_tp_save(t, &states, &n, &e.err), &e);
+            must(tsr_eval_tp_calibrate(t, registry, model, NULL, &eo, ids, 2, TOKENS, &e.err), &e);
+            assert_false(tsr_eval_tp_needs(t));
+            must(tsr_eval_tp_save(t, &states, &n, &e.err), &e);
         }
         struct tsr_comm_way way = {
             .codec = codecs[i], .algorithm = a, .states = states, .n_states = n
         };
         run_real(ranks, &way, want);
-        run(tsr_tp_split(t), got);
+        run(tsr_eval_tp_split(t), got);
         assert_memory_equal(got, want, sizeof want);
         assert_memory_not_equal(got, whole, sizeof whole);
         if (states) { /* and what loads the state is what saved it */
             struct tsr_tp *again = open_tp(ranks, codecs[i], a, states, n);
-            run(tsr_tp_split(again), got);
+            run(tsr_eval_tp_split(again), got);
             assert_memory_equal(got, want, sizeof want);
-            tsr_tp_close(again);
+            tsr_eval_tp_close(again);
         }
-        tsr_tp_states_free(states, n);
-        tsr_tp_close(t);
+        tsr_eval_tp_states_free(states, n);
+        tsr_eval_tp_close(t);
     }
 }
 
@@ -189,34 +189,34 @@ static void simulated_ranks_are_real_ranks(void **unused)
 
 static char folder[] = "/tmp/tessera-codec-XXXXXX";
 
-static void refused(const char *path, const struct tsr_codec_key *k, const char *words)
+static void refused(const char *path, const struct tsr_eval_codec_key *k, const char *words)
 {
-    struct tsr_errbuf      e = TSR_ERRBUF(e);
-    struct tsr_codec_file *f = NULL;
-    assert_int_equal(tsr_codec_file_load(&f, path, k, &e.err), TSR_E_INPUT);
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    struct tsr_eval_codec_file *f = NULL;
+    assert_int_equal(tsr_eval_codec_file_load(&f, path, k, &e.err), TSR_E_INPUT);
     if (!strstr(e.text, words) || !strstr(e.text, path))
         fail_msg("expected \"%s\", said: %s", words, e.text);
 }
 
 static void files_are_of_one_key(void **unused)
 {
-    struct tsr_errbuf      e = TSR_ERRBUF(e);
-    struct tsr_codec_key   k = { .codec = "int4_bf16", .ranks = 8 }, other;
-    struct tsr_comm_state  states[2] = { { "abc", 3 }, { "defgh", 5 } };
-    struct tsr_codec_file *f = NULL;
-    struct tsr_overlay    *o = NULL;
-    char                   path[128];
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    struct tsr_eval_codec_key   k = { .codec = "int4_bf16", .ranks = 8 }, other;
+    struct tsr_comm_state       states[2] = { { "abc", 3 }, { "defgh", 5 } };
+    struct tsr_eval_codec_file *f = NULL;
+    struct tsr_model_overlay   *o = NULL;
+    char                        path[128];
     (void)unused;
     (void)snprintf(path, sizeof path, "%s/a.safetensors", folder);
-    must(tsr_codec_key_model(&k, model, NULL, &e.err), &e);
+    must(tsr_eval_codec_key_model(&k, model, NULL, &e.err), &e);
     assert_string_equal(k.weights, "stored");
-    must(tsr_codec_file_write(path, &k, "the text", states, 2, &e.err), &e);
-    must(tsr_codec_file_load(&f, path, &k, &e.err), &e);
+    must(tsr_eval_codec_file_write(path, &k, "the text", states, 2, &e.err), &e);
+    must(tsr_eval_codec_file_load(&f, path, &k, &e.err), &e);
     assert_int_equal(f->n, 2);
     assert_int_equal(f->states[1].bytes, 5);
     assert_memory_equal(f->states[1].data, "defgh", 5);
     assert_string_equal(f->text, "the text");
-    tsr_codec_file_free(f);
+    tsr_eval_codec_file_free(f);
     other = k;
     other.ranks = 4;
     refused(path, &other, "another number of ranks: '8', here it is '4'; calibrate again");
@@ -236,12 +236,12 @@ static void files_are_of_one_key(void **unused)
     other.weights[0] = 'x';
     refused(path, &other, "another hash of the packed weights");
     /* packed weights that pack nothing are those as stored */
-    must(tsr_overlay_create(&o, model->hp.layers, &e.err), &e);
+    must(tsr_model_overlay_create(&o, model->hp.layers, &e.err), &e);
     other = k;
-    must(tsr_codec_key_model(&other, model, o, &e.err), &e);
+    must(tsr_eval_codec_key_model(&other, model, o, &e.err), &e);
     assert_string_equal(other.model, k.model);
     assert_string_equal(other.weights, "stored");
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
     /* a byte of the last state */
     FILE *h = fopen(path, "r+b");
     assert_non_null(h);
@@ -254,26 +254,26 @@ static void files_are_of_one_key(void **unused)
 
 static void what_cannot_be_simulated(void **unused)
 {
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_tp        *t = NULL;
-    struct tsr_tp_options o = { .ranks = 33 };
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_tp             *t = NULL;
+    struct tsr_eval_tp_options o = { .ranks = 33 };
     (void)unused;
-    assert_int_equal(tsr_tp_open(&t, registry, &o, &e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_eval_tp_open(&t, registry, &o, &e.err), TSR_E_INPUT);
     assert_string_equal(e.text, "33 ranks cannot be simulated; 2 to 32 can");
-    o = (struct tsr_tp_options){ .ranks = 2, .codec = "mx:block=0" };
-    assert_int_equal(tsr_tp_open(&t, registry, &o, &e.err), TSR_E_INPUT);
+    o = (struct tsr_eval_tp_options){ .ranks = 2, .codec = "mx:block=0" };
+    assert_int_equal(tsr_eval_tp_open(&t, registry, &o, &e.err), TSR_E_INPUT);
     t = open_tp(2, "mx", TSR_COMM_ALL_GATHER, NULL, 0);
     struct tsr_engine_options eo = { .kv_dtype = TSR_F32 };
-    assert_int_equal(tsr_tp_calibrate(t, registry, model, NULL, &eo, ids, 1, TOKENS, &e.err),
+    assert_int_equal(tsr_eval_tp_calibrate(t, registry, model, NULL, &eo, ids, 1, TOKENS, &e.err),
                      TSR_E_INPUT);
     assert_non_null(strstr(e.text, "has no calibration"));
-    tsr_tp_close(t);
+    tsr_eval_tp_close(t);
 }
 
 static int setup(void **unused)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_found  found;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plugin_found found;
     (void)unused;
     registry = open_plugin("tessera.codec/1", "mx", &found);
     for (uint32_t i = 0; i < 2 * TOKENS; i++)
@@ -287,7 +287,7 @@ static int teardown(void **unused)
 {
     (void)unused;
     tsr_model_destroy(model);
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return rmdir(folder);
 }
 

@@ -9,7 +9,7 @@
 
 static const uint32_t acts[] = { TSR_ACT_F32, TSR_ACT_A16, TSR_ACT_A8 };
 
-static struct tsr_weight_desc desc_of(const struct tsr_packed *p)
+static struct tsr_weight_desc desc_of(const struct tsr_model_packed *p)
 {
     return (struct tsr_weight_desc){ .struct_size = sizeof(struct tsr_weight_desc),
                                      .name = "part",
@@ -60,23 +60,23 @@ static void add_tree(float **part, uint32_t n, uint64_t size)
 }
 
 struct whole {
-    struct tsr_packed packed;
-    struct wt         w;
+    struct tsr_model_packed packed;
+    struct wt               w;
 };
 
 static void whole_of(struct whole *h)
 {
-    h->packed = (struct tsr_packed){ .format = h->w.format,
-                                     .rows = h->w.desc.rows,
-                                     .cols = h->w.desc.cols,
-                                     .codes = h->w.codes,
-                                     .meta = h->w.meta,
-                                     .code_stride = h->w.desc.code_stride,
-                                     .meta_stride = h->w.desc.meta_stride };
+    h->packed = (struct tsr_model_packed){ .format = h->w.format,
+                                           .rows = h->w.desc.rows,
+                                           .cols = h->w.desc.cols,
+                                           .codes = h->w.codes,
+                                           .meta = h->w.meta,
+                                           .code_stride = h->w.desc.code_stride,
+                                           .meta_stride = h->w.desc.meta_stride };
 }
 
 static void same(const float *got, const float *want, uint64_t n, const char *isa, uint32_t act,
-                 uint32_t ranks, const struct tsr_packed *p)
+                 uint32_t ranks, const struct tsr_model_packed *p)
 {
     for (uint64_t i = 0; i < n; i++)
         if (memcmp(&got[i], &want[i], 4) != 0 && !(isnan(got[i]) && isnan(want[i])))
@@ -90,26 +90,28 @@ static void same(const float *got, const float *want, uint64_t n, const char *is
 /* Returns how many widths above one rank were possible. */
 static int check_columns(const struct whole *h, uint64_t T, const float *x)
 {
-    const struct tsr_packed *p = &h->packed;
-    struct tsr_cut c = { .name = "w", .rows = p->rows, .cols = p->cols, .format = &p->format };
-    uint64_t       n = T * p->rows;
-    int            widths = 0;
+    const struct tsr_model_packed *p = &h->packed;
+    struct tsr_model_cut           c = {
+                  .name = "w", .rows = p->rows, .cols = p->cols, .format = &p->format
+    };
+    uint64_t n = T * p->rows;
+    int      widths = 0;
     for (uint32_t ranks = 2; ranks <= 8; ranks *= 2) {
-        struct tsr_packed *part[8];
-        struct tsr_slice   s[8];
-        uint64_t           bytes = 0;
-        if (!tsr_slice_allowed(&c, ranks))
+        struct tsr_model_packed *part[8];
+        struct tsr_model_slice   s[8];
+        uint64_t                 bytes = 0;
+        if (!tsr_model_slice_allowed(&c, ranks))
             continue;
         widths++;
         for (uint32_t r = 0; r < ranks; r++) {
-            assert_int_equal(tsr_slice_columns(&c, r, ranks, &s[r], NULL), TSR_OK);
+            assert_int_equal(tsr_model_slice_columns(&c, r, ranks, &s[r], NULL), TSR_OK);
             assert_int_equal(s[r].col, r ? s[r - 1].col + s[r - 1].cols : 0);
-            assert_int_equal(tsr_packed_slice(p, &s[r], &part[r], NULL), TSR_OK);
-            bytes += tsr_packed_bytes(part[r]);
+            assert_int_equal(tsr_model_packed_slice(p, &s[r], &part[r], NULL), TSR_OK);
+            bytes += tsr_model_packed_bytes(part[r]);
         }
         assert_int_equal(s[ranks - 1].col + s[ranks - 1].cols, p->cols);
         if (strcmp(p->format.id, TSR_FORMAT_FLOAT) == 0)
-            assert_int_equal(bytes, tsr_packed_bytes(p));
+            assert_int_equal(bytes, tsr_model_packed_bytes(p));
         for (int isa = 0; isa < ISAS; isa++) {
             struct tsr_cpu *cpu = cpu_new(test_isas[isa]);
             for (int a = 0; cpu && a < 3; a++) {
@@ -129,19 +131,19 @@ static int check_columns(const struct whole *h, uint64_t T, const float *x)
                 tsr_cpu_destroy(cpu);
         }
         for (uint32_t r = 0; r < ranks; r++)
-            tsr_packed_destroy(part[r]);
+            tsr_model_packed_destroy(part[r]);
     }
     return widths;
 }
 
 static void check_rows(const struct whole *h, uint64_t T, const float *x)
 {
-    const struct tsr_packed *p = &h->packed;
-    struct tsr_cut           c = { .rows = p->rows, .cols = p->cols, .format = &p->format };
-    uint64_t                 first = rnd() % p->rows, rows = 1 + rnd() % (p->rows - first);
-    struct tsr_slice         s = tsr_slice_rows(&c, first, rows);
-    struct tsr_packed       *part;
-    assert_int_equal(tsr_packed_slice(p, &s, &part, NULL), TSR_OK);
+    const struct tsr_model_packed *p = &h->packed;
+    struct tsr_model_cut           c = { .rows = p->rows, .cols = p->cols, .format = &p->format };
+    uint64_t                       first = rnd() % p->rows, rows = 1 + rnd() % (p->rows - first);
+    struct tsr_model_slice         s = tsr_model_slice_rows(&c, first, rows);
+    struct tsr_model_packed       *part;
+    assert_int_equal(tsr_model_packed_slice(p, &s, &part, NULL), TSR_OK);
     for (int isa = 0; isa < ISAS; isa++) {
         struct tsr_cpu *cpu = cpu_new(test_isas[isa]);
         for (int a = 0; cpu && a < 3; a++) {
@@ -157,7 +159,7 @@ static void check_rows(const struct whole *h, uint64_t T, const float *x)
         if (cpu)
             tsr_cpu_destroy(cpu);
     }
-    tsr_packed_destroy(part);
+    tsr_model_packed_destroy(part);
 }
 
 /* The i-th of a list that has every format. */
@@ -230,24 +232,24 @@ static void no_sum_is_negative_zero(void **state)
     wt_free(&h.w);
 }
 
-static void refused(struct tsr_cut c, uint32_t ranks, const char *text)
+static void refused(struct tsr_model_cut c, uint32_t ranks, const char *text)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_slice  s;
-    assert_false(tsr_slice_allowed(&c, ranks));
-    assert_int_equal(tsr_slice_columns(&c, 0, ranks, &s, &e.err), TSR_E_CONFIG);
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_model_slice s;
+    assert_false(tsr_model_slice_allowed(&c, ranks));
+    assert_int_equal(tsr_model_slice_columns(&c, 0, ranks, &s, &e.err), TSR_E_CONFIG);
     assert_string_equal(e.text, text);
 }
 
 static void what_cannot_be_cut_says_why(void **state)
 {
     (void)state;
-    struct tsr_format i4 = { .struct_size = sizeof i4,
-                             .id = TSR_FORMAT_INT,
-                             .bits = 4,
-                             .group = 128,
-                             .scale_dtype = TSR_F16 };
-    struct tsr_cut    c = { .name = "d", .rows = 8, .cols = 11008, .format = &i4 };
+    struct tsr_format    i4 = { .struct_size = sizeof i4,
+                                .id = TSR_FORMAT_INT,
+                                .bits = 4,
+                                .group = 128,
+                                .scale_dtype = TSR_F16 };
+    struct tsr_model_cut c = { .name = "d", .rows = 8, .cols = 11008, .format = &i4 };
     refused(c, 3,
             "tensor 'd': cannot be cut for 3 ranks: a group has 1, 2, 4 or 8 ranks; 1 and 2 "
             "would do");
@@ -255,7 +257,7 @@ static void what_cannot_be_cut_says_why(void **state)
             "tensor 'd': cannot be cut for 4 ranks: column 2752 lies inside a group of 128 "
             "that shares a scale; 1 and 2 would do");
     i4.group = 32;
-    assert_true(tsr_slice_allowed(&c, 8));
+    assert_true(tsr_model_slice_allowed(&c, 8));
     c.unit = 2752;
     refused(c, 8,
             "tensor 'd': cannot be cut for 8 ranks: column 1376 lies inside heads of 2752 "
@@ -263,8 +265,8 @@ static void what_cannot_be_cut_says_why(void **state)
     c.unit = 0;
     c.ordered = true;
     refused(c, 2,
-            "tensor 'd': cannot be cut for 2 ranks: its columns stand in an order of their "
-            "own (act-order); 1 would do");
+            "tensor 'd': cannot be cut for 2 ranks: its columns are in a permuted order "
+            "(act-order); 1 would do");
     c.ordered = false;
     i4.bits = 8;
     i4.group = 0;
@@ -279,9 +281,9 @@ static void what_cannot_be_cut_says_why(void **state)
                               .outliers = 1 };
     c.format = &lut;
     refused(c, 2,
-            "tensor 'd': cannot be cut for 2 ranks: its rows keep outliers beside the codes; "
+            "tensor 'd': cannot be cut for 2 ranks: its rows keep outliers next to the codes; "
             "1 would do");
-    c = (struct tsr_cut){ .name = "d", .rows = 8, .cols = 96 };
+    c = (struct tsr_model_cut){ .name = "d", .rows = 8, .cols = 96 };
     refused(c, 4,
             "tensor 'd': cannot be cut for 4 ranks: its 96 columns are 3 segments of 32, "
             "rank 2 has none; 1 would do");
@@ -291,29 +293,30 @@ static void what_cannot_be_cut_says_why(void **state)
 static void other_parts(void **state)
 {
     (void)state;
-    float            *v = rnd_new(4 * 64, 1.0f);
-    uint32_t          order[64];
-    struct tsr_packed p = { .format = { .struct_size = sizeof p.format, .id = "org.x/1" },
-                            .rows = 4,
-                            .cols = 64,
-                            .dense = v },
-                      *part;
-    struct tsr_slice  s;
-    struct tsr_matrix m = { .struct_size = sizeof m,
-                            .dtype = TSR_F32,
-                            .name = "d",
-                            .data = v,
-                            .rows = 4,
-                            .cols = 64,
-                            .row_stride = 256 };
-    struct tsr_cut    c = tsr_cut_of(&m, &p);
-    assert_int_equal(tsr_slice_columns(&c, 1, 2, &s, NULL), TSR_E_CONFIG); /* 2 segments: 1 rank */
-    s = (struct tsr_slice){ .row = 1, .rows = 2, .col = 32, .cols = 32, .segment = 32 };
-    assert_int_equal(tsr_packed_slice(&p, &s, &part, NULL), TSR_OK);
+    float                  *v = rnd_new(4 * 64, 1.0f);
+    uint32_t                order[64];
+    struct tsr_model_packed p = { .format = { .struct_size = sizeof p.format, .id = "org.x/1" },
+                                  .rows = 4,
+                                  .cols = 64,
+                                  .dense = v },
+                            *part;
+    struct tsr_model_slice s;
+    struct tsr_matrix      m = { .struct_size = sizeof m,
+                                 .dtype = TSR_F32,
+                                 .name = "d",
+                                 .data = v,
+                                 .rows = 4,
+                                 .cols = 64,
+                                 .row_stride = 256 };
+    struct tsr_model_cut   c = tsr_model_cut_of(&m, &p);
+    assert_int_equal(tsr_model_slice_columns(&c, 1, 2, &s, NULL),
+                     TSR_E_CONFIG); /* 2 segments: 1 rank */
+    s = (struct tsr_model_slice){ .row = 1, .rows = 2, .col = 32, .cols = 32, .segment = 32 };
+    assert_int_equal(tsr_model_packed_slice(&p, &s, &part, NULL), TSR_OK);
     assert_memory_equal(part->dense, v + 64 + 32, 32 * 4);
     assert_memory_equal(part->dense + 32, v + 128 + 32, 32 * 4);
-    tsr_packed_destroy(part);
-    struct tsr_matrix view = tsr_matrix_slice(&m, &s);
+    tsr_model_packed_destroy(part);
+    struct tsr_matrix view = tsr_model_matrix_slice(&m, &s);
     assert_ptr_equal(view.data, v + 64 + 32);
     assert_int_equal(view.rows, 2);
     assert_int_equal(view.cols, 32);
@@ -323,25 +326,25 @@ static void other_parts(void **state)
     wt_int(&w, 4, 64, 4, 32, TSR_F16, TSR_ZERO_MID);
     for (uint32_t i = 0; i < 64; i++)
         order[i] = 63 - i;
-    p = (struct tsr_packed){ .format = w.format,
-                             .rows = 4,
-                             .cols = 64,
-                             .codes = w.codes,
-                             .meta = w.meta,
-                             .code_stride = w.desc.code_stride,
-                             .meta_stride = w.desc.meta_stride,
-                             .ordered = true,
-                             .order = order };
+    p = (struct tsr_model_packed){ .format = w.format,
+                                   .rows = 4,
+                                   .cols = 64,
+                                   .codes = w.codes,
+                                   .meta = w.meta,
+                                   .code_stride = w.desc.code_stride,
+                                   .meta_stride = w.desc.meta_stride,
+                                   .ordered = true,
+                                   .order = order };
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    assert_int_equal(tsr_packed_slice(&p, &s, &part, &e.err), TSR_E_BUG);
-    s = tsr_slice_rows(&c, 2, 2);
-    assert_int_equal(tsr_packed_slice(&p, &s, &part, NULL), TSR_OK);
+    assert_int_equal(tsr_model_packed_slice(&p, &s, &part, &e.err), TSR_E_BUG);
+    s = tsr_model_slice_rows(&c, 2, 2);
+    assert_int_equal(tsr_model_packed_slice(&p, &s, &part, NULL), TSR_OK);
     assert_memory_equal(part->order, order, sizeof order);
     float all[4 * 64], some[2 * 64];
-    assert_int_equal(tsr_packed_dequantize(&p, 0, 4, all, NULL), TSR_OK);
-    assert_int_equal(tsr_packed_dequantize(part, 0, 2, some, NULL), TSR_OK);
+    assert_int_equal(tsr_model_packed_dequantize(&p, 0, 4, all, NULL), TSR_OK);
+    assert_int_equal(tsr_model_packed_dequantize(part, 0, 2, some, NULL), TSR_OK);
     assert_memory_equal(some, all + 128, sizeof some);
-    tsr_packed_destroy(part);
+    tsr_model_packed_destroy(part);
     wt_free(&w);
     free(v);
 }

@@ -311,10 +311,11 @@ static const struct {
 static void ask_others(const struct base *b, size_t r, struct instance_copy *c)
 {
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
-        struct tsr_errbuf e = TSR_ERRBUF(e);
-        struct tsr_found  f;
+        struct tsr_errbuf       e = TSR_ERRBUF(e);
+        struct tsr_plugin_found f;
         if ((!all_of_them && b->inst->in.layers > others[k].most_layers) ||
-            tsr_registry_find(registry, TSR_KIND_SOLVER, others[k].name, &f, &e.err) != TSR_OK)
+            tsr_plugin_registry_find(registry, TSR_KIND_SOLVER, others[k].name, &f, &e.err) !=
+                TSR_OK)
             continue; /* not built: ilp without GLPK */
         c->inst.in.deadline_us = others[k].most_us;
         struct tsr_solver_solution *s = solve(others[k].spec, &c->inst, b->name);
@@ -403,8 +404,8 @@ static void test_units_of_ilp(void **state)
     (void)state;
     static const char *const names[] = { "max-omega-1", "max-omega-2", "max-omega-3", "plain-4" };
     struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_found         f;
-    if (tsr_registry_find(registry, TSR_KIND_SOLVER, "ilp", &f, &e.err) != TSR_OK)
+    struct tsr_plugin_found  f;
+    if (tsr_plugin_registry_find(registry, TSR_KIND_SOLVER, "ilp", &f, &e.err) != TSR_OK)
         skip(); /* not built: no GLPK */
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct tsr_instance        *inst = load(names[i]);

@@ -167,14 +167,14 @@ static void test_ilp_random(void **state)
 /* ---- the baselines: every plan of their policies ------------------------------------- */
 
 struct every {
-    const struct tsr_problem  *p;
-    struct tsr_solver_solution s;
-    uint32_t                   kind[3], bits[8];
-    uint64_t                   first[3], count[3];
-    double                     even, any; /* the best objective */
-    double                     fastest;   /* slowest decode step of this option and bit, at best */
-    double                     decode;    /* the best objective among those that are as fast */
-    bool                       second;    /* the pass that knows `fastest` */
+    const struct tsr_conformance_problem *p;
+    struct tsr_solver_solution            s;
+    uint32_t                              kind[3], bits[8];
+    uint64_t                              first[3], count[3];
+    double                                even, any; /* the best objective */
+    double fastest; /* slowest decode step of this option and bit, at best */
+    double decode;  /* the best objective among those that are as fast */
+    bool   second;  /* the pass that knows `fastest` */
 };
 
 /* The slowest decode time of stages and links, as docs/formats/instance.md has it. */
@@ -236,7 +236,7 @@ static void every_partition(struct every *e, uint64_t from)
     e->s.stages = i;
 }
 
-static void every_one_bit(struct every *e, const struct tsr_problem *p)
+static void every_one_bit(struct every *e, const struct tsr_conformance_problem *p)
 {
     *e = (struct every){ .p = p, .even = INFINITY, .any = INFINITY, .decode = INFINITY };
     e->s = (struct tsr_solver_solution){ .struct_size = sizeof e->s,
@@ -391,7 +391,7 @@ static void every_plan(struct every *e, uint64_t from, double *least)
     e->s.stages = i;
 }
 
-static double least_omega(const struct tsr_problem *p)
+static double least_omega(const struct tsr_conformance_problem *p)
 {
     struct every e = { .p = p };
     double       least = INFINITY;

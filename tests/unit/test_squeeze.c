@@ -37,10 +37,11 @@ static double objective(const double *s, const float *w, const float *decoded, u
 
 /* ---- recorded optima ------------------------------------------------------- */
 
-static float *floats(const struct tsr_st *st, const char *name, uint64_t *rows, uint64_t *cols)
+static float *floats(const struct tsr_safetensors *st, const char *name, uint64_t *rows,
+                     uint64_t *cols)
 {
-    struct tsr_errbuf           e = TSR_ERRBUF(e);
-    const struct tsr_st_tensor *t = tsr_st_find(st, name);
+    struct tsr_errbuf                    e = TSR_ERRBUF(e);
+    const struct tsr_safetensors_tensor *t = tsr_safetensors_find(st, name);
     if (!t)
         fail_msg("no tensor %s", name);
     *rows = t->shape[0];
@@ -48,14 +49,15 @@ static float *floats(const struct tsr_st *st, const char *name, uint64_t *rows, 
     void  *raw = tsr_new(1, t->end - t->begin);
     float *wide = tsr_new(*rows * *cols, sizeof *wide);
     assert_true(raw && wide);
-    if (tsr_st_read(st, t, raw, &e.err) != TSR_OK)
+    if (tsr_safetensors_read(st, t, raw, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     tsr_widen(wide, raw, t->dtype, *rows * *cols);
     free(raw);
     return wide;
 }
 
-static void check_case(const struct tsr_st *st, const json_t *c, const char *scale, double excess)
+static void check_case(const struct tsr_safetensors *st, const json_t *c, const char *scale,
+                       double excess)
 {
     const char *name = json_string_value(json_object_get(c, "name"));
     uint64_t    rows, cols, bits = json_integer_value(json_object_get(c, "k")) == 16 ? 4 : 3;
@@ -92,11 +94,11 @@ static void check_case(const struct tsr_st *st, const json_t *c, const char *sca
 static void test_recorded(void **state)
 {
     (void)state;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_st     st;
-    json_t           *index, *c;
-    size_t            i;
-    if (tsr_st_open(&st, TEST_GOLDEN "/quant/nuq.safetensors", &e.err) != TSR_OK ||
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_safetensors st;
+    json_t                *index, *c;
+    size_t                 i;
+    if (tsr_safetensors_open(&st, TEST_GOLDEN "/quant/nuq.safetensors", &e.err) != TSR_OK ||
         tsr_json_load(&index, TEST_GOLDEN "/quant/nuq.json", 1 << 20, 16, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     json_array_foreach (json_object_get(index, "cases"), i, c) {
@@ -105,7 +107,7 @@ static void test_recorded(void **state)
     }
     assert_int_equal(i, 6);
     json_decref(index);
-    tsr_st_close(&st);
+    tsr_safetensors_close(&st);
 }
 
 /* ---- other ways to the optimum --------------------------------------------- */

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
+#include "checkpoint/random_model.h"
 #include "engine/internal.h"
-#include "model/random_model.h"
-#include "plan/memory.h"
+#include "plan/cost/memory.h"
 #include "quant/quantize.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@
 
 #define TOLERANCE 0.01 /* the issue's: error under 1 % */
 
-static const struct tsr_random_shape shapes[] = {
+static const struct tsr_checkpoint_random_shape shapes[] = {
     /* 216 to 260 MB each in 16 bits: wide, deep with grouped heads, a large vocabulary */
     { .vocab = 8192, .hidden = 1536, .layers = 4, .ffn = 4096, .heads = 12, .kv_heads = 12 },
     { .vocab = 2048, .hidden = 768, .layers = 20, .ffn = 2048, .heads = 12, .kv_heads = 3 },
@@ -48,23 +48,34 @@ static uint64_t draw(uint64_t *seed, uint64_t n)
     return (*seed >> 33) % n;
 }
 
+/* Bytes that this process has in memory. */
+static uint64_t resident_now(void)
+{
+    unsigned long long resident = 0;
+    FILE              *f = fopen("/proc/self/statm", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*u %llu", &resident), 1);
+    (void)fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 static struct tsr_registry *registry(void)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_registry *r = NULL;
-    if (tsr_registry_create(&r, pool, &e.err) != TSR_OK ||
-        tsr_registry_add_path(r, TSR_TEST_PLUGINS, &e.err) != TSR_OK)
+    if (tsr_plugin_registry_create(&r, pool, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(r, TSR_TEST_PLUGINS, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return r;
 }
 
 struct setting {
-    struct tsr_registry  *r;
-    struct tsr_model     *m;
-    struct tsr_shape     *s;
-    struct tsr_candidates c;
-    struct tsr_packed   **packed; /* [layers][candidates][linears], made when first needed */
-    struct tsr_mesh       mesh;
+    struct tsr_registry       *r;
+    struct tsr_model          *m;
+    struct tsr_plan_shape     *s;
+    struct tsr_plan_candidates c;
+    struct tsr_model_packed  **packed; /* [layers][candidates][linears], made when first needed */
+    struct tsr_plan_mesh       mesh;
 };
 
 static const char here[] =
@@ -74,23 +85,23 @@ static const char here[] =
     "kernels:\n  - {kernel: bf16, ops: 200 GFLOP/s, source: none,"
     " prefill: {compute: 0.7, read: 0.9}, decode: {compute: 0.7, read: 0.9}}\n";
 
-static void open_setting(struct setting *t, const struct tsr_random_shape *shape)
+static void open_setting(struct setting *t, const struct tsr_checkpoint_random_shape *shape)
 {
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    char                    folder[] = "/tmp/tessera-stage-XXXXXX", path[64];
-    struct tsr_random_shape s = *shape;
-    struct tsr_diag        *d = NULL;
-    struct tsr_profile     *p = NULL;
+    struct tsr_errbuf                  e = TSR_ERRBUF(e);
+    char                               folder[] = "/tmp/tessera-stage-XXXXXX", path[64];
+    struct tsr_checkpoint_random_shape s = *shape;
+    struct tsr_diag                   *d = NULL;
+    struct tsr_plan_profile           *p = NULL;
     memset(t, 0, sizeof *t);
     s.max_positions = 512;
     s.dtype = TSR_BF16;
     s.tied = shape->vocab < 65536;
     assert_non_null(mkdtemp(folder));
     t->r = registry();
-    if (tsr_random_model_write(folder, &s, pool, &e.err) != TSR_OK ||
+    if (tsr_checkpoint_random_model_write(folder, &s, pool, &e.err) != TSR_OK ||
         tsr_model_load(&t->m, folder, false, &e.err) != TSR_OK ||
-        tsr_shape_of(&t->s, t->m, &e.err) != TSR_OK ||
-        tsr_candidates_open(&t->c, t->r, t->s, texts, CANDIDATES, &e.err) != TSR_OK)
+        tsr_plan_shape_of(&t->s, t->m, &e.err) != TSR_OK ||
+        tsr_plan_candidates_open(&t->c, t->r, t->s, texts, CANDIDATES, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_true(t->m->bytes >= 200000000);
     (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
@@ -98,12 +109,12 @@ static void open_setting(struct setting *t, const struct tsr_random_shape *shape
     (void)snprintf(path, sizeof path, "%s/config.json", folder);
     (void)unlink(path);
     (void)rmdir(folder);
-    assert_int_equal(tsr_diag_create(&d, &e.err), TSR_OK);
-    assert_int_equal(tsr_profile_parse(&p, "here", here, sizeof here - 1, d, &e.err), TSR_OK);
-    tsr_diag_print(d, stderr, false);
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_profile_parse(&p, "here", here, sizeof here - 1, d, &e.err), TSR_OK);
+    tsr_config_diag_print(d, stderr, false);
     assert_non_null(p);
-    tsr_diag_destroy(d);
-    t->mesh = (struct tsr_mesh){ .profile = p, .tp = 1 };
+    tsr_config_diag_destroy(d);
+    t->mesh = (struct tsr_plan_mesh){ .profile = p, .tp = 1 };
     t->packed = calloc(t->s->layers * CANDIDATES * TSR_LINEARS, sizeof *t->packed);
     assert_non_null(t->packed);
 }
@@ -111,25 +122,25 @@ static void open_setting(struct setting *t, const struct tsr_random_shape *shape
 static void close_setting(struct setting *t)
 {
     for (uint64_t i = 0; i < t->s->layers * CANDIDATES * TSR_LINEARS; i++)
-        tsr_packed_destroy(t->packed[i]);
+        tsr_model_packed_destroy(t->packed[i]);
     free(t->packed);
-    tsr_candidates_close(&t->c);
-    tsr_shape_destroy(t->s);
+    tsr_plan_candidates_close(&t->c);
+    tsr_plan_shape_destroy(t->s);
     tsr_model_destroy(t->m);
-    tsr_profile_destroy((struct tsr_profile *)(uintptr_t)t->mesh.profile);
-    tsr_registry_destroy(t->r);
+    tsr_plan_profile_destroy((struct tsr_plan_profile *)(uintptr_t)t->mesh.profile);
+    tsr_plugin_registry_destroy(t->r);
 }
 
 /* The overlay of a map borrows matrices that were packed for an earlier one. */
-static struct tsr_overlay *overlay(struct setting *t, const uint32_t *bits)
+static struct tsr_model_overlay *overlay(struct setting *t, const uint32_t *bits)
 {
-    struct tsr_errbuf   e = TSR_ERRBUF(e);
-    struct tsr_overlay *o = NULL;
-    assert_int_equal(tsr_overlay_create(&o, t->s->layers, &e.err), TSR_OK);
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_model_overlay *o = NULL;
+    assert_int_equal(tsr_model_overlay_create(&o, t->s->layers, &e.err), TSR_OK);
     for (uint64_t l = 0; l < t->s->layers; l++)
         for (uint64_t i = 0; i < TSR_LINEARS; i++) {
-            struct tsr_packed      **p = &t->packed[(l * CANDIDATES + bits[l]) * TSR_LINEARS + i];
-            const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
+            struct tsr_model_packed **p = &t->packed[(l * CANDIDATES + bits[l]) * TSR_LINEARS + i];
+            const struct tsr_matrix  *w = &t->m->layers[l].lin[i].w;
             if (!t->c.v[bits[l]].q.self || w->rows == 0)
                 continue;
             if (!*p && tsr_quantize_matrix(t->r, &t->c.v[bits[l]].q, w, NULL, p, &e.err) != TSR_OK)
@@ -139,12 +150,12 @@ static struct tsr_overlay *overlay(struct setting *t, const uint32_t *bits)
     return o;
 }
 
-static void drop_overlay(struct setting *t, struct tsr_overlay *o)
+static void drop_overlay(struct setting *t, struct tsr_model_overlay *o)
 {
     for (uint64_t l = 0; l < t->s->layers; l++)
         for (int i = 0; i < TSR_LINEARS; i++)
             o->lin[l][i] = NULL;
-    tsr_overlay_destroy(o);
+    tsr_model_overlay_destroy(o);
 }
 
 static double relative(uint64_t said, uint64_t took)
@@ -153,7 +164,7 @@ static double relative(uint64_t said, uint64_t took)
 }
 
 /* Bytes that the weights of layers [a, b) and of the ends take on the device: loaded alone. */
-static uint64_t range_bytes(struct setting *t, struct tsr_overlay *o, uint64_t a, uint64_t b,
+static uint64_t range_bytes(struct setting *t, struct tsr_model_overlay *o, uint64_t a, uint64_t b,
                             bool head)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
@@ -163,51 +174,51 @@ static uint64_t range_bytes(struct setting *t, struct tsr_overlay *o, uint64_t a
     };
     uint64_t before, after, peak;
     assert_int_equal(tsr_engine_create_streamed(&g, t->r, t->m, &opt, &e.err), TSR_OK);
-    tsr_registry_memory(t->r, &before, &peak);
+    tsr_plugin_registry_memory(t->r, &before, &peak);
     tsr_status st = a == 0 ? tsr_engine_load_embed(g, NULL, &e.err) : TSR_OK;
     for (uint64_t l = a; l < b && st == TSR_OK; l++)
         st = tsr_engine_load_layer(g, o, l, TSR_ACT_A8, &e.err);
     if (st == TSR_OK && head)
         st = tsr_engine_load_head(g, o, TSR_ACT_A8, &e.err);
     assert_int_equal(st, TSR_OK);
-    tsr_registry_memory(t->r, &after, &peak);
+    tsr_plugin_registry_memory(t->r, &after, &peak);
     tsr_engine_destroy(g);
     return after - before;
 }
 
 static void check_map(struct setting *t, uint64_t *seed, double *worst)
 {
-    static const uint32_t   kv_types[] = { TSR_F32, TSR_F16, TSR_I8 }, kv_bits[] = { 32, 16, 8 };
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    uint32_t                bits[64], kv = (uint32_t)draw(seed, 3);
-    uint64_t                L = t->s->layers, now, peak, base, none;
-    uint64_t                longest = getenv("TSR_TEST_ALL") ? 320 : 60; /* to run, in the sample */
-    uint64_t                batch = 1 + draw(seed, 12), prompt = 1 + draw(seed, longest);
-    uint64_t                generate = 1 + draw(seed, 190);
-    struct tsr_stage_memory said;
-    struct tsr_engine      *g = NULL;
-    struct tsr_memory_job   j = { .registry = t->r,
-                                  .shape = t->s,
-                                  .batch = batch,
-                                  .prompt = prompt,
-                                  .generate = generate,
-                                  .chunk = 64 + draw(seed, 448),
-                                  .kv_bits = kv_bits[kv] };
-    struct tsr_engine_options opt = { .act = TSR_ACT_A8,
-                                      .kv_dtype = kv_types[kv],
-                                      .slots = (uint32_t)batch,
-                                      .context = prompt + generate,
-                                      .chunk =
+    static const uint32_t kv_types[] = { TSR_F32, TSR_F16, TSR_I8 }, kv_bits[] = { 32, 16, 8 };
+    struct tsr_errbuf     e = TSR_ERRBUF(e);
+    uint32_t              bits[64], kv = (uint32_t)draw(seed, 3);
+    uint64_t              L = t->s->layers, now, peak, base, none;
+    uint64_t              longest = getenv("TSR_TEST_ALL") ? 320 : 60; /* to run, in the sample */
+    uint64_t              batch = 1 + draw(seed, 12), prompt = 1 + draw(seed, longest);
+    uint64_t              generate = 1 + draw(seed, 190);
+    struct tsr_plan_stage_memory said;
+    struct tsr_engine           *g = NULL;
+    struct tsr_plan_memory_job   j = { .registry = t->r,
+                                       .shape = t->s,
+                                       .batch = batch,
+                                       .prompt = prompt,
+                                       .generate = generate,
+                                       .chunk = 64 + draw(seed, 448),
+                                       .kv_bits = kv_bits[kv] };
+    struct tsr_engine_options    opt = { .act = TSR_ACT_A8,
+                                         .kv_dtype = kv_types[kv],
+                                         .slots = (uint32_t)batch,
+                                         .context = prompt + generate,
+                                         .chunk =
                                           j.chunk < batch * prompt ? j.chunk : batch * prompt };
     for (uint64_t l = 0; l < L; l++)
         bits[l] = (uint32_t)draw(seed, CANDIDATES);
-    struct tsr_overlay *o = overlay(t, bits);
+    struct tsr_model_overlay *o = overlay(t, bits);
 
     /* a stage in the middle: weights alone, as the engine loads a range of layers */
     uint64_t a = draw(seed, L), b = a + 1 + draw(seed, L - a);
     j.place = draw(seed, 2) ? TSR_HEAD_FIRST : TSR_HEAD_LAST;
-    assert_int_equal(tsr_memory_open(&j, &e.err), TSR_OK);
-    if (tsr_memory_stage(&j, &t->mesh, &t->c, bits, a, b - a, batch, batch, &said, &e.err) !=
+    assert_int_equal(tsr_plan_memory_open(&j, &e.err), TSR_OK);
+    if (tsr_plan_memory_stage(&j, &t->mesh, &t->c, bits, a, b - a, batch, batch, &said, &e.err) !=
         TSR_OK)
         fail_msg("%s", e.text);
     uint64_t took = range_bytes(t, o, a, b, j.place == TSR_HEAD_FIRST ? a == 0 : b == L);
@@ -220,31 +231,32 @@ static void check_map(struct setting *t, uint64_t *seed, double *worst)
 
     /* the whole model: peak of everything that the backend accounts for, after a prompt of every
      * sequence and a decode step */
-    if (tsr_memory_stage(&j, &t->mesh, &t->c, bits, 0, L, batch, batch, &said, &e.err) != TSR_OK)
+    if (tsr_plan_memory_stage(&j, &t->mesh, &t->c, bits, 0, L, batch, batch, &said, &e.err) !=
+        TSR_OK)
         fail_msg("%s", e.text);
-    tsr_memory_close(&j);
+    tsr_plan_memory_close(&j);
     struct tsr_registry *own = registry(); /* its account starts at nothing */
-    tsr_registry_memory(own, &base, &none);
+    tsr_plugin_registry_memory(own, &base, &none);
     assert_int_equal(base, 0);
-    uint64_t resident = tsr_memory_now();
+    uint64_t resident = resident_now();
     if (tsr_engine_create(&g, own, t->m, o, &opt, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    uint64_t          n = batch * prompt;
-    struct tsr_token *tokens = calloc(n, sizeof *tokens);
-    float            *logits = calloc(batch * t->s->vocab, sizeof *logits);
+    uint64_t                 n = batch * prompt;
+    struct tsr_engine_token *tokens = calloc(n, sizeof *tokens);
+    float                   *logits = calloc(batch * t->s->vocab, sizeof *logits);
     assert_true(tokens && logits);
     for (uint64_t i = 0; i < n; i++)
-        tokens[i] = (struct tsr_token){ .id = (uint32_t)(i * 31 % t->s->vocab),
-                                        .slot = (uint32_t)(i / prompt),
-                                        .logits = i % prompt == prompt - 1 };
+        tokens[i] = (struct tsr_engine_token){ .id = (uint32_t)(i * 31 % t->s->vocab),
+                                               .slot = (uint32_t)(i / prompt),
+                                               .logits = i % prompt == prompt - 1 };
     if (tsr_engine_forward(g, tokens, n, logits, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     for (uint64_t i = 0; i < batch; i++)
-        tokens[i] = (struct tsr_token){ .id = 1, .slot = (uint32_t)i, .logits = true };
+        tokens[i] = (struct tsr_engine_token){ .id = 1, .slot = (uint32_t)i, .logits = true };
     if (tsr_engine_forward(g, tokens, batch, logits, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    tsr_registry_memory(own, &now, &peak);
-    uint64_t grown = tsr_memory_now() - resident;
+    tsr_plugin_registry_memory(own, &now, &peak);
+    uint64_t grown = resident_now() - resident;
     error = relative(said.total, peak);
     *worst = fmax(*worst, error);
     (void)printf("batch %2llu prompt %3llu generate %3llu kv %2u: said %6.1f MB, accounted peak "
@@ -258,7 +270,7 @@ static void check_map(struct setting *t, uint64_t *seed, double *worst)
                  (unsigned long long)said.ends, (unsigned long long)said.workspace,
                  (unsigned long long)peak);
     tsr_engine_destroy(g);
-    tsr_registry_destroy(own);
+    tsr_plugin_registry_destroy(own);
     free(tokens);
     free(logits);
     drop_overlay(t, o);

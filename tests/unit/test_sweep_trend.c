@@ -1,5 +1,5 @@
 /* Verdicts on perplexity against channels: lines with a known slope, noise, and one step that rises. */
-#include "pipeline/sweep_trend.h"
+#include "pipeline/steps/sweep_trend.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -40,11 +40,11 @@ static void make(const double *mean, double size, uint64_t seed)
 
 static void test_line(void **state)
 {
-    static const double    mean[POINTS] = { 0, -0.1, -0.2, -0.3, -0.4, -0.5 };
-    struct tsr_sweep_trend t;
+    static const double         mean[POINTS] = { 0, -0.1, -0.2, -0.3, -0.4, -0.5 };
+    struct tsr_step_sweep_trend t;
     (void)state;
     make(mean, 1e-3, 1);
-    tsr_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
+    tsr_step_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
     assert_int_equal(t.steps, POINTS - 1);
     assert_int_equal(t.rises, 0);
     assert_int_equal(t.proven, 0);
@@ -59,12 +59,12 @@ static void test_line(void **state)
 /* The slope by the textbook, from the means of the points. */
 static void test_slope(void **state)
 {
-    static const double    mean[POINTS] = { 0.4, -0.3, 0.1, 0, 0.2, -0.6 };
-    struct tsr_sweep_trend t;
-    double                 xy = 0, xx = 0;
+    static const double         mean[POINTS] = { 0.4, -0.3, 0.1, 0, 0.2, -0.6 };
+    struct tsr_step_sweep_trend t;
+    double                      xy = 0, xx = 0;
     (void)state;
     make(mean, 0.5, 2);
-    tsr_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
+    tsr_step_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
     for (uint64_t p = 0; p < POINTS; p++) {
         double y = 0;
         for (uint64_t i = 0; i < TOKENS; i++)
@@ -77,13 +77,13 @@ static void test_slope(void **state)
 
 static void test_noise(void **state)
 {
-    static const double    mean[POINTS] = { 0 };
-    uint64_t               open = 0, rises = 0;
-    struct tsr_sweep_trend t;
+    static const double         mean[POINTS] = { 0 };
+    uint64_t                    open = 0, rises = 0;
+    struct tsr_step_sweep_trend t;
     (void)state;
     for (uint64_t seed = 0; seed < 100; seed++) {
         make(mean, 1, 100 + seed);
-        tsr_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
+        tsr_step_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
         open += t.verdict == TSR_TREND_OPEN;
         rises += t.proven > 0;
         assert_true(t.proven <= t.rises);
@@ -96,11 +96,11 @@ static void test_noise(void **state)
 /* A fall at large that has one clear rise in it. */
 static void test_rise(void **state)
 {
-    static const double    mean[POINTS] = { 0, -0.3, -0.6, -0.5, -0.9, -1.2 };
-    struct tsr_sweep_trend t;
+    static const double         mean[POINTS] = { 0, -0.3, -0.6, -0.5, -0.9, -1.2 };
+    struct tsr_step_sweep_trend t;
     (void)state;
     make(mean, 0.1, 3);
-    tsr_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
+    tsr_step_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
     assert_int_equal(t.rises, 1);
     assert_int_equal(t.proven, 1);
     assert_true(t.step[2].low > 0);
@@ -111,12 +111,12 @@ static void test_rise(void **state)
 /* One window says nothing. */
 static void test_one(void **state)
 {
-    static const double    mean[POINTS] = { 0, -1, -2, -3, -4, -5 };
-    struct tsr_sweep_trend t;
+    static const double         mean[POINTS] = { 0, -1, -2, -3, -4, -5 };
+    struct tsr_step_sweep_trend t;
     (void)state;
     make(mean, 1e-3, 4);
     start[1] = TOKENS;
-    tsr_sweep_trend(at, 2, start, 1, 0.05, scratch, &t);
+    tsr_step_sweep_trend(at, 2, start, 1, 0.05, scratch, &t);
     assert_int_equal(t.steps, 1);
     assert_int_equal(t.verdict, TSR_TREND_OPEN);
 }

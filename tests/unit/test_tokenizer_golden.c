@@ -4,9 +4,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "export/export.h"
-#include "model/random_model.h"
-#include "model/tokenizer.h"
+#include "checkpoint/export/export.h"
+#include "checkpoint/random_model.h"
+#include "checkpoint/tokenizer.h"
 
 #include <dirent.h>
 #include <ftw.h>
@@ -25,23 +25,24 @@
             fail_msg("%s: %s", #call, (e).text);                                                   \
     } while (0)
 
-static void list(const json_t *j, struct tsr_ids *ids)
+static void list(const json_t *j, struct tsr_tokenizer_ids *ids)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     ids->n = 0;
     for (size_t i = 0; i < json_array_size(j); i++)
-        OK(e, tsr_ids_push(ids, (uint32_t)json_integer_value(json_array_get(j, i)), &e.err));
+        OK(e,
+           tsr_tokenizer_ids_push(ids, (uint32_t)json_integer_value(json_array_get(j, i)), &e.err));
 }
 
-static void same_ids(const char *what, const char *text, const struct tsr_ids *got,
-                     const struct tsr_ids *want)
+static void same_ids(const char *what, const char *text, const struct tsr_tokenizer_ids *got,
+                     const struct tsr_tokenizer_ids *want)
 {
     if (got->n != want->n || (want->n && memcmp(got->v, want->v, want->n * 4) != 0))
         fail_msg("%s of \"%s\": %llu ids, wanted %llu", what, text, (unsigned long long)got->n,
                  (unsigned long long)want->n);
 }
 
-static void same_text(const char *what, const struct tsr_text *got, const json_t *want)
+static void same_text(const char *what, const struct tsr_tokenizer_text *got, const json_t *want)
 {
     if (got->n != json_string_length(want) ||
         (got->n && memcmp(got->v, json_string_value(want), got->n) != 0))
@@ -49,56 +50,56 @@ static void same_text(const char *what, const struct tsr_text *got, const json_t
 }
 
 /* Every piece is whole characters and the sum is the text. */
-static void stream(const struct tsr_tokenizer *t, const struct tsr_ids *ids, bool skip,
+static void stream(const struct tsr_tokenizer *t, const struct tsr_tokenizer_ids *ids, bool skip,
                    const json_t *want)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_detok *s = NULL;
-    struct tsr_text   sum = { 0 };
-    OK(e, tsr_detok_create(&s, t, skip, &e.err));
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_detok         *s = NULL;
+    struct tsr_tokenizer_text sum = { 0 };
+    OK(e, tsr_tokenizer_detok_create(&s, t, skip, &e.err));
     for (int round = 0; round < 2; round++) { /* a flushed stream starts afresh */
         sum.n = 0;
         for (uint64_t i = 0; i <= ids->n; i++) {
             uint64_t from = sum.n;
             if (i < ids->n)
-                OK(e, tsr_detok_push(s, ids->v[i], &sum, &e.err));
+                OK(e, tsr_tokenizer_detok_push(s, ids->v[i], &sum, &e.err));
             else
-                OK(e, tsr_detok_flush(s, &sum, &e.err));
+                OK(e, tsr_tokenizer_detok_flush(s, &sum, &e.err));
             if (sum.n > from)
                 assert_false(((unsigned char)sum.v[from] & 0xc0) == 0x80);
         }
         same_text("streamed", &sum, want);
     }
-    tsr_detok_destroy(s);
-    tsr_text_free(&sum);
+    tsr_tokenizer_detok_destroy(s);
+    tsr_tokenizer_text_free(&sum);
 }
 
 /* want is NULL where SentencePiece has no such text: it shows special tokens never, and the unknown
  * one always. */
-static void decode_case(const struct tsr_tokenizer *t, const struct tsr_ids *ids, bool skip,
-                        const json_t *want)
+static void decode_case(const struct tsr_tokenizer *t, const struct tsr_tokenizer_ids *ids,
+                        bool skip, const json_t *want)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct tsr_text   text = { 0 };
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    struct tsr_tokenizer_text text = { 0 };
     if (!want)
         return;
     OK(e, tsr_detokenize(t, ids->v, ids->n, skip, &text, &e.err));
     same_text("decoded", &text, want);
-    tsr_text_free(&text);
+    tsr_tokenizer_text_free(&text);
     stream(t, ids, skip, want);
 }
 
 /* tokenizer: a folder or a GGUF file. */
 static unsigned run_cases(const char *tokenizer, const char *path)
 {
-    struct tsr_errbuf     e = TSR_ERRBUF(e);
-    struct tsr_tokenizer *t = NULL;
-    json_t               *cases = NULL, *c;
-    size_t                i;
-    unsigned              n = 0;
-    struct tsr_ids        want = { 0 }, got = { 0 };
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    struct tsr_tokenizer    *t = NULL;
+    json_t                  *cases = NULL, *c;
+    size_t                   i;
+    unsigned                 n = 0;
+    struct tsr_tokenizer_ids want = { 0 }, got = { 0 };
     OK(e, tsr_json_load(&cases, path, 1 << 24, 16, &e.err));
-    OK(e, tsr_tokenizer_load(&t, tokenizer, &e.err));
+    OK(e, tsr_checkpoint_tokenizer_load(&t, tokenizer, &e.err));
     json_array_foreach (json_object_get(cases, "encode"), i, c) {
         const json_t *text = json_object_get(c, "text");
         const char   *s = json_string_value(text);
@@ -108,7 +109,7 @@ static unsigned run_cases(const char *tokenizer, const char *path)
         same_ids(tokenizer, s, &got, &want);
         decode_case(t, &want, false, json_object_get(c, "decoded"));
         got.n = 0;
-        OK(e, tsr_tokenize(t, s, json_string_length(text), TSR_TOKENIZE_SPECIAL, &got, &e.err));
+        OK(e, tsr_tokenize(t, s, json_string_length(text), TSR_TOKENIZER_SPECIAL, &got, &e.err));
         list(json_object_get(c, "ids_with_special"), &want);
         same_ids(tokenizer, s, &got, &want);
         decode_case(t, &want, true, json_object_get(c, "decoded_skip_special"));
@@ -122,8 +123,8 @@ static unsigned run_cases(const char *tokenizer, const char *path)
     }
     json_decref(cases);
     tsr_tokenizer_destroy(t);
-    tsr_ids_free(&want);
-    tsr_ids_free(&got);
+    tsr_tokenizer_ids_free(&want);
+    tsr_tokenizer_ids_free(&got);
     return n;
 }
 
@@ -208,19 +209,19 @@ static void written_as_gguf(void **state)
         char                  folder[] = "/tmp/tessera-tokens-XXXXXX", path[400], cases[400];
         assert_non_null(mkdtemp(folder));
         (void)snprintf(path, sizeof path, TEST_GOLDEN "/tokenizers/%s", names[i]);
-        OK(e, tsr_tokenizer_load(&t, path, &e.err));
-        struct tsr_random_shape shape = { .vocab = tsr_tokenizer_size(t),
-                                          .hidden = 16,
-                                          .layers = 1,
-                                          .ffn = 16,
-                                          .heads = 1,
-                                          .kv_heads = 1,
-                                          .max_positions = 64,
-                                          .dtype = TSR_F16,
-                                          .tied = true,
-                                          .seed = 1 };
+        OK(e, tsr_checkpoint_tokenizer_load(&t, path, &e.err));
+        struct tsr_checkpoint_random_shape shape = { .vocab = tsr_tokenizer_size(t),
+                                                     .hidden = 16,
+                                                     .layers = 1,
+                                                     .ffn = 16,
+                                                     .heads = 1,
+                                                     .kv_heads = 1,
+                                                     .max_positions = 64,
+                                                     .dtype = TSR_F16,
+                                                     .tied = true,
+                                                     .seed = 1 };
         tsr_tokenizer_destroy(t);
-        OK(e, tsr_random_model_write(folder, &shape, NULL, &e.err));
+        OK(e, tsr_checkpoint_random_model_write(folder, &shape, NULL, &e.err));
         (void)snprintf(path, sizeof path, TEST_GOLDEN "/tokenizers/%s/tokenizer.json", names[i]);
         (void)snprintf(cases, sizeof cases, "%s/tokenizer.json", folder);
         copy(path, cases);

@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "comm/crc32c.h"
 #include "comm/local/ring.h"
 #include "plugin_open.h"
+#include "tessera/crc32c.h"
 #include "tessera/transport.h"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@
 #define MAX_RANKS 8
 
 static struct tsr_registry           *registry;
-static struct tsr_found               found;
+static struct tsr_plugin_found        found;
 static const struct tsr_transport_v1 *local;
 /* as the plugin declares them */
 struct options {
@@ -212,7 +212,7 @@ static void test_threads(void **state)
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         on_threads(counts[i], traffic);
     uint64_t now, peak;
-    tsr_registry_memory(registry, &now, &peak);
+    tsr_plugin_registry_memory(registry, &now, &peak);
     assert_int_equal(now, 0); /* everything given back */
     assert_true(peak > 0);
 }
@@ -531,9 +531,9 @@ static void test_cancelled(void **state)
     void             *a = join(&g, 0), *q = NULL;
     char              buf[1];
     assert_int_equal(local->recv(a, NULL, 1, buf, 1, &q, &e.err), TSR_OK);
-    tsr_cancel();
+    tsr_plugin_cancel();
     assert_int_equal(local->wait(a, q, LONG_US, &e.err), TSR_E_CANCELLED);
-    tsr_cancel_reset();
+    tsr_plugin_cancel_reset();
     local->destroy(a);
     free_group(&g);
 }
@@ -542,21 +542,21 @@ static void test_crc(void **state)
 {
     (void)state;
     /* the check value of CRC-32C in the catalogue of parametrised CRC algorithms */
-    assert_int_equal(crc32c_portable(0, "123456789", 9), 0xe3069283u);
+    assert_int_equal(tsr_crc32c_portable(0, "123456789", 9), 0xe3069283u);
     static unsigned char data[20000]; /* several times three runs, and parts of them */
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = pattern(1, 2, 3, i);
-    for (unsigned level = 0; level <= crc32c_level_here(); level++)
+    for (unsigned level = 0; level <= tsr_crc32c_level(); level++)
         for (size_t n = 0; n < sizeof data; n += n < 100 ? 1 : 13 + n / 7) {
-            uint32_t want = crc32c_portable(0, data, n);
-            assert_int_equal(crc32c(level, 0, data, n), want);
-            assert_int_equal(crc32c(level, crc32c_portable(0, data, n / 3), data + n / 3,
-                                    n - n / 3),
+            uint32_t want = tsr_crc32c_portable(0, data, n);
+            assert_int_equal(tsr_crc32c_by(level, 0, data, n), want);
+            assert_int_equal(tsr_crc32c_by(level, tsr_crc32c_portable(0, data, n / 3), data + n / 3,
+                                           n - n / 3),
                              want);
         }
-    for (size_t n = 3 * CRC32C_RUN - 9; n <= 6 * CRC32C_RUN + 9; n++)
-        assert_int_equal(crc32c(crc32c_level_here(), 1, data + n % 8, n),
-                         crc32c(crc32c_level_here() != 0, 1, data + n % 8, n));
+    for (size_t n = 3 * (size_t)TSR_CRC32C_RUN - 9; n <= 6 * (size_t)TSR_CRC32C_RUN + 9; n++)
+        assert_int_equal(tsr_crc32c_by(tsr_crc32c_level(), 1, data + n % 8, n),
+                         tsr_crc32c_by(tsr_crc32c_level() != 0, 1, data + n % 8, n));
 }
 
 static int open_all(void **state)
@@ -570,7 +570,7 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
     (void)state;
-    tsr_registry_destroy(registry);
+    tsr_plugin_registry_destroy(registry);
     return 0;
 }
 

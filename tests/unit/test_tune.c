@@ -1,4 +1,4 @@
-/* The tuner: viable sets against recorded ones, both phases against exhaustive search on knee-shaped tables,
+/* The tuner: the knee, both phases against exhaustive search on knee-shaped tables,
  * and cases that were worked by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,38 +15,12 @@
 
 #include <math.h>
 
-static void test_viable(void **state)
+static void test_knee(void **state)
 {
-    json_error_t e;
-    json_t      *all = json_load_file(TEST_GOLDEN "/dec/vectors.json", 0, &e);
-    const char  *model, *name;
-    json_t      *m, *s, *v;
-    int          shapes = 0;
     (void)state;
-    assert_non_null(all);
-    json_object_foreach (json_object_get(all, "launch_shapes"), model, m)
-        json_object_foreach (m, name, s) {
-            const char   *most;
-            const json_t *want = json_object_get(s, "viable_ntb_paper");
-            uint32_t      got[512];
-            uint64_t      n =
-                tsr_tune_viable((uint64_t)json_integer_value(json_object_get(s, "cin")),
-                                (uint64_t)json_integer_value(json_object_get(s, "cout")), got, 512);
-            assert_int_equal(n, json_array_size(want));
-            for (uint64_t i = 0; i < n; i++)
-                assert_int_equal(got[i], json_integer_value(json_array_get(want, i)));
-            json_object_foreach (json_object_get(s, "largest_viable_le"), most, v)
-                assert_int_equal(tsr_tune_largest(got, n, (uint32_t)strtoul(most, NULL, 10)),
-                                 json_integer_value(v));
-            assert_int_equal(tsr_tune_most_k(49152),
-                             json_integer_value(json_object_get(s, "k_chunk_max_fp16_48KiB")));
-            shapes++;
-        }
-    assert_int_equal(shapes, 4);
-    json_decref(all);
     /* 4050M and 4090 of notes: 3 bits, 16 of 192 GB/s; 32 of 1008 */
-    assert_true(fabs(tsr_tune_knee(3, 16, 192) - 64) < 1e-9);
-    assert_true(fabs(tsr_tune_knee(3, 32, 1008) - 24.38) < 0.01);
+    assert_true(fabs(tsr_compensate_tune_knee(3, 16, 192) - 64) < 1e-9);
+    assert_true(fabs(tsr_compensate_tune_knee(3, 32, 1008) - 24.38) < 0.01);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------ */
@@ -54,8 +28,8 @@ static void test_viable(void **state)
 #define LONG 600
 
 struct made {
-    struct tsr_tune_table t;
-    double                ms[4][4 * LONG];
+    struct tsr_compensate_tune_table t;
+    double                           ms[4][4 * LONG];
 };
 
 static double uniform(uint64_t seed, uint64_t i)
@@ -74,8 +48,8 @@ static void knee_table(struct made *x, uint64_t seed, bool even)
     x->t.n = 2 + (uint32_t)(uniform(seed, 0) * 3);
     double slope_of_all = 0.002 + 0.01 * uniform(seed, 1);
     for (uint32_t i = 0; i < x->t.n; i++) {
-        struct tsr_tune_module *m = &x->t.m[i];
-        double                  u[4];
+        struct tsr_compensate_tune_module *m = &x->t.m[i];
+        double                             u[4];
         for (uint64_t j = 0; j < 4; j++)
             u[j] = uniform(seed, 10 + 8 * i + j);
         (void)snprintf(m->name, sizeof m->name, "m%u", i);
@@ -97,12 +71,12 @@ static void knee_table(struct made *x, uint64_t seed, bool even)
     }
 }
 
-static double at(const struct tsr_tune_module *m, uint32_t b, uint32_t k)
+static double at(const struct tsr_compensate_tune_module *m, uint32_t b, uint32_t k)
 {
     return k ? m->ms[b * m->n_k + k] : m->base;
 }
 
-static uint32_t row_of(const struct tsr_tune_module *m, uint32_t most)
+static uint32_t row_of(const struct tsr_compensate_tune_module *m, uint32_t most)
 {
     uint32_t row = 0;
     for (uint32_t b = 0; b < m->n_blocks; b++)
@@ -111,7 +85,8 @@ static uint32_t row_of(const struct tsr_tune_module *m, uint32_t most)
     return row;
 }
 
-static double sum_of(const struct tsr_tune_table *t, const uint32_t *row, const uint32_t *k)
+static double sum_of(const struct tsr_compensate_tune_table *t, const uint32_t *row,
+                     const uint32_t *k)
 {
     double s = 0;
     for (uint32_t i = 0; i < t->n; i++)
@@ -120,8 +95,8 @@ static double sum_of(const struct tsr_tune_table *t, const uint32_t *row, const 
 }
 
 /* Every number of blocks with every common k. */
-static uint32_t exhaustive_common(const struct tsr_tune_table *t, const bool *dropped, double limit,
-                                  uint32_t *most, double *time)
+static uint32_t exhaustive_common(const struct tsr_compensate_tune_table *t, const bool *dropped,
+                                  double limit, uint32_t *most, double *time)
 {
     uint32_t best = 0;
     *time = INFINITY;
@@ -144,8 +119,8 @@ static uint32_t exhaustive_common(const struct tsr_tune_table *t, const bool *dr
 }
 
 /* A round of phase 2 by trying every set of linears: the largest that fits, of these the fastest. */
-static bool exhaustive_round(const struct tsr_tune_table *t, const uint32_t *row, double limit,
-                             const bool *frozen, uint32_t *k)
+static bool exhaustive_round(const struct tsr_compensate_tune_table *t, const uint32_t *row,
+                             double limit, const bool *frozen, uint32_t *k)
 {
     uint32_t best = 0, size = 0;
     double   least = INFINITY;
@@ -175,16 +150,18 @@ static void test_exhaustive(void **state)
     uint64_t            moved = 0, dropped_some = 0;
     (void)state;
     for (uint64_t seed = 0; seed < 1000; seed++) {
-        static struct made     x;
-        struct tsr_tune_result r;
-        bool                   dropped[4] = { false };
-        uint32_t               most = 0, row[4], k[4], common;
-        double                 time, limit = 0;
+        static struct made                x;
+        struct tsr_compensate_tune_result r;
+        bool                              dropped[4] = { false };
+        uint32_t                          most = 0, row[4], k[4], common;
+        double                            time, limit = 0;
         knee_table(&x, seed, false);
         for (uint32_t i = 0; i < x.t.n; i++)
             limit += x.t.m[i].base;
         limit *= 1 + targets[seed % 5];
-        assert_int_equal(tsr_tune(&x.t, targets[seed % 5], 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_tune(&x.t, targets[seed % 5], 0, TSR_FREEZE_RETRY, &r,
+                                             NULL),
+                         TSR_OK);
         assert_true(r.limit == limit);
         while ((common = exhaustive_common(&x.t, dropped, limit, &most, &time)) == 0) {
             uint32_t small = x.t.n, left = 0;
@@ -226,12 +203,12 @@ static void test_most_channels(void **state)
 {
     (void)state;
     for (uint64_t seed = 2000; seed < 2040; seed++) {
-        static struct made     x;
-        struct tsr_tune_result r;
-        uint32_t               row[4], k[4] = { 0 }, best = 0, got = 0;
+        static struct made                x;
+        struct tsr_compensate_tune_result r;
+        uint32_t                          row[4], k[4] = { 0 }, best = 0, got = 0;
         knee_table(&x, seed, true);
         x.t.n = x.t.n > 3 ? 3 : x.t.n;
-        assert_int_equal(tsr_tune(&x.t, 0.05, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_tune(&x.t, 0.05, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
         assert_true(r.common > 0);
         for (uint32_t i = 0; i < x.t.n; i++) {
             row[i] = row_of(&x.t.m[i], r.most_blocks);
@@ -249,17 +226,17 @@ static void test_most_channels(void **state)
 
 /* ---- by hand -------------------------------------------------------------------------------------- */
 
-static void module_of(struct tsr_tune_module *m, uint64_t inputs, double base, double *ms,
-                      uint32_t n_k)
+static void module_of(struct tsr_compensate_tune_module *m, uint64_t inputs, double base,
+                      double *ms, uint32_t n_k)
 {
-    *m = (struct tsr_tune_module){ .name = "m",
-                                   .inputs = inputs,
-                                   .outputs = 1024,
-                                   .base = base,
-                                   .n_blocks = 1,
-                                   .n_k = n_k,
-                                   .blocks = { 1 },
-                                   .ms = ms };
+    *m = (struct tsr_compensate_tune_module){ .name = "m",
+                                              .inputs = inputs,
+                                              .outputs = 1024,
+                                              .base = base,
+                                              .n_blocks = 1,
+                                              .n_k = n_k,
+                                              .blocks = { 1 },
+                                              .ms = ms };
 }
 
 static void test_freezing(void **state)
@@ -269,29 +246,30 @@ static void test_freezing(void **state)
      * Round 2: a falls back to 10.2 (a table that was measured); 21.2.  The code tries b again: 22.3, no.
      * Round 3: a at 9.8: 20.8; b again: 21.9, fits.  The paper froze b in round 1. */
     double a[] = { 10, 10.5, 10.8, 10.2, 9.8, 30 }, b[] = { 10, 11, 12.1, 30, 30, 30 };
-    struct tsr_tune_table  t = { .n = 2 };
-    struct tsr_tune_result r;
-    struct tsr_errbuf      err = TSR_ERRBUF(err);
+    struct tsr_compensate_tune_table  t = { .n = 2 };
+    struct tsr_compensate_tune_result r;
+    struct tsr_errbuf                 err = TSR_ERRBUF(err);
     (void)state;
     module_of(&t.m[0], 2048, 10, a, 6);
     module_of(&t.m[1], 1024, 10, b, 6);
-    assert_int_equal(tsr_tune(&t, 0.1, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.1, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
     assert_true(r.common == 1 && r.k[0] == 4 && r.k[1] == 2);
     assert_true(fabs(r.total - 21.9) < 1e-9);
-    assert_int_equal(tsr_tune(&t, 0.1, 0, TSR_FREEZE_ONCE, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.1, 0, TSR_FREEZE_ONCE, &r, NULL), TSR_OK);
     assert_true(r.common == 1 && r.k[0] == 4 && r.k[1] == 1);
     assert_true(fabs(r.total - 20.8) < 1e-9);
     /* 3 %, 20.6: no common step; b, the smaller matrix, goes to 0; a alone takes 20.5 and stops at 20.8,
      * which is above 20.6 */
-    assert_int_equal(tsr_tune(&t, 0.03, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.03, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
     assert_true(r.dropped[1] && r.common == 1 && r.k[0] == 1 && r.k[1] == 0 && r.blocks[1] == 0);
     /* nothing fits */
-    assert_int_equal(tsr_tune(&t, 0.001, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.001, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
     assert_true(r.common == 0 && r.most_blocks == 0 && r.k[0] == 0 && r.total == 20);
     /* a table that ends */
-    assert_int_equal(tsr_tune(&t, 5, 0, TSR_FREEZE_RETRY, &r, &err.err), TSR_E_INPUT);
+    assert_int_equal(tsr_compensate_tune(&t, 5, 0, TSR_FREEZE_RETRY, &r, &err.err), TSR_E_INPUT);
     assert_non_null(strstr(err.text, "measure it further"));
-    assert_int_equal(tsr_tune(&t, (double)NAN, 0, TSR_FREEZE_RETRY, &r, &err.err), TSR_E_CONFIG);
+    assert_int_equal(tsr_compensate_tune(&t, (double)NAN, 0, TSR_FREEZE_RETRY, &r, &err.err),
+                     TSR_E_CONFIG);
 }
 
 static void test_file(void **state)
@@ -314,23 +292,23 @@ static void test_file(void **state)
         "{\"format\":\"tessera.dec-profile/1\",\"device\":\"d\",\"bits\":3,\"host_gbps\":16,"
         "\"device_gbps\":192,\"modules\":[{\"name\":\"o\",\"inputs\":4096,\"outputs\":4096,"
         "\"base_ms\":0.5,\"blocks\":[4,8],\"ms\":[[0.5,0.6],[0.5,0.55]]}]}";
-    struct tsr_tune_table t;
+    struct tsr_compensate_tune_table t;
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct tsr_errbuf err = TSR_ERRBUF(err);
-        assert_int_equal(tsr_tune_parse(&t, "p.json", bad[i], strlen(bad[i]), &err.err),
+        assert_int_equal(tsr_compensate_tune_parse(&t, "p.json", bad[i], strlen(bad[i]), &err.err),
                          TSR_E_INPUT);
         assert_non_null(strstr(err.text, "p.json"));
     }
-    assert_int_equal(tsr_tune_parse(&t, "p.json", good, strlen(good), NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune_parse(&t, "p.json", good, strlen(good), NULL), TSR_OK);
     assert_true(t.n == 1 && t.m[0].n_k == 2 && t.m[0].ms[3] == 0.55 && t.m[0].blocks[1] == 8);
-    tsr_tune_free(&t);
+    tsr_compensate_tune_free(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_viable),        cmocka_unit_test(test_exhaustive),
+        cmocka_unit_test(test_knee),          cmocka_unit_test(test_exhaustive),
         cmocka_unit_test(test_most_channels), cmocka_unit_test(test_freezing),
         cmocka_unit_test(test_file),
     };

@@ -11,18 +11,18 @@
 #include <cmocka.h> /* after what it needs */
 
 struct fixture {
-    struct tsr_diag  *d;
-    struct tsr_doc   *doc;
-    struct tsr_errbuf e;
-    tsr_status        st;
+    struct tsr_diag       *d;
+    struct tsr_config_doc *doc;
+    struct tsr_errbuf      e;
+    tsr_status             st;
 };
 
 static void parse_n(struct fixture *f, const char *text, uint64_t n)
 {
     memset(f, 0, sizeof *f);
     f->e = (struct tsr_errbuf)TSR_ERRBUF(f->e);
-    assert_int_equal(tsr_diag_create(&f->d, &f->e.err), TSR_OK);
-    f->st = tsr_doc_parse(&f->doc, "t.yaml", text, n, f->d, &f->e.err);
+    assert_int_equal(tsr_config_diag_create(&f->d, &f->e.err), TSR_OK);
+    f->st = tsr_config_doc_parse(&f->doc, "t.yaml", text, n, f->d, &f->e.err);
 }
 
 static void parse(struct fixture *f, const char *text)
@@ -32,30 +32,30 @@ static void parse(struct fixture *f, const char *text)
 
 static void end(struct fixture *f)
 {
-    tsr_doc_destroy(f->doc);
-    tsr_diag_destroy(f->d);
+    tsr_config_doc_destroy(f->doc);
+    tsr_config_diag_destroy(f->d);
 }
 
-static const struct tsr_node *good(struct fixture *f, const char *text)
+static const struct tsr_config_node *good(struct fixture *f, const char *text)
 {
     parse(f, text);
     if (f->st != TSR_OK)
         print_error("%s\n", f->e.text);
     assert_int_equal(f->st, TSR_OK);
-    assert_int_equal(tsr_diag_errors(f->d), 0);
-    return tsr_doc_root(f->doc);
+    assert_int_equal(tsr_config_diag_errors(f->d), 0);
+    return tsr_config_doc_root(f->doc);
 }
 
 /* One error, at this place, with these words. */
 static void bad_n(const char *text, uint64_t n, uint32_t line, uint32_t column, const char *words)
 {
-    struct fixture       f;
-    struct tsr_diag_item v;
+    struct fixture              f;
+    struct tsr_config_diag_item v;
     parse_n(&f, text, n);
     assert_int_equal(f.st, TSR_E_INPUT);
     assert_null(f.doc);
-    assert_int_equal(tsr_diag_errors(f.d), 1);
-    assert_true(tsr_diag_at(f.d, 0, &v));
+    assert_int_equal(tsr_config_diag_errors(f.d), 1);
+    assert_true(tsr_config_diag_at(f.d, 0, &v));
     if (!strstr(v.text, words))
         print_error("'%s' is not in '%s'\n", words, v.text);
     assert_non_null(strstr(v.text, words));
@@ -71,38 +71,38 @@ static void bad(const char *text, uint32_t line, uint32_t column, const char *wo
 
 static void test_tree(void **state)
 {
-    struct fixture         f;
-    const struct tsr_node *n,
+    struct fixture                f;
+    const struct tsr_config_node *n,
         *root = good(&f, "a: 1\nb: \"2\"\nc: [x, 'y', ~]\nd:\n  e: |\n    t\nf:\n");
     (void)state;
     assert_int_equal(root->kind, TSR_NODE_MAP);
     assert_int_equal(root->n, 5);
-    n = tsr_node_get(root, "a");
+    n = tsr_config_node_get(root, "a");
     assert_string_equal(n->text, "1");
     assert_false(n->quoted);
     assert_int_equal(n->mark.line, 1);
     assert_int_equal(n->mark.column, 4);
-    n = tsr_node_get(root, "b");
+    n = tsr_config_node_get(root, "b");
     assert_true(n->quoted);
     assert_int_equal(n->mark.length, 3);
-    n = tsr_node_get(root, "c");
+    n = tsr_config_node_get(root, "c");
     assert_int_equal(n->kind, TSR_NODE_LIST);
     assert_int_equal(n->n, 3);
     assert_int_equal(n->items[2]->kind, TSR_NODE_NULL);
     assert_int_equal(n->items[1]->mark.column, 8);
-    n = tsr_node_get(tsr_node_get(root, "d"), "e");
+    n = tsr_config_node_get(tsr_config_node_get(root, "d"), "e");
     assert_string_equal(n->text, "t\n");
     assert_true(n->quoted);
-    assert_int_equal(tsr_node_get(root, "f")->kind, TSR_NODE_NULL);
-    assert_null(tsr_node_get(root, "g"));
+    assert_int_equal(tsr_config_node_get(root, "f")->kind, TSR_NODE_NULL);
+    assert_null(tsr_config_node_get(root, "g"));
     end(&f);
 }
 
 static void test_columns_count_characters(void **state)
 {
-    struct fixture         f;
-    const struct tsr_node *root = good(&f, "k\xc3\xa4se: {\xe6\x97\xa5: x}\n");
-    const struct tsr_node *map = tsr_node_get(root, "k\xc3\xa4se");
+    struct fixture                f;
+    const struct tsr_config_node *root = good(&f, "k\xc3\xa4se: {\xe6\x97\xa5: x}\n");
+    const struct tsr_config_node *map = tsr_config_node_get(root, "k\xc3\xa4se");
     (void)state;
     assert_int_equal(map->mark.column, 7);
     assert_int_equal(map->items[0]->mark.column, 11);
@@ -144,18 +144,18 @@ static void test_refusals(void **state)
 
 static void test_all_errors_at_once(void **state)
 {
-    struct fixture       f;
-    struct tsr_diag_item v;
+    struct fixture              f;
+    struct tsr_config_diag_item v;
     (void)state;
     parse(&f, "a: !t 1\nb: 1\nb: 2\n<<: x\n");
     assert_int_equal(f.st, TSR_E_INPUT);
-    assert_int_equal(tsr_diag_errors(f.d), 3);
+    assert_int_equal(tsr_config_diag_errors(f.d), 3);
     for (uint64_t i = 0; i < 3; i++) {
         static const uint32_t line[] = { 1, 3, 4 };
-        assert_true(tsr_diag_at(f.d, i, &v));
+        assert_true(tsr_config_diag_at(f.d, i, &v));
         assert_int_equal(v.line, line[i]);
     }
-    assert_false(tsr_diag_at(f.d, 3, &v));
+    assert_false(tsr_config_diag_at(f.d, 3, &v));
     end(&f);
 }
 
@@ -247,13 +247,13 @@ static void test_limits(void **state)
     free(s);
 }
 
-static char *printed(const struct tsr_node *n, bool origin)
+static char *printed(const struct tsr_config_node *n, bool origin)
 {
     char  *text = NULL;
     size_t len = 0;
     FILE  *m = open_memstream(&text, &len);
     assert_non_null(m);
-    tsr_node_print(n, m, origin);
+    tsr_config_node_print(n, m, origin);
     assert_int_equal(fclose(m), 0);
     return text;
 }
@@ -275,10 +275,10 @@ static void test_print_reads_back(void **state)
     char *fixed = strdup(text);
     assert_non_null(fixed);
     memcpy(strstr(fixed, "- x"), "-xy", 3);
-    const struct tsr_node *root = good(&f, fixed);
+    const struct tsr_config_node *root = good(&f, fixed);
     for (int origin = 0; origin < 2; origin++) {
         char   *out = printed(root, origin);
-        json_t *a = tsr_node_json(root), *b = tsr_node_json(good(&g, out));
+        json_t *a = tsr_config_node_json(root), *b = tsr_config_node_json(good(&g, out));
         assert_non_null(a);
         assert_true(json_equal(a, b));
         json_decref(a);
@@ -293,7 +293,7 @@ static void test_print_reads_back(void **state)
 static void test_json_types(void **state)
 {
     struct fixture f;
-    json_t        *j = tsr_node_json(
+    json_t        *j = tsr_config_node_json(
                good(&f, "a: [1, -2, 1.5, 1e3, true, 'true', yes, ~, 9223372036854775808, 0x10]\n"));
     json_t *want = json_pack("{s:[i,i,f,f,b,s,s,n,f,s]}", "a", 1, -2, 1.5, 1000.0, 1, "true", "yes",
                              9223372036854775808.0, "0x10");
@@ -310,16 +310,16 @@ static const char job[] = "version: 1\nseed: 7\npipeline:\n  - report\n"
                           "  - quantize: {use: rtn, rules: [{bits: 3}, {bits: 4}]}\n"
                           "  - quantize: {use: int8}\n  - eval: {text: a}\n  - empty:\n";
 
-static const struct tsr_node *step(const struct tsr_node *root, uint64_t i)
+static const struct tsr_config_node *step(const struct tsr_config_node *root, uint64_t i)
 {
-    return tsr_node_get(root, "pipeline")->items[i]->items[0];
+    return tsr_config_node_get(root, "pipeline")->items[i]->items[0];
 }
 
 static void test_set(void **state)
 {
-    struct fixture         f;
-    const struct tsr_node *root, *n;
-    char                   origin[64];
+    struct fixture                f;
+    const struct tsr_config_node *root, *n;
+    char                          origin[64];
     (void)state;
     good(&f, job);
     static const char *const sets[] = {
@@ -334,24 +334,33 @@ static void test_set(void **state)
         "eval.e=",
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        assert_int_equal(tsr_doc_set(f.doc, sets[i], f.d, &f.e.err), TSR_OK);
-    root = tsr_doc_root(f.doc);
-    n = tsr_node_get(root, "seed");
+        assert_int_equal(tsr_config_doc_set(f.doc, sets[i], f.d, &f.e.err), TSR_OK);
+    assert_int_equal(tsr_config_doc_set_text(f.doc, "--text [a", "report.text=[a: {#\xff", f.d,
+                                             &f.e.err),
+                     TSR_OK);
+    root = tsr_config_doc_root(f.doc);
+    n = tsr_config_node_get(root, "seed");
     assert_string_equal(n->text, "8");
-    tsr_mark_text(&n->mark, origin, sizeof origin);
+    n = tsr_config_node_get(step(root, 0), "text"); /* as it is, whatever YAML would make of it */
+    assert_string_equal(n->text, "[a: {#\xff");
+    assert_true(n->quoted);
+    tsr_config_mark_text(&n->mark, origin, sizeof origin);
+    assert_string_equal(origin, "--text [a");
+    n = tsr_config_node_get(root, "seed");
+    tsr_config_mark_text(&n->mark, origin, sizeof origin);
     assert_string_equal(origin, "--set seed=8");
-    assert_string_equal(tsr_node_get(root, "name")->text, "new");
-    assert_string_equal(tsr_node_get(step(root, 2), "bits")->text, "3");
-    assert_null(tsr_node_get(step(root, 1), "bits"));
-    n = tsr_node_get(step(root, 1), "rules");
-    assert_string_equal(tsr_node_get(n->items[1], "bits")->text, "8");
-    assert_string_equal(tsr_node_get(n->items[0], "bits")->text, "3");
-    assert_true(tsr_node_get(step(root, 3), "text")->quoted);
-    n = tsr_node_get(tsr_node_get(step(root, 3), "deep"), "er");
-    assert_string_equal(tsr_node_get(n, "x")->items[0]->text, "1");
-    assert_string_equal(tsr_node_get(step(root, 0), "html")->text, "r.html");
-    assert_string_equal(tsr_node_get(step(root, 4), "k")->text, "1");
-    assert_int_equal(tsr_node_get(step(root, 3), "e")->kind, TSR_NODE_NULL);
+    assert_string_equal(tsr_config_node_get(root, "name")->text, "new");
+    assert_string_equal(tsr_config_node_get(step(root, 2), "bits")->text, "3");
+    assert_null(tsr_config_node_get(step(root, 1), "bits"));
+    n = tsr_config_node_get(step(root, 1), "rules");
+    assert_string_equal(tsr_config_node_get(n->items[1], "bits")->text, "8");
+    assert_string_equal(tsr_config_node_get(n->items[0], "bits")->text, "3");
+    assert_true(tsr_config_node_get(step(root, 3), "text")->quoted);
+    n = tsr_config_node_get(tsr_config_node_get(step(root, 3), "deep"), "er");
+    assert_string_equal(tsr_config_node_get(n, "x")->items[0]->text, "1");
+    assert_string_equal(tsr_config_node_get(step(root, 0), "html")->text, "r.html");
+    assert_string_equal(tsr_config_node_get(step(root, 4), "k")->text, "1");
+    assert_int_equal(tsr_config_node_get(step(root, 3), "e")->kind, TSR_NODE_NULL);
     end(&f);
 }
 
@@ -367,7 +376,7 @@ static void test_set_refusals(void **state)
         { "quantize[x].bits=3", "number in brackets", 1 },
         { "quantize[1].rules[3].bits=3", "only 2 items", 13 },
         { "quantize[1].rules.bits=3", "below a list", 19 },
-        { "quantize[1].use[1]=3", "no list", 13 },
+        { "quantize[1].use[1]=3", "not a list", 13 },
         { "seed.x=3", "below a single value", 6 },
         { "seed", "'=' and a value", 1 },
         { "=3", "name of a key", 1 },
@@ -380,12 +389,12 @@ static void test_set_refusals(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct fixture       f;
-        struct tsr_diag_item v;
+        struct fixture              f;
+        struct tsr_config_diag_item v;
         good(&f, job);
-        assert_int_equal(tsr_doc_set(f.doc, cases[i].set, f.d, &f.e.err), TSR_E_INPUT);
-        assert_int_equal(tsr_diag_errors(f.d), 1);
-        assert_true(tsr_diag_at(f.d, 0, &v));
+        assert_int_equal(tsr_config_doc_set(f.doc, cases[i].set, f.d, &f.e.err), TSR_E_INPUT);
+        assert_int_equal(tsr_config_diag_errors(f.d), 1);
+        assert_true(tsr_config_diag_at(f.d, 0, &v));
         if (!strstr(v.text, cases[i].words) || v.column != cases[i].column)
             print_error("%s: column %u: %s\n", cases[i].set, v.column, v.text);
         assert_non_null(strstr(v.text, cases[i].words));
@@ -404,13 +413,14 @@ static void test_caret(void **state)
     size_t         len = 0;
     (void)state;
     good(&f, "steps:\n  \xe6\x97\xa5\xe6\x9c\xac: {quantiser: gptq}\n");
-    const struct tsr_node *map = tsr_node_get(tsr_doc_root(f.doc), "steps")->items[0];
-    tsr_diag_error(f.d, &map->keys[0]->mark, "did you mean 'quantizer'?", "unknown key '%s'",
-                   map->keys[0]->text);
-    tsr_diag_error(f.d, NULL, NULL, "no place");
+    const struct tsr_config_node *map =
+        tsr_config_node_get(tsr_config_doc_root(f.doc), "steps")->items[0];
+    tsr_config_diag_error(f.d, &map->keys[0]->mark, "did you mean 'quantizer'?", "unknown key '%s'",
+                          map->keys[0]->text);
+    tsr_config_diag_error(f.d, NULL, NULL, "no place");
     FILE *m = open_memstream(&text, &len);
     assert_non_null(m);
-    tsr_diag_print(f.d, m, false);
+    tsr_config_diag_print(f.d, m, false);
     assert_int_equal(fclose(m), 0);
     /* two wide characters take four columns of the terminal */
     assert_string_equal(text, "t.yaml:2:8: error: unknown key 'quantiser'\n"
@@ -418,7 +428,7 @@ static void test_caret(void **state)
                               "      |          ^~~~~~~~~ did you mean 'quantizer'?\n"
                               "error: no place\n");
     free(text);
-    assert_int_equal(tsr_diag_status(f.d, &f.e.err), TSR_E_INPUT);
+    assert_int_equal(tsr_config_diag_status(f.d, &f.e.err), TSR_E_INPUT);
     assert_string_equal(f.e.text, "t.yaml: 2 errors");
     end(&f);
 }

@@ -9,10 +9,10 @@ ALLOWED='
 core/base/file.c ftruncate          memory without a name
 core/base/process.c open            /dev/null
 core/batch/io.c unlink              part of a run that was killed: tsr_output_open() makes it anew
-core/cli/inspect_probe.c fdopen     pipe to the process that asked
+core/cli/inspect/probe.c fdopen     pipe to the process that asked
 core/cli/main.c open                /dev/null in the place of a closed descriptor
 core/cli/supervise.c ftruncate      memory without a name
-core/cli/supervise.c open           page that the supervisor made, by /proc/PID/fd
+core/cli/supervise_mpirun.c open    page that the supervisor made, by /proc/PID/fd
 core/plugin/state.c open             /dev/null in the place of a descriptor that a plugin closed
 '
 search() {

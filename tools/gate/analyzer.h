@@ -10,4 +10,5 @@
 #define tsr_fail_nomem(...)          ((void)tsr_fail_nomem(__VA_ARGS__), TSR_E_NOMEM)
 #define tsr_fail_errno(...)          ((void)tsr_fail_errno(__VA_ARGS__), TSR_E_IO)
 #define tsr_err_prefix(err, st, ...) ((void)tsr_err_prefix(err, st, __VA_ARGS__), (st))
+#define tsr_err_copy(err, st, ...)   ((void)tsr_err_copy(err, st, __VA_ARGS__), (st))
 #endif

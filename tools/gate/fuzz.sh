@@ -20,7 +20,7 @@ fuzz_one() {
 
 phase_fuzz() {
     local names name running=() t0
-    sanitize_build || return 1
+    sanitize_build fuzz || return 1
     mapfile -t names < <(fuzz_names)
     [ ${#names[@]} -gt 0 ] || return 1
     while [ ${#names[@]} -gt 0 ]; do

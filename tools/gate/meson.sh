@@ -34,8 +34,40 @@ meson_tests() {
     fi
 }
 
+# build_for PHASE DIR [target...]: compile_dir, whose time is a line of its own in the summary.
+build_for() {
+    local t0 rc=0
+    t0=$(now)
+    compile_dir "${@:2}" || rc=$?
+    printf '%s   %s: build\n' "$(since "$t0")" "$1" >>"$PHASE_TIMES"
+    return $rc
+}
+
+# For clang, which meson does not put ccache in front of.
+CLANG=clang-14
+! command -v ccache >/dev/null || CLANG="ccache clang-14"
+
+# The developer's loop: what the suites unit and abi need, and their tests but those of the suite slow.
+phase_quick() {
+    local names slow targets
+    configure_dir build "${RELEASE[@]}" -Dtests=true || return 1
+    mapfile -t names < <(suite_tests build false)
+    mapfile -t slow < <(suite_tests build true)
+    [ ${#names[@]} -gt 0 ] || return 1
+    mapfile -t targets < <(targets_of build "${names[@]}")
+    build_for quick build tessera "${targets[@]}" || return 1
+    say "quick: ${#names[@]} tests of the suites unit and abi; left out as slow: ${slow[*]}"
+    meson_tests build quick --suite unit --suite abi --no-suite slow --timeout-multiplier 4
+}
+
+# suite_tests DIR true|false: names of the tests of unit and abi that are, or are not, of the suite slow.
+suite_tests() {
+    meson introspect --tests "$1" | jq -r --argjson slow "$2" '.[] | [.suite[] | sub(".*:"; "")] as $of |
+        select(any($of[]; . == "unit" or . == "abi") and any($of[]; . == "slow") == $slow) | .name'
+}
+
 phase_release() {
-    configure_dir build "${RELEASE[@]}" -Dtests=true && compile_dir build || return 1
+    configure_dir build "${RELEASE[@]}" -Dtests=true && build_for release build || return 1
     result pass 0 "release: gcc build without warnings"
     local why
     why=$(sed -n 's/^Message: backend cuda is left out: //p' build/meson-logs/meson-log.txt | tail -n 1)
@@ -46,18 +78,27 @@ phase_release() {
 # clang builds everything here too; the fuzz targets share these objects.
 SANITIZE=(--buildtype=debugoptimized '-Db_sanitize=address,undefined' -Db_lundef=false
     -Dfuzz=true)
+# sanitize_build PHASE
 sanitize_build() {
-    CC=clang-14 configure_dir "$GATE/asan" "${SANITIZE[@]}" && compile_dir "$GATE/asan"
+    CC=$CLANG configure_dir "$GATE/asan" "${SANITIZE[@]}" && build_for "$1" "$GATE/asan"
 }
 
 phase_sanitize() {
-    sanitize_build || return 1
+    sanitize_build sanitize || return 1
     result pass 0 "sanitize: clang build without warnings"
-    meson_tests "$GATE/asan" sanitize --no-suite faults --timeout-multiplier 4
+    local all some
+    mapfile -t all < <(meson introspect --tests "$GATE/asan" | jq -r '.[] | select([.suite[] | sub(".*:"; "")] |
+        (index("faults") | not) and index("e2e")) | .name' | sort -u)
+    [ ${#all[@]} -gt 0 ] || return 1
+    some=("${all[@]}")
+    [ -n "${TSR_TEST_ALL:-}" ] || mapfile -t some < <(sampled 4 "${all[@]}")
+    say "sanitize: ${#some[@]} of ${#all[@]} tests of the suite e2e, which all run in the release build; --all: all"
+    meson_tests "$GATE/asan" sanitize --no-suite faults --no-suite e2e --timeout-multiplier 4
+    [ ${#some[@]} = 0 ] || meson_tests "$GATE/asan" sanitize-e2e --timeout-multiplier 4 "${some[@]}"
 }
 
 # Names of the tests that run code in threads.
-THREADED='^(base|batch-journal|comm|comm_auto|compensate|crew|edge|engine)$|^(invariance|loader|nccl|nccl-device|nccl-hang|nccl-setup|nccl-wrong|serve|shares|simulate-tp|transport)$'
+THREADED='^(base|batch-journal|comm|comm_auto|compensate|group|edge|engine)$|^(invariance|loader|nccl|nccl-device|nccl-hang|nccl-setup|nccl-wrong|serve|shares|simulate-tp|transport)$'
 
 # targets_of DIR NAME...: what the named tests need, as ninja calls it.
 targets_of() {
@@ -72,18 +113,18 @@ targets_of() {
 
 phase_threads() {
     local names targets
-    CC=clang-14 configure_dir "$GATE/tsan" --buildtype=debugoptimized -Db_sanitize=thread \
+    CC=$CLANG configure_dir "$GATE/tsan" --buildtype=debugoptimized -Db_sanitize=thread \
         -Db_lundef=false || return 1
     mapfile -t names < <(meson introspect --tests "$GATE/tsan" |
         jq -r --arg re "$THREADED" '.[].name | select(test($re))')
     [ ${#names[@]} -gt 0 ] || return 1
     mapfile -t targets < <(targets_of "$GATE/tsan" "${names[@]}")
-    compile_dir "$GATE/tsan" "${targets[@]}" || return 1
+    build_for threads "$GATE/tsan" "${targets[@]}" || return 1
     meson_tests "$GATE/tsan" threads --timeout-multiplier 6 "${names[@]}"
 }
 
 phase_faults() {
-    configure_dir build "${RELEASE[@]}" -Dtests=true && compile_dir build || return 1
+    configure_dir build "${RELEASE[@]}" -Dtests=true && build_for faults build || return 1
     if [ -n "${TSR_TEST_ALL:-}" ]; then
         meson_tests build faults --suite faults --timeout-multiplier 0
     else

@@ -13,6 +13,16 @@ results_start() {
     GATE_START=$(now)
 }
 
+# sampled N WORD...: one word of N, chosen by the seed and the word alone; one a line.
+sampled() {
+    local n=$1
+    shift
+    printf '%s\n' "$@" | awk -v n="$n" -v seed="$TSR_TEST_SEED" '
+        BEGIN { for (i = 1; i < 256; i++) code[sprintf("%c", i)] = i }
+        { h = seed % 1000003; for (i = 1; i <= length($0); i++) h = (h * 31 + code[substr($0, i, 1)]) % 1000003
+          if (int(h / 7) % n == 0) print }'
+}
+
 # result pass|fail|skip SECONDS NAME [REASON]
 result() {
     printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$RESULTS"
@@ -42,7 +52,7 @@ results_end() {
     sort -t $'\t' -k2,2 -rn "$RESULTS" |
         awk -F '\t' 'NR <= 10 { printf "  %8.1f s  %s\n", $2, $3 }'
     echo "phases:"
-    awk '{ printf "  %8.1f s  %s\n", $1, $2 }' "$PHASE_TIMES"
+    awk '{ t = $1; sub(/^[^ ]+ /, ""); printf "  %8.1f s  %s\n", t, $0 }' "$PHASE_TIMES"
     echo "  $(since "$GATE_START") s in all"
     awk -F '\t' '$1 == "fail" { print "failed: " $3 }' "$RESULTS"
     if [ "$skipped" -gt 0 ]; then

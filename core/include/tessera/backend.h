@@ -1,14 +1,30 @@
-/* tessera/backend.h - component kind "tessera.backend/1": a device that holds
- * buffers and weights and runs the operations of a forward pass.
+/* tessera/backend.h - backend: a device that holds buffers and weights and runs the operations of a
+ * forward pass.  The component kind is "tessera.backend/1".
  *
- * The engine talks to its device only through this table.  Memory behind a
- * buffer may be unreadable from the host: only upload() and download() cross.
- * Work is queued on the stream that it is given and is in order there; the
- * host's view is consistent after sync().
+ * The plugin implements struct tsr_backend_v1.  The engine calls it, and reaches the device only
+ * through this table.  The host may be unable to read the memory of a buffer; only upload() and
+ * download() copy.  Operations on one stream run in order.  The host sees their results after
+ * sync().
  *
- * The arithmetic of every operation is fixed, to the bit, by
- * docs/decisions/numerics.md.  A backend that cannot keep it says so in its
- * properties and is used only under `numerics: fast`.
+ * docs/decisions/numerics.md defines the arithmetic of every operation to the bit.  A backend that
+ * differs sets `deterministic` to 0, and the host uses it only under `numerics: fast`.
+ *
+ * Example: out = in + add, both F32 [rows, cols], read back into host memory.
+ *
+ *     static tsr_status add_rows(const struct tsr_backend_v1 *b, void *self,
+ *                                const struct tsr_tensor *in, const struct tsr_tensor *add,
+ *                                const struct tsr_tensor *out, float *dst, struct tsr_err *err)
+ *     {
+ *         struct tsr_op op = { .struct_size = sizeof op, .kind = TSR_OP_ADD, .out = out };
+ *         op.in[0] = in;
+ *         op.in[1] = add;
+ *         tsr_status st = b->run(self, NULL, &op, err);
+ *         if (st == TSR_OK)
+ *             st = b->sync(self, NULL, err);
+ *         return st != TSR_OK ? st
+ *                             : b->download(self, out->buffer, out->offset, dst,
+ *                                           out->rows * out->cols * 4, err);
+ *     }
  */
 #ifndef TSR_BACKEND_H
 #define TSR_BACKEND_H
@@ -22,8 +38,9 @@ extern "C" {
 
 #define TSR_KIND_BACKEND "tessera.backend/1"
 
-/* A 2-D view on device memory: rows of `cols` elements, row_stride bytes
- * apart, starting `offset` bytes into `buffer` (a handle of buffer_alloc). */
+/* A view of `rows` rows of `cols` elements in device memory.  `buffer` is a handle of
+ * buffer_alloc().  The first row starts at byte `offset`, and rows are row_stride bytes apart.
+ * Whoever makes the view keeps the buffer alive. */
 struct tsr_tensor {
     uint32_t struct_size;
     uint32_t dtype;
@@ -33,10 +50,10 @@ struct tsr_tensor {
     uint64_t row_stride;
 };
 
-/* How activations enter a LINEAR (docs/decisions/numerics.md). */
+/* The type of the input of a LINEAR (docs/decisions/numerics.md). */
 #define TSR_ACT_F32 0u
-#define TSR_ACT_A16 1u /* rounded to BF16                              */
-#define TSR_ACT_A8  2u /* int8, scales as the weight's format says (act8) */
+#define TSR_ACT_A16 1u /* rounded to BF16                                         */
+#define TSR_ACT_A8  2u /* int8; the format of the weight defines the scales (act8) */
 
 #define TSR_NORM_RMS   0u
 #define TSR_NORM_LAYER 1u
@@ -46,8 +63,8 @@ struct tsr_tensor {
 #define TSR_FUNC_GELU_ERF  2u
 #define TSR_FUNC_RELU      3u
 
-/* Operations.  T tokens; all activations F32 unless said; in[] as listed.
- * `out` never overlaps an input except where "in place" is said.
+/* Kinds of an operation, with shapes.  T: tokens.  Activations are F32 unless the list says
+ * otherwise.  `out` overlaps an input only if the list says "in place".
  *
  * LINEAR     out [T,N] = in0 [T,K] * W^T + in1 [1,N] (optional); weight, act
  * EMBED      out [T,H] = W[ids] * scale; in0 ids U32 [1,T]; weight
@@ -55,15 +72,15 @@ struct tsr_tensor {
  *            norm, eps, gain_offset (out = x^ * (gain + gain_offset) + bias);
  *            in place allowed
  * ROPE       out [T,heads*head_dim], in0 the same (in place allowed),
- *            in1 cos, in2 sin [T,rotary_dim/2]; pairs (i, i+rotary_dim/2) of
- *            each head; the rest of the head is copied; heads, head_dim
+ *            in1 cos, in2 sin [T,rotary_dim/2]; rotates the pairs (i, i+rotary_dim/2)
+ *            of each head and copies the rest of the head; heads, head_dim, rotary_dim
  * KV_STORE   out cache [rows, ...] at rows in1 U32 [1,T]; in0
  *            [T,kv_heads*head_dim]; kv_heads, head_dim.  Cache dtype F32 or F16:
  *            kv_heads*head_dim elements a row; I8: per head a F32 scale, then
  *            head_dim codes (row_stride bytes a row, heads 4+head_dim apart)
  * ATTENTION  out [T,heads*head_dim]; in0 q, the same; in1 K cache, in2 V cache
- *            as above; in3 U32 [T,2]: cache row of the sequence's position 0,
- *            and the token's position p; in4 ALiBi slopes [1,heads] or NULL.
+ *            as above; in3 U32 [T,2]: the cache row of position 0 of the sequence,
+ *            and the position p of the token; in4 ALiBi slopes [1,heads] or NULL.
  *            Attends to positions max(0,p+1-window)..p (window 0: all);
  *            heads, kv_heads, head_dim, scale, softcap (0: none)
  * ACT        out [T,F] = func(in0 [T,F]) * in1 [T,F] (optional); func; in place
@@ -96,10 +113,9 @@ struct tsr_op {
     float                    eps, gain_offset, scale, softcap;
 };
 
-/* A weight matrix in host memory, in a plain row-major layout of format.h.
- * Borrowed for the call.  A LINEAR over a part of the columns gives the part's
- * share of the sum, which over the parts adds up to the whole's, byte for byte,
- * in the order of docs/decisions/numerics.md. */
+/* A weight matrix in host memory, in a plain row-major layout of format.h, borrowed for the call.
+ * A LINEAR over some of the columns gives their share of each sum.  Added in the order of
+ * docs/decisions/numerics.md, the shares are bit-identical to the LINEAR over all columns. */
 struct tsr_weight_desc {
     uint32_t                 struct_size;
     uint32_t                 reserved;
@@ -110,61 +126,64 @@ struct tsr_weight_desc {
     const void              *meta;       /* rows * meta_stride bytes, or NULL */
     uint64_t                 code_stride, meta_stride;
     uint64_t                 segment; /* since minor 1: columns of a segment, a multiple of 32;
-                                       * 0: 32 * ceil(cols / 256).  Set where this is a part of
-                                       * a wider matrix, cut at its segments: at most 8 of them,
-                                       * each of the width that it has in the whole */
+                                       * 0: 32 * ceil(cols / 256).  The host sets it for a part of
+                                       * a wider matrix, cut at its segments: at most 8, with the
+                                       * width that they have in the whole matrix */
 };
 
 struct tsr_backend_props {
     uint32_t    struct_size;
-    uint32_t    deterministic; /* 1: keeps docs/decisions/numerics.md     */
-    const char *device;        /* "cpu avx512 vnni", "NVIDIA H200"; static */
-    uint64_t    memory_bytes;  /* of the device                           */
-    uint64_t    free_bytes;    /* now                                     */
+    uint32_t    deterministic; /* 1: keeps docs/decisions/numerics.md    */
+    const char *device;        /* "cpu avx512 vnni"; static              */
+    uint64_t    memory_bytes;  /* of the device                          */
+    uint64_t    free_bytes;    /* at the time of the call                */
 };
 
 struct tsr_backend_v1 {
     uint32_t struct_size;
     uint32_t reserved;
 
-    /* Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM, TSR_E_DEVICE.  [setup] */
+    /* opts: the option struct of the component, already checked.  Returns TSR_OK, TSR_E_CONFIG,
+     * TSR_E_NOMEM, TSR_E_DEVICE.  [setup] */
     tsr_status (*create)(const struct tsr_host *host, const void *opts, void **self,
                          struct tsr_err *err);
-    void (*destroy)(void *self); /* [setup] */
+    void (*destroy)(void *self); /* accepts NULL  [setup] */
 
-    /* The caller sets struct_size.  [any] */
+    /* Fills *p; the caller sets p->struct_size.  [any] */
     tsr_status (*properties)(const void *self, struct tsr_backend_props *p, struct tsr_err *err);
 
-    /* Device memory of `bytes` bytes, zeroed, aligned to 64.  The handle is
-     * valid until buffer_free(), which accepts NULL.  [worker] */
+    /* `bytes` bytes of zeroed device memory, aligned to 64.  The handle is valid until
+     * buffer_free(), which accepts NULL.  TSR_E_NOMEM: the device has no room.  [worker] */
     tsr_status (*buffer_alloc)(void *self, uint64_t bytes, void **buffer, struct tsr_err *err);
     void (*buffer_free)(void *self, void *buffer);
 
-    /* Copies between host memory and a buffer; done on return.  A range that
-     * does not lie inside the buffer is TSR_E_INVAL.  [worker] */
+    /* Copy `bytes` bytes between host memory and a buffer, complete on return.  A range outside the
+     * buffer is TSR_E_INVAL.  [worker] */
     tsr_status (*upload)(void *self, void *buffer, uint64_t offset, const void *src, uint64_t bytes,
                          struct tsr_err *err);
     tsr_status (*download)(void *self, const void *buffer, uint64_t offset, void *dst,
                            uint64_t bytes, struct tsr_err *err);
 
-    /* Takes a weight matrix into device memory, in whatever layout suits the
-     * kernels.  TSR_E_UNSUPPORTED for a format that it does not read: the host
-     * then hands it the dequantized F32 matrix and says so.  The handle is
-     * valid until weight_free(), which accepts NULL.  [worker] */
+    /* Copies a weight matrix into device memory, in a layout that the backend chooses.
+     * TSR_E_UNSUPPORTED: the backend does not read the format.  The host then passes the
+     * dequantized F32 matrix and logs that.  The handle is valid until weight_free(), which accepts
+     * NULL.  [worker] */
     tsr_status (*weight_load)(void *self, const struct tsr_weight_desc *w, void **weight,
                               struct tsr_err *err);
     void (*weight_free)(void *self, void *weight);
-    uint64_t (*weight_bytes)(const void *self, const void *weight); /* [any] */
+    uint64_t (*weight_bytes)(const void *self, const void *weight); /* of device memory  [any] */
 
-    /* Queues one operation on a stream (NULL: the default one).
-     * TSR_E_UNSUPPORTED: the host runs it on the CPU and says so.
-     * TSR_E_INVAL: a shape or dtype that the list above does not allow.  [worker] */
+    /* Queues one operation on a stream; NULL is the default stream.  op and its tensors are
+     * borrowed for the call, their buffers until sync().  TSR_E_UNSUPPORTED: the host runs the
+     * operation on the CPU and logs that.  TSR_E_INVAL: the list above does not allow a shape or
+     * dtype.  [worker] */
     tsr_status (*run)(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err);
 
-    /* Waits for the stream.  [worker] */
+    /* Waits until every operation of the stream has ended.  TSR_E_DEVICE: one of them failed.
+     * [worker] */
     tsr_status (*sync)(void *self, void *stream, struct tsr_err *err);
 
-    /* Optional; may be NULL.  [any] */
+    /* The optional table with this id, or NULL.  The function may be NULL too.  [any] */
     const void *(*extension)(const void *self, const char *id);
 
     /* ABI minor 0 ends here.  Append only, 8-byte members only. */

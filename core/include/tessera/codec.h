@@ -1,11 +1,29 @@
-/* tessera/codec.h - component kind "tessera.codec/1": what a message of
- * activations looks like on a wire.
+/* tessera/codec.h - codec: the form of a message of activations on a wire.  The component kind is
+ * "tessera.codec/1".
  *
- * A codec turns rows of F32 into wire bytes and back.  It moves nothing and
- * sums nothing across ranks: the core composes codec and transport and adds in
- * rank order.  Wire bytes depend on the shape and the options only.
+ * The plugin implements struct tsr_codec_v1.  The core calls it, passes the bytes to a transport,
+ * and adds the decoded rows in rank order.  A codec turns rows of F32 into bytes and back; it moves
+ * nothing and sums nothing across ranks.  The number of bytes depends only on the shape and the
+ * options.
  *
  *   create -> [observe ... freeze, or load] -> wire_bytes, encode, decode -> destroy
+ *
+ * Example: one message, encoded into memory of wire_bytes() bytes and decoded in place.
+ *
+ *     static tsr_status pass_through(const struct tsr_codec_v1 *c, const void *self, float *x,
+ *                                    uint64_t rows, uint64_t cols, void *wire, struct tsr_err *err)
+ *     {
+ *         struct tsr_codec_job job = { .struct_size = sizeof job, .rows = rows, .cols = cols };
+ *         tsr_status st = c->wire_bytes(self, rows, cols, &job.wire_bytes, err);
+ *         if (st != TSR_OK)
+ *             return st;
+ *         job.src = x;
+ *         job.wire = wire;
+ *         st = c->encode(self, &job, err);
+ *         job.src = NULL;
+ *         job.dst = x;
+ *         return st == TSR_OK ? c->decode(self, &job, err) : st;
+ *     }
  */
 #ifndef TSR_CODEC_H
 #define TSR_CODEC_H
@@ -21,26 +39,29 @@ extern "C" {
 #define TSR_CODEC_EXACT 0u /* decode(encode(x)) == x for every x, to the bit */
 #define TSR_CODEC_LOSSY 1u
 
-/* extension(self, TSR_CODEC_COUPLED) is not NULL where a row's decoded values depend on the other
- * rows of its message.  Such a message is never cut into pieces, nor used where a record's bytes
- * must not depend on its neighbours. */
+/* extension(self, TSR_CODEC_COUPLED) is not NULL if the decoded values of a row depend on other
+ * rows of its message.  The host never splits a coupled message, and never uses the codec where the
+ * bytes of a record must not depend on other records. */
 #define TSR_CODEC_COUPLED "tessera.codec.coupled/1"
 
-/* extension(self, TSR_CODEC_WIRE), optional: the codec's wire as plain data, so that a device can code
- * messages that lie in its memory; no code of the codec runs there.  A wire is rows of row_bytes bytes
- * each, rows are independent, and a kind says what a row is, to the bit, as docs/formats/codecs.md has it. */
+/* extension(self, TSR_CODEC_WIRE), optional: a struct tsr_codec_wire_v1.  It describes the wire
+ * as data, so that a device can code messages in its memory without code of the codec.  A wire
+ * has independent rows of row_bytes bytes.  The kind defines a row to the bit
+ * (docs/formats/codecs.md). */
 #define TSR_CODEC_WIRE "tessera.codec.wire/1"
 
 #define TSR_WIRE_PLAIN  1u /* `plain`: cols elements of dtype                                */
 #define TSR_WIRE_MX     2u /* `mx`: scales, then codes                                       */
 #define TSR_WIRE_SCALED 3u /* `int4_bf16`: some features in BF16, then codes under static scales */
 
-#define TSR_WIRE_NEAREST 0u /* rounding: half away from zero, half to even, toward zero */
-#define TSR_WIRE_EVEN    1u
-#define TSR_WIRE_FLOOR   2u
+/* Rounding of an element. */
+#define TSR_WIRE_NEAREST 0u /* half away from zero */
+#define TSR_WIRE_EVEN    1u /* half to even        */
+#define TSR_WIRE_FLOOR   2u /* toward zero         */
 
-/* How a block's scale follows from its largest magnitude A: floor(log2 A) less that of the element's
- * largest number; the same of A rounded to the element's mantissa; the smallest that covers A. */
+/* How the largest magnitude A of a block gives its scale.  FLOOR: floor(log2 A) minus floor(log2
+ * M), with M the largest number of the element.  EVEN: as FLOOR, with A first rounded to the
+ * mantissa of the element.  CEIL: the smallest scale that covers A. */
 #define TSR_WIRE_SCALE_FLOOR 0u
 #define TSR_WIRE_SCALE_EVEN  1u
 #define TSR_WIRE_SCALE_CEIL  2u
@@ -68,31 +89,32 @@ struct tsr_codec_wire {
 struct tsr_codec_wire_v1 {
     uint32_t struct_size;
     uint32_t reserved;
-    /* The wire of messages of `cols` columns that `source` encodes at `site`; the caller zeroes w and
-     * sets struct_size.  Lists stay the codec's and live until destroy().  Errors are those of encode(),
-     * and TSR_E_UNSUPPORTED where these options have no such wire.  [any] */
+    /* The wire of messages of `cols` columns that rank `source` encodes at `site`.  The caller
+     * zeroes w and sets struct_size.  The codec owns the lists, which live until destroy().
+     * Errors: those of encode(), and TSR_E_UNSUPPORTED if no wire matches the options.  [any] */
     tsr_status (*wire)(const void *self, uint32_t site, uint32_t source, uint64_t cols,
                        struct tsr_codec_wire *w, struct tsr_err *err);
 };
 
-/* One message: rows x cols, where it comes from and which exchange it is of. */
+/* One message: its shape, its source and its exchange.  The caller owns every buffer. */
 struct tsr_codec_job {
     uint32_t     struct_size;
-    uint32_t     source;   /* rank in the group that encoded it          */
+    uint32_t     source;   /* the rank of the group that encodes it      */
     uint32_t     site;     /* which exchange: 2*layer (attention), +1 (MLP) */
     uint32_t     reserved; /* zero                                       */
     uint64_t     rows, cols;
     const float *src;        /* encode(), observe(): [rows, cols] dense    */
     float       *dst;        /* decode(): written; decode_add(): added to  */
     void        *wire;       /* wire_bytes; encode() writes every byte     */
-    uint64_t     wire_bytes; /* as the codec answered                      */
+    uint64_t     wire_bytes; /* the answer of wire_bytes()                 */
 };
 
 struct tsr_codec_v1 {
     uint32_t struct_size;
     uint32_t reserved;
 
-    /* Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM.  [setup] */
+    /* opts: the option struct of the component, already checked.  destroy() accepts NULL.
+     * Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM.  [setup] */
     tsr_status (*create)(const struct tsr_host *host, const void *opts, void **self,
                          struct tsr_err *err);
     void (*destroy)(void *self);
@@ -100,33 +122,31 @@ struct tsr_codec_v1 {
     /* TSR_CODEC_EXACT or TSR_CODEC_LOSSY, a function of the options.  [any] */
     uint32_t (*exactness)(const void *self);
 
-    /* Bytes of a message of this shape.  TSR_E_UNSUPPORTED with the reason for
-     * a shape that it cannot carry.  [any] */
+    /* The bytes of a message of this shape.  TSR_E_UNSUPPORTED with the reason: the codec cannot
+     * carry the shape.  [any] */
     tsr_status (*wire_bytes)(const void *self, uint64_t rows, uint64_t cols, uint64_t *bytes,
                              struct tsr_err *err);
 
-    /* Every rank that decodes the same bytes gets the same floats.  NaN and
-     * Inf: as the codec's page says, never undefined.  Of bytes that no encode()
-     * wrote decode() makes some numbers, NaN among them, or says TSR_E_INVAL with
-     * a sentence, dst then undefined: the same each time, and nothing is read or
-     * written outside of the job.  What guards a message against damage is the
-     * transport.  [any] */
+    /* Equal bytes decode to bit-identical floats on every rank.  The codec's page defines the
+     * result for NaN and Inf.  Bytes that no encode() wrote decode to some numbers, NaN among them,
+     * or give TSR_E_INVAL with a sentence and an undefined dst.  The result is equal each time, and
+     * no access is outside the job.  The transport protects a message against damage.  [any] */
     tsr_status (*encode)(const void *self, const struct tsr_codec_job *job, struct tsr_err *err);
     tsr_status (*decode)(const void *self, const struct tsr_codec_job *job, struct tsr_err *err);
     /* dst[i] = dst[i] + decoded[i], one F32 addition each.  [any] */
     tsr_status (*decode_add)(const void *self, const struct tsr_codec_job *job,
                              struct tsr_err *err);
 
-    /* Calibration; all NULL for a codec without any.  observe() sees messages,
-     * freeze() ends it; save() writes state_bytes() bytes, load() takes them
-     * back in another process.  [setup] */
+    /* Calibration; all five are NULL in a codec without it.  observe() reads one message, freeze()
+     * ends the calibration.  save() writes state_bytes() bytes, and load() reads them, possibly in
+     * another process.  [setup] */
     tsr_status (*observe)(void *self, const struct tsr_codec_job *job, struct tsr_err *err);
     tsr_status (*freeze)(void *self, struct tsr_err *err);
     uint64_t (*state_bytes)(const void *self);
     tsr_status (*save)(const void *self, void *state, struct tsr_err *err);
     tsr_status (*load)(void *self, const void *state, uint64_t bytes, struct tsr_err *err);
 
-    /* Optional; may be NULL.  [any] */
+    /* The optional table with this id, or NULL.  The function may be NULL too.  [any] */
     const void *(*extension)(const void *self, const char *id);
 
     /* ABI minor 0 ends here.  Append only, 8-byte members only. */

@@ -1,31 +1,40 @@
-/* tessera/format.h - packed weight layouts: the contract between quantizers
- * and backends.
+/* tessera/format.h - format: the layout of a packed weight matrix.
  *
- * A layout is an id plus the parameters below.  A quantizer names the layout
- * that it writes, always the plain row-major one; a backend names what it
- * reads and may repack at load.  Every row is self-contained, so rows can be
- * produced, split and moved independently.  docs/formats/ has a page for each
- * id, kernels/formats/ a reference decoder and vectors.
+ * A format is an id and the parameters in struct tsr_format.  A quantizer names the format that it
+ * writes, always the plain row-major layout.  A backend names the formats that it reads, and may
+ * repack at load.  Every row is self-contained, so rows can be produced, split and moved
+ * independently.  docs/formats/ has a page for each id, and kernels/formats/ a reference decoder
+ * with vectors.
  *
  * tessera.float/1   cols elements of `dtype`; no meta.
- * tessera.int/1     w[r][k] = (code[r][k] - zero[r][g]) * scale[r][g], g = k / group.
- *                   codes: unsigned, `bits` wide, one little-endian bit stream per
- *                   row (bit 0 of byte 0 first), row padded with zero bits to a byte.
- *                   meta per row: G = ceil(cols/group) scales of scale_dtype, then,
- *                   if zero == TSR_ZERO_STORED, G zero points of one byte; padded
- *                   with zero bytes to a multiple of 4.  Else zero = 2^(bits-1).
- *                   group 0 means the whole row.  The product is rounded to F32 once.
- * tessera.lut/1     w[r][k] = table[r][code[r][k]], then w[r][col] = value for the row's
- *                   outliers.  codes as in int.  meta per row: 2^bits table entries of
- *                   scale_dtype; `outliers` values of scale_dtype; padded with zero bytes to
- *                   a multiple of 4; `outliers` columns U32, strictly ascending.  outliers is
- *                   at most cols.
+ * tessera.int/1     w[r][k] = (code[r][k] - zero[r][g]) * scale[r][g], g = k / group, rounded to
+ *                   F32 once.  group 0: the whole row.
+ *                   codes: unsigned, `bits` wide, one little-endian bit stream per row (bit 0 of
+ *                   byte 0 first).  Zero bits pad the row to a byte.
+ *                   meta per row: G = ceil(cols/group) scales of scale_dtype.  If zero ==
+ *                   TSR_ZERO_STORED, G zero points of one byte follow; else zero = 2^(bits-1).
+ *                   Zero bytes pad the row to a multiple of 4.
+ * tessera.lut/1     w[r][k] = table[r][code[r][k]], then w[r][col] = value for the outliers of
+ *                   the row.  codes as in int.  meta per row: 2^bits table entries of scale_dtype,
+ *                   `outliers` values of scale_dtype, zero bytes up to a multiple of 4, `outliers`
+ *                   columns U32, strictly ascending.  outliers is at most cols.
  * tessera.mx/1      w[r][k] = element(code[r][k]) * 2^(scale[r][g] - lim), g = k / group,
- *                   lim = 2^(scale_bits-1) - 1.  codes as in int; a code is sign (top bit),
- *                   exponent, mantissa of `element`, or sign and magnitude for the integers,
+ *                   lim = 2^(scale_bits-1) - 1.  codes as in int.  A code is sign (top bit),
+ *                   exponent and mantissa of `element`, or sign and magnitude for the integers,
  *                   whose value is 1.xxx.  meta per row: one byte of biased scale per block;
- *                   2*lim+1 is NaN; padded with zero bytes to a multiple of 4.
+ *                   2*lim+1 is NaN.  Zero bytes pad the row to a multiple of 4.
  *                   docs/formats/mx.md has the tables (OCP MX 1.0, extended).
+ *
+ * Example: the bytes of a row of 4-bit codes with an F16 scale and a zero point per 128 columns.
+ *
+ *     static uint64_t row_bytes(uint64_t cols)
+ *     {
+ *         const struct tsr_format f = {
+ *             .struct_size = sizeof f, .id = TSR_FORMAT_INT, .bits = 4,
+ *             .zero = TSR_ZERO_STORED, .group = 128, .scale_dtype = TSR_F16,
+ *         };
+ *         return tsr_format_int_code_bytes(&f, cols) + tsr_format_int_meta_bytes(&f, cols);
+ *     }
  */
 #ifndef TSR_FORMAT_H
 #define TSR_FORMAT_H
@@ -44,9 +53,10 @@ extern "C" {
 #define TSR_FORMAT_MX    "tessera.mx/1"
 
 #define TSR_ZERO_MID    0u /* implicit zero point 2^(bits-1)               */
-#define TSR_ZERO_STORED 1u /* one byte per group behind the scales          */
+#define TSR_ZERO_STORED 1u /* one byte per group, after the scales          */
 
-/* MX elements by stored exponent and mantissa bits; 0 exponent bits: sign-magnitude integer. */
+/* MX elements by their stored exponent and mantissa bits.  0 exponent bits: a sign-magnitude
+ * integer. */
 #define TSR_MX_ELEMENT(exponent, mantissa) ((uint32_t)(exponent) << 8 | (uint32_t)(mantissa))
 #define TSR_MX_FP8_E4M3                    TSR_MX_ELEMENT(4, 3)
 #define TSR_MX_FP8_E5M2                    TSR_MX_ELEMENT(5, 2)
@@ -60,13 +70,14 @@ extern "C" {
 #define TSR_MX_FP3_E1M1                    TSR_MX_ELEMENT(1, 1)
 #define TSR_MX_INT(bits)                   TSR_MX_ELEMENT(0, (bits)-1)
 
-/* What `act: a8` means for these weights: a scale per block of columns, or LLM.int8's product
- * (one scale per token; elements of act8_threshold and more in F32; int of 8 bits, group 0 and
- * implicit zero point only). */
+/* The scales of the inputs under `act: a8`.  BLOCKS: one per block of columns.  LLM: the product of
+ * LLM.int8 (arXiv 2208.07339), with one scale per token, and elements from act8_threshold up in
+ * F32.  LLM needs int of 8 bits, group 0 and the implicit zero point. */
 #define TSR_ACT8_BLOCKS UINT64_C(0)
 #define TSR_ACT8_LLM    UINT64_C(1)
 
-/* Grows at its end only; other structs hold it as their last member or by pointer. */
+/* It grows only at its end.  Other structs hold it as their last member or by pointer.  id lives as
+ * long as the plugin or the host that wrote it. */
 struct tsr_format {
     uint32_t    struct_size;
     uint32_t    dtype;          /* float: TSR_F32, TSR_F16 or TSR_BF16        */
@@ -78,13 +89,13 @@ struct tsr_format {
     uint32_t    reserved;       /* zero                                       */
     uint32_t    element;        /* mx: TSR_MX_*                               */
     uint32_t    scale_bits;     /* mx: 4..8                                   */
-    uint64_t    outliers;       /* lut: per row, stored beside the codes      */
+    uint64_t    outliers;       /* lut: per row, stored with the table        */
     uint64_t    act8;           /* TSR_ACT8_*                                 */
-    double      act8_threshold; /* LLM: magnitude from which x stays F32   */
+    double      act8_threshold; /* LLM: from this magnitude x stays F32    */
 };
 
-/* Writes a layout into one that belongs to the host (tsr_quant_plan.format): not with =, which
- * would write past the end of what an older host has. */
+/* Writes a format into one of the host (tsr_quant_plan.format).  An assignment with = would write
+ * past the end of the shorter struct of an older host. */
 static inline void tsr_format_store(struct tsr_format *to, const struct tsr_format *from)
 {
     uint32_t size = to->struct_size;

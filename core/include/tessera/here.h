@@ -1,8 +1,18 @@
-/* tessera/here.h - host service "tessera.here/1": which of the job's ranks of this machine a plugin
- * works for, so that ranks of one machine take different devices of it.
+/* tessera/here.h - place: the rank of a plugin among the ranks of the job on this machine.  The
+ * host service is "tessera.here/1".
  *
- * A plugin gets the table from host->service(host->ctx, TSR_HERE): a rank's host has it, whether ranks
- * are threads, processes or a launcher's (mpirun); a job without ranks has none (NULL).  [any]
+ * The host implements it.  A plugin requests it in create(), so that ranks of one machine take
+ * different devices.  Every rank has it, whether ranks are threads, processes or started by mpirun.
+ * In a job without ranks host->service() returns NULL.  The table is constant: [any].
+ *
+ * Example: the device of this rank.
+ *
+ *     static uint32_t choose_device(const struct tsr_host *host, uint32_t devices)
+ *     {
+ *         const struct tsr_here_v1 *here =
+ *             (const struct tsr_here_v1 *)host->service(host->ctx, TSR_HERE);
+ *         return here ? here->rank % devices : 0;
+ *     }
  */
 #ifndef TSR_HERE_H
 #define TSR_HERE_H
@@ -18,8 +28,8 @@ extern "C" {
 struct tsr_here_v1 {
     uint32_t struct_size;
     uint32_t reserved;
-    uint32_t rank;  /* of `ranks`, from 0: in the order of the job's ranks */
-    uint32_t ranks; /* of the job on this machine */
+    uint32_t rank;  /* from 0, in the order of the ranks of the job */
+    uint32_t ranks; /* of the job on this machine                  */
 
     /* ABI minor 1 ends here. */
 };

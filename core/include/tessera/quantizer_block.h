@@ -1,12 +1,27 @@
-/* tessera/quantizer_block.h - optional table of a quantizer, "tessera.quantizer.block/1":
- * choices that look at a whole decoder block before its linears are quantized one by one.
- * AWQ's scale and clip search and SmoothQuant's folding are of this kind.
+/* tessera/quantizer_block.h - block: a decoder block that a quantizer sees as a whole, in an
+ * optional table of a quantizer.  Its id is "tessera.quantizer.block/1".
  *
- * The host shows the block as sites: linears that read the same input, and what makes that
- * input.  The plugin answers with one vector per site: the input's columns are to be divided
- * by it and the weights' columns multiplied, which changes nothing before quantization.  The
- * host folds the division into the producer, scales the weights, clamps them to the clips, and
- * only then calls plan() and quantize().
+ * The plugin implements struct tsr_quantizer_block_v1.  The host implements struct tsr_block, and
+ * calls search() before it quantizes the linears of the block one by one.  The scale and clip
+ * search of AWQ (arXiv 2306.00978) and the folding of SmoothQuant (arXiv 2211.10438) are of this
+ * kind.
+ *
+ * The host shows the block as sites.  A site is the linears that read one input, with the producer
+ * of that input.  The plugin answers with one vector per site.  The host divides the columns of the
+ * input by it, in the producer, and multiplies the columns of the weights.  This changes nothing
+ * before quantization.  The host then clamps the weights to the clips, and calls plan() and
+ * quantize().
+ *
+ * Example: scales from the largest magnitude of each input channel.
+ *
+ *     static void scale_site(const struct tsr_block_site *site, struct tsr_block_choice *choice)
+ *     {
+ *         if (site->producer == TSR_PRODUCER_NONE)
+ *             return;
+ *         for (uint64_t k = 0; k < site->cols; k++)
+ *             if (site->stats->absmax[k] > 0)
+ *                 choice->scale[k] = site->stats->absmax[k];
+ *     }
  */
 #ifndef TSR_QUANTIZER_BLOCK_H
 #define TSR_QUANTIZER_BLOCK_H
@@ -19,12 +34,12 @@ extern "C" {
 
 #define TSR_QUANTIZER_BLOCK "tessera.quantizer.block/1"
 
-/* What makes a site's input, and hence whether the site can be scaled. */
-#define TSR_PRODUCER_NONE   0u /* nothing that could take a scale: leave scale at 1 */
-#define TSR_PRODUCER_NORM   1u /* gain (and bias) of a norm that feeds nothing else   */
-#define TSR_PRODUCER_LINEAR 2u /* rows of one linear of another site (v for o, up for down) */
+/* The producer of the input of a site.  Only a site with a producer can be scaled. */
+#define TSR_PRODUCER_NONE   0u /* no producer takes a scale: leave scale at 1           */
+#define TSR_PRODUCER_NORM   1u /* gain (and bias) of a norm that feeds nothing else     */
+#define TSR_PRODUCER_LINEAR 2u /* rows of a linear of another site: v for o, up for down */
 
-/* Linears with one input. */
+/* The linears that read one input.  Borrowed for the call of search(). */
 struct tsr_block_site {
     uint32_t                        struct_size;
     uint32_t                        producer; /* TSR_PRODUCER_*                             */
@@ -33,20 +48,20 @@ struct tsr_block_site {
     uint64_t                        n_linears;
     const struct tsr_matrix *const *linears; /* F32, original values, [rows, cols] each;
                                               * names end in the canonical "q_proj", ...     */
-    const struct tsr_quant_stats   *stats;   /* what block_need() asked for                  */
-    /* LINEAR: sites[producer_site]->linears[producer_linear] makes this input; row k of it is
-     * divided by scale[k], after its columns were multiplied by its own site's scale. */
+    const struct tsr_quant_stats   *stats;   /* those of block_need()                        */
+    /* LINEAR: sites[producer_site]->linears[producer_linear] produces this input.  The host
+     * multiplies its columns by the scale of its own site, and then divides its row k by scale[k]. */
     uint64_t producer_site, producer_linear;
 };
 
-/* The plugin's answer for one site.  The host allocates; scale is filled with 1, clip with
+/* The plugin's answer for one site.  The host allocates it, and fills scale with 1 and clip with
  * +infinity. */
 struct tsr_block_choice {
     uint32_t      struct_size;
     uint32_t      reserved;
     float        *scale; /* [cols], positive and finite                                */
-    float *const *clip;  /* [n_linears][rows * groups]: |w| <= clip once all scales are
-                          * applied, by group of clip_group() columns                  */
+    float *const *clip;  /* [n_linears][rows * groups], a group of clip_group() columns:
+                          * the host clamps |w| to clip after it applied all scales    */
 };
 
 struct tsr_block {
@@ -55,12 +70,13 @@ struct tsr_block {
     const char                         *name; /* "model.layers.3" */
     uint64_t                            n_sites;
     const struct tsr_block_site *const *sites;
-    void                               *ctx; /* host's */
+    void                               *ctx; /* the host's */
 
-    /* Mean squared change of the site's own part of the block over the recorded inputs, when
-     * the site's linears become these matrices (F32, one per linear, in order) on the original
-     * input: the attention's output for q, k and v, the feed-forward's for gate and up, the
-     * linear's own for the others.  Everything else of the block is the original. */
+    /* Replaces the linears of the site by these matrices (F32, one per linear, in order), with the
+     * original input.  *mse is the mean squared change of an output over the recorded inputs.  The
+     * output is that of the attention for q, k and v, of the feed-forward for gate and up, and of
+     * the linear for the others.  The rest of the block is the original.  Call it only inside
+     * search(). */
     tsr_status (*loss)(void *ctx, uint64_t site, const struct tsr_matrix *const *linears,
                        double *mse, struct tsr_err *err);
 };
@@ -68,11 +84,12 @@ struct tsr_block {
 struct tsr_quantizer_block_v1 {
     uint32_t struct_size;
     uint32_t reserved;
-    /* TSR_NEED_* of the sites' statistics; loss() works on TSR_NEED_INPUTS.  [any] */
+    /* The statistics of sites that search() needs: TSR_NEED_*.  loss() needs TSR_NEED_INPUTS.
+     * [any] */
     uint64_t (*block_need)(const void *self);
-    /* Columns that share a clip, 0: the whole row.  [any] */
+    /* The number of columns that share a clip; 0: the whole row.  [any] */
     uint64_t (*clip_group)(const void *self, uint64_t cols);
-    /* Fills choices[i] for sites[i].  The block's data is valid during the call only.
+    /* Fills choices[i] for sites[i].  The data of the block is valid only during the call.
      * Returns TSR_OK, TSR_E_NUMERIC, TSR_E_NOMEM, TSR_E_CANCELLED.  [setup] */
     tsr_status (*search)(const void *self, const struct tsr_block *block,
                          struct tsr_block_choice *const *choices, struct tsr_err *err);

@@ -1,10 +1,23 @@
-/* tessera/solver.h - component kind "tessera.solver/1": a planning problem in,
- * an assignment out.  No tensors, no model names: tables of numbers.
+/* tessera/solver.h - solver: finds a plan for a planning problem.  The component kind is
+ * "tessera.solver/1".
  *
- * The problem is that of docs/formats/instance.md: contiguous blocks of layers
- * on devices, one bit candidate per layer, one micro-batch option.  The host
- * recomputes every objective and checks every constraint.  All times are ms,
- * all memory is bytes.  Tables are row-major, borrowed for the call.
+ * The plugin implements struct tsr_solver_v1, and the planner calls it.  A problem has no tensors
+ * and no model names, only tables of numbers.  It places contiguous blocks of layers on devices,
+ * and chooses one bit candidate per layer and one micro-batch option (docs/formats/instance.md).
+ * The host computes every objective again and checks every constraint.  Times are in ms and memory
+ * in bytes.  Tables are row-major and borrowed for the call.
+ *
+ * Example: a refusal of problems with parts that the solver lacks.
+ *
+ *     static tsr_status refuse_parts(const struct tsr_solver_instance *in, struct tsr_err *err)
+ *     {
+ *         if (in->classes > 1)
+ *             return tsr_fail(err, TSR_E_UNSUPPORTED, "%u layer classes; expected 1",
+ *                             (unsigned)in->classes);
+ *         if (in->max_omega >= 0)
+ *             return tsr_fail(err, TSR_E_UNSUPPORTED, "max_omega is set; expected no limit");
+ *         return TSR_OK;
+ *     }
  */
 #ifndef TSR_SOLVER_H
 #define TSR_SOLVER_H
@@ -20,7 +33,7 @@ extern "C" {
 #define TSR_OBJECTIVE_STEADY 0u
 #define TSR_OBJECTIVE_PAPER  1u
 
-/* Optional parts of an instance.  A solver that lacks one refuses. */
+/* Optional parts of an instance.  solve() refuses an instance with a part that `supports` lacks. */
 #define TSR_SOLVER_CLASSES     (UINT64_C(1) << 0) /* more than one layer class */
 #define TSR_SOLVER_MAX_OMEGA   (UINT64_C(1) << 1)
 #define TSR_SOLVER_LINKS       (UINT64_C(1) << 2) /* comm tables               */
@@ -30,12 +43,13 @@ extern "C" {
 #define TSR_SOLVER_ENDS        (UINT64_C(1) << 6) /* head and embedding        */
 #define TSR_SOLVER_FIXED_ORDER (UINT64_C(1) << 7)
 
-/* No part of an instance: the solver may abort, overrun its memory or hang (it calls a library that
- * does).  The host runs it in a process of its own, with limits of time and memory; a host that does
- * not know the flag calls it like the others.  There its host->parallel_for() works on one thread, and
- * services may be missing. */
+/* Not a part of an instance: the solver calls a library that may abort, hang or take all memory.
+ * The host runs it in a separate process with limits of time and memory.  In that process
+ * host->parallel_for() uses one thread, and services may be missing.  A host without this flag
+ * calls the solver directly. */
 #define TSR_SOLVER_ISOLATED (UINT64_C(1) << 63)
 
+/* A type of device, or of a mesh of devices. */
 struct tsr_solver_kind {
     uint32_t    struct_size;
     uint32_t    count;
@@ -43,7 +57,7 @@ struct tsr_solver_kind {
     uint64_t    capacity_bytes; /* per device                          */
 };
 
-/* One micro-batch option.  K kinds, C classes, Q bit candidates. */
+/* One micro-batch option.  K kinds of device, C layer classes, Q bit candidates. */
 struct tsr_solver_option {
     uint32_t        struct_size;
     uint32_t        reserved;
@@ -56,6 +70,7 @@ struct tsr_solver_option {
     const uint64_t *workspace_bytes;             /* [K]                       */
 };
 
+/* The problem.  L layers; K, C and Q as above.  Borrowed for the call. */
 struct tsr_solver_instance {
     uint32_t                               struct_size;
     uint32_t                               objective; /* TSR_OBJECTIVE_*                     */
@@ -74,30 +89,31 @@ struct tsr_solver_instance {
     uint32_t                               reserved;
     uint64_t                               embed_bytes, head_bytes;
     const struct tsr_solver_option *const *options;     /* [n_options] pointers */
-    double                                 gap;         /* relative; 1e-4 unless asked         */
-    uint64_t                               deadline_us; /* from the call; 0: none              */
+    double                                 gap;         /* relative; 1e-4 by default           */
+    uint64_t                               deadline_us; /* us after the call; 0: none          */
     uint64_t                               seed;
-    double                                 cutoff; /* only better plans matter; INFINITY: none */
+    double                                 cutoff; /* find only better plans; INFINITY: none */
 };
 
+/* Outcomes of solve(). */
 #define TSR_SOLVED_OPTIMAL    0u
 #define TSR_SOLVED_FEASIBLE   1u
 #define TSR_SOLVED_INFEASIBLE 2u
 #define TSR_SOLVED_UNKNOWN    3u
 
-/* The host provides the arrays: stage_* have max_stages entries (the number of
- * devices), bits has `layers` entries, reason has reason_cap bytes. */
+/* The plan.  The host owns the arrays: stage_* have max_stages entries (the number of devices),
+ * layer_bits has L entries, and reason has reason_cap bytes. */
 struct tsr_solver_solution {
     uint32_t  struct_size;
     uint32_t  status;    /* TSR_SOLVED_*                        */
-    double    objective; /* of this plan; unset without one     */
+    double    objective; /* of this plan; undefined without one */
     double    bound;     /* proved lower bound; -INFINITY: none */
     uint64_t  option;
     uint64_t  stages, max_stages;
     uint32_t *stage_kind;
     uint64_t *stage_first, *stage_count;
     uint32_t *layer_bits; /* [L] indices of bit candidates       */
-    char     *reason; /* infeasible: why, one sentence; unknown: why nothing was found, or empty */
+    char     *reason;     /* infeasible: why, one sentence; unknown: why no plan, or empty */
     uint64_t  reason_cap;
 };
 
@@ -106,18 +122,19 @@ struct tsr_solver_v1 {
     uint32_t reserved;
     uint64_t supports; /* TSR_SOLVER_* parts, TSR_SOLVER_ISOLATED */
 
-    /* Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM.  [setup] */
+    /* opts: the option struct of the component, already checked.  destroy() accepts NULL.
+     * Returns TSR_OK, TSR_E_CONFIG, TSR_E_NOMEM.  [setup] */
     tsr_status (*create)(const struct tsr_host *host, const void *opts, void **self,
                          struct tsr_err *err);
     void (*destroy)(void *self);
 
-    /* Returns TSR_OK with a status in the solution; TSR_E_UNSUPPORTED for a
-     * part that it lacks, never ignoring it; TSR_E_NOMEM; TSR_E_CANCELLED.
-     * [worker] */
+    /* Solves one instance.  TSR_OK: out->status is the outcome, even if no plan exists.
+     * TSR_E_UNSUPPORTED: the instance uses a feature that the solver lacks; a solver never ignores
+     * one.  Also TSR_E_NOMEM and TSR_E_CANCELLED.  [worker] */
     tsr_status (*solve)(void *self, const struct tsr_solver_instance *in,
                         struct tsr_solver_solution *out, struct tsr_err *err);
 
-    /* Optional; may be NULL.  [any] */
+    /* The optional table with this id, or NULL.  The function may be NULL too.  [any] */
     const void *(*extension)(const void *self, const char *id);
 
     /* ABI minor 0 ends here.  Append only, 8-byte members only. */

@@ -1,10 +1,24 @@
-/* tessera/transport.h - component kind "tessera.transport/1": who carries bytes
- * between the ranks of a group.
+/* tessera/transport.h - transport: carries bytes between the ranks of a group.  The component kind
+ * is "tessera.transport/1".
  *
- * A transport moves bytes and does no arithmetic.  Every operation is started,
- * then tested or waited for with a deadline; nothing blocks without one.  All
- * sizes are in bytes.  Operations between the same pair of ranks complete in
- * the order in which they were started.
+ * The plugin implements struct tsr_transport_v1, and the core calls it on every rank.  A transport
+ * moves bytes and does no arithmetic.  The caller starts an operation, and then tests it or waits
+ * for it with a deadline.  No call blocks without a deadline.  Sizes are in bytes.  Operations
+ * between one pair of ranks complete in the order in which they were started.
+ *
+ * Example: a message to rank 1, with one second for it.
+ *
+ *     static tsr_status send_row(const struct tsr_transport_v1 *t, void *self, const void *row,
+ *                                uint64_t bytes, struct tsr_err *err)
+ *     {
+ *         void      *request = NULL;
+ *         tsr_status st = TSR_OK;
+ *         for (int tries = 0; st == TSR_OK && !request && tries < 1000; tries++)
+ *             st = t->send(self, NULL, 1, row, bytes, &request, err);
+ *         if (st == TSR_OK && !request)
+ *             return tsr_fail(err, TSR_E_DEVICE, "no room for a message to rank 1");
+ *         return st == TSR_OK ? t->wait(self, request, 1000000, err) : st;
+ *     }
  */
 #ifndef TSR_TRANSPORT_H
 #define TSR_TRANSPORT_H
@@ -30,8 +44,8 @@ struct tsr_transport_world {
     uint64_t shared_bytes;
     uint64_t epoch; /* since minor 1: which life of the group this is.  A transport that frames its
                      * messages refuses those of another, as a rank that outlived a restart sends */
-    /* since minor 1: another transport that the same ranks have joined, where via() of the table
-     * asked for one; it outlives this instance, which alone uses it.  NULL: none */
+    /* since minor 1: another transport that the same ranks have joined, if via() of the table
+     * requested one; it outlives this instance, which is its only user.  NULL: none */
     const struct tsr_transport_v1 *via;
     void                          *via_self;
 };
@@ -52,10 +66,10 @@ struct tsr_transport_counts_v1 {
     void (*read)(const void *self, struct tsr_transport_counts *counts); /* [worker] */
 };
 
-/* extension(self, TSR_TRANSPORT_DEVICE), optional: the transport carries device memory.  Where an
- * operation is given a stream of the device, its buffers are device addresses, and it runs on that
- * stream: behind what is on it, before what comes once queued() has said so.  Behind an operation that
- * failed the stream is synchronized before the buffers are used again. */
+/* extension(self, TSR_TRANSPORT_DEVICE), optional: the transport carries device memory.  If an
+ * operation gets a stream of the device, its buffers are device addresses, and it runs on that stream:
+ * after earlier work on it, and before work that is enqueued after queued() reports 1.  After a failed
+ * operation the stream must be synchronized before the buffers are used again. */
 #define TSR_TRANSPORT_DEVICE "tessera.transport.device/1"
 
 struct tsr_transport_device_v1 {
@@ -64,10 +78,23 @@ struct tsr_transport_device_v1 {
     /* *queued 1: the operation is on its stream.  Never waits; a status other than TSR_OK leaves the
      * request to test() or wait().  [worker] */
     tsr_status (*queued)(void *self, void *request, int32_t *queued, struct tsr_err *err);
-    /* What tells the transport's device from others in the process: for CUDA its primary context.
-     * Streams and addresses are of the backend whose place() is the same.  [any] */
+    /* Identifies the transport's device in the process: for CUDA its primary context.  Streams and
+     * addresses belong to the backend with the same place().  [any] */
     const void *(*place)(const void *self);
 };
+
+/* Exceptions to the rules for plugins (docs/abi.md) for a transport whose library requires them.  The
+ * transport declares them in `needs` and keeps these conditions, which `tessera plugin check` verifies
+ * (docs/decisions/nccl.md):
+ *
+ * THREADS  It starts threads.  A thread runs calls of the library that may not come back, and nothing else: it
+ *          calls no function of the host, takes no lock that a call of the table takes, and has ended when
+ *          destroy() has returned or soon after, unless the library holds it.
+ * STATICS  Its instances share static memory.  No call waits for another rank while it holds the lock of
+ *          that memory, and the memory is as it was when the last instance of the process has gone: an
+ *          instance learns nothing from those before it. */
+#define TSR_TRANSPORT_THREADS UINT64_C(1)
+#define TSR_TRANSPORT_STATICS UINT64_C(2)
 
 struct tsr_transport_v1 {
     uint32_t struct_size;
@@ -111,10 +138,12 @@ struct tsr_transport_v1 {
 
     /* ABI minor 0 ends here.  Append only, 8-byte members only. */
 
-    /* Since minor 1, optional: the transport ("mpi:tag=3") over which ranks exchange what they need
-     * to find each other; the host joins it first and hands it over in the world.  Text of opts;
-     * "": none is needed.  [any] */
+    /* Since minor 1, optional: the transport ("mpi:tag=3") that ranks use to exchange connection
+     * data; the host joins it first and passes it in the world.  Text of opts; "": none is needed.
+     * [any] */
     const char *(*via)(const void *opts);
+
+    uint64_t needs; /* since minor 1: TSR_TRANSPORT_THREADS, TSR_TRANSPORT_STATICS; mostly 0 */
 };
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
 #include "book.h"
 #include "device_simt.h"
 
-#define SCRATCH 512u /* bytes that a factorization asks for, and must be given */
+#define SCRATCH 512u /* bytes that a factorization requests and requires */
 
 tsr_status tsr_simt_blas_find(void *device, struct tsr_err *err)
 {
@@ -23,7 +23,7 @@ tsr_status tsr_simt_blas_work(void *device, const struct tsr_cuda_blas *b, uint6
     return TSR_OK;
 }
 
-/* A matrix of which every element must be the caller's. */
+/* A matrix of which every element must belong to the caller. */
 static int see(uint64_t address, uint64_t rows, uint64_t cols, uint64_t ld, struct book_matrix *m)
 {
     *m = (struct book_matrix){ NULL, ld };

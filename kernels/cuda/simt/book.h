@@ -1,6 +1,6 @@
-/* book.h - what cuBLAS and cuSOLVER are asked for, by the book: column-major, element (i, j) at i + j * ld,
- * products in F32 as eight partial sums, an order that no CPU here has, factors in double.  For the
- * emulated device, and for the libraries of the tests. */
+/* book.h - textbook versions of the cuBLAS and cuSOLVER functions in use: column-major, element (i, j) at
+ * i + j * ld, products in F32 as eight partial sums (an order that no CPU here has), factors in double.
+ * For the emulated device, and for the libraries of the tests. */
 #ifndef TSR_SIMT_BOOK_H
 #define TSR_SIMT_BOOK_H
 

@@ -1,6 +1,8 @@
 /* device_simt.c - the device of ../device.h that simt.h emulates. */
 #include "device_simt.h"
 
+#include "tessera/f16.h"
+
 #include <math.h>
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -168,17 +170,7 @@ static int has_bf16(const void *device)
 
 static double widened(uint16_t h, int bf16)
 {
-    if (bf16) {
-        uint32_t u = (uint32_t)h << 16;
-        float    f;
-        memcpy(&f, &u, 4);
-        return (double)f;
-    }
-    int    e = h >> 10 & 31, m = h & 1023;
-    double v = e == 31  ? (m ? (double)NAN : (double)INFINITY)
-               : e == 0 ? ldexp(m, -24)
-                        : ldexp(1024 + m, e - 25);
-    return h & 0x8000 ? -v : v;
+    return (double)(bf16 ? tsr_bf16_f32(h) : tsr_f16_f32(h));
 }
 
 /* Rows of 16-bit elements, every one of which the caller must own. */
@@ -206,7 +198,7 @@ static tsr_status matmul(void *device, const struct tsr_cuda_matmul *m, struct t
             for (uint64_t k = 0; k < m->cols; k++)
                 sum += widened(w[r * m->ldw + k], m->bf16) * widened(x[t * m->ldx + k], m->bf16);
             float    y = (float)sum;
-            uint16_t none = 0; /* timed only; nobody reads it */
+            uint16_t none = 0; /* only timed, never read */
             if (m->narrow_out)
                 memcpy(out + 2 * (t * m->ldo + r), &none, 2);
             else

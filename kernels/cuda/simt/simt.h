@@ -1,16 +1,15 @@
-/* simt.h - runs kernels of CUDA's dialect on the CPU, to test them: grids, blocks, warps, shared
- * memory, barriers, shuffles, votes and atomics.
+/* simt.h - runs kernels of CUDA's dialect on the CPU, to test them: grids, blocks, warps, shared memory,
+ * barriers, shuffles, votes and atomics.
  *
- * Every thread of a block is a fiber on one thread of the host, switched where the kernel
- * synchronizes; blocks run one after the other.  Which fiber goes on, and which block, is drawn from
- * a seed, so that a kernel that leans on an order gives other numbers under another seed.  What is
- * wrong in every order is reported as such: a barrier or shuffle that some threads never reach, a
- * shuffle from a lane that takes no part.  Kernels that were compiled with memory hooks
- * (simt_hooks.c) are held to more: an access outside of every buffer, and two accesses to a byte
- * without an order between them, one of them a write.
+ * Every thread of a block is a fiber on one thread of the host, switched where the kernel synchronizes;
+ * blocks run one after the other. A seed determines which fiber and which block runs next, so that a kernel
+ * that depends on an order gives other numbers under another seed. Errors in every order are reported
+ * directly: a barrier or shuffle that some threads never reach, a shuffle from an inactive lane. Kernels
+ * compiled with memory hooks (simt_hooks.c) are also checked for accesses outside of every buffer, and for
+ * unordered accesses to the same byte if one of them is a write.
  *
- * Device memory is the host's, but its addresses are not: a device address is the place XOR
- * SIMT_KEY, no place that the host can touch.
+ * Device memory is host memory, but its addresses differ: a device address is the host address XOR
+ * SIMT_KEY, which the host cannot access.
  */
 #ifndef TSR_SIMT_H
 #define TSR_SIMT_H
@@ -48,24 +47,24 @@ struct simt_launch {
     uint32_t                  threads; /* of a block */
     const void               *args;
     uint64_t                  seed;  /* 0: in order, never interrupted */
-    int32_t (*cancelled)(void *ctx); /* asked between blocks; NULL: never */
+    int32_t (*cancelled)(void *ctx); /* polled between blocks; NULL: never */
     void *ctx;
 };
 
-/* One launch at a time in the process; others wait.  TSR_E_DEVICE: what is wrong, with the kernel,
- * block and thread; TSR_E_CANCELLED.  Memory of the launch is garbage then.  [any] */
+/* One launch at a time in the process; others wait. TSR_E_DEVICE: the error, with the kernel, block and
+ * thread; TSR_E_CANCELLED. Memory of the launch is undefined then. [any] */
 tsr_status simt_run(const struct simt_launch *l, struct tsr_err *err);
 
 /* Zeroed device memory, or 0. */
 uint64_t simt_alloc(uint64_t bytes);
 /* Accepts 0. */
 void simt_free(uint64_t address);
-/* The place of a range of device memory; NULL where it does not lie in one allocation. */
+/* The host address of a range of device memory; NULL if it is not inside one allocation. */
 void *simt_place(uint64_t address, uint64_t bytes);
 /* Whether memory hooks have been called: the kernels that ran were compiled with them. */
 bool simt_hooked(void);
 
-/* ---- what kernels call (simt_kernel.h) ------------------------------------------ */
+/* ---- functions for kernels (simt_kernel.h) -------------------------------------- */
 
 struct simt_dim {
     uint32_t x, y, z;
@@ -85,7 +84,7 @@ float    simt_atomic_add_float(float *p, float v);
 
 /* ---- between simt.c and simt_hooks.c -------------------------------------------- */
 
-/* Who accesses memory now: the thread of the launch, counted over all launches, where it stands. */
+/* The thread that accesses memory now: its index over all launches, and its position. */
 struct simt_who {
     uint64_t launch; /* the number of the launch's first thread */
     uint64_t thread; /* launch + number in the launch */
@@ -95,7 +94,7 @@ struct simt_who {
 };
 bool simt_inside(struct simt_who *who); /* false: no kernel runs */
 bool simt_own_memory(const void *p);    /* a fiber's stack, or the arguments */
-void simt_maybe_switch(void);           /* a place where another thread may go on */
+void simt_maybe_switch(void);           /* a point where another thread may run */
 void simt_report(const char *text);     /* the launch fails with the first text */
 void simt_stop(const char *text) __attribute__((noreturn)); /* and the thread goes no further */
 

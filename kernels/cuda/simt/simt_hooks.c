@@ -31,7 +31,7 @@ static uint64_t block_of(const struct simt_who *me, uint64_t thread)
     return (thread - me->launch) / me->block_threads;
 }
 
-/* An access that is no matter any more: of an earlier launch, or of another block's shared memory. */
+/* An access that no longer matters: of an earlier launch, or of another block's shared memory. */
 static bool is_past(const struct simt_who *me, const struct simt_region *r, uint64_t thread)
 {
     return thread < me->launch || (r->shared && block_of(me, thread) != block_of(me, me->thread));
@@ -140,7 +140,7 @@ static void hook(const void *p, uint64_t bytes, bool write)
     simt_access(p, bytes, write, false);
 }
 
-/* ---- what the compiler calls ------------------------------------------------------ */
+/* ---- functions that the compiler calls -------------------------------------------- */
 
 /* They are the compiler's names, which C leaves to it. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"

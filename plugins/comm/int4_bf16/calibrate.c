@@ -119,7 +119,7 @@ tsr_status i4_observe(void *self, const struct tsr_codec_job *job, struct tsr_er
     struct i4      *c = self;
     struct i4_site *s;
     if (c->frozen)
-        return tsr_fail(err, TSR_E_INVAL, NAME ": observe() behind freeze() or load()");
+        return tsr_fail(err, TSR_E_INVAL, NAME ": observe() after freeze() or load()");
     if (!job->src || job->rows == 0)
         return tsr_fail(err, TSR_E_INVAL, NAME ": site %u: a message without rows", job->site);
     for (uint64_t i = 0; i < job->rows * job->cols; i++)
@@ -196,7 +196,7 @@ static tsr_status choose(struct i4 *c, uint32_t site, struct i4_site *s, struct 
     return TSR_OK;
 }
 
-/* Which features stand in the places of those that travel as BF16. */
+/* The features that take the places of those that travel as BF16. */
 static void find_places(struct i4_site *s)
 {
     uint64_t places = s->cols - s->k, at = 0, tail = places;

@@ -1,17 +1,17 @@
-/* int4_bf16 - small integers under a scale for each rank and feature, found once from a text; the
- * features with the widest ranges travel as BF16 (arXiv 2411.07942).  Scales and the list of features are
- * known to every rank, so none is on the wire.  Rows are independent.
+/* int4_bf16 - small integers with a scale for each rank and feature, calibrated once on a text; the features
+ * with the widest ranges travel as BF16 (arXiv 2411.07942). Every rank has the scales and the list of
+ * features, so none is on the wire. Rows are independent.
  *
- * A row on the wire: the kept features as BF16 in ascending order; then the codes of the others by
- * place (int4_bf16.h), `bits` each, a little-endian bit stream padded with zero bits.  code = rint(x /
- * scale) within -q..q plus q + 1, q = 2^(bits-1) - 1, scale = range / 2 / q; 0 stands for NaN and
- * infinities, which come back as NaN. */
+ * A row on the wire: the kept features as BF16 in ascending order; then the codes of the others by place
+ * (int4_bf16.h), `bits` each, a little-endian bit stream padded with zero bits. code = rint(x / scale)
+ * within -q..q plus q + 1, q = 2^(bits-1) - 1, scale = range / 2 / q; code 0 encodes NaN and infinities,
+ * which decode as NaN. */
 #include "int4_bf16.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "../bf16.h"
+#include "tessera/f16.h"
 
 #define SOME UINT64_C(256) /* codes of the tail that are worked on at once; a multiple of 8 */
 
@@ -127,7 +127,7 @@ static void encode_row(const struct i4 *c, const struct i4_site *s, const struct
     uint8_t *codes = wire + 2 * s->k, some[SOME];
     float    tail[SOME];
     for (uint64_t i = 0; i < s->k; i++) {
-        uint16_t h = f32_bf16(x[s->chosen[i]]);
+        uint16_t h = tsr_f32_bf16(x[s->chosen[i]]);
         memcpy(wire + 2 * i, &h, 2);
     }
     c->encode->scaled_encode(c->bits, s->cols - s->k, x, q->inv, codes);
@@ -141,7 +141,7 @@ static void encode_row(const struct i4 *c, const struct i4_site *s, const struct
     }
 }
 
-/* The features that stand in holes, SOME of them from `at` on. */
+/* The features stored in holes, SOME of them from `at` on. */
 static void decode_tail(const struct i4 *c, const struct i4_site *s, const struct i4_source *q,
                         const uint8_t *codes, uint64_t at, uint64_t n, float *dst, int add)
 {
@@ -180,7 +180,7 @@ static void decode_row(const struct i4 *c, const struct i4_site *s, const struct
         uint16_t h;
         memcpy(&h, wire + 2 * i, 2);
         float *d = &dst[s->chosen[i]];
-        *d = add ? *d + bf16_f32(h) : bf16_f32(h);
+        *d = add ? *d + tsr_bf16_f32(h) : tsr_bf16_f32(h);
     }
 }
 

@@ -16,11 +16,11 @@ struct i4_options {
     double  gamma;
 };
 
-/* One rank's features at a site.  Until freeze() low and high are the moving ends; then range is
- * 2 * max(-low, high), and the rest is made of it.
+/* One rank's features at a site. Until freeze(), low and high are the moving ends; then range is 2 *
+ * max(-low, high), and the other members derive from it.
  *
- * Codes have cols - k places.  Place i is feature i; where that one travels as BF16, it is one of the
- * last k features that does not (i4_site.hole, i4_site.tail), so that a row is coded where it stands. */
+ * Codes have cols - k places. Place i holds feature i. If feature i travels as BF16, the place holds one
+ * of the last k features that does not (i4_site.hole, i4_site.tail), so that a row is coded in place. */
 struct i4_source {
     double *low, *high;  /* [cols] or NULL */
     float  *range;       /* [cols] or NULL */
@@ -32,7 +32,7 @@ struct i4_source {
 struct i4_site {
     uint64_t          cols, k, holes;
     uint32_t         *chosen;      /* [k] features in BF16, ascending */
-    uint32_t         *hole, *tail; /* [holes] place, and the feature that stands there */
+    uint32_t         *hole, *tail; /* [holes] place, and the feature stored there */
     uint32_t         *place;       /* [cols - k] the feature at each place */
     struct i4_source *source;      /* [sources]; range NULL: never seen */
     uint32_t          sources;
@@ -64,7 +64,7 @@ void  i4_drop(const struct i4 *c, void *p, uint64_t n, uint64_t size);
 tsr_status i4_site_make(struct i4 *c, uint32_t site, uint32_t source, uint64_t cols,
                         struct i4_site **out, struct tsr_err *err);
 void       i4_sites_free(struct i4 *c);
-/* Places, scales and reciprocals of a site whose ranges and chosen features are there. */
+/* Computes places, scales and reciprocals of a site whose ranges and chosen features are set. */
 tsr_status i4_site_finish(struct i4 *c, struct i4_site *s, struct tsr_err *err);
 
 tsr_status i4_observe(void *self, const struct tsr_codec_job *job, struct tsr_err *err);

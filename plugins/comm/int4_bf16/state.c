@@ -8,7 +8,7 @@
 
 /* magic, bits, features, sites; one_in */
 #define HEAD 24u
-/* site, sources that are there, cols */
+/* site, number of present sources, cols */
 #define SITE 16u
 
 static uint64_t there(const struct i4_site *s)
@@ -112,7 +112,7 @@ static tsr_status load_source(struct i4 *c, struct reader *in, uint32_t site, ui
     (void)take(in, q->range, 4 * cols);
     for (uint64_t j = 0; j < cols; j++)
         if (!(q->range[j] >= 0 && isfinite(q->range[j])))
-            return damaged(err, "a range is no number from 0 on");
+            return damaged(err, "a range is not a number from 0 on");
     return TSR_OK;
 }
 

@@ -1,27 +1,12 @@
 /* local - transport between threads, or between processes that share the world's memory. */
-#include "../crc32c.h"
-#include "lane.h"
-
-#include <limits.h>
-#include <linux/futex.h>
-#include <sched.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+#include "link.h"
+#include "tessera/crc32c.h"
 
 #define MAX_REQUESTS 256u /* outstanding; beyond that: "ask again" */
 #define MAX_BYTES    (UINT64_C(1) << 62)
-#define SPIN_ROUNDS  64
-#define SPIN_US      50u /* waking a rank that sleeps may take as long */
 #define RING_LEAST   (UINT64_C(64) << 10)
 #define RING_MOST    (UINT64_C(256) << 10)
 #define ALL_RINGS    (UINT64_C(32) << 20)
-#define LOOK_BYTES   131072u /* paced: as much is copied at a time, or what comes in LOOK_NS */
-#define LOOK_NS      1e6
-#define SPIN_NS      60000u /* paced: before a message is there */
-#define NAP_US       20000u /* longest sleep before looking for a cancellation */
-/* This process did not run for as long: it was stopped, perhaps with its peers.  Nobody was waited for. */
-#define PAUSE_US 1000000u
 
 struct local_opts {
     int64_t ring;
@@ -30,13 +15,6 @@ struct local_opts {
 };
 
 enum { WIRE_RANK = 0, WIRE_PAIR = 1 };
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
 
 /* ---- life --------------------------------------------------------------- */
 
@@ -80,7 +58,7 @@ static tsr_status local_create(const struct tsr_host *host, const void *opts,
             "local: rank %u has ring: %llu KiB, another rank has %llu; all ranks need the "
             "same options",
             world->rank, (unsigned long long)(capacity / 1024), (unsigned long long)(seen / 1024));
-    uint64_t      bytes = sizeof(struct local) + UINT64_C(2) * world->ranks * sizeof(struct lane);
+    uint64_t      bytes = sizeof(struct local) + UINT64_C(2) * world->ranks * sizeof(struct link);
     struct local *s = host->alloc(host->ctx, bytes, _Alignof(struct local));
     if (!s)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for transport local",
@@ -91,7 +69,7 @@ static tsr_status local_create(const struct tsr_host *host, const void *opts,
     s->rank = world->rank;
     s->ranks = world->ranks;
     s->capacity = capacity;
-    s->crc_level = crc32c_level_here();
+    s->crc_level = tsr_crc32c_level();
     s->pace.ns_per_byte = o->bandwidth > 0 ? 1e3 / o->bandwidth : 0;
     s->pace.latency_ns = (uint64_t)(o->latency * 1e3);
     s->pace.on = o->bandwidth > 0 || o->latency > 0;
@@ -101,8 +79,8 @@ static tsr_status local_create(const struct tsr_host *host, const void *opts,
         s->epoch = world->epoch;
 #endif
     s->bytes = bytes;
-    s->out = s->lanes;
-    s->in = s->lanes + s->ranks;
+    s->out = s->links;
+    s->in = s->links + s->ranks;
     for (uint32_t i = 0; i < s->ranks; i++) {
         s->out[i].ring = local_ring_of(w, s->ranks, capacity, s->rank, i);
         s->in[i].ring = local_ring_of(w, s->ranks, capacity, i, s->rank);
@@ -171,7 +149,7 @@ static tsr_status one(struct local *s, void *stream, bool out, uint32_t peer, co
     if (st != TSR_OK || !r)
         return st;
     local_add_part(s, r, out, peer, KIND_MESSAGE, buf, bytes);
-    local_pump_lane(s, local_lane_of(s, &r->part[0]));
+    local_pump_link(s, local_link_of(s, &r->part[0]));
     *request = r;
     return TSR_OK;
 }
@@ -188,7 +166,7 @@ static tsr_status local_recv(void *self, void *stream, uint32_t from, void *buf,
     return one(self, stream, false, from, buf, bytes, request, err);
 }
 
-/* step: how far the blocks for successive peers lie apart in `send` (0: the same for all). */
+/* step: stride of the blocks for successive peers in `send` (0: the same for all). */
 static tsr_status collective(struct local *s, void *stream, uint16_t kind, const void *send,
                              uint64_t step, void *recv, uint64_t bytes, void **request,
                              struct tsr_err *err)
@@ -201,7 +179,7 @@ static tsr_status collective(struct local *s, void *stream, uint16_t kind, const
     if (st != TSR_OK || !r)
         return st;
     bool     one_for_all = step == 0 && s->ranks > 2;
-    uint32_t crc = one_for_all ? crc32c(s->crc_level, 0, send, bytes) : 0;
+    uint32_t crc = one_for_all ? tsr_crc32c_by(s->crc_level, 0, send, bytes) : 0;
     if (bytes)
         memmove(to + s->rank * bytes, from + s->rank * step, bytes);
     /* each rank starts with its right neighbour, so that not all write to the same one */
@@ -227,153 +205,6 @@ static tsr_status local_all_to_all(void *self, void *stream, const void *send, v
                                    uint64_t bytes, void **request, struct tsr_err *err)
 {
     return collective(self, stream, KIND_ALL_TO_ALL, send, bytes, recv, bytes, request, err);
-}
-
-/* ---- finishing ---------------------------------------------------------- */
-
-/* One round of progress.  *over: the request has ended, with the status returned, and is gone. */
-static tsr_status look(struct local *s, struct request *r, bool *over, struct tsr_err *err)
-{
-    *over = true;
-    uint32_t   by = atomic_load(&s->world->aborted);
-    tsr_status st = TSR_OK;
-    if (by) {
-        st = tsr_fail(err, TSR_E_CANCELLED, "local: rank %u aborted the group", by - 1);
-    } else {
-        local_pump(s);
-        if (r->status != TSR_OK)
-            st = tsr_fail(err, r->status, "%s", r->why);
-        else if (r->open > 0)
-            *over = false;
-    }
-    if (*over)
-        local_release_request(s, r);
-    return st;
-}
-
-static tsr_status local_test(void *self, void *request, int32_t *done, struct tsr_err *err)
-{
-    bool       over;
-    tsr_status st = look(self, request, &over, err);
-    *done = over;
-    return st;
-}
-
-static tsr_status late(struct local *s, struct request *r, uint64_t deadline_us,
-                       struct tsr_err *err)
-{
-    char     who[160] = "";
-    size_t   n = 0;
-    uint64_t got = 0, want = 0;
-    for (uint32_t rank = 0; rank < s->ranks; rank++) {
-        bool waits = false;
-        for (uint32_t i = 0; i < r->n; i++) {
-            const struct part *p = &r->part[i];
-            if (p->done || p->peer != rank)
-                continue;
-            waits = true;
-            got += p->at > sizeof p->head ? p->at - sizeof p->head : 0;
-            want += p->bytes;
-        }
-        if (waits && n + 16 < sizeof who)
-            n += (size_t)snprintf(who + n, sizeof who - n, "%s%u", n ? ", " : "", rank);
-    }
-    tsr_status st =
-        tsr_fail(err, TSR_E_DEVICE,
-                 "local: rank %u waited %llu us for rank %s (%llu of %llu bytes moved); it "
-                 "is late or has died",
-                 s->rank, (unsigned long long)deadline_us, who,
-                 (unsigned long long)(got < want ? got : want), (unsigned long long)want);
-    local_release_request(s, r);
-    return st;
-}
-
-/* Nanoseconds until more of what is on its way is there, so that little is left to copy at the end.
- * UINT64_MAX: no message is held back. */
-static uint64_t held_back(const struct local *s)
-{
-    uint64_t now = local_now_ns(), least = UINT64_MAX;
-    for (uint32_t i = 0; i < s->ranks; i++) {
-        const struct part *p = s->in[i].first;
-        if (!p || p->at < sizeof p->head || i == s->rank)
-            continue;
-        uint64_t at = p->at - sizeof p->head, more = p->bytes > at ? p->bytes - at : 0;
-        more = more < s->capacity / 2 ? more : s->capacity / 2;
-        uint64_t step = s->pace.ns_per_byte > 0 ? (uint64_t)(LOOK_NS / s->pace.ns_per_byte) : 0;
-        step = step > LOOK_BYTES ? step : LOOK_BYTES;
-        more = more < step ? more : step;
-        uint64_t ns = local_pace_left(&s->pace, p->start, at + more, now);
-        least = ns < least ? ns : least;
-    }
-    return least;
-}
-
-static void nap(struct local_bell *b, uint32_t count, uint64_t us)
-{
-    struct timespec t = { (time_t)(us / 1000000u), (long)(us % 1000000u) * 1000 };
-    atomic_store(&b->sleeping, 1);
-    if (atomic_load(&b->count) == count)
-        (void)syscall(SYS_futex, (void *)&b->count, FUTEX_WAIT, count, &t, NULL, 0);
-    atomic_store(&b->sleeping, 0);
-}
-
-/* 1 + the CPU that this rank is on, which the others see; 0 where CPUs have no numbers. */
-static uint32_t note_cpu(struct local *s)
-{
-    _Atomic uint32_t *seen = &local_bell_of(s->world, s->rank)->cpu;
-    int               here = sched_getcpu();
-    uint32_t          cpu = here < 0 ? 0 : (uint32_t)here + 1;
-    if (atomic_load_explicit(seen, memory_order_relaxed) != cpu)
-        atomic_store_explicit(seen, cpu, memory_order_relaxed);
-    return cpu;
-}
-
-/* Whether another rank was last seen on the same CPU: it would not get on while this one spins. */
-static bool shares_cpu(struct local *s)
-{
-    uint32_t cpu = note_cpu(s);
-    bool     shares = cpu == 0;
-    for (uint32_t i = 0; i < s->ranks && !shares; i++)
-        shares = i != s->rank && atomic_load_explicit(&local_bell_of(s->world, i)->cpu,
-                                                      memory_order_relaxed) == cpu;
-    return shares;
-}
-
-static tsr_status local_wait(void *self, void *request, uint64_t deadline_us, struct tsr_err *err)
-{
-    struct local      *s = self;
-    struct request    *r = request;
-    struct local_bell *b = local_bell_of(s->world, s->rank);
-    uint64_t           start = now_us(), last = start;
-    (void)note_cpu(s); /* also of a rank that never waits for long */
-    for (unsigned round = 0;; round++) {
-        uint32_t   count = atomic_load(&b->count);
-        bool       over;
-        tsr_status st = look(s, r, &over, err);
-        if (over)
-            return st;
-        uint64_t now = now_us();
-        start += now - last > PAUSE_US ? now - last : 0;
-        last = now;
-        uint64_t passed = now - start;
-        if (passed >= deadline_us)
-            return late(s, r, deadline_us, err);
-        if (s->host->cancelled(s->host->ctx)) {
-            local_release_request(s, r);
-            return tsr_fail(err, TSR_E_CANCELLED, "local: stopped by the user");
-        }
-        uint64_t us = deadline_us - passed < NAP_US ? deadline_us - passed : NAP_US;
-        if (s->pace.on) { /* a nap ends late: the last of the time is spent awake */
-            uint64_t ns = held_back(s);
-            if (ns < SPIN_NS) /* no yield: on a busy machine that costs a whole slice */
-                continue;
-            us = (ns - SPIN_NS) / 1000 < us ? (ns - SPIN_NS) / 1000 : us;
-        }
-        if (round < SPIN_ROUNDS || (passed < SPIN_US && !s->pace.on && !shares_cpu(s)))
-            continue;
-        if (us && atomic_load(&b->count) == count)
-            nap(b, count, us);
-    }
 }
 
 static void local_abort(void *self)

@@ -1,9 +1,9 @@
-/* pace.h - a link that is slower than memory: what was sent becomes visible as it would come
- * in over a wire of a given bandwidth and latency.
+/* pace.h - a link that is slower than memory: sent bytes become visible as they would arrive over a wire of a
+ * given bandwidth and latency.
  *
- * The sender stamps each message with the time at which its first byte leaves; the receiver takes a
- * byte once latency + position / bandwidth have passed since.  So neither side has to be on
- * time, as long as the ring holds what is on the wire. */
+ * The sender stamps each message with the time at which its first byte leaves; the receiver takes a byte
+ * once latency + position / bandwidth have passed since. So neither side has to be on time, as long as the
+ * ring holds the bytes on the wire. */
 #ifndef TSR_COMM_LOCAL_PACE_H
 #define TSR_COMM_LOCAL_PACE_H
 
@@ -30,7 +30,7 @@ static inline uint64_t local_pace_ns(const struct local_pace *p, uint64_t bytes)
     return ns < 9e18 ? (uint64_t)ns : UINT64_C(9000000000000000000);
 }
 
-/* When a message of `bytes` may leave; *wire_free: when its wire is done with what it has. */
+/* When a message of `bytes` may leave; *wire_free: when its wire has finished its earlier bytes. */
 static inline uint64_t local_pace_start(const struct local_pace *p, uint64_t *wire_free,
                                         uint64_t bytes)
 {
@@ -39,7 +39,7 @@ static inline uint64_t local_pace_start(const struct local_pace *p, uint64_t *wi
     return start;
 }
 
-/* Nanoseconds until byte `at` (from 1; 0: the message itself) of a message is there; 0: it is. */
+/* Nanoseconds until byte `at` (from 1; 0: the message itself) of a message arrives; 0: it has arrived. */
 static inline uint64_t local_pace_left(const struct local_pace *p, uint64_t start, uint64_t at,
                                        uint64_t now)
 {
@@ -47,7 +47,7 @@ static inline uint64_t local_pace_left(const struct local_pace *p, uint64_t star
     return there > now ? there - now : 0;
 }
 
-/* Bytes of a message of `bytes` that are there. */
+/* The bytes of a message of `bytes` that have arrived. */
 static inline uint64_t local_pace_there(const struct local_pace *p, uint64_t start, uint64_t bytes,
                                         uint64_t now)
 {

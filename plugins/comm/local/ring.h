@@ -16,7 +16,7 @@
 struct local_world {
     _Atomic uint32_t aborted; /* 1 + the rank that aborted the group */
     uint32_t         pad0;
-    _Atomic uint64_t capacity; /* bytes of a ring, set by whoever comes first */
+    _Atomic uint64_t capacity; /* bytes of a ring, set by the first rank */
     unsigned char    pad[48];
 };
 
@@ -30,9 +30,9 @@ struct local_bell {
 };
 
 struct local_ring {
-    _Atomic uint64_t written; /* all bytes ever written */
+    _Atomic uint64_t written; /* all bytes written so far */
     unsigned char    pad0[56];
-    _Atomic uint64_t taken; /* all bytes ever read */
+    _Atomic uint64_t taken; /* all bytes read so far */
     unsigned char    pad1[56];
     /* capacity bytes follow */
 };

@@ -1,6 +1,6 @@
-/* frame.c - what travels: a head and the payload, written here and held against what was asked for. */
-#include "../crc32c.h"
+/* frame.c - the wire format: a head and the payload, written here and checked against the request. */
 #include "group.h"
+#include "tessera/crc32c.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -18,9 +18,9 @@ void mpi_frame_write(const struct mpi *s, struct mpi_part *p, const void *src)
                            .to = p->peer };
     if (p->bytes)
         memcpy(p->frame + sizeof f, src, p->bytes);
-    f.payload_crc = crc32c(s->crc_level, 0, p->frame + sizeof f, p->bytes);
+    f.payload_crc = tsr_crc32c_by(s->crc_level, 0, p->frame + sizeof f, p->bytes);
     memcpy(p->frame, &f, sizeof f);
-    f.crc = crc32c(s->crc_level, 0, p->frame, offsetof(struct mpi_frame, crc));
+    f.crc = tsr_crc32c_by(s->crc_level, 0, p->frame, offsetof(struct mpi_frame, crc));
     memcpy(p->frame, &f, sizeof f);
 }
 
@@ -41,7 +41,7 @@ tsr_status mpi_frame_read(struct mpi *s, struct mpi_part *p, uint64_t got, struc
         return refuse(s, p, "a damaged frame", err);
     memcpy(&f, p->frame, sizeof f);
     if (f.magic != FRAME_MAGIC ||
-        f.crc != crc32c(s->crc_level, 0, p->frame, offsetof(struct mpi_frame, crc)) ||
+        f.crc != tsr_crc32c_by(s->crc_level, 0, p->frame, offsetof(struct mpi_frame, crc)) ||
         f.from != p->peer || f.to != s->rank || f.sequence != p->sequence)
         return refuse(s, p, "a damaged frame", err);
     if (f.epoch != s->epoch)
@@ -54,7 +54,7 @@ tsr_status mpi_frame_read(struct mpi *s, struct mpi_part *p, uint64_t got, struc
                         names[f.kind <= MPI_KIND_ALL_TO_ALL ? f.kind : 0],
                         (unsigned long long)f.bytes);
     if (got != sizeof f + p->bytes ||
-        f.payload_crc != crc32c(s->crc_level, 0, p->frame + sizeof f, p->bytes))
+        f.payload_crc != tsr_crc32c_by(s->crc_level, 0, p->frame + sizeof f, p->bytes))
         return refuse(s, p, "damaged bytes", err);
     if (p->bytes)
         memcpy(p->dst, p->frame + sizeof f, p->bytes);

@@ -2,7 +2,7 @@
 /* Requests outlive the function that starts them, which the checker does not follow.
  * NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker) */
 #include "group.h"
-#include "../crc32c.h"
+#include "tessera/crc32c.h"
 
 #include <string.h>
 
@@ -48,7 +48,7 @@ tsr_status mpi_create(const struct tsr_host *host, const void *opts,
     tsr_status st = mpi_start(err);
     if (st == TSR_OK)
         st = check_world(o, world, err);
-    uint64_t    size = sizeof(struct mpi) + (uint64_t)world->ranks * sizeof(struct mpi_lane);
+    uint64_t    size = sizeof(struct mpi) + (uint64_t)world->ranks * sizeof(struct mpi_link);
     struct mpi *s = st == TSR_OK ? host->alloc(host->ctx, size, _Alignof(struct mpi)) : NULL;
     if (st == TSR_OK && !s)
         st = tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for transport mpi",
@@ -62,7 +62,7 @@ tsr_status mpi_create(const struct tsr_host *host, const void *opts,
         s->tag = 2 * (int)o->tag;
         s->rank = world->rank;
         s->ranks = world->ranks;
-        s->crc_level = crc32c_level_here();
+        s->crc_level = tsr_crc32c_level();
         if (TSR_HAS(struct tsr_transport_world, world, epoch))
             s->epoch = world->epoch;
         s->news = MPI_REQUEST_NULL;

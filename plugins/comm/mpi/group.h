@@ -1,11 +1,10 @@
-/* group.h - transport between the processes of an MPI job (`mpirun -n 4 tessera ...`): what its files
- * share.
+/* group.h - transport between the processes of an MPI job (`mpirun -n 4 tessera ...`): shared by its files.
  *
- * Every message is one MPI message: a head {magic, kind, sequence, size, epoch, CRCs} and the
- * payload, copied into memory of this plugin, so that a rank that gave up waiting may free its
- * buffers.  Nothing blocks: MPI_Isend, MPI_Irecv and MPI_Test, under a deadline.  Groups of one job
- * keep apart by tags; a second tag carries the news that a rank aborted.  MPI is entered by one
- * thread at a time.  MPI_Init waits for the other processes of the job, as MPI has it. */
+ * Every message is one MPI message: a head {magic, kind, sequence, size, epoch, CRCs} and the payload,
+ * copied into memory of this plugin, so that a rank that gave up waiting may free its buffers. Nothing
+ * blocks: MPI_Isend, MPI_Irecv and MPI_Test, under a deadline. Tags separate the groups of one job; a
+ * second tag announces that a rank aborted. One thread at a time enters MPI. MPI_Init waits for the other
+ * processes of the job, as MPI specifies. */
 #ifndef TSR_COMM_MPI_GROUP_H
 #define TSR_COMM_MPI_GROUP_H
 
@@ -24,7 +23,7 @@ struct mpi_frame {
     uint16_t kind, from;
     uint64_t sequence, bytes, epoch;
     uint32_t to, payload_crc;
-    uint32_t zero, crc; /* of what stands before it */
+    uint32_t zero, crc; /* of the preceding bytes */
 };
 
 struct mpi_opts {
@@ -48,7 +47,7 @@ struct mpi_request {
     struct mpi_part     part[];
 };
 
-struct mpi_lane {
+struct mpi_link {
     uint64_t out, in; /* sequences */
     bool     broken;
 };
@@ -64,7 +63,7 @@ struct mpi {
     int                    news_from;
     uint32_t               aborted; /* 1 + that rank */
     unsigned               crc_level;
-    struct mpi_lane        lane[];
+    struct mpi_link        link[];
 };
 
 /* ---- library.c ---------------------------------------------------------- */
@@ -74,15 +73,15 @@ void mpi_enter(void);
 void mpi_leave(void);
 /* MPI up, for several threads, its errors returned.  [entered] */
 tsr_status  mpi_start(struct tsr_err *err);
-const char *mpi_text(int code); /* of an error, until this thread asks again */
+const char *mpi_text(int code); /* of an error, valid until this thread's next call */
 uint64_t    mpi_now_us(void);
-void        mpi_nap(unsigned round); /* between two looks, longer as rounds go by */
+void        mpi_nap(unsigned round); /* between two polls, longer as rounds increase */
 
 /* ---- frame.c ------------------------------------------------------------ */
 
 /* The frame of p, which goes out, with p->bytes at src. */
 void mpi_frame_write(const struct mpi *s, struct mpi_part *p, const void *src);
-/* What came, `got` bytes, against what p asked for; the payload goes to p->dst. */
+/* The received `got` bytes, checked against the request p; the payload goes to p->dst. */
 tsr_status mpi_frame_read(struct mpi *s, struct mpi_part *p, uint64_t got, struct tsr_err *err);
 
 /* ---- request.c; all of it between mpi_enter and mpi_leave --------------- */
@@ -97,7 +96,7 @@ tsr_status mpi_request_new(struct mpi *s, void *stream, uint32_t parts, uint64_t
 tsr_status mpi_part_start(struct mpi *s, struct mpi_request *r, bool out, uint16_t kind,
                           uint32_t peer, const void *src, void *dst, uint64_t bytes,
                           struct tsr_err *err);
-/* Has p of r ended?  p->done and r->open say so. */
+/* Tests whether p of r has ended; p->done and r->open hold the result. */
 tsr_status mpi_part_test(struct mpi *s, struct mpi_request *r, struct mpi_part *p,
                          struct tsr_err *err);
 /* The end of r; messages that are open are given up. */

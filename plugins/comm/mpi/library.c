@@ -1,4 +1,4 @@
-/* library.c - the MPI library: who may enter it, how it begins, how it ends. */
+/* library.c - the MPI library: exclusive access, start, end. */
 /* Requests outlive the function that starts them, which the checker does not follow.
  * NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker) */
 #include "group.h"
@@ -12,14 +12,14 @@
 
 #define SPIN_ROUNDS 2000u
 #define NAP_NS      50000
-#define LONG_NAP_NS 200000 /* of who waits for a long time */
+#define LONG_NAP_NS 200000 /* in a long wait */
 #define LONG_ROUNDS 2200u
 #define FAREWELL_US 2000000u /* for the others, before MPI_Finalize */
 #define FINALIZE_S  10u      /* for MPI_Finalize itself */
 #define PEER_LOST   6        /* the program's exit code for that */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool            started; /* MPI was initialised here, and is to be finalised */
+static bool            started; /* MPI was initialised here, and must be finalised here */
 
 void mpi_enter(void)
 {
@@ -62,16 +62,16 @@ static void end_now(int signal)
 {
     static const char text[] =
         "tessera: error: mpi: the other ranks were waited for 10 s at the end of "
-        "MPI; one of them stands still\n";
+        "MPI; one of them is stopped\n";
     (void)signal;
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     /* mpirun, which sees that this rank left MPI unfinished, ends the others */
     _exit(exit_status ? exit_status : PEER_LOST);
 }
 
-/* At the end of the process.  MPI_Finalize waits for the others without a deadline, so they are
- * asked first; without all of them the job ends as mpirun finds it, and likewise where one of them stands still
- * afterwards. */
+/* At the end of the process. MPI_Finalize waits for the peers without a deadline, so this first checks
+ * that they are ready. Without all of them, the job ends with what mpirun detects; the same holds if a
+ * peer stalls afterwards. */
 static void farewell(int status, void *arg)
 {
     MPI_Request r;
@@ -95,7 +95,7 @@ static void farewell(int status, void *arg)
     (void)alarm(0);
 }
 
-/* Without a launcher MPI_Init would start one of its own, or hang. */
+/* Without a launcher, MPI_Init would start one or hang. */
 static bool under_launcher(void)
 {
     static const char *const marks[] = { "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK",

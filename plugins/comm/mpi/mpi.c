@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define PAUSE_US 1000000u /* this process itself did not run for as long: nobody was waited for */
+#define PAUSE_US 1000000u /* this process itself did not run for this long: no peer was late */
 
 static uint64_t mpi_world_bytes(const void *opts, uint32_t ranks)
 {
@@ -49,7 +49,7 @@ static tsr_status mpi_recv(void *self, void *stream, uint32_t from, void *buf, u
     return one(self, stream, false, from, NULL, buf, bytes, request, err);
 }
 
-/* step: how far the blocks for successive peers lie apart in `send` (0: the same for all). */
+/* step: stride of the blocks for successive peers in `send` (0: the same for all). */
 static tsr_status collective(struct mpi *s, void *stream, uint16_t kind, const void *send,
                              uint64_t step, void *recv, uint64_t bytes, void **request,
                              struct tsr_err *err)
@@ -90,7 +90,7 @@ static tsr_status mpi_all_to_all(void *self, void *stream, const void *send, voi
     return collective(self, stream, MPI_KIND_ALL_TO_ALL, send, bytes, recv, bytes, request, err);
 }
 
-/* One round of progress.  *over: the request has ended, with the status returned, and is gone. */
+/* One round of progress. *over: the request has ended, with the returned status, and is freed. */
 static tsr_status look(struct mpi *s, struct mpi_request *r, bool *over, struct tsr_err *err)
 {
     mpi_enter();
@@ -160,7 +160,7 @@ static tsr_status mpi_wait(void *self, void *request, uint64_t deadline_us, stru
 
 static void mpi_abort(void *self)
 {
-    static int  ids[UINT16_MAX]; /* what is sent must outlive this instance */
+    static int  ids[UINT16_MAX]; /* sent bytes must outlive this instance */
     struct mpi *s = self;
     mpi_enter();
     if (!s->aborted) {
@@ -208,6 +208,7 @@ static const struct tsr_transport_v1 mpi_iface = {
     .wait = mpi_wait,
     .abort = mpi_abort,
     .extension = mpi_extension,
+    .needs = TSR_TRANSPORT_STATICS, /* library.c: MPI begins and ends once in a process */
 };
 
 static const struct tsr_option mpi_options[] = {

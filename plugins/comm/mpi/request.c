@@ -1,4 +1,4 @@
-/* request.c - requests and the messages that they are made of. */
+/* request.c - requests and their messages. */
 /* Requests outlive the function that starts them, which the checker does not follow.
  * NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker) */
 #include "group.h"
@@ -68,7 +68,7 @@ tsr_status mpi_part_start(struct mpi *s, struct mpi_request *r, bool out, uint16
                           struct tsr_err *err)
 {
     struct mpi_part *p = &r->part[r->n];
-    struct mpi_lane *l = &s->lane[peer];
+    struct mpi_link *l = &s->link[peer];
     if (l->broken)
         return tsr_fail(err, TSR_E_DEVICE,
                         "mpi: an earlier message between rank %u and rank %u has failed", s->rank,
@@ -133,18 +133,18 @@ tsr_status mpi_part_test(struct mpi *s, struct mpi_request *r, struct mpi_part *
     else if (!p->out && MPI_Get_elements_x(&status, MPI_BYTE, &got) == MPI_SUCCESS)
         st = mpi_frame_read(s, p, got > 0 ? (uint64_t)got : 0, err);
     if (st != TSR_OK)
-        s->lane[p->peer].broken = true;
+        s->link[p->peer].broken = true;
     free_frame(s, p);
     return st;
 }
 
-/* Gives up what is open.  A message that is already moving gets a moment; where MPI does not let go
- * of it, its memory stays with MPI.  [entered] */
+/* Gives up the open messages. One that already moves gets a moment; if MPI does not release it, MPI keeps
+ * its memory. [entered] */
 static void withdraw(struct mpi *s, struct mpi_part *p)
 {
     uint64_t start = mpi_now_us();
     int      done = 0;
-    s->lane[p->peer].broken = true;
+    s->link[p->peer].broken = true;
     if (!p->out)
         (void)MPI_Cancel(&p->handle);
     for (unsigned round = 0; !done && mpi_now_us() - start < MPI_LAST_WORDS_US; round++) {

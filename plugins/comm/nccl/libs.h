@@ -1,6 +1,6 @@
-/* libs.h - what the transport nccl uses of libcuda and of NCCL, declared here, so that it is built
- * without either; both are found at run time.  tests/nccl/declared.c holds the declarations to nccl.h and
- * cuda.h where those are there: with NC_THEIR_TYPES it has these names for their types. */
+/* libs.h - the parts of libcuda and NCCL that the transport nccl uses, declared here, so that it builds
+ * without either; both are found at run time. tests/nccl/declared.c checks the declarations against nccl.h
+ * and cuda.h where those are installed: NC_THEIR_TYPES maps these names to their types. */
 #ifndef TSR_NCCL_LIBS_H
 #define TSR_NCCL_LIBS_H
 

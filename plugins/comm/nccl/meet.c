@@ -5,7 +5,7 @@
 #define LETTER_MAGIC 0x4e525354u /* "TSRN" */
 
 enum { LETTER_ID = 1, LETTER_GAVE_UP = 2 };
-enum { LANE_OUT, LANE_IN, LANE_GROUP };
+enum { LINK_OUT, LINK_IN, LINK_GROUP };
 
 /* ---- memory -------------------------------------------------------------------- */
 
@@ -38,7 +38,7 @@ uint64_t nc_board_bytes(uint32_t ranks)
            ((uint64_t)ranks * ranks + 1) * sizeof(struct nc_slot);
 }
 
-static struct nc_slot *slot_of(const struct nccl *s, const struct nc_lane *l)
+static struct nc_slot *slot_of(const struct nccl *s, const struct nc_link *l)
 {
     struct nc_slot *first = (struct nc_slot *)(s->board->rank + s->ranks);
     return first +
@@ -47,12 +47,12 @@ static struct nc_slot *slot_of(const struct nccl *s, const struct nc_lane *l)
 
 /* ---- letters ------------------------------------------------------------------- */
 
-static uint16_t lane_kind(const struct nccl *s, const struct nc_lane *l)
+static uint16_t link_kind(const struct nccl *s, const struct nc_link *l)
 {
-    return l->group ? LANE_GROUP : l->from == s->rank ? LANE_OUT : LANE_IN;
+    return l->group ? LINK_GROUP : l->from == s->rank ? LINK_OUT : LINK_IN;
 }
 
-static tsr_status post(struct nccl *s, uint32_t to, uint16_t kind, uint16_t lane, const nc_id *id,
+static tsr_status post(struct nccl *s, uint32_t to, uint16_t kind, uint16_t link, const nc_id *id,
                        struct tsr_err *err)
 {
     struct nc_post *p = s->host->alloc(s->host->ctx, sizeof *p, _Alignof(struct nc_post));
@@ -61,7 +61,7 @@ static tsr_status post(struct nccl *s, uint32_t to, uint16_t kind, uint16_t lane
     memset(p, 0, sizeof *p);
     p->to = to;
     p->letter = (struct nc_letter){
-        .magic = LETTER_MAGIC, .kind = kind, .lane = lane, .from = s->rank, .epoch = s->epoch
+        .magic = LETTER_MAGIC, .kind = kind, .link = link, .from = s->rank, .epoch = s->epoch
     };
     if (id)
         p->letter.id = *id;
@@ -72,15 +72,15 @@ static tsr_status post(struct nccl *s, uint32_t to, uint16_t kind, uint16_t lane
     return TSR_OK;
 }
 
-static tsr_status post_lane(struct nccl *s, const struct nc_lane *l, uint16_t kind, const nc_id *id,
+static tsr_status post_link(struct nccl *s, const struct nc_link *l, uint16_t kind, const nc_id *id,
                             struct tsr_err *err)
 {
     tsr_status st = TSR_OK;
     if (!l->group)
-        return post(s, l->from == s->rank ? l->to : l->from, kind, lane_kind(s, l), id, err);
+        return post(s, l->from == s->rank ? l->to : l->from, kind, link_kind(s, l), id, err);
     for (uint32_t r = 0; st == TSR_OK && r < s->ranks; r++)
         if (r != s->rank && !s->peer[r].gone)
-            st = post(s, r, kind, LANE_GROUP, id, err);
+            st = post(s, r, kind, LINK_GROUP, id, err);
     return st;
 }
 
@@ -90,20 +90,20 @@ static void read_letter(struct nccl *s, uint32_t from)
     struct nc_peer         *p = &s->peer[from];
     const struct nc_letter *m = &p->letter;
     if (m->magic != LETTER_MAGIC || m->from != from || m->epoch != s->epoch ||
-        m->lane > LANE_GROUP || (m->kind != LETTER_ID && m->kind != LETTER_GAVE_UP)) {
+        m->link > LINK_GROUP || (m->kind != LETTER_ID && m->kind != LETTER_GAVE_UP)) {
         s->refused++;
         return;
     }
-    if (m->kind == LETTER_ID && m->lane == LANE_OUT) {
+    if (m->kind == LETTER_ID && m->link == LINK_OUT) {
         p->id = m->id;
         p->has_id = true;
-    } else if (m->kind == LETTER_ID && m->lane == LANE_GROUP && from == 0) {
+    } else if (m->kind == LETTER_ID && m->link == LINK_GROUP && from == 0) {
         s->id = m->id;
         s->has_id = true;
-    } else if (m->kind == LETTER_GAVE_UP && m->lane == LANE_GROUP) {
+    } else if (m->kind == LETTER_GAVE_UP && m->link == LINK_GROUP) {
         s->gave_up = true;
     } else if (m->kind == LETTER_GAVE_UP) { /* its way out is our way in */
-        *(m->lane == LANE_OUT ? &p->gave_up_in : &p->gave_up_out) = true;
+        *(m->link == LINK_OUT ? &p->gave_up_in : &p->gave_up_out) = true;
     }
 }
 
@@ -207,22 +207,22 @@ void nc_meet_close(struct nccl *s)
     }
 }
 
-bool nc_meet_is_host(const struct nccl *s, const struct nc_lane *l)
+bool nc_meet_is_host(const struct nccl *s, const struct nc_link *l)
 {
     return s->rank == (l->group ? 0 : l->from);
 }
 
-tsr_status nc_meet_give(struct nccl *s, const struct nc_lane *l, const nc_id *id,
+tsr_status nc_meet_give(struct nccl *s, const struct nc_link *l, const nc_id *id,
                         struct tsr_err *err)
 {
     if (!s->board)
-        return post_lane(s, l, LETTER_ID, id, err);
+        return post_link(s, l, LETTER_ID, id, err);
     struct nc_slot *slot = slot_of(s, l);
     uint32_t        none = 0;
     if (!atomic_compare_exchange_strong(&slot->there, &none, 1))
         return tsr_fail(err, TSR_E_DEVICE,
                         "nccl: rank %u was in this group before; a group that is started again "
-                        "needs a world of its own",
+                        "needs its own world",
                         s->rank);
     slot->epoch = s->epoch;
     slot->id = *id;
@@ -230,7 +230,7 @@ tsr_status nc_meet_give(struct nccl *s, const struct nc_lane *l, const nc_id *id
     return TSR_OK;
 }
 
-tsr_status nc_meet_take(struct nccl *s, const struct nc_lane *l, nc_id *id, bool *there,
+tsr_status nc_meet_take(struct nccl *s, const struct nc_link *l, nc_id *id, bool *there,
                         struct tsr_err *err)
 {
     *there = false;
@@ -256,18 +256,18 @@ tsr_status nc_meet_take(struct nccl *s, const struct nc_lane *l, nc_id *id, bool
     return TSR_OK;
 }
 
-void nc_meet_give_up(struct nccl *s, const struct nc_lane *l)
+void nc_meet_give_up(struct nccl *s, const struct nc_link *l)
 {
     uint32_t none = 0;
     if (s->board) {
         (void)atomic_compare_exchange_strong(&slot_of(s, l)->gave_up, &none, s->rank + 1);
     } else { /* without memory for it the others have their deadlines */
-        (void)post_lane(s, l, LETTER_GAVE_UP, NULL, NULL);
+        (void)post_link(s, l, LETTER_GAVE_UP, NULL, NULL);
         poll_outgoing(s); /* this may have been the last call for long */
     }
 }
 
-bool nc_meet_given_up(const struct nccl *s, const struct nc_lane *l)
+bool nc_meet_given_up(const struct nccl *s, const struct nc_link *l)
 {
     if (s->board) {
         uint32_t by = atomic_load(&slot_of(s, l)->gave_up);
@@ -306,12 +306,12 @@ static uint64_t entry_of(const struct nc_request *r)
     return (r->number % 65535 + 1) << 48 | (uint64_t)(r->kind == NC_GATHER) << 47 | r->bytes;
 }
 
-/* Where rank `rank` of the request's lane tells. */
+/* Where rank `rank` of the request's link publishes. */
 static _Atomic uint64_t *place_of(const struct nccl *s, const struct nc_request *r, uint32_t rank)
 {
     uint64_t i = r->number % NC_SIZES;
-    return r->lane->group ? &s->board->rank[rank].sizes[i]
-                          : &slot_of(s, r->lane)->sizes[rank == r->lane->to][i];
+    return r->link->group ? &s->board->rank[rank].sizes[i]
+                          : &slot_of(s, r->link)->sizes[rank == r->link->to][i];
 }
 
 static const char *what(uint64_t entry, bool group, bool sender)
@@ -323,15 +323,16 @@ static const char *what(uint64_t entry, bool group, bool sender)
 /* Of two ranks that do this at the same time one sees the other. */
 bool nc_meet_agree(struct nccl *s, const struct nc_request *r, struct tsr_err *err)
 {
-    bool     group = r->lane->group, sender = r->kind == NC_SEND;
+    bool     group = r->link->group, sender = r->kind == NC_SEND;
     uint64_t mine = entry_of(r);
     if (s->board)
         atomic_store(place_of(s, r, s->rank), mine);
     for (uint32_t o = 0; s->board && o < s->ranks; o++) {
-        if (o == s->rank || (!group && o != r->lane->from && o != r->lane->to))
+        if (o == s->rank || (!group && o != r->link->from && o != r->link->to))
             continue;
         uint64_t theirs = atomic_load(place_of(s, r, o));
-        if (theirs == mine || NUMBER_OF(theirs) != NUMBER_OF(mine)) /* not there yet, or no more */
+        if (theirs == mine || NUMBER_OF(theirs) != NUMBER_OF(mine)) /* not published yet, or
+                                                                     * already past */
             continue;
         (void)tsr_fail(err, TSR_E_DEVICE,
                        "nccl: rank %u started %s of %llu bytes where rank %u started %s of %llu; "

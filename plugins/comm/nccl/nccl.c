@@ -1,9 +1,9 @@
 /* nccl - transport between NVIDIA GPUs, over NCCL, which is found at run time.
  *
- * Without a stream buffers are host memory, which passes through pinned memory and the device; with
- * one they are addresses of the device and the operation runs on that stream.  NCCL guards its bytes
- * itself: there are no frames.  Of a message of another size than its receiver asked for NCCL knows
- * nothing; where ranks share memory they look before each operation. */
+ * Without a stream, buffers are host memory, which passes through pinned memory and the device. With a
+ * stream, they are addresses of the device and the operation runs on that stream. NCCL protects its bytes:
+ * there are no frames. NCCL does not detect a message whose size differs from the receiver's request;
+ * where ranks share memory they compare sizes before each operation. */
 #include "nccl.h"
 #include "here.h"
 
@@ -50,7 +50,7 @@ void nc_move_all(void)
 {
     for (struct nccl *s = instances; s; s = s->after)
         if ((s->n_requests || s->posts) && nc_enter(s)) {
-            nc_lanes_move(s);
+            nc_links_move(s);
             nc_leave(s);
         }
 }
@@ -97,7 +97,7 @@ static tsr_status open_device(struct nccl *s, int64_t index, struct tsr_err *err
     return TSR_OK;
 }
 
-static void name_lanes(struct nccl *s)
+static void name_links(struct nccl *s)
 {
     s->all.group = true;
     for (uint32_t r = 0; r < s->ranks; r++) {
@@ -147,7 +147,7 @@ static tsr_status create(const struct tsr_host *host, const void *opts,
     s->ranks = world->ranks;
     if (TSR_HAS(struct tsr_transport_world, world, epoch))
         s->epoch = world->epoch;
-    name_lanes(s);
+    name_links(s);
     st = nc_libs_open(&s->l, err);
     if (st == TSR_OK)
         st = open_device(s, o->device, err);
@@ -182,9 +182,9 @@ static void destroy(void *self)
     bool inside = nc_enter(s);
     for (struct nc_request *r = s->requests; r; r = r->after)
         nc_withdraw(s, r, TSR_E_CANCELLED, "");
-    nc_unlock();     /* nobody else has it any more */
+    nc_unlock();     /* no other instance holds it */
     nc_meet_poll(s); /* last words */
-    nc_lanes_close(s);
+    nc_links_close(s);
     nc_meet_close(s);
     nc_lock(); /* memory is freed only while no other instance has messages under way */
     while (s->requests)
@@ -208,7 +208,7 @@ tsr_status nc_cancelled(struct nccl *s, struct tsr_err *err)
                : tsr_fail(err, TSR_E_CANCELLED, "nccl: rank %u aborted the group", by - 1);
 }
 
-static tsr_status begin(struct nccl *s, struct nc_lane *l, enum nc_kind kind, void *stream,
+static tsr_status begin(struct nccl *s, struct nc_link *l, enum nc_kind kind, void *stream,
                         const void *src, void *dst, uint64_t bytes, void **request,
                         struct tsr_err *err)
 {
@@ -226,7 +226,7 @@ static tsr_status begin(struct nccl *s, struct nc_lane *l, enum nc_kind kind, vo
     if (st == TSR_OK)
         st = nc_request_new(s, &r, err);
     if (r) {
-        r->lane = l;
+        r->link = l;
         r->kind = kind;
         r->src = src;
         r->dst = dst;
@@ -239,7 +239,7 @@ static tsr_status begin(struct nccl *s, struct nc_lane *l, enum nc_kind kind, vo
         l->last = r;
         if (l->group)
             nc_meet_count(s);
-        nc_lanes_move(s);
+        nc_links_move(s);
         *request = r;
     }
     if (inside)
@@ -356,6 +356,7 @@ static const struct tsr_transport_v1 table = {
     .abort = abort_group,
     .extension = extension,
     .via = via,
+    .needs = TSR_TRANSPORT_THREADS | TSR_TRANSPORT_STATICS,
 };
 
 static const struct tsr_option options[] = {

@@ -1,14 +1,14 @@
-/* nccl.h - what the files of the transport nccl share.
+/* nccl.h - shared by the files of the transport nccl.
  *
- * A communicator of NCCL runs what it is given in order, one after the other.  A group's ranks must
- * not wait like that: a receive that was started early would hold up a send to somebody else.  So
- * each direction between two ranks has a communicator of its own, of two ranks, and collectives have
- * one of all ranks; each is made when it is first used.  These are lanes.
+ * A communicator of NCCL runs its operations one after the other. A group's ranks must not wait like that: a
+ * receive that was started early would block a send to another rank. So each direction between two ranks has
+ * a separate communicator of two ranks, and collectives have one of all ranks; each is made on first use.
+ * These are links.
  *
- * Nothing blocks: communicators are non-blocking, every call is followed by asking for its state, and
- * what has been put on a stream is looked for with events.  All instances of a process are entered
- * by one thread at a time, and whoever waits moves all of them on.  A communicator that is aborted or
- * destroyed ends in a thread of its own, for these calls may take long.
+ * Nothing blocks: communicators are non-blocking, every call is followed by a query of the state, and
+ * events show the completion of work on a stream. One thread at a time enters the instances of a process,
+ * and any waiting thread advances all of them. A separate thread aborts or destroys a communicator,
+ * because these calls may take long.
  */
 #ifndef TSR_NCCL_H
 #define TSR_NCCL_H
@@ -23,8 +23,8 @@
 
 #define NC_MAX_RANKS    1024u
 #define NC_MAX_REQUESTS 256u /* outstanding; beyond that: "ask again" */
-#define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all lanes fit on a device at once */
-#define NC_SIZES        32u /* of operations that others can look up, of a lane and rank */
+#define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all links fit on a device at once */
+#define NC_SIZES        32u /* of operations that others can look up, of a link and rank */
 #define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* of a room that is kept for later messages */
 #define NC_FAREWELL_US  500000u             /* for communicators to end in order */
 #define NC_DRAIN_US     2000000u            /* for a communicator, and its stream, to end */
@@ -32,59 +32,61 @@
 
 #define U(x) ((unsigned long long)(x))
 
-/* A sentence on its way to a lane. */
+/* A sentence on its way to a link. */
 struct nc_text {
     struct tsr_err err;
     char           text[224];
 };
 #define NC_TEXT(name)                                                                              \
     struct nc_text name;                                                                           \
-    name.err = (struct tsr_err){ sizeof name.err, sizeof name.text, name.text };                   \
+    name.err = (struct tsr_err){ .struct_size = sizeof name.err,                                   \
+                                 .cap = sizeof name.text,                                          \
+                                 .text = name.text };                                              \
     name.text[0] = '\0'
 
 enum nc_kind { NC_SEND, NC_RECV, NC_GATHER, NC_ALL_TO_ALL };
 
 enum nc_stage {
-    NC_WAITS, /* in its lane */
+    NC_WAITS, /* in its link */
     NC_CALLS, /* the calls were made, NCCL is not through with them */
-    NC_RUNS,  /* on the stream, the event behind it */
-    NC_ENDED, /* status says how */
+    NC_RUNS,  /* on the stream, its event after it */
+    NC_ENDED, /* status has the result */
 };
 
-/* Memory that bytes of the host pass through.  The driver frees memory only when the device has ended all
- * that it was given, and a receive on it ends when another rank has sent, which may be one of this
- * process, behind the lock: rooms are given back while no message is under way, and kept until then. */
+/* Host-side staging memory. The driver frees memory only when the device has finished all its work. A
+ * receive on the device finishes when another rank has sent, which may be a rank of this process that
+ * waits for the lock. So rooms are freed only while no message is under way, and kept until then. */
 struct nc_room {
     struct nc_room *next;   /* of the spare ones */
-    cu_pointer      device; /* what is sent, then what comes */
+    cu_pointer      device; /* sent bytes, then received bytes */
     uint8_t        *pinned; /* the same bytes */
     uint64_t        bytes;
 };
 
 struct nc_request {
-    struct nc_request *next;           /* in its lane, or in the list of spare ones */
+    struct nc_request *next;           /* in its link, or in the list of spare ones */
     struct nc_request *before, *after; /* all of the instance */
-    struct nc_lane    *lane;
+    struct nc_link    *link;
     enum nc_kind       kind;
     enum nc_stage      stage;
     const void        *src; /* host memory, or addresses of the device with a stream */
     void              *dst;
     uint64_t           bytes;    /* of a block */
     uint64_t           sequence; /* of all operations of the instance */
-    uint64_t           number;   /* of those that were put on its lane */
+    uint64_t           number;   /* position among the requests of its link */
     cu_stream          stream;   /* the caller's, or NULL */
     cu_event           event;
-    struct nc_room    *room;   /* of no bytes until it is wanted */
-    struct nc_lane    *broken; /* that it was on: its end is waited for; or NULL */
+    struct nc_room    *room;   /* empty until first use */
+    struct nc_link    *broken; /* that it was on: its end is waited for; or NULL */
     tsr_status         status;
     char               why[320];
 };
 
-enum nc_lane_stage { NC_IDLE, NC_MEETS, NC_JOINS, NC_UP, NC_BROKEN };
+enum nc_link_stage { NC_IDLE, NC_MEETS, NC_JOINS, NC_UP, NC_BROKEN };
 
-struct nc_grave;
-struct nc_lane {
-    enum nc_lane_stage stage;
+struct nc_ending;
+struct nc_link {
+    enum nc_link_stage stage;
     uint32_t           from, to; /* of a pair */
     bool               group;
     nc_comm            comm;
@@ -94,16 +96,16 @@ struct nc_lane {
     uint64_t           called;       /* operations, so far */
     uint64_t           left_us;      /* when the other rank was first seen to have left, or 0 */
     char               why[256];     /* broken */
-    /* on its way out (grave.c) */
-    bool             settling;
-    uint64_t         buried_us; /* since then */
-    struct nc_grave *grave;     /* of comm: a thread ends it there; or NULL */
+    /* on its way out (ending.c) */
+    bool              settling;
+    uint64_t          ending_us; /* since then */
+    struct nc_ending *ending;    /* of comm: a thread ends it there; or NULL */
 };
 
 /* What travels over the transport `via`. */
 struct nc_letter {
     uint32_t magic;
-    uint16_t kind, lane; /* lane: as its sender sees it */
+    uint16_t kind, link; /* link: as its sender sees it */
     uint32_t from, zero;
     uint64_t epoch;
     nc_id    id;
@@ -118,9 +120,9 @@ struct nc_post { /* a letter on its way out */
 
 /* What this rank knows of another one. */
 struct nc_peer {
-    struct nc_lane   out, in;
+    struct nc_link   out, in;
     bool             gone, has_id, gave_up_in, gave_up_out; /* by letters */
-    nc_id            id;                                    /* of the lane from it */
+    nc_id            id;                                    /* of the link from it */
     void            *request;                               /* of the next letter */
     struct nc_letter letter;
 };
@@ -136,13 +138,13 @@ struct nccl {
     uint64_t               sent, received, refused;
     struct nc_request     *requests, *spare;
     struct nc_room        *rooms; /* spare */
-    struct nc_lane         all;
+    struct nc_link         all;
     /* where ranks meet: memory that they share, or another transport */
     struct nc_board               *board;
     const struct tsr_transport_v1 *via;
     void                          *via_self;
     struct nc_post                *posts;
-    bool                           has_id, gave_up; /* of the group's lane, by letters */
+    bool                           has_id, gave_up; /* of the group's link, by letters */
     nc_id                          id;
     _Atomic uint32_t               aborted; /* 1 + the rank that aborted, UINT32_MAX: one of them */
     struct nc_peer                 peer[];
@@ -154,7 +156,7 @@ uint64_t nc_now_us(void);
 
 void nc_lock(void);
 void nc_unlock(void);
-/* NCCL works on the device whose context is the thread's; what was there before comes back. */
+/* NCCL works on the device of the thread's current context; the previous context is restored later. */
 bool nc_enter(struct nccl *s);
 void nc_leave(struct nccl *s);
 /* One round over all instances.  [under lock] */
@@ -166,70 +168,71 @@ tsr_status nc_cancelled(struct nccl *s, struct tsr_err *err);
 
 /* ---- wait.c ----------------------------------------------------------------------------- */
 
-/* Out of its lane, whatever has become of it, with that failure.  [under lock, context entered] */
+/* Out of its link, whatever has become of it, with that failure.  [under lock, context entered] */
 void       nc_withdraw(struct nccl *s, struct nc_request *r, tsr_status st, const char *why);
 tsr_status nc_test(void *self, void *request, int32_t *done, struct tsr_err *err);
 tsr_status nc_wait(void *self, void *request, uint64_t deadline_us, struct tsr_err *err);
 
-/* ---- grave.c ---------------------------------------------------------------------------- */
+/* ---- ending.c ---------------------------------------------------------------------------- */
 
 /* What ending a communicator takes, before there is one; false: no memory. */
-bool nc_lane_dig(struct nc_lane *l);
-/* Ends the lane's communicator by that function, in a thread of its own; requests on it wait until that has
- * settled.  [context entered] */
-void nc_lane_bury(struct nccl *s, struct nc_lane *l, nc_result (*end)(nc_comm));
-/* That is over, or NC_DRAIN_US have passed since it began, or was to begin and no thread was to be had: then
- * what the device has of it stays there.  [context entered] */
-bool nc_lane_settled(struct nccl *s, struct nc_lane *l);
-/* Something stays with a device: from then on nothing is freed there, which could wait for ever. */
+bool nc_link_reserve_ending(struct nc_link *l);
+/* Ends the link's communicator with that function, in a separate thread; requests on it wait until the end
+ * has completed. [context entered] */
+void nc_link_end(struct nccl *s, struct nc_link *l, nc_result (*end)(nc_comm));
+/* The end is complete, or NC_DRAIN_US have passed since it began, or since no thread was available for it:
+ * then its device resources are leaked. [context entered] */
+bool nc_link_is_settled(struct nccl *s, struct nc_link *l);
+/* A device resource was leaked: from then on nothing is freed on devices, because a free could wait
+ * forever. */
 bool nc_lost(void);
 
-/* ---- meet.c: ids, aborts, who has left ------------------------------------------ */
+/* ---- meet.c: ids, aborts, ranks that left ---------------------------------------- */
 
 uint64_t   nc_board_bytes(uint32_t ranks);
 tsr_status nc_meet_open(struct nccl *s, const struct tsr_transport_world *w, struct tsr_err *err);
 void       nc_meet_close(struct nccl *s);
 /* Letters move on. */
 void nc_meet_poll(struct nccl *s);
-/* Is this rank the one that makes the lane's id? */
-bool nc_meet_is_host(const struct nccl *s, const struct nc_lane *l);
-/* The id is handed to the others of the lane. */
-tsr_status nc_meet_give(struct nccl *s, const struct nc_lane *l, const nc_id *id,
+/* Is this rank the one that makes the link's id? */
+bool nc_meet_is_host(const struct nccl *s, const struct nc_link *l);
+/* Sends the id to the peers of the link. */
+tsr_status nc_meet_give(struct nccl *s, const struct nc_link *l, const nc_id *id,
                         struct tsr_err *err);
 /* *there: it has come.  TSR_E_DEVICE: it is another epoch's. */
-tsr_status nc_meet_take(struct nccl *s, const struct nc_lane *l, nc_id *id, bool *there,
+tsr_status nc_meet_take(struct nccl *s, const struct nc_link *l, nc_id *id, bool *there,
                         struct tsr_err *err);
-/* This rank has given the lane up; has another one? */
-void nc_meet_give_up(struct nccl *s, const struct nc_lane *l);
-bool nc_meet_given_up(const struct nccl *s, const struct nc_lane *l);
+/* This rank has given the link up; has another one? */
+void nc_meet_give_up(struct nccl *s, const struct nc_link *l);
+bool nc_meet_given_up(const struct nccl *s, const struct nc_link *l);
 bool nc_meet_left(const struct nccl *s, uint32_t rank);
 /* Collectives that a rank has started, for messages; UINT64_MAX: not known. */
 void     nc_meet_count(struct nccl *s);
 uint64_t nc_meet_counted(const struct nccl *s, uint32_t rank);
-/* Tells the others of its lane what the operation is that comes next, where ranks share memory; false: one of
- * them has told of another one, which NCCL would cut or let hang. */
+/* Publishes the next operation to the peers of its link, if ranks share memory; false: a peer published a
+ * different operation, which NCCL would truncate or let hang. */
 bool nc_meet_agree(struct nccl *s, const struct nc_request *r, struct tsr_err *err);
 /* abort(), from any thread; 1 + the rank that did it */
 void     nc_meet_abort(struct nccl *s);
 uint32_t nc_meet_aborted(struct nccl *s);
 
-/* ---- lane.c: communicators and what is on them ------------------------------------- */
+/* ---- link.c: communicators and their operations ------------------------------------ */
 
 /* Who is on the other side, for messages. */
-const char *nc_lane_name(const struct nccl *s, const struct nc_lane *l, char text[64]);
+const char *nc_link_name(const struct nccl *s, const struct nc_link *l, char text[64]);
 /* One round over everything of this rank.  [under lock, context entered] */
-void nc_lanes_move(struct nccl *s);
-/* Ends the communicator; what is on it has failed. */
-__attribute__((format(printf, 4, 5))) void nc_lane_break(struct nccl *s, struct nc_lane *l,
+void nc_links_move(struct nccl *s);
+/* Ends the communicator; its operations fail. */
+__attribute__((format(printf, 4, 5))) void nc_link_break(struct nccl *s, struct nc_link *l,
                                                          tsr_status st, const char *fmt, ...);
 /* Ends all communicators, in order where that goes. */
-void nc_lanes_close(struct nccl *s);
+void nc_links_close(struct nccl *s);
 
 /* ---- request.c ---------------------------------------------------------------------- */
 
 /* NULL with TSR_OK: too many are outstanding. */
 tsr_status nc_request_new(struct nccl *s, struct nc_request **out, struct tsr_err *err);
-/* Back to the spare ones; it is in no lane any more. */
+/* Back to the spare ones; it is in no link any more. */
 void nc_request_drop(struct nccl *s, struct nc_request *r);
 void nc_requests_free(struct nccl *s);
 /* Room for bytes that are in host memory, on the device and pinned. */
@@ -241,7 +244,7 @@ __attribute__((format(printf, 3, 4))) void nc_request_fail(struct nc_request *r,
 void nc_request_call(struct nccl *s, struct nc_request *r);
 void nc_request_record(struct nccl *s, struct nc_request *r);
 void nc_request_look(struct nccl *s, struct nc_request *r);
-void nc_requests_to_self(struct nccl *s, struct nc_lane *out, struct nc_lane *in);
+void nc_requests_to_self(struct nccl *s, struct nc_link *out, struct nc_link *in);
 
 tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, struct tsr_err *err);
 

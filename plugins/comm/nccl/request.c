@@ -50,7 +50,7 @@ tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, str
 
 static void free_room(struct nccl *s, struct nc_room *room)
 {
-    if (room->device && !nc_lost()) /* else that could wait for ever */
+    if (room->device && !nc_lost()) /* else a free could wait forever */
         (void)s->l.cuMemFree_v2(room->device);
     if (room->pinned && !nc_lost())
         (void)s->l.cuMemFreeHost(room->pinned);
@@ -72,7 +72,7 @@ static struct nc_room *unlink_room(struct nc_room **at)
     return room;
 }
 
-/* Large rooms, and those that were not made whole, go when that waits for nothing. */
+/* Frees large and incomplete rooms when that does not wait. */
 static void trim(struct nccl *s)
 {
     if (s->n_requests || !nc_quiet(s->context))
@@ -120,7 +120,7 @@ tsr_status nc_request_room(struct nccl *s, struct nc_request *r, uint64_t bytes,
         r->room->device = 0;
     else if ((e = s->l.cuMemHostAlloc(&pinned, n, CU_HOST_ANY)) == CU_OK)
         r->room->pinned = pinned;
-    if (e != CU_OK) /* what there is of it goes when nothing is under way */
+    if (e != CU_OK) /* its parts are freed when nothing is under way */
         return nc_cuda_fail(s, e, "memory for a message", err);
     r->room->bytes = n;
     return TSR_OK;
@@ -229,7 +229,7 @@ static void *at(cu_pointer p)
     return (void *)(uintptr_t)p;
 }
 
-/* What any call on a communicator that does not block may say. */
+/* The results of a non-blocking communicator's calls that are not errors. */
 static bool goes_on(nc_result e)
 {
     return e == NC_OK || e == NC_IN_PROGRESS;
@@ -241,11 +241,11 @@ static nc_result all_to_all(struct nccl *s, const struct nc_request *r, cu_point
     uint64_t  n = block(r);
     nc_result e = s->l.ncclGroupStart();
     for (uint32_t i = 0; goes_on(e) && i < s->ranks; i++) {
-        e = s->l.ncclSend(at(out + i * n), n, NC_UINT8, (int)i, r->lane->comm, stream);
+        e = s->l.ncclSend(at(out + i * n), n, NC_UINT8, (int)i, r->link->comm, stream);
         if (goes_on(e))
-            e = s->l.ncclRecv(at(in + i * n), n, NC_UINT8, (int)i, r->lane->comm, stream);
+            e = s->l.ncclRecv(at(in + i * n), n, NC_UINT8, (int)i, r->link->comm, stream);
     }
-    nc_result end = s->l.ncclGroupEnd(); /* also behind an error */
+    nc_result end = s->l.ncclGroupEnd(); /* also after an error */
     return goes_on(e) ? end : e;
 }
 
@@ -255,11 +255,11 @@ static nc_result call(struct nccl *s, const struct nc_request *r, cu_pointer out
     uint64_t n = block(r);
     switch (r->kind) {
     case NC_SEND:
-        return s->l.ncclSend(at(out), n, NC_UINT8, 1, r->lane->comm, stream);
+        return s->l.ncclSend(at(out), n, NC_UINT8, 1, r->link->comm, stream);
     case NC_RECV:
-        return s->l.ncclRecv(at(in), n, NC_UINT8, 0, r->lane->comm, stream);
+        return s->l.ncclRecv(at(in), n, NC_UINT8, 0, r->link->comm, stream);
     case NC_GATHER:
-        return s->l.ncclAllGather(at(out), at(in), n, NC_UINT8, r->lane->comm, stream);
+        return s->l.ncclAllGather(at(out), at(in), n, NC_UINT8, r->link->comm, stream);
     default:
         return all_to_all(s, r, out, in, stream);
     }
@@ -268,19 +268,19 @@ static nc_result call(struct nccl *s, const struct nc_request *r, cu_pointer out
 void nc_request_call(struct nccl *s, struct nc_request *r)
 {
     NC_TEXT(e);
-    struct nc_lane *l = r->lane;
+    struct nc_link *l = r->link;
     cu_stream       stream = r->stream ? r->stream : l->stream;
     uint64_t        out_n = out_bytes(s, r), in_at = ALIGNED(out_n);
     cu_pointer      out = (cu_pointer)(uintptr_t)r->src, in = (cu_pointer)(uintptr_t)r->dst;
     r->number = l->called++;
     if (!nc_meet_agree(s, r, &e.err)) {
-        nc_lane_break(s, l, TSR_E_DEVICE, "%s", e.text);
+        nc_link_break(s, l, TSR_E_DEVICE, "%s", e.text);
         return;
     }
     if (staged(r)) {
         tsr_status st = nc_request_room(s, r, in_at + in_bytes(s, r), &e.err);
         if (st != TSR_OK) { /* the others are in it already: it cannot be left out */
-            nc_lane_break(s, l, st, "%s", e.text);
+            nc_link_break(s, l, st, "%s", e.text);
             return;
         }
         out = r->room->device;
@@ -291,15 +291,15 @@ void nc_request_call(struct nccl *s, struct nc_request *r)
             out_n ? s->l.cuMemcpyHtoDAsync_v2(out, r->room->pinned, out_n, stream) : CU_OK;
         if (c != CU_OK) {
             st = nc_cuda_fail(s, c, "copying to the device", &e.err);
-            nc_lane_break(s, l, st, "%s", e.text);
+            nc_link_break(s, l, st, "%s", e.text);
             return;
         }
     }
     nc_result n = call(s, r, out, in, stream);
     if (!goes_on(n)) {
         char name[64];
-        nc_lane_break(s, l, TSR_E_DEVICE, "nccl: rank %u and %s: %s (%s)", s->rank,
-                      nc_lane_name(s, l, name), s->l.ncclGetErrorString(n),
+        nc_link_break(s, l, TSR_E_DEVICE, "nccl: rank %u and %s: %s (%s)", s->rank,
+                      nc_link_name(s, l, name), s->l.ncclGetErrorString(n),
                       s->l.ncclGetLastError(l->comm));
         return;
     }
@@ -309,7 +309,7 @@ void nc_request_call(struct nccl *s, struct nc_request *r)
 
 void nc_request_record(struct nccl *s, struct nc_request *r)
 {
-    cu_stream stream = r->stream ? r->stream : r->lane->stream;
+    cu_stream stream = r->stream ? r->stream : r->link->stream;
     uint64_t  in_at = ALIGNED(out_bytes(s, r));
     cu_result e = CU_OK;
     if (staged(r) && receives(r))
@@ -319,14 +319,14 @@ void nc_request_record(struct nccl *s, struct nc_request *r)
         e = s->l.cuEventRecord(r->event, stream);
     r->stage = NC_RUNS;
     if (e != CU_OK)
-        nc_lane_break(s, r->lane, TSR_E_DEVICE, "nccl: rank %u: CUDA error %d behind a message",
+        nc_link_break(s, r->link, TSR_E_DEVICE, "nccl: rank %u: CUDA error %d after a message",
                       s->rank, e);
 }
 
 static void count(struct nccl *s, const struct nc_request *r)
 {
     bool     pair = r->kind == NC_SEND || r->kind == NC_RECV;
-    uint64_t peers = pair ? (r->lane->from != r->lane->to) : s->ranks - 1;
+    uint64_t peers = pair ? (r->link->from != r->link->to) : s->ranks - 1;
     s->sent += sends(r) ? r->bytes * peers : 0;
     s->received += receives(r) ? r->bytes * peers : 0;
 }
@@ -337,7 +337,7 @@ void nc_request_look(struct nccl *s, struct nc_request *r)
     if (e == CU_NOT_READY)
         return;
     if (e != CU_OK) {
-        nc_lane_break(s, r->lane, TSR_E_DEVICE,
+        nc_link_break(s, r->link, TSR_E_DEVICE,
                       "nccl: rank %u: the device failed under a message (CUDA error %d)", s->rank,
                       e);
         return;
@@ -373,7 +373,7 @@ static cu_result copy_there(struct nccl *s, const struct nc_request *a, const st
     return e == CU_OK ? s->l.cuEventRecord(b->event, b->stream) : e;
 }
 
-void nc_requests_to_self(struct nccl *s, struct nc_lane *out, struct nc_lane *in)
+void nc_requests_to_self(struct nccl *s, struct nc_link *out, struct nc_link *in)
 {
     struct nc_request *a = waiting(out->first), *b = waiting(in->first);
     NC_TEXT(e);

@@ -9,14 +9,14 @@
 
 void nc_withdraw(struct nccl *s, struct nc_request *r, tsr_status st, const char *why)
 {
-    struct nc_lane *l = r->lane;
+    struct nc_link *l = r->link;
     char            name[64];
     if (l && r->stage != NC_WAITS &&
         (l->group || l->from != l->to)) /* half of it has happened, there or here */
-        nc_lane_break(s, l, TSR_E_DEVICE,
+        nc_link_break(s, l, TSR_E_DEVICE,
                       "nccl: rank %u gave up an earlier operation with %s, and its communicator",
-                      s->rank, nc_lane_name(s, l, name));
-    if (r->lane) {
+                      s->rank, nc_link_name(s, l, name));
+    if (r->link) {
         struct nc_request **link = &l->first, *before = NULL;
         while (*link != r) {
             before = *link;
@@ -25,7 +25,7 @@ void nc_withdraw(struct nccl *s, struct nc_request *r, tsr_status st, const char
         *link = r->next;
         if (l->last == r)
             l->last = before;
-        r->lane = NULL;
+        r->link = NULL;
     }
     r->stage = NC_ENDED;
     r->status = st;
@@ -34,11 +34,11 @@ void nc_withdraw(struct nccl *s, struct nc_request *r, tsr_status st, const char
 
 static bool ended(const struct nc_request *r)
 {
-    return r->stage == NC_ENDED && !r->lane;
+    return r->stage == NC_ENDED && !r->link;
 }
 
-/* One round.  *over: the request has ended, with the status returned, and is gone: what its communicator
- * did with its memory is over too. */
+/* One round. *over: the request has ended, with the returned status, and is freed; its communicator no
+ * longer uses its memory. */
 static tsr_status look(struct nccl *s, struct nc_request *r, bool *over, struct tsr_err *err)
 {
     NC_TEXT(e);
@@ -51,7 +51,7 @@ static tsr_status look(struct nccl *s, struct nc_request *r, bool *over, struct 
     if (st != TSR_OK)
         nc_withdraw(s, r, st, e.text);
     st = TSR_OK;
-    *over = ended(r) && (!r->broken || nc_lane_settled(s, r->broken));
+    *over = ended(r) && (!r->broken || nc_link_is_settled(s, r->broken));
     if (*over && r->status != TSR_OK)
         st = tsr_fail(err, r->status, "%s", r->why);
     if (*over)
@@ -70,8 +70,8 @@ tsr_status nc_test(void *self, void *request, int32_t *done, struct tsr_err *err
     return st;
 }
 
-/* Who has not come yet: of a collective those who have started fewer, where that is known. */
-static void late_ranks(const struct nccl *s, const struct nc_lane *l, char *who, size_t cap)
+/* The late ranks: of a collective, those that have started fewer, if known. */
+static void late_ranks(const struct nccl *s, const struct nc_link *l, char *who, size_t cap)
 {
     size_t n = 0;
     bool   some = false;
@@ -92,8 +92,8 @@ static void give_up(struct nccl *s, struct nc_request *r, tsr_status st, uint64_
     nc_lock();
     bool inside = nc_enter(s);
     if (!ended(r)) { /* meanwhile */
-        if (r->lane)
-            late_ranks(s, r->lane, who, sizeof who);
+        if (r->link)
+            late_ranks(s, r->link, who, sizeof who);
         if (st == TSR_E_DEVICE)
             (void)snprintf(why, sizeof why,
                            "nccl: rank %u waited %llu us for rank %s; it is late or has died%s",
@@ -110,7 +110,7 @@ tsr_status nc_wait(void *self, void *request, uint64_t deadline_us, struct tsr_e
 {
     struct nccl *s = self;
     uint64_t     start = nc_now_us();
-    bool         given_up = false; /* what is left has a limit of its own */
+    bool         given_up = false; /* the remaining work has a separate limit */
     for (unsigned round = 0;; round++) {
         bool       over;
         tsr_status st = look(s, request, &over, err);

@@ -1,7 +1,7 @@
-/* awq - activation-aware weight quantization: columns that see large inputs are scaled up before
- * rounding and their inputs down, ranges are clipped by what that does to the output.  The
- * searches look at a whole block (search.c, clip.c); what is packed here are plain groups with
- * a scale and a zero point.  See README.md. */
+/* awq - activation-aware weight quantization: columns with large inputs are scaled up before
+ * rounding and their inputs down; ranges are clipped by the effect on the output.  The searches use
+ * a whole block (search.c, clip.c); this file packs plain groups with a scale and a zero point.
+ * See README.md. */
 #include "awq.h"
 
 struct awq_options {
@@ -121,17 +121,9 @@ static tsr_status awq_quantize(const void *self, const struct tsr_quant_job *job
 static tsr_status awq_dequantize(const void *self, const struct tsr_quant_job *job,
                                  struct tsr_err *err)
 {
-    const struct awq *q = self;
-    struct tsr_format f = awq_format(q);
-    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, job->dst->cols);
-    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, job->dst->cols);
+    struct tsr_format f = awq_format(self);
     (void)err;
-    for (uint64_t r = 0; r < job->dst->rows; r++)
-        wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
-                      (const unsigned char *)job->codes + r * code_bytes,
-                      (const unsigned char *)job->meta + r * meta_bytes, &f, job->dst->cols,
-                      job->scratch);
-    return TSR_OK;
+    return wt_dequantize_int(job, &f);
 }
 
 /* ---- the block ------------------------------------------------------------ */

@@ -13,7 +13,7 @@ struct awq {
     int                    clip;
 };
 
-/* How the weights of one group become codes; scale 0: its type cannot hold the step. */
+/* How the weights of one group map to codes; scale 0: its type cannot represent the step. */
 struct awq_params {
     float scale;
     float zero; /* an integer from 0 to 2^bits-1 */
@@ -44,7 +44,7 @@ static inline float awq_code(const struct awq *q, const struct awq_params *p, fl
     return wt_min(wt_max(rintf(w / p->scale) + p->zero, 0.0f), (float)((1u << q->bits) - 1u));
 }
 
-/* out = the group as it decodes; false where the scale's type cannot hold the step. */
+/* out = the decoded group; false if the scale's type cannot represent the step. */
 static inline int awq_round_trip(const struct awq *q, const float *w, uint64_t n, float *out)
 {
     struct awq_params p = awq_params_of(q, w, n);

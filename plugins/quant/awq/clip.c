@@ -7,7 +7,7 @@
 
 #define STEPS     10 /* 1, 0.95, ... 0.55 of the largest magnitude */
 #define GRID      20.0
-#define SAMPLES   512  /* input rows that are looked at, evenly spaced */
+#define SAMPLES   512  /* input rows used, evenly spaced */
 #define ROWS      1024 /* weight rows at a time */
 #define ROW_GRAIN 8
 

@@ -50,7 +50,7 @@ static void scale_of(float *s, const float *mean_abs, uint64_t cols, double rati
         s[c] /= middle;
 }
 
-/* The loss of one scale; +infinity where a group's step does not fit the scales' type. */
+/* The loss of one scale; +infinity if a group's step does not fit the scales' type. */
 static tsr_status loss_of(struct site_work *k, const struct tsr_block *b, uint64_t site,
                           const struct tsr_matrix *const *out, double *loss, struct tsr_err *err)
 {

@@ -1,9 +1,9 @@
 /* columns.c - the pass of GPTQ over the columns of a tile, in blocks.
  *
- * With L the factor of site.c and e the error of place j divided by L_jj, every later place i
- * takes w_i -= e * L_ij.  Inside a block this is done at once; what the block does to the places
- * behind it is one product of matrices.  On a device the places stay there, and a block comes when its
- * turn has come. */
+ * With L the factor of site.c and e the error of position j divided by L_jj, every later position i is
+ * updated by w_i -= e * L_ij.  Inside a block the update is immediate; the update of the later
+ * positions is one matrix product per block.  On a device the positions stay there, and each block is
+ * copied when its turn comes. */
 #include "gptq.h"
 
 /* The factor's diagonal block, transposed, so that a column's reach is contiguous. */

@@ -3,11 +3,11 @@
  *
  * With J the reversal of the order, J H J = C C^T gives H = U U^T with U = J C J upper triangular, so
  * H^-1 = U^-T U^-1 and L = U^-T: element (i,j) of L is element (n-1-j, n-1-i) of C^-1.  The inverse of
- * H itself, which loses digits where H is nearly singular, is never formed. */
+ * H itself, which loses digits if H is nearly singular, is never formed. */
 #include "gptq.h"
 
 #define ROWS  256u /* of C that are inverted at once */
-#define STRIP 512u /* columns of the inverse that share a product; what lies above them is zero */
+#define STRIP 512u /* columns of the inverse that share a product; the part above them is zero */
 
 /* The inverse of a lower triangle of n rows, in place, row by row from the top. */
 static void invert_small(float *c, uint64_t ldc, uint64_t n)
@@ -60,7 +60,7 @@ static void reflect(float *a, uint64_t n)
                 }
 }
 
-/* C from H and C^-1 from C where C lies: both by the device, on its own copy. */
+/* C from H, and C^-1 in place of C: both on the device, on its own copy. */
 static tsr_status on_device(const struct gptq_site *t, struct tsr_err *err)
 {
     const struct tsr_linalg_v1 *la = t->la;

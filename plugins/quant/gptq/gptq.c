@@ -72,7 +72,7 @@ static struct tsr_format gptq_format(const struct gptq *q)
 
 /* ---- scratch ------------------------------------------------------------------------- */
 
-/* Gives the tile its arrays one behind the other; returns the bytes.  base may be NULL. */
+/* Assigns the tile's arrays one after the other; returns the bytes.  base may be NULL. */
 static uint64_t lay_out(struct gptq_tile *t, unsigned char *base)
 {
     uint64_t       lanes = GPTQ_LANES, at = 0, block = t->q->block;
@@ -235,17 +235,9 @@ static tsr_status gptq_quantize(const void *self, const struct tsr_quant_job *jo
 static tsr_status gptq_dequantize(const void *self, const struct tsr_quant_job *job,
                                   struct tsr_err *err)
 {
-    const struct gptq *q = self;
-    struct tsr_format  f = gptq_format(q);
-    uint64_t           code_bytes = tsr_format_int_code_bytes(&f, job->dst->cols);
-    uint64_t           meta_bytes = tsr_format_int_meta_bytes(&f, job->dst->cols);
+    struct tsr_format f = gptq_format(self);
     (void)err;
-    for (uint64_t r = 0; r < job->dst->rows; r++)
-        wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
-                      (const unsigned char *)job->codes + r * code_bytes,
-                      (const unsigned char *)job->meta + r * meta_bytes, &f, job->dst->cols,
-                      job->scratch);
-    return TSR_OK;
+    return wt_dequantize_int(job, &f);
 }
 
 static void report_prepared(const void *self, const void *prepared,

@@ -1,12 +1,12 @@
-/* gptq.h - what the files of the gptq plugin share.
+/* gptq.h - declarations shared by the files of the gptq plugin.
  *
  * Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
  * Transformers", ICLR 2023: columns are quantized one after the other, and the error of each is
- * spread over the columns that are still to come, by the inverse of the inputs' Hessian.
+ * spread over the remaining columns with the inverse Hessian of the inputs.
  *
- * A run of rows is worked on in tiles of GPTQ_LANES rows that stand transposed, [column][lane], so
- * that a step over one column is one vector operation over rows, and what a block of columns does to
- * the rest is one matrix product.  Rows never meet, so tiles and runs do not show in the bytes.
+ * Rows are processed in tiles of GPTQ_LANES rows, transposed to [column][lane], so that a step over
+ * one column is one vector operation over rows, and the update from a block of columns to the rest
+ * is one matrix product.  Rows are independent, so the tiling does not affect the bytes.
  */
 #ifndef TSR_GPTQ_H
 #define TSR_GPTQ_H
@@ -17,7 +17,7 @@
 #include <tessera/quantizer_report.h>
 
 #define GPTQ_LANES  64u
-#define GPTQ_SQUARE 64u /* rows and columns of a matrix that lie in a cache together */
+#define GPTQ_SQUARE 64u /* rows and columns of a matrix that fit in a cache together */
 
 enum { GPTQ_PARAMS_AUTO, GPTQ_PARAMS_RANGE, GPTQ_PARAMS_WEIGHTED };
 
@@ -45,7 +45,7 @@ struct gptq_site {
     uint64_t                   *order;  /* [cols] column at each place                           */
 };
 
-/* A tile of at most GPTQ_LANES rows; arrays lie in the job's scratch.  Lanes without a row hold
+/* A tile of at most GPTQ_LANES rows; arrays are in the job's scratch.  Lanes without a row contain
  * zeros and a scale of 1. */
 struct gptq_tile {
     const struct gptq       *q;
@@ -100,32 +100,32 @@ tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *s, struc
 /* params.c: scales and zero points */
 tsr_status gptq_load(struct gptq_tile *t, struct tsr_err *err);
 tsr_status gptq_params_weighted(struct gptq_tile *t, struct tsr_err *err);
-/* Group g from the columns of t->e as they are now (natural order). */
+/* Group g from the current columns of t->e (natural order). */
 tsr_status gptq_params_dynamic(struct gptq_tile *t, uint64_t g, struct tsr_err *err);
 
 /* columns.c: the pass over the columns; leaves codes, and w - w^ in t->e */
 tsr_status gptq_columns(struct gptq_tile *t, struct tsr_err *err);
 /* refine.c: sweeps of coordinate descent over the codes */
 tsr_status gptq_refine(struct gptq_tile *t, struct tsr_err *err);
-/* loss.c: e H e^T of every lane for the errors in t->e; rounding to nearest in place of ours */
+/* loss.c: e H e^T of every lane for the errors in t->e; rounding to nearest instead of GPTQ */
 tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err);
 void       gptq_nearest(struct gptq_tile *t);
 
-/* Whether the linear algebra is a device's, with memory of its own. */
+/* Whether a device with separate memory runs the linear algebra. */
 static inline int gptq_can_hold(const struct tsr_linalg_v1 *la)
 {
     return TSR_HAS(struct tsr_linalg_v1, la, hold) && TSR_HAS(struct tsr_linalg_v1, la, drop);
 }
 
-/* Whether it also takes parts of what it holds. */
+/* Whether it also accepts parts of a held range. */
 static inline int gptq_can_move(const struct tsr_linalg_v1 *la)
 {
     return gptq_can_hold(la) && TSR_HAS(struct tsr_linalg_v1, la, fetch) &&
            TSR_HAS(struct tsr_linalg_v1, la, push);
 }
 
-/* Places [begin, end) of e as products have left them on the device, to be read or written here; and
- * back, for products to read.  Nothing where e is not held. */
+/* Copies positions [begin, end) of e from the device, to read or write them here; and back, for
+ * products to read.  A no-op if e is not held. */
 static inline tsr_status gptq_fetch(const struct gptq_tile *t, uint64_t begin, uint64_t end,
                                     struct tsr_err *err)
 {

@@ -1,8 +1,7 @@
-/* loss.c - what a tile's errors cost under the Hessian as it was given, and what rounding to
- * nearest would cost. */
+/* loss.c - the loss of a tile's errors under the given Hessian, and that of rounding to nearest. */
 #include "gptq.h"
 
-/* e H e^T from the lower half of H: for each block of columns, twice what stands before it. */
+/* e H e^T from the lower half of H: for each block of columns, twice the part before it. */
 tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err)
 {
     const struct tsr_linalg_v1 *la = t->site->la;

@@ -1,9 +1,9 @@
-/* refine.c - coordinate descent behind the pass of GPTQ: column by column, each code becomes the
- * best one given all others.  The loss e (H + ridge) e^T of a row is a parabola in one code, so the
- * best is the nearest to its minimum and no step makes the loss larger.
+/* refine.c - coordinate descent after the GPTQ pass: column by column, each code becomes the best
+ * one given all others.  The loss e (H + ridge) e^T of a row is a parabola in one code, so the best
+ * code is the one nearest to its minimum, and no step increases the loss.
  *
- * The gradient of a block of columns under the newest errors is one product of matrices; inside
- * the block it is kept up to date. */
+ * The gradient of a block of columns under the newest errors is one matrix product; inside the
+ * block it is updated incrementally. */
 #include "gptq.h"
 
 static void column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64_t n)

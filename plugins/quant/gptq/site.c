@@ -2,7 +2,7 @@
 #include "gptq.h"
 
 #define MAX_RETRIES   40u
-#define FIRST_DAMPING 1e-4 /* what doubling starts from where the option is smaller */
+#define FIRST_DAMPING 1e-4 /* start of doubling if the option is smaller */
 #define ASYMMETRY     1e-3f
 
 static uint64_t round_up(uint64_t n)
@@ -115,7 +115,7 @@ static void sort_columns(const float *h, uint64_t n, uint64_t *v)
     }
 }
 
-/* The damped Hessian into s->factor, its columns and rows in s->order from behind. */
+/* The damped Hessian into s->factor, columns and rows in the reverse of s->order. */
 static void fill(struct gptq_site *s, const float *h)
 {
     uint64_t n = s->cols;
@@ -129,7 +129,7 @@ static void fill(struct gptq_site *s, const float *h)
     }
 }
 
-/* 1 / (H^-1)_kk, the diagonal from the rows of L.  TSR_E_NUMERIC where F32 does not carry it. */
+/* 1 / (H^-1)_kk, the diagonal from the rows of L.  TSR_E_NUMERIC if F32 cannot represent it. */
 static tsr_status weigh(struct gptq_site *s, const float *h, struct tsr_err *err)
 {
     uint64_t n = s->cols;

@@ -86,7 +86,7 @@ static float code_of(float w, float scale)
     return wt_min(wt_max(rintf(w / scale), -127.0f), 127.0f);
 }
 
-/* The scale of a row; 0 where its type cannot hold one.  absmax NULL: no clip search. */
+/* The scale of a row; 0 if its type cannot represent it.  absmax NULL: no clip search. */
 static float row_scale(const struct int8 *q, const float *w, uint64_t n, const float *absmax)
 {
     float largest = row_largest(w, n);
@@ -181,15 +181,9 @@ static tsr_status int8_quantize(const void *self, const struct tsr_quant_job *jo
 static tsr_status int8_dequantize(const void *self, const struct tsr_quant_job *job,
                                   struct tsr_err *err)
 {
-    const struct int8 *q = self;
-    struct tsr_format  f = int8_format(q);
-    uint64_t           cols = job->dst->cols, meta_bytes = tsr_format_int_meta_bytes(&f, cols);
+    struct tsr_format f = int8_format(self);
     (void)err;
-    for (uint64_t r = 0; r < job->dst->rows; r++)
-        wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
-                      (const unsigned char *)job->codes + r * cols,
-                      (const unsigned char *)job->meta + r * meta_bytes, &f, cols, job->scratch);
-    return TSR_OK;
+    return wt_dequantize_int(job, &f);
 }
 
 static const void *int8_extension(const void *self, const char *id)

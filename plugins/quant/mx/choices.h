@@ -1,4 +1,4 @@
-/* choices.h - what the options of the MX quantizer and of the MX codec offer. */
+/* choices.h - the option values of the MX quantizer and of the MX codec. */
 #ifndef TSR_PLUGINS_MX_CHOICES_H
 #define TSR_PLUGINS_MX_CHOICES_H
 

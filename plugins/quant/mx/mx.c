@@ -1,6 +1,6 @@
-/* mx - block floating point: blocks of a row share a power of two, every weight becomes a small
- * float or integer beside it (OCP Microscaling Formats 1.0, and the narrower elements and scales
- * that follow its rule).  See README.md. */
+/* mx - block floating point: blocks of a row share a power of two, and every weight is a small
+ * float or integer (OCP Microscaling Formats 1.0, and the narrower elements and scales that follow
+ * its rule).  See README.md. */
 #include "../weights.h"
 
 #include "choices.h"

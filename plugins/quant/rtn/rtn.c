@@ -25,7 +25,7 @@ struct rtn {
     uint64_t               seed;
 };
 
-/* Options that were changed though nothing here goes by them. */
+/* Changed options that have no effect here. */
 static void say_idle(const struct tsr_host *host, const struct rtn_options *o)
 {
     char        text[160];
@@ -175,22 +175,14 @@ static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job
 static tsr_status rtn_dequantize(const void *self, const struct tsr_quant_job *job,
                                  struct tsr_err *err)
 {
-    const struct rtn *q = self;
-    struct tsr_format f = rtn_format(q);
-    uint64_t          code_bytes = tsr_format_int_code_bytes(&f, job->dst->cols);
-    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, job->dst->cols);
+    struct tsr_format f = rtn_format(self);
     (void)err;
-    for (uint64_t r = 0; r < job->dst->rows; r++)
-        wt_decode_row((float *)(void *)((char *)job->dst->data + r * job->dst->row_stride),
-                      (const unsigned char *)job->codes + r * code_bytes,
-                      (const unsigned char *)job->meta + r * meta_bytes, &f, job->dst->cols,
-                      job->scratch);
-    return TSR_OK;
+    return wt_dequantize_int(job, &f);
 }
 
-/* Where the range holds every weight, only the rounding of the scale can push one out of the
- * codes: a normal F16 is off by up to 2^-11, and the range's end by that share of its 2^bits-1
- * steps.  F32 scales may be subnormal, where rounding costs any number of steps. */
+/* If the range contains every weight, only the rounding of the scale can push one out of the codes:
+ * a normal F16 is off by up to 2^-11, and the range's end by that share of its 2^bits-1 steps.  F32
+ * scales may be subnormal, and then the rounding error has no bound in steps. */
 static double rtn_max_error_steps(const void *self)
 {
     const struct rtn *q = self;
@@ -199,7 +191,7 @@ static double rtn_max_error_steps(const void *self)
     return q->stochastic ? 1.0 : 0.5 + ((1 << q->rule.bits) - 1) * 0x1p-11;
 }
 
-/* A group's codes are its own weights', but where they are drawn by their column. */
+/* A group's codes depend only on its own weights, except if they are drawn by column. */
 static uint64_t rtn_columns_alone(const void *self)
 {
     const struct rtn *q = self;

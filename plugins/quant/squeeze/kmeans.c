@@ -49,7 +49,7 @@ static void sum_up(struct kmeans *m)
     }
 }
 
-/* Below every weight that matters; keeps 0/0 away where a weight vanished beside a large sum. */
+/* Below every weight that matters; avoids 0/0 if a small weight is lost in a large sum. */
 #define TINY 1e-300
 
 /* Cost of one cluster of points m..i-1, never below 0. */
@@ -86,7 +86,7 @@ static void keep_less(v2d *least, v2i *at, v2d v, v2i m)
     *at = (m & less) | (*at & ~less);
 }
 
-#define CHUNK 16 /* splits between two looks at whether the rest can still win */
+#define CHUNK 16 /* splits between two checks of whether the rest can still win */
 
 /* The first m of lo..hi with the smallest D[j-1][m] + cost(m, i). */
 static uint64_t best_split(const struct kmeans *p, uint64_t i, uint64_t lo, uint64_t hi,
@@ -140,7 +140,7 @@ static void fill(struct kmeans *p, uint32_t j, uint64_t i, uint64_t left, uint64
     split[i] = (uint32_t)best_split(p, i, lo, hi, &p->cost[i]);
 }
 
-/* Layer j (j+1 clusters) for all i: every stride's odd multiples lie between two known ones. */
+/* Layer j (j+1 clusters) for all i: every stride's odd multiples are between two known ones. */
 static void layer(struct kmeans *p, uint32_t j)
 {
     uint64_t first = j + 1, n = p->n - first + 1, step = 1;
@@ -153,7 +153,7 @@ static void layer(struct kmeans *p, uint32_t j)
         }
 }
 
-/* Between the first and the last of the run whatever rounding does, so that centres ascend. */
+/* Clamps between the first and the last of the run despite rounding, so that centres ascend. */
 static double mean(const struct kmeans *p, uint64_t begin, uint64_t end)
 {
     double s0 = 0.0, s1 = 0.0;

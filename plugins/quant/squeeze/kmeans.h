@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* Work space for up to cap points and k centres; all arrays lie in the caller's memory. */
+/* Work space for up to cap points and k centres; all arrays are in the caller's memory. */
 struct kmeans {
     uint64_t  cap, n;
     uint32_t  k;
@@ -26,9 +26,9 @@ uint64_t kmeans_bytes(uint64_t cap, uint32_t k);
 /* Lays the arrays out in memory, which is aligned for doubles. */
 void kmeans_place(struct kmeans *m, void *memory, uint64_t cap, uint32_t k);
 
-/* The centres of the best partition of x[0..n) into at most k clusters, ascending; fewer where
- * there are fewer points.  Returns how many, 0 when stop(arg) answered nonzero (asked once a
- * layer).  n is at least 1. */
+/* The centres of the best partition of x[0..n) into at most k clusters, ascending; fewer if there
+ * are fewer points.  Returns their number, 0 if stop(arg) returned nonzero (called once a layer).
+ * n is at least 1. */
 uint32_t kmeans_solve(struct kmeans *m, double *centre, int32_t (*stop)(void *arg), void *arg);
 
 #endif

@@ -19,7 +19,7 @@ uint64_t row_bytes(uint64_t cols, uint32_t k)
 
 void row_place(struct row *r, void *memory, uint64_t cols, uint32_t k, uint64_t outliers)
 {
-    double *d = memory; /* what is aligned most comes first */
+    double *d = memory; /* largest alignment first */
     *r = (struct row){ .cols = cols, .outliers = outliers, .k = k };
     r->column = d;
     r->s = d + cols;

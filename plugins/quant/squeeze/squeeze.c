@@ -1,7 +1,7 @@
 /* squeeze - non-uniform quantization: every row has its own table of 2^bits values, the exact
- * optimum of a k-means whose points are the weights and whose sample weights are what an error
- * in each costs (Kim et al., SqueezeLLM, 2024); a fixed share of the weights can stand beside
- * the codes as they are.  See README.md. */
+ * optimum of a k-means whose points are the weights and whose sample weights are the loss per
+ * squared error (Kim et al., SqueezeLLM, 2024); a fixed share of the weights can be stored
+ * unquantized in addition to the codes.  See README.md. */
 #include "../weights.h"
 
 #include "row.h"
@@ -157,7 +157,7 @@ static float entry_round(float f, uint32_t dtype)
 {
     if (dtype == TSR_F32)
         return f;
-    float m = wt_f16_f32(wt_f32_f16(fabsf(f)));
+    float m = tsr_f16_f32(tsr_f32_f16(fabsf(f)));
     return f < 0.0f ? -m : m;
 }
 
@@ -168,7 +168,7 @@ static void entry_put(unsigned char *meta, uint64_t i, uint32_t dtype, float f)
         memcpy(meta + 4 * i, &f, 4);
         return;
     }
-    uint16_t h = wt_f32_f16(fabsf(f));
+    uint16_t h = tsr_f32_f16(fabsf(f));
     if (f < 0.0f)
         h |= 0x8000u;
     memcpy(meta + 2 * i, &h, 2);
@@ -295,8 +295,7 @@ static tsr_status squeeze_dequantize(const void *self, const struct tsr_quant_jo
 
 static const struct tsr_choice sensitivity_choices[] = {
     { "auto", "a value per weight where one is given, else from the calibrated inputs", FROM_AUTO },
-    { "given", "a value per weight, handed in beside it (the Fisher information, say)",
-      FROM_GIVEN },
+    { "given", "a value per weight, given with it (the Fisher information, say)", FROM_GIVEN },
     { "inputs", "the mean square of the weight's input, the Hessian's diagonal", FROM_INPUTS },
     { "none", "all weights count the same", FROM_NONE },
 };
@@ -309,7 +308,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(struct squeeze_options, bits, 4, 2, 8, "bits",
                    "Width of a code; a row's table has 2^bits entries."),
     TSR_OPTION_REAL(struct squeeze_options, outliers, 0.0, 0.0, 0.25, NULL,
-                    "Share of a row's weights stored beside the codes (0.0045: the paper's)."),
+                    "Share of a row's weights stored next to the codes (0.0045: the paper's)."),
     TSR_OPTION_ENUM(struct squeeze_options, sensitivity, FROM_AUTO, sensitivity_choices,
                     "What an error in a weight costs."),
     TSR_OPTION_ENUM(struct squeeze_options, scale, TSR_F16, scale_choices,

@@ -1,9 +1,9 @@
-/* A bound that costs next to nothing: every layer on its own.
+/* A cheap bound: every layer independently.
  *
- * A maximum over the stages is at least any weighted mean of them, and multipliers of the memory of all
- * devices together and of max_omega are subtracted with their limits; what is left is a sum over
- * layers, each at its best device and bit.  Every choice of weights and multipliers gives a valid
- * bound, the best of some is taken. */
+ * A maximum over the stages is at least any weighted mean of them; multipliers of the memory of all
+ * devices together and of max_omega are subtracted with their limits. The remainder is a sum over layers,
+ * each at its best device and bit. Every choice of weights and multipliers gives a valid bound; the best
+ * of some is taken. */
 #include "plan.h"
 
 #include <math.h>
@@ -145,7 +145,7 @@ static double best_weights(struct relaxed *r)
     return best;
 }
 
-/* Why there is no plan, as far as single layers and sums tell. */
+/* Why no plan exists, as far as single layers and sums show. */
 static const char *impossible(const struct relaxed *r)
 {
     const struct tsr_solver_instance *in = r->in;

@@ -123,7 +123,7 @@ static void try_bit(struct search *s, uint64_t option)
         s->out->layer_bits[l] = (uint32_t)s->q;
 }
 
-/* Bytes of all layers: what is wide and what is narrow. */
+/* Bytes of all layers: the meaning of wide and narrow. */
 static uint64_t width(const struct tsr_solver_instance *in, uint64_t q)
 {
     uint64_t bytes = 0;
@@ -168,7 +168,7 @@ static void run(struct search *s, int64_t pick, double *bound, const char **why)
 
 /* Whether a stage's time, the difference of two sums over layers, is what its layers take: a layer that
  * takes 10^8 times as long as the best plan swallows digits of all others. */
-static bool told_apart(const struct search *s, double best)
+static bool can_tell_layers(const struct search *s, double best)
 {
     const struct tsr_solver_instance *in = s->in;
     double                            most = 0;
@@ -192,7 +192,7 @@ static void answer(struct search *s, double bound, const char *why)
     if (found) /* from its layers themselves, not from differences of sums */
         (void)plan_cost(s->in, s->out, &best);
     bool whole = s->policy == ONE_BIT_ANY && s->in->bits == 1 && s->p.exact &&
-                 !plan_over(s->p.clock) && (!found || told_apart(s, best));
+                 !plan_over(s->p.clock) && (!found || can_tell_layers(s, best));
     if (whole && found)
         bound = fmax(bound, best);
     if (whole && s->p.best == INFINITY) {

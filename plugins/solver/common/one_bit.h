@@ -20,7 +20,7 @@ struct one_bit_opts {
     int64_t labels, pick;
 };
 
-/* The functions of the table: `name` is for what they say. */
+/* The functions of the table; `name` appears in messages. */
 tsr_status one_bit_create(const struct tsr_host *host, const void *opts, void **self,
                           struct tsr_err *err);
 void       one_bit_destroy(void *self);

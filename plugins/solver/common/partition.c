@@ -19,8 +19,8 @@ static uint64_t state_of(const struct partition *p, uint64_t place, uint64_t lay
     return place * p->per_place + layers * p->in->n_kinds + kind;
 }
 
-/* Chooses the device states; with too many combinations of a free order only the order in
- * which the instance lists its kinds is looked at. */
+/* Chooses the device states; with too many combinations of a free order, only the order in which the
+ * instance lists its kinds is searched. */
 static bool lay_out(struct partition *p, uint32_t *listed)
 {
     uint64_t limit = MAX_SLOTS / p->per_place;
@@ -83,13 +83,13 @@ void partition_option(struct partition *p, uint64_t option)
     p->most_dec = INFINITY;
 }
 
-/* ---- steps: one more device behind a state ---------------------------------------- */
+/* ---- steps: one more device after a state ------------------------------------------ */
 
 struct step {
     uint64_t place, kind; /* afterwards */
 };
 
-/* The i-th device that can follow, counted from 0; false when there are no more. */
+/* The i-th device that can follow, counted from 0; false past the last. */
 static bool next_device(const struct partition *p, uint64_t place, uint64_t *at, struct step *s)
 {
     if (!p->order) {
@@ -104,7 +104,7 @@ static bool next_device(const struct partition *p, uint64_t place, uint64_t *at,
         return false;
     }
     for (uint64_t i = place + *at; i < p->devices; i++) {
-        bool tried = false; /* an earlier device of the same kind leaves more behind it */
+        bool tried = false; /* an earlier device of the same kind leaves more devices after it */
         if (i > place && !p->in->allow_unused)
             return false;
         for (uint64_t j = place; j < i; j++)
@@ -168,7 +168,7 @@ double partition_criterion(struct partition *p, enum partition_first first)
     for (uint64_t place = p->places; place-- > 0;)
         for (uint64_t l = p->in->layers; l-- > 0;)
             for (uint64_t k = 0; k < K; k++) {
-                /* without links the last kind makes no difference to what follows */
+                /* without links the last kind does not affect what follows */
                 uint64_t state = state_of(p, place, l, k);
                 bool     same = k > 0 && (l == 0 || first == PARTITION_OMEGA);
                 if (!same && plan_over(p->clock)) {
@@ -224,7 +224,7 @@ static void insert(struct partition *p, uint64_t state, struct partition_label v
     p->exact = false;
 }
 
-/* Writes the plan that ends with block [first, L) on `kind` behind the label in `parent`. */
+/* Writes the plan that ends with block [first, L) on `kind` after the label in `parent`. */
 static void record(struct partition *p, uint64_t kind, uint64_t first, uint64_t parent)
 {
     struct tsr_solver_solution *out = p->plan;
@@ -253,7 +253,7 @@ static void record(struct partition *p, uint64_t kind, uint64_t first, uint64_t 
     out->option = p->option;
 }
 
-/* The labels of a state behind one more stage. */
+/* The labels of a state after one more stage. */
 static bool extend(struct partition *p, uint64_t state, uint64_t l, const struct step *s,
                    uint64_t to, const struct partition_block *b, double link_pre, double link_dec)
 {

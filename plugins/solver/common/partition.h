@@ -1,13 +1,12 @@
-/* partition.h - the best contiguous partition over the devices, where the bits of every block are
- * known.
+/* partition.h - the best contiguous partition over the devices, given the bits of every block.
  *
- * Labels (partial plans) run over states (devices used, layers placed, kind of the last stage).
- * A label is four numbers: the sums and the maxima of prefill and decode times; the objective
- * grows in each, so a label that is no better in any of them is dropped.  At most `labels` are
- * kept in a state; where more would be needed the partition is good but not proved best.
+ * Labels (partial plans) run over states (devices used, layers placed, kind of the last stage). A label is
+ * four numbers: the sums and the maxima of prefill and decode times. The objective grows in each, so a
+ * dominated label is dropped. At most `labels` are kept in a state; if a state needs more, the partition is
+ * good but not proved best.
  *
- * A first criterion may come before the objective: among the plans that are best in it the one with
- * the least objective is found. */
+ * A first criterion may precede the objective: the result is then the plan with the least objective among
+ * those that are best in it. */
 #ifndef TSR_SOLVER_PARTITION_H
 #define TSR_SOLVER_PARTITION_H
 
@@ -47,7 +46,8 @@ struct partition {
     const double                   *rest_pre, *rest_dec; /* [L+1] least time of layers l.. */
     uint64_t                        least, most;         /* layers of a stage */
     enum partition_first            first;
-    double                          most_dec; /* PARTITION_DECODE: what no stage or link passes */
+    double                          most_dec; /* PARTITION_DECODE: limit that no stage or link
+                                               * may exceed */
     double                          best;     /* only cheaper plans are taken */
     struct tsr_solver_solution     *plan;     /* gets their stages */
 };

@@ -1,7 +1,7 @@
-/* plan.h - what the solvers of this folder share: memory, the cost of a plan, a bound for all plans.
+/* plan.h - shared by the solvers of this folder: memory, the cost of a plan, a bound for all plans.
  *
- * A plan at work is a tsr_solver_solution with its arrays.  docs/formats/instance.md has the rules
- * and both objectives; "kind" is an index of in->kinds, "q" one of the bit candidates. */
+ * A plan under construction is a tsr_solver_solution with its arrays. docs/formats/instance.md has the
+ * rules and both objectives; "kind" is an index of in->kinds, "q" one of the bit candidates. */
 #ifndef TSR_SOLVER_PLAN_H
 #define TSR_SOLVER_PLAN_H
 
@@ -22,7 +22,7 @@ struct plan_arena {
     uint64_t               size[PLAN_BLOCKS];
 };
 
-/* n zeroed elements, aligned to 16; NULL when there is no memory or the product overflows. */
+/* n zeroed elements, aligned to 16; NULL when out of memory or the product overflows. */
 void *plan_take(struct plan_arena *a, uint64_t n, uint64_t size);
 /* The same with whatever the memory holds. */
 void *plan_take_dirty(struct plan_arena *a, uint64_t n, uint64_t size);
@@ -51,7 +51,7 @@ uint64_t plan_room(const struct tsr_solver_instance *in, const struct tsr_solver
                    uint64_t k);
 /* max_omega with the validator's tolerance; INFINITY without a limit. */
 double   plan_omega_limit(const struct tsr_solver_instance *in);
-uint64_t plan_add(uint64_t a, uint64_t b); /* UINT64_MAX for what is larger */
+uint64_t plan_add(uint64_t a, uint64_t b); /* UINT64_MAX on overflow */
 /* True where a link of the option takes time. */
 bool plan_has_links(const struct tsr_solver_instance *in, const struct tsr_solver_option *o);
 
@@ -89,12 +89,12 @@ struct plan_clock {
     bool                   late, cancelled;
 };
 void plan_clock_start(struct plan_clock *c, const struct tsr_host *host, uint64_t deadline_us);
-/* True when the search is to end, for whatever reason; asks the host each time. */
+/* True when the search must end, for any reason; polls the host each time. */
 bool plan_over(struct plan_clock *c);
 
-/* Writes status, objective and bound of an answer whose best plan costs `best` (INFINITY: none
- * below the cutoff).  bound: a proved lower bound of all plans, INFINITY: there are none, because of
- * `why`.  With a finite bound `why` says why nothing was found, NULL: time was up. */
+/* Writes status, objective and bound of an answer whose best plan costs `best` (INFINITY: none below the
+ * cutoff). bound: a proved lower bound of all plans; INFINITY: no plan exists, because of `why`. With a
+ * finite bound, `why` says why no plan was found; NULL: time was up. */
 void plan_answer(const struct tsr_solver_instance *in, struct tsr_solver_solution *out, double best,
                  double bound, const char *why);
 

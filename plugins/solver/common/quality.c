@@ -40,7 +40,7 @@ bool quality_start(struct quality *y, const struct tsr_solver_instance *in,
 
 /* ---- fronts --------------------------------------------------------------------- */
 
-/* head[q]: the point of the front behind layer l with bit q that is next in bytes; NONE at the end. */
+/* head[q]: the next point in bytes on the front after layer l with bit q; NONE at the end. */
 #define NONE UINT64_MAX
 static void advance(struct quality *y, uint64_t k, uint64_t l, uint64_t q, uint32_t n)
 {

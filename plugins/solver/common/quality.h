@@ -34,9 +34,8 @@ bool quality_start(struct quality *y, const struct tsr_solver_instance *in,
                    struct plan_clock *clock, struct plan_arena *a, bool *too_many);
 /* Makes the table for an option. */
 void quality_option(struct quality *y, uint64_t option);
-/* The least sum of omega over the orders of p, INFINITY when nothing fits.  Where it is at most
- * `most` and a plan costs less than p->best, that plan is in p->plan with its bits, and its cost in
- * *cost and p->best. */
+/* The least sum of omega over the orders of p, INFINITY when nothing fits. If it is at most `most` and a
+ * plan costs less than p->best, that plan is in p->plan with its bits, and its cost in *cost and p->best. */
 double quality_plan(struct quality *y, struct partition *p, double most, double *cost);
 
 #endif

@@ -35,9 +35,9 @@ bool transfer_start(struct transfer *t, const struct tsr_solver_instance *in,
 /* Improves a plan and its cost. */
 void transfer_improve(struct transfer *t, struct tsr_solver_solution *plan, double *cost);
 
-/* The whole: a start by quality for each device order and option, the `starts` best of them improved.
- * Takes what is better than *cost into *plan.  *empty: it is proved that nothing fits the devices, or
- * (*omega, too) nothing within max_omega.  False without memory or with too_many. */
+/* The whole heuristic: a start by quality for each device order and option, the `starts` best of them
+ * improved. Stores a result better than *cost in *plan. *empty: proof that nothing fits the devices, or
+ * (*omega, too) nothing within max_omega. False when out of memory or with too_many. */
 enum transfer_rules { TRANSFER_NONE, TRANSFER_PAPER, TRANSFER_WIDER };
 
 struct transfer_found {

@@ -37,7 +37,7 @@ static bool before(const struct ex_label *a, const struct ex_label *b)
     return a->pre != b->pre ? a->pre < b->pre : a->dec < b->dec;
 }
 
-/* Appends the labels of one more layer behind those of [from, to): a merge as in columns.c. */
+/* Appends the labels of one more layer after those of [from, to): a merge as in columns.c. */
 static bool add_layer(struct back *b, uint64_t l, uint64_t from, uint64_t to)
 {
     struct ex            *x = b->x;

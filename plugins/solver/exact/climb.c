@@ -127,7 +127,7 @@ static double dot(const double *a, const double *b, uint64_t n)
     return s;
 }
 
-/* Puts the next point into b->at; returns what the cuts promise there. */
+/* Puts the next point into b->at; returns the value that the cuts predict there. */
 static double next_point(struct bundle *b, uint64_t K)
 {
     double total = 0, low = INFINITY;
@@ -236,7 +236,7 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
                 struct ex_view *v)
 {
     uint64_t K = x->K;
-    /* the mixture and the price of omega stay where there is nothing to choose */
+    /* the mixture and the price of omega stay if there is no choice */
     uint64_t      dim = 2 * K + (x->w_limit < INFINITY ? 2 : x->models[n->model].forms - 1);
     double       *p = x->bundle;
     struct bundle b = { .dim = dim, .scale = 1, .rounds = x->small ? 12 : 60 };

@@ -7,7 +7,7 @@
  * candidate shifts all alike: the labels of one more layer are a merge of shifted lists, and equal
  * sums meet there.  That makes counts of candidates, not vectors of bits, the size of the lists. */
 
-#define WORK 16u /* labels looked at for each that a node may keep */
+#define WORK 16u /* labels examined for each that a node may keep */
 #define SETS 3u  /* price vectors that a label is tested with */
 
 struct test {
@@ -133,7 +133,7 @@ static uint64_t add_layer(struct grow *w, uint64_t l, const struct ex_label *a, 
             break;
         struct ex_label v = front[least];
         if (v.mem > room)
-            break; /* and all that follow */
+            break; /* and all later ones */
         for (uint32_t i = least; i < q; i++) {
             if (at[i] >= n || before(&v, &front[i]))
                 continue;
@@ -169,8 +169,7 @@ static bool columns_room(struct ex *x, uint64_t more)
     return true;
 }
 
-/* Labels that end the stage at e become columns, cheapest first, without those that another one is
- * no worse than in all. */
+/* Labels that end the stage at e become columns, cheapest first, without the dominated ones. */
 static int by_cost(const void *a, const void *b)
 {
     const struct ex_label *p = a, *q = b;
@@ -279,7 +278,7 @@ static bool from_layer(struct grow *w, double most)
 
 bool ex_columns_build(struct ex *x, const struct ex_model *m, double most, uint64_t limit)
 {
-    /* looking at a label costs little beside what is done to a column afterwards */
+    /* reading a label costs little compared with the later work on a column */
     struct grow w = { .x = x, .m = m, .most_spent = limit * WORK, .most_columns = limit };
     x->cols.n = x->cols.n_seg = 0;
     for (uint32_t i = 0; i < SETS; i++)

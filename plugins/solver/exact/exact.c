@@ -20,8 +20,8 @@ static uint64_t now_us(void)
 
 /* ---- feasibility ----------------------------------------------------------- */
 
-/* Stages as small as they can be: a plan without regard to omega's limit, or none at all exists
- * for the model.  Fills x->trial; 0: none. */
+/* The smallest possible stages: finds a plan that ignores the limit of omega, or shows that the model has
+ * none. Fills x->trial; 0: none. */
 static uint64_t smallest(struct ex *x, const struct ex_model *m)
 {
     for (uint64_t k = 0; k < x->K; k++) {
@@ -142,7 +142,7 @@ static void put_infeasible(struct ex *x, struct tsr_solver_solution *out, const 
     reason(x, why, out->reason, out->reason_cap);
 }
 
-/* 1e-10: nobody can prove more with sums of 53 bits. */
+/* 1e-10: sums of 53 bits cannot prove more. */
 static double most_gap(const struct tsr_solver_instance *in)
 {
     return fmax(in->gap, 1e-10);
@@ -183,7 +183,8 @@ static bool answer(struct ex *x, struct tsr_solver_solution *out)
 
 /* ---- the whole ------------------------------------------------------------- */
 
-/* Models that have a plan, with a first incumbent; false: there is no such model, why says. */
+/* Sets the models that have a plan, with a first incumbent; false: no model has one, and why gives the
+ * reason. */
 static bool set_models(struct ex *x, const char **why)
 {
     uint64_t n = x->in->n_options, kept = 0;
@@ -263,7 +264,7 @@ static tsr_status search(struct ex *x, struct tsr_solver_solution *out)
         return x->status;
     }
     if (in->cutoff < x->best) {
-        /* what is not below this in the rounded tables is not below the cutoff */
+        /* a value not below this in the rounded tables is not below the cutoff */
         x->best = in->cutoff + 2 * error_of(x) + 2e-12 * in->cutoff;
         x->n_best = 0;
         x->target = x->best;

@@ -1,8 +1,8 @@
-/* exact.h - what the files of the exact planner share (docs/decisions/exact-solver.md).
+/* exact.h - shared by the files of the exact planner (docs/decisions/exact-solver.md).
  *
- * A plan is a path: from (layer 0, no device used) over stages to layer L.  A stage's choice of bits
- * shows in its sums alone: prefill time, decode time, omega.  Boxes of (slowest prefill stage, slowest
- * decode stage) are searched best bound first:
+ * A plan is a path: from (layer 0, no device used) over stages to layer L. A stage's choice of bits matters
+ * only through its sums: prefill time, decode time, omega. Boxes of (slowest prefill stage, slowest decode
+ * stage) are searched best bound first:
  *   model.c    one micro-batch option as rounded tables; device states
  *   relax.c    lower bounds of all stages at once, memory and caps priced
  *   paths.c    shortest paths over stages
@@ -33,10 +33,10 @@ struct ex_item {
     uint32_t q, pad;
 };
 
-/* One micro-batch option.  Times are multiples of a power of two that is small enough not to matter
- * and large enough for all sums to be exact; so are the omegas in struct ex.  What alone makes a plan
- * dearer than struct ex's `dearest` stands there as twice as much as is still of use: the power of two
- * follows the plans that matter, not an entry that no good plan has. */
+/* One micro-batch option. Times are multiples of a power of two that is small enough not to matter and
+ * large enough for all sums to be exact; so are the omegas in struct ex. An entry that alone makes a plan
+ * costlier than struct ex's `dearest` is stored as twice the largest useful value, so that the power of
+ * two follows the plans that matter, not an entry that no good plan has. */
 struct ex_model {
     uint64_t        option;
     double          error; /* objectives are this far from those of the tables, at most */
@@ -121,7 +121,7 @@ struct ex_path {
     uint32_t parent, col, seg, next;
 };
 
-/* What a plan says about where to split: slowest stage, and what the multipliers counted. */
+/* Where a plan suggests to split: its slowest stage, and the sums that the multipliers weighted. */
 struct ex_view {
     double p, p_mean, d, d_mean;
 };
@@ -142,7 +142,7 @@ struct ex {
     double           w_unit;           /* that the omegas are multiples of */
     double           theta;
     double           dearest;    /* plans that cost more are of no interest; INFINITY: all are */
-    bool             omega_only; /* looking for the least omega: times are not looked at */
+    bool             omega_only; /* minimizes omega: times are ignored */
     double           enough;     /* stop at a plan as good as this */
     struct ex_model *models;
     uint64_t         n_models;
@@ -150,7 +150,7 @@ struct ex {
     double           best, target; /* target: only plans below it are looked for */
     uint64_t         best_model, n_best;
     struct ex_stage *stages, *trial; /* [L] */
-    double           closed;         /* least bound of what is done */
+    double           closed;         /* least bound of the closed boxes */
     /* queue: a binary heap */
     struct ex_node **heap;
     uint64_t         n_heap, heap_room;
@@ -194,7 +194,7 @@ struct ex {
 
 /* The power of two whose multiples up to `total` have exact sums. */
 double ex_unit(double total);
-/* The nearest multiple; of what is above `cap`, that of twice the cap. */
+/* The nearest multiple; of a value above `cap`, that of twice the cap. */
 double ex_snap(double v, double cap, double unit);
 
 /* Memory from the host; the size is kept in front.  ex_new() zeroes; NULL sets x->status. */
@@ -222,7 +222,7 @@ void ex_relax(struct ex *x, const struct ex_model *m);
 /* The price that bounds a segment best, an index. */
 uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k, uint64_t s,
                         uint64_t e);
-/* Sums of the stage that the bound of a segment stands for. */
+/* Sums of the stage that the bound of a segment represents. */
 void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stage *st);
 
 /* Sums of bits that fit the memory, near those of the bound; false: there are none at hand. */
@@ -242,7 +242,7 @@ bool ex_columns_build(struct ex *x, const struct ex_model *m, double most, uint6
 void ex_columns_price(struct ex *x, const struct ex_model *m);
 /* Drops columns that cannot be part of a plan of at most `most`; x->around is up to date. */
 void ex_columns_filter(struct ex *x, double most);
-/* Columns of each segment in order of their cost, as ex_labels_run() wants them. */
+/* Columns of each segment in order of cost, as ex_labels_run() requires. */
 void ex_columns_sort(struct ex *x);
 /* The column that the cost of a segment is from. */
 void ex_columns_stage(const struct ex *x, struct ex_stage *st);
@@ -270,7 +270,7 @@ double ex_omega_least(struct ex *x, uint64_t model);
 
 /* Takes the stages as incumbent if they are better. */
 void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n);
-/* Runs the search over all models; x->best and x->closed tell. */
+/* Runs the search over all models; results in x->best and x->closed. */
 void ex_search(struct ex *x);
 /* The tables of a pass, for x->models. */
 bool ex_tables_init(struct ex *x);

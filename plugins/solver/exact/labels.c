@@ -1,8 +1,8 @@
 #include "exact.h"
 
-/* Partial plans, layer by layer.  One is dropped when another one with the same devices and layers
- * is no worse in any sum or maximum, or when no completion can be good enough: by the node's
- * multipliers, and by the sums that are still to come beside the maxima so far. */
+/* Partial plans, layer by layer. One is dropped when another one with the same devices and layers
+ * dominates it in every sum and maximum, or when no completion can be good enough: by the node's
+ * multipliers, and by the remaining sums plus the maxima so far. */
 
 struct run {
     struct ex             *x;
@@ -32,7 +32,7 @@ static bool insert(struct run *r, uint64_t at, const struct ex_path *v)
         struct ex_path *o = &x->paths[i];
         r->looks++;
         if (worse(v, o)) {
-            /* to the front: what beats one beats the next ones, too */
+            /* to the front: a label that dominates one probably dominates the next ones too */
             *link = o->next;
             o->next = x->head[at];
             x->head[at] = i;
@@ -52,7 +52,7 @@ static bool insert(struct run *r, uint64_t at, const struct ex_path *v)
     return true;
 }
 
-/* The plan that ends with column `col` of segment `seg` behind path `parent`. */
+/* The plan that ends with column `col` of segment `seg` after path `parent`. */
 static void found(struct run *r, uint64_t parent, uint64_t seg, uint64_t col)
 {
     struct ex *x = r->x;
@@ -76,7 +76,7 @@ static void found(struct run *r, uint64_t parent, uint64_t seg, uint64_t col)
     ex_incumbent(x, (uint64_t)(r->m - x->models), x->trial, n);
 }
 
-/* Puts every column of a segment behind a path; base: the path's sums with the link. */
+/* Appends every column of a segment to a path; base: the path's sums with the link. */
 static bool extend(struct run *r, const struct ex_path *base, uint64_t parent, uint64_t seg,
                    uint64_t to, uint64_t g)
 {

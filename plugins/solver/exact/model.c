@@ -83,7 +83,7 @@ static tsr_status free_states(struct ex *x)
     return TSR_OK;
 }
 
-/* A fixed order: how many of its devices are behind. */
+/* A fixed order: the state is the number of its devices already passed. */
 static tsr_status order_states(struct ex *x)
 {
     const struct tsr_solver_instance *in = x->in;
@@ -201,7 +201,7 @@ static void set_forms(const struct ex *x, struct ex_model *m, const struct tsr_s
         m->a_max = m->kap[0] = m->c_max[0] = 0, m->forms = 1;
 }
 
-/* True when q costs nothing more than p anywhere; of equal ones the later goes. */
+/* True when q costs no more than p anywhere; of equal ones the later is dropped. */
 static bool dominated(const struct ex *x, const struct ex_item *p, const struct ex_item *q,
                       uint64_t class)
 {

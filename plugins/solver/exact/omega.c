@@ -36,8 +36,8 @@ bool ex_omega_init(struct ex *x)
     return true;
 }
 
-/* The item of the model for a layer with bits q; where q is not among its items, for another one costs
- * nothing more, such a one. */
+/* The item of the model for a layer with bits q; if its items lack q because another item costs no more,
+ * that other item. */
 static const struct ex_item *item_for(const struct ex *x, const struct ex_model *m, uint64_t k,
                                       uint64_t l, uint32_t q)
 {

@@ -100,7 +100,7 @@ static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int a
     return list->n - zeros;
 }
 
-/* Price at a quantile; 0 where nothing is to be saved. */
+/* Price at a quantile; 0 without savings. */
 static double quantile(const double *a, uint64_t n, double f)
 {
     if (f < 0 || n == 0)
@@ -136,7 +136,7 @@ static double item_cost(const struct ex *x, uint64_t k, uint64_t l, const struct
            p->mem * (double)it->mem + x->w.theta * x->omega[l * x->Q + it->q];
 }
 
-/* x->priced: what an item of a class costs at each price, without its omega. */
+/* x->priced: the cost of an item of a class at each price, without its omega. */
 static void set_priced(struct ex *x, const struct ex_model *m, uint64_t k)
 {
     uint64_t G = x->n_price[k];
@@ -179,7 +179,7 @@ static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
     }
 }
 
-/* Times of the ends and what the prices say of the room: what a price's bound has beside layers. */
+/* Times of the ends and the priced room: the part of a price's bound that does not depend on layers. */
 static double constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
                        uint64_t k, uint64_t s, uint64_t e)
 {
@@ -375,7 +375,7 @@ bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage 
     }
     if (g == 0)
         return true;
-    /* what is left of the room goes to layers as the price before had them */
+    /* the rest of the room goes to layers by the previous price's order */
     high = &p[g];
     low = &p[g - 1];
     for (uint64_t l = st->s; l < st->e; l++) {

@@ -118,8 +118,8 @@ static void done(struct ex *x, struct ex_node *n, double bound)
     ex_free(x, n);
 }
 
-/* Cuts the box where the bound's plan is furthest from what the multipliers counted; false: it is
- * not far anywhere. */
+/* Cuts the box where the bound's plan differs most from the sums that the multipliers weighted; false: no
+ * significant difference. */
 static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, double worth)
 {
     struct ex_model *m = &x->models[n->model];
@@ -172,7 +172,7 @@ static void process(struct ex *x, struct ex_node *n)
             done(x, n, n->bound);
             return;
         }
-        /* larger strides where the last one cost next to nothing */
+        /* larger strides if the last one was cheap */
         spent = x->all_labels + x->all_paths - spent;
         n->delta *= spent < n->limit / 10 ? 8 : 2;
         n->settled = true;
@@ -203,7 +203,7 @@ static void root(struct ex *x, uint64_t model)
     x->climbed = n;
     if (!n)
         return;
-    n->bound = 0; /* nothing is negative */
+    n->bound = 0; /* costs are not negative */
     n->p_hi = n->d_hi = INFINITY;
     n->tau = m->forms == 2 ? 0.5 : 1;
     n->delta = x->small ? SMALL_DELTA : FIRST_DELTA;
@@ -227,7 +227,7 @@ void ex_search(struct ex *x)
     while (i < x->n_models && !ex_stop(x))
         root(x, i++);
     if (i < x->n_models)
-        x->closed = 0; /* nothing is known of the others; times are not negative */
+        x->closed = 0; /* the others are unknown; times are not negative */
     while (x->n_heap && !ex_stop(x) && !(x->best <= x->enough)) {
         struct ex_node *n = pop(x);
         if (n->bound >= x->target)

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_CASES 20000u /* what is behind keeps the bound of its option */
+#define MAX_CASES 20000u /* cases past this number keep the bound of their option */
 
 struct ilp {
     const struct tsr_host *host;
@@ -32,7 +32,7 @@ struct work {
     bool                             *done;
     double                           *option_bound; /* [options] */
     uint64_t                         *rank;         /* [options] by bound */
-    double                            behind; /* least bound of cases that are not looked at */
+    double                            behind;       /* least bound of the cases not searched */
     const char                       *why;
 };
 
@@ -168,8 +168,8 @@ static void one_case(struct work *w, uint64_t at, uint64_t share_us)
         w->self->host->log(w->self->host->ctx, TSR_LOG_INFO, w->s.said);
 }
 
-/* Each open case once; false when no case came any further without being stopped: more time is
- * no help there. */
+/* Runs each open case once; false if time is over, or if no case finished or was interrupted: more time
+ * does not help then. */
 static bool one_round(struct work *w, uint64_t share_us)
 {
     bool helps = false;

@@ -27,7 +27,7 @@ struct ilp_case {
     uint32_t                          form;
 };
 
-/* Columns by what they mean; 0: there is none.  i layer, j device in the order, q bit candidate. */
+/* Columns by meaning; 0: none. i layer, j device in the order, q bit candidate. */
 struct ilp_model {
     struct ilp_case    c;
     struct plan_counts n;
@@ -77,7 +77,7 @@ void ilp_limit(struct ilp_model *m, double limit);
 /* Solves s->m.c; s->cost and *s->best are better afterwards where the case has a better plan.
  * s->bound is a lower bound of the case. */
 void ilp_solve(struct ilp_search *s);
-/* Writes the case as CPLEX-LP; false with s->said. */
+/* Writes the case as CPLEX-LP; false with s->said set. */
 bool ilp_write(struct ilp_search *s, const char *path);
 
 #endif

@@ -16,15 +16,11 @@
  * consecutive layers.
  *
  * The objective: P and D are the maxima, T the decode time of `steady`, above both of its terms. */
-#include "ilp.h"
+#include "model.h"
 
 #include <limits.h>
 #include <math.h>
 #include <string.h>
-
-#define L_(m) ((m)->c.in->layers)
-#define N_(m) ((m)->c.devices)
-#define Q_(m) ((m)->c.in->bits)
 
 bool ilp_size(const struct ilp_case *c, uint64_t *columns, uint64_t *entries)
 {
@@ -60,8 +56,8 @@ bool ilp_model_room(struct ilp_model *m, const struct tsr_solver_instance *in, u
 
 /* ---- columns and rows --------------------------------------------------------- */
 
-static int column(struct ilp_model *m, int kind, double least, double most, const char *name,
-                  uint64_t i, uint64_t j, uint64_t q)
+int ilp_column(struct ilp_model *m, int kind, double least, double most, const char *name,
+               uint64_t i, uint64_t j, uint64_t q)
 {
     char text[96];
     int  at = glp_add_cols(m->p, 1);
@@ -75,7 +71,7 @@ static int column(struct ilp_model *m, int kind, double least, double most, cons
     return at;
 }
 
-static void put(struct ilp_model *m, int col, double value)
+void ilp_put(struct ilp_model *m, int col, double value)
 {
     if (col == 0 || value == 0)
         return;
@@ -84,9 +80,8 @@ static void put(struct ilp_model *m, int col, double value)
     m->val[m->len] = value;
 }
 
-/* The row that was put together; lower and upper may be infinite. */
-static void finish(struct ilp_model *m, double lower, double upper, const char *name, uint64_t i,
-                   uint64_t j, uint64_t k)
+void ilp_finish(struct ilp_model *m, double lower, double upper, const char *name, uint64_t i,
+                uint64_t j, uint64_t k)
 {
     char text[96];
     int  row = glp_add_rows(m->p, 1);
@@ -107,20 +102,19 @@ static int z_of(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q)
     return m->z[(i * N_(m) + j) * Q_(m) + q];
 }
 
-/* "layer i is on device j", times f */
-static void put_on(struct ilp_model *m, uint64_t i, uint64_t j, double f)
+void ilp_put_on(struct ilp_model *m, uint64_t i, uint64_t j, double f)
 {
     if (m->c.form == ILP_PAPER) {
-        put(m, m->u[i * N_(m) + j], f);
+        ilp_put(m, m->u[i * N_(m) + j], f);
         return;
     }
     for (uint64_t q = 0; q < Q_(m); q++)
-        put(m, z_of(m, i, j, q), f);
+        ilp_put(m, z_of(m, i, j, q), f);
 }
 
 /* ---- coefficients ---------------------------------------------------------------- */
 
-/* What layer i brings to a device: its own time, embedding or head. */
+/* The time that layer i adds to a device: its own, plus embedding or head. */
 static double time_of(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q, bool dec)
 {
     const struct tsr_solver_option *o = m->c.o;
@@ -146,16 +140,16 @@ static void put_stage(struct ilp_model *m, uint64_t j, bool dec, double f)
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t q = 0; q < Q_(m); q++)
             if (z_of(m, i, j, q))
-                put(m, z_of(m, i, j, q), f * time_of(m, i, j, q, dec));
+                ilp_put(m, z_of(m, i, j, q), f * time_of(m, i, j, q, dec));
 }
 
-static double link_ms(const struct ilp_model *m, uint64_t j, uint64_t k, bool dec)
+double ilp_link_ms(const struct ilp_model *m, uint64_t j, uint64_t k, bool dec)
 {
     uint64_t e = m->c.order[j] * m->c.in->n_kinds + m->c.order[k];
     return dec ? m->c.o->comm_dec_ms[e] : m->c.o->comm_pre_ms[e];
 }
 
-/* No plan in which a stage or a link takes these times costs less. */
+/* Lower bound of a plan in which a stage or a link takes these times. */
 static double least_cost(const struct ilp_model *m, double pre, double dec, bool link)
 {
     const struct plan_counts *n = &m->n;
@@ -165,7 +159,7 @@ static double least_cost(const struct ilp_model *m, double pre, double dec, bool
     return n->mu_pre * pre + rounds * dec;
 }
 
-/* Whether a plan that matters can have layer i on j with q.  A column that cannot be 1 is left out: a
+/* Whether a plan that matters can have layer i on j with q.  A ilp_column that cannot be 1 is left out: a
  * coefficient a million times the others would take the digits that GLPK's tolerances leave them. */
 static bool is_possible(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q)
 {
@@ -179,9 +173,9 @@ static bool is_possible(const struct ilp_model *m, uint64_t i, uint64_t j, uint6
                m->most;
 }
 
-static bool is_link_possible(const struct ilp_model *m, uint64_t j, uint64_t k)
+bool ilp_is_link_possible(const struct ilp_model *m, uint64_t j, uint64_t k)
 {
-    return least_cost(m, link_ms(m, j, k, false), link_ms(m, j, k, true), true) <= m->most;
+    return least_cost(m, ilp_link_ms(m, j, k, false), ilp_link_ms(m, j, k, true), true) <= m->most;
 }
 
 /* ---- parts ------------------------------------------------------------------------ */
@@ -192,8 +186,9 @@ static void add_z(struct ilp_model *m)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++) {
                 m->z[(i * N_(m) + j) * Q_(m) + q] =
-                    is_possible(m, i, j, q) ? column(m, GLP_BV, 0, 1, "z_%llu_%llu_%llu", i, j, q)
-                                            : 0;
+                    is_possible(m, i, j, q)
+                        ? ilp_column(m, GLP_BV, 0, 1, "z_%llu_%llu_%llu", i, j, q)
+                        : 0;
             }
 }
 
@@ -202,21 +197,21 @@ static void add_strong(struct ilp_model *m)
     uint64_t L = L_(m), N = N_(m);
     for (uint64_t i = 0; i < L; i++)
         for (uint64_t j = 0; j + 1 < N; j++)
-            m->v[i * N + j] = column(m, GLP_BV, 0, 1, "v_%llu_%llu", i, j, 0);
+            m->v[i * N + j] = ilp_column(m, GLP_BV, 0, 1, "v_%llu_%llu", i, j, 0);
     for (uint64_t i = 0; i < L; i++)
         for (uint64_t j = 0; j < N; j++) {
-            put_on(m, i, j, 1);
+            ilp_put_on(m, i, j, 1);
             if (j + 1 < N)
-                put(m, m->v[i * N + j], -1);
+                ilp_put(m, m->v[i * N + j], -1);
             if (j > 0)
-                put(m, m->v[i * N + j - 1], 1);
-            finish(m, j + 1 < N ? 0 : 1, j + 1 < N ? 0 : 1, "on_%llu_%llu", i, j, 0);
+                ilp_put(m, m->v[i * N + j - 1], 1);
+            ilp_finish(m, j + 1 < N ? 0 : 1, j + 1 < N ? 0 : 1, "on_%llu_%llu", i, j, 0);
         }
     for (uint64_t i = 0; i + 1 < L; i++)
         for (uint64_t j = 0; j + 1 < N; j++) {
-            put(m, m->v[i * N + j], 1);
-            put(m, m->v[(i + 1) * N + j], -1);
-            finish(m, 0, INFINITY, "order_%llu_%llu", i, j, 0);
+            ilp_put(m, m->v[i * N + j], 1);
+            ilp_put(m, m->v[(i + 1) * N + j], -1);
+            ilp_finish(m, 0, INFINITY, "order_%llu_%llu", i, j, 0);
         }
 }
 
@@ -225,68 +220,68 @@ static void add_paper(struct ilp_model *m)
     uint64_t L = L_(m), N = N_(m), Q = Q_(m);
     for (uint64_t i = 0; i < L; i++)
         for (uint64_t q = 0; q < Q; q++)
-            m->y[i * Q + q] = column(m, GLP_BV, 0, 1, "y_%llu_%llu", i, q, 0);
+            m->y[i * Q + q] = ilp_column(m, GLP_BV, 0, 1, "y_%llu_%llu", i, q, 0);
     for (uint64_t i = 0; i < L; i++)
         for (uint64_t j = 0; j < N; j++)
-            m->u[i * N + j] = column(m, GLP_BV, 0, 1, "u_%llu_%llu", i, j, 0);
+            m->u[i * N + j] = ilp_column(m, GLP_BV, 0, 1, "u_%llu_%llu", i, j, 0);
     for (uint64_t i = 0; i < L; i++) {
         for (uint64_t j = 0; j < N; j++)
             for (uint64_t q = 0; q < Q; q++)
-                put(m, z_of(m, i, j, q), 1);
-        finish(m, 1, 1, "c9_%llu", i, 0, 0);
+                ilp_put(m, z_of(m, i, j, q), 1);
+        ilp_finish(m, 1, 1, "c9_%llu", i, 0, 0);
         for (uint64_t q = 0; q < Q; q++) {
             for (uint64_t j = 0; j < N; j++)
-                put(m, z_of(m, i, j, q), 1);
-            put(m, m->y[i * Q + q], -1);
-            finish(m, 0, 0, "c10_%llu_%llu", i, q, 0);
+                ilp_put(m, z_of(m, i, j, q), 1);
+            ilp_put(m, m->y[i * Q + q], -1);
+            ilp_finish(m, 0, 0, "c10_%llu_%llu", i, q, 0);
         }
         for (uint64_t j = 0; j < N; j++) {
             for (uint64_t q = 0; q < Q; q++)
-                put(m, z_of(m, i, j, q), 1);
-            put(m, m->u[i * N + j], -1);
-            finish(m, 0, 0, "c11_%llu_%llu", i, j, 0);
+                ilp_put(m, z_of(m, i, j, q), 1);
+            ilp_put(m, m->u[i * N + j], -1);
+            ilp_finish(m, 0, 0, "c11_%llu_%llu", i, j, 0);
         }
         for (uint64_t q = 0; q < Q; q++)
-            put(m, m->y[i * Q + q], 1);
-        finish(m, 1, 1, "bits_%llu", i, 0, 0);
+            ilp_put(m, m->y[i * Q + q], 1);
+        ilp_finish(m, 1, 1, "bits_%llu", i, 0, 0);
         for (uint64_t j = 0; j < N; j++)
-            put(m, m->u[i * N + j], 1);
-        finish(m, 1, 1, "device_%llu", i, 0, 0);
+            ilp_put(m, m->u[i * N + j], 1);
+        ilp_finish(m, 1, 1, "device_%llu", i, 0, 0);
     }
     for (uint64_t i = 1; i < L; i++)
         for (uint64_t j = 0; j < N; j++)
             for (uint64_t k = j + 1; m->c.in->allow_unused && k < N; k++) {
-                put_on(m, i, j, 1);
-                put_on(m, i - 1, k, 1);
-                finish(m, -INFINITY, 1, "c16_%llu_%llu_%llu", i, j, k);
+                ilp_put_on(m, i, j, 1);
+                ilp_put_on(m, i - 1, k, 1);
+                ilp_finish(m, -INFINITY, 1, "c16_%llu_%llu_%llu", i, j, k);
             }
     if (m->c.in->allow_unused)
         return;
-    put_on(m, 0, 0, 1);
-    finish(m, 1, 1, "c15_first", 0, 0, 0);
-    put_on(m, L - 1, N - 1, 1);
-    finish(m, 1, 1, "c15_last", 0, 0, 0);
+    ilp_put_on(m, 0, 0, 1);
+    ilp_finish(m, 1, 1, "c15_first", 0, 0, 0);
+    ilp_put_on(m, L - 1, N - 1, 1);
+    ilp_finish(m, 1, 1, "c15_last", 0, 0, 0);
     for (uint64_t i = 1; i < L; i++)
         for (uint64_t j = 0; j < N; j++) {
-            put_on(m, i, j, 1);
-            put_on(m, i - 1, j, -1);
+            ilp_put_on(m, i, j, 1);
+            ilp_put_on(m, i - 1, j, -1);
             if (j > 0)
-                put_on(m, i - 1, j - 1, -1);
-            finish(m, -INFINITY, 0, "c16_%llu_%llu", i, j, 0);
+                ilp_put_on(m, i - 1, j - 1, -1);
+            ilp_finish(m, -INFINITY, 0, "c16_%llu_%llu", i, j, 0);
         }
 }
 
-/* Rows of bytes and of omega in units of their limits: GLPK's cuts take coefficients as they stand, and
- * with those of 10^9 bytes they cut off plans. */
+/* Rows of bytes and of omega in units of their limits: GLPK's cuts use coefficients unscaled, and with
+ * coefficients of 10^9 bytes they cut off plans. */
 static void add_limits(struct ilp_model *m)
 {
     for (uint64_t j = 0; j < N_(m); j++) {
         double room = fmax(1, (double)plan_room(m->c.in, m->c.o, m->c.order[j]));
         for (uint64_t i = 0; i < L_(m); i++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                put(m, z_of(m, i, j, q), (double)bytes_of(m, i, q) / room);
+                ilp_put(m, z_of(m, i, j, q), (double)bytes_of(m, i, q) / room);
         if (m->len)
-            finish(m, -INFINITY, 1, j == 0 ? "c13" : "c12_%llu", j, 0, 0);
+            ilp_finish(m, -INFINITY, 1, j == 0 ? "c13" : "c12_%llu", j, 0, 0);
     }
     double limit = plan_omega_limit(m->c.in), largest = 0;
     for (uint64_t i = 0; i < L_(m); i++) {
@@ -295,14 +290,14 @@ static void add_limits(struct ilp_model *m)
             most = fmax(most, m->c.in->omega[i * Q_(m) + q]);
         largest += most;
     }
-    if (!(limit < largest * (1 + 1e-9))) /* every plan keeps to it */
+    if (!(limit < largest * (1 + 1e-9))) /* every plan meets it */
         return;
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                put(m, z_of(m, i, j, q), m->c.in->omega[i * Q_(m) + q] / limit);
+                ilp_put(m, z_of(m, i, j, q), m->c.in->omega[i * Q_(m) + q] / limit);
     if (m->len)
-        finish(m, -INFINITY, 1, "max_omega", 0, 0, 0);
+        ilp_finish(m, -INFINITY, 1, "max_omega", 0, 0, 0);
 }
 
 /* Every device holds a layer. */
@@ -310,120 +305,34 @@ static void add_use_all(struct ilp_model *m)
 {
     for (uint64_t j = 0; !m->c.in->allow_unused && j < N_(m); j++) {
         for (uint64_t i = 0; i < L_(m); i++)
-            put_on(m, i, j, 1);
-        finish(m, 1, INFINITY, "use_%llu", j, 0, 0);
+            ilp_put_on(m, i, j, 1);
+        ilp_finish(m, 1, INFINITY, "use_%llu", j, 0, 0);
     }
 }
 
 /* ---- links -------------------------------------------------------------------------- */
 
-static bool linked(const struct ilp_model *m, uint64_t j, uint64_t k)
-{
-    return link_ms(m, j, k, false) > 0 || link_ms(m, j, k, true) > 0;
-}
-
-/* t[i][j][k] leaves device j where layer i is; what arrives at a device and does not leave is there
- * with layer i + 1. */
-static void add_flows(struct ilp_model *m)
-{
-    uint64_t L = L_(m), N = N_(m);
-    for (uint64_t i = 0; i + 1 < L; i++) {
-        for (uint64_t j = 0; j < N; j++)
-            for (uint64_t k = j + 1; k < N; k++)
-                m->t[(i * N + j) * N + k] =
-                    is_link_possible(m, j, k) ? column(m, GLP_CV, 0, 1, "t_%llu_%llu_%llu", i, j, k)
-                                              : 0;
-        for (uint64_t j = 0; j < N; j++) {
-            for (uint64_t k = j + 1; k < N; k++)
-                put(m, m->t[(i * N + j) * N + k], 1);
-            if (m->len == 0)
-                continue;
-            put_on(m, i, j, -1);
-            finish(m, -INFINITY, 0, "leave_%llu_%llu", i, j, 0);
-        }
-        for (uint64_t k = 0; k < N; k++) {
-            put_on(m, i + 1, k, 1);
-            put_on(m, i, k, -1);
-            for (uint64_t j = 0; j < k; j++)
-                put(m, m->t[(i * N + j) * N + k], -1);
-            for (uint64_t j = k + 1; j < N; j++)
-                put(m, m->t[(i * N + k) * N + j], 1);
-            finish(m, 0, 0, "arrive_%llu_%llu", i, k, 0);
-        }
-    }
-}
-
-static void add_pairs(struct ilp_model *m)
-{
-    uint64_t N = N_(m);
-    for (uint64_t j = 0; j < N; j++)
-        for (uint64_t k = j + 1; k < N; k++) {
-            if (!linked(m, j, k))
-                continue;
-            if (is_link_possible(m, j, k)) /* else the row forbids it */
-                m->w[j * N + k] = column(m, GLP_CV, 0, 1, "w_%llu_%llu", j, k, 0);
-            for (uint64_t i = 0; i + 1 < L_(m); i++) {
-                put(m, m->w[j * N + k], 1);
-                put_on(m, i, j, -1);
-                put_on(m, i + 1, k, -1);
-                finish(m, -1, INFINITY, "link_%llu_%llu_%llu", i, j, k);
-            }
-        }
-}
-
-/* The link from j to k, times f: a number of columns that add up to "k follows j". */
-static void put_link(struct ilp_model *m, uint64_t j, uint64_t k, double f)
-{
-    uint64_t N = N_(m);
-    if (m->c.form == ILP_PAPER) {
-        put(m, m->w[j * N + k], f);
-        return;
-    }
-    for (uint64_t i = 0; i + 1 < L_(m); i++)
-        put(m, m->t[(i * N + j) * N + k], f);
-}
-
-static void put_links(struct ilp_model *m, bool dec, double f)
-{
-    for (uint64_t j = 0; m->links && j < N_(m); j++)
-        for (uint64_t k = j + 1; k < N_(m); k++)
-            put_link(m, j, k, f * link_ms(m, j, k, dec));
-}
-
-static void add_link_maxima(struct ilp_model *m)
-{
-    for (uint64_t j = 0; j < N_(m); j++)
-        for (uint64_t k = j + 1; k < N_(m); k++)
-            for (int dec = 0; dec < 2; dec++) {
-                double ms = link_ms(m, j, k, dec);
-                if (!(ms > 0) || !is_link_possible(m, j, k))
-                    continue;
-                put_link(m, j, k, -ms);
-                put(m, dec ? m->dec : m->pre, 1);
-                finish(m, 0, INFINITY, dec ? "c7_dec_%llu_%llu" : "c7_pre_%llu_%llu", j, k, 0);
-            }
-}
-
 /* ---- times and the objective ---------------------------------------------------------- */
 
 static void add_maxima(struct ilp_model *m)
 {
-    m->pre = column(m, GLP_CV, 0, INFINITY, "P", 0, 0, 0);
-    m->dec = column(m, GLP_CV, 0, INFINITY, "D", 0, 0, 0);
+    m->pre = ilp_column(m, GLP_CV, 0, INFINITY, "P", 0, 0, 0);
+    m->dec = ilp_column(m, GLP_CV, 0, INFINITY, "D", 0, 0, 0);
     for (uint64_t j = 0; j < N_(m); j++)
         for (int dec = 0; dec < 2; dec++) {
             int *own = dec ? m->stage_dec : m->stage_pre, max = dec ? m->dec : m->pre;
             if (m->c.form == ILP_PAPER) {
-                own[j] = column(m, GLP_CV, 0, INFINITY, dec ? "T_dec_%llu" : "T_pre_%llu", j, 0, 0);
+                own[j] =
+                    ilp_column(m, GLP_CV, 0, INFINITY, dec ? "T_dec_%llu" : "T_pre_%llu", j, 0, 0);
                 put_stage(m, j, dec, 1);
-                put(m, own[j], -1);
-                finish(m, 0, 0, dec ? "c8_dec_%llu" : "c8_pre_%llu", j, 0, 0);
-                put(m, own[j], -1);
+                ilp_put(m, own[j], -1);
+                ilp_finish(m, 0, 0, dec ? "c8_dec_%llu" : "c8_pre_%llu", j, 0, 0);
+                ilp_put(m, own[j], -1);
             } else {
                 put_stage(m, j, dec, -1);
             }
-            put(m, max, 1);
-            finish(m, 0, INFINITY, dec ? "c6_%llu" : "c5_%llu", j, 0, 0);
+            ilp_put(m, max, 1);
+            ilp_finish(m, 0, INFINITY, dec ? "c6_%llu" : "c5_%llu", j, 0, 0);
         }
 }
 
@@ -432,7 +341,7 @@ static void put_sum(struct ilp_model *m, bool dec, double f)
 {
     for (uint64_t j = 0; j < N_(m); j++)
         if (m->c.form == ILP_PAPER)
-            put(m, dec ? m->stage_dec[j] : m->stage_pre[j], f);
+            ilp_put(m, dec ? m->stage_dec[j] : m->stage_pre[j], f);
         else
             put_stage(m, j, dec, f);
 }
@@ -442,15 +351,15 @@ static void add_decode(struct ilp_model *m)
     const struct plan_counts *n = &m->n;
     if (m->c.in->objective != TSR_OBJECTIVE_STEADY || m->c.in->tokens == 1)
         return;
-    m->decode = column(m, GLP_CV, 0, INFINITY, "T", 0, 0, 0);
+    m->decode = ilp_column(m, GLP_CV, 0, INFINITY, "T", 0, 0, 0);
     for (int term = 0; term < 2; term++) {
         double sum = term == 0 ? n->steps : 1;
         double max = term == 0 ? n->mu_dec - 1 : n->steps * n->mu_dec - 1;
         put_sum(m, true, -sum);
-        put_links(m, true, -sum);
-        put(m, m->dec, -max);
-        put(m, m->decode, 1);
-        finish(m, 0, INFINITY, "steady_%llu", (uint64_t)term, 0, 0);
+        ilp_put_links(m, true, -sum);
+        ilp_put(m, m->dec, -max);
+        ilp_put(m, m->decode, 1);
+        ilp_finish(m, 0, INFINITY, "steady_%llu", (uint64_t)term, 0, 0);
     }
 }
 
@@ -472,7 +381,7 @@ static void add_objective(struct ilp_model *m)
     for (int dec = 0; dec < (paper ? 2 : 1); dec++) {
         put_sum(m, dec, 1);
         if (!paper)
-            put_links(m, dec, 1);
+            ilp_put_links(m, dec, 1);
         for (int e = 1; e <= m->len; e++)
             OBJECTIVE(m->ind[e], m->val[e]);
         m->len = 0;
@@ -502,11 +411,11 @@ void ilp_build(struct ilp_model *m)
     add_limits(m);
     add_maxima(m);
     if (m->links && m->c.form == ILP_PAPER)
-        add_pairs(m);
+        ilp_add_pairs(m);
     else if (m->links)
-        add_flows(m);
+        ilp_add_flows(m);
     if (m->links)
-        add_link_maxima(m);
+        ilp_add_link_maxima(m);
     add_decode(m);
     add_objective(m);
 }
@@ -514,7 +423,7 @@ void ilp_build(struct ilp_model *m)
 void ilp_limit(struct ilp_model *m, double limit)
 {
     for (int col = 1; col <= glp_get_num_cols(m->p); col++)
-        put(m, col, glp_get_obj_coef(m->p, col));
+        ilp_put(m, col, glp_get_obj_coef(m->p, col));
     if (m->len)
-        finish(m, -INFINITY, limit, "limit", 0, 0, 0);
+        ilp_finish(m, -INFINITY, limit, "limit", 0, 0, 0);
 }

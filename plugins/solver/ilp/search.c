@@ -108,7 +108,7 @@ static bool read_plan(struct ilp_search *s, glp_prob *p)
     return true;
 }
 
-/* The device of the order behind stage n of the plan at work, from the columns that are 1. */
+/* The device that follows stage n in the order of the current plan, from the columns that are 1. */
 static uint64_t device_of(const struct ilp_search *s, glp_prob *p, uint64_t layer)
 {
     const struct ilp_model *m = &s->m;
@@ -269,7 +269,7 @@ static void branch_and_bound(struct ilp_search *s, double limit, double gap)
         s->bound = fmax(s->bound, glp_mip_obj_val(s->m.p));
         s->done = true;
     }
-    /* a point that we have not accepted is no proof of anything */
+    /* a point that was not accepted proves nothing */
     if (s->done && status != GLP_NOFEAS && !(s->cost < before))
         s->done = false;
 }

@@ -32,7 +32,9 @@ __attribute__((constructor)) static void start(void)
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0)
         abort();
-    long p = syscall(SYS_mmap, NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    /* syscall() reads whole words: an int leaves the upper half of the offset open */
+    long p = syscall(SYS_mmap, NULL, sizeof *state, (long)(PROT_READ | PROT_WRITE),
+                     (long)MAP_SHARED, (long)fd, 0L);
     if (p < 0)
         abort();
     (void)syscall(SYS_close, fd);

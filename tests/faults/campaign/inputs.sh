@@ -19,6 +19,7 @@ tessera compensate model --packed compensated --text text --samples 2 --seqlen 1
 cp -r packed bare # token ids alone: a gguf has no tokenizer of this kind
 rm bare/tokenizer*.json
 tessera convert packed -o m.tsr --to prepacked
+tessera convert bare -o m.gguf --to gguf
 tessera eval model --text text --protocol llamacpp-512 --window 32 --max-windows 2 --save-kld base.kld
 printf '%s\n' '{"text": "Once upon a time", "special": true}' '{"ids": [1, 403]}' >lines
 for i in 0 1 2 3 4 5; do

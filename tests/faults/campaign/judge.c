@@ -99,7 +99,8 @@ void last_line(const struct place *w, int i, char *to, size_t room, bool *senten
     if (!(f = fopen(path, "r")))
         return;
     while (fgets(line, sizeof line, f)) {
-        *sentence |= strstr(line, "error: ") != NULL || strstr(line, "tessera: ") == line;
+        *sentence |= strstr(line, "error: ") != NULL || strstr(line, "tessera: ") == line ||
+                     strstr(line, "{\"format\":\"tessera.error/1\"") == line;
         line[strcspn(line, "\n")] = '\0';
         (void)snprintf(to, room, "%s", line);
     }

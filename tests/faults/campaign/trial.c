@@ -1,6 +1,7 @@
 /* faults/campaign/trial.c - one trial: a command under faults, and the same command after them. */
 #include "judge.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -209,7 +210,7 @@ void trial_run(struct verdict *v, const struct place *w, const struct campaign_c
         }
         run_again(&s, complete, e.changed, p->other);
     }
-    if (w->keep && v->wrong[0]) {
+    if (w->keep && v->wrong[0] && (mkdir(w->keep, 0755) == 0 || errno == EEXIST)) {
         (void)snprintf(out, sizeof out, "%s/folder", w->keep);
         copy_tree(w->folder, out);
         (void)snprintf(out, sizeof out, "%s/say", w->keep);

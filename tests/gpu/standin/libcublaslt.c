@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "standin.h"
+#include "tessera/f16.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAGIC  UINT64_C(0x5441444e414c4741)
@@ -209,19 +210,8 @@ struct product {
 static double number(const uint8_t *p, const struct layout *l, uint64_t row, uint64_t col)
 {
     uint16_t h;
-    uint32_t u;
-    float    f;
     memcpy(&h, p + 2 * (row + col * (uint64_t)l->ld), 2);
-    if (l->type == CUDA_R_16BF) {
-        u = (uint32_t)h << 16;
-        memcpy(&f, &u, 4);
-        return (double)f;
-    }
-    int    e = h >> 10 & 31, m = h & 1023;
-    double v = e == 31  ? (m ? (double)NAN : (double)INFINITY)
-               : e == 0 ? ldexp(m, -24)
-                        : ldexp(1024 + m, e - 25);
-    return h & 0x8000 ? -v : v;
+    return (double)(l->type == CUDA_R_16BF ? tsr_bf16_f32(h) : tsr_f16_f32(h));
 }
 
 static CUresult multiply(void *arg)

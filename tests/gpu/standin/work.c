@@ -127,7 +127,7 @@ static CUresult run_kernel(const struct task *t)
                              .args = t->args,
                              .cancelled = never };
     char               text[512];
-    struct tsr_err     err = { sizeof err, sizeof text, text };
+    struct tsr_err     err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     text[0] = '\0';
     if (standin_kernels() != (uint64_t)standin_option("fail", -1) && simt_run(&l, &err) == TSR_OK)
         return CUDA_SUCCESS;

@@ -11,12 +11,12 @@ static int                          device;
 
 tsr_status late_use(struct tsr_registry *r, struct tsr_err *err)
 {
-    struct tsr_found found;
+    struct tsr_plugin_found found;
     registry = r;
 #ifdef TSR_TEST_CUDA
-    TSR_TRY(tsr_registry_add_path(r, TSR_TEST_CUDA, err));
+    TSR_TRY(tsr_plugin_registry_add_path(r, TSR_TEST_CUDA, err));
 #endif
-    TSR_TRY(tsr_registry_find(r, TSR_KIND_BACKEND, "cuda", &found, err));
+    TSR_TRY(tsr_plugin_registry_find(r, TSR_KIND_BACKEND, "cuda", &found, err));
     table = found.iface;
     return TSR_OK;
 }
@@ -38,12 +38,12 @@ const struct tsr_backend_v1 *late_table(void)
 
 tsr_status late_open(void **self, struct tsr_err *err)
 {
-    struct tsr_spec s = { .text = NULL };
-    tsr_status      st =
-        tsr_spec_backend(&s, registry, device ? "cuda:device=1" : "cuda:device=0", 0, err);
+    struct tsr_plugin_spec s = { .text = NULL };
+    tsr_status             st =
+        tsr_plugin_spec_backend(&s, registry, device ? "cuda:device=1" : "cuda:device=0", 0, err);
     if (st == TSR_OK)
-        st = tsr_spec_backend_create(&s, registry, self, err);
-    tsr_spec_close(&s);
+        st = tsr_plugin_spec_backend_create(&s, registry, self, err);
+    tsr_plugin_spec_close(&s);
     return st;
 }
 

@@ -1,7 +1,21 @@
-/* tessera/draft/sizes.h - optional backend table "tessera.sizes/1": what device memory weights and
- * operations will take, before there are any.  A planner asks it; a backend without it is taken to
- * keep weights as they are packed and to need no scratch.  Draft: may change until it leaves this
- * folder.
+/* tessera/draft/sizes.h - sizes: the device memory that weights and operations will take.  Draft:
+ * an optional table of a backend, "tessera.sizes/1"; it may change until it leaves this folder.
+ *
+ * A backend implements it, and the planner calls it before any weight exists.  For a backend
+ * without the table the planner assumes packed weights and no scratch.  Sizes are in bytes.
+ *
+ * Example: the memory of a LINEAR with a8 inputs and 16 tokens; 0 if the backend refuses it.
+ *
+ *     static uint64_t linear_bytes(const struct tsr_sizes_v1 *sizes, const void *self,
+ *                                  const struct tsr_weight_desc *w)
+ *     {
+ *         uint64_t weight = 0, scratch = 0;
+ *         if (sizes->weight(self, w, &weight, NULL) != TSR_OK)
+ *             return 0;
+ *         if (sizes->linear(self, w, TSR_ACT_A8, 16, &scratch, NULL) != TSR_OK)
+ *             return 0;
+ *         return weight + scratch;
+ *     }
  */
 #ifndef TSR_DRAFT_SIZES_H
 #define TSR_DRAFT_SIZES_H
@@ -17,17 +31,17 @@ extern "C" {
 struct tsr_sizes_v1 {
     uint32_t struct_size;
     uint32_t reserved;
-    /* Bytes of device memory that weight_load() of such a weight takes until weight_free(), all
-     * lists beside it included.  codes and meta of w are NULL, strides are those of dense rows.
-     * TSR_E_UNSUPPORTED where weight_load() says so.  [any] */
+    /* The device memory that a weight like w takes from weight_load() to weight_free(), with all
+     * its lists.  codes and meta of w are NULL, and its strides are those of dense rows.
+     * TSR_E_UNSUPPORTED: weight_load() refuses the format.  [any] */
     tsr_status (*weight)(const void *self, const struct tsr_weight_desc *w, uint64_t *bytes,
                          struct tsr_err *err);
-    /* Scratch that a LINEAR with such a weight and `tokens` rows takes, beside its tensors.  Scratch
-     * of operations is shared: what counts is the largest.  [any] */
+    /* The scratch of a LINEAR with a weight like w and `tokens` rows, in addition to its tensors.
+     * Operations share scratch, so the largest value counts.  [any] */
     tsr_status (*linear)(const void *self, const struct tsr_weight_desc *w, uint32_t act,
                          uint64_t tokens, uint64_t *bytes, struct tsr_err *err);
-    /* The most that an ATTENTION of `tokens` tokens takes when no sequence is longer than
-     * `positions`.  [any] */
+    /* The largest scratch of an ATTENTION of `tokens` tokens, with sequences of at most `positions`
+     * positions.  [any] */
     tsr_status (*attention)(const void *self, uint64_t tokens, uint64_t positions, uint32_t heads,
                             uint32_t kv_heads, uint32_t head_dim, uint64_t *bytes,
                             struct tsr_err *err);

@@ -3,6 +3,7 @@
  * same sign, and what is above the largest BF16 becomes an infinity. */
 #include <string.h>
 #include <tessera/codec.h>
+#include <tessera/f16.h>
 
 struct codec {
     const struct tsr_host *host;
@@ -61,13 +62,7 @@ static tsr_status encode(const void *self, const struct tsr_codec_job *job, stru
     tsr_status     st = check(self, job, job->src, err);
     unsigned char *wire = job->wire;
     for (uint64_t i = 0; st == TSR_OK && i < job->rows * job->cols; i++) {
-        uint32_t u;
-        memcpy(&u, &job->src[i], 4);
-        if ((u & 0x7fffffff) > 0x7f800000) /* NaN: rounding could carry it to infinity */
-            u |= 0x400000;
-        else
-            u += 0x7fff + (u >> 16 & 1);
-        uint16_t half = (uint16_t)(u >> 16);
+        uint16_t half = tsr_f32_bf16(job->src[i]);
         memcpy(wire + 2 * i, &half, 2);
     }
     return st;
@@ -77,10 +72,7 @@ static float element(const void *wire, uint64_t i)
 {
     uint16_t half;
     memcpy(&half, (const unsigned char *)wire + 2 * i, 2);
-    uint32_t u = (uint32_t)half << 16;
-    float    f;
-    memcpy(&f, &u, 4);
-    return f;
+    return tsr_bf16_f32(half);
 }
 
 static tsr_status decode(const void *self, const struct tsr_codec_job *job, struct tsr_err *err)

@@ -1,6 +1,6 @@
-/* @NAME@ - greedy: one bit candidate for all layers, and each device takes the next layers as long
- * as they fit; then anew with less work for the busiest device, until a layer finds no place.  The
- * best of these plans is the answer.  docs/formats/instance.md has the objective and the rules. */
+/* @NAME@ - greedy: one bit candidate for all layers. Each device takes the next layers as long as they
+ * fit; this repeats with less work for the busiest device until a layer finds no place. The answer is the
+ * best of these plans. docs/formats/instance.md has the objective and the rules. */
 #include <math.h>
 #include <tessera/solver.h>
 #include <time.h>
@@ -13,7 +13,10 @@ static tsr_status create(const struct tsr_host *host, const void *opts, void **s
     return TSR_OK;
 }
 
-static void destroy(void *self) { (void)self; }
+static void destroy(void *self)
+{
+    (void)self;
+}
 
 static double now_us(void)
 {
@@ -41,7 +44,7 @@ static double place(const struct tsr_solver_instance *in, const struct tsr_solve
     uint64_t l = 0, L = in->layers, devices = out->max_stages;
     out->stages = 0;
     for (uint64_t i = 0; i < devices && l < L; i++) {
-        /* keep: layers for the devices behind this one, where all must be used */
+        /* keep: layers for the later devices, where all must be used */
         uint64_t k = kind_of(in, i), first = l, keep = in->allow_unused ? 0 : devices - i - 1;
         uint64_t need = o->workspace_bytes[k] + (l ? 0 : in->embed_bytes);
         double   pre = l ? 0 : o->embed_pre_ms[k], dec = l ? 0 : o->embed_dec_ms[k];
@@ -114,17 +117,25 @@ static tsr_status solve(void *self, const struct tsr_solver_instance *in,
 }
 
 static const struct tsr_solver_v1 table = {
-    .struct_size = sizeof table, .create = create, .destroy = destroy, .solve = solve,
+    .struct_size = sizeof table,
+    .create = create,
+    .destroy = destroy,
+    .solve = solve,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
-        TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS | TSR_SOLVER_FIXED_ORDER,
+                TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
+                TSR_SOLVER_FIXED_ORDER,
 };
 static const struct tsr_component component = {
-    .struct_size = sizeof component, .option_stride = sizeof(struct tsr_option),
-    .kind = TSR_KIND_SOLVER, .name = "@NAME@", .iface = &table,
+    .struct_size = sizeof component,
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_SOLVER,
+    .name = "@NAME@",
+    .iface = &table,
     .summary = "Fills the devices in turn and evens out their work, one bit width for all layers.",
 };
-TSR_PLUGIN_SYMBOL(@NAME@) = {
-    TSR_PLUGIN_HEADER, .id = "@ID@", .version = "0.1.0", .license = "@LICENSE@",
+TSR_PLUGIN_SYMBOL(@NAME @) = {
+    TSR_PLUGIN_HEADER,    .id = "@ID@",
+    .version = "0.1.0",   .license = "@LICENSE@",
     .build = __VERSION__, .components = &(const struct tsr_component *const){ &component },
     .n_components = 1,
 };

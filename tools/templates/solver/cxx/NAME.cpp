@@ -1,5 +1,5 @@
 /* @NAME@ - greedy: one bit candidate for all layers, and each device takes the next layers as long
- * as they fit; then anew with less work for the busiest device, until a layer finds no place. */
+ * as they fit; then again with less work for the busiest device, until a layer finds no place. */
 #include "@NAME@.h"
 
 #include <cmath>
@@ -39,7 +39,7 @@ static double place(const tsr_solver_instance *in, const tsr_solver_option *o,
     uint64_t l = 0, L = in->layers, devices = out->max_stages;
     out->stages = 0;
     for (uint64_t i = 0; i < devices && l < L; i++) {
-        /* keep: layers for the devices behind this one, where all must be used */
+        /* keep: layers for the devices after this one, where all must be used */
         uint64_t k = kind_of(in, i), first = l, keep = in->allow_unused ? 0 : devices - i - 1;
         uint64_t need = o->workspace_bytes[k] + (l ? 0 : in->embed_bytes);
         double   pre = l ? 0 : o->embed_pre_ms[k], dec = l ? 0 : o->embed_dec_ms[k];

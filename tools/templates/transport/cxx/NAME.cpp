@@ -260,5 +260,5 @@ const tsr_transport_v1 table = {
     .struct_size = sizeof table, .reserved = 0, .world_bytes = world_bytes, .create = create,
     .destroy = destroy, .send = send, .recv = recv, .all_gather = all_gather,
     .all_to_all = all_to_all, .test = test, .wait = wait, .abort = abort_group,
-    .extension = nullptr, .via = nullptr,
+    .extension = nullptr, .via = nullptr, .needs = 0,
 };

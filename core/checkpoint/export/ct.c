@@ -1,0 +1,304 @@
+/* compressed-tensors: integers as pack-quantized (one of 8 bits with a scale a row as
+ * int-quantized), MXFP4 as mxfp4-pack-quantized.  A row of codes is stored unchanged, padded to a
+ * word; zero points are packed along the outputs. */
+#include "checkpoint/export/internal.h"
+
+#include "base/f16.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ct {
+    struct tsr_export_rules rules;
+};
+
+enum layout { PACKED, INT8, MXFP4 };
+
+static enum layout layout_of(bool mx, uint32_t bits, uint64_t group, uint32_t zero)
+{
+    if (mx)
+        return MXFP4;
+    return bits == 8 && group == 0 && zero == TSR_ZERO_MID ? INT8 : PACKED;
+}
+
+static enum layout layout(const struct tsr_export_module *m)
+{
+    return layout_of(m->form == TSR_FORM_MX, m->f.bits, m->f.group, m->f.zero);
+}
+
+static const char *layout_name(enum layout l)
+{
+    return l == MXFP4 ? "mxfp4-pack-quantized" : l == INT8 ? "int-quantized" : "pack-quantized";
+}
+
+static tsr_status refuse(struct tsr_export *x, const struct tsr_export_module *m, const char *why)
+{
+    return tsr_fail(x->err, TSR_E_INPUT, "%s: \"%s\" cannot be stored as compressed-tensors: %s",
+                    x->path, m->v->module, why);
+}
+
+static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
+{
+    const struct tsr_model_stored_view *v = m->v;
+    bool mx = m->form == TSR_FORM_MX && m->f.element == TSR_MX_FP4_E2M1 && m->f.bits == 4 &&
+              m->f.scale_bits == 8 && (m->f.group == 32 || (m->f.group == 0 && v->cols == 32));
+    if (m->form != TSR_FORM_INT && !mx)
+        return refuse(x, m,
+                      "its weights are neither integers with scales of groups nor MXFP4 in blocks "
+                      "of 32; export to hf");
+    if (m->order)
+        return refuse(x, m,
+                      "its columns are in a permuted order (act-order), for which "
+                      "compressed-tensors 0.20 has no tensor; export to gptq or hf");
+    if (m->f.group && v->cols % m->f.group != 0)
+        return refuse(x, m, "its last group is short; choose a group that divides the columns");
+    if (v->kind == TSR_STORED_HEAD && x->m->hp.tied)
+        return refuse(x, m, "the head is tied to the embedding; leave it unpacked (keep: true)");
+    return TSR_OK;
+}
+
+static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view *v)
+{
+    struct ct               *c = x->own;
+    struct tsr_export_module m;
+    /* every module that a loader finds to be a linear and the configuration does not exclude is
+     * quantized */
+    bool projection = v->kind == TSR_STORED_MATRIX && strstr(v->module, "project_");
+    if (!tsr_export_is_linear(v) && !projection)
+        return TSR_OK;
+    tsr_export_module_of(&m, v);
+    bool packed = m.form != TSR_FORM_DENSE;
+    if (packed)
+        TSR_TRY(check(x, &m));
+    return tsr_export_rule_add(x, &c->rules, &m, packed);
+}
+
+static tsr_status decide(struct tsr_export *x)
+{
+    struct ct *c = x->own;
+    tsr_export_rules_merge(&c->rules,
+                           false); /* 8 bits with one scale per row has a separate layout */
+    if (!tsr_export_rule_common(&c->rules))
+        return tsr_fail(x->err, TSR_E_INPUT,
+                        "%s: no linear of %s is quantized; quantize it first (tessera quantize), "
+                        "or export to hf",
+                        x->path, x->m->path);
+    return TSR_OK;
+}
+
+static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
+                       struct tsr_export_out out[TSR_EXPORT_OUTS], unsigned *n)
+{
+    uint64_t rows = m->v->rows, cols = m->v->cols, bits = m->f.bits;
+    *n = 0;
+    if (m->form == TSR_FORM_DENSE)
+        return TSR_OK;
+    enum layout l = layout(m);
+    if (l == MXFP4) {
+        out[0] = (struct tsr_export_out){ "weight_packed", "U8", 1, 2, { rows, cols / 2 } };
+        out[1] = (struct tsr_export_out){ "weight_scale", "U8", 1, 2, { rows, m->groups } };
+        *n = 2;
+        return TSR_OK;
+    }
+    uint32_t scale = tsr_export_module_scale_dtype(m, x->dtype);
+    out[0] = (struct tsr_export_out){ "weight_scale",
+                                      tsr_dtype_name(scale),
+                                      (uint32_t)tsr_dtype_size(scale),
+                                      2,
+                                      { rows, m->groups } };
+    if (l == INT8) {
+        out[1] = (struct tsr_export_out){ "weight", "I8", 1, 2, { rows, cols } };
+        *n = 2;
+        return TSR_OK;
+    }
+    out[1] =
+        (struct tsr_export_out){ "weight_packed", "I32", 4, 2, { rows, (cols * bits + 31) / 32 } };
+    out[2] = (struct tsr_export_out){ "weight_shape", "I64", 8, 1, { 2, 0 } };
+    *n = 3;
+    if (m->f.zero == TSR_ZERO_STORED) {
+        out[3] = (struct tsr_export_out){
+            "weight_zero_point", "I32", 4, 2, { (rows * bits + 31) / 32, m->groups }
+        };
+        *n = 4;
+    }
+    return TSR_OK;
+}
+
+static void put_codes(const struct tsr_export_module *m, uint64_t line, unsigned char *dst)
+{
+    uint64_t n = tsr_format_int_code_bytes(&m->f, m->v->cols);
+    for (uint64_t r = 0; r < m->v->rows; r++)
+        memcpy(dst + r * line, tsr_export_module_codes(m, r), n < line ? n : line);
+}
+
+static void put_int8(const struct tsr_export_module *m, unsigned char *dst)
+{
+    for (uint64_t r = 0; r < m->v->rows; r++) {
+        const unsigned char *codes = tsr_export_module_codes(m, r);
+        for (uint64_t k = 0; k < m->v->cols; k++)
+            *dst++ = (unsigned char)(codes[k] ^ 0x80u); /* less 128 */
+    }
+}
+
+static void put_scales(const struct tsr_export_module *m, const struct tsr_export_out *out,
+                       unsigned char *dst)
+{
+    uint64_t inexact = 0;
+    uint32_t dtype = out->size == 4 ? TSR_F32 : strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16;
+    for (uint64_t r = 0; r < m->v->rows; r++) {
+        if (m->form == TSR_FORM_MX) {
+            memcpy(dst + r * m->groups, tsr_export_module_meta(m, r), m->groups);
+            continue;
+        }
+        for (uint64_t g = 0; g < m->groups; g++)
+            (void)tsr_export_put(dst + (r * m->groups + g) * out->size, dtype,
+                                 tsr_export_module_scale(m, r, g),
+                                 &inexact); /* exact: chosen for it */
+    }
+}
+
+/* [words of zero points along the rows][groups] */
+static tsr_status put_zeros(struct tsr_export *x, const struct tsr_export_module *m,
+                            unsigned char *dst)
+{
+    uint64_t       rows = m->v->rows, words = (rows * m->f.bits + 31) / 32;
+    unsigned char *line = tsr_new(words, 4);
+    if (!line)
+        return tsr_fail_nomem(x->err, words * 4, m->v->module);
+    for (uint64_t g = 0; g < m->groups; g++) {
+        memset(line, 0, words * 4);
+        for (uint64_t r = 0; r < rows; r++)
+            tsr_export_bits_put(line, r * m->f.bits, m->f.bits, tsr_export_module_zero(m, r, g));
+        for (uint64_t w = 0; w < words; w++)
+            memcpy(dst + (w * m->groups + g) * 4, line + w * 4, 4);
+    }
+    free(line);
+    return TSR_OK;
+}
+
+static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
+                       const struct tsr_export_out *out, unsigned char *dst)
+{
+    if (strcmp(out->suffix, "weight_zero_point") == 0)
+        return put_zeros(x, m, dst);
+    if (strcmp(out->suffix, "weight_packed") == 0)
+        put_codes(m, out->shape[1] * out->size, dst);
+    else if (strcmp(out->suffix, "weight_scale") == 0)
+        put_scales(m, out, dst);
+    else if (strcmp(out->suffix, "weight") == 0)
+        put_int8(m, dst);
+    else {
+        const int64_t shape[2] = { (int64_t)m->v->rows, (int64_t)m->v->cols };
+        memcpy(dst, shape, sizeof shape);
+    }
+    return TSR_OK;
+}
+
+/* ---- quantization_config --------------------------------------------------------------- */
+
+static json_t *weights_of(const struct tsr_export_rule *r)
+{
+    if (r->mx)
+        return json_pack("{s:b, s:i, s:i, s:s, s:s, s:b, s:s}", "dynamic", 0, "group_size", 32,
+                         "num_bits", 4, "scale_dtype", "torch.uint8", "strategy", "group",
+                         "symmetric", 1, "type", "float");
+    json_t *group = r->group ? json_integer((json_int_t)r->group) : json_null();
+    return json_pack("{s:b, s:o, s:i, s:s, s:b, s:s}", "dynamic", 0, "group_size", group,
+                     "num_bits", (int)r->bits, "strategy", r->group ? "group" : "channel",
+                     "symmetric", r->zero == TSR_ZERO_STORED ? 0 : 1, "type", "int");
+}
+
+/* The modules with the scheme of rule i, as targets; "Linear" if there is one scheme. */
+static json_t *targets_of(const struct ct *c, uint64_t i, bool only)
+{
+    json_t *list = json_array();
+    bool    ok = list != NULL;
+    if (ok && only)
+        ok = json_array_append_new(list, json_string("Linear")) == 0;
+    for (uint64_t k = i; k < c->rules.n && ok && !only; k++)
+        if (tsr_export_rule_same(&c->rules.v[i], &c->rules.v[k]))
+            ok = json_array_append_new(list, json_string(c->rules.v[k].module)) == 0;
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static bool first_of_kind(const struct ct *c, uint64_t i)
+{
+    for (uint64_t k = 0; k < i; k++)
+        if (tsr_export_rule_same(&c->rules.v[i], &c->rules.v[k]))
+            return false;
+    return c->rules.v[i].packed;
+}
+
+static bool put_groups(const struct ct *c, json_t *groups, json_t *ignore, const char **format)
+{
+    uint64_t kinds = 0, at = 0;
+    for (uint64_t i = 0; i < c->rules.n; i++)
+        kinds += first_of_kind(c, i);
+    for (uint64_t i = 0; i < c->rules.n; i++) {
+        const struct tsr_export_rule *r = &c->rules.v[i];
+        char                          name[32];
+        if (!r->packed && json_array_append_new(ignore, json_string(r->module)) != 0)
+            return false;
+        if (!first_of_kind(c, i))
+            continue;
+        const char *f = layout_name(layout_of(r->mx, r->bits, r->group, r->zero));
+        *format = !*format || strcmp(*format, f) == 0 ? f : "mixed-precision";
+        (void)snprintf(name, sizeof name, "group_%llu", (unsigned long long)at++);
+        json_t *g = json_pack("{s:s, s:n, s:n, s:o, s:o}", "format", f, "input_activations",
+                              "output_activations", "targets", targets_of(c, i, kinds == 1),
+                              "weights", weights_of(r));
+        if (json_object_set_new(groups, name, g) != 0)
+            return false;
+    }
+    return true;
+}
+
+static tsr_status config(struct tsr_export *x, json_t **out)
+{
+    const char *format = NULL;
+    json_t     *groups = json_object(), *ignore = json_array();
+    bool        ok = groups && ignore && put_groups(x->own, groups, ignore, &format);
+    if (ok && x->m->hp.tied)
+        ok = json_array_append_new(ignore, json_string("lm_head")) == 0;
+    if (ok && json_object_size(groups) > 1)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: several widths are several config groups; transformers 5.23 takes one for "
+                 "all linears, compressed-tensors itself reads them",
+                 x->path);
+    if (ok)
+        *out =
+            json_pack("{s:s, s:s, s:s, s:O, s:O, s:n, s:n}", "quant_method", "compressed-tensors",
+                      "format", format, "quantization_status", "compressed", "config_groups",
+                      groups, "ignore", ignore, "kv_cache_scheme", "global_compression_ratio");
+    json_decref(groups);
+    json_decref(ignore);
+    return ok && *out ? TSR_OK : tsr_fail_nomem(x->err, 256, "quantization_config");
+}
+
+static void free_own(void *own)
+{
+    struct ct *c = own;
+    if (c)
+        free(c->rules.v);
+    free(c);
+}
+
+static tsr_status open_own(struct tsr_export *x)
+{
+    x->own = tsr_new(1, sizeof(struct ct));
+    return x->own ? TSR_OK : tsr_fail_nomem(x->err, sizeof(struct ct), "compressed-tensors");
+}
+
+const struct tsr_export_kind tsr_export_ct = { .name = "compressed-tensors",
+                                               .open = open_own,
+                                               .look = look,
+                                               .decide = decide,
+                                               .plan = plan,
+                                               .fill = fill,
+                                               .config = config,
+                                               .free_own = free_own };

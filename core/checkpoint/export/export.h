@@ -1,0 +1,71 @@
+/* checkpoint/export/export.h - writes a model as a file to run from, or in the formats of other programs;
+ * docs/formats/export.md.
+ *
+ *   hf                  a Hugging Face folder of 16-bit weights
+ *   gptq                GPTQ: v1 where every zero point is in the middle, else v2
+ *   compressed-tensors  pack-quantized, int-quantized and mxfp4-pack-quantized
+ *   gguf                GGUF with F16, Q8_0, Q4_0 or MXFP4 tensors
+ *   prepacked           ours: weights as a backend keeps them (docs/formats/prepacked.md)
+ *
+ * Packed weights keep their codes and scales where the format has them; one that does not is
+ * refused, or quantized a second time where that is allowed.
+ */
+#ifndef TSR_CHECKPOINT_EXPORT_EXPORT_H
+#define TSR_CHECKPOINT_EXPORT_EXPORT_H
+
+#include "model/packed.h"
+#include "plugin/registry.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+enum tsr_export_format {
+    TSR_EXPORT_HF,
+    TSR_EXPORT_GPTQ,
+    TSR_EXPORT_CT,
+    TSR_EXPORT_GGUF,
+    TSR_EXPORT_PREPACKED
+};
+extern const struct tsr_choice tsr_export_formats[5];
+extern const struct tsr_choice tsr_export_dtypes[3]; /* auto, f16, bf16 */
+
+#define TSR_EXPORT_SHARD_BYTES UINT64_C(5000000000)
+
+/* A dtype, type, shard_bytes or backend that differs from the default and belongs to another format
+ * is TSR_E_CONFIG; allow_requantize is a permission that every format accepts. */
+struct tsr_export_options {
+    enum tsr_export_format   format;
+    uint32_t                 dtype;            /* hf: TSR_F16 or TSR_BF16; 0: the model's */
+    const char              *type;             /* gguf: "f16", "q8_0", "q4_0", "mxfp4" or "auto" */
+    bool                     allow_requantize; /* packed weights may be quantized again */
+    bool                     replace;          /* the existing file is from an earlier run */
+    uint64_t                 shard_bytes; /* most bytes of a safetensors file; 0: the default */
+    struct tsr_registry     *registry;    /* prepacked: the source of the backend */
+    struct tsr_plugin_run_on on;          /* prepacked: whose layout */
+    const char *compensation; /* prepacked: a folder whose residuals go in; NULL: m's own */
+};
+
+struct tsr_export_report {
+    uint64_t tensors, bytes; /* written */
+    uint64_t packed;         /* matrices with the codes that they had */
+    uint64_t widened;        /* packed matrices that were written as 16-bit weights */
+    uint64_t quantized;      /* 16-bit matrices that were quantized here (gguf) */
+    uint64_t requantized;    /* packed matrices that were quantized again */
+    uint64_t rounded;        /* values that lost bits when they became 16-bit */
+};
+
+/* Writes m, with the packed weights o (NULL: its own), to path: a folder, or a file for gguf and
+ * prepacked.  It
+ * appears under that name only when it is whole; a path that exists is TSR_E_INPUT unless replace.
+ * One layer of a streamed model is in memory at a time.  What the format cannot hold is TSR_E_INPUT
+ * before anything is written.  [setup] */
+tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                      const char *path, const struct tsr_export_options *opt,
+                      struct tsr_export_report *report, struct tsr_err *err);
+
+/* {"output": path, "tensors": n, ...}; NULL when out of memory. */
+json_t *tsr_export_report_json(const struct tsr_export_report *r, const char *path);
+/* Log lines for what the export did to packed weights; empty if nothing. */
+void tsr_export_report_print(const json_t *report, FILE *to);
+
+#endif

@@ -1,0 +1,398 @@
+/* gguf: one file; a first pass chooses types and lays the tensors out, a second writes them. */
+#include "checkpoint/export/gguf_out.h"
+
+#include "base/f16.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/output.h"
+#include "checkpoint/gguf/gguf.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROPE_FREQS "rope_freqs.weight"
+#define EMBED      "token_embd.weight"
+#define RUN        (UINT64_C(1) << 20) /* bytes that are copied at once */
+
+enum choice { AUTO, F16, Q8_0, Q4_0, MXFP4 };
+static const struct {
+    const char *name;
+    uint32_t    type, ftype; /* general.file_type */
+} choices[] = {
+    [AUTO] = { "auto", TSR_GGUF_OUT_F16, 1 },      [F16] = { "f16", TSR_GGUF_OUT_F16, 1 },
+    [Q8_0] = { "q8_0", TSR_GGUF_OUT_Q8_0, 7 },     [Q4_0] = { "q4_0", TSR_GGUF_OUT_Q4_0, 2 },
+    [MXFP4] = { "mxfp4", TSR_GGUF_OUT_MXFP4, 38 },
+};
+
+struct entry {
+    char     name[64];
+    uint32_t type, rank, heads;
+    uint64_t dims[2]; /* dims[0] is a row's length */
+    uint64_t bytes, offset;
+    bool     exact; /* codes are taken over */
+    bool     raw;   /* so are all bytes, from another GGUF file */
+};
+
+struct file {
+    struct tsr_export            *x;
+    enum choice                   choice;
+    struct entry                 *v;
+    uint64_t                      n, cap, at, end;
+    const struct tsr_gguf_tensor *embed; /* of the file that it is copied from, or NULL */
+    struct tsr_export_gguf_bytes  head;
+    struct tsr_writer             w;
+    float                        *row;
+    unsigned char                *line;
+};
+
+static tsr_status choose(struct tsr_export *x, enum choice *choice)
+{
+    const char *want = x->opt->type && *x->opt->type ? x->opt->type : "auto";
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        if (strcasecmp(choices[i].name, want) == 0) {
+            *choice = (enum choice)i;
+            return TSR_OK;
+        }
+    }
+    if (toupper((unsigned char)want[0]) == 'Q' && strlen(want) >= 4 && want[2] == '_' &&
+        toupper((unsigned char)want[3]) == 'K')
+        return tsr_fail(x->err, TSR_E_INPUT,
+                        "%s: type %.20s is a K-quant, which is read but not written; q8_0, q4_0, "
+                        "mxfp4 and f16 are, or quantize an f16 file with llama-quantize",
+                        x->path, want);
+    return tsr_fail(x->err, TSR_E_INPUT,
+                    "%s: type '%.40s' is not known; auto, f16, q8_0, q4_0 and mxfp4 are", x->path,
+                    want);
+}
+
+/* ---- the list --------------------------------------------------------------------------- */
+
+static uint32_t dense_type(uint32_t dtype)
+{
+    return dtype == TSR_F16    ? TSR_GGUF_OUT_F16
+           : dtype == TSR_BF16 ? TSR_GGUF_OUT_BF16
+                               : TSR_GGUF_OUT_F32;
+}
+
+static tsr_status not_exact(const struct file *f, const struct tsr_export_module *m)
+{
+    static const char *const what[] = {
+        [AUTO] = "Q4_0, Q8_0 or MXFP4", [Q8_0] = "Q8_0", [Q4_0] = "Q4_0", [MXFP4] = "MXFP4"
+    };
+    char     name[64];
+    unsigned i = 0;
+    while (i + 1 < m->v->n && !m->v->packed[i])
+        i++;
+    tsr_model_format_name(&m->v->packed[i]->format, name, sizeof name);
+    return tsr_fail(f->x->err, TSR_E_INPUT,
+                    "%s: \"%s\" is packed as %s, which %s does not hold exactly; "
+                    "--allow-requantize quantizes it a second time, --type f16 widens it",
+                    f->x->path, m->v->module, name, what[f->choice]);
+}
+
+/* The type of a decoder layer's matrix or of the head. */
+static tsr_status matrix_type(struct file *f, const struct tsr_export_module *m, struct entry *e)
+{
+    bool     packed = m->form != TSR_FORM_DENSE, fits = m->v->cols % TSR_GGUF_OUT_BLOCK == 0;
+    uint32_t want = choices[f->choice].type;
+    if (f->choice == F16) {
+        e->type = TSR_GGUF_OUT_F16;
+    } else if (!packed) {
+        bool keep = f->choice == AUTO || m->v->kind != TSR_STORED_LINEAR;
+        if (!keep && !fits)
+            return tsr_fail(f->x->err, TSR_E_INPUT,
+                            "%s: \"%s\" has %llu columns, and %s takes them in blocks of 32; "
+                            "--type f16 takes any number",
+                            f->x->path, m->v->module, (unsigned long long)m->v->cols,
+                            choices[f->choice].name);
+        e->type = keep ? dense_type(m->dtype) : want;
+    } else if (f->choice == AUTO) {
+        static const uint32_t order[] = { TSR_GGUF_OUT_MXFP4, TSR_GGUF_OUT_Q4_0,
+                                          TSR_GGUF_OUT_Q8_0 };
+        for (size_t i = 0; i < 3 && !e->exact; i++) {
+            e->exact = tsr_export_gguf_holds(order[i], m);
+            e->type = order[i];
+        }
+    } else {
+        e->exact = tsr_export_gguf_holds(want, m);
+        e->type = want;
+    }
+    if (packed && f->choice != F16 && !e->exact && !(f->x->opt->allow_requantize && fits))
+        return not_exact(f, m);
+    return TSR_OK;
+}
+
+static tsr_status append(struct file *f, const struct entry *e)
+{
+    if (f->n == f->cap) {
+        uint64_t      want = f->cap ? f->cap * 2 : 256;
+        struct entry *v = tsr_renew(f->v, want, sizeof *v);
+        if (!v)
+            return tsr_fail_nomem(f->x->err, want * sizeof *v, "the list of tensors");
+        f->v = v;
+        f->cap = want;
+    }
+    struct entry *n = &f->v[f->n++];
+    *n = *e;
+    uint64_t rows = e->rank == 2 ? e->dims[1] : 1;
+    if (!tsr_mul(tsr_export_gguf_row_bytes(e->type, e->dims[0]), rows, &n->bytes))
+        return tsr_fail(f->x->err, TSR_E_INPUT, "%s: \"%s\" is too large", f->x->path, e->name);
+    n->offset = f->end;
+    f->end += (n->bytes + TSR_GGUF_OUT_ALIGN - 1) / TSR_GGUF_OUT_ALIGN * TSR_GGUF_OUT_ALIGN;
+    return TSR_OK;
+}
+
+/* An embedding that was quantized is F32 in memory; one of an exported type is copied. */
+static void choose_embed(struct file *f)
+{
+    const struct tsr_gguf_tensor *t = tsr_gguf_part(f->x->m, EMBED);
+    bool known = t && (t->type == TSR_GGUF_OUT_Q8_0 || t->type == TSR_GGUF_OUT_Q4_0 ||
+                       t->type == TSR_GGUF_OUT_MXFP4);
+    char name[16];
+    f->embed = known && f->choice != F16 ? t : NULL;
+    if (t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != F16)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: the embedding is stored as %s, which is not written; it becomes F32, which "
+                 "holds the same values, or F16 with --type f16",
+                 f->x->path, tsr_gguf_type_name(t->type, name));
+}
+
+/* If a copied embedding is also the head, no separate head is needed. */
+static bool is_embed_again(const struct file *f, const struct tsr_model_stored_view *v)
+{
+    const struct tsr_model *m = f->x->m;
+    return f->embed && v->kind == TSR_STORED_HEAD && m->hp.tied && m->packed &&
+           v->packed[0] == m->packed->head;
+}
+
+static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
+{
+    struct file             *f = ctx;
+    struct entry             e = { .rank = 1, .dims = { v->rows, 1 }, .type = TSR_GGUF_OUT_F32 };
+    struct tsr_export_module m;
+    (void)err;
+    if (is_embed_again(f, v))
+        return TSR_OK;
+    TSR_TRY(tsr_export_gguf_name(f->x, v, e.name, &e.heads));
+    if (v->kind != TSR_STORED_VECTOR) {
+        tsr_export_module_of(&m, v);
+        e.rank = 2;
+        e.dims[0] = v->cols;
+        e.dims[1] = v->rows;
+        if (f->embed && strcmp(e.name, EMBED) == 0) {
+            e.raw = e.exact = true;
+            e.type = f->embed->type;
+        } else if (v->kind == TSR_STORED_MATRIX) {
+            e.type = f->choice == F16 ? TSR_GGUF_OUT_F16 : dense_type(m.dtype);
+        } else {
+            TSR_TRY(matrix_type(f, &m, &e));
+        }
+    }
+    return append(f, &e);
+}
+
+/* ---- header ------------------------------------------------------------------------------- */
+
+static tsr_status make_head(struct file *f, const char *arch)
+{
+    struct tsr_export_gguf_bytes *b = &f->head, meta = { 0 };
+    tsr_status                    st = tsr_export_gguf_put_model(f->x, &meta, arch);
+    if (st == TSR_OK) {
+        tsr_export_gguf_key_u32(&meta, "general.file_type", choices[f->choice].ftype);
+        tsr_export_gguf_key_u32(&meta, "general.quantization_version", 2);
+        st = tsr_export_gguf_put_tokens(f->x, &meta);
+    }
+    if (st == TSR_OK) {
+        tsr_export_gguf_add(b, "GGUF", 4);
+        tsr_export_gguf_add_u32(b, 3);
+        tsr_export_gguf_add_u64(b, f->n);
+        tsr_export_gguf_add_u64(b, meta.keys);
+        tsr_export_gguf_add(b, meta.v, meta.n);
+        for (uint64_t i = 0; i < f->n; i++) {
+            const struct entry *e = &f->v[i];
+            tsr_export_gguf_add_text(b, e->name, strlen(e->name));
+            tsr_export_gguf_add_u32(b, e->rank);
+            for (uint32_t d = 0; d < e->rank; d++)
+                tsr_export_gguf_add_u64(b, e->dims[d]);
+            tsr_export_gguf_add_u32(b, e->type);
+            tsr_export_gguf_add_u64(b, e->offset);
+        }
+        while (b->n % TSR_GGUF_OUT_ALIGN != 0 && !b->failed)
+            tsr_export_gguf_add(b, "", 1);
+        if (b->failed || meta.failed)
+            st = tsr_fail_nomem(f->x->err, b->n, "the header of a gguf file");
+    }
+    free(meta.v);
+    return st;
+}
+
+/* ---- data --------------------------------------------------------------------------------- */
+
+static tsr_status not_held(const struct file *f, const struct entry *e, uint64_t row)
+{
+    return tsr_fail(f->x->err, TSR_E_INPUT,
+                    "%s: \"%s\": row %llu has a value that is not finite or too large for the "
+                    "format; --type auto keeps what is not packed in its own dtype",
+                    f->x->path, e->name, (unsigned long long)row);
+}
+
+static tsr_status put_row(struct file *f, const struct tsr_export_module *m, const struct entry *e,
+                          uint64_t row)
+{
+    struct tsr_export_report *rep = f->x->report;
+    uint64_t                  cols = m->v->cols;
+    if (e->exact) {
+        tsr_export_gguf_repack_row(e->type, m, row, f->line);
+        return TSR_OK;
+    }
+    tsr_export_module_row(m, row, f->row);
+    uint32_t dtype = e->type == TSR_GGUF_OUT_F16    ? TSR_F16
+                     : e->type == TSR_GGUF_OUT_BF16 ? TSR_BF16
+                     : e->type == TSR_GGUF_OUT_F32  ? TSR_F32
+                                                    : 0;
+    if (!dtype)
+        return tsr_export_gguf_quantize_row(e->type, f->row, cols, f->line) ? TSR_OK
+                                                                            : not_held(f, e, row);
+    uint64_t size = tsr_dtype_size(dtype);
+    for (uint64_t k = 0; k < cols; k++)
+        if (!tsr_export_put(f->line + k * size, dtype, f->row[k], &rep->rounded))
+            return not_held(f, e, row);
+    return TSR_OK;
+}
+
+static tsr_status put_matrix(struct file *f, const struct tsr_model_stored_view *v,
+                             const struct entry *e)
+{
+    struct tsr_export_module m;
+    uint64_t                 bytes = tsr_export_gguf_row_bytes(e->type, v->cols);
+    tsr_export_module_of(&m, v);
+    f->row = tsr_new(v->cols, sizeof *f->row);
+    f->line = tsr_new(bytes, 1);
+    tsr_status st = f->row && f->line ? TSR_OK : tsr_fail_nomem(f->x->err, bytes, e->name);
+    for (uint64_t r = 0; r < v->rows && st == TSR_OK; r++) {
+        st = put_row(f, &m, e, tsr_export_gguf_row_of(r, v->rows, e->heads));
+        if (st == TSR_OK)
+            tsr_writer_put(&f->w, f->line, bytes);
+    }
+    free(f->row);
+    free(f->line);
+    f->row = NULL;
+    f->line = NULL;
+    bool packed = m.form != TSR_FORM_DENSE, blocks = tsr_export_gguf_row_bytes(e->type, 32) < 64;
+    f->x->report->packed += e->exact;
+    f->x->report->widened += packed && !blocks;
+    f->x->report->requantized += packed && blocks && !e->exact;
+    f->x->report->quantized += !packed && blocks;
+    return st;
+}
+
+static tsr_status copy_matrix(struct file *f, const struct entry *e)
+{
+    unsigned char *buf = tsr_new(RUN, 1);
+    tsr_status     st = buf ? TSR_OK : tsr_fail_nomem(f->x->err, RUN, e->name);
+    for (uint64_t at = 0; at < e->bytes && st == TSR_OK; at += RUN) {
+        uint64_t n = e->bytes - at < RUN ? e->bytes - at : RUN;
+        st = tsr_gguf_part_read(f->x->m, f->embed, at, buf, n, f->x->err);
+        if (st == TSR_OK)
+            tsr_writer_put(&f->w, buf, n);
+    }
+    free(buf);
+    f->x->report->packed++;
+    return st;
+}
+
+static void put_vector(struct file *f, const struct tsr_model_stored_view *v, const struct entry *e)
+{
+    for (uint64_t r = 0; r < v->rows; r++) {
+        unsigned i;
+        uint64_t row;
+        tsr_model_stored_row(v, tsr_export_gguf_row_of(r, v->rows, e->heads), &i, &row);
+        tsr_writer_put(&f->w, &v->values[i][row], 4);
+    }
+}
+
+static void pad(struct file *f, uint64_t bytes)
+{
+    static const unsigned char zeros[TSR_GGUF_OUT_ALIGN];
+    uint64_t                   over = bytes % TSR_GGUF_OUT_ALIGN;
+    if (over)
+        tsr_writer_put(&f->w, zeros, TSR_GGUF_OUT_ALIGN - over);
+}
+
+static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
+{
+    struct file *f = ctx;
+    (void)err;
+    if (is_embed_again(f, v))
+        return TSR_OK;
+    const struct entry *e = &f->v[f->at++];
+    if (v->kind == TSR_STORED_VECTOR)
+        put_vector(f, v, e);
+    else if (e->raw)
+        TSR_TRY(copy_matrix(f, e));
+    else
+        TSR_TRY(put_matrix(f, v, e));
+    pad(f, e->bytes);
+    f->x->report->tensors++;
+    f->x->report->bytes += e->bytes;
+    return TSR_OK;
+}
+
+/* Divisors of rotary frequencies are a tensor: the first one. */
+static tsr_status add_rope(struct file *f)
+{
+    const struct tsr_model_rope *r = &f->x->m->hp.rope;
+    struct entry                 e = {
+                        .name = ROPE_FREQS, .rank = 1, .type = TSR_GGUF_OUT_F32, .dims = { r->dim / 2 }
+    };
+    return tsr_export_gguf_has_rope_freqs(r) ? append(f, &e) : TSR_OK;
+}
+
+static tsr_status put_rope(struct file *f)
+{
+    const struct tsr_model_rope *r = &f->x->m->hp.rope;
+    if (!tsr_export_gguf_has_rope_freqs(r))
+        return TSR_OK;
+    float *v = tsr_new(r->dim / 2, sizeof *v);
+    if (!v)
+        return tsr_fail_nomem(f->x->err, r->dim * sizeof *v, ROPE_FREQS);
+    tsr_export_gguf_rope_freqs(r, v);
+    tsr_writer_put(&f->w, v, r->dim / 2 * sizeof *v);
+    pad(f, f->v[f->at].bytes);
+    f->x->report->tensors++;
+    f->x->report->bytes += f->v[f->at++].bytes;
+    free(v);
+    return TSR_OK;
+}
+
+static tsr_status write_file(struct file *f, const char *path)
+{
+    struct tsr_export *x = f->x;
+    const char        *arch = NULL;
+    TSR_TRY(choose(x, &f->choice));
+    choose_embed(f);
+    TSR_TRY(tsr_export_gguf_arch(x, &arch));
+    TSR_TRY(add_rope(f));
+    TSR_TRY(tsr_model_visit(x->m, x->o, x->m->packed != NULL, list, f, x->err));
+    TSR_TRY(make_head(f, arch));
+    TSR_TRY(x->opt->replace ? tsr_writer_open(&f->w, path, x->err)
+                            : tsr_writer_open_fresh(&f->w, path, x->err));
+    tsr_writer_put(&f->w, f->head.v, f->head.n);
+    tsr_status st = put_rope(f);
+    if (st == TSR_OK)
+        st = tsr_model_visit(x->m, x->o, true, write, f, x->err);
+    if (st == TSR_OK)
+        return tsr_writer_commit(&f->w, x->err);
+    tsr_writer_abort(&f->w);
+    return st;
+}
+
+tsr_status tsr_export_gguf(struct tsr_export *x)
+{
+    struct file f = { .x = x };
+    tsr_status  st = write_file(&f, x->path);
+    free(f.v);
+    free(f.head.v);
+    return st;
+}

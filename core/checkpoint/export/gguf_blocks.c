@@ -1,0 +1,206 @@
+/* Blocks of 32 weights: Q4_0, Q8_0 and MXFP4, rounded as ggml's reference rounds them, or taken over
+ * from codes and scales that are the same numbers. */
+#include "checkpoint/export/gguf_out.h"
+
+#include "base/f16.h"
+
+#include <math.h>
+#include <string.h>
+
+#define QK TSR_GGUF_OUT_BLOCK
+
+uint64_t tsr_export_gguf_row_bytes(uint32_t type, uint64_t cols)
+{
+    switch (type) {
+    case TSR_GGUF_OUT_F32:
+        return cols * 4;
+    case TSR_GGUF_OUT_F16:
+    case TSR_GGUF_OUT_BF16:
+        return cols * 2;
+    case TSR_GGUF_OUT_Q4_0:
+        return cols / QK * 18;
+    case TSR_GGUF_OUT_Q8_0:
+        return cols / QK * 34;
+    default:
+        return cols / QK * 17;
+    }
+}
+
+/* ---- rounding ------------------------------------------------------------------------------ */
+
+/* False for a scale that F16 does not hold. */
+static bool put_f16(unsigned char *dst, float v)
+{
+    uint64_t inexact = 0;
+    return tsr_export_put(dst, TSR_F16, v, &inexact);
+}
+
+/* 1/d; 0 if d is so small that F16 rounds it to 0 anyway. */
+static float inverse(float d)
+{
+    float id = d != 0 ? 1.0f / d : 0.0f;
+    return isfinite(id) ? id : 0.0f;
+}
+
+static bool q8_0(const float *x, unsigned char *dst)
+{
+    float amax = 0;
+    for (unsigned i = 0; i < QK; i++)
+        amax = fmaxf(amax, fabsf(x[i]));
+    float d = amax / 127, id = inverse(d);
+    for (unsigned i = 0; i < QK; i++)
+        dst[2 + i] = (unsigned char)(int8_t)roundf(x[i] * id);
+    return put_f16(dst, d);
+}
+
+/* The scale is that of the element with the largest magnitude, which becomes -8. */
+static bool q4_0(const float *x, unsigned char *dst)
+{
+    float amax = 0, max = 0;
+    for (unsigned i = 0; i < QK; i++) {
+        if (fabsf(x[i]) > amax) {
+            amax = fabsf(x[i]);
+            max = x[i];
+        }
+    }
+    float    d = max / -8, id = inverse(d);
+    unsigned q[QK];
+    for (unsigned i = 0; i < QK; i++) {
+        float v = x[i] * id + 8.5f;
+        q[i] = v >= 15 ? 15 : (unsigned)v;
+    }
+    for (unsigned i = 0; i < QK / 2; i++)
+        dst[2 + i] = (unsigned char)(q[i] | q[i + QK / 2] << 4);
+    return put_f16(dst, d);
+}
+
+/* Twice the elements of FP4 E2M1; their scale is half as large for it. */
+static const float mxfp4_values[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+
+static float half_e8m0(unsigned e)
+{
+    return tsr_bits_f32(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+}
+
+/* The nearest element; of two as near the one that comes first. */
+static unsigned mxfp4_nearest(float x, float d)
+{
+    unsigned best = 0;
+    float    least = fabsf(mxfp4_values[0] * d - x);
+    for (unsigned i = 1; i < 16; i++) {
+        float e = fabsf(mxfp4_values[i] * d - x);
+        if (e < least) {
+            least = e;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static bool mxfp4(const float *x, unsigned char *dst)
+{
+    float amax = 0;
+    for (unsigned i = 0; i < QK; i++)
+        amax = fmaxf(amax, fabsf(x[i]));
+    float    exponent = amax > 0 ? floorf(log2f(amax)) - 2 + 127 : 0;
+    unsigned e = exponent > 0 ? (unsigned)exponent : 0;
+    float    d = half_e8m0(e);
+    dst[0] = (unsigned char)e;
+    for (unsigned i = 0; i < QK / 2; i++)
+        dst[1 + i] = (unsigned char)(mxfp4_nearest(x[i], d) | mxfp4_nearest(x[i + QK / 2], d) << 4);
+    return true;
+}
+
+bool tsr_export_gguf_quantize_row(uint32_t type, const float *x, uint64_t cols, unsigned char *dst)
+{
+    for (uint64_t k = 0; k < cols; k++)
+        if (!isfinite(x[k]))
+            return false;
+    for (uint64_t k = 0; k < cols; k += QK, x += QK) {
+        bool ok = type == TSR_GGUF_OUT_Q8_0   ? q8_0(x, dst)
+                  : type == TSR_GGUF_OUT_Q4_0 ? q4_0(x, dst)
+                                              : mxfp4(x, dst);
+        if (!ok)
+            return false;
+        dst += tsr_export_gguf_row_bytes(type, QK);
+    }
+    return true;
+}
+
+/* ---- taking over --------------------------------------------------------------------------- */
+
+static bool holds_mx(const struct tsr_export_module *m)
+{
+    if (m->f.element != TSR_MX_FP4_E2M1 || m->f.bits != 4 || m->f.scale_bits != 8 ||
+        !(m->f.group == QK || (m->f.group == 0 && m->v->cols == QK)))
+        return false;
+    for (uint64_t r = 0; r < m->v->rows; r++)
+        for (uint64_t g = 0; g < m->groups; g++)
+            if (tsr_export_module_meta(m, r)[g] == 255) /* not a number here, a large one to ggml */
+                return false;
+    return true;
+}
+
+bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m)
+{
+    if (m->v->cols % QK != 0 || m->f.group % QK != 0 || m->order)
+        return false;
+    if (m->form == TSR_FORM_MX)
+        return type == TSR_GGUF_OUT_MXFP4 && holds_mx(m);
+    if (m->form != TSR_FORM_INT || type == TSR_GGUF_OUT_MXFP4 ||
+        tsr_export_module_scale_dtype(m, TSR_F16) != TSR_F16)
+        return false;
+    int lo = type == TSR_GGUF_OUT_Q4_0 ? -8 : -128, hi = type == TSR_GGUF_OUT_Q4_0 ? 7 : 127;
+    if (m->f.zero != TSR_ZERO_STORED)
+        return m->f.bits <= (type == TSR_GGUF_OUT_Q4_0 ? 4u : 8u);
+    for (uint64_t r = 0; r < m->v->rows; r++) {
+        const unsigned char *codes = tsr_export_module_codes(m, r);
+        for (uint64_t k = 0; k < m->v->cols; k++) {
+            uint64_t g = m->f.group ? k / m->f.group : 0;
+            int      q = (int)tsr_export_bits_get(codes, k * m->f.bits, m->f.bits) -
+                    (int)tsr_export_module_zero(m, r, g);
+            if (q < lo || q > hi)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void repack_int(uint32_t type, const struct tsr_export_module *m, uint64_t r, uint64_t block,
+                       unsigned char *dst)
+{
+    const unsigned char *codes = tsr_export_module_codes(m, r);
+    uint64_t             at = block * QK, g = m->f.group ? at / m->f.group : 0;
+    unsigned             zero = tsr_export_module_zero(m, r, g), q[QK];
+    for (unsigned i = 0; i < QK; i++)
+        q[i] = tsr_export_bits_get(codes, (at + i) * m->f.bits, m->f.bits) - zero;
+    (void)put_f16(dst, tsr_export_module_scale(m, r, g)); /* exact: holds() looked */
+    if (type == TSR_GGUF_OUT_Q8_0)
+        for (unsigned i = 0; i < QK; i++)
+            dst[2 + i] = (unsigned char)q[i];
+    else
+        for (unsigned i = 0; i < QK / 2; i++)
+            dst[2 + i] = (unsigned char)(((q[i] + 8) & 15) | (q[i + QK / 2] + 8) << 4);
+}
+
+static void repack_mx(const struct tsr_export_module *m, uint64_t r, uint64_t block,
+                      unsigned char *dst)
+{
+    const unsigned char *codes = tsr_export_module_codes(m, r);
+    dst[0] = tsr_export_module_meta(m, r)[block];
+    for (unsigned i = 0; i < QK / 2; i++)
+        dst[1 + i] =
+            (unsigned char)(tsr_export_bits_get(codes, (block * QK + i) * 4, 4) |
+                            tsr_export_bits_get(codes, (block * QK + i + QK / 2) * 4, 4) << 4);
+}
+
+void tsr_export_gguf_repack_row(uint32_t type, const struct tsr_export_module *m, uint64_t r,
+                                unsigned char *dst)
+{
+    for (uint64_t b = 0; b < m->v->cols / QK; b++, dst += tsr_export_gguf_row_bytes(type, QK)) {
+        if (m->form == TSR_FORM_MX)
+            repack_mx(m, r, b, dst);
+        else
+            repack_int(type, m, r, b, dst);
+    }
+}

@@ -1,0 +1,228 @@
+/* Metadata of a GGUF file. */
+#include "checkpoint/export/gguf_out.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "tessera/backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { U32 = 4, F32 = 6, BOOL = 7, ARRAY = 9 };
+
+void tsr_export_gguf_add(struct tsr_export_gguf_bytes *b, const void *data, uint64_t n)
+{
+    if (b->failed)
+        return;
+    if (n > b->cap - b->n) {
+        uint64_t       want = (b->n + n) * 2 + 4096;
+        unsigned char *v = tsr_renew(b->v, want, 1);
+        if (!v) {
+            b->failed = true;
+            return;
+        }
+        b->v = v;
+        b->cap = want;
+    }
+    if (n)
+        memcpy(b->v + b->n, data, n);
+    b->n += n;
+}
+
+void tsr_export_gguf_add_u32(struct tsr_export_gguf_bytes *b, uint32_t v)
+{
+    tsr_export_gguf_add(b, &v, sizeof v);
+}
+
+void tsr_export_gguf_add_u64(struct tsr_export_gguf_bytes *b, uint64_t v)
+{
+    tsr_export_gguf_add(b, &v, sizeof v);
+}
+
+void tsr_export_gguf_add_text(struct tsr_export_gguf_bytes *b, const char *s, uint64_t n)
+{
+    tsr_export_gguf_add_u64(b, n);
+    tsr_export_gguf_add(b, s, n);
+}
+
+void tsr_export_gguf_key_begin(struct tsr_export_gguf_bytes *b, const char *name, uint32_t type)
+{
+    tsr_export_gguf_add_text(b, name, strlen(name));
+    tsr_export_gguf_add_u32(b, type);
+    b->keys++;
+}
+
+void tsr_export_gguf_key_u32(struct tsr_export_gguf_bytes *b, const char *name, uint64_t v)
+{
+    tsr_export_gguf_key_begin(b, name, U32);
+    tsr_export_gguf_add_u32(b, (uint32_t)v);
+}
+
+void tsr_export_gguf_key_f32(struct tsr_export_gguf_bytes *b, const char *name, double v)
+{
+    float f = (float)v;
+    tsr_export_gguf_key_begin(b, name, F32);
+    tsr_export_gguf_add(b, &f, sizeof f);
+}
+
+void tsr_export_gguf_key_bool(struct tsr_export_gguf_bytes *b, const char *name, bool v)
+{
+    unsigned char c = v;
+    tsr_export_gguf_key_begin(b, name, BOOL);
+    tsr_export_gguf_add(b, &c, 1);
+}
+
+void tsr_export_gguf_key_text(struct tsr_export_gguf_bytes *b, const char *name, const char *v)
+{
+    tsr_export_gguf_key_begin(b, name, TSR_GGUF_OUT_STRING);
+    tsr_export_gguf_add_text(b, v, strlen(v));
+}
+
+void tsr_export_gguf_key_array(struct tsr_export_gguf_bytes *b, const char *name, uint32_t type,
+                               uint64_t n)
+{
+    tsr_export_gguf_key_begin(b, name, ARRAY);
+    tsr_export_gguf_add_u32(b, type);
+    tsr_export_gguf_add_u64(b, n);
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+struct meta {
+    struct tsr_export_gguf_bytes *b;
+    const char                   *arch;
+};
+
+static const char *in_arch(const struct meta *m, const char *name, char text[96])
+{
+    (void)snprintf(text, 96, "%s.%s", m->arch, name);
+    return text;
+}
+
+static void put_u32(const struct meta *m, const char *name, uint64_t v)
+{
+    char text[96];
+    tsr_export_gguf_key_u32(m->b, in_arch(m, name, text), v);
+}
+
+static void put_f32(const struct meta *m, const char *name, double v)
+{
+    char text[96];
+    tsr_export_gguf_key_f32(m->b, in_arch(m, name, text), v);
+}
+
+static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
+{
+    const struct tsr_model_rope *r = &x->m->hp.rope;
+    char                         text[96];
+    put_u32(m, "rope.dimension_count", r->dim);
+    put_f32(m, "rope.freq_base", r->theta);
+    if (r->scaling == TSR_ROPE_NONE || tsr_export_gguf_has_rope_freqs(r))
+        return TSR_OK;
+    switch (r->scaling) {
+    case TSR_ROPE_LINEAR:
+        tsr_export_gguf_key_text(m->b, in_arch(m, "rope.scaling.type", text), "linear");
+        put_f32(m, "rope.scaling.factor", r->factor);
+        return TSR_OK;
+    default:
+        return tsr_fail(x->err, TSR_E_INPUT,
+                        "%s: rope scaling of %s is not written as gguf (linear and llama3 are); "
+                        "export to hf and use llama.cpp's own converter",
+                        x->path, x->m->path);
+    }
+}
+
+bool tsr_export_gguf_has_rope_freqs(const struct tsr_model_rope *r)
+{
+    bool same = r->scaling == TSR_ROPE_LONG && r->attention_factor == 1;
+    for (uint32_t i = 0; same && i < r->dim / 2; i++)
+        same = r->short_factor[i] == r->long_factor[i];
+    return same || r->scaling == TSR_ROPE_LLAMA3;
+}
+
+void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *r, float *v)
+{
+    if (r->scaling == TSR_ROPE_LONG) {
+        memcpy(v, r->short_factor, r->dim / 2 * sizeof *v);
+        return;
+    }
+    const double pi = 3.14159265358979323846;
+    double       old = (double)r->original_positions;
+    for (uint32_t i = 0; i < r->dim / 2; i++) {
+        double wave = 2 * pi * pow(r->theta, 2.0 * i / r->dim);
+        double smooth =
+            (old / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
+        double by = wave < old / r->high_freq_factor  ? 1
+                    : wave > old / r->low_freq_factor ? r->factor
+                                                      : 1 / ((1 - smooth) / r->factor + smooth);
+        v[i] = (float)by;
+    }
+}
+
+/* What the llama architecture has no word for. */
+static tsr_status check(struct tsr_export *x)
+{
+    const struct tsr_model_hparams *hp = &x->m->hp;
+    if (hp->func != TSR_FUNC_SILU || !hp->gated)
+        return tsr_fail(x->err, TSR_E_INPUT,
+                        "%s: the feed-forward of %s is not SiLU with a gate, which llama.cpp takes "
+                        "for granted; export to hf",
+                        x->path, x->m->path);
+    return TSR_OK;
+}
+
+/* llama.cpp has no sliding window for these families: up to the window nothing is different. */
+static uint64_t context_of(const struct tsr_export *x)
+{
+    const struct tsr_model_hparams *hp = &x->m->hp;
+    uint64_t                        n = hp->max_positions;
+    for (uint64_t l = 0; hp->window && l < hp->layers; l++)
+        if (hp->window[l] && hp->window[l] < n)
+            n = hp->window[l];
+    if (n < hp->max_positions)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: llama.cpp has no sliding window for this family; context_length is the "
+                 "window, %llu tokens",
+                 x->path, (unsigned long long)n);
+    return n;
+}
+
+/* The name of the model's folder. */
+static tsr_status put_name(struct tsr_export *x, struct tsr_export_gguf_bytes *b)
+{
+    const char *path = x->m->path, *end = path + strlen(path);
+    while (end > path && end[-1] == '/')
+        end--;
+    const char *s = end;
+    while (s > path && s[-1] != '/')
+        s--;
+    char *name = tsr_strndup(s, (size_t)(end - s));
+    if (!name)
+        return tsr_fail_nomem(x->err, 64, "a name");
+    tsr_export_gguf_key_text(b, "general.name", *name == '@' ? name + 1 : name);
+    free(name);
+    return TSR_OK;
+}
+
+tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
+                                     const char *arch)
+{
+    const struct tsr_model_hparams *hp = &x->m->hp;
+    struct meta                     m = { b, arch };
+    TSR_TRY(check(x));
+    tsr_export_gguf_key_text(b, "general.architecture", arch);
+    tsr_export_gguf_key_text(b, "general.type", "model");
+    TSR_TRY(put_name(x, b));
+    put_u32(&m, "block_count", hp->layers);
+    put_u32(&m, "context_length", context_of(x));
+    put_u32(&m, "embedding_length", hp->hidden);
+    put_u32(&m, "feed_forward_length", hp->ffn);
+    put_u32(&m, "attention.head_count", hp->heads);
+    put_u32(&m, "attention.head_count_kv", hp->kv_heads);
+    put_u32(&m, "attention.key_length", hp->head_dim);
+    put_u32(&m, "attention.value_length", hp->head_dim);
+    put_f32(&m, "attention.layer_norm_rms_epsilon", (double)hp->norm_eps);
+    put_u32(&m, "vocab_size", hp->vocab);
+    return put_rope(x, &m);
+}

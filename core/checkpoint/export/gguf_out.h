@@ -1,0 +1,85 @@
+/* checkpoint/export/gguf_out.h - the parts of a GGUF file as it is written: docs/formats/export.md.
+ *
+ *   header, metadata, list of tensors   a growing block of bytes (gguf_meta.c)
+ *   tokens                              gguf_tokens.c
+ *   names and order of rows             gguf_names.c
+ *   blocks of 32 weights                gguf_blocks.c
+ */
+#ifndef TSR_CHECKPOINT_EXPORT_GGUF_OUT_H
+#define TSR_CHECKPOINT_EXPORT_GGUF_OUT_H
+
+#include "checkpoint/export/internal.h"
+
+/* Types of tensors; the numbers are the file's. */
+#define TSR_GGUF_OUT_F32   0u
+#define TSR_GGUF_OUT_F16   1u
+#define TSR_GGUF_OUT_Q4_0  2u
+#define TSR_GGUF_OUT_Q8_0  8u
+#define TSR_GGUF_OUT_BF16  30u
+#define TSR_GGUF_OUT_MXFP4 39u
+
+#define TSR_GGUF_OUT_BLOCK 32u
+#define TSR_GGUF_OUT_ALIGN 32u
+
+/* ---- bytes ------------------------------------------------------------------------------ */
+
+struct tsr_export_gguf_bytes {
+    unsigned char *v;
+    uint64_t       n, cap;
+    uint64_t       keys;
+    bool           failed; /* out of memory: sticky */
+};
+void tsr_export_gguf_add(struct tsr_export_gguf_bytes *b, const void *data, uint64_t n);
+void tsr_export_gguf_add_u32(struct tsr_export_gguf_bytes *b, uint32_t v);
+void tsr_export_gguf_add_u64(struct tsr_export_gguf_bytes *b, uint64_t v);
+void tsr_export_gguf_add_text(struct tsr_export_gguf_bytes *b, const char *s, uint64_t n);
+/* A key whose value follows. */
+void tsr_export_gguf_key_begin(struct tsr_export_gguf_bytes *b, const char *key, uint32_t type);
+/* A key and its value. */
+void tsr_export_gguf_key_u32(struct tsr_export_gguf_bytes *b, const char *key, uint64_t v);
+void tsr_export_gguf_key_f32(struct tsr_export_gguf_bytes *b, const char *key, double v);
+void tsr_export_gguf_key_bool(struct tsr_export_gguf_bytes *b, const char *key, bool v);
+void tsr_export_gguf_key_text(struct tsr_export_gguf_bytes *b, const char *key, const char *v);
+/* A key whose n items of this type follow. */
+void tsr_export_gguf_key_array(struct tsr_export_gguf_bytes *b, const char *key, uint32_t type,
+                               uint64_t n);
+#define TSR_GGUF_OUT_I32    5u
+#define TSR_GGUF_OUT_STRING 8u
+
+/* The architecture's numbers except the tokens.  TSR_E_INPUT if llama.cpp cannot run it. */
+tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
+                                     const char *arch);
+/* tokenizer.ggml.*; a tokenizer that llama.cpp does not have is TSR_E_INPUT. */
+tsr_status tsr_export_gguf_put_tokens(struct tsr_export *x, struct tsr_export_gguf_bytes *b);
+/* tokenizer.chat_template, and the same with .NAME and tokenizer.chat_templates for further ones. */
+tsr_status tsr_export_gguf_put_templates(struct tsr_export *x, struct tsr_export_gguf_bytes *b);
+/* Whether the scaling is a fixed divisor for each frequency, independent of the length: llama3's,
+ * and long-rope lists that are equal. */
+bool tsr_export_gguf_has_rope_freqs(const struct tsr_model_rope *rope);
+/* These divisors, dim/2 of them: rope_freqs.weight. */
+void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *rope, float *v);
+
+/* ---- names -------------------------------------------------------------------------------- */
+
+/* What llama.cpp calls the family; TSR_E_INPUT for one that it is not written for. */
+tsr_status tsr_export_gguf_arch(struct tsr_export *x, const char **arch);
+/* The tensor's name.  *pairs: rows [head][2][dim/2] go to [head][dim/2][2]; *heads of them. */
+tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_stored_view *v,
+                                char name[64], uint32_t *heads);
+/* Row of the model's tensor that row r of the file's is; heads 0: the same. */
+uint64_t tsr_export_gguf_row_of(uint64_t r, uint64_t rows, uint32_t heads);
+
+/* ---- blocks ------------------------------------------------------------------------------- */
+
+/* Bytes of a row; cols is a multiple of the block. */
+uint64_t tsr_export_gguf_row_bytes(uint32_t type, uint64_t cols);
+/* Rounds a row to Q8_0, Q4_0 or MXFP4 as ggml's reference does; false if a value is not finite or a
+ * scale too large for F16. */
+bool tsr_export_gguf_quantize_row(uint32_t type, const float *x, uint64_t cols, unsigned char *dst);
+/* Whether the codes and scales of an int or mx matrix are the same numbers in that type. */
+bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m);
+/* One row of this matrix. */
+void tsr_export_gguf_repack_row(uint32_t type, const struct tsr_export_module *m, uint64_t r,
+                                unsigned char *dst);
+
+#endif

@@ -1,0 +1,131 @@
+/* checkpoint/export/internal.h - declarations shared by the files of this folder. */
+#ifndef TSR_CHECKPOINT_EXPORT_INTERNAL_H
+#define TSR_CHECKPOINT_EXPORT_INTERNAL_H
+
+#include "checkpoint/export/export.h"
+#include "model/stored.h"
+
+/* ---- a matrix in any stored form (module.c) ----------------------------------- */
+
+enum tsr_module_form {
+    TSR_FORM_DENSE, /* F32, F16 or BF16 */
+    TSR_FORM_INT,   /* every piece tessera.int/1 of one kind, columns in one order */
+    TSR_FORM_MX,    /* every piece tessera.mx/1 of one kind */
+    TSR_FORM_OTHER  /* packed otherwise, or pieces of several kinds */
+};
+struct tsr_export_module {
+    const struct tsr_model_stored_view *v;
+    enum tsr_module_form                form;
+    struct tsr_format                   f;      /* int, mx; group 0 if one group is a whole row */
+    uint64_t                            groups; /* of a row */
+    const uint32_t *order; /* [cols] as in tsr_model_packed; NULL: columns in natural order */
+    uint32_t        dtype; /* dense: of every piece; F32 if they differ */
+};
+void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_stored_view *v);
+/* Codes (a bit stream) and meta of row r; int and mx. */
+const unsigned char *tsr_export_module_codes(const struct tsr_export_module *m, uint64_t r);
+const unsigned char *tsr_export_module_meta(const struct tsr_export_module *m, uint64_t r);
+/* Scale of a group and its zero point, 2^(bits-1) if none is stored; int. */
+float    tsr_export_module_scale(const struct tsr_export_module *m, uint64_t r, uint64_t g);
+unsigned tsr_export_module_zero(const struct tsr_export_module *m, uint64_t r, uint64_t g);
+/* Row r as F32, [cols]. */
+void tsr_export_module_row(const struct tsr_export_module *m, uint64_t r, float *dst);
+/* A dtype that holds every scale: their own if that is F16, else `first` (F16 or BF16), the other of
+ * the two, or F32. */
+uint32_t tsr_export_module_scale_dtype(const struct tsr_export_module *m, uint32_t first);
+/* A field of a little-endian bit stream. */
+unsigned tsr_export_bits_get(const unsigned char *stream, uint64_t at, unsigned bits);
+void     tsr_export_bits_put(unsigned char *stream, uint64_t at, unsigned bits, unsigned value);
+/* One value to F32, F16 or BF16 at dst; false if it is finite and became infinite. *inexact counts
+ * values that changed. */
+bool tsr_export_put(void *dst, uint32_t dtype, float value, uint64_t *inexact);
+
+/* ---- a folder of safetensors (shards.c) ---------------------------------------------- */
+
+#define TSR_EXPORT_OUTS 5
+
+/* One tensor that a module becomes. */
+struct tsr_export_out {
+    const char *suffix; /* "qweight" */
+    const char *dtype;  /* "I32" */
+    uint32_t    size;   /* of an element */
+    uint32_t    rank;
+    uint64_t    shape[2];
+};
+
+struct tsr_export;
+struct tsr_export_kind {
+    const char *name;
+    /* Creates x->own; may be NULL. */
+    tsr_status (*open)(struct tsr_export *x);
+    /* Checks every tensor, with its layer in memory, before anything is written; may be NULL. */
+    tsr_status (*look)(struct tsr_export *x, const struct tsr_model_stored_view *v);
+    /* Fails if a checked tensor cannot be written; may be NULL. */
+    tsr_status (*decide)(struct tsr_export *x);
+    /* The matrix of a linear or the head as tensors; n = 0: unchanged. */
+    tsr_status (*plan)(struct tsr_export *x, const struct tsr_export_module *m,
+                       struct tsr_export_out out[TSR_EXPORT_OUTS], unsigned *n);
+    /* Bytes of one of them. */
+    tsr_status (*fill)(struct tsr_export *x, const struct tsr_export_module *m,
+                       const struct tsr_export_out *out, unsigned char *dst);
+    /* quantization_config; NULL: none. */
+    tsr_status (*config)(struct tsr_export *x, json_t **config);
+    /* Further files of the folder; may be NULL. */
+    tsr_status (*files)(struct tsr_export *x, const json_t *config, const char *folder);
+    void (*free_own)(void *own);
+};
+extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct;
+
+struct tsr_export {
+    const struct tsr_model          *m;
+    const struct tsr_model_overlay  *o;
+    const struct tsr_export_options *opt;
+    const struct tsr_export_kind    *kind;
+    struct tsr_export_report        *report;
+    const char                      *path;  /* the final name, for messages */
+    uint32_t                         dtype; /* of weights that stay 16-bit, or F32 */
+    void                            *own;
+    struct tsr_err                  *err;
+};
+
+/* Writes the tensors into folder. */
+tsr_status tsr_export_tensors(struct tsr_export *x, const char *folder);
+/* An unquantized linear of a model whose other linears are quantized. */
+bool tsr_export_is_linear(const struct tsr_model_stored_view *v);
+
+/* The whole of a gguf export. */
+tsr_status tsr_export_gguf(struct tsr_export *x);
+
+/* The whole of a prepacked file. */
+tsr_status tsr_export_prepacked(struct tsr_export *x);
+
+/* A list of module names with the configuration of each. */
+struct tsr_export_rule {
+    char     module[TSR_STORED_MODULE];
+    bool     packed, mx, head;
+    uint32_t bits, zero;
+    uint64_t group; /* 0: row */
+    uint64_t cols;
+};
+struct tsr_export_rules {
+    struct tsr_export_rule *v;
+    uint64_t                n, cap;
+};
+tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
+                               const struct tsr_export_module *m, bool packed);
+/* Per-row scales of `cols` columns are stored as groups of `cols` if other linears have this group
+ * size, so that one rule covers both; for 8 bits only if eight is set. */
+void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight);
+bool tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
+/* The kind of rule that most packed modules have, or NULL if none is packed. */
+const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r);
+
+/* ---- files (folder.c) ---------------------------------------------------------------- */
+
+/* A JSON file; takes no reference. */
+tsr_status tsr_export_put_json(const char *folder, const char *name, const json_t *j,
+                               struct tsr_err *err);
+/* config.json, tokenizer and the rest of the folder. */
+tsr_status tsr_export_put_texts(struct tsr_export *x, const char *folder);
+
+#endif

@@ -1,0 +1,67 @@
+/* checkpoint/gguf/block.h - the layout of codes and scales in a block of a GGUF type; for the two
+ * files that read them.
+ */
+#ifndef TSR_CHECKPOINT_GGUF_BLOCK_H
+#define TSR_CHECKPOINT_GGUF_BLOCK_H
+
+#include "base/f16.h"
+
+static inline float gguf_f16(const unsigned char *p)
+{
+    return tsr_f16_f32((uint16_t)(p[0] | p[1] << 8));
+}
+
+static const int8_t gguf_iq4_nl[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                        1,    13,   25,  38,  53,  69,  89,  113 };
+
+/* Blocks of 32 with nibbles: byte j holds element j below and element j + 16 above. */
+static inline unsigned gguf_nibble(const unsigned char *q, unsigned i)
+{
+    return i < 16 ? q[i] & 15u : q[i - 16] >> 4;
+}
+
+/* The fifth bits of this block. */
+static inline unsigned gguf_fifth(const unsigned char *h, unsigned i)
+{
+    return (unsigned)(h[i / 8] >> (i % 8)) & 1u;
+}
+
+/* Q3_K: 32 bytes of third bits, 64 of two bits, 12 of sixteen 6-bit scales, d. */
+static inline unsigned gguf_q3_code(const unsigned char *b, unsigned i)
+{
+    unsigned half = i / 128, part = i % 128 / 32, l = i % 32;
+    unsigned low = (unsigned)(b[32 + half * 32 + l] >> (2 * part)) & 3u;
+    unsigned high = (unsigned)(b[l] >> (half * 4 + part)) & 1u;
+    return low | high << 2; /* 4 is zero */
+}
+
+static inline int gguf_q3_scale(const unsigned char *b, unsigned s)
+{
+    const unsigned char *q = b + 96;
+    unsigned             low = s < 8 ? q[s] & 15u : q[s - 8] >> 4;
+    unsigned             high = (unsigned)(q[8 + s % 4] >> (s / 4 * 2)) & 3u;
+    return (int)(low | high << 4) - 32;
+}
+
+/* Q6_K: 128 bytes of low nibbles, 64 of two high bits, 16 scales, d. */
+static inline unsigned gguf_q6_code(const unsigned char *b, unsigned i)
+{
+    unsigned half = i / 128, part = i % 128 / 32, l = i % 32;
+    unsigned low = b[half * 64 + part % 2 * 32 + l];
+    unsigned high = (unsigned)(b[128 + half * 32 + l] >> (2 * part)) & 3u;
+    return (part < 2 ? low & 15u : low >> 4) | high << 4; /* 32 is zero */
+}
+
+/* Q4_K and Q5_K: eight 6-bit scales and eight 6-bit minima in 12 bytes. */
+static inline void gguf_k_scale(const unsigned char *q, unsigned s, unsigned *scale, unsigned *min)
+{
+    if (s < 4) {
+        *scale = q[s] & 63u;
+        *min = q[s + 4] & 63u;
+    } else {
+        *scale = (q[s + 4] & 15u) | (unsigned)(q[s - 4] >> 6) << 4;
+        *min = (unsigned)(q[s + 4] >> 4) | (unsigned)(q[s] >> 6) << 4;
+    }
+}
+
+#endif

@@ -1,0 +1,265 @@
+/* The matrices of a GGUF file that a packed layout holds to the last bit. */
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/gguf/gguf.h"
+#include "model/bind.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN (UINT64_C(1) << 20) /* bytes of the file that are read at once, or one row */
+
+struct pack {
+    const struct tsr_gguf *g;
+    const struct tsr_file *file;
+    struct tsr_model      *m;
+    bool                   headers_only;
+    struct tsr_hasher     *hash;
+    struct tsr_err        *err;
+    uint64_t               packed, widened; /* matrices */
+    uint64_t               types;           /* that were widened, a bit each */
+};
+
+/* Rows of a tensor that are one matrix of the model. */
+struct part {
+    const struct tsr_gguf_tensor *t;
+    struct tsr_gguf_map           map;
+    uint64_t                      first, rows, cols;
+};
+
+static tsr_status put_rows(struct pack *k, const struct part *a, struct tsr_model_packed *p,
+                           unsigned char *raw)
+{
+    uint64_t bytes = a->t->bytes / a->t->dims[1];
+    uint64_t run = a->map.order == TSR_GGUF_PLAIN && bytes < RUN ? RUN / bytes : 1;
+    for (uint64_t r = 0; r < a->rows; r += run) {
+        uint64_t n = a->rows - r < run ? a->rows - r : run;
+        uint64_t from = a->first + tsr_gguf_row(&a->map, a->rows, r);
+        TSR_TRY(tsr_file_read(k->file, a->t->at + from * bytes, raw, n * bytes, k->err));
+        if (k->hash)
+            tsr_hasher_update(k->hash, raw, n * bytes);
+        for (uint64_t i = 0; i < n; i++) {
+            const char *wrong =
+                tsr_gguf_pack_row(a->t->type, raw + i * bytes, a->cols,
+                                  (unsigned char *)p->codes + (r + i) * p->code_stride,
+                                  (unsigned char *)p->meta + (r + i) * p->meta_stride);
+            if (wrong)
+                return tsr_fail(k->err, TSR_E_INPUT,
+                                "%s: tensor \"%s\": row %llu %s; the file is damaged", k->g->path,
+                                a->t->name, (unsigned long long)(from + i), wrong);
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status put_bytes(struct pack *k, const struct part *a, struct tsr_model_packed *p)
+{
+    uint64_t       codes, meta, row = a->t->bytes / a->t->dims[1];
+    unsigned char *raw = tsr_new_aligned(row > RUN ? row : RUN, 1);
+    if (!tsr_mul(p->rows, p->code_stride, &codes) || !tsr_mul(p->rows, p->meta_stride, &meta)) {
+        free(raw);
+        return tsr_fail(k->err, TSR_E_INPUT, "%s: tensor \"%s\" is too large", k->g->path,
+                        a->t->name);
+    }
+    p->codes = tsr_new_aligned(codes, 1);
+    p->meta = tsr_new_aligned(meta, 1);
+    tsr_status st = raw && p->codes && p->meta ? put_rows(k, a, p, raw)
+                                               : tsr_fail_nomem(k->err, codes + meta, a->t->name);
+    free(raw);
+    return st;
+}
+
+static tsr_status describe(struct pack *k, const struct part *a, struct tsr_model_packed *p)
+{
+    char type[16];
+    p->rows = a->rows;
+    p->cols = a->cols;
+    p->code_stride = tsr_model_format_code_bytes(&p->format, a->cols);
+    p->meta_stride = tsr_model_format_meta_bytes(&p->format, a->cols);
+    p->source_dtype = TSR_F32;
+    p->squared_error = 0; /* relative to the file's values, the only known ones */
+    p->report =
+        (struct tsr_model_pack_report){ (double)NAN, (double)NAN, (double)NAN, (double)NAN, 0 };
+    p->format_id = tsr_strdup(p->format.id);
+    p->format.id = p->format_id;
+    p->plugin = tsr_strdup(tsr_gguf_type_name(a->t->type, type));
+    return p->format_id && p->plugin ? TSR_OK : tsr_fail_nomem(k->err, sizeof *p, a->t->name);
+}
+
+/* *out stays NULL for what no layout holds, and for a shape that is not the model's, which binding
+ * then says. */
+static tsr_status pack(struct pack *k, const struct part *a, struct tsr_model_packed **out)
+{
+    struct tsr_format f;
+    if (!a->t || a->t->rank != 2 || a->t->dims[0] != a->cols)
+        return TSR_OK;
+    if (!tsr_gguf_format(a->t->type, &f)) {
+        k->widened += !tsr_gguf_dtype(a->t->type);
+        k->types |= tsr_gguf_dtype(a->t->type) ? 0 : UINT64_C(1) << (a->t->type % 64);
+        return TSR_OK;
+    }
+    struct tsr_model_packed *p = *out = tsr_new(1, sizeof *p);
+    if (!p)
+        return tsr_fail_nomem(k->err, sizeof *p, a->t->name);
+    k->packed++;
+    p->format = f;
+    TSR_TRY(describe(k, a, p));
+    if (k->hash) {
+        tsr_hasher_update(k->hash, a->t->name, strlen(a->t->name) + 1);
+        tsr_hasher_update(k->hash, &a->t->type, sizeof a->t->type);
+        tsr_hasher_update(k->hash, &a->first, sizeof a->first);
+        tsr_hasher_update(k->hash, a->t->dims, 2 * sizeof *a->t->dims);
+    }
+    return k->headers_only ? TSR_OK : put_bytes(k, a, p);
+}
+
+static const struct tsr_gguf_tensor *of_layer(const struct pack *k, uint64_t layer,
+                                              const char *name)
+{
+    char full[TSR_GGUF_MAX_NAME + 32];
+    (void)snprintf(full, sizeof full, "blk.%llu.%s.weight", (unsigned long long)layer, name);
+    return tsr_gguf_find(k->g, full);
+}
+
+/* Rows [first, first + rows) of a tensor that should have `all`. */
+static void cut(struct part *a, const struct tsr_gguf_tensor *t, uint64_t first, uint64_t all)
+{
+    a->t = t && t->rank == 2 && t->dims[1] == all ? t : NULL;
+    a->first = first;
+    memset(&a->map, 0, sizeof a->map);
+}
+
+/* A separate linear, or its rows of a tensor shared by several. */
+static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id id, struct part *a)
+{
+    static const char *const names[TSR_LINEARS] = { "attn_q",   "attn_k", "attn_v",  "attn_output",
+                                                    "ffn_gate", "ffn_up", "ffn_down" };
+    const struct tsr_model_hparams *hp = &k->m->hp;
+    const uint64_t                  q = (uint64_t)hp->heads * hp->head_dim;
+    const uint64_t                  kv = (uint64_t)hp->kv_heads * hp->head_dim;
+    const uint64_t rows[TSR_LINEARS] = { q, kv, kv, hp->hidden, hp->ffn, hp->ffn, hp->hidden };
+    const struct tsr_gguf_tensor *fused = of_layer(k, layer, "attn_qkv");
+    bool                          is = true;
+    a->rows = rows[id];
+    a->cols = id == TSR_O ? q : id == TSR_DOWN ? hp->ffn : hp->hidden;
+    if (fused && id <= TSR_V) {
+        cut(a, fused, id == TSR_Q ? 0 : id == TSR_K ? q : q + kv, q + 2 * kv);
+        return TSR_OK;
+    }
+    const struct tsr_gguf_tensor *t = of_layer(k, layer, names[id]);
+    if (hp->gated && !of_layer(k, layer, "ffn_gate") && (id == TSR_GATE || id == TSR_UP)) {
+        cut(a, of_layer(k, layer, "ffn_up"), id == TSR_GATE ? 0 : hp->ffn, 2 * hp->ffn);
+        return TSR_OK;
+    }
+    cut(a, id == TSR_GATE && !hp->gated ? NULL : t, 0, a->rows);
+    if (!a->t)
+        return TSR_OK;
+    return tsr_gguf_map(k->g, k->m->family, hp->heads, hp->kv_heads, a->t, &a->map, &is, k->err);
+}
+
+static tsr_status pack_layer(struct pack *k, uint64_t l)
+{
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct part a = { 0 };
+        TSR_TRY(find_linear(k, l, (enum tsr_linear_id)i, &a));
+        TSR_TRY(pack(k, &a, &k->m->packed->lin[l][i]));
+    }
+    return TSR_OK;
+}
+
+static tsr_status pack_all(struct pack *k, bool keep)
+{
+    struct tsr_model *m = k->m;
+    for (uint64_t l = 0; l < m->hp.layers; l++) {
+        TSR_TRY(pack_layer(k, l));
+        for (int i = 0; !keep && i < TSR_LINEARS; i++)
+            tsr_model_packed_drop(m->packed->lin[l][i]);
+    }
+    struct part head = { .rows = m->hp.vocab, .cols = m->hp.embed_dim };
+    cut(&head, tsr_gguf_find(k->g, m->hp.tied ? "token_embd.weight" : "output.weight"), 0,
+        m->hp.vocab);
+    return pack(k, &head, &m->packed->head);
+}
+
+/* One line of what costs memory. */
+static void say(const struct pack *k)
+{
+    const struct tsr_gguf_tensor *embed = tsr_gguf_find(k->g, "token_embd.weight");
+    bool                          wide = embed && !tsr_gguf_dtype(embed->type);
+    char                          names[200] = "", type[16];
+    size_t                        at = 0;
+    if (k->headers_only || (k->widened == 0 && !wide))
+        return;
+    for (uint32_t t = 0; t < 64 && at < sizeof names; t++)
+        if (k->types >> t & 1)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
+                                   tsr_gguf_type_name(t, type));
+    if (k->widened == 0)
+        tsr_logf(TSR_LOG_INFO,
+                 "%s: the embedding (%s) is widened to F32; %llu matrices run packed as they are "
+                 "stored",
+                 k->g->path, tsr_gguf_type_name(embed->type, type), (unsigned long long)k->packed);
+    else
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: %llu matrices (%s)%s are widened to F32, since no packed layout holds them "
+                 "exactly; %llu run packed as they are stored",
+                 k->g->path, (unsigned long long)k->widened, names,
+                 wide ? " and the embedding" : "", (unsigned long long)k->packed);
+}
+
+/* A layer whose matrices are there without their bytes. */
+static tsr_status read_again(void *self, uint64_t layer, struct tsr_err *err)
+{
+    struct pack *k = self;
+    k->err = err;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        tsr_model_packed_destroy(k->m->packed->lin[layer][i]);
+        k->m->packed->lin[layer][i] = NULL;
+    }
+    TSR_TRY(pack_layer(k, layer));
+    return tsr_file_unchanged(k->file, err);
+}
+
+static tsr_status keep_reader(const struct pack *k, struct tsr_model_layer_reader *reader)
+{
+    struct pack *own = tsr_new(1, sizeof *own);
+    if (!own)
+        return tsr_fail_nomem(k->err, sizeof *own, k->g->path);
+    *own = *k;
+    own->hash = NULL;
+    return tsr_model_layer_reader_set(reader, k->m, own, read_again, free, k->err);
+}
+
+tsr_status tsr_gguf_overlay(const struct tsr_checkpoint_shards *s, struct tsr_model *m,
+                            bool headers_only, struct tsr_hasher *hash,
+                            struct tsr_model_layer_reader *reader, struct tsr_err *err)
+{
+    struct pack k = { .g = tsr_gguf_of(s),
+                      .file = &s->files[0].file,
+                      .m = m,
+                      .headers_only = headers_only,
+                      .hash = hash,
+                      .err = err };
+    TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, err));
+    TSR_TRY(pack_all(&k, reader == NULL));
+    say(&k);
+    if (k.packed == 0) {
+        tsr_model_overlay_destroy(m->packed);
+        m->packed = NULL;
+        return TSR_OK;
+    }
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        for (int i = 0; i < TSR_LINEARS; i++)
+            if (m->packed->lin[l][i]) {
+                const struct tsr_model_packed *p = m->packed->lin[l][i];
+                m->parameters += p->rows * p->cols;
+                m->bytes += tsr_model_packed_bytes(p);
+            }
+    if (m->packed->head) {
+        m->parameters += m->hp.tied ? 0 : m->packed->head->rows * m->packed->head->cols;
+        m->bytes += tsr_model_packed_bytes(m->packed->head);
+    }
+    return reader ? keep_reader(&k, reader) : TSR_OK;
+}

@@ -1,0 +1,113 @@
+/* The block types of GGUF: sizes, and the packed layout of ours that represents each exactly. */
+#include "base/f16.h"
+#include "checkpoint/gguf/gguf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SUPER 256u /* elements of a K block */
+
+static const struct type {
+    const char *name;
+    uint16_t    elements, bytes; /* of a block; 0: not read */
+    uint8_t     bits, group;     /* of tessera.int/1; 0: none holds it */
+    uint8_t     scale;           /* dtype of its scales */
+} types[] = {
+    [TSR_GGUF_T_F32] = { .name = "F32", .elements = 1, .bytes = 4 },
+    [TSR_GGUF_T_F16] = { .name = "F16", .elements = 1, .bytes = 2 },
+    [TSR_GGUF_T_Q4_0] = { "Q4_0", 32, 18, 4, 32, TSR_F16 },
+    [TSR_GGUF_T_Q4_1] = { .name = "Q4_1", .elements = 32, .bytes = 20 },
+    [TSR_GGUF_T_Q5_0] = { "Q5_0", 32, 22, 5, 32, TSR_F16 },
+    [TSR_GGUF_T_Q5_1] = { .name = "Q5_1", .elements = 32, .bytes = 24 },
+    [TSR_GGUF_T_Q8_0] = { "Q8_0", 32, 34, 8, 32, TSR_F16 },
+    [TSR_GGUF_T_Q2_K] = { .name = "Q2_K", .elements = SUPER, .bytes = 84 },
+    [TSR_GGUF_T_Q3_K] = { "Q3_K", SUPER, 110, 3, 16, TSR_F32 },
+    [TSR_GGUF_T_Q4_K] = { .name = "Q4_K", .elements = SUPER, .bytes = 144 },
+    [TSR_GGUF_T_Q5_K] = { .name = "Q5_K", .elements = SUPER, .bytes = 176 },
+    [TSR_GGUF_T_Q6_K] = { "Q6_K", SUPER, 210, 6, 16, TSR_F32 },
+    /* its 16 levels are integers of 8 bits */
+    [TSR_GGUF_T_IQ4_NL] = { "IQ4_NL", 32, 18, 8, 32, TSR_F16 },
+    [TSR_GGUF_T_BF16] = { .name = "BF16", .elements = 1, .bytes = 2 },
+    [TSR_GGUF_T_MXFP4] = { .name = "MXFP4", .elements = 32, .bytes = 17 },
+    [4] = { .name = "Q4_2" },
+    [5] = { .name = "Q4_3" },
+    [9] = { .name = "Q8_1" },
+    [15] = { .name = "Q8_K" },
+    [16] = { .name = "IQ2_XXS" },
+    [17] = { .name = "IQ2_XS" },
+    [18] = { .name = "IQ3_XXS" },
+    [19] = { .name = "IQ1_S" },
+    [21] = { .name = "IQ3_S" },
+    [22] = { .name = "IQ2_S" },
+    [23] = { .name = "IQ4_XS" },
+    [24] = { .name = "I8" },
+    [25] = { .name = "I16" },
+    [26] = { .name = "I32" },
+    [27] = { .name = "I64" },
+    [28] = { .name = "F64" },
+    [29] = { .name = "IQ1_M" },
+    [31] = { .name = "Q4_0_4_4" },
+    [32] = { .name = "Q4_0_4_8" },
+    [33] = { .name = "Q4_0_8_8" },
+    [34] = { .name = "TQ1_0" },
+    [35] = { .name = "TQ2_0" },
+    [36] = { .name = "IQ4_NL_4_4" },
+    [37] = { .name = "IQ4_NL_4_8" },
+    [38] = { .name = "IQ4_NL_8_8" },
+    [40] = { .name = "NVFP4" },
+};
+
+static const struct type *find(uint32_t type)
+{
+    return type < sizeof types / sizeof *types && types[type].name ? &types[type] : NULL;
+}
+
+const char *tsr_gguf_type_name(uint32_t type, char buf[16])
+{
+    const struct type *t = find(type);
+    if (t)
+        return t->name;
+    (void)snprintf(buf, 16, "type %u", type % 100000u);
+    return buf;
+}
+
+bool tsr_gguf_block(uint32_t type, uint32_t *elements, uint32_t *bytes)
+{
+    const struct type *t = find(type);
+    if (!t || t->elements == 0)
+        return false;
+    *elements = t->elements;
+    *bytes = t->bytes;
+    return true;
+}
+
+uint32_t tsr_gguf_dtype(uint32_t type)
+{
+    return type == TSR_GGUF_T_F32    ? TSR_F32
+           : type == TSR_GGUF_T_F16  ? TSR_F16
+           : type == TSR_GGUF_T_BF16 ? TSR_BF16
+                                     : 0;
+}
+
+bool tsr_gguf_format(uint32_t type, struct tsr_format *f)
+{
+    const struct type *t = find(type);
+    memset(f, 0, sizeof *f);
+    f->struct_size = sizeof *f;
+    if (type == TSR_GGUF_T_MXFP4) {
+        f->id = TSR_FORMAT_MX;
+        f->bits = 4;
+        f->group = 32;
+        f->element = TSR_MX_FP4_E2M1;
+        f->scale_bits = 8;
+        return true;
+    }
+    if (!t || t->bits == 0)
+        return false;
+    f->id = TSR_FORMAT_INT;
+    f->bits = t->bits;
+    f->zero = TSR_ZERO_MID;
+    f->group = t->group;
+    f->scale_dtype = t->scale;
+    return true;
+}

@@ -1,0 +1,155 @@
+/* compressed-tensors: FP8, and FP4 in both of its layouts. */
+#include "base/f16.h"
+#include "base/mem.h"
+#include "checkpoint/import/ct.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NVFP4_BITS 5 /* FP4 in halves: -12 to 12 */
+
+/* The scales as biased bytes, if all of them are powers of two that E8M0 has. */
+static tsr_status find_powers(struct tsr_import *im, struct tsr_import_ct_linear *l)
+{
+    uint64_t n = l->rows * l->groups;
+    if (l->bytes_of_scale)
+        return TSR_OK;
+    if (!(l->bytes_of_scale = tsr_new(n, 1)))
+        return tsr_fail_nomem(im->err, n, l->name);
+    for (uint64_t i = 0; i < n; i++) {
+        int   e;
+        float f = frexpf(l->scales[i], &e);
+        if (f != 0.5f || e < -126 || e > 128) {
+            free(l->bytes_of_scale);
+            l->bytes_of_scale = NULL;
+            return TSR_OK;
+        }
+        l->bytes_of_scale[i] = (uint8_t)(e - 1 + 127);
+    }
+    return TSR_OK;
+}
+
+static void copied_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
+                        uint64_t stride)
+{
+    const struct tsr_import_ct_linear *l = source;
+    for (uint64_t i = 0; i < n; i++)
+        memcpy(dst + i * stride, (const unsigned char *)l->data + (first + i) * l->width, stride);
+}
+
+static void fp8_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
+                     uint64_t stride)
+{
+    const struct tsr_import_ct_linear *l = source;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint8_t *row = (const uint8_t *)l->data + (first + i) * l->cols;
+        const float   *scale = l->scales + (first + i) * l->groups;
+        float         *to = (float *)(void *)(dst + i * stride);
+        for (uint64_t k = 0; k < l->cols; k++)
+            to[k] = l->table[row[k]] * scale[k / l->group];
+    }
+}
+
+tsr_status tsr_import_ct_fp8(struct tsr_import *im, struct tsr_import_ct_linear *l,
+                             struct tsr_model_packed **out)
+{
+    const uint64_t                shape[2] = { l->rows, l->cols };
+    struct tsr_checkpoint_stored *e;
+    TSR_TRY(tsr_import_need(im, l->name, "weight", "F8_E4M3", 2, shape, &e));
+    TSR_TRY(tsr_import_ct_scales(im, l));
+    l->width = l->cols;
+    if (!im->headers_only)
+        TSR_TRY(tsr_import_bytes(im, e, &l->data));
+    const uint8_t *v = l->data;
+    for (uint64_t i = 0; v && i < l->rows * l->cols; i++)
+        if ((v[i] & 0x7f) == 0x7f)
+            return tsr_import_fail(im, e, "is NaN at element %llu; the file is damaged",
+                                   (unsigned long long)i);
+    for (unsigned i = 0; i < 256; i++)
+        l->table[i] = tsr_import_fp8(i);
+    TSR_TRY(find_powers(im, l));
+    if (l->bytes_of_scale)
+        return tsr_import_put_mx(im, l->name, l->rows, l->cols, TSR_MX_FP8_E4M3, l->group,
+                                 l->bytes_of_scale, copied_rows, l, out);
+    if (l->groups == 1)
+        return tsr_import_put_lut(im, l->name, l->rows, l->cols, 8, l->table, l->scales,
+                                  copied_rows, l, out);
+    return tsr_import_put_wide(im, l->name, l->rows, l->cols, fp8_rows, l,
+                               "FP8 with several scales to a row, which no packed layout has, is "
+                               "widened to F32",
+                               out);
+}
+
+/* ---- FP4 ---------------------------------------------------------------------------------- */
+
+/* Halves: 0 .5 1 1.5 2 3 4 6 and their negatives, as codes around 16 of tessera.int/1. */
+static void nvfp4_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
+                       uint64_t stride)
+{
+    static const uint8_t halves[16] = {
+        16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4
+    };
+    const struct tsr_import_ct_linear *l = source;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint8_t *row = (const uint8_t *)l->data + (first + i) * l->width;
+        for (uint64_t k = 0; k < l->cols; k += 8) {
+            uint8_t  codes[8];
+            uint64_t m = l->cols - k < 8 ? l->cols - k : 8;
+            for (uint64_t j = 0; j < m; j++)
+                codes[j] = halves[row[(k + j) / 2] >> 4 * ((k + j) % 2) & 15];
+            tsr_import_pack(codes, NVFP4_BITS, m, dst + i * stride + k / 8 * NVFP4_BITS);
+        }
+    }
+}
+
+/* w = fp4 * (scale / global), with FP4 in halves.  Exact: halving rounds nothing here. */
+static tsr_status put_nvfp4(struct tsr_import *im, struct tsr_import_ct_linear *l,
+                            struct tsr_model_packed **out)
+{
+    const uint64_t                one = 1;
+    struct tsr_checkpoint_stored *e = tsr_import_find(im, l->name, "weight_global_scale");
+    float                        *global;
+    TSR_TRY(tsr_import_need(im, l->name, "weight_global_scale", "F32", e ? e->t->rank != 0 : 1,
+                            &one, &e));
+    TSR_TRY(tsr_import_floats(im, e, &global));
+    float divisor = *global;
+    free(global);
+    if (!(divisor > 0))
+        return tsr_import_fail(im, e, "is %g, which is not a divisor of scales", (double)divisor);
+    for (uint64_t i = 0; i < l->rows * l->groups; i++) {
+        l->scales[i] = l->scales[i] / divisor * 0.5f;
+        if (!isfinite(l->scales[i]))
+            return tsr_import_fail(im, e, "is %g, too small for the scales", (double)divisor);
+    }
+    struct tsr_import_int t = {
+        .bits = NVFP4_BITS, .group = l->group, .scales = l->scales, .rows = nvfp4_rows, .source = l
+    };
+    return tsr_import_put_int(im, l->name, l->rows, l->cols, &t, out);
+}
+
+tsr_status tsr_import_ct_fp4(struct tsr_import *im, struct tsr_import_ct_linear *l,
+                             struct tsr_model_packed **out)
+{
+    const uint64_t                shape[2] = { l->rows, l->cols / 2 };
+    struct tsr_checkpoint_stored *e;
+    if (l->cols % 2)
+        return tsr_fail(im->err, TSR_E_INPUT,
+                        "%s: \"%.200s\" has %llu inputs, an odd number; FP4 cannot hold it",
+                        im->where, l->name, (unsigned long long)l->cols);
+    TSR_TRY(tsr_import_need(im, l->name, "weight_packed", "U8", 2, shape, &e));
+    TSR_TRY(tsr_import_ct_check_shape(im, l));
+    TSR_TRY(tsr_import_ct_scales(im, l));
+    l->width = shape[1];
+    if (!im->headers_only)
+        TSR_TRY(tsr_import_bytes(im, e, &l->data));
+    if (l->bytes_of_scale)
+        return tsr_import_put_mx(im, l->name, l->rows, l->cols, TSR_MX_FP4_E2M1, l->group,
+                                 l->bytes_of_scale, copied_rows, l, out);
+    if (strcmp(l->scale->t->dtype_name, "F8_E4M3") != 0)
+        return tsr_import_fail(im, l->scale,
+                               "has dtype %s; U8 (MXFP4) or F8_E4M3 (NVFP4) is what FP4 weights "
+                               "have there",
+                               l->scale->t->dtype_name);
+    return put_nvfp4(im, l, out);
+}

@@ -1,0 +1,402 @@
+#include "model/model.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "checkpoint/contents.h"
+#include "checkpoint/gguf/gguf.h"
+#include "checkpoint/import/import.h"
+#include "checkpoint/kind.h"
+#include "checkpoint/packed/packed_model.h"
+#include "checkpoint/prepacked/prepacked.h"
+#include "checkpoint/safetensors/folder.h"
+#include "checkpoint/texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG_CAP (UINT64_C(16) << 20)
+#define MODEL_KINDS                                                                                \
+    "a model is a Hugging Face folder with config.json and safetensors, a GGUF file, what "        \
+    "`tessera convert --to prepacked` wrote, or @demo"
+#define LINEAR_NAME_CAP 56 /* "model.layers.16383.self_attn.q_proj" fits */
+
+static const char *const linear_names[TSR_LINEARS] = {
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+};
+
+const char *tsr_model_linear_name(enum tsr_linear_id id)
+{
+    return (unsigned)id < TSR_LINEARS ? linear_names[id] : "?";
+}
+
+tsr_status tsr_model_check(const char *path, struct tsr_err *err)
+{
+    static const char *const names[] = { "config.json", "model.safetensors",
+                                         "model.safetensors.index.json" };
+    bool                     any = false;
+    enum tsr_checkpoint_kind kind;
+    TSR_TRY(tsr_checkpoint_kind(path, &kind, err));
+    if (kind != TSR_CHECKPOINT_OTHER)
+        return TSR_OK;
+    if (!tsr_path_exists(path))
+        return tsr_fail(err, TSR_E_INPUT, "%s: no such file or folder; " MODEL_KINDS, path);
+    if (!tsr_path_is_dir(path))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is not a model; " MODEL_KINDS, path);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !any; i++)
+        TSR_TRY(tsr_checkpoint_folder_has(path, names[i], &any, err));
+    return any ? TSR_OK : tsr_checkpoint_contents_absent(path, err);
+}
+
+static tsr_status read_config(struct tsr_model_config *c, const char *folder,
+                              struct tsr_hasher *hash, struct tsr_err *err)
+{
+    char    *text, *path;
+    uint64_t len;
+    TSR_TRY(
+        tsr_checkpoint_folder_slurp(folder, "config.json", CONFIG_CAP, &text, &len, &path, err));
+    tsr_hasher_update(hash, text, len);
+    tsr_status st = tsr_model_config_parse(c, path, text, len, err);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* generation_config.json may be absent. */
+static tsr_status read_generation(struct tsr_model_config *c, const char *folder,
+                                  struct tsr_err *err)
+{
+    char    *text, *path;
+    uint64_t len;
+    TSR_TRY(tsr_checkpoint_folder_slurp_if(folder, "generation_config.json", CONFIG_CAP, &text,
+                                           &len, &path, err));
+    if (!text)
+        return TSR_OK;
+    tsr_status st = tsr_model_generation_parse(c, path, text, len, err);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* Canonical names of all matrices. */
+static tsr_status name_parts(struct tsr_model *m, struct tsr_err *err)
+{
+    uint64_t layers = m->hp.layers;
+    char    *at = tsr_new(layers * TSR_LINEARS, LINEAR_NAME_CAP);
+    if (!at)
+        return tsr_fail_nomem(err, layers * TSR_LINEARS * LINEAR_NAME_CAP, "names");
+    m->storage->names = at;
+    for (uint64_t l = 0; l < layers; l++) {
+        for (unsigned i = 0; i < TSR_LINEARS; i++, at += LINEAR_NAME_CAP) {
+            (void)snprintf(at, LINEAR_NAME_CAP, "model.layers.%llu.%s.%s", (unsigned long long)l,
+                           i <= TSR_O ? "self_attn" : "mlp", linear_names[i]);
+            m->layers[l].lin[i].w.name = at;
+        }
+    }
+    m->embed.name = "model.embed_tokens";
+    m->positions.name = "model.embed_positions";
+    m->project_in.w.name = "model.project_in";
+    m->project_out.w.name = "model.project_out";
+    m->head.w.name = "lm_head";
+    return TSR_OK;
+}
+
+enum residence { WHOLE, HEADERS, STREAMED };
+
+static tsr_status read_parts(struct tsr_model_binding *b, struct tsr_hasher *hash,
+                             enum residence how)
+{
+    struct tsr_model *m = b->model;
+    tsr_status        st = tsr_model_bind(b);
+    if (st == TSR_OK)
+        st = tsr_model_weights_read(b, m->storage, hash, how == HEADERS);
+    if (st == TSR_OK && how == STREAMED)
+        st = tsr_model_layers_take(b, m->storage);
+    return st;
+}
+
+struct tsr_model_config tsr_model_config(const struct tsr_model *m)
+{
+    return (
+        struct tsr_model_config){ .arch = m->storage->arch, .hp = m->hp, .has = m->storage->has };
+}
+
+/* What of the model is known before its tensors; takes c's hparams. */
+static tsr_status begin_parts(struct tsr_model *m, struct tsr_model_config *c, const char *path,
+                              struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    m->family = c->arch->family.name;
+    m->hp = c->hp;
+    memset(&c->hp, 0, sizeof c->hp); /* the model owns its arrays now */
+    m->layers = tsr_new(m->hp.layers, sizeof *m->layers);
+    if (!m->layers)
+        return tsr_fail_nomem(err, m->hp.layers * sizeof *m->layers, "layers");
+    TSR_TRY(name_parts(m, err));
+    s->arch = c->arch;
+    s->has = c->has;
+    s->folder = tsr_strdup(path);
+    return s->folder ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
+}
+
+/* g: the GGUF file that is read in place of a folder, or NULL; it is taken over. */
+static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, const char *folder,
+                             struct tsr_gguf *g, struct tsr_hasher *hash, enum residence how,
+                             struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    TSR_TRY(begin_parts(m, c, folder, err));
+    if (g) {
+        TSR_TRY(tsr_gguf_shards(&s->shards, g, m->family, &m->hp, err));
+        TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash,
+                                 how == STREAMED ? &s->reader : NULL, err));
+        m->packed_as = m->packed ? "GGUF" : NULL;
+    } else if (s->is_packed) {
+        TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS,
+                                      how == STREAMED ? &s->reader : NULL, s->kept, s->index, err));
+        TSR_TRY(tsr_checkpoint_shards_open_file(&s->shards, folder, TSR_PACKED_KEPT, err));
+        m->packed_as = TSR_PACKED_FORMAT;
+    } else {
+        TSR_TRY(tsr_checkpoint_contents_weights(folder, err));
+        TSR_TRY(tsr_checkpoint_shards_open(&s->shards, folder, err));
+    }
+    struct tsr_model_config  view = { c->arch, m->hp, c->has, c->quantization };
+    struct tsr_model_binding b = { .config = &view,
+                                   .shards = &s->shards,
+                                   .model = m,
+                                   .folder = folder,
+                                   .says = g ? "its metadata" : "config.json",
+                                   .spare = g != NULL,
+                                   .err = err };
+    if (!g && !s->is_packed)
+        TSR_TRY(tsr_import_model(&b, hash, how == HEADERS, how == STREAMED ? &s->reader : NULL));
+    b.packed = m->packed;
+    if (how == STREAMED && !(b.layer_bytes = tsr_new(m->hp.layers, sizeof *b.layer_bytes)))
+        return tsr_fail_nomem(err, m->hp.layers * sizeof *b.layer_bytes, "layers");
+    tsr_status st = read_parts(&b, hash, how);
+    free(b.layer_bytes);
+    tsr_model_binding_free(&b);
+    if (how == HEADERS)
+        tsr_checkpoint_shards_close(&s->shards);
+    return st;
+}
+
+/* A packed model is what its index says, which names the hash of every part. */
+static tsr_status check_packed(struct tsr_model *m, enum residence how, struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    if (how != HEADERS && strcmp(m->hash, s->kept) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: config.json and " TSR_PACKED_KEPT
+                        " are not those that " TSR_PACKED_INDEX
+                        " has the hash of; a file is damaged or from elsewhere",
+                        s->folder);
+    memcpy(m->hash, s->index, sizeof s->index);
+    return TSR_OK;
+}
+
+static tsr_status load_gguf(struct tsr_model *m, const char *path, enum residence how,
+                            struct tsr_err *err)
+{
+    struct tsr_model_storage *s = m->storage;
+    struct tsr_model_config   c = { 0 };
+    struct tsr_hasher        *hash;
+    struct tsr_gguf           g;
+    TSR_TRY(tsr_hasher_create(&hash, err));
+    tsr_status st = tsr_gguf_open(&g, path, err);
+    if (st == TSR_OK) {
+        st = tsr_gguf_config(&g, &s->config, &s->config_len, err);
+        if (st == TSR_OK)
+            st = tsr_model_config_parse(&c, path, s->config, s->config_len, err);
+        if (st == TSR_OK) {
+            tsr_hasher_update(hash, s->config, s->config_len);
+            st = load_parts(m, &c, path, &g, hash, how, err);
+        }
+        tsr_gguf_close(&g);
+    }
+    tsr_model_config_free(&c);
+    tsr_hasher_finish(hash, m->hash);
+    return st;
+}
+
+/* config.json and generation_config.json of a prepacked file. */
+static tsr_status prepacked_config(const struct tsr_prepacked *p, struct tsr_model_config *c,
+                                   struct tsr_err *err)
+{
+    char    *text;
+    uint64_t len;
+    TSR_TRY(tsr_prepacked_text(p, "config.json", &text, &len, err));
+    if (!text)
+        return tsr_fail(err, TSR_E_INPUT, "%s: holds no config.json; convert the model again",
+                        p->path);
+    tsr_status st = tsr_model_config_parse(c, p->path, text, len, err);
+    free(text);
+    TSR_TRY(st);
+    TSR_TRY(tsr_prepacked_text(p, "generation_config.json", &text, &len, err));
+    if (text)
+        st = tsr_model_generation_parse(c, p->path, text, len, err);
+    free(text);
+    return st;
+}
+
+tsr_status tsr_prepacked_model_from_prepacked(struct tsr_model *m, struct tsr_prepacked *p,
+                                              bool headers_only, struct tsr_err *err)
+{
+    struct tsr_model_config c = { 0 };
+    tsr_status              st = prepacked_config(p, &c, err);
+    if (st == TSR_OK)
+        st = begin_parts(m, &c, p->path, err);
+    if (st == TSR_OK)
+        st = tsr_prepacked_bind(p, m, headers_only, err);
+    tsr_model_config_free(&c);
+    m->packed_as = !m->packed ? NULL : p->packed_as ? p->packed_as : TSR_PREPACKED_FORMAT;
+    memcpy(m->hash, p->hash, sizeof p->hash);
+    return st;
+}
+
+static tsr_status load_prepacked(struct tsr_model *m, const char *path, bool headers_only,
+                                 struct tsr_err *err)
+{
+    struct tsr_prepacked *p = tsr_new(1, sizeof *p);
+    if (!p)
+        return tsr_fail_nomem(err, sizeof *p, path);
+    tsr_status st = tsr_prepacked_open(p, path, err);
+    if (st != TSR_OK) {
+        free(p);
+        return st;
+    }
+    m->prepacked = p;
+    return tsr_prepacked_model_from_prepacked(m, p, headers_only, err);
+}
+
+static tsr_status load(struct tsr_model *m, const char *folder, enum residence how,
+                       struct tsr_err *err)
+{
+    struct tsr_hasher       *hash;
+    struct tsr_model_config  c = { 0 };
+    enum tsr_checkpoint_kind kind;
+    tsr_model_text_stamps_take(&m->storage->stamps, folder); /* before anything is read */
+    TSR_TRY(tsr_checkpoint_kind(folder, &kind, err));
+    if (kind == TSR_CHECKPOINT_GGUF)
+        return load_gguf(m, folder, how, err);
+    if (kind == TSR_CHECKPOINT_PREPACKED)
+        return load_prepacked(m, folder, how == HEADERS, err);
+    TSR_TRY(tsr_model_check(folder, err));
+    TSR_TRY(tsr_packed_model_find(folder, &m->storage->is_packed, err));
+    TSR_TRY(tsr_hasher_create(&hash, err));
+    tsr_status st = read_config(&c, folder, hash, err);
+    if (st == TSR_OK)
+        st = read_generation(&c, folder, err);
+    if (st == TSR_OK)
+        st = load_parts(m, &c, folder, NULL, hash, how, err);
+    tsr_model_config_free(&c);
+    tsr_hasher_finish(hash, m->hash);
+    return st == TSR_OK && m->storage->is_packed ? check_packed(m, how, err) : st;
+}
+
+static tsr_status load_as(struct tsr_model **out, const char *path, enum residence how,
+                          struct tsr_err *err)
+{
+    struct tsr_model *m = tsr_new(1, sizeof *m);
+    if (m)
+        m->storage = tsr_new(1, sizeof *m->storage);
+    if (!m || !m->storage) {
+        free(m);
+        return tsr_fail_nomem(err, sizeof *m, path);
+    }
+    m->storage->sealed.fd = -1;
+    char      *folder = NULL;
+    tsr_status st = TSR_OK;
+    m->path = m->storage->path = tsr_strdup(path);
+    if (!m->path)
+        st = tsr_fail_nomem(err, strlen(path), path);
+    if (st == TSR_OK)
+        st = tsr_model_resolve(path, &folder, err);
+    if (st == TSR_OK)
+        st = load(m, folder, how, err);
+    free(folder);
+    if (st != TSR_OK) {
+        tsr_model_destroy(m);
+        return st;
+    }
+    *out = m;
+    return TSR_OK;
+}
+
+tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
+                          struct tsr_err *err)
+{
+    return load_as(m, path, headers_only ? HEADERS : WHOLE, err);
+}
+
+tsr_status tsr_model_load_streamed(struct tsr_model **m, const char *path, struct tsr_err *err)
+{
+    return load_as(m, path, STREAMED, err);
+}
+
+tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct tsr_err *err)
+{
+    if (!m->prepacked)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: is a prepacked file: it runs, but its weights cannot be %s; use the model "
+                    "that it was made from",
+                    m->path, what);
+}
+
+void tsr_model_destroy(struct tsr_model *m)
+{
+    if (!m)
+        return;
+    if (m->prepacked)
+        tsr_prepacked_close(m->prepacked);
+    free(m->prepacked);
+    tsr_sealed_destroy(&m->storage->sealed);
+    tsr_model_layers_free(m->storage, m->hp.layers);
+    tsr_checkpoint_shards_close(&m->storage->shards);
+    tsr_model_overlay_destroy(m->packed);
+    free(m->storage->floats);
+    free(m->storage->names);
+    free(m->storage->path);
+    free(m->storage->folder);
+    free(m->storage->config);
+    free(m->storage);
+    free(m->hp.window);
+    free(m->hp.rope.short_factor);
+    free(m->hp.rope.long_factor);
+    free(m->layers);
+    free(m);
+}
+
+tsr_status tsr_model_text_unchanged(const struct tsr_model *m, const char *name,
+                                    struct tsr_err *err)
+{
+    const struct tsr_model_storage *s = m->storage;
+    if (!s || !s->folder || m->prepacked)
+        return TSR_OK;
+    return tsr_model_text_stamps_check(&s->stamps, s->folder, name, err);
+}
+
+tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
+                          struct tsr_err *err)
+{
+    const struct tsr_model_storage *s = m->storage;
+    *text = NULL;
+    *len = 0;
+    if (!s || !s->folder)
+        return TSR_OK;
+    if (s->config && strcmp(name, "config.json") == 0) { /* of a GGUF file */
+        *text = tsr_strdup(s->config);
+        *len = s->config_len;
+        return *text ? TSR_OK : tsr_fail_nomem(err, s->config_len, s->folder);
+    }
+    if (m->prepacked)
+        return tsr_prepacked_text(m->prepacked, name, text, len, err);
+    TSR_TRY(tsr_model_text_unchanged(m, name, err));
+    TSR_TRY(tsr_checkpoint_text_read(s->folder, name, TSR_TEXT_MAX, text, len, NULL, err));
+    tsr_status st = tsr_model_text_unchanged(m, name, err);
+    if (st != TSR_OK) {
+        free(*text);
+        *text = NULL;
+    }
+    return st;
+}

@@ -1,0 +1,154 @@
+/* The parts of a model under canonical names, for every family: the list for writing and reading a
+ * prepacked file. */
+#include "checkpoint/prepacked/prepacked.h"
+#include "model/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct walk {
+    struct tsr_model        *m;
+    uint64_t                 layer;
+    tsr_prepacked_part_visit visit;
+    void                    *ctx;
+    struct tsr_err          *err;
+};
+
+static bool holds(const struct walk *w, uint32_t needs)
+{
+    return (needs & ~w->m->storage->has) == 0;
+}
+
+static tsr_status vector(const struct walk *w, const struct tsr_prepacked_model_part *like,
+                         const char *name, bool bias, const float **values, uint64_t n)
+{
+    struct tsr_prepacked_model_part p = *like;
+    int len = snprintf(p.name, sizeof p.name, "%s.%s", name, bias ? "bias" : "gain");
+    if (len < 0 || (unsigned)len >= sizeof p.name)
+        return tsr_fail(w->err, TSR_E_BUG, "the name of a part is too long");
+    p.w = NULL;
+    p.bias = bias;
+    p.values = values;
+    p.n = n;
+    return w->visit(w->ctx, &p, w->err);
+}
+
+static tsr_status norm(const struct walk *w, const struct tsr_model_role *r, const char *what,
+                       struct tsr_model_norm *n)
+{
+    struct tsr_prepacked_model_part like = { .part = r->part, .layer = w->layer };
+    char                            name[64];
+    bool                            inside = w->layer < w->m->hp.layers;
+    uint64_t                        width = w->m->hp.hidden;
+    if (!holds(w, r->weight & ~TSR_HAS_AFFINE))
+        return TSR_OK;
+    if (inside)
+        (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)w->layer,
+                       what);
+    else
+        (void)snprintf(name, sizeof name, "model.%s", what);
+    TSR_TRY(vector(w, &like, name, false, &n->gain, width));
+    /* a norm without gain and bias has ones and zeros in memory */
+    if (holds(w, r->weight) && !holds(w, r->bias))
+        return TSR_OK;
+    return vector(w, &like, name, true, &n->bias, width);
+}
+
+static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r, struct tsr_matrix *m,
+                         uint64_t rows, uint64_t cols, bool optional)
+{
+    struct tsr_prepacked_model_part p = {
+        .part = r->part, .layer = w->layer, .optional = optional, .w = m, .rows = rows, .cols = cols
+    };
+    (void)snprintf(p.name, sizeof p.name, "%s", m->name);
+    return w->visit(w->ctx, &p, w->err);
+}
+
+static tsr_status linear(const struct walk *w, const struct tsr_model_role *r,
+                         enum tsr_linear_id id)
+{
+    struct tsr_model_linear        *l = &w->m->layers[w->layer].lin[id];
+    struct tsr_prepacked_model_part p = {
+        .part = TSR_PART_LINEAR, .layer = w->layer, .lin = id, .w = &l->w
+    };
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    tsr_model_bind_shape(&w->m->hp, id, &p.rows, &p.cols);
+    (void)snprintf(p.name, sizeof p.name, "%s", l->w.name);
+    TSR_TRY(w->visit(w->ctx, &p, w->err));
+    return holds(w, r->bias) ? vector(w, &p, l->w.name, true, &l->bias, p.rows) : TSR_OK;
+}
+
+static tsr_status linears(const struct walk *w, const struct tsr_model_role *r,
+                          const enum tsr_linear_id *ids, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        TSR_TRY(linear(w, r, ids[i]));
+    return TSR_OK;
+}
+
+/* A matrix that belongs to no layer. */
+static tsr_status apart(const struct walk *w, const struct tsr_model_role *r)
+{
+    struct tsr_model               *m = w->m;
+    const struct tsr_model_hparams *hp = &m->hp;
+    if (r->part == TSR_PART_HEAD) /* a tied model has one only if it is packed */
+        return hp->tied || holds(w, r->weight)
+                   ? matrix(w, r, &m->head.w, hp->vocab, hp->embed_dim, hp->tied)
+                   : TSR_OK;
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    switch (r->part) {
+    case TSR_PART_EMBED:
+        return matrix(w, r, &m->embed, hp->vocab, hp->embed_dim, false);
+    case TSR_PART_POSITIONS:
+        return matrix(w, r, &m->positions, hp->max_positions + hp->position_offset, hp->hidden,
+                      false);
+    case TSR_PART_PROJECT_IN:
+        return matrix(w, r, &m->project_in.w, hp->hidden, hp->embed_dim, false);
+    default:
+        return matrix(w, r, &m->project_out.w, hp->embed_dim, hp->hidden, false);
+    }
+}
+
+static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
+{
+    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
+                                    gate_up[] = { TSR_GATE, TSR_UP };
+    struct tsr_model       *m = w->m;
+    struct tsr_model_layer *l = &m->layers[w->layer < m->hp.layers ? w->layer : 0];
+    switch (r->part) {
+    case TSR_PART_EMBED_NORM:
+        return norm(w, r, "embed_norm", &m->embed_norm);
+    case TSR_PART_FINAL_NORM:
+        return norm(w, r, "final_norm", &m->final_norm);
+    case TSR_PART_ATTN_IN:
+        return norm(w, r, "attn_in", &l->attn_in);
+    case TSR_PART_ATTN_OUT:
+        return norm(w, r, "attn_out", &l->attn_out);
+    case TSR_PART_FFN_IN:
+        return norm(w, r, "ffn_in", &l->ffn_in);
+    case TSR_PART_FFN_OUT:
+        return norm(w, r, "ffn_out", &l->ffn_out);
+    case TSR_PART_LINEAR:
+        return linear(w, r, r->lin);
+    case TSR_PART_QKV_ROWS:
+    case TSR_PART_QKV_HEADS:
+        return linears(w, r, qkv, 3);
+    case TSR_PART_GATE_UP_ROWS:
+        return linears(w, r, gate_up, 2);
+    default:
+        return apart(w, r);
+    }
+}
+
+tsr_status tsr_prepacked_model_parts(struct tsr_model *m, uint64_t layer,
+                                     tsr_prepacked_part_visit visit, void *ctx, struct tsr_err *err)
+{
+    const struct tsr_model_arch *a = m->storage->arch;
+    struct walk                  w = { m, layer, visit, ctx, err };
+    for (uint32_t i = 0; i < a->n_roles; i++)
+        if ((strchr(a->roles[i].name, '#') != NULL) == (layer < m->hp.layers))
+            TSR_TRY(role(&w, &a->roles[i]));
+    return TSR_OK;
+}

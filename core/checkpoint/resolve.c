@@ -1,0 +1,24 @@
+/* "@demo": the model that comes with the program. */
+#include "base/mem.h"
+#include "base/share.h"
+#include "checkpoint/packed/packed_model.h"
+#include "model/model.h"
+
+#include <string.h>
+
+tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err)
+{
+    if (path[0] != '@') {
+        bool packed;
+        TSR_TRY(
+            tsr_packed_model_find(path, &packed, err)); /* an unfinished one has no tokenizer yet */
+        *folder = tsr_strdup(path);
+        return *folder ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
+    }
+    if (strcmp(path, "@demo") != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: no such bundled model; @demo is the only one (a folder of that name: "
+                        "./%s)",
+                        path, path);
+    return tsr_share_find(folder, path, "demo", "configs/demo", err);
+}

@@ -1,0 +1,69 @@
+/* Weight formats of bench that are looked up: tables, MX elements and LLM.int8. */
+#include "cli/bench/bench.h"
+
+#include "quant/quant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f)
+{
+    static const struct {
+        const char *name;
+        uint32_t    element;
+    } mx[] = { { "fp8_e4m3", TSR_MX_FP8_E4M3 }, { "fp8_e5m2", TSR_MX_FP8_E5M2 },
+               { "fp6_e3m2", TSR_MX_FP6_E3M2 }, { "fp6_e2m3", TSR_MX_FP6_E2M3 },
+               { "fp5_e3m1", TSR_MX_FP5_E3M1 }, { "fp5_e2m2", TSR_MX_FP5_E2M2 },
+               { "fp5_e1m3", TSR_MX_FP5_E1M3 }, { "fp4_e2m1", TSR_MX_FP4_E2M1 },
+               { "fp4_e1m2", TSR_MX_FP4_E1M2 }, { "fp3_e1m1", TSR_MX_FP3_E1M1 } };
+    size_t len = strlen(name);
+    *f = (struct tsr_format){ .struct_size = sizeof *f };
+    for (size_t i = 0; i < sizeof mx / sizeof *mx; i++)
+        if (strcmp(name, mx[i].name) == 0)
+            f->element = mx[i].element;
+    if (len == 6 && memcmp(name, "mxint", 5) == 0 && name[5] >= '2' && name[5] <= '8')
+        f->element = TSR_MX_INT((uint32_t)(name[5] - '0'));
+    if (f->element) {
+        f->id = TSR_FORMAT_MX;
+        f->bits = 1 + (f->element >> 8) + (f->element & 255);
+        f->group = 32;
+        f->scale_bits = 8;
+        return true;
+    }
+    if (strcmp(name, "llm8") == 0) {
+        f->id = TSR_FORMAT_INT;
+        f->bits = 8;
+        f->scale_dtype = TSR_F16;
+        f->act8 = TSR_ACT8_LLM;
+        f->act8_threshold = 0.9995; /* of activations from -1 to 1: 0.1 % are outliers */
+        return true;
+    }
+    if ((len != 4 && len != 5) || memcmp(name, "lut", 3) != 0 || name[3] < '2' || name[3] > '8' ||
+        (len == 5 && name[4] != 'o'))
+        return false;
+    f->id = TSR_FORMAT_LUT;
+    f->bits = (uint32_t)(name[3] - '0');
+    f->scale_dtype = TSR_F32;
+    f->outliers = len == 5 ? cols / 200 : 0;
+    return true;
+}
+
+void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t stride, uint64_t cols,
+                       uint8_t *meta)
+{
+    for (uint64_t r = 0; r < rows; r++, meta += stride) {
+        if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
+            memset(meta, 117, tsr_format_groups(f, cols)); /* 2^-10 */
+            continue;
+        }
+        uint64_t n = (UINT64_C(1) << f->bits) + f->outliers;
+        for (uint64_t i = 0; i < n; i++) { /* -0.02 to 0.02 */
+            float v = ((float)(i * 40503 % 4099) - 2049.0f) * 1e-5f;
+            memcpy(meta + 4 * i, &v, 4);
+        }
+        for (uint64_t i = 0; i < f->outliers; i++) {
+            uint32_t column = (uint32_t)(i * 200 + (i * 7 + r) % 200);
+            memcpy(meta + 4 * (n + i), &column, 4);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+/* cli/inspect/inspect.h - the data of `tessera inspect` as JSON; the verb prints it. */
+#ifndef TSR_CLI_INSPECT_INSPECT_H
+#define TSR_CLI_INSPECT_INSPECT_H
+
+#include "plugin/registry.h"
+
+#include <jansson.h>
+
+/* Each gives a new reference, or TSR_E_NOMEM or another failure with its sentence. */
+
+/* [{kind, name, summary, id, version, abi, license, path, hash, build}], one per component. */
+tsr_status tsr_inspect_plugins(struct tsr_registry *r, json_t **out, struct tsr_err *err);
+/* [{path, why}] */
+tsr_status tsr_inspect_refused(struct tsr_registry *r, json_t **out, struct tsr_err *err);
+/* [{kind, name, package, option}]: optional plugins missing from the searched folders, and the Debian
+ * package that each requires; option: the meson option that builds the plugin. */
+tsr_status tsr_inspect_absent(const struct tsr_registry *r, json_t **out, struct tsr_err *err);
+/* [{id, summary, page}] packed weight formats */
+tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err);
+/* [{name, architecture, summary}] model families */
+tsr_status tsr_inspect_models(json_t **out, struct tsr_err *err);
+/* [{name, summary}] quantized checkpoints of other programs */
+tsr_status tsr_inspect_checkpoints(json_t **out, struct tsr_err *err);
+/* [{backend, device, memory_bytes, free_bytes, deterministic}, or {backend, error}] */
+tsr_status tsr_inspect_devices(struct tsr_registry *r, json_t **out, struct tsr_err *err);
+
+/* As in tsr_inspect_plugins(), with needs_abi, libraries, the facts of cli/inspect/facts.h, and options:
+ * [{name, type, help, text, ...}]. */
+tsr_status tsr_inspect_component(const struct tsr_plugin_found *f, json_t **out,
+                                 struct tsr_err *err);
+/* {name, type, help, unit, required, advanced, text, default, min, max, replaced_by, choices: [{name, help}]};
+ * the last four where they are. */
+json_t *tsr_inspect_option(const struct tsr_option *o);
+/* A model, without reading a weight.  verify: of a prepacked file every byte is read and compared with
+ * its hashes. */
+tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct tsr_err *err);
+
+/* Prints all of it as text on stdout: {plugins, refused, absent, formats, models, devices, components,
+ * model}, each if present. */
+void tsr_inspect_print(const json_t *j);
+
+#endif

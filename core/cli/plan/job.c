@@ -1,0 +1,318 @@
+/* tessera plan JOB.yaml | MODEL: runs only the step `plan` of a job, and answers further queries. */
+#include "cli/plan/plan_verb.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/jobs.h"
+#include "cli/plan/simulate.h"
+#include "pipeline/job.h"
+#include "pipeline/step.h"
+#include "plan/file/write.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct tsr_pipeline_step tsr_step_plan;
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* ---- the job ------------------------------------------------------------------- */
+
+/* "cluster=" and a value as a literal for YAML. */
+static char *quoted_set(const char *key, const char *value)
+{
+    uint64_t bytes = strlen(key) + 2 * strlen(value) + 4;
+    char    *set = tsr_new(bytes, 1), *o;
+    if (!set)
+        return NULL;
+    o = set + snprintf(set, bytes, "%s=\"", key);
+    for (const char *s = value; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            *o++ = '\\';
+        *o++ = *s;
+    }
+    *o++ = '"';
+    return set;
+}
+
+static tsr_status make_for_model(struct tsr_pipeline_job **job, const struct tsr_plan_call *call,
+                                 const char *model, struct tsr_pipeline_job_options *jo,
+                                 struct tsr_diag *d, struct tsr_err *err)
+{
+    const struct tsr_pipeline_step *steps[1] = { &tsr_step_plan };
+    uint64_t                        bytes = strlen(call->workload) + 16;
+    if (!*call->cluster || !*call->workload)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "--%s is missing: a model alone does not say what to plan for",
+                        *call->cluster ? "workload '{prompt: 512, generate: 100, batch: 32}'"
+                                       : "cluster FILE");
+    const char **sets = tsr_new(jo->n_sets + 2, sizeof *sets);
+    char        *cluster = quoted_set("cluster", call->cluster), *work = tsr_new(bytes, 1);
+    tsr_status   st = sets && cluster && work ? TSR_OK : tsr_fail_nomem(err, bytes, "options");
+    if (st == TSR_OK) {
+        (void)snprintf(work, bytes, "workload=%s", call->workload);
+        sets[0] = cluster;
+        sets[1] = work;
+        for (uint64_t i = 0; i < jo->n_sets; i++)
+            sets[i + 2] = jo->sets[i];
+        jo->sets = sets;
+        jo->n_sets += 2;
+        st = tsr_pipeline_job_make_steps(job, model, steps, 1, jo->pairs, jo->n_pairs, jo, d, err);
+    }
+    free(sets);
+    free(cluster);
+    free(work);
+    return st;
+}
+
+static tsr_status make(struct tsr_cli *c, struct tsr_pipeline_job **job,
+                       const struct tsr_plan_call *call, const char *arg, struct tsr_diag *d,
+                       struct tsr_err *err)
+{
+    struct tsr_pipeline_job_options jo = { .sets = c->sets,
+                                           .n_sets = c->n_sets,
+                                           .json = c->json,
+                                           .quiet = c->quiet,
+                                           .threads = c->threads,
+                                           .pairs = call->pairs,
+                                           .n_pairs = call->n_pairs };
+    bool                            file = ends_with(arg, ".yaml") || ends_with(arg, ".yml");
+    if (file && (*call->cluster || *call->workload))
+        return tsr_fail(err, TSR_E_INPUT, "the job says its %s; override it with --set %s=...",
+                        *call->cluster ? "cluster" : "workload",
+                        *call->cluster ? "cluster" : "workload");
+    tsr_status st = file ? tsr_pipeline_job_load(job, arg, &jo, d, err)
+                         : make_for_model(job, call, arg, &jo, d, err);
+    if (st == TSR_OK)
+        st = tsr_cli_check_job(c, *job, d, err);
+    if (st == TSR_OK || tsr_config_diag_errors(d))
+        st = tsr_cli_diag(c, d, arg, err);
+    return st;
+}
+
+static tsr_status step_of(const struct tsr_pipeline_job *job, const char *arg,
+                          const struct tsr_pipeline_job_step **step, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < job->state->n; i++)
+        if (job->state->steps[i].step == &tsr_step_plan) {
+            *step = &job->state->steps[i];
+            return TSR_OK;
+        }
+    return tsr_fail(err, TSR_E_INPUT, "%s: the pipeline has no step 'plan'; add '- plan: {}'", arg);
+}
+
+/* ---- results ---------------------------------------------------------------------- */
+
+/* The default is the job's folder, unless a run's results are in it: its plan is one of them. */
+static tsr_status plan_path(const struct tsr_pipeline_job *job, const struct tsr_plan_call *call,
+                            const struct tsr_planning_plan_keys *k, char **path,
+                            struct tsr_err *err)
+{
+    char *manifest = NULL;
+    if (*call->output) {
+        *path = tsr_strdup(call->output);
+        return *path ? TSR_OK : tsr_fail_nomem(err, strlen(call->output), "a path");
+    }
+    TSR_TRY(tsr_pipeline_job_output(job, "manifest.json", &manifest, err));
+    bool taken = tsr_path_exists(manifest);
+    free(manifest);
+    if (taken)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s holds the results of a run; name the plan file with -o", job->out);
+    return tsr_pipeline_job_output(job, k->to, path, err);
+}
+
+static tsr_status write_plan(const struct tsr_pipeline_job *job, const struct tsr_plan_call *call,
+                             const struct tsr_planning_plan_keys *k, const struct tsr_planning *pl,
+                             const struct tsr_plan_planned *a, json_t *j, struct tsr_err *err)
+{
+    char *path = NULL;
+    TSR_TRY(plan_path(job, call, k, &path, err));
+    tsr_status st = tsr_plan_write(&pl->problem, a, NULL, path, err);
+    if (st == TSR_OK && !tsr_pipeline_json_put_text(j, "file", path))
+        st = tsr_fail_nomem(err, strlen(path), "a plan");
+    free(path);
+    return st;
+}
+
+static tsr_status play(const struct tsr_plan_call *call, const struct tsr_planning *pl,
+                       const struct tsr_plan_planned *a, json_t *j, struct tsr_err *err)
+{
+    const struct tsr_solver_instance    *in = &a->built->parts[a->part].inst.in;
+    json_t                              *played = NULL;
+    const struct tsr_plan_pipeline_back *back = a->outcome.goes_back ? &a->outcome.back : NULL;
+    if (*call->gantt)
+        TSR_TRY(
+            tsr_cli_plan_gantt(in, a->solution, back, pl->problem.shape->name, call->gantt, err));
+    if (!call->simulate)
+        return TSR_OK;
+    TSR_TRY(tsr_cli_plan_simulate(in, a->solution, back, &played, err));
+    return tsr_pipeline_json_put(j, "simulation", played) ? TSR_OK
+                                                          : tsr_fail_nomem(err, 64, "a plan");
+}
+
+static tsr_status show(struct tsr_cli *c, const struct tsr_plan_call *call,
+                       const struct tsr_planning *pl, const struct tsr_plan_planned *a, json_t *j,
+                       struct tsr_err *err)
+{
+    if (call->export_to != TSR_PLAN_EXPORT_NONE)
+        return tsr_cli_plan_export(c, call->export_to, &pl->problem, &a->outcome, err);
+    if (c->json)
+        return tsr_cli_print_json(json_incref(j), err);
+    tsr_planning_print(j, stdout);
+    if (call->simulate)
+        tsr_cli_plan_simulation_print(json_object_get(j, "simulation"));
+    const char *file = json_string_value(json_object_get(j, "file"));
+    if (file && !c->quiet)
+        (void)fprintf(stderr, "tessera: the plan is in %s\n", file);
+    return tsr_cli_flush(err);
+}
+
+static tsr_status found(struct tsr_cli *c, const struct tsr_plan_call *call,
+                        const struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
+                        const struct tsr_planning *pl, const struct tsr_plan_planned *a, json_t *j,
+                        struct tsr_err *err)
+{
+    if (!tsr_plan_planned_has_plan(a)) {
+        if (c->json)
+            TSR_TRY(tsr_cli_print_json(json_incref(j), err));
+        return tsr_planning_verdict(j, err);
+    }
+    for (uint64_t i = 0; i < a->outcome.n_stages; i++)
+        if (*call->output && a->outcome.stages[i].compensation.k)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "-o would write the plan without its compensation; it is in %s",
+                            call->check);
+    TSR_TRY(play(call, pl, a, j, err));
+    if (!*call->check || *call->output) /* a checked plan is a file already */
+        TSR_TRY(write_plan(job, call, k, pl, a, j, err));
+    if (call->explain) {
+        json_t *e;
+        TSR_TRY(tsr_planning_explain(pl, a, &e, err));
+        if (!tsr_pipeline_json_put(j, "explain", e))
+            return tsr_fail_nomem(err, 64, "a plan");
+    }
+    return show(c, call, pl, a, j, err);
+}
+
+/* Many nodes: copies of the model, a file for each kind of them. */
+static tsr_status copies(struct tsr_cli *c, const struct tsr_plan_call *call,
+                         struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
+                         struct tsr_planning *pl, struct tsr_err *err)
+{
+    struct tsr_plan_fleet f;
+    char                 *path = NULL;
+    json_t               *j = NULL;
+    if (call->explain || call->simulate || *call->gantt || call->export_to != TSR_PLAN_EXPORT_NONE)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "--%s is about one copy of the model, and %llu nodes are planned in copies; "
+            "plan first, then give it with --check FILE",
+            call->explain    ? "explain"
+            : call->simulate ? "simulate"
+            : *call->gantt   ? "gantt"
+                             : "export",
+            (unsigned long long)pl->cluster->n_nodes);
+    TSR_TRY(tsr_planning_open(pl, job, err));
+    tsr_status st = tsr_planning_fleet(pl, k, &f, err);
+    if (st == TSR_OK)
+        st = plan_path(job, call, k, &path, err);
+    if (st == TSR_OK)
+        st = tsr_planning_fleet_put(pl, k, &f, path, path, &j, err);
+    if (st == TSR_OK && c->json) {
+        st = tsr_cli_print_json(json_incref(j), err);
+    } else if (st == TSR_OK) {
+        tsr_planning_print(j, stdout);
+        if (!c->quiet)
+            (void)fprintf(stderr, "tessera: the plan is in %s%s\n", path,
+                          f.n_kinds > 1 ? " and files next to it" : "");
+        st = tsr_cli_flush(err);
+    }
+    json_decref(j);
+    free(path);
+    tsr_plan_fleet_free(&f);
+    return st;
+}
+
+/* A plan file in place of a search. */
+static tsr_status checked(struct tsr_planning *pl, struct tsr_pipeline_job *job,
+                          const struct tsr_pipeline_job_step *step, const char *path,
+                          struct tsr_plan_planned *a, json_t **said, struct tsr_diag *d,
+                          struct tsr_err *err)
+{
+    struct tsr_plan_file f;
+    tsr_status           st = tsr_plan_file_load(&f, path, d, err);
+    if (st == TSR_OK)
+        st = tsr_config_diag_status(d, err);
+    if (st == TSR_OK)
+        st = tsr_planning_check(pl, job, step->opts, step->node, &f, a, d, err);
+    if (st == TSR_OK && !(*said = tsr_planning_said(pl, &f)))
+        st = tsr_fail_nomem(err, 64, "a plan");
+    tsr_plan_file_free(&f);
+    return st;
+}
+
+static tsr_status searched(struct tsr_planning *pl, struct tsr_pipeline_job *job,
+                           struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    TSR_TRY(tsr_planning_open(pl, job, err));
+    return tsr_search(a, &pl->problem, &pl->solver, INFINITY, err);
+}
+
+static tsr_status plan(struct tsr_cli *c, const struct tsr_plan_call *call,
+                       struct tsr_pipeline_job *job, const struct tsr_pipeline_job_step *step,
+                       struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_planning     pl;
+    struct tsr_plan_planned a = { 0 };
+    json_t                 *j = NULL, *said = NULL;
+    tsr_status              st = tsr_planning_read(&pl, job, step->opts, step->node, d, err);
+    if (st == TSR_OK)
+        st = tsr_config_diag_status(d, err);
+    if (st == TSR_OK && !*call->check && tsr_planning_copies(&pl, step->opts)) {
+        st = copies(c, call, job, step->opts, &pl, err);
+        tsr_planning_close(&pl);
+        return st;
+    }
+    if (st == TSR_OK)
+        st = *call->check ? checked(&pl, job, step, call->check, &a, &said, d, err)
+                          : searched(&pl, job, &a, err);
+    if (st == TSR_OK)
+        st = tsr_planning_json(&pl, step->opts, &a, *call->check != '\0', &j, err);
+    if (said && st == TSR_OK)
+        st = tsr_pipeline_json_put(j, "said", json_incref(said))
+                 ? TSR_OK
+                 : tsr_fail_nomem(err, 64, "a plan");
+    json_decref(said);
+    if (st == TSR_OK)
+        st = found(c, call, job, step->opts, &pl, &a, j, err);
+    json_decref(j);
+    tsr_plan_planned_free(&a);
+    tsr_planning_close(&pl);
+    return st;
+}
+
+tsr_status tsr_cli_plan_job(struct tsr_cli *c, const struct tsr_plan_call *call, const char *arg,
+                            struct tsr_err *err)
+{
+    struct tsr_diag                    *d = NULL;
+    struct tsr_pipeline_job            *job = NULL;
+    const struct tsr_pipeline_job_step *step = NULL;
+    TSR_TRY(tsr_config_diag_create(&d, err));
+    tsr_status st = make(c, &job, call, arg, d, err);
+    if (st == TSR_OK && job)
+        st = step_of(job, arg, &step, err);
+    if (st == TSR_OK && step) {
+        st = plan(c, call, job, step, d, err);
+        if (tsr_config_diag_errors(d)) /* of the plan file */
+            st = tsr_cli_diag(c, d, call->check, err);
+    }
+    tsr_pipeline_job_destroy(job);
+    tsr_config_diag_destroy(d);
+    return st;
+}

@@ -1,0 +1,114 @@
+/* tessera plugin: tools for plugin authors. */
+#include "cli/cli.h"
+
+#include "base/json.h"
+#include "cli/plugin/check.h"
+#include "cli/plugin/new.h"
+#include "pipeline/step.h"
+
+#include <string.h>
+
+/* check comes first, so that its options have the offsets of their table. */
+struct plugin_options {
+    struct tsr_plugin_check check;
+    const char             *dir, *id, *license;
+    int32_t                 cxx;
+};
+
+static const struct tsr_option options[] = {
+#define S struct plugin_options
+    TSR_OPTION_BOOL(S, cxx, 0, "new: in C++, with the descriptor in C"),
+    TSR_OPTION_PATH(S, dir, "", "FOLDER", "new: folder to write; NAME unless given"),
+    TSR_OPTION_STRING(S, id, "", "new: reverse DNS; org.example.NAME unless given"),
+    TSR_OPTION_STRING(S, license, "MIT", "new: SPDX expression"),
+#undef S
+#define S struct tsr_plugin_check
+    TSR_OPTION_STRING(S, only, "", "check: run the rules of this name; * and ? stand for others"),
+    TSR_OPTION_STRING(S, skip, "", "check: leave out the rules of this name; * and ? as in only"),
+    TSR_OPTION_STRING(S, component, "", "check: one component of the file"),
+    TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL,
+                   "check: of the weights and shapes that are made up"),
+    TSR_OPTION_INT(S, limit, 0, 0, 86400, "s", "check: time of one rule; 0: each has its own"),
+    TSR_OPTION_BOOL(S, in_process, 0, "check: run the one rule in this process, for a debugger"),
+    TSR_OPTION_BOOL(S, model, 1, "check: do not measure a quantizer on the bundled model"),
+    TSR_OPTION_BOOL(S, list, 0, "check: print the rules and what they want"),
+#undef S
+};
+
+/* ---- new ------------------------------------------------------------------------- */
+
+static tsr_status print_new(struct tsr_cli *c, const struct tsr_cli_new_files *f,
+                            struct tsr_err *err)
+{
+    if (c->json) {
+        json_t *j = json_object(), *list = json_array();
+        bool    ok = tsr_pipeline_json_put_text(j, "folder", f->folder);
+        for (size_t i = 0; i < f->n; i++)
+            ok = json_array_append_new(list, json_string(f->names[i])) == 0 && ok;
+        ok = tsr_pipeline_json_put(j, "files", list) && ok;
+        if (!ok) {
+            json_decref(j);
+            j = NULL;
+        }
+        return tsr_cli_print_json(j, err);
+    }
+    for (size_t i = 0; i < f->n; i++)
+        (void)printf("%s/%s\n", f->folder, f->names[i]);
+    if (!c->quiet)
+        (void)fprintf(stderr, "next: cd %s && make check\n", f->folder);
+    return tsr_cli_flush(err);
+}
+
+static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, char **args,
+                          int n_args, struct tsr_err *err)
+{
+    struct tsr_cli_new_files made;
+    if (n_args != 2)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "plugin new needs a kind (quantizer, codec, transport, solver or backend) "
+                        "and a name");
+    struct tsr_cli_new_plugin p = { .kind = args[0],
+                                    .name = args[1],
+                                    .folder = o->dir,
+                                    .id = o->id,
+                                    .license = o->license,
+                                    .cxx = o->cxx != 0 };
+    tsr_status                st = tsr_plugin_new(&p, &made, err);
+    if (st == TSR_OK)
+        st = print_new(c, &made, err);
+    tsr_cli_new_files_free(&made);
+    return st;
+}
+
+static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
+                      struct tsr_err *err)
+{
+    static const char *const     what[] = { "new", "check" };
+    const struct plugin_options *o = opts;
+    if (strcmp(args[0], "new") == 0)
+        return run_new(c, o, args + 1, n_args - 1, err);
+    if (strcmp(args[0], "check") == 0)
+        return tsr_cli_plugin_check(c, &o->check, args + 1, n_args - 1, err);
+    const char *near = tsr_config_nearest(args[0], what, sizeof what / sizeof *what);
+    return tsr_fail(err, TSR_E_INPUT, "plugin does new and check, not '%s'%s%s%s", args[0],
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+const struct tsr_verb tsr_verb_plugin = {
+    .name = "plugin",
+    .summary = "creates a plugin from a template, or checks one",
+    .args = "new quantizer|codec|transport|solver|backend NAME | check FILE.so",
+    .min_args = 1,
+    .max_args = -1,
+    .details =
+        "new    writes a folder with a small working plugin of that kind, a Makefile and a "
+        "meson.build. It builds against the installed headers.\n"
+        "check  runs every rule of docs/abi.md that applies, each in a separate process. For "
+        "each rule it says whether the plugin passes. --set KEY=VALUE sets the plugin's "
+        "options.",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct plugin_options),
+    .run = run,
+    .jobs = true,
+};

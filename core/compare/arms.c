@@ -1,0 +1,291 @@
+/* Arms: the schemes and models that they run. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "compare/compare.h"
+#include "pipeline/job.h"
+#include "quant/quantize.h"
+#include "quant/scheme.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void compare_arm_what(char what[96], const char *name)
+{
+    (void)snprintf(what, 96, "arm '%.60s'", name);
+}
+
+tsr_status compare_arm_failed(struct compare_arm *a, tsr_status st, const char *text,
+                              struct tsr_err *err)
+{
+    if (st == TSR_E_CANCELLED || st == TSR_E_NOMEM)
+        return tsr_fail(err, st, "arm '%s': %s", a->name, text);
+    if (a->status == TSR_OK) {
+        a->status = st;
+        (void)tsr_fail(&a->error.err, st, "%s", text);
+        tsr_logf(TSR_LOG_WARN, "arm '%s' failed: %s", a->name, text);
+    }
+    return TSR_OK;
+}
+
+/* ---- schemes ------------------------------------------------------------------------ */
+
+/* An arm's scheme with its borrowed parts: the map without `plan`, preceded by the plan's rules. */
+struct arm_scheme {
+    struct tsr_quant_scheme       *scheme;
+    struct tsr_pipeline_plan_rules plan;
+    struct tsr_config_node         node, key;
+    struct tsr_config_node       **keys, **items;
+};
+
+static void scheme_free(struct arm_scheme *s)
+{
+    tsr_quant_scheme_destroy(s->scheme);
+    tsr_pipeline_plan_rules_free(&s->plan);
+    free(s->keys);
+    free(s->items);
+}
+
+static tsr_status scheme_plan(struct compare *c, struct arm_scheme *s,
+                              const struct tsr_config_node *plan,
+                              const struct tsr_config_node *rules, struct tsr_diag *d,
+                              struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char             *path = tsr_pipeline_job_input(c->job, plan->text);
+    tsr_status        st = path ? tsr_pipeline_plan_rules_load(&s->plan, path, rules, d, &e.err)
+                                : tsr_fail_nomem(&e.err, strlen(plan->text), "a plan");
+    free(path);
+    if (st == TSR_E_INPUT) {
+        tsr_config_diag_error(d, &plan->mark, "paths are relative to the job file", "%s", e.text);
+        st = TSR_OK;
+    } else if (st != TSR_OK) {
+        return tsr_err_copy(err, st, &e.err);
+    }
+    s->key =
+        (struct tsr_config_node){ .kind = TSR_NODE_SCALAR, .mark = plan->mark, .text = "rules" };
+    s->keys[s->node.n] = &s->key;
+    s->items[s->node.n++] = &s->plan.list;
+    return st;
+}
+
+static tsr_status scheme_make(struct compare *c, const struct compare_arm *a, struct arm_scheme *s,
+                              struct tsr_diag *d, struct tsr_err *err)
+{
+    const struct tsr_config_node *map = a->quantize, *plan = tsr_config_node_get(map, "plan");
+    const struct tsr_config_node *rules = tsr_config_node_get(map, "rules");
+    uint64_t                      before = tsr_config_diag_errors(d);
+    char                          what[96];
+    compare_arm_what(what, a->name);
+    *s = (struct arm_scheme){ .node = *map };
+    s->keys = tsr_new(map->n + 1, sizeof(struct tsr_config_node *));
+    s->items = tsr_new(map->n + 1, sizeof(struct tsr_config_node *));
+    if (!s->keys || !s->items)
+        return tsr_fail_nomem(err, map->n * 16, what);
+    s->node.keys = s->keys;
+    s->node.items = s->items;
+    s->node.n = 0;
+    bool lists = !rules || rules->kind == TSR_NODE_LIST || rules->kind == TSR_NODE_NULL;
+    for (uint64_t i = 0; i < map->n; i++) {
+        if (map->items[i] == plan || (plan && lists && map->items[i] == rules))
+            continue;
+        s->keys[s->node.n] = map->keys[i];
+        s->items[s->node.n++] = map->items[i];
+    }
+    if (plan && lists &&
+        compare_is_text(plan, "plan", d)) /* rules that are not a list: the scheme rejects them */
+        TSR_TRY(scheme_plan(c, s, plan, rules, d, err));
+    if (tsr_config_diag_errors(d) != before)
+        return TSR_OK;
+    return tsr_quant_scheme_create(&s->scheme, c->job->registry, &s->node, NULL, what, d, err);
+}
+
+/* The scheme of an arm that was checked. */
+static tsr_status scheme_of(struct compare *c, const struct compare_arm *a, struct arm_scheme *s,
+                            struct tsr_err *err)
+{
+    struct tsr_diag *d = NULL;
+    *s = (struct arm_scheme){ 0 };
+    TSR_TRY(tsr_config_diag_create(&d, err));
+    tsr_status st = scheme_make(c, a, s, d, err);
+    if (st == TSR_OK)
+        st = tsr_config_diag_status(d, err);
+    if (st == TSR_OK && s->plan.file.doc)
+        st = tsr_pipeline_plan_rules_fit(&s->plan, c->job->model, err);
+    tsr_config_diag_destroy(d);
+    return st;
+}
+
+tsr_status compare_check_arm(struct compare *c, const struct compare_arm *a, struct tsr_diag *d,
+                             struct tsr_err *err)
+{
+    struct arm_scheme s = { 0 };
+    tsr_status        st = TSR_OK;
+    if (a->quantize) {
+        st = scheme_make(c, a, &s, d, err);
+        scheme_free(&s);
+    }
+    if (!a->path || !*a->path || *a->path == '@')
+        return st;
+    char *path = tsr_path_join(c->job->state->dir, a->path);
+    if (path && !tsr_path_exists(path))
+        tsr_config_diag_error(d, a->mark, "paths are relative to the job file",
+                              "arm '%.60s': there is no model at '%s'", a->name, path);
+    free(path);
+    return st;
+}
+
+tsr_status compare_arm_need(struct compare *c, const struct compare_arm *a, uint64_t *need,
+                            struct tsr_err *err)
+{
+    struct arm_scheme s = { 0 };
+    *need = 0;
+    if (!a->quantize)
+        return TSR_OK;
+    tsr_status st = scheme_of(c, a, &s, err);
+    if (st == TSR_OK)
+        st = tsr_quant_scheme_needs(s.scheme, c->job->registry, c->job->model, need, err);
+    scheme_free(&s);
+    return st;
+}
+
+/* ---- models ------------------------------------------------------------------------- */
+
+static char *model_path(const struct compare *c, const struct compare_arm *a)
+{
+    return *a->path == '@' ? tsr_strdup(a->path) : tsr_path_join(c->job->state->dir, a->path);
+}
+
+/* The same tokens must mean the same. */
+static tsr_status check_tokenizer(const struct compare *c, const char *path, struct tsr_err *err)
+{
+    struct tsr_tokenizer *t = NULL;
+    TSR_TRY(tsr_pipeline_job_load_tokenizer(&t, path, err));
+    tsr_status st = TSR_OK;
+    bool       agree = true;
+    if (t && c->job->tokenizer && c->windows)
+        st = tsr_eval_windows_agree(c->windows, c->job->tokenizer, t, &agree, err);
+    else if (t && c->job->tokenizer)
+        agree = strcmp(tsr_tokenizer_hash(t), tsr_tokenizer_hash(c->job->tokenizer)) == 0;
+    if (st == TSR_OK && !agree)
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s has another tokenizer than %s; arms are compared on the same tokens",
+                      path, c->job->model_path);
+    tsr_tokenizer_destroy(t);
+    return st;
+}
+
+static tsr_status load_model(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+{
+    char *path = model_path(c, a);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(a->path), "a path");
+    tsr_logf(TSR_LOG_INFO, "loading %s", path);
+    tsr_status st = tsr_model_load(&a->own, path, false, err);
+    if (st == TSR_OK && a->own->hp.vocab != c->job->model->hp.vocab)
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s has a vocabulary of %llu, %s of %llu; they cannot be compared", path,
+                      (unsigned long long)a->own->hp.vocab, c->job->model_path,
+                      (unsigned long long)c->job->model->hp.vocab);
+    if (st == TSR_OK)
+        st = check_tokenizer(c, path, err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_job_note_model(c->job, path, a->own->hash, err);
+    free(path);
+    return st;
+}
+
+static tsr_status pack(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+{
+    struct arm_scheme s;
+    tsr_status        st = scheme_of(c, a, &s, err);
+    if (st == TSR_OK)
+        st = tsr_quant_scheme_apply(s.scheme, c->job->registry, c->job->model, c->job->calibration,
+                                    &a->overlay, err);
+    scheme_free(&s);
+    return st;
+}
+
+tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+{
+    if (a->ready)
+        return TSR_OK;
+    if (a->kind == COMPARE_MODEL)
+        TSR_TRY(load_model(c, a, err));
+    else if (a->quantize)
+        TSR_TRY(pack(c, a, err));
+    TSR_TRY(tsr_pipeline_tp_keys_open(c->job, &a->tp, compare_arm_model(c, a),
+                                      compare_arm_overlay(c, a), TSR_ACT_F32, &a->ranks, err));
+    a->ready = true;
+    return TSR_OK;
+}
+
+void compare_arm_release(struct compare_arm *a)
+{
+    tsr_eval_tp_close(a->ranks);
+    tsr_model_overlay_destroy(a->overlay);
+    tsr_model_destroy(a->own);
+    a->ranks = NULL;
+    a->overlay = NULL;
+    a->own = NULL;
+    a->ready = false;
+}
+
+const struct tsr_model *compare_arm_model(const struct compare *c, const struct compare_arm *a)
+{
+    return a->own ? a->own : c->job->model;
+}
+
+const struct tsr_model_overlay *compare_arm_overlay(const struct compare     *c,
+                                                    const struct compare_arm *a)
+{
+    return a->overlay ? a->overlay : compare_arm_model(c, a)->packed;
+}
+
+/* ---- what an arm is made of ------------------------------------------------------------ */
+
+static tsr_status scheme_fingerprint(struct compare *c, const struct compare_arm *a, json_t **of,
+                                     struct tsr_err *err)
+{
+    struct arm_scheme s;
+    tsr_status        st = scheme_of(c, a, &s, err);
+    if (st == TSR_OK)
+        st = tsr_quant_fingerprint_make(s.scheme, c->job->registry, c->job->model,
+                                        c->job->calibration, &s.node, of, err);
+    scheme_free(&s);
+    return st;
+}
+
+tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+{
+    if (a->kind == COMPARE_MODEL) {
+        TSR_TRY(compare_arm_ready(c, a, err));
+        a->of = json_pack("{s:s, s:s}", "model", c->job->model->hash, "arm", a->own->hash);
+    } else if (a->quantize) {
+        TSR_TRY(scheme_fingerprint(c, a, &a->of, err));
+    } else {
+        a->of = json_pack("{s:s}", "model", c->job->model->hash);
+    }
+    json_t *measure = c->keys.measure ? tsr_config_node_json(c->keys.measure) : json_object();
+    if (measure)
+        (void)json_object_del(measure, "speed"); /* is never kept */
+    json_t *how = json_pack("{s:s, s:o}", "version", TSR_VERSION, "measure", measure);
+    if (c->keys.samples)
+        tsr_json_set(&how, "samples", tsr_config_node_json(c->keys.samples));
+    if (c->keys.sampling)
+        tsr_json_set(&how, "sampling", tsr_config_node_json(c->keys.sampling));
+    if (c->windows)
+        tsr_json_set(&how, "text", json_string(c->windows->text_hash));
+    if (c->choices)
+        tsr_json_set(&how, "questions", json_string(c->choices->hash));
+    if (a->tp.simulate_tp)
+        tsr_json_set(&a->of, "simulated",
+                     json_pack("{s:I, s:s, s:I, s:s, s:s*}", "ranks", (json_int_t)a->tp.simulate_tp,
+                               "codec", a->tp.codec, "algorithm", (json_int_t)a->tp.algorithm,
+                               "state", a->tp.codec_state, "calibration",
+                               c->job->calibration ? c->job->calibration->hash : NULL));
+    tsr_json_set(&a->of, "measured", how);
+    tsr_json_set(&a->of, "seed", json_integer((json_int_t)c->job->seed));
+    return a->of ? TSR_OK : tsr_fail_nomem(err, 256, "an arm");
+}

@@ -1,0 +1,186 @@
+/* compare/compare.h - parts of the step `compare`.
+ *
+ *   arms_read.c, arms.c   what an arm is, and what it runs
+ *   eval.c    arms and the reference on the same tokens, a few arms at a time
+ *   speed.c   throughput, interleaved
+ *   keep.c    stored results of a finished arm, so that it is not run again
+ *   stats.c   differences, intervals, verdicts, pairs
+ *   gate.c    fail_if
+ *   json.c, table.c   the result as JSON and as a text table
+ *   file.c    a comparison file (base and arms) as a job
+ */
+#ifndef TSR_COMPARE_COMPARE_H
+#define TSR_COMPARE_COMPARE_H
+
+#include "eval/choices.h"
+#include "eval/kld.h"
+#include "eval/paired.h"
+#include "eval/states.h"
+#include "pipeline/codecs.h"
+#include "pipeline/quantize_plan.h"
+#include "pipeline/sample.h"
+
+#define TSR_COMPARE_DRAWS 10000u /* of a bootstrap */
+
+struct compare_keys {
+    const struct tsr_config_node *quantize, *arms, *measure, *pairs, *fail_if, *samples, *sampling;
+    double                        alpha;
+    int64_t                       together;
+};
+struct measure_keys {
+    const struct tsr_config_node *perplexity, *speed;
+    const char                   *base, *save_base, *choices;
+    int32_t                       kl, a8;
+};
+struct speed_keys {
+    int64_t prompt, generate, repeats, act;
+};
+
+/* Median of an arm's rates over the original's of the same rounds. */
+struct compare_ratio {
+    double median, low, high;
+};
+
+enum compare_kind {
+    COMPARE_ORIGINAL,
+    COMPARE_QUANTIZE,
+    COMPARE_PLAN,
+    COMPARE_MODEL,
+    COMPARE_CODEC /* the original's weights, split between simulated ranks */
+};
+
+/* One column of numbers.  Arm 0 is the original. */
+struct compare_arm {
+    const char                   *name;
+    enum compare_kind             kind;
+    const struct tsr_config_mark *mark;
+    const char                   *path; /* COMPARE_MODEL: as written */
+    struct tsr_config_node
+                     *quantize; /* the scheme's map, in the job's document; plan still in it */
+    struct tsr_model *own;      /* COMPARE_MODEL, while it is loaded; owned */
+    struct tsr_model_overlay   *overlay;   /* owned */
+    struct tsr_pipeline_tp_keys tp;        /* simulate_tp 0: no ranks are simulated */
+    struct tsr_tp              *ranks;     /* while it is ready; owned */
+    bool                        ready;     /* own or overlay are there, or nothing is needed */
+    struct tsr_engine          *engine;    /* of the measurement in work; owned */
+    struct tsr_engine          *engine_a8; /* the same under act a8, with measure.a8; owned */
+    tsr_status                  status;    /* the first thing that failed in this arm */
+    struct tsr_errbuf           error;
+    json_t                     *of;   /* inputs of its result; owned */
+    json_t                     *json; /* its result so far; owned; NULL: not evaluated yet */
+    struct tsr_eval_trace       at;
+    bool                        has_paired, has_speed;
+    struct tsr_eval_paired      paired;
+    double                      p_holm;
+    uint64_t                    ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
+    double                     *prefill, *decode;   /* [repeats] tokens/s */
+    double                      prefill_median, decode_median;
+    struct compare_ratio        prefill_ratio, decode_ratio;
+};
+
+struct compare {
+    struct tsr_pipeline_job        *job;
+    struct compare_keys             keys;
+    struct measure_keys             measure;
+    struct tsr_pipeline_eval_keys   eval;
+    struct speed_keys               speed;
+    struct tsr_pipeline_sample_keys sample;
+    int64_t                         sample_act;
+    bool                            do_eval, do_speed;
+    struct compare_arm             *arms;
+    uint64_t                        n;
+    uint64_t                        weights;
+    struct tsr_eval_windows        *windows;
+    struct tsr_eval_choices        *choices; /* measure.choices; owned */
+    struct tsr_eval_kld            *base;    /* measure.base; owned */
+    struct tsr_eval_trace           base_at; /* of base; owned */
+    struct tsr_states *states; /* rows that the original stored for further arms, or NULL; owned */
+    char              *folder; /* for results of finished arms; owned */
+    char               device[128];
+};
+
+/* ---- arms ------------------------------------------------------------------------- */
+
+/* Reads `arms`; errors go to d. */
+tsr_status compare_read_arms(struct compare *c, struct tsr_diag *d, struct tsr_err *err);
+/* All checks of an arm that do not run it. */
+tsr_status compare_check_arm(struct compare *c, const struct compare_arm *a, struct tsr_diag *d,
+                             struct tsr_err *err);
+/* TSR_NEED_* of an arm. */
+tsr_status compare_arm_need(struct compare *c, const struct compare_arm *a, uint64_t *need,
+                            struct tsr_err *err);
+/* a->of: the same of two runs means the same numbers.  A model on disk is loaded for it. */
+tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_err *err);
+/* Quantizes or loads, so that compare_arm_model() and the overlay can be run. */
+tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct tsr_err *err);
+void       compare_arm_release(struct compare_arm *a);
+const struct tsr_model *compare_arm_model(const struct compare *c, const struct compare_arm *a);
+const struct tsr_model_overlay *compare_arm_overlay(const struct compare     *c,
+                                                    const struct compare_arm *a);
+/* Puts the failure into the arm, once.  TSR_E_CANCELLED and TSR_E_NOMEM are handed back in err,
+ * since nothing can go on after them. */
+tsr_status compare_arm_failed(struct compare_arm *a, tsr_status st, const char *text,
+                              struct tsr_err *err);
+
+/* ---- measuring -------------------------------------------------------------------- */
+
+/* Text or base file into c->windows. */
+tsr_status compare_windows(struct compare *c, struct tsr_err *err);
+/* The file of questions into c->choices. */
+tsr_status compare_questions(struct compare *c, struct tsr_err *err);
+/* Quantizes, evaluates and samples every arm that has no result yet. */
+tsr_status compare_run_arms(struct compare *c, struct tsr_err *err);
+/* Prefill and decode speed of every arm that has not failed, interleaved, medians. */
+tsr_status compare_speed(struct compare *c, struct tsr_err *err);
+/* Differences of every arm from the reference, corrected over all of them. */
+tsr_status compare_stats(struct compare *c, struct tsr_err *err);
+/* The baseline of the comparison; NULL if there is none. */
+const struct tsr_eval_trace *compare_reference(const struct compare *c);
+const char                  *compare_reference_name(const struct compare *c);
+
+/* ---- stored results of finished arms (keep.c) ------------------------------------- */
+
+/* Sets c->folder; with again, discards stored results. */
+tsr_status compare_keep_open(struct compare *c, struct tsr_err *err);
+/* Reuses an arm's stored result if its inputs are the same. */
+tsr_status compare_keep_load(struct compare *c, struct compare_arm *a, struct tsr_err *err);
+tsr_status compare_keep_store(const struct compare *c, const struct compare_arm *a,
+                              struct tsr_err *err);
+/* The file of c->states, in fresh memory, or NULL; and the end of both. */
+char *compare_states_path(const struct compare *c);
+void  compare_states_end(struct compare *c);
+
+/* ---- the result -------------------------------------------------------------------- */
+
+json_t *compare_json(const struct compare *c);
+/* What of an arm is known once it was evaluated. */
+json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
+                         const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
+                         json_t *texts, json_t *questions);
+/* Adds differences, speed and verdict. */
+/* What an arm's linears take on the device of an engine, and how many of them are there as F32. */
+bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct tsr_engine *e);
+bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a);
+/* McNemar's p of every arm, corrected over the arms; false when out of memory. */
+bool compare_correct_choices(json_t *arms);
+/* The list `pairs`, corrected over them; NULL when out of memory. */
+tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err);
+bool       tsr_compare_json_put_difference(json_t *o, const char *key,
+                                           const struct tsr_eval_difference *d);
+void       compare_print(const json_t *result, FILE *to);
+/* Accuracy with its interval; with b the questions that only one has right, and their test.  NULL
+ * when out of memory. */
+json_t *tsr_compare_choices_json(const struct tsr_eval_choice_marks *a,
+                                 const struct tsr_eval_choice_marks *b, double alpha);
+
+/* ---- fail_if ----------------------------------------------------------------------- */
+
+/* Checks `fail_if` and `pairs` against the arms. */
+void compare_check_gate(const struct compare *c, struct tsr_diag *d);
+/* Puts result.gate. */
+bool compare_put_gate(json_t *result, const struct compare *c);
+
+void compare_arm_what(char what[96], const char *name);
+bool compare_is_text(const struct tsr_config_node *n, const char *what, struct tsr_diag *d);
+
+#endif

@@ -1,0 +1,184 @@
+/* What a comparison found, as JSON (docs/formats/results.md). */
+#include "base/json.h"
+#include "base/f16.h"
+#include "compare/compare.h"
+
+#include <string.h>
+
+static const char *const kinds[] = { "original", "quantize", "plan", "model", "codec" };
+
+/* Bits per weight of each decoder layer, with scales. */
+static json_t *layer_bits(const struct tsr_model *m, const struct tsr_model_overlay *o)
+{
+    json_t *list = json_array();
+    bool    ok = true;
+    for (uint64_t l = 0; ok && l < m->hp.layers; l++) {
+        uint64_t weights = 0, bytes = 0;
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_matrix       *w = &m->layers[l].lin[i].w;
+            const struct tsr_model_packed *p = o ? o->lin[l][i] : NULL;
+            weights += w->rows * w->cols;
+            bytes += p ? tsr_model_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
+        }
+        ok = json_array_append_new(list, json_real(8.0 * (double)bytes / (double)weights)) == 0;
+    }
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static bool put_size(json_t *j, const struct compare *c, const struct compare_arm *a)
+{
+    const struct tsr_model         *m = c->job->model;
+    const struct tsr_model_overlay *o = compare_arm_overlay(c, a);
+    uint64_t                        weights, bytes, original;
+    tsr_model_overlay_size_like(m, m->packed, o, &weights, &original);
+    tsr_model_overlay_size_like(compare_arm_model(c, a), o, m->packed, &weights, &bytes);
+    return tsr_pipeline_json_put_int(j, "bytes", bytes) &&
+           tsr_pipeline_json_put_int(j, "original_bytes", original) &&
+           tsr_pipeline_json_put_int(j, "weights", weights) &&
+           tsr_pipeline_json_put_real(j, "bits_per_weight",
+                                      8.0 * (double)bytes / (double)weights) &&
+           tsr_pipeline_json_put(j, "layer_bits", layer_bits(m, compare_arm_overlay(c, a)));
+}
+
+bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct tsr_engine *e)
+{
+    uint64_t bytes, widened;
+    if (!e || a->ranks)
+        return true;
+    tsr_engine_linears(e, &bytes, &widened);
+    return tsr_pipeline_json_put_int(j, "resident_bytes", bytes) &&
+           tsr_pipeline_json_put_int(j, "widened", widened);
+}
+
+json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
+                         const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
+                         json_t *texts, json_t *questions)
+{
+    json_t  *j = json_object();
+    uint64_t ran[3];
+    bool     ok = tsr_pipeline_json_put_text(j, "name", a->name) &&
+              tsr_pipeline_json_put_text(j, "kind", kinds[a->kind]) && put_size(j, c, a) &&
+              compare_put_resident(j, a, a->engine);
+    if (a->kind == COMPARE_MODEL)
+        ok = ok && tsr_pipeline_json_put_text(j, "model", a->path) &&
+             tsr_pipeline_json_put_text(j, "model_hash", a->own->hash);
+    if (a->ranks)
+        ok = ok && tsr_pipeline_json_put(j, "simulated",
+                                         tsr_pipeline_tp_json(a->ranks, compare_arm_model(c, a)));
+    if (r)
+        ok = ok && tsr_pipeline_eval_result_put(j, c->windows, r);
+    if (a8) {
+        json_t *o = json_object();
+        tsr_engine_acts(a->engine_a8, ran);
+        ok = tsr_pipeline_eval_result_put(o, c->windows, a8) &&
+             tsr_pipeline_json_put_act(o, TSR_ACT_A8, ran) && ok;
+        ok = tsr_pipeline_json_put(j, "a8", o) && ok;
+    }
+    if (json_array_size(texts)) {
+        json_t *o = json_object();
+        ok = tsr_pipeline_json_put_act(o, tsr_pipeline_act_ran((uint32_t)c->sample_act, a->sampled),
+                                       a->sampled) &&
+             ok;
+        ok = tsr_pipeline_json_put(j, "samples_act", o) && ok;
+        ok = ok && json_object_set(j, "samples", texts) == 0;
+    }
+    if (questions)
+        ok = ok && json_object_set(j, "choices", questions) == 0;
+    json_decref(texts);
+    json_decref(questions);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+static json_t *arm_json(const struct compare *c, const struct compare_arm *a)
+{
+    json_t *j = a->json ? tsr_json_copy(a->json) : json_object();
+    bool    ok = tsr_pipeline_json_put_text(j, "name", a->name) &&
+              tsr_pipeline_json_put_text(j, "kind", kinds[a->kind]);
+    if (a->status != TSR_OK)
+        ok = ok && tsr_pipeline_json_put_text(j, "failed", a->error.text);
+    else
+        ok = ok && compare_put_stats(j, c, a);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+static bool put_perplexity_of(json_t *j, const struct compare *c)
+{
+    json_t *o = tsr_pipeline_windows_json(c->windows, c->base ? c->measure.base : c->eval.text,
+                                          c->job->tokenizer);
+    bool    ok = o && tsr_pipeline_json_put_int(o, "tokens", c->windows->tokens) &&
+              tsr_pipeline_json_put_int(o, "scored", c->windows->scored) &&
+              tsr_pipeline_json_put_text(o, "counted", c->windows->words ? "words" : "tokens") &&
+              tsr_pipeline_json_put_text(o, "act", "f32") &&
+              tsr_pipeline_json_put_text(o, "device", c->device) &&
+              tsr_pipeline_json_put(o, "kl", json_boolean(c->measure.kl || c->base)) &&
+              tsr_pipeline_json_put(o, "a8", json_boolean(c->measure.a8));
+    return tsr_pipeline_json_put(j, "perplexity_of", o) && ok;
+}
+
+static bool put_speed_of(json_t *j, const struct compare *c)
+{
+    json_t *o = json_object();
+    bool    ok =
+        tsr_pipeline_json_put_int(o, "prompt", (uint64_t)c->speed.prompt) &&
+        tsr_pipeline_json_put_int(o, "generate", (uint64_t)c->speed.generate) &&
+        tsr_pipeline_json_put_int(o, "repeats", (uint64_t)c->speed.repeats) &&
+        tsr_pipeline_json_put_int(o, "seed", c->job->seed) &&
+        tsr_pipeline_json_put_int(o, "draws", TSR_COMPARE_DRAWS) &&
+        tsr_pipeline_json_put_text(o, "act", tsr_plugin_act_name((uint32_t)c->speed.act)) &&
+        tsr_pipeline_json_put_text(o, "device", c->device) &&
+        tsr_pipeline_json_put_int(o, "threads",
+                                  tsr_pool_threads(tsr_plugin_registry_pool(c->job->registry)));
+    return tsr_pipeline_json_put(j, "speed_of", o) && ok;
+}
+
+static bool put_samples_of(json_t *j, const struct compare *c)
+{
+    json_t *o = json_object();
+    bool    ok = tsr_pipeline_json_put_real(o, "temperature", c->sample.temperature) &&
+              tsr_pipeline_json_put_int(o, "seed", c->job->seed) &&
+              tsr_pipeline_json_put_text(o, "act", tsr_plugin_act_name((uint32_t)c->sample_act));
+    return tsr_pipeline_json_put(j, "samples_of", o) && ok;
+}
+
+static bool put_choices_of(json_t *j, const struct compare *c)
+{
+    json_t *o = json_object();
+    bool    ok = tsr_pipeline_json_put_text(o, "file", c->measure.choices) &&
+              tsr_pipeline_json_put_text(o, "file_hash", c->choices->hash) &&
+              tsr_pipeline_json_put_int(o, "questions", c->choices->n);
+    return tsr_pipeline_json_put(j, "choices_of", o) && ok;
+}
+
+json_t *compare_json(const struct compare *c)
+{
+    json_t *j = json_object(), *arms = json_array();
+    bool    ok = tsr_pipeline_json_put_int(j, "weights", c->weights) &&
+              tsr_pipeline_json_put_real(j, "alpha", c->keys.alpha) &&
+              tsr_pipeline_json_put_text(j, "reference", compare_reference_name(c));
+    if (c->do_eval)
+        ok = ok && put_perplexity_of(j, c);
+    if (c->do_speed)
+        ok = ok && put_speed_of(j, c);
+    if (c->choices)
+        ok = ok && put_choices_of(j, c);
+    if (c->keys.samples)
+        ok = ok && put_samples_of(j, c);
+    for (uint64_t i = 0; ok && i < c->n; i++)
+        ok = json_array_append_new(arms, arm_json(c, &c->arms[i])) == 0;
+    if (c->choices)
+        ok = ok && compare_correct_choices(arms);
+    ok = tsr_pipeline_json_put(j, "arms", arms) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}

@@ -1,0 +1,399 @@
+/* Differences between arms, with intervals and verdicts. */
+#include "base/json.h"
+#include "base/mem.h"
+#include "compare/compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- measuring ----------------------------------------------------------------------- */
+
+static tsr_status correct(struct compare *c, struct tsr_err *err)
+{
+    double   *p = tsr_new(c->n, sizeof *p), *adjusted = tsr_new(c->n, sizeof *adjusted);
+    uint64_t *order = tsr_new(c->n, sizeof *order), n = 0;
+    bool      ok = p && adjusted && order;
+    for (uint64_t i = 0; ok && i < c->n; i++)
+        if (c->arms[i].has_paired)
+            p[n++] = c->arms[i].paired.delta.p;
+    if (ok)
+        tsr_eval_holm(p, n, adjusted, order);
+    n = 0;
+    for (uint64_t i = 0; ok && i < c->n; i++)
+        c->arms[i].p_holm = c->arms[i].has_paired ? adjusted[n++] : (double)NAN;
+    free(p);
+    free(adjusted);
+    free(order);
+    return ok ? TSR_OK : tsr_fail_nomem(err, c->n * 24, "arms");
+}
+
+tsr_status compare_stats(struct compare *c, struct tsr_err *err)
+{
+    const struct tsr_eval_trace *reference = compare_reference(c);
+    for (uint64_t i = 0; reference && i < c->n; i++) {
+        struct compare_arm *a = &c->arms[i];
+        if (a->status != TSR_OK || !a->at.n || &a->at == reference)
+            continue;
+        TSR_TRY(
+            tsr_eval_paired_measure(&a->paired, c->windows, &a->at, reference, c->keys.alpha, err));
+        a->has_paired = true;
+    }
+    return correct(c, err);
+}
+
+/* ---- as JSON --------------------------------------------------------------------------- */
+
+bool tsr_compare_json_put_difference(json_t *o, const char *key,
+                                     const struct tsr_eval_difference *d)
+{
+    json_t *j = json_object();
+    bool    ok = tsr_pipeline_json_put_real(j, "mean", d->mean) &&
+              tsr_pipeline_json_put_real(j, "naive_se", d->naive_se) &&
+              tsr_pipeline_json_put_real(j, "se", d->se) &&
+              tsr_pipeline_json_put_real(j, "low", d->low) &&
+              tsr_pipeline_json_put_real(j, "high", d->high) &&
+              tsr_pipeline_json_put_real(j, "p", d->p) &&
+              tsr_pipeline_json_put_real(j, "detectable", d->detectable) &&
+              tsr_pipeline_json_put_int(j, "n", d->n) &&
+              tsr_pipeline_json_put_int(j, "windows", d->clusters);
+    return tsr_pipeline_json_put(o, key, j) && ok;
+}
+
+static bool put_spread(json_t *j, const struct tsr_eval_spread *s)
+{
+    json_t *p = json_object();
+    bool    ok = tsr_pipeline_json_put_real(j, "mean", s->d.mean) &&
+              tsr_pipeline_json_put_real(j, "se", s->d.se) &&
+              tsr_pipeline_json_put_real(j, "naive_se", s->d.naive_se) &&
+              tsr_pipeline_json_put_real(j, "low", s->d.low) &&
+              tsr_pipeline_json_put_real(j, "high", s->d.high) &&
+              tsr_pipeline_json_put_real(j, "min", s->min) &&
+              tsr_pipeline_json_put_real(j, "max", s->max) &&
+              tsr_pipeline_json_put_real(j, "median", s->percentile[4]) &&
+              tsr_pipeline_json_put_real(j, "p99", s->percentile[1]);
+    for (int i = 0; i < TSR_EVAL_PERCENTILES; i++)
+        ok = ok && tsr_pipeline_json_put_real(p, tsr_percentile_names[i], s->percentile[i]);
+    return tsr_pipeline_json_put(j, "percentiles", p) && ok;
+}
+
+static bool put_kl(json_t *j, const struct tsr_eval_spread *s)
+{
+    json_t *kl = json_object(), *h = json_object(), *counts = json_array();
+    bool ok = put_spread(kl, s) && tsr_pipeline_json_put_real(h, "low", TSR_EVAL_HISTOGRAM_LOW) &&
+              tsr_pipeline_json_put_int(h, "per_decade", TSR_EVAL_HISTOGRAM_PER_DECADE);
+    for (int i = 0; ok && i < TSR_EVAL_HISTOGRAM_BINS; i++)
+        ok = json_array_append_new(counts, json_integer((json_int_t)s->histogram[i])) == 0;
+    ok = tsr_pipeline_json_put(h, "counts", counts) && ok;
+    ok = tsr_pipeline_json_put(kl, "histogram", h) && ok;
+    return tsr_pipeline_json_put(j, "kl", kl) && ok;
+}
+
+static bool put_paired(json_t *j, const struct compare_arm *a)
+{
+    const struct tsr_eval_paired *p = &a->paired;
+    json_t                       *ratio = json_object(), *top1 = json_object(), *dp = json_object();
+    bool                          ok = tsr_compare_json_put_difference(j, "delta", &p->delta) &&
+              tsr_pipeline_json_put_real(json_object_get(j, "delta"), "p_holm", a->p_holm);
+    ok = tsr_pipeline_json_put_real(ratio, "value", exp(p->delta.mean)) &&
+         tsr_pipeline_json_put_real(ratio, "low", exp(p->delta.low)) &&
+         tsr_pipeline_json_put_real(ratio, "high", exp(p->delta.high)) && ok;
+    ok = tsr_pipeline_json_put(j, "ratio", ratio) && ok;
+    ok = tsr_pipeline_json_put_real(j, "top1", p->top1.mean) && ok;
+    ok = tsr_pipeline_json_put_real(top1, "se", p->top1.se) &&
+         tsr_pipeline_json_put_real(top1, "low", p->top1.low < 0 ? 0 : p->top1.low) &&
+         tsr_pipeline_json_put_real(top1, "high", p->top1.high > 1 ? 1 : p->top1.high) && ok;
+    ok = tsr_pipeline_json_put(j, "top1_interval", top1) && ok;
+    ok = put_spread(dp, &p->delta_p) && tsr_pipeline_json_put_real(dp, "rms", p->delta_p.rms) && ok;
+    ok = tsr_pipeline_json_put(j, "delta_p", dp) && ok;
+    if (!isnan(p->kl.d.mean))
+        ok = ok && put_kl(j, &p->kl);
+    return ok;
+}
+
+static bool put_ratio(json_t *s, const char *key, const struct compare_ratio *r)
+{
+    json_t *j = json_object();
+    bool    ok = tsr_pipeline_json_put_real(j, "median", r->median) &&
+              tsr_pipeline_json_put_real(j, "low", r->low) &&
+              tsr_pipeline_json_put_real(j, "high", r->high);
+    return tsr_pipeline_json_put(s, key, j) && ok;
+}
+
+static bool put_speed(json_t *j, const struct compare *c, const struct compare_arm *a)
+{
+    json_t *s = json_object(), *prefill = json_array(), *decode = json_array();
+    bool    ok =
+        tsr_pipeline_json_put_real(s, "prefill_tokens_per_s", a->prefill_median) &&
+        tsr_pipeline_json_put_real(s, "decode_tokens_per_s", a->decode_median) &&
+        tsr_pipeline_json_put_act(s, tsr_pipeline_act_ran((uint32_t)c->speed.act, a->ran), a->ran);
+    for (int64_t i = 0; ok && i < c->speed.repeats; i++)
+        ok = json_array_append_new(prefill, json_real(a->prefill[i])) == 0 &&
+             json_array_append_new(decode, json_real(a->decode[i])) == 0;
+    ok = tsr_pipeline_json_put(s, "prefill_runs", prefill) && ok;
+    ok = tsr_pipeline_json_put(s, "decode_runs", decode) && ok;
+    if (a != &c->arms[0])
+        ok = ok && put_ratio(s, "prefill_ratio", &a->prefill_ratio) &&
+             put_ratio(s, "decode_ratio", &a->decode_ratio);
+    return tsr_pipeline_json_put(j, "speed", s) && ok;
+}
+
+json_t *tsr_compare_choices_json(const struct tsr_eval_choice_marks *a,
+                                 const struct tsr_eval_choice_marks *b, double alpha)
+{
+    json_t  *j = json_object(), *normalized = json_object();
+    double   low, high, n = (double)a->n;
+    uint64_t only, others;
+    tsr_eval_wilson(a->right, a->n, alpha, &low, &high);
+    bool ok = tsr_pipeline_json_put_int(j, "questions", a->n) &&
+              tsr_pipeline_json_put_int(j, "right", a->right) &&
+              tsr_pipeline_json_put_real(j, "accuracy", (double)a->right / n) &&
+              tsr_pipeline_json_put_real(j, "low", low) &&
+              tsr_pipeline_json_put_real(j, "high", high) &&
+              tsr_pipeline_json_put_int(normalized, "right", a->right_normalized) &&
+              tsr_pipeline_json_put_real(normalized, "accuracy", (double)a->right_normalized / n);
+    ok = tsr_pipeline_json_put(j, "normalized", normalized) && ok;
+    if (b) {
+        tsr_eval_marks_discordant(a->marks, b->marks, &only, &others);
+        ok = ok && tsr_pipeline_json_put_int(j, "only_arm", only) &&
+             tsr_pipeline_json_put_int(j, "only_reference", others) &&
+             tsr_pipeline_json_put_real(j, "p", tsr_eval_mcnemar(only, others));
+    }
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+/* ---- verdicts --------------------------------------------------------------------------- */
+
+/* Written so that NaN decides nothing. */
+static const char *quality(double mean, double p, double alpha)
+{
+    if (p < alpha && mean > 0)
+        return "worse";
+    if (p < alpha && mean < 0)
+        return "better";
+    return p >= alpha ? "indistinguishable" : "undecided";
+}
+
+static const char *speed_word(const struct compare_ratio *r)
+{
+    if (r->low > 1)
+        return "faster";
+    if (r->high < 1)
+        return "slower";
+    return r->low <= 1 && r->high >= 1 ? "alike" : NULL;
+}
+
+static void add(char *text, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add(char *text, size_t cap, const char *fmt, ...)
+{
+    size_t  at = strlen(text);
+    va_list list;
+    va_start(list, fmt);
+    (void)vsnprintf(text + at, cap - at, fmt, list);
+    va_end(list);
+}
+
+static void say_quality(char *text, size_t cap, const char *word,
+                        const struct tsr_eval_difference *d, double p)
+{
+    if (strcmp(word, "undecided") == 0) {
+        add(text, cap, "undecided: one window is too few for an interval");
+        return;
+    }
+    add(text, cap, "%s", word);
+    if (strcmp(word, "indistinguishable") == 0)
+        add(text, cap, ": a change of %.2f %% would have been found", 100 * expm1(d->detectable));
+    else
+        add(text, cap, ": perplexity %+.2f %% [%+.2f, %+.2f], p %s%.2g", 100 * expm1(d->mean),
+            100 * expm1(d->low), 100 * expm1(d->high), p < 1e-300 ? "< " : "",
+            p < 1e-300 ? 1e-300 : p);
+}
+
+static const char *size_word(const json_t *arm, double *times)
+{
+    double a = json_number_value(json_object_get(arm, "bytes"));
+    double o = json_number_value(json_object_get(arm, "original_bytes"));
+    *times = a < o ? o / a : a / o;
+    return a < o ? "smaller" : a > o ? "larger" : "alike";
+}
+
+static bool put_verdict(json_t *j, const struct compare *c, const struct compare_arm *a)
+{
+    char        text[400] = "";
+    double      times;
+    json_t     *v = json_object();
+    const char *size = size_word(j, &times);
+    const char *speed = a->has_speed && a != &c->arms[0] ? speed_word(&a->decode_ratio) : NULL;
+    bool        ok = true;
+    if (a->has_paired) {
+        const char *word = quality(a->paired.delta.mean, a->p_holm, c->keys.alpha);
+        say_quality(text, sizeof text, word, &a->paired.delta, a->p_holm);
+        ok = tsr_pipeline_json_put_text(v, "quality", word);
+    }
+    if (strcmp(size, "alike") != 0)
+        add(text, sizeof text, "%s%.2f times %s", *text ? "; " : "", times, size);
+    if (speed)
+        add(text, sizeof text, "%sdecode x%.2f [%.2f, %.2f], %s", *text ? "; " : "",
+            a->decode_ratio.median, a->decode_ratio.low, a->decode_ratio.high, speed);
+    ok = tsr_pipeline_json_put_text(v, "size", size) &&
+         tsr_pipeline_json_put_text(v, "speed", speed) &&
+         tsr_pipeline_json_put_text(v, "text", text) && ok;
+    return tsr_pipeline_json_put(j, "verdict", v) && ok;
+}
+
+/* Beside the original's answers; the marks themselves stay in the arm's own file. */
+static bool put_answers(json_t *j, const struct compare *c, const struct compare_arm *a)
+{
+    const json_t *o = json_object_get(c->arms[0].json, "choices");
+    json_t       *mine = tsr_json_copy(json_object_get(j, "choices"));
+    const char   *marks = json_string_value(json_object_get(mine, "marks"));
+    const char   *others = json_string_value(json_object_get(o, "marks"));
+    uint64_t      only, other;
+    bool          ok = mine && json_object_set_new(j, "choices", mine) == 0;
+    if (ok && a != &c->arms[0] && marks && others) {
+        tsr_eval_marks_discordant(marks, others, &only, &other);
+        ok = tsr_pipeline_json_put_int(mine, "only_arm", only) &&
+             tsr_pipeline_json_put_int(mine, "only_reference", other) &&
+             tsr_pipeline_json_put_real(mine, "p", tsr_eval_mcnemar(only, other));
+    }
+    (void)json_object_del(mine, "marks");
+    return ok;
+}
+
+bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a)
+{
+    bool ok = !a->has_paired || put_paired(j, a);
+    if (json_object_get(j, "choices"))
+        ok = ok && put_answers(j, c, a);
+    if (a->has_speed)
+        ok = ok && put_speed(j, c, a);
+    if (a != &c->arms[0] || c->base)
+        ok = ok && put_verdict(j, c, a);
+    return ok;
+}
+
+/* ---- pairs ------------------------------------------------------------------------------ */
+
+static const struct compare_arm *arm_of(const struct compare *c, const char *name)
+{
+    for (uint64_t i = 0; i < c->n; i++)
+        if (strcmp(c->arms[i].name, name) == 0)
+            return &c->arms[i];
+    return NULL;
+}
+
+struct pair {
+    const struct compare_arm  *a, *b;
+    bool                       has;
+    struct tsr_eval_difference delta, kl_delta;
+    double                     p_holm, kl_p_holm;
+};
+
+static tsr_status measure_pair(const struct compare *c, struct pair *p, struct tsr_err *err)
+{
+    struct tsr_eval_paired m;
+    if (p->a->status != TSR_OK || p->b->status != TSR_OK || !p->a->at.n || !p->b->at.n)
+        return TSR_OK;
+    TSR_TRY(tsr_eval_paired_measure(&m, c->windows, &p->a->at, &p->b->at, c->keys.alpha, err));
+    p->has = true;
+    p->delta = m.delta;
+    p->kl_delta = m.kl_delta;
+    return TSR_OK;
+}
+
+/* Over all pairs, as over all arms. */
+static tsr_status correct_pairs(struct pair *pairs, uint64_t n, struct tsr_err *err)
+{
+    double   *p = tsr_new(n, sizeof *p), *adjusted = tsr_new(n, sizeof *adjusted);
+    uint64_t *order = tsr_new(n, sizeof *order);
+    bool      ok = p && adjusted && order;
+    for (int kl = 0; ok && kl < 2; kl++) {
+        uint64_t k = 0;
+        for (uint64_t i = 0; i < n; i++)
+            if (pairs[i].has)
+                p[k++] = kl ? pairs[i].kl_delta.p : pairs[i].delta.p;
+        tsr_eval_holm(p, k, adjusted, order);
+        k = 0;
+        for (uint64_t i = 0; i < n; i++)
+            if (pairs[i].has)
+                *(kl ? &pairs[i].kl_p_holm : &pairs[i].p_holm) = adjusted[k++];
+    }
+    free(p);
+    free(adjusted);
+    free(order);
+    return ok ? TSR_OK : tsr_fail_nomem(err, n * 24, "pairs");
+}
+
+static json_t *pair_json(const struct compare *c, const struct pair *p)
+{
+    json_t *j = json_object(), *v = json_object();
+    bool    ok = tsr_pipeline_json_put_text(j, "arm", p->a->name) &&
+              tsr_pipeline_json_put_text(j, "against", p->b->name);
+    if (p->has) {
+        char        text[400] = "";
+        const char *word = quality(p->delta.mean, p->p_holm, c->keys.alpha);
+        say_quality(text, sizeof text, word, &p->delta, p->p_holm);
+        ok = ok && tsr_compare_json_put_difference(j, "delta", &p->delta) &&
+             tsr_pipeline_json_put_real(json_object_get(j, "delta"), "p_holm", p->p_holm);
+        if (!isnan(p->kl_delta.mean))
+            ok = ok && tsr_compare_json_put_difference(j, "kl_delta", &p->kl_delta) &&
+                 tsr_pipeline_json_put_real(json_object_get(j, "kl_delta"), "p_holm", p->kl_p_holm);
+        ok = ok && tsr_pipeline_json_put_text(v, "quality", word) &&
+             tsr_pipeline_json_put_text(v, "text", text);
+    } else {
+        ok = ok && tsr_pipeline_json_put_text(j, "failed", "one of the two has no result");
+    }
+    ok = tsr_pipeline_json_put(j, "verdict", v) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err)
+{
+    const struct tsr_config_node *list = c->keys.pairs;
+    uint64_t                      n = list ? list->n : 0;
+    struct pair                  *pairs = tsr_new(n, sizeof *pairs);
+    *out = json_array();
+    tsr_status st = *out && pairs ? TSR_OK : tsr_fail_nomem(err, n * sizeof *pairs, "pairs");
+    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
+        pairs[i].a = arm_of(c, list->items[i]->items[0]->text);
+        pairs[i].b = arm_of(c, list->items[i]->items[1]->text);
+        st = measure_pair(c, &pairs[i], err);
+    }
+    if (st == TSR_OK)
+        st = correct_pairs(pairs, n, err);
+    for (uint64_t i = 0; i < n && st == TSR_OK; i++)
+        if (json_array_append_new(*out, pair_json(c, &pairs[i])) != 0)
+            st = tsr_fail_nomem(err, 256, "the results");
+    free(pairs);
+    return st;
+}
+
+/* ---- questions ---------------------------------------------------------------------------- */
+
+bool compare_correct_choices(json_t *arms)
+{
+    size_t    n = json_array_size(arms), k = 0, i;
+    double   *p = tsr_new(n, sizeof *p), *adjusted = tsr_new(n, sizeof *adjusted);
+    uint64_t *order = tsr_new(n, sizeof *order);
+    json_t   *a, *v;
+    bool      ok = p && adjusted && order;
+    json_array_foreach (arms, i, a)
+        if (ok && (v = json_object_get(json_object_get(a, "choices"), "p")))
+            p[k++] = json_number_value(v);
+    if (ok)
+        tsr_eval_holm(p, k, adjusted, order);
+    k = 0;
+    json_array_foreach (arms, i, a)
+        if (ok && json_object_get(json_object_get(a, "choices"), "p"))
+            ok = tsr_pipeline_json_put_real(json_object_get(a, "choices"), "p_holm", adjusted[k++]);
+    free(p);
+    free(adjusted);
+    free(order);
+    return ok;
+}

@@ -1,0 +1,54 @@
+/* conformance/codec/codec.h - declarations shared by the files of codec rules. */
+#ifndef TSR_CONFORMANCE_CODEC_CODEC_H
+#define TSR_CONFORMANCE_CODEC_CODEC_H
+
+#include "conformance/helpers.h"
+#include "tessera/codec.h"
+
+/* Shapes without a common divisor: a block of any size has a tail in some of them. */
+struct tsr_codec_shape {
+    uint64_t rows, cols;
+};
+#define TSR_CODEC_SHAPES 10
+extern const struct tsr_codec_shape tsr_codec_shapes[TSR_CODEC_SHAPES];
+
+#define TSR_CODEC_SITES 4u /* that instances are calibrated for */
+
+/* An instance that can encode rows of cols columns: calibrated, if it is of that kind. */
+void *tsr_codec_made(struct tsr_conformance_case *c, uint64_t cols);
+
+/* Wire bytes of a shape; false when the codec does not carry it. */
+bool tsr_codec_bytes(struct tsr_conformance_case *c, const void *self, uint64_t rows, uint64_t cols,
+                     uint64_t *bytes);
+/* Skips the rule when `carried` shapes are none. */
+void tsr_codec_some(struct tsr_conformance_case *c, uint64_t carried);
+
+/* The message of a shape: normal numbers. */
+float *tsr_codec_message(struct tsr_conformance_case *c, uint64_t stream, uint64_t rows,
+                         uint64_t cols);
+
+/* The message of a shape, without its numbers. */
+struct tsr_codec_job tsr_codec_job_of(uint64_t rows, uint64_t cols, void *wire, uint64_t bytes);
+
+/* Encodes a copy of x into `wire`, decodes a copy of `wire` into `dst`; a refusal fails the rule. */
+void tsr_codec_encode(struct tsr_conformance_case *c, const void *self, uint64_t rows,
+                      uint64_t cols, const float *x, void *wire, uint64_t bytes);
+void tsr_codec_decode(struct tsr_conformance_case *c, const void *self, uint64_t rows,
+                      uint64_t cols, const void *wire, uint64_t bytes, float *dst);
+
+/* state.c */
+void tsr_codec_rule_calibration_whole(struct tsr_conformance_case *c);
+void tsr_codec_rule_state_exact(struct tsr_conformance_case *c);
+void tsr_codec_rule_state_loads(struct tsr_conformance_case *c);
+void tsr_codec_rule_state_damaged(struct tsr_conformance_case *c);
+/* values.c */
+void tsr_codec_rule_exact(struct tsr_conformance_case *c);
+void tsr_codec_rule_nonfinite(struct tsr_conformance_case *c);
+void tsr_codec_rule_tails(struct tsr_conformance_case *c);
+void tsr_codec_rule_decode_add(struct tsr_conformance_case *c);
+void tsr_codec_rule_repeats(struct tsr_conformance_case *c);
+void tsr_codec_rule_ranks(struct tsr_conformance_case *c);
+void tsr_codec_rule_threads(struct tsr_conformance_case *c);
+void tsr_codec_rule_damaged(struct tsr_conformance_case *c);
+
+#endif

@@ -1,0 +1,233 @@
+/* Quantizers that look at a whole block: a small one with all kinds of producers, made up. */
+#include "conformance/quantizer/quantizer.h"
+
+#include "tessera/quantizer_block.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#define HIDDEN  96u
+#define INNER   64u
+#define SITES   3
+#define LOSS_MS 30u
+#define LINEARS 3
+
+/* attn_in (no producer): q, k, v; ffn_in (a norm): gate, up; down_in (up): down. */
+static const struct {
+    const char *name, *linears[LINEARS];
+    uint64_t    n, rows, cols;
+    uint32_t    producer;
+} layout[SITES] = {
+    { "attn_in", { "q_proj", "k_proj", "v_proj" }, 3, 32, HIDDEN, TSR_PRODUCER_NONE },
+    { "ffn_in", { "gate_proj", "up_proj" }, 2, INNER, HIDDEN, TSR_PRODUCER_NORM },
+    { "down_in", { "down_proj" }, 1, HIDDEN, INNER, TSR_PRODUCER_LINEAR },
+};
+
+struct block {
+    struct tsr_conformance_test_host    *slow;  /* loss() takes LOSS_MS and cancels; or NULL */
+    uint64_t                             calls; /* of loss() */
+    const struct tsr_quantizer_block_v1 *table;
+    struct tsr_matrix                    w[SITES][LINEARS];
+    const struct tsr_matrix             *list[SITES][LINEARS];
+    struct tsr_quant_stats               stats[SITES];
+    struct tsr_block_site                site[SITES];
+    const struct tsr_block_site         *sites[SITES];
+    float                               *clip[SITES][LINEARS];
+    uint64_t                             groups[SITES];
+    struct tsr_block_choice              choice[SITES];
+    struct tsr_block_choice             *choices[SITES];
+    char                                 names[SITES][LINEARS][64];
+};
+
+/* The user stops in the first loss() of a search; that one and those after it take their time. */
+static void stop_slowly(struct tsr_conformance_test_host *h)
+{
+    struct timespec t;
+    uint64_t        now, until = 0;
+    if (!atomic_exchange(&h->cancel, 1)) {
+        h->cancel_after_ms = 1; /* for the clock of tsr_conformance_test_host_late_ms() */
+        tsr_conformance_test_host_start(h);
+    }
+    do {
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        now = (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+        until = until ? until : now + LOSS_MS;
+    } while (now < until);
+}
+
+/* Mean squared change of the linears' own outputs over the recorded inputs. */
+static tsr_status loss(void *ctx, uint64_t site, const struct tsr_matrix *const *linears,
+                       double *mse, struct tsr_err *err)
+{
+    struct block                 *b = ctx;
+    const struct tsr_quant_stats *s = site < SITES ? &b->stats[site] : NULL;
+    double                        sum = 0.0;
+    if (!s || !s->inputs)
+        return tsr_fail(err, TSR_E_INVAL, "there are no recorded inputs of site %llu",
+                        (unsigned long long)site);
+    for (uint64_t i = 0; i < layout[site].n; i++)
+        for (uint64_t r = 0; r < layout[site].rows; r++) {
+            const float *a = tsr_conformance_quant_row(&b->w[site][i], r),
+                        *z = tsr_conformance_quant_row(linears[i], r);
+            for (uint64_t t = 0; t < s->input_rows; t++) {
+                double d = 0.0;
+                for (uint64_t k = 0; k < layout[site].cols; k++)
+                    d += ((double)z[k] - (double)a[k]) * (double)s->inputs[t * s->cols + k];
+                sum += d * d;
+            }
+        }
+    b->calls++;
+    if (b->slow)
+        stop_slowly(b->slow);
+    *mse = sum / (double)(s->input_rows * layout[site].rows * layout[site].n);
+    return TSR_OK;
+}
+
+static float *filled(const char *name, uint64_t n, float value, bool guard)
+{
+    float *v = guard ? tsr_conformance_guarded(name, n * sizeof *v, 0)
+                     : tsr_conformance_roomy(name, n * sizeof *v, 0);
+    for (uint64_t i = 0; i < n; i++)
+        v[i] = value;
+    return v;
+}
+
+static void make_site(struct tsr_conformance_case *c, struct block *b, const void *self, uint64_t s,
+                      bool guard)
+{
+    uint64_t          cols = layout[s].cols, need = b->table->block_need(self);
+    struct tsr_format f = { .group = b->table->clip_group(self, cols) };
+    b->groups[s] = tsr_format_groups(&f, cols);
+    tsr_conformance_quant_stats_make(c, &b->stats[s], (need | need >> 32) & UINT32_MAX,
+                                     layout[s].rows, cols);
+    for (uint64_t i = 0; i < layout[s].n; i++) {
+        b->w[s][i] = tsr_conformance_quant_matrix(c, layout[s].rows, cols, c->seed + 10 * s + i);
+        (void)snprintf(b->names[s][i], sizeof b->names[s][i], "model.layers.0.%s",
+                       layout[s].linears[i]);
+        b->w[s][i].name = b->names[s][i];
+        b->list[s][i] = &b->w[s][i];
+        b->clip[s][i] = filled("clip", layout[s].rows * b->groups[s], INFINITY, guard);
+    }
+    b->site[s] = (struct tsr_block_site){ .struct_size = sizeof b->site[s],
+                                          .producer = layout[s].producer,
+                                          .name = layout[s].name,
+                                          .cols = cols,
+                                          .n_linears = layout[s].n,
+                                          .linears = b->list[s],
+                                          .stats = &b->stats[s],
+                                          .producer_site = s == 2 ? 1 : 0,
+                                          .producer_linear = s == 2 ? 1 : 0 };
+    b->sites[s] = &b->site[s];
+    b->choice[s] = (struct tsr_block_choice){ .struct_size = sizeof b->choice[s],
+                                              .scale = filled("scale", cols, 1.0f, guard),
+                                              .clip = b->clip[s] };
+    b->choices[s] = &b->choice[s];
+}
+
+/* search() of a block that is the same each time, and its status.  self is destroyed. */
+static struct block *search(struct tsr_conformance_case *c, bool guard, bool stop,
+                            tsr_status *status, struct tsr_err *err)
+{
+    struct block *b = tsr_conformance_rule_memory(c, sizeof *b);
+    void         *self = tsr_conformance_quant_make(c);
+    b->slow = stop ? c->host : NULL;
+    b->table = tsr_conformance_quant_extension(c, self, TSR_QUANTIZER_BLOCK);
+    if (!b->table)
+        tsr_conformance_rule_skip(c, "it looks at no block with these options");
+    if (!b->table->block_need || !b->table->clip_group || !b->table->search)
+        tsr_conformance_rule_fail(c, "a function of its table %s is NULL", TSR_QUANTIZER_BLOCK);
+    for (uint64_t s = 0; s < SITES; s++)
+        make_site(c, b, self, s, guard);
+    struct tsr_block block = { .struct_size = sizeof block,
+                               .name = "model.layers.0",
+                               .n_sites = SITES,
+                               .sites = b->sites,
+                               .ctx = b,
+                               .loss = loss };
+    *status = b->table->search(self, &block, b->choices, err);
+    tsr_conformance_quant_destroy(c, self);
+    return b;
+}
+
+static const struct block *searched(struct tsr_conformance_case *c, bool guard)
+{
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    tsr_status          st;
+    const struct block *b = search(c, guard, false, &st, &e.err);
+    if (st != TSR_OK)
+        tsr_conformance_rule_fail(c, "search() answers %s: %s", tsr_conformance_status_name(st),
+                                  e.text);
+    return b;
+}
+
+void tsr_conformance_quant_block_answers(struct tsr_conformance_case *c)
+{
+    const struct block *b = searched(c, false);
+    for (uint64_t s = 0; s < SITES; s++) {
+        for (uint64_t k = 0; k < layout[s].cols; k++) {
+            float x = b->choice[s].scale[k];
+            bool  none = layout[s].producer == TSR_PRODUCER_NONE;
+            if (none ? x != 1.0f : !(x > 0.0f && isfinite(x)))
+                tsr_conformance_rule_fail(c,
+                                          "the scale of column %llu of site %s is %g; %s is wanted",
+                                          (unsigned long long)k, layout[s].name, (double)x,
+                                          none ? "1 (nothing takes it)" : "a positive number");
+        }
+        for (uint64_t i = 0; i < layout[s].n; i++)
+            for (uint64_t k = 0; k < layout[s].rows * b->groups[s]; k++)
+                if (!(b->clip[s][i][k] >= 0.0f))
+                    tsr_conformance_rule_fail(c, "the clip of %s, row %llu group %llu, is %g",
+                                              b->names[s][i],
+                                              (unsigned long long)(k / b->groups[s]),
+                                              (unsigned long long)(k % b->groups[s]),
+                                              (double)b->clip[s][i][k]);
+    }
+}
+
+void tsr_conformance_quant_block_writes(struct tsr_conformance_case *c)
+{
+    const struct block *b = searched(c, true);
+    for (uint64_t s = 0; s < SITES; s++) {
+        struct tsr_quant_stats fresh;
+        uint64_t               cols = layout[s].cols;
+        if (!tsr_conformance_guarded_intact(b->choice[s].scale))
+            tsr_conformance_rule_fail(c, "search() wrote past the end of the scales of site %s",
+                                      layout[s].name);
+        for (uint64_t i = 0; i < layout[s].n; i++) {
+            struct tsr_matrix w =
+                tsr_conformance_quant_matrix(c, layout[s].rows, cols, c->seed + 10 * s + i);
+            if (memcmp(w.data, b->w[s][i].data, layout[s].rows * cols * sizeof(float)) != 0)
+                tsr_conformance_rule_fail(c, "search() changed the weights of %s", b->names[s][i]);
+            if (!tsr_conformance_guarded_intact(b->clip[s][i]))
+                tsr_conformance_rule_fail(c, "search() wrote past the end of the clips of %s",
+                                          b->names[s][i]);
+        }
+        tsr_conformance_quant_stats_make(c, &fresh, TSR_NEED_INPUTS, layout[s].rows, cols);
+        if (b->stats[s].inputs &&
+            memcmp(fresh.inputs, b->stats[s].inputs, fresh.input_rows * cols * sizeof(float)) != 0)
+            tsr_conformance_rule_fail(c, "search() changed the recorded inputs of site %s",
+                                      layout[s].name);
+    }
+}
+
+void tsr_conformance_quant_block_cancel(struct tsr_conformance_case *c)
+{
+    struct tsr_errbuf   e = TSR_ERRBUF(e);
+    tsr_status          st;
+    const struct block *b = search(c, false, true, &st, &e.err);
+    double              late = tsr_conformance_test_host_late_ms(c->host);
+    if (b->calls == 0)
+        tsr_conformance_rule_skip(c, "its search asks for no loss");
+    if (!(late <= 200.0 + LOSS_MS)) /* the loss() during which the user cancelled does not count */
+        tsr_conformance_rule_fail(
+            c,
+            "its search went on for %.0f ms of processor time and %llu calls of loss() "
+            "after the user had asked to stop, and answered %s",
+            late, (unsigned long long)b->calls, tsr_conformance_status_name(st));
+    if (st != TSR_OK && st != TSR_E_CANCELLED)
+        tsr_conformance_rule_fail(
+            c, "when it was stopped it answered %s instead of TSR_E_CANCELLED: %s",
+            tsr_conformance_status_name(st), e.text);
+}

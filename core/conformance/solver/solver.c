@@ -1,0 +1,352 @@
+/* Solvers: one at work, the rules about how it works, and the table of all. */
+#include "conformance/solver/solver.h"
+
+#include "base/mem.h"
+#include "plan/instance/instance.h"
+#include "plan/instance/objective.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define U(x) ((unsigned long long)(x))
+
+static const struct tsr_solver_v1 *table(const struct tsr_conformance_case *c)
+{
+    return c->iface;
+}
+
+void tsr_conformance_answer_make(struct tsr_conformance_answer        *a,
+                                 const struct tsr_conformance_problem *p, bool guarded)
+{
+    void *(*room)(const char *, uint64_t, unsigned char) =
+        guarded ? tsr_conformance_guarded : tsr_conformance_roomy;
+    memset(a->reason, 0x5a, sizeof a->reason);
+    a->s = (struct tsr_solver_solution){ .struct_size = sizeof a->s,
+                                         .status = UINT32_MAX,
+                                         .objective = NAN,
+                                         .bound = NAN,
+                                         .option = UINT64_MAX,
+                                         .max_stages = p->devices,
+                                         .stage_kind = room("stage_kind", 4 * p->devices, 0xee),
+                                         .stage_first = room("stage_first", 8 * p->devices, 0xee),
+                                         .stage_count = room("stage_count", 8 * p->devices, 0xee),
+                                         .layer_bits = room("layer_bits", 4 * p->in.layers, 0xee),
+                                         .reason = a->reason,
+                                         .reason_cap = sizeof a->reason / 2 };
+}
+
+void tsr_conformance_answer_free(struct tsr_conformance_answer *a)
+{
+    tsr_conformance_guarded_free(a->s.stage_kind);
+    tsr_conformance_guarded_free(a->s.stage_first);
+    tsr_conformance_guarded_free(a->s.stage_count);
+    tsr_conformance_guarded_free(a->s.layer_bits);
+}
+
+bool tsr_conformance_answer_intact(const struct tsr_conformance_answer *a)
+{
+    return tsr_conformance_guarded_intact(a->s.stage_kind) &&
+           tsr_conformance_guarded_intact(a->s.stage_first) &&
+           tsr_conformance_guarded_intact(a->s.stage_count) &&
+           tsr_conformance_guarded_intact(a->s.layer_bits);
+}
+
+/* The plugin gets a copy of the solution: pointers that it moves are its own. */
+static tsr_status solve(const struct tsr_solver_v1 *t, void *self,
+                        const struct tsr_conformance_problem *p, struct tsr_conformance_answer *a,
+                        struct tsr_err *err)
+{
+    struct tsr_solver_solution out = a->s;
+    tsr_status                 st = t->solve(self, &p->in, &out, err);
+    a->s.status = out.status;
+    a->s.objective = out.objective;
+    a->s.bound = out.bound;
+    a->s.option = out.option;
+    a->s.stages = out.stages;
+    return st;
+}
+
+static void answer(struct tsr_conformance_case *c, const struct tsr_conformance_problem *p,
+                   struct tsr_conformance_answer *a, bool guarded)
+{
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    void                           *self = NULL;
+    struct tsr_conformance_problem *copy = tsr_conformance_rule_memory(c, sizeof *copy);
+    *copy = *p;
+    tsr_conformance_problem_link(copy);
+    tsr_conformance_answer_make(a, p, guarded);
+    if (guarded)
+        a->s.reason_cap = 5; /* of the longest reason a piece */
+    tsr_conformance_rule_ok(c, table(c)->create(c->host->give, c->options, &self, &e.err), &e,
+                            "create()");
+    tsr_conformance_rule_ok(c, solve(table(c), self, copy, a, &e.err), &e,
+                            "solve() of %llu layers, %llu kinds, %llu bits", U(p->in.layers),
+                            U(p->in.n_kinds), U(p->in.bits));
+    table(c)->destroy(self);
+}
+
+void tsr_solver_answer(struct tsr_conformance_case *c, const struct tsr_conformance_problem *p,
+                       struct tsr_conformance_answer *a)
+{
+    answer(c, p, a, false);
+}
+
+bool tsr_solver_planned(const struct tsr_conformance_problem *p,
+                        const struct tsr_conformance_answer *a, double *objective)
+{
+    return a->s.status <= TSR_SOLVED_FEASIBLE &&
+           tsr_plan_evaluate(&p->in, &a->s, objective, NULL) == TSR_OK;
+}
+
+double tsr_solver_band(double objective)
+{
+    return 1e-6 * fabs(objective) + 1e-6;
+}
+
+/* ---- how it works ------------------------------------------------------------- */
+
+static void rule_finds_plan(struct tsr_conformance_case *c)
+{
+    struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
+    struct tsr_conformance_answer   a;
+    tsr_conformance_problem_easy(p, c);
+    tsr_solver_answer(c, p, &a);
+    if (a.s.status > TSR_SOLVED_FEASIBLE)
+        tsr_conformance_rule_fail(
+            c,
+            "6 layers that fit on one device with every bit get status %u, wanted a "
+            "plan",
+            a.s.status);
+}
+
+static void rule_unsupported(struct tsr_conformance_case *c)
+{
+    uint64_t missing = ~table(c)->supports & (2 * TSR_SOLVER_FIXED_ORDER - 1);
+    if (missing == 0)
+        tsr_conformance_rule_skip(c, "the solver supports every part");
+    for (uint64_t part = 1; part <= TSR_SOLVER_FIXED_ORDER; part *= 2) {
+        struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
+        struct tsr_errbuf               e = TSR_ERRBUF(e);
+        struct tsr_conformance_answer   a;
+        void                           *self = NULL;
+        char                            name[256];
+        if (!(missing & part))
+            continue;
+        tsr_conformance_problem_of_part(p, c, part);
+        tsr_conformance_answer_make(&a, p, false);
+        tsr_conformance_rule_ok(c, table(c)->create(c->host->give, c->options, &self, &e.err), &e,
+                                "create()");
+        tsr_conformance_rule_refused(c, solve(table(c), self, p, &a, &e.err), TSR_E_UNSUPPORTED, &e,
+                                     "solve() with %s, which `supports` lacks,",
+                                     tsr_plan_solver_parts(part, name, sizeof name));
+        table(c)->destroy(self);
+    }
+}
+
+/* The rule limits processor time: a loaded machine adds none, and a solver that sleeps runs into the
+ * rule's limit. Half a second covers reading the tables and the last step of a search that polls its clock
+ * now and then. */
+static void rule_deadline(struct tsr_conformance_case *c)
+{
+    const double                    deadline_s = 0.3, grace_s = 0.5;
+    struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
+    struct tsr_conformance_answer   a;
+    tsr_conformance_problem_large(p, c, table(c)->supports);
+    p->in.deadline_us = (uint64_t)(deadline_s * 1e6);
+    double start = tsr_conformance_rule_cpu_s();
+    tsr_solver_answer(c, p, &a);
+    double took = tsr_conformance_rule_cpu_s() - start;
+    if (!(took <= deadline_s + grace_s))
+        tsr_conformance_rule_fail(
+            c,
+            "solve() with a deadline of %.1f s worked for %.1f s on 48 layers and 16 "
+            "devices",
+            deadline_s, took);
+}
+
+static void rule_repeats(struct tsr_conformance_case *c)
+{
+    for (uint64_t i = 0; i < TSR_SOLVER_ROUNDS; i++) {
+        struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
+        struct tsr_conformance_answer   a, b;
+        tsr_conformance_problem_small(p, c, i, table(c)->supports);
+        p->in.deadline_us = 0; /* where time ends the search the answer is a matter of speed */
+        tsr_solver_answer(c, p, &a);
+        tsr_solver_answer(c, p, &b);
+        bool same = a.s.status == b.s.status;
+        if (same && a.s.status <= TSR_SOLVED_FEASIBLE)
+            same = tsr_conformance_rule_differ(&a.s.objective, &b.s.objective, 8) == 8 &&
+                   a.s.option == b.s.option && a.s.stages == b.s.stages &&
+                   a.s.stages <= p->devices &&
+                   memcmp(a.s.stage_kind, b.s.stage_kind, 4 * a.s.stages) == 0 &&
+                   memcmp(a.s.stage_first, b.s.stage_first, 8 * a.s.stages) == 0 &&
+                   memcmp(a.s.layer_bits, b.s.layer_bits, 4 * p->in.layers) == 0;
+        if (!same)
+            tsr_conformance_rule_fail(
+                c,
+                "problem %llu with seed %llu has another answer the next time: status "
+                "%u with %.17g, then status %u with %.17g",
+                U(i), U(p->in.seed), a.s.status, a.s.objective, b.s.status, b.s.objective);
+    }
+}
+
+static void rule_untouched(struct tsr_conformance_case *c)
+{
+    for (uint64_t i = 0; i < TSR_SOLVER_ROUNDS; i++) {
+        struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p),
+                                       *kept = tsr_conformance_rule_memory(c, sizeof *p);
+        struct tsr_errbuf             e = TSR_ERRBUF(e);
+        struct tsr_conformance_answer a;
+        void                         *self = NULL;
+        tsr_conformance_problem_small(p, c, i, table(c)->supports);
+        *kept = *p;
+        tsr_conformance_answer_make(&a, p, false);
+        tsr_conformance_rule_ok(c, table(c)->create(c->host->give, c->options, &self, &e.err), &e,
+                                "create()");
+        tsr_conformance_rule_ok(c, solve(table(c), self, p, &a, &e.err), &e, "solve()");
+        table(c)->destroy(self);
+        uint64_t at = tsr_conformance_rule_differ(p, kept, sizeof *p);
+        if (at < sizeof *p)
+            tsr_conformance_rule_fail(
+                c,
+                "solve() changes the instance: byte %llu of problem %llu and its "
+                "tables",
+                U(at), U(i));
+    }
+}
+
+static void rule_writes(struct tsr_conformance_case *c)
+{
+    for (uint64_t i = 0; i < TSR_SOLVER_ROUNDS; i++) {
+        struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
+        struct tsr_conformance_answer   a;
+        tsr_conformance_problem_small(p, c, i, table(c)->supports);
+        answer(c, p, &a, true);
+        if (!tsr_conformance_answer_intact(&a))
+            tsr_conformance_rule_fail(
+                c,
+                "solve() of %llu layers writes beyond the %llu entries of a stage "
+                "array or the %llu of layer_bits",
+                U(p->in.layers), U(p->devices), U(p->in.layers));
+        for (uint64_t j = a.s.reason_cap; j < sizeof a.reason; j++)
+            if (a.reason[j] != 0x5a)
+                tsr_conformance_rule_fail(c, "solve() writes byte %llu of a reason of %llu bytes",
+                                          U(j), U(a.s.reason_cap));
+    }
+}
+
+/* ---- the kind -------------------------------------------------------------------- */
+
+static tsr_status make(struct tsr_conformance_case *c, void **self, struct tsr_err *err)
+{
+    return table(c)->create(c->host->give, c->options, self, err);
+}
+
+static void unmake(struct tsr_conformance_case *c, void *self)
+{
+    table(c)->destroy(self);
+}
+
+static const void *extension(struct tsr_conformance_case *c, void *self, const char *id)
+{
+    return table(c)->extension ? table(c)->extension(self, id) : NULL;
+}
+
+static tsr_status exercise(struct tsr_conformance_case *c, bool long_run, struct tsr_err *err)
+{
+    struct tsr_conformance_problem *p = tsr_new(1, sizeof *p);
+    struct tsr_conformance_answer   a;
+    void                           *self = NULL;
+    if (!p)
+        tsr_conformance_rule_skip(c, "this machine has no memory for the check");
+    if (long_run)
+        tsr_conformance_problem_large(p, c, table(c)->supports);
+    else
+        tsr_conformance_problem_of_part(p, c, 0);
+    tsr_conformance_answer_make(&a, p, false);
+    tsr_status st = make(c, &self, err);
+    if (st == TSR_OK) {
+        if (long_run)
+            tsr_conformance_test_host_start(c->host);
+        st = solve(table(c), self, p, &a, err);
+        unmake(c, self);
+    }
+    tsr_conformance_answer_free(&a);
+    free(p);
+    return st;
+}
+
+static const struct tsr_conformance_rule rules[] = {
+    { .name = "solver-status",
+      .text = "solve() gives TSR_OK with one of the four statuses.",
+      .run = tsr_solver_rule_status },
+    { .name = "solver-finds-plan",
+      .text = "Where everything fits on one device there is a plan, not unknown.",
+      .run = rule_finds_plan },
+    { .name = "solver-constraints",
+      .text = "A plan keeps every constraint of docs/formats/instance.md, as the host checks them.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_constraints },
+    { .name = "solver-objective",
+      .text = "The objective of a plan is what the host computes from the tables.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_objective },
+    { .name = "solver-bound",
+      .text = "The bound is at most the optimum that brute force finds, or -INFINITY.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_bound },
+    { .name = "solver-optimal",
+      .text = "What is called optimal is within the gap of the bound and of the optimum that brute "
+              "force finds.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_optimal },
+    { .name = "solver-infeasible",
+      .text = "A problem without a plan is answered by infeasible or unknown.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_infeasible },
+    { .name = "solver-reason",
+      .text = "Infeasible comes with a reason, one sentence that ends inside reason_cap.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_reason },
+    { .name = "solver-feasible",
+      .text = "A problem with a plan is never called infeasible.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_feasible },
+    { .name = "solver-cutoff",
+      .text = "A cutoff below the optimum makes no problem infeasible: the answer is unknown, or a "
+              "plan.",
+      .limit_s = 60,
+      .run = tsr_solver_rule_cutoff },
+    { .name = "solver-unsupported",
+      .text = "A part that `supports` lacks is TSR_E_UNSUPPORTED, never ignored.",
+      .run = rule_unsupported },
+    { .name = "solver-deadline",
+      .text = "solve() returns with what it has when deadline_us has passed.",
+      .limit_s = 60,
+      .run = rule_deadline },
+    { .name = "solver-repeats",
+      .text = "The same instance and seed give the same answer, each time.",
+      .limit_s = 60,
+      .run = rule_repeats },
+    { .name = "solver-instance-untouched",
+      .text = "solve() leaves the instance and its tables alone.",
+      .limit_s = 60,
+      .run = rule_untouched },
+    { .name = "solver-writes",
+      .text = "solve() writes only the entries that the host's arrays have, and reason_cap bytes "
+              "of reason.",
+      .limit_s = 60,
+      .run = rule_writes },
+};
+
+const struct tsr_conformance_kind_rules tsr_solver_rules = {
+    .kind = TSR_KIND_SOLVER,
+    .noun = "solver",
+    .make = make,
+    .unmake = unmake,
+    .extension = extension,
+    .exercise = exercise,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof rules[0],
+};

@@ -1,0 +1,51 @@
+/* engine/hooks.h - hooks of a forward pass.  forward.c and block.c run the model alone and call these
+ * hooks, which may observe or replace a part; the file that sets a hook is next to it.
+ *
+ *   chunk     before a chunk of tokens                compensate.c: which of them are compensated
+ *   input     a site's input is available             taps.c: calibration observes it
+ *   run       a site's linears: input to outputs      linears.c: on this device alone;
+ *                                                     ranks.c: o and down, summed over ranks
+ *   outputs   the outputs are available               compensate.c: adds the error compensation
+ *   hidden    rows for the logits are available       taps.c
+ *
+ * A hook that is NULL does nothing; `run` is never NULL.
+ */
+#ifndef TSR_ENGINE_HOOKS_H
+#define TSR_ENGINE_HOOKS_H
+
+#include "engine/engine.h"
+
+/* outs: of the site's linears, in the order of enum tsr_linear_id; NULL if a linear is absent. */
+typedef tsr_status (*tsr_engine_site_hook)(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                           const struct tsr_tensor        *in,
+                                           const struct tsr_tensor *const *outs,
+                                           struct tsr_err                 *err);
+
+struct tsr_engine_hooks {
+    tsr_status (*chunk)(struct tsr_engine *e, const struct tsr_engine_token *tokens, uint64_t n,
+                        struct tsr_err *err);
+    tsr_status (*input)(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                        const struct tsr_tensor *in, struct tsr_err *err);
+    tsr_engine_site_hook run[TSR_SITES];
+    tsr_engine_site_hook outputs;
+    tsr_status (*hidden)(struct tsr_engine *e, const struct tsr_tensor *rows, struct tsr_err *err);
+};
+
+/* linears.c: the linears of a site on the engine's own device, each with its compensation. */
+tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                               const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                               struct tsr_err *err);
+/* ranks.c: o or down split over several ranks, real or simulated: the sum over them, followed by bias and
+ * compensation. */
+tsr_status tsr_engine_run_site_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                          const struct tsr_tensor        *in,
+                                          const struct tsr_tensor *const *outs,
+                                          struct tsr_err                 *err);
+/* compensate.c: selects tokens of a chunk; then adds compensation to the outputs of a site. */
+tsr_status tsr_engine_compensate_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                       uint64_t n, struct tsr_err *err);
+tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                      const struct tsr_tensor        *in,
+                                      const struct tsr_tensor *const *outs, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,26 @@
+/* model/bind_internal.h - a model that is bound to stored tensors: bind.c says which, bind_plan.c plans reading them. */
+#ifndef TSR_MODEL_BIND_INTERNAL_H
+#define TSR_MODEL_BIND_INTERNAL_H
+
+#include "model/bind.h"
+
+/* The stored tensor of that name, of a dtype that we compute with and of that shape. */
+tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, uint32_t rank,
+                               const uint64_t *shape, struct tsr_checkpoint_stored **out);
+tsr_status tsr_model_bind_add_load(struct tsr_model_binding *b, struct tsr_model_tensor_load l);
+tsr_status tsr_model_bind_add_patch(struct tsr_model_binding *b, struct tsr_model_patch p);
+/* Plans a vector of n floats (gain or bias) and returns its index. */
+tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                      uint64_t layer, const char *suffix, uint64_t n, bool by_head,
+                                      uint64_t *at);
+/* Plans a matrix and returns its first byte in sealed memory, or in its layer's. */
+tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                      uint64_t layer, uint64_t rows, uint64_t cols, bool by_head,
+                                      uint32_t *dtype, uint64_t *at);
+void tsr_model_bind_set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols);
+/* A view on planned bytes. */
+tsr_status tsr_model_bind_set_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                     uint64_t layer, struct tsr_matrix *m, uint32_t dtype,
+                                     uint64_t rows, uint64_t cols, uint64_t at);
+
+#endif

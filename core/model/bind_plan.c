@@ -1,0 +1,137 @@
+/* The reads of a binding and their destinations: tensors, and pointers that are set once memory exists. */
+#include "model/bind_internal.h"
+
+#include "base/f16.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, uint32_t rank,
+                               const uint64_t *shape, struct tsr_checkpoint_stored **out)
+{
+    struct tsr_checkpoint_stored *e = tsr_checkpoint_shards_find(b->shards, name);
+    if (!e)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" is missing, which a %s model has as %s describes it",
+                        b->folder, name, b->config->arch->family.name, b->says);
+    if (e->t->dtype != TSR_F32 && e->t->dtype != TSR_F16 && e->t->dtype != TSR_BF16)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" has dtype %s; F32, F16 and BF16 are supported",
+                        tsr_checkpoint_shards_path(b->shards, e), name, e->t->dtype_name);
+    bool same = e->t->rank == rank;
+    for (uint32_t d = 0; same && d < rank; d++)
+        same = e->t->shape[d] == shape[d];
+    if (!same) {
+        char has[200], want[200];
+        tsr_safetensors_shape_text(has, sizeof has, e->t->rank, e->t->shape);
+        tsr_safetensors_shape_text(want, sizeof want, rank, shape);
+        return tsr_fail(b->err, TSR_E_INPUT, "%s: tensor \"%s\" has shape %s; %s asks for %s",
+                        tsr_checkpoint_shards_path(b->shards, e), name, has, b->says, want);
+    }
+    e->used = true;
+    *out = e;
+    return TSR_OK;
+}
+
+static tsr_status room(void **v, uint64_t n, uint64_t *cap, uint64_t size, struct tsr_err *err)
+{
+    if (n < *cap)
+        return TSR_OK;
+    uint64_t want = *cap ? *cap * 2 : 256;
+    void    *p = tsr_renew(*v, want, size);
+    if (!p)
+        return tsr_fail_nomem(err, want * size, "a model's plan");
+    *v = p;
+    *cap = want;
+    return TSR_OK;
+}
+
+tsr_status tsr_model_bind_add_load(struct tsr_model_binding *b, struct tsr_model_tensor_load l)
+{
+    TSR_TRY(room((void **)&b->loads, b->n_loads, &b->cap_loads, sizeof *b->loads, b->err));
+    b->loads[b->n_loads++] = l;
+    return TSR_OK;
+}
+
+tsr_status tsr_model_bind_add_patch(struct tsr_model_binding *b, struct tsr_model_patch p)
+{
+    TSR_TRY(room((void **)&b->patches, b->n_patches, &b->cap_patches, sizeof *b->patches, b->err));
+    b->patches[b->n_patches++] = p;
+    return TSR_OK;
+}
+
+static tsr_status too_large(struct tsr_model_binding *b)
+{
+    return tsr_fail(b->err, TSR_E_INPUT, "%s: the model has more than 2^64 bytes", b->folder);
+}
+
+/* Counts a tensor that is kept. */
+static void count(struct tsr_model_binding *b, const struct tsr_checkpoint_stored *e)
+{
+    b->model->parameters += (e->t->end - e->t->begin) / tsr_dtype_size(e->t->dtype);
+    b->model->bytes += e->t->end - e->t->begin;
+}
+
+tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                      uint64_t layer, const char *suffix, uint64_t n, bool by_head,
+                                      uint64_t *at)
+{
+    char                          name[TSR_BIND_NAME];
+    struct tsr_checkpoint_stored *e;
+    TSR_TRY(tsr_model_bind_name(b, r, layer, suffix, name));
+    TSR_TRY(tsr_model_bind_find(b, name, 1, &n, &e));
+    *at = b->floats;
+    if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
+        return too_large(b);
+    count(b, e);
+    return tsr_model_bind_add_load(b, (struct tsr_model_tensor_load){
+                                          .src = e, .at = *at, .widen = true, .by_head = by_head });
+}
+
+/* Matrices of decoder layers may be read one layer at a time. */
+static bool is_layered(const struct tsr_model_binding *b, const struct tsr_model_role *r)
+{
+    return b->layer_bytes && strchr(r->name, '#');
+}
+
+tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                      uint64_t layer, uint64_t rows, uint64_t cols, bool by_head,
+                                      uint32_t *dtype, uint64_t *at)
+{
+    char                          name[TSR_BIND_NAME];
+    struct tsr_checkpoint_stored *e;
+    const uint64_t                shape[2] = { rows, cols };
+    TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
+    TSR_TRY(tsr_model_bind_find(b, name, 2, shape, &e));
+    bool      layered = is_layered(b, r);
+    uint64_t *total = layered ? &b->layer_bytes[layer] : &b->bytes;
+    *at = *total;
+    *dtype = e->t->dtype;
+    if (!tsr_add(*total, e->t->end - e->t->begin, total) || !tsr_add(*total, 63, total))
+        return too_large(b);
+    *total -= *total % 64;
+    count(b, e);
+    return tsr_model_bind_add_load(
+        b, (struct tsr_model_tensor_load){
+               .src = e, .at = *at, .by_head = by_head, .layered = layered, .layer = layer });
+}
+
+void tsr_model_bind_set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols)
+{
+    m->struct_size = sizeof *m;
+    m->dtype = dtype;
+    m->rows = rows;
+    m->cols = cols;
+    m->row_stride = cols * tsr_dtype_size(dtype);
+}
+
+tsr_status tsr_model_bind_set_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                     uint64_t layer, struct tsr_matrix *m, uint32_t dtype,
+                                     uint64_t rows, uint64_t cols, uint64_t at)
+{
+    tsr_model_bind_set_shape(m, dtype, rows, cols);
+    return tsr_model_bind_add_patch(b, (struct tsr_model_patch){ .data = &m->data,
+                                                                 .at = at,
+                                                                 .layered = r && is_layered(b, r),
+                                                                 .layer = layer });
+}

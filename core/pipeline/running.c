@@ -1,0 +1,91 @@
+#include "pipeline/running.h"
+
+#include "pipeline/pipeline.h"
+#include "pipeline/put.h"
+
+#include <stdlib.h>
+
+struct head {
+    struct tsr_pipeline_run_on_keys on;
+};
+const struct tsr_option tsr_pipeline_run_on_options[TSR_PIPELINE_N_RUN_ON_OPTIONS] = {
+    TSR_PIPELINE_RUN_ON_OPTIONS(struct head, on, 0)
+};
+
+struct tsr_plugin_run_on tsr_pipeline_run_on_of(const struct tsr_pipeline_run_on_keys *k)
+{
+    return (struct tsr_plugin_run_on){ .backend = k->backend,
+                                       .layers = (uint64_t)(k->gpu_layers + 1),
+                                       .numerics = (uint32_t)k->numerics };
+}
+
+tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_pipeline_job *job,
+                                     const struct tsr_pipeline_running_keys *k,
+                                     const struct tsr_model *m, const char *packed, uint64_t seed,
+                                     struct tsr_err *err)
+{
+    const char *plan = k->compensation.compensate_plan;
+    char       *path = *plan ? tsr_pipeline_job_input(job, plan) : NULL;
+    *r = (struct tsr_pipeline_running){ .eo = { .on = tsr_pipeline_run_on_of(&k->on),
+                                                .act = (uint32_t)k->act,
+                                                .kv_dtype = (uint32_t)k->kv,
+                                                .chunk = (uint64_t)k->chunk,
+                                                .slots = 1 } };
+    if (*plan && !path)
+        return tsr_fail_nomem(err, 0, "a path");
+    tsr_status st = tsr_pipeline_compensating_open(&r->compensating, &k->compensation, path, packed,
+                                                   m, seed, &r->eo.compensate, err);
+    free(path);
+    return st;
+}
+
+void tsr_pipeline_running_close(struct tsr_pipeline_running *r)
+{
+    tsr_pipeline_compensating_close(&r->compensating);
+}
+
+struct tsr_engine_options tsr_pipeline_running_plain(const struct tsr_pipeline_running *r)
+{
+    struct tsr_engine_options eo = r->eo;
+    eo.on.numerics = TSR_NUMERICS_EXACT;
+    eo.act = TSR_ACT_F32;
+    eo.kv_dtype = TSR_F32;
+    eo.compensate = NULL;
+    eo.split = NULL;
+    return eo;
+}
+
+static const char *name_of(const struct tsr_choice *list, size_t n, int64_t value)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i].value == value)
+            return list[i].name;
+    return "?";
+}
+
+static bool put_ran(json_t *object, const struct tsr_pipeline_job *job, int64_t act, int64_t kv,
+                    int64_t numerics, const struct tsr_engine *e)
+{
+    uint64_t ran[3];
+    tsr_engine_acts(e, ran);
+    return tsr_pipeline_json_put_act(object, (uint32_t)act, ran) &&
+           (!job->loose ||
+            (tsr_pipeline_json_put_text(object, "kv", name_of(tsr_kv_choices, 3, kv)) &&
+             tsr_pipeline_json_put_text(object, "numerics",
+                                        name_of(tsr_numerics_choices, 2, numerics)) &&
+             tsr_pipeline_json_put_text(object, "device", tsr_engine_device(e))));
+}
+
+bool tsr_pipeline_running_put(json_t *object, const struct tsr_pipeline_job *job,
+                              const struct tsr_pipeline_running_keys *k,
+                              const struct tsr_pipeline_running *r, const struct tsr_engine *e)
+{
+    return put_ran(object, job, k->act, k->kv, k->on.numerics, e) &&
+           tsr_pipeline_compensating_put(object, &k->compensation, &r->compensating, e);
+}
+
+bool tsr_pipeline_running_put_plain(json_t *object, const struct tsr_pipeline_job *job,
+                                    const struct tsr_engine *e)
+{
+    return put_ran(object, job, TSR_ACT_F32, TSR_F32, TSR_NUMERICS_EXACT, e);
+}

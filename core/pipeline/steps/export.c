@@ -1,0 +1,107 @@
+/* export: the model as the steps before left it, in another program's format. */
+#include "pipeline/step.h"
+
+#include "checkpoint/export/export.h"
+#include "quant/quantize.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct export_options {
+    const char *to, *type, *backend;
+    int64_t     format, dtype, shard_size;
+    int32_t     allow_requantize;
+};
+
+#define S struct export_options
+static const struct tsr_option options[] = {
+    { .name = "to",
+      .help = "Folder (gguf, prepacked: file) to write, which must not exist; a job's is in its "
+              "folder, "
+              "unless the path is absolute.",
+      .type = TSR_OPT_STRING,
+      .unit = "FILE|FOLDER",
+      .flags = TSR_OPT_REQUIRED,
+      .offset = TSR_FIELD(S, to, const char *),
+      .def = { .s = "" } },
+    TSR_OPTION_ENUM(S, format, TSR_EXPORT_HF, tsr_export_formats, "The format."),
+    TSR_OPTION_ENUM(S, dtype, 0, tsr_export_dtypes, "hf: what the weights become."),
+    TSR_OPTION_STRING(
+        S, type, "auto",
+        "gguf: the tensors' type: f16, q8_0, q4_0, mxfp4, or auto: the one that holds "
+        "packed weights exactly, 16 bits for the others."),
+    TSR_OPTION_BOOL(S, allow_requantize, 0,
+                    "Quantize packed weights again where the format does not hold them exactly."),
+    TSR_OPTION_INT(S, shard_size, 5000, 1, 1 << 24, "MB",
+                   "Most of a safetensors file; a larger model is cut into several."),
+    TSR_OPTION_STRING(S, backend, "cpu", "prepacked: the backend that lays the weights out."),
+};
+#undef S
+
+static void print(const json_t *r, FILE *to)
+{
+    (void)fprintf(to, "exported as %s to %s: %lld tensors, %lld bytes\n",
+                  json_string_value(json_object_get(r, "format")),
+                  json_string_value(json_object_get(r, "output")),
+                  (long long)json_integer_value(json_object_get(r, "tensors")),
+                  (long long)json_integer_value(json_object_get(r, "bytes")));
+    tsr_export_report_print(r, to);
+}
+
+/* In a streaming job, the output of `quantize` is on disk only. */
+static tsr_status export_model(struct tsr_pipeline_job *job, const char *path,
+                               const struct tsr_export_options *eo, struct tsr_export_report *r,
+                               struct tsr_err *err)
+{
+    struct tsr_model *packed = NULL;
+    if (!job->packed || job->overlay)
+        return tsr_export(job->model, job->overlay, path, eo, r, err);
+    TSR_TRY(tsr_model_load_streamed(&packed, job->packed, err));
+    tsr_status st = tsr_export(packed, NULL, path, eo, r, err);
+    tsr_model_destroy(packed);
+    return st;
+}
+
+static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
+                      const struct tsr_config_node *node, struct tsr_err *err)
+{
+    const struct export_options *o = opts;
+    struct tsr_export_report     r;
+    struct tsr_export_options    eo = { .format = (enum tsr_export_format)o->format,
+                                        .dtype = (uint32_t)o->dtype,
+                                        .type = o->type,
+                                        .allow_requantize = o->allow_requantize != 0,
+                                        .replace = !job->loose && *o->to != '/',
+                                        .shard_bytes = (uint64_t)o->shard_size * 1000000,
+                                        .registry = job->registry,
+                                        .on = { .backend = o->backend, .numerics = job->on.numerics },
+                                        .compensation = job->packed };
+    char                        *path = NULL;
+    (void)node;
+    TSR_TRY(tsr_pipeline_job_need_model(job, err));
+    TSR_TRY(tsr_pipeline_job_output(job, o->to, &path, err));
+    tsr_status st = export_model(job, path, &eo, &r, err);
+    json_t    *j = st == TSR_OK ? tsr_export_report_json(&r, path) : NULL;
+    free(path);
+    TSR_TRY(st);
+    if (j && (!tsr_pipeline_json_put_text(j, "format", tsr_export_formats[o->format].name) ||
+              (job->loose &&
+               !tsr_pipeline_json_put_int(j, "peak_memory_bytes", tsr_quant_memory_peak())))) {
+        json_decref(j);
+        j = NULL;
+    }
+    if (j && !job->json)
+        print(j, stdout);
+    return tsr_pipeline_step_result(job, "export", j, err);
+}
+
+const struct tsr_pipeline_step tsr_step_export = {
+    .name = "export",
+    .summary = "writes the model in another program's format, or prepacked",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct export_options),
+    .run = run,
+    .print = print,
+    .streams = true,
+};

@@ -1,0 +1,165 @@
+/* The batch of a step `run`: through one engine, or through the ranks of a plan. */
+#include "pipeline/steps/run_batch.h"
+#include "pipeline/run_identity.h"
+
+#include "base/mem.h"
+#include "batch/watch.h"
+#include "runtime/peers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BLAME_US UINT64_C(300000)
+
+static uint64_t context_of(const struct tsr_step_run_batch *r)
+{
+    uint64_t most = r->job->model->hp.max_positions;
+    if (r->o->context)
+        return (uint64_t)r->o->context;
+    return most && most < 2048 ? most : 2048;
+}
+
+static void set_defaults(struct tsr_step_run_batch *r, uint64_t context)
+{
+    const struct tsr_step_run_options *o = r->o;
+    r->same = (struct tsr_step_run_same){ r->job, r->output };
+    r->b.same = tsr_step_run_same;
+    r->b.same_ctx = &r->same;
+    r->b.records = &r->records;
+    r->b.output = r->output;
+    r->b.folder = r->folder;
+    r->b.retry = o->retry_errors != 0;
+    r->b.quiet = r->job->quiet;
+    r->b.deadline_us = (uint64_t)(o->deadline * 1e6);
+    r->b.about = r->about;
+    r->b.ids = (struct tsr_batch_answer_ids){ r->base, tsr_step_run_model_name(r) };
+    r->b.defaults = (struct tsr_batch_request_defaults){
+        .max_tokens = (uint64_t)o->max_tokens,
+        .sampling = { .temperature = o->temperature,
+                      .top_k = (uint64_t)o->top_k,
+                      .top_p = o->top_p,
+                      .repetition_penalty = o->repetition_penalty,
+                      .seed = r->job->seed },
+        .allow_special = o->allow_special != 0,
+        .ignore_eos = o->ignore_eos != 0,
+        .context = context,
+        .tokenizer = r->job->tokenizer,
+        .chat = r->chat,
+        .why_no_chat = r->no_chat.text,
+        .pass = &r->b.pass,
+    };
+}
+
+static void on_layer(void *ctx, uint64_t layer, bool load)
+{
+    (void)ctx;
+    (void)layer;
+    (void)load;
+    tsr_batch_watch_beat();
+}
+
+/* Residuals are part of the batch's identity. */
+static tsr_status identify(struct tsr_step_run_batch *r, const struct tsr_pipeline_compensating *c,
+                           struct tsr_err *err)
+{
+    if (c->from && json_object_set_new(r->job->manifest, "residuals", json_string(c->from->hash)))
+        return tsr_fail_nomem(err, 64, "the manifest");
+    return tsr_pipeline_run_identify(r->job, (uint32_t)r->o->fleet.run.on.numerics, &r->records,
+                                     r->kept, r->b.id, r->base, &r->about, err);
+}
+
+static tsr_status with_engine(struct tsr_step_run_batch              *r,
+                              const struct tsr_pipeline_compensating *c,
+                              const struct tsr_engine_options *eo, struct tsr_batch_summary *s,
+                              struct tsr_err *err)
+{
+    struct tsr_pipeline_job *job = r->job;
+    struct tsr_engine       *e = NULL;
+    char                    *theirs = NULL;
+    TSR_TRY(identify(r, c, err));
+    set_defaults(r, eo->context);
+    TSR_TRY(tsr_engine_create(&e, job->registry, r->packed ? r->packed : job->model, job->overlay,
+                              eo, err));
+    tsr_engine_acts(e, r->ran);
+    tsr_engine_pass_engine(&r->b.pass, e);
+    tsr_status st = tsr_batch_run(&r->b, s, &theirs, err);
+    if (theirs)
+        st = tsr_pipeline_run_differs(r->folder, theirs, r->about, err);
+    if (st == TSR_OK &&
+        !tsr_pipeline_compensating_put(r->result, &r->o->fleet.run.compensation, c, e))
+        st = tsr_fail_nomem(err, 64, "the results");
+    free(theirs);
+    tsr_engine_destroy(e);
+    return st;
+}
+
+tsr_status tsr_step_run_on_engine(struct tsr_step_run_batch *r, struct tsr_batch_summary *s,
+                                  struct tsr_err *err)
+{
+    struct tsr_pipeline_job    *job = r->job;
+    struct tsr_pipeline_running how;
+    tsr_status                  st =
+        tsr_pipeline_running_open(&how, job, &r->o->fleet.run, r->packed ? r->packed : job->model,
+                                  job->packed, job->seed, err);
+    how.eo.slots = (uint32_t)r->o->slots;
+    how.eo.context = context_of(r);
+    how.eo.on_layer = on_layer;
+    if (r->records.n < how.eo.slots)
+        how.eo.slots = r->records.n ? (uint32_t)r->records.n : 1;
+    if (st == TSR_OK)
+        st = with_engine(r, &how.compensating, &how.eo, s, err);
+    tsr_pipeline_running_close(&how);
+    return st;
+}
+
+/* Another process of an MPI job died, and mpirun, which then ends the others, signals this one: the error
+ * is the other process's death. */
+static tsr_status blame(const struct tsr_step_run_batch *r, tsr_status st, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (st != TSR_E_CANCELLED || !r->job->peers)
+        return st;
+    tsr_status why = tsr_runtime_peers_failure(r->job->peers, BLAME_US, &e.err);
+    return why == TSR_OK ? st : tsr_err_copy(err, why, &e.err);
+}
+
+tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_summary *s,
+                                 struct tsr_err *err)
+{
+    const struct tsr_step_run_options *o = r->o;
+    struct tsr_pipeline_job           *job = r->job;
+    struct tsr_step_run_launch         f;
+    char                              *theirs = NULL;
+    char                               key[TSR_HASH_TEXT], *about = NULL;
+    /* what `auto` became is noted for the batch as it is known before the plan is read */
+    tsr_status st = tsr_pipeline_run_identify(job, (uint32_t)o->fleet.run.on.numerics, &r->records,
+                                              r->kept, r->b.id, key, &about, err);
+    memcpy(key, r->b.id, sizeof key);
+    free(about);
+    f = (struct tsr_step_run_launch){ 0 };
+    if (st == TSR_OK)
+        st = tsr_step_run_launch_open(&f, job, r->packed ? r->packed : job->model, &o->fleet,
+                                      (uint64_t)o->context, r->records.n, key,
+                                      (uint64_t)(o->stall * 1e6), err);
+    const json_t *states = st == TSR_OK ? tsr_launch_state_hashes(f.fleet) : NULL;
+    if (states && json_object_set(job->manifest, "codec_states", (json_t *)(uintptr_t)states) != 0)
+        st = tsr_fail_nomem(err, 64, "the manifest");
+    if (st == TSR_OK)
+        st = identify(r, tsr_launch_compensating(f.fleet), err);
+    if (st == TSR_OK)
+        st = tsr_step_run_launch_note(&f, job, key, r->b.id, r->folder, err);
+    if (st == TSR_OK) {
+        set_defaults(r, f.context);
+        tsr_launch_pass(f.fleet, &r->b.pass);
+        st = tsr_batch_run(&r->b, s, &theirs, err);
+        if (theirs)
+            st = tsr_pipeline_run_differs(r->folder, theirs, r->about, err);
+    }
+    st = blame(r, st, err);
+    if (st == TSR_OK)
+        st = tsr_step_run_launch_report(&f, job, &o->fleet, s->new_tokens, s->seconds, r->ran,
+                                        r->result, err);
+    tsr_step_run_launch_close(&f);
+    free(theirs);
+    return st;
+}

@@ -1,0 +1,393 @@
+/* Measured tables, and plans with the tuned compensation. */
+#include "pipeline/steps/tuning.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "compensate/select.h"
+#include "pipeline/step.h"
+#include "plan/file/plan_file.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kinds[TSR_SITES] = { "qkv", "o", "gate_up", "down" };
+
+/* ---- measuring -------------------------------------------------------------------------------- */
+
+/* Measured k; linear interpolation in between. */
+static const uint32_t points[] = { 4, 8, 16, 32, 64, 128, 256, 512, 1024 };
+#define POINTS (sizeof points / sizeof *points)
+
+static void shape_of(const struct tsr_model *m, enum tsr_site site,
+                     struct tsr_compensate_tune_module *out)
+{
+    (void)snprintf(out->name, sizeof out->name, "%s", kinds[site]);
+    out->inputs = tsr_model_site_cols(m, site);
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (tsr_model_linear_site((enum tsr_linear_id)i) == site)
+            out->outputs += m->layers[0].lin[i].w.rows;
+}
+
+/* Bits of a weight with its metadata, 0 where there are none; *bytes (NULL: not asked) of all. */
+static double bits_of(const struct tsr_model *m, const struct tsr_model_overlay *o, uint64_t *bytes)
+{
+    uint64_t weights, n;
+    tsr_model_overlay_size(m, o ? o : m->packed, &weights, &n);
+    if (bytes)
+        *bytes = n;
+    return weights ? 8 * (double)n / (double)weights : 0;
+}
+
+/* ms of a layer at k. */
+static tsr_status measure_at(struct tsr_engine *e, enum tsr_site site, uint32_t k, uint32_t repeats,
+                             uint64_t layers, double *ms, struct tsr_err *err)
+{
+    TSR_TRY(tsr_engine_compensate_k(e, NULL, k, err));
+    TSR_TRY(tsr_engine_time_site(e, site, repeats, ms, err));
+    *ms *= 1e3 / (double)layers;
+    return TSR_OK;
+}
+
+static tsr_status measure_site(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
+                               uint64_t layers, struct tsr_compensate_tune_module *m,
+                               struct tsr_err *err)
+{
+    uint32_t last = 1;
+    double   before;
+    m->n_k = TSR_COMPENSATE_CHUNK + 1;
+    m->ms = tsr_new(m->n_k, sizeof *m->ms);
+    if (!m->ms)
+        return tsr_fail_nomem(err, m->n_k * sizeof *m->ms, "a table of times");
+    TSR_TRY(measure_at(e, site, 0, repeats, layers, &m->base, err));
+    /* while k of 1024 selects no channel, there is no work */
+    for (m->ms[0] = m->base; tsr_compensate_select_count(last, m->inputs) == 0; last++)
+        m->ms[last] = m->base;
+    TSR_TRY(measure_at(e, site, last, repeats, layers, &before, err));
+    m->ms[last] = before;
+    for (size_t p = 0; p < POINTS; p++) {
+        double now;
+        if (points[p] <= last)
+            continue;
+        TSR_TRY(measure_at(e, site, points[p], repeats, layers, &now, err));
+        for (uint32_t k = last; k <= points[p]; k++)
+            m->ms[k] = before + (now - before) * (double)(k - last) / (double)(points[p] - last);
+        last = points[p];
+        before = now;
+    }
+    return TSR_OK;
+}
+
+/* What the times say of the memory: weights over the bare time, residuals over what the second half of the
+ * channels takes more. */
+static void rates(struct tsr_compensate_tune_table *t, const struct tsr_model *m,
+                  uint32_t residual_bits, uint64_t bytes)
+{
+    double base = 0, more = 0, rows = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const struct tsr_compensate_tune_module *k = &t->m[i];
+        base += k->base;
+        more += k->ms[1024] - k->ms[512];
+        rows += (double)k->inputs / 2 * (double)k->outputs * residual_bits / 8;
+    }
+    t->device_gbps = (double)bytes / (double)m->hp.layers / base * 1e-6;
+    t->host_gbps = more > 0 ? rows / more * 1e-6 : 0;
+}
+
+tsr_status tsr_step_tuning_measure(struct tsr_compensate_tune_table *t, struct tsr_registry *r,
+                                   const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                   const struct tsr_compensation  *c,
+                                   const struct tsr_plugin_run_on *on, uint32_t act,
+                                   uint32_t repeats, struct tsr_err *err)
+{
+    struct tsr_engine           *e = NULL;
+    struct tsr_engine_compensate use = { .from = c, .each = TSR_COMPENSATE_CHUNK };
+    struct tsr_engine_options    opt = {
+           .on = *on, .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = 16, .compensate = &use
+    };
+    uint32_t threads = tsr_pool_threads(tsr_plugin_registry_pool(r));
+    uint64_t bytes;
+    *t = (struct tsr_compensate_tune_table){ .residual = c->bits };
+    t->bits = bits_of(m, o, &bytes);
+    tsr_status st = tsr_engine_create(&e, r, m, o, &opt, err);
+    if (st == TSR_OK)
+        (void)snprintf(t->device, sizeof t->device, "%s", tsr_engine_device(e));
+    for (uint32_t s = 0; s < TSR_SITES && st == TSR_OK; s++) {
+        struct tsr_compensate_tune_module *k = &t->m[t->n++];
+        shape_of(m, (enum tsr_site)s, k);
+        k->n_blocks = 1;
+        k->blocks[0] = threads;
+        st = measure_site(e, (enum tsr_site)s, repeats, m->hp.layers, k, err);
+        tsr_progress("tune", s + 1, TSR_SITES);
+    }
+    tsr_engine_destroy(e);
+    if (st != TSR_OK)
+        tsr_compensate_tune_free(t);
+    else
+        rates(t, m, c->bits, bytes);
+    return st;
+}
+
+static json_t *module_json(const struct tsr_compensate_tune_module *m)
+{
+    json_t *j = json_object(), *blocks = json_array(), *rows = json_array();
+    bool    ok = tsr_pipeline_json_put_text(j, "name", m->name) &&
+              tsr_pipeline_json_put_int(j, "inputs", m->inputs) &&
+              tsr_pipeline_json_put_int(j, "outputs", m->outputs) &&
+              tsr_pipeline_json_put_real(j, "base_ms", m->base);
+    for (uint64_t b = 0; b < m->n_blocks && ok; b++) {
+        json_t *row = json_array();
+        for (uint64_t k = 0; k < m->n_k && ok; k++)
+            ok = json_array_append_new(row, json_real(m->ms[b * m->n_k + k])) == 0;
+        ok = json_array_append_new(rows, row) == 0 && ok;
+        ok = json_array_append_new(blocks, json_integer(m->blocks[b])) == 0 && ok;
+    }
+    ok = tsr_pipeline_json_put(j, "blocks", blocks) && ok;
+    ok = tsr_pipeline_json_put(j, "ms", rows) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+static json_t *table_json(const struct tsr_compensate_tune_table *t)
+{
+    json_t *j = json_object(), *list = json_array();
+    bool    ok = tsr_pipeline_json_put_text(j, "format", TSR_COMPENSATE_TUNE_FORMAT) &&
+              tsr_pipeline_json_put_text(j, "device", t->device) &&
+              tsr_pipeline_json_put_real(j, "bits", t->bits);
+    if (ok && t->residual)
+        ok = tsr_pipeline_json_put_int(j, "residual", t->residual);
+    if (ok && t->host_gbps > 0)
+        ok = tsr_pipeline_json_put_real(j, "host_gbps", t->host_gbps);
+    if (ok && t->device_gbps > 0)
+        ok = tsr_pipeline_json_put_real(j, "device_gbps", t->device_gbps);
+    for (uint32_t i = 0; i < t->n && ok; i++)
+        ok = json_array_append_new(list, module_json(&t->m[i])) == 0;
+    ok = tsr_pipeline_json_put(j, "modules", list) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+tsr_status tsr_step_tuning_store(const struct tsr_compensate_tune_table *t,
+                                 struct tsr_pipeline_job *job, const char *name,
+                                 struct tsr_err *err)
+{
+    char *path = NULL;
+    TSR_TRY(tsr_pipeline_job_output(job, name, &path, err));
+    json_t    *j = table_json(t);
+    tsr_status st = j ? tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(9), err)
+                      : tsr_fail_nomem(err, 0, name);
+    json_decref(j);
+    free(path);
+    return st;
+}
+
+/* ---- what was found ----------------------------------------------------------------------------- */
+
+/* The place of a name among the kinds; TSR_SITES: none. */
+static int kind_of(const char *name)
+{
+    int s = 0;
+    while (s < TSR_SITES && strcmp(kinds[s], name) != 0)
+        s++;
+    return s;
+}
+
+static tsr_status fits_shape(const struct tsr_compensate_tune_module *k, const char *what,
+                             const struct tsr_model *m, bool seen[TSR_SITES], struct tsr_err *err)
+{
+    struct tsr_compensate_tune_module is = { .n_k = 0 };
+    int                               s = kind_of(k->name);
+    if (s == TSR_SITES)
+        return tsr_fail(err, TSR_E_INPUT, "%s: module '%s' is not one of qkv, o, gate_up, down",
+                        what, k->name);
+    if (seen[s])
+        return tsr_fail(err, TSR_E_INPUT, "%s: module '%s' is there twice", what, k->name);
+    seen[s] = true;
+    shape_of(m, (enum tsr_site)s, &is);
+    if (k->inputs == is.inputs && k->outputs == is.outputs)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: module '%s' was measured with %llu inputs and %llu outputs, in %s it has "
+                    "%llu and %llu; measure this model (tune without profile)",
+                    what, k->name, (unsigned long long)k->inputs, (unsigned long long)k->outputs,
+                    m->path, (unsigned long long)is.inputs, (unsigned long long)is.outputs);
+}
+
+tsr_status tsr_step_tuning_fits(const struct tsr_compensate_tune_table *t, const char *what,
+                                const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                const struct tsr_compensation *c, struct tsr_err *err)
+{
+    bool   seen[TSR_SITES] = { false };
+    double bits = bits_of(m, o, NULL);
+    for (uint32_t i = 0; i < t->n; i++)
+        TSR_TRY(fits_shape(&t->m[i], what, m, seen, err));
+    if (t->bits > 0 && !(fabs(t->bits / bits - 1) <= 0.01))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: was measured on weights of %.3f bits, those of %s have %.3f with "
+                        "their scales; measure this model (tune without profile)",
+                        what, t->bits, m->path, bits);
+    if (t->residual && t->residual != c->bits)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: was measured with residuals of %u bits, those of %s have %u; measure "
+                        "them (tune without profile)",
+                        what, t->residual, m->path, c->bits);
+    return TSR_OK;
+}
+
+void tsr_step_tuning_sites(const struct tsr_compensate_tune_table  *t,
+                           const struct tsr_compensate_tune_result *r, uint32_t k[TSR_SITES])
+{
+    for (int s = 0; s < TSR_SITES; s++)
+        k[s] = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        int s = kind_of(t->m[i].name);
+        if (s < TSR_SITES)
+            k[s] = r->k[i];
+    }
+}
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+double tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES])
+{
+    double all = 0, left = 0;
+    for (uint64_t l = 0; l < c->layers; l++)
+        for (int s = 0; s < TSR_SITES; s++) {
+            const struct tsr_compensate_site_profile *p = &c->site[l][s];
+            float *v = p->top ? tsr_new(p->cols, sizeof *v) : NULL;
+            if (!v)
+                continue;
+            memcpy(v, p->lost, p->cols * sizeof *v);
+            qsort(v, p->cols, sizeof *v, descending);
+            uint64_t n = tsr_compensate_select_count(k[s], p->cols);
+            for (uint64_t i = 0; i < p->cols; i++) {
+                all += (double)v[i];
+                left += i < n ? 0 : (double)v[i];
+            }
+            free(v);
+        }
+    return all > 0 ? left / all : 1;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------------- */
+
+static json_t *channels_json(const uint32_t k[TSR_SITES])
+{
+    static const char *const names[TSR_LINEARS] = { "*.q_proj",   "*.k_proj",    "*.v_proj",
+                                                    "*.o_proj",   "*.gate_proj", "*.up_proj",
+                                                    "*.down_proj" };
+    json_t                  *list = json_array();
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (json_array_append_new(
+                list, json_pack("{s:s, s:I}", "tensors", names[i], "k",
+                                (json_int_t)k[tsr_model_linear_site((enum tsr_linear_id)i)])) !=
+            0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* Bytes of residuals of layers [first, end) that have some k. */
+static uint64_t host_bytes(const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+                           uint64_t first, uint64_t end)
+{
+    uint64_t n = 0;
+    for (uint64_t l = first; l < end; l++)
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_compensate_residual *r = &c->lin[l][i];
+            if (r->codes &&
+                tsr_compensate_select_count(k[tsr_model_linear_site((enum tsr_linear_id)i)],
+                                            r->inputs))
+                n += tsr_compensate_residual_bytes(r);
+        }
+    return n;
+}
+
+/* Sets key of an object's object of that name, which is made where it is missing. */
+static bool put_in(json_t *o, const char *name, const char *key, json_t *value)
+{
+    json_t *in = json_object_get(o, name);
+    if (!json_is_object(in)) {
+        in = json_object();
+        if (!tsr_pipeline_json_put(o, name, in)) {
+            json_decref(value);
+            return false;
+        }
+    }
+    return tsr_pipeline_json_put(in, key, value);
+}
+
+static json_t *plain_plan(const struct tsr_model *m)
+{
+    char layers[32];
+    (void)snprintf(layers, sizeof layers, "0-%llu", (unsigned long long)m->hp.layers - 1);
+    return json_pack("{s:s, s:I, s:[{s:s, s:[{s:s, s:b}]}]}", "format", TSR_PLAN_FORMAT, "layers",
+                     (json_int_t)m->hp.layers, "stages", "layers", layers, "schemes", "layers",
+                     layers, "keep", 1);
+}
+
+/* The given plan as JSON, with the runs of its stages in p. */
+static tsr_status read_plan(const char *from, const struct tsr_model *m, struct tsr_plan_file *p,
+                            json_t **j, struct tsr_err *err)
+{
+    struct tsr_diag *d = NULL;
+    TSR_TRY(tsr_config_diag_create(&d, err));
+    tsr_status st = tsr_plan_file_load(p, from, d, err);
+    if (st == TSR_OK)
+        st = tsr_config_diag_status(d, err);
+    tsr_config_diag_destroy(d);
+    TSR_TRY(st);
+    if (p->layers != m->hp.layers)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the plan is for %llu layers, %s has %llu; plan for this model", from,
+                        (unsigned long long)p->layers, m->path, (unsigned long long)m->hp.layers);
+    *j = tsr_config_node_json(tsr_config_doc_root(p->doc));
+    return *j ? TSR_OK : tsr_fail_nomem(err, 0, from);
+}
+
+static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr_model *m,
+                      const struct tsr_compensation *c, const uint32_t k[TSR_SITES], double slower)
+{
+    json_t *stages = json_object_get(j, "stages");
+    bool    ok = true;
+    for (size_t i = 0; i < json_array_size(stages) && ok; i++) {
+        json_t  *s = json_array_get(stages, i);
+        uint64_t first = p->n_stages ? p->stages[i].first : 0;
+        uint64_t end = p->n_stages ? first + p->stages[i].count : m->hp.layers;
+        ok = tsr_pipeline_json_put(s, "compensation", channels_json(k)) &&
+             put_in(s, "predicted", "residuals",
+                    json_integer((json_int_t)host_bytes(c, k, first, end)));
+    }
+    return ok && put_in(j, "predicted", "slower", json_real(slower)) &&
+           put_in(j, "predicted", "lost", json_real(tsr_step_tuning_lost(c, k)));
+}
+
+tsr_status tsr_step_tuning_write(const char *path, const char *from, const struct tsr_model *m,
+                                 const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+                                 double slower, struct tsr_err *err)
+{
+    struct tsr_plan_file p = { 0 };
+    json_t              *j = NULL;
+    tsr_status           st = TSR_OK;
+    if (from)
+        st = read_plan(from, m, &p, &j, err);
+    else
+        j = plain_plan(m);
+    if (st == TSR_OK && (!j || !fill_plan(j, &p, m, c, k, slower)))
+        st = tsr_fail_nomem(err, 0, path);
+    if (st == TSR_OK)
+        st = tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(9), err);
+    json_decref(j);
+    tsr_plan_file_free(&p);
+    return st;
+}

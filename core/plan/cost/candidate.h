@@ -1,0 +1,66 @@
+/* plan/cost/candidate.h - candidates for a layer: a quantizer plugin with its options, or the original.
+ *
+ * The plugin reports the bytes and the layout of a matrix (no plugin is known by name, so third-party
+ * plugins are planned too). A device profile has times by the layout's kernel: "f16", "int4", "llm8",
+ * "lut3", "fp4_e2m1" ...
+ */
+#ifndef TSR_PLAN_COST_CANDIDATE_H
+#define TSR_PLAN_COST_CANDIDATE_H
+
+#include "plan/cost/shape.h"
+#include "plugin/spec.h"
+#include "quant/quant.h"
+
+#define TSR_PLAN_KERNEL_TEXT 24
+
+struct tsr_plan_candidate {
+    char                   name[40];     /* "gptq-4", "original": unique in a list */
+    char                   scheme[24];   /* plugin's name, or "original" */
+    char                   options[160]; /* "bits=4,group=128": as given, without the name */
+    uint32_t               bits;         /* of a weight's code; of the original: its dtype's */
+    uint32_t               stored_bits;  /* 32 for a layout that no backend reads, else bits */
+    uint64_t               group;        /* columns that share a scale; 0: the row, 1: no scales */
+    struct tsr_plugin_spec spec;
+    struct tsr_quantizer   q; /* self NULL: original, or mixed */
+    bool                   mixed;
+    /* mixed: another candidate of the list for each linear */
+    const struct tsr_plan_candidate *of[TSR_LINEARS];
+};
+
+struct tsr_plan_candidates {
+    struct tsr_plan_candidate *v;
+    uint64_t                   n;
+};
+
+/* Opens n texts, "gptq:bits=4,group=128" or "original" (also "f16", "bf16", "16": the weights as stored,
+ * packed ones of a packed model as packed). A duplicate name gets its options appended. TSR_E_INPUT, with
+ * the name, for an unknown plugin or option. [setup] */
+tsr_status tsr_plan_candidates_open(struct tsr_plan_candidates *c, struct tsr_registry *r,
+                                    const struct tsr_plan_shape *shape, const char *const *texts,
+                                    uint64_t n, struct tsr_err *err);
+/* A list may also have "mix|TEXT|...", one text of the list for each linear of a layer in the order of
+ * enum tsr_linear_id: the result of plan files with schemes for single tensors. */
+#define TSR_CANDIDATE_MIX "mix|"
+/* The candidate of one linear: the candidate itself, or a part of it. */
+const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_candidate *c,
+                                                         int                              linear);
+/* Share of a class's weights that are in linears of this part. */
+double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
+                                const struct tsr_plan_candidate *part,
+                                const struct tsr_plan_shape *s, uint64_t cls);
+void   tsr_plan_candidates_close(struct tsr_plan_candidates *c); /* zeroed or filled */
+
+/* A matrix under a candidate: its layout, and its stored bytes: codes and scales, or F32 for a plugin's
+ * private layout. TSR_E_UNSUPPORTED with the plugin's reason. [any] */
+tsr_status tsr_plan_candidate_matrix(const struct tsr_plan_candidate    *c,
+                                     const struct tsr_plan_shape_matrix *m, struct tsr_format *f,
+                                     uint64_t *bytes, struct tsr_err *err);
+/* The kernel that runs a class of layers: that of its down_proj, or of the linear with the most
+ * weights.  "f32" for a layout that no backend of ours reads, as the engine runs it. */
+tsr_status tsr_plan_candidate_kernel(const struct tsr_plan_candidate *c,
+                                     const struct tsr_plan_shape *s, uint64_t cls,
+                                     char kernel[TSR_PLAN_KERNEL_TEXT], struct tsr_err *err);
+/* Name of a layout's kernel: "bf16", "int4", "llm8", "lut3", "mxint4", "fp4_e2m1"; "f32": not ours. */
+void tsr_plan_kernel_name(const struct tsr_format *f, char kernel[TSR_PLAN_KERNEL_TEXT]);
+
+#endif

@@ -1,0 +1,32 @@
+/* plan/cost/device.h - device profiles: tessera.device/1 (docs/formats/device.md).
+ *
+ * What a device can hold and run, and how fast: datasheet numbers with stated efficiencies, and
+ * latencies of single decoder layers that were measured, each with its source.  latency.h turns
+ * them into times.
+ */
+#ifndef TSR_PLAN_COST_DEVICE_H
+#define TSR_PLAN_COST_DEVICE_H
+
+#include "plan/cost/profile.h"
+
+/* Reads a profile and makes its regressions.  What is wrong with the file goes to d; TSR_OK with
+ * *p NULL then.  [setup] */
+tsr_status tsr_plan_profile_load(struct tsr_plan_profile **p, const char *path, struct tsr_diag *d,
+                                 struct tsr_err *err);
+tsr_status tsr_plan_profile_parse(struct tsr_plan_profile **p, const char *name, const char *text,
+                                  uint64_t len, struct tsr_diag *d, struct tsr_err *err);
+void       tsr_plan_profile_destroy(struct tsr_plan_profile *p); /* NULL is fine */
+
+/* The file of a profile: NAME.yaml (NAME in lower case as a second try) in devices/ next to the cluster
+ * file, whose folder is `beside`, in ../devices, then in the installed configs. A name with a '/' or that
+ * ends in .yaml is a path relative to `beside`. Fresh memory; TSR_E_INPUT names the searched folders and
+ * the nearest profile. [setup] */
+tsr_status tsr_plan_profile_find(char **path, const char *name, const char *beside,
+                                 struct tsr_err *err);
+
+/* True where the device runs the kernel: it has a roofline or a point for it. */
+bool tsr_plan_profile_runs(const struct tsr_plan_profile *p, const char *kernel);
+
+const char *tsr_plan_basis_name(enum tsr_basis b);
+
+#endif

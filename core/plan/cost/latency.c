@@ -1,0 +1,356 @@
+/* Times of layers and ends from a device profile. */
+#include "plan/cost/latency.h"
+
+#include "base/f16.h"
+#include "comm/predict.h"
+#include "plan/cost/fit.h"
+
+#include <math.h>
+#include <string.h>
+
+#define NEIGHBOURS 4 /* points that a table's value is made of */
+
+/* The layer that one rank of the mesh runs. */
+static tsr_status work_of(const struct tsr_plan_latency_job *j, uint32_t tp, uint64_t cls,
+                          const struct tsr_plan_candidate *c, struct tsr_plan_work *w,
+                          struct tsr_err *err)
+{
+    const struct tsr_plan_shape       *s = j->shape;
+    const struct tsr_plan_shape_layer *l = &s->layer[cls];
+    uint64_t                           bytes = 0, n;
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct tsr_format f;
+        if (l->lin[i].rows == 0)
+            continue;
+        TSR_TRY(tsr_plan_candidate_matrix(c, &l->lin[i], &f, &n, err));
+        bytes += n;
+    }
+    *w = (struct tsr_plan_work){ .weights = (double)tsr_plan_shape_weights(s, cls) / tp,
+                                 .hidden = (double)s->hidden,
+                                 .attend = (double)s->heads * s->head_dim / tp,
+                                 .kv = (double)tsr_plan_shape_kv(s) / tp,
+                                 .bytes = (double)bytes / tp,
+                                 .window = (double)l->window };
+    return TSR_OK;
+}
+
+static bool outside(const struct tsr_plan_fit *f, double v, double s, double t)
+{
+    const double at[3] = { v, s, t };
+    bool         out = false;
+    for (int i = 0; i < 3; i++)
+        out = out || !(at[i] >= f->low[i] * (1 - 1e-9) && at[i] <= f->high[i] * (1 + 1e-9));
+    return out;
+}
+
+static double evaluate(const struct tsr_plan_fit *f, const struct tsr_plan_work *w,
+                       uint32_t kv_bits, double v, double s, double t)
+{
+    double x[TSR_PLAN_FEATURES], ms = 0;
+    tsr_plan_features(w, f->phase, v, s, t, x);
+    for (int i = 0; i < TSR_PLAN_FEATURES; i++)
+        ms += f->c[i] * x[i] * (f->phase == TSR_PLAN_DECODE && i == 2 ? kv_bits / 16.0 : 1);
+    return ms;
+}
+
+/* ---- table --------------------------------------------------------------------------------- */
+
+/* Squared distance in logarithms: a point at twice the tokens is as far as one at half. */
+static double distance(const struct tsr_plan_point *p, double v, double s, double t)
+{
+    double a = log((double)p->v / v), b = log((double)p->s / s);
+    double c = log(((double)p->t + 16) / (t + 16));
+    return a * a + b * b + c * c;
+}
+
+/* Measured over fitted at the nearest points, weighted by 1 / distance^2, times the fitted value.
+ * Exactly a point: its own value. */
+static double from_table(const struct tsr_plan_profile *p, const struct tsr_plan_fit *f,
+                         const struct tsr_plan_work *w, uint32_t kv_bits, double v, double s,
+                         double t, bool *exact)
+{
+    double d[NEIGHBOURS], ratio[NEIGHBOURS], sum = 0, weight = 0;
+    int    n = 0;
+    *exact = false;
+    for (uint64_t i = 0; i < p->n_points; i++) {
+        const struct tsr_plan_point *o = &p->points[i];
+        struct tsr_plan_work         ow;
+        if (o->phase != f->phase || strcmp(o->kernel, f->kernel) != 0)
+            continue;
+        tsr_plan_work_of_point(o, &ow);
+        if (!tsr_plan_fit_same_shape(&ow, w))
+            continue;
+        double far = distance(o, v, s, t);
+        double r = o->ms / evaluate(f, w, 16, (double)o->v, (double)o->s, (double)o->t);
+        int    at = n < NEIGHBOURS ? n++ : NEIGHBOURS;
+        for (; at > 0 && d[at - 1] > far; at--)
+            if (at < NEIGHBOURS) {
+                d[at] = d[at - 1];
+                ratio[at] = ratio[at - 1];
+            }
+        if (at < NEIGHBOURS) {
+            d[at] = far;
+            ratio[at] = r;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        if (d[0] <= 1e-18) {
+            *exact = true;
+            return ratio[0] * evaluate(f, w, kv_bits, v, s, t);
+        }
+        sum += ratio[i] / d[i];
+        weight += 1 / d[i];
+    }
+    return (n ? sum / weight : 1) * evaluate(f, w, kv_bits, v, s, t);
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static tsr_status collectives(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
+                              enum tsr_phase phase, double tokens, struct tsr_plan_time *out,
+                              struct tsr_err *err)
+{
+    double ms;
+    bool   two;
+    if (m->tp <= 1)
+        return TSR_OK;
+    TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase], (uint64_t)ceil(tokens),
+                                        j->shape->hidden, &ms, &two, err));
+    out->ms += 2 * ms;
+    out->extrapolated = true; /* no point was taken at this width */
+    return TSR_OK;
+}
+
+/* Each part has the share of its time that it has of the weights. */
+static tsr_status mixed(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
+                        uint64_t cls, const struct tsr_plan_candidate *c, enum tsr_phase phase,
+                        double v, double s, double t, struct tsr_plan_time *out,
+                        struct tsr_err *err)
+{
+    *out = (struct tsr_plan_time){ .basis = TSR_MEASURED, .extrapolated = true };
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        struct tsr_plan_time one;
+        int                  k = 0;
+        while (c->of[k] != c->of[i])
+            k++;
+        double share = tsr_plan_candidate_share(c, c->of[i], j->shape, cls);
+        if (k < i || !(share > 0))
+            continue;
+        TSR_TRY(tsr_plan_latency_layer(j, m, cls, c->of[i], phase, v, s, t, &one, err));
+        out->ms += share * one.ms;
+        out->basis = one.basis > out->basis ? one.basis : out->basis;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
+                                  const struct tsr_plan_mesh *m, uint64_t cls,
+                                  const struct tsr_plan_candidate *c, enum tsr_phase phase,
+                                  double v, double s, double t, struct tsr_plan_time *out,
+                                  struct tsr_err *err)
+{
+    if (c->mixed)
+        return mixed(j, m, cls, c, phase, v, s, t, out, err);
+    const struct tsr_plan_profile *p = m->profile;
+    char                           kernel[TSR_PLAN_KERNEL_TEXT];
+    struct tsr_plan_work           w;
+    uint32_t                       kv_bits = j->kv_bits ? j->kv_bits : 16;
+    *out = (struct tsr_plan_time){ .ms = NAN, .basis = TSR_ROOFLINE };
+    TSR_TRY(tsr_plan_candidate_kernel(c, j->shape, cls, kernel, err));
+    if (!tsr_plan_profile_runs(p, kernel))
+        return TSR_OK;
+    TSR_TRY(work_of(j, m->tp, cls, c, &w, err));
+    double                     tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
+    const struct tsr_plan_fit *f = tsr_plan_fit_find(p->fits, kernel, phase, &w, tokens);
+    if (f) {
+        bool same = tsr_plan_fit_same_shape(&f->shape, &w), exact = false;
+        out->basis = TSR_FITTED;
+        out->extrapolated = outside(f, v, s, t) || (!same && f->pooled) ||
+                            tokens <= (double)f->knots[0] || tokens > (double)f->knots[1];
+        if (j->mode == TSR_LATENCY_TABLE) {
+            out->ms = from_table(p, f, &w, kv_bits, v, s, t, &exact);
+            if (exact) {
+                out->basis = TSR_MEASURED;
+                out->extrapolated = false;
+            }
+        } else {
+            out->ms = evaluate(f, &w, kv_bits, v, s, t);
+        }
+    } else {
+        out->ms = tsr_plan_roofline_ms(p, tsr_plan_profile_kernel(p, kernel, tokens), phase, &w,
+                                       kv_bits / 8.0, v, s, t);
+    }
+    return collectives(j, m, phase, tokens, out, err);
+}
+
+static void add(struct tsr_plan_time *sum, const struct tsr_plan_time *one)
+{
+    sum->ms += one->ms;
+    sum->basis = one->basis > sum->basis ? one->basis : sum->basis;
+    sum->extrapolated = sum->extrapolated || one->extrapolated;
+}
+
+tsr_status tsr_plan_latency_prompt(const struct tsr_plan_latency_job *j,
+                                   const struct tsr_plan_mesh *m, uint64_t cls,
+                                   const struct tsr_plan_candidate *c,
+                                   const struct tsr_plan_workload *w, uint64_t v,
+                                   struct tsr_plan_time *out, struct tsr_err *err)
+{
+    uint64_t             last, n = tsr_plan_workload_chunks(w, &last);
+    uint64_t             chunk = n > 1 ? w->chunk : last;
+    struct tsr_plan_time one;
+    *out = (struct tsr_plan_time){ .basis = TSR_MEASURED };
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t s = i + 1 < n ? chunk : last;
+        TSR_TRY(tsr_plan_latency_layer(j, m, cls, c, TSR_PLAN_PREFILL, (double)v, (double)s,
+                                       (double)(i * chunk), &one, err));
+        add(out, &one);
+    }
+    return TSR_OK;
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+/* c0 + c1 * tokens over the measured ends of a kernel, scaled by the matrix; false: none. */
+static bool end_fit(const struct tsr_plan_profile *p, bool head, const char *kernel, double vocab,
+                    double width, double tokens, struct tsr_plan_time *out)
+{
+    double   sw = 0, sx = 0, sxx = 0, sy = 0, sxy = 0, low = INFINITY, high = 0;
+    uint64_t n = 0;
+    out->extrapolated = true;
+    for (uint64_t i = 0; i < p->n_ends; i++) {
+        const struct tsr_plan_end_point *e = &p->ends[i];
+        /* reading a row costs its width; a product the whole matrix */
+        double scale =
+            head ? vocab * width / ((double)e->vocab * (double)e->width) : width / (double)e->width;
+        double y = e->ms * scale, x = (double)e->tokens, weight = 1 / (y * y);
+        if (e->head != head || strcmp(e->kernel, kernel) != 0)
+            continue;
+        sw += weight;
+        sx += weight * x;
+        sxx += weight * x * x;
+        sy += weight * y;
+        sxy += weight * x * y;
+        low = fmin(low, x);
+        high = fmax(high, x);
+        n++;
+        if ((double)e->vocab == vocab && (double)e->width == width)
+            out->extrapolated = false;
+    }
+    if (n == 0)
+        return false;
+    double det = sw * sxx - sx * sx;
+    double b = det > 1e-12 * sw * sxx ? (sw * sxy - sx * sy) / det : 0;
+    double a = (sy - b * sx) / sw;
+    if (b < 0 || a < 0) { /* non-negative: one of the two */
+        bool through = sxy * sxy / sxx > sy * sy / sw;
+        b = through ? sxy / sxx : 0;
+        a = through ? 0 : sy / sw;
+    }
+    out->ms = a + b * tokens;
+    out->basis = TSR_FITTED;
+    out->extrapolated = out->extrapolated || tokens < low || tokens > high;
+    return true;
+}
+
+tsr_status tsr_plan_latency_embed(const struct tsr_plan_latency_job *j,
+                                  const struct tsr_plan_mesh *m, double tokens,
+                                  struct tsr_plan_time *out, struct tsr_err *err)
+{
+    const struct tsr_plan_shape *s = j->shape;
+    char                         kernel[TSR_PLAN_KERNEL_TEXT];
+    struct tsr_format            f;
+    uint64_t                     bytes;
+    TSR_TRY(tsr_plan_candidate_matrix(NULL, &s->embed, &f, &bytes, err));
+    tsr_plan_kernel_name(&f, kernel);
+    *out = (struct tsr_plan_time){ .basis = TSR_ROOFLINE };
+    if (end_fit(m->profile, false, kernel, (double)s->vocab, (double)s->embed_dim, tokens, out))
+        return TSR_OK;
+    /* a row is read, widened and written: 4 bytes out */
+    double moved = tokens * (double)s->embed_dim * (double)(tsr_dtype_size(s->embed.dtype) + 4);
+    out->extrapolated = false;
+    out->ms = 1e3 * moved / m->profile->bandwidth;
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
+                                 const struct tsr_plan_mesh        *m,
+                                 const struct tsr_plan_candidate *head, double rows,
+                                 struct tsr_plan_time *out, struct tsr_err *err)
+{
+    const struct tsr_plan_shape *s = j->shape;
+    char                         kernel[TSR_PLAN_KERNEL_TEXT];
+    struct tsr_format            f;
+    uint64_t                     bytes;
+    TSR_TRY(tsr_plan_candidate_matrix(head, &s->head, &f, &bytes, err));
+    tsr_plan_kernel_name(&f, kernel);
+    *out = (struct tsr_plan_time){ .basis = TSR_ROOFLINE };
+    if (end_fit(m->profile, true, kernel, (double)s->vocab, (double)s->embed_dim, rows, out)) {
+        out->ms /= m->tp;
+        return TSR_OK;
+    }
+    const struct tsr_plan_kernel_speed *k = tsr_plan_profile_kernel(m->profile, kernel, rows);
+    out->extrapolated = false;
+    out->ms = NAN;
+    if (!k)
+        return TSR_OK;
+    /* a layer without attention */
+    struct tsr_plan_work w = { .weights = (double)s->vocab * (double)s->embed_dim / m->tp,
+                               .bytes = (double)bytes / m->tp };
+    out->ms = tsr_plan_roofline_ms(m->profile, k, TSR_PLAN_DECODE, &w, 2, rows, 1, 0);
+    return TSR_OK;
+}
+
+/* ---- links ------------------------------------------------------------------------------------- */
+
+tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
+                                 const struct tsr_plan_mesh *to, enum tsr_phase phase,
+                                 const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
+                                 double *ms, struct tsr_err *err)
+{
+    uint64_t bytes;
+    TSR_TRY(tsr_plan_wire_bytes(w, rows, cols, &bytes, err));
+    *ms = tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes);
+    return TSR_OK;
+}
+
+/* What a sum asks of a codec when only its bytes count: the wire's, under a codec's interface. */
+static tsr_status size_of(const void *self, uint64_t rows, uint64_t cols, uint64_t *bytes,
+                          struct tsr_err *err)
+{
+    return tsr_plan_wire_bytes(self, rows, cols, bytes, err);
+}
+
+tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_phase phase,
+                                       const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
+                                       double *ms, bool *two_step, struct tsr_err *err)
+{
+    static const struct tsr_codec_v1 sizes = { .wire_bytes = size_of };
+    const struct tsr_plan_link      *l = &m->inside[phase];
+    const struct tsr_comm_path       path = { l->alpha_ms * 1e-3, l->rate };
+    const struct tsr_comm_speed      free_of_charge = { 0, 0 };
+    void                            *self[2 * TSR_COMM_MAX_RANKS];
+    double                           s[2];
+    *two_step = false;
+    *ms = m->tp <= 1 || l->rate > 0 ? 0 : INFINITY;
+    if (m->tp <= 1 || !(l->rate > 0))
+        return TSR_OK;
+    if (m->tp > TSR_COMM_MAX_RANKS)
+        return tsr_fail(err, TSR_E_INPUT, "%u devices share a layer, at most %u can", m->tp,
+                        TSR_COMM_MAX_RANKS);
+    for (uint32_t i = 0; i < 2 * m->tp; i++)
+        self[i] = (void *)(uintptr_t)w;
+    struct tsr_comm_coder c = { .iface = &sizes,
+                                .ranks = m->tp,
+                                .coupled = w && w->iface && w->iface->extension &&
+                                           w->iface->extension(w->self, TSR_CODEC_COUPLED),
+                                .self = self };
+    for (int i = 0; i < 2; i++) {
+        c.algorithm = i ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER;
+        c.piece = tsr_comm_piece(c.algorithm, m->tp);
+        TSR_TRY(tsr_comm_predict(&c, &free_of_charge, &path, rows, cols, &s[i], err));
+    }
+    *two_step = s[1] < s[0];
+    *ms = 1e3 * s[*two_step];
+    return TSR_OK;
+}

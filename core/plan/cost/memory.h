@@ -1,0 +1,66 @@
+/* plan/cost/memory.h - memory of a stage in bytes.
+ *
+ *   exact   real tensor shapes, the plugins' own packed sizes, the layout that the device's backend
+ *           uses, KV rows in the engine's layout, activations and kernels' scratch
+ *   paper   LLM-PQ's: a layer's matrices at 4*bits/32 bytes each weight, KV and temporary memory of
+ *           its code, whole MiB for each layer, 0.95 of the memory less 1930 MiB
+ *
+ * A mesh of tp devices counts as one: bytes are the sum over its ranks. Its ranks share layers evenly, but
+ * embedding, head and logits belong to rank 0 alone (exact accounting). The other ranks cannot offer the
+ * mesh the amount by which rank 0 exceeds them; it is "uneven" below.
+ */
+#ifndef TSR_PLAN_COST_MEMORY_H
+#define TSR_PLAN_COST_MEMORY_H
+
+#include "plan/cost/memory_job.h"
+#include "plan/cost/workload.h"
+
+/* Opens the backends that report sizes. Without it, a job assumes the packed sizes on every device.
+ * [setup] */
+tsr_status tsr_plan_memory_open(struct tsr_plan_memory_job *j, struct tsr_err *err);
+void       tsr_plan_memory_close(struct tsr_plan_memory_job *j);
+
+/* Weights of one layer of a class, with scales, norms and biases; and its KV for the whole batch.
+ * TSR_E_UNSUPPORTED where the candidate cannot pack it.  [setup] */
+tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                                 uint64_t cls, const struct tsr_plan_candidate *c,
+                                 uint64_t *weights, uint64_t *kv, struct tsr_err *err);
+/* Memory of the embedding and the head, in addition to layers. A tied head on another stage counts again
+ * (both hold the matrix); *shared is the saving if one stage has both. paper: embedding and head on stage
+ * 1, so *head is 0 (ruling 27). [setup] */
+tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                                uint64_t *embed, uint64_t *head, uint64_t *shared,
+                                struct tsr_err *err);
+
+/* Activations, scratch of the kernels, logits and the other run-time buffers of one stage, for prefill
+ * micro-batches of `prefill_mb` and decode ones of `decode_mb` requests: the maximum of the phases. first:
+ * first stage of the pipeline; last: it has the head. c: the candidates that may run there; the worst
+ * counts. *lead: what rank 0 takes in excess of another rank; may be NULL. [setup] */
+tsr_status tsr_plan_memory_workspace(const struct tsr_plan_memory_job *j,
+                                     const struct tsr_plan_mesh       *m,
+                                     const struct tsr_plan_candidates *c, uint64_t prefill_mb,
+                                     uint64_t decode_mb, bool first, bool last, uint64_t *bytes,
+                                     uint64_t *lead, struct tsr_err *err);
+/* Bytes that a plan may use on the mesh, if it uses its devices evenly. */
+uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accounting a);
+
+/* What the other devices of a mesh cannot give when rank 0 has `ends` and `lead` alone; false on overflow. */
+bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                            uint64_t ends, uint64_t lead, uint64_t *bytes);
+static inline uint64_t tsr_capacity_left(uint64_t capacity, uint64_t uneven)
+{
+    return capacity > uneven ? capacity - uneven : 0;
+}
+
+/* A whole stage, as the sum of the above: layers first..first+n-1 with candidate bits[l] each. It fits if
+ * total <= capacity, which is the mesh's capacity less `uneven`. */
+struct tsr_plan_stage_memory {
+    uint64_t weights, kv, ends, workspace, total, capacity, uneven;
+};
+tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                                 const struct tsr_plan_candidates *c, const uint32_t *bits,
+                                 uint64_t first, uint64_t n, uint64_t prefill_mb,
+                                 uint64_t decode_mb, struct tsr_plan_stage_memory *out,
+                                 struct tsr_err *err);
+
+#endif

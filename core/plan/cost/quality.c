@@ -1,0 +1,239 @@
+/* Tables of omega: from an indicator file, or a stated prior. */
+#include "plan/cost/quality.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMAT    "tessera.indicators/1"
+#define FILE_CAP  (UINT64_C(64) << 20)
+#define DEPTH     16
+#define MOST_BITS 8u
+#define ORIGINAL  16u
+#define MOST      1e100 /* so that sums over any model are numbers */
+
+static tsr_status create(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
+                         const struct tsr_plan_candidates *c, struct tsr_err *err)
+{
+    uint64_t n;
+    *q = (struct tsr_plan_quality){ .layers = s->layers, .candidates = c->n };
+    if (tsr_mul(s->layers, c->n, &n))
+        q->omega = tsr_new(n, sizeof *q->omega);
+    return q->omega ? TSR_OK : tsr_fail_nomem(err, s->layers * c->n * 8, "the table of omega");
+}
+
+void tsr_plan_quality_free(struct tsr_plan_quality *q)
+{
+    free(q->omega);
+    *q = (struct tsr_plan_quality){ 0 };
+}
+
+/* A layer whose linears differ: the parts' omegas by their shares of the weights. */
+static void mix(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
+                const struct tsr_plan_candidates *c)
+{
+    for (uint64_t l = 0; l < s->layers; l++)
+        for (uint64_t i = 0; i < c->n; i++)
+            for (uint64_t k = 0; k < c->n && c->v[i].mixed; k++)
+                q->omega[l * c->n + i] +=
+                    tsr_plan_candidate_share(&c->v[i], &c->v[k], s, s->layer_class[l]) *
+                    q->omega[l * c->n + k];
+}
+
+double tsr_plan_quality_uniform(const struct tsr_plan_quality *q, uint64_t candidate)
+{
+    double sum = 0;
+    for (uint64_t l = 0; l < q->layers; l++)
+        sum += q->omega[l * q->candidates + candidate];
+    return sum;
+}
+
+tsr_status tsr_plan_quality_prior(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
+                                  const struct tsr_plan_candidates *c, struct tsr_err *err)
+{
+    double mean = 0;
+    TSR_TRY(create(q, s, c, err));
+    for (uint64_t l = 0; l < s->layers; l++)
+        mean += (double)tsr_plan_shape_weights(s, s->layer_class[l]) / (double)s->layers;
+    for (uint64_t l = 0; l < s->layers; l++)
+        for (uint64_t i = 0; i < c->n; i++) {
+            double size = (double)tsr_plan_shape_weights(s, s->layer_class[l]) / mean;
+            q->omega[l * c->n + i] =
+                c->v[i].q.self ? size * ldexp(1, 2 * (4 - (int)c->v[i].bits)) : 0;
+        }
+    mix(q, s, c);
+    q->prior = true;
+    (void)snprintf(q->basis, sizeof q->basis, "prior");
+    return TSR_OK;
+}
+
+/* ---- from a file ------------------------------------------------------------------------------- */
+
+struct table {
+    const char *path;
+    json_t     *root, *rows;
+    uint32_t    bits[MOST_BITS], n;
+    int64_t     layers;
+};
+
+static tsr_status read_bits(struct table *t, struct tsr_err *err)
+{
+    json_t *list;
+    TSR_TRY(tsr_json_sub(t->root, t->path, "bits", true, JSON_ARRAY, &list, err));
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < n && n <= MOST_BITS; i++) {
+        const json_t *v = json_array_get(list, i);
+        json_int_t    b = json_is_integer(v) ? json_integer_value(v) : 0;
+        if (b < 1 || b > 64 || (i && (uint32_t)b <= t->bits[i - 1]))
+            return tsr_fail(err, TSR_E_INPUT, "%s: \"bits\" must ascend, each from 1 to 64",
+                            t->path);
+        t->bits[t->n++] = (uint32_t)b;
+    }
+    if (t->n == 0)
+        return tsr_fail(err, TSR_E_INPUT, "%s: \"bits\" has %zu widths, not 1 to %u", t->path, n,
+                        MOST_BITS);
+    return TSR_OK;
+}
+
+/* The requested table, or the best one available. */
+static tsr_status find_table(struct table *t, const char *want, char *basis, size_t cap,
+                             struct tsr_err *err)
+{
+    static const char *const order[] = { "measured", "hessian", "variance", "variance_stochastic" };
+    json_t                  *list, *best = NULL;
+    size_t                   rank = sizeof order / sizeof *order;
+    const char              *name = NULL;
+    bool                     asked = want && *want;
+    TSR_TRY(tsr_json_sub(t->root, t->path, "tables", true, JSON_ARRAY, &list, err));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t     *one = json_array_get(list, i);
+        const char *is = NULL;
+        if (!json_is_object(one))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: \"tables\" holds something that is not an object", t->path);
+        TSR_TRY(tsr_json_str(one, t->path, "name", true, &is, err));
+        if (asked && strcmp(is, want) == 0) {
+            best = one;
+            name = is;
+        }
+        for (size_t k = 0; !asked && k < rank; k++)
+            if (strcmp(is, order[k]) == 0) {
+                rank = k;
+                best = one;
+                name = is;
+            }
+    }
+    if (!best)
+        return asked ? tsr_fail(err, TSR_E_INPUT, "%s: there is no table \"%.40s\"", t->path, want)
+                     : tsr_fail(err, TSR_E_INPUT,
+                                "%s: none of its tables says how much layers suffer", t->path);
+    (void)snprintf(basis, cap, "%.24s of %.32s", name,
+                   strrchr(t->path, '/') ? strrchr(t->path, '/') + 1 : t->path);
+    return tsr_json_sub(best, t->path, "omega", true, JSON_ARRAY, &t->rows, err);
+}
+
+static tsr_status number_at(const struct table *t, uint64_t layer, uint32_t col, double *v,
+                            struct tsr_err *err)
+{
+    const json_t *row = json_array_get(t->rows, layer), *n = row ? json_array_get(row, col) : NULL;
+    *v = json_is_number(n) ? json_number_value(n) : NAN;
+    if (fabs(*v) <= MOST)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: omega of layer %llu at %u bits is not a number from -1e100 to 1e100",
+                    t->path, (unsigned long long)layer, t->bits[col]);
+}
+
+/* omega at a width: its column, or between two in logarithms; the original and what is 16 bits or
+ * more: 0. */
+static tsr_status omega_at(const struct table *t, uint64_t layer,
+                           const struct tsr_plan_candidate *c, double *v, double *raised,
+                           struct tsr_err *err)
+{
+    double   low, high;
+    uint32_t k = 0;
+    *v = 0;
+    if (!c->q.self || c->bits >= ORIGINAL)
+        return TSR_OK;
+    while (k < t->n && t->bits[k] < c->bits)
+        k++;
+    if (k == t->n || (k == 0 && t->bits[0] != c->bits))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: it has widths from %u to %u bits, the candidate '%s' has %u; measure "
+                        "it too (tessera indicators --bits)",
+                        t->path, t->bits[0], t->bits[t->n - 1], c->name, c->bits);
+    TSR_TRY(number_at(t, layer, k, &high, err));
+    *raised += high < 0 ? -high : 0;
+    *v = fmax(high, 0);
+    if (t->bits[k] == c->bits)
+        return TSR_OK;
+    TSR_TRY(number_at(t, layer, k - 1, &low, err));
+    low = fmax(low, 0);
+    double at = (double)(c->bits - t->bits[k - 1]) / (double)(t->bits[k] - t->bits[k - 1]);
+    *v = low > 0 && *v > 0 ? exp((1 - at) * log(low) + at * log(*v)) : (1 - at) * low + at * *v;
+    return TSR_OK;
+}
+
+static tsr_status read_table(struct tsr_plan_quality *q, struct table *t, const char *want,
+                             const struct tsr_plan_shape *s, const struct tsr_plan_candidates *c,
+                             struct tsr_err *err)
+{
+    const char *format = NULL, *model = NULL;
+    if (!json_is_object(t->root))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", t->path);
+    TSR_TRY(tsr_json_str(t->root, t->path, "format", true, &format, err));
+    if (strcmp(format, FORMAT) != 0)
+        return tsr_fail(err, TSR_E_INPUT, "%s: \"format\" is \"%.40s\", not \"" FORMAT "\"",
+                        t->path, format);
+    TSR_TRY(tsr_json_str(t->root, t->path, "model", true, &model, err));
+    TSR_TRY(tsr_json_int(t->root, t->path, "layers", true, 1, 1000000, &t->layers, err));
+    if ((uint64_t)t->layers != s->layers)
+        return tsr_fail(err, TSR_E_INPUT, "%s: is of a model of %lld layers, %s has %llu", t->path,
+                        (long long)t->layers, s->name, (unsigned long long)s->layers);
+    TSR_TRY(read_bits(t, err));
+    TSR_TRY(create(q, s, c, err));
+    TSR_TRY(find_table(t, want, q->basis, sizeof q->basis, err));
+    if (json_array_size(t->rows) != s->layers)
+        return tsr_fail(err, TSR_E_INPUT, "%s: omega has %zu rows for %llu layers", t->path,
+                        json_array_size(t->rows), (unsigned long long)s->layers);
+    for (uint64_t l = 0; l < s->layers; l++)
+        for (uint64_t i = 0; i < c->n; i++)
+            TSR_TRY(omega_at(t, l, &c->v[i], &q->omega[l * c->n + i], &q->raised, err));
+    mix(q, s, c);
+    (void)snprintf(q->model, sizeof q->model, "%s", model);
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_quality_parse(struct tsr_plan_quality *q, const char *name, const char *text,
+                                  uint64_t len, const char *table, const struct tsr_plan_shape *s,
+                                  const struct tsr_plan_candidates *c, struct tsr_err *err)
+{
+    struct table t = { .path = name };
+    *q = (struct tsr_plan_quality){ 0 };
+    TSR_TRY(tsr_json_parse(&t.root, name, text, len, DEPTH, err));
+    tsr_status st = read_table(q, &t, table, s, c, err);
+    json_decref(t.root);
+    if (st != TSR_OK)
+        tsr_plan_quality_free(q);
+    return st;
+}
+
+tsr_status tsr_plan_quality_load(struct tsr_plan_quality *q, const char *path, const char *table,
+                                 const struct tsr_plan_shape      *s,
+                                 const struct tsr_plan_candidates *c, struct tsr_err *err)
+{
+    char    *text;
+    uint64_t len;
+    *q = (struct tsr_plan_quality){ 0 };
+    TSR_TRY(tsr_file_slurp(path, FILE_CAP, &text, &len, err));
+    tsr_status st = tsr_plan_quality_parse(q, path, text, len, table, s, c, err);
+    if (st == TSR_OK)
+        tsr_hash_bytes(text, len, q->hash);
+    free(text);
+    return st;
+}

@@ -1,0 +1,343 @@
+#include "plan/cost/shape.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "model/bind.h"
+#include "quant/quant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG_CAP   (UINT64_C(16) << 20)
+#define CONFIG_DEPTH 64
+
+struct build {
+    struct tsr_plan_shape         *s;
+    const struct tsr_model_config *c;
+    const struct tsr_model        *m; /* NULL: of a config alone */
+    uint32_t                       dtype;
+    struct tsr_err                *err;
+};
+
+static bool holds(const struct build *b, uint32_t needs)
+{
+    return (needs & ~b->c->has) == 0;
+}
+
+/* F32 numbers of a norm, as bind.c makes it: one without gains is made of ones and zeros. */
+static uint64_t norm_floats(const struct build *b, const struct tsr_model_role *r)
+{
+    uint64_t hidden = b->c->hp.hidden;
+    if (!holds(b, r->weight & ~TSR_HAS_AFFINE))
+        return 0;
+    if (!holds(b, r->weight) || holds(b, r->bias))
+        return 2 * hidden;
+    return hidden;
+}
+
+static struct tsr_plan_shape_matrix matrix(const struct build *b, const struct tsr_matrix *of,
+                                           uint64_t rows, uint64_t cols)
+{
+    return (struct tsr_plan_shape_matrix){ .rows = rows,
+                                           .cols = cols,
+                                           .dtype = of ? of->dtype : b->dtype };
+}
+
+/* A packed linear's layout, with a name that does not go with the model. */
+static void packed_as(struct tsr_plan_shape_matrix *m, const struct tsr_model_packed *p)
+{
+    static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_LUT,
+                                        TSR_FORMAT_MX };
+    if (!p)
+        return;
+    m->packed = p->format;
+    m->ordered = p->ordered;
+    m->packed.id = "a plugin's own";
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcmp(p->format.id, ours[i]) == 0)
+            m->packed.id = ours[i];
+}
+
+static void linear(struct build *b, struct tsr_plan_shape_layer *l,
+                   const struct tsr_model_layer *of, enum tsr_linear_id id,
+                   const struct tsr_model_role *r)
+{
+    uint64_t rows, cols;
+    tsr_model_bind_shape(&b->c->hp, id, &rows, &cols);
+    l->lin[id] = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
+    l->lin[id].bias = holds(b, r->bias);
+    if (of && b->m->packed)
+        packed_as(&l->lin[id], b->m->packed->lin[of - b->m->layers][id]);
+}
+
+/* What a role adds to a layer. */
+static void in_layer(struct build *b, const struct tsr_model_role *r,
+                     struct tsr_plan_shape_layer *l, const struct tsr_model_layer *of)
+{
+    switch (r->part) {
+    case TSR_PART_ATTN_IN:
+    case TSR_PART_ATTN_OUT:
+    case TSR_PART_FFN_IN:
+    case TSR_PART_FFN_OUT:
+        l->norms += norm_floats(b, r);
+        break;
+    case TSR_PART_LINEAR:
+        linear(b, l, of, r->lin, r);
+        break;
+    case TSR_PART_QKV_ROWS:
+    case TSR_PART_QKV_HEADS:
+        linear(b, l, of, TSR_Q, r);
+        linear(b, l, of, TSR_K, r);
+        linear(b, l, of, TSR_V, r);
+        break;
+    case TSR_PART_GATE_UP_ROWS:
+        linear(b, l, of, TSR_GATE, r);
+        linear(b, l, of, TSR_UP, r);
+        break;
+    default:
+        break;
+    }
+}
+
+static void at_ends(struct build *b, const struct tsr_model_role *r)
+{
+    const struct tsr_model_hparams *hp = &b->c->hp;
+    struct tsr_plan_shape          *s = b->s;
+    const struct tsr_model         *m = b->m;
+    if (r->part == TSR_PART_EMBED_NORM)
+        s->embed_norm = norm_floats(b, r);
+    else if (r->part == TSR_PART_FINAL_NORM)
+        s->final_norm = norm_floats(b, r);
+    else if (!holds(b, r->weight))
+        return;
+    else if (r->part == TSR_PART_EMBED)
+        s->embed = matrix(b, m ? &m->embed : NULL, hp->vocab, hp->embed_dim);
+    else if (r->part == TSR_PART_POSITIONS)
+        s->positions = matrix(b, m ? &m->positions : NULL, hp->max_positions + hp->position_offset,
+                              hp->hidden);
+    else if (r->part == TSR_PART_PROJECT_IN)
+        s->project_in = matrix(b, m ? &m->project_in.w : NULL, hp->hidden, hp->embed_dim);
+    else if (r->part == TSR_PART_PROJECT_OUT)
+        s->project_out = matrix(b, m ? &m->project_out.w : NULL, hp->embed_dim, hp->hidden);
+    else if (r->part == TSR_PART_HEAD)
+        s->head = matrix(b, m ? &m->head.w : NULL, hp->vocab, hp->embed_dim);
+}
+
+static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
+{
+    if (!a->id || !b->id)
+        return a->id == b->id;
+    return strcmp(a->id, b->id) == 0 && a->dtype == b->dtype && a->bits == b->bits &&
+           a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
+           a->element == b->element && a->scale_bits == b->scale_bits &&
+           a->outliers == b->outliers && a->act8 == b->act8;
+}
+
+static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_plan_shape_layer *b)
+{
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (a->lin[i].rows != b->lin[i].rows || a->lin[i].ordered != b->lin[i].ordered ||
+            a->lin[i].cols != b->lin[i].cols || a->lin[i].dtype != b->lin[i].dtype ||
+            a->lin[i].bias != b->lin[i].bias || !same_format(&a->lin[i].packed, &b->lin[i].packed))
+            return false;
+    return a->norms == b->norms && a->window == b->window;
+}
+
+static void layers(struct build *b)
+{
+    const struct tsr_model_arch *a = b->c->arch;
+    struct tsr_plan_shape       *s = b->s;
+    for (uint64_t l = 0; l < s->layers; l++) {
+        struct tsr_plan_shape_layer one = { .window = b->c->hp.window ? b->c->hp.window[l] : 0 };
+        for (uint32_t i = 0; i < a->n_roles; i++)
+            in_layer(b, &a->roles[i], &one, b->m ? &b->m->layers[l] : NULL);
+        uint64_t cls = 0;
+        while (cls < s->classes && !same_layer(&s->layer[cls], &one))
+            cls++;
+        s->layer[cls] = one;
+        s->layer_class[l] = (uint32_t)cls;
+        s->classes += cls == s->classes;
+    }
+}
+
+static tsr_status build(struct build *b, const char *name)
+{
+    const struct tsr_model_hparams *hp = &b->c->hp;
+    struct tsr_plan_shape          *s = b->s;
+    *s = (struct tsr_plan_shape){ .layers = hp->layers,
+                                  .vocab = hp->vocab,
+                                  .hidden = hp->hidden,
+                                  .ffn = hp->ffn,
+                                  .embed_dim = hp->embed_dim,
+                                  .max_positions = hp->max_positions,
+                                  .heads = hp->heads,
+                                  .kv_heads = hp->kv_heads,
+                                  .head_dim = hp->head_dim,
+                                  .rotary_dim = hp->positions == TSR_POS_ROPE ? hp->rope.dim : 0,
+                                  .gated = hp->gated,
+                                  .tied = hp->tied,
+                                  .alibi = hp->positions == TSR_POS_ALIBI };
+    (void)snprintf(s->family, sizeof s->family, "%s", b->c->arch->family.name);
+    s->name = tsr_strdup(name);
+    s->layer_class = tsr_new(s->layers, sizeof *s->layer_class);
+    s->layer = tsr_new(s->layers, sizeof *s->layer);
+    if (!s->name || !s->layer_class || !s->layer)
+        return tsr_fail_nomem(b->err, s->layers * sizeof *s->layer, "the shape of a model");
+    layers(b);
+    for (uint32_t i = 0; i < b->c->arch->n_roles; i++)
+        at_ends(b, &b->c->arch->roles[i]);
+    const struct tsr_model_overlay *o = b->m ? b->m->packed : NULL;
+    if (s->tied)
+        s->head = s->embed;
+    if (o && o->embed)
+        packed_as(&s->embed, o->embed);
+    if (o && o->head) { /* its own copy then */
+        s->tied = false;
+        packed_as(&s->head, o->head);
+    }
+    return TSR_OK;
+}
+
+static tsr_status make(struct tsr_plan_shape **out, struct build *b, const char *name)
+{
+    b->s = tsr_new(1, sizeof *b->s);
+    if (!b->s)
+        return tsr_fail_nomem(b->err, sizeof *b->s, "the shape of a model");
+    tsr_status st = build(b, name);
+    if (st != TSR_OK) {
+        tsr_plan_shape_destroy(b->s);
+        return st;
+    }
+    *out = b->s;
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_shape_of(struct tsr_plan_shape **s, const struct tsr_model *m,
+                             struct tsr_err *err)
+{
+    struct tsr_model_config c = tsr_model_config(m);
+    struct build            b = { .c = &c, .m = m, .err = err };
+    TSR_TRY(make(s, &b, m->path));
+    if (m->packed)
+        (void)snprintf((*s)->packed, sizeof(*s)->packed, "%s", m->packed_as ? m->packed_as : "?");
+    (void)snprintf((*s)->hash, sizeof(*s)->hash, "%s", m->hash);
+    return TSR_OK;
+}
+
+/* The dtype that a config says its weights are stored as. */
+static tsr_status config_dtype(const char *name, const char *text, uint64_t len, uint32_t *dtype,
+                               struct tsr_err *err)
+{
+    json_t     *j;
+    const char *says = NULL;
+    TSR_TRY(tsr_json_parse(&j, name, text, len, CONFIG_DEPTH, err));
+    tsr_status st = tsr_json_str(j, name, json_object_get(j, "dtype") ? "dtype" : "torch_dtype",
+                                 false, &says, err);
+    *dtype = TSR_F16;
+    if (st == TSR_OK && says && strcmp(says, "bfloat16") == 0)
+        *dtype = TSR_BF16;
+    else if (st == TSR_OK && says && strcmp(says, "float32") == 0)
+        *dtype = TSR_F32;
+    else if (st == TSR_OK && says && strcmp(says, "float16") != 0)
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s: \"torch_dtype\" is \"%.40s\"; float32, float16 and bfloat16 are "
+                      "supported",
+                      name, says);
+    json_decref(j);
+    return st;
+}
+
+tsr_status tsr_plan_shape_config(struct tsr_plan_shape **s, const char *name, const char *text,
+                                 uint64_t len, struct tsr_err *err)
+{
+    struct tsr_model_config c;
+    struct build            b = { .c = &c, .err = err };
+    TSR_TRY(tsr_model_config_parse(&c, name, text, len, err));
+    tsr_status st = config_dtype(name, text, len, &b.dtype, err);
+    if (st == TSR_OK)
+        st = make(s, &b, name);
+    tsr_model_config_free(&c);
+    if (st == TSR_OK)
+        tsr_hash_bytes(text, len, (*s)->hash);
+    return st;
+}
+
+tsr_status tsr_plan_shape_load(struct tsr_plan_shape **s, const char *path, struct tsr_err *err)
+{
+    static const char end[] = ".json";
+    size_t            n = strlen(path);
+    struct tsr_model *m = NULL;
+    if (n > sizeof end - 1 && strcmp(path + n - (sizeof end - 1), end) == 0) {
+        char    *text;
+        uint64_t len;
+        TSR_TRY(tsr_file_slurp(path, CONFIG_CAP, &text, &len, err));
+        tsr_status st = tsr_plan_shape_config(s, path, text, len, err);
+        free(text);
+        return st;
+    }
+    TSR_TRY(tsr_model_load(&m, path, true, err));
+    tsr_status st = tsr_plan_shape_of(s, m, err);
+    tsr_model_destroy(m);
+    return st;
+}
+
+void tsr_plan_shape_destroy(struct tsr_plan_shape *s)
+{
+    if (!s)
+        return;
+    free(s->name);
+    free(s->layer_class);
+    free(s->layer);
+    free(s);
+}
+
+uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < TSR_LINEARS; i++)
+        n += s->layer[cls].lin[i].rows * s->layer[cls].lin[i].cols;
+    return n;
+}
+
+uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s)
+{
+    return 2 * (uint64_t)s->kv_heads * s->head_dim;
+}
+
+tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
+                                 struct tsr_err *err)
+{
+    uint64_t q = (uint64_t)s->heads * s->head_dim;
+    if (tp <= 1)
+        return TSR_OK;
+    if (s->heads % tp || s->kv_heads % tp)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a head: the model has %u heads and %u KV heads", tp,
+                        s->heads, s->kv_heads);
+    if (s->ffn % tp)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u does not divide the feed-forward of %llu columns", tp,
+                        (unsigned long long)s->ffn);
+    if (group == 0)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut rows that share one scale (group: 0)", tp);
+    if (q / tp % group || s->ffn / tp % group)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a group of %llu columns: parts have %llu and %llu", tp,
+                        (unsigned long long)group, (unsigned long long)(q / tp),
+                        (unsigned long long)(s->ffn / tp));
+    return TSR_OK;
+}
+
+struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_matrix *m,
+                                                 enum tsr_linear_id id, uint32_t tp)
+{
+    struct tsr_plan_shape_matrix p = *m;
+    if (id == TSR_O || id == TSR_DOWN)
+        p.cols /= tp;
+    else
+        p.rows /= tp;
+    return p;
+}

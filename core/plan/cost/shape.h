@@ -1,0 +1,71 @@
+/* plan/cost/shape.h - model description for the cost models: the sizes of its layers and ends.
+ *
+ *   model folder, headers only --tsr_plan_shape_of-->    struct tsr_plan_shape
+ *   config.json alone          --tsr_plan_shape_config-->
+ *
+ * Identical layers form one class. No weights are read. The shape of a packed model has its layouts: the
+ * candidate `original` then means the packed form.
+ */
+#ifndef TSR_PLAN_COST_SHAPE_H
+#define TSR_PLAN_COST_SHAPE_H
+
+#include "model/model.h"
+#include "tessera/format.h"
+
+/* One matrix [rows, cols], out by in; rows 0: absent. */
+struct tsr_plan_shape_matrix {
+    uint64_t          rows, cols;
+    uint32_t          dtype;   /* as stored */
+    bool              bias;    /* [rows], F32 when it runs */
+    struct tsr_format packed;  /* how a packed model has it; id NULL: as dtype */
+    bool              ordered; /* packed with a stored order of its columns */
+};
+
+struct tsr_plan_shape_layer {
+    struct tsr_plan_shape_matrix lin[TSR_LINEARS];
+    uint64_t                     norms;  /* F32 numbers in gains and biases of its norms */
+    uint64_t                     window; /* sliding window of attention in positions; 0: all */
+};
+
+struct tsr_plan_shape {
+    char                        *name; /* path of the model, for people; owned */
+    char                         hash[48];
+    char                         family[16];
+    uint64_t                     layers, classes;
+    uint32_t                    *layer_class; /* [layers]; owned */
+    struct tsr_plan_shape_layer *layer;       /* [classes]; owned */
+    uint64_t                     vocab, hidden, ffn, embed_dim, max_positions;
+    uint32_t                     heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
+    bool                         gated, tied, alibi;
+    char                         packed[24]; /* "gptq", ...: weights are packed already; "" */
+    struct tsr_plan_shape_matrix embed, positions, project_in, project_out, head;
+    uint64_t                     embed_norm, final_norm; /* F32 numbers; 0: absent */
+};
+
+/* Of a model, which may be loaded headers_only.  [any] */
+tsr_status tsr_plan_shape_of(struct tsr_plan_shape **s, const struct tsr_model *m,
+                             struct tsr_err *err);
+/* Of an architecture without weights: the text of a config.json; name is for messages and in
+ * `name`.  Matrices have the dtype that the config names (torch_dtype, dtype), else F16.  Malformed
+ * ones are TSR_E_INPUT.  [any] */
+tsr_status tsr_plan_shape_config(struct tsr_plan_shape **s, const char *name, const char *text,
+                                 uint64_t len, struct tsr_err *err);
+/* Either: path is a config.json (its name ends so), else a model, whose headers are read.  [setup] */
+tsr_status tsr_plan_shape_load(struct tsr_plan_shape **s, const char *path, struct tsr_err *err);
+void       tsr_plan_shape_destroy(struct tsr_plan_shape *s); /* NULL is fine */
+
+/* Weights in the linears of a class, and numbers per token in its K and V together. */
+uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls);
+uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s);
+
+/* TSR_E_CONFIG with the reason where tp ranks cannot share a layer: heads, KV heads or the
+ * feed-forward do not divide, or a part would cut groups of `group` columns (0: whole rows, which
+ * cannot be cut by columns without a scale for each part and are refused for tp > 1; 1: none). */
+tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
+                                 struct tsr_err *err);
+/* The part of a linear that one of tp ranks holds: rows of q, k, v, gate, up; columns of o, down.
+ * tsr_plan_shape_splits() holds. */
+struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_matrix *m,
+                                                 enum tsr_linear_id id, uint32_t tp);
+
+#endif

@@ -1,0 +1,208 @@
+#include "plan/file/check.h"
+
+#include "base/mem.h"
+#include "plan/instance/objective.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct check {
+    const struct tsr_plan_problem *p;
+    const struct tsr_plan_file    *f;
+    const uint32_t                *candidate;
+    struct tsr_diag               *d;
+    uint32_t                      *tp;    /* [groups] */
+    uint64_t                      *group; /* [stages] */
+    uint64_t                      *taken; /* [groups] devices */
+};
+
+static const struct tsr_config_mark *mark_of(const struct tsr_plan_stage *s, const char *key)
+{
+    const struct tsr_config_node *n = tsr_config_node_get(s->map, key);
+    return n ? &n->mark : &s->map->mark;
+}
+
+/* A group of the node with that profile, that width and devices to spare. */
+static void find_group(struct check *z, uint64_t i)
+{
+    const struct tsr_plan_stage   *s = &z->f->stages[i];
+    const struct tsr_plan_cluster *c = z->p->cluster;
+    uint64_t                       node, there = 0;
+    bool                           known = false;
+    if (!tsr_plan_node(c, mark_of(s, "node"), s->node, z->d, &node))
+        return;
+    for (uint64_t g = 0; g < c->n_groups; g++) {
+        if (c->groups[g].node != node || strcasecmp(c->groups[g].profile->name, s->device) != 0)
+            continue;
+        uint64_t have = tsr_plan_problem_devices(z->p, g), want = (uint64_t)s->tp;
+        known = true;
+        there += have;
+        if ((z->taken[g] && z->tp[g] != want) || have - z->taken[g] < want)
+            continue;
+        z->tp[g] = (uint32_t)want;
+        z->taken[g] += want;
+        z->group[i] = g;
+        return;
+    }
+    if (!known)
+        tsr_config_diag_error(z->d, mark_of(s, "device"), NULL, "node '%.60s' has no %.60s",
+                              s->node, s->device);
+    else
+        tsr_config_diag_error(z->d, &s->map->mark, "devices of a group are all taken in one width",
+                              "stage %llu: of the %llu %s in node '%s' not %lld are left for it",
+                              (unsigned long long)i, (unsigned long long)there, s->device, s->node,
+                              (long long)s->tp);
+}
+
+static tsr_status check_width(const struct check *z, uint64_t i, struct tsr_err *err)
+{
+    const struct tsr_plan_stage *s = &z->f->stages[i];
+    for (uint64_t l = s->first; s->tp > 1 && l < s->first + s->count; l++) {
+        const struct tsr_plan_candidate *c = &z->p->candidates.v[z->candidate[l]];
+        tsr_status st = tsr_plan_shape_splits(z->p->shape, (uint32_t)s->tp, c->group, err);
+        if (st != TSR_OK)
+            return tsr_err_prefix(err, st, "stage %llu, layer %llu as %s", (unsigned long long)i,
+                                  (unsigned long long)l, c->name);
+    }
+    return TSR_OK;
+}
+
+/* Exact bytes, reported in full where they do not fit. */
+static tsr_status check_memory(const struct check *z, uint64_t i, struct tsr_err *err)
+{
+    const struct tsr_plan_stage   *s = &z->f->stages[i];
+    const struct tsr_plan_problem *p = z->p;
+    struct tsr_plan_stage_memory   m;
+    struct tsr_plan_mesh           mesh;
+    char w[TSR_BYTES_TEXT], kv[TSR_BYTES_TEXT], work[TSR_BYTES_TEXT], lack[TSR_BYTES_TEXT],
+        place[300];
+    tsr_plan_mesh_of(p->cluster, z->group[i], (uint32_t)s->tp, &mesh);
+    TSR_TRY(tsr_plan_memory_stage(&p->memory, &mesh, &p->candidates, z->candidate, s->first,
+                                  s->count, (uint64_t)z->f->prefill_mb, (uint64_t)z->f->decode_mb,
+                                  &m, err));
+    uint64_t has = tsr_capacity_left(tsr_plan_problem_capacity(p, z->group[i], &mesh), m.uneven);
+    if (m.total <= has)
+        return TSR_OK;
+    tsr_config_mark_text(&s->map->mark, place, sizeof place);
+    return tsr_fail(err, TSR_E_INFEASIBLE,
+                    "%s: stage %llu does not fit on %s of node %s: weights %s, cache %s, work %s, "
+                    "short by %s",
+                    place, (unsigned long long)i, mesh.name, s->node,
+                    tsr_format_bytes(w, sizeof w, m.weights + m.ends),
+                    tsr_format_bytes(kv, sizeof kv, m.kv),
+                    tsr_format_bytes(work, sizeof work, m.workspace),
+                    tsr_format_bytes(lack, sizeof lack, m.total - has));
+}
+
+/* ---- the same as a solution of an instance -------------------------------------------- */
+
+/* A plan of one stage is in the part of its kind, where there is one. */
+static uint64_t part_of(const struct tsr_plan_built *b, uint64_t stages, uint32_t kind)
+{
+    for (uint64_t i = 0; stages == 1 && i < b->n_parts; i++)
+        if (b->parts[i].inst.devices == 1 && b->parts[i].first_kind == kind)
+            return i;
+    return 0;
+}
+
+static tsr_status solution(const struct check *z, const struct tsr_plan_built *b, uint64_t part,
+                           struct tsr_solver_solution **out, struct tsr_err *err)
+{
+    struct tsr_solver_solution *s;
+    const struct tsr_plan_part *pt = &b->parts[part];
+    TSR_TRY(tsr_plan_solution_create(&s, &pt->inst, err));
+    if (z->f->n_stages > s->max_stages) {
+        free(s);
+        return tsr_fail(err, TSR_E_INPUT, "%llu stages on %llu devices",
+                        (unsigned long long)z->f->n_stages, (unsigned long long)pt->inst.devices);
+    }
+    s->stages = z->f->n_stages;
+    for (uint64_t i = 0; i < s->stages; i++) {
+        s->stage_kind[i] = b->meshes.kind_of[z->group[i]] - pt->first_kind;
+        s->stage_first[i] = z->f->stages[i].first;
+        s->stage_count[i] = z->f->stages[i].count;
+    }
+    memcpy(s->layer_bits, z->candidate, pt->inst.in.layers * sizeof *s->layer_bits);
+    s->status = TSR_SOLVED_FEASIBLE;
+    *out = s;
+    return TSR_OK;
+}
+
+/* NaN in the tables, with names in place of numbers. */
+static tsr_status check_runs(const struct check *z, const struct tsr_plan_built *b,
+                             struct tsr_err *err)
+{
+    const struct tsr_solver_instance *in = &b->whole;
+    for (uint64_t i = 0; i < z->f->n_stages; i++) {
+        const struct tsr_plan_stage *s = &z->f->stages[i];
+        uint64_t                     k = b->meshes.kind_of[z->group[i]];
+        for (uint64_t l = s->first; l < s->first + s->count; l++) {
+            uint64_t e = (k * in->classes + in->layer_class[l]) * in->bits + z->candidate[l];
+            if (isnan(in->options[0]->pre_ms[e]) || isnan(in->options[0]->dec_ms[e]))
+                return tsr_fail(err, TSR_E_INFEASIBLE, "layer %llu: %s cannot run %s",
+                                (unsigned long long)l, b->meshes.kinds[k].mesh.name,
+                                in->bit_names[z->candidate[l]]);
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    TSR_TRY(tsr_plan_build(&a->built, z->p, z->tp, err));
+    TSR_TRY(check_runs(z, a->built, err));
+    a->part = part_of(a->built, z->f->n_stages, a->built->meshes.kind_of[z->group[0]]);
+    TSR_TRY(solution(z, a->built, a->part, &a->solution, err));
+    TSR_TRY(tsr_plan_evaluate(&a->built->parts[a->part].inst.in, a->solution,
+                              &a->solution->objective, err));
+    a->status = TSR_SOLVED_FEASIBLE;
+    a->objective = a->solution->objective;
+    TSR_TRY(tsr_plan_outcome_of(&a->outcome, a->built, a->part, a->solution, err));
+    /* meshes of a kind change places; the file has said which is which */
+    for (uint64_t i = 0; i < a->outcome.n_stages; i++) {
+        a->outcome.stages[i].group = z->group[i];
+        tsr_plan_mesh_of(z->p->cluster, z->group[i], z->tp[z->group[i]],
+                         &a->outcome.stages[i].mesh);
+    }
+    return TSR_OK;
+}
+
+static tsr_status run(struct check *z, struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    uint64_t before = tsr_config_diag_errors(z->d);
+    for (uint64_t g = 0; g < z->p->cluster->n_groups; g++)
+        z->tp[g] = 1;
+    for (uint64_t i = 0; i < z->f->n_stages; i++)
+        find_group(z, i);
+    if (tsr_config_diag_errors(z->d) != before)
+        return tsr_config_diag_status(z->d, err);
+    for (uint64_t i = 0; i < z->f->n_stages; i++) {
+        TSR_TRY(check_width(z, i, err));
+        TSR_TRY(check_memory(z, i, err));
+    }
+    return price(z, a, err);
+}
+
+tsr_status tsr_plan_check(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
+                          const struct tsr_plan_file *f, const uint32_t *candidate,
+                          struct tsr_diag *d, struct tsr_err *err)
+{
+    uint64_t     n = p->cluster->n_groups;
+    struct check z = { .p = p,
+                       .f = f,
+                       .candidate = candidate,
+                       .d = d,
+                       .tp = tsr_new(n, sizeof *z.tp),
+                       .group = tsr_new(f->n_stages, sizeof *z.group),
+                       .taken = tsr_new(n, sizeof *z.taken) };
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN, .bound = -INFINITY };
+    tsr_status st = z.tp && z.group && z.taken
+                        ? run(&z, a, err)
+                        : tsr_fail_nomem(err, n * 12, "the places of a plan");
+    free(z.tp);
+    free(z.group);
+    free(z.taken);
+    return st;
+}

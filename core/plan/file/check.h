@@ -1,0 +1,41 @@
+/* plan/file/check.h - checks a plan file on a problem and computes its cost. */
+#ifndef TSR_PLAN_FILE_CHECK_H
+#define TSR_PLAN_FILE_CHECK_H
+
+#include "plan/file/plan_file.h"
+#include "plan/search/search.h"
+
+/* Index of a node by its name; false after an error at `at`. */
+bool tsr_plan_node(const struct tsr_plan_cluster *c, const struct tsr_config_mark *at,
+                   const char *name, struct tsr_diag *d, uint64_t *node);
+/* The nodes that a plan's stages name, in that order, each once, in nodes[f->n_stages]; *n of them. With
+ * replicas, the cluster must have that many disjoint sets of identical nodes, and the sets that the file
+ * lists must be among them. Violations go to d at their place, also with TSR_OK. [setup] */
+tsr_status tsr_plan_nodes(const struct tsr_plan_cluster *c, const struct tsr_plan_file *f,
+                          uint64_t *nodes, uint64_t *n, struct tsr_diag *d, struct tsr_err *err);
+
+/* candidate: [layers] index into p's candidates for each layer. p has the plan's micro-batches and decides
+ * layers one by one. An invalid placement goes to d, with its line. A plan that does not fit, that a
+ * device cannot run or whose quality is too low is TSR_E_INFEASIBLE with its place and the bytes. On
+ * success a has the plan, with its cost recomputed: TSR_SOLVED_FEASIBLE, without a bound. */
+tsr_status tsr_plan_check(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
+                          const struct tsr_plan_file *f, const uint32_t *candidate,
+                          struct tsr_diag *d, struct tsr_err *err);
+
+/* Makes links and sums of p cost what the file's codecs send, phase by phase. One codec represents all
+ * stages of a phase: where they differ, the one with the most bytes. [setup] */
+tsr_status tsr_plan_take_codecs(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                                struct tsr_err *err);
+
+/* Memory and time of a stage's compensation on that mesh, with residuals of `bits` (0: those that
+ * `compensate` keeps by default). On a CPU device, residuals are in its memory and are read at its
+ * bandwidth. On other devices they are in host memory and are read at the rate of the profile, or in
+ * unknown time. Assumes that nothing else runs during the reads. */
+tsr_status tsr_plan_compensation(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                                 uint64_t stage, const struct tsr_plan_mesh *m, uint32_t bits,
+                                 struct tsr_plan_stage_compensation *out, struct tsr_err *err);
+/* Adds it to a checked plan, with the bits of the residuals that the model has.  TSR_E_INFEASIBLE where it does not fit. */
+tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
+                               const struct tsr_plan_file *f, struct tsr_err *err);
+
+#endif

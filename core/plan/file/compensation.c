@@ -1,0 +1,195 @@
+/* What compensated channels add to a plan: bytes of residuals, and the time to read those of the
+ * channels that a token selects (docs/formats/compensation.md). */
+#include "plan/file/check.h"
+
+#include "base/mem.h"
+#include "compensate/compensation.h"
+#include "compensate/select.h"
+#include "plan/cost/fit.h"
+#include "quant/quant.h"
+#include "quant/scheme.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define USUAL_BITS 4u /* of residuals: the default of the step `compensate` */
+
+static const char *text_of(const struct tsr_config_node *map, const char *key)
+{
+    const struct tsr_config_node *n = tsr_config_node_get(map, key);
+    return n && n->kind == TSR_NODE_SCALAR ? n->text : "";
+}
+
+/* k of a linear: the last entry that covers its layer and name. */
+static tsr_status channels(const struct tsr_plan_file *f, const struct tsr_config_node *list,
+                           uint64_t layer, int linear, uint64_t *k, struct tsr_err *err)
+{
+    char name[TSR_PLAN_LINEAR_TEXT];
+    (void)tsr_plan_linear(layer, linear, name);
+    *k = 0;
+    for (uint64_t i = 0; i < list->n; i++) {
+        const struct tsr_config_node *e = list->items[i];
+        const char                   *tensors = text_of(e, "tensors");
+        bool                          covers = true;
+        if (*text_of(e, "layers"))
+            TSR_TRY(tsr_plan_file_covers(f, e, layer, &covers, err));
+        if (covers && (!*tensors || tsr_quant_name_matches(tensors, name)))
+            *k = strtoull(text_of(e, "k"), NULL, 10);
+    }
+    return TSR_OK;
+}
+
+/* a += b * c */
+static tsr_status count(uint64_t *a, uint64_t b, uint64_t c, struct tsr_err *err)
+{
+    uint64_t n;
+    return tsr_mul(b, c, &n) && tsr_add(*a, n, a)
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT, "residuals take more bytes than can be counted");
+}
+
+/* Whether there are residuals of a linear: of a packed model's packed ones alone. */
+static bool has_residual(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *w)
+{
+    return w->rows && (!*s->packed || w->packed.id);
+}
+
+/* What the engine's ranks and their devices work in, as compensate_load.c makes it where what is generated is
+ * compensated: a list of channels for each request, which tokens of a forward are meant; of several ranks each whole
+ * inputs and sums; and a copy of the scales in the order of the device's kernels. */
+static tsr_status working(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                          const struct tsr_plan_mesh *m, uint64_t listed, uint64_t widest,
+                          uint64_t scales, uint64_t *bytes, struct tsr_err *err)
+{
+    uint64_t n = p->memory.batch, each = 1 + listed, tokens;
+    uint64_t chunk = p->memory.chunk ? p->memory.chunk : p->memory.prompt;
+    *bytes = 0;
+    if (!tsr_mul((uint64_t)f->prefill_mb, chunk, &tokens))
+        tokens = UINT64_MAX;
+    if (m->tp > 1 && !(tsr_add(each, widest, &each) && tsr_add(each, p->shape->hidden, &each)))
+        each = UINT64_MAX;
+    TSR_TRY(count(bytes, n, each, err));
+    TSR_TRY(count(bytes, tokens > n ? tokens : n, 1, err));
+    uint64_t one = *bytes;
+    *bytes = scales;
+    for (int i = 0; i < 4; i++) /* bytes of a number */
+        TSR_TRY(count(bytes, one, m->tp, err));
+    return TSR_OK;
+}
+
+/* Linears that share an input share the channels that are selected of it. */
+static tsr_status differ(const struct tsr_config_node *list, uint64_t layer, int linear, uint64_t k,
+                         uint64_t other, struct tsr_err *err)
+{
+    char name[TSR_PLAN_LINEAR_TEXT], place[300];
+    tsr_config_mark_text(&list->mark, place, sizeof place);
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: %s is given %llu channels, the other linears with the same input %llu; "
+                    "they share a selection: give them one k",
+                    place, tsr_plan_linear(layer, linear, name), (unsigned long long)k,
+                    (unsigned long long)other);
+}
+
+tsr_status tsr_plan_compensation(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                                 uint64_t stage, const struct tsr_plan_mesh *m, uint32_t bits,
+                                 struct tsr_plan_stage_compensation *out, struct tsr_err *err)
+{
+    const struct tsr_plan_stage   *s = &f->stages[stage];
+    const struct tsr_config_node  *list = tsr_config_node_get(s->map, "compensation");
+    const struct tsr_plan_profile *d = m->profile;
+    uint64_t                       read = 0; /* bytes for a token */
+    uint64_t                       listed = 0, widest = 0, scales = 0;
+    *out =
+        (struct tsr_plan_stage_compensation){ .host = !d->backend || strcmp(d->backend, "cpu") != 0,
+                                              .bits = bits ? bits : USUAL_BITS,
+                                              .assumed = !bits };
+    for (uint64_t l = s->first; list && s->compensated && l < s->first + s->count; l++) {
+        uint64_t of_site[TSR_SITES] = { 0 };
+        bool     seen[TSR_SITES] = { false };
+        for (int i = 0; i < TSR_LINEARS; i++) {
+            const struct tsr_plan_shape_matrix *w =
+                &p->shape->layer[p->shape->layer_class[l]].lin[i];
+            enum tsr_site site = tsr_model_linear_site((enum tsr_linear_id)i);
+            uint64_t      k, row = tsr_compensate_residual_stride(out->bits, w->rows);
+            TSR_TRY(channels(f, list, l, i, &k, err));
+            if (!w->rows)
+                continue;
+            if (seen[site] && k != of_site[site])
+                return differ(list, l, i, k, of_site[site], err);
+            seen[site] = true;
+            of_site[site] = k;
+            if (!tsr_compensate_select_count((uint32_t)k, w->cols) || !has_residual(p->shape, w))
+                continue;
+            uint64_t selected = tsr_compensate_select_count((uint32_t)k, w->cols);
+            out->k = k > out->k ? k : out->k;
+            listed = selected > listed ? selected : listed;
+            widest = w->cols > widest ? w->cols : widest;
+            TSR_TRY(count(&scales, w->rows, 2, err));
+            TSR_TRY(count(&out->bytes, w->cols, row, err));
+            TSR_TRY(count(&out->bytes, w->rows, out->bits == 16 ? 0 : 2, err));
+            TSR_TRY(count(&read, selected, row, err));
+        }
+    }
+    if (out->bytes)
+        TSR_TRY(working(p, f, m, listed, widest, scales, &out->work, err));
+    /* a profile may lack the rate at which the device reads host memory */
+    double rate = out->host ? d->host_bandwidth : d->bandwidth;
+    out->decode_ms =
+        rate > 0 ? 1e3 * (double)read * (double)f->decode_mb / (rate * (double)m->tp) : (double)NAN;
+    return TSR_OK;
+}
+
+/* Decode of the form `steady` (docs/formats/instance.md). */
+static double decode_of(const struct tsr_plan_outcome *o, double n, double mu)
+{
+    double round = 0, most = 0;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        const struct tsr_plan_outcome_stage *s = &o->stages[i];
+        round += s->dec_ms + s->link_dec_ms; /* of the last one: back to the head, if anywhere */
+        most = fmax(most, fmax(s->dec_ms, s->link_dec_ms));
+    }
+    return n > 1 ? fmax((n - 1) * round + (mu - 1) * most, round + ((n - 1) * mu - 1) * most) : 0;
+}
+
+tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
+                               const struct tsr_plan_file *f, struct tsr_err *err)
+{
+    struct tsr_plan_outcome *o = &a->outcome;
+    double   n = (double)p->work.n, mu = ceil((double)p->memory.batch / (double)o->decode_mb);
+    double   before = decode_of(o, n, mu);
+    uint32_t bits = 0;
+    if (*p->shape->packed)
+        TSR_TRY(tsr_compensation_bits(p->o.model, &bits, err));
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        struct tsr_plan_outcome_stage *s = &o->stages[i];
+        char                           lack[TSR_BYTES_TEXT];
+        TSR_TRY(tsr_plan_compensation(p, f, i, &s->mesh, bits, &s->compensation, err));
+        if (s->compensation.decode_ms > 0)
+            s->dec_ms += s->compensation.decode_ms;
+        if (!s->compensation.bytes)
+            continue;
+        uint64_t here = s->compensation.host ? 0 : s->compensation.bytes;
+        s->memory.weights += here;
+        s->memory.workspace += s->compensation.work;
+        s->memory.total += here + s->compensation.work;
+        if (s->memory.total > s->memory.capacity)
+            return tsr_fail(err, TSR_E_INFEASIBLE,
+                            "stage %llu does not fit on %s with its compensation: short by %s",
+                            (unsigned long long)i, s->mesh.name,
+                            tsr_format_bytes(lack, sizeof lack,
+                                             s->memory.total - s->memory.capacity));
+    }
+    double was = o->latency_ms, more = (decode_of(o, n, mu) - before) * (double)o->rounds;
+    o->latency_ms += more;
+    if (p->o.objective == TSR_OBJECTIVE_STEADY)
+        o->objective_ms += more / (double)o->rounds;
+    o->tokens_per_second *= was / o->latency_ms;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        struct tsr_plan_outcome_stage *s = &o->stages[i];
+        double extra = s->compensation.decode_ms > 0 ? s->compensation.decode_ms : 0;
+        double busy = s->busy * was + (n - 1) * mu * extra * (double)o->rounds;
+        s->busy = fmin(busy / o->latency_ms, 1);
+    }
+    return TSR_OK;
+}

@@ -1,0 +1,152 @@
+/* Checks the nodes that a plan file names: they exist, and there are as many identical sets as replicas. */
+#include "plan/file/check.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool tsr_plan_node(const struct tsr_plan_cluster *c, const struct tsr_config_mark *at,
+                   const char *name, struct tsr_diag *d, uint64_t *node)
+{
+    const char *names[256];
+    uint64_t    n = c->n_nodes < 256 ? c->n_nodes : 256;
+    char        hint[120] = "";
+    for (*node = 0; *node < c->n_nodes; ++*node)
+        if (strcmp(c->nodes[*node].name, name) == 0)
+            return true;
+    for (uint64_t i = 0; i < n; i++)
+        names[i] = c->nodes[i].name;
+    const char *near = tsr_config_nearest(name, names, n);
+    if (near)
+        (void)snprintf(hint, sizeof hint, "did you mean '%.60s'?", near);
+    tsr_config_diag_error(d, at, hint, "the cluster %s has no node '%.60s'", c->name, name);
+    return false;
+}
+
+struct finding {
+    const struct tsr_plan_cluster *c;
+    const struct tsr_plan_file    *f;
+    struct tsr_diag               *d;
+    uint64_t                      *nodes, n; /* of the first replica */
+    uint64_t                      *type;     /* [nodes of the cluster] */
+    bool                          *taken;
+};
+
+static void named_by_stages(struct finding *z)
+{
+    for (uint64_t i = 0; i < z->f->n_stages; i++) {
+        const struct tsr_plan_stage  *s = &z->f->stages[i];
+        const struct tsr_config_node *at = tsr_config_node_get(s->map, "node");
+        uint64_t                      node, k = 0;
+        if (!tsr_plan_node(z->c, at ? &at->mark : &s->map->mark, s->node, z->d, &node))
+            return;
+        while (k < z->n && z->nodes[k] != node)
+            k++;
+        if (k == z->n)
+            z->nodes[z->n++] = node;
+    }
+}
+
+/* One replica's list; first[n]: the first one's nodes, filled in by that one. */
+static bool one_list(struct finding *z, const struct tsr_config_node *one, uint64_t *first,
+                     bool is_first)
+{
+    for (uint64_t k = 0; k < one->n; k++) {
+        const struct tsr_config_node *name = one->items[k];
+        uint64_t                      node;
+        if (!tsr_plan_node(z->c, &name->mark, name->text, z->d, &node))
+            return false;
+        if (z->taken[node]) {
+            tsr_config_diag_error(z->d, &name->mark, NULL,
+                                  "node '%.60s' is in two replicas, or twice", name->text);
+            return false;
+        }
+        z->taken[node] = true;
+        if (is_first) {
+            first[k] = node;
+        } else if (z->type[node] != z->type[first[k]]) {
+            tsr_config_diag_error(z->d, &name->mark, "replicas are on nodes that are alike",
+                                  "node '%.60s' has other devices or links than '%.60s'",
+                                  name->text, z->c->nodes[first[k]].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The lists of the file: the first has the stages' nodes, the others are identical, position by position,
+ * and no node is in two. */
+static void listed(struct finding *z, uint64_t *first)
+{
+    const struct tsr_config_node *list = z->f->replica_nodes;
+    uint64_t                      n = list->items[0]->n;
+    for (uint64_t i = 0; i < list->n; i++) {
+        if (list->items[i]->n != n) {
+            tsr_config_diag_error(z->d, &list->items[i]->mark, NULL,
+                                  "a replica has %llu nodes here, the first has %llu",
+                                  (unsigned long long)list->items[i]->n, (unsigned long long)n);
+            return;
+        }
+        if (!one_list(z, list->items[i], first, i == 0))
+            return;
+        for (uint64_t k = 0; k < z->n && i == 0; k++)
+            if (!z->taken[z->nodes[k]]) {
+                tsr_config_diag_error(z->d, &list->items[0]->mark, NULL,
+                                      "a stage is on node '%.60s', which the first replica lacks",
+                                      z->c->nodes[z->nodes[k]].name);
+                return;
+            }
+    }
+}
+
+/* Without a list: of each type there are enough. */
+static void counted(struct finding *z)
+{
+    const struct tsr_config_node *at =
+        tsr_config_node_get(tsr_config_doc_root(z->f->doc), "replicas");
+    for (uint64_t k = 0; k < z->n; k++) {
+        uint64_t one = 0, have = 0, want;
+        for (uint64_t i = 0; i < z->n; i++)
+            one += z->type[z->nodes[i]] == z->type[z->nodes[k]];
+        for (uint64_t i = 0; i < z->c->n_nodes; i++)
+            have += z->type[i] == z->type[z->nodes[k]];
+        if (tsr_mul(one, (uint64_t)z->f->replicas, &want) && want <= have)
+            continue;
+        tsr_config_diag_error(z->d, at ? &at->mark : &z->f->stages[0].map->mark, NULL,
+                              "%lld replicas, and only %llu nodes are like '%.60s'",
+                              (long long)z->f->replicas, (unsigned long long)have,
+                              z->c->nodes[z->nodes[k]].name);
+        return;
+    }
+}
+
+tsr_status tsr_plan_nodes(const struct tsr_plan_cluster *c, const struct tsr_plan_file *f,
+                          uint64_t *nodes, uint64_t *n, struct tsr_diag *d, struct tsr_err *err)
+{
+    uint64_t       before = tsr_config_diag_errors(d), *first;
+    uint64_t       many = f->replica_nodes ? f->replica_nodes->items[0]->n : 1;
+    struct finding z = { .c = c,
+                         .f = f,
+                         .d = d,
+                         .nodes = nodes,
+                         .type = tsr_new(c->n_nodes, sizeof *z.type),
+                         .taken = tsr_new(c->n_nodes, sizeof *z.taken) };
+    *n = 0;
+    first = tsr_new(many, sizeof *first);
+    tsr_status st =
+        z.type && z.taken && first ? TSR_OK : tsr_fail_nomem(err, c->n_nodes * 9, "nodes");
+    if (st == TSR_OK) {
+        (void)tsr_plan_cluster_types(c, z.type);
+        named_by_stages(&z);
+        if (tsr_config_diag_errors(d) == before && f->replica_nodes)
+            listed(&z, first);
+        else if (tsr_config_diag_errors(d) == before)
+            counted(&z);
+        *n = z.n;
+    }
+    free(first);
+    free(z.type);
+    free(z.taken);
+    return st;
+}

@@ -1,0 +1,340 @@
+#include "plan/search/build.h"
+
+#include "base/mem.h"
+#include "plan/search/build_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLACK 512u /* of the smallest capacity that counting the ends coarsely may cost */
+
+/* ---- memory ------------------------------------------------------------------- */
+
+void *tsr_plan_build_alloc(struct tsr_plan_built *b, uint64_t n, uint64_t size)
+{
+    struct tsr_plan_build_pool *block = tsr_new(1, sizeof *block);
+    if (block)
+        block->data = tsr_new(n, size);
+    if (!block || !block->data) {
+        free(block);
+        return NULL;
+    }
+    block->next = b->pool;
+    b->pool = block;
+    return block->data;
+}
+
+void tsr_plan_built_destroy(struct tsr_plan_built *b)
+{
+    if (!b)
+        return;
+    for (struct tsr_plan_build_pool *at = b->pool, *next; at; at = next) {
+        next = at->next;
+        free(at->data);
+        free(at);
+    }
+    tsr_plan_meshes_free(&b->meshes);
+    free(b);
+}
+
+#define NEW(b, v, n)                                                                               \
+    if (!((v) = tsr_plan_build_alloc(b, n, sizeof *(v))))                                          \
+    return tsr_fail_nomem(err, n, "a planning problem")
+
+/* ---- units ---------------------------------------------------------------------- */
+
+/* Layers in runs of `together`; units with the same layers are one class.  unit_class of the whole
+ * gets [units], *of gets [classes][shape classes] counts. */
+static tsr_status make_units(struct tsr_plan_built *b, uint32_t **counts, struct tsr_err *err)
+{
+    const struct tsr_plan_shape *s = b->p->shape;
+    uint64_t                     g = b->p->o.together ? b->p->o.together : 1, sc = s->classes;
+    uint32_t                    *cls, *c;
+    b->units = s->layers / g + (s->layers % g != 0);
+    NEW(b, b->unit_first, b->units + 1);
+    NEW(b, cls, b->units);
+    NEW(b, c, (b->units + 1) * sc); /* the last row is the one that is counted now */
+    for (uint64_t u = 0; u < b->units; u++) {
+        uint64_t  end = (u + 1) * g < s->layers ? (u + 1) * g : s->layers, k = 0;
+        uint32_t *row = c + b->units * sc;
+        b->unit_first[u] = u * g;
+        memset(row, 0, sc * sizeof *row);
+        for (uint64_t l = u * g; l < end; l++)
+            row[s->layer_class[l]]++;
+        while (k < b->whole.classes && memcmp(c + k * sc, row, sc * sizeof *row) != 0)
+            k++;
+        if (k == b->whole.classes) {
+            memcpy(c + k * sc, row, sc * sizeof *row);
+            b->whole.classes++;
+        }
+        cls[u] = (uint32_t)k;
+    }
+    b->unit_first[b->units] = s->layers;
+    b->whole.layers = b->units;
+    b->whole.layer_class = cls;
+    *counts = c;
+    return TSR_OK;
+}
+
+/* ---- kinds, quality, bytes ------------------------------------------------------------ */
+
+static tsr_status make_kinds(struct tsr_plan_built *b, struct tsr_err *err)
+{
+    const struct tsr_plan_meshes  *m = &b->meshes;
+    struct tsr_solver_kind        *k;
+    const struct tsr_solver_kind **list;
+    NEW(b, k, m->n_kinds);
+    NEW(b, list, m->n_kinds);
+    NEW(b, b->kinds, m->n_kinds);
+    for (uint64_t i = 0; i < m->n_kinds; i++) {
+        const struct tsr_plan_mesh_kind *from = &m->kinds[i];
+        k[i] = (struct tsr_solver_kind){
+            .struct_size = sizeof k[i],
+            .count = (uint32_t)from->count,
+            .name = from->mesh.name,
+            .capacity_bytes = tsr_plan_problem_capacity(b->p, from->group, &from->mesh),
+        };
+        list[i] = &k[i];
+        b->kinds[i].capacity = k[i].capacity_bytes;
+    }
+    b->whole.n_kinds = m->n_kinds;
+    b->whole.kinds = list;
+    if (!b->p->cluster->fixed)
+        return TSR_OK;
+    uint32_t *order;
+    uint64_t  n = 0;
+    NEW(b, order, m->total);
+    for (uint64_t g = 0; g < m->n_groups; g++)
+        for (uint64_t i = 0; i < tsr_plan_problem_devices(b->p, g) / m->tp[g]; i++)
+            order[n++] = m->kind_of[g];
+    b->whole.order = order;
+    b->whole.order_len = n;
+    return TSR_OK;
+}
+
+static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
+{
+    uint64_t     q = b->p->candidates.n;
+    const char **names;
+    double      *omega;
+    NEW(b, names, q);
+    NEW(b, omega, b->units * q);
+    for (uint64_t i = 0; i < q; i++)
+        names[i] = b->p->candidates.v[i].name;
+    for (uint64_t u = 0; u < b->units; u++)
+        for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++)
+            for (uint64_t i = 0; i < q; i++)
+                omega[u * q + i] += b->p->quality.omega[l * q + i];
+    b->whole.bits = q;
+    b->whole.bit_names = names;
+    b->whole.omega = omega;
+    b->whole.theta = b->p->o.theta;
+    b->whole.max_omega = b->p->max_omega;
+    return TSR_OK;
+}
+
+/* An instance has one number for all kinds: the largest, so that a plan fits on every kind. */
+static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    uint64_t                       q = p->candidates.n, sc = p->shape->classes;
+    uint64_t                      *out, *layer;
+    NEW(b, out, b->whole.classes * q);
+    NEW(b, layer, sc * q);
+    for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
+        for (uint64_t c = 0; c < sc; c++)
+            for (uint64_t i = 0; i < q; i++) {
+                uint64_t          w, kv, sum;
+                struct tsr_errbuf e = TSR_ERRBUF(e);
+                tsr_status st = tsr_plan_memory_layer(&p->memory, &b->meshes.kinds[k].mesh, c,
+                                                      &p->candidates.v[i], &w, &kv, &e.err);
+                if (st != TSR_OK)
+                    return tsr_fail(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st,
+                                    "candidate %s: %s", p->candidates.v[i].name, e.text);
+                if (!tsr_add(w, kv, &sum))
+                    return tsr_fail(err, TSR_E_INPUT,
+                                    "a layer takes more bytes than can be counted");
+                layer[c * q + i] = sum > layer[c * q + i] ? sum : layer[c * q + i];
+            }
+    for (uint64_t c = 0; c < b->whole.classes; c++)
+        for (uint64_t i = 0; i < q; i++)
+            for (uint64_t s = 0; s < sc; s++) {
+                uint64_t n;
+                if (!tsr_mul(layer[s * q + i], counts[c * sc + s], &n) ||
+                    !tsr_add(out[c * q + i], n, &out[c * q + i]))
+                    return tsr_fail(err, TSR_E_INPUT, "layers take more bytes than can be counted");
+            }
+    b->whole.layer_bytes = out;
+    return TSR_OK;
+}
+
+/* ---- parts -------------------------------------------------------------------------- */
+
+/* Options [n] of the build as an instance over kinds [first, first + kinds). */
+static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, uint64_t n,
+                           uint64_t first, uint64_t kinds, const struct tsr_plan_build_ends *ends,
+                           struct tsr_err *err)
+{
+    struct tsr_plan_part            *part = &b->parts[b->n_parts];
+    struct tsr_solver_instance      *in = &part->inst.in;
+    struct tsr_solver_option        *o;
+    const struct tsr_solver_option **list;
+    uint64_t                         cq = b->whole.classes * b->whole.bits;
+    bool                             all = kinds == b->whole.n_kinds && !ends->alone;
+    double                          *none;
+    NEW(b, part->option, n);
+    NEW(b, o, n);
+    NEW(b, list, n);
+    NEW(b, none, 1);
+    *in = b->whole;
+    part->first_kind = (uint32_t)first;
+    part->inst.name = (char *)(uintptr_t) "";
+    for (uint64_t i = 0; i < n; i++) {
+        o[i] = *b->whole.options[options[i]];
+        part->option[i] = options[i];
+        list[i] = &o[i];
+        if (all)
+            continue;
+        o[i].pre_ms += first * cq;
+        o[i].dec_ms += first * cq;
+        o[i].embed_pre_ms += first;
+        o[i].embed_dec_ms += first;
+        o[i].head_pre_ms += first;
+        o[i].head_dec_ms += first;
+        o[i].workspace_bytes += first;
+        o[i].comm_pre_ms = o[i].comm_dec_ms = none; /* a single stage has no peer */
+        if (b->p->memory.place == TSR_HEAD_FIRST)   /* the head's time is the embedding's */
+            o[i].head_pre_ms = o[i].head_dec_ms = none;
+    }
+    in->options = list;
+    in->n_options = n;
+    in->embed_bytes = ends->embed;
+    in->head_bytes = ends->head;
+    part->inst.devices = b->meshes.total;
+    if (!all) {
+        struct tsr_solver_kind        *one;
+        const struct tsr_solver_kind **kind;
+        NEW(b, one, 1);
+        NEW(b, kind, 1);
+        *one = *b->whole.kinds[first];
+        one->count = 1;
+        one->capacity_bytes = tsr_capacity_left(b->kinds[first].capacity, b->lost_alone[first]);
+        *kind = one;
+        in->kinds = kind;
+        in->n_kinds = 1;
+        in->order = NULL;
+        in->order_len = 0;
+        part->inst.devices = 1;
+    }
+    part->inst.features = tsr_instance_features(in);
+    b->n_parts++;
+    return TSR_OK;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Options whose ends differ by no more than the slack go together. */
+static tsr_status part_options(struct tsr_plan_built *b, const struct tsr_plan_build_ends *ends,
+                               bool alone, uint64_t first, uint64_t kinds, struct tsr_err *err)
+{
+    uint64_t n = b->whole.n_options, left = n, slack = UINT64_MAX, *take;
+    bool    *done;
+    NEW(b, take, n);
+    NEW(b, done, n);
+    for (uint64_t k = first; k < first + kinds; k++)
+        if (b->whole.kinds[k]->capacity_bytes / SLACK < slack)
+            slack = b->whole.kinds[k]->capacity_bytes / SLACK;
+    while (left) {
+        struct tsr_plan_build_ends sum = { .alone = alone };
+        uint64_t                   least = UINT64_MAX, m = 0;
+        for (uint64_t i = 0; i < n; i++)
+            if (!done[i] && ends[i].embed + ends[i].head < least)
+                least = ends[i].embed + ends[i].head;
+        for (uint64_t i = 0; i < n; i++) {
+            if (done[i] || ends[i].embed + ends[i].head - least > slack)
+                continue;
+            sum.embed = larger(sum.embed, ends[i].embed);
+            sum.head = larger(sum.head, ends[i].head);
+            take[m++] = i;
+            done[i] = true;
+        }
+        TSR_TRY(add_part(b, take, m, first, kinds, &sum, err));
+        left -= m;
+    }
+    return TSR_OK;
+}
+
+static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_ends *ends,
+                             uint64_t shared, struct tsr_err *err)
+{
+    uint64_t n = b->whole.n_options, k = b->whole.n_kinds;
+    bool     several = b->meshes.total > 1;
+    bool     back = b->p->memory.place == TSR_HEAD_FIRST; /* not where one has all */
+    bool     alone = !several || ((shared || back) && !b->p->o.use_all);
+    struct tsr_plan_build_ends *one;
+    NEW(b, b->parts, n * (k + 1));
+    NEW(b, one, n);
+    if (several)
+        TSR_TRY(part_options(b, ends, false, 0, k, err));
+    for (uint64_t i = 0; i < n; i++) {
+        one[i] = ends[i];
+        one[i].head = ends[i].head > shared ? ends[i].head - shared : 0;
+    }
+    for (uint64_t i = 0; alone && i < k; i++)
+        TSR_TRY(part_options(b, one, true, i, 1, err));
+    return TSR_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------ */
+
+static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    uint32_t                      *counts = NULL;
+    struct tsr_plan_build_ends    *ends = NULL;
+    uint64_t                       shared = 0;
+    b->whole = (struct tsr_solver_instance){
+        .struct_size = sizeof b->whole,
+        .objective = (uint32_t)p->o.objective,
+        .batch = p->memory.batch,
+        .tokens = p->work.n,
+        .allow_unused = !p->o.use_all,
+        .gap = p->o.gap,
+        .seed = p->o.seed,
+        .cutoff = INFINITY,
+    };
+    TSR_TRY(make_units(b, &counts, err));
+    TSR_TRY(make_kinds(b, err));
+    TSR_TRY(make_omega(b, err));
+    TSR_TRY(make_bytes(b, counts, err));
+    TSR_TRY(tsr_plan_build_options(b, counts, err));
+    TSR_TRY(tsr_plan_build_ends(b, &ends, &shared, err));
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
+        struct tsr_solver_kind *kind = (struct tsr_solver_kind *)(uintptr_t)b->whole.kinds[k];
+        kind->capacity_bytes = tsr_capacity_left(b->kinds[k].capacity, b->lost[k]);
+    }
+    return make_parts(b, ends, shared, err);
+}
+
+tsr_status tsr_plan_build(struct tsr_plan_built **out, const struct tsr_plan_problem *p,
+                          const uint32_t *tp, struct tsr_err *err)
+{
+    struct tsr_plan_built *b = tsr_new(1, sizeof *b);
+    *out = NULL;
+    if (!b)
+        return tsr_fail_nomem(err, sizeof *b, "a planning problem");
+    b->p = p;
+    tsr_status st = tsr_plan_meshes_make(&b->meshes, p, tp, err);
+    if (st == TSR_OK)
+        st = fill(b, err);
+    if (st != TSR_OK) {
+        tsr_plan_built_destroy(b);
+        return st;
+    }
+    *out = b;
+    return TSR_OK;
+}

@@ -1,0 +1,68 @@
+/* plan/search/build.h - a planning problem as instances for a solver (docs/formats/instance.md). At one
+ * choice of widths, the meshes are the kinds and the micro-batch sizes are the options (rulings 30, 31).
+ *
+ * An instance has one number of bytes for the embedding and one for the head, and one workspace for every
+ * device of a kind under an option. What the ends take in excess depends on the option, so options are split
+ * into parts: within a part no device loses more than 1/512 of the smallest capacity to the coarser count. A
+ * head that is the embedding is stored once where one stage holds both: such plans are separate parts.
+ *
+ * A head on the first stage is part of the embedding there, in bytes and time. What the last stage sends back
+ * to the first is time of the last stage, over the slowest link that it may be. So the objective `steady` of
+ * a plan with the actual link, which tsr_plan_outcome_of() gives, is never above its instance's.
+ *
+ * Rank 0 alone has the ends (plan/cost/memory.h), which reduces what a mesh can offer. The part that all
+ * kinds share counts with the ends; the excess of a wider mesh is subtracted from its capacity on every
+ * stage, so that no device is overfilled.
+ */
+#ifndef TSR_PLAN_SEARCH_BUILD_H
+#define TSR_PLAN_SEARCH_BUILD_H
+
+#include "plan/cost/latency.h"
+#include "plan/instance/instance.h"
+#include "plan/search/meshes.h"
+
+/* One instance; tables are shared with the others of the build. */
+struct tsr_plan_part {
+    struct tsr_instance inst;
+    uint32_t            first_kind; /* kind 0 of the instance is this one of the build */
+    uint64_t           *option;     /* [options] -> option of the build; owned by the build */
+};
+
+/* What the tables hold that a solver need not know. */
+struct tsr_plan_built_kind {
+    uint64_t capacity; /* of the mesh, before anything is taken from it */
+};
+
+struct tsr_plan_built {
+    const struct tsr_plan_problem *p;
+    struct tsr_plan_meshes         meshes;
+    uint64_t                       units;      /* of layers that are decided together */
+    uint64_t                      *unit_first; /* [units + 1] */
+    struct tsr_solver_instance  whole; /* all kinds and options, without ends beyond the matrices */
+    struct tsr_plan_built_kind *kinds; /* [kinds] */
+    uint64_t *lost, *lost_alone; /* [kinds] of the capacity; and where the stage is the only one */
+    struct tsr_plan_part       *parts;
+    uint64_t                    n_parts;
+    struct tsr_plan_build_pool *pool; /* owns the tables */
+};
+
+/* The problem outlives the build.  TSR_E_INFEASIBLE where no kind can run any candidate.  [setup] */
+tsr_status tsr_plan_build(struct tsr_plan_built **b, const struct tsr_plan_problem *p,
+                          const uint32_t *tp, struct tsr_err *err);
+void       tsr_plan_built_destroy(struct tsr_plan_built *b); /* NULL is fine */
+
+/* The inputs of the tables: one layer of class cls with a candidate, embedding and head, for `size`
+ * sequences on a mesh of the kind. ms is NAN where the mesh cannot run the candidate. */
+tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                                uint64_t candidate, enum tsr_phase phase, uint64_t size,
+                                struct tsr_plan_time *t, struct tsr_err *err);
+tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, enum tsr_phase phase,
+                               uint64_t size, struct tsr_plan_time *embed,
+                               struct tsr_plan_time *head, struct tsr_err *err);
+
+/* Ascending decode sizes ceil(B/m), m = 1 .. 2 * devices, in v (room for 2 * devices); and prefill
+ * sizes for one of them: powers of two up to it, and itself, in v[64].  Return how many. */
+uint64_t tsr_plan_decode_sizes(uint64_t batch, uint64_t devices, uint64_t *v);
+uint64_t tsr_plan_prefill_sizes(uint64_t decode_mb, uint64_t *v);
+
+#endif

@@ -1,0 +1,29 @@
+/* plan/search/build_internal.h - shared by build.c (structure) and build_options.c (times and sizes of
+ * micro-batches). */
+#ifndef TSR_PLAN_SEARCH_BUILD_INTERNAL_H
+#define TSR_PLAN_SEARCH_BUILD_INTERNAL_H
+
+#include "plan/search/build.h"
+
+struct tsr_plan_build_pool {
+    struct tsr_plan_build_pool *next;
+    void                       *data;
+};
+
+/* Bytes of the first and the last stage under an option, beyond workspace_bytes. */
+struct tsr_plan_build_ends {
+    uint64_t embed, head;
+    bool     alone; /* of plans with one stage */
+};
+
+/* Zeroed memory that lives as long as the build; NULL when out of memory. */
+void *tsr_plan_build_alloc(struct tsr_plan_built *b, uint64_t n, uint64_t size);
+
+/* whole.options: all pairs of micro-batch sizes.  counts: [classes][shape classes]. */
+tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *counts,
+                                  struct tsr_err *err);
+/* workspace_bytes of the options; *ends [options]; *shared: saved where one stage holds both. */
+tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_ends **ends,
+                               uint64_t *shared, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,401 @@
+/* Micro-batch sizes, and the cost of each on every kind. */
+#include "plan/search/build_internal.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEW(b, v, n)                                                                               \
+    if (!((v) = tsr_plan_build_alloc(b, n, sizeof *(v))))                                          \
+    return tsr_fail_nomem(err, n, "a planning problem")
+
+uint64_t tsr_plan_decode_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
+{
+    uint64_t n = 0;
+    for (uint64_t m = 2 * devices; m >= 1; m--) {
+        uint64_t size = batch / m + (batch % m != 0);
+        if (size && (n == 0 || v[n - 1] != size))
+            v[n++] = size;
+    }
+    return n;
+}
+
+/* The same for powers of two parts. */
+static uint64_t few_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
+{
+    uint64_t n = 0, most = 1;
+    while (most < devices)
+        most *= 2;
+    for (uint64_t m = most; m >= 1; m /= 2) {
+        uint64_t size = batch / m + (batch % m != 0);
+        if (n == 0 || v[n - 1] != size)
+            v[n++] = size;
+    }
+    return n;
+}
+
+uint64_t tsr_plan_prefill_sizes(uint64_t decode_mb, uint64_t *v)
+{
+    uint64_t n = 0;
+    for (uint64_t size = 1; size < decode_mb && n < 63; size *= 2)
+        v[n++] = size;
+    v[n++] = decode_mb;
+    return n;
+}
+
+/* Tables of one phase at one micro-batch size. */
+struct sized {
+    uint64_t size;
+    double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [K][K] */
+};
+
+tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                                uint64_t candidate, enum tsr_phase phase, uint64_t size,
+                                struct tsr_plan_time *t, struct tsr_err *err)
+{
+    const struct tsr_plan_problem   *p = b->p;
+    const struct tsr_plan_mesh      *m = &b->meshes.kinds[kind].mesh;
+    const struct tsr_plan_candidate *c = &p->candidates.v[candidate];
+    struct tsr_errbuf                e = TSR_ERRBUF(e);
+    *t = (struct tsr_plan_time){ .ms = NAN };
+    if (m->tp > 1 && tsr_plan_shape_splits(p->shape, m->tp, c->group, &e.err) != TSR_OK)
+        return TSR_OK; /* this candidate cannot be cut so */
+    if (phase == TSR_PLAN_PREFILL)
+        return tsr_plan_latency_prompt(&p->latency, m, cls, c, &p->work, size, t, err);
+    return tsr_plan_latency_layer(&p->latency, m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
+                                  tsr_plan_workload_past(&p->work,
+                                                         p->o.objective == TSR_OBJECTIVE_PAPER),
+                                  t, err);
+}
+
+static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,
+                              enum tsr_phase phase, struct sized *z, struct tsr_err *err)
+{
+    uint64_t sc = b->p->shape->classes, q = b->whole.bits, cls = b->whole.classes;
+    double  *one;
+    NEW(b, one, sc);
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++)
+        for (uint64_t i = 0; i < q; i++) {
+            for (uint64_t s = 0; s < sc; s++) {
+                struct tsr_plan_time t;
+                TSR_TRY(tsr_plan_built_layer(b, k, s, i, phase, z->size, &t, err));
+                one[s] = t.ms;
+            }
+            for (uint64_t c = 0; c < cls; c++) {
+                double sum = 0;
+                for (uint64_t s = 0; s < sc; s++)
+                    if (counts[c * sc + s]) /* NaN times zero would be NaN */
+                        sum += one[s] * counts[c * sc + s];
+                z->layer[(k * cls + c) * q + i] = sum;
+            }
+        }
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, enum tsr_phase phase,
+                               uint64_t size, struct tsr_plan_time *embed,
+                               struct tsr_plan_time *head, struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    const struct tsr_plan_mesh    *m = &b->meshes.kinds[kind].mesh;
+    double tokens = (double)size * (phase == TSR_PLAN_PREFILL ? (double)p->work.s : 1.0);
+    TSR_TRY(tsr_plan_latency_embed(&p->latency, m, tokens, embed, err));
+    return tsr_plan_latency_head(&p->latency, m, p->memory.head, (double)size, head, err);
+}
+
+/* Meshes that represent two different devices of the kinds. */
+static void two_meshes(const struct tsr_plan_built *b, uint64_t from, uint64_t to,
+                       struct tsr_plan_mesh *x, struct tsr_plan_mesh *y)
+{
+    const struct tsr_plan_meshes *m = &b->meshes;
+    *x = m->kinds[from].mesh;
+    *y = m->kinds[to].mesh;
+    if (from != to || m->kinds[from].n_groups == 1)
+        return;
+    for (uint64_t g = m->kinds[from].group + 1; g < m->n_groups; g++)
+        if (m->kind_of[g] == from) {
+            tsr_plan_mesh_of(b->p->cluster, g, m->tp[g], y);
+            return;
+        }
+}
+
+/* The first stage does the head's work.  The last one is given the slowest way that its rows may have to
+ * it: an instance has no link from the last stage to the first, and who is first is not known here. */
+static tsr_status head_first(const struct tsr_plan_built *b, uint64_t k, enum tsr_phase phase,
+                             struct sized *z, struct tsr_err *err)
+{
+    z->embed[k] += z->head[k];
+    z->head[k] = 0;
+    for (uint64_t j = 0; j < b->whole.n_kinds; j++) {
+        struct tsr_plan_mesh x, y;
+        double               ms;
+        if (k == j && b->whole.kinds[k]->count == 1)
+            continue;
+        two_meshes(b, k, j, &x, &y);
+        TSR_TRY(tsr_plan_problem_back(b->p, &x, &y, phase, z->size, &ms, err));
+        z->head[k] = fmax(z->head[k], isfinite(ms) ? ms : 0); /* reported where links are made */
+    }
+    return TSR_OK;
+}
+
+static tsr_status ends_table(struct tsr_plan_built *b, enum tsr_phase phase, struct sized *z,
+                             struct tsr_err *err)
+{
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
+        struct tsr_plan_time embed, head;
+        TSR_TRY(tsr_plan_built_ends(b, k, phase, z->size, &embed, &head, err));
+        if (!isfinite(embed.ms) || !isfinite(head.ms))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: the profile %s has no time for the %s of the model; add a kernel "
+                            "for its type",
+                            b->p->cluster->name, b->meshes.kinds[k].mesh.profile->name,
+                            isfinite(embed.ms) ? "head" : "embedding");
+        z->embed[k] = embed.ms;
+        z->head[k] = head.ms;
+        if (b->p->memory.place == TSR_HEAD_FIRST)
+            TSR_TRY(head_first(b, k, phase, z, err));
+    }
+    return TSR_OK;
+}
+
+static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, struct sized *z,
+                              struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    uint64_t                       n = b->whole.n_kinds, rows = z->size;
+    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, p->work.s, &rows))
+        return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j < n; j++) {
+            struct tsr_plan_mesh x, y;
+            double              *ms = &z->comm[i * n + j];
+            if (i == j && b->whole.kinds[i]->count == 1)
+                continue; /* no second one to send to */
+            two_meshes(b, i, j, &x, &y);
+            TSR_TRY(tsr_plan_latency_link(p->cluster, &x, &y, phase, &p->wire[phase], rows,
+                                          p->shape->hidden, ms, err));
+            if (!isfinite(*ms))
+                return tsr_fail(err, TSR_E_INPUT,
+                                "%s: node '%s' has no way to send to node '%s'; give the cluster "
+                                "a 'network', or the node a 'link'",
+                                p->cluster->name, p->cluster->nodes[x.node].name,
+                                p->cluster->nodes[y.node].name);
+        }
+    return TSR_OK;
+}
+
+static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, enum tsr_phase phase,
+                             struct sized *z, struct tsr_err *err)
+{
+    uint64_t k = b->whole.n_kinds;
+    NEW(b, z->layer, k * b->whole.classes * b->whole.bits);
+    NEW(b, z->embed, k);
+    NEW(b, z->head, k);
+    NEW(b, z->comm, k * k);
+    TSR_TRY(layer_table(b, counts, phase, z, err));
+    TSR_TRY(ends_table(b, phase, z, err));
+    return links_table(b, phase, z, err);
+}
+
+/* The tables of a size, made on first use. */
+static tsr_status sized_of(struct tsr_plan_built *b, const uint32_t *counts, enum tsr_phase phase,
+                           struct sized *list, uint64_t *n, uint64_t size, const struct sized **z,
+                           struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < *n; i++)
+        if (list[i].size == size) {
+            *z = &list[i];
+            return TSR_OK;
+        }
+    list[*n].size = size;
+    TSR_TRY(sized_make(b, counts, phase, &list[*n], err));
+    *z = &list[(*n)++];
+    return TSR_OK;
+}
+
+static tsr_status check_sizes(const struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    uint64_t batch = p->memory.batch, d = p->o.decode_mb;
+    if (d > batch)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "decode_mb is %llu, more than the %llu requests that run at once",
+                        (unsigned long long)d, (unsigned long long)batch);
+    if (p->o.prefill_mb > (d ? d : batch))
+        return tsr_fail(err, TSR_E_INPUT, "prefill_mb is %llu, more than the %llu of %s",
+                        (unsigned long long)p->o.prefill_mb, (unsigned long long)(d ? d : batch),
+                        d ? "decode_mb" : "the batch");
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *counts,
+                                  struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    uint64_t                       devices = b->meshes.total, n_dec = 1, n = 0, n_pre = 0, made = 0;
+    uint64_t                      *dec, pre[64];
+    struct sized                  *pre_of, *dec_of;
+    struct tsr_solver_option      *o;
+    const struct tsr_solver_option **list;
+    TSR_TRY(check_sizes(p, err));
+    if (devices > b->units)
+        devices = b->units; /* no more stages than that */
+    NEW(b, dec, 2 * devices);
+    if (p->o.decode_mb)
+        dec[0] = p->o.decode_mb;
+    else
+        n_dec = p->few ? few_sizes(p->memory.batch, devices, dec)
+                       : tsr_plan_decode_sizes(p->memory.batch, devices, dec);
+    uint64_t most = n_dec * 64;
+    NEW(b, pre_of, most);
+    NEW(b, dec_of, n_dec);
+    NEW(b, o, most);
+    NEW(b, list, most);
+    for (uint64_t i = 0; i < n_dec; i++) {
+        const struct sized *d, *f;
+        uint64_t            sizes = 1;
+        if (p->o.prefill_mb > dec[i])
+            continue;
+        TSR_TRY(sized_of(b, counts, TSR_PLAN_DECODE, dec_of, &made, dec[i], &d, err));
+        if (p->o.prefill_mb)
+            pre[0] = p->o.prefill_mb;
+        else
+            sizes = tsr_plan_prefill_sizes(dec[i], pre);
+        for (uint64_t j = 0; j < sizes; j++, n++) {
+            uint64_t *workspace;
+            TSR_TRY(sized_of(b, counts, TSR_PLAN_PREFILL, pre_of, &n_pre, pre[j], &f, err));
+            NEW(b, workspace, b->whole.n_kinds);
+            o[n] = (struct tsr_solver_option){
+                .struct_size = sizeof o[n],
+                .prefill_mb = pre[j],
+                .decode_mb = dec[i],
+                .pre_ms = f->layer,
+                .dec_ms = d->layer,
+                .embed_pre_ms = f->embed,
+                .embed_dec_ms = d->embed,
+                .head_pre_ms = f->head,
+                .head_dec_ms = d->head,
+                .comm_pre_ms = f->comm,
+                .comm_dec_ms = d->comm,
+                .workspace_bytes = workspace,
+            };
+            list[n] = &o[n];
+        }
+    }
+    b->whole.options = list;
+    b->whole.n_options = n;
+    return TSR_OK;
+}
+
+/* ---- ends ------------------------------------------------------------------------------ */
+
+struct end_work { /* of one kind under one option */
+    uint64_t mid, first, last, both;
+    uint64_t lead_first, lead_last, lead_both; /* rank 0's of them, beyond another's */
+};
+
+static tsr_status workspaces(const struct tsr_plan_built *b, uint64_t k,
+                             const struct tsr_solver_option *o, struct end_work *w,
+                             struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    const struct tsr_plan_mesh    *m = &b->meshes.kinds[k].mesh;
+    bool head = p->memory.place == TSR_HEAD_FIRST; /* is the first stage's */
+    TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
+                                      false, false, &w->mid, NULL, err));
+    TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
+                                      true, head, &w->first, &w->lead_first, err));
+    TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
+                                      false, !head, &w->last, &w->lead_last, err));
+    return tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
+                                     true, true, &w->both, &w->lead_both, err);
+}
+
+static uint64_t above(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The matrices of the ends on one kind. */
+struct end_bytes {
+    uint64_t embed, head, both;
+};
+
+/* What rank 0 has alone on one kind; as the first stage, the last, and the only one. */
+static tsr_status uneven(const struct tsr_plan_built *b, uint64_t k, const struct end_bytes *of,
+                         const struct end_work *w, uint64_t u[3], struct tsr_err *err)
+{
+    const struct tsr_plan_mesh *m = &b->meshes.kinds[k].mesh;
+    if (!tsr_plan_memory_uneven(&b->p->memory, m, of->embed, w->lead_first, &u[0]) ||
+        !tsr_plan_memory_uneven(&b->p->memory, m, of->head, w->lead_last, &u[1]) ||
+        !tsr_plan_memory_uneven(&b->p->memory, m, of->both, w->lead_both, &u[2]))
+        return tsr_fail(err, TSR_E_INPUT, "the ends take more bytes than can be counted");
+    return TSR_OK;
+}
+
+/* What all kinds have uneven is the ends', the rest is each kind's own. */
+static tsr_status end_of(struct tsr_plan_built *b, uint64_t option, const struct end_bytes *of,
+                         struct tsr_plan_build_ends *e, struct tsr_err *err)
+{
+    const struct tsr_solver_option *o = b->whole.options[option];
+    uint64_t                        embed = 0, head = 0, more_first = 0, more_last = 0;
+    uint64_t                        first_of_all = UINT64_MAX, last_of_all = UINT64_MAX, u[3];
+    struct end_work                 w;
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
+        TSR_TRY(workspaces(b, k, o, &w, err));
+        TSR_TRY(uneven(b, k, &of[k], &w, u, err));
+        ((uint64_t *)(uintptr_t)o->workspace_bytes)[k] = w.mid;
+        uint64_t first = above(w.first, w.mid);
+        more_first = larger(more_first, first);
+        more_last = larger(more_last, above(w.last, w.mid));
+        more_last = larger(more_last, above(w.both, w.mid + first));
+        embed = larger(embed, of[k].embed);
+        head = larger(head, of[k].head);
+        first_of_all = u[0] < first_of_all ? u[0] : first_of_all;
+        last_of_all = u[1] < last_of_all ? u[1] : last_of_all;
+    }
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
+        TSR_TRY(workspaces(b, k, o, &w, err));
+        TSR_TRY(uneven(b, k, &of[k], &w, u, err));
+        uint64_t alone = above(u[2], first_of_all + last_of_all);
+        b->lost_alone[k] = larger(b->lost_alone[k], alone);
+        b->lost[k] = larger(b->lost[k], larger(above(u[0], first_of_all), alone));
+        b->lost[k] = larger(b->lost[k], above(u[1], last_of_all));
+    }
+    if (!tsr_add(embed, more_first, &e->embed) || !tsr_add(e->embed, first_of_all, &e->embed) ||
+        !tsr_add(head, more_last, &e->head) || !tsr_add(e->head, last_of_all, &e->head))
+        return tsr_fail(err, TSR_E_INPUT, "the ends take more bytes than can be counted");
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_ends **ends,
+                               uint64_t *shared, struct tsr_err *err)
+{
+    uint64_t          n = b->whole.n_kinds, both = UINT64_MAX;
+    struct end_bytes *of;
+    NEW(b, of, n);
+    NEW(b, b->lost, n);
+    NEW(b, b->lost_alone, n);
+    for (uint64_t k = 0; k < n; k++) {
+        uint64_t s;
+        TSR_TRY(tsr_plan_memory_ends(&b->p->memory, &b->meshes.kinds[k].mesh, &of[k].embed,
+                                     &of[k].head, &s, err));
+        of[k].both = of[k].embed + above(of[k].head, s);
+        if (b->p->memory.place == TSR_HEAD_FIRST) {
+            of[k].embed = of[k].both;
+            of[k].head = s = 0;
+        }
+        both = s < both ? s : both;
+    }
+    *shared = both == UINT64_MAX ? 0 : both;
+    NEW(b, *ends, b->whole.n_options);
+    for (uint64_t i = 0; i < b->whole.n_options; i++)
+        TSR_TRY(end_of(b, i, of, &(*ends)[i], err));
+    return TSR_OK;
+}

@@ -1,0 +1,54 @@
+/* plan/search/fleet.h - a cluster of many nodes as copies of the model, each on a few nodes with a share of
+ * the batch (docs/decisions/replicas.md).
+ *
+ *   cluster --identical nodes--> types --replicas.h--> groups --search.h--> a plan of each kind
+ *
+ * Nodes of a type have one choice of tensor-parallel widths, the best for them with an even share, and
+ * decode micro-batches are the parts of 1, 2, 4 ... The bound is over all groups of up to max_nodes nodes
+ * at these, and over all splits into multiples of the unit.
+ */
+#ifndef TSR_PLAN_SEARCH_FLEET_H
+#define TSR_PLAN_SEARCH_FLEET_H
+
+#include "plan/search/search.h"
+
+struct tsr_plan_fleet_options {
+    uint64_t max_nodes; /* of a copy, 1 .. 4 */
+    uint64_t unit;      /* of shares; 0: the largest number of equal parts up to 256 */
+};
+
+/* Identical copies: the same devices, the same share, the same plan. */
+struct tsr_plan_fleet_kind {
+    uint64_t                 copies, batch, n_nodes; /* batch: of each copy */
+    uint64_t                *nodes;   /* [copies][n_nodes] of the cluster; identical in each
+                                       * position */
+    struct tsr_plan_cluster *cluster; /* of the first copy's nodes */
+    struct tsr_plan_problem  problem; /* of one copy; shared members belong to the fleet's
+                                       * problem */
+    struct tsr_plan_planned  planned;
+};
+
+struct tsr_plan_fleet {
+    struct tsr_plan_fleet_kind *kinds;
+    uint64_t                    n_kinds, types, unit, solves, copies, used; /* used: nodes */
+    double                      objective, bound; /* ms of the slowest copy; over all splits */
+    double                      latency_ms, tokens_per_second, seconds;
+    bool                        proved; /* to the requested gap */
+};
+
+/* p->cluster in copies.  TSR_E_INFEASIBLE where it is proved that no split exists, TSR_E_NUMERIC
+ * where time ran out before one was found, TSR_E_INPUT for more types of nodes or shares than can be
+ * counted.  The answer is freed by the caller, also after an error; p outlives it.  [setup] */
+tsr_status tsr_plan_fleet_plan(struct tsr_plan_fleet *f, const struct tsr_plan_problem *p,
+                               const struct tsr_plugin_spec        *solver,
+                               const struct tsr_plan_fleet_options *o, struct tsr_err *err);
+void       tsr_plan_fleet_free(struct tsr_plan_fleet *f); /* zeroed or filled */
+
+/* The problem of one copy that does `batch` of p's requests on these nodes.  *part is the cluster,
+ * freed by tsr_plan_fleet_share_close() with the problem; p outlives both.  [setup] */
+tsr_status tsr_plan_fleet_share(struct tsr_plan_problem *share, struct tsr_plan_cluster **part,
+                                const struct tsr_plan_problem *p, const uint64_t *nodes, uint64_t n,
+                                uint64_t batch, struct tsr_err *err);
+void tsr_plan_fleet_share_close(struct tsr_plan_problem *share, struct tsr_plan_cluster *part);
+
+#endif

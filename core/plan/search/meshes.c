@@ -1,0 +1,210 @@
+#include "plan/search/meshes.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Both come from the same file, so equal links have equal numbers. */
+static bool same_link(const struct tsr_plan_link *a, const struct tsr_plan_link *b)
+{
+    return !(a->alpha_ms < b->alpha_ms) && !(b->alpha_ms < a->alpha_ms) && !(a->rate < b->rate) &&
+           !(b->rate < a->rate);
+}
+
+static bool same_links(const struct tsr_plan_cluster *c, uint64_t a, uint64_t b, uint64_t x,
+                       uint64_t y)
+{
+    return same_link(tsr_plan_cluster_link(c, a, b, TSR_PLAN_PREFILL),
+                     tsr_plan_cluster_link(c, x, y, TSR_PLAN_PREFILL)) &&
+           same_link(tsr_plan_cluster_link(c, a, b, TSR_PLAN_DECODE),
+                     tsr_plan_cluster_link(c, x, y, TSR_PLAN_DECODE));
+}
+
+/* Two groups whose devices are the same towards everything: same profile, same links to each other
+ * group, and the way between them is the way inside each (which one device alone does not have).
+ * tp NULL: whole groups that may change places, counts included. */
+static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b, const uint32_t *tp)
+{
+    const struct tsr_plan_cluster *c = p->cluster;
+    const struct tsr_plan_group   *g = &c->groups[a], *h = &c->groups[b];
+    uint64_t na = tsr_plan_problem_devices(p, a), nb = tsr_plan_problem_devices(p, b);
+    if (g->profile != h->profile || p->more_bytes[a] != p->more_bytes[b])
+        return false;
+    bool wide = tp ? tp[a] > 1 || tp[b] > 1 : true; /* links inside a mesh matter */
+    if (tp && tp[a] != tp[b])
+        return false;
+    if (!tp && na != nb)
+        return false;
+    if (wide && !same_links(c, g->node, g->node, h->node, h->node))
+        return false;
+    if (!same_links(c, g->node, h->node, h->node, g->node))
+        return false;
+    if (tp && na / tp[a] > 1 && !same_links(c, g->node, g->node, g->node, h->node))
+        return false;
+    if (tp && nb / tp[b] > 1 && !same_links(c, h->node, h->node, g->node, h->node))
+        return false;
+    for (uint64_t i = 0; i < c->n_groups; i++) {
+        uint64_t n = c->groups[i].node;
+        if (i == a || i == b)
+            continue;
+        if (!same_links(c, g->node, n, h->node, n) || !same_links(c, n, g->node, n, h->node))
+            return false;
+    }
+    return true;
+}
+
+tsr_status tsr_plan_meshes_make(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p,
+                                const uint32_t *tp, struct tsr_err *err)
+{
+    uint64_t n = p->cluster->n_groups;
+    *m = (struct tsr_plan_meshes){ .tp = tsr_new(n, sizeof *m->tp),
+                                   .kind_of = tsr_new(n, sizeof *m->kind_of),
+                                   .kinds = tsr_new(n, sizeof *m->kinds),
+                                   .n_groups = n };
+    if (!m->tp || !m->kind_of || !m->kinds) {
+        tsr_plan_meshes_free(m);
+        return tsr_fail_nomem(err, n * sizeof *m->kinds, "the devices of a plan");
+    }
+    memcpy(m->tp, tp, n * sizeof *tp);
+    for (uint64_t g = 0; g < n; g++) {
+        uint64_t count = tsr_plan_problem_devices(p, g) / tp[g], k = 0;
+        m->total += count;
+        /* compare every pair of members: similarity is not transitive */
+        for (; k < m->n_kinds; k++) {
+            bool all = true;
+            for (uint64_t h = 0; h < g && all; h++)
+                all = m->kind_of[h] != k || alike(p, h, g, tp);
+            if (all)
+                break;
+        }
+        m->kind_of[g] = (uint32_t)k;
+        if (k == m->n_kinds) {
+            m->n_kinds++;
+            tsr_plan_mesh_of(p->cluster, g, tp[g], &m->kinds[k].mesh);
+            m->kinds[k].group = g;
+        }
+        m->kinds[k].count += count;
+        m->kinds[k].n_groups++;
+    }
+    return TSR_OK;
+}
+
+void tsr_plan_meshes_free(struct tsr_plan_meshes *m)
+{
+    free(m->tp);
+    free(m->kind_of);
+    free(m->kinds);
+    *m = (struct tsr_plan_meshes){ 0 };
+}
+
+/* NULL where the width works, else why not. */
+static const char *refused(const struct tsr_plan_problem *p, uint64_t group, uint32_t tp,
+                           struct tsr_errbuf *e)
+{
+    struct tsr_plan_mesh mesh;
+    bool                 any = false;
+    if (tp == 1)
+        return NULL;
+    if (p->o.max_tp && tp > p->o.max_tp)
+        return "wider than the job allows";
+    tsr_plan_mesh_of(p->cluster, group, tp, &mesh);
+    if (!(mesh.inside[TSR_PLAN_PREFILL].rate > 0 && mesh.inside[TSR_PLAN_DECODE].rate > 0))
+        return "the node's devices have no link";
+    if (tsr_plan_shape_splits(p->shape, tp, 1, &e->err) != TSR_OK)
+        return e->text;
+    for (uint64_t i = 0; i < p->candidates.n && !any; i++)
+        any = tsr_plan_shape_splits(p->shape, tp, p->candidates.v[i].group, &e->err) == TSR_OK;
+    return any ? NULL : e->text;
+}
+
+uint32_t tsr_plan_meshes_widths(const struct tsr_plan_problem *p, uint64_t group, uint32_t *w,
+                                char *why, size_t cap)
+{
+    uint64_t count = tsr_plan_problem_devices(p, group);
+    uint32_t n = 0, narrow = 0;
+    size_t   at = 0;
+    if (why && cap)
+        why[0] = '\0';
+    for (uint32_t tp = 1; tp <= count && tp <= 1024 && n < TSR_PLAN_MESH_WIDTHS; tp++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        if (count % tp)
+            continue;
+        const char *no = refused(p, group, tp, &e);
+        if (!no)
+            w[n++] = tp;
+        else if (why && at < cap)
+            at += (size_t)snprintf(why + at, cap - at, "%stp %u of %s: %s", at ? "; " : "", tp,
+                                   p->cluster->groups[group].profile->name, no);
+    }
+    /* ascending, so those below min_tp come first; they stay if nothing wider works */
+    while (narrow + 1 < n && w[narrow] < p->o.min_tp)
+        narrow++;
+    for (uint32_t i = 0; i < narrow && why && at < cap; i++)
+        at += (size_t)snprintf(why + at, cap - at, "%stp %u of %s: narrower than the job allows",
+                               at ? "; " : "", w[i], p->cluster->groups[group].profile->name);
+    n -= narrow;
+    memmove(w, w + narrow, n * sizeof *w);
+    if (!n) /* no device left, after a what-if */
+        w[n++] = 1;
+    return n;
+}
+
+tsr_status tsr_plan_width_choices_make(struct tsr_plan_width_choices *c,
+                                       const struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    uint64_t n = p->cluster->n_groups;
+    *c = (struct tsr_plan_width_choices){ .w = tsr_new(n * TSR_PLAN_MESH_WIDTHS, sizeof *c->w),
+                                          .n = tsr_new(n, sizeof *c->n),
+                                          .at = tsr_new(n, sizeof *c->at),
+                                          .twin = tsr_new(n, sizeof *c->twin),
+                                          .n_groups = n };
+    if (!c->w || !c->n || !c->at || !c->twin) {
+        tsr_plan_width_choices_free(c);
+        return tsr_fail_nomem(err, n * TSR_PLAN_MESH_WIDTHS * sizeof *c->w, "widths of meshes");
+    }
+    for (uint64_t g = 0; g < n; g++) {
+        if (p->widths) {
+            c->w[g * TSR_PLAN_MESH_WIDTHS] = p->widths[g];
+            c->n[g] = 1;
+        } else {
+            c->n[g] = tsr_plan_meshes_widths(p, g, c->w + g * TSR_PLAN_MESH_WIDTHS, NULL, 0);
+        }
+        c->twin[g] = g;
+        /* with a fixed order, otherwise identical positions differ */
+        for (uint64_t h = g; !p->cluster->fixed && h-- > 0;)
+            if (alike(p, h, g, NULL)) {
+                c->twin[g] = h;
+                break;
+            }
+    }
+    return TSR_OK;
+}
+
+/* Of identical groups, only choices with non-decreasing widths are taken. */
+bool tsr_plan_width_choices_next(struct tsr_plan_width_choices *c, uint32_t *tp)
+{
+    if (c->started) {
+        uint64_t g = c->n_groups;
+        while (g > 0 && c->at[g - 1] + 1 >= c->n[g - 1])
+            g--;
+        if (g == 0)
+            return false;
+        c->at[g - 1]++;
+        for (uint64_t i = g; i < c->n_groups; i++)
+            c->at[i] = c->twin[i] == i ? 0 : c->at[c->twin[i]];
+    }
+    c->started = true;
+    for (uint64_t i = 0; i < c->n_groups; i++)
+        tp[i] = c->w[i * TSR_PLAN_MESH_WIDTHS + c->at[i]];
+    return true;
+}
+
+void tsr_plan_width_choices_free(struct tsr_plan_width_choices *c)
+{
+    free(c->w);
+    free(c->n);
+    free(c->at);
+    free(c->twin);
+    *c = (struct tsr_plan_width_choices){ 0 };
+}

@@ -1,0 +1,212 @@
+/* A solver's solution in the problem's words: devices by name, bytes by the exact account, shares of
+ * the time. */
+#include "plan/search/search.h"
+
+#include "base/mem.h"
+#include "plan/instance/objective.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void tsr_plan_outcome_free(struct tsr_plan_outcome *o)
+{
+    free(o->stages);
+    free(o->bits);
+    *o = (struct tsr_plan_outcome){ 0 };
+}
+
+/* The group that a stage of kind k gets: meshes of a kind change places freely, so they are taken in
+ * the order of the cluster file.  used: [groups]. */
+static uint64_t place(const struct tsr_plan_built *b, uint32_t kind, uint64_t *used)
+{
+    const struct tsr_plan_meshes *m = &b->meshes;
+    for (uint64_t g = 0; g < m->n_groups; g++)
+        if (m->kind_of[g] == kind && used[g] < tsr_plan_problem_devices(b->p, g) / m->tp[g]) {
+            used[g]++;
+            return g;
+        }
+    return m->kinds[kind].group;
+}
+
+static enum tsr_basis weaker(enum tsr_basis a, enum tsr_basis b)
+{
+    return a > b ? a : b;
+}
+
+static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_plan_outcome *o,
+                           const struct tsr_plan_built *b, uint32_t kind, bool first, bool heads,
+                           struct tsr_err *err)
+{
+    const uint32_t *cls = b->p->shape->layer_class;
+    enum tsr_basis  ends = TSR_MEASURED;
+    st->basis = TSR_MEASURED;
+    st->extrapolated = false;
+    for (int ph = 0; ph < 2; ph++) {
+        enum tsr_phase       phase = ph ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL;
+        uint64_t             size = ph ? o->decode_mb : o->prefill_mb;
+        struct tsr_plan_time t, embed, head;
+        for (uint64_t l = st->first; l < st->first + st->count; l++) {
+            if (l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1])
+                continue;
+            TSR_TRY(tsr_plan_built_layer(b, kind, cls[l], o->bits[l], phase, size, &t, err));
+            st->basis = weaker(st->basis, t.basis);
+            st->extrapolated = st->extrapolated || t.extrapolated;
+        }
+        TSR_TRY(tsr_plan_built_ends(b, kind, phase, size, &embed, &head, err));
+        if (first)
+            ends = weaker(ends, embed.basis);
+        if (heads)
+            ends = weaker(ends, head.basis);
+    }
+    st->ends_basis = first || heads ? ends : st->basis;
+    return TSR_OK;
+}
+
+/* Hidden rows go back from the last of several stages to the head on the first. */
+static bool goes_back(const struct tsr_plan_built *b, uint64_t stages)
+{
+    return b->p->memory.place == TSR_HEAD_FIRST && stages > 1;
+}
+
+/* The link of the last stage, and the head's share of the first stage's time. */
+static tsr_status way_back(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
+                           uint32_t kind, struct tsr_err *err)
+{
+    struct tsr_plan_pipeline_back *k = &o->back;
+    struct tsr_plan_outcome_stage *last = &o->stages[o->n_stages];
+    const struct tsr_plan_mesh    *first = &o->stages[0].mesh;
+    struct tsr_plan_time           embed, head;
+    o->goes_back = true;
+    TSR_TRY(tsr_plan_built_ends(b, kind, TSR_PLAN_PREFILL, o->prefill_mb, &embed, &head, err));
+    k->head_pre_ms = head.ms;
+    TSR_TRY(tsr_plan_built_ends(b, kind, TSR_PLAN_DECODE, o->decode_mb, &embed, &head, err));
+    k->head_dec_ms = head.ms;
+    TSR_TRY(tsr_plan_problem_back(b->p, &last->mesh, first, TSR_PLAN_PREFILL, o->prefill_mb,
+                                  &k->link_pre_ms, err));
+    TSR_TRY(tsr_plan_problem_back(b->p, &last->mesh, first, TSR_PLAN_DECODE, o->decode_mb,
+                                  &k->link_dec_ms, err));
+    last->link_pre_ms = k->link_pre_ms;
+    last->link_dec_ms = k->link_dec_ms;
+    return TSR_OK;
+}
+
+static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
+                           uint64_t part, const struct tsr_solver_solution *s, uint64_t i,
+                           uint64_t *used, struct tsr_err *err)
+{
+    const struct tsr_plan_problem  *p = b->p;
+    const struct tsr_plan_part     *pt = &b->parts[part];
+    const struct tsr_solver_option *opt = pt->inst.in.options[s->option];
+    struct tsr_plan_outcome_stage  *st = &o->stages[i];
+    struct tsr_plan_stage_cost      cost;
+    uint32_t                        kind = s->stage_kind[i] + pt->first_kind;
+    bool                            back = goes_back(b, s->stages), last = i + 1 == s->stages;
+    struct tsr_solver_solution      as = *s;
+    as.stages += back; /* no stage is the last, which has the way back as if it were work */
+    TSR_TRY(tsr_plan_stage(&pt->inst.in, &as, i, &cost, err));
+    st->first = b->unit_first[s->stage_first[i]];
+    st->count = b->unit_first[s->stage_first[i] + s->stage_count[i]] - st->first;
+    st->group = place(b, kind, used);
+    tsr_plan_mesh_of(p->cluster, st->group, b->meshes.tp[st->group], &st->mesh);
+    st->pre_ms = cost.pre_ms;
+    st->dec_ms = cost.dec_ms;
+    TSR_TRY(
+        basis_of(st, o, b, kind, i == 0, p->memory.place == TSR_HEAD_FIRST ? i == 0 : last, err));
+    if (back && last)
+        TSR_TRY(way_back(o, b, s->stage_kind[0] + pt->first_kind, err));
+    if (!last) {
+        uint64_t e = s->stage_kind[i] * pt->inst.in.n_kinds + s->stage_kind[i + 1];
+        st->link_pre_ms = opt->comm_pre_ms[e];
+        st->link_dec_ms = opt->comm_dec_ms[e];
+    }
+    TSR_TRY(tsr_plan_memory_stage(&p->memory, &st->mesh, &p->candidates, o->bits, st->first,
+                                  st->count, o->prefill_mb, o->decode_mb, &st->memory, err));
+    st->memory.capacity =
+        tsr_capacity_left(tsr_plan_problem_capacity(p, st->group, &st->mesh), st->memory.uneven);
+    if (st->memory.total > st->memory.capacity)
+        return tsr_fail(err, TSR_E_INFEASIBLE,
+                        "stage %llu: %llu bytes do not fit in the %llu of %s",
+                        (unsigned long long)i, (unsigned long long)st->memory.total,
+                        (unsigned long long)st->memory.capacity, st->mesh.name);
+    return TSR_OK;
+}
+
+/* tsr_plan_evaluate()'s form `steady`, of stages whose last one has a link, too: to the first. */
+static double steady(const struct tsr_plan_outcome *o, double mu_pre, double mu_dec, double steps)
+{
+    double fill = 0, round = 0, p = 0, d = 0;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        const struct tsr_plan_outcome_stage *s = &o->stages[i];
+        fill += s->pre_ms + s->link_pre_ms;
+        round += s->dec_ms + s->link_dec_ms;
+        p = fmax(p, fmax(s->pre_ms, s->link_pre_ms));
+        d = fmax(d, fmax(s->dec_ms, s->link_dec_ms));
+    }
+    double decode = fmax(steps * round + (mu_dec - 1) * d, round + (steps * mu_dec - 1) * d);
+    return fill + (mu_pre - 1) * p + (steps > 0 ? decode : 0);
+}
+
+/* Times of the whole, by the form `steady` whatever was minimised. */
+static tsr_status totals(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
+                         const struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    struct tsr_solver_instance      in = b->parts[part].inst.in;
+    const struct tsr_plan_workload *w = &b->p->work;
+    double                          n = (double)w->n;
+    in.objective = TSR_OBJECTIVE_STEADY;
+    in.theta = 0;
+    in.max_omega = -1;
+    double round_ms, steps = n - 1, runs = (double)in.batch;
+    double mu_pre = ceil(runs / (double)o->prefill_mb), mu_dec = ceil(runs / (double)o->decode_mb);
+    TSR_TRY(tsr_plan_evaluate(&in, s, &round_ms, err));
+    in.tokens = 1;
+    TSR_TRY(tsr_plan_evaluate(&in, s, &o->prefill_ms, err));
+    if (o->goes_back) {
+        round_ms = steady(o, mu_pre, mu_dec, steps);
+        o->prefill_ms = steady(o, mu_pre, mu_dec, 0);
+    }
+    o->rounds = w->batch / in.batch + (w->batch % in.batch != 0);
+    o->latency_ms = round_ms * (double)o->rounds;
+    o->tokens_per_second = o->latency_ms > 0 ? (double)w->batch * n / o->latency_ms * 1e3 : 0;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        struct tsr_plan_outcome_stage *st = &o->stages[i];
+        double                         busy = mu_pre * st->pre_ms + steps * mu_dec * st->dec_ms;
+        st->busy = round_ms > 0 ? fmin(busy / round_ms, 1) : 0;
+    }
+    return TSR_OK;
+}
+
+static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
+                       const struct tsr_solver_solution *s, uint64_t *used, struct tsr_err *err)
+{
+    const struct tsr_solver_instance *in = &b->parts[part].inst.in;
+    const struct tsr_solver_option   *opt = in->options[s->option];
+    o->prefill_mb = opt->prefill_mb;
+    o->decode_mb = opt->decode_mb;
+    o->objective_ms = s->objective;
+    for (uint64_t u = 0; u < b->units; u++)
+        for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
+            o->bits[l] = s->layer_bits[u];
+            o->omega += b->p->quality.omega[l * b->p->candidates.n + s->layer_bits[u]];
+        }
+    for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
+        TSR_TRY(stage_of(o, b, part, s, i, used, err));
+    return totals(o, b, part, s, err);
+}
+
+tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
+                               uint64_t part, const struct tsr_solver_solution *s,
+                               struct tsr_err *err)
+{
+    uint64_t *used = tsr_new(b->meshes.n_groups, sizeof *used);
+    *o = (struct tsr_plan_outcome){ .layers = b->p->shape->layers };
+    o->stages = tsr_new(s->stages, sizeof *o->stages);
+    o->bits = tsr_new(o->layers, sizeof *o->bits);
+    tsr_status st = used && o->stages && o->bits
+                        ? fill(o, b, part, s, used, err)
+                        : tsr_fail_nomem(err, o->layers * sizeof *o->bits, "a plan");
+    free(used);
+    if (st != TSR_OK)
+        tsr_plan_outcome_free(o);
+    return st;
+}

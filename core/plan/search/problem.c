@@ -1,0 +1,218 @@
+#include "plan/search/problem.h"
+
+#include "base/mem.h"
+#include "tessera/solver.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNIFORM "uniform-"
+
+static void names(const struct tsr_plan_problem *p, char *buf, size_t cap)
+{
+    size_t at = 0;
+    buf[0] = '\0';
+    for (uint64_t i = 0; i < p->candidates.n && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s" UNIFORM "%s", i ? ", " : "",
+                               p->candidates.v[i].name);
+}
+
+tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char *text,
+                                    uint64_t *candidate, struct tsr_err *err)
+{
+    char        list[600];
+    const char *name = text + strlen(UNIFORM);
+    if (strncmp(text, UNIFORM, strlen(UNIFORM)) == 0) {
+        for (uint64_t i = 0; i < p->candidates.n; i++)
+            if (strcmp(p->candidates.v[i].name, name) == 0) {
+                *candidate = i;
+                return TSR_OK;
+            }
+        char         *end;
+        unsigned long bits = strtoul(name, &end, 10);
+        for (uint64_t i = 0; *name && !*end && i < p->candidates.n; i++)
+            if (p->candidates.v[i].bits == bits) {
+                *candidate = i;
+                return TSR_OK;
+            }
+    }
+    names(p, list, sizeof list);
+    return tsr_fail(err, TSR_E_INPUT, "quality: at_least: '%s' is not one of the candidates: %s",
+                    text, list);
+}
+
+/* The limit on omega that holds: the smaller of the two that can be given. */
+static tsr_status set_limit(struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    uint64_t c;
+    p->max_omega = p->o.max_omega;
+    if (!p->o.at_least) {
+        bool given = p->o.theta > 0 || p->o.max_omega >= 0 || p->candidates.n == 1;
+        p->o.at_least = given ? "" : UNIFORM "4";
+        for (c = 0; !given && c < p->candidates.n && p->candidates.v[c].bits != 4; c++)
+            ;
+        if (!given && c == p->candidates.n)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "no candidate has 4 bits, and 'quality' does not say what is good "
+                            "enough: give at_least, max_omega or theta");
+    }
+    if (!*p->o.at_least)
+        return TSR_OK;
+    TSR_TRY(tsr_plan_problem_uniform(p, p->o.at_least, &c, err));
+    double w = tsr_plan_quality_uniform(&p->quality, c);
+    if (!(p->max_omega >= 0 && p->max_omega < w))
+        p->max_omega = w;
+    return TSR_OK;
+}
+
+void tsr_plan_problem_refresh(struct tsr_plan_problem *p)
+{
+    const struct tsr_plan_workload *w = &p->work;
+    p->memory.batch = w->concurrency ? w->concurrency : w->batch;
+    /* a distribution is planned with its means; memory must fit the longest of each */
+    bool paper = p->o.accounting == TSR_ACCOUNT_PAPER;
+    p->memory.prompt =
+        paper || !w->distribution ? w->s : w->context - w->generate.length[w->generate.n - 1];
+    p->memory.generate = paper || !w->distribution ? w->n : w->context - p->memory.prompt;
+    p->memory.chunk = w->chunk;
+    p->memory.kv_bits = (uint32_t)w->kv_bits;
+    p->latency.kv_bits = (uint32_t)w->kv_bits;
+}
+
+void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place place)
+{
+    p->o.head = place;
+    p->memory.place = place;
+}
+
+/* No request may be longer than the model's positions. */
+static tsr_status check_context(const struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    uint64_t context = p->work.distribution ? p->work.context : p->work.s + p->work.n;
+    if (!p->shape->max_positions || context <= p->shape->max_positions)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT,
+                    "workload: a request takes up to %llu positions with its prompt, %s has %llu; "
+                    "make prompt or generate shorter",
+                    (unsigned long long)context, p->shape->name,
+                    (unsigned long long)p->shape->max_positions);
+}
+
+/* The papers count FP16 between devices; Tessera sends F32, and `exact` prices that. */
+#define PAPER_ELEMENT 2u
+
+tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *const send[2],
+                                       const char *const collective[2], struct tsr_err *err)
+{
+    for (int k = 0; k < 2; k++) {
+        tsr_plan_wire_close(&p->wire[k]);
+        tsr_plan_wire_close(&p->tp_wire[k]);
+        TSR_TRY(tsr_plan_wire_open(&p->wire[k], p->registry, send[k], err));
+        TSR_TRY(tsr_plan_wire_open(&p->tp_wire[k], p->registry, collective[k], err));
+        if (p->o.accounting == TSR_ACCOUNT_PAPER)
+            p->wire[k].element = p->tp_wire[k].element = PAPER_ELEMENT;
+    }
+    return TSR_OK;
+}
+
+/* A packed model's layers stay unchanged. */
+static tsr_status open_candidates(struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    static const char *const               kept[] = { "original" };
+    const struct tsr_plan_problem_options *o = &p->o;
+    if (!*p->shape->packed)
+        return tsr_plan_candidates_open(&p->candidates, p->registry, p->shape, o->candidates,
+                                        o->n_candidates, err);
+    if (o->chosen)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: its weights are packed already (%s), a plan only places them; leave "
+                        "'bits' and 'candidates' out",
+                        p->shape->name, p->shape->packed);
+    return tsr_plan_candidates_open(&p->candidates, p->registry, p->shape, kept, 1, err);
+}
+
+static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    const struct tsr_plan_problem_options *o = &p->o;
+    TSR_TRY(tsr_plan_shape_load(&p->shape, o->model, err));
+    TSR_TRY(check_context(p, err));
+    TSR_TRY(open_candidates(p, err));
+    if (*o->indicators)
+        TSR_TRY(tsr_plan_quality_load(&p->quality, o->indicators, o->table, p->shape,
+                                      &p->candidates, err));
+    else
+        TSR_TRY(tsr_plan_quality_prior(&p->quality, p->shape, &p->candidates, err));
+    TSR_TRY(set_limit(p, err));
+    const char *codecs[2] = { o->codec, o->codec }, *tp_codecs[2] = { o->tp_codec, o->tp_codec };
+    TSR_TRY(tsr_plan_problem_put_codecs(p, codecs, tp_codecs, err));
+    p->memory = (struct tsr_plan_memory_job){ .registry = p->registry,
+                                              .numerics = o->numerics,
+                                              .shape = p->shape,
+                                              .accounting = (enum tsr_accounting)o->accounting,
+                                              .place = (enum tsr_head_place)o->head };
+    p->latency = (struct tsr_plan_latency_job){ .shape = p->shape,
+                                                .mode = (enum tsr_latency_mode)o->latency,
+                                                .tp_wire = { &p->tp_wire[0], &p->tp_wire[1] } };
+    tsr_plan_problem_refresh(p);
+    p->more_bytes = tsr_new(p->cluster->n_groups, sizeof *p->more_bytes);
+    p->more = tsr_new(p->cluster->n_groups, sizeof *p->more);
+    if (!p->more_bytes || !p->more)
+        return tsr_fail_nomem(err, p->cluster->n_groups * 16, "a planning problem");
+    return tsr_plan_memory_open(&p->memory, err);
+}
+
+tsr_status tsr_plan_problem_open(struct tsr_plan_problem *p, struct tsr_registry *r,
+                                 const struct tsr_plan_problem_options *o,
+                                 struct tsr_plan_cluster               *cluster,
+                                 const struct tsr_plan_workload *work, struct tsr_err *err)
+{
+    *p = (struct tsr_plan_problem){ .registry = r, .o = *o, .cluster = cluster, .work = *work };
+    tsr_status st = fill(p, err);
+    if (st != TSR_OK)
+        tsr_plan_problem_close(p);
+    return st;
+}
+
+void tsr_plan_problem_close(struct tsr_plan_problem *p)
+{
+    tsr_plan_memory_close(&p->memory);
+    for (int k = 0; k < 2; k++) {
+        tsr_plan_wire_close(&p->wire[k]);
+        tsr_plan_wire_close(&p->tp_wire[k]);
+        tsr_plan_wire_close(&p->back[k]);
+    }
+    tsr_plan_quality_free(&p->quality);
+    tsr_plan_candidates_close(&p->candidates);
+    tsr_plan_shape_destroy(p->shape);
+    free(p->more_bytes);
+    free(p->more);
+    *p = (struct tsr_plan_problem){ 0 };
+}
+
+uint64_t tsr_plan_problem_devices(const struct tsr_plan_problem *p, uint64_t group)
+{
+    int64_t n = (int64_t)p->cluster->groups[group].count + p->more[group];
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+tsr_status tsr_plan_problem_back(const struct tsr_plan_problem *p, const struct tsr_plan_mesh *last,
+                                 const struct tsr_plan_mesh *first, enum tsr_phase phase,
+                                 uint64_t rows, double *ms, struct tsr_err *err)
+{
+    uint64_t bytes;
+    TSR_TRY(tsr_plan_wire_bytes(&p->back[phase], rows, p->shape->hidden, &bytes, err));
+    *ms = tsr_plan_link_ms(tsr_plan_cluster_link(p->cluster, last->node, first->node, phase),
+                           (double)bytes);
+    return TSR_OK;
+}
+
+uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t group,
+                                   const struct tsr_plan_mesh *m)
+{
+    uint64_t bytes = tsr_plan_memory_capacity(m, p->memory.accounting);
+    int64_t  more = p->more_bytes[group] * (int64_t)m->tp;
+    if (more < 0)
+        return bytes > (uint64_t)-more ? bytes - (uint64_t)-more : 0;
+    return bytes + (uint64_t)more;
+}

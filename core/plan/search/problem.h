@@ -1,0 +1,83 @@
+/* plan/search/problem.h - everything that a plan is made from, and the questions that it answers.
+ *
+ *   shape + cluster + workload + candidates + quality --build.h--> instances --search.h--> a plan
+ */
+#ifndef TSR_PLAN_SEARCH_PROBLEM_H
+#define TSR_PLAN_SEARCH_PROBLEM_H
+
+#include "plan/cost/latency.h"
+#include "plan/cost/quality.h"
+
+/* The user's options, in addition to the machines and the workload. */
+struct tsr_plan_problem_options {
+    uint32_t           numerics;   /* of the backends that report buffer sizes */
+    const char        *model;      /* a model argument or a config.json */
+    const char *const *candidates; /* texts as tsr_plan_candidates_open() takes them */
+    uint64_t           n_candidates;
+    bool               chosen;             /* the user set them: an error for a packed model */
+    const char        *indicators, *table; /* file of indicators, "": the prior; its table */
+    const char        *at_least;           /* "uniform-4": no worse than that; ""; NULL: that of
+                                              4 bits where neither theta nor max_omega is given */
+    double             theta, max_omega;   /* ms for each unit of omega; negative: no limit */
+    int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
+                                                          TSR_LATENCY_* */
+    int64_t            head;                           /* TSR_HEAD_* */
+    const char        *codec, *tp_codec;               /* of links, of meshes; "": F16 */
+    uint64_t           together;                       /* layers that are decided as one, >= 1 */
+    uint64_t           prefill_mb, decode_mb;          /* 0: searched */
+    uint32_t           min_tp, max_tp;  /* narrowest mesh where wider ones work, widest; 0: any */
+    bool               use_all;         /* no device stays unused */
+    double             gap, time_limit; /* time_limit in s, 0: none */
+    uint64_t           seed;
+};
+
+struct tsr_plan_problem {
+    struct tsr_registry            *registry;
+    struct tsr_plan_problem_options o; /* strings are the caller's */
+    struct tsr_plan_shape          *shape;
+    struct tsr_plan_cluster        *cluster; /* the caller's */
+    struct tsr_plan_workload        work; /* the caller's arrays; batch and lengths may be varied */
+    struct tsr_plan_candidates      candidates;
+    struct tsr_plan_quality         quality;
+    double                          max_omega;       /* the effective limit, at_least included;
+                                                * negative: none */
+    struct tsr_plan_wire        wire[2], tp_wire[2]; /* by phase: between stages, inside of one */
+    struct tsr_plan_wire        back[2]; /* to a head on the first stage; F32 by default */
+    struct tsr_plan_memory_job  memory;
+    struct tsr_plan_latency_job latency;
+    int64_t                    *more_bytes; /* [groups] for each device, what-ifs; owned */
+    int64_t                    *more;       /* [groups] devices */
+    const uint32_t             *widths;     /* [groups] only these; NULL: all that work */
+    bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
+};
+
+/* Opens all of it.  cluster and work stay the caller's and outlive the problem.  [setup] */
+tsr_status tsr_plan_problem_open(struct tsr_plan_problem *p, struct tsr_registry *r,
+                                 const struct tsr_plan_problem_options *o,
+                                 struct tsr_plan_cluster               *cluster,
+                                 const struct tsr_plan_workload *work, struct tsr_err *err);
+void       tsr_plan_problem_close(struct tsr_plan_problem *p); /* zeroed or filled */
+
+/* After a change of p->work. */
+void tsr_plan_problem_refresh(struct tsr_plan_problem *p);
+/* The codecs of each phase between stages and inside of one; "" or NULL: F32, exactly.  [setup] */
+tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *const send[2],
+                                       const char *const collective[2], struct tsr_err *err);
+/* Puts the head elsewhere. */
+void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place place);
+
+/* Devices of a group, what-ifs included. */
+uint64_t tsr_plan_problem_devices(const struct tsr_plan_problem *p, uint64_t group);
+/* Milliseconds of `rows` rows, by p->back, on their way back from the last of several stages to a head on the
+ * first one. */
+tsr_status tsr_plan_problem_back(const struct tsr_plan_problem *p, const struct tsr_plan_mesh *last,
+                                 const struct tsr_plan_mesh *first, enum tsr_phase phase,
+                                 uint64_t rows, double *ms, struct tsr_err *err);
+/* Bytes that a plan may use on a mesh of the group. */
+uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t group,
+                                   const struct tsr_plan_mesh *m);
+/* "at_least: uniform-4" -> the candidate; TSR_E_INPUT with the names that there are. */
+tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char *text,
+                                    uint64_t *candidate, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,167 @@
+#include "plan/search/search.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "plan/instance/objective.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct search {
+    const struct tsr_plan_problem *p;
+    const struct tsr_plugin_spec  *solver;
+    struct tsr_plan_planned       *a;
+    double                         cutoff, end; /* end: of the time, INFINITY: none */
+    bool                           open;        /* some instance was not settled */
+};
+
+bool tsr_plan_planned_has_plan(const struct tsr_plan_planned *a)
+{
+    return a->status == TSR_SOLVED_OPTIMAL || a->status == TSR_SOLVED_FEASIBLE;
+}
+
+static bool has_plan(const struct tsr_solver_solution *s)
+{
+    return s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE;
+}
+
+/* The lower bound that one instance gives for all its plans. */
+static double bound_of(const struct tsr_solver_solution *s)
+{
+    return s->status == TSR_SOLVED_INFEASIBLE ? INFINITY : s->bound;
+}
+
+/* Takes the solution over if it is the best so far. */
+static bool take(struct search *z, struct tsr_plan_built *b, uint64_t part,
+                 struct tsr_solver_solution *s)
+{
+    struct tsr_plan_planned *a = z->a;
+    if (!has_plan(s) || !(s->objective < a->objective))
+        return false;
+    if (a->built != b)
+        tsr_plan_built_destroy(a->built);
+    free(a->solution);
+    a->built = b;
+    a->part = part;
+    a->solution = s;
+    a->objective = s->objective;
+    return true;
+}
+
+static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_t part,
+                             struct tsr_err *err)
+{
+    struct tsr_instance        *inst = &b->parts[part].inst;
+    struct tsr_solver_solution *s;
+    struct tsr_plan_planned    *a = z->a;
+    double                      left = z->end - tsr_now_s();
+    if (left <= 0) {
+        z->open = true;
+        a->bound = -INFINITY;
+        return TSR_OK;
+    }
+    inst->in.cutoff = fmin(z->cutoff, a->objective);
+    inst->in.deadline_us = isfinite(left) ? (uint64_t)(left * 1e6) + 1 : 0;
+    TSR_TRY(tsr_plan_solution_create(&s, inst, err));
+    tsr_status st = tsr_plan_solve(inst, &z->solver->found, z->solver->options, s, err);
+    if (st != TSR_OK) {
+        free(s);
+        return st;
+    }
+    a->solves++;
+    a->options += inst->in.n_options;
+    tsr_logf(TSR_LOG_DEBUG, "part %llu: status %u, objective %.6g, bound %.6g, %llu options",
+             (unsigned long long)part, s->status, s->objective, s->bound,
+             (unsigned long long)inst->in.n_options);
+    a->bound = fmin(a->bound, bound_of(s));
+    bool open = s->status == TSR_SOLVED_UNKNOWN && !(s->bound >= inst->in.cutoff);
+    /* the reason of one that is open goes before that of one that cannot be */
+    if ((s->status == TSR_SOLVED_INFEASIBLE && !a->reason[0]) || (open && !z->open))
+        (void)snprintf(a->reason, sizeof a->reason, "%s", s->reason);
+    z->open = z->open || open;
+    if (!take(z, b, part, s))
+        free(s);
+    return TSR_OK;
+}
+
+static tsr_status solve_choice(struct search *z, const uint32_t *tp, struct tsr_err *err)
+{
+    struct tsr_plan_built *b;
+    TSR_TRY(tsr_plan_build(&b, z->p, tp, err));
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < b->n_parts && st == TSR_OK; i++)
+        st = tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "while planning")
+                                    : solve_part(z, b, i, err);
+    if (z->a->built != b)
+        tsr_plan_built_destroy(b);
+    z->a->choices++;
+    return st;
+}
+
+static void conclude(struct search *z)
+{
+    struct tsr_plan_planned *a = z->a;
+    if (a->solution) {
+        a->bound = fmin(a->bound, a->objective);
+        double gap = z->p->o.gap * fabs(a->objective) + 1e-6 * fabs(a->objective) + 1e-6;
+        bool   proved = a->objective - a->bound <= gap;
+        a->status = proved ? TSR_SOLVED_OPTIMAL : TSR_SOLVED_FEASIBLE;
+        return;
+    }
+    a->objective = NAN;
+    a->status = z->open || isfinite(z->cutoff) ? TSR_SOLVED_UNKNOWN : TSR_SOLVED_INFEASIBLE;
+}
+
+static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct tsr_err *err)
+{
+    uint32_t  *tp = tsr_new(z->p->cluster->n_groups, sizeof *tp);
+    tsr_status st = TSR_OK;
+    if (!tp)
+        return tsr_fail_nomem(err, z->p->cluster->n_groups * sizeof *tp, "widths of meshes");
+    while (st == TSR_OK && tsr_plan_width_choices_next(c, tp)) {
+        if (z->a->choices && tsr_now_s() >= z->end) { /* untried choices have no bound */
+            z->open = true;
+            z->a->bound = -INFINITY;
+            break;
+        }
+        st = solve_choice(z, tp, err);
+    }
+    free(tp);
+    if (st != TSR_OK)
+        return st;
+    conclude(z);
+    if (!z->a->solution)
+        return TSR_OK;
+    return tsr_plan_outcome_of(&z->a->outcome, z->a->built, z->a->part, z->a->solution, err);
+}
+
+tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
+                      const struct tsr_plugin_spec *solver, double cutoff, struct tsr_err *err)
+{
+    double                        start = tsr_now_s();
+    struct tsr_plan_width_choices c;
+    struct search                 z = { .p = p,
+                                        .solver = solver,
+                                        .a = a,
+                                        .cutoff = cutoff,
+                                        .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN,
+                                    .objective = INFINITY,
+                                    .bound = INFINITY };
+    (void)snprintf(a->solver, sizeof a->solver, "%s", solver->found.component->name);
+    TSR_TRY(tsr_plan_width_choices_make(&c, p, err));
+    tsr_status st = run(&z, &c, err);
+    tsr_plan_width_choices_free(&c);
+    a->seconds = tsr_now_s() - start;
+    return st;
+}
+
+void tsr_plan_planned_free(struct tsr_plan_planned *a)
+{
+    tsr_plan_outcome_free(&a->outcome);
+    tsr_plan_built_destroy(a->built);
+    free(a->solution);
+    *a = (struct tsr_plan_planned){ 0 };
+}

@@ -1,0 +1,75 @@
+/* plan/search/search.h - the best plan of a problem over all choices of widths, and its cost.
+ *
+ * Every choice is a few instances (build.h); the best plan so far is the cutoff of the next solve. The
+ * bound covers all of them, so a plan is called proved only if no choice can be better. */
+#ifndef TSR_PLAN_SEARCH_SEARCH_H
+#define TSR_PLAN_SEARCH_SEARCH_H
+
+#include "plan/search/build.h"
+#include "plan/simulate/simulate.h"
+#include "plugin/spec.h"
+
+/* Of a checked plan: channels that make up for lost bits. */
+struct tsr_plan_stage_compensation {
+    uint64_t k, bytes;  /* most channels of 1,024; residuals */
+    uint64_t work;      /* workspace of their addition on the device, for a token of each request */
+    uint32_t bits;      /* of the residuals */
+    bool     assumed;   /* the model has none yet */
+    bool     host;      /* they are in the host's memory, not in the device's */
+    double   decode_ms; /* of a decode micro-batch; NaN: not known */
+};
+
+struct tsr_plan_outcome_stage {
+    uint64_t                     first, count, group; /* layers; group of the cluster */
+    struct tsr_plan_mesh         mesh;
+    struct tsr_plan_stage_memory memory; /* exact, by the problem's accounting */
+    /* links to the next stage; of the last one to the first, with several and the head there, else 0 */
+    double         pre_ms, dec_ms, link_pre_ms, link_dec_ms;
+    double         busy;  /* share of the latency */
+    enum tsr_basis basis; /* of its layers, the weakest */
+    bool           extrapolated;
+    enum tsr_basis ends_basis; /* of embedding and head where it holds them, or basis */
+    struct tsr_plan_stage_compensation compensation; /* k 0: none */
+};
+
+/* A plan in the words of the problem. */
+struct tsr_plan_outcome {
+    struct tsr_plan_outcome_stage *stages; /* owned, as bits */
+    uint64_t                       n_stages;
+    uint32_t                      *bits; /* [layers] candidates */
+    uint64_t                       layers, prefill_mb, decode_mb;
+    double                         latency_ms; /* of the whole batch, by the form `steady` */
+    double prefill_ms; /* of one round of it, until the last prompt is done */
+    double tokens_per_second, omega;
+    double objective_ms;                /* as the problem has it, of one round */
+    bool   goes_back;                   /* hidden rows, to a head on the first of several stages */
+    struct tsr_plan_pipeline_back back; /* where they do; part of the stages' times and links */
+    uint64_t                      rounds; /* batch / concurrent requests, rounded up */
+};
+void tsr_plan_outcome_free(struct tsr_plan_outcome *o);
+
+struct tsr_plan_planned {
+    uint32_t                    status;                   /* TSR_SOLVED_* */
+    double                      objective, bound;         /* bound -INFINITY: none */
+    double                      seconds;                  /* in solvers and tables */
+    uint64_t                    choices, solves, options; /* options: over all solves */
+    char                        solver[64], reason[640];
+    struct tsr_plan_outcome     outcome; /* where there is a plan */
+    struct tsr_plan_built      *built;   /* the choice that won, and its instance and solution */
+    uint64_t                    part;
+    struct tsr_solver_solution *solution;
+};
+
+/* cutoff: only better plans matter; INFINITY: all.  TSR_OK with a status in the answer, which is
+ * freed whatever is returned; TSR_E_UNSUPPORTED for a solver that lacks a part.  [setup] */
+tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
+                      const struct tsr_plugin_spec *solver, double cutoff, struct tsr_err *err);
+void       tsr_plan_planned_free(struct tsr_plan_planned *a); /* zeroed or filled */
+bool       tsr_plan_planned_has_plan(const struct tsr_plan_planned *a);
+
+/* A solution of one part in the problem's words. */
+tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
+                               uint64_t part, const struct tsr_solver_solution *s,
+                               struct tsr_err *err);
+
+#endif

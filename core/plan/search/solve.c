@@ -1,0 +1,87 @@
+#include "plan/instance/instance.h"
+#include "plan/instance/objective.h"
+#include "plan/search/isolate.h"
+
+#include "plugin/registry.h"
+
+#include <math.h>
+#include <string.h>
+
+/* "solver "x" returned a wrong plan: ..." */
+static tsr_status wrong(const struct tsr_plugin_found *f, struct tsr_err *err, const char *why)
+{
+    return tsr_fail(err, TSR_E_INPUT,
+                    "solver \"%s\" (%s) returned a wrong answer: %s; report it to its author",
+                    f->component->name, f->info->path, why);
+}
+
+static tsr_status check_claims(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                               struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    double            mine = NAN;
+    if (s->reason_cap)
+        s->reason[s->reason_cap - 1] = '\0';
+    if (s->status > TSR_SOLVED_UNKNOWN)
+        return wrong(f, err, "a status that does not exist");
+    if (isnan(s->bound) || s->bound == INFINITY)
+        return wrong(f, err, "a bound that is not a number");
+    if (s->status == TSR_SOLVED_INFEASIBLE && s->reason[0] == '\0')
+        return wrong(f, err, "infeasible without a reason");
+    if (s->status == TSR_SOLVED_INFEASIBLE || s->status == TSR_SOLVED_UNKNOWN)
+        return TSR_OK;
+    if (tsr_plan_evaluate(&inst->in, s, &mine, &why.err) != TSR_OK)
+        return wrong(f, err, why.text);
+    /* the validator's tolerance in docs/formats/instance.md, item 6: order of summation */
+    double band = 1e-6 * fabs(mine) + 1e-6;
+    if (!(fabs(mine - s->objective) <= band)) {
+        (void)snprintf(why.text, sizeof why.text, "objective %.9g, from the tables it is %.9g",
+                       s->objective, mine);
+        return wrong(f, err, why.text);
+    }
+    double gap = inst->in.gap * fabs(mine);
+    if (s->bound > mine + band ||
+        (s->status == TSR_SOLVED_OPTIMAL && !(mine - s->bound <= gap + band))) {
+        (void)snprintf(why.text, sizeof why.text, "status %s with objective %.9g and bound %.9g",
+                       s->status == TSR_SOLVED_OPTIMAL ? "optimal" : "feasible", mine, s->bound);
+        return wrong(f, err, why.text);
+    }
+    s->objective = mine;
+    return TSR_OK;
+}
+
+static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                             const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    const struct tsr_solver_v1 *t = f->iface;
+    void                       *self = NULL;
+    TSR_TRY(t->create(f->host, opts, &self, err));
+    /* the plugin may move the pointers of its copy, not ours */
+    struct tsr_solver_solution out = *s;
+    tsr_status                 st = t->solve(self, &inst->in, &out, err);
+    t->destroy(self);
+    s->status = out.status;
+    s->objective = out.objective;
+    s->bound = out.bound;
+    s->option = out.option;
+    s->stages = out.stages;
+    return st;
+}
+
+tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                          const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    const struct tsr_solver_v1 *t = f->iface;
+    uint64_t                    missing = inst->features & ~t->supports;
+    char                        parts[256];
+    if (missing)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "solver \"%s\" does not support %s; choose another one", f->component->name,
+                        tsr_plan_solver_parts(missing, parts, sizeof parts));
+    tsr_status st = f->isolate || t->supports & TSR_SOLVER_ISOLATED
+                        ? tsr_plan_isolated(&inst->in, f, opts, f->isolate, s, err)
+                        : solve_here(inst, f, opts, s, err);
+    if (st != TSR_OK)
+        return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);
+    return check_claims(inst, f, s, err);
+}

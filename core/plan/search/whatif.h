@@ -1,0 +1,45 @@
+/* plan/search/whatif.h - the same problem with one change, solved again: what is missing, what fits, the
+ * gain from more resources. Nothing is estimated from the plan; every result is a solution. */
+#ifndef TSR_PLAN_SEARCH_WHATIF_H
+#define TSR_PLAN_SEARCH_WHATIF_H
+
+#include "plan/search/search.h"
+
+/* A problem that may be changed and is released by tsr_plan_variant_free(); it borrows from p. */
+struct tsr_plan_variant {
+    struct tsr_plan_problem p;
+    double                 *omega; /* owned */
+};
+tsr_status tsr_plan_variant_make(struct tsr_plan_variant *v, const struct tsr_plan_problem *p,
+                                 struct tsr_err *err);
+/* The same with candidate c alone, and no limit on omega. */
+tsr_status tsr_plan_variant_only(struct tsr_plan_variant *v, const struct tsr_plan_problem *p,
+                                 uint64_t c, struct tsr_err *err);
+void       tsr_plan_variant_free(struct tsr_plan_variant *v);
+
+/* Bytes that each device of the profile of `group` would have to have more for a plan to exist, to
+ * 1 MiB; UINT64_MAX: no number helps. */
+tsr_status tsr_plan_whatif_short(const struct tsr_plan_problem *p,
+                                 const struct tsr_plugin_spec *solver, uint64_t group,
+                                 uint64_t *bytes, struct tsr_err *err);
+
+/* Changes that make an infeasible problem feasible, each found by solving; 0 or UINT64_MAX: none. */
+struct tsr_plan_remedies {
+    uint64_t  group, bytes;  /* the profile that lacks least in all: each of its devices so much */
+    uint64_t *short_of;      /* [groups] bytes for each device; owned */
+    uint64_t *devices;       /* [groups] more devices in the group, at most 8; owned */
+    uint64_t  batch, prompt; /* the most that fit */
+    bool      kv8;           /* an int8 cache would do */
+    double    max_omega;     /* the smallest limit with a plan; NAN: none, or there was no limit */
+};
+tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
+                                    const struct tsr_plugin_spec *solver, struct tsr_err *err);
+void       tsr_plan_remedies_free(struct tsr_plan_remedies *r);
+
+/* The largest concurrent batch, and the longest prompt, that the stages of a plan hold unchanged;
+ * arithmetic on its memory. */
+tsr_status tsr_plan_whatif_largest(const struct tsr_plan_problem *p,
+                                   const struct tsr_plan_outcome *o, uint64_t *batch,
+                                   uint64_t *prompt, struct tsr_err *err);
+
+#endif

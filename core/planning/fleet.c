@@ -1,0 +1,214 @@
+/* Many nodes: the model in copies, as files, as JSON and as a table. */
+#include "base/mem.h"
+#include "pipeline/step.h"
+#include "plan/file/write.h"
+#include "planning/planning.h"
+#include "planning/table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ONE_COPY 8u /* default: up to this many nodes, all share one copy */
+#define USUAL    2u /* default number of nodes of a copy */
+
+bool tsr_planning_copies(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k)
+{
+    uint64_t n = pl->cluster->n_nodes;
+    return k->copy_nodes ? n > 1 : n > ONE_COPY;
+}
+
+tsr_status tsr_planning_fleet(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                              struct tsr_plan_fleet *f, struct tsr_err *err)
+{
+    struct tsr_plan_fleet_options o = { .max_nodes =
+                                            k->copy_nodes ? (uint64_t)k->copy_nodes : USUAL,
+                                        .unit = (uint64_t)k->share_unit };
+    if (o.max_nodes > pl->cluster->n_nodes)
+        o.max_nodes = pl->cluster->n_nodes;
+    return tsr_plan_fleet_plan(f, &pl->problem, &pl->solver, &o, err);
+}
+
+/* ---- files ------------------------------------------------------------------------- */
+
+/* "plan.yaml" of the first kind, "plan-2.yaml" of the second. */
+static char *path_of(const char *path, uint64_t i)
+{
+    uint64_t    bytes = strlen(path) + 24;
+    char       *s = tsr_new(bytes, 1);
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    int         stem = dot && dot > (slash ? slash + 1 : path) ? (int)(dot - path) : -1;
+    if (!s)
+        return NULL;
+    if (i == 0)
+        (void)snprintf(s, bytes, "%s", path);
+    else if (stem >= 0)
+        (void)snprintf(s, bytes, "%.*s-%llu%s", stem, path, (unsigned long long)i + 1, dot);
+    else
+        (void)snprintf(s, bytes, "%s-%llu", path, (unsigned long long)i + 1);
+    return s;
+}
+
+static tsr_status write_kinds(const struct tsr_planning *pl, const struct tsr_plan_fleet *f,
+                              const char *path, struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < f->n_kinds && st == TSR_OK; i++) {
+        const struct tsr_plan_fleet_kind *k = &f->kinds[i];
+        struct tsr_plan_copies            c = { .whole = &pl->problem,
+                                                .copies = k->copies,
+                                                .share = k->batch,
+                                                .nodes = k->nodes,
+                                                .n_nodes = k->n_nodes };
+        char                             *to = path_of(path, i);
+        st = to ? tsr_plan_write(&k->problem, &k->planned, &c, to, err)
+                : tsr_fail_nomem(err, strlen(path), "a path");
+        free(to);
+    }
+    return st;
+}
+
+/* ---- JSON --------------------------------------------------------------------------- */
+
+static json_t *names_json(const struct tsr_plan_cluster *c, const struct tsr_plan_fleet_kind *k)
+{
+    json_t *all = json_array();
+    bool    ok = all != NULL;
+    for (uint64_t i = 0; i < k->copies && ok; i++) {
+        json_t *one = json_array();
+        for (uint64_t n = 0; n < k->n_nodes && one; n++)
+            ok = json_array_append_new(one,
+                                       json_string(c->nodes[k->nodes[i * k->n_nodes + n]].name)) ==
+                     0 &&
+                 ok;
+        ok = json_array_append_new(all, one) == 0 && ok;
+    }
+    if (ok)
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+static json_t *kind_json(const struct tsr_planning *pl, const struct tsr_plan_fleet_kind *k,
+                         const char *path, uint64_t i)
+{
+    json_t *j = json_object();
+    char   *file = path ? path_of(path, i) : NULL;
+    bool    ok = (!path || (file && tsr_pipeline_json_put_text(j, "file", file))) &&
+              tsr_pipeline_json_put_int(j, "copies", k->copies) &&
+              tsr_pipeline_json_put_int(j, "batch", k->batch) &&
+              tsr_pipeline_json_put(j, "nodes", names_json(pl->cluster, k)) &&
+              tsr_pipeline_json_put(j, "plan", tsr_planning_outcome_json(&k->problem, &k->planned));
+    free(file);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+static tsr_status fleet_json(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                             const struct tsr_plan_fleet *f, const char *path, json_t **out,
+                             struct tsr_err *err)
+{
+    json_t *j = json_object(), *fleet = json_object(), *kinds = json_array();
+    bool    ok = j && fleet && kinds &&
+              tsr_pipeline_json_put_text(j, "format", "tessera.planning/1") &&
+              tsr_planning_put_problem(j, &pl->problem) &&
+              tsr_pipeline_json_put_text(fleet, "status", f->proved ? "optimal" : "feasible") &&
+              tsr_pipeline_json_put_text(fleet, "solver", pl->solver.found.component->name) &&
+              tsr_pipeline_json_put_real(fleet, "seconds", f->seconds) &&
+              tsr_pipeline_json_put_int(fleet, "solves", f->solves) &&
+              tsr_pipeline_json_put_int(fleet, "types", f->types) &&
+              tsr_pipeline_json_put_int(fleet, "unit", f->unit) &&
+              tsr_pipeline_json_put_int(fleet, "copy_nodes",
+                                        k->copy_nodes ? (uint64_t)k->copy_nodes : USUAL) &&
+              tsr_pipeline_json_put_int(fleet, "copies", f->copies) &&
+              tsr_pipeline_json_put_int(fleet, "nodes_used", f->used) &&
+              tsr_pipeline_json_put_real(fleet, "objective_ms", f->objective) &&
+              tsr_pipeline_json_put_real(fleet, "bound_ms", f->bound) &&
+              tsr_pipeline_json_put_real(fleet, "latency_ms", f->latency_ms) &&
+              tsr_pipeline_json_put_real(fleet, "tokens_per_second", f->tokens_per_second);
+    for (uint64_t i = 0; i < f->n_kinds && ok; i++)
+        ok = json_array_append_new(kinds, kind_json(pl, &f->kinds[i], path, i)) == 0;
+    ok = tsr_pipeline_json_put(fleet, "kinds", kinds) && ok;
+    ok = tsr_pipeline_json_put(j, "fleet", fleet) && ok;
+    if (!ok) {
+        json_decref(j);
+        return tsr_fail_nomem(err, 64, "a plan");
+    }
+    *out = j;
+    return TSR_OK;
+}
+
+tsr_status tsr_planning_fleet_put(const struct tsr_planning           *pl,
+                                  const struct tsr_planning_plan_keys *k,
+                                  const struct tsr_plan_fleet *f, const char *path,
+                                  const char *said, json_t **out, struct tsr_err *err)
+{
+    TSR_TRY(write_kinds(pl, f, path, err));
+    return fleet_json(pl, k, f, said, out, err);
+}
+
+/* ---- for people -------------------------------------------------------------------- */
+
+/* "31 copies on n000 + n031 and the like: 160 requests each, 30.1 s, bits 4x80" */
+static void print_kind(const json_t *r, const json_t *k, FILE *to)
+{
+    const json_t *plan = json_object_get(k, "plan"), *first, *node;
+    char          text[TSR_TABLE_SENTENCE], label[TSR_TABLE_CELL], ms[TSR_TABLE_CELL];
+    size_t        at = 0, i;
+    long long     copies = tsr_planning_table_int(k, "copies");
+    first = json_array_get(json_object_get(k, "nodes"), 0);
+    json_array_foreach (first, i, node)
+        if (at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%.60s", i ? " + " : "",
+                                   json_string_value(node));
+    if (at < sizeof text)
+        (void)snprintf(text + at, sizeof text - at,
+                       "%s: %lld request%s%s in %s; micro-batches of %lld in prefill, %lld in "
+                       "decode; omega %.4g",
+                       copies > 1 ? " and nodes like these" : "",
+                       tsr_planning_table_int(k, "batch"),
+                       tsr_planning_table_int(k, "batch") == 1 ? "" : "s",
+                       copies > 1 ? " each" : "",
+                       tsr_planning_table_time(tsr_planning_table_real(plan, "latency_ms"), ms),
+                       tsr_planning_table_int(plan, "prefill_mb"),
+                       tsr_planning_table_int(plan, "decode_mb"),
+                       tsr_planning_table_real(plan, "omega"));
+    (void)fputc('\n', to);
+    (void)snprintf(label, sizeof label, "%lld cop%s ", copies, copies > 1 ? "ies" : "y");
+    tsr_planning_table_wrap(to, label, text);
+    tsr_planning_table_stages(r, json_object_get(plan, "stages"), to);
+}
+
+void tsr_planning_fleet_print(const json_t *r, FILE *to)
+{
+    const json_t *f = json_object_get(r, "fleet"), *k;
+    char          text[TSR_TABLE_SENTENCE], a[TSR_TABLE_CELL], b[TSR_TABLE_CELL];
+    size_t        i;
+    double        time = tsr_planning_table_real(f, "objective_ms"),
+           bound = tsr_planning_table_real(f, "bound_ms");
+    tsr_planning_table_problem(r, NULL, to);
+    (void)
+        snprintf(text, sizeof text,
+                 "%lld of the model on %lld of %lld nodes; shares are multiples of %lld request%s",
+                 tsr_planning_table_int(f, "copies"), tsr_planning_table_int(f, "nodes_used"),
+                 tsr_planning_table_int(r, "nodes"), tsr_planning_table_int(f, "unit"),
+                 tsr_planning_table_int(f, "unit") == 1 ? "" : "s");
+    tsr_planning_table_wrap(to, "copies", text);
+    (void)snprintf(text, sizeof text, "%s; %.4g tokens/s",
+                   tsr_planning_table_time(tsr_planning_table_real(f, "latency_ms"), a),
+                   tsr_planning_table_real(f, "tokens_per_second"));
+    tsr_planning_table_wrap(to, "latency", text);
+    tsr_planning_table_wrap(to, "quality", tsr_planning_table_text(r, "quality"));
+    (void)snprintf(text, sizeof text,
+                   "%s: %s, with copies of up to %lld nodes nothing is below %s (gap %.2g %%); "
+                   "%lld groups solved, %.2g s",
+                   tsr_planning_table_text(f, "solver"), tsr_planning_table_text(f, "status"),
+                   tsr_planning_table_int(f, "copy_nodes"), tsr_planning_table_time(bound, b),
+                   100 * fmax(time - bound, 0) / time, tsr_planning_table_int(f, "solves"),
+                   tsr_planning_table_real(f, "seconds"));
+    tsr_planning_table_wrap(to, "solver", text);
+    json_array_foreach (json_object_get(f, "kinds"), i, k)
+        print_kind(r, k, to);
+}

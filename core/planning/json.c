@@ -1,0 +1,403 @@
+/* What a plan step found, as JSON. */
+#include "planning/planning.h"
+
+#include "base/mem.h"
+#include "pipeline/step.h"
+#include "plan/search/meshes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEFT_OUT 65536 /* of one group: at most 1,024 widths, of which few divide its devices */
+#define ASIDE    10.0  /* s: time limit of a plan in addition to the requested one */
+
+static const char *const status_names[] = { "optimal", "feasible", "infeasible", "unknown" };
+
+/* {"3": 6, "4": 12}: how many layers of a run are at each candidate. */
+static json_t *counts(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
+                      uint64_t first, uint64_t n)
+{
+    json_t *j = json_object();
+    bool    ok = j != NULL;
+    for (uint64_t c = 0; c < p->candidates.n; c++) {
+        uint64_t m = 0;
+        for (uint64_t l = first; l < first + n; l++)
+            m += o->bits[l] == c;
+        if (m)
+            ok = ok && tsr_pipeline_json_put_int(j, p->candidates.v[c].name, m);
+    }
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
+                          uint64_t i)
+{
+    const struct tsr_plan_outcome_stage *s = &o->stages[i];
+    const struct tsr_plan_stage_memory  *m = &s->memory;
+    json_t                              *j = json_object();
+    bool ok = tsr_pipeline_json_put_text(j, "node", p->cluster->nodes[s->mesh.node].name) &&
+              tsr_pipeline_json_put_text(j, "device", s->mesh.profile->name) &&
+              tsr_pipeline_json_put_text(j, "mesh", s->mesh.name) &&
+              tsr_pipeline_json_put_int(j, "tp", s->mesh.tp) &&
+              tsr_pipeline_json_put_int(j, "first", s->first) &&
+              tsr_pipeline_json_put_int(j, "layers", s->count) &&
+              tsr_pipeline_json_put(j, "bits", counts(p, o, s->first, s->count)) &&
+              tsr_pipeline_json_put_int(j, "weights", m->weights) &&
+              tsr_pipeline_json_put_int(j, "kv", m->kv) &&
+              tsr_pipeline_json_put_int(j, "ends", m->ends) &&
+              tsr_pipeline_json_put_int(j, "workspace", m->workspace) &&
+              tsr_pipeline_json_put_int(j, "total", m->total) &&
+              tsr_pipeline_json_put_int(j, "capacity", m->capacity) &&
+              tsr_pipeline_json_put_int(j, "uneven", m->uneven) &&
+              tsr_pipeline_json_put_real(j, "prefill_ms", s->pre_ms) &&
+              tsr_pipeline_json_put_real(j, "decode_ms", s->dec_ms) &&
+              tsr_pipeline_json_put_real(j, "busy", s->busy) &&
+              tsr_pipeline_json_put_text(j, "times", tsr_plan_basis_name(s->basis)) &&
+              tsr_pipeline_json_put_text(j, "ends_times", tsr_plan_basis_name(s->ends_basis)) &&
+              tsr_pipeline_json_put(j, "extrapolated", json_boolean(s->extrapolated));
+    if (s->compensation.k)
+        ok = ok &&
+             tsr_pipeline_json_put(j, "compensation",
+                                   json_pack("{s:I, s:I, s:I, s:I, s:b, s:b}", "k",
+                                             (json_int_t)s->compensation.k, "work",
+                                             (json_int_t)s->compensation.work, "bits",
+                                             (json_int_t)s->compensation.bits, "bytes",
+                                             (json_int_t)s->compensation.bytes, "host",
+                                             s->compensation.host, "assumed",
+                                             s->compensation.assumed)) &&
+             tsr_pipeline_json_put_real(json_object_get(j, "compensation"), "decode_ms",
+                                        s->compensation.decode_ms);
+    if (i + 1 < o->n_stages || (i > 0 && p->o.head == TSR_HEAD_FIRST))
+        ok = ok && tsr_pipeline_json_put_real(j, "send_prefill_ms", s->link_pre_ms) &&
+             tsr_pipeline_json_put_real(j, "send_decode_ms", s->link_dec_ms);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
+                                  const struct tsr_plan_planned *a)
+{
+    const struct tsr_plan_outcome *o = &a->outcome;
+    json_t                        *j = json_object(), *stages = json_array(), *bits = json_array();
+    bool                           ok = stages && bits;
+    bool                           plan = tsr_plan_planned_has_plan(a);
+    for (uint64_t i = 0; i < o->n_stages; i++)
+        ok = ok && json_array_append_new(stages, stage_json(p, o, i)) == 0;
+    for (uint64_t l = 0; plan && l < o->layers; l++)
+        ok = ok && json_array_append_new(bits, json_string(p->candidates.v[o->bits[l]].name)) == 0;
+    ok = ok && tsr_pipeline_json_put_text(j, "status", status_names[a->status]) &&
+         tsr_pipeline_json_put_text(j, "solver", a->solver) &&
+         tsr_pipeline_json_put_real(j, "seconds", a->seconds) &&
+         tsr_pipeline_json_put_int(j, "width_choices", a->choices) &&
+         tsr_pipeline_json_put_int(j, "solves", a->solves) &&
+         tsr_pipeline_json_put_real(j, "bound_ms",
+                                    a->status == TSR_SOLVED_INFEASIBLE ? (double)NAN : a->bound);
+    if (plan)
+        ok = ok && tsr_pipeline_json_put_int(j, "prefill_mb", o->prefill_mb) &&
+             tsr_pipeline_json_put_int(j, "decode_mb", o->decode_mb) &&
+             tsr_pipeline_json_put_int(j, "rounds", o->rounds) &&
+             tsr_pipeline_json_put_real(j, "latency_ms", o->latency_ms) &&
+             tsr_pipeline_json_put_real(j, "prefill_ms", o->prefill_ms) &&
+             tsr_pipeline_json_put_real(j, "tokens_per_second", o->tokens_per_second) &&
+             tsr_pipeline_json_put_real(j, "omega", o->omega) &&
+             tsr_pipeline_json_put_real(j, "objective_ms", o->objective_ms);
+    else
+        ok = ok && tsr_pipeline_json_put_text(j, "reason", a->reason);
+    ok = tsr_pipeline_json_put(j, "stages", stages) && ok;
+    ok = tsr_pipeline_json_put(j, "bits", bits) && ok;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+/* ---- the same work in other ways ------------------------------------------------------ */
+
+/* An additional plan in the output may not take longer than the plan itself. */
+static void aside(struct tsr_plan_problem *p)
+{
+    p->o.time_limit = p->o.time_limit > 0 ? fmin(p->o.time_limit, ASIDE) : ASIDE;
+}
+
+/* The best plan of another policy; a missing or unsuitable solver is reported. */
+static tsr_status baseline(const struct tsr_plan_problem *problem, const char *name, json_t *list,
+                           struct tsr_err *err)
+{
+    struct tsr_plan_problem quick = *problem, *p = &quick;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plugin_spec  spec = { 0 };
+    struct tsr_plan_planned a = { .status = TSR_SOLVED_UNKNOWN };
+    json_t                 *j = json_object();
+    tsr_status st = tsr_plugin_spec_open(&spec, p->registry, TSR_KIND_SOLVER, name, &e.err);
+    aside(p);
+    if (st == TSR_OK)
+        st = tsr_search(&a, p, &spec, INFINITY, &e.err);
+    bool refused = st == TSR_E_INPUT || st == TSR_E_UNSUPPORTED || st == TSR_E_CONFIG;
+    bool ok = tsr_pipeline_json_put_text(j, "solver", name);
+    if (refused) {
+        ok = ok && tsr_pipeline_json_put_text(j, "status", "refused") &&
+             tsr_pipeline_json_put_text(j, "reason", e.text);
+    } else if (st == TSR_OK) {
+        ok = ok && tsr_pipeline_json_put_text(j, "status", status_names[a.status]) &&
+             tsr_pipeline_json_put_real(j, "seconds", a.seconds);
+        if (tsr_plan_planned_has_plan(&a)) {
+            ok = ok && tsr_pipeline_json_put_real(j, "latency_ms", a.outcome.latency_ms) &&
+                 tsr_pipeline_json_put_real(j, "tokens_per_second", a.outcome.tokens_per_second) &&
+                 tsr_pipeline_json_put_real(j, "omega", a.outcome.omega) &&
+                 tsr_pipeline_json_put_real(j, "objective_ms", a.outcome.objective_ms) &&
+                 tsr_pipeline_json_put(j, "bits", counts(p, &a.outcome, 0, a.outcome.layers));
+        } else {
+            ok = ok && tsr_pipeline_json_put_text(j, "reason", a.reason);
+        }
+    }
+    tsr_plan_planned_free(&a);
+    tsr_plugin_spec_close(&spec);
+    ok = json_array_append_new(list, j) == 0 && ok;
+    if (st != TSR_OK && !refused)
+        return tsr_err_copy(err, st, &e.err);
+    return ok ? TSR_OK : tsr_fail_nomem(err, 64, "the baselines");
+}
+
+static tsr_status baselines(const struct tsr_plan_problem *p, const char *names, json_t *list,
+                            struct tsr_err *err)
+{
+    for (const char *s = names; *s;) {
+        size_t n = strcspn(s, ",");
+        char   name[128];
+        (void)snprintf(name, sizeof name, "%.*s", (int)(n < 127 ? n : 127), s);
+        if (*name)
+            TSR_TRY(baseline(p, name, list, err));
+        s += n + (s[n] == ',');
+    }
+    return TSR_OK;
+}
+
+/* Which devices lack least in all for a problem to have a plan: {"device", "bytes"} or null. */
+static tsr_status short_json(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
+                             json_t **out, struct tsr_err *err)
+{
+    uint64_t least = UINT64_MAX, group = 0, each = 0;
+    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
+        uint64_t bytes, devices = 0, all, h = 0;
+        for (; p->cluster->groups[h].profile != p->cluster->groups[g].profile; h++)
+            ;
+        if (h < g)
+            continue;
+        for (; h < p->cluster->n_groups; h++)
+            if (p->cluster->groups[h].profile == p->cluster->groups[g].profile)
+                devices += tsr_plan_problem_devices(p, h);
+        TSR_TRY(tsr_plan_whatif_short(p, solver, g, &bytes, err));
+        if (bytes != UINT64_MAX && tsr_mul(bytes, devices, &all) && all < least) {
+            least = all;
+            group = g;
+            each = bytes;
+        }
+    }
+    *out = least == UINT64_MAX
+               ? json_null()
+               : json_pack("{s:s, s:I}", "device", p->cluster->groups[group].profile->name, "bytes",
+                           (json_int_t)each);
+    return *out ? TSR_OK : tsr_fail_nomem(err, 64, "what is missing");
+}
+
+/* Each candidate that is wider than the plan's mean width, everywhere. */
+static tsr_status wider_one(const struct tsr_planning *pl, uint64_t c, json_t *list,
+                            struct tsr_err *err)
+{
+    struct tsr_plan_variant v;
+    struct tsr_plan_planned a;
+    json_t                 *j = json_object(), *lack = NULL;
+    TSR_TRY(tsr_plan_variant_only(&v, &pl->problem, c, err));
+    aside(&v.p);
+    tsr_status st = tsr_search(&a, &v.p, &pl->solver, INFINITY, err);
+    bool       ok = st == TSR_OK &&
+              tsr_pipeline_json_put_text(j, "candidate", pl->problem.candidates.v[c].name) &&
+              tsr_pipeline_json_put_text(j, "status", status_names[a.status]);
+    if (ok && tsr_plan_planned_has_plan(&a))
+        ok = tsr_pipeline_json_put_real(j, "latency_ms", a.outcome.latency_ms) &&
+             tsr_pipeline_json_put_real(j, "omega", a.outcome.omega);
+    if (st == TSR_OK && a.status == TSR_SOLVED_INFEASIBLE) {
+        st = short_json(&v.p, &pl->solver, &lack, err);
+        ok = ok && tsr_pipeline_json_put_text(j, "reason", a.reason);
+        if (st == TSR_OK)
+            ok = tsr_pipeline_json_put(j, "short", lack) && ok;
+    }
+    tsr_plan_planned_free(&a);
+    tsr_plan_variant_free(&v);
+    ok = json_array_append_new(list, j) == 0 && ok;
+    return st == TSR_OK && !ok ? tsr_fail_nomem(err, 64, "wider candidates") : st;
+}
+
+static tsr_status wider(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
+                        json_t *list, struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = &pl->problem;
+    double                         mean = 0;
+    for (uint64_t l = 0; l < a->outcome.layers; l++)
+        mean += (double)p->candidates.v[a->outcome.bits[l]].bits / (double)a->outcome.layers;
+    for (uint64_t c = 0; c < p->candidates.n; c++)
+        if ((double)p->candidates.v[c].bits > mean + 1e-9)
+            TSR_TRY(wider_one(pl, c, list, err));
+    return TSR_OK;
+}
+
+/* ---- possible remedies ------------------------------------------------------------------- */
+
+static tsr_status remedies(const struct tsr_planning *pl, json_t **out, struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = &pl->problem;
+    struct tsr_plan_remedies       r;
+    TSR_TRY(tsr_plan_whatif_remedies(&r, p, &pl->solver, err));
+    json_t *j = json_object(), *memory = json_array(), *devices = json_array();
+    bool    ok = j && memory && devices;
+    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
+        const struct tsr_plan_group *d = &p->cluster->groups[g];
+        bool                         first = true;
+        for (uint64_t h = 0; h < g; h++)
+            first = first && p->cluster->groups[h].profile != d->profile;
+        if (first && r.short_of[g] != UINT64_MAX)
+            ok = ok && json_array_append_new(memory, json_pack("{s:s, s:I, s:b}", "device",
+                                                               d->profile->name, "bytes",
+                                                               (json_int_t)r.short_of[g], "least",
+                                                               g == r.group)) == 0;
+        if (r.devices[g])
+            ok = ok && json_array_append_new(devices, json_pack("{s:s, s:s, s:I}", "node",
+                                                                p->cluster->nodes[d->node].name,
+                                                                "device", d->profile->name, "more",
+                                                                (json_int_t)r.devices[g])) == 0;
+    }
+    ok = ok && tsr_pipeline_json_put_int(j, "batch", r.batch) &&
+         tsr_pipeline_json_put_int(j, "prompt", r.prompt) &&
+         tsr_pipeline_json_put(j, "kv_int8", json_boolean(r.kv8)) &&
+         tsr_pipeline_json_put_real(j, "max_omega", r.max_omega);
+    ok = tsr_pipeline_json_put(j, "memory", memory) && ok;
+    ok = tsr_pipeline_json_put(j, "devices", devices) && ok;
+    tsr_plan_remedies_free(&r);
+    if (!ok) {
+        json_decref(j);
+        return tsr_fail_nomem(err, 64, "what would help");
+    }
+    *out = j;
+    return TSR_OK;
+}
+
+/* ---- all --------------------------------------------------------------------------------- */
+
+/* The sentences of all widths that are left out, one group of each sort. */
+static bool put_left_out(json_t *j, const struct tsr_plan_problem *p)
+{
+    char *text = tsr_new(1, 1), *one = tsr_new(LEFT_OUT, 1);
+    for (uint64_t g = 0; text && one && g < p->cluster->n_groups; g++) {
+        uint32_t widths[TSR_PLAN_MESH_WIDTHS];
+        bool     again = false;
+        for (uint64_t h = 0; h < g; h++)
+            again = again || (p->cluster->groups[h].profile == p->cluster->groups[g].profile &&
+                              tsr_plan_problem_devices(p, h) == tsr_plan_problem_devices(p, g));
+        (void)tsr_plan_meshes_widths(p, g, widths, one, LEFT_OUT);
+        if (!*one || again)
+            continue;
+        size_t at = strlen(text), n = strlen(one);
+        char  *more = tsr_renew(text, at + n + 3, 1);
+        if (!more) {
+            free(text);
+            text = NULL;
+            break;
+        }
+        text = more;
+        (void)snprintf(text + at, n + 3, "%s%s", at ? "; " : "", one);
+    }
+    bool ok = text && one && tsr_pipeline_json_put_text(j, "widths_left_out", text);
+    free(text);
+    free(one);
+    return ok;
+}
+
+bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
+{
+    const struct tsr_plan_workload *w = &p->work;
+    json_t                         *work = json_object(), *names = json_array();
+    bool                            ok = work && names;
+    for (uint64_t i = 0; i < p->candidates.n; i++)
+        ok = ok && json_array_append_new(names, json_string(p->candidates.v[i].name)) == 0;
+    ok = ok && tsr_pipeline_json_put_int(work, "prompt", w->s) &&
+         tsr_pipeline_json_put_int(work, "generate", w->n) &&
+         tsr_pipeline_json_put_int(work, "batch", w->batch) &&
+         tsr_pipeline_json_put_int(work, "concurrency", p->memory.batch) &&
+         tsr_pipeline_json_put_int(work, "context", p->memory.prompt + p->memory.generate) &&
+         tsr_pipeline_json_put_int(work, "chunk", w->chunk) &&
+         tsr_pipeline_json_put_int(work, "kv_bits", w->kv_bits) &&
+         tsr_pipeline_json_put(work, "distribution", json_boolean(w->distribution));
+    ok = tsr_pipeline_json_put_text(j, "model", p->shape->name) &&
+         tsr_pipeline_json_put_text(j, "family", p->shape->family) &&
+         tsr_pipeline_json_put_text(j, "headers", p->shape->hash) &&
+         tsr_pipeline_json_put_int(j, "layers", p->shape->layers) &&
+         tsr_pipeline_json_put_int(j, "hidden", p->shape->hidden) &&
+         tsr_pipeline_json_put_int(j, "heads", p->shape->heads) &&
+         tsr_pipeline_json_put_int(j, "kv_heads", p->shape->kv_heads) &&
+         tsr_pipeline_json_put_text(j, "cluster", p->cluster->name) &&
+         tsr_pipeline_json_put_int(j, "devices", tsr_plan_cluster_devices(p->cluster)) &&
+         tsr_pipeline_json_put_int(j, "nodes", p->cluster->n_nodes) &&
+         tsr_pipeline_json_put_text(j, "objective",
+                                    p->o.objective == TSR_OBJECTIVE_PAPER ? "paper" : "steady") &&
+         tsr_pipeline_json_put_text(j, "accounting",
+                                    p->o.accounting == TSR_ACCOUNT_PAPER ? "paper" : "exact") &&
+         tsr_pipeline_json_put_text(j, "head", tsr_head_choices[p->o.head].name) &&
+         tsr_pipeline_json_put_text(j, "quality", p->quality.basis) &&
+         tsr_pipeline_json_put(j, "prior", json_boolean(p->quality.prior)) &&
+         tsr_pipeline_json_put_real(j, "max_omega",
+                                    p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
+         tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
+         tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_left_out(j, p) && ok;
+    ok = tsr_pipeline_json_put(j, "workload", work) && ok;
+    return tsr_pipeline_json_put(j, "candidates", names) && ok;
+}
+
+static tsr_status more(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                       const struct tsr_plan_planned *a, bool alone, json_t *j, struct tsr_err *err)
+{
+    uint64_t batch, prompt;
+    json_t  *base = json_array(), *wide = json_array(), *help = NULL;
+    bool     ok =
+        tsr_pipeline_json_put(j, "baselines", base) && tsr_pipeline_json_put(j, "wider", wide);
+    if (!ok)
+        return tsr_fail_nomem(err, 64, "a plan");
+    if (a->status == TSR_SOLVED_INFEASIBLE) {
+        TSR_TRY(remedies(pl, &help, err));
+        return tsr_pipeline_json_put(j, "remedies", help) ? TSR_OK
+                                                          : tsr_fail_nomem(err, 64, "a plan");
+    }
+    if (!tsr_plan_planned_has_plan(a))
+        return TSR_OK;
+    if (!alone && strcmp(k->baselines, "none") != 0)
+        TSR_TRY(baselines(&pl->problem, k->baselines, base, err));
+    if (!alone)
+        TSR_TRY(wider(pl, a, wide, err));
+    TSR_TRY(tsr_plan_whatif_largest(&pl->problem, &a->outcome, &batch, &prompt, err));
+    ok = tsr_pipeline_json_put(j, "largest",
+                               json_pack("{s:I, s:I}", "batch", (json_int_t)batch, "prompt",
+                                         (json_int_t)prompt));
+    return ok ? TSR_OK : tsr_fail_nomem(err, 64, "a plan");
+}
+
+tsr_status tsr_planning_json(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                             const struct tsr_plan_planned *a, bool alone, json_t **out,
+                             struct tsr_err *err)
+{
+    json_t *j = json_object(), *plan = tsr_planning_outcome_json(&pl->problem, a);
+    bool    ok = j && plan && tsr_pipeline_json_put_text(j, "format", "tessera.planning/1") &&
+              tsr_planning_put_problem(j, &pl->problem);
+    ok = tsr_pipeline_json_put(j, "plan", plan) && ok;
+    tsr_status st = ok ? more(pl, k, a, alone, j, err) : tsr_fail_nomem(err, 64, "a plan");
+    if (st != TSR_OK) {
+        json_decref(j);
+        return st;
+    }
+    *out = j;
+    return TSR_OK;
+}

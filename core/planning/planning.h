@@ -1,0 +1,96 @@
+/* planning/planning.h - a job's `plan` step, from its keys to a solved problem; shared by the step and the
+ * verb, which makes further queries on the same problem. */
+#ifndef TSR_PLANNING_PLANNING_H
+#define TSR_PLANNING_PLANNING_H
+
+#include "pipeline/pipeline.h"
+#include "plan/file/plan_file.h"
+#include "plan/search/fleet.h"
+#include "plan/search/search.h"
+#include "plan/search/whatif.h"
+#include "planning/options.h"
+
+/* Everything that a plan step opens.  Zeroed or filled for close. */
+struct tsr_planning {
+    struct tsr_plan_cluster        *cluster;
+    struct tsr_plan_workload        work;
+    struct tsr_plan_problem_options options;
+    char                          **texts; /* of the candidates */
+    uint64_t                        n_texts;
+    char                           *indicators;
+    struct tsr_plugin_spec          solver;
+    struct tsr_plan_problem         problem; /* registry NULL: not open */
+    struct tsr_plan_problem  whole; /* after a check of one copy: the problem of which `problem`
+                                     * is a share */
+    struct tsr_plan_cluster *part;  /* its nodes; NULL: problem is the whole */
+};
+
+/* Reads the keys of the job and the step; errors go to d, and then pl is unusable. Does not read the
+ * model's headers. */
+tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *job,
+                             const struct tsr_planning_plan_keys *k,
+                             const struct tsr_config_node *node, struct tsr_diag *d,
+                             struct tsr_err *err);
+/* Then the model's headers, sizes, times and quality. */
+tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *job,
+                             struct tsr_err *err);
+void       tsr_planning_close(struct tsr_planning *pl);
+/* One more candidate, before it is opened. */
+tsr_status tsr_planning_add(struct tsr_planning *pl, const char *text, struct tsr_err *err);
+/* The quantizer and the options of a candidate's text exist, or an error at the node's place. */
+tsr_status tsr_planning_try(const struct tsr_pipeline_job *job, const char *text,
+                            const struct tsr_config_node *at, struct tsr_diag *d,
+                            struct tsr_err *err);
+/* A plan file's entry for a layer, as a candidate's text ("gptq:bits=4,group=128"): its rules after `use`
+ * and the scalar options of `node`, which may be NULL. *last: the last of these rules, else unchanged.
+ * Rules that name single tensors are errors in d. */
+#define TSR_PLANNING_TEXT 400
+tsr_status tsr_planning_layer(const struct tsr_plan_file *f, uint64_t layer, const char *use,
+                              const struct tsr_config_node *node, char text[TSR_PLANNING_TEXT],
+                              const struct tsr_config_node **last, struct tsr_diag *d,
+                              struct tsr_err *err);
+/* Whether it is a key of the step rather than one of the quantizer's options next to them. */
+bool tsr_planning_own(const char *key);
+
+/* Instead of opening and searching: computes the cost of a plan file. The candidates are the job's and
+ * those of the file's layers. TSR_E_INPUT with diagnostics in d or a message; TSR_E_INFEASIBLE if it does
+ * not fit. [setup] */
+tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *job,
+                              const struct tsr_planning_plan_keys *k,
+                              const struct tsr_config_node *node, const struct tsr_plan_file *f,
+                              struct tsr_plan_planned *a, struct tsr_diag *d, struct tsr_err *err);
+/* The values that the file states, for comparison; new reference, NULL when out of memory. */
+json_t *tsr_planning_said(const struct tsr_planning *pl, const struct tsr_plan_file *f);
+
+/* The result as JSON: the plan, the baselines on the same work, why not wider, what fits; for an
+ * infeasible problem, what would help. alone: only the plan. New reference. */
+tsr_status tsr_planning_json(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                             const struct tsr_plan_planned *a, bool alone, json_t **out,
+                             struct tsr_err *err);
+/* The bottlenecks, and the gain from more of each resource: {"binds": [...], "buys": [...]}. New
+ * reference. */
+tsr_status tsr_planning_explain(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
+                                json_t **out, struct tsr_err *err);
+/* Many nodes: is the model planned in copies, each on a few nodes with a share of the batch? */
+bool tsr_planning_copies(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k);
+/* Those copies; freed by the caller, also after an error. */
+tsr_status tsr_planning_fleet(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                              struct tsr_plan_fleet *f, struct tsr_err *err);
+/* Writes them as files, one for each kind of copy: `path`, then with -2, -3 before its extension. Reports
+ * the result, with `said` in place of the path. New reference. */
+tsr_status tsr_planning_fleet_put(const struct tsr_planning           *pl,
+                                  const struct tsr_planning_plan_keys *k,
+                                  const struct tsr_plan_fleet *f, const char *path,
+                                  const char *said, json_t **out, struct tsr_err *err);
+void       tsr_planning_fleet_print(const json_t *r, FILE *to);
+/* What a planning is for, into its JSON; false when out of memory. */
+bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p);
+/* The part about one plan alone: devices, sizes, times, quality. */
+json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
+                                  const struct tsr_plan_planned *a);
+/* That as a table for a terminal of 80 columns. */
+void tsr_planning_print(const json_t *r, FILE *to);
+/* TSR_E_INFEASIBLE or TSR_E_NUMERIC with the sentence where r has no plan. */
+tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,193 @@
+/* A plan for people, in 80 columns, from the JSON of json.c. */
+#include "planning/table.h"
+#include "base/mem.h"
+#include "planning/planning.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <strings.h>
+
+#define LINE     80
+#define CELL     TSR_TABLE_CELL
+#define SENTENCE TSR_TABLE_SENTENCE
+
+double tsr_planning_table_real(const json_t *j, const char *key)
+{
+    const json_t *v = json_object_get(j, key);
+    return json_is_number(v) ? json_number_value(v) : (double)NAN;
+}
+
+long long tsr_planning_table_int(const json_t *j, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(j, key));
+}
+
+const char *tsr_planning_table_text(const json_t *j, const char *key)
+{
+    const char *s = json_string_value(json_object_get(j, key));
+    return s ? s : "";
+}
+
+/* "15.3 s", "812 ms" */
+const char *tsr_planning_table_time(double ms, char buf[CELL])
+{
+    if (!isfinite(ms))
+        (void)snprintf(buf, CELL, "-");
+    else if (ms >= 1e6)
+        (void)snprintf(buf, CELL, "%.0f s", ms / 1e3);
+    else if (ms >= 1e3)
+        (void)snprintf(buf, CELL, "%.*f s", ms < 1e5 ? 2 : 1, ms / 1e3);
+    else
+        (void)snprintf(buf, CELL, "%.3g ms", ms);
+    return buf;
+}
+
+/* Words after a label, wrapped to the line width, further lines aligned with the first word. */
+void tsr_planning_table_wrap(FILE *to, const char *label, const char *text)
+{
+    size_t at = 11;
+    (void)fprintf(to, "%-11s", label);
+    for (const char *s = text; *s;) {
+        size_t n = strcspn(s, " ");
+        if (at > 11 && at + n + 1 > LINE) {
+            (void)fprintf(to, "\n%11s", "");
+            at = 11;
+        } else if (at > 11) {
+            (void)fputc(' ', to);
+            at++;
+        }
+        (void)fprintf(to, "%.*s", (int)n, s);
+        at += n;
+        s += n;
+        while (*s == ' ')
+            s++;
+    }
+    (void)fputc('\n', to);
+}
+
+const char *tsr_planning_table_candidate(const json_t *r, const char *name)
+{
+    const json_t *other;
+    size_t        i, same = 0;
+    const char   *dash = strrchr(name, '-');
+    if (strcmp(name, "original") == 0)
+        return "16";
+    if (!dash || !dash[1])
+        return name;
+    json_array_foreach (json_object_get(r, "candidates"), i, other) {
+        const char *o = json_string_value(other), *d = o ? strrchr(o, '-') : NULL;
+        same += d && strcmp(d, dash) == 0;
+    }
+    return same == 1 ? dash + 1 : name;
+}
+
+const char *tsr_planning_table_bits(const json_t *r, json_t *bits, char *buf, size_t cap)
+{
+    const char *name;
+    json_t     *n;
+    size_t      at = 0;
+    buf[0] = '\0';
+    json_object_foreach (bits, name, n)
+        if (at < cap)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%sx%lld", at ? " " : "",
+                                   tsr_planning_table_candidate(r, name),
+                                   (long long)json_integer_value(n));
+    return buf;
+}
+
+/* ---- stages ----------------------------------------------------------------------- */
+
+/* Sizes have one decimal and at most three digits before it. */
+static double size_unit(const json_t *stages, const char **name)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB" };
+    const json_t            *s;
+    size_t                   i, u = 0;
+    double                   most = 0, unit = 1024;
+    json_array_foreach (stages, i, s)
+        most = fmax(most, fmax(tsr_planning_table_real(s, "capacity"),
+                               tsr_planning_table_real(s, "total")));
+    while (most / unit >= 1000 && u < 3) {
+        unit *= 1024;
+        u++;
+    }
+    *name = units[u];
+    return unit;
+}
+
+#define WIDEST 15 /* a device with a longer name gets a separate line */
+
+static void stage_cells(const json_t *s, char device[CELL], char layers[CELL])
+{
+    if (strcasecmp(tsr_planning_table_text(s, "node"), tsr_planning_table_text(s, "device")) ==
+        0) /* once is enough */
+        (void)snprintf(device, CELL, "%.60s", tsr_planning_table_text(s, "mesh"));
+    else
+        (void)snprintf(device, CELL, "%.30s:%.30s", tsr_planning_table_text(s, "node"),
+                       tsr_planning_table_text(s, "mesh"));
+    if (tsr_planning_table_int(s, "layers") == 1)
+        (void)snprintf(layers, CELL, "%lld", tsr_planning_table_int(s, "first"));
+    else
+        (void)snprintf(layers, CELL, "%lld-%lld", tsr_planning_table_int(s, "first"),
+                       tsr_planning_table_int(s, "first") + tsr_planning_table_int(s, "layers") -
+                           1);
+}
+
+/* Three digits or whole numbers. */
+static const char *ms_text(double ms, char buf[CELL])
+{
+    (void)snprintf(buf, CELL, "%.*f", ms >= 100 ? 0 : ms >= 10 ? 1 : ms >= 1 ? 2 : 3, ms);
+    return buf;
+}
+
+static void stage_row(const json_t *r, const json_t *s, int wide, int bits_wide, double unit,
+                      FILE *to)
+{
+    char   device[CELL], layers[CELL], bits[400], pre[CELL], dec[CELL];
+    double total = tsr_planning_table_real(s, "total"),
+           has = tsr_planning_table_real(s, "capacity");
+    stage_cells(s, device, layers);
+    (void)tsr_planning_table_bits(r, json_object_get(s, "bits"), bits, sizeof bits);
+    bool long_name = (int)strlen(device) > wide, long_bits = (int)strlen(bits) > bits_wide;
+    if (long_name)
+        (void)fprintf(to, "%s\n", device);
+    (void)fprintf(to, "%-*s %-6s %-*s %7.1f %5.1f %5.1f %5.1f %+6.1f %7s %6s %2.0f %%\n", wide,
+                  long_name ? "" : device, layers, bits_wide, long_bits ? "mix" : bits,
+                  (tsr_planning_table_real(s, "weights") + tsr_planning_table_real(s, "ends")) /
+                      unit,
+                  tsr_planning_table_real(s, "kv") / unit,
+                  tsr_planning_table_real(s, "workspace") / unit, has / unit, (has - total) / unit,
+                  ms_text(tsr_planning_table_real(s, "prefill_ms"), pre),
+                  ms_text(tsr_planning_table_real(s, "decode_ms"), dec),
+                  100 * tsr_planning_table_real(s, "busy"));
+    if (long_bits)
+        (void)fprintf(to, "%-*s        %s\n", wide, "", bits);
+}
+
+void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to)
+{
+    const char   *unit_name;
+    double        unit = size_unit(list, &unit_name);
+    const json_t *s;
+    size_t        i;
+    int           wide = 6, bits_wide = 4;
+    char          device[CELL], layers[CELL], bits[400];
+    json_array_foreach (list, i, s) {
+        stage_cells(s, device, layers);
+        int n = (int)strlen(device);
+        wide = n > wide && n <= WIDEST ? n : wide;
+        (void)tsr_planning_table_bits(r, json_object_get(s, "bits"), bits, sizeof bits);
+        bits_wide = (int)strlen(bits) > bits_wide ? (int)strlen(bits) : bits_wide;
+    }
+    /* the rest of the line for bits; longer ones go below */
+    if (bits_wide > LINE - wide - 61)
+        bits_wide = 4;
+    (void)fprintf(to, "\n%-*s %-6s %-*s %7s %5s %5s %5s %6s %7s %6s\n", wide, "", "", bits_wide, "",
+                  unit_name, "", "", "", "", "ms", "ms");
+    (void)fprintf(to, "%-*s %-6s %-*s %7s %5s %5s %5s %6s %7s %6s busy\n", wide, "device", "layers",
+                  bits_wide, "bits", "weights", "KV", "work", "free", "margin", "prefill",
+                  "decode");
+    json_array_foreach (list, i, s)
+        stage_row(r, s, wide, bits_wide, unit, to);
+}

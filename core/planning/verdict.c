@@ -1,0 +1,102 @@
+/* The message for a problem without a plan: what is short, and what would help. */
+#include "base/mem.h"
+#include "planning/planning.h"
+#include "planning/table.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define SENTENCE TSR_TABLE_SENTENCE
+
+static void say(char *text, size_t *at, size_t *n, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void say(char *text, size_t *at, size_t *n, const char *fmt, ...)
+{
+    va_list v;
+    if (*at + 3 >= SENTENCE)
+        return;
+    *at += (size_t)snprintf(text + *at, SENTENCE - *at, "%s", *n ? ", or " : "");
+    va_start(v, fmt);
+    if (*at < SENTENCE)
+        *at += (size_t)vsnprintf(text + *at, SENTENCE - *at, fmt, v);
+    va_end(v);
+    ++*n;
+}
+
+/* "short by 2 GiB on each T4", the smallest shortage, or nothing. */
+static bool lack(const json_t *r, char text[SENTENCE])
+{
+    const json_t *one;
+    size_t        i;
+    char          bytes[TSR_BYTES_TEXT];
+    json_array_foreach (json_object_get(json_object_get(r, "remedies"), "memory"), i, one)
+        if (json_is_true(json_object_get(one, "least"))) {
+            (void)snprintf(text, SENTENCE, "short by %s on each %s",
+                           tsr_format_bytes(bytes, sizeof bytes,
+                                            (uint64_t)tsr_planning_table_int(one, "bytes")),
+                           tsr_planning_table_text(one, "device"));
+            return true;
+        }
+    return false;
+}
+
+static void remedies(const json_t *r, char text[SENTENCE])
+{
+    const json_t *help = json_object_get(r, "remedies"), *one;
+    size_t        at = 0, n = 0, i;
+    char          bytes[TSR_BYTES_TEXT];
+    text[0] = '\0';
+    json_array_foreach (json_object_get(help, "memory"), i, one)
+        if (json_is_true(json_object_get(one, "least")))
+            say(text, &at, &n, "that much more there");
+    json_array_foreach (json_object_get(help, "memory"), i, one)
+        if (!json_is_true(json_object_get(one, "least")))
+            say(text, &at, &n, "%s more on each %s",
+                tsr_format_bytes(bytes, sizeof bytes,
+                                 (uint64_t)tsr_planning_table_int(one, "bytes")),
+                tsr_planning_table_text(one, "device"));
+    json_array_foreach (json_object_get(help, "devices"), i, one)
+        say(text, &at, &n, "%lld more %s in node %s", tsr_planning_table_int(one, "more"),
+            tsr_planning_table_text(one, "device"), tsr_planning_table_text(one, "node"));
+    if (tsr_planning_table_int(help, "batch"))
+        say(text, &at, &n, "%lld request%s at once", tsr_planning_table_int(help, "batch"),
+            tsr_planning_table_int(help, "batch") == 1 ? "" : "s");
+    if (tsr_planning_table_int(help, "prompt"))
+        say(text, &at, &n, "prompts of %lld tokens", tsr_planning_table_int(help, "prompt"));
+    if (json_is_true(json_object_get(help, "kv_int8")))
+        say(text, &at, &n, "a cache of 8 bits");
+    if (isfinite(tsr_planning_table_real(help, "max_omega")))
+        say(text, &at, &n, "max_omega %.4g instead of %.4g",
+            tsr_planning_table_real(help, "max_omega"), tsr_planning_table_real(r, "max_omega"));
+}
+
+tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
+{
+    const json_t *plan = json_object_get(r, "plan");
+    const char   *status = tsr_planning_table_text(plan, "status");
+    char          text[SENTENCE], missing[SENTENCE];
+    if (strcmp(status, "optimal") == 0 || strcmp(status, "feasible") == 0)
+        return TSR_OK;
+    if (strcmp(status, "infeasible") != 0 && *tsr_planning_table_text(plan, "reason"))
+        return tsr_fail(err, TSR_E_NUMERIC,
+                        "solver \"%s\" has no plan: %s; that says nothing of other solvers: try "
+                        "\"exact\"",
+                        tsr_planning_table_text(plan, "solver"),
+                        tsr_planning_table_text(plan, "reason"));
+    if (strcmp(status, "infeasible") != 0)
+        return tsr_fail(err, TSR_E_NUMERIC,
+                        "solver \"%s\" found no plan in time, and no proof that none exists; try "
+                        "a longer time_limit or another solver",
+                        tsr_planning_table_text(plan, "solver"));
+    remedies(r, text);
+    if (!*text)
+        return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s",
+                        tsr_planning_table_text(plan, "reason"));
+    if (!lack(r, missing))
+        return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s; there is one with %s",
+                        tsr_planning_table_text(plan, "reason"), text);
+    return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s (%s); there is one with %s", missing,
+                    tsr_planning_table_text(plan, "reason"), text);
+}

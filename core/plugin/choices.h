@@ -1,0 +1,29 @@
+/* plugin/choices.h - the option values for the engine's arithmetic: activations, KV cache, numerics.
+ * Every verb, step and plan file uses these tables. */
+#ifndef TSR_PLUGIN_CHOICES_H
+#define TSR_PLUGIN_CHOICES_H
+
+#include "tessera/backend.h"
+
+#define TSR_NUMERICS_EXACT 0u /* docs/decisions/numerics.md, to the bit */
+#define TSR_NUMERICS_FAST  1u /* also instructions without a portable twin */
+
+/* For a list that has one more in front. */
+#define TSR_ACT_CHOICES                                                                            \
+    { "f32", "activations as they are", TSR_ACT_F32 }, { "a16", "rounded to BF16", TSR_ACT_A16 },  \
+    {                                                                                              \
+        "a8", "int8 with a scale per block of columns", TSR_ACT_A8                                 \
+    }
+
+extern const struct tsr_choice tsr_act_choices[3];
+extern const struct tsr_choice tsr_kv_choices[3]; /* a dtype: TSR_F32, TSR_F16, TSR_I8 */
+extern const struct tsr_choice tsr_numerics_choices[2];
+
+/* The name of a value of a list of n choices; "?" if it has none.  [any] */
+const char *tsr_plugin_choice_name(const struct tsr_choice *list, size_t n, int64_t value);
+/* "f32", "a16", "a8".  [any] */
+const char *tsr_plugin_act_name(uint32_t act);
+/* "f32", "f16", "int8".  [any] */
+const char *tsr_plugin_kv_name(int64_t dtype);
+
+#endif

@@ -1,0 +1,402 @@
+/* Who runs the job: joining, comparing, waiting, leaving. */
+#include "runtime/join.h"
+#include "runtime/peers_internal.h"
+#include "runtime/thread.h"
+
+#include "base/clock.h"
+#include "base/held.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STALL_US UINT64_C(5000000)
+#define MEET_US  UINT64_C(60000000) /* names; all have joined by then */
+#define LAST_US  UINT64_C(500000)   /* for the last word of rank 0 */
+
+/* ---- life ---------------------------------------------------------------------- */
+
+/* Processes that see each other's ids: one boot, one namespace. */
+static void name_machine(char *text, size_t cap)
+{
+    char    boot[40] = "", space[40] = "";
+    int     fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, boot, sizeof boot - 1) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+    boot[n > 0 ? n : 0] = '\0';
+    n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    space[n > 0 ? n : 0] = '\0';
+    (void)snprintf(text, cap, "%s %s", boot, space);
+}
+
+static bool same_machine(const struct tsr_runtime_peers *m, uint32_t r)
+{
+    return strcmp(m->name[r].host, m->name[m->rank].host) == 0 &&
+           strcmp(m->name[r].machine, m->name[m->rank].machine) == 0;
+}
+
+/* Everybody's name to everybody. */
+/* So that its end is seen at once. */
+static void hold_process(struct tsr_runtime_peers *m, uint32_t r, int32_t pid)
+{
+    m->pidfd[r] = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (m->pidfd[r] >= 0)
+        tsr_held_add(m->pidfd[r], "process of another rank");
+}
+
+static tsr_status exchange_names(struct tsr_runtime_peers *m, struct tsr_err *err)
+{
+    struct tsr_runtime_peer_name mine;
+    void                        *q = NULL;
+    memset(&mine, 0, sizeof mine);
+    if (gethostname(mine.host, sizeof mine.host - 1) != 0)
+        (void)snprintf(mine.host, sizeof mine.host, "unknown");
+    name_machine(mine.machine, sizeof mine.machine);
+    mine.pid = (int32_t)getpid();
+    TSR_TRY(m->port.iface->all_gather(m->port.self, NULL, &mine, m->name, sizeof mine, &q, err));
+    if (!q)
+        return tsr_fail(err, TSR_E_DEVICE, "the transport takes no operation");
+    TSR_TRY(m->port.iface->wait(m->port.self, q, MEET_US, err));
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        struct tsr_runtime_peer_name *n = &m->name[r];
+        n->host[sizeof n->host - 1] = n->machine[sizeof n->machine - 1] = '\0';
+        for (char *c = n->host; *c; c++)
+            if ((unsigned char)*c <= ' ' || (unsigned char)*c >= 0x7f)
+                *c = '_';
+        memcpy(m->host[r], n->host, sizeof n->host);
+        m->peer[r].heard_us = m->peer[r].active_us = tsr_now_us();
+        if (r != m->rank && same_machine(m, r))
+            hold_process(m, r, n->pid);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_runtime_peers_join(struct tsr_runtime_peers **out, struct tsr_registry *r,
+                                  uint32_t rank, uint32_t ranks, uint64_t stall_us,
+                                  struct tsr_err *err)
+{
+    struct tsr_comm_place place = { .transport = "mpi", .rank = rank, .ranks = ranks };
+    pthread_condattr_t    a;
+    *out = NULL;
+    if (ranks > TSR_PEERS_MOST)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "%u processes were started for one job; up to %u ranks under mpirun are "
+                        "possible",
+                        ranks, TSR_PEERS_MOST);
+    struct tsr_runtime_peers *m = tsr_new(1, sizeof *m);
+    if (!m)
+        return tsr_fail_nomem(err, sizeof *m, "ranks");
+    m->rank = rank;
+    m->ranks = ranks;
+    m->stall_us = stall_us ? stall_us : STALL_US;
+    m->clock = tsr_runtime_thread_clock();
+    (void)pthread_mutex_init(&m->lock, NULL);
+    (void)pthread_condattr_init(&a);
+    (void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&m->news, &a);
+    (void)pthread_condattr_destroy(&a);
+    m->name = tsr_new(ranks, sizeof *m->name);
+    m->host = tsr_new(ranks, sizeof *m->host);
+    m->pidfd = tsr_new(ranks, sizeof *m->pidfd);
+    m->peer = tsr_new(ranks, sizeof *m->peer);
+    for (uint32_t i = 0; m->pidfd && i < ranks; i++)
+        m->pidfd[i] = -1;
+    tsr_status st = m->name && m->host && m->pidfd && m->peer
+                        ? tsr_runtime_join(&m->port, r, &place, TSR_JOIN_US, err)
+                        : tsr_fail_nomem(err, ranks * sizeof *m->peer, "ranks");
+    if (st == TSR_OK)
+        st = exchange_names(m, err);
+    if (st == TSR_OK)
+        st = tsr_runtime_thread_start(&m->thread, tsr_runtime_peers_beat, m, err);
+    m->started = st == TSR_OK;
+    if (st != TSR_OK) {
+        tsr_runtime_peers_destroy(m);
+        return st;
+    }
+    *out = m;
+    return TSR_OK;
+}
+
+void tsr_runtime_peers_destroy(struct tsr_runtime_peers *m)
+{
+    if (!m)
+        return;
+    if (m->started) {
+        (void)pthread_mutex_lock(&m->lock);
+        m->stop = true;
+        (void)pthread_mutex_unlock(&m->lock);
+        struct timespec t;
+        (void)clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_sec += (time_t)(2 * m->stall_us / 1000000);
+        if (pthread_timedjoin_np(m->thread, NULL, &t) !=
+            0) { /* inside of MPI, which has m's memory */
+            tsr_logf(TSR_LOG_WARN, "rank %u: MPI does not return; it is left as it is", m->rank);
+            return;
+        }
+    } else if (m->port.self) {
+        m->port.iface->destroy(m->port.self);
+    }
+    m->port.iface = NULL; /* already destroyed */
+    tsr_comm_port_close(&m->port);
+    for (uint32_t i = 0; m->pidfd && i < m->ranks; i++)
+        if (m->pidfd[i] >= 0)
+            (void)tsr_held_close(m->pidfd[i]);
+    (void)pthread_cond_destroy(&m->news);
+    (void)pthread_mutex_destroy(&m->lock);
+    free(m->name);
+    free(m->host);
+    free(m->pidfd);
+    free(m->peer);
+    free(m);
+}
+
+uint32_t tsr_runtime_peers_rank(const struct tsr_runtime_peers *m)
+{
+    return m->rank;
+}
+
+uint32_t tsr_runtime_peers_ranks(const struct tsr_runtime_peers *m)
+{
+    return m->ranks;
+}
+
+const char *tsr_runtime_peers_host(const struct tsr_runtime_peers *m, uint32_t rank)
+{
+    return m->host[rank];
+}
+
+uint32_t tsr_runtime_peers_here(const struct tsr_runtime_peers *m)
+{
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < m->ranks; r++)
+        n += same_machine(m, r);
+    return n;
+}
+
+bool tsr_runtime_peers_is_here(const struct tsr_runtime_peers *m, uint32_t rank)
+{
+    return same_machine(m, rank);
+}
+
+/* ---- waiting -------------------------------------------------------------------- */
+
+/* For news, or a moment.  [lock] */
+static void wait_news(struct tsr_runtime_peers *m)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += 20000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&m->news, &m->lock, &t);
+}
+
+/* [lock] */
+static tsr_status failure(const struct tsr_runtime_peers *m, struct tsr_err *err)
+{
+    return m->failed ? tsr_fail(err, m->status, "rank %u on %s: %s", m->failed_rank,
+                                m->host[m->failed_rank], m->text)
+                     : TSR_OK;
+}
+
+/* Whether every reachable peer has received the current state. [lock] */
+static bool all_notified(const struct tsr_runtime_peers *m)
+{
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const struct tsr_runtime_peer *a = &m->peer[r];
+        if (tsr_peers_speak(m, r) && !a->silent && (a->said != m->state || a->tx))
+            return false;
+    }
+    return true;
+}
+
+void tsr_runtime_peers_tell(struct tsr_runtime_peers *m, const struct tsr_runtime_peer_facts *facts)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    m->facts = *facts;
+    m->told = true;
+    m->state++;
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* Compares rank r's facts with those of rank 0. */
+static tsr_status compare(const struct tsr_runtime_peers *m, uint32_t r,
+                          const struct tsr_runtime_peer_facts *f,
+                          const struct tsr_runtime_peer_facts *zero, struct tsr_err *err)
+{
+    const struct {
+        const char *what, *mine, *his, *hint;
+    } all[] = {
+        { "version of Tessera", f->version, zero->version, "install the same everywhere" },
+        { "set of plugins", f->plugins, zero->plugins, "install the same files everywhere" },
+        { "plan", f->plan, zero->plan, "copy rank 0's, with the calibrations that it names" },
+        { "model", f->model, zero->model, "copy rank 0's, or name its place there by model_at" },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(all[i].mine, all[i].his) != 0)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "rank %u on %s has another %s than rank 0 on %s (%s, %s); %s", r,
+                            m->host[r], all[i].what, m->host[0], all[i].mine, all[i].his,
+                            all[i].hint);
+    return TSR_OK;
+}
+
+/* Of a rank whose facts are missing: it is heard, but reads neither job nor model.  [lock] */
+static void judge(struct tsr_runtime_peers *m, uint32_t r)
+{
+    uint64_t now = tsr_now_us();
+    char     text[160];
+    if (m->failed || now < m->peer[r].active_us || now - m->peer[r].active_us < m->stall_us)
+        return;
+    (void)
+        snprintf(text, sizeof text,
+                 "its process %d reads the job and the model, and has made no progress for %.1f s",
+                 (int)m->name[r].pid, (double)(now - m->peer[r].active_us) / 1e6);
+    tsr_runtime_peers_note(m, r, TSR_E_DEVICE, text);
+}
+
+tsr_status tsr_runtime_peers_meet(struct tsr_runtime_peers *m, struct tsr_runtime_peer_facts *zero,
+                                  struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    uint32_t   missing = 1;
+    (void)pthread_mutex_lock(&m->lock);
+    while (missing && st == TSR_OK) {
+        missing = 0;
+        for (uint32_t r = 0; r < m->ranks; r++)
+            if (tsr_peers_speak(m, r) && !m->peer[r].has_facts) {
+                missing++;
+                judge(m, r);
+            }
+        st = failure(m, err);
+        if (st == TSR_OK && (tsr_plugin_cancelled() || m->over))
+            st = tsr_fail(err, TSR_E_CANCELLED, "interrupted");
+        if (missing && st == TSR_OK)
+            wait_news(m);
+    }
+    *zero = m->rank == 0 ? m->facts : m->peer[0].in.facts;
+    if (st == TSR_OK &&
+        zero->stall_us > m->stall_us) /* beats share a link with what it was set for */
+        m->stall_us = zero->stall_us;
+    if (st == TSR_OK && m->rank > 0)
+        st = compare(m, m->rank, &m->facts, zero, err);
+    for (uint32_t r = 1; m->rank == 0 && st == TSR_OK && r < m->ranks; r++)
+        st = compare(m, r, &m->peer[r].in.facts, zero, err);
+    (void)pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+void tsr_runtime_peers_attach(struct tsr_runtime_peers *m, struct tsr_runtime_page *page,
+                              const struct tsr_runtime_layout *layout)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    m->page = page;
+    m->layout = layout;
+    page->host = m->host;
+    for (uint32_t r = 0; r < m->ranks; r++)
+        if (r != m->rank)
+            atomic_store(&page->rank[r].progress.pid, m->name[r].pid);
+    if (m->failed)
+        tsr_runtime_page_fail(page, m->failed_rank, m->status, m->text);
+    m->state++;
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+void tsr_runtime_peers_detach(struct tsr_runtime_peers *m)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    tsr_runtime_peers_look(m); /* its last words */
+    m->page = NULL;
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+bool tsr_runtime_peers_over(const struct tsr_runtime_peers *m)
+{
+    struct tsr_runtime_peers *v = (struct tsr_runtime_peers *)(uintptr_t)m;
+    (void)pthread_mutex_lock(&v->lock);
+    bool over = v->over;
+    (void)pthread_mutex_unlock(&v->lock);
+    return over;
+}
+
+tsr_status tsr_runtime_peers_done(struct tsr_runtime_peers *m, struct tsr_err *err)
+{
+    uint64_t   until = tsr_now_us() + 2 * m->stall_us;
+    uint32_t   missing = 1;
+    tsr_status st = TSR_OK;
+    (void)pthread_mutex_lock(&m->lock);
+    m->state++;
+    if (m->rank > 0) {
+        m->done = true;
+        missing = 0;
+        while (!all_notified(m) && !m->failed && tsr_now_us() < until) /* with its numbers */
+            wait_news(m);
+    }
+    while (missing && st == TSR_OK) {
+        uint32_t late = 0;
+        missing = 0;
+        for (uint32_t r = 1; r < m->ranks; r++)
+            if (!m->peer[r].done) {
+                missing++;
+                late = r;
+            }
+        st = failure(m, err);
+        if (st == TSR_OK && missing && tsr_now_us() > until)
+            st =
+                tsr_fail(err, TSR_E_DEVICE, "rank %u on %s was asked to end and has not for %.1f s",
+                         late, m->host[late], (double)(2 * m->stall_us) / 1e6);
+        if (missing && st == TSR_OK)
+            wait_news(m);
+    }
+    if (st == TSR_OK)
+        m->done = true;
+    (void)pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+tsr_status tsr_runtime_peers_failure(struct tsr_runtime_peers *m, uint64_t wait_us,
+                                     struct tsr_err *err)
+{
+    uint64_t until = tsr_now_us() + wait_us;
+    (void)pthread_mutex_lock(&m->lock);
+    while (!m->failed && tsr_now_us() < until)
+        wait_news(m);
+    tsr_status st = failure(m, err);
+    (void)pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+void tsr_runtime_peers_leave(struct tsr_runtime_peers *m, tsr_status st, const char *text,
+                             bool *said)
+{
+    uint64_t until = tsr_now_us() + LAST_US;
+    (void)pthread_mutex_lock(&m->lock);
+    bool known = m->failed;
+    if (st != TSR_OK && st != TSR_E_CANCELLED && !known)
+        tsr_runtime_peers_note(m, m->rank, st, text);
+    m->state++;
+    if (m->rank == 0) {
+        m->over = true;
+        while (!all_notified(m) && tsr_now_us() < until)
+            wait_news(m);
+        *said = false;
+    } else {
+        m->done = m->done || st == TSR_OK || st == TSR_E_CANCELLED;
+        if (st != TSR_E_CANCELLED)
+            until = tsr_now_us() + m->stall_us;
+        while (!m->over && !m->peer[0].silent && tsr_now_us() < until &&
+               !(m->failed && m->failed_rank == 0))
+            wait_news(m);
+        /* if rank 0 is unreachable, one rank of each host prints */
+        *said = m->over;
+        for (uint32_t r = 0; r < m->rank; r++)
+            *said = *said || (same_machine(m, r) && r != m->failed_rank);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,21 @@
+/* tokenizer/chat_texts.h - the chat templates of a model as texts, from the files that contain them. */
+#ifndef TSR_TOKENIZER_CHAT_TEXTS_H
+#define TSR_TOKENIZER_CHAT_TEXTS_H
+
+#include "base/json.h"
+
+/* Returns the file `name` of a model, NULL if it has none; the caller frees text and where (its name in
+ * messages). */
+typedef tsr_status tsr_tokenizer_chat_reader(void *ctx, const char *name, uint64_t cap, char **text,
+                                             uint64_t *len, char **where, struct tsr_err *err);
+
+/* A new list of {"name", "template"}, empty if there is none; "default" is the one for chats.  It is
+ * chat_template.jinja, else that of tokenizer_config.json, else that of chat_template.json, which models with
+ * a processor have; tokenizer_config.json may name others.  config: that file, a new reference, or NULL.
+ * [setup] */
+tsr_status tsr_tokenizer_chat_texts(json_t **list, json_t **config, tsr_tokenizer_chat_reader *read,
+                                    void *ctx, struct tsr_err *err);
+/* The template of that name, borrowed, or NULL. */
+const json_t *tsr_tokenizer_chat_texts_find(const json_t *list, const char *name);
+
+#endif

@@ -1,0 +1,53 @@
+/* simt_block.h - the current block: simt.c chooses its next thread, simt_fiber.c switches to it. */
+#ifndef TSR_SIMT_BLOCK_H
+#define TSR_SIMT_BLOCK_H
+
+#include "simt.h"
+
+#include <stddef.h>
+
+#define SIMT_STACK_BYTES (UINT64_C(64) << 10)
+
+enum simt_state { READY, AT_BARRIER, AT_WARP, DONE };
+
+struct simt_fiber {
+    void           *sp; /* where it resumes */
+    enum simt_state state;
+    int             line; /* where it waits */
+    /* at a warp operation: its input and its result */
+    enum simt_warp_op op;
+    uint32_t          mask, value, lane, result;
+    uint32_t          warps; /* operations of the whole warp that it has been through */
+    void             *fake;  /* of the address sanitizer */
+    void             *calls; /* of the thread sanitizer */
+};
+
+struct simt_block {
+    const struct simt_launch *launch;
+    struct simt_fiber         fibers[SIMT_THREADS_MAX];
+    uint32_t                  ready[SIMT_THREADS_MAX]; /* runnable threads: a ring */
+    uint32_t                  n_ready, first_ready;
+    uint32_t                  current, live, block[3], barriers;
+    uint32_t                  waiting[SIMT_THREADS_MAX / 32]; /* of a warp, at an operation of it */
+    uint64_t                  random, first_thread, block_number;
+    void                     *scheduler; /* its stack pointer */
+    void                     *scheduler_fake, *scheduler_calls;
+    const void               *scheduler_stack;
+    size_t                    scheduler_bytes;
+    uint8_t                  *stacks;
+    bool                      running, failed;
+    char                      text[400];
+};
+extern struct simt_block simt_block;
+
+/* Suspends the current thread until the scheduler resumes it; ends: forever. */
+void simt_to_scheduler(bool ends);
+/* Resumes thread i until it suspends. */
+void simt_to_fiber(uint32_t i);
+/* Room for all stacks; false: no memory.  The lowest page of each is left without access, so that a deep stack dies
+ * at once. */
+bool simt_make_stacks(void);
+/* Thread i is at the start of the kernel. */
+void simt_start_fiber(uint32_t i);
+
+#endif

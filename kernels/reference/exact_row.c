@@ -1,0 +1,136 @@
+/* exact_row.c - a packed row as integers and scales, by docs/decisions/numerics.md. */
+#include "exact.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format_ref.h"
+
+static uint32_t code_at(const uint8_t *codes, uint64_t k, uint32_t bits)
+{
+    uint32_t code = 0;
+    for (uint32_t b = 0; b < bits; b++) {
+        uint64_t at = k * bits + b;
+        code |= (uint32_t)(codes[at / 8] >> (at % 8) & 1) << b;
+    }
+    return code;
+}
+
+static void make_int(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
+                     const uint8_t *codes, const uint8_t *meta)
+{
+    uint64_t          groups = tsr_format_groups(f, cols), size = f->scale_dtype == TSR_F32 ? 4 : 2;
+    struct tsr_format one = { .id = TSR_FORMAT_FLOAT, .dtype = f->scale_dtype };
+    int middle = f->bits > 0 ? 1 << (f->bits - 1) : 0; /* 0 bits is not a format: nothing is read */
+    for (uint64_t k = 0; k < cols; k++) {
+        uint64_t g = row->group[k] = groups == 1 ? 0 : k / f->group;
+        int      zero = f->zero == TSR_ZERO_STORED ? meta[groups * size + g] : middle;
+        row->t[k] = (int64_t)code_at(codes, k, f->bits) - zero;
+        (void)tsr_ref_decode_row(&one, 1, meta + g * size, NULL, &row->scale[k]);
+    }
+}
+
+/* The smallest step of the element, of which every value is a multiple, is its smallest value: 2^-unit. */
+static int unit_of(const struct tsr_format *f)
+{
+    uint8_t           lim = (uint8_t)((1 << (f->scale_bits - 1)) - 1);
+    float             least = INFINITY, v = 0;
+    struct tsr_format one = *f;
+    one.group = 0;
+    for (uint32_t c = 0; c < 1u << f->bits; c++) {
+        uint8_t code = (uint8_t)c;
+        (void)tsr_ref_decode_row(&one, 1, &code, &lim, &v);
+        v = fabsf(v);
+        if (v > 0 && v < least)
+            least = v;
+    }
+    return -ilogbf(least);
+}
+
+static void make_mx(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
+                    const uint8_t *codes, const uint8_t *meta)
+{
+    int               unit = unit_of(f), lim = (1 << (f->scale_bits - 1)) - 1, any = 0;
+    struct tsr_format one = *f;
+    one.group = 0;
+    for (uint64_t k = 0; k < cols; k++) {
+        uint8_t code = (uint8_t)code_at(codes, k, f->bits), middle = (uint8_t)lim;
+        float   v = 0;
+        row->group[k] = f->group ? k / f->group : 0;
+        uint8_t s = meta[row->group[k]];
+        (void)tsr_ref_decode_row(&one, 1, &code, &middle, &v);
+        any |= !isfinite(v);
+        row->t[k] = isfinite(v) ? (int64_t)ldexp((double)v, unit) : 0;
+        row->scale[k] = s > 2 * lim ? NAN : ldexpf(1.0f, s - lim - unit);
+    }
+    for (uint64_t k = 0; any && k < cols; k++)
+        row->scale[k] = NAN; /* a non-finite value makes its whole row NaN */
+}
+
+/* The table becomes codes by the rule for activations; an outlier's code is the one nearest to zero, and
+ * the difference is added in F32. */
+static tsr_status make_lut(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
+                           const uint8_t *codes, const uint8_t *meta)
+{
+    uint64_t          n = UINT64_C(1) << f->bits, size = f->scale_dtype == TSR_F32 ? 4 : 2;
+    float             table[256], value = 0;
+    int32_t           t[256];
+    struct tsr_format one = { .id = TSR_FORMAT_FLOAT, .dtype = f->scale_dtype };
+    uint32_t          zero = 0;
+    tsr_status        st = tsr_ref_decode_row(&one, n, meta, NULL, table);
+    if (st != TSR_OK)
+        return st;
+    float scale = tsr_ref_round_i8(table, n, t);
+    for (uint32_t i = 0; i < n; i++)
+        if (abs(t[i]) < abs(t[zero]))
+            zero = i;
+    for (uint64_t k = 0; k < cols; k++) {
+        row->t[k] = t[code_at(codes, k, f->bits)];
+        row->scale[k] = scale;
+    }
+    for (uint64_t i = 0; i < f->outliers; i++) {
+        uint32_t c;
+        memcpy(&c, meta + tsr_format_lut_meta_bytes(f) - 4 * (f->outliers - i), 4);
+        (void)tsr_ref_decode_row(&one, 1, meta + (n + i) * size, NULL, &value);
+        row->t[c] = t[zero];
+        row->extra[c] = value - (float)t[zero] * scale;
+        row->outlier[c] = 1;
+        row->outliers = 1;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_ref_row_make(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
+                            const void *codes, const void *meta)
+{
+    tsr_status st = TSR_OK;
+    *row = (struct tsr_ref_row){ .t = calloc(cols, sizeof *row->t),
+                                 .scale = calloc(cols, sizeof *row->scale),
+                                 .group = calloc(cols, sizeof *row->group),
+                                 .extra = calloc(cols, sizeof *row->extra),
+                                 .outlier = calloc(cols, 1) };
+    if (!row->t || !row->scale || !row->group || !row->extra || !row->outlier)
+        st = TSR_E_NOMEM;
+    else if (strcmp(f->id, TSR_FORMAT_INT) == 0)
+        make_int(row, f, cols, codes, meta);
+    else if (strcmp(f->id, TSR_FORMAT_MX) == 0)
+        make_mx(row, f, cols, codes, meta);
+    else if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
+        st = make_lut(row, f, cols, codes, meta);
+    else
+        st = TSR_E_UNSUPPORTED;
+    if (st != TSR_OK)
+        tsr_ref_row_free(row);
+    return st;
+}
+
+void tsr_ref_row_free(struct tsr_ref_row *row)
+{
+    free(row->t);
+    free(row->scale);
+    free(row->group);
+    free(row->extra);
+    free(row->outlier);
+    *row = (struct tsr_ref_row){ 0 };
+}

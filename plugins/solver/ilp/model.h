@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* model.h - rows and columns of the integer program while it is built: model.c, and links.c for its links. */
+#ifndef TSR_SOLVER_ILP_MODEL_H
+#define TSR_SOLVER_ILP_MODEL_H
+
+#include "ilp.h"
+
+#define L_(m) ((m)->c.in->layers)
+
+#define N_(m) ((m)->c.devices)
+
+#define Q_(m) ((m)->c.in->bits)
+
+int  ilp_column(struct ilp_model *m, int kind, double least, double most, const char *name,
+                uint64_t i, uint64_t j, uint64_t q);
+void ilp_put(struct ilp_model *m, int col, double value);
+/* The row that was ilp_put together; lower and upper may be infinite. */
+void ilp_finish(struct ilp_model *m, double lower, double upper, const char *name, uint64_t i,
+                uint64_t j, uint64_t k);
+/* "layer i is on device j", times f */
+void   ilp_put_on(struct ilp_model *m, uint64_t i, uint64_t j, double f);
+double ilp_link_ms(const struct ilp_model *m, uint64_t j, uint64_t k, bool dec);
+bool   ilp_is_link_possible(const struct ilp_model *m, uint64_t j, uint64_t k);
+/* t[i][j][k] leaves device j at layer i; a path that arrives at a device and does not leave is there with
+ * layer i + 1. */
+void ilp_add_flows(struct ilp_model *m);
+void ilp_add_pairs(struct ilp_model *m);
+void ilp_put_links(struct ilp_model *m, bool dec, double f);
+void ilp_add_link_maxima(struct ilp_model *m);
+
+#endif

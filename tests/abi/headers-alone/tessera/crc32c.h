@@ -1,0 +1,2 @@
+/* tessera/crc32c.h for builds against the headers of 1.0: it needs nothing of a host, so it goes with any minor. */
+#include "../../../../core/include/tessera/crc32c.h"
