@@ -39,6 +39,6 @@ jq -r 'select(.name | test("_in[.]lost$")) | "\(.name) \(.from) \(.bytes)"' kept
 done | jq -s . >lost
 ok "tune: all sites" json 'length == 24' lost
 ok "tune: the share that stays lost" json --slurpfile r tune.json '. as $all | ($r[0].modules | map({(.name): .k}) | add) as $k |
-    ([$all[].v[]] | add) as $was | [$all[] | $k[{attn: "qkv", o: "o", ffn: "gate_up", down: "down"}[.site]] as $n |
-        (.v | sort | reverse)[($n * (.v | length) / 1024 | floor):][]] | add as $left | ($left / $was - $r[0].lost | fabs) < 1e-6' lost
+    ([$all[].v[]] | add) as $was | ([$all[] | $k[{attn: "qkv", o: "o", ffn: "gate_up", down: "down"}[.site]] as $n |
+        (.v | sort | reverse)[($n * (.v | length) / 1024 | floor):][]] | add // 0) as $left | ($left / $was - $r[0].lost | fabs) < 1e-6' lost
 finish

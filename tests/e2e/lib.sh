@@ -22,7 +22,7 @@ ok() {
     if ! "$@"; then
         wrong=$((wrong + 1))
         echo "WRONG: $name"
-        [ ! -s "$WORK/err" ] || sed 's/^/    stderr: /' "$WORK/err" | tail -n 5
+        [ ! -s "$WORK/err" ] || tail -n 12 "$WORK/err" | sed 's/^/    stderr: /'
     fi
 }
 

@@ -27,11 +27,21 @@ meson_tests() {
         *) result fail "$seconds" "$label: $name" "$status" ;;
         esac
     done < <(jq -r '[.result, .duration, .name] | @tsv' "$log.json")
+    [ $rc = 0 ] || wrong_lines "$label" "$log.json"
     # meson itself may have failed without naming a test
     if [ $rc != 0 ] && ! grep -q "^fail.*	$label: " "$RESULTS"; then
         tail -n 40 "$dir/tessera-tests.log" >&2
         result fail 0 "$label: meson test"
     fi
+}
+
+# wrong_lines LABEL JSON: for the summary, what failed in the failed tests.  Those of e2e and cmocka say which check;
+# of the others, the last lines.
+wrong_lines() {
+    jq -r --arg l "$1" 'select(.result | IN("OK", "EXPECTEDFAIL", "SKIP") | not) | .name as $n |
+        ((.stdout // "") + "\n" + (.stderr // "") | split("\n") | map(select(. != ""))) as $all |
+        [$all[] | select(test("^(WRONG:|    stderr: |\\[  ERROR|.*(ERROR: |runtime error:|WARNING: ThreadSanitizer))"))] |
+        (if length > 0 then .[:40] else $all[-10:] end)[] | "\($l): \($n)\t\(.)"' "$2" >>"$WRONG_LINES"
 }
 
 # build_for PHASE DIR [target...]: compile_dir, whose time is a line of its own in the summary.

@@ -5,11 +5,13 @@
 GATE=build-gate
 RESULTS=$GATE/results.tsv
 PHASE_TIMES=$GATE/phases
+WRONG_LINES=$GATE/wrong # of failed tests: name <tab> line of output
 
 results_start() {
     mkdir -p "$GATE"
     : >"$RESULTS"
     : >"$PHASE_TIMES"
+    : >"$WRONG_LINES"
     GATE_START=$(now)
 }
 
@@ -38,6 +40,7 @@ check() {
         result pass "$(since "$t0")" "$name"
     else
         printf '%s\n' "$out" | tail -n 60 >&2
+        printf '%s\n' "$out" | tail -n 10 | awk -v name="$name" '{ print name "\t" $0 }' >>"$WRONG_LINES"
         result fail "$(since "$t0")" "$name"
     fi
 }
@@ -54,7 +57,9 @@ results_end() {
     echo "phases:"
     awk '{ t = $1; sub(/^[^ ]+ /, ""); printf "  %8.1f s  %s\n", t, $0 }' "$PHASE_TIMES"
     echo "  $(since "$GATE_START") s in all"
-    awk -F '\t' '$1 == "fail" { print "failed: " $3 }' "$RESULTS"
+    # The lines again: who reads only the end of a long log sees what failed.
+    awk -F '\t' -v wrong="$WRONG_LINES" 'FILENAME == wrong { of[$1] = of[$1] "    " substr($0, length($1) + 2) "\n"; next }
+        $1 == "fail" { printf "failed: %s\n%s", $3, of[$3] }' "$WRONG_LINES" "$RESULTS"
     if [ "$skipped" -gt 0 ]; then
         awk -F '\t' '$1 == "skip" { print "skipped: " $3 }' "$RESULTS"
         echo "$skipped skipped"

@@ -257,14 +257,22 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-double tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES])
+tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+                                double *lost, struct tsr_err *err)
 {
-    double all = 0, left = 0;
+    double   all = 0, left = 0;
+    uint64_t most = 0;
+    for (uint64_t l = 0; l < c->layers; l++)
+        for (int s = 0; s < TSR_SITES; s++)
+            if (c->site[l][s].top && c->site[l][s].cols > most)
+                most = c->site[l][s].cols;
+    float *v = most ? tsr_new(most, sizeof *v) : NULL;
+    if (most && !v)
+        return tsr_fail_nomem(err, most * sizeof *v, "the lost error of a site");
     for (uint64_t l = 0; l < c->layers; l++)
         for (int s = 0; s < TSR_SITES; s++) {
             const struct tsr_compensate_site_profile *p = &c->site[l][s];
-            float *v = p->top ? tsr_new(p->cols, sizeof *v) : NULL;
-            if (!v)
+            if (!p->top)
                 continue;
             memcpy(v, p->lost, p->cols * sizeof *v);
             qsort(v, p->cols, sizeof *v, descending);
@@ -273,9 +281,10 @@ double tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[T
                 all += (double)v[i];
                 left += i < n ? 0 : (double)v[i];
             }
-            free(v);
         }
-    return all > 0 ? left / all : 1;
+    free(v);
+    *lost = all > 0 ? left / all : 1;
+    return TSR_OK;
 }
 
 /* ---- the plan ------------------------------------------------------------------------------------- */
@@ -356,7 +365,8 @@ static tsr_status read_plan(const char *from, const struct tsr_model *m, struct 
 }
 
 static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr_model *m,
-                      const struct tsr_compensation *c, const uint32_t k[TSR_SITES], double slower)
+                      const struct tsr_compensation *c, const uint32_t k[TSR_SITES], double slower,
+                      double lost)
 {
     json_t *stages = json_object_get(j, "stages");
     bool    ok = true;
@@ -369,12 +379,12 @@ static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr
                     json_integer((json_int_t)host_bytes(c, k, first, end)));
     }
     return ok && put_in(j, "predicted", "slower", json_real(slower)) &&
-           put_in(j, "predicted", "lost", json_real(tsr_step_tuning_lost(c, k)));
+           put_in(j, "predicted", "lost", json_real(lost));
 }
 
 tsr_status tsr_step_tuning_write(const char *path, const char *from, const struct tsr_model *m,
                                  const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
-                                 double slower, struct tsr_err *err)
+                                 double slower, double lost, struct tsr_err *err)
 {
     struct tsr_plan_file p = { 0 };
     json_t              *j = NULL;
@@ -383,7 +393,7 @@ tsr_status tsr_step_tuning_write(const char *path, const char *from, const struc
         st = read_plan(from, m, &p, &j, err);
     else
         j = plain_plan(m);
-    if (st == TSR_OK && (!j || !fill_plan(j, &p, m, c, k, slower)))
+    if (st == TSR_OK && (!j || !fill_plan(j, &p, m, c, k, slower, lost)))
         st = tsr_fail_nomem(err, 0, path);
     if (st == TSR_OK)
         st = tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(9), err);

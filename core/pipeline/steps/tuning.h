@@ -40,12 +40,13 @@ void tsr_step_tuning_sites(const struct tsr_compensate_tune_table  *t,
                            const struct tsr_compensate_tune_result *r, uint32_t k[TSR_SITES]);
 /* Share of the expected squared error of all sites' outputs that is left when a static choice of the k most
  * important channels is added back; a choice by token leaves less. */
-double tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES]);
+tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+                                double *lost, struct tsr_err *err);
 
 /* Writes a plan with compensation: from `from` (a plan file, its compensation replaced) or, NULL, one that
  * keeps all layers unchanged. Written as JSON, which YAML reads. */
 tsr_status tsr_step_tuning_write(const char *path, const char *from, const struct tsr_model *m,
                                  const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
-                                 double slower, struct tsr_err *err);
+                                 double slower, double lost, struct tsr_err *err);
 
 #endif

@@ -13,10 +13,7 @@ static tsr_status create(const struct tsr_host *host, const void *opts, void **s
     return TSR_OK;
 }
 
-static void destroy(void *self)
-{
-    (void)self;
-}
+static void destroy(void *self) { (void)self; }
 
 static double now_us(void)
 {
@@ -117,25 +114,17 @@ static tsr_status solve(void *self, const struct tsr_solver_instance *in,
 }
 
 static const struct tsr_solver_v1 table = {
-    .struct_size = sizeof table,
-    .create = create,
-    .destroy = destroy,
-    .solve = solve,
+    .struct_size = sizeof table, .create = create, .destroy = destroy, .solve = solve,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
-                TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
-                TSR_SOLVER_FIXED_ORDER,
+        TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS | TSR_SOLVER_FIXED_ORDER,
 };
 static const struct tsr_component component = {
-    .struct_size = sizeof component,
-    .option_stride = sizeof(struct tsr_option),
-    .kind = TSR_KIND_SOLVER,
-    .name = "@NAME@",
-    .iface = &table,
+    .struct_size = sizeof component, .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_SOLVER, .name = "@NAME@", .iface = &table,
     .summary = "Fills the devices in turn and evens out their work, one bit width for all layers.",
 };
-TSR_PLUGIN_SYMBOL(@NAME @) = {
-    TSR_PLUGIN_HEADER,    .id = "@ID@",
-    .version = "0.1.0",   .license = "@LICENSE@",
+TSR_PLUGIN_SYMBOL(@NAME@) = {
+    TSR_PLUGIN_HEADER, .id = "@ID@", .version = "0.1.0", .license = "@LICENSE@",
     .build = __VERSION__, .components = &(const struct tsr_component *const){ &component },
     .n_components = 1,
 };
