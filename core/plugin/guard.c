@@ -221,9 +221,10 @@ static void take_before(struct tsr_plugin_state *was, const struct tsr_plugin_gu
                         const char *call)
 {
     char what[1200];
-    bool differs = settled.valid
-                       ? tsr_plugin_state_compare_later(&settled.state, true, what, sizeof what) > 0
-                       : find_loss(what, sizeof what);
+    bool with_umask = settled.valid && coarse_ns() - settled.umask_ns >= UMASK_NS;
+    bool differs = settled.valid ? tsr_plugin_state_compare_later(&settled.state, with_umask, what,
+                                                                  sizeof what) > 0
+                                 : find_loss(what, sizeof what);
     if (differs) {
         const struct tsr_plugin_guarded_part *who;
         const char                           *its;
@@ -231,7 +232,7 @@ static void take_before(struct tsr_plugin_state *was, const struct tsr_plugin_gu
         (void)fault(known ? who : part, known ? its : call, what, NULL);
     }
     if (settled.valid && !differs)
-        tsr_plugin_state_take_known(was, &settled.state);
+        tsr_plugin_state_take_known(was, &settled.state, with_umask);
     else
         tsr_plugin_state_take(was);
 }

@@ -71,11 +71,11 @@ static inline const void *tsr_shim_raw(const struct tsr_plugin_shim *shim, const
     return tsr_guard_leave(&g, (table)->name(shim->base.self, __VA_ARGS__), err)
 
 /* An operation of a stream. */
-#define TSR_CALL_QUEUED(type, table, name, ...)                                                    \
-    const struct type      *shim = (const void *)self;                                             \
-    struct tsr_plugin_guard g;                                                                     \
-    tsr_guard_enter(&g, &shim->base.place->part, #name, err);                                      \
-    return tsr_guard_leave_queued(&g, (table)->name(shim->base.self, __VA_ARGS__), err)
+#define TSR_CALL_QUEUED(type, table, name, ...)                                                     \
+    const struct type      *shim = (const void *)self;                                              \
+    struct tsr_plugin_guard g;                                                                      \
+    char                    text = tsr_guard_enter_queued(&g, &shim->base.place->part, #name, err); \
+    return tsr_guard_leave_queued(&g, text, (table)->name(shim->base.self, __VA_ARGS__), err)
 
 #define TSR_CALL_STEP(type, table, name, ...)                                                      \
     const struct type      *shim = (const void *)self;                                             \

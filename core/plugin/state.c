@@ -87,15 +87,18 @@ void tsr_plugin_state_take(struct tsr_plugin_state *s)
     if (!getcwd(s->path, sizeof s->path))
         s->path[0] = '\0';
     s->umask = read_umask();
+    s->umask_earlier = false;
     for (int fd = 0; fd < 3; fd++) {
         s->std[fd] = file_of(fd);
         s->copy[fd] = s->std[fd].fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
     }
 }
 
-void tsr_plugin_state_take_known(struct tsr_plugin_state *s, const struct tsr_plugin_state *same)
+void tsr_plugin_state_take_known(struct tsr_plugin_state *s, const struct tsr_plugin_state *same,
+                                 bool with_umask)
 {
     *s = *same;
+    s->umask_earlier = !with_umask;
     s->fp = tsr_fpmode_get();
     for (int i = 0; i < TSR_STATE_SIGNALS; i++)
         if (follows_crash(signals[i]))
@@ -206,7 +209,8 @@ static void compare_umask(const struct tsr_plugin_state *was, struct found *f)
     if (was->umask == (mode_t)-1 || now == (mode_t)-1 || now == was->umask)
         return;
     (void)umask(was->umask);
-    add(f, "the umask", "changed the umask from %03o to %03o", (unsigned)was->umask, (unsigned)now);
+    add(f, "the umask", "%schanged the umask from %03o to %03o",
+        was->umask_earlier ? "or a call before it " : "", (unsigned)was->umask, (unsigned)now);
 }
 
 /* A stream that cannot be restored becomes /dev/null: the next file that the host opens must not get

@@ -32,6 +32,7 @@ struct tsr_plugin_state {
     struct tsr_plugin_state_file folder;     /* fd -1: it is gone */
     char                         path[1024]; /* of the folder; "" if it is too long or has none */
     mode_t                       umask;      /* (mode_t)-1: not known */
+    bool umask_earlier;                      /* read before an earlier call: that may be to blame */
     struct tsr_plugin_state_file std[3];     /* fd -1: closed */
     int                          copy[3]; /* of the standard streams, to put them back; -1: none */
 };
@@ -40,8 +41,10 @@ struct tsr_plugin_state {
  * only be stood in for by /dev/null. */
 void tsr_plugin_state_take(struct tsr_plugin_state *s);
 void tsr_plugin_state_free(struct tsr_plugin_state *s);
-/* The same right after tsr_plugin_state_compare_later(same, true, ...) found no difference: most of it is known. */
-void tsr_plugin_state_take_known(struct tsr_plugin_state *s, const struct tsr_plugin_state *same);
+/* The same right after tsr_plugin_state_compare_later(same, with_umask, ...) found no difference: most of it is
+ * known. */
+void tsr_plugin_state_take_known(struct tsr_plugin_state *s, const struct tsr_plugin_state *same,
+                                 bool with_umask);
 
 /* Checks that the descriptors of base/held.h are still the host's.  If not, as tsr_plugin_state_compare();
  * each loss is reported once. */
