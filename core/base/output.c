@@ -82,12 +82,6 @@ static tsr_status open_in_place(int *fd, const char *path, struct tsr_err *err)
 
 /* ---- the part file ---------------------------------------------------------------------- */
 
-static bool is_taken(const struct tsr_output_lock *l)
-{
-    struct stat st;
-    return fstatat(l->dir, l->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
 static tsr_status taken(const char *path, struct tsr_err *err)
 {
     return tsr_fail(err, TSR_E_INPUT,
@@ -98,7 +92,7 @@ static tsr_status open_part(struct tsr_writer *w, int *fd, struct tsr_err *err)
 {
     char name[TSR_PART_NAME];
     TSR_TRY(tsr_output_lock(&w->lock, w->path, err));
-    if (w->fresh && is_taken(w->lock))
+    if (w->fresh && tsr_output_is_taken(w->lock))
         return taken(w->path, err);
     for (int i = 0; i < 100; i++) {
         tsr_output_part_new(w->lock, name);
@@ -234,23 +228,6 @@ void tsr_writer_printf(struct tsr_writer *w, const char *fmt, ...)
     va_end(ap);
 }
 
-int tsr_output_take_name(const struct tsr_output_lock *l, const char *from, bool fresh)
-{
-    int e = tsr_output_check(l);
-    if (e)
-        return e;
-    if (!fresh)
-        return renameat(l->dir, from, l->dir, l->name) == 0 ? 0 : errno;
-    if (renameat2(l->dir, from, l->dir, l->name, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (errno != EINVAL && errno != ENOSYS)
-        return errno;
-    /* a file system without that flag */
-    if (is_taken(l))
-        return EEXIST;
-    return renameat(l->dir, from, l->dir, l->name) == 0 ? 0 : errno;
-}
-
 tsr_status tsr_writer_commit(struct tsr_writer *w, struct tsr_err *err)
 {
     int e = w->error;
@@ -344,11 +321,6 @@ int tsr_output_cut(int fd, uint64_t bytes)
     if (e)
         return e;
     return ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
-}
-
-int tsr_output_sync_dir(int dir)
-{
-    return fsync(dir) != 0 && errno != EINVAL ? errno : 0; /* EINVAL: it needs no sync */
 }
 
 int tsr_output_sync_folder(const char *path)

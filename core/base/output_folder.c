@@ -1,20 +1,19 @@
-/* Folders out: made as needed, built next to their place, or for the time of a command. */
+/* Folders out: made as needed, locked, built next to their place, or for the time of a command. */
 #include "base/output_internal.h"
 
 #include "base/file.h"
+#include "base/held.h"
 #include "base/mem.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
-#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define DEPTH 16 /* of the removed tree */
 
 /* ---- folders on the way ------------------------------------------------------------------ */
 
@@ -110,50 +109,61 @@ tsr_status tsr_make_dirs(const char *path, struct tsr_err *err)
     return st;
 }
 
-/* ---- removing ------------------------------------------------------------------------------ */
+/* ---- the lock of a folder ------------------------------------------------------------------ */
 
-static bool wipe(int dir, const char *name, unsigned depth);
-
-/* Lists the content; restarts after each round that removed something, because removing changes the listing. */
-static void empty(int fd, unsigned depth)
+/* Whether `path` still leads to the folder that is open. */
+static bool is_there(int fd, const char *path)
 {
-    alignas(struct dirent64) char room[2048];
-    for (int round = 0; round < 1000; round++) {
-        bool some = false;
-        (void)lseek(fd, 0, SEEK_SET);
-        for (ssize_t n; (n = getdents64(fd, room, sizeof room)) > 0;)
-            for (ssize_t at = 0; at < n;) {
-                const struct dirent64 *e = (const void *)(room + at);
-                at += e->d_reclen;
-                if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-                    continue;
-                some |= wipe(fd, e->d_name, depth);
-            }
-        if (!some)
-            return;
-    }
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
 }
 
-/* Whether it went. */
-static bool wipe(int dir, const char *name, unsigned depth)
+/* 0 or an errno; EAGAIN: it was removed meanwhile. */
+static int lock_once(int *out, const char *path)
 {
-    if (unlinkat(dir, name, 0) == 0)
-        return true;
-    if (errno != EISDIR && errno != EPERM)
-        return false;
-    int fd = depth < DEPTH
-                 ? openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
-                 : -1;
-    if (fd >= 0) {
-        empty(fd, depth + 1);
-        (void)close(fd);
+    bool have;
+    int  fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? EAGAIN : errno;
+    int e = tsr_output_try_lock(fd, &have);
+    for (int i = 1; i < TSR_OUTPUT_TRIES && e; i++) {
+        (void)poll(NULL, 0, 10);
+        e = tsr_output_try_lock(fd, &have);
     }
-    return unlinkat(dir, name, AT_REMOVEDIR) == 0;
+    *out = fd;
+    if (!e && !is_there(fd, path))
+        e = EAGAIN;
+    return e;
 }
 
-void tsr_output_wipe(int dir, const char *name)
+tsr_status tsr_output_lock_folder(int *fd, const char *path, struct tsr_err *err)
 {
-    (void)wipe(dir, name, 0);
+    tsr_status st = TSR_OK;
+    int        e = EAGAIN;
+    *fd = -1;
+    for (int i = 0; i < 4 && e == EAGAIN; i++) { /* a command that failed takes its folder back */
+        if (*fd >= 0)
+            (void)close(*fd);
+        *fd = -1;
+        TSR_TRY(tsr_make_dirs(path, err));
+        e = lock_once(fd, path);
+    }
+    if (!e) {
+        tsr_held_add(*fd, path);
+        return TSR_OK;
+    }
+    if (e == EWOULDBLOCK && *fd >= 0) {
+        tsr_output_keep(path);
+        st =
+            tsr_output_refuse(*fd, path, "works in this folder; wait for it, or name another", err);
+    } else {
+        st = tsr_fail_errno(err, e, path, "open");
+    }
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+    return st;
 }
 
 /* ---- a folder that appears when it is whole -------------------------------------------------- */

@@ -1,107 +1,18 @@
-/* The lock of a final name, and the hidden names next to it. */
+/* The lock of a final name, and the step to it. */
 #include "base/output_internal.h"
 
-#include "base/hash.h"
 #include "base/held.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-
-#define TRIES    101 /* of 10 ms */
-#define MAX_STEM 200u
-
-/* ---- names ---------------------------------------------------------------------------- */
-
-/* A long name is replaced by its hash, so that there is room for a suffix. */
-static void make_stem(char stem[NAME_MAX + 1], const char *name, size_t n)
-{
-    char hash[TSR_HASH_TEXT];
-    if (n <= MAX_STEM) {
-        (void)snprintf(stem, NAME_MAX + 1, ".%.*s", (int)n, name);
-        return;
-    }
-    tsr_hash_bytes(name, n, hash);
-    (void)snprintf(stem, NAME_MAX + 1, ".%.100s~%s", name, strchr(hash, ':') + 1);
-}
-
-void tsr_output_part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n)
-{
-    (void)snprintf(text, TSR_PART_NAME, "%s.%08x.part", stem, n);
-}
-
-void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_PART_NAME])
-{
-    static _Atomic uint32_t next;
-    uint32_t                n = 0;
-    if (getrandom(&n, sizeof n, GRND_NONBLOCK) != (ssize_t)sizeof n)
-        n = (uint32_t)getpid() * 0x9e3779b9u + next++; /* O_EXCL finds out */
-    tsr_output_part_text(text, l->stem, n);
-}
-
-char *tsr_output_beside(const char *path, const char *name)
-{
-    const char *slash = strrchr(path, '/');
-    size_t      n = slash ? (size_t)(slash - path) + 1 : 0;
-    char       *p = tsr_new(n + strlen(name) + 1, 1);
-    if (p) {
-        memcpy(p, path, n);
-        memcpy(p + n, name, strlen(name) + 1);
-    }
-    return p;
-}
-
-char *tsr_output_part_name(const char *path, uint32_t n)
-{
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char        stem[NAME_MAX + 1], text[TSR_PART_NAME];
-    make_stem(stem, name, strlen(name));
-    tsr_output_part_text(text, stem, n);
-    return tsr_output_beside(path, text);
-}
-
-static bool is_part_of(const char *name, const char *stem)
-{
-    size_t n = strlen(stem);
-    return strncmp(name, stem, n) == 0 && name[n] == '.' &&
-           strspn(name + n + 1, "0123456789abcdef") == 8 && strcmp(name + n + 9, ".part") == 0;
-}
-
-/* Calls f for each name in the folder. */
-static void each_name(int at, void (*f)(int at, const char *name, const void *arg), const void *arg)
-{
-    int  fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!dir) {
-        if (fd >= 0)
-            (void)close(fd);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(dir));)
-        f(at, e->d_name, arg);
-    (void)closedir(dir);
-}
-
-static void wipe_part(int at, const char *name, const void *stem)
-{
-    if (is_part_of(name, stem))
-        tsr_output_wipe(at, name);
-}
-
-/* Leftovers of a killed run; only the lock holder knows that no process writes them. */
-static void sweep(int at, const char *stem)
-{
-    each_name(at, wipe_part, stem);
-}
 
 /* ---- the lock holder ------------------------------------------------------------------------ */
 
@@ -135,7 +46,7 @@ static long holder(int fd)
     return pid > 0 ? pid : 0;
 }
 
-static tsr_status refuse(int fd, const char *path, const char *what, struct tsr_err *err)
+tsr_status tsr_output_refuse(int fd, const char *path, const char *what, struct tsr_err *err)
 {
     char who[40] = "";
     long pid = holder(fd);
@@ -144,9 +55,7 @@ static tsr_status refuse(int fd, const char *path, const char *what, struct tsr_
     return tsr_fail(err, TSR_E_INPUT, "%s: another tessera%s %s", path, who, what);
 }
 
-/* EWOULDBLOCK: another process holds it.  For a file system without locks the result is 0, and
- * *have false. */
-static int try_lock(int fd, bool *have)
+int tsr_output_try_lock(int fd, bool *have)
 {
     *have = flock(fd, LOCK_EX | LOCK_NB) == 0;
     return !*have && errno == EWOULDBLOCK ? EWOULDBLOCK : 0;
@@ -198,14 +107,14 @@ static tsr_status take(struct tsr_output_lock *l, const char *path, struct tsr_e
                             l->lock_name);
         if (e)
             return tsr_fail_errno(err, e, path, "create");
-        e = try_lock(fd, &have);
+        e = tsr_output_try_lock(fd, &have);
         if (!e && have && !is_current(l, fd)) {
             (void)close(fd);
             continue;
         }
         if (!e) {
             if (have && old)
-                sweep(l->dir, l->stem);
+                tsr_output_sweep(l->dir, l->stem);
             if (have) {
                 l->fd = fd;
                 tsr_held_add(fd, path);
@@ -215,9 +124,10 @@ static tsr_status take(struct tsr_output_lock *l, const char *path, struct tsr_e
             (void)close(fd);
             return TSR_OK;
         }
-        if (++i == TRIES) {
+        if (++i == TSR_OUTPUT_TRIES) {
             tsr_status st =
-                refuse(fd, path, "is writing it; wait for it, or name another output", err);
+                tsr_output_refuse(fd, path, "is writing it; wait for it, or name another output",
+                                  err);
             (void)close(fd);
             return st;
         }
@@ -240,7 +150,7 @@ static tsr_status open_place(struct tsr_output_lock *l, const char *path, size_t
         return tsr_fail_errno(err, ENAMETOOLONG, path, "create");
     memcpy(l->name, name, len);
     l->name[len] = '\0';
-    make_stem(l->stem, l->name, len);
+    tsr_output_stem(l->stem, l->name, len);
     (void)snprintf(l->lock_name, sizeof l->lock_name, "%s.lock", l->stem);
     char *dir = from ? tsr_strndup(path, from) : tsr_strdup(".");
     if (!dir)
@@ -295,6 +205,29 @@ void tsr_output_unlock(struct tsr_output_lock *l)
     free(l);
 }
 
+bool tsr_output_is_taken(const struct tsr_output_lock *l)
+{
+    struct stat st;
+    return fstatat(l->dir, l->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int tsr_output_take_name(const struct tsr_output_lock *l, const char *from, bool fresh)
+{
+    int e = tsr_output_check(l);
+    if (e)
+        return e;
+    if (!fresh)
+        return renameat(l->dir, from, l->dir, l->name) == 0 ? 0 : errno;
+    if (renameat2(l->dir, from, l->dir, l->name, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return errno;
+    /* a file system without that flag */
+    if (tsr_output_is_taken(l))
+        return EEXIST;
+    return renameat(l->dir, from, l->dir, l->name) == 0 ? 0 : errno;
+}
+
 /* ---- what killed runs left in a folder ------------------------------------------------------ */
 
 static void settle_one(int at, const char *name, const void *unused)
@@ -309,10 +242,11 @@ static void settle_one(int at, const char *name, const void *unused)
     int fd = openat(at, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return;
-    if (fstat(fd, &a) == 0 && S_ISREG(a.st_mode) && a.st_size == 0 && !try_lock(fd, &have) &&
-        have && fstatat(at, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino) {
+    if (fstat(fd, &a) == 0 && S_ISREG(a.st_mode) && a.st_size == 0 &&
+        !tsr_output_try_lock(fd, &have) && have &&
+        fstatat(at, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino) {
         (void)snprintf(stem, sizeof stem, "%.*s", (int)(n - end), name);
-        sweep(at, stem);
+        tsr_output_sweep(at, stem);
         (void)unlinkat(at, name, 0);
     }
     (void)close(fd);
@@ -323,62 +257,6 @@ void tsr_output_settle(const char *folder)
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return;
-    each_name(fd, settle_one, NULL);
+    tsr_output_each_name(fd, settle_one, NULL);
     (void)close(fd);
-}
-
-/* ---- the lock of a folder ------------------------------------------------------------------ */
-
-/* Whether `path` still leads to the folder that is open. */
-static bool is_there(int fd, const char *path)
-{
-    struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
-           a.st_dev == b.st_dev;
-}
-
-/* 0 or an errno; EAGAIN: it was removed meanwhile. */
-static int lock_once(int *out, const char *path)
-{
-    bool have;
-    int  fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? EAGAIN : errno;
-    int e = try_lock(fd, &have);
-    for (int i = 1; i < TRIES && e; i++) {
-        (void)poll(NULL, 0, 10);
-        e = try_lock(fd, &have);
-    }
-    *out = fd;
-    if (!e && !is_there(fd, path))
-        e = EAGAIN;
-    return e;
-}
-
-tsr_status tsr_output_lock_folder(int *fd, const char *path, struct tsr_err *err)
-{
-    tsr_status st = TSR_OK;
-    int        e = EAGAIN;
-    *fd = -1;
-    for (int i = 0; i < 4 && e == EAGAIN; i++) { /* a command that failed takes its folder back */
-        if (*fd >= 0)
-            (void)close(*fd);
-        *fd = -1;
-        TSR_TRY(tsr_make_dirs(path, err));
-        e = lock_once(fd, path);
-    }
-    if (!e) {
-        tsr_held_add(*fd, path);
-        return TSR_OK;
-    }
-    if (e == EWOULDBLOCK && *fd >= 0) {
-        tsr_output_keep(path);
-        st = refuse(*fd, path, "works in this folder; wait for it, or name another", err);
-    } else {
-        st = tsr_fail_errno(err, e, path, "open");
-    }
-    if (*fd >= 0)
-        (void)close(*fd);
-    *fd = -1;
-    return st;
 }
