@@ -1,15 +1,13 @@
-/* The tokenizer in the metadata of a GGUF file, as a tokenizer.json: so that one reader checks
- * both, and a folder written from the file has one. */
+/* The vocabulary of a GGUF file, and the parts of a tokenizer.json that every kind of tokenizer has. */
+#include "checkpoint/gguf/vocab.h"
 #include "base/f16.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/gguf/gguf.h"
-#include "checkpoint/gguf/vocab.h"
 #include "tokenizer/internal.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 tsr_status tsr_gguf_put(struct tsr_gguf_make *k, json_t *to, const char *key, json_t *v)
@@ -205,37 +203,4 @@ tsr_status tsr_gguf_put_specials(struct tsr_gguf_make *k, bool add_bos, bool add
     bos = add_bos ? bos : NULL;
     eos = add_eos ? eos : NULL;
     return bos || eos ? put_template(k, bos, eos) : TSR_OK;
-}
-
-/* ---- the whole -------------------------------------------------------------------------------- */
-
-static tsr_status make(struct tsr_gguf_make *k, const char *model)
-{
-    TSR_TRY(tsr_gguf_put(k, k->j, "version", json_string("1.0")));
-    if (strcmp(model, "llama") == 0)
-        return tsr_gguf_make_spm(k);
-    if (strcmp(model, "gpt2") == 0)
-        return tsr_gguf_make_bpe(k);
-    if (strcmp(model, "t5") == 0)
-        return tsr_gguf_make_unigram(k);
-    return tsr_fail(k->err, TSR_E_INPUT,
-                    "%s: the tokenizer \"%.40s\" is not supported; of GGUF files \"llama\" "
-                    "(SentencePiece), \"t5\" (Unigram) and \"gpt2\" (byte-level BPE) are",
-                    k->g->path, model);
-}
-
-tsr_status tsr_gguf_tokenizer(const struct tsr_gguf *g, char **text, uint64_t *len,
-                              struct tsr_err *err)
-{
-    char *model = NULL;
-    TSR_TRY(tsr_gguf_str(g, TSR_GGUF_TOKENIZER, true, &model, err));
-    struct tsr_gguf_make k = { .g = g, .j = json_object(), .err = err };
-    tsr_status           st = k.j ? make(&k, model) : tsr_fail_nomem(err, 64, "a tokenizer");
-    if (st == TSR_OK)
-        st = tsr_json_text(k.j, JSON_COMPACT, text, len, err);
-    json_decref(k.j);
-    free(k.v.token);
-    free(k.fill);
-    free(model);
-    return st;
 }

@@ -288,6 +288,30 @@ static void leave_activations(struct tsr_import *im, const char *name)
     }
 }
 
+static void linear_free(struct tsr_import_ct_linear *l)
+{
+    free(l->scales);
+    free(l->zeros);
+    free(l->bytes_of_scale);
+    free(l->order);
+    free(l->data);
+}
+
+/* A linear that is stored quantized. */
+static tsr_status read_linear(struct tsr_import *im, const struct tsr_import_ct_scheme *s,
+                              const char *name, uint64_t rows, uint64_t cols,
+                              struct tsr_model_packed **out)
+{
+    struct tsr_import_ct_linear l = { .s = s, .name = name, .rows = rows, .cols = cols };
+    tsr_status                  st;
+    if (s->is_float)
+        st = s->bits == 4 ? tsr_import_ct_fp4(im, &l, out) : tsr_import_ct_fp8(im, &l, out);
+    else
+        st = tsr_import_ct_int(im, &l, out);
+    linear_free(&l);
+    return st;
+}
+
 static tsr_status ct_read(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
                           struct tsr_model_packed **out)
 {
@@ -296,7 +320,7 @@ static tsr_status ct_read(struct tsr_import *im, const char *name, uint64_t rows
         return TSR_OK;
     TSR_TRY(find_scheme(im, name, &s));
     leave_activations(im, name);
-    return tsr_import_ct_read(im, s, name, rows, cols, out);
+    return read_linear(im, s, name, rows, cols, out);
 }
 
 const struct tsr_importer tsr_importer_ct = {

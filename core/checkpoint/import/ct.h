@@ -40,10 +40,7 @@ tsr_status tsr_import_ct_fp8(struct tsr_import *im, struct tsr_import_ct_linear 
                              struct tsr_model_packed **out);
 tsr_status tsr_import_ct_fp4(struct tsr_import *im, struct tsr_import_ct_linear *l,
                              struct tsr_model_packed **out);
-
-/* Reads a linear that is stored quantized. */
-tsr_status tsr_import_ct_read(struct tsr_import *im, const struct tsr_import_ct_scheme *s,
-                              const char *name, uint64_t rows, uint64_t cols,
-                              struct tsr_model_packed **out);
+tsr_status tsr_import_ct_int(struct tsr_import *im, struct tsr_import_ct_linear *l,
+                             struct tsr_model_packed **out);
 
 #endif

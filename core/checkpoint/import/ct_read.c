@@ -5,22 +5,11 @@
  *   weight_packed U8 [N, K/2]        FP4, low nibble first
  *   weight I8 or F8_E4M3 [N, K]      as it is
  *   weight_scale, weight_zero_point, weight_global_scale, weight_g_idx, weight_shape */
-#include "base/f16.h"
 #include "base/mem.h"
 #include "checkpoint/import/ct.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void linear_free(struct tsr_import_ct_linear *l)
-{
-    free(l->scales);
-    free(l->zeros);
-    free(l->bytes_of_scale);
-    free(l->order);
-    free(l->data);
-}
 
 /* ---- scales ----------------------------------------------------------------------------- */
 
@@ -341,18 +330,9 @@ static tsr_status read_int8(struct tsr_import *im, struct tsr_import_ct_linear *
     return put_int(im, l, int8_rows, out);
 }
 
-tsr_status tsr_import_ct_read(struct tsr_import *im, const struct tsr_import_ct_scheme *s,
-                              const char *name, uint64_t rows, uint64_t cols,
-                              struct tsr_model_packed **out)
+tsr_status tsr_import_ct_int(struct tsr_import *im, struct tsr_import_ct_linear *l,
+                             struct tsr_model_packed **out)
 {
-    struct tsr_import_ct_linear l = { .s = s, .name = name, .rows = rows, .cols = cols };
-    tsr_status                  st;
-    if (s->is_float)
-        st = s->bits == 4 ? tsr_import_ct_fp4(im, &l, out) : tsr_import_ct_fp8(im, &l, out);
-    else if (tsr_import_find(im, name, "weight_packed"))
-        st = read_packed(im, &l, out);
-    else
-        st = read_int8(im, &l, out);
-    linear_free(&l);
-    return st;
+    return tsr_import_find(im, l->name, "weight_packed") ? read_packed(im, l, out)
+                                                         : read_int8(im, l, out);
 }
