@@ -61,12 +61,3 @@ void tsr_cli_watched(void)
     tsr_cli_take_page(w);
     atomic_store(&w->joined, 1);
 }
-
-void tsr_cli_tell_code(int code)
-{
-    struct tsr_batch_watch *w = tsr_batch_watch_get();
-    if (!w || !atomic_load(&w->joined))
-        return;
-    atomic_store(&w->code, code);
-    atomic_store(&w->ended, 1);
-}
