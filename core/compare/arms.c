@@ -11,11 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void compare_arm_what(char what[96], const char *name)
-{
-    (void)snprintf(what, 96, "arm '%.60s'", name);
-}
-
 tsr_status compare_arm_failed(struct compare_arm *a, tsr_status st, const char *text,
                               struct tsr_err *err)
 {

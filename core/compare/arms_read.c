@@ -70,6 +70,11 @@ static tsr_status override(struct compare *c, struct compare_arm *a,
     return TSR_OK;
 }
 
+void compare_arm_what(char what[96], const char *name)
+{
+    (void)snprintf(what, 96, "arm '%.60s'", name);
+}
+
 bool compare_is_text(const struct tsr_config_node *n, const char *what, struct tsr_diag *d)
 {
     if (n->kind == TSR_NODE_SCALAR && *n->text)

@@ -1,0 +1,79 @@
+/* What arms are measured on: the tokens of a text or of a base file, questions, and the reference. */
+#include "compare/compare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* BOS if the tokenizer prepends one to a text, else -1. */
+static tsr_status bos_of(const struct tsr_pipeline_job *job, int64_t *bos, struct tsr_err *err)
+{
+    struct tsr_tokenizer_ids ids = { 0 };
+    *bos = -1;
+    if (!job->tokenizer || job->model->hp.bos < 0)
+        return TSR_OK;
+    TSR_TRY(tsr_tokenize(job->tokenizer, "", 0, TSR_TOKENIZER_SPECIAL, &ids, err));
+    if (ids.n && ids.v[0] == (uint32_t)job->model->hp.bos)
+        *bos = job->model->hp.bos;
+    tsr_tokenizer_ids_free(&ids);
+    return TSR_OK;
+}
+
+static tsr_status open_base(struct compare *c, struct tsr_err *err)
+{
+    int64_t                 bos;
+    const struct tsr_model *m = c->job->model;
+    char                   *path = tsr_pipeline_job_input(c->job, c->measure.base);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(c->measure.base), "a path");
+    tsr_status st = tsr_eval_kld_open(&c->base, path, err);
+    if (st == TSR_OK && c->base->vocab != m->hp.vocab)
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s has a vocabulary of %llu, %s of %llu; they cannot be compared", path,
+                      (unsigned long long)c->base->vocab, c->job->model_path,
+                      (unsigned long long)m->hp.vocab);
+    if (st == TSR_OK && c->base->context > m->hp.max_positions)
+        st = tsr_fail(err, TSR_E_INPUT, "%s has chunks of %llu tokens, %s has %llu positions", path,
+                      (unsigned long long)c->base->context, c->job->model_path,
+                      (unsigned long long)m->hp.max_positions);
+    free(path);
+    TSR_TRY(st);
+    TSR_TRY(bos_of(c->job, &bos, err));
+    return tsr_eval_kld_windows(c->base, bos, (uint64_t)c->eval.max_windows, &c->windows, err);
+}
+
+tsr_status compare_windows(struct compare *c, struct tsr_err *err)
+{
+    if (*c->measure.base)
+        return open_base(c, err);
+    TSR_TRY(tsr_pipeline_step_need_tokenizer(c->job, "perplexity", err));
+    char *text = tsr_pipeline_job_input(c->job, c->eval.text);
+    if (!text)
+        return tsr_fail_nomem(err, strlen(c->eval.text), "a path");
+    tsr_status st = tsr_pipeline_eval_keys_windows(&c->eval, text, c->job->tokenizer, c->job->model,
+                                                   &c->windows, err);
+    free(text);
+    return st;
+}
+
+tsr_status compare_questions(struct compare *c, struct tsr_err *err)
+{
+    TSR_TRY(tsr_pipeline_step_need_tokenizer(c->job, "choices", err));
+    char *path = tsr_pipeline_job_input(c->job, c->measure.choices);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(c->measure.choices), "a path");
+    tsr_status st = tsr_eval_choices_load(&c->choices, path, err);
+    free(path);
+    return st;
+}
+
+const struct tsr_eval_trace *compare_reference(const struct compare *c)
+{
+    if (c->base)
+        return c->base_at.n ? &c->base_at : NULL;
+    return c->arms[0].at.n ? &c->arms[0].at : NULL;
+}
+
+const char *compare_reference_name(const struct compare *c)
+{
+    return c->base ? c->measure.base : c->arms[0].name;
+}
