@@ -35,6 +35,11 @@ void *tsr_conformance_grid_rows(struct tsr_conformance_device     *d,
 /* The first overwritten margin byte, or g->bytes. */
 uint64_t tsr_conformance_grid_spoilt(struct tsr_conformance_device     *d,
                                      const struct tsr_conformance_grid *g);
+void     tsr_backend_rule_properties(struct tsr_conformance_case *c);
+void     tsr_backend_rule_zeroed(struct tsr_conformance_case *c);
+void     tsr_backend_rule_copies(struct tsr_conformance_case *c);
+void     tsr_backend_rule_ranges(struct tsr_conformance_case *c);
+void     tsr_backend_rule_free_null(struct tsr_conformance_case *c);
 
 /* One operation on numbers of the rule's seed. */
 struct tsr_conformance_trial {

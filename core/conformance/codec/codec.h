@@ -14,6 +14,10 @@ extern const struct tsr_codec_shape tsr_codec_shapes[TSR_CODEC_SHAPES];
 
 #define TSR_CODEC_SITES 4u /* that instances are calibrated for */
 
+/* Shows the codec messages of every site; TSR_OK at once for one without calibration. */
+tsr_status tsr_codec_calibrate(struct tsr_conformance_case *c, void *self, uint64_t cols,
+                               struct tsr_err *err);
+
 /* An instance that can encode rows of cols columns: calibrated, if it is of that kind. */
 void *tsr_codec_made(struct tsr_conformance_case *c, uint64_t cols);
 
@@ -35,6 +39,13 @@ void tsr_codec_encode(struct tsr_conformance_case *c, const void *self, uint64_t
                       uint64_t cols, const float *x, void *wire, uint64_t bytes);
 void tsr_codec_decode(struct tsr_conformance_case *c, const void *self, uint64_t rows,
                       uint64_t cols, const void *wire, uint64_t bytes, float *dst);
+
+void tsr_codec_rule_exactness(struct tsr_conformance_case *c);
+void tsr_codec_rule_wire_bytes(struct tsr_conformance_case *c);
+void tsr_codec_rule_huge_shape(struct tsr_conformance_case *c);
+void tsr_codec_rule_encode_writes(struct tsr_conformance_case *c);
+void tsr_codec_rule_decode_writes(struct tsr_conformance_case *c);
+void tsr_codec_rule_inputs_untouched(struct tsr_conformance_case *c);
 
 /* state.c */
 void tsr_codec_rule_calibration_whole(struct tsr_conformance_case *c);

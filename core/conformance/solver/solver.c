@@ -1,12 +1,10 @@
-/* Solvers: one at work, the rules about how it works, and the table of all. */
+/* Solvers: one at work, and the rules about how it works. */
 #include "conformance/solver/solver.h"
 
-#include "base/mem.h"
 #include "plan/instance/instance.h"
 #include "plan/instance/objective.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define U(x) ((unsigned long long)(x))
@@ -52,10 +50,9 @@ bool tsr_conformance_answer_intact(const struct tsr_conformance_answer *a)
            tsr_conformance_guarded_intact(a->s.layer_bits);
 }
 
-/* The plugin gets a copy of the solution: pointers that it moves are its own. */
-static tsr_status solve(const struct tsr_solver_v1 *t, void *self,
-                        const struct tsr_conformance_problem *p, struct tsr_conformance_answer *a,
-                        struct tsr_err *err)
+tsr_status tsr_solver_solve(const struct tsr_solver_v1 *t, void *self,
+                            const struct tsr_conformance_problem *p,
+                            struct tsr_conformance_answer *a, struct tsr_err *err)
 {
     struct tsr_solver_solution out = a->s;
     tsr_status                 st = t->solve(self, &p->in, &out, err);
@@ -80,7 +77,7 @@ static void answer(struct tsr_conformance_case *c, const struct tsr_conformance_
         a->s.reason_cap = 5; /* of the longest reason a piece */
     tsr_conformance_rule_ok(c, table(c)->create(c->host->give, c->options, &self, &e.err), &e,
                             "create()");
-    tsr_conformance_rule_ok(c, solve(table(c), self, copy, a, &e.err), &e,
+    tsr_conformance_rule_ok(c, tsr_solver_solve(table(c), self, copy, a, &e.err), &e,
                             "solve() of %llu layers, %llu kinds, %llu bits", U(p->in.layers),
                             U(p->in.n_kinds), U(p->in.bits));
     table(c)->destroy(self);
@@ -106,7 +103,7 @@ double tsr_solver_band(double objective)
 
 /* ---- how it works ------------------------------------------------------------- */
 
-static void rule_finds_plan(struct tsr_conformance_case *c)
+void tsr_solver_rule_finds_plan(struct tsr_conformance_case *c)
 {
     struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
     struct tsr_conformance_answer   a;
@@ -120,7 +117,7 @@ static void rule_finds_plan(struct tsr_conformance_case *c)
             a.s.status);
 }
 
-static void rule_unsupported(struct tsr_conformance_case *c)
+void tsr_solver_rule_unsupported(struct tsr_conformance_case *c)
 {
     uint64_t missing = ~table(c)->supports & (2 * TSR_SOLVER_FIXED_ORDER - 1);
     if (missing == 0)
@@ -137,7 +134,8 @@ static void rule_unsupported(struct tsr_conformance_case *c)
         tsr_conformance_answer_make(&a, p, false);
         tsr_conformance_rule_ok(c, table(c)->create(c->host->give, c->options, &self, &e.err), &e,
                                 "create()");
-        tsr_conformance_rule_refused(c, solve(table(c), self, p, &a, &e.err), TSR_E_UNSUPPORTED, &e,
+        tsr_conformance_rule_refused(c, tsr_solver_solve(table(c), self, p, &a, &e.err),
+                                     TSR_E_UNSUPPORTED, &e,
                                      "solve() with %s, which `supports` lacks,",
                                      tsr_plan_solver_parts(part, name, sizeof name));
         table(c)->destroy(self);
@@ -147,7 +145,7 @@ static void rule_unsupported(struct tsr_conformance_case *c)
 /* The rule limits processor time: a loaded machine adds none, and a solver that sleeps runs into the
  * rule's limit. Half a second covers reading the tables and the last step of a search that polls its clock
  * now and then. */
-static void rule_deadline(struct tsr_conformance_case *c)
+void tsr_solver_rule_deadline(struct tsr_conformance_case *c)
 {
     const double                    deadline_s = 0.3, grace_s = 0.5;
     struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
@@ -165,7 +163,7 @@ static void rule_deadline(struct tsr_conformance_case *c)
             deadline_s, took);
 }
 
-static void rule_repeats(struct tsr_conformance_case *c)
+void tsr_solver_rule_repeats(struct tsr_conformance_case *c)
 {
     for (uint64_t i = 0; i < TSR_SOLVER_ROUNDS; i++) {
         struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
@@ -191,7 +189,7 @@ static void rule_repeats(struct tsr_conformance_case *c)
     }
 }
 
-static void rule_untouched(struct tsr_conformance_case *c)
+void tsr_solver_rule_untouched(struct tsr_conformance_case *c)
 {
     for (uint64_t i = 0; i < TSR_SOLVER_ROUNDS; i++) {
         struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p),
@@ -204,7 +202,7 @@ static void rule_untouched(struct tsr_conformance_case *c)
         tsr_conformance_answer_make(&a, p, false);
         tsr_conformance_rule_ok(c, table(c)->create(c->host->give, c->options, &self, &e.err), &e,
                                 "create()");
-        tsr_conformance_rule_ok(c, solve(table(c), self, p, &a, &e.err), &e, "solve()");
+        tsr_conformance_rule_ok(c, tsr_solver_solve(table(c), self, p, &a, &e.err), &e, "solve()");
         table(c)->destroy(self);
         uint64_t at = tsr_conformance_rule_differ(p, kept, sizeof *p);
         if (at < sizeof *p)
@@ -216,7 +214,7 @@ static void rule_untouched(struct tsr_conformance_case *c)
     }
 }
 
-static void rule_writes(struct tsr_conformance_case *c)
+void tsr_solver_rule_writes(struct tsr_conformance_case *c)
 {
     for (uint64_t i = 0; i < TSR_SOLVER_ROUNDS; i++) {
         struct tsr_conformance_problem *p = tsr_conformance_rule_memory(c, sizeof *p);
@@ -235,118 +233,3 @@ static void rule_writes(struct tsr_conformance_case *c)
                                           U(j), U(a.s.reason_cap));
     }
 }
-
-/* ---- the kind -------------------------------------------------------------------- */
-
-static tsr_status make(struct tsr_conformance_case *c, void **self, struct tsr_err *err)
-{
-    return table(c)->create(c->host->give, c->options, self, err);
-}
-
-static void unmake(struct tsr_conformance_case *c, void *self)
-{
-    table(c)->destroy(self);
-}
-
-static const void *extension(struct tsr_conformance_case *c, void *self, const char *id)
-{
-    return table(c)->extension ? table(c)->extension(self, id) : NULL;
-}
-
-static tsr_status exercise(struct tsr_conformance_case *c, bool long_run, struct tsr_err *err)
-{
-    struct tsr_conformance_problem *p = tsr_new(1, sizeof *p);
-    struct tsr_conformance_answer   a;
-    void                           *self = NULL;
-    if (!p)
-        tsr_conformance_rule_skip(c, "this machine has no memory for the check");
-    if (long_run)
-        tsr_conformance_problem_large(p, c, table(c)->supports);
-    else
-        tsr_conformance_problem_of_part(p, c, 0);
-    tsr_conformance_answer_make(&a, p, false);
-    tsr_status st = make(c, &self, err);
-    if (st == TSR_OK) {
-        if (long_run)
-            tsr_conformance_test_host_start(c->host);
-        st = solve(table(c), self, p, &a, err);
-        unmake(c, self);
-    }
-    tsr_conformance_answer_free(&a);
-    free(p);
-    return st;
-}
-
-static const struct tsr_conformance_rule rules[] = {
-    { .name = "solver-status",
-      .text = "solve() gives TSR_OK with one of the four statuses.",
-      .run = tsr_solver_rule_status },
-    { .name = "solver-finds-plan",
-      .text = "Where everything fits on one device there is a plan, not unknown.",
-      .run = rule_finds_plan },
-    { .name = "solver-constraints",
-      .text = "A plan keeps every constraint of docs/formats/instance.md, as the host checks them.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_constraints },
-    { .name = "solver-objective",
-      .text = "The objective of a plan is what the host computes from the tables.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_objective },
-    { .name = "solver-bound",
-      .text = "The bound is at most the optimum that brute force finds, or -INFINITY.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_bound },
-    { .name = "solver-optimal",
-      .text = "What is called optimal is within the gap of the bound and of the optimum that brute "
-              "force finds.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_optimal },
-    { .name = "solver-infeasible",
-      .text = "A problem without a plan is answered by infeasible or unknown.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_infeasible },
-    { .name = "solver-reason",
-      .text = "Infeasible comes with a reason, one sentence that ends inside reason_cap.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_reason },
-    { .name = "solver-feasible",
-      .text = "A problem with a plan is never called infeasible.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_feasible },
-    { .name = "solver-cutoff",
-      .text = "A cutoff below the optimum makes no problem infeasible: the answer is unknown, or a "
-              "plan.",
-      .limit_s = 60,
-      .run = tsr_solver_rule_cutoff },
-    { .name = "solver-unsupported",
-      .text = "A part that `supports` lacks is TSR_E_UNSUPPORTED, never ignored.",
-      .run = rule_unsupported },
-    { .name = "solver-deadline",
-      .text = "solve() returns with what it has when deadline_us has passed.",
-      .limit_s = 60,
-      .run = rule_deadline },
-    { .name = "solver-repeats",
-      .text = "The same instance and seed give the same answer, each time.",
-      .limit_s = 60,
-      .run = rule_repeats },
-    { .name = "solver-instance-untouched",
-      .text = "solve() leaves the instance and its tables alone.",
-      .limit_s = 60,
-      .run = rule_untouched },
-    { .name = "solver-writes",
-      .text = "solve() writes only the entries that the host's arrays have, and reason_cap bytes "
-              "of reason.",
-      .limit_s = 60,
-      .run = rule_writes },
-};
-
-const struct tsr_conformance_kind_rules tsr_solver_rules = {
-    .kind = TSR_KIND_SOLVER,
-    .noun = "solver",
-    .make = make,
-    .unmake = unmake,
-    .extension = extension,
-    .exercise = exercise,
-    .rules = rules,
-    .n_rules = sizeof rules / sizeof rules[0],
-};

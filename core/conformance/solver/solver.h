@@ -74,6 +74,10 @@ void tsr_conformance_answer_free(struct tsr_conformance_answer *a);
 /* False when bytes outside the arrays were written. */
 bool tsr_conformance_answer_intact(const struct tsr_conformance_answer *a);
 
+/* The plugin gets a copy of the solution: pointers that it moves are its own. */
+tsr_status tsr_solver_solve(const struct tsr_solver_v1 *t, void *self,
+                            const struct tsr_conformance_problem *p,
+                            struct tsr_conformance_answer *a, struct tsr_err *err);
 /* A fresh instance of the solver at work on a copy of p; a refusal fails the rule. */
 void tsr_solver_answer(struct tsr_conformance_case *c, const struct tsr_conformance_problem *p,
                        struct tsr_conformance_answer *a);
@@ -84,6 +88,13 @@ bool tsr_solver_planned(const struct tsr_conformance_problem *p,
 #define TSR_SOLVER_ROUNDS UINT64_C(24) /* problems per rule */
 /* docs/formats/instance.md, validator item 6: sums in another order differ by this at most. */
 double tsr_solver_band(double objective);
+
+void tsr_solver_rule_finds_plan(struct tsr_conformance_case *c);
+void tsr_solver_rule_unsupported(struct tsr_conformance_case *c);
+void tsr_solver_rule_deadline(struct tsr_conformance_case *c);
+void tsr_solver_rule_repeats(struct tsr_conformance_case *c);
+void tsr_solver_rule_untouched(struct tsr_conformance_case *c);
+void tsr_solver_rule_writes(struct tsr_conformance_case *c);
 
 /* claims.c */
 void tsr_solver_rule_status(struct tsr_conformance_case *c);

@@ -22,8 +22,10 @@ void tsr_conformance_group_make(struct tsr_conformance_group *g, struct tsr_conf
                                 uint32_t ranks);
 void tsr_conformance_group_free(struct tsr_conformance_group *g);
 /* Skips the rule if it does not run in a separate process (--in-process). */
-void tsr_conformance_group_forked(struct tsr_conformance_case *c);
-/* Joins; a refusal fails the rule. */
+void       tsr_conformance_group_forked(struct tsr_conformance_case *c);
+tsr_status tsr_conformance_group_enter(const struct tsr_conformance_group *g, uint32_t rank,
+                                       void **self, struct tsr_err *err);
+/* The same; a refusal fails the rule. */
 void *tsr_conformance_group_join(const struct tsr_conformance_group *g, uint32_t rank);
 
 /* Runs work(g, rank, self) for every rank on a separate thread, between join and destroy. */
