@@ -75,6 +75,14 @@ tsr_status tsr_engine_device_open(struct tsr_engine_device **out, struct tsr_reg
     return TSR_OK;
 }
 
+void tsr_engine_device_free_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w)
+{
+    d->iface->weight_free(d->self, w->handle);
+    if (w->fallback)
+        d->fallback->iface->weight_free(d->fallback->self, w->fallback);
+    free(w);
+}
+
 void tsr_engine_device_close(struct tsr_engine_device *d)
 {
     if (!d)

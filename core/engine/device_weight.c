@@ -8,14 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tsr_engine_device_free_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w)
-{
-    d->iface->weight_free(d->self, w->handle);
-    if (w->fallback)
-        d->fallback->iface->weight_free(d->fallback->self, w->fallback);
-    free(w);
-}
-
 /* The F32 matrix of a weight that the device cannot read. */
 static tsr_status widen_weight(const struct tsr_weight_desc *w, const struct tsr_model_packed *p,
                                float **out, struct tsr_err *err)

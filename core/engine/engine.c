@@ -192,12 +192,11 @@ static tsr_status create_owning(struct tsr_engine **e, struct tsr_registry *r, b
     return TSR_OK;
 }
 
-tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
-                             const struct tsr_model *m, const struct tsr_model_overlay *o,
-                             const struct tsr_engine_options *opt, struct tsr_err *err)
+tsr_status tsr_engine_create_whole(struct tsr_engine **e, struct tsr_registry *r,
+                                   const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                   const struct tsr_engine_options *opt, struct tsr_err *err)
 {
-    return opt->on.layers ? tsr_engine_create_mixed(e, r, m, o, opt, err)
-                          : create_owning(e, r, false, m, o, opt, err);
+    return create_owning(e, r, false, m, o, opt, err);
 }
 
 tsr_status tsr_engine_create_streamed(struct tsr_engine **e, struct tsr_registry *r,

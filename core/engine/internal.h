@@ -108,10 +108,11 @@ tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_engine_device 
 tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                 uint64_t n, const float *in, float *out, float *logits,
                                 struct tsr_err *err);
-/* mixed.c: as tsr_engine_create() with options.on.layers, and stage() of such an engine. */
-tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r,
+/* engine.c: as tsr_engine_create() without options.on.layers. */
+tsr_status tsr_engine_create_whole(struct tsr_engine **e, struct tsr_registry *r,
                                    const struct tsr_model *m, const struct tsr_model_overlay *o,
                                    const struct tsr_engine_options *opt, struct tsr_err *err);
+/* mixed.c: stage() of an engine with options.on.layers. */
 tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                   uint64_t n, const float *in, float *out, float *logits,
                                   struct tsr_err *err);
@@ -157,7 +158,7 @@ tsr_status tsr_engine_run_embedding(struct tsr_engine *e, uint64_t n, struct tsr
 tsr_status tsr_engine_run_head(struct tsr_engine *e, struct tsr_tensor src, float *logits,
                                struct tsr_err *err);
 
-/* stage.c: hidden rows of n tokens between host memory and e->h. */
+/* ops.c: hidden rows of n tokens between host memory and e->h. */
 tsr_status tsr_engine_hidden_in(struct tsr_engine *e, const float *in, uint64_t n,
                                 struct tsr_err *err);
 tsr_status tsr_engine_hidden_out(struct tsr_engine *e, float *out, uint64_t n, struct tsr_err *err);

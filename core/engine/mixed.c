@@ -4,8 +4,6 @@
 #include "base/mem.h"
 #include "engine/internal.h"
 
-#include <stdlib.h>
-
 /* Of this part's layers, those that stay with the backend; UINT64_MAX: all. */
 static uint64_t kept(const struct tsr_model *m, const struct tsr_engine_options *opt)
 {
@@ -15,9 +13,9 @@ static uint64_t kept(const struct tsr_model *m, const struct tsr_engine_options 
     return opt->on.layers - 1 > opt->first ? opt->on.layers - 1 - opt->first : 0;
 }
 
-tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r,
-                                   const struct tsr_model *m, const struct tsr_model_overlay *o,
-                                   const struct tsr_engine_options *opt, struct tsr_err *err)
+static tsr_status create_mixed(struct tsr_engine **e, struct tsr_registry *r,
+                               const struct tsr_model *m, const struct tsr_model_overlay *o,
+                               const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     uint64_t                  n = kept(m, opt);
     struct tsr_engine_options front = *opt, rest = *opt;
@@ -25,14 +23,14 @@ tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r
     front.on.layers = rest.on.layers = 0;
     rest.on.backend = NULL;
     if (n == UINT64_MAX)
-        return tsr_engine_create(e, r, m, o, &front, err);
+        return tsr_engine_create_whole(e, r, m, o, &front, err);
     if (n == 0)
-        return tsr_engine_create(e, r, m, o, &rest, err);
+        return tsr_engine_create_whole(e, r, m, o, &rest, err);
     front.end = rest.first = opt->first + n;
     front.no_head = rest.no_embed = true;
     struct tsr_engine *f = NULL; /* first: a source returns layers in order */
-    TSR_TRY(tsr_engine_create(&f, r, m, o, &front, err));
-    tsr_status st = tsr_engine_create(&behind, r, m, o, &rest, err);
+    TSR_TRY(tsr_engine_create_whole(&f, r, m, o, &front, err));
+    tsr_status st = tsr_engine_create_whole(&behind, r, m, o, &rest, err);
     if (st != TSR_OK) {
         tsr_engine_destroy(f);
         return st;
@@ -51,6 +49,14 @@ tsr_status tsr_engine_create_mixed(struct tsr_engine **e, struct tsr_registry *r
     tsr_logf(TSR_LOG_INFO, "the model runs on %s", f->text);
     *e = f;
     return TSR_OK;
+}
+
+tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
+                             const struct tsr_model *m, const struct tsr_model_overlay *o,
+                             const struct tsr_engine_options *opt, struct tsr_err *err)
+{
+    return opt->on.layers ? create_mixed(e, r, m, o, opt, err)
+                          : tsr_engine_create_whole(e, r, m, o, opt, err);
 }
 
 tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_engine_token *tokens,

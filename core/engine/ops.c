@@ -1,4 +1,4 @@
-/* Single operations of the backend table, with shapes from their tensors. */
+/* Single operations of the backend table, with shapes from their tensors, and hidden rows in host memory. */
 #include "engine/internal.h"
 
 struct tsr_tensor tsr_engine_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n)
@@ -91,4 +91,27 @@ tsr_status tsr_engine_run_add(struct tsr_engine *e, const struct tsr_tensor *a,
 {
     struct tsr_op op = { .kind = TSR_OP_ADD, .out = out, .in = { a, b } };
     return tsr_engine_device_run(e->dev, &op, NULL, err);
+}
+
+tsr_status tsr_engine_hidden_in(struct tsr_engine *e, const float *in, uint64_t n,
+                                struct tsr_err *err)
+{
+    struct tsr_tensor h = tsr_engine_rows(&e->h, 0, n);
+    return tsr_engine_device_upload(e->dev, &h, in, err);
+}
+
+tsr_status tsr_engine_hidden_out(struct tsr_engine *e, float *out, uint64_t n, struct tsr_err *err)
+{
+    struct tsr_tensor h = tsr_engine_rows(&e->h, 0, n);
+    TSR_TRY(tsr_engine_device_sync(e->dev, err));
+    return tsr_engine_device_download(e->dev, &h, out, err);
+}
+
+bool tsr_engine_all_finite(const float *v, uint64_t n)
+{
+    /* x - x is 0 for a finite x and NaN else; one sum instead of n branches */
+    float sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += v[i] - v[i];
+    return sum == 0;
 }

@@ -49,29 +49,6 @@ tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_engine_token 
                      : tsr_engine_stage_own(e, tokens, n, in, out, logits, err);
 }
 
-tsr_status tsr_engine_hidden_in(struct tsr_engine *e, const float *in, uint64_t n,
-                                struct tsr_err *err)
-{
-    struct tsr_tensor h = tsr_engine_rows(&e->h, 0, n);
-    return tsr_engine_device_upload(e->dev, &h, in, err);
-}
-
-tsr_status tsr_engine_hidden_out(struct tsr_engine *e, float *out, uint64_t n, struct tsr_err *err)
-{
-    struct tsr_tensor h = tsr_engine_rows(&e->h, 0, n);
-    TSR_TRY(tsr_engine_device_sync(e->dev, err));
-    return tsr_engine_device_download(e->dev, &h, out, err);
-}
-
-bool tsr_engine_all_finite(const float *v, uint64_t n)
-{
-    /* x - x is 0 for a finite x and NaN else; one sum instead of n branches */
-    float sum = 0;
-    for (uint64_t i = 0; i < n; i++)
-        sum += v[i] - v[i];
-    return sum == 0;
-}
-
 tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, float *logits,
                            struct tsr_err *err)
 {

@@ -6,19 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                               uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
-{
-    const char *hash = strchr(r->name, '#');
-    const char *prefix = r->bare ? "" : b->prefix;
-    int n = hash ? snprintf(name, TSR_BIND_NAME, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name),
-                            r->name, (unsigned long long)layer, hash + 1, suffix)
-                 : snprintf(name, TSR_BIND_NAME, "%s%s%s", prefix, r->name, suffix);
-    return n > 0 && (unsigned)n < TSR_BIND_NAME
-               ? TSR_OK
-               : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
-}
-
 /* A matrix without stored tensor: its weights are packed. */
 static tsr_status set_packed(struct tsr_model_binding *b, struct tsr_matrix *m,
                              const struct tsr_model_packed *p, uint64_t rows, uint64_t cols)

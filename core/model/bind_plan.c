@@ -6,6 +6,19 @@
 
 #include <string.h>
 
+tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                               uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
+{
+    const char *hash = strchr(r->name, '#');
+    const char *prefix = r->bare ? "" : b->prefix;
+    int n = hash ? snprintf(name, TSR_BIND_NAME, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name),
+                            r->name, (unsigned long long)layer, hash + 1, suffix)
+                 : snprintf(name, TSR_BIND_NAME, "%s%s%s", prefix, r->name, suffix);
+    return n > 0 && (unsigned)n < TSR_BIND_NAME
+               ? TSR_OK
+               : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
+}
+
 tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, uint32_t rank,
                                const uint64_t *shape, struct tsr_checkpoint_stored **out)
 {
