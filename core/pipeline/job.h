@@ -71,6 +71,14 @@ tsr_status tsr_pipeline_job_write_manifest(struct tsr_pipeline_job *job, bool fi
                                            struct tsr_err *err);
 tsr_status tsr_pipeline_job_write_results(struct tsr_pipeline_job *job, struct tsr_err *err);
 
+/* job_same.c: TSR_E_INPUT if the plugins, inputs or models of an earlier manifest are not those of today; moved: the
+ * job names another place for the model. */
+tsr_status tsr_pipeline_job_same(struct tsr_pipeline_job *job, const json_t *old, bool moved,
+                                 struct tsr_err *err);
+/* job_inputs.c: a path in the job folder, fresh memory. */
+tsr_status tsr_pipeline_job_in_folder(const struct tsr_pipeline_job *job, const char *name,
+                                      char **path, struct tsr_err *err);
+
 /* manifest.c */
 tsr_status tsr_pipeline_manifest_make(struct tsr_pipeline_job *job, bool final, json_t **out,
                                       struct tsr_err *err);

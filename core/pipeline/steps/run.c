@@ -143,12 +143,6 @@ static tsr_status open_records(struct tsr_step_run_batch *r, struct tsr_err *err
     return st;
 }
 
-const char *tsr_step_run_model_name(const struct tsr_step_run_batch *r)
-{
-    const char *path = r->job->state->model, *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 /* Names as JSON, which holds no other bytes than UTF-8. */
 static json_t *name_json(const char *s)
 {

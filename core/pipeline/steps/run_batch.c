@@ -2,7 +2,6 @@
 #include "pipeline/steps/run_batch.h"
 #include "pipeline/run_identity.h"
 
-#include "base/mem.h"
 #include "batch/watch.h"
 #include "runtime/peers.h"
 
@@ -17,6 +16,12 @@ static uint64_t context_of(const struct tsr_step_run_batch *r)
     if (r->o->context)
         return (uint64_t)r->o->context;
     return most && most < 2048 ? most : 2048;
+}
+
+const char *tsr_step_run_model_name(const struct tsr_step_run_batch *r)
+{
+    const char *path = r->job->state->model, *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
 }
 
 static void set_defaults(struct tsr_step_run_batch *r, uint64_t context)
