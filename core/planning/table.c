@@ -1,10 +1,8 @@
 /* A plan for people, in 80 columns, from the JSON of json.c. */
 #include "planning/table.h"
-#include "base/mem.h"
 #include "planning/planning.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 #include <strings.h>
 
@@ -190,4 +188,43 @@ void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to)
                   "decode");
     json_array_foreach (list, i, s)
         stage_row(r, s, wide, bits_wide, unit, to);
+}
+
+void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
+{
+    const json_t *work = json_object_get(r, "workload");
+    char          text[TSR_TABLE_SENTENCE];
+    size_t        at;
+    at = (size_t)snprintf(text, sizeof text, "%.600s: %lld layers of %lld, %lld heads",
+                          tsr_planning_table_text(r, "model"), tsr_planning_table_int(r, "layers"),
+                          tsr_planning_table_int(r, "hidden"), tsr_planning_table_int(r, "heads"));
+    if (tsr_planning_table_int(r, "heads") != tsr_planning_table_int(r, "kv_heads"))
+        (void)snprintf(text + at, sizeof text - at, " on %lld of keys and values",
+                       tsr_planning_table_int(r, "kv_heads"));
+    tsr_planning_table_wrap(to, "model", text);
+    (void)snprintf(text, sizeof text, "%s: %lld device%s in %lld node%s",
+                   tsr_planning_table_text(r, "cluster"), tsr_planning_table_int(r, "devices"),
+                   tsr_planning_table_int(r, "devices") == 1 ? "" : "s",
+                   tsr_planning_table_int(r, "nodes"),
+                   tsr_planning_table_int(r, "nodes") == 1 ? "" : "s");
+    tsr_planning_table_wrap(to, "cluster", text);
+    at =
+        (size_t)snprintf(text, sizeof text, "%lld requests", tsr_planning_table_int(work, "batch"));
+    if (tsr_planning_table_int(work, "batch") != tsr_planning_table_int(work, "concurrency"))
+        at += (size_t)snprintf(text + at, sizeof text - at, ", %lld at once",
+                               tsr_planning_table_int(work, "concurrency"));
+    at += (size_t)snprintf(text + at, sizeof text - at, ", prompt %lld, generate %lld",
+                           tsr_planning_table_int(work, "prompt"),
+                           tsr_planning_table_int(work, "generate"));
+    if (json_is_true(json_object_get(work, "distribution")))
+        at += (size_t)snprintf(text + at, sizeof text - at, " on average, at most %lld together",
+                               tsr_planning_table_int(work, "context"));
+    at += (size_t)snprintf(text + at, sizeof text - at, ", cache of %lld bits",
+                           tsr_planning_table_int(work, "kv_bits"));
+    if (plan)
+        (void)snprintf(text + at, sizeof text - at,
+                       "; micro-batches of %lld in prefill, %lld in decode",
+                       tsr_planning_table_int(plan, "prefill_mb"),
+                       tsr_planning_table_int(plan, "decode_mb"));
+    tsr_planning_table_wrap(to, "work", text);
 }

@@ -112,22 +112,6 @@ static const struct tsr_option said_options[] = {
 
 /* ---- reading ----------------------------------------------------------------- */
 
-void tsr_plan_fill(const struct tsr_plan_reading *r, const struct tsr_option *o, uint64_t n,
-                   void *into, const struct tsr_config_node *map, const char *what)
-{
-    struct tsr_config_optset set = { o, n, sizeof *o, into };
-    tsr_config_options_fill(&set, 1, NULL, map, what, r->d);
-}
-
-bool tsr_plan_is_list(const struct tsr_config_node *n, const struct tsr_config_mark *at,
-                      const char *what, struct tsr_diag *d)
-{
-    if (n && n->kind == TSR_NODE_LIST && n->n)
-        return true;
-    tsr_config_diag_error(d, n ? &n->mark : at, NULL, "%s is not a list of at least one map", what);
-    return false;
-}
-
 static tsr_status read_stages(struct tsr_plan_reading *r, const struct tsr_config_node *stages,
                               struct tsr_err *err)
 {
@@ -345,14 +329,6 @@ tsr_status tsr_plan_file_layer(const struct tsr_plan_file *p, uint64_t layer, ch
         }
     }
     return TSR_OK;
-}
-
-const char *tsr_plan_linear(uint64_t layer, int linear, char buf[TSR_PLAN_LINEAR_TEXT])
-{
-    (void)snprintf(buf, TSR_PLAN_LINEAR_TEXT, "model.layers.%llu.%s.%s", (unsigned long long)layer,
-                   linear <= TSR_O ? "self_attn" : "mlp",
-                   tsr_model_linear_name((enum tsr_linear_id)linear));
-    return buf;
 }
 
 /* ---- ranks ------------------------------------------------------------------------------------ */
