@@ -14,17 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STACK (32 * 1024) /* a frame with all vector registers takes 12 KiB */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 struct line {
     char   text[1500];
     size_t n;
@@ -109,26 +98,12 @@ static void watch_signals(void)
         if (sigaction(deadly[i].signal, NULL, &before[i]) != 0 ||
             (before[i].sa_handler != SIG_DFL && deadly[i].signal != SIGBUS))
             continue;
-#ifdef SANITIZED
+#ifdef TSR_GUARD_SANITIZED
         if (before[i].sa_handler != SIG_DFL)
             continue;
 #endif
         (void)sigaction(deadly[i].signal, &a, NULL);
     }
-}
-
-void tsr_plugin_guard_stack(void)
-{
-#ifndef SANITIZED
-    static _Thread_local char stack[STACK];
-    static _Thread_local int  there;
-    stack_t                   now, mine = { .ss_sp = stack, .ss_size = sizeof stack };
-    if (there)
-        return;
-    there = 1;
-    if (sigaltstack(NULL, &now) == 0 && now.ss_flags & SS_DISABLE)
-        (void)sigaltstack(&mine, NULL);
-#endif
 }
 
 /* ---- exit ---------------------------------------------------------------------------------------- */
@@ -166,7 +141,7 @@ static void on_quick_exit(void)
         refuse_exit(tsr_guard_current, "called quick_exit()");
 }
 
-#ifndef SANITIZED
+#ifndef TSR_GUARD_SANITIZED
 /* A plugin's _exit() resolves to this function, because the program's symbols precede those of the C
  * library; the library's own exit() does not. */
 __attribute__((visibility("default"))) _Noreturn void _exit(int status)

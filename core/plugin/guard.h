@@ -15,6 +15,16 @@
 
 #include <stdbool.h>
 
+/* Sanitizers have handlers and stacks of their own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TSR_GUARD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define TSR_GUARD_SANITIZED 1
+#endif
+#endif
+
 /* Whose call: "/p/x.so: solver \"x\" of org.example.x", which outlives every frame. */
 struct tsr_plugin_guarded_part {
     char *who;

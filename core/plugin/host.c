@@ -81,7 +81,7 @@ static int32_t host_cancelled(void *ctx)
 static const void *host_service(void *ctx, const char *id)
 {
     const struct tsr_plugin_host_ctx *c = ctx;
-    return tsr_plugin_services_find(c->services, id);
+    return c->services ? c->services->find(c->services, id) : NULL;
 }
 
 void tsr_plugin_host_init(struct tsr_plugin_host_ctx *c, struct tsr_pool *pool,

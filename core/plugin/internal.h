@@ -16,6 +16,8 @@ struct tsr_plugin_account {
 /* The services of host->service; created at first use from the default backend, or under numerics:
  * fast from the one that runs the models. */
 struct tsr_plugin_services {
+    /* The table, or NULL; logs once why there is none.  [any] */
+    const void *(*find)(struct tsr_plugin_services *s, const char *id);
     pthread_mutex_t              lock; /* guards the rest */
     struct tsr_registry         *registry;
     bool                         tried;
@@ -27,8 +29,6 @@ struct tsr_plugin_services {
 };
 void tsr_plugin_services_init(struct tsr_plugin_services *s, struct tsr_registry *r);
 void tsr_plugin_services_free(struct tsr_plugin_services *s);
-/* The table, or NULL; logs once why there is none.  [any] */
-const void *tsr_plugin_services_find(struct tsr_plugin_services *s, const char *id);
 
 /* One host table per plugin, so that its log lines carry its id. */
 struct tsr_plugin_host_ctx {

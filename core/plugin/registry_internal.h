@@ -1,4 +1,5 @@
-/* plugin/registry_internal.h - the registry: registry.c keeps it, registry_scan.c reads files into it. */
+/* plugin/registry_internal.h - the registry: registry_create.c makes it, registry.c keeps it,
+ * registry_scan.c reads files into it. */
 #ifndef TSR_PLUGIN_REGISTRY_INTERNAL_H
 #define TSR_PLUGIN_REGISTRY_INTERNAL_H
 

@@ -5,14 +5,7 @@
 #include "tessera/backend.h"
 #include "tessera/linalg.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-void tsr_plugin_services_init(struct tsr_plugin_services *s, struct tsr_registry *r)
-{
-    *s = (struct tsr_plugin_services){ .registry = r };
-    (void)pthread_mutex_init(&s->lock, NULL);
-}
 
 static void close_backend(struct tsr_plugin_services *s)
 {
@@ -22,12 +15,6 @@ static void close_backend(struct tsr_plugin_services *s)
     s->backend = NULL;
     s->self = NULL;
     s->linalg = NULL;
-}
-
-void tsr_plugin_services_free(struct tsr_plugin_services *s)
-{
-    close_backend(s);
-    (void)pthread_mutex_destroy(&s->lock);
 }
 
 /* A separate backend for the service, with its table; NULL: none. */
@@ -86,11 +73,11 @@ static tsr_status open_any(struct tsr_plugin_services *s, struct tsr_err *err)
     return TSR_OK;
 }
 
-const void *tsr_plugin_services_find(struct tsr_plugin_services *s, const char *id)
+static const void *find(struct tsr_plugin_services *s, const char *id)
 {
-    if (s && id && strcmp(id, TSR_HERE) == 0)
+    if (id && strcmp(id, TSR_HERE) == 0)
         return s->here.ranks ? &s->here : NULL;
-    if (!s || !id || strcmp(id, TSR_LINALG) != 0)
+    if (!id || strcmp(id, TSR_LINALG) != 0)
         return NULL;
     pthread_mutex_lock(&s->lock);
     if (!s->tried) {
@@ -102,4 +89,16 @@ const void *tsr_plugin_services_find(struct tsr_plugin_services *s, const char *
     const void *table = s->linalg;
     pthread_mutex_unlock(&s->lock);
     return table;
+}
+
+void tsr_plugin_services_init(struct tsr_plugin_services *s, struct tsr_registry *r)
+{
+    *s = (struct tsr_plugin_services){ .find = find, .registry = r };
+    (void)pthread_mutex_init(&s->lock, NULL);
+}
+
+void tsr_plugin_services_free(struct tsr_plugin_services *s)
+{
+    close_backend(s);
+    (void)pthread_mutex_destroy(&s->lock);
 }

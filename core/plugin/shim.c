@@ -1,7 +1,5 @@
-/* Wrapped components and instances, as the registry returns them. */
+/* Wrapped components, as the registry returns them. */
 #include "plugin/shim.h"
-
-#include "base/mem.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,18 +8,11 @@
 #define PLACES 256u /* of components in one process, and, apart from them, of transports */
 #define PORTS  64u
 
-typedef tsr_status  create_fn(const struct tsr_host *, const void *, void **, struct tsr_err *);
-typedef void        destroy_fn(void *);
-typedef const void *extension_fn(const void *, const char *);
+typedef tsr_status create_fn(const struct tsr_host *, const void *, void **, struct tsr_err *);
+typedef void       destroy_fn(void *);
 
 static struct tsr_plugin_place places[PLACES], ports[PORTS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of places, and of shims' extensions */
-
-/* A slot of a table; function pointers are not object pointers, so the bytes are copied. */
-static void get_slot(const void *table, uint64_t at, void *function)
-{
-    memcpy(function, (const char *)table + at, sizeof(void (*)(void)));
-}
+static pthread_mutex_t         lock = PTHREAD_MUTEX_INITIALIZER; /* of places */
 
 /* ---- create: one function to a component ------------------------------------------------------- */
 
@@ -52,14 +43,14 @@ static tsr_status create_at(const struct tsr_plugin_place *p, const struct tsr_h
     struct tsr_plugin_shim *shim;
     create_fn              *create;
     TSR_TRY(make(p, &shim, err));
-    get_slot(p->raw, p->kind->create_at, &create);
+    tsr_plugin_shim_slot(p->raw, p->kind->create_at, &create);
     tsr_plugin_guard_enter_life(&g, &was, &p->part, "create", err);
     tsr_status st = create(host, opts, &shim->self, err);
     bool       whole = st == TSR_OK;
     st = tsr_plugin_guard_leave_life(&g, &was, st, err);
     if (whole && st != TSR_OK) { /* it exists, and nothing will request it */
         destroy_fn *destroy;
-        get_slot(p->raw, p->kind->destroy_at, &destroy);
+        tsr_plugin_shim_slot(p->raw, p->kind->destroy_at, &destroy);
         destroy(shim->self);
     }
     return made(shim, st, self);
@@ -154,27 +145,6 @@ static const struct tsr_transport_v1 port_slots[PORTS] = { EACH_PORT(PORT_NAMES)
 
 /* ---- tables ------------------------------------------------------------------------------------------ */
 
-/* raw with the host's functions where it has some: after their first eight bytes, tables are words. */
-static void cover(void *table, const void *raw, const void *functions, uint64_t size)
-{
-    uint32_t n;
-    memcpy(&n, raw, sizeof n);
-    if (n > size)
-        n = (uint32_t)size;
-    if (table != raw) {
-        memset(table, 0, size);
-        memcpy(table, raw, n);
-    }
-    memcpy(table, &n, sizeof n);
-    for (uint64_t at = 8; at + 8 <= n; at += 8) {
-        uint64_t mine, its;
-        memcpy(&mine, (const char *)functions + at, 8);
-        memcpy(&its, (const char *)raw + at, 8);
-        if (mine && its)
-            memcpy((char *)table + at, &mine, 8);
-    }
-}
-
 static const struct tsr_plugin_shim_kind *kind_of(const char *id)
 {
     static const struct tsr_plugin_shim_kind *const kinds[] = { &tsr_shim_quantizer,
@@ -204,9 +174,9 @@ static tsr_status fill(struct tsr_plugin_place *p, uint64_t n, const struct tsr_
     }
     (void)snprintf(p->part.who, room, "%s: %s \"%s\" of %s", path, noun, e->component.name, id);
     memcpy(p->raw, e->iface, k->size);
-    cover(p->table, p->raw, k->functions, k->size);
+    tsr_plugin_shim_cover(p->table, p->raw, k->functions, k->size);
     if (k == &tsr_shim_transport)
-        cover(p->table, p->table, &port_slots[n], k->size);
+        tsr_plugin_shim_cover(p->table, p->table, &port_slots[n], k->size);
     else
         memcpy((char *)p->table + k->create_at, &creates[n], sizeof creates[n]);
     p->kind = k;
@@ -241,65 +211,4 @@ tsr_status tsr_plugin_shim_table(const struct tsr_plugin_entry *e, const char *p
         *table = all[n].table;
     pthread_mutex_unlock(&lock);
     return st;
-}
-
-/* ---- instances ------------------------------------------------------------------------------------------ */
-
-void tsr_plugin_shim_destroy(void *self)
-{
-    struct tsr_plugin_shim *shim = self;
-    struct tsr_plugin_guard g;
-    struct tsr_plugin_state was;
-    destroy_fn             *destroy;
-    if (!shim)
-        return;
-    get_slot(shim->place->raw, shim->place->kind->destroy_at, &destroy);
-    tsr_plugin_guard_enter_life(&g, &was, &shim->place->part, "destroy", NULL);
-    destroy(shim->self);
-    (void)tsr_plugin_guard_leave_life(&g, &was, TSR_OK, NULL);
-    free(shim);
-}
-
-/* The host's wrapper of one of the plugin's tables; the instance owns it and creates it on first
- * request. */
-static const void *extend(struct tsr_plugin_shim *shim, const struct tsr_plugin_shim_extension *x,
-                          const void *raw)
-{
-    const void **its = (const void **)(void *)((char *)shim + x->at);
-    void        *mine = its + 1;
-    pthread_mutex_lock(&lock);
-    if (*its != raw) {
-        cover(mine, raw, x->functions, x->size);
-        __atomic_store_n(its, raw, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&lock);
-    return mine;
-}
-
-const void *tsr_plugin_shim_extension(const void *self, const char *id)
-{
-    struct tsr_plugin_shim            *shim = (struct tsr_plugin_shim *)(uintptr_t)self;
-    const struct tsr_plugin_shim_kind *k = shim->place->kind;
-    struct tsr_plugin_guard            g;
-    extension_fn                      *extension;
-    get_slot(shim->place->raw, k->extension_at, &extension);
-    tsr_guard_enter(&g, &shim->place->part, "extension", NULL);
-    const void *raw = extension(shim->self, id);
-    (void)tsr_guard_leave(&g, TSR_OK, NULL);
-    if (!raw)
-        return NULL;
-    for (uint64_t i = 0; i < k->n_extensions; i++)
-        if (strcmp(k->extensions[i].id, id) == 0)
-            return extend(shim, &k->extensions[i], raw);
-    for (uint64_t i = 0; i < k->n_plain; i++)
-        if (strcmp(k->plain[i], id) == 0)
-            return raw;
-    return NULL; /* its functions would be given the host's instance for the plugin's */
-}
-
-const void *tsr_plugin_shim_ask(const struct tsr_plugin_shim *shim, const void *const *raw,
-                                const char *id)
-{
-    (void)tsr_plugin_shim_extension(shim, id);
-    return __atomic_load_n(raw, __ATOMIC_ACQUIRE);
 }

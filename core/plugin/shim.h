@@ -105,6 +105,11 @@ static inline const void *tsr_shim_raw(const struct tsr_plugin_shim *shim, const
     (table)->name args;                                                                            \
     (void)tsr_guard_leave(&g, TSR_OK, NULL)
 
+/* A slot of a table; function pointers are not object pointers, so the bytes are copied. */
+void tsr_plugin_shim_slot(const void *table, uint64_t at, void *function);
+/* raw with the host's functions where it has some: after their first eight bytes, tables are words. */
+void tsr_plugin_shim_cover(void *table, const void *raw, const void *functions, uint64_t size);
+
 void        tsr_plugin_shim_destroy(void *self);
 const void *tsr_plugin_shim_extension(const void *self, const char *id);
 
