@@ -2,8 +2,6 @@
  * the pool, and the codes are decoded and checked before use. */
 #include "base/f16.h"
 #include "base/mem.h"
-#include "quant/held.h"
-#include "quant/isolate.h"
 #include "quant/matrix_internal.h"
 #include "quant/quant.h"
 #include "tessera/quantizer_report.h"
@@ -125,7 +123,7 @@ tsr_status tsr_quantizer_plan(const struct tsr_quantizer *q, const struct tsr_ma
     return q->iface->plan(q->self, &shape, plan, err);
 }
 
-static tsr_status make_plan(struct tsr_quant_matrix_work *k, struct tsr_err *err)
+tsr_status tsr_quant_matrix_plan(struct tsr_quant_matrix_work *k, struct tsr_err *err)
 {
     TSR_TRY(tsr_quantizer_plan(k->q, k->whole, &k->plan, err));
     k->unit = k->plan.rows_per_unit ? k->plan.rows_per_unit : k->whole->rows;
@@ -164,7 +162,7 @@ static const struct tsr_quantizer_report_v1 *report_table(const struct tsr_quant
 static tsr_status quantize_widened(struct tsr_registry *r, struct tsr_quant_matrix_work *k,
                                    struct tsr_err *err)
 {
-    TSR_TRY(make_plan(k, err));
+    TSR_TRY(tsr_quant_matrix_plan(k, err));
     TSR_TRY(allocate(k, err));
     uint64_t units = (k->w->rows + k->unit - 1) / k->unit;
     uint64_t grain = TSR_QUANT_RUN_WEIGHTS / (k->unit * k->w->cols) + 1;
@@ -191,7 +189,7 @@ tsr_status quant_bytes(const struct tsr_quantizer *q, const struct tsr_matrix *w
     struct tsr_quant_matrix_work k = { .q = q, .whole = whole, .w = w };
     if (w->rows == 0 || w->cols == 0)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "tensor '%s' is empty", w->name);
-    TSR_TRY(make_plan(&k, err));
+    TSR_TRY(tsr_quant_matrix_plan(&k, err));
     uint64_t units = (w->rows + k.unit - 1) / k.unit;
     *b = (struct quant_bytes){ units * k.plan.code_bytes, units * k.plan.meta_bytes, 0 };
     if (!tsr_model_format_known(&k.plan.format) &&
@@ -204,7 +202,7 @@ tsr_status quant_room(const struct tsr_quantizer *q, const struct tsr_matrix *wh
                       const struct tsr_matrix *w, struct tsr_model_packed **p, struct tsr_err *err)
 {
     struct tsr_quant_matrix_work k = { .q = q, .whole = whole, .w = w };
-    tsr_status                   st = make_plan(&k, err);
+    tsr_status                   st = tsr_quant_matrix_plan(&k, err);
     if (st == TSR_OK)
         st = allocate(&k, err);
     free(k.row_error);
@@ -363,49 +361,5 @@ tsr_status tsr_quantize_part(struct tsr_registry *r, const struct tsr_quantizer 
     else if (columns) /* columns and groups of a message count from there */
         st = tsr_err_prefix(err, st, "columns %llu to %llu alone", (unsigned long long)s->col,
                             (unsigned long long)(s->col + s->cols - 1));
-    return st;
-}
-
-static tsr_status isolated(struct tsr_registry *r, const struct tsr_quantizer *q,
-                           const struct tsr_matrix *w, const struct tsr_quant_stats *seen,
-                           struct tsr_model_packed **out, struct tsr_err *err)
-{
-    struct tsr_quant_pack_item it = { .whole = w, .w = w };
-    TSR_TRY(tsr_quant_isolated_pack(r, q, seen, &it, 1, err));
-    if (it.status != TSR_OK)
-        return tsr_fail(err, it.status, "%s", it.text);
-    *out = it.packed;
-    return TSR_OK;
-}
-
-tsr_status tsr_quantize_matrix(struct tsr_registry *r, const struct tsr_quantizer *q,
-                               const struct tsr_matrix *w, const struct tsr_quant_stats *stats,
-                               struct tsr_model_packed **out, struct tsr_err *err)
-{
-    struct tsr_quant_matrix_work k = { .q = q, .w = w, .whole = w };
-    tsr_status                   st = make_plan(&k, err);
-    if (st != TSR_OK)
-        return tsr_err_prefix(err, st, "quantizer '%s'", q->name);
-    TSR_TRY(tsr_quant_need_check(k.plan.need, stats, w->cols, q->name, w->name, err));
-    struct tsr_quant_stats seen = tsr_quant_stats_for(k.plan.need, stats);
-    if (q->isolated)
-        return isolated(r, q, w, k.plan.need ? &seen : NULL, out, err);
-    void                 *prepared = NULL;
-    struct tsr_quant_held held = { 0 };
-    TSR_TRY(tsr_quant_held_begin(&held, tsr_plugin_registry_host(r), seen.hessian, w->cols, w->cols,
-                                 err));
-    if (k.plan.need && q->iface->prepare) {
-        st = q->iface->prepare(q->self, &seen, &prepared, err);
-        if (st == TSR_E_NUMERIC) /* statistics of the user's that cannot work */
-            st = TSR_E_INPUT;
-        if (st != TSR_OK) {
-            (void)tsr_quant_held_end(&held, false, NULL);
-            return tsr_err_prefix(err, st, "quantizer '%s', tensor '%s'", q->name, w->name);
-        }
-    }
-    st = tsr_quantize_prepared(r, q, w, k.plan.need ? &seen : NULL, prepared, out, err);
-    if (prepared && q->iface->unprepare)
-        q->iface->unprepare(q->self, prepared);
-    (void)tsr_quant_held_end(&held, false, NULL);
     return st;
 }

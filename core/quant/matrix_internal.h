@@ -1,4 +1,5 @@
-/* quant/matrix_internal.h - quantizing one matrix: matrix.c plans it, matrix_run.c runs it. */
+/* quant/matrix_internal.h - quantizing one matrix: matrix.c plans it, matrix_run.c
+ * runs it, matrix_prepare.c prepares it. */
 #ifndef TSR_QUANT_MATRIX_INTERNAL_H
 #define TSR_QUANT_MATRIX_INTERNAL_H
 
@@ -32,6 +33,8 @@ struct tsr_quant_matrix_work {
     struct tsr_err                       *err;
 };
 
+/* The plan of k->whole, checked. */
+tsr_status tsr_quant_matrix_plan(struct tsr_quant_matrix_work *k, struct tsr_err *err);
 /* Keeps the message of the earliest rows, independent of worker timing.  Runs are taken in
  * ascending order, so the message is deterministic. */
 tsr_status tsr_quant_matrix_fail_run(struct tsr_quant_matrix_work *k, uint64_t at, tsr_status st,

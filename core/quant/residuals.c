@@ -12,15 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint64_t layer,
-                                  enum tsr_site site)
-{
-    for (int i = 0; i < TSR_LINEARS; i++)
-        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
-            return true;
-    return false;
-}
-
 #define INDEX_CAP (UINT64_C(64) << 20)
 
 /* ---- the packed model ------------------------------------------------------------------------- */
@@ -182,17 +173,6 @@ static tsr_status keep_profile(struct tsr_quant_residuals_work *w, enum tsr_site
 static enum tsr_site divided_by(enum tsr_linear_id id)
 {
     return id == TSR_V ? TSR_SITE_O_IN : id == TSR_UP ? TSR_SITE_DOWN_IN : TSR_SITES;
-}
-
-bool tsr_quant_residuals_is_joined(const struct tsr_quant_residuals_work *w, uint64_t layer,
-                                   enum tsr_site site, uint64_t *bytes)
-{
-    const struct tsr_model_layer *from = &w->m->layers[layer];
-    for (int i = 0; i < TSR_LINEARS; i++)
-        if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site &&
-            !w->o->lin[layer][i])
-            return false;
-    return tsr_compensation_row(from, site, w->opt->bits, bytes) > 1;
 }
 
 /* Rows of a site's linears. */

@@ -10,6 +10,26 @@
 
 #define NAME_CAP 160
 
+bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint64_t layer,
+                                  enum tsr_site site)
+{
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
+            return true;
+    return false;
+}
+
+bool tsr_quant_residuals_is_joined(const struct tsr_quant_residuals_work *w, uint64_t layer,
+                                   enum tsr_site site, uint64_t *bytes)
+{
+    const struct tsr_model_layer *from = &w->m->layers[layer];
+    for (int i = 0; i < TSR_LINEARS; i++)
+        if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site &&
+            !w->o->lin[layer][i])
+            return false;
+    return tsr_compensation_row(from, site, w->opt->bits, bytes) > 1;
+}
+
 static tsr_status declare(struct tsr_quant_residuals_work *w, const char *name, const char *suffix,
                           uint32_t dtype, uint32_t rank, const uint64_t *shape)
 {
