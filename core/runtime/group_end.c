@@ -1,6 +1,5 @@
 /* Ends the ranks.  Each wait for one has a limit: a process is killed then, a thread, which cannot be, takes
  * this process with it. */
-#include "base/log.h"
 #include "base/mem.h"
 #include "batch/watch.h"
 #include "runtime/group_internal.h"
@@ -18,36 +17,6 @@
 #define KILL_NS UINT64_C(10000000000) /* for a process that was killed */
 
 /* ---- ranks that do not return ---------------------------------------------------- */
-
-/* A rank that was ordered to end at ended_ns and has since made no progress, or been idle, for too long. */
-bool tsr_runtime_group_late(const struct tsr_runtime_group *c, uint32_t rank, uint64_t ended_ns)
-{
-    const struct tsr_runtime_page_rank *r = &c->plan.page->rank[rank];
-    uint64_t                            now = tsr_runtime_now_ns(), since = ended_ns;
-    uint64_t                            ns = atomic_load(&r->progress.ns);
-    if (atomic_load(&r->progress.op) != TSR_RANK_IDLE && ns > since)
-        since = ns;
-    return now > since && now - since > 2 * tsr_group_stall_ns(c);
-}
-
-_Noreturn void tsr_runtime_group_give_up(const struct tsr_runtime_group *c, uint32_t rank)
-{
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    char              text[200];
-    tsr_runtime_progress_describe(&c->plan.page->rank[rank].progress, tsr_runtime_now_ns(), text,
-                                  sizeof text);
-    if (tsr_runtime_page_failure(c->plan.page, &e.err) == TSR_OK)
-        (void)fprintf(stderr,
-                      "tessera: error: rank %u: %s; it was asked to end, and its thread does not "
-                      "return: this process ends\n",
-                      rank, text);
-    else
-        (void)fprintf(stderr,
-                      "tessera: error: %s; the thread of rank %u does not return: this process "
-                      "ends\n",
-                      e.text, rank);
-    _exit(tsr_exit_code(TSR_E_DEVICE));
-}
 
 /* After SIGKILL: a process that waits for a disk or a driver does not end before that answers. */
 static void reap(struct tsr_runtime_group *c, struct tsr_runtime_member *m)

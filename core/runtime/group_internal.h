@@ -62,7 +62,7 @@ struct tsr_runtime_group {
     _Atomic uint64_t checked_ns, anew_ns; /* the last check, and the start of the stall timeout */
     _Atomic uint64_t work_sum, work_ns;   /* the completed and moved work, and when that changed */
     uint64_t         sampled_ns, beats;   /* beats: of all ranks, as passed on to the supervisor */
-    /* pass.c; lock guards slot sets and pieces */
+    /* group_slots.c; lock guards slot sets and pieces */
     pthread_mutex_t              lock;
     pthread_cond_t               changed;
     struct tsr_runtime_slot_set *slot_sets;
@@ -74,10 +74,13 @@ struct tsr_runtime_group {
     uint64_t *number; /* [replicas] */
 };
 
-/* pass.c */
+/* group_slots.c */
 tsr_status tsr_runtime_group_slot_sets(struct tsr_runtime_group *c, struct tsr_err *err);
 void       tsr_runtime_group_slot_sets_free(struct tsr_runtime_group *c);
 void       tsr_runtime_group_deliver(void *ctx, struct tsr_runtime_micro_batch *b);
+/* A free place; the lock is held. */
+tsr_status tsr_runtime_group_new_piece(struct tsr_runtime_group *c, uint32_t slot_set,
+                                       uint32_t wanted, uint32_t *at, struct tsr_err *err);
 /* group_mpi.c: transports of all links and groups. */
 tsr_status tsr_runtime_group_mpi(struct tsr_runtime_group *c, struct tsr_err *err);
 /* group_links.c: all links and groups; the threads at this process's ends; the queue of a replica's first
@@ -109,7 +112,7 @@ void tsr_runtime_group_nap(void);
 /* Sends a heartbeat to the supervisor when a rank has progressed: a waiting caller alone is not progress. */
 void tsr_runtime_group_beat(struct tsr_runtime_group *c);
 
-/* group_end.c: whether a rank that was ordered to end at ended_ns has since made no progress for too long. */
+/* group_late.c: whether a rank that was ordered to end at ended_ns has since made no progress for too long. */
 bool tsr_runtime_group_late(const struct tsr_runtime_group *c, uint32_t rank, uint64_t ended_ns);
 /* Ends this process: a thread of it, that of a rank, does not return. */
 _Noreturn void tsr_runtime_group_give_up(const struct tsr_runtime_group *c, uint32_t rank);

@@ -50,7 +50,7 @@ struct tsr_runtime_rank {
     struct tsr_errbuf              err;
 };
 
-/* rank.c: ends the rank, and reports the reason unless another rank caused it. */
+/* rank_fail.c: ends the rank, and reports the reason unless another rank caused it. */
 void tsr_runtime_rank_failed(struct tsr_runtime_rank *r, tsr_status st, const char *text);
 
 /* rank_open.c: ends of links; the group of a stage, with the choices of `auto`; its part of the model. */
