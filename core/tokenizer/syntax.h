@@ -1,4 +1,5 @@
-/* tokenizer/syntax.h - translation of a regex pattern: syntax.c outside of sets, syntax_set.c sets. */
+/* tokenizer/syntax.h - translation of a regex pattern: syntax.c outside of sets, syntax_set.c
+ * sets, syntax_char.c what both have. */
 #ifndef TSR_TOKENIZER_SYNTAX_H
 #define TSR_TOKENIZER_SYNTAX_H
 
