@@ -1,30 +1,10 @@
-/* encode.c - elements, checks and the choice of an instruction set. */
+/* encode.c - decoded values, checks and the choice of an instruction set. */
 #include <cpuid.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernel.h"
-
-struct tsr_encode_element tsr_encode_element(uint32_t element)
-{
-    int32_t                   e = (int32_t)(element >> 8), m = (int32_t)(element & 0xffu);
-    struct tsr_encode_element r = { .bits = tsr_encode_mx_bits(element) };
-    r.sign = r.bits - 1;
-    r.max = (1u << r.sign) - 1;
-    r.mant = e ? m : m - 1; /* 1.xxx: an integer's binary point is after its first bit */
-    if (e) {
-        r.emin = 2 - (1 << (e - 1));
-        r.emax = 1 << (e - 1);
-    }
-    if (element == TSR_MX_FP8_E4M3)
-        r.max = 0x7e; /* 448; 0x7f is NaN */
-    if (element == TSR_MX_FP8_E5M2) {
-        r.max = 0x7b; /* 57344; larger codes are Inf and NaN */
-        r.emax = 15;
-    }
-    return r;
-}
 
 /* The magnitude of a code (without its sign) before the block's scale. */
 static float magnitude(uint32_t element, uint32_t code)

@@ -10,20 +10,6 @@ struct awq_options {
     int64_t scale;
 };
 
-void *awq_alloc(const struct awq *q, uint64_t n, uint64_t size)
-{
-    uint64_t bytes;
-    if (__builtin_mul_overflow(n, size, &bytes))
-        return NULL;
-    return q->host->alloc(q->host->ctx, bytes, 64);
-}
-
-void awq_release(const struct awq *q, void *p, uint64_t n, uint64_t size)
-{
-    if (p)
-        q->host->release(q->host->ctx, p, n * size);
-}
-
 static tsr_status awq_create(const struct tsr_host *host, const void *opts, void **self,
                              struct tsr_err *err)
 {

@@ -78,8 +78,19 @@ static inline const float *awq_row(const struct tsr_matrix *w, uint64_t r)
 }
 
 /* n elements of `size` bytes, 64-byte aligned; NULL when exhausted or when the product overflows. */
-void *awq_alloc(const struct awq *q, uint64_t n, uint64_t size);
-void  awq_release(const struct awq *q, void *p, uint64_t n, uint64_t size);
+static inline void *awq_alloc(const struct awq *q, uint64_t n, uint64_t size)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes))
+        return NULL;
+    return q->host->alloc(q->host->ctx, bytes, 64);
+}
+
+static inline void awq_release(const struct awq *q, void *p, uint64_t n, uint64_t size)
+{
+    if (p)
+        q->host->release(q->host->ctx, p, n * size);
+}
 
 /* search.c: the scale of one site, into choice->scale. */
 tsr_status awq_search_scale(const struct awq *q, const struct tsr_block *b, uint64_t site,

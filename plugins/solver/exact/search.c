@@ -41,20 +41,6 @@ static struct ex_node *pop(struct ex *x)
     return top;
 }
 
-void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n)
-{
-    double v = ex_value(x, &x->models[model], st, n);
-    if (!(v < x->best))
-        return;
-    x->best = v;
-    x->best_model = model;
-    x->n_best = n;
-    memcpy(x->stages, st, n * sizeof *st);
-    /* nine tenths of the gap: the rest is for the rounding of others.  1e-11: ours */
-    double gap = 0.9 * x->in->gap > 1e-11 && !x->omega_only ? 0.9 * x->in->gap : 1e-11;
-    x->target = v - gap * fabs(v);
-}
-
 /* ---- one node -------------------------------------------------------------- */
 
 static void weigh(struct ex *x, const struct ex_model *m, double a, double b, double theta,

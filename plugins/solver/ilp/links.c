@@ -4,9 +4,20 @@
 
 #include <math.h>
 
+static double link_ms(const struct ilp_model *m, uint64_t j, uint64_t k, bool dec)
+{
+    uint64_t e = m->c.order[j] * m->c.in->n_kinds + m->c.order[k];
+    return dec ? m->c.o->comm_dec_ms[e] : m->c.o->comm_pre_ms[e];
+}
+
+static bool is_link_possible(const struct ilp_model *m, uint64_t j, uint64_t k)
+{
+    return ilp_least_cost(m, link_ms(m, j, k, false), link_ms(m, j, k, true), true) <= m->most;
+}
+
 static bool linked(const struct ilp_model *m, uint64_t j, uint64_t k)
 {
-    return ilp_link_ms(m, j, k, false) > 0 || ilp_link_ms(m, j, k, true) > 0;
+    return link_ms(m, j, k, false) > 0 || link_ms(m, j, k, true) > 0;
 }
 
 void ilp_add_flows(struct ilp_model *m)
@@ -16,7 +27,7 @@ void ilp_add_flows(struct ilp_model *m)
         for (uint64_t j = 0; j < N; j++)
             for (uint64_t k = j + 1; k < N; k++)
                 m->t[(i * N + j) * N + k] =
-                    ilp_is_link_possible(m, j, k)
+                    is_link_possible(m, j, k)
                         ? ilp_column(m, GLP_CV, 0, 1, "t_%llu_%llu_%llu", i, j, k)
                         : 0;
         for (uint64_t j = 0; j < N; j++) {
@@ -46,7 +57,7 @@ void ilp_add_pairs(struct ilp_model *m)
         for (uint64_t k = j + 1; k < N; k++) {
             if (!linked(m, j, k))
                 continue;
-            if (ilp_is_link_possible(m, j, k)) /* else the row forbids it */
+            if (is_link_possible(m, j, k)) /* else the row forbids it */
                 m->w[j * N + k] = ilp_column(m, GLP_CV, 0, 1, "w_%llu_%llu", j, k, 0);
             for (uint64_t i = 0; i + 1 < L_(m); i++) {
                 ilp_put(m, m->w[j * N + k], 1);
@@ -73,7 +84,7 @@ void ilp_put_links(struct ilp_model *m, bool dec, double f)
 {
     for (uint64_t j = 0; m->links && j < N_(m); j++)
         for (uint64_t k = j + 1; k < N_(m); k++)
-            put_link(m, j, k, f * ilp_link_ms(m, j, k, dec));
+            put_link(m, j, k, f * link_ms(m, j, k, dec));
 }
 
 void ilp_add_link_maxima(struct ilp_model *m)
@@ -81,8 +92,8 @@ void ilp_add_link_maxima(struct ilp_model *m)
     for (uint64_t j = 0; j < N_(m); j++)
         for (uint64_t k = j + 1; k < N_(m); k++)
             for (int dec = 0; dec < 2; dec++) {
-                double ms = ilp_link_ms(m, j, k, dec);
-                if (!(ms > 0) || !ilp_is_link_possible(m, j, k))
+                double ms = link_ms(m, j, k, dec);
+                if (!(ms > 0) || !is_link_possible(m, j, k))
                     continue;
                 put_link(m, j, k, -ms);
                 ilp_put(m, dec ? m->dec : m->pre, 1);

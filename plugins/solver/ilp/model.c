@@ -54,64 +54,6 @@ bool ilp_model_room(struct ilp_model *m, const struct tsr_solver_instance *in, u
     return !a->failed;
 }
 
-/* ---- columns and rows --------------------------------------------------------- */
-
-int ilp_column(struct ilp_model *m, int kind, double least, double most, const char *name,
-               uint64_t i, uint64_t j, uint64_t q)
-{
-    char text[96];
-    int  at = glp_add_cols(m->p, 1);
-    (void)snprintf(text, sizeof text, name, (unsigned long long)i, (unsigned long long)j,
-                   (unsigned long long)q);
-    glp_set_col_name(m->p, at, text);
-    if (kind == GLP_BV)
-        glp_set_col_kind(m->p, at, GLP_BV);
-    else
-        glp_set_col_bnds(m->p, at, most < INFINITY ? GLP_DB : GLP_LO, least, most);
-    return at;
-}
-
-void ilp_put(struct ilp_model *m, int col, double value)
-{
-    if (col == 0 || value == 0)
-        return;
-    m->len++;
-    m->ind[m->len] = col;
-    m->val[m->len] = value;
-}
-
-void ilp_finish(struct ilp_model *m, double lower, double upper, const char *name, uint64_t i,
-                uint64_t j, uint64_t k)
-{
-    char text[96];
-    int  row = glp_add_rows(m->p, 1);
-    int  type = lower == upper       ? GLP_FX
-                : lower == -INFINITY ? GLP_UP
-                : upper == INFINITY  ? GLP_LO
-                                     : GLP_DB;
-    (void)snprintf(text, sizeof text, name, (unsigned long long)i, (unsigned long long)j,
-                   (unsigned long long)k);
-    glp_set_row_name(m->p, row, text);
-    glp_set_row_bnds(m->p, row, type, lower, upper);
-    glp_set_mat_row(m->p, row, m->len, m->ind, m->val);
-    m->len = 0;
-}
-
-static int z_of(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q)
-{
-    return m->z[(i * N_(m) + j) * Q_(m) + q];
-}
-
-void ilp_put_on(struct ilp_model *m, uint64_t i, uint64_t j, double f)
-{
-    if (m->c.form == ILP_PAPER) {
-        ilp_put(m, m->u[i * N_(m) + j], f);
-        return;
-    }
-    for (uint64_t q = 0; q < Q_(m); q++)
-        ilp_put(m, z_of(m, i, j, q), f);
-}
-
 /* ---- coefficients ---------------------------------------------------------------- */
 
 /* The time that layer i adds to a device: its own, plus embedding or head. */
@@ -139,24 +81,8 @@ static void put_stage(struct ilp_model *m, uint64_t j, bool dec, double f)
 {
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t q = 0; q < Q_(m); q++)
-            if (z_of(m, i, j, q))
-                ilp_put(m, z_of(m, i, j, q), f * time_of(m, i, j, q, dec));
-}
-
-double ilp_link_ms(const struct ilp_model *m, uint64_t j, uint64_t k, bool dec)
-{
-    uint64_t e = m->c.order[j] * m->c.in->n_kinds + m->c.order[k];
-    return dec ? m->c.o->comm_dec_ms[e] : m->c.o->comm_pre_ms[e];
-}
-
-/* Lower bound of a plan in which a stage or a link takes these times. */
-static double least_cost(const struct ilp_model *m, double pre, double dec, bool link)
-{
-    const struct plan_counts *n = &m->n;
-    if (m->c.in->objective == TSR_OBJECTIVE_PAPER)
-        return (n->mu_pre - link) * pre + ((n->mu_dec - 1) * n->steps + !link) * dec;
-    double rounds = n->steps > 0 ? fmax(n->steps + n->mu_dec - 1, n->steps * n->mu_dec) : 0;
-    return n->mu_pre * pre + rounds * dec;
+            if (ilp_z(m, i, j, q))
+                ilp_put(m, ilp_z(m, i, j, q), f * time_of(m, i, j, q, dec));
 }
 
 /* Whether a plan that matters can have layer i on j with q.  A ilp_column that cannot be 1 is left out: a
@@ -168,14 +94,9 @@ static bool is_possible(const struct ilp_model *m, uint64_t i, uint64_t j, uint6
     return plan_can_run(in, m->c.o, m->c.order[j], i, q) &&
            bytes_of(m, i, q) <= plan_room(in, m->c.o, m->c.order[j]) &&
            omega <= plan_omega_limit(in) &&
-           least_cost(m, time_of(m, i, j, q, false), time_of(m, i, j, q, true), false) +
+           ilp_least_cost(m, time_of(m, i, j, q, false), time_of(m, i, j, q, true), false) +
                    in->theta * omega <=
                m->most;
-}
-
-bool ilp_is_link_possible(const struct ilp_model *m, uint64_t j, uint64_t k)
-{
-    return least_cost(m, ilp_link_ms(m, j, k, false), ilp_link_ms(m, j, k, true), true) <= m->most;
 }
 
 /* ---- parts ------------------------------------------------------------------------ */
@@ -227,17 +148,17 @@ static void add_paper(struct ilp_model *m)
     for (uint64_t i = 0; i < L; i++) {
         for (uint64_t j = 0; j < N; j++)
             for (uint64_t q = 0; q < Q; q++)
-                ilp_put(m, z_of(m, i, j, q), 1);
+                ilp_put(m, ilp_z(m, i, j, q), 1);
         ilp_finish(m, 1, 1, "c9_%llu", i, 0, 0);
         for (uint64_t q = 0; q < Q; q++) {
             for (uint64_t j = 0; j < N; j++)
-                ilp_put(m, z_of(m, i, j, q), 1);
+                ilp_put(m, ilp_z(m, i, j, q), 1);
             ilp_put(m, m->y[i * Q + q], -1);
             ilp_finish(m, 0, 0, "c10_%llu_%llu", i, q, 0);
         }
         for (uint64_t j = 0; j < N; j++) {
             for (uint64_t q = 0; q < Q; q++)
-                ilp_put(m, z_of(m, i, j, q), 1);
+                ilp_put(m, ilp_z(m, i, j, q), 1);
             ilp_put(m, m->u[i * N + j], -1);
             ilp_finish(m, 0, 0, "c11_%llu_%llu", i, j, 0);
         }
@@ -279,7 +200,7 @@ static void add_limits(struct ilp_model *m)
         double room = fmax(1, (double)plan_room(m->c.in, m->c.o, m->c.order[j]));
         for (uint64_t i = 0; i < L_(m); i++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                ilp_put(m, z_of(m, i, j, q), (double)bytes_of(m, i, q) / room);
+                ilp_put(m, ilp_z(m, i, j, q), (double)bytes_of(m, i, q) / room);
         if (m->len)
             ilp_finish(m, -INFINITY, 1, j == 0 ? "c13" : "c12_%llu", j, 0, 0);
     }
@@ -295,7 +216,7 @@ static void add_limits(struct ilp_model *m)
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                ilp_put(m, z_of(m, i, j, q), m->c.in->omega[i * Q_(m) + q] / limit);
+                ilp_put(m, ilp_z(m, i, j, q), m->c.in->omega[i * Q_(m) + q] / limit);
     if (m->len)
         ilp_finish(m, -INFINITY, 1, "max_omega", 0, 0, 0);
 }
@@ -376,8 +297,8 @@ static void add_objective(struct ilp_model *m)
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                if (z_of(m, i, j, q))
-                    OBJECTIVE(z_of(m, i, j, q), in->theta * in->omega[i * Q_(m) + q]);
+                if (ilp_z(m, i, j, q))
+                    OBJECTIVE(ilp_z(m, i, j, q), in->theta * in->omega[i * Q_(m) + q]);
     for (int dec = 0; dec < (paper ? 2 : 1); dec++) {
         put_sum(m, dec, 1);
         if (!paper)
