@@ -312,14 +312,3 @@ tsr_status tsr_cpu_compensate_op(void *self, void *stream, const struct tsr_comp
         tsr_cpu_touch(op->out[j], c->mem->close);
     return st;
 }
-
-const struct tsr_backend_compensate_v1 *tsr_cpu_compensate(void)
-{
-    static const struct tsr_backend_compensate_v1 table = { .struct_size = sizeof table,
-                                                            .residual_load = tsr_cpu_residual_load,
-                                                            .residual_free = tsr_cpu_residual_free,
-                                                            .select = tsr_cpu_select_op,
-                                                            .compensate = tsr_cpu_compensate_op,
-                                                            .site = tsr_cpu_site };
-    return &table;
-}

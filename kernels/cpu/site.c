@@ -281,3 +281,14 @@ tsr_status tsr_cpu_site(void *self, void *stream, const struct tsr_site_op *op, 
     touch(op, s.c->mem->close);
     return st == TSR_OK && !single ? run_each(s.c, stream, op, err) : st;
 }
+
+const struct tsr_backend_compensate_v1 *tsr_cpu_compensate(void)
+{
+    static const struct tsr_backend_compensate_v1 table = { .struct_size = sizeof table,
+                                                            .residual_load = tsr_cpu_residual_load,
+                                                            .residual_free = tsr_cpu_residual_free,
+                                                            .select = tsr_cpu_select_op,
+                                                            .compensate = tsr_cpu_compensate_op,
+                                                            .site = tsr_cpu_site };
+    return &table;
+}

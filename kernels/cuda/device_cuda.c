@@ -44,50 +44,6 @@ static tsr_status load_libcuda(struct device *d, struct tsr_err *err)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) _binary_kernels_cuda_##n##_fatbin_start,
 IMAGES(IMAGE_OF)
-#define KERNEL_NAME(name) #name,
-static const char *const kernel_names[] = { TSR_CUDA_KERNELS(KERNEL_NAME) };
-
-/* The names of a set of kernels, as many as fit. */
-static void kernels_text(uint64_t set, char *text, size_t cap)
-{
-    size_t at = 0;
-    text[0] = '\0';
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        if (set >> k & 1) {
-            int n = snprintf(text + at, cap - at, "%s%s",
-                             at ? ", " : "; kernels since the last wait: ", kernel_names[k]);
-            if (n < 0 || (size_t)n >= cap - at) {
-                text[at] = '\0';
-                return;
-            }
-            at += (size_t)n;
-        }
-}
-
-static tsr_status failed(struct device *d, CUresult r, const char *what, struct tsr_err *err)
-{
-    const char *name = NULL, *text = NULL;
-    char        kernels[400];
-    (void)d->l.p_cuGetErrorName(r, &name);
-    (void)d->l.p_cuGetErrorString(r, &text);
-    kernels_text(d->since, kernels, sizeof kernels);
-    tsr_status st = r == CUDA_ERROR_OUT_OF_MEMORY ? TSR_E_NOMEM : TSR_E_DEVICE;
-    return tsr_fail(err, st, "%s: %s: %s (%s)%s", d->name, what, text ? text : "unknown error",
-                    name ? name : "?", kernels);
-}
-
-tsr_status device_enter(struct device *d, struct tsr_err *err)
-{
-    CUresult r = d->l.p_cuCtxPushCurrent(d->context);
-    return r == CUDA_SUCCESS ? TSR_OK : failed(d, r, "entering the context", err);
-}
-
-tsr_status device_leave(struct device *d, CUresult r, const char *what, struct tsr_err *err)
-{
-    CUcontext own;
-    (void)d->l.p_cuCtxPopCurrent(&own);
-    return r == CUDA_SUCCESS ? TSR_OK : failed(d, r, what, err);
-}
 
 /* Loads the whole kernel now. A driver that loads a kernel at its first launch waits for all work of the
  * device, which may include a receive that waits for this rank. Drivers before CUDA 12.4 load by
@@ -108,7 +64,7 @@ static CUresult load_kernels(struct device *d)
     for (int k = 0; k < KERNEL_COUNT; k++) {
         CUresult r = CUDA_ERROR_NOT_FOUND;
         for (int i = 0; i < IMAGE_COUNT && r == CUDA_ERROR_NOT_FOUND; i++)
-            r = d->l.p_cuModuleGetFunction(&d->functions[k], d->modules[i], kernel_names[k]);
+            r = d->l.p_cuModuleGetFunction(&d->functions[k], d->modules[i], device_kernel_names[k]);
         if (r == CUDA_SUCCESS)
             r = load_kernel(d, d->functions[k]);
         if (r != CUDA_SUCCESS)
@@ -153,7 +109,7 @@ static tsr_status no_driver(struct device *d, CUresult r, struct tsr_err *err)
                ? tsr_fail(err, TSR_E_DEVICE,
                           "the driver does not start in a process that was forked after another "
                           "had started it; let ranks be threads")
-               : failed(d, r, "starting the driver", err);
+               : device_failed(d, r, "starting the driver", err);
 }
 
 static tsr_status find_device(struct device *d, int64_t index, struct tsr_err *err)
@@ -179,7 +135,7 @@ static tsr_status find_device(struct device *d, int64_t index, struct tsr_err *e
                                          d->index)) != CUDA_SUCCESS ||
         (r = d->l.p_cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                                          d->index)) != CUDA_SUCCESS)
-        return failed(d, r, "reading its properties", err);
+        return device_failed(d, r, "reading its properties", err);
     d->arch = major * 10 + minor;
     if (d->arch < TSR_CUDA_LEAST)
         return tsr_fail(err, TSR_E_DEVICE,
@@ -233,7 +189,7 @@ static tsr_status open_device(const struct tsr_host *host, int64_t index, int64_
         goto error;
     if ((r = d->l.p_cuDevicePrimaryCtxRetain(&d->context, d->index)) != CUDA_SUCCESS) {
         d->context = NULL;
-        st = failed(d, r, "making a context", err);
+        st = device_failed(d, r, "making a context", err);
         goto error;
     }
     if ((st = device_enter(d, err)) != TSR_OK)
@@ -266,14 +222,6 @@ static const char *name(const void *device)
 }
 
 /* ---- work --------------------------------------------------------------------------- */
-
-CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)
-{
-    void *args[] = { (void *)(uintptr_t)l->args }; /* read only */
-    d->since |= UINT64_C(1) << l->kernel;
-    return d->l.p_cuLaunchKernel(d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2],
-                                 l->threads, 1, 1, 0, stream, args, NULL);
-}
 
 static tsr_status launch(void *device, void *stream, const struct tsr_cuda_launch *l,
                          struct tsr_err *err)

@@ -92,6 +92,10 @@ struct device {
 };
 _Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
 
+/* device_context.c */
+extern const char *const device_kernel_names[KERNEL_COUNT];
+/* A message of r: the device, the operation, the error, and the kernels since the last wait. */
+tsr_status device_failed(struct device *d, CUresult r, const char *what, struct tsr_err *err);
 /* Every function runs in the device's context, between these two calls; leave() restores the thread's
  * context. leave() makes a message of r: the device, the operation, the error, and the kernels since the
  * last wait. */

@@ -15,54 +15,6 @@
 
 #define TRIANGLE 32u /* rows and columns of a block of k_triangle */
 
-/* ---- calls ------------------------------------------------------------------------------ */
-
-tsr_status tsr_cuda_linalg_begin(struct tsr_cuda *c, struct tsr_err *err)
-{
-    (void)pthread_mutex_lock(&c->linalg.lock);
-    return c->host->cancelled(c->host->ctx)
-               ? tsr_fail(err, TSR_E_CANCELLED, "linear algebra: stopped")
-               : TSR_OK;
-}
-
-tsr_status tsr_cuda_linalg_end(struct tsr_cuda *c, tsr_status st)
-{
-    (void)pthread_mutex_unlock(&c->linalg.lock);
-    return st;
-}
-
-tsr_status tsr_cuda_linalg_check(const char *what, const void *p, uint64_t rows, uint64_t cols,
-                                 uint64_t ld, struct tsr_err *err)
-{
-    uint64_t n;
-    if (!p)
-        return tsr_fail(err, TSR_E_INVAL, "%s is NULL", what);
-    if (rows > 1 && ld < cols)
-        return tsr_fail(err, TSR_E_INVAL, "%s has rows of %llu elements %llu apart", what, U(cols),
-                        U(ld));
-    /* so that no size made of these overflows */
-    if (cols > INT32_MAX || rows > INT32_MAX || __builtin_mul_overflow(rows, ld, &n) ||
-        n > PTRDIFF_MAX / 64)
-        return tsr_fail(err, TSR_E_INVAL, "%s is %llu by %llu: too large", what, U(rows), U(cols));
-    return TSR_OK;
-}
-
-/* One row may have any stride. */
-static uint64_t stride(uint64_t rows, uint64_t cols, uint64_t ld)
-{
-    return rows == 1 ? cols : ld;
-}
-
-struct tsr_cuda_mat tsr_cuda_linalg_mat(const float *p, uint64_t rows, uint64_t cols, uint64_t ld,
-                                        int write)
-{
-    return (struct tsr_cuda_mat){ .host = (float *)(uintptr_t)p,
-                                  .rows = rows,
-                                  .cols = cols,
-                                  .ld = stride(rows, cols, ld),
-                                  .write = write };
-}
-
 static tsr_status triangle(struct tsr_cuda *c, const struct k_triangle *t, struct tsr_err *err)
 {
     uint64_t   side = cuda_ceil(t->n, TRIANGLE);
