@@ -56,7 +56,8 @@ void tsr_output_unmake(void)
     (void)pthread_mutex_unlock(&made.lock);
 }
 
-void tsr_output_keep(const char *path)
+/* Another command works in the folder: it is not this one's to take back. */
+static void leave_alone(const char *path)
 {
     char *p = realpath(path, NULL);
     (void)pthread_mutex_lock(&made.lock);
@@ -154,7 +155,7 @@ tsr_status tsr_output_lock_folder(int *fd, const char *path, struct tsr_err *err
         return TSR_OK;
     }
     if (e == EWOULDBLOCK && *fd >= 0) {
-        tsr_output_keep(path);
+        leave_alone(path);
         st =
             tsr_output_refuse(*fd, path, "works in this folder; wait for it, or name another", err);
     } else {

@@ -17,8 +17,6 @@ struct tsr_output_lock {
 
 #define TSR_PART_NAME (NAME_MAX + 16)
 
-/* "STEM.<8 hex digits>.part" */
-void tsr_output_part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n);
 /* "." and a name of n letters.  A long name is replaced by its hash, so that there is room for a suffix. */
 void tsr_output_stem(char stem[NAME_MAX + 1], const char *name, size_t n);
 /* A name for a part that is not in use. */
@@ -46,8 +44,6 @@ int tsr_output_check(const struct tsr_output_lock *l);
 int tsr_output_take_name(const struct tsr_output_lock *l, const char *from, bool fresh);
 /* Removes the hidden files in an output folder that no process is writing. */
 void tsr_output_settle(const char *folder);
-/* Another command works in the folder: it is not this one's to take back. */
-void tsr_output_keep(const char *path);
 /* 0 or an errno. */
 int tsr_output_sync_dir(int dir);
 

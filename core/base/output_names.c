@@ -26,7 +26,8 @@ void tsr_output_stem(char stem[NAME_MAX + 1], const char *name, size_t n)
     (void)snprintf(stem, NAME_MAX + 1, ".%.100s~%s", name, strchr(hash, ':') + 1);
 }
 
-void tsr_output_part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n)
+/* "STEM.<8 hex digits>.part" */
+static void part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n)
 {
     (void)snprintf(text, TSR_PART_NAME, "%s.%08x.part", stem, n);
 }
@@ -37,7 +38,7 @@ void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_PART_NAM
     uint32_t                n = 0;
     if (getrandom(&n, sizeof n, GRND_NONBLOCK) != (ssize_t)sizeof n)
         n = (uint32_t)getpid() * 0x9e3779b9u + next++; /* O_EXCL finds out */
-    tsr_output_part_text(text, l->stem, n);
+    part_text(text, l->stem, n);
 }
 
 char *tsr_output_beside(const char *path, const char *name)
@@ -57,7 +58,7 @@ char *tsr_output_part_name(const char *path, uint32_t n)
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     char        stem[NAME_MAX + 1], text[TSR_PART_NAME];
     tsr_output_stem(stem, name, strlen(name));
-    tsr_output_part_text(text, stem, n);
+    part_text(text, stem, n);
     return tsr_output_beside(path, text);
 }
 

@@ -98,7 +98,7 @@ bool tsr_conformance_region_intact(const struct tsr_conformance_region *r)
     return true;
 }
 
-void tsr_conformance_region_protect(struct tsr_conformance_region *r, int protection)
+static void protect(struct tsr_conformance_region *r, int protection)
 {
     (void)mprotect(r->pages, r->page_bytes, protection);
 }
@@ -108,7 +108,7 @@ void tsr_conformance_regions_protect(const void *owner, int protection)
     pthread_mutex_lock(&lock);
     for (struct tsr_conformance_region *r = regions; r; r = r->next)
         if (r->owner == owner)
-            tsr_conformance_region_protect(r, protection);
+            protect(r, protection);
     pthread_mutex_unlock(&lock);
 }
 
@@ -143,7 +143,7 @@ void tsr_conformance_guarded_protect(void *p, bool readable)
 {
     struct tsr_conformance_region *r = tsr_conformance_region_find(p);
     if (r)
-        tsr_conformance_region_protect(r, readable ? PROT_READ : PROT_NONE);
+        protect(r, readable ? PROT_READ : PROT_NONE);
 }
 
 void tsr_conformance_guarded_free(void *p)

@@ -23,8 +23,7 @@ struct tsr_conformance_region *tsr_conformance_region_new(const char *name, uint
 struct tsr_conformance_region *tsr_conformance_region_find(const void *user);
 void                           tsr_conformance_region_free(struct tsr_conformance_region *r);
 bool tsr_conformance_region_intact(const struct tsr_conformance_region *r);
-/* PROT_* of the pages with the bytes; of all regions of one owner. */
-void tsr_conformance_region_protect(struct tsr_conformance_region *r, int protection);
+/* PROT_* of the pages with the bytes, of all regions of one owner. */
 void tsr_conformance_regions_protect(const void *owner, int protection);
 
 /* A buffer of exactly `bytes` bytes, aligned to 64, filled with `fill`, with an inaccessible page before

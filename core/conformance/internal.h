@@ -9,10 +9,8 @@
 #define TSR_VERDICT_TEXT 1500
 
 /* The rules of every plugin, and the kinds that have rules. */
-extern const struct tsr_conformance_rule              tsr_any_rules[];
-extern const uint64_t                                 tsr_n_any_rules;
-extern const struct tsr_conformance_kind_rules *const tsr_conformance_kind_rules[];
-extern const uint64_t                                 tsr_n_kind_rules;
+extern const struct tsr_conformance_rule tsr_any_rules[];
+extern const uint64_t                    tsr_n_any_rules;
 const struct tsr_conformance_kind_rules *tsr_conformance_kind_rules_find(const char *kind);
 
 /* One rule on one component, as the process that runs it sees it. */

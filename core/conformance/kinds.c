@@ -6,18 +6,17 @@
 extern const struct tsr_conformance_kind_rules tsr_quantizer_rules, tsr_codec_rules,
     tsr_transport_rules, tsr_solver_rules, tsr_backend_rules;
 
-const struct tsr_conformance_kind_rules *const tsr_conformance_kind_rules[] = {
+static const struct tsr_conformance_kind_rules *const kinds[] = {
     &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules,
     &tsr_solver_rules,    &tsr_backend_rules,
 };
-const uint64_t tsr_n_kind_rules =
-    sizeof tsr_conformance_kind_rules / sizeof *tsr_conformance_kind_rules;
+static const uint64_t n_kinds = sizeof kinds / sizeof *kinds;
 
 const struct tsr_conformance_kind_rules *tsr_conformance_kind_rules_find(const char *kind)
 {
-    for (uint64_t i = 0; i < tsr_n_kind_rules; i++)
-        if (strcmp(tsr_conformance_kind_rules[i]->kind, kind) == 0)
-            return tsr_conformance_kind_rules[i];
+    for (uint64_t i = 0; i < n_kinds; i++)
+        if (strcmp(kinds[i]->kind, kind) == 0)
+            return kinds[i];
     return NULL;
 }
 
@@ -30,10 +29,10 @@ bool tsr_conformance_check_rule_at(uint64_t i, const struct tsr_conformance_rule
         return true;
     }
     i -= tsr_n_any_rules;
-    for (uint64_t k = 0; k < tsr_n_kind_rules; i -= tsr_conformance_kind_rules[k++]->n_rules)
-        if (i < tsr_conformance_kind_rules[k]->n_rules) {
-            *rule = &tsr_conformance_kind_rules[k]->rules[i];
-            *kind = tsr_conformance_kind_rules[k]->noun;
+    for (uint64_t k = 0; k < n_kinds; i -= kinds[k++]->n_rules)
+        if (i < kinds[k]->n_rules) {
+            *rule = &kinds[k]->rules[i];
+            *kind = kinds[k]->noun;
             return true;
         }
     return false;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const double      tsr_percentile_points[TSR_EVAL_PERCENTILES] = { 99.9, 99, 95, 90, 50, 10, 5, 1 };
-const char *const tsr_percentile_names[TSR_EVAL_PERCENTILES] = { "99.9", "99", "95", "90",
-                                                                 "50",   "10", "5",  "1" };
+static const double points[TSR_EVAL_PERCENTILES] = { 99.9, 99, 95, 90, 50, 10, 5, 1 };
+const char *const   tsr_percentile_names[TSR_EVAL_PERCENTILES] = { "99.9", "99", "95", "90",
+                                                                   "50",   "10", "5",  "1" };
 
 static const struct tsr_eval_difference nothing = {
     .mean = NAN, .naive_se = NAN, .se = NAN, .low = NAN, .high = NAN, .p = NAN, .detectable = NAN
@@ -40,8 +40,9 @@ static uint64_t bin(double v)
     return at < TSR_EVAL_HISTOGRAM_BINS - 1 ? (uint64_t)at : TSR_EVAL_HISTOGRAM_BINS - 1;
 }
 
-void tsr_eval_spread_measure(struct tsr_eval_spread *out, const double *v, const uint64_t *start,
-                             uint64_t windows, double alpha, double *scratch)
+/* v [n] by windows; scratch [n] may be v. */
+static void measure_spread(struct tsr_eval_spread *out, const double *v, const uint64_t *start,
+                           uint64_t windows, double alpha, double *scratch)
 {
     uint64_t n = start[windows];
     double   squares = 0.0;
@@ -55,7 +56,7 @@ void tsr_eval_spread_measure(struct tsr_eval_spread *out, const double *v, const
         memcpy(scratch, v, n * sizeof *v);
     qsort(scratch, n, sizeof *scratch, by_value);
     for (int i = 0; i < TSR_EVAL_PERCENTILES; i++)
-        out->percentile[i] = tsr_eval_percentile(scratch, n, tsr_percentile_points[i] / 100);
+        out->percentile[i] = tsr_eval_percentile(scratch, n, points[i] / 100);
     if (n == 0)
         return;
     out->rms = sqrt(squares / (double)n);
@@ -95,7 +96,7 @@ tsr_status tsr_eval_paired_measure(struct tsr_eval_paired *out, const struct tsr
     tsr_eval_paired_difference(v, start, w->n, alpha, &out->top1);
     for (uint64_t i = 0; i < n; i++)
         v[i] = exp(-(double)a->nll[i]) - exp(-(double)b->nll[i]);
-    tsr_eval_spread_measure(&out->delta_p, v, start, w->n, alpha, scratch);
+    measure_spread(&out->delta_p, v, start, w->n, alpha, scratch);
     without_kl(&out->kl);
     out->kl_delta = nothing;
     for (uint64_t i = 0; a->kl && b->kl && i < n; i++)
@@ -105,7 +106,7 @@ tsr_status tsr_eval_paired_measure(struct tsr_eval_paired *out, const struct tsr
     for (uint64_t i = 0; a->kl && i < n; i++)
         v[i] = (double)a->kl[i];
     if (a->kl)
-        tsr_eval_spread_measure(&out->kl, v, start, w->n, alpha, scratch);
+        measure_spread(&out->kl, v, start, w->n, alpha, scratch);
     free(start);
     free(v);
     free(scratch);

@@ -6,7 +6,7 @@
 #include "eval/statistics.h"
 
 #define TSR_EVAL_PERCENTILES 8
-extern const double      tsr_percentile_points[TSR_EVAL_PERCENTILES]; /* 99.9 ... 1 */
+/* "99.9" ... "1" */
 extern const char *const tsr_percentile_names[TSR_EVAL_PERCENTILES];
 
 /* Divergences by decades: below 1e-8 first, then quarters of a decade up to 100, then the rest. */
@@ -37,9 +37,5 @@ tsr_status tsr_eval_window_offsets(const struct tsr_eval_windows *w, uint64_t **
 tsr_status tsr_eval_paired_measure(struct tsr_eval_paired *out, const struct tsr_eval_windows *w,
                                    const struct tsr_eval_trace *a, const struct tsr_eval_trace *b,
                                    double alpha, struct tsr_err *err);
-
-/* v [n] by windows; scratch [n] may be v. */
-void tsr_eval_spread_measure(struct tsr_eval_spread *out, const double *v, const uint64_t *start,
-                             uint64_t windows, double alpha, double *scratch);
 
 #endif

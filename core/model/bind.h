@@ -119,11 +119,6 @@ tsr_status tsr_model_load_pass(const struct tsr_safetensors        *st,
                                const struct tsr_safetensors_tensor *t, struct tsr_hasher *hash,
                                struct tsr_st_out *to, struct tsr_err *err);
 
-/* One tensor of a layer to `to`; its file is as it was when the model was loaded. */
-tsr_status tsr_model_load_unchanged(const struct tsr_model             *m,
-                                    const struct tsr_model_tensor_load *l, void *to,
-                                    struct tsr_err *err);
-
 /* Hands what was planned for layers to the storage.  layered.c */
 tsr_status tsr_model_layers_take(struct tsr_model_binding *b, struct tsr_model_storage *s);
 void       tsr_model_layers_free(struct tsr_model_storage *s, uint64_t layers);

@@ -86,9 +86,9 @@ static void set_data(const struct tsr_model_storage *s, const struct tsr_model_l
     }
 }
 
-tsr_status tsr_model_load_unchanged(const struct tsr_model             *m,
-                                    const struct tsr_model_tensor_load *l, void *to,
-                                    struct tsr_err *err)
+/* One tensor of a layer to `to`; its file is as it was when the model was loaded. */
+static tsr_status load_unchanged(const struct tsr_model *m, const struct tsr_model_tensor_load *l,
+                                 void *to, struct tsr_err *err)
 {
     const struct tsr_checkpoint_shards *s = &m->storage->shards;
     TSR_TRY(tsr_model_load_tensor(s, l, &m->hp, to, NULL, NULL, err));
@@ -110,7 +110,7 @@ static tsr_status read_layer(const struct tsr_model *m, struct tsr_model_layer_s
         return tsr_fail_nomem(err, y->bytes, "a layer's weights");
     for (uint64_t i = 0; i < y->n_loads; i++) {
         const struct tsr_model_tensor_load *l = &s->loads[y->first_load + i];
-        TSR_TRY(tsr_model_load_unchanged(m, l, (unsigned char *)y->data + l->at, err));
+        TSR_TRY(load_unchanged(m, l, (unsigned char *)y->data + l->at, err));
     }
     return TSR_OK;
 }

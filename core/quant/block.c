@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct tsr_quantizer_block_v1 *tsr_quant_block_table(const struct tsr_quantizer *q)
+/* The block table of a quantizer, or NULL. */
+static const struct tsr_quantizer_block_v1 *block_table(const struct tsr_quantizer *q)
 {
     if (!q || !TSR_HAS(struct tsr_quantizer_v1, q->iface, extension))
         return NULL;
@@ -23,7 +24,7 @@ uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any)
     uint64_t need = 0;
     *any = false;
     for (int i = 0; i < TSR_LINEARS; i++) {
-        const struct tsr_quantizer_block_v1 *t = tsr_quant_block_table(q[i]);
+        const struct tsr_quantizer_block_v1 *t = block_table(q[i]);
         if (!t)
             continue;
         *any = true;
@@ -236,7 +237,7 @@ tsr_status tsr_quant_block_search(const struct tsr_quant_block_job *job,
         bool seen = false;
         for (int k = 0; k < i; k++)
             seen = seen || job->q[k] == job->q[i];
-        const struct tsr_quantizer_block_v1 *t = tsr_quant_block_table(job->q[i]);
+        const struct tsr_quantizer_block_v1 *t = block_table(job->q[i]);
         if (!t || seen)
             continue;
         struct block_view *v = tsr_new(1, sizeof *v);

@@ -35,8 +35,6 @@ struct tsr_quant_block_fold {
 };
 void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f);
 
-/* The block table of a quantizer, or NULL. */
-const struct tsr_quantizer_block_v1 *tsr_quant_block_table(const struct tsr_quantizer *q);
 /* TSR_NEED_* of all block tables among q [TSR_LINEARS]; any: whether a block table exists. */
 uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any);
 

@@ -10,12 +10,14 @@
 #include <string.h>
 
 #define MAX_RULES 1000
+#define OPTIONS   4
 
 const struct tsr_choice tsr_unsupported_choices[2] = {
     { "error", "stop", UNSUPPORTED_STOP },
     { "keep", "keep the original weights of that linear", UNSUPPORTED_KEEP },
 };
-const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS] = {
+
+static const struct tsr_option scheme_options[OPTIONS] = {
     TSR_SCHEME_OPTION_LIST(struct tsr_quant_scheme_keys, ),
 };
 static const struct tsr_option rule_options[] = {
@@ -93,7 +95,7 @@ static tsr_status merge_rules(const struct tsr_quant_scheme *s, const bool *flag
 {
     *use = s->keys.use;
     m->node.mark = s->map->mark;
-    TSR_TRY(merge(m, s->map, tsr_scheme_options, TSR_SCHEME_OPTIONS, err));
+    TSR_TRY(merge(m, s->map, scheme_options, OPTIONS, err));
     for (uint64_t i = 0; flags && i < s->n_rules; i++) {
         const struct rule *r = &s->rules[i];
         if (!flags[i])
@@ -254,17 +256,16 @@ static void fill_keys(struct tsr_quant_scheme *s, struct tsr_diag *d)
 {
     /* from a map that holds only ours: the others are the plugin's */
     struct tsr_config_node  ours = *s->map;
-    struct tsr_config_node *keys[TSR_SCHEME_OPTIONS], *items[TSR_SCHEME_OPTIONS];
+    struct tsr_config_node *keys[OPTIONS], *items[OPTIONS];
     ours.keys = keys;
     ours.items = items;
     ours.n = 0;
-    for (uint64_t i = 0; i < s->map->n && ours.n < TSR_SCHEME_OPTIONS; i++)
-        if (in_table(tsr_scheme_options, TSR_SCHEME_OPTIONS, s->map->keys[i]->text)) {
+    for (uint64_t i = 0; i < s->map->n && ours.n < OPTIONS; i++)
+        if (in_table(scheme_options, OPTIONS, s->map->keys[i]->text)) {
             keys[ours.n] = s->map->keys[i];
             items[ours.n++] = s->map->items[i];
         }
-    struct tsr_config_optset set = { tsr_scheme_options, TSR_SCHEME_OPTIONS,
-                                     sizeof *tsr_scheme_options, &s->keys };
+    struct tsr_config_optset set = { scheme_options, OPTIONS, sizeof *scheme_options, &s->keys };
     tsr_config_options_fill(&set, 1, NULL, &ours, s->what, d);
 }
 

@@ -28,8 +28,6 @@ struct tsr_quant_scheme_keys {
     int64_t                       on_unsupported;
     int32_t                       sequential;
 };
-#define TSR_SCHEME_OPTIONS 4
-extern const struct tsr_option tsr_scheme_options[TSR_SCHEME_OPTIONS];
 /* The same for a struct S that begins with the keys. */
 extern const struct tsr_choice tsr_unsupported_choices[2];
 #define TSR_SCHEME_OPTION_LIST(S, k)                                                               \
@@ -56,7 +54,7 @@ extern const struct tsr_choice tsr_unsupported_choices[2];
     }
 
 /* Reads and checks a map; every error goes to d, and *s is NULL if there is any.  The registry and
- * the map's doc must outlive the scheme.  keys: filled by the caller with tsr_scheme_options, or
+ * the map's doc must outlive the scheme.  keys: filled by the caller with TSR_SCHEME_OPTION_LIST, or
  * NULL to fill them here.  what: "step 'quantize'". */
 tsr_status tsr_quant_scheme_create(struct tsr_quant_scheme **s, struct tsr_registry *r,
                                    const struct tsr_config_node       *map,

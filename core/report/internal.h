@@ -105,8 +105,7 @@ void report_plot_indicator(struct tsr_writer *w, const json_t *indicators, const
 /* Bits of each layer in every arm and quantize step of the results in which layers differ. */
 void report_plot_bits(struct tsr_writer *w, const json_t *results);
 
-/* Selection methods of one sweep, and the results of target slow-downs; all sweeps of the results. */
-void report_plot_selects(struct tsr_writer *w, const json_t *sweep);
+/* All sweeps of the results. */
 void report_plot_sweeps(struct tsr_writer *w, const json_t *results);
 
 /* ---- sections --------------------------------------------------------------------------- */

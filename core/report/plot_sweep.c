@@ -141,7 +141,8 @@ static bool has(const struct series *s)
     return n > (s->select ? 1u : 0u);
 }
 
-void report_plot_selects(struct tsr_writer *w, const json_t *sweep)
+/* Selection methods of one sweep, and the results of target slow-downs. */
+static void plot_selects(struct tsr_writer *w, const json_t *sweep)
 {
     static const char *const ways[] = { "dynamic", "exact", "random", "static-meansq",
                                         "static-hessian" };
@@ -264,7 +265,7 @@ void report_sweep(struct tsr_writer *w, const json_t *sweep)
     tsr_writer_printf(w,
                       "<p>%.4g bits per weight, residuals of %g bits</p>\n<div class=\"plots\">\n",
                       report_real(sweep, "bits_per_weight"), report_real(sweep, "residual_bits"));
-    report_plot_selects(w, sweep);
+    plot_selects(w, sweep);
     tsr_writer_printf(
         w, "</div>\n<table><tr><th>selection</th><th>k</th><th>qkv, o, gate/up, down</th>"
            "<th>perplexity</th><th>nll less that without</th><th>low</th><th>high</th>"

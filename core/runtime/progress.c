@@ -11,7 +11,7 @@ uint64_t tsr_runtime_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-const char *tsr_runtime_rank_op_name(enum tsr_rank_op op)
+static const char *op_name(enum tsr_rank_op op)
 {
     static const char *const names[] = { "starts", "loads", "is idle",  "works",
                                          "sums",   "ends",  "has ended" };
@@ -94,7 +94,7 @@ void tsr_runtime_progress_describe(const struct tsr_runtime_progress *p, uint64_
     else if (op == TSR_RANK_SUMS)
         (void)snprintf(where, sizeof where, " %s of layer %u", site % 2 ? "down" : "o", site / 2);
     (void)snprintf(text, cap, "its process %d %s%s, step %llu, and has made no progress for %.1f s",
-                   (int)atomic_load(&p->pid), tsr_runtime_rank_op_name((enum tsr_rank_op)op), where,
+                   (int)atomic_load(&p->pid), op_name((enum tsr_rank_op)op), where,
                    (unsigned long long)atomic_load(&p->step),
                    now_ns > ns ? (double)(now_ns - ns) / 1e9 : 0.0);
 }

@@ -22,7 +22,6 @@ enum tsr_rank_op {
     TSR_RANK_ENDS,   /* was ordered to end, and releases its resources */
     TSR_RANK_ENDED,
 };
-const char *tsr_runtime_rank_op_name(enum tsr_rank_op op);
 
 /* Threads of a rank that work while it loads: its own, which reads, which quantize. */
 enum { TSR_RANK_OWN, TSR_RANK_READER, TSR_RANK_PACKER, TSR_RANK_CLOCKS = TSR_RANK_PACKER + 2 };

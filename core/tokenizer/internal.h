@@ -186,13 +186,7 @@ struct tok_parts {
     struct tok_part *v;
     uint32_t         n, cap;
 };
-/* Walks an object or a (nested) Sequence and calls add() for each component in order. */
-tsr_status tok_parts_load(struct tok_parts *p, const char *name, const char *key, const char *list,
-                          const json_t *j,
-                          tsr_status (*add)(struct tok_part *part, const char *name,
-                                            const char *type, const json_t *j, struct tsr_err *err),
-                          struct tsr_err *err);
-void       tok_parts_free(struct tok_parts *p);
+void tok_parts_free(struct tok_parts *p);
 /* {"String": s} or {"Regex": r} */
 tsr_status tok_load_pattern(struct tok_pattern *p, const char *name, const json_t *j,
                             struct tsr_err *err);

@@ -40,8 +40,9 @@ static tsr_status parts_walk(struct tok_parts *p, const char *name, const char *
     return add(&p->v[p->n++], name, type, j, err); /* freed with the rest when it fails */
 }
 
-tsr_status tok_parts_load(struct tok_parts *p, const char *name, const char *key, const char *list,
-                          const json_t *j, part_add add, struct tsr_err *err)
+/* Walks an object or a (nested) Sequence and calls add() for each component in order. */
+static tsr_status parts_load(struct tok_parts *p, const char *name, const char *key,
+                             const char *list, const json_t *j, part_add add, struct tsr_err *err)
 {
     return !j || json_is_null(j) ? TSR_OK : parts_walk(p, name, key, list, j, add, 0, err);
 }
@@ -137,13 +138,13 @@ static tsr_status load(struct tsr_tokenizer *t, const json_t *j, struct tsr_err 
                         version);
     TSR_TRY(tsr_json_sub(j, t->name, "model", true, JSON_OBJECT, &model, err));
     TSR_TRY(load_model(t, model, err));
-    TSR_TRY(tok_parts_load(&t->norm, t->name, "normalizer", "normalizers",
-                           json_object_get(j, "normalizer"), tok_norm_add, err));
-    TSR_TRY(tok_parts_load(&t->pre, t->name, "pre_tokenizer", "pretokenizers",
-                           json_object_get(j, "pre_tokenizer"), tok_pre_add, err));
+    TSR_TRY(parts_load(&t->norm, t->name, "normalizer", "normalizers",
+                       json_object_get(j, "normalizer"), tok_norm_add, err));
+    TSR_TRY(parts_load(&t->pre, t->name, "pre_tokenizer", "pretokenizers",
+                       json_object_get(j, "pre_tokenizer"), tok_pre_add, err));
     const json_t *dec = json_object_get(j, "decoder");
     t->has_dec = dec && !json_is_null(dec);
-    TSR_TRY(tok_parts_load(&t->dec, t->name, "decoder", "decoders", dec, tok_dec_add, err));
+    TSR_TRY(parts_load(&t->dec, t->name, "decoder", "decoders", dec, tok_dec_add, err));
     TSR_TRY(tsr_json_sub(j, t->name, "added_tokens", false, JSON_ARRAY, &added, err));
     TSR_TRY(tok_added_load(t, added, err));
     TSR_TRY(index_tokens(t, err));

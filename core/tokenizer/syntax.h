@@ -37,8 +37,6 @@ struct tok_syntax {
 
 tsr_status tok_syntax_refuse(struct tok_syntax *x, const char *what);
 tsr_status tok_syntax_put_code(struct tsr_tokenizer_text *out, uint32_t c, struct tsr_err *err);
-/* Hex digits from x->i; false if there are none or the number is not a code point. */
-bool tok_syntax_hex(struct tok_syntax *x, unsigned max, uint32_t *c);
 /* \p{name} from after the p.  Scripts mean the Script property, not Script_Extensions. */
 tsr_status tok_syntax_property(struct tok_syntax *x, bool negated, struct tsr_tokenizer_text *out);
 /* An escape for one character, from after the backslash; *got is false for other escapes. */

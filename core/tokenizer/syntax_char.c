@@ -28,7 +28,8 @@ tsr_status tok_syntax_put_code(struct tsr_tokenizer_text *out, uint32_t c, struc
     return tsr_tokenizer_text_append(out, b, (uint64_t)n, err);
 }
 
-bool tok_syntax_hex(struct tok_syntax *x, unsigned max, uint32_t *c)
+/* Hex digits from x->i; false if there are none or the number is not a code point. */
+static bool take_hex(struct tok_syntax *x, unsigned max, uint32_t *c)
 {
     unsigned k = 0;
     *c = 0;
@@ -130,7 +131,7 @@ tsr_status tok_syntax_escape_char(struct tok_syntax *x, uint32_t *c, bool *got)
         bool wide = *c == 'x' && x->i + 1 < x->n && x->s[x->i + 1] == '{';
         bool byte = *c == 'x' && !wide;
         x->i += wide ? 2 : 1;
-        if (!tok_syntax_hex(x, wide ? 8 : byte ? 2 : 4, c) || (byte && *c >= 0x80))
+        if (!take_hex(x, wide ? 8 : byte ? 2 : 4, c) || (byte && *c >= 0x80))
             return tok_syntax_refuse(x, "\\x or \\u without a character's number");
         if (wide && (x->i >= x->n || x->s[x->i++] != '}'))
             return tok_syntax_refuse(x, "\\x{ without }");

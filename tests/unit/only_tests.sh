@@ -1,7 +1,8 @@
 #!/bin/bash
 # tests/unit/only_tests.sh ROOT BUILD CC - every function of the core has a caller in the product: what tests alone
 # call is deleted, or moved to the tests.  Looks at the objects of BUILD: a function that no other object of the core
-# or the program needs, and that the sources of core and tools name only where it is defined, is an error.
+# or the program needs, and that the sources of core and tools name only where it is defined, is an error.  So is one
+# that its own file alone names, which is to be static; docs/decisions/tree.md says what tests may call.
 set -euo pipefail
 export LC_ALL=C
 cd "$1"
@@ -15,6 +16,15 @@ tsr_engine_stream_memory  what a stream took at most is compared with tsr_engine
 tsr_plugin_cancel_reset   one process of a test is interrupted several times
 tsr_plugin_guard_forget   one process of a test sees several plugins at fault, the product stops at the first
 '
+# own OBJECT...: functions of those objects that no other one needs, and that one source of core, tests and tools names.
+own() {
+    nm "$@" | awk '
+        NF == 2 && $1 == "U" { needed[$2] = 1 }
+        NF == 3 && $2 == "T" { defined[$3] = 1 }
+        END { for (f in defined) if (!(f in needed) && f != "main") print f }' | sort >"$work/alone"
+    find core kernels plugins tests tools -name '*.c' | sort | xargs grep -oFwf "$work/alone" -- | sort -u |
+        awk -F: '{ files[$2]++ } END { for (f in files) if (files[f] == 1) print f }' | sort
+}
 # search OBJECT...: functions of those objects that no other one needs, and that core and tools here name once.
 search() {
     nm "$@" | awk '
@@ -46,7 +56,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # a planted one is found, and no other
-mkdir "$work/core" "$work/tools"
+mkdir "$work"/{core,kernels,plugins,tests,tools}
 echo 'void needed(void), own(void), caller(void), planted(void);' >"$work/core/a.h"
 printf '%s\n' '#include "a.h"' 'void needed(void) { own(); }' '/* planted() is named here, too */' 'void own(void) {}' \
     'void planted(void) {}' >"$work/core/a.c"
@@ -55,13 +65,17 @@ printf '%s\n' '#include "a.h"' 'static const char *text = "planted";' 'void (*ta
 for f in a b; do "$CC" -c -o "$work/$f.o" "$work/core/$f.c"; done
 found=$(cd "$work" && search a.o b.o)
 [ "$found" = planted ] || { echo "of a planted function the search says: ${found:-nothing}"; exit 1; }
+found=$(cd "$work" && own a.o b.o)
+[ "$found" = $'caller\nown' ] || { echo "of functions that their own files call the search says: ${found:-nothing}"; exit 1; }
 
 mapfile -t objects < <(find "$BUILD/tessera.p" -name '*.o' | sort)
 search "$BUILD/core/libtessera-core.a" "${objects[@]}" >"$work/found"
 printf '%s' "$ALLOWED" | awk 'NF > 1 { print $1 }' | sort >"$work/allowed"
 comm -23 "$work/found" "$work/allowed" >"$work/wrong"
 comm -13 "$work/found" "$work/allowed" >"$work/stale"
+own "$BUILD/core/libtessera-core.a" "${objects[@]}" | comm -23 - "$work/allowed" >"$work/own"
 while read -r f; do echo "$f(): nothing but tests calls it"; done <"$work/wrong"
+while read -r f; do echo "$f(): its own file alone calls it; make it static"; done <"$work/own"
 while read -r f; do echo "$f(): has a caller or is gone, and is still on the list of this test"; done <"$work/stale"
-[ ! -s "$work/wrong" ] && [ ! -s "$work/stale" ] || exit 1
+[ ! -s "$work/wrong" ] && [ ! -s "$work/own" ] && [ ! -s "$work/stale" ] || exit 1
 echo "$(nm "$BUILD/core/libtessera-core.a" | grep -c ' T ') functions, $(wc -l <"$work/allowed") on the list"

@@ -59,7 +59,7 @@ void tsr_export_gguf_key_u32(struct tsr_export_gguf_bytes *b, const char *name, 
     tsr_export_gguf_add_u32(b, (uint32_t)v);
 }
 
-void tsr_export_gguf_key_f32(struct tsr_export_gguf_bytes *b, const char *name, double v)
+static void key_f32(struct tsr_export_gguf_bytes *b, const char *name, double v)
 {
     float f = (float)v;
     tsr_export_gguf_key_begin(b, name, F32);
@@ -109,7 +109,7 @@ static void put_u32(const struct meta *m, const char *name, uint64_t v)
 static void put_f32(const struct meta *m, const char *name, double v)
 {
     char text[96];
-    tsr_export_gguf_key_f32(m->b, in_arch(m, name, text), v);
+    key_f32(m->b, in_arch(m, name, text), v);
 }
 
 static tsr_status put_rope(struct tsr_export *x, const struct meta *m)

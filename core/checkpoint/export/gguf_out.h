@@ -37,7 +37,6 @@ void tsr_export_gguf_add_text(struct tsr_export_gguf_bytes *b, const char *s, ui
 void tsr_export_gguf_key_begin(struct tsr_export_gguf_bytes *b, const char *key, uint32_t type);
 /* A key and its value. */
 void tsr_export_gguf_key_u32(struct tsr_export_gguf_bytes *b, const char *key, uint64_t v);
-void tsr_export_gguf_key_f32(struct tsr_export_gguf_bytes *b, const char *key, double v);
 void tsr_export_gguf_key_bool(struct tsr_export_gguf_bytes *b, const char *key, bool v);
 void tsr_export_gguf_key_text(struct tsr_export_gguf_bytes *b, const char *key, const char *v);
 /* A key whose n items of this type follow. */

@@ -15,8 +15,9 @@ struct bind {
     uint64_t              used; /* requested weights of the index */
 };
 
-struct tsr_prepacked_mapped_weight *tsr_prepacked_slot(struct tsr_prepacked                  *p,
-                                                       const struct tsr_prepacked_model_part *part)
+/* The place of a part's weight; NULL for a vector. */
+static struct tsr_prepacked_mapped_weight *slot_of(struct tsr_prepacked                  *p,
+                                                   const struct tsr_prepacked_model_part *part)
 {
     if (!part->w)
         return NULL;
@@ -146,7 +147,7 @@ static tsr_status read_packed(struct bind *b, const struct tsr_prepacked_model_p
 static tsr_status bind_matrix(struct bind *b, const struct tsr_prepacked_model_part *part,
                               struct tsr_err *err)
 {
-    struct tsr_prepacked_mapped_weight *w = tsr_prepacked_slot(b->p, part);
+    struct tsr_prepacked_mapped_weight *w = slot_of(b->p, part);
     const struct tsr_model_packed      *packed = NULL;
     json_t  *j = json_object_get(b->p->weights, part->name), *described = NULL;
     uint32_t dtype = TSR_F32;

@@ -125,8 +125,5 @@ tsr_status tsr_prepacked_bind(struct tsr_prepacked *p, struct tsr_model *m, bool
  * checkpoint/open.c */
 tsr_status tsr_prepacked_model_from_prepacked(struct tsr_model *m, struct tsr_prepacked *p,
                                               bool headers_only, struct tsr_err *err);
-/* The place of a part's weight; NULL for a vector. */
-struct tsr_prepacked_mapped_weight *tsr_prepacked_slot(struct tsr_prepacked                  *p,
-                                                       const struct tsr_prepacked_model_part *part);
 
 #endif

@@ -117,8 +117,6 @@ bool bench_next_format(const struct bench *b, const char *otherwise, const char 
 tsr_status    bench_work_named(struct bench *b, const char *format, uint64_t m, uint64_t rotate,
                                struct bench_work *w, struct tsr_err *err);
 struct tsr_op bench_work_op(const struct bench_work *w, uint64_t i);
-tsr_status    bench_work_linear(struct bench *b, const struct bench_work *w, uint64_t i,
-                                struct tsr_err *err);
 void          bench_work_free(struct bench *b, struct bench_work *w);
 
 tsr_status bench_gemv(struct bench *b, struct tsr_err *err);

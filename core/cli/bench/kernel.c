@@ -188,8 +188,8 @@ struct tsr_op bench_work_op(const struct bench_work *w, uint64_t i)
                             .act = w->act };
 }
 
-tsr_status bench_work_linear(struct bench *b, const struct bench_work *w, uint64_t i,
-                             struct tsr_err *err)
+static tsr_status work_linear(struct bench *b, const struct bench_work *w, uint64_t i,
+                              struct tsr_err *err)
 {
     struct tsr_op op = bench_work_op(w, i);
     return b->iface->run(b->self, NULL, &op, err);
@@ -214,7 +214,7 @@ static tsr_status one_round(struct bench *b, const struct bench_work *w, enum be
     t0 = tsr_now_s();
     do {
         for (uint64_t i = 0; i < w->n; i++, calls++)
-            TSR_TRY(bench_work_linear(b, w, i, err));
+            TSR_TRY(work_linear(b, w, i, err));
         TSR_TRY(b->iface->sync(b->self, NULL, err));
         dt = tsr_now_s() - t0;
     } while (dt < 0.025);
@@ -310,7 +310,7 @@ static tsr_status measure(struct bench *b, const struct kind *k, struct bench_wo
         s[j].value = at, s[j].share = at + n, s[j].probe = at + 2 * n, s[j].rate = at + 3 * n;
         s[j].busy = at + 4 * n, s[j].times = at + 5 * n, at += 6 * n;
         w->in.rows = w->out.rows = s[j].m;
-        st = bench_work_linear(b, w, 0, err);
+        st = work_linear(b, w, 0, err);
     }
     for (uint64_t i = 0; i < n; i++) {
         double first = 1, tokens = 1;

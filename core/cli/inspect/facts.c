@@ -51,19 +51,25 @@ static const struct {
     KIND(TSR_KIND_BACKEND, backend_optional),
 };
 
-static const struct tsr_cli_flag_name promise_names[] = {
+/* A set of flags as a list of names; a bit without one is "bit N". */
+struct flag_name {
+    uint64_t    bit;
+    const char *name;
+};
+
+static const struct flag_name promise_names[] = {
     { TSR_QUANT_DETERMINISTIC, "deterministic" },
     { TSR_QUANT_IDEMPOTENT, "idempotent" },
 };
 
-static const struct tsr_cli_flag_name need_names[] = {
+static const struct flag_name need_names[] = {
     { TSR_NEED_HESSIAN, "hessian" },   { TSR_NEED_ABSMAX, "absmax" },
     { TSR_NEED_MEAN, "mean" },         { TSR_NEED_VARIANCE, "variance" },
     { TSR_NEED_MEAN_ABS, "mean_abs" }, { TSR_NEED_SENSITIVITY, "sensitivity" },
     { TSR_NEED_INPUTS, "inputs" },
 };
 
-static const struct tsr_cli_flag_name support_names[] = {
+static const struct flag_name support_names[] = {
     { TSR_SOLVER_CLASSES, "classes" },     { TSR_SOLVER_MAX_OMEGA, "max_omega" },
     { TSR_SOLVER_LINKS, "links" },         { TSR_SOLVER_USE_ALL, "use_all" },
     { TSR_SOLVER_FORBIDDEN, "forbidden" }, { TSR_SOLVER_WORKSPACE, "workspace" },
@@ -72,14 +78,15 @@ static const struct tsr_cli_flag_name support_names[] = {
 };
 
 /* What only a transport may have, and only where it states it. */
-static const struct tsr_cli_flag_name transport_names[] = {
+static const struct flag_name transport_names[] = {
     { TSR_TRANSPORT_THREADS, "threads" },
     { TSR_TRANSPORT_STATICS, "static memory" },
 };
 
-#define FLAGS(flags, names) tsr_inspect_flags(flags, names, sizeof(names) / sizeof((names)[0]))
+#define FLAGS(flags, names) flags_json(flags, names, sizeof(names) / sizeof((names)[0]))
 
-json_t *tsr_inspect_flags(uint64_t flags, const struct tsr_cli_flag_name *names, uint64_t n)
+/* New reference, NULL when out of memory. */
+static json_t *flags_json(uint64_t flags, const struct flag_name *names, uint64_t n)
 {
     json_t *list = json_array();
     bool    ok = list != NULL;

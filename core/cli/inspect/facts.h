@@ -6,14 +6,7 @@
 
 #include <jansson.h>
 
-/* A set of flags as a list of names; a bit without one is "bit N". */
-struct tsr_cli_flag_name {
-    uint64_t    bit;
-    const char *name;
-};
-/* New reference, NULL when out of memory. */
-json_t *tsr_inspect_flags(uint64_t flags, const struct tsr_cli_flag_name *names, uint64_t n);
-/* TSR_NEED_* of tsr_quant_plan, without those of TSR_NEED_IF_THERE. */
+/* TSR_NEED_* of tsr_quant_plan, without those of TSR_NEED_IF_THERE; a new reference, NULL when out of memory. */
 json_t *tsr_inspect_needs(uint64_t need);
 
 /* "quantizer" of "tessera.quantizer/1" */

@@ -42,7 +42,8 @@ void tsr_conformance_answer_free(struct tsr_conformance_answer *a)
     tsr_conformance_guarded_free(a->s.layer_bits);
 }
 
-bool tsr_conformance_answer_intact(const struct tsr_conformance_answer *a)
+/* False when bytes outside the arrays were written. */
+static bool answer_intact(const struct tsr_conformance_answer *a)
 {
     return tsr_conformance_guarded_intact(a->s.stage_kind) &&
            tsr_conformance_guarded_intact(a->s.stage_first) &&
@@ -221,7 +222,7 @@ void tsr_solver_rule_writes(struct tsr_conformance_case *c)
         struct tsr_conformance_answer   a;
         tsr_conformance_problem_small(p, c, i, table(c)->supports);
         answer(c, p, &a, true);
-        if (!tsr_conformance_answer_intact(&a))
+        if (!answer_intact(&a))
             tsr_conformance_rule_fail(
                 c,
                 "solve() of %llu layers writes beyond the %llu entries of a stage "

@@ -71,8 +71,6 @@ struct tsr_conformance_answer {
 void tsr_conformance_answer_make(struct tsr_conformance_answer        *a,
                                  const struct tsr_conformance_problem *p, bool guarded);
 void tsr_conformance_answer_free(struct tsr_conformance_answer *a);
-/* False when bytes outside the arrays were written. */
-bool tsr_conformance_answer_intact(const struct tsr_conformance_answer *a);
 
 /* The plugin gets a copy of the solution: pointers that it moves are its own. */
 tsr_status tsr_solver_solve(const struct tsr_solver_v1 *t, void *self,

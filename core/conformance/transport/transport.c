@@ -159,7 +159,8 @@ void tsr_conformance_group_wait(const struct tsr_conformance_group *g, void *sel
                             "wait() on rank %u of %u", rank, g->ranks);
 }
 
-unsigned char tsr_conformance_group_byte(uint32_t from, uint32_t to, uint64_t n, uint64_t i)
+/* Byte i of message n from rank `from` to rank `to`. */
+static unsigned char byte_of(uint32_t from, uint32_t to, uint64_t n, uint64_t i)
 {
     return (unsigned char)(from * 37u + to * 11u + n * 101u + i * 7u + i / 251u);
 }
@@ -167,7 +168,7 @@ unsigned char tsr_conformance_group_byte(uint32_t from, uint32_t to, uint64_t n,
 void tsr_conformance_group_fill(void *buf, uint32_t from, uint32_t to, uint64_t n, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++)
-        ((unsigned char *)buf)[i] = tsr_conformance_group_byte(from, to, n, i);
+        ((unsigned char *)buf)[i] = byte_of(from, to, n, i);
 }
 
 void tsr_conformance_group_check(const struct tsr_conformance_group *g, uint32_t rank,
@@ -176,11 +177,10 @@ void tsr_conformance_group_check(const struct tsr_conformance_group *g, uint32_t
 {
     const unsigned char *p = buf;
     for (uint64_t i = 0; i < bytes; i++)
-        if (p[i] != tsr_conformance_group_byte(from, to, n, i))
+        if (p[i] != byte_of(from, to, n, i))
             tsr_conformance_rule_fail(
                 g->c,
                 "%s of %llu bytes with %u ranks: on rank %u byte %llu from rank %u "
                 "is 0x%02x, wanted 0x%02x",
-                what, U(bytes), g->ranks, rank, U(i), from, p[i],
-                tsr_conformance_group_byte(from, to, n, i));
+                what, U(bytes), g->ranks, rank, U(i), from, p[i], byte_of(from, to, n, i));
 }

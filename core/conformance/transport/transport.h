@@ -45,8 +45,7 @@ void *tsr_conformance_group_collect(const struct tsr_conformance_group *g, void 
 void tsr_conformance_group_wait(const struct tsr_conformance_group *g, void *self, uint32_t rank,
                                 void *request);
 
-/* Byte i of message n from rank `from` to rank `to`. */
-unsigned char tsr_conformance_group_byte(uint32_t from, uint32_t to, uint64_t n, uint64_t i);
+/* The bytes of message n from rank `from` to rank `to`. */
 void tsr_conformance_group_fill(void *buf, uint32_t from, uint32_t to, uint64_t n, uint64_t bytes);
 /* Fails the rule at the first byte that is another. */
 void tsr_conformance_group_check(const struct tsr_conformance_group *g, uint32_t rank,

@@ -87,10 +87,11 @@ static void rates(const struct tsr_plan_profile *p, const struct tsr_plan_kernel
     *product = 1e3 * 2 / (k->ops * k->compute[phase]);
 }
 
-void tsr_plan_roofline_features(const struct tsr_plan_profile      *p,
-                                const struct tsr_plan_kernel_speed *k, enum tsr_phase phase,
-                                const struct tsr_plan_work *w, double kv_bytes,
-                                double c[TSR_PLAN_FEATURES])
+/* The roofline as coefficients of the features; their sum is at least the roofline. */
+static void roofline_features(const struct tsr_plan_profile      *p,
+                              const struct tsr_plan_kernel_speed *k, enum tsr_phase phase,
+                              const struct tsr_plan_work *w, double kv_bytes,
+                              double c[TSR_PLAN_FEATURES])
 {
     double read, convert, product;
     rates(p, k, phase, w, &read, &convert, &product);
@@ -175,7 +176,7 @@ static void pull(struct group *g)
     double c[TSR_PLAN_FEATURES];
     if (!k || g->fit->points >= ENOUGH)
         return;
-    tsr_plan_roofline_features(g->p, k, g->fit->phase, &g->fit->shape, 2, c);
+    roofline_features(g->p, k, g->fit->phase, &g->fit->shape, 2, c);
     for (int i = 0; i < TSR_PLAN_FEATURES; i++) {
         double *row = g->a + g->rows * TSR_PLAN_FEATURES;
         if (!(c[i] > 0))

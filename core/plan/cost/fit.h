@@ -44,11 +44,6 @@ bool tsr_plan_fit_same_shape(const struct tsr_plan_work *a, const struct tsr_pla
 
 const struct tsr_plan_kernel_speed *tsr_plan_profile_kernel(const struct tsr_plan_profile *p,
                                                             const char *kernel, double tokens);
-/* The roofline as coefficients of the features (their sum is at least the roofline), and itself. */
-void   tsr_plan_roofline_features(const struct tsr_plan_profile      *p,
-                                  const struct tsr_plan_kernel_speed *k, enum tsr_phase phase,
-                                  const struct tsr_plan_work *w, double kv_bytes,
-                                  double c[TSR_PLAN_FEATURES]);
 double tsr_plan_roofline_ms(const struct tsr_plan_profile *p, const struct tsr_plan_kernel_speed *k,
                             enum tsr_phase phase, const struct tsr_plan_work *w, double kv_bytes,
                             double v, double s, double t);

@@ -27,14 +27,7 @@ tsr_status tsr_plan_check(struct tsr_plan_planned *a, const struct tsr_plan_prob
 tsr_status tsr_plan_take_codecs(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
                                 struct tsr_err *err);
 
-/* Memory and time of a stage's compensation on that mesh, with residuals of `bits` (0: those that
- * `compensate` keeps by default). On a CPU device, residuals are in its memory and are read at its
- * bandwidth. On other devices they are in host memory and are read at the rate of the profile, or in
- * unknown time. Assumes that nothing else runs during the reads. */
-tsr_status tsr_plan_compensation(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
-                                 uint64_t stage, const struct tsr_plan_mesh *m, uint32_t bits,
-                                 struct tsr_plan_stage_compensation *out, struct tsr_err *err);
-/* Adds it to a checked plan, with the bits of the residuals that the model has.  TSR_E_INFEASIBLE where it does not fit. */
+/* Adds the memory and the time of compensation to a checked plan, with the bits of the residuals that the model has.  TSR_E_INFEASIBLE where it does not fit. */
 tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                                const struct tsr_plan_file *f, struct tsr_err *err);
 

@@ -91,9 +91,14 @@ static tsr_status differ(const struct tsr_config_node *list, uint64_t layer, int
                     (unsigned long long)other);
 }
 
-tsr_status tsr_plan_compensation(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
-                                 uint64_t stage, const struct tsr_plan_mesh *m, uint32_t bits,
-                                 struct tsr_plan_stage_compensation *out, struct tsr_err *err)
+/* Memory and time of a stage's compensation on that mesh, with residuals of `bits` (0: those that
+ * `compensate` keeps by default). On a CPU device, residuals are in its memory and are read at its
+ * bandwidth. On other devices they are in host memory and are read at the rate of the profile, or in
+ * unknown time. Assumes that nothing else runs during the reads. */
+static tsr_status stage_compensation(const struct tsr_plan_problem *p,
+                                     const struct tsr_plan_file *f, uint64_t stage,
+                                     const struct tsr_plan_mesh *m, uint32_t bits,
+                                     struct tsr_plan_stage_compensation *out, struct tsr_err *err)
 {
     const struct tsr_plan_stage   *s = &f->stages[stage];
     const struct tsr_config_node  *list = tsr_config_node_get(s->map, "compensation");
@@ -164,7 +169,7 @@ tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan
     for (uint64_t i = 0; i < o->n_stages; i++) {
         struct tsr_plan_outcome_stage *s = &o->stages[i];
         char                           lack[TSR_BYTES_TEXT];
-        TSR_TRY(tsr_plan_compensation(p, f, i, &s->mesh, bits, &s->compensation, err));
+        TSR_TRY(stage_compensation(p, f, i, &s->mesh, bits, &s->compensation, err));
         if (s->compensation.decode_ms > 0)
             s->dec_ms += s->compensation.decode_ms;
         if (!s->compensation.bytes)

@@ -44,7 +44,8 @@ static bool add_value(char *buf, size_t cap, size_t *at, const char *s, size_t n
     return add(buf, cap, at, "\"", 1);
 }
 
-bool tsr_plan_candidate_rule(const struct tsr_plan_candidate *c, char *buf, size_t cap)
+/* "use: gptq, bits: 4, group: 128" or "keep: true"; false where it does not fit. */
+static bool candidate_rule(const struct tsr_plan_candidate *c, char *buf, size_t cap)
 {
     size_t at = 0;
     if (!c->q.self)
@@ -143,7 +144,7 @@ static bool put_mixed(struct tsr_writer *w, const struct tsr_plan_problem *p,
             char rule[RULE_TEXT];
             if (p->shape->layer[p->shape->layer_class[l]].lin[i].rows == 0)
                 continue;
-            if (!tsr_plan_candidate_rule(p->candidates.v[c].of[i], rule, sizeof rule))
+            if (!candidate_rule(p->candidates.v[c].of[i], rule, sizeof rule))
                 return false;
             tsr_writer_printf(w, "      - {layers: \"%llu\", tensors: \"*.%s\", %s}\n",
                               (unsigned long long)l, tsr_model_linear_name((enum tsr_linear_id)i),
@@ -182,7 +183,7 @@ static bool put_schemes(struct tsr_writer *w, const struct tsr_plan_problem *p,
                 return false;
             continue;
         }
-        if (!tsr_plan_candidate_rule(&p->candidates.v[c], rule, sizeof rule))
+        if (!candidate_rule(&p->candidates.v[c], rule, sizeof rule))
             return false;
         tsr_writer_printf(w, "\", %s}\n", rule);
     }

@@ -16,7 +16,4 @@ struct tsr_plan_copies {
 tsr_status tsr_plan_write(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a,
                           const struct tsr_plan_copies *c, const char *path, struct tsr_err *err);
 
-/* "use: gptq, bits: 4, group: 128" or "keep: true"; false where it does not fit. */
-bool tsr_plan_candidate_rule(const struct tsr_plan_candidate *c, char *buf, size_t cap);
-
 #endif
