@@ -10,28 +10,6 @@
 #include <string.h>
 
 #define LEFT_OUT 65536 /* of one group: at most 1,024 widths, of which few divide its devices */
-#define ASIDE    10.0  /* s: time limit of a plan in addition to the requested one */
-
-static const char *const status_names[] = { "optimal", "feasible", "infeasible", "unknown" };
-
-/* {"3": 6, "4": 12}: how many layers of a run are at each candidate. */
-static json_t *counts(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
-                      uint64_t first, uint64_t n)
-{
-    json_t *j = json_object();
-    bool    ok = j != NULL;
-    for (uint64_t c = 0; c < p->candidates.n; c++) {
-        uint64_t m = 0;
-        for (uint64_t l = first; l < first + n; l++)
-            m += o->bits[l] == c;
-        if (m)
-            ok = ok && tsr_pipeline_json_put_int(j, p->candidates.v[c].name, m);
-    }
-    if (ok)
-        return j;
-    json_decref(j);
-    return NULL;
-}
 
 static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
                           uint64_t i)
@@ -45,7 +23,7 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
               tsr_pipeline_json_put_int(j, "tp", s->mesh.tp) &&
               tsr_pipeline_json_put_int(j, "first", s->first) &&
               tsr_pipeline_json_put_int(j, "layers", s->count) &&
-              tsr_pipeline_json_put(j, "bits", counts(p, o, s->first, s->count)) &&
+              tsr_pipeline_json_put(j, "bits", tsr_planning_counts(p, o, s->first, s->count)) &&
               tsr_pipeline_json_put_int(j, "weights", m->weights) &&
               tsr_pipeline_json_put_int(j, "kv", m->kv) &&
               tsr_pipeline_json_put_int(j, "ends", m->ends) &&
@@ -91,7 +69,7 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
         ok = ok && json_array_append_new(stages, stage_json(p, o, i)) == 0;
     for (uint64_t l = 0; plan && l < o->layers; l++)
         ok = ok && json_array_append_new(bits, json_string(p->candidates.v[o->bits[l]].name)) == 0;
-    ok = ok && tsr_pipeline_json_put_text(j, "status", status_names[a->status]) &&
+    ok = ok && tsr_pipeline_json_put_text(j, "status", tsr_planning_statuses[a->status]) &&
          tsr_pipeline_json_put_text(j, "solver", a->solver) &&
          tsr_pipeline_json_put_real(j, "seconds", a->seconds) &&
          tsr_pipeline_json_put_int(j, "width_choices", a->choices) &&
@@ -116,178 +94,6 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
     json_decref(j);
     return NULL;
 }
-
-/* ---- the same work in other ways ------------------------------------------------------ */
-
-/* An additional plan in the output may not take longer than the plan itself. */
-static void aside(struct tsr_plan_problem *p)
-{
-    p->o.time_limit = p->o.time_limit > 0 ? fmin(p->o.time_limit, ASIDE) : ASIDE;
-}
-
-/* The best plan of another policy; a missing or unsuitable solver is reported. */
-static tsr_status baseline(const struct tsr_plan_problem *problem, const char *name, json_t *list,
-                           struct tsr_err *err)
-{
-    struct tsr_plan_problem quick = *problem, *p = &quick;
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    struct tsr_plugin_spec  spec = { 0 };
-    struct tsr_plan_planned a = { .status = TSR_SOLVED_UNKNOWN };
-    json_t                 *j = json_object();
-    tsr_status st = tsr_plugin_spec_open(&spec, p->registry, TSR_KIND_SOLVER, name, &e.err);
-    aside(p);
-    if (st == TSR_OK)
-        st = tsr_search(&a, p, &spec, INFINITY, &e.err);
-    bool refused = st == TSR_E_INPUT || st == TSR_E_UNSUPPORTED || st == TSR_E_CONFIG;
-    bool ok = tsr_pipeline_json_put_text(j, "solver", name);
-    if (refused) {
-        ok = ok && tsr_pipeline_json_put_text(j, "status", "refused") &&
-             tsr_pipeline_json_put_text(j, "reason", e.text);
-    } else if (st == TSR_OK) {
-        ok = ok && tsr_pipeline_json_put_text(j, "status", status_names[a.status]) &&
-             tsr_pipeline_json_put_real(j, "seconds", a.seconds);
-        if (tsr_plan_planned_has_plan(&a)) {
-            ok = ok && tsr_pipeline_json_put_real(j, "latency_ms", a.outcome.latency_ms) &&
-                 tsr_pipeline_json_put_real(j, "tokens_per_second", a.outcome.tokens_per_second) &&
-                 tsr_pipeline_json_put_real(j, "omega", a.outcome.omega) &&
-                 tsr_pipeline_json_put_real(j, "objective_ms", a.outcome.objective_ms) &&
-                 tsr_pipeline_json_put(j, "bits", counts(p, &a.outcome, 0, a.outcome.layers));
-        } else {
-            ok = ok && tsr_pipeline_json_put_text(j, "reason", a.reason);
-        }
-    }
-    tsr_plan_planned_free(&a);
-    tsr_plugin_spec_close(&spec);
-    ok = json_array_append_new(list, j) == 0 && ok;
-    if (st != TSR_OK && !refused)
-        return tsr_err_copy(err, st, &e.err);
-    return ok ? TSR_OK : tsr_fail_nomem(err, 64, "the baselines");
-}
-
-static tsr_status baselines(const struct tsr_plan_problem *p, const char *names, json_t *list,
-                            struct tsr_err *err)
-{
-    for (const char *s = names; *s;) {
-        size_t n = strcspn(s, ",");
-        char   name[128];
-        (void)snprintf(name, sizeof name, "%.*s", (int)(n < 127 ? n : 127), s);
-        if (*name)
-            TSR_TRY(baseline(p, name, list, err));
-        s += n + (s[n] == ',');
-    }
-    return TSR_OK;
-}
-
-/* Which devices lack least in all for a problem to have a plan: {"device", "bytes"} or null. */
-static tsr_status short_json(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
-                             json_t **out, struct tsr_err *err)
-{
-    uint64_t least = UINT64_MAX, group = 0, each = 0;
-    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
-        uint64_t bytes, devices = 0, all, h = 0;
-        for (; p->cluster->groups[h].profile != p->cluster->groups[g].profile; h++)
-            ;
-        if (h < g)
-            continue;
-        for (; h < p->cluster->n_groups; h++)
-            if (p->cluster->groups[h].profile == p->cluster->groups[g].profile)
-                devices += tsr_plan_problem_devices(p, h);
-        TSR_TRY(tsr_plan_whatif_short(p, solver, g, &bytes, err));
-        if (bytes != UINT64_MAX && tsr_mul(bytes, devices, &all) && all < least) {
-            least = all;
-            group = g;
-            each = bytes;
-        }
-    }
-    *out = least == UINT64_MAX
-               ? json_null()
-               : json_pack("{s:s, s:I}", "device", p->cluster->groups[group].profile->name, "bytes",
-                           (json_int_t)each);
-    return *out ? TSR_OK : tsr_fail_nomem(err, 64, "what is missing");
-}
-
-/* Each candidate that is wider than the plan's mean width, everywhere. */
-static tsr_status wider_one(const struct tsr_planning *pl, uint64_t c, json_t *list,
-                            struct tsr_err *err)
-{
-    struct tsr_plan_variant v;
-    struct tsr_plan_planned a;
-    json_t                 *j = json_object(), *lack = NULL;
-    TSR_TRY(tsr_plan_variant_only(&v, &pl->problem, c, err));
-    aside(&v.p);
-    tsr_status st = tsr_search(&a, &v.p, &pl->solver, INFINITY, err);
-    bool       ok = st == TSR_OK &&
-              tsr_pipeline_json_put_text(j, "candidate", pl->problem.candidates.v[c].name) &&
-              tsr_pipeline_json_put_text(j, "status", status_names[a.status]);
-    if (ok && tsr_plan_planned_has_plan(&a))
-        ok = tsr_pipeline_json_put_real(j, "latency_ms", a.outcome.latency_ms) &&
-             tsr_pipeline_json_put_real(j, "omega", a.outcome.omega);
-    if (st == TSR_OK && a.status == TSR_SOLVED_INFEASIBLE) {
-        st = short_json(&v.p, &pl->solver, &lack, err);
-        ok = ok && tsr_pipeline_json_put_text(j, "reason", a.reason);
-        if (st == TSR_OK)
-            ok = tsr_pipeline_json_put(j, "short", lack) && ok;
-    }
-    tsr_plan_planned_free(&a);
-    tsr_plan_variant_free(&v);
-    ok = json_array_append_new(list, j) == 0 && ok;
-    return st == TSR_OK && !ok ? tsr_fail_nomem(err, 64, "wider candidates") : st;
-}
-
-static tsr_status wider(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
-                        json_t *list, struct tsr_err *err)
-{
-    const struct tsr_plan_problem *p = &pl->problem;
-    double                         mean = 0;
-    for (uint64_t l = 0; l < a->outcome.layers; l++)
-        mean += (double)p->candidates.v[a->outcome.bits[l]].bits / (double)a->outcome.layers;
-    for (uint64_t c = 0; c < p->candidates.n; c++)
-        if ((double)p->candidates.v[c].bits > mean + 1e-9)
-            TSR_TRY(wider_one(pl, c, list, err));
-    return TSR_OK;
-}
-
-/* ---- possible remedies ------------------------------------------------------------------- */
-
-static tsr_status remedies(const struct tsr_planning *pl, json_t **out, struct tsr_err *err)
-{
-    const struct tsr_plan_problem *p = &pl->problem;
-    struct tsr_plan_remedies       r;
-    TSR_TRY(tsr_plan_whatif_remedies(&r, p, &pl->solver, err));
-    json_t *j = json_object(), *memory = json_array(), *devices = json_array();
-    bool    ok = j && memory && devices;
-    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
-        const struct tsr_plan_group *d = &p->cluster->groups[g];
-        bool                         first = true;
-        for (uint64_t h = 0; h < g; h++)
-            first = first && p->cluster->groups[h].profile != d->profile;
-        if (first && r.short_of[g] != UINT64_MAX)
-            ok = ok && json_array_append_new(memory, json_pack("{s:s, s:I, s:b}", "device",
-                                                               d->profile->name, "bytes",
-                                                               (json_int_t)r.short_of[g], "least",
-                                                               g == r.group)) == 0;
-        if (r.devices[g])
-            ok = ok && json_array_append_new(devices, json_pack("{s:s, s:s, s:I}", "node",
-                                                                p->cluster->nodes[d->node].name,
-                                                                "device", d->profile->name, "more",
-                                                                (json_int_t)r.devices[g])) == 0;
-    }
-    ok = ok && tsr_pipeline_json_put_int(j, "batch", r.batch) &&
-         tsr_pipeline_json_put_int(j, "prompt", r.prompt) &&
-         tsr_pipeline_json_put(j, "kv_int8", json_boolean(r.kv8)) &&
-         tsr_pipeline_json_put_real(j, "max_omega", r.max_omega);
-    ok = tsr_pipeline_json_put(j, "memory", memory) && ok;
-    ok = tsr_pipeline_json_put(j, "devices", devices) && ok;
-    tsr_plan_remedies_free(&r);
-    if (!ok) {
-        json_decref(j);
-        return tsr_fail_nomem(err, 64, "what would help");
-    }
-    *out = j;
-    return TSR_OK;
-}
-
-/* ---- all --------------------------------------------------------------------------------- */
 
 /* The sentences of all widths that are left out, one group of each sort. */
 static bool put_left_out(json_t *j, const struct tsr_plan_problem *p)
@@ -368,16 +174,16 @@ static tsr_status more(const struct tsr_planning *pl, const struct tsr_planning_
     if (!ok)
         return tsr_fail_nomem(err, 64, "a plan");
     if (a->status == TSR_SOLVED_INFEASIBLE) {
-        TSR_TRY(remedies(pl, &help, err));
+        TSR_TRY(tsr_planning_remedies(pl, &help, err));
         return tsr_pipeline_json_put(j, "remedies", help) ? TSR_OK
                                                           : tsr_fail_nomem(err, 64, "a plan");
     }
     if (!tsr_plan_planned_has_plan(a))
         return TSR_OK;
     if (!alone && strcmp(k->baselines, "none") != 0)
-        TSR_TRY(baselines(&pl->problem, k->baselines, base, err));
+        TSR_TRY(tsr_planning_baselines(&pl->problem, k->baselines, base, err));
     if (!alone)
-        TSR_TRY(wider(pl, a, wide, err));
+        TSR_TRY(tsr_planning_wider(pl, a, wide, err));
     TSR_TRY(tsr_plan_whatif_largest(&pl->problem, &a->outcome, &batch, &prompt, err));
     ok = tsr_pipeline_json_put(j, "largest",
                                json_pack("{s:I, s:I}", "batch", (json_int_t)batch, "prompt",

@@ -51,6 +51,11 @@ tsr_status tsr_planning_layer(const struct tsr_plan_file *f, uint64_t layer, con
                               struct tsr_err *err);
 /* Whether it is a key of the step rather than one of the quantizer's options next to them. */
 bool tsr_planning_own(const char *key);
+/* Reads `bits` or `candidates` into pl; errors go to d. */
+tsr_status tsr_planning_candidates(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                                   const struct tsr_planning_plan_keys *k,
+                                   const struct tsr_config_node *node, struct tsr_diag *d,
+                                   struct tsr_err *err);
 
 /* Instead of opening and searching: computes the cost of a plan file. The candidates are the job's and
  * those of the file's layers. TSR_E_INPUT with diagnostics in d or a message; TSR_E_INFEASIBLE if it does
@@ -67,6 +72,18 @@ json_t *tsr_planning_said(const struct tsr_planning *pl, const struct tsr_plan_f
 tsr_status tsr_planning_json(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
                              const struct tsr_plan_planned *a, bool alone, json_t **out,
                              struct tsr_err *err);
+/* Names of TSR_SOLVED_*. */
+extern const char *const tsr_planning_statuses[4];
+/* {"3": 6, "4": 12}: how many layers of a run are at each candidate. */
+json_t *tsr_planning_counts(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
+                            uint64_t first, uint64_t n);
+/* Its parts: the plans of the named solvers on the same work; the candidates above the mean of the plan alone; what
+ * would help. */
+tsr_status tsr_planning_baselines(const struct tsr_plan_problem *p, const char *names, json_t *list,
+                                  struct tsr_err *err);
+tsr_status tsr_planning_wider(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
+                              json_t *list, struct tsr_err *err);
+tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, struct tsr_err *err);
 /* The bottlenecks, and the gain from more of each resource: {"binds": [...], "buys": [...]}. New
  * reference. */
 tsr_status tsr_planning_explain(const struct tsr_planning *pl, const struct tsr_plan_planned *a,

@@ -113,6 +113,19 @@ struct bench_work {
  * false: end of list. */
 bool bench_next_format(const struct bench *b, const char *otherwise, const char **list,
                        char name[24]);
+/* A format of the list: "bf16", "int4". */
+struct bench_format {
+    char              name[16];
+    struct tsr_format f;
+    bool              packed;
+};
+tsr_status bench_format_of(const char *s, size_t len, int64_t group, uint64_t cols,
+                           struct bench_format *k, struct tsr_err *err);
+/* --act; where it is auto, what the format runs best with. */
+uint32_t bench_format_act(const struct bench *b, const struct bench_format *k);
+/* At least `rotate` bytes of weights on the device, all equal in shape. */
+tsr_status bench_work_make(struct bench *b, const struct bench_format *k, uint64_t m,
+                           uint64_t rotate, struct bench_work *w, struct tsr_err *err);
 /* --rows by --cols of a format by name, at least `rotate` bytes of it; m tokens. */
 tsr_status    bench_work_named(struct bench *b, const char *format, uint64_t m, uint64_t rotate,
                                struct bench_work *w, struct tsr_err *err);
