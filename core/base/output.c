@@ -90,7 +90,7 @@ static tsr_status taken(const char *path, struct tsr_err *err)
 
 static tsr_status open_part(struct tsr_writer *w, int *fd, struct tsr_err *err)
 {
-    char name[TSR_PART_NAME];
+    char name[TSR_OUTPUT_PART_NAME];
     TSR_TRY(tsr_output_lock(&w->lock, w->path, err));
     if (w->fresh && tsr_output_is_taken(w->lock))
         return taken(w->path, err);

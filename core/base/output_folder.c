@@ -203,7 +203,7 @@ static tsr_status check_old(const struct tsr_output_folder *f, struct tsr_err *e
 
 static tsr_status make_part(struct tsr_output_folder *f, struct tsr_err *err)
 {
-    char        name[TSR_PART_NAME];
+    char        name[TSR_OUTPUT_PART_NAME];
     struct stat st;
     int         e = EEXIST;
     if (f->replace)

@@ -15,12 +15,12 @@ struct tsr_output_lock {
     char lock_name[NAME_MAX + 16]; /* "STEM.lock" */
 };
 
-#define TSR_PART_NAME (NAME_MAX + 16)
+#define TSR_OUTPUT_PART_NAME (NAME_MAX + 16)
 
 /* "." and a name of n letters.  A long name is replaced by its hash, so that there is room for a suffix. */
 void tsr_output_stem(char stem[NAME_MAX + 1], const char *name, size_t n);
 /* A name for a part that is not in use. */
-void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_PART_NAME]);
+void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_OUTPUT_PART_NAME]);
 /* The path in the words of the caller: the folder of `path` with another name in it. */
 char *tsr_output_beside(const char *path, const char *name);
 /* Removes a name of any type in a folder, recursively; allocates no memory. */

@@ -27,12 +27,12 @@ void tsr_output_stem(char stem[NAME_MAX + 1], const char *name, size_t n)
 }
 
 /* "STEM.<8 hex digits>.part" */
-static void part_text(char text[TSR_PART_NAME], const char *stem, uint32_t n)
+static void part_text(char text[TSR_OUTPUT_PART_NAME], const char *stem, uint32_t n)
 {
-    (void)snprintf(text, TSR_PART_NAME, "%s.%08x.part", stem, n);
+    (void)snprintf(text, TSR_OUTPUT_PART_NAME, "%s.%08x.part", stem, n);
 }
 
-void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_PART_NAME])
+void tsr_output_part_new(const struct tsr_output_lock *l, char text[TSR_OUTPUT_PART_NAME])
 {
     static _Atomic uint32_t next;
     uint32_t                n = 0;
@@ -56,7 +56,7 @@ char *tsr_output_beside(const char *path, const char *name)
 char *tsr_output_part_name(const char *path, uint32_t n)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char        stem[NAME_MAX + 1], text[TSR_PART_NAME];
+    char        stem[NAME_MAX + 1], text[TSR_OUTPUT_PART_NAME];
     tsr_output_stem(stem, name, strlen(name));
     part_text(text, stem, n);
     return tsr_output_beside(path, text);

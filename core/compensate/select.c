@@ -7,13 +7,14 @@
 #include <math.h>
 #include <string.h>
 
-const struct tsr_choice tsr_select_choices[5] = {
-    { "dynamic", "by magnitude, in 32 buckets per 1024 channels", TSR_SELECT_DYNAMIC },
-    { "exact", "the largest magnitudes", TSR_SELECT_EXACT },
-    { "random", "drawn for every token", TSR_SELECT_RANDOM },
-    { "static-meansq", "the largest mean squares of the calibration", TSR_SELECT_STATIC_MEANSQ },
+const struct tsr_choice tsr_compensate_select_choices[5] = {
+    { "dynamic", "by magnitude, in 32 buckets per 1024 channels", TSR_COMPENSATE_SELECT_DYNAMIC },
+    { "exact", "the largest magnitudes", TSR_COMPENSATE_SELECT_EXACT },
+    { "random", "drawn for every token", TSR_COMPENSATE_SELECT_RANDOM },
+    { "static-meansq", "the largest mean squares of the calibration",
+      TSR_COMPENSATE_SELECT_STATIC_MEANSQ },
     { "static-hessian", "mean square times what was lost, of the calibration",
-      TSR_SELECT_STATIC_HESSIAN },
+      TSR_COMPENSATE_SELECT_STATIC_HESSIAN },
 };
 
 uint64_t tsr_compensate_select_count(uint64_t k, uint64_t channels)

@@ -11,14 +11,14 @@
 
 #include <stdbool.h>
 
-enum tsr_select {
-    TSR_SELECT_DYNAMIC,        /* buckets, per chunk of 1024 channels */
-    TSR_SELECT_EXACT,          /* the largest |x| of the whole vector */
-    TSR_SELECT_RANDOM,         /* drawn again for every token */
-    TSR_SELECT_STATIC_MEANSQ,  /* the largest mean x^2 of the calibration */
-    TSR_SELECT_STATIC_HESSIAN, /* the largest mean x^2 times the energy of what was lost */
+enum tsr_compensate_select {
+    TSR_COMPENSATE_SELECT_DYNAMIC,       /* buckets, per chunk of 1024 channels */
+    TSR_COMPENSATE_SELECT_EXACT,         /* the largest |x| of the whole vector */
+    TSR_COMPENSATE_SELECT_RANDOM,        /* drawn again for every token */
+    TSR_COMPENSATE_SELECT_STATIC_MEANSQ, /* the largest mean x^2 of the calibration */
+    TSR_COMPENSATE_SELECT_STATIC_HESSIAN, /* the largest mean x^2 times the energy of what was lost */
 };
-extern const struct tsr_choice tsr_select_choices[5];
+extern const struct tsr_choice tsr_compensate_select_choices[5];
 
 /* The number of selected channels of `channels`: floor(k * channels / 1024), which equals the sum
  * over the chunks.  k up to 1024. */

@@ -70,7 +70,7 @@ _Noreturn void tsr_conformance_rule_fail(struct tsr_conformance_case *c, const c
     va_start(ap, fmt);
     say(r, fmt, ap);
     va_end(ap);
-    end(r, c->rule && c->rule->flags & TSR_RULE_ADVICE ? TSR_WARN : TSR_FAILED);
+    end(r, c->rule && c->rule->flags & TSR_CONFORMANCE_RULE_ADVICE ? TSR_WARN : TSR_FAILED);
 }
 
 _Noreturn void tsr_conformance_rule_skip(struct tsr_conformance_case *c, const char *fmt, ...)
@@ -258,13 +258,13 @@ static struct tsr_plugin_loaded *load(struct tsr_conformance_rule_run *r)
 static void run(struct tsr_conformance_rule_run *r)
 {
     struct tsr_conformance_case *c = &r->c;
-    if (c->rule->flags & TSR_RULE_RAW) {
+    if (c->rule->flags & TSR_CONFORMANCE_RULE_RAW) {
         c->rule->run(c);
         return;
     }
     struct tsr_plugin_loaded *l = load(r);
     c->plugin = &l->plugin;
-    if (!(c->rule->flags & TSR_RULE_FILE)) {
+    if (!(c->rule->flags & TSR_CONFORMANCE_RULE_FILE)) {
         c->component = &l->entries[r->index].component;
         c->iface = l->entries[r->index].iface;
         c->host = tsr_conformance_rule_memory(c, sizeof *c->host);

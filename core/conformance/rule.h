@@ -16,14 +16,14 @@
 
 struct tsr_conformance_case;
 
-#define TSR_RULE_ADVICE 1u /* breaking it is a warning */
-#define TSR_RULE_FILE   2u /* once per file, before any component: c->component is NULL */
-#define TSR_RULE_RAW    4u /* with FILE; the rule loads the file itself: c->path only */
+#define TSR_CONFORMANCE_RULE_ADVICE 1u /* breaking it is a warning */
+#define TSR_CONFORMANCE_RULE_FILE   2u /* once per file, before any component: c->component is NULL */
+#define TSR_CONFORMANCE_RULE_RAW    4u /* with FILE; the rule loads the file itself: c->path only */
 
 struct tsr_conformance_rule {
     const char *name;    /* "writes-exactly": lower case and '-', unique over all kinds */
     const char *text;    /* the rule as docs/abi.md has it, one sentence */
-    uint32_t    flags;   /* TSR_RULE_* */
+    uint32_t    flags;   /* TSR_CONFORMANCE_RULE_* */
     uint32_t    limit_s; /* 0: 20 seconds, for a machine that does other things too */
     void (*run)(struct tsr_conformance_case *c);
 };

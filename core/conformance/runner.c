@@ -83,7 +83,7 @@ static tsr_status run_rule(struct check *k, const struct tsr_conformance_rule *r
             tsr_conformance_rule_fork(r, tsr_conformance_rule_run_here,
                                       k->o->limit_s ? k->o->limit_s : rule->limit_s, &seconds, err);
     /* of advice that cannot run */
-    if (st == TSR_OK && rule->flags & TSR_RULE_ADVICE && r->verdict >= TSR_CRASHED)
+    if (st == TSR_OK && rule->flags & TSR_CONFORMANCE_RULE_ADVICE && r->verdict >= TSR_CRASHED)
         r->verdict = TSR_WARN;
     if (st == TSR_OK)
         st = add_result(k, rule, part ? part->text : NULL, r->verdict, r->text, seconds, err);
@@ -220,7 +220,7 @@ static tsr_status run_part(struct check *k, const struct part *part, struct tsr_
 {
     uint64_t before = k->report->n;
     for (uint64_t i = 0; i < tsr_n_any_rules; i++) {
-        if (tsr_any_rules[i].flags & TSR_RULE_FILE)
+        if (tsr_any_rules[i].flags & TSR_CONFORMANCE_RULE_FILE)
             continue;
         TSR_TRY(run_rule(k, &tsr_any_rules[i], part, err));
         if (k->report->n == before || !no_life(k))
@@ -238,8 +238,8 @@ static tsr_status run_part(struct check *k, const struct part *part, struct tsr_
 static tsr_status run_all(struct check *k, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < tsr_n_any_rules; i++)
-        if (tsr_any_rules[i].flags & TSR_RULE_FILE &&
-            (k->loads || tsr_any_rules[i].flags & TSR_RULE_RAW))
+        if (tsr_any_rules[i].flags & TSR_CONFORMANCE_RULE_FILE &&
+            (k->loads || tsr_any_rules[i].flags & TSR_CONFORMANCE_RULE_RAW))
             TSR_TRY(run_rule(k, &tsr_any_rules[i], NULL, err));
     for (uint64_t p = 0; p < k->n_parts; p++)
         if (k->parts[p].kind)

@@ -63,15 +63,15 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
                       a = tsr_engine_rows(&e->a, 0, in->rows);
     const struct tsr_tensor *qkv[] = { &q, &k, &v };
 
-    TSR_TRY(linears(e, layer, TSR_SITE_ATTN_IN, in, qkv, err));
-    if (e->model->hp.positions == TSR_POS_ROPE) {
+    TSR_TRY(linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
+    if (e->model->hp.positions == TSR_MODEL_POSITIONS_ROPE) {
         TSR_TRY(rotate(e, &q, e->share.heads, err));
         TSR_TRY(rotate(e, &k, e->share.kv_heads, err));
     }
     TSR_TRY(store(e, &k, &l->k, err));
     TSR_TRY(store(e, &v, &l->v, err));
     TSR_TRY(attend(e, layer, &q, &a, err));
-    return linears(e, layer, TSR_SITE_O_IN, &a, &out, err);
+    return linears(e, layer, TSR_MODEL_SITE_O_IN, &a, &out, err);
 }
 
 /* in -> gate, up -> func(gate) * up, or func(up) -> down -> out */
@@ -84,12 +84,12 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
     struct tsr_tensor               gate = hp->gated ? tsr_engine_rows(&e->gate, 0, in->rows) : up;
     const struct tsr_tensor        *both[] = { hp->gated ? &gate : NULL, &up };
 
-    TSR_TRY(linears(e, layer, TSR_SITE_FFN_IN, in, both, err));
+    TSR_TRY(linears(e, layer, TSR_MODEL_SITE_FFN_IN, in, both, err));
     struct tsr_op op = {
         .kind = TSR_OP_ACT, .out = &gate, .in = { &gate, hp->gated ? &up : NULL }, .func = hp->func
     };
     TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
-    return linears(e, layer, TSR_SITE_DOWN_IN, &gate, &out, err);
+    return linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
 }
 
 /* The linears over one input, and what hangs on them. */

@@ -79,7 +79,7 @@ static void host_lists(struct tsr_engine *e, const struct tsr_engine_comp_site *
         uint32_t *list = c->lists + i * (1 + s->count);
         if (s->fixed)
             memcpy(list, s->fixed, (1 + s->count) * sizeof *list);
-        else if (c->use.select == TSR_SELECT_RANDOM)
+        else if (c->use.select == TSR_COMPENSATE_SELECT_RANDOM)
             tsr_compensate_select_random(c->use.seed, number, position_of(e, c->at[i]), s->channels,
                                          s->count, list);
         else
@@ -106,7 +106,7 @@ static tsr_status select_channels(struct tsr_engine *e, const struct tsr_engine_
     struct tsr_engine_compensator *c = e->comp;
     struct tsr_tensor              list = lists_of(c, s->count);
     c->done.selected += c->n * s->count;
-    if (c->use.select != TSR_SELECT_DYNAMIC) {
+    if (c->use.select != TSR_COMPENSATE_SELECT_DYNAMIC) {
         host_lists(e, s, number);
         TSR_TRY(tsr_engine_device_upload(c->dev, &list, c->lists, err));
     } else {
@@ -151,7 +151,7 @@ static tsr_status run_here(struct tsr_engine *e, const struct tsr_engine_comp_si
 {
     struct tsr_engine_compensator *c = e->comp;
     const struct tsr_tensor       *rows = c->full ? NULL : &c->rows;
-    if (c->use.recall || c->use.select == TSR_SELECT_EXACT)
+    if (c->use.recall || c->use.select == TSR_COMPENSATE_SELECT_EXACT)
         TSR_TRY(rows_down(e, in, c->x, err));
     TSR_TRY(select_channels(e, s, number, in, rows, err));
     return add(c, s, in, rows, outs, err);
@@ -293,9 +293,9 @@ tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum
     tsr_status                           st;
     if (!s || !s->there || s->count == 0 || c->n == 0)
         return TSR_OK;
-    if (e->tp.ranks > 1 && site == TSR_SITE_O_IN)
+    if (e->tp.ranks > 1 && site == TSR_MODEL_SITE_O_IN)
         st = run_split(e, s, (uint32_t)(2 * layer), in, head, outs[0], err);
-    else if (e->tp.ranks > 1 && site == TSR_SITE_DOWN_IN)
+    else if (e->tp.ranks > 1 && site == TSR_MODEL_SITE_DOWN_IN)
         st = run_split(e, s, (uint32_t)(2 * layer + 1), in, e->share.ffn_at, outs[0], err);
     else
         st = c->dev == e->dev ? run_here(e, s, layer * TSR_SITES + site, in, outs, err)

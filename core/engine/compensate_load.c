@@ -135,7 +135,8 @@ tsr_status tsr_engine_compensate_fix(struct tsr_engine_compensator            *c
                                      const struct tsr_compensate_site_profile *p,
                                      struct tsr_engine_comp_site *s, struct tsr_err *err)
 {
-    if (c->use.select != TSR_SELECT_STATIC_MEANSQ && c->use.select != TSR_SELECT_STATIC_HESSIAN)
+    if (c->use.select != TSR_COMPENSATE_SELECT_STATIC_MEANSQ &&
+        c->use.select != TSR_COMPENSATE_SELECT_STATIC_HESSIAN)
         return TSR_OK;
     free(s->fixed);
     uint32_t *scratch = tsr_new(s->channels, sizeof *scratch);
@@ -144,7 +145,8 @@ tsr_status tsr_engine_compensate_fix(struct tsr_engine_compensator            *c
         free(scratch);
         return tsr_fail_nomem(err, s->channels * 8, "a static selection");
     }
-    tsr_compensate_select_top(c->use.select == TSR_SELECT_STATIC_MEANSQ ? p->meansq : p->lost,
+    tsr_compensate_select_top(c->use.select == TSR_COMPENSATE_SELECT_STATIC_MEANSQ ? p->meansq
+                                                                                   : p->lost,
                               s->channels, s->count, s->fixed, scratch);
     free(scratch);
     return TSR_OK;

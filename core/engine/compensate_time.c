@@ -65,17 +65,17 @@ static void kind_of(const struct tsr_engine *e, enum tsr_site site, struct kind 
 {
     *s = (struct kind){ .n = 0 };
     switch (site) {
-    case TSR_SITE_ATTN_IN:
+    case TSR_MODEL_SITE_ATTN_IN:
         s->in = tsr_engine_rows(&e->x, 0, 1);
         add(s, TSR_Q, &e->q);
         add(s, TSR_K, &e->k);
         add(s, TSR_V, &e->v);
         break;
-    case TSR_SITE_O_IN:
+    case TSR_MODEL_SITE_O_IN:
         s->in = tsr_engine_rows(&e->a, 0, 1);
         add(s, TSR_O, &e->y);
         break;
-    case TSR_SITE_FFN_IN:
+    case TSR_MODEL_SITE_FFN_IN:
         s->in = tsr_engine_rows(&e->x, 0, 1);
         add(s, TSR_GATE, e->model->hp.gated ? &e->gate : &e->up);
         add(s, TSR_UP, &e->up);

@@ -11,7 +11,7 @@ static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct ts
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     e->context = asked ? asked : hp->max_positions;
-    if (e->context > hp->max_positions && hp->positions != TSR_POS_ALIBI)
+    if (e->context > hp->max_positions && hp->positions != TSR_MODEL_POSITIONS_ALIBI)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: a context of %llu tokens is more than the model's %llu; shorten the "
                         "prompt or ask for fewer tokens",
@@ -112,7 +112,7 @@ static void set_hooks(struct tsr_engine *e, const struct tsr_engine_options *opt
     for (int s = 0; s < TSR_SITES; s++)
         e->hooks.run[s] = tsr_engine_run_site;
     if (shared)
-        e->hooks.run[TSR_SITE_O_IN] = e->hooks.run[TSR_SITE_DOWN_IN] =
+        e->hooks.run[TSR_MODEL_SITE_O_IN] = e->hooks.run[TSR_MODEL_SITE_DOWN_IN] =
             tsr_engine_run_site_over_ranks;
     if (opt->compensate) {
         e->hooks.chunk = tsr_engine_compensate_chunk;
@@ -138,7 +138,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
         TSR_TRY(tsr_engine_load(e, o, opt->act, err));
     TSR_TRY(tsr_engine_cache_create(e, err));
     TSR_TRY(tsr_engine_feed_create(e, err));
-    if (e->model->hp.positions == TSR_POS_ALIBI)
+    if (e->model->hp.positions == TSR_MODEL_POSITIONS_ALIBI)
         TSR_TRY(alibi(e, err));
     TSR_TRY(activations(e, err));
     set_hooks(e, opt);

@@ -55,10 +55,10 @@ struct tsr_engine_compensate {
     const struct tsr_compensation *from; /* outlives the engine */
     uint32_t                       each; /* number for every layer if k is NULL */
     const uint32_t (*k)[TSR_SITES];      /* [layers], up to 1024; 0: none; read by create() alone */
-    enum tsr_select select;
-    bool            all;    /* every token; else those that are marked `decode` */
-    bool            recall; /* compare every selection with the exact one */
-    uint64_t        seed;   /* of a random selection */
+    enum tsr_compensate_select select;
+    bool                       all;    /* every token; else those that are marked `decode` */
+    bool                       recall; /* compare every selection with the exact one */
+    uint64_t                   seed;   /* of a random selection */
 };
 
 /* A linear that a source has: all of it, or the part that falls to the engine's rank. */

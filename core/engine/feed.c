@@ -12,7 +12,7 @@
 /* Half of the rotated part of a head; 0 without rotary positions. */
 static uint64_t half_dim(const struct tsr_engine *e)
 {
-    return e->model->hp.positions == TSR_POS_ROPE ? e->model->hp.rope.dim / 2 : 0;
+    return e->model->hp.positions == TSR_MODEL_POSITIONS_ROPE ? e->model->hp.rope.dim / 2 : 0;
 }
 
 /* The next view of rows x cols 4-byte elements after *at. */

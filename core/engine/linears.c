@@ -25,7 +25,7 @@ static struct tsr_engine_comp_site *compensated(const struct tsr_engine *e, uint
 static bool listed_there(const struct tsr_engine *e)
 {
     const struct tsr_engine_compensator *c = e->comp;
-    return c->dev == e->dev && c->use.select == TSR_SELECT_DYNAMIC && !c->use.recall;
+    return c->dev == e->dev && c->use.select == TSR_COMPENSATE_SELECT_DYNAMIC && !c->use.recall;
 }
 
 struct job {

@@ -240,7 +240,7 @@ tsr_status tsr_engine_stream_run(struct tsr_stream *s, const float *h, uint64_t 
     return TSR_OK;
 }
 
-tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part,
+tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_engine_stream_part part,
                                       const float *x, uint64_t n, float *out, struct tsr_err *err)
 {
     struct tsr_engine *e = s->e;
@@ -252,7 +252,7 @@ tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_stream_part
         struct tsr_tensor in = tsr_engine_rows(&e->x, 0, m), y = tsr_engine_rows(&e->y, 0, m);
         TSR_TRY(feed(s, NULL, first, m, n, err));
         TSR_TRY(tsr_engine_device_upload(e->dev, &in, x + first * hidden, err));
-        if (part == TSR_PART_ATTENTION)
+        if (part == TSR_ENGINE_STREAM_ATTENTION)
             TSR_TRY(tsr_engine_block_attention(e, s->layer, &in, &y, err));
         else
             TSR_TRY(tsr_engine_block_feed_forward(e, s->layer, &in, &y, err));

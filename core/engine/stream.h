@@ -40,8 +40,8 @@ tsr_status tsr_engine_stream_run(struct tsr_stream *s, const float *h, uint64_t 
                                  struct tsr_err *err);
 /* One half alone, without norm and residual: x [n, hidden], the input of q, k, v (attention) or
  * of gate and up (feed-forward), to the output of o or down. */
-enum tsr_stream_part { TSR_PART_ATTENTION, TSR_PART_FEED_FORWARD };
-tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_stream_part part,
+enum tsr_engine_stream_part { TSR_ENGINE_STREAM_ATTENTION, TSR_ENGINE_STREAM_FEED_FORWARD };
+tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_engine_stream_part part,
                                       const float *x, uint64_t n, float *out, struct tsr_err *err);
 void       tsr_engine_stream_set_tap(struct tsr_stream *s, tsr_engine_tap tap, void *ctx);
 /* Logits [n, vocab] of hidden rows [n, hidden] after the last layer; logits that are not finite are

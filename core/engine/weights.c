@@ -268,7 +268,7 @@ tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_model_ov
         TSR_TRY(tsr_engine_device_packed(e->dev, m->embed.name, o->embed, &e->embed, err));
     else
         TSR_TRY(load_matrix(e, &m->embed, p ? &p->embed : NULL, &e->embed, err));
-    if (m->hp.positions == TSR_POS_LEARNED)
+    if (m->hp.positions == TSR_MODEL_POSITIONS_LEARNED)
         TSR_TRY(load_matrix(e, &m->positions, p ? &p->positions : NULL, &e->positions, err));
     TSR_TRY(load_norm(e, &m->embed_norm, NULL, &e->embed_norm, err));
     return load_linear(e, TSR_LINEARS, &m->project_in, NULL, p ? &p->project_in : NULL, TSR_ACT_F32,

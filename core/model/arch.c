@@ -8,86 +8,86 @@
 #define NEVER    TSR_HAS_NEVER
 
 // clang-format off
-#define LINEAR(n, id, b)       { .name = (n), .part = TSR_PART_LINEAR, .lin = (id), .bias = (b) }
+#define LINEAR(n, id, b)       { .name = (n), .part = TSR_MODEL_PART_LINEAR, .lin = (id), .bias = (b) }
 #define NORM(n, p, w, b)       { .name = (n), .part = (p), .weight = (w), .bias = (b) }
 #define MATRIX(n, p, w, b)     { .name = (n), .part = (p), .weight = (w), .bias = (b) }
-#define HEAD                   { .name = "lm_head", .part = TSR_PART_HEAD,                  \
+#define HEAD                   { .name = "lm_head", .part = TSR_MODEL_PART_HEAD,                  \
                                  .weight = TSR_HAS_HEAD, .bias = NEVER, .bare = true }
 
 /* What Llama, Mistral and Qwen2 share: everything but which biases exist. */
 static const struct tsr_model_role llama_roles[] = {
-    MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
-    NORM("layers.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, NEVER),
+    MATRIX("embed_tokens", TSR_MODEL_PART_EMBED, ALWAYS, NEVER),
+    NORM("layers.#.input_layernorm", TSR_MODEL_PART_ATTN_IN, ALWAYS, NEVER),
     LINEAR("layers.#.self_attn.q_proj", TSR_Q, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.k_proj", TSR_K, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.v_proj", TSR_V, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.o_proj", TSR_O, TSR_HAS_O_BIAS),
-    NORM("layers.#.post_attention_layernorm", TSR_PART_FFN_IN, ALWAYS, NEVER),
+    NORM("layers.#.post_attention_layernorm", TSR_MODEL_PART_FFN_IN, ALWAYS, NEVER),
     LINEAR("layers.#.mlp.gate_proj", TSR_GATE, TSR_HAS_MLP_BIAS),
     LINEAR("layers.#.mlp.up_proj", TSR_UP, TSR_HAS_MLP_BIAS),
     LINEAR("layers.#.mlp.down_proj", TSR_DOWN, TSR_HAS_MLP_BIAS),
-    NORM("norm", TSR_PART_FINAL_NORM, ALWAYS, NEVER),
+    NORM("norm", TSR_MODEL_PART_FINAL_NORM, ALWAYS, NEVER),
     HEAD,
 };
 
 static const struct tsr_model_role gemma2_roles[] = {
-    MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
-    NORM("layers.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, NEVER),
+    MATRIX("embed_tokens", TSR_MODEL_PART_EMBED, ALWAYS, NEVER),
+    NORM("layers.#.input_layernorm", TSR_MODEL_PART_ATTN_IN, ALWAYS, NEVER),
     LINEAR("layers.#.self_attn.q_proj", TSR_Q, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.k_proj", TSR_K, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.v_proj", TSR_V, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.o_proj", TSR_O, TSR_HAS_O_BIAS),
-    NORM("layers.#.post_attention_layernorm", TSR_PART_ATTN_OUT, ALWAYS, NEVER),
-    NORM("layers.#.pre_feedforward_layernorm", TSR_PART_FFN_IN, ALWAYS, NEVER),
+    NORM("layers.#.post_attention_layernorm", TSR_MODEL_PART_ATTN_OUT, ALWAYS, NEVER),
+    NORM("layers.#.pre_feedforward_layernorm", TSR_MODEL_PART_FFN_IN, ALWAYS, NEVER),
     LINEAR("layers.#.mlp.gate_proj", TSR_GATE, NEVER),
     LINEAR("layers.#.mlp.up_proj", TSR_UP, NEVER),
     LINEAR("layers.#.mlp.down_proj", TSR_DOWN, NEVER),
-    NORM("layers.#.post_feedforward_layernorm", TSR_PART_FFN_OUT, ALWAYS, NEVER),
-    NORM("norm", TSR_PART_FINAL_NORM, ALWAYS, NEVER),
+    NORM("layers.#.post_feedforward_layernorm", TSR_MODEL_PART_FFN_OUT, ALWAYS, NEVER),
+    NORM("norm", TSR_MODEL_PART_FINAL_NORM, ALWAYS, NEVER),
     HEAD,
 };
 
 static const struct tsr_model_role phi3_roles[] = {
-    MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
-    NORM("layers.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, NEVER),
-    MATRIX("layers.#.self_attn.qkv_proj", TSR_PART_QKV_ROWS, ALWAYS, NEVER),
+    MATRIX("embed_tokens", TSR_MODEL_PART_EMBED, ALWAYS, NEVER),
+    NORM("layers.#.input_layernorm", TSR_MODEL_PART_ATTN_IN, ALWAYS, NEVER),
+    MATRIX("layers.#.self_attn.qkv_proj", TSR_MODEL_PART_QKV_ROWS, ALWAYS, NEVER),
     LINEAR("layers.#.self_attn.o_proj", TSR_O, NEVER),
-    NORM("layers.#.post_attention_layernorm", TSR_PART_FFN_IN, ALWAYS, NEVER),
-    MATRIX("layers.#.mlp.gate_up_proj", TSR_PART_GATE_UP_ROWS, ALWAYS, NEVER),
+    NORM("layers.#.post_attention_layernorm", TSR_MODEL_PART_FFN_IN, ALWAYS, NEVER),
+    MATRIX("layers.#.mlp.gate_up_proj", TSR_MODEL_PART_GATE_UP_ROWS, ALWAYS, NEVER),
     LINEAR("layers.#.mlp.down_proj", TSR_DOWN, NEVER),
-    NORM("norm", TSR_PART_FINAL_NORM, ALWAYS, NEVER),
+    NORM("norm", TSR_MODEL_PART_FINAL_NORM, ALWAYS, NEVER),
     HEAD,
 };
 
 #define AFFINE TSR_HAS_AFFINE
 static const struct tsr_model_role opt_roles[] = {
-    MATRIX("embed_tokens", TSR_PART_EMBED, ALWAYS, NEVER),
-    MATRIX("embed_positions", TSR_PART_POSITIONS, ALWAYS, NEVER),
-    MATRIX("project_in", TSR_PART_PROJECT_IN, TSR_HAS_PROJECTION, NEVER),
-    NORM("layers.#.self_attn_layer_norm", TSR_PART_ATTN_IN, AFFINE, AFFINE),
+    MATRIX("embed_tokens", TSR_MODEL_PART_EMBED, ALWAYS, NEVER),
+    MATRIX("embed_positions", TSR_MODEL_PART_POSITIONS, ALWAYS, NEVER),
+    MATRIX("project_in", TSR_MODEL_PART_PROJECT_IN, TSR_HAS_PROJECTION, NEVER),
+    NORM("layers.#.self_attn_layer_norm", TSR_MODEL_PART_ATTN_IN, AFFINE, AFFINE),
     LINEAR("layers.#.self_attn.q_proj", TSR_Q, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.k_proj", TSR_K, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.v_proj", TSR_V, TSR_HAS_QKV_BIAS),
     LINEAR("layers.#.self_attn.out_proj", TSR_O, TSR_HAS_O_BIAS),
-    NORM("layers.#.final_layer_norm", TSR_PART_FFN_IN, AFFINE, AFFINE),
+    NORM("layers.#.final_layer_norm", TSR_MODEL_PART_FFN_IN, AFFINE, AFFINE),
     LINEAR("layers.#.fc1", TSR_UP, TSR_HAS_MLP_BIAS),
     LINEAR("layers.#.fc2", TSR_DOWN, TSR_HAS_MLP_BIAS),
-    NORM("final_layer_norm", TSR_PART_FINAL_NORM, TSR_HAS_FINAL_NORM | AFFINE,
+    NORM("final_layer_norm", TSR_MODEL_PART_FINAL_NORM, TSR_HAS_FINAL_NORM | AFFINE,
          TSR_HAS_FINAL_NORM | AFFINE),
-    MATRIX("project_out", TSR_PART_PROJECT_OUT, TSR_HAS_PROJECTION, NEVER),
+    MATRIX("project_out", TSR_MODEL_PART_PROJECT_OUT, TSR_HAS_PROJECTION, NEVER),
     HEAD,
 };
 
 static const struct tsr_model_role bloom_roles[] = {
-    MATRIX("word_embeddings", TSR_PART_EMBED, ALWAYS, NEVER),
-    NORM("word_embeddings_layernorm", TSR_PART_EMBED_NORM, ALWAYS, ALWAYS),
-    NORM("h.#.input_layernorm", TSR_PART_ATTN_IN, ALWAYS, ALWAYS),
-    MATRIX("h.#.self_attention.query_key_value", TSR_PART_QKV_HEADS, ALWAYS, ALWAYS),
+    MATRIX("word_embeddings", TSR_MODEL_PART_EMBED, ALWAYS, NEVER),
+    NORM("word_embeddings_layernorm", TSR_MODEL_PART_EMBED_NORM, ALWAYS, ALWAYS),
+    NORM("h.#.input_layernorm", TSR_MODEL_PART_ATTN_IN, ALWAYS, ALWAYS),
+    MATRIX("h.#.self_attention.query_key_value", TSR_MODEL_PART_QKV_HEADS, ALWAYS, ALWAYS),
     LINEAR("h.#.self_attention.dense", TSR_O, ALWAYS),
-    NORM("h.#.post_attention_layernorm", TSR_PART_FFN_IN, ALWAYS, ALWAYS),
+    NORM("h.#.post_attention_layernorm", TSR_MODEL_PART_FFN_IN, ALWAYS, ALWAYS),
     LINEAR("h.#.mlp.dense_h_to_4h", TSR_UP, ALWAYS),
     LINEAR("h.#.mlp.dense_4h_to_h", TSR_DOWN, ALWAYS),
-    NORM("ln_f", TSR_PART_FINAL_NORM, ALWAYS, ALWAYS),
+    NORM("ln_f", TSR_MODEL_PART_FINAL_NORM, ALWAYS, ALWAYS),
     HEAD,
 };
 

@@ -14,11 +14,11 @@
 /* What a stored tensor contains.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
  * are ordered [head][q,k,v][head_dim] and are split by copying. */
 // clang-format off
-enum tsr_plan_part {
-    TSR_PART_EMBED, TSR_PART_POSITIONS, TSR_PART_EMBED_NORM, TSR_PART_FINAL_NORM,
-    TSR_PART_PROJECT_IN, TSR_PART_PROJECT_OUT, TSR_PART_HEAD,
-    TSR_PART_LINEAR, TSR_PART_QKV_ROWS, TSR_PART_QKV_HEADS, TSR_PART_GATE_UP_ROWS,
-    TSR_PART_ATTN_IN, TSR_PART_ATTN_OUT, TSR_PART_FFN_IN, TSR_PART_FFN_OUT
+enum tsr_model_part {
+    TSR_MODEL_PART_EMBED, TSR_MODEL_PART_POSITIONS, TSR_MODEL_PART_EMBED_NORM, TSR_MODEL_PART_FINAL_NORM,
+    TSR_MODEL_PART_PROJECT_IN, TSR_MODEL_PART_PROJECT_OUT, TSR_MODEL_PART_HEAD,
+    TSR_MODEL_PART_LINEAR, TSR_MODEL_PART_QKV_ROWS, TSR_MODEL_PART_QKV_HEADS, TSR_MODEL_PART_GATE_UP_ROWS,
+    TSR_MODEL_PART_ATTN_IN, TSR_MODEL_PART_ATTN_OUT, TSR_MODEL_PART_FFN_IN, TSR_MODEL_PART_FFN_OUT
 };
 // clang-format on
 
@@ -35,11 +35,11 @@ enum tsr_plan_part {
 
 /* NAME.weight and NAME.bias; '#' in name is replaced by the layer number. */
 struct tsr_model_role {
-    const char        *name;
-    enum tsr_plan_part part;
-    enum tsr_linear_id lin;          /* TSR_PART_LINEAR only */
-    uint32_t           weight, bias; /* TSR_HAS_* that each needs */
-    bool               bare;         /* name excludes the prefix */
+    const char         *name;
+    enum tsr_model_part part;
+    enum tsr_linear_id  lin;          /* TSR_MODEL_PART_LINEAR only */
+    uint32_t            weight, bias; /* TSR_HAS_* that each needs */
+    bool                bare;         /* name excludes the prefix */
 };
 
 struct tsr_model_config;

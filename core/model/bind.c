@@ -149,17 +149,17 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     struct tsr_model_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
     uint64_t                        rows[3], cols;
     switch (r->part) {
-    case TSR_PART_EMBED_NORM:
+    case TSR_MODEL_PART_EMBED_NORM:
         return bind_norm(b, r, 0, &m->embed_norm);
-    case TSR_PART_FINAL_NORM:
+    case TSR_MODEL_PART_FINAL_NORM:
         return bind_norm(b, r, 0, &m->final_norm);
-    case TSR_PART_ATTN_IN:
+    case TSR_MODEL_PART_ATTN_IN:
         return bind_norm(b, r, layer, &l->attn_in);
-    case TSR_PART_ATTN_OUT:
+    case TSR_MODEL_PART_ATTN_OUT:
         return bind_norm(b, r, layer, &l->attn_out);
-    case TSR_PART_FFN_IN:
+    case TSR_MODEL_PART_FFN_IN:
         return bind_norm(b, r, layer, &l->ffn_in);
-    case TSR_PART_FFN_OUT:
+    case TSR_MODEL_PART_FFN_OUT:
         return bind_norm(b, r, layer, &l->ffn_out);
     default:
         break;
@@ -167,31 +167,32 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     if (!tsr_model_bind_holds(b, r->weight))
         return TSR_OK;
     switch (r->part) {
-    case TSR_PART_EMBED:
+    case TSR_MODEL_PART_EMBED:
         if (!b->packed || !b->packed->embed)
             return bind_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
         TSR_TRY(leave(b, r, 0));
         return set_packed(b, &m->embed, b->packed->embed, hp->vocab, hp->embed_dim);
-    case TSR_PART_POSITIONS:
+    case TSR_MODEL_PART_POSITIONS:
         return bind_matrix(b, r, 0, &m->positions, hp->max_positions + hp->position_offset,
                            hp->hidden);
-    case TSR_PART_PROJECT_IN:
+    case TSR_MODEL_PART_PROJECT_IN:
         return bind_matrix(b, r, 0, &m->project_in.w, hp->hidden, hp->embed_dim);
-    case TSR_PART_PROJECT_OUT:
+    case TSR_MODEL_PART_PROJECT_OUT:
         return bind_matrix(b, r, 0, &m->project_out.w, hp->embed_dim, hp->hidden);
-    case TSR_PART_HEAD:
+    case TSR_MODEL_PART_HEAD:
         if (!b->packed || !b->packed->head)
             return bind_matrix(b, r, 0, &m->head.w, hp->vocab, hp->embed_dim);
         TSR_TRY(leave(b, r, 0));
         return set_packed(b, &m->head.w, b->packed->head, hp->vocab, hp->embed_dim);
-    case TSR_PART_LINEAR:
+    case TSR_MODEL_PART_LINEAR:
         return bind_linear(b, r, layer);
-    case TSR_PART_QKV_ROWS:
-    case TSR_PART_QKV_HEADS:
+    case TSR_MODEL_PART_QKV_ROWS:
+    case TSR_MODEL_PART_QKV_HEADS:
         for (unsigned i = 0; i < 3; i++)
             tsr_model_bind_shape(hp, qkv[i], &rows[i], &cols);
-        return bind_fused(b, r, layer, qkv, rows, 3, hp->hidden, r->part == TSR_PART_QKV_HEADS);
-    case TSR_PART_GATE_UP_ROWS:
+        return bind_fused(b, r, layer, qkv, rows, 3, hp->hidden,
+                          r->part == TSR_MODEL_PART_QKV_HEADS);
+    case TSR_MODEL_PART_GATE_UP_ROWS:
         rows[0] = rows[1] = hp->ffn;
         return bind_fused(b, r, layer, gate_up, rows, 2, hp->hidden, false);
     default:

@@ -292,7 +292,7 @@ tsr_status tsr_model_config_opt(const struct tsr_model_config_source *s, struct 
     hp->norm = TSR_NORM_LAYER;
     hp->norm_eps = (float)c->arch->def.eps;
     hp->norm_place = before ? TSR_NORM_BEFORE : TSR_NORM_AFTER;
-    hp->positions = TSR_POS_LEARNED;
+    hp->positions = TSR_MODEL_POSITIONS_LEARNED;
     hp->position_offset = 2;
     c->has |= bias ? TSR_HAS_QKV_BIAS | TSR_HAS_O_BIAS | TSR_HAS_MLP_BIAS : 0;
     c->has |= affine ? TSR_HAS_AFFINE : 0;
@@ -319,7 +319,7 @@ tsr_status tsr_model_config_bloom(const struct tsr_model_config_source *s,
     hp->norm_place = TSR_NORM_BEFORE;
     TSR_TRY(get_float(s, "layer_norm_epsilon", 0.0, 1.0, c->arch->def.eps, &hp->norm_eps));
     TSR_TRY(get_flag(s, "apply_residual_connection_post_layernorm", &hp->residual_from_norm));
-    hp->positions = TSR_POS_ALIBI;
+    hp->positions = TSR_MODEL_POSITIONS_ALIBI;
     hp->func = TSR_FUNC_GELU_TANH;
     return new_windows(s, hp);
 }

@@ -145,7 +145,7 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s,
     json_t                *o, *old;
     const char            *type = "default", *old_type = NULL;
     double                 partial = 1.0;
-    hp->positions = TSR_POS_ROPE;
+    hp->positions = TSR_MODEL_POSITIONS_ROPE;
     r->theta = 10000.0;
     r->factor = r->attention_factor = 1.0;
     r->scaling = TSR_ROPE_NONE;

@@ -18,7 +18,11 @@ struct tsr_prepacked;
 
 #define TSR_MAX_EOS 16
 
-enum tsr_positions { TSR_POS_ROPE, TSR_POS_LEARNED, TSR_POS_ALIBI };
+enum tsr_model_positions {
+    TSR_MODEL_POSITIONS_ROPE,
+    TSR_MODEL_POSITIONS_LEARNED,
+    TSR_MODEL_POSITIONS_ALIBI
+};
 enum tsr_rope_scaling {
     TSR_ROPE_NONE,
     TSR_ROPE_LINEAR,
@@ -44,23 +48,23 @@ struct tsr_model_rope {
 };
 
 struct tsr_model_hparams {
-    uint64_t              vocab, hidden, layers, ffn, max_positions;
-    uint32_t              heads, kv_heads, head_dim;
-    uint64_t              embed_dim; /* width of the embedding; != hidden for OPT-350m */
-    uint32_t              norm;      /* TSR_NORM_RMS or TSR_NORM_LAYER */
-    float                 norm_eps, norm_gain_offset; /* Gemma: gain + 1 */
-    enum tsr_norm_place   norm_place;
-    bool                  residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
-    enum tsr_positions    positions;
-    struct tsr_model_rope rope;
-    uint64_t              position_offset; /* OPT: row = position + 2 */
-    uint32_t              func;            /* TSR_FUNC_* of the feed-forward */
-    bool                  gated;
-    float                 attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
-    uint32_t             *window; /* [layers], 0: full attention; owned */
-    bool                  tied;   /* head is the embedding */
-    int64_t               bos;    /* -1: none */
-    uint32_t              eos[TSR_MAX_EOS], n_eos;
+    uint64_t            vocab, hidden, layers, ffn, max_positions;
+    uint32_t            heads, kv_heads, head_dim;
+    uint64_t            embed_dim; /* width of the embedding; != hidden for OPT-350m */
+    uint32_t            norm;      /* TSR_NORM_RMS or TSR_NORM_LAYER */
+    float               norm_eps, norm_gain_offset; /* Gemma: gain + 1 */
+    enum tsr_norm_place norm_place;
+    bool                residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
+    enum tsr_model_positions positions;
+    struct tsr_model_rope    rope;
+    uint64_t                 position_offset; /* OPT: row = position + 2 */
+    uint32_t                 func;            /* TSR_FUNC_* of the feed-forward */
+    bool                     gated;
+    float                    attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
+    uint32_t                *window; /* [layers], 0: full attention; owned */
+    bool                     tied;   /* head is the embedding */
+    int64_t                  bos;    /* -1: none */
+    uint32_t                 eos[TSR_MAX_EOS], n_eos;
 };
 
 /* The linears of a decoder layer, canonical.  GATE is absent when not gated. */
@@ -150,7 +154,13 @@ tsr_status tsr_model_text_unchanged(const struct tsr_model *m, const char *name,
 const char *tsr_model_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
 /* The inputs of a layer's linears; q, k and v share one, gate and up too. */
-enum tsr_site { TSR_SITE_ATTN_IN, TSR_SITE_O_IN, TSR_SITE_FFN_IN, TSR_SITE_DOWN_IN, TSR_SITES };
+enum tsr_site {
+    TSR_MODEL_SITE_ATTN_IN,
+    TSR_MODEL_SITE_O_IN,
+    TSR_MODEL_SITE_FFN_IN,
+    TSR_MODEL_SITE_DOWN_IN,
+    TSR_SITES
+};
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id);
 const char   *tsr_model_site_name(enum tsr_site site); /* "attn_in", "o_in", "ffn_in", "down_in" */
 uint64_t      tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */

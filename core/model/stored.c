@@ -94,8 +94,8 @@ static tsr_status norm(const struct walk *w, const struct tsr_model_role *r, uin
 static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r,
                          const struct tsr_matrix *m, const struct tsr_model_packed *p)
 {
-    struct tsr_model_stored_view v = { .kind = r->part == TSR_PART_HEAD ? TSR_STORED_HEAD
-                                                                        : TSR_STORED_MATRIX };
+    struct tsr_model_stored_view v = { .kind = r->part == TSR_MODEL_PART_HEAD ? TSR_STORED_HEAD
+                                                                              : TSR_STORED_MATRIX };
     if (!holds(w, r->weight))
         return TSR_OK;
     TSR_TRY(begin(w, r, 0, &v));
@@ -112,7 +112,7 @@ static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, 
         return TSR_OK;
     TSR_TRY(begin(w, r, layer, &v));
     v.n = n;
-    v.by_head = r->part == TSR_PART_QKV_HEADS;
+    v.by_head = r->part == TSR_MODEL_PART_QKV_HEADS;
     v.dim = w->m->hp.head_dim;
     for (unsigned i = 0; i < n; i++)
         add(&v, i, &l->lin[ids[i]].w, w->o ? w->o->lin[layer][ids[i]] : NULL);
@@ -139,39 +139,39 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
     const struct tsr_model_layer *l = &m->layers[inside ? layer : 0]; /* there is at least one */
     const struct tsr_model_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
     switch (r->part) {
-    case TSR_PART_EMBED:
+    case TSR_MODEL_PART_EMBED:
         return matrix(w, r, &m->embed, w->o ? w->o->embed : NULL);
-    case TSR_PART_POSITIONS:
+    case TSR_MODEL_PART_POSITIONS:
         return matrix(w, r, &m->positions, NULL);
-    case TSR_PART_PROJECT_IN:
+    case TSR_MODEL_PART_PROJECT_IN:
         return matrix(w, r, &m->project_in.w, NULL);
-    case TSR_PART_PROJECT_OUT:
+    case TSR_MODEL_PART_PROJECT_OUT:
         return matrix(w, r, &m->project_out.w, NULL);
-    case TSR_PART_HEAD:
+    case TSR_MODEL_PART_HEAD:
         if (m->hp.tied && w->o && w->o->head) {
             struct tsr_model_role untied = *r;
             untied.weight = TSR_HAS_ALWAYS;
             return matrix(w, &untied, &m->head.w, w->o->head);
         }
         return matrix(w, r, &m->head.w, w->o ? w->o->head : NULL);
-    case TSR_PART_EMBED_NORM:
+    case TSR_MODEL_PART_EMBED_NORM:
         return norm(w, r, 0, &m->embed_norm, NULL);
-    case TSR_PART_FINAL_NORM:
+    case TSR_MODEL_PART_FINAL_NORM:
         return norm(w, r, 0, &m->final_norm, NULL);
-    case TSR_PART_ATTN_IN:
+    case TSR_MODEL_PART_ATTN_IN:
         return norm(w, r, layer, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL);
-    case TSR_PART_ATTN_OUT:
+    case TSR_MODEL_PART_ATTN_OUT:
         return norm(w, r, layer, &l->attn_out, NULL);
-    case TSR_PART_FFN_IN:
+    case TSR_MODEL_PART_FFN_IN:
         return norm(w, r, layer, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL);
-    case TSR_PART_FFN_OUT:
+    case TSR_MODEL_PART_FFN_OUT:
         return norm(w, r, layer, &l->ffn_out, NULL);
-    case TSR_PART_LINEAR:
+    case TSR_MODEL_PART_LINEAR:
         return linears(w, r, layer, &r->lin, 1);
-    case TSR_PART_QKV_ROWS:
-    case TSR_PART_QKV_HEADS:
+    case TSR_MODEL_PART_QKV_ROWS:
+    case TSR_MODEL_PART_QKV_HEADS:
         return linears(w, r, layer, qkv, 3);
-    case TSR_PART_GATE_UP_ROWS:
+    case TSR_MODEL_PART_GATE_UP_ROWS:
         return linears(w, r, layer, gate_up, 2);
     default:
         return tsr_fail(w->err, TSR_E_BUG, "role %s has no part", r->name);

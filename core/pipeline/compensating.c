@@ -33,7 +33,7 @@ tsr_status tsr_pipeline_compensating_open(struct tsr_pipeline_compensating      
     c->use = (struct tsr_engine_compensate){ .from = c->from,
                                              .each = (uint32_t)k->compensate,
                                              .k = (const uint32_t(*)[TSR_SITES])c->k,
-                                             .select = (enum tsr_select)k->select,
+                                             .select = (enum tsr_compensate_select)k->select,
                                              .all = k->positions == TSR_POSITIONS_ALL,
                                              .recall = k->recall != 0,
                                              .seed = seed };
@@ -67,7 +67,7 @@ bool tsr_pipeline_compensating_put_done(json_t                                  
     json_t *j = json_object();
     bool    ok =
         tsr_pipeline_json_put(j, "k", c->k ? json_null() : json_integer(k->compensate)) &&
-        tsr_pipeline_json_put_text(j, "select", tsr_select_choices[k->select].name) &&
+        tsr_pipeline_json_put_text(j, "select", tsr_compensate_select_choices[k->select].name) &&
         tsr_pipeline_json_put_text(j, "positions", tsr_positions_choices[k->positions].name) &&
         tsr_pipeline_json_put_int(j, "bits", c->from->bits) &&
         tsr_pipeline_json_put_int(j, "linears", done->linears) &&

@@ -33,8 +33,8 @@ extern const struct tsr_choice tsr_positions_choices[2];
           .type = TSR_OPT_ENUM,                                                                    \
           .flags = fl,                                                                             \
           .offset = TSR_FIELD(S, f.select, int64_t),                                               \
-          .def = { .i = TSR_SELECT_DYNAMIC },                                                      \
-          .choices = tsr_select_choices,                                                           \
+          .def = { .i = TSR_COMPENSATE_SELECT_DYNAMIC },                                           \
+          .choices = tsr_compensate_select_choices,                                                \
           .n_choices = 5 },                                                                        \
         { .name = "positions",                                                                     \
           .help = "Which tokens are compensated.",                                                 \

@@ -39,7 +39,7 @@ static bool norm_produces(const struct block_view *v, enum tsr_site site)
 {
     const struct tsr_model_hparams *hp = &v->job->model->hp;
     const struct tsr_model_layer   *l = &v->job->model->layers[v->job->layer];
-    const struct tsr_model_norm    *n = site == TSR_SITE_ATTN_IN ? &l->attn_in : &l->ffn_in;
+    const struct tsr_model_norm    *n = site == TSR_MODEL_SITE_ATTN_IN ? &l->attn_in : &l->ffn_in;
     return n->gain && hp->norm_place != TSR_NORM_AFTER && !hp->residual_from_norm;
 }
 
@@ -47,12 +47,12 @@ static bool linear_produces(const struct block_view *v, enum tsr_site site)
 {
     const struct tsr_model_hparams *hp = &v->job->model->hp;
     const struct tsr_model_linear  *l = v->job->model->layers[v->job->layer].lin;
-    enum tsr_linear_id              from = site == TSR_SITE_O_IN ? TSR_V : TSR_UP;
-    enum tsr_linear_id              to = site == TSR_SITE_O_IN ? TSR_O : TSR_DOWN;
+    enum tsr_linear_id              from = site == TSR_MODEL_SITE_O_IN ? TSR_V : TSR_UP;
+    enum tsr_linear_id              to = site == TSR_MODEL_SITE_O_IN ? TSR_O : TSR_DOWN;
     if (v->job->q[from] != v->q || l[from].bias || l[from].w.rows != l[to].w.cols)
         return false;
-    return site == TSR_SITE_O_IN ? hp->heads == hp->kv_heads
-                                 : hp->gated || hp->func == TSR_FUNC_RELU;
+    return site == TSR_MODEL_SITE_O_IN ? hp->heads == hp->kv_heads
+                                       : hp->gated || hp->func == TSR_FUNC_RELU;
 }
 
 /* All present linears of the site are this instance's. */
@@ -71,14 +71,14 @@ static void find_producer(const struct block_view *v, struct tsr_block_site *s, 
     s->producer = TSR_PRODUCER_NONE;
     if (!owns_site(v, site))
         return;
-    if (site == TSR_SITE_ATTN_IN || site == TSR_SITE_FFN_IN) {
+    if (site == TSR_MODEL_SITE_ATTN_IN || site == TSR_MODEL_SITE_FFN_IN) {
         if (norm_produces(v, site))
             s->producer = TSR_PRODUCER_NORM;
         return;
     }
     if (!linear_produces(v, site))
         return;
-    enum tsr_linear_id from = site == TSR_SITE_O_IN ? TSR_V : TSR_UP;
+    enum tsr_linear_id from = site == TSR_MODEL_SITE_O_IN ? TSR_V : TSR_UP;
     s->producer = TSR_PRODUCER_LINEAR;
     for (uint64_t i = 0; i < v->n; i++)
         for (uint64_t k = 0; k < v->site[i].n_linears; k++)

@@ -93,7 +93,7 @@ static tsr_status fold_norm(const struct block_view *v, enum tsr_site site, cons
                             struct tsr_quant_block_fold *f, struct tsr_err *err)
 {
     const struct tsr_model_layer *l = &v->job->model->layers[v->job->layer];
-    bool                          attention = site == TSR_SITE_ATTN_IN;
+    bool                          attention = site == TSR_MODEL_SITE_ATTN_IN;
     const struct tsr_model_norm  *n = attention ? &l->attn_in : &l->ffn_in;
     struct tsr_model_norm *out = &f->norm[attention ? TSR_OVERLAY_ATTN_IN : TSR_OVERLAY_FFN_IN];
     uint64_t               hidden = v->job->model->hp.hidden;

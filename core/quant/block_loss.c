@@ -12,10 +12,10 @@
 #define STEP UINT64_C(512) /* rows of inputs at a time */
 
 static const struct part {
-    enum tsr_stream_part part;
-    enum tsr_site        input;
-} parts[2] = { { TSR_PART_ATTENTION, TSR_SITE_ATTN_IN },
-               { TSR_PART_FEED_FORWARD, TSR_SITE_FFN_IN } };
+    enum tsr_engine_stream_part part;
+    enum tsr_site               input;
+} parts[2] = { { TSR_ENGINE_STREAM_ATTENTION, TSR_MODEL_SITE_ATTN_IN },
+               { TSR_ENGINE_STREAM_FEED_FORWARD, TSR_MODEL_SITE_FFN_IN } };
 
 static tsr_status run(const struct block_view *v, int half, float *out, struct tsr_err *err)
 {
@@ -148,7 +148,7 @@ tsr_status block_loss(void *ctx, uint64_t site, const struct tsr_matrix *const *
     if (site >= v->n)
         return tsr_fail(err, TSR_E_INVAL, "a loss of site %llu, the block shows %llu",
                         (unsigned long long)site, (unsigned long long)v->n);
-    if (v->id[site] == TSR_SITE_O_IN || v->id[site] == TSR_SITE_DOWN_IN)
+    if (v->id[site] == TSR_MODEL_SITE_O_IN || v->id[site] == TSR_MODEL_SITE_DOWN_IN)
         return loss_of_linear(v, site, linears[0], mse, err);
-    return loss_of_half(v, site, v->id[site] == TSR_SITE_FFN_IN, linears, mse, err);
+    return loss_of_half(v, site, v->id[site] == TSR_MODEL_SITE_FFN_IN, linears, mse, err);
 }

@@ -88,8 +88,8 @@ static tsr_status open_layer(struct tsr_quant_residuals_work *w)
     drop_layer(w);
     TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, w->layer, false, w->index.layer[w->layer],
                                   NULL, w->o, w->err));
-    if ((n[TSR_OVERLAY_ATTN_IN].gain && !w->o->scale[w->layer][TSR_SITE_ATTN_IN]) ||
-        (n[TSR_OVERLAY_FFN_IN].gain && !w->o->scale[w->layer][TSR_SITE_FFN_IN]))
+    if ((n[TSR_OVERLAY_ATTN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_ATTN_IN]) ||
+        (n[TSR_OVERLAY_FFN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_FFN_IN]))
         return tsr_fail(w->err, TSR_E_INPUT,
                         "%s: layer %llu has folded norms but not the scales that were folded; "
                         "quantize it again with this version",
@@ -172,7 +172,7 @@ static tsr_status keep_profile(struct tsr_quant_residuals_work *w, enum tsr_site
 /* The linear whose rows were divided by a site's scale. */
 static enum tsr_site divided_by(enum tsr_linear_id id)
 {
-    return id == TSR_V ? TSR_SITE_O_IN : id == TSR_UP ? TSR_SITE_DOWN_IN : TSR_SITES;
+    return id == TSR_V ? TSR_MODEL_SITE_O_IN : id == TSR_UP ? TSR_MODEL_SITE_DOWN_IN : TSR_SITES;
 }
 
 /* Rows of a site's linears. */

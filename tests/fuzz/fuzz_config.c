@@ -23,7 +23,7 @@ static void check(const struct tsr_model_hparams *hp)
     must(isfinite(hp->norm_eps) && isfinite(hp->attn_scale) && hp->attn_scale > 0.0f);
     for (uint64_t i = 0; i < hp->layers; i++)
         must(hp->window[i] <= INT32_MAX + 1u);
-    if (hp->positions != TSR_POS_ROPE)
+    if (hp->positions != TSR_MODEL_POSITIONS_ROPE)
         return;
     const struct tsr_model_rope *r = &hp->rope;
     must(r->dim >= 2 && r->dim % 2 == 0 && r->dim <= hp->head_dim);

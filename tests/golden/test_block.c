@@ -440,7 +440,7 @@ static void clips(void **state)
         assert_true(((float *)fold.lin[TSR_DOWN].data)[i] == v);
     }
     assert_true(cut > 0);
-    assert_null(fold.scale[TSR_SITE_DOWN_IN]);
+    assert_null(fold.scale[TSR_MODEL_SITE_DOWN_IN]);
     free(was);
     tsr_quant_block_fold_free(&fold);
     layer_close(&l);
@@ -482,8 +482,8 @@ static void refusals(void **state)
     }
     struct fake f = { .act = SCALE };
     layer_open(&l, "llama3", &f, 0);
-    free((void *)(uintptr_t)l.stats[TSR_SITE_O_IN].inputs);
-    l.stats[TSR_SITE_O_IN].inputs = NULL;
+    free((void *)(uintptr_t)l.stats[TSR_MODEL_SITE_O_IN].inputs);
+    l.stats[TSR_MODEL_SITE_O_IN].inputs = NULL;
     assert_int_equal(tsr_quant_block_search(&l.job, &fold, &err.err), TSR_E_INPUT);
     assert_non_null(strstr(err.text, "o_proj"));
     layer_close(&l);
@@ -498,7 +498,7 @@ static void statistics(void **state)
     float                       x[ROWS * N], scale[N] = { 0.5f, 3.0f, 1.25f };
     float                       h[N * N] = { 0 }, top[N] = { 0 }, mean[N], var[N], mag[N];
     struct tsr_quant_stats      in = { .struct_size = sizeof in, .cols = N, .tokens = ROWS }, out;
-    struct tsr_quant_block_fold f = { .scale = { [TSR_SITE_O_IN] = scale } };
+    struct tsr_quant_block_fold f = { .scale = { [TSR_MODEL_SITE_O_IN] = scale } };
     for (int i = 0; i < ROWS * N; i++)
         x[i] = (float)noise((uint64_t)i);
     for (int round = 0; round < 2; round++) {
@@ -527,10 +527,10 @@ static void statistics(void **state)
             in.hessian = h, in.absmax = top, in.mean = mean, in.variance = var, in.mean_abs = mag;
             in.inputs = x;
             in.input_rows = ROWS;
-            OK(tsr_quant_block_stats(&f, TSR_SITE_O_IN, &in, &out, &err.err));
+            OK(tsr_quant_block_stats(&f, TSR_MODEL_SITE_O_IN, &in, &out, &err.err));
             assert_true(out.cols == N && out.tokens == ROWS && out.input_rows == ROWS);
             struct tsr_quant_stats same;
-            OK(tsr_quant_block_stats(&f, TSR_SITE_ATTN_IN, &in, &same, &err.err));
+            OK(tsr_quant_block_stats(&f, TSR_MODEL_SITE_ATTN_IN, &in, &same, &err.err));
             assert_true(same.hessian == h);
         }
     }

@@ -208,7 +208,8 @@ static void add_residual(struct tsr_model_packed *p, const struct tsr_compensate
     p->format.id = "test.dense/1";
 }
 
-static void against_weights(const char *scheme, uint32_t bits, uint32_t k, enum tsr_select select)
+static void against_weights(const char *scheme, uint32_t bits, uint32_t k,
+                            enum tsr_compensate_select select)
 {
     char                           folder[64];
     struct tsr_model              *m = wide_load(wide_names[0], false, folder);
@@ -225,7 +226,8 @@ static void against_weights(const char *scheme, uint32_t bits, uint32_t k, enum 
             uint64_t  n = tsr_compensate_select_count(k, p->cols);
             uint32_t *list = malloc((1 + n) * 4), *scratch = malloc(p->cols * 4);
             assert_true(list && scratch);
-            tsr_compensate_select_top(select == TSR_SELECT_STATIC_MEANSQ ? p->meansq : p->lost,
+            tsr_compensate_select_top(select == TSR_COMPENSATE_SELECT_STATIC_MEANSQ ? p->meansq
+                                                                                    : p->lost,
                                       p->cols, n, list, scratch);
             if (o->lin[l][i])
                 add_residual(o->lin[l][i], &c->lin[l][i], list);
@@ -256,11 +258,12 @@ static void against_weights(const char *scheme, uint32_t bits, uint32_t k, enum 
 static void test_weights(void **state)
 {
     (void)state;
-    against_weights("use: rtn\nbits: 3\ngroup: 64\n", 4, 256, TSR_SELECT_STATIC_MEANSQ);
+    against_weights("use: rtn\nbits: 3\ngroup: 64\n", 4, 256, TSR_COMPENSATE_SELECT_STATIC_MEANSQ);
     against_weights("use: squeeze\nbits: 3\nsensitivity: none\n", 8, 100,
-                    TSR_SELECT_STATIC_HESSIAN);
-    against_weights("use: rtn\nbits: 4\ngroup: 32\n", 16, 1024, TSR_SELECT_STATIC_MEANSQ);
-    against_weights("use: mx\nelement: fp4_e2m1\n", 2, 512, TSR_SELECT_STATIC_MEANSQ);
+                    TSR_COMPENSATE_SELECT_STATIC_HESSIAN);
+    against_weights("use: rtn\nbits: 4\ngroup: 32\n", 16, 1024,
+                    TSR_COMPENSATE_SELECT_STATIC_MEANSQ);
+    against_weights("use: mx\nelement: fp4_e2m1\n", 2, 512, TSR_COMPENSATE_SELECT_STATIC_MEANSQ);
 }
 
 /* All of an F16 residual is the original. */
@@ -384,7 +387,7 @@ static void test_invariance(void **state)
         const struct tsr_compensation *c = residuals(m, o, way == 1 ? 8 : 4);
         struct tsr_engine_compensate   use = { .from = c,
                                                .each = 90,
-                                               .select = (enum tsr_select)way,
+                                               .select = (enum tsr_compensate_select)way,
                                                .all = way == 0,
                                                .recall = way != 2,
                                                .seed = 4 };
@@ -410,10 +413,11 @@ static void test_counts(void **state)
     uint32_t k[WIDE_LAYERS][TSR_SITES] = { { 64, 0, 32, 8 }, { 0, 0, 0, 0 }, { 1024, 1, 1, 1 } };
     (void)state;
     assert_non_null(logits);
-    struct tsr_engine_compensate use = {
-        .from = c, .k = (const uint32_t(*)[TSR_SITES])k, .select = TSR_SELECT_EXACT, .recall = true
-    };
-    struct tsr_engine *e = engine_of(registry, m, o, &use, 0, NULL);
+    struct tsr_engine_compensate use = { .from = c,
+                                         .k = (const uint32_t(*)[TSR_SITES])k,
+                                         .select = TSR_COMPENSATE_SELECT_EXACT,
+                                         .recall = true };
+    struct tsr_engine           *e = engine_of(registry, m, o, &use, 0, NULL);
     memset(k, 0, sizeof k); /* was read */
     static const uint32_t again[WIDE_LAYERS][TSR_SITES] = { { 64, 0, 32, 8 },
                                                             { 0, 0, 0, 0 },
@@ -580,8 +584,8 @@ static void test_ranks(void **state)
         const struct tsr_compensation *c = residuals(m, o, way == 3 ? 2 : way == 2 ? 16 : 4);
         struct tsr_engine_compensate   use = { .from = c,
                                                .each = 70,
-                                               .select =
-                                                 way == 1 ? TSR_SELECT_EXACT : TSR_SELECT_DYNAMIC,
+                                               .select = way == 1 ? TSR_COMPENSATE_SELECT_EXACT
+                                                                  : TSR_COMPENSATE_SELECT_DYNAMIC,
                                                .all = way == 0 };
         struct script                  s = write_script(m->hp.vocab);
         float *want = run_script(engine_of(registry, m, o, &use, 0, NULL), &s);
@@ -608,7 +612,7 @@ static void test_chunks(void **state)
     uint64_t                       bytes = s.logits * m->hp.vocab * sizeof(float);
     (void)state;
     for (int site = 0; site < TSR_SITES; site++) {
-        bool split = site == TSR_SITE_O_IN || site == TSR_SITE_DOWN_IN;
+        bool split = site == TSR_MODEL_SITE_O_IN || site == TSR_MODEL_SITE_DOWN_IN;
         assert_int_equal(c->site[0][site].cols, split ? 5120 : 40);
     }
     float *want = run_script(engine_of(threaded, m, o, &use, 0, NULL), &s);
@@ -617,7 +621,7 @@ static void test_chunks(void **state)
     for (uint32_t tp = 1; tp <= 4; tp *= 2)
         ranks(m, o, &use, tp, 1, &s, want);
     /* where nothing else is compensated, a rank that adds nothing up still takes part */
-    static const uint32_t down[1][TSR_SITES] = { [0][TSR_SITE_DOWN_IN] = 37 };
+    static const uint32_t down[1][TSR_SITES] = { [0][TSR_MODEL_SITE_DOWN_IN] = 37 };
     use.k = down;
     free(want);
     want = run_script(engine_of(threaded, m, o, &use, 0, NULL), &s);

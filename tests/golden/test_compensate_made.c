@@ -52,7 +52,7 @@ static void fold(struct tsr_model_overlay *o, const struct tsr_model *m, uint64_
     n->gain = gain;
     n->bias = NULL;
     if (recorded)
-        o->scale[layer][TSR_SITE_ATTN_IN] = scale;
+        o->scale[layer][TSR_MODEL_SITE_ATTN_IN] = scale;
     else
         free(scale);
 }

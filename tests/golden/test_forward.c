@@ -171,10 +171,10 @@ static void taps_see_every_input(void **state)
     assert_true(hp->layers <= 8 && hp->norm == TSR_NORM_RMS);
     tap_run(0, &a);
     tap_run(7, &b);
-    assert_int_equal(a.cols[TSR_SITE_ATTN_IN], hp->hidden);
-    assert_int_equal(a.cols[TSR_SITE_O_IN], hp->heads * hp->head_dim);
-    assert_int_equal(a.cols[TSR_SITE_FFN_IN], hp->hidden);
-    assert_int_equal(a.cols[TSR_SITE_DOWN_IN], hp->ffn);
+    assert_int_equal(a.cols[TSR_MODEL_SITE_ATTN_IN], hp->hidden);
+    assert_int_equal(a.cols[TSR_MODEL_SITE_O_IN], hp->heads * hp->head_dim);
+    assert_int_equal(a.cols[TSR_MODEL_SITE_FFN_IN], hp->hidden);
+    assert_int_equal(a.cols[TSR_MODEL_SITE_DOWN_IN], hp->ffn);
     for (uint64_t l = 0; l < hp->layers; l++)
         for (int s = 0; s < TSR_SITES; s++) {
             assert_int_equal(a.rows[l][s], n);
@@ -193,7 +193,7 @@ static void taps_see_every_input(void **state)
         double r = 1 / sqrt(ss / (double)hp->hidden + (double)hp->norm_eps);
         for (uint64_t i = 0; i < hp->hidden; i++) {
             double want = row[i] * r * (double)g.model->layers[0].attn_in.gain[i];
-            double got = (double)a.x[0][TSR_SITE_ATTN_IN][t * hp->hidden + i];
+            double got = (double)a.x[0][TSR_MODEL_SITE_ATTN_IN][t * hp->hidden + i];
             assert_true(fabs(got - want) <= 1e-6 * fabs(want) + 1e-12); /* a few F32 roundings */
         }
     }

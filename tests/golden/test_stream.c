@@ -176,7 +176,7 @@ static void parts_and_linears(void **state)
     OK(tsr_engine_stream_embed(s, c->prompt, n, h, &err.err));
     OK(tsr_engine_stream_open_layer(s, 1, NULL, &err.err));
     OK(tsr_engine_stream_run(s, h, n, a, &err.err));
-    OK(tsr_engine_stream_run_part(s, TSR_PART_FEED_FORWARD, h, n, x, &err.err));
+    OK(tsr_engine_stream_run_part(s, TSR_ENGINE_STREAM_FEED_FORWARD, h, n, x, &err.err));
     for (int id = 0; id < TSR_LINEARS; id++) {
         struct tsr_matrix w = m->layers[1].lin[id].w;
         float            *v = room(w.rows, w.cols);
@@ -193,7 +193,7 @@ static void parts_and_linears(void **state)
         OK(tsr_engine_stream_run(s, h, n, b, &err.err));
         assert_true(memcmp(a, b, n * hidden * sizeof *a) != 0);
         if (id == TSR_DOWN) { /* the output of down is linear in it: exactly half */
-            OK(tsr_engine_stream_run_part(s, TSR_PART_FEED_FORWARD, h, n, b, &err.err));
+            OK(tsr_engine_stream_run_part(s, TSR_ENGINE_STREAM_FEED_FORWARD, h, n, b, &err.err));
             for (uint64_t i = 0; i < n * hidden; i++)
                 assert_true(b[i] == 0.5f * x[i]);
         }

@@ -111,33 +111,33 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
     else
         (void)snprintf(base, sizeof base, "%s%s", prefix, r->name);
     switch (r->part) {
-    case TSR_PART_EMBED:
-    case TSR_PART_HEAD:
+    case TSR_MODEL_PART_EMBED:
+    case TSR_MODEL_PART_HEAD:
         rows = hp->vocab;
         cols = hp->embed_dim;
         break;
-    case TSR_PART_POSITIONS:
+    case TSR_MODEL_PART_POSITIONS:
         rows = hp->max_positions + hp->position_offset;
         break;
-    case TSR_PART_LINEAR:
+    case TSR_MODEL_PART_LINEAR:
         tsr_model_bind_shape(hp, r->lin, &rows, &cols);
         break;
-    case TSR_PART_QKV_ROWS:
-    case TSR_PART_QKV_HEADS:
+    case TSR_MODEL_PART_QKV_ROWS:
+    case TSR_MODEL_PART_QKV_HEADS:
         rows = heads * hp->head_dim;
         break;
-    case TSR_PART_GATE_UP_ROWS:
+    case TSR_MODEL_PART_GATE_UP_ROWS:
         rows = 2 * hp->ffn;
         break;
-    case TSR_PART_PROJECT_IN: /* no model here has projections */
-    case TSR_PART_PROJECT_OUT:
+    case TSR_MODEL_PART_PROJECT_IN: /* no model here has projections */
+    case TSR_MODEL_PART_PROJECT_OUT:
         return;
-    case TSR_PART_EMBED_NORM:
-    case TSR_PART_FINAL_NORM:
-    case TSR_PART_ATTN_IN:
-    case TSR_PART_ATTN_OUT:
-    case TSR_PART_FFN_IN:
-    case TSR_PART_FFN_OUT:
+    case TSR_MODEL_PART_EMBED_NORM:
+    case TSR_MODEL_PART_FINAL_NORM:
+    case TSR_MODEL_PART_ATTN_IN:
+    case TSR_MODEL_PART_ATTN_OUT:
+    case TSR_MODEL_PART_FFN_IN:
+    case TSR_MODEL_PART_FFN_OUT:
         norm = true;
         break;
     }

@@ -558,7 +558,7 @@ static void memory_is_stated(void **state)
     assert_true(few >= hidden + tsr_engine_stream_memory(s));
     uint64_t squares = 0, rows = 0;
     for (int i = 0; i < TSR_SITES; i++) {
-        uint64_t cols = i == TSR_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
+        uint64_t cols = i == TSR_MODEL_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
         squares += cols * cols * (sizeof(float) + sizeof(double));
         rows += cols * TOKENS * sizeof(float);
     }

@@ -249,7 +249,7 @@ static void test_opt(void **state)
     (void)state;
     struct tsr_model *m = load("opt", false);
     assert_int_equal(m->hp.position_offset, 2);
-    assert_int_equal(m->hp.positions, TSR_POS_LEARNED);
+    assert_int_equal(m->hp.positions, TSR_MODEL_POSITIONS_LEARNED);
     assert_int_equal(m->positions.rows, 130);
     assert_int_equal(m->hp.func, TSR_FUNC_RELU);
     assert_int_equal(m->hp.norm, TSR_NORM_LAYER);
@@ -275,7 +275,7 @@ static void test_opt(void **state)
 static void check_bloom(const char *name, const char *prefix, uint64_t heads)
 {
     struct tsr_model *m = load(name, false);
-    assert_int_equal(m->hp.positions, TSR_POS_ALIBI);
+    assert_int_equal(m->hp.positions, TSR_MODEL_POSITIONS_ALIBI);
     assert_int_equal(m->hp.func, TSR_FUNC_GELU_TANH);
     assert_non_null(m->embed_norm.gain);
     for (unsigned l = 0; l < m->hp.layers; l++) {

@@ -660,7 +660,7 @@ static void test_calibrate(void **state)
     for (uint64_t l = 0; l < a->layers; l++)
         for (int s = 0; s < TSR_SITES; s++) {
             const struct tsr_quant_stats *x = &a->site[l][s], *y = &b->site[l][s];
-            uint64_t cols = s == TSR_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
+            uint64_t cols = s == TSR_MODEL_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
             assert_int_equal(x->cols, cols);
             assert_memory_equal(x->absmax, y->absmax, cols * sizeof(float));
             assert_memory_equal(x->variance, y->variance, cols * sizeof(float));

@@ -132,11 +132,11 @@ static tsr_status matrix(struct writer *w, const struct tsr_prepacked_model_part
 {
     const struct tsr_model_packed *p = NULL;
     struct tsr_engine_weight      *d = NULL;
-    if (w->o && part->part == TSR_PART_LINEAR)
+    if (w->o && part->part == TSR_MODEL_PART_LINEAR)
         p = w->o->lin[part->layer][part->lin];
-    else if (w->o && part->part == TSR_PART_HEAD)
+    else if (w->o && part->part == TSR_MODEL_PART_HEAD)
         p = w->o->head;
-    else if (w->o && part->part == TSR_PART_EMBED)
+    else if (w->o && part->part == TSR_MODEL_PART_EMBED)
         p = w->o->embed;
     if (part->optional && !p) /* the embedding is the head */
         return TSR_OK;
@@ -155,9 +155,9 @@ static tsr_status matrix(struct writer *w, const struct tsr_prepacked_model_part
 static const float *values_of(const struct writer *w, const struct tsr_prepacked_model_part *part)
 {
     const struct tsr_model_norm *f = NULL;
-    if (w->o && w->o->norm && part->part == TSR_PART_ATTN_IN)
+    if (w->o && w->o->norm && part->part == TSR_MODEL_PART_ATTN_IN)
         f = &w->o->norm[part->layer][TSR_OVERLAY_ATTN_IN];
-    if (w->o && w->o->norm && part->part == TSR_PART_FFN_IN)
+    if (w->o && w->o->norm && part->part == TSR_MODEL_PART_FFN_IN)
         f = &w->o->norm[part->layer][TSR_OVERLAY_FFN_IN];
     if (f && f->gain)
         return part->bias ? f->bias : f->gain;

@@ -96,7 +96,7 @@ static tsr_status read_fused(struct walk *w, const struct tsr_model_role *r, uin
 {
     static const enum tsr_linear_id ids[] = { TSR_Q, TSR_K, TSR_V, TSR_GATE, TSR_UP };
     const struct tsr_model_hparams *hp = &w->config.hp;
-    unsigned   first = r->part == TSR_PART_GATE_UP_ROWS ? 3 : 0, n = first ? 2 : 3;
+    unsigned   first = r->part == TSR_MODEL_PART_GATE_UP_ROWS ? 3 : 0, n = first ? 2 : 3;
     uint64_t   total = 0, at = 0, rows[3], cols = 0;
     tsr_status st;
     for (unsigned i = 0; i < n; i++) {
@@ -110,7 +110,7 @@ static tsr_status read_fused(struct walk *w, const struct tsr_model_role *r, uin
     st = tsr_model_bind_holds(&w->b, r->bias) ? TSR_OK : drop_zero_bias(w, name, total);
     for (unsigned i = 0; st == TSR_OK && i < n; i++) {
         struct cut c = { .whole = whole, .rows = rows[i], .first = at };
-        if (r->part == TSR_PART_QKV_HEADS) { /* [head][q,k,v][head_dim] */
+        if (r->part == TSR_MODEL_PART_QKV_HEADS) { /* [head][q,k,v][head_dim] */
             c.dim = hp->head_dim;
             c.stride = 3 * c.dim;
             c.inner = i * c.dim;
@@ -132,14 +132,14 @@ static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint
     if (!tsr_model_bind_holds(&w->b, r->weight))
         return TSR_OK;
     TSR_TRY(tsr_model_bind_name(&w->b, r, layer, "", name));
-    if (r->part == TSR_PART_QKV_ROWS || r->part == TSR_PART_QKV_HEADS ||
-        r->part == TSR_PART_GATE_UP_ROWS)
+    if (r->part == TSR_MODEL_PART_QKV_ROWS || r->part == TSR_MODEL_PART_QKV_HEADS ||
+        r->part == TSR_MODEL_PART_GATE_UP_ROWS)
         return read_fused(w, r, layer, name);
-    if (r->part != TSR_PART_LINEAR && r->part != TSR_PART_HEAD)
+    if (r->part != TSR_MODEL_PART_LINEAR && r->part != TSR_MODEL_PART_HEAD)
         return TSR_OK;
     struct tsr_model_packed **p =
-        r->part == TSR_PART_HEAD ? &w->o->head : &w->o->lin[layer][r->lin];
-    if (r->part == TSR_PART_LINEAR)
+        r->part == TSR_MODEL_PART_HEAD ? &w->o->head : &w->o->lin[layer][r->lin];
+    if (r->part == TSR_MODEL_PART_LINEAR)
         tsr_model_bind_shape(hp, r->lin, &rows, &cols);
     TSR_TRY(tsr_import_linear(&w->im, name, rows, cols, p));
     if (!*p)

@@ -22,15 +22,15 @@ static struct tsr_prepacked_mapped_weight *slot_of(struct tsr_prepacked         
     if (!part->w)
         return NULL;
     switch (part->part) {
-    case TSR_PART_EMBED:
+    case TSR_MODEL_PART_EMBED:
         return &p->embed;
-    case TSR_PART_POSITIONS:
+    case TSR_MODEL_PART_POSITIONS:
         return &p->positions;
-    case TSR_PART_PROJECT_IN:
+    case TSR_MODEL_PART_PROJECT_IN:
         return &p->project_in;
-    case TSR_PART_PROJECT_OUT:
+    case TSR_MODEL_PART_PROJECT_OUT:
         return &p->project_out;
-    case TSR_PART_HEAD:
+    case TSR_MODEL_PART_HEAD:
         return &p->head;
     default:
         return &p->lin[part->layer][part->lin];
@@ -98,9 +98,9 @@ static tsr_status packed_slot(struct bind *b, const struct tsr_prepacked_model_p
     struct tsr_model *m = b->m;
     if (!m->packed)
         TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, err));
-    *slot = part->part == TSR_PART_HEAD    ? &m->packed->head
-            : part->part == TSR_PART_EMBED ? &m->packed->embed
-                                           : &m->packed->lin[part->layer][part->lin];
+    *slot = part->part == TSR_MODEL_PART_HEAD    ? &m->packed->head
+            : part->part == TSR_MODEL_PART_EMBED ? &m->packed->embed
+                                                 : &m->packed->lin[part->layer][part->lin];
     return TSR_OK;
 }
 
@@ -162,8 +162,8 @@ static tsr_status bind_matrix(struct bind *b, const struct tsr_prepacked_model_p
         return absent(b, part->name, err);
     TSR_TRY(tsr_json_sub(j, where, "packed", false, JSON_OBJECT, &described, err));
     TSR_TRY(tsr_json_bool(j, where, "widened", false, &widened, err));
-    if (described && part->part != TSR_PART_LINEAR && part->part != TSR_PART_HEAD &&
-        part->part != TSR_PART_EMBED)
+    if (described && part->part != TSR_MODEL_PART_LINEAR && part->part != TSR_MODEL_PART_HEAD &&
+        part->part != TSR_MODEL_PART_EMBED)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"packed\": only linears, head and embedding can be",
                         where);
     if (part->optional && !described)

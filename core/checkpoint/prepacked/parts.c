@@ -69,7 +69,7 @@ static tsr_status linear(const struct walk *w, const struct tsr_model_role *r,
 {
     struct tsr_model_linear        *l = &w->m->layers[w->layer].lin[id];
     struct tsr_prepacked_model_part p = {
-        .part = TSR_PART_LINEAR, .layer = w->layer, .lin = id, .w = &l->w
+        .part = TSR_MODEL_PART_LINEAR, .layer = w->layer, .lin = id, .w = &l->w
     };
     if (!holds(w, r->weight))
         return TSR_OK;
@@ -92,19 +92,19 @@ static tsr_status apart(const struct walk *w, const struct tsr_model_role *r)
 {
     struct tsr_model               *m = w->m;
     const struct tsr_model_hparams *hp = &m->hp;
-    if (r->part == TSR_PART_HEAD) /* a tied model has one only if it is packed */
+    if (r->part == TSR_MODEL_PART_HEAD) /* a tied model has one only if it is packed */
         return hp->tied || holds(w, r->weight)
                    ? matrix(w, r, &m->head.w, hp->vocab, hp->embed_dim, hp->tied)
                    : TSR_OK;
     if (!holds(w, r->weight))
         return TSR_OK;
     switch (r->part) {
-    case TSR_PART_EMBED:
+    case TSR_MODEL_PART_EMBED:
         return matrix(w, r, &m->embed, hp->vocab, hp->embed_dim, false);
-    case TSR_PART_POSITIONS:
+    case TSR_MODEL_PART_POSITIONS:
         return matrix(w, r, &m->positions, hp->max_positions + hp->position_offset, hp->hidden,
                       false);
-    case TSR_PART_PROJECT_IN:
+    case TSR_MODEL_PART_PROJECT_IN:
         return matrix(w, r, &m->project_in.w, hp->hidden, hp->embed_dim, false);
     default:
         return matrix(w, r, &m->project_out.w, hp->embed_dim, hp->hidden, false);
@@ -118,24 +118,24 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
     struct tsr_model       *m = w->m;
     struct tsr_model_layer *l = &m->layers[w->layer < m->hp.layers ? w->layer : 0];
     switch (r->part) {
-    case TSR_PART_EMBED_NORM:
+    case TSR_MODEL_PART_EMBED_NORM:
         return norm(w, r, "embed_norm", &m->embed_norm);
-    case TSR_PART_FINAL_NORM:
+    case TSR_MODEL_PART_FINAL_NORM:
         return norm(w, r, "final_norm", &m->final_norm);
-    case TSR_PART_ATTN_IN:
+    case TSR_MODEL_PART_ATTN_IN:
         return norm(w, r, "attn_in", &l->attn_in);
-    case TSR_PART_ATTN_OUT:
+    case TSR_MODEL_PART_ATTN_OUT:
         return norm(w, r, "attn_out", &l->attn_out);
-    case TSR_PART_FFN_IN:
+    case TSR_MODEL_PART_FFN_IN:
         return norm(w, r, "ffn_in", &l->ffn_in);
-    case TSR_PART_FFN_OUT:
+    case TSR_MODEL_PART_FFN_OUT:
         return norm(w, r, "ffn_out", &l->ffn_out);
-    case TSR_PART_LINEAR:
+    case TSR_MODEL_PART_LINEAR:
         return linear(w, r, r->lin);
-    case TSR_PART_QKV_ROWS:
-    case TSR_PART_QKV_HEADS:
+    case TSR_MODEL_PART_QKV_ROWS:
+    case TSR_MODEL_PART_QKV_HEADS:
         return linears(w, r, qkv, 3);
-    case TSR_PART_GATE_UP_ROWS:
+    case TSR_MODEL_PART_GATE_UP_ROWS:
         return linears(w, r, gate_up, 2);
     default:
         return apart(w, r);

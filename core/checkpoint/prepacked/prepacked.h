@@ -97,11 +97,11 @@ tsr_status tsr_prepacked_verify(const struct tsr_prepacked *p, struct tsr_pool *
 /* What a model of a family consists of, by the names of the index. */
 #define TSR_MODEL_PART_NAME 96
 struct tsr_prepacked_model_part {
-    char               name[TSR_MODEL_PART_NAME]; /* "model.layers.3.mlp.down_proj" */
-    enum tsr_plan_part part;
-    uint64_t           layer; /* the model's number of layers: none */
-    enum tsr_linear_id lin;   /* TSR_PART_LINEAR */
-    bool               optional;
+    char                name[TSR_MODEL_PART_NAME]; /* "model.layers.3.mlp.down_proj" */
+    enum tsr_model_part part;
+    uint64_t            layer; /* the model's number of layers: none */
+    enum tsr_linear_id  lin;   /* TSR_MODEL_PART_LINEAR */
+    bool                optional;
     /* a matrix: its place in the model and the required shape */
     struct tsr_matrix *w;
     uint64_t           rows, cols;

@@ -10,7 +10,7 @@
 static bool add_rule(json_t *list, const struct tsr_conformance_rule *rule, const char *kind)
 {
     json_t *j = json_pack("{s:s, s:s?, s:s, s:b}", "rule", rule->name, "kind", kind, "wants",
-                          rule->text, "advice", (rule->flags & TSR_RULE_ADVICE) != 0);
+                          rule->text, "advice", (rule->flags & TSR_CONFORMANCE_RULE_ADVICE) != 0);
     return json_array_append_new(list, j) == 0;
 }
 
@@ -25,7 +25,7 @@ static tsr_status list_rules(struct tsr_cli *c, struct tsr_err *err)
             ok = add_rule(list, rule, kind);
         else
             (void)printf("%-10s %-20s %s%s\n", kind ? kind : "any", rule->name, rule->text,
-                         rule->flags & TSR_RULE_ADVICE ? " (advice)" : "");
+                         rule->flags & TSR_CONFORMANCE_RULE_ADVICE ? " (advice)" : "");
     }
     if (!c->json)
         return tsr_cli_flush(err);

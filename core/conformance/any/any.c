@@ -1,7 +1,7 @@
 /* The rules of every plugin, in the words of docs/abi.md. */
 #include "conformance/any/any.h"
 
-#define FILE_RULE (TSR_RULE_FILE | TSR_RULE_RAW)
+#define FILE_RULE (TSR_CONFORMANCE_RULE_FILE | TSR_CONFORMANCE_RULE_RAW)
 
 const struct tsr_conformance_rule tsr_any_rules[] = {
     { "loads", "The host takes the file: each of its own checks passes.", FILE_RULE, 0,
@@ -15,14 +15,14 @@ const struct tsr_conformance_rule tsr_any_rules[] = {
       tsr_any_no_constructors },
     { "load-100", "A plugin can be loaded and unloaded 100 times.", FILE_RULE, 60,
       tsr_any_load_100 },
-    { "unloads", "After dlclose() nothing of a plugin stays mapped.", FILE_RULE | TSR_RULE_ADVICE,
-      0, tsr_any_unloads },
+    { "unloads", "After dlclose() nothing of a plugin stays mapped.",
+      FILE_RULE | TSR_CONFORMANCE_RULE_ADVICE, 0, tsr_any_unloads },
     { "semver", "A plugin's version is a semantic version such as 1.0.2 or 2.0.0-rc.1.",
-      TSR_RULE_FILE, 0, tsr_any_semver },
+      TSR_CONFORMANCE_RULE_FILE, 0, tsr_any_semver },
     { "spdx", "A plugin's license is an SPDX expression such as Apache-2.0 or MIT OR LicenseRef-x.",
-      TSR_RULE_FILE, 0, tsr_any_spdx },
+      TSR_CONFORMANCE_RULE_FILE, 0, tsr_any_spdx },
     { "sentences", "Summaries and helps are one sentence that ends with a full stop.",
-      TSR_RULE_ADVICE, 0, tsr_any_sentences },
+      TSR_CONFORMANCE_RULE_ADVICE, 0, tsr_any_sentences },
     { "no-exit", "No call ends the process, with exit() or _exit() or another way.", 0, 0,
       tsr_any_no_exit },
     { "no-crash", "No call ends with a signal.", 0, 0, tsr_any_no_crash },

@@ -22,10 +22,10 @@ struct outliers_options {
 };
 
 static const struct tsr_choice sites[TSR_SITES] = {
-    { "qkv", "the input of q, k and v", TSR_SITE_ATTN_IN },
-    { "o", "the input of o", TSR_SITE_O_IN },
-    { "gate_up", "the input of gate and up", TSR_SITE_FFN_IN },
-    { "down", "the input of down", TSR_SITE_DOWN_IN },
+    { "qkv", "the input of q, k and v", TSR_MODEL_SITE_ATTN_IN },
+    { "o", "the input of o", TSR_MODEL_SITE_O_IN },
+    { "gate_up", "the input of gate and up", TSR_MODEL_SITE_FFN_IN },
+    { "down", "the input of down", TSR_MODEL_SITE_DOWN_IN },
 };
 
 #define S struct outliers_options
@@ -35,7 +35,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, tokens, 100, 1, 100000, "tokens",
                    "Tokens that are generated, the likeliest each time."),
     TSR_OPTION_INT(S, at, 7, 1, 100000, NULL, "Which of them the errors are taken at, from 1."),
-    TSR_OPTION_ENUM(S, site, TSR_SITE_DOWN_IN, sites, "Input whose largest channels are listed."),
+    TSR_OPTION_ENUM(S, site, TSR_MODEL_SITE_DOWN_IN, sites,
+                    "Input whose largest channels are listed."),
     TSR_OPTION_REAL(S, share, 5, 0.01, 100, "%", "Share of the channels that counts as large."),
     TSR_OPTION_INT(S, seed, -1, -1, INT64_MAX, NULL, "Of the random order; -1: the job's seed."),
 };

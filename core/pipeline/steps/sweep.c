@@ -73,8 +73,8 @@ static bool read_selects(const char *text, int *v, uint64_t *n)
     for (const char *s = text;; s++) {
         size_t len = strcspn(s, ",");
         int    which = 0;
-        while (which < 5 && (strlen(tsr_select_choices[which].name) != len ||
-                             memcmp(tsr_select_choices[which].name, s, len) != 0))
+        while (which < 5 && (strlen(tsr_compensate_select_choices[which].name) != len ||
+                             memcmp(tsr_compensate_select_choices[which].name, s, len) != 0))
             which++;
         if (which == 5 || *n == 5)
             return false;
@@ -118,7 +118,7 @@ static tsr_status create(struct tsr_step_sweep_run *x, int select, bool all, str
     struct tsr_engine_compensate use = { .from = x->c,
                                          .each =
                                              x->n_target ? TSR_COMPENSATE_CHUNK : x->k[x->n_k - 1],
-                                         .select = (enum tsr_select)select,
+                                         .select = (enum tsr_compensate_select)select,
                                          .all = all,
                                          .recall = all,
                                          .seed = x->job->seed };
@@ -237,7 +237,7 @@ static tsr_status run_targets(struct tsr_step_sweep_run *x, struct tsr_err *err)
                                     &x->job->on, TSR_ACT_A8, (uint32_t)x->o->repeats, err));
     tsr_status st = tsr_step_tuning_store(&t, x->job, PROFILE, err);
     if (st == TSR_OK)
-        st = create(x, TSR_SELECT_DYNAMIC, true, &e, err);
+        st = create(x, TSR_COMPENSATE_SELECT_DYNAMIC, true, &e, err);
     if (st == TSR_OK)
         st = tsr_engine_create(&timed, x->job->registry, x->job->model, x->job->overlay, &eo, err);
     for (uint64_t i = 0; i < x->n_target && st == TSR_OK; i++)

@@ -43,7 +43,9 @@ static json_t *point_json(const struct tsr_step_sweep_run *x, const struct tsr_s
              tsr_pipeline_json_put_real(j, "decode_base_ms", 1e3 * p->decoded.bare) &&
              tsr_pipeline_json_put_real(j, "decode_slower", p->decoded.with / p->decoded.bare - 1);
     else
-        ok = ok && tsr_pipeline_json_put_text(j, "select", tsr_select_choices[p->select].name) &&
+        ok = ok &&
+             tsr_pipeline_json_put_text(j, "select",
+                                        tsr_compensate_select_choices[p->select].name) &&
              tsr_pipeline_json_put_int(j, "k", (uint64_t)p->k);
     ok = ok && tsr_pipeline_json_put_real(j, "perplexity", p->result.perplexity) &&
          tsr_pipeline_json_put_real(j, "mean_nll", p->result.mean_nll) &&
@@ -72,16 +74,16 @@ static bool put_quarter(const struct tsr_step_sweep_run *x, json_t *list)
         for (uint64_t j = 0; j < x->n; j++) {
             const struct tsr_step_sweep_point *a = &x->point[i], *b = &x->point[j];
             struct tsr_eval_difference         d;
-            if (a->select != TSR_SELECT_DYNAMIC || b->select < TSR_SELECT_STATIC_MEANSQ ||
-                !(a->k > 0) || b->k != 4 * a->k)
+            if (a->select != TSR_COMPENSATE_SELECT_DYNAMIC ||
+                b->select < TSR_COMPENSATE_SELECT_STATIC_MEANSQ || !(a->k > 0) || b->k != 4 * a->k)
                 continue;
             difference(x, a, b, &d);
             json_t *o = json_object();
-            bool    ok =
-                tsr_pipeline_json_put_int(o, "k", (uint64_t)a->k) &&
-                tsr_pipeline_json_put_text(o, "against", tsr_select_choices[b->select].name) &&
-                tsr_pipeline_json_put_int(o, "against_k", (uint64_t)b->k) &&
-                put_difference(o, "delta", &d);
+            bool    ok = tsr_pipeline_json_put_int(o, "k", (uint64_t)a->k) &&
+                      tsr_pipeline_json_put_text(o, "against",
+                                                 tsr_compensate_select_choices[b->select].name) &&
+                      tsr_pipeline_json_put_int(o, "against_k", (uint64_t)b->k) &&
+                      put_difference(o, "delta", &d);
             if (json_array_append_new(list, o) != 0 || !ok)
                 return false;
         }
@@ -104,7 +106,8 @@ static bool put_trends(const struct tsr_step_sweep_run *x, json_t *list)
         tsr_step_sweep_trend(nll, n, x->start, x->w->n, TSR_SWEEP_ALPHA, x->d, &t);
         json_t *o = json_object(), *steps = json_array();
         bool    ok = tsr_pipeline_json_put(o, "steps", steps) &&
-                  tsr_pipeline_json_put_text(o, "select", tsr_select_choices[x->select[s]].name) &&
+                  tsr_pipeline_json_put_text(o, "select",
+                                             tsr_compensate_select_choices[x->select[s]].name) &&
                   tsr_pipeline_json_put_text(o, "verdict", verdicts[t.verdict]) &&
                   tsr_pipeline_json_put_int(o, "rises", t.rises) &&
                   tsr_pipeline_json_put_int(o, "proven", t.proven) &&

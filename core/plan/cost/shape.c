@@ -77,22 +77,22 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
                      struct tsr_plan_shape_layer *l, const struct tsr_model_layer *of)
 {
     switch (r->part) {
-    case TSR_PART_ATTN_IN:
-    case TSR_PART_ATTN_OUT:
-    case TSR_PART_FFN_IN:
-    case TSR_PART_FFN_OUT:
+    case TSR_MODEL_PART_ATTN_IN:
+    case TSR_MODEL_PART_ATTN_OUT:
+    case TSR_MODEL_PART_FFN_IN:
+    case TSR_MODEL_PART_FFN_OUT:
         l->norms += norm_floats(b, r);
         break;
-    case TSR_PART_LINEAR:
+    case TSR_MODEL_PART_LINEAR:
         linear(b, l, of, r->lin, r);
         break;
-    case TSR_PART_QKV_ROWS:
-    case TSR_PART_QKV_HEADS:
+    case TSR_MODEL_PART_QKV_ROWS:
+    case TSR_MODEL_PART_QKV_HEADS:
         linear(b, l, of, TSR_Q, r);
         linear(b, l, of, TSR_K, r);
         linear(b, l, of, TSR_V, r);
         break;
-    case TSR_PART_GATE_UP_ROWS:
+    case TSR_MODEL_PART_GATE_UP_ROWS:
         linear(b, l, of, TSR_GATE, r);
         linear(b, l, of, TSR_UP, r);
         break;
@@ -106,22 +106,22 @@ static void at_ends(struct build *b, const struct tsr_model_role *r)
     const struct tsr_model_hparams *hp = &b->c->hp;
     struct tsr_plan_shape          *s = b->s;
     const struct tsr_model         *m = b->m;
-    if (r->part == TSR_PART_EMBED_NORM)
+    if (r->part == TSR_MODEL_PART_EMBED_NORM)
         s->embed_norm = norm_floats(b, r);
-    else if (r->part == TSR_PART_FINAL_NORM)
+    else if (r->part == TSR_MODEL_PART_FINAL_NORM)
         s->final_norm = norm_floats(b, r);
     else if (!holds(b, r->weight))
         return;
-    else if (r->part == TSR_PART_EMBED)
+    else if (r->part == TSR_MODEL_PART_EMBED)
         s->embed = matrix(b, m ? &m->embed : NULL, hp->vocab, hp->embed_dim);
-    else if (r->part == TSR_PART_POSITIONS)
+    else if (r->part == TSR_MODEL_PART_POSITIONS)
         s->positions = matrix(b, m ? &m->positions : NULL, hp->max_positions + hp->position_offset,
                               hp->hidden);
-    else if (r->part == TSR_PART_PROJECT_IN)
+    else if (r->part == TSR_MODEL_PART_PROJECT_IN)
         s->project_in = matrix(b, m ? &m->project_in.w : NULL, hp->hidden, hp->embed_dim);
-    else if (r->part == TSR_PART_PROJECT_OUT)
+    else if (r->part == TSR_MODEL_PART_PROJECT_OUT)
         s->project_out = matrix(b, m ? &m->project_out.w : NULL, hp->embed_dim, hp->hidden);
-    else if (r->part == TSR_PART_HEAD)
+    else if (r->part == TSR_MODEL_PART_HEAD)
         s->head = matrix(b, m ? &m->head.w : NULL, hp->vocab, hp->embed_dim);
 }
 
@@ -175,10 +175,11 @@ static tsr_status build(struct build *b, const char *name)
                                   .heads = hp->heads,
                                   .kv_heads = hp->kv_heads,
                                   .head_dim = hp->head_dim,
-                                  .rotary_dim = hp->positions == TSR_POS_ROPE ? hp->rope.dim : 0,
+                                  .rotary_dim =
+                                      hp->positions == TSR_MODEL_POSITIONS_ROPE ? hp->rope.dim : 0,
                                   .gated = hp->gated,
                                   .tied = hp->tied,
-                                  .alibi = hp->positions == TSR_POS_ALIBI };
+                                  .alibi = hp->positions == TSR_MODEL_POSITIONS_ALIBI };
     (void)snprintf(s->family, sizeof s->family, "%s", b->c->arch->family.name);
     s->name = tsr_strdup(name);
     s->layer_class = tsr_new(s->layers, sizeof *s->layer_class);
