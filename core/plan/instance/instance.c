@@ -1,4 +1,5 @@
-#include "plan/instance/instance.h"
+/* Instances: JSON to struct tsr_instance (docs/formats/instance.md). */
+#include "plan/instance/instance_internal.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -9,147 +10,12 @@
 
 #define MAX_FILE    (UINT64_C(256) << 20)
 #define MAX_DEPTH   16
-#define MAX_INT     ((INT64_C(1) << 53) - 1)
 #define MAX_LAYERS  100000
 #define MAX_DEVICES 1000000
-/* No sum or product of numbers up to these is anywhere near the largest double: an objective is at
- * most layers x batch x tokens times a time, and theta x layers times an omega. */
-#define MAX_MS    1e18
-#define MAX_OMEGA 1e30
-
-struct tsr_instance_block {
-    struct tsr_instance_block *next;
-    _Alignas(16) unsigned char data[];
-};
-
-/* What a reading function needs to know. */
-struct reader {
-    struct tsr_instance *inst;
-    const char          *name;
-    struct tsr_err      *err;
-};
-
-static void *take(struct reader *r, uint64_t n, uint64_t size, tsr_status *st)
-{
-    uint64_t                   bytes;
-    struct tsr_instance_block *b = NULL;
-    if (tsr_mul(n, size, &bytes) && tsr_add(bytes, sizeof *b, &bytes))
-        b = tsr_new(bytes, 1);
-    if (!b) {
-        *st = tsr_fail_nomem(r->err, bytes, r->name);
-        return NULL;
-    }
-    b->next = r->inst->blocks;
-    r->inst->blocks = b;
-    *st = TSR_OK;
-    return b->data;
-}
-
-/* ---- tables ------------------------------------------------------------ */
-
-/* The place of an entry, "omega[3][1]": key, then up to three indices. */
-struct place {
-    const char *key;
-    unsigned    depth;
-    uint64_t    at[3];
-};
-
-static const char *place_text(const struct place *p, char buf[160])
-{
-    int n = snprintf(buf, 160, "%.60s", p->key);
-    for (unsigned i = 0; i < p->depth && n > 0 && n < 130; i++)
-        n += snprintf(buf + n, 160 - (size_t)n, "[%llu]", (unsigned long long)p->at[i]);
-    return buf;
-}
-
-static tsr_status need_array(struct reader *r, const json_t *j, uint64_t n, const struct place *p)
-{
-    char buf[160];
-    if (json_is_array(j) && json_array_size(j) == n)
-        return TSR_OK;
-    return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is %s, a list of %llu is needed", r->name,
-                    place_text(p, buf),
-                    json_is_array(j) ? "a list of another length" : "not a list",
-                    (unsigned long long)n);
-}
-
-static tsr_status read_real(struct reader *r, const json_t *j, bool null_ok, double max, double *v,
-                            const struct place *p)
-{
-    char buf[160];
-    if (null_ok && json_is_null(j)) {
-        *v = NAN;
-        return TSR_OK;
-    }
-    *v = json_is_number(j) ? json_number_value(j) : NAN;
-    if (!(*v >= 0 && *v <= max))
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is not a number from 0 to %g%s", r->name,
-                        place_text(p, buf), max, null_ok ? " or null" : "");
-    *v += 0.0; /* -0.0 is 0 */
-    return TSR_OK;
-}
-
-static tsr_status read_int(struct reader *r, const json_t *j, int64_t max, uint64_t *v,
-                           const struct place *p)
-{
-    char buf[160];
-    if (!json_is_integer(j) || json_integer_value(j) < 0 || json_integer_value(j) > max)
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is not an integer from 0 to %lld", r->name,
-                        place_text(p, buf), (long long)max);
-    *v = (uint64_t)json_integer_value(j);
-    return TSR_OK;
-}
-
-enum entry { OMEGA, MS, MS_OR_NULL, INTEGER };
-
-/* A table of `depth` dimensions into fresh memory, row-major.  Absent and not required: zeros. */
-static tsr_status read_table(struct reader *r, const json_t *o, const char *prefix, const char *key,
-                             bool required, enum entry type, unsigned depth, const uint64_t *dims,
-                             const void **out)
-{
-    char          full[64];
-    struct place  p = { full, 0, { 0 } };
-    const json_t *j = json_object_get(o, key), *at[3] = { j, NULL, NULL };
-    uint64_t      n = 1;
-    tsr_status    st;
-    (void)snprintf(full, sizeof full, "%s%s", prefix, key);
-    for (unsigned d = 0; d < depth; d++)
-        if (!tsr_mul(n, dims[d], &n))
-            return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is too large", r->name, full);
-    if ((!j || json_is_null(j)) && required)
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is missing", r->name, full);
-    if (j && !json_is_null(j)) /* before the memory: a small file cannot ask for much */
-        TSR_TRY(need_array(r, j, dims[0], &p));
-    double *v = take(r, n, sizeof *v, &st);
-    if (!v)
-        return st;
-    *out = v;
-    if (!j || json_is_null(j))
-        return TSR_OK;
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t rest = i;
-        for (unsigned d = depth; d-- > 0; rest /= dims[d])
-            p.at[d] = rest % dims[d];
-        for (unsigned d = 1; d < depth; d++)
-            if (p.at[depth - 1] == 0) { /* a new row: its lists are unchecked */
-                p.depth = d;
-                at[d] = json_array_get(at[d - 1], p.at[d - 1]);
-                TSR_TRY(need_array(r, at[d], dims[d], &p));
-            }
-        p.depth = depth;
-        const json_t *e = json_array_get(at[depth - 1], p.at[depth - 1]);
-        if (type == INTEGER)
-            TSR_TRY(read_int(r, e, MAX_INT, (uint64_t *)(void *)v + i, &p));
-        else
-            TSR_TRY(
-                read_real(r, e, type == MS_OR_NULL, type == OMEGA ? MAX_OMEGA : MAX_MS, &v[i], &p));
-    }
-    return TSR_OK;
-}
 
 /* ---- parts of the file -------------------------------------------------- */
 
-static tsr_status read_head(struct reader *r, const json_t *o)
+static tsr_status read_head(struct tsr_instance_reading *r, const json_t *o)
 {
     struct tsr_solver_instance *in = &r->inst->in;
     const char                 *format = NULL, *objective = NULL, *name = "";
@@ -173,9 +39,9 @@ static tsr_status read_head(struct reader *r, const json_t *o)
                         "%s: \"objective\" is \"%.60s\", not \"steady\" or \"paper\"", r->name,
                         objective);
     TSR_TRY(tsr_json_int(o, r->name, "layers", true, 1, MAX_LAYERS, &layers, r->err));
-    TSR_TRY(tsr_json_int(o, r->name, "batch", true, 1, MAX_INT, &batch, r->err));
-    TSR_TRY(tsr_json_int(o, r->name, "tokens", true, 1, MAX_INT, &tokens, r->err));
-    TSR_TRY(tsr_json_real(o, r->name, "theta", false, 0, MAX_OMEGA, &theta, r->err));
+    TSR_TRY(tsr_json_int(o, r->name, "batch", true, 1, TSR_INSTANCE_MAX_INT, &batch, r->err));
+    TSR_TRY(tsr_json_int(o, r->name, "tokens", true, 1, TSR_INSTANCE_MAX_INT, &tokens, r->err));
+    TSR_TRY(tsr_json_real(o, r->name, "theta", false, 0, TSR_INSTANCE_MAX_OMEGA, &theta, r->err));
     TSR_TRY(tsr_json_real(o, r->name, "max_omega", false, 0, 1e300, &max_omega, r->err));
     TSR_TRY(tsr_json_bool(o, r->name, "allow_unused", false, &unused, r->err));
     in->layers = (uint64_t)layers;
@@ -185,15 +51,16 @@ static tsr_status read_head(struct reader *r, const json_t *o)
     in->max_omega = max_omega;
     in->allow_unused = unused;
     int64_t embed = 0, head = 0;
-    TSR_TRY(tsr_json_int(o, r->name, "embed_bytes", false, 0, MAX_INT, &embed, r->err));
-    TSR_TRY(tsr_json_int(o, r->name, "head_bytes", false, 0, MAX_INT, &head, r->err));
+    TSR_TRY(
+        tsr_json_int(o, r->name, "embed_bytes", false, 0, TSR_INSTANCE_MAX_INT, &embed, r->err));
+    TSR_TRY(tsr_json_int(o, r->name, "head_bytes", false, 0, TSR_INSTANCE_MAX_INT, &head, r->err));
     in->embed_bytes = (uint64_t)embed;
     in->head_bytes = (uint64_t)head;
     r->inst->name = tsr_strdup(name);
     return r->inst->name ? TSR_OK : tsr_fail_nomem(r->err, strlen(name), r->name);
 }
 
-static tsr_status read_layers(struct reader *r, const json_t *o)
+static tsr_status read_layers(struct tsr_instance_reading *r, const json_t *o)
 {
     struct tsr_solver_instance *in = &r->inst->in;
     json_t                     *bits = NULL, *bytes = NULL, *classes = NULL;
@@ -206,7 +73,7 @@ static tsr_status read_layers(struct reader *r, const json_t *o)
     if (in->bits == 0 || in->classes == 0)
         return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is empty", r->name,
                         in->bits == 0 ? "bits" : "layer_bytes");
-    const char **names = take(r, in->bits, sizeof *names, &st);
+    const char **names = tsr_instance_take(r, in->bits, sizeof *names, &st);
     if (!names)
         return st;
     in->bit_names = names;
@@ -215,7 +82,7 @@ static tsr_status read_layers(struct reader *r, const json_t *o)
         if (!s)
             return tsr_fail(r->err, TSR_E_INPUT, "%s: bits[%llu] is not a string", r->name,
                             (unsigned long long)q);
-        char *copy = take(r, strlen(s) + 1, 1, &st);
+        char *copy = tsr_instance_take(r, strlen(s) + 1, 1, &st);
         if (!copy)
             return st;
         memcpy(copy, s, strlen(s) + 1);
@@ -223,26 +90,28 @@ static tsr_status read_layers(struct reader *r, const json_t *o)
     }
     const void    *table = NULL;
     const uint64_t cq[2] = { in->classes, in->bits }, lq[2] = { in->layers, in->bits };
-    TSR_TRY(read_table(r, o, "", "layer_bytes", true, INTEGER, 2, cq, &table));
+    TSR_TRY(tsr_instance_read_table(r, o, "", "layer_bytes", true, TSR_INSTANCE_INTEGER, 2, cq,
+                                    &table));
     in->layer_bytes = table;
-    TSR_TRY(read_table(r, o, "", "omega", true, OMEGA, 2, lq, &table));
+    TSR_TRY(tsr_instance_read_table(r, o, "", "omega", true, TSR_INSTANCE_OMEGA, 2, lq, &table));
     in->omega = table;
-    struct place p = { "layer_class", 0, { 0 } };
+    struct tsr_instance_place p = { "layer_class", 0, { 0 } };
     if (classes)
-        TSR_TRY(need_array(r, classes, in->layers, &p));
-    uint32_t *cls = take(r, in->layers, sizeof *cls, &st);
+        TSR_TRY(tsr_instance_need_array(r, classes, in->layers, &p));
+    uint32_t *cls = tsr_instance_take(r, in->layers, sizeof *cls, &st);
     if (!cls)
         return st;
     in->layer_class = cls;
     for (p.depth = 1; classes && p.at[0] < in->layers; p.at[0]++) {
         uint64_t c;
-        TSR_TRY(read_int(r, json_array_get(classes, p.at[0]), (int64_t)in->classes - 1, &c, &p));
+        TSR_TRY(tsr_instance_read_int(r, json_array_get(classes, p.at[0]), (int64_t)in->classes - 1,
+                                      &c, &p));
         cls[p.at[0]] = (uint32_t)c;
     }
     return TSR_OK;
 }
 
-static tsr_status read_kinds(struct reader *r, const json_t *o)
+static tsr_status read_kinds(struct tsr_instance_reading *r, const json_t *o)
 {
     struct tsr_solver_instance *in = &r->inst->in;
     json_t                     *kinds = NULL;
@@ -251,7 +120,7 @@ static tsr_status read_kinds(struct reader *r, const json_t *o)
     in->n_kinds = json_array_size(kinds);
     if (in->n_kinds == 0)
         return tsr_fail(r->err, TSR_E_INPUT, "%s: kinds is empty", r->name);
-    const struct tsr_solver_kind **list = take(r, in->n_kinds, sizeof(void *), &st);
+    const struct tsr_solver_kind **list = tsr_instance_take(r, in->n_kinds, sizeof(void *), &st);
     if (!list)
         return st;
     in->kinds = list;
@@ -265,9 +134,10 @@ static tsr_status read_kinds(struct reader *r, const json_t *o)
             return tsr_fail(r->err, TSR_E_INPUT, "%s is not an object", where);
         TSR_TRY(tsr_json_str(j, where, "name", true, &name, r->err));
         TSR_TRY(tsr_json_int(j, where, "count", true, 1, MAX_DEVICES, &count, r->err));
-        TSR_TRY(tsr_json_int(j, where, "capacity_bytes", true, 0, MAX_INT, &capacity, r->err));
-        struct tsr_solver_kind *kind = take(r, 1, sizeof *kind, &st);
-        char                   *copy = kind ? take(r, strlen(name) + 1, 1, &st) : NULL;
+        TSR_TRY(tsr_json_int(j, where, "capacity_bytes", true, 0, TSR_INSTANCE_MAX_INT, &capacity,
+                             r->err));
+        struct tsr_solver_kind *kind = tsr_instance_take(r, 1, sizeof *kind, &st);
+        char                   *copy = kind ? tsr_instance_take(r, strlen(name) + 1, 1, &st) : NULL;
         if (!copy)
             return st;
         memcpy(copy, name, strlen(name) + 1);
@@ -280,24 +150,25 @@ static tsr_status read_kinds(struct reader *r, const json_t *o)
     return TSR_OK;
 }
 
-static tsr_status read_order(struct reader *r, const json_t *o)
+static tsr_status read_order(struct tsr_instance_reading *r, const json_t *o)
 {
     struct tsr_solver_instance *in = &r->inst->in;
     const json_t               *j = json_object_get(o, "order");
-    struct place                p = { "order", 0, { 0 } };
+    struct tsr_instance_place   p = { "order", 0, { 0 } };
     tsr_status                  st;
     if (!j || (json_is_string(j) && strcmp(json_string_value(j), "free") == 0))
         return TSR_OK;
     if (!json_is_array(j))
         return tsr_fail(r->err, TSR_E_INPUT, "%s: order is neither \"free\" nor a list", r->name);
-    TSR_TRY(need_array(r, j, r->inst->devices, &p));
-    uint32_t *order = take(r, r->inst->devices, sizeof *order, &st);
-    uint64_t *seen = order ? take(r, in->n_kinds, sizeof *seen, &st) : NULL;
+    TSR_TRY(tsr_instance_need_array(r, j, r->inst->devices, &p));
+    uint32_t *order = tsr_instance_take(r, r->inst->devices, sizeof *order, &st);
+    uint64_t *seen = order ? tsr_instance_take(r, in->n_kinds, sizeof *seen, &st) : NULL;
     if (!seen)
         return st;
     for (p.depth = 1; p.at[0] < r->inst->devices; p.at[0]++) {
         uint64_t k;
-        TSR_TRY(read_int(r, json_array_get(j, p.at[0]), (int64_t)in->n_kinds - 1, &k, &p));
+        TSR_TRY(
+            tsr_instance_read_int(r, json_array_get(j, p.at[0]), (int64_t)in->n_kinds - 1, &k, &p));
         order[p.at[0]] = (uint32_t)k;
         if (++seen[k] > in->kinds[k]->count)
             return tsr_fail(r->err, TSR_E_INPUT,
@@ -310,7 +181,7 @@ static tsr_status read_order(struct reader *r, const json_t *o)
     return TSR_OK;
 }
 
-static tsr_status read_option(struct reader *r, const json_t *j, uint64_t i,
+static tsr_status read_option(struct tsr_instance_reading *r, const json_t *j, uint64_t i,
                               struct tsr_solver_option *o)
 {
     const struct tsr_solver_instance *in = &r->inst->in;
@@ -328,34 +199,35 @@ static tsr_status read_option(struct reader *r, const json_t *j, uint64_t i,
     o->prefill_mb = (uint64_t)pre;
     o->decode_mb = (uint64_t)dec;
     const struct {
-        const char     *key;
-        bool            required;
-        enum entry      type;
-        unsigned        depth;
-        const uint64_t *dims;
-        const double  **to;
+        const char             *key;
+        bool                    required;
+        enum tsr_instance_entry type;
+        unsigned                depth;
+        const uint64_t         *dims;
+        const double          **to;
     } tables[] = {
-        { "pre_ms", true, MS_OR_NULL, 3, kcq, &o->pre_ms },
-        { "dec_ms", true, MS_OR_NULL, 3, kcq, &o->dec_ms },
-        { "embed_pre_ms", false, MS, 1, kk, &o->embed_pre_ms },
-        { "embed_dec_ms", false, MS, 1, kk, &o->embed_dec_ms },
-        { "head_pre_ms", false, MS, 1, kk, &o->head_pre_ms },
-        { "head_dec_ms", false, MS, 1, kk, &o->head_dec_ms },
-        { "comm_pre_ms", false, MS, 2, kk, &o->comm_pre_ms },
-        { "comm_dec_ms", false, MS, 2, kk, &o->comm_dec_ms },
+        { "pre_ms", true, TSR_INSTANCE_MS_OR_NULL, 3, kcq, &o->pre_ms },
+        { "dec_ms", true, TSR_INSTANCE_MS_OR_NULL, 3, kcq, &o->dec_ms },
+        { "embed_pre_ms", false, TSR_INSTANCE_MS, 1, kk, &o->embed_pre_ms },
+        { "embed_dec_ms", false, TSR_INSTANCE_MS, 1, kk, &o->embed_dec_ms },
+        { "head_pre_ms", false, TSR_INSTANCE_MS, 1, kk, &o->head_pre_ms },
+        { "head_dec_ms", false, TSR_INSTANCE_MS, 1, kk, &o->head_dec_ms },
+        { "comm_pre_ms", false, TSR_INSTANCE_MS, 2, kk, &o->comm_pre_ms },
+        { "comm_dec_ms", false, TSR_INSTANCE_MS, 2, kk, &o->comm_dec_ms },
     };
     const void *table;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
-        TSR_TRY(read_table(r, j, prefix, tables[t].key, tables[t].required, tables[t].type,
-                           tables[t].depth, tables[t].dims, &table));
+        TSR_TRY(tsr_instance_read_table(r, j, prefix, tables[t].key, tables[t].required,
+                                        tables[t].type, tables[t].depth, tables[t].dims, &table));
         *tables[t].to = table;
     }
-    TSR_TRY(read_table(r, j, prefix, "workspace_bytes", false, INTEGER, 1, kk, &table));
+    TSR_TRY(tsr_instance_read_table(r, j, prefix, "workspace_bytes", false, TSR_INSTANCE_INTEGER, 1,
+                                    kk, &table));
     o->workspace_bytes = table;
     return TSR_OK;
 }
 
-static tsr_status read_options(struct reader *r, const json_t *o)
+static tsr_status read_options(struct tsr_instance_reading *r, const json_t *o)
 {
     struct tsr_solver_instance *in = &r->inst->in;
     json_t                     *options = NULL;
@@ -364,12 +236,13 @@ static tsr_status read_options(struct reader *r, const json_t *o)
     in->n_options = json_array_size(options);
     if (in->n_options == 0)
         return tsr_fail(r->err, TSR_E_INPUT, "%s: options is empty", r->name);
-    const struct tsr_solver_option **list = take(r, in->n_options, sizeof(void *), &st);
+    const struct tsr_solver_option **list =
+        tsr_instance_take(r, in->n_options, sizeof(void *), &st);
     if (!list)
         return st;
     in->options = list;
     for (uint64_t i = 0; i < in->n_options; i++) {
-        struct tsr_solver_option *opt = take(r, 1, sizeof *opt, &st);
+        struct tsr_solver_option *opt = tsr_instance_take(r, 1, sizeof *opt, &st);
         if (!opt)
             return st;
         TSR_TRY(read_option(r, json_array_get(options, i), i, opt));
@@ -386,7 +259,7 @@ static tsr_status from_json(struct tsr_instance **out, const char *name, const j
     struct tsr_instance *inst = tsr_new(1, sizeof *inst);
     if (!inst)
         return tsr_fail_nomem(err, sizeof *inst, name);
-    struct reader r = { inst, name, err };
+    struct tsr_instance_reading r = { inst, name, err };
     inst->in.struct_size = sizeof inst->in;
     inst->in.gap = 1e-4;
     inst->in.cutoff = INFINITY;
