@@ -40,7 +40,6 @@ static tsr_status not_found(const struct tsr_registry *r, const char *kind, cons
     uint64_t                n = 0;
     const char             *path, *why;
     buf[0] = '\0';
-    put(&t, "no %s named \"%.80s\"", noun_of(kind), name);
     while (tsr_plugin_registry_component(r, n, &f))
         n++;
     const char **names = tsr_new(n, sizeof *names);
@@ -65,7 +64,7 @@ static tsr_status not_found(const struct tsr_registry *r, const char *kind, cons
             "--plugin-path");
     for (uint64_t i = 0; tsr_plugin_registry_refused(r, i, &path, &why); i++)
         put(&t, "; refused: %s", why);
-    return tsr_fail(err, TSR_E_INPUT, "%s", buf);
+    return tsr_fail(err, TSR_E_INPUT, "no %s named \"%.80s\"%s", noun_of(kind), name, buf);
 }
 
 /* Among the loaded plugins; *have_one false: none has the name. */
@@ -85,12 +84,12 @@ static tsr_status find_loaded(struct tsr_registry *r, const char *kind, const ch
             continue;
         if (have && (slash || strcmp(found->info->plugin->id, id) == 0))
             return tsr_fail(err, TSR_E_INPUT,
-                            "%s \"%s\" is in two different files, %s and %s; remove one of them",
-                            noun_of(kind), name, found->info->path, f.info->path);
+                            "\"%s\" names a %s of two files, %s and %s; remove one of them", name,
+                            noun_of(kind), found->info->path, f.info->path);
         if (have)
             return tsr_fail(err, TSR_E_INPUT,
-                            "%s \"%s\" is provided by both %s and %s; write \"%s/%s\" or \"%s/%s\"",
-                            noun_of(kind), name, found->info->path, f.info->path,
+                            "\"%s\" names a %s of both %s and %s; write \"%s/%s\" or \"%s/%s\"",
+                            name, noun_of(kind), found->info->path, f.info->path,
                             found->info->plugin->id, base, id, base);
         *found = f;
         have = true;

@@ -219,7 +219,7 @@ static tsr_status verify_body(void *arg, uint64_t begin, uint64_t end)
     struct tsr_errbuf             e = TSR_ERRBUF(e);
     const float                  *dense = k->p->dense ? k->p->dense + begin * k->p->cols : NULL;
     tsr_status st = tsr_quant_matrix_check_run(k, begin, end - begin, dense, &e.err);
-    return st == TSR_OK ? st : tsr_quant_matrix_fail_run(k, begin, st, e.text);
+    return st == TSR_OK ? st : tsr_quant_matrix_fail_run(k, begin, st, &e.err);
 }
 
 tsr_status quant_verify(struct tsr_registry *r, const struct tsr_quantizer *q,

@@ -38,7 +38,7 @@ tsr_status tsr_quant_matrix_plan(struct tsr_quant_matrix_work *k, struct tsr_err
 /* Keeps the message of the earliest rows, independent of worker timing.  Runs are taken in
  * ascending order, so the message is deterministic. */
 tsr_status tsr_quant_matrix_fail_run(struct tsr_quant_matrix_work *k, uint64_t at, tsr_status st,
-                                     const char *text);
+                                     const struct tsr_err *why);
 /* Compares the plugin's own dequantization (NULL: compared elsewhere) with that of the declared
  * layout, and sums the squared errors of each row. */
 tsr_status tsr_quant_matrix_check_run(struct tsr_quant_matrix_work *k, uint64_t first,

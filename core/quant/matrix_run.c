@@ -9,13 +9,13 @@
 #include <string.h>
 
 tsr_status tsr_quant_matrix_fail_run(struct tsr_quant_matrix_work *k, uint64_t at, tsr_status st,
-                                     const char *text)
+                                     const struct tsr_err *why)
 {
     pthread_mutex_lock(&k->lock);
     if (at < k->failed_at) {
         k->failed_at = at;
         k->failed = st;
-        (void)tsr_fail(k->err, st, "%s", text);
+        (void)tsr_err_copy(k->err, st, why);
     }
     pthread_mutex_unlock(&k->lock);
     return st;
@@ -132,5 +132,5 @@ tsr_status tsr_quant_matrix_run_body(void *arg, uint64_t begin, uint64_t end)
     struct tsr_errbuf             e = TSR_ERRBUF(e);
     tsr_status st = tsr_plugin_cancelled() ? tsr_fail(&e.err, TSR_E_CANCELLED, "stopped")
                                            : run_rows(k, begin, end, &e.err);
-    return st == TSR_OK ? st : tsr_quant_matrix_fail_run(k, begin, st, e.text);
+    return st == TSR_OK ? st : tsr_quant_matrix_fail_run(k, begin, st, &e.err);
 }

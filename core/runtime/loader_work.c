@@ -18,11 +18,11 @@ void tsr_runtime_loader_count(struct tsr_loader *l, uint64_t more, uint64_t less
 }
 
 /* The lock is held.  The first failure stays. */
-static void end_with(struct tsr_loader *l, tsr_status st, const char *text)
+static void end_with(struct tsr_loader *l, tsr_status st, const struct tsr_err *why)
 {
     if (l->status == TSR_OK && st != TSR_OK) {
         l->status = st;
-        (void)snprintf(l->err.text, sizeof l->err.text, "%s", text);
+        (void)tsr_err_copy(&l->err.err, st, why);
     }
     (void)pthread_cond_broadcast(&l->changed);
 }
@@ -104,7 +104,7 @@ void *tsr_runtime_loader_read(void *arg)
         l->numbers.read_s += s;
         l->numbers.read += st == TSR_OK ? p->piece.bytes : 0;
         l->read += st == TSR_OK;
-        end_with(l, st, e.text);
+        end_with(l, st, &e.err);
     }
     (void)pthread_mutex_unlock(&l->lock);
     show(l, TSR_RANK_READER, false);
@@ -153,7 +153,7 @@ static struct tsr_runtime_loader_part *take_part(struct tsr_loader *l)
 
 /* The lock is held.  Of several parts that cannot be packed, the first one's sentence stays. */
 static void leave_part(struct tsr_loader *l, struct tsr_runtime_loader_part *p, tsr_status st,
-                       const char *text)
+                       const struct tsr_err *why)
 {
     if (--l->at_work == 0)
         l->numbers.quantize_s += tsr_now_s() - l->work_s;
@@ -161,7 +161,7 @@ static void leave_part(struct tsr_loader *l, struct tsr_runtime_loader_part *p, 
         note_packed(l, p);
     while (st != TSR_OK && &l->part[l->packed] != p && going(l))
         (void)pthread_cond_wait(&l->changed, &l->lock);
-    end_with(l, st, text);
+    end_with(l, st, why);
 }
 
 void *tsr_runtime_loader_pack(void *arg)
@@ -176,7 +176,7 @@ void *tsr_runtime_loader_pack(void *arg)
         (void)pthread_mutex_unlock(&l->lock);
         tsr_status st = pack(l, p, &e.err);
         (void)pthread_mutex_lock(&l->lock);
-        leave_part(l, p, st, e.text);
+        leave_part(l, p, st, &e.err);
     }
     (void)pthread_mutex_unlock(&l->lock);
     show(l, own, false);

@@ -1,5 +1,6 @@
 /* The host table that watches: what it gives, counts and notices. */
 #include "conformance/test_host.h"
+#include "../fixtures/error_is.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -43,25 +44,25 @@ static void misuse_is_noticed(void **state)
     struct tsr_conformance_test_host h;
     tsr_conformance_test_host_init(&h, 1);
     assert_null(h.table.alloc(&h, 8, 24));
-    assert_non_null(strstr(h.misuse[TSR_MISUSE_ALLOC], "alignment of 24"));
+    assert_true(text_has(h.misuse[TSR_MISUSE_ALLOC], "24"));
     char *p = h.table.alloc(&h, 100, 16);
     assert_non_null(p);
     h.table.release(&h, NULL, 100);
     assert_string_equal(h.misuse[TSR_MISUSE_RELEASE], "");
     p[100] = 1;
     h.table.release(&h, p, 99);
-    assert_non_null(strstr(h.misuse[TSR_MISUSE_RELEASE], "99 bytes of memory that was 100"));
-    assert_non_null(strstr(h.misuse[TSR_MISUSE_OVERRUN], "100 bytes"));
+    assert_true(text_has(h.misuse[TSR_MISUSE_RELEASE], "99 100"));
+    assert_true(text_has(h.misuse[TSR_MISUSE_OVERRUN], "100"));
     assert_int_equal(atomic_load(&h.live), 0);
     tsr_conformance_test_host_init(&h, 1);
     p = h.table.alloc(&h, 100, 16);
     h.table.release(&h, p, 100);
     h.table.release(&h, p, 100);
-    assert_non_null(strstr(h.misuse[TSR_MISUSE_RELEASE], "a second time"));
+    assert_true(text_has(h.misuse[TSR_MISUSE_RELEASE], "second"));
     h.table.log(&h, TSR_LOG_INFO, "fine");
     assert_string_equal(h.misuse[TSR_MISUSE_LOG], "");
     h.table.log(&h, TSR_LOG_INFO, "two\nlines");
-    assert_non_null(strstr(h.misuse[TSR_MISUSE_LOG], "0x0a"));
+    assert_true(text_has(h.misuse[TSR_MISUSE_LOG], "0x0a"));
 }
 
 static void the_named_allocation_fails(void **state)

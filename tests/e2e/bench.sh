@@ -107,7 +107,7 @@ for link in "4,370000 plain" "50,1 mx"; do
 done
 fails "comm: a link of one number" 2 '--link' bench comm --link 4
 fails "comm: a link without a rate" 2 '--link' bench comm --link 4,0
-fails "comm: no codec of that name" 2 "codec 'plane'" bench comm --codecs plane
+fails "comm: no codec of that name" 2 plane bench comm --codecs plane
 fails "comm: no such option of a transport" 2 'local' bench comm --transport local:bandwith=3
 fails "comm: sizes that are none" 2 '--sizes' bench comm --sizes 4,,5
 run bench gemm "${small[@]}" --m 7 --formats bf16 --segment 320 --output csv

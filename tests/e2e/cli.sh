@@ -54,7 +54,7 @@ fails "a folder that is not there" 2 'logits' logits no-such --tokens 1 -o l.saf
 fails "an output folder that is not there" 2 'nowhere/l.safetensors' logits "$STORIES" --tokens 1 \
     -o nowhere/l.safetensors
 fails "a job that is not there" 2 'no-such.yaml' run no-such.yaml
-fails "an unknown plugin" 2 '' roundtrip nosuch in.safetensors -o o.safetensors
+fails "an unknown plugin" 2 nosuch roundtrip nosuch in.safetensors -o o.safetensors
 fails "an unknown solver or file" 2 'no-such.json' plan --instance no-such.json --solver uniform --json
 ok "a failing command leaves no output" test ! -e "$WORK/l.safetensors"
 

@@ -52,7 +52,7 @@ done
 job threads nccl:device=9
 fails "a device that is not there" 2 "job.yaml:5: step 'run'" run job.yaml --out none
 job threads nothing
-fails "a transport that is none" 2 "transport 'nothing'" run job.yaml --out none
+fails "a transport that is none" 2 nothing run job.yaml --out none
 job threads 'nccl, emulate: cpu'
 fails "a device that is emulated" 2 'cluster.yaml:3:56' run job.yaml --out none
 

@@ -61,7 +61,7 @@ ok "links: the file has what was measured" test "$(jq -r '[.pairs[].mb_per_s] | 
 sed 's/tiny/measured/' "$WORK/job.yaml" >"$WORK/measured-job.yaml"
 run plan measured-job.yaml -o m.yaml
 ok "links: the planner takes the file" grep -qE '^cluster +measured: 2 devices in 1 node' "$WORK/out"
-fails "links: no such transport" 2 "transport 'lokal'" profile --links --transport lokal
+fails "links: no such transport" 2 lokal profile --links --transport lokal
 if [ -f "$(dirname "$TESSERA")/plugins/asked/mpi.so" ]; then
     fails "links: MPI without mpirun" 2 'mpi' profile --links --transport mpi
 fi

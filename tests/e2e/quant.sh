@@ -48,19 +48,19 @@ run roundtrip mx in.st -o out.st --json
 ok "mx holds what its elements hold" cmp <(tail -c 32 "$WORK/in.st") <(tail -c 32 "$WORK/out.st")
 ok "mx: codes and scales" json '.tensors.w.bits_per_weight == 12 and .tensors.w.format == "tessera.mx/1"' "$WORK/out"
 safetensors large.st '{"w":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]}}' '\0\0\0\0177'"$one$two$three"
-fails "a scale that does not fit" 2 "quantizer 'mx'" roundtrip mx:scale_bits=4 large.st -o new.st
+fails "a scale that does not fit" 2 w roundtrip mx:scale_bits=4 large.st -o new.st
 run roundtrip mx:scale_bits=4,on_overflow=nan large.st -o out.st --json
 ok "or a NaN block where that was asked for" json '.tensors.w.squared_error == null' "$WORK/out"
 fails "an element that is none" 2 'element' roundtrip mx:element=fp4_e2m2 in.st -o new.st
 
 # four values fit a table of four; a row: 1 byte of codes, 4 entries of 2
-fails "squeeze wants to know what an error costs" 2 "quantizer 'squeeze'" roundtrip squeeze in.st -o new.st
+fails "squeeze wants to know what an error costs" 2 w roundtrip squeeze in.st -o new.st
 run roundtrip squeeze:bits=2,sensitivity=none,count_zeros=true in.st -o out.st --json
 ok "squeeze holds as many values as its table" cmp <(tail -c 32 "$WORK/in.st") <(tail -c 32 "$WORK/out.st")
 ok "squeeze: codes and table" json '.tensors.w.bits_per_weight == 18 and .tensors.w.format == "tessera.lut/1"' "$WORK/out"
 safetensors costs.st '{"w":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]},"w.sensitivity":{"dtype":"F32","shape":[1,4],"data_offsets":[16,32]}}' \
     "$one$two$three$minus$one$one$zero$minus"
-fails "a sensitivity below 0" 2 "quantizer 'squeeze'" roundtrip squeeze costs.st -o new.st
+fails "a sensitivity below 0" 2 w roundtrip squeeze costs.st -o new.st
 
 fails "a missing statistic" 2 'int8' roundtrip int8 in.st -o new.st
 safetensors stat.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"w.absmax":{"dtype":"F32","shape":[4],"data_offsets":[32,48]}}' \
@@ -71,13 +71,13 @@ safetensors bad.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"w.
     "$rows$one$one"
 fails "a statistic of another shape" 2 'w.absmax' roundtrip int8 bad.st -o new.st
 safetensors nan.st '{"w":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]}}' "$zero$one$two$three$one$one$nan$one"
-fails "a weight that is not finite" 2 "quantizer 'rtn'" roundtrip rtn nan.st -o new.st
+fails "a weight that is not finite" 2 w roundtrip rtn nan.st -o new.st
 safetensors int.st '{"w":{"dtype":"I32","shape":[2,4],"data_offsets":[0,32]}}' "$rows"
 fails "integers" 2 'int.st' roundtrip rtn int.st -o new.st
 safetensors flat.st '{"w":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}' "$rows"
 fails "no matrix" 2 'flat.st' roundtrip rtn flat.st -o new.st
-fails "an unknown plugin" 2 '' roundtrip rtm in.st -o new.st
-fails "a codec is no quantizer" 2 '' roundtrip plain in.st -o new.st
+fails "an unknown plugin" 2 rtm roundtrip rtm in.st -o new.st
+fails "a codec is no quantizer" 2 plain roundtrip plain in.st -o new.st
 fails "an unknown option" 2 'rtn' roundtrip rtn:bit=3 in.st -o new.st
 fails "an option out of range" 2 'bits' roundtrip rtn:bits=9 in.st -o new.st
 fails "an option twice" 2 'rtn' roundtrip rtn:bits=3,bits=4 in.st -o new.st
@@ -175,7 +175,7 @@ fails "another plugin's switch" 2 '--no-clip true:1:10' quantize "$STORIES" --us
 run help quantize
 ok "in the help" grep -q -- '--no-clip' "$WORK/out"
 
-fails "tables without calibration" 2 "quantizer 'squeeze'" quantize "$STORIES" --use squeeze --out uncalibrated
+fails "tables without calibration" 2 model.layers.0.self_attn.q_proj quantize "$STORIES" --use squeeze --out uncalibrated
 
 # Everything wrong with a scheme is said before anything runs.
 sed -i 's/bits: 4/bits: 1/; s/layers: 0-1, bits: 5/layers: 0-1, bots: 5/' "$WORK/job.yaml"

@@ -71,13 +71,13 @@ backend: abacus
 pipeline:
   - generate: {tokens: "1,5", max_tokens: 2}
 JOB
-fails "the head's backend runs a step" 2 "on.yaml:5: step 'generate'" run on.yaml --out on --json
+fails "the head's backend runs a step" 2 abacus run on.yaml --out on --json
 run run on.yaml --out on --json --set generate.backend=cpu
 ok "a step's own comes first, got $rc" test "$rc" = 0
 ok "and only that is kept" json '.options.pipeline[0].generate | .backend == "cpu" and (has("numerics") or has("chunk") | not)' on/manifest.json
 fails "a key that is no step's" 2 '--set generate.backnd=cpu:1:10' run on.yaml --out on2 --json --set generate.backnd=cpu
 
-fails "and of a verb whose step has none of its own" 2 "step 'calibrate'" \
+fails "and of a verb whose step has none of its own" 2 abacus \
     quantize @demo --use gptq --text text.txt --samples 2 --seqlen 32 --backend abacus -o other
 ok "what failed left nothing" test ! -e other/packed.json
 

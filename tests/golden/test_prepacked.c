@@ -1,6 +1,7 @@
 /* test_prepacked [VAULT.so]: every golden model and checkpoint as a prepacked file gives the bytes of
  * its source, on the CPU and on a device whose memory the host cannot read; damaged files are
  * refused.  Some of the checkpoints, by TSR_TEST_SEED, unless TSR_TEST_ALL=1. */
+#include "../fixtures/error_is.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/export/export.h"
@@ -188,16 +189,21 @@ static void put_bad(const unsigned char *data, uint64_t bytes)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Loading fails with a sentence about the file that says `says`. */
-static void refuses(const char *what, const char *says)
+/* Loading fails with an error about this part of the file. */
+static void refuses_part(const char *what, const char *part, const char *facts)
 {
+    char about[200];
+    (void)snprintf(about, sizeof about, "%s%s", bad_path, part);
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_model *m = NULL;
     tsr_status        st = tsr_model_load(&m, bad_path, false, &e.err);
-    if (st != TSR_E_INPUT || !strstr(e.text, says) || !strstr(e.text, bad_path) ||
-        strchr(e.text, '\n'))
-        fail_msg("%s: status %d, '%s' does not say '%s'", what, st, st == TSR_OK ? "" : e.text,
-                 says);
+    if (st != TSR_E_INPUT || !error_is(&e.err, about, facts))
+        fail_msg("%s: status %d, %s", what, st, st == TSR_OK ? "" : e.text);
+}
+
+static void refuses(const char *what, const char *facts)
+{
+    refuses_part(what, "", facts);
 }
 
 static void cut_and_changed(void **state)
@@ -208,13 +214,13 @@ static void cut_and_changed(void **state)
     (void)state;
     memcpy(&index, good + 24, 8);
     const struct {
-        const char *what, *says;
+        const char *what, *facts;
         uint64_t    at;
     } flips[] = {
-        { "version", "version", 8 },
-        { "size", "has", 16 },
-        { "place of the index", "byte 24", 24 },
-        { "length of the index", "byte 24", 32 },
+        { "version", NULL, 8 },
+        { "size", NULL, 16 },
+        { "place of the index", "24", 24 },
+        { "length of the index", "24", 32 },
         { "minor version", "version 1.1", 12 },
         { "hash", "hash", 70 },
         { "first byte of the index", "hash", index },
@@ -225,12 +231,12 @@ static void cut_and_changed(void **state)
         memcpy(copy, good, good_bytes);
         copy[flips[i].at] ^= 1;
         put_bad(copy, good_bytes);
-        refuses(flips[i].what, flips[i].says);
+        refuses(flips[i].what, flips[i].facts);
     }
     const uint64_t cuts[] = { 8, 64, 127, 128, 4096, index, good_bytes / 2, good_bytes - 1 };
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         put_bad(good, cuts[i]);
-        refuses("cut", cuts[i] < 128 ? "is not a prepacked file" : "cut off");
+        refuses("cut", NULL);
     }
     memcpy(copy, good, good_bytes);
     copy[good_bytes] = 'x';
@@ -340,28 +346,31 @@ static void wrong_index(void **state)
 {
     static const struct {
         void (*edit)(json_t *);
-        const char *says;
+        const char *facts;
+        bool        weight; /* it is about the weight in the index */
     } all[] = {
-        { no_layout, "\"layout\"" },
-        { other_format, "tessera.prepacked/2" },
-        { no_weight, "has no \"" WEIGHT "\"" },
-        { more_weights, "weights" },
-        { outside, "\"at\"" },
-        { odd_place, "multiple of 4096" },
-        { too_long, "\"bytes\"" },
-        { negative, "\"bytes\"" },
-        { no_dtype, "F64" },
-        { packed_wrong, WEIGHT },
-        { no_config, "holds no config.json" },
-        { config_moved, "config.json" },
-        { no_vector, "model.final_norm.gain" },
-        { vector_outside, "model.final_norm.gain" },
-        { weights_list, "\"weights\"" },
+        { no_layout, "layout", false },
+        { other_format, "tessera.prepacked/2", false },
+        { no_weight, WEIGHT, false },
+        { more_weights, "weights", false },
+        { outside, "at", true },
+        { odd_place, "4096", true },
+        { too_long, "bytes", true },
+        { negative, "bytes", true },
+        { no_dtype, "F64", true },
+        { packed_wrong, NULL, true },
+        { no_config, "config.json", false },
+        { config_moved, "config.json", false },
+        { no_vector, "model.final_norm.gain", false },
+        { vector_outside, "model.final_norm.gain", false },
+        { weights_list, "weights", false },
     };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         with_index(all[i].edit);
-        refuses(all[i].says, all[i].says);
+        char what[40];
+        (void)snprintf(what, sizeof what, "index %zu", i);
+        refuses_part(what, all[i].weight ? ": index: \"" WEIGHT "\"" : "", all[i].facts);
     }
 }
 
@@ -389,10 +398,10 @@ static void wrong_for_the_backend(void **state)
 {
     static const struct {
         void (*edit)(json_t *);
-        const char *says;
-    } all[] = { { foreign_layout, "org.example.tiles revision 2, cpu" },
-                { later_revision, "revision 3" },
-                { other_target, "for sm_90" },
+        const char *facts;
+    } all[] = { { foreign_layout, "org.example.tiles 2 cpu" },
+                { later_revision, "3" },
+                { other_target, "sm_90" },
                 { shorter_weight, WEIGHT } };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -403,8 +412,7 @@ static void wrong_for_the_backend(void **state)
         with_index(all[i].edit);
         OK(tsr_model_load(&m, bad_path, false, &e.err));
         assert_int_equal(tsr_engine_create(&engine, registry, m, NULL, &opt, &e.err), TSR_E_INPUT);
-        if (!strstr(e.text, all[i].says) || !strstr(e.text, bad_path))
-            fail_msg("'%s' does not say '%s'", e.text, all[i].says);
+        assert_true(error_is(&e.err, bad_path, all[i].facts));
         tsr_model_destroy(m);
     }
 }
@@ -427,7 +435,7 @@ static void damage_is_found(void **state)
     put_bad(copy, good_bytes);
     OK(tsr_model_load(&m, bad_path, false, &e.err));
     assert_int_equal(tsr_prepacked_verify(m->prepacked, pool, NULL, &e.err), TSR_E_INPUT);
-    assert_non_null(strstr(e.text, WEIGHT));
+    assert_true(error_is(&e.err, bad_path, WEIGHT));
     tsr_model_destroy(m);
     memcpy(copy, good, good_bytes);
     copy[v.at + 3] ^= 4;

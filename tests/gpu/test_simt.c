@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "../fixtures/error_is.h"
 #include "faulty.h"
 #include "simt/simt.h"
 
@@ -90,22 +91,22 @@ static void right_kernels_pass(void **state)
 }
 
 /* Caught in every schedule, by the rules alone. */
-static void caught(const struct simt_kernel *k, uint32_t blocks, const char *words)
+static void caught(const struct simt_kernel *k, uint32_t blocks, const char *facts)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
         if (run(k, blocks, seed) != TSR_E_DEVICE)
             fail_msg("%s passes under seed %d", k->name, (int)seed);
-        if (!strstr(text, words) || !strstr(text, k->name))
-            fail_msg("\"%s\" does not say \"%s\"", text, words);
+        assert_true(text_has(text, k->name));
+        assert_true(text_has(text, facts));
     }
 }
 
 static void broken_rules_are_caught(void **state)
 {
     (void)state;
-    caught(&half_barrier_simt, 1, "64 of 128 threads of the block have ended");
-    caught(&wrong_lane_simt, 1, "which is not in its mask 0x0000ffff");
-    caught(&lost_lanes_simt, 1, "that never come");
+    caught(&half_barrier_simt, 1, "64 128");
+    caught(&wrong_lane_simt, 1, "0x0000ffff");
+    caught(&lost_lanes_simt, 1, "0xffffffff");
 }
 
 static void accesses_are_caught(void **state)
@@ -116,10 +117,10 @@ static void accesses_are_caught(void **state)
         print_message("these kernels were built without memory hooks\n");
         skip();
     }
-    caught(&missing_barrier_simt, 1, "with no barrier between them");
-    caught(&race_simt, 1, "with no barrier between them");
-    caught(&block_race_simt, 2, "with no barrier between them");
-    caught(&out_of_bounds_simt, 1, "lie in no buffer");
+    caught(&missing_barrier_simt, 1, "barrier");
+    caught(&race_simt, 1, "barrier");
+    caught(&block_race_simt, 2, "barrier");
+    caught(&out_of_bounds_simt, 1, "buffer");
 }
 
 /* Without hooks it is the numbers that show: shared memory begins as NaN, and no schedule adds up. */
@@ -147,7 +148,7 @@ static void grids_are_checked(void **state)
 {
     (void)state;
     assert_int_equal(run(&good_count_simt, 0, 0), TSR_E_DEVICE);
-    assert_non_null(strstr(text, "cannot be launched"));
+    assert_true(text_has(text, "good_count 0.1.1 128"));
 }
 
 int main(void)

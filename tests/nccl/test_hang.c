@@ -1,6 +1,7 @@
 /* The transport nccl where ncclCommAbort() or ncclCommDestroy() does not come back, or no thread is to be had for them: whoever waits gets its sentence, other ranks of
  * the process go on meanwhile, and so does what comes later.  What is left with the device stays there, so
  * these have a process of their own. */
+#include "../fixtures/error_is.h"
 #include "ranks.h"
 
 #include <unistd.h>
@@ -66,11 +67,9 @@ static void test_abort_hangs(void **state)
     assert_int_equal(standin_counts().aborted, before.aborted);
     assert_int_equal(pthread_join(id, NULL), 0);
     assert_int_equal(w.st, TSR_E_DEVICE);
-    assert_non_null(strstr(w.e.text,
-                           "rank 0 waited 100000 us for rank 1; it is late or has died, and "
-                           "the communicator was aborted"));
+    assert_true(error_is(&w.e.err, "", "100000 for#rank#1"));
     assert_int_equal(standin_counts().aborted, before.aborted);
-    refused(&g, 0, 1, "rank 0 gave up an earlier operation with rank 1");
+    refused(&g, 0, 1, "rank#0 rank#1");
     works(&g, 2, 1);
     end(&g); /* it hangs still */
     assert_int_equal(standin_counts().aborted, before.aborted);
@@ -115,7 +114,7 @@ static void test_polled(void **state)
     }
     assert_true(done);
     assert_int_equal(st, TSR_E_DEVICE);
-    assert_non_null(strstr(e.text, "rank 1 lost rank 0: remote process exited (a peer has gone)"));
+    assert_true(error_is(&e.err, "", "rank#1 lost#rank#0"));
     assert_int_equal(standin_counts().aborting, standin_counts().aborted + 1);
     standin_fault(STANDIN_NONE, 0, 0);
     assert_true(counted(0, before.aborted + 1));
@@ -193,11 +192,11 @@ static void test_no_thread(void **state)
         assert_int_equal(standin_counts().aborting, before.aborting);
         if (k == 0)
             let_threads(true);
-        ends(&g, 1, r, LONG_US, TSR_E_DEVICE, "rank 1 lost rank 0: remote process exited");
+        ends(&g, 1, r, LONG_US, TSR_E_DEVICE, "rank#1 lost#rank#0");
         if (k == 1)
             assert_int_equal(standin_counts().aborting, before.aborting);
         let_threads(true);
-        ends(&g, 0, s, LONG_US, TSR_E_DEVICE, "gave up the communicator");
+        ends(&g, 0, s, LONG_US, TSR_E_DEVICE, NULL);
         end(&g);
         assert_true(counted(0, before.aborted + 2)); /* what was left for want of a thread, too */
         assert_true(all_over());

@@ -278,7 +278,7 @@ static void test_stream(void **state)
     assert_int_equal(table()->recv(self_of(&g, 0), stream[1], 0, (void *)(uintptr_t)(p[0] + 2 * N),
                                    N, &q[1], &e.err),
                      TSR_OK);
-    ends(&g, 0, q[0], LONG_US, TSR_E_UNSUPPORTED, "from one stream to another");
+    ends(&g, 0, q[0], LONG_US, TSR_E_UNSUPPORTED, "0");
     ends(&g, 0, q[1], LONG_US, TSR_E_UNSUPPORTED, NULL);
     for (uint32_t r = 0; r < 2; r++) {
         (void)cuStreamDestroy_v2(stream[r]);

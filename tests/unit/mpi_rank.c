@@ -1,5 +1,6 @@
 /* One rank of an MPI job: `mpirun -n N mpi_rank`.  Sums as the simulated group has them, messages of
  * all sizes, and what happens when ranks disagree, are late or abort.  Exit status 0: all held. */
+#include "../fixtures/error_is.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "comm/group.h"
@@ -125,7 +126,7 @@ static bool late(void)
     if (rank > 0) {
         tsr_status st = tsr_comm_group_sum(g, 1, 0, x, 1, 64, &e.err);
         CHECK(st == TSR_E_DEVICE || st == TSR_E_CANCELLED);
-        CHECK(st == TSR_E_CANCELLED || strstr(e.text, "for rank 0"));
+        CHECK(st == TSR_E_CANCELLED || text_has(e.text, "for#rank#0"));
         CHECK(tsr_now_us() - start < LONG_US);
         CHECK(tsr_comm_group_sum(g, 1, 0, x, 1, 64, &e.err) == TSR_E_CANCELLED);
     }
@@ -144,7 +145,7 @@ static bool aborted(void)
         CHECK(tsr_comm_group_sum(g, 1, 0, x, 1, 64, &e.err) == TSR_E_CANCELLED);
     } else {
         CHECK(tsr_comm_group_sum(g, 1, 0, x, 1, 64, &e.err) == TSR_E_CANCELLED);
-        CHECK(strstr(e.text, "aborted the group"));
+        CHECK(error_is(&e.err, "decode, layer 0, sum of attention", "rank#0"));
     }
     tsr_comm_group_destroy(g);
     return true;
@@ -173,7 +174,7 @@ static bool disagree(void)
             uint64_t ask = k == 0 ? 13 : k == 1 ? 11 : 12;
             CHECK(tsr_comm_link_recv_bytes(l, 1, buf, ask, &t, &e.err) == TSR_OK);
             CHECK(tsr_comm_link_wait_for(l, t, LONG_US, &e.err) == TSR_E_DEVICE);
-            CHECK(strstr(e.text, k == 2 ? "another epoch" : "same operations in the same order"));
+            CHECK(text_has(e.text, k == 2 ? "epoch" : "0 1 order"));
             CHECK(memcmp(buf, "twelve bytes", 12) == 0);
         }
         tsr_comm_link_destroy(l);
@@ -186,11 +187,11 @@ static bool refusals(void)
     struct tsr_comm_link_options o = { .place = place("mpi:first=1") };
     struct tsr_comm_link        *l;
     CHECK(tsr_comm_link_create(&l, registry, &o, &e.err) == TSR_E_INPUT);
-    CHECK(strstr(e.text, "start it with `mpirun -n "));
+    CHECK(error_is(&e.err, "", "MPI mpirun"));
     o.place.transport = "mpi";
     o.place.rank = (rank + 1) % ranks;
     CHECK(tsr_comm_link_create(&l, registry, &o, &e.err) == TSR_E_INPUT);
-    CHECK(strstr(e.text, "every rank of an MPI job is a process"));
+    CHECK(error_is(&e.err, "", "MPI"));
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* Published figures beside a comparison: orders by intervals, either way round; and widths by an
  * indicator against trying every choice. */
+#include "../fixtures/error_is.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "compare/claims.h"
@@ -110,19 +111,18 @@ static void values(void **state)
 static void refusals(void **state)
 {
     static const struct {
-        const char *spec, *says;
+        const char *spec, *about, *facts;
     } bad[] = {
-        { "{\"source\":\"s\",\"paper\":{\"P\":{\"x\":1}},\"order\":[]}", "no arm 'x'" },
-        { "{\"source\":\"s\",\"paper\":{},\"order\":[[\"a\",\"x\"]]}", "no arm 'x'" },
-        { "{\"source\":\"s\",\"paper\":{},\"order\":[[\"b\",\"c\"]]}", "add pairs: [[b, c]]" },
+        { "{\"source\":\"s\",\"paper\":{\"P\":{\"x\":1}},\"order\":[]}", "P", "x" },
+        { "{\"source\":\"s\",\"paper\":{},\"order\":[[\"a\",\"x\"]]}", "x", "x" },
+        { "{\"source\":\"s\",\"paper\":{},\"order\":[[\"b\",\"c\"]]}", "", NULL },
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         json_t           *spec = parse(bad[i].spec), *compare = parse(compare_text), *out = NULL;
         assert_int_equal(tsr_compare_claims_make(spec, compare, &out, &e.err), TSR_E_INPUT);
-        if (!strstr(e.text, bad[i].says))
-            fail_msg("'%s' is not in '%s'", bad[i].says, e.text);
+        assert_true(error_is(&e.err, bad[i].about, bad[i].facts));
         json_decref(spec);
         json_decref(compare);
     }
@@ -185,7 +185,7 @@ static void no_choice_is_said(void **state)
     (void)state;
     assert_int_equal(tsr_plan_widths_choose(cost, 2, bits, 1, 7, chosen, &sum, &e.err),
                      TSR_E_INFEASIBLE);
-    assert_non_null(strstr(e.text, "at most 7 bits"));
+    assert_true(error_is(&e.err, "", "7"));
     assert_int_equal(tsr_plan_widths_choose(cost, 2, bits, 1, UINT64_MAX, chosen, &sum, &e.err),
                      TSR_OK);
     assert_true(sum == 2);

@@ -1,4 +1,5 @@
 /* The command line: forms of options, refusals, and that no two tables quarrel. */
+#include "../fixtures/error_is.h"
 #include "cli/args.h"
 #include "cli/help.h"
 #include "pipeline/pipeline.h"
@@ -32,13 +33,11 @@ static tsr_status parse(const char *line)
     return tsr_cli_args_parse(&a, argc, argv, &e.err);
 }
 
-static void refused(const char *line, const char *words)
+static void refused(const char *line, const char *about, const char *facts)
 {
     tsr_status st = parse(line);
-    if (st != TSR_E_INPUT || !strstr(e.text, words))
-        print_error("%s: %d: %s\n", line, st, e.text);
     assert_int_equal(st, TSR_E_INPUT);
-    assert_non_null(strstr(e.text, words));
+    assert_true(error_is(&e.err, about, facts));
     tsr_cli_args_free(&a);
 }
 
@@ -89,22 +88,22 @@ static void test_forms(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    refused("rnu", "unknown verb 'rnu'; did you mean 'run'?");
-    refused("frobnicate", "'tessera help' lists them");
-    refused("run", "run needs JOB.yaml");
-    refused("run|a|b", "does not know what to do with 'b'");
-    refused("run|a|--thread|1", "did you mean --threads?");
-    refused("run|a|--xyzzy", "unknown option '--xyzzy'");
-    refused("run|a|-x", "unknown option '-x'");
-    refused("run|a|--threads", "--threads needs a value");
-    refused("run|a|--threads|many", "'--threads' must be an integer from 0 to 256, not 'many'");
-    refused("run|a|--threads=257", "from 0 to 256");
-    refused("run|a|--json=true", "--json takes no value");
-    refused("run|a|--no-json=1", "takes no value");
-    refused("run|a|--no-threads|1", "unknown option '--no-threads'");
-    refused("run|a|--color|blue", "one of auto, always, never");
-    refused("help|--set|a=b", "help runs none");
-    refused("--theads|1|run|a", "did you mean --threads?");
+    refused("rnu", "rnu", NULL);
+    refused("frobnicate", "frobnicate", "help");
+    refused("run", "run", "JOB.yaml");
+    refused("run|a|b", "run", "b");
+    refused("run|a|--thread|1", "--thread", NULL);
+    refused("run|a|--xyzzy", "--xyzzy", NULL);
+    refused("run|a|-x", "-x", NULL);
+    refused("run|a|--threads", "--threads", NULL);
+    refused("run|a|--threads|many", "--threads", "0 256 many");
+    refused("run|a|--threads=257", "--threads", "0 256");
+    refused("run|a|--json=true", "--json", NULL);
+    refused("run|a|--no-json=1", "--no-json", NULL);
+    refused("run|a|--no-threads|1", "--no-threads", NULL);
+    refused("run|a|--color|blue", "--color", "blue");
+    refused("help|--set|a=b", "--set", "help");
+    refused("--theads|1|run|a", "--theads", NULL);
 }
 
 /* Steps without a verb of their own: everything that is not common goes to the job. */
@@ -122,7 +121,7 @@ static void test_step_verb(void **state)
     assert_string_equal(s->v[1], "bits=3");
     assert_string_equal(s->v[2], "on_unsupported=keep");
     tsr_cli_args_free(&a);
-    refused("quantize|m|--use", "--use needs a value");
+    refused("quantize|m|--use", "--use", NULL);
 }
 
 static void test_ids(void **state)
@@ -141,7 +140,7 @@ static void test_ids(void **state)
     free(ids);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(tsr_pipeline_step_ids(bad[i], &ids, &n, &e.err), TSR_E_INPUT);
-        assert_non_null(strstr(e.text, "item "));
+        assert_true(error_is(&e.err, "", "item"));
     }
 }
 

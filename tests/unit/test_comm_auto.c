@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "../fixtures/error_is.h"
 #include "base/clock.h"
 #include "comm/group.h"
 #include "comm/predict.h"
@@ -255,7 +256,7 @@ static void choose(const char *transport, uint32_t ranks, uint64_t rows, uint64_
             fail_msg("%s", e.text);
         float x = 0;
         assert_int_equal(tsr_comm_group_sum(m[r].g, 0, 0, &x, 1, 1, &e.err), TSR_E_INVAL);
-        assert_non_null(strstr(e.text, "not chosen yet"));
+        assert_true(error_is(&e.err, "", NULL));
     }
     for (uint32_t r = 0; r < ranks; r++)
         assert_int_equal(pthread_create(&thread[r], NULL, tune, &m[r]), 0);

@@ -1,5 +1,6 @@
 /* LINEAR and EMBED on tessera.lut/1, tessera.mx/1 and LLM.int8 weights: against
  * kernels/reference/exact.h, which spells docs/decisions/numerics.md, to the bit, on every instruction set that this machine has. */
+#include "../fixtures/error_is.h"
 #include "cpu_fixture.h"
 #include "exact.h"
 
@@ -391,7 +392,7 @@ static void embed_takes_rows(void **state)
     assert_int_equal(host_bytes, 0);
 }
 
-static void refused(struct wt *w, const char *says)
+static void refused(struct wt *w, const char *facts)
 {
     char            text[256] = "";
     struct tsr_err  err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
@@ -400,8 +401,7 @@ static void refused(struct wt *w, const char *says)
     assert_non_null(c);
     assert_int_equal(tsr_cpu_weight_load(c, &w->desc, &h, &err), TSR_E_INVAL);
     assert_null(h);
-    if (!strstr(text, says))
-        fail_msg("'%s' does not say '%s'", text, says);
+    assert_true(error_is(&err, "w", facts));
     tsr_cpu_destroy(c);
 }
 
@@ -411,13 +411,13 @@ static void refusals(void **state)
     struct wt w;
     wt_mx(&w, 3, 40, TSR_MX_FP4_E2M1, 8, 8);
     w.format.bits = 5;
-    refused(&w, "element and bits");
+    refused(&w, "tessera.mx");
     w.format.bits = 4;
     w.format.scale_bits = 3;
     refused(&w, "scale_bits");
     w.format.scale_bits = 8;
     w.desc.meta_stride = 4;
-    refused(&w, "stride");
+    refused(&w, "code_stride meta_stride");
     w.desc.meta_stride = 9;
     w.format.act8 = TSR_ACT8_LLM;
     refused(&w, "act8");
@@ -427,19 +427,19 @@ static void refusals(void **state)
     wt_free(&w);
     wt_lut(&w, 3, 40, 4, 2, TSR_F16);
     w.format.outliers = 41;
-    refused(&w, "more outliers than columns");
+    refused(&w, "outliers");
     w.format.outliers = 2;
     uint8_t *columns =
         w.meta + w.desc.meta_stride + tsr_format_lut_meta_bytes(&w.format) - 8; /* of row 1 */
     memset(columns, 0, 8);
-    refused(&w, "row 1");
+    refused(&w, "row#1");
     columns[0] = 40;
-    refused(&w, "row 1");
+    refused(&w, "row#1");
     w.format.scale_dtype = TSR_BF16;
     refused(&w, "tables");
     w.format.scale_dtype = TSR_F16;
     w.desc.meta = NULL;
-    refused(&w, "missing");
+    refused(&w, "scales");
     wt_free(&w);
     wt_llm(&w, 3, 40, TSR_F16, -1);
     refused(&w, "threshold");

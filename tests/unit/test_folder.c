@@ -1,6 +1,7 @@
 /* One rule for the links of a model folder, whatever the file: within the folder and from a snapshot
  * to its own blobs they are followed, and everything else is refused by name.  The models are the
  * demo model's files. */
+#include "../fixtures/error_is.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/safetensors/folder.h"
@@ -65,8 +66,8 @@ static tsr_status read_all(const char *folder, struct tsr_errbuf *e)
     if (st == TSR_OK) {
         struct tsr_errbuf ce = TSR_ERRBUF(ce);
         const tsr_status  chat = tsr_checkpoint_chat_load(&c, folder, t, &ce.err);
-        if (strstr(ce.text, "symbolic link"))
-            st = tsr_fail(&e->err, chat, "%s", ce.text);
+        if (chat != TSR_OK && ce.err.object_bytes > 0) /* not: the model has none */
+            st = tsr_err_copy(&e->err, chat, &ce.err);
     }
     tsr_tokenizer_chat_destroy(c);
     tsr_tokenizer_destroy(t);
@@ -81,11 +82,11 @@ static void good(const char *folder)
         fail_msg("%s: %s", folder, e.text);
 }
 
-static void bad(const char *folder, const char *name, const char *what)
+static void bad(const char *folder, const char *about, const char *facts)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (read_all(at(folder), &e) != TSR_E_INPUT || !strstr(e.text, name) || !strstr(e.text, what))
-        fail_msg("%s: wanted \"%s\" and \"%s\", got \"%s\"", folder, name, what, e.text);
+    assert_int_equal(read_all(at(folder), &e), TSR_E_INPUT);
+    assert_true(error_is(&e.err, about, facts));
 }
 
 static int setup(void **state)
@@ -122,12 +123,11 @@ static void links_out(void **state)
             0) /* it is read where the other is not there */
             sh("mv m/model.safetensors single");
         sh("ln -s ../elsewhere/%s m/%s", f, f);
-        bad("m", f, "is a symbolic link out of its folder, to /");
         bad("m", f, "elsewhere");
         sh("ln -sfn %s/elsewhere/%s m/%s", root, f, f);
-        bad("m", f, "is a symbolic link out of its folder, to /");
+        bad("m", f, "elsewhere");
         sh("ln -s ../elsewhere/%s m/inner && ln -sfn inner m/%s", f, f);
-        bad("m", f, "is a symbolic link out of its folder, to /");
+        bad("m", f, "elsewhere");
         sh("rm m/inner m/%s; if test -e kept; then mv kept m/%s; fi", f, f);
         sh("if test -e single; then mv single m/model.safetensors; fi");
     }
@@ -147,13 +147,12 @@ static void others_out(void **state)
         assert_int_equal(tsr_checkpoint_text_read(at("d"), name, 100, &text, &len, NULL, &e.err),
                          TSR_E_INPUT);
         assert_null(text);
-        assert_non_null(strstr(e.text, name));
-        assert_non_null(strstr(e.text, "is a symbolic link out of its folder, to /"));
+        assert_true(error_is(&e.err, name, "elsewhere"));
         sh("rm -r d elsewhere/text");
     }
     sh("mv m/model.safetensors single && ln -s ../single m/part.safetensors && "
        "printf '{\"weight_map\": {\"x\": \"part.safetensors\"}}' >m/model.safetensors.index.json");
-    bad("m", "part.safetensors", "is a symbolic link out of its folder, to /");
+    bad("m", "part.safetensors", "single");
     sh("rm m/part.safetensors m/model.safetensors.index.json && mv single m/model.safetensors");
     good("m");
 }
@@ -184,23 +183,23 @@ static void links_nowhere(void **state)
     char proc[64];
     sh("mv m/tokenizer.json kept");
     sh("ln -s nowhere m/tokenizer.json");
-    bad("m", "tokenizer.json", "a file that does not exist");
+    bad("m", "tokenizer.json", NULL);
     sh("ln -sfn tokenizer.json m/tokenizer.json");
-    bad("m", "tokenizer.json", "leads back to itself");
+    bad("m", "tokenizer.json", "back");
     sh("mkdir m/sub && ln -sfn sub m/tokenizer.json");
-    bad("m", "tokenizer.json", "is a folder");
+    bad("m", "tokenizer.json", "folder");
     sh("rmdir m/sub && mkfifo m/pipe && ln -sfn pipe m/tokenizer.json");
-    bad("m", "tokenizer.json", "is a FIFO");
+    bad("m", "tokenizer.json", "FIFO");
     sh("rm m/pipe && ln -sfn /dev/zero m/tokenizer.json");
-    bad("m", "tokenizer.json", "out of its folder, to /dev/zero");
+    bad("m", "tokenizer.json", "/dev/zero");
     sh("ln -sfn /proc/self/environ m/tokenizer.json");
-    bad("m", "tokenizer.json", "out of its folder, to /proc/");
+    bad("m", "tokenizer.json", "/proc/");
     /* through an open descriptor: where that leads is what counts */
     int fd = open(at("kept"), O_RDONLY);
     assert_true(fd >= 0);
     (void)snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
     sh("ln -sfn %s m/tokenizer.json", proc);
-    bad("m", "tokenizer.json", "out of its folder, to /");
+    bad("m", "tokenizer.json", "kept");
     assert_int_equal(close(fd), 0);
     sh("rm m/tokenizer.json && mv kept m/tokenizer.json");
     good("m");
@@ -212,7 +211,7 @@ static void neighbours(void **state)
     (void)state;
     sh("cp -r elsewhere m2 && mv m/tokenizer.json kept && ln -s ../m2/tokenizer.json "
        "m/tokenizer.json");
-    bad("m", "tokenizer.json", "out of its folder");
+    bad("m", "tokenizer.json", "m2");
     sh("rm -r m2 m/tokenizer.json && mv kept m/tokenizer.json");
 }
 
@@ -235,8 +234,8 @@ static void hub_cache(void **state)
     good("snap");
     good("snap/");
     good("snap/../r1/.");
-    bad("hub/models--o--n/other/r1", "config.json", "out of its folder");
-    bad("hub/plain/snapshots/r1", "config.json", "out of its folder");
+    bad("hub/models--o--n/other/r1", "config.json", "blobs/b-config.json");
+    bad("hub/plain/snapshots/r1", "config.json", "blobs/b-config.json");
     /* another repository's blobs, a blob that leads on, a file that only stands beside the blobs */
     static const char tok[] = "hub/models--o--n/snapshots/r1/tokenizer.json";
     sh("ln -sfn ../../../models--o--x/blobs/b-tokenizer.json %s", tok);
@@ -298,8 +297,7 @@ static void texts_of_a_moment(void **state)
         sh("%s", changes[i][1]);
         assert_int_equal(tsr_model_text(m, changes[i][0], &text, &len, &e.err), TSR_E_INPUT);
         assert_null(text);
-        assert_non_null(strstr(e.text, changes[i][0]));
-        assert_non_null(strstr(e.text, "changed while the model was in use"));
+        assert_true(error_is(&e.err, "d", changes[i][0]));
         tsr_model_destroy(m);
     }
     sh("rm -r d");

@@ -1,5 +1,6 @@
 /* GGUF files that are wrong in one way each: refused as bad input, in a sentence that says what.
  * Each is made here from a tiny Llama that loads. */
+#include "../fixtures/error_is.h"
 #include "checkpoint/gguf/gguf.h"
 #include "checkpoint/tokenizer.h"
 #include "model/model.h"
@@ -204,22 +205,21 @@ static void make(uint64_t at, unsigned char value)
     free(data);
 }
 
-static void refused(const char *file, const char *part)
+static void refused(const char *file, const char *facts)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_model *model = NULL;
     tsr_status        st = tsr_model_load(&model, file, false, &e.err);
     tsr_model_destroy(model);
     if (st != TSR_E_INPUT)
-        fail_msg("status %d, not bad input, where \"%s\" was to be said: %s", st, part, e.text);
-    if (!strstr(e.text, part) || !strstr(e.text, file))
-        fail_msg("\"%s\" does not say \"%s\" of %s", e.text, part, file);
+        fail_msg("status %d, not bad input: %s", st, e.text);
+    assert_true(error_is(&e.err, file, facts));
 }
 
-static void bad(const char *part)
+static void bad(const char *facts)
 {
     make(UINT64_MAX, 0);
-    refused(path, part);
+    refused(path, facts);
 }
 
 static void the_good_one_loads(void **state)
@@ -276,7 +276,7 @@ static void a_window_is_said(void **state)
     good();
     add_key("llama.attention.sliding_window", TSR_GGUF_U32, 48, NULL);
     said(text, sizeof text);
-    assert_non_null(strstr(text, "sliding_window\" is 48; llama.cpp has no window"));
+    assert_true(text_has(text, "llama.attention.sliding_window 48"));
 }
 
 /* Of a file that is large enough for what its header says, no memory is taken for too much. */
@@ -294,7 +294,7 @@ static void too_much(void **state)
         tsr_status st =
             tsr_gguf_parse(&g, "a.gguf", head, sizeof head, UINT64_C(1) << 30, &more, &e.err);
         tsr_gguf_close(&g);
-        if (st != TSR_E_NOMEM || !strstr(e.text, "the most that a file may have here"))
+        if (st != TSR_E_NOMEM || !error_is(&e.err, "a.gguf", "262144 65536"))
             fail_msg("status %d: %s", st, e.text);
     }
 }
@@ -316,55 +316,55 @@ static void headers(void **state)
     bad("version 0");
     good();
     m.n_keys = UINT64_MAX;
-    bad("more than fit");
+    bad("tensors keys");
     good();
     m.n_tensors = UINT64_MAX / 33 + 2;
-    bad("more than fit");
+    bad("tensors keys");
     good();
     m.n_tensors = 900000;
-    bad("more than fit");
+    bad("tensors keys");
     good();
     m.n_tensors = m.have_tensors + 1; /* then the data are read as a tensor */
-    bad("name of a tensor");
+    bad("949 0");
     good();
     add_key("split.count", TSR_GGUF_U16, 3, NULL);
-    bad("one of 3 parts");
+    bad("3");
     good();
     add_key("general.alignment", TSR_GGUF_U32, 24, NULL);
-    bad("not a power of two");
+    bad("general.alignment 24");
     good();
     add_key("general.alignment", TSR_GGUF_U32, 0, NULL);
     bad("general.alignment");
     good();
     add_key("general.alignment", TSR_GGUF_U32, 64, NULL);
-    bad("is wanted"); /* offsets that are multiples of 32 */
+    bad("blk.0.ffn_norm.weight 4128 4160"); /* offsets that are multiples of 32 */
     good();
     add_key("llama.block_count", TSR_GGUF_U32, 1, NULL);
-    bad("twice");
+    bad("llama.block_count");
     good();
     add_key("", TSR_GGUF_U32, 1, NULL);
-    bad("name of a key has 0 bytes");
+    bad("0");
     good();
     add_key("a\x80", TSR_GGUF_U32, 1, NULL);
-    bad("no printable ASCII");
+    bad("322 0x80");
     good();
     add_key("x", 77, 0, NULL);
-    bad("type 77");
+    bad("77");
     good();
     key("llama.block_count")->type = TSR_GGUF_F32;
-    bad("not an integer");
+    bad("llama.block_count 0 1099511627776");
     good();
     key("llama.attention.layer_norm_rms_epsilon")->value = 0x7fc00000; /* NaN */
-    bad("not a number");
+    bad("llama.attention.layer_norm_rms_epsilon");
     good();
     key("llama.embedding_length")->name = "llama.embedding_width";
-    bad("\"llama.embedding_length\" is missing");
+    bad("llama.embedding_length");
     good();
     key("general.architecture")->text = "falcon";
-    bad("\"falcon\" is not supported");
+    bad("falcon");
     good();
     key("general.architecture")->text = "\xff";
-    bad("not a string of UTF-8");
+    bad("general.architecture");
     good();
     add_key("llama.expert_count", TSR_GGUF_U32, 8, NULL);
     bad("llama.expert_count");
@@ -376,7 +376,7 @@ static void headers(void **state)
     bad("rope.dimension_count");
     good();
     add_key("llama.attention.value_length", TSR_GGUF_U32, 64, NULL);
-    bad("only equal lengths");
+    bad("32 64");
 }
 
 static void lists(void **state)
@@ -384,25 +384,25 @@ static void lists(void **state)
     (void)state;
     good();
     tensor("blk.0.attn_q.weight")->name = "blk.0.attn_k.weight";
-    bad("twice");
+    bad("blk.0.attn_k.weight");
     good();
     tensor("blk.0.attn_q.weight")->name = "blk.0.attn_w.weight";
-    bad("\"blk.0.attn_w.weight\" is unknown");
+    bad("blk.0.attn_w.weight");
     good();
     tensor("blk.0.attn_q.weight")->name = "blk.00.attn_q.weight";
-    bad("is unknown");
+    bad("blk.00.attn_q.weight");
     good();
     tensor("blk.0.ffn_up.weight")->name = "blk.1.ffn_up.weight";
     bad("up_proj");
     good();
     tensor("blk.0.attn_q.weight")->type = 16;
-    bad("IQ2_XXS, which is not read");
+    bad("IQ2_XXS");
     good();
     tensor("blk.0.attn_q.weight")->type = 4000000000u;
-    bad("which is not read");
+    bad("blk.0.attn_q.weight 0");
     good();
     tensor("blk.0.attn_q.weight")->dims[0] = 48;
-    bad("not a multiple of the 32");
+    bad("32");
     good();
     tensor("blk.0.ffn_gate.weight")->dims[0] = 48;
     bad("gate_proj");
@@ -411,32 +411,32 @@ static void lists(void **state)
     bad("q_proj");
     good();
     tensor("blk.0.attn_q.weight")->dims[1] = 31;
-    bad("cannot share");
+    bad("blk.0.attn_q.weight 31 1");
     good();
     tensor("token_embd.weight")->rank = 0;
-    bad("0 dimensions");
+    bad("0");
     good();
     tensor("token_embd.weight")->rank = 5;
-    bad("5 dimensions");
+    bad("5");
     good();
     tensor("blk.0.attn_norm.weight")->type = TSR_GGUF_T_Q8_0;
-    bad("quantized vector");
+    bad("blk.0.attn_norm.weight");
     good();
     (void)place();
     m.keep_offsets = true;
     tensor("blk.0.attn_k.weight")->offset += 32;
-    bad("is wanted");
+    bad("blk.0.attn_k.weight 1888 1856");
     good();
     (void)place();
     m.keep_offsets = true;
     tensor("blk.0.attn_k.weight")->offset = UINT64_MAX - 31;
-    bad("is wanted");
+    bad("blk.0.attn_k.weight 18446744073709551584 1856");
     good();
     m.cut = 33;
-    bad("cut off");
+    bad("blk.0.ffn_down.weight 9855");
     good();
     m.more = 1;
-    bad("1 bytes follow the last tensor");
+    bad("1");
 }
 
 /* Sizes that overflow: the file is made by hand, since its data cannot be. */
@@ -458,7 +458,7 @@ static void huge(void **state)
         header(&f);
         assert_int_equal(tsr_gguf_parse(&g, "f", f.b, f.n, UINT64_C(1) << 40, &more, &e.err),
                          TSR_E_INPUT);
-        assert_non_null(strstr(e.text, "token_embd.weight"));
+        assert_true(error_is(&e.err, "f", "token_embd.weight"));
         tsr_gguf_close(&g);
     }
 }
@@ -482,7 +482,6 @@ static void values(void **state)
         (void)place();
         make(tensor(cases[i].tensor)->offset + cases[i].byte, cases[i].value);
         refused(path, cases[i].tensor);
-        refused(path, "damaged");
     }
 }
 
@@ -526,13 +525,13 @@ static void any_header(void **state)
 static void tokenizers(void **state)
 {
     static const struct {
-        const char *model, *pre, *part;
-    } cases[] = { { NULL, NULL, "has no tokenizer" },
-                  { "bert", NULL, "\"bert\" is not supported" },
-                  { "llama", NULL, "\"tokenizer.ggml.tokens\" is missing" },
-                  { "gpt2", NULL, "is missing, so it is not known" },
-                  { "gpt2", "kimi-k2", "\"kimi-k2\", so it is not known" },
-                  { "gpt2", "qwen2", "\"tokenizer.ggml.tokens\" is missing" } };
+        const char *model, *pre, *facts;
+    } cases[] = { { NULL, NULL, "tokenizer.ggml.model tokenizer.json" },
+                  { "bert", NULL, "bert" },
+                  { "llama", NULL, "tokenizer.ggml.tokens" },
+                  { "gpt2", NULL, "tokenizer.ggml.pre" },
+                  { "gpt2", "kimi-k2", "kimi-k2" },
+                  { "gpt2", "qwen2", "tokenizer.ggml.tokens" } };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tsr_errbuf     e = TSR_ERRBUF(e);
@@ -545,20 +544,19 @@ static void tokenizers(void **state)
         make(UINT64_MAX, 0);
         assert_int_equal(has_tokenizer(path), cases[i].model != NULL);
         assert_int_equal(tsr_checkpoint_tokenizer_load(&t, path, &e.err), TSR_E_INPUT);
-        if (!strstr(e.text, cases[i].part))
-            fail_msg("\"%s\" does not say \"%s\"", e.text, cases[i].part);
+        assert_true(error_is(&e.err, path, cases[i].facts));
     }
 }
 
 static void no_file(void **state)
 {
     (void)state;
-    refused("/dev/null", "is not a model");
+    refused("/dev/null", NULL);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     assert_int_equal(fputs("GGML", f) >= 0, 1);
     assert_int_equal(fclose(f), 0);
-    refused(path, "is not a model");
+    refused(path, NULL);
 }
 
 int main(void)

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "../fixtures/error_is.h"
 #include "base/pool.h"
 #include "plugin/guard.h"
 #include "plugin/spec.h"
@@ -79,18 +80,18 @@ static tsr_status solve(struct one *o)
     return s->solve(o->self, &in, &out, &o->e.err);
 }
 
-static void expect_fault(struct one *o, tsr_status st, const char *call, const char *what)
+static void expect_fault(struct one *o, tsr_status st, const char *call, const char *facts)
 {
     char who[1200];
     if (st != TSR_E_PLUGIN)
         fail_msg("%s: status %d: %s", call, st, o->e.text);
-    (void)snprintf(who, sizeof who, "unruly.so: %s \"unruly\" of org.tessera.test.unruly: %s() ",
-                   strchr(o->spec.found.component->kind, '.') + 1, call);
+    (void)snprintf(who, sizeof who, "unruly.so: %s \"unruly\" of org.tessera.test.unruly",
+                   strchr(o->spec.found.component->kind, '.') + 1);
     char *end = strchr(who, '/'); /* "solver/1" */
     if (end)
         memmove(end, end + 2, strlen(end + 2) + 1);
-    if (!strstr(o->e.text, who) || !strstr(o->e.text, what))
-        fail_msg("\"%s\" lacks \"%s\" or \"%s\"", o->e.text, who, what);
+    assert_true(error_is(&o->e.err, who, call));
+    assert_true(error_is(&o->e.err, who, facts));
     assert_non_null(tsr_plugin_guard_fault());
     tsr_plugin_guard_forget();
 }
@@ -101,20 +102,19 @@ static void put_back(void **state)
 {
     (void)state;
     static const char *const all[][2] = {
-        { "flush", "changed the processor's floating-point mode from " },
-        { "round", "changed the processor's floating-point mode from " },
-        { "pool_flush", "changed the processor's floating-point mode from " },
-        { "folder", "changed the working folder from " },
-        { "mask", "blocked signal 15 " },
-        { "handler", "changed the handler of signal 2 " },
-        { "locale", "changed the locale from \"C\" to \"C.UTF-8\"" },
-        { "uselocale", "gave the calling thread another locale" },
-        { "umask", "changed the umask from 022 to 777" },
-        { "close_stdout", "closed stdout" },
-        { "swap_stderr", "put another file in the place of stderr" },
-        { "status", "answered 12345, which is not a status of tessera/plugin.h" },
-        { "unknown",
-          "answered -77, which is not a status of tessera/plugin.h, and said: of a later minor" },
+        { "flush", "floating-point" },
+        { "round", "floating-point" },
+        { "pool_flush", "floating-point" },
+        { "folder", "folder" },
+        { "mask", "15" },
+        { "handler", "handler 2" },
+        { "locale", "locale C.UTF-8" },
+        { "uselocale", "thread locale" },
+        { "umask", "umask 022 777" },
+        { "close_stdout", "stdout" },
+        { "swap_stderr", "stderr" },
+        { "status", "12345" },
+        { "unknown", "-77 later minor" },
     };
     (void)umask(022);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -129,7 +129,8 @@ static void put_back(void **state)
         if (n)
             fail_msg("%s: not put back: it %s", all[i][0], what);
         if (strcmp(all[i][0], "pool_flush") == 0 && st == TSR_OK) {
-            assert_non_null(strstr(tsr_plugin_guard_fault(), all[i][1])); /* it took no notice */
+            /* it took no notice */
+            assert_true(text_has(tsr_plugin_guard_fault(), all[i][1]));
             tsr_plugin_guard_forget();
         } else {
             expect_fault(o, st, "solve", all[i][1]);
@@ -151,7 +152,7 @@ static void create_too(void **state)
     tsr_plugin_registry_memory(registry, &before, &peak);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct one *o = open_one(kinds[i], "folder", "create");
-        expect_fault(o, o->st, "create", "changed the working folder from ");
+        expect_fault(o, o->st, "create", "folder");
         assert_null(o->self);
         close_one(o);
     }
@@ -165,9 +166,8 @@ static void no_text(void **state)
     struct one *o = open_one(TSR_KIND_SOLVER, "silent", "solve");
     (void)snprintf(o->e.text, sizeof o->e.text, "of an earlier call");
     assert_int_equal(solve(o), TSR_E_NUMERIC);
-    if (!strstr(o->e.text, "solver \"unruly\" of org.tessera.test.unruly: solve() failed with "
-                           "TSR_E_NUMERIC and gave no reason"))
-        fail_msg("%s", o->e.text);
+    assert_true(error_is(&o->e.err, "unruly.so: solver \"unruly\" of org.tessera.test.unruly",
+                         "solve TSR_E_NUMERIC"));
     ((const struct tsr_solver_v1 *)o->spec.found.iface)->destroy(o->self);
     assert_null(tsr_plugin_guard_fault());
     close_one(o);
@@ -275,9 +275,8 @@ static void rest_at_the_end(void **state)
         end_of(o, many[i][0]);
         assert_true(st == TSR_OK || st == TSR_E_PLUGIN);
         assert_non_null(tsr_plugin_guard_fault());
-        (void)snprintf(name, sizeof name, ": %s() changed the working folder", many[i][1]);
-        if (!strstr(tsr_plugin_guard_fault(), name))
-            fail_msg("%s", tsr_plugin_guard_fault());
+        (void)snprintf(name, sizeof name, "%s folder", many[i][1]);
+        assert_true(text_has(tsr_plugin_guard_fault(), name));
         assert_non_null(getcwd(now, sizeof now));
         assert_string_equal(before, now);
         tsr_plugin_guard_forget();
@@ -317,7 +316,7 @@ static void optional_tables(void **state)
     struct tsr_plugin_fpmode was = tsr_fpmode_get();
     assert_int_equal(t->clip_group(o->self, 7), 7);
     assert_true(tsr_fpmode_equal(was, tsr_fpmode_get()));
-    assert_non_null(strstr(tsr_plugin_guard_fault(), ": clip_group() changed the processor's"));
+    assert_true(text_has(tsr_plugin_guard_fault(), "clip_group floating-point"));
     tsr_plugin_guard_forget();
     q->destroy(o->self);
     close_one(o);
@@ -334,7 +333,7 @@ static void before_there_is_one(void **state)
     const struct tsr_transport_v1 *t = spec.found.iface;
     assert_null(t->via);
     assert_int_equal(t->world_bytes(spec.options, 3), 3);
-    assert_non_null(strstr(tsr_plugin_guard_fault(), ": world_bytes() changed the processor's"));
+    assert_true(text_has(tsr_plugin_guard_fault(), "world_bytes floating-point"));
     tsr_plugin_guard_forget();
     tsr_plugin_spec_close(&spec);
 }
@@ -380,26 +379,25 @@ static int end_in_child(const char *deed, char *text, size_t cap)
     return status;
 }
 
-static void expect_end(const char *deed, int code, int sig, const char *what)
+static void expect_end(const char *deed, int code, int sig, const char *facts)
 {
     char text[4096];
     int  status = end_in_child(deed, text, sizeof text);
     if (code ? !WIFEXITED(status) || WEXITSTATUS(status) != code
              : !WIFSIGNALED(status) || WTERMSIG(status) != sig)
         fail_msg("%s: status %x: %s", deed, (unsigned)status, text);
-    if (!strstr(text, "tessera: error: ") ||
-        !strstr(text, "unruly.so: solver \"unruly\" of org.tessera.test.unruly: solve() ") ||
-        !strstr(text, what) || strchr(text, '\n') != text + strlen(text) - 1)
+    if (!text_has(text, "error unruly.so solver org.tessera.test.unruly solve") ||
+        !text_has(text, facts) || strchr(text, '\n') != text + strlen(text) - 1)
         fail_msg("%s: %s", deed, text);
 }
 
 static void exits(void **state)
 {
     (void)state;
-    expect_end("exit", 1, 0, "called exit()");
+    expect_end("exit", 1, 0, "exit");
 #ifndef TSR_SANITIZED
-    expect_end("exit_now", 1, 0, "called _exit()");
-    expect_end("quick_exit", 1, 0, "called quick_exit()");
+    expect_end("exit_now", 1, 0, "_exit");
+    expect_end("quick_exit", 1, 0, "quick_exit");
 #endif
 }
 

@@ -1,5 +1,6 @@
 /* Every number of an instance file, replaced by the numbers at the edges: refused with a sentence that
  * names its key, or solved, with a finite answer that the host recomputes. */
+#include "../fixtures/error_is.h"
 #include "solver_fixture.h"
 
 static const char *const edges[] = { "1e308",
@@ -79,9 +80,8 @@ static void try_number(const struct hole *h, const char *edge, bool all)
     (void)snprintf(what, sizeof what, "%s as %s", h->key, edge);
     tsr_status st = tsr_instance_parse(&inst, "file", text, (uint64_t)n, &e.err);
     if (st != TSR_OK) {
-        bool grammar =
-            strstr(e.text, "number") || strstr(e.text, "integer"); /* jansson's own limits */
-        if (st != TSR_E_INPUT || (!strstr(e.text, h->key) && !grammar))
+        const bool grammar = e.err.line > 0; /* jansson's own limits */
+        if (st != TSR_E_INPUT || (!grammar && !text_has(e.text, h->key)))
             fail_msg("%s: status %d, %s", what, (int)st, e.text);
         refused++;
         return;
@@ -123,11 +123,11 @@ static void test_sentence(void **state)
 {
     (void)state;
     static const struct {
-        const char *key, *says;
+        const char *key, *facts;
     } cases[] = {
-        { "\"theta\":", "\"theta\": 1e308 is not a number from 0 to 1e+30" },
-        { "\"omega\":[[", "omega[0][0] is not a number from 0 to 1e+30" },
-        { "\"pre_ms\":[[[", "options[0].pre_ms[0][0][0] is not a number from 0 to 1e+18 or null" },
+        { "\"theta\":", "theta 1e308 0 1e+30" },
+        { "\"omega\":[[", "omega[0][0] 0 1e+30" },
+        { "\"pre_ms\":[[[", "options[0].pre_ms[0][0][0] 0 1e+18" },
     };
     struct tsr_errbuf e = TSR_ERRBUF(e);
     json_t           *j = NULL;
@@ -145,8 +145,7 @@ static void test_sentence(void **state)
         (void)snprintf(with, sizeof with, "%.*s1e308%s", (int)(at - text), text, at + n);
         assert_int_equal(tsr_instance_parse(&inst, "file", with, strlen(with), &e.err),
                          TSR_E_INPUT);
-        if (!strstr(e.text, cases[i].says))
-            fail_msg("'%s' does not say '%s'", e.text, cases[i].says);
+        assert_true(error_is(&e.err, "file", cases[i].facts));
     }
     free(text);
     json_decref(j);

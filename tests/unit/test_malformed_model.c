@@ -1,6 +1,7 @@
 /* Model folders that are wrong in one way each: every one is refused as bad input, in a sentence
  * that names the file or tensor, and leaves no descriptor open.  Each folder is made here from a
  * tiny Llama that loads. */
+#include "../fixtures/error_is.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/safetensors/safetensors.h"
@@ -140,15 +141,14 @@ static void expect_good(void)
         fail_msg("%s", e.text);
 }
 
-/* Refused, and the sentence holds both words. */
-static void expect_bad(const char *where, const char *says)
+/* Refused with an error about this. */
+static void expect_bad(const char *about, const char *facts)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     tsr_status        st = load(&e);
     if (st != TSR_E_INPUT)
-        fail_msg("status %d instead of a refusal with \"%s\"", st, says);
-    if (!strstr(e.text, where) || !strstr(e.text, says) || strchr(e.text, '\n'))
-        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", e.text, where, says);
+        fail_msg("status %d instead of a refusal of \"%s\"", st, about);
+    assert_true(error_is(&e.err, about, facts));
 }
 
 static void test_good(void **state)
@@ -210,98 +210,104 @@ static void test_config(void **state)
 {
     (void)state;
     static const struct {
-        const char *config, *says;
+        const char *config, *about, *facts;
     } cases[] = {
-        { "", "not valid JSON" },
-        { "[]", "not a JSON object" },
-        { "{", "config.json:1:1" },
-        { "{}", "neither \"architectures\" nor \"model_type\"" },
-        { "{\"architectures\":[\"XForCausalLM\"]}", "architecture \"XForCausalLM\"" },
-        { "{\"architectures\":[\"XForCausalLM\"],\"model_type\":\"llama\"}", "LlamaForCausalLM" },
-        { "{\"model_type\":\"bert\"}", "model_type \"bert\"" },
-        { "{\"model_type\":\"be\\nrt\"}", "model_type \"be?rt\"" },
-        { "{\"architectures\":[7]}", "architectures" },
-        { "{\"architectures\":\"LlamaForCausalLM\"}", "architectures" },
-        { "{" ARCH SIZES "\"a\":0}", "\"num_attention_heads\" is missing" },
-        { "{" ARCH HEADS "}", "\"vocab_size\" is missing" },
-        { "{" ARCH SIZES HEADS ",\"vocab_size\":9}", "not valid JSON" },
-        { "{" ARCH SIZES "\"num_attention_heads\":0}", "num_attention_heads" },
-        { "{" ARCH SIZES "\"num_attention_heads\":-1}", "num_attention_heads" },
-        { "{" ARCH SIZES "\"num_attention_heads\":1.5}", "num_attention_heads" },
-        { "{" ARCH SIZES "\"num_attention_heads\":\"2\"}", "num_attention_heads" },
-        { "{" ARCH SIZES "\"num_attention_heads\":1e400}", "config.json" },
-        { "{" ARCH SIZES "\"num_attention_heads\":99999999999999999999}", "config.json" },
-        { "{" ARCH SIZES "\"num_attention_heads\":3}", "not a multiple of 3" },
-        { "{" ARCH SIZES "\"num_attention_heads\":2,\"num_key_value_heads\":3}", "multiple" },
-        { "{" ARCH SIZES "\"num_attention_heads\":16384,\"head_dim\":4194304}", "wider" },
-        { "{" ARCH SIZES HEADS ",\"head_dim\":0}", "head_dim" },
-        { "{" ARCH SIZES HEADS ",\"head_dim\":3}", "even" },
-        { "{" ARCH SIZES HEADS ",\"rms_norm_eps\":-1}", "rms_norm_eps" },
-        { "{" ARCH SIZES HEADS ",\"rms_norm_eps\":\"x\"}", "rms_norm_eps" },
-        { "{" ARCH SIZES HEADS ",\"hidden_act\":\"quick_gelu\"}", "quick_gelu" },
-        { "{" ARCH SIZES HEADS ",\"hidden_act\":1}", "hidden_act" },
-        { "{" ARCH SIZES HEADS ",\"attention_bias\":1}", "attention_bias" },
-        { "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":\"no\"}", "tie_word_embeddings" },
-        { "{" ARCH SIZES HEADS ",\"rope_theta\":0}", "rope_theta" },
-        { "{" ARCH SIZES HEADS ",\"rope_scaling\":3}", "rope_scaling" },
-        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"mrope\"}}", "\"mrope\"" },
-        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"linear\"}}",
-          "\"factor\" is missing" },
+        { "", "config.json:1", NULL },
+        { "[]", "config.json", NULL },
+        { "{", "config.json:1:1", NULL },
+        { "{}", "config.json", "architectures model_type" },
+        { "{\"architectures\":[\"XForCausalLM\"]}", "config.json", "XForCausalLM" },
+        { "{\"architectures\":[\"XForCausalLM\"],\"model_type\":\"llama\"}", "config.json",
+          "LlamaForCausalLM" },
+        { "{\"model_type\":\"bert\"}", "config.json", "model_type bert" },
+        { "{\"model_type\":\"be\\nrt\"}", "config.json", "model_type be?rt" },
+        { "{\"architectures\":[7]}", "config.json", "architectures" },
+        { "{\"architectures\":\"LlamaForCausalLM\"}", "config.json", "architectures" },
+        { "{" ARCH SIZES "\"a\":0}", "config.json", "num_attention_heads" },
+        { "{" ARCH HEADS "}", "config.json", "vocab_size" },
+        { "{" ARCH SIZES HEADS ",\"vocab_size\":9}", "config.json:1:173", NULL },
+        { "{" ARCH SIZES "\"num_attention_heads\":0}", "config.json", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":-1}", "config.json", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":1.5}", "config.json", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":\"2\"}", "config.json", "num_attention_heads" },
+        { "{" ARCH SIZES "\"num_attention_heads\":1e400}", "config.json:1:140", NULL },
+        { "{" ARCH SIZES "\"num_attention_heads\":99999999999999999999}", "config.json:1:155",
+          NULL },
+        { "{" ARCH SIZES "\"num_attention_heads\":3}", "config.json", "3" },
+        { "{" ARCH SIZES "\"num_attention_heads\":2,\"num_key_value_heads\":3}", "config.json",
+          "2 3" },
+        { "{" ARCH SIZES "\"num_attention_heads\":16384,\"head_dim\":4194304}", "config.json",
+          "16384 4194304" },
+        { "{" ARCH SIZES HEADS ",\"head_dim\":0}", "config.json", "head_dim" },
+        { "{" ARCH SIZES HEADS ",\"head_dim\":3}", "config.json", "3" },
+        { "{" ARCH SIZES HEADS ",\"rms_norm_eps\":-1}", "config.json", "rms_norm_eps" },
+        { "{" ARCH SIZES HEADS ",\"rms_norm_eps\":\"x\"}", "config.json", "rms_norm_eps" },
+        { "{" ARCH SIZES HEADS ",\"hidden_act\":\"quick_gelu\"}", "config.json", "quick_gelu" },
+        { "{" ARCH SIZES HEADS ",\"hidden_act\":1}", "config.json", "hidden_act" },
+        { "{" ARCH SIZES HEADS ",\"attention_bias\":1}", "config.json", "attention_bias" },
+        { "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":\"no\"}", "config.json",
+          "tie_word_embeddings" },
+        { "{" ARCH SIZES HEADS ",\"rope_theta\":0}", "config.json", "rope_theta" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":3}", "config.json", "rope_scaling" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"mrope\"}}", "config.json", "mrope" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"linear\"}}", "config.json",
+          "factor" },
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,"
           "\"low_freq_factor\":4,\"high_freq_factor\":1,\"original_max_position_embeddings\":8}}",
-          "high_freq_factor" },
+          "config.json", "high_freq_factor" },
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,"
           "\"low_freq_factor\":1,\"high_freq_factor\":4}}",
-          "original_max_position_embeddings" },
+          "config.json", "original_max_position_embeddings" },
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,2],"
           "\"long_factor\":[1],\"original_max_position_embeddings\":8}}",
-          "\"short_factor\" has 2 entries" },
+          "config.json", "short_factor 2" },
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
           "\"long_factor\":[0],\"original_max_position_embeddings\":8}}",
-          "\"long_factor\"[0]" },
-        { "{" ARCH SIZES HEADS ",\"rope_parameters\":{\"full_attention\":{}}}", "per layer type" },
-        { "{" ARCH SIZES HEADS ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor" },
-        { "{" ARCH SIZES HEADS ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", "gptq" },
-        { "{" ARCH SIZES HEADS ",\"eos_token_id\":\"</s>\"}", "eos_token_id" },
-        { "{" ARCH SIZES HEADS ",\"eos_token_id\":[1,-2]}", "eos_token_id" },
+          "config.json", "long_factor\"[0]" },
+        { "{" ARCH SIZES HEADS ",\"rope_parameters\":{\"full_attention\":{}}}", "config.json",
+          "rope_parameters" },
+        { "{" ARCH SIZES HEADS ",\"partial_rotary_factor\":0.5}", "config.json",
+          "partial_rotary_factor" },
+        { "{" ARCH SIZES HEADS ",\"quantization_config\":{\"quant_method\":\"gptq\"}}",
+          "config.json: \"quantization_config\" (gptq)", "bits" },
+        { "{" ARCH SIZES HEADS ",\"eos_token_id\":\"</s>\"}", "config.json", "eos_token_id" },
+        { "{" ARCH SIZES HEADS ",\"eos_token_id\":[1,-2]}", "config.json", "eos_token_id" },
         { "{" ARCH SIZES HEADS ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}",
-          "17 ids" },
-        { "{" ARCH SIZES HEADS ",\"bos_token_id\":-5}", "bos_token_id" },
+          "config.json", "17" },
+        { "{" ARCH SIZES HEADS ",\"bos_token_id\":-5}", "config.json", "bos_token_id" },
         { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS ",\"layer_types\":[]}",
-          "0 entries for 1 layers" },
+          "config.json", "0 1" },
         { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS ",\"layer_types\":[\"linear\"]}",
-          "layer_types" },
+          "config.json", "layer_types" },
         { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES HEADS
           ",\"layer_types\":[\"sliding_attention\"]}",
-          "sliding_window" },
+          "config.json", "sliding_window" },
         { "{\"architectures\":[\"Phi3ForCausalLM\"]," SIZES HEADS
           ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
-          "\"linear\"" },
-        { "{\"architectures\":[\"OPTForCausalLM\"]," SIZES HEADS "}", "\"ffn_dim\" is missing" },
-        { "{\"architectures\":[\"BloomForCausalLM\"]," SIZES HEADS "}", "model.safetensors" },
+          "config.json", "linear" },
+        { "{\"architectures\":[\"OPTForCausalLM\"]," SIZES HEADS "}", "config.json", "ffn_dim" },
+        { "{\"architectures\":[\"BloomForCausalLM\"]," SIZES HEADS "}", "",
+          "transformer.word_embeddings.weight" },
     };
     make_good();
     for (size_t i = 0; i < COUNT(cases); i++) {
         put("config.json", cases[i].config);
-        if (strcmp(cases[i].says, "model.safetensors") == 0)
-            expect_bad("word_embeddings.weight", "is missing");
-        else
-            expect_bad("config.json", cases[i].says);
+        expect_bad(*cases[i].about ? cases[i].about : folder, cases[i].facts);
     }
     char deep[300];
     memset(deep, '[', sizeof deep);
     put_bytes("config.json", deep, sizeof deep);
-    expect_bad("config.json", "nested deeper");
+    expect_bad("config.json", "64");
     put("config.json", GOOD);
     put("generation_config.json", "{\"eos_token_id\":{}}");
     expect_bad("generation_config.json", "eos_token_id");
     put("generation_config.json", "[");
-    expect_bad("generation_config.json", "not valid JSON");
+    expect_bad("generation_config.json:1:1", NULL);
     put("generation_config.json", "[]");
-    expect_bad("generation_config.json", "not a JSON object");
+    expect_bad("generation_config.json", NULL);
     make_good();
     assert_int_equal(unlink(at("config.json")), 0);
-    expect_bad("config.json", "No such file");
+    expect_bad("config.json", NULL);
     assert_int_equal(mkdir(at("config.json"), 0700), 0);
     expect_bad("config.json", "folder");
 }
@@ -315,22 +321,22 @@ static void test_tensors(void **state)
         memcpy(t, tiny, sizeof tiny);
         memmove(t + i, t + i + 1, (COUNT(tiny) - i - 1) * sizeof *t);
         put_tensors("model.safetensors", t, COUNT(tiny) - 1);
-        expect_bad(tiny[i].name, "is missing");
+        expect_bad(folder, tiny[i].name);
     }
     for (size_t i = 0; i < COUNT(tiny); i++) { /* each one of another shape, rank or dtype */
         memcpy(t, tiny, sizeof tiny);
         t[i].shape[t[i].rank - 1]++;
         put_tensors("model.safetensors", t, COUNT(tiny));
-        expect_bad(tiny[i].name, "has shape");
+        expect_bad("model.safetensors", tiny[i].name);
         t[i] = tiny[i];
         t[i].rank = 3 - t[i].rank;
         t[i].shape[1] = 1;
         put_tensors("model.safetensors", t, COUNT(tiny));
-        expect_bad(tiny[i].name, "has shape");
+        expect_bad("model.safetensors", tiny[i].name);
         t[i] = tiny[i];
         t[i].dtype = TSR_I8;
         put_tensors("model.safetensors", t, COUNT(tiny));
-        expect_bad(tiny[i].name, "dtype I8");
+        expect_bad("model.safetensors", tiny[i].name);
     }
     static const char *const strangers[] = {
         "model.layers.1.mlp.up_proj.weight",
@@ -343,7 +349,7 @@ static void test_tensors(void **state)
     for (size_t i = 0; i < COUNT(strangers); i++) {
         t[COUNT(tiny)] = (struct shape){ strangers[i], TSR_F32, 1, { 4, 0 } };
         put_tensors("model.safetensors", t, COUNT(t));
-        expect_bad(strangers[i], "is unknown");
+        expect_bad("model.safetensors", strangers[i]);
     }
     /* tied: a stored head must be the embedding */
     put_tensors("model.safetensors", tiny, COUNT(tiny));
@@ -360,7 +366,7 @@ static void test_tensors(void **state)
     text[head] ^= 1;
     put_bytes("model.safetensors", text, n);
     free(text);
-    expect_bad("lm_head.weight", "differs");
+    expect_bad("model.safetensors", "lm_head.weight");
 }
 
 /* A header of our own with `section` zero bytes behind it. */
@@ -381,33 +387,33 @@ static void test_headers(void **state)
     static const struct {
         const char *json;
         size_t      section;
-        const char *says;
+        const char *facts;
     } cases[] = {
-        { "[]", 0, "does not start with '{'" },
+        { "[]", 0, "{" },
         { "{\"w\":{\"dtype\":\"F32\",\"shape\":[4194305,4194305,211106198978564],"
           "\"data_offsets\":[0,16]}}",
           16, "2^64" },
-        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "cut off" },
-        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[1,9]}}", 9, "hole" },
-        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "follow" },
-        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "whole number" },
-        { "{\"w\":{\"dtype\":\"Q4\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown dtype" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "w 8 4" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[1,9]}}", 9, "w 1 0" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "1" },
+        { "{\"w\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "w 0 29" },
+        { "{\"w\":{\"dtype\":\"Q4\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "w Q4" },
         { "{\"__metadata__\":{\"format\":1}}", 0, "__metadata__" },
     };
     make_good();
     for (size_t i = 0; i < COUNT(cases); i++) {
         put_header(cases[i].json, strlen(cases[i].json), cases[i].section);
-        expect_bad("model.safetensors", cases[i].says);
+        expect_bad("model.safetensors", cases[i].facts);
     }
     char *deep = malloc(1 << 20);
     assert_non_null(deep);
     memset(deep, '{', 1 << 20);
     put_header(deep, 1 << 20, 0);
-    expect_bad("model.safetensors", "header byte 1");
+    expect_bad("model.safetensors", "1");
     memcpy(deep, "{\"w\":", 5);
     memset(deep + 5, '[', (1 << 20) - 5);
     put_header(deep, 1 << 20, 0);
-    expect_bad("model.safetensors", "describes a tensor");
+    expect_bad("model.safetensors", "5");
     free(deep);
     /* appended zip, ELF or text: one byte is as bad as many */
     make_good();
@@ -415,7 +421,7 @@ static void test_headers(void **state)
     assert_non_null(f);
     assert_int_equal(fputs("PK\3\4", f) >= 0, 1);
     assert_int_equal(fclose(f), 0);
-    expect_bad("model.safetensors", "follow the last tensor");
+    expect_bad("model.safetensors", "4");
 }
 
 /* Every length but the right one. */
@@ -428,11 +434,11 @@ static void test_truncation(void **state)
     off_t size = st.st_size;
     for (off_t n = size - 1; n >= 0; n -= n > 64 && n < size - 64 ? 13 : 1) {
         assert_int_equal(truncate(at("model.safetensors"), n), 0);
-        expect_bad("model.safetensors", n >= 8 ? "cut off" : "too short");
+        expect_bad("model.safetensors", NULL);
     }
     make_good();
     assert_int_equal(truncate(at("model.safetensors"), size + 1), 0);
-    expect_bad("model.safetensors", "1 bytes follow");
+    expect_bad("model.safetensors", "1");
 }
 
 static void test_places(void **state)
@@ -441,14 +447,14 @@ static void test_places(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     make_good();
     assert_int_equal(unlink(at("model.safetensors")), 0);
-    expect_bad(folder, "neither model.safetensors nor");
+    expect_bad(folder, "model.safetensors model.safetensors.index.json");
     put("pytorch_model.bin", "x");
-    expect_bad(folder, "safetensors first");
+    expect_bad(folder, "PyTorch");
     assert_int_equal(unlink(at("pytorch_model.bin")), 0);
     put("model.gguf", "GGUF");
     expect_bad(folder, "GGUF");
     put_tensors("model-00001-of-00002.safetensors", tiny, 1);
-    expect_bad(folder, "holds safetensors files");
+    expect_bad(folder, "model.safetensors model.safetensors.index.json");
     /* what is no file */
     assert_int_equal(mkfifo(at("model.safetensors"), 0600), 0);
     expect_bad("model.safetensors", "FIFO");
@@ -457,20 +463,20 @@ static void test_places(void **state)
     expect_bad("model.safetensors", "folder");
     assert_int_equal(rmdir(at("model.safetensors")), 0);
     assert_int_equal(symlink("/dev/zero", at("model.safetensors")), 0);
-    expect_bad("model.safetensors", "symbolic link out");
+    expect_bad("model.safetensors", "/dev/zero");
     assert_int_equal(unlink(at("model.safetensors")), 0);
     assert_int_equal(symlink("/etc/passwd", at("model.safetensors")), 0);
-    expect_bad("model.safetensors", "symbolic link out");
+    expect_bad("model.safetensors", "/etc/passwd");
     assert_int_equal(unlink(at("model.safetensors")), 0);
     assert_int_equal(symlink("nowhere", at("model.safetensors")), 0);
-    expect_bad("model.safetensors", "model.safetensors");
+    expect_bad("model.safetensors", NULL);
     assert_int_equal(unlink(at("model.safetensors")), 0);
     put_tensors("weights", tiny, COUNT(tiny)); /* a link that stays inside is fine */
     assert_int_equal(symlink("weights", at("model.safetensors")), 0);
     expect_good();
     struct tsr_model *m = NULL;
     assert_int_equal(tsr_model_load(&m, at("config.json"), false, &e.err), TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "is not a model"));
+    assert_true(error_is(&e.err, "config.json", "config.json"));
 }
 
 #define A "model-00001-of-00002.safetensors"
@@ -506,37 +512,40 @@ static void test_shards(void **state)
     };
     for (size_t i = 0; i < COUNT(outside); i++) {
         put_index(5, 2, NULL, outside[i]);
-        expect_bad(index, i == 6 ? "has no file name" : "leads out of the folder");
+        if (i == 6)
+            expect_bad(index, tiny[2].name);
+        else
+            expect_bad(folder, *outside[i] ? outside[i] : NULL);
     }
     put_index(5, 2, NULL, "model-3.safetensors");
-    expect_bad("model-3.safetensors", "No such file");
+    expect_bad("model-3.safetensors", "model.safetensors.index.json");
     put_index(5, 2, NULL, "config.json");
     expect_bad("config.json", "header");
     put_index(5, 2, NULL, B);
-    expect_bad(tiny[2].name, "as the index says");
+    expect_bad(index, tiny[2].name);
     put_index(5, 2, "other", NULL);
-    expect_bad("\"other\"", "as the index says");
+    expect_bad(index, "other");
     put_index(5, 2, tiny[1].name, NULL);
-    expect_bad(index, "not valid JSON"); /* a key that stands twice */
+    expect_bad("model.safetensors.index.json:1:185", NULL); /* a key that stands twice */
     put(index, "{}");
     expect_bad(index, "weight_map");
     put(index, "{\"weight_map\":{}}");
     expect_bad(index, "empty");
     put(index, "{\"weight_map\":{\"a\":1}}");
-    expect_bad(index, "has no file name");
+    expect_bad(index, "weight_map a");
     put(index, "{\"weight_map\":[]}");
     expect_bad(index, "weight_map");
     put(index, "[]");
-    expect_bad(index, "not a JSON object");
+    expect_bad(index, NULL);
     put(index, "{\"weight_map\":{\"a\":[[[[1]]]]}}");
-    expect_bad(index, "nested deeper");
+    expect_bad(index, "4");
     put(index, "{\"weight_map\":{\"lm_head.weight\":\"" A "\"}}");
-    expect_bad("model.embed_tokens.weight", "not in the index");
+    expect_bad(index, "model.embed_tokens.weight");
     put_index(5, 99, NULL, NULL);
     put_tensors(B, tiny + 4, COUNT(tiny) - 4);
-    expect_bad(tiny[4].name, "is in");
+    expect_bad(B, tiny[4].name);
     assert_int_equal(unlink(at(B)), 0);
-    expect_bad(B, "No such file");
+    expect_bad(B, "model.safetensors.index.json");
 }
 
 /* Bit flips anywhere in the header: refused or harmless, never a crash. */

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "../fixtures/error_is.h"
 #include "registry_fixture.h"
 #include "tessera/quantizer.h"
 
@@ -18,78 +19,91 @@
 static void test_descriptor(void **state)
 {
     (void)state;
-    refused(FIXTURE("bad_build"), "leaves build NULL");
-    refused(FIXTURE("bad_components"), "has 1 components at NULL, 1 to 1024 are needed");
-    refused(FIXTURE("bad_count"), "has 0 components at an address");
-    refused(FIXTURE("bad_many"), "has 5000 components at an address, 1 to 1024 are needed");
-    refused(FIXTURE("bad_undotted"), "plugin id \"fixture\" is not of the form");
-    refused(FIXTURE("bad_long"), "(at most 63 bytes)");
-    refused(FIXTURE("bad_odd"), "plugin descriptor says 75 bytes, a size is a multiple of 8");
-    refused(FIXTURE("bad_function"), "does not export tsr_plugin_v1");
-    refused(FIXTURE("bad_bss"), "stores its plugin descriptor outside the file");
-    refused(FIXTURE("bad_changes"), "its descriptor in memory differs from the file's");
-    refused(FIXTURE("bad_missing"), "cannot be loaded (");
-    refused(FIXTURE("bad_missing"), "tsr_test_nowhere");
+    refused(FIXTURE("bad_build"), "", "build NULL");
+    refused(FIXTURE("bad_components"), "", "1 NULL 1024");
+    refused(FIXTURE("bad_count"), "", "0");
+    refused(FIXTURE("bad_many"), "", "5000 1 1024");
+    refused(FIXTURE("bad_undotted"), "", "fixture");
+    refused(FIXTURE("bad_long"), "", "63");
+    refused(FIXTURE("bad_odd"), "", "75 8");
+    refused(FIXTURE("bad_function"), "", "tsr_plugin_v1");
+    refused(FIXTURE("bad_bss"), "", NULL);
+    refused(FIXTURE("bad_changes"), "", NULL);
+    refused(FIXTURE("bad_missing"), "", "tsr_test_nowhere");
+    refused(FIXTURE("bad_missing"), "", "tsr_test_nowhere");
 }
 
 static void test_components(void **state)
 {
     (void)state;
-    refused(FIXTURE("bad_odd_component"), "component 0 says 66 bytes, a size is a multiple of 8");
-    refused(FIXTURE("bad_twice"), "quantizer \"good\": appears twice in this plugin; rename one");
-    refused(FIXTURE("bad_empty_kind"), "component 0 names no kind");
+    refused(FIXTURE("bad_odd_component"), "", "0 66 8");
+    refused(FIXTURE("bad_twice"), ": quantizer \"good\"", NULL);
+    refused(FIXTURE("bad_empty_kind"), "", "0 kind");
     char odd[100];
-    (void)snprintf(odd, sizeof odd, "quantizer \"good\": its table says %zu bytes, a size is a",
-                   sizeof(struct tsr_quantizer_v1) - 4);
-    refused(FIXTURE("bad_odd_table"), odd);
-    refused(FIXTURE("bad_odd_stride"),
-            "quantizer \"good\": option_stride says 89 bytes, a size is");
-    refused(FIXTURE("bad_no_table"), "1 options at NULL in a struct of");
-    refused(FIXTURE("bad_options"), "2000 options at an address in a struct of");
-    refused(FIXTURE("opt_noname"), "option 1 has the name \"(NULL)\"");
-    refused(FIXTURE("opt_nameless"), "option \"kind\": choice 1 has no name");
-    refused(FIXTURE("opt_many"), "option \"kind\": has no choices (5000 listed)");
+    (void)snprintf(odd, sizeof odd, "%zu 8", sizeof(struct tsr_quantizer_v1) - 4);
+    refused(FIXTURE("bad_odd_table"), ": quantizer \"good\"", odd);
+    refused(FIXTURE("bad_odd_stride"), ": quantizer \"good\"", "option_stride 89");
+    refused(FIXTURE("bad_no_table"), ": quantizer \"good\"", "1 NULL");
+    refused(FIXTURE("bad_options"), ": quantizer \"good\"", "2000");
+    refused(FIXTURE("opt_noname"), ": quantizer \"good\"", "1 NULL");
+    refused(FIXTURE("opt_nameless"), ": quantizer \"good\": option \"kind\"", "1");
+    refused(FIXTURE("opt_many"), ": quantizer \"good\": option \"kind\"", "choices 5000");
 }
 
 /* A file that is wrong in everything, repaired bit by bit. */
 static void test_order(void **state)
 {
     (void)state;
-    static const char *const words[] = {
-        "starts with 3158585858585354, not with the magic number",
-        "built for ABI 2.",
-        "descriptor says 64 bytes",
-        "needs ABI 1.5 or newer",
-        "plugin id \"Fixture\"",
-        "leaves version NULL",
-        "component 0 says 56 bytes",
-        "component 0 names no kind",
-        "has the name \"Good one\"",
-        "summary is NULL",
-        "its table says 40 bytes",
-        "option_stride is 64",
-        "does not fit the option struct of 4 bytes",
+    static const char *const facts[] = {
+        "3158585858585354 magic",
+        "ABI",
+        "64",
+        "ABI 1.5",
+        "Fixture",
+        "version NULL",
+        "component 0 56",
+        "component 0 kind",
+        "Good",
+        "summary NULL",
+        "40",
+        "option_stride 64",
+        "4",
+    };
+    static const char *const parts[] = {
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        ": quantizer \"good\"",
+        ": quantizer \"good\"",
+        ": quantizer \"good\"",
+        ": quantizer \"good\": option \"bits\"",
     };
     char     path[256];
     uint64_t n;
-    assert_int_equal(sizeof words / sizeof words[0], TSR_ORDER);
+    assert_int_equal(sizeof facts / sizeof facts[0], TSR_ORDER);
     char       *so = read_all(FIXTURE("order_export"), &n);
     Elf64_Ehdr *h = (Elf64_Ehdr *)(void *)so;
     uint16_t    machine = h->e_machine, type = h->e_type;
     h->e_type = ET_EXEC;
     h->e_machine = EM_RISCV;
     so[EI_CLASS] = ELFCLASS32;
-    refused(write_all("class.so", so, n), "is a 32-bit little-endian ELF file");
+    refused(write_all("class.so", so, n), "", "32-bit");
     so[EI_CLASS] = ELFCLASS64;
-    refused(write_all("machine.so", so, n), "is built for RISC-V (ELF machine 243)");
+    refused(write_all("machine.so", so, n), "", "RISC-V 243");
     h->e_machine = machine;
-    refused(write_all("type.so", so, n), "is an ELF file of type 2, not a shared object");
+    refused(write_all("type.so", so, n), "", "2");
     h->e_type = type;
-    refused(write_all("export.so", so, n), "exports tsr_plugin_v2, this host needs tsr_plugin_v1");
+    refused(write_all("export.so", so, n), "", "tsr_plugin_v2 tsr_plugin_v1");
     free(so);
     for (int i = 0; i < TSR_ORDER; i++) {
         (void)snprintf(path, sizeof path, TSR_FIXTURES "/order_%d.so", i);
-        refused(path, words[i]);
+        refused(path, parts[i], facts[i]);
     }
 }
 
@@ -109,11 +123,11 @@ static void test_truncated(void **state)
     assert_true(last > 1024 && last < n);
     for (uint64_t at = 0; at < last; at += at < 1024 ? 13 : 509) {
         const char *path = write_all("cut.so", so, at);
-        if (load(path, &e) != TSR_E_INPUT || !strstr(e.text, path) || strchr(e.text, '\n'))
+        if (load(path, &e) != TSR_E_INPUT || !error_is(&e.err, path, NULL))
             fail_msg("%llu of %llu bytes: %s", (unsigned long long)at, (unsigned long long)n,
                      e.text);
     }
-    refused(write_all("cut.so", so, last - 1), "truncated or damaged");
+    refused(write_all("cut.so", so, last - 1), "", NULL);
     const char *path = write_all("whole.so", so, last);
     if (load(path, &e) != TSR_OK)
         fail_msg("%s", e.text);

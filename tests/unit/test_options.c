@@ -1,4 +1,5 @@
 /* Option tables: every type, every refusal, several sets in one mapping, hints, ranges. */
+#include "../fixtures/error_is.h"
 #include "config/config.h"
 
 #include <setjmp.h>
@@ -97,39 +98,39 @@ static void test_values(void **state)
 static void test_refusals(void **state)
 {
     static const struct {
-        const char *yaml, *text, *hint;
+        const char *yaml, *facts, *hint;
     } cases[] = {
-        { "bits: 9", "'bits' must be an integer from 2 to 8, not '9'", NULL },
-        { "bits: 1", "'bits' must be an integer from 2 to 8, not '1'", NULL },
-        { "bits: 4.0", "an integer", NULL },
-        { "bits: 0x4", "an integer", NULL },
-        { "bits: 99999999999999999999", "an integer", NULL },
-        { "bits: \"4\"", "an integer", "write it without quotes" },
-        { "bits: [4]", "not a list", NULL },
-        { "bits: {}", "not a mapping", NULL },
-        { "bits:", "'bits' has no value; it must be an integer from 2 to 8", NULL },
-        { "limit: 0", "an integer of at least 1", NULL },
-        { "limit: 1 KiB", "an integer of at least 1", NULL }, /* no whole MiB */
-        { "limit: 1 parsec", "an integer of at least 1", NULL },
-        { "bits: 4 MiB", "an integer", NULL }, /* bits are no size */
-        { "any: 9223372036854775808", "an integer", NULL },
-        { "ratio: 1.5", "a number from 0 to 1", NULL },
-        { "ratio: .nan", "a number from 0 to 1", NULL },
-        { "ratio: nan", "a number from 0 to 1", NULL },
-        { "ratio: inf", "a number", NULL },
-        { "ratio: 1e999", "a number", NULL },
-        { "ratio: 0x1p-1", "a number", NULL },
-        { "ratio: \"0.5\"", "a number", "write it without quotes" },
-        { "flag: yes", "'flag' must be true or false, not 'yes'", "write true" },
-        { "flag: Off", "true or false", "write false" },
-        { "flag: 1", "true or false", "write true" },
-        { "flag: \"true\"", "true or false", "write it without quotes" },
-        { "name: no", "'name' must be a string, not 'no'", "write \"no\" if you mean the word" },
-        { "name: true", "a string", "write \"true\" if you mean the word" },
-        { "rounding: evne", "one of even, zero", "did you mean 'even'?" },
-        { "rounding: up", "one of even, zero", NULL },
-        { "bit: 4", "unknown key 'bit' in step 'x'", "did you mean 'bits'?" },
-        { "quark: 4", "unknown key 'quark' in step 'x'",
+        { "bits: 9", "bits 2 8 9", NULL },
+        { "bits: 1", "bits 2 8 1", NULL },
+        { "bits: 4.0", "bits 2 8 4.0", NULL },
+        { "bits: 0x4", "bits 2 8 0x4", NULL },
+        { "bits: 99999999999999999999", "bits 2 8 99999999999999999999", NULL },
+        { "bits: \"4\"", "bits 2 8 4", "write it without quotes" },
+        { "bits: [4]", "bits list", NULL },
+        { "bits: {}", "bits mapping", NULL },
+        { "bits:", "bits 2 8", NULL },
+        { "limit: 0", "limit 1 0", NULL },
+        { "limit: 1 KiB", "limit 1 KiB", NULL }, /* no whole MiB */
+        { "limit: 1 parsec", "limit 1 parsec", NULL },
+        { "bits: 4 MiB", "bits 2 8 MiB", NULL }, /* bits are no size */
+        { "any: 9223372036854775808", "any 9223372036854775808", NULL },
+        { "ratio: 1.5", "ratio 0 1 1.5", NULL },
+        { "ratio: .nan", "ratio 0 1 nan", NULL },
+        { "ratio: nan", "ratio 0 1 nan", NULL },
+        { "ratio: inf", "ratio 0 1 inf", NULL },
+        { "ratio: 1e999", "ratio 0 1 1e999", NULL },
+        { "ratio: 0x1p-1", "ratio 0 1 0x1p-1", NULL },
+        { "ratio: \"0.5\"", "ratio 0 1 0.5", "write it without quotes" },
+        { "flag: yes", "flag true false yes", "write true" },
+        { "flag: Off", "flag true false Off", "write false" },
+        { "flag: 1", "flag true false 1", "write true" },
+        { "flag: \"true\"", "flag true false", "write it without quotes" },
+        { "name: no", "name no string", "write \"no\" if you mean the word" },
+        { "name: true", "name true string", "write \"true\" if you mean the word" },
+        { "rounding: evne", "rounding even zero evne", "did you mean 'even'?" },
+        { "rounding: up", "rounding even zero up", NULL },
+        { "bit: 4", "bit x", "did you mean 'bits'?" },
+        { "quark: 4", "quark x",
           "known: bits, rounding, limit, any, ratio, flag, name, must, tree" },
     };
     (void)state;
@@ -143,9 +144,7 @@ static void test_refusals(void **state)
             print_error("%s: %d errors\n", cases[i].yaml, (int)f.errors);
         assert_int_equal(f.errors, 1);
         assert_true(tsr_config_diag_at(f.d, 0, &v));
-        if (!strstr(v.text, cases[i].text))
-            print_error("%s: %s\n", cases[i].yaml, v.text);
-        assert_non_null(strstr(v.text, cases[i].text));
+        assert_true(text_has(v.text, cases[i].facts));
         assert_int_equal(v.line, 2);
         if (cases[i].hint)
             assert_string_equal(v.hint, cases[i].hint);
@@ -218,7 +217,7 @@ static void test_two_sets(void **state)
     tsr_config_options_fill(sets, 2, also, tsr_config_doc_root(doc), "step", d);
     assert_int_equal(tsr_config_diag_errors(d), 1);
     assert_true(tsr_config_diag_at(d, 0, &v));
-    assert_non_null(strstr(v.text, "means two things"));
+    assert_true(text_has(v.text, "group"));
     tsr_config_doc_destroy(doc);
     tsr_config_diag_destroy(d);
 }

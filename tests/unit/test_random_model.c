@@ -1,5 +1,6 @@
 /* Random checkpoints: they load, their weights are distributed as said, the same seed gives the
  * same bytes however many threads work. */
+#include "../fixtures/error_is.h"
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -111,12 +112,11 @@ static void test_same_bytes(void **state)
     assert_string_not_equal(a, c);
 }
 
-static void refuse(struct tsr_checkpoint_random_shape s, const char *says)
+static void refuse(struct tsr_checkpoint_random_shape s, const char *about, const char *facts)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     assert_int_equal(tsr_checkpoint_random_model_write(folder, &s, NULL, &e.err), TSR_E_INPUT);
-    if (!strstr(e.text, says))
-        fail_msg("\"%s\" does not say \"%s\"", e.text, says);
+    assert_true(error_is(&e.err, about, facts));
 }
 
 static void test_refuses(void **state)
@@ -124,24 +124,24 @@ static void test_refuses(void **state)
     (void)state;
     struct tsr_checkpoint_random_shape s = usual;
     s.vocab = 0;
-    refuse(s, "vocab is 0");
+    refuse(s, "", "0");
     s = usual;
     s.kv_heads = 4;
-    refuse(s, "key-value heads");
+    refuse(s, "", "6 4 96");
     s = usual;
     s.hidden = 97;
-    refuse(s, "hidden size 97");
+    refuse(s, "", "97");
     s = usual;
     s.head_dim = 7;
-    refuse(s, "even");
+    refuse(s, "", "7");
     s = usual;
     s.dtype = TSR_I8;
-    refuse(s, "dtype");
+    refuse(s, "", "dtype");
     s = usual;
     s.hidden = s.vocab = s.ffn = UINT64_C(1) << 24;
     s.heads = s.kv_heads = 1024;
     s.layers = UINT64_C(1) << 24;
-    refuse(s, "parameters");
+    refuse(s, "", NULL);
 }
 
 static int setup(void **state)

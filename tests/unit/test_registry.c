@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "../fixtures/error_is.h"
 #include "base/file.h"
 #include "plugin/elf.h"
 #include "plugin/fpmode.h"
@@ -26,62 +27,58 @@
 static void test_descriptor(void **state)
 {
     (void)state;
-    refused(FIXTURE("bad_magic"),
-            "starts with 3158585858585354, not with the magic number 314e474c50525354");
-    refused(FIXTURE("bad_major"), "built for ABI 2.3, this host offers 1.0 to 1.1; rebuild");
-    refused(FIXTURE("bad_size"), "descriptor says 64 bytes, ABI 1.0 needs at least 72");
-    refused(FIXTURE("bad_export"),
-            "exports tsr_plugin_v2, this host needs tsr_plugin_v1 (ABI 1.1)");
-    refused(FIXTURE("no_export"), "does not export tsr_plugin_v1, so it is not a plugin");
-    refused(FIXTURE("bad_needs"), "needs ABI 1.5 or newer, this host offers 1.1");
-    refused(FIXTURE("bad_id"), "plugin id \"Fixture\" is not of the form \"org.example.name\"");
-    refused(FIXTURE("bad_version"), "leaves version NULL");
-    refused(FIXTURE("bad_license"), "leaves license NULL");
+    refused(FIXTURE("bad_magic"), "", "3158585858585354 magic 314e474c50525354");
+    refused(FIXTURE("bad_major"), "", "2.3 1.0 1.1");
+    refused(FIXTURE("bad_size"), "", "64 1.0 72");
+    refused(FIXTURE("bad_export"), "", "tsr_plugin_v2 tsr_plugin_v1 1.1");
+    refused(FIXTURE("no_export"), "", "tsr_plugin_v1");
+    refused(FIXTURE("bad_needs"), "", "1.5 1.1");
+    refused(FIXTURE("bad_id"), "", "Fixture org.example.name");
+    refused(FIXTURE("bad_version"), "", "version NULL");
+    refused(FIXTURE("bad_license"), "", "license NULL");
 }
 
 static void test_components(void **state)
 {
     (void)state;
-    refused(FIXTURE("bad_list"), "component 0 of 1 is NULL");
-    refused(FIXTURE("bad_component"), "component 0 says 56 bytes, ABI 1.0 needs at least 64");
-    refused(FIXTURE("bad_kind"), "component 0 names no kind");
-    refused(FIXTURE("bad_name"), "quantizer 0 has the name \"Good one\"");
-    refused(FIXTURE("bad_summary"), "quantizer \"good\": summary is NULL");
-    refused(FIXTURE("bad_text"), "quantizer \"good\": summary is no clean text");
-    refused(FIXTURE("bad_utf8"), "quantizer \"good\": summary is no clean text");
-    refused(FIXTURE("bad_iface"), "quantizer \"good\": iface is NULL");
-    refused(FIXTURE("bad_table"),
-            "its table says 40 bytes and ends before the required quantize()");
-    refused(FIXTURE("bad_slot"), "required function plan() is NULL");
+    refused(FIXTURE("bad_list"), "", "0 1 NULL");
+    refused(FIXTURE("bad_component"), "", "0 56 1.0 64");
+    refused(FIXTURE("bad_kind"), "", "0 kind");
+    refused(FIXTURE("bad_name"), "", "0 Good");
+    refused(FIXTURE("bad_summary"), ": quantizer \"good\"", "summary NULL");
+    refused(FIXTURE("bad_text"), ": quantizer \"good\"", "summary");
+    refused(FIXTURE("bad_utf8"), ": quantizer \"good\"", "summary");
+    refused(FIXTURE("bad_iface"), ": quantizer \"good\"", "iface NULL");
+    refused(FIXTURE("bad_table"), ": quantizer \"good\"", "40");
+    refused(FIXTURE("bad_slot"), ": quantizer \"good\"", "plan NULL");
 }
 
 static void test_options(void **state)
 {
     (void)state;
-    refused(FIXTURE("bad_stride"), "option_stride is 64, ABI 1.0 needs at least 88");
-    refused(FIXTURE("bad_struct"),
-            "option \"bits\": offset 0 with 8 bytes does not fit the option struct of 4");
-    refused(FIXTURE("huge_struct"), "in a struct of 1099511627776 bytes");
-    refused(FIXTURE("opt_twice"), "option \"bits\": is listed twice");
-    refused(FIXTURE("opt_overlap"), "option \"more\": overlaps option \"bits\"");
-    refused(FIXTURE("opt_offset"), "offset 18446744073709551612 with 8 bytes does not fit");
-    refused(FIXTURE("opt_align"), "offset 12 with 8 bytes does not fit");
-    refused(FIXTURE("opt_name"), "option 1 has the name \"Bits\"");
-    refused(FIXTURE("opt_help"), "option \"more\": help is NULL");
-    refused(FIXTURE("opt_words"), "option \"more\": a text of it is not UTF-8");
-    refused(FIXTURE("opt_units"), "option \"more\": a text of it is not UTF-8");
-    refused(FIXTURE("opt_called"),
-            "option \"kind\": choice 0 has a name or a help that is not UTF-8");
-    refused(FIXTURE("opt_type"), "option \"more\": has type 9");
-    refused(FIXTURE("opt_default"), "the default 9 is not between 1 and 8");
-    refused(FIXTURE("opt_range"), "its range 8 to 1 is empty");
-    refused(FIXTURE("opt_real"), "the default 2 is not between 0 and 1");
-    refused(FIXTURE("opt_nan"), "is not a number");
-    refused(FIXTURE("opt_bool"), "the default 2 is neither 0 nor 1");
-    refused(FIXTURE("opt_string"), "the default is NULL");
-    refused(FIXTURE("opt_choice"), "the default 3 is not one of its choices");
-    refused(FIXTURE("opt_choices"), "has no choices");
-    refused(FIXTURE("opt_same"), "choice \"a\" is listed twice");
+    refused(FIXTURE("bad_stride"), ": quantizer \"good\"", "option_stride 64 1.0 88");
+    refused(FIXTURE("bad_struct"), ": quantizer \"good\": option \"bits\"", "0 8 4");
+    refused(FIXTURE("huge_struct"), ": quantizer \"good\"", "1099511627776");
+    refused(FIXTURE("opt_twice"), ": quantizer \"good\": option \"bits\"", NULL);
+    refused(FIXTURE("opt_overlap"), ": quantizer \"good\": option \"more\"", "bits");
+    refused(FIXTURE("opt_offset"), ": quantizer \"good\": option \"more\"",
+            "18446744073709551612 8");
+    refused(FIXTURE("opt_align"), ": quantizer \"good\": option \"more\"", "12 8");
+    refused(FIXTURE("opt_name"), ": quantizer \"good\"", "1 Bits");
+    refused(FIXTURE("opt_help"), ": quantizer \"good\": option \"more\"", "help NULL");
+    refused(FIXTURE("opt_words"), ": quantizer \"good\": option \"more\"", NULL);
+    refused(FIXTURE("opt_units"), ": quantizer \"good\": option \"more\"", NULL);
+    refused(FIXTURE("opt_called"), ": quantizer \"good\": option \"kind\"", "0 help");
+    refused(FIXTURE("opt_type"), ": quantizer \"good\": option \"more\"", "9");
+    refused(FIXTURE("opt_default"), ": quantizer \"good\": option \"more\"", "default 9 1 8");
+    refused(FIXTURE("opt_range"), ": quantizer \"good\": option \"more\"", "range 8 1");
+    refused(FIXTURE("opt_real"), ": quantizer \"good\": option \"damp\"", "default 2 0 1");
+    refused(FIXTURE("opt_nan"), ": quantizer \"good\": option \"damp\"", NULL);
+    refused(FIXTURE("opt_bool"), ": quantizer \"good\": option \"flag\"", "default 2 0 1");
+    refused(FIXTURE("opt_string"), ": quantizer \"good\": option \"note\"", "default NULL");
+    refused(FIXTURE("opt_choice"), ": quantizer \"good\": option \"kind\"", "default 3 choices");
+    refused(FIXTURE("opt_choices"), ": quantizer \"good\": option \"kind\"", "choices");
+    refused(FIXTURE("opt_same"), ": quantizer \"good\": option \"kind\"", "a");
 }
 
 static void test_nothing_ran(void **state)
@@ -90,11 +87,11 @@ static void test_nothing_ran(void **state)
     struct tsr_errbuf e = TSR_ERRBUF(e);
     (void)unlink(TSR_SENTINEL);
     (void)unlink(TSR_SENTINEL "_run");
-    refused(FIXTURE("bad_magic"), "magic");
-    refused(FIXTURE("bad_major"), "ABI 2.3");
-    refused(FIXTURE("bad_size"), "bytes");
-    refused(FIXTURE("bad_export"), "tsr_plugin_v2");
-    refused(FIXTURE("no_export"), "not a plugin");
+    refused(FIXTURE("bad_magic"), "", "magic");
+    refused(FIXTURE("bad_major"), "", "2.3");
+    refused(FIXTURE("bad_size"), "", "bytes");
+    refused(FIXTURE("bad_export"), "", "tsr_plugin_v2");
+    refused(FIXTURE("no_export"), "", "tsr_plugin_v1");
     assert_false(tsr_path_exists(TSR_SENTINEL));
     /* the trap works: a plugin that is taken does run its constructor */
     assert_int_equal(load(FIXTURE("constructor"), &e), TSR_OK);
@@ -106,15 +103,16 @@ static void test_floating_point(void **state)
 {
     (void)state;
     struct tsr_plugin_fpmode before = tsr_fpmode_get();
-    const char              *words = "switched the processor's floating-point mode";
+    const char              *mode = "floating-point";
 #if defined(__x86_64__)
-    refused(FIXTURE("flush"), words);
-    refused(FIXTURE("flush"), "-ffast-math"); /* the second time nothing runs, the verdict stays */
+    refused(FIXTURE("flush"), "", mode);
+    refused(FIXTURE("flush"), "",
+            "-ffast-math"); /* the second time nothing runs, the verdict stays */
 #endif
 #if TSR_FASTMATH
-    refused(FIXTURE("fastmath"), words);
+    refused(FIXTURE("fastmath"), "", mode);
 #endif
-    (void)words;
+    (void)mode;
     assert_true(tsr_fpmode_equal(before, tsr_fpmode_get()));
     volatile float tiny = 1e-38f;
     assert_true(tiny / 8 > 0); /* denormals live */
@@ -127,34 +125,32 @@ static void test_files(void **state)
     (void)state;
     uint64_t n;
     char    *so = read_all(FIXTURE("good"), &n);
-    refused(write_all("text.so", "hello, world, this is no plugin\n", 32),
-            "is not an ELF shared object");
-    refused(write_all("empty.so", "", 0), "is not an ELF shared object (0 bytes)");
-    refused(write_all("head.so", so, 40), "ends inside the ELF header");
+    refused(write_all("text.so", "hello, world, this is no plugin\n", 32), "", NULL);
+    refused(write_all("empty.so", "", 0), "", "0");
+    refused(write_all("head.so", so, 40), "", NULL);
     /* a quarter: debug information may be more than half of the file, and is not loaded */
-    refused(write_all("half.so", so, n / 4), "truncated or damaged");
+    refused(write_all("half.so", so, n / 4), "", NULL);
     so[EI_CLASS] = ELFCLASS32;
-    refused(write_all("small.so", so, n),
-            "is a 32-bit little-endian ELF file, this host needs 64-bit");
+    refused(write_all("small.so", so, n), "", "32-bit 64-bit");
     so[EI_CLASS] = ELFCLASS64;
     so[EI_DATA] = ELFDATA2MSB;
-    refused(write_all("big.so", so, n), "is a 64-bit big-endian ELF file");
+    refused(write_all("big.so", so, n), "", "64-bit");
     so[EI_DATA] = ELFDATA2LSB;
     Elf64_Ehdr *h = (Elf64_Ehdr *)(void *)so;
     h->e_machine = EM_RISCV;
-    refused(write_all("riscv.so", so, n), "is built for RISC-V (ELF machine 243)");
+    refused(write_all("riscv.so", so, n), "", "RISC-V 243");
     h->e_machine = ((Elf64_Ehdr *)(void *)so)->e_machine = 0;
-    refused(write_all("odd.so", so, n), "is built for another machine (ELF machine 0)");
+    refused(write_all("odd.so", so, n), "", "0");
     free(so);
     so = read_all(FIXTURE("good"), &n);
     ((Elf64_Ehdr *)(void *)so)->e_type = ET_REL;
-    refused(write_all("object.so", so, n), "is an ELF file of type 1, not a shared object");
+    refused(write_all("object.so", so, n), "", "1");
     free(so);
     struct tsr_errbuf e = TSR_ERRBUF(e);
     assert_int_equal(load("/nonexistent/x.so", &e), TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "/nonexistent/x.so: plugin path cannot be used: No such file"));
+    assert_true(error_is(&e.err, "/nonexistent/x.so", NULL));
     assert_int_equal(load("/dev/null", &e), TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "/dev/null: is a device or socket, not a regular file"));
+    assert_true(error_is(&e.err, "/dev/null", NULL));
 }
 
 /* Whatever the bytes are: a verdict, and nothing outside the file is read (with the sanitizers). */
@@ -201,15 +197,15 @@ static void test_rights(void **state)
     const char       *path = write_all("mine.so", so, n);
     assert_int_equal(load(path, &e), TSR_OK); /* below a sticky folder of root's: fine */
     assert_int_equal(chmod(path, 0646), 0);
-    refused(path, "the file itself is writable by everybody (mode 0646)");
+    refused(path, "", "0646");
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(chmod(scratch, 0777), 0);
-    refused(path, "is writable by everybody (mode 0777)");
-    refused(scratch, "the folder itself is writable by everybody");
+    refused(path, "", "0777");
+    refused(scratch, "", "0777");
     assert_int_equal(chmod(scratch, 0700), 0);
     if (geteuid() == 0) { /* only root can give files away */
         assert_int_equal(chown(path, 12345, 12345), 0);
-        refused(path, "the file itself belongs to user 12345, it must belong to root or to you");
+        refused(path, "", "12345");
     }
     free(so);
 }
@@ -241,8 +237,7 @@ static void test_good(void **state)
     /* near names, other kinds, and other ids */
     assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "goood", &f, &e.err),
                      TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "no quantizer named \"goood\"; did you mean \"good\"?"));
-    assert_non_null(strstr(e.text, FIXTURE("good")));
+    assert_true(error_is(&e.err, "goood", "quantizer good " FIXTURE("good")));
     assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_CODEC, "good", &f, &e.err), TSR_E_INPUT);
     assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixtures/good",
                                               &f, &e.err),
@@ -288,10 +283,9 @@ static void test_same_names(void **state)
     assert_int_equal(tsr_plugin_registry_add_path(r, FIXTURE("same_name"), &e.err), TSR_OK);
     assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "good", &f, &e.err),
                      TSR_E_INPUT);
-    assert_non_null(strstr(e.text, FIXTURE("good")));
-    assert_non_null(strstr(e.text, FIXTURE("same_name")));
-    assert_non_null(
-        strstr(e.text, "write \"org.example.fixture/good\" or \"org.example.other/good\""));
+    assert_true(error_is(&e.err, "good",
+                         FIXTURE("good") " " FIXTURE("same_name") " org.example.fixture/good "
+                                                                  "org.example.other/good"));
     assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "org.example.other/good", &f,
                                               &e.err),
                      TSR_OK);
@@ -301,7 +295,8 @@ static void test_same_names(void **state)
     assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "org.example.fixture/good", &f,
                                               &e.err),
                      TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "is in two different files"));
+    assert_true(
+        error_is(&e.err, "org.example.fixture/good", FIXTURE("good") " " FIXTURE("same_id")));
     tsr_plugin_registry_destroy(r);
 }
 
@@ -343,12 +338,12 @@ static void test_folder(void **state)
     assert_int_equal(tsr_plugin_registry_count(r), 1);
     const char *bad, *why;
     assert_true(tsr_plugin_registry_refused(r, 0, &bad, &why));
-    assert_non_null(strstr(bad, "half.so"));
+    assert_string_equal(strrchr(bad, '/'), "/half.so");
     assert_false(
         tsr_plugin_registry_refused(r, 1, &bad, &why)); /* text.so is no plugin and no matter */
     assert_int_equal(tsr_plugin_registry_find(r, TSR_KIND_QUANTIZER, "other", &f, &e.err),
                      TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "half.so: "));
+    assert_true(error_is(&e.err, "other", "half.so"));
     tsr_plugin_registry_destroy(r);
     /* never the current folder */
     r = fresh();

@@ -1,5 +1,6 @@
 /* The safetensors reader refuses what the format forbids, in one sentence; the writer writes what
  * the reader reads, aligned. */
+#include "../fixtures/error_is.h"
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -30,20 +31,19 @@ static tsr_status parse(struct tsr_safetensors *st, const char *json, uint64_t n
     return r;
 }
 
-static void refuse_n(const char *json, uint64_t n, uint64_t section, const char *says)
+static void refuse_n(const char *json, uint64_t n, uint64_t section, const char *facts)
 {
     struct tsr_errbuf      e = TSR_ERRBUF(e);
     struct tsr_safetensors st;
     tsr_status             r = parse(&st, json, n, section, &e);
     if (r != TSR_E_INPUT)
         fail_msg("status %d for %.80s", r, json);
-    if (!strstr(e.text, says) || !strstr(e.text, "a.safetensors"))
-        fail_msg("\"%s\" does not say \"%s\"", e.text, says);
+    assert_true(error_is(&e.err, "a.safetensors", facts));
 }
 
-static void refuse(const char *json, uint64_t section, const char *says)
+static void refuse(const char *json, uint64_t section, const char *facts)
 {
-    refuse_n(json, strlen(json), section, says);
+    refuse_n(json, strlen(json), section, facts);
 }
 
 static void accept(const char *json, uint64_t section, uint64_t tensors)
@@ -99,64 +99,64 @@ static void test_lengths(void **state)
 static void test_json(void **state)
 {
     (void)state;
-    refuse(" {}", 0, "does not start with '{'");
-    refuse("[]", 0, "does not start with '{'");
-    refuse("{", 0, "a string was expected");
-    refuse("{}x", 0, "past the end");
-    refuse_n("{}\0", 3, 0, "past the end");
-    refuse("{\"a\"}", 0, "':'");
-    refuse("{\"a\":{}}", 0, "\"dtype\" is missing");
-    refuse("{\"a\":1}", 0, "describes a tensor");
-    refuse("{\"a\":[[[[[[[[]]]]]]]]}", 0, "describes a tensor");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[[1]],\"data_offsets\":[0,4]}}", 4, "whole number");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two numbers");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4, "two numbers");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "\"data_offsets\" is missing");
+    refuse(" {}", 0, "{");
+    refuse("[]", 0, "{");
+    refuse("{", 0, "1");
+    refuse("{}x", 0, "2");
+    refuse_n("{}\0", 3, 0, "2");
+    refuse("{\"a\"}", 0, ": 4");
+    refuse("{\"a\":{}}", 0, "dtype");
+    refuse("{\"a\":1}", 0, "5");
+    refuse("{\"a\":[[[[[[[[]]]]]]]]}", 0, "5");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[[1]],\"data_offsets\":[0,4]}}", 4, "a 0 29");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "data_offsets 49");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4,
+           "data_offsets 51");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets");
     refuse("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-           "is there twice");
+           "a dtype");
     refuse("{\"a\":{\"dtype\":\"F32\",\"more\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-           "unknown key \"more\"");
-    refuse("{\"\\ud800\":{}}", 0, "surrogate");
+           "more");
+    refuse("{\"\\ud800\":{}}", 0, "8");
     refuse("{\"\\u0000\":{}}", 0, "NUL");
-    refuse("{\"\\x\":{}}", 0, "escape");
-    refuse("{\"\\u12\":{}}", 0, "hexadecimal");
-    refuse("{\"a", 0, "does not end");
-    refuse("{\"a\\", 0, "does not end");
-    refuse("{\"\xff\":{}}", 0, "UTF-8");
-    refuse("{\"\xc0\x80\":{}}", 0, "UTF-8");
-    refuse("{\"\xed\xa0\x80\":{}}", 0, "UTF-8");
-    refuse("{\"\xf5\x80\x80\x80\":{}}", 0, "UTF-8");
+    refuse("{\"\\x\":{}}", 0, "4");
+    refuse("{\"\\u12\":{}}", 0, "7");
+    refuse("{\"a", 0, "3");
+    refuse("{\"a\\", 0, "4");
+    refuse("{\"\xff\":{}}", 0, "2");
+    refuse("{\"\xc0\x80\":{}}", 0, "2");
+    refuse("{\"\xed\xa0\x80\":{}}", 0, "2");
+    refuse("{\"\xf5\x80\x80\x80\":{}}", 0, "2");
     refuse_n("{\"a\0b\":{}}", 10, 0, "NUL");
-    refuse("{\"a\nb\":{}}", 0, "control character");
-    refuse("{\"a\\nb\":{}}", 0, "control character");
-    refuse("{\"\":{}}", 0, "1 to 1024");
-    refuse("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ key \"a\"");
+    refuse("{\"a\nb\":{}}", 0, "3");
+    refuse("{\"a\\nb\":{}}", 0, "7");
+    refuse("{\"\":{}}", 0, "1 1024");
+    refuse("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ a");
     refuse("{\"__metadata__\":[]}", 0, "__metadata__");
-    refuse("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "twice");
-    refuse("{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "twice");
+    refuse("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ 34");
+    refuse("{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "a __metadata__");
 }
 
 static void test_shapes(void **state)
 {
     (void)state;
-    refuse("{" T("w", "F32", "[4194305,4194305,211106198978564]", 0, 16) "}", 16,
-           "more than 2^64 elements at dimension 2");
-    refuse("{" T("w", "F32", "[4294967296,4294967296]", 0, 0) "}", 0, "dimension 1");
-    refuse("{" T("w", "F32", "[9223372036854775808,2]", 0, 0) "}", 0, "dimension 1");
-    refuse("{" T("w", "F32", "[0,9223372036854775808,2]", 0, 0) "}", 0, "dimension 2");
-    refuse("{" T("w", "F32", "[4611686018427387905]", 0, 4) "}", 4, "2^64 bits");
-    refuse("{" T("w", "F32", "[-1]", 0, 4) "}", 4, "tensor \"w\", dimension 0");
-    refuse("{" T("w", "F32", "[1,-0]", 0, 4) "}", 4, "tensor \"w\", dimension 1");
-    refuse("{" T("w", "F32", "[1.5]", 0, 4) "}", 4, "whole number");
-    refuse("{" T("w", "F32", "[1e400]", 0, 4) "}", 4, "whole number");
-    refuse("{" T("w", "F32", "[01]", 0, 4) "}", 4, "starts with 0");
-    refuse("{" T("w", "F32", "[\"4\"]", 0, 4) "}", 4, "whole number");
-    refuse("{" T("w", "F32", "[18446744073709551616]", 0, 4) "}", 4, "64 bits");
-    refuse("{" T("w", "F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", 4, "more than 8 dimensions");
+    refuse("{" T("w", "F32", "[4194305,4194305,211106198978564]", 0, 16) "}", 16, "2^64 2");
+    refuse("{" T("w", "F32", "[4294967296,4294967296]", 0, 0) "}", 0, "1");
+    refuse("{" T("w", "F32", "[9223372036854775808,2]", 0, 0) "}", 0, "1");
+    refuse("{" T("w", "F32", "[0,9223372036854775808,2]", 0, 0) "}", 0, "2");
+    refuse("{" T("w", "F32", "[4611686018427387905]", 0, 4) "}", 4, "2^64");
+    refuse("{" T("w", "F32", "[-1]", 0, 4) "}", 4, "w 0");
+    refuse("{" T("w", "F32", "[1,-0]", 0, 4) "}", 4, "w 1");
+    refuse("{" T("w", "F32", "[1.5]", 0, 4) "}", 4, "w 0 30");
+    refuse("{" T("w", "F32", "[1e400]", 0, 4) "}", 4, "w 0 30");
+    refuse("{" T("w", "F32", "[01]", 0, 4) "}", 4, "0");
+    refuse("{" T("w", "F32", "[\"4\"]", 0, 4) "}", 4, "w 0 29");
+    refuse("{" T("w", "F32", "[18446744073709551616]", 0, 4) "}", 4, "64");
+    refuse("{" T("w", "F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", 4, "8");
     accept("{" T("w", "F32", "[1,1,1,1,1,1,1,1]", 0, 4) "}", 4, 1);
-    refuse("{" T("w", "F33", "[1]", 0, 4) "}", 4, "unknown dtype \"F33\"");
-    refuse("{" T("w", "f32", "[1]", 0, 4) "}", 4, "unknown dtype");
-    refuse("{" T("w", "F4", "[3]", 0, 2) "}", 2, "whole bytes");
+    refuse("{" T("w", "F33", "[1]", 0, 4) "}", 4, "F33");
+    refuse("{" T("w", "f32", "[1]", 0, 4) "}", 4, "w f32");
+    refuse("{" T("w", "F4", "[3]", 0, 2) "}", 2, "w F4 3");
     accept("{" T("w", "F4", "[4]", 0, 2) "}", 2, 1);
     accept("{" T("w", "F8_E4M3", "[4]", 0, 4) "}", 4, 1);
 }
@@ -164,22 +164,23 @@ static void test_shapes(void **state)
 static void test_offsets(void **state)
 {
     (void)state;
-    refuse("{" T("w", "F32", "[1]", 8, 4) "}", 8, "end before they begin");
-    refuse("{" T("w", "F32", "[2]", 0, 8) "}", 4, "cut off");
-    refuse("{" T("w", "F32", "[2]", 0, 7) "}", 7, "need 8 bytes");
-    refuse("{" T("w", "F32", "[2]", 0, 9) "}", 9, "need 8 bytes");
-    refuse("{" T("w", "U8", "[1]", 18446744073709551615, 0) "}", 1, "end before");
-    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 3, 7) "}", 7, "overlaps");
-    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 5, 9) "}", 9, "hole");
-    refuse("{" T("a", "U8", "[4]", 1, 5) "}", 5, "hole");
-    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 0, 4) "}", 4, "overlaps");
-    refuse("{" T("a", "U8", "[4]", 0, 4) "}", 5, "1 bytes follow");
-    refuse("{}", 1, "1 bytes follow");
-    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("a", "U8", "[4]", 4, 8) "}", 8, "twice");
+    refuse("{" T("w", "F32", "[1]", 8, 4) "}", 8, "w data_offsets 8");
+    refuse("{" T("w", "F32", "[2]", 0, 8) "}", 4, "w 8 4");
+    refuse("{" T("w", "F32", "[2]", 0, 7) "}", 7, "8");
+    refuse("{" T("w", "F32", "[2]", 0, 9) "}", 9, "8");
+    refuse("{" T("w", "U8", "[1]", 18446744073709551615, 0) "}", 1,
+           "w data_offsets 18446744073709551615");
+    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 3, 7) "}", 7, "b 3 4");
+    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 5, 9) "}", 9, "b 5 4");
+    refuse("{" T("a", "U8", "[4]", 1, 5) "}", 5, "a 1 0");
+    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 0, 4) "}", 4, "b 0 4");
+    refuse("{" T("a", "U8", "[4]", 0, 4) "}", 5, "1");
+    refuse("{}", 1, "1");
+    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("a", "U8", "[4]", 4, 8) "}", 8, "a");
     /* empty tensors stand at borders only */
     accept("{" T("a", "U8", "[4]", 0, 4) "," T("z", "U8", "[0]", 4, 4) "}", 4, 2);
     accept("{" T("a", "U8", "[4]", 0, 4) "," T("z", "U8", "[0]", 0, 0) "}", 4, 2);
-    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("z", "U8", "[0]", 2, 2) "}", 4, "overlaps");
+    refuse("{" T("a", "U8", "[4]", 0, 4) "," T("z", "U8", "[0]", 2, 2) "}", 4, "z 2 4");
 }
 
 /* Limits at, below and above: name length, tensor count. */
@@ -193,7 +194,7 @@ static void test_limits(void **state)
         (void)snprintf(json, 4096,
                        "{\"%0*d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", n, 0);
         if (over)
-            refuse(json, 0, "1025 bytes");
+            refuse(json, 0, "1025");
         else
             accept(json, 0, 1);
     }
@@ -208,7 +209,7 @@ static void test_limits(void **state)
     struct tsr_errbuf      e = TSR_ERRBUF(e);
     struct tsr_safetensors st;
     assert_int_equal(parse(&st, json, at, 0, &e), TSR_E_NOMEM);
-    assert_non_null(strstr(e.text, "more than 262144 tensors"));
+    assert_true(error_is(&e.err, "a.safetensors", "262144"));
     /* of one that may be read, the names alone are kept */
     json[at -= strlen("\"0262144\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}")] =
         '\0';

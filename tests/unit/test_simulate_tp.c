@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "../fixtures/error_is.h"
 #include "comm/group.h"
 #include "eval/codec_file.h"
 #include "eval/simulate.h"
@@ -189,13 +190,12 @@ static void simulated_ranks_are_real_ranks(void **unused)
 
 static char folder[] = "/tmp/tessera-codec-XXXXXX";
 
-static void refused(const char *path, const struct tsr_eval_codec_key *k, const char *words)
+static void refused(const char *path, const struct tsr_eval_codec_key *k, const char *facts)
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
     struct tsr_eval_codec_file *f = NULL;
     assert_int_equal(tsr_eval_codec_file_load(&f, path, k, &e.err), TSR_E_INPUT);
-    if (!strstr(e.text, words) || !strstr(e.text, path))
-        fail_msg("expected \"%s\", said: %s", words, e.text);
+    assert_true(error_is(&e.err, path, facts));
 }
 
 static void files_are_of_one_key(void **unused)
@@ -219,22 +219,22 @@ static void files_are_of_one_key(void **unused)
     tsr_eval_codec_file_free(f);
     other = k;
     other.ranks = 4;
-    refused(path, &other, "another number of ranks: '8', here it is '4'; calibrate again");
+    refused(path, &other, "8 4");
     other = k;
     other.codec = "int4_bf16:bits=3";
-    refused(path, &other, "another codec: 'int4_bf16', here it is 'int4_bf16:bits=3'");
+    refused(path, &other, "int4_bf16 int4_bf16:bits=3");
     other = k;
     other.algorithm = TSR_COMM_TWO_STEP;
-    refused(path, &other, "another algorithm");
+    refused(path, &other, "all-gather two-step");
     other = k;
     other.act = TSR_ACT_A8;
-    refused(path, &other, "another act: 'f32', here it is 'a8'");
+    refused(path, &other, "f32 a8");
     other = k;
     other.model[3] ^= 1;
-    refused(path, &other, "another hash of the model");
+    refused(path, &other, "model");
     other = k;
     other.weights[0] = 'x';
-    refused(path, &other, "another hash of the packed weights");
+    refused(path, &other, "stored xtored");
     /* packed weights that pack nothing are those as stored */
     must(tsr_model_overlay_create(&o, model->hp.layers, &e.err), &e);
     other = k;
@@ -248,7 +248,7 @@ static void files_are_of_one_key(void **unused)
     assert_int_equal(fseek(h, -1, SEEK_END), 0);
     assert_int_equal(fputc('x', h), 'x');
     assert_int_equal(fclose(h), 0);
-    refused(path, &k, "the bytes of 'state.001' are damaged");
+    refused(path, &k, "state.001");
     assert_int_equal(remove(path), 0);
 }
 
@@ -266,7 +266,7 @@ static void what_cannot_be_simulated(void **unused)
     struct tsr_engine_options eo = { .kv_dtype = TSR_F32 };
     assert_int_equal(tsr_eval_tp_calibrate(t, registry, model, NULL, &eo, ids, 1, TOKENS, &e.err),
                      TSR_E_INPUT);
-    assert_non_null(strstr(e.text, "has no calibration"));
+    assert_true(error_is(&e.err, "mx", NULL));
     tsr_eval_tp_close(t);
 }
 

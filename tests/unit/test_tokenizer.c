@@ -1,4 +1,5 @@
 /* The tokenizer beyond the golden cases: malformed files, limits, flags, long texts. */
+#include "../fixtures/error_is.h"
 #include "base/file.h"
 #include "checkpoint/tokenizer.h"
 
@@ -38,13 +39,13 @@ static uint64_t cpu_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* The file is refused as bad input, and the sentence says what. */
-static void refused(const char *json, const char *word)
+/* The file is refused as bad input. */
+static void refused_at(const char *json, const char *about, const char *facts)
 {
     struct tsr_errbuf     e = TSR_ERRBUF(e);
     struct tsr_tokenizer *t = NULL;
     tsr_status st = tsr_tokenizer_parse(&t, "t.json", json, strlen(json), NULL, 0, &e.err);
-    if (st != TSR_E_INPUT || !strstr(e.text, word) || !strstr(e.text, "t.json"))
+    if (st != TSR_E_INPUT || !error_is(&e.err, about, facts))
         fail_msg("%s: status %d, \"%s\"", json, (int)st, st == TSR_OK ? "loaded" : e.text);
     tsr_tokenizer_destroy(t);
 }
@@ -63,34 +64,39 @@ static void check_ids(const struct tsr_tokenizer *t, const char *text, uint64_t 
     tsr_tokenizer_ids_free(&ids);
 }
 
+static void refused(const char *json, const char *facts)
+{
+    refused_at(json, "t.json", facts);
+}
+
 static void malformed(void **state)
 {
     (void)state;
-    refused("", "JSON");
-    refused("[1]", "object");
+    refused_at("", "t.json:1", NULL);
+    refused("[1]", NULL);
     refused("{}", "model");
     refused("{\"model\":{\"type\":\"WordPiece\"}}", "WordPiece");
     refused("{\"version\":\"2.0\"," AB "}", "version");
-    refused("{" BPE("", "\"a\":0,\"a\":1", "") "}", "uplicate");
-    refused("{" BPE("", "\"a\":0,\"b\":0", "") "}", "same id");
-    refused("{" BPE("", "\"a\":2147483648", "") "}", "id");
-    refused("{" BPE("", "\"a\":-1", "") "}", "id");
-    refused("{" BPE("", "\"a\":1.5", "") "}", "id");
+    refused_at("{" BPE("", "\"a\":0,\"a\":1", "") "}", "t.json:1:41", NULL);
+    refused("{" BPE("", "\"a\":0,\"b\":0", "") "}", "b 0");
+    refused("{" BPE("", "\"a\":2147483648", "") "}", "a 0 4194303");
+    refused("{" BPE("", "\"a\":-1", "") "}", "a 0 4194303");
+    refused("{" BPE("", "\"a\":1.5", "") "}", "a 0 4194303");
     refused("{" BPE("", "\"a\":4194304", "") "}", "4194303");
-    refused("{" BPE("", "\"a\":0", "\"a b\"") "}", "\"b\"");
-    refused("{" BPE("", "\"a\":0,\"b\":1", "\"a b\"") "}", "\"ab\"");
-    refused("{" BPE("", "\"a\":0,\"b\":1", "\"ab\"") "}", "merge 0");
-    refused("{" BPE("", "\"a\":0,\"b\":1", "[\"a\"]") "}", "merge 0");
-    refused("{" BPE("", "\"a\":0,\"b\":1", "7") "}", "merge 0");
+    refused("{" BPE("", "\"a\":0", "\"a b\"") "}", "b");
+    refused("{" BPE("", "\"a\":0,\"b\":1", "\"a b\"") "}", "ab");
+    refused("{" BPE("", "\"a\":0,\"b\":1", "\"ab\"") "}", "0");
+    refused("{" BPE("", "\"a\":0,\"b\":1", "[\"a\"]") "}", "0");
+    refused("{" BPE("", "\"a\":0,\"b\":1", "7") "}", "0");
     refused("{" BPE("\"dropout\":0.1,", "\"a\":0", "") "}", "dropout");
     refused("{" BPE("\"byte_fallback\":true,", "\"a\":0", "") "}", "byte_fallback");
     refused("{" BPE("\"byte_fallback\":3,", "\"a\":0", "") "}", "byte_fallback");
-    refused("{\"added_tokens\":[{\"id\":3,\"content\":\"\"}]," AB "}", "0 bytes");
+    refused("{\"added_tokens\":[{\"id\":3,\"content\":\"\"}]," AB "}", "0");
     refused("{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\"}]," AB "}", "3");
     refused("{\"added_tokens\":[{\"id\":2147483648,\"content\":\"<x>\"}]," AB "}", "id");
-    refused("{\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]," AB "}", "vocabulary");
+    refused("{\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]," AB "}", "a 1 0");
     refused("{\"added_tokens\":[{\"id\":3,\"content\":\"x\"},{\"id\":4,\"content\":\"x\"}]," AB "}",
-            "twice");
+            "x");
     refused("{\"normalizer\":{\"type\":\"Magic\"}," AB "}", "Magic");
     refused("{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," AB "}", "UnicodeScripts");
     refused("{\"decoder\":{\"type\":\"WordPiece\"}," AB "}", "WordPiece");
@@ -101,11 +107,11 @@ static void malformed(void **state)
     refused("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}," AB "}",
             "precompiled_charsmap");
     refused("{\"model\":{\"type\":\"Unigram\",\"unk_id\":5,\"vocab\":[[\"a\",0.0]]}}", "unk_id");
-    refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "item 0");
-    refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"a\",1]]}}", "twice");
+    refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "0");
+    refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"a\",1]]}}", "vocab 1");
     char deep[256] = "{\"x\":";
     memset(deep + 5, '[', 200);
-    refused(deep, "nested");
+    refused(deep, "32");
 }
 
 #define SPLIT(re)                                                                                  \
@@ -115,13 +121,13 @@ static void malformed(void **state)
 static void regexes(void **state)
 {
     (void)state;
-    refused(SPLIT("(a"), "parenthesis");
-    refused(SPLIT("[a"), "]");
-    refused(SPLIT("a(?~b)"), "group");
-    refused(SPLIT("\\\\K"), "escape");
+    refused(SPLIT("(a"), "2");
+    refused(SPLIT("[a"), "2");
+    refused(SPLIT("a(?~b)"), "1");
+    refused(SPLIT("\\\\K"), "0");
     refused(SPLIT("\\\\p{Nonsense}"), "Nonsense");
-    refused(SPLIT("*a"), "quantifier");
-    refused(SPLIT("(?<=a+)b"), "regex");
+    refused(SPLIT("*a"), "1");
+    refused(SPLIT("(?<=a+)b"), NULL);
     char *big = malloc(40000);
     assert_non_null(big);
     (void)strcpy(big, "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"");
@@ -150,7 +156,7 @@ static void limits(void **state)
         struct tsr_tokenizer_ids ids = { 0 };
         uint64_t                 start = cpu_us();
         assert_int_equal(tsr_tokenize(t, text, n, 0, &ids, &e.err), TSR_E_INPUT);
-        assert_non_null(strstr(e.text, "TOKENIZER_LIMIT"));
+        assert_true(error_is(&e.err, "t.json", "TOKENIZER_LIMIT"));
         assert_true(cpu_us() - start < 10000000); /* under a second without sanitizers */
         check_ids(t, "ab", 2, 0, "2");            /* others go on */
         tsr_tokenizer_ids_free(&ids);

@@ -1,4 +1,5 @@
 /* The YAML tree: marks, limits, refusals, aliases, overrides, and printing that reads back. */
+#include "../fixtures/error_is.h"
 #include "config/config.h"
 
 #include <jansson.h>
@@ -46,8 +47,8 @@ static const struct tsr_config_node *good(struct fixture *f, const char *text)
     return tsr_config_doc_root(f->doc);
 }
 
-/* One error, at this place, with these words. */
-static void bad_n(const char *text, uint64_t n, uint32_t line, uint32_t column, const char *words)
+/* One error, at this place, with these facts. */
+static void bad_n(const char *text, uint64_t n, uint32_t line, uint32_t column, const char *facts)
 {
     struct fixture              f;
     struct tsr_config_diag_item v;
@@ -56,17 +57,15 @@ static void bad_n(const char *text, uint64_t n, uint32_t line, uint32_t column, 
     assert_null(f.doc);
     assert_int_equal(tsr_config_diag_errors(f.d), 1);
     assert_true(tsr_config_diag_at(f.d, 0, &v));
-    if (!strstr(v.text, words))
-        print_error("'%s' is not in '%s'\n", words, v.text);
-    assert_non_null(strstr(v.text, words));
+    assert_true(text_has(v.text, facts));
     assert_int_equal(v.line, line);
     assert_int_equal(v.column, column);
     end(&f);
 }
 
-static void bad(const char *text, uint32_t line, uint32_t column, const char *words)
+static void bad(const char *text, uint32_t line, uint32_t column, const char *facts)
 {
-    bad_n(text, strlen(text), line, column, words);
+    bad_n(text, strlen(text), line, column, facts);
 }
 
 static void test_tree(void **state)
@@ -114,31 +113,31 @@ static void test_refusals(void **state)
     (void)state;
     bad("", 1, 1, "empty");
     bad("# nothing\n", 1, 1, "empty");
-    bad("- a\n", 1, 1, "not a list");
-    bad("a: 1\na: 2\n", 2, 1, "already on line 1");
-    bad("x: {b: 1, c: 2, b: 3}\n", 1, 17, "already on line 1");
+    bad("- a\n", 1, 1, "list");
+    bad("a: 1\na: 2\n", 2, 1, "1");
+    bad("x: {b: 1, c: 2, b: 3}\n", 1, 17, "1");
     bad("a: !!str 1\n", 1, 4, "tags");
     bad("a: !x {}\n", 1, 4, "tags");
-    bad("a: &x {k: 1}\nb:\n  <<: *x\n", 3, 3, "merge keys");
-    bad("a: 1\n---\nb: 2\n", 2, 1, "second document");
-    bad("a: *x\n", 1, 4, "no anchor");
-    bad("a: &x [*x]\n", 1, 8, "inside of what it names");
-    bad("[a]: 1\n", 1, 1, "plain word");
+    bad("a: &x {k: 1}\nb:\n  <<: *x\n", 3, 3, NULL);
+    bad("a: 1\n---\nb: 2\n", 2, 1, NULL);
+    bad("a: *x\n", 1, 4, "&x");
+    bad("a: &x [*x]\n", 1, 8, NULL);
+    bad("[a]: 1\n", 1, 1, NULL);
     bad("a:\n\tb: 1\n", 2, 1, "tab");
-    bad("a: [1, 2\n", 2, 1, "not valid YAML");
-    bad("a: b: c\n", 1, 5, "not valid YAML");
+    bad("a: [1, 2\n", 2, 1, "YAML");
+    bad("a: b: c\n", 1, 5, "YAML");
     bad("\xef\xbb\xbf"
         "a: 1\n",
-        1, 1, "byte order mark");
+        1, 1, NULL);
     bad("\xff\xfe"
         "a",
         1, 1, "UTF-16");
     bad("a: 1\nb: \xff\n", 2, 4, "0xff");
-    bad("a: 1\nb: \xed\xa0\x80\n", 2, 4, "not UTF-8"); /* a lone surrogate */
+    bad("a: 1\nb: \xed\xa0\x80\n", 2, 4, "0xed"); /* a lone surrogate */
     bad_n("a: 1\nb: \0\n", 10, 2, 4, "NUL");
     bad("a: \"x\\0y\"\n", 1, 4, "NUL");
     bad("a: \x1b[1m\n", 1, 4, "U+001B");
-    bad("\"\": 1\n", 1, 1, "empty key");
+    bad("\"\": 1\n", 1, 1, NULL);
     bad("a: 1\r\nb: \x01\r\n", 2, 4, "U+0001");
 }
 
@@ -184,11 +183,11 @@ static void test_limits(void **state)
     end(&f);
     free(s);
     s = nested(32);
-    bad(s, 1, 35, "deeper than 32");
+    bad(s, 1, 35, "32");
     free(s);
     s = nested(200000); /* libyaml alone takes quadratic time here */
     clock_t start = clock();
-    bad(s, 1, 35, "deeper than 32");
+    bad(s, 1, 35, "32");
     assert_true(clock() - start < CLOCKS_PER_SEC);
     free(s);
 
@@ -207,11 +206,11 @@ static void test_limits(void **state)
     (void)good(&f, s);
     end(&f);
     (void)sprintf(p, "*a]\n");
-    bad(s, 2, 4 + 1 + 4 * 1000, "1,000 aliases");
+    bad(s, 2, 4 + 1 + 4 * 1000, "1,000");
     free(s);
     /* depth through an alias: 20 levels named, then used 13 deep */
     bad("a: &a [[[[[[[[[[[[[[[[[[[[x]]]]]]]]]]]]]]]]]]]]\nb: [[[[[[[[[[[[*a]]]]]]]]]]]]\n", 2, 16,
-        "deeper than 32");
+        "32");
     /* nodes */
     uint64_t n = 5 + 2 * 100001;
     s = malloc(n + 3);
@@ -233,7 +232,7 @@ static void test_limits(void **state)
         p += sprintf(p, "k%05d: 1\n", i);
     (void)sprintf(p, "k00007: 2\n");
     start = clock();
-    bad(s, 40001, 1, "already on line 8");
+    bad(s, 40001, 1, "8");
     assert_true(clock() - start < CLOCKS_PER_SEC * 3);
     free(s);
     /* size */
@@ -242,7 +241,7 @@ static void test_limits(void **state)
     memset(s, '#', (1u << 20) + 1);
     parse_n(&f, s, (1u << 20) + 1);
     assert_int_equal(f.st, TSR_E_INPUT);
-    assert_non_null(strstr(f.e.text, "limit"));
+    assert_true(error_is(&f.e.err, "t.yaml", "limit"));
     end(&f);
     free(s);
 }
@@ -367,25 +366,25 @@ static void test_set(void **state)
 static void test_set_refusals(void **state)
 {
     static const struct {
-        const char *set, *words;
+        const char *set, *facts;
         uint32_t    column;
     } cases[] = {
-        { "quantize.bits=3", "2 steps 'quantize'", 1 },
-        { "quantize[3].bits=3", "number 3, only 2", 1 },
-        { "quantize[0].bits=3", "number in brackets", 1 },
-        { "quantize[x].bits=3", "number in brackets", 1 },
-        { "quantize[1].rules[3].bits=3", "only 2 items", 13 },
-        { "quantize[1].rules.bits=3", "below a list", 19 },
-        { "quantize[1].use[1]=3", "not a list", 13 },
-        { "seed.x=3", "below a single value", 6 },
-        { "seed", "'=' and a value", 1 },
-        { "=3", "name of a key", 1 },
-        { "a..b=3", "name of a key", 3 },
-        { "a b=3", "letters, digits", 1 },
-        { "seed=[1", "not valid YAML", 8 },
+        { "quantize.bits=3", "2 quantize", 1 },
+        { "quantize[3].bits=3", "3 2", 1 },
+        { "quantize[0].bits=3", NULL, 1 },
+        { "quantize[x].bits=3", NULL, 1 },
+        { "quantize[1].rules[3].bits=3", "2", 13 },
+        { "quantize[1].rules.bits=3", "list", 19 },
+        { "quantize[1].use[1]=3", "list", 13 },
+        { "seed.x=3", NULL, 6 },
+        { "seed", "=", 1 },
+        { "=3", NULL, 1 },
+        { "a..b=3", NULL, 3 },
+        { "a b=3", "_ -", 1 },
+        { "seed=[1", "YAML", 8 },
         { "seed=!!int 3", "tags", 6 },
-        { "seed=\xff", "not UTF-8", 6 },
-        { "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a=3", "more than 16", 33 },
+        { "seed=\xff", "0xff", 6 },
+        { "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a=3", "16", 33 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -395,9 +394,9 @@ static void test_set_refusals(void **state)
         assert_int_equal(tsr_config_doc_set(f.doc, cases[i].set, f.d, &f.e.err), TSR_E_INPUT);
         assert_int_equal(tsr_config_diag_errors(f.d), 1);
         assert_true(tsr_config_diag_at(f.d, 0, &v));
-        if (!strstr(v.text, cases[i].words) || v.column != cases[i].column)
+        if (v.column != cases[i].column)
             print_error("%s: column %u: %s\n", cases[i].set, v.column, v.text);
-        assert_non_null(strstr(v.text, cases[i].words));
+        assert_true(text_has(v.text, cases[i].facts));
         assert_int_equal(v.column, cases[i].column);
         assert_true(v.argument);
         end(&f);
